@@ -1,0 +1,48 @@
+package job
+
+import "errors"
+
+// Code classifies an error for programs: one table maps it to an exit code, one to an HTTP status.
+type Code string
+
+// The codes. An error without one counts as CodeFailed.
+const (
+	CodeFailed      Code = "failed"      // exit 1
+	CodeUsage       Code = "usage"       // exit 2: asked wrongly, flag or configuration
+	CodeInvalid     Code = "invalid"     // exit 3: finished, but some input was invalid or found no room
+	CodeNotFound    Code = "not_found"   // exit 4: no such job, batch or gateway
+	CodeUnavailable Code = "unavailable" // exit 5: something it needs is away, try again
+	CodeInterrupted Code = "interrupted" // exit 130
+)
+
+// Codes returns every code.
+func Codes() []Code {
+	return []Code{CodeFailed, CodeUsage, CodeInvalid, CodeNotFound, CodeUnavailable, CodeInterrupted}
+}
+
+// Error is an error for a person: what is wrong, and what to do.
+type Error struct {
+	Code    Code
+	Message string // what is wrong; never holds a payload or a secret
+	Hint    string // what to do; may be empty
+	Err     error  // the cause; may be nil
+}
+
+// Error returns the message with its cause.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return e.Message
+	}
+	return e.Message + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// CodeOf returns the code of the outermost coded error in err's chain, or CodeFailed.
+func CodeOf(err error) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return CodeFailed
+}

@@ -1,0 +1,108 @@
+// Package job holds the words that every step shares: a job, its states, the reasons for which one is
+// parked, what a gateway's call came to, and errors that carry a code. It imports nothing of ours.
+package job
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Job is one request to one gateway, as a producer hands it over.
+type Job struct {
+	// ID names the job within its gateway: 1 to 200 visible ASCII characters, none of them a space.
+	// It is the first generation of the idempotency key.
+	ID string
+	// Gateway is the configured gateway, and its queue of the same name.
+	Gateway string
+	// Payload is one compact JSON object, numbers and key order as the producer wrote them. Empty means {}.
+	Payload json.RawMessage
+	// Cost is how many units of every limit one call takes; at least 1. Zero means 1.
+	Cost int64
+	// At is the earliest moment at which the job may be sent. Zero means now.
+	At time.Time
+	// Expires is the moment after which the job must not be sent any more. Zero means never.
+	Expires time.Time
+	// Batch is the producer's name for the run that the job belongs to. Empty means none.
+	Batch string
+}
+
+// State is where a job stands; its record says exactly one at every moment.
+type State string
+
+// The states of a job.
+const (
+	Scheduled State = "scheduled" // its At is still to come
+	Queued    State = "queued"    // waiting in the queue, due now
+	InFlight  State = "in_flight" // pulled by a worker and not finished
+	Retrying  State = "retrying"  // waiting out a back-off
+	Done      State = "done"      // the call succeeded, or a person resolved it as done
+	Parked    State = "parked"    // in the dead-letter store
+	Discarded State = "discarded" // taken out for good by a person; its record stays
+)
+
+// States returns every state in the order of the walk.
+func States() []State {
+	return []State{Scheduled, Queued, InFlight, Retrying, Done, Parked, Discarded}
+}
+
+// Reason says why a job is parked.
+type Reason string
+
+// The reasons for which a job is parked.
+const (
+	Rejected       Reason = "rejected"        // no room at admission
+	Refused        Reason = "refused"         // the gateway gave a definite no
+	Exhausted      Reason = "exhausted"       // its attempts are used up
+	UnknownOutcome Reason = "unknown_outcome" // it may or may not have been charged
+	Expired        Reason = "expired"         // its Expires passed before it was sent
+	Cancelled      Reason = "cancelled"       // its batch was cancelled
+	Unreadable     Reason = "unreadable"      // not a job
+)
+
+// Reasons returns every reason, in the order in which they are shown.
+func Reasons() []Reason {
+	return []Reason{Rejected, Refused, Exhausted, UnknownOutcome, Expired, Cancelled, Unreadable}
+}
+
+// Verdict is what a call's result means for its job.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictDone    Verdict = "done"    // paid: finish the job
+	VerdictHold    Verdict = "hold"    // nobody calls this gateway until the hold ends; no attempt spent
+	VerdictRetry   Verdict = "retry"   // this job only, after its back-off
+	VerdictFewer   Verdict = "fewer"   // too many calls at once, not too fast
+	VerdictRefused Verdict = "refused" // a definite no: park it
+	VerdictUnknown Verdict = "unknown" // nobody knows whether it was charged: park it for a person
+)
+
+// Verdicts returns every verdict.
+func Verdicts() []Verdict {
+	return []Verdict{VerdictDone, VerdictHold, VerdictRetry, VerdictFewer, VerdictRefused, VerdictUnknown}
+}
+
+// Stage says how far a call got. It decides whether the job can have been charged.
+type Stage string
+
+// The stages of a call.
+const (
+	NotSent  Stage = "not_sent" // nothing of the request reached the wire
+	Sent     Stage = "sent"     // written, at least in part, and no whole answer came back
+	Answered Stage = "answered" // the gateway's status line and headers arrived
+)
+
+// Result is the raw outcome of one call, before anybody has judged it.
+type Result struct {
+	Stage  Stage
+	Status int                 // HTTP status; 0 unless Stage is Answered
+	Header map[string][]string // the answer's headers, canonical names
+	Body   []byte              // at most the first 64 KiB of the answer
+	Err    error               // why there is no answer; never holds a payload or a secret
+	// Late reports a call that was given up before its write because its slot had passed too long ago.
+	Late bool
+	// Wrote is the local moment just after the first byte was handed to the kernel; zero if NotSent.
+	Wrote time.Time
+	// Took is the time from the write (or from the start, if NotSent) to the end.
+	Took time.Duration
+}

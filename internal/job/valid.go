@@ -1,0 +1,39 @@
+package job
+
+import (
+	"fmt"
+	"regexp"
+)
+
+// MaxIDLength is the longest job id, in bytes.
+const MaxIDLength = 200
+
+// MaxLine is the longest line of a billing file and the largest job a producer may hand over, in bytes.
+const MaxLine = 1 << 20
+
+var gatewayName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
+
+// CheckID returns why id can't name a job, or nil. Ids travel in a header, whose ends HTTP trims and which
+// holds visible ASCII alone: a space at the end would make two jobs share one idempotency key.
+func CheckID(id string) error {
+	switch {
+	case id == "":
+		return fmt.Errorf("the id is empty: give each job an id of 1 to %d visible ASCII characters", MaxIDLength)
+	case len(id) > MaxIDLength:
+		return fmt.Errorf("the id is %d characters long: at most %d are allowed", len(id), MaxIDLength)
+	}
+	for i := 0; i < len(id); i++ {
+		if id[i] <= ' ' || id[i] > '~' {
+			return fmt.Errorf("the id has the character %q at place %d: only visible ASCII without spaces is allowed", id[i], i+1)
+		}
+	}
+	return nil
+}
+
+// CheckGateway returns why name can't name a gateway, or nil.
+func CheckGateway(name string) error {
+	if !gatewayName.MatchString(name) {
+		return fmt.Errorf("%q is not a gateway's name: use lower-case letters, digits, _ and -, starting with a letter or digit", name)
+	}
+	return nil
+}

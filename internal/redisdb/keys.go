@@ -1,0 +1,93 @@
+package redisdb
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Every key of a gateway carries the hash tag {gateway}, asynq's own tag, so that one script can decide over
+// everything that belongs to the gateway, and gateways spread over a Redis Cluster.
+
+const prefix = "spillway:{"
+
+// Keys names the Redis keys of one gateway.
+type Keys struct{ own, asynq string }
+
+// NewKeys returns the key names of a gateway.
+func NewKeys(gateway string) Keys {
+	return Keys{own: prefix + gateway + "}:", asynq: "asynq:{" + gateway + "}:"}
+}
+
+// Job is the record of one job (hash; fields in internal/ledger/record.lua).
+func (k Keys) Job(id string) string { return k.own + "job:" + id }
+
+// JobPrefix is what Job puts before the id, for scripts that read ids from Redis.
+func (k Keys) JobPrefix() string { return k.own + "job:" }
+
+// Admission is the state of the admission check (hash).
+func (k Keys) Admission() string { return k.own + "admission" }
+
+// Pace is the state of the pacer (hash).
+func (k Keys) Pace() string { return k.own + "pace" }
+
+// PaceWindow is the list of permits of the pacer's window number n, from 1.
+func (k Keys) PaceWindow(n int) string { return k.own + "pace:w" + strconv.Itoa(n) }
+
+// Hold is the hold that every pacer obeys (hash).
+func (k Keys) Hold() string { return k.own + "hold" }
+
+// Flight is the leases of calls under way (sorted set: lease, end of lease in µs).
+func (k Keys) Flight() string { return k.own + "flight" }
+
+// Scheduled is the jobs whose time is still to come (sorted set: job id, its time in µs).
+func (k Keys) Scheduled() string { return k.own + "scheduled" }
+
+// Retrying is the jobs that wait out a back-off (sorted set: job id, due time in µs).
+func (k Keys) Retrying() string { return k.own + "retrying" }
+
+// Open is the attempts that were begun and not ended (sorted set: job id, deadline in µs).
+func (k Keys) Open() string { return k.own + "open" }
+
+// Counters is the gateway's totals (hash: accepted, done, discarded).
+func (k Keys) Counters() string { return k.own + "counters" }
+
+// Parked is the jobs parked for one reason (sorted set: job id, time of parking in µs, unique within the gateway).
+func (k Keys) Parked(reason string) string { return k.own + "parked:" + reason }
+
+// Trail is what people did to dead letters (list of JSON).
+func (k Keys) Trail() string { return k.own + "trail" }
+
+// Pending is asynq's list of tasks that wait.
+func (k Keys) Pending() string { return k.asynq + "pending" }
+
+// Active is asynq's list of tasks that a server has pulled.
+func (k Keys) Active() string { return k.asynq + "active" }
+
+// Lease is asynq's sorted set of leases of active tasks, in seconds.
+func (k Keys) Lease() string { return k.asynq + "lease" }
+
+// AsynqRetry is asynq's own retry set. Only asynq's recoverer ever puts a task of ours there.
+func (k Keys) AsynqRetry() string { return k.asynq + "retry" }
+
+// Task is asynq's hash of one task.
+func (k Keys) Task(taskID string) string { return k.asynq + "t:" + taskID }
+
+// TaskPrefix is what Task puts before the task id.
+func (k Keys) TaskPrefix() string { return k.asynq + "t:" }
+
+// Wake is the channel on which a gateway's name is published when a job has become due.
+// It has no hash tag: one subscription serves every gateway.
+const Wake = "spillway:wake"
+
+// GatewayOf returns the gateway whose key this is, or "".
+func GatewayOf(key string) string {
+	_, rest, ok := strings.Cut(key, "{")
+	if !ok {
+		return ""
+	}
+	name, _, ok := strings.Cut(rest, "}")
+	if !ok {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,34 @@
+package redisdb
+
+import (
+	"context"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Script is one Lua script, put together from fragments that its steps own.
+type Script struct{ s *redis.Script }
+
+// NewScript joins fragments, in order, into one script. Fragments define local functions; the last one is the body.
+func NewScript(fragments ...string) *Script {
+	return &Script{redis.NewScript(strings.Join(fragments, "\n"))}
+}
+
+// Run runs the script by its hash and, when Redis does not know it (a restart, a fail-over, SCRIPT FLUSH), by its text.
+// NOSCRIPT proves that nothing ran, so that is the one failure after which it is sent again.
+func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	return s.s.Run(ctx, c, keys, args...)
+}
+
+// NowLua defines now_us(override): Redis's clock in whole microseconds, read once; an override other than "0" is
+// for tests. TIME's microseconds are not zero-padded: they are added, never joined as text.
+const NowLua = `
+local function now_us(override)
+  local given = tonumber(override)
+  if given ~= nil and given > 0 then return given end
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000000 + tonumber(t[2])
+end
+local function int(x) return string.format('%.0f', x) end
+`
