@@ -18,7 +18,7 @@ func NewKeys(gateway string) Keys {
 	return Keys{own: prefix + gateway + "}:", asynq: "asynq:{" + gateway + "}:"}
 }
 
-// Job is the record of one job (hash; fields in internal/ledger/record.lua).
+// Job is the record of one job (hash; fields in record.lua).
 func (k Keys) Job(id string) string { return k.own + "job:" + id }
 
 // JobPrefix is what Job puts before the id, for scripts that read ids from Redis.
@@ -53,6 +53,9 @@ func (k Keys) Counters() string { return k.own + "counters" }
 
 // Parked is the jobs parked for one reason (sorted set: job id, time of parking in µs, unique within the gateway).
 func (k Keys) Parked(reason string) string { return k.own + "parked:" + reason }
+
+// Rate is the calls of the last two minutes (hash: number of a 5 s bucket, calls).
+func (k Keys) Rate() string { return k.own + "rate" }
 
 // Trail is what people did to dead letters (list of JSON).
 func (k Keys) Trail() string { return k.own + "trail" }

@@ -2,6 +2,7 @@ package redisdb
 
 import (
 	"context"
+	_ "embed" // the scripts are files
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -32,3 +33,8 @@ local function now_us(override)
 end
 local function int(x) return string.format('%.0f', x) end
 `
+
+// RecordLua is record.lua: the layout of a job's record and what every change of its state does.
+//
+//go:embed record.lua
+var RecordLua string

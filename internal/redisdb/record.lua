@@ -1,0 +1,68 @@
+-- record.lua: the layout of a job's record, and what every change of state does to it. A fragment: local functions only.
+-- Fields of spillway:{gateway}:job:<id>, all optional but s, g, d, t:
+--   s state   g generation of the task   p payload   d digest of the payload   t accepted at (µs)
+--   c cost (absent: 1)   b batch   at not before (µs)   x expires (µs)
+--   n attempts spent   k key generation (absent: 1)   f first call with the present key (µs)   y replays
+--   o owner of the open attempt   od its deadline (µs)   oa opened at (µs)
+--   due end of the back-off (µs)   r reason of parking   e error   pa parked at (µs)
+--   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"
+local HISTORY_BYTES = 2000
+
+-- stamp returns a time of parking that no other parked job of the gateway has, so that order is exact.
+local function stamp(counters, now)
+  local last = tonumber(redis.call('HGET', counters, 'stamp')) or 0
+  if now <= last then now = last + 1 end
+  redis.call('HSET', counters, 'stamp', int(now))
+  return now
+end
+
+-- history appends one line for a call and drops the oldest lines beyond HISTORY_BYTES.
+local function history(record, line)
+  if line == '' then return end
+  local h = (redis.call('HGET', record, 'h') or '') .. line .. '\n'
+  while #h > HISTORY_BYTES do
+    local cut = string.find(h, '\n', 1, true)
+    h = string.sub(h, cut + 1)
+  end
+  redis.call('HSET', record, 'h', h)
+end
+
+-- called counts one call in the gateway's rate: a field for each 5 s, the last two minutes kept.
+local function called(rate, now)
+  local bucket = math.floor(now / 5000000)
+  if redis.call('HINCRBY', rate, int(bucket), 1) > 1 then return end
+  for _, field in ipairs(redis.call('HKEYS', rate)) do
+    if tonumber(field) < bucket - 24 then redis.call('HDEL', rate, field) end
+  end
+end
+
+-- pend creates the queue's task for a generation of a job and puts it into the queue: at the head
+-- (the right end, which asynq's dequeue pops) or at the tail.
+local function pend(push, pending, task, task_id, msg, costs, cost, now)
+  redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', int(now) .. '000')
+  if cost > 1 then redis.call('HSET', costs, task_id, int(cost)) end
+  return redis.call(push, pending, task_id)
+end
+
+-- owned says whether the attempt that ends is the one the record knows: same generation, in flight, same owner.
+local function owned(record, generation, owner)
+  local v = redis.call('HMGET', record, 's', 'g', 'o')
+  return v[1] == 'in_flight' and v[2] == generation and v[3] == owner, v[1]
+end
+
+-- end_attempt writes down the end of an open attempt: its history, whether it counts, and that it is open no more.
+-- called_line is empty if nothing was written; opened is forgotten as the key's first call then.
+local function end_attempt(keys, id, now, spent, line, status)
+  local record = keys.record
+  history(record, line)
+  if line ~= '' then
+    called(keys.rate, now)
+  else
+    local v = redis.call('HMGET', record, 'f', 'oa')
+    if v[1] and v[1] == v[2] then redis.call('HDEL', record, 'f') end
+  end
+  if spent == 1 then redis.call('HINCRBY', record, 'n', 1) end
+  if status > 0 then redis.call('HSET', record, 'st', int(status)) end
+  redis.call('HDEL', record, 'o', 'od', 'oa')
+  redis.call('ZREM', keys.open, id)
+end
