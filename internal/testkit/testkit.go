@@ -1,0 +1,121 @@
+// Package testkit gives tests a real Redis: one that the whole test binary shares, private ones to break,
+// a cluster, and a primary with a replica under sentinels. It is imported by _test files alone and imports
+// nothing of ours, so that every package can use it.
+//
+// Every server dies with the test process, also when that panics, times out or is killed.
+package testkit
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// startWithin bounds how long a server may take to answer.
+const startWithin = 20 * time.Second
+
+var shared = sync.OnceValues(func() (*process, error) {
+	return launch(launchParams{dir: "", args: volatile()})
+})
+
+// Redis returns the URL of a redis-server that all tests of this binary share. It keeps nothing on disk.
+// Never flush it: give each test its own gateway name instead.
+func Redis(t testing.TB) string {
+	t.Helper()
+	p, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.url()
+}
+
+// Client returns a client of the shared redis-server, closed when the test ends.
+func Client(t testing.TB) redis.UniversalClient {
+	t.Helper()
+	return clientOf(t, strings.TrimSuffix(strings.TrimPrefix(Redis(t), "redis://"), "/0"))
+}
+
+func clientOf(t testing.TB, addr string) *redis.Client {
+	c := connect(addr)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// connect never tries twice: a test wants to see the first answer.
+func connect(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr:                     addr,
+		MaxRetries:               -1,
+		DialerRetries:            1,
+		ContextTimeoutEnabled:    true,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+var gateways atomic.Int64
+
+// Gateway returns a gateway name that no other test of this binary has.
+func Gateway(t testing.TB) string {
+	t.Helper()
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, t.Name())
+	return fmt.Sprintf("%.40s-%d", name, gateways.Add(1))
+}
+
+// Eventually waits until cond holds, asking every 5 ms, and fails the test when it still does not after within.
+// What completes the sentence "waited for …". Call it from the test's own goroutine.
+func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if !poll(ctx, cond) {
+		t.Fatalf("waited %v in vain for %s", within, what)
+	}
+}
+
+func poll(ctx context.Context, cond func() bool) bool {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-ctx.Done():
+			return cond()
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
+// FreePort returns a TCP port of the loopback interface on which nobody listens, different at every call.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func listens(port int) bool {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return true
+	}
+	return l.Close() != nil
+}
