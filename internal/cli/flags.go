@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// DefaultConfig is the configuration file when neither --config nor $DISPATCHER_CONFIG names one.
+const DefaultConfig = "dispatcher.yaml"
+
+// Common holds the flags that every command has.
+type Common struct {
+	Config string // the configuration file; default $DISPATCHER_CONFIG, else dispatcher.yaml
+	Redis  string // overrides the file's redis; empty means as the file says
+	Output string // "text" (default) or "json"
+	Quiet  bool   // no progress and no remarks on standard error
+}
+
+// AddTo gives cmd and all its subcommands the common flags.
+func (c *Common) AddTo(cmd *cobra.Command) {
+	config := os.Getenv("DISPATCHER_CONFIG")
+	if config == "" {
+		config = DefaultConfig
+	}
+	f := cmd.PersistentFlags()
+	f.StringVarP(&c.Config, "config", "c", config, "configuration `FILE` ($DISPATCHER_CONFIG)")
+	f.StringVar(&c.Redis, "redis", "", "Redis `URL`; overrides the file")
+	f.VarP(&choice{value: &c.Output, allowed: []string{"text", "json"}, unset: "text"}, "output", "o", "`text|json`")
+	f.BoolVarP(&c.Quiet, "quiet", "q", false, "no progress and no remarks on standard error")
+}
+
+// JSON reports whether the results are to be JSON.
+func (c *Common) JSON() bool { return c.Output == "json" }
+
+// Choice declares a flag that takes one of a few words; the first of them is the default.
+func Choice(cmd *cobra.Command, value *string, name, usage string, allowed ...string) {
+	cmd.Flags().Var(&choice{value: value, allowed: allowed, unset: allowed[0]}, name, usage)
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/job"
+)
+
+// SecondSignalExit is a command's annotation: the exit code when a second signal ends it at once. Default 130.
+const SecondSignalExit = "second-signal-exit"
+
+// Main runs a program and returns its exit code. Flag errors and unknown commands are 2. The first SIGINT or SIGTERM
+// cancels the command's context: a command that then returns the context's error exits with 130, one that returns nil
+// with 0. The second ends it at once. A panic becomes one line and exit 1.
+//
+//	signals ──first──→ cancel ctx ──→ command returns ─┐
+//	        └─second───────────────────────────────────┴→ exit code
+func Main(name string, root func(Streams) *cobra.Command, args []string, s Streams) int {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	return execute(name, root(s), args, s, signals)
+}
+
+func execute(name string, root *cobra.Command, args []string, s Streams, signals <-chan os.Signal) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	p := prepare(root, s)
+	root.SetArgs(args)
+
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx, root) }()
+	for interrupted := false; ; {
+		select {
+		case err := <-done:
+			PrintError(s.Err, name, humane(err))
+			return ExitCode(err)
+		case <-signals:
+			if interrupted {
+				return p.secondSignalExit(root, args)
+			}
+			interrupted = true
+			cancel()
+		}
+	}
+}
+
+// program remembers whether a command has begun: errors before that are about how it was asked.
+type program struct{ begun bool }
+
+// prepare sets up the command tree: streams, silence (errors are printed once, by Main), and usage errors.
+func prepare(root *cobra.Command, s Streams) *program {
+	p := &program{}
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(exitCodesTopic())
+	p.wrap(root)
+	return p
+}
+
+func exitCodesTopic() *cobra.Command {
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: ExitCodesHelp()}
+}
+
+func (p *program) wrap(cmd *cobra.Command) {
+	switch {
+	case cmd.RunE != nil:
+		run := cmd.RunE
+		cmd.RunE = func(c *cobra.Command, args []string) error { p.begun = true; return run(c, args) }
+	case cmd.Run == nil && cmd.HasSubCommands():
+		cmd.RunE = group
+	}
+	for _, c := range cmd.Commands() {
+		p.wrap(c)
+	}
+}
+
+// group is what a command does that only has subcommands: cobra alone would answer an unknown one with the help and exit 0.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+}
+
+func (p *program) run(ctx context.Context, root *cobra.Command) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked(v)
+		}
+	}()
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil || p.begun || isCoded(err) {
+		return err
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return &job.Error{
+		Code: job.CodeUsage, Message: first,
+		Hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help"),
+	}
+}
+
+func isCoded(err error) bool {
+	_, ok := errors.AsType[*job.Error](err)
+	return ok
+}
+
+// secondSignalExit returns the exit code that the running command has asked for.
+func (p *program) secondSignalExit(root *cobra.Command, args []string) int {
+	cmd, _, err := root.Find(args)
+	if err != nil {
+		return ExitInterrupted
+	}
+	if code, err := strconv.Atoi(cmd.Annotations[SecondSignalExit]); err == nil {
+		return code
+	}
+	return ExitInterrupted
+}
+
+// panicked says in one line that the program has a fault, and where; deferred functions have run by then.
+func panicked(v any) error {
+	where := ""
+	callers := make([]uintptr, 32)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
+	for {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, "runtime.") && f.Function != "" {
+			where = fmt.Sprintf(" at %s:%d", f.Function, f.Line)
+			break
+		}
+		if !more {
+			break
+		}
+	}
+	text, _, _ := strings.Cut(fmt.Sprint(v), "\n")
+	return &job.Error{
+		Code: job.CodeFailed, Message: fmt.Sprintf("internal fault%s: %s", where, text),
+		Hint: "this is a fault of the program, not of yours: please report this line and the command",
+	}
+}
+
+// humane replaces the context's own words, which say nothing to a person.
+func humane(err error) error {
+	if err != nil && !isCoded(err) && errors.Is(err, context.Canceled) {
+		return &job.Error{Code: job.CodeInterrupted, Message: "interrupted"}
+	}
+	return err
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// Progress is a bar on standard error, or nothing at all off a terminal and with -q.
+type Progress struct{ bar *progressbar.ProgressBar }
+
+// ProgressParams says what a bar shows.
+type ProgressParams struct {
+	What  string // what goes on, as in "enqueueing"
+	Total int64  // in the unit of Set; less than 1 means unknown: a spinner
+	Bytes bool   // the unit is bytes, not jobs
+	Quiet bool   // -q: no bar
+}
+
+// NewProgress starts a bar.
+func NewProgress(s Streams, p ProgressParams) *Progress {
+	if !s.ErrTerminal || p.Quiet {
+		return &Progress{}
+	}
+	total := p.Total
+	if total < 1 {
+		total = -1
+	}
+	return &Progress{progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(s.Err),
+		progressbar.OptionSetDescription(p.What),
+		progressbar.OptionShowBytes(p.Bytes),
+		progressbar.OptionShowCount(),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetWidth(20),
+	)}
+}
+
+// Set shows how far it has come, in the unit of Total. A failing terminal is no reason to stop the work.
+func (p *Progress) Set(done int64) {
+	if p.bar != nil {
+		_ = p.bar.Set64(done)
+	}
+}
+
+// Clear takes the bar off the line, before something else is written there; the next Set shows it again.
+func (p *Progress) Clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}
+
+// Close ends the bar and takes it off the screen.
+func (p *Progress) Close() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+		_ = p.bar.Exit()
+	}
+}
