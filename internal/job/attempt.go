@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -50,12 +51,13 @@ const (
 // Attempt is a job that a worker has open: written down before the call, closed after it.
 type Attempt struct {
 	Job           Job
-	Generation    int64     // of the task; a record with another one has moved on
-	Owner         string    // fencing token: who opened the attempt
-	Spent         int       // attempts used up before this one
-	KeyGeneration int64     // of the idempotency key
-	FirstCall     time.Time // when the present key was first sent, on Redis's clock; zero if never
-	Accepted      time.Time // when the job was accepted, on Redis's clock
+	Generation    int64         // of the task; a record with another one has moved on
+	Owner         string        // fencing token: who opened the attempt
+	Spent         int           // attempts used up before this one
+	KeyGeneration int64         // of the idempotency key
+	KeySent       bool          // the present key has been sent before
+	KeyAge        time.Duration // since the present key was first sent
+	Accepted      time.Time     // when the job was accepted, on Redis's clock
 }
 
 // Key returns the idempotency key of this attempt.
@@ -68,5 +70,15 @@ type Ending struct {
 	Status  int           // HTTP status; 0 without an answer
 	Verdict Verdict       // what it came to; empty if the job was given back unsent
 	Error   string        // the status and the answer's first 500 bytes, or what went wrong on the way
+	Unsure  bool          // the call may have charged: only its key makes another one safe
+	At      time.Time     // when the call was written, or the attempt begun
 	Took    time.Duration // the call's duration
+}
+
+// Line is the ending as one line of the record's history; empty if nothing was written to the gateway.
+func (e Ending) Line() string {
+	if !e.Called {
+		return ""
+	}
+	return fmt.Sprintf("%d %d %d %s", e.At.UnixMicro(), e.Took.Microseconds(), e.Status, e.Verdict)
 }

@@ -45,6 +45,9 @@ func (k Keys) Scheduled() string { return k.own + "scheduled" }
 // Retrying is the jobs that wait out a back-off (sorted set: job id, due time in µs).
 func (k Keys) Retrying() string { return k.own + "retrying" }
 
+// Costs is the costs of queued tasks that cost more than 1 (hash: task id, cost), for the pacer to see what comes next.
+func (k Keys) Costs() string { return k.own + "costs" }
+
 // Open is the attempts that were begun and not ended (sorted set: job id, deadline in µs).
 func (k Keys) Open() string { return k.own + "open" }
 

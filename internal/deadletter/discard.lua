@@ -1,0 +1,22 @@
+-- discard.lua: parked jobs are taken out for good; their records stay for the dedupe window.
+-- KEYS 1 counters, then for each job: record, parked:<its reason>
+-- ARGV 1 now (µs, 0 = Redis's)  2 dedupe (ms), then for each job: id, generation it is parked with, reason
+-- returns for each job: 1 discarded  0 not parked like this any more
+local now, answers, discarded = now_us(ARGV[1]), {}, 0
+local key = 2
+for a = 3, #ARGV, 3 do
+  local record = KEYS[key]
+  local v = redis.call('HMGET', record, 's', 'g', 'r')
+  if v[1] == 'parked' and v[2] == ARGV[a + 1] and v[3] == ARGV[a + 2] then
+    redis.call('ZREM', KEYS[key + 1], ARGV[a])
+    redis.call('HSET', record, 's', 'discarded', 'fin', int(now))
+    redis.call('PEXPIRE', record, ARGV[2])
+    discarded = discarded + 1
+    answers[#answers + 1] = 1
+  else
+    answers[#answers + 1] = 0
+  end
+  key = key + 2
+end
+if discarded > 0 then redis.call('HINCRBY', KEYS[1], 'discarded', discarded) end
+return answers

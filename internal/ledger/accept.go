@@ -1,0 +1,107 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"strconv"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed accept.lua
+var acceptLua string
+
+//go:embed readmit.lua
+var readmitLua string
+
+// Newcomer is a job on its way in, with the digest of its payload.
+type Newcomer struct {
+	Job    job.Job
+	Digest string
+}
+
+// NoRetry stands for "never" where a time until there is room is given.
+const NoRetry time.Duration = -1
+
+// Accept takes a chunk of jobs through admission in one step, in order: each is enqueued, parked or refused, or is
+// known already. mode is "park", "wait" or "fail". retry is when the first job without room would find some: zero if
+// that is not known (it waits behind parked jobs), NoRetry if never. Keep chunks to a few hundred jobs: a script stalls everyone.
+// With an error, none or all of the chunk was accepted; offering it again is safe.
+func (b *Books) Accept(ctx context.Context, jobs []Newcomer, mode string) (answers []job.Admittance, retry time.Duration, err error) {
+	k := b.keys
+	keys := make([]string, 0, 6+2*len(jobs))
+	keys = append(keys, k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs())
+	args := []any{b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake}
+	args = append(args, b.cfg.Bucket.Args()...)
+	for _, n := range jobs {
+		taskID, taskKey, msg, err := b.task(n.Job.ID, 1)
+		if err != nil {
+			return nil, 0, err
+		}
+		keys = append(keys, k.Job(n.Job.ID), taskKey)
+		args = append(args, n.Job.ID, taskID, msg, payload(n.Job), n.Digest, max(n.Job.Cost, 1),
+			micros(n.Job.At), micros(n.Job.Expires), n.Job.Batch)
+	}
+	reply, err := b.accept.Run(ctx, b.c, keys, args...).Int64Slice()
+	if err != nil {
+		return nil, 0, err
+	}
+	names := []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full}
+	return decode("accept.lua", reply, len(jobs), names)
+}
+
+// Return is a parked job on its way back in.
+type Return struct {
+	ID         string
+	Generation int64
+	Reason     job.Reason
+	Key        job.KeyChange
+}
+
+// Readmit takes parked jobs through admission again, in order; those that find no room stay parked (Full), those that
+// are not parked like this any more are Gone. retry is as for Accept.
+func (b *Books) Readmit(ctx context.Context, jobs []Return) (answers []job.Admittance, retry time.Duration, err error) {
+	k := b.keys
+	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs()}
+	args := append([]any{b.now(), b.cfg.Gateway, redisdb.Wake}, b.cfg.Bucket.Args()...)
+	for _, r := range jobs {
+		taskID, taskKey, msg, err := b.task(r.ID, r.Generation+1)
+		if err != nil {
+			return nil, 0, err
+		}
+		keys = append(keys, k.Job(r.ID), taskKey, k.Parked(string(r.Reason)))
+		args = append(args, r.ID, strconv.FormatInt(r.Generation, 10), taskID, msg, string(r.Reason), string(r.Key))
+	}
+	reply, err := b.readmit.Run(ctx, b.c, keys, args...).Int64Slice()
+	if err != nil {
+		return nil, 0, err
+	}
+	return decode("readmit.lua", reply, len(jobs), []job.Admittance{job.Enqueued, job.Full, job.Gone})
+}
+
+func decode(script string, reply []int64, n int, names []job.Admittance) ([]job.Admittance, time.Duration, error) {
+	if len(reply) != n+1 {
+		return nil, 0, badReply(script, reply)
+	}
+	retry := time.Duration(reply[0]) * time.Microsecond
+	if reply[0] < 0 {
+		retry = NoRetry
+	}
+	answers := make([]job.Admittance, n)
+	for i, code := range reply[1:] {
+		if code < 1 || int(code) > len(names) {
+			return nil, 0, badReply(script, reply)
+		}
+		answers[i] = names[code-1]
+	}
+	return answers, retry, nil
+}
+
+func payload(j job.Job) []byte {
+	if len(j.Payload) == 0 {
+		return []byte("{}")
+	}
+	return j.Payload
+}

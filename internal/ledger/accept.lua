@@ -1,0 +1,71 @@
+-- accept.lua: a chunk of new jobs goes through admission; the record, the books and the queue change in one step.
+-- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs, then for each job: record, task
+-- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
+--      6… the bucket's arguments, then for each job nine:
+--      id, task id, task message, payload, digest, cost, at (µs, 0 = now), expires (µs, 0 = never), batch ('' = none)
+-- returns {retry_us, a1, a2, …}: 1 enqueued  2 parked  3 duplicate  4 same id, other payload  5 no room (wait, fail);
+--      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
+local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL = 1, 2, 3, 4, 5
+local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
+local bucket, at = bucket_load(KEYS[1], now, ARGV, 6)
+local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
+local idle = redis.call('LLEN', KEYS[2]) == 0
+local pushed, accepted, retry, answers = 0, 0, 0, {}
+
+local function record_new(record, a, state)
+  local fields = {'s', state, 'g', '1', 'd', ARGV[a + 4], 't', int(now), 'p', ARGV[a + 3]}
+  local function add(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
+  if ARGV[a + 5] ~= '1' then add('c', ARGV[a + 5]) end
+  if ARGV[a + 6] ~= '0' then add('at', ARGV[a + 6]) end
+  if ARGV[a + 7] ~= '0' then add('x', ARGV[a + 7]) end
+  if ARGV[a + 8] ~= '' then add('b', ARGV[a + 8]) end
+  redis.call('HSET', record, unpack(fields))
+  accepted = accepted + 1
+end
+
+local function enter(record, task, a, cost)
+  bucket_take(bucket, cost)
+  local due = tonumber(ARGV[a + 6])
+  if due > now then
+    record_new(record, a, 'scheduled')
+    redis.call('ZADD', KEYS[5], int(due), ARGV[a])
+    return
+  end
+  record_new(record, a, 'queued')
+  pend('LPUSH', KEYS[2], task, ARGV[a + 1], ARGV[a + 2], KEYS[6], cost, now)
+  pushed = pushed + 1
+end
+
+local function park(record, a)
+  local when = stamp(KEYS[4], now)
+  record_new(record, a, 'parked')
+  redis.call('HSET', record, 'r', 'rejected', 'e', 'no room at admission', 'pa', int(when))
+  redis.call('ZADD', KEYS[3], int(when), ARGV[a])
+end
+
+local function answer(record, task, a)
+  local digest = redis.call('HGET', record, 'd')
+  if digest then return digest == ARGV[a + 4] and DUPLICATE or CONFLICT end
+  local cost = tonumber(ARGV[a + 5])
+  if not blocked and bucket_room(bucket, cost) then
+    enter(record, task, a, cost)
+    return ENQUEUED
+  end
+  if not blocked then
+    blocked = true
+    retry = bucket_retry(bucket, cost)
+  end
+  if mode ~= 'park' then return FULL end
+  park(record, a)
+  return PARKED
+end
+
+local key = 7
+while at <= #ARGV do
+  answers[#answers + 1] = answer(KEYS[key], KEYS[key + 1], at)
+  at, key = at + 9, key + 2
+end
+bucket_save(bucket)
+if accepted > 0 then redis.call('HINCRBY', KEYS[4], 'accepted', accepted) end
+if idle and pushed > 0 then redis.call('PUBLISH', ARGV[5], ARGV[4]) end
+return {retry, unpack(answers)}

@@ -1,0 +1,24 @@
+-- back.lua: an attempt ended without an end of the job: back to the head of the queue, or into a back-off.
+-- KEYS 1 record  2 open  3 rate  4 pending  5 new task  6 retrying  7 costs
+-- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 "1": the attempt counts  6 history line  7 status
+--      8 back-off (µs, 0 = to the head of the queue)  9 error ('' = none)  10 new task id  11 task message
+--      12 gateway  13 wake channel  14 "1": the call may have charged, only its key makes another one safe
+-- returns 1 given back  0 the record has moved on
+local record, id = KEYS[1], ARGV[2]
+local now = now_us(ARGV[1])
+if not owned(record, ARGV[3], ARGV[4]) then return 0 end
+end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, id, now, tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]))
+if ARGV[14] == '1' then redis.call('HSET', record, 'am', '1') end
+if ARGV[9] ~= '' then redis.call('HSET', record, 'e', ARGV[9]) end
+local wait = tonumber(ARGV[8])
+if wait > 0 then
+  redis.call('HSET', record, 's', 'retrying', 'due', int(now + wait))
+  redis.call('ZADD', KEYS[6], int(now + wait), id)
+  return 1
+end
+redis.call('HSET', record, 's', 'queued', 'g', int(tonumber(ARGV[3]) + 1))
+local cost = tonumber(redis.call('HGET', record, 'c')) or 1
+if pend('RPUSH', KEYS[4], KEYS[5], ARGV[10], ARGV[11], KEYS[7], cost, now) == 1 then
+  redis.call('PUBLISH', ARGV[13], ARGV[12])
+end
+return 1

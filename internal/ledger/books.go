@@ -1,0 +1,112 @@
+// Package ledger keeps the record of every job: what it is, where it stands, the attempts made and their outcomes.
+// It serves steps 2 to 6 of 8: each change of state is one script, so that a crash falls before it or after it and
+// never in between. The layout of a record is in internal/redisdb/record.lua.
+package ledger
+
+import (
+	_ "embed" // the scripts are files
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// Bucket is the admission check as the ledger's scripts use it: a Lua fragment that defines bucket_load,
+// bucket_room, bucket_take, bucket_retry and bucket_save, and the arguments that bucket_load reads.
+type Bucket interface {
+	Lua() string
+	Args() []any
+}
+
+// Config says whose books these are and by which rules they are kept.
+type Config struct {
+	Gateway string
+	// Bucket is the admission check. Books that only look and finish may leave it nil.
+	Bucket Bucket
+	// Encode makes the queue's message for a task id. Books that never queue anything may leave it nil.
+	Encode func(taskID string) ([]byte, error)
+	// InOrder makes newcomers wait behind jobs that are parked as rejected.
+	InOrder bool
+	// Keys says that the gateway is sent an idempotency key.
+	Keys bool
+	// KeyLifetime is how long the gateway remembers a key.
+	KeyLifetime time.Duration
+	// Attempts is how many attempts a job has before it is parked as exhausted; at least 1.
+	Attempts int
+	// Dedupe is how long a job is known after it is done or discarded; more than zero.
+	Dedupe time.Duration
+	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
+	NowMicros func() int64
+}
+
+// Books are the records of one gateway's jobs. Safe for concurrent use.
+type Books struct {
+	c       redis.UniversalClient
+	cfg     Config
+	keys    redisdb.Keys
+	accept  *redisdb.Script
+	readmit *redisdb.Script
+}
+
+// New returns the books of a gateway.
+func New(c redis.UniversalClient, cfg Config) *Books {
+	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway)}
+	if cfg.Bucket != nil {
+		b.accept = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua(), acceptLua)
+		b.readmit = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua(), readmitLua)
+	}
+	return b
+}
+
+func (b *Books) now() int64 {
+	if b.cfg.NowMicros == nil {
+		return 0
+	}
+	return b.cfg.NowMicros()
+}
+
+func (b *Books) parkedKeys() []string {
+	keys := make([]string, 0, len(job.Reasons()))
+	for _, r := range job.Reasons() {
+		keys = append(keys, b.keys.Parked(string(r)))
+	}
+	return keys
+}
+
+// task returns the id, key and message of a job's task for one generation.
+func (b *Books) task(id string, generation int64) (taskID, key string, msg []byte, err error) {
+	taskID = job.TaskID(id, generation)
+	msg, err = b.cfg.Encode(taskID)
+	if err != nil {
+		return "", "", nil, fmt.Errorf("encode the task of job %s: %w", id, err)
+	}
+	return taskID, b.keys.Task(taskID), msg, nil
+}
+
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func moment(us int64) time.Time {
+	if us <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func badReply(script string, reply any) error {
+	return fmt.Errorf("%s answered %T, not what it is written to answer: is another version of Spillway at work on this Redis?", script, reply)
+}

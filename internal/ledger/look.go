@@ -1,0 +1,53 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed look.lua
+var lookLua string
+
+var lookScript = redisdb.NewScript(redisdb.NowLua, lookLua)
+
+// Standing is one gateway at a glance, all of one moment.
+type Standing struct {
+	Now       time.Time // on Redis's clock
+	Queued    int64     // waiting in the queue, due now
+	InFlight  int64     // pulled and not finished, even if the worker has died
+	Scheduled int64     // their time is to come
+	Retrying  int64     // waiting out a back-off
+	Done      int64     // a counter that survives the dedupe window
+	Accepted  int64     // every job that was ever taken in
+	Discarded int64
+	Parked    map[job.Reason]int64 // only reasons with jobs
+	Rate      float64              // calls a second, over the last minute or since calls began, if that is less
+}
+
+// Look returns the gateway's standing.
+func (b *Books) Look(ctx context.Context) (Standing, error) {
+	k := b.keys
+	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate()}, b.parkedKeys()...)
+	n, err := lookScript.Run(ctx, b.c, keys, b.now(), k.JobPrefix()).Int64Slice()
+	if err != nil {
+		return Standing{}, err
+	}
+	if len(n) != 10+len(job.Reasons()) {
+		return Standing{}, badReply("look.lua", n)
+	}
+	s := Standing{Now: moment(n[0]), Queued: n[1], InFlight: n[2], Scheduled: n[3], Retrying: n[4],
+		Done: n[5], Accepted: n[6], Discarded: n[7], Parked: map[job.Reason]int64{}}
+	if span := time.Duration(n[9]) * time.Microsecond; n[8] > 0 && span > 0 {
+		s.Rate = float64(n[8]) / span.Seconds()
+	}
+	for i, r := range job.Reasons() {
+		if n[10+i] > 0 {
+			s.Parked[r] = n[10+i]
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,49 @@
+-- readmit.lua: parked jobs go through admission again, oldest first; those without room stay parked.
+-- KEYS 1 admission  2 pending  3 counters  4 scheduled  5 costs, then for each job: record, task, parked:<its reason>
+-- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4… the bucket's arguments, then for each job six:
+--      id, generation it is parked with, new task id, task message, reason,
+--      idempotency key: keep | next (the gateway said a definite no) | forgotten (it no longer counts as sent)
+-- returns {retry_us, a1, a2, …}: 1 queued  2 no room  3 not parked like this any more
+local QUEUED, NO_ROOM, GONE = 1, 2, 3
+local now = now_us(ARGV[1])
+local bucket, at = bucket_load(KEYS[1], now, ARGV, 4)
+local idle = redis.call('LLEN', KEYS[2]) == 0
+local full, pushed, retry, answers = false, 0, 0, {}
+
+local function readmit(record, task, parked, a)
+  local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at')
+  if v[1] ~= 'parked' or v[2] ~= ARGV[a + 1] or v[3] ~= ARGV[a + 4] then return GONE end
+  local cost = tonumber(v[4]) or 1
+  if full then return NO_ROOM end
+  if not bucket_room(bucket, cost) then
+    full, retry = true, bucket_retry(bucket, cost)
+    return NO_ROOM
+  end
+  bucket_take(bucket, cost)
+  redis.call('ZREM', parked, ARGV[a])
+  redis.call('HDEL', record, 'r', 'e', 'pa', 'n', 'st')
+  redis.call('HINCRBY', record, 'y', 1)
+  if ARGV[a + 5] == 'next' then
+    redis.call('HSET', record, 'k', int((tonumber(redis.call('HGET', record, 'k')) or 1) + 1))
+  end
+  if ARGV[a + 5] ~= 'keep' then redis.call('HDEL', record, 'f', 'am') end
+  local due = tonumber(v[5]) or 0
+  if due > now then
+    redis.call('HSET', record, 's', 'scheduled')
+    redis.call('ZADD', KEYS[4], int(due), ARGV[a])
+    return QUEUED
+  end
+  redis.call('HSET', record, 's', 'queued', 'g', int(tonumber(v[2]) + 1))
+  pend('LPUSH', KEYS[2], task, ARGV[a + 2], ARGV[a + 3], KEYS[5], cost, now)
+  pushed = pushed + 1
+  return QUEUED
+end
+
+local key = 6
+while at <= #ARGV do
+  answers[#answers + 1] = readmit(KEYS[key], KEYS[key + 1], KEYS[key + 2], at)
+  at, key = at + 6, key + 3
+end
+bucket_save(bucket)
+if idle and pushed > 0 then redis.call('PUBLISH', ARGV[3], ARGV[2]) end
+return {retry, unpack(answers)}

@@ -1,0 +1,43 @@
+-- reclaim.lua: an attempt's deadline has passed and nobody ended it: its worker died with the call under way.
+-- KEYS 1 record  2 open  3 pending  4 new task  5 old task  6 active  7 lease  8 costs  9 counters
+--      10 parked:unknown_outcome  11 parked:exhausted  12 rate
+-- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 old task id  5 new task id  6 task message
+--      7 "1": the gateway keeps idempotency keys  8 how long it keeps one (µs)  9 attempts allowed  10 gateway  11 wake channel
+-- returns what it did: 'none' | 'queued' | 'unknown_outcome' | 'exhausted'
+local record, id = KEYS[1], ARGV[2]
+local now = now_us(ARGV[1])
+local v = redis.call('HMGET', record, 's', 'g', 'od', 'f', 'c')
+if v[1] ~= 'in_flight' or v[2] ~= ARGV[3] then
+  local again = tonumber(redis.call('ZSCORE', KEYS[2], id))
+  if v[1] ~= 'in_flight' and again and again <= now then redis.call('ZREM', KEYS[2], id) end
+  return 'none'
+end
+if (tonumber(v[3]) or 0) > now then return 'none' end
+
+-- The dead worker's task goes too, once asynq's lease has run out: a living worker's task is left to it.
+local lease = tonumber(redis.call('ZSCORE', KEYS[7], ARGV[4]))
+if not lease or lease * 1000000 < now then
+  redis.call('LREM', KEYS[6], 0, ARGV[4])
+  redis.call('ZREM', KEYS[7], ARGV[4])
+  redis.call('DEL', KEYS[5])
+end
+end_attempt({record = record, open = KEYS[2], rate = KEYS[12]}, id, now, 1, int(now) .. ' 0 0 cut_off', 0)
+
+redis.call('HSET', record, 'am', '1')
+
+local function park(reason, set, error)
+  local when = stamp(KEYS[9], now)
+  redis.call('HSET', record, 's', 'parked', 'r', reason, 'e', error, 'pa', int(when))
+  redis.call('ZADD', set, int(when), id)
+  return reason
+end
+if ARGV[7] ~= '1' or now - (tonumber(v[4]) or 0) > tonumber(ARGV[8]) then
+  return park('unknown_outcome', KEYS[10], 'the worker died while the call was under way')
+end
+if tonumber(redis.call('HGET', record, 'n')) >= tonumber(ARGV[9]) then
+  return park('exhausted', KEYS[11], 'the worker died while the call was under way, at the last attempt')
+end
+redis.call('HSET', record, 's', 'queued', 'g', int(tonumber(v[2]) + 1))
+pend('RPUSH', KEYS[3], KEYS[4], ARGV[5], ARGV[6], KEYS[8], tonumber(v[5]) or 1, now)
+redis.call('PUBLISH', ARGV[11], ARGV[10])
+return 'queued'

@@ -1,0 +1,17 @@
+-- waiting.lua: the oldest members of one of a gateway's sorted sets, with the generation of each. Reads only.
+-- KEYS 1 sorted set  ARGV 1 now (µs, 0 = Redis's)  2 "1": only scores up to now  3 how many  4 prefix of records
+-- returns {µs until the first score that is still to come (-1: none), id, generation, id, generation, …}
+local now = now_us(ARGV[1])
+local upto = ARGV[2] == '1' and int(now) or '+inf'
+local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', upto, 'LIMIT', 0, tonumber(ARGV[3]))
+local next_in = -1
+if #ids < tonumber(ARGV[3]) then
+  local first = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  if first[2] then next_in = tonumber(first[2]) - now end
+end
+local found = {next_in}
+for _, id in ipairs(ids) do
+  found[#found + 1] = id
+  found[#found + 1] = redis.call('HGET', ARGV[4] .. id, 'g') or '0'
+end
+return found

@@ -1,0 +1,115 @@
+// Package queue is step 3 of 8, and the only package that sees asynq: it encodes tasks, runs one asynq server for each
+// gateway, and holds its dequeue back until a slot is near. What becomes of a job is never asynq's to decide: the
+// handler always answers "done", having written down what is to happen next.
+package queue
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// Delivery is one task pulled from the queue.
+type Delivery[T any] struct {
+	TaskID     string
+	JobID      string
+	Generation int64
+	Slot       T
+	HasSlot    bool   // false if the job came past the gate: take a slot before calling
+	Foreign    bool   // not a task of ours: JobID and Generation are empty
+	Payload    []byte // of a foreign task
+}
+
+// ServerConfig says how one gateway's jobs are pulled.
+type ServerConfig[T any] struct {
+	Gateway string
+	// Concurrency is how many jobs this process may have in hand at once; at least 1.
+	Concurrency int
+	Gate        Gate[T]
+	// Handle deals with one delivery and returns when what is to happen next is written down. Its context lives on
+	// when asynq gives the task up: only the call's own time-out ends a call.
+	Handle func(ctx context.Context, d Delivery[T])
+	// Grace is how long Stop waits for jobs in hand; those still open then go back to the head of the queue.
+	Grace time.Duration
+	Log   *slog.Logger
+}
+
+// Server pulls one gateway's jobs and hands them to the worker.
+type Server[T any] struct {
+	cfg    ServerConfig[T]
+	client *gatedClient[T]
+	halt   context.CancelFunc
+	srv    *asynq.Server
+}
+
+// NewServer returns a server that pulls nothing until Start.
+func NewServer[T any](c redis.UniversalClient, cfg ServerConfig[T]) *Server[T] {
+	stop, halt := context.WithCancel(context.Background())
+	s := &Server[T]{cfg: cfg, halt: halt}
+	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: redisdb.NewKeys(cfg.Gateway), stop: stop}
+	s.srv = asynq.NewServerFromRedisClient(s.client, asynq.Config{
+		Concurrency:              cfg.Concurrency,
+		Queues:                   map[string]int{cfg.Gateway: 1},
+		TaskCheckInterval:        time.Millisecond, // the gate waits instead
+		DelayedTaskCheckInterval: 100 * 365 * 24 * time.Hour,
+		JanitorInterval:          24 * time.Hour, // nothing of ours is ever "completed" in asynq's sense
+		ShutdownTimeout:          cfg.Grace,
+		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
+		IsFailure:                func(error) bool { return false },
+		Logger:                   asynqLog{cfg.Log.With("gateway", cfg.Gateway)},
+		LogLevel:                 asynq.WarnLevel,
+	})
+	return s
+}
+
+// Start begins to pull jobs.
+func (s *Server[T]) Start() error {
+	return s.srv.Start(asynq.HandlerFunc(s.deliver))
+}
+
+// Halt pulls no more jobs; those in hand go on.
+func (s *Server[T]) Halt() {
+	s.halt()
+	s.srv.Stop()
+}
+
+// Stop halts, waits for the jobs in hand up to the grace time, and gives unused slots back.
+func (s *Server[T]) Stop(ctx context.Context) {
+	s.Halt()
+	s.srv.Shutdown()
+	for _, slot := range s.client.unused() {
+		s.cfg.Gate.Empty(ctx, slot)
+	}
+}
+
+func (s *Server[T]) deliver(ctx context.Context, task *asynq.Task) error {
+	taskID, _ := asynq.GetTaskID(ctx)
+	d := Delivery[T]{TaskID: taskID}
+	d.Slot, d.HasSlot = s.client.take()
+	var ours bool
+	d.JobID, d.Generation, ours = job.ParseTaskID(taskID)
+	if !ours || task.Type() != taskType {
+		d.JobID, d.Generation, d.Foreign, d.Payload = "", 0, true, task.Payload()
+	}
+	s.cfg.Handle(context.WithoutCancel(ctx), d)
+	return nil
+}
+
+// asynqLog hands asynq's messages to slog.
+type asynqLog struct{ l *slog.Logger }
+
+func text(args []any) string { return strings.TrimSpace(fmt.Sprint(args...)) }
+
+func (a asynqLog) Debug(args ...any) { a.l.Debug("queue", "says", text(args)) }
+func (a asynqLog) Info(args ...any)  { a.l.Info("queue", "says", text(args)) }
+func (a asynqLog) Warn(args ...any)  { a.l.Warn("queue", "says", text(args)) }
+func (a asynqLog) Error(args ...any) { a.l.Error("queue", "says", text(args)) }
+func (a asynqLog) Fatal(args ...any) { a.l.Error("queue", "says", text(args)) }
