@@ -1,0 +1,44 @@
+// Package bucket keeps the limits: step 2 and step 4 of 8, the maths and the scripts of admission and of the pacer.
+//
+// Admission asks a TokenBucket: may this job enter the queue now? Its Lua fragment is composed into the script that
+// admits jobs, so that admission, record and queueing are one atomic step.
+//
+// The Pacer hands out slots: the moments at which calls may start. Every limit is a pool of N permits. A call takes
+// one permit from each pool, and a permit taken for a slot is ready again at
+//
+//	edge + R    with R = window × 1.0001 + jitter + 2 ms
+//
+// where edge is the latest moment at which the call was written: the slot, or what was reported when it was late.
+// A call is never written before its slot, and arrives at most the jitter later than the quickest one would. So two
+// calls that use one permit arrive at least one window apart, and no window of that length, wherever it begins, holds
+// more than N calls. Nothing in this depends on order, on the number of processes, or on anybody's clock but Redis's.
+package bucket
+
+import (
+	"fmt"
+	"time"
+)
+
+// Limit allows at most N units in every window of the given length, wherever that window begins.
+type Limit struct {
+	// N is the number of units; a call takes its job's cost. At least 1.
+	N int64
+	// Window is a whole number of microseconds, at least 1 µs.
+	Window time.Duration
+}
+
+// String returns the limit as a person writes it, such as 100/1s.
+func (l Limit) String() string { return fmt.Sprintf("%d/%s", l.N, l.Window) }
+
+// largest is what a count, a window in µs or a burst may be: far above any use, far below 2^52.
+const largest = 1 << 46
+
+func (l Limit) check() error {
+	switch {
+	case l.N < 1 || l.N > largest:
+		return fmt.Errorf("the limit %s allows %d calls: give a number from 1 to %d", l, l.N, int64(largest))
+	case l.Window < time.Microsecond || l.Window%time.Microsecond != 0:
+		return fmt.Errorf("the limit %s has a window of %s: give a whole number of microseconds, at least one", l, l.Window)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package bucket
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics are the pacer's instruments. One set serves every gateway of a process.
+type Metrics struct {
+	granted     *prometheus.CounterVec
+	released    *prometheus.CounterVec
+	late        *prometheus.CounterVec
+	lost        *prometheus.CounterVec
+	holds       *prometheus.CounterVec
+	quarantines *prometheus.CounterVec
+	lateness    *prometheus.HistogramVec
+}
+
+// NewMetrics registers the pacer's instruments. A nil registerer keeps them to themselves.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_" + name, Help: help}, []string{"gateway"})
+	}
+	m := &Metrics{
+		granted:     counter("slots_granted_total", "Slots that Redis granted to this process."),
+		released:    counter("slots_released_total", "Slots given back unused."),
+		late:        counter("slots_late_total", "Calls written so late after their slot that their permit's time was moved."),
+		lost:        counter("slots_lost_total", "Slots that may have been charged without being used, as no answer came from Redis, or whose late write came to be known too late."),
+		holds:       counter("holds_total", "Holds that this process set."),
+		quarantines: counter("pacer_quarantines_total", "Pauses of one window after Redis had lost writes or its clock had jumped."),
+		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "spillway_slot_lateness_seconds",
+			Help:    "From the slot to the write of its call, at most.",
+			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .25, 1},
+		}, []string{"gateway"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.granted, m.released, m.late, m.lost, m.holds, m.quarantines, m.lateness)
+	}
+	return m
+}
+
+// instruments are the metrics of one gateway; every counter is there, at zero, from the start.
+type instruments struct {
+	granted, released, late, lost, holds, quarantines prometheus.Counter
+	lateness                                          prometheus.Observer
+}
+
+func (m *Metrics) of(gateway string) instruments {
+	return instruments{
+		granted:     m.granted.WithLabelValues(gateway),
+		released:    m.released.WithLabelValues(gateway),
+		late:        m.late.WithLabelValues(gateway),
+		lost:        m.lost.WithLabelValues(gateway),
+		holds:       m.holds.WithLabelValues(gateway),
+		quarantines: m.quarantines.WithLabelValues(gateway),
+		lateness:    m.lateness.WithLabelValues(gateway),
+	}
+}
