@@ -1,7 +1,5 @@
 package job
 
-import "time"
-
 // Admittance is what admission did with a job.
 type Admittance string
 
@@ -15,6 +13,20 @@ const (
 	Gone      Admittance = "gone"      // a replay found the job no longer parked as it was: nothing changed
 )
 
+// Newcomer is a job on its way in, with the digest of its payload: the same id with another digest is a conflict.
+type Newcomer struct {
+	Job    Job
+	Digest string
+}
+
+// Return is a parked job on its way back in.
+type Return struct {
+	ID         string
+	Generation int64
+	Reason     Reason
+	Key        KeyChange
+}
+
 // KeyChange says what a replay does to the job's idempotency key.
 type KeyChange string
 
@@ -24,18 +36,3 @@ const (
 	NextKey   KeyChange = "next"      // a new generation: the gateway has said a definite no
 	ForgetKey KeyChange = "forgotten" // the same key, as if it had never been sent: the gateway has forgotten it
 )
-
-// Dead is a parked job, as the dead-letter store shows it.
-type Dead struct {
-	Job           Job
-	Generation    int64
-	Reason        Reason
-	Error         string
-	Attempts      int // spent since it was last admitted
-	ParkedAt      time.Time
-	Accepted      time.Time
-	Order         int64     // the place among the gateway's parked jobs: its time of parking in µs, unique
-	FirstCall     time.Time // when the present idempotency key was first sent; zero if never
-	KeyGeneration int64
-	Replays       int
-}

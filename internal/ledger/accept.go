@@ -16,12 +16,6 @@ var acceptLua string
 //go:embed readmit.lua
 var readmitLua string
 
-// Newcomer is a job on its way in, with the digest of its payload.
-type Newcomer struct {
-	Job    job.Job
-	Digest string
-}
-
 // NoRetry stands for "never" where a time until there is room is given.
 const NoRetry time.Duration = -1
 
@@ -29,7 +23,7 @@ const NoRetry time.Duration = -1
 // known already. mode is "park", "wait" or "fail". retry is when the first job without room would find some: zero if
 // that is not known (it waits behind parked jobs), NoRetry if never. Keep chunks to a few hundred jobs: a script stalls everyone.
 // With an error, none or all of the chunk was accepted; offering it again is safe.
-func (b *Books) Accept(ctx context.Context, jobs []Newcomer, mode string) (answers []job.Admittance, retry time.Duration, err error) {
+func (b *Books) Accept(ctx context.Context, jobs []job.Newcomer, mode string) (answers []job.Admittance, retry time.Duration, err error) {
 	k := b.keys
 	keys := make([]string, 0, 6+2*len(jobs))
 	keys = append(keys, k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs())
@@ -52,17 +46,9 @@ func (b *Books) Accept(ctx context.Context, jobs []Newcomer, mode string) (answe
 	return decode("accept.lua", reply, len(jobs), names)
 }
 
-// Return is a parked job on its way back in.
-type Return struct {
-	ID         string
-	Generation int64
-	Reason     job.Reason
-	Key        job.KeyChange
-}
-
 // Readmit takes parked jobs through admission again, in order; those that find no room stay parked (Full), those that
 // are not parked like this any more are Gone. retry is as for Accept.
-func (b *Books) Readmit(ctx context.Context, jobs []Return) (answers []job.Admittance, retry time.Duration, err error) {
+func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error) {
 	k := b.keys
 	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs()}
 	args := append([]any{b.now(), b.cfg.Gateway, redisdb.Wake}, b.cfg.Bucket.Args()...)

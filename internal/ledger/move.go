@@ -104,14 +104,14 @@ func (b *Books) waiting(ctx context.Context, set string, dueOnly bool, n int) ([
 }
 
 // OldestRejected returns up to n jobs that are parked as rejected, oldest first, ready to be readmitted.
-func (b *Books) OldestRejected(ctx context.Context, n int) ([]Return, error) {
+func (b *Books) OldestRejected(ctx context.Context, n int) ([]job.Return, error) {
 	found, _, err := b.waiting(ctx, b.keys.Parked(string(job.Rejected)), false, n)
 	if err != nil {
 		return nil, err
 	}
-	jobs := make([]Return, len(found))
+	jobs := make([]job.Return, len(found))
 	for i, w := range found {
-		jobs[i] = Return{ID: w.id, Generation: w.generation, Reason: job.Rejected, Key: job.KeepKey}
+		jobs[i] = job.Return{ID: w.id, Generation: w.generation, Reason: job.Rejected, Key: job.KeepKey}
 	}
 	return jobs, nil
 }

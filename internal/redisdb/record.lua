@@ -3,6 +3,7 @@
 --   s state   g generation of the task   p payload   d digest of the payload   t accepted at (µs)
 --   c cost (absent: 1)   b batch   at not before (µs)   x expires (µs)
 --   n attempts spent   k key generation (absent: 1)   f first call with the present key (µs)   y replays
+--   am a call with the present key may have charged ("1")
 --   o owner of the open attempt   od its deadline (µs)   oa opened at (µs)
 --   due end of the back-off (µs)   r reason of parking   e error   pa parked at (µs)
 --   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"

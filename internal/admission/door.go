@@ -1,0 +1,208 @@
+// Package admission is step 2 of 8: the only door into the queue. It checks each job, asks whether it is known already
+// and whether there is room, and says what became of it: all of that for a chunk of jobs in one step of the books.
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"spillway/internal/clock"
+	"spillway/internal/job"
+)
+
+// Mode says what happens to a job that admission has no room for.
+type Mode string
+
+// The modes.
+const (
+	Park Mode = "park" // park it as rejected; it goes in by itself when there is room
+	Wait Mode = "wait" // wait for room
+	Fail Mode = "fail" // leave it out and say so
+)
+
+// Modes returns every mode.
+func Modes() []Mode { return []Mode{Park, Wait, Fail} }
+
+// Books take a chunk of jobs in, in one step.
+type Books interface {
+	Accept(ctx context.Context, jobs []job.Newcomer, mode string) ([]job.Admittance, time.Duration, error)
+}
+
+// Gateway is what the door knows of one gateway.
+type Gateway struct {
+	Books   Books
+	MaxCost int64 // more than this can never be granted
+}
+
+// Config says which gateways the door leads to.
+type Config struct {
+	Gateways map[string]Gateway
+	// Digest tells payloads apart: equal for the same payload, however it is written.
+	Digest func(json.RawMessage) string
+	// Away says whether an error means that Redis can't answer now and may later.
+	Away func(error) bool
+	// Patience is how long to go on trying while Redis is away; zero means not at all.
+	Patience time.Duration
+	Clock    clock.Clock
+}
+
+// Door is the way into the queues. Safe for concurrent use.
+type Door struct{ cfg Config }
+
+// New returns a door.
+func New(cfg Config) *Door { return &Door{cfg} }
+
+// Answer says what became of one job.
+type Answer struct {
+	Outcome job.Admittance
+	// Err says what is wrong with a Conflict or with a job that can't be taken at all (Outcome is empty then).
+	Err error
+	// RetryAfter is, for Full, when there may be room; zero if nobody knows, negative if never.
+	RetryAfter time.Duration
+}
+
+const (
+	pollParked = 250 * time.Millisecond // while waiting behind parked jobs
+	maxWait    = time.Second            // between two tries for room: others may have given some back
+	awayFirst  = 100 * time.Millisecond // first wait while Redis is away; doubles up to awayMax
+	awayMax    = 2 * time.Second
+)
+
+// Admit takes jobs of one gateway in, in order, one answer each. The error is not nil only if Redis stayed away
+// (coded unavailable) or ctx ended; jobs without an answer (empty Outcome and Err) have then not been taken, or may
+// have been: offering them again is safe.
+func (d *Door) Admit(ctx context.Context, gateway string, jobs []job.Job, mode Mode) ([]Answer, error) {
+	g, ok := d.cfg.Gateways[gateway]
+	if !ok {
+		return nil, &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in the configuration", gateway)}
+	}
+	answers := make([]Answer, len(jobs))
+	left := d.check(g, jobs, answers)
+	for len(left) > 0 {
+		retry, err := d.offer(ctx, g, left, mode, answers)
+		if err != nil {
+			return answers, err
+		}
+		left = full(left, answers)
+		if mode != Wait || len(left) == 0 {
+			return answers, nil
+		}
+		if err := d.sleep(ctx, roomIn(retry)); err != nil {
+			return forget(left, answers), err
+		}
+	}
+	return answers, nil
+}
+
+type entry struct {
+	at  int // place in the answers
+	new job.Newcomer
+}
+
+func (d *Door) check(g Gateway, jobs []job.Job, answers []Answer) []entry {
+	left := make([]entry, 0, len(jobs))
+	for i, j := range jobs {
+		if err := CheckJob(j, g.MaxCost); err != nil {
+			answers[i].Err = err
+			continue
+		}
+		left = append(left, entry{i, job.Newcomer{Job: j, Digest: d.cfg.Digest(j.Payload)}})
+	}
+	return left
+}
+
+// CheckJob returns why a job can't be taken in, or nil.
+func CheckJob(j job.Job, maxCost int64) error {
+	if err := job.CheckID(j.ID); err != nil {
+		return err
+	}
+	if j.Cost < 0 {
+		return fmt.Errorf("cost %d: a job costs at least 1", j.Cost)
+	}
+	if j.Cost > maxCost {
+		return fmt.Errorf("cost %d is more than a limit can ever grant (%d): it would wait for ever", j.Cost, maxCost)
+	}
+	return nil
+}
+
+// offer puts what is left before the books, and tries again while Redis is away.
+func (d *Door) offer(ctx context.Context, g Gateway, left []entry, mode Mode, answers []Answer) (time.Duration, error) {
+	chunk := make([]job.Newcomer, len(left))
+	for i, e := range left {
+		chunk[i] = e.new
+	}
+	start, wait := d.cfg.Clock.Now(), awayFirst
+	for {
+		got, retry, err := g.Books.Accept(ctx, chunk, string(mode))
+		if err == nil {
+			note(left, got, retry, answers)
+			return retry, nil
+		}
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		if !d.cfg.Away(err) {
+			return 0, fmt.Errorf("take jobs in: %w", err)
+		}
+		if d.cfg.Clock.Now().Sub(start)+wait > d.cfg.Patience {
+			return 0, &job.Error{Code: job.CodeUnavailable, Message: "Redis does not answer", Err: err,
+				Hint: "running the same again is safe: jobs that were taken in are known and will not be doubled"}
+		}
+		if err := d.sleep(ctx, wait); err != nil {
+			return 0, err
+		}
+		wait = min(2*wait, awayMax)
+	}
+}
+
+var errConflict = errors.New("this id is known with another payload: the first one stands; give this job an id of its own")
+
+func note(left []entry, got []job.Admittance, retry time.Duration, answers []Answer) {
+	for i, e := range left {
+		a := Answer{Outcome: got[i]}
+		switch got[i] {
+		case job.Conflict:
+			a.Err = errConflict
+		case job.Full:
+			a.RetryAfter = retry
+		}
+		answers[e.at] = a
+	}
+}
+
+func full(left []entry, answers []Answer) []entry {
+	var still []entry
+	for _, e := range left {
+		if answers[e.at].Outcome == job.Full {
+			still = append(still, e)
+		}
+	}
+	return still
+}
+
+// forget takes back the answers of jobs that never got in.
+func forget(left []entry, answers []Answer) []Answer {
+	for _, e := range left {
+		answers[e.at] = Answer{}
+	}
+	return answers
+}
+
+func roomIn(retry time.Duration) time.Duration {
+	if retry <= 0 {
+		return pollParked
+	}
+	return min(retry, maxWait)
+}
+
+func (d *Door) sleep(ctx context.Context, wait time.Duration) error {
+	select {
+	case <-d.cfg.Clock.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

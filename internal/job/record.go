@@ -1,0 +1,73 @@
+package job
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Record is everything the ledger knows of one job.
+type Record struct {
+	Job           Job
+	State         State
+	Generation    int64
+	KeyGeneration int64
+	Attempts      int // spent since it was last admitted
+	Replays       int
+	Accepted      time.Time
+	Finished      time.Time
+	Due           time.Time // end of its back-off
+	Deadline      time.Time // of the open attempt
+	FirstCall     time.Time // with the present idempotency key
+	Reason        Reason
+	Error         string
+	ParkedAt      time.Time
+	Status        int  // HTTP status of the last answer; 0 if there was none
+	Unsure        bool // a call with the present key may have charged
+	History       []Call
+}
+
+// Call is one line of a record's history.
+type Call struct {
+	At      time.Time
+	Took    time.Duration
+	Status  int    // 0 without an answer
+	Verdict string // a Verdict, or cut_off: its worker died with the call under way
+}
+
+// ParseRecord reads a record's hash; its fields are laid out in internal/redisdb/record.lua.
+func ParseRecord(gateway, id string, h map[string]string) Record {
+	number := func(field string) int64 { n, _ := strconv.ParseInt(h[field], 10, 64); return n }
+	at := func(field string) time.Time { return micros(number(field)) }
+	return Record{
+		Job: Job{ID: id, Gateway: gateway, Payload: []byte(h["p"]), Cost: max(number("c"), 1),
+			At: at("at"), Expires: at("x"), Batch: h["b"]},
+		State: State(h["s"]), Generation: number("g"), KeyGeneration: max(number("k"), 1),
+		Attempts: int(number("n")), Replays: int(number("y")),
+		Accepted: at("t"), Finished: at("fin"), Due: at("due"), Deadline: at("od"), FirstCall: at("f"),
+		Reason: Reason(h["r"]), Error: h["e"], ParkedAt: at("pa"), Status: int(number("st")), Unsure: h["am"] == "1",
+		History: parseHistory(h["h"]),
+	}
+}
+
+func parseHistory(text string) []Call {
+	var calls []Call
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) != 4 {
+			continue
+		}
+		at, _ := strconv.ParseInt(f[0], 10, 64)
+		took, _ := strconv.ParseInt(f[1], 10, 64)
+		status, _ := strconv.Atoi(f[2])
+		calls = append(calls, Call{At: micros(at), Took: time.Duration(took) * time.Microsecond, Status: status, Verdict: f[3]})
+	}
+	return calls
+}
+
+func micros(us int64) time.Time {
+	if us <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}

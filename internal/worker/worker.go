@@ -1,0 +1,189 @@
+// Package worker joins steps 4 to 7 of 8 for one job: the slot, the gateway call, its outcome, and the finish or the
+// dead letter. It decides nothing itself: the pacer says when, the outcome table what, the ledger who.
+//
+//	delivery (with its slot) → open the attempt → call at the slot → judge → finish
+//	                              │                                           ├─ done
+//	                              ├─ stale, busy: nothing to do               ├─ back to the head of the queue (hold)
+//	                              └─ expired, cut off: park                   ├─ back-off
+//	                                                                          └─ park
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"spillway/internal/clock"
+	"spillway/internal/job"
+	"spillway/internal/outcome"
+)
+
+// Slot is the moment at which one call may start.
+type Slot interface {
+	// At is the slot on Redis's clock, in µs.
+	At() int64
+	// Cost is the units taken for it.
+	Cost() int64
+	// Due is the local moment before which nothing may be written.
+	Due() time.Time
+	// TooLate says that the slot passed too long before now: release it and send nothing.
+	TooLate(now time.Time) bool
+	// Ready tells the pacer how early the job was ready for its slot.
+	Ready(at time.Time)
+	// Written tells the pacer when the call was written.
+	Written(at time.Time)
+	// Release gives an unused slot back.
+	Release(ctx context.Context)
+	// End says that the call is over.
+	End(ctx context.Context)
+}
+
+// Pacer hands out slots and keeps holds.
+type Pacer interface {
+	Take(ctx context.Context, cost int64) (Slot, error)
+	// Hold stops everybody's calls; zero means a growing back-off.
+	Hold(ctx context.Context, d time.Duration, reason string) (until time.Time, err error)
+	Succeeded(ctx context.Context)
+}
+
+// Ledger writes down attempts and their ends.
+type Ledger interface {
+	Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error)
+	Done(ctx context.Context, a job.Attempt, e job.Ending) error
+	// Back puts the job at the head of the queue (wait 0) or lets it wait out a back-off.
+	Back(ctx context.Context, a job.Attempt, e job.Ending, wait time.Duration) error
+}
+
+// DeadLetters parks jobs.
+type DeadLetters interface {
+	Park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) error
+	ParkUnreadable(ctx context.Context, id string, content []byte, why string) error
+}
+
+// Call is one request to the gateway.
+type Call struct {
+	Job     job.Job
+	Key     string
+	Due     time.Time
+	TooLate func(time.Time) bool
+}
+
+// Sender calls the gateway. It always returns something to judge.
+type Sender interface {
+	Send(ctx context.Context, c Call) job.Result
+}
+
+// Judge says what a call's result means.
+type Judge interface {
+	Judge(in outcome.Input) outcome.Judgement
+}
+
+// Config is what a worker works with.
+type Config struct {
+	Gateway     string
+	Pacer       Pacer
+	Ledger      Ledger
+	DeadLetters DeadLetters
+	Sender      Sender
+	Judge       Judge
+	Backoff     func(attempt int) time.Duration
+	// Attempts is how many calls a job may use up before it is parked as exhausted; at least 1.
+	Attempts int
+	// Timeout is the gateway's: how long one call may take.
+	Timeout time.Duration
+	// Keys says that an idempotency key goes with each call; KeyLifetime is how long the gateway remembers it.
+	Keys        bool
+	KeyLifetime time.Duration
+	// Owner starts the fencing token of each attempt: unique to this process.
+	Owner string
+	// Stopping ends when no new call may start any more.
+	Stopping context.Context
+	Clock    clock.Clock
+	Metrics  *Metrics
+	Log      *slog.Logger
+}
+
+// Worker deals with one gateway's deliveries. Safe for concurrent use.
+type Worker struct {
+	cfg  Config
+	next counter
+}
+
+// New returns a worker.
+func New(cfg Config) *Worker {
+	cfg.Log = cfg.Log.With("gateway", cfg.Gateway)
+	return &Worker{cfg: cfg}
+}
+
+// Delivery is one task from the queue. Slot is nil if it came past the gate.
+type Delivery struct {
+	JobID      string
+	Generation int64
+	Slot       Slot
+}
+
+// margin is added to an attempt's deadline: nobody may judge the attempt before it, since it may be a stall with the
+// call still under way.
+const margin = 10 * time.Second
+
+// Handle deals with one delivery. It returns nil when what is to happen next is written down; with an error the
+// task must be delivered again.
+func (w *Worker) Handle(ctx context.Context, d Delivery) error {
+	slot, err := w.slot(d.Slot)
+	if err != nil {
+		return err
+	}
+	a, opening, err := w.open(ctx, d, slot)
+	if err != nil {
+		slot.Release(ctx)
+		return err
+	}
+	switch opening {
+	case job.OpenGo:
+		w.call(ctx, a, slot)
+		return nil
+	case job.OpenStale, job.OpenBusy:
+		slot.Release(ctx)
+		w.cfg.Log.Debug("nothing to do for a task", "job", d.JobID, "generation", d.Generation, "because", opening)
+		return nil
+	}
+	slot.Release(ctx)
+	w.parkUnsent(ctx, a, opening)
+	return nil
+}
+
+// HandleForeign parks something in the queue that is not a job.
+func (w *Worker) HandleForeign(ctx context.Context, id string, content []byte, slot Slot) {
+	if slot != nil {
+		slot.Release(ctx)
+	}
+	const why = "a task in this gateway's queue that Spillway did not put there"
+	w.persist(ctx, id, func() error { return w.cfg.DeadLetters.ParkUnreadable(ctx, id, content, why) })
+	w.cfg.Metrics.parked(w.cfg.Gateway, job.Unreadable)
+	w.cfg.Log.Warn("parked", "job", id, "reason", job.Unreadable, "error", why)
+}
+
+func (w *Worker) slot(s Slot) (Slot, error) {
+	if s != nil {
+		return s, nil
+	}
+	return w.cfg.Pacer.Take(w.cfg.Stopping, 1)
+}
+
+// open writes the attempt down. While Redis does not answer it tries again: nothing was sent yet.
+func (w *Worker) open(ctx context.Context, d Delivery, slot Slot) (job.Attempt, job.Opening, error) {
+	owner := w.cfg.Owner + "." + w.next.String()
+	for wait := firstPersist; ; wait = min(2*wait, maxPersist) {
+		until := max(slot.Due().Sub(w.cfg.Clock.Now()), 0) + w.cfg.Timeout + margin
+		a, opening, err := w.cfg.Ledger.Open(ctx, d.JobID, d.Generation, owner, until)
+		if err == nil {
+			return a, opening, nil
+		}
+		w.cfg.Log.Warn("attempt not written down, trying again", "job", d.JobID, "error", err)
+		select {
+		case <-w.cfg.Clock.After(wait):
+		case <-w.cfg.Stopping.Done():
+			return a, "", err
+		}
+	}
+}
