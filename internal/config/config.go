@@ -1,0 +1,210 @@
+// Package config reads the configuration file: strictly, with a message for a person at every fault.
+//
+// Load reads the YAML tree, fills in the defaults and checks that the values go together. Whatever is wrong (an unknown
+// key, a bad value, an unset variable, a contradiction) is reported with file, line, field and a hint, all of it at once.
+// The package knows none of the others: cmd hands the values on.
+package config
+
+import (
+	"slices"
+	"time"
+)
+
+// Config is a configuration file with its defaults filled in.
+type Config struct {
+	// File is the file's name as it was given.
+	File string
+	// Redis says where Redis is: one of the URL forms, or "embedded". It may hold a password: show it with RedactURL.
+	// Default redis://127.0.0.1:6379/0.
+	Redis Secret
+	// Listen is where run serves HTTP, host:port. Empty serves nothing. Default 127.0.0.1:9400.
+	Listen string
+	// Token is what callers of the HTTP side must show. Empty = none, which is only for loopback.
+	Token Secret
+	// Gateways are in the order of the file; at least one.
+	Gateways []Gateway
+}
+
+// Names returns the gateways' names in the order of the file.
+func (c *Config) Names() []string {
+	names := make([]string, len(c.Gateways))
+	for i, g := range c.Gateways {
+		names[i] = g.Name
+	}
+	return names
+}
+
+// Gateway returns the gateway of that name, and whether the file has it.
+func (c *Config) Gateway(name string) (Gateway, bool) {
+	i := slices.IndexFunc(c.Gateways, func(g Gateway) bool { return g.Name == name })
+	if i < 0 {
+		return Gateway{}, false
+	}
+	return c.Gateways[i], true
+}
+
+// Position is a place in a file; lines and columns count from 1.
+type Position struct {
+	File         string
+	Line, Column int
+}
+
+// Gateway is a payment provider's endpoint, and the asynq queue of the same name.
+type Gateway struct {
+	// Name is 1 or more of a-z, 0-9, _ and -, and begins with a letter or digit.
+	Name string
+	// At is where the file names it, for messages.
+	At Position
+	// Request says how it is called.
+	Request Request
+	// Answers says what its answers mean.
+	Answers Answers
+	// Amount says where a payload has its money. The zero Amount: nowhere, no sums of money.
+	Amount Amount
+	// Leak is the leak rate: the limits the pacer keeps towards the gateway.
+	Leak Leak
+	// Admission is the check before a job enters the queue.
+	Admission Admission
+	// Retry says how often and when a job is tried again.
+	Retry Retry
+	// Replay says whether jobs parked as rejected go in by themselves. Default ReplayAuto.
+	Replay Replay
+	// Dedupe is how long a job's id stays known after it is done or discarded; at least 1 s. Default 30 d.
+	// Shorter than a producer may take to send a file again, and jobs are charged twice.
+	Dedupe time.Duration
+}
+
+// Request is one call to a gateway.
+type Request struct {
+	// URL may hold {id} and {payload.FIELD} (dotted paths) behind its host, to be escaped. It may hold a secret.
+	// Empty only when Options.Secrets is off and a variable in it is not set.
+	URL Secret
+	// URLText is the URL as it stands in the file, without its password: to show.
+	URLText string
+	// Method is GET, HEAD, POST, PUT, PATCH or DELETE. Default POST.
+	Method string
+	// Encoding of the payload: EncodingJSON (default) or EncodingForm.
+	Encoding string
+	// Headers go with every call, under the names as written. A value is empty only when Options.Secrets is off and
+	// a variable in it is not set.
+	Headers map[string]Secret
+	// IdempotencyHeader carries the idempotency key. Empty = the gateway has none. Default Idempotency-Key.
+	IdempotencyHeader string
+	// KeyLifetime is how long the gateway remembers a key; 0 exactly when there is no IdempotencyHeader. Default 24 h.
+	// Longer than the gateway's own, and a call with a forgotten key charges twice.
+	KeyLifetime time.Duration
+	// Timeout bounds one call, from its slot to the end of its answer; above 0. Default 30 s.
+	Timeout time.Duration
+}
+
+// The encodings of a payload.
+const (
+	EncodingJSON = "json"
+	EncodingForm = "form"
+)
+
+// Answers says what a gateway's answers mean.
+type Answers struct {
+	// Profile is a built-in table, ProfileDefault or ProfileStripe. Default ProfileDefault.
+	Profile string
+	// Rules go before the profile, in their order: the first that matches decides.
+	Rules []Rule
+}
+
+// The built-in profiles of answers.
+const (
+	ProfileDefault = "default"
+	ProfileStripe  = "stripe"
+)
+
+// Rule gives an answer a meaning of its own. All that is set must match; at least one of the three is set.
+type Rule struct {
+	// Status is the HTTP status, 100 to 599. 0 = any.
+	Status int
+	// Header holds names and the value wanted of each.
+	Header map[string]string
+	// Body holds dotted paths into the answer and the value wanted there, as text: 301 and "301" are the same.
+	Body map[string]string
+	// Then is one of done, hold, retry, fewer, refused, unknown.
+	Then string
+}
+
+// Amount says where a payload has its money, in minor units.
+type Amount struct {
+	// Field is the dotted path of the amount. Empty = no sums of money.
+	Field string
+	// Currency is the dotted path of the currency's code. Empty = one currency, which has no name.
+	Currency string
+}
+
+// Leak is what the pacer keeps towards a gateway, over all processes together.
+type Leak struct {
+	// Limits all hold, in every rolling window; at least one, with different windows.
+	Limits []Limit
+	// Burst is how many calls may start together; 1 up to the smallest N of the limits. Default 1.
+	Burst int64
+	// Jitter is the allowance for the variation of the delay on the way to the gateway; 0 up to half the shortest
+	// window. Default 5 ms. Too small, and the gateway sees more than the limit; the rate is W/(W+jitter) of it.
+	Jitter time.Duration
+	// MaxInFlight is how many calls may be under way at once. 0 (default) = no cap.
+	MaxInFlight int64
+}
+
+// Admission is the check before a job enters the queue.
+type Admission struct {
+	// Algorithm is AlgorithmTokenBucket: the only one that this build has.
+	Algorithm string
+	// Limits all hold. Default: the leak's.
+	Limits []Limit
+	// Burst is how many jobs a rested gateway takes at once, and the largest cost of a job; at least 1. Default: 60 s'
+	// worth of the tightest limit, and not below the largest cost which the leak's limits grant.
+	Burst int64
+}
+
+// AlgorithmTokenBucket is the admission that this build has.
+const AlgorithmTokenBucket = "token-bucket"
+
+// Retry says how often and when a job is tried again.
+type Retry struct {
+	// Attempts is how many calls of a job may fail before it is parked as exhausted; at least 1. Default 6.
+	Attempts int
+	// First is the back-off after the first failure, which doubles with each; above 0. Default 2 s.
+	First time.Duration
+	// Max is the longest back-off; not below First. Default 10 min.
+	Max time.Duration
+}
+
+// Replay says what becomes of jobs parked as rejected.
+type Replay string
+
+// The two ways of replay.
+const (
+	ReplayAuto   Replay = "auto"   // they go in by themselves, in order, as room appears
+	ReplayManual Replay = "manual" // they wait for `dispatcher dlq replay`; newcomers pass
+)
+
+// Default returns a configuration without gateways: what holds where the file says nothing.
+func Default() *Config {
+	return &Config{Redis: "redis://127.0.0.1:6379/0", Listen: "127.0.0.1:9400"}
+}
+
+// DefaultGateway returns a gateway without a URL and limits: what holds where the file says nothing.
+// Admission.Limits and Admission.Burst follow from the leak's limits; see Admission.
+func DefaultGateway() Gateway {
+	return Gateway{
+		Request: Request{
+			Method:            "POST",
+			Encoding:          EncodingJSON,
+			Headers:           map[string]Secret{},
+			IdempotencyHeader: "Idempotency-Key",
+			KeyLifetime:       24 * time.Hour,
+			Timeout:           30 * time.Second,
+		},
+		Answers:   Answers{Profile: ProfileDefault},
+		Leak:      Leak{Burst: 1, Jitter: 5 * time.Millisecond},
+		Admission: Admission{Algorithm: AlgorithmTokenBucket},
+		Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
+		Replay:    ReplayAuto,
+		Dedupe:    30 * 24 * time.Hour,
+	}
+}

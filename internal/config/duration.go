@@ -1,0 +1,72 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const durationHint = "write a number with a unit ns, us, ms, s, m, h or d, like 500ms, 30s, 1h30m or 30d"
+
+const day = 24 * time.Hour
+
+var durationPart = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(ns|us|µs|μs|ms|s|m|h|d)`)
+
+// ParseDuration reads Go's durations and d for a day of 24 hours: 500ms, 1h30m, 30d, 1d12h. 0 needs no unit.
+// A negative one is an error.
+func ParseDuration(text string) (time.Duration, error) {
+	if text == "0" {
+		return 0, nil
+	}
+	if strings.HasPrefix(text, "-") {
+		return 0, fmt.Errorf("%q is negative: %s", text, durationHint)
+	}
+	total, rest := time.Duration(0), text
+	for ok := true; ok; ok = rest != "" {
+		m := durationPart.FindStringSubmatch(rest)
+		if m == nil {
+			return 0, fmt.Errorf("%q is not a duration: %s", text, durationHint)
+		}
+		part, err := parsePart(m[1], m[2])
+		if err != nil || total > math.MaxInt64-part {
+			return 0, fmt.Errorf("%q is too long: at most 106751d, which is 292 years, can be kept", text)
+		}
+		total, rest = total+part, rest[len(m[0]):]
+	}
+	return total, nil
+}
+
+func parsePart(number, unit string) (time.Duration, error) {
+	if unit != "d" {
+		return time.ParseDuration(number + unit)
+	}
+	if days, err := strconv.ParseInt(number, 10, 64); err == nil {
+		if days > math.MaxInt64/int64(day) {
+			return 0, errors.New("overflow")
+		}
+		return time.Duration(days) * day, nil
+	}
+	days, err := strconv.ParseFloat(number, 64)
+	if err != nil || days*float64(day) >= math.MaxInt64 {
+		return 0, errors.New("overflow")
+	}
+	return time.Duration(days * float64(day)), nil
+}
+
+// FormatDuration returns the duration as a person writes it, in the largest unit that needs no fraction: 30d, 90m, 10ms.
+func FormatDuration(d time.Duration) string {
+	units := []struct {
+		name string
+		size time.Duration
+	}{{"d", day}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}, {"us", time.Microsecond}}
+	for _, u := range units {
+		if d != 0 && d%u.size == 0 {
+			return strconv.FormatInt(int64(d/u.size), 10) + u.name
+		}
+	}
+	return d.String()
+}

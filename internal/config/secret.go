@@ -1,0 +1,73 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+)
+
+// mask stands for a secret wherever one would be printed.
+const mask = "<secret>"
+
+// Secret is a text that no print, log, JSON or YAML shows. The empty Secret shows as such: it hides nothing.
+type Secret string
+
+// Reveal returns the text itself: for the wire, never for people.
+func (s Secret) Reveal() string { return string(s) }
+
+// String returns <secret>, or nothing for the empty Secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return mask
+}
+
+// GoString hides the text from %#v.
+func (s Secret) GoString() string { return fmt.Sprintf("config.Secret(%q)", s.String()) }
+
+// Format hides the text from every verb, %x and %d included.
+func (s Secret) Format(f fmt.State, verb rune) {
+	switch {
+	case verb == 'v' && f.Flag('#'):
+		fmt.Fprint(f, s.GoString())
+	case verb == 'q':
+		fmt.Fprintf(f, "%q", s.String())
+	default:
+		fmt.Fprint(f, s.String())
+	}
+}
+
+// MarshalText hides the text from JSON, also as a map's key, and from XML.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// MarshalYAML hides the text from YAML.
+func (s Secret) MarshalYAML() (any, error) { return s.String(), nil }
+
+// LogValue hides the text from slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+var passwordParameter = regexp.MustCompile(`(?i)([?&][^=&#]*(?:pass|secret|token|key)[^=&#]*=)[^&#]*`)
+
+// RedactURL returns the URL with what may be a password masked, whatever its form: also that of a URL which can't be
+// parsed, of several hosts, or with an unescaped / or @ in its password.
+func RedactURL(raw string) string {
+	raw = passwordParameter.ReplaceAllString(raw, "${1}"+mask)
+	scheme, rest, found := strings.Cut(raw, "://")
+	if !found {
+		scheme, rest = "", raw
+	} else {
+		scheme += "://"
+	}
+	at := strings.LastIndex(rest, "@")
+	if at < 0 {
+		return raw
+	}
+	// A lone word before the @ may be a password whose colon was forgotten.
+	user, _, hasPassword := strings.Cut(rest[:at], ":")
+	if !hasPassword || !found {
+		return scheme + mask + rest[at:]
+	}
+	return scheme + user + ":" + mask + rest[at:]
+}
