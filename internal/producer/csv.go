@@ -1,0 +1,255 @@
+package producer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"spillway/internal/job"
+)
+
+// csvHeader is what the header row of a CSV file says.
+type csvHeader struct {
+	raw   []byte
+	names []string
+	keys  [][]byte // each name as a JSON key with its colon
+	id    int      // the column of the id
+	row   [][]byte // the fields of the record at hand, used again for each
+}
+
+// quoteState is where in a CSV record a byte stands. Only a quote at the start of a field opens one, so that an inch
+// mark within a field spoils its own line and no other.
+type quoteState int
+
+const (
+	fieldStart quoteState = iota
+	unquoted
+	quoted
+	quoteSeen   // a quote within a quoted field: its end, or the first of two
+	quoteReturn // the carriage return after it
+)
+
+// after returns the state after some more bytes.
+func (q quoteState) after(b []byte) quoteState {
+	if q == fieldStart && bytes.IndexByte(b, '"') < 0 && b[len(b)-1] == '\n' {
+		return fieldStart
+	}
+	for _, c := range b {
+		q = q.next(c)
+	}
+	return q
+}
+
+func (q quoteState) next(c byte) quoteState {
+	switch {
+	case q == quoted && c == '"':
+		return quoteSeen
+	case q == quoted, q == quoteSeen && c == '"', q == fieldStart && c == '"':
+		return quoted
+	case c == ',', c == '\n':
+		return fieldStart
+	case q == quoteSeen && c == '\r':
+		return quoteReturn
+	}
+	return unquoted
+}
+
+// readHeader reads the header row. Without a good one no record could be understood.
+func (r *Reader) readHeader() error {
+	for {
+		line, err := r.in.record()
+		switch {
+		case err == io.EOF:
+			return usage("start it with the names of its columns", "the CSV file has no header row")
+		case err != nil:
+			return err
+		case line.Err == nil && blank(line.Raw):
+			continue
+		case line.Err != nil:
+			return usage("start the file with the names of its columns", "line %d: the header row: %v", line.Number, line.Err)
+		}
+		return r.useHeader(line)
+	}
+}
+
+func (r *Reader) useHeader(line Line) error {
+	wrong := func(hint string, err error) error {
+		return usage(hint, "line %d: the header row: %v", line.Number, err)
+	}
+	if err := checkText(line.Raw); err != nil {
+		return wrong("convert the file to UTF-8", err)
+	}
+	fields, err := splitRecord(nil, trimLineEnd(line.Raw))
+	if err != nil {
+		return wrong("mend the header row", err)
+	}
+	h := &csvHeader{raw: line.Raw, id: -1}
+	seen := make(map[string]int, len(fields))
+	for i, f := range fields {
+		name := string(f)
+		if name == "" {
+			return wrong("give each column a name", fmt.Errorf("column %d has no name", i+1))
+		}
+		if before, twice := seen[name]; twice {
+			return wrong("give each column a name of its own", fmt.Errorf("columns %d and %d are both named %s", before, i+1, show(f)))
+		}
+		seen[name] = i + 1
+		if name == r.opt.IDField {
+			h.id = i
+		}
+		h.names = append(h.names, name)
+		h.keys = append(h.keys, append(appendQuoted(nil, f), ':'))
+	}
+	if h.id < 0 {
+		return wrong(missingHint(h.names), fmt.Errorf("no column is named %q, as --id-field says", r.opt.IDField))
+	}
+	r.csv = h
+	return nil
+}
+
+func missingHint(names []string) string {
+	if len(names) == 1 && strings.ContainsAny(names[0], ";\t|") {
+		return "fields are separated by commas; this file seems to use another separator"
+	}
+	return fmt.Sprintf("the columns are %s", shownNames(names))
+}
+
+func shownNames(names []string) string {
+	const most = 20
+	shown := make([]string, 0, most)
+	for _, n := range names[:min(most, len(names))] {
+		shown = append(shown, show([]byte(n)))
+	}
+	if len(names) > most {
+		shown = append(shown, fmt.Sprintf("and %d more", len(names)-most))
+	}
+	return strings.Join(shown, ", ")
+}
+
+// csvJob makes a job of one record: its payload is an object of strings in the order of the header.
+func (r *Reader) csvJob(raw []byte) (job.Job, error) {
+	h := r.csv
+	record := trimLineEnd(raw)
+	fields, err := splitRecord(h.row[:0], record)
+	if err != nil {
+		return job.Job{}, h.explain(err, raw)
+	}
+	h.row = fields
+	if len(fields) != len(h.names) {
+		return job.Job{}, fmt.Errorf("has %d fields, but the header row has %d", len(fields), len(h.names))
+	}
+	j := r.flagJob()
+	if j.ID = string(fields[h.id]); j.ID == "" {
+		return job.Job{}, fmt.Errorf("no id: the field %q is empty", r.opt.IDField)
+	}
+	payload := make([]byte, 0, h.size(record))
+	for i, f := range fields {
+		payload = append(payload, ",{"[b2i(i == 0)])
+		payload = append(payload, h.keys[i]...)
+		payload = appendQuoted(payload, f)
+	}
+	j.Payload = append(payload, '}')
+	return r.checked(j)
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// size guesses the length of the payload.
+func (h *csvHeader) size(record []byte) int {
+	n := len(record) + 2
+	for _, k := range h.keys {
+		n += len(k) + 3
+	}
+	return n
+}
+
+// errors of a record's quotes. field is counted from 0.
+type quoteError struct {
+	field int
+	what  string
+}
+
+// Error says what is wrong without the field's name.
+func (e *quoteError) Error() string { return fmt.Sprintf("field %d %s", e.field+1, e.what) }
+
+const (
+	notClosed  = "opens a quote that is not closed before the end of the file"
+	strayQuote = "has a quote within, but does not start with one: put the field in quotes and write the quote twice"
+	afterQuote = "goes on after its closing quote: a quote within a quoted field is written twice"
+)
+
+// explain adds the column's name, and how many lines went with the record: the reader can't know which of them were
+// meant to be records, so it uses none of them rather than charge what nobody asked for.
+func (h *csvHeader) explain(err error, raw []byte) error {
+	var q *quoteError
+	if errors.As(err, &q) && q.field < len(h.names) {
+		err = fmt.Errorf("field %d (%s) %s", q.field+1, show([]byte(h.names[q.field])), q.what)
+	}
+	if n := bytes.Count(trimLineEnd(raw), []byte("\n")); n > 0 {
+		err = fmt.Errorf("%w; the %d lines after it stand within the quote and were not used either", err, n)
+	}
+	return err
+}
+
+// splitRecord appends the fields of a record to dst. A field may be part of record.
+func splitRecord(dst [][]byte, record []byte) ([][]byte, error) {
+	for n := 0; ; n++ {
+		if len(record) > 0 && record[0] == '"' {
+			field, rest, err := quotedField(record, n)
+			if err != nil {
+				return nil, err
+			}
+			dst = append(dst, field)
+			if len(rest) == 0 {
+				return dst, nil
+			}
+			record = rest[1:]
+			continue
+		}
+		end := bytes.IndexByte(record, ',')
+		field := record
+		if end >= 0 {
+			field = record[:end]
+		}
+		if bytes.IndexByte(field, '"') >= 0 {
+			return nil, &quoteError{n, strayQuote}
+		}
+		dst = append(dst, field)
+		if end < 0 {
+			return dst, nil
+		}
+		record = record[end+1:]
+	}
+}
+
+// quotedField reads the quoted field at the start of record; what is left starts with a comma or is empty.
+func quotedField(record []byte, n int) (field, rest []byte, err error) {
+	at, doubled := 1, false
+	for {
+		i := bytes.IndexByte(record[at:], '"')
+		if i < 0 {
+			return nil, nil, &quoteError{n, notClosed}
+		}
+		at += i + 1
+		if at < len(record) && record[at] == '"' {
+			at, doubled = at+1, true
+			continue
+		}
+		break
+	}
+	field, rest = record[1:at-1], record[at:]
+	if len(rest) > 0 && rest[0] != ',' {
+		return nil, nil, &quoteError{n, afterQuote}
+	}
+	if doubled {
+		field = bytes.ReplaceAll(field, []byte(`""`), []byte(`"`))
+	}
+	return field, rest, nil
+}

@@ -1,0 +1,161 @@
+package producer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"sync"
+)
+
+// Digest returns 16 hex digits of the SHA-256 over a payload's canonical form: keys sorted, white space out, escapes
+// resolved, numbers as they stand. The same payload written otherwise has the same digest; 1 and 1.0 are not the same.
+// An empty payload is {}. What is not JSON is digested as it stands.
+func Digest(payload json.RawMessage) string {
+	c, _ := canons.Get().(*canon)
+	defer canons.Put(c)
+	c.p.in, c.p.pos = payload, 0
+	text, err := c.whole()
+	if err != nil {
+		text = payload
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+var canons = sync.Pool{New: func() any { return new(canon) }}
+
+// canon writes canonical JSON.
+type canon struct {
+	p       parser
+	out     []byte
+	scratch []byte
+	spans   []span // the members of the objects that are open, outermost first
+}
+
+// span is where in out one member stands; its key ends at colon.
+type span struct{ start, colon, end int }
+
+func (c *canon) whole() ([]byte, error) {
+	c.out, c.spans = c.out[:0], c.spans[:0]
+	c.p.space()
+	if c.p.pos == len(c.p.in) {
+		return append(c.out, "{}"...), nil
+	}
+	if err := c.value(0); err != nil {
+		return nil, err
+	}
+	c.p.space()
+	if c.p.pos != len(c.p.in) {
+		return nil, c.p.fail("something follows the value")
+	}
+	return c.out, nil
+}
+
+func (c *canon) value(depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("nested more than %d deep", maxDepth)
+	}
+	switch c.p.peek() {
+	case '{':
+		return c.object(depth)
+	case '[':
+		return c.array(depth)
+	case '"':
+		raw, escaped, err := c.p.str()
+		c.str(raw, escaped)
+		return err
+	}
+	start := c.p.pos
+	err := c.p.value(depth)
+	c.out = append(c.out, c.p.in[start:c.p.pos]...)
+	return err
+}
+
+func (c *canon) str(raw []byte, escaped bool) {
+	if escaped {
+		c.out = appendQuoted(c.out, []byte(unquote(raw)))
+		return
+	}
+	c.out = append(c.out, raw...)
+}
+
+func (c *canon) array(depth int) error {
+	c.out = append(c.out, '[')
+	c.p.pos++
+	c.p.space()
+	for more := c.p.peek() != ']'; more; {
+		err := c.value(depth + 1)
+		if err != nil {
+			return err
+		}
+		if more, err = c.p.more(']'); err != nil {
+			return err
+		} else if more {
+			c.out = append(c.out, ',')
+		}
+	}
+	c.p.pos++
+	c.out = append(c.out, ']')
+	return nil
+}
+
+func (c *canon) object(depth int) error {
+	base, start := len(c.spans), len(c.out)+1
+	c.out = append(c.out, '{')
+	c.p.pos++
+	c.p.space()
+	for more := c.p.peek() != '}'; more; {
+		m, err := c.member(depth)
+		if err != nil {
+			return err
+		}
+		c.spans = append(c.spans, m)
+		if more, err = c.p.more('}'); err != nil {
+			return err
+		} else if more {
+			c.out = append(c.out, ',')
+		}
+	}
+	c.p.pos++
+	c.sort(base, start)
+	c.spans = c.spans[:base]
+	c.out = append(c.out, '}')
+	return nil
+}
+
+func (c *canon) member(depth int) (span, error) {
+	m := span{start: len(c.out)}
+	key, err := c.p.key()
+	if err != nil {
+		return m, err
+	}
+	c.out = appendQuoted(c.out, key)
+	m.colon = len(c.out)
+	c.out = append(c.out, ':')
+	err = c.value(depth + 1)
+	m.end = len(c.out)
+	return m, err
+}
+
+// sort brings the members from spans[base], written at start, into the order of their keys.
+func (c *canon) sort(base, start int) {
+	mine := c.spans[base:]
+	less := func(a, b int) bool {
+		return bytes.Compare(c.out[mine[a].start:mine[a].colon], c.out[mine[b].start:mine[b].colon]) < 0
+	}
+	if sort.SliceIsSorted(mine, less) {
+		return
+	}
+	sort.SliceStable(mine, less)
+	c.scratch = c.scratch[:0]
+	for i, m := range mine {
+		if i > 0 {
+			c.scratch = append(c.scratch, ',')
+		}
+		c.scratch = append(c.scratch, c.out[m.start:m.end]...)
+	}
+	copy(c.out[start:], c.scratch)
+}

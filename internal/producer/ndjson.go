@@ -1,0 +1,292 @@
+package producer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+	"unicode"
+
+	"spillway/internal/job"
+)
+
+// MaxBatch is the longest name of a batch, in bytes.
+const MaxBatch = 200
+
+var (
+	errNoID      = errors.New("no id: each job needs one, so that it is never charged twice")
+	errIDKind    = errors.New("the id must be a text in quotes or a whole number")
+	errCost      = errors.New("cost must be a whole number of at least 1")
+	errObject    = errors.New("payload must be an object, as in {\"amount\":1050}")
+	errAfterLife = errors.New("expires must be later than at: this job would expire before it may be sent")
+)
+
+// plainJob reads a line that is the payload itself.
+func (r *Reader) plainJob(raw []byte) (job.Job, error) {
+	if err := r.json.object(raw); err != nil {
+		return job.Job{}, err
+	}
+	j := r.flagJob()
+	for _, m := range r.json.members {
+		if string(m.key) == r.opt.IDField {
+			var err error
+			if j.ID, err = idOf(m.value); err != nil {
+				return job.Job{}, err
+			}
+		}
+	}
+	if j.ID == "" {
+		return job.Job{}, fmt.Errorf("no id: the field %q is missing, null or empty", r.opt.IDField)
+	}
+	j.Payload = r.compact(bytes.TrimSpace(raw))
+	return r.checked(j)
+}
+
+// wrappedJob reads a line of the form {"id": …, "payload": {…}, …}.
+func (r *Reader) wrappedJob(raw []byte) (job.Job, error) {
+	if err := r.json.object(raw); err != nil {
+		return job.Job{}, err
+	}
+	j := r.flagJob()
+	j.Payload = json.RawMessage("{}")
+	for _, m := range r.json.members {
+		if err := r.set(&j, m); err != nil {
+			return job.Job{}, err
+		}
+	}
+	return r.checked(j)
+}
+
+// flagJob is what the options say of every job.
+func (r *Reader) flagJob() job.Job {
+	return job.Job{Gateway: r.opt.Gateway, Cost: 1, At: r.opt.At, Expires: r.opt.Expires, Batch: r.opt.Batch}
+}
+
+// set takes one member of a wrapped line. Null is as good as absent, but for the payload: nobody means to send nothing.
+func (r *Reader) set(j *job.Job, m member) (err error) {
+	null := string(m.value) == "null"
+	switch string(m.key) {
+	case "id":
+		j.ID, err = idOf(m.value)
+	case "payload":
+		if m.value[0] != '{' {
+			return errObject
+		}
+		j.Payload = r.compact(m.value)
+	case "gateway":
+		if !null {
+			j.Gateway, err = r.gatewayOf(m)
+		}
+	case "cost":
+		if !null {
+			j.Cost, err = costOf(m.value)
+		}
+	case "at":
+		if !null {
+			j.At, err = timeOf(m)
+		}
+	case "expires":
+		if !null {
+			j.Expires, err = timeOf(m)
+		}
+	case "batch":
+		if !null {
+			j.Batch, err = r.batchOf(m)
+		}
+	default:
+		return fmt.Errorf("unknown key %s: known are id, payload, gateway, cost, at, expires and batch; "+
+			"where the line itself is the payload, name its id with --id-field", show(m.key))
+	}
+	return err
+}
+
+// checked returns the job, or why it can't be one.
+func (r *Reader) checked(j job.Job) (job.Job, error) {
+	if j.ID == "" {
+		return job.Job{}, errNoID
+	}
+	if err := job.CheckID(j.ID); err != nil {
+		return job.Job{}, err
+	}
+	most, err := r.maxCost(j.Gateway)
+	if err != nil {
+		return job.Job{}, err
+	}
+	switch {
+	case most > 0 && j.Cost > most:
+		return job.Job{}, fmt.Errorf("cost %d is more than %d, the most that a limit of gateway %s can ever grant", j.Cost, most, j.Gateway)
+	case !j.At.IsZero() && !j.Expires.IsZero() && !j.Expires.After(j.At):
+		return job.Job{}, errAfterLife
+	case len(j.Payload) > job.MaxLine:
+		return job.Job{}, fmt.Errorf("its payload would have %d bytes: the most is %d", len(j.Payload), job.MaxLine)
+	}
+	return j, nil
+}
+
+// idOf returns the id, or "" for null.
+func idOf(value []byte) (string, error) {
+	switch {
+	case string(value) == "null":
+		return "", nil
+	case value[0] == '"':
+		return unquote(value), nil
+	case isInteger(value):
+		return string(value), nil
+	}
+	return "", errIDKind
+}
+
+func isInteger(number []byte) bool {
+	for i, c := range number {
+		if (c < '0' || c > '9') && (i > 0 || c != '-' || len(number) == 1) {
+			return false
+		}
+	}
+	return true
+}
+
+func costOf(value []byte) (int64, error) {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	if errors.Is(err, strconv.ErrRange) && n == math.MaxInt64 {
+		return 0, errors.New("cost is more than any limit can grant")
+	}
+	if err != nil || n < 1 {
+		return 0, errCost
+	}
+	return n, nil
+}
+
+func textOf(m member) (string, error) {
+	if m.value[0] != '"' {
+		return "", fmt.Errorf("%s must be a text in quotes", m.key)
+	}
+	return unquote(m.value), nil
+}
+
+func timeOf(m member) (time.Time, error) {
+	text, err := textOf(m)
+	if err != nil {
+		return time.Time{}, err
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s must be a time as in 2026-11-30T18:00:00Z", m.key)
+	}
+	if t.Unix() <= 0 {
+		return time.Time{}, fmt.Errorf("%s lies before 1970", m.key)
+	}
+	return t, nil
+}
+
+func (r *Reader) gatewayOf(m member) (string, error) {
+	if quotedIs(m.value, r.gate.name) {
+		return r.gate.name, nil
+	}
+	return textOf(m)
+}
+
+func (r *Reader) batchOf(m member) (string, error) {
+	if quotedIs(m.value, r.batch) {
+		return r.batch, nil
+	}
+	text, err := textOf(m)
+	if err != nil {
+		return "", err
+	}
+	if err := checkBatch(text); err != nil {
+		return "", err
+	}
+	r.batch = text
+	return text, nil
+}
+
+// quotedIs reports whether value is text in quotes, without looking into escapes.
+func quotedIs(value []byte, text string) bool {
+	return text != "" && len(value) == len(text)+2 && string(value[1:len(value)-1]) == text
+}
+
+func checkBatch(name string) error {
+	if name == "" || len(name) > MaxBatch {
+		return fmt.Errorf("the batch's name must have 1 to %d bytes", MaxBatch)
+	}
+	for _, c := range name {
+		if !unicode.IsPrint(c) {
+			return fmt.Errorf("the batch's name has the character %q, which can't be printed", c)
+		}
+	}
+	return nil
+}
+
+// compact returns a JSON value without white space between its tokens: a copy only where there was some.
+func (r *Reader) compact(value []byte) json.RawMessage {
+	if !r.json.spaces {
+		return value[:len(value):len(value)]
+	}
+	return appendCompact(make([]byte, 0, len(value)), value)
+}
+
+// appendCompact appends valid JSON without the white space between its tokens.
+func appendCompact(dst, value []byte) []byte {
+	inString := false
+	for i := 0; i < len(value); i++ {
+		c := value[i]
+		switch {
+		case inString && c == '\\':
+			dst = append(dst, c)
+			i++
+			c = value[i]
+		case c == '"':
+			inString = !inString
+		case !inString && (c == ' ' || c == '\t' || c == '\r' || c == '\n'):
+			continue
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// unquote returns what a valid JSON string says.
+func unquote(raw []byte) string {
+	inner := raw[1 : len(raw)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner)
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return string(inner) // unreachable: the parser has checked it
+	}
+	return s
+}
+
+// appendQuoted appends s as a JSON string that escapes only what must be escaped.
+func appendQuoted(dst, s []byte) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for len(s) > 0 {
+		n := 0
+		for n < len(s) && plain[s[n]] {
+			n++
+		}
+		dst, s = append(dst, s[:n]...), s[n:]
+		if len(s) == 0 {
+			break
+		}
+		switch c := s[0]; c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+		s = s[1:]
+	}
+	return append(dst, '"')
+}

@@ -1,0 +1,200 @@
+// Package producer is step 1 of 8: it reads a billing file as a stream of jobs, in constant memory, and says of every
+// line that can't be used why not.
+package producer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// The formats of a billing file.
+const (
+	NDJSON = "ndjson" // one JSON object a line
+	CSV    = "csv"    // a header row, then one record a job
+)
+
+// Options says how a billing file is to be read. What a line says itself wins over Gateway, Batch, At and Expires.
+type Options struct {
+	Format  string    // ndjson or csv; empty means by the ending of the file's name, else ndjson
+	IDField string    // the field that is the id, and the line itself the payload; empty means the wrapped form; CSV needs it
+	Gateway string    // the gateway of lines that name none; empty means that every line must
+	Batch   string    // the batch of lines that name none; empty means none
+	At      time.Time // the earliest moment of sending; zero means now
+	Expires time.Time // the moment after which jobs must not be sent any more; zero means never
+	// Gateways says whether a gateway is configured and the highest cost that its limits can ever grant, 0 meaning any.
+	// Nil means that every well-formed name will do.
+	Gateways func(name string) (maxCost int64, ok bool)
+}
+
+// Line is what became of one line, or of one CSV record, which may span several. It is the caller's to keep, but for Rest.
+type Line struct {
+	Number int       // where it starts, counted from 1 over all physical lines
+	Last   int       // where it ends; for a line with Rest, the last that Raw holds
+	Job    job.Job   // the job; only where Err is nil
+	Raw    []byte    // as read, with its line end; where it is too long, its beginning
+	Rest   io.Reader // what follows Raw of a line that is too long, valid until the next call of Next; else nil
+	Err    error     // why it can't be used, without the line's number; never holds a value of the payload
+}
+
+// Reader reads the lines of a billing file.
+type Reader struct {
+	opt   Options
+	in    *lines
+	json  parser
+	csv   *csvHeader   // nil for NDJSON
+	batch string       // the last line's batch: usually the next one's too
+	gate  gatewayCheck // the last gateway asked for: usually the next one's too
+}
+
+// New returns a reader of r. It reads the start of r already: the byte order mark and the header of a CSV file. Its
+// errors carry job.CodeUsage (what was asked, or the header, can't be used) or job.CodeNotFound (no such gateway);
+// one of r itself carries job.CodeFailed.
+func New(r io.Reader, opt Options) (*Reader, error) {
+	if opt.Format == "" {
+		opt.Format = formatOfReader(r)
+	}
+	rd := &Reader{opt: opt, in: newLines(r)}
+	if err := rd.checkOptions(); err != nil {
+		return nil, err
+	}
+	if err := rd.in.start(); err != nil {
+		return nil, err
+	}
+	if opt.Format == CSV {
+		if err := rd.readHeader(); err != nil {
+			return nil, err
+		}
+	}
+	return rd, nil
+}
+
+// Header returns the header row of a CSV file as read, or nil.
+func (r *Reader) Header() []byte {
+	if r.csv == nil {
+		return nil
+	}
+	return r.csv.raw
+}
+
+// Number returns the number of the last physical line read so far: once Rest is read, the last that went with that line.
+func (r *Reader) Number() int { return r.in.number }
+
+// Next returns the next line that is not blank, be it a job or not. io.EOF ends the file; any other error means that the
+// input itself broke, and carries job.CodeFailed. A line that the input broke off is not returned.
+func (r *Reader) Next() (Line, error) {
+	for {
+		line, err := r.record()
+		if err != nil {
+			return Line{}, err
+		}
+		if line.Err == nil && blank(line.Raw) {
+			continue
+		}
+		if line.Err == nil {
+			line.Job, line.Err = r.parse(line.Raw)
+		}
+		return line, nil
+	}
+}
+
+func (r *Reader) record() (Line, error) {
+	if r.csv != nil {
+		return r.in.record()
+	}
+	return r.in.line()
+}
+
+func (r *Reader) parse(raw []byte) (job.Job, error) {
+	if err := checkText(raw); err != nil {
+		return job.Job{}, err
+	}
+	switch {
+	case r.csv != nil:
+		return r.csvJob(raw)
+	case r.opt.IDField != "":
+		return r.plainJob(raw)
+	}
+	return r.wrappedJob(raw)
+}
+
+func (r *Reader) checkOptions() error {
+	o := r.opt
+	switch {
+	case o.Format != NDJSON && o.Format != CSV:
+		return usage("use ndjson or csv", "%q is not a format", o.Format)
+	case o.Format == CSV && o.IDField == "":
+		return usage("name the column of the id: --id-field invoice", "a CSV file needs --id-field")
+	case o.IDField != "" && o.Gateway == "":
+		return usage("name the gateway: -g stripe", "with --id-field the lines can't name their gateway")
+	case !o.At.IsZero() && !o.Expires.IsZero() && !o.Expires.After(o.At):
+		return usage("let --expires be later than --at", "the jobs would expire before they may be sent")
+	}
+	if err := checkBatch(o.Batch); o.Batch != "" && err != nil {
+		return usage("choose another name for --batch", "%v", err)
+	}
+	if o.Gateway == "" {
+		return nil
+	}
+	if err := job.CheckGateway(o.Gateway); err != nil {
+		return &job.Error{Code: job.CodeUsage, Message: err.Error()}
+	}
+	if _, err := r.maxCost(o.Gateway); err != nil {
+		return &job.Error{Code: job.CodeNotFound, Message: err.Error(), Hint: "the gateways are those of the configuration file"}
+	}
+	return nil
+}
+
+// gatewayCheck remembers the last answer of Options.Gateways.
+type gatewayCheck struct {
+	name string
+	max  int64
+}
+
+var errNoGateway = errors.New(`no gateway: name one in the line, as "gateway", or for all of them with -g`)
+
+// maxCost returns the highest cost that the gateway's limits can ever grant, 0 meaning any.
+func (r *Reader) maxCost(gateway string) (int64, error) {
+	if gateway == "" {
+		return 0, errNoGateway
+	}
+	if r.gate.name == gateway {
+		return r.gate.max, nil
+	}
+	if err := job.CheckGateway(gateway); err != nil {
+		return 0, err
+	}
+	var most int64
+	if r.opt.Gateways != nil {
+		var ok bool
+		if most, ok = r.opt.Gateways(gateway); !ok {
+			return 0, fmt.Errorf("no gateway %q is configured", gateway)
+		}
+	}
+	r.gate = gatewayCheck{gateway, most}
+	return most, nil
+}
+
+// FormatOf returns the format that a file's name speaks of.
+func FormatOf(name string) string {
+	if strings.EqualFold(filepath.Ext(name), ".csv") {
+		return CSV
+	}
+	return NDJSON
+}
+
+func formatOfReader(r io.Reader) string {
+	if named, ok := r.(interface{ Name() string }); ok {
+		return FormatOf(named.Name())
+	}
+	return NDJSON
+}
+
+func usage(hint, format string, args ...any) error {
+	return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
