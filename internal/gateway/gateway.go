@@ -1,18 +1,41 @@
 // Package gateway is step 5 of 8: one HTTP call to a payment gateway, written at its slot and never by itself sent twice.
+//
+//	Send ── request ── http.Transport ── gatedConn ── gate ── TLS ── TCP
+//	                   (pool, HTTP/1.1)  first write waits here for the slot
+//
+// The gate sits in the connection because nothing else does exactly what is needed: net/http resends by itself when a
+// kept connection turns out dead, and time passes between asking it to send and its first write.
 package gateway
 
 import (
 	"context"
+	"crypto/tls"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	"spillway/internal/job"
 )
 
+const (
+	defaultTimeout  = 30 * time.Second
+	defaultMaxConns = 64
+	// dialTimeout bounds look-up, connection and TLS handshake together, within the call's time-out.
+	dialTimeout = 10 * time.Second
+	// idleTimeout is shorter than the 60 s after which common load balancers drop a connection: who closes first
+	// can't be surprised by the other.
+	idleTimeout = 50 * time.Second
+	// maxAnswer is how much of an answer's body is read.
+	maxAnswer = 64 << 10
+	// maxTries bounds how many dead kept connections one call goes through before its write.
+	maxTries = 10
+)
+
 // Config says how one gateway is called.
 type Config struct {
-	// URL may hold {id} and {payload.FIELD} (dotted), escaped as their place in it demands.
+	// URL may hold {id} and {payload.FIELD} (dotted) after its host, escaped as their place demands.
 	URL string
-	// Method is the HTTP method. Empty means POST. GET, HEAD and DELETE go without a body.
+	// Method is GET, POST, PUT, PATCH or DELETE. Empty means POST. GET and DELETE go without a body.
 	Method string
 	// Encoding is json (also "") or form.
 	Encoding string
@@ -22,8 +45,11 @@ type Config struct {
 	IdempotencyHeader string
 	// Timeout bounds a call from its slot to the end of its answer. Zero means 30 s.
 	Timeout time.Duration
-	// MaxConns is how many idle connections are kept for the next calls. Zero means 64.
+	// MaxConns is how many idle connections are kept for the next calls; more calls than that open their own and
+	// close them again. Zero means 64.
 	MaxConns int
+	// TLS is the base for connections to https. nil = the system's roots.
+	TLS *tls.Config
 }
 
 // Call is one attempt of one job.
@@ -33,24 +59,98 @@ type Call struct {
 	Key string
 	// Due is the slot: nothing is written before it. Zero means at once.
 	Due time.Time
-	// TooLate is asked once, just before the write, with the present moment; true gives the call up (Result.Late). nil = never.
+	// TooLate is asked just before the write, with the present moment; true gives the call up (Result.Late). nil = never.
 	TooLate func(time.Time) bool
 }
 
 // Client calls one gateway. It is safe for any number of goroutines.
-type Client struct{}
-
-// New checks the configuration and returns a client. It opens no connection.
-func New(cfg Config) (*Client, error) { return &Client{}, nil }
-
-// Send makes one call and always returns something to judge. The call ends at the latest Timeout after the later
-// of now and Due; ctx is the call's own and ends it before that only when it is done.
-func (c *Client) Send(ctx context.Context, call Call) job.Result {
-	return job.Result{Stage: job.NotSent}
+type Client struct {
+	shape     shape
+	timeout   time.Duration
+	dialer    *dialer
+	transport *http.Transport
+	calls     atomic.Int64 // under way
 }
 
-// Warm opens up to n connections ahead of need and returns at once; what fails is left to the calls.
-func (c *Client) Warm(n int) {}
+// New checks the configuration and returns a client. It opens no connection.
+func New(cfg Config) (*Client, error) {
+	s, err := newShape(cfg)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{shape: s, timeout: cfg.Timeout}
+	if c.timeout <= 0 {
+		c.timeout = defaultTimeout
+	}
+	maxConns := cfg.MaxConns
+	if maxConns <= 0 {
+		maxConns = defaultMaxConns
+	}
+	c.dialer = newDialer(s.url.address(), s.url.secure, min(dialTimeout, c.timeout), cfg.TLS)
+	c.dialer.maxSpares = maxConns
+	c.transport = newTransport(c.dialer, maxConns)
+	return c, nil
+}
 
-// Close closes the idle connections.
-func (c *Client) Close() {}
+// newTransport leaves out all that the default one does unasked: proxies from the environment, gzip, HTTP/2.
+// Using it without http.Client leaves out redirects and cookies as well.
+func newTransport(d *dialer, maxConns int) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		DialContext:            d.dial,
+		DialTLSContext:         d.dial,
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    maxConns,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: 256 << 10,
+		Protocols:              protocols,
+	}
+}
+
+// Send makes one call and always returns something to judge. It ends at the latest Timeout after the later of now and
+// Due; ctx is the call's own, and its end breaks the call off. A job that can't be made into a request comes back as
+// not sent, with an error of code job.CodeInvalid.
+func (c *Client) Send(ctx context.Context, call Call) job.Result {
+	c.calls.Add(1)
+	defer c.calls.Add(-1)
+	start := time.Now()
+	res := c.send(ctx, call, start)
+	from := start
+	if !res.Wrote.IsZero() {
+		from = res.Wrote
+	}
+	res.Took = time.Since(from)
+	return res
+}
+
+// send goes through dead connections until one stands, writes once, and reads the answer.
+func (c *Client) send(ctx context.Context, call Call, start time.Time) job.Result {
+	m, err := c.shape.message(call)
+	if err != nil {
+		return job.Result{Stage: job.NotSent, Err: err}
+	}
+	from := start
+	if call.Due.After(from) {
+		from = call.Due
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, from.Add(c.timeout), errTimeout)
+	defer cancel()
+	for try := 1; ; try++ {
+		res, again := c.try(ctx, call, m)
+		if !again || try == maxTries {
+			return res
+		}
+	}
+}
+
+// Warm opens connections ahead of need, until n are free, and returns at once. What fails is left to the calls.
+func (c *Client) Warm(n int) {
+	c.dialer.warm(n - int(c.dialer.open.Load()-c.calls.Load()))
+}
+
+// Close closes the idle connections. Calls under way finish.
+func (c *Client) Close() {
+	c.dialer.close()
+	c.transport.CloseIdleConnections()
+}

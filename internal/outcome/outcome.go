@@ -15,15 +15,19 @@ type Input struct {
 	KeySent bool
 	// KeyLives says that the gateway still remembers that key, so that the same call again charges nothing twice.
 	KeyLives bool
-	// Received is the moment at which the answer arrived, by the local clock; it measures Retry-After dates
-	// where the answer has no Date of its own.
+	// Received is the moment at which the answer arrived, by the local clock. Dates in the answer are measured
+	// against its own Date header, and against this where it has none.
 	Received time.Time
 }
+
+// living says that the same call may go out again whatever became of this one.
+func (in Input) living() bool { return in.KeySent && in.KeyLives }
 
 // Judgement is a verdict with its reasons.
 type Judgement struct {
 	Verdict job.Verdict
-	// Spent says that the call uses up one of the job's attempts.
+	// Spent says that the call uses up one of the job's attempts. Holds, calls that were not sent, and answers which
+	// say that nothing was tried (425, 429) use up none.
 	Spent bool
 	// HoldFor is how long the gateway asked to be left alone. Only with job.VerdictHold; 0 = it did not say: a growing back-off.
 	HoldFor time.Duration
@@ -36,45 +40,104 @@ type Judgement struct {
 	Alarm bool
 }
 
-// Rule gives an answer a meaning of its own. All that is set must match.
-type Rule struct {
-	// Status is the HTTP status. 0 = any.
-	Status int
-	// Header holds names (in any case) and the exact value wanted of each.
-	Header map[string]string
-	// Body holds dotted paths into the JSON answer (error.code, items.0.id) and the value wanted there, as text.
-	Body map[string]string
-	// Then is what such an answer means.
-	Then job.Verdict
+// Judge says what a call's result means. It always has an answer: what nobody can know is unknown.
+func (t Table) Judge(in Input) Judgement {
+	switch in.Result.Stage {
+	case job.Answered:
+		return t.answered(in)
+	case job.NotSent:
+		return notSent(in)
+	}
+	return lost(in, "no answer", errorText(in.Result.Err, "the request was written and no answer came"))
 }
 
-// Table is an ordered list of rules above a profile's own. The zero Table judges like "default".
-type Table struct{ user, profile []entry }
-
-// Profile returns a built-in table: "default" (also "") or "stripe".
-func Profile(name string) (Table, error) { return Table{}, nil }
-
-// With returns the table with the user's rules put first. The first rule that matches decides.
-func (t Table) With(rules []Rule) (Table, error) { return t, nil }
-
-// Judge says what the result means. It never fails: what it doesn't know is unknown.
-func (t Table) Judge(in Input) Judgement { return Judgement{Verdict: job.VerdictUnknown} }
-
-type entry struct{ rule Rule }
-
-// Backoff grows from First to Max by doubling, with jitter.
-type Backoff struct {
-	// First is the delay after the first failed attempt. Zero or less means 1 s.
-	First time.Duration
-	// Max is the longest delay. Less than First counts as First.
-	Max time.Duration
+// answered judges an answer: the first rule that matches decides.
+func (t Table) answered(in Input) Judgement {
+	a := &answer{in: in}
+	for _, rules := range [][]Rule{t.user, t.profile} {
+		for _, r := range rules {
+			switch r.match(a) {
+			case matches:
+				return a.judge(r.Then)
+			case unreadable:
+				return lost(in, a.why()+", answer cut off", a.line())
+			}
+		}
+	}
+	return a.judge(byStatus(a))
 }
 
-// Delay returns how long to wait after attempt failures, counted from 1: a random time in [d/2, d], where d is
-// First doubled attempt-1 times and at most Max.
-func (b Backoff) Delay(attempt int) time.Duration { return b.First }
+// byStatus is the default profile: what a status means where no rule says otherwise.
+func byStatus(a *answer) job.Verdict {
+	status := a.in.Result.Status
+	switch {
+	case status >= 200 && status <= 299:
+		return job.VerdictDone
+	case status == 401, status == 403, status == 429:
+		return job.VerdictHold
+	case status == 503 && a.retryAfter():
+		return job.VerdictHold
+	case status == 409, status == 425:
+		if a.in.KeySent {
+			return job.VerdictRetry
+		}
+		return job.VerdictRefused
+	case status != 408 && status >= 300 && status <= 499:
+		return job.VerdictRefused
+	}
+	// 408, 5xx, and statuses that HTTP does not know: it may have been charged.
+	if a.in.living() {
+		return job.VerdictRetry
+	}
+	return job.VerdictUnknown
+}
 
-// HoldHint returns how long an answer's headers ask us to wait, at most 15 minutes, and whether they say so at all.
-func HoldHint(h map[string][]string, status int, received time.Time) (time.Duration, bool) {
-	return 0, false
+// judge puts a verdict on an answer together with its reasons.
+func (a *answer) judge(v job.Verdict) Judgement {
+	status := a.in.Result.Status
+	j := Judgement{Verdict: v, Why: a.why()}
+	if v != job.VerdictDone {
+		j.Error = a.line()
+	}
+	switch v {
+	case job.VerdictHold:
+		j.HoldFor, _ = HoldHint(a.in.Result.Header, status, a.in.Received)
+		j.Alarm = status == 401 || status == 403
+	case job.VerdictFewer:
+	case job.VerdictRetry:
+		j.Spent = status != 425 && status != 429
+	default:
+		j.Spent = true
+	}
+	return j
+}
+
+// notSent judges a call of which nothing reached the wire. That is an outage or a lost slot, never the job's fault,
+// and spends no attempt; but for a job that can't be made into a request, which no other attempt would mend.
+func notSent(in Input) Judgement {
+	j := Judgement{Verdict: job.VerdictRetry, Why: "not sent", Error: errorText(in.Result.Err, "the request was not sent")}
+	if in.Result.Late {
+		j.Why = "too late for its slot"
+		return j
+	}
+	if in.Result.Err != nil && job.CodeOf(in.Result.Err) == job.CodeInvalid {
+		j.Verdict, j.Spent, j.Why = job.VerdictRefused, true, "not a request"
+	}
+	return j
+}
+
+// lost judges a call that was written and whose outcome did not reach us.
+func lost(in Input, why, text string) Judgement {
+	j := Judgement{Verdict: job.VerdictUnknown, Spent: true, Why: why, Error: text}
+	if in.living() {
+		j.Verdict = job.VerdictRetry
+	}
+	return j
+}
+
+func errorText(err error, otherwise string) string {
+	if err == nil {
+		return otherwise
+	}
+	return oneLine([]byte(err.Error()))
 }

@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"spillway/internal/job"
+)
+
+// Errors end up in logs and in the job's record. They are made here, of nothing but the gateway's address, times, and
+// what the kernel, the resolver or TLS said; never of net/http's own texts, which quote URLs and answers.
+
+var (
+	errTimeout     = errors.New("the time-out")
+	errDialTimeout = errors.New("the time-out for connecting")
+	errLongAnswer  = errors.New("the answer is longer than 64 KiB")
+)
+
+// callError is a sentence with a cause to be asked about by errors.Is, whose text is not shown.
+type callError struct {
+	text  string
+	cause error
+}
+
+// Error returns the sentence.
+func (e *callError) Error() string { return e.text }
+
+// Unwrap returns the cause.
+func (e *callError) Unwrap() error { return e.cause }
+
+// invalid says that a job can't be made into a request; outcome refuses it.
+func invalid(format string, args ...any) error {
+	return &job.Error{Code: job.CodeInvalid, Message: fmt.Sprintf(format, args...)}
+}
+
+// notSent says why nothing was written.
+func (c *Client) notSent(ctx context.Context, err error) error {
+	if text, ok := c.ended(ctx, "no connection to "+c.dialer.addr+" stood"); ok {
+		return text
+	}
+	if clean, ok := errors.AsType[*callError](err); ok {
+		return clean
+	}
+	return &callError{text: "the connection to " + c.dialer.addr + " broke before the request was written" + detail(err)}
+}
+
+// noAnswer says why a request that was written has no answer.
+func (c *Client) noAnswer(ctx context.Context, err error) error {
+	if text, ok := c.ended(ctx, "no answer came"); ok {
+		return text
+	}
+	switch text := err.Error(); {
+	case strings.Contains(text, "malformed HTTP"), strings.Contains(text, "malformed MIME"):
+		return &callError{text: "what " + c.dialer.addr + " answered is not HTTP"}
+	case strings.Contains(text, "response headers exceeded"):
+		return &callError{text: "the answer's headers are too long"}
+	}
+	return &callError{text: "the connection to " + c.dialer.addr + " broke after the request was written" + detail(err)}
+}
+
+// ended says that the call's own end broke it off, and what had not happened by then.
+func (c *Client) ended(ctx context.Context, missing string) (error, bool) {
+	switch cause := context.Cause(ctx); {
+	case cause == nil, cause == errResend, cause == errNoGate:
+		return nil, false
+	case cause == errTimeout, errors.Is(cause, context.DeadlineExceeded):
+		return &callError{text: fmt.Sprintf("%s within %s", missing, c.timeout), cause: context.DeadlineExceeded}, true
+	}
+	return &callError{text: "the call was broken off: " + missing, cause: context.Canceled}, true
+}
+
+// cutOff says why an answer's body ended too soon.
+func (c *Client) cutOff(err error) error {
+	if errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded) {
+		return &callError{text: fmt.Sprintf("the answer did not end within %s", c.timeout), cause: context.DeadlineExceeded}
+	}
+	return &callError{text: "the answer was cut off" + detail(err)}
+}
+
+func (d *dialer) dialError(ctx context.Context, err error) error {
+	if lookUp, ok := errors.AsType[*net.DNSError](err); ok {
+		why := "no such host"
+		switch {
+		case lookUp.IsTimeout:
+			why = "the name server did not answer in time"
+		case !lookUp.IsNotFound:
+			why = "the name server failed"
+		}
+		return &callError{text: "looking up " + lookUp.Name + " failed: " + why}
+	}
+	return d.connectError(ctx, "connecting to "+d.addr+" failed", err)
+}
+
+func (d *dialer) handshakeError(ctx context.Context, err error) error {
+	what := "the TLS handshake with " + d.addr + " failed"
+	_, wrongName := errors.AsType[x509.HostnameError](err)
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	_, bad := errors.AsType[x509.CertificateInvalidError](err)
+	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case wrongName:
+		return &callError{text: what + ": its certificate is for another host"}
+	case unknown:
+		return &callError{text: what + ": its certificate is signed by an unknown authority"}
+	case bad:
+		return &callError{text: what + ": its certificate is not valid"}
+	case notTLS:
+		return &callError{text: what + ": it does not speak TLS"}
+	}
+	return d.connectError(ctx, what, err)
+}
+
+func (d *dialer) connectError(ctx context.Context, what string, err error) error {
+	if errors.Is(context.Cause(ctx), errDialTimeout) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return &callError{text: fmt.Sprintf("%s: not done within %s", what, d.timeout), cause: context.DeadlineExceeded}
+	}
+	text := &callError{text: what + detail(err)}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		text.cause = errno
+	}
+	return text
+}
+
+// detail is the part of an error that is safe to show, with a colon before it, or nothing.
+func detail(err error) string {
+	if err == nil {
+		return ""
+	}
+	errno, isErrno := errors.AsType[syscall.Errno](err)
+	alert, isAlert := errors.AsType[tls.AlertError](err)
+	switch {
+	case isErrno:
+		return ": " + errno.Error()
+	case isAlert:
+		return ": " + alert.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return ": the gateway closed it"
+	case errors.Is(err, errUnasked):
+		return ": " + errUnasked.Error()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return ": time-out"
+	}
+	return ""
+}

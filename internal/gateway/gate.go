@@ -1,0 +1,167 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http/httptrace"
+	"sync"
+	"time"
+)
+
+// ErrTooLate is the error of a call that was given up before its write because its slot had passed too long ago.
+var ErrTooLate = errors.New("the slot had passed too long ago: nothing was sent")
+
+var (
+	errNoGate  = errors.New("this connection is not open for a call")
+	errResend  = errors.New("a second write of the same call was stopped")
+	errDead    = errors.New("the connection was dead before the request was written")
+	errUnasked = errors.New("the gateway spoke before it was asked")
+	errShut    = errors.New("the call is over")
+)
+
+type gateState int
+
+const (
+	waiting gateState = iota // nothing written
+	writing                  // the first write is with the kernel
+	written                  // something is, or may be, on the wire
+	over                     // the call ended without a write
+)
+
+// gate lets one call through to the wire once: not before its slot, not too late, on one connection.
+type gate struct {
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	due     time.Time
+	tooLate func(time.Time) bool
+
+	mu     sync.Mutex
+	state  gateState
+	conn   *gatedConn // the one it is armed for
+	reused bool
+	late   bool
+	at     time.Time
+}
+
+// gotConn arms the connection that net/http chose. After the first write it arms none: what net/http is about to do
+// then is to send the request again.
+func (g *gate) gotConn(info httptrace.GotConnInfo) {
+	c, ok := info.Conn.(*gatedConn)
+	if !ok {
+		g.cancel(errNoGate)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state != waiting {
+		g.cancel(errResend)
+		return
+	}
+	g.disarm()
+	g.conn, g.reused = c, info.Reused || c.watch != nil
+	c.gate.Store(g)
+}
+
+func (g *gate) disarm() {
+	if g.conn != nil {
+		g.conn.gate.CompareAndSwap(g, nil)
+	}
+}
+
+// first makes the first write on c: it waits for the slot, and asks whether it is too late.
+func (g *gate) first(c *gatedConn, p []byte) (int, error) {
+	if err := g.await(c); err != nil {
+		return 0, err
+	}
+	if err := g.enter(c); err != nil {
+		return 0, err
+	}
+	before := c.handed.Load()
+	n, err := c.Conn.Write(p)
+	at := time.Now()
+	g.leave(n > 0 || c.handed.Load() > before, at)
+	return n, err
+}
+
+// await waits for the slot. A timer never fires early by the monotonic clock; the loop is for a slot that has none.
+func (g *gate) await(c *gatedConn) error {
+	for wait := time.Until(g.due); wait > 0; wait = time.Until(g.due) {
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-c.closed:
+			t.Stop()
+			return errDead
+		case <-g.ctx.Done():
+			t.Stop()
+			return context.Cause(g.ctx)
+		}
+	}
+	return nil
+}
+
+// enter is the last look before the write.
+func (g *gate) enter(c *gatedConn) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.state != waiting || g.conn != c:
+		return errShut
+	case c.dead.Load() || c.watch.early():
+		return errDead
+	case g.ctx.Err() != nil:
+		return context.Cause(g.ctx)
+	case g.tooLate != nil && g.tooLate(time.Now()):
+		g.late = true
+		return ErrTooLate
+	}
+	g.state = writing
+	return nil
+}
+
+// leave notes whether the kernel took anything. If not, nothing was sent, and another connection may be armed.
+func (g *gate) leave(wrote bool, at time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state != writing {
+		return // shut has already taken it for written
+	}
+	g.state = waiting
+	if wrote {
+		g.state, g.at = written, at
+	}
+}
+
+// shut ends the call and tells what became of it. From here on nothing is written for it. A write that is with the
+// kernel at this moment counts as written.
+func (g *gate) shut() pass {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch g.state {
+	case waiting:
+		g.state = over
+	case writing:
+		g.state, g.at = written, time.Now()
+	}
+	g.disarm()
+	return pass{wrote: g.state == written, at: g.at, late: g.late, reused: g.reused}
+}
+
+// open says whether c may go on writing: the first write has been made, on it.
+func (g *gate) open(c *gatedConn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state == written && g.conn == c
+}
+
+// heard notes that something, or the end, came in on c, and says whether that may be an answer. What comes
+// before the write is none, and the connection is then good for nothing.
+func (g *gate) heard(c *gatedConn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state == waiting {
+		c.dead.Store(true)
+		return false
+	}
+	return true
+}

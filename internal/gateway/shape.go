@@ -1,0 +1,131 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// shape is how calls to one gateway look.
+type shape struct {
+	url       template
+	method    string
+	form      bool
+	header    http.Header
+	host      string // overrides the URL's, where the headers say Host
+	keyHeader string
+}
+
+var (
+	methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+	// ownHeaders are written by HTTP itself; a second value would break the message or the connection.
+	ownHeaders = []string{"Accept-Encoding", "Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Connection",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+)
+
+func newShape(cfg Config) (shape, error) {
+	s := shape{method: cfg.Method, keyHeader: cfg.IdempotencyHeader}
+	if s.method == "" {
+		s.method = http.MethodPost
+	}
+	if !slices.Contains(methods, s.method) {
+		return s, fmt.Errorf("method: %q can't be used: use one of %s", s.method, strings.Join(methods, ", "))
+	}
+	switch cfg.Encoding {
+	case "", "json":
+	case "form":
+		s.form = true
+	default:
+		return s, fmt.Errorf("encoding: %q is unknown: use json or form", cfg.Encoding)
+	}
+	if s.keyHeader != "" && !token(s.keyHeader) {
+		return s, fmt.Errorf("idempotency_header: %q is not a header's name", s.keyHeader)
+	}
+	var err error
+	if s.url, err = parseTemplate(cfg.URL); err != nil {
+		return s, fmt.Errorf("url: %w", err)
+	}
+	return s, s.setHeaders(cfg.Headers)
+}
+
+// setHeaders checks and keeps the headers. Errors name a header, never its value.
+func (s *shape) setHeaders(headers map[string]string) error {
+	s.header = http.Header{"User-Agent": {"spillway"}, "Accept-Encoding": {"identity"}}
+	if s.hasBody() {
+		s.header.Set("Content-Type", "application/json")
+		if s.form {
+			s.header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+	}
+	for name, value := range headers {
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		switch {
+		case !token(name):
+			return fmt.Errorf("headers: %q is not a header's name", name)
+		case slices.Contains(ownHeaders, canonical):
+			return fmt.Errorf("headers: %s is set by the call itself: remove it", canonical)
+		case !printable(value):
+			return fmt.Errorf("headers: the value of %s holds a line break or another control character: remove it", canonical)
+		case strings.EqualFold(canonical, s.keyHeader):
+			return fmt.Errorf("headers: %s carries the idempotency key: remove it", canonical)
+		case canonical == "Host":
+			s.host = value
+		default:
+			s.header.Set(canonical, value)
+		}
+	}
+	return nil
+}
+
+func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
+
+// message makes a job into a request. Its errors have the code job.CodeInvalid.
+func (s *shape) message(call Call) (message, error) {
+	payload := call.Job.Payload
+	if len(payload) == 0 {
+		payload = json.RawMessage("{}")
+	}
+	target, err := s.url.render(call.Job, payload)
+	if err != nil {
+		return message{}, err
+	}
+	m := message{head: &http.Request{Method: s.method, URL: target, Host: target.Host, Header: s.header.Clone()}}
+	m.head.Proto, m.head.ProtoMajor, m.head.ProtoMinor = "HTTP/1.1", 1, 1
+	if s.host != "" {
+		m.head.Host = s.host
+	}
+	if s.keyHeader != "" && call.Key != "" {
+		if !headerSafe(call.Key) {
+			return message{}, invalid("the idempotency key can't travel in a header: it must be visible ASCII without spaces")
+		}
+		m.head.Header[textproto.CanonicalMIMEHeaderKey(s.keyHeader)] = []string{call.Key}
+	}
+	if s.hasBody() {
+		m.body, err = s.encode(payload)
+	}
+	return m, err
+}
+
+func (s *shape) encode(payload json.RawMessage) ([]byte, error) {
+	if s.form {
+		return encodeForm(payload)
+	}
+	return payload, nil
+}
+
+// headerSafe says that HTTP carries s unchanged: visible ASCII without spaces. A key may be longer than an id.
+func headerSafe(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+}
+
+func printable(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0
+}
+
+// token says that s can be a header's name.
+func token(s string) bool {
+	return s != "" && headerSafe(s) && !strings.ContainsAny(s, `()<>@,;:\"/[]?={}`)
+}

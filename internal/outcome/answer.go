@@ -1,0 +1,168 @@
+package outcome
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"spillway/internal/job"
+)
+
+// maxErrorBytes is how much of an answer goes into a job's record.
+const maxErrorBytes = 500
+
+// answer is an answer that several rules look at: its body is parsed at most once.
+type answer struct {
+	in     Input
+	parsed bool
+	doc    any
+	ok     bool
+}
+
+type match int
+
+const (
+	differs    match = iota
+	matches          // all that the rule asks for is there
+	unreadable       // the rule asks about a body of which only a part arrived
+)
+
+// match compares the rule with an answer. A rule about a body that was cut off can't be answered: to go on to the
+// next rule, and take a 200 for a success, might take "try later" for a payment.
+func (r Rule) match(a *answer) match {
+	if r.Status != 0 && r.Status != a.in.Result.Status {
+		return differs
+	}
+	h := http.Header(a.in.Result.Header)
+	for name, want := range r.Header {
+		if h.Get(name) != want {
+			return differs
+		}
+	}
+	if len(r.Body) == 0 {
+		return matches
+	}
+	doc, ok := a.body()
+	if !ok && a.in.Result.Err != nil {
+		return unreadable
+	}
+	for path, want := range r.Body {
+		if got, there := lookUp(doc, path); !there || got != want {
+			return differs
+		}
+	}
+	return matches
+}
+
+// body returns the answer's document, and whether there is one.
+func (a *answer) body() (any, bool) {
+	if !a.parsed {
+		a.parsed = true
+		a.doc, a.ok = parse(a.in.Result)
+	}
+	return a.doc, a.ok
+}
+
+// parse reads JSON with its numbers as they stand, or a form.
+func parse(r job.Result) (any, bool) {
+	d := json.NewDecoder(bytes.NewReader(r.Body))
+	d.UseNumber()
+	var doc any
+	if d.Decode(&doc) == nil {
+		return doc, true
+	}
+	if r.Err != nil || !bytes.ContainsRune(r.Body, '=') {
+		return nil, false
+	}
+	form, err := url.ParseQuery(string(r.Body))
+	if err != nil {
+		return nil, false
+	}
+	flat := make(map[string]any, len(form))
+	for name, values := range form {
+		flat[name] = values[0]
+	}
+	return flat, true
+}
+
+// lookUp follows a dotted path to a scalar and returns it as text.
+func lookUp(doc any, path string) (string, bool) {
+	for _, step := range strings.Split(path, ".") {
+		switch at := doc.(type) {
+		case map[string]any:
+			next, ok := at[step]
+			if !ok {
+				return "", false
+			}
+			doc = next
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(at) {
+				return "", false
+			}
+			doc = at[i]
+		default:
+			return "", false
+		}
+	}
+	return scalar(doc)
+}
+
+func scalar(v any) (string, bool) {
+	switch v := v.(type) {
+	case nil:
+		return "null", true
+	case string:
+		return v, true
+	case bool:
+		return strconv.FormatBool(v), true
+	case json.Number:
+		return v.String(), true
+	}
+	return "", false
+}
+
+func (a *answer) why() string { return fmt.Sprintf("HTTP %d", a.in.Result.Status) }
+
+func (a *answer) retryAfter() bool {
+	_, ok := retryAfter(http.Header(a.in.Result.Header), a.in.Received)
+	return ok
+}
+
+// line is the status with the beginning of the answer.
+func (a *answer) line() string {
+	if text := oneLine(a.in.Result.Body); text != "" {
+		return a.why() + ": " + text
+	}
+	return a.why()
+}
+
+// oneLine returns the beginning of a text on one line: at most maxErrorBytes, whole characters, white space squeezed,
+// and nothing that a terminal would obey.
+func oneLine(text []byte) string {
+	var b strings.Builder
+	gap := false
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		text = text[size:]
+		if unicode.IsSpace(r) || !unicode.IsPrint(r) {
+			gap = b.Len() > 0
+			continue
+		}
+		if b.Len()+utf8.RuneLen(r)+1 > maxErrorBytes {
+			break
+		}
+		if gap {
+			b.WriteByte(' ')
+			gap = false
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -1,0 +1,170 @@
+package outcome
+
+import (
+	"math"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxHold is the longest wait that an answer can ask for: a mistaken header must not stop a gateway for days.
+const maxHold = 15 * time.Minute
+
+var decimal = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]+)?$`)
+
+// HoldHint returns how long an answer's headers ask us to wait, at most 15 minutes, and whether they say so at all.
+// Retry-After goes before RateLimit (with nothing left in it), and that before X-RateLimit-Reset, which counts with a
+// 429 or where nothing remains. Dates are measured against the answer's own Date header, or received where it has
+// none. What is malformed is ignored; what has passed is 0.
+func HoldHint(h map[string][]string, status int, received time.Time) (time.Duration, bool) {
+	header := http.Header(h)
+	if d, ok := retryAfter(header, received); ok {
+		return d, true
+	}
+	if d, ok := rateLimit(header); ok {
+		return d, true
+	}
+	return reset(header, status, received)
+}
+
+// retryAfter reads retry-after-ms and Retry-After. Of several values the longest counts.
+func retryAfter(h http.Header, received time.Time) (time.Duration, bool) {
+	best, found := time.Duration(0), false
+	for _, v := range h.Values("Retry-After-Ms") {
+		if ms, ok := number(v); ok {
+			best, found = max(best, bounded(ms/1000)), true
+		}
+	}
+	if found {
+		return best, true
+	}
+	for _, v := range h.Values("Retry-After") {
+		if d, ok := retryAfterValue(v, h, received); ok {
+			best, found = max(best, d), true
+		}
+	}
+	return best, found
+}
+
+// retryAfterValue reads seconds, whole or not (rounded up), or one of HTTP's three date forms. A number is never a date.
+func retryAfterValue(v string, h http.Header, received time.Time) (time.Duration, bool) {
+	if s, ok := number(v); ok {
+		return bounded(math.Ceil(s)), true
+	}
+	at, err := http.ParseTime(strings.TrimSpace(v))
+	if err != nil {
+		return 0, false
+	}
+	return until(at, h, received)
+}
+
+// rateLimit reads RateLimit in the form of the IETF draft (`"burst";r=0;t=30`) and in that of its older versions
+// (`limit=100, remaining=0, reset=30`). Only a limit with nothing left asks us to wait; of several, the longest counts.
+func rateLimit(h http.Header) (time.Duration, bool) {
+	best, found := time.Duration(0), false
+	note := func(left, wait string) {
+		r, okLeft := number(left)
+		t, okWait := number(wait)
+		if okLeft && okWait && r <= 0 {
+			best, found = max(best, bounded(math.Ceil(t))), true
+		}
+	}
+	for _, line := range h.Values("Ratelimit") {
+		whole := map[string]string{}
+		for _, item := range splitQuoted(line, ',') {
+			p := params(item)
+			note(p["r"], p["t"])
+			if name, value, ok := strings.Cut(item, "="); ok && len(splitQuoted(item, ';')) == 1 {
+				whole[strings.TrimSpace(name)] = strings.TrimSpace(value)
+			}
+		}
+		note(whole["remaining"], whole["reset"])
+	}
+	return best, found
+}
+
+// params returns the parameters of one item of a structured-field list.
+func params(item string) map[string]string {
+	p := map[string]string{}
+	for _, part := range splitQuoted(item, ';')[1:] {
+		if name, value, ok := strings.Cut(part, "="); ok {
+			p[strings.TrimSpace(name)] = strings.TrimSpace(value)
+		}
+	}
+	return p
+}
+
+// splitQuoted splits at sep outside double quotes.
+func splitQuoted(s string, sep byte) []string {
+	var parts []string
+	quoted, from := false, 0
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && quoted:
+			i++
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == sep && !quoted:
+			parts, from = append(parts, s[from:i]), i+1
+		}
+	}
+	return append(parts, s[from:])
+}
+
+// reset reads X-RateLimit-Reset, RateLimit-Reset and X-RateLimit-Reset-After.
+func reset(h http.Header, status int, received time.Time) (time.Duration, bool) {
+	if status != http.StatusTooManyRequests && !nothingLeft(h) {
+		return 0, false
+	}
+	for _, name := range []string{"X-Ratelimit-Reset-After", "Ratelimit-Reset", "X-Ratelimit-Reset", "X-Rate-Limit-Reset"} {
+		v, ok := number(h.Get(name))
+		switch {
+		case !ok:
+			continue
+		case v > 1e12:
+			return until(time.UnixMilli(int64(min(v, 1e15))), h, received)
+		case v > 1e9:
+			return until(time.UnixMilli(int64(v*1000)), h, received)
+		}
+		return bounded(math.Ceil(v)), true
+	}
+	return 0, false
+}
+
+func nothingLeft(h http.Header) bool {
+	for _, name := range []string{"X-Ratelimit-Remaining", "Ratelimit-Remaining", "X-Rate-Limit-Remaining"} {
+		if v, ok := number(h.Get(name)); ok && v <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// until is the time from the answer's Date, or its arrival, to at. Both dates come from one clock, so that a clock
+// of theirs that runs wrong does no harm.
+func until(at time.Time, h http.Header, received time.Time) (time.Duration, bool) {
+	from, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		from = received
+	}
+	if from.IsZero() {
+		return 0, false
+	}
+	return min(max(at.Sub(from), 0), maxHold), true
+}
+
+func number(v string) (float64, bool) {
+	v = strings.TrimSpace(v)
+	if !decimal.MatchString(v) {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(v, 64)
+	// Out of range is a number all the same: a very long wait.
+	return f, err == nil || math.IsInf(f, 0)
+}
+
+func bounded(seconds float64) time.Duration {
+	return time.Duration(min(max(seconds, 0), maxHold.Seconds()) * float64(time.Second))
+}

@@ -1,0 +1,80 @@
+package outcome
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"spillway/internal/job"
+)
+
+// Rule gives an answer a meaning of its own. All that is set must match.
+type Rule struct {
+	// Status is the HTTP status. 0 = any.
+	Status int
+	// Header holds names, in any case, and the exact value wanted of each; "" wants the header absent.
+	Header map[string]string
+	// Body holds dotted paths into the JSON answer (error.code, items.0.id) and the value wanted there, as text:
+	// 301 and "301" are the same, true and null are words. A form-encoded answer is looked up by its flat names.
+	Body map[string]string
+	// Then is what such an answer means.
+	Then job.Verdict
+}
+
+// Table is an ordered list of rules above what the status alone means. The zero Table is profile "default".
+type Table struct{ user, profile []Rule }
+
+// Profile returns a built-in table: "default" (also "") or "stripe".
+func Profile(name string) (Table, error) {
+	switch name {
+	case "", "default":
+		return Table{}, nil
+	case "stripe":
+		return Table{profile: stripe()}, nil
+	}
+	return Table{}, fmt.Errorf("%q is not a profile of answers: use default or stripe, or write rules", name)
+}
+
+// With returns the table with rules put first. The first rule that matches decides.
+func (t Table) With(rules []Rule) (Table, error) {
+	var faults []error
+	for i, r := range rules {
+		if err := r.check(); err != nil {
+			faults = append(faults, fmt.Errorf("rule %d: %w", i+1, err))
+		}
+	}
+	if len(faults) > 0 {
+		return Table{}, errors.Join(faults...)
+	}
+	t.user = append(slices.Clone(rules), t.user...)
+	return t, nil
+}
+
+func (r Rule) check() error {
+	switch {
+	case r.Status == 0 && len(r.Header) == 0 && len(r.Body) == 0:
+		return errors.New("it matches every answer: give it a status, a header or a body")
+	case r.Status != 0 && (r.Status < 100 || r.Status > 599):
+		return fmt.Errorf("status %d is not an HTTP status: use 100 to 599, or leave it out for any", r.Status)
+	case !slices.Contains(job.Verdicts(), r.Then):
+		return fmt.Errorf("then: %q is not a verdict: use one of %v", r.Then, job.Verdicts())
+	}
+	return nil
+}
+
+// stripe knows that Stripe's 429 has several reasons. A lock time-out, which says so in its body and has no such
+// header, and a limit of one resource concern that object only. A 429 for any other reason holds, by default.
+func stripe() []Rule {
+	const header = "Stripe-Rate-Limited-Reason"
+	reason := func(value string, then job.Verdict) Rule {
+		return Rule{Status: 429, Header: map[string]string{header: value}, Then: then}
+	}
+	return []Rule{
+		reason("global-rate", job.VerdictHold),
+		reason("endpoint-rate", job.VerdictHold),
+		reason("global-concurrency", job.VerdictFewer),
+		reason("endpoint-concurrency", job.VerdictFewer),
+		reason("resource-specific", job.VerdictRetry),
+		{Status: 429, Header: map[string]string{header: ""}, Body: map[string]string{"error.code": "lock_timeout"}, Then: job.VerdictRetry},
+	}
+}
