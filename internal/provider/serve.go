@@ -1,0 +1,128 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// grace is how long calls under way may take when Serve is told to stop.
+const grace = 2 * time.Second
+
+// ServeHTTP answers GET /stats, GET /calls, GET, PUT and PATCH /settings and POST /reset; a call to any other path is
+// a charge. Arrivals are stamped here, unless the connection came through Serve.
+func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := time.Now()
+	if c, ok := r.Context().Value(stampKey{}).(*stampedConn); ok {
+		at = c.stamp(at)
+		defer c.clear()
+	}
+	switch r.URL.Path {
+	case "/stats":
+		p.serveStats(w, r)
+	case "/calls":
+		p.serveCalls(w, r)
+	case "/settings":
+		p.serveSettings(w, r)
+	case "/reset":
+		p.serveReset(w, r)
+	default:
+		p.serveCharge(w, r, at)
+	}
+}
+
+// Serve answers on ln until ctx is done, and returns nil then. Each arrival is stamped at the first byte of its
+// request, on Linux by the kernel: a busy machine delays the counting, but not what is counted.
+func (p *Provider) Serve(ctx context.Context, ln net.Listener) error {
+	hung, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	srv := &http.Server{
+		Handler:           p,
+		ReadHeaderTimeout: time.Minute,
+		BaseContext:       func(net.Listener) context.Context { return hung },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, stampKey{}, c)
+		},
+	}
+	stopped := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		release()
+		limited, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		if srv.Shutdown(limited) != nil {
+			srv.Close()
+		}
+	})
+	err := srv.Serve(stampedListener{ln})
+	if !unhook() {
+		<-stopped
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// stampedListener hands out connections that note when a request's first byte came in.
+type stampedListener struct{ net.Listener }
+
+// Accept waits for the next connection.
+func (l stampedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &stampedConn{Conn: c, read: stampedReader(c)}, nil
+}
+
+type stampKey struct{}
+
+// stampedConn stamps the first read of each request. What is read while the handler runs is the same request's body;
+// a client without pipelining sends nothing more before its answer.
+type stampedConn struct {
+	net.Conn
+	read func(p []byte) (int, time.Time, error)
+
+	mu sync.Mutex
+	at time.Time
+}
+
+// Read reads, and notes when what it read had come in.
+func (c *stampedConn) Read(p []byte) (int, error) {
+	n, at, err := c.read(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n > 0 && c.at.IsZero() {
+		c.at = at
+	}
+	return n, err
+}
+
+// stamp returns when the present request came in, or otherwise where that was not seen.
+func (c *stampedConn) stamp(otherwise time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at.IsZero() {
+		return otherwise
+	}
+	return c.at
+}
+
+// clear makes ready for the next request.
+func (c *stampedConn) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = time.Time{}
+}
+
+// plainReader stamps with the moment at which the read came back.
+func plainReader(c net.Conn) func(p []byte) (int, time.Time, error) {
+	return func(p []byte) (int, time.Time, error) {
+		n, err := c.Read(p)
+		return n, time.Now(), err
+	}
+}

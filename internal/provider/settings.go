@@ -1,0 +1,154 @@
+package provider
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// settings is Config as GET and PATCH /settings write it. A field that is left out stays as it is.
+type settings struct {
+	Limit        *limitList `json:"limit"`         // "100/s", or a list
+	Service      *duration  `json:"service"`       // "20ms"
+	Decline      *share     `json:"decline"`       // 0.1 or "10%"
+	DeclineEvery *int       `json:"decline_every"` // each n-th job id
+	Fail         *share     `json:"fail"`
+	Hang         *share     `json:"hang"`
+	Down         *bool      `json:"down"`
+	RetryAfter   *duration  `json:"retry_after"`
+	NoHint       *bool      `json:"no_hint"`
+	CountRefused *bool      `json:"count_refused"`
+	Keys         *bool      `json:"keys"`
+}
+
+func (p *Provider) serveSettings(w http.ResponseWriter, r *http.Request) {
+	if !allowed(w, r, http.MethodGet, http.MethodPut, http.MethodPatch) {
+		return
+	}
+	if r.Method != http.MethodGet {
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
+		d.DisallowUnknownFields()
+		var s settings
+		if err := d.Decode(&s); err != nil {
+			http.Error(w, "settings: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		p.change(s.apply)
+	}
+	writeJSON(w, asSettings(p.Config()))
+}
+
+// change changes the behaviour in one step, so that two changes of different fields at once both hold.
+func (p *Provider) change(apply func(*Config)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	apply(&p.cfg)
+}
+
+func (s settings) apply(c *Config) {
+	set(&c.Limits, (*[]Limit)(s.Limit))
+	set(&c.Service, (*time.Duration)(s.Service))
+	set(&c.Decline, (*float64)(s.Decline))
+	set(&c.DeclineEvery, s.DeclineEvery)
+	set(&c.Fail, (*float64)(s.Fail))
+	set(&c.Hang, (*float64)(s.Hang))
+	set(&c.Down, s.Down)
+	set(&c.RetryAfter, (*time.Duration)(s.RetryAfter))
+	set(&c.NoHint, s.NoHint)
+	set(&c.CountRefused, s.CountRefused)
+	if s.Keys != nil {
+		c.NoKeys = !*s.Keys
+	}
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func asSettings(c Config) settings {
+	keys := !c.NoKeys
+	return settings{
+		Limit: (*limitList)(&c.Limits), Service: (*duration)(&c.Service), Decline: (*share)(&c.Decline),
+		DeclineEvery: &c.DeclineEvery, Fail: (*share)(&c.Fail), Hang: (*share)(&c.Hang), Down: &c.Down,
+		RetryAfter: (*duration)(&c.RetryAfter), NoHint: &c.NoHint, CountRefused: &c.CountRefused, Keys: &keys,
+	}
+}
+
+type limitList []Limit
+
+// UnmarshalJSON reads one limit or a list of them.
+func (l *limitList) UnmarshalJSON(b []byte) error {
+	var texts []string
+	if err := json.Unmarshal(b, &texts); err != nil {
+		texts = []string{""}
+		if err := json.Unmarshal(b, &texts[0]); err != nil {
+			return errors.New(`limit: write it like "100/s" or ["100/s", "5000/m"]`)
+		}
+	}
+	parsed := limitList{}
+	for _, text := range texts {
+		one, err := ParseLimit(text)
+		if err != nil {
+			return err
+		}
+		parsed = append(parsed, one)
+	}
+	*l = parsed
+	return nil
+}
+
+// MarshalJSON writes a list.
+func (l limitList) MarshalJSON() ([]byte, error) {
+	texts := []string{}
+	for _, one := range l {
+		texts = append(texts, one.String())
+	}
+	return json.Marshal(texts)
+}
+
+type duration time.Duration
+
+// UnmarshalJSON reads a text like "20ms".
+func (d *duration) UnmarshalJSON(b []byte) error {
+	var text string
+	if err := json.Unmarshal(b, &text); err != nil {
+		return errors.New(`a time is written like "20ms"`)
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil || parsed < 0 {
+		return fmt.Errorf(`%q is not a time: write it like "20ms"`, text)
+	}
+	*d = duration(parsed)
+	return nil
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (d duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+type share float64
+
+// UnmarshalJSON reads a number from 0 to 1, or a text like "10%".
+func (s *share) UnmarshalJSON(b []byte) error {
+	parsed, err := ParseShare(strings.Trim(string(b), `"`))
+	*s = share(parsed)
+	return err
+}
+
+// ParseShare reads a share: a number from 0 to 1, or 0% to 100%.
+func ParseShare(text string) (float64, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	f, err := strconv.ParseFloat(number, 64)
+	if percent {
+		f /= 100
+	}
+	if err != nil || !(f >= 0 && f <= 1) {
+		return 0, fmt.Errorf("%q is not a share: write it like 10%% or 0.1", text)
+	}
+	return f, nil
+}
