@@ -1,0 +1,157 @@
+package redisdb
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Severity says what a Finding means for starting.
+type Severity string
+
+// The severities.
+const (
+	Refuse Severity = "refuse" // jobs would be lost: don't start
+	Warn   Severity = "warn"   // start, and say it loudly
+	Note   Severity = "note"   // worth knowing
+)
+
+// Finding is one thing about Redis that an operator should know.
+type Finding struct {
+	Severity Severity
+	Message  string // what is wrong
+	Hint     string // what to do
+}
+
+// Check looks whether Redis can keep jobs: its version, that it evicts nothing, and that it survives a restart. In a
+// cluster every primary is asked. An error means that Redis could not be asked.
+func Check(ctx context.Context, client redis.UniversalClient) ([]Finding, error) {
+	var mu sync.Mutex
+	var all []Finding
+	err := eachPrimary(ctx, client, func(ctx context.Context, node redis.UniversalClient) error {
+		found, err := checkNode(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		all = merge(all, found)
+		return err
+	})
+	return all, err
+}
+
+// Check is the function Check, which an embedded Redis would not understand.
+func (db *DB) Check(ctx context.Context) ([]Finding, error) {
+	if db.Embedded {
+		return []Finding{{Note, "the embedded Redis keeps everything in memory and is gone with this process",
+			"use a Redis of its own for jobs that must not be lost"}}, nil
+	}
+	return Check(ctx, db.Client)
+}
+
+func merge(all, found []Finding) []Finding {
+	known := map[Finding]bool{}
+	for _, f := range all {
+		known[f] = true
+	}
+	for _, f := range found {
+		if !known[f] {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+func checkNode(ctx context.Context, node redis.UniversalClient) ([]Finding, error) {
+	text, err := node.Info(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("asking Redis for INFO: %w", err)
+	}
+	info := fields(text)
+	found := checkVersion(info["redis_version"])
+	found = append(found, checkEviction(info["maxmemory_policy"])...)
+	found = append(found, checkRole(info["role"])...)
+	disk, err := checkDisk(ctx, node, info["aof_enabled"] == "1")
+	return append(found, disk...), err
+}
+
+func fields(info string) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(info) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func checkVersion(version string) []Finding {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, errA := strconv.Atoi(major)
+	b, errB := strconv.Atoi(minor)
+	if errA != nil || errB != nil {
+		return []Finding{{Warn, fmt.Sprintf("Redis does not say its version (it says %.40q)", version), "make sure that it can do what Redis 6.2 can"}}
+	}
+	if a < 6 || a == 6 && b < 2 {
+		return []Finding{{Refuse, fmt.Sprintf("Redis %s is too old", version), "use 6.2 or newer"}}
+	}
+	return nil
+}
+
+func checkEviction(policy string) []Finding {
+	switch policy {
+	case "noeviction":
+		return nil
+	case "":
+		return []Finding{{Warn, "Redis does not say whether it evicts keys", "make sure that its maxmemory-policy is noeviction"}}
+	}
+	return []Finding{{Refuse, fmt.Sprintf("Redis may delete jobs when its memory is full (maxmemory-policy %s)", policy),
+		"set maxmemory-policy to noeviction: redis-cli CONFIG SET maxmemory-policy noeviction, and in its configuration file"}}
+}
+
+func checkRole(role string) []Finding {
+	if role != "slave" {
+		return nil
+	}
+	return []Finding{{Warn, "this Redis is a replica and takes no writes", "give the address of the primary, or use redis-sentinel://"}}
+}
+
+func checkDisk(ctx context.Context, node redis.UniversalClient, aof bool) ([]Finding, error) {
+	name := "save"
+	if aof {
+		name = "appendfsync"
+	}
+	conf, err := node.ConfigGet(ctx, name).Result()
+	switch {
+	case err != nil && forbidden(err):
+		return unseen(aof), nil
+	case err != nil:
+		return nil, fmt.Errorf("asking Redis for its configuration: %w", err)
+	case aof && conf[name] == "no":
+		return []Finding{{Warn, "Redis leaves it to the system when accepted jobs reach the disk (appendfsync no): a power cut loses half a minute of them",
+			"set appendfsync to everysec"}}, nil
+	case aof:
+		return nil, nil
+	case conf[name] == "":
+		return []Finding{{Warn, "REDIS KEEPS NOTHING ON DISK: a restart loses every job and the memory of what was charged", turnOn}}, nil
+	}
+	return []Finding{{Warn, "Redis only takes snapshots: a restart loses every job accepted since the last one", turnOn}}, nil
+}
+
+const turnOn = "set appendonly to yes: redis-cli CONFIG SET appendonly yes, and in its configuration file"
+
+// forbidden is how managed services answer: the command renamed, or the user without the right.
+func forbidden(err error) bool {
+	return redis.IsPermissionError(err) || says(err, []string{"ERR unknown command", "ERR unknown subcommand"})
+}
+
+func unseen(aof bool) []Finding {
+	if aof {
+		return []Finding{{Note, "CONFIG is forbidden here, so appendfsync could not be looked up", "make sure that it is everysec or always"}}
+	}
+	return []Finding{{Warn, "Redis keeps no append-only file, and whether it takes snapshots could not be looked up as CONFIG is forbidden here: " +
+		"a restart may lose jobs", "turn persistence on in the service's settings"}}
+}

@@ -1,0 +1,70 @@
+package redisdb
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"syscall"
+	"time"
+)
+
+// lostError is an answer that did not come: nobody knows whether the command has run.
+//
+// It hides its cause from errors.Is and errors.As on purpose. MaxRetries -1 keeps go-redis from sending a command again,
+// but its cluster client has a loop of its own, meant for MOVED, that also resends whatever looks like a time-out or an
+// EOF: a script that takes a slot would run twice. What it can't recognise it does not resend.
+type lostError struct{ cause error }
+
+func (e *lostError) Error() string { return "no answer from Redis: " + e.cause.Error() }
+
+// carefulConn turns every failure of a connection that stood into a lostError.
+type carefulConn struct{ net.Conn }
+
+func (c carefulConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	return n, lost(err)
+}
+
+func (c carefulConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	return n, lost(err)
+}
+
+// carefulSocket also shows its file descriptor, by which the driver sees that an idle connection was closed.
+type carefulSocket struct {
+	carefulConn
+	syscall.Conn
+}
+
+func lost(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &lostError{err}
+}
+
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func careful(dial dialer) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		if socket, ok := conn.(syscall.Conn); ok {
+			return carefulSocket{carefulConn{conn}, socket}, nil
+		}
+		return carefulConn{conn}, nil
+	}
+}
+
+// dialTo differs from the driver's own dialler in that ctx bounds the TLS handshake too.
+func dialTo(t *target, timeout time.Duration) dialer {
+	d := &net.Dialer{Timeout: timeout, KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3,
+	}}
+	if t.tls {
+		return (&tls.Dialer{NetDialer: d, Config: &tls.Config{MinVersion: tls.VersionTLS12}}).DialContext
+	}
+	return d.DialContext
+}

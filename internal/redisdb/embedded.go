@@ -1,0 +1,54 @@
+package redisdb
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// embed starts a Redis inside the process, reached through pipes: no port that others on the machine could use.
+func embed(at *target, opt Options) *DB {
+	server := miniredis.NewMiniRedis()
+	o := universal(at, opt)
+	o.Dialer = func(context.Context, string, string) (net.Conn, error) { return server.Dial() }
+	client := redis.NewClient(o.Simple())
+	stop := make(chan struct{})
+	aged := make(chan struct{})
+	go func() {
+		defer close(aged)
+		age(server, stop)
+	}()
+	return &DB{Client: client, Embedded: true, at: at, close: sync.OnceValue(func() error {
+		close(stop)
+		<-aged
+		err := client.Close()
+		server.Close()
+		return err
+	})}
+}
+
+// ageEvery is how late a key of the embedded Redis may expire.
+const ageEvery = 250 * time.Millisecond
+
+// age lets keys expire as time passes, which miniredis leaves to its user. Each step goes over all keys while nobody else is
+// served; with many keys steps become rarer, so that they never take more than one part in fifty.
+func age(server *miniredis.Miniredis, stop <-chan struct{}) {
+	last := time.Now()
+	timer := time.NewTimer(ageEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-timer.C:
+		}
+		now := time.Now()
+		server.FastForward(now.Sub(last))
+		last = now
+		timer.Reset(max(ageEvery, 50*time.Since(now)))
+	}
+}

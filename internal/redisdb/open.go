@@ -1,0 +1,167 @@
+// Package redisdb opens the connection to Redis, looks at start whether that Redis can keep jobs, tells "not now" from
+// "no", and names every key.
+package redisdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Options are the knobs of a connection to Redis.
+type Options struct {
+	// PoolSize is how many connections may be open at once, to each node of a cluster. Zero means 32. Too few, and calls
+	// wait for one another; too many, and a managed Redis runs out of clients.
+	PoolSize int
+	// DialTimeout bounds setting up one connection. Zero means 5 s.
+	DialTimeout time.Duration
+	// ReadTimeout bounds the wait for one answer, and as much for writing the question. Zero means 3 s. A stall that is longer leaves
+	// it unknown whether the command has run.
+	ReadTimeout time.Duration
+	// Wait is how long Open keeps trying while Redis is away. Zero means one try.
+	Wait time.Duration
+	// Name is how Redis lists the connections (CLIENT LIST). Empty means spillway.
+	Name string
+}
+
+func (o Options) withDefaults() Options {
+	if o.PoolSize == 0 {
+		o.PoolSize = 32
+	}
+	if o.DialTimeout == 0 {
+		o.DialTimeout = 5 * time.Second
+	}
+	if o.ReadTimeout == 0 {
+		o.ReadTimeout = 3 * time.Second
+	}
+	if o.Name == "" {
+		o.Name = "spillway"
+	}
+	return o
+}
+
+// DB is an open connection to Redis.
+type DB struct {
+	// Client never sends a command twice by itself, nor does it try twice to connect: after a time-out the first one may
+	// have run, and a script that took a slot or accepted a job would do it again. The callers decide what may be repeated.
+	Client redis.UniversalClient
+	// Embedded reports a Redis inside this process, gone with it.
+	Embedded bool
+
+	at    *target
+	close func() error
+}
+
+// Open connects to the Redis at rawURL, one of the forms of the configuration, and waits for its first answer. The error is an *Error:
+// ErrURL, ErrDenied, or ErrAway once opt.Wait is over; ctx's own when that ended first. The driver's own log is switched off, as
+// every failure comes back as an error.
+func Open(ctx context.Context, rawURL string, opt Options) (*DB, error) {
+	at, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	logging.Disable()
+	db := connect(at, opt.withDefaults())
+	if err := db.await(ctx, opt.Wait); err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+func connect(at *target, opt Options) *DB {
+	if at.scheme == Embedded {
+		return embed(at, opt)
+	}
+	o := universal(at, opt)
+	db := &DB{at: at}
+	switch at.scheme {
+	case "redis-cluster":
+		o.Dialer = careful(o.Dialer)
+		db.Client = redis.NewClusterClient(o.Cluster())
+	case "redis-sentinel":
+		db.Client = redis.NewFailoverClient(o.Failover())
+	default:
+		simple := o.Simple()
+		if at.scheme == "redis-socket" {
+			simple.Network = "unix"
+		}
+		db.Client = redis.NewClient(simple)
+	}
+	db.close = sync.OnceValue(db.Client.Close)
+	return db
+}
+
+// universal says RESP2, in which Redis pushes nothing unasked. Sentinels get the password under the default user's name: one without a
+// password of its own takes any, and one with takes the password that it shares with its servers.
+func universal(at *target, opt Options) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs: at.addrs, DB: at.db, Username: at.user, Password: at.password, ClientName: opt.Name,
+		MasterName: at.master, SentinelPassword: at.password,
+		Protocol: 2, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
+		PoolSize: opt.PoolSize, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.ReadTimeout,
+		Dialer:                   dialTo(at, opt.DialTimeout),
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+func (db *DB) await(ctx context.Context, wait time.Duration) error {
+	enough := time.After(wait)
+	again := time.NewTicker(200 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := db.Ping(ctx)
+		if !errors.Is(err, ErrAway) || wait <= 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-enough:
+			return err
+		case <-again.C:
+		}
+	}
+}
+
+// Ping asks for a sign of life: of every primary, where it is a cluster. The error is an *Error, or ctx's own.
+func (db *DB) Ping(ctx context.Context) error {
+	err := db.each(ctx, func(ctx context.Context, c redis.UniversalClient) error { return c.Ping(ctx).Err() })
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case denied(err):
+		return &Error{ErrDenied, fmt.Sprintf("Redis at %s does not let us in", db), "check user, password and database of the Redis address", err}
+	case Away(err):
+		return &Error{ErrAway, fmt.Sprintf("Redis at %s is away", db), "start it, or check the Redis address, and try again", err}
+	}
+	return fmt.Errorf("asking Redis at %s for a sign of life: %w", db, err)
+}
+
+func (db *DB) each(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {
+	return eachPrimary(ctx, db.Client, ask)
+}
+
+// eachPrimary asks the one Redis there is, or every primary of a cluster.
+func eachPrimary(ctx context.Context, client redis.UniversalClient, ask func(context.Context, redis.UniversalClient) error) error {
+	if c, ok := client.(interface {
+		ForEachMaster(context.Context, func(context.Context, *redis.Client) error) error
+	}); ok {
+		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return ask(ctx, node) })
+	}
+	return ask(ctx, client)
+}
+
+// String names the place without user and password.
+func (db *DB) String() string { return db.at.String() }
+
+// Close closes the connections; an embedded Redis ends with them. Twice is as good as once.
+func (db *DB) Close() error { return db.close() }
