@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -228,6 +229,7 @@ func TestNoCommandIsSentTwice(t *testing.T) {
 			if err := db.Client.Set(ctx, "{g}n", 0, 0).Err(); err != nil {
 				t.Fatal(err)
 			}
+			warm(t, db, 4)
 			server.stall.Pause()
 			alone := db.Client.Incr(ctx, "{g}n").Err()
 			pipe := db.Client.Pipeline()
@@ -243,6 +245,20 @@ func TestNoCommandIsSentTwice(t *testing.T) {
 			}
 		})
 	}
+}
+
+// warm opens several connections to the owner of {g}: over a fresh one a second try would not get beyond the greeting.
+func warm(t *testing.T, db *DB, want uint32) {
+	t.Helper()
+	busy := "local n = 0 for i = 1, 500000 do n = n + i end return n"
+	testkit.Eventually(t, 10*time.Second, "warm connections", func() bool {
+		var all sync.WaitGroup
+		for range 2 * want {
+			all.Go(func() { _ = db.Client.Eval(t.Context(), busy, []string{"{g}n"}).Err() })
+		}
+		all.Wait()
+		return db.Client.PoolStats().IdleConns >= want
+	})
 }
 
 func plain(t *testing.T) struct {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -49,10 +50,13 @@ func clientOf(t testing.TB, addr string) *redis.Client {
 	return c
 }
 
-// connect never tries twice: a test wants to see the first answer.
+// connect never tries twice: a test wants to see the first answer. The driver's own log is off, since asking until a
+// server has come up would fill the tests' output.
 func connect(addr string) *redis.Client {
+	logging.Disable()
 	return redis.NewClient(&redis.Options{
 		Addr:                     addr,
+		Protocol:                 2,
 		MaxRetries:               -1,
 		DialerRetries:            1,
 		ContextTimeoutEnabled:    true,
