@@ -86,13 +86,7 @@ func (b *Books) settle(ctx context.Context, s *Swept) error {
 		if !ok {
 			continue // not one of ours: left to asynq, which hands it to a worker that parks it as unreadable
 		}
-		_, taskKey, msg, err := b.task(id, generation)
-		if err != nil {
-			return err
-		}
-		k := b.keys
-		keys := []string{k.Job(id), taskKey, k.Active(), k.Lease(), k.Pending(), k.AsynqRetry()}
-		did, err := settleScript.Run(ctx, b.c, keys, b.now(), taskID, generation, leaseGrace.Microseconds(), msg).Text()
+		did, err := b.settleOne(ctx, taskID, id, generation)
 		if err != nil {
 			return err
 		}
@@ -104,6 +98,17 @@ func (b *Books) settle(ctx context.Context, s *Swept) error {
 		}
 	}
 	return nil
+}
+
+func (b *Books) settleOne(ctx context.Context, taskID, id string, generation int64) (string, error) {
+	newID, newKey, msg, err := b.task(id, generation+1)
+	if err != nil {
+		return "", err
+	}
+	k := b.keys
+	keys := []string{k.Job(id), k.Task(taskID), k.Active(), k.Lease(), k.Pending(), k.AsynqRetry(), newKey, k.Costs()}
+	return settleScript.Run(ctx, b.c, keys, b.now(), taskID, generation, leaseGrace.Microseconds(), newID, msg,
+		b.cfg.Gateway, redisdb.Wake).Text()
 }
 
 // unheld returns the tasks that no living worker seems to hold; settle.lua decides each for itself.
