@@ -2,18 +2,29 @@ package bucket
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/redisdb"
 )
 
-// HoldChannel is the channel on which a gateway's name is published when it was held or paused. Whoever hears it
-// calls Empty with no slot, so that slots reserved ahead don't outlive the hold's beginning.
-const HoldChannel = "spillway:wake:hold"
+// HoldChannel is the channel on which a gateway's name is published when a hold or pause began or ended. Whoever hears
+// it calls Empty without a slot, so that slots reserved ahead don't outlive the hold's beginning, and Wake.
+const HoldChannel = redisdb.Wake + ":hold"
 
-// ErrClosed is what Next and Take return after Close.
-var ErrClosed = errors.New("the pacer is closed: it gives out no more slots")
+var (
+	// ErrClosed is what Next and Take return after Close.
+	ErrClosed = errors.New("the pacer is closed: it gives out no more slots")
+	// ErrCost is what Take returns for a job that costs more than a limit can ever grant.
+	ErrCost = errors.New("the job costs more than one of the gateway's limits can ever grant: raise the limit or split the job")
+
+	errNoAnswer = errors.New("no answer from Redis: check that it runs and can be reached")
+)
 
 // PacerConfig says what the pacer of one gateway keeps.
 type PacerConfig struct {
@@ -21,78 +32,163 @@ type PacerConfig struct {
 	Gateway string
 	// Limits all hold, in every rolling window; at least one, at most MaxLimits.
 	Limits []Limit
-	// Version orders live changes of Limits: a process with an older version than Redis has seen gets no slots.
-	// Zero is the configuration file's.
+	// Version orders live changes of Limits: a pacer with an older version than Redis has seen gets no slots until
+	// Change. Zero is the configuration file's.
 	Version int64
-	// Burst is how many calls may start together; zero means 1.
+	// Burst is how many calls may start together; zero means 1. At most the smallest limit.
 	Burst int64
-	// Jitter is the allowance for the variation of the delay on the way to the gateway.
+	// Jitter is the allowance for the variation of the delay on the way to the gateway. Too little breaks the limits.
 	Jitter time.Duration
 	// MaxInFlight is how many calls may be under way, over all processes; zero means no cap.
 	MaxInFlight int64
-	// CallTimeout is how long a call may take. A lease lasts until slot + CallTimeout + 5 s.
+	// CallTimeout is how long a call may take. A lease, and a call sent ahead after a hold, are given up at
+	// slot + CallTimeout + 5 s.
 	CallTimeout time.Duration
 	// NowMicros overrides Redis's clock in scripts, for tests only; nil means Redis's TIME.
 	NowMicros func() int64
 }
 
-// Pacer hands out the slots of one gateway. Any number of processes may each have one: together they keep the limits.
-type Pacer struct{}
+// Pacer hands out the slots of one gateway: step 4 of 8. Any number of processes may each have one; together they keep
+// the limits. Its methods are safe for concurrent use.
+//
+//	Next  ──turn──> local FIFO <── reserve.lua, up to 16 slots ahead
+//	Take  ──turn──> reserve.lua, one slot
+//	Written ──────> late.lua, in the background; Close waits for it
+type Pacer struct {
+	client  once
+	keys    redisdb.Keys
+	gateway string
+	name    string // begins this pacer's leases
+	meters  instruments
+	plan    atomic.Pointer[plan]
+	began   time.Time // local µs count from here
+	bounds  clockBounds
 
-// NewPacer returns the pacer of one gateway, or why its configuration can't be kept.
+	nextTurn, takeTurn chan struct{} // whoever has the token may reserve
+	wake               chan struct{}
+	closed             chan struct{}
+	asks               atomic.Int64
+
+	mu      sync.Mutex
+	fifo    []Slot
+	known   knowledge
+	pace    readiness
+	callers int // goroutines inside Next
+	done    bool
+	work    sync.WaitGroup // what runs in the background
+}
+
+// knowledge is what the last answers of Redis said.
+type knowledge struct {
+	floor   int64 // latest slot ever granted to this process
+	jump    int64 // how far Redis's clock was set forward, not yet reported to it
+	epoch   int64 // of the last answer; -1 before the first
+	held    int64 // µs until which calls are held
+	probing bool  // calls wait for the one that goes first after a hold
+}
+
+// NewPacer returns the pacer of one gateway, or why its configuration can't be kept. It doesn't speak to Redis yet.
 func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, error) {
-	return nil, errors.New("not yet")
+	made, err := newPlan(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pacer{
+		client:   once{c},
+		keys:     redisdb.NewKeys(cfg.Gateway),
+		gateway:  cfg.Gateway,
+		name:     rand.Text()[:12],
+		meters:   m.of(cfg.Gateway),
+		began:    time.Now(),
+		nextTurn: make(chan struct{}, 1),
+		takeTurn: make(chan struct{}, 1),
+		wake:     make(chan struct{}, 1),
+		closed:   make(chan struct{}),
+		pace:     newReadiness(),
+		known:    knowledge{epoch: -1},
+	}
+	p.plan.Store(made)
+	return p, nil
 }
 
-// Next waits until a job is pending and a slot is due within the lead, and returns the slot.
-func (p *Pacer) Next(ctx context.Context) (Slot, error) { return Slot{}, ErrClosed }
-
-// Take returns a slot for a job that was already pulled.
-func (p *Pacer) Take(ctx context.Context, cost int64) (Slot, error) { return Slot{}, ErrClosed }
-
-// Empty says that the dequeue found no job.
-func (p *Pacer) Empty(ctx context.Context, s Slot) {}
-
-// Release gives one unused slot back.
-func (p *Pacer) Release(ctx context.Context, s Slot) error { return nil }
-
-// Due returns the local moment before which the call must not be written.
-func (p *Pacer) Due(s Slot) time.Time { return time.Time{} }
-
-// Lead returns how long before its slot a dequeue must start.
-func (p *Pacer) Lead() time.Duration { return 0 }
-
-// Ready reports when the handler of the slot's job was ready to write.
-func (p *Pacer) Ready(s Slot, at time.Time) {}
-
-// TooLate reports whether the slot has passed too long ago, or lies in a hold: release it and take another.
-func (p *Pacer) TooLate(s Slot, now time.Time) bool { return false }
-
-// Written reports when the call was written.
-func (p *Pacer) Written(s Slot, at time.Time) {}
-
-// End gives the in-flight lease back.
-func (p *Pacer) End(ctx context.Context, s Slot) {}
-
-// Hold lets nobody call the gateway for a time.
-func (p *Pacer) Hold(ctx context.Context, r HoldRequest) (until time.Time, err error) {
-	return time.Time{}, nil
+// Change replaces what the pacer keeps; from the next reservation on. Only the gateway's name must stay. Slots that are
+// held locally are given back.
+func (p *Pacer) Change(ctx context.Context, cfg PacerConfig) error {
+	made, err := newPlan(cfg)
+	if err != nil {
+		return err
+	}
+	if cfg.Gateway != p.gateway {
+		return errors.New("a pacer keeps its gateway: make a new one for another gateway")
+	}
+	p.Empty(ctx, Slot{})
+	p.plan.Store(made)
+	p.Wake()
+	return nil
 }
 
-// Succeeded says that a call succeeded.
-func (p *Pacer) Succeeded(ctx context.Context) {}
+// Wake says that a job may be pending, or that something that kept calls back has ended. It never blocks.
+func (p *Pacer) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
 
-// Pause stops the gateway until Resume.
-func (p *Pacer) Pause(ctx context.Context, why string) error { return nil }
+// Close ends Next and Take, gives back the slots held locally, and waits for late reports until ctx ends. Safe twice.
+func (p *Pacer) Close(ctx context.Context) {
+	p.mu.Lock()
+	first := !p.done
+	if first {
+		close(p.closed)
+	}
+	p.mu.Unlock()
+	if first {
+		p.Empty(ctx, Slot{})
+	}
+	p.mu.Lock()
+	p.done = true
+	p.mu.Unlock()
+	idle := make(chan struct{})
+	go func() {
+		p.work.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
 
-// Resume ends a pause.
-func (p *Pacer) Resume(ctx context.Context) error { return nil }
+// background runs f beside the caller and returns a channel that closes when it is over. Close waits for it; after
+// Close it runs at once.
+func (p *Pacer) background(f func()) <-chan struct{} {
+	over := make(chan struct{})
+	p.mu.Lock()
+	inline := p.done
+	if !inline {
+		p.work.Add(1)
+	}
+	p.mu.Unlock()
+	if inline {
+		f()
+		close(over)
+		return over
+	}
+	go func() {
+		defer p.work.Done()
+		defer close(over)
+		f()
+	}()
+	return over
+}
 
-// Look returns what keeps the gateway's calls back.
-func (p *Pacer) Look(ctx context.Context) (Standing, error) { return Standing{}, nil }
+// local is a moment in µs since the pacer began, by the monotonic clock.
+func (p *Pacer) local(t time.Time) int64 { return t.Sub(p.began).Microseconds() }
 
-// Wake says that a job may be pending.
-func (p *Pacer) Wake() {}
-
-// Close releases local slots and waits for late reports.
-func (p *Pacer) Close(ctx context.Context) {}
+func (p *Pacer) now() int64 {
+	if given := p.plan.Load().cfg.NowMicros; given != nil {
+		return given()
+	}
+	return 0
+}

@@ -12,6 +12,7 @@ type Slot struct {
 	Lease string
 
 	asked int64 // when the slot was handed out, in local µs; lets Ready measure
+	probe bool  // it goes first after a hold
 }
 
 // Zero reports that this is no slot at all.

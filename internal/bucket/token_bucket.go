@@ -124,3 +124,6 @@ func step(from, to [2]*big.Int, k *big.Int) [2]*big.Int {
 		new(big.Int).Add(from[1], new(big.Int).Mul(k, to[1])),
 	}
 }
+
+// Lua returns TokenBucketLua, for whoever composes a script with any admission check.
+func (TokenBucket) Lua() string { return TokenBucketLua }

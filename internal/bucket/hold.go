@@ -1,0 +1,84 @@
+package bucket
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Hold lets nobody call the gateway, from any process, until it ends; then one call goes first, and the rest follow when
+// Succeeded says so. It returns the hold's end, on Redis's clock. A hold is never shortened, and slots held locally
+// that it covers are given back.
+func (p *Pacer) Hold(ctx context.Context, r HoldRequest) (until time.Time, err error) {
+	length := max(r.For, 0).Microseconds()
+	if r.For > 0 && length == 0 {
+		length = 1
+	}
+	micros, err := holdScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now(), length, r.Reason, HoldChannel, p.gateway).Int64()
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the hold of %s could not be written down: %w", p.gateway, err)
+	}
+	p.meters.holds.Inc()
+	p.mu.Lock()
+	p.known.held, p.known.probing = max(p.known.held, micros), true
+	p.mu.Unlock()
+	p.dropLocal()
+	return time.UnixMicro(micros), nil
+}
+
+// Succeeded says that a call succeeded: after a hold, the rest may follow. It costs a round trip only while this
+// process knows of a hold.
+func (p *Pacer) Succeeded(ctx context.Context) {
+	p.mu.Lock()
+	probing := p.known.probing
+	p.mu.Unlock()
+	if !probing {
+		return
+	}
+	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now(), HoldChannel, p.gateway).Int64()
+	if err != nil || free == 0 {
+		return // the next success says it again
+	}
+	p.mu.Lock()
+	p.known.probing = false
+	p.mu.Unlock()
+	p.Wake()
+}
+
+// Pause stops the gateway, in every process, until Resume.
+func (p *Pacer) Pause(ctx context.Context, why string) error { return p.setPaused(ctx, "1", why) }
+
+// Resume ends a pause. A hold goes on.
+func (p *Pacer) Resume(ctx context.Context) error {
+	err := p.setPaused(ctx, "0", "")
+	p.Wake()
+	return err
+}
+
+func (p *Pacer) setPaused(ctx context.Context, paused, why string) error {
+	if err := pauseScript.Run(ctx, p.client, []string{p.keys.Hold()}, paused, why, HoldChannel, p.gateway).Err(); err != nil {
+		return fmt.Errorf("pausing or resuming %s could not be written down: %w", p.gateway, err)
+	}
+	p.dropLocal()
+	return nil
+}
+
+// Look returns what keeps the gateway's calls back.
+func (p *Pacer) Look(ctx context.Context) (Standing, error) {
+	v, err := lookScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now()).Slice()
+	if err != nil {
+		return Standing{}, fmt.Errorf("what holds %s back could not be read: %w", p.gateway, err)
+	}
+	if len(v) != 5 {
+		return Standing{}, fmt.Errorf("look.lua answered with %d values: is another version of the program using this Redis?", len(v))
+	}
+	s := Standing{Reason: fmt.Sprint(v[1]), Probing: v[2] == int64(1), Paused: v[3] == int64(1), PauseWhy: fmt.Sprint(v[4])}
+	var micros int64
+	if _, err := fmt.Sscan(fmt.Sprint(v[0]), &micros); err != nil {
+		return Standing{}, fmt.Errorf("look.lua answered %v: is another version of the program using this Redis?", v[0])
+	}
+	if micros > 0 {
+		s.HeldUntil = time.UnixMicro(micros)
+	}
+	return s, nil
+}

@@ -1,0 +1,36 @@
+-- late.lua: a call was written late after its slot, so its permits become ready later. Composed after NowLua and pool.lua.
+-- KEYS 1 pace  2… the windows' lists
+-- ARGV 1 slot (µs)  2 cost  3 the latest moment at which the call was written (µs)  4 shape that the slot belongs to
+--      then for each window the width of its sub-buckets (µs, 0 = exact)
+-- Returns in how many windows the permit was still there to be moved.
+local slot, cost, written = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+if redis.call('HGET', KEYS[1], 'g') ~= ARGV[4] then return 0 end
+
+-- into_later puts the units into the first sub-bucket after `place` that ends late enough, or into a new one.
+local function into_later(list, place, edge)
+  local v = redis.call('LRANGE', list, place, -1)
+  for i = 1, #v, 2 do
+    if tonumber(v[i]) >= edge then
+      redis.call('LSET', list, place + i, int(tonumber(v[i + 1]) + cost))
+      return
+    end
+  end
+  redis.call('RPUSH', list, int(edge), int(cost))
+end
+
+local moved = 0
+for k = 1, #ARGV - 4 do
+  local list, width = KEYS[1 + k], tonumber(ARGV[4 + k])
+  local was, edge = pool_edge(slot, width), pool_edge(written, width)
+  local place, count = pool_find(list, was, cost)
+  if place and edge > was then
+    if width == 0 then
+      redis.call('LSET', list, place, int(edge))
+    else
+      into_later(list, place, edge)
+      pool_drop(list, place, count, cost)
+    end
+  end
+  if place then moved = moved + 1 end
+end
+return moved

@@ -1,0 +1,195 @@
+package bucket
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	idlePoll    = time.Second // an idle gateway is looked at so often even if nobody calls Wake
+	shortestNap = 200 * time.Microsecond
+	firstRetry  = 50 * time.Millisecond
+	lastRetry   = 2 * time.Second
+	takeLead    = time.Millisecond // a handler that takes its own slot is ready when it asks
+)
+
+// Next waits until a job is pending and its slot is due within the lead, and returns the slot. The caller then pulls
+// the job and writes its call at the slot, or gives the slot back with Empty or Release. While Redis doesn't answer,
+// or calls are held, it waits on. It returns ctx.Err() as soon as ctx ends, or ErrClosed.
+func (p *Pacer) Next(ctx context.Context) (Slot, error) {
+	p.enter()
+	s, err := p.next(ctx)
+	if last := p.leave(); last && err != nil {
+		p.dropLocal() // nobody is left to use them
+	}
+	return s, err
+}
+
+func (p *Pacer) next(ctx context.Context) (Slot, error) {
+	if err := p.turn(ctx, p.nextTurn); err != nil {
+		return Slot{}, err
+	}
+	defer func() { <-p.nextTurn }()
+	var tries retries
+	for {
+		if s, ok := p.head(); ok {
+			if err := p.sleep(ctx, time.Until(p.Due(s).Add(-p.Lead())), nil); err != nil {
+				return Slot{}, err
+			}
+			if s, ok = p.pop(s); ok {
+				return s, nil
+			}
+			continue
+		}
+		lead := min(p.Lead().Microseconds(), p.plan.Load().horizon/2)
+		g, err := p.ask(ctx, wish{want: batch, lead: lead})
+		p.keep(g.slots)
+		if err := p.after(ctx, g, err, &tries); err != nil {
+			return Slot{}, err
+		}
+	}
+}
+
+// Take waits for a slot for a job that was already pulled: one that came without a slot, or whose slot has passed. It
+// doesn't look at the queue. It returns ctx.Err() as soon as ctx ends, ErrClosed, or ErrCost.
+func (p *Pacer) Take(ctx context.Context, cost int64) (Slot, error) {
+	if err := p.turn(ctx, p.takeTurn); err != nil {
+		return Slot{}, err
+	}
+	defer func() { <-p.takeTurn }()
+	cost = max(cost, 1)
+	var tries retries
+	for {
+		pl := p.plan.Load()
+		if cost > pl.maxCost {
+			return Slot{}, ErrCost
+		}
+		g, err := p.ask(ctx, wish{want: 1, cost: cost, lead: min(takeLead.Microseconds(), pl.horizon/2)})
+		if len(g.slots) == 1 {
+			return g.slots[0], nil
+		}
+		if err := p.after(ctx, g, err, &tries); err != nil {
+			return Slot{}, err
+		}
+	}
+}
+
+// turn waits for the token; one at a time reserves, the others line up behind it.
+func (p *Pacer) turn(ctx context.Context, token chan struct{}) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case <-p.closed:
+		return ErrClosed
+	default:
+	}
+	select {
+	case token <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.closed:
+		return ErrClosed
+	}
+}
+
+// after waits as long as the answer to a wish asks for.
+func (p *Pacer) after(ctx context.Context, g grant, err error, tries *retries) error {
+	if err != nil {
+		if ctx.Err() != nil || err == ErrClosed { //nolint:errorlint // ours, never wrapped
+			return err
+		}
+		return p.sleep(ctx, tries.next(), nil)
+	}
+	tries.reset()
+	switch g.state {
+	case stateOK, stateReshape:
+		return nil
+	case stateIdle:
+		return p.sleep(ctx, idlePoll, p.wake)
+	case stateHeld, statePaused, stateFull:
+		return p.sleep(ctx, min(g.hint, idlePoll), p.wake)
+	default:
+		return p.sleep(ctx, min(max(g.hint, shortestNap), idlePoll), nil)
+	}
+}
+
+// sleep waits for d, or for something on early, or until ctx ends or the pacer closes.
+func (p *Pacer) sleep(ctx context.Context, d time.Duration, early <-chan struct{}) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err()
+	case <-early:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.closed:
+		return ErrClosed
+	}
+}
+
+// retries spaces out attempts to reach Redis: doubling, and jittered so that processes don't come together.
+type retries struct{ last time.Duration }
+
+func (r *retries) next() time.Duration {
+	r.last = min(max(r.last*2, firstRetry), lastRetry)
+	return r.last/2 + rand.N(r.last/2) //nolint:gosec // no secret depends on it
+}
+
+func (r *retries) reset() { r.last = 0 }
+
+func (p *Pacer) enter() {
+	p.mu.Lock()
+	p.callers++
+	p.mu.Unlock()
+}
+
+func (p *Pacer) leave() (last bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.callers--
+	return p.callers == 0
+}
+
+func (p *Pacer) keep(slots []Slot) {
+	p.mu.Lock()
+	p.fifo = append(p.fifo, slots...)
+	p.mu.Unlock()
+}
+
+// head returns the first slot held locally that can still be used; the ones before it are given back.
+func (p *Pacer) head() (Slot, bool) {
+	now := time.Now()
+	var passed []Slot
+	p.mu.Lock()
+	for len(p.fifo) > 0 && p.passed(p.fifo[0], now, p.plan.Load().tooLate/2) {
+		passed = append(passed, p.fifo[0])
+		p.fifo = p.fifo[1:]
+	}
+	var s Slot
+	if len(p.fifo) > 0 {
+		s = p.fifo[0]
+	}
+	p.mu.Unlock()
+	p.giveBack(passed)
+	return s, !s.Zero()
+}
+
+// pop takes the slot off the FIFO, unless it was dropped meanwhile.
+func (p *Pacer) pop(s Slot) (Slot, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.fifo) == 0 || p.fifo[0] != s {
+		return Slot{}, false
+	}
+	p.fifo = p.fifo[1:]
+	s.asked = p.local(time.Now())
+	return s, true
+}

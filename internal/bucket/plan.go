@@ -1,0 +1,113 @@
+package bucket
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// MaxLimits is how many limits one gateway can have.
+const MaxLimits = 8
+
+const (
+	exactN      = 1024             // up to so many permits, a window is kept exactly
+	exactWindow = 10 * time.Second // and every window shorter than this
+	subBuckets  = 256              // otherwise in so many parts
+	horizonMost = 100 * time.Millisecond
+	lateMost    = 250 * time.Millisecond // what windows in parts allow for, as reports of lateness don't pay there
+	epsilonMost = 2 * time.Millisecond   // lateness that isn't worth a report
+	leaseMargin = 5 * time.Second
+	batch       = 16 // slots reserved at a time
+	longestW    = 366 * 24 * time.Hour
+)
+
+// window is one limit as reserve.lua reads it, all times in µs.
+type window struct{ n, length, ready, width int64 }
+
+// plan is a PacerConfig worked out, all times in µs.
+type plan struct {
+	cfg       PacerConfig
+	windows   []window // shortest first
+	shape     string
+	horizon   int64
+	spacing   int64
+	tolerance int64
+	epsilon   int64
+	tooLate   int64
+	outlives  int64
+	maxCost   int64
+}
+
+func newPlan(cfg PacerConfig) (*plan, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	limits := slices.Clone(cfg.Limits)
+	slices.SortStableFunc(limits, func(a, b Limit) int { return int(a.Window - b.Window) })
+	shortest := limits[0].Window
+	p := &plan{
+		cfg:      cfg,
+		horizon:  min(horizonMost, shortest/2).Microseconds(),
+		epsilon:  min(epsilonMost, shortest/200).Microseconds(),
+		tooLate:  (shortest / 4).Microseconds(),
+		outlives: (cfg.CallTimeout + leaseMargin).Microseconds(),
+		maxCost:  largest,
+	}
+	p.spacing = spacing(limits)
+	p.tolerance = (max(cfg.Burst, 1) - 1) * p.spacing
+	for _, l := range limits {
+		p.addWindow(l)
+	}
+	return p, nil
+}
+
+// spacing is 0.9 × window/N of the limit that allows the quickest pace: the others are kept by their permits alone, and
+// a tenth quicker than the limit lets the slots catch up after one was given back.
+func spacing(limits []Limit) int64 {
+	least := int64(largest)
+	for _, l := range limits {
+		least = min(least, l.Window.Microseconds()*9/(l.N*10))
+	}
+	return least
+}
+
+func (p *plan) addWindow(l Limit) {
+	length := l.Window.Microseconds()
+	w := window{n: l.N, length: length}
+	w.ready = length + (length+9999)/10000 + p.cfg.Jitter.Microseconds() + p.epsilon
+	if l.N > exactN && l.Window >= exactWindow {
+		w.width = (length + subBuckets - 1) / subBuckets
+		p.tooLate = min(p.tooLate, lateMost.Microseconds())
+		w.ready += p.tooLate
+	}
+	p.windows = append(p.windows, w)
+	p.shape += fmt.Sprintf("%d:%d ", w.length, w.width)
+	p.maxCost = min(p.maxCost, l.N)
+}
+
+func (c PacerConfig) check() error {
+	switch {
+	case c.Gateway == "" || strings.ContainsAny(c.Gateway, "{}"):
+		return fmt.Errorf("the pacer has no usable gateway name (%q): give the gateway's name", c.Gateway)
+	case len(c.Limits) == 0:
+		return errors.New("the gateway has no limit: give at least one, such as 100/s")
+	case len(c.Limits) > MaxLimits:
+		return fmt.Errorf("the gateway has %d limits: give at most %d", len(c.Limits), MaxLimits)
+	case c.Jitter < 0 || c.CallTimeout < 0 || c.MaxInFlight < 0 || c.Burst < 0 || c.Version < 0:
+		return errors.New("burst, jitter, timeout, calls in flight and version can't be negative: give 0 or more")
+	}
+	for _, l := range c.Limits {
+		if err := l.check(); err != nil {
+			return err
+		}
+		if l.Window > longestW {
+			return fmt.Errorf("the limit %s has a window of more than a year: give a shorter one", l)
+		}
+		if c.Burst > l.N {
+			return fmt.Errorf("the burst of %d is above the limit %s: make it at most %d", c.Burst, l, l.N)
+		}
+	}
+	return nil
+}

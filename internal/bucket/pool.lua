@@ -1,0 +1,39 @@
+-- pool.lua: a fragment; finding one slot's entry in a window's list of permits.
+--
+-- A window's list holds pairs, oldest first: edge (µs), units. An exact list has a pair for each slot, with the slot or
+-- the reported later moment as its edge. A list of sub-buckets (width > 0) has a pair for each sub-bucket used, with
+-- the sub-bucket's end as its edge.
+
+local POOL_CHUNK, POOL_REACH = 128, 4096 -- numbers read at a time, and how many from the newest on
+
+local function pool_edge(at, width)
+  if width == 0 then return at end
+  return math.ceil(at / width) * width
+end
+
+-- pool_find returns the place of the pair with that edge and at least that many units, and the units; or nothing.
+local function pool_find(list, edge, cost)
+  local len, seen = redis.call('LLEN', list), 0
+  while seen < len and seen < POOL_REACH do
+    local to = len - 1 - seen
+    local from = math.max(to - POOL_CHUNK + 1, 0)
+    local v = redis.call('LRANGE', list, from, to)
+    for i = #v - 1, 1, -2 do
+      local e, count = tonumber(v[i]), tonumber(v[i + 1])
+      if e == edge and count >= cost then return from + i - 1, count end
+      if e < edge then return end -- edges only ever move up: everything before is older still
+    end
+    seen = seen + POOL_CHUNK
+  end
+end
+
+-- pool_drop takes cost units out of the pair at that place; a pair without units goes.
+local function pool_drop(list, place, count, cost)
+  if count > cost then
+    redis.call('LSET', list, place + 1, int(count - cost))
+    return
+  end
+  redis.call('LSET', list, place, 'x')
+  redis.call('LSET', list, place + 1, 'x')
+  redis.call('LREM', list, -2, 'x')
+end

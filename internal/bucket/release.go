@@ -1,0 +1,107 @@
+package bucket
+
+import (
+	"context"
+	"time"
+)
+
+// Empty says that the dequeue found no job: its slot, and every slot still held locally, is given back. The zero Slot
+// gives back the local ones alone. It waits for Redis's answer or the end of ctx.
+func (p *Pacer) Empty(ctx context.Context, s Slot) {
+	slots := p.takeLocal()
+	if !s.Zero() {
+		slots = append(slots, s)
+	}
+	_ = p.release(ctx, slots) // their permits stay taken, which is safe
+}
+
+// Release gives one unused slot back, with its lease. The slot must not be used afterwards. On an error its permit may
+// stay taken, which costs one call of the limits, and never breaks them.
+func (p *Pacer) Release(ctx context.Context, s Slot) error {
+	if s.Zero() {
+		return nil
+	}
+	return p.release(ctx, []Slot{s})
+}
+
+// takeLocal empties the FIFO.
+func (p *Pacer) takeLocal() []Slot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slots := p.fifo
+	p.fifo = nil
+	return slots
+}
+
+// dropLocal gives back what is held locally, in the background.
+func (p *Pacer) dropLocal() { p.giveBack(p.takeLocal()) }
+
+// giveBack releases slots in the background.
+func (p *Pacer) giveBack(slots []Slot) {
+	if len(slots) > 0 {
+		p.background(func() { _ = p.releaseNow(slots) })
+	}
+}
+
+func (p *Pacer) release(ctx context.Context, slots []Slot) error {
+	if len(slots) == 0 {
+		return nil
+	}
+	var err error
+	over := p.background(func() { err = p.releaseNow(slots) })
+	select {
+	case <-over:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// releaseNow runs release.lua. The latest slot goes first, so that the spacing is given back for a whole row.
+func (p *Pacer) releaseNow(slots []Slot) error {
+	pl := p.plan.Load()
+	keys := append([]string{p.keys.Pace(), p.keys.Hold(), p.keys.Flight()}, p.lists(len(pl.windows))...)
+	args := []any{pl.spacing, pl.shape, len(pl.windows)}
+	for _, w := range pl.windows {
+		args = append(args, w.width)
+	}
+	for i := len(slots) - 1; i >= 0; i-- {
+		args = append(args, slots[i].At, slots[i].Cost, slots[i].Lease)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	defer cancel()
+	freed, err := releaseScript.Run(ctx, p.client, keys, args...).Int64()
+	if err != nil {
+		p.meters.lost.Add(float64(len(slots)))
+		return err
+	}
+	p.meters.released.Add(float64(freed))
+	return nil
+}
+
+// End says that the slot's call ended and gives its place among the calls under way back. Without a cap it costs no
+// round trip, unless the call was the one sent ahead after a hold. It waits for Redis's answer or the end of ctx; if
+// Redis can't be reached, the lease runs out by itself.
+func (p *Pacer) End(ctx context.Context, s Slot) {
+	p.mu.Lock()
+	probe := s.probe && p.known.probing
+	p.mu.Unlock()
+	if s.Lease == "" && !probe {
+		return
+	}
+	over := p.background(func() {
+		within, cancel := context.WithTimeout(context.Background(), answerWithin)
+		defer cancel()
+		_ = endScript.Run(within, p.client, []string{p.keys.Flight(), p.keys.Hold()}, s.Lease, s.At).Err()
+		p.Wake()
+	})
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
+// passed reports whether the slot is further back than µs allows, or inside a hold. The caller holds mu.
+func (p *Pacer) passed(s Slot, now time.Time, allowed int64) bool {
+	return p.bounds.notAfter(p.local(now)) > s.At+allowed || s.At < p.known.held
+}

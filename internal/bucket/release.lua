@@ -1,0 +1,43 @@
+-- release.lua: gives unused slots back. Composed after NowLua and pool.lua.
+-- KEYS 1 pace  2 hold  3 flight  4… the windows' lists
+-- ARGV 1 spacing of calls, for each unit (µs)  2 shape that the caller's slots belong to  3 number of windows, then the
+--      width of each window's sub-buckets (µs, 0 = exact), then for each slot three: slot (µs), cost, lease ('' = none)
+-- Returns how many slots' permits went back. The permits of a slot that is found nowhere stay taken.
+-- The last slot handed out stays where it is, so that slots never go backwards; only the spacing is given back.
+local K = tonumber(ARGV[3])
+local fields = {'s', 'tat', 'g'}
+for k = 1, K do fields[3 + k] = 'n' .. k end
+local pace = redis.call('HMGET', KEYS[1], unpack(fields))
+local last, tat, freed = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, 0
+
+local function free(k, slot, cost)
+  local width = tonumber(ARGV[3 + k])
+  local place, count = pool_find(KEYS[3 + k], pool_edge(slot, width), cost)
+  if not place then return false end
+  pool_drop(KEYS[3 + k], place, count, cost)
+  pace[3 + k] = (tonumber(pace[3 + k]) or 0) - cost
+  return true
+end
+
+for i = 4 + K, #ARGV, 3 do
+  local slot, cost = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+  if ARGV[i + 2] ~= '' then redis.call('ZREM', KEYS[3], ARGV[i + 2]) end
+  if redis.call('HGET', KEYS[2], 'slot') == int(slot) then redis.call('HDEL', KEYS[2], 'probe', 'slot') end
+  local found = false
+  if pace[3] == ARGV[2] then
+    for k = 1, K do found = free(k, slot, cost) or found end
+  end
+  if found then
+    freed = freed + 1
+    if slot == last then tat = tat - tonumber(ARGV[1]) * cost end
+  end
+end
+if freed > 0 then
+  local set = {'tat', int(tat)}
+  for k = 1, K do
+    set[#set + 1] = 'n' .. k
+    set[#set + 1] = int(tonumber(pace[3 + k]) or 0)
+  end
+  redis.call('HSET', KEYS[1], unpack(set))
+end
+return freed

@@ -1,0 +1,227 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// answerWithin is how long a script's answer is waited for.
+const answerWithin = time.Second
+
+// state is what reserve.lua says; its head comment explains each.
+type state string
+
+const (
+	stateOK      state = "ok"
+	stateIdle    state = "idle"
+	stateHeld    state = "held"
+	statePaused  state = "paused"
+	stateFull    state = "full"
+	stateReshape state = "reshape"
+	stateLost    state = "lost"
+)
+
+// wish is one reservation.
+type wish struct {
+	want int64 // slots
+	cost int64 // of each; 0 means of the jobs that wait
+	lead int64 // µs
+}
+
+// grant is the answer to a wish.
+type grant struct {
+	state state
+	hint  time.Duration
+	slots []Slot
+}
+
+// reserve asks Redis once and takes in what the answer teaches. Slots in the grant are the caller's to use or release.
+func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
+	pl := p.plan.Load()
+	lease := p.name + "-" + strconv.FormatInt(p.asks.Add(1), 36)
+	p.mu.Lock()
+	args := pl.reserveArgs(p.now(), w, p.known, lease)
+	jump := p.known.jump
+	p.mu.Unlock()
+	sent := p.local(time.Now())
+	v, err := reserveScript.Run(ctx, p.client, p.slotKeys(pl), args...).Slice()
+	received := p.local(time.Now()) + 1
+	if err != nil {
+		p.unanswered(ctx, w, lease, err)
+		return grant{}, err
+	}
+	r, err := decode(v)
+	if err != nil {
+		return grant{}, err
+	}
+	if pl.cfg.MaxInFlight > 0 {
+		for i := range r.slots {
+			r.slots[i].Lease = lease + ":" + strconv.Itoa(i+1)
+		}
+	}
+	leapt := p.bounds.observe(sent, received, r.now)
+	return p.learn(ctx, r, jump, leapt), nil
+}
+
+func (pl *plan) reserveArgs(now int64, w wish, k knowledge, lease string) []any {
+	args := []any{now, w.lead, pl.horizon, k.floor, k.jump, pl.spacing, pl.tolerance, w.want, w.cost,
+		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape}
+	for _, win := range pl.windows {
+		args = append(args, win.n, win.ready, win.width)
+	}
+	return args
+}
+
+func (p *Pacer) slotKeys(pl *plan) []string {
+	k := p.keys
+	return append([]string{k.Pace(), k.Hold(), k.Flight(), k.Pending(), k.Costs()}, p.lists(len(pl.windows))...)
+}
+
+func (p *Pacer) lists(n int) []string {
+	var out []string
+	for i := 1; i <= n; i++ {
+		out = append(out, p.keys.PaceWindow(i))
+	}
+	return out
+}
+
+// reply is reserve.lua's answer as it stands.
+type reply struct {
+	state                  state
+	now, hint, held, epoch int64
+	probing                bool
+	slots                  []Slot
+}
+
+func decode(v []any) (reply, error) {
+	if len(v) < 6 || len(v)%2 != 0 {
+		return reply{}, fmt.Errorf("reserve.lua answered with %d values: is another version of the program using this Redis?", len(v))
+	}
+	name, ok := v[0].(string)
+	n := make([]int64, len(v))
+	for i := 1; i < len(v); i++ {
+		var err error
+		switch x := v[i].(type) {
+		case int64:
+			n[i] = x
+		case string:
+			n[i], err = strconv.ParseInt(x, 10, 64)
+		default:
+			err = errors.New("not a number")
+		}
+		if err != nil || !ok {
+			return reply{}, fmt.Errorf("reserve.lua answered %v at place %d: is another version of the program using this Redis?", v[i], i)
+		}
+	}
+	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5] == 1}
+	for i := 6; i < len(n); i += 2 {
+		r.slots = append(r.slots, Slot{At: n[i], Cost: n[i+1]})
+	}
+	return r, nil
+}
+
+// learn takes in an answer. Slots that came with the news that Redis's clock was set are given back.
+func (p *Pacer) learn(ctx context.Context, r reply, jumpSent, leapt int64) grant {
+	g := grant{state: r.state, hint: time.Duration(r.hint) * time.Microsecond, slots: r.slots}
+	p.meters.granted.Add(float64(len(r.slots)))
+	if r.state == stateLost {
+		p.meters.quarantines.Inc()
+	}
+	p.mu.Lock()
+	k := &p.known
+	if r.state == stateLost && k.jump == jumpSent {
+		k.jump = 0
+	}
+	stale := r.epoch != k.epoch && k.epoch >= 0 || leapt != 0
+	k.epoch, k.held, k.probing = r.epoch, r.held, r.probing
+	for i := range r.slots {
+		k.floor = max(k.floor, r.slots[i].At)
+		r.slots[i].probe = r.probing
+	}
+	if leapt != 0 {
+		k.floor, k.jump = 0, max(leapt, 0)
+		g.slots = nil
+	}
+	p.mu.Unlock()
+	if leapt != 0 {
+		p.giveBack(r.slots)
+	}
+	if stale {
+		p.dropLocal()
+	}
+	return g
+}
+
+// unanswered keeps the books of a reservation whose outcome nobody knows: its permits count as used, and its leases,
+// which nobody will ever end, are taken out again as far as possible.
+func (p *Pacer) unanswered(_ context.Context, w wish, lease string, err error) {
+	if refusedByRedis(err) {
+		return
+	}
+	p.meters.lost.Add(float64(w.want))
+	if p.plan.Load().cfg.MaxInFlight == 0 {
+		return
+	}
+	leases := make([]any, w.want)
+	for i := range leases {
+		leases[i] = lease + ":" + strconv.Itoa(i+1)
+	}
+	p.background(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+		defer cancel()
+		_ = p.client.ZRem(ctx, p.keys.Flight(), leases...).Err() // or they run out by themselves
+	})
+}
+
+// refusedByRedis reports an answer that proves that the script changed nothing, or never got there.
+func refusedByRedis(err error) bool {
+	var answered redis.Error
+	return errors.As(err, &answered)
+}
+
+// ask reserves without keeping the caller when ctx ends, the pacer closes, or no answer comes. Slots that arrive after
+// the caller has gone are given back.
+func (p *Pacer) ask(ctx context.Context, w wish) (grant, error) {
+	type answer struct {
+		g   grant
+		err error
+	}
+	answers, gone := make(chan answer), make(chan struct{})
+	p.background(func() {
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+		defer cancel()
+		g, err := p.reserve(asking, w)
+		if err == nil && g.state == stateReshape {
+			err = p.reshape(asking)
+		}
+		select {
+		case answers <- answer{g, err}:
+		case <-gone:
+			p.giveBack(g.slots)
+		}
+	})
+	limit := time.NewTimer(answerWithin)
+	defer limit.Stop()
+	defer close(gone)
+	select {
+	case a := <-answers:
+		return a.g, a.err
+	case <-limit.C:
+		return grant{}, errNoAnswer
+	case <-ctx.Done():
+		return grant{}, ctx.Err()
+	case <-p.closed:
+		return grant{}, ErrClosed
+	}
+}
+
+func (p *Pacer) reshape(ctx context.Context) error {
+	pl := p.plan.Load()
+	keys := append([]string{p.keys.Pace(), p.keys.Hold(), p.keys.Flight()}, p.lists(MaxLimits)...)
+	return reshapeScript.Run(ctx, p.client, keys, p.now(), pl.cfg.Version, pl.shape).Err()
+}

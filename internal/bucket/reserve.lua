@@ -1,0 +1,222 @@
+-- reserve.lua: the next slots of one gateway. Composed after NowLua and pool.lua.
+-- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6… the windows' lists, shortest window first
+-- ARGV 1 now (µs, 0 = Redis's)  2 lead: a slot is at least so far off (µs)  3 horizon: and at most so far (µs)
+--      4 floor: the latest slot that the caller was ever granted (µs)  5 jump: Redis's clock was seen to leap so far
+--      ahead (µs, 0 = no)  6 spacing of calls, for each unit (µs)  7 tolerance of the spacing, for bursts (µs)
+--      8 slots wanted  9 cost of each (0 = of the jobs that wait, and no more slots than jobs)  10 cap of calls under
+--      way (0 = none)  11 how long a lease or a probe outlives its slot (µs)  12 name that the leases begin with
+--      13 version of the limits  14 shape: the windows and widths that the lists are kept for
+--      then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact)
+-- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe, slot, cost, slot, cost, …}; lease i is
+--      name:i. hint: µs after which to ask again. States:
+--      ok       slots follow, at least one                  horizon  the next slot is too far off
+--      idle     no job waits                                ahead    slots enough are out for the jobs that wait
+--      held     nobody calls before held until              probing  one call is on its way, the rest wait for it
+--      paused   an operator stopped it                      full     as many calls are under way as may be
+--      stale    a newer version of the limits is in force   reshape  run reshape.lua, then ask again
+--      lost     Redis lost writes or its clock leapt: one window must pass
+-- Refusals write nothing, except for removing leases that ran out and for lost, which sets the pause.
+local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
+local FULL_HINT, PAUSED_HINT, PROBE_HINT, KEPT = 50000, 1000000, 100000, 60000000
+local call = redis.call
+local K = (#ARGV - 14) / 3
+local real_now = now_us(ARGV[1])
+local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
+
+local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g'}
+for k = 1, K do fields[7 + k] = 'n' .. k end
+local pace = call('HMGET', KEYS[1], unpack(fields))
+local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused')
+local last, tat, quiet, clock = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, tonumber(pace[3]) or 0, tonumber(pace[4]) or 0
+local held, need, probe = tonumber(hold[1]) or 0, tonumber(hold[2]) or 0, tonumber(hold[3]) or 0
+local function answer(state, hint)
+  return {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need}
+end
+
+local now = math.max(real_now, clock)
+if clock - real_now > STEP_BACK then return answer('reshape', 0) end
+if pace[6] and tonumber(pace[6]) > tonumber(ARGV[13]) then return answer('stale', PAUSED_HINT) end
+if pace[7] and (pace[7] ~= ARGV[14] or pace[6] ~= ARGV[13]) then return answer('reshape', 0) end
+
+-- The windows. Each has a read cursor over the head of its list: nothing is written until every slot is known.
+local N, R, width, used, before, cursor, from, buf, push = {}, {}, {}, {}, {}, {}, {}, {}, {}
+local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this call added to it
+local longest, least = 0, math.huge
+for k = 1, K do
+  N[k], R[k], width[k] = tonumber(ARGV[12 + 3 * k]), tonumber(ARGV[13 + 3 * k]), tonumber(ARGV[14 + 3 * k])
+  used[k] = tonumber(pace[7 + k]) or 0
+  before[k], cursor[k], push[k] = used[k], 0, {}
+  longest, least = math.max(longest, R[k] + width[k]), math.min(least, N[k])
+end
+
+local function forget_lists() -- without the hash the lists say nothing: their units aren't counted any more
+  for k = 1, K do call('DEL', KEYS[5 + k]) end
+end
+
+local function state_fields()
+  local set = {'s', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'v', ARGV[13], 'g', ARGV[14]}
+  for k = 1, K do
+    set[#set + 1] = 'n' .. k
+    set[#set + 1] = int(used[k])
+  end
+  return set
+end
+
+local function keep(set, always)
+  local till, x = math.max(last, quiet) + longest, tonumber(pace[5]) or 0
+  local renew = always or till + 5000000 > x or x - till > 2 * KEPT
+  if renew then x = till + KEPT end
+  set[#set + 1], set[#set + 2] = 'x', int(x)
+  call('HSET', KEYS[1], unpack(set))
+  return renew, int(math.ceil((x - now) / 1000))
+end
+
+-- quarantine: slots that Redis doesn't know of any more may have been used, up to a horizon from now. One shortest
+-- window passes; every longer window is charged with the most that can be missing from it.
+local function quarantine(gap)
+  if not pace[1] then forget_lists() end
+  last, tat = math.max(last, now + horizon), math.max(tat, now + horizon)
+  quiet = math.max(quiet, now + horizon + R[1])
+  local missing = (math.floor(gap / R[1]) + 1) * N[1]
+  for k = 2, K do used[k] = used[k] + math.min(missing, N[k]) end
+  local _, ttl = keep(state_fields(), true)
+  call('PEXPIRE', KEYS[1], ttl)
+  for k = 2, K do
+    call('RPUSH', KEYS[5 + k], int(pool_edge(now + horizon, width[k])), int(math.min(missing, N[k])))
+    call('PEXPIRE', KEYS[5 + k], ttl)
+  end
+  return answer('lost', quiet - now - horizon)
+end
+
+floor = math.min(floor, now + horizon)
+if floor > last and floor + longest > now then return quarantine(now + horizon - last) end
+if jump > 0 then return quarantine(jump) end
+
+-- amnesia: a list and its count don't agree (one was evicted). Nothing is certain: as if all had been lost.
+local function amnesia()
+  pace[1] = false
+  for k = 1, K do used[k] = 0 end
+  return quarantine(now)
+end
+for k = 1, K do
+  if used[k] > 0 and call('EXISTS', KEYS[5 + k]) == 0 then return amnesia() end
+end
+
+if hold[5] == '1' then return answer('paused', PAUSED_HINT) end
+if held > now then return answer('held', held - now) end
+if need == 1 then
+  if probe > now then return answer('probing', math.min(probe - now, PROBE_HINT)) end
+  want = 1
+end
+if cap > 0 then
+  call('ZREMRANGEBYSCORE', KEYS[3], '-inf', int(now))
+  want = math.min(want, cap - call('ZCARD', KEYS[3]))
+  if want < 1 then return answer('full', FULL_HINT) end
+end
+
+-- Slots that are out already, in any process, will be used by the jobs that wait first.
+local function slots_ahead()
+  if last <= now or width[1] > 0 then return 0 end
+  local v, count = call('LRANGE', KEYS[6], -POOL_CHUNK, -1), 0
+  for i = 1, #v, 2 do
+    if tonumber(v[i]) > now then count = count + 1 end
+  end
+  return count
+end
+
+local costs = {}
+if asked == 0 then
+  local pending = call('LLEN', KEYS[4])
+  if pending == 0 then return answer('idle', 0) end
+  local priced, ahead = call('EXISTS', KEYS[5]) == 1, 0
+  if priced or pending <= POOL_CHUNK then ahead = slots_ahead() end
+  want = math.min(want, pending - ahead)
+  if want < 1 then return answer('ahead', math.min(last - now, horizon)) end
+  if priced then
+    local ids = call('LRANGE', KEYS[4], -(ahead + want), -(ahead + 1))
+    costs = call('HMGET', KEYS[5], unpack(ids))
+  end
+end
+-- The head of the queue is the list's right end. A cost above a limit can't be had: its handler will say so.
+local function cost_of(i)
+  if asked > 0 then return asked end
+  return math.min(tonumber(costs[want + 1 - i]) or 1, least)
+end
+
+for k = 1, K do
+  if width[k] > 0 and used[k] > 0 then -- the open sub-bucket
+    local tail = call('LRANGE', KEYS[5 + k], -2, -1)
+    push[k], open[k] = {tonumber(tail[1]), tonumber(tail[2])}, call('LLEN', KEYS[5 + k]) - 2
+  end
+end
+
+-- ready moves window k's cursor past the permits that a call of this cost needs, and returns when the last is ready.
+-- Permits taken by this very call are never ready within the horizon, which is shorter than any window.
+local function ready(k, cost, slot)
+  local at, sum = cursor[k], used[k]
+  while sum + cost > N[k] do
+    if touched[k] and at == open[k] then return math.huge, at, sum end
+    if buf[k] == nil or at - from[k] >= #buf[k] then
+      from[k], buf[k] = at, call('LRANGE', KEYS[5 + k], at, at + math.min(2 * want * cost, 64) - 1)
+      if #buf[k] == 0 then return math.huge, at, sum end
+    end
+    slot = math.max(slot, tonumber(buf[k][at - from[k] + 1]) + R[k])
+    sum = sum - tonumber(buf[k][at - from[k] + 2])
+    at = at + 2
+  end
+  return slot, at, sum
+end
+
+local function charge(k, slot, cost)
+  if open[k] and cursor[k] > open[k] then push[k], open[k] = {}, nil end -- the cursor has used it up
+  local p, edge = push[k], pool_edge(slot, width[k])
+  if width[k] > 0 and p[#p - 1] == edge then
+    p[#p] = p[#p] + cost
+    touched[k] = touched[k] or (open[k] ~= nil and #p == 2)
+  else
+    p[#p + 1], p[#p + 2] = edge, cost
+  end
+end
+
+local slots, hint, earliest = {}, 0, math.max(now + lead, quiet)
+for i = 1, want do
+  local cost, slot = cost_of(i), math.max(earliest, last, tat - tolerance)
+  local at, sum = {}, {}
+  for k = 1, K do slot, at[k], sum[k] = ready(k, cost, slot) end
+  if slot - now > horizon then
+    if slot == math.huge and i == 1 then return amnesia() end
+    if slot < math.huge then hint = slot - now - horizon end
+    break
+  end
+  for k = 1, K do
+    cursor[k], used[k] = at[k], sum[k] + cost
+    charge(k, slot, cost)
+  end
+  last, tat = slot, math.max(tat, slot) + T * cost
+  slots[#slots + 1] = {slot, cost}
+end
+if #slots == 0 then return answer('horizon', hint) end
+
+if not pace[1] then forget_lists() end
+local renew, ttl = keep(state_fields(), false)
+if renew then call('PEXPIRE', KEYS[1], ttl) end
+for k = 1, K do
+  local list, p, first = KEYS[5 + k], push[k], 1
+  if open[k] then
+    if touched[k] then call('LSET', list, -1, int(p[2])) end
+    first = 3
+  end
+  for i = first, #p do p[i] = int(p[i]) end
+  if #p >= first then call('RPUSH', list, unpack(p, first)) end
+  if cursor[k] > 0 then call('LPOP', list, cursor[k]) end
+  if renew or before[k] == 0 then call('PEXPIRE', list, ttl) end
+end
+local out = answer('ok', hint)
+for i, s in ipairs(slots) do
+  out[#out + 1], out[#out + 2] = int(s[1]), int(s[2])
+  if cap > 0 then call('ZADD', KEYS[3], int(s[1] + outlives), ARGV[12] .. ':' .. i) end
+end
+if need == 1 then call('HSET', KEYS[2], 'probe', int(slots[1][1] + outlives), 'slot', int(slots[1][1])) end
+return out

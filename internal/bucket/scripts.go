@@ -1,0 +1,79 @@
+package bucket
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/redisdb"
+)
+
+var (
+	//go:embed pool.lua
+	poolLua string
+	//go:embed reserve.lua
+	reserveLua string
+	//go:embed release.lua
+	releaseLua string
+	//go:embed late.lua
+	lateLua string
+	//go:embed reshape.lua
+	reshapeLua string
+	//go:embed hold.lua
+	holdLua string
+	//go:embed succeeded.lua
+	succeededLua string
+	//go:embed pause.lua
+	pauseLua string
+	//go:embed look.lua
+	lookLua string
+	//go:embed end.lua
+	endLua string
+)
+
+var (
+	reserveScript   = redisdb.NewScript(redisdb.NowLua, poolLua, reserveLua)
+	releaseScript   = redisdb.NewScript(redisdb.NowLua, poolLua, releaseLua)
+	lateScript      = redisdb.NewScript(redisdb.NowLua, poolLua, lateLua)
+	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, reshapeLua)
+	holdScript      = redisdb.NewScript(redisdb.NowLua, holdLua)
+	succeededScript = redisdb.NewScript(redisdb.NowLua, succeededLua)
+	pauseScript     = redisdb.NewScript(pauseLua)
+	lookScript      = redisdb.NewScript(redisdb.NowLua, lookLua)
+	endScript       = redisdb.NewScript(endLua)
+)
+
+// once sends a script one time only. go-redis repeats a command whose answer didn't come; but the first may have run,
+// and a repeated reservation would take its slots twice.
+type once struct{ redis.UniversalClient }
+
+type onceCmd struct{ *redis.Cmd }
+
+func (onceCmd) NoRetry() bool { return true }
+
+func (o once) send(ctx context.Context, verb, script string, keys []string, args []any) *redis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, verb, script, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	if err := o.Process(ctx, onceCmd{cmd}); err != nil {
+		cmd.SetErr(err)
+	}
+	return cmd
+}
+
+// EvalSha runs a script by its hash, one time.
+func (o once) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return o.send(ctx, "evalsha", sha, keys, args)
+}
+
+// Eval runs a script by its text, one time.
+func (o once) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return o.send(ctx, "eval", script, keys, args)
+}

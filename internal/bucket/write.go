@@ -1,0 +1,95 @@
+package bucket
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	firstLead   = 3 * time.Millisecond
+	leastLead   = time.Millisecond
+	lateTries   = 3
+	lateRetries = 20 * time.Millisecond
+)
+
+// Due returns the local moment before which the slot's call must not be written, by the latest that Redis's clock may
+// be behind. Ask again after a long wait: the bounds get better.
+func (p *Pacer) Due(s Slot) time.Time {
+	at := p.bounds.notBefore(s.At, p.local(time.Now()))
+	return p.began.Add(time.Duration(at) * time.Microsecond)
+}
+
+// TooLate reports whether the slot has passed by a quarter of the shortest window (or by 250 ms, if that is less and a
+// long window is kept in parts), or lies inside a hold known here: release it and take another. Ask just before the write.
+func (p *Pacer) TooLate(s Slot, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.passed(s, now, p.plan.Load().tooLate)
+}
+
+// Written reports the moment just after the slot's call was written; every call must be reported. Lateness beyond 2 ms
+// (less for windows shorter than 400 ms) goes to Redis in the background, so that the call's permit is given out later.
+func (p *Pacer) Written(s Slot, at time.Time) {
+	pl := p.plan.Load()
+	wrote := p.bounds.notAfter(p.local(at))
+	late := wrote - s.At
+	p.meters.lateness.Observe(float64(max(late, 0)) / 1e6)
+	if late > pl.epsilon {
+		p.meters.late.Inc()
+		p.background(func() { p.reportLate(pl, s, wrote) })
+	}
+}
+
+// reportLate tells Redis until it answers; telling it twice does no harm.
+func (p *Pacer) reportLate(pl *plan, s Slot, wrote int64) {
+	keys := append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...)
+	args := []any{s.At, s.Cost, wrote, pl.shape}
+	for _, w := range pl.windows {
+		args = append(args, w.width)
+	}
+	for range lateTries {
+		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+		moved, err := lateScript.Run(ctx, p.client, keys, args...).Int64()
+		cancel()
+		if err == nil {
+			if moved == 0 {
+				p.meters.lost.Inc()
+			}
+			return
+		}
+		<-time.After(lateRetries)
+	}
+	p.meters.lost.Inc()
+}
+
+// readiness learns how long it takes from handing out a slot until its job's handler is ready to write: the mean and
+// the mean deviation, as TCP does for round trips. µs.
+type readiness struct{ mean, deviation float64 }
+
+func newReadiness() readiness { return readiness{mean: float64(firstLead.Microseconds())} }
+
+func (r *readiness) add(took float64) {
+	off := took - r.mean
+	r.mean += off / 8
+	r.deviation += (max(off, -off) - r.deviation) / 4
+}
+
+// Ready reports the moment at which the handler of the slot's job was ready to write, for Lead to learn from.
+func (p *Pacer) Ready(s Slot, at time.Time) {
+	if s.asked == 0 {
+		return
+	}
+	took := min(max(p.local(at)-s.asked, 0), p.plan.Load().horizon)
+	p.mu.Lock()
+	p.pace.add(float64(took))
+	p.mu.Unlock()
+}
+
+// Lead returns how long before its slot a dequeue must start: learned from Ready, at least 1 ms, at most the horizon.
+func (p *Pacer) Lead() time.Duration {
+	p.mu.Lock()
+	lead := p.pace.mean + 4*p.pace.deviation
+	p.mu.Unlock()
+	most := time.Duration(p.plan.Load().horizon) * time.Microsecond
+	return min(max(time.Duration(lead)*time.Microsecond, leastLead), most)
+}
