@@ -1,6 +1,6 @@
 // Package queue is step 3 of 8, and the only package that sees asynq: it encodes tasks, runs one asynq server for each
 // gateway, and holds its dequeue back until a slot is near. What becomes of a job is never asynq's to decide: the
-// handler always answers "done", having written down what is to happen next.
+// handler answers "done" when it has written down what is to happen next, and fails only when it could not.
 package queue
 
 import (
@@ -34,9 +34,9 @@ type ServerConfig[T any] struct {
 	// Concurrency is how many jobs this process may have in hand at once; at least 1.
 	Concurrency int
 	Gate        Gate[T]
-	// Handle deals with one delivery and returns when what is to happen next is written down. Its context lives on
-	// when asynq gives the task up: only the call's own time-out ends a call.
-	Handle func(ctx context.Context, d Delivery[T])
+	// Handle deals with one delivery and returns when what is to happen next is written down; with an error it is not,
+	// and the task must come again. Its context lives on when asynq gives the task up: only the call's own time-out ends a call.
+	Handle func(ctx context.Context, d Delivery[T]) error
 	// Grace is how long Stop waits for jobs in hand; those still open then go back to the head of the queue.
 	Grace time.Duration
 	Log   *slog.Logger
@@ -99,8 +99,7 @@ func (s *Server[T]) deliver(ctx context.Context, task *asynq.Task) error {
 	if !ours || task.Type() != taskType {
 		d.JobID, d.Generation, d.Foreign, d.Payload = "", 0, true, task.Payload()
 	}
-	s.cfg.Handle(context.WithoutCancel(ctx), d)
-	return nil
+	return s.cfg.Handle(context.WithoutCancel(ctx), d)
 }
 
 // asynqLog hands asynq's messages to slog.

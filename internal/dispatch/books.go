@@ -1,0 +1,70 @@
+// Package dispatch wires the steps together for the gateways of a configuration: the books and the door that both
+// programs use, and the running dispatcher. It decides nothing; who may call whom is drawn in gateway.go.
+package dispatch
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/admission"
+	"spillway/internal/bucket"
+	"spillway/internal/clock"
+	"spillway/internal/config"
+	"spillway/internal/ledger"
+	"spillway/internal/producer"
+	"spillway/internal/queue"
+	"spillway/internal/redisdb"
+)
+
+// tokens is the admission check as the ledger's scripts use it.
+type tokens struct{ bucket.TokenBucket }
+
+// Lua returns the fragment that the ledger composes with its own scripts.
+func (tokens) Lua() string { return bucket.TokenBucketLua }
+
+func tokensOf(g config.Gateway) tokens {
+	return tokens{bucket.TokenBucket{Limits: limits(g.Admission.Limits), Burst: g.Admission.Burst}}
+}
+
+func limits(from []config.Limit) []bucket.Limit {
+	to := make([]bucket.Limit, len(from))
+	for i, l := range from {
+		to[i] = bucket.Limit{N: l.N, Window: l.Window}
+	}
+	return to
+}
+
+// Books returns the books of one gateway.
+func Books(c redis.UniversalClient, g config.Gateway) *ledger.Books {
+	return ledger.New(c, ledger.Config{
+		Gateway:     g.Name,
+		Bucket:      tokensOf(g),
+		Encode:      queue.NewEncoder(g.Name).Encode,
+		InOrder:     g.Replay == config.ReplayAuto,
+		Keys:        g.Request.IdempotencyHeader != "",
+		KeyLifetime: g.Request.KeyLifetime,
+		Attempts:    g.Retry.Attempts,
+		Dedupe:      g.Dedupe,
+	})
+}
+
+// MaxCost is the largest cost that a job of this gateway may have: every limit of admission and leak can grant it.
+func MaxCost(g config.Gateway) int64 {
+	most := tokensOf(g).MaxCost()
+	for _, l := range g.Leak.Limits {
+		most = min(most, l.N)
+	}
+	return most
+}
+
+// Door returns the way in to every gateway of a configuration. patience is how long to go on while Redis is away.
+func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
+	gateways := make(map[string]admission.Gateway, len(cfg.Gateways))
+	for _, g := range cfg.Gateways {
+		gateways[g.Name] = admission.Gateway{Books: Books(c, g), MaxCost: MaxCost(g)}
+	}
+	return admission.New(admission.Config{
+		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},
+	})
+}

@@ -1,0 +1,130 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spillway/internal/bucket"
+	"spillway/internal/config"
+	"spillway/internal/queue"
+	"spillway/internal/redisdb"
+	"spillway/internal/worker"
+)
+
+// Params say what a dispatcher serves.
+type Params struct {
+	DB *redisdb.DB
+	// Gateways are those to serve, with their secrets.
+	Gateways []config.Gateway
+	// Metrics is where the instruments go.
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
+}
+
+// Dispatcher serves gateways from their queues. Any number of dispatchers may serve the same ones.
+type Dispatcher struct {
+	p     Params
+	units []*unit
+	ctx   context.Context
+	halt  context.CancelFunc
+	loops sync.WaitGroup
+}
+
+// New returns a dispatcher that does nothing until Start.
+func New(p Params) (*Dispatcher, error) {
+	names := make([]string, len(p.Gateways))
+	for i, g := range p.Gateways {
+		names[i] = g.Name
+	}
+	t := tools{redis: p.DB.Client, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
+		log: p.Log, owner: newOwner()}
+	d := &Dispatcher{p: p}
+	d.ctx, d.halt = context.WithCancel(context.Background())
+	for _, g := range p.Gateways {
+		u, err := newUnit(g, t)
+		if err != nil {
+			return nil, err
+		}
+		d.units = append(d.units, u)
+	}
+	return d, nil
+}
+
+// Start begins to serve every gateway.
+func (d *Dispatcher) Start(ctx context.Context) error {
+	d.run(d.listen)
+	for _, u := range d.units {
+		if err := queue.Announce(ctx, d.p.DB.Client, u.cfg.Name); err != nil {
+			return err
+		}
+		if err := u.server.Start(); err != nil {
+			return err
+		}
+		d.run(u.mover)
+		d.run(u.replayer)
+		d.run(u.sweeper)
+	}
+	return nil
+}
+
+func (d *Dispatcher) run(loop func(context.Context)) {
+	d.loops.Add(1)
+	go func() {
+		defer d.loops.Done()
+		loop(d.ctx)
+	}()
+}
+
+// listen wakes idle gateways when a job has become due, and drops reserved slots when a hold begins.
+func (d *Dispatcher) listen(ctx context.Context) {
+	sub := d.p.DB.Client.Subscribe(ctx, redisdb.Wake, bucket.HoldChannel)
+	defer sub.Close()
+	heard := sub.Channel()
+	for {
+		select {
+		case m, ok := <-heard:
+			if !ok {
+				return
+			}
+			d.hear(ctx, m.Channel, m.Payload)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
+	for _, u := range d.units {
+		if u.cfg.Name != gateway {
+			continue
+		}
+		if channel == redisdb.Wake {
+			u.pacer.Wake()
+		} else {
+			u.pacer.Empty(ctx, bucket.Slot{})
+		}
+	}
+}
+
+// Stop pulls no more jobs, lets the calls under way finish (up to each gateway's time-out), and gives unused slots
+// back. Jobs that were not called stay at the head of the queue. ctx bounds the tidying up, not the calls.
+func (d *Dispatcher) Stop(ctx context.Context) {
+	d.halt()
+	var stopping sync.WaitGroup
+	for _, u := range d.units {
+		stopping.Add(1)
+		go func() {
+			defer stopping.Done()
+			u.server.Halt()
+			u.stop()
+			u.server.Stop(ctx)
+			u.pacer.Close(ctx)
+			u.client.Close()
+		}()
+	}
+	stopping.Wait()
+	d.loops.Wait()
+}

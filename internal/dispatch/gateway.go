@@ -1,0 +1,157 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/bucket"
+	"spillway/internal/clock"
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/gateway"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/outcome"
+	"spillway/internal/queue"
+	"spillway/internal/worker"
+)
+
+// unit is one gateway at work in this process:
+//
+//	asynq server ──dequeue──▶ gate ◀──slots── pacer ◀── Redis
+//	     │ delivery with its slot
+//	     ▼
+//	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
+//
+//	loops beside it: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), sweeper (what the dead left)
+type unit struct {
+	cfg     config.Gateway
+	books   *ledger.Books
+	pacer   *bucket.Pacer
+	client  *gateway.Client
+	server  *queue.Server[worker.Slot]
+	worker  *worker.Worker
+	log     *slog.Logger
+	nudge   chan struct{} // tells the mover that a back-off was written down
+	stopped context.Context
+	stop    context.CancelFunc
+}
+
+type tools struct {
+	redis   redis.UniversalClient
+	pacing  *bucket.Metrics
+	working *worker.Metrics
+	log     *slog.Logger
+	owner   string
+}
+
+func newUnit(g config.Gateway, t tools) (*unit, error) {
+	u := &unit{cfg: g, books: Books(t.redis, g), log: t.log.With("gateway", g.Name), nudge: make(chan struct{}, 1)}
+	u.stopped, u.stop = context.WithCancel(context.Background())
+	var err error
+	u.pacer, err = bucket.NewPacer(t.redis, bucket.PacerConfig{Gateway: g.Name, Limits: limits(g.Leak.Limits), Burst: g.Leak.Burst,
+		Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}, t.pacing)
+	if err != nil {
+		return nil, fmt.Errorf("gateway %s: leak: %w", g.Name, err)
+	}
+	u.client, err = gateway.New(callConfig(g))
+	if err != nil {
+		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
+	}
+	judge, err := table(g.Answers)
+	if err != nil {
+		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
+	}
+	u.worker = worker.New(worker.Config{
+		Gateway: g.Name, Pacer: pacer{u.pacer}, Ledger: nudging{u.books, u.nudge}, DeadLetters: deadletter.New(t.redis, g.Name),
+		Sender: sender{u.client}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
+		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
+		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime,
+		Owner: t.owner, Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log,
+	})
+	u.server = queue.NewServer(t.redis, queue.ServerConfig[worker.Slot]{
+		Gateway: g.Name, Concurrency: concurrency(g), Gate: gate{u.pacer}, Handle: u.handle,
+		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
+	})
+	return u, nil
+}
+
+// handle hands one delivery to the worker. An error means that nothing was written down: the task comes again.
+func (u *unit) handle(ctx context.Context, d queue.Delivery[worker.Slot]) error {
+	if d.Foreign {
+		u.worker.HandleForeign(ctx, d.TaskID, d.Payload, d.Slot)
+		return nil
+	}
+	return u.worker.Handle(ctx, worker.Delivery{JobID: d.JobID, Generation: d.Generation, Slot: d.Slot})
+}
+
+func callConfig(g config.Gateway) gateway.Config {
+	headers := make(map[string]string, len(g.Request.Headers))
+	for name, value := range g.Request.Headers {
+		headers[name] = value.Reveal()
+	}
+	return gateway.Config{URL: g.Request.URL.Reveal(), Method: g.Request.Method, Encoding: g.Request.Encoding, Headers: headers,
+		IdempotencyHeader: g.Request.IdempotencyHeader, Timeout: g.Request.Timeout, MaxConns: concurrency(g)}
+}
+
+func table(a config.Answers) (outcome.Table, error) {
+	t, err := outcome.Profile(a.Profile)
+	if err != nil {
+		return t, err
+	}
+	rules := make([]outcome.Rule, len(a.Rules))
+	for i, r := range a.Rules {
+		rules[i] = outcome.Rule{Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then)}
+	}
+	return t.With(rules)
+}
+
+// The bounds of how many jobs of one gateway a process may have in hand.
+const (
+	leastInHand = 16
+	mostInHand  = 4096
+)
+
+// concurrency is how many jobs this process may have in hand, by Little's law: the calls that start at the leak rate within one
+// time-out. It is a bound for memory, not a limit towards the gateway.
+func concurrency(g config.Gateway) int {
+	n := float64(mostInHand)
+	for _, l := range g.Leak.Limits {
+		windows := max(1, g.Request.Timeout.Seconds()/l.Window.Seconds())
+		n = min(n, float64(l.N)*windows)
+	}
+	return max(leastInHand, int(n))
+}
+
+// nudging tells the mover of each back-off that this process writes down, so that a retry is moved when it is due
+// and not when somebody looks.
+type nudging struct {
+	*ledger.Books
+	nudge chan<- struct{}
+}
+
+func (n nudging) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time.Duration) error {
+	err := n.Books.Back(ctx, a, e, wait)
+	if wait > 0 {
+		select {
+		case n.nudge <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// newOwner returns the start of the fencing tokens of this process.
+func newOwner() string {
+	var b [6]byte
+	rand.Read(b[:])
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s.%d.%s", host, os.Getpid(), hex.EncodeToString(b[:]))
+}

@@ -1,0 +1,42 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// Open connects to the configuration's Redis and waits up to wait for its first answer. Its errors carry codes:
+// usage for an address that can't be used, failed where Redis refuses us, unavailable where it is away.
+func Open(ctx context.Context, cfg *config.Config, wait time.Duration) (*redisdb.DB, error) {
+	db, err := redisdb.Open(ctx, cfg.Redis.Reveal(), redisdb.Options{Wait: wait})
+	return db, Coded(err)
+}
+
+// Coded gives an error of Redis its code. Others are left as they are.
+func Coded(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, redisdb.ErrURL):
+		return coded(job.CodeUsage, err)
+	case errors.Is(err, redisdb.ErrAway):
+		return coded(job.CodeUnavailable, err)
+	case errors.Is(err, redisdb.ErrDenied):
+		return coded(job.CodeFailed, err)
+	case redisdb.Away(err):
+		return &job.Error{Code: job.CodeUnavailable, Message: "Redis does not answer", Err: err, Hint: "try again when it is back"}
+	}
+	return err
+}
+
+func coded(code job.Code, err error) error {
+	if e, ok := errors.AsType[*redisdb.Error](err); ok {
+		return &job.Error{Code: code, Message: e.Message, Hint: e.Hint, Err: e.Err}
+	}
+	return &job.Error{Code: code, Message: err.Error()}
+}

@@ -1,0 +1,67 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"spillway/internal/bucket"
+	"spillway/internal/gateway"
+	"spillway/internal/job"
+	"spillway/internal/worker"
+)
+
+// slot is a bucket.Slot as the worker sees it.
+type slot struct {
+	pacer *bucket.Pacer
+	s     bucket.Slot
+}
+
+func (s slot) At() int64                  { return s.s.At }
+func (s slot) Cost() int64                { return s.s.Cost }
+func (s slot) Due() time.Time             { return s.pacer.Due(s.s) }
+func (s slot) TooLate(now time.Time) bool { return s.pacer.TooLate(s.s, now) }
+func (s slot) Ready(at time.Time)         { s.pacer.Ready(s.s, at) }
+func (s slot) Written(at time.Time)       { s.pacer.Written(s.s, at) }
+func (s slot) End(ctx context.Context)    { s.pacer.End(ctx, s.s) }
+
+// Release gives the slot back. A slot that can't be given back stays charged: that wastes it and breaks no limit.
+func (s slot) Release(ctx context.Context) { _ = s.pacer.Release(ctx, s.s) }
+
+// pacer is a bucket.Pacer as the worker and the queue's gate see it.
+type pacer struct{ *bucket.Pacer }
+
+func (p pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
+	s, err := p.Pacer.Take(ctx, cost)
+	if err != nil {
+		return nil, err
+	}
+	return slot{p.Pacer, s}, nil
+}
+
+func (p pacer) Hold(ctx context.Context, d time.Duration, reason string) (time.Time, error) {
+	return p.Pacer.Hold(ctx, bucket.HoldRequest{For: d, Reason: reason})
+}
+
+// gate is the pacer as the queue sees it.
+type gate struct{ p *bucket.Pacer }
+
+func (g gate) Next(ctx context.Context) (worker.Slot, error) {
+	s, err := g.p.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slot{g.p, s}, nil
+}
+
+func (g gate) Empty(ctx context.Context, s worker.Slot) {
+	if own, ok := s.(slot); ok {
+		g.p.Empty(ctx, own.s)
+	}
+}
+
+// sender is the gateway client as the worker sees it.
+type sender struct{ c *gateway.Client }
+
+func (s sender) Send(ctx context.Context, c worker.Call) job.Result {
+	return s.c.Send(ctx, gateway.Call(c))
+}
