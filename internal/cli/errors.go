@@ -90,3 +90,14 @@ func printable(s string) string {
 		return r
 	}, strings.TrimRight(s, "\n"))
 }
+
+// CodeEach gives each of the errors that err joins the code, and keeps those that have one. Nil stays nil.
+func CodeEach(code job.Code, hint string, err error) error {
+	parts := flatten(err)
+	for i, e := range parts {
+		if !isCoded(e) {
+			parts[i] = &job.Error{Code: code, Message: e.Error(), Hint: hint}
+		}
+	}
+	return errors.Join(parts...)
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"spillway/internal/job"
+	"spillway/internal/producer"
+)
+
+// A chunk goes through the door in one step of Redis, which stalls everybody else for that long.
+const (
+	chunkJobs  = 500
+	chunkBytes = 2 << 20
+	openBytes  = 16 << 20 // of all the chunks that are not full yet, over all gateways
+)
+
+// chunk is jobs of one gateway, in the order of the file.
+type chunk struct {
+	gateway string
+	jobs    []job.Job
+	from    []origin
+	bytes   int
+}
+
+// origin is where a job came from.
+type origin struct {
+	number int
+	raw    []byte
+}
+
+// chunks are those that are not full yet, in the order in which they were begun.
+type chunks struct {
+	open  []chunk
+	bytes int
+}
+
+// add adds a line's job and returns the chunks that are ready now.
+func (c *chunks) add(l producer.Line) []chunk {
+	i := c.find(l.Job.Gateway)
+	ch := &c.open[i]
+	ch.jobs = append(ch.jobs, l.Job)
+	ch.from = append(ch.from, origin{l.Number, l.Raw})
+	ch.bytes += len(l.Raw)
+	c.bytes += len(l.Raw)
+	if len(ch.jobs) >= chunkJobs || ch.bytes >= chunkBytes {
+		ready := *ch
+		c.bytes -= ready.bytes
+		c.open = append(c.open[:i], c.open[i+1:]...)
+		return []chunk{ready}
+	}
+	if c.bytes >= openBytes {
+		return c.all()
+	}
+	return nil
+}
+
+func (c *chunks) find(gateway string) int {
+	for i := range c.open {
+		if c.open[i].gateway == gateway {
+			return i
+		}
+	}
+	c.open = append(c.open, chunk{gateway: gateway, jobs: make([]job.Job, 0, chunkJobs), from: make([]origin, 0, chunkJobs)})
+	return len(c.open) - 1
+}
+
+// all returns the chunks there are and begins anew.
+func (c *chunks) all() []chunk {
+	ready := c.open
+	c.open, c.bytes = nil, 0
+	return ready
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/admission"
+	"spillway/internal/cli"
+	"spillway/internal/producer"
+)
+
+const (
+	name = "enqueue"
+	// patience is how long Redis may be away before enqueue gives up.
+	patience = 30 * time.Second
+)
+
+// flags is the command line as typed.
+type flags struct {
+	cli.Common
+	gateway, file, batch     string
+	format, idField          string
+	onFull                   string
+	at, expires              string
+	dryRun                   bool
+	rejects                  string
+	expectCount, expectSum   string
+	patience                 time.Duration
+	expectsCount, expectsSum bool
+}
+
+// options is the command line understood.
+type options struct {
+	flags
+	mode  admission.Mode
+	read  producer.Options
+	count *big.Int // --expect-count; nil without
+	sum   *big.Int // --expect-sum; nil without
+}
+
+const long = `Enqueue reads a billing file as a stream, in constant memory, and hands each job to admission.
+It says what became of every single one; running it again on the same file is safe: jobs that
+are known already are counted as duplicate.
+
+NDJSON: one object a line, {"id": "...", "payload": {...}}, optionally with "gateway", "cost",
+"at", "expires" and "batch", which win over the flags. With --id-field the line itself is the
+payload, and that field its id. CSV: a header row, then one record a job, whose payload is an
+object of strings; needs --id-field.
+
+Lines that can't be used are reported on standard error as "line N: ...", written to --rejects
+as they were read, and the rest goes on (exit code 3).
+
+The report counts read = enqueued + parked + duplicate + invalid + failed; failed are jobs that
+were read and not taken in. With --dry-run that is every usable job, as nothing is sent to
+Redis: "usable" says how many there are. Duplicates and equal ids with another payload show only
+in a real run.
+
+--expect-count and --expect-sum are control totals over the usable jobs of the whole file. The
+sum is in minor units of the field that the gateway's amount.field names. A difference refuses
+the file before the first job goes in (exit code 3).`
+
+const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
+  enqueue -g stripe -f november.csv --id-field invoice --rejects bad.csv
+  enqueue -g stripe -f november.ndjson --expect-count 1000 --expect-sum 1234500
+  gunzip -c november.ndjson.gz | enqueue -g stripe -f - -o json`
+
+// newCommand returns the command line of enqueue.
+func newCommand(s cli.Streams) *cobra.Command { return command(s, patience) }
+
+func command(s cli.Streams, patience time.Duration) *cobra.Command {
+	f := &flags{patience: patience}
+	cmd := &cobra.Command{
+		Use:     name + " -f FILE [-g GATEWAY]",
+		Short:   "Hand a billing file's jobs to the dispatcher",
+		Long:    long,
+		Example: example,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.expectsCount, f.expectsSum = cmd.Flags().Changed("expect-count"), cmd.Flags().Changed("expect-sum")
+			opt, err := f.understand(time.Now())
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), s, opt)
+		},
+	}
+	f.AddTo(cmd)
+	f.declare(cmd)
+	return cmd
+}
+
+func (f *flags) declare(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVarP(&f.gateway, "gateway", "g", "", "`GATEWAY` of the jobs whose line names none")
+	fs.StringVarP(&f.file, "file", "f", "", "billing `FILE`; - is standard input")
+	fs.StringVar(&f.batch, "batch", "", "`NAME` of this run, to look it up by (dispatcher batch)")
+	fs.StringVar(&f.idField, "id-field", "", "`FIELD` that is the id; the line itself is the payload")
+	cli.Choice(cmd, &f.format, "format", "format of the file: ndjson or csv (default: by its name's ending, else ndjson)", "", producer.NDJSON, producer.CSV)
+	cli.Choice(cmd, &f.onFull, "on-full", "what to do with jobs that admission has no room for", modes()...)
+	fs.StringVar(&f.at, "at", "", "send no job before this `TIME`: RFC 3339, \"2026-11-30 18:00\", 2026-11-30, +90m, +2d")
+	fs.StringVar(&f.expires, "expires", "", "send no job after this `TIME`")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "read, check and report, but send nothing to Redis")
+	fs.StringVar(&f.rejects, "rejects", "", "write the lines that can't be used to `FILE`, to be mended and enqueued again")
+	fs.StringVar(&f.expectCount, "expect-count", "", "refuse the file unless it has `N` usable jobs")
+	fs.StringVar(&f.expectSum, "expect-sum", "", "refuse the file unless its amounts add up to `AMOUNT`, in minor units")
+}
+
+func modes() []string {
+	var all []string
+	for _, m := range admission.Modes() {
+		all = append(all, string(m))
+	}
+	return all
+}
+
+func (f *flags) understand(now time.Time) (options, error) {
+	o := options{flags: *f, mode: admission.Mode(f.onFull)}
+	if o.mode == "" {
+		o.mode = admission.Park
+	}
+	if f.file == "" {
+		return o, cli.Usage("name the billing file: -f november.ndjson, or -f - for standard input", "no file is named")
+	}
+	format := f.format
+	if format == "" {
+		format = producer.FormatOf(f.file)
+	}
+	at, err := timeFlag("at", f.at, now)
+	if err != nil {
+		return o, err
+	}
+	expires, err := timeFlag("expires", f.expires, now)
+	if err != nil {
+		return o, err
+	}
+	o.read = producer.Options{Format: format, IDField: f.idField, Gateway: f.gateway, Batch: f.batch, At: at, Expires: expires}
+	if o.count, err = wholeFlag("expect-count", f.expectCount, f.expectsCount); err != nil {
+		return o, err
+	}
+	o.sum, err = wholeFlag("expect-sum", f.expectSum, f.expectsSum)
+	return o, err
+}
+
+func timeFlag(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := producer.ParseTime(text, now)
+	if err != nil {
+		return t, err
+	}
+	if t.Unix() <= 0 {
+		return t, cli.Usage("give a later time", "--%s lies before 1970", flag)
+	}
+	return t, nil
+}
+
+func wholeFlag(flag, text string, given bool) (*big.Int, error) {
+	if !given {
+		return nil, nil
+	}
+	n, ok := new(big.Int).SetString(text, 10)
+	if !ok || strings.HasPrefix(text, "+") {
+		return nil, cli.Usage("write digits alone; amounts are in minor units: 12345 for 123.45", "--%s %q is not a whole number", flag, text)
+	}
+	return n, nil
+}

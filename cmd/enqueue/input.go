@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"spillway/internal/cli"
+)
+
+// input is the billing file. It counts the bytes read, for the progress bar.
+type input struct {
+	path  string
+	r     io.Reader
+	file  *os.File // nil where standard input is not a file
+	start int64    // where in file the jobs begin
+	read  atomic.Int64
+}
+
+// openInput opens the file, or standard input for "-".
+func openInput(s cli.Streams, path string) (*input, error) {
+	if path == "-" {
+		in := &input{path: "standard input", r: s.In}
+		in.file, _ = s.In.(*os.File)
+		return in, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, wrongFile(path, err)
+	}
+	if info, err := f.Stat(); err != nil || info.IsDir() {
+		_ = f.Close()
+		if err == nil {
+			err = errors.New("it is a directory")
+		}
+		return nil, wrongFile(path, err)
+	}
+	return &input{path: path, r: f, file: f}, nil
+}
+
+func wrongFile(path string, err error) error {
+	hint := "check the path given to -f; -f - reads standard input"
+	if errors.Is(err, fs.ErrPermission) {
+		hint = "ask for the right to read it, or run as a user who may"
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // os repeats the path
+	}
+	return cli.Usage(hint, "can't read %s: %v", path, err)
+}
+
+// Read implements io.Reader.
+func (in *input) Read(p []byte) (int, error) {
+	n, err := in.r.Read(p)
+	in.read.Add(int64(n))
+	return n, err
+}
+
+// Close closes the file.
+func (in *input) Close() {
+	if in.file != nil {
+		_ = in.file.Close()
+	}
+}
+
+// size is how many bytes there are to read, or 0 if nobody knows.
+func (in *input) size() int64 {
+	if in.file == nil {
+		return 0
+	}
+	info, err := in.file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return 0
+	}
+	return info.Size() - in.start
+}
+
+// twice makes sure that the input can be read a second time: a pipe is copied to a temporary file that has no name any
+// more, so that it is gone with the process.
+func (in *input) twice() error {
+	if in.file != nil {
+		at, err := in.file.Seek(0, io.SeekCurrent)
+		if err == nil {
+			in.start = at
+			return nil
+		}
+	}
+	tmp, err := os.CreateTemp("", "enqueue-*")
+	if err != nil {
+		return fmt.Errorf("keeping a copy of the input, for the control totals: %w", err)
+	}
+	_ = os.Remove(tmp.Name())
+	if _, err := io.Copy(tmp, in.r); err != nil {
+		return fmt.Errorf("keeping a copy of the input, for the control totals: %w", err)
+	}
+	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("reading the copy of the input: %w", err)
+	}
+	in.file, in.r, in.start = tmp, tmp, 0
+	return nil
+}
+
+var errChanged = errors.New("the file was changed while its control totals were checked: nothing of it was taken in; " +
+	"run again once it is complete")
+
+// again goes back to the start. It fails where the file is not what it was at the time of the first look.
+func (in *input) again(seen time.Time) error {
+	now, err := in.changed()
+	if err != nil {
+		return fmt.Errorf("reading %s again: %w", in.path, err)
+	}
+	if !now.Equal(seen) {
+		return errChanged
+	}
+	if _, err := in.file.Seek(in.start, io.SeekStart); err != nil {
+		return fmt.Errorf("reading %s again: %w", in.path, err)
+	}
+	// What is appended from now on was not checked.
+	in.r = io.LimitReader(in.file, in.read.Load())
+	in.read.Store(0)
+	return nil
+}
+
+func (in *input) changed() (time.Time, error) {
+	info, err := in.file.Stat()
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
+}

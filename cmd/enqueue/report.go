@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"spillway/internal/cli"
+)
+
+// report is what enqueue writes to standard output. Read is always the sum of the five counts after it.
+type report struct {
+	Read          int64    `json:"read"`
+	Enqueued      int64    `json:"enqueued"`
+	Parked        int64    `json:"parked"`
+	Duplicate     int64    `json:"duplicate"`
+	Invalid       int64    `json:"invalid"`
+	Failed        int64    `json:"failed"`
+	Seconds       float64  `json:"seconds"`
+	JobsPerSecond int64    `json:"jobs_per_second"`
+	DryRun        bool     `json:"dry_run,omitempty"`
+	Usable        *int64   `json:"usable,omitempty"`
+	Control       *control `json:"control,omitempty"`
+}
+
+// control is the control totals, as found and as expected.
+type control struct {
+	Count         int64        `json:"count"`
+	ExpectedCount *json.Number `json:"expected_count,omitempty"`
+	Sum           *json.Number `json:"sum,omitempty"`
+	ExpectedSum   *json.Number `json:"expected_sum,omitempty"`
+}
+
+// counts is the report without its times. The caller holds the lock, or is alone.
+func (t *tally) counts() report {
+	jobs := t.read.Load()
+	r := report{
+		Read: jobs + t.bad, Enqueued: t.enqueued, Parked: t.parked, Duplicate: t.duplicate, Invalid: t.bad + t.conflicts,
+		Failed: jobs - t.enqueued - t.parked - t.duplicate - t.conflicts, Control: t.control,
+	}
+	if t.opt.dryRun {
+		r.DryRun, r.Usable = true, &jobs
+	}
+	return r
+}
+
+func (t *tally) report(now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.counts()
+	took := now.Sub(t.started)
+	r.Seconds = math.Round(took.Seconds()*1000) / 1000
+	if took > 0 {
+		r.JobsPerSecond = int64(float64(r.Read) / took.Seconds())
+	}
+	t.remark(r)
+	if t.opt.JSON() {
+		return cli.WriteJSON(t.s.Out, r)
+	}
+	return t.text(r, now)
+}
+
+func (t *tally) text(r report, now time.Time) error {
+	table := cli.NewTable(t.s, now)
+	table.Row("read", r.Read)
+	if r.DryRun {
+		table.Row("usable", *r.Usable)
+		table.Row("invalid", r.Invalid)
+	} else {
+		table.Row("enqueued", r.Enqueued)
+		table.Row("parked", r.Parked)
+		table.Row("duplicate", r.Duplicate)
+		table.Row("invalid", r.Invalid)
+		table.Row("failed", r.Failed)
+	}
+	table.Row("seconds", r.Seconds)
+	table.Row("jobs per second", r.JobsPerSecond)
+	return table.Flush()
+}
+
+// remark says on standard error what the numbers mean, unless -q.
+func (t *tally) remark(r report) {
+	if t.opt.Quiet {
+		return
+	}
+	if r.DryRun {
+		fmt.Fprintln(t.s.Err, "dry run: nothing was sent to Redis")
+	}
+	if r.Parked > 0 {
+		fmt.Fprintf(t.s.Err, "%d jobs found no room yet and are parked as rejected; see: dispatcher dlq stats\n", r.Parked)
+	}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/producer"
+)
+
+// door is what the jobs go through.
+type door interface {
+	Admit(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) ([]admission.Answer, error)
+}
+
+// run does one file.
+//
+//	file → feeder ──chunks of one gateway──→ admitter → door
+//	          └──────── tally ←─────────────────┘  (counts, "line N: …", --rejects)
+func run(ctx context.Context, s cli.Streams, o options) error {
+	cfg, err := load(o)
+	if err != nil {
+		return err
+	}
+	o.read.Gateways = known(cfg)
+	in, err := openInput(s, o.file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	rej, err := openRejects(o.rejects, in)
+	if err != nil {
+		return err
+	}
+	t := &tally{s: s, opt: o, in: in, rejects: rej}
+	err = enqueue(ctx, jobSource{in: in, opt: o, cfg: cfg}, t)
+	return errors.Join(err, t.close())
+}
+
+// jobSource is what enqueue reads, and how.
+type jobSource struct {
+	in  *input
+	opt options
+	cfg *config.Config
+}
+
+// enqueue works and reports. Nothing is reported where the command or the file was not understood.
+func enqueue(ctx context.Context, src jobSource, t *tally) error {
+	err := t.stopped(work(ctx, src, t))
+	if code := job.CodeOf(err); err != nil && (code == job.CodeUsage || code == job.CodeNotFound) {
+		return err
+	}
+	return errors.Join(err, t.verdict(), t.report(time.Now()))
+}
+
+func work(ctx context.Context, src jobSource, t *tally) error {
+	t.begin(time.Now())
+	if err := checkTotals(ctx, src, t); err != nil {
+		return err
+	}
+	d, closeDoor, err := openDoor(ctx, src)
+	if err != nil {
+		return err
+	}
+	defer closeDoor()
+	return flow(ctx, src, d, t)
+}
+
+// flow reads and admits until the file ends or something stops it.
+func flow(ctx context.Context, src jobSource, d door, t *tally) error {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	f := &feeder{out: make(chan chunk), tally: t, ctx: reading}
+	ended := make(chan error, 1)
+	go func() { ended <- f.feed(src) }()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case c := <-f.out:
+			if err := t.admit(ctx, d, c, src.opt.mode); err != nil {
+				return err
+			}
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+// feeder reads the file and cuts it into chunks.
+type feeder struct {
+	ctx   context.Context
+	out   chan chunk
+	tally *tally
+	open  chunks
+}
+
+// feed reads to the end. What was read before the input broke goes in too.
+func (f *feeder) feed(src jobSource) error {
+	r, err := producer.New(src.in, src.opt.read)
+	if err != nil {
+		return err
+	}
+	f.tally.header(r.Header())
+	for {
+		line, err := r.Next()
+		if err != nil {
+			if sendErr := f.send(f.open.all()); sendErr != nil {
+				return sendErr
+			}
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+		if line.Err != nil {
+			if err := f.tally.invalidLine(line, r); err != nil {
+				return err
+			}
+			continue
+		}
+		f.tally.read.Add(1)
+		if err := f.send(f.open.add(line)); err != nil {
+			return err
+		}
+	}
+}
+
+// send hands chunks to the admitter. The channel has no buffer, so that nothing is left in it when feed ends.
+func (f *feeder) send(ready []chunk) error {
+	for _, c := range ready {
+		select {
+		case f.out <- c:
+		case <-f.ctx.Done():
+			return f.ctx.Err()
+		}
+	}
+	return nil
+}
+
+// load reads the configuration. Secrets of a gateway are not needed to enqueue.
+func load(o options) (*config.Config, error) {
+	cfg, err := config.Load(o.Config, config.Options{})
+	if err != nil {
+		return nil, cli.CodeEach(job.CodeUsage, "", err)
+	}
+	if o.Redis != "" {
+		cfg.Redis = config.Secret(o.Redis)
+	}
+	if cfg.Redis == "embedded" {
+		return nil, cli.Usage("name a Redis server: --redis redis://127.0.0.1:6379/0",
+			"the embedded Redis lives in the dispatcher's process and is gone with it: enqueue can't reach it")
+	}
+	return cfg, nil
+}
+
+// known tells the producer which gateways there are and what their limits can ever grant.
+func known(cfg *config.Config) func(string) (int64, bool) {
+	return func(gateway string) (int64, bool) {
+		g, ok := cfg.Gateway(gateway)
+		return maxCost(g), ok
+	}
+}
+
+func maxCost(g config.Gateway) int64 {
+	most := g.Admission.Burst
+	for _, l := range g.Leak.Limits {
+		most = min(most, l.N)
+	}
+	return most
+}

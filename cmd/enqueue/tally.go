@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/cli"
+	"spillway/internal/job"
+	"spillway/internal/producer"
+)
+
+const safeAgain = "that is safe, jobs that are in already are counted as duplicate"
+
+// tally counts what became of each line and says so. The feeder and the admitter share it.
+type tally struct {
+	s   cli.Streams
+	opt options
+	in  *input
+
+	read atomic.Int64 // jobs read, without invalid lines
+
+	mu        sync.Mutex
+	rejects   *rejects
+	progress  *cli.Progress
+	enqueued  int64
+	parked    int64
+	duplicate int64
+	conflicts int64 // invalid for their payload: they were read as jobs
+	bad       int64 // invalid as lines
+	control   *control
+	started   time.Time
+	closed    bool // the feeder may still hang in a read when the report is written: it changes nothing any more
+}
+
+func (t *tally) begin(now time.Time) {
+	t.started = now
+	t.progress = cli.NewProgress(t.s, cli.ProgressParams{What: name, Total: t.in.size(), Bytes: true, Quiet: t.opt.Quiet})
+}
+
+func (t *tally) header(raw []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rejects != nil {
+		t.rejects.header = raw
+	}
+}
+
+// invalidLine reports a line that is no job, and reads the rest of one that is too long.
+func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return context.Canceled
+	}
+	t.bad++
+	if err := t.rejects.add(l.Raw, l.Rest); err != nil {
+		return err
+	}
+	why := l.Err.Error()
+	if l.Rest != nil {
+		if _, err := io.Copy(io.Discard, l.Rest); err != nil {
+			return err
+		}
+		if last := r.Number(); last > l.Number {
+			why += fmt.Sprintf("; it goes on to line %d, and nothing of it was used", last)
+		}
+	}
+	t.say("line %d: %s", l.Number, why)
+	return nil
+}
+
+// admit puts a chunk through the door and counts the answers.
+func (t *tally) admit(ctx context.Context, d door, c chunk, mode admission.Mode) error {
+	answers, err := d.Admit(ctx, c.gateway, c.jobs, mode)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var full *admission.Answer
+	for i, a := range answers {
+		if a.Outcome == job.Full {
+			full = &answers[i]
+			continue
+		}
+		if countErr := t.count(a, c.from[i]); countErr != nil {
+			return errors.Join(err, countErr)
+		}
+	}
+	t.progress.Set(t.in.read.Load())
+	if err == nil && full != nil {
+		err = noRoom(c.gateway, full.RetryAfter)
+	}
+	return err
+}
+
+func (t *tally) count(a admission.Answer, from origin) error {
+	switch a.Outcome {
+	case job.Enqueued:
+		t.enqueued++
+	case job.ParkedNow:
+		t.parked++
+	case job.Duplicate:
+		t.duplicate++
+	default:
+		if a.Err == nil {
+			return nil // no answer: counted as failed
+		}
+		t.conflicts++
+		t.say("line %d: %v", from.number, a.Err)
+		return t.rejects.add(from.raw, nil)
+	}
+	return nil
+}
+
+func noRoom(gateway string, retry time.Duration) error {
+	when := "wait for room"
+	if retry > 0 {
+		when = fmt.Sprintf("there may be room in %s", cli.Short(max(retry, time.Second).Round(time.Second)))
+	}
+	return &job.Error{
+		Code:    job.CodeInvalid,
+		Message: fmt.Sprintf("gateway %s has no room for all of them: stopped", gateway),
+		Hint:    when + ", then run the same again (" + safeAgain + "), or use --on-full park or wait",
+	}
+}
+
+// say writes a line to standard error, above the progress bar.
+func (t *tally) say(format string, args ...any) {
+	t.progress.Clear()
+	fmt.Fprintf(t.s.Err, format+"\n", args...)
+}
+
+// stopped ends the counting, and says of an error that cut the work short how far it got.
+func (t *tally) stopped(err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	if t.progress != nil {
+		t.progress.Close()
+	}
+	e, coded := errors.AsType[*job.Error](err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return t.cut(&job.Error{Code: job.CodeInterrupted, Message: "interrupted"})
+	case coded && e.Code == job.CodeUnavailable:
+		return t.cut(e)
+	}
+	return err
+}
+
+// cut adds to an error how far it got.
+func (t *tally) cut(e *job.Error) error {
+	c := t.counts()
+	far := "nothing had been taken in"
+	if c.Read > 0 {
+		far = fmt.Sprintf("of %d lines read so far %d are in, and %d more may or may not be", c.Read,
+			c.Enqueued+c.Parked+c.Duplicate, c.Failed)
+	}
+	return &job.Error{Code: e.Code, Message: e.Message + "; " + far, Err: e.Err, Hint: "run the same again: " + safeAgain}
+}
+
+// verdict is what the lines that could not be used come to.
+func (t *tally) verdict() error {
+	c := t.counts()
+	if c.Invalid == 0 {
+		return nil
+	}
+	hint := "mend them and enqueue them again; --rejects FILE collects them"
+	if t.opt.rejects != "" {
+		hint = fmt.Sprintf("mend them in %s and enqueue that", t.opt.rejects)
+	}
+	return &job.Error{
+		Code: job.CodeInvalid, Hint: hint,
+		Message: fmt.Sprintf("%d of %d lines could not be used", c.Invalid, c.Read),
+	}
+}
+
+func (t *tally) close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rejects.close(t.read.Load()+t.bad > 0)
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"slices"
+	"strings"
+
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/producer"
+)
+
+// shownFaults is how many lines that can't be used are shown when a file is refused.
+const shownFaults = 20
+
+// totals is what one look over the whole file found.
+type totals struct {
+	src    jobSource
+	jobs   int64
+	bad    int64
+	faults []string
+	sums   map[string]*big.Int // by currency; "" where none is configured
+}
+
+// checkTotals compares the file with --expect-count and --expect-sum, before anything of it goes in.
+func checkTotals(ctx context.Context, src jobSource, t *tally) error {
+	if src.opt.count == nil && src.opt.sum == nil {
+		return nil
+	}
+	found := &totals{src: src, sums: map[string]*big.Int{}}
+	// The goroutine outlives a cancelled context only until its read returns, and the program ends then anyway.
+	done := make(chan error, 1)
+	go func() { done <- found.look(ctx) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	t.control = found.control()
+	return found.compare(t)
+}
+
+// look reads the whole file and goes back to its start.
+func (f *totals) look(ctx context.Context) error {
+	if err := f.src.in.twice(); err != nil {
+		return err
+	}
+	seen, err := f.src.in.changed()
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", f.src.in.path, err)
+	}
+	r, err := producer.New(f.src.in, f.src.opt.read)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		line, err := r.Next()
+		if err == io.EOF {
+			return f.src.in.again(seen)
+		}
+		if err != nil {
+			return err
+		}
+		if err := f.add(line); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (f *totals) add(l producer.Line) error {
+	if l.Err != nil {
+		f.bad++
+		f.fault(l.Number, l.Err)
+		return nil
+	}
+	f.jobs++
+	if f.src.opt.sum == nil {
+		return nil
+	}
+	g, _ := f.src.cfg.Gateway(l.Job.Gateway)
+	if g.Amount.Field == "" {
+		return cli.Usage("name it in the configuration: amount: {field: amount}, or leave out --expect-sum",
+			"gateway %s has no amount.field, so there is nothing to add up", g.Name)
+	}
+	amount, currency, err := amountOf(l.Job.Payload, g.Amount)
+	if err != nil {
+		f.fault(l.Number, err)
+		return nil
+	}
+	if f.sums[currency] == nil {
+		f.sums[currency] = new(big.Int)
+	}
+	f.sums[currency].Add(f.sums[currency], amount)
+	return nil
+}
+
+func (f *totals) fault(line int, err error) {
+	if len(f.faults) < shownFaults {
+		f.faults = append(f.faults, fmt.Sprintf("line %d: %v", line, err))
+	}
+}
+
+// control is what the report says of the totals.
+func (f *totals) control() *control {
+	c := &control{Count: f.jobs, ExpectedCount: number(f.src.opt.count), ExpectedSum: number(f.src.opt.sum)}
+	if f.src.opt.sum != nil && len(f.sums) < 2 {
+		c.Sum = number(f.sum())
+	}
+	return c
+}
+
+// sum is the one sum there is.
+func (f *totals) sum() *big.Int {
+	for _, s := range f.sums {
+		return s
+	}
+	return new(big.Int)
+}
+
+func number(n *big.Int) *json.Number {
+	if n == nil {
+		return nil
+	}
+	j := json.Number(n.String())
+	return &j
+}
+
+// compare refuses a file that is not as expected.
+func (f *totals) compare(t *tally) error {
+	var wrong []string
+	if want := f.src.opt.count; want != nil && want.Cmp(big.NewInt(f.jobs)) != 0 {
+		wrong = append(wrong, fmt.Sprintf("it holds %d usable jobs, and %s were expected", f.jobs, want))
+	}
+	if want := f.src.opt.sum; want != nil && (len(f.sums) > 1 || want.Cmp(f.sum()) != 0) {
+		wrong = append(wrong, fmt.Sprintf("its amounts add up to %s, and %s was expected", f.shownSums(), want))
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	// Everything was read and nothing taken in.
+	t.read.Store(f.jobs)
+	t.bad = f.bad
+	for _, line := range f.faults {
+		t.say("%s", line)
+	}
+	return &job.Error{
+		Code:    job.CodeInvalid,
+		Message: fmt.Sprintf("%s is refused: %s", f.src.in.path, strings.Join(wrong, "; ")),
+		Hint:    "nothing of it was taken in; ask for a complete file, or correct the control totals",
+	}
+}
+
+func (f *totals) shownSums() string {
+	if len(f.sums) < 2 {
+		return f.sum().String()
+	}
+	var all []string
+	for currency, s := range f.sums {
+		all = append(all, strings.TrimSpace(s.String()+" "+currency))
+	}
+	slices.Sort(all)
+	return strings.Join(all, " and ")
+}
+
+// amountOf returns the payload's amount in minor units, and its currency.
+func amountOf(payload []byte, a config.Amount) (*big.Int, string, error) {
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.UseNumber()
+	var object map[string]any
+	if err := d.Decode(&object); err != nil {
+		return nil, "", fmt.Errorf("its amount can't be read: the payload is not an object")
+	}
+	n, ok := new(big.Int).SetString(at(object, a.Field), 10)
+	if !ok {
+		return nil, "", fmt.Errorf("the field %q has no amount in minor units (a whole number)", a.Field)
+	}
+	if a.Currency == "" {
+		return n, "", nil
+	}
+	currency := strings.ToUpper(at(object, a.Currency))
+	if currency == "" {
+		return nil, "", fmt.Errorf("the field %q has no currency", a.Currency)
+	}
+	return n, currency, nil
+}
+
+// at returns the text or number at a dotted path, or "".
+func at(object map[string]any, path string) string {
+	key, rest, deeper := strings.Cut(path, ".")
+	switch v := object[key].(type) {
+	case map[string]any:
+		if deeper {
+			return at(v, rest)
+		}
+	case json.Number:
+		if !deeper {
+			return v.String()
+		}
+	case string:
+		if !deeper {
+			return v
+		}
+	}
+	return ""
+}
