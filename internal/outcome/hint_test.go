@@ -1,0 +1,85 @@
+package outcome
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+var received = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+
+// headers builds a header from names and values in turn.
+func headers(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}
+
+func TestHoldHint(t *testing.T) {
+	t.Parallel()
+	const none = -1
+	for _, c := range []struct {
+		name   string
+		h      http.Header
+		status int
+		want   time.Duration
+	}{
+		{"nothing", headers(), 429, none},
+		{"seconds", headers("Retry-After", "120"), 429, 2 * time.Minute},
+		{"seconds with space", headers("Retry-After", " 5 "), 429, 5 * time.Second},
+		{"zero", headers("Retry-After", "0"), 429, 0},
+		{"negative", headers("Retry-After", "-5"), 429, 0},
+		{"a fraction is rounded up", headers("Retry-After", "1.5"), 429, 2 * time.Second},
+		{"beyond the cap", headers("Retry-After", "86400"), 429, 15 * time.Minute},
+		{"beyond all numbers", headers("Retry-After", "99999999999999999999999999999"), 429, 15 * time.Minute},
+		{"milliseconds", headers("retry-after-ms", "250"), 429, 250 * time.Millisecond},
+		{"milliseconds beside seconds", headers("Retry-After", "1", "retry-after-ms", "523"), 429, 523 * time.Millisecond},
+		{"the longest of two", headers("Retry-After", "3", "Retry-After", "9"), 429, 9 * time.Second},
+		{"RFC 1123 date, their clock", headers("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT", "Date", "Sun, 06 Nov 1994 08:49:07 GMT"), 503, 30 * time.Second},
+		{"RFC 850 date", headers("Retry-After", "Sunday, 06-Nov-94 08:49:37 GMT", "Date", "Sun, 06 Nov 1994 08:49:07 GMT"), 503, 30 * time.Second},
+		{"asctime date", headers("Retry-After", "Sun Nov  6 08:49:37 1994", "Date", "Sun, 06 Nov 1994 08:49:07 GMT"), 503, 30 * time.Second},
+		{"date without Date", headers("Retry-After", received.Add(40*time.Second).Format(http.TimeFormat)), 503, 40 * time.Second},
+		{"past date", headers("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT"), 503, 0},
+		{"malformed", headers("Retry-After", "soon"), 429, none},
+		{"a number is never a date", headers("Retry-After", "20261101"), 429, 15 * time.Minute},
+		{"hex, NaN and the like", headers("Retry-After", "0x10", "Retry-After", "NaN", "Retry-After", "1e3", "Retry-After", ""), 429, none},
+		{"malformed gives way", headers("Retry-After", "soon", "RateLimit", `"x";r=0;t=8`), 429, 8 * time.Second},
+		{"Retry-After goes first", headers("Retry-After", "3", "RateLimit", `"x";r=0;t=8`), 429, 3 * time.Second},
+		{"RateLimit with nothing left", headers("RateLimit", `"default";r=0;t=30`), 200, 30 * time.Second},
+		{"RateLimit with something left", headers("RateLimit", `"default";r=5;t=30`), 429, none},
+		{"RateLimit, several", headers("RateLimit", `"burst";r=9;t=1, "a,b;r=0;t=99";r=0;t=12,"c";r=0;t=4`), 429, 12 * time.Second},
+		{"RateLimit, older", headers("RateLimit", `limit=100, remaining=0, reset=50`), 429, 50 * time.Second},
+		{"RateLimit, broken", headers("RateLimit", `";r=0;t=`), 429, none},
+		{"reset, seconds", headers("X-RateLimit-Reset", "17"), 429, 17 * time.Second},
+		{"reset, epoch", headers("X-RateLimit-Reset", "1793534460"), 429, time.Minute},
+		{"reset, epoch ms", headers("X-RateLimit-Reset", "1793534460000"), 429, time.Minute},
+		{"reset, absurd", headers("X-RateLimit-Reset", "1e400"), 429, none},
+		{"reset, far", headers("X-RateLimit-Reset", "99999999999999999999"), 429, 15 * time.Minute},
+		{"reset beside a success", headers("X-RateLimit-Reset", "17", "X-RateLimit-Remaining", "3"), 200, none},
+		{"reset where nothing is left", headers("X-RateLimit-Reset", "17", "X-RateLimit-Remaining", "0"), 200, 17 * time.Second},
+		{"RateLimit-Reset", headers("RateLimit-Reset", "6", "RateLimit-Remaining", "0"), 503, 6 * time.Second},
+	} {
+		got, ok := HoldHint(c.h, c.status, received)
+		if !ok {
+			got = none
+		}
+		if got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func FuzzHoldHint(f *testing.F) {
+	f.Add("120", `"a";r=0;t=1`, "1793534460", "Sun, 06 Nov 1994 08:49:37 GMT", 429)
+	f.Add("Sun Nov  6 08:49:37 1994", "limit=1, remaining=0, reset=5", "-9", "x", 200)
+	f.Add("1.5", `"\`, "99999999999999999999", "", 503)
+	f.Fuzz(func(t *testing.T, after, limit, reset, date string, status int) {
+		h := headers("Retry-After", after, "Retry-After-Ms", reset, "RateLimit", limit, "X-RateLimit-Reset", reset, "Date", date)
+		d, ok := HoldHint(h, status, received)
+		if d < 0 || d > maxHold || !ok && d != 0 {
+			t.Errorf("%v %v", d, ok)
+		}
+	})
+}
