@@ -15,8 +15,8 @@ import (
 
 func TestSharedServerIsStartedOnce(t *testing.T) {
 	t.Parallel()
-	if Redis(t) != Redis(t) {
-		t.Fatal("two calls, two servers")
+	if a, b := Redis(t), Redis(t); a != b {
+		t.Fatalf("two calls, two servers: %s and %s", a, b)
 	}
 	c := Client(t)
 	if err := c.Set(t.Context(), Gateway(t), "x", 0).Err(); err != nil {

@@ -1,0 +1,37 @@
+# Every target below has a line for `make help` behind its ##.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 20s
+
+.DEFAULT_GOAL := help
+.PHONY: help build test race lint fuzz demo install-test-deps
+
+help: ## what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+build: ## both programs, static, into bin/
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+
+test: install-test-deps ## installs what the tests need, then runs them all under the race detector
+	CGO_ENABLED=1 go test -race -timeout 20m ./...
+
+race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then
+	CGO_ENABLED=1 go test -race -count=5 -timeout 60m ./internal/...
+
+lint: ## gofmt, go vet and staticcheck; the linter is fetched at its pinned version
+	@unformatted=$$(gofmt -l cmd internal test); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+fuzz: ## each fuzz target for FUZZTIME (20s)
+	@for pkg in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "== $$pkg $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+demo: ## the whole system on this machine, with nothing installed
+	go run ./cmd/dispatcher demo
+
+install-test-deps: ## redis-server and a C compiler, where missing (apt-get as root; else says what to install)
+	@./test/deps.sh

@@ -1,0 +1,145 @@
+package test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"spillway/internal/config"
+)
+
+func text(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+type service struct {
+	Image       string            `yaml:"image"`
+	Entrypoint  []string          `yaml:"entrypoint"`
+	Command     []string          `yaml:"command"`
+	Environment map[string]string `yaml:"environment"`
+	Volumes     []string          `yaml:"volumes"`
+	Ports       []string          `yaml:"ports"`
+	ReadOnly    bool              `yaml:"read_only"`
+	CapDrop     []string          `yaml:"cap_drop"`
+	SecurityOpt []string          `yaml:"security_opt"`
+	Healthcheck struct {
+		Test []string `yaml:"test"`
+	} `yaml:"healthcheck"`
+	DependsOn map[string]struct {
+		Condition string `yaml:"condition"`
+	} `yaml:"depends_on"`
+}
+
+type composeFile struct {
+	Services map[string]service `yaml:"services"`
+	Volumes  map[string]any     `yaml:"volumes"`
+}
+
+func compose(t *testing.T) composeFile {
+	t.Helper()
+	var c composeFile
+	if err := yaml.Unmarshal([]byte(text(t, "../docker-compose.yml")), &c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// The commands and flags are the contract's; docs/cli-json.md and --help name the same.
+func TestComposeRunsWhatTheProgramsUnderstand(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{
+		"redis":        "redis-server --appendonly yes --appendfsync everysec --maxmemory-policy noeviction",
+		"provider":     "provider --listen 0.0.0.0:9500 --limit 100/s",
+		"dispatcher-1": "run -c /etc/spillway/dispatcher.yaml --listen 0.0.0.0:9400",
+		"dispatcher-2": "run -c /etc/spillway/dispatcher.yaml --listen 0.0.0.0:9400",
+		"enqueue":      "--help",
+	}
+	services := compose(t).Services
+	if len(services) != len(want) {
+		t.Errorf("%d services, want %d", len(services), len(want))
+	}
+	for name, command := range want {
+		if got := strings.Join(services[name].Command, " "); got != command {
+			t.Errorf("%s runs %q, want %q", name, got, command)
+		}
+	}
+	if e := services["enqueue"]; !slices.Equal(e.Entrypoint, []string{"/enqueue"}) || e.Environment["DISPATCHER_CONFIG"] != "/etc/spillway/dispatcher.yaml" {
+		t.Errorf("enqueue starts %v with %v", e.Entrypoint, e.Environment)
+	}
+}
+
+func TestComposeLocksEachServiceDown(t *testing.T) {
+	t.Parallel()
+	for name, s := range compose(t).Services {
+		if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.SecurityOpt, []string{"no-new-privileges:true"}) {
+			t.Errorf("%s: read_only %v, cap_drop %v, security_opt %v", name, s.ReadOnly, s.CapDrop, s.SecurityOpt)
+		}
+		for _, p := range s.Ports {
+			if !strings.HasPrefix(p, "127.0.0.1:") {
+				t.Errorf("%s publishes %s to the world", name, p)
+			}
+		}
+	}
+}
+
+func TestComposeKeepsJobsAndWaitsForRedis(t *testing.T) {
+	t.Parallel()
+	c := compose(t)
+	r := c.Services["redis"]
+	if _, ok := c.Volumes["redis-data"]; !ok || !slices.Contains(r.Volumes, "redis-data:/data") || len(r.Healthcheck.Test) == 0 {
+		t.Errorf("redis has volumes %v and the health check %v", r.Volumes, r.Healthcheck.Test)
+	}
+	for _, name := range []string{"dispatcher-1", "dispatcher-2", "enqueue"} {
+		s := c.Services[name]
+		if s.DependsOn["redis"].Condition != "service_healthy" || !slices.Contains(s.Volumes, "./deploy/compose/dispatcher.yaml:/etc/spillway/dispatcher.yaml:ro") {
+			t.Errorf("%s depends on %v and mounts %v", name, s.DependsOn, s.Volumes)
+		}
+		if !strings.HasPrefix(s.Environment["DISPATCHER_TOKEN"], "${DISPATCHER_TOKEN:?") {
+			t.Errorf("%s starts without asking for a token", name)
+		}
+	}
+}
+
+func TestComposeConfigurationIsValid(t *testing.T) {
+	t.Parallel()
+	env := func(name string) (string, bool) { return "a-token-for-the-test", name == "DISPATCHER_TOKEN" }
+	c, err := config.Load("../deploy/compose/dispatcher.yaml", config.Options{Secrets: true, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := compose(t).Services
+	for _, part := range regexp.MustCompile(`//([a-z]+):`).FindAllStringSubmatch(text(t, "../deploy/compose/dispatcher.yaml"), -1) {
+		if _, ok := services[part[1]]; !ok {
+			t.Errorf("the configuration speaks of the host %s, which is no service", part[1])
+		}
+	}
+	if len(c.Names()) == 0 {
+		t.Error("no gateway")
+	}
+}
+
+func TestDockerfileShipsBothProgramsAndNoRoot(t *testing.T) {
+	t.Parallel()
+	file := text(t, "../Dockerfile")
+	for _, line := range []string{
+		"FROM scratch", "USER 65532:65532", `ENTRYPOINT ["/dispatcher"]`, "CGO_ENABLED=0", "/etc/ssl/certs/ca-certificates.crt",
+		"/out/dispatcher /dispatcher", "/out/enqueue /enqueue", "./cmd/dispatcher", "./cmd/enqueue",
+	} {
+		if !strings.Contains(file, line) {
+			t.Errorf("the Dockerfile lacks %q", line)
+		}
+	}
+	version := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(text(t, "../go.mod"))
+	if !strings.Contains(file, "FROM golang:"+version[1]+" ") {
+		t.Errorf("the Dockerfile builds with another Go than go.mod's %s", version[1])
+	}
+}

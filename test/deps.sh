@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Installs what the tests need beyond Go: redis-server, and a C compiler for the race detector.
+set -euo pipefail
+
+packages=()
+command -v redis-server >/dev/null || packages+=(redis-server)
+command -v "${CC:-gcc}" >/dev/null || command -v clang >/dev/null || packages+=(gcc libc6-dev)
+[ ${#packages[@]} -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+  echo "The tests need: ${packages[*]}" >&2
+  echo "hint: sudo apt-get install -y ${packages[*]}   (macOS: brew install redis; Fedora: sudo dnf install redis gcc)" >&2
+  exit 1
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+# The package would start a server of its own on port 6379; the tests start theirs. A policy of the machine's own stays.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod +x "$policy"
+fi
+install() { apt-get install -y -q --no-install-recommends "${packages[@]}" >&2; }
+install || { apt-get update -q >&2 && install; }

@@ -1,0 +1,106 @@
+package test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestNoFileIsOverlong(t *testing.T) {
+	t.Parallel()
+	for _, f := range sources(t) {
+		limit := 400
+		if f.test {
+			limit = 700
+		}
+		if f.lines > limit {
+			t.Errorf("%s has %d lines, over %d: does it hold one role?", f.path, f.lines, limit)
+		}
+	}
+}
+
+var nap = regexp.MustCompile(`\btime\.Sleep\(|\bt\.Skip`)
+
+// A nap makes a test slow where the machine is fast, and wrong where it is slow; a skip hides what is missing.
+func TestTestsNeitherSleepNorSkip(t *testing.T) {
+	t.Parallel()
+	for _, f := range sources(t) {
+		if f.test && f.path != "test/style_test.go" && nap.MatchString(f.text) {
+			t.Errorf("%s sleeps or skips: wait for a condition (testkit.Eventually), or control the clock", f.path)
+		}
+	}
+}
+
+// docs/architecture.md has a table with one row a folder.
+func TestArchitectureListsTheFolders(t *testing.T) {
+	t.Parallel()
+	listed := firstColumn(t, "../docs/architecture.md", regexp.MustCompile("(?m)^\\| `((?:internal|cmd)/[a-z]+)/` \\|"))
+	onDisk := folders(t)
+	for _, folder := range onDisk {
+		if !slices.Contains(listed, folder) {
+			t.Errorf("docs/architecture.md has no row \"| `%s/` | … |\": say in a line what the folder is for", folder)
+		}
+	}
+	for _, folder := range listed {
+		if !slices.Contains(onDisk, folder) {
+			t.Errorf("docs/architecture.md lists %s/, which is not there", folder)
+		}
+	}
+}
+
+// docs/dependencies.md says of each module that we import why.
+func TestEveryDependencyHasItsReason(t *testing.T) {
+	t.Parallel()
+	listed := firstColumn(t, "../docs/dependencies.md", regexp.MustCompile("(?m)^\\| `([^`]+)` \\| [^|\n]{20,}\\|"))
+	required := requirements(t)
+	for _, m := range used(t, required) {
+		if !slices.Contains(listed, m) {
+			t.Errorf("docs/dependencies.md has no row \"| `%s` | why |\" of some words", m)
+		}
+	}
+	for _, m := range listed {
+		if !slices.Contains(required, m) {
+			t.Errorf("docs/dependencies.md lists %s, which go.mod does not require", m)
+		}
+	}
+}
+
+func firstColumn(t *testing.T, file string, row *regexp.Regexp) []string {
+	t.Helper()
+	var out []string
+	for _, m := range row.FindAllStringSubmatch(text(t, file), -1) {
+		out = append(out, m[1])
+	}
+	if len(out) == 0 {
+		t.Fatalf("%s has no table of the expected form", file)
+	}
+	return out
+}
+
+var requirement = regexp.MustCompile(`(?m)^(?:require )?\s*([\w.-]+\.[\w./-]+) v\S+`)
+
+func requirements(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, m := range requirement.FindAllStringSubmatch(text(t, "../go.mod"), -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// used returns the required modules that one of our files imports; go.mod's own "// indirect" is only right after a tidy.
+func used(t *testing.T, required []string) []string {
+	t.Helper()
+	var out []string
+	for _, f := range sources(t) {
+		for _, i := range f.imports {
+			for _, m := range required {
+				if (i == m || strings.HasPrefix(i, m+"/")) && !slices.Contains(out, m) {
+					out = append(out, m)
+				}
+			}
+		}
+	}
+	return out
+}
