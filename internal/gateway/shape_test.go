@@ -65,7 +65,7 @@ func TestURLs(t *testing.T) {
 	for _, c := range []struct{ template, want, err string }{
 		{"https://api.test", "https://api.test", ""},
 		{"https://api.test/v1?a=b%20c", "https://api.test/v1?a=b%20c", ""},
-		{"https://api.test/{id}/capture", "https://api.test/inv%2F7+%26/capture", ""},
+		{"https://api.test/{id}/capture", "https://api.test/inv%2F7+&/capture", ""},
 		{"https://api.test/v1/{payload.customer.id}", "https://api.test/v1/a%2Fb%3Fc%23d%25e%20f", ""},
 		{"https://api.test/v1?c={payload.customer.id}&i={id}", "https://api.test/v1?c=a%2Fb%3Fc%23d%25e+f&i=inv%2F7%2B%26", ""},
 		{"https://api.test/{payload.customer.n}/{payload.customer.ok}?e={payload.customer.empty}", "https://api.test/1.0/true?e=", ""},
