@@ -9,8 +9,10 @@ import (
 	"spillway/internal/admission"
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/producer"
+	"spillway/internal/redisdb"
 )
 
 // door is what the jobs go through.
@@ -152,7 +154,7 @@ func load(o options) (*config.Config, error) {
 	if o.Redis != "" {
 		cfg.Redis = config.Secret(o.Redis)
 	}
-	if cfg.Redis == "embedded" {
+	if cfg.Redis == redisdb.Embedded {
 		return nil, cli.Usage("name a Redis server: --redis redis://127.0.0.1:6379/0",
 			"the embedded Redis lives in the dispatcher's process and is gone with it: enqueue can't reach it")
 	}
@@ -163,14 +165,9 @@ func load(o options) (*config.Config, error) {
 func known(cfg *config.Config) func(string) (int64, bool) {
 	return func(gateway string) (int64, bool) {
 		g, ok := cfg.Gateway(gateway)
-		return maxCost(g), ok
+		if !ok {
+			return 0, false
+		}
+		return dispatch.MaxCost(g), true
 	}
-}
-
-func maxCost(g config.Gateway) int64 {
-	most := g.Admission.Burst
-	for _, l := range g.Leak.Limits {
-		most = min(most, l.N)
-	}
-	return most
 }
