@@ -56,10 +56,8 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 	u := &unit{cfg: g, books: Books(t.redis, g), log: t.log.With("gateway", g.Name), nudge: make(chan struct{}, 1)}
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	var err error
-	u.pacer, err = bucket.NewPacer(t.redis, bucket.PacerConfig{Gateway: g.Name, Limits: limits(g.Leak.Limits), Burst: g.Leak.Burst,
-		Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}, t.pacing)
-	if err != nil {
-		return nil, fmt.Errorf("gateway %s: leak: %w", g.Name, err)
+	if u.pacer, err = Pacer(t.redis, g, t.pacing); err != nil {
+		return nil, err
 	}
 	u.client, err = gateway.New(callConfig(g))
 	if err != nil {
@@ -81,6 +79,16 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
 	})
 	return u, nil
+}
+
+// Pacer returns the pacer of a gateway.
+func Pacer(c redis.UniversalClient, g config.Gateway, m *bucket.Metrics) (*bucket.Pacer, error) {
+	p, err := bucket.NewPacer(c, bucket.PacerConfig{Gateway: g.Name, Limits: limits(g.Leak.Limits), Burst: g.Leak.Burst,
+		Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}, m)
+	if err != nil {
+		return nil, &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("gateway %s: leak: %v", g.Name, err)}
+	}
+	return p, nil
 }
 
 // handle hands one delivery to the worker. An error means that nothing was written down: the task comes again.

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+func jobCommand(p *program) *cobra.Command {
+	var names []string
+	var payload bool
+	cmd := &cobra.Command{
+		Use: "job ID [-g GATEWAY]", Short: "Show everything known of one job",
+		Long:    "Job shows the state of one job, its attempts, times and answers, and why it isn't running now.",
+		Example: "  dispatcher job inv-1042\n  dispatcher job inv-1042 -g stripe -o json",
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return p.job(cmd.Context(), args[0], names, payload) },
+	}
+	gatewaysFlag(cmd, &names, "look in this `GATEWAY` only; repeatable (default: all of the file)")
+	cmd.Flags().BoolVar(&payload, "payload", false, "show the payload too: it may hold personal data")
+	return cmd
+}
+
+// jobView is "job -o json".
+type jobView struct {
+	ID         string          `json:"id"`
+	Gateway    string          `json:"gateway"`
+	State      job.State       `json:"state"`
+	Why        string          `json:"why"`
+	Batch      string          `json:"batch"`
+	Cost       int64           `json:"cost"`
+	Attempts   int             `json:"attempts"`
+	Replays    int             `json:"replays"`
+	Key        string          `json:"idempotency_key"`
+	Reason     job.Reason      `json:"reason,omitempty"`
+	Error      string          `json:"error,omitempty"`
+	Status     int             `json:"status,omitempty"`
+	AcceptedAt *time.Time      `json:"accepted_at"`
+	At         *time.Time      `json:"at,omitempty"`
+	Expires    *time.Time      `json:"expires,omitempty"`
+	DueAt      *time.Time      `json:"due_at,omitempty"`
+	ParkedAt   *time.Time      `json:"parked_at,omitempty"`
+	FinishedAt *time.Time      `json:"finished_at,omitempty"`
+	Calls      []callView      `json:"calls"`
+	Payload    json.RawMessage `json:"payload,omitempty"`
+}
+
+type callView struct {
+	At      time.Time `json:"at"`
+	Seconds float64   `json:"seconds"`
+	Status  int       `json:"status"`
+	Verdict string    `json:"verdict"`
+}
+
+func (p *program) job(ctx context.Context, id string, names []string, payload bool) error {
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	chosen, err := gateways(s.cfg, names)
+	if err != nil {
+		return err
+	}
+	g, rec, err := find(ctx, s, chosen, id)
+	if err != nil {
+		return err
+	}
+	v, err := viewJob(ctx, s, g, rec)
+	if err != nil {
+		return err
+	}
+	if payload && len(rec.Job.Payload) > 0 {
+		v.Payload = asJSON(rec.Job.Payload)
+	}
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, v)
+	}
+	return p.jobTable(v)
+}
+
+// find returns the record of a job in the one gateway that knows it.
+func find(ctx context.Context, s *session, in []config.Gateway, id string) (config.Gateway, job.Record, error) {
+	var where []string
+	var g config.Gateway
+	var rec job.Record
+	for _, candidate := range in {
+		r, ok, err := dispatch.Books(s.db.Client, candidate).Find(ctx, id)
+		if err != nil {
+			return g, rec, dispatch.Coded(err)
+		}
+		if ok {
+			where, g, rec = append(where, candidate.Name), candidate, r
+		}
+	}
+	switch len(where) {
+	case 0:
+		return g, rec, &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no job %q", id),
+			Hint: "it was never enqueued here, or it was done longer ago than dedupe"}
+	case 1:
+		return g, rec, nil
+	}
+	return g, rec, cli.Usage("choose one with -g", "job %q is known to several gateways: %s", id, strings.Join(where, ", "))
+}
+
+func viewJob(ctx context.Context, s *session, g config.Gateway, r job.Record) (jobView, error) {
+	why, err := whyNot(ctx, s, g, r)
+	if err != nil {
+		return jobView{}, err
+	}
+	v := jobView{ID: r.Job.ID, Gateway: g.Name, State: r.State, Why: why, Batch: r.Job.Batch, Cost: r.Job.Cost, Attempts: r.Attempts,
+		Replays: r.Replays, Key: job.IdempotencyKey(r.Job.ID, r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status,
+		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
+		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), Calls: []callView{}}
+	if g.Request.IdempotencyHeader == "" {
+		v.Key = ""
+	}
+	for _, c := range r.History {
+		v.Calls = append(v.Calls, callView{At: c.At, Seconds: c.Took.Seconds(), Status: c.Status, Verdict: c.Verdict})
+	}
+	return v, nil
+}
+
+// whyNot says why a job isn't running now.
+func whyNot(ctx context.Context, s *session, g config.Gateway, r job.Record) (string, error) {
+	switch r.State {
+	case job.Done, job.Discarded:
+		return string(r.State), nil
+	case job.Scheduled:
+		return "its time is to come: " + r.Job.At.Format(time.RFC3339), nil
+	case job.Retrying:
+		return "waiting out a back-off until " + r.Due.Format(time.RFC3339), nil
+	case job.Parked:
+		return parkedWhy(g, r), nil
+	case job.InFlight:
+		return "a worker has it", nil
+	}
+	v, err := dispatch.Look(ctx, s.db.Client, g)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case v.Hold.Paused:
+		return "the gateway is paused: " + v.Hold.PauseWhy, nil
+	case v.Hold.HeldUntil.After(v.Now):
+		return fmt.Sprintf("the gateway is held until %s: %s", v.Hold.HeldUntil.UTC().Format(time.RFC3339), v.Hold.Reason), nil
+	}
+	return fmt.Sprintf("waiting for its slot, among %d in the queue", v.Queued), nil
+}
+
+func parkedWhy(g config.Gateway, r job.Record) string {
+	why := fmt.Sprintf("parked as %s", r.Reason)
+	if r.Reason == job.Rejected && g.Replay == config.ReplayAuto {
+		return why + ": it goes in by itself when there is room"
+	}
+	return why + `: see "dispatcher dlq show ` + r.Job.ID + `"`
+}
+
+func when(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// asJSON returns a payload as it is, or as a text if it is no JSON: an unreadable job may hold anything.
+func asJSON(payload []byte) json.RawMessage {
+	if json.Valid(payload) {
+		return payload
+	}
+	text, _ := json.Marshal(string(payload))
+	return text
+}
+
+func (p *program) jobTable(v jobView) error {
+	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
+	t.Row("id", v.ID)
+	t.Row("gateway", v.Gateway)
+	t.Row("state", v.State)
+	t.Row("why", v.Why)
+	t.Row("batch", v.Batch)
+	t.Row("attempts", v.Attempts)
+	t.Row("idempotency key", v.Key)
+	for _, at := range []struct {
+		name string
+		at   *time.Time
+	}{{"accepted", v.AcceptedAt}, {"at", v.At}, {"expires", v.Expires}, {"due", v.DueAt}, {"parked", v.ParkedAt}, {"finished", v.FinishedAt}} {
+		if at.at != nil {
+			t.Row(at.name, *at.at)
+		}
+	}
+	if v.Error != "" {
+		t.Row("error", v.Error)
+	}
+	for i, c := range v.Calls {
+		t.Row(fmt.Sprintf("call %d", i+1), fmt.Sprintf("%s  HTTP %d  %s  %.3f s", c.At.Format(time.RFC3339Nano), c.Status, c.Verdict, c.Seconds))
+	}
+	if len(v.Payload) > 0 {
+		t.Row("payload", string(v.Payload))
+	}
+	return t.Flush()
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"spillway/internal/cli"
+	"spillway/internal/httpapi"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// address is where run serves HTTP. given says that somebody chose it: then another one won't do.
+type address struct {
+	text  string
+	given bool
+	token string
+}
+
+// nextPorts is how many ports after the default one are tried when it is taken.
+const nextPorts = 20
+
+type web struct {
+	srv *http.Server
+	ln  net.Listener
+	err chan error
+}
+
+// listen serves metrics and health. An empty address serves nothing.
+func listen(at address, reg *prometheus.Registry, db *redisdb.DB, log *slog.Logger) (*web, error) {
+	if at.text == "" {
+		return &web{}, nil
+	}
+	if err := at.guarded(); err != nil {
+		return nil, err
+	}
+	ln, err := at.bind()
+	if err != nil {
+		return nil, err
+	}
+	if got := ln.Addr().String(); got != at.text && !at.given {
+		log.Warn("the default address is taken: serving metrics and health on the next free port", "wanted", at.text, "listen", got)
+	}
+	h := httpapi.New(httpapi.Config{
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Ready: db.Ping, Token: at.token,
+	})
+	w := &web{ln: ln, err: make(chan error, 1), srv: &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second}}
+	go func() { w.err <- w.srv.Serve(ln) }()
+	return w, nil
+}
+
+// guarded refuses an address that others can reach, unless a token keeps them out.
+func (a address) guarded() error {
+	host, _, err := net.SplitHostPort(a.text)
+	if err != nil {
+		return cli.Usage("write host:port, like 127.0.0.1:9400", "--listen %q is not an address", a.text)
+	}
+	ip := net.ParseIP(host)
+	if a.token != "" || host == "localhost" || (ip != nil && ip.IsLoopback()) {
+		return nil
+	}
+	return cli.Usage("set token: ${DISPATCHER_TOKEN} in the configuration, or listen on 127.0.0.1",
+		"others can reach %s, and there is no token to keep them out", a.text)
+}
+
+func (a address) bind() (net.Listener, error) {
+	ln, err := net.Listen("tcp", a.text)
+	if err == nil {
+		return ln, nil
+	}
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return nil, cli.Usage("choose another --listen ADDRESS", "can't listen on %s: %v", a.text, errors.Unwrap(err))
+	}
+	if a.given {
+		return nil, cli.Usage("give each run its own --listen ADDRESS, or --listen \"\" to serve nothing", "the port of %s is taken", a.text)
+	}
+	return a.bindNext()
+}
+
+func (a address) bindNext() (net.Listener, error) {
+	host, portText, _ := net.SplitHostPort(a.text)
+	port, _ := strconv.Atoi(portText)
+	for next := port + 1; next <= port+nextPorts; next++ {
+		if ln, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(next))); err == nil {
+			return ln, nil
+		}
+	}
+	return nil, &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("ports %d to %d are all taken", port, port+nextPorts),
+		Hint: "give --listen ADDRESS, or --listen \"\" to serve nothing"}
+}
+
+func (w *web) address() string {
+	if w.ln == nil {
+		return ""
+	}
+	return w.ln.Addr().String()
+}
+
+func (w *web) close() error {
+	if w.srv == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tidyTime)
+	defer cancel()
+	_ = w.srv.Shutdown(ctx) // scrapes that do not end in time are cut off
+	if err := <-w.err; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving metrics and health: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+const name = "dispatcher"
+
+const long = `Dispatcher takes jobs from their queues and calls each payment gateway at its leak rate: never above
+it in any rolling window, never idle below it. What can't go now is parked with its reason, and replayed.`
+
+// program is what every command has: the common flags and the streams.
+type program struct {
+	cli.Common
+	cli.Streams
+}
+
+func newCommand(s cli.Streams) *cobra.Command {
+	p := &program{Streams: s}
+	root := &cobra.Command{
+		Use: name, Short: "Call payment gateways at their leak rate", Long: long,
+		Example: "  dispatcher demo\n  dispatcher run -c dispatcher.yaml\n  dispatcher status",
+	}
+	p.AddTo(root)
+	root.AddCommand(runCommand(p), statusCommand(p), jobCommand(p), pauseCommand(p), resumeCommand(p))
+	return root
+}
+
+// session is an open Redis with the configuration that named it.
+type session struct {
+	cfg *config.Config
+	db  *redisdb.DB
+}
+
+// load reads the configuration. Only run and demo need the gateways' secrets.
+func (p *program) load(secrets bool) (*config.Config, error) {
+	cfg, err := config.Load(p.Config, config.Options{Secrets: secrets})
+	if err != nil {
+		return nil, cli.CodeEach(job.CodeUsage, "", err)
+	}
+	if p.Redis != "" {
+		cfg.Redis = config.Secret(p.Redis)
+	}
+	return cfg, nil
+}
+
+// openWait is how long a command that looks at Redis waits for its first answer.
+const openWait = 5 * time.Second
+
+// open loads the configuration and connects to its Redis, for commands that look at what others keep there.
+func (p *program) open(ctx context.Context) (*session, error) {
+	cfg, err := p.load(false)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Redis == redisdb.Embedded {
+		return nil, cli.Usage("name a Redis server: --redis redis://127.0.0.1:6379/0",
+			"the embedded Redis lives in the dispatcher's process and is gone with it: there is nothing to look at from here")
+	}
+	db, err := dispatch.Open(ctx, cfg, openWait)
+	if err != nil {
+		return nil, err
+	}
+	return &session{cfg: cfg, db: db}, nil
+}
+
+// close gives the connection back. What was asked has been answered by then.
+func (s *session) close() { _ = s.db.Close() }
+
+// gateways returns the configured gateways of these names, or all.
+func gateways(cfg *config.Config, names []string) ([]config.Gateway, error) {
+	if len(names) == 0 {
+		return cfg.Gateways, nil
+	}
+	var chosen []config.Gateway
+	for _, n := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		g, ok := cfg.Gateway(n)
+		if !ok {
+			return nil, noGateway(cfg, n)
+		}
+		chosen = append(chosen, g)
+	}
+	return chosen, nil
+}
+
+func noGateway(cfg *config.Config, name string) error {
+	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in %s", name, cfg.File),
+		Hint: "it has: " + strings.Join(cfg.Names(), ", ")}
+}
+
+// gatewaysFlag declares -g, which may be given more than once.
+func gatewaysFlag(cmd *cobra.Command, names *[]string, usage string) {
+	cmd.Flags().StringArrayVarP(names, "gateway", "g", nil, usage)
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+func statusCommand(p *program) *cobra.Command {
+	var names []string
+	cmd := &cobra.Command{
+		Use: "status [-g GATEWAY]...", Short: "Show every gateway at a glance",
+		Long: `Status shows one row for each configured gateway: what waits, what is under way, what is done, what is
+parked and why, the rate of the last minute, the hold, and when the last waiting job will have been called.`,
+		Example: "  dispatcher status\n  dispatcher status -g stripe -o json",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.status(cmd.Context(), names) },
+	}
+	gatewaysFlag(cmd, &names, "show this `GATEWAY` only; repeatable (default: all of the file)")
+	return cmd
+}
+
+// gatewayStatus is one gateway of "status -o json".
+type gatewayStatus struct {
+	Gateway    string           `json:"gateway"`
+	Queued     int64            `json:"queued"`
+	InFlight   int64            `json:"in_flight"`
+	Scheduled  int64            `json:"scheduled"`
+	Retrying   int64            `json:"retrying"`
+	Done       int64            `json:"done"`
+	Parked     map[string]int64 `json:"parked"`
+	Limits     []string         `json:"limits"`
+	Rate1m     float64          `json:"rate_1m"`
+	HeldUntil  *time.Time       `json:"held_until"`
+	HoldReason string           `json:"hold_reason,omitempty"`
+	Paused     bool             `json:"paused"`
+	PauseWhy   string           `json:"pause_why,omitempty"`
+	ETASeconds *float64         `json:"eta_seconds"`
+}
+
+func (p *program) status(ctx context.Context, names []string) error {
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	chosen, err := gateways(s.cfg, names)
+	if err != nil {
+		return err
+	}
+	glances := make([]dispatch.Glance, len(chosen))
+	rows := make([]gatewayStatus, len(chosen))
+	for i, g := range chosen {
+		if glances[i], err = dispatch.Look(ctx, s.db.Client, g); err != nil {
+			return err
+		}
+		rows[i] = statusOf(g.Name, glances[i])
+	}
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, map[string]any{"gateways": rows})
+	}
+	return p.statusTable(rows)
+}
+
+func statusOf(name string, v dispatch.Glance) gatewayStatus {
+	row := gatewayStatus{Gateway: name, Queued: v.Queued, InFlight: v.InFlight, Scheduled: v.Scheduled, Retrying: v.Retrying,
+		Done: v.Done, Parked: map[string]int64{}, Rate1m: tenth(v.Rate), Paused: v.Hold.Paused, PauseWhy: v.Hold.PauseWhy}
+	for r, n := range v.Parked {
+		row.Parked[string(r)] = n
+	}
+	for _, l := range v.Limits {
+		row.Limits = append(row.Limits, l.String())
+	}
+	if v.Hold.HeldUntil.After(v.Now) {
+		until := v.Hold.HeldUntil.UTC()
+		row.HeldUntil, row.HoldReason = &until, v.Hold.Reason
+	}
+	if v.ETA >= 0 {
+		eta := tenth(v.ETA.Seconds())
+		row.ETASeconds = &eta
+	}
+	return row
+}
+
+func tenth(f float64) float64 { return math.Round(f*10) / 10 }
+
+func (p *program) statusTable(rows []gatewayStatus) error {
+	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "QUEUED", "IN FLIGHT", "SCHEDULED", "RETRYING", "DONE", "PARKED", "LIMITS", "RATE", "HOLD", "ETA")
+	for _, r := range rows {
+		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, parkedText(r.Parked), strings.Join(r.Limits, " "),
+			fmt.Sprintf("%.1f/s", r.Rate1m), holdText(r), etaText(r.ETASeconds))
+	}
+	return t.Flush()
+}
+
+func parkedText(parked map[string]int64) string {
+	var parts []string
+	for _, r := range job.Reasons() {
+		if n := parked[string(r)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", r, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func holdText(r gatewayStatus) string {
+	switch {
+	case r.Paused:
+		return "paused: " + r.PauseWhy
+	case r.HeldUntil != nil:
+		return fmt.Sprintf("until %s: %s", r.HeldUntil.Format(time.RFC3339), r.HoldReason)
+	}
+	return ""
+}
+
+func etaText(seconds *float64) string {
+	if seconds == nil {
+		return "?"
+	}
+	return cli.Short(time.Duration(*seconds * float64(time.Second)))
+}
