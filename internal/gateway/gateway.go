@@ -146,7 +146,8 @@ func (c *Client) send(ctx context.Context, call Call, start time.Time) job.Resul
 
 // Warm opens connections ahead of need, until n are free, and returns at once. What fails is left to the calls.
 func (c *Client) Warm(n int) {
-	c.dialer.warm(n - int(c.dialer.open.Load()-c.calls.Load()))
+	free := max(c.dialer.open.Load()-c.calls.Load(), 0)
+	c.dialer.warm(n - int(free))
 }
 
 // Close closes the idle connections. Calls under way finish.
