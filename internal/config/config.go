@@ -19,6 +19,8 @@ type Config struct {
 	Redis Secret
 	// Listen is where run serves HTTP, host:port. Empty serves nothing. Default 127.0.0.1:9400.
 	Listen string
+	// ListenWritten says that the file has listen: unlike the default, such an address must not move to another port.
+	ListenWritten bool
 	// Token is what callers of the HTTP side must show. Empty = none, which is only for loopback.
 	Token Secret
 	// Gateways are in the order of the file; at least one.

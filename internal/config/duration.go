@@ -19,25 +19,34 @@ var durationPart = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(ns|us|µs|μs|ms|s
 // ParseDuration reads Go's durations and d for a day of 24 hours: 500ms, 1h30m, 30d, 1d12h. 0 needs no unit.
 // A negative one is an error.
 func ParseDuration(text string) (time.Duration, error) {
+	d, rule := parseDuration(text)
+	if rule != "" {
+		return 0, fmt.Errorf("%q %s", text, rule)
+	}
+	return d, nil
+}
+
+// parseDuration returns, instead of an error, the rule that the text breaks: what follows the text in a message.
+func parseDuration(text string) (total time.Duration, rule string) {
 	if text == "0" {
-		return 0, nil
+		return 0, ""
 	}
 	if strings.HasPrefix(text, "-") {
-		return 0, fmt.Errorf("%q is negative: %s", text, durationHint)
+		return 0, "is negative: " + durationHint
 	}
-	total, rest := time.Duration(0), text
-	for ok := true; ok; ok = rest != "" {
+	rest := text
+	for more := true; more; more = rest != "" {
 		m := durationPart.FindStringSubmatch(rest)
 		if m == nil {
-			return 0, fmt.Errorf("%q is not a duration: %s", text, durationHint)
+			return 0, "is not a duration: " + durationHint
 		}
 		part, err := parsePart(m[1], m[2])
 		if err != nil || total > math.MaxInt64-part {
-			return 0, fmt.Errorf("%q is too long: at most 106751d, which is 292 years, can be kept", text)
+			return 0, "is too long: at most 106751d, which is 292 years, can be kept"
 		}
 		total, rest = total+part, rest[len(m[0]):]
 	}
-	return total, nil
+	return total, ""
 }
 
 func parsePart(number, unit string) (time.Duration, error) {

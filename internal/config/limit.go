@@ -22,26 +22,36 @@ const limitHint = "write N/unit with unit s, m, h, d or a duration, like 100/s o
 
 // ParseLimit reads a limit, N/unit: 100/s, 5000/m, 10000/d, 300/10s, 1/10ms.
 func ParseLimit(text string) (Limit, error) {
-	bad := fmt.Errorf("%q is not a limit: %s", text, limitHint)
-	number, unit, found := strings.Cut(strings.TrimSpace(text), "/")
+	l, rule := parseLimit(text)
+	if rule != "" {
+		return Limit{}, fmt.Errorf("%q %s", text, rule)
+	}
+	return l, nil
+}
+
+// parseLimit returns, instead of an error, the rule that the text breaks: what follows the text in a message.
+func parseLimit(text string) (l Limit, rule string) {
+	number, unit, found := strings.Cut(text, "/")
 	if !found || !decimal(number) {
-		return Limit{}, bad
+		return Limit{}, "is not a limit: " + limitHint
 	}
 	if unit == "s" || unit == "m" || unit == "h" || unit == "d" {
 		unit = "1" + unit
 	}
-	window, err := ParseDuration(unit)
-	if err != nil {
-		return Limit{}, bad
+	window, rule := parseDuration(unit)
+	if rule != "" {
+		return Limit{}, "is not a limit: " + limitHint
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 1 || n > maxCount {
-		return Limit{}, fmt.Errorf("%q allows too few or too many calls: give a number from 1 to %d", text, int64(maxCount))
+	switch {
+	case err != nil || n > maxCount:
+		return Limit{}, "allows too many calls: give at most " + strconv.FormatInt(maxCount, 10)
+	case n == 0:
+		return Limit{}, "lets no call through: give at least 1; to stop a gateway there is dispatcher pause"
+	case window < time.Microsecond || window%time.Microsecond != 0:
+		return Limit{}, "has a window that can't be kept: give at least 1us, in whole microseconds"
 	}
-	if window < time.Microsecond || window%time.Microsecond != 0 {
-		return Limit{}, fmt.Errorf("%q has too short a window: give one of at least 1us, in whole microseconds", text)
-	}
-	return Limit{N: n, Window: window}, nil
+	return Limit{N: n, Window: window}, ""
 }
 
 // String returns the limit as a person writes it: 100/s, 300/10s, 1/10ms.

@@ -1,18 +1,208 @@
 package config
 
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
 // Options says how a file is read.
 type Options struct {
 	// Secrets asks for the gateways' secrets: run and doctor need them. Off, an unset variable in a gateway's url,
-	// headers, method, encoding or timeout does not matter. A variable in key_lifetime or idempotency_header is always needed.
+	// headers, method, encoding or timeout does not matter. Those in key_lifetime and idempotency_header always do:
+	// whether a job may be replayed hangs on them.
 	Secrets bool
 	// Env looks a variable up. nil = os.LookupEnv.
 	Env func(string) (string, bool)
 }
 
+// maxFile is the largest configuration file, in bytes: thousands of gateways. What is larger is some other file.
+const maxFile = 1 << 20
+
 // Load reads the file at path. What is wrong with it comes back as Faults.
-func Load(path string, opt Options) (*Config, error) { return Parse(path, nil, opt) }
+func Load(path string, opt Options) (*Config, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text, opt)
+}
+
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, whole(path, unopened(err))
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, whole(path, "this is a directory: name a file in it, with -c FILE")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, whole(path, "the file can't be read: "+reason(err))
+	}
+	return text, nil
+}
+
+func unopened(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "there is no such file: name the configuration with -c FILE or $DISPATCHER_CONFIG"
+	case errors.Is(err, fs.ErrPermission):
+		return "you may not read this file: change its permissions, or run as a user who may"
+	}
+	return "the file can't be opened: " + reason(err)
+}
+
+// reason returns the cause without the path, which the fault's position says already.
+func reason(err error) string {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err.Error()
+	}
+	return err.Error()
+}
+
+// whole returns a fault of the file as a whole.
+func whole(file, message string) error {
+	return Faults{{Position: Position{File: file}, Message: message}}
+}
 
 // Parse reads text, which came from a file of that name. What is wrong with it comes back as Faults.
 func Parse(name string, text []byte, opt Options) (*Config, error) {
-	return nil, Faults{{Position: Position{File: name}, Message: "not yet"}}
+	if opt.Env == nil {
+		opt.Env = os.LookupEnv
+	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	if err := checkText(name, text); err != nil {
+		return nil, err
+	}
+	body, err := parseTree(name, text)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{file: name, opt: opt, places: map[string]Position{}, faulted: map[string]bool{}}
+	c := r.config(body)
+	if len(r.faults) > 0 {
+		return nil, r.sorted()
+	}
+	return c, nil
+}
+
+// checkText refuses what is no text before the YAML parser makes something strange of it.
+func checkText(name string, text []byte) error {
+	if len(text) > maxFile {
+		return whole(name, "the file is larger than 1 MiB, so it can't be a configuration: name the right one with -c FILE")
+	}
+	for i := 0; i < len(text); {
+		c, size := utf8.DecodeRune(text[i:])
+		control := c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f
+		if control || c == utf8.RuneError && size == 1 {
+			before := text[:i]
+			at := Position{name, bytes.Count(before, []byte("\n")) + 1, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])}
+			return Faults{{Position: at, Message: fmt.Sprintf(
+				"the byte %#02x is not text: save the file as UTF-8, and write such a character as an escape in double quotes", text[i])}}
+		}
+		i += size
+	}
+	return nil
+}
+
+// parseTree returns the file's mapping.
+func parseTree(name string, text []byte) (body ast.Node, err error) {
+	start := Position{name, 1, 1}
+	defer func() {
+		// The parser has panicked on odd input before; whoever mistyped a file deserves a message.
+		if recover() != nil {
+			body, err = nil, Faults{{Position: start, Message: "this can't be read as YAML: compare it with the sample in docs/configuration.md"}}
+		}
+	}()
+	if at, deep := tooDeep(name, text); deep {
+		return nil, Faults{{Position: at, Message: "this is nested more than 100 levels deep: no key needs that, look for brackets that are never closed"}}
+	}
+	file, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		return nil, Faults{syntaxFault(start, err)}
+	}
+	for _, doc := range file.Docs {
+		switch {
+		case doc.Body == nil:
+		case body == nil:
+			body = doc.Body
+		default:
+			at := doc.Body.GetToken().Position
+			return nil, Faults{{Position: Position{name, at.Line, 1}, Message: "a second document begins here: take out the --- before it, a configuration is one document"}}
+		}
+	}
+	if body == nil {
+		return nil, Faults{{Position: start, Message: "the file is empty: it needs at least gateways, with a request.url and leak.limits for each"}}
+	}
+	return body, nil
+}
+
+// tooDeep finds brackets and dashes nested so deeply that the parser, which recurses, might exhaust the stack. Those in
+// texts and comments count as well; no configuration has a hundred of them open.
+func tooDeep(name string, text []byte) (Position, bool) {
+	depth, at := 0, Position{name, 1, 0}
+	dashes, last := 0, '\n'
+	for _, c := range string(text) {
+		at.Column++
+		switch c {
+		case '\n':
+			at.Line, at.Column, dashes = at.Line+1, 0, 0
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth = max(depth-1, 0)
+		case ' ':
+			if last == '-' {
+				dashes++
+			}
+		case '-':
+		default:
+			dashes = 0
+		}
+		last = c
+		if depth > 100 || dashes > 100 {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+// quoted is what the parser cites from the file, which may be a secret.
+var quoted = regexp.MustCompile(`:? *"(?:[^"\\]|\\.)*"`)
+
+// syntaxFault turns the parser's message, without the lines of the file that it shows, into one for a person.
+func syntaxFault(at Position, err error) *Fault {
+	what, hint := "it can't be read", "look at this line and the one before it: the indent, the colons, the quotes and the brackets"
+	if e, ok := errors.AsType[yaml.Error](err); ok {
+		what = quoted.ReplaceAllString(e.GetMessage(), "")
+		if t := e.GetToken(); t != nil && t.Position != nil {
+			at.Line, at.Column = max(t.Position.Line, 1), max(t.Position.Column, 1)
+		}
+	}
+	for pattern, better := range syntaxHints {
+		if regexp.MustCompile(pattern).MatchString(what) {
+			hint = better
+		}
+	}
+	return &Fault{Position: at, Message: fmt.Sprintf("not valid YAML: %s: %s", what, hint)}
+}
+
+// syntaxHints say what to do about the commonest mistakes. No message matches two.
+var syntaxHints = map[string]string{
+	`^found character '\t'`:                  "indent with spaces, not tabs",
+	`must be specified$|end token|not found`: "close the bracket, and put a text with { } [ ] , or : inside brackets into double quotes",
+	`^mapping value is not allowed`:          "put a text that has a colon and a space into double quotes, or mend the indent of the next line",
+	`^could not find end character`:          "close the quotes",
+	`is a reserved character$`:               "put the text into double quotes",
 }

@@ -53,21 +53,24 @@ var passwordParameter = regexp.MustCompile(`(?i)([?&][^=&#]*(?:pass|secret|token
 // RedactURL returns the URL with what may be a password masked, whatever its form: also that of a URL which can't be
 // parsed, of several hosts, or with an unescaped / or @ in its password.
 func RedactURL(raw string) string {
-	raw = passwordParameter.ReplaceAllString(raw, "${1}"+mask)
 	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {
 		scheme, rest = "", raw
 	} else {
 		scheme += "://"
 	}
-	at := strings.LastIndex(rest, "@")
-	if at < 0 {
-		return raw
+	user, host := "", rest
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		user, host = redactUser(rest[:at]), rest[at:]
 	}
-	// A lone word before the @ may be a password whose colon was forgotten.
-	user, _, hasPassword := strings.Cut(rest[:at], ":")
-	if !hasPassword || !found {
-		return scheme + mask + rest[at:]
+	return scheme + user + passwordParameter.ReplaceAllString(host, "${1}"+mask)
+}
+
+// redactUser masks what stands before the @. A lone word there may be a password whose colon was forgotten.
+func redactUser(user string) string {
+	name, _, hasPassword := strings.Cut(user, ":")
+	if !hasPassword {
+		return mask
 	}
-	return scheme + user + ":" + mask + rest[at:]
+	return name + ":" + mask
 }

@@ -1,0 +1,247 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+	"net"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// check reports what of a gateway is missing and what contradicts itself.
+func (r *reader) check(path string, g *Gateway) {
+	if !r.written(path + ".request.url") {
+		r.missing(path+".request.url", "write where the gateway is called, like https://api.example.com/v1/payments")
+	}
+	if !r.written(path + ".leak.limits") {
+		r.missing(path+".leak.limits", "write what the gateway allows, like [100/s]")
+	}
+	r.checkRequest(path+".request", &g.Request)
+	r.checkLeak(path+".leak", g.Leak)
+	r.checkAdmission(path+".admission", g)
+	if t := g.Retry; t.Max < t.First {
+		r.clash(path+".retry.max", path+".retry.first", "max, %s%s, is shorter than first, %s%s: make max the longer one",
+			FormatDuration(t.Max), r.defaulted(path+".retry.max"), FormatDuration(t.First), r.defaulted(path+".retry.first"))
+	}
+}
+
+// clash reports a contradiction of two fields at the first of them that the file has. Nothing is said of a field that is
+// already at fault: its value is only the default.
+func (r *reader) clash(path, other, format string, args ...any) {
+	if r.faulted[path] || r.faulted[other] {
+		return
+	}
+	if !r.written(path) && r.written(other) {
+		path = other
+	}
+	r.fault(path, format, args...)
+}
+
+// defaulted marks, in a message, a value that does not stand in the file.
+func (r *reader) defaulted(path string) string {
+	if r.written(path) {
+		return ""
+	}
+	return " (the default)"
+}
+
+func (r *reader) checkRequest(path string, q *Request) {
+	if q.Encoding == EncodingForm && bodiless(q.Method) {
+		r.clash(path+".encoding", path+".method", "a %s has no body, so there is nothing to encode as a form: take encoding out, or use POST", q.Method)
+	}
+	if q.IdempotencyHeader == "" {
+		q.KeyLifetime = 0
+		return
+	}
+	if q.KeyLifetime == 0 {
+		r.clash(path+".key_lifetime", path+".idempotency_header", "a key that is forgotten at once protects nothing: "+
+			`give the gateway's own lifetime, or, where it has no keys, write idempotency_header: ""`)
+	}
+	for name := range q.Headers {
+		if strings.EqualFold(name, q.IdempotencyHeader) {
+			r.fault(join(path+".headers", name), "this is the idempotency header, which each job fills with its own key: take it out here")
+		}
+	}
+}
+
+// bodiless reports that a method's calls go out without a body.
+func bodiless(method string) bool { return method == "GET" || method == "HEAD" || method == "DELETE" }
+
+func (r *reader) checkLeak(path string, l Leak) {
+	if len(l.Limits) == 0 {
+		return
+	}
+	if small := smallest(l.Limits); l.Burst > small.N {
+		r.clash(path+".burst", path+".limits", "%d calls can't start together within %s: give at most %d", l.Burst, small, small.N)
+	}
+	short := slices.MinFunc(l.Limits, func(a, b Limit) int { return cmp.Compare(a.Window, b.Window) })
+	if half := short.Window / 2; l.Jitter > half {
+		r.clash(path+".jitter", path+".limits", "a jitter of %s%s is more than half the window of %s: give leak.jitter of at most %s",
+			FormatDuration(l.Jitter), r.defaulted(path+".jitter"), short, FormatDuration(half))
+	}
+}
+
+// checkAdmission refuses what can't be kept exactly in whole numbers: a bucket that takes centuries to fill.
+func (r *reader) checkAdmission(path string, g *Gateway) {
+	a := g.Admission
+	a.fill(g.Leak)
+	for _, l := range a.Limits {
+		most := (int64(1)<<51 - 1) / max(a.Burst, 1)
+		if over, low := bits.Mul64(uint64(l.N), uint64(most)); over == 0 && low < uint64(l.Window.Microseconds()) {
+			r.clash(path+".burst", path+".limits", "a burst of %d takes too long to fill at %s: make the burst smaller", a.Burst, l)
+			return
+		}
+	}
+}
+
+// The functions below return the rule that a text breaks, as it follows the text in a message, or nothing.
+
+var redisSchemes = []string{"redis", "rediss", "redis-socket", "redis-sentinel", "redis-cluster"}
+
+func checkRedis(text string) string {
+	scheme, rest, found := strings.Cut(text, "://")
+	if text == "embedded" || found && rest != "" && slices.Contains(redisSchemes, scheme) {
+		return ""
+	}
+	return "is not a Redis address: write redis://, rediss://, redis-socket://, redis-sentinel:// or redis-cluster:// " +
+		"and what follows it, like redis://127.0.0.1:6379/0, or embedded"
+}
+
+func checkListen(text string) string {
+	if text == "" {
+		return ""
+	}
+	_, port, err := net.SplitHostPort(text)
+	if n, portErr := strconv.Atoi(port); err != nil || !decimal(port) || portErr != nil || n > math.MaxUint16 {
+		return `is not an address to listen on: write host:port, like 127.0.0.1:9400, or "" to serve nothing`
+	}
+	return ""
+}
+
+func checkToken(text string) string {
+	if text == "" {
+		return "is empty: give a token, or take the line out to serve loopback without one"
+	}
+	return checkHeaderValue(text)
+}
+
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
+
+func checkMethod(text string) string {
+	if upper := strings.ToUpper(text); upper != text && slices.Contains(methods, upper) {
+		return "is not a method: write " + upper
+	}
+	return choice("a method", methods...)(text)
+}
+
+func checkAlgorithm(text string) string {
+	all := []string{AlgorithmTokenBucket, "fixed-window", "sliding-window", "sliding-log", "leaky-bucket"}
+	if i := slices.Index(all, text); i > 0 {
+		return "is not in this build: write token-bucket, or leave the line out"
+	}
+	return choice("an algorithm that this build has", AlgorithmTokenBucket)(text)
+}
+
+// unsent are headers that net/http writes by itself and would not take from us.
+var unsent = []string{"Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection"}
+
+func checkHeaderName(name string, others map[string]string) string {
+	if slices.Contains(unsent, textproto.CanonicalMIMEHeaderKey(name)) {
+		return "is a header that HTTP fills in by itself: take it out"
+	}
+	return checkWantedHeader(name, others)
+}
+
+func checkWantedHeader(name string, others map[string]string) string {
+	if !isToken(name) {
+		return "is not a header's name: use letters, digits and -, with no space"
+	}
+	if first, twice := others[textproto.CanonicalMIMEHeaderKey(name)]; twice {
+		return fmt.Sprintf("is the same header as %s: keep one of them", first)
+	}
+	return ""
+}
+
+func checkKeyHeader(name string) string {
+	if name == "" {
+		return ""
+	}
+	return checkHeaderName(name, nil)
+}
+
+// isToken reports that HTTP takes text for a header's name.
+func isToken(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(c rune) bool {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+	})
+}
+
+func checkHeaderValue(text string) string {
+	if strings.ContainsAny(text, "\r\n") {
+		return "has a line end in it, which HTTP refuses: does the variable's value end in one?"
+	}
+	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+		return "has a control character in it, which HTTP refuses: take it out"
+	}
+	return ""
+}
+
+// checkField tests the dotted path of a field.
+func checkField(path string) string {
+	if slices.Contains(strings.Split(path, "."), "") || strings.ContainsAny(path, "{} \t\r\n") {
+		return "is not a field: write its name, with dots between the levels, like amount or order.total"
+	}
+	return ""
+}
+
+func checkURL(text string) string {
+	plain, rule := fillPlaceholders(text)
+	if rule != "" {
+		return rule
+	}
+	const hint = ": write one like https://api.example.com/v1/payments"
+	u, err := url.Parse(plain)
+	switch {
+	case err != nil || strings.ContainsAny(text, " \t\r\n"):
+		return "is not a URL" + hint
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "does not begin with http:// or https://" + hint
+	case u.Hostname() == "":
+		return "has no host" + hint
+	case strings.Contains(text, "#"):
+		return "has a # part, which is never sent: take it out, or write %23"
+	}
+	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > math.MaxUint16) {
+		return "has a port that does not exist: use 1 to 65535"
+	}
+	return ""
+}
+
+// fillPlaceholders puts 0 where {id} and {payload.FIELD} stand.
+func fillPlaceholders(text string) (plain, rule string) {
+	const known = "{id} and {payload.FIELD} are all there is"
+	_, rest, _ := strings.Cut(text, "://")
+	if end := strings.IndexAny(rest, "/?#"); end < 0 && strings.Contains(rest, "{") || end >= 0 && strings.Contains(rest[:end], "{") {
+		return "", "has a placeholder in its host: limits are for one host, so give each its own gateway"
+	}
+	for plain = text; ; {
+		before, after, found := strings.Cut(plain, "{")
+		name, tail, closed := strings.Cut(after, "}")
+		switch {
+		case !found && strings.Contains(plain, "}"), found && (!closed || strings.Contains(before, "}")):
+			return "", "has a brace without its other half: " + known
+		case !found:
+			return plain, ""
+		}
+		if path, ok := strings.CutPrefix(name, "payload."); name != "id" && (!ok || checkField(path) != "") {
+			return "", "has an unknown placeholder: " + known
+		}
+		plain = before + "0" + tail
+	}
+}

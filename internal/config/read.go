@@ -1,0 +1,180 @@
+package config
+
+import (
+	"cmp"
+	"math"
+	"math/big"
+	"net/textproto"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// config reads the whole file.
+func (r *reader) config(body ast.Node) *Config {
+	c := Default()
+	c.File = r.file
+	r.object(node{tree: body},
+		field{"redis", r.secret(&c.Redis, checkRedis)},
+		field{"listen", r.word(&c.Listen, checkListen)},
+		field{"token", r.secret(&c.Token, checkToken)},
+		field{"gateways", func(n node) { c.Gateways = r.gateways(n) }},
+	)
+	c.ListenWritten = r.written("listen")
+	if !r.written("gateways") {
+		r.missing("gateways", "name at least one gateway, with its request.url and leak.limits")
+	}
+	return c
+}
+
+var gatewayName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
+
+func (r *reader) gateways(n node) []Gateway {
+	var all []Gateway
+	entries := r.entries(n)
+	if len(entries) == 0 && !r.faulted[n.path] {
+		r.fault(n.path, "there are no gateways: name at least one, with its request.url and leak.limits")
+	}
+	for _, e := range entries {
+		if !gatewayName.MatchString(e.key) {
+			r.places[e.value.path] = e.at
+			r.fault(e.value.path, "%q is not a gateway's name: use lower-case letters, digits, _ and -, starting with a letter or digit", e.key)
+			continue
+		}
+		g := r.gateway(e.value)
+		g.Name, g.At = e.key, e.at
+		all = append(all, g)
+	}
+	return all
+}
+
+func (r *reader) gateway(n node) Gateway {
+	g := DefaultGateway()
+	r.object(n,
+		field{"request", func(n node) { r.request(n, &g.Request) }},
+		field{"answers", func(n node) { r.answers(n, &g.Answers) }},
+		field{"amount", func(n node) { r.amount(n, &g.Amount) }},
+		field{"leak", func(n node) { r.leak(n, &g.Leak) }},
+		field{"admission", func(n node) { r.admission(n, &g.Admission) }},
+		field{"retry", func(n node) { r.retry(n, &g.Retry) }},
+		field{"replay", r.word((*string)(&g.Replay), choice("a way of replay", string(ReplayAuto), string(ReplayManual)))},
+		field{"dedupe", r.duration(&g.Dedupe, time.Second)},
+	)
+	r.check(n.path, &g)
+	g.Admission.fill(g.Leak)
+	return g
+}
+
+func (r *reader) request(n node, q *Request) {
+	optional := func(read func(node)) func(node) {
+		return func(n node) { n.optional = true; read(n) }
+	}
+	r.object(n,
+		field{"url", optional(func(n node) { r.url(n, q) })},
+		field{"method", optional(r.word(&q.Method, checkMethod))},
+		field{"encoding", optional(r.word(&q.Encoding, choice("an encoding", EncodingJSON, EncodingForm)))},
+		field{"headers", optional(func(n node) { q.Headers = r.headers(n) })},
+		field{"idempotency_header", r.word(&q.IdempotencyHeader, checkKeyHeader)},
+		field{"key_lifetime", r.duration(&q.KeyLifetime, 0)},
+		field{"timeout", optional(r.duration(&q.Timeout, time.Millisecond))},
+	)
+}
+
+// url reads the URL. It may hold a password or a key, so only its form in the file is ever shown.
+func (r *reader) url(n node, q *Request) {
+	var text string
+	r.word(&text, checkURL)(n)
+	if raw, ok := raw(n); ok {
+		q.URLText = RedactURL(raw)
+	}
+	q.URL = Secret(text)
+}
+
+func (r *reader) headers(n node) map[string]Secret {
+	all, names := map[string]Secret{}, map[string]string{}
+	for _, e := range r.entries(n) {
+		if rule := checkHeaderName(e.key, names); rule != "" {
+			r.places[e.value.path] = e.at
+			r.fault(e.value.path, "%q %s", e.key, rule)
+			continue
+		}
+		names[textproto.CanonicalMIMEHeaderKey(e.key)] = e.key
+		var value Secret
+		r.secret(&value, checkHeaderValue)(e.value)
+		all[e.key] = value
+	}
+	return all
+}
+
+func (r *reader) amount(n node, a *Amount) {
+	r.object(n,
+		field{"field", r.word(&a.Field, checkField)},
+		field{"currency", r.word(&a.Currency, checkField)},
+	)
+	if a.Field == "" {
+		r.missing(n.path+".field", "name the payload's field that holds the amount in minor units")
+	}
+}
+
+func (r *reader) leak(n node, l *Leak) {
+	r.object(n,
+		field{"limits", r.limits(&l.Limits)},
+		field{"burst", r.count(&l.Burst, 1, maxCount)},
+		field{"jitter", r.duration(&l.Jitter, 0)},
+		field{"max_in_flight", r.count(&l.MaxInFlight, 0, maxCount)},
+	)
+}
+
+func (r *reader) admission(n node, a *Admission) {
+	r.object(n,
+		field{"algorithm", r.word(&a.Algorithm, checkAlgorithm)},
+		field{"limits", r.limits(&a.Limits)},
+		field{"burst", r.count(&a.Burst, 1, maxCount)},
+		field{"precision", func(n node) {
+			r.fault(n.path, "precision is for the windows of other algorithms, which this build does not have: leave it out")
+		}},
+	)
+}
+
+func (r *reader) retry(n node, t *Retry) {
+	attempts := int64(t.Attempts)
+	r.object(n,
+		field{"attempts", r.count(&attempts, 1, math.MaxInt32)},
+		field{"first", r.duration(&t.First, time.Millisecond)},
+		field{"max", r.duration(&t.Max, time.Millisecond)},
+	)
+	t.Attempts = int(attempts)
+}
+
+// fill gives what the file left out the values that follow from the leak: its limits, and a burst of 60 s' worth of
+// the tightest one, the one with the lowest rate in the long run. A job may cost as much as the smallest limit of the
+// leak grants, and the burst is the largest cost that admission grants: so it is not below that.
+func (a *Admission) fill(leak Leak) {
+	if len(a.Limits) == 0 {
+		a.Limits = slices.Clone(leak.Limits)
+	}
+	if a.Burst > 0 || len(a.Limits) == 0 || len(leak.Limits) == 0 {
+		return
+	}
+	worth := int64(math.MaxInt64)
+	for _, l := range a.Limits {
+		worth = min(worth, minuteOf(l))
+	}
+	a.Burst = max(1, worth, smallest(leak.Limits).N)
+}
+
+// minuteOf returns how many units a limit grants in 60 s, rounded down and at most maxCount.
+func minuteOf(l Limit) int64 {
+	exact := new(big.Int).Mul(big.NewInt(l.N), big.NewInt(int64(time.Minute)))
+	exact.Quo(exact, big.NewInt(int64(l.Window)))
+	if !exact.IsInt64() {
+		return maxCount
+	}
+	return min(exact.Int64(), maxCount)
+}
+
+func smallest(limits []Limit) Limit {
+	return slices.MinFunc(limits, func(a, b Limit) int { return cmp.Compare(a.N, b.N) })
+}

@@ -1,0 +1,223 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// raw returns a scalar's text as it stands in the file, without its quotes. Numbers and words like true are texts too.
+func raw(n node) (string, bool) {
+	switch tree := n.tree.(type) {
+	case *ast.StringNode:
+		return tree.Value, true
+	case *ast.LiteralNode:
+		return tree.Value.Value, true
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return tree.GetToken().Value, true
+	}
+	return "", false
+}
+
+// text returns a scalar with its variables filled in. It reports what is wrong; false = there is no text to go on with.
+func (r *reader) text(n node) (string, bool) {
+	raw, ok := raw(n)
+	if !ok {
+		r.unfit(n, "a single value", "write one, such as a text or a number")
+		return "", false
+	}
+	text, unset, rule := expand(raw, r.opt.Env)
+	switch {
+	case rule != "":
+		r.wrong(n, rule)
+		return "", false
+	case unset != nil && n.optional && !r.opt.Secrets:
+		return "", false
+	case unset != nil:
+		for _, u := range unset {
+			r.fault(n.path, "${%s} is %s: set it in the environment of this command", u.name, u.state)
+		}
+		return "", false
+	}
+	return text, true
+}
+
+// wrong reports a scalar: its text as it stands in the file, then the rule that it breaks and a hint.
+func (r *reader) wrong(n node, rule string) { r.fault(n.path, "%s %s", shown(n), rule) }
+
+// maxShown is how much of a text a message shows, in bytes.
+const maxShown = 80
+
+// shown returns a scalar's text for a message, never with its variables filled in. Of what may be a secret it shows
+// the names of the variables alone.
+func shown(n node) string {
+	raw, _ := raw(n)
+	if n.hidden && raw != "" {
+		raw = strings.Join(variable.FindAllString(raw, -1), "")
+		if raw == "" {
+			return mask
+		}
+	}
+	if strings.Contains(raw, "://") {
+		raw = RedactURL(raw)
+	}
+	if len(raw) > maxShown {
+		raw = strings.ToValidUTF8(raw[:maxShown], "") + "…"
+	}
+	return strconv.Quote(raw)
+}
+
+var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+
+var reference = regexp.MustCompile(`\$(?:\$|\{[A-Za-z_][A-Za-z0-9_]*\}|)`)
+
+// unset is a variable that has no value.
+type unset struct{ name, state string }
+
+// expand replaces ${NAME} by the variable's value and $$ by $. It returns the variables that have none (an empty one
+// has none: compose files make empty ones of unset ones), or the rule that the text breaks.
+func expand(raw string, env func(string) (string, bool)) (text string, missing []unset, rule string) {
+	text = reference.ReplaceAllStringFunc(raw, func(ref string) string {
+		switch ref {
+		case "$":
+			rule = "has a $ that begins no variable: write ${NAME} for a variable, $$ for a dollar sign"
+			return ""
+		case "$$":
+			return "$"
+		}
+		name := ref[2 : len(ref)-1]
+		value, ok := env(name)
+		state := "not set"
+		if ok {
+			state = "empty"
+		}
+		if u := (unset{name, state}); value == "" && !slices.Contains(missing, u) {
+			missing = append(missing, u)
+		}
+		return value
+	})
+	return text, missing, rule
+}
+
+// word reads a text into dst if it keeps the rule: check returns what follows the value in the message, or nothing.
+func (r *reader) word(dst *string, check func(string) string) func(node) {
+	return func(n node) {
+		text, ok := r.text(n)
+		if !ok {
+			return
+		}
+		if rule := check(text); rule != "" {
+			r.wrong(n, rule)
+			return
+		}
+		*dst = text
+	}
+}
+
+// secret reads a text that no message may show.
+func (r *reader) secret(dst *Secret, check func(string) string) func(node) {
+	return func(n node) {
+		n.hidden = true
+		var text string
+		r.word(&text, check)(n)
+		*dst = Secret(text)
+	}
+}
+
+// duration reads a duration of at least least.
+func (r *reader) duration(dst *time.Duration, least time.Duration) func(node) {
+	return func(n node) {
+		text, ok := r.text(n)
+		if !ok {
+			return
+		}
+		d, rule := parseDuration(text)
+		if rule == "" && d < least {
+			rule = "is too short: give at least " + FormatDuration(least)
+		}
+		if rule != "" {
+			r.wrong(n, rule)
+			return
+		}
+		*dst = d
+	}
+}
+
+// count reads a whole number from least to most.
+func (r *reader) count(dst *int64, least, most int64) func(node) {
+	return func(n node) {
+		text, ok := r.text(n)
+		if !ok {
+			return
+		}
+		rule := "is not a number: write a whole one from " + strconv.FormatInt(least, 10)
+		if most != maxCount {
+			rule += " to " + strconv.FormatInt(most, 10)
+		}
+		switch v, err := strconv.ParseInt(text, 10, 64); {
+		case !decimal(strings.TrimPrefix(text, "-")):
+			r.wrong(n, rule)
+		case err != nil || v > most:
+			r.wrong(n, "is too large: give at most "+strconv.FormatInt(most, 10))
+		case v < least:
+			r.wrong(n, "is too small: give at least "+strconv.FormatInt(least, 10))
+		default:
+			*dst = v
+		}
+	}
+}
+
+// limits reads a list of limits.
+func (r *reader) limits(dst *[]Limit) func(node) {
+	return func(n node) {
+		const hint = "write at least one limit, like [100/s] or [100/s, 5000/m]"
+		for _, item := range r.items(n, hint) {
+			text, ok := r.text(item)
+			if !ok {
+				continue
+			}
+			l, rule := parseLimit(text)
+			if rule == "" {
+				rule = sameWindow(l, *dst)
+			}
+			if rule != "" {
+				r.wrong(item, rule)
+				continue
+			}
+			*dst = append(*dst, l)
+		}
+	}
+}
+
+func sameWindow(l Limit, others []Limit) string {
+	for _, o := range others {
+		if o.Window == l.Window {
+			return "has the same window as " + o.String() + ": keep the lower of the two"
+		}
+	}
+	return ""
+}
+
+// choice returns the rule that a text is one of the words.
+func choice(what string, words ...string) func(string) string {
+	return func(text string) string {
+		if slices.Contains(words, text) {
+			return ""
+		}
+		if near, ok := nearest(text, words); ok {
+			return "is not " + what + ": did you mean " + near + "?"
+		}
+		return "is not " + what + ": use one of " + strings.Join(words, ", ")
+	}
+}
+
+// isNull reports a null that was written out: null or ~, not merely nothing behind a key.
+func isNull(n node) bool {
+	tree, ok := n.tree.(*ast.NullNode)
+	return ok && tree.GetToken().Type != token.ImplicitNullType
+}
