@@ -1,0 +1,306 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/bucket"
+	"spillway/internal/clock"
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/outcome"
+	"spillway/internal/queue"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+	"spillway/internal/worker"
+)
+
+// slot is a slot that is due now and remembers what became of it.
+type slot struct {
+	mu                       sync.Mutex
+	cost                     int64
+	released, written, ended int
+}
+
+func (s *slot) At() int64              { return 1 }
+func (s *slot) Cost() int64            { return s.cost }
+func (s *slot) Due() time.Time         { return time.Now() }
+func (s *slot) TooLate(time.Time) bool { return false }
+func (s *slot) Ready(time.Time)        {}
+func (s *slot) count(n *int)           { s.mu.Lock(); *n++; s.mu.Unlock() }
+func (s *slot) Written(time.Time)      { s.count(&s.written) }
+func (s *slot) Release(context.Context) {
+	s.count(&s.released)
+}
+func (s *slot) End(context.Context) { s.count(&s.ended) }
+
+type pacer struct {
+	taken     []int64
+	holds     []time.Duration
+	succeeded int
+	none      bool
+}
+
+func (p *pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
+	if p.none {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	p.taken = append(p.taken, cost)
+	return &slot{cost: cost}, nil
+}
+func (p *pacer) Hold(_ context.Context, d time.Duration, _ string) (time.Time, error) {
+	p.holds = append(p.holds, d)
+	return time.Now().Add(d), nil
+}
+func (p *pacer) Succeeded(context.Context) { p.succeeded++ }
+
+// sender answers every call alike and remembers the keys.
+type sender struct {
+	answer job.Result
+	keys   []string
+}
+
+func (s *sender) Send(_ context.Context, c worker.Call) job.Result {
+	s.keys = append(s.keys, c.Key)
+	r := s.answer
+	if r.Stage != job.NotSent {
+		r.Wrote = time.Now()
+	}
+	return r
+}
+
+// flaky fails the next writes of an outcome.
+type flaky struct {
+	*ledger.Books
+	failures int
+}
+
+func (f *flaky) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
+	if f.failures > 0 {
+		f.failures--
+		return errors.New("LOADING Redis is loading the dataset in memory")
+	}
+	return f.Books.Done(ctx, a, e)
+}
+
+type rig struct {
+	t      *testing.T
+	c      redis.UniversalClient
+	keys   redisdb.Keys
+	books  *ledger.Books
+	flaky  *flaky
+	pacer  *pacer
+	sender *sender
+	w      *worker.Worker
+	reg    *prometheus.Registry
+}
+
+type tokens struct{ bucket.TokenBucket }
+
+func (tokens) Lua() string { return bucket.TokenBucketLua }
+
+func setup(t *testing.T, answer job.Result, keyed bool) *rig {
+	t.Helper()
+	gw := testkit.Gateway(t)
+	r := &rig{t: t, c: testkit.Client(t), keys: redisdb.NewKeys(gw), pacer: &pacer{}, sender: &sender{answer: answer}, reg: prometheus.NewRegistry()}
+	r.books = ledger.New(r.c, ledger.Config{Gateway: gw, Encode: queue.NewEncoder(gw).Encode, Keys: keyed, KeyLifetime: time.Hour, Attempts: 2,
+		Dedupe: time.Hour, Bucket: tokens{bucket.TokenBucket{Limits: []bucket.Limit{{N: 100, Window: time.Second}}, Burst: 100}}})
+	r.flaky = &flaky{Books: r.books}
+	table, err := outcome.Profile("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.w = worker.New(worker.Config{Gateway: gw, Pacer: r.pacer, Ledger: r.flaky, DeadLetters: deadletter.New(r.c, gw), Sender: r.sender,
+		Judge: table, Backoff: func(int) time.Duration { return time.Minute }, Attempts: 2, Timeout: time.Second, Keys: keyed,
+		KeyLifetime: time.Hour, Owner: "test", Stopping: t.Context(), Clock: clock.Real{},
+		Metrics: worker.NewMetrics(r.reg, []string{gw}), Log: slog.New(slog.DiscardHandler)})
+	return r
+}
+
+func (r *rig) accept(j job.Job) {
+	r.t.Helper()
+	if _, _, err := r.books.Accept(r.t.Context(), []job.Newcomer{{Job: j, Digest: "d"}}, "park"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// deliver hands the newest generation of a job to the worker and returns the slot it came with.
+func (r *rig) deliver(id string) *slot {
+	r.t.Helper()
+	s := &slot{cost: 1}
+	rec := r.record(id)
+	if err := r.w.Handle(r.t.Context(), worker.Delivery{JobID: id, Generation: rec.Generation, Slot: s}); err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+func (r *rig) record(id string) job.Record {
+	r.t.Helper()
+	rec, ok, err := r.books.Find(r.t.Context(), id)
+	if err != nil || !ok {
+		r.t.Fatalf("job %s: found %v, %v", id, ok, err)
+	}
+	return rec
+}
+
+func answered(status int, header map[string][]string) job.Result {
+	return job.Result{Stage: job.Answered, Status: status, Header: header, Body: []byte(`{"error":"declined"}`)}
+}
+
+func TestWhatBecomesOfAJob(t *testing.T) {
+	t.Parallel()
+	sent := job.Result{Stage: job.Sent, Err: errors.New("no answer within 1s")}
+	for _, tc := range []struct {
+		name    string
+		answer  job.Result
+		keyless bool
+		state   job.State
+		reason  job.Reason
+		spent   int
+		holds   int
+	}{
+		{name: "a success is done", answer: answered(200, nil), state: job.Done},
+		{name: "a decline is refused", answer: answered(402, nil), state: job.Parked, reason: job.Refused, spent: 1},
+		{name: "a 429 holds everybody and spends nothing", answer: answered(429, map[string][]string{"Retry-After": {"3"}}), state: job.Queued, holds: 1},
+		{name: "a revoked key refuses nothing", answer: answered(401, nil), state: job.Queued, holds: 1},
+		{name: "a server error waits", answer: answered(500, nil), state: job.Retrying, spent: 1},
+		{name: "a server error without a key is unknown", answer: answered(500, nil), keyless: true, state: job.Parked, reason: job.UnknownOutcome, spent: 1},
+		{name: "no answer with a living key waits", answer: sent, state: job.Retrying, spent: 1},
+		{name: "no answer without a key is unknown", answer: sent, keyless: true, state: job.Parked, reason: job.UnknownOutcome, spent: 1},
+		{name: "too late for its slot goes back unsent", answer: job.Result{Stage: job.NotSent, Late: true, Err: errors.New("late")}, state: job.Queued},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := setup(t, tc.answer, !tc.keyless)
+			r.accept(job.Job{ID: "j"})
+			s := r.deliver("j")
+			rec := r.record("j")
+			if rec.State != tc.state || rec.Reason != tc.reason || rec.Attempts != tc.spent {
+				t.Errorf("state %s, reason %q, %d attempts spent; want %s, %q, %d", rec.State, rec.Reason, rec.Attempts, tc.state, tc.reason, tc.spent)
+			}
+			if len(r.pacer.holds) != tc.holds {
+				t.Errorf("holds %v, want %d", r.pacer.holds, tc.holds)
+			}
+			if s.released+s.written != 1 {
+				t.Errorf("the slot was released %d times and written %d times: want one of them, once", s.released, s.written)
+			}
+			if problems, err := testutil.GatherAndLint(r.reg); err != nil || len(problems) > 0 {
+				t.Errorf("metrics: %v %v", problems, err)
+			}
+		})
+	}
+}
+
+func TestTheLastAttemptIsParkedAsExhausted(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(500, nil), true)
+	r.accept(job.Job{ID: "j"})
+	r.deliver("j")
+	r.c.ZAdd(t.Context(), r.keys.Retrying(), redis.Z{Score: 1, Member: "j"}) // its back-off is over
+	if n, _, err := r.books.MoveDue(t.Context()); n != 1 || err != nil {
+		t.Fatalf("moved %d, %v", n, err)
+	}
+	r.deliver("j")
+	if rec := r.record("j"); rec.Reason != job.Exhausted || rec.Attempts != 2 || rec.Error != `HTTP 500: {"error":"declined"}` {
+		t.Errorf("reason %q, attempts %d, error %q", rec.Reason, rec.Attempts, rec.Error)
+	}
+	if r.sender.keys[0] != "j" || r.sender.keys[1] != "j" {
+		t.Errorf("keys %v: every attempt carries the same one", r.sender.keys)
+	}
+}
+
+func TestADoneJobDeliveredAgainIsNotCalled(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	r.accept(job.Job{ID: "j"})
+	r.deliver("j")
+	s := r.deliver("j")
+	if len(r.sender.keys) != 1 || s.released != 1 {
+		t.Errorf("called %d times, slot released %d times", len(r.sender.keys), s.released)
+	}
+}
+
+func TestAnOutcomeIsWrittenDownHoweverLongItTakes(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	r.flaky.failures = 3
+	r.accept(job.Job{ID: "j"})
+	r.deliver("j")
+	if rec := r.record("j"); rec.State != job.Done || len(r.sender.keys) != 1 {
+		t.Errorf("state %s after %d calls", rec.State, len(r.sender.keys))
+	}
+}
+
+func TestAnExpiredJobIsParkedAndNotCalled(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	r.accept(job.Job{ID: "j", Expires: time.Now().Add(-time.Second)})
+	r.deliver("j")
+	if rec := r.record("j"); rec.Reason != job.Expired || len(r.sender.keys) != 0 {
+		t.Errorf("reason %q after %d calls", rec.Reason, len(r.sender.keys))
+	}
+}
+
+func TestACostlyJobGetsASlotOfItsCost(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	r.accept(job.Job{ID: "j", Cost: 5})
+	s := r.deliver("j")
+	if s.released != 1 || len(r.pacer.taken) != 1 || r.pacer.taken[0] != 5 {
+		t.Errorf("small slot released %d times, taken %v", s.released, r.pacer.taken)
+	}
+	if r.record("j").State != job.Done {
+		t.Error("not done")
+	}
+}
+
+func TestACostlyJobWithoutRoomGoesBack(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	r.pacer.none = true
+	r.accept(job.Job{ID: "j", Cost: 5})
+	r.deliver("j")
+	if rec := r.record("j"); rec.State != job.Queued || rec.Attempts != 0 || len(r.sender.keys) != 0 {
+		t.Errorf("state %s, %d attempts, %d calls", rec.State, rec.Attempts, len(r.sender.keys))
+	}
+}
+
+func TestAJobPastTheGateTakesASlotItself(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	r.accept(job.Job{ID: "j"})
+	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.pacer.taken) != 1 || len(r.sender.keys) != 1 {
+		t.Errorf("slots taken %v, calls %d", r.pacer.taken, len(r.sender.keys))
+	}
+}
+
+func TestWhatIsNotAJobIsParkedAsUnreadable(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	s := &slot{}
+	r.w.HandleForeign(t.Context(), "some task", []byte("hello"), s)
+	var found []job.Record
+	for rec, err := range deadletter.New(r.c, redisdb.GatewayOf(r.keys.Pending())).List(t.Context(), deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, rec)
+	}
+	if len(found) != 1 || found[0].Reason != job.Unreadable || string(found[0].Job.Payload) != "hello" || s.released != 1 {
+		t.Errorf("parked %+v, slot released %d times", found, s.released)
+	}
+}
