@@ -25,6 +25,7 @@ type totals struct {
 	jobs   int64
 	bad    int64
 	faults []string
+	silent int64               // jobs whose amount can't be read
 	sums   map[string]*big.Int // by currency; "" where none is configured
 }
 
@@ -94,6 +95,7 @@ func (f *totals) add(l producer.Line) error {
 	}
 	amount, currency, err := amountOf(l.Job.Payload, g.Amount)
 	if err != nil {
+		f.silent++
 		f.fault(l.Number, err)
 		return nil
 	}
@@ -143,6 +145,9 @@ func (f *totals) compare(t *tally) error {
 	}
 	if want := f.src.opt.sum; want != nil && (len(f.sums) > 1 || want.Cmp(f.sum()) != 0) {
 		wrong = append(wrong, fmt.Sprintf("its amounts add up to %s, and %s was expected", f.shownSums(), want))
+	}
+	if f.silent > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d jobs have no amount that could be added up", f.silent))
 	}
 	if len(wrong) == 0 {
 		return nil
