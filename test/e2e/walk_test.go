@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/provider"
+	"spillway/internal/testkit"
+)
+
+var perSecond100 = []provider.Limit{{N: 100, Window: time.Second}}
+
+func TestABillingFileGoesThroughTwoDispatchers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: perSecond100, Service: 20 * time.Millisecond}, `    leak: {limits: [100/s], jitter: 10ms}
+`)
+	w.dispatcher()
+	w.dispatcher()
+	file := w.jobs("november.ndjson", 600)
+	r := decode[report](t, w.ok("enqueue", "-g", "stripe", "-f", file, "--batch", "2026-11", "-o", "json"))
+	if want := (report{Read: 600, Enqueued: 600}); r != want {
+		t.Errorf("report %+v, want %+v", r, want)
+	}
+	s := w.settled(60 * time.Second)
+	if s.Done != 600 || len(s.Parked) != 0 {
+		t.Errorf("done %d, parked %v; want 600 and none", s.Done, s.Parked)
+	}
+	seen := w.strict()
+	if seen.Charged != 600 || seen.Calls != 600 {
+		t.Errorf("the provider saw %d calls and charged %d, want 600 each", seen.Calls, seen.Charged)
+	}
+	t.Logf("rate %.1f/s, %.1f %% of the limit, fullest window %v", seen.Rate, 100*seen.Utilisation, seen.MaxInWindow)
+	again := decode[report](t, w.ok("enqueue", "-g", "stripe", "-f", file, "--batch", "2026-11", "-o", "json"))
+	if want := (report{Read: 600, Duplicate: 600}); again != want {
+		t.Errorf("run again: report %+v, want %+v", again, want)
+	}
+}
+
+func TestWhatAdmissionHasNoRoomForGoesInByItselfInOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: perSecond100}, `    leak: {limits: [100/s], jitter: 10ms}
+    admission: {limits: [100/s], burst: 300}
+`)
+	r := decode[report](t, w.ok("enqueue", "-g", "stripe", "-f", w.jobs("big.ndjson", 1500), "-o", "json"))
+	if r.Read != 1500 || r.Enqueued+r.Parked != 1500 || r.Enqueued < 300 || r.Enqueued > 340 {
+		t.Errorf("report %+v, want about 300 of 1500 enqueued and the rest parked", r)
+	}
+	if s := w.status(); s.Parked["rejected"] != r.Parked || s.Queued != r.Enqueued {
+		t.Errorf("status %+v after %+v", s, r)
+	}
+	w.dispatcher()
+	w.dispatcher()
+	if s := w.settled(60 * time.Second); s.Done != 1500 {
+		t.Errorf("done %d of 1500", s.Done)
+	}
+	seen := w.strict()
+	if seen.Charged != 1500 {
+		t.Errorf("charged %d of 1500", seen.Charged)
+	}
+	var order []string
+	for _, c := range w.provider.Calls() {
+		order = append(order, c.Key)
+	}
+	if swaps := outOfOrder(order); swaps > 0 {
+		t.Errorf("%d calls came more than 10 places from their turn in the file", swaps)
+	}
+}
+
+// outOfOrder counts the calls that came further from their turn than calls under way together explain.
+func outOfOrder(order []string) int {
+	sorted := slices.Sorted(slices.Values(order))
+	far := 0
+	for i, id := range order {
+		turn, _ := slices.BinarySearch(sorted, id)
+		if turn-i > 10 || i-turn > 10 {
+			far++
+		}
+	}
+	return far
+}
+
+func TestRefusedJobsAreParkedWithTheProvidersWordsAndReplayed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: perSecond100, DeclineEvery: 10}, `    leak: {limits: [100/s], jitter: 10ms}
+`)
+	w.dispatcher()
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("november.ndjson", 200), "-q")
+	s := w.settled(30 * time.Second)
+	if s.Done != 180 || s.Parked["refused"] != 20 {
+		t.Fatalf("done %d, parked %v; want 180 and 20 refused", s.Done, s.Parked)
+	}
+	list := strings.Split(strings.TrimSpace(w.ok("dispatcher", "dlq", "list", "--reason", "refused", "-o", "json")), "\n")
+	if len(list) != 20 || !strings.Contains(list[0], `"error":"HTTP 402: {`) || strings.Contains(list[0], `"payload"`) {
+		t.Errorf("%d lines, the first %s", len(list), list[0])
+	}
+	w.provider.Set(provider.Config{Limits: perSecond100})
+	w.ok("dispatcher", "dlq", "replay", "--reason", "refused", "--yes")
+	testkit.Eventually(t, 20*time.Second, "the replayed jobs to be done", func() bool { return w.status().Done == 200 })
+	seen := w.strict()
+	if seen.Charged != 200 {
+		t.Errorf("charged %d of 200", seen.Charged)
+	}
+}
+
+func TestA429HoldsEverybodyAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 20, Window: time.Second}}}, `    leak: {limits: [60/s]}
+    retry: {attempts: 1}
+`)
+	w.dispatcher()
+	w.dispatcher()
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("november.ndjson", 60), "-q")
+	if s := w.settled(60 * time.Second); s.Done != 60 {
+		t.Errorf("done %d of 60, parked %v: a 429 must spend no attempt", s.Done, s.Parked)
+	}
+	if seen := w.provider.Stats(); seen.TooMany == 0 || seen.TooMany > 12 || seen.ChargedTwice > 0 {
+		t.Errorf("%d answers 429, %d charged twice: want a few 429s, one for each hold", seen.TooMany, seen.ChargedTwice)
+	}
+}
+
+func TestAKilledDispatchersJobsGoOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: perSecond100, Service: 200 * time.Millisecond}, `    leak: {limits: [100/s], jitter: 10ms}
+`)
+	w.file("dispatcher.yaml", strings.Replace(read(t, w.config), "      encoding: form", "      encoding: form\n      timeout: 1s", 1))
+	victim := w.dispatcher()
+	w.dispatcher()
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("november.ndjson", 300), "-q")
+	testkit.Eventually(t, 20*time.Second, "some calls", func() bool { return w.provider.Stats().Calls > 50 })
+	victim.kill()
+	if s := w.settled(90 * time.Second); s.Done != 300 {
+		t.Errorf("done %d of 300, parked %v", s.Done, s.Parked)
+	}
+	seen := w.strict()
+	if seen.Charged != 300 {
+		t.Errorf("charged %d of 300", seen.Charged)
+	}
+	t.Logf("%d calls for 300 jobs, %d repeated with the same key", seen.Calls, seen.Replayed)
+}
+
+func TestRedisAwayInTheMiddleLosesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: perSecond100, Service: 20 * time.Millisecond}, `    leak: {limits: [100/s], jitter: 10ms}
+`)
+	w.dispatcher()
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("november.ndjson", 400), "-q")
+	testkit.Eventually(t, 20*time.Second, "some calls", func() bool { return w.provider.Stats().Calls > 50 })
+	w.redis.Kill()
+	w.redis.Restart()
+	if s := w.settled(90 * time.Second); s.Done != 400 {
+		t.Errorf("done %d of 400, parked %v", s.Done, s.Parked)
+	}
+	if seen := w.strict(); seen.Charged != 400 {
+		t.Errorf("charged %d of 400", seen.Charged)
+	}
+}
+
+func TestAStopLeavesNothingUnderWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: perSecond100, Service: 300 * time.Millisecond}, `    leak: {limits: [100/s], jitter: 10ms}
+`)
+	first := w.dispatcher()
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("november.ndjson", 200), "-q")
+	testkit.Eventually(t, 20*time.Second, "some calls", func() bool { return w.provider.Stats().Calls > 20 })
+	first.stop()
+	s := w.status()
+	if s.InFlight != 0 || s.Queued+s.Done != 200 || s.Done != w.provider.Stats().Charged {
+		t.Errorf("after a stop: %+v, the provider charged %d", s, w.provider.Stats().Charged)
+	}
+	w.dispatcher()
+	if s := w.settled(30 * time.Second); s.Done != 200 {
+		t.Errorf("done %d of 200", s.Done)
+	}
+	if seen := w.strict(); seen.Calls != 200 {
+		t.Errorf("%d calls for 200 jobs", seen.Calls)
+	}
+}
+
+func TestJobTellsItsStory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: perSecond100}, "    leak: {limits: [100/s]}\n")
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("november.ndjson", 3), "--batch", "2026-11", "-q")
+	type view struct {
+		ID, Gateway, State, Why, Batch string
+		Attempts                       int
+		Calls                          []struct{ Status int }
+	}
+	v := decode[view](t, w.ok("dispatcher", "job", "inv-00002", "-o", "json"))
+	if v.State != "queued" || v.Batch != "2026-11" || !strings.Contains(v.Why, "among 3 in the queue") {
+		t.Errorf("queued: %+v", v)
+	}
+	w.dispatcher()
+	w.settled(20 * time.Second)
+	v = decode[view](t, w.ok("dispatcher", "job", "inv-00002", "-o", "json"))
+	if v.State != "done" || len(v.Calls) != 1 || v.Calls[0].Status != 200 {
+		t.Errorf("done: %+v", v)
+	}
+	if r := w.do("dispatcher", "job", "nobody"); r.code != 4 || r.out != "" {
+		t.Errorf("a job nobody knows: exit code %d, output %q", r.code, fmt.Sprint(r.out, r.err))
+	}
+}
