@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"sort"
+	"slices"
 	"sync"
 )
 
@@ -143,13 +143,11 @@ func (c *canon) member(depth int) (span, error) {
 // sort brings the members from spans[base], written at start, into the order of their keys.
 func (c *canon) sort(base, start int) {
 	mine := c.spans[base:]
-	less := func(a, b int) bool {
-		return bytes.Compare(c.out[mine[a].start:mine[a].colon], c.out[mine[b].start:mine[b].colon]) < 0
-	}
-	if sort.SliceIsSorted(mine, less) {
+	byKey := func(a, b span) int { return bytes.Compare(c.out[a.start:a.colon], c.out[b.start:b.colon]) }
+	if slices.IsSortedFunc(mine, byKey) {
 		return
 	}
-	sort.SliceStable(mine, less)
+	slices.SortStableFunc(mine, byKey)
 	c.scratch = c.scratch[:0]
 	for i, m := range mine {
 		if i > 0 {
