@@ -9,7 +9,7 @@ type clockBounds struct {
 	mu         sync.Mutex
 	known      bool
 	lo, hi     int64
-	loAt, hiAt int64 // local µs at which each was learned
+	loAt, hiAt int64 // local µs at which each was asked for: the clocks may have drifted since
 }
 
 const (
@@ -31,17 +31,17 @@ func (b *clockBounds) observe(sent, received, redis int64) (leap int64) {
 		leap = hi - oldLo
 	}
 	if !b.known || leap != 0 {
-		b.known, b.lo, b.hi, b.loAt, b.hiAt = true, lo, hi, received, received
+		b.known, b.lo, b.hi, b.loAt, b.hiAt = true, lo, hi, sent, sent
 		if leap > -driftSlack && leap < driftSlack {
 			return 0
 		}
 		return leap
 	}
 	if lo >= oldLo {
-		b.lo, b.loAt = lo, received
+		b.lo, b.loAt = lo, sent
 	}
 	if hi <= oldHi {
-		b.hi, b.hiAt = hi, received
+		b.hi, b.hiAt = hi, sent
 	}
 	return 0
 }

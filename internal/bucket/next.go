@@ -34,7 +34,7 @@ func (p *Pacer) next(ctx context.Context) (Slot, error) {
 	var tries retries
 	for {
 		if s, ok := p.head(); ok {
-			if err := p.sleep(ctx, time.Until(p.Due(s).Add(-p.Lead())), nil); err != nil {
+			if err := p.sleep(ctx, p.Due(s).Add(-p.Lead()).Sub(p.clock.Now()), nil); err != nil {
 				return Slot{}, err
 			}
 			if s, ok = p.pop(s); ok {
@@ -166,7 +166,7 @@ func (p *Pacer) keep(slots []Slot) {
 
 // head returns the first slot held locally that can still be used; the ones before it are given back.
 func (p *Pacer) head() (Slot, bool) {
-	now := time.Now()
+	now := p.clock.Now()
 	var passed []Slot
 	p.mu.Lock()
 	for len(p.fifo) > 0 && p.passed(p.fifo[0], now, p.plan.Load().tooLate/2) {
@@ -190,6 +190,6 @@ func (p *Pacer) pop(s Slot) (Slot, bool) {
 		return Slot{}, false
 	}
 	p.fifo = p.fifo[1:]
-	s.asked = p.local(time.Now())
+	s.asked = p.local(p.clock.Now())
 	return s, true
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/clock"
 	"spillway/internal/redisdb"
 )
 
@@ -61,7 +62,8 @@ type Pacer struct {
 	name    string // begins this pacer's leases
 	meters  instruments
 	plan    atomic.Pointer[plan]
-	began   time.Time // local µs count from here
+	clock   clock.Clock // local time; a test may have it follow NowMicros
+	began   time.Time   // local µs count from here
 	bounds  clockBounds
 
 	nextTurn, takeTurn chan struct{} // whoever has the token may reserve
@@ -99,6 +101,7 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		gateway:  cfg.Gateway,
 		name:     rand.Text()[:12],
 		meters:   m.of(cfg.Gateway),
+		clock:    clock.Real{},
 		began:    time.Now(),
 		nextTurn: make(chan struct{}, 1),
 		takeTurn: make(chan struct{}, 1),

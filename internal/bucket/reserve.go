@@ -48,9 +48,9 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	args := pl.reserveArgs(p.now(), w, p.known, lease)
 	jump := p.known.jump
 	p.mu.Unlock()
-	sent := p.local(time.Now())
+	sent := p.local(p.clock.Now())
 	v, err := reserveScript.Run(ctx, p.client, p.slotKeys(pl), args...).Slice()
-	received := p.local(time.Now()) + 1
+	received := p.local(p.clock.Now()) + 1
 	if err != nil {
 		p.unanswered(ctx, w, lease, err)
 		return grant{}, err

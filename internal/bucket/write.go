@@ -15,7 +15,7 @@ const (
 // Due returns the local moment before which the slot's call must not be written, by the latest that Redis's clock may
 // be behind. Ask again after a long wait: the bounds get better.
 func (p *Pacer) Due(s Slot) time.Time {
-	at := p.bounds.notBefore(s.At, p.local(time.Now()))
+	at := p.bounds.notBefore(s.At, p.local(p.clock.Now()))
 	return p.began.Add(time.Duration(at) * time.Microsecond)
 }
 

@@ -1,0 +1,70 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever the delays there and back, the true distance of the clocks stays inside the bounds, through 100 ppm of drift;
+// so a call is never due before Redis's clock shows its slot.
+func TestClockBoundsHoldTheTruth(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		const theta = int64(1_700_000_000_000_000)
+		drift := rapid.Int64Range(-100, 100).Draw(rt, "ppm")
+		redis := func(local int64) int64 { return local + theta + local*drift/1_000_000 }
+		var b clockBounds
+		local := int64(1000)
+		for range rapid.IntRange(1, 40).Draw(rt, "answers") {
+			sent := local
+			there, back := rapid.Int64Range(0, 300_000).Draw(rt, "there"), rapid.Int64Range(0, 300_000).Draw(rt, "back")
+			read := sent + there
+			local = read + back
+			if leap := b.observe(sent, local, redis(read)); leap != 0 {
+				rt.Fatalf("a leap of %d µs was seen where there was none", leap)
+			}
+			slot := redis(local) + rapid.Int64Range(-1000, 100_000).Draw(rt, "slot")
+			if at := b.notBefore(slot, local); redis(max(at, local)) < slot {
+				rt.Fatalf("due %d µs early", slot-redis(at))
+			}
+			if b.notAfter(local) < redis(local) {
+				rt.Fatalf("latest is %d µs too small", redis(local)-b.notAfter(local))
+			}
+			local += rapid.Int64Range(0, 20_000_000).Draw(rt, "idle")
+			if b.notAfter(local) < redis(local) || redis(b.notBefore(redis(local)+1, local)) < redis(local) {
+				rt.Fatalf("idle, the bounds don't hold the truth any more")
+			}
+		}
+	})
+}
+
+func TestClockLeapIsSeen(t *testing.T) {
+	t.Parallel()
+	var b clockBounds
+	b.observe(1000, 1400, 5_000_000)
+	if leap := b.observe(2000, 2400, 5_001_000+3_000_000); leap < 2_999_000 || leap > 3_000_000 {
+		t.Errorf("a leap of 3 s forward is seen as %d µs", leap)
+	}
+	if leap := b.observe(3000, 3400, 5_002_000); leap > -2_999_000 {
+		t.Errorf("a leap of 3 s back is seen as %d µs", leap)
+	}
+}
+
+// Redis's clock leaps ahead: all permits look ready. The process that sees it gives its slots back, and one window passes.
+func TestClockLeapsAhead(t *testing.T) {
+	w, _ := scenario(t)
+	p := w.pacer(PacerConfig{Limits: []Limit{{2, time.Second}}})
+	leapt := int64(0)
+	p.plan.Load().cfg.NowMicros = func() int64 { return w.now + leapt }
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+	w.pass(500 * time.Millisecond)
+	leapt = 2_000_000
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 0) // granted, and given back at once
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateLost, 0)
+	w.pass(time.Second)
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
+	w.pass(10 * time.Millisecond)
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+}

@@ -1,0 +1,175 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// Many goroutines do everything at once; afterwards every slot that was not used has been given back, exactly once.
+func TestEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	client, gateway := testkit.Client(t), testkit.Gateway(t)
+	keys := redisdb.NewKeys(gateway)
+	cfg := PacerConfig{Gateway: gateway, Limits: []Limit{{2000, time.Second}}, MaxInFlight: 500, Burst: 50}
+	fill(t, client, keys.Pending(), 100_000)
+	p := newTestPacer(t, client, cfg)
+	var used atomic.Int64
+	var all sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	defer cancel()
+	for i := range 16 {
+		all.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				s, err := pull(ctx, p, i, n)
+				if err != nil {
+					continue
+				}
+				switch {
+				case n%7 == i%7:
+					p.Empty(context.Background(), s)
+				case n%5 == i%5:
+					_ = p.Release(context.Background(), s)
+				default:
+					used.Add(1)
+					p.Ready(s, time.Now())
+					p.Written(s, time.Now())
+					p.End(context.Background(), s)
+				}
+			}
+		})
+	}
+	all.Wait()
+	p.Close(context.Background())
+	p.Close(context.Background())
+	if _, err := p.Next(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("Next after Close: %v", err)
+	}
+	taken, _ := client.HGet(t.Context(), keys.Pace(), "n1").Int64()
+	if used.Load() == 0 || taken != used.Load() {
+		t.Errorf("%d permits are taken, %d slots were used", taken, used.Load())
+	}
+	if n := client.ZCard(t.Context(), keys.Flight()).Val(); n != 0 {
+		t.Errorf("%d leases are left", n)
+	}
+}
+
+// pull gets a slot by Next or Take, some with an impatient context.
+func pull(ctx context.Context, p *Pacer, i, n int) (Slot, error) {
+	if n%3 == 0 {
+		short, cancel := context.WithTimeout(ctx, time.Duration(n%5)*time.Millisecond)
+		defer cancel()
+		ctx = short
+	}
+	if i%4 == 0 {
+		return p.Take(ctx, 1)
+	}
+	return p.Next(ctx)
+}
+
+func TestIdleNextWakesAndLetsGo(t *testing.T) {
+	t.Parallel()
+	client, gateway := testkit.Client(t), testkit.Gateway(t)
+	p := newTestPacer(t, client, PacerConfig{Gateway: gateway, Limits: []Limit{{100, time.Second}}})
+	ctx, cancel := context.WithCancel(t.Context())
+	slots, stopped := make(chan Slot), make(chan error)
+	go func() {
+		for {
+			s, err := p.Next(ctx)
+			if err != nil {
+				stopped <- err
+				return
+			}
+			client.RPop(context.Background(), redisdb.NewKeys(gateway).Pending())
+			slots <- s
+		}
+	}()
+	testkit.Eventually(t, 5*time.Second, "Next to have looked", func() bool { return p.asks.Load() > 0 })
+	fill(t, client, redisdb.NewKeys(gateway).Pending(), 1)
+	woken := time.Now()
+	p.Wake()
+	if s := <-slots; s.Zero() {
+		t.Error("no slot")
+	}
+	if took := time.Since(woken); took > 800*time.Millisecond {
+		t.Errorf("woken, Next took %s", took)
+	}
+	cancel()
+	if err := <-stopped; !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled, Next returned %v", err)
+	}
+}
+
+// Without an answer from Redis there is no slot, and the caller isn't kept beyond its context.
+func TestNoAnswerNoSlot(t *testing.T) {
+	t.Parallel()
+	server := testkit.Server(t)
+	p := newTestPacer(t, server.Client(), PacerConfig{Gateway: "g", Limits: []Limit{{100, time.Second}}, MaxInFlight: 5})
+	server.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if s, err := p.Take(ctx, 1); !errors.Is(err, context.DeadlineExceeded) || !s.Zero() {
+		t.Errorf("got %v, %v", s, err)
+	}
+	if took := time.Since(began); took > 600*time.Millisecond {
+		t.Errorf("it took %s to give up", took)
+	}
+	server.Continue()
+	if _, err := p.Take(t.Context(), 1); err != nil {
+		t.Errorf("Redis is back: %v", err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg)
+	client, gateway := testkit.Client(t), testkit.Gateway(t)
+	p, err := NewPacer(client, PacerConfig{Gateway: gateway, Limits: []Limit{{5, time.Second}}}, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.Take(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Release(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if g, r := testutil.ToFloat64(p.meters.granted), testutil.ToFloat64(p.meters.released); g != 1 || r != 1 {
+		t.Errorf("granted %v, released %v", g, r)
+	}
+	faults, err := testutil.GatherAndLint(reg)
+	if err != nil || len(faults) > 0 {
+		t.Errorf("%v %v", faults, err)
+	}
+}
+
+func TestPacerConfigCheck(t *testing.T) {
+	t.Parallel()
+	ok := Limit{100, time.Second}
+	for want, cfg := range map[string]PacerConfig{
+		"no usable gateway": {Limits: []Limit{ok}},
+		"no limit":          {Gateway: "g"},
+		"allows 0 calls":    {Gateway: "g", Limits: []Limit{{0, time.Second}}},
+		"at most 8":         {Gateway: "g", Limits: []Limit{ok, ok, ok, ok, ok, ok, ok, ok, ok}},
+		"above the limit":   {Gateway: "g", Limits: []Limit{ok}, Burst: 101},
+		"negative":          {Gateway: "g", Limits: []Limit{ok}, Jitter: -1},
+		"more than a year":  {Gateway: "g", Limits: []Limit{{1, 10000 * time.Hour}}},
+	} {
+		if _, err := NewPacer(testkit.Client(t), cfg, NewMetrics(nil)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}

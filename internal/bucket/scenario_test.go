@@ -1,0 +1,380 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+func hundred() PacerConfig {
+	return PacerConfig{Limits: []Limit{{100, time.Second}}, Jitter: 5 * time.Millisecond, CallTimeout: 30 * time.Second}
+}
+
+func (w *world) expect(g grant, want state, slots int) {
+	w.t.Helper()
+	if g.state != want || len(g.slots) != slots {
+		w.t.Fatalf("got %s with %d slots (hint %s), want %s with %d", g.state, len(g.slots), g.hint, want, slots)
+	}
+}
+
+func (w *world) pass(d time.Duration) { w.now += d.Microseconds() }
+
+func scenario(t *testing.T) (*world, context.Context) {
+	t.Parallel()
+	return newWorld(t, testkit.Client(t), 3), t.Context()
+}
+
+func TestNoJobNoSlot(t *testing.T) {
+	w, _ := scenario(t)
+	p := w.pacer(hundred())
+	w.expect(w.reserve(p, wish{want: 16}), stateIdle, 0)
+	fill(t, w.client, w.keys.Pending(), 3)
+	w.expect(w.reserve(p, wish{want: 16, lead: 1000}), stateOK, 3)
+	other := w.pacer(hundred())
+	w.expect(w.reserve(other, wish{want: 16, lead: 1000}), "ahead", 0) // those three jobs have their slots
+}
+
+func TestHorizonAndPartialGrant(t *testing.T) {
+	w, _ := scenario(t)
+	p := w.pacer(hundred())
+	g := w.reserve(p, wish{want: 16, cost: 1})
+	w.expect(g, stateOK, 12) // 9 ms apart, 0 to 99 ms
+	if last := g.slots[11].At - w.now; last > 100_000 {
+		t.Errorf("a slot %d µs ahead", last)
+	}
+	g = w.reserve(p, wish{want: 16, cost: 1})
+	w.expect(g, "horizon", 0)
+	w.now += g.hint.Microseconds() - 1
+	w.expect(w.reserve(p, wish{want: 16, cost: 1}), "horizon", 0)
+	w.now++
+	w.expect(w.reserve(p, wish{want: 16, cost: 1}), stateOK, 1)
+}
+
+func TestBurstStartsTogether(t *testing.T) {
+	w, _ := scenario(t)
+	cfg := hundred()
+	cfg.Burst = 5
+	g := w.reserve(w.pacer(cfg), wish{want: 8, cost: 1})
+	for i, s := range g.slots {
+		if together := s.At == g.slots[0].At; together != (i < 5) {
+			t.Errorf("slot %d is at %d µs", i, s.At-w.now)
+		}
+	}
+}
+
+func TestHoldThenOneThenTheRest(t *testing.T) {
+	w, ctx := scenario(t)
+	p, other := w.pacer(hundred()), w.pacer(hundred())
+	fill(t, w.client, w.keys.Pending(), 50)
+	p.keep(w.reserve(p, wish{want: 8}).slots)
+	until, err := p.Hold(ctx, HoldRequest{For: 3 * time.Second, Reason: "HTTP 429"})
+	if err != nil || until.UnixMicro() != w.now+3_000_000 {
+		t.Fatalf("held until %v (%v)", until, err)
+	}
+	if s, ok := p.head(); ok {
+		t.Errorf("slot %v outlived the hold's beginning", s)
+	}
+	if now, _ := other.Look(ctx); !now.HeldUntil.Equal(until) || now.Reason != "HTTP 429" {
+		t.Errorf("look says %+v", now)
+	}
+	for range 30 {
+		w.expect(w.reserve(other, wish{want: 16}), stateHeld, 0)
+		w.pass(100 * time.Millisecond)
+	}
+	other.Succeeded(ctx) // an older call's: nobody was sent ahead yet
+	g := w.reserve(other, wish{want: 16})
+	w.expect(g, stateOK, 1)
+	if g.slots[0].At < until.UnixMicro() {
+		t.Errorf("a slot %d µs before the hold's end", until.UnixMicro()-g.slots[0].At)
+	}
+	w.expect(w.reserve(p, wish{want: 16}), "probing", 0)
+	other.Succeeded(ctx)
+	w.pass(time.Second)
+	if g := w.reserve(p, wish{want: 8}); len(g.slots) != 8 {
+		t.Errorf("%d slots after the success, want 8", len(g.slots))
+	}
+	if now, _ := other.Look(ctx); now != (Standing{}) {
+		t.Errorf("look says %+v after the success", now)
+	}
+}
+
+func TestProbeIsGivenUp(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	hold := func() {
+		if _, err := p.Hold(ctx, HoldRequest{For: time.Second, Reason: "503"}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Second)
+	}
+	probe := func() Slot {
+		t.Helper()
+		g := w.reserve(p, wish{want: 16, cost: 1})
+		w.expect(g, stateOK, 1)
+		w.expect(w.reserve(p, wish{want: 16, cost: 1}), "probing", 0)
+		return g.slots[0]
+	}
+	hold()
+	probe()
+	w.pass(35*time.Second - time.Microsecond)
+	w.expect(w.reserve(p, wish{want: 16, cost: 1}), "probing", 0)
+	w.pass(time.Millisecond)
+	if err := p.Release(ctx, probe()); err != nil { // its deadline passed; and one that is given back is no probe
+		t.Fatal(err)
+	}
+	p.End(ctx, probe()) // one that ends without success or hold
+	probe()
+	hold() // and one that is answered with a hold
+	probe()
+}
+
+func TestHoldGrowsOncePerHold(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		for range 5 { // calls that come back with the same news
+			until, err := p.Hold(ctx, HoldRequest{Reason: "429"})
+			if got := time.Duration(until.UnixMicro()-w.now) * time.Microsecond; err != nil || got != want*time.Second {
+				t.Fatalf("hold %d lasts %s (%v), want %ds", i, got, err, want)
+			}
+		}
+		w.pass(want * time.Second)
+		w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+	}
+	p.Succeeded(ctx)
+	w.pass(29 * time.Second)
+	until, _ := p.Hold(ctx, HoldRequest{})
+	if until.UnixMicro()-w.now != 60_000_000 {
+		t.Errorf("29 s after the last hold it is %d µs", until.UnixMicro()-w.now)
+	}
+	w.pass(60 * time.Second)
+	w.reserve(p, wish{want: 1, cost: 1})
+	p.Succeeded(ctx)
+	w.pass(30 * time.Second)
+	until, _ = p.Hold(ctx, HoldRequest{})
+	if until.UnixMicro()-w.now != 1_000_000 {
+		t.Errorf("after 30 s without a hold it is %d µs", until.UnixMicro()-w.now)
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	if err := p.Pause(ctx, "provider's maintenance"); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := p.Look(ctx); !now.Paused || now.PauseWhy != "provider's maintenance" {
+		t.Errorf("look says %+v", now)
+	}
+	w.pass(time.Hour)
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), statePaused, 0)
+	if err := p.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(w.reserve(p, wish{want: 4, cost: 1}), stateOK, 4)
+}
+
+func TestReleaseFreesThePermit(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(PacerConfig{Limits: []Limit{{1, time.Minute}}})
+	for range 20 { // a queue that turns out empty again and again
+		g := w.reserve(p, wish{want: 1, cost: 1})
+		w.expect(g, stateOK, 1)
+		w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
+		if err := p.Release(ctx, g.slots[0]); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Release(ctx, g.slots[0]); err != nil { // twice frees once
+			t.Fatal(err)
+		}
+		w.pass(time.Millisecond)
+	}
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+	if n := w.client.LLen(ctx, w.keys.PaceWindow(1)).Val(); n != 2 {
+		t.Errorf("the list holds %d numbers after releases, want 2", n)
+	}
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
+}
+
+func TestLateMovesThePermit(t *testing.T) {
+	w, _ := scenario(t)
+	p := w.pacer(PacerConfig{Limits: []Limit{{1, time.Second}}})
+	first := w.reserve(p, wish{want: 1, cost: 1}).slots[0]
+	w.pass(200 * time.Millisecond)
+	p.Written(first, w.Now())
+	p.Close(context.Background()) // waits for the report
+	w.pass(810 * time.Millisecond)
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
+	w.pass(150 * time.Millisecond)
+	g := w.reserve(p, wish{want: 1, cost: 1})
+	w.expect(g, stateOK, 1)
+	if after := g.slots[0].At - first.At; after < 1_200_000 {
+		t.Errorf("the next slot is %d µs after the late one's, want 1.2 s or more", after)
+	}
+}
+
+func TestScriptFlushAndLostState(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	w.expect(w.reserve(p, wish{want: 4, cost: 1}), stateOK, 4)
+	if err := w.client.ScriptFlush(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(50 * time.Millisecond)
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+	w.lose()
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateLost, 0)
+	fresh := w.pacer(hundred())
+	w.pass(time.Second)
+	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), "horizon", 0)
+	w.pass(10 * time.Millisecond)
+	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateOK, 1)
+}
+
+func TestLostListIsNoticed(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	w.expect(w.reserve(p, wish{want: 4, cost: 1}), stateOK, 4)
+	w.client.Del(ctx, w.keys.PaceWindow(1))
+	w.expect(w.reserve(w.pacer(hundred()), wish{want: 1, cost: 1}), stateLost, 0)
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
+}
+
+func TestFlightCapAndLeases(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := hundred()
+	cfg.MaxInFlight = 3
+	p, other := w.pacer(cfg), w.pacer(cfg)
+	g := w.reserve(p, wish{want: 16, cost: 1})
+	w.expect(g, stateOK, 3)
+	w.expect(w.reserve(other, wish{want: 16, cost: 1}), stateFull, 0)
+	p.End(ctx, g.slots[0])
+	_ = p.Release(ctx, g.slots[1])
+	w.expect(w.reserve(other, wish{want: 16, cost: 1}), stateOK, 2)
+	w.pass(36 * time.Second) // the owners died
+	w.expect(w.reserve(other, wish{want: 16, cost: 1}), stateOK, 3)
+}
+
+func TestCostPeek(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	w.client.LPush(ctx, w.keys.Pending(), "a~1", "b~1", "c~1", "d~1") // a is next
+	w.client.HSet(ctx, w.keys.Costs(), "b~1", 5, "d~1", 1000)
+	g := w.reserve(p, wish{want: 2, lead: 1000})
+	w.expect(g, stateOK, 2)
+	rest := w.reserve(p, wish{want: 16, lead: 1000})
+	w.expect(rest, stateOK, 1) // the next one's whole window doesn't fit beside them
+	for i, want := range []int64{1, 5, 1} {
+		if got := append(g.slots, rest.slots...)[i].Cost; got != want {
+			t.Errorf("slot %d costs %d, want %d", i, got, want)
+		}
+	}
+	w.client.RPop(ctx, w.keys.Pending())
+	w.client.LTrim(ctx, w.keys.Pending(), 0, 0)
+	w.pass(2 * time.Second)
+	last := w.reserve(p, wish{want: 16, lead: 1000})
+	w.expect(last, stateOK, 1)
+	if last.slots[0].Cost != 100 { // more than can be had is cut: its handler will say so
+		t.Errorf("the last slot costs %d, want 100", last.slots[0].Cost)
+	}
+	if _, err := p.Take(ctx, 101); !errors.Is(err, ErrCost) {
+		t.Errorf("a cost of 101 of 100: %v", err)
+	}
+}
+
+// A new window is filled from what the old ones remember, so that changed limits hold from the first call on.
+func TestLimitsChangeLive(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := PacerConfig{Gateway: redisdb.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }}
+	cfg.Limits = []Limit{{40, time.Second}, {200, 10 * time.Second}}
+	p, behind := w.pacer(cfg), w.pacer(cfg)
+	var out ran
+	for version, limits := range [][]Limit{
+		cfg.Limits,
+		{{100, 5 * time.Second}}, // slower, and another window
+		{{50, time.Second}, {150, 10 * time.Second}},     // one that nothing remembers
+		{{3000, 10 * time.Second}, {100, time.Second}},   // one in parts
+		{{200, 10 * time.Second}, {20, 2 * time.Second}}, // filled from parts
+	} {
+		cfg.Version, cfg.Limits = int64(version), limits
+		if err := p.Change(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+		changed, before := w.now, len(out.slot)
+		w.spend(p, &out, 12*time.Second)
+		for _, l := range limits {
+			if most := mostBefore(out.slot, changed+100_000, l.Window.Microseconds()); most > l.N {
+				t.Errorf("%d calls within %s of a call under %v", most, l, limits)
+			}
+		}
+		if len(out.slot)-before < 30 {
+			t.Errorf("%d calls in 12 s of %v", len(out.slot)-before, limits)
+		}
+	}
+	w.expect(w.reserve(behind, wish{want: 1, cost: 1}), "stale", 0)
+}
+
+func (w *world) spend(p *Pacer, out *ran, d time.Duration) {
+	for end := w.now + d.Microseconds(); w.now < end; {
+		g := w.reserve(p, wish{want: 16, cost: 1})
+		if g.state == stateReshape {
+			if err := p.reshape(context.Background()); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		for _, s := range g.slots {
+			out.slot = append(out.slot, s.At)
+		}
+		w.now += w.pause(g)
+	}
+}
+
+// mostBefore returns the most slots in a window that ends with a slot since then.
+func mostBefore(slots []int64, since, window int64) (most int64) {
+	first := 0
+	for i, at := range slots {
+		for slots[first] <= at-window {
+			first++
+		}
+		if at >= since {
+			most = max(most, int64(i-first+1))
+		}
+	}
+	return most
+}
+
+func TestClockStepsBack(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(PacerConfig{Limits: []Limit{{2, time.Second}}})
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+	w.pass(time.Second)
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+	fresh := w.pacer(PacerConfig{Limits: []Limit{{2, time.Second}}})
+	w.now -= 3600_000_000
+	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateReshape, 0)
+	if err := fresh.reshape(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(1100 * time.Millisecond)
+	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateOK, 1)
+}
+
+func TestLeaseNames(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := hundred()
+	cfg.MaxInFlight = 5
+	g := w.reserve(w.pacer(cfg), wish{want: 5, cost: 1})
+	leases := w.client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: w.keys.Flight(), Start: 0, Stop: -1}).Val()
+	for i, s := range g.slots {
+		if leases[i] != s.Lease {
+			t.Errorf("lease %s of slot %s", leases[i], strconv.Itoa(i))
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package bucket
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// world is a gateway in virtual time: workers that take slots from a real Redis whose scripts are told the time.
+type world struct {
+	t      testing.TB
+	client redis.UniversalClient
+	keys   redisdb.Keys
+	now    int64 // µs
+	rng    *rand.Rand
+}
+
+const epoch = int64(1_800_000_000_000_000)
+
+func newWorld(t testing.TB, client redis.UniversalClient, seed uint64) *world {
+	return &world{t: t, client: client, now: epoch, rng: rand.New(rand.NewPCG(seed, 1)), keys: redisdb.NewKeys(testkit.Gateway(t))}
+}
+
+// pacer returns one more process's pacer. Its gateway is the world's.
+func (w *world) pacer(cfg PacerConfig) *Pacer {
+	cfg.Gateway = redisdb.GatewayOf(w.keys.Pace())
+	cfg.NowMicros = func() int64 { return w.now }
+	p := newTestPacer(w.t, w.client, cfg)
+	p.clock = w
+	p.began = w.Now()
+	return p
+}
+
+// Now is local time: it runs with Redis's.
+func (w *world) Now() time.Time { return time.UnixMicro(w.now) }
+
+// After is never waited for in virtual time.
+func (w *world) After(time.Duration) <-chan time.Time { return nil }
+
+// reserve asks as Next and Take do, without their waiting.
+func (w *world) reserve(p *Pacer, want wish) grant {
+	w.t.Helper()
+	g, err := p.reserve(context.Background(), want)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return g
+}
+
+// overdue is a write that is still to come, after its slot.
+type overdue struct {
+	p  *Pacer
+	s  Slot
+	at int64
+}
+
+// reportOverdue reports the writes that have happened by now.
+func (w *world) reportOverdue(late []overdue) []overdue {
+	return slices.DeleteFunc(late, func(o overdue) bool {
+		if o.at > w.now {
+			return false
+		}
+		if pl := o.p.plan.Load(); o.at > o.s.At+pl.epsilon {
+			o.p.reportLate(pl, o.s, o.at)
+		}
+		return true
+	})
+}
+
+// trial is one simulated run.
+type trial struct {
+	cfg      PacerConfig
+	lasts    time.Duration
+	cost     func(*rand.Rand) int64
+	late     float64 // share of calls written late
+	lateMost int64   // by at most so much, µs
+	drop     float64 // share of slots released
+	// waste is how many permits costs leave unused on average: the next job needs more than are ready.
+	waste int64
+	// forget keeps late writes from being reported, as a mutant would.
+	forget bool
+	lose   bool         // Redis forgets everything now and then
+	mutate func(*Pacer) // before every reservation
+}
+
+// ran is what the gateway saw.
+type ran struct {
+	arrived, cost []int64
+	slot          []int64
+	overdue       []overdue
+	latest        int64 // sum of reported lateness
+}
+
+// run drives several processes that take turns at random; each call arrives at write + D + jitter, jitter random or
+// at its extremes.
+func (w *world) run(tr trial) ran {
+	processes := []*Pacer{w.pacer(tr.cfg), w.pacer(tr.cfg), w.pacer(tr.cfg)}
+	var out ran
+	jitter := tr.cfg.Jitter.Microseconds()
+	for end := w.now + tr.lasts.Microseconds(); w.now < end; {
+		p := processes[w.rng.IntN(len(processes))]
+		cost := int64(1)
+		if tr.cost != nil {
+			cost = tr.cost(w.rng)
+		}
+		out.overdue = w.reportOverdue(out.overdue)
+		if tr.mutate != nil {
+			tr.mutate(p)
+		}
+		if tr.lose && w.rng.IntN(500) == 0 {
+			w.lose()
+		}
+		g := w.reserve(p, wish{want: 1 + w.rng.Int64N(batch), cost: cost, lead: w.rng.Int64N(2000) % p.plan.Load().horizon})
+		for _, s := range g.slots {
+			w.send(tr, p, s, &out, jitter)
+		}
+		w.now += w.pause(g)
+	}
+	return out
+}
+
+func (w *world) pause(g grant) int64 {
+	if len(g.slots) > 0 {
+		return 1 + w.rng.Int64N(500)
+	}
+	return max(g.hint.Microseconds(), 1)
+}
+
+// extreme is nothing, all, or something between: an adversary would make the first call late and the last one quick.
+func (w *world) extreme(most int64) int64 {
+	switch w.rng.IntN(3) {
+	case 0:
+		return 0
+	case 1:
+		return most
+	}
+	return w.rng.Int64N(most + 1)
+}
+
+func (w *world) send(tr trial, p *Pacer, s Slot, out *ran, jitter int64) {
+	if w.rng.Float64() < tr.drop {
+		if err := p.Release(context.Background(), s); err != nil {
+			w.t.Fatal(err)
+		}
+		return
+	}
+	at := s.At + w.extreme(p.plan.Load().epsilon)
+	if w.rng.Float64() < tr.late {
+		at = s.At + w.rng.Int64N(tr.lateMost+1)
+		if !tr.forget {
+			out.overdue = append(out.overdue, overdue{p, s, at})
+		}
+		out.latest += at - s.At
+	}
+	out.arrived = append(out.arrived, at+30_000+w.extreme(jitter))
+	out.cost = append(out.cost, s.Cost)
+	out.slot = append(out.slot, s.At)
+}
+
+// most returns the worst count in any window of each limit, by a clock that is 100 ppm slow.
+func (r ran) most(limits []Limit) []int64 {
+	var out []int64
+	for _, l := range limits {
+		out = append(out, mostInWindow(r.arrived, r.cost, l.Window.Microseconds()*10001/10000))
+	}
+	return out
+}
+
+// use returns units per second over whole cycles of the slowest pool, the first one left out: a pool that starts full
+// goes quicker.
+func (r ran) use(p *plan) float64 {
+	slowest := slices.MinFunc(p.windows, func(a, b window) int { return cmp.Compare(a.rate(0), b.rate(0)) })
+	cycle := slowest.ready + slowest.width
+	whole := (r.slot[len(r.slot)-1]-r.slot[0])/cycle - 1
+	var sum int64
+	for i, at := range r.slot {
+		if at >= r.slot[0]+cycle && at < r.slot[0]+cycle*(whole+1) {
+			sum += r.cost[i]
+		}
+	}
+	return float64(sum) / float64(whole*cycle) * 1e6
+}
+
+// rate is units per second by the formula: N / (W(1+rho) + J + w + mean lateness).
+func (w window) rate(meanLate float64) float64 {
+	return float64(w.n) / (float64(w.ready+w.width) + meanLate) * 1e6
+}
+
+var limitSets = map[string]trial{
+	"100/s":            {cfg: PacerConfig{Limits: []Limit{{100, time.Second}}}, lasts: 30 * time.Second},
+	"3/s":              {cfg: PacerConfig{Limits: []Limit{{3, time.Second}}}, lasts: 200 * time.Second},
+	"40/s and 200/10s": {cfg: PacerConfig{Limits: []Limit{{200, 10 * time.Second}, {40, time.Second}}}, lasts: 101 * time.Second},
+	"1000/s":           {cfg: PacerConfig{Limits: []Limit{{1000, time.Second}}}, lasts: 6 * time.Second},
+	"1/10ms":           {cfg: PacerConfig{Limits: []Limit{{1, 10 * time.Millisecond}}}, lasts: 10 * time.Second},
+	"costs":            {cfg: PacerConfig{Limits: []Limit{{100, time.Second}}}, lasts: 60 * time.Second, cost: func(r *rand.Rand) int64 { return 1 + r.Int64N(7) }, waste: 3},
+	"burst of 10":      {cfg: PacerConfig{Limits: []Limit{{100, time.Second}}, Burst: 10}, lasts: 30 * time.Second},
+	"in parts":         {cfg: PacerConfig{Limits: []Limit{{2000, 10 * time.Second}}}, lasts: 42 * time.Second},
+	"released":         {cfg: PacerConfig{Limits: []Limit{{100, time.Second}}}, lasts: 30 * time.Second, drop: 0.05},
+	"late":             {cfg: PacerConfig{Limits: []Limit{{100, time.Second}}}, lasts: 30 * time.Second, late: 0.1, lateMost: 60_000},
+	"late in parts":    {cfg: PacerConfig{Limits: []Limit{{2000, 10 * time.Second}}}, lasts: 31 * time.Second, late: 0.1, lateMost: 250_000},
+}
+
+// No rolling window at the gateway holds more than a limit allows, and the rate is what the formula says.
+func TestLimitsHoldInEveryWindow(t *testing.T) {
+	t.Parallel()
+	for name, tr := range limitSets {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tr.cfg.Jitter = 5 * time.Millisecond
+			w := newWorld(t, testkit.Client(t), 7)
+			got := w.run(tr)
+			for i, most := range got.most(tr.cfg.Limits) {
+				if most > tr.cfg.Limits[i].N {
+					t.Errorf("%d units in a window of %s", most, tr.cfg.Limits[i])
+				}
+			}
+			pl, _ := newPlan(PacerConfig{Gateway: "g", Limits: tr.cfg.Limits, Jitter: tr.cfg.Jitter, Burst: tr.cfg.Burst})
+			rate, want := got.use(pl), math.Inf(1)
+			for _, win := range pl.windows {
+				win.n -= tr.waste
+				want = min(want, win.rate(float64(got.latest)/float64(len(got.arrived))))
+			}
+			t.Logf("%d calls, %v in the worst windows, %.3f/s, formula %.3f/s", len(got.arrived), got.most(tr.cfg.Limits), rate, want)
+			if rate < want*0.995 {
+				t.Errorf("%.3f units a second, want at least %.3f less 0.5 %%", rate, want)
+			}
+		})
+	}
+}
