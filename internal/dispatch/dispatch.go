@@ -101,11 +101,10 @@ func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
 		if u.cfg.Name != gateway {
 			continue
 		}
-		if channel == redisdb.Wake {
-			u.pacer.Wake()
-		} else {
+		if channel == bucket.HoldChannel {
 			u.pacer.Empty(ctx, bucket.Slot{})
 		}
+		u.pacer.Wake()
 	}
 }
 

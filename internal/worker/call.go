@@ -36,6 +36,9 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot) {
 	j := w.cfg.Judge.Judge(outcome.Input{Result: res, KeySent: w.cfg.Keys, KeyLives: w.keyLives(a), Received: received})
 	e := ending(res, j, begun)
 	w.cfg.Metrics.called(w.cfg.Gateway, j.Verdict, res)
+	if res.Stage == job.Answered && j.Verdict != job.VerdictHold && j.Verdict != job.VerdictFewer {
+		w.cfg.Pacer.Succeeded(ctx) // any answer but "wait" says that the gateway is there: after a hold the rest may follow
+	}
 	w.finish(ctx, a, e, j)
 }
 
@@ -93,7 +96,6 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 	switch j.Verdict {
 	case job.VerdictDone:
 		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Done(ctx, a, e) })
-		w.cfg.Pacer.Succeeded(ctx)
 		w.logCall(a, e, "done", 0)
 	case job.VerdictHold, job.VerdictFewer:
 		w.hold(ctx, a, e, j)
@@ -106,7 +108,6 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, wait) })
 		w.logCall(a, e, "retry", wait)
 	case job.VerdictRefused:
-		w.cfg.Pacer.Succeeded(ctx) // a definite no is an answer: the gateway is there
 		w.park(ctx, a, e, job.Refused)
 	default:
 		w.park(ctx, a, e, job.UnknownOutcome)
