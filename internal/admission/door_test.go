@@ -1,0 +1,154 @@
+package admission_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/clock"
+	"spillway/internal/job"
+)
+
+var errAway = errors.New("LOADING Redis is loading the dataset in memory")
+
+// books answer as the test says: room for so many, and away for so many tries.
+type books struct {
+	room, away int
+	seen       []string
+	modes      []string
+	grow       int // room that appears with each try
+}
+
+func (b *books) Accept(_ context.Context, jobs []job.Newcomer, mode string) ([]job.Admittance, time.Duration, error) {
+	if b.away > 0 {
+		b.away--
+		return nil, 0, errAway
+	}
+	b.modes = append(b.modes, mode)
+	answers := make([]job.Admittance, len(jobs))
+	for i, n := range jobs {
+		switch {
+		case n.Digest == "conflict":
+			answers[i] = job.Conflict
+		case b.room > 0:
+			b.room--
+			b.seen = append(b.seen, n.Job.ID)
+			answers[i] = job.Enqueued
+		case mode == "park":
+			answers[i] = job.ParkedNow
+		default:
+			answers[i] = job.Full
+		}
+	}
+	b.room += b.grow
+	return answers, time.Millisecond, nil
+}
+
+// instant is a clock whose waits are over at once and move its time.
+type instant struct {
+	clock.Real
+	now time.Time
+}
+
+func (c *instant) Now() time.Time { return c.now }
+func (c *instant) After(d time.Duration) <-chan time.Time {
+	c.now = c.now.Add(d)
+	ch := make(chan time.Time, 1)
+	ch <- c.now
+	return ch
+}
+
+func door(b *books, patience time.Duration) *admission.Door {
+	return admission.New(admission.Config{
+		Gateways: map[string]admission.Gateway{"g": {Books: b, MaxCost: 5}},
+		Digest:   func(p json.RawMessage) string { return string(p) },
+		Away:     func(err error) bool { return errors.Is(err, errAway) },
+		Patience: patience, Clock: &instant{now: time.Unix(1, 0)},
+	})
+}
+
+func jobs(ids ...string) []job.Job {
+	var all []job.Job
+	for _, id := range ids {
+		all = append(all, job.Job{ID: id, Cost: 1})
+	}
+	return all
+}
+
+func outcomes(answers []admission.Answer) []job.Admittance {
+	var all []job.Admittance
+	for _, a := range answers {
+		all = append(all, a.Outcome)
+	}
+	return all
+}
+
+func TestEachModeDoesWhatItSays(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[admission.Mode][]job.Admittance{
+		admission.Park: {job.Enqueued, job.ParkedNow, job.ParkedNow},
+		admission.Fail: {job.Enqueued, job.Full, job.Full},
+		admission.Wait: {job.Enqueued, job.Enqueued, job.Enqueued},
+	} {
+		b := &books{room: 1, grow: 1}
+		answers, err := door(b, 0).Admit(t.Context(), "g", jobs("a", "b", "c"), mode)
+		if err != nil || !slices.Equal(outcomes(answers), want) {
+			t.Errorf("%s: %v, %v; want %v", mode, outcomes(answers), err, want)
+		}
+		if mode == admission.Wait && !slices.Equal(b.seen, []string{"a", "b", "c"}) {
+			t.Errorf("waiting changed the order: %v", b.seen)
+		}
+	}
+}
+
+func TestABadJobStopsNoGoodOne(t *testing.T) {
+	t.Parallel()
+	in := jobs("good", "has space", "dear", "")
+	in[2].Cost = 6
+	in = append(in, job.Job{ID: "known", Payload: json.RawMessage("conflict")})
+	answers, err := door(&books{room: 9}, 0).Admit(t.Context(), "g", in, admission.Park)
+	if err != nil || answers[0].Outcome != job.Enqueued || answers[0].Err != nil {
+		t.Fatalf("%+v, %v", answers[0], err)
+	}
+	for i, words := range []string{1: "space", 2: "can ever grant (5)", 3: "empty", 4: "another payload"} {
+		if i > 0 && (answers[i].Err == nil || !strings.Contains(answers[i].Err.Error(), words)) {
+			t.Errorf("job %d: %v, want a word on %q", i, answers[i].Err, words)
+		}
+	}
+}
+
+func TestRedisAwayIsWaitedForUntilPatienceEnds(t *testing.T) {
+	t.Parallel()
+	answers, err := door(&books{room: 1, away: 5}, 30*time.Second).Admit(t.Context(), "g", jobs("a"), admission.Park)
+	if err != nil || answers[0].Outcome != job.Enqueued {
+		t.Errorf("back in time: %+v, %v", answers, err)
+	}
+	_, err = door(&books{room: 1, away: 1000}, 30*time.Second).Admit(t.Context(), "g", jobs("a"), admission.Park)
+	if job.CodeOf(err) != job.CodeUnavailable || !strings.Contains(err.(*job.Error).Hint, "safe") {
+		t.Errorf("away for good: %v", err)
+	}
+}
+
+func TestAnUnknownGatewayHasItsCode(t *testing.T) {
+	t.Parallel()
+	if _, err := door(&books{}, 0).Admit(t.Context(), "other", jobs("a"), admission.Park); job.CodeOf(err) != job.CodeNotFound {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestInterruptedWaitingClaimsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	b := &books{room: 1}
+	d := admission.New(admission.Config{Gateways: map[string]admission.Gateway{"g": {Books: b, MaxCost: 5}},
+		Digest: func(json.RawMessage) string { cancel(); return "" }, Away: func(error) bool { return false }, Clock: clock.Real{}})
+	answers, err := d.Admit(ctx, "g", jobs("a", "b"), admission.Wait)
+	if !errors.Is(err, context.Canceled) || answers[0].Outcome != job.Enqueued || answers[1].Outcome != "" {
+		t.Errorf("%+v, %v", answers, err)
+	}
+}
