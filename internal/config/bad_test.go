@@ -231,6 +231,12 @@ var badFiles = map[string][]string{
 	"limit-unit": {
 		`6:16: gateways.stripe.leak.limits[0]: "100/x" is not a limit: write N/unit with unit s, m, h, d or a duration, like 100/s or 300/10s`,
 	},
+	"limit-window-long": {
+		`6:16: gateways.stripe.leak.limits[0]: "1/400d" has a window of more than a year: give at most 365d`,
+	},
+	"limits-many": {
+		`6:7: gateways.stripe.leak.limits: 9 limits are too many: keep the 8 that bind`,
+	},
 	"limit-window-zero": {
 		`6:16: gateways.stripe.leak.limits[0]: "1/0s" has a window that can't be kept: give at least 1us, in whole microseconds`,
 	},

@@ -11,12 +11,15 @@ import (
 type Limit struct {
 	// N is the number of units; a call takes its job's cost. 1 to 2^46.
 	N int64
-	// Window is a whole number of microseconds, at least 1.
+	// Window is a whole number of microseconds, 1 to those of 365 days.
 	Window time.Duration
 }
 
 // maxCount is what a count may be at most: far above any use, and exact in Redis's scripts.
 const maxCount = 1 << 46
+
+// maxWindow is the longest window that the pacer keeps.
+const maxWindow = 365 * day
 
 const limitHint = "write N/unit with unit s, m, h, d or a duration, like 100/s or 300/10s"
 
@@ -50,6 +53,8 @@ func parseLimit(text string) (l Limit, rule string) {
 		return Limit{}, "lets no call through: give at least 1; to stop a gateway there is dispatcher pause"
 	case window < time.Microsecond || window%time.Microsecond != 0:
 		return Limit{}, "has a window that can't be kept: give at least 1us, in whole microseconds"
+	case window > maxWindow:
+		return Limit{}, "has a window of more than a year: give at most 365d"
 	}
 	return Limit{N: n, Window: window}, ""
 }

@@ -172,11 +172,18 @@ func (r *reader) count(dst *int64, least, most int64) func(node) {
 	}
 }
 
+// maxLimits is how many limits the pacer and admission can keep.
+const maxLimits = 8
+
 // limits reads a list of limits.
 func (r *reader) limits(dst *[]Limit) func(node) {
 	return func(n node) {
 		const hint = "write at least one limit, like [100/s] or [100/s, 5000/m]"
-		for _, item := range r.items(n, hint) {
+		items := r.items(n, hint)
+		if len(items) > maxLimits {
+			r.fault(n.path, "%d limits are too many: keep the %d that bind", len(items), maxLimits)
+		}
+		for _, item := range items {
 			text, ok := r.text(item)
 			if !ok {
 				continue

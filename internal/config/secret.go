@@ -39,7 +39,7 @@ func (s Secret) Format(f fmt.State, verb rune) {
 	}
 }
 
-// MarshalText hides the text from JSON, also as a map's key, and from XML.
+// MarshalText hides the text from JSON and XML. (As the key of a map it would show: JSON takes such keys as they are.)
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // MarshalYAML hides the text from YAML.

@@ -1,0 +1,331 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// parse reads a text that must be right.
+func parse(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Parse("dispatcher.yaml", []byte(text), Options{Secrets: true, Env: testEnv})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// documented returns the YAML blocks of docs/configuration.md.
+func documented(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
+		blocks = append(blocks, string(m[1]))
+	}
+	return blocks
+}
+
+func TestDocumentedSample(t *testing.T) {
+	t.Parallel()
+	want := &Config{
+		File:          "dispatcher.yaml",
+		Redis:         "redis://127.0.0.1:6379/0",
+		Listen:        "127.0.0.1:9400",
+		ListenWritten: true,
+		Token:         canary,
+		Gateways: []Gateway{{
+			Name: "stripe",
+			At:   Position{"dispatcher.yaml", 5, 3},
+			Request: Request{
+				URL:               "https://api.stripe.com/v1/payment_intents",
+				URLText:           "https://api.stripe.com/v1/payment_intents",
+				Method:            "POST",
+				Encoding:          "form",
+				Headers:           map[string]Secret{"Authorization": "Bearer " + canary},
+				IdempotencyHeader: "Idempotency-Key",
+				KeyLifetime:       24 * time.Hour,
+				Timeout:           30 * time.Second,
+			},
+			Answers:   Answers{Profile: "stripe"},
+			Amount:    Amount{Field: "amount", Currency: "currency"},
+			Leak:      Leak{Limits: []Limit{{100, time.Second}, {5000, time.Minute}}, Burst: 1, Jitter: 5 * time.Millisecond, MaxInFlight: 64},
+			Admission: Admission{Algorithm: "token-bucket", Limits: []Limit{{100, time.Second}}, Burst: 6000},
+			Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
+			Replay:    "auto",
+			Dedupe:    30 * 24 * time.Hour,
+		}},
+	}
+	got := parse(t, documented(t)[0])
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", got, want)
+	}
+}
+
+func TestDocumentedBlocksParse(t *testing.T) {
+	t.Parallel()
+	blocks := documented(t)
+	if len(blocks) < 3 {
+		t.Fatalf("%d blocks", len(blocks))
+	}
+	for _, b := range blocks {
+		parse(t, b)
+	}
+	rules := parse(t, blocks[2]).Gateways
+	if want := (Rule{Status: 200, Body: map[string]string{"response_code": "301"}, Then: "hold"}); !reflect.DeepEqual(rules[0].Answers.Rules[0], want) {
+		t.Errorf("got %+v, want %+v", rules[0].Answers.Rules[0], want)
+	}
+	if a := rules[1].Answers; a.Profile != "stripe" || len(a.Rules) != 1 || a.Rules[0].Body["error.code"] == "" {
+		t.Errorf("got %+v", a)
+	}
+}
+
+const minimal = `
+gateways:
+  g:
+    request: {url: https://api.example.com/}
+    leak: {limits: [100/s]}
+`
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	got := parse(t, minimal)
+	want := DefaultGateway()
+	want.Name, want.At = "g", Position{"dispatcher.yaml", 3, 3}
+	want.Request.URL, want.Request.URLText = "https://api.example.com/", "https://api.example.com/"
+	want.Leak.Limits = []Limit{{100, time.Second}}
+	want.Admission.Limits, want.Admission.Burst = want.Leak.Limits, 6000
+	if !reflect.DeepEqual(got.Gateways[0], want) {
+		t.Errorf("got\n%+v\nwant\n%+v", got.Gateways[0], want)
+	}
+	if got.Redis != Default().Redis || got.Listen != Default().Listen || got.ListenWritten || got.Token != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestAdmissionBurstDefault(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		leak, admission string
+		want            int64
+	}{
+		{"100/s", "", 6000},
+		{"100/s, 5000/m", "", 5000}, // the tightest in the long run
+		{"300/10s", "", 1800},       //
+		{"1/10ms", "", 6000},        //
+		{"3/h", "", 3},              // a job may cost 3
+		{"100/s, 1000/d", "", 100},  // 60 s' worth would be 0
+		{"1/d", "", 1},              // at least 1
+		{"100/s", "[7/s]", 420},     // admission's own limit
+		{"1000/s", "[1/s]", 1000},   // and the cost that the leak grants
+		{"5/s", "[50/s, 60/m]", 60}, //
+		{"70368744177664/1us", "", maxCount},
+	} {
+		text := strings.Replace(minimal, "100/s]", c.leak+"], jitter: 0", 1)
+		if c.admission != "" {
+			text += "    admission: {limits: " + c.admission + "}\n"
+		}
+		if got := parse(t, text).Gateways[0].Admission.Burst; got != c.want {
+			t.Errorf("%s %s: %d, want %d", c.leak, c.admission, got, c.want)
+		}
+	}
+}
+
+// TestDocumentedKeys holds the table of docs/configuration.md against the defaults, key by key.
+func TestDocumentedKeys(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\| [^|]+ \\| ([^|]+) \\| ").FindAllStringSubmatch(string(text), -1) {
+		got[m[1]] = strings.Trim(m[2], "`")
+	}
+	c, g := Default(), DefaultGateway()
+	want := map[string]string{
+		"redis":                      c.Redis.Reveal(),
+		"listen":                     c.Listen,
+		"token":                      "none",
+		"request.url":                "required",
+		"request.method":             g.Request.Method,
+		"request.encoding":           g.Request.Encoding,
+		"request.headers":            "none",
+		"request.idempotency_header": g.Request.IdempotencyHeader,
+		"request.key_lifetime":       "24h",
+		"request.timeout":            FormatDuration(g.Request.Timeout),
+		"answers":                    g.Answers.Profile,
+		"amount.field":               "none",
+		"amount.currency":            "none",
+		"leak.limits":                "required",
+		"leak.burst":                 strconv.FormatInt(g.Leak.Burst, 10),
+		"leak.jitter":                FormatDuration(g.Leak.Jitter),
+		"leak.max_in_flight":         strconv.FormatInt(g.Leak.MaxInFlight, 10),
+		"admission.algorithm":        g.Admission.Algorithm,
+		"admission.limits":           "leak.limits",
+		"admission.burst":            "60 s",
+		"retry.attempts":             strconv.Itoa(g.Retry.Attempts),
+		"retry.first":                FormatDuration(g.Retry.First),
+		"retry.max":                  FormatDuration(g.Retry.Max),
+		"replay":                     string(g.Replay),
+		"dedupe":                     FormatDuration(g.Dedupe),
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the table says\n%v\nthe program\n%v", got, want)
+	}
+	if g.Request.KeyLifetime != 24*time.Hour {
+		t.Error("key_lifetime is not 24h")
+	}
+	for key := range want {
+		top, below, nested := strings.Cut(key, ".")
+		known := strings.Split(keysOf(t, ""), ", ")
+		if key != "redis" && key != "listen" && key != "token" {
+			known = strings.Split(keysOf(t, "  g: {zzzzzz: 1}"), ", ")
+		}
+		if nested {
+			known, top = strings.Split(keysOf(t, "  g: {"+top+": {zzzzzz: 1}}"), ", "), below
+		}
+		if !slices.Contains(known, top) {
+			t.Errorf("the program does not know %s, only %v", key, known)
+		}
+	}
+}
+
+// keysOf returns the keys that the program lists for an unknown one.
+func keysOf(t *testing.T, below string) string {
+	t.Helper()
+	text := "gateways:\n" + below + "\n"
+	if below == "" {
+		text = "zzzzzz: 1\n"
+	}
+	_, err := Parse("f", []byte(text), Options{})
+	m := regexp.MustCompile("zzzzzz: unknown key: use one of (.*)").FindStringSubmatch(err.Error())
+	if m == nil {
+		t.Fatal(err)
+	}
+	return m[1]
+}
+
+func TestOrderAndLookUp(t *testing.T) {
+	t.Parallel()
+	c := parse(t, minimal+`
+  b:
+    request: {url: https://b.example.com/}
+    leak: {limits: [1/s]}
+  a-1_x:
+    request: {url: https://a.example.com/}
+    leak: {limits: [2/s]}
+`)
+	if got := c.Names(); !slices.Equal(got, []string{"g", "b", "a-1_x"}) {
+		t.Errorf("got %v", got)
+	}
+	if g, ok := c.Gateway("a-1_x"); !ok || g.Leak.Limits[0].N != 2 || g.At.Line != 10 {
+		t.Errorf("got %+v %v", g, ok)
+	}
+	if _, ok := c.Gateway("c"); ok {
+		t.Error("there is no gateway c")
+	}
+}
+
+func TestUnsetVariablesInRequest(t *testing.T) {
+	t.Parallel()
+	text := `
+gateways:
+  g:
+    request:
+      url: https://${HOST}/
+      headers: {Authorization: "Bearer ${KEY}", X-Set: "${STRIPE_KEY}"}
+    leak: {limits: [100/s]}
+`
+	c, err := Parse("f", []byte(text), Options{Env: testEnv})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := c.Gateways[0].Request
+	if q.URL != "" || q.URLText != "https://${HOST}/" || q.Headers["Authorization"] != "" || q.Headers["X-Set"].Reveal() != canary {
+		t.Errorf("got %#v", q)
+	}
+	_, err = Parse("f", []byte(text), Options{Secrets: true, Env: testEnv})
+	var faults Faults
+	if !errors.As(err, &faults) || len(faults) != 2 || faults[0].Line != 5 || faults[1].Line != 6 {
+		t.Errorf("got %v", err)
+	}
+	for _, needed := range []string{"${KEY}", "\"\"\n      key_lifetime: ${KEY}"} {
+		bad := strings.Replace(text, "    leak", "      idempotency_header: "+needed+"\n    leak", 1)
+		if _, err := Parse("f", []byte(bad), Options{Env: testEnv}); err == nil {
+			t.Errorf("%s: no error", needed)
+		}
+	}
+}
+
+func TestVariablesAnywhere(t *testing.T) {
+	t.Parallel()
+	env := func(name string) (string, bool) {
+		return map[string]string{"RATE": "7", "HOST": "x.example.com"}[name], true
+	}
+	text := `
+gateways:
+  g:
+    request: {url: "https://${HOST}/a$${b}", idempotency_header: ""}
+    leak: {limits: ["${RATE}/s"], burst: "${RATE}"}
+`
+	_, err := Parse("f", []byte(text), Options{Env: env})
+	if err == nil || !strings.Contains(err.Error(), "unknown placeholder") {
+		t.Fatalf("$$ did not make a dollar sign: %v", err)
+	}
+	c, err := Parse("f", []byte(strings.Replace(text, "$${b}", "$$b", 1)), Options{Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := c.Gateways[0]
+	if g.Request.URL.Reveal() != "https://x.example.com/a$b" || g.Leak.Burst != 7 || g.Leak.Limits[0].String() != "7/s" || g.Request.KeyLifetime != 0 {
+		t.Errorf("got %+v", g)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	good := filepath.Join(dir, "good.yaml")
+	if err := os.WriteFile(good, []byte("\ufeff"+strings.ReplaceAll(minimal, "\n", "\r\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Load(good, Options{}); err != nil || c.File != good {
+		t.Errorf("got %v, %v", c, err)
+	}
+	large := filepath.Join(dir, "large.yaml")
+	if err := os.WriteFile(large, make([]byte, maxFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir:                           "this is a directory: name a file in it, with -c FILE",
+		filepath.Join(dir, "no.yaml"): "there is no such file: name the configuration with -c FILE or $DISPATCHER_CONFIG",
+		filepath.Join(good, "a.yaml"): "the file can't be opened: not a directory",
+		large:                         "the file is larger than 1 MiB, so it can't be a configuration: name the right one with -c FILE",
+	} {
+		_, err := Load(path, Options{})
+		if err == nil || err.Error() != path+": "+want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestDeepNestingIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{strings.Repeat("[", 1<<20), strings.Repeat("- ", 1<<18), "a: " + strings.Repeat("{a: ", 1<<17)} {
+		if _, err := Parse("f", []byte(text), Options{}); err == nil || !strings.Contains(err.Error(), "nested") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
