@@ -166,6 +166,12 @@ func TestCSVRejectsCanBeMendedAndEnqueued(t *testing.T) {
 		t.Errorf("payload: %s", got)
 	}
 	b.write("bad.csv", strings.NewReplacer("i-2", "i-2,x", `5" pipe`, `"5"" pipe"`).Replace(b.read("bad.csv")))
+	b.write("worse.csv", "left over from the last run\n")
+	b.want(b.run("-g", "nobody", "-f", "bad.csv", "--id-field", "invoice", "--rejects", "worse.csv"), result{4, "",
+		"enqueue: no gateway \"nobody\" is configured\nhint: the gateways are those of the configuration file\n"})
+	if got := b.read("worse.csv"); got == "" {
+		t.Error("a run that never began has emptied the rejects of the last one")
+	}
 	b.want(b.run("-g", b.g, "-f", "bad.csv", "--id-field", "invoice", "--rejects", "worse.csv", "-o", "json"), result{0, counts(2, 2, 0, 0, 0, 0), ""})
 	if got := b.read("worse.csv"); got != "" {
 		t.Errorf("rejects: %q", got)

@@ -35,6 +35,7 @@ type tally struct {
 	bad       int64 // invalid as lines
 	control   *control
 	started   time.Time
+	fed       bool // the lines have begun, and the control totals fitted
 	closed    bool // the feeder may still hang in a read when the report is written: it changes nothing any more
 }
 
@@ -43,9 +44,11 @@ func (t *tally) begin(now time.Time) {
 	t.progress = cli.NewProgress(t.s, cli.ProgressParams{What: name, Total: t.in.size(), Bytes: true, Quiet: t.opt.Quiet})
 }
 
+// header begins the lines. raw is the header row of a CSV file, or nil.
 func (t *tally) header(raw []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.fed = true
 	if t.rejects != nil {
 		t.rejects.header = raw
 	}
@@ -182,5 +185,5 @@ func (t *tally) verdict() error {
 func (t *tally) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.rejects.close(t.read.Load()+t.bad > 0)
+	return t.rejects.close(t.fed)
 }
