@@ -30,23 +30,21 @@ type address struct {
 // nextPorts is how many ports after the default one are tried when it is taken.
 const nextPorts = 20
 
+// web serves metrics and health. failed hears when it ends although nobody stopped it.
 type web struct {
-	srv *http.Server
-	ln  net.Listener
-	err chan error
+	srv    *http.Server
+	ln     net.Listener
+	failed chan error
 }
 
-// listen serves metrics and health. An empty address serves nothing.
-func listen(at address, reg *prometheus.Registry, db *redisdb.DB, log *slog.Logger) (*web, error) {
+// start listens and serves. An empty address serves nothing.
+func (w *web) start(at address, reg *prometheus.Registry, db *redisdb.DB, log *slog.Logger) error {
 	if at.text == "" {
-		return &web{}, nil
-	}
-	if err := at.guarded(); err != nil {
-		return nil, err
+		return nil
 	}
 	ln, err := at.bind()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if got := ln.Addr().String(); got != at.text && !at.given {
 		log.Warn("the default address is taken: serving metrics and health on the next free port", "wanted", at.text, "listen", got)
@@ -54,9 +52,13 @@ func listen(at address, reg *prometheus.Registry, db *redisdb.DB, log *slog.Logg
 	h := httpapi.New(httpapi.Config{
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Ready: db.Ping, Token: at.token,
 	})
-	w := &web{ln: ln, err: make(chan error, 1), srv: &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second}}
-	go func() { w.err <- w.srv.Serve(ln) }()
-	return w, nil
+	w.ln, w.srv = ln, &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second}
+	go func() {
+		if err := w.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			w.failed <- fmt.Errorf("serving metrics and health: %w", err)
+		}
+	}()
+	return nil
 }
 
 // guarded refuses an address that others can reach, unless a token keeps them out.
@@ -74,6 +76,9 @@ func (a address) guarded() error {
 }
 
 func (a address) bind() (net.Listener, error) {
+	if err := a.guarded(); err != nil {
+		return nil, err
+	}
 	ln, err := net.Listen("tcp", a.text)
 	if err == nil {
 		return ln, nil
@@ -106,15 +111,9 @@ func (w *web) address() string {
 	return w.ln.Addr().String()
 }
 
-func (w *web) close() error {
+func (w *web) stop(ctx context.Context) error {
 	if w.srv == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), tidyTime)
-	defer cancel()
-	_ = w.srv.Shutdown(ctx) // scrapes that do not end in time are cut off
-	if err := <-w.err; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving metrics and health: %w", err)
-	}
-	return nil
+	return w.srv.Shutdown(ctx)
 }

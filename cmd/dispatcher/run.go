@@ -15,6 +15,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/lifecycle"
 	"spillway/internal/redisdb"
 )
 
@@ -27,7 +28,7 @@ type runFlags struct {
 // startPatience is how long run waits for Redis at its start: a machine may bring both up together.
 const startPatience = 30 * time.Second
 
-// tidyTime bounds giving slots back at the end; the calls under way have their own time-outs.
+// tidyTime bounds what is left to do at the end when the calls under way have finished.
 const tidyTime = 5 * time.Second
 
 func runCommand(p *program) *cobra.Command {
@@ -68,9 +69,8 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if err != nil {
 		return err
 	}
-	defer db.Close()
 	if err := inspect(ctx, db, log); err != nil {
-		return err
+		return errors.Join(err, db.Close())
 	}
 	at := address{text: cfg.Listen, given: listenGiven || cfg.Listen != config.Default().Listen, token: cfg.Token.Reveal()}
 	if listenGiven {
@@ -87,30 +87,50 @@ type served struct {
 }
 
 // serve runs until ctx ends. It returns nil then: to be stopped is how run ends.
+//
+//	start: metrics and health → workers        stop: workers (calls under way finish) → metrics and health → Redis
 func (p *program) serve(ctx context.Context, s served) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log})
 	if err != nil {
-		return &job.Error{Code: job.CodeUsage, Message: err.Error()}
+		return errors.Join(err, s.db.Close())
 	}
-	web, err := listen(s.at, reg, s.db, s.log)
-	if err != nil {
+	w := &web{failed: make(chan error, 1)}
+	var parts lifecycle.Group
+	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
+	parts.Add(lifecycle.Step{Name: "metrics and health", Stop: w.stop,
+		Start: func(context.Context) error { return w.start(s.at, reg, s.db, s.log) }})
+	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,
+		Start: func(ctx context.Context) error { return dispatch.Coded(d.Start(ctx)) },
+		Stop: func(ctx context.Context) error {
+			s.log.Info("stopping: calls under way finish, nothing new is called")
+			d.Stop(ctx)
+			return nil
+		}})
+	parts.Add(lifecycle.Step{Name: "the greeting", Start: func(context.Context) error { s.greet(w.address()); return nil }})
+	if err := parts.Run(ctx, context.Background(), w.failed); err != nil && ctx.Err() == nil {
 		return err
+	} else if err != nil {
+		s.log.Warn("not everything ended in time; nothing is lost", "error", err)
 	}
-	if err := d.Start(ctx); err != nil {
-		return errors.Join(dispatch.Coded(err), web.close())
-	}
-	for _, g := range s.gateways {
-		s.log.Info("serving", "gateway", g.Name, "limits", fmt.Sprint(g.Leak.Limits), "listen", web.address())
-	}
-	<-ctx.Done()
-	s.log.Info("stopping: calls under way finish, nothing new is called")
-	tidy, cancel := context.WithTimeout(context.Background(), tidyTime)
-	defer cancel()
-	d.Stop(tidy)
 	s.log.Info("stopped")
-	return web.close()
+	return nil
+}
+
+func (s served) greet(listen string) {
+	for _, g := range s.gateways {
+		s.log.Info("serving", "gateway", g.Name, "limits", fmt.Sprint(g.Leak.Limits), "listen", listen)
+	}
+}
+
+// longestCall bounds how long the calls under way may take to finish.
+func longestCall(gateways []config.Gateway) time.Duration {
+	var most time.Duration
+	for _, g := range gateways {
+		most = max(most, g.Request.Timeout)
+	}
+	return most + tidyTime
 }
 
 // inspect refuses a Redis that would lose jobs and says loudly what may.

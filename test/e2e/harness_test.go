@@ -146,14 +146,19 @@ type run struct {
 	log *os.File
 }
 
-// dispatcher starts "dispatcher run".
+// dispatcher starts "dispatcher run" that serves no HTTP unless args say where.
 func (w *world) dispatcher(args ...string) *run {
+	return w.dispatcherAsIs(append([]string{"--listen", ""}, args...)...)
+}
+
+// dispatcherAsIs starts "dispatcher run" with these flags alone.
+func (w *world) dispatcherAsIs(args ...string) *run {
 	w.t.Helper()
 	log, err := os.Create(filepath.Join(w.dir, fmt.Sprintf("run-%d.log", len(w.runs)+1)))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"run", "--listen", ""}, args...)...)
+	cmd := exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"run"}, args...)...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = w.env(true), w.dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
