@@ -329,3 +329,17 @@ func TestDeepNestingIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestExampleFile(t *testing.T) {
+	t.Parallel()
+	c, err := Load("../../examples/dispatcher.yaml", Options{Secrets: true, Env: testEnv})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Names(); !slices.Equal(got, []string{"stripe", "adyen"}) {
+		t.Errorf("got %v", got)
+	}
+	if _, err := Load("../../examples/dispatcher.yaml", Options{Env: func(string) (string, bool) { return "", false }}); err != nil {
+		t.Errorf("enqueue needs no secret: %v", err)
+	}
+}
