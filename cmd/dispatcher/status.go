@@ -72,12 +72,9 @@ func (p *program) status(ctx context.Context, names []string) error {
 
 func statusOf(name string, v dispatch.Glance) gatewayStatus {
 	row := gatewayStatus{Gateway: name, Queued: v.Queued, InFlight: v.InFlight, Scheduled: v.Scheduled, Retrying: v.Retrying,
-		Done: v.Done, Parked: map[string]int64{}, Rate1m: tenth(v.Rate), Paused: v.Hold.Paused, PauseWhy: v.Hold.PauseWhy}
+		Done: v.Done, Parked: map[string]int64{}, Limits: texts(v.Limits), Rate1m: tenth(v.Rate), Paused: v.Hold.Paused, PauseWhy: v.Hold.PauseWhy}
 	for r, n := range v.Parked {
 		row.Parked[string(r)] = n
-	}
-	for _, l := range v.Limits {
-		row.Limits = append(row.Limits, l.String())
 	}
 	if v.Hold.HeldUntil.After(v.Now) {
 		until := v.Hold.HeldUntil.UTC()

@@ -55,7 +55,11 @@ func New(p Params) (*Dispatcher, error) {
 
 // Start begins to serve every gateway.
 func (d *Dispatcher) Start(ctx context.Context) error {
+	if err := d.pulseOnce(ctx); err != nil { // the limits that hold now come before the first call
+		return err
+	}
 	d.run(d.listen)
+	d.run(d.pulse)
 	for _, u := range d.units {
 		if err := queue.Announce(ctx, d.p.DB.Client, u.cfg.Name); err != nil {
 			return err

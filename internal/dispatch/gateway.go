@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,7 +31,8 @@ import (
 //	     ▼
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
 //
-//	loops beside it: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), sweeper (what the dead left)
+//	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected),
+//	sweeper (what the dead left)
 type unit struct {
 	cfg     config.Gateway
 	books   *ledger.Books
@@ -39,9 +41,12 @@ type unit struct {
 	server  *queue.Server[worker.Slot]
 	worker  *worker.Worker
 	log     *slog.Logger
-	nudge   chan struct{} // tells the mover that a back-off was written down
+	redis   redis.UniversalClient
+	limits  atomic.Int64 // version of the limits that the pacer keeps
 	stopped context.Context
 	stop    context.CancelFunc
+
+	due, rejected, astray chan struct{} // nudges for the mover, the replayer and the sweeper
 }
 
 type tools struct {
@@ -53,7 +58,8 @@ type tools struct {
 }
 
 func newUnit(g config.Gateway, t tools) (*unit, error) {
-	u := &unit{cfg: g, books: Books(t.redis, g), log: t.log.With("gateway", g.Name), nudge: make(chan struct{}, 1)}
+	u := &unit{cfg: g, books: Books(t.redis, g), log: t.log.With("gateway", g.Name), redis: t.redis,
+		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1)}
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	var err error
 	if u.pacer, err = Pacer(t.redis, g, t.pacing); err != nil {
@@ -68,7 +74,7 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
 	}
 	u.worker = worker.New(worker.Config{
-		Gateway: g.Name, Pacer: pacer{u.pacer}, Ledger: nudging{u.books, u.nudge}, DeadLetters: deadletter.New(t.redis, g.Name),
+		Gateway: g.Name, Pacer: pacer{u.pacer}, Ledger: nudging{u.books, u.due}, DeadLetters: deadletter.New(t.redis, g.Name),
 		Sender: sender{u.client}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
 		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime,
@@ -83,8 +89,7 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 
 // Pacer returns the pacer of a gateway.
 func Pacer(c redis.UniversalClient, g config.Gateway, m *bucket.Metrics) (*bucket.Pacer, error) {
-	p, err := bucket.NewPacer(c, bucket.PacerConfig{Gateway: g.Name, Limits: limits(g.Leak.Limits), Burst: g.Leak.Burst,
-		Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}, m)
+	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: g.Leak.Limits}), m)
 	if err != nil {
 		return nil, &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("gateway %s: leak: %v", g.Name, err)}
 	}
@@ -142,16 +147,13 @@ func concurrency(g config.Gateway) int {
 // and not when somebody looks.
 type nudging struct {
 	*ledger.Books
-	nudge chan<- struct{}
+	due chan struct{}
 }
 
 func (n nudging) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time.Duration) error {
 	err := n.Books.Back(ctx, a, e, wait)
 	if wait > 0 {
-		select {
-		case n.nudge <- struct{}{}:
-		default:
-		}
+		nudge(n.due)
 	}
 	return err
 }

@@ -33,7 +33,11 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	if err != nil {
 		return Glance{}, err
 	}
-	v := Glance{Standing: s, Hold: h, Limits: g.Leak.Limits}
+	now, err := CurrentLimits(ctx, c, g)
+	if err != nil {
+		return Glance{}, err
+	}
+	v := Glance{Standing: s, Hold: h, Limits: now.Limits}
 	v.ETA = eta(v, g)
 	return v, nil
 }
@@ -62,7 +66,7 @@ func eta(v Glance, g config.Gateway) time.Duration {
 	}
 	rate := v.Rate
 	if rate == 0 || v.Queued+v.InFlight == 0 {
-		rate = leakRate(g)
+		rate = leakRate(v.Limits)
 	}
 	left := time.Duration(float64(waiting) / rate * float64(time.Second))
 	if v.Hold.HeldUntil.After(v.Now) {
@@ -72,9 +76,9 @@ func eta(v Glance, g config.Gateway) time.Duration {
 }
 
 // leakRate is the most that the limits allow in the long run, in calls a second.
-func leakRate(g config.Gateway) float64 {
+func leakRate(limits []config.Limit) float64 {
 	rate := math.Inf(1)
-	for _, l := range g.Leak.Limits {
+	for _, l := range limits {
 		rate = min(rate, float64(l.N)/l.Window.Seconds())
 	}
 	return rate

@@ -11,30 +11,77 @@ import (
 )
 
 const (
-	moveIdle     = 500 * time.Millisecond // the mover looks at least so often: another process may have written a back-off down
-	replayIdle   = 250 * time.Millisecond // the replayer looks so often while nothing is parked as rejected
-	replayMost   = 100 * time.Millisecond // and at least so often while there is something
+	pulseEvery   = 500 * time.Millisecond // how often the gateways are looked at, all in one round trip
+	replayMost   = 100 * time.Millisecond // the replayer tries at least so often while jobs are parked as rejected
 	replayLeast  = 5 * time.Millisecond
 	replayChunk  = 200
-	sweepEvery   = 2 * time.Second
+	sweepOneIn   = 6           // one pulse in so many leads to a sweep, so that the processes take turns by chance
 	loopBackoff  = time.Second // after an error
 	expectedRoom = 20          // jobs for which the replayer lets room build up, if the burst allows
 )
 
+// pulse looks at all gateways until ctx ends and wakes whoever has work: an idle gateway costs one script a pulse.
+func (d *Dispatcher) pulse(ctx context.Context) {
+	for await(ctx, pulseEvery, nil) {
+		if err := d.pulseOnce(ctx); err != nil && ctx.Err() == nil {
+			d.p.Log.Warn("gateways not looked at, trying again", "error", err)
+			await(ctx, loopBackoff, nil)
+		}
+	}
+}
+
+func (d *Dispatcher) pulseOnce(ctx context.Context) error {
+	books := make([]*ledger.Books, len(d.units))
+	for i, u := range d.units {
+		books[i] = u.books
+	}
+	pulses, err := ledger.Pulses(ctx, d.p.DB.Client, books)
+	if err != nil {
+		return err
+	}
+	for i, u := range d.units {
+		if err := u.feel(ctx, pulses[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// feel wakes what a pulse says has work.
+func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
+	if p.Pending > 0 {
+		u.pacer.Wake()
+	}
+	if p.DueIn >= 0 && p.DueIn < pulseEvery {
+		nudge(u.due)
+	}
+	if p.Rejected > 0 {
+		nudge(u.rejected)
+	}
+	if p.Sweep && rand.N(sweepOneIn) == 0 {
+		nudge(u.astray)
+	}
+	if p.Limits != u.limits.Load() {
+		return u.adopt(ctx)
+	}
+	return nil
+}
+
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // mover puts due retries and scheduled jobs at the head of the queue until ctx ends.
 func (u *unit) mover(ctx context.Context) {
-	for {
-		_, next, err := u.books.MoveDue(ctx)
-		wait := moveIdle
-		switch {
-		case err != nil:
+	next := time.Duration(-1)
+	for await(ctx, next, u.due) {
+		var err error
+		if _, next, err = u.books.MoveDue(ctx); err != nil {
 			u.complain(ctx, "due jobs not moved, trying again", err)
-			wait = loopBackoff
-		case next >= 0:
-			wait = min(next, moveIdle)
-		}
-		if !u.sleep(ctx, wait, u.nudge) {
-			return
+			next = loopBackoff
 		}
 	}
 }
@@ -44,22 +91,21 @@ func (u *unit) replayer(ctx context.Context) {
 	if u.cfg.Replay != config.ReplayAuto {
 		return
 	}
-	for {
-		wait, err := u.replayOnce(ctx)
-		if err != nil {
+	next := time.Duration(-1)
+	for await(ctx, next, u.rejected) {
+		var err error
+		if next, err = u.replayOnce(ctx); err != nil {
 			u.complain(ctx, "parked jobs not taken in, trying again", err)
-			wait = loopBackoff
-		}
-		if !u.sleep(ctx, wait, nil) {
-			return
+			next = loopBackoff
 		}
 	}
 }
 
+// replayOnce takes in what there is room for and returns when to try again; negative when nothing is left.
 func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
 	jobs, err := u.books.OldestRejected(ctx, replayChunk)
 	if err != nil || len(jobs) == 0 {
-		return replayIdle, err
+		return -1, err
 	}
 	answers, retry, err := u.books.Readmit(ctx, jobs)
 	if err != nil {
@@ -75,9 +121,9 @@ func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
 	return max(replayLeast, min(retry*time.Duration(room), replayMost)), nil
 }
 
-// sweeper takes up what dead workers left. The processes take turns by chance.
+// sweeper takes up what dead workers left.
 func (u *unit) sweeper(ctx context.Context) {
-	for {
+	for await(ctx, -1, u.astray) {
 		swept, err := u.books.Sweep(ctx)
 		if err != nil {
 			u.complain(ctx, "sweep failed, trying again", err)
@@ -85,9 +131,6 @@ func (u *unit) sweeper(ctx context.Context) {
 		if swept != (ledger.Swept{}) {
 			u.log.Warn("took up what a dead or stalled worker left", "calls_cut_off", swept.Reclaimed,
 				"put_back", swept.Requeued, "old_tasks_removed", swept.Removed)
-		}
-		if !u.sleep(ctx, sweepEvery/2+rand.N(sweepEvery), nil) {
-			return
 		}
 	}
 }
@@ -98,13 +141,17 @@ func (u *unit) complain(ctx context.Context, what string, err error) {
 	}
 }
 
-// sleep waits for d, a nudge, or the end; it reports whether to go on.
-func (u *unit) sleep(ctx context.Context, d time.Duration, nudge <-chan struct{}) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// await waits for d (for ever if negative), a nudge, or the end; it reports whether to go on.
+func await(ctx context.Context, d time.Duration, nudged <-chan struct{}) bool {
+	var over <-chan time.Time
+	if d >= 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		over = t.C
+	}
 	select {
-	case <-t.C:
-	case <-nudge:
+	case <-over:
+	case <-nudged:
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil

@@ -60,6 +60,9 @@ func (k Keys) Parked(reason string) string { return k.own + "parked:" + reason }
 // Rate is the calls of the last two minutes (hash: number of a 5 s bucket, calls).
 func (k Keys) Rate() string { return k.own + "rate" }
 
+// LiveLimits is the limits that an operator has set live (hash: version, limits; limits absent = the file's hold).
+func (k Keys) LiveLimits() string { return k.own + "limits" }
+
 // Trail is what people did to dead letters (list of JSON).
 func (k Keys) Trail() string { return k.own + "trail" }
 

@@ -22,6 +22,37 @@ func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args 
 	return s.s.Run(ctx, c, keys, args...)
 }
 
+// Runner queues one run of a script in a pipeline.
+type Runner func(keys []string, args ...any) *redis.Cmd
+
+// Pipelined runs a script many times in one round trip. A pipeline does not fall back to the script's text by itself:
+// when Redis does not know the script, it is loaded on every node and the pipeline sent again. So queue only what may be repeated.
+// The error is that of the first run that failed.
+func (s *Script) Pipelined(ctx context.Context, c redis.UniversalClient, queue func(Runner)) error {
+	send := func() error {
+		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			queue(func(keys []string, args ...any) *redis.Cmd { return s.s.EvalSha(ctx, p, keys, args...) })
+			return nil
+		})
+		return err
+	}
+	err := send()
+	if err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return err
+	}
+	if err := s.load(ctx, c); err != nil {
+		return err
+	}
+	return send()
+}
+
+func (s *Script) load(ctx context.Context, c redis.UniversalClient) error {
+	if cluster, ok := c.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return s.s.Load(ctx, node).Err() })
+	}
+	return s.s.Load(ctx, c).Err()
+}
+
 // NowLua defines now_us(override): Redis's clock in whole microseconds, read once; an override other than "0" is
 // for tests. TIME's microseconds are not zero-padded: they are added, never joined as text.
 const NowLua = `

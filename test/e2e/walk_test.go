@@ -202,3 +202,48 @@ func TestJobTellsItsStory(t *testing.T) {
 		t.Errorf("a job nobody knows: exit code %d, output %q", r.code, fmt.Sprint(r.out, r.err))
 	}
 }
+
+func TestLimitsChangeLive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 100, Window: time.Second}}}, `    leak: {limits: [100/s], jitter: 10ms}
+`)
+	w.dispatcher()
+	w.dispatcher()
+	if out := w.ok("dispatcher", "limit", "set", "-g", "stripe", "20/s"); !strings.Contains(out, "20/s (set live; the file says 100/s)") {
+		t.Errorf("set: %q", out)
+	}
+	testkit.Eventually(t, 5*time.Second, "both dispatchers to take the limit over", func() bool {
+		return strings.Contains(w.runs[0].text(), "limits changed") && strings.Contains(w.runs[1].text(), "limits changed")
+	})
+	w.provider.Set(provider.Config{Limits: []provider.Limit{{N: 20, Window: time.Second}}})
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("november.ndjson", 300), "-q")
+	testkit.Eventually(t, 20*time.Second, "some calls", func() bool { return w.provider.Stats().Calls > 40 })
+	if s := w.status(); !slices.Equal(s.Limits, []string{"20/s"}) {
+		t.Errorf("status shows the limits %v", s.Limits)
+	}
+	w.strict()
+	w.provider.Set(provider.Config{Limits: []provider.Limit{{N: 100, Window: time.Second}}})
+	w.ok("dispatcher", "limit", "reset", "-g", "stripe")
+	if s := w.settled(10 * time.Second); s.Done != 300 {
+		t.Errorf("done %d of 300", s.Done)
+	}
+	w.strict()
+	if r := w.do("dispatcher", "limit", "set", "-g", "stripe", "5/fortnight"); r.code != 2 {
+		t.Errorf("a limit that is none: exit code %d\n%s", r.code, r.err)
+	}
+}
+
+func TestAPauseStopsCallsAndKeepsJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: perSecond100}, "    leak: {limits: [100/s]}\n")
+	w.dispatcher()
+	w.ok("dispatcher", "pause", "-g", "stripe", "--why", "maintenance")
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("november.ndjson", 50), "-q")
+	if s := w.status(); !s.Paused || s.Queued != 50 || w.provider.Stats().Calls != 0 {
+		t.Errorf("paused: %+v, %d calls", s, w.provider.Stats().Calls)
+	}
+	w.ok("dispatcher", "resume", "-g", "stripe")
+	if s := w.settled(20 * time.Second); s.Done != 50 {
+		t.Errorf("done %d of 50", s.Done)
+	}
+}

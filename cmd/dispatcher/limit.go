@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+)
+
+func limitCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "limit", Short: "Show and change a gateway's limits while it runs",
+		Long: `Limit changes the leak rate on every process within a second. What is set is kept in Redis and wins over
+the file until it is reset.`,
+		Example: "  dispatcher limit show -g stripe\n  dispatcher limit set -g stripe 50/s 2000/m\n  dispatcher limit reset -g stripe",
+	}
+	cmd.AddCommand(limitShow(p), limitSet(p), limitReset(p))
+	return cmd
+}
+
+func limitShow(p *program) *cobra.Command {
+	var names []string
+	cmd := &cobra.Command{
+		Use: "show [-g GATEWAY]...", Short: "Show the limits that hold now",
+		Example: "  dispatcher limit show\n  dispatcher limit show -g stripe -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.limits(cmd.Context(), names, nil)
+		},
+	}
+	gatewaysFlag(cmd, &names, "show this `GATEWAY` only; repeatable (default: all of the file)")
+	return cmd
+}
+
+func limitSet(p *program) *cobra.Command {
+	var names []string
+	cmd := &cobra.Command{
+		Use: "set -g GATEWAY LIMIT...", Short: "Replace a gateway's limits, live",
+		Example: "  dispatcher limit set -g stripe 50/s\n  dispatcher limit set -g stripe 100/s 5000/m",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			to := make([]config.Limit, len(args))
+			for i, text := range args {
+				var err error
+				if to[i], err = config.ParseLimit(text); err != nil {
+					return cli.Usage("write N/unit with unit s, m, h, d or a duration, like 100/s or 300/10s", "%v", err)
+				}
+			}
+			return p.changeLimits(cmd.Context(), names, to)
+		},
+	}
+	gatewaysFlag(cmd, &names, "the `GATEWAY` to change; repeatable")
+	return cmd
+}
+
+func limitReset(p *program) *cobra.Command {
+	var names []string
+	cmd := &cobra.Command{
+		Use: "reset -g GATEWAY", Short: "Let the file's limits hold again",
+		Example: "  dispatcher limit reset -g stripe",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.changeLimits(cmd.Context(), names, nil) },
+	}
+	gatewaysFlag(cmd, &names, "the `GATEWAY` to reset; repeatable")
+	return cmd
+}
+
+func (p *program) changeLimits(ctx context.Context, names []string, to []config.Limit) error {
+	if len(names) == 0 {
+		return cli.Usage("name it with -g GATEWAY", "no gateway is named")
+	}
+	return p.limits(ctx, names, func(s *session, g config.Gateway) error {
+		return dispatch.SetLimits(ctx, s.db.Client, g, to)
+	})
+}
+
+// limitView is one line of "limit show -o json".
+type limitView struct {
+	Gateway string   `json:"gateway"`
+	Limits  []string `json:"limits"`
+	SetLive bool     `json:"set_live"`
+	File    []string `json:"file"`
+}
+
+// limits makes a change, if there is one, and shows what holds then.
+func (p *program) limits(ctx context.Context, names []string, change func(*session, config.Gateway) error) error {
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	chosen, err := gateways(s.cfg, names)
+	if err != nil {
+		return err
+	}
+	for _, g := range chosen {
+		if change != nil {
+			if err := change(s, g); err != nil {
+				return err
+			}
+		}
+		now, err := dispatch.CurrentLimits(ctx, s.db.Client, g)
+		if err != nil {
+			return err
+		}
+		if err := p.showLimits(limitView{g.Name, texts(now.Limits), now.Live, texts(g.Leak.Limits)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *program) showLimits(v limitView) error {
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, v)
+	}
+	from := "as in the file"
+	if v.SetLive {
+		from = "set live; the file says " + strings.Join(v.File, " ")
+	}
+	_, err := fmt.Fprintf(p.Out, "%s: %s (%s)\n", v.Gateway, strings.Join(v.Limits, " "), from)
+	return err
+}
+
+func texts(limits []config.Limit) []string {
+	all := make([]string, len(limits))
+	for i, l := range limits {
+		all[i] = l.String()
+	}
+	return all
+}

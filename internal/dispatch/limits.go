@@ -1,0 +1,90 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/bucket"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// Limits is what holds for a gateway now.
+type Limits struct {
+	Limits  []config.Limit
+	Live    bool  // set by an operator; they replace the file's until they are reset
+	Version int64 // counts the changes; zero if there never was one
+}
+
+const (
+	versionField = "version"
+	limitsField  = "limits"
+)
+
+// CurrentLimits returns the limits that hold for a gateway now.
+func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Limits, error) {
+	h, err := c.HGetAll(ctx, redisdb.NewKeys(g.Name).LiveLimits()).Result()
+	if err != nil {
+		return Limits{}, Coded(err)
+	}
+	l := Limits{Limits: g.Leak.Limits}
+	l.Version, _ = strconv.ParseInt(h[versionField], 10, 64)
+	text := strings.Fields(h[limitsField])
+	if len(text) == 0 {
+		return l, nil
+	}
+	l.Live, l.Limits = true, nil
+	for _, t := range text {
+		one, err := config.ParseLimit(t)
+		if err != nil {
+			return Limits{}, fmt.Errorf("gateway %s: the limit set live can't be read: %w", g.Name, err)
+		}
+		l.Limits = append(l.Limits, one)
+	}
+	return l, nil
+}
+
+// SetLimits replaces a gateway's limits, on every process within a second. None means: the file's hold again.
+func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, to []config.Limit) error {
+	if len(to) > 0 {
+		if _, err := bucket.NewPacer(c, pacing(g, Limits{Limits: to}), bucket.NewMetrics(nil)); err != nil {
+			return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "write limits like 100/s or 300/10s, none below the burst of the file"}
+		}
+	}
+	texts := make([]string, len(to))
+	for i, l := range to {
+		texts[i] = l.String()
+	}
+	key := redisdb.NewKeys(g.Name).LiveLimits()
+	_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.HIncrBy(ctx, key, versionField, 1)
+		p.HSet(ctx, key, limitsField, strings.Join(texts, " "))
+		return nil
+	})
+	return Coded(err)
+}
+
+// pacing is the pacer's configuration for a gateway whose limits are these now.
+func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
+	return bucket.PacerConfig{Gateway: g.Name, Limits: limits(l.Limits), Version: l.Version, Burst: g.Leak.Burst,
+		Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
+}
+
+// adopt takes over the limits that hold now.
+func (u *unit) adopt(ctx context.Context) error {
+	now, err := CurrentLimits(ctx, u.redis, u.cfg)
+	if err != nil {
+		return err
+	}
+	if err := u.pacer.Change(ctx, pacing(u.cfg, now)); err != nil {
+		return fmt.Errorf("gateway %s: the limits set live can't be kept, the old ones stay: %w", u.cfg.Name, err)
+	}
+	u.limits.Store(now.Version)
+	u.log.Info("limits changed", "limits", fmt.Sprint(now.Limits), "set_live", now.Live)
+	return nil
+}

@@ -1,0 +1,56 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/redisdb"
+)
+
+//go:embed pulse.lua
+var pulseLua string
+
+var pulseScript = redisdb.NewScript(redisdb.NowLua, pulseLua)
+
+// Pulse is what an idle gateway must be told.
+type Pulse struct {
+	Pending  int64         // jobs in the queue
+	Rejected int64         // jobs parked as rejected
+	DueIn    time.Duration // until the next scheduled or retrying job is due; negative if none waits for its time
+	Sweep    bool          // a sweep may find something
+	Limits   int64         // version of the limits that were set live; zero if they never were
+}
+
+// Pulses takes the pulse of many gateways on one Redis in one round trip, so that idle gateways cost next to nothing.
+// The answers are in the order of all.
+func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse, error) {
+	cmds := make([]*redis.Cmd, len(all))
+	err := pulseScript.Pipelined(ctx, c, func(run redisdb.Runner) {
+		for i, b := range all {
+			k := b.keys
+			cmds[i] = run([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(),
+				k.AsynqRetry(), k.LiveLimits()}, b.now())
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	pulses := make([]Pulse, len(all))
+	for i, cmd := range cmds {
+		n, err := cmd.Int64Slice()
+		if err != nil {
+			return nil, err
+		}
+		if len(n) != 5 {
+			return nil, badReply("pulse.lua", n)
+		}
+		pulses[i] = Pulse{Pending: n[0], Rejected: n[1], DueIn: time.Duration(n[2]) * time.Microsecond, Sweep: n[3] == 1, Limits: n[4]}
+		if n[2] < 0 {
+			pulses[i].DueIn = -1
+		}
+	}
+	return pulses, nil
+}
