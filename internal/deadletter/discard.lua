@@ -5,17 +5,15 @@
 local now, answers, discarded = now_us(ARGV[1]), {}, 0
 local key = 2
 for a = 3, #ARGV, 3 do
-  local record = KEYS[key]
+  local record, answer = KEYS[key], 0
   local v = redis.call('HMGET', record, 's', 'g', 'r')
   if v[1] == 'parked' and v[2] == ARGV[a + 1] and v[3] == ARGV[a + 2] then
     redis.call('ZREM', KEYS[key + 1], ARGV[a])
     redis.call('HSET', record, 's', 'discarded', 'fin', int(now))
     redis.call('PEXPIRE', record, ARGV[2])
-    discarded = discarded + 1
-    answers[#answers + 1] = 1
-  else
-    answers[#answers + 1] = 0
+    discarded, answer = discarded + 1, 1
   end
+  answers[#answers + 1] = answer
   key = key + 2
 end
 if discarded > 0 then redis.call('HINCRBY', KEYS[1], 'discarded', discarded) end

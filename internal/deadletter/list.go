@@ -2,7 +2,6 @@ package deadletter
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"regexp"
 	"slices"
@@ -23,14 +22,24 @@ type Filter struct {
 	IDs     []string
 	Match   *regexp.Regexp // on the error
 	Limit   int            // at most so many, oldest first; 0 means no limit
+	// NoPayload leaves the payloads out, which saves reading them.
+	NoPayload bool
 }
 
-// page is how many records one look at Redis reads: constant memory, however many are parked.
+// page is how many records one look at Redis reads, without their payloads: constant memory, however many are parked.
 const page = 500
 
 // List yields the parked jobs that the filter means, oldest first. It reads page by page behind the last job seen, so
 // jobs that come and go meanwhile neither repeat nor hide others.
 func (s *Store) List(ctx context.Context, f Filter) iter.Seq2[job.Record, error] {
+	found := s.meant(ctx, f)
+	if f.NoPayload {
+		return found
+	}
+	return s.withPayloads(ctx, found)
+}
+
+func (s *Store) meant(ctx context.Context, f Filter) iter.Seq2[job.Record, error] {
 	return func(yield func(job.Record, error) bool) {
 		left := f.Limit
 		for r, err := range s.candidates(ctx, f) {
@@ -72,18 +81,22 @@ func (s *Store) candidates(ctx context.Context, f Filter) iter.Seq2[job.Record, 
 	if len(reasons) == 0 {
 		reasons = job.Reasons()
 	}
-	return s.merge(ctx, reasons, f)
+	return s.merge(ctx, slices.Compact(slices.Sorted(slices.Values(reasons))), f)
 }
 
 func (s *Store) byID(ctx context.Context, ids []string) iter.Seq2[job.Record, error] {
 	return func(yield func(job.Record, error) bool) {
-		records, err := s.records(ctx, slices.Compact(slices.Sorted(slices.Values(ids))))
-		if err != nil {
-			yield(job.Record{}, err)
-			return
+		var found []job.Record
+		for some := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(ids))), page) {
+			records, err := s.records(ctx, some)
+			if err != nil {
+				yield(job.Record{}, err)
+				return
+			}
+			found = append(found, records...)
 		}
-		slices.SortFunc(records, func(a, b job.Record) int { return a.ParkedAt.Compare(b.ParkedAt) })
-		for _, r := range records {
+		slices.SortFunc(found, func(a, b job.Record) int { return a.ParkedAt.Compare(b.ParkedAt) })
+		for _, r := range found {
 			if !yield(r, nil) {
 				return
 			}
@@ -96,7 +109,7 @@ func (s *Store) merge(ctx context.Context, reasons []job.Reason, f Filter) iter.
 	return func(yield func(job.Record, error) bool) {
 		cursors := make([]*cursor, len(reasons))
 		for i, r := range reasons {
-			cursors[i] = &cursor{store: s, set: s.keys.Parked(string(r)), from: bound(f.Since, "-inf"), to: before(f.Until)}
+			cursors[i] = &cursor{store: s, reason: r, from: since(f.Since), to: until(f.Until)}
 		}
 		for {
 			oldest, err := pick(ctx, cursors)
@@ -124,10 +137,10 @@ func pick(ctx context.Context, cursors []*cursor) (*cursor, error) {
 	return oldest, nil
 }
 
-// cursor walks one reason's sorted set.
+// cursor walks one reason's sorted set. No two scores of a gateway are the same, so the last one seen says where to go on.
 type cursor struct {
 	store    *Store
-	set      string
+	reason   job.Reason
 	from, to string
 	ready    []job.Record
 	ended    bool
@@ -135,23 +148,37 @@ type cursor struct {
 
 func (c *cursor) fill(ctx context.Context) error {
 	for len(c.ready) == 0 && !c.ended {
-		found, err := c.store.c.ZRangeByScoreWithScores(ctx, c.set, &redis.ZRangeBy{Min: c.from, Max: c.to, Count: page}).Result()
+		set := c.store.keys.Parked(string(c.reason))
+		found, err := c.store.c.ZRangeByScoreWithScores(ctx, set, &redis.ZRangeBy{Min: c.from, Max: c.to, Count: page}).Result()
 		if err != nil {
-			return fmt.Errorf("read the dead letters of %s: %w", c.store.gateway, err)
+			return c.store.unread(err)
 		}
-		if len(found) < page {
-			c.ended = true
-		}
+		c.ended = len(found) < page
 		if len(found) == 0 {
 			return nil
 		}
-		c.from = "(" + strconv.FormatFloat(found[len(found)-1].Score, 'f', 0, 64)
-		ids := make([]string, len(found))
-		for i, z := range found {
-			ids[i], _ = z.Member.(string)
-		}
-		if c.ready, err = c.store.records(ctx, ids); err != nil {
+		c.from = "(" + strconv.FormatInt(int64(found[len(found)-1].Score), 10)
+		if err := c.read(ctx, found); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// read keeps the records that still are what the set said: a job that was replayed and parked again since then comes
+// at its new place.
+func (c *cursor) read(ctx context.Context, found []redis.Z) error {
+	ids := make([]string, len(found))
+	for i, z := range found {
+		ids[i], _ = z.Member.(string)
+	}
+	records, err := c.store.records(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for i, r := range records {
+		if r.State == job.Parked && r.Reason == c.reason && r.ParkedAt.UnixMicro() == int64(found[i].Score) {
+			c.ready = append(c.ready, r)
 		}
 	}
 	return nil
@@ -163,34 +190,14 @@ func (c *cursor) pop() job.Record {
 	return r
 }
 
-// records reads the records of jobs that are parked right now, in the order of ids.
-func (s *Store) records(ctx context.Context, ids []string) ([]job.Record, error) {
-	cmds := make([]*redis.MapStringStringCmd, len(ids))
-	if _, err := s.c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, id := range ids {
-			cmds[i] = p.HGetAll(ctx, s.keys.Job(id))
-		}
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("read the dead letters of %s: %w", s.gateway, err)
-	}
-	records := make([]job.Record, 0, len(ids))
-	for i, cmd := range cmds {
-		if h := cmd.Val(); h["s"] == string(job.Parked) {
-			records = append(records, job.ParseRecord(s.gateway, ids[i], h))
-		}
-	}
-	return records, nil
-}
-
-func bound(t time.Time, none string) string {
+func since(t time.Time) string {
 	if t.IsZero() {
-		return none
+		return "-inf"
 	}
 	return strconv.FormatInt(t.UnixMicro(), 10)
 }
 
-func before(t time.Time) string {
+func until(t time.Time) string {
 	if t.IsZero() {
 		return "+inf"
 	}

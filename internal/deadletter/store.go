@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	_ "embed" // the scripts are files
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,10 +26,14 @@ var unreadableLua string
 //go:embed discard.lua
 var discardLua string
 
+//go:embed resolve.lua
+var resolveLua string
+
 var (
 	parkScript       = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, parkLua)
 	unreadableScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, unreadableLua)
 	discardScript    = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, discardLua)
+	resolveScript    = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, resolveLua)
 )
 
 // Store is one gateway's dead letters. Safe for concurrent use.
@@ -60,62 +65,68 @@ func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason jo
 		string(reason), e.Error, flag(e.Unsure)).Err()
 }
 
-// ParkUnreadable parks something in the queue that is not a job, as it is. An id that no job could have gets one of
-// its own, made from its digest.
+// ParkUnreadable parks something in the queue that is not a job, as it is. An id that no job could have, or that some
+// other job has, is replaced by one made from a digest of id and content.
 func (s *Store) ParkUnreadable(ctx context.Context, id string, content []byte, why string) error {
 	sum := sha256.Sum256(append([]byte(id), content...))
 	digest := hex.EncodeToString(sum[:8])
+	own := "unreadable-" + digest
 	if job.CheckID(id) != nil {
-		id = "unreadable-" + digest
+		id = own
 	}
-	keys := []string{s.keys.Job(id), s.keys.Counters(), s.keys.Parked(string(job.Unreadable))}
-	return unreadableScript.Run(ctx, s.c, keys, s.now(), id, content, digest, why).Err()
+	for {
+		keys := []string{s.keys.Job(id), s.keys.Counters(), s.keys.Parked(string(job.Unreadable))}
+		parked, err := unreadableScript.Run(ctx, s.c, keys, s.now(), id, content, digest, why).Bool()
+		if err != nil || parked || id == own {
+			return err
+		}
+		id = own
+	}
 }
 
-// discardChunk is how many jobs one script discards.
-const discardChunk = 200
-
-// Discard takes parked jobs out for good, keeping their records for the dedupe window. It returns how many it took;
-// jobs that are not parked as given any more are left alone.
-func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Duration) (int, error) {
-	total := 0
-	for len(jobs) > 0 {
-		chunk := jobs[:min(discardChunk, len(jobs))]
-		jobs = jobs[len(chunk):]
-		keys, args := []string{s.keys.Counters()}, []any{s.now(), dedupe.Milliseconds()}
-		for _, r := range chunk {
-			keys = append(keys, s.keys.Job(r.ID), s.keys.Parked(string(r.Reason)))
-			args = append(args, r.ID, r.Generation, string(r.Reason))
-		}
-		answers, err := discardScript.Run(ctx, s.c, keys, args...).Int64Slice()
-		if err != nil {
-			return total, err
-		}
-		for _, a := range answers {
-			total += int(a)
-		}
+// Mark returns the moment just after the last parking: Filter.Until set to it means all that is parked by now, and
+// nothing that is parked later, whatever the clocks do.
+func (s *Store) Mark(ctx context.Context) (time.Time, error) {
+	us, err := s.c.HGet(ctx, s.keys.Counters(), "stamp").Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return time.Time{}, s.unread(err)
 	}
-	return total, nil
+	return time.UnixMicro(us + 1).UTC(), nil
 }
 
-// Counts returns how many jobs are parked for each reason; only reasons with jobs.
-func (s *Store) Counts(ctx context.Context) (map[job.Reason]int64, error) {
-	cmds := make(map[job.Reason]*redis.IntCmd)
-	if _, err := s.c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, r := range job.Reasons() {
-			cmds[r] = p.ZCard(ctx, s.keys.Parked(string(r)))
-		}
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("count the parked jobs of %s: %w", s.gateway, err)
+// Discard takes parked jobs out for good, keeping their records for the dedupe window. It says of each whether it was
+// taken: one that is not parked as given any more is left alone. Keep chunks to a few hundred jobs.
+func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Duration) ([]bool, error) {
+	keys, args := []string{s.keys.Counters()}, []any{s.now(), dedupe.Milliseconds()}
+	for _, r := range jobs {
+		keys = append(keys, s.keys.Job(r.ID), s.keys.Parked(string(r.Reason)))
+		args = append(args, r.ID, r.Generation, string(r.Reason))
 	}
-	counts := make(map[job.Reason]int64)
-	for r, cmd := range cmds {
-		if cmd.Val() > 0 {
-			counts[r] = cmd.Val()
-		}
+	return taken(discardScript.Run(ctx, s.c, keys, args...), "discard.lua", len(jobs))
+}
+
+// Resolve makes jobs of unknown outcome done, since a person has found that they were charged. It says of each whether
+// it was taken: one that is not parked as unknown_outcome any more, in the generation given, is left alone.
+func (s *Store) Resolve(ctx context.Context, jobs []job.Return, dedupe time.Duration) ([]bool, error) {
+	keys := []string{s.keys.Counters(), s.keys.Parked(string(job.UnknownOutcome))}
+	args := []any{s.now(), dedupe.Milliseconds()}
+	for _, r := range jobs {
+		keys = append(keys, s.keys.Job(r.ID))
+		args = append(args, r.ID, r.Generation)
 	}
-	return counts, nil
+	return taken(resolveScript.Run(ctx, s.c, keys, args...), "resolve.lua", len(jobs))
+}
+
+func taken(cmd *redis.Cmd, script string, n int) ([]bool, error) {
+	answers, err := cmd.BoolSlice()
+	if err == nil && len(answers) != n {
+		err = fmt.Errorf("%s gave %d answers for %d jobs: is another version of Spillway at work on this Redis?", script, len(answers), n)
+	}
+	return answers, err
+}
+
+func (s *Store) unread(err error) error {
+	return fmt.Errorf("read the dead letters of %s: %w", s.gateway, err)
 }
 
 func flag(b bool) string {

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+const dlqLong = `Dlq looks through the parked jobs, and sends them on their way.
+
+list, show, stats and export look. replay takes jobs in again through admission, discard takes them out
+for good, resolve settles those whose outcome nobody knew. These three say how many jobs and how much
+money they would touch, and ask on a terminal; off one they are a dry run, unless --yes is given.
+
+All but show choose jobs by the same flags; with several, a job must meet them all. Without any, every
+parked job of every gateway is meant. Jobs come gateway by gateway in the file's order, and within a
+gateway oldest first; --limit counts in that order.
+
+Reasons: rejected (no room at admission), refused (the gateway said no), exhausted (attempts used up),
+unknown_outcome (it may have been charged), expired (its time passed before it was sent), cancelled
+(its batch was), unreadable (not a job).`
+
+func dlqCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "dlq", Short: "Look through parked jobs; replay, discard or resolve them", Long: dlqLong,
+		Example: "  dispatcher dlq stats\n  dispatcher dlq list --reason refused --since 24h\n  dispatcher dlq replay -g stripe --reason refused --match 'HTTP 402'",
+	}
+	cmd.AddCommand(dlqListCommand(p), dlqShowCommand(p), dlqStatsCommand(p), dlqReplayCommand(p), dlqDiscardCommand(p),
+		dlqResolveCommand(p), dlqExportCommand(p))
+	return cmd
+}
+
+// noArgs refuses arguments and says where an id goes.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return cli.Usage("name jobs by their id with --id "+args[0], "%q is no flag", args[0])
+}
+
+// selection is the parked jobs that the filter flags choose.
+type selection struct {
+	*session
+	gateways []config.Gateway // in the file's order
+	filter   deadletter.Filter
+	flags    string // the filter flags as text; empty if there are none
+}
+
+// choose opens a session for the jobs that the flags choose.
+func (p *program) choose(ctx context.Context, f *dlqFilter) (*selection, error) {
+	filter, err := f.understand(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	s, err := p.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := inOrder(s.cfg, f.gateways)
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return &selection{session: s, gateways: chosen, filter: filter, flags: f.text(filter)}, nil
+}
+
+// inOrder returns the gateways of these names, or all, in the order of the file.
+func inOrder(cfg *config.Config, names []string) ([]config.Gateway, error) {
+	if _, err := gateways(cfg, names); err != nil || len(names) == 0 {
+		return cfg.Gateways, err
+	}
+	return slices.DeleteFunc(slices.Clone(cfg.Gateways), func(g config.Gateway) bool { return !slices.Contains(names, g.Name) }), nil
+}
+
+// each visits the chosen jobs that are parked by now. It returns the ids of --id that were not met, and an error with
+// the code not_found if that is all of them.
+func (s *selection) each(ctx context.Context, visit func(config.Gateway, job.Record) error) (missing []string, err error) {
+	left, met := s.filter.Limit, map[string]bool{}
+	for _, g := range s.gateways {
+		f := s.filter
+		f.Limit = left
+		n, err := s.eachOf(ctx, g, f, met, visit)
+		if err != nil {
+			return nil, err
+		}
+		if s.filter.Limit > 0 {
+			if left -= n; left == 0 {
+				return nil, nil
+			}
+		}
+	}
+	for _, id := range s.filter.IDs {
+		if !met[id] && !slices.Contains(missing, id) {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) > 0 && len(met) == 0 {
+		return nil, s.notParked(ctx, missing)
+	}
+	return missing, nil
+}
+
+func (s *selection) eachOf(ctx context.Context, g config.Gateway, f deadletter.Filter, met map[string]bool,
+	visit func(config.Gateway, job.Record) error) (n int, err error) {
+	store := deadletter.New(s.db.Client, g.Name)
+	mark, err := store.Mark(ctx)
+	if err != nil {
+		return 0, dispatch.Coded(err)
+	}
+	if f.Until.IsZero() || f.Until.After(mark) {
+		f.Until = mark
+	}
+	for rec, err := range store.List(ctx, f) {
+		if err != nil {
+			return n, dispatch.Coded(err)
+		}
+		if len(f.IDs) > 0 {
+			met[rec.Job.ID] = true
+		}
+		n++
+		if err := visit(g, rec); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// mostNamed is how many missing jobs an error names.
+const mostNamed = 5
+
+// notParked says of each id where its job is instead.
+func (s *selection) notParked(ctx context.Context, ids []string) error {
+	var parts []string
+	for _, id := range ids[:min(len(ids), mostNamed)] {
+		where, err := s.whereabouts(ctx, id)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, where)
+	}
+	if more := len(ids) - mostNamed; more > 0 {
+		parts = append(parts, fmt.Sprintf("nor are %d more", more))
+	}
+	return &job.Error{Code: job.CodeNotFound, Message: strings.Join(parts, "; "),
+		Hint: `see what is parked with "dispatcher dlq list", and any job with "dispatcher job ID"`}
+}
+
+// whereabouts says where a job is that was not found among the chosen.
+func (s *selection) whereabouts(ctx context.Context, id string) (string, error) {
+	var known []string
+	for _, g := range s.gateways {
+		r, ok, err := dispatch.Books(s.db.Client, g).Find(ctx, id)
+		switch {
+		case err != nil:
+			return "", dispatch.Coded(err)
+		case ok && r.State == job.Parked:
+			return fmt.Sprintf("job %q is parked at %s as %s, and the other flags leave it out", id, g.Name, r.Reason), nil
+		case ok:
+			known = append(known, fmt.Sprintf("%s at %s", r.State, g.Name))
+		}
+	}
+	if len(known) == 0 {
+		return fmt.Sprintf("no job %q", id), nil
+	}
+	return fmt.Sprintf("job %q is not parked: it is %s", id, strings.Join(known, " and ")), nil
+}
+
+// remarkMissing says which of several ids are not parked.
+func (p *program) remarkMissing(ctx context.Context, s *selection, missing []string) error {
+	if len(missing) == 0 || p.Quiet {
+		return nil
+	}
+	err := s.notParked(ctx, missing)
+	if job.CodeOf(err) != job.CodeNotFound {
+		return err
+	}
+	p.remark("left out: %v", err)
+	return nil
+}

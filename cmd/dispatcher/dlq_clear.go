@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/clock"
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// unit is one gateway with what a replay of its jobs needs.
+type unit struct {
+	g     config.Gateway
+	store *deadletter.Store
+	admit deadletter.Admitter
+	rules deadletter.Rules
+}
+
+func unitOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, expiredKeys bool) (unit, error) {
+	books := dispatch.Books(c, g)
+	now, err := books.Look(ctx)
+	if err != nil {
+		return unit{}, dispatch.Coded(err)
+	}
+	return unit{g: g, store: deadletter.New(c, g.Name), admit: books, rules: deadletter.Rules{
+		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, ExpiredKeys: expiredKeys, Now: now.Now,
+	}}, nil
+}
+
+// act is what replay, discard and resolve differ in.
+type act struct {
+	verb string     // "replay", as in "replay 12 jobs?"
+	past string     // "replayed"
+	what string     // as it stands in the trail
+	only job.Reason // the one reason that it is for; empty means all
+	// heldBack says why a job would not be taken, or "".
+	heldBack func(deadletter.Rules, job.Record) string
+	run      func(context.Context, deadletter.Clearing, unit) (deadletter.Cleared, error)
+}
+
+// clearFlags are the flags that replay, discard and resolve share.
+type clearFlags struct {
+	*dlqFilter
+	consent     cli.Consent
+	why         string
+	expiredKeys bool
+}
+
+func clearingFlags(cmd *cobra.Command) *clearFlags {
+	f := &clearFlags{dlqFilter: filterFlags(cmd)}
+	cmd.Flags().BoolVar(&f.consent.Yes, "yes", false, "do it without asking")
+	cmd.Flags().BoolVar(&f.consent.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	return f
+}
+
+// needWhy refuses an act without a reason.
+func (f *clearFlags) needWhy(verb string) error {
+	if f.why == "" {
+		return cli.Usage(`say it with --why "confirmed by support, ticket 4711"`, "a %s needs a reason", verb)
+	}
+	return nil
+}
+
+// clear shows what an act would touch, asks, does it and says what it did.
+func (p *program) clear(ctx context.Context, f *clearFlags, a act) error {
+	s, err := p.choose(ctx, f.dlqFilter)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if a.only != "" {
+		s.filter.Reasons = []job.Reason{a.only}
+	}
+	w := &clearance{p: p, s: s, f: f, act: a}
+	missing, err := w.preview(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.remarkMissing(ctx, s, missing); err != nil {
+		return err
+	}
+	decision, err := w.decide(ctx)
+	if err != nil {
+		return err
+	}
+	if decision != cli.Go || w.open == 0 {
+		return w.report(decision, nil)
+	}
+	return w.report(decision, w.do(ctx))
+}
+
+// clearance is one act under way.
+type clearance struct {
+	p      *program
+	s      *selection
+	f      *clearFlags
+	act    act
+	shares []*share // one for each gateway with jobs
+	total  int      // jobs meant
+	open   int      // of these, jobs not held back
+	ran    bool
+
+	mu       sync.Mutex
+	progress *cli.Progress
+}
+
+// share is the part of an act that is one gateway's.
+type share struct {
+	unit
+	heap  *gatewayHeap
+	until time.Time      // just after the last job that the preview met
+	would *pile          // would be taken
+	held  map[string]int // would be held back, or was, and why
+	done  deadletter.Cleared
+	took  *pile
+	entry *deadletter.Entry
+}
+
+// preview counts what the act would touch.
+func (w *clearance) preview(ctx context.Context) ([]string, error) {
+	byName := map[string]*share{}
+	w.s.filter.NoPayload = !anyAmount(w.s.gateways)
+	missing, err := w.s.each(ctx, func(g config.Gateway, r job.Record) error {
+		sh := byName[g.Name]
+		if sh == nil {
+			u, err := unitOf(ctx, w.s.db.Client, g, w.f.expiredKeys)
+			if err != nil {
+				return err
+			}
+			sh = &share{unit: u, heap: newHeap(g), would: newPile(), took: newPile(), held: map[string]int{}}
+			byName[g.Name], w.shares = sh, append(w.shares, sh)
+		}
+		sh.meet(r, w.act.heldBack(sh.rules, r))
+		return nil
+	})
+	for _, sh := range w.shares {
+		sh.heap.close()
+		w.total += sh.heap.Total
+		w.open += sh.would.jobs
+	}
+	return missing, err
+}
+
+func (sh *share) meet(r job.Record, why string) {
+	sh.heap.add(r)
+	sh.until = r.ParkedAt.Add(time.Microsecond)
+	if why != "" {
+		sh.held[why]++
+		return
+	}
+	sh.would.add(r.Job.Payload, sh.g.Amount)
+}
+
+// decide asks a person at a terminal, where there is something to ask about.
+func (w *clearance) decide(ctx context.Context) (cli.Decision, error) {
+	consent := w.f.consent
+	if w.open == 0 && w.p.InTerminal {
+		consent.Yes = true
+	}
+	would := newPile()
+	for _, sh := range w.shares {
+		would.addAll(sh.would)
+	}
+	if consent.Yes && !consent.DryRun && w.open > 0 && !w.p.JSON() {
+		w.p.remark("%s", strings.TrimSuffix(w.previewText(), "\n"))
+	}
+	return cli.Confirm(ctx, w.p.Streams, consent, w.previewText()+capital(w.act.verb)+" "+would.text())
+}
+
+// do runs the act at every gateway side by side: one without room keeps no other waiting.
+func (w *clearance) do(ctx context.Context) error {
+	w.progress = cli.NewProgress(w.p.Streams, cli.ProgressParams{What: w.act.verb, Total: int64(w.open), Quiet: w.p.Quiet})
+	defer w.progress.Close()
+	w.ran = true
+	errs := make([]error, len(w.shares))
+	var all sync.WaitGroup
+	for i, sh := range w.shares {
+		all.Go(func() { errs[i] = w.doShare(ctx, sh) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return w.cut(dispatch.Coded(err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return w.cut(&job.Error{Code: job.CodeInterrupted, Message: "interrupted"})
+	}
+	return nil
+}
+
+// noteEvery is how often a long act brings its entry in the trail up to date.
+const noteEvery = time.Second
+
+// noteTime bounds writing the entry down, also after an interrupt.
+const noteTime = 5 * time.Second
+
+func (w *clearance) doShare(ctx context.Context, sh *share) error {
+	who, err := whoami()
+	if err != nil {
+		return err
+	}
+	sh.entry = sh.store.Entry(deadletter.Act{At: sh.rules.Now, Who: who, What: w.act.what, Why: w.f.why, Filter: w.s.flags})
+	sh.held = map[string]int{}
+	noted := time.Time{}
+	done, err := w.act.run(ctx, deadletter.Clearing{
+		Store: sh.store, Filter: sh.filter(w.s.filter), Clock: clock.Real{},
+		Taken:    func(r job.Record) { sh.took.add(r.Job.Payload, sh.g.Amount) },
+		HeldBack: func(_ job.Record, why string) { sh.held[why]++ },
+		Progress: func(done deadletter.Cleared) {
+			w.show(sh, done)
+			if time.Since(noted) < noteEvery {
+				return
+			}
+			if sh.note(ctx, done.Taken) == nil { // the last note below tells
+				noted = time.Now()
+			}
+		},
+	}, sh.unit)
+	w.show(sh, done)
+	if noteErr := sh.note(ctx, done.Taken); noteErr != nil {
+		return noteErr
+	}
+	return err
+}
+
+// filter is the jobs that the preview met: those parked since then were not asked about.
+func (sh *share) filter(all deadletter.Filter) deadletter.Filter {
+	all.Until, all.NoPayload = sh.until, sh.g.Amount.Field == ""
+	if all.Limit > 0 {
+		all.Limit = sh.heap.Total
+	}
+	return all
+}
+
+func (sh *share) note(ctx context.Context, taken int) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
+	defer cancel()
+	return sh.entry.Note(ctx, taken)
+}
+
+func (w *clearance) show(sh *share, done deadletter.Cleared) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sh.done = done
+	sum := 0
+	for _, each := range w.shares {
+		sum += each.done.Taken + each.done.Gone
+	}
+	w.progress.Set(int64(sum))
+}
+
+// cut adds to an error how far it got.
+func (w *clearance) cut(err error) error {
+	sum := w.sum()
+	far := fmt.Sprintf("%d of %s %s", sum.Taken, jobs(w.open), w.act.past)
+	if sum.Unsure > 0 {
+		far += fmt.Sprintf(", and %d more may or may not be", sum.Unsure)
+	}
+	return &job.Error{Code: job.CodeOf(err), Message: far, Err: err,
+		Hint: "run the same again: that is safe, it goes on with the jobs that are still parked"}
+}
+
+func (w *clearance) sum() (sum deadletter.Cleared) {
+	for _, sh := range w.shares {
+		sum.Taken += sh.done.Taken
+		sum.HeldBack += sh.done.HeldBack
+		sum.Gone += sh.done.Gone
+		sum.Unsure += sh.done.Unsure
+	}
+	return sum
+}

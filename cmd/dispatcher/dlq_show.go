@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+)
+
+func dlqShowCommand(p *program) *cobra.Command {
+	var names []string
+	var payload bool
+	cmd := &cobra.Command{
+		Use: "show ID [-g GATEWAY]", Short: "Show one parked job whole, and what a replay would do with it",
+		Example: "  dispatcher dlq show inv-1042\n  dispatcher dlq show inv-1042 -g stripe --payload -o json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.dlqShow(cmd.Context(), args[0], names, payload)
+		},
+	}
+	gatewaysFlag(cmd, &names, "look in this `GATEWAY` only; repeatable (default: all of the file)")
+	cmd.Flags().BoolVar(&payload, "payload", false, "show the payload too: it may hold personal data")
+	return cmd
+}
+
+// parkedWhole is "dlq show -o json".
+type parkedWhole struct {
+	parkedView
+	Cost       int64      `json:"cost"`
+	Replays    int        `json:"replays"`
+	Key        string     `json:"idempotency_key"`
+	Status     int        `json:"status,omitempty"`
+	AcceptedAt *time.Time `json:"accepted_at"`
+	At         *time.Time `json:"at,omitempty"`
+	Expires    *time.Time `json:"expires,omitempty"`
+	FirstCall  *time.Time `json:"first_call_at,omitempty"`
+	Unsure     bool       `json:"may_have_charged"`
+	Amount     purse      `json:"amount"`
+	Replay     string     `json:"replay"`
+	Calls      []callView `json:"calls"`
+}
+
+func (p *program) dlqShow(ctx context.Context, id string, names []string, payload bool) error {
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	chosen, err := inOrder(s.cfg, names)
+	if err != nil {
+		return err
+	}
+	u, r, err := findParked(ctx, &selection{session: s, gateways: chosen, filter: deadletter.Filter{IDs: []string{id}}})
+	if err != nil {
+		return err
+	}
+	v := viewWhole(u, r, payload)
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, v)
+	}
+	return p.parkedTable(v)
+}
+
+// findParked returns the one parked job of the selection.
+func findParked(ctx context.Context, s *selection) (unit, job.Record, error) {
+	var where []string
+	var u unit
+	var found job.Record
+	_, err := s.each(ctx, func(g config.Gateway, r job.Record) error {
+		where, u, found = append(where, g.Name), unit{g: g}, r
+		return nil
+	})
+	if err != nil {
+		return u, found, err
+	}
+	if len(where) > 1 {
+		return u, found, cli.Usage("choose one with -g", "job %q is parked at several gateways: %s", found.Job.ID, strings.Join(where, ", "))
+	}
+	u, err = unitOf(ctx, s.db.Client, u.g, false)
+	return u, found, err
+}
+
+func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
+	v := parkedWhole{parkedView: viewParked(r, payload), Cost: r.Job.Cost, Replays: r.Replays, Status: r.Status,
+		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall),
+		Unsure: r.Unsure || r.Reason == job.UnknownOutcome, Amount: purse{}, Calls: []callView{}}
+	if u.rules.Keys {
+		v.Key = job.IdempotencyKey(r.Job.ID, r.KeyGeneration)
+	}
+	if m, ok := moneyOf(r.Job.Payload, u.g.Amount); ok {
+		v.Amount.add(m)
+	}
+	change, why := u.rules.Key(r)
+	switch {
+	case why != "":
+		v.Replay = "held back: " + why
+	case change == job.NextKey && u.rules.Keys:
+		v.Replay = "goes in with the idempotency key " + job.IdempotencyKey(r.Job.ID, r.KeyGeneration+1)
+	default:
+		v.Replay = "goes in as it is"
+	}
+	for _, c := range r.History {
+		v.Calls = append(v.Calls, callView{At: c.At, Seconds: c.Took.Seconds(), Status: c.Status, Verdict: c.Verdict})
+	}
+	return v
+}
+
+func (p *program) parkedTable(v parkedWhole) error {
+	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
+	t.Row("id", v.ID)
+	t.Row("gateway", v.Gateway)
+	t.Row("reason", v.Reason)
+	t.Row("error", v.Error)
+	t.Row("attempts", v.Attempts)
+	t.Row("replays", v.Replays)
+	t.Row("parked", v.ParkedAt)
+	t.Row("batch", v.Batch)
+	if text := v.Amount.text(); text != "" {
+		t.Row("amount", text)
+	}
+	t.Row("may have charged", yesNo(v.Unsure))
+	t.Row("idempotency key", v.Key)
+	t.Row("a replay", v.Replay)
+	for _, at := range []struct {
+		name string
+		at   *time.Time
+	}{{"accepted", v.AcceptedAt}, {"at", v.At}, {"expires", v.Expires}, {"first call", v.FirstCall}} {
+		if at.at != nil {
+			t.Row(at.name, *at.at)
+		}
+	}
+	for i, c := range v.Calls {
+		t.Row(fmt.Sprintf("call %d", i+1), fmt.Sprintf("%s  HTTP %d  %s  %.3f s", c.At.Format(time.RFC3339Nano), c.Status, c.Verdict, c.Seconds))
+	}
+	if len(v.Payload) > 0 {
+		t.Row("payload", string(v.Payload))
+	}
+	return t.Flush()
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

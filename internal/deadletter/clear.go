@@ -1,0 +1,211 @@
+package deadletter
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"spillway/internal/clock"
+	"spillway/internal/job"
+)
+
+// Admitter takes parked jobs through admission again. retry is when there may be room for the first that found none:
+// zero if nobody knows, negative if never.
+type Admitter interface {
+	Readmit(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error)
+}
+
+// Clearing is one run over a filter's jobs, oldest first: a replay, a discard or a resolve. Jobs parked after it began
+// are left alone, so that a job which fails again is not replayed again. Stopped between two chunks, it goes on where it
+// was when it is run anew: what it took is not parked any more.
+type Clearing struct {
+	Store  *Store
+	Filter Filter
+	Clock  clock.Clock
+	// Progress is called after each chunk; nil means nobody watches.
+	Progress func(Cleared)
+	// Taken is told of each job taken; nil means nobody asks.
+	Taken func(rec job.Record)
+	// HeldBack is told of each job held back, and why; nil means nobody asks.
+	HeldBack func(rec job.Record, why string)
+}
+
+// Cleared counts what a clearing did.
+type Cleared struct {
+	Taken    int // replayed, discarded or resolved
+	HeldBack int // not to be sent again, for the reasons given to Clearing.HeldBack
+	Gone     int // no longer parked when their turn came
+	// Unsure is how many of the last chunk may or may not be taken, after an error.
+	Unsure int
+}
+
+// Replay takes the jobs in again through admission, waiting for room as long as that takes.
+func (c Clearing) Replay(ctx context.Context, a Admitter, r Rules) (Cleared, error) {
+	return c.run(ctx, r.Key, a.Readmit)
+}
+
+// NotDone resolves jobs of unknown outcome as not done: they go in again through admission, with their next key.
+func (c Clearing) NotDone(ctx context.Context, a Admitter, r Rules) (Cleared, error) {
+	c.Filter.Reasons = []job.Reason{job.UnknownOutcome}
+	return c.run(ctx, r.NotDone, a.Readmit)
+}
+
+// Done resolves jobs of unknown outcome as done. They stay known for the dedupe window.
+func (c Clearing) Done(ctx context.Context, dedupe time.Duration) (Cleared, error) {
+	c.Filter.Reasons = []job.Reason{job.UnknownOutcome}
+	return c.run(ctx, anyJob, removing(c.Store.Resolve, dedupe))
+}
+
+// Discard takes the jobs out for good. They stay known for the dedupe window.
+func (c Clearing) Discard(ctx context.Context, dedupe time.Duration) (Cleared, error) {
+	return c.run(ctx, anyJob, removing(c.Store.Discard, dedupe))
+}
+
+func anyJob(job.Record) (job.KeyChange, string) { return job.KeepKey, "" }
+
+// taker takes one chunk out of the store.
+type taker func(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error)
+
+// removing makes a taker of what needs no room.
+func removing(remove func(context.Context, []job.Return, time.Duration) ([]bool, error), dedupe time.Duration) taker {
+	return func(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
+		removed, err := remove(ctx, jobs, dedupe)
+		answers := make([]job.Admittance, len(removed))
+		for i, ok := range removed {
+			answers[i] = job.Gone
+			if ok {
+				answers[i] = job.Enqueued
+			}
+		}
+		return answers, 0, err
+	}
+}
+
+// clearChunk is how many jobs one script takes: few enough not to stall anyone.
+const clearChunk = 200
+
+// clearing is a Clearing under way.
+type clearing struct {
+	Clearing
+	take taker
+	done Cleared
+	// most is how many jobs to offer next: few while there is little room.
+	most int
+}
+
+// due is a job whose turn has come.
+type due struct {
+	rec job.Record
+	key job.KeyChange
+}
+
+func (c Clearing) run(ctx context.Context, key func(job.Record) (job.KeyChange, string), take taker) (Cleared, error) {
+	mark, err := c.Store.Mark(ctx)
+	if err != nil {
+		return Cleared{}, err
+	}
+	if c.Filter.Until.IsZero() || c.Filter.Until.After(mark) {
+		c.Filter.Until = mark
+	}
+	run := &clearing{Clearing: c, take: take, most: clearChunk}
+	chunk := make([]due, 0, clearChunk)
+	for rec, err := range c.Store.List(ctx, c.Filter) {
+		if err != nil {
+			return run.done, err
+		}
+		change, why := key(rec)
+		if why != "" {
+			run.holdBack(rec, why)
+			continue
+		}
+		if chunk = append(chunk, due{rec, change}); len(chunk) < clearChunk {
+			continue
+		}
+		if err := run.all(ctx, chunk); err != nil {
+			return run.done, err
+		}
+		chunk = chunk[:0]
+	}
+	return run.done, run.all(ctx, chunk)
+}
+
+func (c *clearing) holdBack(rec job.Record, why string) {
+	c.done.HeldBack++
+	if c.HeldBack != nil {
+		c.HeldBack(rec, why)
+	}
+}
+
+// The bounds of how long to wait for room at a time.
+const (
+	leastWait   = 2 * time.Millisecond
+	unknownWait = 100 * time.Millisecond
+	mostWait    = time.Second
+)
+
+// all takes a chunk and waits for room as long as it needs. It stops between two offers, never within one: what an
+// offer did would not be known.
+func (c *clearing) all(ctx context.Context, chunk []due) error {
+	for len(chunk) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(c.most, len(chunk))
+		full, retry, err := c.offer(context.WithoutCancel(ctx), chunk[:n])
+		if err != nil {
+			c.done.Unsure = n
+			return err
+		}
+		chunk = append(full, chunk[n:]...)
+		c.most = min(max(1, 2*(n-len(full))), clearChunk)
+		switch {
+		case len(full) == 0:
+		case retry < 0:
+			c.holdBack(chunk[0].rec, neverRoom)
+			chunk, c.most = chunk[1:], clearChunk
+		default:
+			c.wait(ctx, retry)
+		}
+		if c.Progress != nil {
+			c.Progress(c.done)
+		}
+	}
+	return nil
+}
+
+// offer returns the jobs that found no room.
+func (c *clearing) offer(ctx context.Context, some []due) (full []due, retry time.Duration, err error) {
+	jobs := make([]job.Return, len(some))
+	for i, d := range some {
+		jobs[i] = job.Return{ID: d.rec.Job.ID, Generation: d.rec.Generation, Reason: d.rec.Reason, Key: d.key}
+	}
+	answers, retry, err := c.take(ctx, jobs)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, a := range answers {
+		switch a {
+		case job.Full:
+			full = append(full, some[i])
+		case job.Enqueued:
+			c.done.Taken++
+			if c.Taken != nil {
+				c.Taken(some[i].rec)
+			}
+		default:
+			c.done.Gone++
+		}
+	}
+	return slices.Clip(full), retry, nil
+}
+
+func (c *clearing) wait(ctx context.Context, retry time.Duration) {
+	wait := unknownWait
+	if retry > 0 {
+		wait = min(max(retry, leastWait), mostWait)
+	}
+	select {
+	case <-c.Clock.After(wait):
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,99 @@
+package deadletter
+
+import (
+	"context"
+	"iter"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+)
+
+// fields is what a listing reads of each record: all but the payload, which may have a megabyte, and what only live jobs have.
+var fields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h"}
+
+// records reads the records of these ids, in their order and without payloads. One that is not there is empty.
+func (s *Store) records(ctx context.Context, ids []string) ([]job.Record, error) {
+	found, err := s.read(ctx, ids, fields)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]job.Record, len(ids))
+	for i, h := range found {
+		records[i] = job.ParseRecord(s.gateway, ids[i], h)
+	}
+	return records, nil
+}
+
+// payloads is how many payloads are read at once: each may have a megabyte.
+const payloads = 64
+
+// withPayloads adds the payloads, a few at a time. A job that has gone meanwhile is left out.
+func (s *Store) withPayloads(ctx context.Context, found iter.Seq2[job.Record, error]) iter.Seq2[job.Record, error] {
+	return func(yield func(job.Record, error) bool) {
+		some := make([]job.Record, 0, payloads)
+		for r, err := range found {
+			if err != nil {
+				yield(job.Record{}, err)
+				return
+			}
+			if some = append(some, r); len(some) < payloads {
+				continue
+			}
+			if !s.yieldWhole(ctx, some, yield) {
+				return
+			}
+			some = some[:0]
+		}
+		s.yieldWhole(ctx, some, yield)
+	}
+}
+
+// yieldWhole reports whether to go on.
+func (s *Store) yieldWhole(ctx context.Context, some []job.Record, yield func(job.Record, error) bool) bool {
+	if len(some) == 0 {
+		return true
+	}
+	ids := make([]string, len(some))
+	for i, r := range some {
+		ids[i] = r.Job.ID
+	}
+	found, err := s.read(ctx, ids, []string{"s", "g", "p"})
+	if err != nil {
+		yield(job.Record{}, err)
+		return false
+	}
+	for i, r := range some {
+		if found[i]["s"] != string(job.Parked) || found[i]["g"] != strconv.FormatInt(r.Generation, 10) {
+			continue
+		}
+		r.Job.Payload = []byte(found[i]["p"])
+		if !yield(r, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Store) read(ctx context.Context, ids, fields []string) ([]map[string]string, error) {
+	cmds := make([]*redis.SliceCmd, len(ids))
+	if _, err := s.c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range ids {
+			cmds[i] = p.HMGet(ctx, s.keys.Job(id), fields...)
+		}
+		return nil
+	}); err != nil {
+		return nil, s.unread(err)
+	}
+	found := make([]map[string]string, len(ids))
+	for i, cmd := range cmds {
+		found[i] = make(map[string]string, len(fields))
+		for j, v := range cmd.Val() {
+			if text, ok := v.(string); ok {
+				found[i][fields[j]] = text
+			}
+		}
+	}
+	return found, nil
+}
