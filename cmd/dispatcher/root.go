@@ -44,7 +44,7 @@ type session struct {
 	db  *redisdb.DB
 }
 
-// load reads the configuration. Only run and demo need the gateways' secrets.
+// load reads the configuration. Only run needs the gateways' secrets.
 func (p *program) load(secrets bool) (*config.Config, error) {
 	cfg, err := config.Load(p.Config, config.Options{Secrets: secrets})
 	if err != nil {

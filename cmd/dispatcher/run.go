@@ -72,7 +72,7 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if err := inspect(ctx, db, log); err != nil {
 		return errors.Join(err, db.Close())
 	}
-	at := address{text: cfg.Listen, given: listenGiven || cfg.Listen != config.Default().Listen, token: cfg.Token.Reveal()}
+	at := address{text: cfg.Listen, given: listenGiven || cfg.ListenWritten, token: cfg.Token.Reveal()}
 	if listenGiven {
 		at.text = f.listen
 	}
