@@ -263,6 +263,21 @@ func (w *world) settled(within time.Duration) standing {
 	return s
 }
 
+// emptied waits until all gateways together have done so many jobs and have none left.
+func (w *world) emptied(t *testing.T, within time.Duration, done int) {
+	t.Helper()
+	testkit.Eventually(t, within, fmt.Sprintf("%d jobs to be done", done), func() bool {
+		all := decode[struct {
+			Gateways []struct{ Queued, Retrying, Done int }
+		}](t, w.ok("dispatcher", "status", "-o", "json"))
+		sum := 0
+		for _, g := range all.Gateways {
+			sum += g.Done
+		}
+		return sum == done
+	})
+}
+
 // strict checks that the provider saw no call above its limit and charged nothing twice.
 func (w *world) strict() provider.Stats {
 	w.t.Helper()
