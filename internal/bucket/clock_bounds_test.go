@@ -63,7 +63,7 @@ func TestClockLeapsAhead(t *testing.T) {
 	leapt = 2_000_000
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 0) // granted, and given back at once
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateLost, 0)
-	w.pass(time.Second)
+	w.pass(1250 * time.Millisecond)
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
 	w.pass(10 * time.Millisecond)
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)

@@ -82,7 +82,7 @@ type Pacer struct {
 
 // knowledge is what the last answers of Redis said.
 type knowledge struct {
-	floor   int64 // latest slot ever granted to this process
+	floor   int64 // latest slot ever given to anybody, as far as this process has heard
 	jump    int64 // how far Redis's clock was set forward, not yet reported to it
 	epoch   int64 // of the last answer; -1 before the first
 	held    int64 // µs until which calls are held

@@ -52,7 +52,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	v, err := reserveScript.Run(ctx, p.client, p.slotKeys(pl), args...).Slice()
 	received := p.local(p.clock.Now()) + 1
 	if err != nil {
-		p.unanswered(ctx, w, lease, err)
+		p.unanswered(w, lease, err)
 		return grant{}, err
 	}
 	r, err := decode(v)
@@ -65,12 +65,12 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 		}
 	}
 	leapt := p.bounds.observe(sent, received, r.now)
-	return p.learn(ctx, r, jump, leapt), nil
+	return p.learn(r, jump, leapt), nil
 }
 
 func (pl *plan) reserveArgs(now int64, w wish, k knowledge, lease string) []any {
 	args := []any{now, w.lead, pl.horizon, k.floor, k.jump, pl.spacing, pl.tolerance, w.want, w.cost,
-		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape}
+		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate}
 	for _, win := range pl.windows {
 		args = append(args, win.n, win.ready, win.width)
 	}
@@ -94,12 +94,13 @@ func (p *Pacer) lists(n int) []string {
 type reply struct {
 	state                  state
 	now, hint, held, epoch int64
+	last                   int64 // latest slot ever given to anybody
 	probing                bool
 	slots                  []Slot
 }
 
 func decode(v []any) (reply, error) {
-	if len(v) < 6 || len(v)%2 != 0 {
+	if len(v) < 7 || len(v)%2 != 1 {
 		return reply{}, fmt.Errorf("reserve.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
 	name, ok := v[0].(string)
@@ -118,37 +119,28 @@ func decode(v []any) (reply, error) {
 			return reply{}, fmt.Errorf("reserve.lua answered %v at place %d: is another version of the program using this Redis?", v[i], i)
 		}
 	}
-	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5] == 1}
-	for i := 6; i < len(n); i += 2 {
+	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5] == 1, last: n[6]}
+	for i := 7; i < len(n); i += 2 {
 		r.slots = append(r.slots, Slot{At: n[i], Cost: n[i+1]})
 	}
 	return r, nil
 }
 
-// learn takes in an answer. Slots that came with the news that Redis's clock was set are given back.
-func (p *Pacer) learn(ctx context.Context, r reply, jumpSent, leapt int64) grant {
+// learn takes in an answer: slots that came with the news that Redis's clock was set are given back.
+func (p *Pacer) learn(r reply, jumpSent, leapt int64) grant {
 	g := grant{state: r.state, hint: time.Duration(r.hint) * time.Microsecond, slots: r.slots}
 	p.meters.granted.Add(float64(len(r.slots)))
 	if r.state == stateLost {
 		p.meters.quarantines.Inc()
 	}
 	p.mu.Lock()
-	k := &p.known
-	if r.state == stateLost && k.jump == jumpSent {
-		k.jump = 0
-	}
-	stale := r.epoch != k.epoch && k.epoch >= 0 || leapt != 0
-	k.epoch, k.held, k.probing = r.epoch, r.held, r.probing
+	stale := p.known.learn(r, jumpSent, leapt)
+	p.mu.Unlock()
 	for i := range r.slots {
-		k.floor = max(k.floor, r.slots[i].At)
 		r.slots[i].probe = r.probing
 	}
 	if leapt != 0 {
-		k.floor, k.jump = 0, max(leapt, 0)
 		g.slots = nil
-	}
-	p.mu.Unlock()
-	if leapt != 0 {
 		p.giveBack(r.slots)
 	}
 	if stale {
@@ -157,9 +149,29 @@ func (p *Pacer) learn(ctx context.Context, r reply, jumpSent, leapt int64) grant
 	return g
 }
 
+// learn takes in an answer and reports whether slots held locally are out of date. After a leap of Redis's clock what was
+// known moves along, and a leap ahead is for the next reservation to report.
+func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
+	stale = r.epoch != k.epoch && k.epoch >= 0 || leapt != 0
+	k.epoch, k.held, k.probing = r.epoch, r.held, r.probing
+	if r.state == stateLost && k.jump == jumpSent {
+		k.jump = 0
+	}
+	if leapt != 0 {
+		k.jump = max(leapt, 0)
+		if k.floor > 0 {
+			k.floor += leapt
+		}
+	}
+	if r.state != stateReshape { // which may mean that the clock was set back, and then says nothing
+		k.floor = max(k.floor, r.last)
+	}
+	return stale
+}
+
 // unanswered keeps the books of a reservation whose outcome nobody knows: its permits count as used, and its leases,
 // which nobody will ever end, are taken out again as far as possible.
-func (p *Pacer) unanswered(_ context.Context, w wish, lease string, err error) {
+func (p *Pacer) unanswered(w wish, lease string, err error) {
 	if refusedByRedis(err) {
 		return
 	}

@@ -1,14 +1,14 @@
 -- reserve.lua: the next slots of one gateway. Composed after NowLua and pool.lua.
 -- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6… the windows' lists, shortest window first
 -- ARGV 1 now (µs, 0 = Redis's)  2 lead: a slot is at least so far off (µs)  3 horizon: and at most so far (µs)
---      4 floor: the latest slot that the caller was ever granted (µs)  5 jump: Redis's clock was seen to leap so far
---      ahead (µs, 0 = no)  6 spacing of calls, for each unit (µs)  7 tolerance of the spacing, for bursts (µs)
+--      4 floor: the latest slot that the caller knows to have been given to anybody (µs)  5 jump: Redis's clock was seen
+--      to leap so far ahead (µs, 0 = no)  6 spacing of calls, for each unit (µs)  7 tolerance of it, for bursts (µs)
 --      8 slots wanted  9 cost of each (0 = of the jobs that wait, and no more slots than jobs)  10 cap of calls under
 --      way (0 = none)  11 how long a lease or a probe outlives its slot (µs)  12 name that the leases begin with
 --      13 version of the limits  14 shape: the windows and widths that the lists are kept for
---      then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact)
--- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe, slot, cost, slot, cost, …}; lease i is
---      name:i. hint: µs after which to ask again. States:
+--      15 a call is written at most so late after its slot (µs)  then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact)
+-- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe, latest slot ever given to anybody, slot,
+--      cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again. States:
 --      ok       slots follow, at least one                  horizon  the next slot is too far off
 --      idle     no job waits                                ahead    slots enough are out for the jobs that wait
 --      held     nobody calls before held until              probing  one call is on its way, the rest wait for it
@@ -17,9 +17,10 @@
 --      lost     Redis lost writes or its clock leapt: one window must pass
 -- Refusals write nothing, except for removing leases that ran out and for lost, which sets the pause.
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
-local FULL_HINT, PAUSED_HINT, PROBE_HINT, KEPT = 50000, 1000000, 100000, 60000000
+local FULL_HINT, PAUSED_HINT, PROBE_HINT = 50000, 1000000, 100000
+local KEPT = 3600000000 -- the state outlives its use by so much at least: only when it is gone sooner, it was lost
 local call = redis.call
-local K = (#ARGV - 14) / 3
+local K = (#ARGV - 15) / 3
 local real_now = now_us(ARGV[1])
 local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -32,7 +33,7 @@ local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused')
 local last, tat, quiet, clock = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, tonumber(pace[3]) or 0, tonumber(pace[4]) or 0
 local held, need, probe = tonumber(hold[1]) or 0, tonumber(hold[2]) or 0, tonumber(hold[3]) or 0
 local function answer(state, hint)
-  return {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need}
+  return {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need, int(last)}
 end
 
 local now = math.max(real_now, clock)
@@ -45,7 +46,7 @@ local N, R, width, used, before, cursor, from, buf, push = {}, {}, {}, {}, {}, {
 local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this call added to it
 local longest, least = 0, math.huge
 for k = 1, K do
-  N[k], R[k], width[k] = tonumber(ARGV[12 + 3 * k]), tonumber(ARGV[13 + 3 * k]), tonumber(ARGV[14 + 3 * k])
+  N[k], R[k], width[k] = tonumber(ARGV[13 + 3 * k]), tonumber(ARGV[14 + 3 * k]), tonumber(ARGV[15 + 3 * k])
   used[k] = tonumber(pace[7 + k]) or 0
   before[k], cursor[k], push[k] = used[k], 0, {}
   longest, least = math.max(longest, R[k] + width[k]), math.min(least, N[k])
@@ -66,32 +67,34 @@ end
 
 local function keep(set, always)
   local till, x = math.max(last, quiet) + longest, tonumber(pace[5]) or 0
-  local renew = always or till + 5000000 > x or x - till > 2 * KEPT
-  if renew then x = till + KEPT end
+  local renew = always or till + KEPT > x or x - till > 3 * KEPT
+  if renew then x = till + 2 * KEPT end
   set[#set + 1], set[#set + 2] = 'x', int(x)
   call('HSET', KEYS[1], unpack(set))
   return renew, int(math.ceil((x - now) / 1000))
 end
 
--- quarantine: slots that Redis doesn't know of any more may have been used, up to a horizon from now. One shortest
--- window passes; every longer window is charged with the most that can be missing from it.
+-- quarantine: slots that Redis doesn't know of any more may have been used, up to a horizon from now, and late at that.
+-- One shortest window passes; every longer window is charged with the most that can be missing from it.
 local function quarantine(gap)
   if not pace[1] then forget_lists() end
   last, tat = math.max(last, now + horizon), math.max(tat, now + horizon)
-  quiet = math.max(quiet, now + horizon + R[1])
+  local written = now + horizon + tonumber(ARGV[15])
+  quiet = math.max(quiet, written + R[1])
   local missing = (math.floor(gap / R[1]) + 1) * N[1]
   for k = 2, K do used[k] = used[k] + math.min(missing, N[k]) end
   local _, ttl = keep(state_fields(), true)
   call('PEXPIRE', KEYS[1], ttl)
   for k = 2, K do
-    call('RPUSH', KEYS[5 + k], int(pool_edge(now + horizon, width[k])), int(math.min(missing, N[k])))
+    call('RPUSH', KEYS[5 + k], int(pool_edge(written, width[k])), int(math.min(missing, N[k])))
     call('PEXPIRE', KEYS[5 + k], ttl)
   end
   return answer('lost', quiet - now - horizon)
 end
 
+if floor > now + horizon + STEP_BACK then floor = 0 end -- heard before the clock was set back
 floor = math.min(floor, now + horizon)
-if floor > last and floor + longest > now then return quarantine(now + horizon - last) end
+if floor > last and floor + KEPT > now then return quarantine(now + horizon - last) end
 if jump > 0 then return quarantine(jump) end
 
 -- amnesia: a list and its count don't agree (one was evicted). Nothing is certain: as if all had been lost.

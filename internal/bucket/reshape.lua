@@ -5,7 +5,7 @@
 -- Returns 1, or 0 when a newer version is in force.
 -- A new window is filled from an old one that remembers as long, or else from the one that remembers longest; what no
 -- window remembers is waited for, at most MOST. After a step back every time is moved by as much: late rather than early.
-local MOST, STEP_BACK, KEPT, CHUNK = 60000000, 2000000, 60000000, 4000
+local MOST, STEP_BACK, KEPT, CHUNK = 60000000, 2000000, 3600000000, 4000
 local call = redis.call
 local now = now_us(ARGV[1])
 local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c')

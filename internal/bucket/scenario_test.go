@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -232,7 +233,7 @@ func TestScriptFlushAndLostState(t *testing.T) {
 	w.lose()
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateLost, 0)
 	fresh := w.pacer(hundred())
-	w.pass(time.Second)
+	w.pass(1250 * time.Millisecond) // one window, after the latest moment of a slot that is out
 	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), "horizon", 0)
 	w.pass(10 * time.Millisecond)
 	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateOK, 1)
@@ -375,6 +376,40 @@ func TestLeaseNames(t *testing.T) {
 	for i, s := range g.slots {
 		if leases[i] != s.Lease {
 			t.Errorf("lease %s of slot %s", leases[i], strconv.Itoa(i))
+		}
+	}
+}
+
+// Every script names its keys, all under the gateway's hash tag: a Redis Cluster refuses anything else.
+func TestOnACluster(t *testing.T) {
+	t.Parallel()
+	addrs := strings.Split(strings.TrimPrefix(testkit.Cluster(t).URL(), "redis-cluster://"), ",")
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs, IsClusterMode: true})
+	t.Cleanup(func() { _ = client.Close() })
+	for _, gateway := range []string{"stripe", "adyen", "worldline"} {
+		p := newTestPacer(t, client, PacerConfig{Gateway: gateway, Limits: []Limit{{100, time.Second}, {5000, time.Minute}}, MaxInFlight: 9})
+		fill(t, client, p.keys.Pending(), 1)
+		s, err := p.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Written(s, p.Due(s).Add(10*time.Millisecond))
+		p.End(t.Context(), s)
+		if s, err = p.Take(t.Context(), 3); err != nil || p.Release(t.Context(), s) != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Hold(t.Context(), HoldRequest{For: time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = p.Take(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		p.Succeeded(t.Context())
+		if err := errors.Join(p.Pause(t.Context(), "x"), p.Resume(t.Context()), p.reshape(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := p.Look(t.Context()); err != nil || now != (Standing{}) {
+			t.Errorf("look says %+v, %v", now, err)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"pgregory.net/rapid"
+
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -113,11 +115,11 @@ func (w *world) run(tr trial) ran {
 			cost = tr.cost(w.rng)
 		}
 		out.overdue = w.reportOverdue(out.overdue)
+		if tr.lose && w.rng.IntN(500) == 0 && allHaveHeard(processes) {
+			w.lose()
+		}
 		if tr.mutate != nil {
 			tr.mutate(p)
-		}
-		if tr.lose && w.rng.IntN(500) == 0 {
-			w.lose()
 		}
 		g := w.reserve(p, wish{want: 1 + w.rng.Int64N(batch), cost: cost, lead: w.rng.Int64N(2000) % p.plan.Load().horizon})
 		for _, s := range g.slots {
@@ -126,6 +128,11 @@ func (w *world) run(tr trial) ran {
 		w.now += w.pause(g)
 	}
 	return out
+}
+
+// allHaveHeard: a process that has never heard of a slot can't know that Redis lost one.
+func allHaveHeard(processes []*Pacer) bool {
+	return !slices.ContainsFunc(processes, func(p *Pacer) bool { return p.known.floor == 0 })
 }
 
 func (w *world) pause(g grant) int64 {
@@ -155,7 +162,7 @@ func (w *world) send(tr trial, p *Pacer, s Slot, out *ran, jitter int64) {
 	}
 	at := s.At + w.extreme(p.plan.Load().epsilon)
 	if w.rng.Float64() < tr.late {
-		at = s.At + w.rng.Int64N(tr.lateMost+1)
+		at = s.At + w.rng.Int64N(min(tr.lateMost, p.plan.Load().tooLate)+1)
 		if !tr.forget {
 			out.overdue = append(out.overdue, overdue{p, s, at})
 		}
@@ -235,4 +242,33 @@ func TestLimitsHoldInEveryWindow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The same for limits, jitter, bursts, costs and troubles of any kind.
+func TestAnyLimitsHold(t *testing.T) {
+	t.Parallel()
+	client := testkit.Client(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		limit := rapid.Custom(func(t *rapid.T) Limit {
+			window := rapid.SampledFrom([]time.Duration{10, 50, 400, 1000, 12_000}).Draw(t, "window") * time.Millisecond
+			return Limit{rapid.Int64Range(2, 1500).Draw(t, "N"), window}
+		})
+		tr := trial{
+			lasts:    time.Duration(rapid.IntRange(100, 600).Draw(rt, "ms")) * time.Millisecond,
+			late:     rapid.Float64Range(0, 0.3).Draw(rt, "late"),
+			lateMost: 250_000,
+			drop:     rapid.Float64Range(0, 0.2).Draw(rt, "released"),
+			lose:     rapid.Bool().Draw(rt, "lose"),
+			cost:     func(r *rand.Rand) int64 { return 1 + r.Int64N(2) },
+		}
+		tr.cfg.Limits = rapid.SliceOfN(limit, 1, 3).Draw(rt, "limits")
+		tr.cfg.Burst = rapid.Int64Range(0, 2).Draw(rt, "burst")
+		tr.cfg.Jitter = time.Duration(rapid.IntRange(0, 8000).Draw(rt, "jitter")) * time.Microsecond
+		got := newWorld(t, client, rapid.Uint64().Draw(rt, "seed")).run(tr)
+		for i, most := range got.most(tr.cfg.Limits) {
+			if most > tr.cfg.Limits[i].N {
+				rt.Fatalf("%d units in a window of %s", most, tr.cfg.Limits[i])
+			}
+		}
+	})
 }
