@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/provider"
+)
+
+func providerCommand(p *program) *cobra.Command {
+	listen := "127.0.0.1:9500"
+	behaviour := provider.Config{Limits: []provider.Limit{{N: 100, Window: time.Second}}, Service: 20 * time.Millisecond}
+	cmd := &cobra.Command{
+		Use: "provider", Short: "Play a strict payment gateway, to try a configuration against",
+		Long: `Provider answers like a payment gateway that means its limits: it counts every arrival in exact rolling windows and
+answers 429 to each call above them. Beyond that it declines, fails or hangs as told. A call to any path is a charge.
+
+  GET /stats       what it saw, as one JSON document
+  GET /calls       every arrival, one JSON line each
+  GET /settings    how it behaves; PUT or PATCH what is to change: {"limit":"50/s","decline_every":0,"down":false}
+  POST /reset      forget what was seen
+
+It stops on SIGINT or SIGTERM, and writes its stats to standard output then.`,
+		Example: "  dispatcher provider --limit 100/s --limit 5000/m --decline 10%\n" +
+			"  dispatcher provider --listen 127.0.0.1:9501 --service 200ms --hang 1% --no-keys -o json",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.provide(cmd.Context(), listen, behaviour) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&listen, "listen", listen, "`ADDRESS` to answer on")
+	f.Var(&limitFlag{limits: &behaviour.Limits}, "limit", "`LIMIT` that it keeps, like 100/s or 300/10s; repeatable; none for none")
+	f.DurationVar(&behaviour.Service, "service", behaviour.Service, "how long an answer takes, as `TIME`")
+	f.Var((*shareFlag)(&behaviour.Decline), "decline", "`SHARE` of new keys to decline with 402, like 10% or 0.1")
+	f.IntVar(&behaviour.DeclineEvery, "decline-every", 0, "decline every `N`-th job once, with 402; 0 for none")
+	f.Var((*shareFlag)(&behaviour.Fail), "fail", "`SHARE` of calls to answer with 500, uncharged")
+	f.Var((*shareFlag)(&behaviour.Hang), "hang", "`SHARE` of calls to charge and never answer")
+	f.BoolVar(&behaviour.Down, "down", false, "answer every call with 503")
+	f.BoolVar(&behaviour.NoKeys, "no-keys", false, "ignore idempotency keys: every call charges")
+	return cmd
+}
+
+// provide answers until ctx ends. It returns nil then: to be stopped is how it ends.
+func (p *program) provide(ctx context.Context, listen string, behaviour provider.Config) error {
+	if behaviour.Service < 0 || behaviour.DeclineEvery < 0 {
+		return cli.Usage("give 0 or more", "--service and --decline-every can't be negative")
+	}
+	ln, err := bindProvider(listen)
+	if err != nil {
+		return err
+	}
+	strict := provider.New(behaviour)
+	if !p.Quiet {
+		fmt.Fprintf(p.Err, "a provider of %s answers on http://%s; GET /stats and /calls, PUT /settings; stop it with Ctrl-C\n",
+			limitsText(behaviour.Limits), ln.Addr())
+	}
+	if err := strict.Serve(ctx, ln); err != nil {
+		return fmt.Errorf("the provider could not go on: %w", err)
+	}
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, strict.Stats())
+	}
+	return p.statsTable(strict.Stats())
+}
+
+func bindProvider(listen string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", listen)
+	switch {
+	case err == nil:
+		return ln, nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, cli.Usage("choose another --listen ADDRESS, or stop what is there", "the port of %s is taken", listen)
+	}
+	return nil, cli.Usage("write host:port, like 127.0.0.1:9500", "can't listen on %q: %v", listen, err)
+}
+
+func (p *program) statsTable(s provider.Stats) error {
+	t := cli.NewTable(p.Streams, time.Now(), "SEEN", "NUMBER")
+	for _, row := range []struct {
+		name string
+		n    int
+	}{
+		{"calls", s.Calls}, {"answered 200", s.OK}, {"charged", s.Charged}, {"charged twice", s.ChargedTwice}, {"declined (402)", s.Declined},
+		{"failed (500)", s.Failed}, {"down (503)", s.Down}, {"too many (429)", s.TooMany}, {"in conflict (409)", s.Conflicts},
+		{"hung", s.Hung}, {"answered again", s.Replayed}, {"most in flight", s.MaxInFlight},
+	} {
+		t.Row(row.name, row.n)
+	}
+	for i, l := range s.Limits {
+		t.Row("worst window of "+l, s.MaxInWindow[i])
+	}
+	t.Row("rate", fmt.Sprintf("%.1f/s", s.Rate))
+	if len(s.Limits) > 0 {
+		t.Row("of the limit, in the middle 80 %", fmt.Sprintf("%.1f %%", 100*s.Utilisation))
+	}
+	return t.Flush()
+}
+
+func limitsText(limits []provider.Limit) string {
+	if len(limits) == 0 {
+		return "no limit"
+	}
+	texts := make([]string, len(limits))
+	for i, l := range limits {
+		texts[i] = l.String()
+	}
+	return strings.Join(texts, " and ")
+}
+
+// limitFlag is a repeatable --limit: the first one given replaces the default.
+type limitFlag struct {
+	limits *[]provider.Limit
+	given  bool
+}
+
+// String shows the limits so far.
+func (l *limitFlag) String() string {
+	if l.limits == nil {
+		return ""
+	}
+	return limitsText(*l.limits)
+}
+
+// Set adds one limit, or takes them all away.
+func (l *limitFlag) Set(text string) error {
+	if text == "none" {
+		*l.limits, l.given = nil, true
+		return nil
+	}
+	limit, err := provider.ParseLimit(text)
+	if err != nil {
+		return err
+	}
+	if !l.given {
+		*l.limits = nil
+	}
+	*l.limits, l.given = append(*l.limits, limit), true
+	return nil
+}
+
+// Type names the value in the help.
+func (*limitFlag) Type() string { return "limit" }
+
+// shareFlag is a share of calls, like 10% or 0.1.
+type shareFlag float64
+
+// String shows the share.
+func (s *shareFlag) String() string { return fmt.Sprintf("%g%%", 100*float64(*s)) }
+
+// Set reads the share.
+func (s *shareFlag) Set(text string) error {
+	share, err := provider.ParseShare(text)
+	*s = shareFlag(share)
+	return err
+}
+
+// Type names the value in the help.
+func (*shareFlag) Type() string { return "share" }
