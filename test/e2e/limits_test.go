@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/provider"
+	"spillway/internal/testkit"
+)
+
+// soak makes each run of the limits that long, one after the other, and holds the rate to the promise as well; without it the
+// runs are few and short, and only the limits are held.
+var soak = flag.Duration("soak", 0, "how long each run of the limits lasts, and hold them to their rates")
+
+const (
+	shortRun = 4 * time.Second
+	jitter   = 5 * time.Millisecond
+)
+
+// TestTheLimitIsKeptAndUsed lets several dispatchers work against a provider that stamps arrivals in the kernel: no rolling
+// window above the limit, and close to it.
+func TestTheLimitIsKeptAndUsed(t *testing.T) {
+	for _, tc := range []struct {
+		limit     string
+		processes int
+		churn     bool
+		settings  string
+		short     bool // part of the everyday run
+	}{
+		{limit: "100/s", processes: 1},
+		{limit: "100/s", processes: 2, short: true},
+		{limit: "100/s", processes: 8},
+		{limit: "100/s", processes: 3, churn: true, short: true},
+		{limit: "1000/s", processes: 4, short: true},
+		{limit: "5/s", processes: 2},
+		{limit: "40/s 200/10s", processes: 2},
+		{limit: "100/s", processes: 2, settings: ", burst: 10"},
+	} {
+		name := fmt.Sprintf("%s by %d%s", tc.limit, tc.processes, tc.settings)
+		if tc.churn {
+			name += " dying and coming"
+		}
+		t.Run(strings.ReplaceAll(name, "/", " per "), func(t *testing.T) {
+			length := *soak
+			if length == 0 && !tc.short {
+				return
+			}
+			length = max(length, shortRun)
+			keep(t, load{tc.limit, tc.processes, tc.churn, tc.settings, length})
+		})
+	}
+}
+
+type load struct {
+	limits    string
+	processes int
+	churn     bool
+	settings  string
+	length    time.Duration
+}
+
+// keep runs one load and judges it.
+func keep(t *testing.T, l load) {
+	t.Helper()
+	var limits []provider.Limit
+	rate := 1e9
+	for _, text := range strings.Fields(l.limits) {
+		limit, err := provider.ParseLimit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits = append(limits, limit)
+		rate = min(rate, float64(limit.N)/limit.Window.Seconds())
+	}
+	n := int(rate * l.length.Seconds())
+	w := newWorld(t, provider.Config{Limits: limits, Service: 20 * time.Millisecond}, fmt.Sprintf(
+		"      timeout: 5s\n    leak: {limits: [%s], jitter: %v%s}\n    admission: {limits: [1000000/s], burst: 10000000}\n",
+		strings.ReplaceAll(l.limits, " ", ", "), jitter, l.settings))
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("jobs.ndjson", n), "-q")
+	for range l.processes {
+		w.dispatcher()
+	}
+	stop := make(chan struct{})
+	churned := make(chan struct{})
+	go func() { defer close(churned); churn(w, l.churn, stop) }()
+	testkit.Eventually(t, 2*l.length+time.Minute, "all calls", func() bool { return w.provider.Stats().Charged >= n })
+	close(stop)
+	<-churned
+	judge(t, w, l, limits)
+}
+
+// churn kills a dispatcher and starts another one every 5 s.
+func churn(w *world, really bool, stop <-chan struct{}) {
+	if !really {
+		return
+	}
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-tick.C:
+			w.runs[i].kill()
+			w.dispatcher()
+		case <-stop:
+			return
+		}
+	}
+}
+
+func judge(t *testing.T, w *world, l load, limits []provider.Limit) {
+	t.Helper()
+	s := w.strict()
+	window := limits[0].Window
+	for _, limit := range limits {
+		window = max(window, limit.Window)
+	}
+	promised := 0.99 * window.Seconds() / (window + jitter).Seconds()
+	t.Logf("%d calls, fullest windows %v of %v, %.2f %% of the limit in the middle 80 %% (promised %.2f %%), %d repeated, %d under way at most",
+		s.Calls, s.MaxInWindow, s.Limits, 100*s.Utilisation, 100*promised, s.Replayed, s.MaxInFlight)
+	if *soak > 0 && s.Utilisation < promised {
+		t.Errorf("%.2f %% of the limit, promised are %.2f %%", 100*s.Utilisation, 100*promised)
+	}
+}
