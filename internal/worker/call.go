@@ -26,7 +26,7 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot) {
 		slot.Release(ctx)
 	} else {
 		slot.Written(res.Wrote)
-		slot.End(ctx)
+		defer slot.End(ctx) // after the pacer has heard what the call came to: a probe without news lets another one go
 	}
 	if res.Late {
 		w.giveBack(ctx, a)
