@@ -102,18 +102,18 @@ func (s *stage) play(ctx context.Context, w Watcher) (Outcome, error) {
 }
 
 func (s *stage) chapters(ctx context.Context, w Watcher, r *Reckoning) error {
-	w.Tell(fmt.Sprintf("A billing file of %s jobs goes in. There is room for %s; the rest is parked as rejected, and goes in by itself.",
+	w.Tell(fmt.Sprintf("A billing file of %s jobs goes in. There is room for %s;\nthe rest is parked as rejected, and goes in by itself.",
 		number(s.p.Jobs), number(s.p.Room)))
 	if err := s.enqueue(ctx, r); err != nil {
 		return err
 	}
-	w.Tell(fmt.Sprintf("%d workers call a provider that allows %s and answers 429 above. It refuses one job in %d, and one call in %.0f fails.",
+	w.Tell(fmt.Sprintf("%d workers call a provider that allows %s and answers 429 above.\nIt refuses one job in %d, and one call in %.0f fails.",
 		s.p.Workers, s.p.Limit, s.p.DeclineEvery, 1/s.p.Fail))
 	if err := s.watch(ctx, w, r.Jobs); err != nil {
 		return err
 	}
 	s.noteRate(r)
-	w.Tell("The provider changes its mind about the jobs that it refused: they are replayed, each under a new idempotency key.")
+	w.Tell("The provider changes its mind about the jobs that it refused:\nthey are replayed, each under a new idempotency key.")
 	s.strict.Set(s.forgiving())
 	if err := s.replay(ctx, r); err != nil {
 		return err

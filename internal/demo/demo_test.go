@@ -193,7 +193,7 @@ func TestOnATerminalItIsDrawnOver(t *testing.T) {
 			t.Errorf("%d characters are too many for a terminal: %s", n, line)
 		}
 	}
-	const up = "\x1b[5A\x1b[J"
+	const up = "\r\x1b[5A\x1b[J"
 	for _, c := range []struct {
 		what string
 		do   func()

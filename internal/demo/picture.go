@@ -42,8 +42,8 @@ func Picture(o Outcome) []byte {
 		span = times[len(times)-1] + bucket
 	}
 	tenths := perBucket(times, span)
-	upper := panel{upperTop, upperBottom, 1.2 * float64(o.Limit.N), span}
-	lower := panel{lowerTop, lowerBottom, 1.2 * float64(largest(tenths)), span}
+	upper := panel{upperTop, upperBottom, 1.05 * float64(o.Limit.N), span}
+	lower := panel{lowerTop, lowerBottom, float64(largest(tenths)), span}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" role="img">`+"\n", pictureWidth, pictureHeight)
 	fmt.Fprintf(&b, `<title>%d calls at the provider: never more than %d in any window of %s</title>`+"\n", len(times), rollingMost(times, o.Limit.Window), o.Limit.Window)

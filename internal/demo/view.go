@@ -112,7 +112,7 @@ func (s *Screen) Close() {
 
 func (s *Screen) wipe() {
 	if s.lines > 0 {
-		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.lines)
+		fmt.Fprintf(s.out, "\r\x1b[%dA\x1b[J", s.lines)
 	}
 	s.lines = 0
 }
