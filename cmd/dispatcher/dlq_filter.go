@@ -69,7 +69,7 @@ func (f *dlqFilter) understand(now time.Time) (deadletter.Filter, error) {
 		return to, nil
 	}
 	if to.Match, err = regexp.Compile(f.match); err != nil {
-		return to, cli.Usage("write it as in https://go.dev/s/re2syntax, and quote what it must not mean: \\( for (", "--match: %v", err)
+		return to, cli.Usage(`put \ before a character like ( or [ that stands for itself, and 'quotes' around it all`, "--match: %v", err)
 	}
 	return to, nil
 }

@@ -1,0 +1,197 @@
+package deadletter_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/bucket"
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/queue"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// bench is one gateway's dead letters on a real Redis, with a clock that the test moves.
+type bench struct {
+	t     *testing.T
+	ctx   context.Context
+	c     redis.UniversalClient
+	name  string
+	keys  redisdb.Keys
+	books *ledger.Books
+	store *deadletter.Store
+	now   atomic.Int64
+}
+
+type tokens struct{ bucket.TokenBucket }
+
+func (tokens) Lua() string { return bucket.TokenBucketLua }
+
+// setup makes a gateway of 100/s whose admission has room for burst jobs.
+func setup(t *testing.T, burst int64) *bench {
+	t.Helper()
+	b := &bench{t: t, ctx: t.Context(), c: testkit.Client(t), name: testkit.Gateway(t)}
+	b.now.Store(1_700_000_000_000_000)
+	b.keys = redisdb.NewKeys(b.name)
+	b.books = b.withBurst(burst)
+	b.store = deadletter.New(b.c, b.name)
+	b.store.NowMicros = b.now.Load
+	return b
+}
+
+func (b *bench) withBurst(burst int64) *ledger.Books {
+	return ledger.New(b.c, ledger.Config{
+		Gateway: b.name, Keys: true, KeyLifetime: 24 * time.Hour, Attempts: 3, Dedupe: time.Hour,
+		Bucket: tokens{bucket.TokenBucket{Limits: []bucket.Limit{{N: 100, Window: time.Second}}, Burst: burst}},
+		Encode: queue.NewEncoder(b.name).Encode, NowMicros: b.now.Load,
+	})
+}
+
+// Now and After make the bench a clock that never waits: what somebody would wait has passed.
+func (b *bench) Now() time.Time { return time.UnixMicro(b.now.Load()) }
+
+func (b *bench) After(d time.Duration) <-chan time.Time {
+	b.now.Add(d.Microseconds())
+	fired := make(chan time.Time, 1)
+	fired <- b.Now()
+	return fired
+}
+
+func (b *bench) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func want[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// accept offers jobs to admission, which parks those that it has no room for.
+func (b *bench) accept(books *ledger.Books, jobs ...job.Job) []job.Admittance {
+	b.t.Helper()
+	chunk := make([]job.Newcomer, len(jobs))
+	for i, j := range jobs {
+		chunk[i] = job.Newcomer{Job: j, Digest: "d"}
+	}
+	answers, _, err := books.Accept(b.ctx, chunk, "park")
+	b.must(err)
+	return answers
+}
+
+// reject parks jobs as rejected: none of them fits.
+func (b *bench) reject(jobs ...job.Job) {
+	b.t.Helper()
+	for i := range jobs {
+		jobs[i].Cost = 2
+	}
+	for _, a := range b.accept(b.withBurst(1), jobs...) {
+		want(b.t, "answer", a, job.ParkedNow)
+	}
+}
+
+func numbered(from, to int) []job.Job {
+	var jobs []job.Job
+	for i := from; i <= to; i++ {
+		jobs = append(jobs, job.Job{ID: fmt.Sprintf("j%d", i), Payload: []byte(`{"n":1}`)})
+	}
+	return jobs
+}
+
+// park takes a job to the gateway and parks it there with an ending.
+func (b *bench) park(j job.Job, reason job.Reason, e job.Ending) {
+	b.t.Helper()
+	b.now.Add(1000)
+	b.accept(b.withBurst(1_000_000), j)
+	b.call(j.ID, reason, e)
+}
+
+// call makes one call of the next job in the queue, which must be id, and parks it.
+func (b *bench) call(id string, reason job.Reason, e job.Ending) job.Attempt {
+	b.t.Helper()
+	b.now.Add(1000)
+	task, err := b.c.RPop(b.ctx, b.keys.Pending()).Result()
+	b.must(err)
+	pulled, generation, _ := job.ParseTaskID(task)
+	want(b.t, "job in the queue", pulled, id)
+	a, opening, err := b.books.Open(b.ctx, id, generation, "w1", time.Minute)
+	b.must(err)
+	want(b.t, "opening of "+id, opening, job.OpenGo)
+	if e.Called {
+		e.At = b.Now()
+	}
+	b.must(b.store.Park(b.ctx, a, e, reason))
+	return a
+}
+
+func refused(text string) job.Ending {
+	return job.Ending{Called: true, Spent: true, Status: 402, Verdict: job.VerdictRefused, Error: text}
+}
+
+func timedOut() job.Ending {
+	return job.Ending{Called: true, Spent: true, Verdict: job.VerdictUnknown, Error: "timed out", Unsure: true}
+}
+
+func (b *bench) record(id string) job.Record {
+	b.t.Helper()
+	r, ok, err := b.books.Find(b.ctx, id)
+	if err != nil || !ok {
+		b.t.Fatalf("record of %s: found %v, error %v", id, ok, err)
+	}
+	return r
+}
+
+func (b *bench) list(f deadletter.Filter) []job.Record {
+	b.t.Helper()
+	var found []job.Record
+	for r, err := range b.store.List(b.ctx, f) {
+		b.must(err)
+		found = append(found, r)
+	}
+	return found
+}
+
+func ids(records []job.Record) string {
+	text := ""
+	for _, r := range records {
+		text += r.Job.ID + " "
+	}
+	return text
+}
+
+// queued is the ids in the queue, the next one first.
+func (b *bench) queued() []string {
+	b.t.Helper()
+	tasks, err := b.c.LRange(b.ctx, b.keys.Pending(), 0, -1).Result()
+	b.must(err)
+	var found []string
+	for i := len(tasks) - 1; i >= 0; i-- {
+		id, _, _ := job.ParseTaskID(tasks[i])
+		found = append(found, id)
+	}
+	return found
+}
+
+func (b *bench) rules() deadletter.Rules {
+	return deadletter.Rules{Keys: true, KeyLifetime: 24 * time.Hour, Now: b.Now()}
+}
+
+func (b *bench) counter(name string) int64 {
+	b.t.Helper()
+	n, err := b.c.HGet(b.ctx, b.keys.Counters(), name).Int64()
+	if err != nil && err != redis.Nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
