@@ -42,8 +42,7 @@ func (p *Pacer) next(ctx context.Context) (Slot, error) {
 			}
 			continue
 		}
-		lead := min(p.Lead().Microseconds(), p.plan.Load().horizon/2)
-		g, err := p.ask(ctx, wish{want: batch, lead: lead})
+		g, err := p.ask(ctx, wish{want: batch, lead: p.soonest()})
 		p.keep(g.slots)
 		if err := p.after(ctx, g, err, &tries); err != nil {
 			return Slot{}, err

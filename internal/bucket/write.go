@@ -85,6 +85,16 @@ func (p *Pacer) Ready(s Slot, at time.Time) {
 	p.mu.Unlock()
 }
 
+// soonest returns how far off a slot must be at least when it is reserved, in µs. It is less than the lead by what a call
+// may be late without anybody minding: a job that finds its gateway idle should not wait for a margin that it seldom needs.
+func (p *Pacer) soonest() int64 {
+	pl := p.plan.Load()
+	p.mu.Lock()
+	need := int64(p.pace.mean + p.pace.deviation)
+	p.mu.Unlock()
+	return min(max(need-pl.epsilon, takeLead.Microseconds()/2), pl.horizon/2)
+}
+
 // Lead returns how long before its slot a dequeue must start: learned from Ready, at least 1 ms, at most the horizon.
 func (p *Pacer) Lead() time.Duration {
 	p.mu.Lock()
