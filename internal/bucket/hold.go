@@ -45,6 +45,18 @@ func (p *Pacer) Succeeded(ctx context.Context) {
 	p.Wake()
 }
 
+// Fewer says that the gateway takes fewer calls at once than are under way: their number is halved, over all processes,
+// and recovers by one each second. The rate stays. It returns the cap that holds now.
+func (p *Pacer) Fewer(ctx context.Context) (int64, error) {
+	keys := []string{p.keys.Hold(), p.keys.Flight(), p.keys.Active()}
+	few, err := fewerScript.Run(ctx, p.client, keys, p.now(), HoldChannel, p.gateway).Int64()
+	if err != nil {
+		return 0, fmt.Errorf("the cap of %s could not be written down: %w", p.gateway, err)
+	}
+	p.dropLocal()
+	return few, nil
+}
+
 // Pause stops the gateway, in every process, until Resume.
 func (p *Pacer) Pause(ctx context.Context, why string) error { return p.setPaused(ctx, "1", why) }
 

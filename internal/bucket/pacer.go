@@ -86,6 +86,7 @@ type knowledge struct {
 	jump    int64 // how far Redis's clock was set forward, not yet reported to it
 	epoch   int64 // of the last answer; -1 before the first
 	held    int64 // µs until which calls are held
+	leased  bool  // slots have leases, as the calls under way have a cap
 	probing bool  // calls wait for the one that goes first after a hold
 }
 

@@ -59,7 +59,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	if err != nil {
 		return grant{}, err
 	}
-	if pl.cfg.MaxInFlight > 0 {
+	if r.leased {
 		for i := range r.slots {
 			r.slots[i].Lease = lease + ":" + strconv.Itoa(i+1)
 		}
@@ -79,7 +79,7 @@ func (pl *plan) reserveArgs(now int64, w wish, k knowledge, lease string) []any 
 
 func (p *Pacer) slotKeys(pl *plan) []string {
 	k := p.keys
-	return append([]string{k.Pace(), k.Hold(), k.Flight(), k.Pending(), k.Costs()}, p.lists(len(pl.windows))...)
+	return append([]string{k.Pace(), k.Hold(), k.Flight(), k.Pending(), k.Costs(), k.Active()}, p.lists(len(pl.windows))...)
 }
 
 func (p *Pacer) lists(n int) []string {
@@ -95,7 +95,7 @@ type reply struct {
 	state                  state
 	now, hint, held, epoch int64
 	last                   int64 // latest slot ever given to anybody
-	probing                bool
+	probing, leased        bool
 	slots                  []Slot
 }
 
@@ -119,7 +119,7 @@ func decode(v []any) (reply, error) {
 			return reply{}, fmt.Errorf("reserve.lua answered %v at place %d: is another version of the program using this Redis?", v[i], i)
 		}
 	}
-	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5] == 1, last: n[6]}
+	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5]&1 == 1, leased: n[5]&2 == 2, last: n[6]}
 	for i := 7; i < len(n); i += 2 {
 		r.slots = append(r.slots, Slot{At: n[i], Cost: n[i+1]})
 	}
@@ -153,7 +153,7 @@ func (p *Pacer) learn(r reply, jumpSent, leapt int64) grant {
 // known moves along, and a leap ahead is for the next reservation to report.
 func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 	stale = r.epoch != k.epoch && k.epoch >= 0 || leapt != 0
-	k.epoch, k.held, k.probing = r.epoch, r.held, r.probing
+	k.epoch, k.held, k.probing, k.leased = r.epoch, r.held, r.probing, r.leased
 	if r.state == stateLost && k.jump == jumpSent {
 		k.jump = 0
 	}
@@ -176,7 +176,10 @@ func (p *Pacer) unanswered(w wish, lease string, err error) {
 		return
 	}
 	p.meters.lost.Add(float64(w.want))
-	if p.plan.Load().cfg.MaxInFlight == 0 {
+	p.mu.Lock()
+	leased := p.known.leased || p.plan.Load().cfg.MaxInFlight > 0
+	p.mu.Unlock()
+	if !leased {
 		return
 	}
 	leases := make([]any, w.want)

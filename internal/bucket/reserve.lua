@@ -1,5 +1,5 @@
 -- reserve.lua: the next slots of one gateway. Composed after NowLua and pool.lua.
--- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6… the windows' lists, shortest window first
+-- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6 active  7… the windows' lists, shortest window first
 -- ARGV 1 now (µs, 0 = Redis's)  2 lead: a slot is at least so far off (µs)  3 horizon: and at most so far (µs)
 --      4 floor: the latest slot that the caller knows to have been given to anybody (µs)  5 jump: Redis's clock was seen
 --      to leap so far ahead (µs, 0 = no)  6 spacing of calls, for each unit (µs)  7 tolerance of it, for bursts (µs)
@@ -29,14 +29,21 @@ local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
 local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g'}
 for k = 1, K do fields[7 + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
-local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused')
+local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused', 'few', 'fewat', 'fewfrom')
 local last, tat, quiet, clock = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, tonumber(pace[3]) or 0, tonumber(pace[4]) or 0
 local held, need, probe = tonumber(hold[1]) or 0, tonumber(hold[2]) or 0, tonumber(hold[3]) or 0
 local function answer(state, hint)
-  return {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need, int(last)}
+  return {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need + (cap > 0 and 2 or 0), int(last)}
 end
 
 local now = math.max(real_now, clock)
+-- few is what fewer.lua asked for: a cap that recovers by one call a second, until there are as many as had been too many.
+local few = tonumber(hold[6])
+if few then
+  few = few + math.floor(math.max(now - (tonumber(hold[7]) or 0), 0) / 1000000)
+  if few >= (tonumber(hold[8]) or 0) then few = nil end
+end
+if few and (cap == 0 or few < cap) then cap = few end
 if clock - real_now > STEP_BACK then return answer('reshape', 0) end
 if pace[6] and tonumber(pace[6]) > tonumber(ARGV[13]) then return answer('stale', PAUSED_HINT) end
 if pace[7] and (pace[7] ~= ARGV[14] or pace[6] ~= ARGV[13]) then return answer('reshape', 0) end
@@ -53,7 +60,7 @@ for k = 1, K do
 end
 
 local function forget_lists() -- without the hash the lists say nothing: their units aren't counted any more
-  for k = 1, K do call('DEL', KEYS[5 + k]) end
+  for k = 1, K do call('DEL', KEYS[6 + k]) end
 end
 
 local function state_fields()
@@ -86,8 +93,8 @@ local function quarantine(gap)
   local _, ttl = keep(state_fields(), true)
   call('PEXPIRE', KEYS[1], ttl)
   for k = 2, K do
-    call('RPUSH', KEYS[5 + k], int(pool_edge(written, width[k])), int(math.min(missing, N[k])))
-    call('PEXPIRE', KEYS[5 + k], ttl)
+    call('RPUSH', KEYS[6 + k], int(pool_edge(written, width[k])), int(math.min(missing, N[k])))
+    call('PEXPIRE', KEYS[6 + k], ttl)
   end
   return answer('lost', quiet - now - horizon)
 end
@@ -104,7 +111,7 @@ local function amnesia()
   return quarantine(now)
 end
 for k = 1, K do
-  if used[k] > 0 and call('EXISTS', KEYS[5 + k]) == 0 then return amnesia() end
+  if used[k] > 0 and call('EXISTS', KEYS[6 + k]) == 0 then return amnesia() end
 end
 
 if hold[5] == '1' then return answer('paused', PAUSED_HINT) end
@@ -115,14 +122,16 @@ if need == 1 then
 end
 if cap > 0 then
   call('ZREMRANGEBYSCORE', KEYS[3], '-inf', int(now))
-  want = math.min(want, cap - call('ZCARD', KEYS[3]))
+  local flying = call('ZCARD', KEYS[3])
+  if few then flying = math.max(flying, call('LLEN', KEYS[6])) end -- calls from before the leases began
+  want = math.min(want, cap - flying)
   if want < 1 then return answer('full', FULL_HINT) end
 end
 
 -- Slots that are out already, in any process, will be used by the jobs that wait first.
 local function slots_ahead()
   if last <= now or width[1] > 0 then return 0 end
-  local v, count = call('LRANGE', KEYS[6], -POOL_CHUNK, -1), 0
+  local v, count = call('LRANGE', KEYS[7], -POOL_CHUNK, -1), 0
   for i = 1, #v, 2 do
     if tonumber(v[i]) > now then count = count + 1 end
   end
@@ -150,8 +159,8 @@ end
 
 for k = 1, K do
   if width[k] > 0 and used[k] > 0 then -- the open sub-bucket
-    local tail = call('LRANGE', KEYS[5 + k], -2, -1)
-    push[k], open[k] = {tonumber(tail[1]), tonumber(tail[2])}, call('LLEN', KEYS[5 + k]) - 2
+    local tail = call('LRANGE', KEYS[6 + k], -2, -1)
+    push[k], open[k] = {tonumber(tail[1]), tonumber(tail[2])}, call('LLEN', KEYS[6 + k]) - 2
   end
 end
 
@@ -162,7 +171,7 @@ local function ready(k, cost, slot)
   while sum + cost > N[k] do
     if touched[k] and at == open[k] then return math.huge, at, sum end
     if buf[k] == nil or at - from[k] >= #buf[k] then
-      from[k], buf[k] = at, call('LRANGE', KEYS[5 + k], at, at + math.min(2 * want * cost, 64) - 1)
+      from[k], buf[k] = at, call('LRANGE', KEYS[6 + k], at, at + math.min(2 * want * cost, 64) - 1)
       if #buf[k] == 0 then return math.huge, at, sum end
     end
     slot = math.max(slot, tonumber(buf[k][at - from[k] + 1]) + R[k])
@@ -206,7 +215,7 @@ if not pace[1] then forget_lists() end
 local renew, ttl = keep(state_fields(), false)
 if renew then call('PEXPIRE', KEYS[1], ttl) end
 for k = 1, K do
-  local list, p, first = KEYS[5 + k], push[k], 1
+  local list, p, first = KEYS[6 + k], push[k], 1
   if open[k] then
     if touched[k] then call('LSET', list, -1, int(p[2])) end
     first = 3

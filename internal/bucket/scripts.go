@@ -28,6 +28,8 @@ var (
 	pauseLua string
 	//go:embed look.lua
 	lookLua string
+	//go:embed fewer.lua
+	fewerLua string
 	//go:embed end.lua
 	endLua string
 )
@@ -41,6 +43,7 @@ var (
 	succeededScript = redisdb.NewScript(redisdb.NowLua, succeededLua)
 	pauseScript     = redisdb.NewScript(pauseLua)
 	lookScript      = redisdb.NewScript(redisdb.NowLua, lookLua)
+	fewerScript     = redisdb.NewScript(redisdb.NowLua, fewerLua)
 	endScript       = redisdb.NewScript(endLua)
 )
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"spillway/internal/job"
@@ -36,7 +37,7 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot) {
 	j := w.cfg.Judge.Judge(outcome.Input{Result: res, KeySent: w.cfg.Keys, KeyLives: w.keyLives(a), Received: received})
 	e := ending(res, j, begun)
 	w.cfg.Metrics.called(w.cfg.Gateway, j.Verdict, res)
-	if res.Stage == job.Answered && j.Verdict != job.VerdictHold && j.Verdict != job.VerdictFewer {
+	if res.Stage == job.Answered && j.Verdict != job.VerdictHold {
 		w.cfg.Pacer.Succeeded(ctx) // any answer but "wait" says that the gateway is there: after a hold the rest may follow
 	}
 	w.finish(ctx, a, e, j)
@@ -97,8 +98,10 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 	case job.VerdictDone:
 		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Done(ctx, a, e) })
 		w.logCall(a, e, "done", 0)
-	case job.VerdictHold, job.VerdictFewer:
+	case job.VerdictHold:
 		w.hold(ctx, a, e, j)
+	case job.VerdictFewer:
+		w.fewer(ctx, a, e)
 	case job.VerdictRetry:
 		if j.Spent && spent >= w.cfg.Attempts {
 			w.park(ctx, a, e, job.Exhausted)
@@ -126,6 +129,18 @@ func (w *Worker) hold(ctx context.Context, a job.Attempt, e job.Ending, j outcom
 		w.cfg.Log.Error("the gateway does not let us in: held, nothing is refused; check its credentials", "job", a.Job.ID, "answer", j.Why)
 	}
 	w.logCall(a, e, "hold", j.HoldFor)
+}
+
+// fewer lowers the number of calls under way and puts the job back at the head of the queue. No attempt is spent.
+func (w *Worker) fewer(ctx context.Context, a job.Attempt, e job.Ending) {
+	var few int64
+	w.persist(ctx, a.Job.ID, func() (err error) {
+		few, err = w.cfg.Pacer.Fewer(ctx)
+		return err
+	})
+	e.Spent = false
+	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, 0) })
+	w.logCall(a, e, "fewer at once: "+strconv.FormatInt(few, 10), 0)
 }
 
 func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) {

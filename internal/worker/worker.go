@@ -44,6 +44,8 @@ type Pacer interface {
 	// Hold stops everybody's calls; zero means a growing back-off.
 	Hold(ctx context.Context, d time.Duration, reason string) (until time.Time, err error)
 	Succeeded(ctx context.Context)
+	// Fewer lowers the number of calls that may be under way at once, and returns it.
+	Fewer(ctx context.Context) (int64, error)
 }
 
 // Ledger writes down attempts and their ends.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,7 @@ type pacer struct {
 	taken     []int64
 	holds     []time.Duration
 	succeeded int
+	fewer     int
 	none      bool
 }
 
@@ -62,7 +64,8 @@ func (p *pacer) Hold(_ context.Context, d time.Duration, _ string) (time.Time, e
 	p.holds = append(p.holds, d)
 	return time.Now().Add(d), nil
 }
-func (p *pacer) Succeeded(context.Context) { p.succeeded++ }
+func (p *pacer) Fewer(context.Context) (int64, error) { p.fewer++; return 1, nil }
+func (p *pacer) Succeeded(context.Context)            { p.succeeded++ }
 
 // sender answers every call alike and remembers the keys.
 type sender struct {
@@ -109,14 +112,14 @@ type tokens struct{ bucket.TokenBucket }
 
 func (tokens) Lua() string { return bucket.TokenBucketLua }
 
-func setup(t *testing.T, answer job.Result, keyed bool) *rig {
+func setup(t *testing.T, answer job.Result, keyed bool, profile ...string) *rig {
 	t.Helper()
 	gw := testkit.Gateway(t)
 	r := &rig{t: t, c: testkit.Client(t), keys: redisdb.NewKeys(gw), pacer: &pacer{}, sender: &sender{answer: answer}, reg: prometheus.NewRegistry()}
 	r.books = ledger.New(r.c, ledger.Config{Gateway: gw, Encode: queue.NewEncoder(gw).Encode, Keys: keyed, KeyLifetime: time.Hour, Attempts: 2,
 		Dedupe: time.Hour, Bucket: tokens{bucket.TokenBucket{Limits: []bucket.Limit{{N: 100, Window: time.Second}}, Burst: 100}}})
 	r.flaky = &flaky{Books: r.books}
-	table, err := outcome.Profile("default")
+	table, err := outcome.Profile(strings.Join(profile, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,6 +202,27 @@ func TestWhatBecomesOfAJob(t *testing.T) {
 				t.Errorf("metrics: %v %v", problems, err)
 			}
 		})
+	}
+}
+
+func TestFewerAtOnceIsNoHold(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(429, map[string][]string{"Stripe-Rate-Limited-Reason": {"global-concurrency"}}), true, "stripe")
+	r.accept(job.Job{ID: "j"})
+	r.deliver("j")
+	if rec := r.record("j"); rec.State != job.Queued || rec.Attempts != 0 || r.pacer.fewer != 1 || len(r.pacer.holds) != 0 {
+		t.Errorf("state %s, %d attempts, fewer %d times, holds %v", rec.State, rec.Attempts, r.pacer.fewer, r.pacer.holds)
+	}
+}
+
+func TestALockConcernsOneJobOnly(t *testing.T) {
+	t.Parallel()
+	lock := job.Result{Stage: job.Answered, Status: 429, Body: []byte(`{"error":{"code":"lock_timeout"}}`)}
+	r := setup(t, lock, true, "stripe")
+	r.accept(job.Job{ID: "j"})
+	r.deliver("j")
+	if rec := r.record("j"); rec.State != job.Retrying || rec.Attempts != 0 || len(r.pacer.holds) != 0 {
+		t.Errorf("state %s, %d attempts, holds %v", rec.State, rec.Attempts, r.pacer.holds)
 	}
 }
 
