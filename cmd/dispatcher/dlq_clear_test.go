@@ -136,6 +136,21 @@ func TestDLQDiscard(t *testing.T) {
 	}
 }
 
+// More jobs than one script takes: the trail has all of them in the end.
+func TestDLQTrailCountsEveryJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var many []job.Job
+	for i := range 450 {
+		many = append(many, charge(fmt.Sprint(i), "1", ""))
+	}
+	r.reject(r.one, many...)
+	r.expect(r.run("discard", "--why", "test", "--yes", "-q"), 0, "discarded 450 jobs (EUR 450 in minor units)\n", "")
+	if got, want := r.trail(r.one), `{"at":"TIME","who":"WHO","what":"discard","why":"test","filter":"","jobs":450}`; got != want {
+		t.Errorf("trail %s, want %s", got, want)
+	}
+}
+
 func TestDLQResolve(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

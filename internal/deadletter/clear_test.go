@@ -123,7 +123,7 @@ func TestStoppedReplayGoesOnWhereItWas(t *testing.T) {
 func TestReplayLeavesWhatIsParkedLaterAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
-	b.reject(numbered(1, 450)...)
+	b.reject(numbered(1, 700)...)
 	first := true
 	c := b.clearing(deadletter.Filter{})
 	c.Progress = func(deadletter.Cleared) {
@@ -134,7 +134,7 @@ func TestReplayLeavesWhatIsParkedLaterAlone(t *testing.T) {
 	}
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 450})
+	want(t, "done", done, deadletter.Cleared{Taken: 700})
 	want(t, "parked", ids(b.list(deadletter.Filter{})), "j1 ")
 }
 
@@ -175,6 +175,28 @@ func TestResolveNotDoneGoesInWithTheNextKey(t *testing.T) {
 	want(t, "key", job.IdempotencyKey("a", r.KeyGeneration), "a~2")
 	want(t, "may have charged", r.Unsure, false)
 	want(t, "still parked", ids(b.list(deadletter.Filter{})), "b ")
+}
+
+// interrupting is an admitter during whose work the signal comes.
+type interrupting struct {
+	deadletter.Admitter
+	signal func()
+}
+
+func (i interrupting) Readmit(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
+	i.signal()
+	return i.Admitter.Readmit(ctx, jobs)
+}
+
+func TestInterruptedReplayKnowsWhatBecameOfItsLastChunk(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10_000)
+	b.reject(numbered(1, 300)...)
+	ctx, cancel := context.WithCancel(b.ctx)
+	done, err := b.clearing(deadletter.Filter{}).Replay(ctx, interrupting{b.books, cancel}, b.rules())
+	if !errors.Is(err, context.Canceled) || done != (deadletter.Cleared{Taken: 200}) || len(b.queued()) != 200 {
+		t.Errorf("done %+v, error %v, queued %d", done, err, len(b.queued()))
+	}
 }
 
 type brokenAdmitter struct{ deadletter.Admitter }

@@ -177,7 +177,7 @@ func (c *cursor) read(ctx context.Context, found []redis.Z) error {
 		return err
 	}
 	for i, r := range records {
-		if r.State == job.Parked && r.Reason == c.reason && r.ParkedAt.UnixMicro() == int64(found[i].Score) {
+		if r.ParkedAt.UnixMicro() == int64(found[i].Score) {
 			c.ready = append(c.ready, r)
 		}
 	}

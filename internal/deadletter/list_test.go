@@ -1,11 +1,15 @@
 package deadletter_test
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
@@ -42,6 +46,14 @@ func TestFilters(t *testing.T) {
 	} {
 		want(t, c.name, ids(b.list(c.filter)), c.want)
 	}
+}
+
+func TestNamedJobsComeInTheOrderOfParking(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	b.reject(job.Job{ID: "z"}, job.Job{ID: "y"})
+	b.reject(job.Job{ID: "x"})
+	want(t, "listed", ids(b.list(deadletter.Filter{IDs: []string{"x", "y", "z"}})), "z y x ")
 }
 
 func TestPayloadsAreReadUnlessLeftOut(t *testing.T) {
@@ -89,7 +101,7 @@ func TestReadingIsStableWhileJobsComeAndGo(t *testing.T) {
 		seen = append(seen, r.Job.ID)
 		switch len(seen) {
 		case 1:
-			b.discard("j1", "j600", "j601")
+			b.discard("j1", "j400", "j600")
 			b.replay("j900") // not read yet, and parked anew behind the mark, for the same reason and for another one
 			b.call("j900", job.Rejected, refused("no"))
 			b.replay("j901")
@@ -102,7 +114,7 @@ func TestReadingIsStableWhileJobsComeAndGo(t *testing.T) {
 	}
 	var expect []string
 	for i := 1; i <= 1700; i++ {
-		if i != 600 && i != 601 && i != 900 && i != 901 {
+		if i != 400 && i != 600 && i != 900 && i != 901 {
 			expect = append(expect, fmt.Sprintf("j%d", i))
 		}
 	}
@@ -110,6 +122,38 @@ func TestReadingIsStableWhileJobsComeAndGo(t *testing.T) {
 		t.Errorf("%d jobs were read, want %d", len(seen), len(expect))
 	}
 	want(t, "parked since", ids(b.list(deadletter.Filter{Since: mark})), "j900 j901 j5 j1701 j1702 ")
+}
+
+// meddle does something before the next pipeline of commands goes out: between reading a set and reading its records.
+type meddle struct {
+	redis.Hook
+	left atomic.Bool
+	do   func()
+}
+
+func (m *meddle) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (m *meddle) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (m *meddle) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if m.left.CompareAndSwap(true, false) {
+			m.do()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func TestJobParkedAnewWhileItIsReadDoesNotComeAtItsOldPlace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	b.reject(numbered(1, 3)...)
+	m := &meddle{do: func() {
+		b.replay("j1")
+		b.call("j1", job.Rejected, refused("no"))
+	}}
+	m.left.Store(true)
+	b.c.AddHook(m)
+	want(t, "listed", ids(b.list(deadletter.Filter{})), "j2 j3 ")
+	want(t, "listed anew", ids(b.list(deadletter.Filter{})), "j2 j3 j1 ")
 }
 
 func (b *bench) discard(ids ...string) {

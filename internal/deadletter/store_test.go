@@ -100,9 +100,10 @@ func TestResolveDoneIsDoneAsIfTheCallHadSaidSo(t *testing.T) {
 		t.Errorf("known for %v, want an hour", ttl)
 	}
 	want(t, "still parked", ids(b.list(deadletter.Filter{})), "b c ")
-	taken, err := b.store.Resolve(b.ctx, []job.Return{{ID: "a", Generation: 1}, {ID: "c", Generation: 9}, {ID: "c", Generation: 1}}, time.Hour)
+	jobs := []job.Return{{ID: "a", Generation: 1}, {ID: "b", Generation: 1}, {ID: "c", Generation: 9}, {ID: "c", Generation: 1}}
+	taken, err := b.store.Resolve(b.ctx, jobs, time.Hour)
 	b.must(err)
-	if len(taken) != 3 || taken[0] || taken[1] || !taken[2] {
+	if len(taken) != 4 || taken[0] || taken[1] || taken[2] || !taken[3] {
 		t.Errorf("taken %v, want the last alone", taken)
 	}
 	want(t, "offered again", b.accept(b.books, job.Job{ID: "a"})[0], job.Duplicate)
