@@ -11,6 +11,7 @@ type Metrics struct {
 	holds       *prometheus.CounterVec
 	quarantines *prometheus.CounterVec
 	lateness    *prometheus.HistogramVec
+	fullest     *prometheus.GaugeVec
 }
 
 // NewMetrics registers the pacer's instruments. A nil registerer keeps them to themselves.
@@ -31,8 +32,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .25, 1},
 		}, []string{"gateway"}),
 	}
+	m.fullest = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "spillway_window_units_max",
+		Help: "The most units that this process has written in any rolling window of a limit: its own audit. Never above the limit.",
+	}, []string{"gateway", "window"})
 	if reg != nil {
-		reg.MustRegister(m.granted, m.released, m.late, m.lost, m.holds, m.quarantines, m.lateness)
+		reg.MustRegister(m.granted, m.released, m.late, m.lost, m.holds, m.quarantines, m.lateness, m.fullest)
 	}
 	return m
 }
@@ -41,6 +46,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 type instruments struct {
 	granted, released, late, lost, holds, quarantines prometheus.Counter
 	lateness                                          prometheus.Observer
+	fullest                                           *prometheus.GaugeVec // by window
 }
 
 func (m *Metrics) of(gateway string) instruments {
@@ -52,5 +58,6 @@ func (m *Metrics) of(gateway string) instruments {
 		holds:       m.holds.WithLabelValues(gateway),
 		quarantines: m.quarantines.WithLabelValues(gateway),
 		lateness:    m.lateness.WithLabelValues(gateway),
+		fullest:     m.fullest.MustCurryWith(prometheus.Labels{"gateway": gateway}),
 	}
 }

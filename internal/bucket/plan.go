@@ -38,6 +38,7 @@ type plan struct {
 	tooLate   int64
 	outlives  int64
 	maxCost   int64
+	audit     *audit
 }
 
 func newPlan(cfg PacerConfig) (*plan, error) {
@@ -60,6 +61,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	for _, l := range limits {
 		p.addWindow(l)
 	}
+	p.audit = newAudit(p.windows)
 	return p, nil
 }
 

@@ -31,6 +31,7 @@ func (p *Pacer) TooLate(s Slot, now time.Time) bool {
 // (less for windows shorter than 400 ms) goes to Redis in the background, so that the call's permit is given out later.
 func (p *Pacer) Written(s Slot, at time.Time) {
 	pl := p.plan.Load()
+	pl.audit.add(p.local(at), s.Cost, func(window string, most int64) { p.meters.fullest.WithLabelValues(window).Set(float64(most)) })
 	wrote := p.bounds.notAfter(p.local(at))
 	late := wrote - s.At
 	p.meters.lateness.Observe(float64(max(late, 0)) / 1e6)
