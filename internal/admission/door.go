@@ -160,12 +160,16 @@ func (d *Door) offer(ctx context.Context, g Gateway, left []entry, mode Mode, an
 
 var errConflict = errors.New("this id is known with another payload: the first one stands; give this job an id of its own")
 
+var errKeyTaken = errors.New("this id is an idempotency key that a replay of another job has used: the gateway would take this payment for that one; give this job another id")
+
 func note(left []entry, got []job.Admittance, retry time.Duration, answers []Answer) {
 	for i, e := range left {
 		a := Answer{Outcome: got[i]}
 		switch got[i] {
 		case job.Conflict:
 			a.Err = errConflict
+		case job.KeyTaken:
+			a.Outcome, a.Err = job.Conflict, errKeyTaken
 		case job.Full:
 			a.RetryAfter = retry
 		}

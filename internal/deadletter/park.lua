@@ -7,6 +7,7 @@ local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 if not owned(record, ARGV[3], ARGV[4]) then return 0 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, id, now, tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]))
+if paid_before(record, KEYS[4], now) then return 1 end
 local when = stamp(KEYS[4], now)
 redis.call('HSET', record, 's', 'parked', 'r', ARGV[8], 'e', ARGV[9], 'pa', int(when))
 if ARGV[10] == '1' then redis.call('HSET', record, 'am', '1') end

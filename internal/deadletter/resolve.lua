@@ -1,22 +1,18 @@
 -- resolve.lua: a person has looked jobs of unknown outcome up, and they were charged: they are done, as if their call had said so.
--- The rest of the record is as done.lua leaves it.
 -- KEYS 1 counters  2 parked:unknown_outcome, then for each job: record
 -- ARGV 1 now (µs, 0 = Redis's)  2 dedupe (ms), then for each job: id, generation it is parked with
 -- returns for each job: 1 done now  0 not parked like this any more
-local now, answers, done = now_us(ARGV[1]), {}, 0
+local now, answers = now_us(ARGV[1]), {}
 local key = 3
 for a = 3, #ARGV, 2 do
   local record, answer = KEYS[key], 0
   local v = redis.call('HMGET', record, 's', 'g', 'r')
   if v[1] == 'parked' and v[2] == ARGV[a + 1] and v[3] == 'unknown_outcome' then
     redis.call('ZREM', KEYS[2], ARGV[a])
-    redis.call('HSET', record, 's', 'done', 'fin', int(now))
-    redis.call('HDEL', record, 'p', 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am')
-    redis.call('PEXPIRE', record, ARGV[2])
-    done, answer = done + 1, 1
+    finish(record, KEYS[1], now, ARGV[2])
+    answer = 1
   end
   answers[#answers + 1] = answer
   key = key + 1
 end
-if done > 0 then redis.call('HINCRBY', KEYS[1], 'done', done) end
 return answers

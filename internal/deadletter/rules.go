@@ -72,6 +72,21 @@ func saidNo(rec job.Record) bool {
 	if rec.Reason != job.Refused {
 		return false
 	}
+	if !rec.Unsure {
+		return true
+	}
 	last := len(rec.History) - 1
-	return !rec.Unsure || (last >= 0 && rec.History[last].Verdict == string(job.VerdictRefused))
+	return last >= 0 && rec.History[last].Verdict == string(job.VerdictRefused) && ofTheGateway(rec.History[last].Status)
+}
+
+// ofTheGateway says that a status is the gateway's word on the payment. The others may come from something in front of it that
+// never asked: then they are no answer to an earlier call.
+func ofTheGateway(status int) bool {
+	switch {
+	case status >= 300 && status < 400:
+		return false
+	case status == 404, status == 405, status == 407, status == 413, status == 414, status == 421, status == 431:
+		return false
+	}
+	return true
 }

@@ -34,17 +34,18 @@ import (
 //	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected),
 //	sweeper (what the dead left)
 type unit struct {
-	cfg     config.Gateway
-	books   *ledger.Books
-	pacer   *bucket.Pacer
-	client  *gateway.Client
-	server  *queue.Server[worker.Slot]
-	worker  *worker.Worker
-	log     *slog.Logger
-	redis   redis.UniversalClient
-	limits  atomic.Int64 // version of the limits that the pacer keeps
-	stopped context.Context
-	stop    context.CancelFunc
+	cfg       config.Gateway
+	books     *ledger.Books
+	pacer     *bucket.Pacer
+	client    *gateway.Client
+	server    *queue.Server[worker.Slot]
+	worker    *worker.Worker
+	log       *slog.Logger
+	redis     redis.UniversalClient
+	neverFits string       // the parked job that the log has last called too dear; the replayer's own
+	limits    atomic.Int64 // version of the limits that the pacer keeps
+	stopped   context.Context
+	stop      context.CancelFunc
 
 	due, rejected, astray chan struct{} // nudges for the mover, the replayer and the sweeper
 }

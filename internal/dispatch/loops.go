@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"spillway/internal/config"
@@ -101,24 +102,35 @@ func (u *unit) replayer(ctx context.Context) {
 	}
 }
 
-// replayOnce takes in what there is room for and returns when to try again; negative when nothing is left.
+// replayOnce takes in what there is room for and returns when to try again; negative when nothing is left that could go.
 func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
 	jobs, err := u.books.OldestRejected(ctx, replayChunk)
-	if err != nil || len(jobs) == 0 {
-		return -1, err
+	for err == nil && len(jobs) > 0 {
+		var answers []job.Admittance
+		var retry time.Duration
+		if answers, retry, err = u.books.Readmit(ctx, jobs); err != nil {
+			break
+		}
+		first := slices.Index(answers, job.Full)
+		switch {
+		case first < 0:
+			return 0, nil
+		case retry != ledger.NoRetry:
+			return u.roomIn(retry), nil
+		}
+		if u.neverFits != jobs[first].ID { // admission was made smaller than the job: it must not hold the others up
+			u.neverFits = jobs[first].ID
+			u.log.Warn("a parked job costs more than admission can ever grant: raise admission.burst, or discard it", "job", jobs[first].ID)
+		}
+		jobs = jobs[first+1:]
 	}
-	answers, retry, err := u.books.Readmit(ctx, jobs)
-	if err != nil {
-		return 0, err
-	}
-	if answers[len(answers)-1] != job.Full {
-		return 0, nil
-	}
-	if retry == ledger.NoRetry {
-		return replayMost, nil
-	}
+	return -1, err
+}
+
+// roomIn is when to look for room again, if there is some for one job after retry.
+func (u *unit) roomIn(retry time.Duration) time.Duration {
 	room := max(1, min(expectedRoom, u.cfg.Admission.Burst/2))
-	return max(replayLeast, min(retry*time.Duration(room), replayMost)), nil
+	return max(replayLeast, min(retry*time.Duration(room), replayMost))
 }
 
 // sweeper takes up what dead workers left.

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"spillway/internal/bucket"
@@ -32,7 +33,10 @@ type pacer struct{ *bucket.Pacer }
 
 func (p pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
 	s, err := p.Pacer.Take(ctx, cost)
-	if err != nil {
+	switch {
+	case errors.Is(err, bucket.ErrCost):
+		return nil, worker.ErrCost
+	case err != nil:
 		return nil, err
 	}
 	return slot{p.Pacer, s}, nil

@@ -9,6 +9,7 @@ const (
 	ParkedNow Admittance = "parked"    // no room: parked as rejected
 	Duplicate Admittance = "duplicate" // known already, nothing changed
 	Conflict  Admittance = "conflict"  // the same id with another payload: the first one stands
+	KeyTaken  Admittance = "key_taken" // the id is an idempotency key that another job has used: nothing changed
 	Full      Admittance = "full"      // no room, and not parked either: nothing changed
 	Gone      Admittance = "gone"      // a replay found the job no longer parked as it was: nothing changed
 )

@@ -42,7 +42,7 @@ func (b *Books) Accept(ctx context.Context, jobs []job.Newcomer, mode string) (a
 	if err != nil {
 		return nil, 0, err
 	}
-	names := []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full}
+	names := []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full, job.KeyTaken}
 	return decode("accept.lua", reply, len(jobs), names)
 }
 

@@ -3,9 +3,10 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
 --      6… the bucket's arguments, then for each job nine:
 --      id, task id, task message, payload, digest, cost, at (µs, 0 = now), expires (µs, 0 = never), batch ('' = none)
--- returns {retry_us, a1, a2, …}: 1 enqueued  2 parked  3 duplicate  4 same id, other payload  5 no room (wait, fail);
+-- returns {retry_us, a1, a2, …}: 1 enqueued  2 parked  3 duplicate  4 same id, other payload  5 no room (wait, fail)
+--      6 the id is an idempotency key that another job has used;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
-local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL = 1, 2, 3, 4, 5
+local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN = 1, 2, 3, 4, 5, 6
 local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
 local bucket, at = bucket_load(KEYS[1], now, ARGV, 6)
 local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
@@ -43,9 +44,17 @@ local function park(record, a)
   redis.call('ZADD', KEYS[3], int(when), ARGV[a])
 end
 
+-- key_taken says that the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment.
+local function key_taken(record)
+  local other, generation = string.match(record, '^(.+)~(%d+)$')
+  if not other then return false end
+  return (tonumber(redis.call('HGET', other, 'k')) or 1) >= tonumber(generation) and tonumber(generation) > 1
+end
+
 local function answer(record, task, a)
   local digest = redis.call('HGET', record, 'd')
   if digest then return digest == ARGV[a + 4] and DUPLICATE or CONFLICT end
+  if key_taken(record) then return KEY_TAKEN end
   local cost = tonumber(ARGV[a + 5])
   if not blocked and bucket_room(bucket, cost) then
     enter(record, task, a, cost)

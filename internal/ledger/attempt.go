@@ -30,7 +30,7 @@ var (
 // nothing to do; with any other opening the job is the owner's to call, or to park as the opening says.
 // The same owner may open the same attempt again, for a later deadline.
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
-	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs()}
+	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters()}
 	reply, err := openScript.Run(ctx, b.c, keys, b.now(), id, generation, owner, deadline.Microseconds(),
 		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts).StringSlice()
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	keys := append([]string{b.keys.Job(a.Job.ID), b.keys.Open(), b.keys.Rate(), b.keys.Counters(),
 		b.keys.Retrying(), b.keys.Scheduled()}, b.parkedKeys()...)
 	return doneScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
-		b.cfg.Dedupe.Milliseconds()).Err()
+		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted)).Err()
 }
 
 // Back writes down that the attempt ended without an end of the job. wait zero puts the job back at the head of the
@@ -74,7 +74,7 @@ func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 		return err
 	}
 	k := b.keys
-	keys := []string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Pending(), taskKey, k.Retrying(), k.Costs()}
+	keys := []string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Pending(), taskKey, k.Retrying(), k.Costs(), k.Counters()}
 	return backScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
 		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, flag(e.Unsure)).Err()
 }

@@ -57,8 +57,7 @@ func (b *Books) moveFrom(ctx context.Context, set string, state job.State) (int,
 	k := b.keys
 	keys := []string{set, k.Pending(), k.Costs()}
 	args := []any{b.now(), string(state), b.cfg.Gateway, redisdb.Wake}
-	for i := len(due) - 1; i >= 0; i-- {
-		w := due[i]
+	for _, w := range due {
 		taskID, taskKey, msg, err := b.task(w.id, w.generation+1)
 		if err != nil {
 			return 0, next, err
@@ -73,7 +72,8 @@ func (b *Books) moveFrom(ctx context.Context, set string, state job.State) (int,
 	return moved, next, err
 }
 
-// waiting returns the oldest members of a sorted set of jobs, with the generation of each.
+// waiting returns members of a sorted set of jobs, with the generation of each: those that are due, the latest first, so that of
+// more than one chunk the first due ends up at the very head; or the oldest of all.
 func (b *Books) waiting(ctx context.Context, set string, dueOnly bool, n int) ([]waiter, time.Duration, error) {
 	reply, err := waitingScript.Run(ctx, b.c, []string{set}, b.now(), flag(dueOnly), n, b.keys.JobPrefix()).Slice()
 	if err != nil {

@@ -1,28 +1,36 @@
 -- open.lua: writes an attempt down before its call, or says why there must be none.
--- KEYS 1 record  2 open  3 costs
+-- KEYS 1 record  2 open  3 costs  4 counters
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 µs from now to the attempt's deadline
 --      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 attempts allowed
 -- returns {opening, payload, cost, batch, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs)};
 --      with 'stale' and 'busy' nothing was written, with any other opening the record is in flight and the caller's
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
 local now = now_us(ARGV[1])
-local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am')
+local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am', 'oa')
 local state, spent, first, cost = v[1], tonumber(v[5]) or 0, tonumber(v[7]) or 0, tonumber(v[9]) or 1
 if cost > 1 then redis.call('HDEL', KEYS[3], id .. '~' .. ARGV[3]) end
 if v[2] ~= ARGV[3] or (state ~= 'queued' and state ~= 'in_flight') then return {'stale'} end
 local mine = state == 'in_flight' and v[3] == owner
+if mine and v[7] and v[7] == v[14] then first = 0 end -- opened before by the same owner, and not called since
 if state == 'in_flight' and not mine and now < (tonumber(v[4]) or 0) then return {'busy'} end
+
+if state == 'in_flight' and not mine and paid_before(record, KEYS[4], now) then
+  redis.call('ZREM', KEYS[2], id)
+  return {'stale'}
+end
 
 local function opening()
   local forgotten = ARGV[6] ~= '1' or (first > 0 and now - first > tonumber(ARGV[7]))
   if state == 'in_flight' and not mine then -- its last owner died with the call under way: that attempt counts
     spent = redis.call('HINCRBY', record, 'n', 1)
     history(record, int(now) .. ' 0 0 cut_off')
+    redis.call('HSET', record, 'am', '1')
+    v[13] = '1'
     if forgotten then return 'unknown' end
     if spent >= tonumber(ARGV[8]) then return 'exhausted' end
   end
   if v[13] and forgotten then return 'unknown' end
-  if v[8] and now >= tonumber(v[8]) then return 'expired' end
+  if v[8] and now >= tonumber(v[8]) then return v[13] and 'unknown' or 'expired' end -- unknown: it may have been charged
   if first == 0 then redis.call('HSET', record, 'f', int(now)) end
   return 'go'
 end

@@ -10,9 +10,19 @@ local bucket, at = bucket_load(KEYS[1], now, ARGV, 4)
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local full, pushed, retry, answers = false, 0, 0, {}
 
+-- next_key returns the next generation of the idempotency key that is no other job's id.
+local function next_key(record)
+  local k = (tonumber(redis.call('HGET', record, 'k')) or 1) + 1
+  while redis.call('EXISTS', record .. '~' .. int(k)) == 1 do k = k + 1 end
+  return k
+end
+
 local function readmit(record, task, parked, a)
   local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at')
-  if v[1] ~= 'parked' or v[2] ~= ARGV[a + 1] or v[3] ~= ARGV[a + 4] then return GONE end
+  if v[1] ~= 'parked' or v[2] ~= ARGV[a + 1] or v[3] ~= ARGV[a + 4] then
+    if v[1] ~= 'parked' or v[3] ~= ARGV[a + 4] then redis.call('ZREM', parked, ARGV[a]) end -- the record is right
+    return GONE
+  end
   local cost = tonumber(v[4]) or 1
   if full then return NO_ROOM end
   if not bucket_room(bucket, cost) then
@@ -24,7 +34,7 @@ local function readmit(record, task, parked, a)
   redis.call('HDEL', record, 'r', 'e', 'pa', 'n', 'st')
   redis.call('HINCRBY', record, 'y', 1)
   if ARGV[a + 5] == 'next' then
-    redis.call('HSET', record, 'k', int((tonumber(redis.call('HGET', record, 'k')) or 1) + 1))
+    redis.call('HSET', record, 'k', int(next_key(record)))
   end
   if ARGV[a + 5] ~= 'keep' then redis.call('HDEL', record, 'f', 'am') end
   local due = tonumber(v[5]) or 0

@@ -3,7 +3,7 @@
 --      10 parked:unknown_outcome  11 parked:exhausted  12 rate
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 old task id  5 new task id  6 task message
 --      7 "1": the gateway keeps idempotency keys  8 how long it keeps one (µs)  9 attempts allowed  10 gateway  11 wake channel
--- returns what it did: 'none' | 'queued' | 'unknown_outcome' | 'exhausted'
+-- returns what it did: 'none' | 'done' | 'queued' | 'unknown_outcome' | 'exhausted'
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local v = redis.call('HMGET', record, 's', 'g', 'od', 'f', 'c')
@@ -23,6 +23,7 @@ if not lease or lease * 1000000 < now then
 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[12]}, id, now, 1, int(now) .. ' 0 0 cut_off', 0)
 
+if paid_before(record, KEYS[9], now) then return 'done' end
 redis.call('HSET', record, 'am', '1')
 
 local function park(reason, set, error)

@@ -1,9 +1,13 @@
--- waiting.lua: the oldest members of one of a gateway's sorted sets, with the generation of each. Reads only.
--- KEYS 1 sorted set  ARGV 1 now (µs, 0 = Redis's)  2 "1": only scores up to now  3 how many  4 prefix of records
+-- waiting.lua: members of one of a gateway's sorted sets, with the generation of each. Reads only.
+-- KEYS 1 sorted set  ARGV 1 now (µs, 0 = Redis's)  2 "1": those with scores up to now, the latest first; else the oldest of all  3 how many  4 prefix of records
 -- returns {µs until the first score that is still to come (-1: none), id, generation, id, generation, …}
 local now = now_us(ARGV[1])
-local upto = ARGV[2] == '1' and int(now) or '+inf'
-local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', upto, 'LIMIT', 0, tonumber(ARGV[3]))
+local ids
+if ARGV[2] == '1' then
+  ids = redis.call('ZREVRANGEBYSCORE', KEYS[1], int(now), '-inf', 'LIMIT', 0, tonumber(ARGV[3]))
+else
+  ids = redis.call('ZRANGE', KEYS[1], 0, tonumber(ARGV[3]) - 1)
+end
 local next_in = -1
 if #ids < tonumber(ARGV[3]) then
   local first = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)

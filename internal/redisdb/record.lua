@@ -6,6 +6,7 @@
 --   am a call with the present key may have charged ("1")
 --   o owner of the open attempt   od its deadline (µs)   oa opened at (µs)
 --   due end of the back-off (µs)   r reason of parking   e error   pa parked at (µs)
+--   paid a success that came while another call was under way: the dedupe window (ms) it asks for
 --   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"
 local HISTORY_BYTES = 2000
 
@@ -66,4 +67,19 @@ local function end_attempt(keys, id, now, spent, line, status)
   if status > 0 then redis.call('HSET', record, 'st', int(status)) end
   redis.call('HDEL', record, 'o', 'od', 'oa')
   redis.call('ZREM', keys.open, id)
+end
+
+-- finish makes a job done; what is left of its record stays for the dedupe window.
+local function finish(record, counters, now, dedupe_ms)
+  redis.call('HSET', record, 's', 'done', 'fin', int(now))
+  redis.call('HDEL', record, 'p', 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid')
+  redis.call('HINCRBY', counters, 'done', 1)
+  redis.call('PEXPIRE', record, dedupe_ms)
+end
+
+-- paid_before finishes a job whose earlier call is known to have succeeded, whatever its last one came to.
+local function paid_before(record, counters, now)
+  local dedupe_ms = redis.call('HGET', record, 'paid')
+  if dedupe_ms then finish(record, counters, now, dedupe_ms) end
+  return dedupe_ms
 end

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -14,15 +15,16 @@ import (
 const takeCostly = 2 * time.Second
 
 // call sends the job at its slot and deals with what comes of it.
-func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot) {
-	slot, ok := w.fit(ctx, a, slot)
-	if !ok {
-		w.giveBack(ctx, a)
+func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time.Time) {
+	slot, err := w.fit(ctx, a, slot)
+	if err != nil {
+		w.unfit(ctx, a, err)
 		return
 	}
+	tooLate := func(now time.Time) bool { return now.After(latest) || slot.TooLate(now) }
 	slot.Ready(w.cfg.Clock.Now())
 	begun := w.cfg.Clock.Now()
-	res := w.cfg.Sender.Send(ctx, Call{Job: a.Job, Key: a.Key(), Due: slot.Due(), TooLate: slot.TooLate})
+	res := w.cfg.Sender.Send(ctx, Call{Job: a.Job, Key: a.Key(), Due: slot.Due(), TooLate: tooLate})
 	if res.Stage == job.NotSent {
 		slot.Release(ctx)
 	} else {
@@ -44,15 +46,26 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot) {
 }
 
 // fit trades a slot whose cost is too small for this job against one of its own cost.
-func (w *Worker) fit(ctx context.Context, a job.Attempt, slot Slot) (Slot, bool) {
+func (w *Worker) fit(ctx context.Context, a job.Attempt, slot Slot) (Slot, error) {
 	if slot.Cost() >= a.Job.Cost {
-		return slot, true
+		return slot, nil
 	}
 	slot.Release(ctx)
 	taking, cancel := context.WithTimeout(w.cfg.Stopping, takeCostly)
 	defer cancel()
-	slot, err := w.cfg.Pacer.Take(taking, a.Job.Cost)
-	return slot, err == nil
+	return w.cfg.Pacer.Take(taking, a.Job.Cost)
+}
+
+// unfit deals with a job that got no slot of its cost: there was none in time, or there can be none as the limits are.
+// Then it steps aside, so that it does not stop the queue.
+func (w *Worker) unfit(ctx context.Context, a job.Attempt, err error) {
+	if !errors.Is(err, ErrCost) {
+		w.giveBack(ctx, a)
+		return
+	}
+	e := job.Ending{Error: err.Error() + ": raise it, or discard the job"}
+	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, costlyWait) })
+	w.cfg.Log.Warn("a job costs too much", "job", a.Job.ID, "cost", a.Job.Cost, "wait", costlyWait, "error", err)
 }
 
 // giveBack puts a job that was not called back at the head of the queue. No attempt is spent.

@@ -10,6 +10,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -38,8 +39,12 @@ type Slot interface {
 	End(ctx context.Context)
 }
 
+// ErrCost is what Take answers when a job costs more than a limit can grant as the limits are now.
+var ErrCost = errors.New("the job costs more than one of the gateway's limits can grant now")
+
 // Pacer hands out slots and keeps holds.
 type Pacer interface {
+	// Take waits for a slot of that cost. It returns ErrCost if there can be none.
 	Take(ctx context.Context, cost int64) (Slot, error)
 	// Hold stops everybody's calls; zero means a growing back-off.
 	Hold(ctx context.Context, d time.Duration, reason string) (until time.Time, err error)
@@ -124,6 +129,9 @@ type Delivery struct {
 	Slot       Slot
 }
 
+// costlyWait is how long a job waits that costs more than a limit can grant: until then somebody may have raised it.
+const costlyWait = time.Minute
+
 // margin is added to an attempt's deadline: nobody may judge the attempt before it, since it may be a stall with the
 // call still under way.
 const margin = 10 * time.Second
@@ -135,6 +143,7 @@ func (w *Worker) Handle(ctx context.Context, d Delivery) error {
 	if err != nil {
 		return err
 	}
+	latest := w.latest(slot)
 	a, opening, err := w.open(ctx, d, slot)
 	if err != nil {
 		slot.Release(ctx)
@@ -142,7 +151,7 @@ func (w *Worker) Handle(ctx context.Context, d Delivery) error {
 	}
 	switch opening {
 	case job.OpenGo:
-		w.call(ctx, a, slot)
+		w.call(ctx, a, slot, latest)
 		return nil
 	case job.OpenStale, job.OpenBusy:
 		slot.Release(ctx)
@@ -170,6 +179,13 @@ func (w *Worker) slot(s Slot) (Slot, error) {
 		return s, nil
 	}
 	return w.cfg.Pacer.Take(w.cfg.Stopping, 1)
+}
+
+// latest is when a call must have been written so that it ends within its attempt's deadline, which counts from the opening: a
+// stall in between would otherwise let the call go out after others have judged the attempt.
+func (w *Worker) latest(slot Slot) time.Time {
+	now := w.cfg.Clock.Now()
+	return now.Add(max(slot.Due().Sub(now), 0) + margin/2)
 }
 
 // open writes the attempt down. While Redis does not answer it tries again: nothing was sent yet.

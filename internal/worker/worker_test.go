@@ -50,9 +50,13 @@ type pacer struct {
 	succeeded int
 	fewer     int
 	none      bool
+	tooDear   bool
 }
 
 func (p *pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
+	if p.tooDear {
+		return nil, worker.ErrCost
+	}
 	if p.none {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -297,6 +301,17 @@ func TestACostlyJobWithoutRoomGoesBack(t *testing.T) {
 	r.deliver("j")
 	if rec := r.record("j"); rec.State != job.Queued || rec.Attempts != 0 || len(r.sender.keys) != 0 {
 		t.Errorf("state %s, %d attempts, %d calls", rec.State, rec.Attempts, len(r.sender.keys))
+	}
+}
+
+func TestAJobThatCostsMoreThanALimitStepsAside(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	r.pacer.tooDear = true
+	r.accept(job.Job{ID: "j", Cost: 5})
+	r.deliver("j")
+	if rec := r.record("j"); rec.State != job.Retrying || rec.Attempts != 0 || !strings.Contains(rec.Error, "costs more") || len(r.sender.keys) != 0 {
+		t.Errorf("state %s, %d attempts, error %q, %d calls", rec.State, rec.Attempts, rec.Error, len(r.sender.keys))
 	}
 }
 
