@@ -9,6 +9,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/queue"
 )
 
 const (
@@ -16,7 +17,8 @@ const (
 	replayMost   = 100 * time.Millisecond // the replayer tries at least so often while jobs are parked as rejected
 	replayLeast  = 5 * time.Millisecond
 	replayChunk  = 200
-	sweepOneIn   = 6           // one pulse in so many leads to a sweep, so that the processes take turns by chance
+	sweepOneIn   = 6 // one pulse in so many leads to a sweep, so that the processes take turns by chance
+	sweepAtLeast = 30 * time.Second
 	loopBackoff  = time.Second // after an error
 	expectedRoom = 20          // jobs for which the replayer lets room build up, if the burst allows
 )
@@ -133,9 +135,10 @@ func (u *unit) roomIn(retry time.Duration) time.Duration {
 	return max(replayLeast, min(retry*time.Duration(room), replayMost))
 }
 
-// sweeper takes up what dead workers left.
+// sweeper takes up what dead workers left, and what others put into the queue and asynq put aside: at once, when a pulse
+// says that there may be some, and now and then.
 func (u *unit) sweeper(ctx context.Context) {
-	for await(ctx, -1, u.astray) {
+	for next := time.Duration(0); await(ctx, next, u.astray); next = sweepAtLeast {
 		swept, err := u.books.Sweep(ctx)
 		if err != nil {
 			u.complain(ctx, "sweep failed, trying again", err)
@@ -144,7 +147,28 @@ func (u *unit) sweeper(ctx context.Context) {
 			u.log.Warn("took up what a dead or stalled worker left", "calls_cut_off", swept.Reclaimed,
 				"put_back", swept.Requeued, "old_tasks_removed", swept.Removed)
 		}
+		if err := u.parkStrays(ctx); err != nil {
+			u.complain(ctx, "stray tasks not parked, trying again", err)
+		}
 	}
+}
+
+// parkStrays parks tasks that are not ours and that asynq will never deliver.
+func (u *unit) parkStrays(ctx context.Context) error {
+	strays, err := queue.Strays(ctx, u.redis, u.cfg.Name)
+	if err != nil {
+		return err
+	}
+	for _, s := range strays {
+		u.worker.HandleForeign(ctx, s.TaskID, s.Payload, nil)
+		if ctx.Err() != nil {
+			return ctx.Err() // nobody knows whether it is parked
+		}
+		if err := queue.Drop(ctx, u.redis, u.cfg.Name, s.TaskID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (u *unit) complain(ctx context.Context, what string, err error) {

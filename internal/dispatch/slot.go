@@ -63,6 +63,10 @@ func (g gate) Empty(ctx context.Context, s worker.Slot) {
 	}
 }
 
+func (g gate) Passed(s worker.Slot) bool { return s.TooLate(time.Now()) }
+
+func (g gate) Release(ctx context.Context, s worker.Slot) { s.Release(ctx) }
+
 // sender is the gateway client as the worker sees it.
 type sender struct{ c *gateway.Client }
 

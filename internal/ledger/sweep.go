@@ -84,7 +84,7 @@ func (b *Books) settle(ctx context.Context, s *Swept) error {
 	for _, taskID := range tasks {
 		id, generation, ok := job.ParseTaskID(taskID)
 		if !ok {
-			continue // not one of ours: left to asynq, which hands it to a worker that parks it as unreadable
+			continue // not one of ours: internal/queue finds it, and it is parked as unreadable
 		}
 		did, err := b.settleOne(ctx, taskID, id, generation)
 		if err != nil {

@@ -17,6 +17,10 @@ type Gate[T any] interface {
 	Next(ctx context.Context) (T, error)
 	// Empty gives a slot back whose dequeue found no job.
 	Empty(ctx context.Context, slot T)
+	// Passed reports that a slot can't be used any more.
+	Passed(slot T) bool
+	// Release gives back a slot whose job was pulled and never came to its handler.
+	Release(ctx context.Context, slot T)
 }
 
 // gatedClient is the Redis client that an asynq server gets: it knows asynq's dequeue by its keys and lets it wait at
@@ -28,8 +32,8 @@ type gatedClient[T any] struct {
 	stop context.Context // ends when no more jobs may be pulled
 
 	mu    sync.Mutex
-	kept  *T  // slot of a dequeue that Redis answered with NOSCRIPT: asynq comes again at once, with the text
-	ready []T // slots of jobs that were pulled, for their handlers, in order
+	kept  *T           // slot of a dequeue that Redis answered with NOSCRIPT: asynq comes again at once, with the text
+	ready map[string]T // slots of tasks that were pulled, for their handlers, by task id
 }
 
 // errBackoff is how long a dequeue that failed keeps asynq from trying again: its processor does not wait by itself.
@@ -56,6 +60,7 @@ func (c *gatedClient[T]) isDequeue(keys []string) bool {
 // dequeue waits for a slot, then pulls; it goes on until there is a job, an error, or the end.
 func (c *gatedClient[T]) dequeue(ctx context.Context, pull func() *redis.Cmd) *redis.Cmd {
 	for {
+		c.giveBack(ctx, c.passed())
 		slot, err := c.slot()
 		if err != nil {
 			return nothing(ctx)
@@ -63,9 +68,7 @@ func (c *gatedClient[T]) dequeue(ctx context.Context, pull func() *redis.Cmd) *r
 		cmd := pull()
 		switch err := cmd.Err(); {
 		case err == nil:
-			c.mu.Lock()
-			c.ready = append(c.ready, slot)
-			c.mu.Unlock()
+			c.giveBack(ctx, c.pair(cmd, slot))
 			return cmd
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			c.mu.Lock()
@@ -91,30 +94,6 @@ func (c *gatedClient[T]) slot() (T, error) {
 		return *kept, nil
 	}
 	return c.gate.Next(c.stop)
-}
-
-// take returns the slot of the job that was pulled first and has none yet; ok is false if there is none.
-func (c *gatedClient[T]) take() (slot T, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.ready) == 0 {
-		return slot, false
-	}
-	slot = c.ready[0]
-	c.ready = c.ready[1:]
-	return slot, true
-}
-
-// unused returns every slot that no handler will ask for any more.
-func (c *gatedClient[T]) unused() []T {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	left := c.ready
-	if c.kept != nil {
-		left = append(left, *c.kept)
-	}
-	c.ready, c.kept = nil, nil
-	return left
 }
 
 func (c *gatedClient[T]) pause() {

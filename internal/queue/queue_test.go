@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,7 @@ type fakeGate struct {
 	next  atomic.Int64
 	mu    sync.Mutex
 	back  []int64
+	past  int64 // slots up to this one have passed
 }
 
 func newFakeGate() *fakeGate { return &fakeGate{allow: make(chan struct{}, 1000)} }
@@ -43,11 +45,27 @@ func (g *fakeGate) Empty(_ context.Context, slot int64) {
 	g.back = append(g.back, slot)
 }
 
-func (g *fakeGate) given() int {
+func (g *fakeGate) Release(ctx context.Context, slot int64) { g.Empty(ctx, slot) }
+
+func (g *fakeGate) Passed(slot int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.back)
+	return slot <= g.past
 }
+
+func (g *fakeGate) letPass(upTo int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.past = upTo
+}
+
+func (g *fakeGate) returned() []int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.back)
+}
+
+func (g *fakeGate) given() int { return len(g.returned()) }
 
 type rig struct {
 	t    *testing.T

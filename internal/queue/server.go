@@ -54,7 +54,8 @@ type Server[T any] struct {
 func NewServer[T any](c redis.UniversalClient, cfg ServerConfig[T]) *Server[T] {
 	stop, halt := context.WithCancel(context.Background())
 	s := &Server[T]{cfg: cfg, halt: halt}
-	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: redisdb.NewKeys(cfg.Gateway), stop: stop}
+	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: redisdb.NewKeys(cfg.Gateway), stop: stop,
+		ready: make(map[string]T)}
 	s.srv = asynq.NewServerFromRedisClient(s.client, asynq.Config{
 		Concurrency:              cfg.Concurrency,
 		Queues:                   map[string]int{cfg.Gateway: 1},
@@ -85,15 +86,13 @@ func (s *Server[T]) Halt() {
 func (s *Server[T]) Stop(ctx context.Context) {
 	s.Halt()
 	s.srv.Shutdown()
-	for _, slot := range s.client.unused() {
-		s.cfg.Gate.Empty(ctx, slot)
-	}
+	s.client.giveBack(ctx, s.client.unused())
 }
 
 func (s *Server[T]) deliver(ctx context.Context, task *asynq.Task) error {
 	taskID, _ := asynq.GetTaskID(ctx)
 	d := Delivery[T]{TaskID: taskID}
-	d.Slot, d.HasSlot = s.client.take()
+	d.Slot, d.HasSlot = s.client.take(taskID)
 	var ours bool
 	d.JobID, d.Generation, ours = job.ParseTaskID(taskID)
 	if !ours || task.Type() != taskType {

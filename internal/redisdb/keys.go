@@ -78,6 +78,9 @@ func (k Keys) Lease() string { return k.asynq + "lease" }
 // AsynqRetry is asynq's own retry set. Only asynq's recoverer ever puts a task of ours there.
 func (k Keys) AsynqRetry() string { return k.asynq + "retry" }
 
+// AsynqArchive is asynq's sorted set of tasks that it has given up. No task of ours ever gets there.
+func (k Keys) AsynqArchive() string { return k.asynq + "archived" }
+
 // Task is asynq's hash of one task.
 func (k Keys) Task(taskID string) string { return k.asynq + "t:" + taskID }
 

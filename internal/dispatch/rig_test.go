@@ -1,0 +1,134 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"spillway/internal/admission"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/queue"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// rig is a configuration with a gateway that says yes to everything, or to nothing.
+type rig struct {
+	t   *testing.T
+	cfg *config.Config
+	db  *redisdb.DB
+
+	mu    sync.Mutex
+	calls []time.Time
+	hang  bool // the gateway gives no answer
+}
+
+// setup makes one gateway of each settings text, the rest of its part of the file.
+func setup(t *testing.T, settings ...string) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	over := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		if r.called() {
+			select {
+			case <-over:
+			case <-q.Context().Done():
+			}
+		}
+	}))
+	t.Cleanup(func() { close(over); srv.Close() })
+	text := "redis: " + testkit.Redis(t) + "\ngateways:\n"
+	for _, s := range settings {
+		text += fmt.Sprintf("  %s:\n    request: {url: %q, timeout: 20s}\n    %s\n", testkit.Gateway(t), srv.URL, strings.ReplaceAll(s, "\n", "\n    "))
+	}
+	var err error
+	if r.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true}); err != nil {
+		t.Fatal(err)
+	}
+	if r.db, err = Open(t.Context(), r.cfg, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.db.Close() })
+	return r
+}
+
+func (r *rig) called() (hang bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, time.Now())
+	return r.hang
+}
+
+func (r *rig) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.calls)
+}
+
+// serve starts a dispatcher for all gateways.
+func (r *rig) serve() *Dispatcher {
+	r.t.Helper()
+	d, err := New(Params{DB: r.db, Gateways: r.cfg.Gateways, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := d.Start(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		d.Stop(ctx)
+	})
+	return d
+}
+
+// put accepts n jobs of the gateway at that place.
+func (r *rig) put(at, n int) {
+	r.t.Helper()
+	name := r.cfg.Gateways[at].Name
+	var jobs []job.Job
+	for i := range n {
+		jobs = append(jobs, job.Job{ID: fmt.Sprintf("j%04d", i), Gateway: name, Payload: []byte(`{}`), Cost: 1})
+	}
+	if _, err := Door(r.db.Client, r.cfg, 0).Admit(r.t.Context(), name, jobs, admission.Park); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) standing(at int) ledger.Standing {
+	r.t.Helper()
+	s, err := Books(r.db.Client, r.cfg.Gateways[at]).Look(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// overdue puts a task into the first gateway's queue that is not ours and whose deadline has passed: asynq pulls it and
+// calls no handler. Of a field that comes twice in a message, the last one counts.
+func (r *rig) overdue(id string) {
+	r.t.Helper()
+	const typeField, deadlineField = 1, 9
+	name := r.cfg.Gateways[0].Name
+	msg, err := queue.NewEncoder(name).Encode(id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	msg = protowire.AppendString(protowire.AppendTag(msg, typeField, protowire.BytesType), "email")
+	msg = protowire.AppendVarint(protowire.AppendTag(msg, deadlineField, protowire.VarintType), 1)
+	k := redisdb.NewKeys(name)
+	r.db.Client.HSet(r.t.Context(), k.Task(id), "msg", msg, "state", "pending")
+	r.db.Client.LPush(r.t.Context(), k.Pending(), id)
+}

@@ -1,0 +1,42 @@
+package queue
+
+import "google.golang.org/protobuf/encoding/protowire"
+
+// The fields of asynq's TaskMessage (internal/proto/asynq.proto of v0.26.0) that are read here.
+const (
+	payloadField = 2
+	idField      = 3
+)
+
+// message is what is read of a task's encoded message.
+type message struct {
+	id      string
+	payload []byte
+}
+
+// parseMessage reads an encoded message; ok is false if it is none, or has no id.
+func parseMessage(b []byte) (m message, ok bool) {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return message{}, false
+		}
+		size := protowire.ConsumeFieldValue(number, kind, b[n:])
+		if size < 0 {
+			return message{}, false
+		}
+		value := b[n : n+size]
+		b = b[n+size:]
+		if kind != protowire.BytesType {
+			continue
+		}
+		switch number {
+		case payloadField:
+			m.payload, _ = protowire.ConsumeBytes(value)
+		case idField:
+			text, _ := protowire.ConsumeString(value)
+			m.id = text
+		}
+	}
+	return m, m.id != ""
+}

@@ -1,0 +1,70 @@
+package queue
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// asynq may pull a task and never call a handler for it: one whose deadline has passed, or one it can't read. So a slot
+// belongs to the task that was pulled at it, by its id, and one whose task never comes goes back when it has passed.
+
+// pair keeps the slot for the handler of the task that a dequeue brought, and returns those that nobody will ask for: this one, if the
+// task can't be read (asynq can't either), or an earlier one of the same task.
+func (c *gatedClient[T]) pair(cmd *redis.Cmd, slot T) (left []T) {
+	text, _ := cmd.Text()
+	m, ok := parseMessage([]byte(text))
+	if !ok {
+		return []T{slot}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if earlier, again := c.ready[m.id]; again {
+		left = []T{earlier}
+	}
+	c.ready[m.id] = slot
+	return left
+}
+
+// take returns the slot at which the task was pulled; ok is false if it has none, or none any more.
+func (c *gatedClient[T]) take(taskID string) (slot T, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slot, ok = c.ready[taskID]
+	delete(c.ready, taskID)
+	return slot, ok
+}
+
+// passed returns the slots that have passed before a handler came for them: asynq calls handlers at once or never.
+func (c *gatedClient[T]) passed() (left []T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for taskID, slot := range c.ready {
+		if c.gate.Passed(slot) {
+			left = append(left, slot)
+			delete(c.ready, taskID)
+		}
+	}
+	return left
+}
+
+// unused returns every slot that no handler will ask for any more.
+func (c *gatedClient[T]) unused() (left []T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, slot := range c.ready {
+		left = append(left, slot)
+	}
+	if c.kept != nil {
+		left = append(left, *c.kept)
+	}
+	clear(c.ready)
+	c.kept = nil
+	return left
+}
+
+func (c *gatedClient[T]) giveBack(ctx context.Context, slots []T) {
+	for _, slot := range slots {
+		c.gate.Release(ctx, slot)
+	}
+}

@@ -1,0 +1,117 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"spillway/internal/testkit"
+)
+
+// foreign puts a task into the queue that is not ours.
+func (r *rig) foreign(id string, o ...asynq.Option) {
+	r.t.Helper()
+	task := asynq.NewTask("email", []byte("hello"))
+	if _, err := asynq.NewClientFromRedisClient(r.c).Enqueue(task, append(o, asynq.TaskID(id), asynq.Queue(r.gw))...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+var overdue = asynq.Deadline(time.Now().Add(-time.Minute))
+
+// undecodable puts something into the queue that asynq can't read.
+func (r *rig) undecodable(id string) {
+	r.c.HSet(context.Background(), r.keys.Task(id), "msg", "\xff\xff\xff junk", "state", "pending")
+	r.c.LPush(context.Background(), r.keys.Pending(), id)
+}
+
+// drained waits until the queue is empty and asynq is back at the gate.
+func (r *rig) drained() {
+	r.t.Helper()
+	testkit.Eventually(r.t, 5*time.Second, "the queue to be empty", func() bool {
+		return r.c.LLen(context.Background(), r.keys.Pending()).Val() == 0
+	})
+}
+
+// slotsOf puts three jobs into the queue after whatever is there, and returns the slots at which they are delivered.
+func (r *rig) slotsOf() []int64 {
+	r.t.Helper()
+	r.put(1, 3)
+	var slots []int64
+	for i := 1; i <= 3; i++ {
+		r.allow(1)
+		testkit.Eventually(r.t, 5*time.Second, "a delivery", func() bool { return len(r.deliveries()) == i })
+		slots = append(slots, r.deliveries()[i-1].Slot)
+	}
+	return slots
+}
+
+// asynq pulls a task whose deadline has passed and calls no handler: the jobs after it keep their own slots.
+func TestATaskThatIsNeverDeliveredShiftsNoSlot(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.foreign("late", overdue)
+	r.start()
+	r.allow(1)
+	r.drained()
+	if got := r.slotsOf(); !slices.Equal(got, []int64{2, 3, 4}) {
+		t.Errorf("pulled for slots 2, 3 and 4, delivered with %v", got)
+	}
+	if r.gate.given() != 0 {
+		t.Fatal("a slot came back before it had passed")
+	}
+	r.gate.letPass(1)
+	r.put(4, 4)
+	r.allow(1)
+	testkit.Eventually(t, 5*time.Second, "the slot of the task that never came", func() bool { return slices.Equal(r.gate.returned(), []int64{1}) })
+}
+
+func TestAnUnreadableMessageGivesItsSlotBack(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.undecodable("junk")
+	r.start()
+	r.allow(1)
+	testkit.Eventually(t, 5*time.Second, "its slot", func() bool { return slices.Equal(r.gate.returned(), []int64{1}) })
+	if got := r.slotsOf(); !slices.Equal(got, []int64{2, 3, 4}) {
+		t.Errorf("pulled for slots 2, 3 and 4, delivered with %v", got)
+	}
+}
+
+// What is never delivered leaves no slot behind at the end.
+func TestStopGivesLeftSlotsBack(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.foreign("late", overdue)
+	r.start()
+	r.allow(1)
+	r.drained()
+	testkit.Eventually(t, 5*time.Second, "asynq to have put it aside", func() bool {
+		return r.c.ZCard(context.Background(), r.keys.AsynqRetry()).Val() == 1
+	})
+	r.srv.Stop(context.Background())
+	if got := r.gate.returned(); !slices.Equal(got, []int64{1}) {
+		t.Errorf("slots %v came back, want the first", got)
+	}
+}
+
+func TestAMessageIsReadAsAsynqWritesIt(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.foreign("some-id")
+	text := r.c.HGet(context.Background(), r.keys.Task("some-id"), "msg").Val()
+	if m, ok := parseMessage([]byte(text)); !ok || m.id != "some-id" || string(m.payload) != "hello" {
+		t.Errorf("read %+v, %v", m, ok)
+	}
+	for cut := range len(text) - 1 {
+		parseMessage([]byte(text[:cut]))
+	}
+	for _, bad := range []string{"", "x", "\x1a\x7fshort", "\xff\xff\xff junk"} {
+		if m, ok := parseMessage([]byte(bad)); ok {
+			t.Errorf("%q was read as %+v", bad, m)
+		}
+	}
+}

@@ -1,0 +1,21 @@
+-- strays.lua: tasks that are not ours and that nobody will look at again. Reads only.
+-- KEYS 1 active  2 lease  3 asynq's retry set  4 asynq's archive
+-- ARGV 1 a lease that ended before this is dead (s)  2 what a task's key begins with  3 most to return
+-- Returns {task id, its message ('' = it has none), …}. A task of ours is named ID~N: the ledger knows where it belongs.
+local most, out = tonumber(ARGV[3]), {}
+local function add(ids, lost)
+  for _, id in ipairs(ids) do
+    if #out >= 2 * most then return end
+    local generation = tonumber(string.match(id, '^.+~(%d+)$'))
+    if (not generation or generation < 1) and lost(id) then
+      out[#out + 1], out[#out + 2] = id, redis.call('HGET', ARGV[2] .. id, 'msg') or ''
+    end
+  end
+end
+add(redis.call('LRANGE', KEYS[1], 0, -1), function(id)
+  return (tonumber(redis.call('ZSCORE', KEYS[2], id)) or 0) < tonumber(ARGV[1])
+end)
+for _, set in ipairs({KEYS[3], KEYS[4]}) do
+  add(redis.call('ZRANGE', set, 0, most - 1), function() return true end)
+end
+return out
