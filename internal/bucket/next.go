@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	idlePoll    = time.Second // an idle gateway is looked at so often even if nobody calls Wake
+	idlePoll    = 10 * time.Second // an idle gateway is looked at so often even if nobody calls Wake
+	heldPoll    = time.Second      // and one that is held, paused or full
 	shortestNap = 200 * time.Microsecond
 	firstRetry  = 50 * time.Millisecond
 	lastRetry   = 2 * time.Second
@@ -109,9 +110,9 @@ func (p *Pacer) after(ctx context.Context, g grant, err error, tries *retries) e
 	case stateIdle:
 		return p.sleep(ctx, idlePoll, p.wake)
 	case stateHeld, statePaused, stateFull:
-		return p.sleep(ctx, min(g.hint, idlePoll), p.wake)
+		return p.sleep(ctx, min(g.hint, heldPoll), p.wake)
 	default:
-		return p.sleep(ctx, min(max(g.hint, shortestNap), idlePoll), nil)
+		return p.sleep(ctx, min(max(g.hint, shortestNap), heldPoll), nil)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,5 +51,42 @@ func TestAFirstJobDoesNotWaitForAPoll(t *testing.T) {
 	t.Logf("from enqueue's write to the call: p50 %v, p99 %v, most %v", waits[jobs/2], waits[jobs*99/100], waits[jobs-1])
 	if waits[jobs/2] > 200*time.Millisecond {
 		t.Errorf("a first job waits %v: nobody wakes the gateway", waits[jobs/2])
+	}
+}
+
+// cpu returns the processor time that a process has used.
+func cpu(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	fields := strings.Fields(read(t, fmt.Sprintf("/proc/%d/stat", pid)))
+	ticks := 0
+	for _, i := range []int{13, 14} { // user and system, in hundredths of a second
+		n, err := strconv.Atoi(fields[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// TestIdleGatewaysCostNextToNothing lets one process serve 200 gateways that have nothing to do.
+func TestIdleGatewaysCostNextToNothing(t *testing.T) {
+	w := newWorld(t, provider.Config{}, "    leak: {limits: [100/s]}\n")
+	var b strings.Builder
+	fmt.Fprintf(&b, "redis: %s\ngateways:\n", w.redis.URL())
+	for i := range 200 {
+		fmt.Fprintf(&b, "  g%03d:\n    request: {url: %s}\n    leak: {limits: [100/s]}\n", i, w.url)
+	}
+	w.config = w.file("dispatcher.yaml", b.String())
+	r := w.dispatcher()
+	testkit.Eventually(t, 20*time.Second, "all gateways to be served", func() bool { return strings.Contains(r.text(), "gateway=g199") })
+	length := max(*soak/3, 3*time.Second)
+	w.until(time.Now().Add(2 * time.Second)) // the start is over
+	before, began := cpu(t, r.cmd.Process.Pid), time.Now()
+	w.until(began.Add(length))
+	share := float64(cpu(t, r.cmd.Process.Pid)-before) / float64(time.Since(began))
+	t.Logf("200 idle gateways take %.1f %% of a core", 100*share)
+	if *soak > 0 && share > 0.02 {
+		t.Errorf("200 idle gateways take %.1f %% of a core, want under 2 %%", 100*share)
 	}
 }
