@@ -1,0 +1,105 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/admission"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// counter counts the round trips of a client: all of them, and those for a single job.
+type counter struct {
+	keys     redisdb.Keys
+	mu       sync.Mutex
+	all, own int
+}
+
+func (c *counter) count(cmd redis.Cmder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all++
+	first := ""
+	if a := cmd.Args(); len(a) > 3 && cmd.Name() == "evalsha" {
+		first, _ = a[3].(string)
+	}
+	switch {
+	case strings.HasPrefix(first, c.keys.JobPrefix()), first == c.keys.Active(), first == c.keys.Pending() && len(cmd.Args()) == 9:
+		c.own++
+	}
+}
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.count(cmd)
+		return next(ctx, cmd)
+	}
+}
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.count(cmds[0])
+		return next(ctx, cmds)
+	}
+}
+
+// A job costs its dequeue, the opening of its attempt, its outcome and asynq's own end of the task: four round trips, and its share
+// of what is done for many (slots, pulses, heartbeats).
+func TestAJobCostsFourRoundTrips(t *testing.T) {
+	gateway := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(gateway.Close)
+	g := config.DefaultGateway()
+	g.Name, g.Request.URL = testkit.Gateway(t), config.Secret(gateway.URL)
+	g.Leak.Limits = []config.Limit{{N: 2000, Window: time.Second}}
+	g.Admission.Limits, g.Admission.Burst = g.Leak.Limits, 10_000
+	db, err := redisdb.Open(t.Context(), testkit.Redis(t), redisdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	const jobs = 1000
+	all := make([]job.Job, jobs)
+	for i := range all {
+		all[i] = job.Job{ID: fmt.Sprint("j", i)}
+	}
+	door := Door(db.Client, &config.Config{Gateways: []config.Gateway{g}}, 0)
+	if _, err := door.Admit(t.Context(), g.Name, all, admission.Park); err != nil {
+		t.Fatal(err)
+	}
+	count := &counter{keys: redisdb.NewKeys(g.Name)}
+	db.Client.AddHook(count)
+	d, err := New(Params{DB: db, Gateways: []config.Gateway{g}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	books := Books(testkit.Client(t), g)
+	testkit.Eventually(t, 20*time.Second, "all jobs to be done", func() bool {
+		s, err := books.Look(context.Background())
+		return err == nil && s.Done == jobs
+	})
+	d.Stop(context.Background())
+	t.Logf("%.2f round trips a job, and %.2f with the share of slots, late reports, pulses and heartbeats",
+		float64(count.own)/jobs, float64(count.all)/jobs)
+	if count.own > jobs*41/10 {
+		t.Errorf("%d round trips for %d jobs, want 4 each", count.own, jobs)
+	}
+	if count.own < jobs*4 {
+		t.Errorf("%d round trips for %d jobs: the test no longer sees them all", count.own, jobs)
+	}
+}
