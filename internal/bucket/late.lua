@@ -35,7 +35,7 @@ local moved = 0
 for k = 1, #ARGV - 4 do
   local list, width = KEYS[1 + k], tonumber(ARGV[4 + k])
   local was, edge = pool_edge(slot, width), pool_edge(written, width)
-  local place, count = pool_find(list, was, cost)
+  local place, count = pool_find(list, was, cost, width)
   if place and edge > was then
     if width == 0 then
       move(list, place, edge, count)

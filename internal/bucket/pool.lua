@@ -11,8 +11,9 @@ local function pool_edge(at, width)
   return math.ceil(at / width) * width
 end
 
--- pool_find returns the place of the pair with that edge and at least that many units, and the units; or nothing.
-local function pool_find(list, edge, cost)
+-- pool_find returns the place of the pair that a slot of that cost is in, and the pair's units; or nothing. Slots that start together
+-- have pairs with the same edge in an exact list: one of another cost isn't this slot's.
+local function pool_find(list, edge, cost, width)
   local len, seen = redis.call('LLEN', list), 0
   while seen < len and seen < POOL_REACH do
     local to = len - 1 - seen
@@ -20,7 +21,7 @@ local function pool_find(list, edge, cost)
     local v = redis.call('LRANGE', list, from, to)
     for i = #v - 1, 1, -2 do
       local e, count = tonumber(v[i]), tonumber(v[i + 1])
-      if e == edge and count >= cost then return from + i - 1, count end
+      if e == edge and (count == cost or width > 0 and count > cost) then return from + i - 1, count end
       if e < edge then return end -- edges only ever move up: everything before is older still
     end
     seen = seen + POOL_CHUNK

@@ -12,7 +12,7 @@ local last, tat, freed = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, 0
 
 local function free(k, slot, cost)
   local width = tonumber(ARGV[3 + k])
-  local place, count = pool_find(KEYS[3 + k], pool_edge(slot, width), cost)
+  local place, count = pool_find(KEYS[3 + k], pool_edge(slot, width), cost, width)
   if not place then return false end
   pool_drop(KEYS[3 + k], place, count, cost)
   pace[3 + k] = (tonumber(pace[3 + k]) or 0) - cost

@@ -221,6 +221,24 @@ func TestLateMovesThePermit(t *testing.T) {
 	}
 }
 
+// Two calls that start together and cost differently are both late: each moves its own permits.
+func TestLateMovesItsOwnPermits(t *testing.T) {
+	w, _ := scenario(t)
+	p := w.pacer(PacerConfig{Limits: []Limit{{3, time.Second}}, Burst: 2})
+	cheap := w.reserve(p, wish{want: 1, cost: 1}).slots[0]
+	dear := w.reserve(p, wish{want: 1, cost: 2}).slots[0]
+	if cheap.At != dear.At {
+		t.Fatalf("they start %d µs apart", dear.At-cheap.At)
+	}
+	w.pass(200 * time.Millisecond)
+	p.reportLate(p.plan.Load(), cheap, w.now)
+	p.reportLate(p.plan.Load(), dear, w.now)
+	w.pass(850 * time.Millisecond)
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
+	w.pass(150 * time.Millisecond)
+	w.expect(w.reserve(p, wish{want: 1, cost: 3}), stateOK, 1)
+}
+
 func TestScriptFlushAndLostState(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
