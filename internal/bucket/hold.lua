@@ -5,7 +5,7 @@
 -- calls come back with the same news: those that arrive while it lasts change nothing.
 -- Hash: until (µs)  reason  delay (back-off, µs)  need (1: one call goes first)  clear (µs when the last hold was over)
 --       few, fewat, fewfrom: see fewer.lua
---       probe (µs until which the first call is awaited)  slot (its slot)  epoch  paused  why
+--       probe (µs until which news of the call sent ahead is awaited)  slot (its slot)  epoch  paused  why
 local FIRST, MOST, CLEAN = 1000000, 60000000, 30000000
 local now, length = now_us(ARGV[1]), tonumber(ARGV[2])
 local v = redis.call('HMGET', KEYS[1], 'until', 'delay', 'need', 'clear', 'epoch')

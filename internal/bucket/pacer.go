@@ -42,8 +42,8 @@ type PacerConfig struct {
 	Jitter time.Duration
 	// MaxInFlight is how many calls may be under way, over all processes; zero means no cap.
 	MaxInFlight int64
-	// CallTimeout is how long a call may take. A lease, and a call sent ahead after a hold, are given up at
-	// slot + CallTimeout + 5 s.
+	// CallTimeout is how long a call may take. A lease is given up at slot + CallTimeout + 5 s. A call sent ahead after a
+	// hold may take as long, but without news of it the next one goes 5 s after its slot.
 	CallTimeout time.Duration
 	// NowMicros overrides Redis's clock in scripts, for tests only; nil means Redis's TIME.
 	NowMicros func() int64

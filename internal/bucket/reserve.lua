@@ -4,7 +4,7 @@
 --      4 floor: the latest slot that the caller knows to have been given to anybody (µs)  5 jump: Redis's clock was seen
 --      to leap so far ahead (µs, 0 = no)  6 spacing of calls, for each unit (µs)  7 tolerance of it, for bursts (µs)
 --      8 slots wanted  9 cost of each (0 = of the jobs that wait, and no more slots than jobs)  10 cap of calls under
---      way (0 = none)  11 how long a lease or a probe outlives its slot (µs)  12 name that the leases begin with
+--      way (0 = none)  11 how long a lease outlives its slot (µs)  12 name that the leases begin with
 --      13 version of the limits  14 shape: the windows and widths that the lists are kept for
 --      15 a call is written at most so late after its slot (µs)  then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact)
 -- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe, latest slot ever given to anybody, slot,
@@ -18,6 +18,7 @@
 -- Refusals write nothing, except for removing leases that ran out and for lost, which sets the pause.
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
 local FULL_HINT, PAUSED_HINT, PROBE_HINT = 50000, 1000000, 100000
+local PROBE_EVERY = 5000000 -- without news of the call that was sent ahead, the next one's slot is so much later
 local KEPT = 3600000000 -- the state outlives its use by so much at least: only when it is gone sooner, it was lost
 local call = redis.call
 local K = (#ARGV - 15) / 3
@@ -117,7 +118,7 @@ end
 if hold[5] == '1' then return answer('paused', PAUSED_HINT) end
 if held > now then return answer('held', held - now) end
 if need == 1 then
-  if probe > now then return answer('probing', math.min(probe - now, PROBE_HINT)) end
+  if probe > now + lead then return answer('probing', math.min(probe - now - lead, PROBE_HINT)) end
   want = 1
 end
 if cap > 0 then
@@ -230,5 +231,5 @@ for i, s in ipairs(slots) do
   out[#out + 1], out[#out + 2] = int(s[1]), int(s[2])
   if cap > 0 then call('ZADD', KEYS[3], int(s[1] + outlives), ARGV[12] .. ':' .. i) end
 end
-if need == 1 then call('HSET', KEYS[2], 'probe', int(slots[1][1] + outlives), 'slot', int(slots[1][1])) end
+if need == 1 then call('HSET', KEYS[2], 'probe', int(slots[1][1] + PROBE_EVERY), 'slot', int(slots[1][1])) end
 return out

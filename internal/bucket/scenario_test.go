@@ -123,17 +123,56 @@ func TestProbeIsGivenUp(t *testing.T) {
 		return g.slots[0]
 	}
 	hold()
-	probe()
-	w.pass(35*time.Second - time.Microsecond)
-	w.expect(w.reserve(p, wish{want: 16, cost: 1}), "probing", 0)
-	w.pass(time.Millisecond)
-	if err := p.Release(ctx, probe()); err != nil { // its deadline passed; and one that is given back is no probe
+	for s := probe(); w.now < epoch+31_000_000; s = probe() { // calls that hang, or whose process has died: one every 5 s
+		w.now = s.At + 5_000_000 - 1
+		w.expect(w.reserve(p, wish{want: 16, cost: 1}), "probing", 0)
+		w.now++
+	}
+	w.pass(5 * time.Second)
+	if err := p.Release(ctx, probe()); err != nil { // one that is given back is no probe
 		t.Fatal(err)
 	}
 	p.End(ctx, probe()) // one that ends without success or hold
 	probe()
 	hold() // and one that is answered with a hold
 	probe()
+}
+
+// A call that was sent ahead may take longer than the next one waits: its success counts all the same.
+func TestASlowProbesSuccessFreesTheRest(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	if _, err := p.Hold(ctx, HoldRequest{For: time.Second, Reason: "503"}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(time.Second)
+	for range 2 {
+		w.expect(w.reserve(p, wish{want: 16, cost: 1}), stateOK, 1)
+		w.pass(5 * time.Second)
+	}
+	p.Succeeded(ctx)
+	w.expect(w.reserve(p, wish{want: 8, cost: 1}), stateOK, 8)
+}
+
+// A slot for the next one is asked for in time: its lead is not added to the five seconds.
+func TestTheNextProbesSlotIsFiveSecondsAfterTheLast(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	if _, err := p.Hold(ctx, HoldRequest{For: time.Second, Reason: "503"}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(time.Second)
+	var at []int64
+	for len(at) < 3 {
+		g := w.reserve(p, wish{want: 16, cost: 1, lead: 20_000})
+		for _, s := range g.slots {
+			at = append(at, s.At)
+		}
+		w.now += max(g.hint.Microseconds(), 1)
+	}
+	if at[1]-at[0] != 5_000_000 || at[2]-at[1] != 5_000_000 {
+		t.Errorf("slots %d and %d µs apart, want 5 s", at[1]-at[0], at[2]-at[1])
+	}
 }
 
 func TestHoldGrowsOncePerHold(t *testing.T) {
