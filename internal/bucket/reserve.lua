@@ -14,11 +14,14 @@
 --      held     nobody calls before held until              probing  one call is on its way, the rest wait for it
 --      paused   an operator stopped it                      full     as many calls are under way as may be
 --      stale    a newer version of the limits is in force   reshape  run reshape.lua, then ask again
---      lost     Redis lost writes or its clock leapt: one window must pass
--- Refusals write nothing, except for removing leases that ran out and for lost, which sets the pause.
+--      lost     Redis lost writes, may have lost some, or its clock leapt: one window must pass
+-- Refusals write nothing, except for removing leases that ran out, for lost, which sets the pause, and for a mark of the time
+-- now and then. Hash: s (last slot) tat  h (no slot before)  c (the time when it was written)  x (its end)  v, g (ARGV 13, 14)
+--      n1… (units taken)  r (run id of the Redis that wrote it). Another run id means a restart or a fail-over: what came after c may be lost.
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
 local FULL_HINT, PAUSED_HINT, PROBE_HINT = 50000, 1000000, 100000
 local PROBE_EVERY = 5000000 -- without news of the call that was sent ahead, the next one's slot is so much later
+local MARK_EVERY = 5000000 -- while nothing is granted, the time is written so often: it bounds what a restart can have lost
 local KEPT = 3600000000 -- the state outlives its use by so much at least: only when it is gone sooner, it was lost
 local call = redis.call
 local K = (#ARGV - 15) / 3
@@ -27,8 +30,14 @@ local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumbe
 local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
 
-local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g'}
-for k = 1, K do fields[7 + k] = 'n' .. k end
+-- Redis's run id, or nil where INFO is not allowed, or not known.
+local function run_id()
+  local info = redis.pcall('INFO', 'server')
+  return type(info) == 'string' and string.match(info, 'run_id:(%w+)') or nil
+end
+
+local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r'}
+for k = 1, K do fields[8 + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
 local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused', 'few', 'fewat', 'fewfrom')
 local last, tat, quiet, clock = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, tonumber(pace[3]) or 0, tonumber(pace[4]) or 0
@@ -55,7 +64,7 @@ local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether
 local longest, least = 0, math.huge
 for k = 1, K do
   N[k], R[k], width[k] = tonumber(ARGV[13 + 3 * k]), tonumber(ARGV[14 + 3 * k]), tonumber(ARGV[15 + 3 * k])
-  used[k] = tonumber(pace[7 + k]) or 0
+  used[k] = tonumber(pace[8 + k]) or 0
   before[k], cursor[k], push[k] = used[k], 0, {}
   longest, least = math.max(longest, R[k] + width[k]), math.min(least, N[k])
 end
@@ -64,8 +73,10 @@ local function forget_lists() -- without the hash the lists say nothing: their u
   for k = 1, K do call('DEL', KEYS[6 + k]) end
 end
 
+local run = run_id() or pace[8] or nil
 local function state_fields()
   local set = {'s', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'v', ARGV[13], 'g', ARGV[14]}
+  if run then set[#set + 1], set[#set + 2] = 'r', run end
   for k = 1, K do
     set[#set + 1] = 'n' .. k
     set[#set + 1] = int(used[k])
@@ -102,8 +113,10 @@ end
 
 if floor > now + horizon + STEP_BACK then floor = 0 end -- heard before the clock was set back
 floor = math.min(floor, now + horizon)
-if floor > last and floor + KEPT > now then return quarantine(now + horizon - last) end
+local unsure = now + horizon - math.max(last, clock) -- what was granted until then is all there: writes are lost from the end
+if floor > last and floor + KEPT > now then return quarantine(unsure) end
 if jump > 0 then return quarantine(jump) end
+if run and pace[8] and run ~= pace[8] then return quarantine(unsure) end
 
 -- amnesia: a list and its count don't agree (one was evicted). Nothing is certain: as if all had been lost.
 local function amnesia()
@@ -115,6 +128,7 @@ for k = 1, K do
   if used[k] > 0 and call('EXISTS', KEYS[6 + k]) == 0 then return amnesia() end
 end
 
+if pace[1] and now - clock > MARK_EVERY then call('HSET', KEYS[1], 'c', int(now)) end
 if hold[5] == '1' then return answer('paused', PAUSED_HINT) end
 if held > now then return answer('held', held - now) end
 if need == 1 then
