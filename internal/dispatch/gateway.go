@@ -44,6 +44,7 @@ type unit struct {
 	redis     redis.UniversalClient
 	neverFits string       // the parked job that the log has last called too dear; the replayer's own
 	limits    atomic.Int64 // version of the limits that the pacer keeps
+	refused   int64        // version of those that could not be taken over, as the log has said; the pulse's own
 	stopped   context.Context
 	stop      context.CancelFunc
 

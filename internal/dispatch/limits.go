@@ -53,7 +53,7 @@ func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gatewa
 func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, to []config.Limit) error {
 	if len(to) > 0 {
 		if _, err := bucket.NewPacer(c, pacing(g, Limits{Limits: to}), bucket.NewMetrics(nil)); err != nil {
-			return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "write limits like 100/s or 300/10s, none below the burst of the file"}
+			return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "write limits like 100/s or 300/10s"}
 		}
 	}
 	texts := make([]string, len(to))
@@ -69,9 +69,14 @@ func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, t
 	return Coded(err)
 }
 
-// pacing is the pacer's configuration for a gateway whose limits are these now.
+// pacing is the pacer's configuration for a gateway whose limits are these now. No more calls than the smallest of them
+// allows can start together, whatever the file says of its own limits.
 func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
-	return bucket.PacerConfig{Gateway: g.Name, Limits: limits(l.Limits), Version: l.Version, Burst: g.Leak.Burst,
+	burst := g.Leak.Burst
+	for _, one := range l.Limits {
+		burst = min(burst, max(one.N, 0))
+	}
+	return bucket.PacerConfig{Gateway: g.Name, Limits: limits(l.Limits), Version: l.Version, Burst: burst,
 		Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
 }
 
@@ -82,7 +87,7 @@ func (u *unit) adopt(ctx context.Context) error {
 		return err
 	}
 	if err := u.pacer.Change(ctx, pacing(u.cfg, now)); err != nil {
-		return fmt.Errorf("gateway %s: the limits set live can't be kept, the old ones stay: %w", u.cfg.Name, err)
+		return fmt.Errorf("the limits set live can't be kept: %w", err)
 	}
 	u.limits.Store(now.Version)
 	u.log.Info("limits changed", "limits", fmt.Sprint(now.Limits), "set_live", now.Live)

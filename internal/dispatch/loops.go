@@ -33,6 +33,7 @@ func (d *Dispatcher) pulse(ctx context.Context) {
 	}
 }
 
+// pulseOnce looks at every gateway once. What is wrong with one of them alone goes to the log and keeps none from its turn.
 func (d *Dispatcher) pulseOnce(ctx context.Context) error {
 	books := make([]*ledger.Books, len(d.units))
 	for i, u := range d.units {
@@ -43,15 +44,13 @@ func (d *Dispatcher) pulseOnce(ctx context.Context) error {
 		return err
 	}
 	for i, u := range d.units {
-		if err := u.feel(ctx, pulses[i]); err != nil {
-			return err
-		}
+		u.feel(ctx, pulses[i])
 	}
 	return nil
 }
 
 // feel wakes what a pulse says has work.
-func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
+func (u *unit) feel(ctx context.Context, p ledger.Pulse) {
 	if p.Pending > 0 {
 		u.pacer.Wake()
 	}
@@ -65,9 +64,17 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
 		nudge(u.astray)
 	}
 	if p.Limits != u.limits.Load() {
-		return u.adopt(ctx)
+		u.follow(ctx, p.Limits)
 	}
-	return nil
+}
+
+// follow takes over limits that were set live, and says once for each version that it can't: the old ones stay then.
+func (u *unit) follow(ctx context.Context, version int64) {
+	err := u.adopt(ctx)
+	if err != nil && u.refused != version {
+		u.complain(ctx, "limits set live not taken over, the old ones stay", err)
+		u.refused = version
+	}
 }
 
 func nudge(c chan struct{}) {
