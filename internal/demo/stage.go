@@ -45,7 +45,6 @@ func setUp(ctx context.Context, p Params) (*stage, error) {
 		_ = ln.Close()
 		return nil, err
 	}
-	s.db.Client.AddHook(smallPipelines{})
 	s.books = dispatch.Books(s.db.Client, s.cfg.Gateways[0])
 	s.parts.Add(lifecycle.Step{Name: "the embedded Redis", Stop: func(context.Context) error { return s.db.Close() }})
 	s.addProvider(ln)

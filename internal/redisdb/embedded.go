@@ -14,7 +14,13 @@ import (
 func embed(at *target, opt Options) *DB {
 	server := miniredis.NewMiniRedis()
 	o := universal(at, opt)
-	o.Dialer = func(context.Context, string, string) (net.Conn, error) { return server.Dial() }
+	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		conn, err := server.Dial()
+		if err != nil {
+			return nil, err
+		}
+		return newPump(conn), nil
+	}
 	client := redis.NewClient(o.Simple())
 	stop := make(chan struct{})
 	aged := make(chan struct{})
