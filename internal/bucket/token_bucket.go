@@ -1,17 +1,16 @@
 package bucket
 
 import (
-	_ "embed"
-	"errors"
+	_ "embed" // the script is a file
 	"fmt"
 	"math/big"
 )
 
-// TokenBucketLua is the fragment that keeps a token bucket for each of K limits in one hash. It defines bucket_load,
-// bucket_room, bucket_take, bucket_give, bucket_retry, bucket_reset, bucket_remaining and bucket_save, all local.
-//
 //go:embed token_bucket.lua
-var TokenBucketLua string
+var tokenBucketLua string
+
+// TokenBucketLua is what Lua of a TokenBucket returns.
+var TokenBucketLua = algorithmLua + levelLua + tokenBucketLua
 
 // TokenBucket is what admission allows: Burst tokens at once, refilled at the rate of each limit. In any stretch of
 // time L it lets through at most Burst + L × N / Window, for every limit.
@@ -39,16 +38,11 @@ func (t TokenBucket) units() []units {
 
 // Check returns why the bucket can't be kept, or nil.
 func (t TokenBucket) Check() error {
-	if len(t.Limits) == 0 {
-		return errors.New("admission has no limit: give at least one, such as 100/s")
+	if err := checkLimits(t.Limits); err != nil {
+		return err
 	}
-	if t.Burst < 1 || t.Burst > largest {
-		return fmt.Errorf("the burst of %d can't be kept: give a number from 1 to %d", t.Burst, int64(largest))
-	}
-	for _, l := range t.Limits {
-		if err := l.check(); err != nil {
-			return err
-		}
+	if err := checkBurst(t.Burst); err != nil {
+		return err
 	}
 	for i, u := range t.units() {
 		if u.r == 0 {
@@ -64,15 +58,11 @@ func (t TokenBucket) MaxCost() int64 { return t.Burst }
 // Args returns what bucket_load reads: a version, which changes with any number that follows, the number of limits,
 // and r, c and cap of each. The bucket must have passed Check.
 func (t TokenBucket) Args() []any {
-	all := t.units()
-	args := []any{"", len(all)}
-	version := ""
-	for _, u := range all {
-		args = append(args, u.r, u.c, u.cap)
-		version += fmt.Sprintf("%d/%d/%d ", u.r, u.c, u.cap)
+	var rows [][]int64
+	for _, u := range t.units() {
+		rows = append(rows, []int64{u.r, u.c, u.cap})
 	}
-	args[0] = version
-	return args
+	return args(rows)
 }
 
 // below returns the fraction r/c with c <= maxC that is nearest to n/w without being above it. r is 0 when even

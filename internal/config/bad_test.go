@@ -27,17 +27,20 @@ var badFiles = map[string][]string{
 	"admission-burst-slow": {
 		`9:14: gateways.stripe.admission.burst: a burst of 1000000 takes too long to fill at 1/365d: make the burst smaller`,
 	},
+	"admission-burst-leaky": {
+		`7:67: gateways.stripe.admission.burst: a burst of 1000000 takes too long to fill at 1/365d: make the burst smaller`,
+	},
+	"admission-burst-window": {
+		`7:49: gateways.stripe.admission.burst: a fixed-window has no burst, it takes what its limits say: take burst out, or use token-bucket or leaky-bucket`,
+	},
 	"admission-burst": {
 		`7:24: gateways.stripe.admission.burst: "0" is too small: give at least 1`,
 	},
 	"admission-limit": {
 		`7:26: gateways.stripe.admission.limits[0]: "100/" is not a limit: write N/unit with unit s, m, h, d or a duration, like 100/s or 300/10s`,
 	},
-	"algorithm-unbuilt": {
-		`7:28: gateways.stripe.admission.algorithm: "sliding-window" is not in this build: write token-bucket, or leave the line out`,
-	},
 	"algorithm-unknown": {
-		`7:28: gateways.stripe.admission.algorithm: "tokenbucket" is not an algorithm that this build has: did you mean token-bucket?`,
+		`7:28: gateways.stripe.admission.algorithm: "tokenbucket" is not an algorithm: did you mean token-bucket?`,
 	},
 	"alias": {
 		`6:15: gateways.stripe.leak.limits: anchors, aliases and tags (& * !) are not read here: write the value out, or in double quotes`,
@@ -299,8 +302,17 @@ var badFiles = map[string][]string{
 	"null-value": {
 		`7:7: gateways.stripe.leak.burst: there is no value: write one, such as a text or a number, or take the line out`,
 	},
-	"precision": {
-		`7:28: gateways.stripe.admission.precision: precision is for the windows of other algorithms, which this build does not have: leave it out`,
+	"precision-huge": {
+		`7:55: gateways.stripe.admission.precision: "1001" is too large: give at most 1000`,
+	},
+	"precision-bucket": {
+		`7:28: gateways.stripe.admission.precision: a token-bucket (the default) has no precision: take precision out, or use sliding-window`,
+	},
+	"precision-log": {
+		`7:52: gateways.stripe.admission.precision: a sliding-log has no precision: take precision out, or use sliding-window`,
+	},
+	"precision-text": {
+		`7:55: gateways.stripe.admission.precision: "100ms" is not a number: write a whole one from 1 to 1000`,
 	},
 	"redis": {
 		`1:8: redis: <secret> is not a Redis address: write redis://, rediss://, redis-socket://, redis-sentinel:// or redis-cluster:// and what follows it, like redis://127.0.0.1:6379/0, or embedded`,

@@ -86,17 +86,36 @@ func (r *reader) checkLeak(path string, l Leak) {
 	}
 }
 
-// checkAdmission refuses what can't be kept exactly in whole numbers: a bucket that takes centuries to fill.
+// checkAdmission refuses what the algorithm does not have, and what can't be kept exactly in whole numbers: a bucket that
+// takes centuries to fill.
 func (r *reader) checkAdmission(path string, g *Gateway) {
 	a := g.Admission
+	if !a.bursts() && r.written(path+".burst") {
+		r.clash(path+".burst", path+".algorithm", "a %s has no burst, it takes what its limits say: "+
+			"take burst out, or use token-bucket or leaky-bucket", a.Algorithm)
+		return
+	}
+	if a.Algorithm != AlgorithmSlidingWindow && r.written(path+".precision") {
+		r.clash(path+".precision", path+".algorithm", "a %s%s has no precision: take precision out, or use sliding-window",
+			a.Algorithm, r.defaulted(path+".algorithm"))
+	}
 	a.fill(g.Leak)
 	for _, l := range a.Limits {
-		most := (int64(1)<<51 - 1) / max(a.Burst, 1)
-		if over, low := bits.Mul64(uint64(l.N), uint64(most)); over == 0 && low < uint64(l.Window.Microseconds()) {
+		if a.bursts() && !a.fills(l) {
 			r.clash(path+".burst", path+".limits", "a burst of %d takes too long to fill at %s: make the burst smaller", a.Burst, l)
 			return
 		}
 	}
+}
+
+// fills reports that the bucket's numbers stay below 2^51. A leaky bucket counts in whole microseconds for each job.
+func (a Admission) fills(l Limit) bool {
+	most, window := (int64(1)<<51-1)/max(a.Burst, 1), l.Window.Microseconds()
+	if a.Algorithm == AlgorithmLeakyBucket {
+		return (window-1)/l.N+1 <= most
+	}
+	over, low := bits.Mul64(uint64(l.N), uint64(most))
+	return over > 0 || low >= uint64(window)
 }
 
 // The functions below return the rule that a text breaks, as it follows the text in a message, or nothing.
@@ -139,13 +158,8 @@ func checkMethod(text string) string {
 	return choice("a method", methods...)(text)
 }
 
-func checkAlgorithm(text string) string {
-	all := []string{AlgorithmTokenBucket, "fixed-window", "sliding-window", "sliding-log", "leaky-bucket"}
-	if i := slices.Index(all, text); i > 0 {
-		return "is not in this build: write token-bucket, or leave the line out"
-	}
-	return choice("an algorithm that this build has", AlgorithmTokenBucket)(text)
-}
+var checkAlgorithm = choice("an algorithm", AlgorithmTokenBucket, AlgorithmLeakyBucket, AlgorithmFixedWindow,
+	AlgorithmSlidingWindow, AlgorithmSlidingLog)
 
 // unsent are headers that net/http writes by itself and would not take from us.
 var unsent = []string{"Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection"}

@@ -154,17 +154,32 @@ type Leak struct {
 
 // Admission is the check before a job enters the queue.
 type Admission struct {
-	// Algorithm is AlgorithmTokenBucket: the only one that this build has.
+	// Algorithm is one of AlgorithmTokenBucket (default), AlgorithmLeakyBucket, AlgorithmFixedWindow,
+	// AlgorithmSlidingWindow and AlgorithmSlidingLog.
 	Algorithm string
 	// Limits all hold. Default: the leak's.
 	Limits []Limit
-	// Burst is how many jobs a rested gateway takes at once, and the largest cost of a job; at least 1. Default: 60 s'
-	// worth of the tightest limit, and not below the largest cost which the leak's limits grant.
+	// Burst is how many jobs a rested gateway takes at once, and the largest cost of a job; at least 1. The file gives it
+	// for the two buckets alone. Default: 60 s' worth of the tightest limit, and not below the largest cost which the
+	// leak's limits grant. For the windows it is the smallest N of Limits.
 	Burst int64
+	// Precision is how many parts a sliding window is counted in, 1 to 1000; for AlgorithmSlidingWindow alone. Default 60.
+	Precision int64
 }
 
-// AlgorithmTokenBucket is the admission that this build has.
-const AlgorithmTokenBucket = "token-bucket"
+// The algorithms of admission.
+const (
+	AlgorithmTokenBucket   = "token-bucket"
+	AlgorithmLeakyBucket   = "leaky-bucket"
+	AlgorithmFixedWindow   = "fixed-window"
+	AlgorithmSlidingWindow = "sliding-window"
+	AlgorithmSlidingLog    = "sliding-log"
+)
+
+// bursts reports that the algorithm is a bucket: it has a burst apart from its limits.
+func (a Admission) bursts() bool {
+	return a.Algorithm == AlgorithmTokenBucket || a.Algorithm == AlgorithmLeakyBucket
+}
 
 // Retry says how often and when a job is tried again.
 type Retry struct {
@@ -204,7 +219,7 @@ func DefaultGateway() Gateway {
 		},
 		Answers:   Answers{Profile: ProfileDefault},
 		Leak:      Leak{Burst: 1, Jitter: 5 * time.Millisecond},
-		Admission: Admission{Algorithm: AlgorithmTokenBucket},
+		Admission: Admission{Algorithm: AlgorithmTokenBucket, Precision: 60},
 		Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
 		Replay:    ReplayAuto,
 		Dedupe:    30 * 24 * time.Hour,

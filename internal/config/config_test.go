@@ -61,7 +61,7 @@ func TestDocumentedSample(t *testing.T) {
 			Answers:   Answers{Profile: "stripe"},
 			Amount:    Amount{Field: "amount", Currency: "currency"},
 			Leak:      Leak{Limits: []Limit{{100, time.Second}, {5000, time.Minute}}, Burst: 1, Jitter: 5 * time.Millisecond, MaxInFlight: 64},
-			Admission: Admission{Algorithm: "token-bucket", Limits: []Limit{{100, time.Second}}, Burst: 6000},
+			Admission: Admission{Algorithm: "token-bucket", Limits: []Limit{{100, time.Second}}, Burst: 6000, Precision: 60},
 			Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
 			Replay:    "auto",
 			Dedupe:    30 * 24 * time.Hour,
@@ -111,6 +111,24 @@ func TestDefaults(t *testing.T) {
 	}
 	if got.Redis != Default().Redis || got.Listen != Default().Listen || got.ListenWritten || got.Token != "" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestAlgorithms(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Admission{
+		"{algorithm: token-bucket, burst: 7}":                  {"token-bucket", []Limit{{100, time.Second}, {5000, time.Minute}}, 7, 60},
+		"{algorithm: leaky-bucket, burst: 1, limits: [3/s]}":   {"leaky-bucket", []Limit{{3, time.Second}}, 1, 60},
+		"{algorithm: leaky-bucket}":                            {"leaky-bucket", []Limit{{100, time.Second}, {5000, time.Minute}}, 5000, 60},
+		"{algorithm: fixed-window}":                            {"fixed-window", []Limit{{100, time.Second}, {5000, time.Minute}}, 100, 60},
+		"{algorithm: sliding-window, limits: [1/365d]}":        {"sliding-window", []Limit{{1, 365 * day}}, 1, 60},
+		"{algorithm: sliding-window, precision: 1000}":         {"sliding-window", []Limit{{100, time.Second}, {5000, time.Minute}}, 100, 1000},
+		"{algorithm: sliding-log, limits: [300/10s, 10000/d]}": {"sliding-log", []Limit{{300, 10 * time.Second}, {10000, day}}, 300, 60},
+	} {
+		got := parse(t, "gateways:\n  g:\n    request: {url: https://api.example.com/}\n    leak: {limits: [100/s, 5000/m]}\n    admission: "+text+"\n")
+		if a := got.Gateways[0].Admission; !reflect.DeepEqual(a, want) {
+			t.Errorf("%s: got %+v, want %+v", text, a, want)
+		}
 	}
 }
 
@@ -175,6 +193,7 @@ func TestDocumentedKeys(t *testing.T) {
 		"admission.algorithm":        g.Admission.Algorithm,
 		"admission.limits":           "leak.limits",
 		"admission.burst":            "60 s",
+		"admission.precision":        strconv.FormatInt(g.Admission.Precision, 10),
 		"retry.attempts":             strconv.Itoa(g.Retry.Attempts),
 		"retry.first":                FormatDuration(g.Retry.First),
 		"retry.max":                  FormatDuration(g.Retry.Max),

@@ -132,9 +132,7 @@ func (r *reader) admission(n node, a *Admission) {
 		field{"algorithm", r.word(&a.Algorithm, checkAlgorithm)},
 		field{"limits", r.limits(&a.Limits)},
 		field{"burst", r.count(&a.Burst, 1, maxCount)},
-		field{"precision", func(n node) {
-			r.fault(n.path, "precision is for the windows of other algorithms, which this build does not have: leave it out")
-		}},
+		field{"precision", r.count(&a.Precision, 1, maxPrecision)},
 	)
 }
 
@@ -150,10 +148,15 @@ func (r *reader) retry(n node, t *Retry) {
 
 // fill gives what the file left out the values that follow from the leak: its limits, and a burst of 60 s' worth of
 // the tightest one, the one with the lowest rate in the long run. A job may cost as much as the smallest limit of the
-// leak grants, and the burst is the largest cost that admission grants: so it is not below that.
+// leak grants, and the burst is the largest cost that admission grants: so it is not below that. A window has no burst
+// of its own: it takes what its smallest limit grants.
 func (a *Admission) fill(leak Leak) {
 	if len(a.Limits) == 0 {
 		a.Limits = slices.Clone(leak.Limits)
+	}
+	if !a.bursts() && len(a.Limits) > 0 {
+		a.Burst = smallest(a.Limits).N
+		return
 	}
 	if a.Burst > 0 || len(a.Limits) == 0 || len(leak.Limits) == 0 {
 		return
@@ -164,6 +167,9 @@ func (a *Admission) fill(leak Leak) {
 	}
 	a.Burst = max(1, worth, smallest(leak.Limits).N)
 }
+
+// maxPrecision is how many parts a window may have: each of them is read and written for every chunk of jobs.
+const maxPrecision = 1000
 
 // minuteOf returns how many units a limit grants in 60 s, rounded down and at most maxCount.
 func minuteOf(l Limit) int64 {

@@ -17,14 +17,14 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// tokens is the admission check as the ledger's scripts use it.
-type tokens struct{ bucket.TokenBucket }
-
-// Lua returns the fragment that the ledger composes with its own scripts.
-func (tokens) Lua() string { return bucket.TokenBucketLua }
-
-func tokensOf(g config.Gateway) tokens {
-	return tokens{bucket.TokenBucket{Limits: limits(g.Admission.Limits), Burst: g.Admission.Burst}}
+// algorithm returns the admission check of a gateway. It panics on what config refuses: both know the same bounds.
+func algorithm(g config.Gateway) bucket.Algorithm {
+	a := g.Admission
+	alg, err := bucket.NewAlgorithm(a.Algorithm, limits(a.Limits), a.Burst, a.Precision)
+	if err != nil {
+		panic("admission of gateway " + g.Name + ": " + err.Error())
+	}
+	return alg
 }
 
 func limits(from []config.Limit) []bucket.Limit {
@@ -39,7 +39,7 @@ func limits(from []config.Limit) []bucket.Limit {
 func Books(c redis.UniversalClient, g config.Gateway) *ledger.Books {
 	return ledger.New(c, ledger.Config{
 		Gateway:     g.Name,
-		Bucket:      tokensOf(g),
+		Bucket:      algorithm(g),
 		Encode:      queue.NewEncoder(g.Name).Encode,
 		InOrder:     g.Replay == config.ReplayAuto,
 		Keys:        g.Request.IdempotencyHeader != "",
@@ -51,7 +51,7 @@ func Books(c redis.UniversalClient, g config.Gateway) *ledger.Books {
 
 // MaxCost is the largest cost that a job of this gateway may have: every limit of admission and leak can grant it.
 func MaxCost(g config.Gateway) int64 {
-	most := tokensOf(g).MaxCost()
+	most := algorithm(g).MaxCost()
 	for _, l := range g.Leak.Limits {
 		most = min(most, l.N)
 	}

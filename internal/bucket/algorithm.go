@@ -1,0 +1,116 @@
+package bucket
+
+import (
+	_ "embed" // the scripts are files
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Algorithm is one way of keeping admission's limits. All of them decide in one script on one key, by Redis's clock:
+// either every limit has room for a job or none is charged, and a refusal leaves nothing behind.
+type Algorithm interface {
+	// Lua returns the fragment that the ledger composes with its own scripts. It defines bucket_load, bucket_room,
+	// bucket_take, bucket_give, bucket_retry, bucket_reset, bucket_remaining and bucket_save, all local: see algorithm.lua.
+	Lua() string
+	// Args returns what bucket_load reads: a version, which changes with any number that follows, the number of limits,
+	// and the numbers of each. The algorithm must have passed Check.
+	Args() []any
+	// MaxCost is the largest cost for which there can ever be room.
+	MaxCost() int64
+	// Check returns why the limits can't be kept in this way, or nil.
+	Check() error
+}
+
+// The names of the algorithms.
+const (
+	NameTokenBucket   = "token-bucket"
+	NameLeakyBucket   = "leaky-bucket"
+	NameFixedWindow   = "fixed-window"
+	NameSlidingWindow = "sliding-window"
+	NameSlidingLog    = "sliding-log"
+)
+
+// Algorithms returns the names of all algorithms.
+func Algorithms() []string {
+	return []string{NameTokenBucket, NameLeakyBucket, NameFixedWindow, NameSlidingWindow, NameSlidingLog}
+}
+
+// MaxPrecision is how many parts a sliding window can have.
+const MaxPrecision = 1000
+
+// NewAlgorithm returns the algorithm of that name, or why it can't keep these limits. burst is read by token-bucket and
+// leaky-bucket alone, precision, the number of parts of a window, by sliding-window alone.
+func NewAlgorithm(name string, limits []Limit, burst, precision int64) (Algorithm, error) {
+	var a Algorithm
+	switch name {
+	case NameTokenBucket:
+		a = TokenBucket{limits, burst}
+	case NameLeakyBucket:
+		a = LeakyBucket{limits, burst}
+	case NameFixedWindow:
+		a = FixedWindow{limits}
+	case NameSlidingWindow:
+		a = SlidingWindow{limits, precision}
+	case NameSlidingLog:
+		a = SlidingLog{limits}
+	default:
+		return nil, fmt.Errorf("%q is not an algorithm of admission: use one of %s", name, strings.Join(Algorithms(), ", "))
+	}
+	if err := a.Check(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+//go:embed algorithm.lua
+var algorithmLua string
+
+//go:embed level.lua
+var levelLua string
+
+// args puts the numbers of each limit behind their version and their number.
+func args(rows [][]int64) []any {
+	out := []any{"", len(rows)}
+	version := ""
+	for _, row := range rows {
+		for _, x := range row {
+			out = append(out, x)
+			version += fmt.Sprintf("%d/", x)
+		}
+		version += " "
+	}
+	out[0] = version
+	return out
+}
+
+// checkLimits returns why limits can't be kept by any algorithm, or nil.
+func checkLimits(limits []Limit) error {
+	if len(limits) == 0 || len(limits) > MaxLimits {
+		return fmt.Errorf("admission has %s: give 1 to %d, such as 100/s", count(len(limits)), MaxLimits)
+	}
+	for _, l := range limits {
+		if err := l.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func count(limits int) string {
+	if limits == 0 {
+		return "no limit"
+	}
+	return fmt.Sprintf("%d limits", limits)
+}
+
+func checkBurst(burst int64) error {
+	if burst < 1 || burst > largest {
+		return fmt.Errorf("the burst of %d can't be kept: give a number from 1 to %d", burst, int64(largest))
+	}
+	return nil
+}
+
+func smallestN(limits []Limit) int64 {
+	return slices.MinFunc(limits, func(a, b Limit) int { return int(a.N - b.N) }).N
+}

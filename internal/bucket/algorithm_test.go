@@ -1,0 +1,473 @@
+package bucket
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+//go:embed testdata/take.lua
+var takeLua string
+
+// keeper is a real Redis or the model. take asks as testdata/take.lua says: how many were taken, µs until the next
+// would find room, µs until nothing is in use, and the tokens left by limit.
+type keeper interface {
+	take(alg Algorithm, now, n, cost int64) ([]int64, error)
+}
+
+// taker asks a real Redis.
+type taker struct {
+	client redis.UniversalClient
+	key    string
+}
+
+func newTaker(client redis.UniversalClient, gateway string) *taker {
+	return &taker{client, redisdb.NewKeys(gateway).Admission()}
+}
+
+func (tk *taker) take(alg Algorithm, now, n, cost int64) ([]int64, error) {
+	script := redisdb.NewScript(redisdb.NowLua, alg.Lua(), takeLua)
+	v, err := script.Run(context.Background(), tk.client, []string{tk.key}, append([]any{now, n, cost}, alg.Args()...)...).Slice()
+	out := make([]int64, len(v))
+	for i := range v {
+		if _, err := fmt.Sscan(fmt.Sprint(v[i]), &out[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, err
+}
+
+// onBoth runs a test on the model and on a real Redis. fresh returns a keeper that has nothing in use.
+func onBoth(t *testing.T, test func(t *testing.T, fresh func() keeper)) {
+	t.Parallel()
+	t.Run("model", func(t *testing.T) { t.Parallel(); test(t, func() keeper { return &model{} }) })
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		client := testkit.Client(t)
+		test(t, func() keeper { return newTaker(client, testkit.Gateway(t)) })
+	})
+}
+
+func ask(t rapid.TB, k keeper, alg Algorithm, now, n, cost int64) []int64 {
+	t.Helper()
+	got, err := k.take(alg, now, n, cost)
+	if err != nil {
+		t.Fatalf("%#v, take %d of %d: %v", alg, n, cost, err)
+	}
+	return got
+}
+
+var windows = []time.Duration{time.Microsecond, 7 * time.Microsecond, time.Millisecond, time.Second, 90 * time.Second, time.Hour, 24 * time.Hour}
+
+func drawLimits(t *rapid.T, most int64) []Limit {
+	limit := rapid.Custom(func(t *rapid.T) Limit {
+		return Limit{rapid.Int64Range(1, most).Draw(t, "N"), rapid.SampledFrom(windows).Draw(t, "window")}
+	})
+	return rapid.SliceOfNDistinct(limit, 1, 3, func(l Limit) time.Duration { return l.Window }).Draw(t, "limits")
+}
+
+func drawAlgorithm(t *rapid.T, name string) Algorithm {
+	burst, precision := rapid.Int64Range(1, 10_000).Draw(t, "burst"), rapid.Int64Range(1, 70).Draw(t, "precision")
+	most := rapid.SampledFrom([]int64{20, 2_000_000}).Draw(t, "largest N")
+	alg, err := NewAlgorithm(name, drawLimits(t, most), burst, precision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return alg
+}
+
+// drawStep returns how far the clock goes: not at all, a little, a while, or back.
+func drawStep(t *rapid.T) int64 {
+	if rapid.IntRange(0, 9).Draw(t, "back?") == 0 {
+		return -rapid.SampledFrom([]int64{1, 1_999_999, 2_000_000, 2_000_001, 300_000_000}).Draw(t, "back")
+	}
+	steps := []int64{0, 1, 100, 20_000, 50_000_000, 3_600_000_000}
+	return rapid.Int64Range(0, rapid.SampledFrom(steps).Draw(t, "scale")).Draw(t, "step")
+}
+
+// Redis and the model give the same answers to the same questions, whatever clock, limits and algorithm do in between.
+func TestAlgorithmIsItsModel(t *testing.T) {
+	t.Parallel()
+	client := testkit.Client(t)
+	for _, name := range Algorithms() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(rt *rapid.T) {
+				tk, m := newTaker(client, testkit.Gateway(t)), &model{}
+				alg, now := drawAlgorithm(rt, name), epoch
+				for i := range rapid.IntRange(5, 25).Draw(rt, "steps") {
+					switch rapid.IntRange(0, 19).Draw(rt, "event") {
+					case 0, 1:
+						alg = drawAlgorithm(rt, name)
+					case 2:
+						alg = drawAlgorithm(rt, rapid.SampledFrom(Algorithms()).Draw(rt, "name"))
+					default:
+						now += drawStep(rt)
+					}
+					n, cost := rapid.Int64Range(-2, 30).Draw(rt, "n"), rapid.Int64Range(1, 400).Draw(rt, "cost")
+					want := ask(rt, m, alg, now, n, cost)
+					if got := ask(rt, tk, alg, now, n, cost); !reflect.DeepEqual(got, want) {
+						rt.Fatalf("step %d, %#v, take %d of %d: got %v, want %v", i, alg, n, cost, got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// granted is what went in, by a clock that runs evenly.
+type granted struct{ at, cost int64 }
+
+// broken returns where a list of grants, in order, breaks the documented bound of the algorithm, or nothing.
+func broken(alg Algorithm, all []granted) string {
+	for _, l := range limitsOf(alg) {
+		w := micro(l)
+		for i := range all {
+			sum := int64(0)
+			for _, g := range all[i:] {
+				sum += g.cost
+				if most, length := bound(alg, l, g.at-all[i].at); length && sum > most {
+					return fmt.Sprintf("%d in %d µs, limit %d per %d µs: at most %d", sum, g.at-all[i].at, l.N, w, most)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// bound is the most that may go in between two grants that are so many µs apart, both included.
+func bound(alg Algorithm, l Limit, length int64) (most int64, bounded bool) {
+	w := micro(l)
+	switch a := alg.(type) {
+	case TokenBucket:
+		return a.Burst + length*l.N/w, true
+	case LeakyBucket:
+		return a.Burst + length*l.N/w, true
+	case FixedWindow:
+		return 2 * l.N, length < w
+	}
+	return l.N, length < w
+}
+
+func limitsOf(alg Algorithm) []Limit {
+	switch a := alg.(type) {
+	case TokenBucket:
+		return a.Limits
+	case LeakyBucket:
+		return a.Limits
+	case FixedWindow:
+		return a.Limits
+	case SlidingWindow:
+		return a.Limits
+	case SlidingLog:
+		return a.Limits
+	}
+	panic("unknown")
+}
+
+// No stretch of time holds more than the algorithm says, even when Redis's clock is set back on the way.
+func TestBound(t *testing.T) {
+	onBoth(t, func(t *testing.T, fresh func() keeper) {
+		for _, name := range Algorithms() {
+			rapid.Check(t, func(rt *rapid.T) {
+				k, alg := fresh(), drawAlgorithm(rt, name)
+				real, skew, back := int64(0), epoch, false
+				var all []granted
+				for range rapid.IntRange(5, 25).Draw(rt, "steps") {
+					step := drawStep(rt)
+					if step < 0 {
+						skew, back = skew+step, true
+					}
+					real += max(step, 0)
+					cost := rapid.Int64Range(1, min(alg.MaxCost(), 50)+1).Draw(rt, "cost")
+					n := ask(rt, k, alg, skew+real, rapid.Int64Range(0, 40).Draw(rt, "n"), cost)[0]
+					if n > 0 {
+						all = append(all, granted{real, n * cost})
+					}
+				}
+				if why := broken(alg, all); why != "" {
+					rt.Fatalf("%#v: %s: %v", alg, why, all)
+				}
+				if fixed, ok := alg.(FixedWindow); ok && !back {
+					aligned(rt, fixed, all)
+				}
+			})
+		}
+	})
+}
+
+// aligned holds a fixed window's grants against N for each window.
+func aligned(t *rapid.T, f FixedWindow, all []granted) {
+	for _, l := range f.Limits {
+		sums := map[int64]int64{}
+		for _, g := range all {
+			window := (epoch + g.at) / micro(l)
+			if sums[window] += g.cost; sums[window] > l.N {
+				t.Fatalf("%d in one window of %s", sums[window], l)
+			}
+		}
+	}
+}
+
+// A window counts what went in before the limit's number changed.
+func TestNumberChangesLive(t *testing.T) {
+	onBoth(t, func(t *testing.T, fresh func() keeper) {
+		for _, name := range []string{NameSlidingWindow, NameSlidingLog} {
+			rapid.Check(t, func(rt *rapid.T) {
+				k, now, limits := fresh(), epoch, drawLimits(rt, 40)
+				var all []granted
+				for range rapid.IntRange(5, 25).Draw(rt, "steps") {
+					if rapid.Bool().Draw(rt, "change") {
+						i := rapid.IntRange(0, len(limits)-1).Draw(rt, "which")
+						limits[i].N = rapid.Int64Range(1, 40).Draw(rt, "N")
+					}
+					now += max(drawStep(rt), 0)
+					alg, _ := NewAlgorithm(name, limits, 0, 10)
+					n := ask(rt, k, alg, now, rapid.Int64Range(0, 40).Draw(rt, "n"), 1)[0]
+					all = append(all, granted{now, n})
+					if n == 0 {
+						continue
+					}
+					for _, l := range limits {
+						if sum := since(all, now-micro(l)); sum > l.N {
+							rt.Fatalf("%s: %d in the window of %s: %v", name, sum, l, all)
+						}
+					}
+				}
+			})
+		}
+	})
+}
+
+// since is what went in after a moment.
+func since(all []granted, at int64) (sum int64) {
+	for _, g := range all {
+		if g.at > at {
+			sum += g.cost
+		}
+	}
+	return sum
+}
+
+// A change of algorithm never adds the new one's room to what the old one let in.
+func TestAlgorithmChangesLive(t *testing.T) {
+	onBoth(t, func(t *testing.T, fresh func() keeper) {
+		const second = int64(1_000_000)
+		limits := []Limit{{100, time.Second}}
+		for _, from := range Algorithms() {
+			for _, to := range Algorithms() {
+				if from == to {
+					continue
+				}
+				old, _ := NewAlgorithm(from, limits, 100, 10)
+				alg, _ := NewAlgorithm(to, limits, 100, 10)
+				k, last := fresh(), epoch+second/2 // half a fixed window is left
+				ask(t, k, old, last, 70, 1)
+				room := map[string]int64{NameTokenBucket: 25, NameLeakyBucket: 25}[to] // a quarter of a second's worth
+				if got := ask(t, k, alg, last+second/4, 100, 1)[0]; got != room {
+					t.Errorf("%s to %s: %d after 250 ms, want %d", from, to, got, room)
+				}
+				if got := ask(t, k, alg, last+2*second, 200, 1)[0]; got != 100 {
+					t.Errorf("%s to %s: %d after 2 s, want 100", from, to, got)
+				}
+			}
+		}
+	})
+}
+
+// Limits that come and go in other places keep what was taken: a daily quota isn't given back by dropping another limit.
+func TestLimitsMoveLive(t *testing.T) {
+	onBoth(t, func(t *testing.T, fresh func() keeper) {
+		for _, name := range Algorithms() {
+			both, _ := NewAlgorithm(name, []Limit{{100, time.Second}, {100, 24 * time.Hour}}, 100, 10)
+			daily, _ := NewAlgorithm(name, []Limit{{100, 24 * time.Hour}}, 100, 10)
+			k := fresh()
+			ask(t, k, both, epoch, 100, 1)
+			if got := ask(t, k, daily, epoch+5_000_000, 1, 1)[0]; got != 0 {
+				t.Errorf("%s: the daily limit was used up, and lets one more in", name)
+			}
+		}
+	})
+}
+
+// A refusal's hint is exact: refused one microsecond before, granted then. And what can never be granted says so.
+func TestRetryIsExact(t *testing.T) {
+	onBoth(t, func(t *testing.T, fresh func() keeper) {
+		for _, name := range Algorithms() {
+			rapid.Check(t, func(rt *rapid.T) {
+				k, alg, now := fresh(), drawAlgorithm(rt, name), epoch
+				cost := rapid.Int64Range(1, alg.MaxCost()).Draw(rt, "cost")
+				for range rapid.IntRange(1, 5).Draw(rt, "earlier") {
+					ask(rt, k, alg, now, rapid.Int64Range(0, 5).Draw(rt, "n"), max(cost/3, 1))
+					now += max(drawStep(rt), -1_999_999)
+				}
+				retry := ask(rt, k, alg, now, 1+alg.MaxCost()/cost%1000, cost)[1]
+				if retry > 0 {
+					early, then := ask(rt, k, alg, now+retry-1, 1, cost), ask(rt, k, alg, now+retry, 1, cost)
+					if early[0] != 0 || then[0] != 1 {
+						rt.Fatalf("%#v: retry %d µs: %v just before, %v then", alg, retry, early, then)
+					}
+				}
+				if got := ask(rt, k, alg, now, 1, alg.MaxCost()+1); got[0] != 0 || got[1] != -1 {
+					rt.Fatalf("%#v: a cost of %d got %v", alg, alg.MaxCost()+1, got)
+				}
+			})
+		}
+	})
+}
+
+// Asking in vain costs nothing: whoever asks all the time gets as much as whoever asks once.
+func TestRefusalsLeaveNoTrace(t *testing.T) {
+	onBoth(t, func(t *testing.T, fresh func() keeper) {
+		for _, name := range Algorithms() {
+			alg, _ := NewAlgorithm(name, []Limit{{10, time.Second}, {1000, time.Minute}}, 10, 10)
+			k := fresh()
+			ask(t, k, alg, epoch, 10, 1)
+			for i := range int64(200) {
+				if got := ask(t, k, alg, epoch+i*100, 1, 5); got[0] != 0 {
+					t.Fatalf("%s: %v", name, got)
+				}
+			}
+			if got := ask(t, k, alg, epoch+1_100_000, 20, 1)[0]; got != 10 {
+				t.Errorf("%s: %d after a second of asking in vain, want 10", name, got)
+			}
+		}
+	})
+}
+
+// Redis's clock goes back by five minutes while the bucket is full: room appears as if it hadn't.
+func TestClockSetBackWhileFull(t *testing.T) {
+	onBoth(t, func(t *testing.T, fresh func() keeper) {
+		for _, name := range Algorithms() {
+			alg, _ := NewAlgorithm(name, []Limit{{10, time.Second}}, 10, 10)
+			k, back := fresh(), epoch-300_000_000
+			ask(t, k, alg, epoch, 10, 1)
+			if got := ask(t, k, alg, back, 1, 1)[0]; got != 0 {
+				t.Errorf("%s: room by a clock set back", name)
+			}
+			if got := ask(t, k, alg, back+1_100_000, 20, 1)[0]; got != 10 {
+				t.Errorf("%s: %d one second later, want 10", name, got)
+			}
+		}
+	})
+}
+
+// With work always waiting, a window is used as far as its algorithm promises.
+func TestUtilisation(t *testing.T) {
+	onBoth(t, func(t *testing.T, fresh func() keeper) {
+		for _, name := range Algorithms() {
+			const n, precision, seconds = 50, 20, 40
+			alg, _ := NewAlgorithm(name, []Limit{{n, time.Second}}, n, precision)
+			k, sum := fresh(), int64(0)
+			for i := range int64(seconds * 100) {
+				sum += ask(t, k, alg, epoch+i*10_000, 3, 1)[0]
+			}
+			least := map[string]int64{NameSlidingWindow: n * seconds * precision / (precision + 1)}[name]
+			if least == 0 {
+				least = n * seconds
+			}
+			if sum < least {
+				t.Errorf("%s: %d in %d s, want at least %d", name, sum, seconds, least)
+			}
+		}
+	})
+}
+
+// However long it runs, a key holds what its windows need, goes when nothing is in use, and every run reads little.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	client := testkit.Client(t)
+	ctx := context.Background()
+	for _, name := range Algorithms() {
+		tk := newTaker(client, testkit.Gateway(t))
+		alg, _ := NewAlgorithm(name, []Limit{{1000, time.Second}, {2000, 10 * time.Second}}, 1000, 60)
+		var most int64
+		for i := range int64(6000) {
+			ask(t, tk, alg, epoch+i*4000, 1, 1)
+			if i%500 == 499 {
+				most = max(most, client.MemoryUsage(ctx, tk.key, 0).Val())
+			}
+		}
+		if most > 2000*14*2+20_000 {
+			t.Errorf("%s: %d bytes", name, most)
+		}
+		reset := ask(t, tk, alg, epoch+24_000_000, 0, 1)[2]
+		if ttl := client.PTTL(ctx, tk.key).Val(); ttl < time.Duration(reset)*time.Microsecond || ttl > 15*time.Second {
+			t.Errorf("%s: in use for %d µs, kept for %s", name, reset, ttl)
+		}
+	}
+}
+
+// FuzzTake plays a list of operations, four bytes each, to Redis and to the model.
+func FuzzTake(f *testing.F) {
+	f.Add([]byte("\x00\x05\x01\x03\x01\x80\x07\x01\x02\xff\x20\x05\x03\x00\x09\x09\x04\x70\x01\x01"))
+	f.Add([]byte("\x04\x00\x05\x01\x04\x30\x05\x01\x04\xf1\x05\x01\x0c\x60\x85\x01\x03\x10\x05\x02"))
+	client := testkit.Client(f)
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		tk, m, now := newTaker(client, testkit.Gateway(t)), &model{}, epoch
+		for ; len(ops) >= 4; ops = ops[4:] {
+			if len(ops) > 256 {
+				ops = ops[:256]
+			}
+			alg := fuzzedAlgorithm(ops[0])
+			now += fuzzedStep(ops[1])
+			n, cost := int64(ops[2]%64)-2, int64(ops[3]%40)+1
+			want := ask(t, m, alg, now, n, cost)
+			if got := ask(t, tk, alg, now, n, cost); !reflect.DeepEqual(got, want) {
+				t.Fatalf("%#v, take %d of %d: got %v, want %v", alg, n, cost, got, want)
+			}
+		}
+	})
+}
+
+// fuzzedAlgorithm is one of 5 algorithms under one of 4 sets of limits.
+func fuzzedAlgorithm(b byte) Algorithm {
+	sets := [][]Limit{{{20, time.Second}}, {{7, time.Second}, {50, time.Minute}}, {{50, time.Minute}}, {{3, 10 * time.Millisecond}, {90, time.Hour}}}
+	alg, err := NewAlgorithm(Algorithms()[b%5], sets[b/5%4], 30, 1+int64(b/20))
+	if err != nil {
+		panic(err)
+	}
+	return alg
+}
+
+// fuzzedStep is from -300 s to about 70 min, and often small.
+func fuzzedStep(b byte) int64 {
+	if b >= 250 {
+		return []int64{-1, -1_999_999, -2_000_000, -2_000_001, -3_000_000, -300_000_000}[b-250]
+	}
+	return int64(b%8) << (b / 8)
+}
+
+func TestAlgorithmCheck(t *testing.T) {
+	t.Parallel()
+	second := []Limit{{10, time.Second}}
+	for _, c := range []struct {
+		name             string
+		limits           []Limit
+		burst, precision int64
+		want             string
+	}{
+		{"bucket", second, 1, 1, "is not an algorithm"},
+		{NameFixedWindow, nil, 0, 0, "no limit"},
+		{NameSlidingLog, make([]Limit, 9), 0, 0, "9 limits"},
+		{NameSlidingLog, []Limit{{0, time.Second}}, 0, 0, "allows 0 calls"},
+		{NameSlidingWindow, second, 0, 0, "can't have 0 parts"},
+		{NameSlidingWindow, second, 0, 1001, "can't have 1001 parts"},
+		{NameLeakyBucket, second, 0, 0, "burst of 0"},
+		{NameLeakyBucket, []Limit{{1, 8760 * time.Hour}}, 100, 0, "too slow for a burst of 100"},
+	} {
+		if _, err := NewAlgorithm(c.name, c.limits, c.burst, c.precision); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %v: got %v, want %q", c.name, c.limits, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package bucket
+
+import (
+	_ "embed" // the script is a file
+	"fmt"
+)
+
+//go:embed leaky_bucket.lua
+var leakyBucketLua string
+
+// LeakyBucket is a leaky bucket as a meter (GCRA): one job every Window/N, and up to Burst of them early. Window/N is
+// rounded up to whole microseconds, so that it never allows more than the limit: in any stretch of time L it lets
+// through at most Burst + L × N / Window. Limits of many thousands a second lose some of their rate to the rounding.
+type LeakyBucket struct {
+	// Limits all hold; one that has no room refuses for all.
+	Limits []Limit
+	// Burst is how many jobs a rested bucket takes at once; at least 1. 1 spaces them evenly.
+	Burst int64
+}
+
+// Lua returns the fragments that keep the limits.
+func (LeakyBucket) Lua() string { return algorithmLua + levelLua + leakyBucketLua }
+
+// interval is how long one token takes to leak out, in µs.
+func interval(l Limit) int64 { return (l.Window.Microseconds() + l.N - 1) / l.N }
+
+// Args returns, for each limit, the µs of a token and those of the burst.
+func (b LeakyBucket) Args() []any {
+	var rows [][]int64
+	for _, l := range b.Limits {
+		rows = append(rows, []int64{interval(l), interval(l) * b.Burst})
+	}
+	return args(rows)
+}
+
+// MaxCost is the burst.
+func (b LeakyBucket) MaxCost() int64 { return b.Burst }
+
+// Check returns why the bucket can't be kept, or nil.
+func (b LeakyBucket) Check() error {
+	if err := checkLimits(b.Limits); err != nil {
+		return err
+	}
+	if err := checkBurst(b.Burst); err != nil {
+		return err
+	}
+	for _, l := range b.Limits {
+		if interval(l) > (unitsCap-1)/b.Burst {
+			return fmt.Errorf("the limit %s is too slow for a burst of %d: make the burst smaller", l, b.Burst)
+		}
+	}
+	return nil
+}

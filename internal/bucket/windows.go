@@ -1,0 +1,94 @@
+package bucket
+
+import (
+	_ "embed" // the scripts are files
+	"fmt"
+)
+
+//go:embed fixed_window.lua
+var fixedWindowLua string
+
+//go:embed sliding_window.lua
+var slidingWindowLua string
+
+//go:embed sliding_log.lua
+var slidingLogLua string
+
+// FixedWindow counts in windows that begin at whole multiples of their length since 1970, in UTC: at most N in each, and
+// so up to 2 N in a window that begins elsewhere. The cheapest of all.
+type FixedWindow struct {
+	// Limits all hold; one that has no room refuses for all.
+	Limits []Limit
+}
+
+// Lua returns the fragments that keep the limits.
+func (FixedWindow) Lua() string { return algorithmLua + fixedWindowLua }
+
+// Args returns, for each limit, its number and its window in µs.
+func (f FixedWindow) Args() []any { return windowArgs(f.Limits) }
+
+// MaxCost is the smallest number of the limits.
+func (f FixedWindow) MaxCost() int64 { return smallestN(f.Limits) }
+
+// Check returns why the limits can't be kept, or nil.
+func (f FixedWindow) Check() error { return checkLimits(f.Limits) }
+
+// SlidingWindow counts in parts of a window: never more than N in a window, wherever it begins, and with P parts at
+// least P/(P + 1) of what the limit allows. Its memory, and its time, grow with P.
+type SlidingWindow struct {
+	// Limits all hold; one that has no room refuses for all.
+	Limits []Limit
+	// Precision is the number of parts, 1 to MaxPrecision.
+	Precision int64
+}
+
+// Lua returns the fragments that keep the limits.
+func (SlidingWindow) Lua() string { return algorithmLua + slidingWindowLua }
+
+// Args returns, for each limit, its number, its window and the length of a part, in µs.
+func (s SlidingWindow) Args() []any {
+	var rows [][]int64
+	for _, l := range s.Limits {
+		w := l.Window.Microseconds()
+		rows = append(rows, []int64{l.N, w, (w + s.Precision - 1) / s.Precision})
+	}
+	return args(rows)
+}
+
+// MaxCost is the smallest number of the limits.
+func (s SlidingWindow) MaxCost() int64 { return smallestN(s.Limits) }
+
+// Check returns why the limits can't be kept, or nil.
+func (s SlidingWindow) Check() error {
+	if s.Precision < 1 || s.Precision > MaxPrecision {
+		return fmt.Errorf("a window can't have %d parts: give a precision from 1 to %d", s.Precision, MaxPrecision)
+	}
+	return checkLimits(s.Limits)
+}
+
+// SlidingLog keeps the time of everything taken: never more than N in a window, wherever it begins, and never a job less
+// than that allows. It takes 14 bytes for each script run in the longest window, which may take many jobs at once.
+type SlidingLog struct {
+	// Limits all hold; one that has no room refuses for all.
+	Limits []Limit
+}
+
+// Lua returns the fragments that keep the limits.
+func (SlidingLog) Lua() string { return algorithmLua + slidingLogLua }
+
+// Args returns, for each limit, its number and its window in µs.
+func (s SlidingLog) Args() []any { return windowArgs(s.Limits) }
+
+// MaxCost is the smallest number of the limits.
+func (s SlidingLog) MaxCost() int64 { return smallestN(s.Limits) }
+
+// Check returns why the limits can't be kept, or nil.
+func (s SlidingLog) Check() error { return checkLimits(s.Limits) }
+
+func windowArgs(limits []Limit) []any {
+	var rows [][]int64
+	for _, l := range limits {
+		rows = append(rows, []int64{l.N, l.Window.Microseconds()})
+	}
+	return args(rows)
+}

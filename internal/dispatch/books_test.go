@@ -1,0 +1,44 @@
+package dispatch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"spillway/internal/config"
+)
+
+// What config accepts, admission can keep; and a job's cost is bounded by both sides.
+func TestEveryAlgorithmIsWired(t *testing.T) {
+	t.Parallel()
+	for admission, most := range map[string]int64{
+		"{algorithm: token-bucket, burst: 70}":                      70,
+		"{algorithm: token-bucket, burst: 6000}":                    100,
+		"{algorithm: token-bucket, limits: [1/365d], burst: 71}":    71,
+		"{algorithm: leaky-bucket, burst: 8}":                       8,
+		"{algorithm: leaky-bucket, limits: [1/365d], burst: 71}":    71,
+		"{algorithm: leaky-bucket, limits: [70368744177664/1us]}":   100,
+		"{algorithm: fixed-window, limits: [50/s, 40/m]}":           40,
+		"{algorithm: sliding-window, limits: [9/h], precision: 1}":  9,
+		"{algorithm: sliding-window, precision: 1000}":              100,
+		"{algorithm: sliding-log, limits: [70368744177664/365d]}":   100,
+		"{limits: [1/s, 2/m, 3/h, 4/d, 5/2d, 6/3d, 7/4d, 8/5d]}":    100,
+		"{algorithm: sliding-log, limits: [1000/d]}":                100,
+		"{algorithm: token-bucket, limits: [1/1us], burst: 100000}": 100,
+	} {
+		file := filepath.Join(t.TempDir(), "dispatcher.yaml")
+		text := fmt.Sprintf("gateways:\n  g:\n    request: {url: https://api.example.com/}\n    leak: {limits: [100/s]}\n    admission: %s\n", admission)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := config.Load(file, config.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", admission, err)
+			continue
+		}
+		if Books(nil, cfg.Gateways[0]) == nil || MaxCost(cfg.Gateways[0]) != most {
+			t.Errorf("%s: a cost of up to %d, want %d", admission, MaxCost(cfg.Gateways[0]), most)
+		}
+	}
+}
