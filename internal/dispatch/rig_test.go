@@ -31,23 +31,19 @@ type rig struct {
 
 	mu    sync.Mutex
 	calls []time.Time
-	hang  bool // the gateway gives no answer
+	hang  chan struct{} // the gateway gives no answer before it is closed; nil: it answers at once
 }
 
 // setup makes one gateway of each settings text, the rest of its part of the file.
 func setup(t *testing.T, settings ...string) *rig {
 	t.Helper()
 	r := &rig{t: t}
-	over := make(chan struct{})
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
-		if r.called() {
-			select {
-			case <-over:
-			case <-q.Context().Done():
-			}
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if hang := r.called(); hang != nil {
+			<-hang
 		}
 	}))
-	t.Cleanup(func() { close(over); srv.Close() })
+	t.Cleanup(srv.Close)
 	text := "redis: " + testkit.Redis(t) + "\ngateways:\n"
 	for _, s := range settings {
 		text += fmt.Sprintf("  %s:\n    request: {url: %q, timeout: 20s}\n    %s\n", testkit.Gateway(t), srv.URL, strings.ReplaceAll(s, "\n", "\n    "))
@@ -63,7 +59,7 @@ func setup(t *testing.T, settings ...string) *rig {
 	return r
 }
 
-func (r *rig) called() (hang bool) {
+func (r *rig) called() (hang chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, time.Now())

@@ -1,0 +1,33 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"spillway/internal/bucket"
+	"spillway/internal/testkit"
+)
+
+// After a hold one call goes first. When the gateway gives no answer, the next one is sent 5 s later, long before the time-out.
+func TestAProbeThatHangsIsFollowedByTheNext(t *testing.T) {
+	t.Parallel()
+	r := setup(t, quick)
+	r.hang = make(chan struct{})
+	p, err := Pacer(r.db.Client, r.cfg.Gateways[0], bucket.NewMetrics(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(t.Context())
+	if _, err := p.Hold(t.Context(), bucket.HoldRequest{For: time.Millisecond, Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	r.put(0, 10)
+	r.serve()
+	t.Cleanup(func() { close(r.hang) })
+	testkit.Eventually(t, 10*time.Second, "the second call", func() bool { return r.count() == 2 })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if apart := r.calls[1].Sub(r.calls[0]); apart < 4900*time.Millisecond || apart > 5500*time.Millisecond {
+		t.Errorf("the calls are %s apart, want 5 s", apart)
+	}
+}
