@@ -53,6 +53,7 @@ func (w *world) until(at time.Time) {
 
 // TestALimitSetLiveHoldsWithinASecond goes 50 → 200 → 50 on two processes.
 func TestALimitSetLiveHoldsWithinASecond(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, provider.Config{}, `    leak: {limits: [50/s], jitter: 10ms}
     admission: {limits: [1000000/s], burst: 1000000}
 `)
@@ -89,6 +90,7 @@ func TestALimitSetLiveHoldsWithinASecond(t *testing.T) {
 
 // TestOneHoldStopsEveryProcess lets a gateway say "429, come again in 4 s" once.
 func TestOneHoldStopsEveryProcess(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [100/s]}\n    admission: {limits: [1000000/s], burst: 1000000}\n")
 	var mu sync.Mutex
 	var calls []time.Time
@@ -130,6 +132,7 @@ func TestOneHoldStopsEveryProcess(t *testing.T) {
 
 // TestTheCapOfCallsUnderWay holds ten over three processes, and is whole again after one was killed.
 func TestTheCapOfCallsUnderWay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, provider.Config{Service: time.Second}, `      timeout: 2s
     leak: {limits: [100/s], max_in_flight: 10}
     admission: {limits: [1000000/s], burst: 1000000}
@@ -159,6 +162,7 @@ func TestTheCapOfCallsUnderWay(t *testing.T) {
 
 // TestTheLimitHoldsThroughLoss does what operators and machines do to Redis and to processes, in mid-run.
 func TestTheLimitHoldsThroughLoss(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, provider.Config{Limits: perSecond100, Service: 20 * time.Millisecond}, `      timeout: 2s
     leak: {limits: [100/s], jitter: 10ms}
     admission: {limits: [1000000/s], burst: 1000000}

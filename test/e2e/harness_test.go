@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		bin = dir
 		flag.Parse()
+		if *soak == 0 { // the stories wait more than they work: more of them at once than there are processors
+			_ = flag.Set("test.parallel", "4")
+		}
 		build := exec.Command("go", "build", fmt.Sprintf("-race=%v", *soak == 0), "-o", dir, "spillway/cmd/...")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
