@@ -2,9 +2,10 @@
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 20s
+SOAK ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fuzz demo install-test-deps
+.PHONY: help build test race lint fuzz bench soak demo install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -19,7 +20,7 @@ race: install-test-deps ## the tests of internal/ five times over, for what fail
 	CGO_ENABLED=1 go test -race -count=5 -timeout 60m ./internal/...
 
 lint: ## gofmt, go vet and staticcheck; the linter is fetched at its pinned version
-	@unformatted=$$(gofmt -l cmd internal test); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$(gofmt -l bench cmd internal test); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go run $(STATICCHECK) ./...
 
@@ -29,6 +30,12 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 	    echo "== $$pkg $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; \
 	done
+
+soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their rates as well; leave the machine alone meanwhile
+	go test ./test/e2e -run 'LimitIsKept|FirstJob|Idle' -v -timeout 60m -args -soak $(SOAK)
+
+bench: install-test-deps ## what admission costs, as ratios to a plain SET and beside redis_rate, in one run
+	cd bench && go run .
 
 demo: ## the whole system on this machine, with nothing installed
 	go run ./cmd/dispatcher demo

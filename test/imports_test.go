@@ -51,6 +51,7 @@ var mayImport = map[string]string{
 	"provider": "job",
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider",
+	"bench":          "bucket redisdb",
 	"demo":           everything + " -cmd -testkit",
 	"cmd/enqueue":    everything + " -cmd -testkit",
 	"cmd/dispatcher": everything + " -cmd -testkit",

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// server is the redis-server of this run.
+type server struct {
+	cmd  *exec.Cmd
+	addr string
+	dir  string
+}
+
+func startRedis() (*server, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, errors.New("no redis-server on the PATH: run make install-test-deps")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	port := ln.Addr().(*net.TCPAddr).Port
+	_ = ln.Close()
+	dir, err := os.MkdirTemp("", "spillway-bench-")
+	if err != nil {
+		return nil, err
+	}
+	s := &server{addr: fmt.Sprintf("127.0.0.1:%d", port), dir: dir}
+	s.cmd = exec.Command(path, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir)
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+		if conn, err := net.Dial("tcp", s.addr); err == nil {
+			return s, conn.Close()
+		}
+	}
+	s.stop()
+	return nil, errors.New("redis-server did not start within 5 s")
+}
+
+func (s *server) stop() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+	_ = os.RemoveAll(s.dir)
+}
