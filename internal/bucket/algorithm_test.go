@@ -206,6 +206,33 @@ func TestBound(t *testing.T) {
 	})
 }
 
+// The same with work always waiting, which finds the edges: where one part is counted too few, 5 per 10 s in 10 parts
+// let 5 in at 9.99 s and 5 more at 19 s.
+func TestBoundWhenSaturated(t *testing.T) {
+	onBoth(t, func(t *testing.T, fresh func() keeper) {
+		for _, name := range Algorithms() {
+			rapid.Check(t, func(rt *rapid.T) {
+				n, parts := rapid.Int64Range(1, 20).Draw(rt, "N"), rapid.Int64Range(1, 10).Draw(rt, "precision")
+				alg, _ := NewAlgorithm(name, []Limit{{n, 10 * time.Second}}, n, parts)
+				k, now := fresh(), epoch+rapid.Int64Range(0, 10_000_000).Draw(rt, "start")
+				var all []granted
+				for range 40 {
+					if got := ask(rt, k, alg, now, n, 1)[0]; got > 0 {
+						all = append(all, granted{now - epoch, got})
+					}
+					now += rapid.Int64Range(1, 3_000_000).Draw(rt, "step")
+				}
+				if why := broken(alg, all); why != "" {
+					rt.Fatalf("%#v: %s: %v", alg, why, all)
+				}
+				if fixed, ok := alg.(FixedWindow); ok {
+					aligned(rt, fixed, all)
+				}
+			})
+		}
+	})
+}
+
 // aligned holds a fixed window's grants against N for each window.
 func aligned(t *rapid.T, f FixedWindow, all []granted) {
 	for _, l := range f.Limits {

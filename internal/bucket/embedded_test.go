@@ -1,0 +1,33 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// The embedded Redis has a Lua of its own; every algorithm runs on it as well.
+func TestAlgorithmsRunEmbedded(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	limits := []Limit{{20, time.Second}, {300, time.Minute}}
+	for _, name := range Algorithms() {
+		alg, err := NewAlgorithm(name, limits, 20, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tk, m := newTaker(client, name), &model{}
+		for i := range int64(300) {
+			now, n := epoch+i*i*400, i%5-1
+			want, got := ask(t, m, alg, now, n, 1), ask(t, tk, alg, now, n, 1)
+			for j := range want {
+				if got[j] != want[j] {
+					t.Fatalf("%s, step %d: got %v, want %v", name, i, got, want)
+				}
+			}
+		}
+	}
+}
