@@ -27,16 +27,22 @@ type keeper interface {
 
 // taker asks a real Redis.
 type taker struct {
-	client redis.UniversalClient
-	key    string
+	client  redis.UniversalClient
+	key     string
+	scripts map[string]*redisdb.Script // by their fragment
 }
 
 func newTaker(client redis.UniversalClient, gateway string) *taker {
-	return &taker{client, redisdb.NewKeys(gateway).Admission()}
+	return &taker{client, redisdb.NewKeys(gateway).Admission(), map[string]*redisdb.Script{}}
 }
 
 func (tk *taker) take(alg Algorithm, now, n, cost int64) ([]int64, error) {
-	script := redisdb.NewScript(redisdb.NowLua, alg.Lua(), takeLua)
+	lua := alg.Lua()
+	script, ok := tk.scripts[lua]
+	if !ok {
+		script = redisdb.NewScript(redisdb.NowLua, lua, takeLua)
+		tk.scripts[lua] = script
+	}
 	v, err := script.Run(context.Background(), tk.client, []string{tk.key}, append([]any{now, n, cost}, alg.Args()...)...).Slice()
 	out := make([]int64, len(v))
 	for i := range v {
