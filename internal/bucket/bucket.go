@@ -1,6 +1,6 @@
 // Package bucket keeps the limits: step 2 and step 4 of 8, the maths and the scripts of admission and of the pacer.
 //
-// Admission asks a TokenBucket: may this job enter the queue now? Its Lua fragment is composed into the script that
+// Admission asks an Algorithm: may this job enter the queue now? Its Lua fragment is composed into the script that
 // admits jobs, so that admission, record and queueing are one atomic step.
 //
 // The Pacer hands out slots: the moments at which calls may start. Every limit is a pool of N permits. A call takes

@@ -94,7 +94,7 @@ func TestReplayHoldsBackWhatNeverFindsRoom(t *testing.T) {
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
 	want(t, "done", done, deadletter.Cleared{Taken: 1, HeldBack: 3})
-	want(t, "why", why, "its cost is more than admission can ever grant: raise admission.burst")
+	want(t, "why", why, "its cost is more than admission can ever grant: raise its burst or its limits")
 	want(t, "queue", fmt.Sprint(b.queued()), "[k1 k2]")
 }
 

@@ -20,7 +20,7 @@ type Rules struct {
 const (
 	notAJob   = "not a job: there is nothing to send"
 	tooLate   = "its time to expire has passed"
-	neverRoom = "its cost is more than admission can ever grant: raise admission.burst"
+	neverRoom = "its cost is more than admission can ever grant: raise its burst or its limits"
 	noKeys    = `an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use "dlq resolve"`
 )
 

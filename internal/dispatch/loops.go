@@ -129,7 +129,7 @@ func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
 		}
 		if u.neverFits != jobs[first].ID { // admission was made smaller than the job: it must not hold the others up
 			u.neverFits = jobs[first].ID
-			u.log.Warn("a parked job costs more than admission can ever grant: raise admission.burst, or discard it", "job", jobs[first].ID)
+			u.log.Warn("a parked job costs more than admission can ever grant: raise its burst or its limits, or discard it", "job", jobs[first].ID)
 		}
 		jobs = jobs[first+1:]
 	}
