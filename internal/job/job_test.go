@@ -1,0 +1,63 @@
+package job
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestIDsTravelInAHeader(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{"a", "inv-2026/11#4~2", strings.Repeat("x", MaxIDLength), "!\"'{}"} {
+		if err := CheckID(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", " a", "a ", "a b", "a\tb", "ä", "a\x7f", strings.Repeat("x", MaxIDLength+1)} {
+		if CheckID(bad) == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+func TestTaskIDsComeApartAgain(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"a", "a~2", "~", "a~"} {
+		got, generation, ok := ParseTaskID(TaskID(id, 17))
+		if got != id || generation != 17 || !ok {
+			t.Errorf("%q came back as %q, %d, %v", id, got, generation, ok)
+		}
+	}
+	for _, foreign := range []string{"", "abc", "~1", "a~0", "a~-1", "a~x", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"} {
+		if _, _, ok := ParseTaskID(foreign); ok {
+			t.Errorf("%q was taken for a task of ours", foreign)
+		}
+	}
+}
+
+func TestTheFirstKeyIsTheIDItself(t *testing.T) {
+	t.Parallel()
+	for generation, want := range map[int64]string{0: "inv", 1: "inv", 2: "inv~2", 11: "inv~11"} {
+		if got := IdempotencyKey("inv", generation); got != want {
+			t.Errorf("key generation %d is %q, want %q", generation, got, want)
+		}
+	}
+}
+
+func TestHistoryComesBackAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMicro(1_700_000_000_123_456)
+	first := Ending{Called: true, Status: 500, Verdict: VerdictRetry, At: at, Took: 20 * time.Millisecond}
+	second := Ending{Called: true, Status: 200, Verdict: VerdictDone, At: at.Add(time.Second), Took: time.Second}
+	unsent := Ending{Verdict: VerdictRetry}
+	if unsent.Line() != "" {
+		t.Errorf("a call that was not written has the line %q", unsent.Line())
+	}
+	r := ParseRecord("g", "j", map[string]string{"s": "done", "g": "3", "h": first.Line() + "\n" + second.Line() + "\nrubbish\n"})
+	if len(r.History) != 2 || !r.History[0].At.Equal(at) || r.History[0].Took != first.Took || r.History[1].Status != 200 || r.History[1].Verdict != "done" {
+		t.Errorf("history %+v", r.History)
+	}
+	if r.State != Done || r.Generation != 3 || r.Job.Cost != 1 || r.KeyGeneration != 1 {
+		t.Errorf("record %+v", r)
+	}
+}
