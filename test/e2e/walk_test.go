@@ -65,9 +65,12 @@ func TestWhatAdmissionHasNoRoomForGoesInByItselfInOrder(t *testing.T) {
 		order = append(order, c.Key)
 	}
 	if swaps := outOfOrder(order); swaps > 0 {
-		t.Errorf("%d calls came more than 10 places from their turn in the file", swaps)
+		t.Errorf("%d calls came more than %d places from their turn in the file", swaps, together)
 	}
 }
+
+// together is how many calls a busy machine may have under way at once at 100/s.
+const together = 25
 
 // outOfOrder counts the calls that came further from their turn than calls under way together explain.
 func outOfOrder(order []string) int {
@@ -75,7 +78,7 @@ func outOfOrder(order []string) int {
 	far := 0
 	for i, id := range order {
 		turn, _ := slices.BinarySearch(sorted, id)
-		if turn-i > 10 || i-turn > 10 {
+		if turn-i > together || i-turn > together {
 			far++
 		}
 	}
@@ -171,7 +174,7 @@ func TestAStopLeavesNothingUnderWay(t *testing.T) {
 		t.Errorf("after a stop: %+v, the provider charged %d", s, w.provider.Stats().Charged)
 	}
 	w.dispatcher()
-	if s := w.settled(30 * time.Second); s.Done != 200 {
+	if s := w.settled(60 * time.Second); s.Done != 200 { // a dequeue whose answer was lost waits for its lease to end
 		t.Errorf("done %d of 200", s.Done)
 	}
 	if seen := w.strict(); seen.Calls != 200 {
