@@ -1,35 +1,28 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"math/big"
 	"slices"
 	"strings"
 
 	"spillway/internal/config"
+	"spillway/internal/job"
 )
-
-// money is one job's amount, in minor units. The currency is "" where the configuration names none.
-type money struct {
-	minor    *big.Int
-	currency string
-}
 
 // purse is sums of money by currency, exact however large. As JSON it is an object of whole numbers.
 type purse map[string]*big.Int
 
-func (p purse) add(m money) {
-	if p[m.currency] == nil {
-		p[m.currency] = new(big.Int)
+func (p purse) add(m job.Money) {
+	if p[m.Currency] == nil {
+		p[m.Currency] = new(big.Int)
 	}
-	p[m.currency].Add(p[m.currency], m.minor)
+	p[m.Currency].Add(p[m.Currency], m.Minor)
 }
 
 func (p purse) addAll(q purse) {
 	for currency, minor := range q {
-		p.add(money{minor, currency})
+		p.add(job.Money{Minor: minor, Currency: currency})
 	}
 }
 
@@ -41,53 +34,6 @@ func (p purse) text() string {
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")
-}
-
-// moneyOf reads a payload's amount; ok is false where there is none that can be read.
-func moneyOf(payload []byte, a config.Amount) (m money, ok bool) {
-	if a.Field == "" {
-		return m, false
-	}
-	d := json.NewDecoder(bytes.NewReader(payload))
-	d.UseNumber()
-	var object map[string]any
-	if err := d.Decode(&object); err != nil {
-		return m, false
-	}
-	if m.minor, ok = wholeNumber(valueAt(object, a.Field)); !ok || a.Currency == "" {
-		return m, ok
-	}
-	text, _ := valueAt(object, a.Currency).(string)
-	m.currency = strings.ToUpper(text)
-	return m, m.currency != ""
-}
-
-// mostDigits bounds an amount: more is no amount, and adding it up would take for ever.
-const mostDigits = 100
-
-// wholeNumber takes a JSON number, or a text as CSV files have it.
-func wholeNumber(v any) (*big.Int, bool) {
-	text := ""
-	switch v := v.(type) {
-	case json.Number:
-		text = v.String()
-	case string:
-		text = v
-	}
-	if len(text) > mostDigits {
-		return nil, false
-	}
-	return new(big.Int).SetString(text, 10)
-}
-
-// valueAt follows a dotted path into objects.
-func valueAt(object map[string]any, path string) any {
-	key, rest, deeper := strings.Cut(path, ".")
-	if !deeper {
-		return object[key]
-	}
-	inner, _ := object[key].(map[string]any)
-	return valueAt(inner, rest)
 }
 
 // pile is jobs counted together with their money.
@@ -102,13 +48,15 @@ func newPile() *pile { return &pile{money: purse{}} }
 
 func (p *pile) add(payload []byte, a config.Amount) {
 	p.jobs++
-	m, ok := moneyOf(payload, a)
-	switch {
-	case ok:
-		p.money.add(m)
-	case a.Field != "":
-		p.bare++
+	if a.Field == "" {
+		return
 	}
+	m, err := job.MoneyOf(payload, a.Field, a.Currency)
+	if err != nil {
+		p.bare++
+		return
+	}
+	p.money.add(m)
 }
 
 func (p *pile) addAll(q *pile) {

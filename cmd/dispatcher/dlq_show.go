@@ -94,8 +94,10 @@ func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
 	if u.rules.Keys {
 		v.Key = job.IdempotencyKey(r.Job.ID, r.KeyGeneration)
 	}
-	if m, ok := moneyOf(r.Job.Payload, u.g.Amount); ok {
-		v.Amount.add(m)
+	if u.g.Amount.Field != "" {
+		if m, err := job.MoneyOf(r.Job.Payload, u.g.Amount.Field, u.g.Amount.Currency); err == nil {
+			v.Amount.add(m)
+		}
 	}
 	change, why := u.rules.Key(r)
 	switch {

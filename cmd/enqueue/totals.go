@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"strings"
 
 	"spillway/internal/cli"
-	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/producer"
 )
@@ -93,16 +91,16 @@ func (f *totals) add(l producer.Line) error {
 		return cli.Usage("name it in the configuration: amount: {field: amount}, or leave out --expect-sum",
 			"gateway %s has no amount.field, so there is nothing to add up", g.Name)
 	}
-	amount, currency, err := amountOf(l.Job.Payload, g.Amount)
+	m, err := job.MoneyOf(l.Job.Payload, g.Amount.Field, g.Amount.Currency)
 	if err != nil {
 		f.silent++
 		f.fault(l.Number, err)
 		return nil
 	}
-	if f.sums[currency] == nil {
-		f.sums[currency] = new(big.Int)
+	if f.sums[m.Currency] == nil {
+		f.sums[m.Currency] = new(big.Int)
 	}
-	f.sums[currency].Add(f.sums[currency], amount)
+	f.sums[m.Currency].Add(f.sums[m.Currency], m.Minor)
 	return nil
 }
 
@@ -175,46 +173,4 @@ func (f *totals) shownSums() string {
 	}
 	slices.Sort(all)
 	return strings.Join(all, " and ")
-}
-
-// amountOf returns the payload's amount in minor units, and its currency.
-func amountOf(payload []byte, a config.Amount) (*big.Int, string, error) {
-	d := json.NewDecoder(bytes.NewReader(payload))
-	d.UseNumber()
-	var object map[string]any
-	if err := d.Decode(&object); err != nil {
-		return nil, "", fmt.Errorf("its amount can't be read: the payload is not an object")
-	}
-	n, ok := new(big.Int).SetString(at(object, a.Field), 10)
-	if !ok {
-		return nil, "", fmt.Errorf("the field %q has no amount in minor units (a whole number)", a.Field)
-	}
-	if a.Currency == "" {
-		return n, "", nil
-	}
-	currency := strings.ToUpper(at(object, a.Currency))
-	if currency == "" {
-		return nil, "", fmt.Errorf("the field %q has no currency", a.Currency)
-	}
-	return n, currency, nil
-}
-
-// at returns the text or number at a dotted path, or "".
-func at(object map[string]any, path string) string {
-	key, rest, deeper := strings.Cut(path, ".")
-	switch v := object[key].(type) {
-	case map[string]any:
-		if deeper {
-			return at(v, rest)
-		}
-	case json.Number:
-		if !deeper {
-			return v.String()
-		}
-	case string:
-		if !deeper {
-			return v
-		}
-	}
-	return ""
 }

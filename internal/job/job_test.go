@@ -61,3 +61,32 @@ func TestHistoryComesBackAsItWasWritten(t *testing.T) {
 		t.Errorf("record %+v", r)
 	}
 }
+
+func TestMoneyIsExact(t *testing.T) {
+	t.Parallel()
+	for payload, want := range map[string]string{
+		`{"amount":1050,"currency":"eur"}`:                           "1050 EUR",
+		`{"amount":"1050","currency":"EUR"}`:                         "1050 EUR",
+		`{"amount":123456789012345678901234567890,"currency":"JPY"}`: "123456789012345678901234567890 JPY",
+		`{"amount":10.5,"currency":"EUR"}`:                           "error",
+		`{"amount":1e3,"currency":"EUR"}`:                            "error",
+		`{"currency":"EUR"}`:                                         "error",
+		`{"amount":1}`:                                               "error",
+		`[]`:                                                         "error",
+		`{"amount":"` + strings.Repeat("9", 200) + `","currency":"E"}`: "error",
+	} {
+		m, err := MoneyOf([]byte(payload), "amount", "currency")
+		got := "error"
+		if err == nil {
+			got = m.Minor.String() + " " + m.Currency
+		} else if strings.Contains(err.Error(), "1050") || strings.Contains(err.Error(), "10.5") {
+			t.Errorf("the payload is in the error: %v", err)
+		}
+		if got != want {
+			t.Errorf("%.60s: %s, want %s", payload, got, want)
+		}
+	}
+	if m, err := MoneyOf([]byte(`{"a":{"value":7}}`), "a.value", ""); err != nil || m.Minor.Int64() != 7 || m.Currency != "" {
+		t.Errorf("a dotted path: %v, %v", m, err)
+	}
+}

@@ -1,0 +1,66 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+)
+
+// Money is an amount in minor units: exact, however large. Currency is upper case; empty where the configuration names none.
+type Money struct {
+	Minor    *big.Int
+	Currency string
+}
+
+// mostDigits bounds an amount: more is no amount, and adding it up would take for ever.
+const mostDigits = 100
+
+// MoneyOf reads a payload's amount: a whole number in minor units, or a text of one as CSV files have it, at the dotted path
+// field, and its currency at the dotted path currency (empty: there is none to read). The error says what is missing; it
+// holds nothing of the payload.
+func MoneyOf(payload []byte, field, currency string) (Money, error) {
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.UseNumber()
+	var object map[string]any
+	if err := d.Decode(&object); err != nil {
+		return Money{}, errors.New("its amount can't be read: the payload is not an object")
+	}
+	minor, ok := wholeNumber(textAt(object, field))
+	if !ok {
+		return Money{}, fmt.Errorf("the field %q has no amount in minor units (a whole number)", field)
+	}
+	m := Money{Minor: minor}
+	if currency == "" {
+		return m, nil
+	}
+	if m.Currency = strings.ToUpper(textAt(object, currency)); m.Currency == "" {
+		return Money{}, fmt.Errorf("the field %q has no currency", currency)
+	}
+	return m, nil
+}
+
+func wholeNumber(text string) (*big.Int, bool) {
+	if len(text) > mostDigits {
+		return nil, false
+	}
+	return new(big.Int).SetString(text, 10)
+}
+
+// textAt returns the text or number at a dotted path, or "".
+func textAt(object map[string]any, path string) string {
+	key, rest, deeper := strings.Cut(path, ".")
+	if deeper {
+		inner, _ := object[key].(map[string]any)
+		return textAt(inner, rest)
+	}
+	switch v := object[key].(type) {
+	case json.Number:
+		return v.String()
+	case string:
+		return v
+	}
+	return ""
+}
