@@ -14,7 +14,8 @@ build: ## both programs, static, into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
 test: install-test-deps ## installs what the tests need, then runs them all under the race detector
-	CGO_ENABLED=1 go test -race -timeout 20m ./...
+	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -v /test/e2e)
+	CGO_ENABLED=1 go test -race -timeout 20m ./test/e2e # alone: its stories measure time
 
 race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then
 	CGO_ENABLED=1 go test -race -count=5 -timeout 60m ./internal/...
