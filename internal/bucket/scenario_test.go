@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
@@ -350,7 +349,7 @@ func TestCostPeek(t *testing.T) {
 // A new window is filled from what the old ones remember, so that changed limits hold from the first call on.
 func TestLimitsChangeLive(t *testing.T) {
 	w, ctx := scenario(t)
-	cfg := PacerConfig{Gateway: redisdb.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }}
+	cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }}
 	cfg.Limits = []Limit{{40, time.Second}, {200, 10 * time.Second}}
 	p, behind := w.pacer(cfg), w.pacer(cfg)
 	var out ran

@@ -34,7 +34,7 @@ func newWorld(t testing.TB, client redis.UniversalClient, seed uint64) *world {
 
 // pacer returns one more process's pacer. Its gateway is the world's.
 func (w *world) pacer(cfg PacerConfig) *Pacer {
-	cfg.Gateway = redisdb.GatewayOf(w.keys.Pace())
+	cfg.Gateway = testkit.GatewayOf(w.keys.Pace())
 	cfg.NowMicros = func() int64 { return w.now }
 	p := newTestPacer(w.t, w.client, cfg)
 	p.clock = w

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"regexp"
 	"strconv"
@@ -16,17 +15,7 @@ const day = 24 * time.Hour
 
 var durationPart = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(ns|us|µs|μs|ms|s|m|h|d)`)
 
-// ParseDuration reads Go's durations and d for a day of 24 hours: 500ms, 1h30m, 30d, 1d12h. 0 needs no unit.
-// A negative one is an error.
-func ParseDuration(text string) (time.Duration, error) {
-	d, rule := parseDuration(text)
-	if rule != "" {
-		return 0, fmt.Errorf("%q %s", text, rule)
-	}
-	return d, nil
-}
-
-// parseDuration returns, instead of an error, the rule that the text breaks: what follows the text in a message.
+// parseDuration reads Go's durations and d for a day of 24 hours: 500ms, 1h30m, 30d, 1d12h. 0 needs no unit. It returns, instead of an error, the rule that the text breaks: what follows the text in a message.
 func parseDuration(text string) (total time.Duration, rule string) {
 	if text == "0" {
 		return 0, ""

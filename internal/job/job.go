@@ -40,11 +40,6 @@ const (
 	Discarded State = "discarded" // taken out for good by a person; its record stays
 )
 
-// States returns every state in the order of the walk.
-func States() []State {
-	return []State{Scheduled, Queued, InFlight, Retrying, Done, Parked, Discarded}
-}
-
 // Reason says why a job is parked.
 type Reason string
 

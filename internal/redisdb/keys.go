@@ -1,9 +1,6 @@
 package redisdb
 
-import (
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // Every key of a gateway carries the hash tag {gateway}, asynq's own tag, so that one script can decide over
 // everything that belongs to the gateway, and gateways spread over a Redis Cluster.
@@ -90,16 +87,3 @@ func (k Keys) TaskPrefix() string { return k.asynq + "t:" }
 // Wake is the channel on which a gateway's name is published when a job has become due.
 // It has no hash tag: one subscription serves every gateway.
 const Wake = "spillway:wake"
-
-// GatewayOf returns the gateway whose key this is, or "".
-func GatewayOf(key string) string {
-	_, rest, ok := strings.Cut(key, "{")
-	if !ok {
-		return ""
-	}
-	name, _, ok := strings.Cut(rest, "}")
-	if !ok {
-		return ""
-	}
-	return name
-}

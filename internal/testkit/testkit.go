@@ -123,3 +123,16 @@ func listens(port int) bool {
 	}
 	return l.Close() != nil
 }
+
+// GatewayOf returns the gateway whose key this is, or "".
+func GatewayOf(key string) string {
+	_, rest, ok := strings.Cut(key, "{")
+	if !ok {
+		return ""
+	}
+	name, _, ok := strings.Cut(rest, "}")
+	if !ok {
+		return ""
+	}
+	return name
+}

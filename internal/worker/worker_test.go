@@ -333,7 +333,7 @@ func TestWhatIsNotAJobIsParkedAsUnreadable(t *testing.T) {
 	s := &slot{}
 	r.w.HandleForeign(t.Context(), "some task", []byte("hello"), s)
 	var found []job.Record
-	for rec, err := range deadletter.New(r.c, redisdb.GatewayOf(r.keys.Pending())).List(t.Context(), deadletter.Filter{}) {
+	for rec, err := range deadletter.New(r.c, testkit.GatewayOf(r.keys.Pending())).List(t.Context(), deadletter.Filter{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
