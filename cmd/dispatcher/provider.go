@@ -71,7 +71,7 @@ func (p *program) provide(ctx context.Context, listen string, behaviour provider
 }
 
 func bindProvider(listen string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", listen)
+	ln, err := provider.Listen(listen)
 	switch {
 	case err == nil:
 		return ln, nil

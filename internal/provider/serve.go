@@ -35,7 +35,8 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Serve answers on ln until ctx is done, and returns nil then. Each arrival is stamped at the first byte of its
-// request, on Linux by the kernel: a busy machine delays the counting, but not what is counted.
+// request, on Linux by the kernel: a busy machine delays the counting, but not what is counted. Connections that
+// stamp by themselves are believed (see Listen).
 func (p *Provider) Serve(ctx context.Context, ln net.Listener) error {
 	hung, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
@@ -76,8 +77,47 @@ func (l stampedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stampedConn{Conn: c, read: stampedReader(c)}, nil
+	telling, ok := c.(interface {
+		ReadStamped(p []byte) (int, time.Time, error)
+	})
+	if !ok {
+		telling = &tellingConn{Conn: c, read: stampedReader(c)}
+	}
+	return &stampedConn{Conn: c, read: telling.ReadStamped}, nil
 }
+
+// Listen listens on TCP for Serve. What stands between the two, to delay a call say, hands the stamps on: its connections
+// have a ReadStamped as those from here do.
+func Listen(addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return tellingListener{ln}, nil
+}
+
+type tellingListener struct{ net.Listener }
+
+// Accept waits for the next connection.
+func (l tellingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &tellingConn{Conn: c, read: stampedReader(c)}, nil
+}
+
+// tellingConn tells when what it read came in.
+type tellingConn struct {
+	net.Conn
+	read func(p []byte) (int, time.Time, error)
+}
+
+// ReadStamped reads, and tells when what it read had come in.
+func (c *tellingConn) ReadStamped(p []byte) (int, time.Time, error) { return c.read(p) }
+
+// NetConn returns the connection beneath.
+func (c *tellingConn) NetConn() net.Conn { return c.Conn }
 
 type stampKey struct{}
 

@@ -1,0 +1,200 @@
+package testkit
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Line is the network between clients and one server, to be disturbed at will. It starts undisturbed. Its own work adds
+// a fraction of a millisecond to each way.
+type Line struct {
+	t      testing.TB
+	addr   string
+	listen func(addr string) (net.Listener, error)
+	reach  func() (net.Conn, error)
+	stop   chan struct{}
+	work   sync.WaitGroup
+
+	mu      sync.Mutex
+	door    net.Listener // nil while clients are refused
+	weather weather
+	thawed  chan struct{} // closes when the line thaws; nil unless it is frozen
+	wires   map[*wire]bool
+}
+
+// weather is what disturbs every byte.
+type weather struct {
+	delay       time.Duration
+	frozen      bool
+	loseAnswers bool
+}
+
+// LineParams say where a line comes from and where it goes.
+type LineParams struct {
+	// Listen opens the clients' end, again on the same address after Refuse. Nil listens on TCP.
+	Listen func(addr string) (net.Listener, error)
+	// Reach opens a connection to the server for each client.
+	Reach func() (net.Conn, error)
+}
+
+// NewLine returns a line that ends with the test. Its address is on the loopback interface and stays the same.
+func NewLine(t testing.TB, p LineParams) *Line {
+	t.Helper()
+	if p.Listen == nil {
+		p.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	}
+	port := FreePort(t)
+	l := &Line{t: t, addr: (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String(), listen: p.Listen, reach: p.Reach,
+		stop: make(chan struct{}), wires: map[*wire]bool{}}
+	l.Admit()
+	t.Cleanup(l.end)
+	return l
+}
+
+// LineTo returns a line to a TCP address.
+func LineTo(t testing.TB, server string) *Line {
+	t.Helper()
+	return NewLine(t, LineParams{Reach: func() (net.Conn, error) { return net.DialTimeout("tcp", server, time.Second) }})
+}
+
+// Addr returns host:port for clients.
+func (l *Line) Addr() string { return l.addr }
+
+// Delay makes every byte take so much longer, in each direction. Zero ends it.
+func (l *Line) Delay(d time.Duration) { l.change(func(w *weather) { w.delay = d }) }
+
+// LoseAnswers lets questions through and resets each connection at the first byte of an answer, until it is told to stop.
+func (l *Line) LoseAnswers(on bool) { l.change(func(w *weather) { w.loseAnswers = on }) }
+
+// Freeze leaves every connection half open: it stands, new ones come about, and no byte and no end passes either way.
+func (l *Line) Freeze() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.weather.frozen = true
+	if l.thawed == nil {
+		l.thawed = make(chan struct{})
+	}
+}
+
+// Thaw ends Freeze. What was on its way is lost, and the connections that lost something are reset.
+func (l *Line) Thaw() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.weather.frozen = false
+	if l.thawed != nil {
+		close(l.thawed)
+		l.thawed = nil
+	}
+	for w := range l.wires {
+		if w.torn.Load() {
+			w.reset()
+		}
+	}
+}
+
+// Cut resets every connection that stands; new ones go through.
+func (l *Line) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := range l.wires {
+		w.reset()
+	}
+}
+
+// Refuse resets every connection and refuses new ones, until Admit.
+func (l *Line) Refuse() {
+	l.mu.Lock()
+	if l.door != nil {
+		_ = l.door.Close()
+		l.door = nil
+	}
+	l.mu.Unlock()
+	l.Cut()
+}
+
+// Admit ends Refuse.
+func (l *Line) Admit() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.door != nil {
+		return
+	}
+	door, err := l.listen(l.addr)
+	if err != nil {
+		l.t.Errorf("a line can't listen on %s: %v", l.addr, err)
+		return
+	}
+	l.door = door
+	l.work.Go(func() { l.accept(door) })
+}
+
+// Heal ends every disturbance.
+func (l *Line) Heal() {
+	l.Thaw()
+	l.change(func(w *weather) { *w = weather{} })
+	l.Admit()
+}
+
+func (l *Line) change(f func(*weather)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(&l.weather)
+}
+
+func (l *Line) now() (weather, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.weather, l.thawed
+}
+
+func (l *Line) end() {
+	close(l.stop)
+	l.Refuse()
+	l.work.Wait()
+}
+
+func (l *Line) accept(door net.Listener) {
+	for {
+		client, err := door.Accept()
+		if err != nil {
+			return // refused
+		}
+		l.work.Go(func() { l.connect(client) })
+	}
+}
+
+// connect reaches the server for a client and carries bytes until one of them ends.
+func (l *Line) connect(client net.Conn) {
+	server, err := l.reach()
+	if err != nil {
+		hangUp(client, true)
+		return
+	}
+	w := &wire{line: l, client: client, server: server, over: make(chan struct{})}
+	l.mu.Lock()
+	if l.door == nil { // refused meanwhile
+		l.mu.Unlock()
+		w.reset()
+		return
+	}
+	l.wires[w] = true
+	l.mu.Unlock()
+	w.carry()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.wires, w)
+}
+
+// hangUp closes a connection, abruptly if it is TCP and hard.
+func hangUp(c net.Conn, hard bool) {
+	beneath := c
+	if n, ok := c.(interface{ NetConn() net.Conn }); ok {
+		beneath = n.NetConn()
+	}
+	if tcp, ok := beneath.(*net.TCPConn); ok && hard {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}

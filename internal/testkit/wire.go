@@ -1,0 +1,150 @@
+package testkit
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// wire is one connection of a line, a goroutine for each end and direction:
+//
+//	client ── collect ──▶ pieces ── deliver ──▶ server
+//	client ◀── deliver ── pieces ◀── collect ── server
+type wire struct {
+	line           *Line
+	client, server net.Conn
+	torn           atomic.Bool // something was lost on the way
+	over           chan struct{}
+	once           sync.Once
+}
+
+// piece is what one read brought, or the end of the stream.
+type piece struct {
+	data []byte
+	at   time.Time
+	err  error
+}
+
+const (
+	pieceBytes  = 64 << 10
+	piecesOnWay = 1024 // beyond them a sender feels the delay as a slow reader
+)
+
+// carry returns when the connection is over and both ends are closed.
+func (w *wire) carry() {
+	var both sync.WaitGroup
+	both.Go(func() { w.way(w.client, w.server, false) })
+	both.Go(func() { w.way(w.server, w.client, true) })
+	both.Wait()
+}
+
+// way carries one direction.
+func (w *wire) way(from, to net.Conn, answers bool) {
+	pieces := make(chan piece, piecesOnWay)
+	done := make(chan struct{})
+	go func() { defer close(done); w.collect(from, pieces) }()
+	for p := range pieces {
+		if !w.deliver(to, p, answers) {
+			break
+		}
+	}
+	w.reset() // nothing is left to close gracefully, unless deliver did
+	for range pieces {
+	}
+	<-done
+}
+
+// collect reads until the end. Each piece carries the moment at which it came in, if the connection knows better than we.
+func (w *wire) collect(from net.Conn, pieces chan<- piece) {
+	defer close(pieces)
+	read := stamping(from)
+	for {
+		buf := make([]byte, pieceBytes)
+		n, at, err := read(buf)
+		if n > 0 {
+			pieces <- piece{data: buf[:n], at: at}
+		}
+		if err != nil {
+			pieces <- piece{at: at, err: err}
+			return
+		}
+	}
+}
+
+// stampedReader is a connection that tells when what it reads came in.
+type stampedReader interface {
+	ReadStamped(p []byte) (n int, at time.Time, err error)
+}
+
+func stamping(c net.Conn) func([]byte) (int, time.Time, error) {
+	if s, ok := c.(stampedReader); ok {
+		return s.ReadStamped
+	}
+	return func(p []byte) (int, time.Time, error) {
+		n, err := c.Read(p)
+		return n, time.Now(), err
+	}
+}
+
+// deliver hands one piece on when its time has come, in the weather of that moment. It returns false at the end.
+func (w *wire) deliver(to net.Conn, p piece, answer bool) bool {
+	now, thawed := w.line.now()
+	if !w.sleep(time.Until(p.at.Add(now.delay))) {
+		return false
+	}
+	now, thawed = w.line.now()
+	switch {
+	case p.err != nil && now.frozen: // the end does not get through either
+		select {
+		case <-thawed:
+		case <-w.over:
+		case <-w.line.stop:
+		}
+		return false
+	case p.err != nil:
+		w.finish(errors.Is(p.err, io.EOF))
+		return false
+	case now.frozen:
+		w.torn.Store(true)
+		return true
+	case answer && now.loseAnswers, w.torn.Load():
+		return false
+	}
+	return hand(to, p) == nil
+}
+
+func hand(to net.Conn, p piece) error {
+	if s, ok := to.(*innerWriter); ok {
+		return s.writeStamped(p.data, p.at)
+	}
+	_, err := to.Write(p.data)
+	return err
+}
+
+func (w *wire) sleep(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-w.over:
+		return false
+	}
+}
+
+// reset ends the connection abruptly at both ends.
+func (w *wire) reset() { w.finish(false) }
+
+func (w *wire) finish(gently bool) {
+	w.once.Do(func() {
+		close(w.over)
+		hangUp(w.client, !gently)
+		hangUp(w.server, !gently)
+	})
+}
