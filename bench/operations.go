@@ -19,8 +19,7 @@ local now = now_us('0')
 local b = bucket_load(KEYS[1], now, ARGV, 2)
 local granted = 0
 for _ = 1, tonumber(ARGV[1]) do
-  if not bucket_room(b, 1) then break end
-  bucket_take(b, 1)
+  if not bucket_take(b, 1) then break end
   granted = granted + 1
 end
 bucket_save(b)

@@ -10,8 +10,8 @@ import (
 // Algorithm is one way of keeping admission's limits. All of them decide in one script on one key, by Redis's clock:
 // either every limit has room for a job or none is charged, and a refusal leaves nothing behind.
 type Algorithm interface {
-	// Lua returns the fragment that the ledger composes with its own scripts. It defines bucket_load, bucket_room,
-	// bucket_take, bucket_give, bucket_retry, bucket_reset, bucket_remaining and bucket_save, all local: see algorithm.lua.
+	// Lua returns the fragment that the ledger composes with its own scripts. It defines bucket_load, bucket_take,
+	// bucket_give, bucket_retry, bucket_reset, bucket_remaining and bucket_save, all local: see algorithm.lua.
 	Lua() string
 	// Args returns what bucket_load reads: a version, which changes with any number that follows, the number of limits,
 	// and the numbers of each. The algorithm must have passed Check.
@@ -66,13 +66,10 @@ func NewAlgorithm(name string, limits []Limit, burst, precision int64) (Algorith
 //go:embed algorithm.lua
 var algorithmLua string
 
-//go:embed level.lua
-var levelLua string
-
-// args puts the numbers of each limit behind their version and their number.
-func args(rows [][]int64) []any {
+// args puts the numbers of each limit behind their version, which begins with the algorithm's name, and their number.
+func args(name string, rows [][]int64) []any {
 	out := []any{"", len(rows)}
-	version := ""
+	version := name + " "
 	for _, row := range rows {
 		for _, x := range row {
 			out = append(out, x)

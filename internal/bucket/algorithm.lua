@@ -1,11 +1,11 @@
--- algorithm.lua: what the algorithms of admission share. A fragment: it needs NowLua before it, one algorithm behind it.
+-- algorithm.lua: what the windows of admission share. A fragment: it needs NowLua before it, one algorithm behind it.
 --
 -- Hash: a algorithm  t its clock at the last change (µs)  o what that clock is ahead of Redis's (absent: 0)
 --       v version of the limits that the numbers belong to  k how many limits, and the algorithm's own fields
 -- A key that isn't there means that nothing is in use. Every number is a whole one below 2^52, where Lua is exact.
 --
 -- b, next = bucket_load(key, now, argv, at)   reads argv[at..]: version, K, then the numbers of each limit
--- bucket_room(b, cost)  bucket_take(b, cost)  bucket_give(b, cost)   in memory; nothing is written before bucket_save
+-- bucket_take(b, cost)  true if every limit had room   bucket_give(b, cost)   in memory; nothing is written before bucket_save
 -- bucket_retry(b, cost) µs until there is room, 0 now, -1 never       bucket_reset(b) µs until nothing is in use
 -- bucket_remaining(b)   whole tokens left, one number for each limit  bucket_save(b)  one write, only if changed
 -- bucket_give gives back the newest; what is no longer in use can't be given back.

@@ -40,12 +40,21 @@ func newKept(alg Algorithm) kept {
 
 // take does what testdata/take.lua does.
 func (m *model) take(alg Algorithm, now, n, cost int64) ([]int64, error) {
-	offset, at, moved := m.offset, now+m.offset, false
-	if at < m.last-2_000_000 {
-		offset, at, moved = m.last-now, m.last, true
+	k := newKept(alg)
+	last, offset, moved := m.last, m.offset, false
+	_, level := k.(*levelModel)
+	if level { // it needs no clock of its own: it goes on from where Redis's was set back to
+		last, offset = last-offset, 0
 	}
-	lag := max(m.last-at, 0)
-	k := newKept(alg).load(m.kept, alg, m.last, max(at, m.last))
+	at := now + offset
+	switch moved = at < last-2_000_000; {
+	case moved && level:
+		last = now
+	case moved:
+		offset, at = last-now, last
+	}
+	lag := max(last-at, 0)
+	k = k.load(m.kept, alg, last, max(at, last))
 	taken := int64(0)
 	if n < 0 {
 		k.give(-n * cost)
@@ -56,7 +65,7 @@ func (m *model) take(alg Algorithm, now, n, cost int64) ([]int64, error) {
 	}
 	out := []int64{taken, later(k.retry(cost), lag), later(k.reset(), lag)}
 	if taken > 0 || n < 0 || moved {
-		m.alg, m.kept, m.last, m.offset = alg, k, max(at, m.last), offset
+		m.alg, m.kept, m.last, m.offset = alg, k, max(at, last), offset
 	}
 	return append(out, k.remaining()...), nil
 }
@@ -83,31 +92,29 @@ func ceilDiv(a *big.Int, b int64) *big.Int {
 
 // levelModel is token bucket and leaky bucket.
 type levelModel struct {
-	name string
 	unit []units
 	used []*big.Int
 }
 
-func levelsOf(alg Algorithm) (string, []units) {
+func levelsOf(alg Algorithm) []units {
 	switch a := alg.(type) {
 	case TokenBucket:
-		return NameTokenBucket, a.units()
+		return a.units()
 	case LeakyBucket:
 		var all []units
 		for _, l := range a.Limits {
 			t := (l.Window.Microseconds()-1)/l.N + 1
 			all = append(all, units{r: 1, c: t, cap: t * a.Burst})
 		}
-		return NameLeakyBucket, all
+		return all
 	}
 	panic("no level")
 }
 
 func (m *levelModel) load(old kept, alg Algorithm, last, now int64) kept {
-	name, unit := levelsOf(alg)
-	m = &levelModel{name: name, unit: unit}
+	unit := levelsOf(alg)
+	m = &levelModel{unit: unit}
 	before, same := old.(*levelModel)
-	same = same && before.name == name
 	for i, u := range unit {
 		used := new(big.Int)
 		switch {

@@ -30,7 +30,11 @@ local function bucket_load(key, now, argv, at)
   return b, at + 2 + 2 * b.count
 end
 
-local bucket_take = bucket_add
+local function bucket_take(b, cost)
+  if not bucket_room(b, cost) then return false end
+  bucket_add(b, cost)
+  return true
+end
 
 local function bucket_give(b, cost)
   b.changed = true

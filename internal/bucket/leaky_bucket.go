@@ -1,12 +1,6 @@
 package bucket
 
-import (
-	_ "embed" // the script is a file
-	"fmt"
-)
-
-//go:embed leaky_bucket.lua
-var leakyBucketLua string
+import "fmt"
 
 // LeakyBucket is a leaky bucket as a meter (GCRA): one job every Window/N, and up to Burst of them early. Window/N is
 // rounded up to whole microseconds, so that it never allows more than the limit: in any stretch of time L it lets
@@ -18,19 +12,19 @@ type LeakyBucket struct {
 	Burst int64
 }
 
-// Lua returns the fragments that keep the limits.
-func (LeakyBucket) Lua() string { return algorithmLua + levelLua + leakyBucketLua }
+// Lua returns the fragment that keeps the limits, a token bucket's: one unit leaks out per µs.
+func (LeakyBucket) Lua() string { return levelLua }
 
 // interval is how long one token takes to leak out, in µs.
 func interval(l Limit) int64 { return (l.Window.Microseconds() + l.N - 1) / l.N }
 
-// Args returns, for each limit, the µs of a token and those of the burst.
+// Args returns, for each limit, its one unit per µs, the µs of a token and those of the burst.
 func (b LeakyBucket) Args() []any {
 	var rows [][]int64
 	for _, l := range b.Limits {
-		rows = append(rows, []int64{interval(l), interval(l) * b.Burst})
+		rows = append(rows, []int64{1, interval(l), interval(l) * b.Burst})
 	}
-	return args(rows)
+	return args(NameLeakyBucket, rows)
 }
 
 // MaxCost is the burst.

@@ -100,9 +100,11 @@ local function bucket_load(key, now, argv, at)
 end
 
 local function bucket_take(b, cost)
+  if not bucket_room(b, cost) then return false end
   if b.z == b.h or log_time(b, b.z - 1) < b.now then log_add(b, b.now) end
   b.g = (b.g + cost) % LOG_WRAP
   bucket_add(b, cost)
+  return true
 end
 
 local function bucket_give(b, cost)

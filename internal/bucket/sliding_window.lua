@@ -49,6 +49,7 @@ local function bucket_load(key, now, argv, at)
 end
 
 local function bucket_take(b, cost)
+  if not bucket_room(b, cost) then return false end
   bucket_add(b, cost)
   for i = 1, b.count do
     local ends, counts = b.ends[i], b.counts[i]
@@ -58,6 +59,7 @@ local function bucket_take(b, cost)
     end
     counts[#counts] = counts[#counts] + cost
   end
+  return true
 end
 
 local function bucket_give(b, cost)

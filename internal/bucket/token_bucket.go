@@ -6,11 +6,8 @@ import (
 	"math/big"
 )
 
-//go:embed token_bucket.lua
-var tokenBucketLua string
-
-// TokenBucketLua is what Lua of a TokenBucket returns.
-var TokenBucketLua = algorithmLua + levelLua + tokenBucketLua
+//go:embed level.lua
+var levelLua string
 
 // TokenBucket is what admission allows: Burst tokens at once, refilled at the rate of each limit. In any stretch of
 // time L it lets through at most Burst + L × N / Window, for every limit.
@@ -62,7 +59,7 @@ func (t TokenBucket) Args() []any {
 	for _, u := range t.units() {
 		rows = append(rows, []int64{u.r, u.c, u.cap})
 	}
-	return args(rows)
+	return args(NameTokenBucket, rows)
 }
 
 // below returns the fraction r/c with c <= maxC that is nearest to n/w without being above it. r is 0 when even
@@ -115,5 +112,5 @@ func step(from, to [2]*big.Int, k *big.Int) [2]*big.Int {
 	}
 }
 
-// Lua returns TokenBucketLua, for whoever composes a script with any admission check.
-func (TokenBucket) Lua() string { return TokenBucketLua }
+// Lua returns the fragment that keeps the limits.
+func (TokenBucket) Lua() string { return levelLua }

@@ -25,7 +25,7 @@ type FixedWindow struct {
 func (FixedWindow) Lua() string { return algorithmLua + fixedWindowLua }
 
 // Args returns, for each limit, its number and its window in µs.
-func (f FixedWindow) Args() []any { return windowArgs(f.Limits) }
+func (f FixedWindow) Args() []any { return windowArgs(NameFixedWindow, f.Limits) }
 
 // MaxCost is the smallest number of the limits.
 func (f FixedWindow) MaxCost() int64 { return smallestN(f.Limits) }
@@ -52,7 +52,7 @@ func (s SlidingWindow) Args() []any {
 		w := l.Window.Microseconds()
 		rows = append(rows, []int64{l.N, w, (w + s.Precision - 1) / s.Precision})
 	}
-	return args(rows)
+	return args(NameSlidingWindow, rows)
 }
 
 // MaxCost is the smallest number of the limits.
@@ -77,7 +77,7 @@ type SlidingLog struct {
 func (SlidingLog) Lua() string { return algorithmLua + slidingLogLua }
 
 // Args returns, for each limit, its number and its window in µs.
-func (s SlidingLog) Args() []any { return windowArgs(s.Limits) }
+func (s SlidingLog) Args() []any { return windowArgs(NameSlidingLog, s.Limits) }
 
 // MaxCost is the smallest number of the limits.
 func (s SlidingLog) MaxCost() int64 { return smallestN(s.Limits) }
@@ -85,10 +85,10 @@ func (s SlidingLog) MaxCost() int64 { return smallestN(s.Limits) }
 // Check returns why the limits can't be kept, or nil.
 func (s SlidingLog) Check() error { return checkLimits(s.Limits) }
 
-func windowArgs(limits []Limit) []any {
+func windowArgs(name string, limits []Limit) []any {
 	var rows [][]int64
 	for _, l := range limits {
 		rows = append(rows, []int64{l.N, l.Window.Microseconds()})
 	}
-	return args(rows)
+	return args(name, rows)
 }

@@ -32,7 +32,7 @@ type bench struct {
 
 type tokens struct{ bucket.TokenBucket }
 
-func (tokens) Lua() string { return bucket.TokenBucketLua }
+func (tokens) Lua() string { return (bucket.TokenBucket{}).Lua() }
 
 // setup makes a gateway of 100/s whose admission has room for burst jobs.
 func setup(t *testing.T, burst int64) *bench {

@@ -25,7 +25,6 @@ local function record_new(record, a, state)
 end
 
 local function enter(record, task, a, cost)
-  bucket_take(bucket, cost)
   local due = tonumber(ARGV[a + 6])
   if due > now then
     record_new(record, a, 'scheduled')
@@ -56,7 +55,7 @@ local function answer(record, task, a)
   if digest then return digest == ARGV[a + 4] and DUPLICATE or CONFLICT end
   if key_taken(record) then return KEY_TAKEN end
   local cost = tonumber(ARGV[a + 5])
-  if not blocked and bucket_room(bucket, cost) then
+  if not blocked and bucket_take(bucket, cost) then
     enter(record, task, a, cost)
     return ENQUEUED
   end

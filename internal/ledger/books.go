@@ -15,7 +15,7 @@ import (
 )
 
 // Bucket is the admission check as the ledger's scripts use it: a Lua fragment that defines bucket_load,
-// bucket_room, bucket_take, bucket_retry and bucket_save, and the arguments that bucket_load reads.
+// bucket_take, bucket_retry and bucket_save, and the arguments that bucket_load reads.
 type Bucket interface {
 	Lua() string
 	Args() []any

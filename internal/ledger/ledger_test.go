@@ -32,7 +32,7 @@ func keysOf(gateway string) redisdb.Keys { return redisdb.NewKeys(gateway) }
 
 type tokens struct{ bucket.TokenBucket }
 
-func (t tokens) Lua() string { return bucket.TokenBucketLua }
+func (t tokens) Lua() string { return (bucket.TokenBucket{}).Lua() }
 
 func setup(t *testing.T, burst int64, change func(*ledger.Config)) *bench {
 	t.Helper()

@@ -25,11 +25,10 @@ local function readmit(record, task, parked, a)
   end
   local cost = tonumber(v[4]) or 1
   if full then return NO_ROOM end
-  if not bucket_room(bucket, cost) then
+  if not bucket_take(bucket, cost) then
     full, retry = true, bucket_retry(bucket, cost)
     return NO_ROOM
   end
-  bucket_take(bucket, cost)
   redis.call('ZREM', parked, ARGV[a])
   redis.call('HDEL', record, 'r', 'e', 'pa', 'n', 'st')
   redis.call('HINCRBY', record, 'y', 1)

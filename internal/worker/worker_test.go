@@ -114,7 +114,7 @@ type rig struct {
 
 type tokens struct{ bucket.TokenBucket }
 
-func (tokens) Lua() string { return bucket.TokenBucketLua }
+func (tokens) Lua() string { return (bucket.TokenBucket{}).Lua() }
 
 func setup(t *testing.T, answer job.Result, keyed bool, profile ...string) *rig {
 	t.Helper()

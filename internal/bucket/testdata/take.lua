@@ -7,10 +7,7 @@ local n, cost = tonumber(ARGV[2]), tonumber(ARGV[3])
 local b = bucket_load(KEYS[1], now_us(ARGV[1]), ARGV, 4)
 local taken = 0
 if n < 0 then bucket_give(b, -n * cost) end
-while taken < n and bucket_room(b, cost) do
-  bucket_take(b, cost)
-  taken = taken + 1
-end
+while taken < n and bucket_take(b, cost) do taken = taken + 1 end
 bucket_save(b)
 local out = {taken, int(bucket_retry(b, cost)), int(bucket_reset(b))}
 for i, left in ipairs(bucket_remaining(b)) do out[i + 3] = int(left) end
