@@ -13,7 +13,7 @@ import (
 func InnerLine(t testing.TB, listen func(addr string) (net.Listener, error)) (*Line, net.Listener) {
 	t.Helper()
 	inner := &innerListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	l := NewLine(t, LineParams{Listen: listen, Reach: inner.reach})
+	l := NewLine(t, LineParams{Listen: listen, Reach: inner.reach, Exchanges: true})
 	inner.addr = innerAddr(l.Addr())
 	t.Cleanup(func() { _ = inner.Close() }) // before the line's own end: nobody waits to be accepted then
 	return l, inner

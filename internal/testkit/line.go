@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ type Line struct {
 	addr   string
 	listen func(addr string) (net.Listener, error)
 	reach  func() (net.Conn, error)
+	writes bool // down exchanges
 	stop   chan struct{}
 	work   sync.WaitGroup
 
@@ -22,7 +24,12 @@ type Line struct {
 	weather weather
 	thawed  chan struct{} // closes when the line thaws; nil unless it is frozen
 	wires   map[*wire]bool
+	past    []Exchange
 }
+
+// Exchange is a question that came in at the clients' end, until its answer went out there or its client was gone.
+// One question at a time on each connection, as in HTTP/1.1.
+type Exchange struct{ From, To time.Time }
 
 // weather is what disturbs every byte.
 type weather struct {
@@ -37,6 +44,8 @@ type LineParams struct {
 	Listen func(addr string) (net.Listener, error)
 	// Reach opens a connection to the server for each client.
 	Reach func() (net.Conn, error)
+	// Exchanges has them written down.
+	Exchanges bool
 }
 
 // NewLine returns a line that ends with the test. Its address is on the loopback interface and stays the same.
@@ -46,7 +55,7 @@ func NewLine(t testing.TB, p LineParams) *Line {
 		p.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
 	}
 	port := FreePort(t)
-	l := &Line{t: t, addr: (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String(), listen: p.Listen, reach: p.Reach,
+	l := &Line{t: t, addr: (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String(), listen: p.Listen, reach: p.Reach, writes: p.Exchanges,
 		stop: make(chan struct{}), wires: map[*wire]bool{}}
 	l.Admit()
 	t.Cleanup(l.end)
@@ -135,6 +144,13 @@ func (l *Line) Heal() {
 	l.Thaw()
 	l.change(func(w *weather) { *w = weather{} })
 	l.Admit()
+}
+
+// Exchanges returns those that are over, if they are written down.
+func (l *Line) Exchanges() []Exchange {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.past)
 }
 
 func (l *Line) change(f func(*weather)) {

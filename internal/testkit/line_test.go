@@ -209,4 +209,12 @@ func TestAnInnerLineKeepsTheStampsOfItsClientsEnd(t *testing.T) {
 			t.Errorf("its answer came after %v", took)
 		}
 	}
+	for _, x := range l.Exchanges() {
+		if took := x.To.Sub(x.From); took < 190*time.Millisecond || took > patience {
+			t.Errorf("an exchange of %v, through a line of 100 ms each way", took)
+		}
+	}
+	if n := len(l.Exchanges()); n != 3 {
+		t.Errorf("%d exchanges, want 3", n)
+	}
 }

@@ -86,8 +86,7 @@ func (lp launchParams) commandLine() []string {
 
 func (p *process) begin() error {
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
-	p.cmd.SysProcAttr = dieWithUs()
-	if err := spawn(p.cmd); err != nil {
+	if err := Start(p.cmd); err != nil {
 		return fmt.Errorf("starting %s: %w", p.cmd.Path, err)
 	}
 	go func() {
@@ -125,6 +124,12 @@ func (p *process) gone() bool {
 	default:
 		return false
 	}
+}
+
+// Start starts a program that dies with the test process, however that ends.
+func Start(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = dieWithUs()
+	return spawn(cmd)
 }
 
 // spawn starts cmd from a thread that never ends: the kernel sends a parent-death signal when the thread

@@ -19,6 +19,32 @@ type wire struct {
 	torn           atomic.Bool // something was lost on the way
 	over           chan struct{}
 	once           sync.Once
+
+	mu    sync.Mutex
+	asked time.Time // zero while no question is open
+}
+
+// ask notes that a question came in, if none is open.
+func (w *wire) ask(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asked.IsZero() {
+		w.asked = at
+	}
+}
+
+// answered notes that the open question is over.
+func (w *wire) answered() {
+	w.mu.Lock()
+	from := w.asked
+	w.asked = time.Time{}
+	w.mu.Unlock()
+	if from.IsZero() || !w.line.writes {
+		return
+	}
+	w.line.mu.Lock()
+	defer w.line.mu.Unlock()
+	w.line.past = append(w.line.past, Exchange{from, time.Now()})
 }
 
 // piece is what one read brought, or the end of the stream.
@@ -45,7 +71,13 @@ func (w *wire) carry() {
 func (w *wire) way(from, to net.Conn, answers bool) {
 	pieces := make(chan piece, piecesOnWay)
 	done := make(chan struct{})
-	go func() { defer close(done); w.collect(from, pieces) }()
+	go func() {
+		defer close(done)
+		w.collect(from, pieces, !answers)
+		if !answers {
+			w.answered() // the client is gone
+		}
+	}()
 	for p := range pieces {
 		if !w.deliver(to, p, answers) {
 			break
@@ -58,13 +90,16 @@ func (w *wire) way(from, to net.Conn, answers bool) {
 }
 
 // collect reads until the end. Each piece carries the moment at which it came in, if the connection knows better than we.
-func (w *wire) collect(from net.Conn, pieces chan<- piece) {
+func (w *wire) collect(from net.Conn, pieces chan<- piece, questions bool) {
 	defer close(pieces)
 	read := stamping(from)
 	for {
 		buf := make([]byte, pieceBytes)
 		n, at, err := read(buf)
 		if n > 0 {
+			if questions {
+				w.ask(at)
+			}
 			pieces <- piece{data: buf[:n], at: at}
 		}
 		if err != nil {
@@ -91,11 +126,11 @@ func stamping(c net.Conn) func([]byte) (int, time.Time, error) {
 
 // deliver hands one piece on when its time has come, in the weather of that moment. It returns false at the end.
 func (w *wire) deliver(to net.Conn, p piece, answer bool) bool {
-	now, thawed := w.line.now()
+	now, _ := w.line.now()
 	if !w.sleep(time.Until(p.at.Add(now.delay))) {
 		return false
 	}
-	now, thawed = w.line.now()
+	now, thawed := w.line.now()
 	switch {
 	case p.err != nil && now.frozen: // the end does not get through either
 		select {
@@ -112,6 +147,9 @@ func (w *wire) deliver(to net.Conn, p piece, answer bool) bool {
 		return true
 	case answer && now.loseAnswers, w.torn.Load():
 		return false
+	}
+	if answer {
+		w.answered() // before the client can ask again
 	}
 	return hand(to, p) == nil
 }
