@@ -17,7 +17,6 @@ const (
 	replayMost   = 100 * time.Millisecond // the replayer tries at least so often while jobs are parked as rejected
 	replayLeast  = 5 * time.Millisecond
 	replayChunk  = 200
-	sweepOneIn   = 6 // one pulse in so many leads to a sweep, so that the processes take turns by chance
 	sweepAtLeast = 30 * time.Second
 	loopBackoff  = time.Second // after an error
 	expectedRoom = 20          // jobs for which the replayer lets room build up, if the burst allows
@@ -60,7 +59,8 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse) {
 	if p.Rejected > 0 {
 		nudge(u.rejected)
 	}
-	if p.Sweep && rand.N(sweepOneIn) == 0 {
+	// The processes take turns by chance; one that let a pulse pass does not let the next one pass.
+	if u.passed = p.Sweep && !u.passed && rand.N(2) == 0; p.Sweep && !u.passed {
 		nudge(u.astray)
 	}
 	if p.Limits != u.limits.Load() {

@@ -49,6 +49,7 @@ type Books struct {
 	keys    redisdb.Keys
 	accept  *redisdb.Script
 	readmit *redisdb.Script
+	watch   watch
 }
 
 // New returns the books of a gateway.
@@ -74,6 +75,12 @@ func (b *Books) parkedKeys() []string {
 		keys = append(keys, b.keys.Parked(string(r)))
 	}
 	return keys
+}
+
+// asynqSets are asynq's own sorted sets, in which no task of ours belongs.
+func (b *Books) asynqSets() []string {
+	k := b.keys
+	return []string{k.AsynqRetry(), k.AsynqArchive(), k.AsynqScheduled(), k.AsynqCompleted()}
 }
 
 // task returns the id, key and message of a job's task for one generation.

@@ -20,7 +20,7 @@ type Pulse struct {
 	Pending  int64         // jobs in the queue
 	Rejected int64         // jobs parked as rejected
 	DueIn    time.Duration // until the next scheduled or retrying job is due; negative if none waits for its time
-	Sweep    bool          // a sweep may find something
+	Sweep    bool          // a sweep will find something to look at
 	Limits   int64         // version of the limits that were set live; zero if they never were
 }
 
@@ -31,8 +31,9 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 	err := pulseScript.Pipelined(ctx, c, func(run redisdb.Runner) {
 		for i, b := range all {
 			k := b.keys
-			cmds[i] = run([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(),
-				k.AsynqRetry(), k.LiveLimits()}, b.now())
+			keys := append([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(),
+				k.LiveLimits()}, b.asynqSets()...)
+			cmds[i] = run(keys, b.now(), lowLease.Microseconds())
 		}
 	})
 	if err != nil {
@@ -44,9 +45,10 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 		if err != nil {
 			return nil, err
 		}
-		if len(n) != 5 {
+		if len(n) != 6 {
 			return nil, badReply("pulse.lua", n)
 		}
+		all[i].watch.feel(n[5])
 		pulses[i] = Pulse{Pending: n[0], Rejected: n[1], DueIn: time.Duration(n[2]) * time.Microsecond, Sweep: n[3] == 1, Limits: n[4]}
 		if n[2] < 0 {
 			pulses[i].DueIn = -1

@@ -1,17 +1,30 @@
 -- pulse.lua: what an idle gateway must be told, in one look. Reads only.
--- KEYS 1 pending  2 parked:rejected  3 scheduled  4 retrying  5 open  6 active  7 asynq's retry set  8 limits set live
--- ARGV 1 now (µs, 0 = Redis's)
+-- KEYS 1 pending  2 parked:rejected  3 scheduled  4 retrying  5 open  6 active  7 lease  8 limits set live
+--      9… asynq's own sets, in which no task of ours belongs: retry, archived, scheduled, completed
+-- ARGV 1 now (µs, 0 = Redis's)  2 a lease that ends sooner than this is looked at (µs from now)
 -- returns {jobs pending, jobs parked as rejected, µs until the next job is due (0: one is due, -1: none waits for a time),
---          1 if a sweep may find something, version of the limits set live (0: never set)}
+--          1 if a sweep will find something, version of the limits set live (0: never set), now}
 local now = now_us(ARGV[1])
+local function first(set)
+  return tonumber(redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2])
+end
+
 local due = -1
 for _, set in ipairs({KEYS[3], KEYS[4]}) do
-  local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')
-  if first[2] then
-    local wait = math.max(tonumber(first[2]) - now, 0)
+  local at = first(set)
+  if at then
+    local wait = math.max(at - now, 0)
     if due < 0 or wait < due then due = wait end
   end
 end
-local sweep = redis.call('EXISTS', KEYS[5], KEYS[6], KEYS[7]) > 0 and 1 or 0
-return {redis.call('LLEN', KEYS[1]), redis.call('ZCARD', KEYS[2]), due, sweep,
-  tonumber(redis.call('HGET', KEYS[8], 'version')) or 0}
+
+local function astray()
+  if redis.call('EXISTS', KEYS[9], KEYS[10], KEYS[11], KEYS[12]) > 0 then return true end
+  local deadline, lease = first(KEYS[5]), first(KEYS[7])
+  if deadline and deadline <= now then return true end
+  if lease and lease * 1000000 < now + tonumber(ARGV[2]) then return true end
+  return redis.call('LLEN', KEYS[6]) ~= redis.call('ZCARD', KEYS[7])
+end
+
+return {redis.call('LLEN', KEYS[1]), redis.call('ZCARD', KEYS[2]), due, astray() and 1 or 0,
+  tonumber(redis.call('HGET', KEYS[8], 'version')) or 0, now}

@@ -12,7 +12,10 @@ if v[1] ~= 'in_flight' or v[2] ~= ARGV[3] then
   if v[1] ~= 'in_flight' and again and again <= now then redis.call('ZREM', KEYS[2], id) end
   return 'none'
 end
-if (tonumber(v[3]) or 0) > now then return 'none' end
+if (tonumber(v[3]) or 0) > now then
+  redis.call('ZADD', KEYS[2], v[3], id) -- the record is right
+  return 'none'
+end
 
 -- The dead worker's task goes too, once asynq's lease has run out: a living worker's task is left to it.
 local lease = tonumber(redis.call('ZSCORE', KEYS[7], ARGV[4]))

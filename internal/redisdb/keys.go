@@ -60,6 +60,9 @@ func (k Keys) Rate() string { return k.own + "rate" }
 // LiveLimits is the limits that an operator has set live (hash: version, limits; limits absent = the file's hold).
 func (k Keys) LiveLimits() string { return k.own + "limits" }
 
+// Alive is the age of the gateway's data (hash; fields in alive.lua).
+func (k Keys) Alive() string { return k.own + "alive" }
+
 // Trail is what people did to dead letters (list of JSON).
 func (k Keys) Trail() string { return k.own + "trail" }
 
@@ -77,6 +80,15 @@ func (k Keys) AsynqRetry() string { return k.asynq + "retry" }
 
 // AsynqArchive is asynq's sorted set of tasks that it has given up. No task of ours ever gets there.
 func (k Keys) AsynqArchive() string { return k.asynq + "archived" }
+
+// AsynqScheduled is asynq's sorted set of tasks for later. No task of ours ever gets there.
+func (k Keys) AsynqScheduled() string { return k.asynq + "scheduled" }
+
+// AsynqCompleted is asynq's sorted set of tasks that it keeps after their end. No task of ours ever gets there.
+func (k Keys) AsynqCompleted() string { return k.asynq + "completed" }
+
+// Mend is held by the process that looks through all records for what is out of place, and by nobody else until it expires.
+func (k Keys) Mend() string { return k.own + "mend" }
 
 // Task is asynq's hash of one task.
 func (k Keys) Task(taskID string) string { return k.asynq + "t:" + taskID }
