@@ -120,6 +120,17 @@ func (b *bench) park(j job.Job, reason job.Reason, e job.Ending) {
 // call makes one call of the next job in the queue, which must be id, and parks it.
 func (b *bench) call(id string, reason job.Reason, e job.Ending) job.Attempt {
 	b.t.Helper()
+	a := b.open(id)
+	if e.Called {
+		e.At = b.Now()
+	}
+	b.must(b.store.Park(b.ctx, a, e, reason))
+	return a
+}
+
+// open pulls the next job of the queue, which must be id, and begins its attempt.
+func (b *bench) open(id string) job.Attempt {
+	b.t.Helper()
 	b.now.Add(1000)
 	task, err := b.c.RPop(b.ctx, b.keys.Pending()).Result()
 	b.must(err)
@@ -128,10 +139,6 @@ func (b *bench) call(id string, reason job.Reason, e job.Ending) job.Attempt {
 	a, opening, err := b.books.Open(b.ctx, id, generation, "w1", time.Minute)
 	b.must(err)
 	want(b.t, "opening of "+id, opening, job.OpenGo)
-	if e.Called {
-		e.At = b.Now()
-	}
-	b.must(b.store.Park(b.ctx, a, e, reason))
 	return a
 }
 

@@ -28,6 +28,14 @@ type Clearing struct {
 	Taken func(rec job.Record)
 	// HeldBack is told of each job held back, and why; nil means nobody asks.
 	HeldBack func(rec job.Record, why string)
+	// Begin is called once, before the first job is offered; an error ends the run. Nil means nothing is to be done.
+	Begin func(ctx context.Context) error
+	// Watch says what the gateway lets a replay do now; it is asked several times a second. Nil means everything.
+	Watch func(ctx context.Context) (Leave, error)
+	// Canary is how many jobs go first: the rest follows when each of them is done. Zero means that all go.
+	Canary int
+	// Canaries is told how the jobs sent ahead stand, while they are waited for; nil means nobody asks.
+	Canaries func(Canary)
 }
 
 // Cleared counts what a clearing did.
@@ -90,7 +98,11 @@ type clearing struct {
 	take taker
 	done Cleared
 	// most is how many jobs to offer next: few while there is little room.
-	most int
+	most    int
+	begun   bool
+	pace    pace
+	canary  canary
+	watched time.Time // when Watch was last asked
 }
 
 // due is a job whose turn has come.
@@ -107,7 +119,7 @@ func (c Clearing) run(ctx context.Context, key func(job.Record) (job.KeyChange, 
 	if c.Filter.Until.IsZero() || c.Filter.Until.After(mark) {
 		c.Filter.Until = mark
 	}
-	run := &clearing{Clearing: c, take: take, most: clearChunk}
+	run := &clearing{Clearing: c, take: take, most: clearChunk, pace: pace{clock: c.Clock}, canary: canary{size: c.Canary}}
 	chunk := make([]due, 0, clearChunk)
 	for rec, err := range c.Store.List(ctx, c.Filter) {
 		if err != nil {
@@ -118,15 +130,21 @@ func (c Clearing) run(ctx context.Context, key func(job.Record) (job.KeyChange, 
 			run.holdBack(rec, why)
 			continue
 		}
-		if chunk = append(chunk, due{rec, change}); len(chunk) < clearChunk {
+		if chunk = append(chunk, due{rec, change}); len(chunk) < run.canary.goal() {
 			continue
 		}
 		if err := run.all(ctx, chunk); err != nil {
 			return run.done, err
 		}
+		if err := run.follow(ctx, false); err != nil {
+			return run.done, err
+		}
 		chunk = chunk[:0]
 	}
-	return run.done, run.all(ctx, chunk)
+	if err := run.all(ctx, chunk); err != nil {
+		return run.done, err
+	}
+	return run.done, run.follow(ctx, true)
 }
 
 func (c *clearing) holdBack(rec job.Record, why string) {
@@ -147,17 +165,23 @@ const (
 // offer did would not be known.
 func (c *clearing) all(ctx context.Context, chunk []due) error {
 	for len(chunk) > 0 {
-		if err := ctx.Err(); err != nil {
+		if err := c.ready(ctx); err != nil {
 			return err
 		}
-		n := min(c.most, len(chunk))
+		n, wait := c.pace.room(chunk[:min(c.most, len(chunk))])
+		if n == 0 {
+			c.wait(ctx, wait)
+			continue
+		}
 		full, retry, err := c.offer(context.WithoutCancel(ctx), chunk[:n])
 		if err != nil {
 			c.done.Unsure = n
 			return err
 		}
 		chunk = append(full, chunk[n:]...)
-		c.most = min(max(1, 2*(n-len(full))), clearChunk)
+		if len(full) > 0 || n == c.most {
+			c.most = min(max(1, 2*(n-len(full))), clearChunk)
+		}
 		switch {
 		case len(full) == 0:
 		case retry < 0:
@@ -171,6 +195,18 @@ func (c *clearing) all(ctx context.Context, chunk []due) error {
 		}
 	}
 	return nil
+}
+
+// ready returns why the next offer must not be made, or nil.
+func (c *clearing) ready(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := c.watch(ctx); err != nil || c.begun || c.Begin == nil {
+		return err
+	}
+	c.begun = true
+	return c.Begin(ctx)
 }
 
 // offer returns the jobs that found no room.
@@ -189,6 +225,8 @@ func (c *clearing) offer(ctx context.Context, some []due) (full []due, retry tim
 			full = append(full, some[i])
 		case job.Enqueued:
 			c.done.Taken++
+			c.pace.spend(some[i].rec.Job.Cost)
+			c.canary.took(some[i])
 			if c.Taken != nil {
 				c.Taken(some[i].rec)
 			}

@@ -30,7 +30,7 @@ var discardLua string
 var resolveLua string
 
 var (
-	parkScript       = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, parkLua)
+	parkScript       = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, parkLua)
 	unreadableScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, unreadableLua)
 	discardScript    = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, discardLua)
 	resolveScript    = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, resolveLua)
@@ -60,9 +60,9 @@ func (s *Store) now() int64 {
 // Park ends an attempt in the store. Doing it twice is the same as once; nothing happens if the record has moved on.
 func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) error {
 	k := s.keys
-	keys := []string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason))}
+	keys := []string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold()}
 	return parkScript.Run(ctx, s.c, keys, s.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
-		string(reason), e.Error, flag(e.Unsure)).Err()
+		string(reason), e.Error, flag(e.Unsure), flag(e.Alive())).Err()
 }
 
 // ParkUnreadable parks something in the queue that is not a job, as it is. An id that no job could have, or that some

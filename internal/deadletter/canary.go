@@ -1,0 +1,138 @@
+package deadletter
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// Canary is what became of the jobs that a replay sent ahead.
+type Canary struct {
+	Sent    int
+	Done    int
+	Waiting int      // not finished yet
+	Later   int      // their own time is to come: they show nothing
+	Failed  []string // id and what happened, of each that was parked again or waits out a back-off
+}
+
+// canary is the jobs sent ahead, while they are.
+type canary struct {
+	size int // how many are to go first; 0 means none
+	sent []due
+	over bool
+}
+
+// goal is how many jobs to collect before they are offered.
+func (c *canary) goal() int {
+	if c.over || c.size == 0 {
+		return clearChunk
+	}
+	return min(c.size-len(c.sent), clearChunk)
+}
+
+// took notes a job that was sent.
+func (c *canary) took(d due) {
+	if c.size > 0 && !c.over {
+		c.sent = append(c.sent, d)
+	}
+}
+
+// canaryPoll is how often the jobs sent ahead are looked at.
+const canaryPoll = 100 * time.Millisecond
+
+// follow waits until the jobs sent ahead are finished, once all are sent or, at the end, as many as there are. It returns
+// a Halt if one of them failed, or if none of them could show anything.
+func (c *clearing) follow(ctx context.Context, atEnd bool) error {
+	a := &c.canary
+	if a.over || a.size == 0 || len(a.sent) == 0 || (len(a.sent) < a.size && !atEnd) {
+		return nil
+	}
+	a.over = true
+	for {
+		now, err := c.lookAtCanary(ctx)
+		if err != nil {
+			return err
+		}
+		if c.Canaries != nil {
+			c.Canaries(now)
+		}
+		if now.Waiting == 0 {
+			return now.verdict()
+		}
+		if c.Progress != nil {
+			c.Progress(c.done)
+		}
+		if err := c.watch(ctx); err != nil {
+			return err
+		}
+		c.wait(ctx, canaryPoll)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *clearing) lookAtCanary(ctx context.Context) (Canary, error) {
+	sent := c.canary.sent
+	seen := Canary{Sent: len(sent)}
+	ids := make([]string, len(sent))
+	for i, d := range sent {
+		ids[i] = d.rec.Job.ID
+	}
+	for from := 0; from < len(ids); from += page {
+		records, err := c.Store.records(ctx, ids[from:min(from+page, len(ids))])
+		if err != nil {
+			return seen, err
+		}
+		for _, r := range records {
+			seen.add(r)
+		}
+	}
+	return seen, nil
+}
+
+// add counts a job by what its record says. A record that is not there any more was of a job that is done or discarded.
+func (c *Canary) add(r job.Record) {
+	switch {
+	case r.State == job.Done || r.State == "":
+		c.Done++
+	case r.State == job.Scheduled:
+		c.Later++
+	case r.State == job.Parked:
+		c.fail(r, "was parked again as "+string(r.Reason))
+	case r.State == job.Discarded:
+		c.fail(r, "was discarded meanwhile")
+	case r.State == job.Retrying || r.Attempts > 0:
+		c.fail(r, "has to be tried again")
+	default:
+		c.Waiting++
+	}
+}
+
+// fail says what happened without the answer's text, which may hold personal data.
+func (c *Canary) fail(r job.Record, what string) {
+	if r.Status > 0 {
+		what += fmt.Sprintf(" (HTTP %d)", r.Status)
+	}
+	c.Failed = append(c.Failed, r.Job.ID+" "+what)
+}
+
+// mostNamed is how many failed jobs an error names.
+const mostNamed = 5
+
+func (c Canary) verdict() error {
+	switch {
+	case len(c.Failed) > 0:
+		named := strings.Join(c.Failed[:min(len(c.Failed), mostNamed)], ", ")
+		if more := len(c.Failed) - mostNamed; more > 0 {
+			named += fmt.Sprintf(" and %d more", more)
+		}
+		return &Halt{Why: fmt.Sprintf("%d of the %d sent ahead failed: %s", len(c.Failed), c.Sent, named), Canary: &c}
+	case c.Done == 0:
+		return &Halt{Why: fmt.Sprintf("the time of all %d sent ahead is still to come: they can't show whether the gateway is well", c.Sent), Canary: &c}
+	}
+	return nil
+}
