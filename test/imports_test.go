@@ -43,6 +43,8 @@ var mayImport = map[string]string{
 	"worker":     "job clock outcome",
 	"deadletter": "job clock redisdb",
 	"ledger":     "job clock redisdb",
+	// beside it: it can stop it
+	"incarnation": "clock redisdb",
 	// around it
 	"httpapi":  "job admission",
 	"web":      "job",

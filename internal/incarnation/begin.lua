@@ -1,0 +1,7 @@
+-- begin.lua: the first sign of life that a gateway's data ever had. Composed after NowLua.
+-- KEYS 1 alive  ARGV 1 now (µs, 0 = Redis's)  2 name of its first incarnation
+-- returns 1 written  0 somebody was faster
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+local now = int(now_us(ARGV[1]))
+redis.call('HSET', KEYS[1], 'line', ARGV[2], 'at', now, 'v', now)
+return 1

@@ -1,0 +1,20 @@
+-- confirm.lua: an operator says that calls may go on with the data as it is: a new incarnation begins, with a mark of what its books lack.
+-- Composed after NowLua, alive.lua and line.lua.
+-- KEYS 1 alive  ARGV 1 now (µs, 0 = Redis's)  2 v as the caller has seen it  3 name of the new incarnation
+-- returns 1 written  0 the data has changed meanwhile: look again
+local KEPT = 16
+local v = redis.call('HMGET', KEYS[1], 'v', 'line', 'marks', 'df', 'dl')
+if v[1] ~= ARGV[2] or not v[4] then return 0 end
+local now = now_us(ARGV[1])
+local marks = {}
+for from, till in string.gmatch(v[3] or '', '(%d+)-(%d+)') do marks[#marks + 1] = {tonumber(from), tonumber(till)} end
+marks[#marks + 1] = {math.min(tonumber(v[4]), now), now}
+while #marks > KEPT do -- two old ones become one that reaches as far as both
+  local first = table.remove(marks, 1)
+  marks[1] = {math.min(first[1], marks[1][1]), math.max(first[2], marks[1][2])}
+end
+for i, mark in ipairs(marks) do marks[i] = int(mark[1]) .. '-' .. int(mark[2]) end
+local line = line_with(line_with(v[2] or '', v[5] or ''), ARGV[3])
+redis.call('HSET', KEYS[1], 'line', line, 'at', int(now), 'v', alive_changed(v[1], now), 'marks', table.concat(marks, ' '))
+redis.call('HDEL', KEYS[1], 'gaps', 'df', 'ds', 'dl')
+return 1

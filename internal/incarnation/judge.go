@@ -1,0 +1,124 @@
+package incarnation
+
+import (
+	"slices"
+	"strings"
+)
+
+const (
+	// tolerance is how far data may go back before it counts as an old snapshot, in µs: a fail-over, or a crash with appendfsync
+	// everysec, loses a few seconds, and the pacer's own quarantine deals with those. alive.lua calls as much a silence.
+	tolerance = 10_000_000
+	// never stands for the time from which data is known that never knew anything of what was seen.
+	never = 1
+)
+
+// Memory is what a process or a machine has seen of a gateway's data. The zero Memory has seen nothing.
+type Memory struct {
+	// Line is the incarnations, oldest first, separated by spaces; the last one was the present one.
+	Line string `json:"incarnations"`
+	// At is the last sign of life, in µs on Redis's clock.
+	At int64 `json:"seen_us"`
+}
+
+// span is a time from one moment to another, in µs.
+type span struct{ from, to int64 }
+
+// doubt is what somebody found missing.
+type doubt struct {
+	from int64  // from when on the data knows nothing; never if it is not known at all
+	seen int64  // the last sign of life that was seen elsewhere
+	line string // the incarnations known there
+}
+
+// data is what a gateway's data says of its own age; the fields of alive.lua.
+type data struct {
+	now, at int64
+	line    string
+	v       string
+	gaps    []span
+	marks   string
+	doubt   doubt // the zero doubt: nobody has any
+}
+
+// finding says what a look at the data means.
+type finding string
+
+const (
+	fresh   finding = "fresh"   // a gateway that nobody has served yet
+	calm    finding = "calm"    // what was seen is there
+	silent  finding = "silent"  // so it is, and nobody gave a sign of life for some time
+	missing finding = "missing" // it is not: doubt it
+	doubted finding = "doubted" // doubts are written down, and only an operator settles them
+)
+
+// judge compares what was seen with what is there. The doubt is that of a missing finding.
+func judge(m Memory, d data) (finding, doubt) {
+	lost, from := lacks(m, d)
+	switch {
+	case lost && !d.doubt.covers(m, from):
+		return missing, doubt{from: from, seen: m.At, line: m.Line}
+	case d.doubt.from > 0:
+		return doubted, d.doubt
+	case d.line == "":
+		return fresh, doubt{}
+	case d.now-d.at > tolerance:
+		return silent, doubt{}
+	}
+	return calm, doubt{}
+}
+
+// lacks says whether something was seen that is not in the data, and from when on the data knows nothing.
+func lacks(m Memory, d data) (bool, int64) {
+	ours, theirs := strings.Fields(m.Line), strings.Fields(d.line)
+	switch {
+	case len(ours) == 0:
+		return false, 0
+	case len(theirs) == 0:
+		return true, never // emptied
+	case last(ours) == last(theirs):
+		return wentBack(m.At, d)
+	case slices.Contains(theirs, last(ours)):
+		return false, 0 // an operator has begun a new incarnation since
+	case slices.Contains(ours, last(theirs)):
+		return true, d.earliest() // from before an earlier restore was confirmed
+	}
+	return true, never // somebody without a memory began anew after it was emptied, or it is another Redis
+}
+
+// wentBack looks for what was seen of the present incarnation.
+func wentBack(seen int64, d data) (bool, int64) {
+	if d.at < seen-tolerance {
+		return true, d.at
+	}
+	for _, g := range d.gaps {
+		if g.from < seen-tolerance && seen < g.to {
+			return true, g.from
+		}
+	}
+	return false, 0
+}
+
+// earliest is the last sign of life before the first silence that is still known.
+func (d data) earliest() int64 {
+	if len(d.gaps) > 0 {
+		return min(d.gaps[0].from, d.at)
+	}
+	return d.at
+}
+
+// covers says whether a doubt that is written down is as much as this one would be.
+func (b doubt) covers(m Memory, from int64) bool {
+	if b.from == 0 || from < b.from {
+		return false
+	}
+	known := strings.Fields(b.line)
+	for _, name := range strings.Fields(m.Line) {
+		if !slices.Contains(known, name) {
+			return false
+		}
+	}
+	return true
+}
+
+func last(line []string) string { return line[len(line)-1] }

@@ -1,0 +1,19 @@
+package incarnation
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics are the instruments of all watches of a process.
+type Metrics struct{ doubted *prometheus.GaugeVec }
+
+// NewMetrics registers the instruments, zero from the start for each gateway.
+func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
+	m := &Metrics{doubted: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_data_doubted",
+		Help: "1 while nothing is called because Redis's data is older than what was seen of it, until run --after-restore."}, []string{"gateway"})}
+	reg.MustRegister(m.doubted)
+	for _, g := range gateways {
+		m.set(g, 0)
+	}
+	return m
+}
+
+func (m *Metrics) set(gateway string, v float64) { m.doubted.WithLabelValues(gateway).Set(v) }

@@ -1,0 +1,130 @@
+package incarnation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// StateDir returns the directory of this machine's memory: $STATE_DIRECTORY, which systemd sets for StateDirectory=, else
+// $XDG_STATE_HOME/spillway, else ~/.local/state/spillway.
+func StateDir(getenv func(string) string) (string, error) {
+	if dir, _, _ := strings.Cut(getenv("STATE_DIRECTORY"), ":"); dir != "" {
+		return dir, nil
+	}
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "spillway"), nil
+	}
+	if home := getenv("HOME"); home != "" {
+		return filepath.Join(home, ".local", "state", "spillway"), nil
+	}
+	return "", errors.New("none of $STATE_DIRECTORY, $XDG_STATE_HOME and $HOME is set")
+}
+
+// Store is what this machine has seen of one Redis: a file that all its dispatchers share. It holds the names of gateways and of
+// incarnations, times, and the address without user and password. Safe for concurrent use.
+type Store struct {
+	mu    sync.Mutex
+	path  string
+	place string
+}
+
+// OpenStore returns the memory of a Redis, which place names without user and password. Nothing is read or written yet.
+func OpenStore(dir, place string) *Store {
+	sum := sha256.Sum256([]byte(place))
+	return &Store{path: filepath.Join(dir, "redis-"+hex.EncodeToString(sum[:8])+".json"), place: place}
+}
+
+// Path is where the file is.
+func (s *Store) Path() string { return s.path }
+
+// content is the file.
+type content struct {
+	Redis    string            `json:"redis"`
+	Gateways map[string]Memory `json:"gateways"`
+}
+
+// Recall returns what was seen of each gateway; nothing if there is no file yet.
+func (s *Store) Recall() (map[string]Memory, error) {
+	text, err := os.ReadFile(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var c content
+	if err := json.Unmarshal(text, &c); err != nil {
+		return nil, fmt.Errorf("%s can't be read: %w", s.path, err)
+	}
+	return c.Gateways, nil
+}
+
+// Keep adds what was seen to the file, which is replaced as a whole. Of two memories of one gateway the later stays: other dispatchers of
+// this machine write too. One that writes at the same moment may be overwritten, and does so again the next time. A file that can't be
+// read is begun anew.
+func (s *Store) Keep(seen map[string]Memory) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, _ := s.Recall()
+	all := maps.Clone(before)
+	if all == nil {
+		all = map[string]Memory{}
+	}
+	for gateway, m := range seen {
+		if m.Line != "" {
+			all[gateway] = later(all[gateway], m)
+		}
+	}
+	if maps.Equal(all, before) {
+		return nil
+	}
+	text, err := json.Marshal(content{Redis: s.place, Gateways: all})
+	if err != nil {
+		return err
+	}
+	return replace(s.path, append(text, '\n'))
+}
+
+// later returns the memory that knows more; ours, if they are of different data.
+func later(theirs, ours Memory) Memory {
+	a, b := strings.Fields(theirs.Line), strings.Fields(ours.Line)
+	switch {
+	case theirs.Line == ours.Line:
+		return Memory{Line: ours.Line, At: max(theirs.At, ours.At)}
+	case len(a) > 0 && slices.Contains(a, last(b)) && last(a) != last(b):
+		return theirs
+	}
+	return ours
+}
+
+// replace writes a file so that a crash leaves the old one or the new one.
+func replace(path string, text []byte) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

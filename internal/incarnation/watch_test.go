@@ -1,0 +1,407 @@
+package incarnation
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// world is the data of one gateway in a Redis whose clock the test sets, and which goes on as the dispatchers' clocks do.
+type world struct {
+	t       *testing.T
+	c       redis.UniversalClient
+	gateway string
+	key     string
+	now     atomic.Int64 // µs
+}
+
+func newWorld(t *testing.T, c redis.UniversalClient) *world {
+	w := &world{t: t, c: c, gateway: testkit.Gateway(t)}
+	w.key = redisdb.NewKeys(w.gateway).Alive()
+	w.now.Store(moment)
+	return w
+}
+
+// Now and After make the world the dispatchers' clock.
+func (w *world) Now() time.Time { return time.UnixMicro(w.now.Load()) }
+
+func (w *world) After(time.Duration) <-chan time.Time { return make(chan time.Time) }
+
+func (w *world) pass(seconds int64) { w.now.Add(seconds * second) }
+
+// dispatcher is one that remembers m.
+type dispatcher struct {
+	*Watch
+	w   *world
+	log *bytes.Buffer
+	reg *prometheus.Registry
+}
+
+func (w *world) dispatcher(m Memory) *dispatcher {
+	w.t.Helper()
+	d := &dispatcher{w: w, log: &bytes.Buffer{}, reg: prometheus.NewRegistry()}
+	d.Watch = NewWatch(w.c, Params{Gateway: w.gateway, Memory: m, NowMicros: w.now.Load, Clock: w,
+		Metrics: NewMetrics(d.reg, []string{w.gateway}), Log: slog.New(slog.NewTextHandler(d.log, nil))})
+	if err := d.Meet(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+var beat = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, "return alive_beat(KEYS[1], ARGV[2], ARGV[3], now_us(ARGV[1]))")
+
+// pulse is what every dispatcher does twice a second.
+func (d *dispatcher) pulse() {
+	d.w.t.Helper()
+	version, least, _ := d.Age()
+	at, err := beat.Run(d.w.t.Context(), d.w.c, []string{d.w.key}, d.w.now.Load(), version, least).Int64()
+	if err != nil {
+		d.w.t.Fatal(err)
+	}
+	if err := d.Felt(d.w.t.Context(), at); err != nil {
+		d.w.t.Fatal(err)
+	}
+}
+
+// live lets a second pass and a pulse come, n times.
+func (w *world) live(n int, all ...*dispatcher) {
+	for range n {
+		w.pass(1)
+		for _, d := range all {
+			d.pulse()
+		}
+	}
+}
+
+// snapshot returns the data as it is; restore puts it back.
+func (w *world) snapshot() map[string]string {
+	h, err := w.c.HGetAll(w.t.Context(), w.key).Result()
+	if err != nil || len(h) == 0 {
+		w.t.Fatalf("no data to keep: %v", err)
+	}
+	return h
+}
+
+func (w *world) restore(h map[string]string) {
+	w.t.Helper()
+	w.c.Del(w.t.Context(), w.key)
+	if err := w.c.HSet(w.t.Context(), w.key, h).Err(); len(h) > 0 && err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) free(want bool, all ...*dispatcher) {
+	w.t.Helper()
+	for i, d := range all {
+		if d.Free() != want {
+			w.t.Fatalf("dispatcher %d: calls may go: %v, want %v\n%s", i, d.Free(), want, d.log)
+		}
+	}
+}
+
+func (d *dispatcher) confirm(want bool) {
+	d.w.t.Helper()
+	done, err := d.Confirm(d.w.t.Context())
+	if err != nil || done != want {
+		d.w.t.Fatalf("confirmed: %v, %v, want %v", done, err, want)
+	}
+}
+
+func TestAFreshGatewayIsServedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	b := w.dispatcher(Memory{})
+	w.free(true, a, b)
+	w.live(30, a, b)
+	w.free(true, a, b)
+	if a.Memory() != b.Memory() || a.Memory().At != w.now.Load() || strings.Contains(a.Memory().Line, " ") {
+		t.Errorf("they have seen %+v and %+v at %d", a.Memory(), b.Memory(), w.now.Load())
+	}
+	a.confirm(false) // nothing is in doubt, and somebody is at work
+	if a.log.Len() > 0 || len(w.snapshot()) != 3 {
+		t.Errorf("%v\n%s", w.snapshot(), a.log)
+	}
+}
+
+func TestAnOldSnapshotStopsEverybodyUntilItIsConfirmed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	w.live(20, a)
+	old, from := w.snapshot(), w.now.Load()
+	w.live(60, a)
+	seen := w.now.Load()
+	w.restore(old)
+	w.live(1, a)
+	w.free(false, a)
+	w.live(60, a)
+	if n := strings.Count(a.log.String(), "restored from an old snapshot"); n != 2 {
+		t.Errorf("said %d times in a minute, want at once and after a minute\n%s", n, a.log)
+	}
+	newcomer := w.dispatcher(Memory{}) // has never seen anything
+	w.free(false, newcomer)
+	message, hint := Doubted([]*Watch{newcomer.Watch})
+	for _, want := range []string{w.gateway, clockTime(from), clockTime(seen), "--after-restore"} {
+		if !strings.Contains(message+hint, want) {
+			t.Errorf("%q is not in %q, %q", want, message, hint)
+		}
+	}
+	if why, err := Why(t.Context(), w.c, w.gateway); err != nil || !strings.Contains(why, clockTime(from)) {
+		t.Errorf("why: %q, %v", why, err)
+	}
+	if got := testutil.ToFloat64(newcomer.p.Metrics.doubted); got != 1 {
+		t.Errorf("the gauge says %v", got)
+	}
+	if after := w.snapshot()["at"]; after != old["at"] {
+		t.Errorf("doubted data got a sign of life: %s after %s", after, old["at"])
+	}
+	newcomer.confirm(true)
+	w.free(true, newcomer)
+	w.live(1, a)
+	w.free(true, a)
+	_, _, marks := a.Age()
+	if got := spans(marks); len(got) != 1 || got[0] != (span{from, w.now.Load() - second}) {
+		t.Errorf("marks %q, want from %d until the confirmation", marks, from)
+	}
+	if why, err := Why(t.Context(), w.c, w.gateway); err != nil || why != "" {
+		t.Errorf("why: %q, %v", why, err)
+	}
+	if got := testutil.ToFloat64(a.p.Metrics.doubted); got != 0 {
+		t.Errorf("the gauge says %v", got)
+	}
+	w.free(true, w.dispatcher(Memory{Line: a.Memory().Line[:10], At: seen})) // who was away meanwhile goes along
+}
+
+// Somebody who has never seen this Redis moves its sign of life on before those who have can look.
+func TestAnOldSnapshotThatSomebodyTookForThePresentIsNoticed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	w.live(5, a)
+	old, from := w.snapshot(), w.now.Load()
+	w.live(60, a)
+	w.restore(old)
+	w.pass(1)
+	newcomer := w.dispatcher(Memory{})
+	w.free(false, newcomer) // after a silence others may object
+	w.live(2, newcomer, a)
+	w.free(false, newcomer, a)
+	w.live(5, newcomer, a)
+	w.free(false, newcomer, a)
+	newcomer.confirm(true)
+	w.live(1, newcomer, a)
+	w.free(true, newcomer, a)
+	if _, _, marks := newcomer.Age(); len(spans(marks)) != 1 || spans(marks)[0].from != from {
+		t.Errorf("marks %q, want one from %d", marks, from)
+	}
+}
+
+func TestAfterASilenceOthersMayObjectForThreeSeconds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	w.live(5, a)
+	w.pass(3600)
+	b := w.dispatcher(a.Memory())
+	w.free(false, b)
+	w.live(2, b, a)
+	w.free(false, b, a)
+	w.live(1, b, a)
+	w.free(true, b, a)
+	if b.log.Len()+a.log.Len() > 0 {
+		t.Errorf("the log says\n%s%s", b.log, a.log)
+	}
+}
+
+func TestAFailOverThatLosesTwoSecondsIsNoRestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	w.live(20, a)
+	old := w.snapshot()
+	w.live(2, a)
+	w.restore(old)
+	w.live(1, a)
+	w.free(true, a)
+	w.restore(old)
+	w.free(true, w.dispatcher(a.Memory()))
+}
+
+func TestAnEmptiedRedisIsDoubted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	w.live(5, a)
+	w.restore(nil)
+	w.live(1, a)
+	w.free(false, a, w.dispatcher(Memory{}))
+	if message, _ := Doubted([]*Watch{a.Watch}); !strings.Contains(message, "does not know the data of gateway "+w.gateway) {
+		t.Errorf("it says %q", message)
+	}
+	a.confirm(true)
+	w.free(true, a)
+	if _, _, marks := a.Age(); len(spans(marks)) != 1 || spans(marks)[0].from != never {
+		t.Errorf("marks %q, want one of which nothing is known", marks)
+	}
+	w.restore(nil)
+	newcomer := w.dispatcher(Memory{}) // first, and it remembers nothing
+	w.live(1, newcomer, a, newcomer)
+	w.free(false, a, newcomer)
+}
+
+// Redis goes back to before an earlier restore was confirmed, which only the incarnations show.
+func TestASnapshotFromBeforeAnEarlierRestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	w.live(5, a)
+	first, from := w.snapshot(), w.now.Load()
+	w.live(60, a)
+	w.restore(first)
+	w.live(1, a)
+	a.confirm(true)
+	w.live(2, a)
+	second, until := w.snapshot(), w.now.Load()
+	w.live(2, a)
+	w.restore(first)
+	w.live(1, a)
+	w.free(false, a)
+	a.confirm(true)
+	w.live(60, a)
+	w.free(true, a)
+	if _, _, marks := a.Age(); len(spans(marks)) != 1 || spans(marks)[0].from != from {
+		t.Errorf("marks %q, want one from %d", marks, from)
+	}
+	w.restore(second)
+	w.live(1, a)
+	a.confirm(true)
+	if _, _, marks := a.Age(); len(spans(marks)) != 2 || spans(marks)[1].from != until {
+		t.Errorf("marks %q, want a second one from %d", marks, until)
+	}
+}
+
+// The right data comes back: nobody needs to confirm anything.
+func TestTheDataThatWasSeenComesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	w.live(5, a)
+	old := w.snapshot()
+	w.live(60, a)
+	newest := w.snapshot()
+	w.restore(old)
+	w.live(1, a)
+	w.free(false, a)
+	w.restore(newest)
+	w.live(1, a)
+	w.free(true, a)
+}
+
+// Where nobody remembers anything, an operator who has restored Redis says so before anybody gives a sign of life.
+func TestAnOperatorsWordIsTakenWhereNobodyRemembers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	w.live(5, w.dispatcher(Memory{}))
+	from := w.now.Load()
+	w.pass(600)
+	d := NewWatch(w.c, Params{Gateway: w.gateway, NowMicros: w.now.Load, Clock: w, Metrics: NewMetrics(prometheus.NewRegistry(), nil),
+		Log: slog.New(slog.DiscardHandler)})
+	done, err := d.Confirm(t.Context())
+	if err != nil || !done || !d.Free() {
+		t.Fatalf("confirmed: %v, %v, free: %v", done, err, d.Free())
+	}
+	if _, _, marks := d.Age(); len(spans(marks)) != 1 || spans(marks)[0] != (span{from, w.now.Load()}) {
+		t.Errorf("marks %q, want from %d until now", marks, from)
+	}
+}
+
+func TestManyRestoresAndSilencesStayFew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	first := w.now.Load()
+	for range 20 {
+		w.pass(60)
+		a.confirm(true)
+	}
+	_, _, marks := a.Age()
+	if got := spans(marks); len(got) != 16 || got[0] != (span{first, first + 5*60*second}) || got[15].to != w.now.Load() {
+		t.Errorf("marks %v", got)
+	}
+	for range 20 {
+		w.pass(60)
+		a.pulse()
+	}
+	if got := spans(w.snapshot()["gaps"]); len(got) != 16 || got[15].to != w.now.Load() {
+		t.Errorf("gaps %v", got)
+	}
+}
+
+// Waiting ends when an operator confirms, and when the waiter is stopped.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{"elsewhere", moment})
+	waits := make(chan error, 1)
+	go func() { waits <- a.Wait(context.Background()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.Wait(ctx); err == nil {
+		t.Error("a stopped waiter waits on")
+	}
+	select {
+	case err := <-waits:
+		t.Fatalf("it did not wait: %v", err)
+	default:
+	}
+	a.confirm(true)
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
+}
+
+// A Redis that takes no writes is still looked at, and nobody takes what was not written for seen.
+func TestAFullRedisKeepsTheSignOfLifeThatItHas(t *testing.T) {
+	t.Parallel()
+	server := testkit.Server(t)
+	w := newWorld(t, server.Client())
+	a := w.dispatcher(Memory{})
+	w.live(2, a)
+	seen := a.Memory()
+	server.Client().ConfigSet(t.Context(), "maxmemory", "1")
+	w.live(5, a)
+	if a.Memory() != seen {
+		t.Errorf("seen %+v, written was %+v", a.Memory(), seen)
+	}
+}
+
+func TestTheEmbeddedRedisUnderstandsIt(t *testing.T) {
+	t.Parallel()
+	db, err := redisdb.Open(t.Context(), redisdb.Embedded, redisdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	w := newWorld(t, db.Client)
+	a := w.dispatcher(Memory{})
+	w.live(5, a)
+	old := w.snapshot()
+	w.live(30, a)
+	w.restore(old)
+	w.live(1, a)
+	w.free(false, a)
+	a.confirm(true)
+	w.free(true, a)
+}

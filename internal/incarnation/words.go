@@ -1,0 +1,66 @@
+package incarnation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// namesMost is how many gateways a message names.
+const namesMost = 5
+
+// words says what is wrong with the data of these gateways, and what to do.
+func (b doubt) words(gateways []string) (message, hint string) {
+	of := "gateway " + strings.Join(gateways[:min(len(gateways), namesMost)], ", ")
+	if n := len(gateways); n > namesMost {
+		of += fmt.Sprintf(" and %d more", n-namesMost)
+	}
+	hint = "jobs done since may be called again, and jobs accepted since are gone: check, enqueue the files of that time again, " +
+		"then start one dispatcher with \"run --after-restore\""
+	if b.from <= never {
+		return fmt.Sprintf("Redis does not know the data of %s that a dispatcher saw at %s: it was emptied or restored, or is another Redis. "+
+			"Nothing is called", of, clockTime(b.seen)), hint
+	}
+	return fmt.Sprintf("Redis's data of %s is from %s, a dispatcher saw it at %s: it was restored from an old snapshot. Nothing is called",
+		of, clockTime(b.from), clockTime(b.seen)), hint
+}
+
+func clockTime(us int64) string { return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05") }
+
+// Doubted returns what is wrong with the data of the watched gateways and what to do; empty if nobody doubts any.
+func Doubted(all []*Watch) (message, hint string) {
+	var gateways []string
+	var worst doubt
+	for _, w := range all {
+		w.mu.Lock()
+		b := w.doubt
+		w.mu.Unlock()
+		if b.from == 0 {
+			continue
+		}
+		gateways = append(gateways, w.p.Gateway)
+		if worst.from == 0 || b.from < worst.from {
+			worst = b
+		}
+	}
+	if len(gateways) == 0 {
+		return "", ""
+	}
+	return worst.words(gateways)
+}
+
+// Why says, for a person who looks at a gateway, that its data is doubted; empty if it is not. It needs no memory of its own: doubts are
+// written down.
+func Why(ctx context.Context, c redis.UniversalClient, gateway string) (string, error) {
+	d, err := look(ctx, c, gateway, 0)
+	if err != nil || d.doubt.from == 0 {
+		return "", err
+	}
+	if d.doubt.from <= never {
+		return "Redis was emptied or restored: check, then start one dispatcher with --after-restore", nil
+	}
+	return fmt.Sprintf("Redis was restored to %s: check, then start one dispatcher with --after-restore", clockTime(d.doubt.from)), nil
+}

@@ -1,0 +1,31 @@
+-- alive.lua: the age of a gateway's data, by which a Redis that was restored from an old snapshot is noticed. A fragment: local functions only.
+-- Fields of spillway:{gateway}:alive; internal/incarnation writes all of them, and pulses move at:
+--   line    the data's incarnations, oldest first, a space between; the last is the present one, and each confirmed restore begins another
+--   at      the last sign of life (µs): every dispatcher's pulse moves it on, once a second at most, and never back
+--   v       when anything but at was changed last (µs): whoever knows another v must look before it calls
+--   gaps    "from-to …" (µs): times without a sign of life
+--   marks   "from-until …" (µs): confirmed restores. Calls made in between are not in the books
+--   df ds dl  a dispatcher's doubt, until an operator settles it: from when on the data knows nothing (µs; 1: it never knew
+--           anything), the last sign of life that was seen elsewhere (µs), and the incarnations known there (as line)
+local ALIVE_BEAT, ALIVE_SILENCE = 1000000, 10000000
+
+-- alive_fits says whether the data is what its caller has seen, and no older than least; and its last sign of life.
+local function alive_fits(alive, v, least)
+  local a = redis.call('HMGET', alive, 'v', 'at')
+  local at = tonumber(a[2]) or 0
+  return a[1] == v and at >= tonumber(least), at
+end
+
+-- alive_beat gives a sign of life, and returns the last one, -1 if the caller must look before it calls, or 0 if it does not watch
+-- (v is ''). A Redis that takes no writes now keeps the one it has.
+local function alive_beat(alive, v, least, now)
+  if v == '' then return 0 end
+  local fits, at = alive_fits(alive, v, least)
+  if not fits or now - at > ALIVE_SILENCE then return -1 end
+  if now - at < ALIVE_BEAT then return at end
+  local written = redis.pcall('HSET', alive, 'at', int(now))
+  return type(written) == 'table' and at or now
+end
+
+-- alive_changed returns the version of data that is changed now: not the one it had, even if the clock was set back.
+local function alive_changed(v, now) return int(math.max(now, (tonumber(v) or 0) + 1)) end
