@@ -38,6 +38,8 @@ type Config struct {
 	Attempts int
 	// Dedupe is how long a job is known after it is done or discarded; more than zero.
 	Dedupe time.Duration
+	// Age returns what was seen of the data's age. Books that call nobody may leave it nil: then it is not watched.
+	Age func() Age
 	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
 	NowMicros func() int64
 }
@@ -67,6 +69,21 @@ func (b *Books) now() int64 {
 		return 0
 	}
 	return b.cfg.NowMicros()
+}
+
+// Age is what was seen of the age of a gateway's data; its fields are in internal/redisdb/alive.lua. Data that is older, or has changed since,
+// may be an old snapshot.
+type Age struct {
+	Version string // of what is known of it; empty if nobody watches it
+	Least   int64  // the least sign of life that it must have, in µs
+	Marks   string // confirmed restores, "from-until …" in µs: calls made in between are not in these books
+}
+
+func (b *Books) age() Age {
+	if b.cfg.Age == nil {
+		return Age{}
+	}
+	return b.cfg.Age()
 }
 
 func (b *Books) parkedKeys() []string {

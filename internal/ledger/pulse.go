@@ -13,7 +13,7 @@ import (
 //go:embed pulse.lua
 var pulseLua string
 
-var pulseScript = redisdb.NewScript(redisdb.NowLua, pulseLua)
+var pulseScript = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, pulseLua)
 
 // Pulse is what an idle gateway must be told.
 type Pulse struct {
@@ -22,6 +22,7 @@ type Pulse struct {
 	DueIn    time.Duration // until the next scheduled or retrying job is due; negative if none waits for its time
 	Sweep    bool          // a sweep will find something to look at
 	Limits   int64         // version of the limits that were set live; zero if they never were
+	Alive    int64         // the data's last sign of life in µs; zero if nobody watches it, negative if it is not what was seen
 }
 
 // Pulses takes the pulse of many gateways on one Redis in one round trip, so that idle gateways cost next to nothing.
@@ -33,7 +34,8 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 			k := b.keys
 			keys := append([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(),
 				k.LiveLimits()}, b.asynqSets()...)
-			cmds[i] = run(keys, b.now(), lowLease.Microseconds())
+			age := b.age()
+			cmds[i] = run(append(keys, k.Alive()), b.now(), lowLease.Microseconds(), age.Version, age.Least)
 		}
 	})
 	if err != nil {
@@ -45,11 +47,11 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 		if err != nil {
 			return nil, err
 		}
-		if len(n) != 6 {
+		if len(n) != 7 {
 			return nil, badReply("pulse.lua", n)
 		}
 		all[i].watch.feel(n[5])
-		pulses[i] = Pulse{Pending: n[0], Rejected: n[1], DueIn: time.Duration(n[2]) * time.Microsecond, Sweep: n[3] == 1, Limits: n[4]}
+		pulses[i] = Pulse{Pending: n[0], Rejected: n[1], DueIn: time.Duration(n[2]) * time.Microsecond, Sweep: n[3] == 1, Limits: n[4], Alive: n[6]}
 		if n[2] < 0 {
 			pulses[i].DueIn = -1
 		}
