@@ -26,6 +26,9 @@ type Options struct {
 	ReadTimeout time.Duration
 	// Wait is how long Open keeps trying while Redis is away. Zero means one try.
 	Wait time.Duration
+	// WaitReplicas is how many replicas must have what is run under Replicated before it is answered. Zero means that nobody waits.
+	// With fewer replicas than that, such commands fail, although they have run.
+	WaitReplicas int
 	// Name is how Redis lists the connections (CLIENT LIST). Empty means spillway.
 	Name string
 }
@@ -66,6 +69,9 @@ func Open(ctx context.Context, rawURL string, opt Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	if at.scheme == Embedded && opt.WaitReplicas > 0 {
+		return nil, usage("the embedded Redis has no replicas to wait for", "take wait_replicas out, or name a Redis server")
+	}
 	logging.Disable()
 	db := connect(at, opt.withDefaults())
 	if err := db.await(ctx, opt.Wait); err != nil {
@@ -84,7 +90,9 @@ func connect(at *target, opt Options) *DB {
 	switch at.scheme {
 	case "redis-cluster":
 		o.Dialer = careful(o.Dialer)
-		db.Client = redis.NewClusterClient(o.Cluster())
+		cluster := redis.NewClusterClient(o.Cluster())
+		cluster.AddHook(follower{cluster})
+		db.Client = cluster
 	case "redis-sentinel":
 		db.Client = redis.NewFailoverClient(o.Failover())
 	default:
@@ -94,18 +102,22 @@ func connect(at *target, opt Options) *DB {
 		}
 		db.Client = redis.NewClient(simple)
 	}
+	if opt.WaitReplicas > 0 {
+		db.Client.AddHook(replicas{n: opt.WaitReplicas, within: opt.ReadTimeout / 3, client: db.Client})
+	}
 	db.close = sync.OnceValue(db.Client.Close)
 	return db
 }
 
 // universal says RESP2, in which Redis pushes nothing unasked. Sentinels get the password under the default user's name: one without a
-// password of its own takes any, and one with takes the password that it shares with its servers.
+// password of its own takes any, and one with takes the password that it shares with its servers. Pipelines get no connections of
+// their own, so that a connection that has to be given up is given up for them too.
 func universal(at *target, opt Options) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: at.addrs, DB: at.db, Username: at.user, Password: at.password, ClientName: opt.Name,
 		MasterName: at.master, SentinelPassword: at.password,
 		Protocol: 2, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
-		PoolSize: opt.PoolSize, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.ReadTimeout,
+		PoolSize: opt.PoolSize, PipelinePoolSize: -1, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.ReadTimeout,
 		Dialer:                   dialTo(at, opt.DialTimeout),
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}

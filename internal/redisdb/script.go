@@ -9,16 +9,25 @@ import (
 )
 
 // Script is one Lua script, put together from fragments that its steps own.
-type Script struct{ s *redis.Script }
+type Script struct {
+	s          *redis.Script
+	replicated bool
+}
 
 // NewScript joins fragments, in order, into one script. Fragments define local functions; the last one is the body.
 func NewScript(fragments ...string) *Script {
-	return &Script{redis.NewScript(strings.Join(fragments, "\n"))}
+	return &Script{s: redis.NewScript(strings.Join(fragments, "\n"))}
 }
+
+// Replicated returns the script for what must not be forgotten once it was answered: Run then runs it under Replicated.
+func (s *Script) Replicated() *Script { return &Script{s: s.s, replicated: true} }
 
 // Run runs the script by its hash and, when Redis does not know it (a restart, a fail-over, SCRIPT FLUSH), by its text.
 // NOSCRIPT proves that nothing ran, so that is the one failure after which it is sent again.
 func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	if s.replicated {
+		ctx = Replicated(ctx)
+	}
 	return s.s.Run(ctx, c, keys, args...)
 }
 

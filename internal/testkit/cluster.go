@@ -2,37 +2,73 @@ package testkit
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 )
 
-// RedisCluster is a Redis Cluster of three primaries without replicas.
+// RedisCluster is a Redis Cluster of three primaries.
 type RedisCluster struct {
-	// Nodes are its servers. While one is down, the whole cluster answers CLUSTERDOWN.
+	// Nodes are the servers that began as primaries. Without replicas, the whole cluster answers CLUSTERDOWN while one is down.
 	Nodes []*RedisServer
+	// Replicas are one for each of Nodes, in their order; empty for Cluster. A dead node's takes its place.
+	Replicas []*RedisServer
 }
 
 const slots = 16384
 
-// Cluster starts a Redis Cluster of three primaries for this test alone and waits until it serves.
+// Cluster starts a Redis Cluster of three primaries without replicas for this test alone and waits until it serves.
 func Cluster(t testing.TB) *RedisCluster {
 	t.Helper()
-	c := &RedisCluster{}
-	for range 3 {
-		c.Nodes = append(c.Nodes, Server(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000"))
-	}
+	c := &RedisCluster{Nodes: clusterNodes(t, nil)}
 	ctx := context.Background()
-	for i, n := range c.Nodes {
-		if err := c.join(ctx, i); err != nil {
-			t.Fatalf("building a cluster at %s: %v", n.Addr(), err)
-		}
+	for i := range c.Nodes {
+		c.must(c.join(ctx, i))
 	}
 	Eventually(t, startWithin, "the cluster to agree", func() bool { return c.agrees(ctx) })
 	return c
+}
+
+// ClusterWithReplicas starts a Redis Cluster of three primaries with a replica each, for this test alone, and waits until it
+// serves and every replica has what its primary has. Args are added to each server's command line.
+func ClusterWithReplicas(t testing.TB, args ...string) *RedisCluster {
+	t.Helper()
+	c := &RedisCluster{Nodes: clusterNodes(t, args), Replicas: clusterNodes(t, args)}
+	ctx := context.Background()
+	for i := range c.Nodes {
+		c.must(c.join(ctx, i))
+	}
+	for _, r := range c.Replicas {
+		c.must(c.meet(ctx, r))
+	}
+	Eventually(t, startWithin, "the cluster to agree", func() bool { return c.agrees(ctx) })
+	for i, r := range c.Replicas {
+		node, primary := connect(r.Addr()), connect(c.Nodes[i].Addr())
+		err := node.ClusterReplicate(ctx, primary.ClusterMyID(ctx).Val()).Err()
+		c.must(errors.Join(err, node.Close(), primary.Close()))
+	}
+	for _, r := range c.Replicas {
+		Eventually(t, startWithin, "a replica to have what its primary has", func() bool { return linked(r) })
+	}
+	Eventually(t, startWithin, "the cluster to agree on its replicas", func() bool { return c.agrees(ctx) })
+	return c
+}
+
+func clusterNodes(t testing.TB, args []string) []*RedisServer {
+	t.Helper()
+	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"}, args...)
+	return []*RedisServer{Server(t, args...), Server(t, args...), Server(t, args...)}
+}
+
+func (c *RedisCluster) must(err error) {
+	t := c.Nodes[0].t
+	t.Helper()
+	if err != nil {
+		t.Fatalf("the cluster at %v: %v", addrs(c.Nodes), err)
+	}
 }
 
 // join gives node i its slots and an epoch of its own, and introduces it to the first node.
@@ -43,38 +79,64 @@ func (c *RedisCluster) join(ctx context.Context, i int) error {
 	pipe := node.Pipeline()
 	pipe.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 	pipe.ClusterAddSlotsRange(ctx, first, last)
-	if i > 0 {
-		pipe.ClusterMeet(ctx, "127.0.0.1", strconv.Itoa(c.Nodes[0].lp.port))
+	if _, err := pipe.Exec(ctx); err != nil || i == 0 {
+		return err
 	}
-	_, err := pipe.Exec(ctx)
-	return err
+	return c.meet(ctx, c.Nodes[i])
 }
 
+// meet introduces a server to the first node.
+func (c *RedisCluster) meet(ctx context.Context, s *RedisServer) error {
+	node := connect(s.Addr())
+	defer func() { _ = node.Close() }()
+	return node.ClusterMeet(ctx, "127.0.0.1", strconv.Itoa(c.Nodes[0].lp.port)).Err()
+}
+
+// all are the nodes and the replicas.
+func (c *RedisCluster) all() []*RedisServer { return slices.Concat(c.Nodes, c.Replicas) }
+
 func (c *RedisCluster) agrees(ctx context.Context) bool {
-	for _, n := range c.Nodes {
+	known := fmt.Sprintf("cluster_known_nodes:%d\r", len(c.all()))
+	for _, n := range c.all() {
 		node := connect(n.Addr())
 		info, err := node.ClusterInfo(ctx).Result()
 		_ = node.Close()
-		if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:3") {
+		if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, known) {
 			return false
 		}
 	}
 	return true
 }
 
-// URL returns redis-cluster://h:p,h:p,h:p.
-func (c *RedisCluster) URL() string {
-	return "redis-cluster://" + strings.Join(addrs(c.Nodes), ",")
+// AwaitPromotion waits until a dead node's replica has taken its place, and every living server knows.
+func (c *RedisCluster) AwaitPromotion(dead *RedisServer) {
+	t := dead.t
+	t.Helper()
+	at := slices.Index(c.Nodes, dead)
+	Eventually(t, 2*startWithin, "the dead node's replica to take its place", func() bool {
+		for _, s := range c.all() {
+			if s == dead {
+				continue
+			}
+			node := connect(s.Addr())
+			info, err := node.ClusterInfo(context.Background()).Result()
+			_ = node.Close()
+			if err != nil || !strings.Contains(info, "cluster_state:ok") {
+				return false
+			}
+		}
+		return isPrimary(c.Replicas[at].Addr())
+	})
 }
 
-// Owner returns the node that holds key's slot.
+// URL returns redis-cluster://h:p,h:p,… of all servers.
+func (c *RedisCluster) URL() string {
+	return "redis-cluster://" + strings.Join(addrs(c.all()), ",")
+}
+
+// Owner returns the node that held key's slot at the start.
 func (c *RedisCluster) Owner(key string) *RedisServer {
-	node := connect(c.Nodes[0].Addr())
-	defer func() { _ = node.Close() }()
-	slot, err := node.ClusterKeySlot(context.Background(), key).Result()
-	if err != nil {
-		c.Nodes[0].t.Fatal(err)
-	}
+	slot := c.slot(key)
 	for i, n := range c.Nodes {
 		if int(slot) < (i+1)*slots/len(c.Nodes) {
 			return n
@@ -83,123 +145,18 @@ func (c *RedisCluster) Owner(key string) *RedisServer {
 	return nil
 }
 
+func (c *RedisCluster) slot(key string) int64 {
+	node := connect(c.Nodes[0].Addr())
+	defer func() { _ = node.Close() }()
+	slot, err := node.ClusterKeySlot(context.Background(), key).Result()
+	c.must(err)
+	return slot
+}
+
 func addrs(servers []*RedisServer) []string {
 	var out []string
 	for _, s := range servers {
 		out = append(out, s.Addr())
 	}
 	return out
-}
-
-// RedisSentinel is a primary and a replica under three sentinels.
-type RedisSentinel struct {
-	// Servers are the two data servers; which one is the primary changes with a fail-over.
-	Servers []*RedisServer
-	// Sentinels watch them.
-	Sentinels []*RedisServer
-	t         testing.TB
-}
-
-// SentinelMaster is the name under which Sentinel's primary is known.
-const SentinelMaster = "spillway"
-
-// Sentinel starts a primary, a replica and three sentinels for this test alone and waits until all know each other.
-func Sentinel(t testing.TB) *RedisSentinel {
-	t.Helper()
-	primary := Server(t, "--repl-diskless-sync-delay", "0")
-	port := strconv.Itoa(primary.lp.port)
-	replica := Server(t, "--replicaof", "127.0.0.1 "+port, "--repl-diskless-sync-delay", "0")
-	s := &RedisSentinel{Servers: []*RedisServer{primary, replica}, t: t}
-	for range 3 {
-		s.Sentinels = append(s.Sentinels, serve(t, sentinelParams(t, port)))
-	}
-	Eventually(t, startWithin, "the sentinels to know each other and the replica", s.settled)
-	return s
-}
-
-func sentinelParams(t testing.TB, port string) launchParams {
-	dir := t.TempDir()
-	conf := dir + "/sentinel.conf"
-	text := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]s 2\nsentinel down-after-milliseconds %[1]s 500\n"+
-		"sentinel failover-timeout %[1]s 3000\n", SentinelMaster, port)
-	write(t, conf, text)
-	return launchParams{dir: dir, conf: conf, args: []string{"--sentinel"}}
-}
-
-func (s *RedisSentinel) settled() bool {
-	for _, n := range s.Sentinels {
-		c := redis.NewSentinelClient(&redis.Options{Addr: n.Addr(), MaxRetries: -1})
-		m, err := c.Master(context.Background(), SentinelMaster).Result()
-		_ = c.Close()
-		if err != nil || m["num-slaves"] != "1" || m["num-other-sentinels"] != "2" || m["flags"] != "master" {
-			return false
-		}
-	}
-	return linked(s.Servers[0]) || linked(s.Servers[1])
-}
-
-func linked(server *RedisServer) bool {
-	c := connect(server.Addr())
-	defer func() { _ = c.Close() }()
-	info, err := c.Info(context.Background(), "replication").Result()
-	return err == nil && strings.Contains(info, "master_link_status:up")
-}
-
-// URL returns redis-sentinel://h:p,h:p,h:p/0?master=NAME.
-func (s *RedisSentinel) URL() string {
-	return "redis-sentinel://" + strings.Join(addrs(s.Sentinels), ",") + "/0?master=" + SentinelMaster
-}
-
-// Primary returns the server that the sentinels take for the primary.
-func (s *RedisSentinel) Primary() *RedisServer {
-	s.t.Helper()
-	addr := s.primaryAddr()
-	for _, server := range s.Servers {
-		if server.Addr() == addr {
-			return server
-		}
-	}
-	s.t.Fatalf("the sentinels name %q, which is none of %v", addr, addrs(s.Servers))
-	return nil
-}
-
-func (s *RedisSentinel) primaryAddr() string {
-	for _, n := range s.Sentinels {
-		c := redis.NewSentinelClient(&redis.Options{Addr: n.Addr(), MaxRetries: -1})
-		a, err := c.GetMasterAddrByName(context.Background(), SentinelMaster).Result()
-		_ = c.Close()
-		if err == nil && len(a) == 2 {
-			return a[0] + ":" + a[1]
-		}
-	}
-	return ""
-}
-
-// FailOver makes the replica the primary and waits until the sentinels say so and it takes writes. The old
-// primary stays up and becomes its replica.
-func (s *RedisSentinel) FailOver() {
-	s.t.Helper()
-	old := s.Primary()
-	c := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinels[0].Addr(), MaxRetries: -1})
-	defer func() { _ = c.Close() }()
-	Eventually(s.t, startWithin, "a sentinel to begin the fail-over", func() bool {
-		return c.Failover(context.Background(), SentinelMaster).Err() == nil
-	})
-	s.AwaitPromotion(old)
-}
-
-// AwaitPromotion waits until another server than old is the primary and takes writes: after old was killed, say.
-func (s *RedisSentinel) AwaitPromotion(old *RedisServer) {
-	s.t.Helper()
-	Eventually(s.t, 2*startWithin, "another primary", func() bool {
-		addr := s.primaryAddr()
-		return addr != "" && addr != old.Addr() && isPrimary(addr)
-	})
-}
-
-func isPrimary(addr string) bool {
-	c := connect(addr)
-	defer func() { _ = c.Close() }()
-	info, err := c.Info(context.Background(), "replication").Result()
-	return err == nil && strings.Contains(info, "role:master")
 }

@@ -1,0 +1,31 @@
+package redisdb
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// follower has a cluster's client ask who holds what as soon as a node does not answer. By itself the client hears of a fail-over
+// only from a node that is alive (MOVED), or within a minute: until then it would go on asking the dead one.
+type follower struct{ c *redis.ClusterClient }
+
+// DialHook implements redis.Hook.
+func (f follower) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (f follower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return f.heed(next(ctx, cmd)) }
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (f follower) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return f.heed(next(ctx, cmds)) }
+}
+
+func (f follower) heed(err error) error {
+	if Away(err) {
+		f.c.ReloadState(context.Background()) // in the background, one at a time
+	}
+	return err
+}
