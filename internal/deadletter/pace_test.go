@@ -145,3 +145,26 @@ func TestReplayOfWhichNothingCanBeWrittenDownTakesNothing(t *testing.T) {
 		t.Errorf("done %+v, error %v, queued %d", done, err, len(b.queued()))
 	}
 }
+
+// Time in which nothing could go in, as while Redis was away, is not made up for: that would be a burst.
+func TestPacedReplayDoesNotMakeUpForAStall(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10_000)
+	b.reject(numbered(1, 200)...)
+	seen := &arrivals{bench: b}
+	run := b.clearing(deadletter.Filter{})
+	stalled := false
+	run.Watch = func(context.Context) (deadletter.Leave, error) {
+		if len(seen.at) > 20 && !stalled {
+			stalled = true
+			b.now.Add(time.Minute.Microseconds())
+		}
+		return deadletter.Leave{Rate: 100}, nil
+	}
+	_, err := run.Replay(b.ctx, seen, b.rules())
+	b.must(err)
+	want(t, "stalled", stalled, true)
+	if got := seen.most(time.Second); got > 54 {
+		t.Errorf("%d jobs of cost 2 went in within a second, at 100/s", got)
+	}
+}
