@@ -18,31 +18,29 @@ func (p *Pacer) Hold(ctx context.Context, r HoldRequest) (until time.Time, err e
 	if err != nil {
 		return time.Time{}, fmt.Errorf("the hold of %s could not be written down: %w", p.gateway, err)
 	}
-	p.meters.holds.Inc()
-	p.mu.Lock()
-	p.known.held, p.known.probing = max(p.known.held, micros), true
-	p.mu.Unlock()
-	p.dropLocal()
+	p.heldUntil(micros)
 	return time.UnixMicro(micros), nil
 }
 
-// Succeeded says that a call succeeded: after a hold, the rest may follow. It costs a round trip only while this
-// process knows of a hold.
-func (p *Pacer) Succeeded(ctx context.Context) {
+// Succeeded says that the call of this slot succeeded: after a hold, the rest may follow. It costs a round trip only while this
+// process knows of a hold. It reports whether this closed the circuit.
+func (p *Pacer) Succeeded(ctx context.Context, s Slot) (closed bool) {
 	p.mu.Lock()
 	probing := p.known.probing
 	p.mu.Unlock()
 	if !probing {
-		return
+		return false
 	}
-	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now(), HoldChannel, p.gateway).Int64()
+	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now(), HoldChannel, p.gateway, s.At).Int64()
 	if err != nil || free == 0 {
-		return // the next success says it again
+		return false // the next success says it again
 	}
 	p.mu.Lock()
 	p.known.probing = false
 	p.mu.Unlock()
+	p.meters.circuit.set(false)
 	p.Wake()
+	return free == 2
 }
 
 // Fewer says that the gateway takes fewer calls at once than are under way: their number is halved, over all processes,
@@ -81,10 +79,11 @@ func (p *Pacer) Look(ctx context.Context) (Standing, error) {
 	if err != nil {
 		return Standing{}, fmt.Errorf("what holds %s back could not be read: %w", p.gateway, err)
 	}
-	if len(v) != 5 {
+	if len(v) != 6 {
 		return Standing{}, fmt.Errorf("look.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
-	s := Standing{Reason: fmt.Sprint(v[1]), Probing: v[2] == int64(1), Paused: v[3] == int64(1), PauseWhy: fmt.Sprint(v[4])}
+	s := Standing{Reason: fmt.Sprint(v[1]), Probing: v[2] == int64(1), Paused: v[3] == int64(1), PauseWhy: fmt.Sprint(v[4]),
+		Circuit: v[5] == int64(1)}
 	var micros int64
 	if _, err := fmt.Sscan(fmt.Sprint(v[0]), &micros); err != nil {
 		return Standing{}, fmt.Errorf("look.lua answered %v: is another version of the program using this Redis?", v[0])

@@ -10,6 +10,8 @@ type Metrics struct {
 	lost        *prometheus.CounterVec
 	holds       *prometheus.CounterVec
 	quarantines *prometheus.CounterVec
+	opened      *prometheus.CounterVec
+	circuit     *prometheus.GaugeVec
 	lateness    *prometheus.HistogramVec
 	fullest     *prometheus.GaugeVec
 }
@@ -32,21 +34,27 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .25, 1},
 		}, []string{"gateway"}),
 	}
+	m.opened = counter("circuit_opened_total", "Times that a failure seen by this process opened the circuit.")
+	m.circuit = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "spillway_circuit_open", Help: "1 while the circuit is open, as far as this process knows; 0 else.",
+	}, []string{"gateway"})
 	m.fullest = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "spillway_window_units_max",
 		Help: "The most units that this process has written in any rolling window of a limit: its own audit. Never above the limit.",
 	}, []string{"gateway", "window"})
 	if reg != nil {
-		reg.MustRegister(m.granted, m.released, m.late, m.lost, m.holds, m.quarantines, m.lateness, m.fullest)
+		reg.MustRegister(m.granted, m.released, m.late, m.lost, m.holds, m.quarantines, m.opened, m.circuit, m.lateness, m.fullest)
 	}
 	return m
 }
 
 // instruments are the metrics of one gateway; every counter is there, at zero, from the start.
 type instruments struct {
-	granted, released, late, lost, holds, quarantines prometheus.Counter
-	lateness                                          prometheus.Observer
-	fullest                                           *prometheus.GaugeVec // by window
+	granted, released, late, lost, holds, quarantines, opened prometheus.Counter
+
+	circuit  *openGauge
+	lateness prometheus.Observer
+	fullest  *prometheus.GaugeVec // by window
 }
 
 func (m *Metrics) of(gateway string) instruments {
@@ -57,6 +65,8 @@ func (m *Metrics) of(gateway string) instruments {
 		lost:        m.lost.WithLabelValues(gateway),
 		holds:       m.holds.WithLabelValues(gateway),
 		quarantines: m.quarantines.WithLabelValues(gateway),
+		opened:      m.opened.WithLabelValues(gateway),
+		circuit:     &openGauge{shown: m.circuit.WithLabelValues(gateway)},
 		lateness:    m.lateness.WithLabelValues(gateway),
 		fullest:     m.fullest.MustCurryWith(prometheus.Labels{"gateway": gateway}),
 	}

@@ -88,14 +88,16 @@ func TestHoldThenOneThenTheRest(t *testing.T) {
 		w.expect(w.reserve(other, wish{want: 16}), stateHeld, 0)
 		w.pass(100 * time.Millisecond)
 	}
-	other.Succeeded(ctx) // an older call's: nobody was sent ahead yet
+	other.Succeeded(ctx, Slot{}) // an older call's: nobody was sent ahead yet
 	g := w.reserve(other, wish{want: 16})
 	w.expect(g, stateOK, 1)
 	if g.slots[0].At < until.UnixMicro() {
 		t.Errorf("a slot %d µs before the hold's end", until.UnixMicro()-g.slots[0].At)
 	}
 	w.expect(w.reserve(p, wish{want: 16}), "probing", 0)
-	other.Succeeded(ctx)
+	other.Succeeded(ctx, Slot{At: until.UnixMicro() - 1}) // and one that left before the hold ended
+	w.expect(w.reserve(p, wish{want: 16}), "probing", 0)
+	other.Succeeded(ctx, g.slots[0])
 	w.pass(time.Second)
 	if g := w.reserve(p, wish{want: 8}); len(g.slots) != 8 {
 		t.Errorf("%d slots after the success, want 8", len(g.slots))
@@ -149,7 +151,7 @@ func TestASlowProbesSuccessFreesTheRest(t *testing.T) {
 		w.expect(w.reserve(p, wish{want: 16, cost: 1}), stateOK, 1)
 		w.pass(5 * time.Second)
 	}
-	p.Succeeded(ctx)
+	p.Succeeded(ctx, Slot{At: w.now})
 	w.expect(w.reserve(p, wish{want: 8, cost: 1}), stateOK, 8)
 }
 
@@ -187,7 +189,7 @@ func TestHoldGrowsOncePerHold(t *testing.T) {
 		w.pass(want * time.Second)
 		w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
 	}
-	p.Succeeded(ctx)
+	p.Succeeded(ctx, Slot{At: w.now})
 	w.pass(29 * time.Second)
 	until, _ := p.Hold(ctx, HoldRequest{})
 	if until.UnixMicro()-w.now != 60_000_000 {
@@ -195,7 +197,7 @@ func TestHoldGrowsOncePerHold(t *testing.T) {
 	}
 	w.pass(60 * time.Second)
 	w.reserve(p, wish{want: 1, cost: 1})
-	p.Succeeded(ctx)
+	p.Succeeded(ctx, Slot{At: w.now})
 	w.pass(30 * time.Second)
 	until, _ = p.Hold(ctx, HoldRequest{})
 	if until.UnixMicro()-w.now != 1_000_000 {
@@ -457,10 +459,15 @@ func TestOnACluster(t *testing.T) {
 		if _, err := p.Hold(t.Context(), HoldRequest{For: time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err = p.Take(t.Context(), 1); err != nil {
+		if f, err := p.Failed(t.Context(), Circuit{Failures: 1, Max: time.Millisecond}, Failure{Job: "j", Why: "HTTP 503"}); err != nil || !f.Opened {
+			t.Fatalf("%+v, %v", f, err)
+		}
+		if s, err = p.Take(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
-		p.Succeeded(t.Context())
+		if closed := p.Succeeded(t.Context(), s); !closed {
+			t.Error("the circuit did not close")
+		}
 		if err := errors.Join(p.Pause(t.Context(), "x"), p.Resume(t.Context()), p.reshape(t.Context())); err != nil {
 			t.Fatal(err)
 		}

@@ -32,6 +32,8 @@ var (
 	fewerLua string
 	//go:embed end.lua
 	endLua string
+	//go:embed circuit.lua
+	circuitLua string
 )
 
 var (
@@ -40,11 +42,12 @@ var (
 	lateScript      = redisdb.NewScript(redisdb.NowLua, poolLua, lateLua)
 	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, reshapeLua)
 	holdScript      = redisdb.NewScript(redisdb.NowLua, holdLua)
-	succeededScript = redisdb.NewScript(redisdb.NowLua, succeededLua)
+	succeededScript = redisdb.NewScript(redisdb.NowLua, redisdb.OutageLua, succeededLua)
 	pauseScript     = redisdb.NewScript(pauseLua)
 	lookScript      = redisdb.NewScript(redisdb.NowLua, lookLua)
 	fewerScript     = redisdb.NewScript(redisdb.NowLua, fewerLua)
 	endScript       = redisdb.NewScript(endLua)
+	circuitScript   = redisdb.NewScript(redisdb.NowLua, redisdb.OutageLua, circuitLua)
 )
 
 // once sends a script one time only. go-redis repeats a command whose answer didn't come; but the first may have run,

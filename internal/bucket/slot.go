@@ -35,6 +35,8 @@ type Standing struct {
 	Reason string
 	// Probing means that the hold is over and one call goes first; the rest follow when it succeeds.
 	Probing bool
+	// Circuit means that the hold is, or began with, an open circuit. The first call that succeeds closes it.
+	Circuit bool
 	// Paused means that an operator stopped the gateway; PauseWhy is what he gave as the reason.
 	Paused   bool
 	PauseWhy string

@@ -114,6 +114,36 @@ var badFiles = map[string][]string{
 	"burst-zero": {
 		`7:14: gateways.stripe.leak.burst: "0" is too small: give at least 1`,
 	},
+	"circuit-word": {
+		`7:14: gateways.stripe.circuit: "on" is not a circuit: write off, or its keys, like {failures: 5, ratio: 50%}`,
+	},
+	"circuit-failures": {
+		`7:25: gateways.stripe.circuit.failures: "1" is too small: give at least 2`,
+	},
+	"circuit-ratio": {
+		`7:22: gateways.stripe.circuit.ratio: "0.5" is not a share: write whole percent, from 1% to 100%`,
+	},
+	"circuit-ratio-high": {
+		`7:22: gateways.stripe.circuit.ratio: "101%" is not a share: write whole percent, from 1% to 100%`,
+	},
+	"circuit-calls": {
+		`7:22: gateways.stripe.circuit.calls: "1" is too small: give at least 2`,
+	},
+	"circuit-window-short": {
+		`7:23: gateways.stripe.circuit.window: "1s" is too short: give at least 5s`,
+	},
+	"circuit-window-long": {
+		`7:23: gateways.stripe.circuit.window: "1h" is too long: give at most 2m`,
+	},
+	"circuit-max": {
+		`7:20: gateways.stripe.circuit.max: "10ms" is too short: give at least 100ms`,
+	},
+	"circuit-key": {
+		`7:15: gateways.stripe.circuit.failure: unknown key: did you mean failures?`,
+	},
+	"circuit-list": {
+		`7:5: gateways.stripe.circuit: this is not a mapping: write its keys below it, each as key: value`,
+	},
 	"colon-in-text": {
 		`6:24: not valid YAML: mapping value is not allowed in this context: put a text that has a colon and a space into double quotes, or mend the indent of the next line`,
 	},
@@ -366,7 +396,7 @@ var badFiles = map[string][]string{
 		`7:7: gateways.stripe.leak.jiter: unknown key: did you mean jitter?`,
 	},
 	"unknown-key-no-idea": {
-		`7:5: gateways.stripe.colour: unknown key: use one of request, answers, amount, leak, admission, retry, replay, dedupe`,
+		`7:5: gateways.stripe.colour: unknown key: use one of request, answers, amount, leak, admission, retry, circuit, replay, dedupe`,
 	},
 	"unknown-key": {
 		`1:1: gatways: unknown key: did you mean gateways?`,

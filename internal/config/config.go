@@ -69,6 +69,8 @@ type Gateway struct {
 	Admission Admission
 	// Retry says how often and when a job is tried again.
 	Retry Retry
+	// Circuit says when a gateway that fails is left alone. The zero Circuit: never.
+	Circuit Circuit
 	// Replay says whether jobs parked as rejected go in by themselves. Default ReplayAuto.
 	Replay Replay
 	// Dedupe is how long a job's id stays known after it is done or discarded; at least 1 s. Default 30 d.
@@ -191,6 +193,20 @@ type Retry struct {
 	Max time.Duration
 }
 
+// Circuit says when a gateway that fails (5xx, no answer, no connection) is left alone, over all processes together.
+type Circuit struct {
+	// Failures is how many calls in a row must fail, of different jobs; at least 2. Default 5. 0 = the circuit is off.
+	Failures int64
+	// Ratio is the share of calls that must fail, in percent, 1 to 100. Default 50.
+	Ratio int64
+	// Calls is how many calls the ratio needs at least; at least 2. Default 20.
+	Calls int64
+	// Window is the time within which the ratio is looked at; 5 s to 2 min. Default 10 s.
+	Window time.Duration
+	// Max is the longest time between two calls sent ahead to see whether the gateway is back; at least 100 ms. Default 5 s.
+	Max time.Duration
+}
+
 // Replay says what becomes of jobs parked as rejected.
 type Replay string
 
@@ -221,6 +237,7 @@ func DefaultGateway() Gateway {
 		Leak:      Leak{Burst: 1, Jitter: 5 * time.Millisecond},
 		Admission: Admission{Algorithm: AlgorithmTokenBucket, Precision: 60},
 		Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
+		Circuit:   Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 		Replay:    ReplayAuto,
 		Dedupe:    30 * 24 * time.Hour,
 	}

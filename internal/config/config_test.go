@@ -63,6 +63,7 @@ func TestDocumentedSample(t *testing.T) {
 			Leak:      Leak{Limits: []Limit{{100, time.Second}, {5000, time.Minute}}, Burst: 1, Jitter: 5 * time.Millisecond, MaxInFlight: 64},
 			Admission: Admission{Algorithm: "token-bucket", Limits: []Limit{{100, time.Second}}, Burst: 6000, Precision: 60},
 			Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
+			Circuit:   Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 			Replay:    "auto",
 			Dedupe:    30 * 24 * time.Hour,
 		}},
@@ -111,6 +112,22 @@ func TestDefaults(t *testing.T) {
 	}
 	if got.Redis != Default().Redis || got.Listen != Default().Listen || got.ListenWritten || got.Token != "" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestCircuit(t *testing.T) {
+	t.Parallel()
+	usual := DefaultGateway().Circuit
+	for text, want := range map[string]Circuit{
+		"off":   {},
+		`"off"`: {},
+		"{}":    usual,
+		"{failures: 3, ratio: 100%, calls: 2, window: 2m, max: 100ms}": {3, 100, 2, 2 * time.Minute, 100 * time.Millisecond},
+		"{ratio: 5%}": {usual.Failures, 5, usual.Calls, usual.Window, usual.Max},
+	} {
+		if got := parse(t, minimal+"    circuit: "+text+"\n").Gateways[0].Circuit; got != want {
+			t.Errorf("%s: got %+v, want %+v", text, got, want)
+		}
 	}
 }
 
@@ -197,6 +214,11 @@ func TestDocumentedKeys(t *testing.T) {
 		"retry.attempts":             strconv.Itoa(g.Retry.Attempts),
 		"retry.first":                FormatDuration(g.Retry.First),
 		"retry.max":                  FormatDuration(g.Retry.Max),
+		"circuit.failures":           strconv.FormatInt(g.Circuit.Failures, 10),
+		"circuit.ratio":              strconv.FormatInt(g.Circuit.Ratio, 10) + "%",
+		"circuit.calls":              strconv.FormatInt(g.Circuit.Calls, 10),
+		"circuit.window":             FormatDuration(g.Circuit.Window),
+		"circuit.max":                FormatDuration(g.Circuit.Max),
 		"replay":                     string(g.Replay),
 		"dedupe":                     FormatDuration(g.Dedupe),
 	}

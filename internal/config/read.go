@@ -59,6 +59,7 @@ func (r *reader) gateway(n node) Gateway {
 		field{"leak", func(n node) { r.leak(n, &g.Leak) }},
 		field{"admission", func(n node) { r.admission(n, &g.Admission) }},
 		field{"retry", func(n node) { r.retry(n, &g.Retry) }},
+		field{"circuit", func(n node) { r.circuit(n, &g.Circuit) }},
 		field{"replay", r.word((*string)(&g.Replay), choice("a way of replay", string(ReplayAuto), string(ReplayManual)))},
 		field{"dedupe", r.duration(&g.Dedupe, time.Second)},
 	)

@@ -107,6 +107,7 @@ func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
 		}
 		if channel == bucket.HoldChannel {
 			u.pacer.Empty(ctx, bucket.Slot{})
+			nudge(u.due) // the circuit may have closed: what waited for that goes on
 		}
 		u.pacer.Wake()
 	}

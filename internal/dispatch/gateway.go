@@ -77,7 +77,7 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
 	}
 	u.worker = worker.New(worker.Config{
-		Gateway: g.Name, Pacer: pacer{u.pacer}, Ledger: nudging{u.books, u.due}, DeadLetters: deadletter.New(t.redis, g.Name),
+		Gateway: g.Name, Pacer: pacer{u.pacer, circuit(g.Circuit)}, Ledger: nudging{u.books, u.due}, DeadLetters: deadletter.New(t.redis, g.Name),
 		Sender: sender{u.client}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
 		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime,

@@ -63,6 +63,9 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse) {
 	if u.passed = p.Sweep && !u.passed && rand.N(2) == 0; p.Sweep && !u.passed {
 		nudge(u.astray)
 	}
+	if err := u.pacer.Watch(ctx); err != nil {
+		u.complain(ctx, "the circuit's state not read, trying again", err)
+	}
 	if p.Limits != u.limits.Load() {
 		u.follow(ctx, p.Limits)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spillway/internal/bucket"
+	"spillway/internal/config"
 	"spillway/internal/gateway"
 	"spillway/internal/job"
 	"spillway/internal/worker"
@@ -29,7 +30,10 @@ func (s slot) End(ctx context.Context)    { s.pacer.End(ctx, s.s) }
 func (s slot) Release(ctx context.Context) { _ = s.pacer.Release(ctx, s.s) }
 
 // pacer is a bucket.Pacer as the worker and the queue's gate see it.
-type pacer struct{ *bucket.Pacer }
+type pacer struct {
+	*bucket.Pacer
+	circuit bucket.Circuit
+}
 
 func (p pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
 	s, err := p.Pacer.Take(ctx, cost)
@@ -44,6 +48,21 @@ func (p pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
 
 func (p pacer) Hold(ctx context.Context, d time.Duration, reason string) (time.Time, error) {
 	return p.Pacer.Hold(ctx, bucket.HoldRequest{For: d, Reason: reason})
+}
+
+func (p pacer) Succeeded(ctx context.Context, s worker.Slot) bool {
+	own, ok := s.(slot)
+	return ok && p.Pacer.Succeeded(ctx, own.s)
+}
+
+func (p pacer) Failed(ctx context.Context, f worker.Failure) (worker.Fallout, error) {
+	out, err := p.Pacer.Failed(ctx, p.circuit, bucket.Failure(f))
+	return worker.Fallout(out), err
+}
+
+// circuit returns a gateway's circuit. The zero one never opens.
+func circuit(c config.Circuit) bucket.Circuit {
+	return bucket.Circuit{Failures: c.Failures, Ratio: c.Ratio, Calls: c.Calls, Window: c.Window, Max: c.Max}
 }
 
 // gate is the pacer as the queue sees it.

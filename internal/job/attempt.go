@@ -45,7 +45,7 @@ const (
 	OpenBusy      Opening = "busy"      // another attempt is open and its deadline has not passed: nothing to do here
 	OpenExpired   Opening = "expired"   // the job's Expires has passed: park it
 	OpenUnknown   Opening = "unknown"   // an attempt was cut off and no living key covers a second call: park it
-	OpenExhausted Opening = "exhausted" // attempts cut off by crashes used them up: park it
+	OpenExhausted Opening = "exhausted" // its attempts are used up: park it
 )
 
 // Attempt is a job that a worker has open: written down before the call, closed after it.
@@ -58,6 +58,8 @@ type Attempt struct {
 	KeySent       bool          // the present key has been sent before
 	KeyAge        time.Duration // since the present key was first sent
 	Accepted      time.Time     // when the job was accepted, on Redis's clock
+	Outages       int           // outages of the gateway that the job has failed in
+	LastError     string        // what went wrong last; only with OpenExhausted
 }
 
 // Key returns the idempotency key of this attempt.
@@ -73,6 +75,15 @@ type Ending struct {
 	Unsure  bool          // the call may have charged: only its key makes another one safe
 	At      time.Time     // when the call was written, or the attempt begun
 	Took    time.Duration // the call's duration
+	// Failed is when the failure was counted, on Redis's clock; zero if the gateway did not fail, or nobody counts.
+	Failed time.Time
+	// Outage is the beginning of the outage that the failure belongs to; zero if of none so far.
+	Outage time.Time
+}
+
+// Alive says that the gateway answered, and neither failed nor asked to wait.
+func (e Ending) Alive() bool {
+	return e.Status > 0 && e.Failed.IsZero() && e.Verdict != VerdictHold
 }
 
 // Line is the ending as one line of the record's history; empty if nothing was written to the gateway.

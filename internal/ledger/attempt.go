@@ -20,9 +20,9 @@ var doneLua string
 var backLua string
 
 var (
-	openScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, openLua)
-	doneScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, doneLua)
-	backScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, backLua)
+	openScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, openLua)
+	doneScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, doneLua)
+	backScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, backLua)
 )
 
 // Open writes an attempt down before its call. deadline is how long from now nobody may judge the attempt: the wait
@@ -30,7 +30,7 @@ var (
 // nothing to do; with any other opening the job is the owner's to call, or to park as the opening says.
 // The same owner may open the same attempt again, for a later deadline.
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
-	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters()}
+	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold()}
 	reply, err := openScript.Run(ctx, b.c, keys, b.now(), id, generation, owner, deadline.Microseconds(),
 		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts).StringSlice()
 	if err != nil {
@@ -39,11 +39,11 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	if len(reply) == 1 {
 		return job.Attempt{}, job.Opening(reply[0]), nil
 	}
-	if len(reply) != 8 {
+	if len(reply) != 10 {
 		return job.Attempt{}, "", badReply("open.lua", reply)
 	}
-	var n [5]int64
-	for i, at := range []int{2, 4, 5, 6, 7} {
+	var n [6]int64
+	for i, at := range []int{2, 4, 5, 6, 7, 8} {
 		if n[i], err = strconv.ParseInt(reply[at], 10, 64); err != nil {
 			return job.Attempt{}, "", badReply("open.lua", reply[at])
 		}
@@ -51,6 +51,7 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	a := job.Attempt{
 		Job:        job.Job{ID: id, Gateway: b.cfg.Gateway, Payload: []byte(reply[1]), Cost: n[0], Batch: reply[3]},
 		Generation: generation, Owner: owner, Spent: int(n[1]), KeyGeneration: n[2], Accepted: moment(n[4]),
+		Outages: int(n[5]), LastError: reply[9],
 	}
 	if n[3] >= 0 {
 		a.KeySent, a.KeyAge = true, time.Duration(n[3])*time.Microsecond
@@ -61,7 +62,7 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 // Done writes down that the attempt's call succeeded. Writing it twice is the same as once.
 func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	keys := append([]string{b.keys.Job(a.Job.ID), b.keys.Open(), b.keys.Rate(), b.keys.Counters(),
-		b.keys.Retrying(), b.keys.Scheduled()}, b.parkedKeys()...)
+		b.keys.Retrying(), b.keys.Scheduled(), b.keys.Hold()}, b.parkedKeys()...)
 	return doneScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
 		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted)).Err()
 }
@@ -74,7 +75,7 @@ func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 		return err
 	}
 	k := b.keys
-	keys := []string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Pending(), taskKey, k.Retrying(), k.Costs(), k.Counters()}
+	keys := []string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Pending(), taskKey, k.Retrying(), k.Costs(), k.Counters(), k.Hold()}
 	return backScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
-		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, flag(e.Unsure)).Err()
+		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, flag(e.Unsure), flag(e.Alive()), micros(e.Failed), micros(e.Outage)).Err()
 }

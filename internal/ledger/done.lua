@@ -1,7 +1,7 @@
 -- done.lua: the call succeeded. A success is never forgotten: one that comes after its attempt was given up
 -- (a stall) takes the job out of wherever it went meanwhile; while another call of it is under way, it is written
 -- down for that one's end.
--- KEYS 1 record  2 open  3 rate  4 counters  5 retrying  6 scheduled, then parked:<reason> of every reason
+-- KEYS 1 record  2 open  3 rate  4 counters  5 retrying  6 scheduled  7 hold, then parked:<reason> of every reason
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 status  6 history line  7 dedupe (ms)
 --      8 when the job was accepted (µs): after the dedupe window an id may begin another life
 -- returns 1 done now  2 done already  3 another attempt is under way and will end as done  0 not this job any more
@@ -19,8 +19,9 @@ if not mine then
   if state == 'discarded' then redis.call('HINCRBY', KEYS[4], 'discarded', -1) end
   redis.call('ZREM', KEYS[5], id)
   redis.call('ZREM', KEYS[6], id)
-  for i = 7, #KEYS do redis.call('ZREM', KEYS[i], id) end
+  for i = 8, #KEYS do redis.call('ZREM', KEYS[i], id) end
 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, id, now, 0, ARGV[6], tonumber(ARGV[5]))
+outage_over(KEYS[7])
 finish(record, KEYS[4], now, ARGV[7])
 return 1

@@ -50,7 +50,11 @@ func (b *Books) MoveDue(ctx context.Context) (moved int, next time.Duration, err
 }
 
 func (b *Books) moveFrom(ctx context.Context, set string, state job.State) (int, time.Duration, error) {
-	due, next, err := b.waiting(ctx, set, true, moveChunk)
+	var behind []string
+	if state == job.Retrying {
+		behind = []string{b.keys.Hold(), b.keys.Pending()}
+	}
+	due, next, err := b.waiting(ctx, set, true, moveChunk, behind...)
 	if err != nil || len(due) == 0 {
 		return 0, next, err
 	}
@@ -73,9 +77,10 @@ func (b *Books) moveFrom(ctx context.Context, set string, state job.State) (int,
 }
 
 // waiting returns members of a sorted set of jobs, with the generation of each: those that are due, the latest first, so that of
-// more than one chunk the first due ends up at the very head; or the oldest of all.
-func (b *Books) waiting(ctx context.Context, set string, dueOnly bool, n int) ([]waiter, time.Duration, error) {
-	reply, err := waitingScript.Run(ctx, b.c, []string{set}, b.now(), flag(dueOnly), n, b.keys.JobPrefix()).Slice()
+// more than one chunk the first due ends up at the very head; or the oldest of all. behind is the hold and the queue: none is
+// due while the circuit is open and other jobs wait.
+func (b *Books) waiting(ctx context.Context, set string, dueOnly bool, n int, behind ...string) ([]waiter, time.Duration, error) {
+	reply, err := waitingScript.Run(ctx, b.c, append([]string{set}, behind...), b.now(), flag(dueOnly), n, b.keys.JobPrefix()).Slice()
 	if err != nil {
 		return nil, -1, err
 	}

@@ -1,12 +1,13 @@
 -- open.lua: writes an attempt down before its call, or says why there must be none.
--- KEYS 1 record  2 open  3 costs  4 counters
+-- KEYS 1 record  2 open  3 costs  4 counters  5 hold
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 µs from now to the attempt's deadline
 --      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 attempts allowed
--- returns {opening, payload, cost, batch, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs)};
+-- returns {opening, payload, cost, batch, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs),
+--      outages it has failed in, what went wrong last (with 'exhausted')};
 --      with 'stale' and 'busy' nothing was written, with any other opening the record is in flight and the caller's
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
 local now = now_us(ARGV[1])
-local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am', 'oa')
+local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am', 'oa', 'fl', 'fo', 'e')
 local state, spent, first, cost = v[1], tonumber(v[5]) or 0, tonumber(v[7]) or 0, tonumber(v[9]) or 1
 if cost > 1 then redis.call('HDEL', KEYS[3], id .. '~' .. ARGV[3]) end
 if v[2] ~= ARGV[3] or (state ~= 'queued' and state ~= 'in_flight') then return {'stale'} end
@@ -17,6 +18,12 @@ if state == 'in_flight' and not mine and now < (tonumber(v[4]) or 0) then return
 if state == 'in_flight' and not mine and paid_before(record, KEYS[4], now) then
   redis.call('ZREM', KEYS[2], id)
   return {'stale'}
+end
+
+local last_error = ''
+if v[15] then
+  spent = outage_forgive(record, KEYS[5], v[15], spent)
+  v[16] = redis.call('HGET', record, 'fo')
 end
 
 local function opening()
@@ -31,6 +38,10 @@ local function opening()
   end
   if v[13] and forgotten then return 'unknown' end
   if v[8] and now >= tonumber(v[8]) then return v[13] and 'unknown' or 'expired' end -- unknown: it may have been charged
+  if v[15] and spent >= tonumber(ARGV[8]) then -- the last failure was no outage's
+    last_error = v[17] or ''
+    return 'exhausted'
+  end
   if first == 0 then redis.call('HSET', record, 'f', int(now)) end
   return 'go'
 end
@@ -39,4 +50,5 @@ local what = opening()
 local deadline = now + tonumber(ARGV[5])
 redis.call('HSET', record, 's', 'in_flight', 'o', owner, 'od', int(deadline), 'oa', int(now))
 redis.call('ZADD', KEYS[2], int(deadline), id)
-return {what, v[10] or '{}', int(cost), v[11] or '', int(spent), v[6] or '1', int(first > 0 and now - first or -1), v[12] or '0'}
+return {what, v[10] or '{}', int(cost), v[11] or '', int(spent), v[6] or '1', int(first > 0 and now - first or -1), v[12] or '0',
+  v[16] or '0', last_error}

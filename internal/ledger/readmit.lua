@@ -30,7 +30,7 @@ local function readmit(record, task, parked, a)
     return NO_ROOM
   end
   redis.call('ZREM', parked, ARGV[a])
-  redis.call('HDEL', record, 'r', 'e', 'pa', 'n', 'st')
+  redis.call('HDEL', record, 'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq')
   redis.call('HINCRBY', record, 'y', 1)
   if ARGV[a + 5] == 'next' then
     redis.call('HSET', record, 'k', int(next_key(record)))

@@ -3,6 +3,8 @@
 package outcome
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"spillway/internal/job"
@@ -38,6 +40,9 @@ type Judgement struct {
 	Error string
 	// Alarm asks for a person: the gateway does not let us in (401, 403).
 	Alarm bool
+	// Fault says that the gateway failed, or could not be reached: 5xx, unless a rule gave it a meaning or it asked to wait,
+	// a time-out, a connection that broke or was refused, a failed look-up or handshake. Many of them are an outage.
+	Fault bool
 }
 
 // Judge says what a call's result means. It always has an answer: what nobody can know is unknown.
@@ -64,7 +69,9 @@ func (t Table) answered(in Input) Judgement {
 			}
 		}
 	}
-	return a.judge(byStatus(a))
+	j := a.judge(byStatus(a))
+	j.Fault = in.Result.Status >= 500 && j.Verdict != job.VerdictHold
+	return j
 }
 
 // byStatus is the default profile: what a status means where no rule says otherwise.
@@ -122,13 +129,15 @@ func notSent(in Input) Judgement {
 	}
 	if in.Result.Err != nil && job.CodeOf(in.Result.Err) == job.CodeInvalid {
 		j.Verdict, j.Spent, j.Why = job.VerdictRefused, true, "not a request"
+		return j
 	}
+	j.Fault = !errors.Is(in.Result.Err, context.Canceled)
 	return j
 }
 
 // lost judges a call that was written and whose outcome did not reach us.
 func lost(in Input, why, text string) Judgement {
-	j := Judgement{Verdict: job.VerdictUnknown, Spent: true, Why: why, Error: text}
+	j := Judgement{Verdict: job.VerdictUnknown, Spent: true, Why: why, Error: text, Fault: !errors.Is(in.Result.Err, context.Canceled)}
 	if in.living() {
 		j.Verdict = job.VerdictRetry
 	}

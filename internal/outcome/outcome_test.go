@@ -1,6 +1,7 @@
 package outcome
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -70,6 +71,9 @@ func TestEveryStatusOfTheDefaultProfile(t *testing.T) {
 				if j.Verdict != verdict || j.Spent != spent {
 					t.Errorf("%d, key %+v, Retry-After %v: %s spent=%v, want %s spent=%v", status, key, retryAfter, j.Verdict, j.Spent, verdict, spent)
 				}
+				if want := status >= 500 && j.Verdict != job.VerdictHold; j.Fault != want {
+					t.Errorf("%d, Retry-After %v: fault = %v", status, retryAfter, j.Fault)
+				}
 				checkReasons(t, status, retryAfter, j)
 			}
 		}
@@ -121,6 +125,9 @@ func TestStagesWithoutAnAnswer(t *testing.T) {
 			{"no stage", job.Result{}, lost, true, "the request was written and no answer came"},
 		} {
 			j := profile(t, "").Judge(Input{Result: c.res, KeySent: key.sent, KeyLives: key.lives})
+			if fault := c.name != "late" && c.name != "not a request"; j.Fault != fault {
+				t.Errorf("%s: fault = %v", c.name, j.Fault)
+			}
 			if j.Verdict != c.want || j.Spent != c.spent || j.Error != c.text || j.Why == "" || j.HoldFor != 0 || j.Alarm {
 				t.Errorf("%s, key %+v: %+v, want %s spent=%v %q", c.name, key, j, c.want, c.spent, c.text)
 			}
@@ -193,6 +200,32 @@ func TestRules(t *testing.T) {
 	} {
 		if j := table.Judge(c.in); j.Verdict != c.want {
 			t.Errorf("%s: %s, want %s", c.name, j.Verdict, c.want)
+		}
+	}
+}
+
+// What a rule says of an answer is no failure of the gateway's; what can't be read is, and what we broke off ourselves is not.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	table := profile(t, "", Rule{Status: 503, Body: map[string]string{"queue": "full"}, Then: job.VerdictRetry})
+	cut := answered(503, nil, `{"queue": "fu`)
+	cut.Result.Err = errors.New("the answer was cut off")
+	broken := Input{Result: job.Result{Stage: job.Sent, Err: context.Canceled}, KeySent: true, KeyLives: true}
+	unsent := Input{Result: job.Result{Stage: job.NotSent, Err: fmt.Errorf("broken off: %w", context.Canceled)}}
+	for name, c := range map[string]struct {
+		in   Input
+		want bool
+	}{
+		"a rule's":      {answered(503, nil, `{"queue": "full"}`), false},
+		"not a rule's":  {answered(503, nil, `{"queue": "empty"}`), true},
+		"cut off":       {cut, true},
+		"ours":          {broken, false},
+		"ours, unsent":  {unsent, false},
+		"408":           {answered(408, nil, ""), false},
+		"503, wait 7 s": {answered(503, http.Header{"Retry-After": {"7"}}, ""), false},
+	} {
+		if j := table.Judge(c.in); j.Fault != c.want {
+			t.Errorf("%s: fault = %v", name, j.Fault)
 		}
 	}
 }

@@ -7,6 +7,7 @@
 --   o owner of the open attempt   od its deadline (µs)   oa opened at (µs)
 --   due end of the back-off (µs)   r reason of parking   e error   pa parked at (µs)
 --   paid a success that came while another call was under way: the dedupe window (ms) it asks for
+--   fl, fo, fq  failures, and the outages of the gateway: see outage.lua
 --   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"
 local HISTORY_BYTES = 2000
 
@@ -72,7 +73,7 @@ end
 -- finish makes a job done; what is left of its record stays for the dedupe window.
 local function finish(record, counters, now, dedupe_ms)
   redis.call('HSET', record, 's', 'done', 'fin', int(now))
-  redis.call('HDEL', record, 'p', 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid')
+  redis.call('HDEL', record, 'p', 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq')
   redis.call('HINCRBY', counters, 'done', 1)
   redis.call('PEXPIRE', record, dedupe_ms)
 end

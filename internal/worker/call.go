@@ -25,24 +25,27 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time
 	slot.Ready(w.cfg.Clock.Now())
 	begun := w.cfg.Clock.Now()
 	res := w.cfg.Sender.Send(ctx, Call{Job: a.Job, Key: a.Key(), Due: slot.Due(), TooLate: tooLate})
-	if res.Stage == job.NotSent {
-		slot.Release(ctx)
-	} else {
-		slot.Written(res.Wrote)
-		defer slot.End(ctx) // after the pacer has heard what the call came to: a probe without news lets another one go
-	}
 	if res.Late {
+		slot.Release(ctx)
 		w.giveBack(ctx, a)
 		return
 	}
+	if res.Stage != job.NotSent {
+		slot.Written(res.Wrote)
+	}
 	received := w.cfg.Clock.Now()
 	j := w.cfg.Judge.Judge(outcome.Input{Result: res, KeySent: w.cfg.Keys, KeyLives: w.keyLives(a), Received: received})
-	e := ending(res, j, begun)
 	w.cfg.Metrics.called(w.cfg.Gateway, j.Verdict, res)
-	if res.Stage == job.Answered && j.Verdict != job.VerdictHold {
-		w.cfg.Pacer.Succeeded(ctx) // any answer but "wait" says that the gateway is there: after a hold the rest may follow
+	e := ending(res, j, begun)
+	out := w.tell(ctx, a, slot, res, j)
+	e.Failed, e.Outage = out.At, out.Outage
+	// The pacer has heard by now what the call came to: a call sent ahead that ends without news lets another one go.
+	if res.Stage == job.NotSent {
+		slot.Release(ctx)
+	} else {
+		defer slot.End(ctx)
 	}
-	w.finish(ctx, a, e, j)
+	w.finish(ctx, a, e, j, out)
 }
 
 // fit trades a slot whose cost is too small for this job against one of its own cost.
@@ -102,11 +105,7 @@ func unsure(res job.Result, v job.Verdict) bool {
 }
 
 // finish writes down what is to become of the job.
-func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement) {
-	spent := a.Spent
-	if j.Spent {
-		spent++
-	}
+func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement, out Fallout) {
 	switch j.Verdict {
 	case job.VerdictDone:
 		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Done(ctx, a, e) })
@@ -116,18 +115,39 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 	case job.VerdictFewer:
 		w.fewer(ctx, a, e)
 	case job.VerdictRetry:
-		if j.Spent && spent >= w.cfg.Attempts {
-			w.park(ctx, a, e, job.Exhausted)
-			return
-		}
-		wait := w.cfg.Backoff(max(spent, 1))
-		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, wait) })
-		w.logCall(a, e, "retry", wait)
+		w.retry(ctx, a, e, out)
 	case job.VerdictRefused:
 		w.park(ctx, a, e, job.Refused)
 	default:
 		w.park(ctx, a, e, job.UnknownOutcome)
 	}
+}
+
+// retry lets the job wait out a back-off, or parks it when its attempts are used up. A failure of the gateway's that was its last
+// attempt may turn out as the beginning of an outage: then the ledger says, when the job comes again, whether it counts.
+func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out Fallout) {
+	if !e.Outage.IsZero() {
+		e.Spent = false
+		w.waitOut(ctx, a, e, "retry: the gateway is down", min(w.cfg.Backoff(1), max(out.Held, leastOutageWait)))
+		return
+	}
+	spent := a.Spent
+	if e.Spent {
+		spent++
+	}
+	switch {
+	case !e.Spent || spent < w.cfg.Attempts:
+		w.waitOut(ctx, a, e, "retry", w.cfg.Backoff(max(spent, 1)))
+	case !e.Failed.IsZero():
+		w.waitOut(ctx, a, e, "exhausted, unless this was an outage", w.cfg.Backoff(1))
+	default:
+		w.park(ctx, a, e, job.Exhausted)
+	}
+}
+
+func (w *Worker) waitOut(ctx context.Context, a job.Attempt, e job.Ending, next string, wait time.Duration) {
+	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, wait) })
+	w.logCall(a, e, next, wait)
 }
 
 // hold stops everybody first and puts the job back at the head of the queue then. No attempt is spent.
@@ -172,6 +192,9 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 		e.Unsure = true
 	case job.OpenExhausted:
 		reason, why = job.Exhausted, fmt.Sprintf("%d attempts used up, the last one cut off", w.cfg.Attempts)
+		if a.LastError != "" {
+			why = a.LastError
+		}
 	}
 	e.Error = why
 	w.park(ctx, a, e, reason)

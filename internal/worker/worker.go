@@ -42,13 +42,34 @@ type Slot interface {
 // ErrCost is what Take answers when a job costs more than a limit can grant as the limits are now.
 var ErrCost = errors.New("the job costs more than one of the gateway's limits can grant now")
 
-// Pacer hands out slots and keeps holds.
+// Failure is a call that failed by the gateway's fault.
+type Failure struct {
+	Job     string
+	Outages int           // outages that the job has failed in before
+	Slot    int64         // the call's, on Redis's clock in µs
+	Took    time.Duration // how long it was under way
+	Written bool          // something of it reached the wire
+	Why     string        // for the operator: no payload, no secret
+}
+
+// Fallout is what a failure came to.
+type Fallout struct {
+	At     time.Time     // when it was counted, on Redis's clock; zero: nobody counts
+	Outage time.Time     // beginning of the outage that it belongs to, so that it spends no attempt; zero: of none so far
+	Held   time.Duration // how long the gateway is held from At; 0 if it is not
+	Opened bool          // it opened the circuit: nobody calls until a call sent ahead succeeds
+}
+
+// Pacer hands out slots, keeps holds, and counts failures.
 type Pacer interface {
 	// Take waits for a slot of that cost. It returns ErrCost if there can be none.
 	Take(ctx context.Context, cost int64) (Slot, error)
 	// Hold stops everybody's calls; zero means a growing back-off.
 	Hold(ctx context.Context, d time.Duration, reason string) (until time.Time, err error)
-	Succeeded(ctx context.Context)
+	// Succeeded says that the slot's call succeeded, and reports whether this closed the circuit.
+	Succeeded(ctx context.Context, s Slot) (closed bool)
+	// Failed counts a call that failed by the gateway's fault, over all processes.
+	Failed(ctx context.Context, f Failure) (Fallout, error)
 	// Fewer lowers the number of calls that may be under way at once, and returns it.
 	Fewer(ctx context.Context) (int64, error)
 }

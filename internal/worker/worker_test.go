@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"strings"
@@ -51,6 +52,8 @@ type pacer struct {
 	fewer     int
 	none      bool
 	tooDear   bool
+	failures  []worker.Failure
+	fallout   worker.Fallout
 }
 
 func (p *pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
@@ -69,7 +72,14 @@ func (p *pacer) Hold(_ context.Context, d time.Duration, _ string) (time.Time, e
 	return time.Now().Add(d), nil
 }
 func (p *pacer) Fewer(context.Context) (int64, error) { p.fewer++; return 1, nil }
-func (p *pacer) Succeeded(context.Context)            { p.succeeded++ }
+func (p *pacer) Succeeded(context.Context, worker.Slot) bool {
+	p.succeeded++
+	return false
+}
+func (p *pacer) Failed(_ context.Context, f worker.Failure) (worker.Fallout, error) {
+	p.failures = append(p.failures, f)
+	return p.fallout, nil
+}
 
 // sender answers every call alike and remembers the keys.
 type sender struct {
@@ -136,7 +146,7 @@ func setup(t *testing.T, answer job.Result, keyed bool, profile ...string) *rig 
 
 func (r *rig) accept(j job.Job) {
 	r.t.Helper()
-	if _, _, err := r.books.Accept(r.t.Context(), []job.Newcomer{{Job: j, Digest: "d"}}, "park"); err != nil {
+	if _, _, err := r.books.Accept(r.t.Context(), job.Ticket{Lane: rand.Text(), Number: 1}, []job.Newcomer{{Job: j, Digest: "d"}}, "park"); err != nil {
 		r.t.Fatal(err)
 	}
 }

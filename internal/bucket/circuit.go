@@ -1,0 +1,129 @@
+package bucket
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Circuit says when a gateway that fails is left alone. The zero Circuit never opens.
+type Circuit struct {
+	// Failures is how many calls of different jobs that fail in a row, over all processes, open it. Zero means never.
+	Failures int64
+	// Ratio is the share of failures that opens it, in percent, 1 to 100.
+	Ratio int64
+	// Calls is how many calls there must be for the ratio to say anything; at least 1.
+	Calls int64
+	// Window is the time within which the ratio is looked at, in parts of 5 s; 5 s to 2 min.
+	Window time.Duration
+	// Max is the longest back-off. It begins with 1 s, and doubles with each call sent ahead that fails, and where the gateway
+	// fails again within 30 s.
+	Max time.Duration
+}
+
+// Failure is a call that failed by the gateway's fault: no answer, or one that says so.
+type Failure struct {
+	// Job is the id of the call's job.
+	Job string
+	// Outages is how many outages the job has failed in before.
+	Outages int
+	// Slot is the call's slot, on Redis's clock in µs.
+	Slot int64
+	// Took is how long the call was under way.
+	Took time.Duration
+	// Written says that something of it reached the wire. A call that was not written says nothing of its job.
+	Written bool
+	// Why is shown to the operator. It must hold no payload and no secret.
+	Why string
+}
+
+// Fallout is what a failure came to.
+type Fallout struct {
+	// At is when it was counted, on Redis's clock. Zero: nobody counts, the circuit is off.
+	At time.Time
+	// Outage is the beginning of the outage that the failure belongs to, so that it spends no attempt. Zero: of none so far.
+	Outage time.Time
+	// Held is how long the gateway is held from At; zero if it is not.
+	Held time.Duration
+	// Opened says that this failure opened the circuit.
+	Opened bool
+}
+
+// Failed counts a call that failed by the gateway's fault, and opens the circuit when there have been too many: nobody
+// calls the gateway then, from any process, until one call sent ahead succeeds.
+func (p *Pacer) Failed(ctx context.Context, c Circuit, f Failure) (Fallout, error) {
+	if c.Failures == 0 {
+		return Fallout{}, nil
+	}
+	v, err := circuitScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Rate()}, p.now(), f.Job, f.Slot, f.Took.Microseconds(),
+		flag(f.Written), f.Outages, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
+		HoldChannel, p.gateway).StringSlice()
+	if err != nil {
+		return Fallout{}, fmt.Errorf("a failure of %s could not be counted: %w", p.gateway, err)
+	}
+	if len(v) != 4 {
+		return Fallout{}, fmt.Errorf("circuit.lua answered with %d values: is another version of the program using this Redis?", len(v))
+	}
+	var at, outage, held int64
+	if _, err := fmt.Sscan(v[1]+" "+v[2]+" "+v[3], &at, &outage, &held); err != nil {
+		return Fallout{}, fmt.Errorf("circuit.lua answered %v: is another version of the program using this Redis?", v)
+	}
+	out := Fallout{At: time.UnixMicro(at), Held: time.Duration(held) * time.Microsecond, Opened: v[0] == "opened"}
+	if outage > 0 {
+		out.Outage = time.UnixMicro(outage)
+	}
+	if out.Opened {
+		p.meters.opened.Inc()
+	}
+	if out.Opened || v[0] == "again" {
+		p.meters.circuit.set(true)
+		p.heldUntil(at + held)
+	}
+	return out, nil
+}
+
+// heldUntil takes in the news of a hold: slots held locally that it covers are given back.
+func (p *Pacer) heldUntil(micros int64) {
+	p.meters.holds.Inc()
+	p.mu.Lock()
+	p.known.held, p.known.probing = max(p.known.held, micros), true
+	p.mu.Unlock()
+	p.dropLocal()
+}
+
+// Watch keeps the instrument of the circuit right, which other processes open and close too. It asks Redis only while this
+// process knows of a hold, or believes the circuit open.
+func (p *Pacer) Watch(ctx context.Context) error {
+	p.mu.Lock()
+	held := p.known.probing
+	p.mu.Unlock()
+	if !held && !p.meters.circuit.open.Load() {
+		return nil
+	}
+	s, err := p.Look(ctx)
+	if err == nil {
+		p.meters.circuit.set(s.Circuit)
+	}
+	return err
+}
+
+// openGauge is 1 while the circuit is open.
+type openGauge struct {
+	shown prometheus.Gauge
+	open  atomic.Bool
+}
+
+func (g *openGauge) set(open bool) {
+	g.open.Store(open)
+	g.shown.Set(map[bool]float64{true: 1}[open])
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}

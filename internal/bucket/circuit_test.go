@@ -1,0 +1,378 @@
+package bucket
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+)
+
+func usual() Circuit {
+	return Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second}
+}
+
+// failing is a gateway whose calls fail, in virtual time.
+type failing struct {
+	*world
+	ctx     context.Context
+	p       *Pacer
+	circuit Circuit
+}
+
+func failures(t *testing.T) *failing {
+	w, ctx := scenario(t)
+	return &failing{world: w, ctx: ctx, p: w.pacer(hundred()), circuit: usual()}
+}
+
+func (f *failing) says(p *Pacer, what Failure) Fallout {
+	f.t.Helper()
+	if what.Why == "" {
+		what.Why = "HTTP 503"
+	}
+	out, err := p.Failed(f.ctx, f.circuit, what)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return out
+}
+
+// fails lets one written call of a job fail that took 20 ms.
+func (f *failing) fails(job string) Fallout {
+	f.t.Helper()
+	return f.says(f.p, Failure{Job: job, Written: true, Took: 20 * time.Millisecond})
+}
+
+// row lets the calls of so many different jobs fail, 10 ms apart, and returns what the last one came to.
+func (f *failing) row(n int) (last Fallout) {
+	f.t.Helper()
+	for range n {
+		f.pass(10 * time.Millisecond)
+		last = f.fails(fmt.Sprint("job", f.now))
+	}
+	return last
+}
+
+// answers lets a call end with an answer that is no failure, as the scripts of the books note it.
+func (f *failing) answers() { f.client.HDel(f.ctx, f.keys.Hold(), "run", "runjob", "runat") }
+
+// ends counts n calls whose end is written down now.
+func (f *failing) ends(n int64) {
+	f.client.HIncrBy(f.ctx, f.keys.Rate(), fmt.Sprint(f.now/5_000_000), n)
+}
+
+func (f *failing) look() Standing {
+	f.t.Helper()
+	s, err := f.p.Look(f.ctx)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
+func (f *failing) closed(out Fallout) {
+	f.t.Helper()
+	if out.Opened || !out.Outage.IsZero() || f.look().Circuit {
+		f.t.Fatalf("the circuit opened: %+v, %+v", out, f.look())
+	}
+}
+
+// probe takes the slot of the one call that goes first.
+func (f *failing) probe() Slot {
+	f.t.Helper()
+	g := f.reserve(f.p, wish{want: 16, cost: 1})
+	f.expect(g, stateOK, 1)
+	return g.slots[0]
+}
+
+func TestFiveFailuresInARowOpenTheCircuit(t *testing.T) {
+	f := failures(t)
+	other := f.pacer(hundred())
+	f.p.keep(f.reserve(f.p, wish{want: 4, cost: 1}).slots)
+	first := f.now + 10_000
+	f.closed(f.row(4))
+	f.pass(10 * time.Millisecond)
+	out := f.says(other, Failure{Job: "last", Written: true, Why: "HTTP 503"}) // another process sees the fifth
+	if !out.Opened || out.Outage.UnixMicro() != first || out.Held != time.Second || out.At.UnixMicro() != f.now {
+		t.Errorf("the fifth failure came to %+v, want an outage since the first", out)
+	}
+	if s := f.look(); !s.Circuit || s.HeldUntil.UnixMicro() != f.now+1_000_000 || s.Reason != "circuit open: HTTP 503 from 5 calls in a row" {
+		t.Errorf("look says %+v", s)
+	}
+	f.expect(f.reserve(f.p, wish{want: 4, cost: 1}), stateHeld, 0)
+	if s, ok := f.p.head(); ok {
+		t.Errorf("slot %v outlived the opening", s)
+	}
+	for _, what := range []Failure{{Job: "under way", Written: true}, {Job: "unwritten"}, {Job: "last", Written: true}} {
+		if late := f.says(f.p, what); late.Opened || !late.Outage.Equal(out.Outage) {
+			t.Errorf("%s came to %+v, want the same outage", what.Job, late)
+		}
+	}
+	if s := f.look(); s.HeldUntil.UnixMicro() != f.now+1_000_000 {
+		t.Errorf("calls that were under way made the hold longer: %+v", s)
+	}
+	if n, m := testutil.ToFloat64(other.meters.opened), testutil.ToFloat64(f.p.meters.opened); n != 1 || m != 0 {
+		t.Errorf("opened %v times by the one that opened it, %v by the other", n, m)
+	}
+}
+
+func TestAnAnswerEndsTheRow(t *testing.T) {
+	f := failures(t)
+	for range 5 {
+		f.closed(f.row(4))
+		f.answers()
+	}
+	f.row(4)
+	if out := f.row(1); !out.Opened || out.At.Sub(out.Outage) != 40*time.Millisecond {
+		t.Errorf("%+v: the outage begins with the row, not before the answer", out)
+	}
+}
+
+// One job that the gateway can't digest must not stop it.
+func TestOneJobDoesNotOpenTheCircuit(t *testing.T) {
+	f := failures(t)
+	for range 50 {
+		f.pass(time.Second)
+		f.closed(f.fails("poisoned"))
+	}
+	f.pass(20 * time.Second)
+	f.closed(f.row(3)) // it stands for one in the row
+	if out := f.row(1); !out.Opened {
+		t.Errorf("%+v: five different jobs", out)
+	}
+}
+
+// Jobs that failed in two outages already, while others went through, say no more about the gateway.
+func TestJobsThatAlwaysFailCountNoMore(t *testing.T) {
+	f := failures(t)
+	for i := range 40 {
+		f.pass(10 * time.Millisecond)
+		f.closed(f.says(f.p, Failure{Job: fmt.Sprint("bad", i), Written: true, Outages: 2}))
+	}
+	f.closed(f.row(4))
+	if out := f.row(1); !out.Opened {
+		t.Errorf("%+v: five others", out)
+	}
+}
+
+// A refused connection is nothing that a job could be the cause of.
+func TestCallsThatWereNotWrittenAlwaysCount(t *testing.T) {
+	f := failures(t)
+	what := Failure{Job: "the only one", Outages: 9, Why: "connecting to x failed: connection refused"}
+	for range 4 {
+		f.closed(f.says(f.p, what))
+	}
+	if out := f.says(f.p, what); !out.Opened {
+		t.Errorf("%+v", out)
+	}
+	if why := f.look().Reason; why != "circuit open: connecting to x failed: connection refused, 5 calls in a row" {
+		t.Errorf("reason %q", why)
+	}
+}
+
+func TestTheShareOfFailuresOpensTheCircuit(t *testing.T) {
+	f := failures(t)
+	one := func() Fallout { // every second call fails
+		f.pass(500 * time.Millisecond)
+		f.answers()
+		f.ends(1)
+		out := f.fails(fmt.Sprint("job", f.now))
+		f.ends(1)
+		return out
+	}
+	for range 9 {
+		f.closed(one())
+	}
+	out := one()
+	if !out.Opened || !strings.Contains(f.look().Reason, "circuit open: HTTP 503 from 10 of 20 calls") {
+		t.Fatalf("%+v, %+v", out, f.look())
+	}
+	if out.Outage.UnixMicro() > epoch+500_000 {
+		t.Errorf("the outage begins %v before its opening, want the window's first failure in it", out.At.Sub(out.Outage))
+	}
+}
+
+func TestASmallerShareOpensNothing(t *testing.T) {
+	f := failures(t)
+	for range 60 {
+		f.pass(250 * time.Millisecond)
+		f.answers()
+		f.ends(2)
+		f.closed(f.fails(fmt.Sprint("job", f.now)))
+		f.ends(1)
+	}
+}
+
+// Failures before the window are forgotten.
+func TestOldFailuresDoNotCountInTheShare(t *testing.T) {
+	f := failures(t)
+	f.circuit.Failures = 1000
+	for range 9 {
+		f.fails(fmt.Sprint("job", f.now))
+		f.ends(1)
+		f.pass(time.Millisecond)
+	}
+	f.pass(15 * time.Second)
+	f.ends(10)
+	f.closed(f.row(1))
+}
+
+func TestTheCallSentAheadDecides(t *testing.T) {
+	f := failures(t)
+	began := f.row(5).Outage
+	for i, want := range []time.Duration{1, 2, 4, 5, 5} {
+		f.pass(want*time.Second - time.Microsecond)
+		f.expect(f.reserve(f.p, wish{want: 4, cost: 1}), stateHeld, 0)
+		f.pass(time.Microsecond)
+		s := f.probe()
+		f.expect(f.reserve(f.p, wish{want: 4, cost: 1}), "probing", 0)
+		if old := f.says(f.p, Failure{Job: "old", Slot: s.At - 5_000_000, Written: true}); old.Held != 0 {
+			t.Errorf("a call from before holds again: %+v", old)
+		}
+		f.pass(100 * time.Millisecond)
+		out := f.says(f.p, Failure{Job: fmt.Sprint("probe", i), Slot: s.At, Written: true})
+		next := []time.Duration{2, 4, 5, 5, 5}[i] * time.Second
+		if out.Held != next || out.Opened || !out.Outage.Equal(began) {
+			t.Fatalf("after hold %d: %+v, want to be held again for %s", i, out, next)
+		}
+		f.expect(f.reserve(f.p, wish{want: 4, cost: 1}), stateHeld, 0)
+	}
+	if why := f.look().Reason; why != "circuit open: HTTP 503 from the call sent ahead, too" {
+		t.Errorf("reason %q", why)
+	}
+	if n := testutil.ToFloat64(f.p.meters.opened); n != 1 {
+		t.Errorf("opened %v times: one that stays open is not opened again", n)
+	}
+}
+
+func TestASuccessClosesTheCircuit(t *testing.T) {
+	f := failures(t)
+	f.row(5)
+	f.pass(time.Second)
+	s := f.probe()
+	if f.p.Succeeded(f.ctx, Slot{At: s.At - 2_000_000}) || !f.look().Circuit {
+		t.Fatal("a success from before the outage closed it")
+	}
+	f.pass(20 * time.Millisecond)
+	if !f.p.Succeeded(f.ctx, s) || f.look() != (Standing{}) {
+		t.Fatalf("not closed: %+v", f.look())
+	}
+	if f.p.Succeeded(f.ctx, s) {
+		t.Error("closed twice")
+	}
+	f.expect(f.reserve(f.p, wish{want: 8, cost: 1}), stateOK, 8)
+
+	// A call that was under way while it was open belongs to the outage, whenever it fails; one that began later doesn't.
+	f.pass(10 * time.Second)
+	if out := f.says(f.p, Failure{Job: "hung", Written: true, Took: 11 * time.Second}); out.Outage.IsZero() || out.Opened {
+		t.Errorf("a call from the outage: %+v", out)
+	}
+	f.closed(f.fails("later"))
+	f.closed(f.row(3))
+	if out := f.row(1); !out.Opened {
+		t.Errorf("%+v: the call from the outage is not one of the five", out)
+	}
+}
+
+func TestTheBackOffBeginsAnewAfterACleanTime(t *testing.T) {
+	f := failures(t)
+	again := func(clean time.Duration, want time.Duration) {
+		t.Helper()
+		f.pass(clean)
+		if out := f.row(5); !out.Opened || out.Held != want {
+			t.Fatalf("after %s without a failure: %+v, want to be held for %s", clean, out, want)
+		}
+		f.pass(want)
+		if !f.p.Succeeded(f.ctx, f.probe()) {
+			t.Fatal("not closed")
+		}
+	}
+	again(0, time.Second)
+	again(20*time.Second, 2*time.Second)
+	again(20*time.Second, 4*time.Second)
+	again(30*time.Second, time.Second)
+}
+
+// The growing back-off of holds goes to 60 s; the circuit's is its own.
+func TestHoldsAndTheCircuitKeepOutOfEachOthersWay(t *testing.T) {
+	f := failures(t)
+	until, err := f.p.Hold(f.ctx, HoldRequest{For: 40 * time.Second, Reason: "HTTP 429"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.row(5)
+	if s := f.look(); !s.HeldUntil.Equal(until) || s.Reason != "HTTP 429" || !s.Circuit {
+		t.Errorf("a longer hold was changed: %+v", s)
+	}
+	f.pass(40 * time.Second)
+	f.p.Succeeded(f.ctx, f.probe())
+	f.pass(time.Second)
+	if until, err = f.p.Hold(f.ctx, HoldRequest{Reason: "HTTP 429"}); err != nil || until.UnixMicro() != f.now+1_000_000 {
+		t.Errorf("the first hold without a hint after an outage: %v, %v, want 1 s", until, err)
+	}
+	f.pass(time.Second)
+	s := f.probe()
+	f.closed(f.says(f.p, Failure{Job: "probe", Slot: s.At, Written: true})) // the circuit was not open: it counts as one
+}
+
+func TestACircuitThatIsOffNeverOpens(t *testing.T) {
+	f := failures(t)
+	f.circuit = Circuit{}
+	if out := f.row(100); out != (Fallout{}) || f.look() != (Standing{}) || f.client.Exists(f.ctx, f.keys.Hold()).Val() != 0 {
+		t.Errorf("%+v, %+v", out, f.look())
+	}
+}
+
+// What other processes open and close shows here too.
+func TestTheCircuitsInstrumentFollowsTheOthers(t *testing.T) {
+	f := failures(t)
+	other := f.pacer(hundred())
+	shows := func(want float64) {
+		t.Helper()
+		if err := other.Watch(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := testutil.ToFloat64(other.meters.circuit.shown); got != want {
+			t.Errorf("the circuit shows as %v, want %v", got, want)
+		}
+	}
+	shows(0)
+	f.row(5)
+	f.expect(f.reserve(other, wish{want: 4, cost: 1}), stateHeld, 0)
+	shows(1)
+	f.pass(time.Second)
+	f.p.Succeeded(f.ctx, f.probe())
+	shows(0)
+	if got := testutil.ToFloat64(f.p.meters.circuit.shown); got != 0 {
+		t.Errorf("with the one that closed it: %v", got)
+	}
+}
+
+// A circuit that opens again and again keeps its last outages.
+func TestOutagesAreKept(t *testing.T) {
+	f := failures(t)
+	var last Fallout
+	for range 20 {
+		last = f.row(5)
+		f.pass(5 * time.Second)
+		f.p.Succeeded(f.ctx, f.probe())
+		f.pass(time.Second)
+	}
+	kept := strings.Fields(f.client.HGet(f.ctx, f.keys.Hold(), "outages").Val())
+	if len(kept) != 16 || !strings.HasPrefix(kept[15], fmt.Sprintf("%d:", last.Outage.UnixMicro())) || strings.HasSuffix(kept[15], ":") {
+		t.Errorf("outages %v", kept)
+	}
+}
+
+func TestFailuresThatRedisCannotCountAreErrors(t *testing.T) {
+	f := failures(t)
+	down := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = down.Close() })
+	p := newTestPacer(t, down, PacerConfig{Gateway: "g", Limits: hundred().Limits})
+	if _, err := p.Failed(f.ctx, f.circuit, Failure{}); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,59 @@
+-- outage.lua: when a gateway was down, and what that means for the attempts of a job. A fragment: local functions only.
+-- Fields of the gateway's hold that it reads and writes; circuit.lua has the rest:
+--   outages  "from:to from:to …" in µs, oldest first, the latest OUTAGES of them; the last one has no end while the circuit is open
+--   run, runjob, runat  the failures in a row since the last answer that was none
+-- Fields of a job's record:
+--   fl  when the failures were that count as attempts, unless an outage began with them (µs, a space after each)
+--   fo  outages that the job failed in   fq  beginning of the last one counted (µs)
+local OUTAGES, FAILURES_BYTES = 16, 600
+
+local function outage_begin(text, from)
+  local all = {}
+  for one in string.gmatch(text or '', '%S+') do all[#all + 1] = one end
+  all[#all + 1] = int(from) .. ':'
+  return table.concat(all, ' ', math.max(1, #all - OUTAGES + 1))
+end
+
+local function outage_end(text, now) return (text or '') .. int(now) end
+
+-- outage_of returns the beginning of the latest outage that the time from begun to ended touches, or nil.
+local function outage_of(text, begun, ended)
+  local found
+  for from, to in string.gmatch(text or '', '(%d+):(%d*)') do
+    if tonumber(from) <= ended and (tonumber(to) or math.huge) >= begun then found = tonumber(from) end
+  end
+  return found
+end
+
+-- outage_met counts an outage that the job failed in, once however often it failed.
+local function outage_met(record, from)
+  if redis.call('HGET', record, 'fq') == int(from) then return end
+  redis.call('HSET', record, 'fq', int(from))
+  redis.call('HINCRBY', record, 'fo', 1)
+end
+
+-- outage_spent notes when a failure was that counts as an attempt.
+local function outage_spent(record, at)
+  local all = (redis.call('HGET', record, 'fl') or '') .. int(at) .. ' '
+  while #all > FAILURES_BYTES do all = string.sub(all, string.find(all, ' ', 1, true) + 1) end
+  redis.call('HSET', record, 'fl', all)
+end
+
+-- outage_forgive gives back the attempts that turned out to be the beginning of an outage. It returns what is spent.
+local function outage_forgive(record, hold, failures, spent)
+  local text, left, before = redis.call('HGET', hold, 'outages'), '', spent
+  for at in string.gmatch(failures, '%d+') do
+    local from = outage_of(text, tonumber(at), tonumber(at))
+    if from then
+      spent = math.max(spent - 1, 0)
+      outage_met(record, from)
+    else
+      left = left .. at .. ' '
+    end
+  end
+  if spent < before then redis.call('HSET', record, 'n', int(spent), 'fl', left) end
+  return spent
+end
+
+-- outage_over notes that the gateway answered: the next failure is the first in a row.
+local function outage_over(hold) redis.call('HDEL', hold, 'run', 'runjob', 'runat') end
