@@ -24,6 +24,13 @@ type wire struct {
 	asked time.Time // zero while no question is open
 }
 
+// open says whether a question is open.
+func (w *wire) open() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.asked.IsZero()
+}
+
 // ask notes that a question came in, if none is open.
 func (w *wire) ask(at time.Time) {
 	w.mu.Lock()
@@ -95,6 +102,9 @@ func (w *wire) collect(from net.Conn, pieces chan<- piece, questions bool) {
 	read := stamping(from)
 	for {
 		buf := make([]byte, pieceBytes)
+		if questions && w.line.writes && !w.open() {
+			buf = buf[:1] // a stamp is that of the last byte that was read
+		}
 		n, at, err := read(buf)
 		if n > 0 {
 			if questions {
