@@ -47,6 +47,7 @@ type act struct {
 	// heldBack says why a job would not be taken, or "".
 	heldBack func(deadletter.Rules, job.Record) string
 	run      func(context.Context, deadletter.Clearing, unit) (deadletter.Cleared, error)
+	caution  caution
 }
 
 // clearFlags are the flags that replay, discard and resolve share.
@@ -122,7 +123,9 @@ type share struct {
 	until time.Time      // just after the last job that the preview met
 	would *pile          // would be taken
 	held  map[string]int // would be held back, or was, and why
+	halt  string         // why it would stop at once
 	done  deadletter.Cleared
+	ahead *deadletter.Canary // the jobs sent ahead; nil before they are
 	took  *pile
 	entry *deadletter.Entry
 }
@@ -134,11 +137,10 @@ func (w *clearance) preview(ctx context.Context) ([]string, error) {
 	missing, err := w.s.each(ctx, func(g config.Gateway, r job.Record) error {
 		sh := byName[g.Name]
 		if sh == nil {
-			u, err := unitOf(ctx, w.s.db.Client, g, w.f.expiredKeys)
-			if err != nil {
+			var err error
+			if sh, err = w.begin(ctx, g); err != nil {
 				return err
 			}
-			sh = &share{unit: u, heap: newHeap(g), would: newPile(), took: newPile(), held: map[string]int{}}
 			byName[g.Name], w.shares = sh, append(w.shares, sh)
 		}
 		sh.meet(r, w.act.heldBack(sh.rules, r))
@@ -150,6 +152,23 @@ func (w *clearance) preview(ctx context.Context) ([]string, error) {
 		w.open += sh.would.jobs
 	}
 	return missing, err
+}
+
+// begin begins a gateway's share, and asks what keeps its calls back now.
+func (w *clearance) begin(ctx context.Context, g config.Gateway) (*share, error) {
+	u, err := unitOf(ctx, w.s.db.Client, g, w.f.expiredKeys)
+	if err != nil {
+		return nil, err
+	}
+	sh := &share{unit: u, heap: newHeap(g), would: newPile(), took: newPile(), held: map[string]int{}}
+	if look := w.act.caution.watch(w.s.db.Client, g); look != nil {
+		leave, err := look(ctx)
+		if err != nil {
+			return nil, dispatch.Coded(err)
+		}
+		sh.halt = leave.Stop
+	}
+	return sh, nil
 }
 
 func (sh *share) meet(r job.Record, why string) {
@@ -189,13 +208,29 @@ func (w *clearance) do(ctx context.Context) error {
 		all.Go(func() { errs[i] = w.doShare(ctx, sh) })
 	}
 	all.Wait()
+	return w.outcome(errs)
+}
+
+// outcome is one error of all shares': what is broken before what was interrupted, and that before what stopped by itself.
+func (w *clearance) outcome(errs []error) error {
+	var halts []*deadletter.Halt
+	interrupted := false
 	for _, err := range errs {
-		if err != nil && !errors.Is(err, context.Canceled) {
-			return w.cut(dispatch.Coded(err))
+		halt, halted := errors.AsType[*deadletter.Halt](err)
+		switch {
+		case halted:
+			halts = append(halts, halt)
+		case errors.Is(err, context.Canceled):
+			interrupted = true
+		case err != nil:
+			return w.cut(dispatch.Coded(err), goOn)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return w.cut(&job.Error{Code: job.CodeInterrupted, Message: "interrupted"})
+	switch {
+	case interrupted:
+		return w.cut(&job.Error{Code: job.CodeInterrupted, Message: "interrupted"}, goOn)
+	case len(halts) > 0:
+		return w.halted(halts)
 	}
 	return nil
 }
@@ -216,6 +251,7 @@ func (w *clearance) doShare(ctx context.Context, sh *share) error {
 	noted := time.Time{}
 	done, err := w.act.run(ctx, deadletter.Clearing{
 		Store: sh.store, Filter: sh.filter(w.s.filter), Clock: clock.Real{},
+		Watch: w.act.caution.watch(w.s.db.Client, sh.g), Canary: w.act.caution.canary, Canaries: w.follow(sh),
 		Taken:    func(r job.Record) { sh.took.add(r.Job.Payload, sh.g.Amount) },
 		HeldBack: func(_ job.Record, why string) { sh.held[why]++ },
 		Progress: func(done deadletter.Cleared) {
@@ -261,15 +297,29 @@ func (w *clearance) show(sh *share, done deadletter.Cleared) {
 	w.progress.Set(int64(sum))
 }
 
+const goOn = "run the same again: that is safe, it goes on with the jobs that are still parked"
+
 // cut adds to an error how far it got.
-func (w *clearance) cut(err error) error {
+func (w *clearance) cut(err error, hint string) error {
 	sum := w.sum()
 	far := fmt.Sprintf("%d of %s %s", sum.Taken, jobs(w.open), w.act.past)
 	if sum.Unsure > 0 {
 		far += fmt.Sprintf(", and %d more may or may not be", sum.Unsure)
 	}
-	return &job.Error{Code: job.CodeOf(err), Message: far, Err: err,
-		Hint: "run the same again: that is safe, it goes on with the jobs that are still parked"}
+	return &job.Error{Code: job.CodeOf(err), Message: far, Err: err, Hint: hint}
+}
+
+// halted says why a replay stopped by itself, and how to go on. A gateway that is held is away; a canary that failed is a failure.
+func (w *clearance) halted(halts []*deadletter.Halt) error {
+	var why []string
+	code, hint := job.CodeUnavailable, `see "dispatcher status"; when calls go through again, run the same again: it goes on with the jobs that are still parked`
+	for _, h := range halts {
+		why = append(why, h.Why)
+		if h.Canary != nil {
+			code, hint = job.CodeFailed, `look at them with "dispatcher job ID"; once the cause is gone, run the same again: it goes on with the jobs that are still parked`
+		}
+	}
+	return w.cut(&job.Error{Code: code, Message: "stopped: " + strings.Join(why, "; ")}, hint)
 }
 
 func (w *clearance) sum() (sum deadletter.Cleared) {

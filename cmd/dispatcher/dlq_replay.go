@@ -28,16 +28,29 @@ began are left alone.
 A job keeps its id and its idempotency key, unless the gateway has said a definite no (refused): then a new
 generation of the key goes out. Held back are jobs that an earlier call may have charged, where the gateway
 keeps no keys; those whose key it has forgotten by now (key_lifetime), unless --expired-keys; those whose
-time has passed; and what is not a job.`,
-		Example: "  dispatcher dlq replay -g stripe --reason refused --since 24h\n  dispatcher dlq replay --batch 2026-11 --yes --why 'card network is back'",
+time has passed; and what is not a job.
+
+--rate and --share leave the rest of the limits to live traffic: jobs go into the queue no faster, spread evenly,
+a job counting for its cost. A share is of the tightest of the gateway's limits as they are now, and follows
+"limit set". Both hold for each gateway, and for each replay: two at once go twice as fast together.
+
+--canary sends so many jobs of each gateway first and waits until they are finished: one that is parked again,
+or has to be tried again, stops the replay (exit code 1). It stops too when the gateway is held or paused, with
+exit code 5. What was replayed by then stays so; the same command goes on with the rest.`,
+		Example: "  dispatcher dlq replay -g stripe --reason refused --since 24h\n  dispatcher dlq replay --batch 2026-11 --canary 20 --share 20% --yes --why 'card network is back'",
 		Args:    noArgs,
 	}
 	f := clearingFlags(cmd)
 	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, written down")
 	cmd.Flags().BoolVar(&f.expiredKeys, "expired-keys", false, "also jobs whose idempotency key the gateway has forgotten: they may be charged twice")
+	pace := pacingFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		careful, err := pace.understand()
+		if err != nil {
+			return err
+		}
 		return p.clear(cmd.Context(), f, act{
-			verb: "replay", past: replayed, what: "replay",
+			verb: "replay", past: replayed, what: "replay", caution: careful,
 			heldBack: func(r deadletter.Rules, rec job.Record) string { _, why := r.Key(rec); return why },
 			run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
 				return c.Replay(ctx, u.admit, u.rules)

@@ -26,6 +26,8 @@ type cleared struct {
 	Bare      int                         `json:"without_amount"`
 	ByReason  map[job.Reason]*reasonTotal `json:"by_reason"`
 	Why       map[string]int              `json:"held_back_why"`
+	Canary    *canaryView                 `json:"canary,omitempty"`
+	Stopped   string                      `json:"stopped,omitempty"`
 }
 
 type reasonTotal struct {
@@ -38,7 +40,7 @@ type reasonTotal struct {
 func (w *clearance) report(d cli.Decision, cut error) error {
 	var err error
 	if w.p.JSON() {
-		err = cli.WriteJSON(w.p.Out, w.result(d))
+		err = cli.WriteJSON(w.p.Out, w.result(d, cut))
 	} else {
 		err = w.reportText(d)
 	}
@@ -48,10 +50,13 @@ func (w *clearance) report(d cli.Decision, cut error) error {
 	return err
 }
 
-func (w *clearance) result(d cli.Decision) cleared {
+func (w *clearance) result(d cli.Decision, cut error) cleared {
 	sum, money, why := w.sum(), w.piled(d), w.heldBack()
 	r := cleared{Jobs: w.total, HeldBack: sum.HeldBack, Gone: sum.Gone, DryRun: d != cli.Go,
-		Amount: money.money, Bare: money.bare, ByReason: map[job.Reason]*reasonTotal{}, Why: why}
+		Amount: money.money, Bare: money.bare, ByReason: map[job.Reason]*reasonTotal{}, Why: why, Canary: w.canaries()}
+	if e, ok := errors.AsType[*job.Error](cut); ok && e.Err != nil {
+		r.Stopped = e.Err.Error()
+	}
 	if !w.ran {
 		r.HeldBack = w.total - w.open
 	}
@@ -158,7 +163,13 @@ func (w *clearance) previewText() string {
 			}
 		}
 	}
-	return b.String() + whyText(w.heldBack(), "would be held back")
+	b.WriteString(whyText(w.heldBack(), "would be held back"))
+	for _, sh := range w.shares {
+		if sh.halt != "" {
+			fmt.Fprintf(&b, "%s: the %s would stop at once\n", sh.halt, w.act.verb)
+		}
+	}
+	return b.String()
 }
 
 func (w *clearance) which() string {

@@ -109,7 +109,21 @@ func TestDLQAskedWrongly(t *testing.T) {
 		{"resolve --why x", 2, "either --done or --not-done"},
 		{"resolve --why x --done --not-done", 2, "either --done or --not-done"},
 		{"resolve --why x --done --reason refused", 2, "only jobs parked as unknown_outcome can be resolved"},
-		{"replay --rate 50/s", 2, "unknown flag: --rate"},
+		{"replay --rate 50", 2, `--rate "50" is not a limit`},
+		{"replay --rate 0/s", 2, `--rate "0/s" lets no call through`},
+		{"replay --rate -5/s", 2, `--rate "-5/s" is not a limit`},
+		{"replay --rate 5/x", 2, `--rate "5/x" is not a limit`},
+		{"replay --rate=", 2, `--rate "" is not a limit`},
+		{"replay --share 0%", 2, "--share 0% is no part of the gateway's limits"},
+		{"replay --share -1%", 2, "--share -1% is no part of the gateway's limits"},
+		{"replay --share 101%", 2, "--share 101% is no part of the gateway's limits"},
+		{"replay --share 0.2", 2, `--share "0.2" is not a percentage`},
+		{"replay --share NaN%", 2, `--share "NaN%" is not a percentage`},
+		{"replay --share=", 2, `--share "" is not a percentage`},
+		{"replay --share 20% --rate 5/s", 2, "--rate and --share both say how fast the jobs go in"},
+		{"replay --canary 0", 2, "--canary 0 is too few"},
+		{"replay --canary -3", 2, "--canary -3 is too few"},
+		{"discard --why x --rate 5/s", 2, "unknown flag: --rate"},
 	} {
 		got := r.run(strings.Fields(c.args)...)
 		if got.code != c.code || got.out != "" || !strings.Contains(got.err, c.want) || !strings.Contains(got.err, "hint: ") {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 type fixture struct {
@@ -218,6 +220,22 @@ func TestProgressIsForTerminalsAlone(t *testing.T) {
 			t.Errorf("%+v: wrote %q", c, f.err.String())
 		}
 	}
+}
+
+var rateAndETA = regexp.MustCompile(`\((\d+)/1000, \d+ jobs/\w+\) \[\d+s:\d+s\]`)
+
+func TestProgressShowsRateAndETA(t *testing.T) {
+	t.Parallel()
+	f := setup()
+	f.ErrTerminal = true
+	p := NewProgress(f.Streams, ProgressParams{What: "replay", Total: 1000})
+	defer p.Close()
+	done := int64(0)
+	testkit.Eventually(t, 10*time.Second, "a bar with rate and ETA", func() bool {
+		done = min(done+1, 999)
+		p.Set(done)
+		return rateAndETA.MatchString(f.err.String())
+	})
 }
 
 // tree is a program to try Main with.

@@ -26,7 +26,7 @@ func NewProgress(s Streams, p ProgressParams) *Progress {
 	if total < 1 {
 		total = -1
 	}
-	return &Progress{progressbar.NewOptions64(total,
+	options := []progressbar.Option{
 		progressbar.OptionSetWriter(s.Err),
 		progressbar.OptionSetDescription(p.What),
 		progressbar.OptionShowBytes(p.Bytes),
@@ -34,7 +34,11 @@ func NewProgress(s Streams, p ProgressParams) *Progress {
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetWidth(20),
-	)}
+	}
+	if !p.Bytes { // bytes show their rate anyway
+		options = append(options, progressbar.OptionShowIts(), progressbar.OptionSetItsString("jobs"))
+	}
+	return &Progress{progressbar.NewOptions64(total, options...)}
 }
 
 // Set shows how far it has come, in the unit of Total. A failing terminal is no reason to stop the work.

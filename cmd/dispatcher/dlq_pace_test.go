@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/bucket"
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+func (r *rig) pacer(gateway string) *bucket.Pacer {
+	r.t.Helper()
+	p, err := dispatch.Pacer(r.c, r.gateway(gateway), bucket.NewMetrics(nil))
+	r.must(err)
+	return p
+}
+
+const (
+	tellOn    = "hint: see \"dispatcher status\"; when calls go through again, run the same again: it goes on with the jobs that are still parked\n"
+	onePaused = "one is paused (by hand)"
+)
+
+func TestDLQReplayOfAPausedGatewayStopsAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock()
+	r.must(r.pacer(r.one).Pause(r.ctx, "by hand"))
+	preview := "one: 1 job (EUR 1050 in minor units)\n  refused: 1 job (EUR 1050 in minor units)\n" + onePaused + ": the replay would stop at once\n"
+	r.expect(r.run("replay", "--reason", "refused"), 0, preview+"dry run: 1 job (EUR 1050 in minor units) would be replayed; nothing was changed\n", "add --yes to do it\n")
+	r.expect(r.run("replay", "--reason", "refused", "--yes"), 5, "replayed 0 jobs\n", preview+"dispatcher: 0 of 1 job replayed: stopped: "+onePaused+"\n"+tellOn)
+	if r.parked() != "abcdef" || r.trail(r.one) != "" {
+		t.Errorf("parked %s, trail %s", r.parked(), r.trail(r.one))
+	}
+	r.must(r.pacer(r.one).Resume(r.ctx))
+	r.expect(r.run("replay", "--reason", "refused", "--yes", "-q"), 0, "replayed 1 job (EUR 1050 in minor units)\n", "")
+}
+
+func TestDLQReplayOfAHeldGatewayStopsAtOnceAndTheOthersGo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock()
+	r.reject(r.two, job.Job{ID: "g"})
+	_, err := r.pacer(r.two).Hold(r.ctx, bucket.HoldRequest{For: time.Hour, Reason: "HTTP 429"})
+	r.must(err)
+	got := r.run("replay", "--reason", "rejected", "--yes", "-o", "json")
+	r.expect(got, 5, `{"jobs":3,"replayed":2,"held_back":0,"gone":0,"dry_run":false,"amount":{"EUR":9223372036854775906},"without_amount":0,`+
+		`"by_reason":{"rejected":{"jobs":3,"amount":{"EUR":9223372036854775906},"without_amount":0}},"held_back_why":{},`+
+		`"stopped":"stopped: two is held until TIME (HTTP 429)"}`+"\n", "dispatcher: 2 of 3 jobs replayed: stopped: two is held until TIME (HTTP 429)\n"+tellOn)
+}
+
+// The gateway is paused in mid-run: what was taken by then stays taken, and the same command takes the rest.
+func TestDLQReplayStopsWhenTheGatewayIsPausedAndGoesOnLater(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var jobs []job.Job
+	for i := range 40 {
+		jobs = append(jobs, charge(fmt.Sprintf("%02d", i), "10", ""))
+	}
+	r.reject(r.one, jobs...)
+	pending := redisdb.NewKeys(r.one).Pending()
+	ended := make(chan ran, 1)
+	go func() { ended <- r.run("replay", "--rate", "100/s", "--yes", "-q") }() // of cost 2: 50 jobs a second
+	testkit.Eventually(t, 10*time.Second, "some jobs to be replayed", func() bool { return r.c.LLen(r.ctx, pending).Val() >= 5 })
+	r.must(r.pacer(r.one).Pause(r.ctx, "by hand"))
+	got := <-ended
+	queued := int(r.c.LLen(r.ctx, pending).Val())
+	if queued >= 40 {
+		t.Fatalf("all were replayed before the pause")
+	}
+	r.expect(got, 5, fmt.Sprintf("replayed %d jobs (EUR %d in minor units)\n", queued, 10*queued),
+		fmt.Sprintf("dispatcher: %d of 40 jobs replayed: stopped: %s\n", queued, onePaused)+tellOn)
+	r.must(r.pacer(r.one).Resume(r.ctx))
+	rest := 40 - queued
+	r.expect(r.run("replay", "--yes", "-q"), 0, fmt.Sprintf("replayed %d jobs (EUR %d in minor units)\n", rest, 10*rest), "")
+}
+
+func TestAShareIsOfTheTightestLimitAsItIsNow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	g := r.gateway(r.one)
+	watch := caution{share: 0.2, heeds: true}.watch(r.c, g)
+	for _, c := range []struct {
+		set  []config.Limit
+		want float64
+	}{
+		{nil, 20},
+		{[]config.Limit{{N: 50, Window: time.Second}, {N: 1200, Window: time.Minute}}, 4},
+		{nil, 20},
+	} {
+		r.must(dispatch.SetLimits(r.ctx, r.c, g, c.set))
+		leave, err := watch(r.ctx)
+		r.must(err)
+		if math.Abs(leave.Rate-c.want) > 1e-9 || leave.Stop != "" {
+			t.Errorf("limits %v: %+v, want %v/s", c.set, leave, c.want)
+		}
+	}
+}
+
+func TestRateFlags(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]float64{"50/s": 50, "3000/m": 50, "1/10ms": 100} {
+		if got, err := parseRate(text); err != nil || math.Abs(got-want) > 1e-9 {
+			t.Errorf("--rate %s: %v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]float64{"20%": 0.2, "100%": 1, "0.5%": 0.005} {
+		if got, err := parseShare(text); err != nil || math.Abs(got-want) > 1e-9 {
+			t.Errorf("--share %s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"0x10%", "1_0%", "20", "%", "Inf%", "-5%", "1e3%"} {
+		if got, err := parseShare(text); err == nil {
+			t.Errorf("--share %s is read as %v", text, got)
+		}
+	}
+}
+
+func TestDLQReplayAtARateTakesItsTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var jobs []job.Job
+	for i := range 25 {
+		jobs = append(jobs, charge(fmt.Sprintf("%02d", i), "10", ""))
+	}
+	r.reject(r.one, jobs...)
+	begun := time.Now()
+	r.expect(r.run("replay", "--share", "50%", "--yes", "-q"), 0, "replayed 25 jobs (EUR 250 in minor units)\n", "") // of cost 2, at 50/s
+	if took := time.Since(begun); took < 900*time.Millisecond {
+		t.Errorf("25 jobs of cost 2 at half of 100/s went in within %v", took)
+	}
+}
+
+func TestWaitingForACanaryIsSaid(t *testing.T) {
+	t.Parallel()
+	now := deadletter.Canary{Sent: 5, Waiting: 2, Done: 3}
+	if got := waitingText("one", now, true); got != "one: 5 jobs sent ahead, waiting until they are finished" {
+		t.Error(got)
+	}
+	if got := waitingText("one", now, false); !strings.Contains(got, "still waiting for 2 of the 5 sent ahead") {
+		t.Error(got)
+	}
+}
