@@ -3,9 +3,11 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 20s
 SOAK ?= 60s
+CHAOS ?= 1m
+SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fuzz bench soak demo install-test-deps
+.PHONY: help build test race lint fuzz bench soak chaos demo install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -14,8 +16,8 @@ build: ## both programs, static, into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
 test: install-test-deps ## installs what the tests need, then runs them all under the race detector
-	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -v /test/e2e)
-	CGO_ENABLED=1 go test -race -timeout 20m ./test/e2e # alone: its stories measure time
+	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -v -e /test/e2e -e /test/chaos)
+	CGO_ENABLED=1 go test -race -timeout 20m -p 1 ./test/e2e ./test/chaos # alone: their stories measure time
 
 race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then
 	CGO_ENABLED=1 go test -race -count=5 -timeout 60m ./internal/...
@@ -35,6 +37,9 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 
 soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their rates as well; leave the machine alone meanwhile
 	go test ./test/e2e -run 'LimitIsKept|FirstJob|Idle' -v -timeout 60m -args -soak $(SOAK)
+
+chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again
+	CGO_ENABLED=1 go test -race ./test/chaos -run 'TestChaos$$' -v -timeout 24h -args -chaos $(CHAOS) -seed $(SEED)
 
 bench: install-test-deps ## what admission costs, as ratios to a plain SET and beside redis_rate, in one run
 	cd bench && go run .

@@ -1,0 +1,216 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"spillway/internal/provider"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+var perSecond = map[int][]provider.Limit{
+	50:  {{N: 50, Window: time.Second}},
+	100: {{N: 100, Window: time.Second}},
+}
+
+const roomy = "admission: {limits: [1000000/s], burst: 1000000}\nretry: {attempts: 8, first: 200ms, max: 1s}\n"
+
+// stripe is a gateway with keys, at 100/s.
+func stripe(p provider.Config) spec {
+	p.Limits = perSecond[100]
+	return spec{name: "stripe", provider: p, rest: "leak: {limits: [100/s], jitter: 10ms}\n" + roomy}
+}
+
+// reckon checks everything that must hold after any story of the network, and returns what the provider saw.
+func (w *world) reckon(g *gateway, ids []string, keyless bool) provider.Stats {
+	w.t.Helper()
+	list, err := w.entries(g, ids)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i, fault := range books(list, keyless, nil) {
+		if i < 20 {
+			w.t.Error(fault)
+		}
+	}
+	s := g.Stats()
+	if s.ChargedTwice+s.TooMany+s.Over > 0 {
+		w.t.Errorf("%d jobs charged twice, %d answers 429, %d calls above the limit; fullest windows %v", s.ChargedTwice, s.TooMany, s.Over, s.MaxInWindow)
+	}
+	if n, err := w.db.Keys(w.t.Context(), fmt.Sprintf("spillway:{%s}:job:*", g.name)).Result(); err != nil || len(n) != len(ids) {
+		w.t.Errorf("%d records for %d jobs, %v", len(n), len(ids), err)
+	}
+	return s
+}
+
+// during disturbs something every so often until a number of jobs is done.
+func (w *world) during(g *gateway, charged int, every time.Duration, disturb func()) {
+	w.t.Helper()
+	next := time.Now().Add(every)
+	ok := await(time.Minute, 10*time.Millisecond, func() bool {
+		if time.Now().After(next) {
+			disturb()
+			next = time.Now().Add(every)
+		}
+		return g.Stats().Charged >= charged
+	})
+	if !ok {
+		w.t.Errorf("%d jobs charged after a minute, want %d", g.Stats().Charged, charged)
+	}
+}
+
+func (w *world) reach(g *gateway, calls int) {
+	w.t.Helper()
+	testkit.Eventually(w.t, 20*time.Second, fmt.Sprint(calls, " calls"), func() bool { return g.Stats().Calls >= calls })
+}
+
+// rate is the calls a second in the middle 80 % of the calls.
+func (g *gateway) rate() float64 {
+	calls := g.Calls()
+	calls = calls[len(calls)/10 : len(calls)*9/10]
+	return float64(len(calls)-1) / (time.Duration(calls[len(calls)-1].At-calls[0].At) * time.Microsecond).Seconds()
+}
+
+func TestConnectionsToRedisCutEverySecond(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir(), stripe(provider.Config{Service: 20 * time.Millisecond}))
+	g := w.gateways[0]
+	jobs := w.enqueue(g, "cut", 500)
+	w.dispatcher()
+	w.dispatcher()
+	w.during(g, len(jobs), time.Second, w.line.Cut)
+	by := w.settle(60 * time.Second)
+	if s := by[g.name]; s.Done != len(jobs) {
+		t.Errorf("done %d of %d, parked %v", s.Done, len(jobs), s.Parked)
+	}
+	s := w.reckon(g, jobs, false)
+	t.Logf("%d calls for %d jobs, fullest window %v", s.Calls, len(jobs), s.MaxInWindow)
+}
+
+func TestRedisHalfOpenForFiveSeconds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir(), stripe(provider.Config{Service: 20 * time.Millisecond}))
+	g := w.gateways[0]
+	jobs := w.enqueue(g, "halfopen", 500)
+	w.dispatcher()
+	w.dispatcher()
+	w.reach(g, 100)
+	w.line.Freeze()
+	<-time.After(5 * time.Second)
+	w.line.Thaw()
+	thawed := time.Now()
+	by := w.settle(60 * time.Second)
+	if s := by[g.name]; s.Done != len(jobs) {
+		t.Errorf("done %d of %d, parked %v", s.Done, len(jobs), s.Parked)
+	}
+	s := w.reckon(g, jobs, false)
+	calls := g.Calls()
+	first := slices.IndexFunc(calls, func(c provider.CallLine) bool { return time.UnixMicro(c.At).After(thawed) })
+	if first < 0 {
+		t.Fatal("no call after the thaw")
+	}
+	t.Logf("%d calls for %d jobs, fullest window %v; the first call %v after the thaw, the last one after %v", s.Calls, len(jobs), s.MaxInWindow,
+		time.UnixMicro(calls[first].At).Sub(thawed), time.UnixMicro(calls[len(calls)-1].At).Sub(thawed))
+}
+
+func TestAGatewayHalfOpenIsCalledAgainWithTheSameKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir(), stripe(provider.Config{Service: 20 * time.Millisecond}))
+	g := w.gateways[0]
+	jobs := w.enqueue(g, "frozen", 400)
+	w.dispatcher()
+	w.dispatcher()
+	w.reach(g, 100)
+	g.line.Freeze()
+	<-time.After(3 * time.Second)
+	g.line.Thaw()
+	by := w.settle(60 * time.Second)
+	if s := by[g.name]; s.Done != len(jobs) {
+		t.Errorf("done %d of %d, parked %v", s.Done, len(jobs), s.Parked)
+	}
+	s := w.reckon(g, jobs, false)
+	if s.Charged != len(jobs) {
+		t.Errorf("charged %d of %d", s.Charged, len(jobs))
+	}
+	t.Logf("%d calls for %d jobs, %d of them repeated, fullest window %v", s.Calls, len(jobs), s.Replayed, s.MaxInWindow)
+}
+
+func TestAnswersThatAreLostAreAskedForAgainWithTheSameKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir(), stripe(provider.Config{Service: 20 * time.Millisecond}))
+	g := w.gateways[0]
+	jobs := w.enqueue(g, "lost", 400)
+	w.dispatcher()
+	w.dispatcher()
+	w.reach(g, 100)
+	g.line.LoseAnswers(true)
+	w.reach(g, 130)
+	g.line.LoseAnswers(false)
+	by := w.settle(60 * time.Second)
+	if s := by[g.name]; s.Done != len(jobs) {
+		t.Errorf("done %d of %d, parked %v", s.Done, len(jobs), s.Parked)
+	}
+	s := w.reckon(g, jobs, false)
+	if s.Charged != len(jobs) || s.Replayed < 10 {
+		t.Errorf("charged %d of %d, %d calls repeated; some 30 answers were lost", s.Charged, len(jobs), s.Replayed)
+	}
+	t.Logf("%d calls for %d jobs, %d of them repeated, fullest window %v", s.Calls, len(jobs), s.Replayed, s.MaxInWindow)
+}
+
+// TestWithoutKeysNothingLostIsAskedForAgain has both at once: calls that never came through, and answers that were lost.
+func TestWithoutKeysNothingLostIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	keyless := spec{name: "adyen", provider: provider.Config{Limits: perSecond[50], Service: 20 * time.Millisecond, NoKeys: true},
+		request: `idempotency_header: ""`, rest: "leak: {limits: [50/s], jitter: 10ms}\n" + roomy}
+	w := newWorld(t, t.TempDir(), keyless)
+	g := w.gateways[0]
+	jobs := w.enqueue(g, "nokeys", 300)
+	w.dispatcher()
+	w.dispatcher()
+	w.reach(g, 50)
+	g.line.LoseAnswers(true)
+	w.reach(g, 70)
+	g.line.LoseAnswers(false)
+	w.reach(g, 100)
+	g.line.Freeze()
+	<-time.After(3 * time.Second)
+	g.line.Thaw()
+	s := w.settle(60 * time.Second)[g.name]
+	seen := w.reckon(g, jobs, true)
+	unknown := s.Parked["unknown_outcome"]
+	if s.Done+unknown != len(jobs) || unknown < 20 {
+		t.Errorf("done %d, parked %v of %d jobs: want all lost ones, and nothing else, parked as unknown_outcome", s.Done, s.Parked, len(jobs))
+	}
+	if seen.Calls > len(jobs) {
+		t.Errorf("%d calls for %d jobs: some was called twice", seen.Calls, len(jobs))
+	}
+	t.Logf("%d calls, %d charged, %d done, %d parked as unknown_outcome, fullest window %v", seen.Calls, seen.Charged, s.Done, unknown, seen.MaxInWindow)
+}
+
+// TestAFarGatewayHasMoreCallsUnderWay is 200 ms each way: the rate stays, the calls under way follow from it.
+func TestAFarGatewayHasMoreCallsUnderWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir(), stripe(provider.Config{Service: 20 * time.Millisecond}))
+	g := w.gateways[0]
+	g.line.Delay(200 * time.Millisecond)
+	jobs := w.enqueue(g, "slow", 600)
+	w.dispatcher()
+	w.dispatcher()
+	most, open := int64(0), redisdb.NewKeys(g.name).Open()
+	await(30*time.Second, 20*time.Millisecond, func() bool {
+		most = max(most, w.db.ZCard(t.Context(), open).Val())
+		return w.waiting(g) == 0
+	})
+	by := w.settle(10 * time.Second)
+	if s := by[g.name]; s.Done != len(jobs) {
+		t.Errorf("done %d of %d, parked %v", s.Done, len(jobs), s.Parked)
+	}
+	s := w.reckon(g, jobs, false)
+	if g.rate() < 85 || most < 30 {
+		t.Errorf("%.1f calls/s, %d under way at most; want nearly 100, and about 42", g.rate(), most)
+	}
+	t.Logf("%d calls at %.1f/s, %d under way at most, fullest window %v", s.Calls, g.rate(), most, s.MaxInWindow)
+}

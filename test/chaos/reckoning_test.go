@@ -1,0 +1,277 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/provider"
+	"spillway/internal/redisdb"
+)
+
+// entry is what the books say of one job, and what its provider saw of it.
+type entry struct {
+	id, state, reason string
+	attempts          string
+	places            []string // the sets and lists in which it stands
+	calls             []provider.CallLine
+}
+
+func (e entry) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s %s, %s attempts spent, in %v; the provider saw", e.id, e.state, e.reason, e.attempts, e.places)
+	for _, c := range e.calls {
+		fmt.Fprintf(&b, " %s %s→%d", time.UnixMicro(c.At).Format("04:05.000"), c.Key, c.Status)
+	}
+	return b.String()
+}
+
+// charges counts what the calls took from the customer. A provider with keys charges each once; one without charges
+// with every call. Status 0 is a call that was charged and never answered: none is under way any more.
+func (e entry) charges(keyless bool) int {
+	n, keys := 0, map[string]bool{}
+	for _, c := range e.calls {
+		if (c.Status == http.StatusOK || c.Status == 0) && (keyless || !keys[c.Key]) {
+			keys[c.Key] = true
+			n++
+		}
+	}
+	return n
+}
+
+// unsure counts the calls after which nobody but the provider knows whether they were charged.
+func (e entry) unsure() int {
+	n := 0
+	for _, c := range e.calls {
+		if c.Status == http.StatusOK || c.Status == 0 || c.Status == http.StatusInternalServerError {
+			n++
+		}
+	}
+	return n
+}
+
+var generation = regexp.MustCompile(`~[0-9]+$`)
+
+// seen returns what the provider saw, by job.
+func (g *gateway) seen() map[string][]provider.CallLine {
+	by := map[string][]provider.CallLine{}
+	for _, c := range g.Calls() {
+		id := generation.ReplaceAllString(c.Key, "")
+		by[id] = append(by[id], c)
+	}
+	return by
+}
+
+// entries reads the books of a gateway: the records of these jobs, and what stands in its sets.
+func (w *world) entries(g *gateway, ids []string) ([]entry, error) {
+	ctx, keys := context.Background(), redisdb.NewKeys(g.name)
+	places, err := w.places(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	list, seen := make([]entry, 0, len(ids)), g.seen()
+	for chunk := range slices.Chunk(ids, 1000) {
+		var records []*redis.SliceCmd
+		_, err := w.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, id := range chunk {
+				records = append(records, p.HMGet(ctx, keys.Job(id), "s", "r", "n"))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i, id := range chunk {
+			v := records[i].Val()
+			list = append(list, entry{id: id, state: word(v[0]), reason: word(v[1]), attempts: word(v[2]), places: places[id], calls: seen[id]})
+		}
+	}
+	return list, nil
+}
+
+func word(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// places returns, for each job, the sets and lists in which it stands. What asynq calls active is only paper: a task may stand there
+// for a while after its job's end, when the answer to asynq's own "done" was lost.
+func (w *world) places(ctx context.Context, keys redisdb.Keys) (map[string][]string, error) {
+	by := map[string][]string{}
+	sets := map[string]string{"scheduled": keys.Scheduled(), "retrying": keys.Retrying(), "open": keys.Open()}
+	for _, r := range job.Reasons() {
+		sets[string(r)] = keys.Parked(string(r))
+	}
+	for name, key := range sets {
+		list, err := w.db.ZRange(ctx, key, 0, -1).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range list {
+			by[id] = append(by[id], name)
+		}
+	}
+	pending, err := w.db.LRange(ctx, keys.Pending(), 0, -1).Result()
+	for _, task := range pending {
+		id := generation.ReplaceAllString(task, "")
+		by[id] = append(by[id], "pending")
+	}
+	return by, err
+}
+
+// books checks that every job stands in exactly one place, that it is at an end, and that money and calls agree with what
+// the books say. settled counts how often a person told the program that a job was not charged.
+func books(list []entry, keyless bool, settled map[string]int) []string {
+	var faults []string
+	for _, e := range list {
+		if why := e.wrong(keyless, settled[e.id]); why != "" {
+			faults = append(faults, why+": "+e.String())
+		}
+	}
+	return faults
+}
+
+func (e entry) wrong(keyless bool, settled int) string {
+	charges := e.charges(keyless)
+	switch {
+	case e.state == "":
+		return "lost"
+	case e.state == "parked" && !slices.Equal(e.places, []string{e.reason}):
+		return "not in the one place of its reason"
+	case e.state != "parked" && len(e.places) > 0:
+		return "at an end, and still somewhere"
+	case charges > 1:
+		return "charged more than once"
+	case keyless && e.unsure() > 1+settled:
+		return "called again after a call of unknown outcome, without a key"
+	case e.state == "done" && charges != 1:
+		return "done and not charged"
+	case e.reason == "refused" && !slices.ContainsFunc(e.calls, func(c provider.CallLine) bool { return c.Status == http.StatusPaymentRequired }):
+		return "parked as refused, and the provider did not refuse it"
+	case (e.state == "discarded" || e.reason == "refused") && charges != 0:
+		return "given up and charged"
+	case e.state != "done" && e.state != "parked" && e.state != "discarded":
+		return "not at an end"
+	}
+	return ""
+}
+
+// reckon goes through all books when everything is at an end.
+func (c *chaos) reckon() {
+	for _, a := range c.accounts {
+		list, err := c.entries(a.gateway, a.jobs)
+		if err != nil {
+			c.fault("%s: the books can't be read: %v", a.name, err)
+			continue
+		}
+		for _, f := range books(list, a.keyless, a.settled) {
+			c.fault("%s: %s", a.name, f)
+		}
+		for _, e := range list {
+			if !a.expected(e) {
+				c.fault("%s: parked for a reason that no fault explains: %v", a.name, e)
+			}
+		}
+		c.count(a, list)
+		c.calls(a)
+	}
+}
+
+// expected says whether the faults explain why a job is parked. Nothing refuses jobs but the provider; only a gateway without
+// keys has unknown outcomes, and only one with keys tries again until the attempts are used up.
+func (a *account) expected(e entry) bool {
+	switch {
+	case e.state != "parked", e.reason == "refused":
+		return true
+	case e.reason == "unknown_outcome":
+		return a.keyless
+	case e.reason == "exhausted":
+		return !a.keyless && e.attempts == strconv.Itoa(attempts)
+	}
+	return false
+}
+
+// count holds the program's own counts against ours.
+func (c *chaos) count(a *account, list []entry) {
+	states := map[string]int{}
+	for _, e := range list {
+		states[strings.TrimSpace(e.state+" "+e.reason)]++
+	}
+	records, ctx := 0, context.Background()
+	keys := redisdb.NewKeys(a.name)
+	for it := c.db.Scan(ctx, 0, keys.JobPrefix()+"*", 1000).Iterator(); it.Next(ctx); {
+		records++
+	}
+	if records != len(a.jobs) {
+		c.fault("%s: %d records for %d jobs", a.name, records, len(a.jobs))
+	}
+	s := c.status()[a.name]
+	if s.Done != states["done"] || s.left() != 0 {
+		c.fault("%s: status says %+v, the records %v", a.name, s, states)
+	}
+	for reason, n := range s.Parked {
+		if states["parked "+reason] != n {
+			c.fault("%s: status says %d parked as %s, the records %v", a.name, n, reason, states)
+		}
+	}
+	a.states = states
+	paper := await(time.Minute, sec, func() bool { return c.db.LLen(ctx, keys.Active()).Val() == 0 })
+	if n := c.db.ZCard(ctx, keys.AsynqArchive()).Val() + c.db.ZCard(ctx, keys.AsynqRetry()).Val() + c.db.ZCard(ctx, keys.Flight()).Val(); !paper || n > 0 {
+		c.fault("%s: %d tasks that asynq takes for active a minute after the last job's end, %d in its archive, its retry set, or among the leases",
+			a.name, c.db.LLen(ctx, keys.Active()).Val(), n)
+	}
+}
+
+// calls holds what the provider saw against the limits.
+func (c *chaos) calls(a *account) {
+	calls := a.Calls()
+	a.most = map[time.Duration]int{}
+	for _, l := range a.limits[0].limits {
+		most, faults := crowded(calls, l.Window, reigns(a.limits, c.disturbed))
+		a.most[l.Window] = most
+		for _, f := range faults {
+			c.fault("%s: %s", a.name, f)
+		}
+	}
+	for _, call := range calls {
+		if !a.explained(call) {
+			c.fault("%s: an answer 429 while the provider kept to its contract: %+v at %v", a.name, call, time.UnixMicro(call.At))
+		}
+	}
+	if n := a.Stats().ChargedTwice; n > 0 {
+		c.fault("%s: %d jobs were charged twice", a.name, n)
+	}
+	a.together = together(a.line.Exchanges(), callTimeout+5*sec)
+	if a.cap > 0 && a.together > a.cap {
+		c.fault("%s: %d calls under way at once, the cap is %d", a.name, a.together, a.cap)
+	}
+}
+
+// table says what was done, and what came of it.
+func (c *chaos) table() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "chaos for %v with seed %d, over after %v\n\n", c.length, c.seed, time.Since(c.begun).Round(sec))
+	for _, what := range slices.Sorted(maps.Keys(c.counts)) {
+		fmt.Fprintf(&b, "  %4d × %s\n", c.counts[what], what)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.accounts)) {
+		a := c.accounts[name]
+		s := a.Stats()
+		fmt.Fprintf(&b, "\n%s: %d jobs in %d files by %d runs of enqueue: %v\n", name, len(a.jobs), a.files, a.runs, a.states)
+		fmt.Fprintf(&b, "  %d calls, %d charged, %d twice; answers: %d repeated, %d 409, %d 402, %d 500, %d 503, %d 429, %d never\n",
+			s.Calls, s.Charged, s.ChargedTwice, s.Replayed, s.Conflicts, s.Declined, s.Failed, s.Down, s.TooMany, s.Hung)
+		fmt.Fprintf(&b, "  limits %v, changed %d times; the most calls in a window: %v; %d under way at once\n",
+			s.Limits, len(a.limits)-1, a.most, a.together)
+	}
+	fmt.Fprintf(&b, "\nfaults of the program: %d\n", len(c.faults))
+	return b.String()
+}
