@@ -31,7 +31,7 @@ func NewProgress(s Streams, p ProgressParams) *Progress {
 		progressbar.OptionSetDescription(p.What),
 		progressbar.OptionShowBytes(p.Bytes),
 		progressbar.OptionShowCount(),
-		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionThrottle(100 * time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetWidth(20),
 	}
