@@ -1,0 +1,197 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"spillway/internal/provider"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+const fast = `    leak: {limits: [1000/s], burst: 10}
+    admission: {burst: 5000}
+`
+
+// refuse has n jobs called and refused by the provider.
+func (w *world) refuse(n int) {
+	w.t.Helper()
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("refused.ndjson", n))
+	if s := w.settled(time.Minute); s.Parked["refused"] != n {
+		w.t.Fatalf("%+v, want %d refused", s, n)
+	}
+}
+
+// replaysOf is how often each job was taken in again.
+func (w *world) replaysOf(n int) map[string]int {
+	w.t.Helper()
+	c, keys := w.redis.Client(), redisdb.NewKeys("stripe")
+	counts := map[string]int{}
+	for i := range n {
+		y, err := c.HGet(w.t.Context(), keys.Job(fmt.Sprintf("inv-%05d", i+1)), "y").Result()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		counts[y]++
+	}
+	return counts
+}
+
+// killed starts a replay and kills it at a random moment. It says whether the replay was still at work then.
+func (w *world) killed(args ...string) bool {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(40+rand.IntN(260))*time.Millisecond)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "dispatcher"), append([]string{"dlq", "replay", "--yes", "-q"}, args...)...)
+	cmd.Env, cmd.Dir = w.env(false), w.dir
+	return cmd.Run() != nil // Run kills with -9
+}
+
+func TestReplaysKilledAnywhereAndTwoAtOnceCallEachJobOnceMore(t *testing.T) {
+	t.Parallel()
+	const n = 600
+	w := newWorld(t, provider.Config{DeclineEvery: 1}, fast)
+	w.dispatcher()
+	w.refuse(n)
+	kills := 0
+	for range 20 {
+		if w.killed("--rate", "200/s") {
+			kills++
+		}
+	}
+	left := w.status().Parked["refused"]
+	if kills < 15 || left == 0 || left == n {
+		t.Errorf("%d of 20 replays were killed at work, %d of %d jobs are left: the test shows nothing", kills, left, n)
+	}
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			if r := w.do("dispatcher", "dlq", "replay", "--yes", "-q"); r.code != 0 {
+				t.Errorf("exit code %d: %s", r.code, r.err)
+			}
+		})
+	}
+	both.Wait()
+	if s := w.settled(time.Minute); s.Done != n || len(s.Parked) > 0 {
+		t.Errorf("%+v, want %d done", s, n)
+	}
+	s := w.strict()
+	if s.Calls != 2*n || s.Charged != n || s.Declined != n || s.Replayed != 0 {
+		t.Errorf("the provider saw %+v, want each of %d jobs refused once and charged once", s, n)
+	}
+	if got := w.replaysOf(n); got["1"] != n {
+		t.Errorf("jobs by how often they were replayed: %v", got)
+	}
+	t.Logf("%d of 20 replays killed at work, %d of %d jobs left for two at once", kills, left, n)
+}
+
+func TestACanaryOnABrokenGatewayStopsAfterIt(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	w := newWorld(t, provider.Config{Decline: 1}, fast)
+	w.dispatcher()
+	w.refuse(n)
+	r := w.do("dispatcher", "dlq", "replay", "--yes", "--canary", "5")
+	if r.code != 1 || !strings.Contains(r.err, "5 of 40 jobs replayed: stopped: 5 of the 5 sent ahead failed: inv-00001 was parked again as refused (HTTP 402)") {
+		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+	if s := w.provider.Stats(); s.Calls != n+5 {
+		t.Errorf("%d calls, want %d and then 5", s.Calls, n)
+	}
+	w.provider.Set(provider.Config{})
+	w.ok("dispatcher", "dlq", "replay", "--yes", "--canary", "5")
+	if s := w.settled(time.Minute); s.Done != n || len(s.Parked) > 0 {
+		t.Errorf("%+v, want %d done", s, n)
+	}
+	if s := w.strict(); s.Calls != 2*n+5 || s.Charged != n {
+		t.Errorf("%d calls and %d charges, want %d and %d", s.Calls, s.Charged, 2*n+5, n)
+	}
+}
+
+func TestAReplayStopsAtAnOutageAndGoesOnAfterIt(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	w := newWorld(t, provider.Config{DeclineEvery: 1}, fast)
+	w.dispatcher()
+	w.refuse(n)
+	w.provider.Set(provider.Config{Down: true, RetryAfter: 2 * time.Second})
+	r := w.do("dispatcher", "dlq", "replay", "--yes", "--rate", "50/s")
+	if r.code != 5 || !strings.Contains(r.err, "stopped: stripe is held until ") || !strings.Contains(r.err, "run the same again") {
+		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+	if left := w.status().Parked["refused"]; left < n/2 {
+		t.Errorf("only %d of %d jobs are still parked", left, n)
+	}
+	w.provider.Set(provider.Config{})
+	testkit.Eventually(t, 20*time.Second, "the rest to be replayed", func() bool {
+		return w.do("dispatcher", "dlq", "replay", "--yes", "-q").code == 0
+	})
+	if s := w.settled(time.Minute); s.Done != n || len(s.Parked) > 0 {
+		t.Errorf("%+v, want %d done", s, n)
+	}
+	if s := w.strict(); s.Charged != n {
+		t.Errorf("%d charged", s.Charged)
+	}
+}
+
+// The limit is 100/s. While live jobs wait for room at admission, a replay with a share of 20 % gets a fifth of the calls.
+func TestAShareLeavesTheRestToLiveTraffic(t *testing.T) {
+	t.Parallel()
+	const n = 80
+	w := newWorld(t, provider.Config{DeclineEvery: 1}, fast)
+	first := w.dispatcher()
+	w.refuse(n)
+	first.stop()
+	w.provider.Set(provider.Config{Limits: []provider.Limit{{N: 100, Window: time.Second}}})
+	slow := strings.Replace(read(t, w.config), fast, "    leak: {limits: [100/s], jitter: 40ms}\n    admission: {limits: [100/s], burst: 10}\n", 1)
+	if err := os.WriteFile(w.config, []byte(slow), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.dispatcher()
+	live := w.file("live.ndjson", strings.ReplaceAll(read(t, w.jobs("live", 700)), "inv-", "live-"))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	producer := exec.CommandContext(ctx, filepath.Join(bin, "enqueue"), "-g", "stripe", "-f", live, "--on-full", "wait", "-q")
+	producer.Env, producer.Dir = w.env(false), w.dir
+	if err := producer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 20*time.Second, "live calls", func() bool { return w.provider.Stats().Calls > 2*n })
+	w.ok("dispatcher", "dlq", "replay", "--yes", "-q", "--share", "20%")
+	testkit.Eventually(t, 20*time.Second, "the last replayed call", func() bool { return share(w.provider.Calls()).replayed == n })
+	got := share(w.provider.Calls())
+	cancel()
+	_ = producer.Wait()
+	part := 100 * float64(got.live) / float64(got.live+got.replayed)
+	t.Logf("%d live calls while %d were replayed: %.1f %%", got.live, got.replayed, part)
+	if part < 78 || part > 85 {
+		t.Errorf("live traffic kept %.1f %% of the limit, want 80", part)
+	}
+	w.strict()
+}
+
+type shared struct{ live, replayed int }
+
+// share counts the calls from the first to the last replayed one.
+func share(calls []provider.CallLine) shared {
+	var s shared
+	sinceLast := 0
+	for _, c := range calls {
+		switch {
+		case strings.HasSuffix(c.Key, "~2"):
+			s.replayed++
+			s.live, sinceLast = s.live+sinceLast, 0
+		case s.replayed > 0 && strings.HasPrefix(c.Key, "live-"):
+			sinceLast++
+		}
+	}
+	return s
+}
