@@ -276,7 +276,7 @@ func TestRedisGoesAwayHalfWay(t *testing.T) {
 		_ = w.Close()
 	}
 	got := b.run("-g", b.g, "-f", "-", "-o", "json")
-	if !strings.HasPrefix(got.err, "enqueue: Redis does not answer; of 1000 lines read so far 500 are in, and 500 more may or may not be: ") ||
+	if !strings.HasPrefix(got.err, "enqueue: Redis can't take jobs in now; of 1000 lines read so far 500 are in, and 500 more may or may not be: ") ||
 		!strings.HasSuffix(got.err, "\nhint: run the same again: "+again+"\n") {
 		t.Errorf("standard error %s", got.err)
 	}

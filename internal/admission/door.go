@@ -4,6 +4,7 @@ package admission
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ func Modes() []Mode { return []Mode{Park, Wait, Fail} }
 
 // Books take a chunk of jobs in, in one step.
 type Books interface {
-	Accept(ctx context.Context, jobs []job.Newcomer, mode string) ([]job.Admittance, time.Duration, error)
+	// Accept answers an offer that it has answered before in the same way again.
+	Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, time.Duration, error)
 }
 
 // Gateway is what the door knows of one gateway.
@@ -50,10 +52,13 @@ type Config struct {
 }
 
 // Door is the way into the queues. Safe for concurrent use.
-type Door struct{ cfg Config }
+type Door struct {
+	cfg   Config
+	lanes lanes
+}
 
 // New returns a door.
-func New(cfg Config) *Door { return &Door{cfg} }
+func New(cfg Config) *Door { return &Door{cfg: cfg, lanes: lanes{door: rand.Text()}} }
 
 // Answer says what became of one job.
 type Answer struct {
@@ -79,13 +84,16 @@ func (d *Door) Admit(ctx context.Context, gateway string, jobs []job.Job, mode M
 	if !ok {
 		return nil, &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in the configuration", gateway)}
 	}
+	lane := d.lanes.enter()
+	defer d.lanes.leave(lane)
 	answers := make([]Answer, len(jobs))
 	left := d.check(g, jobs, answers)
 	for len(left) > 0 {
-		retry, err := d.offer(ctx, g, left, mode, answers)
+		got, retry, err := d.offer(ctx, g.Books, newOffer(lane.ticket(), left, mode))
 		if err != nil {
 			return answers, err
 		}
+		note(left, got, retry, answers)
 		left = full(left, answers)
 		if mode != Wait || len(left) == 0 {
 			return answers, nil
@@ -128,31 +136,42 @@ func CheckJob(j job.Job, maxCost int64) error {
 	return nil
 }
 
-// offer puts what is left before the books, and tries again while Redis is away.
-func (d *Door) offer(ctx context.Context, g Gateway, left []entry, mode Mode, answers []Answer) (time.Duration, error) {
-	chunk := make([]job.Newcomer, len(left))
+// offer is what is put before the books.
+type offer struct {
+	ticket job.Ticket
+	jobs   []job.Newcomer
+	mode   Mode
+}
+
+func newOffer(ticket job.Ticket, left []entry, mode Mode) offer {
+	o := offer{ticket: ticket, jobs: make([]job.Newcomer, len(left)), mode: mode}
 	for i, e := range left {
-		chunk[i] = e.new
+		o.jobs[i] = e.new
 	}
+	return o
+}
+
+// offer puts jobs before the books, and tries again while Redis is away: with the same ticket, so that jobs which were taken in
+// when an answer was lost are not taken for known ones.
+func (d *Door) offer(ctx context.Context, books Books, o offer) ([]job.Admittance, time.Duration, error) {
 	start, wait := d.cfg.Clock.Now(), awayFirst
 	for {
-		got, retry, err := g.Books.Accept(ctx, chunk, string(mode))
+		got, retry, err := books.Accept(ctx, o.ticket, o.jobs, string(o.mode))
 		if err == nil {
-			note(left, got, retry, answers)
-			return retry, nil
+			return got, retry, nil
 		}
 		if ctx.Err() != nil {
-			return 0, ctx.Err()
+			return nil, 0, ctx.Err()
 		}
 		if !d.cfg.Away(err) {
-			return 0, fmt.Errorf("take jobs in: %w", err)
+			return nil, 0, fmt.Errorf("take jobs in: %w", err)
 		}
 		if d.cfg.Clock.Now().Sub(start)+wait > d.cfg.Patience {
-			return 0, &job.Error{Code: job.CodeUnavailable, Message: "Redis does not answer", Err: err,
+			return nil, 0, &job.Error{Code: job.CodeUnavailable, Message: "Redis can't take jobs in now", Err: err,
 				Hint: "running the same again is safe: jobs that were taken in are known and will not be doubled"}
 		}
 		if err := d.sleep(ctx, wait); err != nil {
-			return 0, err
+			return nil, 0, err
 		}
 		wait = min(2*wait, awayMax)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,9 +23,11 @@ type books struct {
 	seen       []string
 	modes      []string
 	grow       int // room that appears with each try
+	tickets    []job.Ticket
 }
 
-func (b *books) Accept(_ context.Context, jobs []job.Newcomer, mode string) ([]job.Admittance, time.Duration, error) {
+func (b *books) Accept(_ context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, time.Duration, error) {
+	b.tickets = append(b.tickets, ticket)
 	if b.away > 0 {
 		b.away--
 		return nil, 0, errAway
@@ -131,6 +134,74 @@ func TestRedisAwayIsWaitedForUntilPatienceEnds(t *testing.T) {
 	_, err = door(&books{room: 1, away: 1000}, 30*time.Second).Admit(t.Context(), "g", jobs("a"), admission.Park)
 	if job.CodeOf(err) != job.CodeUnavailable || !strings.Contains(err.(*job.Error).Hint, "safe") {
 		t.Errorf("away for good: %v", err)
+	}
+}
+
+// The books answer an offer again by its ticket: it must not change while the answer is asked for, and not come again.
+func TestAnOfferKeepsItsTicketUntilItIsAnswered(t *testing.T) {
+	t.Parallel()
+	b := &books{room: 1, away: 3, grow: 1}
+	d := door(b, 30*time.Second)
+	if _, err := d.Admit(t.Context(), "g", jobs("a", "b"), admission.Wait); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Admit(t.Context(), "g", jobs("c"), admission.Park); err != nil {
+		t.Fatal(err)
+	}
+	var numbers []int64
+	for _, ticket := range b.tickets {
+		numbers = append(numbers, ticket.Number)
+		if ticket.Lane == "" || ticket.Lane != b.tickets[0].Lane {
+			t.Errorf("one caller after the other, and lanes %v", b.tickets)
+		}
+	}
+	if !slices.Equal(numbers, []int64{1, 1, 1, 1, 2, 3}) {
+		t.Errorf("three tries without an answer, a wait for room, another chunk: numbers %v", numbers)
+	}
+	other := &books{room: 1}
+	if _, err := door(other, 0).Admit(t.Context(), "g", jobs("a"), admission.Park); err != nil || other.tickets[0].Lane == b.tickets[0].Lane {
+		t.Errorf("another door has the lane %v, %v", other.tickets, err)
+	}
+}
+
+// meeting books let nobody go before all have come.
+type meeting struct {
+	all     sync.WaitGroup
+	mu      sync.Mutex
+	tickets map[job.Ticket]int
+}
+
+func (m *meeting) Accept(_ context.Context, ticket job.Ticket, jobs []job.Newcomer, _ string) ([]job.Admittance, time.Duration, error) {
+	m.mu.Lock()
+	m.tickets[ticket]++
+	m.mu.Unlock()
+	m.all.Done()
+	m.all.Wait()
+	return make([]job.Admittance, len(jobs)), 0, nil
+}
+
+func TestCallersAtTheSameTimeHaveLanesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	m := &meeting{tickets: map[job.Ticket]int{}}
+	d := admission.New(admission.Config{Gateways: map[string]admission.Gateway{"g": {Books: m, MaxCost: 5}},
+		Digest: func(json.RawMessage) string { return "" }, Away: func(error) bool { return false }, Clock: clock.Real{}})
+	for round := 1; round <= 2; round++ {
+		m.all.Add(10)
+		var callers sync.WaitGroup
+		for range 10 {
+			callers.Go(func() { _, _ = d.Admit(t.Context(), "g", jobs("a"), admission.Park) })
+		}
+		callers.Wait()
+		if len(m.tickets) != 10*round {
+			t.Errorf("round %d: %d tickets, want another ten: %v", round, len(m.tickets), m.tickets)
+		}
+	}
+	lanes := map[string]bool{}
+	for ticket := range m.tickets {
+		lanes[ticket.Lane] = true
+	}
+	if len(lanes) != 10 {
+		t.Errorf("%d lanes for ten callers at a time: the books keep an answer for each", len(lanes))
 	}
 }
 

@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -85,7 +86,7 @@ func (b *bench) accept(books *ledger.Books, jobs ...job.Job) []job.Admittance {
 	for i, j := range jobs {
 		chunk[i] = job.Newcomer{Job: j, Digest: "d"}
 	}
-	answers, _, err := books.Accept(b.ctx, chunk, "park")
+	answers, _, err := books.Accept(b.ctx, job.Ticket{Lane: rand.Text(), Number: 1}, chunk, "park")
 	b.must(err)
 	return answers
 }

@@ -29,7 +29,7 @@ func Coded(err error) error {
 	case errors.Is(err, redisdb.ErrDenied):
 		return coded(job.CodeFailed, err)
 	case redisdb.Away(err):
-		return &job.Error{Code: job.CodeUnavailable, Message: "Redis does not answer", Err: err, Hint: "try again when it is back"}
+		return &job.Error{Code: job.CodeUnavailable, Message: "Redis can't do this now", Err: err, Hint: "try again when it is back"}
 	}
 	return err
 }

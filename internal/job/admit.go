@@ -14,6 +14,13 @@ const (
 	Gone      Admittance = "gone"      // a replay found the job no longer parked as it was: nothing changed
 )
 
+// Ticket names one offer of jobs to the books, so that an offer whose answer was lost can be made again and gets that answer. Of two
+// offers in one lane the later has the higher number, and only the latest one's answer is kept.
+type Ticket struct {
+	Lane   string // of one caller, who makes one offer at a time
+	Number int64  // 1 or more
+}
+
 // Newcomer is a job on its way in, with the digest of its payload: the same id with another digest is a conflict.
 type Newcomer struct {
 	Job    Job

@@ -16,16 +16,27 @@ var acceptLua string
 //go:embed readmit.lua
 var readmitLua string
 
+//go:embed receipt.lua
+var receiptLua string
+
+// receiptLifetime is how long the answer to an offer is kept: longer than anybody goes on asking for it.
+const receiptLifetime = 10 * time.Minute
+
+// answering makes a script that keeps its answer from the body of one that doesn't.
+func answering(fragments []string, body string) *redisdb.Script {
+	return redisdb.NewScript(append(fragments, "local function offered()", body, "end", receiptLua)...).Replicated()
+}
+
 // NoRetry stands for "never" where a time until there is room is given.
 const NoRetry time.Duration = -1
 
 // Accept takes a chunk of jobs through admission in one step, in order: each is enqueued, parked or refused, or is
 // known already. mode is "park", "wait" or "fail". retry is when the first job without room would find some: zero if
 // that is not known (it waits behind parked jobs), NoRetry if never. Keep chunks to a few hundred jobs: a script stalls everyone.
-// With an error, none or all of the chunk was accepted; offering it again is safe.
-func (b *Books) Accept(ctx context.Context, jobs []job.Newcomer, mode string) (answers []job.Admittance, retry time.Duration, err error) {
+// With an error, none or all of the chunk was accepted: offered again with the same ticket, it gets the answer that was lost.
+func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) (answers []job.Admittance, retry time.Duration, err error) {
 	k := b.keys
-	keys := make([]string, 0, 6+2*len(jobs))
+	keys := make([]string, 0, 7+2*len(jobs))
 	keys = append(keys, k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs())
 	args := []any{b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake}
 	args = append(args, b.cfg.Bucket.Args()...)
@@ -38,6 +49,8 @@ func (b *Books) Accept(ctx context.Context, jobs []job.Newcomer, mode string) (a
 		args = append(args, n.Job.ID, taskID, msg, payload(n.Job), n.Digest, max(n.Job.Cost, 1),
 			micros(n.Job.At), micros(n.Job.Expires), n.Job.Batch)
 	}
+	keys = append(keys, k.Receipt(ticket.Lane))
+	args = append(args, ticket.Number, receiptLifetime.Milliseconds())
 	reply, err := b.accept.Run(ctx, b.c, keys, args...).Int64Slice()
 	if err != nil {
 		return nil, 0, err

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"testing"
@@ -26,7 +27,11 @@ type bench struct {
 	keys  redisdb.Keys
 	name  string
 	now   int64
+	cfg   ledger.Config
 }
+
+// on takes the bench to another Redis.
+func (b *bench) on(c redis.UniversalClient) { b.c, b.books = c, ledger.New(c, b.cfg) }
 
 func keysOf(gateway string) redisdb.Keys { return redisdb.NewKeys(gateway) }
 
@@ -47,7 +52,8 @@ func setup(t *testing.T, burst int64, change func(*ledger.Config)) *bench {
 	if change != nil {
 		change(&cfg)
 	}
-	b.books = ledger.New(b.c, cfg)
+	b.cfg = cfg
+	b.on(b.c)
 	return b
 }
 
@@ -57,7 +63,7 @@ func (b *bench) accept(mode string, jobs ...job.Job) []job.Admittance {
 	for i, j := range jobs {
 		chunk[i] = job.Newcomer{Job: j, Digest: "d:" + string(j.Payload)}
 	}
-	answers, _, err := b.books.Accept(b.ctx, chunk, mode)
+	answers, _, err := b.books.Accept(b.ctx, job.Ticket{Lane: rand.Text(), Number: 1}, chunk, mode)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -96,6 +96,9 @@ func (k Keys) Task(taskID string) string { return k.asynq + "t:" + taskID }
 // TaskPrefix is what Task puts before the task id.
 func (k Keys) TaskPrefix() string { return k.asynq + "t:" }
 
+// Receipt is the answer to the last offer of jobs in one lane (string; gone when nobody can want it any more).
+func (k Keys) Receipt(lane string) string { return k.own + "receipt:" + lane }
+
 // Wake is the channel on which a gateway's name is published when a job has become due.
 // It has no hash tag: one subscription serves every gateway.
 const Wake = "spillway:wake"
