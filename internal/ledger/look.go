@@ -31,7 +31,7 @@ type Standing struct {
 // Look returns the gateway's standing.
 func (b *Books) Look(ctx context.Context) (Standing, error) {
 	k := b.keys
-	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate()}, b.parkedKeys()...)
+	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open()}, b.parkedKeys()...)
 	n, err := lookScript.Run(ctx, b.c, keys, b.now(), k.JobPrefix()).Int64Slice()
 	if err != nil {
 		return Standing{}, err
@@ -50,4 +50,14 @@ func (b *Books) Look(ctx context.Context) (Standing, error) {
 		}
 	}
 	return s, nil
+}
+
+// Missing is how many jobs were accepted beyond those that stand somewhere; negative if more stand somewhere than were accepted, as
+// long as tasks of jobs that have moved on, or that are not ours, wait in the queue.
+func (s Standing) Missing() int64 {
+	found := s.Queued + s.InFlight + s.Scheduled + s.Retrying + s.Done + s.Discarded
+	for _, n := range s.Parked {
+		found += n
+	}
+	return s.Accepted - found
 }

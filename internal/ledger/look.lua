@@ -1,15 +1,15 @@
 -- look.lua: a gateway at a glance, all of one moment. Reads only.
--- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate, then parked:<reason> of every reason
+-- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open, then parked:<reason> of every reason
 -- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records
 -- returns {now, queued, in flight, scheduled, retrying, done, accepted, discarded, calls of the last minute,
 --          age of the oldest bucket counted (µs), parked1, parked2, …}
 local now = now_us(ARGV[1])
-local flying = 0
+local flying = redis.call('ZCARD', KEYS[7]) -- attempts begun, and tasks pulled whose attempt has yet to begin
 for _, task in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
   local id, generation = string.match(task, '^(.*)~(%d+)$')
   if id then
     local v = redis.call('HMGET', ARGV[2] .. id, 's', 'g')
-    if v[2] == generation and (v[1] == 'queued' or v[1] == 'in_flight') then flying = flying + 1 end
+    if v[2] == generation and v[1] == 'queued' then flying = flying + 1 end
   end
 end
 local counters = redis.call('HMGET', KEYS[5], 'done', 'accepted', 'discarded')
@@ -25,5 +25,5 @@ end
 local seen = {now, redis.call('LLEN', KEYS[1]), flying, redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
   tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, tonumber(counters[3]) or 0,
   calls, oldest and now - oldest * 5000000 or 0}
-for i = 7, #KEYS do seen[#seen + 1] = redis.call('ZCARD', KEYS[i]) end
+for i = 8, #KEYS do seen[#seen + 1] = redis.call('ZCARD', KEYS[i]) end
 return seen

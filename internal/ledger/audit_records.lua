@@ -1,0 +1,65 @@
+-- audit_records.lua: whether jobs stand where their records say, and nowhere else. Reads only.
+-- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 open, then parked:<reason> of every reason
+-- ARGV 1 prefix of records  2 prefix of tasks  3 "1": look for tasks in pending too, in time that grows with its length
+--      4 number of reasons, then the reasons in the order of their keys, then ids
+-- returns for each id four: state ('' = no record), generation, what is wrong ('' = nothing seen), where;
+--      of a queued job whose task says that it is pending, where is since when (ns), unless pending was looked through
+local reasons, ids_at = tonumber(ARGV[4]), 5 + tonumber(ARGV[4])
+local home = {scheduled = 'scheduled', retrying = 'retrying', in_flight = 'open'}
+local known = {queued = true, parked = true, done = true, discarded = true, scheduled = true, retrying = true, in_flight = true}
+
+local sets = {}
+local function add_set(key, name)
+  if redis.call('EXISTS', key) == 1 then sets[#sets + 1] = {key = key, name = name} end
+end
+add_set(KEYS[3], 'scheduled')
+add_set(KEYS[4], 'retrying')
+add_set(KEYS[5], 'open')
+for i = 1, reasons do add_set(KEYS[5 + i], 'parked:' .. ARGV[4 + i]) end
+
+local function task_of(task_id)
+  local t = redis.call('HMGET', ARGV[2] .. task_id, 'state', 'msg', 'pending_since')
+  local state, listed = t[1], nil
+  if state == 'active' then
+    listed = redis.call('LPOS', KEYS[2], task_id)
+  elseif state and state ~= 'pending' then
+    return 'asynq_set', state
+  elseif ARGV[3] == '1' then
+    listed = redis.call('LPOS', KEYS[1], task_id)
+  else
+    listed = state
+  end
+  if not listed then return 'no_task', '' end
+  if not t[2] then return 'no_message', state or 'pending' end
+  if state == 'pending' and ARGV[3] ~= '1' then return '', t[3] or '0' end
+  return '', ''
+end
+
+local function look(id)
+  local record = ARGV[1] .. id
+  local v = redis.pcall('HMGET', record, 's', 'g', 'r')
+  if v.err then return '?', '', 'no_state', '' end
+  local state, generation = v[1], v[2] or ''
+  if not state and redis.call('EXISTS', record) == 0 then return '', '', '', '' end
+  if not known[state] or not string.match(generation, '^%d+$') then return state or '?', generation, 'no_state', '' end
+
+  local should, stands, other = home[state] or (state == 'parked' and 'parked:' .. (v[3] or '')), false, nil
+  for _, set in ipairs(sets) do
+    if redis.call('ZSCORE', set.key, id) then
+      if set.name == should then stands = true else other = set.name end
+    end
+  end
+  if should and not stands then return state, generation, 'not_there', should end
+  if other then return state, generation, 'there_too', other end
+  if state == 'done' or state == 'discarded' then return state, generation, '', '' end
+  if redis.call('PTTL', record) >= 0 then return state, generation, 'expires', '' end
+  if state ~= 'queued' then return state, generation, '', '' end
+  return state, generation, task_of(id .. '~' .. generation)
+end
+
+local found = {}
+for i = ids_at, #ARGV do
+  local at = #found
+  found[at + 1], found[at + 2], found[at + 3], found[at + 4] = look(ARGV[i])
+end
+return found

@@ -1,0 +1,85 @@
+package ledger
+
+import (
+	"fmt"
+
+	"spillway/internal/job"
+)
+
+// Wrong is what an audit finds.
+type Wrong string
+
+// What may be wrong with a job, or with a task or an entry that stands for one.
+const (
+	NoTask    Wrong = "no_task"    // queued, and no task of it is in the queue or pulled
+	NoMessage Wrong = "no_message" // its task is there, without the message that a worker needs
+	NotThere  Wrong = "not_there"  // it does not stand where its record says
+	ThereToo  Wrong = "there_too"  // it stands where its record does not say
+	AsynqSet  Wrong = "asynq_set"  // its task is in a set of asynq's, where nobody looks
+	NoRecord  Wrong = "no_record"  // it stands somewhere, and has no record
+	NoState   Wrong = "no_state"   // its record can't be read
+	Expires   Wrong = "expires"    // its record would be forgotten, and it is not finished
+	Totals    Wrong = "totals"     // the totals don't add up; no single job is meant
+)
+
+// What may be remarkable and is no fault.
+const (
+	OldTask     Wrong = "old_task"     // a task of a job that has moved on: whoever pulls it drops it
+	ForeignTask Wrong = "foreign_task" // a task that is not ours: it is parked as unreadable when its turn comes
+)
+
+// Finding is one thing that an audit has found.
+type Finding struct {
+	ID    string // of the job, or of the task if it is not one of a job; empty for the totals
+	What  Wrong
+	State job.State // that its record says; empty if there is none
+	Where string    // the place that is meant: scheduled, retrying, open, parked:REASON, pending, active, or a set of asynq's
+	Text  string    // of the totals
+}
+
+// Describe says in words what is wrong.
+func (f Finding) Describe() string {
+	switch f.What {
+	case NoTask:
+		return "queued, but no task of it is in the queue or with a worker"
+	case NoMessage:
+		return "queued, but its task in " + f.Where + " has no message"
+	case NotThere:
+		return fmt.Sprintf("%s, but not in %s", f.State, f.Where)
+	case ThereToo:
+		return fmt.Sprintf("%s, but in %s too", f.State, f.Where)
+	case AsynqSet:
+		return "its task is in asynq's " + f.Where + " set"
+	case NoRecord:
+		return "in " + f.Where + ", but it has no record"
+	case NoState:
+		return "its record can't be read"
+	case Expires:
+		return fmt.Sprintf("%s, but its record expires", f.State)
+	case OldTask:
+		return "in " + f.Where + ": a task of a job that has moved on"
+	case ForeignTask:
+		return "in " + f.Where + ": a task that is not a job's"
+	}
+	return f.Text
+}
+
+// Hint says what to do about it.
+func (f Finding) Hint() string {
+	switch f.What {
+	case NoTask, NotThere, ThereToo, NoMessage, AsynqSet:
+		return "a running dispatcher puts it right within two minutes; if it comes back, find out who else writes to this Redis"
+	case Expires:
+		return "keep the record with redis-cli PERSIST, and find out who else writes to this Redis"
+	case NoRecord:
+		return "its record was lost: find the job in the billing file by its id, ask the gateway whether it was charged, and enqueue it again if it was not"
+	case NoState:
+		return "look at its record, find the job in the billing file by its id, and ask the gateway whether it was charged"
+	case Totals:
+		return "jobs or counters were lost, or changed by hand: compare the batch with the billing file, and enqueue the file again: known jobs are duplicates"
+	}
+	return ""
+}
+
+// Fault reports whether it is one; all else is a note.
+func (f Finding) Fault() bool { return f.What != OldTask && f.What != ForeignTask }

@@ -1,0 +1,48 @@
+package ledger
+
+import (
+	"hash/maphash"
+	"slices"
+
+	"spillway/internal/job"
+)
+
+// index knows which tasks stand in the queue, in 8 bytes each: their hashes. A task that is lost goes unseen if it shares its hash with one
+// that is there: with a million in the queue, once in 2^44. With several parts it knows the tasks of one part of the jobs.
+type index struct {
+	seed        maphash.Seed
+	part, parts uint64
+	tasks       []uint64
+}
+
+// mostIndexed is how many tasks an index holds; a longer queue is gone through in parts.
+const mostIndexed = 4_000_000
+
+func newIndex(queued, most int64) *index {
+	if most <= 0 {
+		most = mostIndexed
+	}
+	return &index{seed: maphash.MakeSeed(), parts: uint64(queued/most) + 1}
+}
+
+// begin empties it for a part.
+func (x *index) begin(part uint64) { x.part, x.tasks = part, x.tasks[:0] }
+
+// mine says whether a job belongs to the present part.
+func (x *index) mine(id string) bool {
+	return x.parts == 1 || maphash.String(x.seed, id)%x.parts == x.part
+}
+
+func (x *index) add(task string) {
+	if id, _, ok := job.ParseTaskID(task); ok && x.mine(id) {
+		x.tasks = append(x.tasks, maphash.String(x.seed, task))
+	}
+}
+
+// close ends the adding; has may be asked then.
+func (x *index) close() { slices.Sort(x.tasks) }
+
+func (x *index) has(task string) bool {
+	_, ok := slices.BinarySearch(x.tasks, maphash.String(x.seed, task))
+	return ok
+}

@@ -1,0 +1,132 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed mend.lua
+var mendLua string
+
+var mendScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, mendLua)
+
+const (
+	calmLook = 30 * time.Second // between two looks at the totals
+	oddLook  = 2 * time.Second  // and when they don't add up
+	oddLooks = 3                // so often in a row, and the records are gone through
+	mendHeld = time.Minute      // how long a process that goes through them may say nothing to the others
+	mendRest = 15 * time.Minute // until somebody goes through them again after nothing was found to mend
+)
+
+// Mended counts what was put right.
+type Mended struct {
+	Requeued int // queued jobs whose task had gone
+	Placed   int // jobs that did not stand where their record said, or stood somewhere else too
+	Removed  int // entries without a record
+}
+
+// Mender watches one gateway's totals and puts right what writes behind our back, evictions and lost writes have put out of place. Not
+// safe for concurrent use; any number of processes may have one.
+type Mender struct {
+	b   *Books
+	odd int // looks in a row at which the totals did not add up
+}
+
+// NewMender returns a mender of these books.
+func NewMender(b *Books) *Mender { return &Mender{b: b} }
+
+// Look looks at the totals, at the price of one short script. When they did not add up several times in a row it goes through all records,
+// in short steps and resting in between, unless another process does. next is when to look again.
+func (m *Mender) Look(ctx context.Context) (did Mended, next time.Duration, err error) {
+	s, err := m.b.Look(ctx)
+	if err != nil {
+		return did, oddLook, err
+	}
+	if s.Missing() == 0 {
+		m.odd = 0
+		return did, calmLook, nil
+	}
+	if m.odd++; m.odd < oddLooks {
+		return did, oddLook, nil
+	}
+	m.odd = 0
+	mine, err := m.b.c.SetNX(ctx, m.b.keys.Mend(), "1", mendHeld).Result()
+	if err != nil || !mine {
+		return did, calmLook, err
+	}
+	did, err = m.mend(ctx)
+	rest := mendRest
+	if err != nil || did != (Mended{}) {
+		rest = calmLook
+	}
+	if err == nil {
+		err = m.b.c.PExpire(ctx, m.b.keys.Mend(), rest).Err()
+	}
+	return did, calmLook, err
+}
+
+// mend goes through the records.
+func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
+	s := &survey{b: m.b, rest: m.rest}
+	s.found = func(f Finding) error {
+		if !f.Fault() || f.ID == "" {
+			return nil
+		}
+		var missed int64
+		if f.What == NoTask {
+			missed = s.since
+		}
+		what, err := m.b.mendOne(ctx, f.ID, missed)
+		switch what {
+		case "queued":
+			did.Requeued++
+		case "placed":
+			did.Placed++
+		case "removed":
+			did.Removed++
+		}
+		return err
+	}
+	return did, s.run(ctx)
+}
+
+// rest waits as long as the last step took, so that others get their turn, and keeps the records to this process.
+func (m *Mender) rest(ctx context.Context, worked time.Duration) error {
+	wait := time.NewTimer(worked)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return m.b.c.Expire(ctx, m.b.keys.Mend(), mendHeld).Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// mendOne puts one job right. missed is the moment before which a task of it would have been seen in the queue, on Redis's clock in µs;
+// zero if nobody looked for one there.
+func (b *Books) mendOne(ctx context.Context, id string, missed int64) (string, error) {
+	k := b.keys
+	generation, err := b.c.HGet(ctx, k.Job(id), "g").Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", err
+	}
+	newID, newKey, msg, err := b.task(id, generation+1)
+	if err != nil {
+		return "", err
+	}
+	old := job.TaskID(id, generation)
+	keys := []string{k.Job(id), k.Pending(), k.Active(), k.Costs(), k.Task(old), newKey, k.Scheduled(), k.Retrying(), k.Open()}
+	keys = append(append(keys, b.asynqSets()...), b.parkedKeys()...)
+	args := []any{b.now(), id, generation, old, newID, msg, missed, b.cfg.Gateway, redisdb.Wake, len(b.asynqSets())}
+	for _, r := range job.Reasons() {
+		args = append(args, string(r))
+	}
+	return mendScript.Run(ctx, b.c, keys, args...).Text()
+}

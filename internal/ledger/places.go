@@ -1,0 +1,211 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"fmt"
+	"slices"
+	"strconv"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed audit_records.lua
+var auditRecordsLua string
+
+//go:embed audit_tasks.lua
+var auditTasksLua string
+
+//go:embed audit_members.lua
+var auditMembersLua string
+
+var (
+	auditRecordsScript = redisdb.NewScript(redisdb.NowLua, auditRecordsLua)
+	auditTasksScript   = redisdb.NewScript(redisdb.NowLua, auditTasksLua)
+	auditMembersScript = redisdb.NewScript(redisdb.NowLua, auditMembersLua)
+)
+
+// The places of tasks that are not named after a set.
+const (
+	pendingPlace = "pending"
+	activePlace  = "active"
+)
+
+// place is where jobs or tasks stand. read is the command that reads a stretch of it.
+type place struct{ name, key, read string }
+
+func (b *Books) pending() place { return place{pendingPlace, b.keys.Pending(), "LRANGE"} }
+
+// sets are the places of jobs that are not queued.
+func (b *Books) sets() []place {
+	all := []place{{"scheduled", b.keys.Scheduled(), "ZRANGE"}, {"retrying", b.keys.Retrying(), "ZRANGE"}, {"open", b.keys.Open(), "ZRANGE"}}
+	for _, r := range job.Reasons() {
+		all = append(all, place{"parked:" + string(r), b.keys.Parked(string(r)), "ZRANGE"})
+	}
+	return all
+}
+
+// whereabouts are where one job stands. queuedAt is when its task says that it became pending, in µs; 1 if it doesn't say, zero if it is not
+// pending or the queue was looked through.
+type whereabouts struct {
+	Finding
+	generation int64
+	queuedAt   int64
+}
+
+// places judges jobs by their records; deep looks through the whole queue for each that is queued. Jobs without a record are left out.
+func (b *Books) places(ctx context.Context, ids []string, deep bool) ([]whereabouts, error) {
+	k := b.keys
+	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Open()}, b.parkedKeys()...)
+	args := []any{k.JobPrefix(), k.TaskPrefix(), flag(deep), len(job.Reasons())}
+	for _, r := range job.Reasons() {
+		args = append(args, string(r))
+	}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	reply, err := auditRecordsScript.Run(ctx, b.c, keys, args...).StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("audit gateway %s: its records: %w", b.cfg.Gateway, err)
+	}
+	if len(reply) != 4*len(ids) {
+		return nil, badReply("audit_records.lua", len(reply))
+	}
+	var found []whereabouts
+	for i, id := range ids {
+		r := reply[4*i : 4*i+4]
+		if r[0] == "" {
+			continue
+		}
+		p := whereabouts{Finding: Finding{ID: id, What: Wrong(r[2]), State: job.State(r[0])}}
+		p.generation, _ = strconv.ParseInt(r[1], 10, 64)
+		if r[2] != "" {
+			p.Where = r[3]
+		} else if ns, err := strconv.ParseInt(r[3], 10, 64); err == nil {
+			p.queuedAt = max(ns/1000, 1)
+		}
+		found = append(found, p)
+	}
+	return found, nil
+}
+
+// ghosts returns those of these members of a set that have no record.
+func (b *Books) ghosts(ctx context.Context, key string, ids []string) ([]string, error) {
+	args := []any{b.keys.JobPrefix()}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	lost, err := auditMembersScript.Run(ctx, b.c, []string{key}, args...).StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("audit gateway %s: its sets: %w", b.cfg.Gateway, err)
+	}
+	return lost, nil
+}
+
+// tasks tells of each task in a place what it is.
+func (s *survey) tasks(ctx context.Context, p place, tell func(task string, what Wrong) error) error {
+	k := s.b.keys
+	for at := 0; ; at += taskStep {
+		found, err := auditTasksScript.Run(ctx, s.b.c, []string{p.key}, p.read, at, at+taskStep-1, k.JobPrefix(), k.TaskPrefix(),
+			flag(p.name == activePlace)).StringSlice()
+		if err != nil {
+			return s.failed("its tasks", err)
+		}
+		for pair := range slices.Chunk(found, 2) {
+			if err := tell(pair[0], Wrong(pair[1])); err != nil {
+				return err
+			}
+		}
+		if len(found) < 2*taskStep {
+			return nil
+		}
+		if err := s.step(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// task tells what is odd about a task. One without a message is found with its record.
+func (s *survey) task(task string, what Wrong, where string) error {
+	switch what {
+	case OldTask, ForeignTask:
+		return s.found(Finding{ID: task, What: what, Where: where})
+	case NoRecord:
+		id, _, _ := job.ParseTaskID(task)
+		return s.found(Finding{ID: id, What: NoRecord, Where: where})
+	}
+	return nil
+}
+
+// asynq looks at the tasks that are not in the queue.
+func (s *survey) asynq(ctx context.Context) error {
+	k := s.b.keys
+	active := place{activePlace, k.Active(), "LRANGE"}
+	if err := s.tasks(ctx, active, func(task string, what Wrong) error { return s.task(task, what, activePlace) }); err != nil {
+		return err
+	}
+	for _, p := range []place{{"retry", k.AsynqRetry(), "ZRANGE"}, {"archived", k.AsynqArchive(), "ZRANGE"},
+		{"scheduled", k.AsynqScheduled(), "ZRANGE"}, {"completed", k.AsynqCompleted(), "ZRANGE"}} {
+		if err := s.tasks(ctx, p, func(task string, what Wrong) error { return s.aside(task, what, p.name) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// aside tells of a task in one of asynq's own sets: the present one of a job is at fault there.
+func (s *survey) aside(task string, what Wrong, where string) error {
+	if what != "" && what != NoMessage {
+		return s.task(task, what, "asynq's "+where)
+	}
+	id, _, _ := job.ParseTaskID(task)
+	return s.found(Finding{ID: id, What: AsynqSet, State: job.Queued, Where: where})
+}
+
+// members of every set are looked at, for those without a record.
+func (s *survey) sets(ctx context.Context) error {
+	for _, set := range s.b.sets() {
+		if err := s.members(ctx, set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *survey) members(ctx context.Context, set place) error {
+	for cursor := uint64(0); ; {
+		pairs, next, err := s.b.c.ZScan(ctx, set.key, cursor, "", taskStep).Result()
+		if err != nil {
+			return s.failed("its "+set.name+" set", err)
+		}
+		ids := make([]string, 0, len(pairs)/2)
+		for pair := range slices.Chunk(pairs, 2) {
+			ids = append(ids, pair[0])
+		}
+		for some := range slices.Chunk(ids, taskStep) { // a small set comes whole
+			if err := s.ghosts(ctx, set, some); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+		if err := s.step(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *survey) ghosts(ctx context.Context, set place, ids []string) error {
+	lost, err := s.b.ghosts(ctx, set.key, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range lost {
+		if err := s.found(Finding{ID: id, What: NoRecord, Where: set.name}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// Each step of a survey is short, since a script stalls everyone.
+const (
+	scanStep   = 500 // keys
+	recordStep = 100 // records
+	taskStep   = 200 // tasks, or members of a set
+)
+
+// survey goes through all that a gateway has in Redis, while others work on it, in memory that does not grow with it, and tells what
+// looks wrong:
+//
+//	the queue → index of its tasks ─┐
+//	                                ├─→ suspects → judged again, each by one atomic script
+//	records, 100 at a time ─────────┘
+//	members of the sets → those without a record
+//	tasks in active and in asynq's own sets
+//
+// A record and the sets that it may stand in are read in one script, so what looks wrong there is wrong. Only the queue is read
+// before the records: a queued job whose task is not in the index and says that it was put into the queue before the survey is a suspect.
+type survey struct {
+	b       *Books
+	found   func(Finding) error
+	rest    func(ctx context.Context, worked time.Duration) error // between steps; nil: go on at once
+	seen    func(state job.State)                                 // of each record; nil: nobody counts
+	indexed int64                                                 // tasks of the queue that are remembered at a time; zero: mostIndexed
+	since   int64                                                 // when it began, on Redis's clock in µs
+	papers  int64                                                 // tasks in the queue that are no job's present one
+	stepped time.Time
+}
+
+func (s *survey) run(ctx context.Context) error {
+	look, err := s.b.Look(ctx)
+	if err != nil {
+		return err
+	}
+	s.since, s.stepped = look.Now.UnixMicro(), time.Now()
+	x := newIndex(look.Queued, s.indexed)
+	for part := range x.parts {
+		if err := s.queue(ctx, x, part); err != nil {
+			return err
+		}
+		if err := s.records(ctx, x); err != nil {
+			return err
+		}
+	}
+	if err := s.sets(ctx); err != nil {
+		return err
+	}
+	return s.asynq(ctx)
+}
+
+// step is called after each look at Redis.
+func (s *survey) step(ctx context.Context) error {
+	if s.rest == nil {
+		return ctx.Err()
+	}
+	err := s.rest(ctx, time.Since(s.stepped))
+	s.stepped = time.Now()
+	return err
+}
+
+// queue makes the index. It goes from the tail to the head: what is pulled or put in meanwhile makes it see a task twice, and miss none
+// that is there all the time.
+func (s *survey) queue(ctx context.Context, x *index, part uint64) error {
+	x.begin(part)
+	s.papers = 0
+	err := s.tasks(ctx, s.b.pending(), func(task string, what Wrong) error {
+		x.add(task)
+		s.paper(what)
+		if part > 0 {
+			return nil
+		}
+		return s.task(task, what, pendingPlace)
+	})
+	x.close()
+	return err
+}
+
+func (s *survey) paper(what Wrong) {
+	if what == OldTask || what == ForeignTask {
+		s.papers++
+	}
+}
+
+// count counts the papers anew.
+func (s *survey) count(ctx context.Context) error {
+	s.papers = 0
+	return s.tasks(ctx, s.b.pending(), func(_ string, what Wrong) error { s.paper(what); return nil })
+}
+
+// records looks at every record of the present part.
+func (s *survey) records(ctx context.Context, x *index) error {
+	return s.scan(ctx, func(ids []string) error {
+		ids = slices.DeleteFunc(ids, func(id string) bool { return !x.mine(id) })
+		for some := range slices.Chunk(ids, recordStep) {
+			if err := s.look(ctx, x, some); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// scan finds the ids of all records, some of them perhaps twice.
+func (s *survey) scan(ctx context.Context, tell func(ids []string) error) error {
+	prefix := s.b.keys.JobPrefix()
+	node, err := redisdb.Node(ctx, s.b.c, prefix)
+	if err != nil {
+		return s.failed("its records", err)
+	}
+	for cursor := uint64(0); ; {
+		var keys []string
+		if keys, cursor, err = node.Scan(ctx, cursor, prefix+"*", scanStep).Result(); err != nil {
+			return s.failed("its records", err)
+		}
+		for i := range keys {
+			keys[i] = keys[i][len(prefix):]
+		}
+		if err := tell(keys); err != nil {
+			return err
+		}
+		if cursor == 0 {
+			return nil
+		}
+		if err := s.step(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *survey) look(ctx context.Context, x *index, ids []string) error {
+	found, err := s.b.places(ctx, ids, false)
+	if err != nil {
+		return err
+	}
+	for _, p := range found {
+		if s.seen != nil {
+			s.seen(p.State)
+		}
+		if p.What == "" && p.State == job.Queued && p.queuedAt > 0 && p.queuedAt < s.since && !x.has(job.TaskID(p.ID, p.generation)) {
+			p.What = NoTask
+		}
+		if p.What == "" {
+			continue
+		}
+		if err := s.found(p.Finding); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// distinct counts the records of finished jobs in one state, each once.
+func (s *survey) distinct(ctx context.Context, state job.State) (int64, error) {
+	x := newIndex(0, 0)
+	err := s.scan(ctx, func(ids []string) error {
+		for some := range slices.Chunk(ids, recordStep) {
+			found, err := s.b.places(ctx, some, false)
+			if err != nil {
+				return err
+			}
+			for _, p := range found {
+				if p.State == state {
+					x.add(job.TaskID(p.ID, 1))
+				}
+			}
+		}
+		return nil
+	})
+	x.close()
+	return int64(len(slices.Compact(x.tasks))), err
+}
+
+func (s *survey) failed(what string, err error) error {
+	return fmt.Errorf("audit gateway %s: %s: %w", s.b.cfg.Gateway, what, err)
+}
