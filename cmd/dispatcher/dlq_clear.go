@@ -123,6 +123,7 @@ type share struct {
 	until time.Time      // just after the last job that the preview met
 	would *pile          // would be taken
 	held  map[string]int // would be held back, or was, and why
+	often int            // would be taken, after oftenReplayed replays or more
 	halt  string         // why it would stop at once
 	done  deadletter.Cleared
 	ahead *deadletter.Canary // the jobs sent ahead; nil before they are
@@ -179,7 +180,13 @@ func (sh *share) meet(r job.Record, why string) {
 		return
 	}
 	sh.would.add(r.Job.Payload, sh.g.Amount)
+	if r.Replays >= oftenReplayed {
+		sh.often++
+	}
 }
+
+// oftenReplayed is after how many replays without success a preview says so: another one may be in vain too.
+const oftenReplayed = 3
 
 // decide asks a person at a terminal, where there is something to ask about.
 func (w *clearance) decide(ctx context.Context) (cli.Decision, error) {

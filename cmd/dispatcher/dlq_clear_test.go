@@ -51,7 +51,7 @@ func TestDLQReplayOffATerminalIsADryRun(t *testing.T) {
 	r.expect(r.run("replay", "-q"), 0, would, "")
 	r.expect(r.run("replay", "--dry-run", "--yes"), 0, would, "")
 	r.expect(r.run("replay", "--reason", "refused", "-o", "json"), 0, `{"jobs":1,"replayed":0,"held_back":0,"gone":0,"dry_run":true,"amount":{"EUR":1050},`+
-		`"without_amount":0,"by_reason":{"refused":{"jobs":1,"amount":{"EUR":1050},"without_amount":0}},"held_back_why":{}}`+"\n", "")
+		`"without_amount":0,"by_reason":{"refused":{"jobs":1,"amount":{"EUR":1050},"without_amount":0}},"held_back_why":{},"replayed_3_times_or_more":0}`+"\n", "")
 	if r.parked() != "abcdef" || r.trail(r.one) != "" {
 		t.Errorf("parked %s, trail %s", r.parked(), r.trail(r.one))
 	}
@@ -67,7 +67,7 @@ func TestDLQReplay(t *testing.T) {
 		`"without_amount":0,"by_reason":{"rejected":{"jobs":2,"amount":{"EUR":9223372036854775906},"without_amount":0},`+
 		`"unknown_outcome":{"jobs":2,"amount":{"EUR":1},"without_amount":0},"unreadable":{"jobs":1,"amount":{},"without_amount":0}},`+
 		`"held_back_why":{"an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use \"dlq resolve\"":1,`+
-		`"not a job: there is nothing to send":1}}`+"\n", "")
+		`"not a job: there is nothing to send":1},"replayed_3_times_or_more":0}`+"\n", "")
 	r.expect(r.run("replay", "--yes", "-q"), 0, "replayed 0 jobs, held back 2\n"+
 		"held back: 1 job: an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use \"dlq resolve\"\n"+
 		"held back: 1 job: not a job: there is nothing to send\n", "")
@@ -127,7 +127,7 @@ func TestDLQDiscard(t *testing.T) {
 	r.expect(r.run("discard", "--why", "test", "--yes", "--limit", "5", "-o", "json"), 0, `{"jobs":5,"discarded":5,"held_back":0,"gone":0,"dry_run":false,`+
 		`"amount":{"EUR":9223372036854776957},"without_amount":0,"by_reason":{"refused":{"jobs":1,"amount":{"EUR":1050},"without_amount":0},`+
 		`"rejected":{"jobs":2,"amount":{"EUR":9223372036854775906},"without_amount":0},`+
-		`"unknown_outcome":{"jobs":2,"amount":{"EUR":1},"without_amount":0}},"held_back_why":{}}`+"\n", "")
+		`"unknown_outcome":{"jobs":2,"amount":{"EUR":1},"without_amount":0}},"held_back_why":{},"replayed_3_times_or_more":0}`+"\n", "")
 	if r.parked() != "f" || r.record(r.one, "a").State != job.Discarded {
 		t.Errorf("parked %s", r.parked())
 	}
@@ -158,7 +158,7 @@ func TestDLQResolve(t *testing.T) {
 	r.expect(r.run("resolve", "--done", "--why", "paid", "--yes", "-g", r.one), 0, "resolved 1 job (EUR 1 in minor units)\n",
 		"no filter is given: this means every job parked as unknown_outcome of one\none: 1 job (EUR 1 in minor units)\n  unknown_outcome: 1 job (EUR 1 in minor units)\n")
 	r.expect(r.run("resolve", "--not-done", "--why", "not paid", "--yes", "--id", "e", "-o", "json"), 0, `{"jobs":1,"resolved":1,"held_back":0,"gone":0,`+
-		`"dry_run":false,"amount":{},"without_amount":0,"by_reason":{"unknown_outcome":{"jobs":1,"amount":{},"without_amount":0}},"held_back_why":{}}`+"\n", "")
+		`"dry_run":false,"amount":{},"without_amount":0,"by_reason":{"unknown_outcome":{"jobs":1,"amount":{},"without_amount":0}},"held_back_why":{},"replayed_3_times_or_more":0}`+"\n", "")
 	if d := r.record(r.one, "d"); d.State != job.Done || len(d.Job.Payload) > 0 {
 		t.Errorf("d: %+v", d)
 	}
@@ -241,4 +241,26 @@ func TestDLQReplayInterruptedSaysHowFarItGotAndGoesOn(t *testing.T) {
 	r.configure(testkit.Redis(t))
 	r.must(r.c.Del(r.ctx, redisdb.NewKeys(r.one).Admission()).Err())
 	r.expect(r.run("replay", "--yes", "-q"), 0, "replayed 2 jobs (EUR 20 in minor units)\n", "")
+}
+
+// A job that was replayed three times and is parked again is said to have been.
+func TestDLQReplaySaysWhatWasReplayedInVain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.park(r.one, charge("a", "1050", ""), job.Refused, 402, "HTTP 402")
+	r.park(r.one, charge("b", "1", ""), job.Refused, 402, "HTTP 402")
+	for i := range 3 {
+		r.expect(r.run("replay", "--yes", "-q", "--id", "a"), 0, "replayed 1 job (EUR 1050 in minor units)\n", "")
+		r.again(r.one, "a")
+		if got := r.record(r.one, "a"); got.Replays != i+1 || got.State != job.Parked {
+			t.Errorf("after replay %d: %+v", i+1, got)
+		}
+	}
+	preview := "no filter is given: this means every parked job of all gateways\none: 2 jobs (EUR 1051 in minor units)\n" +
+		"  refused: 2 jobs (EUR 1051 in minor units)\n1 of them has been replayed 3 times or more without success\n"
+	r.expect(r.run("replay", "--dry-run"), 0, preview+"dry run: 2 jobs (EUR 1051 in minor units) would be replayed; nothing was changed\n", "")
+	if got := r.run("replay", "-o", "json"); !strings.Contains(got.out, `"replayed_3_times_or_more":1`) {
+		t.Errorf("%s", got.out)
+	}
+	r.expect(r.run("list"), 0, "b	one	refused	1	0	TIME		HTTP 402\na	one	refused	1	3	TIME		HTTP 402\n", "")
 }

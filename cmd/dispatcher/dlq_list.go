@@ -36,12 +36,13 @@ type parkedView struct {
 	Attempts int             `json:"attempts"`
 	ParkedAt time.Time       `json:"parked_at"`
 	Batch    string          `json:"batch"`
+	Replays  int             `json:"replays"`
 	Payload  json.RawMessage `json:"payload,omitempty"`
 }
 
 func viewParked(r job.Record, payload bool) parkedView {
 	v := parkedView{ID: r.Job.ID, Gateway: r.Job.Gateway, Reason: r.Reason, Error: r.Error, Attempts: r.Attempts,
-		ParkedAt: r.ParkedAt, Batch: r.Job.Batch}
+		ParkedAt: r.ParkedAt, Batch: r.Job.Batch, Replays: r.Replays}
 	if payload {
 		v.Payload = asJSON(r.Job.Payload)
 	}
@@ -80,7 +81,7 @@ const tablePage = 500
 
 func (p *program) newParkedList(payload bool) *parkedList {
 	l := &parkedList{p: p, out: bufio.NewWriter(p.Out), payload: payload}
-	titles := []string{"ID", "GATEWAY", "REASON", "ATTEMPTS", "PARKED", "BATCH", "ERROR"}
+	titles := []string{"ID", "GATEWAY", "REASON", "ATTEMPTS", "REPLAYS", "PARKED", "BATCH", "ERROR"}
 	if payload {
 		titles = append(titles, "PAYLOAD")
 	}
@@ -94,7 +95,7 @@ func (l *parkedList) add(v parkedView) error {
 	if l.p.JSON() {
 		return cli.WriteJSON(l.out, v)
 	}
-	cells := []any{v.ID, v.Gateway, v.Reason, v.Attempts, v.ParkedAt, v.Batch, v.Error}
+	cells := []any{v.ID, v.Gateway, v.Reason, v.Attempts, v.Replays, v.ParkedAt, v.Batch, v.Error}
 	if l.payload {
 		cells = append(cells, string(v.Payload))
 	}

@@ -52,7 +52,7 @@ func TestDLQReplayOfAHeldGatewayStopsAtOnceAndTheOthersGo(t *testing.T) {
 	r.must(err)
 	got := r.run("replay", "--reason", "rejected", "--yes", "-o", "json")
 	r.expect(got, 5, `{"jobs":3,"replayed":2,"held_back":0,"gone":0,"dry_run":false,"amount":{"EUR":9223372036854775906},"without_amount":0,`+
-		`"by_reason":{"rejected":{"jobs":3,"amount":{"EUR":9223372036854775906},"without_amount":0}},"held_back_why":{},`+
+		`"by_reason":{"rejected":{"jobs":3,"amount":{"EUR":9223372036854775906},"without_amount":0}},"held_back_why":{},"replayed_3_times_or_more":0,`+
 		`"stopped":"stopped: two is held until TIME (HTTP 429)"}`+"\n", "dispatcher: 2 of 3 jobs replayed: stopped: two is held until TIME (HTTP 429)\n"+tellOn)
 }
 

@@ -26,6 +26,7 @@ type cleared struct {
 	Bare      int                         `json:"without_amount"`
 	ByReason  map[job.Reason]*reasonTotal `json:"by_reason"`
 	Why       map[string]int              `json:"held_back_why"`
+	Often     int                         `json:"replayed_3_times_or_more"`
 	Canary    *canaryView                 `json:"canary,omitempty"`
 	Stopped   string                      `json:"stopped,omitempty"`
 }
@@ -53,7 +54,7 @@ func (w *clearance) report(d cli.Decision, cut error) error {
 func (w *clearance) result(d cli.Decision, cut error) cleared {
 	sum, money, why := w.sum(), w.piled(d), w.heldBack()
 	r := cleared{Jobs: w.total, HeldBack: sum.HeldBack, Gone: sum.Gone, DryRun: d != cli.Go,
-		Amount: money.money, Bare: money.bare, ByReason: map[job.Reason]*reasonTotal{}, Why: why, Canary: w.canaries()}
+		Amount: money.money, Bare: money.bare, ByReason: map[job.Reason]*reasonTotal{}, Why: why, Often: w.often(), Canary: w.canaries()}
 	if e, ok := errors.AsType[*job.Error](cut); ok && e.Err != nil {
 		r.Stopped = e.Err.Error()
 	}
@@ -164,12 +165,29 @@ func (w *clearance) previewText() string {
 		}
 	}
 	b.WriteString(whyText(w.heldBack(), "would be held back"))
+	if n := w.often(); n > 0 {
+		fmt.Fprintf(&b, "%d of them %s been replayed %d times or more without success\n", n, haveHas(n), oftenReplayed)
+	}
 	for _, sh := range w.shares {
 		if sh.halt != "" {
 			fmt.Fprintf(&b, "%s: the %s would stop at once\n", sh.halt, w.act.verb)
 		}
 	}
 	return b.String()
+}
+
+func (w *clearance) often() (n int) {
+	for _, sh := range w.shares {
+		n += sh.often
+	}
+	return n
+}
+
+func haveHas(n int) string {
+	if n == 1 {
+		return "has"
+	}
+	return "have"
 }
 
 func (w *clearance) which() string {

@@ -150,12 +150,25 @@ func (r *rig) park(gateway string, j job.Job, reason job.Reason, status int, tex
 	g := r.gateway(gateway)
 	g.Replay = config.ReplayManual // it passes those that are parked
 	r.accept(g, job.Enqueued, j)
+	r.call(gateway, j.ID, reason, status, text)
+}
+
+// again has a job that was replayed refused once more.
+func (r *rig) again(gateway, id string) {
+	r.t.Helper()
+	r.call(gateway, id, job.Refused, 402, "HTTP 402")
+}
+
+// call makes the next call of a gateway's queue, which must be this job's, and parks it.
+func (r *rig) call(gateway, want string, reason job.Reason, status int, text string) {
+	r.t.Helper()
+	g := r.gateway(gateway)
 	task, err := r.c.RPop(r.ctx, redisdb.NewKeys(gateway).Pending()).Result()
 	r.must(err)
 	id, generation, _ := job.ParseTaskID(task)
 	a, opening, err := dispatch.Books(r.c, g).Open(r.ctx, id, generation, "w1", time.Minute)
 	r.must(err)
-	if id != j.ID || opening != job.OpenGo {
+	if id != want || opening != job.OpenGo {
 		r.t.Fatalf("pulled %s, and opened: %s", id, opening)
 	}
 	e := job.Ending{Called: true, Spent: true, Status: status, Verdict: job.VerdictRefused, Error: text, At: time.UnixMicro(1),

@@ -34,7 +34,6 @@ func dlqShowCommand(p *program) *cobra.Command {
 type parkedWhole struct {
 	parkedView
 	Cost       int64      `json:"cost"`
-	Replays    int        `json:"replays"`
 	Key        string     `json:"idempotency_key"`
 	Status     int        `json:"status,omitempty"`
 	AcceptedAt *time.Time `json:"accepted_at"`
@@ -88,7 +87,7 @@ func findParked(ctx context.Context, s *selection) (unit, job.Record, error) {
 }
 
 func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
-	v := parkedWhole{parkedView: viewParked(r, payload), Cost: r.Job.Cost, Replays: r.Replays, Status: r.Status,
+	v := parkedWhole{parkedView: viewParked(r, payload), Cost: r.Job.Cost, Status: r.Status,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall),
 		Unsure: r.Unsure || r.Reason == job.UnknownOutcome, Amount: purse{}, Calls: []callView{}}
 	if u.rules.Keys {

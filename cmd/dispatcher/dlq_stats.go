@@ -15,7 +15,7 @@ func dlqStatsCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stats [flags]", Short: "Count parked jobs and their money by gateway and reason",
 		Long: `Stats counts the parked jobs by gateway and reason, with the oldest of each and the sums of money by
-currency, in minor units, where the gateway's amount says where a payload has them.`,
+currency, in minor units, where the gateway's amount says where a payload has them; and each gateway's total.`,
 		Example: "  dispatcher dlq stats\n  dispatcher dlq stats -g stripe --batch 2026-11 -o json",
 		Args:    noArgs,
 	}
@@ -28,6 +28,7 @@ currency, in minor units, where the gateway's amount says where a payload has th
 type gatewayHeap struct {
 	Gateway  string                     `json:"gateway"`
 	Total    int                        `json:"total"`
+	Oldest   *time.Time                 `json:"oldest"`
 	Amount   purse                      `json:"amount"`
 	Bare     int                        `json:"without_amount"`
 	ByReason map[job.Reason]*reasonHeap `json:"by_reason"`
@@ -63,6 +64,9 @@ func (h *gatewayHeap) close() {
 	for _, of := range h.ByReason {
 		of.Jobs, of.Amount, of.Bare = of.pile.jobs, of.pile.money, of.pile.bare
 		h.all.addAll(of.pile)
+		if h.Oldest == nil || of.Oldest.Before(*h.Oldest) {
+			h.Oldest = &of.Oldest
+		}
 	}
 	h.Total, h.Amount, h.Bare = h.all.jobs, h.all.money, h.all.bare
 }
@@ -106,6 +110,9 @@ func (p *program) writeHeaps(heaps []*gatewayHeap) error {
 			if of := h.ByReason[r]; of != nil {
 				t.Row(h.Gateway, r, of.Jobs, of.Oldest, of.pile.moneyText())
 			}
+		}
+		if h.Oldest != nil {
+			t.Row(h.Gateway, "total", h.Total, *h.Oldest, h.all.moneyText())
 		}
 	}
 	return t.Flush()

@@ -14,21 +14,21 @@ func TestDLQList(t *testing.T) {
 	r := newRig(t)
 	r.expect(r.run("list"), 0, "", "")
 	r.stock()
-	r.expect(r.run("list"), 0, `a	one	refused	1	TIME	b1	HTTP 402: {"error":"card <declined>"}
-b	one	rejected	0	TIME	b1	no room at admission
-c	one	rejected	0	TIME		no room at admission
-d	one	unknown_outcome	1	TIME		timed out
-e	two	unknown_outcome	1	TIME		timed out
-f	two	unreadable	0	TIME		foreign
+	r.expect(r.run("list"), 0, `a	one	refused	1	0	TIME	b1	HTTP 402: {"error":"card <declined>"}
+b	one	rejected	0	0	TIME	b1	no room at admission
+c	one	rejected	0	0	TIME		no room at admission
+d	one	unknown_outcome	1	0	TIME		timed out
+e	two	unknown_outcome	1	0	TIME		timed out
+f	two	unreadable	0	0	TIME		foreign
 `, "")
 	r.expect(r.run("list", "--reason", "refused", "-o", "json"), 0,
-		`{"id":"a","gateway":"one","reason":"refused","error":"HTTP 402: {\"error\":\"card <declined>\"}","attempts":1,"parked_at":"TIME","batch":"b1"}`+"\n", "")
+		`{"id":"a","gateway":"one","reason":"refused","error":"HTTP 402: {\"error\":\"card <declined>\"}","attempts":1,"parked_at":"TIME","batch":"b1","replays":0}`+"\n", "")
 	r.expect(r.run("list", "-o", "json", "--payload", "--id", "f", "--id", "b"), 0,
-		`{"id":"b","gateway":"one","reason":"rejected","error":"no room at admission","attempts":0,"parked_at":"TIME","batch":"b1","payload":{"amount":"99","currency":"eur"}}
-{"id":"f","gateway":"two","reason":"unreadable","error":"foreign","attempts":0,"parked_at":"TIME","batch":"","payload":"hello"}
+		`{"id":"b","gateway":"one","reason":"rejected","error":"no room at admission","attempts":0,"parked_at":"TIME","batch":"b1","replays":0,"payload":{"amount":"99","currency":"eur"}}
+{"id":"f","gateway":"two","reason":"unreadable","error":"foreign","attempts":0,"parked_at":"TIME","batch":"","replays":0,"payload":"hello"}
 `, "")
 	got := r.runWith(cli.Streams{OutTerminal: true}, "list", "--batch", "b1", "--match", "room")
-	want := "ID  GATEWAY  REASON    ATTEMPTS  PARKED  BATCH  ERROR\nb   one      rejected  0         now     b1     no room at admission\n"
+	want := "ID  GATEWAY  REASON    ATTEMPTS  REPLAYS  PARKED  BATCH  ERROR\nb   one      rejected  0         0        now     b1     no room at admission\n"
 	if squeeze(got.out) != squeeze(want) {
 		t.Errorf("on a terminal:\n%s\nwant:\n%s", got.out, want)
 	}
@@ -136,8 +136,8 @@ func TestDLQAskedWrongly(t *testing.T) {
 			t.Errorf("an unset variable in %s: exit code %d, %q", flag, got.code, got.err)
 		}
 	}
-	r.expect(r.run("stats", "-q", "--id", "a", "--id", "nobody"), 0, "one	refused	1	TIME	EUR 1050 in minor units\n", "")
-	r.expect(r.run("stats", "--id", "a", "--id", "nobody"), 0, "one	refused	1	TIME	EUR 1050 in minor units\n", "left out: no job \"nobody\"\n")
+	r.expect(r.run("stats", "-q", "--id", "a", "--id", "nobody"), 0, "one	refused	1	TIME	EUR 1050 in minor units\none	total	1	TIME	EUR 1050 in minor units\n", "")
+	r.expect(r.run("stats", "--id", "a", "--id", "nobody"), 0, "one	refused	1	TIME	EUR 1050 in minor units\none	total	1	TIME	EUR 1050 in minor units\n", "left out: no job \"nobody\"\n")
 }
 
 func TestDLQWithRedisAway(t *testing.T) {
@@ -154,22 +154,24 @@ func TestDLQWithRedisAway(t *testing.T) {
 func TestDLQStats(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.expect(r.run("stats", "-o", "json"), 0, `{"gateways":[{"gateway":"one","total":0,"amount":{},"without_amount":0,"by_reason":{}},`+
-		`{"gateway":"two","total":0,"amount":{},"without_amount":0,"by_reason":{}}]}`+"\n", "")
+	r.expect(r.run("stats", "-o", "json"), 0, `{"gateways":[{"gateway":"one","total":0,"oldest":null,"amount":{},"without_amount":0,"by_reason":{}},`+
+		`{"gateway":"two","total":0,"oldest":null,"amount":{},"without_amount":0,"by_reason":{}}]}`+"\n", "")
 	r.stock()
 	r.reject(r.one, charge("g", "12.50", ""), job.Job{ID: "h", Payload: []byte(`{"amount":7}`)}, charge("i", "9223372036854775807", ""),
 		job.Job{ID: "j", Payload: []byte(`{"amount":-7,"currency":"USD"}`)})
 	r.expect(r.run("stats"), 0, `one	rejected	6	TIME	EUR 18446744073709551713, USD -7 in minor units, 2 jobs without an amount
 one	refused	1	TIME	EUR 1050 in minor units
 one	unknown_outcome	1	TIME	EUR 1 in minor units
+one	total	8	TIME	EUR 18446744073709552764, USD -7 in minor units, 2 jobs without an amount
 two	unknown_outcome	1	TIME	
 two	unreadable	1	TIME	
+two	total	2	TIME	
 `, "")
-	r.expect(r.run("stats", "-o", "json"), 0, `{"gateways":[{"gateway":"one","total":8,"amount":{"EUR":18446744073709552764,"USD":-7},"without_amount":2,"by_reason":{`+
+	r.expect(r.run("stats", "-o", "json"), 0, `{"gateways":[{"gateway":"one","total":8,"oldest":"TIME","amount":{"EUR":18446744073709552764,"USD":-7},"without_amount":2,"by_reason":{`+
 		`"refused":{"jobs":1,"oldest":"TIME","amount":{"EUR":1050},"without_amount":0},`+
 		`"rejected":{"jobs":6,"oldest":"TIME","amount":{"EUR":18446744073709551713,"USD":-7},"without_amount":2},`+
 		`"unknown_outcome":{"jobs":1,"oldest":"TIME","amount":{"EUR":1},"without_amount":0}}},`+
-		`{"gateway":"two","total":2,"amount":{},"without_amount":0,"by_reason":{`+
+		`{"gateway":"two","total":2,"oldest":"TIME","amount":{},"without_amount":0,"by_reason":{`+
 		`"unknown_outcome":{"jobs":1,"oldest":"TIME","amount":{},"without_amount":0},`+
 		`"unreadable":{"jobs":1,"oldest":"TIME","amount":{},"without_amount":0}}}]}`+"\n", "")
 }
@@ -197,8 +199,8 @@ accepted	TIME
 first call	TIME
 call 1	TIME  HTTP 402  refused  0.250 s
 `, "")
-	r.expect(r.run("show", "e", "-o", "json", "--payload"), 0, `{"id":"e","gateway":"two","reason":"unknown_outcome","error":"timed out","attempts":1,"parked_at":"TIME","batch":"",`+
-		`"payload":{"n":1},"cost":1,"replays":0,"idempotency_key":"","accepted_at":"TIME","first_call_at":"TIME","may_have_charged":true,"amount":{},`+
+	r.expect(r.run("show", "e", "-o", "json", "--payload"), 0, `{"id":"e","gateway":"two","reason":"unknown_outcome","error":"timed out","attempts":1,"parked_at":"TIME","batch":"","replays":0,`+
+		`"payload":{"n":1},"cost":1,"idempotency_key":"","accepted_at":"TIME","first_call_at":"TIME","may_have_charged":true,"amount":{},`+
 		`"replay":"held back: an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use \"dlq resolve\"",`+
 		`"calls":[{"at":"TIME","seconds":0.25,"status":0,"verdict":"unknown"}]}`+"\n", "")
 	r.expect(r.run("show", "live"), 4, "", "dispatcher: job \"live\" is not parked: it is queued at one\n"+
