@@ -61,6 +61,14 @@ func (b *clockBounds) notBefore(redis, now int64) int64 {
 	return redis - lo + wait/driftPerMicro + 1
 }
 
+// earliest returns the least that Redis's clock can show at the local moment now.
+func (b *clockBounds) earliest(now int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lo, _ := b.at(now)
+	return now + lo
+}
+
 // notAfter returns the latest that Redis's clock can show at the local moment now.
 func (b *clockBounds) notAfter(now int64) int64 {
 	b.mu.Lock()

@@ -15,7 +15,8 @@ import (
 )
 
 // HoldChannel is the channel on which a gateway's name is published when a hold or pause began or ended. Whoever hears
-// it calls Empty without a slot, so that slots reserved ahead don't outlive the hold's beginning, and Wake.
+// it calls Empty without a slot, so that slots reserved ahead don't outlive the hold's beginning, and Wake; and Report, as the
+// name is published there too when the pacer's state begins from nothing while others listen.
 const HoldChannel = redisdb.Wake + ":hold"
 
 var (
@@ -71,6 +72,8 @@ type Pacer struct {
 	closed             chan struct{}
 	asks               atomic.Int64
 
+	catching sync.Mutex // whoever has it brings Redis and this process to the same knowledge
+
 	mu      sync.Mutex
 	fifo    []Slot
 	known   knowledge
@@ -88,6 +91,12 @@ type knowledge struct {
 	held    int64 // µs until which calls are held
 	leased  bool  // slots have leases, as the calls under way have a cap
 	probing bool  // calls wait for the one that goes first after a hold
+
+	at        int64   // Redis's time of the newest answer
+	books     books   // as it told them
+	root      int64   // the life of the state that was heard of last, or 0
+	memory    *memory // of the books as they are
+	testimony *memory // of the books before a loss, for Redis to hear
 }
 
 // NewPacer returns the pacer of one gateway, or why its configuration can't be kept. It doesn't speak to Redis yet.

@@ -17,6 +17,8 @@ const (
 	subBuckets  = 256              // otherwise in so many parts
 	horizonMost = 100 * time.Millisecond
 	lateMost    = 250 * time.Millisecond // what windows in parts allow for, as reports of lateness don't pay there
+	lateEver    = time.Second            // a slot that is missed by more is never used
+	waited      = time.Minute            // a shortest window that takes no longer is waited for after a loss; see loss.lua
 	epsilonMost = 2 * time.Millisecond   // lateness that isn't worth a report
 	leaseMargin = 5 * time.Second
 	batch       = 16 // slots reserved at a time
@@ -30,6 +32,7 @@ type window struct{ n, length, ready, width int64 }
 type plan struct {
 	cfg       PacerConfig
 	windows   []window // shortest first
+	long      int      // place of the first one that is charged after a loss
 	shape     string
 	horizon   int64
 	spacing   int64
@@ -52,7 +55,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 		cfg:      cfg,
 		horizon:  min(horizonMost, shortest/2).Microseconds(),
 		epsilon:  min(epsilonMost, shortest/200).Microseconds(),
-		tooLate:  (shortest / 4).Microseconds(),
+		tooLate:  min(lateEver, shortest/4).Microseconds(),
 		outlives: (cfg.CallTimeout + leaseMargin).Microseconds(),
 		maxCost:  largest,
 	}
@@ -60,6 +63,9 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	p.tolerance = (max(cfg.Burst, 1) - 1) * p.spacing
 	for _, l := range limits {
 		p.addWindow(l)
+	}
+	if p.windows[0].ready <= waited.Microseconds() {
+		p.long = 1
 	}
 	p.audit = newAudit(p.windows)
 	return p, nil

@@ -45,7 +45,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	pl := p.plan.Load()
 	lease := p.name + "-" + strconv.FormatInt(p.asks.Add(1), 36)
 	p.mu.Lock()
-	args := pl.reserveArgs(p.now(), w, p.known, lease)
+	args := pl.reserveArgs(p.now(), w, &p.known, lease)
 	jump := p.known.jump
 	p.mu.Unlock()
 	sent := p.local(p.clock.Now())
@@ -68,9 +68,9 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	return p.learn(r, jump, leapt), nil
 }
 
-func (pl *plan) reserveArgs(now int64, w wish, k knowledge, lease string) []any {
+func (pl *plan) reserveArgs(now int64, w wish, k *knowledge, lease string) []any {
 	args := []any{now, w.lead, pl.horizon, k.floor, k.jump, pl.spacing, pl.tolerance, w.want, w.cost,
-		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate}
+		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate, k.root, HoldChannel, pl.cfg.Gateway}
 	for _, win := range pl.windows {
 		args = append(args, win.n, win.ready, win.width)
 	}
@@ -94,36 +94,41 @@ func (p *Pacer) lists(n int) []string {
 type reply struct {
 	state                  state
 	now, hint, held, epoch int64
-	last                   int64 // latest slot ever given to anybody
+	books                  books
 	probing, leased        bool
 	slots                  []Slot
 }
 
 func decode(v []any) (reply, error) {
-	if len(v) < 7 || len(v)%2 != 1 {
+	const head = 15
+	if len(v) < head || len(v)%2 != head%2 {
 		return reply{}, fmt.Errorf("reserve.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
 	name, ok := v[0].(string)
 	n := make([]int64, len(v))
 	for i := 1; i < len(v); i++ {
 		var err error
-		switch x := v[i].(type) {
-		case int64:
-			n[i] = x
-		case string:
-			n[i], err = strconv.ParseInt(x, 10, 64)
-		default:
-			err = errors.New("not a number")
-		}
-		if err != nil || !ok {
+		if n[i], err = number(v[i]); err != nil || !ok {
 			return reply{}, fmt.Errorf("reserve.lua answered %v at place %d: is another version of the program using this Redis?", v[i], i)
 		}
 	}
-	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5]&1 == 1, leased: n[5]&2 == 2, last: n[6]}
-	for i := 7; i < len(n); i += 2 {
+	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5]&1 == 1, leased: n[5]&2 == 2,
+		books: books{last: n[6], root: n[7], id: n[8], units: n[9], before: n[10], since: n[11], dearest: n[12], loss: n[13], told: n[14]}}
+	for i := head; i < len(n); i += 2 {
 		r.slots = append(r.slots, Slot{At: n[i], Cost: n[i+1]})
 	}
 	return r, nil
+}
+
+// number reads a number of a script's answer.
+func number(v any) (int64, error) {
+	switch x := v.(type) {
+	case int64:
+		return x, nil
+	case string:
+		return strconv.ParseInt(x, 10, 64)
+	}
+	return 0, errors.New("not a number")
 }
 
 // learn takes in an answer: slots that came with the news that Redis's clock was set are given back.
@@ -158,13 +163,15 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 		k.jump = 0
 	}
 	if leapt != 0 {
+		k.forget()
 		k.jump = max(leapt, 0)
 		if k.floor > 0 {
 			k.floor += leapt
 		}
 	}
 	if r.state != stateReshape { // which may mean that the clock was set back, and then says nothing
-		k.floor = max(k.floor, r.last)
+		k.floor = max(k.floor, r.books.last)
+		k.read(r.books, r.now)
 	}
 	return stale
 }
@@ -172,7 +179,7 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 // unanswered keeps the books of a reservation whose outcome nobody knows: its permits count as used, and its leases,
 // which nobody will ever end, are taken out again as far as possible.
 func (p *Pacer) unanswered(w wish, lease string, err error) {
-	if refusedByRedis(err) {
+	if refusedByRedis(err) || w.want == 0 {
 		return
 	}
 	p.meters.lost.Add(float64(w.want))
@@ -219,6 +226,7 @@ func (p *Pacer) ask(ctx context.Context, w wish) (grant, error) {
 		case <-gone:
 			p.giveBack(g.slots)
 		}
+		p.catchUp(asking)
 	})
 	limit := time.NewTimer(answerWithin)
 	defer limit.Stop()

@@ -1,4 +1,4 @@
--- reserve.lua: the next slots of one gateway. Composed after NowLua and pool.lua.
+-- reserve.lua: the next slots of one gateway. Composed after NowLua, pool.lua and loss.lua.
 -- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6 active  7… the windows' lists, shortest window first
 -- ARGV 1 now (µs, 0 = Redis's)  2 lead: a slot is at least so far off (µs)  3 horizon: and at most so far (µs)
 --      4 floor: the latest slot that the caller knows to have been given to anybody (µs)  5 jump: Redis's clock was seen
@@ -6,44 +6,53 @@
 --      8 slots wanted  9 cost of each (0 = of the jobs that wait, and no more slots than jobs)  10 cap of calls under
 --      way (0 = none)  11 how long a lease outlives its slot (µs)  12 name that the leases begin with
 --      13 version of the limits  14 shape: the windows and widths that the lists are kept for
---      15 a call is written at most so late after its slot (µs)  then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact)
--- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe, latest slot ever given to anybody, slot,
---      cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again. States:
+--      15 a call is written at most so late after its slot (µs)  16 life that the caller knows (0 = none)  17 channel
+--      18 gateway  then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact)
+-- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o, i, u, b, bt, m, w, f,
+--      slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again. States:
 --      ok       slots follow, at least one                  horizon  the next slot is too far off
 --      idle     no job waits                                ahead    slots enough are out for the jobs that wait
 --      held     nobody calls before held until              probing  one call is on its way, the rest wait for it
 --      paused   an operator stopped it                      full     as many calls are under way as may be
 --      stale    a newer version of the limits is in force   reshape  run reshape.lua, then ask again
 --      lost     Redis lost writes, may have lost some, or its clock leapt: one window must pass
--- Refusals write nothing, except for removing leases that ran out, for lost, which sets the pause, and for a mark of the time
--- now and then. Hash: s (last slot) tat  h (no slot before)  c (the time when it was written)  x (its end)  v, g (ARGV 13, 14)
---      n1… (units taken)  r (run id of the Redis that wrote it). Another run id means a restart or a fail-over: what came after c may be lost.
+-- Refusals write nothing, except for removing leases that ran out, for lost, which sets the pause, for the beginning of a life that others
+-- may object to, and for a mark of the time now and then. Hash: s (latest slot ever given to anybody) tat  h (no slot before)
+--      c (the time when it was written)  x (its end)  v, g (ARGV 13, 14)  n1… (units taken)  r (run id of the Redis that wrote it:
+--      another one means a restart or a fail-over, and what came after c may be lost)
+--      o (life: when the state began from nothing; a caller that knows an older life knows of slots that are lost)
+--      i (made anew with the lists)  u (units granted, less those given back at once)  b (of these, those before the slot bt)
+--      m (the dearest job's cost)  w, f, l (after a loss: see loss.lua; what was granted until f is known; l: only lives older than it know
+--      more, 0 = any)
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
 local FULL_HINT, PAUSED_HINT, PROBE_HINT = 50000, 1000000, 100000
 local PROBE_EVERY = 5000000 -- without news of the call that was sent ahead, the next one's slot is so much later
 local MARK_EVERY = 5000000 -- while nothing is granted, the time is written so often: it bounds what a restart can have lost
+local OBJECTIONS = 250000 -- a new life waits so long, if others may know an older one
+local CELLS, CELL = 256, 1000000 -- u is marked so often in the first window that a loss charges, and no more often than this (µs)
 local KEPT = 3600000000 -- the state outlives its use by so much at least: only when it is gone sooner, it was lost
 local call = redis.call
-local K = (#ARGV - 15) / 3
+local K = (#ARGV - 18) / 3
 local real_now = now_us(ARGV[1])
 local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
+local late, root = tonumber(ARGV[15]), tonumber(ARGV[16])
 
--- Redis's run id, or nil where INFO is not allowed, or not known.
-local function run_id()
-  local info = redis.pcall('INFO', 'server')
-  return type(info) == 'string' and string.match(info, 'run_id:(%w+)') or nil
-end
-
-local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r'}
-for k = 1, K do fields[8 + k] = 'n' .. k end
+local BOOKS = {'o', 'i', 'u', 'b', 'bt', 'm', 'w', 'f', 'l'}
+local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', unpack(BOOKS)}
+local FIXED = #fields
+for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
+local books = {}
+for i, name in ipairs(BOOKS) do books[name] = tonumber(pace[8 + i]) or 0 end
 local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused', 'few', 'fewat', 'fewfrom')
 local last, tat, quiet, clock = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, tonumber(pace[3]) or 0, tonumber(pace[4]) or 0
 local held, need, probe = tonumber(hold[1]) or 0, tonumber(hold[2]) or 0, tonumber(hold[3]) or 0
 local function answer(state, hint)
-  return {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need + (cap > 0 and 2 or 0), int(last)}
+  local out = {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need + (cap > 0 and 2 or 0), int(last)}
+  for i = 1, 8 do out[7 + i] = int(books[BOOKS[i]]) end
+  return out
 end
 
 local now = math.max(real_now, clock)
@@ -63,8 +72,8 @@ local N, R, width, used, before, cursor, from, buf, push = {}, {}, {}, {}, {}, {
 local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this call added to it
 local longest, least = 0, math.huge
 for k = 1, K do
-  N[k], R[k], width[k] = tonumber(ARGV[13 + 3 * k]), tonumber(ARGV[14 + 3 * k]), tonumber(ARGV[15 + 3 * k])
-  used[k] = tonumber(pace[8 + k]) or 0
+  N[k], R[k], width[k] = tonumber(ARGV[16 + 3 * k]), tonumber(ARGV[17 + 3 * k]), tonumber(ARGV[18 + 3 * k])
+  used[k] = tonumber(pace[FIXED + k]) or 0
   before[k], cursor[k], push[k] = used[k], 0, {}
   longest, least = math.max(longest, R[k] + width[k]), math.min(least, N[k])
 end
@@ -73,15 +82,33 @@ local function forget_lists() -- without the hash the lists say nothing: their u
   for k = 1, K do call('DEL', KEYS[6 + k]) end
 end
 
-local run = run_id() or pace[8] or nil
-local function state_fields()
+local long = loss_first(R[1])
+if pace[1] and not pace[14] then books.m = least end -- not counted so far
+
+local server = redis.pcall('INFO', 'server') -- nothing where INFO is not allowed, or not known
+if type(server) ~= 'string' then server = '' end
+local run = string.match(server, 'run_id:(%w+)') or pace[8] or nil
+
+-- state_fields returns what there is to write; all of the books where they were made anew.
+local function state_fields(anew)
+  if books.o == 0 then books.o, anew = root > 0 and root or now, true end
+  if anew then books.i = math.max(now, books.i + 1) end
   local set = {'s', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'v', ARGV[13], 'g', ARGV[14]}
   if run then set[#set + 1], set[#set + 2] = 'r', run end
+  for i, name in ipairs(BOOKS) do
+    if anew or i >= 3 and i <= 6 then set[#set + 1], set[#set + 2] = name, int(books[name]) end
+  end
   for k = 1, K do
     set[#set + 1] = 'n' .. k
     set[#set + 1] = int(used[k])
   end
   return set
+end
+
+-- tally keeps u, b and m. What is given back later than in the cell of its slot stays counted: b never changes any more.
+local function tally(slot, cost)
+  if slot >= books.bt + math.max(R[math.min(long, K)] / CELLS, CELL) then books.bt, books.b = slot, books.u end
+  books.u, books.m = books.u + cost, math.max(books.m, cost)
 end
 
 local function keep(set, always)
@@ -93,39 +120,79 @@ local function keep(set, always)
   return renew, int(math.ceil((x - now) / 1000))
 end
 
--- quarantine: slots that Redis doesn't know of any more may have been used, up to a horizon from now, and late at that.
--- One shortest window passes; every longer window is charged with the most that can be missing from it.
-local function quarantine(gap)
-  if not pace[1] then forget_lists() end
-  last, tat = math.max(last, now + horizon), math.max(tat, now + horizon)
-  local written = now + horizon + tonumber(ARGV[15])
-  quiet = math.max(quiet, written + R[1])
-  local missing = (math.floor(gap / R[1]) + 1) * N[1]
-  for k = 2, K do used[k] = used[k] + math.min(missing, N[k]) end
-  local _, ttl = keep(state_fields(), true)
-  call('PEXPIRE', KEYS[1], ttl)
-  for k = 2, K do
-    call('RPUSH', KEYS[6 + k], int(pool_edge(written, width[k])), int(math.min(missing, N[k])))
-    call('PEXPIRE', KEYS[6 + k], ttl)
+-- charge_loss puts what may be missing from window k into its list, behind what is known from before the loss.
+local function charge_loss(k, missing)
+  local list, w = KEYS[6 + k], books.w
+  if books.l > 0 then -- the list is of a younger life than what is missing, and complete
+    local own = loss_take(list, w)
+    if own > 0 then loss_put(list, {w + 1, own}) end
+    return loss_put(list, {w, missing})
   end
+  local v = call('LRANGE', list, -2, -1)
+  while v[1] and tonumber(v[1]) > w do -- a sub-bucket that ends later: but what is in it was written by w
+    missing = missing + tonumber(v[2])
+    call('LTRIM', list, 0, -3)
+    v = call('LRANGE', list, -2, -1)
+  end
+  call('RPUSH', list, int(w), int(missing))
+end
+
+-- quarantine: slots that Redis doesn't know of any more may have been used, those between from and upto, and late at that.
+-- A shortest window that isn't long passes; every longer window is charged with the most that can be missing from it.
+-- Nobody knows more than Redis where the times alone are wrong.
+local function quarantine(from, upto, known)
+  if not pace[1] then forget_lists() end
+  last, tat = math.max(last, upto), math.max(tat, upto)
+  books.w, books.f, books.b, books.bt = upto + late, known and upto or from, books.u, last + 1
+  quiet = math.max(quiet, books.w + (long > 1 and R[1] or 0))
+  local missing = loss_most(upto - from, N[1], R[1], T, tolerance, books.m > 0 and books.m or least)
+  for k = long, K do
+    local most = math.min(missing, N[k])
+    charge_loss(k, most)
+    used[k] = used[k] + most
+  end
+  local _, ttl = keep(state_fields(true), true)
+  call('PEXPIRE', KEYS[1], ttl)
+  for k = long, K do call('PEXPIRE', KEYS[6 + k], ttl) end
   return answer('lost', quiet - now - horizon)
 end
 
 if floor > now + horizon + STEP_BACK then floor = 0 end -- heard before the clock was set back
 floor = math.min(floor, now + horizon)
-local unsure = now + horizon - math.max(last, clock) -- what was granted until then is all there: writes are lost from the end
-if floor > last and floor + KEPT > now then return quarantine(unsure) end
-if jump > 0 then return quarantine(jump) end
-if run and pace[8] and run ~= pace[8] then return quarantine(unsure) end
+local kept_long = floor + longest + KEPT -- a state that is gone before that was lost
+books.l = 0
+if pace[1] and root > 0 and root < books.o and kept_long > books.o then -- Redis was emptied, and nobody noticed
+  books.o, books.l = root, books.o
+  return quarantine(0, math.min(books.l, now) + horizon)
+end
+local sure = math.max(last, clock) -- what was granted until then is all there: writes are lost from the end
+if floor > last and kept_long > now then return quarantine(sure, now + horizon) end
+if jump > 0 then return quarantine(now + horizon - jump, now + horizon, true) end
+if run and pace[8] and run ~= pace[8] then return quarantine(sure, now + horizon) end
 
 -- amnesia: a list and its count don't agree (one was evicted). Nothing is certain: as if all had been lost.
 local function amnesia()
   pace[1] = false
   for k = 1, K do used[k] = 0 end
-  return quarantine(now)
+  return quarantine(0, now + horizon)
 end
 for k = 1, K do
   if used[k] > 0 and call('EXISTS', KEYS[6 + k]) == 0 then return amnesia() end
+end
+
+-- Others who listen may know of an older life, which Redis has forgotten: they are called before a new one begins. How many
+-- listen isn't known in a cluster.
+local function others_listen()
+  local heard = redis.pcall('PUBSUB', 'NUMSUB', ARGV[17])
+  return string.find(server, 'redis_mode:cluster', 1, true) or type(heard) == 'table' and tonumber(heard[2]) and tonumber(heard[2]) > 1
+end
+if not pace[1] and others_listen() then
+  forget_lists()
+  quiet = now + OBJECTIONS
+  local _, ttl = keep(state_fields(true), true)
+  call('PEXPIRE', KEYS[1], ttl)
+  call('PUBLISH', ARGV[17], ARGV[18])
+  return answer('horizon', OBJECTIONS - horizon)
 end
 
 if pace[1] and now - clock > MARK_EVERY then call('HSET', KEYS[1], 'c', int(now)) end
@@ -133,7 +200,7 @@ if hold[5] == '1' then return answer('paused', PAUSED_HINT) end
 if held > now then return answer('held', held - now) end
 if need == 1 then
   if probe > now + lead then return answer('probing', math.min(probe - now - lead, PROBE_HINT)) end
-  want = 1
+  want = math.min(want, 1)
 end
 if cap > 0 then
   call('ZREMRANGEBYSCORE', KEYS[3], '-inf', int(now))
@@ -221,6 +288,7 @@ for i = 1, want do
     cursor[k], used[k] = at[k], sum[k] + cost
     charge(k, slot, cost)
   end
+  tally(slot, cost)
   last, tat = slot, math.max(tat, slot) + T * cost
   slots[#slots + 1] = {slot, cost}
 end

@@ -37,7 +37,7 @@ var (
 )
 
 var (
-	reserveScript   = redisdb.NewScript(redisdb.NowLua, poolLua, reserveLua)
+	reserveScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, reserveLua)
 	releaseScript   = redisdb.NewScript(redisdb.NowLua, poolLua, releaseLua)
 	lateScript      = redisdb.NewScript(redisdb.NowLua, poolLua, lateLua)
 	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, reshapeLua)

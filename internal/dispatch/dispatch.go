@@ -83,7 +83,8 @@ func (d *Dispatcher) run(loop func(context.Context)) {
 	}()
 }
 
-// listen wakes idle gateways when a job has become due, and drops reserved slots when a hold begins.
+// listen wakes idle gateways when a job has become due, drops reserved slots when a hold begins, and says what is known here of
+// slots when Redis seems to have forgotten them.
 func (d *Dispatcher) listen(ctx context.Context) {
 	sub := d.p.DB.Client.Subscribe(ctx, redisdb.Wake, bucket.HoldChannel)
 	defer sub.Close()
@@ -108,6 +109,7 @@ func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
 		}
 		if channel == bucket.HoldChannel {
 			u.pacer.Empty(ctx, bucket.Slot{})
+			u.pacer.Report()
 			nudge(u.due) // the circuit may have closed: what waited for that goes on
 		}
 		u.pacer.Wake()

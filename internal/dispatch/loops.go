@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
@@ -42,10 +43,12 @@ func (d *Dispatcher) pulseOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	pacers := make([]*bucket.Pacer, len(d.units))
 	for i, u := range d.units {
 		u.feel(ctx, pulses[i])
+		pacers[i] = u.pacer
 	}
-	return nil
+	return bucket.Hear(ctx, d.p.DB.Client, pacers)
 }
 
 // feel wakes what a pulse says has work.

@@ -1,0 +1,85 @@
+package bucket
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// stale is how old an answer may be, in µs, before Hear looks again.
+const stale = 400_000
+
+// Report has Redis hear, in the background, what this process knows of the slots that were given out, and learns what is new. A state that
+// begins from nothing asks for it on HoldChannel: whoever knows of an older one objects by this.
+func (p *Pacer) Report() {
+	p.background(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+		defer cancel()
+		g, err := p.reserve(ctx, wish{cost: 1})
+		if err == nil && g.state == stateReshape {
+			err = p.reshape(ctx)
+		}
+		if err == nil {
+			p.catchUp(ctx)
+		}
+	})
+}
+
+// Hear keeps pacers on one Redis up to date, in one round trip, that have not asked it for a while: the less a process has missed when
+// Redis loses its memory, the less is charged for what it doesn't know. Call it about twice a second. It writes nothing; who finds
+// that Redis knows less than he does reports.
+func Hear(ctx context.Context, c redis.UniversalClient, all []*Pacer) error {
+	var asked []*Pacer
+	for _, p := range all {
+		if p.missesNews() {
+			asked = append(asked, p)
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	sent := make([]int64, len(asked))
+	answers := make([]*redis.SliceCmd, len(asked))
+	_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, p := range asked {
+			sent[i] = p.local(p.clock.Now())
+			answers[i] = pipe.HMGet(ctx, p.keys.Pace(), "s", "o", "i", "u", "b", "bt", "m", "w", "f")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, p := range asked {
+		p.heard(answers[i].Val(), sent[i])
+	}
+	return nil
+}
+
+// missesNews: a pacer without a window that is charged after a loss remembers nothing, and one that never asked has nothing to miss.
+func (p *Pacer) missesNews() bool {
+	pl := p.plan.Load()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return pl.long < len(pl.windows) && p.known.at > 0 && p.bounds.notAfter(p.local(p.clock.Now()))-p.known.at > stale
+}
+
+// heard takes in how the books stood, at the earliest, when they were asked for.
+func (p *Pacer) heard(v []any, sent int64) {
+	var n [9]int64
+	for i := range min(len(n), len(v)) {
+		n[i], _ = number(v[i]) // nothing counts as 0, as in reserve.lua
+	}
+	b := books{last: n[0], root: n[1], id: n[2], units: n[3], before: n[4], since: n[5], dearest: n[6], loss: n[7], told: n[8]}
+	p.mu.Lock()
+	lost := b.root != p.known.root || b.last < p.known.floor
+	if !lost {
+		p.known.floor = b.last
+		p.known.read(b, p.bounds.earliest(sent))
+	}
+	behind := lost || p.known.testimony != nil || p.known.memory == nil && b.root != 0
+	p.mu.Unlock()
+	if behind {
+		p.Report()
+	}
+}

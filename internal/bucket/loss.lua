@@ -1,0 +1,37 @@
+-- loss.lua: a fragment behind pool.lua; what may be missing from the windows' lists after Redis lost writes.
+--
+-- A loss leaves a mark in the pace, w: nothing from before it was written later than w. A list's pairs up to w are what is
+-- known from before the loss, and, at w itself, the most that can be missing. What is granted after it lies behind w. A process
+-- that remembers more replaces all that is from before the loss: see seed.lua.
+
+local LOSS_WAITED = 60000000 -- a shortest window no longer than this is waited for after a loss, and needs no charge
+
+-- loss_first returns the number of the first window that is charged.
+local function loss_first(R1) return R1 > LOSS_WAITED and 1 or 2 end
+
+-- loss_most returns the most units that can have been granted in slots within gap µs, by the shortest window or by the spacing.
+local function loss_most(gap, N1, R1, T, tolerance, dearest)
+  if R1 <= LOSS_WAITED then return (math.floor(gap / R1) + 1) * N1 end
+  return math.floor((gap + tolerance) / T) + dearest
+end
+
+-- loss_take takes the pairs up to w off the list, and returns their units.
+local function loss_take(list, w)
+  local units = 0
+  repeat
+    local v, n = redis.call('LRANGE', list, 0, POOL_CHUNK - 1), 0
+    while n < #v and tonumber(v[n + 1]) <= w do
+      units = units + tonumber(v[n + 2])
+      n = n + 2
+    end
+    if n > 0 then redis.call('LPOP', list, n) end
+  until n < POOL_CHUNK
+  return units
+end
+
+-- loss_put puts pairs, oldest first, before the others.
+local function loss_put(list, p)
+  local from, to = {}, #p
+  for i = 1, to do from[i] = int(p[to + 1 - i]) end
+  for i = 1, to, POOL_REACH do redis.call('LPUSH', list, unpack(from, i, math.min(i + POOL_REACH - 1, to))) end
+end

@@ -1,0 +1,326 @@
+package bucket
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"spillway/internal/testkit"
+)
+
+// upheaval is a run in which Redis forgets everything now and then, while processes come and go.
+type upheaval struct {
+	cfg    PacerConfig
+	losses int
+	drop   float64                // share of slots released
+	cost   func(*rand.Rand) int64 // nil: 1
+	spell  time.Duration          // of work, at most; 0: 20 s
+	pause  time.Duration          // between two spells, at most
+}
+
+// live runs an upheaval: each spell some process works; now and then one dies or a new one comes; then Redis forgets.
+// Every process asks once within the 10 s before, as idle ones do. It returns all that was granted and used.
+func (w *world) live(u upheaval) (out ran) {
+	processes := []*Pacer{w.pacer(u.cfg), w.pacer(u.cfg), w.pacer(u.cfg)}
+	tr := trial{cfg: u.cfg, drop: u.drop, cost: u.cost, late: 0.05, lateMost: 200_000}
+	if u.spell == 0 {
+		u.spell = 20 * time.Second
+	}
+	for range u.losses {
+		for range 4 {
+			w.work(tr, processes[w.rng.IntN(3)], time.Duration(w.rng.Int64N(int64(u.spell))), &out)
+			w.pass(time.Duration(w.rng.Int64N(int64(u.pause))))
+		}
+		for _, p := range processes {
+			w.reserve(p, wish{want: 0, cost: 1})
+			w.pass(time.Duration(w.rng.Int64N(int64(3 * time.Second))))
+		}
+		dying := w.rng.IntN(3)
+		w.work(tr, processes[dying], time.Second, &out)
+		processes[dying] = w.pacer(u.cfg) // it dies after a last spell that nobody heard of; a fresh one comes
+		w.lose()
+		w.object(processes[dying], processes)
+	}
+	for _, p := range processes {
+		w.work(tr, p, u.spell, &out)
+	}
+	return out
+}
+
+// object is what happens when the fresh process is the first to ask: the others are called, and say what they know.
+func (w *world) object(fresh *Pacer, all []*Pacer) {
+	w.reserve(fresh, wish{want: 16, cost: 1})
+	for _, p := range all {
+		w.pass(time.Millisecond)
+		w.reserve(p, wish{want: 0, cost: 1})
+	}
+}
+
+// work takes what can be had for so long.
+func (w *world) work(tr trial, p *Pacer, d time.Duration, out *ran) {
+	for end := w.now + d.Microseconds(); w.now < end; {
+		cost := int64(1)
+		if tr.cost != nil {
+			cost = tr.cost(w.rng)
+		}
+		out.overdue = w.reportOverdue(out.overdue)
+		g := w.reserve(p, wish{want: 1 + w.rng.Int64N(batch), cost: cost})
+		for _, s := range g.slots {
+			w.send(tr, p, s, out, tr.cfg.Jitter.Microseconds())
+		}
+		w.now += min(w.pause(g), max(end-w.now, 1))
+	}
+}
+
+// listen has two processes listen, as far as Redis knows, which must be the world's own.
+func (w *world) listen() {
+	for range 2 {
+		sub := w.client.Subscribe(context.Background(), HoldChannel)
+		if _, err := sub.Receive(context.Background()); err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { _ = sub.Close() })
+	}
+}
+
+var day = 24 * time.Hour
+
+var upheavals = map[string]upheaval{
+	"20/s and 1000/d":          {cfg: PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}, losses: 8, pause: 4 * time.Hour},
+	"20/s and 2000/d in parts": {cfg: PacerConfig{Limits: []Limit{{20, time.Second}, {2000, day}}}, losses: 8, pause: time.Hour},
+	"1000/d alone":             {cfg: PacerConfig{Limits: []Limit{{1000, day}}, Burst: 9}, losses: 20, pause: time.Minute, spell: time.Hour},
+	"three windows, released": {cfg: PacerConfig{Limits: []Limit{{20, time.Second}, {100, 30 * time.Second}, {500, time.Hour}}, Burst: 5},
+		losses: 12, drop: 0.3, pause: 10 * time.Minute},
+	"costs": {cfg: PacerConfig{Limits: []Limit{{20, time.Second}, {300, time.Minute}}}, losses: 12, drop: 0.1, pause: time.Minute,
+		cost: func(r *rand.Rand) int64 { return 1 + r.Int64N(5) }},
+}
+
+// However often Redis forgets everything, no window holds more than its limit, as long as somebody lives who knew.
+func TestLossesOfUnknownSizeBreakNoLimit(t *testing.T) {
+	t.Parallel()
+	for name, u := range upheavals {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u.cfg.Jitter = 5 * time.Millisecond
+			w := newWorld(t, testkit.Server(t).Client(), 11)
+			w.listen()
+			got := w.live(u)
+			for i, most := range got.most(u.cfg.Limits) {
+				if most > u.cfg.Limits[i].N {
+					t.Errorf("%d units in a window of %s", most, u.cfg.Limits[i])
+				}
+			}
+			t.Logf("%d calls in %s, %v in the worst windows", len(got.slot), time.Duration(got.slot[len(got.slot)-1]-got.slot[0])*time.Microsecond, got.most(u.cfg.Limits))
+		})
+	}
+}
+
+// A day's limit goes on after FLUSHALL in mid-run with what is left of it, although who made most of the calls has died, and the
+// first one to ask is new.
+func TestADaysLimitOutlivesFlushAll(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cfg   PacerConfig
+		over  time.Duration // in which the first 500 are taken
+		rest  time.Duration // in which all of the rest can be had
+		freed int           // calls in the last half of the time in which the first 500 leave the day
+	}{
+		"beside a second's": {PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}, time.Hour, time.Minute, 470},
+		"alone":             {PacerConfig{Limits: []Limit{{1000, day}}, Burst: 10}, 11 * time.Hour, 11 * time.Hour, 240},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, testkit.Server(t).Client(), 5)
+			w.listen()
+			a, b := w.pacer(c.cfg), w.pacer(c.cfg)
+			w.expect(w.reserve(a, wish{want: 16, cost: 1}), "horizon", 0) // somebody may object
+			w.pass(time.Second)
+			w.spread(b, 500, c.over, a)
+			w.reserve(a, wish{want: 0, cost: 1})
+			w.pass(500 * time.Millisecond)
+			before := w.now // b dies, and then
+			w.lose()
+			fresh := w.pacer(c.cfg)
+			w.object(fresh, []*Pacer{a, fresh})
+			var after ran
+			w.spend(fresh, &after, c.rest)
+			if n := len(after.slot); n > 500 || n < 455 {
+				t.Fatalf("%d of the 500 that were left of the day after the loss", n)
+			}
+			if pause := time.Duration(after.slot[0]-before) * time.Microsecond; pause > 2*time.Second {
+				t.Errorf("the first call after the loss comes %s later", pause)
+			}
+			w.now = before + (day - c.over/2).Microseconds()
+			freed := len(after.slot)
+			w.spend(fresh, &after, c.over/2-time.Minute)
+			if n := len(after.slot) - freed; n < c.freed {
+				t.Errorf("%d calls while those from before the loss leave the day, want nearly %d", n, c.freed)
+			}
+		})
+	}
+}
+
+// spread takes n slots over that time, while others ask now and then.
+func (w *world) spread(p *Pacer, n int, over time.Duration, others ...*Pacer) {
+	for i := range n {
+		w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+		if len(others) > 0 {
+			w.reserve(others[i%len(others)], wish{want: 0, cost: 1})
+		}
+		w.pass(over / time.Duration(n))
+	}
+}
+
+// Nobody lives who knew: then as much is charged as can have been granted.
+func TestNobodyKnew(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	w.spread(w.pacer(cfg), 10, time.Second)
+	w.client.Del(ctx, w.keys.PaceWindow(2)) // and its process is dead
+	fresh := w.pacer(cfg)
+	w.expect(w.reserve(fresh, wish{want: 16, cost: 1}), stateLost, 0)
+	w.pass(time.Minute)
+	w.expect(w.reserve(fresh, wish{want: 16, cost: 1}), "horizon", 0)
+	w.pass(day)
+	w.pass(time.Minute)
+	w.expect(w.reserve(fresh, wish{want: 16, cost: 1}), stateOK, 3)
+}
+
+func sum(list []string) (units int64) {
+	for i := 1; i < len(list); i += 2 {
+		n, err := number(list[i])
+		if err != nil {
+			return -1
+		}
+		units += n
+	}
+	return units
+}
+
+// Whoever knows more replaces what was told before; nobody's news is added to another's.
+func TestTheBestMemoryCounts(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	a, b, c := w.pacer(cfg), w.pacer(cfg), w.pacer(cfg)
+	for _, p := range []*Pacer{a, b, c} {
+		w.reserve(p, wish{want: 0, cost: 1})
+	}
+	w.spread(a, 100, 20*time.Second)
+	w.pass(2 * time.Second)
+	w.reserve(b, wish{want: 0, cost: 1})
+	w.spread(c, 100, 10*time.Second)
+	w.pass(time.Second)
+	w.lose()
+	var units []int64
+	for _, p := range []*Pacer{a, b, b, c, a, b, c} {
+		w.reserve(p, wish{want: 0, cost: 1})
+		list := w.client.LRange(ctx, w.keys.PaceWindow(2), 0, -1).Val()
+		units = append(units, sum(list))
+		n, _ := w.client.HGet(ctx, w.keys.Pace(), "n2").Int64()
+		if n != sum(list) {
+			t.Errorf("%d units are counted, the list holds %d", n, sum(list))
+		}
+	}
+	// a and b know of 100 calls, and miss 13 and 11 s; c knows of all 200, and misses a second.
+	if !slices.Equal(units, []int64{380, 340, 340, 240, 240, 240, 240}) {
+		t.Errorf("counted after each one's news: %v", units)
+	}
+}
+
+// A process that waits with nothing to do hears of what others are granted, and of a loss.
+func TestAnIdleProcessHears(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	a, b := w.pacer(cfg), w.pacer(cfg)
+	hear := func() {
+		t.Helper()
+		if err := Hear(ctx, w.client, []*Pacer{a}); err != nil {
+			t.Fatal(err)
+		}
+		a.work.Wait()
+	}
+	hear()
+	if a.asks.Load() > 0 {
+		t.Error("a pacer that was never asked asks")
+	}
+	w.reserve(a, wish{want: 0, cost: 1})
+	for range 20 {
+		w.spread(b, 5, 500*time.Millisecond)
+		hear()
+	}
+	if n := a.asks.Load(); n != 2 { // once more when the state began, to look at the lists
+		t.Errorf("it asked %d times", n)
+	}
+	w.lose()
+	w.pass(500 * time.Millisecond)
+	hear()
+	if n := sum(w.client.LRange(ctx, w.keys.PaceWindow(2), 0, -1).Val()); n != 120 {
+		t.Errorf("%d units are counted after the loss, want the 100 that were granted and 20 that may have been", n)
+	}
+}
+
+// Redis was emptied, and one who never heard of a slot has gone on: whoever heard of one notices, and both lives count.
+func TestAnOlderLifeIsNoticed(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	a, same := w.pacer(cfg), w.pacer(cfg)
+	w.spread(a, 100, 10*time.Second, same)
+	w.lose()
+	fresh := w.pacer(cfg)
+	w.spread(fresh, 60, time.Minute)
+	w.expect(w.reserve(a, wish{want: 16, cost: 1}), stateLost, 0)
+	w.expect(w.reserve(fresh, wish{want: 0, cost: 1}), "horizon", 0)
+	w.expect(w.reserve(same, wish{want: 0, cost: 1}), "horizon", 0) // the same life is not suspected twice
+	if n := sum(w.client.LRange(ctx, w.keys.PaceWindow(2), 0, -1).Val()); n != 180 {
+		t.Errorf("%d units are counted, want 100 of the older life, 60 of the younger, and 20 that may have been", n)
+	}
+	w.pass(2 * time.Second)
+	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateOK, 1)
+}
+
+// While an older life may be known to others who listen, a new one waits for them.
+func TestANewLifeWaitsForObjections(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Server(t).Client(), 3)
+	sub := w.client.Subscribe(t.Context(), HoldChannel, "another")
+	t.Cleanup(func() { _ = sub.Close() })
+	for range 2 {
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := w.pacer(hundred())
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1) // only p itself listens
+	w.lose()
+	w.listen()
+	fresh := w.pacer(hundred())
+	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), "horizon", 0)
+	if m, err := sub.ReceiveMessage(t.Context()); err != nil || m.Channel != HoldChannel || m.Payload != p.gateway {
+		t.Errorf("heard %v (%v), want the gateway's name", m, err)
+	}
+	w.expect(w.reserve(p, wish{want: 0, cost: 1}), stateLost, 0)
+	w.pass(time.Second)
+	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), "horizon", 0)
+	w.pass(300 * time.Millisecond)
+	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateOK, 1)
+	w.lose()
+	w.pass(1000 * time.Hour) // so long that the state may be gone without a loss
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
+	w.pass(250 * time.Millisecond)
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+}
+
+// A day's limit is not forgotten because nobody asked for hours.
+func TestALossAfterHoursIsNoticed(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}})
+	w.spread(p, 100, 10*time.Second)
+	w.pass(5 * time.Hour)
+	w.lose()
+	w.expect(w.reserve(p, wish{want: 16, cost: 1}), stateLost, 0)
+	if n := sum(w.client.LRange(ctx, w.keys.PaceWindow(2), 0, -1).Val()); n != 1100 {
+		t.Errorf("%d units are counted, want what p knows, and all that others may have been granted for hours", n)
+	}
+}

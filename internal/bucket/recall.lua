@@ -1,0 +1,24 @@
+-- recall.lua: what Redis remembers of the windows that are charged after a loss. Composed after NowLua. It looks only.
+-- KEYS 1 pace  2… those windows' lists
+-- ARGV 1 now (µs, 0 = Redis's)  2 shape  then for each list the span that is put together to one pair (µs)
+-- Returns nothing where there is no state, or of another shape; else {now, s, o, i, u, b, bt, m of the pace (see reserve.lua),
+--      then for each list: number of pairs, edge, units, edge, units, …}, oldest first.
+local pace = redis.call('HMGET', KEYS[1], 'g', 's', 'o', 'i', 'u', 'b', 'bt', 'm')
+if pace[1] ~= ARGV[2] then return {} end
+local out = {int(now_us(ARGV[1]))}
+for i = 2, 8 do out[i] = int(tonumber(pace[i]) or 0) end
+for k = 1, #ARGV - 2 do
+  local v, span = redis.call('LRANGE', KEYS[1 + k], 0, -1), tonumber(ARGV[2 + k])
+  local at, from = #out + 1, nil
+  out[at] = 0
+  for i = 1, #v, 2 do
+    local edge, units = tonumber(v[i]), tonumber(v[i + 1])
+    if from and edge - from <= span then
+      out[#out - 1], out[#out] = edge, out[#out] + units
+    else
+      out[#out + 1], out[#out + 2], out[at], from = edge, units, out[at] + 1, edge
+    end
+  end
+  for i = at, #out do out[i] = int(out[i]) end
+end
+return out
