@@ -4,7 +4,8 @@
 --      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 attempts allowed
 -- returns {opening, payload, cost, batch, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs),
 --      outages it has failed in, what went wrong last (with 'exhausted')};
---      with 'stale' and 'busy' nothing was written, with any other opening the record is in flight and the caller's
+--      with 'stale' and 'busy' nothing was written, with any other opening the record is in flight and the caller's, to
+--      be called with 'go' and to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
 local now = now_us(ARGV[1])
 local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am', 'oa', 'fl', 'fo', 'e')
@@ -13,9 +14,10 @@ if cost > 1 then redis.call('HDEL', KEYS[3], id .. '~' .. ARGV[3]) end
 if v[2] ~= ARGV[3] or (state ~= 'queued' and state ~= 'in_flight') then return {'stale'} end
 local mine = state == 'in_flight' and v[3] == owner
 if mine and v[7] and v[7] == v[14] then first = 0 end -- opened before by the same owner, and not called since
-if state == 'in_flight' and not mine and now < (tonumber(v[4]) or 0) then return {'busy'} end
+local over = state == 'in_flight' and not mine
+if over and now < (tonumber(v[4]) or 0) then return {'busy'} end
 
-if state == 'in_flight' and not mine and paid_before(record, KEYS[4], now) then
+if over and paid_before(record, KEYS[4], now) then
   redis.call('ZREM', KEYS[2], id)
   return {'stale'}
 end
@@ -26,9 +28,10 @@ if v[15] then
   v[16] = redis.call('HGET', record, 'fo')
 end
 
+local cut = over and v[14] -- its last owner died with the call under way, as far as anybody knows
 local function opening()
   local forgotten = ARGV[6] ~= '1' or (first > 0 and now - first > tonumber(ARGV[7]))
-  if state == 'in_flight' and not mine then -- its last owner died with the call under way: that attempt counts
+  if cut then -- that attempt counts
     spent = redis.call('HINCRBY', record, 'n', 1)
     history(record, int(now) .. ' 0 0 cut_off')
     redis.call('HSET', record, 'am', '1')
@@ -48,7 +51,13 @@ end
 
 local what = opening()
 local deadline = now + tonumber(ARGV[5])
-redis.call('HSET', record, 's', 'in_flight', 'o', owner, 'od', int(deadline), 'oa', int(now))
+redis.call('HSET', record, 's', 'in_flight', 'o', owner, 'od', int(deadline))
+if what == 'go' or cut then
+  redis.call('HSET', record, 'oa', int(now))
+else -- to be parked: who finds this attempt cut off knows that nothing was sent
+  redis.call('HDEL', record, 'oa')
+  if first == 0 then redis.call('HDEL', record, 'f') end
+end
 redis.call('ZADD', KEYS[2], int(deadline), id)
 return {what, v[10] or '{}', int(cost), v[11] or '', int(spent), v[6] or '1', int(first > 0 and now - first or -1), v[12] or '0',
   v[16] or '0', last_error}

@@ -1,4 +1,4 @@
--- reclaim.lua: an attempt's deadline has passed and nobody ended it: its worker died with the call under way.
+-- reclaim.lua: an attempt's deadline has passed and nobody ended it: its worker died with the call under way, or about to park the job.
 -- KEYS 1 record  2 open  3 pending  4 new task  5 old task  6 active  7 lease  8 costs  9 counters
 --      10 parked:unknown_outcome  11 parked:exhausted  12 rate
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 old task id  5 new task id  6 task message
@@ -6,7 +6,7 @@
 -- returns what it did: 'none' | 'done' | 'queued' | 'unknown_outcome' | 'exhausted'
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
-local v = redis.call('HMGET', record, 's', 'g', 'od', 'f', 'c')
+local v = redis.call('HMGET', record, 's', 'g', 'od', 'f', 'c', 'oa')
 if v[1] ~= 'in_flight' or v[2] ~= ARGV[3] then
   local again = tonumber(redis.call('ZSCORE', KEYS[2], id))
   if v[1] ~= 'in_flight' and again and again <= now then redis.call('ZREM', KEYS[2], id) end
@@ -24,10 +24,12 @@ if not lease or lease * 1000000 < now then
   redis.call('ZREM', KEYS[7], ARGV[4])
   redis.call('DEL', KEYS[5])
 end
-end_attempt({record = record, open = KEYS[2], rate = KEYS[12]}, id, now, 1, int(now) .. ' 0 0 cut_off', 0)
+local called = v[6] -- if not, it was opened only to be parked
+local ending = called and int(now) .. ' 0 0 cut_off' or ''
+end_attempt({record = record, open = KEYS[2], rate = KEYS[12]}, id, now, called and 1 or 0, ending, 0)
 
 if paid_before(record, KEYS[9], now) then return 'done' end
-redis.call('HSET', record, 'am', '1')
+if called then redis.call('HSET', record, 'am', '1') end
 
 local function park(reason, set, error)
   local when = stamp(KEYS[9], now)
@@ -35,10 +37,10 @@ local function park(reason, set, error)
   redis.call('ZADD', set, int(when), id)
   return reason
 end
-if ARGV[7] ~= '1' or now - (tonumber(v[4]) or 0) > tonumber(ARGV[8]) then
+if called and (ARGV[7] ~= '1' or now - (tonumber(v[4]) or 0) > tonumber(ARGV[8])) then
   return park('unknown_outcome', KEYS[10], 'the worker died while the call was under way')
 end
-if tonumber(redis.call('HGET', record, 'n')) >= tonumber(ARGV[9]) then
+if called and tonumber(redis.call('HGET', record, 'n')) >= tonumber(ARGV[9]) then
   return park('exhausted', KEYS[11], 'the worker died while the call was under way, at the last attempt')
 end
 redis.call('HSET', record, 's', 'queued', 'g', int(tonumber(v[2]) + 1))

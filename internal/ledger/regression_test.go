@@ -209,3 +209,35 @@ func TestALateSuccessOfAnEarlierLifeIsNotThisOnes(t *testing.T) {
 	b.must(b.books.Done(b.ctx, a, job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone}))
 	want(t, "state of the new life, never called", b.record("j1").State, job.Queued)
 }
+
+// a worker dies between finding a job expired and parking it: nothing was sent, and nobody may take the outcome for unknown.
+func TestAJobFoundExpiredIsNotTakenForCalled(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]func(*bench, string, int64) (string, int64){
+		"swept": func(b *bench, id string, g int64) (string, int64) {
+			_, err := b.books.Sweep(b.ctx)
+			b.must(err)
+			b.finish(id, g)
+			return b.pull()
+		},
+		"delivered again": func(_ *bench, id string, g int64) (string, int64) { return id, g },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 10, func(c *ledger.Config) { c.Keys = false })
+			j := numbered(1, 1)
+			j[0].Expires = time.UnixMicro(b.now).Add(-time.Second)
+			b.accept("park", j...)
+			id, g := b.pull()
+			_, o := b.open(id, g, "A")
+			want(t, "opening", o, job.OpenExpired)
+			b.now += (41 * time.Second).Microseconds()
+			id, g = next(b, id, g)
+			_, o = b.open(id, g, "B")
+			want(t, "opening after the crash", o, job.OpenExpired)
+			r := b.record(id)
+			want(t, "attempts spent", r.Attempts, 0)
+			want(t, "lines of history", len(r.History), 0)
+		})
+	}
+}

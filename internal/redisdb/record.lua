@@ -4,7 +4,7 @@
 --   c cost (absent: 1)   b batch   at not before (µs)   x expires (µs)
 --   n attempts spent   k key generation (absent: 1)   f first call with the present key (µs)   y replays
 --   am a call with the present key may have charged ("1")
---   o owner of the open attempt   od its deadline (µs)   oa opened at (µs)
+--   o owner of the open attempt   od its deadline (µs)   oa opened at (µs; absent: only to park the job, nothing is sent)
 --   due end of the back-off (µs)   r reason of parking   e error   pa parked at (µs)
 --   paid a success that came while another call was under way: the dedupe window (ms) it asks for
 --   fl, fo, fq  failures, and the outages of the gateway: see outage.lua
