@@ -138,7 +138,7 @@ func whyNot(ctx context.Context, s *session, g config.Gateway, r job.Record) (st
 	case job.Scheduled:
 		return "its time is to come: " + r.Job.At.Format(time.RFC3339), nil
 	case job.Retrying:
-		return "waiting out a back-off until " + r.Due.Format(time.RFC3339), nil
+		return whyRetrying(ctx, s, g, r)
 	case job.Parked:
 		return parkedWhy(g, r), nil
 	case job.InFlight:
@@ -153,8 +153,22 @@ func whyNot(ctx context.Context, s *session, g config.Gateway, r job.Record) (st
 		return "the gateway is paused: " + v.Hold.PauseWhy, nil
 	case v.Hold.HeldUntil.After(v.Now):
 		return fmt.Sprintf("the gateway is held until %s: %s", v.Hold.HeldUntil.UTC().Format(time.RFC3339), v.Hold.Reason), nil
+	case v.Hold.Probing:
+		return "the gateway was held, one call goes ahead to see whether it is over: " + v.Hold.Reason, nil
 	}
 	return fmt.Sprintf("waiting for its slot, among %d in the queue", v.Queued), nil
+}
+
+// whyRetrying says what a job waits for that failed: its back-off, or that the gateway comes back.
+func whyRetrying(ctx context.Context, s *session, g config.Gateway, r job.Record) (string, error) {
+	h, err := dispatch.Hold(ctx, s.db.Client, g)
+	if err != nil {
+		return "", err
+	}
+	if h.Circuit {
+		return "waiting until the gateway answers again, jobs that were not called yet try it first: " + h.Reason, nil
+	}
+	return "waiting out a back-off until " + r.Due.Format(time.RFC3339), nil
 }
 
 func parkedWhy(g config.Gateway, r job.Record) string {

@@ -80,6 +80,9 @@ func statusOf(name string, v dispatch.Glance) gatewayStatus {
 		until := v.Hold.HeldUntil.UTC()
 		row.HeldUntil, row.HoldReason = &until, v.Hold.Reason
 	}
+	if v.Hold.Probing {
+		row.HoldReason = v.Hold.Reason
+	}
 	if v.ETA >= 0 {
 		eta := tenth(v.ETA.Seconds())
 		row.ETASeconds = &eta
@@ -114,6 +117,8 @@ func holdText(r gatewayStatus) string {
 		return "paused: " + r.PauseWhy
 	case r.HeldUntil != nil:
 		return fmt.Sprintf("until %s: %s", r.HeldUntil.Format(time.RFC3339), r.HoldReason)
+	case r.HoldReason != "":
+		return "over, one call goes ahead: " + r.HoldReason
 	}
 	return ""
 }

@@ -13,6 +13,7 @@
 -- PROVEN outages counts no more, so that jobs which the gateway can't digest spend their attempts instead of stopping it. A call
 -- that was not written says nothing of its job, so it always counts.
 local FIRST, CLEAN, PART, PROVEN = 1000000, 30000000, 5000000, 2
+local BLUR = 2000000 -- an outage begins so long before its first failure in a row: processes that stall write down what they saw in any order
 local call = redis.call
 local now, slot, took, written = now_us(ARGV[1]), ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local most = tonumber(ARGV[12])
@@ -75,11 +76,11 @@ local function open(from, reason)
   return answer('opened', from)
 end
 
-if run >= tonumber(ARGV[8]) then return open(since, int(run) .. ' calls in a row') end
+if run >= tonumber(ARGV[8]) then return open(since - BLUR, int(run) .. ' calls in a row') end
 if failed > 0 then
   local all = calls()
   if all >= tonumber(ARGV[10]) and failed * 100 >= all * tonumber(ARGV[9]) then
-    return open(math.min(first * PART, since), int(failed) .. ' of ' .. int(all) .. ' calls')
+    return open(math.min(first * PART, since - BLUR), int(failed) .. ' of ' .. int(all) .. ' calls')
   end
 end
 call('HSET', KEYS[1], 'run', int(run), 'runat', int(since), 'fails', kept .. int(this) .. ':' .. int(f) .. ':' .. int(u))

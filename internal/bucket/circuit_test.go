@@ -92,12 +92,12 @@ func TestFiveFailuresInARowOpenTheCircuit(t *testing.T) {
 	f := failures(t)
 	other := f.pacer(hundred())
 	f.p.keep(f.reserve(f.p, wish{want: 4, cost: 1}).slots)
-	first := f.now + 10_000
+	first := f.now + 10_000 - 2_000_000
 	f.closed(f.row(4))
 	f.pass(10 * time.Millisecond)
 	out := f.says(other, Failure{Job: "last", Written: true, Why: "HTTP 503"}) // another process sees the fifth
 	if !out.Opened || out.Outage.UnixMicro() != first || out.Held != time.Second || out.At.UnixMicro() != f.now {
-		t.Errorf("the fifth failure came to %+v, want an outage since the first", out)
+		t.Errorf("the fifth failure came to %+v, want an outage since shortly before the first", out)
 	}
 	if s := f.look(); !s.Circuit || s.HeldUntil.UnixMicro() != f.now+1_000_000 || s.Reason != "circuit open: HTTP 503 from 5 calls in a row" {
 		t.Errorf("look says %+v", s)
@@ -126,7 +126,7 @@ func TestAnAnswerEndsTheRow(t *testing.T) {
 		f.answers()
 	}
 	f.row(4)
-	if out := f.row(1); !out.Opened || out.At.Sub(out.Outage) != 40*time.Millisecond {
+	if out := f.row(1); !out.Opened || out.At.Sub(out.Outage) != 2*time.Second+40*time.Millisecond {
 		t.Errorf("%+v: the outage begins with the row, not before the answer", out)
 	}
 }

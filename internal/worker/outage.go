@@ -35,7 +35,7 @@ func (w *Worker) failed(ctx context.Context, a job.Attempt, slot Slot, res job.R
 	})
 	if out.Opened {
 		w.cfg.Log.Error("circuit open: nobody calls the gateway until a call sent ahead succeeds; jobs wait, no attempts are spent",
-			"because", f.Why, "since", out.Outage.UTC(), "held", out.Held, "job", a.Job.ID)
+			"because", f.Why, "held", out.Held, "job", a.Job.ID)
 	}
 	return out
 }

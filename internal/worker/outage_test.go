@@ -63,6 +63,9 @@ func TestWhatFailsIsCounted(t *testing.T) {
 			if len(r.pacer.failures) != want || r.pacer.succeeded != tc.there {
 				t.Fatalf("failures %+v, said to be there %d times", r.pacer.failures, r.pacer.succeeded)
 			}
+			if r.pacer.released > 0 {
+				t.Error("the slot was released first: the pacer no longer knows it for that of a call sent ahead")
+			}
 			for _, f := range r.pacer.failures {
 				if f.Job != "j" || f.Slot != 1 || f.Written != tc.written || f.Why != tc.why {
 					t.Errorf("%+v", f)

@@ -53,6 +53,8 @@ type pacer struct {
 	none      bool
 	tooDear   bool
 	failures  []worker.Failure
+	slot      *slot // of the present delivery
+	released  int   // how often it had been released when a failure was counted
 	fallout   worker.Fallout
 }
 
@@ -78,6 +80,7 @@ func (p *pacer) Succeeded(context.Context, worker.Slot) bool {
 }
 func (p *pacer) Failed(_ context.Context, f worker.Failure) (worker.Fallout, error) {
 	p.failures = append(p.failures, f)
+	p.released += p.slot.released
 	return p.fallout, nil
 }
 
@@ -155,6 +158,7 @@ func (r *rig) accept(j job.Job) {
 func (r *rig) deliver(id string) *slot {
 	r.t.Helper()
 	s := &slot{cost: 1}
+	r.pacer.slot = s
 	rec := r.record(id)
 	if err := r.w.Handle(r.t.Context(), worker.Delivery{JobID: id, Generation: rec.Generation, Slot: s}); err != nil {
 		r.t.Fatal(err)
