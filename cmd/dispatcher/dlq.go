@@ -18,11 +18,13 @@ import (
 
 const dlqLong = `Dlq looks through the parked jobs, and sends them on their way.
 
-list, show, stats and export look. replay takes jobs in again through admission, discard takes them out
+list, show, stats, export and history look. replay takes jobs in again through admission, discard takes them out
 for good, resolve settles those whose outcome nobody knew. These three say how many jobs and how much
 money they would touch, and ask on a terminal; off one they are a dry run, unless --yes is given.
 
-All but show choose jobs by the same flags; with several, a job must meet them all. Without any, every
+Each act is written down, for history.
+
+All but show and history choose jobs by the same flags; with several, a job must meet them all. Without any, every
 parked job of every gateway is meant. Jobs come gateway by gateway in the file's order, and within a
 gateway oldest first; --limit counts in that order.
 
@@ -36,7 +38,7 @@ func dlqCommand(p *program) *cobra.Command {
 		Example: "  dispatcher dlq stats\n  dispatcher dlq list --reason refused --since 24h\n  dispatcher dlq replay -g stripe --reason refused --match 'HTTP 402'",
 	}
 	cmd.AddCommand(dlqListCommand(p), dlqShowCommand(p), dlqStatsCommand(p), dlqReplayCommand(p), dlqDiscardCommand(p),
-		dlqResolveCommand(p), dlqExportCommand(p))
+		dlqResolveCommand(p), dlqExportCommand(p), dlqHistoryCommand(p))
 	return cmd
 }
 

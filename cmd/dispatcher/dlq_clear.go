@@ -245,7 +245,7 @@ func (w *clearance) outcome(errs []error) error {
 // noteEvery is how often a long act brings its entry in the trail up to date.
 const noteEvery = time.Second
 
-// noteTime bounds writing the entry down, also after an interrupt.
+// noteTime bounds writing the entry down.
 const noteTime = 5 * time.Second
 
 func (w *clearance) doShare(ctx context.Context, sh *share) error {
@@ -258,6 +258,7 @@ func (w *clearance) doShare(ctx context.Context, sh *share) error {
 	noted := time.Time{}
 	done, err := w.act.run(ctx, deadletter.Clearing{
 		Store: sh.store, Filter: sh.filter(w.s.filter), Clock: clock.Real{},
+		Begin: func(ctx context.Context) error { return bounded(ctx, sh.entry.Begin) },
 		Watch: w.act.caution.watch(w.s.db.Client, sh.g), Canary: w.act.caution.canary, Canaries: w.follow(sh),
 		Taken:    func(r job.Record) { sh.took.add(r.Job.Payload, sh.g.Amount) },
 		HeldBack: func(_ job.Record, why string) { sh.held[why]++ },
@@ -266,14 +267,14 @@ func (w *clearance) doShare(ctx context.Context, sh *share) error {
 			if time.Since(noted) < noteEvery {
 				return
 			}
-			if sh.note(ctx, done.Taken) == nil { // the last note below tells
+			if bounded(ctx, sh.note) == nil { // the end below tells
 				noted = time.Now()
 			}
 		},
 	}, sh.unit)
 	w.show(sh, done)
-	if noteErr := sh.note(ctx, done.Taken); noteErr != nil {
-		return noteErr
+	if endErr := bounded(ctx, sh.end); endErr != nil {
+		return endErr
 	}
 	return err
 }
@@ -287,11 +288,20 @@ func (sh *share) filter(all deadletter.Filter) deadletter.Filter {
 	return all
 }
 
-func (sh *share) note(ctx context.Context, taken int) error {
+// bounded writes something down, also after an interrupt.
+func bounded(ctx context.Context, write func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
-	return sh.entry.Note(ctx, taken)
+	return write(ctx)
 }
+
+func (sh *share) deed() deadletter.Deed {
+	return deadletter.Deed{Jobs: sh.took.jobs, Amount: sh.took.money, Bare: sh.took.bare}
+}
+
+func (sh *share) note(ctx context.Context) error { return sh.entry.Note(ctx, sh.deed()) }
+
+func (sh *share) end(ctx context.Context) error { return sh.entry.End(ctx, sh.deed()) }
 
 func (w *clearance) show(sh *share, done deadletter.Cleared) {
 	w.mu.Lock()

@@ -71,8 +71,8 @@ func TestDLQReplay(t *testing.T) {
 	r.expect(r.run("replay", "--yes", "-q"), 0, "replayed 0 jobs, held back 2\n"+
 		"held back: 1 job: an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use \"dlq resolve\"\n"+
 		"held back: 1 job: not a job: there is nothing to send\n", "")
-	want := `{"at":"TIME","who":"WHO","what":"replay","why":"bank is back","filter":"--reason refused","jobs":1}
-{"at":"TIME","who":"WHO","what":"replay","filter":"","jobs":3}`
+	want := `{"at":"TIME","who":"WHO","what":"replay","why":"bank is back","filter":"--reason refused","jobs":1,"amount":{"EUR":1050},"without_amount":0,"ended":"TIME"}
+{"at":"TIME","who":"WHO","what":"replay","filter":"","jobs":3,"amount":{"EUR":9223372036854775907},"without_amount":0,"ended":"TIME"}`
 	if got := r.trail(r.one); got != want {
 		t.Errorf("trail:\n%s\nwant:\n%s", got, want)
 	}
@@ -131,7 +131,7 @@ func TestDLQDiscard(t *testing.T) {
 	if r.parked() != "f" || r.record(r.one, "a").State != job.Discarded {
 		t.Errorf("parked %s", r.parked())
 	}
-	if got, want := r.trail(r.two), `{"at":"TIME","who":"WHO","what":"discard","why":"test","filter":"--limit 5","jobs":1}`; got != want {
+	if got, want := r.trail(r.two), `{"at":"TIME","who":"WHO","what":"discard","why":"test","filter":"--limit 5","jobs":1,"amount":{},"without_amount":0,"ended":"TIME"}`; got != want {
 		t.Errorf("trail %s, want %s", got, want)
 	}
 }
@@ -146,7 +146,7 @@ func TestDLQTrailCountsEveryJob(t *testing.T) {
 	}
 	r.reject(r.one, many...)
 	r.expect(r.run("discard", "--why", "test", "--yes", "-q"), 0, "discarded 450 jobs (EUR 450 in minor units)\n", "")
-	if got, want := r.trail(r.one), `{"at":"TIME","who":"WHO","what":"discard","why":"test","filter":"","jobs":450}`; got != want {
+	if got, want := r.trail(r.one), `{"at":"TIME","who":"WHO","what":"discard","why":"test","filter":"","jobs":450,"amount":{"EUR":450},"without_amount":0,"ended":"TIME"}`; got != want {
 		t.Errorf("trail %s, want %s", got, want)
 	}
 }
@@ -165,7 +165,7 @@ func TestDLQResolve(t *testing.T) {
 	if e := r.record(r.two, "e"); e.State != job.Queued || e.KeyGeneration != 2 {
 		t.Errorf("e: %+v", e)
 	}
-	want := `{"at":"TIME","who":"WHO","what":"resolve --not-done","why":"not paid","filter":"--id e","jobs":1}`
+	want := `{"at":"TIME","who":"WHO","what":"resolve --not-done","why":"not paid","filter":"--id e","jobs":1,"amount":{},"without_amount":0,"ended":"TIME"}`
 	if r.parked() != "abcf" || r.trail(r.two) != want {
 		t.Errorf("parked %s, trail %s", r.parked(), r.trail(r.two))
 	}
@@ -229,13 +229,13 @@ func TestDLQReplayInterruptedSaysHowFarItGotAndGoesOn(t *testing.T) {
 	child.Stdout, child.Stderr = &out, &errOut
 	r.must(child.Start())
 	testkit.Eventually(t, 10*time.Second, "two jobs to be replayed", func() bool {
-		return r.c.LLen(r.ctx, redisdb.NewKeys(r.one).Trail()).Val() == 1
+		return r.c.LLen(r.ctx, redisdb.NewKeys(r.one).Pending()).Val() == 2
 	})
 	r.must(child.Process.Signal(syscall.SIGINT))
 	_ = child.Wait()
 	r.expect(ran{r.tidy(out.String()), r.tidy(errOut.String()), child.ProcessState.ExitCode()}, 130, "replayed 2 jobs (EUR 20 in minor units)\n",
 		"dispatcher: 2 of 4 jobs replayed: interrupted\nhint: run the same again: that is safe, it goes on with the jobs that are still parked\n")
-	if got, want := r.trail(r.one), `{"at":"TIME","who":"WHO","what":"replay","filter":"","jobs":2}`; got != want {
+	if got, want := r.trail(r.one), `{"at":"TIME","who":"WHO","what":"replay","filter":"","jobs":2,"amount":{"EUR":20},"without_amount":0,"ended":"TIME"}`; got != want {
 		t.Errorf("trail %s, want %s", got, want)
 	}
 	r.configure(testkit.Redis(t))

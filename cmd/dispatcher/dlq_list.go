@@ -67,28 +67,57 @@ func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error
 	return p.remarkMissing(ctx, s, missing)
 }
 
-// parkedList writes parked jobs a page at a time, so that it never holds them all.
-type parkedList struct {
-	p       *program
-	out     *bufio.Writer
-	table   *cli.Table
-	rows    int
-	payload bool
+// paged writes rows a page at a time, so that it never holds them all.
+type paged struct {
+	p     *program
+	out   *bufio.Writer
+	table *cli.Table
+	rows  int
 }
 
 // tablePage is how many rows are aligned together.
 const tablePage = 500
 
-func (p *program) newParkedList(payload bool) *parkedList {
-	l := &parkedList{p: p, out: bufio.NewWriter(p.Out), payload: payload}
-	titles := []string{"ID", "GATEWAY", "REASON", "ATTEMPTS", "REPLAYS", "PARKED", "BATCH", "ERROR"}
-	if payload {
-		titles = append(titles, "PAYLOAD")
-	}
+func (p *program) newPaged(titles ...string) *paged {
+	l := &paged{p: p, out: bufio.NewWriter(p.Out)}
 	streams := p.Streams
 	streams.Out = l.out
 	l.table = cli.NewTable(streams, time.Now(), titles...)
 	return l
+}
+
+func (l *paged) row(cells ...any) error {
+	l.table.Row(cells...)
+	if l.rows++; l.rows%tablePage > 0 {
+		return nil
+	}
+	return l.table.Flush()
+}
+
+func (l *paged) flush() error {
+	if !l.p.JSON() && l.rows > 0 {
+		if err := l.table.Flush(); err != nil {
+			return err
+		}
+	}
+	if err := l.out.Flush(); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}
+
+// parkedList writes parked jobs.
+type parkedList struct {
+	*paged
+	payload bool
+}
+
+func (p *program) newParkedList(payload bool) *parkedList {
+	titles := []string{"ID", "GATEWAY", "REASON", "ATTEMPTS", "REPLAYS", "PARKED", "BATCH", "ERROR"}
+	if payload {
+		titles = append(titles, "PAYLOAD")
+	}
+	return &parkedList{paged: p.newPaged(titles...), payload: payload}
 }
 
 func (l *parkedList) add(v parkedView) error {
@@ -99,21 +128,5 @@ func (l *parkedList) add(v parkedView) error {
 	if l.payload {
 		cells = append(cells, string(v.Payload))
 	}
-	l.table.Row(cells...)
-	if l.rows++; l.rows%tablePage > 0 {
-		return nil
-	}
-	return l.table.Flush()
-}
-
-func (l *parkedList) flush() error {
-	if !l.p.JSON() && l.rows > 0 {
-		if err := l.table.Flush(); err != nil {
-			return err
-		}
-	}
-	if err := l.out.Flush(); err != nil {
-		return fmt.Errorf("writing the result: %w", err)
-	}
-	return nil
+	return l.row(cells...)
 }

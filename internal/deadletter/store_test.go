@@ -1,7 +1,6 @@
 package deadletter_test
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -107,23 +106,4 @@ func TestResolveDoneIsDoneAsIfTheCallHadSaidSo(t *testing.T) {
 		t.Errorf("taken %v, want the last alone", taken)
 	}
 	want(t, "offered again", b.accept(b.books, job.Job{ID: "a"})[0], job.Duplicate)
-}
-
-func TestTrailKeepsWhoDidWhatAndHowManyByNow(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 10)
-	at := time.UnixMicro(b.now.Load()).UTC()
-	first := b.store.Entry(deadletter.Act{At: at, Who: "ann@bank", What: "replay", Filter: "--reason refused"})
-	b.must(first.Note(b.ctx, 0))
-	want(t, "entries before anything was done", b.c.LLen(b.ctx, b.keys.Trail()).Val(), 0)
-	b.must(first.Note(b.ctx, 3))
-	b.must(b.store.Entry(deadletter.Act{At: at, Who: "bob@bank", What: "discard", Why: "too late"}).Note(b.ctx, 1))
-	b.must(first.Note(b.ctx, 7))
-	b.must(first.Note(b.ctx, 7))
-	lines := b.c.LRange(b.ctx, b.keys.Trail(), 0, -1).Val()
-	want(t, "entries", len(lines), 2)
-	var act deadletter.Act
-	b.must(json.Unmarshal([]byte(lines[0]), &act))
-	want(t, "first", act, deadletter.Act{At: at, Who: "ann@bank", What: "replay", Filter: "--reason refused", Jobs: 7})
-	want(t, "second", lines[1], `{"at":"2023-11-14T22:13:20Z","who":"bob@bank","what":"discard","why":"too late","filter":"","jobs":1}`)
 }

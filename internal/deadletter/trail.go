@@ -4,51 +4,126 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
+	"math/big"
 	"time"
 )
 
 // Act is one thing that a person did to dead letters.
 type Act struct {
-	At     time.Time `json:"at"`
+	At     time.Time `json:"at"` // on Redis's clock
 	Who    string    `json:"who"`
-	What   string    `json:"what"` // replay, discard, resolve --done or resolve --not-done
+	What   string    `json:"what"` // replay, discard, resolve --done, resolve --not-done or replace
 	Why    string    `json:"why,omitempty"`
 	Filter string    `json:"filter"` // the flags that chose the jobs; empty means all of the gateway
-	Jobs   int       `json:"jobs"`   // how many it did it to
+	Deed
+	// Ended is when it was over; nil while it is under way, and for ever if it was killed: then it was done to Jobs or more.
+	Ended *time.Time `json:"ended"`
 }
 
-// Entry is an act as it stands in the trail. A long replay is in it from its first job on, so that one which is killed
+// Deed is how much an act did.
+type Deed struct {
+	Jobs   int                 `json:"jobs"`           // how many it did it to
+	Amount map[string]*big.Int `json:"amount"`         // their money in minor units, by currency
+	Bare   int                 `json:"without_amount"` // those of them whose amount can't be read, where the gateway says that there is one
+}
+
+// Entry is an act as it stands in the trail. It is there before its first job is touched, so that an act which is killed
 // has been written down too.
 type Entry struct {
 	store *Store
 	place int64 // from the start of the trail, which is never trimmed; -1 before it is written
 	act   Act
+	begun time.Time
 }
 
 // Entry returns an entry that is not written yet.
 func (s *Store) Entry(a Act) *Entry { return &Entry{store: s, place: -1, act: a} }
 
-// Note writes down that the act was done to so many jobs by now. Nothing is written while there are none.
-func (e *Entry) Note(ctx context.Context, jobs int) error {
-	if jobs == e.act.Jobs {
-		return nil
-	}
-	e.act.Jobs = jobs
-	line, err := json.Marshal(e.act)
+// Begin writes the act down, before anything is done.
+func (e *Entry) Begin(ctx context.Context) error {
+	e.begun = time.Now()
+	line, err := e.line()
 	if err != nil {
 		return err
 	}
-	trail := e.store.keys.Trail()
-	if e.place >= 0 {
-		err = e.store.c.LSet(ctx, trail, e.place, line).Err()
-	} else if n, pushErr := e.store.c.RPush(ctx, trail, line).Result(); pushErr == nil {
-		e.place = n - 1
-	} else {
-		err = pushErr
-	}
+	n, err := e.store.c.RPush(ctx, e.store.keys.Trail(), line).Result()
 	if err != nil {
+		return e.unwritten(err)
+	}
+	e.place = n - 1
+	return nil
+}
+
+// Note writes down how much the act has done by now. An act that has not begun did nothing.
+func (e *Entry) Note(ctx context.Context, d Deed) error {
+	if e.place < 0 || d.Jobs == e.act.Jobs {
+		return nil
+	}
+	return e.write(ctx, d)
+}
+
+// End writes down all that the act did, and that it is over.
+func (e *Entry) End(ctx context.Context, d Deed) error {
+	if e.place < 0 {
+		return nil
+	}
+	ended := e.act.At.Add(time.Since(e.begun)).Truncate(time.Microsecond)
+	e.act.Ended = &ended
+	return e.write(ctx, d)
+}
+
+func (e *Entry) write(ctx context.Context, d Deed) error {
+	e.act.Deed = d
+	line, err := e.line()
+	if err != nil {
+		return err
+	}
+	if err := e.store.c.LSet(ctx, e.store.keys.Trail(), e.place, line).Err(); err != nil {
 		e.act.Jobs = -1 // try again at the next call
-		return fmt.Errorf("write down who did what to the dead letters of %s: %w", e.store.gateway, err)
+		return e.unwritten(err)
 	}
 	return nil
+}
+
+func (e *Entry) line() ([]byte, error) {
+	if e.act.Amount == nil {
+		e.act.Amount = map[string]*big.Int{}
+	}
+	return json.Marshal(e.act)
+}
+
+func (e *Entry) unwritten(err error) error {
+	return fmt.Errorf("write down who did what to the dead letters of %s: %w", e.store.gateway, err)
+}
+
+// Acts yields what people did to the gateway's dead letters, oldest first. It reads page by page: the trail is never trimmed.
+func (s *Store) Acts(ctx context.Context) iter.Seq2[Act, error] {
+	return func(yield func(Act, error) bool) {
+		for from := int64(0); ; from += page {
+			lines, err := s.c.LRange(ctx, s.keys.Trail(), from, from+page-1).Result()
+			if err != nil {
+				yield(Act{}, fmt.Errorf("read what was done to the dead letters of %s: %w", s.gateway, err))
+				return
+			}
+			for i, line := range lines {
+				a, err := parseAct(line)
+				if err != nil {
+					err = fmt.Errorf("entry %d of the trail of %s can't be read: %w", from+int64(i)+1, s.gateway, err)
+				}
+				if !yield(a, err) || err != nil {
+					return
+				}
+			}
+			if len(lines) < page {
+				return
+			}
+		}
+	}
+}
+
+func parseAct(line string) (Act, error) {
+	var a Act
+	err := json.Unmarshal([]byte(line), &a)
+	return a, err
 }

@@ -90,7 +90,29 @@ func TestReplaysKilledAnywhereAndTwoAtOnceCallEachJobOnceMore(t *testing.T) {
 	if got := w.replaysOf(n); got["1"] != n {
 		t.Errorf("jobs by how often they were replayed: %v", got)
 	}
+	w.historyAfterKills(n)
 	t.Logf("%d of 20 replays killed at work, %d of %d jobs left for two at once", kills, left, n)
+}
+
+// historyAfterKills checks that killed replays stand in the history, without an end and with no more jobs than they took.
+func (w *world) historyAfterKills(n int) {
+	w.t.Helper()
+	sum, killed, ended := 0, 0, 0
+	for line := range strings.Lines(w.ok("dispatcher", "dlq", "history", "-o", "json")) {
+		act := decode[struct {
+			Jobs  int
+			Ended *time.Time
+		}](w.t, line)
+		sum += act.Jobs
+		if act.Ended == nil {
+			killed++
+		} else {
+			ended++
+		}
+	}
+	if killed == 0 || ended < 1 || sum == 0 || sum > n {
+		w.t.Errorf("history: %d acts killed, %d ended, %d jobs; want some, one or two, and at most %d", killed, ended, sum, n)
+	}
 }
 
 func TestACanaryOnABrokenGatewayStopsAfterIt(t *testing.T) {
