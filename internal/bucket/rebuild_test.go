@@ -16,6 +16,7 @@ type upheaval struct {
 	losses int
 	drop   float64                // share of slots released
 	cost   func(*rand.Rand) int64 // nil: 1
+	swap   swap                   // a change of a script
 	spell  time.Duration          // of work, at most; 0: 20 s
 	pause  time.Duration          // between two spells, at most
 }
@@ -23,6 +24,7 @@ type upheaval struct {
 // live runs an upheaval: each spell some process works; now and then one dies or a new one comes; then Redis forgets.
 // Every process asks once within the 10 s before, as idle ones do. It returns all that was granted and used.
 func (w *world) live(u upheaval) (out ran) {
+	w.swaps = u.swap.mutant(w.t)
 	processes := []*Pacer{w.pacer(u.cfg), w.pacer(u.cfg), w.pacer(u.cfg)}
 	tr := trial{cfg: u.cfg, drop: u.drop, cost: u.cost, late: 0.05, lateMost: 200_000}
 	if u.spell == 0 {
@@ -113,6 +115,33 @@ func TestLossesOfUnknownSizeBreakNoLimit(t *testing.T) {
 				}
 			}
 			t.Logf("%d calls in %s, %v in the worst windows", len(got.slot), time.Duration(got.slot[len(got.slot)-1]-got.slot[0])*time.Microsecond, got.most(u.cfg.Limits))
+		})
+	}
+}
+
+// Each part of the rebuilding is needed: left out, the check above finds windows above the limit.
+func TestMutantsOfTheRebuildingBreakTheLimit(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]struct {
+		of   string
+		swap swap
+	}{
+		"what nobody told of is not charged": {"20/s and 1000/d", swap{seedText, []string{"math.min(missing, N[k])", "0"}}},
+		"nothing is told":                    {"20/s and 1000/d", swap{seedText, []string{"edge + R[k] > now", "false"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := upheavals[m.of]
+			u.swap = m.swap
+			w := newWorld(t, testkit.Server(t).Client(), 11)
+			w.listen()
+			got := w.live(u)
+			for i, most := range got.most(u.cfg.Limits) {
+				if most > u.cfg.Limits[i].N {
+					return
+				}
+			}
+			t.Errorf("the mutant lives: %v in the worst windows", got.most(u.cfg.Limits))
 		})
 	}
 }
@@ -226,6 +255,27 @@ func TestTheBestMemoryCounts(t *testing.T) {
 	// a and b know of 100 calls, and miss 13 and 11 s; c knows of all 200, and misses a second.
 	if !slices.Equal(units, []int64{380, 340, 340, 240, 240, 240, 240}) {
 		t.Errorf("counted after each one's news: %v", units)
+	}
+}
+
+// A slot that is given back at once doesn't count; one that comes back after its part of the time was closed does, or the part
+// after it would seem to hold less than it does.
+func TestSlotsGivenBackLateStayCounted(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	a, b := w.pacer(cfg), w.pacer(cfg)
+	first := w.reserve(b, wish{want: 3, cost: 1}).slots
+	w.reserve(a, wish{want: 0, cost: 1})
+	w.pass(10 * time.Minute)
+	second := w.reserve(b, wish{want: 3, cost: 1}).slots
+	for _, s := range []Slot{first[2], second[2]} {
+		if err := b.Release(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.reserve(a, wish{want: 0, cost: 1})
+	if told := a.known.memory.told(0); told[0] != 2 || told[2] != int64(3) || told[4] != int64(2) {
+		t.Errorf("remembered: %v, want 3 units and 2", told)
 	}
 }
 

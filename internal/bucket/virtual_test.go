@@ -24,6 +24,8 @@ type world struct {
 	keys   redisdb.Keys
 	now    int64 // µs
 	rng    *rand.Rand
+	line   int64             // see trial
+	swaps  map[string]string // texts of mutated scripts, by the hash of what they stand for
 }
 
 const epoch = int64(1_800_000_000_000_000)
@@ -37,9 +39,29 @@ func (w *world) pacer(cfg PacerConfig) *Pacer {
 	cfg.Gateway = testkit.GatewayOf(w.keys.Pace())
 	cfg.NowMicros = func() int64 { return w.now }
 	p := newTestPacer(w.t, w.client, cfg)
+	p.client = once{line{w.client, w}}
 	p.clock = w
 	p.began = w.Now()
 	return p
+}
+
+// line is the way to Redis: answers take their time, and scripts may be others than meant.
+type line struct {
+	redis.UniversalClient
+	w *world
+}
+
+func (l line) Process(ctx context.Context, cmd redis.Cmder) error {
+	if args := cmd.Args(); args[0] == "evalsha" {
+		if text, ok := l.w.swaps[args[1].(string)]; ok {
+			args[0], args[1] = "eval", text
+		}
+	}
+	err := l.UniversalClient.Process(ctx, cmd)
+	if l.w.line > 0 {
+		l.w.now += l.w.rng.Int64N(l.w.line)
+	}
+	return err
 }
 
 // Now is local time: it runs with Redis's.
@@ -84,6 +106,7 @@ type trial struct {
 	cfg      PacerConfig
 	lasts    time.Duration
 	cost     func(*rand.Rand) int64
+	ask      int64   // slots asked for at a time, at most; 0: 16
 	late     float64 // share of calls written late
 	lateMost int64   // by at most so much, µs
 	drop     float64 // share of slots released
@@ -92,7 +115,10 @@ type trial struct {
 	// forget keeps late writes from being reported, as a mutant would.
 	forget bool
 	lose   bool         // Redis forgets everything now and then
+	line   int64        // answers are on their way for at most so long, µs; then nobody knows the time exactly
+	swap   swap         // a change of a script
 	mutate func(*Pacer) // before every reservation
+	after  func(*Pacer) // and after it
 }
 
 // ran is what the gateway saw.
@@ -106,6 +132,7 @@ type ran struct {
 // run drives several processes that take turns at random; each call arrives at write + D + jitter, jitter random or
 // at its extremes.
 func (w *world) run(tr trial) ran {
+	w.swaps = tr.swap.mutant(w.t)
 	processes := []*Pacer{w.pacer(tr.cfg), w.pacer(tr.cfg), w.pacer(tr.cfg)}
 	var out ran
 	jitter := tr.cfg.Jitter.Microseconds()
@@ -122,7 +149,11 @@ func (w *world) run(tr trial) ran {
 		if tr.mutate != nil {
 			tr.mutate(p)
 		}
-		g := w.reserve(p, wish{want: 1 + w.rng.Int64N(batch), cost: cost, lead: w.rng.Int64N(2000) % p.plan.Load().horizon})
+		w.line = tr.line
+		g := w.reserve(p, wish{want: 1 + w.rng.Int64N(cmp.Or(tr.ask, batch)), cost: cost, lead: w.rng.Int64N(2000) % p.plan.Load().horizon})
+		if tr.after != nil {
+			tr.after(p)
+		}
 		for _, s := range g.slots {
 			w.send(tr, p, s, &out, jitter)
 		}
@@ -162,6 +193,10 @@ func (w *world) send(tr trial, p *Pacer, s Slot, out *ran, jitter int64) {
 		return
 	}
 	at := s.At + w.extreme(p.plan.Load().epsilon)
+	if tr.line > 0 {
+		w.sendByOwnClock(p, s, out, jitter)
+		return
+	}
 	if w.rng.Float64() < tr.late {
 		at = s.At + w.rng.Int64N(min(tr.lateMost, p.plan.Load().tooLate)+1)
 		if !tr.forget {
@@ -169,6 +204,21 @@ func (w *world) send(tr trial, p *Pacer, s Slot, out *ran, jitter int64) {
 		}
 		out.latest += at - s.At
 	}
+	w.arrive(s, at, out, jitter)
+}
+
+// sendByOwnClock writes when the process holds the slot to be due, and reports what it then holds to be late.
+func (w *world) sendByOwnClock(p *Pacer, s Slot, out *ran, jitter int64) {
+	began := p.began.UnixMicro()
+	at := max(began+p.bounds.notBefore(s.At, p.local(w.Now())), w.now)
+	if wrote := p.bounds.notAfter(at - began); wrote > s.At+p.plan.Load().epsilon {
+		out.overdue = append(out.overdue, overdue{p, s, wrote})
+		out.latest += wrote - s.At
+	}
+	w.arrive(s, at, out, jitter)
+}
+
+func (w *world) arrive(s Slot, at int64, out *ran, jitter int64) {
 	out.arrived = append(out.arrived, at+30_000+w.extreme(jitter))
 	out.cost = append(out.cost, s.Cost)
 	out.slot = append(out.slot, s.At)
@@ -178,7 +228,7 @@ func (w *world) send(tr trial, p *Pacer, s Slot, out *ran, jitter int64) {
 func (r ran) most(limits []Limit) []int64 {
 	var out []int64
 	for _, l := range limits {
-		out = append(out, mostInWindow(r.arrived, r.cost, l.Window.Microseconds()*10001/10000))
+		out = append(out, mostInWindow(r.arrived, r.cost, (l.Window.Microseconds()*10001+9999)/10000))
 	}
 	return out
 }
