@@ -14,7 +14,6 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
-	"spillway/internal/job"
 	"spillway/internal/lifecycle"
 	"spillway/internal/redisdb"
 )
@@ -135,21 +134,15 @@ func longestCall(gateways []config.Gateway) time.Duration {
 
 // inspect refuses a Redis that would lose jobs and says loudly what may.
 func inspect(ctx context.Context, db *redisdb.DB, log *slog.Logger) error {
-	findings, err := db.Check(ctx)
-	if err != nil {
-		return dispatch.Coded(err)
-	}
+	findings, err := dispatch.Inspect(ctx, db)
 	for _, f := range findings {
-		switch f.Severity {
-		case redisdb.Refuse:
-			return &job.Error{Code: job.CodeFailed, Message: f.Message, Hint: f.Hint}
-		case redisdb.Warn:
-			log.Warn(f.Message, "hint", f.Hint)
-		default:
-			log.Info(f.Message, "hint", f.Hint)
+		level := slog.LevelInfo
+		if f.Severity == redisdb.Warn {
+			level = slog.LevelWarn
 		}
+		log.Log(ctx, level, f.Message, "hint", f.Hint)
 	}
-	return nil
+	return err
 }
 
 func (p *program) logger(level string) *slog.Logger {

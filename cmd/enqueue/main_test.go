@@ -40,6 +40,7 @@ type bench struct {
 	g, g2  string
 	stdin  io.Reader
 	during func(*os.Process) // called once the program runs
+	warned string            // what the last run said of Redis
 }
 
 const configText = `redis: %[1]s
@@ -100,8 +101,11 @@ var (
 
 type result struct {
 	code     int
-	out, err string // with the times taken out
+	out, err string // with the times taken out, and the warnings of Redis
 }
+
+// warnings are what enqueue says of the Redis it finds; that of most tests keeps nothing on disk.
+var warnings = regexp.MustCompile(`(?m)^warning: .*\n`)
 
 // run runs enqueue in the bench's directory.
 func (b *bench) run(args ...string) result {
@@ -127,7 +131,8 @@ func (b *bench) run(args ...string) result {
 	}
 	text := jsonTimes.ReplaceAllString(out.String(), `"seconds":S,"jobs_per_second":J`)
 	text = textTimes.ReplaceAllString(text, "$1\tN")
-	return result{cmd.ProcessState.ExitCode(), text, strings.ReplaceAll(errs.String(), b.g, "G")}
+	b.warned = strings.Join(warnings.FindAllString(errs.String(), -1), "")
+	return result{cmd.ProcessState.ExitCode(), text, warnings.ReplaceAllString(strings.ReplaceAll(errs.String(), b.g, "G"), "")}
 }
 
 func (b *bench) want(got, want result) {

@@ -65,7 +65,7 @@ func work(ctx context.Context, src jobSource, t *tally) error {
 	if err := checkTotals(ctx, src, t); err != nil {
 		return err
 	}
-	d, closeDoor, err := openDoor(ctx, src)
+	d, closeDoor, err := openDoor(ctx, src, t.say)
 	if err != nil {
 		return err
 	}

@@ -2,20 +2,32 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"spillway/internal/admission"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
-// openDoor opens Redis and the door of every gateway; a dry run gets a door that leads nowhere.
-func openDoor(ctx context.Context, src jobSource) (door, func(), error) {
+// openDoor opens Redis and the door of every gateway; a dry run gets a door that leads nowhere. A Redis that would lose jobs gets none,
+// and of one that may, warn hears.
+func openDoor(ctx context.Context, src jobSource, warn func(format string, args ...any)) (door, func(), error) {
 	if src.opt.dryRun {
 		return noDoor{}, func() {}, nil
 	}
 	db, err := dispatch.Open(ctx, src.cfg, src.opt.patience)
 	if err != nil {
 		return nil, nil, err
+	}
+	findings, err := dispatch.Inspect(ctx, db)
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	for _, f := range findings {
+		if f.Severity == redisdb.Warn {
+			warn("warning: %s; %s", f.Message, f.Hint)
+		}
 	}
 	return dispatch.Door(db.Client, src.cfg, src.opt.patience), func() { _ = db.Close() }, nil
 }

@@ -43,7 +43,7 @@ var (
 	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, reshapeLua)
 	holdScript      = redisdb.NewScript(redisdb.NowLua, holdLua)
 	succeededScript = redisdb.NewScript(redisdb.NowLua, redisdb.OutageLua, succeededLua)
-	pauseScript     = redisdb.NewScript(pauseLua)
+	pauseScript     = redisdb.NewScript(pauseLua).Replicated()
 	lookScript      = redisdb.NewScript(redisdb.NowLua, lookLua)
 	fewerScript     = redisdb.NewScript(redisdb.NowLua, fewerLua)
 	endScript       = redisdb.NewScript(endLua)

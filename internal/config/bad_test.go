@@ -347,6 +347,12 @@ var badFiles = map[string][]string{
 	"redis": {
 		`1:8: redis: <secret> is not a Redis address: write redis://, rediss://, redis-socket://, redis-sentinel:// or redis-cluster:// and what follows it, like redis://127.0.0.1:6379/0, or embedded`,
 	},
+	"wait-replicas": {
+		`2:16: wait_replicas: "two" is not a number: write a whole one from 0 to 16`,
+	},
+	"wait-replicas-embedded": {
+		`2:16: wait_replicas: the embedded Redis has no replicas to wait for: take wait_replicas out, or name a Redis server`,
+	},
 	"replay-far": {
 		`7:13: gateways.stripe.replay: "sometimes" is not a way of replay: use one of auto, manual`,
 	},

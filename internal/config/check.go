@@ -120,11 +120,14 @@ func (a Admission) fills(l Limit) bool {
 
 // The functions below return the rule that a text breaks, as it follows the text in a message, or nothing.
 
+// embedded is the address of a Redis inside the process.
+const embedded = "embedded"
+
 var redisSchemes = []string{"redis", "rediss", "redis-socket", "redis-sentinel", "redis-cluster"}
 
 func checkRedis(text string) string {
 	scheme, rest, found := strings.Cut(text, "://")
-	if text == "embedded" || found && rest != "" && slices.Contains(redisSchemes, scheme) {
+	if text == embedded || found && rest != "" && slices.Contains(redisSchemes, scheme) {
 		return ""
 	}
 	return "is not a Redis address: write redis://, rediss://, redis-socket://, redis-sentinel:// or redis-cluster:// " +

@@ -17,6 +17,9 @@ type Config struct {
 	// Redis says where Redis is: one of the URL forms, or "embedded". It may hold a password: show it with RedactURL.
 	// Default redis://127.0.0.1:6379/0.
 	Redis Secret
+	// WaitReplicas is how many of Redis's replicas must have a job before it is reported as taken in, and an attempt before its
+	// call; 0 to 16. Default 0: nobody waits. More than there are, and nothing is taken in or called.
+	WaitReplicas int
 	// Listen is where run serves HTTP, host:port. Empty serves nothing. Default 127.0.0.1:9400.
 	Listen string
 	// ListenWritten says that the file has listen: unlike the default, such an address must not move to another port.

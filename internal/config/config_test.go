@@ -191,6 +191,7 @@ func TestDocumentedKeys(t *testing.T) {
 	c, g := Default(), DefaultGateway()
 	want := map[string]string{
 		"redis":                      c.Redis.Reveal(),
+		"wait_replicas":              strconv.Itoa(c.WaitReplicas),
 		"listen":                     c.Listen,
 		"token":                      "none",
 		"request.url":                "required",
@@ -231,7 +232,7 @@ func TestDocumentedKeys(t *testing.T) {
 	for key := range want {
 		top, below, nested := strings.Cut(key, ".")
 		known := strings.Split(keysOf(t, ""), ", ")
-		if key != "redis" && key != "listen" && key != "token" {
+		if key != "redis" && key != "wait_replicas" && key != "listen" && key != "token" {
 			known = strings.Split(keysOf(t, "  g: {zzzzzz: 1}"), ", ")
 		}
 		if nested {

@@ -16,13 +16,19 @@ import (
 func (r *reader) config(body ast.Node) *Config {
 	c := Default()
 	c.File = r.file
+	wait := int64(c.WaitReplicas)
 	r.object(node{tree: body},
 		field{"redis", r.secret(&c.Redis, checkRedis)},
+		field{"wait_replicas", r.count(&wait, 0, maxReplicas)},
 		field{"listen", r.word(&c.Listen, checkListen)},
 		field{"token", r.secret(&c.Token, checkToken)},
 		field{"gateways", func(n node) { c.Gateways = r.gateways(n) }},
 	)
 	c.ListenWritten = r.written("listen")
+	c.WaitReplicas = int(wait)
+	if c.WaitReplicas > 0 && c.Redis == embedded {
+		r.clash("wait_replicas", "redis", "the embedded Redis has no replicas to wait for: take wait_replicas out, or name a Redis server")
+	}
 	if !r.written("gateways") {
 		r.missing("gateways", "name at least one gateway, with its request.url and leak.limits")
 	}
@@ -168,6 +174,9 @@ func (a *Admission) fill(leak Leak) {
 	}
 	a.Burst = max(1, worth, smallest(leak.Limits).N)
 }
+
+// maxReplicas is how many replicas one may wait for: more than anybody runs.
+const maxReplicas = 16
 
 // maxPrecision is how many parts a window may have: each of them is read and written for every chunk of jobs.
 const maxPrecision = 1000

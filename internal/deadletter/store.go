@@ -30,10 +30,10 @@ var discardLua string
 var resolveLua string
 
 var (
-	parkScript       = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, parkLua)
+	parkScript       = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, parkLua).Replicated()
 	unreadableScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, unreadableLua)
-	discardScript    = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, discardLua)
-	resolveScript    = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, resolveLua)
+	discardScript    = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, discardLua).Replicated()
+	resolveScript    = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, resolveLua).Replicated()
 )
 
 // Store is one gateway's dead letters. Safe for concurrent use.

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	_ "embed" // the scripts are files
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,6 +21,11 @@ type Limits struct {
 	Live    bool  // set by an operator; they replace the file's until they are reset
 	Version int64 // counts the changes; zero if there never was one
 }
+
+//go:embed limits.lua
+var limitsLua string
+
+var limitsScript = redisdb.NewScript(limitsLua).Replicated()
 
 const (
 	versionField = "version"
@@ -61,12 +67,7 @@ func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, t
 		texts[i] = l.String()
 	}
 	key := redisdb.NewKeys(g.Name).LiveLimits()
-	_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.HIncrBy(ctx, key, versionField, 1)
-		p.HSet(ctx, key, limitsField, strings.Join(texts, " "))
-		return nil
-	})
-	return Coded(err)
+	return Coded(limitsScript.Run(ctx, c, []string{key}, strings.Join(texts, " ")).Err())
 }
 
 // pacing is the pacer's configuration for a gateway whose limits are these now. No more calls than the smallest of them

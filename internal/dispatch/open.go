@@ -13,8 +13,22 @@ import (
 // Open connects to the configuration's Redis and waits up to wait for its first answer. Its errors carry codes:
 // usage for an address that can't be used, failed where Redis refuses us, unavailable where it is away.
 func Open(ctx context.Context, cfg *config.Config, wait time.Duration) (*redisdb.DB, error) {
-	db, err := redisdb.Open(ctx, cfg.Redis.Reveal(), redisdb.Options{Wait: wait})
+	db, err := redisdb.Open(ctx, cfg.Redis.Reveal(), redisdb.Options{Wait: wait, WaitReplicas: cfg.WaitReplicas})
 	return db, Coded(err)
+}
+
+// Inspect refuses a Redis that would lose jobs, and returns what else an operator should know of it.
+func Inspect(ctx context.Context, db *redisdb.DB) ([]redisdb.Finding, error) {
+	findings, err := db.Check(ctx)
+	if err != nil {
+		return nil, Coded(err)
+	}
+	for _, f := range findings {
+		if f.Severity == redisdb.Refuse {
+			return nil, &job.Error{Code: job.CodeFailed, Message: f.Message, Hint: f.Hint}
+		}
+	}
+	return findings, nil
 }
 
 // Coded gives an error of Redis its code. Others are left as they are.

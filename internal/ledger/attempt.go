@@ -20,9 +20,9 @@ var doneLua string
 var backLua string
 
 var (
-	openScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, openLua)
-	doneScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, doneLua)
-	backScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, backLua)
+	openScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, openLua).Replicated()
+	doneScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, doneLua).Replicated()
+	backScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, backLua).Replicated()
 )
 
 // Open writes an attempt down before its call. deadline is how long from now nobody may judge the attempt: the wait

@@ -27,28 +27,23 @@ type Finding struct {
 	Hint     string // what to do
 }
 
-// Check looks whether Redis can keep jobs: its version, that it evicts nothing, and that it survives a restart. In a
-// cluster every primary is asked. An error means that Redis could not be asked.
-func Check(ctx context.Context, client redis.UniversalClient) ([]Finding, error) {
+// Check looks whether Redis can keep jobs: its version, that it evicts nothing, that it survives a restart, and whether a fail-over
+// forgets. In a cluster every primary is asked. An error means that Redis could not be asked.
+func (db *DB) Check(ctx context.Context) ([]Finding, error) {
+	if db.Embedded {
+		return []Finding{{Note, "the embedded Redis keeps everything in memory and is gone with this process",
+			"use a Redis of its own for jobs that must not be lost"}}, nil
+	}
 	var mu sync.Mutex
 	var all []Finding
-	err := eachPrimary(ctx, client, func(ctx context.Context, node redis.UniversalClient) error {
-		found, err := checkNode(ctx, node)
+	err := db.each(ctx, func(ctx context.Context, node redis.UniversalClient) error {
+		found, err := db.checkNode(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
 		all = merge(all, found)
 		return err
 	})
 	return all, err
-}
-
-// Check is the function Check, which an embedded Redis would not understand.
-func (db *DB) Check(ctx context.Context) ([]Finding, error) {
-	if db.Embedded {
-		return []Finding{{Note, "the embedded Redis keeps everything in memory and is gone with this process",
-			"use a Redis of its own for jobs that must not be lost"}}, nil
-	}
-	return Check(ctx, db.Client)
 }
 
 func merge(all, found []Finding) []Finding {
@@ -64,7 +59,7 @@ func merge(all, found []Finding) []Finding {
 	return all
 }
 
-func checkNode(ctx context.Context, node redis.UniversalClient) ([]Finding, error) {
+func (db *DB) checkNode(ctx context.Context, node redis.UniversalClient) ([]Finding, error) {
 	text, err := node.Info(ctx).Result()
 	if err != nil {
 		return nil, fmt.Errorf("asking Redis for INFO: %w", err)
@@ -73,6 +68,7 @@ func checkNode(ctx context.Context, node redis.UniversalClient) ([]Finding, erro
 	found := checkVersion(info["redis_version"])
 	found = append(found, checkEviction(info["maxmemory_policy"])...)
 	found = append(found, checkRole(info["role"])...)
+	found = append(found, checkReplicas(db.waitReplicas, strings.Count(text, ",state=online,"))...)
 	disk, err := checkDisk(ctx, node, info["aof_enabled"] == "1")
 	return append(found, disk...), err
 }
@@ -117,6 +113,24 @@ func checkRole(role string) []Finding {
 		return nil
 	}
 	return []Finding{{Warn, "this Redis is a replica and takes no writes", "give the address of the primary, or use redis-sentinel://"}}
+}
+
+// checkReplicas looks at one primary that has so many replicas, of which so many are to have each job.
+func checkReplicas(wait, has int) []Finding {
+	switch {
+	case wait == 0 && has == 0:
+		return nil
+	case wait == 0:
+		return []Finding{{Note, "a fail-over to a replica may forget the last moments: jobs that were reported, calls that were made (wait_replicas is 0)",
+			"set wait_replicas: 1 to have each of them on a replica before it is reported or made"}}
+	case has < wait:
+		return []Finding{{Warn, fmt.Sprintf("NOTHING IS TAKEN IN OR CALLED: wait_replicas is %d, and Redis has %d replicas now", wait, has),
+			"bring the replicas back, or lower wait_replicas"}}
+	case has == wait:
+		return []Finding{{Note, fmt.Sprintf("as soon as one replica is away, nothing is taken in or called: wait_replicas is %d, and Redis has no more than that", wait),
+			"run one replica more than wait_replicas"}}
+	}
+	return nil
 }
 
 func checkDisk(ctx context.Context, node redis.UniversalClient, aof bool) ([]Finding, error) {

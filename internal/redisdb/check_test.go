@@ -24,7 +24,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			found, err := Check(t.Context(), testkit.Server(t, c.args...).Client())
+			found, err := open(t, testkit.Server(t, c.args...).URL(), Options{}).Check(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,19 +75,37 @@ func TestCheckOnAReplica(t *testing.T) {
 	t.Parallel()
 	primary := testkit.Server(t)
 	replica := testkit.Server(t, "--appendonly", "yes", "--replicaof", strings.Replace(primary.Addr(), ":", " ", 1))
-	found, err := Check(t.Context(), replica.Client())
+	found, err := open(t, replica.URL(), Options{}).Check(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	compare(t, found, []string{"warn replica"})
 }
 
+func TestCheckReplicas(t *testing.T) {
+	t.Parallel()
+	primary, _ := pair(t)
+	if err := primary.Client().ConfigSet(t.Context(), "appendonly", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for wait, want := range []string{"note wait_replicas is 0", "note as soon as one replica is away", "warn wait_replicas is 2, and Redis has 1 replicas"} {
+		found, err := open(t, primary.URL(), Options{WaitReplicas: wait}).Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, found, []string{want})
+	}
+	if found := checkReplicas(1, 2); len(found) > 0 {
+		t.Errorf("one more than needed: %v", found)
+	}
+}
+
 func TestCheckSaysWhenRedisIsAway(t *testing.T) {
 	t.Parallel()
 	s := testkit.Server(t)
-	c := s.Client()
+	db := open(t, s.URL(), Options{})
 	s.Kill()
-	if _, err := Check(t.Context(), c); !Away(err) {
+	if _, err := db.Check(t.Context()); !Away(err) {
 		t.Error(err)
 	}
 }

@@ -57,8 +57,9 @@ type DB struct {
 	// Embedded reports a Redis inside this process, gone with it.
 	Embedded bool
 
-	at    *target
-	close func() error
+	at           *target
+	waitReplicas int
+	close        func() error
 }
 
 // Open connects to the Redis at rawURL, one of the forms of the configuration, and waits for its first answer. The error is an *Error:
@@ -86,7 +87,7 @@ func connect(at *target, opt Options) *DB {
 		return embed(at, opt)
 	}
 	o := universal(at, opt)
-	db := &DB{at: at}
+	db := &DB{at: at, waitReplicas: opt.WaitReplicas}
 	switch at.scheme {
 	case "redis-cluster":
 		o.Dialer = careful(o.Dialer)
@@ -144,7 +145,13 @@ func (db *DB) await(ctx context.Context, wait time.Duration) error {
 
 // Ping asks for a sign of life: of every primary, where it is a cluster. The error is an *Error, or ctx's own.
 func (db *DB) Ping(ctx context.Context) error {
-	err := db.each(ctx, func(ctx context.Context, c redis.UniversalClient) error { return c.Ping(ctx).Err() })
+	err := db.each(ctx, func(ctx context.Context, c redis.UniversalClient) error {
+		err := c.Ping(ctx).Err()
+		if says(err, []string{"MISCONF"}) {
+			return nil // its disk is full: it refuses writes, and for some reason this; whoever wants to look still may
+		}
+		return err
+	})
 	switch {
 	case err == nil:
 		return nil
