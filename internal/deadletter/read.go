@@ -11,7 +11,7 @@ import (
 )
 
 // fields is what a listing reads of each record: all but the payload, which may have a megabyte, and what only live jobs have.
-var fields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h"}
+var fields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h", "ed"}
 
 // records reads the records of these ids, in their order and without payloads. One that is not there is empty.
 func (s *Store) records(ctx context.Context, ids []string) ([]job.Record, error) {

@@ -33,6 +33,8 @@ func (r Rules) Key(rec job.Record) (change job.KeyChange, why string) {
 		return "", notAJob
 	case r.expired(rec):
 		return "", tooLate
+	case rec.Replaced():
+		return job.KeepKey, "" // the key came with the payload, and was never sent
 	case saidNo(rec):
 		return job.NextKey, ""
 	}

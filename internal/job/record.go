@@ -22,10 +22,14 @@ type Record struct {
 	Reason        Reason
 	Error         string
 	ParkedAt      time.Time
+	Edited        time.Time // when a person last gave it another payload; zero if nobody did
 	Status        int  // HTTP status of the last answer; 0 if there was none
 	Unsure        bool // a call with the present key may have charged
 	History       []Call
 }
+
+// Replaced says that the job was given another payload, and with it another key, since it was parked.
+func (r Record) Replaced() bool { return !r.Edited.IsZero() && !r.Edited.Before(r.ParkedAt) }
 
 // Call is one line of a record's history.
 type Call struct {
@@ -45,7 +49,7 @@ func ParseRecord(gateway, id string, h map[string]string) Record {
 		State: State(h["s"]), Generation: number("g"), KeyGeneration: max(number("k"), 1),
 		Attempts: int(number("n")), Replays: int(number("y")),
 		Accepted: at("t"), Finished: at("fin"), Due: at("due"), Deadline: at("od"), FirstCall: at("f"),
-		Reason: Reason(h["r"]), Error: h["e"], ParkedAt: at("pa"), Status: int(number("st")), Unsure: h["am"] == "1",
+		Reason: Reason(h["r"]), Error: h["e"], ParkedAt: at("pa"), Edited: at("ed"), Status: int(number("st")), Unsure: h["am"] == "1",
 		History: parseHistory(h["h"]),
 	}
 }

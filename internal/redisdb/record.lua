@@ -8,6 +8,7 @@
 --   due end of the back-off (µs)   r reason of parking   e error   pa parked at (µs)
 --   paid a success that came while another call was under way: the dedupe window (ms) it asks for
 --   fl, fo, fq  failures, and the outages of the gateway: see outage.lua
+--   ed when a person last gave the job another payload (µs); not before pa: it was not taken in since
 --   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"
 local HISTORY_BYTES = 2000
 
@@ -54,9 +55,11 @@ local function owned(record, generation, owner)
 end
 
 -- end_attempt writes down the end of an open attempt: its history, whether it counts, and that it is open no more.
--- called_line is empty if nothing was written; opened is forgotten as the key's first call then.
+-- called_line is empty if nothing was written; opened is forgotten as the key's first call then. The ZREM comes first: when its memory
+-- is full, Redis lets a script go on that has begun to write, but not begin with what needs memory, and an end must be written down.
 local function end_attempt(keys, id, now, spent, line, status)
   local record = keys.record
+  redis.call('ZREM', keys.open, id)
   history(record, line)
   if line ~= '' then
     called(keys.rate, now)
@@ -67,7 +70,6 @@ local function end_attempt(keys, id, now, spent, line, status)
   if spent == 1 then redis.call('HINCRBY', record, 'n', 1) end
   if status > 0 then redis.call('HSET', record, 'st', int(status)) end
   redis.call('HDEL', record, 'o', 'od', 'oa')
-  redis.call('ZREM', keys.open, id)
 end
 
 -- finish makes a job done; what is left of its record stays for the dedupe window.

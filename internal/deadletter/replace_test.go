@@ -1,0 +1,105 @@
+package deadletter_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+)
+
+func (b *bench) replace(j job.Job, digest string) deadletter.Replaced {
+	b.t.Helper()
+	all, err := b.store.Replace(b.ctx, b.rules(), []job.Job{j}, []string{digest})
+	b.must(err)
+	return all[0]
+}
+
+func TestAReplacedJobGoesInWithItsNewPayloadAndTheNextKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	b.park(job.Job{ID: "a", Payload: []byte(`{"n":1}`), Batch: "b1"}, job.Refused, refused("HTTP 402"))
+	edited := job.Job{ID: "a", Payload: []byte(`{"n":2}`)}
+	got := b.replace(edited, "other")
+	if got.Err != nil || got.Same || got.Return.Key != job.KeepKey {
+		t.Fatalf("%+v", got)
+	}
+	r := b.record("a")
+	want(t, "state", r.State, job.Parked)
+	want(t, "payload", string(r.Job.Payload), `{"n":2}`)
+	want(t, "key", job.IdempotencyKey("a", r.KeyGeneration), "a~2")
+	again := b.replace(edited, "other") // killed before it was taken in: it goes on
+	if again.Err != nil || again.Same {
+		t.Errorf("once more: %+v", again)
+	}
+	want(t, "key after the second time", b.record("a").KeyGeneration, 2)
+	done, err := b.clearing(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
+	b.must(err)
+	want(t, "done", done, deadletter.Cleared{Taken: 1})
+	want(t, "key in the queue", b.record("a").KeyGeneration, 2)
+	if got := b.replace(edited, "other"); !got.Same {
+		t.Errorf("when it is queued: %+v", got)
+	}
+	b.call("a", job.Refused, refused("HTTP 402"))
+	want(t, "offered with the payload it has", b.replace(edited, "other").Same, true)
+	_, err = b.clearing(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
+	b.must(err)
+	want(t, "key after another no", b.record("a").KeyGeneration, 3)
+	want(t, "the new payload is the one that is known", b.accept(b.books, job.Job{ID: "a"})[0], job.Conflict)
+}
+
+func TestWhatMayNotBeReplaced(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 100)
+	b.park(job.Job{ID: "unknown", Payload: []byte(`{"n":1}`)}, job.UnknownOutcome, timedOut())
+	unsure := timedOut()
+	b.park(job.Job{ID: "unsure", Payload: []byte(`{"n":1}`)}, job.Exhausted, unsure)
+	b.must(b.store.ParkUnreadable(b.ctx, "foreign", []byte("hello"), "foreign"))
+	b.park(job.Job{ID: "late", Payload: []byte(`{"n":1}`), Expires: b.Now().Add(time.Second)}, job.Refused, refused("no"))
+	b.park(job.Job{ID: "plain", Payload: []byte(`{"n":1}`), Batch: "b1"}, job.Refused, refused("no"))
+	b.accept(b.books, job.Job{ID: "queued", Payload: []byte(`{"n":1}`)})
+	b.now.Add(time.Minute.Microseconds())
+	for _, c := range []struct {
+		job  job.Job
+		says string
+	}{
+		{job.Job{ID: "nobody"}, "no such job is known"},
+		{job.Job{ID: "unknown"}, "an earlier call may have charged"},
+		{job.Job{ID: "unsure"}, "an earlier call may have charged"},
+		{job.Job{ID: "foreign"}, "it was never a job"},
+		{job.Job{ID: "late"}, "its time to expire has passed"},
+		{job.Job{ID: "queued"}, "it is queued: only a parked job"},
+		{job.Job{ID: "plain", Cost: 5}, "changes the payload alone"},
+		{job.Job{ID: "plain", Batch: "b2"}, "changes the payload alone"},
+		{job.Job{ID: "plain", At: b.Now()}, "changes the payload alone"},
+		{job.Job{ID: "plain", Expires: b.Now()}, "changes the payload alone"},
+	} {
+		c.job.Payload = []byte(`{"n":2}`)
+		got := b.replace(c.job, "other")
+		if got.Err == nil || !strings.Contains(got.Err.Error(), c.says) {
+			t.Errorf("%s: %+v, want %q", c.job.ID, got, c.says)
+		}
+		if c.job.ID != "nobody" && strings.Contains(string(b.record(c.job.ID).Job.Payload), "2") {
+			t.Errorf("%s was replaced", c.job.ID)
+		}
+	}
+	want(t, "the payload it has", b.replace(job.Job{ID: "plain", Cost: 1, Batch: "b1"}, "d").Same, true)
+}
+
+// A key that is another job's id is passed over; two lines for one job are one replacement.
+func TestAReplacementTakesNoOtherJobsKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 100)
+	b.accept(b.books, job.Job{ID: "a~2"})
+	b.c.Del(b.ctx, b.keys.Pending())
+	b.park(job.Job{ID: "a", Payload: []byte(`{"n":1}`)}, job.Refused, refused("no"))
+	two := []job.Job{{ID: "a", Payload: []byte(`{"n":2}`)}, {ID: "a", Payload: []byte(`{"n":3}`)}}
+	got, err := b.store.Replace(b.ctx, b.rules(), two, []string{"d2", "d3"})
+	b.must(err)
+	if got[0].Err != nil || got[1].Err == nil {
+		t.Errorf("%+v", got)
+	}
+	want(t, "payload", string(b.record("a").Job.Payload), `{"n":2}`)
+	want(t, "key", b.record("a").KeyGeneration, 3)
+}
