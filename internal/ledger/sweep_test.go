@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -138,6 +139,39 @@ func TestAfterAStallTheLivingAreAskedFirst(t *testing.T) {
 	}
 }
 
+// meddler does something between a sweep's look and what it does about it.
+type meddler struct {
+	record string
+	meddle func()
+}
+
+func (m meddler) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (m meddler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (m meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if a := cmd.Args(); len(a) > 3 && a[3] == m.record {
+			m.meddle()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// The heartbeat comes at the last moment: settle.lua looks once more.
+func TestAHeartbeatAtTheLastMomentCounts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10, nil)
+	b.accept("park", numbered(1, 1)...)
+	b.pull()
+	asked := false
+	b.c.AddHook(meddler{b.keys.Job("j1"), func() { asked = true; b.beat(0, "j1~1") }})
+	did, _ := b.live(15*time.Second, nil)
+	want(t, "the sweep was about to take it", asked, true)
+	want(t, "did", did, ledger.Swept{})
+	want(t, "active", b.c.LLen(b.ctx, b.keys.Active()).Val(), 1)
+}
+
 // A process that has just begun finds leases that ended long ago: it needn't watch them.
 func TestLeasesThatEndedLongAgoNeedNoWatching(t *testing.T) {
 	t.Parallel()
@@ -161,6 +195,9 @@ func TestAnOpenAttemptIsJudgedByItsOwnDeadlineAlone(t *testing.T) {
 		b.must(err)
 		if s.Queued+s.InFlight != 1 || s.Missing() != 0 {
 			t.Fatalf("after %v: %d queued, %d in flight, %d missing", at, s.Queued, s.InFlight, s.Missing())
+		}
+		if papers := b.c.LLen(b.ctx, b.keys.Active()).Val(); at < 35*time.Second && papers != 1 {
+			t.Fatalf("after %v: %d tasks active: the worker may be alive", at, papers)
 		}
 	}
 	did, first := b.live(60*time.Second, look)
