@@ -249,7 +249,7 @@ const noteEvery = time.Second
 const noteTime = 5 * time.Second
 
 func (w *clearance) doShare(ctx context.Context, sh *share) error {
-	who, err := whoami()
+	who, err := cli.WhoAmI()
 	if err != nil {
 		return err
 	}

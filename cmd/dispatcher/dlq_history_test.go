@@ -15,7 +15,7 @@ func TestDLQHistoryShowsEachAct(t *testing.T) {
 	r.expect(r.run("history"), 0, "", "")
 	r.stock()
 	r.expect(r.run("history"), 0, "", "")
-	who, err := whoami()
+	who, err := cli.WhoAmI()
 	r.must(err)
 	history := func(args ...string) ran {
 		got := r.run(append([]string{"history"}, args...)...)

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"os/user"
 	"slices"
 	"strings"
 
@@ -217,20 +215,3 @@ func whyText(why map[string]int, what string) string {
 }
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
-
-// whoami is who does it, for the trail: user@host, with the user behind a sudo.
-func whoami() (string, error) {
-	name := os.Getenv("SUDO_USER")
-	if name == "" {
-		u, err := user.Current()
-		if err != nil {
-			return "", errors.Join(errors.New("nobody knows who you are, and it has to be written down: set $SUDO_USER"), err)
-		}
-		name = u.Username
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return name, nil // the name alone says enough
-	}
-	return name + "@" + host, nil
-}

@@ -192,7 +192,7 @@ func (r *rig) trail(gateway string) string {
 	r.t.Helper()
 	lines, err := r.c.LRange(r.ctx, redisdb.NewKeys(gateway).Trail(), 0, -1).Result()
 	r.must(err)
-	who, err := whoami()
+	who, err := cli.WhoAmI()
 	r.must(err)
 	return strings.ReplaceAll(r.tidy(strings.Join(lines, "\n")), who, "WHO")
 }

@@ -40,6 +40,7 @@ type parkedWhole struct {
 	At         *time.Time `json:"at,omitempty"`
 	Expires    *time.Time `json:"expires,omitempty"`
 	FirstCall  *time.Time `json:"first_call_at,omitempty"`
+	Edited     *time.Time `json:"edited_at,omitempty"`
 	Unsure     bool       `json:"may_have_charged"`
 	Amount     purse      `json:"amount"`
 	Replay     string     `json:"replay"`
@@ -88,7 +89,7 @@ func findParked(ctx context.Context, s *selection) (unit, job.Record, error) {
 
 func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
 	v := parkedWhole{parkedView: viewParked(r, payload), Cost: r.Job.Cost, Status: r.Status,
-		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall),
+		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall), Edited: when(r.Edited),
 		Unsure: r.Unsure || r.Reason == job.UnknownOutcome, Amount: purse{}, Calls: []callView{}}
 	if u.rules.Keys {
 		v.Key = job.IdempotencyKey(r.Job.ID, r.KeyGeneration)
@@ -132,7 +133,7 @@ func (p *program) parkedTable(v parkedWhole) error {
 	for _, at := range []struct {
 		name string
 		at   *time.Time
-	}{{"accepted", v.AcceptedAt}, {"at", v.At}, {"expires", v.Expires}, {"first call", v.FirstCall}} {
+	}{{"accepted", v.AcceptedAt}, {"at", v.At}, {"expires", v.Expires}, {"first call", v.FirstCall}, {"payload replaced", v.Edited}} {
 		if at.at != nil {
 			t.Row(at.name, *at.at)
 		}

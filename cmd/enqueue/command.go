@@ -25,7 +25,7 @@ type flags struct {
 	format, idField          string
 	onFull                   string
 	at, expires              string
-	dryRun                   bool
+	dryRun, replace          bool
 	rejects                  string
 	expectCount, expectSum   string
 	patience                 time.Duration
@@ -60,11 +60,18 @@ in a real run.
 
 --expect-count and --expect-sum are control totals over the usable jobs of the whole file. The
 sum is in minor units of the field that the gateway's amount.field names. A difference refuses
-the file before the first job goes in (exit code 3).`
+the file before the first job goes in (exit code 3).
+
+--replace gives parked jobs another payload and takes them in again, with the next generation of their
+idempotency key. The lines may be what "dispatcher dlq show --payload -o json", list and export write,
+edited: nothing but the payload may have changed. A job that has this payload already is a duplicate.
+One that isn't parked, or that an earlier call may have charged, is a line that can't be used. One without
+room stays parked as it was, with its new payload.`
 
 const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
   enqueue -g stripe -f november.csv --id-field invoice --rejects bad.csv
   enqueue -g stripe -f november.ndjson --expect-count 1000 --expect-sum 1234500
+  dispatcher dlq show inv-7 --payload -o json | jq -c '.payload.amount = 990' | enqueue --replace -f -
   gunzip -c november.ndjson.gz | enqueue -g stripe -f - -o json`
 
 // newCommand returns the command line of enqueue.
@@ -103,6 +110,7 @@ func (f *flags) declare(cmd *cobra.Command) {
 	fs.StringVar(&f.at, "at", "", "send no job before this `TIME`: RFC 3339, \"2026-11-30 18:00\", 2026-11-30, +90m, +2d")
 	fs.StringVar(&f.expires, "expires", "", "send no job after this `TIME`")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "read, check and report, but send nothing to Redis")
+	fs.BoolVar(&f.replace, "replace", false, "give parked jobs the payload of their line, and replay them")
 	fs.StringVar(&f.rejects, "rejects", "", "write the lines that can't be used to `FILE`, to be mended and enqueued again")
 	fs.StringVar(&f.expectCount, "expect-count", "", "refuse the file unless it has `N` usable jobs")
 	fs.StringVar(&f.expectSum, "expect-sum", "", "refuse the file unless its amounts add up to `AMOUNT`, in minor units")
@@ -124,6 +132,9 @@ func (f *flags) understand(now time.Time) (options, error) {
 	if f.file == "" {
 		return o, cli.Usage("name the billing file: -f november.ndjson, or -f - for standard input", "no file is named")
 	}
+	if err := f.checkReplace(); err != nil {
+		return o, err
+	}
 	format := f.format
 	if format == "" {
 		format = producer.FormatOf(f.file)
@@ -136,7 +147,7 @@ func (f *flags) understand(now time.Time) (options, error) {
 	if err != nil {
 		return o, err
 	}
-	o.read = producer.Options{Format: format, IDField: f.idField, Gateway: f.gateway, Batch: f.batch, At: at, Expires: expires}
+	o.read = producer.Options{Format: format, IDField: f.idField, Gateway: f.gateway, Batch: f.batch, At: at, Expires: expires, Shown: f.replace}
 	if o.count, err = wholeFlag("expect-count", f.expectCount, f.expectsCount); err != nil {
 		return o, err
 	}

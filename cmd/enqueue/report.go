@@ -87,6 +87,10 @@ func (t *tally) remark(r report) {
 	if r.DryRun {
 		fmt.Fprintln(t.s.Err, "dry run: nothing was sent to Redis")
 	}
+	if r.Parked > 0 && t.opt.replace {
+		fmt.Fprintf(t.s.Err, "%d jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n", r.Parked)
+		return
+	}
 	if r.Parked > 0 {
 		fmt.Fprintf(t.s.Err, "%d jobs found no room yet and are parked as rejected; see: dispatcher dlq stats\n", r.Parked)
 	}

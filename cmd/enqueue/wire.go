@@ -29,6 +29,10 @@ func openDoor(ctx context.Context, src jobSource, warn func(format string, args 
 			warn("warning: %s; %s", f.Message, f.Hint)
 		}
 	}
+	if src.opt.replace {
+		d, err := newReplaceDoor(db, src)
+		return d, d.close, err
+	}
 	return dispatch.Door(db.Client, src.cfg, src.opt.patience), func() { _ = db.Close() }, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 	"unicode"
@@ -20,6 +21,7 @@ var (
 	errNoID      = errors.New("no id: each job needs one, so that it is never charged twice")
 	errIDKind    = errors.New("the id must be a text in quotes or a whole number")
 	errCost      = errors.New("cost must be a whole number of at least 1")
+	errNoPayload = errors.New("no payload to replace the job's with: dlq show and list write it with --payload")
 	errObject    = errors.New("payload must be an object, as in {\"amount\":1050}")
 	errAfterLife = errors.New("expires must be later than at: this job would expire before it may be sent")
 )
@@ -51,18 +53,31 @@ func (r *Reader) wrappedJob(raw []byte) (job.Job, error) {
 		return job.Job{}, err
 	}
 	j := r.flagJob()
-	j.Payload = json.RawMessage("{}")
+	if !r.opt.Shown {
+		j.Payload = json.RawMessage("{}")
+	}
 	for _, m := range r.json.members {
 		if err := r.set(&j, m); err != nil {
 			return job.Job{}, err
 		}
 	}
+	if j.Payload == nil {
+		return job.Job{}, errNoPayload
+	}
 	return r.checked(j)
 }
 
+// shown is what dlq show and list write of a job that is not the job's own.
+var shown = []string{"reason", "error", "attempts", "parked_at", "replays", "idempotency_key", "status", "accepted_at", "first_call_at",
+	"edited_at", "may_have_charged", "amount", "replay", "calls"}
+
 // flagJob is what the options say of every job.
 func (r *Reader) flagJob() job.Job {
-	return job.Job{Gateway: r.opt.Gateway, Cost: 1, At: r.opt.At, Expires: r.opt.Expires, Batch: r.opt.Batch}
+	cost := int64(1)
+	if r.opt.Shown {
+		cost = 0
+	}
+	return job.Job{Gateway: r.opt.Gateway, Cost: cost, At: r.opt.At, Expires: r.opt.Expires, Batch: r.opt.Batch}
 }
 
 // set takes one member of a wrapped line. Null is as good as absent, but for the payload: nobody means to send nothing.
@@ -93,10 +108,13 @@ func (r *Reader) set(j *job.Job, m member) (err error) {
 			j.Expires, err = timeOf(m)
 		}
 	case "batch":
-		if !null {
+		if !null && !(r.opt.Shown && string(m.value) == `""`) {
 			j.Batch, err = r.batchOf(m)
 		}
 	default:
+		if r.opt.Shown && slices.Contains(shown, string(m.key)) {
+			return nil
+		}
 		return fmt.Errorf("unknown key %s: known are id, payload, gateway, cost, at, expires and batch; "+
 			"where the line itself is the payload, name its id with --id-field", show(m.key))
 	}

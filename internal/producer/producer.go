@@ -27,6 +27,9 @@ type Options struct {
 	Batch   string    // the batch of lines that name none; empty means none
 	At      time.Time // the earliest moment of sending; zero means now
 	Expires time.Time // the moment after which jobs must not be sent any more; zero means never
+	// Shown means that lines may be what dlq show, list and export write of parked jobs: what is not a job's own is
+	// passed over, an empty batch is none, a cost that isn't given is 0, and the payload must be there.
+	Shown bool
 	// Gateways says whether a gateway is configured and the highest cost that its limits can ever grant, 0 meaning any.
 	// Nil means that every well-formed name will do.
 	Gateways func(name string) (maxCost int64, ok bool)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -216,4 +217,43 @@ func share(calls []provider.CallLine) shared {
 		}
 	}
 	return s
+}
+
+// A refused payment is shown, edited and replayed with its new payload and another key; export and import change nothing.
+func TestAnEditedJobIsReplayedAndAnExportIsTheSameElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{DeclineEvery: 1}, fast)
+	w.dispatcher()
+	w.refuse(3)
+	whole := w.ok("dispatcher", "dlq", "export")
+	shown := w.ok("dispatcher", "dlq", "show", "inv-00002", "--payload", "-o", "json")
+	edited := w.file("edited.ndjson", strings.Replace(shown, `"amount":102`, `"amount":990`, 1))
+	r := w.do("enqueue", "--replace", "-f", edited, "-o", "json")
+	if got := decode[report](t, r.out); r.code != 0 || got.Enqueued != 1 || got.Read != 1 {
+		t.Fatalf("exit code %d, %s%s", r.code, r.out, r.err)
+	}
+	if s := w.settled(time.Minute); s.Done != 1 || s.Parked["refused"] != 2 {
+		t.Errorf("%+v", s)
+	}
+	if got := decode[report](t, w.ok("enqueue", "--replace", "-f", edited, "-o", "json")); got.Duplicate+got.Invalid != 1 {
+		t.Errorf("once more: %+v", got)
+	}
+	job := w.ok("dispatcher", "job", "inv-00002", "-o", "json")
+	if !strings.Contains(job, `"idempotency_key":"inv-00002~2"`) || !strings.Contains(job, `"state":"done"`) {
+		t.Errorf("%s", job)
+	}
+	history := w.ok("dispatcher", "dlq", "history", "-o", "json")
+	if !strings.Contains(history, `"what":"replace"`) || !strings.Contains(history, `"jobs":1`) {
+		t.Errorf("%s", history)
+	}
+	w.strict()
+
+	there := newWorld(t, provider.Config{Decline: 1}, fast)
+	there.dispatcher()
+	there.ok("enqueue", "-f", there.file("export.ndjson", whole))
+	testkit.Eventually(t, time.Minute, "all to be refused there too", func() bool { return there.status().Parked["refused"] == 3 })
+	got := slices.Sorted(strings.Lines(there.ok("dispatcher", "dlq", "export"))) // the order is that of parking
+	if want := slices.Sorted(strings.Lines(whole)); !slices.Equal(got, want) {
+		t.Errorf("exported there:\n%s\nwant:\n%s", got, want)
+	}
 }

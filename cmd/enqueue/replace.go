@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"math/big"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/producer"
+	"spillway/internal/redisdb"
+)
+
+// checkReplace refuses flags that --replace has no use for: it changes the payload alone.
+func (f *flags) checkReplace() error {
+	if !f.replace {
+		return nil
+	}
+	for _, other := range []struct{ flag, value string }{{"at", f.at}, {"expires", f.expires}, {"batch", f.batch}} {
+		if other.value != "" {
+			return cli.Usage("leave it out: a job keeps its times and its batch", "--%s can't be changed with --replace", other.flag)
+		}
+	}
+	return nil
+}
+
+// replaceDoor gives parked jobs another payload and takes them in again through admission.
+type replaceDoor struct {
+	db    *redisdb.DB
+	cfg   *config.Config
+	file  string
+	who   string
+	parts map[string]*replacing
+}
+
+// replacing is what is done at one gateway.
+type replacing struct {
+	g     config.Gateway
+	store *deadletter.Store
+	books *ledger.Books
+	rules deadletter.Rules
+	entry *deadletter.Entry
+	deed  deadletter.Deed
+}
+
+func newReplaceDoor(db *redisdb.DB, src jobSource) (*replaceDoor, error) {
+	who, err := cli.WhoAmI()
+	return &replaceDoor{db: db, cfg: src.cfg, file: src.opt.file, who: who, parts: map[string]*replacing{}}, err
+}
+
+// part returns a gateway's part, written down in the trail before its first job.
+func (d *replaceDoor) part(ctx context.Context, name string) (*replacing, error) {
+	if p := d.parts[name]; p != nil {
+		return p, nil
+	}
+	g, _ := d.cfg.Gateway(name)
+	p := &replacing{g: g, store: deadletter.New(d.db.Client, name), books: dispatch.Books(d.db.Client, g),
+		deed: deadletter.Deed{Amount: map[string]*big.Int{}}}
+	now, err := p.books.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.rules = deadletter.Rules{Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, Now: now.Now}
+	p.entry = p.store.Entry(deadletter.Act{At: now.Now, Who: d.who, What: "replace", Filter: "the lines of " + d.file})
+	if err := p.entry.Begin(ctx); err != nil {
+		return nil, err
+	}
+	d.parts[name] = p
+	return p, nil
+}
+
+// noteTime bounds writing down what was done, also after an interrupt.
+const noteTime = 5 * time.Second
+
+// close writes down what was done. What can't be is in the trail without an end.
+func (d *replaceDoor) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
+	defer cancel()
+	for _, p := range d.parts {
+		_ = p.entry.End(ctx, p.deed)
+	}
+	_ = d.db.Close()
+}
+
+// Admit implements door.
+func (d *replaceDoor) Admit(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) ([]admission.Answer, error) {
+	answers := make([]admission.Answer, len(jobs))
+	p, err := d.part(ctx, gateway)
+	if err != nil {
+		return answers, dispatch.Coded(err)
+	}
+	left, err := p.replace(ctx, jobs, answers)
+	for err == nil && len(left) > 0 {
+		var retry time.Duration
+		if left, retry, err = p.readmit(ctx, left, answers); err != nil || len(left) == 0 {
+			break
+		}
+		if mode != admission.Wait {
+			p.full(left, answers, mode, retry)
+			break
+		}
+		err = waitFor(ctx, retry)
+	}
+	return answers, dispatch.Coded(err)
+}
+
+// entering is a job on its way back in, and the place of its answer.
+type entering struct {
+	at  int
+	job job.Return
+}
+
+func (p *replacing) replace(ctx context.Context, jobs []job.Job, answers []admission.Answer) ([]entering, error) {
+	digests := make([]string, len(jobs))
+	for i, j := range jobs {
+		digests[i] = producer.Digest(j.Payload)
+	}
+	replaced, err := p.store.Replace(ctx, p.rules, jobs, digests)
+	if err != nil {
+		return nil, err
+	}
+	var left []entering
+	for i, r := range replaced {
+		switch {
+		case r.Err != nil:
+			answers[i] = admission.Answer{Outcome: job.Conflict, Err: r.Err}
+		case r.Same:
+			answers[i].Outcome = job.Duplicate
+		default:
+			left = append(left, entering{i, r.Return})
+			p.count(jobs[i])
+		}
+	}
+	return left, p.entry.Note(ctx, p.deed)
+}
+
+func (p *replacing) count(j job.Job) {
+	p.deed.Jobs++
+	if p.g.Amount.Field == "" {
+		return
+	}
+	m, err := job.MoneyOf(j.Payload, p.g.Amount.Field, p.g.Amount.Currency)
+	if err != nil {
+		p.deed.Bare++
+		return
+	}
+	if p.deed.Amount[m.Currency] == nil {
+		p.deed.Amount[m.Currency] = new(big.Int)
+	}
+	p.deed.Amount[m.Currency].Add(p.deed.Amount[m.Currency], m.Minor)
+}
+
+// readmit takes in what there is room for and returns the others. A job that is gone was taken in by somebody else, with its new payload.
+func (p *replacing) readmit(ctx context.Context, left []entering, answers []admission.Answer) (full []entering, retry time.Duration, err error) {
+	jobs := make([]job.Return, len(left))
+	for i, e := range left {
+		jobs[i] = e.job
+	}
+	got, retry, err := p.books.Readmit(ctx, jobs)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, e := range left {
+		if got[i] == job.Full {
+			full = append(full, e)
+			continue
+		}
+		answers[e.at].Outcome = job.Enqueued
+	}
+	return full, retry, nil
+}
+
+// full says what becomes of jobs without room: they stay parked, with their new payload.
+func (p *replacing) full(left []entering, answers []admission.Answer, mode admission.Mode, retry time.Duration) {
+	for _, e := range left {
+		answers[e.at] = admission.Answer{Outcome: job.ParkedNow}
+		if mode == admission.Fail {
+			answers[e.at] = admission.Answer{Outcome: job.Full, RetryAfter: retry}
+		}
+	}
+}
+
+// mostWait is how long to wait for room at a time: others may have given some back.
+const mostWait = time.Second
+
+func waitFor(ctx context.Context, retry time.Duration) error {
+	t := time.NewTimer(min(max(retry, 10*time.Millisecond), mostWait))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

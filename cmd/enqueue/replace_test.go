@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// park enqueues jobs and parks them as refused, or as of unknown outcome.
+func (b *bench) park(unsure bool, ids ...string) {
+	b.t.Helper()
+	cfg, err := config.Load(filepath.Join(b.dir, "dispatcher.yaml"), config.Options{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	g, _ := cfg.Gateway(b.g)
+	c := testkit.Client(b.t)
+	var file strings.Builder
+	for _, id := range ids {
+		fmt.Fprintf(&file, `{"id":%q,"payload":{"money":{"amount":1,"currency":"eur"}},"batch":"b1"}`+"\n", id)
+	}
+	b.write("parked.ndjson", file.String())
+	b.run("-g", b.g, "-f", "parked.ndjson")
+	for range ids {
+		task := c.RPop(b.t.Context(), redisdb.NewKeys(b.g).Pending()).Val()
+		id, generation, _ := job.ParseTaskID(task)
+		a, _, err := dispatch.Books(c, g).Open(b.t.Context(), id, generation, "w1", time.Minute)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		end, reason := job.Ending{Called: true, Spent: true, Status: 402, Verdict: job.VerdictRefused, At: time.UnixMicro(1)}, job.Refused
+		if unsure {
+			end.Unsure, end.Verdict, reason = true, job.VerdictUnknown, job.UnknownOutcome
+		}
+		if err := deadletter.New(c, b.g).Park(b.t.Context(), a, end, reason); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func TestReplaceGivesParkedJobsAnotherPayload(t *testing.T) {
+	b := setup(t, place{})
+	b.park(false, "a", "same")
+	b.park(true, "unknown")
+	b.write("live.ndjson", lines("live", 1))
+	b.run("-g", b.g, "-f", "live.ndjson")
+	b.write("edited.ndjson", `{"id":"a","payload":{"money":{"amount":7,"currency":"eur"}},"batch":"b1","reason":"refused","calls":[{"at":1}],"amount":{"EUR":1}}
+{"id":"same","payload":{"money":{"currency":"eur","amount":1}}}
+{"id":"unknown","payload":{"money":{"amount":7}}}
+{"id":"live-0","payload":{}}
+{"id":"nobody","payload":{}}
+{"id":"a"}
+{"id":"a","payload":{},"cost":3}
+{"id":"a","payload":{},"nonsense":1}
+`)
+	got := b.run("--replace", "-g", b.g, "-f", "edited.ndjson", "-o", "json")
+	b.want(result{got.code, got.out, ""}, result{3, counts(8, 1, 0, 1, 6, 0), ""})
+	for _, says := range []string{
+		"line 3: an earlier call may have charged", "line 4: it is queued: only a parked job", "line 5: no such job is known",
+		"line 6: no payload to replace the job's with", "line 7: a replacement changes the payload alone", `line 8: unknown key "nonsense"`,
+	} {
+		if !strings.Contains(got.err, says) {
+			t.Errorf("standard error has no %q:\n%s", says, got.err)
+		}
+	}
+	a := b.record(b.g, "a")
+	if a.State != job.Queued || a.KeyGeneration != 2 || string(a.Job.Payload) != `{"money":{"amount":7,"currency":"eur"}}` || a.Job.Batch != "b1" {
+		t.Errorf("a: %+v", a)
+	}
+	if u := b.record(b.g, "unknown"); u.State != job.Parked || strings.Contains(string(u.Job.Payload), "7") {
+		t.Errorf("unknown: %+v", u)
+	}
+	var act deadletter.Act
+	trail := testkit.Client(t).LIndex(t.Context(), redisdb.NewKeys(b.g).Trail(), 0).Val()
+	if err := json.Unmarshal([]byte(trail), &act); err != nil || act.What != "replace" || act.Jobs != 1 || act.Amount["EUR"].Int64() != 7 || act.Ended == nil {
+		t.Errorf("trail %s: %v", trail, err)
+	}
+}
+
+func TestReplaceWithoutRoomLeavesTheJobParkedWithItsNewPayload(t *testing.T) {
+	b := setup(t, place{burst: 1, limit: "1/h"})
+	b.park(false, "a")
+	b.write("edited.ndjson", `{"id":"a","payload":{"money":{"amount":7,"currency":"eur"}}}`)
+	parked := "1 jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n"
+	b.want(b.run("--replace", "-g", b.g, "-f", "edited.ndjson", "-o", "json"), result{0, counts(1, 0, 1, 0, 0, 0), parked})
+	b.want(b.run("--replace", "-g", b.g, "-f", "edited.ndjson", "-o", "json"), result{0, counts(1, 0, 1, 0, 0, 0), parked})
+	if a := b.record(b.g, "a"); a.State != job.Parked || !a.Replaced() || a.KeyGeneration != 2 {
+		t.Errorf("a: %+v", a)
+	}
+}
+
+func TestReplaceAskedWrongly(t *testing.T) {
+	b := setup(t, place{})
+	b.write("a.ndjson", "")
+	for _, flag := range []string{"--at=+1h", "--expires=+1h", "--batch=b2"} {
+		got := b.run("--replace", "-g", b.g, "-f", "a.ndjson", flag)
+		if name, _, _ := strings.Cut(flag, "="); got.code != 2 || !strings.Contains(got.err, name+" can't be changed with --replace") {
+			t.Errorf("%s: %+v", flag, got)
+		}
+	}
+}

@@ -1,0 +1,24 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"os/user"
+)
+
+// WhoAmI is who does something, for the trail: user@host, with the user behind a sudo.
+func WhoAmI() (string, error) {
+	name := os.Getenv("SUDO_USER")
+	if name == "" {
+		u, err := user.Current()
+		if err != nil {
+			return "", errors.Join(errors.New("nobody knows who you are, and it has to be written down: set $SUDO_USER"), err)
+		}
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name, nil // the name alone says enough
+	}
+	return name + "@" + host, nil
+}
