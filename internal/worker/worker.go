@@ -162,26 +162,43 @@ const margin = 10 * time.Second
 func (w *Worker) Handle(ctx context.Context, d Delivery) error {
 	slot, err := w.slot(d.Slot)
 	if err != nil {
-		return err
+		return w.handBack(ctx, d)
 	}
 	latest := w.latest(slot)
-	a, opening, err := w.open(ctx, d, slot)
-	if err != nil {
-		slot.Release(ctx)
-		return err
-	}
-	switch opening {
-	case job.OpenGo:
+	a, opening, err := w.open(ctx, d, slot.Due())
+	if err == nil && opening == job.OpenGo {
 		w.call(ctx, a, slot, latest)
-		return nil
-	case job.OpenStale, job.OpenBusy:
-		slot.Release(ctx)
-		w.cfg.Log.Debug("nothing to do for a task", "job", d.JobID, "generation", d.Generation, "because", opening)
 		return nil
 	}
 	slot.Release(ctx)
-	w.parkUnsent(ctx, a, opening)
+	if err == nil {
+		w.dontCall(ctx, a, opening, d)
+	}
+	return err
+}
+
+// handBack puts a job that gets no slot any more, since we are stopping, back at the head of the queue. An error would have asynq put
+// it aside, where it stays unseen until somebody sweeps.
+func (w *Worker) handBack(ctx context.Context, d Delivery) error {
+	a, opening, err := w.open(ctx, d, time.Time{})
+	switch {
+	case err != nil:
+		return err
+	case opening == job.OpenGo:
+		w.giveBack(ctx, a)
+	default:
+		w.dontCall(ctx, a, opening, d)
+	}
 	return nil
+}
+
+// dontCall deals with a job that must not be called.
+func (w *Worker) dontCall(ctx context.Context, a job.Attempt, opening job.Opening, d Delivery) {
+	if opening == job.OpenStale || opening == job.OpenBusy {
+		w.cfg.Log.Debug("nothing to do for a task", "job", d.JobID, "generation", d.Generation, "because", opening)
+		return
+	}
+	w.parkUnsent(ctx, a, opening)
 }
 
 // HandleForeign parks something in the queue that is not a job.
@@ -209,11 +226,11 @@ func (w *Worker) latest(slot Slot) time.Time {
 	return now.Add(max(slot.Due().Sub(now), 0) + margin/2)
 }
 
-// open writes the attempt down. While Redis does not answer it tries again: nothing was sent yet.
-func (w *Worker) open(ctx context.Context, d Delivery, slot Slot) (job.Attempt, job.Opening, error) {
+// open writes the attempt down, for a call that is due then. While Redis does not answer it tries again: nothing was sent yet.
+func (w *Worker) open(ctx context.Context, d Delivery, due time.Time) (job.Attempt, job.Opening, error) {
 	owner := w.cfg.Owner + "." + w.next.String()
 	for wait := firstPersist; ; wait = min(2*wait, maxPersist) {
-		until := max(slot.Due().Sub(w.cfg.Clock.Now()), 0) + w.cfg.Timeout + margin
+		until := max(due.Sub(w.cfg.Clock.Now()), 0) + w.cfg.Timeout + margin
 		a, opening, err := w.cfg.Ledger.Open(ctx, d.JobID, d.Generation, owner, until)
 		if err == nil {
 			return a, opening, nil

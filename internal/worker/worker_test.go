@@ -122,6 +122,7 @@ type rig struct {
 	pacer  *pacer
 	sender *sender
 	w      *worker.Worker
+	stop   context.CancelFunc
 	reg    *prometheus.Registry
 }
 
@@ -140,9 +141,11 @@ func setup(t *testing.T, answer job.Result, keyed bool, profile ...string) *rig 
 	if err != nil {
 		t.Fatal(err)
 	}
+	stopping, stop := context.WithCancel(t.Context())
+	r.stop = stop
 	r.w = worker.New(worker.Config{Gateway: gw, Pacer: r.pacer, Ledger: r.flaky, DeadLetters: deadletter.New(r.c, gw), Sender: r.sender,
 		Judge: table, Backoff: func(int) time.Duration { return time.Minute }, Attempts: 2, Timeout: time.Second, Keys: keyed,
-		KeyLifetime: time.Hour, Owner: "test", Stopping: t.Context(), Clock: clock.Real{},
+		KeyLifetime: time.Hour, Owner: "test", Stopping: stopping, Clock: clock.Real{},
 		Metrics: worker.NewMetrics(r.reg, []string{gw}), Log: slog.New(slog.DiscardHandler)})
 	return r
 }
@@ -338,6 +341,25 @@ func TestAJobPastTheGateTakesASlotItself(t *testing.T) {
 	}
 	if len(r.pacer.taken) != 1 || len(r.sender.keys) != 1 {
 		t.Errorf("slots taken %v, calls %d", r.pacer.taken, len(r.sender.keys))
+	}
+}
+
+func TestAJobWithoutASlotGoesBackToTheHeadOfTheQueueWhenWeStop(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), false)
+	r.accept(job.Job{ID: "j"})
+	r.pacer.none = true
+	r.stop()
+	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1}); err != nil {
+		t.Fatalf("asynq would put the job aside: %v", err)
+	}
+	rec, head := r.record("j"), r.c.LIndex(t.Context(), r.keys.Pending(), -1).Val()
+	if rec.State != job.Queued || head != "j~2" || rec.Attempts != 0 || len(r.sender.keys) != 0 {
+		t.Errorf("%s after %d attempts and %d calls, %q is at the head of the queue", rec.State, rec.Attempts, len(r.sender.keys), head)
+	}
+	r.accept(job.Job{ID: "late", Expires: time.Now().Add(-time.Minute)})
+	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "late", Generation: 1}); err != nil || r.record("late").Reason != job.Expired {
+		t.Errorf("%v, %s %s", err, r.record("late").State, r.record("late").Reason)
 	}
 }
 
