@@ -100,6 +100,9 @@ func TestComposeKeepsJobsAndWaitsForRedis(t *testing.T) {
 	}
 	for _, name := range []string{"dispatcher-1", "dispatcher-2", "enqueue"} {
 		s := c.Services[name]
+		if remembers := slices.Contains(s.Volumes, "dispatcher-state:/var/lib/spillway"); remembers == (name == "enqueue") {
+			t.Errorf("%s keeps what it has seen of Redis: %v", name, remembers)
+		}
 		if s.DependsOn["redis"].Condition != "service_healthy" || !slices.Contains(s.Volumes, "./deploy/compose/dispatcher.yaml:/etc/spillway/dispatcher.yaml:ro") {
 			t.Errorf("%s depends on %v and mounts %v", name, s.DependsOn, s.Volumes)
 		}

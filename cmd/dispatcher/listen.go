@@ -17,7 +17,6 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
-	"spillway/internal/redisdb"
 )
 
 // address is where run serves HTTP. given says that somebody chose it: then another one won't do.
@@ -38,7 +37,7 @@ type web struct {
 }
 
 // start listens and serves. An empty address serves nothing.
-func (w *web) start(at address, reg *prometheus.Registry, db *redisdb.DB, log *slog.Logger) error {
+func (w *web) start(at address, reg *prometheus.Registry, ready func(context.Context) error, log *slog.Logger) error {
 	if at.text == "" {
 		return nil
 	}
@@ -50,7 +49,7 @@ func (w *web) start(at address, reg *prometheus.Registry, db *redisdb.DB, log *s
 		log.Warn("the default address is taken: serving metrics and health on the next free port", "wanted", at.text, "listen", got)
 	}
 	h := httpapi.New(httpapi.Config{
-		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Ready: db.Ping, Token: at.token,
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Ready: ready, Token: at.token,
 	})
 	w.ln, w.srv = ln, &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second}
 	go func() {

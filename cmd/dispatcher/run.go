@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,14 +15,17 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
+	"spillway/internal/incarnation"
+	"spillway/internal/job"
 	"spillway/internal/lifecycle"
 	"spillway/internal/redisdb"
 )
 
 type runFlags struct {
-	gateways []string
-	listen   string
-	logLevel string
+	gateways     []string
+	listen       string
+	logLevel     string
+	afterRestore bool
 }
 
 // startPatience is how long run waits for Redis at its start: a machine may bring both up together.
@@ -38,8 +42,13 @@ func runCommand(p *program) *cobra.Command {
 on any number of machines, may serve the same gateways: together they keep the leak rate.
 
 It stops by pulling no more jobs and letting the calls under way finish, up to the gateway's time-out.
-A second signal ends it at once; nothing is lost then either.`,
-		Example: "  dispatcher run\n  dispatcher run -g stripe --listen 127.0.0.1:9401",
+A second signal ends it at once; nothing is lost then either.
+
+When Redis's data is older than what a dispatcher has seen of it, Redis was restored from an old snapshot, or emptied: then nobody
+calls the gateway. Check what was charged since, enqueue the files of that time again, and start one run with --after-restore. From then
+on every job accepted until that moment counts as called before: it goes out with the same idempotency key while that lives, and
+is parked as unknown_outcome otherwise. Give the flag once, never in a unit file.`,
+		Example: "  dispatcher run\n  dispatcher run -g stripe --listen 127.0.0.1:9401\n  dispatcher run --after-restore",
 		Args:    cobra.NoArgs,
 		Annotations: map[string]string{
 			cli.SecondSignalExit: "0", // nothing is lost: what was open is taken up by others
@@ -50,6 +59,7 @@ A second signal ends it at once; nothing is lost then either.`,
 	}
 	gatewaysFlag(cmd, &f.gateways, "serve this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of metrics and health; \"\" serves nothing (default: the file's, else 127.0.0.1:9400)")
+	cmd.Flags().BoolVar(&f.afterRestore, "after-restore", false, "Redis was restored from a snapshot: call again, and take it that what it doesn't know may have been called")
 	cli.Choice(cmd, &f.logLevel, "log-level", "how much to log", "info", "debug", "warn", "error")
 	return cmd
 }
@@ -75,14 +85,28 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if listenGiven {
 		at.text = f.listen
 	}
-	return p.serve(ctx, served{db: db, gateways: serving, at: at, log: log})
+	return p.serve(ctx, served{db: db, gateways: serving, at: at, log: log, state: stateDir(db, log), afterRestore: f.afterRestore})
 }
 
 type served struct {
-	db       *redisdb.DB
-	gateways []config.Gateway
-	at       address
-	log      *slog.Logger
+	db           *redisdb.DB
+	gateways     []config.Gateway
+	at           address
+	log          *slog.Logger
+	state        string // directory; empty: nothing is kept on this machine
+	afterRestore bool
+}
+
+// stateDir returns where this machine keeps what it has seen of Redis's data. The embedded Redis is gone with the process.
+func stateDir(db *redisdb.DB, log *slog.Logger) string {
+	if db.Embedded {
+		return ""
+	}
+	dir, err := incarnation.StateDir(os.Getenv)
+	if err != nil {
+		log.Warn(incarnation.InMemoryAlone, "error", err)
+	}
+	return dir
 }
 
 // serve runs until ctx ends. It returns nil then: to be stopped is how run ends.
@@ -91,7 +115,8 @@ type served struct {
 func (p *program) serve(ctx context.Context, s served) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log})
+	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log,
+		State: s.state, AfterRestore: s.afterRestore})
 	if err != nil {
 		return errors.Join(err, s.db.Close())
 	}
@@ -99,7 +124,7 @@ func (p *program) serve(ctx context.Context, s served) error {
 	var parts lifecycle.Group
 	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
 	parts.Add(lifecycle.Step{Name: "metrics and health", Stop: w.stop,
-		Start: func(context.Context) error { return w.start(s.at, reg, s.db, s.log) }})
+		Start: func(context.Context) error { return w.start(s.at, reg, s.ready(d), s.log) }})
 	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,
 		Start: func(ctx context.Context) error { return dispatch.Coded(d.Start(ctx)) },
 		Stop: func(ctx context.Context) error {
@@ -115,6 +140,16 @@ func (p *program) serve(ctx context.Context, s served) error {
 	}
 	s.log.Info("stopped")
 	return nil
+}
+
+// ready says whether Redis answers and every gateway may be called.
+func (s served) ready(d *dispatch.Dispatcher) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if d.Ready() != nil {
+			return &job.Error{Code: job.CodeFailed, Message: "Redis's data is older than what was seen of it, so nothing is called: the log says more"}
+		}
+		return s.db.Ping(ctx)
+	}
 }
 
 func (s served) greet(listen string) {

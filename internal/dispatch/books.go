@@ -37,7 +37,11 @@ func limits(from []config.Limit) []bucket.Limit {
 
 // Books returns the books of one gateway.
 func Books(c redis.UniversalClient, g config.Gateway) *ledger.Books {
-	return ledger.New(c, ledger.Config{
+	return ledger.New(c, bookkeeping(g))
+}
+
+func bookkeeping(g config.Gateway) ledger.Config {
+	return ledger.Config{
 		Gateway:     g.Name,
 		Bucket:      algorithm(g),
 		Encode:      queue.NewEncoder(g.Name).Encode,
@@ -46,7 +50,7 @@ func Books(c redis.UniversalClient, g config.Gateway) *ledger.Books {
 		KeyLifetime: g.Request.KeyLifetime,
 		Attempts:    g.Retry.Attempts,
 		Dedupe:      g.Dedupe,
-	})
+	}
 }
 
 // MaxCost is the largest cost that a job of this gateway may have: every limit of admission and leak can grant it.

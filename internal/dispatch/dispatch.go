@@ -9,6 +9,7 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
+	"spillway/internal/incarnation"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
 	"spillway/internal/worker"
@@ -22,15 +23,21 @@ type Params struct {
 	// Metrics is where the instruments go.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
+	// State is the directory in which this machine remembers what it has seen of Redis's data; empty: in memory alone.
+	State string
+	// AfterRestore is an operator's word that Redis was restored: calls go on, and what its data doesn't know counts as called.
+	AfterRestore bool
 }
 
 // Dispatcher serves gateways from their queues. Any number of dispatchers may serve the same ones.
 type Dispatcher struct {
-	p     Params
-	units []*unit
-	ctx   context.Context
-	halt  context.CancelFunc
-	loops sync.WaitGroup
+	p         Params
+	units     []*unit
+	state     *incarnation.Store // nil: nothing is kept on this machine
+	forgetful bool               // it can't be kept, and the log has said so
+	ctx       context.Context
+	halt      context.CancelFunc
+	loops     sync.WaitGroup
 }
 
 // New returns a dispatcher that does nothing until Start.
@@ -41,7 +48,9 @@ func New(p Params) (*Dispatcher, error) {
 	}
 	t := tools{redis: p.DB.Client, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
 		log: p.Log, owner: newOwner()}
+	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p}
+	t.memory = d.recall()
 	d.ctx, d.halt = context.WithCancel(context.Background())
 	for _, g := range p.Gateways {
 		u, err := newUnit(g, t)
@@ -55,11 +64,15 @@ func New(p Params) (*Dispatcher, error) {
 
 // Start begins to serve every gateway.
 func (d *Dispatcher) Start(ctx context.Context) error {
+	if err := d.meet(ctx); err != nil { // nothing is called before it is known that the data is no old snapshot
+		return err
+	}
 	if err := d.pulseOnce(ctx); err != nil { // the limits that hold now come before the first call
 		return err
 	}
 	d.run(d.listen)
 	d.run(d.pulse)
+	d.run(d.remember)
 	for _, u := range d.units {
 		if err := queue.Announce(ctx, d.p.DB.Client, u.cfg.Name); err != nil {
 			return err

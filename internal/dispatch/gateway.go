@@ -17,6 +17,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
 	"spillway/internal/gateway"
+	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/outcome"
@@ -36,6 +37,7 @@ import (
 type unit struct {
 	cfg       config.Gateway
 	books     *ledger.Books
+	data      *incarnation.Watch
 	pacer     *bucket.Pacer
 	client    *gateway.Client
 	server    *queue.Server[worker.Slot]
@@ -46,6 +48,7 @@ type unit struct {
 	limits    atomic.Int64 // version of the limits that the pacer keeps
 	refused   int64        // version of those that could not be taken over, as the log has said; the pulse's own
 	passed    bool         // the last pulse that called for a sweep led to none; the pulse's own
+	unread    time.Time    // when the log last said that the data's age can't be looked at; the pulse's own
 	stopped   context.Context
 	stop      context.CancelFunc
 
@@ -53,6 +56,8 @@ type unit struct {
 }
 
 type tools struct {
+	ages    *incarnation.Metrics
+	memory  map[string]incarnation.Memory // what was seen of each gateway's data
 	redis   redis.UniversalClient
 	pacing  *bucket.Metrics
 	working *worker.Metrics
@@ -61,7 +66,8 @@ type tools struct {
 }
 
 func newUnit(g config.Gateway, t tools) (*unit, error) {
-	u := &unit{cfg: g, books: Books(t.redis, g), log: t.log.With("gateway", g.Name), redis: t.redis,
+	data := watch(g, t)
+	u := &unit{cfg: g, books: watchedBooks(g, t, data), data: data, log: t.log.With("gateway", g.Name), redis: t.redis,
 		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1)}
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	var err error
@@ -84,7 +90,7 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 		Owner: t.owner, Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log,
 	})
 	u.server = queue.NewServer(t.redis, queue.ServerConfig[worker.Slot]{
-		Gateway: g.Name, Concurrency: concurrency(g), Gate: gate{u.pacer}, Handle: u.handle,
+		Gateway: g.Name, Concurrency: concurrency(g), Gate: gate{u.pacer, u.data}, Handle: u.handle,
 		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
 	})
 	return u, nil

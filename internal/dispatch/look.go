@@ -9,6 +9,7 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
+	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 )
@@ -42,7 +43,7 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	return v, nil
 }
 
-// Hold returns what keeps a gateway's calls back.
+// Hold returns what keeps a gateway's calls back. Data that is doubted shows as a pause, which resume does not end.
 func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucket.Standing, error) {
 	p, err := Pacer(c, g, bucket.NewMetrics(nil))
 	if err != nil {
@@ -50,6 +51,13 @@ func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucke
 	}
 	defer p.Close(ctx)
 	h, err := p.Look(ctx)
+	if err != nil {
+		return h, Coded(err)
+	}
+	why, err := incarnation.Why(ctx, c, g.Name)
+	if why != "" {
+		h.Paused, h.PauseWhy = true, why
+	}
 	return h, Coded(err)
 }
 

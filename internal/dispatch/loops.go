@@ -53,6 +53,7 @@ func (d *Dispatcher) pulseOnce(ctx context.Context) error {
 
 // feel wakes what a pulse says has work.
 func (u *unit) feel(ctx context.Context, p ledger.Pulse) {
+	u.age(ctx, p.Alive)
 	if p.Pending > 0 {
 		u.pacer.Wake()
 	}

@@ -8,6 +8,7 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/gateway"
+	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/worker"
 )
@@ -65,15 +66,26 @@ func circuit(c config.Circuit) bucket.Circuit {
 	return bucket.Circuit{Failures: c.Failures, Ratio: c.Ratio, Calls: c.Calls, Window: c.Window, Max: c.Max}
 }
 
-// gate is the pacer as the queue sees it.
-type gate struct{ p *bucket.Pacer }
+// gate is the pacer as the queue sees it. While the data is not what was seen of it, nothing is pulled.
+type gate struct {
+	p    *bucket.Pacer
+	data *incarnation.Watch
+}
 
 func (g gate) Next(ctx context.Context) (worker.Slot, error) {
-	s, err := g.p.Next(ctx)
-	if err != nil {
-		return nil, err
+	for {
+		if err := g.data.Wait(ctx); err != nil {
+			return nil, err
+		}
+		s, err := g.p.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if g.data.Free() {
+			return slot{g.p, s}, nil
+		}
+		g.p.Empty(ctx, s)
 	}
-	return slot{g.p, s}, nil
 }
 
 func (g gate) Empty(ctx context.Context, s worker.Slot) {

@@ -6,16 +6,20 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
+
+	"spillway/internal/job"
 )
 
 // Config is what the HTTP side shows.
 type Config struct {
 	// Metrics answers /metrics.
 	Metrics http.Handler
-	// Ready says whether the dispatcher can do its work: Redis answers.
+	// Ready says whether the dispatcher can do its work: Redis answers, and its data is what was seen of it. The message of a
+	// coded error is shown, as it is safe to; any other error means that Redis does not answer.
 	Ready func(context.Context) error
 	// Token must be shown as "Authorization: Bearer TOKEN" for /metrics. Empty: nobody needs one.
 	Token string
@@ -24,7 +28,7 @@ type Config struct {
 // readyTime bounds the question behind /readyz.
 const readyTime = 2 * time.Second
 
-// New returns the handler. /healthz says that the process lives, /readyz that Redis answers; neither needs the token,
+// New returns the handler. /healthz says that the process lives, /readyz that it can do its work; neither needs the token,
 // since both tell nothing else.
 func New(cfg Config) http.Handler {
 	mux := http.NewServeMux()
@@ -33,14 +37,21 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTime)
 		defer cancel()
-		if cfg.Ready(ctx) != nil {
+		if err := cfg.Ready(ctx); err != nil {
 			w.Header().Set("Retry-After", "1")
-			problem(w, http.StatusServiceUnavailable, "Redis does not answer")
+			problem(w, http.StatusServiceUnavailable, notReady(err))
 			return
 		}
 		_, _ = w.Write([]byte("ready\n"))
 	})
 	return mux
+}
+
+func notReady(err error) string {
+	if e, ok := errors.AsType[*job.Error](err); ok {
+		return e.Message
+	}
+	return "Redis does not answer"
 }
 
 func guard(token string, next http.Handler) http.Handler {

@@ -35,7 +35,7 @@ var (
 	beginScript   = redisdb.NewScript(redisdb.NowLua, beginLua)
 	wakeScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, wakeLua)
 	doubtScript   = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lineLua, doubtLua)
-	confirmScript = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lineLua, confirmLua)
+	confirmScript = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lineLua, confirmLua).Replicated()
 )
 
 // look asks a gateway's data for its age. A non-zero now replaces Redis's clock, in µs.

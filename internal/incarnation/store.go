@@ -30,6 +30,10 @@ func StateDir(getenv func(string) string) (string, error) {
 	return "", errors.New("none of $STATE_DIRECTORY, $XDG_STATE_HOME and $HOME is set")
 }
 
+// InMemoryAlone is what the log says where there is no such directory, or it can't be written to.
+const InMemoryAlone = "what is seen of Redis's data is kept in memory alone: after a restart of this process nothing shows that Redis was " +
+	"restored from an old snapshot; set STATE_DIRECTORY to a directory that can be written to"
+
 // Store is what this machine has seen of one Redis: a file that all its dispatchers share. It holds the names of gateways and of
 // incarnations, times, and the address without user and password. Safe for concurrent use.
 type Store struct {

@@ -165,6 +165,13 @@ func (w *Watch) Free() bool {
 	return w.isFree && !w.p.Clock.Now().Before(w.quiet)
 }
 
+// Doubted says whether something was seen that the data doesn't know, and no operator has settled it.
+func (w *Watch) Doubted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.doubt.from > 0
+}
+
 // Wait waits until calls may go. It returns ctx.Err() when ctx ends first.
 func (w *Watch) Wait(ctx context.Context) error {
 	for !w.Free() {

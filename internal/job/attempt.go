@@ -44,6 +44,7 @@ const (
 	OpenStale     Opening = "stale"     // paper of an earlier generation, or finished: nothing to do
 	OpenBusy      Opening = "busy"      // another attempt is open and its deadline has not passed: nothing to do here
 	OpenExpired   Opening = "expired"   // the job's Expires has passed: park it
+	OpenHeld      Opening = "held"      // Redis's data is not what was seen of it: call nothing, the task must come again
 	OpenUnknown   Opening = "unknown"   // an attempt was cut off and no living key covers a second call: park it
 	OpenExhausted Opening = "exhausted" // its attempts are used up: park it
 )

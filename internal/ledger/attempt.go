@@ -20,19 +20,20 @@ var doneLua string
 var backLua string
 
 var (
-	openScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, openLua).Replicated()
+	openScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, redisdb.AliveLua, openLua).Replicated()
 	doneScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, doneLua).Replicated()
 	backScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, backLua).Replicated()
 )
 
 // Open writes an attempt down before its call. deadline is how long from now nobody may judge the attempt: the wait
-// for the slot, the call's time-out and a margin. With OpenStale and OpenBusy nothing was written and there is
-// nothing to do; with any other opening the job is the owner's to call, or to park as the opening says.
+// for the slot, the call's time-out and a margin. With OpenHeld nothing was written and the task must come again, with OpenStale and
+// OpenBusy nothing was written and there is nothing to do; with any other opening the job is the owner's to call, or to park as the opening says.
 // The same owner may open the same attempt again, for a later deadline.
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
-	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold()}
+	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
+	age := b.age()
 	reply, err := openScript.Run(ctx, b.c, keys, b.now(), id, generation, owner, deadline.Microseconds(),
-		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts).StringSlice()
+		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks).StringSlice()
 	if err != nil {
 		return job.Attempt{}, "", err
 	}

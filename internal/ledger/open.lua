@@ -1,14 +1,16 @@
 -- open.lua: writes an attempt down before its call, or says why there must be none.
--- KEYS 1 record  2 open  3 costs  4 counters  5 hold
+-- KEYS 1 record  2 open  3 costs  4 counters  5 hold  6 alive
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 µs from now to the attempt's deadline
 --      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 attempts allowed
+--      9 version of the data ('' = not watched)  10 the least sign of life it must have (µs)  11 marks of confirmed restores (alive.lua)
 -- returns {opening, payload, cost, batch, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs),
 --      outages it has failed in, what went wrong last (with 'exhausted')};
---      with 'stale' and 'busy' nothing was written, with any other opening the record is in flight and the caller's, to
---      be called with 'go' and to be parked otherwise
+--      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
+--      record is in flight and the caller's, to be called with 'go' and to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
+if ARGV[9] ~= '' and not alive_fits(KEYS[6], ARGV[9], ARGV[10]) then return {'held'} end
 local now = now_us(ARGV[1])
-local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am', 'oa', 'fl', 'fo', 'e')
+local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am', 'oa', 'fl', 'fo', 'e', 'kn')
 local state, spent, first, cost = v[1], tonumber(v[5]) or 0, tonumber(v[7]) or 0, tonumber(v[9]) or 1
 if cost > 1 then redis.call('HDEL', KEYS[3], id .. '~' .. ARGV[3]) end
 if v[2] ~= ARGV[3] or (state ~= 'queued' and state ~= 'in_flight') then return {'stale'} end
@@ -20,6 +22,15 @@ if over and now < (tonumber(v[4]) or 0) then return {'busy'} end
 if over and paid_before(record, KEYS[4], now) then
   redis.call('ZREM', KEYS[2], id)
   return {'stale'}
+end
+
+-- A restore that was confirmed after the job was accepted, or after a person last settled what had become of it: a call that these
+-- books don't know of may have been made since the data's time. Only the key makes another one safe, as old as it may be.
+local from = alive_unknown(ARGV[11], math.max(tonumber(v[12]) or 0, tonumber(v[18]) or 0))
+if from then
+  if first == 0 or from < first then first = from end
+  v[13] = '1'
+  redis.call('HSET', record, 'am', '1', 'f', int(first))
 end
 
 local last_error = ''

@@ -36,6 +36,9 @@ local function readmit(record, task, parked, a)
     redis.call('HSET', record, 'k', int(next_key(record)))
   end
   if ARGV[a + 5] ~= 'keep' then redis.call('HDEL', record, 'f', 'am') end
+  if ARGV[a + 5] == 'forgotten' or (ARGV[a + 5] == 'next' and v[3] == 'unknown_outcome') then -- a person has looked it up
+    redis.call('HSET', record, 'kn', int(now))
+  end
   local due = tonumber(v[5]) or 0
   if due > now then
     redis.call('HSET', record, 's', 'scheduled')

@@ -29,3 +29,13 @@ end
 
 -- alive_changed returns the version of data that is changed now: not the one it had, even if the clock was set back.
 local function alive_changed(v, now) return int(math.max(now, (tonumber(v) or 0) + 1)) end
+
+-- alive_unknown returns from when on a job's calls may be missing in the books, or nil: the time of the oldest snapshot that was
+-- restored, of those restores that were confirmed after the job's state was last known for certain.
+local function alive_unknown(marks, known)
+  local oldest
+  for from, till in string.gmatch(marks, '(%d+)-(%d+)') do
+    if known <= tonumber(till) then oldest = math.min(oldest or math.huge, tonumber(from)) end
+  end
+  return oldest
+end

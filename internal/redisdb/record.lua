@@ -3,7 +3,7 @@
 --   s state   g generation of the task   p payload   d digest of the payload   t accepted at (µs)
 --   c cost (absent: 1)   b batch   at not before (µs)   x expires (µs)
 --   n attempts spent   k key generation (absent: 1)   f first call with the present key (µs)   y replays
---   am a call with the present key may have charged ("1")
+--   am a call with the present key may have charged ("1")   kn a person settled what earlier calls came to (µs)
 --   o owner of the open attempt   od its deadline (µs)   oa opened at (µs; absent: only to park the job, nothing is sent)
 --   due end of the back-off (µs)   r reason of parking   e error   pa parked at (µs)
 --   paid a success that came while another call was under way: the dedupe window (ms) it asks for
@@ -75,7 +75,7 @@ end
 -- finish makes a job done; what is left of its record stays for the dedupe window.
 local function finish(record, counters, now, dedupe_ms)
   redis.call('HSET', record, 's', 'done', 'fin', int(now))
-  redis.call('HDEL', record, 'p', 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq')
+  redis.call('HDEL', record, 'p', 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq', 'kn')
   redis.call('HINCRBY', counters, 'done', 1)
   redis.call('PEXPIRE', record, dedupe_ms)
 end

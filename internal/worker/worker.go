@@ -42,6 +42,9 @@ type Slot interface {
 // ErrCost is what Take answers when a job costs more than a limit can grant as the limits are now.
 var ErrCost = errors.New("the job costs more than one of the gateway's limits can grant now")
 
+// errHeld is for the queue alone: it delivers the task again, when calls may go.
+var errHeld = errors.New("nothing is called: Redis's data is not what was seen of it")
+
 // Failure is a call that failed by the gateway's fault.
 type Failure struct {
 	Job     string
@@ -232,7 +235,10 @@ func (w *Worker) open(ctx context.Context, d Delivery, due time.Time) (job.Attem
 	for wait := firstPersist; ; wait = min(2*wait, maxPersist) {
 		until := max(due.Sub(w.cfg.Clock.Now()), 0) + w.cfg.Timeout + margin
 		a, opening, err := w.cfg.Ledger.Open(ctx, d.JobID, d.Generation, owner, until)
-		if err == nil {
+		switch {
+		case err == nil && opening == job.OpenHeld:
+			return a, "", errHeld
+		case err == nil:
 			return a, opening, nil
 		}
 		w.cfg.Log.Warn("attempt not written down, trying again", "job", d.JobID, "error", err)

@@ -145,7 +145,7 @@ func lines(ids []string) string {
 // program returns one of ours, ready to start.
 func (w *world) program(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
-	cmd.Env, cmd.Dir = append(os.Environ(), "DISPATCHER_CONFIG="+w.config), w.dir
+	cmd.Env, cmd.Dir = append(os.Environ(), "DISPATCHER_CONFIG="+w.config, "STATE_DIRECTORY="+filepath.Join(w.dir, "state")), w.dir
 	return cmd
 }
 

@@ -54,6 +54,7 @@ type world struct {
 	provider *provider.Provider
 	url      string // of the provider
 	config   string
+	state    string // directory in which this machine remembers what it has seen of Redis
 	runs     []*run
 }
 
@@ -69,7 +70,7 @@ func newWorld(t *testing.T, p provider.Config, settings string) *world {
 	served := make(chan error, 1)
 	go func() { served <- w.provider.Serve(ctx, ln) }()
 	t.Cleanup(func() { cancel(); <-served })
-	w.url = "http://" + ln.Addr().String()
+	w.url, w.state = "http://"+ln.Addr().String(), filepath.Join(w.dir, "state")
 	w.config = w.file("dispatcher.yaml", fmt.Sprintf(`redis: %s
 gateways:
   stripe:
@@ -134,7 +135,7 @@ func (w *world) ok(program string, args ...string) string {
 }
 
 func (w *world) env(secrets bool) []string {
-	env := append(os.Environ(), "DISPATCHER_CONFIG="+w.config)
+	env := append(os.Environ(), "DISPATCHER_CONFIG="+w.config, "STATE_DIRECTORY="+w.state)
 	if secrets {
 		env = append(env, "STRIPE_KEY="+canary)
 	}

@@ -1,0 +1,131 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"spillway/internal/bucket"
+	"spillway/internal/clock"
+	"spillway/internal/config"
+	"spillway/internal/incarnation"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// rememberEvery is how often this machine writes down what it has seen of Redis's data: as much as a crash may make it forget.
+const rememberEvery = 5 * time.Second
+
+// complainEvery is how often the log says that the age of a gateway's data can't be looked at: pulses try twice a second.
+const complainEvery = time.Minute
+
+// watch returns the watch over the age of a gateway's data.
+func watch(g config.Gateway, t tools) *incarnation.Watch {
+	return incarnation.NewWatch(t.redis, incarnation.Params{Gateway: g.Name, Memory: t.memory[g.Name], Clock: clock.Real{},
+		Metrics: t.ages, Log: t.log})
+}
+
+// watchedBooks returns books that open no attempt in data that is not what the watch has seen.
+func watchedBooks(g config.Gateway, t tools, w *incarnation.Watch) *ledger.Books {
+	cfg := bookkeeping(g)
+	cfg.Age = func() ledger.Age {
+		version, least, marks := w.Age()
+		return ledger.Age{Version: version, Least: least, Marks: marks}
+	}
+	return ledger.New(t.redis, cfg)
+}
+
+// recall returns what this machine has seen of each gateway's data.
+func (d *Dispatcher) recall() map[string]incarnation.Memory {
+	if d.p.State == "" {
+		return nil
+	}
+	d.state = incarnation.OpenStore(d.p.State, d.p.DB.String())
+	seen, err := d.state.Recall()
+	if err != nil {
+		d.p.Log.Warn("what this machine has seen of Redis's data can't be read: an old snapshot is noticed only from now on", "error", err)
+	}
+	return seen
+}
+
+// meet compares each gateway's data with what was seen of it. It is an error if no gateway is left that may be called;
+// else those whose data is an old snapshot are held, and the others served.
+func (d *Dispatcher) meet(ctx context.Context) error {
+	held := 0
+	for _, u := range d.units {
+		meet := u.data.Meet
+		if d.p.AfterRestore {
+			meet = u.settle
+		}
+		if err := meet(ctx); err != nil {
+			return err
+		}
+		if u.data.Doubted() {
+			held++
+		}
+	}
+	d.keep()
+	if held > 0 && held == len(d.units) {
+		return d.Ready()
+	}
+	return nil
+}
+
+// settle takes an operator's word that Redis was restored.
+func (u *unit) settle(ctx context.Context) error {
+	confirmed, err := u.data.Confirm(ctx)
+	switch {
+	case err != nil:
+	case confirmed:
+		u.log.Warn("restored, as an operator says: jobs accepted until now may have been called; they go out with the same living key, or are parked")
+	default:
+		u.log.Info("nothing is known of a restore: --after-restore changes nothing")
+	}
+	return err
+}
+
+// Ready says why a gateway is not called although it could be: its data is an old snapshot. Nil if there is none.
+func (d *Dispatcher) Ready() error {
+	all := make([]*incarnation.Watch, len(d.units))
+	for i, u := range d.units {
+		all[i] = u.data
+	}
+	if message, hint := incarnation.Doubted(all); message != "" {
+		return &job.Error{Code: job.CodeFailed, Message: message, Hint: hint}
+	}
+	return nil
+}
+
+// age takes in what a pulse found out of the data's age. Slots that were reserved before a doubt are given back.
+func (u *unit) age(ctx context.Context, alive int64) {
+	if err := u.data.Felt(ctx, alive); err != nil && time.Since(u.unread) > complainEvery {
+		u.unread = time.Now()
+		u.complain(ctx, "the age of Redis's data not looked at, trying again", err)
+	}
+	if u.data.Doubted() {
+		u.pacer.Empty(ctx, bucket.Slot{})
+	}
+}
+
+// remember writes down now and then, and at the end, what was seen.
+func (d *Dispatcher) remember(ctx context.Context) {
+	for await(ctx, rememberEvery, nil) {
+		d.keep()
+	}
+	d.keep()
+}
+
+// keep writes down what was seen. That it can't is said once: the log is no better for it every few seconds.
+func (d *Dispatcher) keep() {
+	if d.state == nil {
+		return
+	}
+	seen := make(map[string]incarnation.Memory, len(d.units))
+	for _, u := range d.units {
+		seen[u.cfg.Name] = u.data.Memory()
+	}
+	err := d.state.Keep(seen)
+	if err != nil && !d.forgetful {
+		d.p.Log.Warn(incarnation.InMemoryAlone, "error", err)
+	}
+	d.forgetful = err != nil
+}
