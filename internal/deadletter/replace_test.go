@@ -29,6 +29,7 @@ func TestAReplacedJobGoesInWithItsNewPayloadAndTheNextKey(t *testing.T) {
 	want(t, "state", r.State, job.Parked)
 	want(t, "payload", string(r.Job.Payload), `{"n":2}`)
 	want(t, "key", job.IdempotencyKey("a", r.KeyGeneration), "a~2")
+	want(t, "the new key was never sent", r.FirstCall.IsZero(), true)
 	again := b.replace(edited, "other") // killed before it was taken in: it goes on
 	if again.Err != nil || again.Same {
 		t.Errorf("once more: %+v", again)
