@@ -1,0 +1,157 @@
+// Package crash has a process die at each of its Redis commands, over everything that processes do: it is killed before the command,
+// when half of it was sent, or when Redis has run it and the answer is still on the way; or it only loses that answer and lives on.
+// Another process goes on from there. In the end each job must be where it belongs, each call must have had its slot, and no
+// card may be charged twice.
+package crash
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+var (
+	full = flag.Bool("full", false, "each command in every way; otherwise the ways take turns")
+	how  = flag.String("how", "", "only this way to die: before, torn, after or lost")
+	only = flag.Int("at", 0, "only at this command")
+)
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(specEnv); text != "" {
+		os.Exit(doomed(text))
+	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "100") // the stage has its own bound
+	os.Exit(m.Run())
+}
+
+const (
+	// together is how many runs go on at once: they wait more than they work.
+	together = 24
+	// beyond is how many processes must outlive their crash point before later ones are not tried any more: how many commands a
+	// process needs varies a little.
+	beyond = 3
+	// enough is how many bad runs are shown of a flow.
+	enough = 3
+)
+
+func TestEveryCrashPoint(t *testing.T) {
+	server := testkit.Server(t)
+	s := &stage{addr: server.Addr(), c: server.Client(), bank: openBank(t), free: make(chan struct{}, together)}
+	for _, f := range flows() {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			begun, tried := time.Now(), &tally{}
+			var all sync.WaitGroup
+			for _, ways := range s.ways() {
+				all.Go(func() { s.everyPoint(t, f, ways, tried) })
+			}
+			all.Wait()
+			t.Logf("%v in %v", tried, time.Since(begun).Round(time.Second/10))
+		})
+	}
+}
+
+// ways returns the ways to die that take turns over the commands. Where the turns begin differs from run to run.
+func (s *stage) ways() [][]string {
+	switch turn := rand.IntN(3); {
+	case *how != "":
+		return [][]string{{*how}}
+	case *full:
+		return [][]string{{before}, {torn}, {after}, {lost}}
+	default:
+		ways := []string{before, after, lost}
+		return [][]string{append(ways[turn:], ways[:turn]...)}
+	}
+}
+
+// tally counts the commands at which a process met its fate, by the way it did.
+type tally struct {
+	mu   sync.Mutex
+	hits map[string]int
+	last int
+}
+
+func (n *tally) add(way string, at int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.hits == nil {
+		n.hits = map[string]int{}
+	}
+	n.hits[way]++
+	n.last = max(n.last, at)
+}
+
+// String says how many crash points were tried.
+func (n *tally) String() string {
+	return fmt.Sprintf("commands 1 to %d, %d crash points: %d before, %d torn, %d after, %d lost", n.last,
+		n.hits[before]+n.hits[torn]+n.hits[after]+n.hits[lost], n.hits[before], n.hits[torn], n.hits[after], n.hits[lost])
+}
+
+// stage is what all runs share.
+type stage struct {
+	addr string
+	c    redis.UniversalClient
+	bank *bank
+	free chan struct{}
+	runs atomic.Int64
+}
+
+// everyPoint has a process of the flow die at its first command, another one at its second, and so on, until they don't get that
+// far any more.
+func (s *stage) everyPoint(t *testing.T, f flow, ways []string, tried *tally) {
+	var outlived, bad atomic.Int64
+	var all sync.WaitGroup
+	for at := max(*only, 1); outlived.Load() < beyond && bad.Load() < enough && (*only == 0 || at == *only); at++ {
+		way := ways[at%len(ways)]
+		s.free <- struct{}{}
+		all.Go(func() {
+			defer func() { <-s.free }()
+			r := s.newRun(f, way, at)
+			if r.do() {
+				tried.add(way, at)
+			} else {
+				outlived.Add(1)
+			}
+			if len(r.faults) > 0 {
+				bad.Add(1)
+				t.Errorf("%s\n%s\nthe process that died said:\n%s", r, strings.Join(r.faults, "\n"), tail(r.log.String()))
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (s *stage) newRun(f flow, way string, at int) *run {
+	gateway := fmt.Sprintf("g%d", s.runs.Add(1))
+	return &run{
+		spec: spec{Flow: f.name, Gateway: gateway, Bank: s.bank.addr, Redis: s.addr, Base: time.Now().UnixMicro(), How: way, At: at},
+		flow: f, bank: s.bank, c: s.c, keys: redisdb.NewKeys(gateway), ctx: context.Background(), early: rand.IntN(2) == 0,
+	}
+}
+
+// String says what the run was.
+func (r *run) String() string {
+	when := "while the next process works"
+	if r.early {
+		when = "before the next process starts"
+	}
+	return fmt.Sprintf("%s, %s command %d (-args -how %s -at %d), the dead one's deadlines pass %s:", r.flow.name, r.How, r.At, r.How, r.At, when)
+}
+
+func tail(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-25):], "\n")
+}

@@ -1,0 +1,268 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/clock"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// flow is something that processes do, and that one of them dies in.
+type flow struct {
+	name string
+	// request and settings are parts of the gateway's configuration.
+	request, settings string
+	// jobs are the ids; what their first words mean says gateway_test.go, and ends.
+	jobs []string
+	// prepare sets the stage. Nil: the jobs are enqueued.
+	prepare func(*run)
+	// act is what the doomed process does.
+	act func(context.Context, *process) error
+	// late leaves it to act to say from when on commands count.
+	late bool
+	// again is what a person does once more after the crash. Nil: nothing.
+	again func(context.Context, *process) error
+}
+
+// leak lets four calls through in 150 ms: the window, and as much again as half of it for delays.
+const (
+	window    = 100 * time.Millisecond
+	perWindow = 4
+	leak      = "leak: {limits: [4/100ms, 1000/h], jitter: 50ms}\nretry: {attempts: 6, first: 10ms, max: 20ms}\n"
+	roomy     = "admission: {limits: [1000/s], burst: 1000}\n"
+	narrow    = "admission: {limits: [40/s], burst: 4}\n"
+	keyless   = `, idempotency_header: ""`
+)
+
+// More words that ids begin with.
+const (
+	stale   = "stale"   // its time to expire has passed
+	later   = "later"   // scheduled
+	dear    = "dear"    // costs 2
+	refused = "refused" // parked: the gateway said no to its first key
+	spent   = "spent"   // parked: its attempts are used up
+	waits   = "waits"   // parked: admission had no room for it
+	paid    = "paid"    // parked: outcome unknown, and it was charged
+	unpaid  = "unpaid"  // parked: outcome unknown, and it was not
+	dropped = "dropped" // parked as refused, to be discarded
+)
+
+func flows() []flow {
+	return []flow{
+		{
+			name: "enqueue", settings: leak + narrow,
+			jobs:    []string{"ok-1", "ok-2", "ok-3", "later-1", "ok-4", "dear-1", "ok-5", "ok-6", "ok-7"},
+			prepare: func(*run) {}, act: enqueueChunks, again: enqueueChunks,
+		},
+		{
+			name: "enqueue, waiting for room", settings: leak + "admission: {limits: [100/s], burst: 2}\nreplay: manual\n",
+			jobs:    []string{"ok-1", "ok-2", "ok-3", "ok-4", "ok-5", "ok-6", "ok-7"},
+			prepare: func(*run) {}, act: enqueueWaiting, again: enqueueWaiting,
+		},
+		{
+			name: "dispatch", settings: leak + narrow, act: dispatchAll,
+			jobs: []string{"ok-1", "fails-1", "refuses-1", "stale-1", "later-1", "dear-1", "cut-1"},
+		},
+		{
+			name: "dispatch, held", settings: leak + roomy, act: dispatchAll,
+			jobs: []string{"holds-1", "ok-1", "ok-2"},
+		},
+		{
+			name: "dispatch, without keys", request: keyless, settings: leak + roomy, act: dispatchAll,
+			jobs: []string{"cut-1", "ok-1", "fails-1", "refuses-1", "ok-2"},
+		},
+		{
+			name: "recover", settings: leak + roomy, prepare: victim, act: dispatchAll,
+			jobs: []string{"hangs-1", "hangs-2", "ok-1", "ok-2"},
+		},
+		{
+			name: "clear dead letters", settings: leak + "admission: {limits: [50/s], burst: 10}\nreplay: manual\n", prepare: deadLetters, act: clearAll, again: clearAll,
+			jobs: []string{"refused-1", "spent-1", "paid-1", "unpaid-1", "dropped-1", "refused-2", "spent-2", "paid-2", "unpaid-2", "dropped-2", "waits-1", "waits-2"},
+		},
+		{
+			name: "shut down", settings: strings.Replace(leak, "}", ", max_in_flight: 3}", 1) + roomy, act: shutDown, late: true,
+			jobs: []string{"slow-1", "slow-2", "slow-3", "slow-4", "slow-5", "fails-1"},
+		},
+	}
+}
+
+func flowOf(name string) flow {
+	all := flows()
+	return all[slices.IndexFunc(all, func(f flow) bool { return f.name == name })]
+}
+
+// ends returns the states in which a job may end, with the reason of parking behind it.
+func (f flow) ends(id string) []string {
+	const done, unknown = "done", "parked unknown_outcome"
+	word, keys := wordOf(id), f.request != keyless
+	switch word {
+	case stale:
+		return []string{"parked expired"}
+	case dropped:
+		return []string{"discarded"}
+	case refuses:
+		if keys {
+			return []string{"parked refused"}
+		}
+		return []string{"parked refused", unknown}
+	case fails, cut, hangs:
+		if !keys {
+			return []string{unknown}
+		}
+	}
+	if keys {
+		return []string{done}
+	}
+	return []string{done, unknown}
+}
+
+// jobs makes jobs of ids.
+func (s spec) make(ids ...string) []job.Job {
+	base := time.UnixMicro(s.Base)
+	jobs := make([]job.Job, len(ids))
+	for i, id := range ids {
+		jobs[i] = job.Job{ID: id, Gateway: s.Gateway, Payload: fmt.Appendf(nil, `{"for":%q}`, id), Cost: 1, Batch: "crash"}
+		switch wordOf(id) {
+		case stale:
+			jobs[i].Expires = base.Add(-time.Minute)
+		case later:
+			jobs[i].At = base.Add(400 * time.Millisecond)
+		case dear:
+			jobs[i].Cost = 2
+		}
+	}
+	return jobs
+}
+
+// enqueueChunks has duplicates in a chunk and over chunks, and an id with another payload.
+func enqueueChunks(ctx context.Context, p *process) error {
+	all := flowOf(p.Flow).jobs
+	chunks := [][]job.Job{
+		p.make(all[0], all[1], all[0]),
+		p.make(all[2:6]...),
+		p.make(append([]string{all[1], all[5]}, all[6:]...)...),
+		p.make(all[0], all[8]),
+	}
+	chunks[3][0].Payload = []byte(`{"for":"somebody else"}`)
+	for _, some := range chunks {
+		if err := p.admit(ctx, some, admission.Park); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func enqueueWaiting(ctx context.Context, p *process) error {
+	return p.admit(ctx, p.make(flowOf(p.Flow).jobs...), admission.Wait)
+}
+
+func dispatchAll(ctx context.Context, p *process) error { return p.dispatch(ctx) }
+
+// shutDown stops while calls are under way.
+func shutDown(ctx context.Context, p *process) error {
+	d, err := p.serve(ctx)
+	if err != nil {
+		return err
+	}
+	for range ticks(ctx) {
+		if n := p.direct.ZCard(ctx, redisdb.NewKeys(p.Gateway).Open()).Val(); n >= 2 {
+			break
+		}
+	}
+	p.arm()
+	return stop(d)
+}
+
+// victim is a process that is killed while calls of it hang.
+func victim(r *run) {
+	r.enqueue()
+	s := r.spec
+	s.How = ""
+	cmd, _ := r.spawn(s)
+	r.await("calls that hang", func() bool {
+		n := 0
+		for _, c := range r.till.seen() {
+			if wordOf(c.id) == hangs {
+				n++
+			}
+		}
+		return n >= 2
+	})
+	r.must(cmd.Process.Kill())
+	_ = cmd.Wait()
+	r.snapshot()
+	r.age()
+}
+
+// deadLetters parks the jobs as if they had been called.
+func deadLetters(r *run) {
+	r.enqueueIn(admission.Park)
+	for _, id := range r.flow.jobs {
+		end := job.Ending{Called: true, Spent: true, At: time.Now(), Verdict: job.VerdictRefused, Status: 402}
+		switch wordOf(id) {
+		case refused, dropped:
+			r.park(id, end, job.Refused)
+		case spent:
+			end.Status, end.Verdict, end.Unsure = 500, job.VerdictRetry, true
+			r.park(id, end, job.Exhausted)
+		case paid, unpaid:
+			end.Status, end.Verdict, end.Unsure = 0, job.VerdictUnknown, true
+			r.park(id, end, job.UnknownOutcome)
+		}
+	}
+}
+
+// clearAll deals with all dead letters, each sort as it should be.
+func clearAll(ctx context.Context, p *process) error {
+	g := p.gateway()
+	books, store := dispatch.Books(p.db.Client, g), deadletter.New(p.db.Client, g.Name)
+	now, err := books.Look(ctx)
+	if err != nil {
+		return err
+	}
+	rules := deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyLifetime, Now: now.Now}
+	do := map[string]func(deadletter.Clearing) (deadletter.Cleared, error){
+		"replay":             func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Replay(ctx, books, rules) },
+		"resolve --done":     func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Done(ctx, g.Dedupe) },
+		"resolve --not-done": func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.NotDone(ctx, books, rules) },
+		"discard":            func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Discard(ctx, g.Dedupe) },
+	}
+	for _, a := range acts {
+		entry := store.Entry(deadletter.Act{At: now.Now, Who: "test", What: a.what, Why: "crash"})
+		done, err := do[a.what](deadletter.Clearing{Store: store, Filter: deadletter.Filter{IDs: idsOf(p.Flow, a.words...)},
+			Clock: clock.Real{}, Begin: entry.Begin})
+		if err := errors.Join(err, entry.End(ctx, deadletter.Deed{Jobs: done.Taken})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acts are what people do to dead letters, and to which.
+var acts = []struct {
+	what  string
+	words []string
+}{
+	{"replay", []string{refused, spent, waits}},
+	{"resolve --done", []string{paid}},
+	{"resolve --not-done", []string{unpaid}},
+	{"discard", []string{dropped}},
+}
+
+func idsOf(flow string, words ...string) (ids []string) {
+	for _, id := range flowOf(flow).jobs {
+		if slices.Contains(words, wordOf(id)) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,220 @@
+package crash
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"spillway/internal/provider"
+)
+
+// The first word of a job's id says what its gateway does with it. With any other word it is charged at once.
+const (
+	fails   = "fails"   // the first call is charged and answered with 500
+	cut     = "cut"     // the first call is charged, and the connection reset before the answer
+	hangs   = "hangs"   // the first call is charged and not answered
+	refuses = "refuses" // each call with the job's first key is answered with 402
+	holds   = "holds"   // the first call is answered with 429
+	slow    = "slow"    // charged after a while
+)
+
+const slowness = 60 * time.Millisecond
+
+// bank serves the gateways of all runs: http://ADDR/GATEWAY/ID.
+type bank struct {
+	addr  string
+	mu    sync.Mutex
+	tills map[string]*till
+}
+
+// till is one gateway. A strict provider does the charging.
+type till struct {
+	provider *provider.Provider
+	mu       sync.Mutex
+	calls    []arrival
+	charges  map[string]int
+}
+
+// arrival is a call that got there.
+type arrival struct {
+	id, key string
+	at      time.Time
+	answer  int // 0: none
+}
+
+// openBank opens a bank that closes with the test.
+func openBank(t *testing.T) *bank {
+	t.Helper()
+	ln, err := provider.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bank{addr: ln.Addr().String(), tills: map[string]*till{}}
+	srv := &http.Server{Handler: b, ReadHeaderTimeout: time.Minute, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, stampKey{}, c)
+	}}
+	go func() { _ = srv.Serve(stampedListener{ln}) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	return b
+}
+
+// open opens a gateway.
+func (b *bank) open(gateway string) *till {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tills[gateway] = &till{provider: provider.New(provider.Config{}), charges: map[string]int{}}
+	return b.tills[gateway]
+}
+
+// shut forgets a gateway.
+func (b *bank) shut(gateway string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.tills, gateway)
+}
+
+// ServeHTTP finds the gateway by the path's first piece.
+func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := r.Context().Value(stampKey{}).(*stampedConn).take()
+	gateway, id, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	b.mu.Lock()
+	t := b.tills[gateway]
+	b.mu.Unlock()
+	if t == nil {
+		http.Error(w, "no such gateway", http.StatusInternalServerError)
+		return
+	}
+	t.serve(w, r, arrival{id: id, key: r.Header.Get("Idempotency-Key"), at: at})
+}
+
+// serve answers one call and notes it.
+func (t *till) serve(w http.ResponseWriter, r *http.Request, a arrival) {
+	n := t.arrive(a)
+	first := !slices.ContainsFunc(t.seen()[:n], func(b arrival) bool { return b.id == a.id })
+	status := 0
+	switch word := wordOf(a.id); {
+	case word == refuses && (a.key == "" && first || a.key == a.id):
+		status = http.StatusPaymentRequired
+	case word == holds && first:
+		w.Header().Set("Retry-After", "1")
+		status = http.StatusTooManyRequests
+	case word == fails && first:
+		t.charge(r, a)
+		status = http.StatusInternalServerError
+	case word == cut && first:
+		t.charge(r, a)
+		panic(http.ErrAbortHandler)
+	case word == hangs && first:
+		t.charge(r, a)
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	default:
+		if word == slow {
+			<-time.After(slowness)
+		}
+		status = t.charge(r, a)
+	}
+	t.mu.Lock()
+	t.calls[n].answer = status
+	t.mu.Unlock()
+	w.WriteHeader(status)
+}
+
+func wordOf(id string) string {
+	word, _, _ := strings.Cut(id, "-")
+	return word
+}
+
+func (t *till) arrive(a arrival) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calls = append(t.calls, a)
+	return len(t.calls) - 1
+}
+
+// charge has the provider charge the card, unless it knows the key.
+func (t *till) charge(r *http.Request, a arrival) int {
+	answer := httptest.NewRecorder()
+	t.provider.ServeHTTP(answer, r)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if answer.Code == http.StatusOK && answer.Header().Get("Idempotent-Replayed") == "" {
+		t.charges[a.id]++
+	}
+	return answer.Code
+}
+
+// seen returns the calls in the order of their coming.
+func (t *till) seen() []arrival {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.calls)
+}
+
+// charged returns how often a job was charged.
+func (t *till) charged(id string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.charges[id]
+}
+
+// most returns the most calls in any window of that length.
+func (t *till) most(window time.Duration) int {
+	calls := t.seen()
+	slices.SortFunc(calls, func(a, b arrival) int { return a.at.Compare(b.at) })
+	most, from := 0, 0
+	for i, a := range calls {
+		for a.at.Sub(calls[from].at) >= window {
+			from++
+		}
+		most = max(most, i-from+1)
+	}
+	return most
+}
+
+type stampKey struct{}
+
+// stampedListener hands out connections that note when a request came in: the kernel's stamp, which a busy machine does not move.
+type stampedListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l stampedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &stampedConn{Conn: c, read: c.(interface {
+		ReadStamped(p []byte) (int, time.Time, error)
+	}).ReadStamped}, nil
+}
+
+type stampedConn struct {
+	net.Conn
+	read func(p []byte) (int, time.Time, error)
+	mu   sync.Mutex
+	at   time.Time
+}
+
+// Read implements net.Conn.
+func (c *stampedConn) Read(p []byte) (int, error) {
+	n, at, err := c.read(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n > 0 {
+		c.at = at
+	}
+	return n, err
+}
+
+// take returns when the present request came in. Requests have no body to speak of: one read brings one.
+func (c *stampedConn) take() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
