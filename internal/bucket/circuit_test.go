@@ -119,6 +119,25 @@ func TestFiveFailuresInARowOpenTheCircuit(t *testing.T) {
 	}
 }
 
+// A hold may end before the slots that were reserved ahead: they are not those of the one call that goes first.
+func TestSlotsReservedAheadDoNotOutliveTheOpening(t *testing.T) {
+	f := failures(t)
+	f.circuit.Max = 20 * time.Millisecond
+	other := f.pacer(hundred())
+	f.p.keep(f.reserve(f.p, wish{want: 6, cost: 1}).slots)
+	other.keep(f.reserve(other, wish{want: 6, cost: 1}).slots)
+	for i := range 5 {
+		f.fails(fmt.Sprint("job", i))
+	}
+	if s, ok := f.p.head(); ok {
+		t.Errorf("slot %v with the one that opened it", s)
+	}
+	f.expect(f.reserve(other, wish{want: 4, cost: 1}), stateHeld, 0)
+	if s, ok := other.head(); ok {
+		t.Errorf("slot %v with another", s)
+	}
+}
+
 func TestAnAnswerEndsTheRow(t *testing.T) {
 	f := failures(t)
 	for range 5 {
@@ -210,13 +229,9 @@ func TestASmallerShareOpensNothing(t *testing.T) {
 func TestOldFailuresDoNotCountInTheShare(t *testing.T) {
 	f := failures(t)
 	f.circuit.Failures = 1000
-	for range 9 {
-		f.fails(fmt.Sprint("job", f.now))
-		f.ends(1)
-		f.pass(time.Millisecond)
-	}
+	f.closed(f.row(15))
 	f.pass(15 * time.Second)
-	f.ends(10)
+	f.ends(20)
 	f.closed(f.row(1))
 }
 
@@ -299,7 +314,27 @@ func TestTheBackOffBeginsAnewAfterACleanTime(t *testing.T) {
 // The growing back-off of holds goes to 60 s; the circuit's is its own.
 func TestHoldsAndTheCircuitKeepOutOfEachOthersWay(t *testing.T) {
 	f := failures(t)
-	until, err := f.p.Hold(f.ctx, HoldRequest{For: 40 * time.Second, Reason: "HTTP 429"})
+	for _, want := range []time.Duration{1, 2, 4} { // the growing back-off has grown, a minute ago
+		if _, err := f.p.Hold(f.ctx, HoldRequest{Reason: "HTTP 429"}); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(want * time.Second)
+		f.probe()
+	}
+	f.p.Succeeded(f.ctx, Slot{At: f.now})
+	f.pass(time.Minute)
+	f.row(5)
+	f.pass(time.Second)
+	f.p.Succeeded(f.ctx, f.probe())
+	until, err := f.p.Hold(f.ctx, HoldRequest{Reason: "HTTP 429"})
+	if err != nil || until.UnixMicro() != f.now+1_000_000 {
+		t.Errorf("the first hold without a hint, right after an outage: %v, %v, want 1 s", until, err)
+	}
+	f.pass(time.Second)
+	f.p.Succeeded(f.ctx, f.probe())
+	f.pass(time.Minute)
+
+	until, err = f.p.Hold(f.ctx, HoldRequest{For: 40 * time.Second, Reason: "HTTP 429"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,8 +345,8 @@ func TestHoldsAndTheCircuitKeepOutOfEachOthersWay(t *testing.T) {
 	f.pass(40 * time.Second)
 	f.p.Succeeded(f.ctx, f.probe())
 	f.pass(time.Second)
-	if until, err = f.p.Hold(f.ctx, HoldRequest{Reason: "HTTP 429"}); err != nil || until.UnixMicro() != f.now+1_000_000 {
-		t.Errorf("the first hold without a hint after an outage: %v, %v, want 1 s", until, err)
+	if _, err = f.p.Hold(f.ctx, HoldRequest{For: time.Second}); err != nil {
+		t.Fatal(err)
 	}
 	f.pass(time.Second)
 	s := f.probe()
