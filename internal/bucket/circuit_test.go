@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 )
@@ -399,6 +400,23 @@ func TestOutagesAreKept(t *testing.T) {
 	kept := strings.Fields(f.client.HGet(f.ctx, f.keys.Hold(), "outages").Val())
 	if len(kept) != 16 || !strings.HasPrefix(kept[15], fmt.Sprintf("%d:", last.Outage.UnixMicro())) || strings.HasSuffix(kept[15], ":") {
 		t.Errorf("outages %v", kept)
+	}
+}
+
+func TestTheCircuitRunsEmbedded(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	w := newWorld(t, client, 3)
+	f := &failing{world: w, ctx: t.Context(), p: w.pacer(hundred()), circuit: usual()}
+	f.closed(f.row(4))
+	opened := f.row(1)
+	f.pass(time.Second)
+	if out := f.fails("late"); !opened.Opened || !out.Outage.Equal(opened.Outage) {
+		t.Errorf("%+v, then %+v", opened, out)
+	}
+	if !f.p.Succeeded(f.ctx, f.probe()) || f.look() != (Standing{}) {
+		t.Errorf("not closed: %+v", f.look())
 	}
 }
 
