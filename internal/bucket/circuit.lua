@@ -24,10 +24,10 @@ local held = tonumber(v['until']) or 0
 
 local function answer(state, outage) return {state, int(now), int(outage or 0), int(math.max(held - now, 0))} end
 
--- shut holds the gateway. A hold is never shortened, and a longer one keeps its reason.
-local function shut(delay, reason, outages)
-  if now + delay > held then
-    held = now + delay
+-- shut holds the gateway for delay from that moment on. A hold is never shortened, and a longer one keeps its reason.
+local function shut(from, delay, reason, outages)
+  if from + delay > held then
+    held = from + delay
     call('HSET', KEYS[1], 'until', int(held), 'reason', 'circuit open: ' .. ARGV[7] .. (written and ' from ' or ', ') .. reason)
   end
   call('HSET', KEYS[1], 'need', 1, 'circuit', 1, 'cdelay', int(delay), 'outages', outages, 'epoch', int((tonumber(v.epoch) or 0) + 1))
@@ -39,7 +39,7 @@ local longer = math.min(math.max(2 * (tonumber(v.cdelay) or 0), math.min(FIRST, 
 if v.circuit then
   local outage = outage_of(v.outages, now, now)
   if v.slot ~= slot then return answer('known', outage) end
-  shut(longer, 'the call sent ahead, too', v.outages)
+  shut(tonumber(slot), longer, 'the call sent ahead, too', v.outages) -- however long it hung, the next one goes when it is due
   return answer('again', outage)
 end
 local before = outage_of(v.outages, now - took, now) -- it was under way before the last outage had ended
@@ -72,7 +72,7 @@ local function open(from, reason)
   local _, ended = string.match(v.outages or '', '(%d+):(%d+)$')
   local flaps = ended and now - tonumber(ended) < CLEAN
   if v.need ~= '1' and now - (tonumber(v.clear) or 0) >= CLEAN then call('HDEL', KEYS[1], 'delay') end -- this hold's end is not one of its own
-  shut(flaps and longer or math.min(FIRST, most), reason, outage_begin(v.outages, from))
+  shut(now, flaps and longer or math.min(FIRST, most), reason, outage_begin(v.outages, from))
   return answer('opened', from)
 end
 

@@ -238,9 +238,9 @@ func TestOldFailuresDoNotCountInTheShare(t *testing.T) {
 
 func TestTheCallSentAheadDecides(t *testing.T) {
 	f := failures(t)
-	began := f.row(5).Outage
-	for i, want := range []time.Duration{1, 2, 4, 5, 5} {
-		f.pass(want*time.Second - time.Microsecond)
+	began, left := f.row(5).Outage, time.Second
+	for i, next := range []time.Duration{2, 4, 5, 5, 5} { // seconds from the slot of one to that of the next
+		f.pass(left - time.Microsecond)
 		f.expect(f.reserve(f.p, wish{want: 4, cost: 1}), stateHeld, 0)
 		f.pass(time.Microsecond)
 		s := f.probe()
@@ -248,11 +248,11 @@ func TestTheCallSentAheadDecides(t *testing.T) {
 		if old := f.says(f.p, Failure{Job: "old", Slot: s.At - 5_000_000, Written: true}); old.Held != 0 {
 			t.Errorf("a call from before holds again: %+v", old)
 		}
-		f.pass(100 * time.Millisecond)
+		f.pass(1500 * time.Millisecond) // it hung
 		out := f.says(f.p, Failure{Job: fmt.Sprint("probe", i), Slot: s.At, Written: true})
-		next := []time.Duration{2, 4, 5, 5, 5}[i] * time.Second
-		if out.Held != next || out.Opened || !out.Outage.Equal(began) {
-			t.Fatalf("after hold %d: %+v, want to be held again for %s", i, out, next)
+		left = next*time.Second - 1500*time.Millisecond
+		if out.Held != left || out.Opened || !out.Outage.Equal(began) {
+			t.Fatalf("after hold %d: %+v, want to be held again for %s", i, out, left)
 		}
 		f.expect(f.reserve(f.p, wish{want: 4, cost: 1}), stateHeld, 0)
 	}
@@ -262,6 +262,20 @@ func TestTheCallSentAheadDecides(t *testing.T) {
 	if n := testutil.ToFloat64(f.p.meters.opened); n != 1 {
 		t.Errorf("opened %v times: one that stays open is not opened again", n)
 	}
+}
+
+// One that hung for longer than the hold would last lets the next one go at once.
+func TestACallSentAheadThatHungKeepsNobodyWaiting(t *testing.T) {
+	f := failures(t)
+	f.row(5)
+	f.pass(time.Second)
+	s := f.probe()
+	f.pass(3 * time.Second)
+	if out := f.says(f.p, Failure{Job: "hung", Slot: s.At, Written: true, Took: 3 * time.Second}); out.Held != 0 || out.Outage.IsZero() {
+		t.Errorf("%+v", out)
+	}
+	f.probe()
+	f.expect(f.reserve(f.p, wish{want: 4, cost: 1}), "probing", 0)
 }
 
 func TestASuccessClosesTheCircuit(t *testing.T) {
