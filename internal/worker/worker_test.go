@@ -99,10 +99,18 @@ func (s *sender) Send(_ context.Context, c worker.Call) job.Result {
 	return r
 }
 
-// flaky fails the next writes of an outcome.
+// flaky fails the next writes of an outcome, and may hold what it knows of.
 type flaky struct {
 	*ledger.Books
 	failures int
+	held     bool
+}
+
+func (f *flaky) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
+	if f.held {
+		return job.Attempt{}, job.OpenHeld, nil
+	}
+	return f.Books.Open(ctx, id, generation, owner, deadline)
 }
 
 func (f *flaky) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
@@ -223,6 +231,26 @@ func TestWhatBecomesOfAJob(t *testing.T) {
 				t.Errorf("metrics: %v %v", problems, err)
 			}
 		})
+	}
+}
+
+// In data that is not what was seen of it nothing is called, and the queue keeps the task: it must come again.
+func TestAHeldJobIsNeitherCalledNorLost(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	r.accept(job.Job{ID: "j"})
+	r.flaky.held = true
+	s := &slot{cost: 1}
+	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1, Slot: s}); err == nil {
+		t.Error("the queue takes the task for dealt with")
+	}
+	r.stop()
+	r.pacer.none = true
+	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1}); err == nil {
+		t.Error("while stopping, the queue takes the task for dealt with")
+	}
+	if rec := r.record("j"); rec.State != job.Queued || s.released != 1 || len(r.sender.keys) != 0 {
+		t.Errorf("state %s, the slot released %d times, calls %v", rec.State, s.released, r.sender.keys)
 	}
 }
 
