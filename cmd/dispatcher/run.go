@@ -44,7 +44,7 @@ on any number of machines, may serve the same gateways: together they keep the l
 It stops by pulling no more jobs and letting the calls under way finish, up to the gateway's time-out.
 A second signal ends it at once; nothing is lost then either.
 
-When Redis's data is older than what a dispatcher has seen of it, Redis was restored from an old snapshot, or emptied: then nobody
+When Redis's data is older than what a dispatcher has seen of it, Redis was restored from an old snapshot: then nobody
 calls the gateway. Check what was charged since, enqueue the files of that time again, and start one run with --after-restore. From then
 on every job accepted until that moment counts as called before: it goes out with the same idempotency key while that lives, and
 is parked as unknown_outcome otherwise. Give the flag once, never in a unit file.`,

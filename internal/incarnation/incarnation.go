@@ -1,4 +1,4 @@
-// Package incarnation notices that Redis's data is older than what was seen of it: restored from an old snapshot, or emptied. It stands
+// Package incarnation notices that Redis's data is older than what was seen of it: restored from an old snapshot. It stands
 // between steps 3 and 4 of 8: nothing is called then until an operator has settled it, and of what is called afterwards everything counts as
 // called before.
 //

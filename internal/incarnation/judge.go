@@ -9,8 +9,6 @@ const (
 	// tolerance is how far data may go back before it counts as an old snapshot, in µs: a fail-over, or a crash with appendfsync
 	// everysec, loses a few seconds, and the pacer's own quarantine deals with those. alive.lua calls as much a silence.
 	tolerance = 10_000_000
-	// never stands for the time from which data is known that never knew anything of what was seen.
-	never = 1
 )
 
 // Memory is what a process or a machine has seen of a gateway's data. The zero Memory has seen nothing.
@@ -26,7 +24,7 @@ type span struct{ from, to int64 }
 
 // doubt is what somebody found missing.
 type doubt struct {
-	from int64  // from when on the data knows nothing; never if it is not known at all
+	from int64  // from when on the data knows nothing
 	seen int64  // the last sign of life that was seen elsewhere
 	line string // the incarnations known there
 }
@@ -72,18 +70,21 @@ func judge(m Memory, d data) (finding, doubt) {
 func lacks(m Memory, d data) (bool, int64) {
 	ours, theirs := strings.Fields(m.Line), strings.Fields(d.line)
 	switch {
-	case len(ours) == 0:
+	case strangers(m, d):
 		return false, 0
-	case len(theirs) == 0:
-		return true, never // emptied
 	case last(ours) == last(theirs):
 		return wentBack(m.At, d)
 	case slices.Contains(theirs, last(ours)):
 		return false, 0 // an operator has begun a new incarnation since
-	case slices.Contains(ours, last(theirs)):
-		return true, d.earliest() // from before an earlier restore was confirmed
 	}
-	return true, never // somebody without a memory began anew after it was emptied, or it is another Redis
+	return true, d.earliest() // from before an earlier restore was confirmed
+}
+
+// strangers says that what was seen and what is there have nothing in common: nothing was seen yet, or Redis was emptied since, or
+// it is another one. Such data holds no job that was called before.
+func strangers(m Memory, d data) bool {
+	ours, theirs := strings.Fields(m.Line), strings.Fields(d.line)
+	return len(ours) == 0 || len(theirs) == 0 || !slices.Contains(theirs, last(ours)) && !slices.Contains(ours, last(theirs))
 }
 
 // wentBack looks for what was seen of the present incarnation.

@@ -55,9 +55,11 @@ func TestJudge(t *testing.T) {
 		"the same, and nobody moved it on": {
 			m: Memory{"a b", moment - 5*second}, d: data{line: "a", at: moment - 70*second}, want: missing, from: moment - 70*second},
 		"emptied": {
-			m: Memory{"a", moment - 5*second}, want: missing, from: never},
-		"emptied, and begun anew by somebody without a memory": {
-			m: Memory{"a", moment - 5*second}, d: data{line: "x", at: moment}, want: missing, from: never},
+			m: Memory{"a", moment - 5*second}, want: fresh},
+		"emptied, and begun anew by somebody else": {
+			m: Memory{"a b", moment - 5*second}, d: data{line: "x", at: moment}, want: calm},
+		"emptied, and begun anew some time ago": {
+			m: Memory{"a", moment - 5*second}, d: data{line: "x", at: moment - 60*second}, want: silent},
 		"somebody else doubts it": {
 			d: data{line: "a", at: moment, doubt: doubt{from: moment - 70*second, line: "a"}}, want: doubted, from: moment - 70*second},
 		"so do we, and know nothing worse": {
@@ -67,10 +69,8 @@ func TestJudge(t *testing.T) {
 			m: Memory{"a b", moment - 5*second}, d: data{line: "a", at: moment - 70*second, doubt: doubt{from: moment - 70*second, line: "a"}},
 			want: missing, from: moment - 70*second},
 		"so do we, and it reaches back further": {
-			m: Memory{"b", moment - 5*second}, d: data{line: "a", at: moment - 70*second, doubt: doubt{from: moment - 70*second, line: "a b"}},
-			want: missing, from: never},
-		"emptied and doubted": {
-			d: data{doubt: doubt{from: never, line: "a"}}, want: doubted, from: never},
+			m: Memory{"a", moment - 5*second}, d: data{line: "a", at: moment - 90*second, doubt: doubt{from: moment - 70*second, line: "a"}},
+			want: missing, from: moment - 90*second},
 	} {
 		tc.d.now = moment
 		found, b := judge(tc.m, tc.d)

@@ -195,17 +195,24 @@ func (w *Watch) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// adopt takes data in order for what was seen.
+// adopt takes data in order for what was seen. After a silence it waits, unless the data is as it was seen last: then nobody is
+// likely to have seen more.
 func (w *Watch) adopt(d data) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.memory.Line != "" && strangers(w.memory, d) {
+		w.p.Log.Error("Redis knows nothing of what a dispatcher saw in it: it was emptied, or is another one. Jobs accepted before are gone, and jobs done "+
+			"before are not known any more", "gateway", w.p.Gateway, "seen", clockTime(w.memory.At),
+			"hint", "see what the gateway has charged since before you enqueue a file again")
+	}
+	seen := w.memory
 	if w.memory.Line == d.line {
 		w.memory.At = max(w.memory.At, d.at)
 	} else {
 		w.memory = Memory{Line: d.line, At: d.at}
 	}
 	w.version, w.marks = d.v, d.marks
-	if n := len(d.gaps); n > 0 {
+	if n := len(d.gaps); n > 0 && (seen.Line != d.line || seen.At < d.gaps[n-1].from-tolerance) {
 		left := time.Duration(d.gaps[n-1].to-d.now)*time.Microsecond + objectWithin
 		w.quiet = w.p.Clock.Now().Add(min(left, objectWithin))
 	}

@@ -213,16 +213,31 @@ func TestAfterASilenceOthersMayObjectForThreeSeconds(t *testing.T) {
 	w := newWorld(t, testkit.Client(t))
 	a := w.dispatcher(Memory{})
 	w.live(5, a)
+	early := a.Memory()
+	w.live(20, a)
+	w.pass(3600)
+	b := w.dispatcher(early) // away before the silence began
+	w.free(false, b)
+	w.live(2, b)
+	w.free(false, b)
+	w.live(1, b)
+	w.free(true, b)
+	if b.log.Len() > 0 {
+		t.Errorf("the log says\n%s", b.log)
+	}
+}
+
+// Who stopped last and starts first has nobody to wait for.
+func TestAfterASilenceWhoSawTheDataLastGoesOnAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	w.live(5, a)
 	w.pass(3600)
 	b := w.dispatcher(a.Memory())
-	w.free(false, b)
-	w.live(2, b, a)
-	w.free(false, b, a)
+	w.free(true, b)
 	w.live(1, b, a)
 	w.free(true, b, a)
-	if b.log.Len()+a.log.Len() > 0 {
-		t.Errorf("the log says\n%s%s", b.log, a.log)
-	}
 }
 
 func TestAFailOverThatLosesTwoSecondsIsNoRestore(t *testing.T) {
@@ -239,26 +254,30 @@ func TestAFailOverThatLosesTwoSecondsIsNoRestore(t *testing.T) {
 	w.free(true, w.dispatcher(a.Memory()))
 }
 
-func TestAnEmptiedRedisIsDoubted(t *testing.T) {
+// What is not there can't be called again: an emptied Redis, or another one, is begun anew, and the log says what is gone.
+func TestAnEmptiedRedisIsBegunAnewAndSaid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
 	a := w.dispatcher(Memory{})
-	w.live(5, a)
+	w.live(60, a)
+	first := a.Memory()
 	w.restore(nil)
 	w.live(1, a)
-	w.free(false, a, w.dispatcher(Memory{}))
-	if message, _ := Doubted([]*Watch{a.Watch}); !strings.Contains(message, "does not know the data of gateway "+w.gateway) {
-		t.Errorf("it says %q", message)
+	b := w.dispatcher(first)
+	w.free(true, a, b)
+	for _, d := range []*dispatcher{a, b} {
+		if said := d.log.String(); strings.Count(said, "level=ERROR") != 1 || !strings.Contains(said, "it was emptied") || !strings.Contains(said, clockTime(first.At)) {
+			t.Errorf("it says %q", said)
+		}
 	}
-	a.confirm(true)
-	w.free(true, a)
-	if _, _, marks := a.Age(); len(spans(marks)) != 1 || spans(marks)[0].from != never {
-		t.Errorf("marks %q, want one of which nothing is known", marks)
+	w.live(5, a, b)
+	if a.Memory() != b.Memory() || a.Memory().Line == first.Line {
+		t.Errorf("they remember %+v and %+v of it, and %+v before", a.Memory(), b.Memory(), first)
 	}
 	w.restore(nil)
 	newcomer := w.dispatcher(Memory{}) // first, and it remembers nothing
 	w.live(1, newcomer, a, newcomer)
-	w.free(false, a, newcomer)
+	w.free(true, a, newcomer)
 }
 
 // Redis goes back to before an earlier restore was confirmed, which only the incarnations show.
@@ -353,7 +372,12 @@ func TestManyRestoresAndSilencesStayFew(t *testing.T) {
 func TestWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
-	a := w.dispatcher(Memory{"elsewhere", moment})
+	a := w.dispatcher(Memory{})
+	w.live(1, a)
+	old := w.snapshot()
+	w.live(60, a)
+	w.restore(old)
+	w.live(1, a)
 	waits := make(chan error, 1)
 	go func() { waits <- a.Wait(context.Background()) }()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,10 +20,6 @@ func (b doubt) words(gateways []string) (message, hint string) {
 	}
 	hint = "jobs done since may be called again, and jobs accepted since are gone: check, enqueue the files of that time again, " +
 		"then start one dispatcher with \"run --after-restore\""
-	if b.from <= never {
-		return fmt.Sprintf("Redis does not know the data of %s that a dispatcher saw at %s: it was emptied or restored, or is another Redis. "+
-			"Nothing is called", of, clockTime(b.seen)), hint
-	}
 	return fmt.Sprintf("Redis's data of %s is from %s, a dispatcher saw it at %s: it was restored from an old snapshot. Nothing is called",
 		of, clockTime(b.from), clockTime(b.seen)), hint
 }
@@ -58,9 +54,6 @@ func Why(ctx context.Context, c redis.UniversalClient, gateway string) (string, 
 	d, err := look(ctx, c, gateway, 0)
 	if err != nil || d.doubt.from == 0 {
 		return "", err
-	}
-	if d.doubt.from <= never {
-		return "Redis was emptied or restored: check, then start one dispatcher with --after-restore", nil
 	}
 	return fmt.Sprintf("Redis was restored to %s: check, then start one dispatcher with --after-restore", clockTime(d.doubt.from)), nil
 }
