@@ -374,3 +374,17 @@ func TestALossAfterHoursIsNoticed(t *testing.T) {
 		t.Errorf("%d units are counted, want what p knows, and all that others may have been granted for hours", n)
 	}
 }
+
+// Who heard of a state before anything was granted knows that there was one.
+func TestAStateWithoutSlotsIsMissedToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Server(t).Client(), 3)
+	w.listen()
+	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	a, b := w.pacer(cfg), w.pacer(cfg)
+	w.reserve(a, wish{want: 0, cost: 1})
+	w.pass(time.Second)
+	w.spread(b, 10, time.Second)
+	w.lose()
+	w.expect(w.reserve(a, wish{want: 1, cost: 1}), stateLost, 0)
+}

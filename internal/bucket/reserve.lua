@@ -159,14 +159,14 @@ end
 
 if floor > now + horizon + STEP_BACK then floor = 0 end -- heard before the clock was set back
 floor = math.min(floor, now + horizon)
-local kept_long = floor + longest + KEPT -- a state that is gone before that was lost
+local kept_long = math.max(floor, root) + longest + KEPT -- a state that is gone before that was lost
 books.l = 0
 if pace[1] and root > 0 and root < books.o and kept_long > books.o then -- Redis was emptied, and nobody noticed
   books.o, books.l = root, books.o
   return quarantine(0, math.min(books.l, now) + horizon)
 end
 local sure = math.max(last, clock) -- what was granted until then is all there: writes are lost from the end
-if floor > last and kept_long > now then return quarantine(sure, now + horizon) end
+if (floor > last or not pace[1] and root > 0) and kept_long > now then return quarantine(sure, now + horizon) end
 if jump > 0 then return quarantine(now + horizon - jump, now + horizon, true) end
 if run and pace[8] and run ~= pace[8] then return quarantine(sure, now + horizon) end
 

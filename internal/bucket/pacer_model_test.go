@@ -1,0 +1,152 @@
+package bucket
+
+import (
+	"math"
+	"slices"
+)
+
+// pacerModel is the pacer in plain Go: what reserve.lua, release.lua and late.lua do, without their short cuts. It knows no loss.
+type pacerModel struct {
+	plan      *plan
+	last, tat int64
+	pools     []*pool
+}
+
+// pool is a window: pairs of an edge and the units that are ready again ready µs after it.
+type pool struct {
+	window
+	pairs []pair
+	units int64
+}
+
+type pair struct {
+	edge, units int64
+	mine        bool // added to by the reservation under way
+}
+
+func newPacerModel(pl *plan) *pacerModel {
+	m := &pacerModel{plan: pl}
+	for _, w := range pl.windows {
+		m.pools = append(m.pools, &pool{window: w})
+	}
+	return m
+}
+
+func (m *pacerModel) reserve(now, lead, want, cost int64) (slots []int64, hint int64) {
+	for range want {
+		slot, ok := max(now+lead, m.last, m.tat-m.plan.tolerance), true
+		taken := make([]int, len(m.pools))
+		for i, p := range m.pools {
+			var ready int64
+			taken[i], ready, ok = p.ready(cost)
+			if !ok { // its own permits, which are not ready within the horizon
+				break
+			}
+			slot = max(slot, ready)
+		}
+		if !ok || slot-now > m.plan.horizon {
+			if ok {
+				hint = slot - now - m.plan.horizon
+			}
+			break
+		}
+		for i, p := range m.pools {
+			p.take(taken[i], slot, cost)
+		}
+		m.last, m.tat = slot, max(m.tat, slot)+m.plan.spacing*cost
+		slots = append(slots, slot)
+	}
+	for _, p := range m.pools {
+		for i := range p.pairs {
+			p.pairs[i].mine = false
+		}
+	}
+	return slots, hint
+}
+
+// ready returns how many pairs a call of this cost needs, and when the last of them is ready.
+func (p *pool) ready(cost int64) (taken int, at int64, ok bool) {
+	for units := p.units; units+cost > p.n; taken++ {
+		if p.pairs[taken].mine {
+			return 0, math.MaxInt64, false
+		}
+		at = max(at, p.pairs[taken].edge+p.window.ready)
+		units -= p.pairs[taken].units
+	}
+	return taken, at, true
+}
+
+func (p *pool) take(taken int, slot, cost int64) {
+	for _, gone := range p.pairs[:taken] {
+		p.units -= gone.units
+	}
+	p.pairs = slices.Delete(p.pairs, 0, taken)
+	p.units += cost
+	edge := p.edge(slot)
+	if n := len(p.pairs); p.width > 0 && n > 0 && p.pairs[n-1].edge == edge {
+		p.pairs[n-1].units += cost
+		p.pairs[n-1].mine = true
+		return
+	}
+	p.pairs = append(p.pairs, pair{edge, cost, true})
+}
+
+func (p *pool) edge(at int64) int64 {
+	if p.width == 0 {
+		return at
+	}
+	return (at + p.width - 1) / p.width * p.width
+}
+
+// find returns the place of the slot's pair, the newest first.
+func (p *pool) find(slot, cost int64) int {
+	for i := len(p.pairs) - 1; i >= 0; i-- {
+		q := p.pairs[i]
+		if q.edge == p.edge(slot) && (q.units == cost || p.width > 0 && q.units > cost) {
+			return i
+		}
+		if q.edge < p.edge(slot) {
+			return -1
+		}
+	}
+	return -1
+}
+
+func (p *pool) drop(i int, cost int64) {
+	if p.pairs[i].units -= cost; p.pairs[i].units == 0 {
+		p.pairs = slices.Delete(p.pairs, i, i+1)
+	}
+}
+
+func (m *pacerModel) release(slot, cost int64) {
+	found := false
+	for _, p := range m.pools {
+		if i := p.find(slot, cost); i >= 0 {
+			p.drop(i, cost)
+			p.units -= cost
+			found = true
+		}
+	}
+	if found && slot == m.last {
+		m.tat -= m.plan.spacing * cost
+	}
+}
+
+func (m *pacerModel) late(slot, cost, written int64) {
+	for _, p := range m.pools {
+		i, edge := p.find(slot, cost), p.edge(written)
+		if i < 0 || edge <= p.edge(slot) {
+			continue
+		}
+		p.drop(i, cost)
+		to := i
+		for to < len(p.pairs) && p.pairs[to].edge < edge {
+			to++
+		}
+		if p.width > 0 && to < len(p.pairs) {
+			p.pairs[to].units += cost // the first part that ends late enough
+			continue
+		}
+		p.pairs = slices.Insert(p.pairs, to, pair{edge: edge, units: cost})
+	}
+}
