@@ -3,12 +3,13 @@
 -- KEYS 1 alive  ARGV 1 now (µs, 0 = Redis's)  2 v as the caller has seen it  3 name of the new incarnation
 -- returns 1 written  0 the data has changed meanwhile: look again
 local KEPT = 16
-local v = redis.call('HMGET', KEYS[1], 'v', 'line', 'marks', 'df', 'dl')
+local v = redis.call('HMGET', KEYS[1], 'v', 'line', 'marks', 'df', 'dl', 'ds', 'at')
 if v[1] ~= ARGV[2] or not v[4] then return 0 end
 local now = now_us(ARGV[1])
+local till = math.max(now, tonumber(v[6]) or 0, tonumber(v[7]) or 0) -- this Redis's clock may be behind the one that dated its jobs
 local marks = {}
-for from, till in string.gmatch(v[3] or '', '(%d+)-(%d+)') do marks[#marks + 1] = {tonumber(from), tonumber(till)} end
-marks[#marks + 1] = {math.min(tonumber(v[4]), now), now}
+for from, to in string.gmatch(v[3] or '', '(%d+)-(%d+)') do marks[#marks + 1] = {tonumber(from), tonumber(to)} end
+marks[#marks + 1] = {math.min(tonumber(v[4]), now), till}
 while #marks > KEPT do -- two old ones become one that reaches as far as both
   local first = table.remove(marks, 1)
   marks[1] = {math.min(first[1], marks[1][1]), math.max(first[2], marks[1][2])}

@@ -328,6 +328,24 @@ func TestTheDataThatWasSeenComesBack(t *testing.T) {
 	w.free(true, a)
 }
 
+// The clock of the Redis that took the data over is behind the one that dated its jobs: they are covered all the same.
+func TestAMarkReachesAsFarAsAnyJobsDate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	w.live(5, a)
+	old := w.snapshot()
+	w.live(60, a)
+	seen := w.now.Load()
+	w.restore(old)
+	w.pass(-30)
+	a.pulse()
+	a.confirm(true)
+	if _, _, marks := a.Age(); len(spans(marks)) != 1 || spans(marks)[0].to != seen {
+		t.Errorf("marks %q, want one until %d", marks, seen)
+	}
+}
+
 // Where nobody remembers anything, an operator who has restored Redis says so before anybody gives a sign of life.
 func TestAnOperatorsWordIsTakenWhereNobodyRemembers(t *testing.T) {
 	t.Parallel()

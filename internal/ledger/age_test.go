@@ -168,6 +168,32 @@ func TestAReplayOfARefusedJobIsInDoubtAfterARestore(t *testing.T) {
 	want(t, "the key counts as sent", a.KeySent, true)
 }
 
+// A key that came with another payload after the snapshot protects from no call that was made with the one before.
+func TestAReplacedPayloadsKeyProtectsFromNothingAfterARestore(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		edited int64 // minutes after the snapshot
+		want   job.Opening
+	}{
+		"replaced since":                  {1, job.OpenUnknown},
+		"replaced before the snapshot":    {-1, job.OpenGo},
+		"replaced when it was taken back": {0, job.OpenUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			age := &ledger.Age{Version: "7"}
+			b := watched(t, age, nil)
+			b.accept("park", job.Job{ID: "j"})
+			age.Marks = fmt.Sprintf("%d-%d", b.now+5*minute, b.now+9*minute)
+			b.must(b.c.HSet(b.ctx, b.keys.Job("j"), "k", "2", "ed", b.now+(5+tc.edited)*minute).Err())
+			b.now += 10 * minute
+			id, g := b.pull()
+			_, o := b.open(id, g, "w")
+			want(t, "opening", o, tc.want)
+		})
+	}
+}
+
 // openParked opens the job's attempt and parks it as the worker would.
 func (b *bench) openParked(id string) job.Opening {
 	b.t.Helper()

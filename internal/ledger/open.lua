@@ -10,7 +10,7 @@
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
 if ARGV[9] ~= '' and not alive_fits(KEYS[6], ARGV[9], ARGV[10]) then return {'held'} end
 local now = now_us(ARGV[1])
-local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am', 'oa', 'fl', 'fo', 'e', 'kn')
+local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am', 'oa', 'fl', 'fo', 'e', 'kn', 'ed')
 local state, spent, first, cost = v[1], tonumber(v[5]) or 0, tonumber(v[7]) or 0, tonumber(v[9]) or 1
 if cost > 1 then redis.call('HDEL', KEYS[3], id .. '~' .. ARGV[3]) end
 if v[2] ~= ARGV[3] or (state ~= 'queued' and state ~= 'in_flight') then return {'stale'} end
@@ -25,13 +25,15 @@ if over and paid_before(record, KEYS[4], now) then
 end
 
 -- A restore that was confirmed after the job was accepted, or after a person last settled what had become of it: a call that these
--- books don't know of may have been made since the data's time. Only the key makes another one safe, as old as it may be.
+-- books don't know of may have been made since the data's time. Only the key makes another one safe, as old as it may be; and not one that
+-- came with another payload since.
 local from = alive_unknown(ARGV[11], math.max(tonumber(v[12]) or 0, tonumber(v[18]) or 0))
 if from then
   if first == 0 or from < first then first = from end
   v[13] = '1'
   redis.call('HSET', record, 'am', '1', 'f', int(first))
 end
+local rekeyed = from and (tonumber(v[19]) or 0) >= from
 
 local last_error = ''
 if v[15] then
@@ -41,7 +43,7 @@ end
 
 local cut = over and v[14] -- its last owner died with the call under way, as far as anybody knows
 local function opening()
-  local forgotten = ARGV[6] ~= '1' or (first > 0 and now - first > tonumber(ARGV[7]))
+  local forgotten = ARGV[6] ~= '1' or rekeyed or (first > 0 and now - first > tonumber(ARGV[7]))
   if cut then -- that attempt counts
     spent = redis.call('HINCRBY', record, 'n', 1)
     history(record, int(now) .. ' 0 0 cut_off')

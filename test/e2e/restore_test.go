@@ -153,9 +153,11 @@ func TestRedisIsSwappedUnderLivingDispatchers(t *testing.T) {
 		t.Errorf("it does not say once that its directory can't be written to:\n%s", text)
 	}
 	a.restore()
+	back := time.Now()
 	testkit.Eventually(t, 10*time.Second, "both to notice", func() bool {
 		return strings.Contains(first.text(), "restored from an old snapshot") && strings.Contains(second.text(), "restored from an old snapshot")
 	})
+	noticed := time.Since(back)
 	a.until(time.Now().Add(time.Second))
 	if calls := a.provider.Stats().Calls; calls != 200 {
 		t.Errorf("%d calls for 200 jobs when Redis had been restored", calls)
@@ -168,10 +170,11 @@ func TestRedisIsSwappedUnderLivingDispatchers(t *testing.T) {
 	}
 	a.state = filepath.Join(a.dir, "third machine")
 	a.refused()
-	third := a.dispatcher("--after-restore")
+	third, asked := a.dispatcher("--after-restore"), time.Now()
 	testkit.Eventually(t, 10*time.Second, "all to go on", func() bool {
 		return strings.Contains(first.text(), "calls go on") && strings.Contains(second.text(), "calls go on") && strings.Contains(third.text(), "as an operator says")
 	})
+	t.Logf("both noticed within %v, no call was made; both went on %v after the third began", noticed, time.Since(asked))
 	if s := a.settled(30 * time.Second); s.Done != 200 || s.Parked["unknown_outcome"] != 0 {
 		t.Errorf("%+v", s)
 	}
