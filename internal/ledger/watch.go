@@ -7,7 +7,8 @@ import (
 )
 
 // A living asynq server extends the lease of every task it has pulled to 30 s from now, every 5 s (asynq v0.26.0, heartbeat.go), as long as
-// that lease has not run out by its own clock. It does so in whole seconds of that clock, which may be off. So a lease that somebody
+// that lease has not run out by its own clock. It does so in whole seconds of that clock, which may be off, and it reckons the first lease
+// from the beginning of a dequeue, which may wait at the gate: a living server's lease may look old, but it does not stay as it is. So a lease that somebody
 // watches on Redis's clock, and that stays as it is for longer than a heartbeat, belongs to a server that is dead, or to nobody:
 // the server never got the answer to its dequeue. Taking such a task for dead costs only paper if it is not, since the job goes back
 // to the queue in a new generation.

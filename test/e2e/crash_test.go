@@ -221,9 +221,9 @@ func TestAPulledTaskThatNobodyWorksOnComesBack(t *testing.T) {
 	c.HSet(ctx, k.Task(task), "state", "active")
 	c.ZAdd(ctx, k.Lease(), redis.Z{Score: float64(pulled.Unix() + 30), Member: task})
 	w.dispatcher()
-	s := w.settled(20 * time.Second)
+	s := w.settled(25 * time.Second)
 	took := time.Since(pulled)
-	if s.Done != 3 || took > 16*time.Second {
+	if s.Done != 3 || took > 20*time.Second { // 13 s, and the program's start on a busy machine
 		t.Errorf("done %d of 3 after %v", s.Done, took)
 	}
 	if calls := w.provider.Stats().Calls; calls != 3 {
