@@ -109,16 +109,14 @@ func TestAnOldSnapshotIsRefusedUntilAnOperatorSaysSo(t *testing.T) {
 	a.served(0)
 	a.offer("before", 60)
 	a.take(time.Minute)
-	a.served(60)
 	a.offer("after", 30)
 	a.served(90)
 	a.restore()
 	a.refused()
+	a.ok("dispatcher", "resume", "-g", "stripe") // ends an operator's pause, not this one
 	if s := a.status(); !s.Paused || s.Queued != 60 {
 		t.Errorf("status %+v", s)
 	}
-	a.ok("dispatcher", "resume", "-g", "stripe") // ends an operator's pause, not this one
-	a.refused()
 	a.offer("after", 30)
 	again := a.dispatcher("--after-restore")
 	if s := a.settled(20 * time.Second); s.Done != 90 || s.Paused {
@@ -130,7 +128,7 @@ func TestAnOldSnapshotIsRefusedUntilAnOperatorSaysSo(t *testing.T) {
 	}
 	again.stop()
 	a.offer("new", 10)
-	a.served(100)
+	a.served(100) // the flag was for one start
 	if seen := a.strict(); seen.Charged != 100 || seen.Calls != 190 {
 		t.Errorf("%d calls, %d charged; want 190 and 100", seen.Calls, seen.Charged)
 	}
