@@ -1,5 +1,5 @@
 // Package crash has a process die at each of its Redis commands, over everything that processes do: it is killed before the command,
-// when half of it was sent, or when Redis has run it and the answer is still on the way; or it only loses that answer and lives on.
+// when half of it was sent, or when Redis has run it and the answer is still on the way; or it only loses its connection at that moment.
 // Another process goes on from there. In the end each job must be where it belongs, each call must have had its slot, and no
 // card may be charged twice.
 package crash
@@ -8,8 +8,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +26,7 @@ import (
 
 var (
 	full = flag.Bool("full", false, "each command in every way; otherwise the ways take turns")
-	how  = flag.String("how", "", "only this way to die: before, torn, after or lost")
+	how  = flag.String("how", "", "only this way: before, torn, after, unsent or lost")
 	only = flag.Int("at", 0, "only at this command")
 )
 
@@ -64,20 +66,20 @@ func TestEveryCrashPoint(t *testing.T) {
 	}
 }
 
-// ways returns the ways to die that take turns over the commands. Where the turns begin differs from run to run.
+// ways returns the ways that take turns over the commands. Where the turns begin differs from run to run.
 func (s *stage) ways() [][]string {
-	switch turn := rand.IntN(3); {
+	switch {
 	case *how != "":
 		return [][]string{{*how}}
 	case *full:
-		return [][]string{{before}, {torn}, {after}, {lost}}
-	default:
-		ways := []string{before, after, lost}
-		return [][]string{append(ways[turn:], ways[:turn]...)}
+		return [][]string{{before}, {torn}, {after}, {unsent}, {lost}}
 	}
+	ways := []string{before, lost, after, unsent}
+	turn := rand.IntN(len(ways))
+	return [][]string{append(ways[turn:], ways[:turn]...)}
 }
 
-// tally counts the commands at which a process met its fate, by the way it did.
+// tally counts the commands at which a process met its fate, by the way.
 type tally struct {
 	mu   sync.Mutex
 	hits map[string]int
@@ -96,8 +98,12 @@ func (n *tally) add(way string, at int) {
 
 // String says how many crash points were tried.
 func (n *tally) String() string {
-	return fmt.Sprintf("commands 1 to %d, %d crash points: %d before, %d torn, %d after, %d lost", n.last,
-		n.hits[before]+n.hits[torn]+n.hits[after]+n.hits[lost], n.hits[before], n.hits[torn], n.hits[after], n.hits[lost])
+	text, sum := "", 0
+	for _, way := range slices.Sorted(maps.Keys(n.hits)) {
+		text += fmt.Sprintf(", %d %s", n.hits[way], way)
+		sum += n.hits[way]
+	}
+	return fmt.Sprintf("commands 1 to %d, %d crash points%s", n.last, sum, text)
 }
 
 // stage is what all runs share.

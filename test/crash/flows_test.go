@@ -100,17 +100,18 @@ func flowOf(name string) flow {
 	return all[slices.IndexFunc(all, func(f flow) bool { return f.name == name })]
 }
 
-// ends returns the states in which a job may end, with the reason of parking behind it.
-func (f flow) ends(id string) []string {
+// ends returns the states in which a job may end, with the reason of parking behind it. Without keys, the outcome of a call is
+// unknown when the process was killed that made it; one that lives writes it down, however long that takes.
+func (f flow) ends(id string, killed bool) []string {
 	const done, unknown = "done", "parked unknown_outcome"
-	word, keys := wordOf(id), f.request != keyless
-	switch word {
+	keys := f.request != keyless
+	switch wordOf(id) {
 	case stale:
 		return []string{"parked expired"}
 	case dropped:
 		return []string{"discarded"}
 	case refuses:
-		if keys {
+		if keys || !killed {
 			return []string{"parked refused"}
 		}
 		return []string{"parked refused", unknown}
@@ -119,7 +120,7 @@ func (f flow) ends(id string) []string {
 			return []string{unknown}
 		}
 	}
-	if keys {
+	if keys || !killed {
 		return []string{done}
 	}
 	return []string{done, unknown}

@@ -20,8 +20,12 @@ const (
 	before = "before" // killed when all commands before it have run, and it was not sent
 	torn   = "torn"   // killed when half of it was sent
 	after  = "after"  // killed when it has run, and nobody has read its answer
-	lost   = "lost"   // it has run, its connection breaks before the answer is read, and the process lives on
+	unsent = "unsent" // its connection breaks before it was sent, and the process lives on
+	lost   = "lost"   // its connection breaks when it has run, before the answer is read, and the process lives on
 )
+
+// survived says that a process lives on after its fate.
+func survived(how string) bool { return how == unsent || how == lost }
 
 // line is the way of a doomed process to Redis, inside that process. It counts the commands and strikes at one of them.
 type line struct {
@@ -159,7 +163,7 @@ func (l *line) strike(w *wire, earlier []byte, c command) error {
 	if l.how == after || l.how == lost {
 		earlier = append(earlier, c.raw...)
 	}
-	if l.how == lost {
+	if survived(l.how) {
 		w.mute.Store(true)
 	} else {
 		l.still.Store(true)
@@ -168,7 +172,7 @@ func (l *line) strike(w *wire, earlier []byte, c command) error {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
 	}
-	if l.how == lost {
+	if survived(l.how) {
 		return io.ErrClosedPipe // questions closes the connection
 	}
 	if l.how == torn {

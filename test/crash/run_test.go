@@ -158,10 +158,14 @@ func (r *run) goOn() {
 	}
 }
 
+// repeat has two people do it again, at the same time.
 func (r *run) repeat(p *process) {
-	if r.flow.again != nil {
-		r.must(r.flow.again(r.ctx, p))
+	if r.flow.again == nil {
+		return
 	}
+	other := make(chan error, 1)
+	go func() { other <- r.flow.again(r.ctx, p) }()
+	r.must(errors.Join(r.flow.again(r.ctx, p), <-other))
 }
 
 // enqueue puts the flow's jobs in.
