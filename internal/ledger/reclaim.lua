@@ -1,8 +1,9 @@
 -- reclaim.lua: an attempt's deadline has passed and nobody ended it: its worker died with the call under way, or about to park the job.
 -- KEYS 1 record  2 open  3 pending  4 new task  5 old task  6 active  7 lease  8 costs  9 counters
---      10 parked:unknown_outcome  11 parked:exhausted  12 rate
+--      10 parked:unknown_outcome  11 parked:exhausted  12 rate  13 alive
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 old task id  5 new task id  6 task message
 --      7 "1": the gateway keeps idempotency keys  8 how long it keeps one (µs)  9 attempts allowed  10 gateway  11 wake channel
+--      12 how long after a silence of Redis the living have to end their attempts (µs)
 -- returns what it did: 'none' | 'done' | 'queued' | 'unknown_outcome' | 'exhausted'
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
@@ -16,6 +17,10 @@ if (tonumber(v[3]) or 0) > now then
   redis.call('ZADD', KEYS[2], v[3], id) -- the record is right
   return 'none'
 end
+
+-- A silence that has just ended: nobody could write down what a call came to, and this worker may live.
+local silence = string.match(redis.call('HGET', KEYS[13], 'gaps') or '', '-(%d+)$')
+if silence and now < tonumber(silence) + tonumber(ARGV[12]) then return 'none' end
 
 -- The dead worker's task goes too, once asynq's lease has run out: a living worker's task is left to it.
 local lease = tonumber(redis.call('ZSCORE', KEYS[7], ARGV[4]))

@@ -41,23 +41,25 @@ type Swept struct {
 // pulses ask it to, takes up a dead worker's tasks within 6 to 13 s.
 func (b *Books) Sweep(ctx context.Context) (Swept, error) {
 	var s Swept
-	for {
+	for b.watch.calmed() {
 		n, err := b.reclaim(ctx, &s)
 		if err != nil {
 			return s, err
 		}
 		if n < sweepChunk {
-			return s, b.settle(ctx, &s)
+			break
 		}
 	}
+	return s, b.settle(ctx, &s)
 }
 
-// reclaim deals with attempts past their deadline and returns how many there were.
+// reclaim deals with attempts past their deadline and returns how many it has read; none if nothing came of any of them.
 func (b *Books) reclaim(ctx context.Context, s *Swept) (int, error) {
 	overdue, _, err := b.waiting(ctx, b.keys.Open(), true, sweepChunk)
 	if err != nil {
 		return 0, err
 	}
+	before := s.Reclaimed
 	for _, w := range overdue {
 		done, err := b.reclaimOne(ctx, w)
 		if err != nil {
@@ -66,6 +68,9 @@ func (b *Books) reclaim(ctx context.Context, s *Swept) (int, error) {
 		if done != "none" {
 			s.Reclaimed++
 		}
+	}
+	if s.Reclaimed == before {
+		return 0, nil // it is not their time, or somebody else is at it: no use in going on at once
 	}
 	return len(overdue), nil
 }
@@ -77,9 +82,9 @@ func (b *Books) reclaimOne(ctx context.Context, w waiter) (string, error) {
 	}
 	k, old := b.keys, job.TaskID(w.id, w.generation)
 	keys := []string{k.Job(w.id), k.Open(), k.Pending(), taskKey, k.Task(old), k.Active(), k.Lease(), k.Costs(), k.Counters(),
-		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Exhausted)), k.Rate()}
+		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Exhausted)), k.Rate(), k.Alive()}
 	return reclaimScript.Run(ctx, b.c, keys, b.now(), w.id, w.generation, old, taskID, msg, flag(b.cfg.Keys),
-		b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, b.cfg.Gateway, redisdb.Wake).Text()
+		b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, b.cfg.Gateway, redisdb.Wake, patience.Microseconds()).Text()
 }
 
 func (b *Books) settle(ctx context.Context, s *Swept) error {

@@ -22,7 +22,8 @@ const (
 	leaseGrace = 5 * time.Second
 	// stall is the time between two pulses after which leases look old because nobody could extend them.
 	stall = 3 * time.Second
-	// patience is how long the living then have to extend theirs: a heartbeat that fails takes 6 s, the next one begins 5 s later.
+	// patience is how long the living then have to extend theirs: a heartbeat that fails takes 6 s, the next one begins 5 s later. So long
+	// they have, too, to write down what calls came to whose attempts are past their deadlines.
 	patience = 12 * time.Second
 )
 
@@ -50,6 +51,13 @@ func (w *watch) feel(now int64) {
 		w.calm, w.seen = now+patience.Microseconds(), nil
 	}
 	w.felt = now
+}
+
+// calmed says that Redis has answered for long enough, as far as we have seen, for the living to have written down what they could not.
+func (w *watch) calmed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.felt >= w.calm
 }
 
 // silent returns those tasks whose servers have given no sign of life.
