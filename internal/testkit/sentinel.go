@@ -121,6 +121,12 @@ func (s *RedisSentinel) FailOver() {
 	s.AwaitPromotion(old)
 }
 
+// AwaitReplicas waits until every server but one has what the primary has.
+func (s *RedisSentinel) AwaitReplicas() {
+	s.t.Helper()
+	Eventually(s.t, 2*startWithin, "all other servers to be the primary's replicas", s.settled)
+}
+
 // AwaitPromotion waits until another server than old is the primary and takes writes: after old was killed, say.
 func (s *RedisSentinel) AwaitPromotion(old *RedisServer) {
 	s.t.Helper()

@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// behind cuts the replicas off for a moment, so that there is something to forget, and kills their primary.
+func behind(w *world, primary *testkit.RedisServer, replicas ...*testkit.RedisServer) (killed time.Time) {
+	w.t.Helper()
+	for _, r := range replicas {
+		r.Pause()
+	}
+	if err := primary.Client().Do(w.t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until(time.Now().Add(400 * time.Millisecond))
+	primary.Kill()
+	killed = time.Now()
+	for _, r := range replicas {
+		r.Continue()
+	}
+	return killed
+}
+
+// The primary loses its power with its replicas cut off, and jobs come in and go out. With wait_replicas nothing is forgotten
+// that was reported or called: each job is reported once as what it is, and called once.
+func TestSentinelFailsOver(t *testing.T) {
+	t.Parallel()
+	rounds := 1
+	if *soak > 0 {
+		rounds = 5
+	}
+	redis := testkit.SentinelOf(t, 2, "--appendonly", "yes")
+	w := newWorldAt(t, redis.URL(), "wait_replicas: 1\n")
+	n := 1500 * rounds
+	w.dispatcher()
+	w.dispatcher()
+	s := w.stream(n, time.Duration(rounds)*6*time.Second)
+	var away []time.Duration
+	for i := range rounds {
+		w.calls(200 + 1000*i)
+		old := redis.Primary()
+		var replicas []*testkit.RedisServer
+		for _, r := range redis.Servers {
+			if r != old {
+				replicas = append(replicas, r)
+			}
+		}
+		killed := behind(w, old, replicas...)
+		redis.AwaitPromotion(old)
+		promoted := time.Since(killed).Round(10 * time.Millisecond)
+		away = append(away, promoted, w.goOn(killed))
+		old.Restart()
+		redis.AwaitReplicas()
+	}
+	s.exact()
+	w.once(2*time.Minute, n)
+	t.Logf("%d jobs, %d fail-overs: promoted, and calls went on, after %v", n, rounds, away)
+}
+
+// A slot moves to another node under load, and that node loses its power with its replica cut off.
+func TestClusterMovesASlotAndFailsOver(t *testing.T) {
+	t.Parallel()
+	redis := testkit.ClusterWithReplicas(t, "--appendonly", "yes")
+	w := newWorldAt(t, redis.URL(), "wait_replicas: 1\n")
+	const n = 2000
+	key := redisdb.NewKeys("stripe").Pending()
+	owner := redis.Owner(key)
+	at := 0
+	if redis.Nodes[0] == owner {
+		at = 1
+	}
+	w.dispatcher()
+	w.dispatcher()
+	s := w.stream(n, 8*time.Second)
+	w.calls(200)
+	began := time.Now()
+	redis.MoveSlot(key, owner, redis.Nodes[at], nil)
+	moved := time.Since(began)
+	t.Logf("the slot moved in %s, calls went on %s after its beginning", moved.Round(time.Millisecond), w.goOn(began))
+	w.calls(500)
+	killed := behind(w, redis.Nodes[at], redis.Replicas[at])
+	redis.AwaitPromotion(redis.Nodes[at])
+	promoted := time.Since(killed).Round(10 * time.Millisecond)
+	redis.Nodes[at].Restart() // as a replica: until there is one, nothing goes on
+	t.Logf("promoted %s after the kill, calls went on after %s", promoted, w.goOn(killed))
+	s.exact()
+	w.once(2*time.Minute, n)
+}

@@ -1,0 +1,234 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/provider"
+	"spillway/internal/testkit"
+)
+
+// roomy takes all of a story's jobs in at once.
+const roomy = "    admission: {limits: [1000000/s], burst: 1000000}\n"
+
+var perSecond200 = []provider.Limit{{N: 200, Window: time.Second}}
+
+// newWorldAt is a world whose programs use another Redis; top stands above the gateways.
+func newWorldAt(t *testing.T, redis, top string) *world {
+	t.Helper()
+	w := newWorld(t, provider.Config{Limits: perSecond200, Service: 20 * time.Millisecond}, "    leak: {limits: [200/s], jitter: 10ms}\n"+roomy)
+	w.config = w.file("dispatcher.yaml", strings.Replace(read(t, w.config), "redis: "+w.redis.URL()+"\n", "redis: "+redis+"\n"+top, 1))
+	w.redis.Stop()
+	return w
+}
+
+// stream is an enqueue whose billing file comes a little at a time.
+type stream struct {
+	w        *world
+	n        int
+	cmd      *exec.Cmd
+	out, err bytes.Buffer
+	written  chan error
+}
+
+// stream starts an enqueue of n jobs, which come in over about so long.
+func (w *world) stream(n int, over time.Duration) *stream {
+	w.t.Helper()
+	s := &stream{w: w, n: n, cmd: exec.Command(filepath.Join(bin, "enqueue"), "-g", "stripe", "-f", "-", "-o", "json"), written: make(chan error, 1)}
+	s.cmd.Env, s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = w.env(false), w.dir, &s.out, &s.err
+	in, err := s.cmd.StdinPipe()
+	if err == nil {
+		err = s.cmd.Start()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = s.cmd.Process.Kill() })
+	go func() { s.written <- s.write(in, over) }()
+	return s
+}
+
+// write sends chunks, which enqueue takes in at once: 500 jobs are one.
+func (s *stream) write(in io.WriteCloser, over time.Duration) error {
+	const chunk = 500
+	tick := time.NewTicker(over * chunk / time.Duration(s.n))
+	defer tick.Stop()
+	for i := range s.n {
+		if i%chunk == 0 {
+			<-tick.C
+		}
+		if _, err := fmt.Fprintf(in, `{"id":"inv-%05d","payload":{"amount":%d,"currency":"EUR"}}`+"\n", i, 100+i); err != nil {
+			return err
+		}
+	}
+	return in.Close()
+}
+
+// exact waits for the end of enqueue and wants every job reported as what became of it.
+func (s *stream) exact() {
+	t := s.w.t
+	t.Helper()
+	if err := <-s.written; err != nil {
+		t.Errorf("enqueue reads no more: %v", err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Fatalf("enqueue: %v\n%s%s", err, s.out.String(), s.err.String())
+	}
+	if r := decode[report](t, s.out.String()); r != (report{Read: s.n, Enqueued: s.n}) {
+		t.Errorf("report %+v, want %d read and enqueued", r, s.n)
+	}
+}
+
+// once wants n jobs done, each with one call, within the limit, and the books in order.
+func (w *world) once(within time.Duration, n int) provider.Stats {
+	w.t.Helper()
+	if s := w.settled(within); s.Done != n || len(s.Parked) != 0 {
+		w.t.Errorf("done %d of %d, parked %v", s.Done, n, s.Parked)
+	}
+	seen := w.strict()
+	if seen.Charged != n || seen.Calls != n {
+		w.t.Errorf("%d calls and %d charges for %d jobs", seen.Calls, seen.Charged, n)
+	}
+	for _, r := range w.runs {
+		r.stop()
+	}
+	w.audited()
+	return seen
+}
+
+// calls waits until so many calls were made.
+func (w *world) calls(n int) {
+	w.t.Helper()
+	testkit.Eventually(w.t, 60*time.Second, fmt.Sprint(n, " calls"), func() bool { return w.provider.Stats().Calls >= n })
+}
+
+// goOn waits for a call after a moment, and returns how long it took to come.
+func (w *world) goOn(after time.Time) time.Duration {
+	w.t.Helper()
+	w.calls(w.provider.Stats().Calls + 1)
+	return time.Since(after).Round(10 * time.Millisecond)
+}
+
+// Redis stops in its tracks while calls run: nobody calls meanwhile, and what the calls came to is written down when it wakes,
+// however long that took.
+func TestRedisStallsWhileCallsRun(t *testing.T) {
+	t.Parallel()
+	stall := 6 * time.Second
+	if *soak > 0 {
+		stall = 45 * time.Second
+	}
+	redis := testkit.Server(t, "--appendonly", "yes")
+	w := newWorldAt(t, redis.URL(), "")
+	const n = 800
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("f", n), "-q")
+	w.dispatcher()
+	w.dispatcher()
+	w.calls(100)
+	redis.Pause()
+	from := time.Now()
+	w.until(from.Add(stall))
+	redis.Continue()
+	until := time.Now()
+	during := w.between(from.Add(time.Second), until)
+	if during > 0 {
+		t.Errorf("%d calls while Redis stood still", during)
+	}
+	after := w.goOn(until)
+	w.once(60*time.Second, n)
+	t.Logf("stalled for %s, calls went on after %s", stall, after)
+}
+
+// Redis loses its power, twice, while jobs come in and go out: what it has answered is on its disk.
+func TestRedisIsKilled(t *testing.T) {
+	t.Parallel()
+	rounds := 2
+	if *soak > 0 {
+		rounds = 12
+	}
+	redis := testkit.Server(t, "--appendonly", "yes", "--appendfsync", "always")
+	w := newWorldAt(t, redis.URL(), "")
+	n := 1000 * rounds
+	w.dispatcher()
+	w.dispatcher()
+	s := w.stream(n, time.Duration(rounds)*4*time.Second)
+	var away []time.Duration
+	for i := range rounds {
+		w.calls(200 + 300*i)
+		redis.Kill()
+		killed := time.Now()
+		redis.Restart()
+		away = append(away, w.goOn(killed))
+	}
+	s.exact()
+	w.once(2*time.Minute, n)
+	t.Logf("%d jobs, Redis killed %d times, calls went on after %v", n, rounds, away)
+}
+
+// trouble is one way in which Redis says "not now".
+type trouble struct {
+	name  string
+	lasts time.Duration
+	begin func() error
+	end   func() error
+}
+
+// troubles are those that a server can be brought to by itself, with a standby of its own for one of them.
+func troubles(ctx context.Context, redis, standby *testkit.RedisServer) []trouble {
+	c := redis.Client()
+	set := func(name, value string) func() error {
+		return func() error { return c.ConfigSet(ctx, name, value).Err() }
+	}
+	at, moment := strings.Split(standby.Addr(), ":"), 700*time.Millisecond
+	return []trouble{
+		{"its memory is full (OOM)", moment, set("maxmemory", "1"), set("maxmemory", "0")},
+		{"too few replicas (NOREPLICAS)", moment, set("min-replicas-to-write", "5"), set("min-replicas-to-write", "0")},
+		{"a time-out before the write was done (SIGSTOP)", 4 * time.Second, func() error { redis.Pause(); return nil }, func() error { redis.Continue(); return nil }},
+		{"a script that never ends (BUSY)", moment, func() error {
+			go func() { _ = redis.Client().Eval(ctx, "while true do end", nil).Err() }()
+			return nil
+		}, func() error { return c.ScriptKill(ctx).Err() }},
+		{"it has forgotten the scripts (NOSCRIPT)", moment, func() error { return c.ScriptFlush(ctx).Err() }, func() error { return c.ScriptFlush(ctx).Err() }},
+		{"every connection is closed", moment, func() error { return c.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err() },
+			func() error { return c.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err() }},
+		{"another is the primary (READONLY)", moment, func() error {
+			if err := standby.Client().ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
+				return err
+			}
+			return c.ReplicaOf(ctx, at[0], at[1]).Err()
+		}, func() error { return c.ReplicaOf(ctx, "NO", "ONE").Err() }},
+	}
+}
+
+// All of Redis's ways to say "not now", one after the other, while jobs come in and go out: none of them is an error of any job.
+func TestRedisSaysNotNow(t *testing.T) {
+	t.Parallel()
+	redis := testkit.Server(t, "--appendonly", "yes", "--repl-diskless-sync-delay", "0", "--lua-time-limit", "100")
+	standby := testkit.Server(t, "--replicaof", strings.Replace(redis.Addr(), ":", " ", 1))
+	w := newWorldAt(t, redis.URL(), "")
+	all := troubles(t.Context(), redis, standby)
+	w.dispatcher()
+	w.dispatcher()
+	const n = 2000
+	s := w.stream(n, 9*time.Second)
+	for i, x := range all {
+		w.calls(100 + 50*i)
+		if err := x.begin(); err != nil {
+			t.Fatalf("%s: %v", x.name, err)
+		}
+		begun := time.Now()
+		w.until(begun.Add(x.lasts))
+		if err := x.end(); err != nil {
+			t.Fatalf("%s: %v", x.name, err)
+		}
+		t.Logf("%s: calls went on %s after its end", x.name, w.goOn(time.Now()))
+	}
+	s.exact()
+	w.once(2*time.Minute, n)
+}
