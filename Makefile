@@ -36,7 +36,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 	done
 
 soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their rates as well, and dispatchers killed all the time; leave the machine alone meanwhile
-	go test ./test/e2e -run 'LimitIsKept|FirstJob|Idle|KilledAllTheTime' -v -timeout 60m -args -soak $(SOAK)
+	go test ./test/e2e -run 'LimitIsKept|FirstJob|Idle|KilledAllTheTime|ProviderThat' -v -timeout 60m -args -soak $(SOAK)
 
 chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again
 	CGO_ENABLED=1 go test -race ./test/chaos -run 'TestChaos$$' -v -timeout 24h -args -chaos $(CHAOS) -seed $(SEED)
