@@ -9,13 +9,13 @@ import (
 // asynq may pull a task and never call a handler for it: one whose deadline has passed, or one it can't read. So a slot
 // belongs to the task that was pulled at it, by its id, and one whose task never comes goes back when it has passed.
 
-// pair keeps the slot for the handler of the task that a dequeue brought, and returns those that nobody will ask for: this one, if the
-// task can't be read (asynq can't either), or an earlier one of the same task.
-func (c *gatedClient[T]) pair(cmd *redis.Cmd, slot T) (left []T) {
+// pair keeps the slot for the handler of the task that a dequeue brought, and returns the task's id with the slots that nobody will
+// ask for: this one, if the task can't be read (asynq can't either), or an earlier one of the same task.
+func (c *gatedClient[T]) pair(cmd *redis.Cmd, slot T) (id string, left []T) {
 	text, _ := cmd.Text()
 	m, ok := parseMessage([]byte(text))
 	if !ok {
-		return []T{slot}
+		return "", []T{slot}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -23,7 +23,7 @@ func (c *gatedClient[T]) pair(cmd *redis.Cmd, slot T) (left []T) {
 		left = []T{earlier}
 	}
 	c.ready[m.id] = slot
-	return left
+	return m.id, left
 }
 
 // take returns the slot at which the task was pulled; ok is false if it has none, or none any more.
@@ -35,10 +35,15 @@ func (c *gatedClient[T]) take(taskID string) (slot T, ok bool) {
 	return slot, ok
 }
 
-// passed returns the slots that have passed before a handler came for them: asynq calls handlers at once or never.
+// passed returns the slots that have passed before a handler came for them, or before asynq came for a job: it calls handlers
+// at once or never.
 func (c *gatedClient[T]) passed() (left []T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for len(c.slots) > 0 && c.gate.Passed(c.slots[0]) {
+		left = append(left, c.slots[0])
+		c.slots = c.slots[1:]
+	}
 	for taskID, slot := range c.ready {
 		if c.gate.Passed(slot) {
 			left = append(left, slot)
@@ -55,11 +60,9 @@ func (c *gatedClient[T]) unused() (left []T) {
 	for _, slot := range c.ready {
 		left = append(left, slot)
 	}
-	if c.kept != nil {
-		left = append(left, *c.kept)
-	}
+	left = append(left, c.slots...)
 	clear(c.ready)
-	c.kept = nil
+	c.slots = nil
 	return left
 }
 

@@ -256,10 +256,149 @@ func TestAnErrorOfRedisDoesNotSpin(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.c.Set(context.Background(), r.keys.Pending(), "not a list", 0)
+	begun := time.Now()
 	r.start()
 	r.allow(1000)
-	testkit.Eventually(t, 5*time.Second, "an error", func() bool { return r.gate.given() >= 2 })
-	if n := r.gate.next.Load(); n > 10 {
-		t.Errorf("%d tries at once: an error must make the gate wait", n)
+	testkit.Eventually(t, 5*time.Second, "errors", func() bool { return r.gate.given() >= 4 })
+	if took := time.Since(begun); took < 3*errBackoff {
+		t.Errorf("%d tries within %v: an error must make the gate wait, and pull one at a time", r.gate.given(), took)
 	}
+}
+
+// slowClient takes its time for everything, as if Redis were far away.
+type slowClient struct {
+	redis.UniversalClient
+	delay time.Duration
+	most  atomic.Int64
+	now   atomic.Int64
+}
+
+func (c *slowClient) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return c.slowly(func() *redis.Cmd { return c.UniversalClient.EvalSha(ctx, sha, keys, args...) })
+}
+
+func (c *slowClient) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return c.slowly(func() *redis.Cmd { return c.UniversalClient.Eval(ctx, script, keys, args...) })
+}
+
+func (c *slowClient) slowly(run func() *redis.Cmd) *redis.Cmd {
+	n := c.now.Add(1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	}
+	defer c.now.Add(-1)
+	<-time.After(c.delay)
+	return run()
+}
+
+// far gives a rig a Redis that is far away.
+func (r *rig) far(delay time.Duration) *slowClient {
+	slow := &slowClient{UniversalClient: r.c, delay: delay}
+	r.srv = NewServer[int64](slow, ServerConfig[int64]{Gateway: r.gw, Concurrency: 40, Gate: r.gate, Handle: r.handle,
+		Grace: 5 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	return slow
+}
+
+func TestAFarRedisIsAskedForMoreThanOneJobAtOnce(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	slow := r.far(100 * time.Millisecond)
+	const jobs = 200
+	r.put(1, jobs)
+	r.start()
+	r.allow(jobs)
+	testkit.Eventually(t, time.Minute, "all deliveries", func() bool { return len(r.deliveries()) == jobs })
+	if most := slow.most.Load(); most < mostPulls {
+		t.Errorf("%d commands under way at most", most)
+	}
+	seen := map[int64]bool{}
+	for _, d := range r.deliveries() {
+		if !d.HasSlot || seen[d.Slot] {
+			t.Errorf("job %s came with slot %d (has one: %v), given before: %v", d.JobID, d.Slot, d.HasSlot, seen[d.Slot])
+		}
+		seen[d.Slot] = true
+	}
+}
+
+func TestOneStallIsNoDistance(t *testing.T) {
+	t.Parallel()
+	c := setup(t).srv.client
+	for range 20 {
+		c.learn(200 * time.Microsecond)
+	}
+	for range 5 {
+		c.learn(300 * time.Millisecond)
+	}
+	c.air = 2
+	if c.room() {
+		t.Errorf("after a stall %d pulls are not enough: a pull is taken to last %v", c.air, c.far)
+	}
+	for range 30 {
+		c.learn(100 * time.Millisecond)
+	}
+	if c.air = mostPulls - 1; !c.room() {
+		t.Errorf("at 100 ms %d pulls are taken to be enough", c.air)
+	}
+}
+
+func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.srv.client
+	r.put(1, 5)
+	ctx := context.Background()
+	for i := 1; i <= 3; i++ {
+		pull := func() *redis.Cmd {
+			return dequeue.Run(ctx, r.c, []string{r.keys.Pending(), r.keys.Pending() + ":paused", r.keys.Active(), r.keys.Lease()}, 1, r.keys.TaskPrefix())
+		}
+		c.air++
+		c.pullAt(ctx, int64(i), pull)
+	}
+	if n := r.c.LLen(ctx, r.keys.Active()).Val(); n != 3 || len(c.jobs) != 3 {
+		t.Fatalf("%d pulled, %d on their way to asynq", n, len(c.jobs))
+	}
+	c.finish(ctx)
+	left := r.c.LRange(ctx, r.keys.Pending(), 0, -1).Val()
+	if want := []string{"j5~1", "j4~1", "j3~1", "j2~1", "j1~1"}; !slices.Equal(left, want) {
+		t.Errorf("the queue is %v, want %v", left, want)
+	}
+	if n := r.c.LLen(ctx, r.keys.Active()).Val() + r.c.ZCard(ctx, r.keys.Lease()).Val(); n != 0 {
+		t.Errorf("%d entries of active and lease are left", n)
+	}
+	if got := r.c.HGet(ctx, r.keys.Task("j1~1"), "state").Val(); got != "pending" {
+		t.Errorf("the task's state is %q", got)
+	}
+	slots := r.gate.returned()
+	slices.Sort(slots)
+	if !slices.Equal(slots, []int64{1, 2, 3}) {
+		t.Errorf("slots %v came back", slots)
+	}
+}
+
+// dequeue is what asynq v0.26.0 does.
+var dequeue = redis.NewScript(`
+local id = redis.call("RPOPLPUSH", KEYS[1], KEYS[3])
+if not id then return nil end
+redis.call("HSET", ARGV[2] .. id, "state", "active")
+redis.call("ZADD", KEYS[4], ARGV[1], id)
+return redis.call("HGET", ARGV[2] .. id, "msg")`)
+
+// TestAnIdleDequeueEndsBeforeItsLease is about asynq, which reckons a job's lease from the beginning of its dequeue: after
+// half a minute without a job the next one came with a lease that was over, and was taken for a dead worker's.
+func TestAnIdleDequeueEndsBeforeItsLease(t *testing.T) {
+	t.Parallel()
+	if longestWait > 15*time.Second {
+		t.Errorf("a dequeue waits %v; asynq's lease is 30 s, and a heartbeat must fall into what is left", longestWait)
+	}
+	r := setup(t)
+	c := r.srv.client
+	c.longest = 50 * time.Millisecond
+	begun := time.Now()
+	pull := func() *redis.Cmd { t.Error("pulled without a slot"); return nothing(t.Context()) }
+	if cmd := c.dequeue(t.Context(), pull); !errors.Is(cmd.Err(), redis.Nil) {
+		t.Errorf("an idle dequeue ends with %v, want an empty queue", cmd.Err())
+	}
+	if took := time.Since(begun); took < 50*time.Millisecond || took > 4*time.Second {
+		t.Errorf("it ended after %v", took)
+	}
+	r.srv.Stop(t.Context())
 }

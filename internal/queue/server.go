@@ -55,7 +55,7 @@ func NewServer[T any](c redis.UniversalClient, cfg ServerConfig[T]) *Server[T] {
 	stop, halt := context.WithCancel(context.Background())
 	s := &Server[T]{cfg: cfg, halt: halt}
 	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: redisdb.NewKeys(cfg.Gateway), stop: stop,
-		ready: make(map[string]T)}
+		longest: longestWait, news: make(chan struct{}, 1), ready: make(map[string]T)}
 	s.srv = asynq.NewServerFromRedisClient(s.client, asynq.Config{
 		Concurrency:              cfg.Concurrency,
 		Queues:                   map[string]int{cfg.Gateway: 1},
@@ -82,11 +82,11 @@ func (s *Server[T]) Halt() {
 	s.srv.Stop()
 }
 
-// Stop halts, waits for the jobs in hand up to the grace time, and gives unused slots back.
+// Stop halts, waits for the jobs in hand up to the grace time, and gives unused slots and jobs back.
 func (s *Server[T]) Stop(ctx context.Context) {
 	s.Halt()
 	s.srv.Shutdown()
-	s.client.giveBack(ctx, s.client.unused())
+	s.client.finish(ctx)
 }
 
 func (s *Server[T]) deliver(ctx context.Context, task *asynq.Task) error {

@@ -1,0 +1,34 @@
+package queue
+
+import (
+	"context"
+	_ "embed" // the script is a file
+	"slices"
+
+	"spillway/internal/redisdb"
+)
+
+//go:embed unpull.lua
+var unpullLua string
+
+var unpullScript = redisdb.NewScript(unpullLua)
+
+// finish waits for the pulls under way, once asynq asks for no more jobs, and gives back what they brought: slots, and
+// jobs, the first of them to the very head of the queue. If Redis is away, a sweep takes the jobs up later.
+func (c *gatedClient[T]) finish(ctx context.Context) {
+	c.pulls.Wait()
+	c.giveBack(ctx, c.unused())
+	c.mu.Lock()
+	left := c.jobs
+	c.jobs = nil
+	c.mu.Unlock()
+	for _, p := range slices.Backward(left) {
+		if p.task == "" {
+			continue // nobody can read it: it is found as a stray
+		}
+		keys := []string{c.keys.Active(), c.keys.Lease(), c.keys.Pending(), c.keys.Task(p.task)}
+		if unpullScript.Run(ctx, c.UniversalClient, keys, p.task).Err() != nil {
+			return
+		}
+	}
+}
