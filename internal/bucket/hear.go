@@ -43,7 +43,7 @@ func Hear(ctx context.Context, c redis.UniversalClient, all []*Pacer) error {
 	_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, p := range asked {
 			sent[i] = p.local(p.clock.Now())
-			answers[i] = pipe.HMGet(ctx, p.keys.Pace(), "s", "o", "i", "u", "b", "bt", "m", "w", "f")
+			answers[i] = pipe.HMGet(ctx, p.keys.Pace(), "s", "o", "u", "w")
 		}
 		return nil
 	})
@@ -66,11 +66,10 @@ func (p *Pacer) missesNews() bool {
 
 // heard takes in how the books stood, at the earliest, when they were asked for.
 func (p *Pacer) heard(v []any, sent int64) {
-	var n [9]int64
-	for i := range min(len(n), len(v)) {
-		n[i], _ = number(v[i]) // nothing counts as 0, as in reserve.lua
+	b, err := booksOf(v)
+	if err != nil {
+		return // the next reservation says what is wrong
 	}
-	b := books{last: n[0], root: n[1], id: n[2], units: n[3], before: n[4], since: n[5], dearest: n[6], loss: n[7], told: n[8]}
 	p.mu.Lock()
 	lost := b.root != p.known.root || b.last < p.known.floor
 	if !lost {

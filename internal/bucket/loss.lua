@@ -1,7 +1,7 @@
 -- loss.lua: a fragment behind pool.lua; what may be missing from the windows' lists after Redis lost writes.
 --
--- A loss leaves a mark in the pace, w: nothing from before it was written later than w. A list's pairs up to w are what is
--- known from before the loss, and, at w itself, the most that can be missing. What is granted after it lies behind w. A process
+-- A loss leaves a mark in the pace: nothing from before it was written later. A list's pairs up to the mark are what is
+-- known from before the loss, and, at the mark itself, the most that can be missing. What is granted after it lies behind. A process
 -- that remembers more replaces all that is from before the loss: see seed.lua.
 
 local LOSS_WAITED = 60000000 -- a shortest window no longer than this is waited for after a loss, and needs no charge
@@ -15,12 +15,12 @@ local function loss_most(gap, N1, R1, T, tolerance, dearest)
   return math.floor((gap + tolerance) / T) + dearest
 end
 
--- loss_take takes the pairs up to w off the list, and returns their units.
-local function loss_take(list, w)
+-- loss_take takes the pairs up to the mark off the list, and returns their units.
+local function loss_take(list, mark)
   local units = 0
   repeat
     local v, n = redis.call('LRANGE', list, 0, POOL_CHUNK - 1), 0
-    while n < #v and tonumber(v[n + 1]) <= w do
+    while n < #v and tonumber(v[n + 1]) <= mark do
       units = units + tonumber(v[n + 2])
       n = n + 2
     end

@@ -1,19 +1,44 @@
 package bucket
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // books is how the pacer's state in Redis stands as a whole. Moments are µs on Redis's clock; reserve.lua's head comment
 // explains the fields that are named there.
 type books struct {
-	last    int64 // s: the latest slot ever given to anybody
-	root    int64 // o: the life that the state belongs to; 0 = there is no state
-	id      int64 // i: another one whenever the lists were made anew
-	units   int64 // u: granted so far, less those given back at once
-	before  int64 // b: of these, those before the slot since; it never changes any more
-	since   int64 // bt
-	dearest int64 // m: the dearest job's cost
-	loss    int64 // w: the mark that the last loss left, 0 = none
-	told    int64 // f: until when it is known what was granted before that loss
+	last    int64 // the latest slot ever given to anybody
+	root    int64 // the life that the state belongs to; 0 = there is no state
+	id      int64 // another one whenever the lists were made anew
+	units   int64 // granted so far, less those given back at once
+	before  int64 // of these, those before the slot since; it never changes any more
+	since   int64
+	dearest int64 // the dearest job's cost
+	loss    int64 // the mark that the last loss left, 0 = none
+	told    int64 // until when it is known what was granted before that loss
+}
+
+// booksOf reads s, o, u and w of the pace. What isn't there is 0.
+func booksOf(v []any) (b books, err error) {
+	for i, to := range [][]*int64{{&b.last}, {&b.root, &b.id}, {&b.units, &b.before, &b.since, &b.dearest}, {&b.loss, &b.told}} {
+		var words []string
+		switch x := v[i].(type) {
+		case nil:
+		case string:
+			words = strings.Fields(x)
+		default:
+			words = []string{fmt.Sprint(x)}
+		}
+		for j, w := range words[:min(len(words), len(to))] {
+			if *to[j], err = strconv.ParseInt(w, 10, 64); err != nil {
+				return books{}, err
+			}
+		}
+	}
+	return b, nil
 }
 
 // memory is what one process knows of the windows that are charged after a loss of unknown size: who was granted what, in any

@@ -1,4 +1,4 @@
--- pool.lua: a fragment; finding one slot's entry in a window's list of permits.
+-- pool.lua: a fragment; the fields of the pace, and finding one slot's entry in a window's list of permits.
 --
 -- A window's list holds pairs, oldest first: edge (µs), units. An exact list has a pair for each slot, with the slot or
 -- the reported later moment as its edge. A list of sub-buckets (width > 0) has a pair for each sub-bucket used, with
@@ -9,6 +9,12 @@ local POOL_CHUNK, POOL_REACH = 128, 4096 -- numbers read at a time, and how many
 local function pool_edge(at, width)
   if width == 0 then return at end
   return math.ceil(at / width) * width
+end
+
+-- pool_numbers reads up to four numbers in one field of the pace; those that aren't there are 0.
+local function pool_numbers(text)
+  local a, b, c, d = string.match(text or '', '^(%d+) ?(%d*) ?(%d*) ?(%d*)$')
+  return tonumber(a) or 0, tonumber(b) or 0, tonumber(c) or 0, tonumber(d) or 0
 end
 
 -- pool_find returns the place of the pair that a slot of that cost is in, and the pair's units; or nothing. Slots that start together

@@ -5,8 +5,6 @@ import (
 	_ "embed" // the scripts are files
 	"fmt"
 
-	"github.com/redis/go-redis/v9"
-
 	"spillway/internal/redisdb"
 )
 
@@ -81,37 +79,34 @@ func (p *Pacer) recall(ctx context.Context, pl *plan) (*memory, error) {
 	for _, w := range pl.windows[pl.long:] {
 		args = append(args, w.ready/pastParts)
 	}
-	cmd := recallScript.Run(ctx, p.client, keys, args...)
-	n, err := numbers(cmd)
-	if err != nil || len(n) == 0 {
+	v, err := recallScript.Run(ctx, p.client, keys, args...).Slice()
+	if err != nil || len(v) == 0 {
 		return nil, err
 	}
-	return recalled(pl, n)
-}
-
-func numbers(cmd *redis.Cmd) ([]int64, error) {
-	v, err := cmd.Slice()
-	if err != nil {
-		return nil, err
-	}
-	n := make([]int64, len(v))
-	for i := range v {
-		if n[i], err = number(v[i]); err != nil {
-			return nil, fmt.Errorf("recall.lua answered %v at place %d: is another version of the program using this Redis?", v[i], i)
-		}
-	}
-	return n, nil
+	return recalled(pl, v)
 }
 
 // recalled reads recall.lua's answer. The units of the open cell are counted from its beginning on, as they may be given back.
-func recalled(pl *plan, n []int64) (*memory, error) {
-	const head = 8
-	broken := fmt.Errorf("recall.lua answered with %d values: is another version of the program using this Redis?", len(n))
-	if len(n) < head {
+func recalled(pl *plan, v []any) (*memory, error) {
+	const head = 4
+	broken := fmt.Errorf("recall.lua answered %d values that make no sense: is another version of the program using this Redis?", len(v))
+	if len(v) < head {
 		return nil, broken
 	}
-	m := &memory{plan: pl, now: n[0], books: books{last: n[1], root: n[2], id: n[3], units: n[4], before: n[5], since: n[6], dearest: n[7]}}
-	n = n[head:]
+	b, err := booksOf([]any{v[1], v[2], v[3], nil})
+	if err != nil {
+		return nil, broken
+	}
+	m := &memory{plan: pl, books: b}
+	if m.now, err = number(v[0]); err != nil {
+		return nil, broken
+	}
+	n := make([]int64, len(v)-head)
+	for i := range n {
+		if n[i], err = number(v[head+i]); err != nil {
+			return nil, broken
+		}
+	}
 	for _, w := range pl.windows[pl.long:] {
 		if len(n) == 0 || n[0] < 0 || int64(len(n)) <= 2*n[0] {
 			return nil, broken

@@ -5,18 +5,18 @@
 -- Returns how many slots' permits went back. The permits of a slot that is found nowhere stay taken.
 -- The last slot handed out stays where it is, so that slots never go backwards; only the spacing is given back.
 local K = tonumber(ARGV[3])
-local fields = {'s', 'tat', 'g', 'u', 'bt'}
-for k = 1, K do fields[5 + k] = 'n' .. k end
+local fields = {'s', 'tat', 'g', 'u'}
+for k = 1, K do fields[4 + k] = 'n' .. k end
 local pace = redis.call('HMGET', KEYS[1], unpack(fields))
 local last, tat, freed = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, 0
-local units, since = tonumber(pace[4]), tonumber(pace[5]) -- u and bt: see reserve.lua
+local units, before, since, dearest = pool_numbers(pace[4])
 
 local function free(k, slot, cost)
   local width = tonumber(ARGV[3 + k])
   local place, count = pool_find(KEYS[3 + k], pool_edge(slot, width), cost, width)
   if not place then return false end
   pool_drop(KEYS[3 + k], place, count, cost)
-  pace[5 + k] = (tonumber(pace[5 + k]) or 0) - cost
+  pace[4 + k] = (tonumber(pace[4 + k]) or 0) - cost
   return true
 end
 
@@ -31,15 +31,15 @@ for i = 4 + K, #ARGV, 3 do
   if found then
     freed = freed + 1
     if slot == last then tat = tat - tonumber(ARGV[1]) * cost end
-    if since and slot >= since then units = units - cost end
+    if since > 0 and slot >= since then units = units - cost end
   end
 end
 if freed > 0 then
   local set = {'tat', int(tat)}
-  if since then set[3], set[4] = 'u', int(units) end
+  if pace[4] then set[3], set[4] = 'u', string.format('%.0f %.0f %.0f %.0f', units, before, since, dearest) end
   for k = 1, K do
     set[#set + 1] = 'n' .. k
-    set[#set + 1] = int(tonumber(pace[5 + k]) or 0)
+    set[#set + 1] = int(tonumber(pace[4 + k]) or 0)
   end
   redis.call('HSET', KEYS[1], unpack(set))
 end

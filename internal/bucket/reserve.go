@@ -100,20 +100,22 @@ type reply struct {
 }
 
 func decode(v []any) (reply, error) {
-	const head = 15
+	const head = 10
 	if len(v) < head || len(v)%2 != head%2 {
 		return reply{}, fmt.Errorf("reserve.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
 	name, ok := v[0].(string)
 	n := make([]int64, len(v))
+	b, err := booksOf(v[6:])
 	for i := 1; i < len(v); i++ {
-		var err error
-		if n[i], err = number(v[i]); err != nil || !ok {
+		if err == nil && (i < 6 || i >= head) {
+			n[i], err = number(v[i])
+		}
+		if err != nil || !ok {
 			return reply{}, fmt.Errorf("reserve.lua answered %v at place %d: is another version of the program using this Redis?", v[i], i)
 		}
 	}
-	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5]&1 == 1, leased: n[5]&2 == 2,
-		books: books{last: n[6], root: n[7], id: n[8], units: n[9], before: n[10], since: n[11], dearest: n[12], loss: n[13], told: n[14]}}
+	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5]&1 == 1, leased: n[5]&2 == 2, books: b}
 	for i := head; i < len(n); i += 2 {
 		r.slots = append(r.slots, Slot{At: n[i], Cost: n[i+1]})
 	}

@@ -8,7 +8,7 @@
 --      13 version of the limits  14 shape: the windows and widths that the lists are kept for
 --      15 a call is written at most so late after its slot (µs)  16 life that the caller knows (0 = none)  17 channel
 --      18 gateway  then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact)
--- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o, i, u, b, bt, m, w, f,
+-- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o, u, w,
 --      slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again. States:
 --      ok       slots follow, at least one                  horizon  the next slot is too far off
 --      idle     no job waits                                ahead    slots enough are out for the jobs that wait
@@ -20,10 +20,10 @@
 -- may object to, and for a mark of the time now and then. Hash: s (latest slot ever given to anybody) tat  h (no slot before)
 --      c (the time when it was written)  x (its end)  v, g (ARGV 13, 14)  n1… (units taken)  r (run id of the Redis that wrote it:
 --      another one means a restart or a fail-over, and what came after c may be lost)
---      o (life: when the state began from nothing; a caller that knows an older life knows of slots that are lost)
---      i (made anew with the lists)  u (units granted, less those given back at once)  b (of these, those before the slot bt)
---      m (the dearest job's cost)  w, f, l (after a loss: see loss.lua; what was granted until f is known; l: only lives older than it know
---      more, 0 = any)
+--      o "life id": life is when the state began from nothing, and a caller that knows an older one knows of slots that are lost; id is
+--      another one whenever the lists are made anew.  u "units before since dearest": units granted, less those given back at once; those
+--      of them before the slot since; the dearest job's cost.  w "mark told only", after a loss: see loss.lua; what was granted until told is
+--      known; only those who know a life older than the third number know more (0 = anybody may)
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
 local FULL_HINT, PAUSED_HINT, PROBE_HINT = 50000, 1000000, 100000
 local PROBE_EVERY = 5000000 -- without news of the call that was sent ahead, the next one's slot is so much later
@@ -39,19 +39,16 @@ local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber
 local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
 local late, root = tonumber(ARGV[15]), tonumber(ARGV[16])
 
-local BOOKS = {'o', 'i', 'u', 'b', 'bt', 'm', 'w', 'f', 'l'}
-local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', unpack(BOOKS)}
+local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'w'}
 local FIXED = #fields
 for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
-local books = {}
-for i, name in ipairs(BOOKS) do books[name] = tonumber(pace[8 + i]) or 0 end
 local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused', 'few', 'fewat', 'fewfrom')
 local last, tat, quiet, clock = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, tonumber(pace[3]) or 0, tonumber(pace[4]) or 0
 local held, need, probe = tonumber(hold[1]) or 0, tonumber(hold[2]) or 0, tonumber(hold[3]) or 0
 local function answer(state, hint)
   local out = {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need + (cap > 0 and 2 or 0), int(last)}
-  for i = 1, 8 do out[7 + i] = int(books[BOOKS[i]]) end
+  for i = 9, 11 do out[i - 1] = pace[i] or '' end
   return out
 end
 
@@ -83,7 +80,10 @@ local function forget_lists() -- without the hash the lists say nothing: their u
 end
 
 local long = loss_first(R[1])
-if pace[1] and not pace[14] then books.m = least end -- not counted so far
+local life, id = pool_numbers(pace[9])
+local units, before_since, since, dearest = pool_numbers(pace[10])
+if pace[1] and not pace[10] then dearest = least end -- not counted so far
+local mark, told, only = 0, 0, 0
 
 local server = redis.pcall('INFO', 'server') -- nothing where INFO is not allowed, or not known
 if type(server) ~= 'string' then server = '' end
@@ -91,12 +91,14 @@ local run = string.match(server, 'run_id:(%w+)') or pace[8] or nil
 
 -- state_fields returns what there is to write; all of the books where they were made anew.
 local function state_fields(anew)
-  if books.o == 0 then books.o, anew = root > 0 and root or now, true end
-  if anew then books.i = math.max(now, books.i + 1) end
-  local set = {'s', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'v', ARGV[13], 'g', ARGV[14]}
+  if life == 0 then life, anew = root > 0 and root or now, true end
+  pace[10] = string.format('%.0f %.0f %.0f %.0f', units, before_since, since, dearest)
+  local set = {'s', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'v', ARGV[13], 'g', ARGV[14], 'u', pace[10]}
   if run then set[#set + 1], set[#set + 2] = 'r', run end
-  for i, name in ipairs(BOOKS) do
-    if anew or i >= 3 and i <= 6 then set[#set + 1], set[#set + 2] = name, int(books[name]) end
+  if anew then
+    pace[9] = int(life) .. ' ' .. int(math.max(now, id + 1))
+    pace[11] = string.format('%.0f %.0f %.0f', mark, told, only)
+    set[#set + 1], set[#set + 2], set[#set + 3], set[#set + 4] = 'o', pace[9], 'w', pace[11]
   end
   for k = 1, K do
     set[#set + 1] = 'n' .. k
@@ -105,10 +107,12 @@ local function state_fields(anew)
   return set
 end
 
--- tally keeps u, b and m. What is given back later than in the cell of its slot stays counted: b never changes any more.
+-- tally counts what is granted. What is given back later than in the cell of its slot stays counted: what was counted before a cell
+-- never changes any more.
+local cell = math.max(R[math.min(long, K)] / CELLS, CELL)
 local function tally(slot, cost)
-  if slot >= books.bt + math.max(R[math.min(long, K)] / CELLS, CELL) then books.bt, books.b = slot, books.u end
-  books.u, books.m = books.u + cost, math.max(books.m, cost)
+  if slot >= since + cell then since, before_since = slot, units end
+  units, dearest = units + cost, math.max(dearest, cost)
 end
 
 local function keep(set, always)
@@ -122,19 +126,19 @@ end
 
 -- charge_loss puts what may be missing from window k into its list, behind what is known from before the loss.
 local function charge_loss(k, missing)
-  local list, w = KEYS[6 + k], books.w
-  if books.l > 0 then -- the list is of a younger life than what is missing, and complete
-    local own = loss_take(list, w)
-    if own > 0 then loss_put(list, {w + 1, own}) end
-    return loss_put(list, {w, missing})
+  local list = KEYS[6 + k]
+  if only > 0 then -- the list is of a younger life than what is missing, and complete
+    local own = loss_take(list, mark)
+    if own > 0 then loss_put(list, {mark + 1, own}) end
+    return loss_put(list, {mark, missing})
   end
   local v = call('LRANGE', list, -2, -1)
-  while v[1] and tonumber(v[1]) > w do -- a sub-bucket that ends later: but what is in it was written by w
+  while v[1] and tonumber(v[1]) > mark do -- a sub-bucket that ends later: but what is in it was written by then
     missing = missing + tonumber(v[2])
     call('LTRIM', list, 0, -3)
     v = call('LRANGE', list, -2, -1)
   end
-  call('RPUSH', list, int(w), int(missing))
+  call('RPUSH', list, int(mark), int(missing))
 end
 
 -- quarantine: slots that Redis doesn't know of any more may have been used, those between from and upto, and late at that.
@@ -143,9 +147,9 @@ end
 local function quarantine(from, upto, known)
   if not pace[1] then forget_lists() end
   last, tat = math.max(last, upto), math.max(tat, upto)
-  books.w, books.f, books.b, books.bt = upto + late, known and upto or from, books.u, last + 1
-  quiet = math.max(quiet, books.w + (long > 1 and R[1] or 0))
-  local missing = loss_most(upto - from, N[1], R[1], T, tolerance, books.m > 0 and books.m or least)
+  mark, told, before_since, since = upto + late, known and upto or from, units, last + 1
+  quiet = math.max(quiet, mark + (long > 1 and R[1] or 0))
+  local missing = loss_most(upto - from, N[1], R[1], T, tolerance, dearest > 0 and dearest or least)
   for k = long, K do
     local most = math.min(missing, N[k])
     charge_loss(k, most)
@@ -160,10 +164,9 @@ end
 if floor > now + horizon + STEP_BACK then floor = 0 end -- heard before the clock was set back
 floor = math.min(floor, now + horizon)
 local kept_long = math.max(floor, root) + longest + KEPT -- a state that is gone before that was lost
-books.l = 0
-if pace[1] and root > 0 and root < books.o and kept_long > books.o then -- Redis was emptied, and nobody noticed
-  books.o, books.l = root, books.o
-  return quarantine(0, math.min(books.l, now) + horizon)
+if pace[1] and root > 0 and root < life and kept_long > life then -- Redis was emptied, and nobody noticed
+  life, only = root, life
+  return quarantine(0, math.min(only, now) + horizon)
 end
 local sure = math.max(last, clock) -- what was granted until then is all there: writes are lost from the end
 if (floor > last or not pace[1] and root > 0) and kept_long > now then return quarantine(sure, now + horizon) end

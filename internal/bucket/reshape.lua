@@ -8,7 +8,7 @@
 local MOST, STEP_BACK, KEPT, CHUNK = 60000000, 2000000, 3600000000, 4000
 local call = redis.call
 local now = now_us(ARGV[1])
-local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'i', 'u')
+local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u')
 if not pace[2] or tonumber(pace[1]) > tonumber(ARGV[2]) then return pace[2] and 0 or 1 end
 local back = (tonumber(pace[6]) or 0) - now
 if back <= STEP_BACK then back = 0 end
@@ -69,13 +69,15 @@ for k, list in ipairs(lists) do
   for i = 1, #list, CHUNK do call('RPUSH', KEYS[3 + k], unpack(list, i, math.min(i + CHUNK - 1, #list))) end
   if #list > 0 then call('PEXPIRE', KEYS[3 + k], ttl) end
 end
-local anew, units = math.max(now, (tonumber(pace[7]) or 0) + 1), tonumber(pace[8]) or 0
+local life, id = pool_numbers(pace[7])
+local units, _, _, dearest = pool_numbers(pace[8])
 for _, x in ipairs({'v', ARGV[2], 'g', ARGV[3], 's', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'x', 0,
-  'i', int(anew), 'u', int(units), 'b', int(units), 'bt', int(math.max(last, now) + 1)}) do
+  'o', int(life > 0 and life or now) .. ' ' .. int(math.max(now, id + 1)),
+  'u', string.format('%.0f %.0f %.0f %.0f', units, units, math.max(last, now) + 1, dearest)}) do
   set[#set + 1] = x
 end
 call('HSET', KEYS[1], unpack(set))
-call('HDEL', KEYS[1], 'w', 'f', 'l') -- nobody remembers windows that are new
+call('HDEL', KEYS[1], 'w') -- nobody remembers windows that are new
 call('PEXPIRE', KEYS[1], ttl)
 
 if back > 0 then

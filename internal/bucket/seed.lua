@@ -9,11 +9,13 @@
 -- that the process knows of is charged with the most that it can be. So any process's news is safe, and the latest is the best.
 local call = redis.call
 local w, till, K = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[10])
-local fields = {'w', 'g', 'f', 'l', 'i', 'm'}
-for k = 1, K do fields[6 + k] = 'n' .. k end
+local fields = {'g', 'o', 'u', 'w'}
+for k = 1, K do fields[4 + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
-local only = tonumber(pace[4]) or 0
-if tonumber(pace[1]) ~= w or pace[2] ~= ARGV[5] or till <= tonumber(pace[3]) then return 0 end
+local life, id = pool_numbers(pace[2])
+local units, before, since, dearest = pool_numbers(pace[3])
+local mark, told, only = pool_numbers(pace[4])
+if mark ~= w or pace[1] ~= ARGV[5] or till <= told then return 0 end
 if only > 0 and tonumber(ARGV[4]) >= only then return 0 end
 
 local N, R = {}, {}
@@ -21,22 +23,23 @@ for k = 1, K do N[k], R[k] = tonumber(ARGV[9 + 2 * k]), tonumber(ARGV[10 + 2 * k
 local now, ttl, at = now_us(ARGV[1]), call('PTTL', KEYS[1]), 11 + 2 * K
 local gap = math.max(w - tonumber(ARGV[6]) - till, 0)
 local missing = loss_most(gap, N[1], R[1], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]))
-local set = {'f', ARGV[3], 'i', int(math.max(now, tonumber(pace[5]) + 1)), 'm', int(math.max(tonumber(pace[6]) or 0, tonumber(ARGV[9])))}
+local set = {'o', int(life) .. ' ' .. int(math.max(now, id + 1)), 'w', string.format('%.0f %.0f %.0f', mark, till, only),
+  'u', string.format('%.0f %.0f %.0f %.0f', units, before, since, math.max(dearest, tonumber(ARGV[9])))}
 for k = loss_first(R[1]), K do
-  local list, p, units = KEYS[1 + k], {}, 0
+  local list, p, more = KEYS[1 + k], {}, 0
   for i = at + 1, at + 2 * tonumber(ARGV[at]), 2 do
     local edge, count = math.min(tonumber(ARGV[i]), w), tonumber(ARGV[i + 1])
     if edge + R[k] > now then
-      p[#p + 1], p[#p + 2], units = edge, count, units + count
+      p[#p + 1], p[#p + 2], more = edge, count, more + count
     end
   end
   at = at + 1 + 2 * tonumber(ARGV[at])
   local charge = math.min(missing, N[k])
   p[#p + 1], p[#p + 2] = w, charge
-  units = units + charge - loss_take(list, w)
+  more = more + charge - loss_take(list, w)
   loss_put(list, p)
   if ttl > 0 then call('PEXPIRE', list, ttl) end
-  set[#set + 1], set[#set + 2] = 'n' .. k, int((tonumber(pace[6 + k]) or 0) + units)
+  set[#set + 1], set[#set + 2] = 'n' .. k, int((tonumber(pace[4 + k]) or 0) + more)
 end
 call('HSET', KEYS[1], unpack(set))
 return 1
