@@ -19,8 +19,8 @@ func (p *Pacer) Due(s Slot) time.Time {
 	return p.began.Add(time.Duration(at) * time.Microsecond)
 }
 
-// TooLate reports whether the slot has passed by a quarter of the shortest window (or by 250 ms, if that is less and a
-// long window is kept in parts), or lies inside a hold known here: release it and take another. Ask just before the write.
+// TooLate reports whether the slot has passed by a quarter of the shortest window, at most a second (or by 250 ms, if that is
+// less and a long window is kept in parts), or lies inside a hold known here: release it and take another. Ask just before the write.
 func (p *Pacer) TooLate(s Slot, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
