@@ -1,5 +1,5 @@
 -- begin.lua: the first sign of life that a gateway's data ever had. Composed after NowLua.
--- KEYS 1 alive  ARGV 1 now (µs, 0 = Redis's)  2 name of its first incarnation
+-- KEYS 1 alive  ARGV 1 now (µs, 0 = Redis's)  2 its line: what was seen here before it was emptied, and the name of its first incarnation
 -- returns 1 written  0 somebody was faster
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 local now = int(now_us(ARGV[1]))

@@ -90,12 +90,28 @@ func (w *Watch) Meet(ctx context.Context) error {
 func (w *Watch) write(ctx context.Context, found finding, d data, lacking doubt) error {
 	switch found {
 	case fresh:
-		return w.run(ctx, beginScript, newName())
+		return w.begin(ctx)
 	case silent:
 		return w.run(ctx, wakeScript, d.v)
 	default:
 		return w.run(ctx, doubtScript, d.v, lacking.from, lacking.seen, lacking.line)
 	}
+}
+
+// begin begins data that is empty. What was seen in it before stays in its line: so a snapshot of that time, put back after all, is known
+// for one.
+func (w *Watch) begin(ctx context.Context) error {
+	before := w.Memory()
+	if before.Line != "" {
+		w.emptied(before)
+	}
+	return w.run(ctx, beginScript, strings.TrimSpace(before.Line+" "+newName()))
+}
+
+func (w *Watch) emptied(before Memory) {
+	w.p.Log.Error("Redis knows nothing of what a dispatcher saw in it: it was emptied, or is another one. Jobs accepted before are gone, and jobs done "+
+		"before are not known any more", "gateway", w.p.Gateway, "seen", clockTime(before.At),
+		"hint", "see what the gateway has charged since before you enqueue a file again")
 }
 
 func (w *Watch) run(ctx context.Context, s *redisdb.Script, args ...any) error {
@@ -201,9 +217,7 @@ func (w *Watch) adopt(d data) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.memory.Line != "" && strangers(w.memory, d) {
-		w.p.Log.Error("Redis knows nothing of what a dispatcher saw in it: it was emptied, or is another one. Jobs accepted before are gone, and jobs done "+
-			"before are not known any more", "gateway", w.p.Gateway, "seen", clockTime(w.memory.At),
-			"hint", "see what the gateway has charged since before you enqueue a file again")
+		w.emptied(w.memory)
 	}
 	seen := w.memory
 	if w.memory.Line == d.line {
