@@ -23,8 +23,8 @@ type Record struct {
 	Error         string
 	ParkedAt      time.Time
 	Edited        time.Time // when a person last gave it another payload; zero if nobody did
-	Status        int  // HTTP status of the last answer; 0 if there was none
-	Unsure        bool // a call with the present key may have charged
+	Status        int       // HTTP status of the last answer; 0 if there was none
+	Unsure        bool      // a call with the present key may have charged
 	History       []Call
 }
 
