@@ -7,7 +7,7 @@ CHAOS ?= 1m
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fuzz bench soak chaos demo install-test-deps
+.PHONY: help build test race lint fuzz bench soak crash chaos demo install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 
 soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their rates as well, and dispatchers killed all the time; leave the machine alone meanwhile
 	go test ./test/e2e -run 'LimitIsKept|FirstJob|Idle|KilledAllTheTime|ProviderThat' -v -timeout 60m -args -soak $(SOAK)
+
+crash: install-test-deps ## kills a process at each of its Redis commands, in every way (make test has the ways take turns)
+	go test ./test/crash -v -timeout 30m -args -full
 
 chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again
 	CGO_ENABLED=1 go test -race ./test/chaos -run 'TestChaos$$' -v -timeout 24h -args -chaos $(CHAOS) -seed $(SEED)

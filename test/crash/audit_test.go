@@ -201,7 +201,7 @@ func (r *run) job(id string, rec job.Record) {
 	wrong := func(format string, args ...any) {
 		r.fault("%s: %s; it is %s after %d attempts, history %v, its gateway saw %v", id, fmt.Sprintf(format, args...), end, rec.Attempts, rec.History, calls)
 	}
-	if may := r.flow.ends(id, !survived(r.How)); !slices.Contains(may, end) {
+	if may := r.flow.ends(id, r.flow.bereft || !survived(r.How)); !slices.Contains(may, end) {
 		wrong("it should be %s", strings.Join(may, " or "))
 	}
 	charges := r.till.charged(id)

@@ -180,7 +180,7 @@ func ticks(ctx context.Context) <-chan time.Time {
 	out := make(chan time.Time)
 	go func() {
 		defer close(out)
-		t := time.NewTicker(15 * time.Millisecond)
+		t := time.NewTicker(25 * time.Millisecond)
 		defer t.Stop()
 		for {
 			select {

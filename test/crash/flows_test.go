@@ -25,6 +25,8 @@ type flow struct {
 	jobs []string
 	// prepare sets the stage. Nil: the jobs are enqueued.
 	prepare func(*run)
+	// bereft says that prepare has killed a process already.
+	bereft bool
 	// act is what the doomed process does.
 	act func(context.Context, *process) error
 	// late leaves it to act to say from when on commands count.
@@ -81,8 +83,12 @@ func flows() []flow {
 			jobs: []string{"cut-1", "ok-1", "fails-1", "refuses-1", "ok-2"},
 		},
 		{
-			name: "recover", settings: leak + roomy, prepare: victim, act: dispatchAll,
+			name: "recover", settings: leak + roomy, prepare: victim, bereft: true, act: dispatchAll,
 			jobs: []string{"hangs-1", "hangs-2", "ok-1", "ok-2"},
+		},
+		{
+			name: "recover, without keys", request: keyless, settings: leak + roomy, prepare: victim, bereft: true, act: dispatchAll,
+			jobs: []string{"hangs-1", "hangs-2", "ok-1"},
 		},
 		{
 			name: "clear dead letters", settings: leak + "admission: {limits: [50/s], burst: 10}\nreplay: manual\n", prepare: deadLetters, act: clearAll, again: clearAll,

@@ -2,6 +2,7 @@ package crash
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -46,6 +47,11 @@ type arrival struct {
 	id, key string
 	at      time.Time
 	answer  int // 0: none
+}
+
+// String says which key came when, and what the answer was.
+func (a arrival) String() string {
+	return fmt.Sprintf("%s key %q→%d", a.at.Format("05.000"), a.key, a.answer)
 }
 
 // openBank opens a bank that closes with the test.

@@ -101,6 +101,9 @@ func (r *run) spawn(s spec) (cmd *exec.Cmd, out *bytes.Buffer) {
 	cmd, out = exec.Command(self), &bytes.Buffer{}
 	// The race detector keeps a process for a second at its end.
 	cmd.Env = append(os.Environ(), specEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"), "GOGC=off")
+	if !*full { // half the work
+		cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
+	}
 	cmd.Stdout, cmd.Stderr = out, &r.log
 	r.must(testkit.Start(cmd))
 	return cmd, out
