@@ -1,7 +1,13 @@
 package dispatch
 
 import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,6 +15,7 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -29,6 +36,84 @@ func guarded(t *testing.T) (*rig, *testkit.RedisServer) {
 	t.Cleanup(func() { _ = db.Close() })
 	r.db = db
 	return r, replica
+}
+
+// BenchmarkReplicas is what it costs that a replica must have it: a chunk of jobs taken in, and one job's attempt and outcome.
+func BenchmarkReplicas(b *testing.B) {
+	primary := testkit.Server(b, "--repl-diskless-sync-delay", "0")
+	replica := testkit.Server(b, "--replicaof", strings.Replace(primary.Addr(), ":", " ", 1))
+	testkit.Eventually(b, 20*time.Second, "the replica to catch up", func() bool {
+		return strings.Contains(replica.Client().Info(b.Context(), "replication").Val(), "master_link_status:up")
+	})
+	cfg, err := config.Parse("x.yaml", []byte("gateways:\n  g:\n    request: {url: \"http://127.0.0.1/\"}\n    leak: {limits: [100/s]}\n"+
+		"    admission: {limits: [1000000/s], burst: 100000000}\n"), config.Options{Secrets: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for wait := range 2 {
+		db, err := redisdb.Open(b.Context(), primary.URL(), redisdb.Options{WaitReplicas: wait})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = db.Close() })
+		m := &measured{b: b, name: fmt.Sprintf("wait_replicas=%d", wait), door: Door(db.Client, cfg, 0), books: Books(db.Client, cfg.Gateways[0])}
+		m.accept(500)
+		m.calls(1)
+		m.calls(16)
+	}
+}
+
+type measured struct {
+	b     *testing.B
+	name  string
+	door  *admission.Door
+	books *ledger.Books
+}
+
+func (m *measured) put(prefix string, n int) {
+	jobs := make([]job.Job, n)
+	for i := range jobs {
+		jobs[i] = job.Job{ID: prefix + strconv.Itoa(i), Cost: 1, Payload: []byte(`{"amount":4900,"currency":"EUR"}`)}
+	}
+	if _, err := m.door.Admit(context.Background(), "g", jobs, admission.Park); err != nil {
+		m.b.Fatal(err)
+	}
+}
+
+func (m *measured) accept(chunk int) {
+	m.b.Run(fmt.Sprintf("accept-%d/%s", chunk, m.name), func(b *testing.B) {
+		for b.Loop() {
+			m.put(rand.Text(), chunk)
+		}
+		b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*chunk), "µs/job")
+	})
+}
+
+func (m *measured) calls(atOnce int) {
+	m.b.Run(fmt.Sprintf("open-done-%d-at-once/%s", atOnce, m.name), func(b *testing.B) {
+		prefix := rand.Text()
+		for at := 0; at < b.N; at += 500 {
+			m.put(prefix+strconv.Itoa(at/500)+"-", 500)
+		}
+		b.ResetTimer()
+		var next atomic.Int64
+		var all sync.WaitGroup
+		for range atOnce {
+			all.Go(func() {
+				for n := int(next.Add(1)) - 1; n < b.N; n = int(next.Add(1)) - 1 {
+					a, _, err := m.books.Open(context.Background(), fmt.Sprintf("%s%d-%d", prefix, n/500, n%500), 1, "me", time.Minute)
+					if err == nil {
+						err = m.books.Done(context.Background(), a, job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone, At: time.Now()})
+					}
+					if err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N), "µs/job")
+	})
 }
 
 func TestNothingIsCalledThatNoReplicaHas(t *testing.T) {

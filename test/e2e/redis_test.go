@@ -103,6 +103,17 @@ func (w *world) once(within time.Duration, n int) provider.Stats {
 	return seen
 }
 
+// heard wants a dispatcher to have met an answer of Redis: else the story did not happen.
+func (w *world) heard(answer string) {
+	w.t.Helper()
+	for _, r := range w.runs {
+		if strings.Contains(r.text(), answer) {
+			return
+		}
+	}
+	w.t.Errorf("no dispatcher has heard %q", answer)
+}
+
 // calls waits until so many calls were made.
 func (w *world) calls(n int) {
 	w.t.Helper()
@@ -152,7 +163,7 @@ func TestRedisIsKilled(t *testing.T) {
 	if *soak > 0 {
 		rounds = 12
 	}
-	redis := testkit.Server(t, "--appendonly", "yes", "--appendfsync", "always")
+	redis := testkit.Server(t, "--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", "50", "--loading-process-events-interval-bytes", "1024")
 	w := newWorldAt(t, redis.URL(), "")
 	n := 1000 * rounds
 	w.dispatcher()
@@ -168,12 +179,14 @@ func TestRedisIsKilled(t *testing.T) {
 	}
 	s.exact()
 	w.once(2*time.Minute, n)
+	w.heard("LOADING")
 	t.Logf("%d jobs, Redis killed %d times, calls went on after %v", n, rounds, away)
 }
 
 // trouble is one way in which Redis says "not now".
 type trouble struct {
 	name  string
+	says  string // what the dispatchers hear of it
 	lasts time.Duration
 	begin func() error
 	end   func() error
@@ -187,17 +200,17 @@ func troubles(ctx context.Context, redis, standby *testkit.RedisServer) []troubl
 	}
 	at, moment := strings.Split(standby.Addr(), ":"), 700*time.Millisecond
 	return []trouble{
-		{"its memory is full (OOM)", moment, set("maxmemory", "1"), set("maxmemory", "0")},
-		{"too few replicas (NOREPLICAS)", moment, set("min-replicas-to-write", "5"), set("min-replicas-to-write", "0")},
-		{"a time-out before the write was done (SIGSTOP)", 4 * time.Second, func() error { redis.Pause(); return nil }, func() error { redis.Continue(); return nil }},
-		{"a script that never ends (BUSY)", moment, func() error {
+		{"its memory is full (OOM)", "OOM ", moment, set("maxmemory", "1"), set("maxmemory", "0")},
+		{"too few replicas (NOREPLICAS)", "NOREPLICAS ", moment, set("min-replicas-to-write", "5"), set("min-replicas-to-write", "0")},
+		{"a time-out before the write was done (SIGSTOP)", "i/o timeout", 4 * time.Second, func() error { redis.Pause(); return nil }, func() error { redis.Continue(); return nil }},
+		{"a script that never ends (BUSY)", "BUSY ", moment, func() error {
 			go func() { _ = redis.Client().Eval(ctx, "while true do end", nil).Err() }()
 			return nil
 		}, func() error { return c.ScriptKill(ctx).Err() }},
-		{"it has forgotten the scripts (NOSCRIPT)", moment, func() error { return c.ScriptFlush(ctx).Err() }, func() error { return c.ScriptFlush(ctx).Err() }},
-		{"every connection is closed", moment, func() error { return c.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err() },
+		{"it has forgotten the scripts (NOSCRIPT)", "", moment, func() error { return c.ScriptFlush(ctx).Err() }, func() error { return c.ScriptFlush(ctx).Err() }},
+		{"every connection is closed", "", moment, func() error { return c.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err() },
 			func() error { return c.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err() }},
-		{"another is the primary (READONLY)", moment, func() error {
+		{"another is the primary (READONLY)", "READONLY ", moment, func() error {
 			if err := standby.Client().ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
 				return err
 			}
@@ -223,12 +236,52 @@ func TestRedisSaysNotNow(t *testing.T) {
 			t.Fatalf("%s: %v", x.name, err)
 		}
 		begun := time.Now()
+		if r := w.do("dispatcher", "status", "-o", "json"); r.code != 0 && (r.code != 5 || !strings.Contains(r.err, "Redis")) {
+			t.Errorf("%s: status ends with exit code %d\n%s", x.name, r.code, r.err)
+		}
 		w.until(begun.Add(x.lasts))
 		if err := x.end(); err != nil {
 			t.Fatalf("%s: %v", x.name, err)
 		}
 		t.Logf("%s: calls went on %s after its end", x.name, w.goOn(time.Now()))
+		w.heard(x.says)
 	}
 	s.exact()
 	w.once(2*time.Minute, n)
+}
+
+// A replay that loses Redis stops and says how far it got. The same command goes on with the rest.
+func TestAReplayStopsWithRedisAndGoesOn(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	w := newWorld(t, provider.Config{DeclineEvery: 1}, fast)
+	w.dispatcher()
+	w.refuse(n)
+	w.provider.Set(provider.Config{})
+	ended := make(chan result, 1)
+	go func() {
+		ended <- w.do("dispatcher", "dlq", "replay", "--reason", "refused", "--rate", "100/s", "--yes", "-o", "json")
+	}()
+	testkit.Eventually(t, 30*time.Second, "the replay to begin", func() bool { return w.status().Parked["refused"] < n-20 })
+	w.redis.Kill()
+	w.redis.Restart()
+	first := <-ended
+	type outcome struct {
+		Replayed int
+		Stopped  string
+	}
+	got := decode[outcome](t, first.out)
+	if first.code != 5 || got.Replayed < 20 || got.Stopped == "" || !strings.Contains(first.err, "run the same again") {
+		t.Errorf("exit code %d, %+v\n%s", first.code, got, first.err)
+	}
+	rest := decode[outcome](t, w.ok("dispatcher", "dlq", "replay", "--reason", "refused", "--yes", "-o", "json"))
+	if s := w.settled(time.Minute); s.Done != n {
+		t.Errorf("done %d of %d, parked %v", s.Done, n, s.Parked)
+	}
+	if y := w.replaysOf(n); y["1"] != n {
+		t.Errorf("so many jobs were replayed so often: %v, want each once", y)
+	}
+	w.runs[0].stop()
+	w.audited("stripe")
+	t.Logf("%d replayed before Redis went away, %d after", got.Replayed, rest.Replayed)
 }
