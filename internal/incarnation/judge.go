@@ -13,7 +13,8 @@ const (
 
 // Memory is what a process or a machine has seen of a gateway's data. The zero Memory has seen nothing.
 type Memory struct {
-	// Line is the incarnations, oldest first, separated by spaces; the last one was the present one.
+	// Line is the incarnations, oldest first, separated by spaces; the last one was the present one. Those that were seen before Redis was
+	// emptied are among them: one that comes back is an old snapshot.
 	Line string `json:"incarnations"`
 	// At is the last sign of life, in µs on Redis's clock.
 	At int64 `json:"seen_us"`
@@ -74,17 +75,40 @@ func lacks(m Memory, d data) (bool, int64) {
 		return false, 0
 	case last(ours) == last(theirs):
 		return wentBack(m.At, d)
-	case slices.Contains(theirs, last(ours)):
-		return false, 0 // an operator has begun a new incarnation since
+	case slices.Contains(ours, last(theirs)):
+		return true, d.earliest() // from before an earlier restore was confirmed, or before Redis was emptied
 	}
-	return true, d.earliest() // from before an earlier restore was confirmed
+	return false, 0 // an operator has begun a new incarnation since
 }
 
 // strangers says that what was seen and what is there have nothing in common: nothing was seen yet, or Redis was emptied since, or
 // it is another one. Such data holds no job that was called before.
 func strangers(m Memory, d data) bool {
-	ours, theirs := strings.Fields(m.Line), strings.Fields(d.line)
-	return len(ours) == 0 || len(theirs) == 0 || !slices.Contains(theirs, last(ours)) && !slices.Contains(ours, last(theirs))
+	for name := range strings.FieldsSeq(d.line) {
+		if slices.Contains(strings.Fields(m.Line), name) {
+			return false
+		}
+	}
+	return true
+}
+
+// linesMost is how many incarnations are remembered: of a Redis that is emptied every day, those of the last weeks.
+const linesMost = 32
+
+// with returns the memory after data of that line and with that sign of life was seen. What was seen before stays known.
+func (m Memory) with(line string, at int64) Memory {
+	if m.sees(line) {
+		at = max(at, m.At)
+	}
+	ours, theirs := strings.Fields(m.Line), strings.Fields(line)
+	all := append(slices.DeleteFunc(ours, func(name string) bool { return slices.Contains(theirs, name) }), theirs...)
+	return Memory{Line: strings.Join(all[max(0, len(all)-linesMost):], " "), At: at}
+}
+
+// sees says whether the present incarnation of that line is the one that was seen last.
+func (m Memory) sees(line string) bool {
+	ours, theirs := strings.Fields(m.Line), strings.Fields(line)
+	return len(ours) > 0 && len(theirs) > 0 && last(ours) == last(theirs)
 }
 
 // wentBack looks for what was seen of the present incarnation.

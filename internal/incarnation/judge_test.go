@@ -58,6 +58,10 @@ func TestJudge(t *testing.T) {
 			m: Memory{"a", moment - 5*second}, want: fresh},
 		"emptied, and begun anew by somebody else": {
 			m: Memory{"a b", moment - 5*second}, d: data{line: "x", at: moment}, want: calm},
+		"what was there before it was emptied comes back": {
+			m: Memory{"a x", moment - 5*second}, d: data{line: "a", at: moment - 70*second}, want: missing, from: moment - 70*second},
+		"it came back, and an operator has confirmed it": {
+			m: Memory{"a x", moment - 5*second}, d: data{line: "a b", at: moment}, want: calm},
 		"emptied, and begun anew some time ago": {
 			m: Memory{"a", moment - 5*second}, d: data{line: "x", at: moment - 60*second}, want: silent},
 		"somebody else doubts it": {

@@ -99,16 +99,14 @@ func (s *Store) Keep(seen map[string]Memory) error {
 	return replace(s.path, append(text, '\n'))
 }
 
-// later returns the memory that knows more; ours, if they are of different data.
+// later returns what two memories of one gateway know together. The one that has seen the other's incarnation pass is the later one; if
+// none has, ours.
 func later(theirs, ours Memory) Memory {
-	a, b := strings.Fields(theirs.Line), strings.Fields(ours.Line)
-	switch {
-	case theirs.Line == ours.Line:
-		return Memory{Line: ours.Line, At: max(theirs.At, ours.At)}
-	case len(a) > 0 && slices.Contains(a, last(b)) && last(a) != last(b):
-		return theirs
+	a := strings.Fields(theirs.Line)
+	if len(a) > 0 && !theirs.sees(ours.Line) && slices.Contains(a, last(strings.Fields(ours.Line))) {
+		return ours.with(theirs.Line, theirs.At)
 	}
-	return ours
+	return theirs.with(ours.Line, ours.At)
 }
 
 // replace writes a file so that a crash leaves the old one or the new one.

@@ -58,8 +58,9 @@ func TestTheLaterMemoryStays(t *testing.T) {
 	}
 	keep(t, a, map[string]Memory{"stripe": {"x", 10}, "adyen": {"y", 10}, "none": {}})
 	keep(t, b, map[string]Memory{"stripe": {"x", 9}, "adyen": {"y z", 5}, "paypal": {"p", 1}})
-	keep(t, a, map[string]Memory{"adyen": {"y", 11}})
-	want := map[string]Memory{"stripe": {"x", 10}, "adyen": {"y z", 5}, "paypal": {"p", 1}}
+	keep(t, a, map[string]Memory{"adyen": {"y", 11}, "paypal": {"q", 1}})
+	keep(t, b, map[string]Memory{"paypal": {"q", 2}})
+	want := map[string]Memory{"stripe": {"x", 10}, "adyen": {"y z", 5}, "paypal": {"p q", 2}}
 	if got := recall(t, b); !maps.Equal(got, want) {
 		t.Errorf("remembered %v, want %v", got, want)
 	}

@@ -220,13 +220,9 @@ func (w *Watch) adopt(d data) {
 		w.emptied(w.memory)
 	}
 	seen := w.memory
-	if w.memory.Line == d.line {
-		w.memory.At = max(w.memory.At, d.at)
-	} else {
-		w.memory = Memory{Line: d.line, At: d.at}
-	}
+	w.memory = seen.with(d.line, d.at)
 	w.version, w.marks = d.v, d.marks
-	if n := len(d.gaps); n > 0 && (seen.Line != d.line || seen.At < d.gaps[n-1].from-tolerance) {
+	if n := len(d.gaps); n > 0 && (!seen.sees(d.line) || seen.At < d.gaps[n-1].from-tolerance) {
 		left := time.Duration(d.gaps[n-1].to-d.now)*time.Microsecond + objectWithin
 		w.quiet = w.p.Clock.Now().Add(min(left, objectWithin))
 	}

@@ -3,6 +3,7 @@ package incarnation
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -269,7 +270,7 @@ func TestAnEmptiedRedisIsBegunAnewAndSaid(t *testing.T) {
 		t.Errorf("it says %q", said)
 	}
 	w.live(5, a, b)
-	if a.Memory() != b.Memory() || a.Memory().Line == first.Line {
+	if a.Memory() != b.Memory() || !strings.HasPrefix(a.Memory().Line, first.Line+" ") {
 		t.Errorf("they remember %+v and %+v of it, and %+v before", a.Memory(), b.Memory(), first)
 	}
 	w.restore(nil)
@@ -292,6 +293,41 @@ func TestABackupAfterAnEmptyStartIsNoticed(t *testing.T) {
 	w.restore(backup)
 	w.live(1, a)
 	w.free(false, a, w.dispatcher(a.Memory()))
+}
+
+// The same, and somebody who had never seen this Redis began it anew.
+func TestABackupAfterSomebodyElseBeganAnewIsNoticed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	a := w.dispatcher(Memory{})
+	w.live(5, a)
+	backup, from := w.snapshot(), w.now.Load()
+	w.live(60, a)
+	w.restore(nil)
+	newcomer := w.dispatcher(Memory{})
+	w.live(20, newcomer, a)
+	w.free(true, a, newcomer)
+	w.restore(backup)
+	w.live(1, newcomer, a)
+	w.live(1, newcomer, a)
+	w.free(false, newcomer, a)
+	a.confirm(true)
+	w.live(20, a)
+	w.free(true, a)
+	if _, _, marks := a.Age(); len(spans(marks)) != 1 || spans(marks)[0].from != from {
+		t.Errorf("marks %q, want one from %d", marks, from)
+	}
+}
+
+func TestOnlySoManyIncarnationsAreRemembered(t *testing.T) {
+	t.Parallel()
+	var m Memory
+	for i := range 100 {
+		m = m.with(fmt.Sprint("n", i), int64(i))
+	}
+	if names := strings.Fields(m.Line); len(names) != linesMost || names[linesMost-1] != "n99" || m.At != 99 {
+		t.Errorf("remembered: %+v", m)
+	}
 }
 
 // Redis goes back to before an earlier restore was confirmed, which only the incarnations show.
