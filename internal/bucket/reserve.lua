@@ -191,11 +191,11 @@ local function others_listen()
 end
 if not pace[1] and others_listen() then
   forget_lists()
-  quiet = now + OBJECTIONS
+  quiet = now + OBJECTIONS + horizon
   local _, ttl = keep(state_fields(true), true)
   call('PEXPIRE', KEYS[1], ttl)
   call('PUBLISH', ARGV[17], ARGV[18])
-  return answer('horizon', OBJECTIONS - horizon)
+  return answer('horizon', OBJECTIONS)
 end
 
 if pace[1] and now - clock > MARK_EVERY then call('HSET', KEYS[1], 'c', int(now)) end
