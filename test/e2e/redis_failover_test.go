@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,22 +9,34 @@ import (
 	"spillway/internal/testkit"
 )
 
-// behind cuts the replicas off for a moment, so that there is something to forget, and kills their primary.
-func behind(w *world, primary *testkit.RedisServer, replicas ...*testkit.RedisServer) (killed time.Time) {
+// late is how many jobs come in while the replicas are cut off.
+const late = 200
+
+// behind cuts the replicas off, has the primary take jobs in that they never hear of, and kills it. The enqueue of these jobs goes on.
+func behind(w *world, primary *testkit.RedisServer, replicas ...*testkit.RedisServer) (killed time.Time, unheard *stream) {
 	w.t.Helper()
+	ctx, accepted := w.t.Context(), redisdb.NewKeys("stripe").Counters()
 	for _, r := range replicas {
 		r.Pause()
 	}
-	if err := primary.Client().Do(w.t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err(); err != nil {
+	if err := primary.Client().Do(ctx, "CLIENT", "KILL", "TYPE", "replica").Err(); err != nil {
 		w.t.Fatal(err)
 	}
-	w.until(time.Now().Add(400 * time.Millisecond))
+	before, err := primary.Client().HGet(ctx, accepted, "accepted").Int()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	unheard = w.stream(fmt.Sprintf("late-%d", before), late, 0)
+	testkit.Eventually(w.t, 20*time.Second, "the primary to take the jobs in", func() bool {
+		n, err := primary.Client().HGet(ctx, accepted, "accepted").Int()
+		return err == nil && n >= before+late
+	})
 	primary.Kill()
 	killed = time.Now()
 	for _, r := range replicas {
 		r.Continue()
 	}
-	return killed
+	return killed, unheard
 }
 
 // The primary loses its power with its replicas cut off, and jobs come in and go out. With wait_replicas nothing is forgotten
@@ -39,7 +52,7 @@ func TestSentinelFailsOver(t *testing.T) {
 	n := 1500 * rounds
 	w.dispatcher()
 	w.dispatcher()
-	s := w.stream(n, time.Duration(rounds)*6*time.Second)
+	s := w.stream("inv", n, time.Duration(rounds)*6*time.Second)
 	var away []time.Duration
 	for i := range rounds {
 		w.calls(200 + 1000*i)
@@ -50,14 +63,16 @@ func TestSentinelFailsOver(t *testing.T) {
 				replicas = append(replicas, r)
 			}
 		}
-		killed := behind(w, old, replicas...)
+		killed, unheard := behind(w, old, replicas...)
 		redis.AwaitPromotion(old)
 		promoted := time.Since(killed).Round(10 * time.Millisecond)
 		away = append(away, promoted, w.goOn(killed))
 		old.Restart()
 		redis.AwaitReplicas()
+		unheard.exact()
 	}
 	s.exact()
+	n += late * rounds
 	w.once(2*time.Minute, n)
 	t.Logf("%d jobs, %d fail-overs: promoted, and calls went on, after %v", n, rounds, away)
 }
@@ -76,18 +91,19 @@ func TestClusterMovesASlotAndFailsOver(t *testing.T) {
 	}
 	w.dispatcher()
 	w.dispatcher()
-	s := w.stream(n, 8*time.Second)
+	s := w.stream("inv", n, 8*time.Second)
 	w.calls(200)
 	began := time.Now()
 	redis.MoveSlot(key, owner, redis.Nodes[at], nil)
 	moved := time.Since(began)
 	t.Logf("the slot moved in %s, calls went on %s after its beginning", moved.Round(time.Millisecond), w.goOn(began))
 	w.calls(500)
-	killed := behind(w, redis.Nodes[at], redis.Replicas[at])
+	killed, unheard := behind(w, redis.Nodes[at], redis.Replicas[at])
 	redis.AwaitPromotion(redis.Nodes[at])
 	promoted := time.Since(killed).Round(10 * time.Millisecond)
 	redis.Nodes[at].Restart() // as a replica: until there is one, nothing goes on
 	t.Logf("promoted %s after the kill, calls went on after %s", promoted, w.goOn(killed))
+	unheard.exact()
 	s.exact()
-	w.once(2*time.Minute, n)
+	w.once(2*time.Minute, n+late)
 }

@@ -32,6 +32,7 @@ func newWorldAt(t *testing.T, redis, top string) *world {
 // stream is an enqueue whose billing file comes a little at a time.
 type stream struct {
 	w        *world
+	prefix   string // of the ids
 	n        int
 	cmd      *exec.Cmd
 	out, err bytes.Buffer
@@ -39,9 +40,9 @@ type stream struct {
 }
 
 // stream starts an enqueue of n jobs, which come in over about so long.
-func (w *world) stream(n int, over time.Duration) *stream {
+func (w *world) stream(prefix string, n int, over time.Duration) *stream {
 	w.t.Helper()
-	s := &stream{w: w, n: n, cmd: exec.Command(filepath.Join(bin, "enqueue"), "-g", "stripe", "-f", "-", "-o", "json"), written: make(chan error, 1)}
+	s := &stream{w: w, prefix: prefix, n: n, cmd: exec.Command(filepath.Join(bin, "enqueue"), "-g", "stripe", "-f", "-", "-o", "json"), written: make(chan error, 1)}
 	s.cmd.Env, s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = w.env(false), w.dir, &s.out, &s.err
 	in, err := s.cmd.StdinPipe()
 	if err == nil {
@@ -58,13 +59,13 @@ func (w *world) stream(n int, over time.Duration) *stream {
 // write sends chunks, which enqueue takes in at once: 500 jobs are one.
 func (s *stream) write(in io.WriteCloser, over time.Duration) error {
 	const chunk = 500
-	tick := time.NewTicker(over * chunk / time.Duration(s.n))
+	tick := time.NewTicker(max(over*chunk/time.Duration(s.n), time.Millisecond))
 	defer tick.Stop()
 	for i := range s.n {
 		if i%chunk == 0 {
 			<-tick.C
 		}
-		if _, err := fmt.Fprintf(in, `{"id":"inv-%05d","payload":{"amount":%d,"currency":"EUR"}}`+"\n", i, 100+i); err != nil {
+		if _, err := fmt.Fprintf(in, `{"id":"%s-%05d","payload":{"amount":%d,"currency":"EUR"}}`+"\n", s.prefix, i, 100+i); err != nil {
 			return err
 		}
 	}
@@ -168,7 +169,7 @@ func TestRedisIsKilled(t *testing.T) {
 	n := 1000 * rounds
 	w.dispatcher()
 	w.dispatcher()
-	s := w.stream(n, time.Duration(rounds)*4*time.Second)
+	s := w.stream("inv", n, time.Duration(rounds)*4*time.Second)
 	var away []time.Duration
 	for i := range rounds {
 		w.calls(200 + 300*i)
@@ -229,7 +230,7 @@ func TestRedisSaysNotNow(t *testing.T) {
 	w.dispatcher()
 	w.dispatcher()
 	const n = 2000
-	s := w.stream(n, 9*time.Second)
+	s := w.stream("inv", n, 9*time.Second)
 	for i, x := range all {
 		w.calls(100 + 50*i)
 		if err := x.begin(); err != nil {
