@@ -8,7 +8,7 @@ import (
 const (
 	firstLead   = 3 * time.Millisecond
 	leastLead   = time.Millisecond
-	lateTries   = 3
+	lateWithin  = time.Minute // a report of lateness is tried for so long
 	lateRetries = 20 * time.Millisecond
 )
 
@@ -41,14 +41,16 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 	}
 }
 
-// reportLate tells Redis until it answers; telling it twice does no harm.
+// reportLate tells Redis until it answers; telling it twice does no harm. While this process does not reach Redis others may,
+// and would give the permit out too soon: so it goes on trying.
 func (p *Pacer) reportLate(pl *plan, s Slot, wrote int64) {
 	keys := append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...)
 	args := []any{s.At, s.Cost, wrote, pl.shape}
 	for _, w := range pl.windows {
 		args = append(args, w.width)
 	}
-	for range lateTries {
+	begun := p.clock.Now()
+	for wait := lateRetries; p.clock.Now().Sub(begun) < lateWithin; wait = min(2*wait, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 		moved, err := lateScript.Run(ctx, p.client, keys, args...).Int64()
 		cancel()
@@ -58,7 +60,7 @@ func (p *Pacer) reportLate(pl *plan, s Slot, wrote int64) {
 			}
 			return
 		}
-		<-time.After(lateRetries)
+		<-time.After(wait)
 	}
 	p.meters.lost.Inc()
 }

@@ -34,6 +34,7 @@ type gate struct {
 	cancel  context.CancelCauseFunc
 	due     time.Time
 	tooLate func(time.Time) bool
+	wrote   func(time.Time)
 
 	mu     sync.Mutex
 	state  gateState
@@ -122,13 +123,23 @@ func (g *gate) enter(c *gatedConn) error {
 // leave notes whether the kernel took anything. If not, nothing was sent, and another connection may be armed.
 func (g *gate) leave(wrote bool, at time.Time) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.state != writing {
-		return // shut has already taken it for written
+	mine := g.state == writing // or shut has already taken it for written
+	if mine {
+		g.state = waiting
 	}
-	g.state = waiting
-	if wrote {
+	if mine && wrote {
 		g.state, g.at = written, at
+	}
+	g.mu.Unlock()
+	if mine && wrote {
+		g.tell(at)
+	}
+}
+
+// tell says at once that the call was written: the answer, and with it the end of the call, may be long in coming.
+func (g *gate) tell(at time.Time) {
+	if g.wrote != nil {
+		g.wrote(at)
 	}
 }
 
@@ -142,6 +153,7 @@ func (g *gate) shut() pass {
 		g.state = over
 	case writing:
 		g.state, g.at = written, time.Now()
+		defer g.tell(g.at)
 	}
 	g.disarm()
 	return pass{wrote: g.state == written, at: g.at, late: g.late, reused: g.reused}

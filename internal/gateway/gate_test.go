@@ -84,6 +84,33 @@ func TestTooLateIsNotSent(t *testing.T) {
 	}
 }
 
+func TestTheWriteIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	told := make(chan time.Time, 3)
+	w := listen(t, func(w *wire, c net.Conn, in *bufio.Reader) {
+		for w.request(in) {
+			select {
+			case at := <-told: // before the answer
+				told <- at
+			case <-time.After(5 * time.Second):
+				t.Error("nobody was told of the write while the call was under way")
+			}
+			io.WriteString(c, okAnswer)
+		}
+	})
+	g := client(t, Config{URL: w.url()})
+	c := call("j")
+	c.Wrote = func(at time.Time) { told <- at }
+	res := g.Send(context.Background(), c)
+	if at := <-told; !at.Equal(res.Wrote) || res.Status != 200 {
+		t.Errorf("told %v, the result says %v", at, res.Wrote)
+	}
+	c.TooLate = func(time.Time) bool { return true }
+	if res := g.Send(context.Background(), c); res.Stage != job.NotSent || len(told) > 0 {
+		t.Errorf("%+v: a call that was not sent was told as written %d times", res, len(told))
+	}
+}
+
 // TestADeadKeptConnection: the gateway ends a kept connection in many ways, at any moment. However it ends, the
 // requests on the wire are those that Send owns up to, and each call is on the wire once at most.
 func TestADeadKeptConnection(t *testing.T) {

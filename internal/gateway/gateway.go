@@ -61,6 +61,9 @@ type Call struct {
 	Due time.Time
 	// TooLate is asked just before the write, with the present moment; true gives the call up (Result.Late). nil = never.
 	TooLate func(time.Time) bool
+	// Wrote is told once, the moment just after the first byte went out, as soon as it did; never for a call that was not
+	// sent. It must not block. nil = nobody wants to know.
+	Wrote func(time.Time)
 }
 
 // Client calls one gateway. It is safe for any number of goroutines.

@@ -19,7 +19,7 @@ import (
 func (c *Client) try(ctx context.Context, call Call, m message) (res job.Result, again bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	g := &gate{ctx: ctx, due: call.Due, tooLate: call.TooLate, cancel: cancel}
+	g := &gate{ctx: ctx, due: call.Due, tooLate: call.TooLate, wrote: call.Wrote, cancel: cancel}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: g.gotConn})
 	resp, err := c.transport.RoundTrip(m.request(traced))
 	if err == nil {

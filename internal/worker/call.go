@@ -24,14 +24,12 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time
 	tooLate := func(now time.Time) bool { return now.After(latest) || slot.TooLate(now) }
 	slot.Ready(w.cfg.Clock.Now())
 	begun := w.cfg.Clock.Now()
-	res := w.cfg.Sender.Send(ctx, Call{Job: a.Job, Key: a.Key(), Due: slot.Due(), TooLate: tooLate})
+	// The pacer hears of the write before the answer: a call that went out late must be known while its window lasts.
+	res := w.cfg.Sender.Send(ctx, Call{Job: a.Job, Key: a.Key(), Due: slot.Due(), TooLate: tooLate, Wrote: slot.Written})
 	if res.Late {
 		slot.Release(ctx)
 		w.giveBack(ctx, a)
 		return
-	}
-	if res.Stage != job.NotSent {
-		slot.Written(res.Wrote)
 	}
 	received := w.cfg.Clock.Now()
 	j := w.cfg.Judge.Judge(outcome.Input{Result: res, KeySent: w.cfg.Keys, KeyLives: w.keyLives(a), Received: received})

@@ -97,6 +97,8 @@ type Call struct {
 	Key     string
 	Due     time.Time
 	TooLate func(time.Time) bool
+	// Wrote is told once, as soon as the call went out, the moment just after that. It doesn't block.
+	Wrote func(time.Time)
 }
 
 // Sender calls the gateway. It always returns something to judge.

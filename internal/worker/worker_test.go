@@ -86,8 +86,9 @@ func (p *pacer) Failed(_ context.Context, f worker.Failure) (worker.Fallout, err
 
 // sender answers every call alike and remembers the keys.
 type sender struct {
-	answer job.Result
-	keys   []string
+	answer    job.Result
+	keys      []string
+	answering func() // between the write and the answer
 }
 
 func (s *sender) Send(_ context.Context, c worker.Call) job.Result {
@@ -95,6 +96,10 @@ func (s *sender) Send(_ context.Context, c worker.Call) job.Result {
 	r := s.answer
 	if r.Stage != job.NotSent {
 		r.Wrote = time.Now()
+		c.Wrote(r.Wrote)
+	}
+	if s.answering != nil {
+		s.answering()
 	}
 	return r
 }
@@ -251,6 +256,27 @@ func TestAHeldJobIsNeitherCalledNorLost(t *testing.T) {
 	}
 	if rec := r.record("j"); rec.State != job.Queued || s.released != 1 || len(r.sender.keys) != 0 {
 		t.Errorf("state %s, the slot released %d times, calls %v", rec.State, s.released, r.sender.keys)
+	}
+}
+
+// TestAWriteIsReportedBeforeItsAnswer is about calls that hang: reported with their answer, a late one was not known as late
+// while its window lasted, and its permit went to another call too soon.
+func TestAWriteIsReportedBeforeItsAnswer(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	r.accept(job.Job{ID: "j"})
+	s := &slot{cost: 1}
+	reported := -1
+	r.sender.answering = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		reported = s.written
+	}
+	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1, Slot: s}); err != nil {
+		t.Fatal(err)
+	}
+	if reported != 1 || s.written != 1 {
+		t.Errorf("reported %d times before the answer, and %d times in all; want once, before it", reported, s.written)
 	}
 }
 
