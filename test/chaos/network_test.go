@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -220,4 +221,24 @@ func TestAFarGatewayHasMoreCallsUnderWay(t *testing.T) {
 		t.Errorf("%d calls under way at most; want about 42", most)
 	}
 	t.Logf("%d calls at %.1f/s, %d under way at most, fullest window %v", s.Calls, g.rate(), most, s.MaxInWindow)
+}
+
+// TestCallsThatAreLateToASlowGatewayKeepTheLimit freezes a dispatcher for a moment again and again, while answers take
+// longer than the limit's window: that a call went out late must be known before its answer.
+func TestCallsThatAreLateToASlowGatewayKeepTheLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir(), stripe(provider.Config{Service: 1500 * time.Millisecond}))
+	g := w.gateways[0]
+	jobs := w.enqueue(g, "late", 500)
+	r := w.dispatcher()
+	w.dispatcher()
+	w.reach(g, 1)
+	w.during(g, len(jobs), 250*time.Millisecond, func() {
+		r.signal(syscall.SIGSTOP)
+		<-time.After(100 * time.Millisecond)
+		r.signal(syscall.SIGCONT)
+	})
+	w.settle(60 * time.Second)
+	s := w.reckon(g, jobs, false)
+	t.Logf("%d calls for %d jobs, fullest window %v, %d under way at most", s.Calls, len(jobs), s.MaxInWindow, s.MaxInFlight)
 }
