@@ -167,6 +167,7 @@ func (e entry) wrong(keyless bool, settled int) string {
 
 // reckon goes through all books when everything is at an end.
 func (c *chaos) reckon() {
+	c.audit()
 	for _, a := range c.accounts {
 		list, err := c.entries(a.gateway, a.jobs)
 		if err != nil {
@@ -253,6 +254,15 @@ func (c *chaos) calls(a *account) {
 	a.together = together(a.line.Exchanges(), callTimeout+5*sec)
 	if a.cap > 0 && a.together > a.cap {
 		c.fault("%s: %d calls under way at once, the cap is %d", a.name, a.together, a.cap)
+	}
+}
+
+// audit has the program check its own books.
+func (c *chaos) audit() {
+	r, err := c.do("dispatcher", "audit", "--redis", c.redis.URL())
+	c.note("audit: exit code %d %s", r.code, strings.TrimSpace(r.out))
+	if err != nil || r.code != 0 {
+		c.fault("dispatcher audit: exit code %d, %v\n%.3000s%.1000s", r.code, err, r.out, r.err)
 	}
 }
 
