@@ -247,7 +247,22 @@ func (w *Worker) open(ctx context.Context, d Delivery, due time.Time) (job.Attem
 		select {
 		case <-w.cfg.Clock.After(wait):
 		case <-w.cfg.Stopping.Done():
+			w.retract(ctx, d, owner)
 			return a, "", err
 		}
+	}
+}
+
+// retractWithin bounds a stop: Redis may be away.
+const retractWithin = 2 * time.Second
+
+// retract puts a job back, if it can, whose attempt may be written down although its answer was lost, or no replica has it: whoever found
+// it cut off would think that it was called.
+func (w *Worker) retract(ctx context.Context, d Delivery, owner string) {
+	ctx, cancel := context.WithTimeout(ctx, retractWithin)
+	defer cancel()
+	a := job.Attempt{Job: job.Job{ID: d.JobID}, Generation: d.Generation, Owner: owner}
+	if err := w.cfg.Ledger.Back(ctx, a, job.Ending{}, 0); err != nil {
+		w.cfg.Log.Warn("an attempt that was not called may stand open until its deadline", "job", d.JobID, "error", err)
 	}
 }

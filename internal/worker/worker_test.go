@@ -109,13 +109,18 @@ type flaky struct {
 	*ledger.Books
 	failures int
 	held     bool
+	deaf     bool // attempts are written down, and the answer is lost
 }
 
 func (f *flaky) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	if f.held {
 		return job.Attempt{}, job.OpenHeld, nil
 	}
-	return f.Books.Open(ctx, id, generation, owner, deadline)
+	a, opening, err := f.Books.Open(ctx, id, generation, owner, deadline)
+	if f.deaf {
+		return job.Attempt{}, "", errors.New("no answer from Redis")
+	}
+	return a, opening, err
 }
 
 func (f *flaky) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
@@ -338,6 +343,21 @@ func TestAnOutcomeIsWrittenDownHoweverLongItTakes(t *testing.T) {
 	r.deliver("j")
 	if rec := r.record("j"); rec.State != job.Done || len(r.sender.keys) != 1 {
 		t.Errorf("state %s after %d calls", rec.State, len(r.sender.keys))
+	}
+}
+
+// An attempt whose answer was lost may be written down. When we stop before it is known, nobody may think that it was called.
+func TestAnAttemptThatIsNotKnownToBeOpenIsTakenBackAtAStop(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), false)
+	r.flaky.deaf = true
+	r.accept(job.Job{ID: "j"})
+	r.stop()
+	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1, Slot: &slot{cost: 1}}); err == nil {
+		t.Error("the task was taken for settled") // the attempt might never have reached Redis
+	}
+	if rec := r.record("j"); rec.State != job.Queued || rec.Generation != 2 || rec.Attempts != 0 || rec.Unsure || len(r.sender.keys) != 0 {
+		t.Errorf("%+v, %d calls; want it back in the queue, unspent", rec, len(r.sender.keys))
 	}
 }
 

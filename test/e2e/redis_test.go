@@ -160,11 +160,11 @@ func TestRedisStallsWhileCallsRun(t *testing.T) {
 // Redis loses its power, twice, while jobs come in and go out: what it has answered is on its disk.
 func TestRedisIsKilled(t *testing.T) {
 	t.Parallel()
-	rounds := 2
+	rounds, delay := 2, "50"
 	if *soak > 0 {
-		rounds = 12
+		rounds, delay = 12, "5"
 	}
-	redis := testkit.Server(t, "--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", "50", "--loading-process-events-interval-bytes", "1024")
+	redis := testkit.Server(t, "--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", delay, "--loading-process-events-interval-bytes", "1024")
 	w := newWorldAt(t, redis.URL(), "")
 	n := 1000 * rounds
 	w.dispatcher()
