@@ -85,9 +85,10 @@ func (a *archive) refused(args ...string) {
 	a.t.Helper()
 	before := a.provider.Stats().Calls
 	r := a.dispatcher(args...)
-	err := r.cmd.Wait()
-	if err == nil || r.cmd.ProcessState.ExitCode() != 1 {
-		a.t.Errorf("run on an old snapshot: %v", err)
+	serves := time.AfterFunc(20*time.Second, func() { _ = r.cmd.Process.Kill() })
+	defer serves.Stop()
+	if err := r.cmd.Wait(); err == nil || r.cmd.ProcessState.ExitCode() != 1 {
+		a.t.Errorf("run on an old snapshot: %v, want exit code 1", err)
 	}
 	for _, want := range []string{"gateway stripe", "restored from an old snapshot", "run --after-restore"} {
 		if !strings.Contains(r.text(), want) {
