@@ -25,8 +25,9 @@ func guarded(t *testing.T) (*rig, *testkit.RedisServer) {
 	t.Helper()
 	primary := testkit.Server(t, "--repl-diskless-sync-delay", "0")
 	replica := testkit.Server(t, "--replicaof", strings.Replace(primary.Addr(), ":", " ", 1))
-	testkit.Eventually(t, 20*time.Second, "the replica to catch up", func() bool {
-		return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
+	at := primary.Client()
+	testkit.Eventually(t, 20*time.Second, "the primary to know that the replica has caught up", func() bool {
+		return strings.Contains(at.Info(t.Context(), "replication").Val(), ",state=online,")
 	})
 	r := setup(t, quick)
 	db, err := redisdb.Open(t.Context(), primary.URL(), redisdb.Options{WaitReplicas: 1, ReadTimeout: 1500 * time.Millisecond})
@@ -41,9 +42,10 @@ func guarded(t *testing.T) (*rig, *testkit.RedisServer) {
 // BenchmarkReplicas is what it costs that a replica must have it: a chunk of jobs taken in, and one job's attempt and outcome.
 func BenchmarkReplicas(b *testing.B) {
 	primary := testkit.Server(b, "--repl-diskless-sync-delay", "0")
-	replica := testkit.Server(b, "--replicaof", strings.Replace(primary.Addr(), ":", " ", 1))
-	testkit.Eventually(b, 20*time.Second, "the replica to catch up", func() bool {
-		return strings.Contains(replica.Client().Info(b.Context(), "replication").Val(), "master_link_status:up")
+	testkit.Server(b, "--replicaof", strings.Replace(primary.Addr(), ":", " ", 1))
+	at := primary.Client()
+	testkit.Eventually(b, 20*time.Second, "the primary to know that the replica has caught up", func() bool {
+		return strings.Contains(at.Info(b.Context(), "replication").Val(), ",state=online,")
 	})
 	cfg, err := config.Parse("x.yaml", []byte("gateways:\n  g:\n    request: {url: \"http://127.0.0.1/\"}\n    leak: {limits: [100/s]}\n"+
 		"    admission: {limits: [1000000/s], burst: 100000000}\n"), config.Options{Secrets: true})

@@ -19,8 +19,9 @@ func pair(t *testing.T) (primary, replica *testkit.RedisServer) {
 	t.Helper()
 	primary = testkit.Server(t, "--repl-diskless-sync-delay", "0")
 	replica = testkit.Server(t, "--replicaof", strings.Replace(primary.Addr(), ":", " ", 1))
-	testkit.Eventually(t, 20*time.Second, "the replica to catch up", func() bool {
-		return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
+	at := primary.Client()
+	testkit.Eventually(t, 20*time.Second, "the primary to know that the replica has caught up", func() bool {
+		return strings.Contains(at.Info(t.Context(), "replication").Val(), ",state=online,")
 	})
 	return primary, replica
 }
