@@ -25,6 +25,7 @@ type Line struct {
 	thawed  chan struct{} // closes when the line thaws; nil unless it is frozen
 	wires   map[*wire]bool
 	past    []Exchange
+	lost    int
 }
 
 // Exchange is a question that came in at the clients' end, until its answer went out there or its client was gone.
@@ -76,6 +77,13 @@ func (l *Line) Delay(d time.Duration) { l.change(func(w *weather) { w.delay = d 
 
 // LoseAnswers lets questions through and resets each connection at the first byte of an answer, until it is told to stop.
 func (l *Line) LoseAnswers(on bool) { l.change(func(w *weather) { w.loseAnswers = on }) }
+
+// Lost is how many answers LoseAnswers has lost so far.
+func (l *Line) Lost() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
 
 // Freeze leaves every connection half open: it stands, new ones come about, and no byte and no end passes either way.
 func (l *Line) Freeze() {
@@ -157,6 +165,12 @@ func (l *Line) change(f func(*weather)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f(&l.weather)
+}
+
+func (l *Line) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost++
 }
 
 func (l *Line) now() (weather, <-chan struct{}) {

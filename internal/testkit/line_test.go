@@ -155,8 +155,8 @@ func TestALineLosesAnswersAfterTheQuestionsCameThrough(t *testing.T) {
 	if _, err := c.ask(patience); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the answer is lost: %v, want a reset", err)
 	}
-	if heard.Load() != 1 {
-		t.Errorf("the server heard %d questions, want 1", heard.Load())
+	if heard.Load() != 1 || l.Lost() != 1 {
+		t.Errorf("the server heard %d questions and %d answers were lost, want 1 of each", heard.Load(), l.Lost())
 	}
 }
 

@@ -155,7 +155,10 @@ func (w *wire) deliver(to net.Conn, p piece, answer bool) bool {
 	case now.frozen:
 		w.torn.Store(true)
 		return true
-	case answer && now.loseAnswers, w.torn.Load():
+	case w.torn.Load():
+		return false
+	case answer && now.loseAnswers:
+		w.line.lose()
 		return false
 	}
 	if answer {

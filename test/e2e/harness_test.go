@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -290,11 +291,22 @@ func (w *world) strict() provider.Stats {
 	s := w.provider.Stats()
 	if s.TooMany != 0 || s.Over != 0 {
 		w.t.Errorf("%d answers 429, %d calls above the limit; fullest windows %v of %v", s.TooMany, s.Over, s.MaxInWindow, s.Limits)
+		w.t.Log(around(w.provider.Calls()))
 	}
 	if s.ChargedTwice != 0 {
 		w.t.Errorf("%d jobs were charged twice", s.ChargedTwice)
 	}
 	return s
+}
+
+// around shows the calls near the first that was refused for the rate: µs from it, gap to the one before, key.
+func around(calls []provider.CallLine) string {
+	var b strings.Builder
+	at := slices.IndexFunc(calls, func(c provider.CallLine) bool { return c.Status == 429 })
+	for i := max(at-110, 1); at >= 0 && i < min(at+10, len(calls)); i++ {
+		fmt.Fprintf(&b, "\n%9d %6d %s %d", calls[i].At-calls[at].At, calls[i].At-calls[i-1].At, calls[i].Key, calls[i].Status)
+	}
+	return b.String()
 }
 
 func read(t *testing.T, path string) string {
