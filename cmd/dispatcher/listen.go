@@ -49,7 +49,7 @@ func (w *web) start(at address, reg *prometheus.Registry, ready func(context.Con
 		log.Warn("the default address is taken: serving metrics and health on the next free port", "wanted", at.text, "listen", got)
 	}
 	h := httpapi.New(httpapi.Config{
-		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Ready: ready, Token: at.token,
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Ready: ready, Guard: httpapi.NewGuard(at.token),
 	})
 	w.ln, w.srv = ln, &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second}
 	go func() {

@@ -3,12 +3,9 @@ package httpapi
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"spillway/internal/job"
@@ -16,13 +13,19 @@ import (
 
 // Config is what the HTTP side shows.
 type Config struct {
+	// Guard lets in who shows the token. Nil: nobody needs one.
+	Guard *Guard
 	// Metrics answers /metrics.
 	Metrics http.Handler
 	// Ready says whether the dispatcher can do its work: Redis answers, and its data is what was seen of it. The message of a
 	// coded error is shown, as it is safe to; any other error means that Redis does not answer.
 	Ready func(context.Context) error
-	// Token must be shown as "Authorization: Bearer TOKEN" for /metrics. Empty: nobody needs one.
-	Token string
+	// Console answers / and everything below it that nobody else answers. Nil: there is none.
+	Console http.Handler
+	// Login answers LoginPath, for everybody: it asks a person for the token and calls Guard.LogIn. Nil: there is none.
+	Login http.Handler
+	// Queues answers /queues/ and everything below it. Nil: there is none.
+	Queues http.Handler
 }
 
 // readyTime bounds the question behind /readyz.
@@ -31,8 +34,11 @@ const readyTime = 2 * time.Second
 // New returns the handler. /healthz says that the process lives, /readyz that it can do its work; neither needs the token,
 // since both tell nothing else.
 func New(cfg Config) http.Handler {
+	if cfg.Guard == nil {
+		cfg.Guard = NewGuard("")
+	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", guard(cfg.Token, cfg.Metrics))
+	mux.Handle("GET /metrics", cfg.Guard.Person(false, cfg.Metrics))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTime)
@@ -44,7 +50,21 @@ func New(cfg Config) http.Handler {
 		}
 		_, _ = w.Write([]byte("ready\n"))
 	})
+	pages(mux, cfg)
 	return mux
+}
+
+// pages mounts what people look at.
+func pages(mux *http.ServeMux, cfg Config) {
+	if cfg.Console != nil {
+		mux.Handle("/", cfg.Guard.Person(cfg.Login != nil, cfg.Console))
+	}
+	if cfg.Login != nil {
+		mux.Handle(LoginPath, cfg.Login)
+	}
+	if cfg.Queues != nil {
+		mux.Handle("/queues/", cfg.Guard.Person(cfg.Login != nil, cfg.Queues))
+	}
 }
 
 func notReady(err error) string {
@@ -52,23 +72,6 @@ func notReady(err error) string {
 		return e.Message
 	}
 	return "Redis does not answer"
-}
-
-func guard(token string, next http.Handler) http.Handler {
-	if token == "" {
-		return next
-	}
-	want := sha256.Sum256([]byte(token))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		shown, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		got := sha256.Sum256([]byte(shown))
-		if !ok || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			problem(w, http.StatusUnauthorized, "show the token as Authorization: Bearer TOKEN")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // problem answers with application/problem+json (RFC 9457).

@@ -23,7 +23,7 @@ func ask(t *testing.T, cfg Config, path, token string) *httptest.ResponseRecorde
 
 func TestTheTokenGuardsMetricsAndNotHealth(t *testing.T) {
 	t.Parallel()
-	cfg := Config{Token: "s3cret", Ready: func(context.Context) error { return nil }}
+	cfg := Config{Guard: NewGuard("s3cret"), Ready: func(context.Context) error { return nil }}
 	for token, want := range map[string]int{"": 401, "Bearer wrong": 401, "s3cret": 401, "Bearer s3cret": 200} {
 		if w := ask(t, cfg, "/metrics", token); w.Code != want || strings.Contains(w.Body.String(), "s3cret") {
 			t.Errorf("token %q: %d, want %d: %s", token, w.Code, want, w.Body)
