@@ -48,6 +48,7 @@ func (p *Provider) Serve(ctx context.Context, ln net.Listener) error {
 			return context.WithValue(ctx, stampKey{}, c)
 		},
 	}
+	stampFrom(ln)
 	stopped := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -93,6 +94,7 @@ func Listen(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+	stampFrom(ln)
 	return tellingListener{ln}, nil
 }
 

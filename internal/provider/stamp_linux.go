@@ -12,6 +12,23 @@ import (
 // maxStampAge is how old a kernel's stamp can be and still be believed: beyond it the clock was set meanwhile.
 const maxStampAge = time.Minute
 
+// stampFrom has the kernel stamp what comes in on every connection of a listener from its first packet on: connections inherit
+// the option. Set on them alone, it comes too late for a request that arrived before they were accepted, which would be stamped
+// when it is read.
+func stampFrom(ln net.Listener) {
+	tcp, ok := ln.(*net.TCPListener)
+	if !ok {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = askForStamps(fd) }) // without it, each connection asks
+	}
+}
+
+func askForStamps(fd uintptr) error {
+	return syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_TIMESTAMPNS, 1)
+}
+
 // stampedReader returns a way to read c that tells when the kernel received what was read.
 func stampedReader(c net.Conn) func(p []byte) (int, time.Time, error) {
 	tcp, ok := c.(*net.TCPConn)
@@ -22,9 +39,7 @@ func stampedReader(c net.Conn) func(p []byte) (int, time.Time, error) {
 	if err != nil {
 		return plainReader(c)
 	}
-	set := raw.Control(func(fd uintptr) {
-		err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_TIMESTAMPNS, 1)
-	})
+	set := raw.Control(func(fd uintptr) { err = askForStamps(fd) })
 	if set != nil || err != nil {
 		return plainReader(c)
 	}
