@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		if *soak == 0 { // the stories wait more than they work: more of them at once than there are processors
 			_ = flag.Set("test.parallel", "4")
 		}
-		build := exec.Command("go", "build", fmt.Sprintf("-race=%v", *soak == 0), "-o", dir, "spillway/cmd/...")
+		build := exec.Command("go", "build", fmt.Sprintf("-race=%v", *soak == 0 && *million == 0), "-o", dir, "spillway/cmd/...")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
 			return 1
