@@ -36,7 +36,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 	done
 
 soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their rates as well, and dispatchers killed all the time; leave the machine alone meanwhile
-	go test ./test/e2e -run 'LimitIsKept|FirstJob|Idle|KilledAllTheTime|ProviderThat' -v -timeout 60m -args -soak $(SOAK)
+	go test ./test/e2e -run 'LimitIsKept|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
 
 crash: install-test-deps ## kills a process at each of its Redis commands, in every way (make test has the ways take turns)
 	go test ./test/crash -v -timeout 30m -args -full

@@ -40,6 +40,7 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.`,
 	f.DurationVar(&behaviour.Service, "service", behaviour.Service, "how long an answer takes, as `TIME`")
 	f.Var((*shareFlag)(&behaviour.Decline), "decline", "`SHARE` of new keys to decline with 402, like 10% or 0.1")
 	f.IntVar(&behaviour.DeclineEvery, "decline-every", 0, "decline every `N`-th job once, with 402; 0 for none")
+	f.IntVar(&behaviour.FailEvery, "fail-every", 0, "fail the first call of every `N`-th job, with 500; 0 for none")
 	f.Var((*shareFlag)(&behaviour.Fail), "fail", "`SHARE` of calls to answer with 500, uncharged")
 	f.Var((*shareFlag)(&behaviour.Hang), "hang", "`SHARE` of calls to charge and never answer")
 	f.BoolVar(&behaviour.Down, "down", false, "answer every call with 503")
@@ -49,8 +50,8 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.`,
 
 // provide answers until ctx ends. It returns nil then: to be stopped is how it ends.
 func (p *program) provide(ctx context.Context, listen string, behaviour provider.Config) error {
-	if behaviour.Service < 0 || behaviour.DeclineEvery < 0 {
-		return cli.Usage("give 0 or more", "--service and --decline-every can't be negative")
+	if behaviour.Service < 0 || behaviour.DeclineEvery < 0 || behaviour.FailEvery < 0 {
+		return cli.Usage("give 0 or more", "--service, --decline-every and --fail-every can't be negative")
 	}
 	ln, err := bindProvider(listen)
 	if err != nil {

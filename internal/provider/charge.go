@@ -22,6 +22,7 @@ type payer struct {
 	number   int // of the job ids seen, from 1
 	charges  int
 	declined bool // by DeclineEvery: once, so that a replay with a new key goes through
+	failed   bool // by FailEvery, once
 }
 
 var generation = regexp.MustCompile(`~[0-9]+$`)
@@ -119,7 +120,7 @@ func (p *Provider) begin(c *call) fate {
 	}
 	f := fate{status: http.StatusOK, service: p.cfg.Service}
 	switch {
-	case p.chance(p.cfg.Fail):
+	case p.fails(who):
 		f.status = http.StatusInternalServerError
 		return f
 	case p.declines(who):
@@ -140,6 +141,14 @@ func (p *Provider) declines(who *payer) bool {
 		return true
 	}
 	return p.chance(p.cfg.Decline)
+}
+
+func (p *Provider) fails(who *payer) bool {
+	if n := p.cfg.FailEvery; n > 0 && who.number%n == 0 && !who.failed {
+		who.failed = true
+		return true
+	}
+	return p.chance(p.cfg.Fail)
 }
 
 func (p *Provider) chance(share float64) bool { return share > 0 && p.rand.Float64() < share }

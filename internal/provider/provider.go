@@ -22,6 +22,8 @@ type Config struct {
 	Decline float64
 	// DeclineEvery answers each n-th new job id with 402. 0 = none.
 	DeclineEvery int
+	// FailEvery answers the first call of each n-th new job id with 500. It charges nothing, and its key stays unused. 0 = none.
+	FailEvery int
 	// Fail is the share of calls, 0 to 1, answered with 500. They charge nothing, and their key stays unused.
 	Fail float64
 	// Hang is the share of calls, 0 to 1, that are charged and never answered.

@@ -16,6 +16,7 @@ type settings struct {
 	Service      *duration  `json:"service"`       // "20ms"
 	Decline      *share     `json:"decline"`       // 0.1 or "10%"
 	DeclineEvery *int       `json:"decline_every"` // each n-th job id
+	FailEvery    *int       `json:"fail_every"`    // each n-th job id, once
 	Fail         *share     `json:"fail"`
 	Hang         *share     `json:"hang"`
 	Down         *bool      `json:"down"`
@@ -54,6 +55,7 @@ func (s settings) apply(c *Config) {
 	set(&c.Service, (*time.Duration)(s.Service))
 	set(&c.Decline, (*float64)(s.Decline))
 	set(&c.DeclineEvery, s.DeclineEvery)
+	set(&c.FailEvery, s.FailEvery)
 	set(&c.Fail, (*float64)(s.Fail))
 	set(&c.Hang, (*float64)(s.Hang))
 	set(&c.Down, s.Down)
@@ -75,7 +77,7 @@ func asSettings(c Config) settings {
 	keys := !c.NoKeys
 	return settings{
 		Limit: (*limitList)(&c.Limits), Service: (*duration)(&c.Service), Decline: (*share)(&c.Decline),
-		DeclineEvery: &c.DeclineEvery, Fail: (*share)(&c.Fail), Hang: (*share)(&c.Hang), Down: &c.Down,
+		DeclineEvery: &c.DeclineEvery, FailEvery: &c.FailEvery, Fail: (*share)(&c.Fail), Hang: (*share)(&c.Hang), Down: &c.Down,
 		RetryAfter: (*duration)(&c.RetryAfter), NoHint: &c.NoHint, CountRefused: &c.CountRefused, Keys: &keys,
 	}
 }
