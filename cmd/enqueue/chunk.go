@@ -1,16 +1,12 @@
 package main
 
 import (
+	"spillway/internal/admission"
 	"spillway/internal/job"
 	"spillway/internal/producer"
 )
 
-// A chunk goes through the door in one step of Redis, which stalls everybody else for that long.
-const (
-	chunkJobs  = 500
-	chunkBytes = 2 << 20
-	openBytes  = 16 << 20 // of all the chunks that are not full yet, over all gateways
-)
+const openBytes = 16 << 20 // of all the chunks that are not full yet, over all gateways
 
 // chunk is jobs of one gateway, in the order of the file.
 type chunk struct {
@@ -40,7 +36,7 @@ func (c *chunks) add(l producer.Line) []chunk {
 	ch.from = append(ch.from, origin{l.Number, l.Raw})
 	ch.bytes += len(l.Raw)
 	c.bytes += len(l.Raw)
-	if len(ch.jobs) >= chunkJobs || ch.bytes >= chunkBytes {
+	if len(ch.jobs) >= admission.ChunkJobs || ch.bytes >= admission.ChunkBytes {
 		ready := *ch
 		c.bytes -= ready.bytes
 		c.open = append(c.open[:i], c.open[i+1:]...)
@@ -58,7 +54,7 @@ func (c *chunks) find(gateway string) int {
 			return i
 		}
 	}
-	c.open = append(c.open, chunk{gateway: gateway, jobs: make([]job.Job, 0, chunkJobs), from: make([]origin, 0, chunkJobs)})
+	c.open = append(c.open, chunk{gateway: gateway, jobs: make([]job.Job, 0, admission.ChunkJobs), from: make([]origin, 0, admission.ChunkJobs)})
 	return len(c.open) - 1
 }
 

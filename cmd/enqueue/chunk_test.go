@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/admission"
 	"spillway/internal/job"
 	"spillway/internal/producer"
 )
@@ -16,9 +17,9 @@ import (
 func TestChunksAreBoundedInJobsAndBytes(t *testing.T) {
 	t.Parallel()
 	var c chunks
-	for i := range chunkJobs {
+	for i := range admission.ChunkJobs {
 		ready := c.add(producer.Line{Number: i + 1, Job: job.Job{Gateway: "a"}, Raw: []byte("x")})
-		if (len(ready) == 1) != (i == chunkJobs-1) {
+		if (len(ready) == 1) != (i == admission.ChunkJobs-1) {
 			t.Fatalf("job %d: %d chunks are ready", i+1, len(ready))
 		}
 	}

@@ -24,13 +24,19 @@ const (
 	Fail Mode = "fail" // leave it out and say so
 )
 
+// A chunk of jobs goes through the door in one step of Redis, which stalls everybody else for that long: callers keep it within these.
+const (
+	ChunkJobs  = 500
+	ChunkBytes = 2 << 20 // of the jobs as they were read
+)
+
 // Modes returns every mode.
 func Modes() []Mode { return []Mode{Park, Wait, Fail} }
 
 // Books take a chunk of jobs in, in one step.
 type Books interface {
 	// Accept answers an offer that it has answered before in the same way again.
-	Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, time.Duration, error)
+	Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, job.Room, error)
 }
 
 // Gateway is what the door knows of one gateway.
@@ -67,6 +73,8 @@ type Answer struct {
 	Err error
 	// RetryAfter is, for Full, when there may be room; zero if nobody knows, negative if never.
 	RetryAfter time.Duration
+	// Room is what the offer of this job left. Nil where the books were not asked.
+	Room *job.Room
 }
 
 const (
@@ -89,16 +97,16 @@ func (d *Door) Admit(ctx context.Context, gateway string, jobs []job.Job, mode M
 	answers := make([]Answer, len(jobs))
 	left := d.check(g, jobs, answers)
 	for len(left) > 0 {
-		got, retry, err := d.offer(ctx, g.Books, newOffer(lane.ticket(), left, mode))
+		got, room, err := d.offer(ctx, g.Books, newOffer(lane.ticket(), left, mode))
 		if err != nil {
 			return answers, err
 		}
-		note(left, got, retry, answers)
+		note(left, got, room, answers)
 		left = full(left, answers)
 		if mode != Wait || len(left) == 0 {
 			return answers, nil
 		}
-		if err := d.sleep(ctx, roomIn(retry)); err != nil {
+		if err := d.sleep(ctx, roomIn(room.Retry)); err != nil {
 			return forget(left, answers), err
 		}
 	}
@@ -153,25 +161,25 @@ func newOffer(ticket job.Ticket, left []entry, mode Mode) offer {
 
 // offer puts jobs before the books, and tries again while Redis is away: with the same ticket, so that jobs which were taken in
 // when an answer was lost are not taken for known ones.
-func (d *Door) offer(ctx context.Context, books Books, o offer) ([]job.Admittance, time.Duration, error) {
+func (d *Door) offer(ctx context.Context, books Books, o offer) ([]job.Admittance, job.Room, error) {
 	start, wait := d.cfg.Clock.Now(), awayFirst
 	for {
-		got, retry, err := books.Accept(ctx, o.ticket, o.jobs, string(o.mode))
+		got, room, err := books.Accept(ctx, o.ticket, o.jobs, string(o.mode))
 		if err == nil {
-			return got, retry, nil
+			return got, room, nil
 		}
 		if ctx.Err() != nil {
-			return nil, 0, ctx.Err()
+			return nil, job.Room{}, ctx.Err()
 		}
 		if !d.cfg.Away(err) {
-			return nil, 0, fmt.Errorf("take jobs in: %w", err)
+			return nil, job.Room{}, fmt.Errorf("take jobs in: %w", err)
 		}
 		if d.cfg.Clock.Now().Sub(start)+wait > d.cfg.Patience {
-			return nil, 0, &job.Error{Code: job.CodeUnavailable, Message: "Redis can't take jobs in now", Err: err,
+			return nil, job.Room{}, &job.Error{Code: job.CodeUnavailable, Message: "Redis can't take jobs in now", Err: err,
 				Hint: "running the same again is safe: jobs that were taken in are known and will not be doubled"}
 		}
 		if err := d.sleep(ctx, wait); err != nil {
-			return nil, 0, err
+			return nil, job.Room{}, err
 		}
 		wait = min(2*wait, awayMax)
 	}
@@ -181,16 +189,16 @@ var errConflict = errors.New("this id is known with another payload: the first o
 
 var errKeyTaken = errors.New("this id is an idempotency key that a replay of another job has used: the gateway would take this payment for that one; give this job another id")
 
-func note(left []entry, got []job.Admittance, retry time.Duration, answers []Answer) {
+func note(left []entry, got []job.Admittance, room job.Room, answers []Answer) {
 	for i, e := range left {
-		a := Answer{Outcome: got[i]}
+		a := Answer{Outcome: got[i], Room: &room}
 		switch got[i] {
 		case job.Conflict:
 			a.Err = errConflict
 		case job.KeyTaken:
 			a.Outcome, a.Err = job.Conflict, errKeyTaken
 		case job.Full:
-			a.RetryAfter = retry
+			a.RetryAfter = room.Retry
 		}
 		answers[e.at] = a
 	}

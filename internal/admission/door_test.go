@@ -26,11 +26,11 @@ type books struct {
 	tickets    []job.Ticket
 }
 
-func (b *books) Accept(_ context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, time.Duration, error) {
+func (b *books) Accept(_ context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, job.Room, error) {
 	b.tickets = append(b.tickets, ticket)
 	if b.away > 0 {
 		b.away--
-		return nil, 0, errAway
+		return nil, job.Room{}, errAway
 	}
 	b.modes = append(b.modes, mode)
 	answers := make([]job.Admittance, len(jobs))
@@ -49,7 +49,7 @@ func (b *books) Accept(_ context.Context, ticket job.Ticket, jobs []job.Newcomer
 		}
 	}
 	b.room += b.grow
-	return answers, time.Millisecond, nil
+	return answers, job.Room{Retry: time.Millisecond}, nil
 }
 
 // instant is a clock whose waits are over at once and move its time.
@@ -171,13 +171,13 @@ type meeting struct {
 	tickets map[job.Ticket]int
 }
 
-func (m *meeting) Accept(_ context.Context, ticket job.Ticket, jobs []job.Newcomer, _ string) ([]job.Admittance, time.Duration, error) {
+func (m *meeting) Accept(_ context.Context, ticket job.Ticket, jobs []job.Newcomer, _ string) ([]job.Admittance, job.Room, error) {
 	m.mu.Lock()
 	m.tickets[ticket]++
 	m.mu.Unlock()
 	m.all.Done()
 	m.all.Wait()
-	return make([]job.Admittance, len(jobs)), 0, nil
+	return make([]job.Admittance, len(jobs)), job.Room{}, nil
 }
 
 func TestCallersAtTheSameTimeHaveLanesOfTheirOwn(t *testing.T) {

@@ -1,5 +1,7 @@
 package job
 
+import "time"
+
 // Admittance is what admission did with a job.
 type Admittance string
 
@@ -25,6 +27,16 @@ type Ticket struct {
 type Newcomer struct {
 	Job    Job
 	Digest string
+}
+
+// Room is what admission still has room for after an offer.
+type Room struct {
+	// Retry is when the first job without room would find some: zero if nobody knows (it waits behind parked jobs), negative if never.
+	Retry time.Duration
+	// Left is how much each limit has left, in units of cost and in the order of the configuration.
+	Left []int64
+	// Reset is how long it takes until every limit has all of its room again, if nobody takes any.
+	Reset time.Duration
 }
 
 // Return is a parked job on its way back in.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	_ "embed" // the scripts are files
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,10 +32,9 @@ func answering(fragments []string, body string) *redisdb.Script {
 const NoRetry time.Duration = -1
 
 // Accept takes a chunk of jobs through admission in one step, in order: each is enqueued, parked or refused, or is
-// known already. mode is "park", "wait" or "fail". retry is when the first job without room would find some: zero if
-// that is not known (it waits behind parked jobs), NoRetry if never. Keep chunks to a few hundred jobs: a script stalls everyone.
+// known already. mode is "park", "wait" or "fail". Keep chunks to a few hundred jobs: a script stalls everyone.
 // With an error, none or all of the chunk was accepted: offered again with the same ticket, it gets the answer that was lost.
-func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) (answers []job.Admittance, retry time.Duration, err error) {
+func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) (answers []job.Admittance, room job.Room, err error) {
 	k := b.keys
 	keys := make([]string, 0, 7+2*len(jobs))
 	keys = append(keys, k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs())
@@ -43,7 +43,7 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 	for _, n := range jobs {
 		taskID, taskKey, msg, err := b.task(n.Job.ID, 1)
 		if err != nil {
-			return nil, 0, err
+			return nil, room, err
 		}
 		keys = append(keys, k.Job(n.Job.ID), taskKey)
 		args = append(args, n.Job.ID, taskID, msg, payload(n.Job), n.Digest, max(n.Job.Cost, 1),
@@ -53,14 +53,28 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 	args = append(args, ticket.Number, receiptLifetime.Milliseconds())
 	reply, err := b.accept.Run(ctx, b.c, keys, args...).Int64Slice()
 	if err != nil {
-		return nil, 0, err
+		return nil, room, err
 	}
 	names := []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full, job.KeyTaken}
-	return decode("accept.lua", reply, len(jobs), names)
+	if room, reply, err = roomOf(reply); err != nil {
+		return nil, room, err
+	}
+	answers, room.Retry, err = decode("accept.lua", reply, len(jobs), names)
+	return answers, room, err
+}
+
+// roomOf takes what is left out of the reply of accept.lua, behind the retry.
+func roomOf(reply []int64) (job.Room, []int64, error) {
+	if len(reply) < 3 || reply[2] < 0 || int64(len(reply)) < 3+reply[2] {
+		return job.Room{}, nil, badReply("accept.lua", reply)
+	}
+	behind := 3 + reply[2]
+	room := job.Room{Reset: time.Duration(reply[1]) * time.Microsecond, Left: slices.Clone(reply[3:behind])}
+	return room, append(reply[:1:1], reply[behind:]...), nil
 }
 
 // Readmit takes parked jobs through admission again, in order; those that find no room stay parked (Full), those that
-// are not parked like this any more are Gone. retry is as for Accept.
+// are not parked like this any more are Gone. retry is when the first of them would find room: zero if it is not known, NoRetry if never.
 func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error) {
 	k := b.keys
 	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs()}

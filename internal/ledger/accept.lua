@@ -3,9 +3,10 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
 --      6… the bucket's arguments, then for each job nine:
 --      id, task id, task message, payload, digest, cost, at (µs, 0 = now), expires (µs, 0 = never), batch ('' = none)
--- returns {retry_us, a1, a2, …}: 1 enqueued  2 parked  3 duplicate  4 same id, other payload  5 no room (wait, fail)
+-- returns {retry_us, reset_us, K, left1 … leftK, a1, a2, …}: 1 enqueued  2 parked  3 duplicate  4 same id, other payload  5 no room (wait, fail)
 --      6 the id is an idempotency key that another job has used;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
+--      K limits have so many units of cost left each; reset_us: until they have all of them again
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN = 1, 2, 3, 4, 5, 6
 local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
 local bucket, at = bucket_load(KEYS[1], now, ARGV, 6)
@@ -73,7 +74,11 @@ while at <= #ARGV do
   answers[#answers + 1] = answer(KEYS[key], KEYS[key + 1], at)
   at, key = at + 9, key + 2
 end
+local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
 bucket_save(bucket)
 if accepted > 0 then redis.call('HINCRBY', KEYS[4], 'accepted', accepted) end
 if idle and pushed > 0 then redis.call('PUBLISH', ARGV[5], ARGV[4]) end
-return {retry, unpack(answers)}
+local reply = {retry, reset, #left}
+for _, n in ipairs(left) do reply[#reply + 1] = n end
+for _, a in ipairs(answers) do reply[#reply + 1] = a end
+return reply

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +11,7 @@ import (
 )
 
 // offer puts jobs before the books under a ticket.
-func (b *bench) offer(ticket job.Ticket, mode string, jobs ...job.Job) ([]job.Admittance, time.Duration, error) {
+func (b *bench) offer(ticket job.Ticket, mode string, jobs ...job.Job) ([]job.Admittance, job.Room, error) {
 	chunk := make([]job.Newcomer, len(jobs))
 	for i, j := range jobs {
 		chunk[i] = job.Newcomer{Job: j, Digest: "d"}
@@ -29,14 +30,14 @@ func TestAnOfferMadeAgainGetsTheSameAnswer(t *testing.T) {
 		}
 		jobs := append(numbered(1, 4), job.Job{ID: "other"})
 		want := []job.Admittance{job.Duplicate, job.Enqueued, noRoom, noRoom, job.Conflict}
-		first, retry, err := b.offer(job.Ticket{Lane: "x", Number: 2}, mode, jobs...)
-		if err != nil || !slices.Equal(first, want) || retry != 10*time.Millisecond {
-			t.Errorf("%s: %v, room in %s, %v; want %v", mode, first, retry, err, want)
+		first, room, err := b.offer(job.Ticket{Lane: "x", Number: 2}, mode, jobs...)
+		if err != nil || !slices.Equal(first, want) || room.Retry != 10*time.Millisecond || !slices.Equal(room.Left, []int64{0}) || room.Reset != 30*time.Millisecond {
+			t.Errorf("%s: %v, room %+v, %v; want %v", mode, first, room, err, want)
 		}
 		b.now += 10_000_000
 		again, same, err := b.offer(job.Ticket{Lane: "x", Number: 2}, mode, jobs...)
-		if err != nil || same != retry || !slices.Equal(again, want) {
-			t.Errorf("%s, again: %v, room in %s, %v; want %v", mode, again, same, err, want)
+		if err != nil || !reflect.DeepEqual(same, room) || !slices.Equal(again, want) {
+			t.Errorf("%s, again: %v, room %+v, %v; want %v", mode, again, same, err, want)
 		}
 		if n := b.c.LLen(b.ctx, b.keys.Pending()).Val(); n != 3 {
 			t.Errorf("%s: %d jobs in the queue, want 3", mode, n)
