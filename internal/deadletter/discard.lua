@@ -9,8 +9,8 @@ for a = 3, #ARGV, 3 do
   local v = redis.call('HMGET', record, 's', 'g', 'r')
   if v[1] == 'parked' and v[2] == ARGV[a + 1] and v[3] == ARGV[a + 2] then
     redis.call('ZREM', KEYS[key + 1], ARGV[a])
-    redis.call('HSET', record, 's', 'discarded', 'fin', int(now))
-    redis.call('PEXPIRE', record, ARGV[2])
+    become(record, 'discarded', 'fin', int(now))
+    forget(record, ARGV[2])
     discarded, answer = discarded + 1, 1
   end
   answers[#answers + 1] = answer

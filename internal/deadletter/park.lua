@@ -10,7 +10,7 @@ end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, id, now, tonumber
 if ARGV[11] == '1' then outage_over(KEYS[6]) end
 if paid_before(record, KEYS[4], now) then return 1 end
 local when = stamp(KEYS[4], now)
-redis.call('HSET', record, 's', 'parked', 'r', ARGV[8], 'e', ARGV[9], 'pa', int(when))
+become(record, 'parked', 'r', ARGV[8], 'e', ARGV[9], 'pa', int(when))
 if ARGV[10] == '1' then redis.call('HSET', record, 'am', '1') end
 redis.call('ZADD', KEYS[5], int(when), id)
 return 1

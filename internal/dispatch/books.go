@@ -11,6 +11,7 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/clock"
 	"spillway/internal/config"
+	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/producer"
 	"spillway/internal/queue"
@@ -50,6 +51,7 @@ func bookkeeping(g config.Gateway) ledger.Config {
 		KeyLifetime: g.Request.KeyLifetime,
 		Attempts:    g.Retry.Attempts,
 		Dedupe:      g.Dedupe,
+		Money:       Money(g.Amount),
 	}
 }
 
@@ -71,4 +73,12 @@ func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *
 	return admission.New(admission.Config{
 		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},
 	})
+}
+
+// Money returns what reads a payload's money as a record has it, or nil where the configuration names no amount.
+func Money(a config.Amount) func(payload []byte) string {
+	if a.Field == "" {
+		return nil
+	}
+	return func(payload []byte) string { return job.MoneyField(payload, a.Field, a.Currency) }
 }

@@ -64,3 +64,24 @@ func textAt(object map[string]any, path string) string {
 	}
 	return ""
 }
+
+const (
+	bookedDigits   = 18 // so that the books can add up thousands of millions of them
+	bookedCurrency = 12 // characters
+)
+
+// MoneyField is a payload's money as its record and the books have it: "1050 EUR", or "-" if it can't be read, or is too large for
+// the books (more than 18 digits, or a currency that is not 1 to 12 letters, digits and the like).
+func MoneyField(payload []byte, field, currency string) string {
+	m, err := MoneyOf(payload, field, currency)
+	if err != nil {
+		return "-"
+	}
+	minor := m.Minor.String()
+	if len(strings.TrimPrefix(minor, "-")) > bookedDigits || len(m.Currency) > bookedCurrency || strings.ContainsFunc(m.Currency, notInCurrency) {
+		return "-"
+	}
+	return minor + " " + m.Currency
+}
+
+func notInCurrency(r rune) bool { return r <= ' ' || r > '~' || r == ':' }

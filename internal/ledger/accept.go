@@ -47,7 +47,7 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 		}
 		keys = append(keys, k.Job(n.Job.ID), taskKey)
 		args = append(args, n.Job.ID, taskID, msg, payload(n.Job), n.Digest, max(n.Job.Cost, 1),
-			micros(n.Job.At), micros(n.Job.Expires), n.Job.Batch)
+			micros(n.Job.At), micros(n.Job.Expires), n.Job.Batch, b.money(n.Job.Payload))
 	}
 	keys = append(keys, k.Receipt(ticket.Lane))
 	args = append(args, ticket.Number, receiptLifetime.Milliseconds())

@@ -1,8 +1,9 @@
 -- accept.lua: a chunk of new jobs goes through admission; the record, the books and the queue change in one step.
 -- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs, then for each job: record, task
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
---      6… the bucket's arguments, then for each job nine:
---      id, task id, task message, payload, digest, cost, at (µs, 0 = now), expires (µs, 0 = never), batch ('' = none)
+--      6… the bucket's arguments, then for each job ten:
+--      id, task id, task message, payload, digest, cost, at (µs, 0 = now), expires (µs, 0 = never), batch ('' = none),
+--      money (batch.lua; '' = none)
 -- returns {retry_us, reset_us, K, left1 … leftK, a1, a2, …}: 1 enqueued  2 parked  3 duplicate  4 same id, other payload  5 no room (wait, fail)
 --      6 the id is an idempotency key that another job has used;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
@@ -14,14 +15,16 @@ local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local pushed, accepted, retry, answers = 0, 0, 0, {}
 
-local function record_new(record, a, state)
+local function record_new(record, a, state, reason)
   local fields = {'s', state, 'g', '1', 'd', ARGV[a + 4], 't', int(now), 'p', ARGV[a + 3]}
   local function add(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
   if ARGV[a + 5] ~= '1' then add('c', ARGV[a + 5]) end
   if ARGV[a + 6] ~= '0' then add('at', ARGV[a + 6]) end
   if ARGV[a + 7] ~= '0' then add('x', ARGV[a + 7]) end
   if ARGV[a + 8] ~= '' then add('b', ARGV[a + 8]) end
+  if ARGV[a + 9] ~= '' then add('m', ARGV[a + 9]) end
   redis.call('HSET', record, unpack(fields))
+  books_join(record, ARGV[a], books_place(state, reason), ARGV[a + 8], ARGV[a + 9])
   accepted = accepted + 1
 end
 
@@ -39,7 +42,7 @@ end
 
 local function park(record, a)
   local when = stamp(KEYS[4], now)
-  record_new(record, a, 'parked')
+  record_new(record, a, 'parked', 'rejected')
   redis.call('HSET', record, 'r', 'rejected', 'e', 'no room at admission', 'pa', int(when))
   redis.call('ZADD', KEYS[3], int(when), ARGV[a])
 end
@@ -72,10 +75,11 @@ end
 local key = 7
 while at <= #ARGV do
   answers[#answers + 1] = answer(KEYS[key], KEYS[key + 1], at)
-  at, key = at + 9, key + 2
+  at, key = at + 10, key + 2
 end
 local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
 bucket_save(bucket)
+books_joined(now)
 if accepted > 0 then redis.call('HINCRBY', KEYS[4], 'accepted', accepted) end
 if idle and pushed > 0 then redis.call('PUBLISH', ARGV[5], ARGV[4]) end
 local reply = {retry, reset, #left}

@@ -18,11 +18,11 @@ if ARGV[14] == '1' then redis.call('HSET', record, 'am', '1') end
 if ARGV[9] ~= '' then redis.call('HSET', record, 'e', ARGV[9]) end
 local wait = tonumber(ARGV[8])
 if wait > 0 then
-  redis.call('HSET', record, 's', 'retrying', 'due', int(now + wait))
+  become(record, 'retrying', 'due', int(now + wait))
   redis.call('ZADD', KEYS[6], int(now + wait), id)
   return 1
 end
-redis.call('HSET', record, 's', 'queued', 'g', int(tonumber(ARGV[3]) + 1))
+become(record, 'queued', 'g', int(tonumber(ARGV[3]) + 1))
 local cost = tonumber(redis.call('HGET', record, 'c')) or 1
 if pend('RPUSH', KEYS[4], KEYS[5], ARGV[10], ARGV[11], KEYS[7], cost, now) == 1 then
   redis.call('PUBLISH', ARGV[13], ARGV[12])

@@ -36,6 +36,8 @@ type Config struct {
 	KeyLifetime time.Duration
 	// Attempts is how many attempts a job has before it is parked as exhausted; at least 1.
 	Attempts int
+	// Money reads a payload's money as a record has it (job.Money.Field). Nil: the gateway's jobs have none.
+	Money func(payload []byte) string
 	// Dedupe is how long a job is known after it is done or discarded; more than zero.
 	Dedupe time.Duration
 	// Age returns what was seen of the data's age. Books that call nobody may leave it nil: then it is not watched.

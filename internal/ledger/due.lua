@@ -12,7 +12,7 @@ for a = 5, #ARGV, 4 do
   local due = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[a]))
   if due and due <= now and v[1] == ARGV[2] and v[2] == ARGV[a + 1] then
     redis.call('ZREM', KEYS[1], ARGV[a])
-    redis.call('HSET', record, 's', 'queued', 'g', int(tonumber(v[2]) + 1))
+    become(record, 'queued', 'g', int(tonumber(v[2]) + 1))
     redis.call('HDEL', record, 'due')
     pend('RPUSH', KEYS[2], KEYS[key + 1], ARGV[a + 2], ARGV[a + 3], KEYS[3], tonumber(v[3]) or 1, now)
     moved = moved + 1

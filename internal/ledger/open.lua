@@ -64,7 +64,7 @@ end
 
 local what = opening()
 local deadline = now + tonumber(ARGV[5])
-redis.call('HSET', record, 's', 'in_flight', 'o', owner, 'od', int(deadline))
+become(record, 'in_flight', 'o', owner, 'od', int(deadline))
 if what == 'go' or cut then
   redis.call('HSET', record, 'oa', int(now))
 else -- to be parked: who finds this attempt cut off knows that nothing was sent

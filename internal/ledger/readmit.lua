@@ -30,7 +30,7 @@ local function readmit(record, task, parked, a)
     return NO_ROOM
   end
   redis.call('ZREM', parked, ARGV[a])
-  redis.call('HDEL', record, 'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq')
+  redis.call('HDEL', record, 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq')
   redis.call('HINCRBY', record, 'y', 1)
   if ARGV[a + 5] == 'next' then
     redis.call('HSET', record, 'k', int(next_key(record)))
@@ -41,11 +41,13 @@ local function readmit(record, task, parked, a)
   end
   local due = tonumber(v[5]) or 0
   if due > now then
-    redis.call('HSET', record, 's', 'scheduled')
+    become(record, 'scheduled')
+    redis.call('HDEL', record, 'r')
     redis.call('ZADD', KEYS[4], int(due), ARGV[a])
     return QUEUED
   end
-  redis.call('HSET', record, 's', 'queued', 'g', int(tonumber(v[2]) + 1))
+  become(record, 'queued', 'g', int(tonumber(v[2]) + 1))
+  redis.call('HDEL', record, 'r')
   pend('LPUSH', KEYS[2], task, ARGV[a + 2], ARGV[a + 3], KEYS[5], cost, now)
   pushed = pushed + 1
   return QUEUED

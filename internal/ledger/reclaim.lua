@@ -38,7 +38,7 @@ if called then redis.call('HSET', record, 'am', '1') end
 
 local function park(reason, set, error)
   local when = stamp(KEYS[9], now)
-  redis.call('HSET', record, 's', 'parked', 'r', reason, 'e', error, 'pa', int(when))
+  become(record, 'parked', 'r', reason, 'e', error, 'pa', int(when))
   redis.call('ZADD', set, int(when), id)
   return reason
 end
@@ -48,7 +48,7 @@ end
 if called and tonumber(redis.call('HGET', record, 'n')) >= tonumber(ARGV[9]) then
   return park('exhausted', KEYS[11], 'the worker died while the call was under way, at the last attempt')
 end
-redis.call('HSET', record, 's', 'queued', 'g', int(tonumber(v[2]) + 1))
+become(record, 'queued', 'g', int(tonumber(v[2]) + 1))
 pend('RPUSH', KEYS[3], KEYS[4], ARGV[5], ARGV[6], KEYS[8], tonumber(v[5]) or 1, now)
 redis.call('PUBLISH', ARGV[11], ARGV[10])
 return 'queued'

@@ -54,6 +54,12 @@ func (k Keys) Counters() string { return k.own + "counters" }
 // Parked is the jobs parked for one reason (sorted set: job id, time of parking in µs, unique within the gateway).
 func (k Keys) Parked(reason string) string { return k.own + "parked:" + reason }
 
+// ParkedBatch is the part of Parked that is one batch's (sorted set, as Parked; shelf.lua keeps it and makes its name).
+func (k Keys) ParkedBatch(reason, batch string) string { return k.Parked(reason) + ":b:" + batch }
+
+// Again is the jobs parked as exhausted that may go in by themselves (sorted set: job id, when in µs at the earliest; see shelf.lua).
+func (k Keys) Again() string { return k.own + "again" }
+
 // Rate is the calls of the last two minutes (hash: number of a 5 s bucket, calls).
 func (k Keys) Rate() string { return k.own + "rate" }
 
@@ -65,6 +71,18 @@ func (k Keys) Alive() string { return k.own + "alive" }
 
 // Trail is what people did to dead letters (list of JSON).
 func (k Keys) Trail() string { return k.own + "trail" }
+
+// Batch is the books of one batch (hash; fields in batch.lua, which makes this name and the next three from a record's).
+func (k Keys) Batch(name string) string { return k.own + "batch:" + name }
+
+// BatchIDs is the ids of a batch's jobs in the order of acceptance (list).
+func (k Keys) BatchIDs(name string) string { return k.own + "batch-ids:" + name }
+
+// Batches is the names of the batches (sorted set: name, when its first job was accepted in µs).
+func (k Keys) Batches() string { return k.own + "batches" }
+
+// Money is the sums of what is parked (hash; fields in batch.lua).
+func (k Keys) Money() string { return k.own + "money" }
 
 // Pending is asynq's list of tasks that wait.
 func (k Keys) Pending() string { return k.asynq + "pending" }

@@ -1,7 +1,8 @@
--- record.lua: the layout of a job's record, and what every change of state does to it. A fragment: local functions only.
+-- record.lua: the layout of a job's record, and what every change of state does to it. A fragment: local functions only, behind batch.lua.
+-- A state is changed by become(), never by HSET alone.
 -- Fields of spillway:{gateway}:job:<id>, all optional but s, g, d, t:
 --   s state   g generation of the task   p payload   d digest of the payload   t accepted at (µs)
---   c cost (absent: 1)   b batch   at not before (µs)   x expires (µs)
+--   c cost (absent: 1)   b batch   m money (batch.lua)   at not before (µs)   x expires (µs)
 --   n attempts spent   k key generation (absent: 1)   f first call with the present key (µs)   y replays
 --   am a call with the present key may have charged ("1")   kn a person settled what earlier calls came to (µs)
 --   o owner of the open attempt   od its deadline (µs)   oa opened at (µs; absent: only to park the job, nothing is sent)
@@ -74,10 +75,10 @@ end
 
 -- finish makes a job done; what is left of its record stays for the dedupe window.
 local function finish(record, counters, now, dedupe_ms)
-  redis.call('HSET', record, 's', 'done', 'fin', int(now))
+  become(record, 'done', 'fin', int(now))
   redis.call('HDEL', record, 'p', 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq', 'kn')
   redis.call('HINCRBY', counters, 'done', 1)
-  redis.call('PEXPIRE', record, dedupe_ms)
+  forget(record, dedupe_ms)
 end
 
 -- paid_before finishes a job whose earlier call is known to have succeeded, whatever its last one came to.

@@ -74,7 +74,12 @@ end
 local function int(x) return string.format('%.0f', x) end
 `
 
-// RecordLua is record.lua: the layout of a job's record and what every change of its state does.
-//
+//go:embed batch.lua
+var batchLua string
+
 //go:embed record.lua
-var RecordLua string
+var recordLua string
+
+// RecordLua is batch.lua and record.lua: the layout of a job's record, and what every change of its state does, to the books of its
+// batch too.
+var RecordLua = batchLua + "\n" + recordLua

@@ -1,0 +1,168 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// Sums are jobs counted together with their money.
+type Sums struct {
+	Jobs   int64
+	Money  map[string]*big.Int // in minor units, by currency
+	Unread int64               // those of the jobs whose amount can't be read, where the gateway's jobs have one
+}
+
+// Add adds another one's.
+func (s *Sums) Add(o Sums) {
+	s.Jobs += o.Jobs
+	s.Unread += o.Unread
+	for currency, minor := range o.Money {
+		s.add(currency, minor)
+	}
+}
+
+func (s *Sums) add(currency string, minor *big.Int) {
+	if s.Money == nil {
+		s.Money = map[string]*big.Int{}
+	}
+	if s.Money[currency] == nil {
+		s.Money[currency] = new(big.Int)
+	}
+	s.Money[currency].Add(s.Money[currency], minor)
+}
+
+// Place is where a job of a batch stands: a state, and of parked jobs the reason.
+type Place struct {
+	State  job.State
+	Reason job.Reason // only with job.Parked
+}
+
+func (p Place) field() string {
+	if p.State == job.Parked {
+		return string(job.Parked) + ":" + string(p.Reason)
+	}
+	return string(p.State)
+}
+
+func placeOf(text string) Place {
+	state, reason, _ := strings.Cut(text, ":")
+	return Place{job.State(state), job.Reason(reason)}
+}
+
+// Batch is one gateway's books of one batch, all of one moment. Places without jobs are left out.
+type Batch struct {
+	Places map[Place]Sums
+	// Paused is since when nobody calls its jobs; zero if the batch is not paused.
+	Paused time.Time
+	Why    string // it is paused
+	Who    string // paused it
+}
+
+// Jobs counts the jobs in some of the batch's places: those that want says.
+func (b Batch) Jobs(want func(Place) bool) (n int64) {
+	for p, s := range b.Places {
+		if want(p) {
+			n += s.Jobs
+		}
+	}
+	return n
+}
+
+// Batch returns the books of a batch; ok is false if the gateway knows none of that name, or none any more. It costs the same
+// however many jobs there are.
+func (b *Books) Batch(ctx context.Context, name string) (batch Batch, ok bool, err error) {
+	h, err := b.c.HGetAll(ctx, b.keys.Batch(name)).Result()
+	if err != nil || len(h) == 0 {
+		return Batch{}, false, err
+	}
+	batch, err = parseBatch(h)
+	if err != nil {
+		return Batch{}, false, fmt.Errorf("the books of batch %q at %s: %w", name, b.cfg.Gateway, err)
+	}
+	return batch, true, nil
+}
+
+// ParkedMoney returns the money of all parked jobs by reason, of batches and of none, and how many have an amount that can't be
+// read; Jobs stays zero. It is empty where the gateway's jobs have no money.
+func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]Sums, error) {
+	h, err := b.c.HGetAll(ctx, b.keys.Money()).Result()
+	if err != nil {
+		return nil, err
+	}
+	batch, err := parseBatch(h)
+	if err != nil {
+		return nil, fmt.Errorf("the sums of what is parked at %s: %w", b.cfg.Gateway, err)
+	}
+	sums := make(map[job.Reason]Sums, len(batch.Places))
+	for p, s := range batch.Places {
+		sums[p.Reason] = s
+	}
+	return sums, nil
+}
+
+// parseBatch reads books as batch.lua lays them out.
+func parseBatch(h map[string]string) (Batch, error) {
+	b := Batch{Places: map[Place]Sums{}, Why: h["why"], Who: h["who"]}
+	for field, value := range h {
+		kind, rest, ok := strings.Cut(field, ":")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return Batch{}, fmt.Errorf("the field %s holds no number", field)
+		}
+		if n != 0 {
+			b.enter(kind, rest, n)
+		}
+	}
+	if us, err := strconv.ParseInt(h["paused"], 10, 64); err == nil {
+		b.Paused = moment(us)
+	}
+	for p, s := range b.Places {
+		for currency, minor := range s.Money {
+			if minor.Sign() == 0 {
+				delete(s.Money, currency)
+			}
+		}
+		if s.Jobs == 0 && s.Unread == 0 && len(s.Money) == 0 {
+			delete(b.Places, p)
+		}
+	}
+	return b, nil
+}
+
+// highMoney is what one unit of a field M stands for.
+var highMoney = big.NewInt(1_000_000_000)
+
+func (b Batch) enter(kind, rest string, n int64) {
+	place, currency := rest, ""
+	if at := strings.LastIndexByte(rest, ':'); kind == "m" || kind == "M" {
+		place, currency = rest[:at], rest[at+1:]
+	}
+	s := b.Places[placeOf(place)]
+	switch kind {
+	case "n":
+		s.Jobs = n
+	case "u":
+		s.Unread = n
+	case "m":
+		s.add(currency, big.NewInt(n))
+	case "M":
+		s.add(currency, new(big.Int).Mul(big.NewInt(n), highMoney))
+	}
+	b.Places[placeOf(place)] = s
+}
+
+func (b *Books) money(payload []byte) string {
+	if b.cfg.Money == nil {
+		return ""
+	}
+	return b.cfg.Money(payload)
+}

@@ -1,0 +1,133 @@
+-- batch.lua: the books of a batch, and of the money that is parked. A fragment: local functions only. Every change of a job's state
+-- goes through become() or books_join(), so that the books change in the script that changes the record, and are exact after any crash.
+-- What they read of a record: s and r, b its batch, m its money: "1050 EUR", "1050 " without a currency, "-" if its amount can't
+-- be read (absent: the gateway's jobs have none).
+-- Fields of spillway:{gateway}:batch:<name>, PLACE being a state, or parked:<reason>:
+--   n:PLACE jobs there   u:PLACE those of them whose amount can't be read
+--   m:PLACE:CURRENCY  M:PLACE:CURRENCY their money in minor units: m + M * 10^9, so that neither overflows
+--   live jobs that are neither done nor discarded   paused, why, who  since when the batch is paused (µs), why, and by whom
+-- spillway:{gateway}:money has u, m and M for the parked jobs of all batches, and of none.
+-- spillway:{gateway}:batch-ids:<name> has the ids in the order of acceptance, spillway:{gateway}:batches the names by the first.
+-- A batch's keys outlive the last record of its jobs by BOOKS_STAY.
+local BOOKS_STAY = 3600000 -- ms
+
+-- books_key names one of the books of a record's gateway.
+local function books_key(record, rest) return string.match(record, '^spillway:{[^}]*}:') .. rest end
+
+local function books_place(state, reason)
+  if state == 'parked' then return 'parked:' .. (reason or '') end
+  return state
+end
+
+local function books_over(state) return state == 'done' or state == 'discarded' end
+
+-- books_parts splits a job's money into currency, minor units below 10^9 and 10^9 of them; nil if its amount can't be read.
+local function books_parts(money)
+  local sign, digits, currency = string.match(money, '^(-?)(%d+) (.*)$')
+  if not sign then return nil end
+  local high = #digits > 9 and tonumber(sign .. string.sub(digits, 1, -10)) or 0
+  return currency, tonumber(sign .. string.sub(digits, -9)), high
+end
+
+-- books_add adds to the sum of one currency in one place.
+local function books_add(key, place, currency, low, high)
+  local field = place .. ':' .. currency
+  redis.call('HINCRBY', key, 'm:' .. field, int(low))
+  if high ~= 0 then redis.call('HINCRBY', key, 'M:' .. field, int(high)) end
+end
+
+-- books_money puts a job's money into a place (way 1) or takes it out (way -1).
+local function books_money(key, place, money, way)
+  local currency, low, high = books_parts(money)
+  if currency then
+    books_add(key, place, currency, way * low, way * high)
+  else
+    redis.call('HINCRBY', key, 'u:' .. place, way)
+  end
+end
+
+-- books_move takes a job from one place to another.
+local function books_move(record, batch, money, from, to)
+  if money then
+    local parked = books_key(record, 'money')
+    if string.sub(from, 1, 7) == 'parked:' then books_money(parked, from, money, -1) end
+    if string.sub(to, 1, 7) == 'parked:' then books_money(parked, to, money, 1) end
+  end
+  if not batch then return end
+  local key = books_key(record, 'batch:' .. batch)
+  redis.call('HINCRBY', key, 'n:' .. from, -1)
+  redis.call('HINCRBY', key, 'n:' .. to, 1)
+  if money then
+    books_money(key, from, money, -1)
+    books_money(key, to, money, 1)
+  end
+  local live = (books_over(from) and 1 or 0) - (books_over(to) and 1 or 0)
+  if live ~= 0 then redis.call('HINCRBY', key, 'live', live) end
+end
+
+-- become changes a job's state, with the fields that go with it.
+local function become(record, state, ...)
+  local v = redis.call('HMGET', record, 's', 'r', 'b', 'm')
+  redis.call('HSET', record, 's', state, ...)
+  if not v[3] and not v[4] then return end
+  local fields, reason = {...}, v[2]
+  for i = 1, #fields, 2 do
+    if fields[i] == 'r' then reason = fields[i + 1] end
+  end
+  local from, to = books_place(v[1], v[2]), books_place(state, reason)
+  if from ~= to then books_move(record, v[3], v[4], from, to) end
+end
+
+-- forget lets the record of a job that is over expire, and with the last one of a batch its books, later.
+local function forget(record, dedupe_ms)
+  redis.call('PEXPIRE', record, dedupe_ms)
+  local batch = redis.call('HGET', record, 'b')
+  if not batch then return end
+  local key, stay = books_key(record, 'batch:' .. batch), int(tonumber(dedupe_ms) + BOOKS_STAY)
+  if redis.call('HGET', key, 'live') ~= '0' then return end
+  redis.call('PEXPIRE', key, stay)
+  redis.call('PEXPIRE', books_key(record, 'batch-ids:' .. batch), stay)
+end
+
+-- books_join notes a new job, '' being no batch or no money; books_joined writes down all that were noted: a chunk costs little more than
+-- one job.
+local joining, joining_order = {}, {}
+local function books_join(record, id, place, batch, money)
+  if money ~= '' and string.sub(place, 1, 7) == 'parked:' then books_money(books_key(record, 'money'), place, money, 1) end
+  if batch == '' then return end
+  local b = joining[batch]
+  if not b then
+    b = {key = books_key(record, 'batch:' .. batch), ids = {}, places = {}}
+    b.list, b.names = books_key(record, 'batch-ids:' .. batch), books_key(record, 'batches')
+    joining[batch] = b
+    joining_order[#joining_order + 1] = batch
+  end
+  b.ids[#b.ids + 1] = id
+  local p = b.places[place] or {jobs = 0, unread = 0, low = {}, high = {}}
+  b.places[place] = p
+  p.jobs = p.jobs + 1
+  if money == '' then return end
+  local currency, low, high = books_parts(money)
+  if not currency then
+    p.unread = p.unread + 1
+    return
+  end
+  p.low[currency] = (p.low[currency] or 0) + low
+  p.high[currency] = (p.high[currency] or 0) + high
+end
+
+local function books_joined(now)
+  for _, batch in ipairs(joining_order) do
+    local b = joining[batch]
+    redis.call('ZADD', b.names, 'NX', int(now), batch)
+    for place, p in pairs(b.places) do
+      redis.call('HINCRBY', b.key, 'n:' .. place, p.jobs)
+      if p.unread > 0 then redis.call('HINCRBY', b.key, 'u:' .. place, p.unread) end
+      for currency, low in pairs(p.low) do books_add(b.key, place, currency, low, p.high[currency]) end
+    end
+    redis.call('HINCRBY', b.key, 'live', #b.ids)
+    for i = 1, #b.ids, 1000 do redis.call('RPUSH', b.list, unpack(b.ids, i, math.min(i + 999, #b.ids))) end
+    redis.call('PERSIST', b.key)
+    redis.call('PERSIST', b.list)
+  end
+end
