@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 )
 
 func dlqStatsCommand(p *program) *cobra.Command {
@@ -78,26 +82,88 @@ func (p *program) dlqStats(ctx context.Context, f *dlqFilter) error {
 	}
 	defer s.close()
 	heaps := make([]*gatewayHeap, len(s.gateways))
-	byName := map[string]*gatewayHeap{}
+	read := map[string]*gatewayHeap{} // those whose jobs have to be looked at
 	for i, g := range s.gateways {
-		heaps[i] = newHeap(g)
-		byName[g.Name] = heaps[i]
+		var counted bool
+		if heaps[i], counted, err = s.count(ctx, g); err != nil {
+			return err
+		}
+		if !counted {
+			heaps[i] = newHeap(g)
+			read[g.Name] = heaps[i]
+		}
 	}
-	s.filter.NoPayload = !anyAmount(s.gateways)
-	missing, err := s.each(ctx, func(g config.Gateway, r job.Record) error {
-		byName[g.Name].add(r)
-		return nil
-	})
+	missing, err := s.look(ctx, read)
 	if err != nil {
 		return err
-	}
-	for _, h := range heaps {
-		h.close()
 	}
 	if err := p.writeHeaps(heaps); err != nil {
 		return err
 	}
 	return p.remarkMissing(ctx, s, missing)
+}
+
+// look counts by reading the jobs.
+func (s *selection) look(ctx context.Context, heaps map[string]*gatewayHeap) ([]string, error) {
+	if len(heaps) == 0 {
+		return nil, nil
+	}
+	some := *s
+	some.gateways = slices.DeleteFunc(slices.Clone(s.gateways), func(g config.Gateway) bool { return heaps[g.Name] == nil })
+	some.filter.NoPayload = !anyAmount(some.gateways)
+	missing, err := some.each(ctx, func(g config.Gateway, r job.Record) error {
+		heaps[g.Name].add(r)
+		return nil
+	})
+	for _, h := range heaps {
+		h.close()
+	}
+	return missing, err
+}
+
+// count answers from counters, at the same price however many jobs are parked. It does not where the filter, or money between
+// two times, asks for a look at the jobs.
+func (s *selection) count(ctx context.Context, g config.Gateway) (h *gatewayHeap, counted bool, err error) {
+	f := s.filter
+	if !f.Countable() || (g.Amount.Field != "" && !(f.Since.IsZero() && f.Until.IsZero())) {
+		return nil, false, nil
+	}
+	heaps, err := deadletter.New(s.db.Client, g.Name).Count(ctx, f)
+	if err != nil {
+		return nil, false, dispatch.Coded(err)
+	}
+	sums, err := s.sums(ctx, g)
+	if err != nil {
+		return nil, false, dispatch.Coded(err)
+	}
+	h = newHeap(g)
+	for r, heap := range heaps {
+		of := &reasonHeap{Oldest: heap.Oldest, pile: newPile()}
+		of.pile.jobs, of.pile.bare = int(heap.Jobs), int(sums[r].Unread)
+		of.pile.money.addAll(sums[r].Money)
+		h.ByReason[r] = of
+	}
+	h.close()
+	return h, true, nil
+}
+
+// sums is the money that is parked, by reason: all of it, or one batch's.
+func (s *selection) sums(ctx context.Context, g config.Gateway) (map[job.Reason]ledger.Sums, error) {
+	books := dispatch.Books(s.db.Client, g)
+	if g.Amount.Field == "" {
+		return nil, nil
+	}
+	if s.filter.Batch == "" {
+		return books.ParkedMoney(ctx)
+	}
+	batch, _, err := books.Batch(ctx, s.filter.Batch)
+	sums := map[job.Reason]ledger.Sums{}
+	for place, sum := range batch.Places {
+		if place.State == job.Parked {
+			sums[place.Reason] = sum
+		}
+	}
+	return sums, err
 }
 
 func (p *program) writeHeaps(heaps []*gatewayHeap) error {

@@ -5,10 +5,7 @@ import (
 	"iter"
 	"regexp"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 )
@@ -22,12 +19,16 @@ type Filter struct {
 	IDs     []string
 	Match   *regexp.Regexp // on the error
 	Limit   int            // at most so many, oldest first; 0 means no limit
+	// After is the Cursor of a job: only those parked behind it, whether it is still there or not. 0 means from the first.
+	After int64
 	// NoPayload leaves the payloads out, which saves reading them.
 	NoPayload bool
+	// Looked is told of jobs that were looked at for their error, since Match is answered by reading; nil means nobody asks.
+	Looked func(jobs int)
 }
 
-// page is how many records one look at Redis reads, without their payloads: constant memory, however many are parked.
-const page = 500
+// Cursor is a parked job's place in its gateway's order, for Filter.After: the time of its parking in µs, which no other has.
+func Cursor(r job.Record) int64 { return r.ParkedAt.UnixMicro() }
 
 // List yields the parked jobs that the filter means, oldest first. It reads page by page behind the last job seen, so
 // jobs that come and go meanwhile neither repeat nor hide others.
@@ -67,6 +68,7 @@ func (f Filter) means(r job.Record) bool {
 		f.Batch != "" && r.Job.Batch != f.Batch,
 		!f.Since.IsZero() && r.ParkedAt.Before(f.Since),
 		!f.Until.IsZero() && !r.ParkedAt.Before(f.Until),
+		f.After > 0 && Cursor(r) <= f.After,
 		f.Match != nil && !f.Match.MatchString(r.Error):
 		return false
 	}
@@ -77,11 +79,15 @@ func (s *Store) candidates(ctx context.Context, f Filter) iter.Seq2[job.Record, 
 	if len(f.IDs) > 0 {
 		return s.byID(ctx, f.IDs)
 	}
-	reasons := f.Reasons
-	if len(reasons) == 0 {
-		reasons = job.Reasons()
+	return s.merge(ctx, f.reasons(), f)
+}
+
+// reasons is the reasons that the filter means, each once.
+func (f Filter) reasons() []job.Reason {
+	if len(f.Reasons) == 0 {
+		return job.Reasons()
 	}
-	return s.merge(ctx, slices.Compact(slices.Sorted(slices.Values(reasons))), f)
+	return slices.Compact(slices.Sorted(slices.Values(f.Reasons)))
 }
 
 func (s *Store) byID(ctx context.Context, ids []string) iter.Seq2[job.Record, error] {
@@ -109,7 +115,7 @@ func (s *Store) merge(ctx context.Context, reasons []job.Reason, f Filter) iter.
 	return func(yield func(job.Record, error) bool) {
 		cursors := make([]*cursor, len(reasons))
 		for i, r := range reasons {
-			cursors[i] = &cursor{store: s, reason: r, from: since(f.Since), to: until(f.Until)}
+			cursors[i] = s.cursor(r, &f)
 		}
 		for {
 			oldest, err := pick(ctx, cursors)
@@ -135,71 +141,4 @@ func pick(ctx context.Context, cursors []*cursor) (*cursor, error) {
 		}
 	}
 	return oldest, nil
-}
-
-// cursor walks one reason's sorted set. No two scores of a gateway are the same, so the last one seen says where to go on.
-type cursor struct {
-	store    *Store
-	reason   job.Reason
-	from, to string
-	ready    []job.Record
-	ended    bool
-}
-
-func (c *cursor) fill(ctx context.Context) error {
-	for len(c.ready) == 0 && !c.ended {
-		set := c.store.keys.Parked(string(c.reason))
-		found, err := c.store.c.ZRangeByScoreWithScores(ctx, set, &redis.ZRangeBy{Min: c.from, Max: c.to, Count: page}).Result()
-		if err != nil {
-			return c.store.unread(err)
-		}
-		c.ended = len(found) < page
-		if len(found) == 0 {
-			return nil
-		}
-		c.from = "(" + strconv.FormatInt(int64(found[len(found)-1].Score), 10)
-		if err := c.read(ctx, found); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// read keeps the records that still are what the set said: a job that was replayed and parked again since then comes
-// at its new place.
-func (c *cursor) read(ctx context.Context, found []redis.Z) error {
-	ids := make([]string, len(found))
-	for i, z := range found {
-		ids[i], _ = z.Member.(string)
-	}
-	records, err := c.store.records(ctx, ids)
-	if err != nil {
-		return err
-	}
-	for i, r := range records {
-		if r.ParkedAt.UnixMicro() == int64(found[i].Score) {
-			c.ready = append(c.ready, r)
-		}
-	}
-	return nil
-}
-
-func (c *cursor) pop() job.Record {
-	r := c.ready[0]
-	c.ready = c.ready[1:]
-	return r
-}
-
-func since(t time.Time) string {
-	if t.IsZero() {
-		return "-inf"
-	}
-	return strconv.FormatInt(t.UnixMicro(), 10)
-}
-
-func until(t time.Time) string {
-	if t.IsZero() {
-		return "+inf"
-	}
-	return "(" + strconv.FormatInt(t.UnixMicro(), 10)
 }

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"iter"
+	"maps"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -15,15 +16,9 @@ var fields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "a
 
 // records reads the records of these ids, in their order and without payloads. One that is not there is empty.
 func (s *Store) records(ctx context.Context, ids []string) ([]job.Record, error) {
-	found, err := s.read(ctx, ids, fields)
-	if err != nil {
-		return nil, err
-	}
 	records := make([]job.Record, len(ids))
-	for i, h := range found {
-		records[i] = job.ParseRecord(s.gateway, ids[i], h)
-	}
-	return records, nil
+	err := s.visit(ctx, ids, fields, func(i int, h map[string]string) { records[i] = job.ParseRecord(s.gateway, ids[i], h) })
+	return records, err
 }
 
 // payloads is how many payloads are read at once: each may have a megabyte.
@@ -76,7 +71,15 @@ func (s *Store) yieldWhole(ctx context.Context, some []job.Record, yield func(jo
 	return true
 }
 
+// read returns fields of the records of these ids.
 func (s *Store) read(ctx context.Context, ids, fields []string) ([]map[string]string, error) {
+	found := make([]map[string]string, len(ids))
+	err := s.visit(ctx, ids, fields, func(i int, h map[string]string) { found[i] = maps.Clone(h) })
+	return found, err
+}
+
+// visit shows fields of the records of these ids, all in one round trip. The map is the next record's as soon as see returns.
+func (s *Store) visit(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) error {
 	cmds := make([]*redis.SliceCmd, len(ids))
 	if _, err := s.c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
@@ -84,16 +87,17 @@ func (s *Store) read(ctx context.Context, ids, fields []string) ([]map[string]st
 		}
 		return nil
 	}); err != nil {
-		return nil, s.unread(err)
+		return s.unread(err)
 	}
-	found := make([]map[string]string, len(ids))
+	h := make(map[string]string, len(fields))
 	for i, cmd := range cmds {
-		found[i] = make(map[string]string, len(fields))
+		clear(h)
 		for j, v := range cmd.Val() {
 			if text, ok := v.(string); ok {
-				found[i][fields[j]] = text
+				h[fields[j]] = text
 			}
 		}
+		see(i, h)
 	}
-	return found, nil
+	return nil
 }

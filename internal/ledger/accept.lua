@@ -45,6 +45,7 @@ local function park(record, a)
   record_new(record, a, 'parked', 'rejected')
   redis.call('HSET', record, 'r', 'rejected', 'e', 'no room at admission', 'pa', int(when))
   redis.call('ZADD', KEYS[3], int(when), ARGV[a])
+  shelf_put(record, 'rejected', ARGV[a + 8], int(when))
 end
 
 -- key_taken says that the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment.

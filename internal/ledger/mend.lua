@@ -8,7 +8,7 @@
 -- returns 'none' | 'queued' (at the head, with a new task) | 'placed' | 'removed' (entries of a job that has no record)
 local record, id, now = KEYS[1], ARGV[2], now_us(ARGV[1])
 local first_parked = 10 + tonumber(ARGV[10])
-local v = redis.call('HMGET', record, 's', 'g', 'c', 'at', 'due', 'od', 'pa', 'r')
+local v = redis.call('HMGET', record, 's', 'g', 'c', 'at', 'due', 'od', 'pa', 'r', 'b')
 local state = v[1]
 local places = {scheduled = {KEYS[7], v[4]}, retrying = {KEYS[8], v[5]}, in_flight = {KEYS[9], v[6]}}
 local other = {queued = true, done = true, discarded = true}
@@ -22,11 +22,14 @@ if state and not home and not other[state] then return 'none' end
 local moved = 0
 for i = 7, #KEYS do
   local asynqs = i >= 10 and i < first_parked
-  if KEYS[i] ~= home and not asynqs then moved = moved + redis.call('ZREM', KEYS[i], id) end
+  local gone = KEYS[i] ~= home and not asynqs and redis.call('ZREM', KEYS[i], id) or 0
+  moved = moved + gone
+  if gone > 0 and i >= first_parked then shelf_take(record, ARGV[11 + i - first_parked], v[9]) end
 end
 if not state then return moved > 0 and 'removed' or 'none' end
 if home and not redis.call('ZSCORE', home, id) then
   moved = moved + redis.call('ZADD', home, score or int(now), id)
+  if state == 'parked' then shelf_put(record, v[8], v[9], score or int(now)) end
 end
 if state ~= 'done' and state ~= 'discarded' then moved = moved + redis.call('PERSIST', record) end
 

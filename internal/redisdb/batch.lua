@@ -68,9 +68,10 @@ end
 -- become changes a job's state, with the fields that go with it.
 local function become(record, state, ...)
   local v = redis.call('HMGET', record, 's', 'r', 'b', 'm')
-  redis.call('HSET', record, 's', state, ...)
-  if not v[3] and not v[4] then return end
   local fields, reason = {...}, v[2]
+  redis.call('HSET', record, 's', state, ...)
+  shelf_move(record, v[3], v[1], v[2], state, fields)
+  if not v[3] and not v[4] then return end
   for i = 1, #fields, 2 do
     if fields[i] == 'r' then reason = fields[i + 1] end
   end

@@ -8,6 +8,7 @@
 --   o owner of the open attempt   od its deadline (µs)   oa opened at (µs; absent: only to park the job, nothing is sent)
 --   due end of the back-off (µs)   r reason of parking   e error   pa parked at (µs)
 --   paid a success that came while another call was under way: the dedupe window (ms) it asks for
+--   ya how often it went in by itself after it was parked as exhausted (shelf.lua)
 --   fl, fo, fq  failures, and the outages of the gateway: see outage.lua
 --   ed when a person last gave the job another payload (µs); not before pa: it was not taken in since
 --   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"

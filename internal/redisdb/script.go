@@ -74,12 +74,15 @@ end
 local function int(x) return string.format('%.0f', x) end
 `
 
+//go:embed shelf.lua
+var shelfLua string
+
 //go:embed batch.lua
 var batchLua string
 
 //go:embed record.lua
 var recordLua string
 
-// RecordLua is batch.lua and record.lua: the layout of a job's record, and what every change of its state does, to the books of its
-// batch too.
-var RecordLua = batchLua + "\n" + recordLua
+// RecordLua is shelf.lua, batch.lua and record.lua: the layout of a job's record, and what every change of its state does, to the
+// books of its batch and to the order of what is parked too.
+var RecordLua = shelfLua + "\n" + batchLua + "\n" + recordLua

@@ -1,0 +1,53 @@
+package deadletter
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+)
+
+// Heap is how many jobs are parked for one reason, and when the oldest of them was.
+type Heap struct {
+	Jobs   int64
+	Oldest time.Time
+}
+
+// Countable says that Count can answer the filter: it needs no look at the jobs themselves.
+func (f Filter) Countable() bool {
+	return len(f.IDs) == 0 && f.Match == nil && f.Limit == 0 && f.After == 0
+}
+
+// Count counts the jobs that a countable filter means, by reason, all of one moment. It costs the same however many there are.
+// Reasons without jobs are left out.
+func (s *Store) Count(ctx context.Context, f Filter) (map[job.Reason]Heap, error) {
+	reasons := f.reasons()
+	counts, firsts := make([]*redis.IntCmd, len(reasons)), make([]*redis.ZSliceCmd, len(reasons))
+	if _, err := s.c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		for i, r := range reasons {
+			set, from, to := s.set(r, f.Batch), since(f.Since), until(f.Until)
+			counts[i] = p.ZCount(ctx, set, from, to)
+			firsts[i] = p.ZRangeByScoreWithScores(ctx, set, &redis.ZRangeBy{Min: from, Max: to, Count: 1})
+		}
+		return nil
+	}); err != nil {
+		return nil, s.unread(err)
+	}
+	heaps := map[job.Reason]Heap{}
+	for i, r := range reasons {
+		if first := firsts[i].Val(); len(first) > 0 {
+			heaps[r] = Heap{counts[i].Val(), time.UnixMicro(int64(first[0].Score)).UTC()}
+		}
+	}
+	return heaps, nil
+}
+
+// set is where the jobs of a reason stand, or those of one batch.
+func (s *Store) set(r job.Reason, batch string) string {
+	if batch != "" {
+		return s.keys.ParkedBatch(string(r), batch)
+	}
+	return s.keys.Parked(string(r))
+}

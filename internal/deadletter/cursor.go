@@ -1,0 +1,182 @@
+package deadletter
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed errors.lua
+var errorsLua string
+
+var errorsScript = redisdb.NewScript(errorsLua)
+
+const (
+	// page is how many records one look at Redis reads, without their payloads: constant memory, however many are parked.
+	page = 500
+	// leastPage is how many a short list reads at once.
+	leastPage = 50
+	// errorsPage is how many jobs one script looks at for their errors: few enough not to stall anyone.
+	errorsPage = 1000
+)
+
+// cursor walks one reason's sorted set. No two scores of a gateway are the same, so the last one seen says where to go on.
+type cursor struct {
+	store  *Store
+	set    string
+	filter *Filter
+	from   string // lowest score that is still to come
+	to     string
+	size   int // of a page
+	ready  []job.Record
+	next   chan stretch // the page that is being read while the present one is used; nil if none is
+	ended  bool
+}
+
+// stretch is a page of a set.
+type stretch struct {
+	records []job.Record
+	from    string // where the next one begins
+	last    bool
+	looked  int // jobs that were passed because no error of their stretch matches
+	err     error
+}
+
+func (s *Store) cursor(r job.Reason, f *Filter) *cursor {
+	c := &cursor{store: s, set: s.set(r, f.Batch), filter: f, from: since(f.Since), to: until(f.Until), size: page}
+	if f.Limit > 0 && f.Match == nil {
+		c.size = min(max(f.Limit, leastPage), page)
+	}
+	if f.After > 0 && (f.Since.IsZero() || f.Since.UnixMicro() <= f.After) {
+		c.from = behind(f.After)
+	}
+	return c
+}
+
+// fill reads the next page when the present one is used up.
+func (c *cursor) fill(ctx context.Context) error {
+	for len(c.ready) == 0 && !c.ended {
+		if c.next == nil {
+			c.ahead(ctx)
+		}
+		got := <-c.next
+		c.next = nil
+		if got.err != nil {
+			return got.err
+		}
+		c.ready, c.from, c.ended = got.records, got.from, got.last
+		if c.filter.Looked != nil {
+			c.filter.Looked(got.looked)
+		}
+		if !c.ended && c.size == page { // a short list may have enough
+			c.ahead(ctx)
+		}
+	}
+	return nil
+}
+
+// ahead begins to read the page behind the present one.
+func (c *cursor) ahead(ctx context.Context) {
+	from, next := c.from, make(chan stretch, 1)
+	c.next = next
+	go func() { next <- c.stretch(ctx, from) }()
+}
+
+func (c *cursor) stretch(ctx context.Context, from string) stretch {
+	if c.filter.Match == nil {
+		return c.page(ctx, from, c.to, c.size)
+	}
+	n, last, matches, err := c.errors(ctx, from)
+	switch {
+	case err != nil:
+		return stretch{err: err}
+	case n == 0:
+		return stretch{last: true}
+	case !matches:
+		return stretch{from: behind(last), last: n < errorsPage, looked: n}
+	}
+	all := c.page(ctx, from, strconv.FormatInt(last, 10), errorsPage)
+	all.from, all.last, all.looked = behind(last), n < errorsPage, n
+	return all
+}
+
+// errors says whether one of the next jobs has an error that matches, up to which score it looked, and at how many.
+func (c *cursor) errors(ctx context.Context, from string) (n int, last int64, matches bool, err error) {
+	reply, err := errorsScript.Run(ctx, c.store.c, []string{c.set}, c.store.keys.JobPrefix(), from, c.to, errorsPage).Slice()
+	if err != nil {
+		return 0, 0, false, c.store.unread(err)
+	}
+	if len(reply) < 2 {
+		return 0, 0, false, fmt.Errorf("errors.lua gave %d values: is another version of Spillway at work on this Redis?", len(reply))
+	}
+	looked, _ := reply[0].(int64)
+	if looked == 0 {
+		return 0, 0, false, nil
+	}
+	text, _ := reply[1].(string)
+	score, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, 0, false, c.store.unread(err)
+	}
+	for _, e := range reply[2:] {
+		if text, ok := e.(string); ok && c.filter.Match.MatchString(text) {
+			return int(looked), int64(score), true, nil
+		}
+	}
+	return int(looked), int64(score), false, nil
+}
+
+// page reads records that still are what the set says: a job that was replayed and parked again since then comes at its new place.
+func (c *cursor) page(ctx context.Context, from, to string, size int) stretch {
+	found, err := c.store.c.ZRangeByScoreWithScores(ctx, c.set, &redis.ZRangeBy{Min: from, Max: to, Count: int64(size)}).Result()
+	if err != nil {
+		return stretch{err: c.store.unread(err)}
+	}
+	if len(found) == 0 {
+		return stretch{last: true}
+	}
+	ids := make([]string, len(found))
+	for i, z := range found {
+		ids[i], _ = z.Member.(string)
+	}
+	records, err := c.store.records(ctx, ids)
+	if err != nil {
+		return stretch{err: err}
+	}
+	kept := records[:0]
+	for i, r := range records {
+		if r.ParkedAt.UnixMicro() == int64(found[i].Score) {
+			kept = append(kept, r)
+		}
+	}
+	return stretch{records: kept, from: behind(int64(found[len(found)-1].Score)), last: len(found) < size}
+}
+
+func (c *cursor) pop() job.Record {
+	r := c.ready[0]
+	c.ready = c.ready[1:]
+	return r
+}
+
+func behind(score int64) string { return "(" + strconv.FormatInt(score, 10) }
+
+func since(t time.Time) string {
+	if t.IsZero() {
+		return "-inf"
+	}
+	return strconv.FormatInt(t.UnixMicro(), 10)
+}
+
+func until(t time.Time) string {
+	if t.IsZero() {
+		return "+inf"
+	}
+	return behind(t.UnixMicro())
+}
