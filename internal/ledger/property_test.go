@@ -19,7 +19,7 @@ func TestEveryJobIsInExactlyOnePlace(t *testing.T) {
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
-		b := setup(t, 5, func(c *ledger.Config) { c.Gateway = fmt.Sprintf("%s-%d", c.Gateway, round) })
+		b := setup(t, 5, func(c *ledger.Config) { c.Gateway, c.Money = fmt.Sprintf("%s-%d", c.Gateway, round), eurosOrMore })
 		m := newWalk(b, fmt.Sprintf("%s-%d", b.name, round))
 		rt.Repeat(map[string]func(*rapid.T){
 			"accept":   m.accept,
@@ -62,7 +62,8 @@ func (w *walk) accept(rt *rapid.T) {
 	mode := rapid.SampledFrom([]string{"park", "wait", "fail"}).Draw(rt, "mode")
 	var jobs []job.Job
 	for range rapid.IntRange(1, 4).Draw(rt, "jobs") {
-		j := job.Job{ID: fmt.Sprintf("j%d", rapid.IntRange(1, 12).Draw(rt, "id")), Cost: rapid.Int64Range(1, 3).Draw(rt, "cost")}
+		j := job.Job{ID: fmt.Sprintf("j%d", rapid.IntRange(1, 12).Draw(rt, "id")), Cost: rapid.Int64Range(1, 3).Draw(rt, "cost"),
+			Batch: rapid.SampledFrom([]string{"", "a:b", "c"}).Draw(rt, "batch"), Payload: rapid.SampledFrom(payloads).Draw(rt, "payload")}
 		if rapid.Bool().Draw(rt, "scheduled") {
 			j.At = time.UnixMicro(w.now + 20e6)
 		}
@@ -194,6 +195,7 @@ func (w *walk) audit(rt *rapid.T) {
 	if s.Done != done || s.Accepted != int64(len(w.accepted)) {
 		rt.Fatalf("counted %d done and %d accepted, the records say %d and %d", s.Done, s.Accepted, done, len(w.accepted))
 	}
+	w.recount(rt)
 }
 
 func (w *walk) holds(rt *rapid.T, id string, places []string, done *int64) {
