@@ -22,7 +22,8 @@ type Config struct {
 	Ready func(context.Context) error
 	// Console answers / and everything below it that nobody else answers. Nil: there is none.
 	Console http.Handler
-	// Login answers LoginPath, for everybody: it asks a person for the token and calls Guard.LogIn. Nil: there is none.
+	// Login answers LoginPath and what its page needs, /assets/, for everybody: it asks a person for the token and calls Guard.LogIn.
+	// Nil: there is none.
 	Login http.Handler
 	// Queues answers /queues/ and everything below it. Nil: there is none.
 	Queues http.Handler
@@ -61,6 +62,7 @@ func pages(mux *http.ServeMux, cfg Config) {
 	}
 	if cfg.Login != nil {
 		mux.Handle(LoginPath, cfg.Login)
+		mux.Handle("/assets/", cfg.Login)
 	}
 	if cfg.Queues != nil {
 		mux.Handle("/queues/", cfg.Guard.Person(cfg.Login != nil, cfg.Queues))
