@@ -26,7 +26,7 @@ func (p *Pacer) Report() {
 }
 
 // Hear keeps pacers on one Redis up to date, in one round trip, that have not asked it for a while: the less a process has missed when
-// Redis loses its memory, the less is charged for what it doesn't know. Call it about twice a second. It writes nothing; who finds
+// Redis loses its memory, the less is charged for what it doesn't know. Call it once or twice a second. It writes nothing; who finds
 // that Redis knows less than he does reports.
 func Hear(ctx context.Context, c redis.UniversalClient, all []*Pacer) error {
 	var asked []*Pacer

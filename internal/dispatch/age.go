@@ -15,7 +15,7 @@ import (
 // rememberEvery is how often this machine writes down what it has seen of Redis's data: as much as a crash may make it forget.
 const rememberEvery = 5 * time.Second
 
-// complainEvery is how often the log says that the age of a gateway's data can't be looked at: pulses try twice a second.
+// complainEvery is how often the log says that the age of a gateway's data can't be looked at: pulses try at least once a second.
 const complainEvery = time.Minute
 
 // watch returns the watch over the age of a gateway's data.

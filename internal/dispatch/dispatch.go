@@ -38,6 +38,7 @@ type Dispatcher struct {
 	ctx       context.Context
 	halt      context.CancelFunc
 	loops     sync.WaitGroup
+	turns     int // pulses so far; the pulse's own
 }
 
 // New returns a dispatcher that does nothing until Start.

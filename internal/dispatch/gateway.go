@@ -47,6 +47,7 @@ type unit struct {
 	neverFits string       // the parked job that the log has last called too dear; the replayer's own
 	limits    atomic.Int64 // version of the limits that the pacer keeps
 	refused   int64        // version of those that could not be taken over, as the log has said; the pulse's own
+	idle      bool         // the last pulse found nothing to do; the pulse's own
 	passed    bool         // the last pulse that called for a sweep led to none; the pulse's own
 	unread    time.Time    // when the log last said that the data's age can't be looked at; the pulse's own
 	stopped   context.Context

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	pulseEvery   = 500 * time.Millisecond // how often the gateways are looked at, all in one round trip
+	pulseEvery   = 400 * time.Millisecond // how often the gateways are looked at, all in one round trip; idle ones every other time
 	replayMost   = 100 * time.Millisecond // the replayer tries at least so often while jobs are parked as rejected
 	replayLeast  = 5 * time.Millisecond
 	replayChunk  = 200
@@ -23,7 +23,7 @@ const (
 	expectedRoom = 20          // jobs for which the replayer lets room build up, if the burst allows
 )
 
-// pulse looks at all gateways until ctx ends and wakes whoever has work: an idle gateway costs one script a pulse.
+// pulse looks at all gateways until ctx ends and wakes whoever has work: an idle gateway costs one script every other pulse.
 func (d *Dispatcher) pulse(ctx context.Context) {
 	for await(ctx, pulseEvery, nil) {
 		if err := d.pulseOnce(ctx); err != nil && ctx.Err() == nil {
@@ -33,27 +33,41 @@ func (d *Dispatcher) pulse(ctx context.Context) {
 	}
 }
 
-// pulseOnce looks at every gateway once. What is wrong with one of them alone goes to the log and keeps none from its turn.
+// pulseOnce looks at the gateways once. What is wrong with one of them alone goes to the log and keeps none from its turn.
 func (d *Dispatcher) pulseOnce(ctx context.Context) error {
-	books := make([]*ledger.Books, len(d.units))
-	for i, u := range d.units {
+	units := d.turn()
+	books := make([]*ledger.Books, len(units))
+	for i, u := range units {
 		books[i] = u.books
 	}
 	pulses, err := ledger.Pulses(ctx, d.p.DB.Client, books)
 	if err != nil {
 		return err
 	}
-	pacers := make([]*bucket.Pacer, len(d.units))
-	for i, u := range d.units {
+	pacers := make([]*bucket.Pacer, len(units))
+	for i, u := range units {
 		u.feel(ctx, pulses[i])
 		pacers[i] = u.pacer
 	}
 	return bucket.Hear(ctx, d.p.DB.Client, pacers)
 }
 
+// turn returns the gateways whose turn it is: of the idle ones every other one. What wakes an idle gateway at once is published.
+func (d *Dispatcher) turn() []*unit {
+	d.turns++
+	var units []*unit
+	for i, u := range d.units {
+		if !u.idle || (d.turns+i)%2 == 0 {
+			units = append(units, u)
+		}
+	}
+	return units
+}
+
 // feel wakes what a pulse says has work.
 func (u *unit) feel(ctx context.Context, p ledger.Pulse) {
 	u.age(ctx, p.Alive)
+	u.idle = p.Pending == 0 && p.Rejected == 0 && p.DueIn < 0 && !p.Sweep
 	if p.Pending > 0 {
 		u.pacer.Wake()
 	}
