@@ -9,15 +9,17 @@
 --      again    the call that was sent ahead failed: held again, for longer      known  the circuit was open already
 -- Hash (more in hold.lua and outage.lua): circuit (1 while open)  cdelay (its back-off, µs)
 --      fails "part:failures:of them unwritten …", a part for each 5 s, as the rate has them
+--      prun "at id id …": jobs that failed in a row and prove little, and when the first did
 -- A job proves less with every failure of its own: one that failed last doesn't count twice in a row, and one that failed in
--- PROVEN outages counts no more, so that jobs which the gateway can't digest spend their attempts instead of stopping it. A call
--- that was not written says nothing of its job, so it always counts.
-local FIRST, CLEAN, PART, PROVEN = 1000000, 30000000, 5000000, 2
+-- PROVEN outages counts no more, so that jobs which the gateway can't digest spend their attempts instead of stopping it. But many
+-- such jobs in a row, each counted once, are an outage again: MANY times as many as of others. A call that was not written says
+-- nothing of its job, so it always counts.
+local FIRST, CLEAN, PART, PROVEN, MANY = 1000000, 30000000, 5000000, 2, 4
 local BLUR = 2000000 -- an outage begins so long before its first failure in a row: processes that stall write down what they saw in any order
 local call = redis.call
 local now, slot, took, written = now_us(ARGV[1]), ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local most = tonumber(ARGV[12])
-local names = {'until', 'need', 'slot', 'epoch', 'circuit', 'outages', 'run', 'runjob', 'runat', 'fails', 'cdelay', 'clear'}
+local names = {'until', 'need', 'slot', 'epoch', 'circuit', 'outages', 'run', 'runjob', 'runat', 'prun', 'fails', 'cdelay', 'clear'}
 local got, v = call('HMGET', KEYS[1], unpack(names)), {}
 for i, name in ipairs(names) do v[name] = got[i] or nil end
 local held = tonumber(v['until']) or 0
@@ -31,7 +33,7 @@ local function shut(from, delay, reason, outages)
     call('HSET', KEYS[1], 'until', int(held), 'reason', 'circuit open: ' .. ARGV[7] .. (written and ' from ' or ', ') .. reason)
   end
   call('HSET', KEYS[1], 'need', 1, 'circuit', 1, 'cdelay', int(delay), 'outages', outages, 'epoch', int((tonumber(v.epoch) or 0) + 1))
-  call('HDEL', KEYS[1], 'probe', 'slot', 'run', 'runjob', 'runat', 'fails')
+  call('HDEL', KEYS[1], 'probe', 'slot', 'run', 'runjob', 'runat', 'prun', 'fails')
   call('PUBLISH', ARGV[13], ARGV[14])
 end
 
@@ -46,7 +48,8 @@ local before = outage_of(v.outages, now - took, now) -- it was under way before 
 if before then return answer('known', before) end
 
 local run, since = tonumber(v.run) or 0, tonumber(v.runat) or now
-local counts = not written or tonumber(ARGV[6]) < PROVEN and v.runjob ~= ARGV[2]
+local proven = written and tonumber(ARGV[6]) >= PROVEN
+local counts = not proven and (not written or v.runjob ~= ARGV[2])
 local this, oldest = math.floor(now / PART), math.floor((now - tonumber(ARGV[11])) / PART)
 local failed, unwritten, first, kept, last = 0, 0, this, '', '0:0'
 for part, f, u in string.gmatch(v.fails or '', '(%d+):(%d+):(%d+)') do
@@ -77,6 +80,15 @@ local function open(from, reason)
 end
 
 if run >= tonumber(ARGV[8]) then return open(since - BLUR, int(run) .. ' calls in a row') end
+if proven then
+  v.prun = v.prun or int(now)
+  if not string.find(v.prun .. ' ', ' ' .. ARGV[2] .. ' ', 1, true) then v.prun = v.prun .. ' ' .. ARGV[2] end
+  local _, jobs = string.gsub(v.prun, ' ', '')
+  if jobs >= MANY * tonumber(ARGV[8]) then
+    return open(tonumber(string.match(v.prun, '^%d+')) - BLUR, int(jobs) .. ' jobs in a row that had failed before')
+  end
+  call('HSET', KEYS[1], 'prun', v.prun)
+end
 if failed > 0 then
   local all = calls()
   if all >= tonumber(ARGV[10]) and failed * 100 >= all * tonumber(ARGV[9]) then

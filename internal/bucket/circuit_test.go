@@ -58,7 +58,7 @@ func (f *failing) row(n int) (last Fallout) {
 }
 
 // answers lets a call end with an answer that is no failure, as the scripts of the books note it.
-func (f *failing) answers() { f.client.HDel(f.ctx, f.keys.Hold(), "run", "runjob", "runat") }
+func (f *failing) answers() { f.client.HDel(f.ctx, f.keys.Hold(), "run", "runjob", "runat", "prun") }
 
 // ends counts n calls whose end is written down now.
 func (f *failing) ends(n int64) {
@@ -168,13 +168,38 @@ func TestOneJobDoesNotOpenTheCircuit(t *testing.T) {
 // Jobs that failed in two outages already, while others went through, say no more about the gateway.
 func TestJobsThatAlwaysFailCountNoMore(t *testing.T) {
 	f := failures(t)
-	for i := range 40 {
+	for i := range 60 {
 		f.pass(10 * time.Millisecond)
-		f.closed(f.says(f.p, Failure{Job: fmt.Sprint("bad", i), Written: true, Outages: 2}))
+		f.closed(f.bad(i % 15))
 	}
 	f.closed(f.row(4))
 	if out := f.row(1); !out.Opened {
 		t.Errorf("%+v: five others", out)
+	}
+}
+
+// bad lets a call fail of a job that failed in two outages before.
+func (f *failing) bad(i int) Fallout {
+	f.t.Helper()
+	return f.says(f.p, Failure{Job: fmt.Sprint("bad", i), Written: true, Took: 20 * time.Millisecond, Outages: 2})
+}
+
+// An outage that only such jobs meet, which were at the head of the queue in the last ones, is one all the same.
+func TestManyJobsThatFailedBeforeOpenTheCircuit(t *testing.T) {
+	f := failures(t)
+	for i := range 19 {
+		f.closed(f.bad(i))
+	}
+	f.answers()
+	began := f.now
+	for i := range 19 {
+		f.pass(10 * time.Millisecond)
+		f.closed(f.bad(i))
+	}
+	f.closed(f.bad(7))
+	out := f.bad(19)
+	if !out.Opened || out.Outage.UnixMicro() > began || f.look().Reason != "circuit open: HTTP 503 from 20 jobs in a row that had failed before" {
+		t.Errorf("%+v, %q; want an outage from %d on", out, f.look().Reason, began)
 	}
 }
 

@@ -4,7 +4,7 @@
 -- Returns until when (µs). A hold is never shortened, and the back-off grows once for each hold, however many
 -- calls come back with the same news: those that arrive while it lasts change nothing.
 -- Hash: until (µs)  reason  delay (back-off, µs)  need (1: one call goes first)  clear (µs when the last hold was over)
---       few, fewat, fewfrom: see fewer.lua   circuit, cdelay, fails, run, runjob, runat: see circuit.lua   outages: see outage.lua
+--       few, fewat, fewfrom: see fewer.lua   circuit, cdelay, fails, run, runjob, runat, prun: see circuit.lua   outages: see outage.lua
 --       probe (µs until which news of the call sent ahead is awaited)  slot (its slot)  epoch  paused  why
 local FIRST, MOST, CLEAN = 1000000, 60000000, 30000000
 local now, length = now_us(ARGV[1]), tonumber(ARGV[2])

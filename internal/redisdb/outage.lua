@@ -1,7 +1,7 @@
 -- outage.lua: when a gateway was down, and what that means for the attempts of a job. A fragment: local functions only.
 -- Fields of the gateway's hold that it reads and writes; circuit.lua has the rest:
 --   outages  "from:to from:to …" in µs, oldest first, the latest OUTAGES of them; the last one has no end while the circuit is open
---   run, runjob, runat  the failures in a row since the last answer that was none
+--   run, runjob, runat, prun  the failures in a row since the last answer that was none
 -- Fields of a job's record:
 --   fl  when the failures were that count as attempts, unless an outage began with them (µs, a space after each)
 --   fo  outages that the job failed in   fq  beginning of the last one counted (µs)
@@ -25,9 +25,9 @@ local function outage_of(text, begun, ended)
   return found
 end
 
--- outage_met counts an outage that the job failed in, once however often it failed.
+-- outage_met counts an outage that the job failed in, once however often it failed, and none that began before one that is counted.
 local function outage_met(record, from)
-  if redis.call('HGET', record, 'fq') == int(from) then return end
+  if (tonumber(redis.call('HGET', record, 'fq')) or 0) >= from then return end
   redis.call('HSET', record, 'fq', int(from))
   redis.call('HINCRBY', record, 'fo', 1)
 end
@@ -56,4 +56,4 @@ local function outage_forgive(record, hold, failures, spent)
 end
 
 -- outage_over notes that the gateway answered: the next failure is the first in a row.
-local function outage_over(hold) redis.call('HDEL', hold, 'run', 'runjob', 'runat') end
+local function outage_over(hold) redis.call('HDEL', hold, 'run', 'runjob', 'runat', 'prun') end
