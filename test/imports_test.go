@@ -54,6 +54,8 @@ var mayImport = map[string]string{
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider",
 	"bench":          "bucket redisdb",
+	"console":        "bucket clock config deadletter dispatch job ledger producer",
+	"doctor":         "config dispatch incarnation job redisdb",
 	"demo":           everything + " -cmd -testkit",
 	"cmd/enqueue":    everything + " -cmd -testkit",
 	"cmd/dispatcher": everything + " -cmd -testkit",

@@ -34,7 +34,8 @@ func newCommand(s cli.Streams) *cobra.Command {
 		Example: "  dispatcher demo\n  dispatcher run -c dispatcher.yaml\n  dispatcher status",
 	}
 	p.AddTo(root)
-	root.AddCommand(runCommand(p), statusCommand(p), jobCommand(p), dlqCommand(p), auditCommand(p), limitCommand(p), pauseCommand(p), resumeCommand(p), demoCommand(p), providerCommand(p))
+	root.AddCommand(runCommand(p), statusCommand(p), jobCommand(p), doctorCommand(p), dlqCommand(p), auditCommand(p), limitCommand(p), pauseCommand(p), resumeCommand(p), demoCommand(p), providerCommand(p))
+	root.AddCommand(batchCommand(p))
 	return root
 }
 

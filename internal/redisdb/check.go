@@ -60,17 +60,15 @@ func merge(all, found []Finding) []Finding {
 }
 
 func (db *DB) checkNode(ctx context.Context, node redis.UniversalClient) ([]Finding, error) {
-	text, err := node.Info(ctx).Result()
+	h, err := db.ask(ctx, node)
 	if err != nil {
-		return nil, fmt.Errorf("asking Redis for INFO: %w", err)
+		return nil, err
 	}
-	info := fields(text)
-	found := checkVersion(info["redis_version"])
-	found = append(found, checkEviction(info["maxmemory_policy"])...)
-	found = append(found, checkRole(info["role"])...)
-	found = append(found, checkReplicas(db.waitReplicas, strings.Count(text, ",state=online,"))...)
-	disk, err := checkDisk(ctx, node, info["aof_enabled"] == "1")
-	return append(found, disk...), err
+	var found []Finding
+	for _, subject := range []Subject{OfVersion, OfEviction, OfRole, OfReplicas, OfDisk} {
+		found = append(found, h.Findings[subject]...)
+	}
+	return found, nil
 }
 
 func fields(info string) map[string]string {
@@ -133,26 +131,19 @@ func checkReplicas(wait, has int) []Finding {
 	return nil
 }
 
-func checkDisk(ctx context.Context, node redis.UniversalClient, aof bool) ([]Finding, error) {
-	name := "save"
-	if aof {
-		name = "appendfsync"
-	}
-	conf, err := node.ConfigGet(ctx, name).Result()
+func (h Health) checkDisk() []Finding {
 	switch {
-	case err != nil && forbidden(err):
-		return unseen(aof), nil
-	case err != nil:
-		return nil, fmt.Errorf("asking Redis for its configuration: %w", err)
-	case aof && conf[name] == "no":
+	case !h.Seen:
+		return unseen(h.AOF)
+	case h.AOF && h.Fsync == "no":
 		return []Finding{{Warn, "Redis leaves it to the system when accepted jobs reach the disk (appendfsync no): a power cut loses half a minute of them",
-			"set appendfsync to everysec"}}, nil
-	case aof:
-		return nil, nil
-	case conf[name] == "":
-		return []Finding{{Warn, "REDIS KEEPS NOTHING ON DISK: a restart loses every job and the memory of what was charged", turnOn}}, nil
+			"set appendfsync to everysec"}}
+	case h.AOF:
+		return nil
+	case h.Save == "":
+		return []Finding{{Warn, "REDIS KEEPS NOTHING ON DISK: a restart loses every job and the memory of what was charged", turnOn}}
 	}
-	return []Finding{{Warn, "Redis only takes snapshots: a restart loses every job accepted since the last one", turnOn}}, nil
+	return []Finding{{Warn, "Redis only takes snapshots: a restart loses every job accepted since the last one", turnOn}}
 }
 
 const turnOn = "set appendonly to yes: redis-cli CONFIG SET appendonly yes, and in its configuration file"

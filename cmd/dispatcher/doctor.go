@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/doctor"
+	"spillway/internal/job"
+)
+
+func doctorCommand(p *program) *cobra.Command {
+	var names []string
+	cmd := &cobra.Command{
+		Use: "doctor [-g GATEWAY]...", Short: "Look for what will go wrong",
+		Long: `Doctor looks at Redis (version, persistence, eviction, memory, replicas, clock, latency), at what in the
+configuration is allowed and unwise, whether each gateway can be reached, and at what waits for a person. It changes
+nothing and makes no call: of a gateway it opens a connection, with its TLS handshake, and closes it.
+
+Each line says ok, warn or fail; what is wrong is followed by what to do. The exit code is 1 when something fails, 5
+when Redis is away (all other checks are made nevertheless), and 0 with warnings only.`,
+		Example: "  dispatcher doctor\n  dispatcher doctor -g stripe -o json",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.doctor(cmd.Context(), names) },
+	}
+	gatewaysFlag(cmd, &names, "look at this `GATEWAY` only; repeatable (default: all of the file)")
+	return cmd
+}
+
+// doctorWait is how long doctor waits for Redis's first answer: whoever examines does not wait until all is well.
+const doctorWait = 2 * time.Second
+
+// diagnosis is "doctor -o json".
+type diagnosis struct {
+	OK     bool           `json:"ok"`
+	Failed int            `json:"failed"`
+	Warned int            `json:"warned"`
+	Checks []doctor.Check `json:"checks"`
+}
+
+func (p *program) doctor(ctx context.Context, names []string) error {
+	cfg, unset, err := p.loadWithout()
+	if err != nil {
+		return err
+	}
+	chosen, err := gateways(cfg, names)
+	if err != nil {
+		return err
+	}
+	report, err := doctor.Run(ctx, doctor.Params{Config: cfg, Unset: unset, Gateways: chosen, RedisWait: doctorWait})
+	if err != nil {
+		return err
+	}
+	d := diagnosis{Failed: report.Count(doctor.Fail), Warned: report.Count(doctor.Warn), Checks: report.Checks}
+	d.OK = d.Failed == 0
+	if p.JSON() {
+		err = cli.WriteJSON(p.Out, d)
+	} else {
+		err = p.writeDiagnosis(d)
+	}
+	if err != nil {
+		return err
+	}
+	return d.verdict(report.Away)
+}
+
+// loadWithout loads the configuration with its secrets, or without those that are not set, and then says which they are.
+func (p *program) loadWithout() (cfg *config.Config, unset, err error) {
+	if cfg, err = p.load(false); err != nil {
+		return nil, nil, err
+	}
+	whole, err := p.load(true)
+	if err != nil {
+		return cfg, err, nil
+	}
+	return whole, nil, nil
+}
+
+func (d diagnosis) verdict(away error) error {
+	if away != nil {
+		return &job.Error{Code: job.CodeUnavailable, Message: "Redis is away, so what stands in it was not looked at; the other checks were made",
+			Hint: "start it, or check the Redis address, and run doctor again"}
+	}
+	if d.Failed > 0 {
+		return &job.Error{Code: job.CodeFailed, Message: counted(d.Failed, "check") + " failed",
+			Hint: "each line that says fail says what to do"}
+	}
+	return nil
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// writeDiagnosis writes a line for each check: on a terminal aligned, with the hint below; in a pipe level, check, gateway, message and hint
+// with tabs between.
+func (p *program) writeDiagnosis(d diagnosis) error {
+	var b strings.Builder
+	for _, c := range d.Checks {
+		c.Message, c.Hint = oneLine(c.Message), oneLine(c.Hint)
+		if !p.OutTerminal {
+			fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\n", c.Level, c.Name, c.Gateway, c.Message, c.Hint)
+			continue
+		}
+		about := c.Name
+		if c.Gateway != "" {
+			about = c.Gateway + " " + c.Name
+		}
+		fmt.Fprintf(&b, "%-4s  %-24s  %s\n", c.Level, about, c.Message)
+		if c.Hint != "" {
+			fmt.Fprintf(&b, "%32s→ %s\n", "", c.Hint)
+		}
+	}
+	if p.OutTerminal {
+		fmt.Fprintf(&b, "\n%s, %s, %d ok (%s)\n", counted(d.Failed, "failure"), counted(d.Warned, "warning"),
+			len(d.Checks)-d.Failed-d.Warned, time.Now().Format(time.DateTime))
+	}
+	if _, err := fmt.Fprint(p.Out, b.String()); err != nil {
+		return errors.Join(errors.New("writing the result"), err)
+	}
+	return nil
+}
+
+// oneLine replaces line ends and other characters that could move a terminal's cursor.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}

@@ -1,0 +1,175 @@
+// Package doctor looks for what will go wrong: in Redis, in the configuration, on the way to the gateways, and in what stands in the
+// books. It changes nothing, makes no call, and so never counts against a gateway's limit.
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// Level says how much a check's result matters.
+type Level string
+
+// The levels.
+const (
+	OK   Level = "ok"
+	Warn Level = "warn" // it works, and something is unwise or waits for a person
+	Fail Level = "fail" // jobs are lost, or not called, or can be
+)
+
+// Check is the result of one check. It holds no secret and no payload.
+type Check struct {
+	// Name is what was looked at, such as eviction or admission.
+	Name string `json:"check"`
+	// Gateway is the gateway it is about; empty for Redis and for the file as a whole.
+	Gateway string `json:"gateway,omitempty"`
+	Level   Level  `json:"level"`
+	// Message says what was found.
+	Message string `json:"message"`
+	// Hint says what to do; empty only when the level is OK.
+	Hint string `json:"hint,omitempty"`
+}
+
+// Params is what there is to look at.
+type Params struct {
+	// Config is the configuration; secrets may be missing in it.
+	Config *config.Config
+	// Unset is what is wrong with the gateways' secrets; nil if all are there.
+	Unset error
+	// Gateways are those that are looked at.
+	Gateways []config.Gateway
+	// RedisWait is how long to wait for Redis's first answer. Zero means one try.
+	RedisWait time.Duration
+	// ReachWithin bounds the connection to one gateway. Zero means 5 s.
+	ReachWithin time.Duration
+	// Now is the local clock. nil means the system's.
+	Now func() time.Time
+	// TLS is what to trust on the way to a gateway. nil means the system's roots.
+	TLS *tls.Config
+}
+
+// Report is the results of all checks, in the order in which they were made.
+type Report struct {
+	Checks []Check
+	// Away is why Redis could not be looked at; nil if it could. All other checks were made nevertheless.
+	Away error
+}
+
+// Count returns how many checks came to that level.
+func (r Report) Count(level Level) int {
+	n := 0
+	for _, c := range r.Checks {
+		if c.Level == level {
+			n++
+		}
+	}
+	return n
+}
+
+// Run makes every check. Its error is the context's.
+func Run(ctx context.Context, p Params) (Report, error) {
+	if p.Now == nil {
+		p.Now = time.Now
+	}
+	if p.ReachWithin == 0 {
+		p.ReachWithin = 5 * time.Second
+	}
+	x := &examination{p: p, latency: map[string]time.Duration{}}
+	x.secrets()
+	ways := x.reachAll(ctx) // while Redis is looked at
+	x.redis(ctx)
+	for _, g := range p.Gateways {
+		way := <-ways[g.Name]
+		x.lint(g, way.took)
+		x.add(way.checks...)
+	}
+	return x.Report, ctx.Err()
+}
+
+// examination is one run.
+type examination struct {
+	Report
+	p Params
+	// latency is the time that calls take, as the books know it, by gateway; nothing where they don't.
+	latency map[string]time.Duration
+}
+
+func (x *examination) add(checks ...Check) { x.Checks = append(x.Checks, checks...) }
+
+// ok, warn and fail return a check about a gateway, or about none.
+func ok(name, gateway, format string, args ...any) Check {
+	return Check{Name: name, Gateway: gateway, Level: OK, Message: fmt.Sprintf(format, args...)}
+}
+
+func warn(name, gateway, hint, format string, args ...any) Check {
+	return Check{Name: name, Gateway: gateway, Level: Warn, Hint: hint, Message: fmt.Sprintf(format, args...)}
+}
+
+func fail(name, gateway, hint, format string, args ...any) Check {
+	return Check{Name: name, Gateway: gateway, Level: Fail, Hint: hint, Message: fmt.Sprintf(format, args...)}
+}
+
+// secrets looks whether run would find the gateways' variables.
+func (x *examination) secrets() {
+	if x.p.Unset == nil {
+		x.add(ok("secrets", "", "every variable that the gateways need is set"))
+		return
+	}
+	for line := range strings.Lines(x.p.Unset.Error()) {
+		x.add(fail("secrets", "", `set it where "dispatcher run" is started; this shell may lack what its service has`, "%s", strings.TrimSpace(line)))
+	}
+}
+
+// redis looks at Redis, and at what stands in the books there. That it is away is no reason to leave the rest undone.
+func (x *examination) redis(ctx context.Context) {
+	if x.p.Config.Redis == redisdb.Embedded {
+		x.add(warn("redis", "", "use a Redis of its own for jobs that must not be lost",
+			"the embedded Redis keeps everything in memory and is gone with its process"))
+		return
+	}
+	db, err := dispatch.Open(ctx, x.p.Config, x.p.RedisWait)
+	if err == nil {
+		defer func() { _ = db.Close() }()
+		err = x.examine(ctx, db)
+	}
+	if err != nil {
+		x.unreachable(err)
+	}
+}
+
+func (x *examination) examine(ctx context.Context, db *redisdb.DB) error {
+	if err := x.servers(ctx, db); err != nil {
+		return err
+	}
+	for _, g := range x.p.Gateways {
+		if err := x.standing(ctx, db.Client, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *examination) unreachable(err error) {
+	e, coded := errors.AsType[*job.Error](err)
+	if !coded {
+		err = dispatch.Coded(err)
+		e, coded = errors.AsType[*job.Error](err)
+	}
+	hint := "start it, or check the Redis address, and try again"
+	if coded && e.Hint != "" {
+		hint = e.Hint
+	}
+	x.add(fail("redis", "", hint, "%v", err))
+	if job.CodeOf(err) == job.CodeUnavailable {
+		x.Away = err
+	}
+}

@@ -1,0 +1,349 @@
+package doctor
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/testkit"
+)
+
+// patient is a configuration of one gateway g, to be examined.
+type patient struct {
+	t *testing.T
+	p Params
+}
+
+// sound is what a Redis must be given to pass without a warning.
+var sound = []string{"--appendonly", "yes", "--maxmemory", "200mb"}
+
+// newPatient has the gateway's part of the file as YAML, its lines without indent.
+func newPatient(t *testing.T, redis string, gateway ...string) *patient {
+	t.Helper()
+	return newNamed(t, redis, "g", gateway...)
+}
+
+func newNamed(t *testing.T, redis, name string, gateway ...string) *patient {
+	t.Helper()
+	text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    %s\n", redis, name, strings.Join(gateway, "\n    "))
+	cfg, err := config.Parse("d.yaml", []byte(text), config.Options{Secrets: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &patient{t, Params{Config: cfg, Gateways: cfg.Gateways, ReachWithin: 5 * time.Second}}
+}
+
+// listening returns a URL where somebody listens; what is called there is counted.
+func listening(t *testing.T) (url string, calls *atomic.Int64) {
+	t.Helper()
+	calls = &atomic.Int64{}
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
+	t.Cleanup(srv.Close)
+	return srv.URL, calls
+}
+
+func (p *patient) examine() Report {
+	p.t.Helper()
+	r, err := Run(p.t.Context(), p.p)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, c := range r.Checks {
+		if (c.Hint == "") != (c.Level == OK) || c.Message == "" || c.Name == "" {
+			p.t.Errorf("a check without what to do, or without need to: %+v", c)
+		}
+	}
+	return r
+}
+
+// expect wants a check of that name and level whose message and hint hold these.
+func expect(t *testing.T, r Report, name string, level Level, message, hint string) {
+	t.Helper()
+	for _, c := range r.Checks {
+		if c.Name == name && c.Level == level && strings.Contains(c.Message, message) && strings.Contains(c.Hint, hint) {
+			return
+		}
+	}
+	t.Errorf("no %s %q with %q and hint %q in:\n%s", level, name, message, hint, list(r))
+}
+
+func list(r Report) string {
+	var b strings.Builder
+	for _, c := range r.Checks {
+		fmt.Fprintf(&b, "%s %s %s: %s (%s)\n", c.Level, c.Name, c.Gateway, c.Message, c.Hint)
+	}
+	return b.String()
+}
+
+const limits = "leak: {limits: [100/s]}"
+
+func request(url string) string { return `request: {url: "` + url + `/{id}"}` }
+
+func TestAllIsWell(t *testing.T) {
+	t.Parallel()
+	url, calls := listening(t)
+	r := newPatient(t, testkit.Server(t, sound...).URL(), request(url), limits).examine()
+	if r.Count(Fail) > 0 || r.Count(Warn) > 0 || r.Away != nil {
+		t.Errorf("found on a sound system:\n%s", list(r))
+	}
+	for _, name := range []string{"redis", "role", "persistence", "eviction", "memory", "replicas", "clock", "latency", "standing", "configuration", "reach", "secrets"} {
+		expect(t, r, name, OK, "", "")
+	}
+	if n := calls.Load(); n > 0 {
+		t.Errorf("the gateway was called %d times: it counts them", n)
+	}
+}
+
+func TestRedisThatLosesJobs(t *testing.T) {
+	t.Parallel()
+	url, _ := listening(t)
+	for name, c := range map[string]struct {
+		args          []string
+		check         string
+		level         Level
+		message, hint string
+	}{
+		"evicting":        {[]string{"--appendonly", "yes", "--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru"}, "eviction", Fail, "may delete jobs", "maxmemory-policy noeviction"},
+		"nothing on disk": {[]string{"--maxmemory", "200mb"}, "persistence", Fail, "NOTHING ON DISK", "appendonly yes"},
+		"snapshots only":  {[]string{"--maxmemory", "200mb", "--save", "60 1"}, "persistence", Warn, "only takes snapshots", "appendonly yes"},
+		"fsync off":       {append([]string{"--appendfsync", "no"}, sound...), "persistence", Warn, "appendfsync no", "everysec"},
+		"no bound":        {[]string{"--appendonly", "yes"}, "memory", Warn, "no maxmemory", "set maxmemory"},
+		"nearly full":     {[]string{"--appendonly", "yes", "--maxmemory", "3mb"}, "memory", Warn, "more jobs", "raise maxmemory"},
+		"full":            {[]string{"--appendonly", "yes", "--maxmemory", "100kb"}, "memory", Fail, "takes no jobs", "raise maxmemory"},
+		"no replicas":     {append([]string{"--min-replicas-to-write", "1"}, sound...), "replicas", Fail, "takes no writes", "min-replicas-to-write"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newPatient(t, testkit.Server(t, c.args...).URL(), request(url), limits).examine()
+			expect(t, r, c.check, c.level, c.message, c.hint)
+			if r.Count(Warn)+r.Count(Fail) != 1 {
+				t.Errorf("more was found than what is wrong:\n%s", list(r))
+			}
+		})
+	}
+}
+
+func TestTooFewReplicas(t *testing.T) {
+	t.Parallel()
+	url, _ := listening(t)
+	p := newPatient(t, testkit.Server(t, sound...).URL(), request(url), limits)
+	p.p.Config.WaitReplicas = 1
+	expect(t, p.examine(), "replicas", Fail, "NOTHING IS TAKEN IN OR CALLED", "bring the replicas back")
+}
+
+func TestSkewedClock(t *testing.T) {
+	t.Parallel()
+	url, _ := listening(t)
+	p := newPatient(t, testkit.Server(t, sound...).URL(), request(url), limits)
+	for ahead, want := range map[time.Duration]string{5 * time.Second: "behind", -5 * time.Second: "ahead of"} {
+		p.p.Now = func() time.Time { return time.Now().Add(ahead) }
+		expect(t, p.examine(), "clock", Warn, "5s "+want+" this machine's", "time service")
+	}
+	p.p.Now = func() time.Time { return time.Now().Add(900 * time.Millisecond) }
+	expect(t, p.examine(), "clock", OK, "within 9", "")
+}
+
+func TestRedisAway(t *testing.T) {
+	t.Parallel()
+	url, _ := listening(t)
+	s := testkit.Server(t, sound...)
+	s.Kill()
+	r := newPatient(t, s.URL(), request(url), limits, "admission: {limits: [200/s]}").examine()
+	if r.Away == nil {
+		t.Error("nobody says that Redis is away")
+	}
+	expect(t, r, "redis", Fail, "is away", "start it")
+	expect(t, r, "admission", Warn, "200/s", "")
+	expect(t, r, "reach", OK, "answers", "")
+}
+
+func TestRedisRefusesUs(t *testing.T) {
+	t.Parallel()
+	url, _ := listening(t)
+	s := testkit.Server(t, append([]string{"--requirepass", "hunter2"}, sound...)...)
+	r := newPatient(t, "redis://:wrong-word@"+s.Addr()+"/0", request(url), limits).examine()
+	if r.Away != nil {
+		t.Errorf("it is there: %v", r.Away)
+	}
+	expect(t, r, "redis", Fail, "does not let us in", "password")
+	if strings.Contains(list(r), "wrong-word") {
+		t.Errorf("the password is shown:\n%s", list(r))
+	}
+}
+
+func TestLints(t *testing.T) {
+	t.Parallel()
+	const req = `request: {url: "https://pay.example/{id}"}`
+	for name, c := range map[string]struct {
+		gateway              []string
+		check, message, hint string
+	}{
+		"admission above leak": {[]string{req, "leak: {limits: [100/s, 3000/m]}", "admission: {limits: [100/s]}"}, "admission", "takes in 100/s, and only 50/s leave", "admission.limits"},
+		"burst":                {[]string{req, limits, "admission: {burst: 1000000}"}, "admission", "busy for 2h46m40s", "smaller"},
+		"no jitter":            {[]string{req, "leak: {limits: [100/s], jitter: 0s}"}, "jitter", "jitter is 0", "5ms"},
+		"much jitter":          {[]string{req, "leak: {limits: [1/10ms], jitter: 4ms}"}, "jitter", "71 % of the limit", "measure"},
+		"long time-out":        {[]string{`request: {url: "https://pay.example/", timeout: 5m}`, limits}, "timeout", "5m0s", "shorter|really needs"},
+		"short time-out":       {[]string{`request: {url: "https://pay.example/", timeout: 500ms}`, limits}, "timeout", "unknown", "longer"},
+		"short-lived key":      {[]string{`request: {url: "https://pay.example/", key_lifetime: 20s}`, limits}, "timeout", "forgotten after 20s", "key_lifetime"},
+		"few in flight":        {[]string{req, "leak: {limits: [100/s], max_in_flight: 10}"}, "in_flight", "no more than 100ms", "raise leak.max_in_flight to 50"},
+		"dedupe":               {[]string{req, limits, "dedupe: 1h"}, "idempotency", "forgotten 1h0m0s after", "make dedupe"},
+		"no keys":              {[]string{`request: {url: "https://pay.example/", idempotency_header: ""}`, limits}, "idempotency", "unknown_outcome", "idempotency_header"},
+		"not encrypted":        {[]string{`request: {url: "http://pay.example/{id}"}`, limits}, "url", "pay.example unencrypted", "https://"},
+		"user in the url":      {[]string{`request: {url: "https://bob:hunter2@pay.example/"}`, limits}, "url", "credential", "header"},
+		"key in the url":       {[]string{`request: {url: "https://pay.example/?api_key=hunter2"}`, limits}, "url", "credential", "header"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPatient(t, "redis://127.0.0.1:1/0", c.gateway...)
+			x := &examination{p: p.p}
+			x.lint(p.p.Gateways[0], 0)
+			hint, other, _ := strings.Cut(c.hint, "|")
+			if len(x.Checks) != 1 {
+				t.Fatalf("want one warning:\n%s", list(x.Report))
+			}
+			if got := x.Checks[0]; got.Name != c.check || got.Level != Warn || !strings.HasPrefix(got.Message, "d.yaml:3: ") ||
+				!strings.Contains(got.Message, c.message) || !strings.Contains(got.Hint, hint) && (other == "" || !strings.Contains(got.Hint, other)) {
+				t.Errorf("%+v", got)
+			}
+			if strings.Contains(list(x.Report), "hunter2") {
+				t.Errorf("a secret is shown:\n%s", list(x.Report))
+			}
+		})
+	}
+}
+
+func TestFineConfigurations(t *testing.T) {
+	t.Parallel()
+	const req = `request: {url: "https://pay.example/{payload.customer.id}?k={id}"}`
+	for name, gateway := range map[string][]string{
+		"slow":      {req, "leak: {limits: [5/d]}"},
+		"short":     {req, "leak: {limits: [1/10ms], jitter: 2ms}"},
+		"loopback":  {`request: {url: "http://localhost:8080/"}`, limits},
+		"loopback6": {`request: {url: "http://[::1]:8080/"}`, limits},
+		"capped":    {req, "leak: {limits: [100/s], max_in_flight: 64}"},
+	} {
+		p := newPatient(t, "redis://127.0.0.1:1/0", gateway...)
+		x := &examination{p: p.p}
+		x.lint(p.p.Gateways[0], 0)
+		if x.Count(Warn) > 0 {
+			t.Errorf("%s:\n%s", name, list(x.Report))
+		}
+	}
+}
+
+// What was measured counts for more than what is common: a cap that is too low for the calls as they are.
+func TestInFlightAgainstMeasuredCalls(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t, "redis://127.0.0.1:1/0", `request: {url: "https://pay.example/"}`, "leak: {limits: [100/s], max_in_flight: 100}")
+	x := &examination{p: p.p, latency: map[string]time.Duration{"g": 3 * time.Second}}
+	x.lint(p.p.Gateways[0], 0)
+	expect(t, x.Report, "in_flight", Warn, "latest calls took (median) 3s", "to 300")
+	x = &examination{p: p.p}
+	x.lint(p.p.Gateways[0], 2*time.Second)
+	expect(t, x.Report, "in_flight", Warn, "a connection alone took 2s", "to 200")
+}
+
+func TestGatewaysThatCantBeReached(t *testing.T) {
+	t.Parallel()
+	plain, _ := listening(t)
+	for name, c := range map[string]struct{ url, check, message, hint string }{
+		"dead":       {fmt.Sprintf("https://127.0.0.1:%d", testkit.FreePort(t)), "reach", "refused", "none is lost"},
+		"no name":    {"https://pay.invalid", "reach", "can't be looked up", "DNS"},
+		"not TLS":    {strings.Replace(plain, "http:", "https:", 1), "tls", "no TLS", "speaks TLS"},
+		"never read": {"https://" + silent(t), "tls", "no TLS", "speaks TLS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPatient(t, "redis://127.0.0.1:1/0", request(c.url), limits)
+			p.p.ReachWithin = 300 * time.Millisecond
+			if name != "never read" {
+				p.p.ReachWithin = 5 * time.Second
+			}
+			expect(t, p.examine(), c.check, Fail, c.message, c.hint)
+		})
+	}
+}
+
+// silent returns an address that takes connections and never says a word.
+func silent(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln.Addr().String()
+}
+
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	ends := srv.Certificate().NotAfter
+	for name, c := range map[string]struct {
+		url     string
+		trusted bool
+		now     time.Time
+		level   Level
+		message string
+	}{
+		"well":       {srv.URL, true, time.Now(), OK, "valid for"},
+		"ends soon":  {srv.URL, true, ends.Add(-72 * time.Hour), Warn, "valid for 3 days"},
+		"expired":    {srv.URL, true, ends.Add(time.Hour), Fail, "has expired"},
+		"unknown":    {srv.URL, false, time.Now(), Fail, "nobody here vouches"},
+		"other name": {strings.Replace(srv.URL, "127.0.0.1", "localhost", 1), true, time.Now(), Fail, "is not for localhost"},
+	} {
+		p := newPatient(t, "redis://127.0.0.1:1/0", request(c.url), limits)
+		p.p.Now = func() time.Time { return c.now }
+		if c.trusted {
+			p.p.TLS = &tls.Config{RootCAs: roots, Time: p.p.Now}
+		}
+		t.Run(name, func(t *testing.T) { expect(t, p.examine(), "tls", c.level, c.message, "") })
+	}
+	if calls.Load() > 0 {
+		t.Error("the gateway was called")
+	}
+}
+
+func TestUnsetVariables(t *testing.T) {
+	t.Parallel()
+	text := []byte("gateways:\n  g:\n    request: {url: \"${PAY_URL}\", headers: {A: \"${PAY_KEY}\"}}\n    leak: {limits: [1/s]}\n")
+	none := func(string) (string, bool) { return "", false }
+	cfg, err := config.Parse("d.yaml", text, config.Options{Env: none})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, unset := config.Parse("d.yaml", text, config.Options{Env: none, Secrets: true})
+	p := &patient{t, Params{Config: cfg, Gateways: cfg.Gateways, Unset: unset}}
+	r := p.examine()
+	expect(t, r, "secrets", Fail, "${PAY_URL} is not set", "dispatcher run")
+	expect(t, r, "secrets", Fail, "d.yaml:3", "")
+	expect(t, r, "reach", Warn, "not tried", "variables")
+	if r.Count(Fail) != 3 { // the two, and Redis
+		t.Errorf("one line a variable:\n%s", list(r))
+	}
+}
+
+func TestChecksAsJSON(t *testing.T) {
+	t.Parallel()
+	got, err := json.Marshal([]Check{ok("reach", "", "x"), warn("reach", "g", "do", "x")})
+	if want := `[{"check":"reach","level":"ok","message":"x"},{"check":"reach","gateway":"g","level":"warn","message":"x","hint":"do"}]`; err != nil || string(got) != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

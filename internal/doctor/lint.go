@@ -1,0 +1,189 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"spillway/internal/config"
+)
+
+const (
+	// burstMost is how long a burst of admission may keep the gateway busy before it counts as far above the leak rate.
+	burstMost = 10 * time.Minute
+	// timeoutMost is a time-out beyond which a dead worker's job waits very long, and a stop too.
+	timeoutMost = 90 * time.Second
+	// timeoutLeast is a time-out that cuts off calls that a gateway would have answered.
+	timeoutLeast = time.Second
+	// commonCall is what a payment call may well take, where nothing better is known.
+	commonCall = 500 * time.Millisecond
+)
+
+// lint says what of a gateway's configuration is allowed and unwise. connect is how long a connection took; zero if there was none.
+func (x *examination) lint(g config.Gateway, connect time.Duration) {
+	var found []Check
+	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintURL} {
+		found = append(found, rule(g)...)
+	}
+	found = append(found, x.lintFlight(g, connect)...)
+	if len(found) == 0 {
+		x.add(ok("configuration", g.Name, "nothing unwise in it"))
+	}
+	for _, c := range found {
+		c.Message = fmt.Sprintf("%s:%d: %s", g.At.File, g.At.Line, c.Message)
+		x.add(c)
+	}
+}
+
+func lintAdmission(g config.Gateway) (found []Check) {
+	const name = "admission"
+	leak, in := rate(g.Leak.Limits), rate(g.Admission.Limits)
+	if in > leak*1.000001 {
+		found = append(found, warn(name, g.Name, "give admission.limits no more than leak.limits, or leave them out",
+			"admission takes in %s, and only %s leave: the queue grows without end, and jobs wait longer and longer", perSecond(in), perSecond(leak)))
+	}
+	busy := time.Duration(float64(g.Admission.Burst) / leak * float64(time.Second))
+	if busy > burstMost && g.Admission.Burst > largest(g.Leak.Limits) {
+		found = append(found, warn(name, g.Name, "make admission.burst smaller; what it has no room for is parked, and goes in by itself in order",
+			"a burst of %d keeps the gateway busy for %s: whoever comes then waits so long in the queue", g.Admission.Burst, busy.Round(time.Second)))
+	}
+	return found
+}
+
+func lintJitter(g config.Gateway) []Check {
+	const name = "jitter"
+	shortest := g.Leak.Limits[0].Window
+	for _, l := range g.Leak.Limits {
+		shortest = min(shortest, l.Window)
+	}
+	switch {
+	case g.Leak.Jitter == 0:
+		return []Check{warn(name, g.Name, "give leak.jitter what the delay to the gateway varies by; 5ms is the default",
+			"leak.jitter is 0: a call that is a moment quicker on the way than the one before it can be over the limit")}
+	case g.Leak.Jitter > shortest/4:
+		return []Check{warn(name, g.Name, "measure the variation of the delay, and give leak.jitter that; or ask for a limit with a longer window",
+			"leak.jitter of %s is more than a quarter of the shortest window, %s: the rate is at most %.0f %% of the limit",
+			g.Leak.Jitter, shortest, 100*shortest.Seconds()/(shortest+g.Leak.Jitter).Seconds())}
+	}
+	return nil
+}
+
+func lintTimes(g config.Gateway) (found []Check) {
+	const name = "timeout"
+	t := g.Request.Timeout
+	switch {
+	case t > timeoutMost:
+		found = append(found, warn(name, g.Name, "make request.timeout what the gateway really needs; give the service more time to stop (TimeoutStopSec)",
+			"a time-out of %s: a job whose worker died is looked at only after that, and a stop may take as long, where systemd kills after 90s and Kubernetes after 30s", t))
+	case t < timeoutLeast:
+		found = append(found, warn(name, g.Name, "make request.timeout longer: 30s is the default",
+			"a time-out of %s cuts off calls that the gateway may still carry out: their outcome is unknown", t))
+	}
+	if g.Request.KeyLifetime > 0 && t >= g.Request.KeyLifetime {
+		found = append(found, warn(name, g.Name, "make request.timeout shorter than request.key_lifetime",
+			"a call may take %s, and its idempotency key is forgotten after %s: no call that was cut off can be made again", t, g.Request.KeyLifetime))
+	}
+	return found
+}
+
+func lintKeys(g config.Gateway) []Check {
+	const name = "idempotency"
+	switch {
+	case g.Request.IdempotencyHeader == "":
+		return []Check{warn(name, g.Name, "if the gateway does have idempotency keys, name its header in request.idempotency_header",
+			"no idempotency header: every call that is cut off is parked as unknown_outcome, for a person to look up")}
+	case g.Dedupe < g.Request.KeyLifetime:
+		return []Check{warn(name, g.Name, "make dedupe at least as long as request.key_lifetime",
+			"a job is forgotten %s after it is done (dedupe), before the gateway forgets its key (%s): enqueued again in between, it would be answered with the old answer",
+			g.Dedupe, g.Request.KeyLifetime)}
+	}
+	return nil
+}
+
+var credential = regexp.MustCompile(`(?i)[?&][^=&#]*(?:pass|secret|token|key|auth|signature)[^=&#]*=[^&#]`)
+
+func lintURL(g config.Gateway) (found []Check) {
+	const name = "url"
+	raw := g.Request.URL.Reveal()
+	if raw == "" {
+		raw = g.Request.URLText
+	}
+	scheme, rest, _ := strings.Cut(raw, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	if strings.EqualFold(scheme, "http") && !loopback(host) {
+		found = append(found, warn(name, g.Name, "write https://", "calls go to %s unencrypted: whoever is on the way reads payments and secrets, and can change them",
+			bare(host)))
+	}
+	if strings.Contains(host, "@") || credential.MatchString(raw) {
+		found = append(found, warn(name, g.Name, `put it into a header, from a variable: headers: {Authorization: "Bearer ${KEY}"}`,
+			"the url holds what looks like a credential: proxies and the gateway's own log write urls down"))
+	}
+	return found
+}
+
+// bare returns the host without user and password.
+func bare(host string) string { return host[strings.LastIndex(host, "@")+1:] }
+
+func loopback(hostport string) bool {
+	host := bare(hostport)
+	if u, err := url.Parse("http://" + host); err == nil {
+		host = u.Hostname()
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
+}
+
+// lintFlight compares the cap of calls under way with what the rate needs: as many as start while one lasts.
+func (x *examination) lintFlight(g config.Gateway, connect time.Duration) []Check {
+	most := g.Leak.MaxInFlight
+	if most == 0 {
+		return nil
+	}
+	leak := rate(g.Leak.Limits)
+	enough := time.Duration(float64(most) / leak * float64(time.Second))
+	lasts, how := commonCall, "payments often take"
+	if measured := x.latency[g.Name]; measured > 0 {
+		lasts, how = measured, "its latest calls took (median)"
+	} else if connect > lasts {
+		lasts, how = connect, "a connection alone took"
+	}
+	if enough >= lasts {
+		return nil
+	}
+	return []Check{warn("in_flight", g.Name, fmt.Sprintf("raise leak.max_in_flight to %.0f, or take it out", math.Ceil(leak*lasts.Seconds())),
+		"%d calls at once reach %s only while each takes no more than %s; %s %s (and may take %s)", most, perSecond(leak), short(enough), how, short(lasts), g.Request.Timeout)}
+}
+
+// rate is the most that limits allow in the long run, in calls a second.
+func rate(limits []config.Limit) float64 {
+	least := math.Inf(1)
+	for _, l := range limits {
+		least = min(least, float64(l.N)/l.Window.Seconds())
+	}
+	return least
+}
+
+// largest is the largest number of calls that a limit names: a burst of as much is never far above.
+func largest(limits []config.Limit) (n int64) {
+	for _, l := range limits {
+		n = max(n, l.N)
+	}
+	return n
+}
+
+// perSecond writes a rate for a person, in the unit in which it is a number of some size.
+func perSecond(r float64) string {
+	switch {
+	case r >= 1:
+		return fmt.Sprintf("%.4g/s", r)
+	case r*60 >= 1:
+		return fmt.Sprintf("%.4g/m", r*60)
+	case r*3600 >= 1:
+		return fmt.Sprintf("%.4g/h", r*3600)
+	}
+	return fmt.Sprintf("%.4g/d", r*86400)
+}

@@ -1,0 +1,180 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/redisdb"
+)
+
+const (
+	// jobBytes is what a queued job of some hundred bytes takes in Redis: its record, its task and its place in the queue.
+	jobBytes = 1024
+	// skewMost is how far Redis's clock may be off the local one.
+	skewMost = time.Second
+	// stall is a time for one PING that says that Redis stood still.
+	stall = time.Second
+	// fewJobs is a headroom that a producer fills in a moment.
+	fewJobs = 10_000
+)
+
+// servers looks at each primary.
+func (x *examination) servers(ctx context.Context, db *redisdb.DB) error {
+	all, err := db.Health(ctx, x.p.Now)
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		of := "Redis"
+		if len(all) > 1 {
+			of = "Redis at " + h.Addr
+		}
+		x.found("redis", of, h.Findings[redisdb.OfVersion], fmt.Sprintf("version %s", h.Version))
+		x.found("role", of, h.Findings[redisdb.OfRole], "takes writes")
+		x.persistence(of, h)
+		x.found("eviction", of, h.Findings[redisdb.OfEviction], "deletes nothing when its memory is full (maxmemory-policy noeviction)")
+		x.memory(of, h)
+		x.replicas(of, h)
+		x.clock(of, h)
+		x.delay(of, h)
+	}
+	return nil
+}
+
+// found turns the findings of one subject into checks; without any, all is well with it.
+func (x *examination) found(name, of string, found []redisdb.Finding, well string) {
+	if len(found) == 0 {
+		x.add(ok(name, "", "%s: %s", of, well))
+	}
+	for _, f := range found {
+		level := Warn
+		if f.Severity == redisdb.Refuse {
+			level = Fail
+		}
+		x.add(Check{Name: name, Level: level, Message: named(of, f.Message), Hint: f.Hint})
+	}
+}
+
+// named puts a server's name before a message about it, where there are several servers.
+func named(of, message string) string {
+	if of == "Redis" {
+		return message
+	}
+	return of + ": " + message
+}
+
+func (x *examination) persistence(of string, h redisdb.Health) {
+	const name = "persistence"
+	if h.DiskError {
+		x.add(fail(name, "", "look at Redis's log and at the space on its disk", "%s could not write its disk the last time it tried", of))
+	}
+	if h.Seen && !h.AOF && h.Save == "" {
+		f := h.Findings[redisdb.OfDisk][0]
+		x.add(fail(name, "", f.Hint, "%s", named(of, f.Message)))
+		return
+	}
+	x.found(name, of, h.Findings[redisdb.OfDisk], fmt.Sprintf("keeps an append-only file (appendfsync %s)", h.Fsync))
+}
+
+// memory says for how many more jobs there is room.
+func (x *examination) memory(of string, h redisdb.Health) {
+	const name = "memory"
+	if h.Most == 0 {
+		x.add(warn(name, "", "set maxmemory below the machine's memory: a full Redis then says no, and everything waits, instead of being killed",
+			"%s has no maxmemory: it uses %s, and the machine has %s in all", of, size(h.Used), size(h.Machine)))
+		return
+	}
+	left := max(h.Most-h.Used, 0)
+	text := fmt.Sprintf("%s uses %s of %s (maxmemory): room for about %d more jobs of some 100 bytes", of, size(h.Used), size(h.Most), left/jobBytes)
+	switch {
+	case left == 0:
+		x.add(fail(name, "", "raise maxmemory: redis-cli CONFIG SET maxmemory 2gb, and in its configuration file", "%s: it takes no jobs, and calls wait", text))
+	case left < h.Most/10 || left/jobBytes < fewJobs:
+		x.add(warn(name, "", "raise maxmemory, or clear dead letters that nobody needs", "%s", text))
+	default:
+		x.add(ok(name, "", "%s", text))
+	}
+}
+
+func (x *examination) replicas(of string, h redisdb.Health) {
+	const name = "replicas"
+	wait := x.p.Config.WaitReplicas
+	switch {
+	case h.MinReplicas > h.Replicas:
+		x.add(fail(name, "", "bring the replicas back, or lower min-replicas-to-write", "%s takes no writes: min-replicas-to-write is %d, and %d are online",
+			of, h.MinReplicas, h.Replicas))
+	case h.Replicas < wait:
+		f := h.Findings[redisdb.OfReplicas][0]
+		x.add(fail(name, "", f.Hint, "%s", named(of, f.Message)))
+	case wait == 0 && h.Replicas == 0:
+		x.add(ok(name, "", "%s has none: a lost disk loses every job since the last backup", of))
+	default:
+		x.found(name, of, h.Findings[redisdb.OfReplicas], fmt.Sprintf("%d online, %d have each job before it is reported", h.Replicas, wait))
+	}
+}
+
+func (x *examination) clock(of string, h redisdb.Health) {
+	where := "ahead of"
+	if h.Skew < 0 {
+		where = "behind"
+	}
+	off := h.Skew.Abs().Round(time.Millisecond)
+	if off <= skewMost {
+		x.add(ok("clock", "", "%s is within %s of this machine", of, max(off, time.Millisecond)))
+		return
+	}
+	x.add(warn("clock", "", "run a time service (chrony, systemd-timesyncd) on both machines",
+		"%s's clock is %s %s this machine's: at, expires and --since are meant by the one and judged by the other", of, off, where))
+}
+
+// delay compares the time of an answer with the horizon: slots are asked for no further ahead than that.
+func (x *examination) delay(of string, h redisdb.Health) {
+	const name = "latency"
+	text := fmt.Sprintf("%s answers in %s (median), %s (worst of %d)", of, short(h.Median), short(h.Worst), 20)
+	horizon, gateway := tightest(x.p.Gateways)
+	switch {
+	case h.Median > horizon/2:
+		x.add(warn(name, "", "run dispatchers nearer to Redis, or give limits with longer windows",
+			"%s: too long for the horizon of %s, in which the slots of %s are asked for; its rate will not be reached", text, horizon, gateway))
+	case h.Worst > stall:
+		x.add(warn(name, "", "look for what makes it stand still: redis-cli SLOWLOG GET, LATENCY DOCTOR; a slow disk, swap, other users",
+			"%s: it stood still, and nothing is called meanwhile", text))
+	default:
+		x.add(ok(name, "", "%s", text))
+	}
+}
+
+// tightest is the shortest horizon of the gateways', min(100 ms, W/2), and whose it is.
+func tightest(all []config.Gateway) (horizon time.Duration, gateway string) {
+	horizon = 100 * time.Millisecond
+	for _, g := range all {
+		for _, l := range g.Leak.Limits {
+			if gateway == "" || l.Window/2 < horizon {
+				horizon, gateway = min(horizon, l.Window/2), g.Name
+			}
+		}
+	}
+	return horizon, gateway
+}
+
+// short rounds a time to what a person wants of it.
+func short(d time.Duration) time.Duration {
+	if d > 10*time.Millisecond {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(10 * time.Microsecond)
+}
+
+// size writes bytes for a person.
+func size(n int64) string {
+	const kib = 1024
+	switch {
+	case n >= kib*kib*kib:
+		return fmt.Sprintf("%.1f GiB", float64(n)/kib/kib/kib)
+	case n >= kib*kib:
+		return fmt.Sprintf("%.1f MiB", float64(n)/kib/kib)
+	}
+	return fmt.Sprintf("%.1f KiB", float64(n)/kib)
+}

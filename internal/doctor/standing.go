@@ -1,0 +1,219 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/incarnation"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+const (
+	// silence is how long a dispatcher may be quiet: each gives a sign of life about once a second.
+	silence = 15 * time.Second
+	// stuckFor is how long every call of a job must have met 429 to be told of.
+	stuckFor = time.Hour
+	// sampled is how many jobs of each kind are looked at.
+	sampled = 200
+)
+
+// standing looks at what a gateway's books say that a person should know.
+func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g config.Gateway) error {
+	doubt, err := incarnation.Why(ctx, c, g.Name)
+	if err != nil {
+		return err
+	}
+	if doubt != "" {
+		x.add(fail("snapshot", g.Name, `look up what was done since, enqueue the files of that time again, then start one dispatcher with "run --after-restore"`,
+			"nothing is called: %s", doubt))
+	}
+	v, err := dispatch.Look(ctx, c, g)
+	if err != nil {
+		return err
+	}
+	before := len(x.Checks)
+	x.held(g, v, doubt != "")
+	x.parked(g, v)
+	x.live(g, v)
+	if err := x.served(ctx, c, g, v); err != nil {
+		return err
+	}
+	if err := x.jobs(ctx, c, g, v.Now); err != nil {
+		return err
+	}
+	if len(x.Checks) == before && doubt == "" {
+		x.add(ok("standing", g.Name, "not held, and nothing waits for a person"))
+	}
+	return nil
+}
+
+func (x *examination) held(g config.Gateway, v dispatch.Glance, doubted bool) {
+	h := v.Hold
+	switch {
+	case doubted:
+	case h.Paused:
+		x.add(warn("paused", g.Name, "when the reason has gone: dispatcher resume -g "+g.Name, "nobody calls it: paused, %s", h.PauseWhy))
+	case h.Circuit:
+		x.add(warn("circuit", g.Name, "it closes by itself when a call succeeds; ask whoever runs the gateway", "%s", h.Reason))
+	case h.HeldUntil.After(v.Now):
+		x.add(warn("held", g.Name, "nothing, unless it comes back; 401 and 403 want another key in request.headers",
+			"nobody calls it until %s: %s", h.HeldUntil.UTC().Format(time.RFC3339), h.Reason))
+	}
+}
+
+func (x *examination) parked(g config.Gateway, v dispatch.Glance) {
+	if n := v.Parked[job.UnknownOutcome]; n > 0 {
+		x.add(warn("unknown_outcome", g.Name, fmt.Sprintf("look each up at the gateway, then: dispatcher dlq resolve -g %s --reason unknown_outcome --done|--not-done", g.Name),
+			"%d jobs may or may not have been charged, and wait for a person", n))
+	}
+	if n := v.Parked[job.Rejected]; n > 0 && g.Replay == config.ReplayManual {
+		x.add(warn("rejected", g.Name, fmt.Sprintf("dispatcher dlq replay -g %s --reason rejected, or replay: auto in the file", g.Name),
+			"%d jobs found no room, and with replay: manual none of them goes in by itself", n))
+	}
+}
+
+// live says that the file is not what holds.
+func (x *examination) live(g config.Gateway, v dispatch.Glance) {
+	now, file := fmt.Sprint(v.Limits), fmt.Sprint(g.Leak.Limits)
+	if now == file {
+		return
+	}
+	x.add(warn("limits", g.Name, fmt.Sprintf("if they are to stay, write them into the file; else: dispatcher limit reset -g %s", g.Name),
+		"the limits %s were set live and win over the file's %s", strings.Trim(now, "[]"), strings.Trim(file, "[]")))
+	if in, leak := rate(g.Admission.Limits), rate(v.Limits); in > leak*1.000001 && in <= rate(g.Leak.Limits)*1.000001 {
+		x.add(warn("admission", g.Name, "lower admission.limits too, or set the limit back",
+			"admission takes in %s, and only %s leave since the limit was set live: the queue grows without end", perSecond(in), perSecond(leak)))
+	}
+}
+
+// served says that jobs wait and nobody is there to call.
+func (x *examination) served(ctx context.Context, c redis.UniversalClient, g config.Gateway, v dispatch.Glance) error {
+	last, now, err := incarnation.LastSign(ctx, c, g.Name)
+	if err != nil || now.Sub(last) <= silence || v.Queued+v.Retrying+v.Scheduled+v.InFlight == 0 {
+		return err
+	}
+	seen := "has ever served it"
+	if !last.IsZero() {
+		seen = "serves it since " + last.Format(time.RFC3339)
+	}
+	x.add(warn("dispatcher", g.Name, "dispatcher run -g "+g.Name, "jobs wait, and no dispatcher %s", seen))
+	return nil
+}
+
+// jobs looks at a few of those that were called and are not finished: how long calls take, and whether some only ever meet 429.
+func (x *examination) jobs(ctx context.Context, c redis.UniversalClient, g config.Gateway, now time.Time) error {
+	records, err := sample(ctx, c, g)
+	if err != nil {
+		return err
+	}
+	var took []time.Duration
+	var stuck []string
+	for _, r := range records {
+		for _, call := range r.History {
+			if call.Status > 0 && call.Status != http.StatusTooManyRequests {
+				took = append(took, call.Took)
+			}
+		}
+		if onlyTooMany(r, now) {
+			stuck = append(stuck, r.Job.ID)
+		}
+	}
+	if len(took) > 0 {
+		slices.Sort(took)
+		x.latency[g.Name] = took[len(took)/2]
+	}
+	if len(stuck) > 0 {
+		x.add(warn("too_many", g.Name, "it is not the rate: look at the answer with \"dispatcher job "+stuck[0]+"\", and give such answers a rule of their own (then: retry, or fewer)",
+			"%d jobs have met 429 on every call for an hour: %s", len(stuck), strings.Join(stuck[:min(len(stuck), 3)], ", ")))
+	}
+	return nil
+}
+
+// onlyTooMany says that all calls which a job is known to have had met 429, the first of them more than an hour ago.
+func onlyTooMany(r job.Record, now time.Time) bool {
+	if r.State != job.Queued && r.State != job.Retrying && r.State != job.InFlight || len(r.History) < 2 {
+		return false
+	}
+	first := r.History[0].At
+	if !r.FirstCall.IsZero() && r.FirstCall.Before(first) {
+		first = r.FirstCall
+	}
+	return now.Sub(first) >= stuckFor &&
+		!slices.ContainsFunc(r.History, func(c job.Call) bool { return c.Status != http.StatusTooManyRequests })
+}
+
+// sample reads some records: of the head of the queue, of jobs that wait out a back-off, of calls under way, and of whatever one step of
+// a scan comes by.
+func sample(ctx context.Context, c redis.UniversalClient, g config.Gateway) ([]job.Record, error) {
+	k := redisdb.NewKeys(g.Name)
+	ids := map[string]bool{}
+	head, err := c.LRange(ctx, k.Pending(), -sampled, -1).Result()
+	if err != nil {
+		return nil, err
+	}
+	for _, task := range head {
+		if id, _, ok := job.ParseTaskID(task); ok {
+			ids[id] = true
+		}
+	}
+	for _, set := range []string{k.Retrying(), k.Open()} {
+		members, err := c.ZRange(ctx, set, 0, sampled-1).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range members {
+			ids[id] = true
+		}
+	}
+	if err := scanned(ctx, c, k, ids); err != nil {
+		return nil, err
+	}
+	return read(ctx, c, g, k, ids)
+}
+
+func scanned(ctx context.Context, c redis.UniversalClient, k redisdb.Keys, ids map[string]bool) error {
+	node, err := redisdb.Node(ctx, c, k.Pending())
+	if err != nil {
+		return err
+	}
+	found, _, err := node.Scan(ctx, 0, k.JobPrefix()+"*", sampled).Result()
+	for _, key := range found {
+		ids[strings.TrimPrefix(key, k.JobPrefix())] = true
+	}
+	return err
+}
+
+func read(ctx context.Context, c redis.UniversalClient, g config.Gateway, k redisdb.Keys, ids map[string]bool) ([]job.Record, error) {
+	fields := []string{"s", "f", "h"} // not the payload
+	cmds := map[string]*redis.SliceCmd{}
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for id := range ids {
+			cmds[id] = p.HMGet(ctx, k.Job(id), fields...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var all []job.Record
+	for id, cmd := range cmds {
+		h := map[string]string{}
+		for i, v := range cmd.Val() {
+			if text, is := v.(string); is {
+				h[fields[i]] = text
+			}
+		}
+		all = append(all, job.ParseRecord(g.Name, id, h))
+	}
+	slices.SortFunc(all, func(a, b job.Record) int { return strings.Compare(a.Job.ID, b.Job.ID) })
+	return all, nil
+}
