@@ -1,17 +1,21 @@
 -- fewer.lua: the gateway takes fewer calls at once than are under way: their number is halved. Composed after NowLua.
 -- KEYS 1 hold  2 flight  3 active
 -- ARGV 1 now (µs, 0 = Redis's)  2 channel  3 gateway
--- Returns the cap from now on. Fields of the hold: few (the cap)  fewat (since when, µs)  fewfrom (calls under way then).
+-- Returns the cap from now on; 0 if one call at once was too many already, so that only a hold can help.
+-- Fields of the hold: few (the cap)  fewat (since when, µs)  fewfrom (calls under way then).
 -- News within SETTLE of the last halving is of calls that had left before it, and changes nothing. reserve.lua lets the cap
 -- recover: one more call each second (additive increase, multiplicative decrease), until there are as many as had been too many.
 local SETTLE, SECOND = 1000000, 1000000
 local now = now_us(ARGV[1])
 local v = redis.call('HMGET', KEYS[1], 'few', 'fewat', 'fewfrom')
 local few, at = tonumber(v[1]), tonumber(v[2]) or 0
-if few and now - at < SETTLE then return few end
 local flying = math.max(redis.call('ZCOUNT', KEYS[2], int(now), '+inf'), redis.call('LLEN', KEYS[3]), 1)
-if few then flying = math.min(flying, few + math.floor((now - at) / SECOND)) end
-few = math.max(1, math.floor(flying / 2))
+local cap = few and few + math.floor((now - at) / SECOND)
+if cap and cap > 1 and cap >= (tonumber(v[3]) or 0) then cap = nil end -- recovered
+if few and few > 1 and now - at < SETTLE then return few end
+if cap then flying = math.min(flying, cap) end
+if flying <= 1 then return 0 end
+few = math.floor(flying / 2)
 redis.call('HSET', KEYS[1], 'few', int(few), 'fewat', int(now), 'fewfrom', int(flying))
 redis.call('PUBLISH', ARGV[2], ARGV[3])
 return few

@@ -46,11 +46,29 @@ func TestFewerHalvesTheCallsUnderWayAndLetsThemRecover(t *testing.T) {
 func TestFewerNeverStopsAGateway(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
-	for range 5 {
-		if few, err := p.Fewer(ctx); err != nil || few < 1 {
-			t.Fatalf("cap %d, %v", few, err)
-		}
-		w.pass(1500 * time.Millisecond)
+	for i := range 4 {
+		w.client.LPush(ctx, w.keys.Active(), i)
 	}
+	for i, want := range []int64{2, 1, 0, 0} {
+		if few, err := p.Fewer(ctx); err != nil || few != want {
+			t.Fatalf("cap %d, %v, want %d", few, err, want)
+		}
+		w.pass(1001 * time.Millisecond)
+		w.client.LTrim(ctx, w.keys.Active(), 0, max(0, 1-int64(i)))
+	}
+	w.client.Del(ctx, w.keys.Active())
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+}
+
+// Who has one call under way can't have fewer: he is told so, and sets no cap.
+func TestFewerThanOneCallIsNothingToLower(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	w.client.LPush(ctx, w.keys.Active(), "the call itself")
+	if few, err := p.Fewer(ctx); err != nil || few != 0 {
+		t.Errorf("cap %d, %v, want 0", few, err)
+	}
+	if v := w.client.HGet(ctx, w.keys.Hold(), "few").Val(); v != "" {
+		t.Errorf("a cap of %s was set", v)
+	}
 }

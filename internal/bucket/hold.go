@@ -44,7 +44,8 @@ func (p *Pacer) Succeeded(ctx context.Context, s Slot) (closed bool) {
 }
 
 // Fewer says that the gateway takes fewer calls at once than are under way: their number is halved, over all processes,
-// and recovers by one each second. The rate stays. It returns the cap that holds now.
+// and recovers by one each second. The rate stays. It returns the cap that holds now, or 0 if a single call was too many already:
+// then nothing is lowered, and only Hold can help.
 func (p *Pacer) Fewer(ctx context.Context) (int64, error) {
 	keys := []string{p.keys.Hold(), p.keys.Flight(), p.keys.Active()}
 	few, err := fewerScript.Run(ctx, p.client, keys, p.now(), HoldChannel, p.gateway).Int64()

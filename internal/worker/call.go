@@ -111,7 +111,7 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 	case job.VerdictHold:
 		w.hold(ctx, a, e, j)
 	case job.VerdictFewer:
-		w.fewer(ctx, a, e)
+		w.fewer(ctx, a, e, j)
 	case job.VerdictRetry:
 		w.retry(ctx, a, e, out)
 	case job.VerdictRefused:
@@ -162,13 +162,18 @@ func (w *Worker) hold(ctx context.Context, a job.Attempt, e job.Ending, j outcom
 	w.logCall(a, e, "hold", j.HoldFor)
 }
 
-// fewer lowers the number of calls under way and puts the job back at the head of the queue. No attempt is spent.
-func (w *Worker) fewer(ctx context.Context, a job.Attempt, e job.Ending) {
+// fewer lowers the number of calls under way and puts the job back at the head of the queue. No attempt is spent. A gateway
+// that finds a single call too many is busy with somebody else's: it is held.
+func (w *Worker) fewer(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement) {
 	var few int64
 	w.persist(ctx, a.Job.ID, func() (err error) {
 		few, err = w.cfg.Pacer.Fewer(ctx)
 		return err
 	})
+	if few == 0 {
+		w.hold(ctx, a, e, j)
+		return
+	}
 	e.Spent = false
 	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, 0) })
 	w.logCall(a, e, "fewer at once: "+strconv.FormatInt(few, 10), 0)

@@ -73,7 +73,7 @@ type Pacer interface {
 	Succeeded(ctx context.Context, s Slot) (closed bool)
 	// Failed counts a call that failed by the gateway's fault, over all processes.
 	Failed(ctx context.Context, f Failure) (Fallout, error)
-	// Fewer lowers the number of calls that may be under way at once, and returns it.
+	// Fewer lowers the number of calls that may be under way at once, and returns it; 0 if one was too many already.
 	Fewer(ctx context.Context) (int64, error)
 }
 

@@ -50,6 +50,7 @@ type pacer struct {
 	holds     []time.Duration
 	succeeded int
 	fewer     int
+	few       int64
 	none      bool
 	tooDear   bool
 	failures  []worker.Failure
@@ -73,7 +74,7 @@ func (p *pacer) Hold(_ context.Context, d time.Duration, _ string) (time.Time, e
 	p.holds = append(p.holds, d)
 	return time.Now().Add(d), nil
 }
-func (p *pacer) Fewer(context.Context) (int64, error) { p.fewer++; return 1, nil }
+func (p *pacer) Fewer(context.Context) (int64, error) { p.fewer++; return p.few, nil }
 func (p *pacer) Succeeded(context.Context, worker.Slot) bool {
 	p.succeeded++
 	return false
@@ -288,10 +289,16 @@ func TestAWriteIsReportedBeforeItsAnswer(t *testing.T) {
 func TestFewerAtOnceIsNoHold(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(429, map[string][]string{"Stripe-Rate-Limited-Reason": {"global-concurrency"}}), true, "stripe")
+	r.pacer.few = 1
 	r.accept(job.Job{ID: "j"})
 	r.deliver("j")
 	if rec := r.record("j"); rec.State != job.Queued || rec.Attempts != 0 || r.pacer.fewer != 1 || len(r.pacer.holds) != 0 {
 		t.Errorf("state %s, %d attempts, fewer %d times, holds %v", rec.State, rec.Attempts, r.pacer.fewer, r.pacer.holds)
+	}
+	r.pacer.few = 0 // a single call was too many
+	r.deliver("j")
+	if rec := r.record("j"); rec.State != job.Queued || rec.Attempts != 0 || r.pacer.fewer != 2 || len(r.pacer.holds) != 1 {
+		t.Errorf("state %s, %d attempts, fewer %d times, holds %v; want one", rec.State, rec.Attempts, r.pacer.fewer, r.pacer.holds)
 	}
 }
 
