@@ -364,8 +364,8 @@ func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 	if n := r.c.LLen(ctx, r.keys.Active()).Val() + r.c.ZCard(ctx, r.keys.Lease()).Val(); n != 0 {
 		t.Errorf("%d entries of active and lease are left", n)
 	}
-	if got := r.c.HGet(ctx, r.keys.Task("j1~1"), "state").Val(); got != "pending" {
-		t.Errorf("the task's state is %q", got)
+	if got := r.c.HMGet(ctx, r.keys.Task("j1~1"), "state", "pending_since").Val(); got[0] != "pending" || got[1] == nil {
+		t.Errorf("the task's state is %q, pending since %v", got[0], got[1])
 	}
 	slots := r.gate.returned()
 	slices.Sort(slots)
@@ -379,6 +379,7 @@ var dequeue = redis.NewScript(`
 local id = redis.call("RPOPLPUSH", KEYS[1], KEYS[3])
 if not id then return nil end
 redis.call("HSET", ARGV[2] .. id, "state", "active")
+redis.call("HDEL", ARGV[2] .. id, "pending_since")
 redis.call("ZADD", KEYS[4], ARGV[1], id)
 return redis.call("HGET", ARGV[2] .. id, "msg")`)
 

@@ -11,7 +11,7 @@ import (
 //go:embed unpull.lua
 var unpullLua string
 
-var unpullScript = redisdb.NewScript(unpullLua)
+var unpullScript = redisdb.NewScript(redisdb.NowLua, unpullLua)
 
 // finish waits for the pulls under way, once asynq asks for no more jobs, and gives back what they brought: slots, and
 // jobs, the first of them to the very head of the queue. If Redis is away, a sweep takes the jobs up later.
