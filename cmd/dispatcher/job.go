@@ -44,6 +44,7 @@ type jobView struct {
 	Reason     job.Reason      `json:"reason,omitempty"`
 	Error      string          `json:"error,omitempty"`
 	Status     int             `json:"status,omitempty"`
+	Reference  string          `json:"reference,omitempty"`
 	AcceptedAt *time.Time      `json:"accepted_at"`
 	At         *time.Time      `json:"at,omitempty"`
 	Expires    *time.Time      `json:"expires,omitempty"`
@@ -118,7 +119,7 @@ func viewJob(ctx context.Context, s *session, g config.Gateway, r job.Record) (j
 		return jobView{}, err
 	}
 	v := jobView{ID: r.Job.ID, Gateway: g.Name, State: r.State, Why: why, Batch: r.Job.Batch, Cost: r.Job.Cost, Attempts: r.Attempts,
-		Replays: r.Replays, Key: job.IdempotencyKey(r.Job.ID, r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status,
+		Replays: r.Replays, Key: job.IdempotencyKey(r.Job.ID, r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
 		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), Calls: []callView{}}
 	if g.Request.IdempotencyHeader == "" {
@@ -211,6 +212,9 @@ func (p *program) jobTable(v jobView) error {
 		if at.at != nil {
 			t.Row(at.name, *at.at)
 		}
+	}
+	if v.Reference != "" {
+		t.Row("reference", v.Reference)
 	}
 	if v.Error != "" {
 		t.Row("error", v.Error)

@@ -217,6 +217,14 @@ func checkField(path string) string {
 	return ""
 }
 
+// checkReference lets a gateway have none.
+func checkReference(path string) string {
+	if path == "" {
+		return ""
+	}
+	return checkField(path)
+}
+
 func checkURL(text string) string {
 	plain, rule := fillPlaceholders(text)
 	if rule != "" {

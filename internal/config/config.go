@@ -64,6 +64,9 @@ type Gateway struct {
 	Request Request
 	// Answers says what its answers mean.
 	Answers Answers
+	// Reference is the dotted path, in the body of an answer that means done, of the gateway's own reference for the payment. Default
+	// id; empty = none is kept.
+	Reference string
 	// Amount says where a payload has its money. The zero Amount: nowhere, no sums of money.
 	Amount Amount
 	// Leak is the leak rate: the limits the pacer keeps towards the gateway.
@@ -237,6 +240,7 @@ func DefaultGateway() Gateway {
 			Timeout:           30 * time.Second,
 		},
 		Answers:   Answers{Profile: ProfileDefault},
+		Reference: "id",
 		Leak:      Leak{Burst: 1, Jitter: 5 * time.Millisecond},
 		Admission: Admission{Algorithm: AlgorithmTokenBucket, Precision: 60},
 		Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},

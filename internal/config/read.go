@@ -61,6 +61,7 @@ func (r *reader) gateway(n node) Gateway {
 	r.object(n,
 		field{"request", func(n node) { r.request(n, &g.Request) }},
 		field{"answers", func(n node) { r.answers(n, &g.Answers) }},
+		field{"reference", r.word(&g.Reference, checkReference)},
 		field{"amount", func(n node) { r.amount(n, &g.Amount) }},
 		field{"leak", func(n node) { r.leak(n, &g.Leak) }},
 		field{"admission", func(n node) { r.admission(n, &g.Admission) }},

@@ -79,7 +79,7 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
 	}
-	judge, err := table(g.Answers)
+	judge, err := table(g)
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
 	}
@@ -124,7 +124,8 @@ func callConfig(g config.Gateway) gateway.Config {
 		IdempotencyHeader: g.Request.IdempotencyHeader, Timeout: g.Request.Timeout, MaxConns: concurrency(g)}
 }
 
-func table(a config.Answers) (outcome.Table, error) {
+func table(g config.Gateway) (outcome.Table, error) {
+	a := g.Answers
 	t, err := outcome.Profile(a.Profile)
 	if err != nil {
 		return t, err
@@ -133,7 +134,8 @@ func table(a config.Answers) (outcome.Table, error) {
 	for i, r := range a.Rules {
 		rules[i] = outcome.Rule{Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then)}
 	}
-	return t.With(rules)
+	t, err = t.With(rules)
+	return t.Referring(g.Reference), err
 }
 
 // The bounds of how many jobs of one gateway a process may have in hand.

@@ -76,6 +76,8 @@ type Ending struct {
 	Unsure  bool          // the call may have charged: only its key makes another one safe
 	At      time.Time     // when the call was written, or the attempt begun
 	Took    time.Duration // the call's duration
+	// Reference is the gateway's own name for the payment; empty unless it succeeded and said one.
+	Reference string
 	// Failed is when the failure was counted, on Redis's clock; zero if the gateway did not fail, or nobody counts.
 	Failed time.Time
 	// Outage is the beginning of the outage that the failure belongs to; zero if of none so far.

@@ -65,7 +65,7 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	keys := append([]string{b.keys.Job(a.Job.ID), b.keys.Open(), b.keys.Rate(), b.keys.Counters(),
 		b.keys.Retrying(), b.keys.Scheduled(), b.keys.Hold()}, b.parkedKeys()...)
 	return doneScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
-		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted)).Err()
+		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted), e.Reference).Err()
 }
 
 // Back writes down that the attempt ended without an end of the job. wait zero puts the job back at the head of the

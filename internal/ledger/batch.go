@@ -3,10 +3,13 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math/big"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 )
@@ -106,6 +109,22 @@ func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]Sums, error) {
 	return sums, nil
 }
 
+// LastDue returns the latest moment for which a job of the gateway waits, scheduled or in a back-off; zero if none does.
+func (b *Books) LastDue(ctx context.Context) (last time.Time, err error) {
+	for _, set := range []string{b.keys.Scheduled(), b.keys.Retrying()} {
+		found, err := b.c.ZRevRangeWithScores(ctx, set, 0, 0).Result()
+		if err != nil {
+			return last, err
+		}
+		for _, z := range found {
+			if at := moment(int64(z.Score)); at.After(last) {
+				last = at
+			}
+		}
+	}
+	return last, nil
+}
+
 // parseBatch reads books as batch.lua lays them out.
 func parseBatch(h map[string]string) (Batch, error) {
 	b := Batch{Places: map[Place]Sums{}, Why: h["why"], Who: h["who"]}
@@ -165,4 +184,65 @@ func (b *Books) money(payload []byte) string {
 		return ""
 	}
 	return b.cfg.Money(payload)
+}
+
+// batchFields is what is read of each job of a batch: all but the payload.
+var batchFields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "fin", "due", "r", "e", "pa", "st", "h", "ref"}
+
+// batchPage is how many jobs of a batch are read at once.
+const batchPage = 500
+
+// BatchJobs yields the jobs of a batch in the order of acceptance, without payloads, and without a state those whose records are gone.
+// It reads page by page; jobs that are accepted meanwhile come last.
+func (b *Books) BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record, error] {
+	return func(yield func(job.Record, error) bool) {
+		for from := int64(0); ; from += batchPage {
+			ids, err := b.c.LRange(ctx, b.keys.BatchIDs(name), from, from+batchPage-1).Result()
+			var found []job.Record
+			if err == nil {
+				found, err = b.batchRecords(ctx, name, ids)
+			}
+			if err != nil {
+				yield(job.Record{}, fmt.Errorf("read batch %q of %s: %w", name, b.cfg.Gateway, err))
+				return
+			}
+			for _, r := range found {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if len(ids) < batchPage {
+				return
+			}
+		}
+	}
+}
+
+func (b *Books) batchRecords(ctx context.Context, name string, ids []string) ([]job.Record, error) {
+	cmds := make([]*redis.SliceCmd, len(ids))
+	if _, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range ids {
+			cmds[i] = p.HMGet(ctx, b.keys.Job(id), batchFields...)
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	found := make([]job.Record, len(ids))
+	for i, cmd := range cmds {
+		h := make(map[string]string, len(batchFields))
+		for j, v := range cmd.Val() {
+			if text, ok := v.(string); ok {
+				h[batchFields[j]] = text
+			}
+		}
+		if h["b"] != name { // gone, or in another life
+			h = nil
+		}
+		found[i] = job.ParseRecord(b.cfg.Gateway, ids[i], h)
+		if h == nil {
+			found[i].Job.Batch = name
+		}
+	}
+	return found, nil
 }

@@ -4,12 +4,14 @@
 -- KEYS 1 record  2 open  3 rate  4 counters  5 retrying  6 scheduled  7 hold, then parked:<reason> of every reason
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 status  6 history line  7 dedupe (ms)
 --      8 when the job was accepted (µs): after the dedupe window an id may begin another life
+--      9 the gateway's own reference ('' = none)
 -- returns 1 done now  2 done already  3 another attempt is under way and will end as done  0 not this job any more
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local mine, state = owned(record, ARGV[3], ARGV[4])
 if not state or redis.call('HGET', record, 't') ~= ARGV[8] then return 0 end
 if state == 'done' then return 2 end
+if ARGV[9] ~= '' then redis.call('HSET', record, 'ref', ARGV[9]) end
 if state == 'in_flight' and not mine then
   history(record, ARGV[6])
   redis.call('HSET', record, 'paid', ARGV[7])

@@ -128,6 +128,22 @@ func scalar(v any) (string, bool) {
 	return "", false
 }
 
+// maxReference is how long a gateway's own reference may be, in characters.
+const maxReference = 100
+
+// referred adds the gateway's own reference to a success. What is too long, or not visible ASCII, is no reference.
+func (t Table) referred(a *answer, j Judgement) Judgement {
+	if j.Verdict != job.VerdictDone || t.reference == "" {
+		return j
+	}
+	doc, _ := a.body()
+	ref, ok := lookUp(doc, t.reference)
+	if ok && ref != "null" && len(ref) <= maxReference && strings.IndexFunc(ref, func(r rune) bool { return r <= ' ' || r > '~' }) < 0 {
+		j.Reference = ref
+	}
+	return j
+}
+
 func (a *answer) why() string { return fmt.Sprintf("HTTP %d", a.in.Result.Status) }
 
 func (a *answer) retryAfter() bool {

@@ -38,6 +38,8 @@ type Judgement struct {
 	// Error is for the job's record: the status and the answer's first 500 bytes in one line
 	// (`HTTP 402: {"error":…}`), or what went wrong on the way. Empty when done.
 	Error string
+	// Reference is the gateway's own name for the payment, where it is done and its answer has one; at most 100 visible ASCII characters.
+	Reference string
 	// Alarm asks for a person: the gateway does not let us in (401, 403).
 	Alarm bool
 	// Fault says that the gateway failed, or could not be reached: 5xx, unless a rule gave it a meaning or it asked to wait,
@@ -63,13 +65,13 @@ func (t Table) answered(in Input) Judgement {
 		for _, r := range rules {
 			switch r.match(a) {
 			case matches:
-				return a.judge(r.Then)
+				return t.referred(a, a.judge(r.Then))
 			case unreadable:
 				return lost(in, a.why()+", answer cut off", a.line())
 			}
 		}
 	}
-	j := a.judge(byStatus(a))
+	j := t.referred(a, a.judge(byStatus(a)))
 	j.Fault = in.Result.Status >= 500 && j.Verdict != job.VerdictHold
 	return j
 }

@@ -22,7 +22,10 @@ type Rule struct {
 }
 
 // Table is an ordered list of rules above what the status alone means. The zero Table is profile "default".
-type Table struct{ user, profile []Rule }
+type Table struct {
+	user, profile []Rule
+	reference     string
+}
 
 // Profile returns a built-in table: "default" (also "") or "stripe".
 func Profile(name string) (Table, error) {
@@ -48,6 +51,12 @@ func (t Table) With(rules []Rule) (Table, error) {
 	}
 	t.user = append(slices.Clone(rules), t.user...)
 	return t, nil
+}
+
+// Referring returns the table that reads the gateway's own reference at a dotted path of the body of answers that mean done; "" reads none.
+func (t Table) Referring(path string) Table {
+	t.reference = path
+	return t
 }
 
 func (r Rule) check() error {

@@ -11,7 +11,7 @@
 --   ya how often it went in by itself after it was parked as exhausted (shelf.lua)
 --   fl, fo, fq  failures, and the outages of the gateway: see outage.lua
 --   ed when a person last gave the job another payload (µs); not before pa: it was not taken in since
---   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"
+--   ref the gateway's own reference for the payment   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"
 local HISTORY_BYTES = 2000
 
 -- stamp returns a time of parking that no other parked job of the gateway has, so that order is exact.

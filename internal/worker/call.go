@@ -83,7 +83,7 @@ func (w *Worker) keyLives(a job.Attempt) bool {
 
 func ending(res job.Result, j outcome.Judgement, begun time.Time) job.Ending {
 	e := job.Ending{Called: res.Stage != job.NotSent, Spent: j.Spent, Status: res.Status, Verdict: j.Verdict,
-		Error: j.Error, At: res.Wrote, Took: res.Took}
+		Error: j.Error, At: res.Wrote, Took: res.Took, Reference: j.Reference}
 	if e.At.IsZero() {
 		e.At = begun
 	}

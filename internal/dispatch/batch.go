@@ -1,0 +1,61 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// BatchGlance is what one gateway knows of a batch.
+type BatchGlance struct {
+	ledger.Batch
+	Now time.Time // on Redis's clock
+	// ETA is when the last of its jobs that go by themselves will have been called, counting on all that waits at the gateway going
+	// first; negative when nobody can say: the batch or the gateway is paused.
+	ETA time.Duration
+}
+
+// LookBatch returns a gateway's glance of a batch; ok is false if it knows none of that name.
+func LookBatch(ctx context.Context, c redis.UniversalClient, g config.Gateway, name string) (v BatchGlance, ok bool, err error) {
+	books := Books(c, g)
+	if v.Batch, ok, err = books.Batch(ctx, name); err != nil || !ok {
+		return v, ok, Coded(err)
+	}
+	gateway, err := Look(ctx, c, g)
+	if err != nil {
+		return v, ok, err
+	}
+	v.Now = gateway.Now
+	v.ETA, err = batchETA(ctx, books, g, v.Batch, gateway)
+	return v, ok, Coded(err)
+}
+
+func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b ledger.Batch, gateway Glance) (time.Duration, error) {
+	in := func(states ...ledger.Place) int64 {
+		var n int64
+		for _, p := range states {
+			n += b.Places[p].Jobs
+		}
+		return n
+	}
+	timed := in(ledger.Place{State: job.Scheduled}, ledger.Place{State: job.Retrying})
+	waiting := timed + in(ledger.Place{State: job.Queued}, ledger.Place{State: job.InFlight})
+	if g.Replay == config.ReplayAuto {
+		waiting += in(ledger.Place{State: job.Parked, Reason: job.Rejected})
+	}
+	switch {
+	case !b.Paused.IsZero() && waiting+in(ledger.Place{State: job.Parked, Reason: job.Cancelled}) > 0:
+		return -1, nil
+	case waiting == 0:
+		return 0, nil
+	case gateway.ETA < 0 || timed == 0:
+		return gateway.ETA, nil
+	}
+	last, err := books.LastDue(ctx)
+	return max(gateway.ETA, last.Sub(gateway.Now)), err
+}
