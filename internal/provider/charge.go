@@ -32,8 +32,8 @@ func jobID(key string) string { return generation.ReplaceAllString(key, "") }
 
 // newCall reads who calls. Without an idempotency key the job's id is looked for in X-Job-Id, the query's id, and the
 // last piece of the path.
-func newCall(r *http.Request, at time.Time) *call {
-	c := &call{at: at.UnixNano(), key: r.Header.Get("Idempotency-Key")}
+func (p *Provider) newCall(r *http.Request, at time.Time) *call {
+	c := &call{at: p.reckoned(at), key: r.Header.Get("Idempotency-Key")}
 	c.id = jobID(c.key)
 	for _, id := range []string{r.Header.Get("X-Job-Id"), r.URL.Query().Get("id"), path.Base(r.URL.Path)} {
 		if c.id == "" {
@@ -54,7 +54,7 @@ type fate struct {
 
 // serveCharge answers one call.
 func (p *Provider) serveCharge(w http.ResponseWriter, r *http.Request, at time.Time) {
-	c := newCall(r, at)
+	c := p.newCall(r, at)
 	f := p.arrive(c)
 	defer p.leave()
 	// The whole body is read, or net/http would notice neither the next request nor that the caller has gone.

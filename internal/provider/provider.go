@@ -44,6 +44,7 @@ type Config struct {
 
 // Provider is the strict provider.
 type Provider struct {
+	began   time.Time
 	mu      sync.Mutex
 	cfg     Config
 	rand    *rand.Rand
@@ -61,10 +62,13 @@ func New(cfg Config) *Provider {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	p := &Provider{cfg: cfg, rand: rand.New(rand.NewPCG(seed, seed))}
+	p := &Provider{began: time.Now(), cfg: cfg, rand: rand.New(rand.NewPCG(seed, seed))}
 	p.Reset()
 	return p
 }
+
+// reckoned is the moment in ns since 1970, by a clock that nobody sets: a window is as long as it is, whatever became of the date.
+func (p *Provider) reckoned(at time.Time) int64 { return p.began.UnixNano() + int64(at.Sub(p.began)) }
 
 // Set changes the behaviour from now on. What has arrived stays counted; Seed has no effect any more.
 func (p *Provider) Set(cfg Config) {
