@@ -56,6 +56,7 @@ type selection struct {
 	gateways []config.Gateway // in the file's order
 	filter   deadletter.Filter
 	flags    string // the filter flags as text; empty if there are none
+	after    int64  // where the first of the gateways begins; 0 means at its oldest
 }
 
 // choose opens a session for the jobs that the flags choose.
@@ -73,7 +74,12 @@ func (p *program) choose(ctx context.Context, f *dlqFilter) (*selection, error) 
 		s.close()
 		return nil, err
 	}
-	return &selection{session: s, gateways: chosen, filter: filter, flags: f.text(filter)}, nil
+	sel := &selection{session: s, gateways: chosen, filter: filter, flags: f.text(filter)}
+	if err := sel.startAt(f.after); err != nil {
+		s.close()
+		return nil, err
+	}
+	return sel, nil
 }
 
 // inOrder returns the gateways of these names, or all, in the order of the file.
@@ -89,7 +95,7 @@ func inOrder(cfg *config.Config, names []string) ([]config.Gateway, error) {
 func (s *selection) each(ctx context.Context, visit func(config.Gateway, job.Record) error) (missing []string, err error) {
 	left, met := s.filter.Limit, map[string]bool{}
 	for _, g := range s.gateways {
-		f := s.filter
+		f := s.from(g)
 		f.Limit = left
 		n, err := s.eachOf(ctx, g, f, met, visit)
 		if err != nil {

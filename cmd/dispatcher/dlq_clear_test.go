@@ -262,5 +262,5 @@ func TestDLQReplaySaysWhatWasReplayedInVain(t *testing.T) {
 	if got := r.run("replay", "-o", "json"); !strings.Contains(got.out, `"replayed_3_times_or_more":1`) {
 		t.Errorf("%s", got.out)
 	}
-	r.expect(r.run("list"), 0, "b	one	refused	1	0	TIME		HTTP 402\na	one	refused	1	3	TIME		HTTP 402\n", "")
+	r.expect(r.run("list"), 0, "b	one	refused	1	0	TIME		HTTP 402\na	one	refused	1	3 in vain	TIME		HTTP 402\n", "")
 }

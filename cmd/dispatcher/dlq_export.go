@@ -26,6 +26,7 @@ personal data.`,
 		Args:    noArgs,
 	}
 	f := filterFlags(cmd)
+	f.afterFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return p.dlqExport(cmd.Context(), f) }
 	return cmd
 }
@@ -47,6 +48,7 @@ func (p *program) dlqExport(ctx context.Context, f *dlqFilter) error {
 		return err
 	}
 	defer s.close()
+	s.filter.Looked = p.looking()
 	out := bufio.NewWriter(p.Out)
 	missing, err := s.each(ctx, func(_ config.Gateway, r job.Record) error { return p.export(out, r) })
 	if flushed := out.Flush(); err == nil && flushed != nil {

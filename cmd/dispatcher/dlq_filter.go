@@ -21,6 +21,7 @@ type dlqFilter struct {
 	cmd                        *cobra.Command
 	gateways, reasons, ids     []string
 	batch, since, until, match string
+	after                      string
 	limit                      int
 }
 
@@ -76,8 +77,8 @@ func (f *dlqFilter) understand(now time.Time) (deadletter.Filter, error) {
 
 // noneEmpty refuses flags without a value. They come of unset shell variables, and would mean every job there is.
 func (f *dlqFilter) noneEmpty() error {
-	single := map[string]string{"batch": f.batch, "since": f.since, "until": f.until, "match": f.match}
-	for _, name := range []string{"batch", "since", "until", "match"} {
+	single := map[string]string{"batch": f.batch, "since": f.since, "until": f.until, "match": f.match, "after": f.after}
+	for _, name := range []string{"batch", "since", "until", "match", "after"} {
 		if f.cmd.Flags().Changed(name) && single[name] == "" {
 			return emptyFlag(name)
 		}

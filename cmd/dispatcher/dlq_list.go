@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,10 +19,16 @@ func dlqListCommand(p *program) *cobra.Command {
 	var payload bool
 	cmd := &cobra.Command{
 		Use: "list [flags]", Short: "List parked jobs, oldest first",
-		Example: "  dispatcher dlq list -g stripe --reason refused\n  dispatcher dlq list --since 2d --match 'HTTP 5..' -o json",
+		Long: `List shows parked jobs, oldest first. Page through them with --limit and --after: each job's cursor
+is its place in the order, and does not move while other jobs come and go.
+
+Every filter but --match is answered from an index. --match reads the errors of all jobs that the other
+flags choose, until it has found enough: name a reason, a batch or a time to make that few.`,
+		Example: "  dispatcher dlq list -g stripe --reason refused\n  dispatcher dlq list --since 2d --match 'HTTP 5..' -o json\n  dispatcher dlq list --limit 50 --after stripe/1763742851000001",
 		Args:    noArgs,
 	}
 	f := filterFlags(cmd)
+	f.afterFlag(cmd)
 	cmd.Flags().BoolVar(&payload, "payload", false, "show the payloads too: they may hold personal data")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return p.dlqList(cmd.Context(), f, payload) }
 	return cmd
@@ -37,12 +44,14 @@ type parkedView struct {
 	ParkedAt time.Time       `json:"parked_at"`
 	Batch    string          `json:"batch"`
 	Replays  int             `json:"replays"`
+	InVain   bool            `json:"in_vain,omitempty"` // replayed so often without success that another one may be in vain too
+	Cursor   string          `json:"cursor,omitempty"`
 	Payload  json.RawMessage `json:"payload,omitempty"`
 }
 
 func viewParked(r job.Record, payload bool) parkedView {
 	v := parkedView{ID: r.Job.ID, Gateway: r.Job.Gateway, Reason: r.Reason, Error: r.Error, Attempts: r.Attempts,
-		ParkedAt: r.ParkedAt, Batch: r.Job.Batch, Replays: r.Replays}
+		ParkedAt: r.ParkedAt, Batch: r.Job.Batch, Replays: r.Replays, InVain: r.Replays >= oftenReplayed}
 	if payload {
 		v.Payload = asJSON(r.Job.Payload)
 	}
@@ -55,16 +64,39 @@ func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error
 		return err
 	}
 	defer s.close()
-	s.filter.NoPayload = !payload
+	s.filter.NoPayload, s.filter.Looked = !payload, p.looking()
 	list := p.newParkedList(payload)
-	missing, err := s.each(ctx, func(_ config.Gateway, r job.Record) error { return list.add(viewParked(r, payload)) })
+	last := ""
+	missing, err := s.each(ctx, func(_ config.Gateway, r job.Record) error {
+		v := viewParked(r, payload)
+		v.Cursor = cursorOf(r)
+		last = v.Cursor
+		return list.add(v)
+	})
 	if flushed := list.flush(); err == nil {
 		err = flushed
 	}
 	if err != nil {
 		return err
 	}
+	if list.rows > 0 && list.rows == s.filter.Limit && !p.JSON() {
+		p.remark("there may be more: add --after %s", last)
+	}
 	return p.remarkMissing(ctx, s, missing)
+}
+
+// lookEvery is how often a search through errors says how far it is.
+const lookEvery = 2 * time.Second
+
+// looking says now and then how many jobs a search through errors has looked at.
+func (p *program) looking() func(int) {
+	sum, said := 0, time.Now()
+	return func(n int) {
+		if sum += n; n > 0 && time.Since(said) >= lookEvery {
+			said = time.Now()
+			p.remark("looked at the errors of %s so far", jobs(sum))
+		}
+	}
 }
 
 // paged writes rows a page at a time, so that it never holds them all.
@@ -124,9 +156,17 @@ func (l *parkedList) add(v parkedView) error {
 	if l.p.JSON() {
 		return cli.WriteJSON(l.out, v)
 	}
-	cells := []any{v.ID, v.Gateway, v.Reason, v.Attempts, v.Replays, v.ParkedAt, v.Batch, v.Error}
+	cells := []any{v.ID, v.Gateway, v.Reason, v.Attempts, replaysText(v.Replays), v.ParkedAt, v.Batch, v.Error}
 	if l.payload {
 		cells = append(cells, string(v.Payload))
 	}
 	return l.row(cells...)
+}
+
+// replaysText says of a job that was replayed often that it was of no use.
+func replaysText(n int) string {
+	if n < oftenReplayed {
+		return strconv.Itoa(n)
+	}
+	return strconv.Itoa(n) + " in vain"
 }

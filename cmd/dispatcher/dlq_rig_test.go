@@ -77,9 +77,11 @@ type ran struct {
 
 var moment = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
 
+var stamp = regexp.MustCompile(`\b(one|two)/\d{10,}`)
+
 func (r *rig) tidy(text string) string {
 	text = strings.NewReplacer(r.one, "one", r.two, "two", r.file, "FILE").Replace(text)
-	return moment.ReplaceAllString(text, "TIME")
+	return stamp.ReplaceAllString(moment.ReplaceAllString(text, "TIME"), "$1/STAMP")
 }
 
 // run runs dispatcher dlq without a terminal.

@@ -121,7 +121,7 @@ func (p *program) parkedTable(v parkedWhole) error {
 	t.Row("reason", v.Reason)
 	t.Row("error", v.Error)
 	t.Row("attempts", v.Attempts)
-	t.Row("replays", v.Replays)
+	t.Row("replays", replaysText(v.Replays))
 	t.Row("parked", v.ParkedAt)
 	t.Row("batch", v.Batch)
 	if text := v.Amount.text(); text != "" {

@@ -19,7 +19,11 @@ func dlqStatsCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stats [flags]", Short: "Count parked jobs and their money by gateway and reason",
 		Long: `Stats counts the parked jobs by gateway and reason, with the oldest of each and the sums of money by
-currency, in minor units, where the gateway's amount says where a payload has them; and each gateway's total.`,
+currency, in minor units, where the gateway's amount says where a payload has them; and each gateway's total.
+
+Without --id, --match and --limit it answers from counters, however many jobs there are; the money is what
+the payloads said when the jobs came in, and one of more than 18 digits counts as no amount. Only money
+between two times asks for a look at each job.`,
 		Example: "  dispatcher dlq stats\n  dispatcher dlq stats -g stripe --batch 2026-11 -o json",
 		Args:    noArgs,
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -22,15 +24,50 @@ e	two	unknown_outcome	1	0	TIME		timed out
 f	two	unreadable	0	0	TIME		foreign
 `, "")
 	r.expect(r.run("list", "--reason", "refused", "-o", "json"), 0,
-		`{"id":"a","gateway":"one","reason":"refused","error":"HTTP 402: {\"error\":\"card <declined>\"}","attempts":1,"parked_at":"TIME","batch":"b1","replays":0}`+"\n", "")
+		`{"id":"a","gateway":"one","reason":"refused","error":"HTTP 402: {\"error\":\"card <declined>\"}","attempts":1,"parked_at":"TIME","batch":"b1","replays":0,"cursor":"one/STAMP"}`+"\n", "")
 	r.expect(r.run("list", "-o", "json", "--payload", "--id", "f", "--id", "b"), 0,
-		`{"id":"b","gateway":"one","reason":"rejected","error":"no room at admission","attempts":0,"parked_at":"TIME","batch":"b1","replays":0,"payload":{"amount":"99","currency":"eur"}}
-{"id":"f","gateway":"two","reason":"unreadable","error":"foreign","attempts":0,"parked_at":"TIME","batch":"","replays":0,"payload":"hello"}
+		`{"id":"b","gateway":"one","reason":"rejected","error":"no room at admission","attempts":0,"parked_at":"TIME","batch":"b1","replays":0,"cursor":"one/STAMP","payload":{"amount":"99","currency":"eur"}}
+{"id":"f","gateway":"two","reason":"unreadable","error":"foreign","attempts":0,"parked_at":"TIME","batch":"","replays":0,"cursor":"two/STAMP","payload":"hello"}
 `, "")
 	got := r.runWith(cli.Streams{OutTerminal: true}, "list", "--batch", "b1", "--match", "room")
 	want := "ID  GATEWAY  REASON    ATTEMPTS  REPLAYS  PARKED  BATCH  ERROR\nb   one      rejected  0         0        now     b1     no room at admission\n"
 	if squeeze(got.out) != squeeze(want) {
 		t.Errorf("on a terminal:\n%s\nwant:\n%s", got.out, want)
+	}
+}
+
+// Page by page, over the gateways' border, with each page's last job discarded before the next is asked for.
+func TestDLQPages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock()
+	r.expect(r.run("list", "--limit", "1"), 0, "a	one	refused	1	0	TIME	b1	HTTP 402: {\"error\":\"card <declined>\"}\n", "there may be more: add --after one/STAMP\n")
+	found, after := "", []string{}
+	for range 5 {
+		var out, errOut bytes.Buffer
+		args := append([]string{"dlq", "-c", r.file, "list", "--limit", "2", "-o", "json"}, after...)
+		if code := cli.Main(name, newCommand, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut}); code != 0 {
+			t.Fatalf("exit code %d: %s", code, &errOut)
+		}
+		var last parkedView
+		for line := range strings.Lines(out.String()) {
+			r.must(json.Unmarshal([]byte(line), &last))
+			found += last.ID
+		}
+		if last.ID == "" {
+			break
+		}
+		after = []string{"--after", last.Cursor}
+		r.run("discard", "--id", last.ID, "--yes", "--why", "paged")
+	}
+	want := "abcdef"
+	if found != want {
+		t.Errorf("found %q page by page, want %q", found, want)
+	}
+	for cursor, why := range map[string]string{"one": "is not a cursor", "/7": "is not a cursor", r.one + "/-1": "is not a cursor", "nobody/7": "is of a gateway that is not among them"} {
+		if got := r.run("list", "--after", cursor); got.code != 2 || !strings.Contains(got.err, why) {
+			t.Errorf("--after %s: exit code %d, %s", cursor, got.code, got.err)
+		}
 	}
 }
 
@@ -159,17 +196,17 @@ func TestDLQStats(t *testing.T) {
 	r.stock()
 	r.reject(r.one, charge("g", "12.50", ""), job.Job{ID: "h", Payload: []byte(`{"amount":7}`)}, charge("i", "9223372036854775807", ""),
 		job.Job{ID: "j", Payload: []byte(`{"amount":-7,"currency":"USD"}`)})
-	r.expect(r.run("stats"), 0, `one	rejected	6	TIME	EUR 18446744073709551713, USD -7 in minor units, 2 jobs without an amount
+	r.expect(r.run("stats"), 0, `one	rejected	6	TIME	EUR 99, USD -7 in minor units, 4 jobs without an amount
 one	refused	1	TIME	EUR 1050 in minor units
 one	unknown_outcome	1	TIME	EUR 1 in minor units
-one	total	8	TIME	EUR 18446744073709552764, USD -7 in minor units, 2 jobs without an amount
+one	total	8	TIME	EUR 1150, USD -7 in minor units, 4 jobs without an amount
 two	unknown_outcome	1	TIME	
 two	unreadable	1	TIME	
 two	total	2	TIME	
 `, "")
-	r.expect(r.run("stats", "-o", "json"), 0, `{"gateways":[{"gateway":"one","total":8,"oldest":"TIME","amount":{"EUR":18446744073709552764,"USD":-7},"without_amount":2,"by_reason":{`+
+	r.expect(r.run("stats", "-o", "json"), 0, `{"gateways":[{"gateway":"one","total":8,"oldest":"TIME","amount":{"EUR":1150,"USD":-7},"without_amount":4,"by_reason":{`+
 		`"refused":{"jobs":1,"oldest":"TIME","amount":{"EUR":1050},"without_amount":0},`+
-		`"rejected":{"jobs":6,"oldest":"TIME","amount":{"EUR":18446744073709551713,"USD":-7},"without_amount":2},`+
+		`"rejected":{"jobs":6,"oldest":"TIME","amount":{"EUR":99,"USD":-7},"without_amount":4},`+
 		`"unknown_outcome":{"jobs":1,"oldest":"TIME","amount":{"EUR":1},"without_amount":0}}},`+
 		`{"gateway":"two","total":2,"oldest":"TIME","amount":{},"without_amount":0,"by_reason":{`+
 		`"unknown_outcome":{"jobs":1,"oldest":"TIME","amount":{},"without_amount":0},`+

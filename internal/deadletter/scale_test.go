@@ -106,7 +106,7 @@ func TestPagesAreStableWhileJobsComeAndGo(t *testing.T) {
 	b.reject(numbered(1, 30)...)
 	f := deadletter.Filter{Limit: 7}
 	seen, gone := "", map[string]bool{}
-	for turn := 0; ; turn++ {
+	for turn := range 20 {
 		found := b.list(f)
 		for _, r := range found {
 			seen += r.Job.ID + " "
