@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"spillway/internal/cli"
+	"spillway/internal/console"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
 )
@@ -34,6 +35,9 @@ type web struct {
 	srv    *http.Server
 	ln     net.Listener
 	failed chan error
+
+	guard   *httpapi.Guard
+	console *console.Console
 }
 
 // start listens and serves. An empty address serves nothing.
@@ -49,7 +53,8 @@ func (w *web) start(at address, reg *prometheus.Registry, ready func(context.Con
 		log.Warn("the default address is taken: serving metrics and health on the next free port", "wanted", at.text, "listen", got)
 	}
 	h := httpapi.New(httpapi.Config{
-		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Ready: ready, Guard: httpapi.NewGuard(at.token),
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Ready: ready, Guard: w.guard,
+		Console: w.console, Login: w.console.Login(),
 	})
 	w.ln, w.srv = ln, &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second}
 	go func() {

@@ -14,7 +14,9 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/console"
 	"spillway/internal/dispatch"
+	"spillway/internal/httpapi"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/lifecycle"
@@ -120,9 +122,12 @@ func (p *program) serve(ctx context.Context, s served) error {
 	if err != nil {
 		return errors.Join(err, s.db.Close())
 	}
-	w := &web{failed: make(chan error, 1)}
+	guard := httpapi.NewGuard(s.at.token)
+	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Guard: guard, Log: s.log})
+	w := &web{failed: make(chan error, 1), guard: guard, console: page}
 	var parts lifecycle.Group
 	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
+	parts.Add(lifecycle.Step{Name: "what was begun at the console", Stop: page.Stop})
 	parts.Add(lifecycle.Step{Name: "metrics and health", Stop: w.stop,
 		Start: func(context.Context) error { return w.start(s.at, reg, s.ready(d), s.log) }})
 	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,

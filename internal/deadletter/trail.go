@@ -122,6 +122,21 @@ func (s *Store) Acts(ctx context.Context) iter.Seq2[Act, error] {
 	}
 }
 
+// LastActs returns the last n acts, oldest first.
+func (s *Store) LastActs(ctx context.Context, n int64) ([]Act, error) {
+	lines, err := s.c.LRange(ctx, s.keys.Trail(), -n, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read what was done to the dead letters of %s: %w", s.gateway, err)
+	}
+	acts := make([]Act, len(lines))
+	for i, line := range lines {
+		if acts[i], err = parseAct(line); err != nil {
+			return nil, fmt.Errorf("an entry of the trail of %s can't be read: %w", s.gateway, err)
+		}
+	}
+	return acts, nil
+}
+
 func parseAct(line string) (Act, error) {
 	var a Act
 	err := json.Unmarshal([]byte(line), &a)

@@ -57,10 +57,8 @@ func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gatewa
 
 // SetLimits replaces a gateway's limits, on every process within a second. None means: the file's hold again.
 func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, to []config.Limit) error {
-	if len(to) > 0 {
-		if _, err := bucket.NewPacer(c, pacing(g, Limits{Limits: to}), bucket.NewMetrics(nil)); err != nil {
-			return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "write limits like 100/s or 300/10s"}
-		}
+	if err := CheckLimits(c, g, to); err != nil {
+		return err
 	}
 	texts := make([]string, len(to))
 	for i, l := range to {
@@ -68,6 +66,17 @@ func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, t
 	}
 	key := redisdb.NewKeys(g.Name).LiveLimits()
 	return Coded(limitsScript.Run(ctx, c, []string{key}, strings.Join(texts, " ")).Err())
+}
+
+// CheckLimits returns why these limits can't be kept for a gateway, or nil. None means the file's, which can.
+func CheckLimits(c redis.UniversalClient, g config.Gateway, to []config.Limit) error {
+	if len(to) == 0 {
+		return nil
+	}
+	if _, err := bucket.NewPacer(c, pacing(g, Limits{Limits: to}), bucket.NewMetrics(nil)); err != nil {
+		return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "write limits like 100/s or 300/10s"}
+	}
+	return nil
 }
 
 // pacing is the pacer's configuration for a gateway whose limits are these now. No more calls than the smallest of them

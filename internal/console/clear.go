@@ -1,0 +1,196 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// previewTime bounds counting what would be touched.
+const previewTime = 8 * time.Second
+
+// clearView is the preview of a deed, with the form that does exactly what it shows.
+type clearView struct {
+	base
+	Gateway string
+	Name    string // of the deed
+	Do      string // its button
+	Verb    string
+	Means   string
+	NeedWhy bool
+	Final   bool
+	Filter  filter
+	All     *pile
+	Would   *pile
+	Reasons []reasonPile
+	Held    []heldBack
+	Fields  []field
+	Cut     bool   // there are more than could be counted
+	Halt    string // why it would stop at once; empty if it would not
+	Who     string
+}
+
+type reasonPile struct {
+	Reason job.Reason
+	*pile
+}
+
+type heldBack struct {
+	Why  string
+	Jobs int
+}
+
+func (c *Console) preview(w http.ResponseWriter, r *http.Request) error {
+	name := r.URL.Query().Get("do")
+	g, d, err := c.meant(r, name)
+	if err != nil {
+		return err
+	}
+	v := &clearView{base: base{Title: d.label + " · " + g.Name}, Gateway: g.Name, Name: name, Do: d.label, Verb: d.verb, Means: d.means,
+		NeedWhy: d.why, Final: d.final, All: newPile(), Would: newPile(), Who: whoBefore(r)}
+	u, now, err := c.unit(r.Context(), g)
+	if err != nil {
+		return err
+	}
+	if d.heeds {
+		v.Halt = stopped(now.Hold)
+	}
+	if v.Filter, err = c.clearFilter(r.URL.Query(), d, u); err != nil {
+		return err
+	}
+	until, err := c.countUp(r.Context(), u, d, v)
+	if err != nil {
+		return err
+	}
+	v.Filter.means.Until = until
+	v.Fields = append(fields(v.Filter.query()), field{"do", name})
+	c.show(w, r, http.StatusOK, "clear.html", v)
+	return nil
+}
+
+// meant returns the gateway and the deed of a request.
+func (c *Console) meant(r *http.Request, name string) (config.Gateway, deed, error) {
+	g, err := c.gateway(r.PathValue("gateway"))
+	if err != nil {
+		return g, deed{}, err
+	}
+	d, ok := deedsByName[name]
+	if !ok {
+		return g, d, wrong("nobody can do that to dead letters", "choose one of the buttons")
+	}
+	return g, d, nil
+}
+
+func (c *Console) unit(ctx context.Context, g config.Gateway) (unit, dispatch.Glance, error) {
+	now, err := dispatch.Look(ctx, c.cfg.Redis, g)
+	if err != nil {
+		return unit{}, now, err
+	}
+	return unit{g: g, admit: dispatch.Books(c.cfg.Redis, g), rules: deadletter.Rules{
+		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, Now: now.Now,
+	}}, now, nil
+}
+
+func (c *Console) clearFilter(q url.Values, d deed, u unit) (filter, error) {
+	f, err := parseFilter(q, u.rules.Now)
+	if err != nil {
+		return f, err
+	}
+	if d.only == "" {
+		return f, nil
+	}
+	if slices.ContainsFunc(f.Reasons, func(r job.Reason) bool { return r != d.only }) {
+		return f, wrong("only jobs of unknown outcome can be resolved", "replay or discard the others")
+	}
+	f.Reasons, f.means.Reasons = []job.Reason{d.only}, []job.Reason{d.only}
+	return f, nil
+}
+
+// countUp fills in what the deed would touch. It returns the moment just after the last job that it met: what is parked from then on
+// is not meant.
+func (c *Console) countUp(ctx context.Context, u unit, d deed, v *clearView) (until time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, previewTime)
+	defer cancel()
+	f := v.Filter.means
+	f.NoPayload = u.g.Amount.Field == ""
+	byReason, held := map[job.Reason]*pile{}, map[string]int{}
+	for rec, err := range deadletter.New(c.cfg.Redis, u.g.Name).List(ctx, f) {
+		if err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
+			v.Cut = true
+			break
+		}
+		if err != nil {
+			return until, dispatch.Coded(err)
+		}
+		until = rec.ParkedAt.Add(time.Microsecond)
+		if byReason[rec.Reason] == nil {
+			byReason[rec.Reason] = newPile()
+		}
+		byReason[rec.Reason].add(rec.Job.Payload, u.g.Amount)
+		v.All.add(rec.Job.Payload, u.g.Amount)
+		if why := d.heldBack(u.rules, rec); why != "" {
+			held[why]++
+			continue
+		}
+		v.Would.add(rec.Job.Payload, u.g.Amount)
+	}
+	for _, r := range job.Reasons() {
+		if p := byReason[r]; p != nil {
+			v.Reasons = append(v.Reasons, reasonPile{r, p})
+		}
+	}
+	v.Held = sorted(held)
+	return until, nil
+}
+
+func sorted(held map[string]int) []heldBack {
+	var all []heldBack
+	for why, n := range held {
+		all = append(all, heldBack{why, n})
+	}
+	slices.SortFunc(all, func(a, b heldBack) int { return strings.Compare(a.Why, b.Why) })
+	return all
+}
+
+// clear does what a preview has shown, and sends the browser to the gateway's page, where it says how far it got.
+func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return wrong("the form can't be read", "go back and try again")
+	}
+	g, d, err := c.meant(r, r.PostForm.Get("do"))
+	if err != nil {
+		return err
+	}
+	who, why := typed(r, "who"), typed(r, "why")
+	switch {
+	case who == "":
+		return wrong("nobody's name was given, and it has to be written down", "go back and type in who you are")
+	case d.why && why == "":
+		return wrong("no reason was given, and it has to be written down", "go back and type in why, such as a ticket's number")
+	}
+	u, _, err := c.unit(r.Context(), g)
+	if err != nil {
+		return err
+	}
+	f, err := c.clearFilter(r.PostForm, d, u)
+	if err != nil {
+		return err
+	}
+	if f.means.Until.IsZero() {
+		return wrong("it was not looked at first what this would touch", "go back to the list and choose there")
+	}
+	a := c.begin(u, d, f, saying{who: who, why: why, from: r.RemoteAddr})
+	a.wait(r.Context(), patience)
+	remember(w, r, who)
+	http.Redirect(w, r, "/gateways/"+g.Name+"?act="+a.ID, http.StatusSeeOther)
+	return nil
+}

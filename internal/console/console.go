@@ -1,0 +1,163 @@
+// Package console is the operator's page of a running dispatcher: every gateway at a glance, its dead letters with replay,
+// discard and resolve, pause and limits, and all that is known of one job. Pages are made on the server and work without
+// JavaScript; with it they stay up to date.
+//
+// Nothing is changed by a GET. Whatever touches dead letters or limits is shown first, with a form that does exactly what was
+// shown. Payloads are shown only when asked for, and never logged.
+package console
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// Config says what a console shows.
+type Config struct {
+	Redis redis.UniversalClient
+	// Gateways are those it shows and acts on.
+	Gateways []config.Gateway
+	// Guard is of the HTTP side, which stands before the console. Without a token, only requests to a loopback address are answered.
+	Guard Guard
+	// Log is told of every action: who, what and why, never a payload.
+	Log *slog.Logger
+	// Queues says that /queues/ has asynq's own monitor, to link to.
+	Queues bool
+}
+
+// Console is an http.Handler for everything under /. Safe for concurrent use.
+type Console struct {
+	cfg     Config
+	inner   http.Handler
+	ctx     context.Context // of what runs longer than its request
+	halt    context.CancelFunc
+	acts    acts
+	running sync.WaitGroup
+}
+
+// New returns the console.
+func New(cfg Config) *Console {
+	c := &Console{cfg: cfg}
+	c.ctx, c.halt = context.WithCancel(context.Background())
+	inside := http.NewServeMux()
+	page := func(pattern string, show func(http.ResponseWriter, *http.Request) error) {
+		inside.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := show(w, r); err != nil {
+				c.fail(w, r, err)
+			}
+		})
+	}
+	page("GET /{$}", c.overview)
+	page("GET /gateways/{gateway}", c.gatewayPage)
+	page("GET /gateways/{gateway}/clear", c.preview)
+	page("POST /gateways/{gateway}/clear", c.clear)
+	page("POST /gateways/{gateway}/pause", c.pause)
+	page("POST /gateways/{gateway}/resume", c.resume)
+	page("GET /gateways/{gateway}/limit", c.limitPreview)
+	page("POST /gateways/{gateway}/limit", c.setLimit)
+	page("GET /jobs", c.jobPage)
+	page("GET /jobs/{id...}", c.jobPage)
+	page("GET /", func(http.ResponseWriter, *http.Request) error { return notFound("there is no such page") })
+	page("POST /logout", c.logout)
+	c.inner = c.Protect(inside, policy)
+	return c
+}
+
+// ServeHTTP answers.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.inner.ServeHTTP(w, r) }
+
+// Stop ends what is under way between two steps, so that nothing is lost, and waits for it until ctx ends. What was done by
+// then stays done, and is written down.
+func (c *Console) Stop(ctx context.Context) error {
+	c.halt()
+	over := make(chan struct{})
+	go func() {
+		c.running.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// pageTime bounds what a page may ask of Redis.
+const pageTime = 10 * time.Second
+
+// mostForm bounds what a form may send, in bytes: filters and reasons are short.
+const mostForm = 64 << 10
+
+// policy allows nothing but the console's own style and script.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// Protect keeps other sites' pages out, and what a browser should never do; policy is next's Content-Security-Policy.
+func (c *Console) Protect(next http.Handler, policy string) http.Handler {
+	crossing := http.NewCrossOriginProtection()
+	crossing.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.fail(w, r, &refusal{http.StatusForbidden, "this was sent by a page of another site, so nothing was done"})
+	}))
+	next = crossing.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		if c.cfg.Guard.Open() && !loopback(r.Host) {
+			c.fail(w, r, &refusal{http.StatusForbidden, "without a token, the console answers to a loopback address alone: open http://127.0.0.1 or set a token"})
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+		ctx, cancel := context.WithTimeout(r.Context(), pageTime)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// gateway returns the gateway that the path names.
+func (c *Console) gateway(name string) (config.Gateway, error) {
+	for _, g := range c.cfg.Gateways {
+		if g.Name == name {
+			return g, nil
+		}
+	}
+	return config.Gateway{}, notFound("this dispatcher serves no gateway of that name")
+}
+
+func notFound(what string) error { return &job.Error{Code: job.CodeNotFound, Message: what} }
+
+func wrong(what, hint string) error {
+	return &job.Error{Code: job.CodeUsage, Message: what, Hint: hint}
+}
+
+// typed reads a text that a person typed into a form: one line, without blanks around it.
+func typed(r *http.Request, field string) string {
+	return strings.Join(strings.Fields(r.PostFormValue(field)), " ")
+}
+
+// look is dispatch.Look with the calls of the last minutes.
+func (c *Console) look(ctx context.Context, g config.Gateway) (glance, error) {
+	v, err := dispatch.Look(ctx, c.cfg.Redis, g)
+	if err != nil {
+		return glance{}, err
+	}
+	calls, err := dispatch.Books(c.cfg.Redis, g).Calls(ctx, v.Now)
+	if err != nil {
+		return glance{}, dispatch.Coded(err)
+	}
+	return newGlance(g, v, calls), nil
+}

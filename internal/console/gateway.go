@@ -1,0 +1,185 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// lettersShown is how many dead letters one page has.
+const lettersShown = 50
+
+// listTime bounds the search for a page of dead letters: a filter that meets few of very many takes long.
+const listTime = 4 * time.Second
+
+// trailShown is how many acts of people a page has.
+const trailShown = 10
+
+type gatewayView struct {
+	base
+	G       glance
+	Set     limitsNow
+	Filter  filter
+	Letters []letter
+	Payload bool
+	Next    string // address of the next page; empty on the last
+	First   string // address of the first page; empty on it
+	Cut     bool   // the search took too long
+	Clear   []choice
+	Trail   []deadletter.Act
+	Act     *act
+	Who     string
+}
+
+// limitsNow is what holds and what the file says.
+type limitsNow struct {
+	SetLive bool
+	File    string
+}
+
+// letter is a row of the list.
+type letter struct {
+	job.Record
+	Payload string
+}
+
+// choice is one thing that can be done to the jobs chosen.
+type choice struct {
+	Do, Label, Link string
+}
+
+func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
+	g, err := c.gateway(r.PathValue("gateway"))
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	v := &gatewayView{base: base{Title: g.Name}, Payload: q.Get("payload") == "1", Who: whoBefore(r)}
+	if v.G, err = c.look(r.Context(), g); err != nil {
+		return err
+	}
+	if v.Filter, err = parseFilter(q, v.G.Now); err != nil {
+		return err
+	}
+	now, err := dispatch.CurrentLimits(r.Context(), c.cfg.Redis, g)
+	if err != nil {
+		return err
+	}
+	v.Set = limitsNow{now.Live, limitText(g.Leak.Limits)}
+	v.Live = !v.Payload
+	if err := c.list(r.Context(), g, v, q.Get("after")); err != nil {
+		return err
+	}
+	v.Clear = choices(g, v.Filter, v.G.Glance.Parked)
+	if v.Trail, err = c.trail(r.Context(), g); err != nil {
+		return err
+	}
+	v.Act = c.acts.find(q.Get("act"), g.Name)
+	c.show(w, r, http.StatusOK, "gateway.html", v)
+	return nil
+}
+
+// list fills in one page of dead letters, oldest first, behind the one that was parked at after (µs).
+func (c *Console) list(ctx context.Context, g config.Gateway, v *gatewayView, after string) error {
+	f := v.Filter.means
+	f.Limit, f.NoPayload = lettersShown+1, !v.Payload
+	if after != "" {
+		us, err := strconv.ParseInt(after, 10, 64)
+		if err != nil {
+			return wrong("there is no such page of dead letters", "go back to the first")
+		}
+		if behind := time.UnixMicro(us + 1); behind.After(f.Since) {
+			f.Since = behind
+		}
+		v.First = gatewayLink(g, v, "")
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	for rec, err := range deadletter.New(c.cfg.Redis, g.Name).List(ctx, f) {
+		if err != nil {
+			v.Cut = errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
+			if !v.Cut {
+				return dispatch.Coded(err)
+			}
+			break
+		}
+		if len(v.Letters) == lettersShown {
+			last := v.Letters[lettersShown-1].ParkedAt
+			v.Next = gatewayLink(g, v, strconv.FormatInt(last.UnixMicro(), 10))
+			break
+		}
+		l := letter{Record: rec}
+		if v.Payload {
+			l.Payload = readable(rec.Job.Payload)
+		}
+		v.Letters = append(v.Letters, l)
+	}
+	return nil
+}
+
+func gatewayLink(g config.Gateway, v *gatewayView, after string) string {
+	q := v.Filter.query()
+	if v.Payload {
+		q.Set("payload", "1")
+	}
+	if after != "" {
+		q.Set("after", after)
+	}
+	return "/gateways/" + g.Name + "?" + q.Encode() + "#letters"
+}
+
+// Hidden is the filter for a form that shows or hides the payloads.
+func (v *gatewayView) Hidden() []field { return fields(v.Filter.query()) }
+
+// ByReason links each reason to its own list.
+func (v *gatewayView) ByReason(r job.Reason) string {
+	return "/gateways/" + v.G.Name + "?" + url.Values{"reason": {string(r)}}.Encode() + "#letters"
+}
+
+// choices are the links to the previews for the filter. Resolving is for unknown outcomes alone, and offered only where there are some.
+func choices(g config.Gateway, f filter, parked map[job.Reason]int64) []choice {
+	var all []choice
+	for _, name := range deeds {
+		d := deedsByName[name]
+		if d.only != "" && (parked[d.only] == 0 || len(f.Reasons) > 0 && !slices.Contains(f.Reasons, d.only)) {
+			continue
+		}
+		q := f.query()
+		q.Set("do", name)
+		all = append(all, choice{name, d.label, "/gateways/" + g.Name + "/clear?" + q.Encode()})
+	}
+	return all
+}
+
+// trail returns the last acts, newest first.
+func (c *Console) trail(ctx context.Context, g config.Gateway) ([]deadletter.Act, error) {
+	acts, err := deadletter.New(c.cfg.Redis, g.Name).LastActs(ctx, trailShown)
+	if err != nil {
+		return nil, dispatch.Coded(err)
+	}
+	slices.Reverse(acts)
+	return acts, nil
+}
+
+// readable is a payload with its parts on lines of their own. What is no JSON stays as it is.
+func readable(payload []byte) string {
+	if len(payload) == 0 {
+		return "{}"
+	}
+	var text bytes.Buffer
+	if json.Indent(&text, payload, "", "  ") != nil {
+		return string(payload)
+	}
+	return text.String()
+}

@@ -1,0 +1,53 @@
+package console
+
+import (
+	"math/big"
+	"slices"
+	"strings"
+
+	"spillway/internal/config"
+	"spillway/internal/job"
+)
+
+// pile is jobs counted together with their money, exact however large.
+type pile struct {
+	Jobs  int
+	money map[string]*big.Int // minor units, by currency
+	bare  int                 // without an amount that can be read, where the gateway says that there is one
+}
+
+func newPile() *pile { return &pile{money: map[string]*big.Int{}} }
+
+func (p *pile) add(payload []byte, a config.Amount) {
+	p.Jobs++
+	if a.Field == "" {
+		return
+	}
+	m, err := job.MoneyOf(payload, a.Field, a.Currency)
+	if err != nil {
+		p.bare++
+		return
+	}
+	if p.money[m.Currency] == nil {
+		p.money[m.Currency] = new(big.Int)
+	}
+	p.money[m.Currency].Add(p.money[m.Currency], m.Minor)
+}
+
+// Money is the sums in words; empty where no money is known of.
+func (p *pile) Money() string { return moneyText(p.money, p.bare) }
+
+func moneyText(money map[string]*big.Int, bare int) string {
+	var parts []string
+	for currency, minor := range money {
+		parts = append(parts, strings.TrimSpace(currency+" "+grouped(minor.String())))
+	}
+	slices.Sort(parts)
+	if len(parts) > 0 {
+		parts[len(parts)-1] += " in minor units"
+	}
+	if bare > 0 {
+		parts = append(parts, jobs(bare)+" without an amount")
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,207 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+//go:embed templates
+var templateFiles embed.FS
+
+//go:embed assets
+var assetFiles embed.FS
+
+var pages = parsePages()
+
+// parsePages makes a set of each page with the layout. The files are part of the program: a fault in one is ours.
+func parsePages() map[string]*template.Template {
+	all := map[string]*template.Template{}
+	shared := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
+	names, err := fs.Glob(templateFiles, "templates/*.html")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range names {
+		all[strings.TrimPrefix(name, "templates/")] = template.Must(template.Must(shared.Clone()).ParseFS(templateFiles, name))
+	}
+	return all
+}
+
+var functions = template.FuncMap{
+	"abs":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"ago":     func(t time.Time) string { return relative(time.Until(t)) },
+	"count":   func(n any) string { return grouped(fmt.Sprint(n)) },
+	"dur":     short,
+	"jobs":    jobs,
+	"words":   func(v any) string { return strings.ReplaceAll(fmt.Sprint(v), "_", " ") },
+	"joblink": jobLink,
+	"reasons": job.Reasons,
+	"has":     func(all []job.Reason, r job.Reason) bool { return slices.Contains(all, r) },
+}
+
+// base is what every page knows.
+type base struct {
+	Title  string
+	Queues bool
+	LogOut bool
+	Live   bool // it keeps itself up to date
+}
+
+// view is what a page shows: a pointer to a struct with a base.
+type view interface {
+	fill(c *Console, r *http.Request)
+}
+
+func (b *base) fill(c *Console, r *http.Request) {
+	b.Queues, b.LogOut = c.cfg.Queues, !c.cfg.Guard.Open() && c.cfg.Guard.Knows(r)
+}
+
+// show writes a page. It is made whole first, so that a fault never leaves half of one.
+func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, v view) {
+	v.fill(c, r)
+	var page bytes.Buffer
+	if err := pages[name].ExecuteTemplate(&page, "layout", v); err != nil {
+		c.cfg.Log.Error("a page of the console could not be made", "page", name, "error", err)
+		http.Error(w, "this page could not be made; the log says more", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = page.WriteTo(w)
+}
+
+// refusal is an answer that is no fault of Redis's or the job's.
+type refusal struct {
+	status int
+	what   string
+}
+
+func (r *refusal) Error() string { return r.what }
+
+type errorView struct {
+	base
+	Status  int
+	Message string
+	Hint    string
+}
+
+// fail shows an error to a person.
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
+	v := &errorView{base: base{Title: "Not done"}, Status: http.StatusInternalServerError,
+		Message: "something went wrong", Hint: "the log of the dispatcher says what"}
+	refused, isRefusal := errors.AsType[*refusal](err)
+	coded, isCoded := errors.AsType[*job.Error](dispatch.Coded(err))
+	switch {
+	case isRefusal:
+		v.Status, v.Message, v.Hint = refused.status, refused.what, ""
+	case isCoded:
+		v.Status, v.Message, v.Hint = statusOf(coded.Code), coded.Message, coded.Hint
+	case errors.Is(err, context.DeadlineExceeded):
+		v.Status, v.Message, v.Hint = http.StatusServiceUnavailable, "this took too long", "try again, or ask for less with a filter"
+	}
+	if v.Status >= http.StatusInternalServerError {
+		c.cfg.Log.Warn("a page of the console failed", "path", r.URL.Path, "error", err)
+	}
+	if v.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	c.show(w, r, v.Status, "error.html", v)
+}
+
+func statusOf(code job.Code) int {
+	switch code {
+	case job.CodeUsage, job.CodeInvalid:
+		return http.StatusBadRequest
+	case job.CodeNotFound:
+		return http.StatusNotFound
+	case job.CodeUnavailable:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+func assets() http.Handler {
+	files := http.FileServerFS(assetFiles)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-cache")
+		files.ServeHTTP(w, r)
+	})
+}
+
+// relative says how far a moment is from now: "3m12s ago", "in 5s".
+func relative(d time.Duration) string {
+	switch {
+	case d > -time.Second && d < time.Second:
+		return "now"
+	case d < 0:
+		return short(-d) + " ago"
+	}
+	return "in " + short(d)
+}
+
+// short is a duration in its two largest units.
+func short(d time.Duration) string {
+	const day = 24 * time.Hour
+	two := func(large, small time.Duration, l, s string) string {
+		text := strconv.FormatInt(int64(d/large), 10) + l
+		if rest := d % large / small; rest > 0 {
+			text += " " + strconv.FormatInt(int64(rest), 10) + s
+		}
+		return text
+	}
+	switch {
+	case d >= day:
+		return two(day, time.Hour, "d", "h")
+	case d >= time.Hour:
+		return two(time.Hour, time.Minute, "h", "min")
+	case d >= time.Minute:
+		return two(time.Minute, time.Second, "min", "s")
+	case d >= time.Second:
+		return strconv.FormatInt(int64(d/time.Second), 10) + " s"
+	}
+	return d.Truncate(time.Millisecond).String()
+}
+
+// grouped puts a narrow space between thousands.
+func grouped(digits string) string {
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
+	}
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "\u202f" + digits[at:]
+	}
+	return sign + digits
+}
+
+func jobs(n int) string {
+	if n == 1 {
+		return "1 job"
+	}
+	return grouped(strconv.Itoa(n)) + " jobs"
+}
+
+// jobLink is a job's page. A browser takes "." and ".." for folders, however they are written.
+func jobLink(gateway, id string) string {
+	q := url.Values{"gateway": {gateway}}
+	if id == "." || id == ".." {
+		q.Set("id", id)
+		return "/jobs?" + q.Encode()
+	}
+	return "/jobs/" + url.PathEscape(id) + "?" + q.Encode()
+}
