@@ -46,7 +46,7 @@ var mayImport = map[string]string{
 	// beside it: it can stop it
 	"incarnation": "clock redisdb",
 	// around it
-	"httpapi":  "job admission",
+	"httpapi":  "job admission producer",
 	"web":      "job",
 	"metrics":  "job",
 	"cli":      "job",

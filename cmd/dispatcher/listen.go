@@ -11,12 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"spillway/internal/cli"
-	"spillway/internal/console"
-	"spillway/internal/httpapi"
 	"spillway/internal/job"
 )
 
@@ -30,18 +25,22 @@ type address struct {
 // nextPorts is how many ports after the default one are tried when it is taken.
 const nextPorts = 20
 
-// web serves metrics and health. failed hears when it ends although nobody stopped it.
+// web serves HTTP. failed hears when it ends although nobody stopped it.
 type web struct {
 	srv    *http.Server
 	ln     net.Listener
 	failed chan error
-
-	guard   *httpapi.Guard
-	console *console.Console
 }
 
+// The bounds of a connection: idleTime between two requests, headerTime for the head of one. Bodies and answers are bounded by who serves them.
+const (
+	idleTime   = 2 * time.Minute
+	headerTime = 5 * time.Second
+	headerMost = 64 << 10 // bytes
+)
+
 // start listens and serves. An empty address serves nothing.
-func (w *web) start(at address, reg *prometheus.Registry, ready func(context.Context) error, log *slog.Logger) error {
+func (w *web) start(at address, h http.Handler, log *slog.Logger) error {
 	if at.text == "" {
 		return nil
 	}
@@ -50,16 +49,13 @@ func (w *web) start(at address, reg *prometheus.Registry, ready func(context.Con
 		return err
 	}
 	if got := ln.Addr().String(); got != at.text && !at.given {
-		log.Warn("the default address is taken: serving metrics and health on the next free port", "wanted", at.text, "listen", got)
+		log.Warn("the default address is taken: serving HTTP on the next free port", "wanted", at.text, "listen", got)
 	}
-	h := httpapi.New(httpapi.Config{
-		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Ready: ready, Guard: w.guard,
-		Console: w.console, Login: w.console.Login(),
-	})
-	w.ln, w.srv = ln, &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second}
+	w.ln, w.srv = ln, &http.Server{Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerMost,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go func() {
 		if err := w.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			w.failed <- fmt.Errorf("serving metrics and health: %w", err)
+			w.failed <- fmt.Errorf("serving HTTP: %w", err)
 		}
 	}()
 	return nil
@@ -115,9 +111,13 @@ func (w *web) address() string {
 	return w.ln.Addr().String()
 }
 
+// stop lets requests under way finish, up to its bound.
 func (w *web) stop(ctx context.Context) error {
 	if w.srv == nil {
 		return nil
 	}
-	return w.srv.Shutdown(ctx)
+	if err := w.srv.Shutdown(ctx); err != nil {
+		return errors.Join(err, w.srv.Close())
+	}
+	return nil
 }

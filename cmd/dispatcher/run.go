@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
@@ -39,7 +40,7 @@ const tidyTime = 5 * time.Second
 func runCommand(p *program) *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
-		Use: "run [-g GATEWAY]...", Short: "Serve gateways: workers, metrics and health",
+		Use: "run [-g GATEWAY]...", Short: "Serve gateways: workers, HTTP API, metrics and health",
 		Long: `Run serves every gateway of the file, or those named, until SIGTERM or SIGINT. Any number of runs,
 on any number of machines, may serve the same gateways: together they keep the leak rate.
 
@@ -60,7 +61,7 @@ is parked as unknown_outcome otherwise. Give the flag once, never in a unit file
 		},
 	}
 	gatewaysFlag(cmd, &f.gateways, "serve this `GATEWAY` only; repeatable (default: all of the file)")
-	cmd.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of metrics and health; \"\" serves nothing (default: the file's, else 127.0.0.1:9400)")
+	cmd.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of the HTTP API, metrics and health; \"\" serves nothing (default: the file's, else 127.0.0.1:9400)")
 	cmd.Flags().BoolVar(&f.afterRestore, "after-restore", false, "Redis was restored from a snapshot: call again, and take it that what it doesn't know may have been called")
 	cli.Choice(cmd, &f.logLevel, "log-level", "how much to log", "info", "debug", "warn", "error")
 	return cmd
@@ -87,10 +88,11 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if listenGiven {
 		at.text = f.listen
 	}
-	return p.serve(ctx, served{db: db, gateways: serving, at: at, log: log, state: stateDir(db, log), afterRestore: f.afterRestore})
+	return p.serve(ctx, served{cfg: cfg, db: db, gateways: serving, at: at, log: log, state: stateDir(db, log), afterRestore: f.afterRestore})
 }
 
 type served struct {
+	cfg          *config.Config
 	db           *redisdb.DB
 	gateways     []config.Gateway
 	at           address
@@ -113,7 +115,7 @@ func stateDir(db *redisdb.DB, log *slog.Logger) string {
 
 // serve runs until ctx ends. It returns nil then: to be stopped is how run ends.
 //
-//	start: metrics and health → workers        stop: workers (calls under way finish) → metrics and health → Redis
+//	start: HTTP → workers        stop: taking jobs in → workers (calls under way finish) → HTTP → Redis
 func (p *program) serve(ctx context.Context, s served) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -124,12 +126,14 @@ func (p *program) serve(ctx context.Context, s served) error {
 	}
 	guard := httpapi.NewGuard(s.at.token)
 	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Guard: guard, Log: s.log})
-	w := &web{failed: make(chan error, 1), guard: guard, console: page}
+	w := &web{failed: make(chan error, 1)}
 	var parts lifecycle.Group
 	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
 	parts.Add(lifecycle.Step{Name: "what was begun at the console", Stop: page.Stop})
-	parts.Add(lifecycle.Step{Name: "metrics and health", Stop: w.stop,
-		Start: func(context.Context) error { return w.start(s.at, reg, s.ready(d), s.log) }})
+	api := s.api(httpapi.Config{Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(),
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{})})
+	parts.Add(lifecycle.Step{Name: "HTTP", Stop: w.stop,
+		Start: func(context.Context) error { return w.start(s.at, api, s.log) }})
 	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,
 		Start: func(ctx context.Context) error { return dispatch.Coded(d.Start(ctx)) },
 		Stop: func(ctx context.Context) error {
@@ -137,6 +141,7 @@ func (p *program) serve(ctx context.Context, s served) error {
 			d.Stop(ctx)
 			return nil
 		}})
+	parts.Add(lifecycle.Step{Name: "taking jobs in", Stop: func(context.Context) error { api.Stopping(); return nil }})
 	parts.Add(lifecycle.Step{Name: "the greeting", Start: func(context.Context) error { s.greet(w.address()); return nil }})
 	if err := parts.Run(ctx, context.Background(), w.failed); err != nil && ctx.Err() == nil {
 		return err

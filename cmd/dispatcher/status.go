@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
+	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
@@ -56,18 +58,30 @@ func (p *program) status(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	glances := make([]dispatch.Glance, len(chosen))
-	rows := make([]gatewayStatus, len(chosen))
-	for i, g := range chosen {
-		if glances[i], err = dispatch.Look(ctx, s.db.Client, g); err != nil {
-			return err
-		}
-		rows[i] = statusOf(g.Name, glances[i])
+	rows, err := statusRows(ctx, s.db.Client, chosen)
+	if err != nil {
+		return err
 	}
 	if p.JSON() {
-		return cli.WriteJSON(p.Out, map[string]any{"gateways": rows})
+		return cli.WriteJSON(p.Out, statusDocument(rows))
 	}
 	return p.statusTable(rows)
+}
+
+// statusDocument is what status prints as JSON.
+func statusDocument(rows []gatewayStatus) any { return map[string]any{"gateways": rows} }
+
+// statusRows looks at each gateway.
+func statusRows(ctx context.Context, c redis.UniversalClient, chosen []config.Gateway) ([]gatewayStatus, error) {
+	rows := make([]gatewayStatus, len(chosen))
+	for i, g := range chosen {
+		v, err := dispatch.Look(ctx, c, g)
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = statusOf(g.Name, v)
+	}
+	return rows, nil
 }
 
 func statusOf(name string, v dispatch.Glance) gatewayStatus {

@@ -101,5 +101,5 @@ func (g *Guard) Person(login bool, next http.Handler) http.Handler {
 
 func unauthorized(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", "Bearer")
-	problem(w, http.StatusUnauthorized, "show the token as Authorization: Bearer TOKEN")
+	newProblem(codeToken, "this needs the dispatcher's token", "show it as Authorization: Bearer TOKEN").answer(w)
 }

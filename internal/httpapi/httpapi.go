@@ -1,20 +1,37 @@
-// Package httpapi is the HTTP side of a running dispatcher: metrics and health.
+// Package httpapi is the HTTP side of a running dispatcher: jobs in and looked up, status, metrics and health, and the
+// place for what people look at. It is beside step 1 of 8: what it takes in goes through the same door as a billing file.
 package httpapi
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
+	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
+	"spillway/internal/admission"
 	"spillway/internal/job"
 )
+
+// Door is the way into the queues.
+type Door interface {
+	Admit(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) ([]admission.Answer, error)
+}
 
 // Config is what the HTTP side shows.
 type Config struct {
 	// Guard lets in who shows the token. Nil: nobody needs one.
 	Guard *Guard
+	// Gateways are all that jobs may be posted to, by name.
+	Gateways map[string]Gateway
+	// Door takes the jobs in.
+	Door Door
+	// State returns where a job stands.
+	State func(ctx context.Context, gateway, id string) (job.State, error)
+	// Job returns everything known of a job but its payload, to be written as JSON.
+	Job func(ctx context.Context, gateway, id string) (any, error)
+	// Status returns the status of every gateway, to be written as JSON.
+	Status func(ctx context.Context) (any, error)
 	// Metrics answers /metrics.
 	Metrics http.Handler
 	// Ready says whether the dispatcher can do its work: Redis answers, and its data is what was seen of it. The message of a
@@ -27,58 +44,101 @@ type Config struct {
 	Login http.Handler
 	// Queues answers /queues/ and everything below it. Nil: there is none.
 	Queues http.Handler
+	// Log hears of what failed here. Nil: nobody does.
+	Log *slog.Logger
 }
 
-// readyTime bounds the question behind /readyz.
-const readyTime = 2 * time.Second
+// API is the HTTP side.
+type API struct {
+	cfg      Config
+	gather   *gather
+	bulks    chan struct{} // one for each chunk of many jobs at the door
+	handler  http.Handler
+	stopping atomic.Bool
+}
 
-// New returns the handler. /healthz says that the process lives, /readyz that it can do its work; neither needs the token,
-// since both tell nothing else.
-func New(cfg Config) http.Handler {
+const bulksAtOnce = 4
+
+// New returns the HTTP side.
+func New(cfg Config) *API {
 	if cfg.Guard == nil {
 		cfg.Guard = NewGuard("")
 	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &API{cfg: cfg, gather: newGather(cfg.Door), bulks: make(chan struct{}, bulksAtOnce)}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", cfg.Guard.Person(false, cfg.Metrics))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), readyTime)
-		defer cancel()
-		if err := cfg.Ready(ctx); err != nil {
-			w.Header().Set("Retry-After", "1")
-			problem(w, http.StatusServiceUnavailable, notReady(err))
-			return
-		}
-		_, _ = w.Write([]byte("ready\n"))
-	})
+	for _, r := range a.routes() {
+		mux.Handle(r.path, r.handler(cfg.Guard))
+	}
 	pages(mux, cfg)
-	return mux
+	a.handler = sameSite(cfg.Guard, mux)
+	return a
 }
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
+
+// Stopping makes every POST of jobs, and what is left of one under way, be answered with "come again", and the process not ready.
+func (a *API) Stopping() { a.stopping.Store(true) }
 
 // pages mounts what people look at.
 func pages(mux *http.ServeMux, cfg Config) {
-	if cfg.Console != nil {
-		mux.Handle("/", cfg.Guard.Person(cfg.Login != nil, cfg.Console))
-	}
 	if cfg.Login != nil {
-		mux.Handle(LoginPath, cfg.Login)
-		mux.Handle("/assets/", cfg.Login)
+		mux.Handle(LoginPath, unhurried(cfg.Login))
+		mux.Handle("/assets/", unhurried(cfg.Login))
 	}
 	if cfg.Queues != nil {
-		mux.Handle("/queues/", cfg.Guard.Person(cfg.Login != nil, cfg.Queues))
+		mux.Handle("/queues/", cfg.Guard.Person(cfg.Login != nil, unhurried(cfg.Queues)))
 	}
+	if cfg.Console != nil {
+		mux.Handle("/", cfg.Guard.Person(cfg.Login != nil, unhurried(cfg.Console)))
+		return
+	}
+	mux.HandleFunc("/", noPath)
 }
 
-func notReady(err error) string {
-	if e, ok := errors.AsType[*job.Error](err); ok {
-		return e.Message
-	}
-	return "Redis does not answer"
+// unhurried lets a page go on for as long as it likes, since it may show news as they come; what a browser sends is bounded in time.
+func unhurried(page http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		_ = rc.SetWriteDeadline(time.Time{}) // the request before this one, on the same connection, may have left its own
+		if r.Method == http.MethodPost {
+			_ = rc.SetReadDeadline(time.Now().Add(readTime))
+		}
+		page.ServeHTTP(w, r)
+	})
 }
 
-// problem answers with application/problem+json (RFC 9457).
-func problem(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail})
+func noPath(w http.ResponseWriter, _ *http.Request) {
+	newProblem(codePath, "there is nothing at this path", "the paths are in /openapi.json").answer(w)
+}
+
+// readyTime bounds the question behind /readyz, lookTime that behind a look at jobs and gateways.
+const (
+	readyTime = 2 * time.Second
+	lookTime  = 10 * time.Second
+)
+
+func (a *API) healthy(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+
+func (a *API) ready(w http.ResponseWriter, r *http.Request) {
+	if a.stopping.Load() {
+		stopping().answer(w)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
+	defer cancel()
+	if err := a.cfg.Ready(ctx); err != nil {
+		p := newProblem(codeUnavailable, notReady(err), "")
+		p.RetryAfter = seconds(leastRetry)
+		p.answer(w)
+		return
+	}
+	_, _ = w.Write([]byte("ready\n"))
+}
+
+func stopping() problem {
+	return newProblem(codeStopping, "this dispatcher is stopping and takes nothing more in", "send it to another one, or again when it is back")
 }

@@ -12,7 +12,7 @@ import (
 func ask(t *testing.T, cfg Config, path, token string) *httptest.ResponseRecorder {
 	t.Helper()
 	cfg.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("metrics")) })
-	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r := httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil)
 	if token != "" {
 		r.Header.Set("Authorization", token)
 	}

@@ -77,6 +77,17 @@ func New(r io.Reader, opt Options) (*Reader, error) {
 	return rd, nil
 }
 
+// One reads the whole of text as one job in the wrapped form, over however many lines. Its errors are those of a line that can't
+// be used, and those of New where the options can't.
+func One(text []byte, opt Options) (job.Job, error) {
+	opt.Format = NDJSON
+	r := &Reader{opt: opt}
+	if err := r.checkOptions(); err != nil {
+		return job.Job{}, err
+	}
+	return r.parse(text)
+}
+
 // Header returns the header row of a CSV file as read, or nil.
 func (r *Reader) Header() []byte {
 	if r.csv == nil {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/httpapi"
+	"spillway/internal/job"
+)
+
+// apiPatience is how long a caller waits while Redis is away, before he hears to come again: long enough for a connection to break and
+// stand again.
+const apiPatience = time.Second
+
+// api returns what run serves over HTTP: cfg, with what the API answers. Jobs may be posted to every gateway of the file, also to those
+// that other runs serve.
+func (s served) api(cfg httpapi.Config) *httpapi.API {
+	look := &session{cfg: s.cfg, db: s.db}
+	cfg.Log = s.log
+	cfg.Gateways = offered(s.cfg)
+	cfg.Door = dispatch.Door(s.db.Client, s.cfg, apiPatience)
+	cfg.State = func(ctx context.Context, gateway, id string) (job.State, error) {
+		_, rec, err := look.in(ctx, gateway, id)
+		return rec.State, err
+	}
+	cfg.Job = func(ctx context.Context, gateway, id string) (any, error) {
+		g, rec, err := look.in(ctx, gateway, id)
+		if err != nil {
+			return nil, err
+		}
+		return viewJob(ctx, look, g, rec)
+	}
+	cfg.Status = func(ctx context.Context) (any, error) {
+		rows, err := statusRows(ctx, s.db.Client, s.cfg.Gateways)
+		return statusDocument(rows), err
+	}
+	return httpapi.New(cfg)
+}
+
+// in returns the record of a job of one gateway.
+func (s *session) in(ctx context.Context, gateway, id string) (config.Gateway, job.Record, error) {
+	g, ok := s.cfg.Gateway(gateway)
+	if !ok {
+		return g, job.Record{}, noGateway(s.cfg, gateway)
+	}
+	return find(ctx, s, []config.Gateway{g}, id)
+}
+
+// offered is what callers are told of each gateway's admission.
+func offered(cfg *config.Config) map[string]httpapi.Gateway {
+	all := make(map[string]httpapi.Gateway, len(cfg.Gateways))
+	for _, g := range cfg.Gateways {
+		to := httpapi.Gateway{MaxCost: dispatch.MaxCost(g)}
+		for _, l := range g.Admission.Limits {
+			to.Policies = append(to.Policies, policy(g.Admission, l))
+		}
+		all[g.Name] = to
+	}
+	return all
+}
+
+// policy tells a limit as a quota and the time in which it comes back. A bucket's is its burst, which comes back at the rate of the limit.
+func policy(a config.Admission, l config.Limit) httpapi.Policy {
+	if a.Algorithm != config.AlgorithmTokenBucket && a.Algorithm != config.AlgorithmLeakyBucket {
+		return httpapi.Policy{Name: l.String(), Quota: l.N, Window: l.Window}
+	}
+	whole := float64(a.Burst) / float64(l.N) * float64(l.Window)
+	return httpapi.Policy{Name: l.String(), Quota: a.Burst, Window: time.Duration(whole)}
+}

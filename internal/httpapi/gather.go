@@ -1,0 +1,122 @@
+package httpapi
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/job"
+)
+
+// gather takes jobs that come one by one through the door: those that come while others are on their way wait for each other and go
+// together. So a crowd of callers costs Redis few scripts, and the workers' connections stay free. Nobody waits for a crowd to form.
+type gather struct {
+	door Door
+
+	mu   sync.Mutex
+	lots map[kind]*lot
+}
+
+// kind is what jobs must have in common to go together. With one cost, where the first finds no room no other would.
+type kind struct {
+	gateway string
+	mode    admission.Mode
+	cost    int64
+}
+
+// lot is the jobs of one kind that wait, and how many carriers take them to the door.
+type lot struct {
+	waiting  []*single
+	carriers int
+}
+
+// single is one job on its way.
+type single struct {
+	job    job.Job
+	answer admission.Answer
+	err    error
+	done   chan struct{}
+}
+
+const (
+	carriers  = 2 // one at Redis, one on the way
+	carryTime = 15 * time.Second
+)
+
+func newGather(door Door) *gather { return &gather{door: door, lots: map[kind]*lot{}} }
+
+// admit takes one job in. A caller who leaves before the answer is there does not stop it.
+func (g *gather) admit(ctx context.Context, j job.Job, mode admission.Mode) (admission.Answer, error) {
+	s := &single{job: j, done: make(chan struct{})}
+	g.join(kind{j.Gateway, mode, j.Cost}, s)
+	select {
+	case <-s.done:
+		return s.answer, s.err
+	case <-ctx.Done():
+		return admission.Answer{}, ctx.Err()
+	}
+}
+
+func (g *gather) join(k kind, s *single) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.lots[k]
+	if l == nil {
+		l = &lot{}
+		g.lots[k] = l
+	}
+	l.waiting = append(l.waiting, s)
+	if l.carriers < carriers {
+		l.carriers++
+		go g.carry(k, l)
+	}
+}
+
+// carry takes what waits to the door until nothing does.
+func (g *gather) carry(k kind, l *lot) {
+	for {
+		together := g.next(k, l)
+		if len(together) == 0 {
+			return
+		}
+		g.offer(k, together)
+	}
+}
+
+// next takes what waits, as much as may go together. With none, the carrier is done, and with the last carrier the lot.
+func (g *gather) next(k kind, l *lot) []*single {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(l.waiting) == 0 {
+		if l.carriers--; l.carriers == 0 {
+			delete(g.lots, k)
+		}
+		return nil
+	}
+	n, bytes := 0, 0
+	for n < min(len(l.waiting), admission.ChunkJobs) && (n == 0 || bytes+len(l.waiting[n].job.Payload) <= admission.ChunkBytes) {
+		bytes += len(l.waiting[n].job.Payload)
+		n++
+	}
+	together := l.waiting[:n:n]
+	l.waiting = l.waiting[n:]
+	return together
+}
+
+func (g *gather) offer(k kind, together []*single) {
+	jobs := make([]job.Job, len(together))
+	for i, s := range together {
+		jobs[i] = s.job
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), carryTime)
+	defer cancel()
+	answers, err := g.door.Admit(ctx, k.gateway, jobs, k.mode)
+	for i, s := range together {
+		s.err = err
+		if err == nil {
+			s.answer = answers[i]
+		}
+		close(s.done)
+	}
+}

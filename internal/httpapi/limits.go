@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// Policy is one limit of admission, as the answers tell of it.
+type Policy struct {
+	Name string // as in the configuration: 100/s
+	// Quota is how many units of cost there are when nothing is in use.
+	Quota int64
+	// Window is how long it takes until a quota that is used up is whole again.
+	Window time.Duration
+}
+
+// Gateway is what the HTTP side knows of one gateway.
+type Gateway struct {
+	MaxCost  int64    // more than this can never be granted
+	Policies []Policy // in the order of job.Room.Left
+}
+
+// The longest and the shortest Retry-After where there is no room.
+const (
+	leastRetry = time.Second
+	mostRetry  = time.Minute
+)
+
+// retryAfter is when to come again for room. Behind parked jobs nobody knows: then it is when all of the room is back.
+func retryAfter(room job.Room) time.Duration {
+	wait := room.Retry
+	if wait == 0 {
+		wait = min(room.Reset, mostRetry)
+	}
+	if wait < 0 {
+		wait = mostRetry
+	}
+	return max(wait, leastRetry)
+}
+
+// rateLimit writes what admission has room for: RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-10,
+// with one item for each limit, and X-RateLimit-* for the limit that has the least left.
+func rateLimit(h http.Header, g Gateway, room *job.Room) {
+	if room == nil || len(room.Left) != len(g.Policies) || len(g.Policies) == 0 {
+		return
+	}
+	reset := seconds(room.Reset)
+	policies, now := make([]string, len(g.Policies)), make([]string, len(g.Policies))
+	tight := 0
+	for i, p := range g.Policies {
+		policies[i] = fmt.Sprintf("%q;q=%d;w=%d", p.Name, p.Quota, seconds(p.Window))
+		now[i] = fmt.Sprintf("%q;r=%d;t=%d", p.Name, room.Left[i], reset)
+		if room.Left[i] < room.Left[tight] {
+			tight = i
+		}
+	}
+	// Names of headers have no case, but these are written as the drafts write them.
+	h["RateLimit-Policy"] = []string{strings.Join(policies, ", ")}
+	h["RateLimit"] = []string{strings.Join(now, ", ")}
+	h["X-RateLimit-Limit"] = []string{strconv.FormatInt(g.Policies[tight].Quota, 10)}
+	h["X-RateLimit-Remaining"] = []string{strconv.FormatInt(room.Left[tight], 10)}
+	h["X-RateLimit-Reset-After"] = []string{strconv.FormatInt(reset, 10)}
+}

@@ -1,0 +1,236 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/job"
+	"spillway/internal/producer"
+)
+
+// taken is the answer for a job that is in.
+type taken struct {
+	Line    int            `json:"line,omitempty"` // of the body, counted from 1; many jobs alone
+	ID      string         `json:"id"`
+	Gateway string         `json:"gateway,omitempty"`
+	Status  int            `json:"status,omitempty"` // as if the job had come alone; many jobs alone
+	Result  job.Admittance `json:"result"`           // enqueued, parked or duplicate
+	State   job.State      `json:"state,omitempty"`
+	Reason  job.Reason     `json:"reason,omitempty"` // of parking
+}
+
+// order is a POST of jobs: to whom, and what happens to those without room.
+type order struct {
+	name string
+	to   Gateway
+	mode admission.Mode
+}
+
+// read says how the jobs are written.
+func (o order) read(all map[string]Gateway) producer.Options {
+	return producer.Options{Format: producer.NDJSON, Gateway: o.name, Gateways: func(name string) (int64, bool) {
+		g, ok := all[name]
+		return g.MaxCost, ok
+	}}
+}
+
+// check refuses a job that names another gateway than the path.
+func (o order) check(j job.Job) error {
+	if j.Gateway != o.name {
+		return fmt.Errorf("the job names gateway %s, but was posted to %s", j.Gateway, o.name)
+	}
+	return nil
+}
+
+// post takes one job, or many as NDJSON.
+func (a *API) post(w http.ResponseWriter, r *http.Request) {
+	o := order{name: r.PathValue("gateway")}
+	var known bool
+	if o.to, known = a.cfg.Gateways[o.name]; !known {
+		noGateway(o.name).answer(w)
+		return
+	}
+	take, p := a.taker(r)
+	if p == nil {
+		o.mode, p = modeOf(r.URL.Query())
+	}
+	if p == nil && a.stopping.Load() {
+		p = new(stopping())
+	}
+	if p != nil {
+		drain(w, r)
+		p.answer(w)
+		return
+	}
+	take(w, r, o)
+}
+
+// taker finds who can read the body.
+func (a *API) taker(r *http.Request) (func(http.ResponseWriter, *http.Request, order), *problem) {
+	const hint = "send one job as application/json, or many as application/x-ndjson, a line each"
+	if c := r.Header.Get("Content-Encoding"); c != "" && c != "identity" {
+		return nil, new(newProblem(codeMedia, "the body is compressed", "send it as it is"))
+	}
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case err == nil && kind == "application/json":
+		return a.one, nil
+	case err == nil && (kind == "application/x-ndjson" || kind == "application/ndjson" || kind == "application/jsonl"):
+		return a.many, nil
+	}
+	return nil, new(newProblem(codeMedia, "the Content-Type is not one that jobs are written in", hint))
+}
+
+func modeOf(q url.Values) (admission.Mode, *problem) {
+	switch values := q["on_full"]; {
+	case len(values) == 0:
+		return admission.Fail, nil
+	case len(values) == 1 && (values[0] == string(admission.Park) || values[0] == string(admission.Fail)):
+		return admission.Mode(values[0]), nil
+	}
+	return "", new(newProblem(codeRequest, "on_full must be park or fail, and there once at most", "leave it out to be told when there is no room"))
+}
+
+// one takes one job in.
+func (a *API) one(w http.ResponseWriter, r *http.Request, o order) {
+	text, p := body(w, r)
+	if p != nil {
+		drain(w, r)
+		p.answer(w)
+		return
+	}
+	j, err := producer.One(text, o.read(a.cfg.Gateways))
+	if err == nil {
+		err = o.check(j)
+	}
+	if err != nil {
+		newProblem(codeInvalid, err.Error(), "").answer(w)
+		return
+	}
+	got, err := a.gather.admit(r.Context(), j, o.mode)
+	if err != nil {
+		p := a.problemOf(r, err)
+		p.ID = j.ID
+		p.answer(w)
+		return
+	}
+	rateLimit(w.Header(), o.to, got.Room)
+	a.tell(w, r, j, got)
+}
+
+// body reads a body of at most one job.
+func body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
+	tooLarge := newProblem(codeLarge, fmt.Sprintf("the body is longer than %d bytes, the most that a job may have", job.MaxLine), "")
+	if r.ContentLength > job.MaxLine {
+		return nil, &tooLarge
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, job.MaxLine+1))
+	switch {
+	case err != nil:
+		return nil, brokenOff(err)
+	case len(text) > job.MaxLine:
+		return nil, &tooLarge
+	}
+	return text, nil
+}
+
+func brokenOff(err error) *problem {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return new(newProblem(codeSlow, "the body came too slowly", "send the same again: a job that is in already is known by its id"))
+	}
+	return new(newProblem(codeRequest, "the body broke off", "send the same again: a job that is in already is known by its id"))
+}
+
+// The most that is read of a body for nothing. A client that is still sending when the connection ends often never sees the answer.
+const (
+	drainBytes = 32 << 20
+	drainTime  = 5 * time.Second
+)
+
+// drain reads what nobody wants, unless the client waits to be told to send it.
+func drain(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Expect") != "" {
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTime)) // a recorder of a test has none
+	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, drainBytes))
+}
+
+// tell answers what became of one job.
+func (a *API) tell(w http.ResponseWriter, r *http.Request, j job.Job, got admission.Answer) {
+	t, p := outcome(j, got, time.Now())
+	if p != nil {
+		p.answer(w)
+		return
+	}
+	t.Gateway = r.PathValue("gateway")
+	status := t.Status
+	t.Status = 0
+	if got.Outcome == job.Duplicate {
+		if state, err := a.cfg.State(r.Context(), t.Gateway, j.ID); err == nil {
+			t.State = state
+		}
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		a.problemOf(r, err).answer(w)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", place(t.Gateway, j.ID))
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n'))
+}
+
+// place is the path of a job. Clients take . and .. for steps of the path.
+func place(gateway, id string) string {
+	escaped := url.PathEscape(id)
+	if escaped == "." || escaped == ".." {
+		escaped = strings.ReplaceAll(escaped, ".", "%2E")
+	}
+	return "/v1/gateways/" + gateway + "/jobs/" + escaped
+}
+
+// outcome says what became of a job: it is in, or there is a problem.
+func outcome(j job.Job, got admission.Answer, now time.Time) (taken, *problem) {
+	t := taken{ID: j.ID, Result: got.Outcome, Status: http.StatusAccepted}
+	switch got.Outcome {
+	case job.Enqueued:
+		t.State = job.Queued
+		if j.At.After(now) {
+			t.State = job.Scheduled
+		}
+	case job.ParkedNow:
+		t.State, t.Reason = job.Parked, job.Rejected
+	case job.Duplicate:
+		t.Status = http.StatusOK
+	default:
+		p := declined(got)
+		p.ID = j.ID
+		return taken{}, &p
+	}
+	return t, nil
+}
+
+func declined(got admission.Answer) problem {
+	switch {
+	case got.Outcome == job.Full:
+		p := newProblem(codeFull, "admission has no room for this job now: nothing was changed", "send it again after Retry-After, or with ?on_full=park")
+		p.RetryAfter = seconds(retryAfter(*got.Room))
+		return p
+	case got.Outcome == job.Conflict && got.Err != nil:
+		return newProblem(codeConflict, got.Err.Error(), "")
+	case got.Err != nil:
+		return newProblem(codeInvalid, got.Err.Error(), "")
+	}
+	return newProblem(codeUnavailable, "nobody knows whether this job is in", "send the same again: a job that is in already is known by its id")
+}

@@ -1,0 +1,117 @@
+package httpapi
+
+import (
+	_ "embed" // the description is a file
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// who may use a route.
+type who int
+
+const (
+	everybody who = iota
+	programs      // the token in the header
+	people        // or the cookie
+)
+
+// route is one path and what it answers by method.
+type route struct {
+	path string
+	who  who
+	by   map[string]http.HandlerFunc
+}
+
+func (a *API) routes() []route {
+	get := func(h http.HandlerFunc) map[string]http.HandlerFunc {
+		return map[string]http.HandlerFunc{http.MethodGet: h}
+	}
+	return []route{
+		{"/v1/gateways/{gateway}/jobs", programs, map[string]http.HandlerFunc{http.MethodPost: a.post}},
+		{"/v1/gateways/{gateway}/jobs/{id}", people, get(a.job)},
+		{"/v1/status", people, get(a.status)},
+		{"/metrics", people, get(a.metrics)},
+		{"/healthz", everybody, get(a.healthy)},
+		{"/readyz", everybody, get(a.ready)},
+		{"/openapi.json", everybody, get(describe)},
+		{"/v1/", people, nil},
+	}
+}
+
+// writeTime bounds sending an answer. Answers to many jobs set their own bounds.
+const (
+	readTime  = 30 * time.Second
+	writeTime = time.Minute
+)
+
+func (r route) handler(g *Guard) http.Handler {
+	var h http.Handler = http.HandlerFunc(r.serve)
+	switch r.who {
+	case programs:
+		return g.Program(h)
+	case people:
+		return g.Person(false, h)
+	}
+	return h
+}
+
+func (r route) serve(w http.ResponseWriter, req *http.Request) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(readTime)) // a recorder of a test has none
+	_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
+	h, ok := r.by[req.Method]
+	if req.Method == http.MethodHead {
+		h, ok = r.by[http.MethodGet]
+	}
+	switch {
+	case ok:
+		h(w, req)
+	case len(r.by) == 0:
+		noPath(w, req)
+	default:
+		allowed := strings.Join(slices.Sorted(maps.Keys(r.by)), ", ")
+		w.Header().Set("Allow", allowed)
+		newProblem(codeMethod, req.Method+" is not for this path", "use "+allowed).answer(w)
+	}
+}
+
+func (a *API) metrics(w http.ResponseWriter, r *http.Request) { a.cfg.Metrics.ServeHTTP(w, r) }
+
+//go:embed openapi.json
+var openapi []byte
+
+// describe answers with the OpenAPI document. A test holds it against the routes.
+func describe(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(openapi)
+}
+
+// sameSite refuses what a foreign page makes a browser send. Where nobody needs a token, loopback is all that keeps others out, and a
+// page whose name was made to point at loopback would be of the same origin: so there a name in Host must be localhost.
+func sameSite(g *Guard, next http.Handler) http.Handler {
+	foreign := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := foreign.Check(r); err != nil {
+			newProblem(codeForeign, "a page of another site sent this", "").answer(w)
+			return
+		}
+		if g.open && !local(r.Host) {
+			newProblem(codeForeign, "without a token this answers only to localhost and to addresses, not to the name in Host",
+				"use 127.0.0.1, or set token in the configuration").answer(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func local(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	return name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost") || net.ParseIP(name) != nil
+}
