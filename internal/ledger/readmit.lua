@@ -8,7 +8,7 @@ local QUEUED, NO_ROOM, GONE = 1, 2, 3
 local now = now_us(ARGV[1])
 local bucket, at = bucket_load(KEYS[1], now, ARGV, 4)
 local idle = redis.call('LLEN', KEYS[2]) == 0
-local full, pushed, retry, answers = false, 0, 0, {}
+local full, pushed, taken, retry, answers = false, 0, 0, 0, {}
 
 -- next_key returns the next generation of the idempotency key that is no other job's id.
 local function next_key(record)
@@ -18,7 +18,7 @@ local function next_key(record)
 end
 
 local function readmit(record, task, parked, a)
-  local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at')
+  local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at', 'y')
   if v[1] ~= 'parked' or v[2] ~= ARGV[a + 1] or v[3] ~= ARGV[a + 4] then
     if v[1] ~= 'parked' or v[3] ~= ARGV[a + 4] then redis.call('ZREM', parked, ARGV[a]) end -- the record is right
     return GONE
@@ -30,24 +30,20 @@ local function readmit(record, task, parked, a)
     return NO_ROOM
   end
   redis.call('ZREM', parked, ARGV[a])
-  redis.call('HDEL', record, 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq')
-  redis.call('HINCRBY', record, 'y', 1)
-  if ARGV[a + 5] == 'next' then
-    redis.call('HSET', record, 'k', int(next_key(record)))
+  taken = taken + 1
+  local due, fields, key_change = tonumber(v[5]) or 0, {'y', int((tonumber(v[6]) or 0) + 1)}, ARGV[a + 5]
+  local function set(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
+  if key_change == 'next' then set('k', int(next_key(record))) end
+  if key_change == 'forgotten' or (key_change == 'next' and v[3] == 'unknown_outcome') then -- a person has looked it up
+    set('kn', int(now))
   end
-  if ARGV[a + 5] ~= 'keep' then redis.call('HDEL', record, 'f', 'am') end
-  if ARGV[a + 5] == 'forgotten' or (ARGV[a + 5] == 'next' and v[3] == 'unknown_outcome') then -- a person has looked it up
-    redis.call('HSET', record, 'kn', int(now))
-  end
-  local due = tonumber(v[5]) or 0
+  if due <= now then set('g', int(tonumber(v[2]) + 1)) end
+  become(record, due > now and 'scheduled' or 'queued', unpack(fields))
+  redis.call('HDEL', record, 'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq', unpack(key_change ~= 'keep' and {'f', 'am'} or {}))
   if due > now then
-    become(record, 'scheduled')
-    redis.call('HDEL', record, 'r')
     redis.call('ZADD', KEYS[4], int(due), ARGV[a])
     return QUEUED
   end
-  become(record, 'queued', 'g', int(tonumber(v[2]) + 1))
-  redis.call('HDEL', record, 'r')
   pend('LPUSH', KEYS[2], task, ARGV[a + 2], ARGV[a + 3], KEYS[5], cost, now)
   pushed = pushed + 1
   return QUEUED

@@ -6,10 +6,13 @@ local AGAIN_FIRST, AGAIN_MOST = 60000000, 5
 
 local function shelf_key(record, rest) return string.match(record, '^spillway:{[^}]*}:') .. rest end
 
+-- shelf_batch is the part of parked:<reason> that is of one batch.
+local function shelf_batch(record, reason, batch) return shelf_key(record, 'parked:' .. reason .. ':b:' .. batch) end
+
 -- shelf_put notes that a job is parked for a reason, since when (µs).
 local function shelf_put(record, reason, batch, when)
   local id = string.match(record, '^spillway:{[^}]*}:job:(.*)$')
-  if batch and batch ~= '' then redis.call('ZADD', shelf_key(record, 'parked:' .. reason .. ':b:' .. batch), when, id) end
+  if batch and batch ~= '' then redis.call('ZADD', shelf_batch(record, reason, batch), when, id) end
   if reason ~= 'exhausted' then return end
   local times = tonumber(redis.call('HGET', record, 'ya')) or 0
   if times >= AGAIN_MOST then return end
@@ -19,7 +22,7 @@ end
 -- shelf_take notes that it is not any more.
 local function shelf_take(record, reason, batch)
   local id = string.match(record, '^spillway:{[^}]*}:job:(.*)$')
-  if batch and batch ~= '' then redis.call('ZREM', shelf_key(record, 'parked:' .. reason .. ':b:' .. batch), id) end
+  if batch and batch ~= '' then redis.call('ZREM', shelf_batch(record, reason, batch), id) end
   if reason == 'exhausted' then redis.call('ZREM', shelf_key(record, 'again'), id) end
 end
 
