@@ -21,6 +21,7 @@ import (
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/lifecycle"
+	"spillway/internal/queue"
 	"spillway/internal/redisdb"
 )
 
@@ -125,12 +126,12 @@ func (p *program) serve(ctx context.Context, s served) error {
 		return errors.Join(err, s.db.Close())
 	}
 	guard := httpapi.NewGuard(s.at.token)
-	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Guard: guard, Log: s.log})
+	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Guard: guard, Log: s.log, Queues: true})
 	w := &web{failed: make(chan error, 1)}
 	var parts lifecycle.Group
 	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
 	parts.Add(lifecycle.Step{Name: "what was begun at the console", Stop: page.Stop})
-	api := s.api(httpapi.Config{Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(),
+	api := s.api(httpapi.Config{Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(), Queues: page.Protect(queue.Monitor(s.db.Client, "/queues/")),
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{})})
 	parts.Add(lifecycle.Step{Name: "HTTP", Stop: w.stop,
 		Start: func(context.Context) error { return w.start(s.at, api, s.log) }})
