@@ -17,12 +17,14 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 )
 
 // unit is one gateway with what a replay of its jobs needs.
 type unit struct {
 	g     config.Gateway
 	store *deadletter.Store
+	books *ledger.Books
 	admit deadletter.Admitter
 	rules deadletter.Rules
 }
@@ -33,7 +35,7 @@ func unitOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, expi
 	if err != nil {
 		return unit{}, dispatch.Coded(err)
 	}
-	return unit{g: g, store: deadletter.New(c, g.Name), admit: books, rules: deadletter.Rules{
+	return unit{g: g, store: deadletter.New(c, g.Name), books: books, admit: books, rules: deadletter.Rules{
 		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, ExpiredKeys: expiredKeys, Now: now.Now,
 	}}, nil
 }
@@ -254,6 +256,8 @@ func (w *clearance) doShare(ctx context.Context, sh *share) error {
 		return err
 	}
 	sh.entry = sh.store.Entry(deadletter.Act{At: sh.rules.Now, Who: who, What: w.act.what, Why: w.f.why, Filter: w.s.flags})
+	sh.store = sh.store.For(sh.entry)
+	sh.admit = sh.books.For(sh.entry.Place)
 	sh.held = map[string]int{}
 	noted := time.Time{}
 	done, err := w.act.run(ctx, deadletter.Clearing{

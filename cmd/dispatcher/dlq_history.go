@@ -25,8 +25,8 @@ func dlqHistoryCommand(p *program) *cobra.Command {
 		Use: "history [flags]", Short: "Show who replayed, discarded, resolved or replaced what, when and why",
 		Long: `History lists what people did to dead letters, gateway by gateway in the file's order, and within a gateway
 oldest first: who, when, why, which flags chose the jobs, how many there were and how much money. Nothing
-is ever trimmed from it. An act without an end is under way or was killed: it was done to that many jobs
-or more.`,
+is ever trimmed from it. An act without an end is under way or was killed: the count of its jobs is right
+all the same, their money may be a second behind.`,
 		Example: "  dispatcher dlq history -g stripe\n  dispatcher dlq history --since 30d -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.dlqHistory(cmd.Context(), f) },

@@ -1,10 +1,10 @@
 -- discard.lua: parked jobs are taken out for good; their records stay for the dedupe window.
--- KEYS 1 counters, then for each job: record, parked:<its reason>
--- ARGV 1 now (µs, 0 = Redis's)  2 dedupe (ms), then for each job: id, generation it is parked with, reason
+-- KEYS 1 counters  2 acts, then for each job: record, parked:<its reason>
+-- ARGV 1 now (µs, 0 = Redis's)  2 dedupe (ms)  3 act's place in the trail ('' = none), then for each job: id, generation it is parked with, reason
 -- returns for each job: 1 discarded  0 not parked like this any more
 local now, answers, discarded = now_us(ARGV[1]), {}, 0
-local key = 2
-for a = 3, #ARGV, 3 do
+local key = 3
+for a = 4, #ARGV, 3 do
   local record, answer = KEYS[key], 0
   local v = redis.call('HMGET', record, 's', 'g', 'r')
   if v[1] == 'parked' and v[2] == ARGV[a + 1] and v[3] == ARGV[a + 2] then
@@ -16,5 +16,8 @@ for a = 3, #ARGV, 3 do
   answers[#answers + 1] = answer
   key = key + 2
 end
-if discarded > 0 then redis.call('HINCRBY', KEYS[1], 'discarded', discarded) end
+if discarded > 0 then
+  redis.call('HINCRBY', KEYS[1], 'discarded', discarded)
+  if ARGV[3] ~= '' then redis.call('HINCRBY', KEYS[2], ARGV[3], discarded) end
+end
 return answers

@@ -43,6 +43,22 @@ type Store struct {
 	keys    redisdb.Keys
 	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
 	NowMicros func() int64
+	act       func() string // see For
+}
+
+// For returns the store for one act: what Discard and Resolve take is counted for it in the same step, so that the trail is right
+// however the act ends.
+func (s *Store) For(e *Entry) *Store {
+	one := *s
+	one.act = e.Place
+	return &one
+}
+
+func (s *Store) actPlace() string {
+	if s.act == nil {
+		return ""
+	}
+	return s.act()
 }
 
 // New returns the store of a gateway.
@@ -97,7 +113,7 @@ func (s *Store) Mark(ctx context.Context) (time.Time, error) {
 // Discard takes parked jobs out for good, keeping their records for the dedupe window. It says of each whether it was
 // taken: one that is not parked as given any more is left alone. Keep chunks to a few hundred jobs.
 func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Duration) ([]bool, error) {
-	keys, args := []string{s.keys.Counters()}, []any{s.now(), dedupe.Milliseconds()}
+	keys, args := []string{s.keys.Counters(), s.keys.Acts()}, []any{s.now(), dedupe.Milliseconds(), s.actPlace()}
 	for _, r := range jobs {
 		keys = append(keys, s.keys.Job(r.ID), s.keys.Parked(string(r.Reason)))
 		args = append(args, r.ID, r.Generation, string(r.Reason))
@@ -108,8 +124,8 @@ func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Dura
 // Resolve makes jobs of unknown outcome done, since a person has found that they were charged. It says of each whether
 // it was taken: one that is not parked as unknown_outcome any more, in the generation given, is left alone.
 func (s *Store) Resolve(ctx context.Context, jobs []job.Return, dedupe time.Duration) ([]bool, error) {
-	keys := []string{s.keys.Counters(), s.keys.Parked(string(job.UnknownOutcome))}
-	args := []any{s.now(), dedupe.Milliseconds()}
+	keys := []string{s.keys.Counters(), s.keys.Parked(string(job.UnknownOutcome)), s.keys.Acts()}
+	args := []any{s.now(), dedupe.Milliseconds(), s.actPlace()}
 	for _, r := range jobs {
 		keys = append(keys, s.keys.Job(r.ID))
 		args = append(args, r.ID, r.Generation)

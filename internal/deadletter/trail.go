@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"iter"
 	"math/big"
+	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Act is one thing that a person did to dead letters.
@@ -17,7 +20,8 @@ type Act struct {
 	Why    string    `json:"why,omitempty"`
 	Filter string    `json:"filter"` // the flags that chose the jobs; empty means all of the gateway
 	Deed
-	// Ended is when it was over; nil while it is under way, and for ever if it was killed: then it was done to Jobs or more.
+	// Ended is when it was over; nil while it is under way, and for ever if it was killed: Jobs is right then too, Amount and Bare may
+	// be a second behind.
 	Ended *time.Time `json:"ended"`
 }
 
@@ -39,6 +43,14 @@ type Entry struct {
 
 // Entry returns an entry that is not written yet.
 func (s *Store) Entry(a Act) *Entry { return &Entry{store: s, place: -1, act: a} }
+
+// Place is the act's place in the trail; empty before it is written.
+func (e *Entry) Place() string {
+	if e.place < 0 {
+		return ""
+	}
+	return strconv.FormatInt(e.place, 10)
+}
 
 // Begin writes the act down, before anything is done.
 func (e *Entry) Begin(ctx context.Context) error {
@@ -70,7 +82,13 @@ func (e *Entry) End(ctx context.Context, d Deed) error {
 	}
 	ended := e.act.At.Add(time.Since(e.begun)).Truncate(time.Microsecond)
 	e.act.Ended = &ended
-	return e.write(ctx, d)
+	if err := e.write(ctx, d); err != nil {
+		return err
+	}
+	if err := e.store.c.HDel(ctx, e.store.keys.Acts(), e.Place()).Err(); err != nil {
+		return e.unwritten(err)
+	}
+	return nil
 }
 
 func (e *Entry) write(ctx context.Context, d Deed) error {
@@ -100,6 +118,11 @@ func (e *Entry) unwritten(err error) error {
 // Acts yields what people did to the gateway's dead letters, oldest first. It reads page by page: the trail is never trimmed.
 func (s *Store) Acts(ctx context.Context) iter.Seq2[Act, error] {
 	return func(yield func(Act, error) bool) {
+		counts, err := s.counted(ctx)
+		if err != nil {
+			yield(Act{}, err)
+			return
+		}
 		for from := int64(0); ; from += page {
 			lines, err := s.c.LRange(ctx, s.keys.Trail(), from, from+page-1).Result()
 			if err != nil {
@@ -111,6 +134,7 @@ func (s *Store) Acts(ctx context.Context) iter.Seq2[Act, error] {
 				if err != nil {
 					err = fmt.Errorf("entry %d of the trail of %s can't be read: %w", from+int64(i)+1, s.gateway, err)
 				}
+				counts.correct(&a, from+int64(i))
 				if !yield(a, err) || err != nil {
 					return
 				}
@@ -124,17 +148,45 @@ func (s *Store) Acts(ctx context.Context) iter.Seq2[Act, error] {
 
 // LastActs returns the last n acts, oldest first.
 func (s *Store) LastActs(ctx context.Context, n int64) ([]Act, error) {
-	lines, err := s.c.LRange(ctx, s.keys.Trail(), -n, -1).Result()
+	counts, err := s.counted(ctx)
 	if err != nil {
+		return nil, err
+	}
+	var length *redis.IntCmd
+	var read *redis.StringSliceCmd
+	if _, err := s.c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		length, read = p.LLen(ctx, s.keys.Trail()), p.LRange(ctx, s.keys.Trail(), -n, -1)
+		return nil
+	}); err != nil {
 		return nil, fmt.Errorf("read what was done to the dead letters of %s: %w", s.gateway, err)
 	}
+	lines := read.Val()
 	acts := make([]Act, len(lines))
 	for i, line := range lines {
 		if acts[i], err = parseAct(line); err != nil {
 			return nil, fmt.Errorf("an entry of the trail of %s can't be read: %w", s.gateway, err)
 		}
+		counts.correct(&acts[i], length.Val()-int64(len(lines)-i))
 	}
 	return acts, nil
+}
+
+// counted is how many jobs acts without an end have been done to, by their place.
+type counted map[string]string
+
+func (s *Store) counted(ctx context.Context) (counted, error) {
+	all, err := s.c.HGetAll(ctx, s.keys.Acts()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read what was done to the dead letters of %s: %w", s.gateway, err)
+	}
+	return all, nil
+}
+
+// correct gives an act without an end the count that the scripts kept: its own may be a second old.
+func (c counted) correct(a *Act, place int64) {
+	if n, err := strconv.Atoi(c[strconv.FormatInt(place, 10)]); err == nil && a.Ended == nil {
+		a.Jobs = max(a.Jobs, n)
+	}
 }
 
 func parseAct(line string) (Act, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spillway/internal/deadletter"
+	"spillway/internal/job"
 )
 
 func (b *bench) acts() []deadletter.Act {
@@ -45,6 +46,53 @@ func TestAnActIsInTheTrailBeforeItsFirstJobAndEndsThere(t *testing.T) {
 	if len(acts) != 2 || acts[1].Who != "bob" || acts[1].Ended != nil {
 		t.Errorf("the other: %+v", acts)
 	}
+}
+
+// An act that is killed before it notes anything is counted by the scripts: each in its own entry, in any mixture, and no more once it ends.
+func TestAnActThatIsKilledHasTheRightCount(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1_000_000)
+	b.reject(numbered(1, 10)...)
+	b.park(job.Job{ID: "u", Payload: []byte("{}")}, job.UnknownOutcome, timedOut())
+	of := func(ids ...string) (all []job.Return) {
+		for _, id := range ids {
+			r := b.record(id)
+			all = append(all, job.Return{ID: id, Generation: r.Generation, Reason: r.Reason, Key: job.KeepKey})
+		}
+		return all
+	}
+	var entries []*deadletter.Entry
+	for _, what := range []string{"discard", "replay", "resolve", "nothing"} {
+		e := b.store.Entry(deadletter.Act{At: b.Now(), What: what})
+		b.must(e.Begin(b.ctx))
+		entries = append(entries, e)
+	}
+	taken := of("j1", "j2", "j3")
+	_, err := b.store.For(entries[0]).Discard(b.ctx, taken, time.Hour)
+	b.must(err)
+	_, err = b.store.For(entries[0]).Discard(b.ctx, append(taken, of("j4")...), time.Hour) // three of them are gone
+	b.must(err)
+	_, _, err = b.books.For(entries[1].Place).Readmit(b.ctx, of("j5", "j6"))
+	b.must(err)
+	_, _, err = b.books.Readmit(b.ctx, of("j7"))
+	b.must(err)
+	_, err = b.store.For(entries[2]).Resolve(b.ctx, of("u"), time.Hour)
+	b.must(err)
+	counts := func() (text string) {
+		for _, a := range b.acts() {
+			text += fmt.Sprintf("%s %d ", a.What, a.Jobs)
+		}
+		return text
+	}
+	want(t, "counts", counts(), "discard 4 replay 2 resolve 1 nothing 0 ")
+	last, err := b.store.LastActs(b.ctx, 2)
+	b.must(err)
+	want(t, "the last two", fmt.Sprint(last[0].Jobs, last[1].Jobs), "1 0")
+	for i, e := range entries {
+		b.must(e.End(b.ctx, deadletter.Deed{Jobs: 10 + i}))
+	}
+	want(t, "counts at the end", counts(), "discard 10 replay 11 resolve 12 nothing 13 ")
+	want(t, "counts that are kept", b.c.Exists(b.ctx, b.keys.Acts()).Val(), 0)
 }
 
 // More acts than a page holds; nothing is ever trimmed.

@@ -73,12 +73,24 @@ func roomOf(reply []int64) (job.Room, []int64, error) {
 	return room, append(reply[:1:1], reply[behind:]...), nil
 }
 
+// For returns the books for one act: act names its place in the trail, and what Readmit takes is counted for it in the same step.
+func (b *Books) For(act func() string) *Books {
+	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act}
+}
+
+func (b *Books) actPlace() string {
+	if b.act == nil {
+		return ""
+	}
+	return b.act()
+}
+
 // Readmit takes parked jobs through admission again, in order; those that find no room stay parked (Full), those that
 // are not parked like this any more are Gone. retry is when the first of them would find room: zero if it is not known, NoRetry if never.
 func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error) {
 	k := b.keys
-	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs()}
-	args := append([]any{b.now(), b.cfg.Gateway, redisdb.Wake}, b.cfg.Bucket.Args()...)
+	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs(), k.Acts()}
+	args := append([]any{b.now(), b.cfg.Gateway, redisdb.Wake, b.actPlace()}, b.cfg.Bucket.Args()...)
 	for _, r := range jobs {
 		taskID, taskKey, msg, err := b.task(r.ID, r.Generation+1)
 		if err != nil {

@@ -54,6 +54,7 @@ type Books struct {
 	accept  *redisdb.Script
 	readmit *redisdb.Script
 	watch   watch
+	act     func() string // see For; nil means none
 }
 
 // New returns the books of a gateway.

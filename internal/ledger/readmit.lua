@@ -1,12 +1,12 @@
 -- readmit.lua: parked jobs go through admission again, oldest first; those without room stay parked.
--- KEYS 1 admission  2 pending  3 counters  4 scheduled  5 costs, then for each job: record, task, parked:<its reason>
--- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4… the bucket's arguments, then for each job six:
+-- KEYS 1 admission  2 pending  3 counters  4 scheduled  5 costs  6 acts, then for each job: record, task, parked:<its reason>
+-- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4 act's place in the trail ('' = none)  5… the bucket's arguments, then for each job six:
 --      id, generation it is parked with, new task id, task message, reason,
 --      idempotency key: keep | next (the gateway said a definite no) | forgotten (it no longer counts as sent)
 -- returns {retry_us, a1, a2, …}: 1 queued  2 no room  3 not parked like this any more
 local QUEUED, NO_ROOM, GONE = 1, 2, 3
 local now = now_us(ARGV[1])
-local bucket, at = bucket_load(KEYS[1], now, ARGV, 4)
+local bucket, at = bucket_load(KEYS[1], now, ARGV, 5)
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local full, pushed, taken, retry, answers = false, 0, 0, 0, {}
 
@@ -49,11 +49,12 @@ local function readmit(record, task, parked, a)
   return QUEUED
 end
 
-local key = 6
+local key = 7
 while at <= #ARGV do
   answers[#answers + 1] = readmit(KEYS[key], KEYS[key + 1], KEYS[key + 2], at)
   at, key = at + 6, key + 3
 end
 bucket_save(bucket)
+if taken > 0 and ARGV[4] ~= '' then redis.call('HINCRBY', KEYS[6], ARGV[4], taken) end
 if idle and pushed > 0 then redis.call('PUBLISH', ARGV[3], ARGV[2]) end
 return {retry, unpack(answers)}

@@ -72,6 +72,10 @@ func (k Keys) Alive() string { return k.own + "alive" }
 // Trail is what people did to dead letters (list of JSON).
 func (k Keys) Trail() string { return k.own + "trail" }
 
+// Acts is how many jobs each act of the trail has been done to, while it is under way or when it was killed (hash: its place in the
+// trail, jobs; changed in the script that changes the jobs).
+func (k Keys) Acts() string { return k.own + "acts" }
+
 // Batch is the books of one batch (hash; fields in batch.lua, which makes this name and the next three from a record's).
 func (k Keys) Batch(name string) string { return k.own + "batch:" + name }
 
