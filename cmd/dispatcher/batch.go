@@ -42,6 +42,7 @@ With --by it says whether that is in time: exit code 0 if so, 1 if not or if nob
 	}
 	gatewaysFlag(cmd, &f.gateways, "ask this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.by, "by", "", "say whether it will make it by `TIME`: +2h, \"2026-11-30 18:00\", RFC 3339")
+	cmd.AddCommand(batchPauseCommand(p), batchResumeCommand(p), batchCancelCommand(p))
 	cmd.Flags().BoolVar(&f.export, "export", false, "write a line for each job, in the order of the file: what became of it, and the gateway's reference")
 	return cmd
 }
@@ -148,9 +149,11 @@ func viewBatch(name string, parts []batchPart) batchView {
 			s.Add(one)
 			all[place] = s
 		}
-		if eta = max(eta, part.ETA); part.ETA < 0 || eta < 0 {
+		if eta < 0 || part.ETA < 0 {
 			eta = -1
+			continue
 		}
+		eta = max(eta, part.ETA)
 	}
 	var sum ledger.Sums
 	v.States, sum = placesOf(all)

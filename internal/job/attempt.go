@@ -47,6 +47,7 @@ const (
 	OpenHeld      Opening = "held"      // Redis's data is not what was seen of it: call nothing, the task must come again
 	OpenUnknown   Opening = "unknown"   // an attempt was cut off and no living key covers a second call: park it
 	OpenExhausted Opening = "exhausted" // its attempts are used up: park it
+	OpenPaused    Opening = "paused"    // its batch is paused: park it until the batch is resumed
 )
 
 // Attempt is a job that a worker has open: written down before the call, closed after it.
@@ -60,7 +61,7 @@ type Attempt struct {
 	KeyAge        time.Duration // since the present key was first sent
 	Accepted      time.Time     // when the job was accepted, on Redis's clock
 	Outages       int           // outages of the gateway that the job has failed in
-	LastError     string        // what went wrong last; only with OpenExhausted
+	LastError     string        // what went wrong last; only with OpenExhausted, and OpenPaused: why
 }
 
 // Key returns the idempotency key of this attempt.

@@ -15,9 +15,10 @@ local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local pushed, accepted, retry, answers = 0, 0, 0, {}
 
-local function record_new(record, a, state, reason)
+local function record_new(record, a, state, reason, ...)
   local fields = {'s', state, 'g', '1', 'd', ARGV[a + 4], 't', int(now), 'p', ARGV[a + 3]}
   local function add(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
+  for i, value in ipairs({...}) do fields[10 + i] = value end
   if ARGV[a + 5] ~= '1' then add('c', ARGV[a + 5]) end
   if ARGV[a + 6] ~= '0' then add('at', ARGV[a + 6]) end
   if ARGV[a + 7] ~= '0' then add('x', ARGV[a + 7]) end
@@ -40,12 +41,34 @@ local function enter(record, task, a, cost)
   pushed = pushed + 1
 end
 
-local function park(record, a)
-  local when = stamp(KEYS[4], now)
-  record_new(record, a, 'parked', 'rejected')
-  redis.call('HSET', record, 'r', 'rejected', 'e', 'no room at admission', 'pa', int(when))
-  redis.call('ZADD', KEYS[3], int(when), ARGV[a])
-  shelf_put(record, 'rejected', ARGV[a + 8], int(when))
+-- What is parked goes into its sets in one step for all of the chunk: shelves is by set, score and id in turn.
+local shelves, stamped = {}, nil
+local function shelve(set, when, id)
+  local members = shelves[set] or {}
+  shelves[set] = members
+  members[#members + 1] = when
+  members[#members + 1] = id
+end
+
+local function shelve_all()
+  if not stamped then return end
+  redis.call('HSET', KEYS[4], 'stamp', int(stamped))
+  for set, members in pairs(shelves) do redis.call('ZADD', set, unpack(members)) end
+end
+
+local function park(record, a, reason, set, error)
+  stamped = stamped and stamped + 1 or stamp(KEYS[4], now)
+  local when, batch = int(stamped), ARGV[a + 8]
+  record_new(record, a, 'parked', reason, 'r', reason, 'e', error, 'pa', when)
+  shelve(set, when, ARGV[a])
+  if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, ARGV[a]) end
+end
+
+-- paused_batch returns the error that jobs of a batch get, false if it is not paused: one look for a chunk.
+local paused = {}
+local function paused_batch(record, batch)
+  if paused[batch] == nil then paused[batch] = books_paused(record, batch) or false end
+  return paused[batch]
 end
 
 -- key_taken says that the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment.
@@ -59,6 +82,11 @@ local function answer(record, task, a)
   local digest = redis.call('HGET', record, 'd')
   if digest then return digest == ARGV[a + 4] and DUPLICATE or CONFLICT end
   if key_taken(record) then return KEY_TAKEN end
+  local why = paused_batch(record, ARGV[a + 8])
+  if why then -- it waits for resume, in whatever mode
+    park(record, a, 'cancelled', books_key(record, 'parked:cancelled'), why)
+    return PARKED
+  end
   local cost = tonumber(ARGV[a + 5])
   if not blocked and bucket_take(bucket, cost) then
     enter(record, task, a, cost)
@@ -69,7 +97,7 @@ local function answer(record, task, a)
     retry = bucket_retry(bucket, cost)
   end
   if mode ~= 'park' then return FULL end
-  park(record, a)
+  park(record, a, 'rejected', KEYS[3], 'no room at admission')
   return PARKED
 end
 
@@ -80,6 +108,7 @@ while at <= #ARGV do
 end
 local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
 bucket_save(bucket)
+shelve_all()
 books_joined(now)
 if accepted > 0 then redis.call('HINCRBY', KEYS[4], 'accepted', accepted) end
 if idle and pushed > 0 then redis.call('PUBLISH', ARGV[5], ARGV[4]) end

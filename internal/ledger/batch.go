@@ -67,14 +67,14 @@ type Batch struct {
 	Who    string // paused it
 }
 
-// Jobs counts the jobs in some of the batch's places: those that want says.
-func (b Batch) Jobs(want func(Place) bool) (n int64) {
-	for p, s := range b.Places {
+// Sum adds up the places that want says.
+func (b Batch) Sum(want func(Place) bool) (s Sums) {
+	for p, one := range b.Places {
 		if want(p) {
-			n += s.Jobs
+			s.Add(one)
 		}
 	}
-	return n
+	return s
 }
 
 // Batch returns the books of a batch; ok is false if the gateway knows none of that name, or none any more. It costs the same

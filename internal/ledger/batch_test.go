@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 )
@@ -115,4 +116,120 @@ func TestBooksOfABatchOutliveItsRecords(t *testing.T) {
 	if ids := b.c.LRange(b.ctx, b.keys.BatchIDs("november"), 0, -1).Val(); !slices.Equal(ids, []string{"0", "1", "late"}) {
 		t.Errorf("the batch has %v", ids)
 	}
+}
+
+func noted(ledger.Sums) error { return nil }
+
+// member is a job of a batch.
+func member(id, batch string) job.Job {
+	return job.Job{ID: id, Batch: batch, Payload: []byte(`{"amount":100,"currency":"EUR"}`)}
+}
+
+// parkedAs returns the ids that are parked for a reason, oldest first.
+func (b *bench) parkedAs(r job.Reason) []string {
+	return b.c.ZRange(b.ctx, b.keys.Parked(string(r)), 0, -1).Val()
+}
+
+func (b *bench) pending() (ids []string) {
+	tasks := b.c.LRange(b.ctx, b.keys.Pending(), 0, -1).Val()
+	slices.Reverse(tasks)
+	for _, task := range tasks {
+		id, _, _ := job.ParseTaskID(task)
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func TestACancelledBatchLeavesTheQueueAndKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 8, func(c *ledger.Config) { c.Money = eurosOrMore })
+	later := member("later", "bad")
+	later.At = time.UnixMicro(b.now + 60e6)
+	b.accept("park", member("first", "bad"), later, member("again", "bad"), member("x1", "good"), member("n1", "bad"), member("x2", "good"),
+		member("n2", "bad"), member("x3", ""), member("r1", "bad"), member("r2", "good"), member("r3", "bad"))
+	id, generation := b.pull()
+	flying, _ := b.open(id, generation, "o")
+	id, generation = b.pull()
+	a, _ := b.open(id, generation, "o2")
+	b.must(b.books.Back(b.ctx, a, job.Ending{Called: true, Spent: true, Status: 500, Verdict: job.VerdictRetry, At: time.UnixMicro(b.now)}, 10*time.Second))
+
+	var sum ledger.Sums
+	b.must(b.books.CancelBatch(b.ctx, "bad", "mistake", 0, func(s ledger.Sums) error { sum.Add(s); return nil }))
+	if got, want := b.parkedAs(job.Cancelled), []string{"later", "again", "n1", "n2", "r1", "r3"}; !slices.Equal(got, want) {
+		t.Errorf("cancelled are %v, want %v", got, want)
+	}
+	if sum.Jobs != 6 || sum.Money["EUR"].Int64() != 600 {
+		t.Errorf("it did %+v", sum)
+	}
+	if got, want := b.pending(), []string{"x1", "x2", "x3"}; !slices.Equal(got, want) {
+		t.Errorf("in the queue are %v, want %v", got, want)
+	}
+	if got := b.parkedAs(job.Rejected); !slices.Equal(got, []string{"r2"}) {
+		t.Errorf("rejected are %v", got)
+	}
+	b.must(b.books.Done(b.ctx, flying, job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone, At: time.UnixMicro(b.now)}))
+	if r := b.record("first"); r.State != job.Done {
+		t.Errorf("the call under way ended, and its job is %s", r.State)
+	}
+	b.clean("with batches")
+}
+
+func TestAPausedBatchComesBackInItsOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 6, nil)
+	b.accept("park", member("a", "p"), member("x", "q"), member("b", "p"), member("c", "p"))
+	id, generation := b.pull()
+	flying, _ := b.open(id, generation, "o")
+	b.must(b.books.PauseBatch(b.ctx, "p", "me@here", "bank closed", noted))
+	batch, _, err := b.books.Batch(b.ctx, "p")
+	b.must(err)
+	if batch.Paused.IsZero() || batch.Why != "bank closed" || batch.Who != "me@here" {
+		t.Errorf("the books say %+v", batch)
+	}
+	if got := b.accept("fail", member("d", "p"), member("y", "q")); !slices.Equal(got, []job.Admittance{job.ParkedNow, job.Enqueued}) {
+		t.Errorf("newcomers: %v", got)
+	}
+	b.must(b.books.Back(b.ctx, flying, job.Ending{}, 0))
+	id, generation = b.pull()
+	b.finish(id, generation)
+	a, opening := b.open(id, generation, "o2")
+	if id != "a" || opening != job.OpenPaused || a.LastError != "its batch is paused: bank closed" {
+		t.Fatalf("%s opened: %s, %q", id, opening, a.LastError)
+	}
+	b.must(deadletter.New(b.c, b.name).Park(b.ctx, a, job.Ending{Error: a.LastError}, job.Cancelled))
+	if got := b.pending(); !slices.Equal(got, []string{"x", "y"}) {
+		t.Errorf("in the queue are %v", got)
+	}
+	b.clean("with batches")
+
+	b.must(b.books.ResumeBatch(b.ctx, "p", noted))
+	if got, want := b.parkedAs(job.Rejected), []string{"a", "b", "c", "d"}; !slices.Equal(got, want) {
+		t.Errorf("waiting for room are %v, want %v", got, want)
+	}
+	back, err := b.books.OldestRejected(b.ctx, 10)
+	b.must(err)
+	b.now += 10e6
+	_, _, err = b.books.Readmit(b.ctx, back)
+	b.must(err)
+	if got, want := b.pending(), []string{"x", "y", "a", "b", "c", "d"}; !slices.Equal(got, want) {
+		t.Errorf("in the queue are %v, want %v", got, want)
+	}
+	b.clean("with batches")
+}
+
+// A cancel takes what a pause has parked, too: a resume does not bring it back.
+func TestACancelEndsAPause(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 5, nil)
+	b.accept("park", member("a", "p"), member("b", "p"))
+	b.must(b.books.PauseBatch(b.ctx, "p", "me", "w", noted))
+	b.must(b.books.CancelBatch(b.ctx, "p", "mistake", 0, noted))
+	b.must(b.books.ResumeBatch(b.ctx, "p", noted))
+	if got := b.parkedAs(job.Cancelled); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("cancelled are %v", got)
+	}
+	if r := b.record("a"); r.Error != "its batch was cancelled: mistake" {
+		t.Errorf("the error is %q", r.Error)
+	}
+	b.clean("with batches")
 }

@@ -4,7 +4,7 @@
 --      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 attempts allowed
 --      9 version of the data ('' = not watched)  10 the least sign of life it must have (µs)  11 marks of confirmed restores (alive.lua)
 -- returns {opening, payload, cost, batch, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs),
---      outages it has failed in, what went wrong last (with 'exhausted')};
+--      outages it has failed in, what went wrong last (with 'exhausted' and 'paused')};
 --      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
 --      record is in flight and the caller's, to be called with 'go' and to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
@@ -54,6 +54,11 @@ local function opening()
   end
   if v[13] and forgotten then return 'unknown' end
   if v[8] and now >= tonumber(v[8]) then return v[13] and 'unknown' or 'expired' end -- unknown: it may have been charged
+  local paused = books_paused(record, v[11])
+  if paused then
+    last_error = paused
+    return 'paused'
+  end
   if v[15] and spent >= tonumber(ARGV[8]) then -- the last failure was no outage's
     last_error = v[17] or ''
     return 'exhausted'

@@ -31,6 +31,9 @@ func TestEveryJobIsInExactlyOnePlace(t *testing.T) {
 			"sweep":    func(*rapid.T) { _, err := b.books.Sweep(b.ctx); b.must(err) },
 			"readmit":  m.readmit,
 			"discard":  m.discard,
+			"cancel":   func(*rapid.T) { b.must(b.books.CancelBatch(b.ctx, "a:b", "mistake", 0, noted)) },
+			"pause":    func(*rapid.T) { b.must(b.books.PauseBatch(b.ctx, "c", "me", "wait", noted)) },
+			"resume":   func(*rapid.T) { b.must(b.books.ResumeBatch(b.ctx, "c", noted)) },
 			"":         m.audit,
 		})
 	})
@@ -102,6 +105,9 @@ func (w *walk) openOne(rt *rapid.T) {
 		w.open = append(w.open, a)
 	case job.OpenUnknown, job.OpenExhausted:
 		w.must(w.store.Park(w.ctx, a, job.Ending{}, job.UnknownOutcome))
+		w.finish(p.id, p.generation)
+	case job.OpenPaused:
+		w.must(w.store.Park(w.ctx, a, job.Ending{Error: a.LastError}, job.Cancelled))
 		w.finish(p.id, p.generation)
 	default:
 		w.finish(p.id, p.generation)

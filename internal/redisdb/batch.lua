@@ -65,6 +65,13 @@ local function books_move(record, batch, money, from, to)
   if live ~= 0 then redis.call('HINCRBY', key, 'live', live) end
 end
 
+-- books_paused returns the error that a job of a paused batch gets, nil if its batch is not paused.
+local function books_paused(record, batch)
+  if not batch or batch == '' then return nil end
+  local v = redis.call('HMGET', books_key(record, 'batch:' .. batch), 'paused', 'why')
+  return v[1] and 'its batch is paused: ' .. (v[2] or '')
+end
+
 -- become changes a job's state, with the fields that go with it.
 local function become(record, state, ...)
   local v = redis.call('HMGET', record, 's', 'r', 'b', 'm')

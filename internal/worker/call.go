@@ -198,6 +198,8 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 		if a.LastError != "" {
 			why = a.LastError
 		}
+	case job.OpenPaused:
+		reason, why = job.Cancelled, a.LastError
 	}
 	e.Error = why
 	w.park(ctx, a, e, reason)

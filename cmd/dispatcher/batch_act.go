@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// batchAct is what pause, resume and cancel differ in.
+type batchAct struct {
+	verb, past string
+	// would says whether it would touch a batch's jobs that stand there.
+	would func(ledger.Place) bool
+	run   func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error
+}
+
+// batchTarget is one gateway's part of a batch that an act is done to.
+type batchTarget struct {
+	g     config.Gateway
+	books *ledger.Books
+	batch string
+	who   string
+	why   string
+}
+
+type batchActFlags struct {
+	gateways []string
+	why      string
+	consent  cli.Consent
+}
+
+func unsent(p ledger.Place) bool {
+	switch p.State {
+	case job.Queued, job.Scheduled, job.Retrying:
+		return true
+	}
+	return p == ledger.Place{State: job.Parked, Reason: job.Rejected}
+}
+
+func batchPauseCommand(p *program) *cobra.Command {
+	return p.batchActCommand(batchAct{verb: "pause", past: "paused", would: unsent,
+		run: func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
+			return t.books.PauseBatch(ctx, t.batch, t.who, t.why, did)
+		}}, "Call the jobs of a batch no more until it is resumed",
+		`Pause parks the jobs of a batch that wait, in the order of the file, as cancelled with the error "its batch is
+paused", so that other batches go on in their place. Calls under way finish. Jobs of the batch that come in
+later, or come back for another attempt, are parked when they come.`)
+}
+
+func batchResumeCommand(p *program) *cobra.Command {
+	return p.batchActCommand(batchAct{verb: "resume", past: "resumed", would: func(p ledger.Place) bool {
+		return p == ledger.Place{State: job.Parked, Reason: job.Cancelled}
+	}, run: func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
+		return resumeTwice(ctx, t, did)
+	}}, "Call the jobs of a paused batch again",
+		`Resume ends a pause: the jobs that it has parked wait for room as those parked as rejected do, in the order of the
+file, and go in by themselves. With "replay: manual" they go with "dlq replay --reason rejected --batch NAME".
+Jobs that batch cancel has parked stay.`)
+}
+
+// resumeTwice takes up what a worker parks that met the pause just before it ended, too.
+func resumeTwice(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
+	if err := t.books.ResumeBatch(ctx, t.batch, did); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return t.books.ResumeBatch(ctx, t.batch, did)
+}
+
+func batchCancelCommand(p *program) *cobra.Command {
+	return p.batchActCommand(batchAct{verb: "cancel", past: "cancelled", would: unsent,
+		run: func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
+			return t.books.CancelBatch(ctx, t.batch, t.why, t.g.Request.Timeout+comeBack, did)
+		}}, "Park all of a batch that isn't sent yet, a file sent by mistake",
+		`Cancel parks the jobs of a batch that are not sent yet as cancelled: queued, scheduled, waiting for another attempt
+or for room. Calls under way finish; it waits for them, and parks what comes back. Nothing is lost:
+"dlq replay --reason cancelled --batch NAME" takes the jobs in again.`)
+}
+
+// comeBack is how long after a gateway's time-out cancel waits for calls under way.
+const comeBack = 5 * time.Second
+
+func (p *program) batchActCommand(a batchAct, short, long string) *cobra.Command {
+	f := &batchActFlags{}
+	cmd := &cobra.Command{
+		Use: a.verb + " NAME --why TEXT [-g GATEWAY]...", Short: short,
+		Long: long + `
+
+It says how many jobs and asks on a terminal; off one it only says so, unless --yes. Interrupted, it can be run
+again. Who did it, when and why stands in "dlq history".`,
+		Example: "  dispatcher batch " + a.verb + ` 2026-11 --why "wrong file, ticket 4711" --yes`,
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return p.batchAct(cmd.Context(), args[0], f, a) },
+	}
+	gatewaysFlag(cmd, &f.gateways, "only its jobs at this `GATEWAY`; repeatable (default: all of the file)")
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, for the trail")
+	cmd.Flags().BoolVar(&f.consent.Yes, "yes", false, "do it without asking")
+	cmd.Flags().BoolVar(&f.consent.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	return cmd
+}
+
+// batchDeed is what "batch pause|resume|cancel -o json" prints.
+type batchDeed struct {
+	Batch    string             `json:"batch"`
+	What     string             `json:"what"`
+	Done     bool               `json:"done"`
+	Gateways []batchGatewayDeed `json:"gateways"`
+}
+
+type batchGatewayDeed struct {
+	Gateway string `json:"gateway"`
+	Jobs    int64  `json:"jobs"`
+	Amount  purse  `json:"amount"`
+	Bare    int64  `json:"without_amount"`
+}
+
+func deedOf(gateway string, s ledger.Sums) batchGatewayDeed {
+	return batchGatewayDeed{Gateway: gateway, Jobs: s.Jobs, Amount: purseOf(s), Bare: s.Unread}
+}
+
+func (d batchGatewayDeed) pile() *pile {
+	return &pile{jobs: int(d.Jobs), money: d.Amount, bare: int(d.Bare)}
+}
+
+func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a batchAct) error {
+	if f.why == "" {
+		return cli.Usage(`say it with --why "wrong file, ticket 4711"`, "a batch %s needs a reason", a.verb)
+	}
+	who, err := cli.WhoAmI()
+	if err != nil {
+		return err
+	}
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	parts, err := p.batchParts(ctx, s, name, f.gateways)
+	if err != nil {
+		return err
+	}
+	d := batchDeed{Batch: name, What: a.verb}
+	all := newPile()
+	for _, part := range parts {
+		d.Gateways = append(d.Gateways, deedOf(part.gateway, part.Sum(a.would)))
+		all.addAll(d.Gateways[len(d.Gateways)-1].pile())
+	}
+	decision, err := cli.Confirm(ctx, p.Streams, f.consent, fmt.Sprintf("%s batch %q, %s that wait", a.verb, name, all.text()))
+	if err != nil {
+		return err
+	}
+	if d.Done = decision == cli.Go; d.Done {
+		for i, part := range parts {
+			if d.Gateways[i], err = p.actOn(ctx, s, part, a, batchTarget{batch: name, who: who, why: f.why}); err != nil {
+				break
+			}
+		}
+	}
+	if written := p.writeDeed(d, a, decision); err == nil {
+		err = written
+	}
+	return err
+}
+
+// actOn does the act to one gateway's part, and writes it down before the first job, after each step, and at the end.
+func (p *program) actOn(ctx context.Context, s *session, part batchPart, a batchAct, t batchTarget) (batchGatewayDeed, error) {
+	t.g, _ = s.cfg.Gateway(part.gateway)
+	t.books = dispatch.Books(s.db.Client, t.g)
+	entry := deadletter.New(s.db.Client, t.g.Name).Entry(deadletter.Act{At: part.Now, Who: t.who, What: "batch " + a.verb, Why: t.why,
+		Filter: "--batch " + strconv.Quote(t.batch)})
+	if err := entry.Begin(ctx); err != nil {
+		return deedOf(t.g.Name, ledger.Sums{}), dispatch.Coded(err)
+	}
+	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: a.verb + " at " + t.g.Name, Total: part.Sum(a.would).Jobs, Quiet: p.Quiet})
+	defer bar.Close()
+	var sum ledger.Sums
+	deed := func() deadletter.Deed {
+		return deadletter.Deed{Jobs: int(sum.Jobs), Amount: purseOf(sum), Bare: int(sum.Unread)}
+	}
+	last := context.WithoutCancel(ctx)
+	err := a.run(ctx, t, func(did ledger.Sums) error {
+		sum.Add(did)
+		bar.Set(sum.Jobs)
+		return entry.Note(last, deed())
+	})
+	if ended := entry.End(last, deed()); err == nil {
+		err = ended
+	}
+	return deedOf(t.g.Name, sum), dispatch.Coded(err)
+}
+
+func (p *program) writeDeed(d batchDeed, a batchAct, decision cli.Decision) error {
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, d)
+	}
+	for _, g := range d.Gateways {
+		if d.Done {
+			fmt.Fprintf(p.Out, "%s: %s %s of batch %q\n", g.Gateway, a.past, g.pile().text(), d.Batch)
+		} else {
+			fmt.Fprintf(p.Out, "%s: would %s %s of batch %q\n", g.Gateway, a.verb, g.pile().text(), d.Batch)
+		}
+	}
+	if decision == cli.DryRun {
+		p.remark("nothing was done: add --yes to do it")
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"spillway/internal/job"
+)
+
+func TestBatchCancelAsksForAReasonAndForYes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.batch()
+	r.expect(r.command("batch", "cancel", "b1"), 2, "", "dispatcher: a batch cancel needs a reason\nhint: say it with --why \"wrong file, ticket 4711\"\n")
+	r.expect(r.command("batch", "cancel", "none", "--why", "w"), 4, "", "dispatcher: no batch \"none\"\nhint: no job of it was enqueued here, or its last job was over longer ago than dedupe\n")
+	r.expect(r.command("batch", "cancel", "b1", "--why", "wrong file"), 0,
+		"one: would cancel 1 job (1 job without an amount) of batch \"b1\"\ntwo: would cancel 1 job of batch \"b1\"\n", "nothing was done: add --yes to do it\n")
+	if rec := r.record(r.one, "c"); rec.State != job.Queued {
+		t.Errorf("without --yes the job is %s", rec.State)
+	}
+	r.expect(r.command("batch", "cancel", "b1", "--why", "wrong file", "--yes", "-o", "json"), 0,
+		`{"batch":"b1","what":"cancel","done":true,"gateways":[{"gateway":"one","jobs":1,"amount":{},"without_amount":1},`+
+			`{"gateway":"two","jobs":1,"amount":{},"without_amount":0}]}`+"\n", "")
+	if rec := r.record(r.one, "c"); rec.Reason != job.Cancelled || rec.Error != "its batch was cancelled: wrong file" {
+		t.Errorf("the job is %s %s: %s", rec.State, rec.Reason, rec.Error)
+	}
+	for id, state := range map[string]job.State{"a": job.Done, "b": job.Parked, "other": job.Queued} {
+		if rec := r.record(r.one, id); rec.State != state || rec.Reason == job.Cancelled {
+			t.Errorf("job %s is %s %s", id, rec.State, rec.Reason)
+		}
+	}
+	if got, want := r.trail(r.one), `{"at":"TIME","who":"WHO","what":"batch cancel","why":"wrong file","filter":"--batch \"b1\"","jobs":1,"amount":{},"without_amount":1,"ended":"TIME"}`; got != want {
+		t.Errorf("the trail has %s, want %s", got, want)
+	}
+	if got := r.run("replay", "--reason", "cancelled", "--batch", "b1", "--yes"); got.code != 0 || r.record(r.one, "c").State != job.Queued {
+		t.Errorf("replayed: %+v, the job is %s", got, r.record(r.one, "c").State)
+	}
+}
+
+func TestBatchPauseShowsAndEnds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.batch()
+	r.expect(r.command("batch", "pause", "b1", "--why", "bank closed", "--yes", "-g", r.one), 0, "one: paused 1 job (1 job without an amount) of batch \"b1\"\n", "")
+	got := r.command("batch", "b1", "-g", r.one)
+	if !strings.Contains(got.out, "one\tpaused\t") || !strings.Contains(got.out, ": bank closed\t") || !strings.HasSuffix(got.out, "\t?\n") {
+		t.Errorf("paused: %s", got.out)
+	}
+	if got := r.command("batch", "b1", "--by", "+1h"); got.code != 1 {
+		t.Errorf("a paused batch makes it: %+v", got)
+	}
+	r.expect(r.command("batch", "resume", "b1", "--why", "open again", "--yes", "-g", r.one), 0, "one: resumed 1 job (1 job without an amount) of batch \"b1\"\n", "")
+	if rec := r.record(r.one, "c"); rec.Reason != job.Rejected {
+		t.Errorf("resumed, the job is %s %s", rec.State, rec.Reason)
+	}
+	if got := r.command("batch", "b1", "-g", r.one); strings.Contains(got.out, "paused") {
+		t.Errorf("resumed: %s", got.out)
+	}
+	if trail := r.trail(r.one); !strings.Contains(trail, `"batch pause","why":"bank closed"`) || !strings.Contains(trail, `"batch resume","why":"open again"`) {
+		t.Errorf("the trail has %s", trail)
+	}
+}

@@ -1,0 +1,118 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/clock"
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/testkit"
+)
+
+func anything(ledger.Sums) error { return nil }
+
+// putBatch accepts n jobs of a batch for the first gateway.
+func (r *rig) putBatch(batch string, n int) {
+	r.t.Helper()
+	name := r.cfg.Gateways[0].Name
+	var jobs []job.Job
+	for i := range n {
+		jobs = append(jobs, job.Job{ID: fmt.Sprintf("%s-%04d", batch, i), Gateway: name, Payload: []byte(`{}`), Cost: 1, Batch: batch})
+	}
+	if _, err := Door(r.db.Client, r.cfg, 0).Admit(r.t.Context(), name, jobs, admission.Park); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) batch(name string) ledger.Batch {
+	r.t.Helper()
+	b, _, err := Books(r.db.Client, r.cfg.Gateways[0]).Batch(r.t.Context(), name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return b
+}
+
+func (r *rig) inOrder() {
+	r.t.Helper()
+	a, err := Books(r.db.Client, r.cfg.Gateways[0]).Audit(r.t.Context(), ledger.AuditParams{Most: 10})
+	if err != nil || a.Faults.Total > 0 {
+		r.t.Errorf("the audit finds %v, %v", a.Faults.List, err)
+	}
+}
+
+func at(state job.State, reason job.Reason) ledger.Place {
+	return ledger.Place{State: state, Reason: reason}
+}
+
+const half = "leak: {limits: [200/s]}\nadmission: {limits: [200/s], burst: 300}"
+
+// A file sent by mistake is cancelled while its jobs are being called; another one goes on, and a replay brings the first one back.
+func TestABatchIsCancelledInMidRunAndReplayed(t *testing.T) {
+	t.Parallel()
+	r := setup(t, half)
+	r.putBatch("mistake", 400)
+	r.putBatch("good", 20)
+	r.serve()
+	testkit.Eventually(t, 10*time.Second, "calls", func() bool { return r.count() > 10 })
+	g := r.cfg.Gateways[0]
+	books := Books(r.db.Client, g)
+	if err := books.CancelBatch(t.Context(), "mistake", "wrong file", 10*time.Second, anything); err != nil {
+		t.Fatal(err)
+	}
+	b := r.batch("mistake")
+	done, cancelled := b.Places[at(job.Done, "")].Jobs, b.Places[at(job.Parked, job.Cancelled)].Jobs
+	if done+cancelled != 400 || cancelled == 0 {
+		t.Errorf("%d are done and %d cancelled, of 400: %v", done, cancelled, b.Places)
+	}
+	testkit.Eventually(t, 10*time.Second, "the good batch", func() bool { return r.batch("good").Places[at(job.Done, "")].Jobs == 20 })
+	if n := r.batch("mistake").Places[at(job.Done, "")].Jobs; n != done {
+		t.Errorf("%d jobs of the cancelled batch were called, and then %d", done, n)
+	}
+	r.inOrder()
+
+	store := deadletter.New(r.db.Client, g.Name)
+	replay := deadletter.Clearing{Store: store, Clock: clock.Real{}, Filter: deadletter.Filter{Reasons: []job.Reason{job.Cancelled}, Batch: "mistake"}}
+	if _, err := replay.Replay(t.Context(), books, deadletter.Rules{Keys: true, KeyLifetime: time.Hour, Now: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 20*time.Second, "all of it", func() bool { return r.batch("mistake").Places[at(job.Done, "")].Jobs == 400 })
+	if r.count() != 420 {
+		t.Errorf("%d calls for 420 jobs", r.count())
+	}
+	r.inOrder()
+}
+
+// A paused batch lets another one pass, takes newcomers in, and goes on by itself when it is resumed.
+func TestABatchIsPausedInMidRun(t *testing.T) {
+	t.Parallel()
+	r := setup(t, half)
+	r.putBatch("slow", 400)
+	r.serve()
+	testkit.Eventually(t, 10*time.Second, "calls", func() bool { return r.count() > 10 })
+	books := Books(r.db.Client, r.cfg.Gateways[0])
+	if err := books.PauseBatch(t.Context(), "slow", "me", "bank closed", anything); err != nil {
+		t.Fatal(err)
+	}
+	r.putBatch("slow", 450) // 50 new ones
+	r.putBatch("quick", 20)
+	testkit.Eventually(t, 10*time.Second, "the other batch", func() bool { return r.batch("quick").Places[at(job.Done, "")].Jobs == 20 })
+	b := r.batch("slow")
+	done, parked := b.Places[at(job.Done, "")].Jobs, b.Places[at(job.Parked, job.Cancelled)].Jobs
+	if done+parked != 450 || done > 390 {
+		t.Errorf("%d are done and %d parked, of 450: %v", done, parked, b.Places)
+	}
+	r.inOrder()
+	if err := books.ResumeBatch(t.Context(), "slow", anything); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 20*time.Second, "all of it", func() bool { return r.batch("slow").Places[at(job.Done, "")].Jobs == 450 })
+	if r.count() != 470 {
+		t.Errorf("%d calls for 470 jobs", r.count())
+	}
+	r.inOrder()
+}

@@ -1,0 +1,20 @@
+-- papers.lua: takes tasks of jobs that have moved on out of a stretch of the queue, counted from its tail. What it leaves keeps its order.
+-- KEYS 1 pending  2 costs
+-- ARGV 1 place of the first  2 how many  3 prefix of records  4 prefix of tasks
+-- returns {how many tasks were looked at, how many of them were taken out}
+local GONE = '~' -- no task is called so
+local over = {parked = true, done = true, discarded = true, scheduled = true, retrying = true}
+local from, gone = tonumber(ARGV[1]), 0
+local tasks = redis.call('LRANGE', KEYS[1], ARGV[1], int(from + tonumber(ARGV[2]) - 1))
+for i, task in ipairs(tasks) do
+  local id, generation = string.match(task, '^(.+)~(%d+)$')
+  local v = id and redis.call('HMGET', ARGV[3] .. id, 's', 'g') or {}
+  if v[1] and (v[2] ~= generation or over[v[1]]) then
+    redis.call('DEL', ARGV[4] .. task)
+    redis.call('HDEL', KEYS[2], task)
+    redis.call('LSET', KEYS[1], int(from + i - 1), GONE)
+    gone = gone + 1
+  end
+end
+if gone > 0 then redis.call('LREM', KEYS[1], gone, GONE) end
+return {#tasks, gone}

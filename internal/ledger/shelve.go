@@ -1,0 +1,193 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed shelve.lua
+var shelveLua string
+
+//go:embed papers.lua
+var papersLua string
+
+var (
+	shelveScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, shelveLua).Replicated()
+	papersScript = redisdb.NewScript(redisdb.NowLua, papersLua)
+)
+
+const (
+	shelveChunk = 200
+	papersChunk = 500
+	shelveLook  = 100 * time.Millisecond // between two looks at what comes back
+)
+
+// shelving is one act upon a batch under way. Stopped between two steps, it does the rest when it is begun anew.
+type shelving struct {
+	b    *Books
+	name string
+	what string // cancel, pause or resume, as shelve.lua has it
+	text string // the error that its jobs get
+	did  func(Sums) error
+}
+
+// CancelBatch parks all of a batch that isn't sent yet as cancelled, in the order of the file: jobs queued, scheduled, waiting out a back-off
+// or for room, and those that a pause has parked. Calls under way finish; those of their jobs that come back within patience are
+// parked too. did is told of each step what it parked; its error ends the act.
+func (b *Books) CancelBatch(ctx context.Context, name, why string, patience time.Duration, did func(Sums) error) error {
+	if err := b.c.HDel(ctx, b.keys.Batch(name), "paused", "why", "who").Err(); err != nil {
+		return err
+	}
+	s := &shelving{b: b, name: name, what: "cancel", text: "its batch was cancelled: " + why, did: did}
+	for until := time.Now().Add(patience); ; {
+		if err := s.pass(ctx); err != nil {
+			return err
+		}
+		if err := b.clearPapers(ctx); err != nil {
+			return err
+		}
+		if more, err := s.comesBack(ctx, until); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// PauseBatch lets nobody call a batch's jobs until it is resumed. Those that wait are parked as cancelled, in their order; those that come
+// later, or come back, are parked when they come.
+func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(Sums) error) error {
+	now, err := b.c.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	if err := b.c.HSet(ctx, b.keys.Batch(name), "paused", now.UnixMicro(), "why", why, "who", who).Err(); err != nil {
+		return err
+	}
+	s := &shelving{b: b, name: name, what: "pause", text: pausedText + why, did: did}
+	if err := s.pass(ctx); err != nil {
+		return err
+	}
+	return b.clearPapers(ctx)
+}
+
+// ResumeBatch ends a pause: what it parked waits for room at admission, behind all that does already, in the order of the file. A worker that
+// met the pause just before may park its job just after: to catch that one, do it again a moment later.
+func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Sums) error) error {
+	if err := b.c.HDel(ctx, b.keys.Batch(name), "paused", "why", "who").Err(); err != nil {
+		return err
+	}
+	s := &shelving{b: b, name: name, what: "resume", text: "its batch was paused", did: did}
+	return s.pass(ctx)
+}
+
+// pausedText begins the errors of jobs that a pause has parked; open.lua and accept.lua write it too.
+const pausedText = "its batch is paused: "
+
+// pass goes through the batch once.
+func (s *shelving) pass(ctx context.Context) error {
+	k := s.b.keys
+	keys := []string{k.BatchIDs(s.name), k.Counters(), k.Scheduled(), k.Retrying(), k.Parked(string(job.Rejected)), k.Parked(string(job.Cancelled))}
+	for from := int64(0); ; from += shelveChunk {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		reply, err := shelveScript.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.now(), s.name, s.what, s.text, pausedText, k.JobPrefix(),
+			from, shelveChunk).StringSlice()
+		if err != nil {
+			return err
+		}
+		if len(reply) == 0 {
+			return badReply("shelve.lua", reply)
+		}
+		seen, err := strconv.Atoi(reply[0])
+		if err != nil {
+			return badReply("shelve.lua", reply[0])
+		}
+		if changed := reply[1:]; len(changed) > 0 {
+			if err := s.did(moneyOf(changed)); err != nil {
+				return err
+			}
+		}
+		if seen < shelveChunk {
+			return nil
+		}
+	}
+}
+
+// moneyOf adds up the money of jobs, as records have it.
+func moneyOf(money []string) Sums {
+	s := Sums{Jobs: int64(len(money))}
+	for _, m := range money {
+		minor, currency, ok := strings.Cut(m, " ")
+		n, fits := new(big.Int).SetString(minor, 10)
+		switch {
+		case ok && fits:
+			s.add(currency, n)
+		case m != "":
+			s.Unread++
+		}
+	}
+	return s
+}
+
+// clearPapers takes the tasks of jobs that have moved on out of the queue, so that nobody pulls them in place of others.
+func (b *Books) clearPapers(ctx context.Context) error {
+	k := b.keys
+	for from := int64(0); ; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := papersScript.Run(ctx, b.c, []string{k.Pending(), k.Costs()}, from, papersChunk, k.JobPrefix(), k.TaskPrefix()).Int64Slice()
+		if err != nil {
+			return err
+		}
+		if len(n) != 2 {
+			return badReply("papers.lua", n)
+		}
+		from += n[0] - n[1]
+		if n[0] < papersChunk {
+			return nil
+		}
+	}
+}
+
+// comesBack waits until no job of the batch is in flight, or the time is over, and says whether there are jobs to be parked.
+func (s *shelving) comesBack(ctx context.Context, until time.Time) (bool, error) {
+	for {
+		batch, _, err := s.b.Batch(ctx, s.name)
+		if err != nil {
+			return false, fmt.Errorf("look what comes back: %w", err)
+		}
+		waiting := batch.Sum(func(p Place) bool {
+			return p.State == job.Queued || p.State == job.Scheduled || p.State == job.Retrying || p.Reason == job.Rejected && p.State == job.Parked
+		}).Jobs
+		over := !time.Now().Before(until)
+		if waiting > 0 {
+			return !over, nil
+		}
+		if over || batch.Places[Place{State: job.InFlight}].Jobs == 0 {
+			return false, nil
+		}
+		if err := pauseFor(ctx, shelveLook); err != nil {
+			return false, err
+		}
+	}
+}
+
+func pauseFor(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
