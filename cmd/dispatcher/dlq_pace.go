@@ -106,7 +106,12 @@ func (c caution) watch(db redis.UniversalClient, g config.Gateway) func(context.
 		if err != nil {
 			return leave, err
 		}
-		leave.Stop = stoppedBy(g.Name, hold)
+		if leave.Stop = stoppedBy(g.Name, hold); leave.Stop == "" && hold.Circuit {
+			leave.Stop, err = openCircuit(ctx, db, g, hold)
+		}
+		if err != nil {
+			return leave, err
+		}
 		if c.share == 0 || leave.Stop != "" {
 			return leave, nil
 		}
@@ -126,6 +131,19 @@ func stoppedBy(gateway string, s bucket.Standing) string {
 		return because(gateway+" is held until "+s.HeldUntil.UTC().Format(time.RFC3339), s.Reason)
 	}
 	return ""
+}
+
+// openCircuit says that a gateway's circuit is still open when its hold is over, and other jobs wait for the call that shows whether
+// it is back. With no other waiting the replay has to bring that call; if that fails, the next look finds the hold.
+func openCircuit(ctx context.Context, db redis.UniversalClient, g config.Gateway, hold bucket.Standing) (string, error) {
+	now, err := dispatch.Books(db, g).Look(ctx)
+	if err != nil {
+		return "", dispatch.Coded(err)
+	}
+	if now.Queued+now.InFlight+now.Retrying == 0 {
+		return "", nil
+	}
+	return because("the circuit of "+g.Name+" is open", hold.Reason), nil
 }
 
 func because(what, why string) string {

@@ -56,6 +56,28 @@ func TestDLQReplayOfAHeldGatewayStopsAtOnceAndTheOthersGo(t *testing.T) {
 		`"stopped":"stopped: two is held until TIME (HTTP 429)"}`+"\n", "dispatcher: 2 of 3 jobs replayed: stopped: two is held until TIME (HTTP 429)\n"+tellOn)
 }
 
+// The circuit has opened and its hold is over: while other jobs wait for the call that shows whether the gateway is back, a replay
+// stops. When nothing waits, it has to bring that call, and stops when there are calls enough.
+func TestDLQReplayStopsAtAnOpenCircuit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock()
+	p := r.pacer(r.one)
+	c := bucket.Circuit{Failures: 1, Max: 100 * time.Millisecond}
+	_, err := p.Failed(r.ctx, c, bucket.Failure{Job: "x", Written: true, Why: "HTTP 503"})
+	r.must(err)
+	testkit.Eventually(t, 10*time.Second, "the hold to be over", func() bool {
+		s, err := p.Look(r.ctx)
+		r.must(err)
+		return s.Circuit && s.HeldUntil.IsZero()
+	})
+	r.expect(r.run("replay", "--id", "a", "--yes", "-q"), 0, "replayed 1 job (EUR 1050 in minor units)\n", "")
+	got := r.run("replay", "--reason", "rejected", "-g", r.one, "--yes", "-q")
+	if got.code != 5 || !strings.Contains(got.err, "stopped: the circuit of one is open (") || !strings.Contains(got.out, "replayed 0 jobs") {
+		t.Errorf("exit code %d, %s%s", got.code, got.out, got.err)
+	}
+}
+
 // The gateway is paused in mid-run: what was taken by then stays taken, and the same command takes the rest.
 func TestDLQReplayStopsWhenTheGatewayIsPausedAndGoesOnLater(t *testing.T) {
 	t.Parallel()

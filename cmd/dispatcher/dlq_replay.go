@@ -35,8 +35,8 @@ a job counting for its cost. A share is of the tightest of the gateway's limits 
 "limit set". Both hold for each gateway, and for each replay: two at once go twice as fast together.
 
 --canary sends so many jobs of each gateway first and waits until they are finished: one that is parked again,
-or has to be tried again, stops the replay (exit code 1). It stops too when the gateway is held or paused, with
-exit code 5. What was replayed by then stays so; the same command goes on with the rest.`,
+or has to be tried again, stops the replay (exit code 1). It stops too when the gateway is held or paused,
+or its circuit is open, with exit code 5. What was replayed by then stays so; the same command goes on with the rest.`,
 		Example: "  dispatcher dlq replay -g stripe --reason refused --since 24h\n  dispatcher dlq replay --batch 2026-11 --canary 20 --share 20% --yes --why 'card network is back'",
 		Args:    noArgs,
 	}

@@ -29,7 +29,7 @@ var million = flag.Int("million", 0, "park so many jobs and measure what the dea
 
 // The store's settings: nothing finds room, and nothing goes in by itself; then all of it finds room.
 const (
-	shut  = "    leak: {limits: [1000/s]}\n    admission: {limits: [1/m], burst: 1}\n    replay: manual\n"
+	shut     = "    leak: {limits: [1000/s]}\n    admission: {limits: [1/m], burst: 1}\n    replay: manual\n"
 	wideOpen = "    leak: {limits: [1000000/s]}\n    admission: {burst: 100000000}\n    replay: manual\n"
 )
 
