@@ -130,10 +130,11 @@ const noteTime = 5 * time.Second
 func (c *Console) do(a *act, u unit, d deed, f filter, by saying) error {
 	store := deadletter.New(c.cfg.Redis, u.g.Name)
 	entry := store.Entry(deadletter.Act{At: u.rules.Now, Who: by.who + " (console)", What: d.what, Why: by.why, Filter: f.text()})
+	u.admit = dispatch.Books(c.cfg.Redis, u.g).For(entry.Place) // what is taken is counted in the step that takes it
 	f.means.NoPayload = u.g.Amount.Field == ""
 	noted := time.Now()
 	done, err := d.run(c.ctx, deadletter.Clearing{
-		Store: store, Filter: f.means, Clock: clock.Real{},
+		Store: store.For(entry), Filter: f.means, Clock: clock.Real{},
 		Watch:    c.watch(u, d),
 		Begin:    func(ctx context.Context) error { return bounded(ctx, entry.Begin) },
 		Taken:    func(rec job.Record) { a.take(rec, u) },

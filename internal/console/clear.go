@@ -95,7 +95,7 @@ func (c *Console) unit(ctx context.Context, g config.Gateway) (unit, dispatch.Gl
 	if err != nil {
 		return unit{}, now, err
 	}
-	return unit{g: g, admit: dispatch.Books(c.cfg.Redis, g), rules: deadletter.Rules{
+	return unit{g: g, rules: deadletter.Rules{
 		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, Now: now.Now,
 	}}, now, nil
 }

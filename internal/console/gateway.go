@@ -90,17 +90,14 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// list fills in one page of dead letters, oldest first, behind the one that was parked at after (µs).
+// list fills in one page of dead letters, oldest first, behind the cursor of the one before.
 func (c *Console) list(ctx context.Context, g config.Gateway, v *gatewayView, after string) error {
 	f := v.Filter.means
 	f.Limit, f.NoPayload = lettersShown+1, !v.Payload
 	if after != "" {
-		us, err := strconv.ParseInt(after, 10, 64)
-		if err != nil {
+		var err error
+		if f.After, err = strconv.ParseInt(after, 10, 64); err != nil || f.After < 1 {
 			return wrong("there is no such page of dead letters", "go back to the first")
-		}
-		if behind := time.UnixMicro(us + 1); behind.After(f.Since) {
-			f.Since = behind
 		}
 		v.First = gatewayLink(g, v, "")
 	}
@@ -115,8 +112,7 @@ func (c *Console) list(ctx context.Context, g config.Gateway, v *gatewayView, af
 			break
 		}
 		if len(v.Letters) == lettersShown {
-			last := v.Letters[lettersShown-1].ParkedAt
-			v.Next = gatewayLink(g, v, strconv.FormatInt(last.UnixMicro(), 10))
+			v.Next = gatewayLink(g, v, strconv.FormatInt(deadletter.Cursor(v.Letters[lettersShown-1].Record), 10))
 			break
 		}
 		l := letter{Record: rec}

@@ -158,9 +158,9 @@ func relative(d time.Duration) string {
 func short(d time.Duration) string {
 	const day = 24 * time.Hour
 	two := func(large, small time.Duration, l, s string) string {
-		text := strconv.FormatInt(int64(d/large), 10) + l
+		text := strconv.FormatInt(int64(d/large), 10) + " " + l
 		if rest := d % large / small; rest > 0 {
-			text += " " + strconv.FormatInt(int64(rest), 10) + s
+			text += " " + strconv.FormatInt(int64(rest), 10) + " " + s
 		}
 		return text
 	}
@@ -173,8 +173,10 @@ func short(d time.Duration) string {
 		return two(time.Minute, time.Second, "min", "s")
 	case d >= time.Second:
 		return strconv.FormatInt(int64(d/time.Second), 10) + " s"
+	case d >= time.Millisecond:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
 	}
-	return d.Truncate(time.Millisecond).String()
+	return "under 1 ms"
 }
 
 // grouped puts a narrow space between thousands.
