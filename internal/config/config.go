@@ -79,6 +79,8 @@ type Gateway struct {
 	Circuit Circuit
 	// Replay says whether jobs parked as rejected go in by themselves. Default ReplayAuto.
 	Replay Replay
+	// Exhausted says whether jobs parked as exhausted go in by themselves, ReplayRecovery, or not. Default ReplayManual.
+	Exhausted Replay
 	// Dedupe is how long a job's id stays known after it is done or discarded; at least 1 s. Default 30 d.
 	// Shorter than a producer may take to send a file again, and jobs are charged twice.
 	Dedupe time.Duration
@@ -213,13 +215,15 @@ type Circuit struct {
 	Max time.Duration
 }
 
-// Replay says what becomes of jobs parked as rejected.
+// Replay says what becomes of parked jobs.
 type Replay string
 
-// The two ways of replay.
+// The ways of replay: auto and manual for jobs parked as rejected, manual and after-recovery for those parked as exhausted.
 const (
 	ReplayAuto   Replay = "auto"   // they go in by themselves, in order, as room appears
 	ReplayManual Replay = "manual" // they wait for `dispatcher dlq replay`; newcomers pass
+	// ReplayRecovery takes them in when the gateway is well, later each time, and five times at most.
+	ReplayRecovery Replay = "after-recovery"
 )
 
 // Default returns a configuration without gateways: what holds where the file says nothing.
@@ -246,6 +250,7 @@ func DefaultGateway() Gateway {
 		Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
 		Circuit:   Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 		Replay:    ReplayAuto,
+		Exhausted: ReplayManual,
 		Dedupe:    30 * 24 * time.Hour,
 	}
 }

@@ -66,6 +66,7 @@ func TestDocumentedSample(t *testing.T) {
 			Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
 			Circuit:   Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 			Replay:    "auto",
+			Exhausted: "manual",
 			Dedupe:    30 * 24 * time.Hour,
 		}},
 	}

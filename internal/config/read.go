@@ -67,12 +67,24 @@ func (r *reader) gateway(n node) Gateway {
 		field{"admission", func(n node) { r.admission(n, &g.Admission) }},
 		field{"retry", func(n node) { r.retry(n, &g.Retry) }},
 		field{"circuit", func(n node) { r.circuit(n, &g.Circuit) }},
-		field{"replay", r.word((*string)(&g.Replay), choice("a way of replay", string(ReplayAuto), string(ReplayManual)))},
+		field{"replay", func(n node) { r.replay(n, &g) }},
 		field{"dedupe", r.duration(&g.Dedupe, time.Second)},
 	)
 	r.check(n.path, &g)
 	g.Admission.fill(g.Leak)
 	return g
+}
+
+// replay reads a word, which is for jobs parked as rejected, or one for each of two reasons.
+func (r *reader) replay(n node, g *Gateway) {
+	rejected := r.word((*string)(&g.Replay), choice("a way of replay", string(ReplayAuto), string(ReplayManual)))
+	switch n.tree.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		r.object(n, field{"rejected", rejected},
+			field{"exhausted", r.word((*string)(&g.Exhausted), choice("a way of replay", string(ReplayManual), string(ReplayRecovery)))})
+	default:
+		rejected(n)
+	}
 }
 
 func (r *reader) request(n node, q *Request) {

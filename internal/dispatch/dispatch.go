@@ -83,6 +83,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 		}
 		d.run(u.mover)
 		d.run(u.replayer)
+		d.run(u.recoverer)
 		d.run(u.sweeper)
 		d.run(u.mender)
 	}

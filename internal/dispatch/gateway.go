@@ -32,7 +32,7 @@ import (
 //	     ▼
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
 //
-//	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected),
+//	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), recoverer (those parked as exhausted),
 //	sweeper (what the dead left); by itself: mender (what is lost or out of place)
 type unit struct {
 	cfg       config.Gateway

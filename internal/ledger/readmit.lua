@@ -1,6 +1,6 @@
 -- readmit.lua: parked jobs go through admission again, oldest first; those without room stay parked.
 -- KEYS 1 admission  2 pending  3 counters  4 scheduled  5 costs  6 acts, then for each job: record, task, parked:<its reason>
--- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4 act's place in the trail ('' = none)  5… the bucket's arguments, then for each job six:
+-- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4 act's place in the trail ('' = none; again = by themselves, as shelf.lua counts)  5… the bucket's arguments, then for each job six:
 --      id, generation it is parked with, new task id, task message, reason,
 --      idempotency key: keep | next (the gateway said a definite no) | forgotten (it no longer counts as sent)
 -- returns {retry_us, a1, a2, …}: 1 queued  2 no room  3 not parked like this any more
@@ -18,7 +18,7 @@ local function next_key(record)
 end
 
 local function readmit(record, task, parked, a)
-  local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at', 'y')
+  local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at', 'y', 'ya')
   if v[1] ~= 'parked' or v[2] ~= ARGV[a + 1] or v[3] ~= ARGV[a + 4] then
     if v[1] ~= 'parked' or v[3] ~= ARGV[a + 4] then redis.call('ZREM', parked, ARGV[a]) end -- the record is right
     return GONE
@@ -33,13 +33,18 @@ local function readmit(record, task, parked, a)
   taken = taken + 1
   local due, fields, key_change = tonumber(v[5]) or 0, {'y', int((tonumber(v[6]) or 0) + 1)}, ARGV[a + 5]
   local function set(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
+  if ARGV[4] == 'again' then set('ya', int((tonumber(v[7]) or 0) + 1)) end
   if key_change == 'next' then set('k', int(next_key(record))) end
   if key_change == 'forgotten' or (key_change == 'next' and v[3] == 'unknown_outcome') then -- a person has looked it up
     set('kn', int(now))
   end
   if due <= now then set('g', int(tonumber(v[2]) + 1)) end
   become(record, due > now and 'scheduled' or 'queued', unpack(fields))
-  redis.call('HDEL', record, 'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq', unpack(key_change ~= 'keep' and {'f', 'am'} or {}))
+  local past = {'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq'}
+  local function drop(name) past[#past + 1] = name end
+  if key_change ~= 'keep' then drop('f') drop('am') end
+  if ARGV[4] ~= 'again' and v[7] then drop('ya') end
+  redis.call('HDEL', record, unpack(past))
   if due > now then
     redis.call('ZADD', KEYS[4], int(due), ARGV[a])
     return QUEUED
@@ -55,6 +60,6 @@ while at <= #ARGV do
   at, key = at + 6, key + 3
 end
 bucket_save(bucket)
-if taken > 0 and ARGV[4] ~= '' then redis.call('HINCRBY', KEYS[6], ARGV[4], taken) end
+if taken > 0 and tonumber(ARGV[4]) then redis.call('HINCRBY', KEYS[6], ARGV[4], taken) end
 if idle and pushed > 0 then redis.call('PUBLISH', ARGV[3], ARGV[2]) end
 return {retry, unpack(answers)}

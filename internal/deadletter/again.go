@@ -1,0 +1,40 @@
+package deadletter
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+)
+
+// ByItself stands for an act's place where ledger.Books.Readmit takes in what Again returned: a job is counted with each time, so that
+// the next one comes later, and none after the last.
+func ByItself() string { return "again" }
+
+// Again returns up to n jobs that are parked as exhausted and may go in by themselves now, and how many were left to a person
+// instead, for whom they stay parked: the rules hold them back.
+func (s *Store) Again(ctx context.Context, r Rules, n int64) (jobs []job.Return, left int, err error) {
+	due := &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(r.Now.UnixMicro(), 10), Count: n}
+	ids, err := s.c.ZRangeByScore(ctx, s.keys.Again(), due).Result()
+	if err != nil {
+		return nil, 0, s.unread(err)
+	}
+	records, err := s.records(ctx, ids)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, rec := range records {
+		change, why := r.Key(rec)
+		if rec.State == job.Parked && rec.Reason == job.Exhausted && why == "" && change == job.KeepKey {
+			jobs = append(jobs, job.Return{ID: ids[i], Generation: rec.Generation, Reason: rec.Reason, Key: change})
+			continue
+		}
+		if err := s.c.ZRem(ctx, s.keys.Again(), ids[i]).Err(); err != nil {
+			return nil, left, s.unread(err)
+		}
+		left++
+	}
+	return jobs, left, nil
+}

@@ -1,0 +1,64 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+)
+
+// againEvery is how often jobs parked as exhausted are looked for whose time to go in by themselves has come.
+const againEvery = 2 * time.Second
+
+// recoverer takes jobs parked as exhausted in again when the gateway is well, where the configuration says so.
+func (u *unit) recoverer(ctx context.Context) {
+	if u.cfg.Exhausted != config.ReplayRecovery {
+		return
+	}
+	for await(ctx, againEvery, nil) {
+		if err := u.recoverOnce(ctx); err != nil {
+			u.complain(ctx, "exhausted jobs not taken in, trying again", err)
+			await(ctx, loopBackoff, nil)
+		}
+	}
+}
+
+// recoverOnce takes in what is due and finds room. Any number of processes may do it at once: the script takes each job once.
+func (u *unit) recoverOnce(ctx context.Context) error {
+	now, err := u.books.Look(ctx)
+	if err != nil || now.Parked[job.Exhausted] == 0 {
+		return err
+	}
+	well, err := u.well(ctx)
+	if err != nil || !well {
+		return err
+	}
+	jobs, left, err := deadletter.New(u.redis, u.cfg.Name).Again(ctx, deadletter.Rules{
+		Keys: u.cfg.Request.IdempotencyHeader != "", KeyLifetime: u.cfg.Request.KeyLifetime, Now: now.Now,
+	}, replayChunk)
+	if left > 0 {
+		u.log.Warn("exhausted jobs are left to a person: a replay would hold them back, see dlq show", "jobs", left)
+	}
+	if err != nil || len(jobs) == 0 {
+		return err
+	}
+	answers, _, err := u.books.For(deadletter.ByItself).Readmit(ctx, jobs)
+	taken := 0
+	for _, a := range answers {
+		if a == job.Enqueued {
+			taken++
+		}
+	}
+	if taken > 0 {
+		u.log.Info("exhausted jobs go in again: the gateway is well", "jobs", taken)
+	}
+	return err
+}
+
+// well says that nothing keeps the gateway's calls back, not even that one of them goes first.
+func (u *unit) well(ctx context.Context) (bool, error) {
+	s, err := Hold(ctx, u.redis, u.cfg)
+	return err == nil && !s.Paused && s.HeldUntil.IsZero() && !s.Probing && !s.Circuit, err
+}
