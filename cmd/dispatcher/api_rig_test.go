@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/httpapi"
+	"spillway/internal/testkit"
+)
+
+const apiToken = "tok_canary_4711"
+
+// apiRig is the HTTP side of run over a real Redis, without workers. Every answer is held against the API's own description.
+type apiRig struct {
+	t       *testing.T
+	cfg     *config.Config
+	gateway string
+	api     *httpapi.API
+	url     string
+	doc     *openapi3.T
+	log     *heard
+	all     *heard // bodies and headers of all answers
+}
+
+// heard collects what several goroutines say.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(p)
+}
+
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String()
+}
+
+func newAPIRig(t *testing.T, redis, settings string) *apiRig {
+	t.Helper()
+	a := &apiRig{t: t, gateway: testkit.Gateway(t), log: &heard{}, all: &heard{}}
+	text := fmt.Sprintf("redis: %s\ntoken: %s\ngateways:\n  %s:\n    request: {url: \"https://one.example/charge\"}\n    leak: {limits: [100/s]}\n    %s\n",
+		redis, apiToken, a.gateway, settings)
+	var err error
+	if a.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true}); err != nil {
+		t.Fatal(err)
+	}
+	db, err := dispatch.Open(t.Context(), a.cfg, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := served{cfg: a.cfg, db: db, log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	a.api = s.api(httpapi.Config{Guard: httpapi.NewGuard(apiToken), Ready: func(ctx context.Context) error { return db.Ping(ctx) },
+		Metrics: http.NotFoundHandler()})
+	srv := httptest.NewUnstartedServer(a.api)
+	srv.Config.ConnState = func(c net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10) // so that an answer that nobody reads soon fills it
+		}
+	}
+	srv.Start()
+	a.url = srv.URL
+	t.Cleanup(func() { srv.Close(); _ = db.Close() })
+	a.describe()
+	return a
+}
+
+func (a *apiRig) describe() {
+	a.t.Helper()
+	got := a.ask(http.MethodGet, "/openapi.json", "", nil)
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(got.body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.doc = doc
+}
+
+// answer is what came back.
+type answer struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// ask sends a request with the token.
+func (a *apiRig) ask(method, path, kind string, body io.Reader) answer {
+	a.t.Helper()
+	r, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+apiToken)
+	if kind != "" {
+		r.Header.Set("Content-Type", kind)
+	}
+	return a.do(r)
+}
+
+func (a *apiRig) do(r *http.Request) answer {
+	a.t.Helper()
+	back, err := http.DefaultClient.Do(r)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer back.Body.Close()
+	text, err := io.ReadAll(back.Body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	got := answer{back.StatusCode, back.Header, string(text)}
+	_, _ = fmt.Fprintln(a.all, got)
+	a.hold(r, got)
+	return got
+}
+
+const (
+	asJSONType   = "application/json"
+	asNDJSONType = "application/x-ndjson"
+)
+
+// jobs is the path of a gateway's jobs.
+func (a *apiRig) jobs(query string) string { return "/v1/gateways/" + a.gateway + "/jobs" + query }
+
+func (a *apiRig) post(line, query string) answer {
+	a.t.Helper()
+	return a.ask(http.MethodPost, a.jobs(query), asJSONType, strings.NewReader(line))
+}
+
+func (a *apiRig) bulk(text string) answer {
+	a.t.Helper()
+	return a.ask(http.MethodPost, a.jobs(""), asNDJSONType, strings.NewReader(text))
+}
+
+// told is a line of the answer to many jobs, or a whole answer.
+type told struct {
+	Line   int    `json:"line"`
+	ID     string `json:"id"`
+	Status int    `json:"status"`
+	Result string `json:"result"`
+	State  string `json:"state"`
+	Reason string `json:"reason"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+	Retry  int    `json:"retry_after"`
+	Lines  []told `json:"lines"`
+}
+
+func (a *apiRig) told(text string) told {
+	a.t.Helper()
+	var v told
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		a.t.Fatalf("%v: %s", err, text)
+	}
+	return v
+}
+
+func (a *apiRig) lines(text string) []told {
+	a.t.Helper()
+	var all []told
+	for line := range strings.Lines(text) {
+		all = append(all, a.told(line))
+	}
+	return all
+}
+
+// hold compares an answer with the description.
+func (a *apiRig) hold(r *http.Request, got answer) {
+	a.t.Helper()
+	if a.doc == nil {
+		return
+	}
+	pattern := r.URL.Path
+	if rest, ok := strings.CutPrefix(pattern, "/v1/gateways/"); ok {
+		pattern = "/v1/gateways/{gateway}/jobs"
+		if strings.Count(rest, "/") > 1 {
+			pattern += "/{id}"
+		}
+	}
+	item := a.doc.Paths.Value(pattern)
+	if item == nil || item.GetOperation(r.Method) == nil {
+		return // asked for what isn't there
+	}
+	in := &openapi3filter.ResponseValidationInput{Status: got.code, Header: got.header,
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r,
+			Route: &routers.Route{Spec: a.doc, Path: pattern, PathItem: item, Method: r.Method, Operation: item.GetOperation(r.Method)}},
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, ExcludeResponseBody: got.header.Get("Content-Type") == asNDJSONType}}
+	if err := openapi3filter.ValidateResponse(a.t.Context(), in.SetBodyBytes([]byte(got.body))); err != nil {
+		a.t.Errorf("%s %s answers %d, not as described: %v", r.Method, pattern, got.code, err)
+	}
+}
+
+// holdLines compares each line of the answer to many jobs with the description.
+func (a *apiRig) holdLines(text string) {
+	a.t.Helper()
+	for line := range strings.Lines(text) {
+		var v map[string]any
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			a.t.Fatal(err)
+		}
+		schema := "Problem"
+		if v["result"] != nil {
+			schema = "Taken"
+		}
+		if err := a.doc.Components.Schemas[schema].Value.VisitJSON(v, openapi3.EnableJSONSchema2020()); err != nil {
+			a.t.Errorf("%s: not a %s: %v", line, schema, err)
+		}
+	}
+}

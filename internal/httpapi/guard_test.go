@@ -1,0 +1,98 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func guarded(token string, login http.Handler) *API {
+	said := func(word string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(word)) })
+	}
+	return New(Config{Guard: NewGuard(token), Console: said("console"), Queues: said("queues"), Metrics: said("metrics"), Login: login,
+		Ready: func(context.Context) error { return nil }})
+}
+
+func visit(api http.Handler, path string, change func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "http://dispatcher.example"+path, nil)
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, r)
+	return w
+}
+
+func TestABrowserGetsInByCookie(t *testing.T) {
+	t.Parallel()
+	guard := NewGuard("s3cret")
+	for _, wrong := range []string{"", "s3cre", "s3cret "} {
+		w := httptest.NewRecorder()
+		if guard.LogIn(w, httptest.NewRequest(http.MethodPost, "/login", nil), wrong) || len(w.Result().Cookies()) > 0 {
+			t.Errorf("%q let in", wrong)
+		}
+	}
+	in := httptest.NewRecorder()
+	if !guard.LogIn(in, httptest.NewRequest(http.MethodPost, "https://d.example/login", nil), "s3cret") {
+		t.Fatal("the token is not enough")
+	}
+	cookie := in.Result().Cookies()[0]
+	if !cookie.HttpOnly || !cookie.Secure || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, "s3cret") {
+		t.Errorf("the cookie %v", cookie)
+	}
+	api := guarded("s3cret", http.NotFoundHandler())
+	for _, path := range []string{"/", "/gateways/x", "/queues/", "/metrics"} {
+		if w := visit(api, path, func(r *http.Request) { r.AddCookie(cookie) }); w.Code != 200 {
+			t.Errorf("%s with the cookie: %d", path, w.Code)
+		}
+		if w := visit(guarded("another", nil), path, func(r *http.Request) { r.AddCookie(cookie) }); w.Code != 401 {
+			t.Errorf("%s with the cookie of another token: %d", path, w.Code)
+		}
+	}
+	post := func(r *http.Request) { r.Method = http.MethodPost; r.AddCookie(cookie) }
+	if w := visit(api, "/v1/gateways/x/jobs", post); w.Code != 401 {
+		t.Errorf("a cookie posts jobs: %d", w.Code)
+	}
+	out := httptest.NewRecorder()
+	guard.LogOut(out, httptest.NewRequest(http.MethodPost, "/login", nil))
+	if c := out.Result().Cookies()[0]; c.MaxAge >= 0 || c.Value != "" {
+		t.Errorf("logging out leaves %v", c)
+	}
+}
+
+func TestABrowserIsSentToTheLoginPage(t *testing.T) {
+	t.Parallel()
+	html := func(r *http.Request) { r.Header.Set("Accept", "text/html,*/*") }
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("login")) })
+	api := guarded("s3cret", page)
+	if w := visit(api, "/gateways/x?a=b", html); w.Code != 303 || w.Header().Get("Location") != "/login?next=%2Fgateways%2Fx%3Fa%3Db" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	if w := visit(api, "/login", html); w.Body.String() != "login" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	for what, w := range map[string]*httptest.ResponseRecorder{"a program": visit(api, "/", nil), "the API": visit(api, "/v1/status", html),
+		"without a login page": visit(guarded("s3cret", nil), "/", html)} {
+		if w.Code != 401 || w.Header().Get("WWW-Authenticate") == "" {
+			t.Errorf("%s: %d %v", what, w.Code, w.Header())
+		}
+	}
+}
+
+// A page of the web can make its own name point at 127.0.0.1, and is then of the same origin.
+func TestWithoutATokenOnlyLocalNamesAreAnswered(t *testing.T) {
+	t.Parallel()
+	api := guarded("", nil)
+	for host, want := range map[string]int{"localhost:9400": 200, "127.0.0.1": 200, "[::1]:9400": 200, "[::1]": 200, "spillway.localhost": 200,
+		"evil.example:9400": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example": 403} {
+		if w := visit(api, "/", func(r *http.Request) { r.Host = host }); w.Code != want {
+			t.Errorf("%s: %d, want %d", host, w.Code, want)
+		}
+	}
+	if w := visit(guarded("s3cret", nil), "/healthz", nil); w.Code != 200 {
+		t.Errorf("with a token any name will do: %d", w.Code)
+	}
+}
