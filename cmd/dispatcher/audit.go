@@ -23,8 +23,8 @@ func auditCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit [-g GATEWAY]...", Short: "Check the books: every job accepted is in exactly one place",
 		Long: `Audit goes through all that a gateway has in Redis and checks that each job is where its record says, and
-nowhere else, and that accepted = scheduled + queued + in flight + retrying + done + parked + discarded. It
-only looks. Dispatchers may go on working meanwhile: what looks wrong is judged again before it counts. With
+nowhere else, that accepted = scheduled + queued + in flight + retrying + done + parked + discarded, and that
+the books of each batch are what the records of its jobs say. It only looks, unless --repair. Dispatchers may go on working meanwhile: what looks wrong is judged again before it counts. With
 a million jobs it takes about half a minute. Exit code 1 if something is wrong, with a list of what, by job.`,
 		Example: "  dispatcher audit\n  dispatcher audit -g stripe -o json",
 		Args:    cobra.NoArgs,
@@ -33,12 +33,14 @@ a million jobs it takes about half a minute. Exit code 1 if something is wrong, 
 	gatewaysFlag(cmd, &names, "audit this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().IntVar(&o.most, "limit", 100, "list at most `N` faults of a gateway, and as many notes; all are counted")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list what is remarkable and in order, too: tasks of jobs that have moved on")
+	cmd.Flags().BoolVar(&o.repair, "repair", false, "write the books of batches anew that differ from the records of their jobs")
 	return cmd
 }
 
 type auditOptions struct {
 	most    int
 	verbose bool
+	repair  bool
 }
 
 // gatewayBooks is one gateway of "audit -o json".
@@ -83,7 +85,7 @@ func (p *program) audit(ctx context.Context, names []string, o auditOptions) err
 	}
 	books := make([]gatewayBooks, len(chosen))
 	for i, g := range chosen {
-		if books[i], err = p.auditOne(ctx, s, g, o.most); err != nil {
+		if books[i], err = p.auditOne(ctx, s, g, o); err != nil {
 			return err
 		}
 	}
@@ -93,7 +95,7 @@ func (p *program) audit(ctx context.Context, names []string, o auditOptions) err
 	return verdict(books)
 }
 
-func (p *program) auditOne(ctx context.Context, s *session, g config.Gateway, most int) (gatewayBooks, error) {
+func (p *program) auditOne(ctx context.Context, s *session, g config.Gateway, o auditOptions) (gatewayBooks, error) {
 	began := time.Now()
 	books := dispatch.Books(s.db.Client, g)
 	first, err := books.Look(ctx)
@@ -102,7 +104,7 @@ func (p *program) auditOne(ctx context.Context, s *session, g config.Gateway, mo
 	}
 	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: "auditing " + g.Name, Total: first.Accepted, Quiet: p.Quiet})
 	defer bar.Close()
-	a, err := books.Audit(ctx, ledger.AuditParams{Most: most, Progress: bar.Set})
+	a, err := books.Audit(ctx, ledger.AuditParams{Most: o.most, Repair: o.repair, Progress: bar.Set})
 	if err != nil {
 		return gatewayBooks{}, dispatch.Coded(err)
 	}

@@ -24,6 +24,7 @@ type Record struct {
 	ParkedAt      time.Time
 	Edited        time.Time // when a person last gave it another payload; zero if nobody did
 	Status        int       // HTTP status of the last answer; 0 if there was none
+	Money         string    // as MoneyField writes it; empty where the gateway's jobs have none
 	Reference     string    // the gateway's own, of the call that succeeded; empty if it gave none
 	Unsure        bool      // a call with the present key may have charged
 	History       []Call
@@ -50,7 +51,7 @@ func ParseRecord(gateway, id string, h map[string]string) Record {
 		State: State(h["s"]), Generation: number("g"), KeyGeneration: max(number("k"), 1),
 		Attempts: int(number("n")), Replays: int(number("y")),
 		Accepted: at("t"), Finished: at("fin"), Due: at("due"), Deadline: at("od"), FirstCall: at("f"),
-		Reason: Reason(h["r"]), Error: h["e"], ParkedAt: at("pa"), Edited: at("ed"), Status: int(number("st")), Unsure: h["am"] == "1", Reference: h["ref"],
+		Reason: Reason(h["r"]), Error: h["e"], ParkedAt: at("pa"), Edited: at("ed"), Status: int(number("st")), Unsure: h["am"] == "1", Reference: h["ref"], Money: h["m"],
 		History: parseHistory(h["h"]),
 	}
 }

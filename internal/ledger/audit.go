@@ -17,6 +17,8 @@ type AuditParams struct {
 	Indexed int64
 	// Patience is how long what looks wrong at the end may take to be put right before it is judged again. Zero means 1 s; negative, no time.
 	Patience time.Duration
+	// Repair writes the books of batches anew that differ from the records of their jobs. Nothing else is changed.
+	Repair bool
 	// Progress hears now and then how many records have been looked at. Nil: nobody wants to know.
 	Progress func(records int64)
 }
@@ -68,6 +70,10 @@ func (b *Books) Audit(ctx context.Context, p AuditParams) (Audit, error) {
 		return a.a, err
 	}
 	if err := a.judgeLast(ctx); err != nil {
+		return a.a, err
+	}
+	batches := &batchCheck{b: b, repair: p.Repair, found: a.fault}
+	if err := batches.run(ctx); err != nil {
 		return a.a, err
 	}
 	return a.a, a.sum(ctx, s)

@@ -20,6 +20,8 @@ const (
 	NoState   Wrong = "no_state"   // its record can't be read
 	Expires   Wrong = "expires"    // its record would be forgotten, and it is not finished
 	Totals    Wrong = "totals"     // the totals don't add up; no single job is meant
+	// BatchBooks: the books of a batch differ from the records of its jobs; Where names it.
+	BatchBooks Wrong = "batch_books"
 )
 
 // What may be remarkable and is no fault.
@@ -34,7 +36,7 @@ type Finding struct {
 	What  Wrong
 	State job.State // that its record says; empty if there is none
 	Where string    // the place that is meant: scheduled, retrying, open, parked:REASON, pending, active, or a set of asynq's
-	Text  string    // of the totals
+	Text  string    // of the totals, and the books of a batch
 }
 
 // Describe says in words what is wrong.
@@ -71,6 +73,8 @@ func (f Finding) Hint() string {
 		return "a running dispatcher puts it right within two minutes; if it comes back, find out who else writes to this Redis"
 	case Expires:
 		return "keep the record with redis-cli PERSIST, and find out who else writes to this Redis"
+	case BatchBooks:
+		return "write them anew from the records with dispatcher audit --repair, and find out who else writes to this Redis"
 	case NoRecord:
 		return "its record was lost: find the job in the billing file by its id, ask the gateway whether it was charged, and enqueue it again if it was not"
 	case NoState:

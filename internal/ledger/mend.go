@@ -94,7 +94,10 @@ func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
 		}
 		return err
 	}
-	return did, s.run(ctx)
+	if err := s.run(ctx); err != nil {
+		return did, err
+	}
+	return did, (&batchCheck{b: m.b, repair: true, found: func(Finding) {}}).run(ctx)
 }
 
 // rest waits as long as the last step took, so that others get their turn, and keeps the records to this process.

@@ -1,0 +1,265 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"math/big"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed rebook.lua
+var rebookLua string
+
+var rebookScript = redisdb.NewScript(rebookLua).Replicated()
+
+// recountTries is how often a batch is counted whose books change meanwhile, before only its total is looked at.
+const recountTries = 3
+
+// batchCheck holds the books of every batch against the records of its jobs, in 8 bytes a job of the largest one.
+type batchCheck struct {
+	b *Books
+	// repair writes books that are wrong anew.
+	repair bool
+	found  func(Finding)
+}
+
+func (c *batchCheck) run(ctx context.Context) error {
+	names, err := c.b.c.ZRange(ctx, c.b.keys.Batches(), 0, -1).Result()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := c.check(ctx, name); err != nil {
+			return fmt.Errorf("check the books of batch %q at %s: %w", name, c.b.cfg.Gateway, err)
+		}
+	}
+	return nil
+}
+
+// page is the books of a batch with the number of its ids, both of one moment.
+type page struct {
+	fields map[string]string
+	ids    int64
+	Batch
+}
+
+func (c *batchCheck) read(ctx context.Context, name string) (p page, err error) {
+	var fields *redis.MapStringStringCmd
+	var ids *redis.IntCmd
+	if _, err = c.b.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+		fields, ids = tx.HGetAll(ctx, c.b.keys.Batch(name)), tx.LLen(ctx, c.b.keys.BatchIDs(name))
+		return nil
+	}); err != nil {
+		return p, err
+	}
+	p.fields, p.ids = fields.Val(), ids.Val()
+	p.Batch, err = parseBatch(p.fields)
+	return p, err
+}
+
+func (c *batchCheck) check(ctx context.Context, name string) error {
+	for range recountTries {
+		before, err := c.read(ctx, name)
+		if err != nil {
+			return err
+		}
+		if before.ids == 0 && len(before.fields) == 0 { // its last job was over long ago
+			return c.b.c.ZRem(ctx, c.b.keys.Batches(), name).Err()
+		}
+		counted, err := c.recount(ctx, name)
+		if err != nil {
+			return err
+		}
+		after, err := c.read(ctx, name)
+		if err != nil {
+			return err
+		}
+		if !maps.Equal(before.fields, after.fields) {
+			continue
+		}
+		if wrong := after.differs(counted); wrong != "" {
+			return c.wrong(ctx, name, wrong, after, counted)
+		}
+		return nil
+	}
+	last, err := c.read(ctx, name) // it is at work: no count is of one moment, but this
+	if n := last.Sum(everywhere).Jobs; err == nil && n != last.ids {
+		c.found(Finding{What: BatchBooks, Where: name, Text: fmt.Sprintf("batch %q: its books have %d jobs, and it has %d", name, n, last.ids)})
+	}
+	return err
+}
+
+func everywhere(Place) bool { return true }
+
+// over says that a job is finished there: its record goes some day, and the books keep it.
+func (p Place) over() bool { return p.State == job.Done || p.State == job.Discarded }
+
+// differs says where books and records differ; empty if they don't.
+func (p page) differs(counted map[Place]Sums) string {
+	if n := p.Sum(everywhere).Jobs; n != p.ids {
+		return fmt.Sprintf("its books have %d jobs, and it has %d", n, p.ids)
+	}
+	all := map[Place]bool{}
+	for place := range p.Places {
+		all[place] = true
+	}
+	for place := range counted {
+		all[place] = true
+	}
+	for place := range all {
+		has, is := p.Places[place], counted[place]
+		if place.over() && is.Jobs < has.Jobs || has.equals(is) {
+			continue
+		}
+		return fmt.Sprintf("its books have %s as %s, its records %s", has.text(), place.field(), is.text())
+	}
+	return ""
+}
+
+func (s Sums) text() string {
+	text := fmt.Sprintf("%d jobs", s.Jobs)
+	for _, currency := range slices.Sorted(maps.Keys(s.Money)) {
+		text += fmt.Sprintf(", %s %s", currency, s.Money[currency])
+	}
+	if s.Unread > 0 {
+		text += fmt.Sprintf(", %d without an amount", s.Unread)
+	}
+	return text
+}
+
+func (s Sums) equals(o Sums) bool {
+	if s.Jobs != o.Jobs || s.Unread != o.Unread {
+		return false
+	}
+	for _, pair := range [][2]Sums{{s, o}, {o, s}} {
+		for currency, minor := range pair[0].Money {
+			other := pair[1].Money[currency]
+			if other == nil && minor.Sign() != 0 || other != nil && minor.Cmp(other) != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (c *batchCheck) wrong(ctx context.Context, name, what string, p page, counted map[Place]Sums) error {
+	if c.repair {
+		written, err := c.rebook(ctx, name, p, counted)
+		if err != nil || written {
+			return err
+		}
+	}
+	c.found(Finding{What: BatchBooks, Where: name, Text: fmt.Sprintf("batch %q: %s", name, what)})
+	return nil
+}
+
+// recount counts the records of a batch. An id that was accepted again after its dedupe window stands in the batch twice, and has one record.
+func (c *batchCheck) recount(ctx context.Context, name string) (map[Place]Sums, error) {
+	seed := maphash.MakeSeed()
+	twice, err := c.twice(ctx, name, seed)
+	if err != nil {
+		return nil, err
+	}
+	counted := map[Place]Sums{}
+	for r, err := range c.b.BatchJobs(ctx, name) {
+		if err != nil {
+			return nil, err
+		}
+		hash := maphash.String(seed, r.Job.ID)
+		if r.State == "" || twice[hash] == 2 {
+			continue
+		}
+		if twice[hash] == 1 {
+			twice[hash] = 2
+		}
+		place := Place{State: r.State}
+		if r.State == job.Parked {
+			place.Reason = r.Reason
+		}
+		s := counted[place]
+		s.Add(moneyOf([]string{r.Money}))
+		counted[place] = s
+	}
+	return counted, nil
+}
+
+// twice returns the hashes of the ids that stand in a batch more than once, each with 1.
+func (c *batchCheck) twice(ctx context.Context, name string, seed maphash.Seed) (map[uint64]int, error) {
+	var all []uint64
+	const stretch = 2000
+	for from := int64(0); ; from += stretch {
+		ids, err := c.b.c.LRange(ctx, c.b.keys.BatchIDs(name), from, from+stretch-1).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			all = append(all, maphash.String(seed, id))
+		}
+		if len(ids) < stretch {
+			break
+		}
+	}
+	slices.Sort(all)
+	twice := map[uint64]int{}
+	for i := 1; i < len(all); i++ {
+		if all[i] == all[i-1] {
+			twice[all[i]] = 1
+		}
+	}
+	return twice, nil
+}
+
+// rebook writes the books anew from what was counted. Of finished jobs whose records are gone the books alone knew: those that are
+// missing then are taken for done.
+func (c *batchCheck) rebook(ctx context.Context, name string, p page, counted map[Place]Sums) (bool, error) {
+	args := []any{len(p.fields)}
+	for field, value := range p.fields {
+		args = append(args, field, value)
+	}
+	for field, n := range fieldsOf(p, counted) {
+		args = append(args, field, n)
+	}
+	return rebookScript.Run(ctx, c.b.c, []string{c.b.keys.Batch(name), c.b.keys.BatchIDs(name)}, args...).Bool()
+}
+
+func fieldsOf(p page, counted map[Place]Sums) map[string]int64 {
+	fields := map[string]int64{}
+	var live, over, known int64
+	for _, s := range counted {
+		known += s.Jobs
+	}
+	for place, s := range p.Places {
+		if known < p.ids && place.over() && counted[place].Jobs < s.Jobs {
+			counted[place] = s
+		}
+	}
+	for place, s := range counted {
+		if place.over() {
+			over += s.Jobs
+		} else {
+			live += s.Jobs
+		}
+		s.fields(place.field(), fields)
+	}
+	fields["n:"+string(job.Done)] += p.ids - live - over
+	fields["live"] = live
+	return fields
+}
+
+// fields lays sums out as batch.lua does.
+func (s Sums) fields(place string, to map[string]int64) {
+	to["n:"+place] = s.Jobs
+	to["u:"+place] = s.Unread
+	for currency, minor := range s.Money {
+		high, low := new(big.Int).QuoRem(minor, highMoney, new(big.Int))
+		to["m:"+place+":"+currency], to["M:"+place+":"+currency] = low.Int64(), high.Int64()
+	}
+}

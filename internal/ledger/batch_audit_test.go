@@ -1,0 +1,97 @@
+package ledger_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// finished makes the next job of the queue done.
+func (b *bench) finished() {
+	b.t.Helper()
+	id, generation := b.pull()
+	a, opening := b.open(id, generation, "o")
+	if opening != job.OpenGo {
+		b.t.Fatal(opening)
+	}
+	b.must(b.books.Done(b.ctx, a, job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone, At: time.UnixMicro(b.now)}))
+	b.finish(id, generation)
+}
+
+func (b *bench) check(repair bool) ledger.Audit {
+	b.t.Helper()
+	a, err := b.books.Audit(b.ctx, ledger.AuditParams{Most: 10, Patience: -1, Repair: repair})
+	b.must(err)
+	return a
+}
+
+func TestAnAuditFindsAndRepairsTheBooksOfBatches(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(b *bench, books string){
+		"gone":           func(b *bench, books string) { b.c.Del(b.ctx, books) },
+		"counted higher": func(b *bench, books string) { b.c.HIncrBy(b.ctx, books, "n:queued", 7) },
+		"moved": func(b *bench, books string) {
+			b.c.HIncrBy(b.ctx, books, "n:queued", -1)
+			b.c.HIncrBy(b.ctx, books, "n:retrying", 1)
+		},
+		"money":          func(b *bench, books string) { b.c.HIncrBy(b.ctx, books, "m:parked:rejected:EUR", 1) },
+		"another place":  func(b *bench, books string) { b.c.HIncrBy(b.ctx, books, "u:parked:refused", 1) },
+		"done too often": func(b *bench, books string) { b.c.HIncrBy(b.ctx, books, "n:done", 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 3, func(c *ledger.Config) { c.Money = eurosOrMore })
+			b.accept("park", member("a", "x"), member("b", "x"), member("c", "x"), member("d", "x"))
+			b.finished()
+			b.clean("before")
+			before, _, err := b.books.Batch(b.ctx, "x")
+			b.must(err)
+			spoil(b, b.keys.Batch("x"))
+			a := b.check(false)
+			if a.Faults.Total != 1 || a.Faults.List[0].What != ledger.BatchBooks || !strings.HasPrefix(a.Faults.List[0].Describe(), `batch "x": `) || a.Faults.List[0].Hint() == "" {
+				t.Errorf("the audit finds %+v", a.Faults)
+			}
+			if a := b.check(true); a.Faults.Total != 0 {
+				t.Errorf("to be repaired: %+v", a.Faults)
+			}
+			b.clean("after the repair")
+			if after, _, err := b.books.Batch(b.ctx, "x"); err != nil || text(after.Places) != text(before.Places) {
+				t.Errorf("the books were %s, and are %s, %v", text(before.Places), text(after.Places), err)
+			}
+			for range 2 {
+				b.finished()
+			}
+			if live := b.c.HGet(b.ctx, b.keys.Batch("x"), "live").Val(); live != "1" {
+				t.Errorf("%s jobs live, not 1", live)
+			}
+		})
+	}
+}
+
+// Records go after the dedupe window, and an id may be accepted again: the books know more than the records, and that is in order.
+func TestAnAuditKnowsThatRecordsGo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 5, nil)
+	b.accept("park", member("a", "x"), member("b", "x"), member("c", "x"))
+	b.finished()
+	b.finished()
+	b.c.Del(b.ctx, b.keys.Job("a"))
+	b.clean("a record has gone")
+	b.accept("park", member("a", "x"))
+	b.clean("its id began another life")
+	b.c.HIncrBy(b.ctx, b.keys.Batch("x"), "n:queued", -1)
+	b.check(true)
+	b.clean("repaired")
+	if x, _, err := b.books.Batch(b.ctx, "x"); err != nil || fmt.Sprint(x.Places[ledger.Place{State: job.Done}].Jobs, x.Places[ledger.Place{State: job.Queued}].Jobs) != "2 2" {
+		t.Errorf("the books have %s, %v", text(x.Places), err)
+	}
+	b.c.Del(b.ctx, b.keys.Batch("x"), b.keys.BatchIDs("x"))
+	b.check(false)
+	if n := b.c.ZCard(b.ctx, b.keys.Batches()).Val(); n != 0 {
+		t.Error("a batch that is over is still listed")
+	}
+}
