@@ -7,7 +7,7 @@ CHAOS ?= 1m
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fuzz bench soak crash chaos demo install-test-deps
+.PHONY: help build test race lint fuzz bench soak crash chaos browser demo install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goe
 
 bench: install-test-deps ## what admission costs, as ratios to a plain SET and beside redis_rate, in one run
 	cd bench && go run .
+
+browser: install-test-deps ## drives the console in headless Chromium, with and without JavaScript (needs chromium; SHOTS=dir keeps pictures of every page)
+	cd test/browser && go vet . && go test -count=1 . $(if $(SHOTS),-args -shots $(abspath $(SHOTS)))
 
 demo: ## the whole system on this machine, with nothing installed
 	go run ./cmd/dispatcher demo

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"spillway/internal/bucket"
 	"spillway/internal/clock"
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
@@ -161,19 +160,21 @@ func (c *Console) watch(u unit, d deed) func(context.Context) (deadletter.Leave,
 		return nil
 	}
 	return func(ctx context.Context) (deadletter.Leave, error) {
-		hold, err := dispatch.Hold(ctx, c.cfg.Redis, u.g)
-		return deadletter.Leave{Stop: stopped(hold)}, err
+		now, err := dispatch.Look(ctx, c.cfg.Redis, u.g)
+		return deadletter.Leave{Stop: stopped(now)}, err
 	}
 }
 
-// stopped says what keeps a gateway's calls back; empty if nothing does. The one call that goes first after a hold is no reason to
-// stop: a replay may be what brings it.
-func stopped(s bucket.Standing) string {
-	switch {
+// stopped says why a replay has to wait; empty if it need not. The one call that goes first after a hold is no reason, unless other
+// jobs can bring it.
+func stopped(v dispatch.Glance) string {
+	switch s := v.Hold; {
 	case s.Paused:
 		return "the gateway is paused: " + s.PauseWhy
 	case !s.HeldUntil.IsZero():
 		return "the gateway is held until " + s.HeldUntil.UTC().Format(time.RFC3339) + ": " + s.Reason
+	case s.Circuit && v.Queued+v.InFlight+v.Retrying > 0:
+		return "the gateway's circuit is open: " + s.Reason
 	}
 	return ""
 }

@@ -196,6 +196,9 @@ func TestALimitIsChangedAndReset(t *testing.T) {
 	at := "/gateways/" + r.g.Name
 	_, page := r.get(at + "/limit?to=50%2Fs+2000%2Fm")
 	wants(t, page, "<dt>Holds now</dt><dd>100/s</dd>", "<dt>Will hold</dt><dd>50/s 2000/m</dd>", "Admission lets 1000/s in")
+	lacks(t, page, "more than the file allows")
+	_, above := r.get(at + "/limit?to=200/s")
+	wants(t, above, "This is more than the file allows")
 	limits := func() string {
 		now, err := dispatch.CurrentLimits(t.Context(), r.db.Client, r.g)
 		if err != nil {

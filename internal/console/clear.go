@@ -62,7 +62,7 @@ func (c *Console) preview(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if d.heeds {
-		v.Halt = stopped(now.Hold)
+		v.Halt = stopped(now)
 	}
 	if v.Filter, err = c.clearFilter(r.URL.Query(), d, u); err != nil {
 		return err

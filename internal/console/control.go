@@ -68,6 +68,7 @@ type limitView struct {
 	Same     bool
 	Waiting  int64
 	Takes    time.Duration // for those waiting, at the new limits
+	Above    bool          // they allow more than the file's
 	Busier   string        // admission lets more in than the new limits let out
 	Who      string
 }
@@ -119,6 +120,7 @@ func (c *Console) limitPreview(w http.ResponseWriter, r *http.Request) error {
 	}
 	v.Same = v.New == v.Now && reset == !now.Live
 	v.Takes = time.Duration(float64(v.Waiting) / perSecond(to) * float64(time.Second))
+	v.Above = perSecond(to) > perSecond(g.Leak.Limits)
 	if perSecond(g.Admission.Limits) > perSecond(to) {
 		v.Busier = limitText(g.Admission.Limits)
 	}

@@ -56,10 +56,11 @@ var functions = template.FuncMap{
 
 // base is what every page knows.
 type base struct {
-	Title  string
-	Queues bool
-	LogOut bool
-	Live   bool // it keeps itself up to date
+	Title   string
+	Queues  bool
+	LogOut  bool
+	Live    bool // it keeps itself up to date
+	Outside bool // it is shown to somebody who was not let in
 }
 
 // view is what a page shows: a pointer to a struct with a base.
@@ -68,7 +69,8 @@ type view interface {
 }
 
 func (b *base) fill(c *Console, r *http.Request) {
-	b.Queues, b.LogOut = c.cfg.Queues, !c.cfg.Guard.Open() && c.cfg.Guard.Knows(r)
+	inside := c.cfg.Guard.Knows(r)
+	b.Queues, b.LogOut, b.Outside = c.cfg.Queues, !c.cfg.Guard.Open() && inside, !inside
 }
 
 // show writes a page. It is made whole first, so that a fault never leaves half of one.
