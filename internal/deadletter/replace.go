@@ -65,7 +65,7 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 		}
 		seen[ids[i]] = true
 		keys, places = append(keys, s.keys.Job(ids[i])), append(places, i)
-		args = append(args, strconv.FormatInt(rec.Generation, 10), string(rec.Reason), h["d"], []byte(jobs[i].Payload), digests[i])
+		args = append(args, strconv.FormatInt(rec.Generation, 10), string(rec.Reason), h["d"], []byte(jobs[i].Payload), digests[i], r.money(jobs[i].Payload))
 	}
 	if len(keys) == 0 {
 		return all, nil

@@ -7,6 +7,7 @@ import (
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 )
 
 func (b *bench) replace(j job.Job, digest string) deadletter.Replaced {
@@ -103,4 +104,24 @@ func TestAReplacementTakesNoOtherJobsKey(t *testing.T) {
 	}
 	want(t, "payload", string(b.record("a").Job.Payload), `{"n":2}`)
 	want(t, "key", b.record("a").KeyGeneration, 3)
+}
+
+func TestAReplacementChangesTheMoneyThatIsParked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	b.park(job.Job{ID: "a", Payload: []byte(`{"n":1}`), Batch: "b1"}, job.Refused, refused("HTTP 402"))
+	rules := b.rules()
+	rules.Money = func(payload []byte) string { return job.MoneyField(payload, "amount", "currency") }
+	place := ledger.Place{State: job.Parked, Reason: job.Refused}
+	for payload, expect := range map[string]string{`{"amount":5,"currency":"EUR"}`: "5", `{"amount":7000000000,"currency":"EUR"}`: "7000000000"} {
+		all, err := b.store.Replace(b.ctx, rules, []job.Job{{ID: "a", Payload: []byte(payload)}}, []string{payload})
+		b.must(err)
+		b.must(all[0].Err)
+		batch, _, err := b.books.Batch(b.ctx, "b1")
+		b.must(err)
+		parked, err := b.books.ParkedMoney(b.ctx)
+		b.must(err)
+		want(t, "the batch's money", batch.Places[place].Money["EUR"].String(), expect)
+		want(t, "the gateway's", parked[job.Refused].Money["EUR"].String(), expect)
+	}
 }

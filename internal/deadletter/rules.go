@@ -14,6 +14,15 @@ type Rules struct {
 	// ExpiredKeys lets jobs go whose key the gateway has forgotten by now.
 	ExpiredKeys bool
 	Now         time.Time // on Redis's clock
+	// Money reads the money of a payload that replaces another, as a record has it. Nil: the gateway's jobs have none.
+	Money func(payload []byte) string
+}
+
+func (r Rules) money(payload []byte) string {
+	if r.Money == nil {
+		return ""
+	}
+	return r.Money(payload)
 }
 
 // Why a job is held back.

@@ -86,6 +86,19 @@ local function become(record, state, ...)
   if from ~= to then books_move(record, v[3], v[4], from, to) end
 end
 
+-- reprice gives a parked job's record other money ('' = none).
+local function reprice(record, money)
+  local v = redis.call('HMGET', record, 'r', 'b', 'm')
+  if (v[3] or '') == money then return end
+  local place, books = books_place('parked', v[1]), {books_key(record, 'money')}
+  if v[2] then books[2] = books_key(record, 'batch:' .. v[2]) end
+  for _, key in ipairs(books) do
+    if v[3] then books_money(key, place, v[3], -1) end
+    if money ~= '' then books_money(key, place, money, 1) end
+  end
+  if money == '' then redis.call('HDEL', record, 'm') else redis.call('HSET', record, 'm', money) end
+end
+
 -- forget lets the record of a job that is over expire, and with the last one of a batch its books, later.
 local function forget(record, dedupe_ms)
   redis.call('PEXPIRE', record, dedupe_ms)
