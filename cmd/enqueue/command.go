@@ -25,6 +25,7 @@ type flags struct {
 	format, idField          string
 	onFull                   string
 	at, expires              string
+	why                      string // of a replacement
 	dryRun, replace          bool
 	rejects                  string
 	expectCount, expectSum   string
@@ -111,6 +112,7 @@ func (f *flags) declare(cmd *cobra.Command) {
 	fs.StringVar(&f.expires, "expires", "", "send no job after this `TIME`")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "read, check and report, but send nothing to Redis")
 	fs.BoolVar(&f.replace, "replace", false, "give parked jobs the payload of their line, and replay them")
+	fs.StringVar(&f.why, "why", "", "the `REASON` of a --replace, written down")
 	fs.StringVar(&f.rejects, "rejects", "", "write the lines that can't be used to `FILE`, to be mended and enqueued again")
 	fs.StringVar(&f.expectCount, "expect-count", "", "refuse the file unless it has `N` usable jobs")
 	fs.StringVar(&f.expectSum, "expect-sum", "", "refuse the file unless its amounts add up to `AMOUNT`, in minor units")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -35,12 +36,14 @@ func TestMain(m *testing.M) {
 
 // bench is a place to run enqueue in: a directory, a configuration and two gateways of its own.
 type bench struct {
-	t      *testing.T
-	dir    string
-	g, g2  string
-	stdin  io.Reader
-	during func(*os.Process) // called once the program runs
-	warned string            // what the last run said of Redis
+	t        *testing.T
+	dir      string
+	g, g2    string
+	patience string // with a Redis that is away; empty means 300ms
+	stdin    io.Reader
+	during   func(*os.Process)    // called once the program runs
+	server   *testkit.RedisServer // of its own; nil means the shared one
+	warned   string               // what the last run said of Redis
 }
 
 const configText = `redis: %[1]s
@@ -116,7 +119,7 @@ func (b *bench) run(args ...string) result {
 	}
 	cmd := exec.CommandContext(b.t.Context(), exe, args...)
 	cmd.Dir, cmd.Stdin = b.dir, b.stdin
-	cmd.Env = append(os.Environ(), "ENQUEUE_TEST_PATIENCE=300ms", "DISPATCHER_CONFIG=")
+	cmd.Env = append(os.Environ(), "ENQUEUE_TEST_PATIENCE="+cmp.Or(b.patience, "300ms"), "DISPATCHER_CONFIG=")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {

@@ -18,6 +18,9 @@ import (
 
 // checkReplace refuses flags that --replace has no use for: it changes the payload alone.
 func (f *flags) checkReplace() error {
+	if !f.replace && f.why != "" {
+		return cli.Usage("leave it out, or add --replace", "--why says why jobs get another payload, with --replace")
+	}
 	if !f.replace {
 		return nil
 	}
@@ -31,11 +34,15 @@ func (f *flags) checkReplace() error {
 
 // replaceDoor gives parked jobs another payload and takes them in again through admission.
 type replaceDoor struct {
-	db    *redisdb.DB
-	cfg   *config.Config
-	file  string
-	who   string
-	parts map[string]*replacing
+	db   *redisdb.DB
+	cfg  *config.Config
+	file string
+	who  string
+	why  string
+	// patience is how long to go on while Redis is away. Each step may be done again: a job that has its new payload already, or went
+	// in already, is taken for done.
+	patience time.Duration
+	parts    map[string]*replacing
 }
 
 // replacing is what is done at one gateway.
@@ -50,7 +57,8 @@ type replacing struct {
 
 func newReplaceDoor(db *redisdb.DB, src jobSource) (*replaceDoor, error) {
 	who, err := cli.WhoAmI()
-	return &replaceDoor{db: db, cfg: src.cfg, file: src.opt.file, who: who, parts: map[string]*replacing{}}, err
+	return &replaceDoor{db: db, cfg: src.cfg, file: src.opt.file, who: who, why: src.opt.why, patience: src.opt.patience,
+		parts: map[string]*replacing{}}, err
 }
 
 // part returns a gateway's part, written down in the trail before its first job.
@@ -61,13 +69,14 @@ func (d *replaceDoor) part(ctx context.Context, name string) (*replacing, error)
 	g, _ := d.cfg.Gateway(name)
 	p := &replacing{g: g, store: deadletter.New(d.db.Client, name), books: dispatch.Books(d.db.Client, g),
 		deed: deadletter.Deed{Amount: map[string]*big.Int{}}}
-	now, err := p.books.Look(ctx)
-	if err != nil {
+	var now ledger.Standing
+	if err := d.patiently(ctx, func() (err error) { now, err = p.books.Look(ctx); return err }); err != nil {
 		return nil, err
 	}
-	p.rules = deadletter.Rules{Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, Now: now.Now}
-	p.entry = p.store.Entry(deadletter.Act{At: now.Now, Who: d.who, What: "replace", Filter: "the lines of " + d.file})
-	if err := p.entry.Begin(ctx); err != nil {
+	p.rules = deadletter.Rules{Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, Now: now.Now,
+		Money: dispatch.Money(g.Amount)}
+	p.entry = p.store.Entry(deadletter.Act{At: now.Now, Who: d.who, What: "replace", Why: d.why, Filter: "the lines of " + d.file})
+	if err := d.patiently(ctx, func() error { return p.entry.Begin(ctx) }); err != nil {
 		return nil, err
 	}
 	d.parts[name] = p
@@ -94,10 +103,14 @@ func (d *replaceDoor) Admit(ctx context.Context, gateway string, jobs []job.Job,
 	if err != nil {
 		return answers, dispatch.Coded(err)
 	}
-	left, err := p.replace(ctx, jobs, answers)
+	var left []entering
+	if err = d.patiently(ctx, func() (err error) { left, err = p.replace(ctx, jobs, answers); return err }); err == nil {
+		err = d.patiently(ctx, func() error { return p.entry.Note(ctx, p.deed) })
+	}
 	for err == nil && len(left) > 0 {
 		var retry time.Duration
-		if left, retry, err = p.readmit(ctx, left, answers); err != nil || len(left) == 0 {
+		was := left
+		if err = d.patiently(ctx, func() (err error) { left, retry, err = p.readmit(ctx, was, answers); return err }); err != nil || len(left) == 0 {
 			break
 		}
 		if mode != admission.Wait {
@@ -136,7 +149,7 @@ func (p *replacing) replace(ctx context.Context, jobs []job.Job, answers []admis
 			p.count(jobs[i])
 		}
 	}
-	return left, p.entry.Note(ctx, p.deed)
+	return left, nil
 }
 
 func (p *replacing) count(j job.Job) {
@@ -184,6 +197,23 @@ func (p *replacing) full(left []entering, answers []admission.Answer, mode admis
 		}
 	}
 }
+
+// patiently does a step until it succeeds, for as long as Redis may be away.
+func (d *replaceDoor) patiently(ctx context.Context, step func() error) error {
+	begun := time.Now()
+	for {
+		err := step()
+		if err == nil || !redisdb.Away(err) || ctx.Err() != nil || time.Since(begun) >= d.patience {
+			return err
+		}
+		if err := waitFor(ctx, awayWait); err != nil {
+			return err
+		}
+	}
+}
+
+// awayWait is how long to wait between two tries while Redis is away.
+const awayWait = 200 * time.Millisecond
 
 // mostWait is how long to wait for room at a time: others may have given some back.
 const mostWait = time.Second

@@ -3,10 +3,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
@@ -16,6 +19,15 @@ import (
 	"spillway/internal/testkit"
 )
 
+// client is of the Redis in the bench's configuration.
+func (b *bench) client() redis.UniversalClient {
+	b.t.Helper()
+	if b.server != nil {
+		return b.server.Client()
+	}
+	return testkit.Client(b.t)
+}
+
 // park enqueues jobs and parks them as refused, or as of unknown outcome.
 func (b *bench) park(unsure bool, ids ...string) {
 	b.t.Helper()
@@ -24,7 +36,7 @@ func (b *bench) park(unsure bool, ids ...string) {
 		b.t.Fatal(err)
 	}
 	g, _ := cfg.Gateway(b.g)
-	c := testkit.Client(b.t)
+	c := b.client()
 	var file strings.Builder
 	for _, id := range ids {
 		fmt.Fprintf(&file, `{"id":%q,"payload":{"money":{"amount":1,"currency":"eur"}},"batch":"b1"}`+"\n", id)
@@ -99,9 +111,37 @@ func TestReplaceWithoutRoomLeavesTheJobParkedWithItsNewPayload(t *testing.T) {
 	}
 }
 
+// Redis takes no writes for a while: the replacement waits for it, and is written down with its reason.
+func TestReplaceWaitsForRedis(t *testing.T) {
+	server := testkit.Server(t)
+	b := setup(t, place{redis: server.URL()})
+	b.server, b.patience = server, "20s"
+	b.park(false, "a")
+	c := server.Client()
+	if err := c.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.during = func(*os.Process) {
+		testkit.Eventually(t, 10*time.Second, "a write to be refused", func() bool {
+			return strings.Contains(c.Info(t.Context(), "errorstats").Val(), "errorstat_NOREPLICAS")
+		})
+		c.ConfigSet(t.Context(), "min-replicas-to-write", "0")
+	}
+	b.write("edited.ndjson", `{"id":"a","payload":{"money":{"amount":7,"currency":"eur"}}}`)
+	got := b.run("--replace", "--why", "wrong amount", "-g", b.g, "-f", "edited.ndjson", "-o", "json")
+	b.want(result{got.code, got.out, ""}, result{0, counts(1, 1, 0, 0, 0, 0), ""})
+	trail := c.LRange(t.Context(), redisdb.NewKeys(b.g).Trail(), 0, -1).Val()
+	if len(trail) != 1 || !strings.Contains(trail[0], `"why":"wrong amount"`) || !strings.Contains(trail[0], `"jobs":1`) {
+		t.Errorf("trail: %v", trail)
+	}
+}
+
 func TestReplaceAskedWrongly(t *testing.T) {
 	b := setup(t, place{})
 	b.write("a.ndjson", "")
+	if got := b.run("-g", b.g, "-f", "a.ndjson", "--why", "x"); got.code != 2 || !strings.Contains(got.err, "--why says why jobs get another payload") {
+		t.Errorf("--why alone: %+v", got)
+	}
 	for _, flag := range []string{"--at=+1h", "--expires=+1h", "--batch=b2"} {
 		got := b.run("--replace", "-g", b.g, "-f", "a.ndjson", flag)
 		if name, _, _ := strings.Cut(flag, "="); got.code != 2 || !strings.Contains(got.err, name+" can't be changed with --replace") {
