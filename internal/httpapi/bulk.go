@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -94,12 +95,14 @@ func (b *bulk) flow() error {
 	chunks := make(chan chunk)
 	var broke, err error
 	go func() { broke = b.feed(ctx, chunks); close(chunks) }()
+	enough := time.AfterFunc(math.MaxInt64, stop)
+	defer enough.Stop()
 	for c := range chunks {
 		if err != nil {
 			continue // what is sent is read for a while, so that the caller sees the answer
 		}
 		if err = b.admit(ctx, c); err != nil {
-			defer time.AfterFunc(drainTime, stop).Stop()
+			enough.Reset(drainTime)
 		}
 	}
 	if err == nil {
