@@ -120,6 +120,8 @@ func stateDir(db *redisdb.DB, log *slog.Logger) string {
 func (p *program) serve(ctx context.Context, s served) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.db.Instrument(reg)
+	reg.MustRegister(dispatch.NewGauges(s.db.Client, s.gateways))
 	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log,
 		State: s.state, AfterRestore: s.afterRestore})
 	if err != nil {

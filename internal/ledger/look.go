@@ -3,7 +3,10 @@ package ledger
 import (
 	"context"
 	_ "embed" // the scripts are files
+	"errors"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
@@ -50,6 +53,26 @@ func (b *Books) Look(ctx context.Context) (Standing, error) {
 		}
 	}
 	return s, nil
+}
+
+// HeadSince returns since when the job at the head of the queue has been in it, on Redis's clock; zero when the queue is empty.
+func (b *Books) HeadSince(ctx context.Context) (time.Time, error) {
+	task, err := b.c.LIndex(ctx, b.keys.Pending(), -1).Result()
+	if err != nil {
+		return time.Time{}, absent(err)
+	}
+	nanos, err := b.c.HGet(ctx, b.keys.Task(task), "pending_since").Int64()
+	if err != nil {
+		return time.Time{}, absent(err) // pulled meanwhile
+	}
+	return time.Unix(0, nanos), nil
+}
+
+func absent(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
 }
 
 // Missing is how many jobs were accepted beyond those that stand somewhere; negative if more stand somewhere than were accepted, as

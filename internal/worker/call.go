@@ -107,6 +107,7 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 	switch j.Verdict {
 	case job.VerdictDone:
 		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Done(ctx, a, e) })
+		w.cfg.Metrics.done(w.cfg.Gateway, a, w.cfg.Clock.Now())
 		w.logCall(a, e, "done", 0)
 	case job.VerdictHold:
 		w.hold(ctx, a, e, j)

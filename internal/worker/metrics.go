@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spillway/internal/job"
@@ -10,6 +12,8 @@ import (
 type Metrics struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
+	ends    *prometheus.HistogramVec
+	needed  *prometheus.HistogramVec
 	parks   *prometheus.CounterVec
 	backs   *prometheus.CounterVec
 	tries   *prometheus.CounterVec
@@ -32,7 +36,11 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_call_duration_seconds",
 			Help: "Time from the write of a call to its end.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14)}, []string{"gateway"}),
 	}
-	reg.MustRegister(m.seconds)
+	m.ends = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_job_duration_seconds",
+		Help: "From a job's acceptance, or the time that it was to wait for, until it is done.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 12)}, []string{"gateway"})
+	m.needed = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_job_attempts",
+		Help: "Attempts that a job had spent when it was done, the last one included.", Buckets: []float64{1, 2, 3, 4, 6, 8, 12, 20}}, []string{"gateway"})
+	reg.MustRegister(m.seconds, m.ends, m.needed)
 	for _, g := range gateways {
 		m.zero(g)
 	}
@@ -49,7 +57,19 @@ func (m *Metrics) zero(gateway string) {
 	for _, c := range []*prometheus.CounterVec{m.backs, m.tries, m.limited} {
 		c.WithLabelValues(gateway)
 	}
-	m.seconds.WithLabelValues(gateway)
+	for _, v := range []*prometheus.HistogramVec{m.seconds, m.ends, m.needed} {
+		v.WithLabelValues(gateway)
+	}
+}
+
+// done takes in a job that succeeded at that moment.
+func (m *Metrics) done(gateway string, a job.Attempt, at time.Time) {
+	from := a.Accepted
+	if a.Job.At.After(from) {
+		from = a.Job.At
+	}
+	m.ends.WithLabelValues(gateway).Observe(max(at.Sub(from).Seconds(), 0))
+	m.needed.WithLabelValues(gateway).Observe(float64(a.Spent + 1))
 }
 
 func (m *Metrics) called(gateway string, v job.Verdict, res job.Result) {

@@ -1,0 +1,168 @@
+package dispatch
+
+import (
+	"context"
+	"math/big"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+const (
+	scrapeWithin = 3 * time.Second // a scrape waits for Redis no longer
+	scrapeAtOnce = 8               // gateways looked at beside one another
+)
+
+// Gauges shows what Redis's books say of each gateway, at the moment of each scrape. Every process that serves a gateway shows the
+// same figures: queries take their maximum, not their sum.
+type Gauges struct {
+	redis    redis.UniversalClient
+	gateways []config.Gateway
+}
+
+// NewGauges returns the gauges of some gateways.
+func NewGauges(c redis.UniversalClient, gateways []config.Gateway) *Gauges { return &Gauges{c, gateways} }
+
+func gauge(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("spillway_"+name, help, append([]string{"gateway"}, labels...), nil)
+}
+
+var (
+	gaugeRead      = gauge("books_read", "1 if Redis's books of the gateway could be read for this scrape; 0 else, and the rest is missing.")
+	gaugeJobs      = gauge("jobs", "Jobs that wait or are under way, by state, over all processes.", "state")
+	gaugeHead      = gauge("queue_head_age_seconds", "How long the job at the head of the queue has been in it. 0 when it is empty.")
+	gaugeParked    = gauge("parked_jobs", "Jobs in the dead-letter store, by reason.", "reason")
+	gaugeOldest    = gauge("parked_oldest_age_seconds", "How long the oldest parked job has been there, by reason. 0 where none is.", "reason")
+	gaugeMoney     = gauge("parked_money", "Money of the parked jobs in minor units, by reason and currency, where the gateway has an amount.", "reason", "currency")
+	gaugeAccepted  = gauge("accepted_jobs_total", "Jobs ever taken in, over all producers.")
+	gaugeDone      = gauge("done_jobs_total", "Jobs ever done, over all processes.")
+	gaugeDiscarded = gauge("discarded_jobs_total", "Jobs ever discarded.")
+	gaugeRate      = gauge("call_rate", "Calls a second over the last minute, over all processes.")
+	gaugeLimit     = gauge("limit_rate", "Calls a second that each limit in force allows.", "limit")
+	gaugeHeld      = gauge("held_seconds", "How long the gateway is held yet. 0 while it is not.")
+	gaugePaused    = gauge("paused", "1 while an operator's pause, or doubt about Redis's data, stops the gateway; 0 else.")
+	gaugeETA       = gauge("eta_seconds", "When the last waiting job will have been called. Missing while nobody can say.")
+)
+
+// Describe implements prometheus.Collector.
+func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeHead, gaugeParked, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
+		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeETA} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g *Gauges) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeWithin)
+	defer cancel()
+	turns, done := make(chan struct{}, scrapeAtOnce), sync.WaitGroup{}
+	for _, gateway := range g.gateways {
+		turns <- struct{}{}
+		done.Go(func() {
+			defer func() { <-turns }()
+			found, err := g.read(ctx, gateway)
+			read := 1.0
+			if err != nil {
+				read, found = 0, nil
+			}
+			out <- prometheus.MustNewConstMetric(gaugeRead, prometheus.GaugeValue, read, gateway.Name)
+			for _, m := range found {
+				out <- m
+			}
+		})
+	}
+	done.Wait()
+}
+
+// read returns all that is shown of a gateway, or nothing.
+func (g *Gauges) read(ctx context.Context, gateway config.Gateway) ([]prometheus.Metric, error) {
+	v, err := Look(ctx, g.redis, gateway)
+	if err != nil {
+		return nil, err
+	}
+	books := Books(g.redis, gateway)
+	head, err := books.HeadSince(ctx)
+	if err != nil {
+		return nil, err
+	}
+	heaps, err := deadletter.New(g.redis, gateway.Name).Count(ctx, deadletter.Filter{})
+	if err != nil {
+		return nil, err
+	}
+	money, err := books.ParkedMoney(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := reading{gateway: gateway.Name, now: v.Now}
+	r.standing(v, head)
+	r.parked(heaps, money)
+	return r.all, nil
+}
+
+// reading is what one scrape found of one gateway.
+type reading struct {
+	gateway string
+	now     time.Time
+	all     []prometheus.Metric
+}
+
+func (r *reading) add(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+	r.all = append(r.all, prometheus.MustNewConstMetric(d, kind, v, append([]string{r.gateway}, labels...)...))
+}
+
+func (r *reading) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	r.add(d, prometheus.GaugeValue, v, labels...)
+}
+
+// age is how long ago a moment was; 0 for none.
+func (r *reading) age(at time.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return max(r.now.Sub(at).Seconds(), 0)
+}
+
+func (r *reading) standing(v Glance, head time.Time) {
+	for state, n := range map[job.State]int64{job.Queued: v.Queued, job.InFlight: v.InFlight, job.Scheduled: v.Scheduled, job.Retrying: v.Retrying} {
+		r.gauge(gaugeJobs, float64(n), string(state))
+	}
+	r.gauge(gaugeHead, r.age(head))
+	r.add(gaugeAccepted, prometheus.CounterValue, float64(v.Accepted))
+	r.add(gaugeDone, prometheus.CounterValue, float64(v.Done))
+	r.add(gaugeDiscarded, prometheus.CounterValue, float64(v.Discarded))
+	r.gauge(gaugeRate, v.Rate)
+	for _, l := range v.Limits {
+		r.gauge(gaugeLimit, float64(l.N)/l.Window.Seconds(), l.String())
+	}
+	r.gauge(gaugeHeld, max(v.Hold.HeldUntil.Sub(v.Now).Seconds(), 0))
+	r.gauge(gaugePaused, map[bool]float64{true: 1}[v.Hold.Paused])
+	if v.ETA >= 0 {
+		r.gauge(gaugeETA, v.ETA.Seconds())
+	}
+}
+
+// currency is what may become a label: payloads must not be able to invent any number of them.
+var currency = regexp.MustCompile(`^[A-Za-z]{3}$`)
+
+func (r *reading) parked(heaps map[job.Reason]deadletter.Heap, money map[job.Reason]ledger.Sums) {
+	for _, reason := range job.Reasons() {
+		h := heaps[reason]
+		r.gauge(gaugeParked, float64(h.Jobs), string(reason))
+		r.gauge(gaugeOldest, r.age(h.Oldest), string(reason))
+		for c, minor := range money[reason].Money {
+			if currency.MatchString(c) {
+				sum, _ := new(big.Float).SetInt(minor).Float64()
+				r.gauge(gaugeMoney, sum, string(reason), c)
+			}
+		}
+	}
+}
