@@ -7,7 +7,7 @@ CHAOS ?= 1m
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fuzz bench soak crash chaos browser demo install-test-deps
+.PHONY: help build test race lint fuzz bench soak crash chaos browser alerts demo install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -43,6 +43,11 @@ crash: install-test-deps ## kills a process at each of its Redis commands, in ev
 
 chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again
 	CGO_ENABLED=1 go test -race ./test/chaos -run 'TestChaos$$' -v -timeout 24h -args -chaos $(CHAOS) -seed $(SEED)
+
+alerts: install-test-deps ## the alert rules, the metrics and a real Prometheus beside dispatchers at work; installs prometheus (apt-get as root) where missing
+	@command -v prometheus promtool >/dev/null || apt-get install -y -q prometheus
+	go vet -tags monitoring ./test/...
+	go test -tags monitoring ./test ./test/e2e -run 'Promtool|Prometheus' -v -timeout 10m
 
 bench: install-test-deps ## what admission costs, as ratios to a plain SET and beside redis_rate, in one run
 	cd bench && go run .

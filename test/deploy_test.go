@@ -62,6 +62,8 @@ func TestComposeRunsWhatTheProgramsUnderstand(t *testing.T) {
 		"dispatcher-1": "run -c /etc/spillway/dispatcher.yaml --listen 0.0.0.0:9400",
 		"dispatcher-2": "run -c /etc/spillway/dispatcher.yaml --listen 0.0.0.0:9400",
 		"enqueue":      "--help",
+		"prometheus":   "--config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/prometheus",
+		"grafana":      "",
 	}
 	services := compose(t).Services
 	if len(services) != len(want) {

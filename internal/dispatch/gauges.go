@@ -29,7 +29,9 @@ type Gauges struct {
 }
 
 // NewGauges returns the gauges of some gateways.
-func NewGauges(c redis.UniversalClient, gateways []config.Gateway) *Gauges { return &Gauges{c, gateways} }
+func NewGauges(c redis.UniversalClient, gateways []config.Gateway) *Gauges {
+	return &Gauges{c, gateways}
+}
 
 func gauge(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("spillway_"+name, help, append([]string{"gateway"}, labels...), nil)
