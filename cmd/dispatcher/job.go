@@ -114,7 +114,7 @@ func find(ctx context.Context, s *session, in []config.Gateway, id string) (conf
 }
 
 func viewJob(ctx context.Context, s *session, g config.Gateway, r job.Record) (jobView, error) {
-	why, err := whyNot(ctx, s, g, r)
+	why, err := dispatch.WhyNot(ctx, s.db.Client, g, r)
 	if err != nil {
 		return jobView{}, err
 	}
@@ -129,55 +129,6 @@ func viewJob(ctx context.Context, s *session, g config.Gateway, r job.Record) (j
 		v.Calls = append(v.Calls, callView{At: c.At, Seconds: c.Took.Seconds(), Status: c.Status, Verdict: c.Verdict})
 	}
 	return v, nil
-}
-
-// whyNot says why a job isn't running now.
-func whyNot(ctx context.Context, s *session, g config.Gateway, r job.Record) (string, error) {
-	switch r.State {
-	case job.Done, job.Discarded:
-		return string(r.State), nil
-	case job.Scheduled:
-		return "its time is to come: " + r.Job.At.Format(time.RFC3339), nil
-	case job.Retrying:
-		return whyRetrying(ctx, s, g, r)
-	case job.Parked:
-		return parkedWhy(g, r), nil
-	case job.InFlight:
-		return "a worker has it", nil
-	}
-	v, err := dispatch.Look(ctx, s.db.Client, g)
-	if err != nil {
-		return "", err
-	}
-	switch {
-	case v.Hold.Paused:
-		return "the gateway is paused: " + v.Hold.PauseWhy, nil
-	case v.Hold.HeldUntil.After(v.Now):
-		return fmt.Sprintf("the gateway is held until %s: %s", v.Hold.HeldUntil.UTC().Format(time.RFC3339), v.Hold.Reason), nil
-	case v.Hold.Probing:
-		return "the gateway was held, one call goes ahead to see whether it is over: " + v.Hold.Reason, nil
-	}
-	return fmt.Sprintf("waiting for its slot, among %d in the queue", v.Queued), nil
-}
-
-// whyRetrying says what a job waits for that failed: its back-off, or that the gateway comes back.
-func whyRetrying(ctx context.Context, s *session, g config.Gateway, r job.Record) (string, error) {
-	h, err := dispatch.Hold(ctx, s.db.Client, g)
-	if err != nil {
-		return "", err
-	}
-	if h.Circuit {
-		return "waiting until the gateway answers again, jobs that were not called yet try it first: " + h.Reason, nil
-	}
-	return "waiting out a back-off until " + r.Due.Format(time.RFC3339), nil
-}
-
-func parkedWhy(g config.Gateway, r job.Record) string {
-	why := fmt.Sprintf("parked as %s", r.Reason)
-	if r.Reason == job.Rejected && g.Replay == config.ReplayAuto {
-		return why + ": it goes in by itself when there is room"
-	}
-	return why + `: see "dispatcher dlq show ` + r.Job.ID + `"`
 }
 
 func when(t time.Time) *time.Time {

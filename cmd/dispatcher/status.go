@@ -21,7 +21,8 @@ func statusCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status [-g GATEWAY]...", Short: "Show every gateway at a glance",
 		Long: `Status shows one row for each configured gateway: what waits, what is under way, what is done, what is
-parked and why, the rate of the last minute, the hold, and when the last waiting job will have been called.`,
+parked, why and how much money (in minor units), the rate of the last minute, the hold, and when the last waiting job
+will have been called.`,
 		Example: "  dispatcher status\n  dispatcher status -g stripe -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.status(cmd.Context(), names) },
@@ -39,6 +40,8 @@ type gatewayStatus struct {
 	Retrying   int64            `json:"retrying"`
 	Done       int64            `json:"done"`
 	Parked     map[string]int64 `json:"parked"`
+	Amount     purse            `json:"parked_amount"`
+	Bare       int64            `json:"parked_without_amount"`
 	Limits     []string         `json:"limits"`
 	Rate1m     float64          `json:"rate_1m"`
 	HeldUntil  *time.Time       `json:"held_until"`
@@ -80,6 +83,9 @@ func statusRows(ctx context.Context, c redis.UniversalClient, chosen []config.Ga
 			return nil, err
 		}
 		rows[i] = statusOf(g.Name, v)
+		if err := rows[i].count(ctx, c, g); err != nil {
+			return nil, err
+		}
 	}
 	return rows, nil
 }
@@ -104,12 +110,26 @@ func statusOf(name string, v dispatch.Glance) gatewayStatus {
 	return row
 }
 
+// count adds the money of what is parked, which the books keep in sums.
+func (r *gatewayStatus) count(ctx context.Context, c redis.UniversalClient, g config.Gateway) error {
+	sums, err := dispatch.Books(c, g).ParkedMoney(ctx)
+	if err != nil {
+		return dispatch.Coded(err)
+	}
+	r.Amount = purse{}
+	for _, one := range sums {
+		r.Amount.addAll(one.Money)
+		r.Bare += one.Unread
+	}
+	return nil
+}
+
 func tenth(f float64) float64 { return math.Round(f*10) / 10 }
 
 func (p *program) statusTable(rows []gatewayStatus) error {
-	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "QUEUED", "IN FLIGHT", "SCHEDULED", "RETRYING", "DONE", "PARKED", "LIMITS", "RATE", "HOLD", "ETA")
+	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "QUEUED", "IN FLIGHT", "SCHEDULED", "RETRYING", "DONE", "PARKED", "MONEY", "LIMITS", "RATE", "HOLD", "ETA")
 	for _, r := range rows {
-		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, parkedText(r.Parked), strings.Join(r.Limits, " "),
+		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, parkedText(r.Parked), r.Amount.text(), strings.Join(r.Limits, " "),
 			fmt.Sprintf("%.1f/s", r.Rate1m), holdText(r), etaText(r.ETASeconds))
 	}
 	return t.Flush()

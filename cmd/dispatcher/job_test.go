@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/bucket"
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// why is what dispatcher job says of a job in gateway one.
+func (r *rig) why(id string) string {
+	r.t.Helper()
+	var out, errs bytes.Buffer
+	s := cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
+	if code := cli.Main(name, newCommand, []string{"job", id, "-g", r.one, "-c", r.file, "-o", "json"}, s); code != 0 {
+		r.t.Fatalf("exit code %d: %s", code, errs.String())
+	}
+	var v jobView
+	r.must(json.Unmarshal(out.Bytes(), &v))
+	return r.tidy(v.Why)
+}
+
+// alive gives a dispatcher's sign of life.
+func (r *rig) alive(ago time.Duration) {
+	r.must(r.c.HSet(r.ctx, redisdb.NewKeys(r.one).Alive(), "at", time.Now().Add(-ago).UnixMicro()).Err())
+}
+
+func (r *rig) expectWhy(id, want string) {
+	r.t.Helper()
+	if got := r.why(id); got != want {
+		r.t.Errorf("%s: %q, want %q", id, got, want)
+	}
+}
+
+func TestWhyNotNow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	g := r.gateway(r.one)
+	g.Replay = config.ReplayManual
+	soon := charge("at", "1", "")
+	soon.At = time.Now().Add(time.Hour)
+	r.accept(g, job.Enqueued, charge("a", "1", ""), charge("b", "1", ""), charge("c", "1", ""))
+	r.accept(g, job.Enqueued, soon)
+	r.expectWhy("a", `no dispatcher has ever served the gateway: start one with "dispatcher run", next in the queue`)
+	r.alive(time.Minute)
+	r.expectWhy("b", `no dispatcher serves the gateway since TIME: start one with "dispatcher run", behind 1 other`)
+	r.alive(0)
+	r.expectWhy("c", "waiting for a slot, behind 2 others")
+	r.expectWhy("at", "scheduled for TIME")
+	pacer, err := dispatch.Pacer(r.c, g, bucket.NewMetrics(nil))
+	r.must(err)
+	defer pacer.Close(r.ctx)
+	r.must(pacer.Pause(r.ctx, "maintenance"))
+	r.expectWhy("c", "the gateway is paused: maintenance, behind 2 others")
+	r.expectWhy("at", "scheduled for TIME; the gateway is paused: maintenance")
+	r.must(pacer.Resume(r.ctx))
+	_, err = pacer.Hold(r.ctx, bucket.HoldRequest{For: time.Hour, Reason: "HTTP 429"})
+	r.must(err)
+	r.expectWhy("a", "the gateway is held until TIME: HTTP 429, next in the queue")
+}
+
+func TestWhyTheLimitIsUsedUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	g := r.gateway(r.one)
+	r.alive(0)
+	r.accept(g, job.Enqueued, charge("a", "1", ""))
+	limit, err := config.ParseLimit("1/d")
+	r.must(err)
+	r.must(dispatch.SetLimits(r.ctx, r.c, g, []config.Limit{limit}))
+	g.Leak.Limits = []config.Limit{limit}
+	pacer, err := dispatch.Pacer(r.c, g, bucket.NewMetrics(nil))
+	r.must(err)
+	defer pacer.Close(r.ctx)
+	now, err := dispatch.CurrentLimits(r.ctx, r.c, g)
+	r.must(err)
+	r.must(pacer.Change(r.ctx, bucket.PacerConfig{Gateway: g.Name, Limits: []bucket.Limit{{N: 1, Window: 24 * time.Hour}}, Version: now.Version, Jitter: g.Leak.Jitter}))
+	_, err = pacer.Take(r.ctx, 1)
+	r.must(err)
+	r.expectWhy("a", "the limit 1/d is used up until TIME, next in the queue")
+}
+
+func TestWhyOfJobsOutsideTheQueue(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.park(r.one, charge("no", "1", ""), job.Refused, 402, "HTTP 402")
+	r.expectWhy("no", `parked as refused since TIME: see "dispatcher dlq show no"`)
+	g := r.gateway(r.one)
+	r.accept(g, job.Enqueued, charge("fly", "1", ""))
+	task, err := r.c.RPop(r.ctx, redisdb.NewKeys(r.one).Pending()).Result()
+	r.must(err)
+	r.alive(0)
+	r.expectWhy("fly", "a worker has pulled it, and its call begins at its slot")
+	id, generation, _ := job.ParseTaskID(task)
+	_, _, err = dispatch.Books(r.c, g).Open(r.ctx, id, generation, "pay.example.4711.abc.7", time.Minute)
+	r.must(err)
+	r.expectWhy("fly", "in flight since TIME by process 4711 on pay.example; nobody doubts the call before TIME")
+}
+
+func TestPlaceInALongQueue(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	g := r.gateway(r.one)
+	r.alive(0)
+	r.accept(g, job.Enqueued, charge("last", "1", ""))
+	before := make([]any, 60_000)
+	for i := range before {
+		before[i] = fmt.Sprintf("x%d~1", i)
+	}
+	r.must(r.c.RPush(r.ctx, redisdb.NewKeys(r.one).Pending(), before...).Err())
+	r.expectWhy("last", "waiting for a slot, behind more than 50000 others")
+}

@@ -1,0 +1,39 @@
+-- room.lua: when a call finds room in every limit, as things stand now. Reads only. Composed after NowLua.
+-- KEYS 1 pace  2 flight  3… the windows' lists, shortest window first
+-- ARGV 1 now (µs, 0 = Redis's)  2 cost of the call  3 shape of the limits, as reserve.lua keeps it
+--      then for each window: units N, µs R until a permit is ready again
+-- Returns {now, when it finds room (µs; not after now: there is room, or nobody knows), number of the window that it waits for longest
+--      (0: of none, no slot is given out before, as after a loss), leases of calls under way}
+local FEW, MOST = 64, 4096
+local call = redis.call
+local now, cost = now_us(ARGV[1]), tonumber(ARGV[2])
+local K = (#ARGV - 3) / 2
+local fields = {'g', 'h'}
+for k = 1, K do fields[2 + k] = 'n' .. k end
+local pace = call('HMGET', KEYS[1], unpack(fields))
+local flying = call('ZCOUNT', KEYS[2], '(' .. int(now), '+inf')
+if pace[1] ~= ARGV[3] then return {int(now), 0, 0, flying} end
+
+-- ready returns when so many units of a list are ready again, its oldest first.
+local function ready(list, missing, wait)
+  local at = 0
+  for from = 0, MOST, FEW do
+    local pairs_of = call('LRANGE', list, from, from + FEW - 1)
+    for i = 1, #pairs_of, 2 do
+      at, missing = tonumber(pairs_of[i]) + wait, missing - tonumber(pairs_of[i + 1])
+      if missing <= 0 then return at end
+    end
+    if #pairs_of < FEW then break end
+  end
+  return at
+end
+
+local latest, by = tonumber(pace[2]) or 0, 0
+for k = 1, K do
+  local missing = (tonumber(pace[2 + k]) or 0) + cost - tonumber(ARGV[2 + 2 * k])
+  if missing > 0 then
+    local at = ready(KEYS[2 + k], missing, tonumber(ARGV[3 + 2 * k]))
+    if at > latest then latest, by = at, k end
+  end
+end
+return {int(now), int(latest), by, flying}

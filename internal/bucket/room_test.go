@@ -1,0 +1,69 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"spillway/internal/testkit"
+)
+
+// What Room says of a day's limit is when the first of its permits is ready again, and nobody is told so before.
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	c, gateway := testkit.Client(t), testkit.Gateway(t)
+	day := Limit{5, 24 * time.Hour}
+	cfg := PacerConfig{Gateway: gateway, Limits: []Limit{day, {100, time.Second}}, CallTimeout: time.Second}
+	p := newTestPacer(t, c, cfg)
+	var now int64
+	cfg.NowMicros = func() int64 { return now }
+	later := newTestPacer(t, c, cfg)
+	look := func(p *Pacer, cost int64) Room {
+		t.Helper()
+		r, err := p.Room(t.Context(), cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	var slots []Slot
+	for range 5 {
+		if r := look(p, 1); r.In != 0 {
+			t.Fatalf("after %d of 5 calls there is room: %+v", len(slots), r)
+		}
+		s, err := p.Take(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots = append(slots, s)
+	}
+	wait := p.plan.Load().windows[1].ready
+	r := look(p, 1)
+	if r.Limit != day || r.At.UnixMicro() != slots[0].At+wait || r.In < 23*time.Hour {
+		t.Errorf("%+v, want room a day after the first call, at %v", r, time.UnixMicro(slots[0].At+wait).UTC())
+	}
+	if two := look(p, 2); two.At.UnixMicro() != slots[1].At+wait {
+		t.Errorf("%+v, want room for a cost of 2 a day after the second call", two)
+	}
+	for now = slots[0].At + wait - 1; now <= slots[0].At+wait; now++ {
+		if r := look(later, 1); (r.In > 0) != (now < slots[0].At+wait) {
+			t.Errorf("%d µs from the moment: %+v", now-slots[0].At-wait, r)
+		}
+	}
+}
+
+func TestRoomWithAsManyCallsAsMayBe(t *testing.T) {
+	t.Parallel()
+	c, gateway := testkit.Client(t), testkit.Gateway(t)
+	p := newTestPacer(t, c, PacerConfig{Gateway: gateway, Limits: []Limit{{100, time.Second}}, MaxInFlight: 2, Burst: 2, CallTimeout: time.Minute})
+	for range 2 {
+		if r, err := p.Room(t.Context(), 1); err != nil || r.Full {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if _, err := p.Take(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := p.Room(t.Context(), 1); err != nil || !r.Full {
+		t.Errorf("two calls of two are under way: %+v, %v", r, err)
+	}
+}

@@ -1,0 +1,204 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/bucket"
+	"spillway/internal/config"
+	"spillway/internal/incarnation"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+const (
+	// quiet is how long dispatchers may give no sign of life, which each does about once a second, until nobody is there.
+	quiet = 15 * time.Second
+	// soon is a wait for room in the limits that is nothing but the pace.
+	soon = 2 * time.Second
+)
+
+// WhyNot says, for a person, why a job isn't running now.
+func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
+	switch r.State {
+	case job.Done, job.Discarded:
+		return fmt.Sprintf("%s since %s", r.State, moment(r.Finished)), nil
+	case job.Parked:
+		return whyParked(ctx, c, g, r)
+	case job.InFlight:
+		return whyInFlight(ctx, c, g, r)
+	}
+	v, err := Look(ctx, c, g)
+	if err != nil {
+		return "", err
+	}
+	stopped, err := stopped(ctx, c, g, r, v)
+	if err != nil {
+		return "", err
+	}
+	switch r.State {
+	case job.Scheduled:
+		return also("scheduled for "+moment(r.Job.At), stopped), nil
+	case job.Retrying:
+		if v.Hold.Circuit {
+			return "waiting until the gateway answers again, jobs that were not called yet try it first: " + v.Hold.Reason, nil
+		}
+		return also(fmt.Sprintf("waiting out a back-off until %s, after %d attempts of %d", moment(r.Due), r.Attempts, g.Retry.Attempts), stopped), nil
+	}
+	return whyQueued(ctx, c, g, r, v, stopped)
+}
+
+// also adds what would keep the job back even if its time had come.
+func also(why, stopped string) string {
+	if stopped == "" {
+		return why
+	}
+	return why + "; " + stopped
+}
+
+// stopped says why nobody would call the job, whatever its turn; empty if somebody would.
+func stopped(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance) (string, error) {
+	switch h := v.Hold; {
+	case h.Paused:
+		return "the gateway is paused: " + h.PauseWhy, nil
+	case h.HeldUntil.After(v.Now):
+		return fmt.Sprintf("the gateway is held until %s: %s", moment(h.HeldUntil), h.Reason), nil
+	case h.Probing:
+		return "the gateway was held, one call goes ahead to see whether it is over: " + h.Reason, nil
+	}
+	if r.Job.Batch != "" {
+		batch, _, err := Books(c, g).Batch(ctx, r.Job.Batch)
+		if err != nil {
+			return "", Coded(err)
+		}
+		if !batch.Paused.IsZero() {
+			return fmt.Sprintf("its batch %s is paused since %s: %s", r.Job.Batch, moment(batch.Paused), batch.Why), nil
+		}
+	}
+	last, now, err := incarnation.LastSign(ctx, c, g.Name)
+	switch {
+	case err != nil:
+		return "", Coded(err)
+	case last.IsZero():
+		return "no dispatcher has ever served the gateway: start one with \"dispatcher run\"", nil
+	case now.Sub(last) > quiet:
+		return fmt.Sprintf("no dispatcher serves the gateway since %s: start one with \"dispatcher run\"", moment(last)), nil
+	}
+	return "", nil
+}
+
+func whyQueued(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance, why string) (string, error) {
+	ahead, known, err := Books(c, g).Ahead(ctx, r)
+	if err != nil {
+		return "", Coded(err)
+	}
+	if why == "" && !known {
+		return "a worker has pulled it, and its call begins at its slot", nil
+	}
+	if why == "" {
+		if why, err = whyNoSlot(ctx, c, g, r, v); err != nil {
+			return "", err
+		}
+	}
+	if !known {
+		return why, nil
+	}
+	return why + ", " + behind(ahead.Jobs, ahead.AtLeast), nil
+}
+
+// whyNoSlot says which limit the next slot waits for, where that is not just the pace.
+func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance) (string, error) {
+	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: v.Limits}), bucket.NewMetrics(nil))
+	if err != nil {
+		return "", err
+	}
+	defer p.Close(ctx)
+	room, err := p.Room(ctx, r.Job.Cost)
+	switch {
+	case err != nil:
+		return "", Coded(err)
+	case room.In > soon && room.Limit.N > 0:
+		return fmt.Sprintf("the limit %s is used up until %s", limitText(v.Limits, room.Limit), moment(room.At)), nil
+	case room.In > soon:
+		return fmt.Sprintf("no call before %s, as calls made before Redis lost its memory, or before the limits changed, still count", moment(room.At)), nil
+	case room.Full:
+		return fmt.Sprintf("as many calls are under way as may be (max_in_flight %d)", g.Leak.MaxInFlight), nil
+	}
+	return "waiting for a slot", nil
+}
+
+// limitText writes a limit as the configuration has it.
+func limitText(all []config.Limit, l bucket.Limit) string {
+	for _, one := range all {
+		if one.N == l.N && one.Window == l.Window {
+			return one.String()
+		}
+	}
+	return l.String()
+}
+
+func behind(n int64, more bool) string {
+	switch {
+	case more:
+		return fmt.Sprintf("behind more than %d others", n)
+	case n == 0:
+		return "next in the queue"
+	case n == 1:
+		return "behind 1 other"
+	}
+	return fmt.Sprintf("behind %d others", n)
+}
+
+func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
+	why := fmt.Sprintf("parked as %s since %s", r.Reason, moment(r.ParkedAt))
+	if r.Reason != job.Rejected || g.Replay != config.ReplayAuto {
+		return why + `: see "dispatcher dlq show ` + r.Job.ID + `"`, nil
+	}
+	ahead, known, err := Books(c, g).Ahead(ctx, r)
+	if err != nil || !known {
+		return why, Coded(err)
+	}
+	if ahead.Jobs == 0 {
+		return why + ": it goes in by itself when there is room, as the next one", nil
+	}
+	return why + ": it goes in by itself when there is room, " + behind(ahead.Jobs, false), nil
+}
+
+// whyInFlight says who calls it since when. The owner is host.pid.rest, as newOwner makes it.
+func whyInFlight(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
+	v, err := c.HMGet(ctx, redisdb.NewKeys(g.Name).Job(r.Job.ID), "o", "oa").Result()
+	if err != nil {
+		return "", Coded(err)
+	}
+	owner, _ := v[0].(string)
+	opened, _ := v[1].(string)
+	why := "in flight"
+	if us, err := strconv.ParseInt(opened, 10, 64); err == nil {
+		why += " since " + moment(time.UnixMicro(us))
+	}
+	if host, pid, ok := process(owner); ok {
+		why += fmt.Sprintf(" by process %s on %s", pid, host)
+	}
+	if r.Deadline.IsZero() {
+		return why, nil
+	}
+	return why + fmt.Sprintf("; nobody doubts the call before %s", moment(r.Deadline)), nil
+}
+
+// process reads host and process id out of an owner; a host's name may have dots of its own.
+func process(owner string) (host, pid string, ok bool) {
+	parts := strings.Split(owner, ".")
+	for i := len(parts) - 2; i > 0; i-- {
+		if _, err := strconv.Atoi(parts[i]); err == nil {
+			return strings.Join(parts[:i], "."), parts[i], true
+		}
+	}
+	return "", "", false
+}
+
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
