@@ -77,7 +77,8 @@ func newAPIRig(t *testing.T, redis, settings string) *apiRig {
 	srv := httptest.NewUnstartedServer(a.api)
 	srv.Config.ConnState = func(c net.Conn, s http.ConnState) {
 		if s == http.StateNew {
-			_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10) // so that an answer that nobody reads soon fills it
+			_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10) // so that who does not read soon fills it, and who is not read
+			_ = c.(*net.TCPConn).SetReadBuffer(64 << 10)
 		}
 	}
 	srv.Start()

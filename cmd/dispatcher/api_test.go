@@ -190,6 +190,17 @@ func TestAPIAnswersEachLineOfMany(t *testing.T) {
 		"7 d 429 no_room, 8  400 invalid_job, 9 b 200 duplicate" {
 		t.Error(all)
 	}
+	// What comes after a job without room is not even tried: it would overtake.
+	var long strings.Builder
+	long.WriteString("{\"id\":\"known\"}\n")
+	for i := range 500 {
+		fmt.Fprintf(&long, "{\"id\":\"long-%d\"}\n", i)
+	}
+	long.WriteString("{\"id\":\"known\"}\n")
+	got = a.bulk(long.String())
+	if all := a.lines(got.body); len(all) != 502 || all[0].Status != 200 || all[1].Status != 429 || all[501].Status != 429 || all[501].ID != "known" {
+		t.Errorf("%d: %d lines, the last %+v", got.code, len(all), all[len(all)-1])
+	}
 	// Where nothing is in, the whole answer says so, and each line why.
 	got = a.bulk("{\"id\":\"f\"}\nrubbish\n{\"id\":\"g\"}\n")
 	if v := a.told(got.body); got.code != 429 || got.header.Get("Retry-After") != "3600" || len(v.Lines) != 3 || v.Lines[1].Status != 400 {
