@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/url"
 	"strings"
 	"testing"
@@ -166,7 +167,9 @@ func TestALongReplayGoesOnAfterItsRequestAndEndsWithTheConsole(t *testing.T) {
 		t.Errorf("the answer took %v", took)
 	}
 	wants(t, after, "0 jobs replayed", "and still at it")
-	if err := r.console.Stop(t.Context()); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := r.console.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.standing().Parked[job.Rejected]; n != 2 {
