@@ -1,6 +1,7 @@
 package console
 
 import (
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -218,6 +219,9 @@ func TestLoginSendsNobodyToAnotherSite(t *testing.T) {
 func TestOtherSitesCanDoNothing(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
+	srv := httptest.NewServer(r.console) // by itself: the HTTP side before it refuses the same
+	defer srv.Close()
+	r.url = srv.URL
 	at := "/gateways/" + r.g.Name
 	pause := url.Values{"who": {"eve"}, "why": {"fun"}}
 	for name, header := range map[string]map[string]string{
