@@ -58,7 +58,11 @@ is parked as unknown_outcome otherwise. Give the flag once, never in a unit file
 			cli.SecondSignalExit: "0", // nothing is lost: what was open is taken up by others
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.run(cmd.Context(), f, cmd.Flags().Changed("listen"))
+			err := p.run(cmd.Context(), f, cmd.Flags().Changed("listen"))
+			if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
+				return nil // told to stop before it had begun, while it waited for Redis say
+			}
+			return err
 		},
 	}
 	gatewaysFlag(cmd, &f.gateways, "serve this `GATEWAY` only; repeatable (default: all of the file)")

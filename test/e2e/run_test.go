@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -55,6 +56,22 @@ func TestUnknownNamesAre4(t *testing.T) {
 	if r := w.do("enqueue", "-g", "adyen", "-f", w.jobs("f", 1)); r.code != 4 {
 		t.Errorf("enqueue -g adyen: exit code %d\n%s", r.code, r.err)
 	}
+}
+
+// TestAStopBeforeTheStartIsAStop tells a dispatcher to stop while it waits for a Redis that says nothing.
+func TestAStopBeforeTheStartIsAStop(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{}, plain)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	r := w.dispatcher("--redis", "redis://"+silent.Addr().String()+"/0")
+	if _, err := silent.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
 }
 
 func TestRedisAwayAtTheStartIs5(t *testing.T) {
