@@ -190,9 +190,18 @@ func (r *rig) text() string {
 	return text
 }
 
-// follow clicks a link or button that has this text.
+// follow clicks a link or button that has this text. A page that brings itself up to date may put another in its place meanwhile: then
+// it is looked for again.
 func follow(text string) step {
-	return chromedp.Click(chromedp.Search(fmt.Sprintf(`//*[self::a or self::button or self::summary][starts-with(normalize-space(.), %q)]`, text)), chromedp.NodeVisible)
+	click := chromedp.Click(chromedp.Search(fmt.Sprintf(`//*[self::a or self::button or self::summary][starts-with(normalize-space(.), %q)]`, text)), chromedp.NodeVisible)
+	return func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+		for {
+			v, err := click(ctx, t)
+			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "node") {
+				return v, err
+			}
+		}
+	}
 }
 
 func typeInto(field, text string) step {

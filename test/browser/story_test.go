@@ -60,7 +60,7 @@ func (r *rig) findAndReplay(scripts bool) {
 	r.sees("Dead letters")
 	r.picture("gateway")
 	r.do("the filter", follow("Filter"), typeInto("#f-match", "card_.*declined"), typeInto("#f-id", "november-007"), follow("Show"))
-	r.sees("november-007")
+	r.sees("No filter")
 	r.picture("filtered")
 	r.do("payloads", follow("Show payloads"))
 	r.sees("<script>alert(1)</script>")
