@@ -54,7 +54,7 @@ func (s *Store) yieldWhole(ctx context.Context, some []job.Record, yield func(jo
 	for i, r := range some {
 		ids[i] = r.Job.ID
 	}
-	found, err := s.read(ctx, ids, []string{"s", "g", "p"})
+	found, err := s.read(ctx, ids, append([]string{"s", "g"}, job.PayloadFields()...))
 	if err != nil {
 		yield(job.Record{}, err)
 		return false
@@ -63,7 +63,7 @@ func (s *Store) yieldWhole(ctx context.Context, some []job.Record, yield func(jo
 		if found[i]["s"] != string(job.Parked) || found[i]["g"] != strconv.FormatInt(r.Generation, 10) {
 			continue
 		}
-		r.Job.Payload = []byte(found[i]["p"])
+		r.Job.Payload = job.PayloadOf(found[i])
 		if !yield(r, nil) {
 			return false
 		}

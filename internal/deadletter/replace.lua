@@ -18,9 +18,10 @@ for i, record in ipairs(KEYS) do
   local v = redis.call('HMGET', record, 's', 'g', 'r', 'd', 'k', 'pa')
   local same = v[1] == 'parked' and v[2] == ARGV[a] and v[3] == ARGV[a + 1] and v[4] == ARGV[a + 2]
   if same then
-    redis.call('HSET', record, 'p', ARGV[a + 3], 'd', ARGV[a + 4], 'k', int(next_key(record, v[5])),
-      'ed', int(math.max(now, tonumber(v[6]) or 0)))
-    redis.call('HDEL', record, 'f', 'am')
+    local fields = {'d', ARGV[a + 4], 'k', int(next_key(record, v[5])), 'ed', int(math.max(now, tonumber(v[6]) or 0))}
+    payload_set(fields, ARGV[a + 3])
+    redis.call('HDEL', record, 'f', 'am', unpack(PAYLOAD))
+    redis.call('HSET', record, unpack(fields))
     reprice(record, ARGV[a + 5])
   end
   answers[i] = same and 1 or 0

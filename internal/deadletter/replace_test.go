@@ -125,3 +125,22 @@ func TestAReplacementChangesTheMoneyThatIsParked(t *testing.T) {
 		want(t, "the gateway's", parked[job.Refused].Money["EUR"].String(), expect)
 	}
 }
+
+// Payloads are kept in pieces by their size: nothing of the old one may be left in the new one.
+func TestAReplacedPayloadIsTheNewOneWhateverTheSizes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 100)
+	for i, sizes := range [][2]int{{500, 100}, {100, 500}, {500, 20}, {20, 500}, {300, 2000}, {2000, 300}} {
+		id := "a" + string(rune('0'+i))
+		text := func(n int) []byte { return []byte(`{"n":"` + strings.Repeat("x", n-8) + `"}`) }
+		b.park(job.Job{ID: id, Payload: text(sizes[0])}, job.Refused, refused("HTTP 402"))
+		if got := b.replace(job.Job{ID: id, Payload: text(sizes[1])}, "other"+id); got.Err != nil {
+			t.Fatalf("%v: %v", sizes, got.Err)
+		}
+		want(t, "payload", string(b.record(id).Job.Payload), string(text(sizes[1])))
+		for r, err := range b.store.List(b.ctx, deadletter.Filter{IDs: []string{id}}) {
+			b.must(err)
+			want(t, "listed payload", string(r.Job.Payload), string(text(sizes[1])))
+		}
+	}
+}

@@ -46,7 +46,7 @@ func ParseRecord(gateway, id string, h map[string]string) Record {
 	number := func(field string) int64 { n, _ := strconv.ParseInt(h[field], 10, 64); return n }
 	at := func(field string) time.Time { return micros(number(field)) }
 	return Record{
-		Job: Job{ID: id, Gateway: gateway, Payload: []byte(h["p"]), Cost: max(number("c"), 1),
+		Job: Job{ID: id, Gateway: gateway, Payload: PayloadOf(h), Cost: max(number("c"), 1),
 			At: at("at"), Expires: at("x"), Batch: h["b"]},
 		State: State(h["s"]), Generation: number("g"), KeyGeneration: max(number("k"), 1),
 		Attempts: int(number("n")), Replays: int(number("y")),
@@ -54,6 +54,24 @@ func ParseRecord(gateway, id string, h map[string]string) Record {
 		Reason: Reason(h["r"]), Error: h["e"], ParkedAt: at("pa"), Edited: at("ed"), Status: int(number("st")), Unsure: h["am"] == "1", Reference: h["ref"], Money: h["m"],
 		History: parseHistory(h["h"]),
 	}
+}
+
+// PayloadFields returns every field of a record's hash that a payload may be in.
+func PayloadFields() []string {
+	return []string{"p", "pn", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8"}
+}
+
+// PayloadOf puts a payload together from the fields that PayloadFields names; empty where the record has none, or none any more.
+func PayloadOf(h map[string]string) []byte {
+	pieces, err := strconv.Atoi(h["pn"])
+	if err != nil {
+		return []byte(h["p"])
+	}
+	var whole []byte
+	for i := range pieces {
+		whole = append(whole, h["p"+strconv.Itoa(i+1)]...)
+	}
+	return whole
 }
 
 func parseHistory(text string) []Call {

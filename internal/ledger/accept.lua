@@ -16,14 +16,15 @@ local idle = redis.call('LLEN', KEYS[2]) == 0
 local pushed, accepted, retry, answers = 0, 0, 0, {}
 
 local function record_new(record, a, state, reason, ...)
-  local fields = {'s', state, 'g', '1', 'd', ARGV[a + 4], 't', int(now), 'p', ARGV[a + 3]}
+  local fields = {'s', state, 'g', '1', 'd', ARGV[a + 4], 't', int(now)}
   local function add(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
-  for i, value in ipairs({...}) do fields[10 + i] = value end
+  for i, value in ipairs({...}) do fields[8 + i] = value end
   if ARGV[a + 5] ~= '1' then add('c', ARGV[a + 5]) end
   if ARGV[a + 6] ~= '0' then add('at', ARGV[a + 6]) end
   if ARGV[a + 7] ~= '0' then add('x', ARGV[a + 7]) end
   if ARGV[a + 8] ~= '' then add('b', ARGV[a + 8]) end
   if ARGV[a + 9] ~= '' then add('m', ARGV[a + 9]) end
+  payload_set(fields, ARGV[a + 3])
   redis.call('HSET', record, unpack(fields))
   books_join(record, ARGV[a], books_place(state, reason), ARGV[a + 8], ARGV[a + 9])
   accepted = accepted + 1

@@ -1,7 +1,8 @@
 -- record.lua: the layout of a job's record, and what every change of state does to it. A fragment: local functions only, behind batch.lua.
 -- A state is changed by become(), never by HSET alone.
 -- Fields of spillway:{gateway}:job:<id>, all optional but s, g, d, t:
---   s state   g generation of the task   p payload   d digest of the payload   t accepted at (µs)
+--   s state   g generation of the task   d digest of the payload   t accepted at (µs)
+--   p payload; or, of one that is neither short nor long, pn the number of its pieces and p1, p2 … the pieces (payload_set)
 --   c cost (absent: 1)   b batch   m money (batch.lua)   at not before (µs)   x expires (µs)
 --   n attempts spent   k key generation (absent: 1)   f first call with the present key (µs)   y replays
 --   am a call with the present key may have charged ("1")   kn a person settled what earlier calls came to (µs)
@@ -13,6 +14,32 @@
 --   ed when a person last gave the job another payload (µs); not before pa: it was not taken in since
 --   ref the gateway's own reference for the payment   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"
 local HISTORY_BYTES = 2000
+
+-- A hash whose values all have at most 64 bytes is kept in half the memory (hash-max-listpack-value), so a payload of up to eight times
+-- that is cut up. What is longer stays whole: then so little is saved that it isn't worth the time.
+local PIECE_BYTES, PIECES = 64, 8
+local PAYLOAD = {'p', 'pn', 'p1', 'p2', 'p3', 'p4', 'p5', 'p6', 'p7', 'p8'} -- every field that a payload may have
+
+-- payload_set appends a payload to fields, names and values in turn.
+local function payload_set(fields, payload)
+  local n = #fields
+  if #payload <= PIECE_BYTES or #payload > PIECE_BYTES * PIECES then
+    fields[n + 1], fields[n + 2] = 'p', payload
+    return
+  end
+  local pieces = math.ceil(#payload / PIECE_BYTES)
+  fields[n + 1], fields[n + 2] = 'pn', pieces
+  for i = 1, pieces do
+    fields[n + 1 + 2 * i] = PAYLOAD[2 + i]
+    fields[n + 2 + 2 * i] = string.sub(payload, (i - 1) * PIECE_BYTES + 1, i * PIECE_BYTES)
+  end
+end
+
+-- payload_of returns a record's payload; whole and pieces are its fields p and pn.
+local function payload_of(record, whole, pieces)
+  if not pieces then return whole or '{}' end
+  return table.concat(redis.call('HMGET', record, unpack(PAYLOAD, 3, 2 + tonumber(pieces))))
+end
 
 -- stamp returns a time of parking that no other parked job of the gateway has, so that order is exact.
 local function stamp(counters, now)
@@ -77,7 +104,7 @@ end
 -- finish makes a job done; what is left of its record stays for the dedupe window.
 local function finish(record, counters, now, dedupe_ms)
   become(record, 'done', 'fin', int(now))
-  redis.call('HDEL', record, 'p', 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq', 'kn')
+  redis.call('HDEL', record, 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq', 'kn', unpack(PAYLOAD))
   redis.call('HINCRBY', counters, 'done', 1)
   forget(record, dedupe_ms)
 end
