@@ -1,12 +1,15 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // taskType marks the tasks that are ours.
@@ -23,19 +26,59 @@ var farDeadline = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 type Encoder struct {
 	gateway string
 	client  *asynq.Client
+	form    func() (form, error) // made at the first use
 }
+
+// form is a message without its id: all that a gateway's tasks have in common.
+type form struct{ before, behind []byte }
 
 // NewEncoder returns an encoder for a gateway's queue.
 func NewEncoder(gateway string) *Encoder {
-	return &Encoder{gateway: gateway, client: asynq.NewClientFromRedisClient(capture{})}
+	e := &Encoder{gateway: gateway, client: asynq.NewClientFromRedisClient(capture{})}
+	e.form = sync.OnceValues(func() (form, error) { return e.learn() })
+	return e
 }
 
 type captured struct{ msg []byte }
 
 type captureKey struct{}
 
-// Encode returns the message of the task with this id. The task carries nothing else: the job is in its record.
+var errEncode = errors.New("asynq did not encode the task the way this version expects")
+
+// Encode returns the message of the task with this id. The task carries nothing else: the job is in its record. asynq has encoded one
+// task of the gateway, and the others get their id in its place, which takes a twentieth of the time.
 func (e *Encoder) Encode(taskID string) ([]byte, error) {
+	f, err := e.form()
+	if err != nil {
+		return nil, err
+	}
+	if taskID == "" {
+		return nil, errors.New("a task needs an id")
+	}
+	msg := make([]byte, 0, len(f.before)+len(f.behind)+len(taskID)+4)
+	msg = append(msg, f.before...)
+	msg = protowire.AppendTag(msg, idField, protowire.BytesType)
+	msg = protowire.AppendString(msg, taskID)
+	return append(msg, f.behind...), nil
+}
+
+// learn has asynq encode a task and takes its id out.
+func (e *Encoder) learn() (form, error) {
+	const id = "learn~1"
+	msg, err := e.ask(id)
+	if err != nil {
+		return form{}, err
+	}
+	field := protowire.AppendString(protowire.AppendTag(nil, idField, protowire.BytesType), id)
+	before, behind, found := bytes.Cut(msg, field)
+	if m, ok := parseMessage(msg); !found || !ok || m.id != id {
+		return form{}, errEncode
+	}
+	return form{before, behind}, nil
+}
+
+// ask has asynq encode a task.
+func (e *Encoder) ask(taskID string) ([]byte, error) {
 	var c captured
 	ctx := context.WithValue(context.Background(), captureKey{}, &c)
 	_, err := e.client.EnqueueContext(ctx, asynq.NewTask(taskType, nil), asynq.Queue(e.gateway), asynq.TaskID(taskID),
@@ -44,7 +87,7 @@ func (e *Encoder) Encode(taskID string) ([]byte, error) {
 		return nil, err
 	}
 	if c.msg == nil {
-		return nil, errors.New("asynq did not encode the task the way this version expects")
+		return nil, errEncode
 	}
 	return c.msg, nil
 }
