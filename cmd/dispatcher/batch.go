@@ -68,6 +68,9 @@ type batchGatewayView struct {
 	PausedAt   *time.Time   `json:"paused_at"`
 	PauseWhy   string       `json:"pause_why,omitempty"`
 	PausedBy   string       `json:"paused_by,omitempty"`
+	Cancelled  *time.Time   `json:"cancelled_at"`
+	CancelWhy  string       `json:"cancel_why,omitempty"`
+	CancelBy   string       `json:"cancelled_by,omitempty"`
 }
 
 // batchPlace is the jobs of a batch in one state.
@@ -142,8 +145,8 @@ func viewBatch(name string, parts []batchPart) batchView {
 	all, eta := map[ledger.Place]ledger.Sums{}, time.Duration(0)
 	for i, part := range parts {
 		states, sum := placesOf(part.Places)
-		v.Gateways[i] = batchGatewayView{Gateway: part.gateway, Jobs: sum.Jobs, States: states, ETASeconds: seconds(part.ETA),
-			PausedAt: when(part.Paused), PauseWhy: part.Why, PausedBy: part.Who}
+		v.Gateways[i] = batchGatewayView{Gateway: part.gateway, Jobs: sum.Jobs, States: states, ETASeconds: seconds(part.ETA)}
+		v.Gateways[i].stopped(part.Batch)
 		for place, one := range part.Places {
 			s := all[place]
 			s.Add(one)
@@ -159,6 +162,16 @@ func viewBatch(name string, parts []batchPart) batchView {
 	v.States, sum = placesOf(all)
 	v.Jobs, v.Amount, v.Bare, v.ETASeconds = sum.Jobs, purseOf(sum), sum.Unread, seconds(eta)
 	return v
+}
+
+// stopped says that the batch is paused or cancelled, since when, why and by whom.
+func (v *batchGatewayView) stopped(b ledger.Batch) {
+	switch {
+	case !b.Paused.IsZero():
+		v.PausedAt, v.PauseWhy, v.PausedBy = when(b.Paused), b.Why, b.Who
+	case !b.Cancelled.IsZero():
+		v.Cancelled, v.CancelWhy, v.CancelBy = when(b.Cancelled), b.Why, b.Who
+	}
 }
 
 func seconds(eta time.Duration) *float64 {
@@ -222,6 +235,9 @@ func (p *program) writeBatch(v batchView) error {
 		}
 		if g.PausedAt != nil {
 			t.Row(g.Gateway, "paused", "", "", fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy), "")
+		}
+		if g.Cancelled != nil {
+			t.Row(g.Gateway, "cancelled", "", "", fmt.Sprintf("%s by %s: %s", cli.Relative(*g.Cancelled, time.Now()), g.CancelBy, g.CancelWhy), "")
 		}
 	}
 	total := batchPlace{Jobs: v.Jobs, Amount: v.Amount, Bare: v.Bare}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -19,8 +20,8 @@ import (
 // batchAct is what pause, resume and cancel differ in.
 type batchAct struct {
 	verb, past string
-	// would says whether it would touch a batch's jobs that stand there.
-	would func(ledger.Place) bool
+	// would says which of a batch's jobs it would touch.
+	would func(ledger.Batch) ledger.Sums
 	run   func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error
 }
 
@@ -39,12 +40,29 @@ type batchActFlags struct {
 	consent  cli.Consent
 }
 
-func unsent(p ledger.Place) bool {
-	switch p.State {
-	case job.Queued, job.Scheduled, job.Retrying:
-		return true
-	}
-	return p == ledger.Place{State: job.Parked, Reason: job.Rejected}
+// unsent are the jobs that wait for their call.
+func unsent(b ledger.Batch) ledger.Sums {
+	return b.Sum(func(p ledger.Place) bool {
+		switch p.State {
+		case job.Queued, job.Scheduled, job.Retrying:
+			return true
+		}
+		return p == ledger.Place{State: job.Parked, Reason: job.Rejected}
+	})
+}
+
+// uncalled are those and what a pause has parked.
+func uncalled(b ledger.Batch) ledger.Sums {
+	s := unsent(b)
+	s.Add(shelved(b))
+	return s
+}
+
+// shelved are the jobs that a pause has parked: none while the batch is not paused, but perhaps some that were cancelled before.
+func shelved(b ledger.Batch) ledger.Sums {
+	return b.Sum(func(p ledger.Place) bool {
+		return !b.Paused.IsZero() && p == ledger.Place{State: job.Parked, Reason: job.Cancelled}
+	})
 }
 
 func batchPauseCommand(p *program) *cobra.Command {
@@ -58,37 +76,24 @@ later, or come back for another attempt, are parked when they come.`)
 }
 
 func batchResumeCommand(p *program) *cobra.Command {
-	return p.batchActCommand(batchAct{verb: "resume", past: "resumed", would: func(p ledger.Place) bool {
-		return p == ledger.Place{State: job.Parked, Reason: job.Cancelled}
-	}, run: func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
-		return resumeTwice(ctx, t, did)
+	return p.batchActCommand(batchAct{verb: "resume", past: "resumed", would: shelved, run: func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
+		return t.books.ResumeBatch(ctx, t.batch, did)
 	}}, "Call the jobs of a paused batch again",
 		`Resume ends a pause: the jobs that it has parked wait for room as those parked as rejected do, in the order of the
 file, and go in by themselves. With "replay: manual" they go with "dlq replay --reason rejected --batch NAME".
-Jobs that batch cancel has parked stay.`)
-}
-
-// resumeTwice takes up what a worker parks that met the pause just before it ended, too.
-func resumeTwice(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
-	if err := t.books.ResumeBatch(ctx, t.batch, did); err != nil {
-		return err
-	}
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return t.books.ResumeBatch(ctx, t.batch, did)
+Jobs that batch cancel has parked stay; but those that come in from now on are called again.`)
 }
 
 func batchCancelCommand(p *program) *cobra.Command {
-	return p.batchActCommand(batchAct{verb: "cancel", past: "cancelled", would: unsent,
+	return p.batchActCommand(batchAct{verb: "cancel", past: "cancelled", would: uncalled,
 		run: func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
-			return t.books.CancelBatch(ctx, t.batch, t.why, t.g.Request.Timeout+comeBack, did)
+			return t.books.CancelBatch(ctx, t.batch, t.who, t.why, t.g.Request.Timeout+comeBack, did)
 		}}, "Park all of a batch that isn't sent yet, a file sent by mistake",
 		`Cancel parks the jobs of a batch that are not sent yet as cancelled: queued, scheduled, waiting for another attempt
-or for room. Calls under way finish; it waits for them, and parks what comes back. Nothing is lost:
-"dlq replay --reason cancelled --batch NAME" takes the jobs in again.`)
+or for room, or parked by a pause. Calls under way finish; it waits for them, and parks what comes back. Jobs of the
+batch that come in later are parked too, since enqueue may still be reading the wrong file: give the right file
+another batch, or end this with "batch resume" first. Nothing is lost: "dlq replay --reason cancelled --batch NAME"
+takes the jobs in again.`)
 }
 
 // comeBack is how long after a gateway's time-out cancel waits for calls under way.
@@ -156,7 +161,7 @@ func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a
 	d := batchDeed{Batch: name, What: a.verb}
 	all := newPile()
 	for _, part := range parts {
-		d.Gateways = append(d.Gateways, deedOf(part.gateway, part.Sum(a.would)))
+		d.Gateways = append(d.Gateways, deedOf(part.gateway, a.would(part.Batch)))
 		all.addAll(d.Gateways[len(d.Gateways)-1].pile())
 	}
 	decision, err := cli.Confirm(ctx, p.Streams, f.consent, fmt.Sprintf("%s batch %q, %s that wait", a.verb, name, all.text()))
@@ -185,7 +190,7 @@ func (p *program) actOn(ctx context.Context, s *session, part batchPart, a batch
 	if err := entry.Begin(ctx); err != nil {
 		return deedOf(t.g.Name, ledger.Sums{}), dispatch.Coded(err)
 	}
-	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: a.verb + " at " + t.g.Name, Total: part.Sum(a.would).Jobs, Quiet: p.Quiet})
+	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: a.verb + " at " + t.g.Name, Total: a.would(part.Batch).Jobs, Quiet: p.Quiet})
 	defer bar.Close()
 	var sum ledger.Sums
 	deed := func() deadletter.Deed {
@@ -199,6 +204,10 @@ func (p *program) actOn(ctx context.Context, s *session, part batchPart, a batch
 	})
 	if ended := entry.End(last, deed()); err == nil {
 		err = ended
+	}
+	if errors.Is(err, ledger.ErrOvertaken) {
+		err = &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("the %s of batch %q at %s was not done for all jobs: %s", a.verb, t.batch, t.g.Name, err),
+			Hint: fmt.Sprintf("see \"dispatcher batch %s\" and \"dispatcher dlq history\", and run it again if it is to hold", t.batch)}
 	}
 	return deedOf(t.g.Name, sum), dispatch.Coded(err)
 }

@@ -60,3 +60,23 @@ func TestBatchPauseShowsAndEnds(t *testing.T) {
 		t.Errorf("the trail has %s", trail)
 	}
 }
+
+// A batch that is cancelled says so, and what enqueue still brings in is parked; resume promises nothing that a cancel has parked.
+func TestBatchCancelStaysUntilResume(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.batch()
+	r.expect(r.command("batch", "cancel", "b1", "--why", "wrong file", "--yes", "-g", r.one), 0, "one: cancelled 1 job (1 job without an amount) of batch \"b1\"\n", "")
+	r.accept(r.manual(r.one), job.ParkedNow, charge("late", "7", "b1"))
+	if rec := r.record(r.one, "late"); rec.Reason != job.Cancelled || rec.Error != "its batch was cancelled: wrong file" {
+		t.Errorf("what came later is %s %s: %s", rec.State, rec.Reason, rec.Error)
+	}
+	if got := r.command("batch", "b1", "-g", r.one); !strings.Contains(got.out, "one\tcancelled\t\t\t") || !strings.Contains(got.out, ": wrong file\t") {
+		t.Errorf("cancelled: %s", got.out)
+	}
+	if got := r.command("batch", "b1", "-g", r.one, "-o", "json"); !strings.Contains(got.out, `"paused_at":null,"cancelled_at":"TIME","cancel_why":"wrong file","cancelled_by":"`) {
+		t.Errorf("cancelled: %s", got.out)
+	}
+	r.expect(r.command("batch", "resume", "b1", "--why", "the right file", "--yes", "-g", r.one), 0, "one: resumed 0 jobs of batch \"b1\"\n", "")
+	r.accept(r.manual(r.one), job.Enqueued, charge("right", "7", "b1"))
+}

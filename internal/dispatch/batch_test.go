@@ -61,7 +61,7 @@ func TestABatchIsCancelledInMidRunAndReplayed(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, "calls", func() bool { return r.count() > 10 })
 	g := r.cfg.Gateways[0]
 	books := Books(r.db.Client, g)
-	if err := books.CancelBatch(t.Context(), "mistake", "wrong file", 10*time.Second, anything); err != nil {
+	if err := books.CancelBatch(t.Context(), "mistake", "me", "wrong file", 10*time.Second, anything); err != nil {
 		t.Fatal(err)
 	}
 	b := r.batch("mistake")

@@ -47,7 +47,7 @@ const (
 	OpenHeld      Opening = "held"      // Redis's data is not what was seen of it: call nothing, the task must come again
 	OpenUnknown   Opening = "unknown"   // an attempt was cut off and no living key covers a second call: park it
 	OpenExhausted Opening = "exhausted" // its attempts are used up: park it
-	OpenPaused    Opening = "paused"    // its batch is paused: park it until the batch is resumed
+	OpenPaused    Opening = "paused"    // its batch is paused or cancelled: park it until somebody resumes the batch, or takes the job in again
 )
 
 // Attempt is a job that a worker has open: written down before the call, closed after it.

@@ -65,11 +65,11 @@ local function park(record, a, reason, set, error)
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, ARGV[a]) end
 end
 
--- paused_batch returns the error that jobs of a batch get, false if it is not paused: one look for a chunk.
-local paused = {}
-local function paused_batch(record, batch)
-  if paused[batch] == nil then paused[batch] = books_paused(record, batch) or false end
-  return paused[batch]
+-- stopped_batch returns the error that jobs of a batch get, false if it is neither paused nor cancelled: one look for a chunk.
+local stopped = {}
+local function stopped_batch(record, batch)
+  if stopped[batch] == nil then stopped[batch] = books_stopped(record, batch) or false end
+  return stopped[batch]
 end
 
 -- key_taken says that the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment.
@@ -83,7 +83,7 @@ local function answer(record, task, a)
   local digest = redis.call('HGET', record, 'd')
   if digest then return digest == ARGV[a + 4] and DUPLICATE or CONFLICT end
   if key_taken(record) then return KEY_TAKEN end
-  local why = paused_batch(record, ARGV[a + 8])
+  local why = stopped_batch(record, ARGV[a + 8])
   if why then -- it waits for resume, in whatever mode
     park(record, a, 'cancelled', books_key(record, 'parked:cancelled'), why)
     return PARKED

@@ -63,8 +63,10 @@ type Batch struct {
 	Places map[Place]Sums
 	// Paused is since when nobody calls its jobs; zero if the batch is not paused.
 	Paused time.Time
-	Why    string // it is paused
-	Who    string // paused it
+	// Cancelled is since when what comes of it is parked; zero if the batch is not cancelled. It is not paused then.
+	Cancelled time.Time
+	Why       string // it is paused or cancelled
+	Who       string // paused or cancelled it
 }
 
 // Sum adds up the places that want says.
@@ -143,6 +145,9 @@ func parseBatch(h map[string]string) (Batch, error) {
 	}
 	if us, err := strconv.ParseInt(h["paused"], 10, 64); err == nil {
 		b.Paused = moment(us)
+	}
+	if us, err := strconv.ParseInt(h["cancelled"], 10, 64); err == nil {
+		b.Cancelled = moment(us)
 	}
 	for p, s := range b.Places {
 		for currency, minor := range s.Money {

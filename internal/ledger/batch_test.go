@@ -154,7 +154,7 @@ func TestACancelledBatchLeavesTheQueueAndKeepsItsOrder(t *testing.T) {
 	b.must(b.books.Back(b.ctx, a, job.Ending{Called: true, Spent: true, Status: 500, Verdict: job.VerdictRetry, At: time.UnixMicro(b.now)}, 10*time.Second))
 
 	var sum ledger.Sums
-	b.must(b.books.CancelBatch(b.ctx, "bad", "mistake", 0, func(s ledger.Sums) error { sum.Add(s); return nil }))
+	b.must(b.books.CancelBatch(b.ctx, "bad", "me", "mistake", 0, func(s ledger.Sums) error { sum.Add(s); return nil }))
 	if got, want := b.parkedAs(job.Cancelled), []string{"later", "again", "n1", "n2", "r1", "r3"}; !slices.Equal(got, want) {
 		t.Errorf("cancelled are %v, want %v", got, want)
 	}
@@ -223,7 +223,7 @@ func TestACancelEndsAPause(t *testing.T) {
 	b := setup(t, 5, nil)
 	b.accept("park", member("a", "p"), member("b", "p"))
 	b.must(b.books.PauseBatch(b.ctx, "p", "me", "w", noted))
-	b.must(b.books.CancelBatch(b.ctx, "p", "mistake", 0, noted))
+	b.must(b.books.CancelBatch(b.ctx, "p", "me", "mistake", 0, noted))
 	b.must(b.books.ResumeBatch(b.ctx, "p", noted))
 	if got := b.parkedAs(job.Cancelled); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("cancelled are %v", got)

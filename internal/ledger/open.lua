@@ -10,7 +10,7 @@
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
 if ARGV[9] ~= '' and not alive_fits(KEYS[6], ARGV[9], ARGV[10]) then return {'held'} end
 local now = now_us(ARGV[1])
-local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am', 'oa', 'fl', 'fo', 'e', 'kn', 'ed', 'pn')
+local v = redis.call('HMGET', record, 's', 'g', 'o', 'od', 'n', 'k', 'f', 'x', 'c', 'p', 'b', 't', 'am', 'oa', 'fl', 'fo', 'e', 'kn', 'ed', 'rc', 'pn')
 local state, spent, first, cost = v[1], tonumber(v[5]) or 0, tonumber(v[7]) or 0, tonumber(v[9]) or 1
 if cost > 1 then redis.call('HDEL', KEYS[3], id .. '~' .. ARGV[3]) end
 if v[2] ~= ARGV[3] or (state ~= 'queued' and state ~= 'in_flight') then return {'stale'} end
@@ -54,9 +54,9 @@ local function opening()
   end
   if v[13] and forgotten then return 'unknown' end
   if v[8] and now >= tonumber(v[8]) then return v[13] and 'unknown' or 'expired' end -- unknown: it may have been charged
-  local paused = books_paused(record, v[11])
-  if paused then
-    last_error = paused
+  local stopped, cancelled = books_stopped(record, v[11])
+  if stopped and not (cancelled and v[20]) then
+    last_error = stopped
     return 'paused'
   end
   if v[15] and spent >= tonumber(ARGV[8]) then -- the last failure was no outage's
@@ -77,5 +77,5 @@ else -- to be parked: who finds this attempt cut off knows that nothing was sent
   if first == 0 then redis.call('HDEL', record, 'f') end
 end
 redis.call('ZADD', KEYS[2], int(deadline), id)
-return {what, payload_of(record, v[10], v[20]), int(cost), v[11] or '', int(spent), v[6] or '1', int(first > 0 and now - first or -1), v[12] or '0',
+return {what, payload_of(record, v[10], v[21]), int(cost), v[11] or '', int(spent), v[6] or '1', int(first > 0 and now - first or -1), v[12] or '0',
   v[16] or '0', last_error}

@@ -31,10 +31,12 @@ func TestEveryJobIsInExactlyOnePlace(t *testing.T) {
 			"sweep":    func(*rapid.T) { _, err := b.books.Sweep(b.ctx); b.must(err) },
 			"readmit":  m.readmit,
 			"discard":  m.discard,
-			"cancel":   func(*rapid.T) { b.must(b.books.CancelBatch(b.ctx, "a:b", "mistake", 0, noted)) },
+			"cancel":   func(*rapid.T) { b.must(b.books.CancelBatch(b.ctx, "a:b", "me", "mistake", 0, noted)) },
 			"pause":    func(*rapid.T) { b.must(b.books.PauseBatch(b.ctx, "c", "me", "wait", noted)) },
-			"resume":   func(*rapid.T) { b.must(b.books.ResumeBatch(b.ctx, "c", noted)) },
-			"":         m.audit,
+			"resume": func(rt *rapid.T) {
+				b.must(b.books.ResumeBatch(b.ctx, rapid.SampledFrom([]string{"a:b", "c"}).Draw(rt, "batch"), noted))
+			},
+			"": m.audit,
 		})
 	})
 }

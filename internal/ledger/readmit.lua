@@ -17,8 +17,18 @@ local function next_key(record)
   return k
 end
 
+-- cancelled_batch says whether a batch is cancelled: one look for a chunk.
+local cancelled = {}
+local function cancelled_batch(record, batch)
+  if batch and cancelled[batch] == nil then
+    local _, is = books_stopped(record, batch)
+    cancelled[batch] = is
+  end
+  return batch and cancelled[batch]
+end
+
 local function readmit(record, task, parked, a)
-  local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at', 'y', 'ya')
+  local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at', 'y', 'ya', 'b')
   if v[1] ~= 'parked' or v[2] ~= ARGV[a + 1] or v[3] ~= ARGV[a + 4] then
     if v[1] ~= 'parked' or v[3] ~= ARGV[a + 4] then redis.call('ZREM', parked, ARGV[a]) end -- the record is right
     return GONE
@@ -34,6 +44,8 @@ local function readmit(record, task, parked, a)
   local due, fields, key_change = tonumber(v[5]) or 0, {'y', int((tonumber(v[6]) or 0) + 1)}, ARGV[a + 5]
   local function set(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
   if ARGV[4] == 'again' then set('ya', int((tonumber(v[7]) or 0) + 1)) end
+  -- Jobs parked as rejected and as exhausted go in by themselves too: what a person takes out of a cancelled batch is called all the same.
+  if v[3] ~= 'rejected' and ARGV[4] ~= 'again' and cancelled_batch(record, v[8]) then set('rc', '1') end
   if key_change == 'next' then set('k', int(next_key(record))) end
   if key_change == 'forgotten' or (key_change == 'next' and v[3] == 'unknown_outcome') then -- a person has looked it up
     set('kn', int(now))

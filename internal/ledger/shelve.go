@@ -3,11 +3,14 @@ package ledger
 import (
 	"context"
 	_ "embed" // the scripts are files
+	"errors"
 	"fmt"
 	"math/big"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
@@ -39,11 +42,31 @@ type shelving struct {
 	did  func(Sums) error
 }
 
+// ErrOvertaken is what an act upon a batch ends with when somebody has begun another one meanwhile.
+var ErrOvertaken = errors.New("somebody else has paused, resumed or cancelled the batch meanwhile")
+
+// mark writes down what holds for a batch from now on: paused or cancelled, or neither if the field is empty. The jobs follow.
+func (b *Books) mark(ctx context.Context, name, field, who, why string) error {
+	now, err := b.c.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	_, err = b.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+		tx.HDel(ctx, b.keys.Batch(name), "paused", "cancelled", "why", "who")
+		if field != "" {
+			tx.HSet(ctx, b.keys.Batch(name), field, now.UnixMicro(), "why", why, "who", who)
+		}
+		return nil
+	})
+	return err
+}
+
 // CancelBatch parks all of a batch that isn't sent yet as cancelled, in the order of the file: jobs queued, scheduled, waiting out a back-off
 // or for room, and those that a pause has parked. Calls under way finish; those of their jobs that come back within patience are
-// parked too. did is told of each step what it parked; its error ends the act.
-func (b *Books) CancelBatch(ctx context.Context, name, why string, patience time.Duration, did func(Sums) error) error {
-	if err := b.c.HDel(ctx, b.keys.Batch(name), "paused", "why", "who").Err(); err != nil {
+// parked now, and later ones when they come. So are jobs that are accepted from now on, until the batch is resumed: the producer may be
+// at work still. What a person takes in again is called. did is told of each step what it parked; its error ends the act.
+func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience time.Duration, did func(Sums) error) error {
+	if err := b.mark(ctx, name, "cancelled", who, why); err != nil {
 		return err
 	}
 	s := &shelving{b: b, name: name, what: "cancel", text: "its batch was cancelled: " + why, did: did}
@@ -63,11 +86,7 @@ func (b *Books) CancelBatch(ctx context.Context, name, why string, patience time
 // PauseBatch lets nobody call a batch's jobs until it is resumed. Those that wait are parked as cancelled, in their order; those that come
 // later, or come back, are parked when they come.
 func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(Sums) error) error {
-	now, err := b.c.Time(ctx).Result()
-	if err != nil {
-		return err
-	}
-	if err := b.c.HSet(ctx, b.keys.Batch(name), "paused", now.UnixMicro(), "why", why, "who", who).Err(); err != nil {
+	if err := b.mark(ctx, name, "paused", who, why); err != nil {
 		return err
 	}
 	s := &shelving{b: b, name: name, what: "pause", text: pausedText + why, did: did}
@@ -77,17 +96,17 @@ func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(
 	return b.clearPapers(ctx)
 }
 
-// ResumeBatch ends a pause: what it parked waits for room at admission, behind all that does already, in the order of the file. A worker that
-// met the pause just before may park its job just after: to catch that one, do it again a moment later.
+// ResumeBatch ends a pause: what it parked waits for room at admission, behind all that does already, in the order of the file. It ends a
+// cancel too, for jobs that are accepted from now on: those that the cancel has parked stay.
 func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Sums) error) error {
-	if err := b.c.HDel(ctx, b.keys.Batch(name), "paused", "why", "who").Err(); err != nil {
+	if err := b.mark(ctx, name, "", "", ""); err != nil {
 		return err
 	}
 	s := &shelving{b: b, name: name, what: "resume", text: "its batch was paused", did: did}
 	return s.pass(ctx)
 }
 
-// pausedText begins the errors of jobs that a pause has parked; open.lua and accept.lua write it too.
+// pausedText begins the errors of jobs that a pause has parked; batch.lua writes it too.
 const pausedText = "its batch is paused: "
 
 // pass goes through the batch once.
@@ -109,6 +128,9 @@ func (s *shelving) pass(ctx context.Context) error {
 		seen, err := strconv.Atoi(reply[0])
 		if err != nil {
 			return badReply("shelve.lua", reply[0])
+		}
+		if seen < 0 {
+			return ErrOvertaken
 		}
 		if changed := reply[1:]; len(changed) > 0 {
 			if err := s.did(moneyOf(changed)); err != nil {

@@ -5,7 +5,8 @@
 -- Fields of spillway:{gateway}:batch:<name>, PLACE being a state, or parked:<reason>:
 --   n:PLACE jobs there   u:PLACE those of them whose amount can't be read
 --   m:PLACE:CURRENCY  M:PLACE:CURRENCY their money in minor units: m + M * 10^9, so that neither overflows
---   live jobs that are neither done nor discarded   paused, why, who  since when the batch is paused (µs), why, and by whom
+--   live jobs that are neither done nor discarded
+--   paused or cancelled, why, who  since when the batch is (µs), why, and by whom; only one of them at a time
 -- spillway:{gateway}:money has u, m and M for the parked jobs of all batches, and of none.
 -- spillway:{gateway}:batch-ids:<name> has the ids in the order of acceptance, spillway:{gateway}:batches the names by the first.
 -- A batch's keys outlive the last record of its jobs by BOOKS_STAY.
@@ -65,11 +66,12 @@ local function books_move(record, batch, money, from, to)
   if live ~= 0 then redis.call('HINCRBY', key, 'live', live) end
 end
 
--- books_paused returns the error that a job of a paused batch gets, nil if its batch is not paused.
-local function books_paused(record, batch)
-  if not batch or batch == '' then return nil end
-  local v = redis.call('HMGET', books_key(record, 'batch:' .. batch), 'paused', 'why')
-  return v[1] and 'its batch is paused: ' .. (v[2] or '')
+-- books_stopped returns the error that a job gets whose batch is paused or cancelled, nil if its batch is neither; and whether it is cancelled.
+local function books_stopped(record, batch)
+  if not batch or batch == '' then return nil, false end
+  local v = redis.call('HMGET', books_key(record, 'batch:' .. batch), 'paused', 'cancelled', 'why')
+  if v[2] then return 'its batch was cancelled: ' .. (v[3] or ''), true end
+  return v[1] and 'its batch is paused: ' .. (v[3] or ''), false
 end
 
 -- become changes a job's state, with the fields that go with it.

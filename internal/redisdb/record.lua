@@ -10,6 +10,7 @@
 --   due end of the back-off (µs)   r reason of parking   e error   pa parked at (µs)
 --   paid a success that came while another call was under way: the dedupe window (ms) it asks for
 --   ya how often it went in by itself after it was parked as exhausted (shelf.lua)
+--   rc a person took it in again after its batch was cancelled ("1")
 --   fl, fo, fq  failures, and the outages of the gateway: see outage.lua
 --   ed when a person last gave the job another payload (µs); not before pa: it was not taken in since
 --   ref the gateway's own reference for the payment   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"
@@ -104,7 +105,7 @@ end
 -- finish makes a job done; what is left of its record stays for the dedupe window.
 local function finish(record, counters, now, dedupe_ms)
   become(record, 'done', 'fin', int(now))
-  redis.call('HDEL', record, 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq', 'kn', unpack(PAYLOAD))
+  redis.call('HDEL', record, 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq', 'kn', 'rc', unpack(PAYLOAD))
   redis.call('HINCRBY', counters, 'done', 1)
   forget(record, dedupe_ms)
 end
