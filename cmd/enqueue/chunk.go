@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"spillway/internal/admission"
 	"spillway/internal/job"
 	"spillway/internal/producer"
@@ -14,6 +16,26 @@ type chunk struct {
 	jobs    []job.Job
 	from    []origin
 	bytes   int
+	// prepared is what the door has made of the jobs already; nil where the door can't do that ahead.
+	prepared *admission.Prepared
+}
+
+// preparer is a door that does part of its work ahead.
+type preparer interface {
+	Prepare(gateway string, jobs []job.Job) *admission.Prepared
+}
+
+func (c *chunk) prepare(d door) {
+	if p, ok := d.(preparer); ok {
+		c.prepared = p.Prepare(c.gateway, c.jobs)
+	}
+}
+
+func (c *chunk) admit(ctx context.Context, d door, mode admission.Mode) ([]admission.Answer, error) {
+	if c.prepared != nil {
+		return c.prepared.Admit(ctx, mode)
+	}
+	return d.Admit(ctx, c.gateway, c.jobs, mode)
 }
 
 // origin is where a job came from.

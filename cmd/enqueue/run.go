@@ -77,7 +77,7 @@ func work(ctx context.Context, src jobSource, t *tally) error {
 func flow(ctx context.Context, src jobSource, d door, t *tally) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	f := &feeder{out: make(chan chunk), tally: t, ctx: reading}
+	f := &feeder{out: make(chan chunk), door: d, tally: t, ctx: reading}
 	ended := make(chan error, 1)
 	go func() { ended <- f.feed(src) }()
 	for {
@@ -94,10 +94,11 @@ func flow(ctx context.Context, src jobSource, d door, t *tally) error {
 	}
 }
 
-// feeder reads the file and cuts it into chunks.
+// feeder reads the file, cuts it into chunks and prepares them, while the one before is admitted.
 type feeder struct {
 	ctx   context.Context
 	out   chan chunk
+	door  door
 	tally *tally
 	open  chunks
 }
@@ -136,6 +137,7 @@ func (f *feeder) feed(src jobSource) error {
 // send hands chunks to the admitter. The channel has no buffer, so that nothing is left in it when feed ends.
 func (f *feeder) send(ready []chunk) error {
 	for _, c := range ready {
+		c.prepare(f.door)
 		select {
 		case f.out <- c:
 		case <-f.ctx.Done():

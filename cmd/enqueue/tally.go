@@ -80,7 +80,7 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 
 // admit puts a chunk through the door and counts the answers.
 func (t *tally) admit(ctx context.Context, d door, c chunk, mode admission.Mode) error {
-	answers, err := d.Admit(ctx, c.gateway, c.jobs, mode)
+	answers, err := c.admit(ctx, d, mode)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var full *admission.Answer

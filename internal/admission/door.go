@@ -43,6 +43,8 @@ type Books interface {
 type Gateway struct {
 	Books   Books
 	MaxCost int64 // more than this can never be granted
+	// Money reads a payload's money as its record has it. Nil: the books read it themselves, if there is any.
+	Money func(payload []byte) string
 }
 
 // Config says which gateways the door leads to.
@@ -88,29 +90,52 @@ const (
 // (coded unavailable) or ctx ended; jobs without an answer (empty Outcome and Err) have then not been taken, or may
 // have been: offering them again is safe.
 func (d *Door) Admit(ctx context.Context, gateway string, jobs []job.Job, mode Mode) ([]Answer, error) {
+	return d.Prepare(gateway, jobs).Admit(ctx, mode)
+}
+
+// Prepared are jobs of one gateway, looked at and ready to be offered. One Admit each.
+type Prepared struct {
+	door    *Door
+	books   Books
+	answers []Answer
+	left    []entry
+	err     error
+}
+
+// Prepare does all of Admit that needs no Redis: whoever has many chunks does the next one's while Redis is at work on this one.
+func (d *Door) Prepare(gateway string, jobs []job.Job) *Prepared {
 	g, ok := d.cfg.Gateways[gateway]
 	if !ok {
-		return nil, &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in the configuration", gateway)}
+		return &Prepared{err: &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in the configuration", gateway)}}
 	}
+	p := &Prepared{door: d, books: g.Books, answers: make([]Answer, len(jobs))}
+	p.left = d.check(g, jobs, p.answers)
+	return p
+}
+
+// Admit offers them, as Door.Admit does.
+func (p *Prepared) Admit(ctx context.Context, mode Mode) ([]Answer, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
+	d, left := p.door, p.left
 	lane := d.lanes.enter()
 	defer d.lanes.leave(lane)
-	answers := make([]Answer, len(jobs))
-	left := d.check(g, jobs, answers)
 	for len(left) > 0 {
-		got, room, err := d.offer(ctx, g.Books, newOffer(lane.ticket(), left, mode))
+		got, room, err := d.offer(ctx, p.books, newOffer(lane.ticket(), left, mode))
 		if err != nil {
-			return answers, err
+			return p.answers, err
 		}
-		note(left, got, room, answers)
-		left = full(left, answers)
+		note(left, got, room, p.answers)
+		left = full(left, p.answers)
 		if mode != Wait || len(left) == 0 {
-			return answers, nil
+			return p.answers, nil
 		}
 		if err := d.sleep(ctx, roomIn(room.Retry)); err != nil {
-			return forget(left, answers), err
+			return forget(left, p.answers), err
 		}
 	}
-	return answers, nil
+	return p.answers, nil
 }
 
 type entry struct {
@@ -125,7 +150,11 @@ func (d *Door) check(g Gateway, jobs []job.Job, answers []Answer) []entry {
 			answers[i].Err = err
 			continue
 		}
-		left = append(left, entry{i, job.Newcomer{Job: j, Digest: d.cfg.Digest(j.Payload)}})
+		n := job.Newcomer{Job: j, Digest: d.cfg.Digest(j.Payload)}
+		if g.Money != nil {
+			n.Money = g.Money(j.Payload)
+		}
+		left = append(left, entry{i, n})
 	}
 	return left
 }

@@ -68,7 +68,7 @@ func MaxCost(g config.Gateway) int64 {
 func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
 	gateways := make(map[string]admission.Gateway, len(cfg.Gateways))
 	for _, g := range cfg.Gateways {
-		gateways[g.Name] = admission.Gateway{Books: Books(c, g), MaxCost: MaxCost(g)}
+		gateways[g.Name] = admission.Gateway{Books: Books(c, g), MaxCost: MaxCost(g), Money: Money(g.Amount)}
 	}
 	return admission.New(admission.Config{
 		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},

@@ -27,6 +27,7 @@ type Ticket struct {
 type Newcomer struct {
 	Job    Job
 	Digest string
+	Money  string // as its record has it (MoneyField); empty where nobody has read it yet
 }
 
 // Room is what admission still has room for after an offer.

@@ -47,7 +47,7 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 		}
 		keys = append(keys, k.Job(n.Job.ID), taskKey)
 		args = append(args, n.Job.ID, taskID, msg, payload(n.Job), n.Digest, max(n.Job.Cost, 1),
-			micros(n.Job.At), micros(n.Job.Expires), n.Job.Batch, b.money(n.Job.Payload))
+			micros(n.Job.At), micros(n.Job.Expires), n.Job.Batch, b.moneyOf(n))
 	}
 	keys = append(keys, k.Receipt(ticket.Lane))
 	args = append(args, ticket.Number, receiptLifetime.Milliseconds())
@@ -61,6 +61,13 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 	}
 	answers, room.Retry, err = decode("accept.lua", reply, len(jobs), names)
 	return answers, room, err
+}
+
+func (b *Books) moneyOf(n job.Newcomer) string {
+	if n.Money != "" {
+		return n.Money
+	}
+	return b.money(n.Job.Payload)
 }
 
 // roomOf takes what is left out of the reply of accept.lua, behind the retry.
