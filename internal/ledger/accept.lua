@@ -13,33 +13,46 @@ local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
 local bucket, at = bucket_load(KEYS[1], now, ARGV, 6)
 local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
 local idle = redis.call('LLEN', KEYS[2]) == 0
-local pushed, accepted, retry, answers = 0, 0, 0, {}
+local accepted, retry, answers, moment = 0, 0, {}, int(now)
+local pushed = {} -- tasks for the queue, which gets them in one step for all of the chunk
 
-local function record_new(record, a, state, reason, ...)
-  local fields = {'s', state, 'g', '1', 'd', ARGV[a + 4], 't', int(now)}
-  local function add(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
-  for i, value in ipairs({...}) do fields[8 + i] = value end
-  if ARGV[a + 5] ~= '1' then add('c', ARGV[a + 5]) end
-  if ARGV[a + 6] ~= '0' then add('at', ARGV[a + 6]) end
-  if ARGV[a + 7] ~= '0' then add('x', ARGV[a + 7]) end
-  if ARGV[a + 8] ~= '' then add('b', ARGV[a + 8]) end
-  if ARGV[a + 9] ~= '' then add('m', ARGV[a + 9]) end
+-- What is known of the jobs is read before anything is written: where that can't be read nothing is changed.
+local known = {}
+for i = 7, #KEYS, 2 do known[KEYS[i]] = redis.call('HGET', KEYS[i], 'd') end
+
+-- Fields that most jobs don't have: name, place in ARGV, what stands there if it is not to be written.
+local SELDOM = {{'c', 5, '1'}, {'at', 6, '0'}, {'x', 7, '0'}, {'b', 8, ''}, {'m', 9, ''}}
+
+-- record_new writes a job's record. more are names and values in turn that go with its state.
+local NO_MORE = {}
+local function record_new(record, a, state, reason, more)
+  local fields = {'s', state, 'g', '1', 'd', ARGV[a + 4], 't', moment}
+  for _, value in ipairs(more) do fields[#fields + 1] = value end
+  for _, f in ipairs(SELDOM) do
+    local value = ARGV[a + f[2]]
+    if value ~= f[3] then fields[#fields + 1] = f[1]; fields[#fields + 1] = value end
+  end
   payload_set(fields, ARGV[a + 3])
   redis.call('HSET', record, unpack(fields))
   books_join(record, ARGV[a], books_place(state, reason), ARGV[a + 8], ARGV[a + 9])
+  known[record] = ARGV[a + 4]
   accepted = accepted + 1
 end
 
 local function enter(record, task, a, cost)
   local due = tonumber(ARGV[a + 6])
   if due > now then
-    record_new(record, a, 'scheduled')
+    record_new(record, a, 'scheduled', nil, NO_MORE)
     redis.call('ZADD', KEYS[5], int(due), ARGV[a])
     return
   end
-  record_new(record, a, 'queued')
-  pend('LPUSH', KEYS[2], task, ARGV[a + 1], ARGV[a + 2], KEYS[6], cost, now)
-  pushed = pushed + 1
+  record_new(record, a, 'queued', nil, NO_MORE)
+  task_new(task, ARGV[a + 1], ARGV[a + 2], KEYS[6], cost, moment)
+  pushed[#pushed + 1] = ARGV[a + 1]
+end
+
+local function push_all()
+  for i = 1, #pushed, 1000 do redis.call('LPUSH', KEYS[2], unpack(pushed, i, math.min(i + 999, #pushed))) end
 end
 
 -- What is parked goes into its sets in one step for all of the chunk: shelves is by set, score and id in turn.
@@ -60,7 +73,7 @@ end
 local function park(record, a, reason, set, error)
   stamped = stamped and stamped + 1 or stamp(KEYS[4], now)
   local when, batch = int(stamped), ARGV[a + 8]
-  record_new(record, a, 'parked', reason, 'r', reason, 'e', error, 'pa', when)
+  record_new(record, a, 'parked', reason, {'r', reason, 'e', error, 'pa', when})
   shelve(set, when, ARGV[a])
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, ARGV[a]) end
 end
@@ -74,13 +87,14 @@ end
 
 -- key_taken says that the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment.
 local function key_taken(record)
+  if not string.find(record, '~', 1, true) then return false end
   local other, generation = string.match(record, '^(.+)~(%d+)$')
   if not other then return false end
   return (tonumber(redis.call('HGET', other, 'k')) or 1) >= tonumber(generation) and tonumber(generation) > 1
 end
 
 local function answer(record, task, a)
-  local digest = redis.call('HGET', record, 'd')
+  local digest = known[record]
   if digest then return digest == ARGV[a + 4] and DUPLICATE or CONFLICT end
   if key_taken(record) then return KEY_TAKEN end
   local why = stopped_batch(record, ARGV[a + 8])
@@ -109,10 +123,11 @@ while at <= #ARGV do
 end
 local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
 bucket_save(bucket)
+push_all()
 shelve_all()
 books_joined(now)
 if accepted > 0 then redis.call('HINCRBY', KEYS[4], 'accepted', accepted) end
-if idle and pushed > 0 then redis.call('PUBLISH', ARGV[5], ARGV[4]) end
+if idle and #pushed > 0 then redis.call('PUBLISH', ARGV[5], ARGV[4]) end
 local reply = {retry, reset, #left}
 for _, n in ipairs(left) do reply[#reply + 1] = n end
 for _, a in ipairs(answers) do reply[#reply + 1] = a end

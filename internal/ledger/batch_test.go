@@ -18,7 +18,7 @@ import (
 
 // payloads have small and large sums, a refund, and amounts that can't be booked.
 var payloads = [][]byte{nil, []byte(`{"amount":1050,"currency":"eur"}`), []byte(`{"amount":999999999999999999,"currency":"EUR"}`),
-	[]byte(`{"amount":-1000000001,"currency":"USD"}`), []byte(`{"amount":"x","currency":"USD"}`), []byte(`{"amount":1000000000000000000,"currency":"USD"}`)}
+	[]byte(`{"amount":-1000000001,"currency":"USD"}`), []byte(`{"amount":"x","currency":"USD"}`), []byte(`{"amount":0,"currency":"EUR"}`), []byte(`{"amount":1000000000000000000,"currency":"USD"}`)}
 
 func eurosOrMore(payload []byte) string { return job.MoneyField(payload, "amount", "currency") }
 

@@ -8,7 +8,7 @@ local QUEUED, NO_ROOM, GONE = 1, 2, 3
 local now = now_us(ARGV[1])
 local bucket, at = bucket_load(KEYS[1], now, ARGV, 5)
 local idle = redis.call('LLEN', KEYS[2]) == 0
-local full, pushed, taken, retry, answers = false, 0, 0, 0, {}
+local full, pushed, taken, retry, answers = false, {}, 0, 0, {}
 
 -- next_key returns the next generation of the idempotency key that is no other job's id.
 local function next_key(record)
@@ -61,17 +61,20 @@ local function readmit(record, task, parked, a)
     redis.call('ZADD', KEYS[4], int(due), ARGV[a])
     return QUEUED
   end
-  pend('LPUSH', KEYS[2], task, ARGV[a + 2], ARGV[a + 3], KEYS[5], cost, now)
-  pushed = pushed + 1
+  task_new(task, ARGV[a + 2], ARGV[a + 3], KEYS[5], cost, int(now))
+  pushed[#pushed + 1] = ARGV[a + 2]
   return QUEUED
 end
 
 local key = 7
+books_gather() -- the books change once for all of the chunk, and so does the queue
 while at <= #ARGV do
   answers[#answers + 1] = readmit(KEYS[key], KEYS[key + 1], KEYS[key + 2], at)
   at, key = at + 6, key + 3
 end
+for i = 1, #pushed, 1000 do redis.call('LPUSH', KEYS[2], unpack(pushed, i, math.min(i + 999, #pushed))) end
+books_gathered()
 bucket_save(bucket)
 if taken > 0 and tonumber(ARGV[4]) then redis.call('HINCRBY', KEYS[6], ARGV[4], taken) end
-if idle and pushed > 0 then redis.call('PUBLISH', ARGV[3], ARGV[2]) end
+if idle and #pushed > 0 then redis.call('PUBLISH', ARGV[3], ARGV[2]) end
 return {retry, unpack(answers)}

@@ -30,11 +30,32 @@ local function books_parts(money)
   return currency, tonumber(sign .. string.sub(digits, -9)), high
 end
 
+-- books_count adds to a field of the books. Between books_gather and books_gathered it only notes what is to be added: a script that moves
+-- many jobs writes each field once.
+local gathering
+local function books_count(key, field, n)
+  if n == 0 then return end -- it may be -0, which Redis does not take for a number
+  if not gathering then return redis.call('HINCRBY', key, field, int(n)) end
+  local fields = gathering[key] or {}
+  gathering[key] = fields
+  fields[field] = (fields[field] or 0) + n
+end
+
+local function books_gather() gathering = {} end
+
+local function books_gathered()
+  local all = gathering
+  gathering = nil
+  for key, fields in pairs(all) do
+    for field, n in pairs(fields) do books_count(key, field, n) end
+  end
+end
+
 -- books_add adds to the sum of one currency in one place.
 local function books_add(key, place, currency, low, high)
   local field = place .. ':' .. currency
-  redis.call('HINCRBY', key, 'm:' .. field, int(low))
-  if high ~= 0 then redis.call('HINCRBY', key, 'M:' .. field, int(high)) end
+  books_count(key, 'm:' .. field, low)
+  if high ~= 0 then books_count(key, 'M:' .. field, high) end
 end
 
 -- books_money puts a job's money into a place (way 1) or takes it out (way -1).
@@ -43,7 +64,7 @@ local function books_money(key, place, money, way)
   if currency then
     books_add(key, place, currency, way * low, way * high)
   else
-    redis.call('HINCRBY', key, 'u:' .. place, way)
+    books_count(key, 'u:' .. place, way)
   end
 end
 
@@ -56,14 +77,14 @@ local function books_move(record, batch, money, from, to)
   end
   if not batch then return end
   local key = books_key(record, 'batch:' .. batch)
-  redis.call('HINCRBY', key, 'n:' .. from, -1)
-  redis.call('HINCRBY', key, 'n:' .. to, 1)
+  books_count(key, 'n:' .. from, -1)
+  books_count(key, 'n:' .. to, 1)
   if money then
     books_money(key, from, money, -1)
     books_money(key, to, money, 1)
   end
   local live = (books_over(from) and 1 or 0) - (books_over(to) and 1 or 0)
-  if live ~= 0 then redis.call('HINCRBY', key, 'live', live) end
+  if live ~= 0 then books_count(key, 'live', live) end
 end
 
 -- books_stopped returns the error that a job gets whose batch is paused or cancelled, nil if its batch is neither; and whether it is cancelled.

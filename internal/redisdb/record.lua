@@ -70,11 +70,15 @@ local function called(rate, now)
   end
 end
 
--- pend creates the queue's task for a generation of a job and puts it into the queue: at the head
--- (the right end, which asynq's dequeue pops) or at the tail.
-local function pend(push, pending, task, task_id, msg, costs, cost, now)
-  redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', int(now) .. '000')
+-- task_new creates the queue's task for a generation of a job, pending since a moment (µs, as text).
+local function task_new(task, task_id, msg, costs, cost, since)
+  redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since .. '000')
   if cost > 1 then redis.call('HSET', costs, task_id, int(cost)) end
+end
+
+-- pend creates the task and puts it into the queue: at the head (the right end, which asynq's dequeue pops) or at the tail.
+local function pend(push, pending, task, task_id, msg, costs, cost, now)
+  task_new(task, task_id, msg, costs, cost, int(now))
   return redis.call(push, pending, task_id)
 end
 
