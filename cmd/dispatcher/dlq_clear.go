@@ -136,7 +136,7 @@ type share struct {
 // preview counts what the act would touch.
 func (w *clearance) preview(ctx context.Context) ([]string, error) {
 	byName := map[string]*share{}
-	w.s.filter.NoPayload = !anyAmount(w.s.gateways)
+	forMoney(&w.s.filter, w.s.gateways...)
 	missing, err := w.s.each(ctx, func(g config.Gateway, r job.Record) error {
 		sh := byName[g.Name]
 		if sh == nil {
@@ -181,7 +181,7 @@ func (sh *share) meet(r job.Record, why string) {
 		sh.held[why]++
 		return
 	}
-	sh.would.add(r.Job.Payload, sh.g.Amount)
+	sh.would.add(r, sh.g.Amount)
 	if r.Replays >= oftenReplayed {
 		sh.often++
 	}
@@ -264,7 +264,7 @@ func (w *clearance) doShare(ctx context.Context, sh *share) error {
 		Store: sh.store, Filter: sh.filter(w.s.filter), Clock: clock.Real{},
 		Begin: func(ctx context.Context) error { return bounded(ctx, sh.entry.Begin) },
 		Watch: w.act.caution.watch(w.s.db.Client, sh.g), Canary: w.act.caution.canary, Canaries: w.follow(sh),
-		Taken:    func(r job.Record) { sh.took.add(r.Job.Payload, sh.g.Amount) },
+		Taken:    func(r job.Record) { sh.took.add(r, sh.g.Amount) },
 		HeldBack: func(_ job.Record, why string) { sh.held[why]++ },
 		Progress: func(done deadletter.Cleared) {
 			w.show(sh, done)
@@ -285,7 +285,8 @@ func (w *clearance) doShare(ctx context.Context, sh *share) error {
 
 // filter is the jobs that the preview met: those parked since then were not asked about.
 func (sh *share) filter(all deadletter.Filter) deadletter.Filter {
-	all.Until, all.NoPayload = sh.until, sh.g.Amount.Field == ""
+	all.Until = sh.until
+	forMoney(&all, sh.g)
 	if all.Limit > 0 {
 		all.Limit = sh.heap.Total
 	}

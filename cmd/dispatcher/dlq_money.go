@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/job"
 )
 
@@ -46,17 +47,29 @@ type pile struct {
 
 func newPile() *pile { return &pile{money: purse{}} }
 
-func (p *pile) add(payload []byte, a config.Amount) {
+func (p *pile) add(r job.Record, a config.Amount) {
 	p.jobs++
 	if a.Field == "" {
 		return
 	}
-	m, err := job.MoneyOf(payload, a.Field, a.Currency)
-	if err != nil {
-		p.bare++
-		return
+	m, booked := job.Booked(r.Money)
+	if !booked {
+		var err error
+		if m, err = job.MoneyOf(r.Job.Payload, a.Field, a.Currency); err != nil {
+			p.bare++
+			return
+		}
 	}
 	p.money.add(m)
+}
+
+// forMoney lets a filter read the payloads of those jobs alone whose record does not say their money.
+func forMoney(f *deadletter.Filter, gateways ...config.Gateway) {
+	f.NoPayload = !anyAmount(gateways)
+	f.PayloadOf = func(r job.Record) bool {
+		_, booked := job.Booked(r.Money)
+		return !booked
+	}
 }
 
 func (p *pile) addAll(q *pile) {

@@ -64,7 +64,7 @@ func (h *gatewayHeap) add(r job.Record) {
 		of = &reasonHeap{Oldest: r.ParkedAt, pile: newPile()}
 		h.ByReason[r.Reason] = of
 	}
-	of.pile.add(r.Job.Payload, h.cfg.Amount)
+	of.pile.add(r, h.cfg.Amount)
 }
 
 // close fills in the sums.
@@ -114,7 +114,7 @@ func (s *selection) look(ctx context.Context, heaps map[string]*gatewayHeap) ([]
 	}
 	some := *s
 	some.gateways = slices.DeleteFunc(slices.Clone(s.gateways), func(g config.Gateway) bool { return heaps[g.Name] == nil })
-	some.filter.NoPayload = !anyAmount(some.gateways)
+	forMoney(&some.filter, some.gateways...)
 	missing, err := some.each(ctx, func(g config.Gateway, r job.Record) error {
 		heaps[g.Name].add(r)
 		return nil

@@ -23,6 +23,8 @@ type Filter struct {
 	After int64
 	// NoPayload leaves the payloads out, which saves reading them.
 	NoPayload bool
+	// PayloadOf says which jobs' payloads are read, where NoPayload leaves them in: nil means all.
+	PayloadOf func(job.Record) bool
 	// Looked is told of jobs that were looked at for their error, since Match is answered by reading; nil means nobody asks.
 	Looked func(jobs int)
 }
@@ -37,7 +39,7 @@ func (s *Store) List(ctx context.Context, f Filter) iter.Seq2[job.Record, error]
 	if f.NoPayload {
 		return found
 	}
-	return s.withPayloads(ctx, found)
+	return s.withPayloads(ctx, found, f.PayloadOf)
 }
 
 func (s *Store) meant(ctx context.Context, f Filter) iter.Seq2[job.Record, error] {

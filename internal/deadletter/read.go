@@ -12,7 +12,7 @@ import (
 )
 
 // fields is what a listing reads of each record: all but the payload, which may have a megabyte, and what only live jobs have.
-var fields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h", "ed"}
+var fields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h", "ed", "m"}
 
 // records reads the records of these ids, in their order and without payloads. One that is not there is empty.
 func (s *Store) records(ctx context.Context, ids []string) ([]job.Record, error) {
@@ -24,14 +24,20 @@ func (s *Store) records(ctx context.Context, ids []string) ([]job.Record, error)
 // payloads is how many payloads are read at once: each may have a megabyte.
 const payloads = 64
 
-// withPayloads adds the payloads, a few at a time. A job that has gone meanwhile is left out.
-func (s *Store) withPayloads(ctx context.Context, found iter.Seq2[job.Record, error]) iter.Seq2[job.Record, error] {
+// withPayloads adds the payloads of those that of says (nil: of all), a few at a time. A job that has gone meanwhile is left out.
+func (s *Store) withPayloads(ctx context.Context, found iter.Seq2[job.Record, error], of func(job.Record) bool) iter.Seq2[job.Record, error] {
 	return func(yield func(job.Record, error) bool) {
 		some := make([]job.Record, 0, payloads)
 		for r, err := range found {
 			if err != nil {
 				yield(job.Record{}, err)
 				return
+			}
+			if len(some) == 0 && of != nil && !of(r) {
+				if !yield(r, nil) {
+					return
+				}
+				continue
 			}
 			if some = append(some, r); len(some) < payloads {
 				continue

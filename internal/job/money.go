@@ -84,4 +84,14 @@ func MoneyField(payload []byte, field, currency string) string {
 	return minor + " " + m.Currency
 }
 
+// Booked reads what MoneyField wrote; ok is false where that is no amount: "-", or nothing.
+func Booked(text string) (m Money, ok bool) {
+	digits, currency, spaced := strings.Cut(text, " ")
+	minor, whole := wholeNumber(digits)
+	if !spaced || !whole {
+		return Money{}, false
+	}
+	return Money{Minor: minor, Currency: currency}, true
+}
+
 func notInCurrency(r rune) bool { return r <= ' ' || r > '~' || r == ':' }
