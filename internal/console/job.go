@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -134,37 +133,11 @@ func (c *Console) why(ctx context.Context, g config.Gateway, rec job.Record) (wh
 	case job.Parked:
 		why, next = parkedWhy(g, rec.Reason)
 		return why, next, nil
-	case job.InFlight:
-		return "A worker has pulled it; its call is under way, or about to be.", "", nil
 	}
-	v, err := dispatch.Look(ctx, c.cfg.Redis, g)
-	if err != nil {
+	if why, err = dispatch.WhyNot(ctx, c.cfg.Redis, g, rec); err != nil {
 		return "", "", err
 	}
-	why, next = waiting(v, rec)
-	return why, next, nil
-}
-
-func waiting(v dispatch.Glance, rec job.Record) (why, next string) {
-	stopped := ""
-	switch s := statusOfGateway(v); s.Word {
-	case "paused":
-		stopped = "The gateway is paused: " + s.Why
-	case "down", "held":
-		stopped = "Nobody calls the gateway for now: " + s.Why
-	case "probing":
-		stopped = "The gateway was held; one call goes ahead to see whether that is over: " + s.Why
-	}
-	switch rec.State {
-	case job.Scheduled:
-		return "Its time is to come.", stopped
-	case job.Retrying:
-		return "A call failed, and it waits before it is tried again.", stopped
-	}
-	if stopped != "" {
-		return stopped, "It stays in the queue and goes on when the gateway does."
-	}
-	return "It waits for its slot, with " + grouped(strconv.FormatInt(v.Queued, 10)) + " in the queue.", ""
+	return strings.ToUpper(why[:1]) + why[1:] + ".", "", nil
 }
 
 // parkedWhy explains a reason to the person who has to decide.

@@ -9,6 +9,7 @@ import (
 
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // parkOne ends an attempt of an accepted job in the store, as a worker does, and takes its task out of the queue as asynq does.
@@ -129,12 +130,17 @@ func TestAJobsPageSaysWhyItIsWhereItIs(t *testing.T) {
 	r.put(3, `{"amount":4900,"currency":"EUR"}`)
 	r.parkOne("j0001", job.UnknownOutcome, "time-out after the request was written")
 	_, page := r.get(jobLink(r.g.Name, "j0000"))
-	wants(t, page, "It waits for its slot, with 2 in the queue.", "EUR 4\u202f900 in minor units", "2026-11", "Idempotency key")
+	wants(t, page, "No dispatcher has ever served the gateway: start one with", ", next in the queue.", "EUR 4\u202f900 in minor units", "2026-11", "Idempotency key")
 	_, page = r.get("/jobs?id=j0001")
 	wants(t, page, "It may or may not have been charged", "time-out after the request was written", "unknown outcome", "Resolve as done", "Resolve as not done", "none")
+	if err := r.db.Client.HSet(t.Context(), redisdb.NewKeys(r.g.Name).Alive(), "at", time.Now().UnixMicro()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, page = r.get(jobLink(r.g.Name, "j0002"))
+	wants(t, page, "Waiting for a slot, behind 1 other.")
 	r.pauseNow("card network is down")
 	_, page = r.get(jobLink(r.g.Name, "j0000"))
-	wants(t, page, "The gateway is paused: card network is down")
+	wants(t, page, "The gateway is paused: card network is down, next in the queue.")
 	if status, page := r.get("/jobs/nothing"); status != 404 || !strings.Contains(page, "no job has this id") {
 		t.Errorf("an unknown job: %d", status)
 	}
