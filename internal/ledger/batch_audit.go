@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/big"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,15 +24,18 @@ var rebookScript = redisdb.NewScript(rebookLua).Replicated()
 // recountTries is how often a batch is counted whose books change meanwhile, before only its total is looked at.
 const recountTries = 3
 
-// batchCheck holds the books of every batch against the records of its jobs, in 8 bytes a job of the largest one.
+// batchCheck holds the books of every batch, and of the money that is parked, against the records of the jobs, in 8 bytes a job of the
+// largest batch.
 type batchCheck struct {
 	b *Books
 	// repair writes books that are wrong anew.
 	repair bool
 	found  func(Finding)
+	steps
 }
 
 func (c *batchCheck) run(ctx context.Context) error {
+	c.stepped = time.Now()
 	names, err := c.b.c.ZRange(ctx, c.b.keys.Batches(), 0, -1).Result()
 	if err != nil {
 		return err
@@ -40,6 +44,9 @@ func (c *batchCheck) run(ctx context.Context) error {
 		if err := c.check(ctx, name); err != nil {
 			return fmt.Errorf("check the books of batch %q at %s: %w", name, c.b.cfg.Gateway, err)
 		}
+	}
+	if err := c.money(ctx); err != nil {
+		return fmt.Errorf("check the sums of what is parked at %s: %w", c.b.cfg.Gateway, err)
 	}
 	return nil
 }
@@ -168,10 +175,15 @@ func (c *batchCheck) recount(ctx context.Context, name string) (map[Place]Sums, 
 	if err != nil {
 		return nil, err
 	}
-	counted := map[Place]Sums{}
+	counted, read := map[Place]Sums{}, 0
 	for r, err := range c.b.BatchJobs(ctx, name) {
 		if err != nil {
 			return nil, err
+		}
+		if read++; read%batchPage == 0 {
+			if err := c.step(ctx); err != nil {
+				return nil, err
+			}
 		}
 		hash := maphash.String(seed, r.Job.ID)
 		if r.State == "" || twice[hash] == 2 {
@@ -206,6 +218,9 @@ func (c *batchCheck) twice(ctx context.Context, name string, seed maphash.Seed) 
 		if len(ids) < stretch {
 			break
 		}
+		if err := c.step(ctx); err != nil {
+			return nil, err
+		}
 	}
 	slices.Sort(all)
 	twice := map[uint64]int{}
@@ -220,14 +235,19 @@ func (c *batchCheck) twice(ctx context.Context, name string, seed maphash.Seed) 
 // rebook writes the books anew from what was counted. Of finished jobs whose records are gone the books alone knew: those that are
 // missing then are taken for done.
 func (c *batchCheck) rebook(ctx context.Context, name string, p page, counted map[Place]Sums) (bool, error) {
-	args := []any{len(p.fields)}
-	for field, value := range p.fields {
+	return c.write(ctx, c.b.keys.Batch(name), c.b.keys.BatchIDs(name), p.fields, fieldsOf(p, counted))
+}
+
+// write puts other fields into books that are still as they were read, and reports whether they are.
+func (c *batchCheck) write(ctx context.Context, books, stays string, read map[string]string, fields map[string]int64) (bool, error) {
+	args := []any{len(read)}
+	for field, value := range read {
 		args = append(args, field, value)
 	}
-	for field, n := range fieldsOf(p, counted) {
+	for field, n := range fields {
 		args = append(args, field, n)
 	}
-	return rebookScript.Run(ctx, c.b.c, []string{c.b.keys.Batch(name), c.b.keys.BatchIDs(name)}, args...).Bool()
+	return rebookScript.Run(ctx, c.b.c, []string{books, stays}, args...).Bool()
 }
 
 func fieldsOf(p page, counted map[Place]Sums) map[string]int64 {

@@ -22,6 +22,8 @@ const (
 	Totals    Wrong = "totals"     // the totals don't add up; no single job is meant
 	// BatchBooks: the books of a batch differ from the records of its jobs; Where names it.
 	BatchBooks Wrong = "batch_books"
+	// MoneyBooks: the sums of the money that is parked differ from the records.
+	MoneyBooks Wrong = "money_books"
 )
 
 // What may be remarkable and is no fault.
@@ -36,7 +38,7 @@ type Finding struct {
 	What  Wrong
 	State job.State // that its record says; empty if there is none
 	Where string    // the place that is meant: scheduled, retrying, open, parked:REASON, pending, active, or a set of asynq's
-	Text  string    // of the totals, and the books of a batch
+	Text  string    // of the totals, and of books
 }
 
 // Describe says in words what is wrong.
@@ -73,7 +75,7 @@ func (f Finding) Hint() string {
 		return "a running dispatcher puts it right within two minutes; if it comes back, find out who else writes to this Redis"
 	case Expires:
 		return "keep the record with redis-cli PERSIST, and find out who else writes to this Redis"
-	case BatchBooks:
+	case BatchBooks, MoneyBooks:
 		return "write them anew from the records with dispatcher audit --repair, and find out who else writes to this Redis"
 	case NoRecord:
 		return "its record was lost: find the job in the billing file by its id, ask the gateway whether it was charged, and enqueue it again if it was not"

@@ -74,7 +74,7 @@ func (m *Mender) Look(ctx context.Context) (did Mended, next time.Duration, err 
 
 // mend goes through the records.
 func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
-	s := &survey{b: m.b, rest: m.rest}
+	s := &survey{b: m.b, steps: steps{rest: m.rest}}
 	s.found = func(f Finding) error {
 		if !f.Fault() || f.ID == "" {
 			return nil
@@ -97,7 +97,7 @@ func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
 	if err := s.run(ctx); err != nil {
 		return did, err
 	}
-	return did, (&batchCheck{b: m.b, repair: true, found: func(Finding) {}}).run(ctx)
+	return did, (&batchCheck{b: m.b, repair: true, found: func(Finding) {}, steps: steps{rest: m.rest}}).run(ctx)
 }
 
 // rest waits as long as the last step took, so that others get their turn, and keeps the records to this process.

@@ -19,12 +19,22 @@ for i = 11, #ARGV do
 end
 if state and not home and not other[state] then return 'none' end
 
+-- unlist takes a job out of the parts of a set that are one batch's, when its record is gone and with it the name of its batch.
+local function unlist(reason)
+  for _, batch in ipairs(redis.call('ZRANGE', books_key(record, 'batches'), 0, -1)) do
+    redis.call('ZREM', shelf_batch(record, reason, batch), id)
+  end
+end
+
 local moved = 0
 for i = 7, #KEYS do
   local asynqs = i >= 10 and i < first_parked
   local gone = KEYS[i] ~= home and not asynqs and redis.call('ZREM', KEYS[i], id) or 0
   moved = moved + gone
-  if gone > 0 and i >= first_parked then shelf_take(record, ARGV[11 + i - first_parked], v[9]) end
+  if gone > 0 and i >= first_parked then
+    shelf_take(record, ARGV[11 + i - first_parked], v[9])
+    if not state then unlist(ARGV[11 + i - first_parked]) end
+  end
 end
 if not state then return moved > 0 and 'removed' or 'none' end
 if home and not redis.call('ZSCORE', home, id) then

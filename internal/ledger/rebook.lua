@@ -1,6 +1,6 @@
--- rebook.lua: writes the books of a batch anew, unless they have changed since they were read.
--- KEYS 1 the batch's books  2 its ids
--- ARGV 1 how many fields were read, then each with its value, then the new fields of places and live, each with its value
+-- rebook.lua: writes the books of a batch, or of the money that is parked, anew, unless they have changed since they were read.
+-- KEYS 1 the books  2 what they expire with: the batch's ids, or themselves
+-- ARGV 1 how many fields were read, then each with its value, then the new fields of places (and live), each with its value
 -- returns 1 written  0 they have changed: nothing was written
 local read = tonumber(ARGV[1])
 if redis.call('HLEN', KEYS[1]) ~= read then return 0 end

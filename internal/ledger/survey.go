@@ -29,13 +29,18 @@ const (
 // A record and the sets that it may stand in are read in one script, so what looks wrong there is wrong. Only the queue is read
 // before the records: a queued job whose task is not in the index and says that it was put into the queue before the survey is a suspect.
 type survey struct {
-	b       *Books
-	found   func(Finding) error
-	rest    func(ctx context.Context, worked time.Duration) error // between steps; nil: go on at once
-	seen    func(state job.State)                                 // of each record; nil: nobody counts
-	indexed int64                                                 // tasks of the queue that are remembered at a time; zero: mostIndexed
-	since   int64                                                 // when it began, on Redis's clock in µs
-	papers  int64                                                 // tasks in the queue that are no job's present one
+	b     *Books
+	found func(Finding) error
+	steps
+	seen    func(state job.State) // of each record; nil: nobody counts
+	indexed int64                 // tasks of the queue that are remembered at a time; zero: mostIndexed
+	since   int64                 // when it began, on Redis's clock in µs
+	papers  int64                 // tasks in the queue that are no job's present one
+}
+
+// steps are short looks at Redis, one after the other.
+type steps struct {
+	rest    func(ctx context.Context, worked time.Duration) error // in between; nil: go on at once
 	stepped time.Time
 }
 
@@ -61,7 +66,7 @@ func (s *survey) run(ctx context.Context) error {
 }
 
 // step is called after each look at Redis.
-func (s *survey) step(ctx context.Context) error {
+func (s *steps) step(ctx context.Context) error {
 	if s.rest == nil {
 		return ctx.Err()
 	}
