@@ -216,7 +216,7 @@ func (v *batchView) judge(by, now time.Time) error {
 	case makes:
 		return nil
 	case v.ETASeconds == nil:
-		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("nobody can say whether batch %q makes it by %s: it, or its gateway, is paused", v.Batch, utc.Format(time.RFC3339)),
+		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("nobody can say whether batch %q makes it by %s: it is paused or cancelled, or its gateway is paused", v.Batch, utc.Format(time.RFC3339)),
 			Hint: `see "dispatcher status", and resume what is paused`}
 	}
 	over := now.Add(time.Duration(*v.ETASeconds * float64(time.Second))).Sub(by)

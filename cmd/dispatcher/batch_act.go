@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -169,11 +171,7 @@ func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a
 		return err
 	}
 	if d.Done = decision == cli.Go; d.Done {
-		for i, part := range parts {
-			if d.Gateways[i], err = p.actOn(ctx, s, part, a, batchTarget{batch: name, who: who, why: f.why}); err != nil {
-				break
-			}
-		}
+		d.Gateways, err = p.actOnAll(ctx, s, parts, a, batchTarget{batch: name, who: who, why: f.why})
 	}
 	if written := p.writeDeed(d, a, decision); err == nil {
 		err = written
@@ -181,25 +179,49 @@ func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a
 	return err
 }
 
+// actOnAll does the act at all gateways at once: none goes on calling while the calls under way at another are waited for.
+func (p *program) actOnAll(ctx context.Context, s *session, parts []batchPart, a batchAct, t batchTarget) ([]batchGatewayDeed, error) {
+	var total int64
+	for _, part := range parts {
+		total += a.would(part.Batch).Jobs
+	}
+	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: a.verb + " " + t.batch, Total: total, Quiet: p.Quiet})
+	defer bar.Close()
+	var done atomic.Int64
+	deeds, errs := make([]batchGatewayDeed, len(parts)), make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, part := range parts {
+		all.Go(func() {
+			deeds[i], errs[i] = p.actOn(ctx, s, part, a, t, func(jobs int64) { bar.Set(done.Add(jobs)) })
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return deeds, err
+		}
+	}
+	return deeds, nil
+}
+
 // actOn does the act to one gateway's part, and writes it down before the first job, after each step, and at the end.
-func (p *program) actOn(ctx context.Context, s *session, part batchPart, a batchAct, t batchTarget) (batchGatewayDeed, error) {
+func (p *program) actOn(ctx context.Context, s *session, part batchPart, a batchAct, t batchTarget, did func(jobs int64)) (batchGatewayDeed, error) {
 	t.g, _ = s.cfg.Gateway(part.gateway)
 	t.books = dispatch.Books(s.db.Client, t.g)
 	entry := deadletter.New(s.db.Client, t.g.Name).Entry(deadletter.Act{At: part.Now, Who: t.who, What: "batch " + a.verb, Why: t.why,
 		Filter: "--batch " + strconv.Quote(t.batch)})
+	t.books = t.books.For(entry.Place)
 	if err := entry.Begin(ctx); err != nil {
 		return deedOf(t.g.Name, ledger.Sums{}), dispatch.Coded(err)
 	}
-	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: a.verb + " at " + t.g.Name, Total: a.would(part.Batch).Jobs, Quiet: p.Quiet})
-	defer bar.Close()
 	var sum ledger.Sums
 	deed := func() deadletter.Deed {
 		return deadletter.Deed{Jobs: int(sum.Jobs), Amount: purseOf(sum), Bare: int(sum.Unread)}
 	}
 	last := context.WithoutCancel(ctx)
-	err := a.run(ctx, t, func(did ledger.Sums) error {
-		sum.Add(did)
-		bar.Set(sum.Jobs)
+	err := a.run(ctx, t, func(step ledger.Sums) error {
+		sum.Add(step)
+		did(step.Jobs)
 		return entry.Note(last, deed())
 	})
 	if ended := entry.End(last, deed()); err == nil {

@@ -3,8 +3,11 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 func TestBatchCancelAsksForAReasonAndForYes(t *testing.T) {
@@ -77,6 +80,25 @@ func TestBatchCancelStaysUntilResume(t *testing.T) {
 	if got := r.command("batch", "b1", "-g", r.one, "-o", "json"); !strings.Contains(got.out, `"paused_at":null,"cancelled_at":"TIME","cancel_why":"wrong file","cancelled_by":"`) {
 		t.Errorf("cancelled: %s", got.out)
 	}
+	if got := r.command("batch", "b1", "--by", "+1h", "-g", r.one); got.code != 1 || !strings.Contains(got.err, "nobody can say") {
+		t.Errorf("a cancelled batch makes it: %+v", got)
+	}
 	r.expect(r.command("batch", "resume", "b1", "--why", "the right file", "--yes", "-g", r.one), 0, "one: resumed 0 jobs of batch \"b1\"\n", "")
 	r.accept(r.manual(r.one), job.Enqueued, charge("right", "7", "b1"))
+}
+
+// A call under way at one gateway is waited for; the other gateway must not go on with the wrong file meanwhile.
+func TestBatchCancelStopsAllGatewaysAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.accept(r.manual(r.one), job.Enqueued, charge("a", "1", "b1"))
+	r.accept(r.gateway(r.two), job.Enqueued, charge("b", "1", "b1"))
+	books := dispatch.Books(r.c, r.gateway(r.one))
+	a, _, err := books.Open(r.ctx, "a", 1, "w1", time.Minute)
+	r.must(err)
+	ended := make(chan ran, 1)
+	go func() { ended <- r.command("batch", "cancel", "b1", "--why", "wrong file", "--yes") }()
+	testkit.Eventually(t, 10*time.Second, "the other gateway's part", func() bool { return r.record(r.two, "b").Reason == job.Cancelled })
+	r.must(books.Done(r.ctx, a, job.Ending{Called: true, Status: 201, Verdict: job.VerdictDone, At: time.UnixMicro(1)}))
+	r.expect(<-ended, 0, "one: cancelled 0 jobs of batch \"b1\"\ntwo: cancelled 1 job of batch \"b1\"\n", "")
 }

@@ -88,7 +88,7 @@ func TestOnFull(t *testing.T) {
 	got.err = ""
 	b.want(got, result{3, counts(5, 3, 0, 0, 0, 2), ""})
 	b.want(b.run("-g", b.g, "-f", "a.ndjson", "-o", "json"), result{0, counts(5, 0, 2, 3, 0, 0),
-		"2 jobs found no room yet and are parked as rejected; see: dispatcher dlq stats\n"})
+		"2 jobs are parked: there was no room for them yet, or their batch is paused or cancelled; see: dispatcher dlq stats\n"})
 	b.write("b.ndjson", lines("b", 1))
 	b.want(b.run("-g", b.g, "-f", "b.ndjson", "-o", "json", "--on-full", "park", "-q"), result{0, counts(1, 0, 1, 0, 0, 0), ""})
 }

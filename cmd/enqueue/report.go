@@ -92,6 +92,6 @@ func (t *tally) remark(r report) {
 		return
 	}
 	if r.Parked > 0 {
-		fmt.Fprintf(t.s.Err, "%d jobs found no room yet and are parked as rejected; see: dispatcher dlq stats\n", r.Parked)
+		fmt.Fprintf(t.s.Err, "%d jobs are parked: there was no room for them yet, or their batch is paused or cancelled; see: dispatcher dlq stats\n", r.Parked)
 	}
 }

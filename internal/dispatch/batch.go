@@ -16,7 +16,7 @@ type BatchGlance struct {
 	ledger.Batch
 	Now time.Time // on Redis's clock
 	// ETA is when the last of its jobs that go by themselves will have been called, counting on all that waits at the gateway going
-	// first; negative when nobody can say: the batch or the gateway is paused.
+	// first; negative when nobody can say: the batch is paused or cancelled, or the gateway is paused.
 	ETA time.Duration
 }
 
@@ -49,7 +49,7 @@ func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b ledg
 		waiting += in(ledger.Place{State: job.Parked, Reason: job.Rejected})
 	}
 	switch {
-	case !b.Paused.IsZero() && waiting+in(ledger.Place{State: job.Parked, Reason: job.Cancelled}) > 0:
+	case !(b.Paused.IsZero() && b.Cancelled.IsZero()) && waiting+in(ledger.Place{State: job.Parked, Reason: job.Cancelled}) > 0:
 		return -1, nil
 	case waiting == 0:
 		return 0, nil

@@ -80,7 +80,8 @@ func roomOf(reply []int64) (job.Room, []int64, error) {
 	return room, append(reply[:1:1], reply[behind:]...), nil
 }
 
-// For returns the books for one act: act names its place in the trail, and what Readmit takes is counted for it in the same step.
+// For returns the books for one act: act names its place in the trail, and what Readmit takes, or an act upon a batch parks, is counted for it
+// in the same step.
 func (b *Books) For(act func() string) *Books {
 	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act}
 }

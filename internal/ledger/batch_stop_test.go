@@ -12,6 +12,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/redisdb"
 )
 
 // back makes jobs parked as cancelled ready to be taken in again.
@@ -134,7 +135,7 @@ type between struct {
 }
 
 func (c *between) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	if len(keys) == 6 && len(args) == 8 {
+	if len(keys) == 7 && len(args) == 9 {
 		if c.left--; c.left == 0 {
 			c.do()
 		}
@@ -189,5 +190,71 @@ func TestTheLastActUponABatchCounts(t *testing.T) {
 			}
 			b.clean("at the end")
 		})
+	}
+}
+
+// The embedded Redis is another program: all that is done to a batch works there too.
+func TestABatchInTheEmbeddedRedis(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 6, func(c *ledger.Config) { c.Money = eurosOrMore })
+	db, err := redisdb.Open(b.ctx, redisdb.Embedded, redisdb.Options{})
+	b.must(err)
+	t.Cleanup(func() { _ = db.Close() })
+	b.on(db.Client)
+	odd := "a:b~{2}"
+	b.accept("park", member("{1}~2", odd), member("b:1", odd), member("x", "good"), member("c", odd))
+	id, generation := b.pull()
+	flying, _ := b.open(id, generation, "o")
+	b.must(b.books.PauseBatch(b.ctx, odd, "me", "bank closed", noted))
+	b.accept("fail", member("new", odd))
+	b.must(b.books.Back(b.ctx, flying, job.Ending{}, 0))
+	b.finish(id, generation)
+	a := b.meets("{1}~2", "its batch is paused: bank closed")
+	b.must(b.books.ResumeBatch(b.ctx, odd, noted))
+	b.must(deadletter.New(b.c, b.name).Park(b.ctx, a, job.Ending{Error: a.LastError}, job.Cancelled))
+	if got, want := b.parkedAs(job.Rejected), []string{"b:1", "c", "new", "{1}~2"}; !slices.Equal(got, want) {
+		t.Errorf("waiting for room are %v, want %v", got, want)
+	}
+	b.clean("resumed")
+	b.must(b.books.CancelBatch(b.ctx, odd, "me", "wrong file", 0, noted))
+	if got := len(b.parkedAs(job.Cancelled)); got != 4 {
+		t.Errorf("cancelled are %d", got)
+	}
+	_, _, err = b.books.Readmit(b.ctx, b.back("b:1"))
+	b.must(err)
+	b.pull() // x
+	id, generation = b.pull()
+	if _, opening := b.open(id, generation, "o"); id != "b:1" || opening != job.OpenGo {
+		t.Errorf("%s opened: %s", id, opening)
+	}
+	b.c.HSet(b.ctx, b.keys.Money(), "m:parked:cancelled:EUR", 5)
+	b.c.HSet(b.ctx, b.keys.Batch(odd), "n:queued", 5)
+	b.check(true)
+	if money, err := b.books.ParkedMoney(b.ctx); err != nil || money[job.Cancelled].Money["EUR"].Int64() != 300 {
+		t.Errorf("the money parked is %s, %v", text(money), err)
+	}
+}
+
+// Killed after a step, before it was noted: the trail has the right count all the same.
+func TestAnActUponABatchThatIsKilledHasTheRightCount(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1000, nil)
+	var jobs []job.Job
+	for _, j := range numbered(1, 250) {
+		jobs = append(jobs, member(j.ID, "p"))
+	}
+	b.accept("park", jobs...)
+	killed := errors.New("killed")
+	store := deadletter.New(b.c, b.name)
+	entry := store.Entry(deadletter.Act{Who: "me", What: "batch cancel"})
+	b.must(entry.Begin(b.ctx))
+	if err := b.books.For(entry.Place).CancelBatch(b.ctx, "p", "me", "w", 0, func(ledger.Sums) error { return killed }); !errors.Is(err, killed) {
+		t.Fatal(err)
+	}
+	for a, err := range store.Acts(b.ctx) {
+		b.must(err)
+		if a.Jobs != 200 {
+			t.Errorf("the trail says %d jobs, and 200 are cancelled", a.Jobs)
+		}
 	}
 }

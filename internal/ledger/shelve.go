@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
@@ -19,11 +17,15 @@ import (
 //go:embed shelve.lua
 var shelveLua string
 
+//go:embed stop.lua
+var stopLua string
+
 //go:embed papers.lua
 var papersLua string
 
 var (
 	shelveScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, shelveLua).Replicated()
+	stopScript   = redisdb.NewScript(redisdb.NowLua, stopLua).Replicated()
 	papersScript = redisdb.NewScript(redisdb.NowLua, papersLua)
 )
 
@@ -47,18 +49,7 @@ var ErrOvertaken = errors.New("somebody else has paused, resumed or cancelled th
 
 // mark writes down what holds for a batch from now on: paused or cancelled, or neither if the field is empty. The jobs follow.
 func (b *Books) mark(ctx context.Context, name, field, who, why string) error {
-	now, err := b.c.Time(ctx).Result()
-	if err != nil {
-		return err
-	}
-	_, err = b.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		tx.HDel(ctx, b.keys.Batch(name), "paused", "cancelled", "why", "who")
-		if field != "" {
-			tx.HSet(ctx, b.keys.Batch(name), field, now.UnixMicro(), "why", why, "who", who)
-		}
-		return nil
-	})
-	return err
+	return stopScript.Run(ctx, b.c, []string{b.keys.Batch(name)}, b.now(), field, why, who).Err()
 }
 
 // CancelBatch parks all of a batch that isn't sent yet as cancelled, in the order of the file: jobs queued, scheduled, waiting out a back-off
@@ -112,13 +103,13 @@ const pausedText = "its batch is paused: "
 // pass goes through the batch once.
 func (s *shelving) pass(ctx context.Context) error {
 	k := s.b.keys
-	keys := []string{k.BatchIDs(s.name), k.Counters(), k.Scheduled(), k.Retrying(), k.Parked(string(job.Rejected)), k.Parked(string(job.Cancelled))}
+	keys := []string{k.BatchIDs(s.name), k.Counters(), k.Scheduled(), k.Retrying(), k.Parked(string(job.Rejected)), k.Parked(string(job.Cancelled)), k.Acts()}
 	for from := int64(0); ; from += shelveChunk {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		reply, err := shelveScript.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.now(), s.name, s.what, s.text, pausedText, k.JobPrefix(),
-			from, shelveChunk).StringSlice()
+			from, shelveChunk, s.b.actPlace()).StringSlice()
 		if err != nil {
 			return err
 		}

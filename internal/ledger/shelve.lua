@@ -1,8 +1,8 @@
 -- shelve.lua: a stretch of a batch's jobs, in the order of the file, is parked as cancelled; or what a pause has parked so goes in again,
 -- behind all that waits for room. The tasks of jobs that were queued stay: papers.lua takes them out, and whoever pulls one before drops it.
--- KEYS 1 the batch's ids  2 counters  3 scheduled  4 retrying  5 parked:rejected  6 parked:cancelled
+-- KEYS 1 the batch's ids  2 counters  3 scheduled  4 retrying  5 parked:rejected  6 parked:cancelled  7 acts
 -- ARGV 1 now (µs, 0 = Redis's)  2 batch  3 cancel | pause | resume  4 the error that the jobs get  5 how a pause's errors begin
---      6 prefix of records  7 place of the first  8 how many
+--      6 prefix of records  7 place of the first  8 how many  9 act's place in the trail ('' = none)
 -- returns {how many of these places there are (-1: somebody has done another of these to the batch since, so that this one is over), for each
 --      job that was changed its money ('' = none), …}
 local now, batch, what, paused_by = now_us(ARGV[1]), ARGV[2], ARGV[3], ARGV[5]
@@ -45,4 +45,5 @@ for _, id in ipairs(ids) do
   local record = ARGV[6] .. id
   if shelve(record, id) then changed[#changed + 1] = redis.call('HGET', record, 'm') or '' end
 end
+if ARGV[9] ~= '' and #changed > 1 then redis.call('HINCRBY', KEYS[7], ARGV[9], #changed - 1) end
 return changed
