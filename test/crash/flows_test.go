@@ -59,7 +59,7 @@ const (
 )
 
 func flows() []flow {
-	return []flow{
+	return append(batchFlows(), []flow{
 		{
 			name: "enqueue", settings: leak + narrow,
 			jobs:    []string{"ok-1", "ok-2", "ok-3", "later-1", "ok-4", "dear-1", "ok-5", "ok-6", "ok-7"},
@@ -98,7 +98,7 @@ func flows() []flow {
 			name: "shut down", settings: strings.Replace(leak, "}", ", max_in_flight: 3}", 1) + roomy, act: shutDown, late: true,
 			jobs: []string{"slow-1", "slow-2", "slow-3", "slow-4", "slow-5", "fails-1"},
 		},
-	}
+	}...)
 }
 
 func flowOf(name string) flow {
@@ -137,7 +137,7 @@ func (s spec) make(ids ...string) []job.Job {
 	base := time.UnixMicro(s.Base)
 	jobs := make([]job.Job, len(ids))
 	for i, id := range ids {
-		jobs[i] = job.Job{ID: id, Gateway: s.Gateway, Payload: fmt.Appendf(nil, `{"for":%q}`, id), Cost: 1, Batch: "crash"}
+		jobs[i] = job.Job{ID: id, Gateway: s.Gateway, Payload: fmt.Appendf(nil, `{"for":%q,"amount":100,"currency":"EUR"}`, id), Cost: 1, Batch: "crash"}
 		switch wordOf(id) {
 		case stale:
 			jobs[i].Expires = base.Add(-time.Minute)

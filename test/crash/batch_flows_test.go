@@ -1,0 +1,78 @@
+package crash
+
+import (
+	"context"
+	"errors"
+
+	"spillway/internal/clock"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// batchFlows are what an operator does to a whole batch. All jobs are of batch crash.
+func batchFlows() []flow {
+	const sums = "amount: {field: amount, currency: currency}\n"
+	jobs := []string{"ok-1", "ok-2", "later-1", "dear-1", "ok-3", "fails-1", "ok-4"} // the last four find no room at first
+	return []flow{
+		{name: "cancel a batch", settings: leak + narrow + sums, jobs: jobs, act: cancelBatch, again: cancelBatch},
+		{name: "pause a batch", settings: leak + narrow + sums, jobs: jobs, act: pauseBatch, again: pauseBatch},
+		{
+			name: "replay a batch", settings: leak + sums + "admission: {limits: [50/s], burst: 6}\nreplay: manual\n",
+			prepare: deadLetters, act: replayBatch, again: replayBatch,
+			jobs: []string{"refused-1", "spent-1", "refused-2", "spent-2", "refused-3", "spent-3", "waits-1", "waits-2"},
+		},
+	}
+}
+
+const batchName = "crash"
+
+// overtaken is no failure: somebody else has the last word, and does the rest.
+func overtaken(err error) error {
+	if errors.Is(err, ledger.ErrOvertaken) {
+		return nil
+	}
+	return err
+}
+
+// cancelBatch cancels the batch, and finds that it was the right file after all.
+func cancelBatch(ctx context.Context, p *process) error {
+	books := dispatch.Books(p.db.Client, p.gateway())
+	if err := overtaken(books.CancelBatch(ctx, batchName, "test", "crash", 0, unnoted)); err != nil {
+		return err
+	}
+	if err := overtaken(books.ResumeBatch(ctx, batchName, unnoted)); err != nil {
+		return err
+	}
+	return p.replay(ctx, deadletter.Filter{Batch: batchName, Reasons: []job.Reason{job.Cancelled}})
+}
+
+// pauseBatch pauses the batch, and lets it go on.
+func pauseBatch(ctx context.Context, p *process) error {
+	books := dispatch.Books(p.db.Client, p.gateway())
+	if err := overtaken(books.PauseBatch(ctx, batchName, "test", "crash", unnoted)); err != nil {
+		return err
+	}
+	return overtaken(books.ResumeBatch(ctx, batchName, unnoted))
+}
+
+func replayBatch(ctx context.Context, p *process) error {
+	return p.replay(ctx, deadletter.Filter{Batch: batchName})
+}
+
+func unnoted(ledger.Sums) error { return nil }
+
+// replay takes parked jobs in again, as "dlq replay" does.
+func (p *process) replay(ctx context.Context, f deadletter.Filter) error {
+	g := p.gateway()
+	books, store := dispatch.Books(p.db.Client, g), deadletter.New(p.db.Client, g.Name)
+	now, err := books.Look(ctx)
+	if err != nil {
+		return err
+	}
+	entry := store.Entry(deadletter.Act{At: now.Now, Who: "test", What: "replay", Filter: "--batch " + f.Batch})
+	done, err := deadletter.Clearing{Store: store, Filter: f, Clock: clock.Real{}, Begin: entry.Begin}.Replay(ctx, books.For(entry.Place),
+		deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyLifetime, Now: now.Now})
+	return errors.Join(err, entry.End(ctx, deadletter.Deed{Jobs: done.Taken}))
+}
