@@ -34,7 +34,7 @@ func newCommand(s cli.Streams) *cobra.Command {
 		Example: "  dispatcher demo\n  dispatcher run -c dispatcher.yaml\n  dispatcher status",
 	}
 	p.AddTo(root)
-	root.AddCommand(runCommand(p), statusCommand(p), jobCommand(p), doctorCommand(p), dlqCommand(p), auditCommand(p), limitCommand(p), pauseCommand(p), resumeCommand(p), demoCommand(p), providerCommand(p))
+	root.AddCommand(runCommand(p), statusCommand(p), topCommand(p), jobCommand(p), doctorCommand(p), dlqCommand(p), auditCommand(p), limitCommand(p), pauseCommand(p), resumeCommand(p), demoCommand(p), providerCommand(p))
 	root.AddCommand(batchCommand(p))
 	return root
 }
@@ -62,19 +62,25 @@ const openWait = 5 * time.Second
 
 // open loads the configuration and connects to its Redis, for commands that look at what others keep there.
 func (p *program) open(ctx context.Context) (*session, error) {
-	cfg, err := p.load(false)
+	cfg, err := p.loadShared()
 	if err != nil {
 		return nil, err
-	}
-	if cfg.Redis == redisdb.Embedded {
-		return nil, cli.Usage("name a Redis server: --redis redis://127.0.0.1:6379/0",
-			"the embedded Redis lives in the dispatcher's process and is gone with it: there is nothing to look at from here")
 	}
 	db, err := dispatch.Open(ctx, cfg, openWait)
 	if err != nil {
 		return nil, err
 	}
 	return &session{cfg: cfg, db: db}, nil
+}
+
+// loadShared reads the configuration, and refuses one whose Redis nobody else can see.
+func (p *program) loadShared() (*config.Config, error) {
+	cfg, err := p.load(false)
+	if err == nil && cfg.Redis == redisdb.Embedded {
+		return nil, cli.Usage("name a Redis server: --redis redis://127.0.0.1:6379/0",
+			"the embedded Redis lives in the dispatcher's process and is gone with it: there is nothing to look at from here")
+	}
+	return cfg, err
 }
 
 // close gives the connection back. What was asked has been answered by then.

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"spillway/internal/bucket"
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/redisdb"
+)
+
+func topCommand(p *program) *cobra.Command {
+	var names []string
+	cmd := &cobra.Command{
+		Use: "top [-g GATEWAY]...", Short: "Watch every gateway, live, in the terminal",
+		Long: `Top shows what status shows, every second, with the calls of the last two minutes; a full bar there is the limit.
+Where the terminal is narrow, the columns that matter least are left out.
+
+Keys: up and down (or k and j) choose a gateway; enter shows its parked jobs by reason, with their money, and esc goes back; p pauses the
+gateway and r resumes it, and both ask first; q ends it. While Redis is away, the last figures stay, and a line says so.`,
+		Example: "  dispatcher top\n  dispatcher top -g stripe -g adyen",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.top(cmd.Context(), names) },
+	}
+	gatewaysFlag(cmd, &names, "show this `GATEWAY` only; repeatable (default: all of the file)")
+	return cmd
+}
+
+func (p *program) top(ctx context.Context, names []string) error {
+	if p.JSON() || !p.InTerminal || !p.OutTerminal {
+		return cli.Usage(`use "dispatcher status" there, with -o json for programs; "watch dispatcher status" repeats it`,
+			"top needs a terminal to draw on and to read keys from, and has no JSON")
+	}
+	cfg, err := p.loadShared()
+	if err != nil {
+		return err
+	}
+	chosen, err := gateways(cfg, names)
+	if err != nil {
+		return err
+	}
+	src := &topSource{cfg: cfg, gateways: chosen}
+	defer src.close()
+	return p.draw(ctx, src)
+}
+
+// draw shows the gateways until a key or a signal ends it. Looks under way end with it.
+func (p *program) draw(ctx context.Context, src topGateways) error {
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	end, err := tea.NewProgram(topModel{ctx: within, src: src, now: time.Now()}, tea.WithContext(ctx), tea.WithInput(p.In), tea.WithOutput(p.Out),
+		tea.WithEnvironment(topEnvironment(os.Environ())), tea.WithoutSignalHandler()).Run()
+	if m, ok := end.(topModel); ok && m.fatal != nil {
+		return m.fatal
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return &job.Error{Code: job.CodeFailed, Message: "the terminal could not be used", Err: err, Hint: `"dispatcher status" needs none`}
+	}
+	return nil
+}
+
+// topEnvironment says NO_COLOR in the one way that the library hears: to a person any value is a yes.
+func topEnvironment(env []string) []string {
+	for _, one := range env {
+		if value, ok := strings.CutPrefix(one, "NO_COLOR="); ok && value != "" {
+			return append(slices.Clone(env), "NO_COLOR=1")
+		}
+	}
+	return env
+}
+
+// topRow is one gateway at one look.
+type topRow struct {
+	dispatch.Glance
+	Name  string
+	Calls []int64                    // that ended in each span of ledger.CallSpan, oldest first
+	Money map[job.Reason]ledger.Sums // of what is parked
+}
+
+// topSource looks at gateways and acts on them. It opens Redis at the first look that reaches it: top may start while Redis is away.
+type topSource struct {
+	cfg      *config.Config
+	gateways []config.Gateway
+
+	mu sync.Mutex
+	db *redisdb.DB
+}
+
+// topPatience is how long one look may take. It also bounds how late the screen says that Redis is away.
+const topPatience = 3 * time.Second
+
+func (s *topSource) client(ctx context.Context) (redis.UniversalClient, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db == nil {
+		db, err := dispatch.Open(ctx, s.cfg, topPatience)
+		if err != nil {
+			return nil, err
+		}
+		s.db = db
+	}
+	return s.db.Client, nil
+}
+
+// close gives the connection back, if there is one. A look under way fails, and nobody waits for it.
+func (s *topSource) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db != nil {
+		_ = s.db.Close()
+	}
+}
+
+// look returns a row for each gateway.
+func (s *topSource) look(ctx context.Context) ([]topRow, error) {
+	c, err := s.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, topPatience)
+	defer cancel()
+	rows := make([]topRow, len(s.gateways))
+	for i, g := range s.gateways {
+		if rows[i], err = topLook(ctx, c, g); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+func topLook(ctx context.Context, c redis.UniversalClient, g config.Gateway) (r topRow, err error) {
+	r.Name = g.Name
+	if r.Glance, err = dispatch.Look(ctx, c, g); err != nil {
+		return r, err
+	}
+	books := dispatch.Books(c, g)
+	if r.Calls, err = books.Calls(ctx, r.Now); err != nil {
+		return r, dispatch.Coded(err)
+	}
+	r.Money, err = books.ParkedMoney(ctx)
+	return r, dispatch.Coded(err)
+}
+
+// act pauses or resumes a gateway.
+func (s *topSource) act(ctx context.Context, what topAct, gateway string) error {
+	c, err := s.client(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, topPatience)
+	defer cancel()
+	g, ok := s.cfg.Gateway(gateway)
+	if !ok {
+		return noGateway(s.cfg, gateway)
+	}
+	pacer, err := dispatch.Pacer(c, g, bucket.NewMetrics(nil))
+	if err != nil {
+		return err
+	}
+	defer pacer.Close(ctx)
+	if what == topResume {
+		return dispatch.Coded(pacer.Resume(ctx))
+	}
+	return dispatch.Coded(pacer.Pause(ctx, pausedBy()))
+}
+
+// pausedBy is the reason of a pause at a key, where nobody types one.
+func pausedBy() string {
+	who, err := cli.WhoAmI()
+	if err != nil {
+		return "by an operator"
+	}
+	return "by " + who
+}
+
+// away reports whether an error may pass by itself.
+func away(err error) bool {
+	return job.CodeOf(err) == job.CodeUnavailable || errors.Is(err, context.DeadlineExceeded)
+}
+
+// troubleText says in one line what is wrong, and since when.
+func troubleText(err error, since, now time.Time) string {
+	what := "Redis can't be read"
+	if away(err) {
+		what = "Redis is away"
+	}
+	return fmt.Sprintf("%s since %s (%s): %s", what, since.Format(time.TimeOnly), cli.Short(now.Sub(since)), err)
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+)
+
+// topColumn is one column of top.
+type topColumn struct {
+	title string
+	need  int // 0 is needed most; the one with the highest number is cut first
+	right bool
+	text  func(topRow) string
+}
+
+func count(of func(topRow) int64) func(topRow) string {
+	return func(r topRow) string { return strconv.FormatInt(of(r), 10) }
+}
+
+// topColumns are in the order of the screen. The first starts with room for the mark of the selected gateway, the last takes what is left.
+var topColumns = []topColumn{
+	{"  GATEWAY", 0, false, func(r topRow) string { return "  " + r.Name }},
+	{"LIMITS", 8, false, func(r topRow) string { return strings.Join(texts(r.Limits), " ") }},
+	{"RATE", 3, true, func(r topRow) string { return fmt.Sprintf("%.1f/s", r.Rate) }},
+	{"LAST 2 MINUTES", 7, false, topRow.sparkline},
+	{"QUEUED", 2, true, count(func(r topRow) int64 { return r.Queued })},
+	{"IN FLIGHT", 5, true, count(func(r topRow) int64 { return r.InFlight })},
+	{"RETRYING", 9, true, count(func(r topRow) int64 { return r.Retrying })},
+	{"SCHEDULED", 11, true, count(func(r topRow) int64 { return r.Scheduled })},
+	{"DONE", 10, true, count(func(r topRow) int64 { return r.Done })},
+	{"PARKED", 4, true, count(topRow.parkedTotal)},
+	{"ETA", 6, true, topRow.eta},
+	{"STATE", 1, false, func(r topRow) string { text, _ := r.state(); return text }},
+}
+
+const (
+	topGap = "  "
+	// stateAtLeast is how much room the last column asks for before others are cut for it.
+	stateAtLeast = 24
+)
+
+// topFit returns the width of each column in cells, zero for one that is cut.
+func topFit(rows []topRow, width int) []int {
+	widths := make([]int, len(topColumns))
+	for i, c := range topColumns {
+		widths[i] = lipgloss.Width(c.title)
+		for _, r := range rows {
+			widths[i] = max(widths[i], lipgloss.Width(topPlain(c.text(r))))
+		}
+	}
+	last := len(widths) - 1
+	wish := widths[last]
+	widths[last] = min(wish, stateAtLeast)
+	for need := len(topColumns) - 1; need > 0 && topWidth(widths) > width; need-- {
+		for i, c := range topColumns {
+			if c.need == need {
+				widths[i] = 0
+			}
+		}
+	}
+	if widths[last] > 0 {
+		widths[last] = min(wish, widths[last]+width-topWidth(widths))
+	}
+	widths[0] = min(widths[0], width)
+	return widths
+}
+
+func topWidth(widths []int) int {
+	sum := -len(topGap)
+	for _, w := range widths {
+		if w > 0 {
+			sum += w + len(topGap)
+		}
+	}
+	return sum
+}
+
+// topCells are the cells of one line that are shown, each as wide as its column.
+func topCells(widths []int, cell func(topColumn) string) []string {
+	var parts []string
+	for i, c := range topColumns {
+		if widths[i] == 0 {
+			continue
+		}
+		text := topCut(cell(c), widths[i])
+		pad := strings.Repeat(" ", widths[i]-lipgloss.Width(text))
+		if c.right {
+			text, pad = pad, text
+		}
+		parts = append(parts, text+pad)
+	}
+	return parts
+}

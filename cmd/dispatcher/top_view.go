@@ -1,0 +1,223 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+
+	"spillway/internal/cli"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// The terminal's own 16 colours, which a person has chosen to be readable; where there are none, they are left out.
+var (
+	topGood   = lipgloss.NewStyle().Foreground(lipgloss.Green)
+	topWarn   = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
+	topBad    = lipgloss.NewStyle().Foreground(lipgloss.Red)
+	topFaint  = lipgloss.NewStyle().Faint(true)
+	topStrong = lipgloss.NewStyle().Bold(true)
+)
+
+const topKeys = "q quit  p pause  r resume  up/down choose  enter parked jobs"
+
+const topKeysDetail = "q quit  p pause  r resume  up/down choose  esc back"
+
+// View draws the screen: never more lines than the terminal has, none wider than it.
+func (m topModel) View() tea.View {
+	v := tea.NewView(strings.Join(m.lines(), "\n"))
+	v.AltScreen = true
+	v.WindowTitle = "dispatcher top"
+	return v
+}
+
+func (m topModel) lines() []string {
+	if m.width == 0 {
+		return nil
+	}
+	head := []string{topStrong.Render(m.cut("dispatcher top  " + m.now.Format(time.TimeOnly)))}
+	if m.trouble != nil {
+		head = append(head, topBad.Render(m.cut(troubleText(m.trouble, m.since, m.now))))
+	}
+	foot := []string{m.question(), topFaint.Render(m.cut(m.keys()))}
+	body := m.body(max(m.height-len(head)-len(foot), 2))
+	all := append(append(head, body...), foot...)
+	return all[:min(len(all), m.height)]
+}
+
+func (m topModel) keys() string {
+	if m.detail {
+		return topKeysDetail
+	}
+	return topKeys
+}
+
+func (m topModel) question() string {
+	if m.ask == "" {
+		return m.cut(m.said)
+	}
+	return topWarn.Render(m.cut(fmt.Sprintf("%s %s? y/n", m.ask, m.asked)))
+}
+
+func (m topModel) body(lines int) []string {
+	switch {
+	case len(m.rows) == 0 && m.trouble == nil:
+		return []string{m.cut("asking Redis …")}
+	case len(m.rows) == 0:
+		return nil
+	case m.detail:
+		all := m.parked(m.rows[m.selected])
+		return all[:min(len(all), lines)]
+	}
+	return m.table(lines)
+}
+
+// table is the header and as many gateways as there is room for, the selected one among them.
+func (m topModel) table(lines int) []string {
+	widths := topFit(m.rows, m.width)
+	shown := lines - 1
+	first := max(0, min(m.selected-shown/2, len(m.rows)-shown))
+	out := []string{topFaint.Render(strings.Join(topCells(widths, func(c topColumn) string { return c.title }), topGap))}
+	for i := first; i < min(first+shown, len(m.rows)); i++ {
+		out = append(out, m.row(widths, i))
+	}
+	return out
+}
+
+// row marks the selected gateway with more than colour, and gives a colour to the state alone.
+func (m topModel) row(widths []int, i int) string {
+	r := m.rows[i]
+	cells := topCells(widths, func(c topColumn) string { return c.text(r) })
+	plain := lipgloss.NewStyle()
+	_, state := r.state()
+	if i == m.selected {
+		cells[0] = topCut(">"+strings.TrimPrefix(cells[0], " "), widths[0])
+		plain, state = topStrong, state.Bold(true)
+	}
+	for j := range cells {
+		style := plain
+		if j == len(cells)-1 && widths[len(widths)-1] > 0 {
+			style = state
+		}
+		cells[j] = style.Render(cells[j])
+	}
+	return strings.Join(cells, topGap)
+}
+
+// parked is the selected gateway's parked jobs by reason, with their money.
+func (m topModel) parked(r topRow) []string {
+	out := []string{topStrong.Render(m.cut(r.Name + ": parked jobs")), topFaint.Render(m.cut(fmt.Sprintf("%-16s %12s  %s", "REASON", "JOBS", "MONEY IN MINOR UNITS")))}
+	total, money := int64(0), ledger.Sums{}
+	for _, reason := range job.Reasons() {
+		n := r.Parked[reason]
+		if n == 0 {
+			continue
+		}
+		total += n
+		money.Add(r.Money[reason])
+		out = append(out, m.cut(fmt.Sprintf("%-16s %12d  %s", reason, n, sumsText(r.Money[reason]))))
+	}
+	if total == 0 {
+		return append(out[:1], "none")
+	}
+	return append(out, topStrong.Render(m.cut(fmt.Sprintf("%-16s %12d  %s", "all", total, sumsText(money)))), "",
+		topFaint.Render(m.cut("see them with: dispatcher dlq list -g "+r.Name)))
+}
+
+func sumsText(s ledger.Sums) string {
+	text := purse(s.Money).text()
+	if s.Unread == 0 {
+		return text
+	}
+	return strings.TrimPrefix(text+", "+jobs(int(s.Unread))+" without an amount", ", ")
+}
+
+// state is whether the gateway is called, and if not, why.
+func (r topRow) state() (string, lipgloss.Style) {
+	h, held, left := r.Hold, r.Hold.HeldUntil.After(r.Now), ""
+	if held {
+		left = cli.Short(h.HeldUntil.Sub(r.Now))
+	}
+	switch {
+	case h.Paused:
+		return "paused: " + h.PauseWhy, topWarn
+	case h.Circuit && held:
+		return "circuit open for " + left + ": " + h.Reason, topBad
+	case h.Circuit:
+		return "circuit open, one call goes ahead: " + h.Reason, topBad
+	case held:
+		return "held for " + left + ": " + h.Reason, topBad
+	case h.Probing:
+		return "hold over, one call goes ahead: " + h.Reason, topWarn
+	case r.Queued+r.InFlight == 0 && r.Rate == 0:
+		return "idle", topFaint
+	case r.InFlight == 0 && r.Rate == 0:
+		return "no call in the last minute", topWarn
+	}
+	return "running", topGood
+}
+
+func (r topRow) eta() string {
+	if r.ETA < 0 {
+		return "?"
+	}
+	return cli.Short(r.ETA)
+}
+
+func (r topRow) parkedTotal() (n int64) {
+	for _, one := range r.Parked {
+		n += one
+	}
+	return n
+}
+
+// bars rise in eighths.
+var bars = []rune(" ▁▂▃▄▅▆▇█")
+
+// sparkline draws the calls of the last two minutes; a full bar is the limit, and one call is seen.
+func (r topRow) sparkline() string {
+	most := math.Inf(1)
+	for _, l := range r.Limits {
+		most = min(most, float64(l.N)/l.Window.Seconds()*ledger.CallSpan.Seconds())
+	}
+	line := make([]rune, len(r.Calls))
+	for i, n := range r.Calls {
+		full := float64(n) / most
+		line[i] = bars[min(int(math.Ceil(full*8)), 8)]
+	}
+	return string(line)
+}
+
+func (m topModel) cut(text string) string { return topCut(text, m.width) }
+
+// topPlain is a text in one line. Answers of gateways are in it, and none of them steers the terminal.
+func topPlain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// topCut is a text in one line and at most so many cells.
+func topCut(text string, cells int) string {
+	plain := topPlain(text)
+	if lipgloss.Width(plain) <= cells {
+		return plain
+	}
+	if cells <= 0 {
+		return ""
+	}
+	runes := []rune(plain)
+	runes = runes[:min(len(runes), cells)]
+	for len(runes) > 0 && lipgloss.Width(string(runes))+1 > cells {
+		runes = runes[:len(runes)-1]
+	}
+	return string(runes) + "…"
+}
