@@ -49,8 +49,8 @@ alerts: install-test-deps ## the alert rules, the metrics and a real Prometheus 
 	go vet -tags monitoring ./test/...
 	go test -tags monitoring ./test ./test/e2e -run 'Promtool|Prometheus' -v -timeout 10m
 
-bench: install-test-deps ## what admission costs, as ratios to a plain SET and beside redis_rate, in one run
-	cd bench && go run .
+bench: install-test-deps ## how fast jobs go in and out, and their memory, beside asynq and a raw pipeline, and what admission costs, in one run (BENCH=-full: 1,000,000 jobs; docs/benchmarks.md)
+	cd bench && go run . $(BENCH)
 
 browser: install-test-deps ## drives the console in headless Chromium, with and without JavaScript (needs chromium; SHOTS=dir keeps pictures of every page)
 	cd test/browser && go vet . && go test -count=1 . $(if $(SHOTS),-args -shots $(abspath $(SHOTS)))

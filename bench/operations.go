@@ -78,3 +78,31 @@ func decision(c *redis.Client, name string, t bucket.Algorithm, n int) operation
 		return script.Run(ctx, c, []string{key}, args...).Err()
 	}}
 }
+
+// doorScript does for a chunk of jobs what admission and deduplication add to writing them down.
+const doorScript = `
+for i = 2, #KEYS do
+  if redis.call('HGET', KEYS[i], 'd') then return -1 end
+end` + take
+
+// door returns how many µs a job takes in doorScript.
+func (b *bulk) door(ctx context.Context) (float64, error) {
+	t, err := bucket.NewAlgorithm(bucket.NameTokenBucket, plenty, 1_000_000, 0)
+	if err != nil {
+		return 0, err
+	}
+	script := redisdb.NewScript(redisdb.NowLua, t.Lua(), doorScript)
+	keys := []string{"spillway:{bench}:admission"}
+	for i := range pipelined {
+		keys = append(keys, "spillway:{bench}:new:"+id(i))
+	}
+	args := append([]any{pipelined}, t.Args()...)
+	const rounds = 100
+	start := time.Now()
+	for range rounds {
+		if err := script.Run(ctx, b.c, keys, args...).Err(); err != nil {
+			return 0, err
+		}
+	}
+	return float64(time.Since(start).Microseconds()) / (rounds * pipelined), nil
+}

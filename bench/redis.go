@@ -36,13 +36,13 @@ func startRedis() (*server, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 		if conn, err := net.Dial("tcp", s.addr); err == nil {
 			return s, conn.Close()
 		}
 	}
 	s.stop()
-	return nil, errors.New("redis-server did not start within 5 s")
+	return nil, errors.New("redis-server did not start within 30 s")
 }
 
 func (s *server) stop() {

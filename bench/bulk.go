@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	payloadBytes = 200
+	pipelined    = 500    // jobs in one pipeline of the raw one
+	mostOfPeers  = 50_000 // jobs of a peer in one run: its rate does not depend on how many there are
+	configText   = `redis: redis://%s/0
+gateways:
+  bench:
+    request: {url: "%s", idempotency_header: Idempotency-Key}
+    amount: {field: amount, currency: currency}
+    leak: {limits: [1000000/s], burst: 1000}
+    admission: {limits: [1000000000/s], burst: 1000000000}
+`
+)
+
+// bulk is what is measured over many jobs at once, with the programs as they are built.
+type bulk struct {
+	c      *redis.Client
+	server *server
+	dir    string // of the programs, the configuration and the billing file
+	jobs   int
+	peers  int // jobs of a peer
+	config string
+	file   string
+}
+
+// newBulk builds the programs and writes a billing file.
+func newBulk(c *redis.Client, s *server, url string, jobs int) (*bulk, error) {
+	b := &bulk{c: c, server: s, dir: s.dir, jobs: jobs, peers: min(jobs, mostOfPeers)}
+	b.config, b.file = filepath.Join(b.dir, "bench.yaml"), filepath.Join(b.dir, "bench.ndjson")
+	build := exec.Command("go", "build", "-o", b.dir+"/", "./cmd/enqueue", "./cmd/dispatcher")
+	build.Dir, build.Stderr = "..", os.Stderr
+	if err := build.Run(); err != nil {
+		return nil, fmt.Errorf("build the programs (run this in the folder bench): %w", err)
+	}
+	if err := os.WriteFile(b.config, fmt.Appendf(nil, configText, s.addr, url), 0o600); err != nil {
+		return nil, err
+	}
+	return b, b.writeFile()
+}
+
+func (b *bulk) writeFile() error {
+	var text strings.Builder
+	for i := range b.jobs {
+		fmt.Fprintf(&text, "{\"id\":%q,\"payload\":%s}\n", id(i), payload(i))
+	}
+	return os.WriteFile(b.file, []byte(text.String()), 0o600)
+}
+
+func id(i int) string { return fmt.Sprintf("inv-%08d", i) }
+
+// payload returns payloadBytes of JSON with an amount.
+func payload(i int) []byte {
+	text := fmt.Appendf(nil, `{"amount":%d,"currency":"EUR","customer":"cus_%08d","note":"`, 1000+i%900, i)
+	for len(text) < payloadBytes-2 {
+		text = append(text, 'x')
+	}
+	return append(text, `"}`...)
+}
+
+// report is what enqueue says, and what its process took.
+type report struct {
+	Enqueued  int `json:"enqueued"`
+	Duplicate int `json:"duplicate"`
+	rate      float64
+	mib       float64 // at most
+}
+
+// enqueue runs the program on the file: jobs a second from its start to its end.
+func (b *bulk) enqueue(ctx context.Context) (r report, err error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(b.dir, "enqueue"), "-c", b.config, "-g", "bench", "-f", b.file, "--batch", "november", "-q", "-o", "json")
+	start := time.Now()
+	out, err := cmd.Output()
+	if err != nil {
+		return r, fmt.Errorf("enqueue: %w", err)
+	}
+	r.rate = float64(b.jobs) / time.Since(start).Seconds()
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		r.mib = float64(usage.Maxrss) / 1024
+	}
+	return r, json.Unmarshal(out, &r)
+}
+
+// fresh empties the Redis of this run and returns the memory that it takes then.
+func (b *bulk) fresh(ctx context.Context) (int64, error) {
+	if err := b.c.FlushAll(ctx).Err(); err != nil {
+		return 0, err
+	}
+	return b.memory(ctx)
+}
+
+func (b *bulk) memory(ctx context.Context) (used int64, err error) {
+	info, err := b.c.Info(ctx, "memory").Result()
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(info) {
+		if text, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			_, err = fmt.Sscan(text, &used)
+		}
+	}
+	return used, err
+}
+
+// asynqClient enqueues with asynq's own client, task ids set, and returns jobs a second.
+func (b *bulk) asynqClient(ctx context.Context, goroutines int) (float64, error) {
+	client := asynq.NewClientFromRedisClient(b.c)
+	var wg sync.WaitGroup
+	errs := make([]error, goroutines)
+	start := time.Now()
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := g; i < b.peers && errs[g] == nil; i += goroutines {
+				_, errs[g] = client.EnqueueContext(ctx, asynq.NewTask("bench", payload(i)), asynq.Queue("bench"), asynq.TaskID(id(i)))
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(start)
+	for _, err := range errs {
+		if err != nil {
+			return 0, err
+		}
+	}
+	return float64(b.peers) / took.Seconds(), nil
+}
+
+// raw writes what a queued task needs at the least, a hash and an entry in a list, and looks at nothing: the limit of what Redis can do.
+func (b *bulk) raw(ctx context.Context) (float64, error) {
+	start := time.Now()
+	for from := 0; from < b.peers; from += pipelined {
+		p := b.c.Pipeline()
+		for i := from; i < min(from+pipelined, b.peers); i++ {
+			p.HSet(ctx, "asynq:{bench}:t:"+id(i), "msg", payload(i), "state", "pending", "pending_since", "1700000000000000000")
+			p.LPush(ctx, "asynq:{bench}:pending", id(i))
+		}
+		if _, err := p.Exec(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return float64(b.peers) / time.Since(start).Seconds(), nil
+}
+
+// machine says where this ran.
+func machine(ctx context.Context, c *redis.Client) string {
+	info, _ := c.Info(ctx, "server").Result()
+	version := "unknown"
+	for line := range strings.Lines(info) {
+		if text, ok := strings.CutPrefix(line, "redis_version:"); ok {
+			version = strings.TrimSpace(text)
+		}
+	}
+	load, _ := os.ReadFile("/proc/loadavg")
+	before, _, _ := strings.Cut(string(load), " ")
+	return fmt.Sprintf("%s, %s/%s, %d cores, %s, Redis %s without persistence on the same machine; load %s at the start",
+		time.Now().UTC().Format("2006-01-02"), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), version, before)
+}

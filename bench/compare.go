@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// What is measured of one run over many jobs, in the order of the table.
+const (
+	rawName       = "raw pipelined HSET and LPUSH, by 500"
+	oneName       = "asynq's Client, one goroutine"
+	manyName      = "asynq's Client, 64 goroutines"
+	enqueueName   = "enqueue"
+	againName     = "enqueue again: all duplicates"
+	asynqSendName = "calls of bare asynq, 64 at once"
+	sendName      = "calls of dispatcher run, all records kept"
+	asynqMemory   = "bytes of Redis for a job queued by asynq"
+	memoryName    = "bytes of Redis for a job queued by enqueue"
+	residentName  = "MiB of enqueue's memory, at most"
+	doorName      = "µs of a job for admission and deduplication alone, by 500"
+)
+
+// ofRates are the figures in jobs a second, others those that are not.
+var (
+	ofRates = []string{rawName, oneName, manyName, enqueueName, againName, asynqSendName, sendName}
+	others  = []string{asynqMemory, memoryName, residentName, doorName}
+)
+
+// results are the figures of every run by name.
+type results map[string][]float64
+
+func (r results) note(name string, value float64) { r[name] = append(r[name], value) }
+
+// once measures everything once, one after the other on the same machine.
+func (b *bulk) once(ctx context.Context, p *provider, r results) error {
+	if err := errors.Join(b.peersOnce(ctx, r), b.ourselvesOnce(ctx, r)); err != nil {
+		return err
+	}
+	if err := b.dispatchOnce(ctx, p, r); err != nil {
+		return err
+	}
+	micros, err := b.door(ctx)
+	r.note(doorName, micros)
+	return err
+}
+
+func (b *bulk) peersOnce(ctx context.Context, r results) error {
+	for _, m := range []struct {
+		name string
+		do   func() (float64, error)
+	}{
+		{rawName, func() (float64, error) { return b.raw(ctx) }},
+		{oneName, func() (float64, error) { return b.asynqClient(ctx, 1) }},
+		{manyName, func() (float64, error) { return b.asynqClient(ctx, 64) }},
+	} {
+		before, err := b.fresh(ctx)
+		if err != nil {
+			return err
+		}
+		rate, err := m.do()
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		r.note(m.name, rate)
+		if m.name != oneName {
+			continue
+		}
+		after, err := b.memory(ctx)
+		if err != nil {
+			return err
+		}
+		r.note(asynqMemory, float64(after-before)/float64(b.peers))
+	}
+	return nil
+}
+
+func (b *bulk) ourselvesOnce(ctx context.Context, r results) error {
+	before, err := b.fresh(ctx)
+	if err != nil {
+		return err
+	}
+	first, err := b.enqueue(ctx)
+	if err != nil {
+		return err
+	}
+	after, err := b.memory(ctx)
+	if err != nil {
+		return err
+	}
+	second, err := b.enqueue(ctx)
+	if err != nil {
+		return err
+	}
+	if first.Enqueued != b.jobs || second.Duplicate != b.jobs {
+		return fmt.Errorf("of %d jobs enqueue took %d in, and called %d duplicates the second time", b.jobs, first.Enqueued, second.Duplicate)
+	}
+	r.note(enqueueName, first.rate)
+	r.note(againName, second.rate)
+	r.note(memoryName, float64(after-before)/float64(b.jobs))
+	r.note(residentName, max(first.mib, second.mib))
+	return nil
+}
+
+// dispatchOnce finds the jobs of ourselvesOnce in the queue.
+func (b *bulk) dispatchOnce(ctx context.Context, p *provider, r results) error {
+	rate, err := b.dispatcher(ctx, p)
+	if err != nil {
+		return fmt.Errorf("dispatcher run: %w", err)
+	}
+	r.note(sendName, rate)
+	if _, err := b.fresh(ctx); err != nil {
+		return err
+	}
+	if _, err := b.asynqClient(ctx, 64); err != nil {
+		return err
+	}
+	rate, err = b.bareAsynq(ctx, p)
+	r.note(asynqSendName, rate)
+	return err
+}
+
+// spreadOf returns the median, least and greatest of numbers.
+func spreadOf(numbers []float64) (median, least, most float64) {
+	sorted := slices.Sorted(slices.Values(numbers))
+	return sorted[len(sorted)/2], sorted[0], sorted[len(sorted)-1]
+}
+
+// over divides run by run.
+func over(a, b []float64) []float64 {
+	ratios := make([]float64, min(len(a), len(b)))
+	for i := range ratios {
+		ratios[i] = a[i] / b[i]
+	}
+	return ratios
+}
+
+// times multiplies run by run.
+func times(a, b []float64, by float64) []float64 {
+	products := make([]float64, min(len(a), len(b)))
+	for i := range products {
+		products[i] = a[i] * b[i] * by
+	}
+	return products
+}
+
+// table writes the figures, and the ratios of runs to the peers of the same run, in Markdown.
+func (r results) table(w io.Writer) {
+	fmt.Fprintln(w, "| | median | least to most |\n|---|---:|---:|")
+	for _, name := range ofRates {
+		median, least, most := spreadOf(r[name])
+		fmt.Fprintf(w, "| %s | %.0f/s | %.0f to %.0f |\n", name, median, least, most)
+	}
+	for _, name := range others {
+		median, least, most := spreadOf(r[name])
+		fmt.Fprintf(w, "| %s | %.1f | %.1f to %.1f |\n", name, median, least, most)
+	}
+	fmt.Fprintln(w, "\n| ratio, run by run | median | least to most |\n|---|---:|---:|")
+	for _, c := range []struct{ text, a, b string }{
+		{"enqueue to asynq's Client, one goroutine", enqueueName, oneName},
+		{"enqueue to asynq's Client, 64 goroutines", enqueueName, manyName},
+		{"enqueue to the raw pipeline", enqueueName, rawName},
+		{"duplicates to the raw pipeline", againName, rawName},
+		{"calls of dispatcher run to those of bare asynq", sendName, asynqSendName},
+		{"memory of a queued job to asynq's", memoryName, asynqMemory},
+	} {
+		median, least, most := spreadOf(over(r[c.a], r[c.b]))
+		fmt.Fprintf(w, "| %s | %.2f | %.2f to %.2f |\n", c.text, median, least, most)
+	}
+	median, least, most := spreadOf(times(r[doorName], r[enqueueName], 1e-6))
+	fmt.Fprintf(w, "| admission and deduplication, as a share of enqueue's time | %.2f | %.2f to %.2f |\n", median, least, most)
+}

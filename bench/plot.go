@@ -1,0 +1,34 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// plot draws the rates as bars, with a line from the slowest run to the quickest.
+func (r results) plot() []byte {
+	const left, width, step = 290, 520, 34
+	var out bytes.Buffer
+	var top float64
+	for _, name := range ofRates {
+		_, _, most := spreadOf(r[name])
+		top = max(top, most)
+	}
+	x := func(rate float64) float64 { return left + rate/top*width }
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 %d" font-family="sans-serif" font-size="13">`+"\n", 30+step*len(ofRates))
+	fmt.Fprintln(&out, `<rect width="100%" height="100%" fill="white"/>`)
+	for i, name := range ofRates {
+		median, least, most := spreadOf(r[name])
+		y := 16 + step*i
+		colour := "#9aa5b1"
+		if name == enqueueName || name == againName || name == sendName {
+			colour = "#2563eb"
+		}
+		fmt.Fprintf(&out, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", left-10, y+15, name)
+		fmt.Fprintf(&out, `<rect x="%d" y="%d" width="%.1f" height="20" fill="%s"/>`+"\n", left, y, x(median)-left, colour)
+		fmt.Fprintf(&out, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="black"/>`+"\n", x(least), x(most), y+10, y+10)
+		fmt.Fprintf(&out, `<text x="%.1f" y="%d">%.0f/s</text>`+"\n", x(most)+8, y+15, median)
+	}
+	fmt.Fprintln(&out, "</svg>")
+	return out.Bytes()
+}
