@@ -241,3 +241,23 @@ func TestAJobFoundExpiredIsNotTakenForCalled(t *testing.T) {
 		})
 	}
 }
+
+// The books took such a job's money out of a place as -0, which Redis does not take for a number: the script failed, and what became of
+// the call could not be written down.
+func TestAJobOfNoMoneyOrOfARoundThousandMillionIsDone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10, func(c *ledger.Config) { c.Money = eurosOrMore })
+	for i, amount := range []string{"0", "1000000000", "-2000000000"} {
+		id := fmt.Sprint("a", i)
+		b.accept("park", job.Job{ID: id, Batch: "x", Payload: []byte(`{"amount":` + amount + `,"currency":"EUR"}`)})
+		_, generation := b.pull()
+		a, opening := b.open(id, generation, "w1")
+		want(t, "opening of "+amount, opening, job.OpenGo)
+		b.must(b.books.Done(b.ctx, a, job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone}))
+	}
+	batch, _, err := b.books.Batch(b.ctx, "x")
+	b.must(err)
+	done := batch.Places[ledger.Place{State: job.Done}]
+	want(t, "jobs done", done.Jobs, 3)
+	want(t, "their money", done.Money["EUR"].String(), "-1000000000")
+}
