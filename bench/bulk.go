@@ -26,7 +26,7 @@ gateways:
   bench:
     request: {url: "%s", idempotency_header: Idempotency-Key}
     amount: {field: amount, currency: currency}
-    leak: {limits: [1000000/s], burst: 1000}
+    leak: {limits: [1000000/s], burst: 1000, jitter: 500ms}
     admission: {limits: [1000000000/s], burst: 1000000000}
 `
 )

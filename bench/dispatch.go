@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	dispatched  = 20_000           // jobs of a run of the dispatcher
-	atOnce      = 64               // calls at once of bare asynq
-	dispatchFor = 90 * time.Second // at most
+	dispatched  = 20_000          // jobs of a run of the dispatcher
+	atOnce      = 64              // calls at once of bare asynq
+	dispatchFor = 5 * time.Minute // at most
 )
 
 // provider answers every call at once and notes when the calls came.
