@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"regexp"
 	"strings"
@@ -144,7 +145,7 @@ func TestTable(t *testing.T) {
 func TestShort(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		48 * time.Hour: "2d", 90 * time.Minute: "1h30m", -time.Hour: "-1h", 59 * time.Second: "59s", 1500 * time.Microsecond: "1ms",
+		48 * time.Hour: "2d", 90 * time.Minute: "1h30m", -time.Hour: "-1h", 59 * time.Second: "59s", 1500 * time.Microsecond: "1ms", math.MinInt64: "-106751d23h",
 	} {
 		if got := Short(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)

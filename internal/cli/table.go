@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -138,7 +139,7 @@ func Relative(t, now time.Time) string {
 // Short says a duration in its two largest units, d being the largest: "2d4h", "3m20s", "1.5s", "20ms".
 func Short(d time.Duration) string {
 	if d < 0 {
-		return "-" + Short(-d)
+		return "-" + Short(-max(d, -math.MaxInt64)) // the least duration has no opposite
 	}
 	day := 24 * time.Hour
 	switch {
