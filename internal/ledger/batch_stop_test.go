@@ -258,3 +258,20 @@ func TestAnActUponABatchThatIsKilledHasTheRightCount(t *testing.T) {
 		}
 	}
 }
+
+func TestABatchThatNobodyKnowsIsNotStopped(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 5, nil)
+	for what, err := range map[string]error{
+		"cancel": b.books.CancelBatch(b.ctx, "nobody's", "me", "mistake", 0, noted),
+		"pause":  b.books.PauseBatch(b.ctx, "nobody's", "me", "wait", noted),
+		"resume": b.books.ResumeBatch(b.ctx, "nobody's", noted),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if n := b.c.Exists(b.ctx, b.keys.Batch("nobody's")).Val(); n != 0 {
+		t.Error("a batch came about")
+	}
+}

@@ -48,8 +48,10 @@ type shelving struct {
 var ErrOvertaken = errors.New("somebody else has paused, resumed or cancelled the batch meanwhile")
 
 // mark writes down what holds for a batch from now on: paused or cancelled, or neither if the field is empty. The jobs follow.
-func (b *Books) mark(ctx context.Context, name, field, who, why string) error {
-	return stopScript.Run(ctx, b.c, []string{b.keys.Batch(name)}, b.now(), field, why, who).Err()
+// It says whether there is such a batch: where there is none, nothing was written, and nothing is to be done.
+func (b *Books) mark(ctx context.Context, name, field, who, why string) (there bool, err error) {
+	n, err := stopScript.Run(ctx, b.c, []string{b.keys.Batch(name)}, b.now(), field, why, who).Int()
+	return n == 1, err
 }
 
 // CancelBatch parks all of a batch that isn't sent yet as cancelled, in the order of the file: jobs queued, scheduled, waiting out a back-off
@@ -57,7 +59,7 @@ func (b *Books) mark(ctx context.Context, name, field, who, why string) error {
 // parked now, and later ones when they come. So are jobs that are accepted from now on, until the batch is resumed: the producer may be
 // at work still. What a person takes in again is called. did is told of each step what it parked; its error ends the act.
 func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience time.Duration, did func(Sums) error) error {
-	if err := b.mark(ctx, name, "cancelled", who, why); err != nil {
+	if there, err := b.mark(ctx, name, "cancelled", who, why); err != nil || !there {
 		return err
 	}
 	s := &shelving{b: b, name: name, what: "cancel", text: "its batch was cancelled: " + why, did: did}
@@ -77,7 +79,7 @@ func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience
 // PauseBatch lets nobody call a batch's jobs until it is resumed. Those that wait are parked as cancelled, in their order; those that come
 // later, or come back, are parked when they come.
 func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(Sums) error) error {
-	if err := b.mark(ctx, name, "paused", who, why); err != nil {
+	if there, err := b.mark(ctx, name, "paused", who, why); err != nil || !there {
 		return err
 	}
 	s := &shelving{b: b, name: name, what: "pause", text: pausedText + why, did: did}
@@ -90,7 +92,7 @@ func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(
 // ResumeBatch ends a pause: what it parked waits for room at admission, behind all that does already, in the order of the file. It ends a
 // cancel too, for jobs that are accepted from now on: those that the cancel has parked stay.
 func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Sums) error) error {
-	if err := b.mark(ctx, name, "", "", ""); err != nil {
+	if there, err := b.mark(ctx, name, "", "", ""); err != nil || !there {
 		return err
 	}
 	s := &shelving{b: b, name: name, what: "resume", text: "its batch was paused", did: did}
