@@ -192,7 +192,7 @@ func TestJobTellsItsStory(t *testing.T) {
 		Calls                          []struct{ Status int }
 	}
 	v := decode[view](t, w.ok("dispatcher", "job", "inv-00002", "-o", "json"))
-	if v.State != "queued" || v.Batch != "2026-11" || !strings.Contains(v.Why, "among 3 in the queue") {
+	if v.State != "queued" || v.Batch != "2026-11" || !strings.Contains(v.Why, "no dispatcher has ever served the gateway") || !strings.Contains(v.Why, "behind 1 other") {
 		t.Errorf("queued: %+v", v)
 	}
 	w.dispatcher()
