@@ -72,11 +72,13 @@ func (a *archive) offer(name string, n int) {
 	a.ok("enqueue", "-g", "stripe", "-f", a.file(name, text), "-q")
 }
 
-// served runs a dispatcher until so many jobs are done.
+// served runs a dispatcher until it serves and so many jobs are done.
 func (a *archive) served(done int) {
 	a.t.Helper()
 	r := a.dispatcher()
-	testkit.Eventually(a.t, 20*time.Second, "the jobs to be done", func() bool { return a.status().Done == done })
+	testkit.Eventually(a.t, 20*time.Second, "the jobs to be done", func() bool {
+		return strings.Contains(r.text(), "msg=serving") && a.status().Done == done
+	})
 	r.stop()
 }
 
