@@ -126,7 +126,8 @@ func (x *examination) clock(of string, h redisdb.Health) {
 		return
 	}
 	x.add(warn("clock", "", "run a time service (chrony, systemd-timesyncd) on both machines",
-		"%s's clock is %s %s this machine's: at, expires and --since are meant by the one and judged by the other", of, off, where))
+		"%s's clock is %s %s this machine's: at, expires and --since are meant by the one and judged by the other",
+		of, off.Round(100*time.Millisecond), where)) // it is measured over a network: more digits would say nothing
 }
 
 // delay compares the time of an answer with the horizon: slots are asked for no further ahead than that.
