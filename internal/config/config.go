@@ -26,6 +26,8 @@ type Config struct {
 	ListenWritten bool
 	// Token is what callers of the HTTP side must show. Empty = none, which is only for loopback.
 	Token Secret
+	// Encryption says how payloads are sealed. Nil = they are not.
+	Encryption *Encryption
 	// Gateways are in the order of the file; at least one.
 	Gateways []Gateway
 }
@@ -60,6 +62,8 @@ type Gateway struct {
 	Name string
 	// At is where the file names it, for messages.
 	At Position
+	// Encryption is the configuration's: the same for each gateway.
+	Encryption *Encryption
 	// Request says how it is called.
 	Request Request
 	// Answers says what its answers mean.

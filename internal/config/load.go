@@ -21,6 +21,8 @@ type Options struct {
 	// headers, method, encoding or timeout does not matter. Those in key_lifetime and idempotency_header always do:
 	// whether a job may be replayed hangs on them.
 	Secrets bool
+	// Payloads asks for the keys of encryption: who reads or writes payloads needs them. Off, an unset variable in one does not matter.
+	Payloads bool
 	// Env looks a variable up. nil = os.LookupEnv.
 	Env func(string) (string, bool)
 }

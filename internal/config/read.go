@@ -22,8 +22,12 @@ func (r *reader) config(body ast.Node) *Config {
 		field{"wait_replicas", r.count(&wait, 0, maxReplicas)},
 		field{"listen", r.word(&c.Listen, checkListen)},
 		field{"token", r.secret(&c.Token, checkToken)},
+		field{"encryption", func(n node) { c.Encryption = r.encryption(n) }},
 		field{"gateways", func(n node) { c.Gateways = r.gateways(n) }},
 	)
+	for i := range c.Gateways {
+		c.Gateways[i].Encryption = c.Encryption
+	}
 	c.ListenWritten = r.written("listen")
 	c.WaitReplicas = int(wait)
 	if c.WaitReplicas > 0 && c.Redis == embedded {
@@ -89,7 +93,7 @@ func (r *reader) replay(n node, g *Gateway) {
 
 func (r *reader) request(n node, q *Request) {
 	optional := func(read func(node)) func(node) {
-		return func(n node) { n.optional = true; read(n) }
+		return func(n node) { n.optional = !r.opt.Secrets; read(n) }
 	}
 	r.object(n,
 		field{"url", optional(func(n node) { r.url(n, q) })},

@@ -36,7 +36,7 @@ func (r *reader) text(n node) (string, bool) {
 	case rule != "":
 		r.wrong(n, rule)
 		return "", false
-	case unset != nil && n.optional && !r.opt.Secrets:
+	case unset != nil && n.optional:
 		return "", false
 	case unset != nil:
 		for _, u := range unset {

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"encoding/base64"
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+// Encryption says with which keys payloads are sealed before they go into Redis.
+type Encryption struct {
+	// Active is the id of the key that seals new payloads. Empty = they go in as they are, and the keys only open.
+	Active string
+	// Keys are in the order of the file; at least one.
+	Keys []EncryptionKey
+}
+
+// EncryptionKey is one key.
+type EncryptionKey struct {
+	// ID is 1 to 32 of a-z, 0-9, _ and -. It stands in every payload that the key has sealed.
+	ID string
+	// Secret is the 32 bytes themselves. Empty only when Options.Payloads is off and its variable is not set.
+	Secret Secret
+}
+
+// keyBytes is how long a key is.
+const keyBytes = 32
+
+var keyID = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
+
+const makeKey = "make a key with: openssl rand -base64 32"
+
+func (r *reader) encryption(n node) *Encryption {
+	e := &Encryption{}
+	r.object(n,
+		field{"keys", func(n node) { e.Keys = r.encryptionKeys(n) }},
+		field{"active", r.word(&e.Active, func(string) string { return "" })},
+	)
+	r.needed(n.path+".keys", r.written(n.path+".keys"), "name at least one key, like {k2026: \"${SPILLWAY_KEY_2026}\"}; "+makeKey)
+	r.needed(n.path+".active", r.written(n.path+".active"), `name the key that seals new payloads, or write active: "" to store them as they are`)
+	if known := e.ids(); e.Active != "" && !r.faulted[n.path+".keys"] && !slices.Contains(known, e.Active) {
+		r.fault(n.path+".active", "%q is not one of the keys: %s", e.Active, keyHint(e.Active, known))
+	}
+	return e
+}
+
+// needed reports a field that must be written.
+func (r *reader) needed(path string, written bool, hint string) {
+	if !written {
+		r.missing(path, hint)
+	}
+}
+
+func keyHint(text string, known []string) string {
+	if near, ok := nearest(text, known); ok {
+		return "did you mean " + near + "?"
+	}
+	return fmt.Sprintf("use one of %q", known)
+}
+
+func (e *Encryption) ids() []string {
+	ids := make([]string, len(e.Keys))
+	for i, k := range e.Keys {
+		ids[i] = k.ID
+	}
+	return ids
+}
+
+func (r *reader) encryptionKeys(n node) []EncryptionKey {
+	var all []EncryptionKey
+	entries := r.entries(n)
+	if len(entries) == 0 && !r.faulted[n.path] {
+		r.fault(n.path, "there are no keys: %s", makeKey)
+	}
+	for _, e := range entries {
+		if !keyID.MatchString(e.key) {
+			r.places[e.value.path] = e.at
+			r.fault(e.value.path, "%q is not a key's id: use up to 32 lower-case letters, digits, _ and -, starting with a letter or digit", e.key)
+			continue
+		}
+		k := EncryptionKey{ID: e.key}
+		e.value.optional = !r.opt.Payloads
+		r.encryptionKey(e.value, &k)
+		if k.Secret != "" {
+			r.twice(e.value, k, all)
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+// encryptionKey reads a key. It must stand in the environment alone: a file with keys in it lies in backups and repositories, beside the
+// data that they are to protect.
+func (r *reader) encryptionKey(n node, k *EncryptionKey) {
+	n.hidden = true
+	if text, ok := raw(n); ok && !oneVariable.MatchString(text) {
+		r.fault(n.path, "a key may not stand in the file: put it into the environment, and write the variable's name here, like ${SPILLWAY_KEY}")
+		return
+	}
+	r.secret(&k.Secret, checkEncryptionKey)(n)
+	decoded, _ := base64.StdEncoding.DecodeString(k.Secret.Reveal())
+	k.Secret = Secret(decoded)
+}
+
+var oneVariable = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*\}$`)
+
+func checkEncryptionKey(text string) string {
+	decoded, err := base64.StdEncoding.DecodeString(text)
+	switch {
+	case err != nil:
+		return "does not hold a key in base64: " + makeKey
+	case len(decoded) != keyBytes:
+		return fmt.Sprintf("holds a key of %d bytes, and it must have %d: %s", len(decoded), keyBytes, makeKey)
+	}
+	return ""
+}
+
+// twice reports a key that another id has already: a change from one to the other would change nothing.
+func (r *reader) twice(n node, k EncryptionKey, others []EncryptionKey) {
+	for _, o := range others {
+		if o.Secret == k.Secret {
+			r.fault(n.path, "this is the same key as %s: give each id a key of its own; %s", o.ID, makeKey)
+		}
+	}
+}
