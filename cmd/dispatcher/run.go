@@ -138,7 +138,7 @@ func (p *program) serve(ctx context.Context, s served) error {
 	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
 	parts.Add(lifecycle.Step{Name: "what was begun at the console", Stop: page.Stop})
 	api := s.api(httpapi.Config{Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(), Queues: page.Protect(queue.Monitor(s.db.Client, "/queues/")),
-		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{})})
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Requests: httpapi.NewMetrics(reg)})
 	parts.Add(lifecycle.Step{Name: "HTTP", Stop: w.stop,
 		Start: func(context.Context) error { return w.start(s.at, api, s.log) }})
 	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,

@@ -44,8 +44,10 @@ type Config struct {
 	Login http.Handler
 	// Queues answers /queues/ and everything below it. Nil: there is none.
 	Queues http.Handler
-	// Log hears of what failed here. Nil: nobody does.
+	// Log hears of each request, and of what failed here. Nil: nobody does.
 	Log *slog.Logger
+	// Requests counts the requests. Nil: nobody does.
+	Requests *Metrics
 }
 
 // API is the HTTP side.
@@ -73,7 +75,7 @@ func New(cfg Config) *API {
 		mux.Handle(r.path, r.handler(cfg.Guard))
 	}
 	pages(mux, cfg)
-	a.handler = sameSite(cfg.Guard, mux)
+	a.handler = observed(cfg.Requests, cfg.Log, sameSite(cfg.Guard, mux))
 	return a
 }
 

@@ -1,0 +1,153 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics count the requests that the HTTP side answered.
+type Metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+}
+
+// otherRoutes are those that are not of the API: the console is all of /.
+var otherRoutes = []string{"/", LoginPath, "/assets/", "/queues/"}
+
+// noRoute stands for a request that was refused before anybody looked for its path.
+const noRoute = "none"
+
+// NewMetrics registers the HTTP side's instruments, zero from the start for what is asked for most.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_http_requests_total",
+			Help: "Requests that were answered, by the pattern of their path, method and status."}, []string{"route", "method", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_http_request_duration_seconds",
+			Help: "Time from the head of a request to the end of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"route"}),
+	}
+	reg.MustRegister(m.requests, m.seconds)
+	for _, r := range (&API{}).routes() {
+		m.seconds.WithLabelValues(r.path)
+		for method := range r.by {
+			m.zero(r.path, method)
+		}
+	}
+	for _, route := range otherRoutes {
+		m.seconds.WithLabelValues(route)
+		m.zero(route, http.MethodGet)
+	}
+	return m
+}
+
+func (m *Metrics) zero(route, method string) {
+	codes := []int{http.StatusOK, http.StatusInternalServerError, http.StatusServiceUnavailable}
+	if method == http.MethodPost {
+		codes = append(codes, http.StatusAccepted, http.StatusTooManyRequests)
+	}
+	for _, code := range codes {
+		m.requests.WithLabelValues(route, method, strconv.Itoa(code))
+	}
+}
+
+// answered takes in one request.
+func (m *Metrics) answered(route, method string, code int, took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.requests.WithLabelValues(route, knownMethod(method), strconv.Itoa(code)).Inc()
+	m.seconds.WithLabelValues(route).Observe(took.Seconds())
+}
+
+// knownMethod keeps what a caller invents out of the labels.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "other"
+}
+
+// observed counts each request and writes the access log's line of it: never its query, head or body.
+func observed(m *Metrics, log *slog.Logger, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun := time.Now()
+		method, path := r.Method, r.URL.Path
+		seen := &answer{ResponseWriter: w}
+		defer func() { // an answer that breaks off ends in a panic
+			took, route := time.Since(begun), routeOf(r)
+			m.answered(route, method, seen.status(), took)
+			log.LogAttrs(context.WithoutCancel(r.Context()), accessLevel(route, seen.status()), "request", slog.String("method", method),
+				slog.String("route", route), slog.String("path", clip(path)), slog.Int("status", seen.status()),
+				slog.Duration("took", took.Round(10*time.Microsecond)), slog.Int64("bytes", seen.bytes), slog.String("remote", r.RemoteAddr))
+		}()
+		next.ServeHTTP(seen, r)
+	})
+}
+
+// routeOf returns the pattern that the request went by. The mux leaves it in the request.
+func routeOf(r *http.Request) string {
+	_, path, ok := strings.Cut(r.Pattern, " ")
+	if !ok {
+		path = r.Pattern
+	}
+	return cmp.Or(path, noRoute)
+}
+
+// accessLevel keeps what machines ask every few seconds out of the log, unless it fails.
+func accessLevel(route string, status int) slog.Level {
+	switch route {
+	case "/metrics", "/healthz", "/readyz", "/assets/":
+		if status < http.StatusInternalServerError {
+			return slog.LevelDebug
+		}
+	}
+	return slog.LevelInfo
+}
+
+// longestPath is how much of a path the log shows, in bytes: more than any id needs.
+const longestPath = 512
+
+func clip(path string) string {
+	if len(path) > longestPath {
+		return path[:longestPath] + "…"
+	}
+	return path
+}
+
+// answer is a ResponseWriter that remembers what was answered.
+type answer struct {
+	http.ResponseWriter
+	code  int
+	bytes int64
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(code int) {
+	if a.code == 0 && code >= http.StatusOK { // what goes ahead (100, 103) is not the answer
+		a.code = code
+	}
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements io.Writer.
+func (a *answer) Write(b []byte) (int, error) {
+	if a.code == 0 {
+		a.code = http.StatusOK
+	}
+	n, err := a.ResponseWriter.Write(b)
+	a.bytes += int64(n)
+	return n, err
+}
+
+// status returns what was answered; net/http says 200 for who says nothing.
+func (a *answer) status() int { return cmp.Or(a.code, http.StatusOK) }
