@@ -28,6 +28,7 @@ const everything = "*"
 var mayImport = map[string]string{
 	// the words and the ground
 	"job":       "",
+	"seal":      "",
 	"clock":     "",
 	"config":    "",
 	"lifecycle": "",
@@ -41,8 +42,8 @@ var mayImport = map[string]string{
 	"gateway":    "job",
 	"outcome":    "job",
 	"worker":     "job clock outcome",
-	"deadletter": "job clock redisdb",
-	"ledger":     "job clock redisdb",
+	"deadletter": "job clock redisdb seal",
+	"ledger":     "job clock redisdb seal",
 	// beside it: it can stop it
 	"incarnation": "clock redisdb",
 	// around it

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/seal"
 )
 
 // fields is what a listing reads of each record: all but the payload, which may have a megabyte, and what only live jobs have.
@@ -69,7 +70,10 @@ func (s *Store) yieldWhole(ctx context.Context, some []job.Record, yield func(jo
 		if found[i]["s"] != string(job.Parked) || found[i]["g"] != strconv.FormatInt(r.Generation, 10) {
 			continue
 		}
-		r.Job.Payload = job.PayloadOf(found[i])
+		if r.Job.Payload = job.PayloadOf(found[i]); seal.Sealed(r.Job.Payload) {
+			r.Sealed = r.Job.Payload
+			r.Job.Payload, r.Unopened = s.box.Open(r.Job.ID, r.Sealed)
+		}
 		if !yield(r, nil) {
 			return false
 		}

@@ -37,7 +37,7 @@ var (
 
 // Replace gives parked jobs of the store's gateway other payloads, with the next generation of their idempotency keys, and
 // returns them ready to be taken in again. A job that was replaced before, and not taken in since, is ready too. The
-// line's cost, times and batch must be the job's, or zero. digests belong to the jobs' payloads. Keep chunks to a few hundred jobs.
+// line's cost, times and batch must be the job's, or zero. digests belong to the jobs' payloads, both in plain. Keep chunks to a few hundred jobs.
 func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []string) ([]Replaced, error) {
 	ids := make([]string, len(jobs))
 	for i, j := range jobs {
@@ -55,8 +55,9 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 	for i, h := range found {
 		rec := job.ParseRecord(s.gateway, ids[i], h)
 		all[i].Return = job.Return{ID: ids[i], Generation: rec.Generation, Reason: rec.Reason, Key: job.KeepKey}
-		all[i].Same, all[i].Err = r.replaceable(rec, jobs[i], h["d"] == digests[i])
-		if all[i].Err != nil || all[i].Same || h["d"] == digests[i] {
+		same := s.box.SameDigest(ids[i], digests[i], h["d"])
+		all[i].Same, all[i].Err = r.replaceable(rec, jobs[i], same)
+		if all[i].Err != nil || all[i].Same || same {
 			continue
 		}
 		if seen[ids[i]] {
@@ -64,8 +65,12 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 			continue
 		}
 		seen[ids[i]] = true
+		stored, err := s.box.Seal(ids[i], jobs[i].Payload)
+		if err != nil {
+			return nil, err
+		}
 		keys, places = append(keys, s.keys.Job(ids[i])), append(places, i)
-		args = append(args, strconv.FormatInt(rec.Generation, 10), string(rec.Reason), h["d"], []byte(jobs[i].Payload), digests[i], r.money(jobs[i].Payload))
+		args = append(args, strconv.FormatInt(rec.Generation, 10), string(rec.Reason), h["d"], stored, s.box.Digest(ids[i], digests[i]), r.money(jobs[i].Payload))
 	}
 	if len(keys) == 0 {
 		return all, nil

@@ -15,6 +15,7 @@ import (
 
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/seal"
 )
 
 //go:embed park.lua
@@ -44,6 +45,14 @@ type Store struct {
 	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
 	NowMicros func() int64
 	act       func() string // see For
+	box       *seal.Box     // see Sealing
+}
+
+// Sealing returns the store with the box that seals and opens its payloads. Without one they are stored as they are.
+func (s *Store) Sealing(box *seal.Box) *Store {
+	one := *s
+	one.box = box
+	return &one
 }
 
 // For returns the store for one act: what Discard and Resolve take is counted for it in the same step, so that the trail is right
@@ -81,18 +90,23 @@ func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason jo
 		string(reason), e.Error, flag(e.Unsure), flag(e.Alive())).Err()
 }
 
-// ParkUnreadable parks something in the queue that is not a job, as it is. An id that no job could have, or that some
-// other job has, is replaced by one made from a digest of id and content.
+// ParkUnreadable parks something in the queue that is not a job: its content is sealed like a payload. An id that no job could have, or that some
+// other job has, is replaced by one made from a digest of id and content. (Where the key has changed between two tries, the second one parks
+// it anew, under that id.)
 func (s *Store) ParkUnreadable(ctx context.Context, id string, content []byte, why string) error {
 	sum := sha256.Sum256(append([]byte(id), content...))
-	digest := hex.EncodeToString(sum[:8])
+	digest := s.box.Digest("", hex.EncodeToString(sum[:8]))
 	own := "unreadable-" + digest
 	if job.CheckID(id) != nil {
 		id = own
 	}
 	for {
+		stored, err := s.box.Seal(id, content)
+		if err != nil {
+			return err
+		}
 		keys := []string{s.keys.Job(id), s.keys.Counters(), s.keys.Parked(string(job.Unreadable))}
-		parked, err := unreadableScript.Run(ctx, s.c, keys, s.now(), id, content, digest, why).Bool()
+		parked, err := unreadableScript.Run(ctx, s.c, keys, s.now(), id, stored, digest, why).Bool()
 		if err != nil || parked || id == own {
 			return err
 		}

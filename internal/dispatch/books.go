@@ -11,11 +11,13 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/clock"
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/producer"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
+	"spillway/internal/seal"
 )
 
 // algorithm returns the admission check of a gateway. It panics on what config refuses: both know the same bounds.
@@ -52,7 +54,25 @@ func bookkeeping(g config.Gateway) ledger.Config {
 		Attempts:    g.Retry.Attempts,
 		Dedupe:      g.Dedupe,
 		Money:       Money(g.Amount),
+		Box:         Box(g),
 	}
+}
+
+// Store returns one gateway's dead letters.
+func Store(c redis.UniversalClient, g config.Gateway) *deadletter.Store {
+	return deadletter.New(c, g.Name).Sealing(Box(g))
+}
+
+// Box returns what seals and opens the payloads of a gateway; nil where the configuration has no encryption.
+func Box(g config.Gateway) *seal.Box {
+	if g.Encryption == nil {
+		return nil
+	}
+	keys := make([]seal.Key, len(g.Encryption.Keys))
+	for i, k := range g.Encryption.Keys {
+		keys[i] = seal.Key{ID: k.ID, Secret: []byte(k.Secret.Reveal())}
+	}
+	return seal.New(g.Name, g.Encryption.Active, keys)
 }
 
 // MaxCost is the largest cost that a job of this gateway may have: every limit of admission and leak can grant it.

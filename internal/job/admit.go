@@ -23,7 +23,8 @@ type Ticket struct {
 	Number int64  // 1 or more
 }
 
-// Newcomer is a job on its way in, with the digest of its payload: the same id with another digest is a conflict.
+// Newcomer is a job on its way in, with the digest of its payload: the same id with another digest is a conflict. Both are in plain: the
+// books seal them.
 type Newcomer struct {
 	Job    Job
 	Digest string

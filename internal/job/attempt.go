@@ -47,6 +47,8 @@ const (
 	OpenHeld      Opening = "held"      // Redis's data is not what was seen of it: call nothing, the task must come again
 	OpenUnknown   Opening = "unknown"   // an attempt was cut off and no living key covers a second call: park it
 	OpenExhausted Opening = "exhausted" // its attempts are used up: park it
+	OpenSealed    Opening = "sealed"    // the key of its payload is not known here: put it aside until somebody has given it
+	OpenChanged   Opening = "changed"   // its payload is not what was sealed for it: park it
 	OpenPaused    Opening = "paused"    // its batch is paused or cancelled: park it until somebody resumes the batch, or takes the job in again
 )
 
@@ -61,7 +63,7 @@ type Attempt struct {
 	KeyAge        time.Duration // since the present key was first sent
 	Accepted      time.Time     // when the job was accepted, on Redis's clock
 	Outages       int           // outages of the gateway that the job has failed in
-	LastError     string        // what went wrong last; only with OpenExhausted, and OpenPaused: why
+	LastError     string        // what went wrong last; only with OpenExhausted; with OpenPaused, OpenSealed and OpenChanged: why
 }
 
 // Key returns the idempotency key of this attempt.

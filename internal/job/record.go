@@ -28,6 +28,9 @@ type Record struct {
 	Reference     string    // the gateway's own, of the call that succeeded; empty if it gave none
 	Unsure        bool      // a call with the present key may have charged
 	History       []Call
+	// Sealed is the payload as it is stored, where that is sealed. Job.Payload is then empty where Unopened says why it can't be opened.
+	Sealed   []byte
+	Unopened error
 }
 
 // Replaced says that the job was given another payload, and with it another key, since it was parked.

@@ -46,7 +46,11 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 			return nil, room, err
 		}
 		keys = append(keys, k.Job(n.Job.ID), taskKey)
-		args = append(args, n.Job.ID, taskID, msg, payload(n.Job), n.Digest, max(n.Job.Cost, 1),
+		stored, err := b.cfg.Box.Seal(n.Job.ID, payload(n.Job))
+		if err != nil {
+			return nil, room, err
+		}
+		args = append(args, n.Job.ID, taskID, msg, stored, b.cfg.Box.Digest(n.Job.ID, n.Digest), max(n.Job.Cost, 1),
 			micros(n.Job.At), micros(n.Job.Expires), n.Job.Batch, b.moneyOf(n))
 	}
 	keys = append(keys, k.Receipt(ticket.Lane))
@@ -60,6 +64,9 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 		return nil, room, err
 	}
 	answers, room.Retry, err = decode("accept.lua", reply, len(jobs), names)
+	if err == nil {
+		err = b.recognise(ctx, jobs, answers)
+	}
 	return answers, room, err
 }
 

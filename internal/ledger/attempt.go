@@ -57,7 +57,8 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	if n[3] >= 0 {
 		a.KeySent, a.KeyAge = true, time.Duration(n[3])*time.Microsecond
 	}
-	return a, job.Opening(reply[0]), nil
+	opening := b.unseal(&a, job.Opening(reply[0]))
+	return a, opening, nil
 }
 
 // Done writes down that the attempt's call succeeded. Writing it twice is the same as once.

@@ -12,6 +12,7 @@ import (
 
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/seal"
 )
 
 // Bucket is the admission check as the ledger's scripts use it: a Lua fragment that defines bucket_load,
@@ -38,6 +39,8 @@ type Config struct {
 	Attempts int
 	// Money reads a payload's money as a record has it (job.Money.Field). Nil: the gateway's jobs have none.
 	Money func(payload []byte) string
+	// Box seals payloads on their way in and opens them before a call. Nil: they are stored as they are.
+	Box *seal.Box
 	// Dedupe is how long a job is known after it is done or discarded; more than zero.
 	Dedupe time.Duration
 	// Age returns what was seen of the data's age. Books that call nobody may leave it nil: then it is not watched.

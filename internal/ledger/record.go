@@ -13,6 +13,7 @@ func (b *Books) Find(ctx context.Context, id string) (r job.Record, ok bool, err
 		return job.Record{}, false, err
 	}
 	r = job.ParseRecord(b.cfg.Gateway, id, h)
+	b.reveal(&r)
 	if r.State != job.Queued {
 		return r, true, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -74,6 +75,23 @@ func (w *Worker) giveBack(ctx context.Context, a job.Attempt) {
 	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{}, 0) })
 	w.cfg.Metrics.givenBack(w.cfg.Gateway)
 	w.cfg.Log.Debug("given back, its slot had passed", "job", a.Job.ID)
+}
+
+// sealedWait is how long a job waits whose payload can't be opened here: until then somebody may have given the key, or a process takes
+// it that has it.
+const sealedWait = time.Minute
+
+// putAside lets a job wait whose payload's key is not known here. It steps aside, so that it does not stop those that can be opened;
+// no attempt is spent, and nothing is parked, since all others may want the same key.
+func (w *Worker) putAside(ctx context.Context, a job.Attempt) {
+	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{Error: a.LastError}, sealedWait) })
+	w.cfg.Metrics.unopened(w.cfg.Gateway)
+	level := slog.LevelDebug
+	if now := w.cfg.Clock.Now(); now.Sub(time.Unix(0, w.alarmed.Load())) >= sealedWait { // a million jobs may want the same key
+		w.alarmed.Store(now.UnixNano())
+		level = slog.LevelError
+	}
+	w.cfg.Log.Log(ctx, level, "a job can't be called: put aside", "job", a.Job.ID, "wait", sealedWait, "error", a.LastError)
 }
 
 // keyLives says whether the gateway still remembers the key that this call carried.
@@ -201,6 +219,9 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 		}
 	case job.OpenPaused:
 		reason, why = job.Cancelled, a.LastError
+	case job.OpenChanged:
+		reason, why = job.Unreadable, a.LastError
+		w.cfg.Log.Error("a payload was changed in Redis: its job is not called", "job", a.Job.ID)
 	}
 	e.Error = why
 	w.park(ctx, a, e, reason)

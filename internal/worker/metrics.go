@@ -18,6 +18,7 @@ type Metrics struct {
 	backs   *prometheus.CounterVec
 	tries   *prometheus.CounterVec
 	limited *prometheus.CounterVec
+	sealed  *prometheus.CounterVec
 }
 
 // NewMetrics registers the worker's instruments, zero from the start for each gateway.
@@ -32,6 +33,7 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 		parks:   counter("spillway_parked_total", "Jobs this process parked, by reason.", "reason"),
 		backs:   counter("spillway_given_back_total", "Jobs put back at the head of the queue uncalled, their slot having passed."),
 		tries:   counter("spillway_record_retries_total", "Times that writing an outcome down had to be tried again."),
+		sealed:  counter("spillway_unopened_payloads_total", "Times that a job was put aside uncalled, since the key of its payload is not known here."),
 		limited: counter("spillway_too_many_requests_total", "Answers with status 429."),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_call_duration_seconds",
 			Help: "Time from the write of a call to its end.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14)}, []string{"gateway"}),
@@ -54,7 +56,7 @@ func (m *Metrics) zero(gateway string) {
 	for _, r := range job.Reasons() {
 		m.parks.WithLabelValues(gateway, string(r))
 	}
-	for _, c := range []*prometheus.CounterVec{m.backs, m.tries, m.limited} {
+	for _, c := range []*prometheus.CounterVec{m.backs, m.tries, m.limited, m.sealed} {
 		c.WithLabelValues(gateway)
 	}
 	for _, v := range []*prometheus.HistogramVec{m.seconds, m.ends, m.needed} {
@@ -87,4 +89,5 @@ func (m *Metrics) parked(gateway string, r job.Reason) {
 }
 
 func (m *Metrics) givenBack(gateway string)  { m.backs.WithLabelValues(gateway).Inc() }
+func (m *Metrics) unopened(gateway string)   { m.sealed.WithLabelValues(gateway).Inc() }
 func (m *Metrics) unrecorded(gateway string) { m.tries.WithLabelValues(gateway).Inc() }

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"spillway/internal/clock"
@@ -138,8 +139,9 @@ type Config struct {
 
 // Worker deals with one gateway's deliveries. Safe for concurrent use.
 type Worker struct {
-	cfg  Config
-	next counter
+	cfg     Config
+	next    counter
+	alarmed atomic.Int64 // when the log last said, as an error, that a payload's key is missing (ns)
 }
 
 // New returns a worker.
@@ -201,6 +203,10 @@ func (w *Worker) handBack(ctx context.Context, d Delivery) error {
 func (w *Worker) dontCall(ctx context.Context, a job.Attempt, opening job.Opening, d Delivery) {
 	if opening == job.OpenStale || opening == job.OpenBusy {
 		w.cfg.Log.Debug("nothing to do for a task", "job", d.JobID, "generation", d.Generation, "because", opening)
+		return
+	}
+	if opening == job.OpenSealed {
+		w.putAside(ctx, a)
 		return
 	}
 	w.parkUnsent(ctx, a, opening)

@@ -1,0 +1,64 @@
+package seal
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/subtle"
+)
+
+// nonceBytes is how long a nonce of XAES-256-GCM is: so long that random ones may be used for as many payloads as anybody will ever have.
+const nonceBytes = 24
+
+// xaes is XAES-256-GCM (c2sp.org/XAES-256-GCM): AES-256-GCM with a key of its own for each message, made from the long key and the
+// first half of the nonce. It needs nothing but AES and GCM.
+type xaes struct {
+	block cipher.Block
+	k1    [aes.BlockSize]byte
+}
+
+// newXAES panics unless the key has 32 bytes.
+func newXAES(key []byte) *xaes {
+	block, err := aes.NewCipher(key)
+	if err != nil || len(key) != KeyBytes {
+		panic("seal: a key of another length than 32 bytes")
+	}
+	x := &xaes{block: block}
+	block.Encrypt(x.k1[:], x.k1[:])
+	msb := byte(0)
+	for i := len(x.k1) - 1; i >= 0; i-- {
+		x.k1[i], msb = x.k1[i]<<1|msb, x.k1[i]>>7
+	}
+	x.k1[len(x.k1)-1] ^= msb * 0x87
+	return x
+}
+
+// message returns the AES-256-GCM of one message, and the half of its nonce that is left for it.
+func (x *xaes) message(nonce []byte) (cipher.AEAD, []byte) {
+	var key [2 * aes.BlockSize]byte
+	for half := range 2 {
+		k := key[half*aes.BlockSize:][:aes.BlockSize]
+		copy(k, []byte{0, byte(half + 1), 'X', 0})
+		copy(k[4:], nonce[:12])
+		subtle.XORBytes(k, k, x.k1[:])
+		x.block.Encrypt(k, k)
+	}
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic(err) // unreachable: the key has 32 bytes
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err) // unreachable: AES has the block size that GCM wants
+	}
+	return gcm, nonce[12:]
+}
+
+func (x *xaes) seal(dst, nonce, plain, bound []byte) []byte {
+	gcm, rest := x.message(nonce)
+	return gcm.Seal(dst, rest, plain, bound)
+}
+
+func (x *xaes) open(nonce, sealed, bound []byte) ([]byte, error) {
+	gcm, rest := x.message(nonce)
+	return gcm.Open(nil, rest, sealed, bound)
+}

@@ -1,0 +1,72 @@
+package worker_test
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/queue"
+	"spillway/internal/redisdb"
+	"spillway/internal/seal"
+	"spillway/internal/testkit"
+)
+
+func boxOf(gateway string) *seal.Box {
+	return seal.New(gateway, "k2025", []seal.Key{{ID: "k2025", Secret: bytes.Repeat([]byte{1}, seal.KeyBytes)}})
+}
+
+// store puts into a job's record what was sealed for the job as.
+func (r *rig) store(id, as string) {
+	r.t.Helper()
+	gw := testkit.GatewayOf(r.keys.Pending())
+	stored, err := boxOf(gw).Seal(as, []byte(`{"n":1}`))
+	if err == nil {
+		err = r.c.HSet(r.t.Context(), redisdb.NewKeys(gw).Job(id), "p", stored).Err()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// A key that nobody has given is no fault of the job: it is neither called nor parked, spends no attempt, and does not stand in the way.
+func TestAJobWhosePayloadCantBeOpenedWaits(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(http.StatusOK, nil), true)
+	r.accept(job.Job{ID: "a"})
+	r.store("a", "a")
+	s := r.deliver("a")
+	rec := r.record("a")
+	if rec.State != job.Retrying || rec.Attempts != 0 || len(rec.History) != 0 || !strings.Contains(rec.Error, "k2025") || time.Until(rec.Due) > time.Minute {
+		t.Errorf("record %+v", rec)
+	}
+	if len(r.sender.keys) != 0 || s.released != 1 || len(r.pacer.holds) != 0 {
+		t.Errorf("%d calls, slot released %d times, %d holds", len(r.sender.keys), s.released, len(r.pacer.holds))
+	}
+	if n, err := testutil.GatherAndCount(r.reg, "spillway_unopened_payloads_total"); n != 1 || err != nil {
+		t.Errorf("%d counters, %v", n, err)
+	}
+}
+
+func TestAChangedPayloadIsParkedAndNeverCalled(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(http.StatusOK, nil), true)
+	r.accept(job.Job{ID: "a"})
+	gw := testkit.GatewayOf(r.keys.Pending())
+	r.flaky.Books = ledger.New(r.c, ledger.Config{Gateway: gw, Encode: queue.NewEncoder(gw).Encode, Keys: true, KeyLifetime: time.Hour, Attempts: 2,
+		Dedupe: time.Hour, Box: boxOf(gw)})
+	r.store("a", "rich")
+	r.deliver("a")
+	rec := r.record("a")
+	if rec.State != job.Parked || rec.Reason != job.Unreadable || !strings.Contains(rec.Error, "changed") || len(rec.History) != 0 {
+		t.Errorf("record %+v", rec)
+	}
+	if len(r.sender.keys) != 0 {
+		t.Error("it was called")
+	}
+}
