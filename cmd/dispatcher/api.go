@@ -17,15 +17,15 @@ const apiPatience = time.Second
 // api returns what run serves over HTTP: cfg, with what the API answers. Jobs may be posted to every gateway of the file, also to those
 // that other runs serve.
 func (s served) api(cfg httpapi.Config) *httpapi.API {
-	look := &session{cfg: s.cfg, db: s.db}
 	cfg.Log = s.log
-	cfg.Gateways = offered(s.cfg)
-	cfg.Door = dispatch.Door(s.db.Client, s.cfg, apiPatience)
+	cfg.Gateways = offered(s.file.Load())
+	cfg.Door = s.door
 	cfg.State = func(ctx context.Context, gateway, id string) (job.State, error) {
-		_, rec, err := look.in(ctx, gateway, id)
+		_, rec, err := s.look().in(ctx, gateway, id)
 		return rec.State, err
 	}
 	cfg.Job = func(ctx context.Context, gateway, id string) (any, error) {
+		look := s.look()
 		g, rec, err := look.in(ctx, gateway, id)
 		if err != nil {
 			return nil, err
@@ -33,11 +33,13 @@ func (s served) api(cfg httpapi.Config) *httpapi.API {
 		return viewJob(ctx, look, g, rec)
 	}
 	cfg.Status = func(ctx context.Context) (any, error) {
-		rows, err := statusRows(ctx, s.db.Client, s.cfg.Gateways)
+		rows, err := statusRows(ctx, s.db.Client, s.file.Load().Gateways)
 		return statusDocument(rows), err
 	}
 	return httpapi.New(cfg)
 }
+
+func (s served) look() *session { return &session{cfg: s.file.Load(), db: s.db} }
 
 // in returns the record of a job of one gateway.
 func (s *session) in(ctx context.Context, gateway, id string) (config.Gateway, job.Record, error) {

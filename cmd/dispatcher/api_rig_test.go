@@ -71,7 +71,7 @@ func newAPIRig(t *testing.T, redis, settings string) *apiRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := served{cfg: a.cfg, db: db, log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	s := served{file: newInForce(a.cfg), door: newDoor(dispatch.Door(db.Client, a.cfg, apiPatience)), db: db, log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	a.api = s.api(httpapi.Config{Guard: httpapi.NewGuard(apiToken), Ready: func(ctx context.Context) error { return db.Ping(ctx) },
 		Metrics: http.NotFoundHandler()})
 	srv := httptest.NewUnstartedServer(a.api)

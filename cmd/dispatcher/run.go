@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,6 +47,10 @@ func runCommand(p *program) *cobra.Command {
 		Long: `Run serves every gateway of the file, or those named, until SIGTERM or SIGINT. Any number of runs,
 on any number of machines, may serve the same gateways: together they keep the leak rate.
 
+On SIGHUP it reads the configuration again and takes over what of the gateways has changed: limits, secrets, headers and all else
+of a request, retries, admission. Calls under way end with the old settings. A file with a fault changes nothing. What takes a restart is
+named in the log: the keys outside of gateways, and which gateways there are.
+
 It stops by pulling no more jobs and letting the calls under way finish, up to the gateway's time-out.
 A second signal ends it at once; nothing is lost then either.
 
@@ -73,6 +79,9 @@ is parked as unknown_outcome otherwise. Give the flag once, never in a unit file
 }
 
 func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // from the start on: unheard, it would end the process
+	defer signal.Stop(hup)
 	cfg, err := p.load(true)
 	if err != nil {
 		return err
@@ -93,11 +102,14 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if listenGiven {
 		at.text = f.listen
 	}
-	return p.serve(ctx, served{cfg: cfg, db: db, gateways: serving, at: at, log: log, state: stateDir(db, log), afterRestore: f.afterRestore})
+	again := reloadable{load: func() (*config.Config, error) { return p.load(true) }, reload: hup}
+	return p.serve(ctx, served{reloadable: again, file: newInForce(cfg), door: newDoor(dispatch.Door(db.Client, cfg, apiPatience)), db: db, gateways: serving, at: at, log: log, state: stateDir(db, log), afterRestore: f.afterRestore})
 }
 
 type served struct {
-	cfg          *config.Config
+	reloadable
+	file         *inForce
+	door         *door
 	db           *redisdb.DB
 	gateways     []config.Gateway
 	at           address
@@ -125,7 +137,8 @@ func (p *program) serve(ctx context.Context, s served) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.db.Instrument(reg)
-	reg.MustRegister(dispatch.NewGauges(s.db.Client, s.gateways))
+	gauges := dispatch.NewGauges(s.db.Client, s.gateways)
+	reg.MustRegister(gauges)
 	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log,
 		State: s.state, AfterRestore: s.afterRestore})
 	if err != nil {
@@ -148,6 +161,8 @@ func (p *program) serve(ctx context.Context, s served) error {
 			d.Stop(ctx)
 			return nil
 		}})
+	again := &reloader{s: s, d: d, api: api, console: page, gauges: gauges, meters: newReloadMetrics(reg)}
+	parts.Add(lifecycle.Step{Name: "reloading the configuration", Start: again.start, Stop: again.stop})
 	parts.Add(lifecycle.Step{Name: "taking jobs in", Stop: func(context.Context) error { api.Stopping(); return nil }})
 	parts.Add(lifecycle.Step{Name: "the greeting", Start: func(context.Context) error { s.greet(w.address()); return nil }})
 	if err := parts.Run(ctx, context.Background(), w.failed); err != nil && ctx.Err() == nil {

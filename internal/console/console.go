@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,11 +43,13 @@ type Console struct {
 	halt    context.CancelFunc
 	acts    acts
 	running sync.WaitGroup
+	served  atomic.Pointer[[]config.Gateway]
 }
 
 // New returns the console.
 func New(cfg Config) *Console {
 	c := &Console{cfg: cfg}
+	c.Use(cfg.Gateways)
 	c.ctx, c.halt = context.WithCancel(context.Background())
 	inside := http.NewServeMux()
 	page := func(pattern string, show func(http.ResponseWriter, *http.Request) error) {
@@ -71,6 +74,11 @@ func New(cfg Config) *Console {
 	c.inner = c.Protect(inside, policy)
 	return c
 }
+
+// Use shows the gateways as they are configured now, to the requests that come from now on.
+func (c *Console) Use(gateways []config.Gateway) { c.served.Store(&gateways) }
+
+func (c *Console) gateways() []config.Gateway { return *c.served.Load() }
 
 // ServeHTTP answers.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.inner.ServeHTTP(w, r) }
@@ -130,7 +138,7 @@ func (c *Console) Protect(next http.Handler, policy string) http.Handler {
 
 // gateway returns the gateway that the path names.
 func (c *Console) gateway(name string) (config.Gateway, error) {
-	for _, g := range c.cfg.Gateways {
+	for _, g := range c.gateways() {
 		if g.Name == name {
 			return g, nil
 		}

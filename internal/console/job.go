@@ -71,7 +71,7 @@ type found struct {
 // find returns the records of a job id, of one gateway or of all.
 func (c *Console) find(ctx context.Context, id, gateway string) ([]found, error) {
 	var all []found
-	for _, g := range c.cfg.Gateways {
+	for _, g := range c.gateways() {
 		if gateway != "" && g.Name != gateway {
 			continue
 		}

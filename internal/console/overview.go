@@ -88,11 +88,12 @@ type overviewView struct {
 const looksAtOnce = 8
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
-	rows := make([]glance, len(c.cfg.Gateways))
+	gateways := c.gateways()
+	rows := make([]glance, len(gateways))
 	errs := make([]error, len(rows))
 	turns := make(chan struct{}, looksAtOnce)
 	var all sync.WaitGroup
-	for i, g := range c.cfg.Gateways {
+	for i, g := range gateways {
 		all.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
@@ -102,7 +103,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 	all.Wait()
 	for i, err := range errs {
 		if err != nil {
-			return fmt.Errorf("look at %s: %w", c.cfg.Gateways[i].Name, err)
+			return fmt.Errorf("look at %s: %w", gateways[i].Name, err)
 		}
 	}
 	c.show(w, r, http.StatusOK, "overview.html", &overviewView{base: base{Title: "Gateways", Live: true}, Rows: rows, Now: time.Now()})

@@ -14,10 +14,10 @@ const againEvery = 2 * time.Second
 
 // recoverer takes jobs parked as exhausted in again when the gateway is well, where the configuration says so.
 func (u *unit) recoverer(ctx context.Context) {
-	if u.cfg.Exhausted != config.ReplayRecovery {
-		return
-	}
 	for await(ctx, againEvery, nil) {
+		if u.now().cfg.Exhausted != config.ReplayRecovery {
+			continue
+		}
 		if err := u.recoverOnce(ctx); err != nil {
 			u.complain(ctx, "exhausted jobs not taken in, trying again", err)
 			await(ctx, loopBackoff, nil)
@@ -27,7 +27,8 @@ func (u *unit) recoverer(ctx context.Context) {
 
 // recoverOnce takes in what is due and finds room. Any number of processes may do it at once: the script takes each job once.
 func (u *unit) recoverOnce(ctx context.Context) error {
-	now, err := u.books.Look(ctx)
+	s := u.now()
+	now, err := s.books.Look(ctx)
 	if err != nil || now.Parked[job.Exhausted] == 0 {
 		return err
 	}
@@ -35,8 +36,8 @@ func (u *unit) recoverOnce(ctx context.Context) error {
 	if err != nil || !well {
 		return err
 	}
-	jobs, left, err := deadletter.New(u.redis, u.cfg.Name).Again(ctx, deadletter.Rules{
-		Keys: u.cfg.Request.IdempotencyHeader != "", KeyLifetime: u.cfg.Request.KeyLifetime, Now: now.Now,
+	jobs, left, err := deadletter.New(u.redis, u.name).Again(ctx, deadletter.Rules{
+		Keys: s.cfg.Request.IdempotencyHeader != "", KeyLifetime: s.cfg.Request.KeyLifetime, Now: now.Now,
 	}, replayChunk)
 	if left > 0 {
 		u.log.Warn("exhausted jobs are left to a person: a replay would hold them back, see dlq show", "jobs", left)
@@ -44,7 +45,7 @@ func (u *unit) recoverOnce(ctx context.Context) error {
 	if err != nil || len(jobs) == 0 {
 		return err
 	}
-	answers, _, err := u.books.For(deadletter.ByItself).Readmit(ctx, jobs)
+	answers, _, err := s.books.For(deadletter.ByItself).Readmit(ctx, jobs)
 	taken := 0
 	for _, a := range answers {
 		if a == job.Enqueued {
@@ -59,6 +60,6 @@ func (u *unit) recoverOnce(ctx context.Context) error {
 
 // well says that nothing keeps the gateway's calls back, not even that one of them goes first.
 func (u *unit) well(ctx context.Context) (bool, error) {
-	s, err := Hold(ctx, u.redis, u.cfg)
+	s, err := Hold(ctx, u.redis, u.now().cfg)
 	return err == nil && !s.Paused && s.HeldUntil.IsZero() && !s.Probing && !s.Circuit, err
 }

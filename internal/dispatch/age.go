@@ -121,7 +121,7 @@ func (d *Dispatcher) keep() {
 	}
 	seen := make(map[string]incarnation.Memory, len(d.units))
 	for _, u := range d.units {
-		seen[u.cfg.Name] = u.data.Memory()
+		seen[u.name] = u.data.Memory()
 	}
 	err := d.state.Keep(seen)
 	if err != nil && !d.forgetful {

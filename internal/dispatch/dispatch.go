@@ -39,6 +39,7 @@ type Dispatcher struct {
 	halt      context.CancelFunc
 	loops     sync.WaitGroup
 	turns     int // pulses so far; the pulse's own
+	reloading sync.Mutex
 }
 
 // New returns a dispatcher that does nothing until Start.
@@ -48,7 +49,7 @@ func New(p Params) (*Dispatcher, error) {
 		names[i] = g.Name
 	}
 	t := tools{redis: p.DB.Client, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
-		log: p.Log, owner: newOwner()}
+		log: p.Log}
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p}
 	t.memory = d.recall()
@@ -75,7 +76,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	d.run(d.pulse)
 	d.run(d.remember)
 	for _, u := range d.units {
-		if err := queue.Announce(ctx, d.p.DB.Client, u.cfg.Name); err != nil {
+		if err := queue.Announce(ctx, d.p.DB.Client, u.name); err != nil {
 			return err
 		}
 		if err := u.server.Start(); err != nil {
@@ -119,7 +120,7 @@ func (d *Dispatcher) listen(ctx context.Context) {
 
 func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
 	for _, u := range d.units {
-		if u.cfg.Name != gateway {
+		if u.name != gateway {
 			continue
 		}
 		if channel == bucket.HoldChannel {
@@ -144,7 +145,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 			u.stop()
 			u.server.Stop(ctx)
 			u.pacer.Close(ctx)
-			u.client.Close()
+			u.now().client.Close()
 		}()
 	}
 	stopping.Wait()

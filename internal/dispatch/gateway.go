@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/bucket"
-	"spillway/internal/clock"
 	"spillway/internal/config"
-	"spillway/internal/deadletter"
 	"spillway/internal/gateway"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
@@ -35,15 +34,18 @@ import (
 //	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), recoverer (those parked as exhausted),
 //	sweeper (what the dead left); by itself: mender (what is lost or out of place)
 type unit struct {
-	cfg       config.Gateway
-	books     *ledger.Books
+	name      string
+	set       atomic.Pointer[set]
 	data      *incarnation.Watch
 	pacer     *bucket.Pacer
-	client    *gateway.Client
 	server    *queue.Server[worker.Slot]
-	worker    *worker.Worker
+	tools     tools
 	log       *slog.Logger
 	redis     redis.UniversalClient
+	grace     time.Duration // the longest time-out of a call that a stop waits for
+	hands     int           // how many jobs the server has in hand at most
+	pacing    sync.Mutex    // whoever has it tells the pacer what to keep
+	kept      bucket.PacerConfig
 	neverFits string       // the parked job that the log has last called too dear; the replayer's own
 	limits    atomic.Int64 // version of the limits that the pacer keeps
 	refused   int64        // version of those that could not be taken over, as the log has said; the pulse's own
@@ -63,35 +65,25 @@ type tools struct {
 	pacing  *bucket.Metrics
 	working *worker.Metrics
 	log     *slog.Logger
-	owner   string
 }
 
 func newUnit(g config.Gateway, t tools) (*unit, error) {
 	data := watch(g, t)
-	u := &unit{cfg: g, books: watchedBooks(g, t, data), data: data, log: t.log.With("gateway", g.Name), redis: t.redis,
+	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, grace: g.Request.Timeout, hands: concurrency(g),
 		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1)}
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	var err error
 	if u.pacer, err = Pacer(t.redis, g, t.pacing); err != nil {
 		return nil, err
 	}
-	u.client, err = gateway.New(callConfig(g))
+	first, err := u.newSet(g)
 	if err != nil {
-		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
+		return nil, err
 	}
-	judge, err := table(g)
-	if err != nil {
-		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
-	}
-	u.worker = worker.New(worker.Config{
-		Gateway: g.Name, Pacer: pacer{u.pacer, circuit(g.Circuit)}, Ledger: nudging{u.books, u.due}, DeadLetters: deadletter.New(t.redis, g.Name),
-		Sender: sender{u.client}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
-		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
-		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime,
-		Owner: t.owner, Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log,
-	})
+	u.set.Store(first)
+	u.kept = pacing(g, Limits{Limits: g.Leak.Limits})
 	u.server = queue.NewServer(t.redis, queue.ServerConfig[worker.Slot]{
-		Gateway: g.Name, Concurrency: concurrency(g), Gate: gate{u.pacer, u.data}, Handle: u.handle,
+		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data}, Handle: u.handle,
 		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
 	})
 	return u, nil
@@ -109,10 +101,10 @@ func Pacer(c redis.UniversalClient, g config.Gateway, m *bucket.Metrics) (*bucke
 // handle hands one delivery to the worker. An error means that nothing was written down: the task comes again.
 func (u *unit) handle(ctx context.Context, d queue.Delivery[worker.Slot]) error {
 	if d.Foreign {
-		u.worker.HandleForeign(ctx, d.TaskID, d.Payload, d.Slot)
+		u.now().worker.HandleForeign(ctx, d.TaskID, d.Payload, d.Slot)
 		return nil
 	}
-	return u.worker.Handle(ctx, worker.Delivery{JobID: d.JobID, Generation: d.Generation, Slot: d.Slot})
+	return u.now().worker.Handle(ctx, worker.Delivery{JobID: d.JobID, Generation: d.Generation, Slot: d.Slot})
 }
 
 func callConfig(g config.Gateway) gateway.Config {

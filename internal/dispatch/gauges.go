@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,13 +26,18 @@ const (
 // same figures: queries take their maximum, not their sum.
 type Gauges struct {
 	redis    redis.UniversalClient
-	gateways []config.Gateway
+	gateways atomic.Pointer[[]config.Gateway]
 }
 
 // NewGauges returns the gauges of some gateways.
 func NewGauges(c redis.UniversalClient, gateways []config.Gateway) *Gauges {
-	return &Gauges{c, gateways}
+	g := &Gauges{redis: c}
+	g.Use(gateways)
+	return g
 }
+
+// Use shows the gateways as they are configured now, from the next scrape on.
+func (g *Gauges) Use(gateways []config.Gateway) { g.gateways.Store(&gateways) }
 
 func gauge(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("spillway_"+name, help, append([]string{"gateway"}, labels...), nil)
@@ -67,7 +73,7 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeWithin)
 	defer cancel()
 	turns, done := make(chan struct{}, scrapeAtOnce), sync.WaitGroup{}
-	for _, gateway := range g.gateways {
+	for _, gateway := range *g.gateways.Load() {
 		turns <- struct{}{}
 		done.Go(func() {
 			defer func() { <-turns }()

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // the scripts are files
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -90,15 +91,23 @@ func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
 		Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
 }
 
-// adopt takes over the limits that hold now.
+// adopt takes over the limits that hold now: those set live, else the file's as it was last read.
 func (u *unit) adopt(ctx context.Context) error {
-	now, err := CurrentLimits(ctx, u.redis, u.cfg)
+	u.pacing.Lock()
+	defer u.pacing.Unlock()
+	now, err := CurrentLimits(ctx, u.redis, u.now().cfg)
 	if err != nil {
 		return err
 	}
-	if err := u.pacer.Change(ctx, pacing(u.cfg, now)); err != nil {
+	keep := pacing(u.now().cfg, now)
+	if reflect.DeepEqual(keep, u.kept) {
+		u.limits.Store(now.Version)
+		return nil
+	}
+	if err := u.pacer.Change(ctx, keep); err != nil {
 		return fmt.Errorf("the limits set live can't be kept: %w", err)
 	}
+	u.kept = keep
 	u.limits.Store(now.Version)
 	u.log.Info("limits changed", "limits", fmt.Sprint(now.Limits), "set_live", now.Live)
 	return nil

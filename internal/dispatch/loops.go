@@ -38,7 +38,7 @@ func (d *Dispatcher) pulseOnce(ctx context.Context) error {
 	units := d.turn()
 	books := make([]*ledger.Books, len(units))
 	for i, u := range units {
-		books[i] = u.books
+		books[i] = u.now().books
 	}
 	pulses, err := ledger.Pulses(ctx, d.p.DB.Client, books)
 	if err != nil {
@@ -110,7 +110,7 @@ func (u *unit) mover(ctx context.Context) {
 	next := time.Duration(-1)
 	for await(ctx, next, u.due) {
 		var err error
-		if _, next, err = u.books.MoveDue(ctx); err != nil {
+		if _, next, err = u.now().books.MoveDue(ctx); err != nil {
 			u.complain(ctx, "due jobs not moved, trying again", err)
 			next = loopBackoff
 		}
@@ -119,11 +119,11 @@ func (u *unit) mover(ctx context.Context) {
 
 // replayer takes jobs parked as rejected in again, oldest first, as room appears.
 func (u *unit) replayer(ctx context.Context) {
-	if u.cfg.Replay != config.ReplayAuto {
-		return
-	}
 	next := time.Duration(-1)
 	for await(ctx, next, u.rejected) {
+		if next = -1; u.now().cfg.Replay != config.ReplayAuto {
+			continue
+		}
 		var err error
 		if next, err = u.replayOnce(ctx); err != nil {
 			u.complain(ctx, "parked jobs not taken in, trying again", err)
@@ -134,11 +134,12 @@ func (u *unit) replayer(ctx context.Context) {
 
 // replayOnce takes in what there is room for and returns when to try again; negative when nothing is left that could go.
 func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
-	jobs, err := u.books.OldestRejected(ctx, replayChunk)
+	books := u.now().books
+	jobs, err := books.OldestRejected(ctx, replayChunk)
 	for err == nil && len(jobs) > 0 {
 		var answers []job.Admittance
 		var retry time.Duration
-		if answers, retry, err = u.books.Readmit(ctx, jobs); err != nil {
+		if answers, retry, err = books.Readmit(ctx, jobs); err != nil {
 			break
 		}
 		first := slices.Index(answers, job.Full)
@@ -159,7 +160,7 @@ func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
 
 // roomIn is when to look for room again, if there is some for one job after retry.
 func (u *unit) roomIn(retry time.Duration) time.Duration {
-	room := max(1, min(expectedRoom, u.cfg.Admission.Burst/2))
+	room := max(1, min(expectedRoom, u.now().cfg.Admission.Burst/2))
 	return max(replayLeast, min(retry*time.Duration(room), replayMost))
 }
 
@@ -167,7 +168,7 @@ func (u *unit) roomIn(retry time.Duration) time.Duration {
 // says that there may be some, and now and then.
 func (u *unit) sweeper(ctx context.Context) {
 	for next := time.Duration(0); await(ctx, next, u.astray); next = sweepAtLeast {
-		swept, err := u.books.Sweep(ctx)
+		swept, err := u.now().books.Sweep(ctx)
 		if err != nil {
 			u.complain(ctx, "sweep failed, trying again", err)
 		}
@@ -183,16 +184,16 @@ func (u *unit) sweeper(ctx context.Context) {
 
 // parkStrays parks tasks that are not ours and that asynq will never deliver.
 func (u *unit) parkStrays(ctx context.Context) error {
-	strays, err := queue.Strays(ctx, u.redis, u.cfg.Name)
+	strays, err := queue.Strays(ctx, u.redis, u.name)
 	if err != nil {
 		return err
 	}
 	for _, s := range strays {
-		u.worker.HandleForeign(ctx, s.TaskID, s.Payload, nil)
+		u.now().worker.HandleForeign(ctx, s.TaskID, s.Payload, nil)
 		if ctx.Err() != nil {
 			return ctx.Err() // nobody knows whether it is parked
 		}
-		if err := queue.Drop(ctx, u.redis, u.cfg.Name, s.TaskID); err != nil {
+		if err := queue.Drop(ctx, u.redis, u.name, s.TaskID); err != nil {
 			return err
 		}
 	}

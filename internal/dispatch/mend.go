@@ -13,7 +13,7 @@ const mendFirst = 5 * time.Second
 
 // mender puts right what writes behind our back, evictions and lost writes have put out of place, until ctx ends.
 func (u *unit) mender(ctx context.Context) {
-	m := ledger.NewMender(u.books)
+	m := ledger.NewMender(u.now().books)
 	for next := rand.N(mendFirst); await(ctx, next, nil); {
 		var did ledger.Mended
 		var err error

@@ -113,7 +113,7 @@ func (b *bulk) flow() error {
 
 // feed cuts the body into chunks.
 func (b *bulk) feed(ctx context.Context, out chan<- chunk) error {
-	in, err := producer.New(patient{b.r.Body, b.rc}, b.order.read(b.a.cfg.Gateways))
+	in, err := producer.New(patient{b.r.Body, b.rc}, b.order.read(b.a.known()))
 	if err != nil {
 		return err
 	}

@@ -57,6 +57,7 @@ type API struct {
 	bulks    chan struct{} // one for each chunk of many jobs at the door
 	handler  http.Handler
 	stopping atomic.Bool
+	gateways atomic.Pointer[map[string]Gateway]
 }
 
 const bulksAtOnce = 4
@@ -70,6 +71,7 @@ func New(cfg Config) *API {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &API{cfg: cfg, gather: newGather(cfg.Door), bulks: make(chan struct{}, bulksAtOnce)}
+	a.Use(cfg.Gateways)
 	mux := http.NewServeMux()
 	for _, r := range a.routes() {
 		mux.Handle(r.path, r.handler(cfg.Guard))
@@ -81,6 +83,11 @@ func New(cfg Config) *API {
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
+
+// Use replaces what is known of the gateways, for the requests that come from now on.
+func (a *API) Use(gateways map[string]Gateway) { a.gateways.Store(&gateways) }
+
+func (a *API) known() map[string]Gateway { return *a.gateways.Load() }
 
 // Stopping makes every POST of jobs, and what is left of one under way, be answered with "come again", and the process not ready.
 func (a *API) Stopping() { a.stopping.Store(true) }

@@ -55,7 +55,7 @@ func (o order) check(j job.Job) error {
 func (a *API) post(w http.ResponseWriter, r *http.Request) {
 	o := order{name: r.PathValue("gateway")}
 	var known bool
-	if o.to, known = a.cfg.Gateways[o.name]; !known {
+	if o.to, known = a.known()[o.name]; !known {
 		noGateway(o.name).answer(w)
 		return
 	}
@@ -108,7 +108,7 @@ func (a *API) one(w http.ResponseWriter, r *http.Request, o order) {
 		p.answer(w)
 		return
 	}
-	j, err := producer.One(text, o.read(a.cfg.Gateways))
+	j, err := producer.One(text, o.read(a.known()))
 	if err == nil {
 		err = o.check(j)
 	}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"os"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"unicode"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spillway/internal/admission"
+	"spillway/internal/config"
+	"spillway/internal/console"
+	"spillway/internal/dispatch"
+	"spillway/internal/httpapi"
+	"spillway/internal/job"
+)
+
+// inForce is the configuration that a running dispatcher works with.
+type inForce struct{ atomic.Pointer[config.Config] }
+
+func newInForce(cfg *config.Config) *inForce {
+	f := &inForce{}
+	f.Store(cfg)
+	return f
+}
+
+// door is the way in as the configuration in force has it.
+type door struct{ atomic.Pointer[admission.Door] }
+
+func newDoor(d *admission.Door) *door {
+	n := &door{}
+	n.Store(d)
+	return n
+}
+
+// Admit implements httpapi.Door.
+func (d *door) Admit(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) ([]admission.Answer, error) {
+	return d.Load().Admit(ctx, gateway, jobs, mode)
+}
+
+// reloader reads the file again on SIGHUP, and hands what it says to whoever works with it.
+//
+//	SIGHUP → load, check → dispatcher (calls, limits) → door, API, console, gauges
+//	            └─ a fault: nothing is changed
+type reloader struct {
+	s       served
+	d       *dispatch.Dispatcher
+	api     *httpapi.API
+	console *console.Console
+	gauges  *dispatch.Gauges
+	meters  *reloadMetrics
+
+	halt context.CancelFunc
+	over chan struct{}
+}
+
+// start waits for signals until stop.
+func (r *reloader) start(context.Context) error {
+	ctx, halt := context.WithCancel(context.Background())
+	r.halt, r.over = halt, make(chan struct{})
+	go func() {
+		defer close(r.over)
+		for {
+			select {
+			case <-r.s.reload:
+				r.once(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+func (r *reloader) stop(ctx context.Context) error {
+	r.halt()
+	select {
+	case <-r.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// once takes the file over as it is now, or leaves everything as it was.
+func (r *reloader) once(ctx context.Context) {
+	now, err := r.s.load()
+	var did dispatch.Reloaded
+	if err == nil {
+		did, err = r.d.Reload(ctx, now.Gateways)
+	}
+	r.meters.count(err == nil)
+	if err != nil {
+		r.s.log.Error("the configuration was not reloaded, the old one stays in force", "file", r.s.file.Load().File,
+			"error", strings.ReplaceAll(err.Error(), "\n", "; "), "hint", "mend the file and send SIGHUP again")
+		return
+	}
+	merged, kept := merge(r.s.file.Load(), now, did.Gateways)
+	kept = append(kept, did.Kept...)
+	r.s.file.Store(merged)
+	r.s.door.Store(dispatch.Door(r.s.db.Client, merged, apiPatience))
+	r.api.Use(offered(merged))
+	r.console.Use(did.Gateways)
+	r.gauges.Use(did.Gateways)
+	if len(kept) > 0 {
+		r.s.log.Warn("configuration reloaded, except for what takes a restart", "file", now.File, "kept", strings.Join(kept, ", "),
+			"hint", "restart run when it suits you, no job is lost by it; until then all else of the file is in force")
+		return
+	}
+	r.s.log.Info("configuration reloaded", "file", now.File)
+}
+
+// merge returns the configuration that is in force when the served gateways are these, and what of the file isn't, in words.
+func merge(old, now *config.Config, serving []config.Gateway) (*config.Config, []string) {
+	merged, kept := *old, differences(*old, *now)
+	merged.Gateways = nil
+	for _, g := range old.Gateways {
+		to, found := now.Gateway(g.Name)
+		if !found {
+			kept, to = append(kept, "gateways."+g.Name+", which is gone from the file"), g
+		}
+		for _, s := range serving {
+			if s.Name == g.Name {
+				to = s
+			}
+		}
+		merged.Gateways = append(merged.Gateways, to)
+	}
+	for _, g := range now.Gateways {
+		if _, known := old.Gateway(g.Name); !known {
+			kept = append(kept, "gateways."+g.Name+", which is new")
+		}
+	}
+	return &merged, kept
+}
+
+// differences names the settings outside of gateways that differ.
+func differences(old, now config.Config) []string {
+	var names []string
+	a, b := reflect.ValueOf(old), reflect.ValueOf(now)
+	for i := range a.NumField() {
+		field := a.Type().Field(i).Name
+		if field == "File" || field == "Gateways" || field == "ListenWritten" {
+			continue
+		}
+		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			names = append(names, key(field))
+		}
+	}
+	return names
+}
+
+// key returns a field's key in the file: wait_replicas for WaitReplicas.
+func key(field string) string {
+	var b strings.Builder
+	for i, c := range field {
+		if unicode.IsUpper(c) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(c))
+	}
+	return b.String()
+}
+
+// reloadMetrics count the reloads.
+type reloadMetrics struct {
+	total    *prometheus.CounterVec
+	last     prometheus.Gauge
+	lastGood prometheus.Gauge
+}
+
+func newReloadMetrics(reg prometheus.Registerer) *reloadMetrics {
+	m := &reloadMetrics{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_config_reloads_total",
+			Help: "Times that SIGHUP had the configuration read again, by result: done, or refused for a fault in it."}, []string{"result"}),
+		last: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_successful",
+			Help: "0 if the last reload was refused, so that the file is not what is in force; 1 else."}),
+		lastGood: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration in force was read."}),
+	}
+	reg.MustRegister(m.total, m.last, m.lastGood)
+	m.total.WithLabelValues("done")
+	m.total.WithLabelValues("refused")
+	m.good()
+	return m
+}
+
+func (m *reloadMetrics) good() {
+	m.last.Set(1)
+	m.lastGood.SetToCurrentTime()
+}
+
+func (m *reloadMetrics) count(done bool) {
+	if !done {
+		m.total.WithLabelValues("refused").Inc()
+		m.last.Set(0)
+		return
+	}
+	m.total.WithLabelValues("done").Inc()
+	m.good()
+}
+
+// reloadable says how a run reads its file again.
+type reloadable struct {
+	load   func() (*config.Config, error)
+	reload <-chan os.Signal
+}

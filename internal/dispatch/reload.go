@@ -1,0 +1,114 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"spillway/internal/bucket"
+	"spillway/internal/clock"
+	"spillway/internal/config"
+	"spillway/internal/gateway"
+	"spillway/internal/ledger"
+	"spillway/internal/outcome"
+	"spillway/internal/worker"
+)
+
+// set is what a unit works with as it is configured now. A reload puts another one in its place: a call ends with the one it began with.
+type set struct {
+	cfg    config.Gateway
+	books  *ledger.Books
+	client *gateway.Client
+	worker *worker.Worker
+}
+
+func (u *unit) now() *set { return u.set.Load() }
+
+// newSet makes what the configuration asks for, or says why it can't be had. Nothing is changed by it.
+func (u *unit) newSet(g config.Gateway) (*set, error) {
+	s := &set{cfg: g, books: watchedBooks(g, u.tools, u.data)}
+	var err error
+	if s.client, err = gateway.New(callConfig(g)); err != nil {
+		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
+	}
+	judge, err := table(g)
+	if err != nil {
+		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
+	}
+	t := u.tools
+	s.worker = worker.New(worker.Config{
+		Gateway: g.Name, Pacer: pacer{u.pacer, circuit(g.Circuit)}, Ledger: nudging{s.books, u.due}, DeadLetters: Store(t.redis, g),
+		Sender: sender{s.client}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
+		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
+		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime,
+		Owner: newOwner(), Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log,
+	})
+	return s, nil
+}
+
+// Reloaded is what a reload came to.
+type Reloaded struct {
+	// Gateways are those served, as they are configured now, in the order of New.
+	Gateways []config.Gateway
+	// Kept says in words what stays as it was until a restart.
+	Kept []string
+}
+
+// Reload takes over new settings for the gateways that are served; others are not looked at. Calls under way end with the old ones. Either
+// all settings are taken over or, with an error, none. Limits that were set live go on before the file's.
+func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Reloaded, error) {
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
+	var out Reloaded
+	sets := make([]*set, len(d.units))
+	for i, u := range d.units {
+		g, kept := u.feasible(gateways)
+		out.Gateways, out.Kept = append(out.Gateways, g), append(out.Kept, kept...)
+		if reflect.DeepEqual(g, u.now().cfg) {
+			continue
+		}
+		if _, err := Pacer(u.redis, g, bucket.NewMetrics(nil)); err != nil {
+			return Reloaded{}, err
+		}
+		var err error
+		if sets[i], err = u.newSet(g); err != nil {
+			return Reloaded{}, err
+		}
+	}
+	for i, s := range sets {
+		if s != nil {
+			d.units[i].use(ctx, s)
+		}
+	}
+	return out, nil
+}
+
+// feasible returns the unit's gateway as far as it can be changed while it works, and what stays as it was.
+func (u *unit) feasible(gateways []config.Gateway) (g config.Gateway, kept []string) {
+	i := slices.IndexFunc(gateways, func(g config.Gateway) bool { return g.Name == u.name })
+	if i < 0 {
+		return u.now().cfg, nil
+	}
+	g = gateways[i]
+	if g.Request.Timeout > u.grace {
+		kept = append(kept, fmt.Sprintf("gateways.%s.request.timeout above the %s of the start", u.name, config.FormatDuration(u.grace)))
+		g.Request.Timeout = u.grace
+	}
+	if concurrency(g) > u.hands {
+		kept = append(kept, fmt.Sprintf("more than %d calls of %s at once from this process", u.hands, u.name))
+	}
+	return g, kept
+}
+
+// use works with s from now on. If Redis can't be asked for the limits that are set live, the next pulse that reaches it takes the new limits over.
+func (u *unit) use(ctx context.Context, s *set) {
+	old := u.set.Swap(s)
+	if err := u.adopt(ctx); err != nil {
+		u.limits.Store(-1)
+		u.complain(ctx, "limits of the reloaded file not taken over yet, trying again", err)
+	}
+	nudge(u.rejected)
+	u.pacer.Wake()
+	old.client.Close() // its calls under way finish
+}
