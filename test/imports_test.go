@@ -34,6 +34,7 @@ var mayImport = map[string]string{
 	"lifecycle": "",
 	"redisdb":   "",
 	"testkit":   "",
+	"tracing":   "job",
 	// the walk
 	"producer":   "job",
 	"admission":  "job clock",
