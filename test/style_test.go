@@ -95,12 +95,20 @@ func used(t *testing.T, required []string) []string {
 	var out []string
 	for _, f := range sources(t) {
 		for _, i := range f.imports {
-			for _, m := range required {
-				if (i == m || strings.HasPrefix(i, m+"/")) && !slices.Contains(out, m) {
-					out = append(out, m)
-				}
+			if m := moduleOf(i, required); m != "" && !slices.Contains(out, m) {
+				out = append(out, m)
 			}
 		}
 	}
 	return out
+}
+
+// moduleOf returns the module that a package is in: of those whose path it begins with, the longest.
+func moduleOf(imported string, required []string) (found string) {
+	for _, m := range required {
+		if (imported == m || strings.HasPrefix(imported, m+"/")) && len(m) > len(found) {
+			found = m
+		}
+	}
+	return found
 }
