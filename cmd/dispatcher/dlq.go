@@ -120,7 +120,7 @@ func (s *selection) each(ctx context.Context, visit func(config.Gateway, job.Rec
 
 func (s *selection) eachOf(ctx context.Context, g config.Gateway, f deadletter.Filter, met map[string]bool,
 	visit func(config.Gateway, job.Record) error) (n int, err error) {
-	store := deadletter.New(s.db.Client, g.Name)
+	store := dispatch.Store(s.db.Client, g)
 	mark, err := store.Mark(ctx)
 	if err != nil {
 		return 0, dispatch.Coded(err)

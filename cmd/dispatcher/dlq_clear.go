@@ -35,7 +35,7 @@ func unitOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, expi
 	if err != nil {
 		return unit{}, dispatch.Coded(err)
 	}
-	return unit{g: g, store: deadletter.New(c, g.Name), books: books, admit: books, rules: deadletter.Rules{
+	return unit{g: g, store: dispatch.Store(c, g), books: books, admit: books, rules: deadletter.Rules{
 		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, ExpiredKeys: expiredKeys, Now: now.Now,
 	}}, nil
 }

@@ -59,6 +59,7 @@ func viewParked(r job.Record, payload bool) parkedView {
 }
 
 func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error {
+	p.payloads = payload
 	s, err := p.choose(ctx, f)
 	if err != nil {
 		return err
@@ -71,6 +72,9 @@ func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error
 		v := viewParked(r, payload)
 		v.Cursor = cursorOf(r)
 		last = v.Cursor
+		if r.Unopened != nil {
+			p.remark("job %q of %s: %v", v.ID, v.Gateway, r.Unopened)
+		}
 		return list.add(v)
 	})
 	if flushed := list.flush(); err == nil {

@@ -48,6 +48,7 @@ type parkedWhole struct {
 }
 
 func (p *program) dlqShow(ctx context.Context, id string, names []string, payload bool) error {
+	p.payloads = payload
 	s, err := p.open(ctx)
 	if err != nil {
 		return err
@@ -63,9 +64,22 @@ func (p *program) dlqShow(ctx context.Context, id string, names []string, payloa
 	}
 	v := viewWhole(u, r, payload)
 	if p.JSON() {
-		return cli.WriteJSON(p.Out, v)
+		err = cli.WriteJSON(p.Out, v)
+	} else {
+		err = p.parkedTable(v)
 	}
-	return p.parkedTable(v)
+	if err != nil || !payload {
+		return err
+	}
+	return unopened(r)
+}
+
+// unopened is the error of whoever asked for a payload that can't be opened.
+func unopened(r job.Record) error {
+	if r.Unopened == nil {
+		return nil
+	}
+	return fmt.Errorf("job %q: %w", r.Job.ID, r.Unopened)
 }
 
 // findParked returns the one parked job of the selection.
@@ -94,11 +108,9 @@ func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
 	if u.rules.Keys {
 		v.Key = job.IdempotencyKey(r.Job.ID, r.KeyGeneration)
 	}
-	if u.g.Amount.Field != "" {
-		if m, err := job.MoneyOf(r.Job.Payload, u.g.Amount.Field, u.g.Amount.Currency); err == nil {
-			v.Amount.add(m)
-		}
-	}
+	sum := newPile()
+	sum.add(r, u.g.Amount)
+	v.Amount.addAll(sum.money)
 	change, why := u.rules.Key(r)
 	switch {
 	case why != "":

@@ -63,6 +63,7 @@ type callView struct {
 }
 
 func (p *program) job(ctx context.Context, id string, names []string, payload bool) error {
+	p.payloads = payload
 	s, err := p.open(ctx)
 	if err != nil {
 		return err
@@ -84,9 +85,14 @@ func (p *program) job(ctx context.Context, id string, names []string, payload bo
 		v.Payload = asJSON(rec.Job.Payload)
 	}
 	if p.JSON() {
-		return cli.WriteJSON(p.Out, v)
+		err = cli.WriteJSON(p.Out, v)
+	} else {
+		err = p.jobTable(v)
 	}
-	return p.jobTable(v)
+	if err != nil || !payload {
+		return err
+	}
+	return unopened(rec)
 }
 
 // find returns the record of a job in the one gateway that knows it.

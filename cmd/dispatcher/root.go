@@ -25,6 +25,7 @@ it in any rolling window, never idle below it. What can't go now is parked with 
 type program struct {
 	cli.Common
 	cli.Streams
+	payloads bool // the command shows payloads: it needs the keys that seal them
 }
 
 func newCommand(s cli.Streams) *cobra.Command {
@@ -47,7 +48,7 @@ type session struct {
 
 // load reads the configuration. Only run needs the gateways' secrets.
 func (p *program) load(secrets bool) (*config.Config, error) {
-	cfg, err := config.Load(p.Config, config.Options{Secrets: secrets})
+	cfg, err := config.Load(p.Config, config.Options{Secrets: secrets, Payloads: secrets || p.payloads})
 	if err != nil {
 		return nil, cli.CodeEach(job.CodeUsage, "", err)
 	}

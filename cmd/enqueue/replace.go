@@ -67,7 +67,7 @@ func (d *replaceDoor) part(ctx context.Context, name string) (*replacing, error)
 		return p, nil
 	}
 	g, _ := d.cfg.Gateway(name)
-	p := &replacing{g: g, store: deadletter.New(d.db.Client, name), books: dispatch.Books(d.db.Client, g),
+	p := &replacing{g: g, store: dispatch.Store(d.db.Client, g), books: dispatch.Books(d.db.Client, g),
 		deed: deadletter.Deed{Amount: map[string]*big.Int{}}}
 	var now ledger.Standing
 	if err := d.patiently(ctx, func() (err error) { now, err = p.books.Look(ctx); return err }); err != nil {

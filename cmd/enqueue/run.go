@@ -13,6 +13,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/producer"
 	"spillway/internal/redisdb"
+	"spillway/internal/seal"
 )
 
 // door is what the jobs go through.
@@ -29,7 +30,7 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 	if err != nil {
 		return err
 	}
-	o.read.Gateways = known(cfg)
+	o.read.Gateways, o.read.Open = known(cfg), opener(cfg)
 	in, err := openInput(s, o.file)
 	if err != nil {
 		return err
@@ -147,9 +148,9 @@ func (f *feeder) send(ready []chunk) error {
 	return nil
 }
 
-// load reads the configuration. Secrets of a gateway are not needed to enqueue.
+// load reads the configuration. Secrets of a gateway are not needed to enqueue; keys that seal payloads are, where payloads go in.
 func load(o options) (*config.Config, error) {
-	cfg, err := config.Load(o.Config, config.Options{})
+	cfg, err := config.Load(o.Config, config.Options{Payloads: !o.dryRun})
 	if err != nil {
 		return nil, cli.CodeEach(job.CodeUsage, "", err)
 	}
@@ -161,6 +162,15 @@ func load(o options) (*config.Config, error) {
 			"the embedded Redis lives in the dispatcher's process and is gone with it: enqueue can't reach it")
 	}
 	return cfg, nil
+}
+
+// opener opens payloads that dlq export has sealed.
+func opener(cfg *config.Config) func(gateway, id string, sealed []byte) ([]byte, error) {
+	boxes := map[string]*seal.Box{}
+	for _, g := range cfg.Gateways {
+		boxes[g.Name] = dispatch.Box(g)
+	}
+	return func(gateway, id string, sealed []byte) ([]byte, error) { return boxes[gateway].Open(id, sealed) }
 }
 
 // known tells the producer which gateways there are and what their limits can ever grant.

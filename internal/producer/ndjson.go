@@ -56,8 +56,14 @@ func (r *Reader) wrappedJob(raw []byte) (job.Job, error) {
 	if !r.opt.Shown {
 		j.Payload = json.RawMessage("{}")
 	}
+	r.sealed, r.paid = nil, false
 	for _, m := range r.json.members {
 		if err := r.set(&j, m); err != nil {
+			return job.Job{}, err
+		}
+	}
+	if r.sealed != nil {
+		if err := r.unseal(&j); err != nil {
 			return job.Job{}, err
 		}
 	}
@@ -90,7 +96,9 @@ func (r *Reader) set(j *job.Job, m member) (err error) {
 		if m.value[0] != '{' {
 			return errObject
 		}
-		j.Payload = r.compact(m.value)
+		j.Payload, r.paid = r.compact(m.value), true
+	case "sealed":
+		r.sealed = m.value
 	case "gateway":
 		if !null {
 			j.Gateway, err = r.gatewayOf(m)

@@ -30,6 +30,8 @@ type Options struct {
 	// Shown means that lines may be what dlq show, list and export write of parked jobs: what is not a job's own is
 	// passed over, an empty batch is none, a cost that isn't given is 0, and the payload must be there.
 	Shown bool
+	// Open opens a payload that dlq export has sealed for that job. Nil means that such lines can't be used.
+	Open func(gateway, id string, sealed []byte) ([]byte, error)
 	// Gateways says whether a gateway is configured and the highest cost that its limits can ever grant, 0 meaning any.
 	// Nil means that every well-formed name will do.
 	Gateways func(name string) (maxCost int64, ok bool)
@@ -53,6 +55,9 @@ type Reader struct {
 	csv   *csvHeader   // nil for NDJSON
 	batch string       // the last line's batch: usually the next one's too
 	gate  gatewayCheck // the last gateway asked for: usually the next one's too
+	// of the line that is being read
+	sealed []byte // its sealed payload, in quotes; nil if it has none
+	paid   bool   // it has a payload in plain
 }
 
 // New returns a reader of r. It reads the start of r already: the byte order mark and the header of a CSV file. Its
