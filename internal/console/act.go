@@ -127,7 +127,7 @@ const noteTime = 5 * time.Second
 
 // do runs a deed and keeps its entry in the trail, which is there before the first job is touched.
 func (c *Console) do(a *act, u unit, d deed, f filter, by saying) error {
-	store := deadletter.New(c.cfg.Redis, u.g.Name)
+	store := dispatch.Store(c.cfg.Redis, u.g)
 	entry := store.Entry(deadletter.Act{At: u.rules.Now, Who: by.who + " (console)", What: d.what, Why: by.why, Filter: f.text()})
 	u.admit = dispatch.Books(c.cfg.Redis, u.g).For(entry.Place) // what is taken is counted in the step that takes it
 	f.means.NoPayload = u.g.Amount.Field == ""
@@ -189,7 +189,7 @@ func bounded(ctx context.Context, write func(context.Context) error) error {
 func (a *act) take(rec job.Record, u unit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.took.add(rec.Job.Payload, u.g.Amount)
+	a.took.add(rec, u.g.Amount)
 }
 
 func (a *act) holdBack(why string) {

@@ -123,7 +123,7 @@ func (c *Console) countUp(ctx context.Context, u unit, d deed, v *clearView) (un
 	f := v.Filter.means
 	f.NoPayload = u.g.Amount.Field == ""
 	byReason, held := map[job.Reason]*pile{}, map[string]int{}
-	for rec, err := range deadletter.New(c.cfg.Redis, u.g.Name).List(ctx, f) {
+	for rec, err := range dispatch.Store(c.cfg.Redis, u.g).List(ctx, f) {
 		if err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
 			v.Cut = true
 			break
@@ -135,13 +135,13 @@ func (c *Console) countUp(ctx context.Context, u unit, d deed, v *clearView) (un
 		if byReason[rec.Reason] == nil {
 			byReason[rec.Reason] = newPile()
 		}
-		byReason[rec.Reason].add(rec.Job.Payload, u.g.Amount)
-		v.All.add(rec.Job.Payload, u.g.Amount)
+		byReason[rec.Reason].add(rec, u.g.Amount)
+		v.All.add(rec, u.g.Amount)
 		if why := d.heldBack(u.rules, rec); why != "" {
 			held[why]++
 			continue
 		}
-		v.Would.add(rec.Job.Payload, u.g.Amount)
+		v.Would.add(rec, u.g.Amount)
 	}
 	for _, r := range job.Reasons() {
 		if p := byReason[r]; p != nil {

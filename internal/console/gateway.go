@@ -103,7 +103,7 @@ func (c *Console) list(ctx context.Context, g config.Gateway, v *gatewayView, af
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
-	for rec, err := range deadletter.New(c.cfg.Redis, g.Name).List(ctx, f) {
+	for rec, err := range dispatch.Store(c.cfg.Redis, g).List(ctx, f) {
 		if err != nil {
 			v.Cut = errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
 			if !v.Cut {
@@ -117,7 +117,7 @@ func (c *Console) list(ctx context.Context, g config.Gateway, v *gatewayView, af
 		}
 		l := letter{Record: rec}
 		if v.Payload {
-			l.Payload = readable(rec.Job.Payload)
+			l.Payload = readable(rec)
 		}
 		v.Letters = append(v.Letters, l)
 	}
@@ -168,9 +168,13 @@ func (c *Console) trail(ctx context.Context, g config.Gateway) ([]deadletter.Act
 	return acts, nil
 }
 
-// readable is a payload with its parts on lines of their own. What is no JSON stays as it is.
-func readable(payload []byte) string {
-	if len(payload) == 0 {
+// readable is a job's payload with its parts on lines of their own. What is no JSON stays as it is.
+func readable(rec job.Record) string {
+	payload := rec.Job.Payload
+	switch {
+	case rec.Unopened != nil:
+		return rec.Unopened.Error()
+	case len(payload) == 0:
 		return "{}"
 	}
 	var text bytes.Buffer

@@ -53,7 +53,7 @@ func (c *Console) jobPage(w http.ResponseWriter, r *http.Request) error {
 	}
 	v.Shown = r.URL.Query().Get("payload") == "1"
 	if v.Shown {
-		v.Payload = readable(found[0].rec.Job.Payload)
+		v.Payload = readable(found[0].rec)
 	}
 	v.Live = !v.Shown
 	for _, other := range found[1:] {
@@ -99,9 +99,9 @@ func (c *Console) viewJob(ctx context.Context, g config.Gateway, rec job.Record)
 	if g.Request.IdempotencyHeader != "" {
 		v.Key = job.IdempotencyKey(rec.Job.ID, rec.KeyGeneration)
 	}
-	if g.Amount.Field != "" && len(rec.Job.Payload) > 0 {
+	if g.Amount.Field != "" && len(rec.Job.Payload)+len(rec.Sealed) > 0 {
 		p := newPile()
-		p.add(rec.Job.Payload, g.Amount)
+		p.add(rec, g.Amount)
 		v.Money = p.Money()
 	}
 	for _, e := range []event{{"accepted", rec.Accepted}, {"not before", rec.Job.At}, {"first call with this key", rec.FirstCall}, {"due again", rec.Due},

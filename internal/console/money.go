@@ -18,15 +18,19 @@ type pile struct {
 
 func newPile() *pile { return &pile{money: map[string]*big.Int{}} }
 
-func (p *pile) add(payload []byte, a config.Amount) {
+// add takes the money from the record, or from the payload where that says it alone.
+func (p *pile) add(rec job.Record, a config.Amount) {
 	p.Jobs++
 	if a.Field == "" {
 		return
 	}
-	m, err := job.MoneyOf(payload, a.Field, a.Currency)
-	if err != nil {
-		p.bare++
-		return
+	m, booked := job.Booked(rec.Money)
+	if !booked {
+		var err error
+		if m, err = job.MoneyOf(rec.Job.Payload, a.Field, a.Currency); err != nil {
+			p.bare++
+			return
+		}
 	}
 	if p.money[m.Currency] == nil {
 		p.money[m.Currency] = new(big.Int)
