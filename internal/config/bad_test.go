@@ -392,6 +392,12 @@ var badFiles = map[string][]string{
 	"two-documents": {
 		`8:1: a second document begins here: take out the --- before it, a configuration is one document`,
 	},
+	"secret-file": {
+		`5:32: gateways.stripe.request.headers.Authorization: ${file:not-there.key} can't be read: no such file or directory: name a file that the user of this command may read`,
+	},
+	"secret-file-empty": {
+		`5:32: gateways.stripe.request.headers.Authorization: ${file:testdata/empty.key} is empty: write the secret into the file`,
+	},
 	"unclosed-bracket": {
 		`7:5: not valid YAML: ',' or ']' must be specified: close the bracket, and put a text with { } [ ] , or : inside brackets into double quotes`,
 	},

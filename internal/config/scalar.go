@@ -31,7 +31,7 @@ func (r *reader) text(n node) (string, bool) {
 		r.unfit(n, "a single value", "write one, such as a text or a number")
 		return "", false
 	}
-	text, unset, rule := expand(raw, r.opt.Env)
+	text, unset, rule := expand(raw, r.lookUp)
 	switch {
 	case rule != "":
 		r.wrong(n, rule)
@@ -40,7 +40,7 @@ func (r *reader) text(n node) (string, bool) {
 		return "", false
 	case unset != nil:
 		for _, u := range unset {
-			r.fault(n.path, "${%s} is %s: set it in the environment of this command", u.name, u.state)
+			r.fault(n.path, "${%s} %s", u.name, u.state)
 		}
 		return "", false
 	}
@@ -72,16 +72,18 @@ func shown(n node) string {
 	return strconv.Quote(raw)
 }
 
-var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+const named = `\{(?:[A-Za-z_][A-Za-z0-9_]*|file:[^{}]+)\}`
 
-var reference = regexp.MustCompile(`\$(?:\$|\{[A-Za-z_][A-Za-z0-9_]*\}|)`)
+var variable = regexp.MustCompile(`\$` + named)
 
-// unset is a variable that has no value.
+var reference = regexp.MustCompile(`\$(?:\$|` + named + `|)`)
+
+// unset is a variable or file that has no value: why, and what to do.
 type unset struct{ name, state string }
 
-// expand replaces ${NAME} by the variable's value and $$ by $. It returns the variables that have none (an empty one
-// has none: compose files make empty ones of unset ones), or the rule that the text breaks.
-func expand(raw string, env func(string) (string, bool)) (text string, missing []unset, rule string) {
+// expand replaces ${NAME} by the variable's value, ${file:PATH} by what is in the file, and $$ by $. It returns those that have no value, or the
+// rule that the text breaks.
+func expand(raw string, lookUp func(string) (value, state string)) (text string, missing []unset, rule string) {
 	text = reference.ReplaceAllStringFunc(raw, func(ref string) string {
 		switch ref {
 		case "$":
@@ -91,11 +93,7 @@ func expand(raw string, env func(string) (string, bool)) (text string, missing [
 			return "$"
 		}
 		name := ref[2 : len(ref)-1]
-		value, ok := env(name)
-		state := "not set"
-		if ok {
-			state = "empty"
-		}
+		value, state := lookUp(name)
 		if u := (unset{name, state}); value == "" && !slices.Contains(missing, u) {
 			missing = append(missing, u)
 		}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/provider"
+	"spillway/internal/testkit"
+)
+
+const oldKey, newKey = "sk_canary_old", "sk_canary_new"
+
+// locked is a gateway that lets in who shows a key that it knows.
+type locked struct {
+	mu     sync.Mutex
+	known  []string
+	shown  []string // keys of the calls, in their order
+	closed int      // calls that it did not let in
+}
+
+// ServeHTTP answers a call.
+func (l *locked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	l.shown = append(l.shown, key)
+	if !slices.Contains(l.known, key) {
+		l.closed++
+		w.WriteHeader(http.StatusUnauthorized)
+	}
+}
+
+func (l *locked) learn(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = append(l.known, key)
+}
+
+func (l *locked) calls(key string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, k := range l.shown {
+		if k == key {
+			n++
+		}
+	}
+	return n
+}
+
+// keyed is how many jobs go to the gateway with a lock.
+const keyed = 800
+
+// running is a run of two gateways in this process: one with a lock, one that a strict provider judges.
+type running struct {
+	t            *testing.T
+	dir, file    string
+	keys, strict string // names of the gateways
+	lock         *locked
+	judge        *provider.Provider
+	urls         [2]string
+	log          *heard
+	cfg          *config.Config
+	stop         func()
+}
+
+func newRunning(t *testing.T) *running {
+	t.Helper()
+	r := &running{t: t, dir: t.TempDir(), keys: testkit.Gateway(t), strict: testkit.Gateway(t), lock: &locked{known: []string{oldKey}},
+		judge: provider.New(provider.Config{}), log: &heard{}}
+	r.file = filepath.Join(r.dir, "dispatcher.yaml")
+	srv := httptest.NewServer(r.lock)
+	t.Cleanup(srv.Close)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	r.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- r.judge.Serve(ctx, ln) }()
+	t.Cleanup(func() { cancel(); <-served })
+	r.urls = [2]string{srv.URL, "http://" + ln.Addr().String()}
+	return r
+}
+
+func (r *running) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// write puts a file in its place at once, as a reload may come at any time.
+func (r *running) write(name, text string) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, name)
+	r.must(os.WriteFile(path+".new", []byte(text), 0o600))
+	r.must(os.Rename(path+".new", path))
+}
+
+// configure writes the configuration, with this limit of the strict provider's.
+func (r *running) configure(limit, more string) {
+	r.t.Helper()
+	r.write("dispatcher.yaml", fmt.Sprintf(`redis: %s
+gateways:
+  %s:
+    request: {url: "%s/", headers: {Authorization: "Bearer ${file:gateway.key}"}}
+    leak: {limits: [200/s]}
+    admission: {limits: [100000/s]}
+  %s:
+    request: {url: "%s/"}
+    leak: {limits: [%s], jitter: 10ms}
+    admission: {limits: [100000/s]}
+%s`, testkit.Redis(r.t), r.keys, r.urls[0], r.strict, r.urls[1], limit, more))
+}
+
+func (r *running) put(gateway string, n int) {
+	r.t.Helper()
+	var err error
+	r.cfg, err = config.Load(r.file, config.Options{Secrets: true})
+	r.must(err)
+	var jobs []job.Job
+	for i := range n {
+		jobs = append(jobs, job.Job{ID: fmt.Sprintf("j%04d", i), Gateway: gateway, Payload: []byte(`{}`), Cost: 1})
+	}
+	db, err := dispatch.Open(r.t.Context(), r.cfg, 5*time.Second)
+	r.must(err)
+	defer db.Close()
+	_, err = dispatch.Door(db.Client, r.cfg, time.Second).Admit(r.t.Context(), gateway, jobs, admission.Park)
+	r.must(err)
+}
+
+func (r *running) done(gateway string) int64 {
+	g, _ := r.cfg.Gateway(gateway)
+	s, err := dispatch.Books(testkit.Client(r.t), g).Look(r.t.Context())
+	r.must(err)
+	return s.Done
+}
+
+func (r *running) run() {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	cmd := newCommand(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: r.log})
+	cmd.SetArgs([]string{"run", "-c", r.file, "--listen", "127.0.0.1:0"})
+	cmd.SetErr(r.log)
+	go func() { over <- cmd.ExecuteContext(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-over; err != nil {
+			r.t.Errorf("run ended with %v", err)
+		}
+	})
+	r.t.Cleanup(r.stop)
+	r.says("msg=serving", 2)
+}
+
+// says waits until the log has said something so often.
+func (r *running) says(what string, times int) {
+	r.t.Helper()
+	testkit.Eventually(r.t, 30*time.Second, "the log: "+what, func() bool { return strings.Count(r.log.String(), what) >= times })
+}
+
+// reload tells the run to read its file again.
+func (r *running) reload() {
+	r.t.Helper()
+	r.must(syscall.Kill(os.Getpid(), syscall.SIGHUP))
+}
+
+// metric returns the line of /metrics that begins so.
+func (r *running) metric(name string) string {
+	r.t.Helper()
+	addr := regexp.MustCompile(`listen=(\S+)`).FindStringSubmatch(r.log.String())[1]
+	resp, err := http.Get("http://" + addr + "/metrics")
+	r.must(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	r.must(err)
+	return regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` .*$`).FindString(string(text))
+}
+
+// A secret is rotated, a limit lowered, and a file with a fault refused, under load and without stopping.
+func TestSIGHUPTakesTheFileOver(t *testing.T) {
+	t.Parallel()
+	r := newRunning(t)
+	r.write("gateway.key", oldKey+"\n")
+	r.configure("50/s", "")
+	const paced = 150
+	r.put(r.keys, keyed)
+	r.put(r.strict, paced)
+	r.run()
+
+	testkit.Eventually(t, 30*time.Second, "calls with the old key", func() bool { return r.lock.calls(oldKey) > 60 })
+	r.lock.learn(newKey)
+	r.write("gateway.key", newKey+"\n")
+	r.reload()
+	r.says("configuration reloaded", 1)
+	testkit.Eventually(t, 30*time.Second, "a call with the new key", func() bool { return r.lock.calls(newKey) > 0 })
+
+	testkit.Eventually(t, 30*time.Second, "calls at the old limit", func() bool { return r.judge.Stats().Calls > 60 })
+	r.configure("20/s", "")
+	r.reload()
+	r.says("configuration reloaded", 2)
+	from := time.Now()
+	r.configure("20/sec", "")
+	r.reload()
+	r.says("the old one stays in force", 1)
+	for name, want := range map[string]string{
+		`spillway_config_reloads_total{result="refused"}`: "1", `spillway_config_reloads_total{result="done"}`: "2",
+		`spillway_config_last_reload_successful`: "0",
+	} {
+		if got := r.metric(name); got != name+" "+want {
+			t.Errorf("%s is %q, want %s", name, got, want)
+		}
+	}
+	r.configure("20/s", "  added:\n    request: {url: \"http://127.0.0.1:9/\"}\n    leak: {limits: [1/s]}\nlisten: 127.0.0.1:9999\n")
+	r.reload()
+	r.says(`kept="listen, gateways.added, which is new"`, 1)
+
+	testkit.Eventually(t, 60*time.Second, "every job", func() bool { return r.done(r.keys) == keyed && r.done(r.strict) == paced })
+	r.stop()
+	r.check(from)
+}
+
+// check holds what the gateways saw against what they allow.
+func (r *running) check(from time.Time) {
+	r.t.Helper()
+	if old, now := r.lock.calls(oldKey), r.lock.calls(newKey); old+now != keyed || r.lock.closed > 0 {
+		r.t.Errorf("%d calls with the old key and %d with the new one, %d not let in; want %d, and none", old, now, r.lock.closed, keyed)
+	}
+	if last := r.lock.shown[len(r.lock.shown)-50:]; slices.Contains(last, oldKey) {
+		r.t.Error("one of the last 50 calls has the old key")
+	}
+	if most := r.fullest(time.Time{}); most > 50 {
+		r.t.Errorf("%d calls in a second, the limit was 50", most)
+	}
+	if most := r.fullest(from); most > 20 {
+		r.t.Errorf("%d calls in a second after the file had said 20/s", most)
+	}
+	for _, secret := range []string{oldKey, newKey} {
+		if strings.Contains(r.log.String(), secret) {
+			r.t.Errorf("the log shows %s", secret)
+		}
+	}
+}
+
+// fullest returns the most calls that the strict provider met in a second that began at from or later.
+func (r *running) fullest(from time.Time) int {
+	var at []int64
+	for _, c := range r.judge.Calls() {
+		if from.IsZero() || c.At >= from.UnixMicro() {
+			at = append(at, c.At)
+		}
+	}
+	slices.Sort(at)
+	most, first := 0, 0
+	for i := range at {
+		for at[i]-at[first] >= time.Second.Microseconds() {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}

@@ -1,0 +1,57 @@
+package config
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// maxSecretFile is the largest file that a value, a certificate or a key is read from, in bytes.
+const maxSecretFile = 1 << 20
+
+// lookUp returns what stands for a name between ${ and }: a variable of the environment, or the contents of a file without the line
+// ends at its end. Where there is none, or an empty one (compose files make empty variables of unset ones), it says so and what to do.
+func (r *reader) lookUp(name string) (value, state string) {
+	path, isFile := strings.CutPrefix(name, "file:")
+	if !isFile {
+		return r.variable(name)
+	}
+	text, err := r.contents(path)
+	if err != nil {
+		return "", "can't be read: " + reason(err) + ": name a file that the user of this command may read"
+	}
+	if value = strings.TrimRight(text, "\r\n"); value == "" {
+		return "", "is empty: write the secret into the file"
+	}
+	return value, ""
+}
+
+func (r *reader) variable(name string) (value, state string) {
+	value, ok := r.opt.Env(name)
+	switch {
+	case !ok:
+		state = "is not set: set it in the environment of this command"
+	case value == "":
+		state = "is empty: set it in the environment of this command"
+	}
+	return value, state
+}
+
+// contents returns what is in a file. A relative path counts from the directory of the configuration file.
+func (r *reader) contents(path string) (string, error) {
+	f, err := os.Open(r.absolute(path))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSecretFile))
+	return string(text), err
+}
+
+func (r *reader) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(r.file), path)
+}

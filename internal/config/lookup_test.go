@@ -1,0 +1,40 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// place puts files beside a configuration, and returns its name.
+func place(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "dispatcher.yaml")
+}
+
+const withFile = "gateways:\n  stripe:\n    request: {url: \"https://x.example/\", headers: {Authorization: \"Bearer ${file:KEY}\"}}\n    leak: {limits: [1/s]}\n"
+
+func TestAValueFromAFile(t *testing.T) {
+	t.Parallel()
+	file := place(t, map[string]string{"stripe.key": canary + "\r\n"})
+	for name, path := range map[string]string{"beside the configuration": "stripe.key", "anywhere": filepath.Join(filepath.Dir(file), "stripe.key")} {
+		c, err := Parse(file, []byte(strings.Replace(withFile, "KEY", path, 1)), Options{Secrets: true})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := c.Gateways[0].Request.Headers["Authorization"].Reveal(); got != "Bearer "+canary {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if _, err := Parse(file, []byte(strings.Replace(withFile, "KEY", "away.key", 1)), Options{}); err != nil {
+		t.Errorf("a command that calls nobody needs no secret of a gateway: %v", err)
+	}
+}
