@@ -57,6 +57,7 @@ type world struct {
 	config   string
 	state    string // directory in which this machine remembers what it has seen of Redis
 	runs     []*run
+	more     []string // variables of a story's own, NAME=value
 }
 
 // newWorld starts a redis-server and a provider; settings are put into the gateway's part of the configuration.
@@ -136,7 +137,7 @@ func (w *world) ok(program string, args ...string) string {
 }
 
 func (w *world) env(secrets bool) []string {
-	env := append(os.Environ(), "DISPATCHER_CONFIG="+w.config, "STATE_DIRECTORY="+w.state)
+	env := append(append(os.Environ(), "DISPATCHER_CONFIG="+w.config, "STATE_DIRECTORY="+w.state), w.more...)
 	if secrets {
 		env = append(env, "STRIPE_KEY="+canary)
 	}
