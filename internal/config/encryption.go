@@ -89,12 +89,12 @@ func (r *reader) encryptionKeys(n node) []EncryptionKey {
 	return all
 }
 
-// encryptionKey reads a key. It must stand in the environment alone: a file with keys in it lies in backups and repositories, beside the
-// data that they are to protect.
+// encryptionKey reads a key. It must stand in the environment, or in a file of its own: a configuration with keys in it lies in backups
+// and repositories, beside the data that they are to protect.
 func (r *reader) encryptionKey(n node, k *EncryptionKey) {
 	n.hidden = true
 	if text, ok := raw(n); ok && !oneVariable.MatchString(text) {
-		r.fault(n.path, "a key may not stand in the file: put it into the environment, and write the variable's name here, like ${SPILLWAY_KEY}")
+		r.fault(n.path, "a key may not stand in here: put it into the environment or a file of its own, and write ${SPILLWAY_KEY} or ${file:PATH}")
 		return
 	}
 	r.secret(&k.Secret, checkEncryptionKey)(n)
@@ -102,7 +102,7 @@ func (r *reader) encryptionKey(n node, k *EncryptionKey) {
 	k.Secret = Secret(decoded)
 }
 
-var oneVariable = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*\}$`)
+var oneVariable = regexp.MustCompile(`^\$` + named + `$`)
 
 func checkEncryptionKey(text string) string {
 	decoded, err := base64.StdEncoding.DecodeString(text)

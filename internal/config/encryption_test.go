@@ -3,6 +3,8 @@ package config
 import (
 	"encoding/base64"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -61,9 +63,9 @@ func TestFaultsOfKeysNeverShowThem(t *testing.T) {
 			`f:2:17: encryption.keys.k2026: "${NEW}" holds a key of 9 bytes, and it must have 32: make a key with: openssl rand -base64 32`},
 		{"no base64", "", "", canary + "!", `f:2:17: encryption.keys.k2026: "${NEW}" does not hold a key in base64: make a key with: openssl rand -base64 32`},
 		{"in the file", `"${NEW}"`, secret, secret,
-			`f:2:17: encryption.keys.k2026: a key may not stand in the file: put it into the environment, and write the variable's name here, like ${SPILLWAY_KEY}`},
+			`f:2:17: encryption.keys.k2026: a key may not stand in here: put it into the environment or a file of its own, and write ${SPILLWAY_KEY} or ${file:PATH}`},
 		{"partly in the file", `"${NEW}"`, `"abc${NEW}"`, secret,
-			`f:2:17: encryption.keys.k2026: a key may not stand in the file: put it into the environment, and write the variable's name here, like ${SPILLWAY_KEY}`},
+			`f:2:17: encryption.keys.k2026: a key may not stand in here: put it into the environment or a file of its own, and write ${SPILLWAY_KEY} or ${file:PATH}`},
 		{"unknown active", "active: k2026", "active: k2027", secret, `f:3:11: encryption.active: "k2027" is not one of the keys: did you mean k2026?`},
 		{"no active", "  active: k2026\n", "", secret,
 			`f:1:1: encryption.active: is missing: name the key that seals new payloads, or write active: "" to store them as they are`},
@@ -89,6 +91,19 @@ func TestFaultsOfKeysNeverShowThem(t *testing.T) {
 				t.Errorf("the key shows: %s", shown)
 			}
 		})
+	}
+}
+
+func TestAKeyMayStandInAFileOfItsOwn(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "new.key")
+	if err := os.WriteFile(path, []byte(keyOf("n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(sealing, "${NEW}", "${file:"+path+"}", 1)
+	c, err := Parse("f", []byte(text), Options{Payloads: true, Env: envOf("OLD", keyOf("o"))})
+	if err != nil || c.Encryption.Keys[0].Secret.Reveal() != strings.Repeat("n", 32) {
+		t.Errorf("got %+v, %v", c, err)
 	}
 }
 
