@@ -42,13 +42,13 @@ var mayImport = map[string]string{
 	"bucket":     "clock redisdb",
 	"gateway":    "job",
 	"outcome":    "job",
-	"worker":     "job clock outcome",
+	"worker":     "job clock outcome tracing",
 	"deadletter": "job clock redisdb seal",
 	"ledger":     "job clock redisdb seal",
 	// beside it: it can stop it
 	"incarnation": "clock redisdb",
 	// around it
-	"httpapi":  "job admission producer",
+	"httpapi":  "job admission producer tracing",
 	"web":      "job",
 	"metrics":  "job",
 	"cli":      "job",
@@ -56,7 +56,7 @@ var mayImport = map[string]string{
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider",
 	"bench":          "bucket redisdb",
-	"console":        "bucket clock config deadletter dispatch job ledger producer",
+	"console":        "bucket clock config deadletter dispatch job ledger producer tracing",
 	"doctor":         "config dispatch incarnation job redisdb",
 	"demo":           everything + " -cmd -testkit",
 	"cmd/enqueue":    everything + " -cmd -testkit",

@@ -18,6 +18,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/tracing"
 )
 
 // unit is one gateway with what a replay of its jobs needs.
@@ -211,10 +212,15 @@ func (w *clearance) do(ctx context.Context) error {
 	w.progress = cli.NewProgress(w.p.Streams, cli.ProgressParams{What: w.act.verb, Total: int64(w.open), Quiet: w.p.Quiet})
 	defer w.progress.Close()
 	w.ran = true
+	traces, err := w.p.traces(ctx)
+	if err != nil {
+		return err
+	}
+	defer bounded(ctx, traces.Close)
 	errs := make([]error, len(w.shares))
 	var all sync.WaitGroup
 	for i, sh := range w.shares {
-		all.Go(func() { errs[i] = w.doShare(ctx, sh) })
+		all.Go(func() { errs[i] = w.doShare(ctx, sh, traces) })
 	}
 	all.Wait()
 	return w.outcome(errs)
@@ -250,14 +256,14 @@ const noteEvery = time.Second
 // noteTime bounds writing the entry down.
 const noteTime = 5 * time.Second
 
-func (w *clearance) doShare(ctx context.Context, sh *share) error {
+func (w *clearance) doShare(ctx context.Context, sh *share, traces *tracing.Tracer) error {
 	who, err := cli.WhoAmI()
 	if err != nil {
 		return err
 	}
 	sh.entry = sh.store.Entry(deadletter.Act{At: sh.rules.Now, Who: who, What: w.act.what, Why: w.f.why, Filter: w.s.flags})
 	sh.store = sh.store.For(sh.entry)
-	sh.admit = sh.books.For(sh.entry.Place)
+	sh.admit = traces.Replays(sh.g.Name, sh.books.For(sh.entry.Place))
 	sh.held = map[string]int{}
 	noted := time.Time{}
 	done, err := w.act.run(ctx, deadletter.Clearing{

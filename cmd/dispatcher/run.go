@@ -25,6 +25,7 @@ import (
 	"spillway/internal/lifecycle"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
+	"spillway/internal/tracing"
 )
 
 type runFlags struct {
@@ -91,6 +92,11 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 		return err
 	}
 	log := p.logger(f.logLevel)
+	traces, err := tracing.Open(ctx, "spillway-dispatcher", os.Getenv, log)
+	if err != nil {
+		return err
+	}
+	log = slog.New(traces.LogHandler(log.Handler()))
 	db, err := dispatch.Open(ctx, cfg, startPatience)
 	if err != nil {
 		return err
@@ -103,7 +109,7 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 		at.text = f.listen
 	}
 	again := reloadable{load: func() (*config.Config, error) { return p.load(true) }, reload: hup}
-	return p.serve(ctx, served{reloadable: again, file: newInForce(cfg), door: newDoor(dispatch.Door(db.Client, cfg, apiPatience)), db: db, gateways: serving, at: at, log: log, state: stateDir(db, log), afterRestore: f.afterRestore})
+	return p.serve(ctx, served{reloadable: again, file: newInForce(cfg), door: newDoor(dispatch.Door(db.Client, cfg, apiPatience)), db: db, gateways: serving, at: at, log: log, traces: traces, state: stateDir(db, log), afterRestore: f.afterRestore})
 }
 
 type served struct {
@@ -114,6 +120,7 @@ type served struct {
 	gateways     []config.Gateway
 	at           address
 	log          *slog.Logger
+	traces       *tracing.Tracer
 	state        string // directory; empty: nothing is kept on this machine
 	afterRestore bool
 }
@@ -139,19 +146,20 @@ func (p *program) serve(ctx context.Context, s served) error {
 	s.db.Instrument(reg)
 	gauges := dispatch.NewGauges(s.db.Client, s.gateways)
 	reg.MustRegister(gauges)
-	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log,
+	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log, Traces: s.traces,
 		State: s.state, AfterRestore: s.afterRestore})
 	if err != nil {
 		return errors.Join(err, s.db.Close())
 	}
 	guard := httpapi.NewGuard(s.at.token)
-	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Guard: guard, Log: s.log, Queues: true})
+	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Guard: guard, Log: s.log, Queues: true, Traces: s.traces})
 	w := &web{failed: make(chan error, 1)}
 	var parts lifecycle.Group
+	parts.Add(lifecycle.Step{Name: "traces", Stop: s.traces.Close})
 	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
 	parts.Add(lifecycle.Step{Name: "what was begun at the console", Stop: page.Stop})
 	api := s.api(httpapi.Config{Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(), Queues: page.Protect(queue.Monitor(s.db.Client, "/queues/")),
-		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Requests: httpapi.NewMetrics(reg)})
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Requests: httpapi.NewMetrics(reg), Traces: s.traces})
 	parts.Add(lifecycle.Step{Name: "HTTP", Stop: w.stop,
 		Start: func(context.Context) error { return w.start(s.at, api, s.log) }})
 	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,

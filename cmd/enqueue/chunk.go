@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"spillway/internal/admission"
 	"spillway/internal/job"
 	"spillway/internal/producer"
+	"spillway/internal/tracing"
 )
 
 const openBytes = 16 << 20 // of all the chunks that are not full yet, over all gateways
@@ -31,7 +33,15 @@ func (c *chunk) prepare(d door) {
 	}
 }
 
-func (c *chunk) admit(ctx context.Context, d door, mode admission.Mode) ([]admission.Answer, error) {
+// admit puts the chunk through the door, and tells the traces of its jobs.
+func (c *chunk) admit(ctx context.Context, d door, mode admission.Mode, traces *tracing.Tracer) ([]admission.Answer, error) {
+	begun := time.Now()
+	answers, err := c.offer(ctx, d, mode)
+	traces.Accepted(ctx, c.jobs[:min(len(c.jobs), len(answers))], func(i int) job.Admittance { return answers[i].Outcome }, begun, time.Now())
+	return answers, err
+}
+
+func (c *chunk) offer(ctx context.Context, d door, mode admission.Mode) ([]admission.Answer, error) {
 	if c.prepared != nil {
 		return c.prepared.Admit(ctx, mode)
 	}

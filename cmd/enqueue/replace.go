@@ -14,6 +14,7 @@ import (
 	"spillway/internal/ledger"
 	"spillway/internal/producer"
 	"spillway/internal/redisdb"
+	"spillway/internal/tracing"
 )
 
 // checkReplace refuses flags that --replace has no use for: it changes the payload alone.
@@ -43,6 +44,7 @@ type replaceDoor struct {
 	// in already, is taken for done.
 	patience time.Duration
 	parts    map[string]*replacing
+	traces   *tracing.Tracer
 }
 
 // replacing is what is done at one gateway.
@@ -50,6 +52,7 @@ type replacing struct {
 	g     config.Gateway
 	store *deadletter.Store
 	books *ledger.Books
+	admit tracing.Readmitter
 	rules deadletter.Rules
 	entry *deadletter.Entry
 	deed  deadletter.Deed
@@ -57,7 +60,7 @@ type replacing struct {
 
 func newReplaceDoor(db *redisdb.DB, src jobSource) (*replaceDoor, error) {
 	who, err := cli.WhoAmI()
-	return &replaceDoor{db: db, cfg: src.cfg, file: src.opt.file, who: who, why: src.opt.why, patience: src.opt.patience,
+	return &replaceDoor{db: db, cfg: src.cfg, file: src.opt.file, who: who, why: src.opt.why, patience: src.opt.patience, traces: src.traces,
 		parts: map[string]*replacing{}}, err
 }
 
@@ -79,6 +82,7 @@ func (d *replaceDoor) part(ctx context.Context, name string) (*replacing, error)
 	if err := d.patiently(ctx, func() error { return p.entry.Begin(ctx) }); err != nil {
 		return nil, err
 	}
+	p.admit = d.traces.Replays(name, p.books)
 	d.parts[name] = p
 	return p, nil
 }
@@ -174,7 +178,7 @@ func (p *replacing) readmit(ctx context.Context, left []entering, answers []admi
 	for i, e := range left {
 		jobs[i] = e.job
 	}
-	got, retry, err := p.books.Readmit(ctx, jobs)
+	got, retry, err := p.admit.Readmit(ctx, jobs)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -14,6 +14,7 @@ import (
 	"spillway/internal/producer"
 	"spillway/internal/redisdb"
 	"spillway/internal/seal"
+	"spillway/internal/tracing"
 )
 
 // door is what the jobs go through.
@@ -40,8 +41,16 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 	if err != nil {
 		return err
 	}
+	ctx, traces, end, err := traced(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer end()
 	t := &tally{s: s, opt: o, in: in, rejects: rej}
-	err = enqueue(ctx, jobSource{in: in, opt: o, cfg: cfg}, t)
+	if !o.replace { // there, jobs go on with the traces they have
+		t.traces = traces
+	}
+	err = enqueue(ctx, jobSource{in: in, opt: o, cfg: cfg, traces: traces}, t)
 	return errors.Join(err, t.close())
 }
 
@@ -50,6 +59,8 @@ type jobSource struct {
 	in  *input
 	opt options
 	cfg *config.Config
+	// traces hears of the jobs taken in again; nil: nobody does.
+	traces *tracing.Tracer
 }
 
 // enqueue works and reports. Nothing is reported where the command or the file was not understood.

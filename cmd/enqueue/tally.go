@@ -13,6 +13,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/job"
 	"spillway/internal/producer"
+	"spillway/internal/tracing"
 )
 
 const safeAgain = "that is safe, jobs that are in already are counted as duplicate"
@@ -22,6 +23,8 @@ type tally struct {
 	s   cli.Streams
 	opt options
 	in  *input
+	// traces hears of the jobs taken in; nil: nobody does.
+	traces *tracing.Tracer
 
 	read atomic.Int64 // jobs read, without invalid lines
 
@@ -80,7 +83,7 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 
 // admit puts a chunk through the door and counts the answers.
 func (t *tally) admit(ctx context.Context, d door, c chunk, mode admission.Mode) error {
-	answers, err := c.admit(ctx, d, mode)
+	answers, err := c.admit(ctx, d, mode, t.traces)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var full *admission.Answer

@@ -129,7 +129,7 @@ const noteTime = 5 * time.Second
 func (c *Console) do(a *act, u unit, d deed, f filter, by saying) error {
 	store := dispatch.Store(c.cfg.Redis, u.g)
 	entry := store.Entry(deadletter.Act{At: u.rules.Now, Who: by.who + " (console)", What: d.what, Why: by.why, Filter: f.text()})
-	u.admit = dispatch.Books(c.cfg.Redis, u.g).For(entry.Place) // what is taken is counted in the step that takes it
+	u.admit = c.cfg.Traces.Replays(u.g.Name, dispatch.Books(c.cfg.Redis, u.g).For(entry.Place)) // what is taken is counted in the step that takes it
 	f.means.NoPayload = u.g.Amount.Field == ""
 	noted := time.Now()
 	done, err := d.run(c.ctx, deadletter.Clearing{

@@ -20,6 +20,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/tracing"
 )
 
 // Config says what a console shows.
@@ -33,6 +34,8 @@ type Config struct {
 	Log *slog.Logger
 	// Queues says that /queues/ has asynq's own monitor, to link to.
 	Queues bool
+	// Traces hears of the jobs that a replay takes in. Nil: nobody does.
+	Traces *tracing.Tracer
 }
 
 // Console is an http.Handler for everything under /. Safe for concurrent use.

@@ -45,7 +45,7 @@ func (u *unit) recoverOnce(ctx context.Context) error {
 	if err != nil || len(jobs) == 0 {
 		return err
 	}
-	answers, _, err := s.books.For(deadletter.ByItself).Readmit(ctx, jobs)
+	answers, _, err := u.tools.traces.Replays(u.name, s.books.For(deadletter.ByItself)).Readmit(ctx, jobs)
 	taken := 0
 	for _, a := range answers {
 		if a == job.Enqueued {

@@ -12,6 +12,7 @@ import (
 	"spillway/internal/incarnation"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
+	"spillway/internal/tracing"
 	"spillway/internal/worker"
 )
 
@@ -23,6 +24,8 @@ type Params struct {
 	// Metrics is where the instruments go.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
+	// Traces hears of what becomes of jobs. Nil: nobody does.
+	Traces *tracing.Tracer
 	// State is the directory in which this machine remembers what it has seen of Redis's data; empty: in memory alone.
 	State string
 	// AfterRestore is an operator's word that Redis was restored: calls go on, and what its data doesn't know counts as called.
@@ -49,7 +52,7 @@ func New(p Params) (*Dispatcher, error) {
 		names[i] = g.Name
 	}
 	t := tools{redis: p.DB.Client, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
-		log: p.Log}
+		log: p.Log, traces: p.Traces}
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p}
 	t.memory = d.recall()

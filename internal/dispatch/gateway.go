@@ -21,6 +21,7 @@ import (
 	"spillway/internal/ledger"
 	"spillway/internal/outcome"
 	"spillway/internal/queue"
+	"spillway/internal/tracing"
 	"spillway/internal/worker"
 )
 
@@ -65,6 +66,7 @@ type tools struct {
 	pacing  *bucket.Metrics
 	working *worker.Metrics
 	log     *slog.Logger
+	traces  *tracing.Tracer
 }
 
 func newUnit(g config.Gateway, t tools) (*unit, error) {

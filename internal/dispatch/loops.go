@@ -139,7 +139,7 @@ func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
 	for err == nil && len(jobs) > 0 {
 		var answers []job.Admittance
 		var retry time.Duration
-		if answers, retry, err = books.Readmit(ctx, jobs); err != nil {
+		if answers, retry, err = u.tools.traces.Replays(u.name, books).Readmit(ctx, jobs); err != nil {
 			break
 		}
 		first := slices.Index(answers, job.Full)

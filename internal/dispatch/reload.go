@@ -42,7 +42,7 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 		Sender: sender{s.client}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
 		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime,
-		Owner: newOwner(), Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log,
+		Owner: newOwner(), Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log, Traces: t.traces,
 	})
 	return s, nil
 }

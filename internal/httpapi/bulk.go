@@ -199,7 +199,10 @@ func (a *API) bulk(ctx context.Context, o order, jobs []job.Job) ([]admission.An
 	select {
 	case a.bulks <- struct{}{}:
 		defer func() { <-a.bulks }()
-		return a.cfg.Door.Admit(ctx, o.name, jobs, o.mode)
+		begun := time.Now()
+		answers, err := a.cfg.Door.Admit(ctx, o.name, jobs, o.mode)
+		a.accepted(ctx, jobs, answers, begun)
+		return answers, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"spillway/internal/admission"
 	"spillway/internal/job"
+	"spillway/internal/tracing"
 )
 
 // Door is the way into the queues.
@@ -48,6 +49,8 @@ type Config struct {
 	Log *slog.Logger
 	// Requests counts the requests. Nil: nobody does.
 	Requests *Metrics
+	// Traces hears of each request to the API and of the jobs taken in. Nil: nobody does.
+	Traces *tracing.Tracer
 }
 
 // API is the HTTP side.
@@ -77,7 +80,7 @@ func New(cfg Config) *API {
 		mux.Handle(r.path, r.handler(cfg.Guard))
 	}
 	pages(mux, cfg)
-	a.handler = observed(cfg.Requests, cfg.Log, sameSite(cfg.Guard, mux))
+	a.handler = observed(cfg, sameSite(cfg.Guard, mux))
 	return a
 }
 

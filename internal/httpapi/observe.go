@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"spillway/internal/tracing"
 )
 
 // Metrics count the requests that the HTTP side answered.
@@ -74,16 +77,23 @@ func knownMethod(method string) string {
 	return "other"
 }
 
-// observed counts each request and writes the access log's line of it: never its query, head or body.
-func observed(m *Metrics, log *slog.Logger, next http.Handler) http.Handler {
+// observed counts each request, begins a span for one to the API, and writes the access log's line of it: never its query, head or body.
+func observed(cfg Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
 		method, path := r.Method, r.URL.Path
 		seen := &answer{ResponseWriter: w}
+		span := trace.SpanFromContext(r.Context())
+		if strings.HasPrefix(path, "/v1/") {
+			var ctx context.Context
+			ctx, span = cfg.Traces.Request(r)
+			r = r.WithContext(ctx)
+		}
 		defer func() { // an answer that breaks off ends in a panic
 			took, route := time.Since(begun), routeOf(r)
-			m.answered(route, method, seen.status(), took)
-			log.LogAttrs(context.WithoutCancel(r.Context()), accessLevel(route, seen.status()), "request", slog.String("method", method),
+			cfg.Requests.answered(route, method, seen.status(), took)
+			tracing.Answered(span, knownMethod(method), route, seen.status())
+			cfg.Log.LogAttrs(context.WithoutCancel(r.Context()), accessLevel(route, seen.status()), "request", slog.String("method", method),
 				slog.String("route", route), slog.String("path", clip(path)), slog.Int("status", seen.status()),
 				slog.Duration("took", took.Round(10*time.Microsecond)), slog.Int64("bytes", seen.bytes), slog.String("remote", r.RemoteAddr))
 		}()

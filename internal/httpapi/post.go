@@ -116,7 +116,9 @@ func (a *API) one(w http.ResponseWriter, r *http.Request, o order) {
 		newProblem(codeInvalid, err.Error(), "").answer(w)
 		return
 	}
+	begun := time.Now()
 	got, err := a.gather.admit(r.Context(), j, o.mode)
+	a.accepted(r.Context(), []job.Job{j}, []admission.Answer{got}, begun)
 	if err != nil {
 		p := a.problemOf(r, err)
 		p.ID = j.ID

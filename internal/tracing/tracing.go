@@ -68,6 +68,9 @@ func (t *Tracer) Accepted(ctx context.Context, jobs []job.Job, outcome func(i in
 	if from := trace.SpanContextFromContext(ctx); from.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: from}))
 	}
+	if len(jobs) == 1 { // whoever reads the caller's trace finds the job's
+		trace.SpanFromContext(ctx).AddLink(trace.Link{SpanContext: trace.NewSpanContext(root(jobs[0].Gateway, jobs[0].ID))})
+	}
 	for i, j := range jobs {
 		became := outcome(i)
 		if became != job.Enqueued && became != job.ParkedNow {

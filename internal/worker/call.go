@@ -27,6 +27,7 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time
 	begun := w.cfg.Clock.Now()
 	// The pacer hears of the write before the answer: a call that went out late must be known while its window lasts.
 	res := w.cfg.Sender.Send(ctx, Call{Job: a.Job, Key: a.Key(), Due: slot.Due(), TooLate: tooLate, Wrote: slot.Written})
+	w.traceCall(ctx, begun, res)
 	if res.Late {
 		slot.Release(ctx)
 		w.giveBack(ctx, a)
@@ -45,6 +46,7 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time
 		defer slot.End(ctx)
 	}
 	w.finish(ctx, a, e, j, out)
+	w.traceOutcome(ctx, "outcome", received, string(j.Verdict))
 }
 
 // fit trades a slot whose cost is too small for this job against one of its own cost.
@@ -126,7 +128,7 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 	case job.VerdictDone:
 		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Done(ctx, a, e) })
 		w.cfg.Metrics.done(w.cfg.Gateway, a, w.cfg.Clock.Now())
-		w.logCall(a, e, "done", 0)
+		w.logCall(ctx, a, e, "done", 0)
 	case job.VerdictHold:
 		w.hold(ctx, a, e, j)
 	case job.VerdictFewer:
@@ -164,7 +166,7 @@ func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out Fal
 
 func (w *Worker) waitOut(ctx context.Context, a job.Attempt, e job.Ending, next string, wait time.Duration) {
 	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, wait) })
-	w.logCall(a, e, next, wait)
+	w.logCall(ctx, a, e, next, wait)
 }
 
 // hold stops everybody first and puts the job back at the head of the queue then. No attempt is spent.
@@ -178,7 +180,7 @@ func (w *Worker) hold(ctx context.Context, a job.Attempt, e job.Ending, j outcom
 	if j.Alarm {
 		w.cfg.Log.Error("the gateway does not let us in: held, nothing is refused; check its credentials", "job", a.Job.ID, "answer", j.Why)
 	}
-	w.logCall(a, e, "hold", j.HoldFor)
+	w.logCall(ctx, a, e, "hold", j.HoldFor)
 }
 
 // fewer lowers the number of calls under way and puts the job back at the head of the queue. No attempt is spent. A gateway
@@ -195,13 +197,15 @@ func (w *Worker) fewer(ctx context.Context, a job.Attempt, e job.Ending, j outco
 	}
 	e.Spent = false
 	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, 0) })
-	w.logCall(a, e, "fewer at once: "+strconv.FormatInt(few, 10), 0)
+	w.logCall(ctx, a, e, "fewer at once: "+strconv.FormatInt(few, 10), 0)
 }
 
 func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) {
+	begun := w.cfg.Clock.Now()
 	w.persist(ctx, a.Job.ID, func() error { return w.cfg.DeadLetters.Park(ctx, a, e, reason) })
+	w.traceOutcome(ctx, "park", begun, string(reason))
 	w.cfg.Metrics.parked(w.cfg.Gateway, reason)
-	w.logCall(a, e, "parked as "+string(reason), 0)
+	w.logCall(ctx, a, e, "parked as "+string(reason), 0)
 }
 
 // parkUnsent parks a job that must not be called (again), as the ledger found when the attempt was opened.
@@ -228,7 +232,8 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 }
 
 // logCall writes the one wide line of an attempt. It carries the status, never the answer's body.
-func (w *Worker) logCall(a job.Attempt, e job.Ending, next string, wait time.Duration) {
-	w.cfg.Log.Info("attempt", "job", a.Job.ID, "batch", a.Job.Batch, "generation", a.Generation, "spent", a.Spent,
+func (w *Worker) logCall(ctx context.Context, a job.Attempt, e job.Ending, next string, wait time.Duration) {
+	noteAttempt(ctx, a, e, next)
+	w.cfg.Log.InfoContext(ctx, "attempt", "job", a.Job.ID, "batch", a.Job.Batch, "generation", a.Generation, "spent", a.Spent,
 		"verdict", e.Verdict, "status", e.Status, "took", e.Took.Round(time.Millisecond), "next", next, "wait", wait)
 }

@@ -18,6 +18,7 @@ import (
 	"spillway/internal/clock"
 	"spillway/internal/job"
 	"spillway/internal/outcome"
+	"spillway/internal/tracing"
 )
 
 // Slot is the moment at which one call may start.
@@ -135,6 +136,8 @@ type Config struct {
 	Clock    clock.Clock
 	Metrics  *Metrics
 	Log      *slog.Logger
+	// Traces hears of each attempt. Nil: nobody does.
+	Traces *tracing.Tracer
 }
 
 // Worker deals with one gateway's deliveries. Safe for concurrent use.
@@ -167,12 +170,20 @@ const margin = 10 * time.Second
 // Handle deals with one delivery. It returns nil when what is to happen next is written down; with an error the
 // task must be delivered again.
 func (w *Worker) Handle(ctx context.Context, d Delivery) error {
+	ctx, span := w.cfg.Traces.Attempt(ctx, w.cfg.Gateway, d.JobID, d.Generation)
+	defer span.End()
+	return w.handle(ctx, d)
+}
+
+func (w *Worker) handle(ctx context.Context, d Delivery) error {
 	slot, err := w.slot(d.Slot)
 	if err != nil {
 		return w.handBack(ctx, d)
 	}
 	latest := w.latest(slot)
+	begun := w.cfg.Clock.Now()
 	a, opening, err := w.open(ctx, d, slot.Due())
+	w.traceOpen(ctx, begun, opening)
 	if err == nil && opening == job.OpenGo {
 		w.call(ctx, a, slot, latest)
 		return nil
