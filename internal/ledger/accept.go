@@ -41,11 +41,14 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 	args := []any{b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake}
 	args = append(args, b.cfg.Bucket.Args()...)
 	for _, n := range jobs {
+		keys = append(keys, k.Job(n.Job.ID))
+	}
+	for _, n := range jobs {
 		taskID, taskKey, msg, err := b.task(n.Job.ID, 1)
 		if err != nil {
 			return nil, room, err
 		}
-		keys = append(keys, k.Job(n.Job.ID), taskKey)
+		keys = append(keys, taskKey)
 		stored, err := b.cfg.Box.Seal(n.Job.ID, payload(n.Job))
 		if err != nil {
 			return nil, room, err

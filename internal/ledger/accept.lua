@@ -1,5 +1,5 @@
 -- accept.lua: a chunk of new jobs goes through admission; the record, the books and the queue change in one step.
--- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs, then for each job: record, task
+-- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs, then the records of all jobs, then their tasks
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
 --      6… the bucket's arguments, then for each job ten:
 --      id, task id, task message, payload, digest, cost, at (µs, 0 = now), expires (µs, 0 = never), batch ('' = none),
@@ -15,32 +15,52 @@ local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local accepted, retry, answers, moment = 0, 0, {}, int(now)
 local pushed = {} -- tasks for the queue, which gets them in one step for all of the chunk
+local jobs, call = (#KEYS - 6) / 2, redis.call
 
--- What is known of the jobs is read before anything is written: where that can't be read nothing is changed.
+-- What is known of the jobs is read before anything is written: where that can't be read nothing is changed. Most chunks
+-- have no job that is known, and one question for all of them says so.
+local function none_known()
+  for i = 7, 6 + jobs, 1000 do
+    if call('EXISTS', unpack(KEYS, i, math.min(i + 999, 6 + jobs))) > 0 then return false end
+  end
+  return true
+end
+
 local known = {}
-for i = 7, #KEYS, 2 do known[KEYS[i]] = redis.call('HGET', KEYS[i], 'd') end
+if not none_known() then
+  for i = 7, 6 + jobs do known[KEYS[i]] = call('HGET', KEYS[i], 'd') end
+end
 
 -- Fields that most jobs don't have: name, place in ARGV, what stands there if it is not to be written.
 local SELDOM = {{'c', 5, '1'}, {'at', 6, '0'}, {'x', 7, '0'}, {'b', 8, ''}, {'m', 9, ''}}
 
--- record_new writes a job's record. more are names and values in turn that go with its state.
+-- record_new writes a job's record. more are names and values in turn that go with its state. One table serves all records, which spares
+-- making and growing one for each.
 local NO_MORE = {}
+local fields = {'s', '', 'g', '1', 'd', '', 't', moment}
 local function record_new(record, a, state, reason, more)
-  local fields = {'s', state, 'g', '1', 'd', ARGV[a + 4], 't', moment}
-  for _, value in ipairs(more) do fields[#fields + 1] = value end
-  for _, f in ipairs(SELDOM) do
+  for i = #fields, 9, -1 do fields[i] = nil end
+  fields[2], fields[6] = state, ARGV[a + 4]
+  local n = 8
+  for i = 1, #more do fields[n + i] = more[i] end
+  n = n + #more
+  for i = 1, #SELDOM do
+    local f = SELDOM[i]
     local value = ARGV[a + f[2]]
-    if value ~= f[3] then fields[#fields + 1] = f[1]; fields[#fields + 1] = value end
+    if value ~= f[3] then
+      fields[n + 1], fields[n + 2] = f[1], value
+      n = n + 2
+    end
   end
   payload_set(fields, ARGV[a + 3])
-  redis.call('HSET', record, unpack(fields))
+  call('HSET', record, unpack(fields))
   books_join(record, ARGV[a], books_place(state, reason), ARGV[a + 8], ARGV[a + 9])
   known[record] = ARGV[a + 4]
   accepted = accepted + 1
 end
 
 local function enter(record, task, a, cost)
-  local due = tonumber(ARGV[a + 6])
+  local due = ARGV[a + 6] ~= '0' and tonumber(ARGV[a + 6]) or 0
   if due > now then
     record_new(record, a, 'scheduled', nil, NO_MORE)
     redis.call('ZADD', KEYS[5], int(due), ARGV[a])
@@ -102,7 +122,7 @@ local function answer(record, task, a)
     park(record, a, 'cancelled', books_key(record, 'parked:cancelled'), why)
     return PARKED
   end
-  local cost = tonumber(ARGV[a + 5])
+  local cost = ARGV[a + 5] == '1' and 1 or tonumber(ARGV[a + 5])
   if not blocked and bucket_take(bucket, cost) then
     enter(record, task, a, cost)
     return ENQUEUED
@@ -116,10 +136,9 @@ local function answer(record, task, a)
   return PARKED
 end
 
-local key = 7
-while at <= #ARGV do
-  answers[#answers + 1] = answer(KEYS[key], KEYS[key + 1], at)
-  at, key = at + 10, key + 2
+for i = 1, jobs do
+  answers[i] = answer(KEYS[6 + i], KEYS[6 + jobs + i], at)
+  at = at + 10
 end
 local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
 bucket_save(bucket)
@@ -129,6 +148,7 @@ books_joined(now)
 if accepted > 0 then redis.call('HINCRBY', KEYS[4], 'accepted', accepted) end
 if idle and #pushed > 0 then redis.call('PUBLISH', ARGV[5], ARGV[4]) end
 local reply = {retry, reset, #left}
-for _, n in ipairs(left) do reply[#reply + 1] = n end
-for _, a in ipairs(answers) do reply[#reply + 1] = a end
+for i = 1, #left do reply[3 + i] = left[i] end
+local before = #reply
+for i = 1, jobs do reply[before + i] = answers[i] end
 return reply

@@ -18,7 +18,15 @@ local last, answers = kept()
 if last == number then return answers end
 if last > number then return redis.error_reply('SUPERSEDED a later offer of this lane has been answered') end
 answers = offered()
-local text = {int(number)}
-for i, n in ipairs(answers) do text[i + 1] = int(n) end
+local text, digits = {int(number)}, {} -- most answers are one of a few small numbers
+for i = 1, #answers do
+  local n = answers[i]
+  local d = digits[n]
+  if not d then
+    d = int(n)
+    digits[n] = d
+  end
+  text[i + 1] = d
+end
 redis.call('SET', receipt, table.concat(text, ' '), 'PX', lifetime)
 return answers

@@ -136,19 +136,28 @@ end
 -- books_join notes a new job, '' being no batch or no money; books_joined writes down all that were noted: a chunk costs little more than
 -- one job.
 local joining, joining_order = {}, {}
+
+local function books_joining(record, batch)
+  local b = {key = books_key(record, 'batch:' .. batch), list = books_key(record, 'batch-ids:' .. batch),
+    names = books_key(record, 'batches'), jobs = 0, ids = {}, places = {}}
+  joining[batch] = b
+  joining_order[#joining_order + 1] = batch
+  return b
+end
+
 local function books_join(record, id, place, batch, money)
-  if money ~= '' and string.sub(place, 1, 7) == 'parked:' then books_money(books_key(record, 'money'), place, money, 1) end
-  if batch == '' then return end
-  local b = joining[batch]
-  if not b then
-    b = {key = books_key(record, 'batch:' .. batch), ids = {}, places = {}}
-    b.list, b.names = books_key(record, 'batch-ids:' .. batch), books_key(record, 'batches')
-    joining[batch] = b
-    joining_order[#joining_order + 1] = batch
+  if place ~= 'queued' and money ~= '' and string.sub(place, 1, 7) == 'parked:' then
+    books_money(books_key(record, 'money'), place, money, 1)
   end
-  b.ids[#b.ids + 1] = id
-  local p = b.places[place] or {jobs = 0, unread = 0, low = {}, high = {}}
-  b.places[place] = p
+  if batch == '' then return end
+  local b = joining[batch] or books_joining(record, batch)
+  b.jobs = b.jobs + 1
+  b.ids[b.jobs] = id
+  local p = b.places[place]
+  if not p then
+    p = {jobs = 0, unread = 0, low = {}, high = {}}
+    b.places[place] = p
+  end
   p.jobs = p.jobs + 1
   if money == '' then return end
   local currency, low, high = books_parts(money)
@@ -169,8 +178,8 @@ local function books_joined(now)
       if p.unread > 0 then redis.call('HINCRBY', b.key, 'u:' .. place, p.unread) end
       for currency, low in pairs(p.low) do books_add(b.key, place, currency, low, p.high[currency]) end
     end
-    redis.call('HINCRBY', b.key, 'live', #b.ids)
-    for i = 1, #b.ids, 1000 do redis.call('RPUSH', b.list, unpack(b.ids, i, math.min(i + 999, #b.ids))) end
+    redis.call('HINCRBY', b.key, 'live', b.jobs)
+    for i = 1, b.jobs, 1000 do redis.call('RPUSH', b.list, unpack(b.ids, i, math.min(i + 999, b.jobs))) end
     redis.call('PERSIST', b.key)
     redis.call('PERSIST', b.list)
   end
