@@ -12,7 +12,6 @@ import (
 	"spillway/internal/clock"
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
-	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/producer"
 	"spillway/internal/queue"
@@ -100,5 +99,5 @@ func Money(a config.Amount) func(payload []byte) string {
 	if a.Field == "" {
 		return nil
 	}
-	return func(payload []byte) string { return job.MoneyField(payload, a.Field, a.Currency) }
+	return func(payload []byte) string { return producer.Money(payload, a.Field, a.Currency) }
 }

@@ -18,7 +18,7 @@ const manyKeys = 16
 type parser struct {
 	in      []byte
 	pos     int
-	spaces  bool     // white space was met between tokens
+	spaces  bool     // white space was met between tokens, not only around them
 	keys    [][]byte // the keys of the objects that are open, outermost first
 	members []member // the members of the outermost object
 }
@@ -31,9 +31,10 @@ type member struct {
 
 // object parses text as one JSON object and nothing else, and fills p.members.
 func (p *parser) object(text []byte) error {
-	p.in, p.pos, p.spaces = text, 0, false
+	p.in, p.pos = text, 0
 	p.keys, p.members = p.keys[:0], p.members[:0]
 	p.space()
+	p.spaces = false
 	switch {
 	case p.peek() == '[':
 		return errors.New(`not an object but an array: write one object a line, as "jq -c '.[]'" does`)
@@ -43,7 +44,9 @@ func (p *parser) object(text []byte) error {
 	if err := p.value(0); err != nil {
 		return err
 	}
+	within := p.spaces
 	p.space()
+	p.spaces = within
 	if p.pos != len(p.in) {
 		return p.fail("something follows the object")
 	}
