@@ -66,9 +66,9 @@ func (h head) value(p *parser) []byte {
 	return p.head(h.rest).value(p)
 }
 
-// plainAmount returns an amount that is a number of few digits, without a sign and as short as can be.
+// plainAmount returns an amount that is a number of few digits, without a sign: JSON's numbers begin with no idle zero.
 func plainAmount(value []byte) (string, bool) {
-	if len(value) == 0 || len(value) > mostPlainDigits || value[0] == '0' && len(value) > 1 {
+	if len(value) == 0 || len(value) > mostPlainDigits {
 		return "", false
 	}
 	for _, c := range value {
