@@ -13,7 +13,8 @@ import (
 var moneyParts = []string{
 	`{"amount":`, `"amount":`, `{"amount":{"value":`, `"currency":`, `"a\u006dount":`, `"note":"x"`, `"currency":"eur"`, `"currency":"EUR"`, `"currency":"E\u0055R"`,
 	`1050`, `0`, `-0`, `007`, `-12`, `1.0`, `1e3`, `"1050"`, `"+5"`, `123456789012345678`, `1234567890123456789`, `null`, `"EUR"`, `"e:u"`, `"é"`,
-	`{`, `}`, `,`, `[1,{"amount":7}]`, ` `, "\n", `"`, `\`, `{"amount":1050,"currency":"usd"}`, `{"amount":{"value":12,"currency":"SEK"}}`, "\xff", "\u212a",
+	`{`, `}`, `,`, `[1,{"amount":7}]`, ` `, "\n", `"`, `\`, `{"amount":1050,"currency":"usd"}`, `{"amount":1234567890123456789,"currency":"EUR"}`, `{"amount":-5,"currency":"EUR"}`,
+	`{"amount":12,"currency":"EUR","amount":13}`, `{"amount":12,"currency":"E:R"}`, `{"amount":12,"currency":""}`, `{"amount":{"value":12,"currency":"SEK"}}`, "\xff", "\u212a",
 }
 
 func TestMoneyIsWhatTheSlowWayReads(t *testing.T) {
