@@ -6,11 +6,12 @@ import (
 	"bytes"
 	"crypto/hkdf"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
+	"sync"
 )
 
 // KeyBytes is the length of a key.
@@ -62,8 +63,8 @@ type Box struct {
 type key struct {
 	id     string
 	cipher *xaes
-	digest []byte
 	check  []byte
+	macs   *sync.Pool // of HMACs under the key of digests
 }
 
 // New returns the box of a gateway. active is the id of the key that seals; with none ("") payloads go in as they are, and the keys
@@ -72,10 +73,16 @@ func New(gateway, active string, keys []Key) *Box {
 	b := &Box{gateway: gateway, active: active}
 	for _, k := range keys {
 		if len(k.Secret) > 0 {
-			b.keys = append(b.keys, key{k.ID, newXAES(derive(k.Secret, "payload")), derive(k.Secret, "digest"), derive(k.Secret, "check")[:checkBytes]})
+			b.keys = append(b.keys, newKey(k))
 		}
 	}
 	return b
+}
+
+func newKey(k Key) key {
+	digest := derive(k.Secret, "digest")
+	return key{id: k.ID, cipher: newXAES(derive(k.Secret, "payload")), check: derive(k.Secret, "check")[:checkBytes],
+		macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, digest) }}}
 }
 
 // derive makes a key for one purpose out of a secret.
@@ -113,11 +120,7 @@ func (b *Box) Seal(id string, payload []byte) ([]byte, error) {
 	}
 	out := make([]byte, 0, len(mark)+1+len(k.id)+checkBytes+nonceBytes+len(payload)+16)
 	out = append(append(append(append(out, mark...), byte(len(k.id))), k.id...), k.check...)
-	bound := b.bound(out, id)
-	out = out[:len(out)+nonceBytes]
-	nonce := out[len(out)-nonceBytes:]
-	rand.Read(nonce)
-	return k.cipher.seal(out, nonce, payload, bound), nil
+	return k.cipher.seal(out, payload, b.bound(out, id)), nil
 }
 
 // bound is what a ciphertext is tied to: the head before it, the gateway and the job.
@@ -199,7 +202,13 @@ func (b *Box) SameDigest(id, plain, stored string) bool {
 
 // keyed begins with a letter that no hex digit is, so that it is never taken for a digest in plain.
 func (b *Box) keyed(k *key, id, plain string) string {
-	m := hmac.New(sha256.New, k.digest)
-	m.Write([]byte(b.gateway + "\x00" + id + "\x00" + plain))
-	return "k" + hex.EncodeToString(m.Sum(nil)[:8])
+	m, _ := k.macs.Get().(hash.Hash)
+	defer k.macs.Put(m)
+	m.Reset()
+	var room [256]byte
+	m.Write(append(append(append(append(append(room[:0], b.gateway...), 0), id...), 0), plain...))
+	var text [17]byte
+	text[0] = 'k'
+	hex.Encode(text[1:], m.Sum(room[:0])[:8])
+	return string(text[:])
 }

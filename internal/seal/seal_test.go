@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -22,7 +23,8 @@ func TestTheCipherIsXAES(t *testing.T) {
 		{3, "c2sp.org/XAES-256-GCM", "986ec1832593df5443a179437fd083bf3fdb41abd740a21f71eb769d"},
 	} {
 		x := newXAES(bytes.Repeat([]byte{v.key}, KeyBytes))
-		sealed := x.seal(nil, nonce, plain, []byte(v.bound))
+		gcm, rest := x.message(nonce)
+		sealed := gcm.Seal(nil, rest, plain, []byte(v.bound))
 		if got := hex.EncodeToString(sealed); got != v.want {
 			t.Errorf("key %d: %s, want %s", v.key, got, v.want)
 		}
@@ -57,6 +59,34 @@ func TestWhatIsSealedOpensForItsJobAlone(t *testing.T) {
 		if bytes.Equal(again, sealed) {
 			t.Error("sealed twice, it looks the same: the nonce is used again")
 		}
+	}
+}
+
+// Nonces must not come again, whoever seals: many at once, and beyond a run.
+func TestNoNonceIsUsedTwice(t *testing.T) {
+	t.Parallel()
+	box := New("stripe", "k2026", []Key{now})
+	at := len(mark) + 1 + len("k2026") + checkBytes
+	var mu sync.Mutex
+	seen, halves := map[string]bool{}, map[string]bool{}
+	var sealing sync.WaitGroup
+	for range 4 {
+		sealing.Go(func() {
+			for range 2500 {
+				sealed, _ := box.Seal("inv-1", nil)
+				nonce := string(sealed[at:][:nonceBytes])
+				mu.Lock()
+				if seen[nonce] {
+					t.Errorf("the nonce %x came again", nonce)
+				}
+				seen[nonce], halves[nonce[:12]] = true, true
+				mu.Unlock()
+			}
+		})
+	}
+	sealing.Wait()
+	if len(halves) < 10000/runLength {
+		t.Errorf("%d keys of messages for 10000", len(halves))
 	}
 }
 

@@ -3,17 +3,20 @@ package seal
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/rand"
 	"crypto/subtle"
+	"sync/atomic"
 )
 
 // nonceBytes is how long a nonce of XAES-256-GCM is: so long that random ones may be used for as many payloads as anybody will ever have.
 const nonceBytes = 24
 
-// xaes is XAES-256-GCM (c2sp.org/XAES-256-GCM): AES-256-GCM with a key of its own for each message, made from the long key and the
-// first half of the nonce. It needs nothing but AES and GCM.
+// xaes is XAES-256-GCM (c2sp.org/XAES-256-GCM): AES-256-GCM with a key of its own for each first half of a nonce, made from that and
+// the long key. It needs nothing but AES and GCM.
 type xaes struct {
 	block cipher.Block
 	k1    [aes.BlockSize]byte
+	now   atomic.Pointer[run]
 }
 
 // newXAES panics unless the key has 32 bytes.
@@ -32,7 +35,7 @@ func newXAES(key []byte) *xaes {
 	return x
 }
 
-// message returns the AES-256-GCM of one message, and the half of its nonce that is left for it.
+// message returns the AES-256-GCM of a nonce, and the half of the nonce that is left for it.
 func (x *xaes) message(nonce []byte) (cipher.AEAD, []byte) {
 	var key [2 * aes.BlockSize]byte
 	for half := range 2 {
@@ -53,12 +56,40 @@ func (x *xaes) message(nonce []byte) (cipher.AEAD, []byte) {
 	return gcm, nonce[12:]
 }
 
-func (x *xaes) seal(dst, nonce, plain, bound []byte) []byte {
-	gcm, rest := x.message(nonce)
-	return gcm.Seal(dst, rest, plain, bound)
-}
-
 func (x *xaes) open(nonce, sealed, bound []byte) ([]byte, error) {
 	gcm, rest := x.message(nonce)
 	return gcm.Open(nil, rest, sealed, bound)
+}
+
+// runLength is how many messages share the first half of their nonces, and with it the key that is made from it: making one takes longer than
+// sealing a payload. Their second halves are random, and 2³² of those would be few enough for one key.
+const runLength = 4096
+
+// run is such messages.
+type run struct {
+	half [12]byte
+	gcm  cipher.AEAD
+	used atomic.Int64
+}
+
+// next returns the run that the next message belongs to.
+func (x *xaes) next() *run {
+	if r := x.now.Load(); r != nil && r.used.Add(1) < runLength {
+		return r
+	}
+	r := &run{}
+	rand.Read(r.half[:])
+	r.gcm, _ = x.message(append(r.half[:], make([]byte, 12)...))
+	x.now.Store(r)
+	return r
+}
+
+// seal appends a random nonce and the ciphertext to dst.
+func (x *xaes) seal(dst, plain, bound []byte) []byte {
+	r := x.next()
+	dst = append(dst, r.half[:]...)
+	dst = dst[:len(dst)+12]
+	rest := dst[len(dst)-12:]
+	rand.Read(rest)
+	return r.gcm.Seal(dst, rest, plain, bound)
 }
