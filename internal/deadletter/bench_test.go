@@ -25,6 +25,7 @@ type bench struct {
 	ctx   context.Context
 	c     redis.UniversalClient
 	name  string
+	burst int64
 	keys  redisdb.Keys
 	books *ledger.Books
 	store *deadletter.Store
@@ -38,13 +39,17 @@ func (tokens) Lua() string { return (bucket.TokenBucket{}).Lua() }
 // setup makes a gateway of 100/s whose admission has room for burst jobs.
 func setup(t *testing.T, burst int64) *bench {
 	t.Helper()
-	b := &bench{t: t, ctx: t.Context(), c: testkit.Client(t), name: testkit.Gateway(t)}
+	b := &bench{t: t, ctx: t.Context(), name: testkit.Gateway(t), burst: burst}
 	b.now.Store(1_700_000_000_000_000)
 	b.keys = redisdb.NewKeys(b.name)
-	b.books = b.withBurst(burst)
-	b.store = deadletter.New(b.c, b.name)
-	b.store.NowMicros = b.now.Load
+	b.on(testkit.Client(t))
 	return b
+}
+
+// on moves the bench to a Redis.
+func (b *bench) on(c redis.UniversalClient) {
+	b.c, b.store = c, deadletter.New(c, b.name)
+	b.books, b.store.NowMicros = b.withBurst(b.burst), b.now.Load
 }
 
 func (b *bench) withBurst(burst int64) *ledger.Books {

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // the scripts are files
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -57,7 +58,15 @@ func (s *Store) cursor(r job.Reason, f *Filter) *cursor {
 	if f.After > 0 && (f.Since.IsZero() || f.Since.UnixMicro() <= f.After) {
 		c.from = behind(f.After)
 	}
+	c.ended = f.excludes(r)
 	return c
+}
+
+// excludes says that no job parked for this reason can be meant, so that none need be read: where there is no room, a million of them
+// have one and the same error.
+func (f Filter) excludes(r job.Reason) bool {
+	texts := r.Errors()
+	return f.Match != nil && texts != nil && !slices.ContainsFunc(texts, f.Match.MatchString)
 }
 
 // fill reads the next page when the present one is used up.

@@ -2,10 +2,25 @@
 -- KEYS 1 parked:<reason>, or its part of one batch
 -- ARGV 1 prefix of records  2 lowest score  3 highest score  4 how many jobs at most
 -- returns {jobs looked at, last score (false if there was none), error1, error2, …}
-local found = redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[2], ARGV[3], 'WITHSCORES', 'LIMIT', 0, ARGV[4])
-local seen, errors = {}, {#found / 2, found[#found] or false}
-for i = 1, #found, 2 do
-  local e = redis.call('HGET', ARGV[1] .. found[i], 'e') or ''
+local first = redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[2], ARGV[3], 'LIMIT', 0, 1)[1]
+if not first then return {0, false} end
+local n = math.min(tonumber(ARGV[4]), redis.call('ZCOUNT', KEYS[1], ARGV[2], ARGV[3]))
+local from = redis.call('ZRANK', KEYS[1], first)
+local to = from + n - 1
+
+-- texts returns the errors of the stretch. Redis reads a field of many records with one command in a third of the time that it takes with
+-- one for each; a cluster does not let it, nor does a server that has no such command for this user.
+local function texts()
+  local all = redis.pcall('SORT_RO', KEYS[1], 'BY', 'nosort', 'LIMIT', from, n, 'GET', ARGV[1] .. '*->e')
+  if not all.err then return all end
+  all = {}
+  for i, id in ipairs(redis.call('ZRANGE', KEYS[1], from, to)) do all[i] = redis.call('HGET', ARGV[1] .. id, 'e') end
+  return all
+end
+
+local all, seen, errors = texts(), {}, {n, redis.call('ZRANGE', KEYS[1], to, to, 'WITHSCORES')[2]}
+for i = 1, n do
+  local e = all[i] or ''
   if not seen[e] then
     seen[e] = true
     errors[#errors + 1] = e

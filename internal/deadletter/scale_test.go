@@ -4,11 +4,16 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/testkit"
 )
 
 // mixed parks jobs of several reasons and batches, and moves some of them on.
@@ -139,23 +144,84 @@ func recordsOf(jobs []job.Job) (all []job.Record) {
 	return all
 }
 
-// More jobs than one look at the errors takes, few of which match, at its very edges too.
+// More jobs than one look at the errors takes, few of which match: the first and the last of one too.
 func TestASearchThroughErrorsFindsEachMatchOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1_000_000)
+	searches(b)
+}
+
+// A cluster, and a user who may not, have no command that reads one field of many records.
+func TestASearchThroughErrorsGoesWithoutSort(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1_000_000)
+	c := testkit.Server(t, "--rename-command", "SORT_RO", "").Client()
+	if err := c.Do(t.Context(), "SORT_RO", "x").Err(); err == nil || !strings.Contains(err.Error(), "unknown command") {
+		t.Fatalf("this server answers %v to SORT_RO: the test shows nothing", err)
+	}
+	b.on(c)
+	searches(b)
+}
+
+func searches(b *bench) {
+	t := b.t
+	t.Helper()
 	b.park(job.Job{ID: "first", Payload: []byte("{}")}, job.Refused, refused("HTTP 402: stolen"))
 	for from := 1; from <= 2400; from += 200 {
 		b.reject(numbered(from, from+199)...)
 	}
-	for i, id := range []string{"j1", "j1000", "j1001", "j2000", "j2400"} {
+	b.refuseAll()
+	for i, id := range []string{"j999", "j1999", "j2000", "j2400"} {
 		b.must(b.c.HSet(b.ctx, b.keys.Job(id), "e", fmt.Sprintf("HTTP 402: stolen %d", i)).Err())
 	}
 	looked := 0
 	f := deadletter.Filter{Match: regexp.MustCompile("stolen"), Looked: func(n int) { looked += n }}
-	want(t, "found", ids(b.list(f)), "first j1 j1000 j1001 j2000 j2400 ")
+	want(t, "found", ids(b.list(f)), "first j999 j1999 j2000 j2400 ")
 	want(t, "looked at", looked, 2401)
-	f.Limit, f.After, f.Looked = 2, deadletter.Cursor(b.record("j1")), nil
-	want(t, "found behind j1", ids(b.list(f)), "j1000 j1001 ")
+	f.Limit, f.After, f.Looked = 2, deadletter.Cursor(b.record("j999")), nil
+	want(t, "found behind j999", ids(b.list(f)), "j1999 j2000 ")
 	f = deadletter.Filter{Match: regexp.MustCompile("nothing like it")}
 	want(t, "found of none", ids(b.list(f)), "")
+}
+
+// refuseAll makes all that is parked as rejected parked as refused, in its order.
+func (b *bench) refuseAll() {
+	b.t.Helper()
+	rejected, refused := b.keys.Parked(string(job.Rejected)), b.keys.Parked(string(job.Refused))
+	_, err := b.c.Pipelined(b.ctx, func(p redis.Pipeliner) error {
+		for _, id := range b.c.ZRange(b.ctx, rejected, 0, -1).Val() {
+			p.HSet(b.ctx, b.keys.Job(id), "r", string(job.Refused))
+		}
+		p.ZUnionStore(b.ctx, refused, &redis.ZStore{Keys: []string{rejected, refused}})
+		p.Del(b.ctx, rejected)
+		return nil
+	})
+	b.must(err)
+}
+
+// Jobs are parked as rejected in three ways. Where none of their errors matches, none of the jobs is looked at.
+func TestASearchPassesByWhatIsRejected(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1_000_000)
+	b.accept(b.books, job.Job{ID: "under-way", Batch: "b1"}, job.Job{ID: "waiting", Batch: "b1"})
+	a := b.open("under-way")
+	none := func(ledger.Sums) error { return nil }
+	b.must(b.books.PauseBatch(b.ctx, "b1", "kim", "wrong file", none))
+	b.must(b.books.ResumeBatch(b.ctx, "b1", none))
+	b.must(b.store.Park(b.ctx, a, job.Ending{Verdict: job.VerdictRetry, Error: "its batch is paused: wrong file"}, job.Cancelled))
+	b.reject(job.Job{ID: "no-room"})
+	all := b.list(deadletter.Filter{Reasons: []job.Reason{job.Rejected}})
+	want(t, "rejected", ids(all), "waiting under-way no-room ")
+	for _, r := range all {
+		if !slices.Contains(job.Rejected.Errors(), r.Error) {
+			t.Errorf("%s has the error %q, which a search does not know of", r.Job.ID, r.Error)
+		}
+	}
+	looked := 0
+	f := deadletter.Filter{Match: regexp.MustCompile("paused$"), Looked: func(n int) { looked += n }}
+	want(t, "paused", ids(b.list(f)), "waiting under-way ")
+	want(t, "looked at", looked, 3)
+	looked, f.Match = 0, regexp.MustCompile("stolen")
+	want(t, "stolen", ids(b.list(f)), "")
+	want(t, "looked at for nothing", looked, 0)
 }

@@ -59,6 +59,20 @@ func Reasons() []Reason {
 	return []Reason{Rejected, Refused, Exhausted, UnknownOutcome, Expired, Cancelled, Unreadable}
 }
 
+// The errors of jobs parked as rejected; accept.lua and park.lua write them too.
+const (
+	NoRoom    = "no room at admission"
+	WasPaused = "its batch was paused"
+)
+
+// Errors returns all the errors that a job parked for this reason can have. Nil means that it may have any.
+func (r Reason) Errors() []string {
+	if r == Rejected {
+		return []string{NoRoom, WasPaused}
+	}
+	return nil
+}
+
 // Verdict is what a call's result means for its job.
 type Verdict string
 

@@ -95,7 +95,7 @@ func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Sums) err
 	if there, err := b.mark(ctx, name, "", "", ""); err != nil || !there {
 		return err
 	}
-	s := &shelving{b: b, name: name, what: "resume", text: "its batch was paused", did: did}
+	s := &shelving{b: b, name: name, what: "resume", text: job.WasPaused, did: did}
 	return s.pass(ctx)
 }
 
