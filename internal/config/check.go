@@ -54,6 +54,10 @@ func (r *reader) checkRequest(path string, q *Request) {
 	if q.Encoding == EncodingForm && bodiless(q.Method) {
 		r.clash(path+".encoding", path+".method", "a %s has no body, so there is nothing to encode as a form: take encoding out, or use POST", q.Method)
 	}
+	if q.TLS != (TLS{}) && strings.HasPrefix(q.URL.Reveal(), "http://") {
+		r.clash(path+".tls", path+".url", "the url is http, which knows no certificates: take tls out, or call https")
+	}
+	r.checkSign(path+".sign", q)
 	if q.IdempotencyHeader == "" {
 		q.KeyLifetime = 0
 		return

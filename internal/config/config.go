@@ -111,6 +111,12 @@ type Request struct {
 	KeyLifetime time.Duration
 	// Timeout bounds one call, from its slot to the end of its answer; above 0. Default 30 s.
 	Timeout time.Duration
+	// TLS says whom to trust and who we are, where the URL is https. The zero TLS: the system's roots, and no certificate of our own.
+	TLS TLS
+	// Proxy is the HTTP proxy that calls go through, as a URL. Empty = none; that of the environment is not obeyed. It may hold a password.
+	Proxy Secret
+	// Sign says how calls are signed. The zero Sign: not at all.
+	Sign Sign
 }
 
 // The encodings of a payload.

@@ -103,6 +103,9 @@ func (r *reader) request(n node, q *Request) {
 		field{"idempotency_header", r.word(&q.IdempotencyHeader, checkKeyHeader)},
 		field{"key_lifetime", r.duration(&q.KeyLifetime, 0)},
 		field{"timeout", optional(r.duration(&q.Timeout, time.Millisecond))},
+		field{"tls", optional(func(n node) { r.tls(n, &q.TLS) })},
+		field{"proxy", optional(r.secret(&q.Proxy, checkProxy))},
+		field{"sign", optional(func(n node) { r.sign(n, &q.Sign) })},
 	)
 }
 

@@ -109,13 +109,28 @@ func (u *unit) handle(ctx context.Context, d queue.Delivery[worker.Slot]) error 
 	return u.now().worker.Handle(ctx, worker.Delivery{JobID: d.JobID, Generation: d.Generation, Slot: d.Slot})
 }
 
-func callConfig(g config.Gateway) gateway.Config {
+func callConfig(g config.Gateway) (gateway.Config, error) {
+	secure, err := g.Request.TLS.Config()
+	if err != nil {
+		return gateway.Config{}, fmt.Errorf("tls: %w", err)
+	}
 	headers := make(map[string]string, len(g.Request.Headers))
 	for name, value := range g.Request.Headers {
 		headers[name] = value.Reveal()
 	}
 	return gateway.Config{URL: g.Request.URL.Reveal(), Method: g.Request.Method, Encoding: g.Request.Encoding, Headers: headers,
-		IdempotencyHeader: g.Request.IdempotencyHeader, Timeout: g.Request.Timeout, MaxConns: concurrency(g)}
+		IdempotencyHeader: g.Request.IdempotencyHeader, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
+		Proxy: g.Request.Proxy.Reveal(), Sign: signing(g.Request.Sign)}, nil
+}
+
+// Via returns the proxy that a gateway is called through; nil where there is none.
+func Via(g config.Gateway) (*gateway.Proxy, error) {
+	return gateway.ParseProxy(g.Request.Proxy.Reveal())
+}
+
+func signing(s config.Sign) gateway.Sign {
+	return gateway.Sign{Header: s.Header, Value: s.Value, Secret: []byte(s.Secret.Reveal()), Algorithm: s.Algorithm, Content: s.Content,
+		Encoding: s.Encoding, TimestampHeader: s.TimestampHeader, Timestamp: s.Timestamp}
 }
 
 func table(g config.Gateway) (outcome.Table, error) {

@@ -28,8 +28,11 @@ func (u *unit) now() *set { return u.set.Load() }
 // newSet makes what the configuration asks for, or says why it can't be had. Nothing is changed by it.
 func (u *unit) newSet(g config.Gateway) (*set, error) {
 	s := &set{cfg: g, books: watchedBooks(g, u.tools, u.data)}
-	var err error
-	if s.client, err = gateway.New(callConfig(g)); err != nil {
+	how, err := callConfig(g)
+	if err == nil {
+		s.client, err = gateway.New(how)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
 	}
 	judge, err := table(g)

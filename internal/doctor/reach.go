@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"spillway/internal/config"
+	"spillway/internal/dispatch"
 )
 
 const (
@@ -49,19 +50,33 @@ func (x *examination) reach(ctx context.Context, g config.Gateway) way {
 	if err != nil {
 		return way{checks: []Check{warn(name, g.Name, "set its variables, and run doctor again", "not tried: %v", err)}}
 	}
+	conf, err := x.trust(g)
+	via, proxyErr := dispatch.Via(g)
+	if err = errors.Join(err, proxyErr); err != nil {
+		return way{checks: []Check{warn(name, g.Name, "mend what is said of secrets above, and run doctor again", "not tried: %v", err)}}
+	}
 	ctx, cancel := context.WithTimeout(ctx, x.p.ReachWithin)
 	defer cancel()
+	hop := hop{addr: addr, field: "request.url"}
+	if via != nil {
+		hop.addr, hop.field = via.Addr, "request.proxy"
+	}
 	began := time.Now()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", hop.addr)
 	if err != nil {
-		return way{checks: []Check{undialled(g.Name, addr, err)}}
+		return way{checks: []Check{hop.undialled(g.Name, err)}}
 	}
 	defer conn.Close()
 	took := time.Since(began)
 	if !secure {
-		return way{[]Check{ok(name, g.Name, "%s answers in %s", addr, short(took))}, took}
+		return way{[]Check{ok(name, g.Name, "%s answers in %s", hop.addr, short(took))}, took}
 	}
-	return x.handshake(ctx, g, conn, addr, host, began)
+	if via != nil {
+		if err := via.Tunnel(ctx, conn, addr); err != nil {
+			return way{checks: []Check{fail(name, g.Name, "check request.proxy, and that the proxy lets this machine out to the gateway", "%v", err)}}
+		}
+	}
+	return x.handshake(ctx, g, conn, conf, addr, host, began)
 }
 
 // address returns where a gateway's calls go.
@@ -86,15 +101,19 @@ func address(g config.Gateway) (addr, host string, secure bool, err error) {
 	return net.JoinHostPort(u.Hostname(), port), u.Hostname(), secure, nil
 }
 
-func undialled(gateway, addr string, err error) Check {
+// hop is the first machine on the way to a gateway, and the key that names it.
+type hop struct{ addr, field string }
+
+func (h hop) undialled(gateway string, err error) Check {
 	const name = "reach"
+	addr, field := h.addr, h.field
 	if _, dns := errors.AsType[*net.DNSError](err); dns {
-		return fail(name, gateway, "check the host in request.url, and this machine's DNS", "the name of %s can't be looked up: %v", addr, root(err))
+		return fail(name, gateway, "check the host in "+field+", and this machine's DNS", "the name of %s can't be looked up: %v", addr, root(err))
 	}
 	if timeout, is := errors.AsType[net.Error](err); is && timeout.Timeout() {
 		return fail(name, gateway, "check that a firewall lets this machine out to it", "%s does not answer: no connection in time", addr)
 	}
-	return fail(name, gateway, "check host and port in request.url; its jobs wait until it answers, and none is lost", "%s can't be reached: %v", addr, root(err))
+	return fail(name, gateway, "check host and port in "+field+"; its jobs wait until it answers, and none is lost", "%s can't be reached: %v", addr, root(err))
 }
 
 // root is the innermost error: what the system said.
@@ -108,18 +127,19 @@ func root(err error) error {
 	}
 }
 
-func (x *examination) handshake(ctx context.Context, g config.Gateway, conn net.Conn, addr, host string, began time.Time) way {
+func (x *examination) handshake(ctx context.Context, g config.Gateway, conn net.Conn, conf *tls.Config, addr, host string, began time.Time) way {
 	const name = "tls"
-	conf := &tls.Config{}
-	if x.p.TLS != nil {
-		conf = x.p.TLS.Clone()
-	}
 	conf.ServerName, conf.NextProtos = host, []string{"http/1.1"}
+	asked := watchAsked(conf)
 	secure := tls.Client(conn, conf)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		return way{checks: []Check{unsecured(g.Name, addr, err)}}
-	}
+	err := secure.HandshakeContext(ctx)
 	took := time.Since(began)
+	if asked.Load() && (refused(err) || err == nil && turnedAway(secure)) {
+		return way{checks: []Check{unwelcome(g, addr)}}
+	}
+	if err != nil {
+		return way{checks: []Check{unsecured(g, addr, err)}}
+	}
 	left := secure.ConnectionState().PeerCertificates[0].NotAfter.Sub(x.p.Now())
 	text := fmt.Sprintf("%s answers in %s with TLS; its certificate is valid for %.0f days", addr, short(took), left.Hours()/24)
 	if left < certificateSoon {
@@ -128,13 +148,19 @@ func (x *examination) handshake(ctx context.Context, g config.Gateway, conn net.
 	return way{[]Check{ok(name, g.Name, "%s", text)}, took}
 }
 
-func unsecured(gateway, addr string, err error) Check {
+func unsecured(g config.Gateway, addr string, err error) Check {
 	const name = "tls"
+	gateway := g.Name
 	if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
 		return fail(name, gateway, "check this machine's clock; else tell whoever runs the gateway", "the certificate of %s has expired, or is not valid yet", addr)
 	}
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
-		return fail(name, gateway, "install the authority that signed it on this machine, if it is to be trusted", "nobody here vouches for the certificate of %s", addr)
+		if own := g.Request.TLS.CAFile; own != "" {
+			return fail(name, gateway, "put the authority that signed it into that file: where there is one, the system's don't count",
+				"no authority in %s vouches for the certificate of %s", own, addr)
+		}
+		return fail(name, gateway, "name the authority that signed it in request.tls.ca, or install it on this machine, if it is to be trusted",
+			"nobody here vouches for the certificate of %s", addr)
 	}
 	if wrong, is := errors.AsType[x509.HostnameError](err); is {
 		return fail(name, gateway, "check the host in request.url", "the certificate of %s is not for %s", addr, wrong.Host)

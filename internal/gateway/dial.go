@@ -14,6 +14,7 @@ type dialer struct {
 	addr      string
 	timeout   time.Duration
 	tls       *tls.Config // nil: plain
+	proxy     *Proxy      // nil: none
 	maxSpares int
 	open      atomic.Int64 // connections that stand
 
@@ -58,9 +59,19 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 func (d *dialer) connect(ctx context.Context) (*gatedConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, errDialTimeout)
 	defer cancel()
-	tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", d.addr)
+	hop := d.addr
+	if d.proxy != nil {
+		hop = d.proxy.Addr
+	}
+	tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", hop)
 	if err != nil {
 		return nil, d.dialError(ctx, err)
+	}
+	if d.proxy != nil && d.tls != nil {
+		if err := d.proxy.Tunnel(ctx, tcp, d.addr); err != nil {
+			tcp.Close()
+			return nil, err
+		}
 	}
 	counted := &countedConn{Conn: tcp}
 	c := &gatedConn{Conn: counted, handed: &counted.handed, closed: make(chan struct{})}

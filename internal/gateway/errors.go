@@ -96,7 +96,11 @@ func (d *dialer) dialError(ctx context.Context, err error) error {
 		}
 		return &callError{text: "looking up " + lookUp.Name + " failed: " + why}
 	}
-	return d.connectError(ctx, "connecting to "+d.addr+" failed", err)
+	to := d.addr
+	if d.proxy != nil {
+		to = "the proxy " + d.proxy.Addr
+	}
+	return d.connectError(ctx, "connecting to "+to+" failed", err)
 }
 
 func (d *dialer) handshakeError(ctx context.Context, err error) error {
@@ -109,7 +113,7 @@ func (d *dialer) handshakeError(ctx context.Context, err error) error {
 	case wrongName:
 		return &callError{text: what + ": its certificate is for another host"}
 	case unknown:
-		return &callError{text: what + ": its certificate is signed by an unknown authority"}
+		return &callError{text: what + ": its certificate is signed by an unknown authority (request.tls.ca names those to trust)"}
 	case bad:
 		return &callError{text: what + ": its certificate is not valid"}
 	case notTLS:
@@ -135,12 +139,12 @@ func detail(err error) string {
 		return ""
 	}
 	errno, isErrno := errors.AsType[syscall.Errno](err)
-	alert, isAlert := errors.AsType[tls.AlertError](err)
+	remote, isRemote := errors.AsType[*net.OpError](err) // TLS's word for what the other end says
 	switch {
 	case isErrno:
 		return ": " + errno.Error()
-	case isAlert:
-		return ": " + alert.Error()
+	case isRemote && remote.Op == "remote error":
+		return ": the gateway says " + remote.Err.Error()
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return ": the gateway closed it"
 	case errors.Is(err, errUnasked):

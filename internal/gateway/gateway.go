@@ -10,6 +10,7 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,10 @@ type Config struct {
 	MaxConns int
 	// TLS is the base for connections to https. nil = the system's roots.
 	TLS *tls.Config
+	// Proxy is the URL of the HTTP proxy that the gateway is called through; it may hold a password. Empty = none: the environment's is not obeyed.
+	Proxy string
+	// Sign says how calls are signed. The zero Sign: not at all.
+	Sign Sign
 }
 
 // Call is one attempt of one job.
@@ -91,6 +96,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.dialer = newDialer(s.url.address(), s.url.secure, min(dialTimeout, c.timeout), cfg.TLS)
 	c.dialer.maxSpares = maxConns
+	if c.dialer.proxy, err = ParseProxy(cfg.Proxy); err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
+	}
 	c.transport = newTransport(c.dialer, maxConns)
 	return c, nil
 }
@@ -100,7 +108,7 @@ func New(cfg Config) (*Client, error) {
 func newTransport(d *dialer, maxConns int) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &http.Transport{
+	t := &http.Transport{
 		DialContext:            d.dial,
 		DialTLSContext:         d.dial,
 		DisableCompression:     true,
@@ -109,6 +117,10 @@ func newTransport(d *dialer, maxConns int) *http.Transport {
 		MaxResponseHeaderBytes: 256 << 10,
 		Protocols:              protocols,
 	}
+	if d.proxy != nil && d.tls == nil {
+		t.Proxy = http.ProxyURL(d.proxy.url) // which asks it for the whole URL; to https, the dialer makes a tunnel
+	}
+	return t
 }
 
 // Send makes one call and always returns something to judge. It ends at the latest Timeout after the later of now and
@@ -129,13 +141,13 @@ func (c *Client) Send(ctx context.Context, call Call) job.Result {
 
 // send goes through dead connections until one stands, writes once, and reads the answer.
 func (c *Client) send(ctx context.Context, call Call, start time.Time) job.Result {
-	m, err := c.shape.message(call)
-	if err != nil {
-		return job.Result{Stage: job.NotSent, Err: err}
-	}
 	from := start
 	if call.Due.After(from) {
 		from = call.Due
+	}
+	m, err := c.shape.message(call, from)
+	if err != nil {
+		return job.Result{Stage: job.NotSent, Err: err}
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, from.Add(c.timeout), errTimeout)
 	defer cancel()

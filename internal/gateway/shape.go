@@ -7,6 +7,7 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+	"time"
 )
 
 // shape is how calls to one gateway look.
@@ -17,6 +18,7 @@ type shape struct {
 	header    http.Header
 	host      string // overrides the URL's, where the headers say Host
 	keyHeader string
+	signer    *signer // nil: calls are not signed
 }
 
 var (
@@ -47,6 +49,9 @@ func newShape(cfg Config) (shape, error) {
 	var err error
 	if s.url, err = parseTemplate(cfg.URL); err != nil {
 		return s, fmt.Errorf("url: %w", err)
+	}
+	if s.signer, err = newSigner(cfg.Sign); err != nil {
+		return s, fmt.Errorf("sign: %w", err)
 	}
 	return s, s.setHeaders(cfg.Headers)
 }
@@ -82,8 +87,8 @@ func (s *shape) setHeaders(headers map[string]string) error {
 
 func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
 
-// message makes a job into a request. Its errors have the code job.CodeInvalid.
-func (s *shape) message(call Call) (message, error) {
+// message makes a job into a request of that moment. Its errors have the code job.CodeInvalid.
+func (s *shape) message(call Call, at time.Time) (message, error) {
 	payload := call.Job.Payload
 	if len(payload) == 0 {
 		payload = json.RawMessage("{}")
@@ -105,6 +110,9 @@ func (s *shape) message(call Call) (message, error) {
 	}
 	if s.hasBody() {
 		m.body, err = s.encode(payload)
+	}
+	if s.signer != nil && err == nil {
+		s.signer.sign(m, call, at)
 	}
 	return m, err
 }

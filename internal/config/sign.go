@@ -1,0 +1,152 @@
+package config
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Sign says how calls are signed with a secret that the gateway knows too: HMAC over Content.
+type Sign struct {
+	// Header carries Value. Empty = calls are not signed.
+	Header string
+	// Value is the header's text, with {signature} and perhaps {timestamp}. Default {signature}.
+	Value string
+	// Secret is the key, decoded. Empty only when Options.Secrets is off and a variable in it is not set.
+	Secret Secret
+	// Algorithm is the digest: sha256 (default) or sha512.
+	Algorithm string
+	// Content is what is signed, with {timestamp} {method} {path} {query} {body} {id} and {key} filled in. Default {timestamp}.{body}.
+	Content string
+	// Encoding of the signature is hex (default) or base64.
+	Encoding string
+	// TimestampHeader carries the timestamp of the attempt. Empty = no header does.
+	TimestampHeader string
+	// Timestamp is how it is written: unix (default), unix-ms or rfc3339.
+	Timestamp string
+}
+
+// defaultSign is what holds where the file says that calls are signed and nothing more.
+func defaultSign() Sign {
+	return Sign{Value: "{signature}", Algorithm: "sha256", Content: "{timestamp}.{body}", Encoding: "hex", Timestamp: "unix"}
+}
+
+func (r *reader) sign(n node, s *Sign) {
+	*s = defaultSign()
+	secretIs := "text"
+	r.object(n,
+		field{"header", r.word(&s.Header, checkSignHeader)},
+		field{"value", r.word(&s.Value, checkSignValue)},
+		field{"secret", r.secret(&s.Secret, func(string) string { return "" })},
+		field{"secret_encoding", r.word(&secretIs, choice("an encoding of a secret", "text", "hex", "base64"))},
+		field{"algorithm", r.word(&s.Algorithm, choice("a digest", "sha256", "sha512"))},
+		field{"content", r.word(&s.Content, checkSignContent)},
+		field{"encoding", r.word(&s.Encoding, choice("an encoding of a signature", "hex", "base64"))},
+		field{"timestamp_header", r.word(&s.TimestampHeader, checkSignHeader)},
+		field{"timestamp", r.word(&s.Timestamp, choice("a way to write a time", "unix", "unix-ms", "rfc3339"))},
+	)
+	if !r.written(n.path + ".header") {
+		r.missing(n.path+".header", "name the header that carries the signature, like X-Signature")
+	}
+	if !r.written(n.path + ".secret") {
+		r.missing(n.path+".secret", `name the variable or file with the secret, like "${SIGNING_SECRET}"`)
+	}
+	r.decode(n.path+".secret", &s.Secret, secretIs)
+}
+
+// decode makes the key of a secret that is written as hex or base64.
+func (r *reader) decode(path string, s *Secret, from string) {
+	var key []byte
+	var err error
+	switch from {
+	case "hex":
+		key, err = hex.DecodeString(s.Reveal())
+	case "base64":
+		key, err = base64.StdEncoding.DecodeString(s.Reveal())
+	default:
+		return
+	}
+	if err != nil {
+		r.fault(path, "is not %s, as secret_encoding says: compare it with what the gateway gave you", from)
+		return
+	}
+	*s = Secret(key)
+}
+
+// checkSign reports what a signature contradicts.
+func (r *reader) checkSign(path string, q *Request) {
+	if q.Sign.Header == "" {
+		return
+	}
+	s := q.Sign
+	if strings.Contains(s.Content, "{timestamp}") && s.TimestampHeader == "" && !strings.Contains(s.Value, "{timestamp}") {
+		r.clash(path+".content", path+".header", "a {timestamp} is signed%s that the gateway never gets to see: "+
+			`give timestamp_header, or value: "t={timestamp},v1={signature}"`, r.defaulted(path+".content"))
+	}
+	for field, name := range map[string]string{".header": s.Header, ".timestamp_header": s.TimestampHeader} {
+		if name == "" {
+			continue
+		}
+		if strings.EqualFold(name, q.IdempotencyHeader) {
+			r.fault(path+field, "%s is the idempotency header: use another one", name)
+		}
+		for own := range q.Headers {
+			if strings.EqualFold(name, own) {
+				r.fault(path+field, "%s is among headers too: take it out there", name)
+			}
+		}
+	}
+	if strings.EqualFold(s.Header, s.TimestampHeader) {
+		r.fault(path+".timestamp_header", "%s carries the signature: use another one", s.Header)
+	}
+}
+
+func checkSignHeader(name string) string {
+	if name == "" {
+		return "is empty: name a header, or take the line out"
+	}
+	return checkHeaderName(name, nil)
+}
+
+var inBraces = regexp.MustCompile(`\{[^{}]*\}`)
+
+// strange returns the rule that a text breaks which has something else in braces.
+func strange(text string, known ...string) string {
+	for _, found := range inBraces.FindAllString(text, -1) {
+		if !slices.Contains(known, found) {
+			return "has " + found + " in it, which is unknown: " + strings.Join(known, " ") + " are all there is"
+		}
+	}
+	return ""
+}
+
+func checkSignValue(text string) string {
+	if !strings.Contains(text, "{signature}") {
+		return "has no {signature} in it: write it where the signature belongs, like sha256={signature}"
+	}
+	if rule := checkHeaderValue(text); rule != "" {
+		return rule
+	}
+	return strange(text, "{signature}", "{timestamp}")
+}
+
+func checkSignContent(text string) string {
+	if text == "" {
+		return "is empty: say what is signed, like {timestamp}.{body}"
+	}
+	return strange(text, "{timestamp}", "{method}", "{path}", "{query}", "{body}", "{id}", "{key}")
+}
+
+func checkProxy(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err == nil && u.Scheme != "http" && strings.Contains(text, "://"):
+		return "is no HTTP proxy: its address begins with http://, also where the gateway's begins with https://"
+	case err != nil || u.Scheme != "http" || u.Hostname() == "" || u.Port() == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return "is no proxy's address: write http://user:password@host:port, with special characters of the password as %XX"
+	}
+	return ""
+}

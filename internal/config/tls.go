@@ -1,0 +1,148 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"strings"
+)
+
+// TLS is whom a gateway's calls trust and who they are, as files and what was in them when the configuration was read. What was in them
+// is empty when Options.Secrets is off.
+type TLS struct {
+	// CAFile is the file of the authorities that may sign the gateway's certificate, and CA its PEM. Empty = the system's roots, which
+	// otherwise don't count.
+	CAFile, CA string
+	// CertFile is the file of the certificate that calls show, with its chain, and Cert its PEM. Empty = they show none.
+	CertFile, Cert string
+	// KeyFile is the file of the certificate's private key, and Key its PEM.
+	KeyFile string
+	Key     Secret
+}
+
+// Config returns what to connect with, or nil for the zero TLS. Of a configuration that was read without a fault it has no error.
+func (t TLS) Config() (*tls.Config, error) {
+	if t.CA == "" && t.Cert == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t.CA != "" {
+		c.RootCAs = x509.NewCertPool()
+		c.RootCAs.AppendCertsFromPEM([]byte(t.CA))
+	}
+	if t.Cert != "" {
+		own, err := tls.X509KeyPair([]byte(t.Cert), []byte(t.Key.Reveal()))
+		if err != nil {
+			return nil, err
+		}
+		c.Certificates = []tls.Certificate{own}
+	}
+	return c, nil
+}
+
+// tls reads the names of the files and, where secrets are asked for, the files.
+func (r *reader) tls(n node, t *TLS) {
+	var key string
+	r.object(n,
+		field{"ca", r.pemFile(&t.CAFile, &t.CA, checkCertificates)},
+		field{"cert", r.pemFile(&t.CertFile, &t.Cert, checkCertificates)},
+		field{"key", r.pemFile(&t.KeyFile, &key, checkPrivateKey)},
+	)
+	t.Key = Secret(key)
+	if r.written(n.path+".cert") != r.written(n.path+".key") {
+		one, other := "cert", "key"
+		if r.written(n.path + ".key") {
+			one, other = other, one
+		}
+		r.missing(n.path+"."+other, "a certificate goes with its private key: "+one+" alone is no use")
+	}
+	if r.faulted[n.path+".cert"] || r.faulted[n.path+".key"] {
+		return
+	}
+	if _, err := t.Config(); err != nil { // whose text may cite the files
+		r.fault(n.path+".key", "this is no private key of the certificate in cert: name the two that were issued together")
+	}
+}
+
+// pemFile reads the name of a file, and what is in it.
+func (r *reader) pemFile(path, text *string, check func(string) string) func(node) {
+	return func(n node) {
+		var name string
+		inline, _ := raw(n)
+		n.hidden = n.hidden || strings.Contains(inline, pemStart)
+		r.word(&name, checkFileName)(n)
+		if name == "" {
+			return
+		}
+		*path = r.absolute(name)
+		if !r.opt.Secrets {
+			return
+		}
+		found, err := r.contents(name)
+		if err != nil {
+			r.wrong(n, "can't be read: "+reason(err)+": name a file that the user of this command may read")
+			return
+		}
+		if rule := check(found); rule != "" {
+			r.wrong(n, rule)
+			return
+		}
+		*text = found
+	}
+}
+
+const pemStart = "-----BEGIN"
+
+func checkFileName(text string) string {
+	switch {
+	case text == "":
+		return "is empty: name a file, or take the line out"
+	case strings.Contains(text, pemStart):
+		return "is the PEM itself: put it into a file that nobody else reads, and name that here"
+	}
+	return ""
+}
+
+const pemHint = ": name a file in PEM, with -----BEGIN CERTIFICATE----- in it"
+
+func checkCertificates(text string) string {
+	switch certs, bad := certificates(text); {
+	case bad:
+		return "has a certificate in it that is damaged" + pemHint
+	case certs == 0:
+		return "has no certificate in it" + pemHint
+	}
+	return ""
+}
+
+// certificates counts those in a text, and says whether one of them can't be read.
+func certificates(text string) (n int, bad bool) {
+	for rest := []byte(text); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return n, bad
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		n++
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			bad = true
+		}
+	}
+}
+
+func checkPrivateKey(text string) string {
+	for rest := []byte(text); ; {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		switch {
+		case block == nil:
+			return "has no private key in it: name a file in PEM, with -----BEGIN PRIVATE KEY----- in it"
+		case block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "":
+			return "has a private key that is encrypted: decrypt it (openssl pkey -in FILE -out FILE), and let nobody else read it"
+		case block.Type == "PRIVATE KEY" || strings.HasSuffix(block.Type, " PRIVATE KEY"):
+			return ""
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package doctor
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"spillway/internal/config"
+)
+
+// trust returns what a gateway's calls connect with.
+func (x *examination) trust(g config.Gateway) (*tls.Config, error) {
+	t := g.Request.TLS
+	if t.CAFile != "" && t.CA == "" || t.CertFile != "" && t.Cert == "" {
+		return nil, errors.New("the files of request.tls were not read")
+	}
+	conf, err := t.Config()
+	if conf == nil {
+		conf = &tls.Config{}
+	}
+	if base := x.p.TLS; base != nil {
+		conf.Time = base.Time
+		if conf.RootCAs == nil {
+			conf.RootCAs = base.RootCAs
+		}
+	}
+	return conf, err
+}
+
+// watchAsked has the handshake note whether the gateway asked for a certificate, and answer as a call would.
+func watchAsked(conf *tls.Config) *atomic.Bool {
+	asked := &atomic.Bool{}
+	own := conf.Certificates
+	conf.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		asked.Store(true)
+		for i := range own {
+			if info.SupportsCertificate(&own[i]) == nil {
+				return &own[i], nil
+			}
+		}
+		return &tls.Certificate{}, nil
+	}
+	return asked
+}
+
+// refused says that the other end broke the handshake off.
+func refused(err error) bool {
+	alert, is := errors.AsType[*net.OpError](err)
+	return is && alert.Op == "remote error"
+}
+
+// verdictWithin is how long a gateway is waited for that may yet refuse our certificate: since TLS 1.3 it does so after our handshake.
+const verdictWithin = 500 * time.Millisecond
+
+func turnedAway(c *tls.Conn) bool {
+	_ = c.SetReadDeadline(time.Now().Add(verdictWithin))
+	_, err := c.Read(make([]byte, 1))
+	return refused(err)
+}
+
+func unwelcome(g config.Gateway, addr string) Check {
+	const name = "tls"
+	if g.Request.TLS.CertFile == "" {
+		return fail(name, g.Name, "give request.tls.cert and key", "%s asks for a client certificate, and calls show none", addr)
+	}
+	return fail(name, g.Name, "ask whoever runs the gateway whether it knows this certificate, and who must have signed it",
+		"%s does not accept the certificate in %s", addr, g.Request.TLS.CertFile)
+}
+
+// lintTLS looks at our own certificate and its key.
+func (x *examination) lintTLS(g config.Gateway) (found []Check) {
+	const name = "certificate"
+	t := g.Request.TLS
+	if info, err := os.Stat(t.KeyFile); err == nil && info.Mode().Perm()&0o004 != 0 {
+		found = append(found, warn(name, g.Name, "chmod o-r "+t.KeyFile, "everybody on this machine may read the private key %s", t.KeyFile))
+	}
+	block, _ := pem.Decode([]byte(t.Cert))
+	if block == nil {
+		return found
+	}
+	own, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return found
+	}
+	const hint = "put a new one, with its key, in the place of the two files, and send SIGHUP to the dispatchers"
+	switch left := own.NotAfter.Sub(x.p.Now()); {
+	case left < 0:
+		found = append(found, fail(name, g.Name, hint, "the certificate that calls show, %s, has expired", t.CertFile))
+	case left < certificateSoon:
+		found = append(found, warn(name, g.Name, hint, "the certificate that calls show, %s, is valid for %.0f more days", t.CertFile, left.Hours()/24))
+	}
+	return found
+}

@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// tunnel is an HTTP proxy that opens ways. It notes what it was asked and shown.
+func tunnel(t *testing.T, asked *atomic.Pointer[http.Request]) *wire {
+	t.Helper()
+	return listen(t, func(w *wire, c net.Conn, in *bufio.Reader) {
+		r, err := http.ReadRequest(in)
+		if err != nil || r.Method != http.MethodConnect {
+			return
+		}
+		asked.Store(r)
+		w.requests.Add(1)
+		out, err := net.Dial("tcp", r.Host)
+		if err != nil {
+			io.WriteString(c, "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+			return
+		}
+		defer out.Close()
+		io.WriteString(c, "HTTP/1.1 200 Connection established\r\n\r\n")
+		go func() {
+			_, _ = io.Copy(out, in)
+			out.Close()
+		}()
+		_, _ = io.Copy(c, out)
+	})
+}
+
+func TestThroughAProxyToHTTPS(t *testing.T) {
+	t.Parallel()
+	var arrived atomic.Pointer[time.Time]
+	var seen atomic.Pointer[http.Header]
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		now := time.Now()
+		arrived.Store(&now)
+		seen.Store(&r.Header)
+	}))
+	defer srv.Close()
+	var asked atomic.Pointer[http.Request]
+	proxy := tunnel(t, &asked)
+	c := client(t, Config{URL: srv.URL + "/v1/x", TLS: srv.Client().Transport.(*http.Transport).TLSClientConfig,
+		Proxy: "http://user:" + canary + "%40@" + proxy.addr})
+	for range 3 { // again through the same tunnel
+		due := time.Now().Add(150 * time.Millisecond)
+		k := call("j")
+		k.Due = due
+		res := c.Send(context.Background(), k)
+		if res.Status != http.StatusOK || res.Wrote.Before(due) || arrived.Load().Before(due) {
+			t.Errorf("%+v: arrived %v, due %v", res, arrived.Load(), due)
+		}
+	}
+	r := asked.Load()
+	user, password, _ := (&http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}).BasicAuth()
+	if "https://"+r.Host != srv.URL || user != "user" || password != canary+"@" || proxy.requests.Load() != 1 {
+		t.Errorf("the proxy was asked %d times, for %s, by %s with %s", proxy.requests.Load(), r.Host, user, password)
+	}
+	if seen.Load().Get("Proxy-Authorization") != "" {
+		t.Error("the gateway was shown the proxy's password")
+	}
+}
+
+// Plain HTTP goes through a proxy without a tunnel.
+func TestThroughAProxyToHTTP(t *testing.T) {
+	t.Parallel()
+	type got struct{ url, auth, host string }
+	calls := make(chan got, 1)
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		calls <- got{r.RequestURI, r.Header.Get("Proxy-Authorization"), r.Host}
+	}))
+	defer proxy.Close()
+	c := client(t, Config{URL: "http://gateway.invalid/v1/x", Proxy: "http://user:" + canary + "@" + proxy.Listener.Addr().String()})
+	due := time.Now().Add(100 * time.Millisecond)
+	k := call("j")
+	k.Due = due
+	if res := c.Send(context.Background(), k); res.Status != http.StatusOK || res.Wrote.Before(due) {
+		t.Fatalf("%+v", res)
+	}
+	if g := <-calls; g.url != "http://gateway.invalid/v1/x" || g.auth == "" || g.host != "gateway.invalid" {
+		t.Errorf("%+v", g)
+	}
+}
+
+// Nothing was sent when the proxy is the trouble, and its password is in no error.
+func TestAProxyThatFails(t *testing.T) {
+	t.Parallel()
+	answering := func(text string) string {
+		return listen(t, func(_ *wire, c net.Conn, in *bufio.Reader) {
+			if _, err := http.ReadRequest(in); err == nil {
+				io.WriteString(c, text)
+			}
+		}).addr
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	silent := listen(t, func(_ *wire, _ net.Conn, in *bufio.Reader) { _, _ = io.Copy(io.Discard, in) })
+	for name, c := range map[string]struct{ addr, want string }{
+		"password": {answering("HTTP/1.1 407 No\r\nContent-Length: 2\r\n\r\nno"), "does not let us in (407): check user and password"},
+		"no way":   {answering("HTTP/1.1 502 Bad Gateway\r\n\r\n"), "opens no way to gateway.invalid:443: it answered 502"},
+		"no proxy": {answering("220 smtp.example ready\r\n"), "opened no way to gateway.invalid:443"},
+		"hangs up": {answering(""), "opened no way to gateway.invalid:443: it closed the connection"},
+		"talks":    {answering("HTTP/1.1 200 OK\r\n\r\nwelcome"), "said more than it was asked for"},
+		"away":     {closed.Addr().String(), "connecting to the proxy " + closed.Addr().String() + " failed: connection refused"},
+		"silent":   {silent.addr, "gateway.invalid:443 in time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			timeout := 5 * time.Second
+			if name == "silent" {
+				timeout = 300 * time.Millisecond
+			}
+			res := client(t, Config{URL: "https://gateway.invalid/v1/x", Proxy: fmt.Sprintf("http://user:%s@%s", canary, c.addr), Timeout: timeout}).Send(context.Background(), call("j"))
+			if res.Stage != job.NotSent {
+				t.Errorf("%+v", res)
+			}
+			if name == "silent" && res.Err != nil && res.Err.Error() == "no connection to gateway.invalid:443 stood within 300ms" {
+				return // the call's own end came first
+			}
+			checkErr(t, res.Err, c.want)
+		})
+	}
+}
+
+// The proxy of the environment is for other programs: a gateway's calls go where its configuration says.
+func TestTheEnvironmentsProxyIsNotObeyed(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"https://x.example/", "http://x.example/"} {
+		if c := client(t, Config{URL: url}); c.transport.Proxy != nil || c.dialer.proxy != nil {
+			t.Errorf("%s has a proxy", url)
+		}
+	}
+}
