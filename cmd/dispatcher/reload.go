@@ -116,7 +116,7 @@ func (r *reloader) once(ctx context.Context) {
 // merge returns the configuration that is in force when the served gateways are these, and what of the file isn't, in words.
 func merge(old, now *config.Config, serving []config.Gateway) (*config.Config, []string) {
 	merged, kept := *old, differences(*old, *now)
-	merged.Gateways = nil
+	merged.Gateways, merged.Encryption = nil, now.Encryption
 	for _, g := range old.Gateways {
 		to, found := now.Gateway(g.Name)
 		if !found {
