@@ -7,7 +7,7 @@ CHAOS ?= 1m
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fuzz bench soak crash chaos browser alerts demo install-test-deps
+.PHONY: help build test race lint fuzz bench soak crash chaos browser manifests alerts demo install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ bench: install-test-deps ## how fast jobs go in and out, and their memory, besid
 
 browser: install-test-deps ## drives the console in headless Chromium, with and without JavaScript (needs chromium; SHOTS=dir keeps pictures of every page)
 	cd test/browser && go vet . && go test -count=1 . $(if $(SHOTS),-args -shots $(abspath $(SHOTS)))
+
+manifests: ## docker-compose.yml by compose's own loader (with every profile), deploy/kubernetes by Kubernetes' own types, strictly
+	cd test/manifests && go vet . && go test -count=1 .
 
 demo: ## the whole system on this machine, with nothing installed
 	go run ./cmd/dispatcher demo

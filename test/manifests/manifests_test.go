@@ -1,0 +1,164 @@
+// Package manifests holds docker-compose.yml and the Kubernetes manifests against the programs that read them: compose's own
+// loader, and Kubernetes' own types, strictly. It is a module of its own, so that neither is a dependency of Spillway.
+package manifests
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+func load(t *testing.T, env []string, profiles ...string) (*types.Project, error) {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{"../../docker-compose.yml"}, cli.WithEnv(env), cli.WithProfiles(profiles), cli.WithResolvedPaths(true), cli.WithName("spillway"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return options.LoadProject(t.Context())
+}
+
+// As `docker compose config` does, with each choice of profiles.
+func TestComposeTakesTheFile(t *testing.T) {
+	t.Parallel()
+	always := []string{"dispatcher-1", "dispatcher-2", "provider", "redis"}
+	for _, c := range []struct {
+		profiles, services []string
+	}{
+		{nil, always},
+		{[]string{"tools"}, append([]string{"enqueue"}, always...)},
+		{[]string{"monitoring"}, append([]string{"grafana", "prometheus"}, always...)},
+		{[]string{"tools", "monitoring"}, append([]string{"enqueue", "grafana", "prometheus"}, always...)},
+	} {
+		p, err := load(t, []string{"DISPATCHER_TOKEN=t0ken"}, c.profiles...)
+		if err != nil {
+			t.Errorf("profiles %v: %v", c.profiles, err)
+			continue
+		}
+		slices.Sort(c.services)
+		if got := p.ServiceNames(); !slices.Equal(got, c.services) {
+			t.Errorf("profiles %v start %v, want %v", c.profiles, got, c.services)
+		}
+		for _, s := range p.Services {
+			for _, v := range s.Volumes {
+				if _, err := os.Stat(v.Source); v.Type == types.VolumeTypeBind && err != nil {
+					t.Errorf("%s mounts what is not there: %v", s.Name, err)
+				}
+			}
+		}
+	}
+	if _, err := load(t, nil); err == nil {
+		t.Error("it starts without a token")
+	}
+}
+
+func TestADispatcherInComposeHasAHealthCheck(t *testing.T) {
+	t.Parallel()
+	p, err := load(t, []string{"DISPATCHER_TOKEN=t0ken"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"dispatcher-1", "dispatcher-2", "redis"} {
+		if s := p.Services[name]; s.HealthCheck == nil || len(s.HealthCheck.Test) < 2 || *s.HealthCheck.Retries == 0 {
+			t.Errorf("%s: %+v", name, s.HealthCheck)
+		}
+	}
+}
+
+// serviceMonitor is what we use of the Prometheus operator's.
+type serviceMonitor struct {
+	meta.TypeMeta   `json:",inline"`
+	meta.ObjectMeta `json:"metadata"`
+	Spec            struct {
+		JobLabel  string             `json:"jobLabel"`
+		Selector  meta.LabelSelector `json:"selector"`
+		Endpoints []struct {
+			Port          string `json:"port"`
+			Path          string `json:"path"`
+			Interval      string `json:"interval"`
+			Authorization struct {
+				Type        string                 `json:"type"`
+				Credentials core.SecretKeySelector `json:"credentials"`
+			} `json:"authorization"`
+		} `json:"endpoints"`
+	} `json:"spec"`
+}
+
+// object returns an empty value of a manifest's kind.
+func object(kind string) any {
+	switch kind {
+	case "v1 ServiceAccount":
+		return &core.ServiceAccount{}
+	case "v1 ConfigMap":
+		return &core.ConfigMap{}
+	case "v1 Secret":
+		return &core.Secret{}
+	case "v1 Service":
+		return &core.Service{}
+	case "apps/v1 Deployment":
+		return &apps.Deployment{}
+	case "policy/v1 PodDisruptionBudget":
+		return &policy.PodDisruptionBudget{}
+	case "networking.k8s.io/v1 NetworkPolicy":
+		return &networking.NetworkPolicy{}
+	case "monitoring.coreos.com/v1 ServiceMonitor":
+		return &serviceMonitor{}
+	}
+	return nil
+}
+
+// Every document is of a kind that we know, and each of its fields is one of that kind, of the right type.
+func TestKubernetesKnowsEveryField(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../deploy/kubernetes/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	documents := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+		for {
+			document, err := all.Read()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			var is struct{ APIVersion, Kind string }
+			if err := yaml.Unmarshal(document, &is); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			into := object(is.APIVersion + " " + is.Kind)
+			if into == nil {
+				t.Errorf("%s: a %s %s, which this test does not know", file, is.APIVersion, is.Kind)
+				continue
+			}
+			if err := yaml.UnmarshalStrict(document, into); err != nil {
+				t.Errorf("%s: %s: %v", file, is.Kind, err)
+			}
+			documents++
+		}
+	}
+	if documents < 8 {
+		t.Errorf("%d documents, want 8 at least", documents)
+	}
+}
