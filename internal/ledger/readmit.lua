@@ -39,7 +39,7 @@ local function readmit(record, task, parked, a)
     full, retry = true, bucket_retry(bucket, cost)
     return NO_ROOM
   end
-  redis.call('ZREM', parked, ARGV[a])
+  shelf_remove(parked, ARGV[a])
   taken = taken + 1
   local due, fields, key_change = tonumber(v[5]) or 0, {'y', int((tonumber(v[6]) or 0) + 1)}, ARGV[a + 5]
   local function set(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
@@ -67,13 +67,15 @@ local function readmit(record, task, parked, a)
 end
 
 local key = 7
-books_gather() -- the books change once for all of the chunk, and so does the queue
+shelf_gather() -- the sets of what is parked change once for all of the chunk, and so do the books and the queue
+books_gather()
 while at <= #ARGV do
   answers[#answers + 1] = readmit(KEYS[key], KEYS[key + 1], KEYS[key + 2], at)
   at, key = at + 6, key + 3
 end
 for i = 1, #pushed, 1000 do redis.call('LPUSH', KEYS[2], unpack(pushed, i, math.min(i + 999, #pushed))) end
 books_gathered()
+shelf_gathered()
 bucket_save(bucket)
 if taken > 0 and tonumber(ARGV[4]) then redis.call('HINCRBY', KEYS[6], ARGV[4], taken) end
 if idle and #pushed > 0 then redis.call('PUBLISH', ARGV[3], ARGV[2]) end

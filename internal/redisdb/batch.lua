@@ -13,7 +13,7 @@
 local BOOKS_STAY = 3600000 -- ms
 
 -- books_key names one of the books of a record's gateway.
-local function books_key(record, rest) return string.match(record, '^spillway:{[^}]*}:') .. rest end
+local books_key = shelf_key
 
 local function books_place(state, reason)
   if state == 'parked' then return 'parked:' .. (reason or '') end

@@ -4,14 +4,41 @@
 -- the field of a record that counts how often that happened, and after AGAIN_MOST times nothing but a person takes the job in.
 local AGAIN_FIRST, AGAIN_MOST = 60000000, 5
 
-local function shelf_key(record, rest) return string.match(record, '^spillway:{[^}]*}:') .. rest end
+-- shelf_key names a key of a record's gateway, which is the same for all that a script touches.
+local shelf_prefix
+local function shelf_key(record, rest)
+  shelf_prefix = shelf_prefix or string.match(record, '^spillway:{[^}]*}:')
+  return shelf_prefix .. rest
+end
+
+-- shelf_id is the id in a record's key.
+local function shelf_id(record) return string.sub(record, #shelf_key(record, 'job:') + 1) end
+
+-- shelf_remove takes an id out of a set. Between shelf_gather and shelf_gathered it only notes it: a script that takes out many jobs changes
+-- each set once.
+local leaving
+local function shelf_remove(set, id)
+  if not leaving then return redis.call('ZREM', set, id) end
+  local ids = leaving[set] or {}
+  leaving[set] = ids
+  ids[#ids + 1] = id
+end
+
+local function shelf_gather() leaving = {} end
+
+local function shelf_gathered()
+  for set, ids in pairs(leaving) do
+    for i = 1, #ids, 1000 do redis.call('ZREM', set, unpack(ids, i, math.min(i + 999, #ids))) end
+  end
+  leaving = nil
+end
 
 -- shelf_batch is the part of parked:<reason> that is of one batch.
 local function shelf_batch(record, reason, batch) return shelf_key(record, 'parked:' .. reason .. ':b:' .. batch) end
 
 -- shelf_put notes that a job is parked for a reason, since when (µs).
 local function shelf_put(record, reason, batch, when)
-  local id = string.match(record, '^spillway:{[^}]*}:job:(.*)$')
+  local id = shelf_id(record)
   if batch and batch ~= '' then redis.call('ZADD', shelf_batch(record, reason, batch), when, id) end
   if reason ~= 'exhausted' then return end
   local times = tonumber(redis.call('HGET', record, 'ya')) or 0
@@ -21,9 +48,9 @@ end
 
 -- shelf_take notes that it is not any more.
 local function shelf_take(record, reason, batch)
-  local id = string.match(record, '^spillway:{[^}]*}:job:(.*)$')
-  if batch and batch ~= '' then redis.call('ZREM', shelf_batch(record, reason, batch), id) end
-  if reason == 'exhausted' then redis.call('ZREM', shelf_key(record, 'again'), id) end
+  local id = shelf_id(record)
+  if batch and batch ~= '' then shelf_remove(shelf_batch(record, reason, batch), id) end
+  if reason == 'exhausted' then shelf_remove(shelf_key(record, 'again'), id) end
 end
 
 -- shelf_move follows a job from one state to another; fields are what its record gets with the new one.
