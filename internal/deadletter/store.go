@@ -44,6 +44,8 @@ type Store struct {
 	keys    redisdb.Keys
 	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
 	NowMicros func() int64
+	// TaskEnded hears of each task that Park has taken out of the queue's hands together with its attempt. Nil: nobody hears.
+	TaskEnded func(taskID string)
 	act       func() string // see For
 	box       *seal.Box     // see Sealing
 }
@@ -85,9 +87,14 @@ func (s *Store) now() int64 {
 // Park ends an attempt in the store. Doing it twice is the same as once; nothing happens if the record has moved on.
 func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) error {
 	k := s.keys
-	keys := []string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold()}
-	return parkScript.Run(ctx, s.c, keys, s.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
-		string(reason), e.Error, flag(e.Unsure), flag(e.Alive())).Err()
+	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
+	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold()}, end.Keys...)
+	parked, err := parkScript.Run(ctx, s.c, keys, s.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
+		string(reason), e.Error, flag(e.Unsure), flag(e.Alive()), end.Task, end.Until).Int()
+	if parked == 1 && s.TaskEnded != nil {
+		s.TaskEnded(end.Task)
+	}
+	return err
 }
 
 // ParkUnreadable parks something in the queue that is not a job: its content is sealed like a payload. An id that no job could have, or that some

@@ -25,8 +25,9 @@ func watch(g config.Gateway, t tools) *incarnation.Watch {
 }
 
 // watchedBooks returns books that open no attempt in data that is not what the watch has seen.
-func watchedBooks(g config.Gateway, t tools, w *incarnation.Watch) *ledger.Books {
+func watchedBooks(g config.Gateway, t tools, w *incarnation.Watch, ended func(taskID string)) *ledger.Books {
 	cfg := bookkeeping(g)
+	cfg.TaskEnded = ended
 	cfg.Age = func() ledger.Age {
 		version, least, marks := w.Age()
 		return ledger.Age{Version: version, Least: least, Marks: marks}

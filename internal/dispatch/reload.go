@@ -27,7 +27,8 @@ func (u *unit) now() *set { return u.set.Load() }
 
 // newSet makes what the configuration asks for, or says why it can't be had. Nothing is changed by it.
 func (u *unit) newSet(g config.Gateway) (*set, error) {
-	s := &set{cfg: g, books: watchedBooks(g, u.tools, u.data)}
+	ended := func(taskID string) { u.server.Ended(taskID) }
+	s := &set{cfg: g, books: watchedBooks(g, u.tools, u.data, ended)}
 	how, err := callConfig(g)
 	if err == nil {
 		s.client, err = gateway.New(how)
@@ -40,8 +41,10 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
 	}
 	t := u.tools
+	parking := Store(t.redis, g)
+	parking.TaskEnded = ended
 	s.worker = worker.New(worker.Config{
-		Gateway: g.Name, Pacer: pacer{u.pacer, circuit(g.Circuit)}, Ledger: nudging{s.books, u.due}, DeadLetters: Store(t.redis, g),
+		Gateway: g.Name, Pacer: pacer{u.pacer, circuit(g.Circuit)}, Ledger: nudging{s.books, u.due}, DeadLetters: parking,
 		Sender: sender{s.client}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
 		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime,

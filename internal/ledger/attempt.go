@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	_ "embed" // the scripts are files
-	"strconv"
 	"time"
 
 	"spillway/internal/job"
@@ -33,40 +32,63 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.age()
 	reply, err := openScript.Run(ctx, b.c, keys, b.now(), id, generation, owner, deadline.Microseconds(),
-		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks).StringSlice()
+		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks).Slice()
 	if err != nil {
 		return job.Attempt{}, "", err
 	}
-	if len(reply) == 1 {
-		return job.Attempt{}, job.Opening(reply[0]), nil
+	a, opening, err := opened(reply, job.Attempt{Job: job.Job{ID: id, Gateway: b.cfg.Gateway}, Generation: generation, Owner: owner})
+	if err == nil {
+		opening = b.unseal(&a, opening)
 	}
-	if len(reply) != 10 {
-		return job.Attempt{}, "", badReply("open.lua", reply)
+	return a, opening, err
+}
+
+// opened reads open.lua's answer.
+func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
+	what, ok := at[string](reply, 0)
+	if ok && len(reply) == 1 {
+		return job.Attempt{}, job.Opening(what), nil
 	}
 	var n [6]int64
-	for i, at := range []int{2, 4, 5, 6, 7, 8} {
-		if n[i], err = strconv.ParseInt(reply[at], 10, 64); err != nil {
-			return job.Attempt{}, "", badReply("open.lua", reply[at])
-		}
+	for i := range n {
+		var one bool
+		n[i], one = at[int64](reply, i+1)
+		ok = ok && one
 	}
-	a := job.Attempt{
-		Job:        job.Job{ID: id, Gateway: b.cfg.Gateway, Payload: []byte(reply[1]), Cost: n[0], Batch: reply[3]},
-		Generation: generation, Owner: owner, Spent: int(n[1]), KeyGeneration: n[2], Accepted: moment(n[4]),
-		Outages: int(n[5]), LastError: reply[9],
+	batch, isText := at[string](reply, 7)
+	last, isToo := at[string](reply, 8)
+	if !ok || !isText || !isToo {
+		return job.Attempt{}, "", badReply("open.lua", reply)
 	}
+	for _, piece := range reply[9:] {
+		text, _ := piece.(string)
+		a.Job.Payload = append(a.Job.Payload, text...)
+	}
+	a.Job.Cost, a.Spent, a.KeyGeneration, a.Accepted, a.Outages = n[0], int(n[1]), n[2], moment(n[4]), int(n[5])
+	a.Job.Batch, a.LastError = batch, last
 	if n[3] >= 0 {
 		a.KeySent, a.KeyAge = true, time.Duration(n[3])*time.Microsecond
 	}
-	opening := b.unseal(&a, job.Opening(reply[0]))
-	return a, opening, nil
+	return a, job.Opening(what), nil
+}
+
+// at returns one value of a script's answer; ok is false if it is not of that kind, or not there.
+func at[T int64 | string](reply []any, i int) (value T, ok bool) {
+	if i < len(reply) {
+		value, ok = reply[i].(T)
+	}
+	return value, ok
 }
 
 // Done writes down that the attempt's call succeeded. Writing it twice is the same as once.
 func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
-	keys := append([]string{b.keys.Job(a.Job.ID), b.keys.Open(), b.keys.Rate(), b.keys.Counters(),
-		b.keys.Retrying(), b.keys.Scheduled(), b.keys.Hold()}, b.parkedKeys()...)
-	return doneScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
-		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted), e.Reference).Err()
+	k := b.keys
+	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
+	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}, end.Keys...)
+	done, err := doneScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
+		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted), e.Reference, end.Task, end.Until).Int()
+	b.cfg.ended(end.Task, done == 1)
+	return err
 }
 
 // Back writes down that the attempt ended without an end of the job. wait zero puts the job back at the head of the
@@ -77,7 +99,11 @@ func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 		return err
 	}
 	k := b.keys
-	keys := []string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Pending(), taskKey, k.Retrying(), k.Costs(), k.Counters(), k.Hold()}
-	return backScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
-		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, flag(e.Unsure), flag(e.Alive()), micros(e.Failed), micros(e.Outage)).Err()
+	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
+	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Pending(), taskKey, k.Retrying(), k.Costs(), k.Counters(), k.Hold()}, end.Keys...)
+	back, err := backScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
+		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, flag(e.Unsure), flag(e.Alive()), micros(e.Failed), micros(e.Outage),
+		end.Task, end.Until).Int()
+	b.cfg.ended(end.Task, back == 1)
+	return err
 }

@@ -45,8 +45,16 @@ type Config struct {
 	Dedupe time.Duration
 	// Age returns what was seen of the data's age. Books that call nobody may leave it nil: then it is not watched.
 	Age func() Age
+	// TaskEnded hears of each task that Done or Back has taken out of the queue's hands together with its attempt. Nil: nobody hears.
+	TaskEnded func(taskID string)
 	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
 	NowMicros func() int64
+}
+
+func (c Config) ended(taskID string, really bool) {
+	if really && c.TaskEnded != nil {
+		c.TaskEnded(taskID)
+	}
 }
 
 // Books are the records of one gateway's jobs. Safe for concurrent use.

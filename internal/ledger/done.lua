@@ -1,29 +1,31 @@
 -- done.lua: the call succeeded. A success is never forgotten: one that comes after its attempt was given up
 -- (a stall) takes the job out of wherever it went meanwhile; while another call of it is under way, it is written
 -- down for that one's end.
--- KEYS 1 record  2 open  3 rate  4 counters  5 retrying  6 scheduled  7 hold, then parked:<reason> of every reason
+-- KEYS 1 record  2 open  3 rate  4 counters  5 retrying  6 scheduled  7 hold, then those of redisdb.TaskEnd
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 status  6 history line  7 dedupe (ms)
 --      8 when the job was accepted (µs): after the dedupe window an id may begin another life
---      9 the gateway's own reference ('' = none)
--- returns 1 done now  2 done already  3 another attempt is under way and will end as done  0 not this job any more
+--      9 the gateway's own reference ('' = none), then those of redisdb.TaskEnd
+-- returns 1 done now, and its task is over  2 done already  3 another attempt is under way and will end as done
+--      0 not this job any more
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
-local mine, state = owned(record, ARGV[3], ARGV[4])
-if not state or redis.call('HGET', record, 't') ~= ARGV[8] then return 0 end
-if state == 'done' then return 2 end
+local job, mine = attempt(record, ARGV[3], ARGV[4])
+if not job.s or job.t ~= ARGV[8] then return 0 end
+if job.s == 'done' then return 2 end
 if ARGV[9] ~= '' then redis.call('HSET', record, 'ref', ARGV[9]) end
-if state == 'in_flight' and not mine then
+if job.s == 'in_flight' and not mine then
   history(record, ARGV[6])
   redis.call('HSET', record, 'paid', ARGV[7])
   return 3
 end
 if not mine then
-  if state == 'discarded' then redis.call('HINCRBY', KEYS[4], 'discarded', -1) end
+  if job.s == 'discarded' then redis.call('HINCRBY', KEYS[4], 'discarded', -1) end
   redis.call('ZREM', KEYS[5], id)
   redis.call('ZREM', KEYS[6], id)
-  for i = 8, #KEYS do redis.call('ZREM', KEYS[i], id) end
+  if job.s == 'parked' then redis.call('ZREM', books_key(record, books_place('parked', job.r)), id) end
 end
-end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, id, now, 0, ARGV[6], tonumber(ARGV[5]))
+end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, ARGV[6], tonumber(ARGV[5]))
 outage_over(KEYS[7])
-finish(record, KEYS[4], now, ARGV[7])
+finish(record, KEYS[4], now, ARGV[7], job)
+task_end(KEYS, ARGV)
 return 1

@@ -7,14 +7,14 @@
 -- returns what it did: 'none' | 'done' | 'queued' | 'unknown_outcome' | 'exhausted'
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
-local v = redis.call('HMGET', record, 's', 'g', 'od', 'f', 'c', 'oa')
-if v[1] ~= 'in_flight' or v[2] ~= ARGV[3] then
+local job = read(record, 's', 'g', 'od', 'r', 'b', 'm', 'f', 'c', 'oa', 'h', 'pn', 'paid')
+if job.s ~= 'in_flight' or job.g ~= ARGV[3] then
   local again = tonumber(redis.call('ZSCORE', KEYS[2], id))
-  if v[1] ~= 'in_flight' and again and again <= now then redis.call('ZREM', KEYS[2], id) end
+  if job.s ~= 'in_flight' and again and again <= now then redis.call('ZREM', KEYS[2], id) end
   return 'none'
 end
-if (tonumber(v[3]) or 0) > now then
-  redis.call('ZADD', KEYS[2], v[3], id) -- the record is right
+if (tonumber(job.od) or 0) > now then
+  redis.call('ZADD', KEYS[2], job.od, id) -- the record is right
   return 'none'
 end
 
@@ -29,26 +29,26 @@ if not lease or lease * 1000000 < now then
   redis.call('ZREM', KEYS[7], ARGV[4])
   redis.call('DEL', KEYS[5])
 end
-local called = v[6] -- if not, it was opened only to be parked
+local called = job.oa -- if not, it was opened only to be parked
 local ending = called and int(now) .. ' 0 0 cut_off' or ''
-end_attempt({record = record, open = KEYS[2], rate = KEYS[12]}, id, now, called and 1 or 0, ending, 0)
+end_attempt({record = record, open = KEYS[2], rate = KEYS[12]}, job, id, now, called and 1 or 0, ending, 0)
 
-if paid_before(record, KEYS[9], now) then return 'done' end
+if paid_before(record, KEYS[9], now, job) then return 'done' end
 if called then redis.call('HSET', record, 'am', '1') end
 
 local function park(reason, set, error)
   local when = stamp(KEYS[9], now)
-  become(record, 'parked', 'r', reason, 'e', error, 'pa', int(when))
+  become_of(record, job, 'parked', 'r', reason, 'e', error, 'pa', int(when))
   redis.call('ZADD', set, int(when), id)
   return reason
 end
-if called and (ARGV[7] ~= '1' or now - (tonumber(v[4]) or 0) > tonumber(ARGV[8])) then
+if called and (ARGV[7] ~= '1' or now - (tonumber(job.f) or 0) > tonumber(ARGV[8])) then
   return park('unknown_outcome', KEYS[10], 'the worker died while the call was under way')
 end
 if called and tonumber(redis.call('HGET', record, 'n')) >= tonumber(ARGV[9]) then
   return park('exhausted', KEYS[11], 'the worker died while the call was under way, at the last attempt')
 end
-become(record, 'queued', 'g', int(tonumber(v[2]) + 1))
-pend('RPUSH', KEYS[3], KEYS[4], ARGV[5], ARGV[6], KEYS[8], tonumber(v[5]) or 1, now)
+become_of(record, job, 'queued', 'g', int(tonumber(job.g) + 1))
+pend('RPUSH', KEYS[3], KEYS[4], ARGV[5], ARGV[6], KEYS[8], tonumber(job.c) or 1, now)
 redis.call('PUBLISH', ARGV[11], ARGV[10])
 return 'queued'

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +52,8 @@ type gatedClient[T any] struct {
 	forgotten *redis.Cmd   // Redis does not know asynq's script any more
 	failed    *redis.Cmd   // an error for asynq's log
 	ready     map[string]T // slots of tasks that were pulled, for their handlers, by task id
+
+	ended ended
 }
 
 // pulled is a task that Redis has handed out, on its way to asynq. Its id is empty if it can't be read.
@@ -71,13 +74,16 @@ const (
 	pullStep  = 4 * time.Millisecond
 )
 
-// EvalSha lets a dequeue wait for its slot and passes on all else.
+// EvalSha lets a dequeue wait for its slot, leaves out what is done already, and passes on all else.
 func (c *gatedClient[T]) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	run := func() *redis.Cmd { return c.UniversalClient.EvalSha(ctx, sha, keys, args...) }
-	if !c.isDequeue(keys) {
-		return run()
+	switch {
+	case c.isDequeue(keys):
+		return c.dequeue(ctx, run)
+	case c.isEnd(keys) && len(args) > 0 && c.ended.take(args[0]):
+		return did(ctx)
 	}
-	return c.dequeue(ctx, run)
+	return run()
 }
 
 // Eval does the same. asynq comes with its script's text when it has heard that Redis does not know it.
@@ -94,6 +100,12 @@ func (c *gatedClient[T]) Eval(ctx context.Context, script string, keys []string,
 
 func (c *gatedClient[T]) isDequeue(keys []string) bool {
 	return len(keys) == 4 && keys[0] == c.keys.Pending() && keys[2] == c.keys.Active() && keys[3] == c.keys.Lease()
+}
+
+// isEnd knows what asynq runs at the end of a handler, good or bad: done, requeue and retry, whose first argument is the task's id.
+func (c *gatedClient[T]) isEnd(keys []string) bool {
+	i := slices.Index(keys, c.keys.Active())
+	return i >= 0 && i < 2 && i+1 < len(keys) && keys[i+1] == c.keys.Lease()
 }
 
 // dequeue waits until a job was pulled at its slot, an error, or the end.

@@ -95,18 +95,23 @@ local function books_stopped(record, batch)
   return v[1] and 'its batch is paused: ' .. (v[3] or ''), false
 end
 
--- become changes a job's state, with the fields that go with it.
-local function become(record, state, ...)
-  local v = redis.call('HMGET', record, 's', 'r', 'b', 'm')
-  local fields, reason = {...}, v[2]
+-- become_of changes the state of a job of which s, r, b and m are known, with the fields that go with it.
+local function become_of(record, job, state, ...)
+  local fields, reason = {...}, job.r
   redis.call('HSET', record, 's', state, ...)
-  shelf_move(record, v[3], v[1], v[2], state, fields)
-  if not v[3] and not v[4] then return end
+  shelf_move(record, job.b, job.s, reason, state, fields)
+  if not job.b and not job.m then return end
   for i = 1, #fields, 2 do
     if fields[i] == 'r' then reason = fields[i + 1] end
   end
-  local from, to = books_place(v[1], v[2]), books_place(state, reason)
-  if from ~= to then books_move(record, v[3], v[4], from, to) end
+  local from, to = books_place(job.s, job.r), books_place(state, reason)
+  if from ~= to then books_move(record, job.b, job.m, from, to) end
+end
+
+-- become does it for any other.
+local function become(record, state, ...)
+  local v = redis.call('HMGET', record, 's', 'r', 'b', 'm')
+  become_of(record, {s = v[1], r = v[2], b = v[3], m = v[4]}, state, ...)
 end
 
 -- reprice gives a parked job's record other money ('' = none).
@@ -122,10 +127,9 @@ local function reprice(record, money)
   if money == '' then redis.call('HDEL', record, 'm') else redis.call('HSET', record, 'm', money) end
 end
 
--- forget lets the record of a job that is over expire, and with the last one of a batch its books, later.
-local function forget(record, dedupe_ms)
+-- forget lets the record of a job that is over expire, and with the last one of its batch (false: it has none) the batch's books, later.
+local function forget(record, dedupe_ms, batch)
   redis.call('PEXPIRE', record, dedupe_ms)
-  local batch = redis.call('HGET', record, 'b')
   if not batch then return end
   local key, stay = books_key(record, 'batch:' .. batch), int(tonumber(dedupe_ms) + BOOKS_STAY)
   if redis.call('HGET', key, 'live') ~= '0' then return end

@@ -1,6 +1,9 @@
 package redisdb
 
-import "strconv"
+import (
+	"strconv"
+	"time"
+)
 
 // Every key of a gateway carries the hash tag {gateway}, asynq's own tag, so that one script can decide over
 // everything that belongs to the gateway, and gateways spread over a Redis Cluster.
@@ -114,6 +117,24 @@ func (k Keys) Mend() string { return k.own + "mend" }
 
 // Task is asynq's hash of one task.
 func (k Keys) Task(taskID string) string { return k.asynq + "t:" + taskID }
+
+// TaskEnd is what the end of a task concerns, in the order of task_end (record.lua): the last keys and arguments of a script that
+// ends a task together with its attempt.
+type TaskEnd struct {
+	Keys  []string // active, lease, task, and asynq's counts of tasks processed, of the day and of all days
+	Task  string   // its id
+	Until int64    // when the count of the day may go (Unix seconds)
+}
+
+// dayKept is how long asynq keeps the counts of a day.
+const dayKept = 90 * 24 * time.Hour
+
+// TaskEnd names them for a task that ends now.
+func (k Keys) TaskEnd(taskID string, now time.Time) TaskEnd {
+	processed := k.asynq + "processed"
+	return TaskEnd{Keys: []string{k.Active(), k.Lease(), k.Task(taskID), processed + ":" + now.UTC().Format(time.DateOnly), processed},
+		Task: taskID, Until: now.Add(dayKept).Unix()}
+}
 
 // TaskPrefix is what Task puts before the task id.
 func (k Keys) TaskPrefix() string { return k.asynq + "t:" }

@@ -36,10 +36,28 @@ local function payload_set(fields, payload)
   end
 end
 
--- payload_of returns a record's payload; whole and pieces are its fields p and pn.
-local function payload_of(record, whole, pieces)
-  if not pieces then return whole or '{}' end
-  return table.concat(redis.call('HMGET', record, unpack(PAYLOAD, 3, 2 + tonumber(pieces))))
+-- read returns fields of a record by their names; those that it has not are false.
+local function read(record, ...)
+  local names, values, job = {...}, redis.call('HMGET', record, ...), {}
+  for i = 1, #names do job[names[i]] = values[i] end
+  return job
+end
+
+-- read_all returns all fields of a record by their names.
+local function read_all(record)
+  local flat, job = redis.call('HGETALL', record), {}
+  for i = 1, #flat, 2 do job[flat[i]] = flat[i + 1] end
+  return job
+end
+
+-- payload_pieces appends the pieces of a payload to a list; job has p, pn and the pieces.
+local function payload_pieces(list, job)
+  if not job.pn then
+    list[#list + 1] = job.p or '{}'
+    return list
+  end
+  for i = 1, tonumber(job.pn) do list[#list + 1] = job[PAYLOAD[2 + i]] end
+  return list
 end
 
 -- stamp returns a time of parking that no other parked job of the gateway has, so that order is exact.
@@ -50,15 +68,19 @@ local function stamp(counters, now)
   return now
 end
 
--- history appends one line for a call and drops the oldest lines beyond HISTORY_BYTES.
-local function history(record, line)
-  if line == '' then return end
-  local h = (redis.call('HGET', record, 'h') or '') .. line .. '\n'
+-- history_with returns the history h (false: none so far) with one more line, without the oldest lines beyond HISTORY_BYTES.
+local function history_with(h, line)
+  h = (h or '') .. line .. '\n'
   while #h > HISTORY_BYTES do
     local cut = string.find(h, '\n', 1, true)
     h = string.sub(h, cut + 1)
   end
-  redis.call('HSET', record, 'h', h)
+  return h
+end
+
+-- history appends one line for a call.
+local function history(record, line)
+  if line ~= '' then redis.call('HSET', record, 'h', history_with(redis.call('HGET', record, 'h'), line)) end
 end
 
 -- called counts one call in the gateway's rate: a field for each 5 s, the last two minutes kept.
@@ -82,41 +104,55 @@ local function pend(push, pending, task, task_id, msg, costs, cost, now)
   return redis.call(push, pending, task_id)
 end
 
--- owned says whether the attempt that ends is the one the record knows: same generation, in flight, same owner.
-local function owned(record, generation, owner)
-  local v = redis.call('HMGET', record, 's', 'g', 'o')
-  return v[1] == 'in_flight' and v[2] == generation and v[3] == owner, v[1]
+-- attempt reads what the end of an attempt needs of a record, and says whether it is the attempt that the record knows: same
+-- generation, in flight, same owner.
+local function attempt(record, generation, owner)
+  local job = read(record, 's', 'g', 'o', 't', 'c', 'b', 'm', 'r', 'f', 'oa', 'h', 'pn', 'paid')
+  return job, job.s == 'in_flight' and job.g == generation and job.o == owner
 end
 
--- end_attempt writes down the end of an open attempt: its history, whether it counts, and that it is open no more.
--- called_line is empty if nothing was written; opened is forgotten as the key's first call then. The ZREM comes first: when its memory
+-- end_attempt writes down the end of an open attempt: its history, whether it counts, and that it is open no more; job is what attempt() read.
+-- line is empty if nothing was written; opened is forgotten as the key's first call then. The ZREM comes first: when its memory
 -- is full, Redis lets a script go on that has begun to write, but not begin with what needs memory, and an end must be written down.
-local function end_attempt(keys, id, now, spent, line, status)
+local function end_attempt(keys, job, id, now, spent, line, status)
   local record = keys.record
   redis.call('ZREM', keys.open, id)
-  history(record, line)
   if line ~= '' then
+    redis.call('HSET', record, 'h', history_with(job.h, line))
     called(keys.rate, now)
-  else
-    local v = redis.call('HMGET', record, 'f', 'oa')
-    if v[1] and v[1] == v[2] then redis.call('HDEL', record, 'f') end
   end
-  if spent == 1 then redis.call('HINCRBY', record, 'n', 1) end
   if status > 0 then redis.call('HSET', record, 'st', int(status)) end
-  redis.call('HDEL', record, 'o', 'od', 'oa')
+  if spent == 1 then redis.call('HINCRBY', record, 'n', 1) end
+  local unsent = line == '' and job.f and job.f == job.oa
+  redis.call('HDEL', record, 'o', 'od', unsent and 'f' or 'oa', 'oa')
 end
+
+-- task_end takes a task whose attempt has ended out of asynq's hands, and counts it, as asynq's own script does once its handler is done.
+-- keys and args end with what redisdb.TaskEnd lists.
+local function task_end(keys, args)
+  local k, a = #keys - 4, #args - 1
+  redis.call('LREM', keys[k], 0, args[a])
+  redis.call('ZREM', keys[k + 1], args[a])
+  redis.call('DEL', keys[k + 2])
+  if redis.call('INCR', keys[k + 3]) == 1 then redis.call('EXPIREAT', keys[k + 3], args[a + 1]) end
+  redis.call('INCR', keys[k + 4])
+end
+
+-- OVER is what a record needs no more when its job is done, but for its payload.
+local OVER = {'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq', 'kn', 'rc', 'p', 'pn'}
 
 -- finish makes a job done; what is left of its record stays for the dedupe window.
-local function finish(record, counters, now, dedupe_ms)
-  become(record, 'done', 'fin', int(now))
-  redis.call('HDEL', record, 'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq', 'kn', 'rc', unpack(PAYLOAD))
+local function finish(record, counters, now, dedupe_ms, job)
+  job = job or read(record, 's', 'r', 'b', 'm', 'pn')
+  become_of(record, job, 'done', 'fin', int(now))
+  redis.call('HDEL', record, unpack(OVER))
+  if job.pn then redis.call('HDEL', record, unpack(PAYLOAD, 3, 2 + tonumber(job.pn))) end
   redis.call('HINCRBY', counters, 'done', 1)
-  forget(record, dedupe_ms)
+  forget(record, dedupe_ms, job.b)
 end
 
--- paid_before finishes a job whose earlier call is known to have succeeded, whatever its last one came to.
-local function paid_before(record, counters, now)
-  local dedupe_ms = redis.call('HGET', record, 'paid')
-  if dedupe_ms then finish(record, counters, now, dedupe_ms) end
-  return dedupe_ms
+-- paid_before finishes a job whose earlier call is known to have succeeded, whatever its last one came to; job is what attempt() read.
+local function paid_before(record, counters, now, job)
+  if job.paid then finish(record, counters, now, job.paid, job) end
+  return job.paid
 end

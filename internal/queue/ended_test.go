@@ -1,0 +1,91 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"spillway/internal/testkit"
+)
+
+// lines keeps what was logged.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// endIt does what the scripts do that end a task together with its attempt.
+func (r *rig) endIt(taskID string) {
+	r.t.Helper()
+	end := r.keys.TaskEnd(taskID, time.Now())
+	const script = `redis.call('LREM', KEYS[1], 0, ARGV[1]) redis.call('ZREM', KEYS[2], ARGV[1]) return redis.call('DEL', KEYS[3])`
+	if n, err := r.c.Eval(context.Background(), script, end.Keys[:3], taskID).Int(); err != nil || n != 1 {
+		r.t.Errorf("end of task %s: %d, %v", taskID, n, err)
+	}
+}
+
+// A task that a script has ended is left alone by asynq, whether its handler says that all is well or not.
+func TestATaskThatHasEndedIsNotEndedAgain(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]bool{"well": false, "with an error": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, log := setup(t), &lines{}
+			r.srv = NewServer(r.c, ServerConfig[int64]{Gateway: r.gw, Concurrency: 20, Gate: r.gate, Grace: 5 * time.Second,
+				Log: slog.New(slog.NewTextHandler(log, nil)), Handle: func(ctx context.Context, d Delivery[int64]) error {
+					r.endIt(d.TaskID)
+					r.srv.Ended(d.TaskID)
+					return r.handle(ctx, d)
+				}})
+			r.fail.Store(fail)
+			r.put(1, 3)
+			r.allow(3)
+			if err := r.srv.Start(); err != nil {
+				t.Fatal(err)
+			}
+			testkit.Eventually(t, 10*time.Second, "three deliveries", func() bool { return len(r.deliveries()) == 3 })
+			r.srv.Stop(context.Background())
+			if got := log.text(); got != "" {
+				t.Errorf("asynq complains:\n%s", got)
+			}
+			left := r.c.Keys(context.Background(), fmt.Sprintf("asynq:{%s}:*", r.gw)).Val()
+			for _, key := range left {
+				if strings.Contains(key, ":t:") || strings.HasSuffix(key, "retry") || strings.HasSuffix(key, "active") || strings.HasSuffix(key, "lease") {
+					t.Errorf("%s is left", key)
+				}
+			}
+			if n := len(r.srv.client.ended.tasks); n != 0 {
+				t.Errorf("%d tasks are still remembered as ended", n)
+			}
+		})
+	}
+}
+
+// A task whose end nobody asks for is forgotten in time.
+func TestAnEndThatNobodyAsksForIsForgotten(t *testing.T) {
+	t.Parallel()
+	var e ended
+	begun := time.Now()
+	e.add("a~1", begun)
+	e.add("b~1", begun.Add(endedStays/2))
+	e.add("c~1", begun.Add(endedStays+time.Second))
+	if e.take("a~1") || !e.take("b~1") || !e.take("c~1") || e.take("c~1") || e.take(7) {
+		t.Error("want b and c remembered, once each")
+	}
+}
