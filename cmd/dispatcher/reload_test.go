@@ -223,7 +223,7 @@ func TestSIGHUPTakesTheFileOver(t *testing.T) {
 	r.says("the old one stays in force", 1)
 	for name, want := range map[string]string{
 		`spillway_config_reloads_total{result="refused"}`: "1", `spillway_config_reloads_total{result="done"}`: "2",
-		`spillway_config_last_reload_successful`: "0",
+		`spillway_config_last_reload_successful`: "0", fmt.Sprintf(`spillway_limit_rate{gateway="%s",limit="20/s"}`, r.strict): "20",
 	} {
 		if got := r.metric(name); got != name+" "+want {
 			t.Errorf("%s is %q, want %s", name, got, want)

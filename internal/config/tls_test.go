@@ -67,7 +67,7 @@ func TestTLSFiles(t *testing.T) {
 		if want == "" {
 			if err != nil {
 				t.Errorf("%s: %v", tls, err)
-			} else if conf, err := c.Gateways[0].Request.TLS.Config(); err != nil || len(conf.Certificates) != 1 || conf.RootCAs == nil {
+			} else if conf, err := c.Gateways[0].Request.TLS.Config(); err != nil || len(conf.Certificates) != 1 || !conf.RootCAs.Equal(only(cert)) {
 				t.Errorf("%s: %+v, %v", tls, conf, err)
 			}
 			continue
@@ -76,6 +76,13 @@ func TestTLSFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %s", tls, err, want)
 		}
 	}
+}
+
+// only is a pool of one authority.
+func only(cert string) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM([]byte(cert))
+	return pool
 }
 
 func TestTLSIsNotForPlainHTTP(t *testing.T) {

@@ -90,6 +90,9 @@ func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Rel
 	return out, nil
 }
 
+// manyMore is by how much the jobs in hand may fall short of all calls that could be under way: few of them take anything like the time-out.
+const manyMore = 4
+
 // feasible returns the unit's gateway as far as it can be changed while it works, and what stays as it was.
 func (u *unit) feasible(gateways []config.Gateway) (g config.Gateway, kept []string) {
 	i := slices.IndexFunc(gateways, func(g config.Gateway) bool { return g.Name == u.name })
@@ -101,7 +104,7 @@ func (u *unit) feasible(gateways []config.Gateway) (g config.Gateway, kept []str
 		kept = append(kept, fmt.Sprintf("gateways.%s.request.timeout above the %s of the start", u.name, config.FormatDuration(u.grace)))
 		g.Request.Timeout = u.grace
 	}
-	if concurrency(g) > u.hands {
+	if concurrency(g) > manyMore*u.hands {
 		kept = append(kept, fmt.Sprintf("more than %d calls of %s at once from this process", u.hands, u.name))
 	}
 	return g, kept

@@ -170,11 +170,26 @@ func TestALongerTimeoutWaitsForARestart(t *testing.T) {
 	g := r.cfg.Gateways[0]
 	g.Request.Timeout, g.Retry.Attempts = time.Minute, 3
 	out, err := d.Reload(t.Context(), []config.Gateway{g})
-	if err != nil || len(out.Kept) == 0 || !strings.Contains(out.Kept[0], "request.timeout") {
+	if err != nil || len(out.Kept) != 1 || !strings.Contains(out.Kept[0], "request.timeout") {
 		t.Fatalf("%v, kept: %v", err, out.Kept)
 	}
 	if g := out.Gateways[0]; g.Request.Timeout != 20*time.Second || g.Retry.Attempts != 3 {
 		t.Errorf("in force: a time-out of %s and %d attempts", g.Request.Timeout, g.Retry.Attempts)
+	}
+}
+
+// A process has memory for so many calls at once as its first file asked for. A limit that is twice as high is nothing to speak of.
+func TestManyMoreCallsAtOnceWaitForARestart(t *testing.T) {
+	t.Parallel()
+	r := setup(t, "leak: {limits: [1/s]}")
+	d := r.serve()
+	g := r.cfg.Gateways[0]
+	for n, told := range map[int64]bool{2: false, 1000: true} {
+		g.Leak.Limits = []config.Limit{{N: n, Window: time.Second}}
+		out, err := d.Reload(t.Context(), []config.Gateway{g})
+		if err != nil || (len(out.Kept) > 0) != told || told && !strings.Contains(out.Kept[0], "more than 20 calls") {
+			t.Errorf("%d/s: %v, kept: %v", n, err, out.Kept)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/config"
 	"spillway/internal/testkit"
 )
 
@@ -54,6 +55,21 @@ func TestOwnAuthorityAndCertificate(t *testing.T) {
 	if calls.Load() > 0 {
 		t.Error("the gateway was called")
 	}
+}
+
+// Files that this user may not read leave the rest to be looked at.
+func TestFilesOfTLSThatCantBeRead(t *testing.T) {
+	t.Parallel()
+	text := []byte("gateways:\n  g:\n    request: {url: \"https://127.0.0.1:1/\", tls: {ca: away.pem}}\n    leak: {limits: [1/s]}\n")
+	cfg, err := config.Parse("d.yaml", text, config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, unset := config.Parse("d.yaml", text, config.Options{Secrets: true})
+	p := &patient{t, Params{Config: cfg, Gateways: cfg.Gateways, Unset: unset}}
+	r := p.examine()
+	expect(t, r, "secrets", Fail, `"away.pem" can't be read`, "run doctor as the user")
+	expect(t, r, "reach", Warn, "not tried: the files of request.tls were not read", "secrets above")
 }
 
 func TestTheWayLeadsThroughTheProxy(t *testing.T) {

@@ -125,7 +125,11 @@ func (x *examination) secrets() {
 		return
 	}
 	for line := range strings.Lines(x.p.Unset.Error()) {
-		x.add(fail("secrets", "", `set it where "dispatcher run" is started; this shell may lack what its service has`, "%s", strings.TrimSpace(line)))
+		hint := `set it where "dispatcher run" is started; this shell may lack what its service has`
+		if !strings.Contains(line, "in the environment") {
+			hint = `mend it; if a file can't be read, run doctor as the user of "dispatcher run", who may be allowed to`
+		}
+		x.add(fail("secrets", "", hint, "%s", strings.TrimSpace(line)))
 	}
 }
 
