@@ -84,7 +84,13 @@ func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Rel
 	}
 	for i, s := range sets {
 		if s != nil {
-			d.units[i].use(ctx, s)
+			old := d.units[i].set.Swap(s)
+			defer old.client.Close() // its calls under way finish
+		}
+	}
+	for i, s := range sets {
+		if s != nil {
+			d.units[i].settleIn(ctx)
 		}
 	}
 	return out, nil
@@ -110,14 +116,13 @@ func (u *unit) feasible(gateways []config.Gateway) (g config.Gateway, kept []str
 	return g, kept
 }
 
-// use works with s from now on. If Redis can't be asked for the limits that are set live, the next pulse that reaches it takes the new limits over.
-func (u *unit) use(ctx context.Context, s *set) {
-	old := u.set.Swap(s)
+// settleIn has the pacer and the loops follow a new set. If Redis can't be asked for the limits that are set live, the next pulse that reaches it
+// takes the new limits over.
+func (u *unit) settleIn(ctx context.Context) {
 	if err := u.adopt(ctx); err != nil {
 		u.limits.Store(-1)
 		u.complain(ctx, "limits of the reloaded file not taken over yet, trying again", err)
 	}
 	nudge(u.rejected)
 	u.pacer.Wake()
-	old.client.Close() // its calls under way finish
 }

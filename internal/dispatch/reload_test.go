@@ -14,20 +14,20 @@ import (
 	"spillway/internal/testkit"
 )
 
-// judge is a strict provider, which stamps each call as it comes in.
-type judge struct {
+// strict is a strict provider, which stamps each call as it comes in.
+type strict struct {
 	t *testing.T
 	p *provider.Provider
 }
 
 // judged makes a gateway that a strict provider judges.
-func judged(t *testing.T, leak string) (*rig, *judge) {
+func judged(t *testing.T, leak string) (*rig, *strict) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &judge{t, provider.New(provider.Config{})}
+	j := &strict{t, provider.New(provider.Config{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- j.p.Serve(ctx, ln) }()
@@ -52,7 +52,7 @@ func (r *rig) parse(text string) {
 }
 
 // calls are the moments of all calls, in µs since 1970, in order.
-func (j *judge) calls() []int64 {
+func (j *strict) calls() []int64 {
 	var at []int64
 	for _, c := range j.p.Calls() {
 		at = append(at, c.At)
@@ -62,7 +62,7 @@ func (j *judge) calls() []int64 {
 }
 
 // most returns the most calls in any window of this length among those from a moment on.
-func (j *judge) most(window time.Duration, from int64) int {
+func (j *strict) most(window time.Duration, from int64) int {
 	at, first, most := j.calls(), 0, 0
 	at = slices.DeleteFunc(at, func(us int64) bool { return us < from })
 	for i := range at {
