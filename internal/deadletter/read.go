@@ -1,10 +1,12 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"maps"
 	"strconv"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -88,8 +90,29 @@ func (s *Store) read(ctx context.Context, ids, fields []string) ([]map[string]st
 	return found, err
 }
 
-// visit shows fields of the records of these ids, all in one round trip. The map is the next record's as soon as see returns.
+// side is how many records one of the connections reads that read side by side.
+const side = 128
+
+// visit shows fields of the records of these ids. Several connections read them side by side, so that Redis works on some while the answers
+// of others are taken apart. see is called from several goroutines, once for each record; its map is the next record's as soon as it returns.
 func (s *Store) visit(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) error {
+	if len(ids) <= side {
+		return s.visitSome(ctx, ids, fields, see)
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, (len(ids)+side-1)/side)
+	for n := range errs {
+		from, to := n*side, min((n+1)*side, len(ids))
+		wg.Go(func() {
+			errs[n] = s.visitSome(ctx, ids[from:to], fields, func(i int, h map[string]string) { see(from+i, h) })
+		})
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
+}
+
+// visitSome is visit in one round trip.
+func (s *Store) visitSome(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) error {
 	cmds := make([]*redis.SliceCmd, len(ids))
 	if _, err := s.c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
