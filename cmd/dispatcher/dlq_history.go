@@ -22,8 +22,9 @@ type historyFlags struct {
 func dlqHistoryCommand(p *program) *cobra.Command {
 	f := &historyFlags{}
 	cmd := &cobra.Command{
-		Use: "history [flags]", Short: "Show who replayed, discarded, resolved or replaced what, when and why",
-		Long: `History lists what people did to dead letters, gateway by gateway in the file's order, and within a gateway
+		Use: "history [flags]", Short: "Show who did what to dead letters and gateways, when and why",
+		Long: `History lists what people did to dead letters (replay, discard, resolve, replace) and to the gateway itself
+(pause, resume, limits), gateway by gateway in the file's order, and within a gateway
 oldest first: who, when, why, which flags chose the jobs, how many there were and how much money. Nothing
 is ever trimmed from it. An act without an end is under way or was killed: the count of its jobs is right
 all the same, their money may be a second behind.`,

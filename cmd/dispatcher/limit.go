@@ -39,6 +39,7 @@ func limitShow(p *program) *cobra.Command {
 
 func limitSet(p *program) *cobra.Command {
 	var names []string
+	var why string
 	cmd := &cobra.Command{
 		Use: "set -g GATEWAY LIMIT...", Short: "Replace a gateway's limits, live",
 		Example: "  dispatcher limit set -g stripe 50/s\n  dispatcher limit set -g stripe 100/s 5000/m",
@@ -51,31 +52,45 @@ func limitSet(p *program) *cobra.Command {
 					return cli.Usage("write N/unit with unit s, m, h, d or a duration, like 100/s or 300/10s", "%v", err)
 				}
 			}
-			return p.changeLimits(cmd.Context(), names, to)
+			return p.changeLimits(cmd.Context(), names, to, why)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to change; repeatable")
+	whyFlag(cmd, &why)
 	return cmd
 }
 
 func limitReset(p *program) *cobra.Command {
 	var names []string
+	var why string
 	cmd := &cobra.Command{
 		Use: "reset -g GATEWAY", Short: "Let the file's limits hold again",
 		Example: "  dispatcher limit reset -g stripe",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return p.changeLimits(cmd.Context(), names, nil) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.changeLimits(cmd.Context(), names, nil, why) },
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to reset; repeatable")
+	whyFlag(cmd, &why)
 	return cmd
 }
 
-func (p *program) changeLimits(ctx context.Context, names []string, to []config.Limit) error {
+func whyFlag(cmd *cobra.Command, why *string) {
+	cmd.Flags().StringVar(why, "why", "", "the `REASON`, written down")
+}
+
+func (p *program) changeLimits(ctx context.Context, names []string, to []config.Limit, why string) error {
 	if len(names) == 0 {
 		return cli.Usage("name it with -g GATEWAY", "no gateway is named")
 	}
+	what := "limit reset"
+	if len(to) > 0 {
+		what = "limit set " + strings.Join(texts(to), " ")
+	}
 	return p.limits(ctx, names, func(s *session, g config.Gateway) error {
-		return dispatch.SetLimits(ctx, s.db.Client, g, to)
+		if err := dispatch.CheckLimits(s.db.Client, g, to); err != nil {
+			return err
+		}
+		return steer(ctx, s.db.Client, g.Name, what, why, func(ctx context.Context) error { return dispatch.SetLimits(ctx, s.db.Client, g, to) })
 	})
 }
 

@@ -20,29 +20,34 @@ func pauseCommand(p *program) *cobra.Command {
 		Example: `  dispatcher pause -g stripe --why "maintenance window"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.eachPacer(cmd.Context(), names, "paused", func(ctx context.Context, b *bucket.Pacer) error { return b.Pause(ctx, why) })
+			return p.eachPacer(cmd.Context(), names, turn{"pause", "paused", why}, func(ctx context.Context, b *bucket.Pacer) error { return b.Pause(ctx, why) })
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to pause; repeatable")
-	cmd.Flags().StringVar(&why, "why", "by an operator", "the `REASON`, shown by status")
+	cmd.Flags().StringVar(&why, "why", "by an operator", "the `REASON`, shown by status and written down")
 	return cmd
 }
 
+// turn is what is done to a gateway: as it stands in the trail, when it is done, and why.
+type turn struct{ what, done, why string }
+
 func resumeCommand(p *program) *cobra.Command {
 	var names []string
+	var why string
 	cmd := &cobra.Command{
 		Use: "resume -g GATEWAY", Short: "Call a paused gateway again",
 		Example: "  dispatcher resume -g stripe",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.eachPacer(cmd.Context(), names, "resumed", func(ctx context.Context, b *bucket.Pacer) error { return b.Resume(ctx) })
+			return p.eachPacer(cmd.Context(), names, turn{"resume", "resumed", why}, func(ctx context.Context, b *bucket.Pacer) error { return b.Resume(ctx) })
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to resume; repeatable")
+	cmd.Flags().StringVar(&why, "why", "", "the `REASON`, written down")
 	return cmd
 }
 
-func (p *program) eachPacer(ctx context.Context, names []string, done string, act func(context.Context, *bucket.Pacer) error) error {
+func (p *program) eachPacer(ctx context.Context, names []string, to turn, act func(context.Context, *bucket.Pacer) error) error {
 	if len(names) == 0 {
 		return cli.Usage("name it with -g GATEWAY", "no gateway is named")
 	}
@@ -60,18 +65,18 @@ func (p *program) eachPacer(ctx context.Context, names []string, done string, ac
 		if err != nil {
 			return err
 		}
-		err = act(ctx, pacer)
+		err = steer(ctx, s.db.Client, g.Name, to.what, to.why, func(ctx context.Context) error { return act(ctx, pacer) })
 		pacer.Close(ctx)
 		if err != nil {
-			return dispatch.Coded(err)
+			return err
 		}
 		if p.JSON() {
-			if err := cli.WriteJSON(p.Out, map[string]string{"gateway": g.Name, "done": done}); err != nil {
+			if err := cli.WriteJSON(p.Out, map[string]string{"gateway": g.Name, "done": to.done}); err != nil {
 				return err
 			}
 			continue
 		}
-		fmt.Fprintf(p.Out, "%s %s\n", g.Name, done)
+		fmt.Fprintf(p.Out, "%s %s\n", g.Name, to.done)
 	}
 	return nil
 }

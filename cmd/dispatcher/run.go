@@ -32,6 +32,7 @@ type runFlags struct {
 	gateways     []string
 	listen       string
 	logLevel     string
+	logFormat    string
 	afterRestore bool
 }
 
@@ -76,6 +77,7 @@ is parked as unknown_outcome otherwise. Give the flag once, never in a unit file
 	cmd.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of the HTTP API, metrics and health; \"\" serves nothing (default: the file's, else 127.0.0.1:9400)")
 	cmd.Flags().BoolVar(&f.afterRestore, "after-restore", false, "Redis was restored from a snapshot: call again, and take it that what it doesn't know may have been called")
 	cli.Choice(cmd, &f.logLevel, "log-level", "how much to log", "info", "debug", "warn", "error")
+	cli.Choice(cmd, &f.logFormat, "log-format", "how to write the log", "text", "json")
 	return cmd
 }
 
@@ -91,7 +93,7 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if err != nil {
 		return err
 	}
-	log := p.logger(f.logLevel)
+	log := p.logger(f.logLevel, f.logFormat)
 	traces, err := tracing.Open(ctx, "spillway-dispatcher", os.Getenv, log)
 	if err != nil {
 		return err
@@ -220,13 +222,16 @@ func inspect(ctx context.Context, db *redisdb.DB, log *slog.Logger) error {
 	return err
 }
 
-func (p *program) logger(level string) *slog.Logger {
+func (p *program) logger(level, format string) *slog.Logger {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		l = slog.LevelInfo
 	}
 	if p.Quiet {
 		l = max(l, slog.LevelWarn)
+	}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(p.Err, &slog.HandlerOptions{Level: l}))
 	}
 	return slog.New(slog.NewTextHandler(p.Err, &slog.HandlerOptions{Level: l}))
 }

@@ -175,19 +175,12 @@ func (s *topSource) act(ctx context.Context, what topAct, gateway string) error 
 		return err
 	}
 	defer pacer.Close(ctx)
-	if what == topResume {
-		return dispatch.Coded(pacer.Resume(ctx))
-	}
-	return dispatch.Coded(pacer.Pause(ctx, pausedBy()))
-}
-
-// pausedBy is the reason of a pause at a key, where nobody types one.
-func pausedBy() string {
-	who, err := cli.WhoAmI()
-	if err != nil {
-		return "by an operator"
-	}
-	return "by " + who
+	return steer(ctx, c, gateway, string(what), "at a key of top", func(ctx context.Context) error {
+		if what == topResume {
+			return pacer.Resume(ctx)
+		}
+		return pacer.Pause(ctx, "by "+steersman())
+	})
 }
 
 // away reports whether an error may pass by itself.

@@ -166,9 +166,14 @@ func (c *Console) look(ctx context.Context, g config.Gateway) (glance, error) {
 	if err != nil {
 		return glance{}, err
 	}
-	calls, err := dispatch.Books(c.cfg.Redis, g).Calls(ctx, v.Now)
+	books := dispatch.Books(c.cfg.Redis, g)
+	calls, err := books.Calls(ctx, v.Now)
 	if err != nil {
 		return glance{}, dispatch.Coded(err)
 	}
-	return newGlance(g, v, calls), nil
+	money, err := books.ParkedMoney(ctx)
+	if err != nil {
+		return glance{}, dispatch.Coded(err)
+	}
+	return newGlance(g, v, calls, money), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 )
 
@@ -41,11 +42,17 @@ func (c *Console) steer(w http.ResponseWriter, r *http.Request, by saying, what 
 		return err
 	}
 	defer p.Close(r.Context())
-	if err := act(r.Context(), p); err != nil {
-		return dispatch.Coded(err)
+	if err := c.note(r.Context(), g, by, what, func(ctx context.Context) error { return act(ctx, p) }); err != nil {
+		return err
 	}
 	c.back(w, r, g, by, what)
 	return nil
+}
+
+// note does something to a gateway and writes it into the trail.
+func (c *Console) note(ctx context.Context, g config.Gateway, by saying, what string, do func(context.Context) error) error {
+	who := strings.TrimSpace(by.who + " (console)")
+	return dispatch.Coded(deadletter.New(c.cfg.Redis, g.Name).Steer(ctx, deadletter.Act{Who: who, What: what, Why: by.why}, do))
 }
 
 // back writes an action to the log, and sends the browser to the gateway's page.
@@ -142,12 +149,15 @@ func (c *Console) setLimit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := dispatch.SetLimits(r.Context(), c.cfg.Redis, g, to); err != nil {
+	if err := dispatch.CheckLimits(c.cfg.Redis, g, to); err != nil {
 		return err
 	}
 	what := "limit set " + limitText(to)
 	if reset {
 		what = "limit reset"
+	}
+	if err := c.note(r.Context(), g, by, what, func(ctx context.Context) error { return dispatch.SetLimits(ctx, c.cfg.Redis, g, to) }); err != nil {
+		return err
 	}
 	c.back(w, r, g, by, what)
 	return nil

@@ -20,7 +20,8 @@ type glance struct {
 	Limits string
 	Plot   plot
 	Parked []heap
-	Total  int64 // parked, for whatever reason
+	Total  int64  // parked, for whatever reason
+	Money  string // of all that is parked, in words; empty where none is known of
 	Status status
 	HasETA bool
 }
@@ -39,7 +40,7 @@ type status struct {
 	Until time.Time
 }
 
-func newGlance(g config.Gateway, v dispatch.Glance, calls []int64) glance {
+func newGlance(g config.Gateway, v dispatch.Glance, calls []int64, money map[job.Reason]ledger.Sums) glance {
 	all := glance{Glance: v, Name: g.Name, Limits: limitText(v.Limits), HasETA: v.ETA >= 0, Status: statusOfGateway(v)}
 	all.Plot = newPlot(calls, ledger.CallSpan, v.Limits)
 	for _, r := range job.Reasons() {
@@ -48,6 +49,11 @@ func newGlance(g config.Gateway, v dispatch.Glance, calls []int64) glance {
 			all.Total += n
 		}
 	}
+	var sums ledger.Sums
+	for _, s := range money {
+		sums.Add(s)
+	}
+	all.Money = moneyText(sums.Money, int(sums.Unread))
 	return all
 }
 

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"spillway/internal/cli"
+)
+
+// Whoever looks for the reason of a quiet night finds who changed the gateway, beside who touched its dead letters.
+func TestHistoryTellsWhoSteeredAGateway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	who, err := cli.WhoAmI()
+	r.must(err)
+	for _, args := range [][]string{
+		{"pause", "-g", r.one, "--why", "maintenance window"},
+		{"resume", "-g", r.one, "--why", "it is over"},
+		{"limit", "set", "-g", r.one, "50/s", "2000/m", "--why", "they asked"},
+		{"limit", "reset", "-g", r.one},
+	} {
+		if got := r.command(args...); got.code != 0 {
+			t.Fatalf("%v: %+v", args, got)
+		}
+	}
+	if got := r.command("limit", "set", "-g", r.one, "1/1ns"); got.code == 0 { // refused, so not written down
+		t.Errorf("an absurd limit: %+v", got)
+	}
+	got := r.run("history")
+	got.out = strings.ReplaceAll(got.out, who, "WHO")
+	r.expect(got, 0, `TIME	one	WHO	pause	0			maintenance window	TIME
+TIME	one	WHO	resume	0			it is over	TIME
+TIME	one	WHO	limit set 50/s 2000/m	0			they asked	TIME
+TIME	one	WHO	limit reset	0				TIME
+`, "")
+}
