@@ -7,7 +7,7 @@ CHAOS ?= 1m
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fuzz bench soak crash chaos browser manifests alerts demo install-test-deps
+.PHONY: help build test race lint fuzz bench soak crash chaos browser manifests image alerts demo install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ browser: install-test-deps ## drives the console in headless Chromium, with and 
 
 manifests: ## docker-compose.yml by compose's own loader (with every profile), deploy/kubernetes by Kubernetes' own types, strictly
 	cd test/manifests && go vet . && go test -count=1 .
+
+image: ## the Dockerfile's build line by hand, and its programs on a read-only root without privileges (needs root; no container engine)
+	./test/image.sh
 
 demo: ## the whole system on this machine, with nothing installed
 	go run ./cmd/dispatcher demo
