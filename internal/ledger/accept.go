@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	_ "embed" // the scripts are files
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -38,7 +39,9 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 	k := b.keys
 	keys := make([]string, 0, 7+2*len(jobs))
 	keys = append(keys, k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs())
-	args := []any{b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake}
+	batch := batchOf(jobs)
+	args := make([]any, 0, 32+12*len(jobs))
+	args = append(args, b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake, batch)
 	args = append(args, b.cfg.Bucket.Args()...)
 	for _, n := range jobs {
 		keys = append(keys, k.Job(n.Job.ID))
@@ -53,8 +56,8 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 		if err != nil {
 			return nil, room, err
 		}
-		args = append(args, n.Job.ID, taskID, msg, stored, b.cfg.Box.Digest(n.Job.ID, n.Digest), max(n.Job.Cost, 1),
-			micros(n.Job.At), micros(n.Job.Expires), n.Job.Batch, b.moneyOf(n))
+		args = append(args, n.Job.ID, taskID, msg, b.cfg.Box.Digest(n.Job.ID, n.Digest), b.moneyOf(n), traits(n.Job, batch))
+		args = appendPayload(args, stored)
 	}
 	keys = append(keys, k.Receipt(ticket.Lane))
 	args = append(args, ticket.Number, receiptLifetime.Milliseconds())
@@ -71,6 +74,40 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 		err = b.recognise(ctx, jobs, answers)
 	}
 	return answers, room, err
+}
+
+// batchOf is the batch that is said once for a chunk: most have but one.
+func batchOf(jobs []job.Newcomer) string {
+	if len(jobs) == 0 {
+		return ""
+	}
+	return jobs[0].Job.Batch
+}
+
+// traits is what few jobs have, as accept.lua reads it.
+func traits(j job.Job, batch string) string {
+	if j.Cost <= 1 && j.At.IsZero() && j.Expires.IsZero() && j.Batch == batch {
+		return ""
+	}
+	return fmt.Sprintf("%d %d %d %s", max(j.Cost, 1), micros(j.At), micros(j.Expires), j.Batch)
+}
+
+// How a payload is kept; payload_set in record.lua does the same.
+const (
+	pieceBytes = 64
+	mostPieces = 8
+)
+
+// appendPayload appends the number of pieces that a payload is kept in, and the pieces; or 0 and the whole.
+func appendPayload(args []any, payload []byte) []any {
+	if len(payload) <= pieceBytes || len(payload) > pieceBytes*mostPieces {
+		return append(args, 0, payload)
+	}
+	args = append(args, (len(payload)+pieceBytes-1)/pieceBytes)
+	for piece := range slices.Chunk(payload, pieceBytes) {
+		args = append(args, piece)
+	}
+	return args
 }
 
 func (b *Books) moneyOf(n job.Newcomer) string {

@@ -1,16 +1,17 @@
 -- accept.lua: a chunk of new jobs goes through admission; the record, the books and the queue change in one step.
 -- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs, then the records of all jobs, then their tasks
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
---      6… the bucket's arguments, then for each job ten:
---      id, task id, task message, payload, digest, cost, at (µs, 0 = now), expires (µs, 0 = never), batch ('' = none),
---      money (batch.lua; '' = none)
+--      6 the batch of jobs that say nothing else ('' = none)  7… the bucket's arguments, then for each job seven and its payload:
+--      id, task id, task message, digest, money (batch.lua; '' = none),
+--      what few have: '' or "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may be nothing),
+--      how many pieces the payload is kept in (record.lua), 0 for whole, then the pieces, or the whole
 -- returns {retry_us, reset_us, K, left1 … leftK, a1, a2, …}: 1 enqueued  2 parked  3 duplicate  4 same id, other payload  5 no room (wait, fail)
 --      6 the id is an idempotency key that another job has used;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
 --      K limits have so many units of cost left each; reset_us: until they have all of them again
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN = 1, 2, 3, 4, 5, 6
 local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
-local bucket, at = bucket_load(KEYS[1], now, ARGV, 6)
+local bucket, at = bucket_load(KEYS[1], now, ARGV, 7)
 local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local accepted, retry, answers, moment = 0, 0, {}, int(now)
@@ -31,42 +32,47 @@ if not none_known() then
   for i = 7, 6 + jobs do known[KEYS[i]] = call('HGET', KEYS[i], 'd') end
 end
 
--- Fields that most jobs don't have: name, place in ARGV, what stands there if it is not to be written.
-local SELDOM = {{'c', 5, '1'}, {'at', 6, '0'}, {'x', 7, '0'}, {'b', 8, ''}, {'m', 9, ''}}
+-- traits returns what few jobs have: its cost, when it is due and when it expires (as text), and its batch.
+local function traits(text)
+  if text == '' then return 1, '0', '0', ARGV[6] end
+  local cost, due, expires, batch = string.match(text, '^(%d+) (-?%d+) (-?%d+) (.*)$')
+  return tonumber(cost), due, expires, batch
+end
 
--- record_new writes a job's record. more are names and values in turn that go with its state. One table serves all records, which spares
--- making and growing one for each.
-local NO_MORE = {}
-local fields = {'s', '', 'g', '1', 'd', '', 't', moment}
+local cost, due, expires, batch, pieces -- of the job at hand
+
+-- One table serves the fields of all records, which spares making and growing one for each; so many of its places are the present one's.
+local fields, filled = {'s', '', 'g', '1', 'd', '', 't', moment}, 8
+local function put(name, value)
+  fields[filled + 1], fields[filled + 2] = name, value
+  filled = filled + 2
+end
+
+-- record_new writes the record of the job at hand. more are names and values in turn that go with its state.
 local function record_new(record, a, state, reason, more)
-  for i = #fields, 9, -1 do fields[i] = nil end
-  fields[2], fields[6] = state, ARGV[a + 4]
-  local n = 8
-  for i = 1, #more do fields[n + i] = more[i] end
-  n = n + #more
-  for i = 1, #SELDOM do
-    local f = SELDOM[i]
-    local value = ARGV[a + f[2]]
-    if value ~= f[3] then
-      fields[n + 1], fields[n + 2] = f[1], value
-      n = n + 2
-    end
-  end
-  payload_set(fields, ARGV[a + 3])
-  call('HSET', record, unpack(fields))
-  books_join(record, ARGV[a], books_place(state, reason), ARGV[a + 8], ARGV[a + 9])
-  known[record] = ARGV[a + 4]
+  local money = ARGV[a + 4]
+  fields[2], fields[6], filled = state, ARGV[a + 3], 8
+  for i = 1, more and #more or 0, 2 do put(more[i], more[i + 1]) end
+  if cost ~= 1 then put('c', int(cost)) end
+  if due ~= '0' then put('at', due) end
+  if expires ~= '0' then put('x', expires) end
+  if batch ~= '' then put('b', batch) end
+  if money ~= '' then put('m', money) end
+  if pieces == 0 then put('p', ARGV[a + 7]) else put('pn', pieces) end
+  for i = 1, pieces do put(PAYLOAD[2 + i], ARGV[a + 6 + i]) end
+  call('HSET', record, unpack(fields, 1, filled))
+  books_join(record, ARGV[a], books_place(state, reason), batch, money)
+  known[record] = ARGV[a + 3]
   accepted = accepted + 1
 end
 
-local function enter(record, task, a, cost)
-  local due = ARGV[a + 6] ~= '0' and tonumber(ARGV[a + 6]) or 0
-  if due > now then
-    record_new(record, a, 'scheduled', nil, NO_MORE)
-    redis.call('ZADD', KEYS[5], int(due), ARGV[a])
+local function enter(record, task, a)
+  if due ~= '0' and tonumber(due) > now then
+    record_new(record, a, 'scheduled')
+    redis.call('ZADD', KEYS[5], due, ARGV[a])
     return
   end
-  record_new(record, a, 'queued', nil, NO_MORE)
+  record_new(record, a, 'queued')
   task_new(task, ARGV[a + 1], ARGV[a + 2], KEYS[6], cost, moment)
   pushed[#pushed + 1] = ARGV[a + 1]
 end
@@ -92,7 +98,7 @@ end
 
 local function park(record, a, reason, set, error)
   stamped = stamped and stamped + 1 or stamp(KEYS[4], now)
-  local when, batch = int(stamped), ARGV[a + 8]
+  local when = int(stamped)
   record_new(record, a, 'parked', reason, {'r', reason, 'e', error, 'pa', when})
   shelve(set, when, ARGV[a])
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, ARGV[a]) end
@@ -106,8 +112,8 @@ local function stopped_batch(record, batch)
 end
 
 -- key_taken says that the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment.
-local function key_taken(record)
-  if not string.find(record, '~', 1, true) then return false end
+local function key_taken(record, id)
+  if not string.find(id, '~', 1, true) then return false end
   local other, generation = string.match(record, '^(.+)~(%d+)$')
   if not other then return false end
   return (tonumber(redis.call('HGET', other, 'k')) or 1) >= tonumber(generation) and tonumber(generation) > 1
@@ -115,16 +121,16 @@ end
 
 local function answer(record, task, a)
   local digest = known[record]
-  if digest then return digest == ARGV[a + 4] and DUPLICATE or CONFLICT end
-  if key_taken(record) then return KEY_TAKEN end
-  local why = stopped_batch(record, ARGV[a + 8])
+  if digest then return digest == ARGV[a + 3] and DUPLICATE or CONFLICT end
+  if key_taken(record, ARGV[a]) then return KEY_TAKEN end
+  cost, due, expires, batch = traits(ARGV[a + 5])
+  local why = stopped_batch(record, batch)
   if why then -- it waits for resume, in whatever mode
     park(record, a, 'cancelled', books_key(record, 'parked:cancelled'), why)
     return PARKED
   end
-  local cost = ARGV[a + 5] == '1' and 1 or tonumber(ARGV[a + 5])
   if not blocked and bucket_take(bucket, cost) then
-    enter(record, task, a, cost)
+    enter(record, task, a)
     return ENQUEUED
   end
   if not blocked then
@@ -137,8 +143,9 @@ local function answer(record, task, a)
 end
 
 for i = 1, jobs do
+  pieces = tonumber(ARGV[at + 6])
   answers[i] = answer(KEYS[6 + i], KEYS[6 + jobs + i], at)
-  at = at + 10
+  at = at + 7 + math.max(1, pieces)
 end
 local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
 bucket_save(bucket)
