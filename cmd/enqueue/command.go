@@ -47,7 +47,8 @@ It says what became of every single one; running it again on the same file is sa
 are known already are counted as duplicate.
 
 NDJSON: one object a line, {"id": "...", "payload": {...}}, optionally with "gateway", "cost",
-"at", "expires" and "batch", which win over the flags. With --id-field the line itself is the
+"at", "expires" and "batch", which win over the flags. A line of "dispatcher dlq export" may
+have "sealed" instead of "payload": it needs the key, and goes in as the same job alone. With --id-field the line itself is the
 payload, and that field its id. CSV: a header row, then one record a job, whose payload is an
 object of strings; needs --id-field.
 

@@ -133,18 +133,18 @@ func signing(s config.Sign) gateway.Sign {
 		Encoding: s.Encoding, TimestampHeader: s.TimestampHeader, Timestamp: s.Timestamp}
 }
 
-func table(g config.Gateway) (outcome.Table, error) {
+func table(g config.Gateway) (judge, error) {
 	a := g.Answers
 	t, err := outcome.Profile(a.Profile)
 	if err != nil {
-		return t, err
+		return judge{}, err
 	}
 	rules := make([]outcome.Rule, len(a.Rules))
 	for i, r := range a.Rules {
 		rules[i] = outcome.Rule{Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then)}
 	}
 	t, err = t.With(rules)
-	return t.Referring(g.Reference), err
+	return judge{t.Referring(g.Reference), newMask(g.Request)}, err
 }
 
 // The bounds of how many jobs of one gateway a process may have in hand.

@@ -115,6 +115,9 @@ func (x *examination) jobs(ctx context.Context, c redis.UniversalClient, g confi
 	if err != nil {
 		return err
 	}
+	if err := x.sealed(ctx, c, g, records); err != nil {
+		return err
+	}
 	var took []time.Duration
 	var stuck []string
 	for _, r := range records {

@@ -1,0 +1,43 @@
+package doctor
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// mostOpened is how many payloads are opened for a look: each may have a megabyte.
+const mostOpened = 20
+
+// sealed looks whether the payloads of a few jobs that are to be called can be opened with the keys that there are.
+func (x *examination) sealed(ctx context.Context, c redis.UniversalClient, g config.Gateway, records []job.Record) error {
+	books := dispatch.Books(c, g)
+	looked, shut := 0, map[string]int{}
+	for _, r := range records {
+		if looked == mostOpened {
+			break
+		}
+		if r.State == "" || r.State == job.Done || r.State == job.Discarded {
+			continue
+		}
+		looked++
+		whole, ok, err := books.Find(ctx, r.Job.ID)
+		if err != nil {
+			return err
+		}
+		if ok && whole.Unopened != nil {
+			shut[whole.Unopened.Error()]++
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(shut)) {
+		x.add(fail("payloads", g.Name, "give run and enqueue every key that has sealed a job which still waits; docs/configuration.md says what else it may be",
+			"of %d jobs looked at, %d can't be called: %s", looked, shut[why], why))
+	}
+	return nil
+}
