@@ -72,6 +72,8 @@ type Pacer struct {
 	closed             chan struct{}
 	asks               atomic.Int64
 
+	late lateCalls
+
 	catching sync.Mutex // whoever has it brings Redis and this process to the same knowledge
 
 	mu      sync.Mutex

@@ -164,7 +164,7 @@ func (p *played) writeLate(i int, share int64) {
 	}
 	p.now = max(p.now, c.slot.At+pl.epsilon+1+share*(pl.tooLate-pl.epsilon-1)/255)
 	c.written, c.done = p.now, true
-	c.owner.reportLate(pl, c.slot, p.now)
+	c.owner.reportLate([]lateCall{wasLate(c.owner, c.slot, p.now)})
 	if p.model != nil {
 		p.model.late(c.slot.At, c.slot.Cost, p.now)
 	}

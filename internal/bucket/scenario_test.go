@@ -271,8 +271,7 @@ func TestLateMovesItsOwnPermits(t *testing.T) {
 		t.Fatalf("they start %d µs apart", dear.At-cheap.At)
 	}
 	w.pass(200 * time.Millisecond)
-	p.reportLate(p.plan.Load(), cheap, w.now)
-	p.reportLate(p.plan.Load(), dear, w.now)
+	p.reportLate([]lateCall{wasLate(p, cheap, w.now), wasLate(p, dear, w.now)})
 	w.pass(850 * time.Millisecond)
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
 	w.pass(150 * time.Millisecond)

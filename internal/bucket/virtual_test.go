@@ -88,17 +88,27 @@ type overdue struct {
 	at int64
 }
 
-// reportOverdue reports the writes that have happened by now.
+// wasLate is a call of p's that was written at a moment.
+func wasLate(p *Pacer, s Slot, at int64) lateCall {
+	return lateCall{p.plan.Load(), s, at, p.clock.Now()}
+}
+
+// reportOverdue reports the writes that have happened by now, each pacer's together.
 func (w *world) reportOverdue(late []overdue) []overdue {
-	return slices.DeleteFunc(late, func(o overdue) bool {
+	told := map[*Pacer][]lateCall{}
+	late = slices.DeleteFunc(late, func(o overdue) bool {
 		if o.at > w.now {
 			return false
 		}
 		if pl := o.p.plan.Load(); o.at > o.s.At+pl.epsilon {
-			o.p.reportLate(pl, o.s, o.at)
+			told[o.p] = append(told[o.p], wasLate(o.p, o.s, o.at))
 		}
 		return true
 	})
+	for p, calls := range told {
+		p.reportLate(calls)
+	}
+	return late
 }
 
 // trial is one simulated run.

@@ -1,15 +1,10 @@
 package bucket
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 const (
-	firstLead   = 3 * time.Millisecond
-	leastLead   = time.Millisecond
-	lateWithin  = time.Minute // a report of lateness is tried for so long
-	lateRetries = 20 * time.Millisecond
+	firstLead = 3 * time.Millisecond
+	leastLead = time.Millisecond
 )
 
 // Due returns the local moment before which the slot's call must not be written, by the latest that Redis's clock may
@@ -37,32 +32,8 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 	p.meters.lateness.Observe(float64(max(late, 0)) / 1e6)
 	if late > pl.epsilon {
 		p.meters.late.Inc()
-		p.background(func() { p.reportLate(pl, s, wrote) })
+		p.tellLate(lateCall{pl, s, wrote, p.clock.Now()})
 	}
-}
-
-// reportLate tells Redis until it answers; telling it twice does no harm. While this process does not reach Redis others may,
-// and would give the permit out too soon: so it goes on trying.
-func (p *Pacer) reportLate(pl *plan, s Slot, wrote int64) {
-	keys := append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...)
-	args := []any{s.At, s.Cost, wrote, pl.shape}
-	for _, w := range pl.windows {
-		args = append(args, w.width)
-	}
-	begun := p.clock.Now()
-	for wait := lateRetries; p.clock.Now().Sub(begun) < lateWithin; wait = min(2*wait, time.Second) {
-		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
-		moved, err := lateScript.Run(ctx, p.client, keys, args...).Int64()
-		cancel()
-		if err == nil {
-			if moved == 0 {
-				p.meters.lost.Inc()
-			}
-			return
-		}
-		<-time.After(wait)
-	}
-	p.meters.lost.Inc()
 }
 
 // readiness learns how long it takes from handing out a slot until its job's handler is ready to write: the mean and

@@ -1,0 +1,104 @@
+package bucket
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	lateWithin  = time.Minute // a report of lateness is tried for so long
+	lateRetries = 20 * time.Millisecond
+	lateAtOnce  = 64 // calls in one report
+)
+
+// lateCall is a call that was written late after its slot.
+type lateCall struct {
+	plan  *plan
+	slot  Slot
+	wrote int64 // the latest moment, in µs on Redis's clock
+	since time.Time
+}
+
+// lateCalls is those that Redis has not heard of. One report is under way at a time, and what comes meanwhile goes with the next one: none
+// waits longer than Redis takes for one answer, and many cost little more than one.
+type lateCalls struct {
+	mu      sync.Mutex
+	waiting []lateCall
+	busy    bool
+}
+
+// add notes a call, and says whether nobody is reporting.
+func (l *lateCalls) add(c lateCall) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(l.waiting, c)
+	begin := !l.busy
+	l.busy = true
+	return begin
+}
+
+// next takes the oldest calls of one plan that wait. With none left nobody is reporting any more.
+func (l *lateCalls) next() []lateCall {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for n < len(l.waiting) && n < lateAtOnce && l.waiting[n].plan == l.waiting[0].plan {
+		n++
+	}
+	l.busy = n > 0
+	next := slices.Clone(l.waiting[:n])
+	l.waiting = l.waiting[n:]
+	return next
+}
+
+// tellLate has Redis hear of a call in the background.
+func (p *Pacer) tellLate(c lateCall) {
+	if !p.late.add(c) {
+		return
+	}
+	p.background(func() {
+		for calls := p.late.next(); len(calls) > 0; calls = p.late.next() {
+			p.reportLate(calls)
+		}
+	})
+}
+
+// reportLate tells Redis until it answers; telling it twice does no harm. While this process does not reach Redis others may,
+// and would give the permits out too soon: so it goes on trying. All calls are of one plan.
+func (p *Pacer) reportLate(calls []lateCall) {
+	for wait := lateRetries; ; wait = min(2*wait, time.Second) {
+		calls = slices.DeleteFunc(calls, func(c lateCall) bool {
+			old := p.clock.Now().Sub(c.since) >= lateWithin
+			if old {
+				p.meters.lost.Inc()
+			}
+			return old
+		})
+		if len(calls) == 0 {
+			return
+		}
+		lost, err := p.reportOnce(calls)
+		if err == nil {
+			p.meters.lost.Add(float64(lost))
+			return
+		}
+		<-time.After(wait)
+	}
+}
+
+func (p *Pacer) reportOnce(calls []lateCall) (lost int64, err error) {
+	pl := calls[0].plan
+	keys := append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...)
+	args := []any{pl.shape}
+	for _, w := range pl.windows {
+		args = append(args, w.width)
+	}
+	for _, c := range calls {
+		args = append(args, c.slot.At, c.slot.Cost, c.wrote)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	defer cancel()
+	return lateScript.Run(ctx, p.client, keys, args...).Int64()
+}

@@ -1,0 +1,112 @@
+package bucket
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"spillway/internal/testkit"
+)
+
+// Many late calls in one report come to the same as each by itself.
+func TestManyLateCallsAtOnceAreAsGoodAsOneByOne(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for range 150 {
+		cfg := PacerConfig{Limits: []Limit{{1000, time.Second}, {1_000_000, time.Hour}}}
+		if r.IntN(4) == 0 {
+			cfg.Limits = cfg.Limits[:1]
+		}
+		n := 1 + r.IntN(400)
+		edges, costs := make([]int64, n), make([]int64, n)
+		for i := range n {
+			edges[i], costs[i] = 1_700_000_000_000_000+int64(i)*1000-int64(r.IntN(2))*500, 1+r.Int64N(2)
+		}
+		slices.Sort(edges)
+		var calls []lateCall
+		for range 1 + r.IntN(40) {
+			i := max(n-1-r.IntN(60), 0)
+			if r.IntN(20) == 0 {
+				i = r.IntN(n)
+			}
+			calls = append(calls, lateCall{slot: Slot{At: edges[i], Cost: costs[i]}, wrote: edges[i] + 2000 + r.Int64N(50_000)})
+		}
+		var left [2][][]string
+		for way := range left {
+			p := latePacer(t, cfg, edges, costs)
+			if way == 0 {
+				p.reportAll(calls)
+			} else {
+				for _, c := range calls {
+					p.reportAll([]lateCall{c})
+				}
+			}
+			for k := range p.plan.Load().windows {
+				left[way] = append(left[way], p.pairs(t, k+1))
+			}
+		}
+		for k := range left[0] {
+			if !slices.Equal(left[0][k], left[1][k]) {
+				t.Fatalf("window %d of %v: at once\n%v\none by one\n%v", k+1, cfg.Limits, left[0][k], left[1][k])
+			}
+		}
+	}
+}
+
+// latePacer is a pacer whose windows have these pairs.
+func latePacer(t *testing.T, cfg PacerConfig, edges, costs []int64) *Pacer {
+	t.Helper()
+	cfg.Gateway = testkit.Gateway(t)
+	p, err := NewPacer(testkit.Client(t), cfg, NewMetrics(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, pl := context.Background(), p.plan.Load()
+	p.client.HSet(ctx, p.keys.Pace(), "g", pl.shape)
+	for k, w := range pl.windows {
+		var values []any
+		for i := range edges {
+			edge := edges[i]
+			if w.width > 0 {
+				edge = (edge + w.width - 1) / w.width * w.width
+			}
+			if last := len(values) - 2; w.width > 0 && last >= 0 && values[last] == edge {
+				values[last+1] = values[last+1].(int64) + costs[i]
+				continue
+			}
+			values = append(values, edge, costs[i])
+		}
+		p.client.RPush(ctx, p.keys.PaceWindow(k+1), values...)
+	}
+	return p
+}
+
+func (p *Pacer) reportAll(calls []lateCall) {
+	all := slices.Clone(calls)
+	for i := range all {
+		all[i].plan, all[i].since = p.plan.Load(), p.clock.Now()
+	}
+	p.reportLate(all)
+}
+
+// pairs returns what is in a window's list; pairs of one edge have no order.
+func (p *Pacer) pairs(t *testing.T, k int) []string {
+	t.Helper()
+	v := p.client.LRange(context.Background(), p.keys.PaceWindow(k), 0, -1).Val()
+	pairs, last := []string{}, int64(0)
+	for i := 0; i < len(v); i += 2 {
+		edge, err := strconv.ParseInt(v[i], 10, 64)
+		if err != nil || edge < last {
+			t.Fatalf("window %d is out of order: %v", k, v)
+		}
+		last = edge
+		pairs = append(pairs, v[i]+" "+v[i+1])
+	}
+	slices.Sort(pairs)
+	return pairs
+}
