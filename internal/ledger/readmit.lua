@@ -28,7 +28,7 @@ local function cancelled_batch(record, batch)
 end
 
 local function readmit(record, task, parked, a)
-  local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at', 'y', 'ya', 'b')
+  local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at', 'y', 'ya', 'b', 'm')
   if v[1] ~= 'parked' or v[2] ~= ARGV[a + 1] or v[3] ~= ARGV[a + 4] then
     if v[1] ~= 'parked' or v[3] ~= ARGV[a + 4] then redis.call('ZREM', parked, ARGV[a]) end -- the record is right
     return GONE
@@ -51,7 +51,7 @@ local function readmit(record, task, parked, a)
     set('kn', int(now))
   end
   if due <= now then set('g', int(tonumber(v[2]) + 1)) end
-  become(record, due > now and 'scheduled' or 'queued', unpack(fields))
+  become_of(record, {s = v[1], r = v[3], b = v[8], m = v[9]}, due > now and 'scheduled' or 'queued', unpack(fields))
   local past = {'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq'}
   local function drop(name) past[#past + 1] = name end
   if key_change ~= 'keep' then drop('f') drop('am') end
