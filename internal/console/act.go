@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -128,13 +129,14 @@ const noteTime = 5 * time.Second
 // do runs a deed and keeps its entry in the trail, which is there before the first job is touched.
 func (c *Console) do(a *act, u unit, d deed, f filter, by saying) error {
 	store := dispatch.Store(c.cfg.Redis, u.g)
-	entry := store.Entry(deadletter.Act{At: u.rules.Now, Who: by.who + " (console)", What: d.what, Why: by.why, Filter: f.text()})
+	entry := store.Entry(deadletter.Act{At: u.rules.Now, Who: by.who + " (console)", What: d.what, Why: by.why, Filter: strings.TrimSpace(f.text() + u.pace.flags)})
 	u.admit = c.cfg.Traces.Replays(u.g.Name, dispatch.Books(c.cfg.Redis, u.g).For(entry.Place)) // what is taken is counted in the step that takes it
 	f.means.NoPayload = u.g.Amount.Field == ""
 	noted := time.Now()
 	done, err := d.run(c.ctx, deadletter.Clearing{
 		Store: store.For(entry), Filter: f.means, Clock: clock.Real{},
 		Watch:    c.watch(u, d),
+		Canary:   u.pace.canary,
 		Begin:    func(ctx context.Context) error { return bounded(ctx, entry.Begin) },
 		Taken:    func(rec job.Record) { a.take(rec, u) },
 		HeldBack: func(_ job.Record, why string) { a.holdBack(why) },
@@ -161,7 +163,11 @@ func (c *Console) watch(u unit, d deed) func(context.Context) (deadletter.Leave,
 	}
 	return func(ctx context.Context) (deadletter.Leave, error) {
 		now, err := dispatch.Look(ctx, c.cfg.Redis, u.g)
-		return deadletter.Leave{Stop: stopped(now)}, err
+		leave := deadletter.Leave{Stop: stopped(now), Rate: u.pace.rate}
+		if u.pace.share > 0 && err == nil {
+			leave.Rate = u.pace.share * perSecond(now.Limits)
+		}
+		return leave, err
 	}
 }
 

@@ -28,6 +28,7 @@ type clearView struct {
 	Means   string
 	NeedWhy bool
 	Final   bool
+	Paced   bool
 	Filter  filter
 	All     *pile
 	Would   *pile
@@ -56,7 +57,7 @@ func (c *Console) preview(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v := &clearView{base: base{Title: d.label + " · " + g.Name}, Gateway: g.Name, Name: name, Do: d.label, Verb: d.verb, Means: d.means,
-		NeedWhy: d.why, Final: d.final, All: newPile(), Would: newPile(), Who: whoBefore(r)}
+		NeedWhy: d.why, Final: d.final, Paced: d.paced, All: newPile(), Would: newPile(), Who: whoBefore(r)}
 	u, now, err := c.unit(r.Context(), g)
 	if err != nil {
 		return err
@@ -187,6 +188,11 @@ func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
 	}
 	if f.means.Until.IsZero() {
 		return wrong("it was not looked at first what this would touch", "go back to the list and choose there")
+	}
+	if d.paced {
+		if u.pace, err = parsePace(r.PostForm); err != nil {
+			return err
+		}
 	}
 	a := c.begin(u, d, f, saying{who: who, why: why, from: r.RemoteAddr})
 	a.wait(r.Context(), patience)

@@ -18,6 +18,7 @@ type deed struct {
 	only  job.Reason // the one reason that it is for; empty means all
 	why   bool       // it needs a reason
 	heeds bool       // it stops while the gateway is held or paused
+	paced bool       // it may be told to go slowly, and some jobs first
 	final bool       // nothing brings the jobs back
 	// heldBack says why a job would not be taken, or "".
 	heldBack func(deadletter.Rules, job.Record) string
@@ -29,13 +30,14 @@ type unit struct {
 	g     config.Gateway
 	admit deadletter.Admitter
 	rules deadletter.Rules
+	pace  pace
 }
 
 // deeds are the names of what can be done, in the order in which they are offered.
 var deeds = []string{"replay", "done", "not-done", "discard"}
 
 var deedsByName = map[string]deed{
-	"replay": {label: "Replay", verb: "replay", past: "replayed", what: "replay", heeds: true,
+	"replay": {label: "Replay", verb: "replay", past: "replayed", what: "replay", heeds: true, paced: true,
 		means: "The jobs go in again through admission, oldest first, with attempts counted anew. The idempotency key stays, unless the gateway has said a definite no.",
 		heldBack: func(r deadletter.Rules, rec job.Record) string {
 			_, why := r.Key(rec)
