@@ -80,12 +80,13 @@ type running struct {
 	log          *heard
 	cfg          *config.Config
 	stop         func()
+	admission    string // of the gateway with a lock
 }
 
 func newRunning(t *testing.T) *running {
 	t.Helper()
 	r := &running{t: t, dir: t.TempDir(), keys: testkit.Gateway(t), strict: testkit.Gateway(t), lock: &locked{known: []string{oldKey}},
-		judge: provider.New(provider.Config{}), log: &heard{}}
+		judge: provider.New(provider.Config{}), log: &heard{}, admission: "{limits: [100000/s]}"}
 	r.file = filepath.Join(r.dir, "dispatcher.yaml")
 	srv := httptest.NewServer(r.lock)
 	t.Cleanup(srv.Close)
@@ -122,12 +123,12 @@ gateways:
   %s:
     request: {url: "%s/", headers: {Authorization: "Bearer ${file:gateway.key}"}}
     leak: {limits: [200/s]}
-    admission: {limits: [100000/s]}
+    admission: %s
   %s:
     request: {url: "%s/"}
     leak: {limits: [%s], jitter: 10ms}
     admission: {limits: [100000/s]}
-%s`, testkit.Redis(r.t), r.keys, r.urls[0], r.strict, r.urls[1], limit, more))
+%s`, testkit.Redis(r.t), r.keys, r.urls[0], r.admission, r.strict, r.urls[1], limit, more))
 }
 
 func (r *running) put(gateway string, n int) {
@@ -183,11 +184,35 @@ func (r *running) reload() {
 	r.must(syscall.Kill(os.Getpid(), syscall.SIGHUP))
 }
 
+func (r *running) url() string {
+	return "http://" + regexp.MustCompile(`listen=(\S+)`).FindStringSubmatch(r.log.String())[1]
+}
+
+// post offers so many jobs one by one to the gateway with a lock, and returns how many were taken in.
+func (r *running) post(n int) (taken int) {
+	r.t.Helper()
+	for i := range n {
+		resp, err := http.Post(r.url()+"/v1/gateways/"+r.keys+"/jobs", "application/json", strings.NewReader(fmt.Sprintf(`{"id":"posted%d"}`, i)))
+		r.must(err)
+		resp.Body.Close()
+		if policy := resp.Header.Get("RateLimit-Policy"); !strings.Contains(policy, "q=3;") {
+			r.t.Errorf("a job posted is told of the policy %s", policy)
+		}
+		switch resp.StatusCode {
+		case http.StatusAccepted:
+			taken++
+		case http.StatusTooManyRequests:
+		default:
+			r.t.Errorf("a job posted: %s", resp.Status)
+		}
+	}
+	return taken
+}
+
 // metric returns the line of /metrics that begins so.
 func (r *running) metric(name string) string {
 	r.t.Helper()
-	addr := regexp.MustCompile(`listen=(\S+)`).FindStringSubmatch(r.log.String())[1]
-	resp, err := http.Get("http://" + addr + "/metrics")
+	resp, err := http.Get(r.url() + "/metrics")
 	r.must(err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
@@ -233,13 +258,22 @@ func TestSIGHUPTakesTheFileOver(t *testing.T) {
 	r.reload()
 	r.says(`kept="listen, gateways.added, which is new"`, 1)
 
-	testkit.Eventually(t, 60*time.Second, "every job", func() bool { return r.done(r.keys) == keyed && r.done(r.strict) == paced })
+	r.admission = "{limits: [1/h], burst: 3}"
+	r.configure("20/s", "")
+	r.reload()
+	r.says("configuration reloaded", 4)
+	posted := r.post(6)
+	if posted > 3 {
+		t.Errorf("%d of 6 jobs were taken in, admission has room for 3 at most", posted)
+	}
+
+	testkit.Eventually(t, 60*time.Second, "every job", func() bool { return r.done(r.keys) == int64(keyed+posted) && r.done(r.strict) == paced })
 	r.stop()
-	r.check(from)
+	r.check(from, keyed+posted)
 }
 
 // check holds what the gateways saw against what they allow.
-func (r *running) check(from time.Time) {
+func (r *running) check(from time.Time, keyed int) {
 	r.t.Helper()
 	if old, now := r.lock.calls(oldKey), r.lock.calls(newKey); old+now != keyed || r.lock.closed > 0 {
 		r.t.Errorf("%d calls with the old key and %d with the new one, %d not let in; want %d, and none", old, now, r.lock.closed, keyed)
