@@ -114,7 +114,7 @@ func (w *world) do(program string, args ...string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, program), args...)
-	cmd.Env = w.env(false)
+	cmd.Env = append(w.env(false), "GORACE=atexit_sleep_ms=0") // the race detector would wait a second at the end of each
 	cmd.Dir = w.dir
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
