@@ -102,47 +102,65 @@ func (c *cursor) stretch(ctx context.Context, from string) stretch {
 	if c.filter.Match == nil {
 		return c.page(ctx, from, c.to, c.size)
 	}
-	n, last, matches, err := c.errors(ctx, from)
+	n, last, texts, err := c.errors(ctx, from)
 	switch {
 	case err != nil:
 		return stretch{err: err}
 	case n == 0:
 		return stretch{last: true}
-	case !matches:
+	case len(texts) == 0:
 		return stretch{from: behind(last), last: n < errorsPage, looked: n}
 	}
-	all := c.page(ctx, from, strconv.FormatInt(last, 10), errorsPage)
+	all := c.having(ctx, from, last, texts)
 	all.from, all.last, all.looked = behind(last), n < errorsPage, n
 	return all
 }
 
-// errors says whether one of the next jobs has an error that matches, up to which score it looked, and at how many.
-func (c *cursor) errors(ctx context.Context, from string) (n int, last int64, matches bool, err error) {
+// errors returns which errors of the next jobs match, up to which score it looked, and at how many.
+func (c *cursor) errors(ctx context.Context, from string) (n int, last int64, texts []any, err error) {
 	reply, err := errorsScript.Run(ctx, c.store.c, []string{c.set}, c.store.keys.JobPrefix(), from, c.to, errorsPage).Slice()
 	if err != nil {
-		return 0, 0, false, c.store.unread(err)
+		return 0, 0, nil, c.store.unread(err)
 	}
 	if len(reply) < 2 {
-		return 0, 0, false, fmt.Errorf("errors.lua gave %d values: is another version of Spillway at work on this Redis?", len(reply))
+		return 0, 0, nil, fmt.Errorf("errors.lua gave %d values: is another version of Spillway at work on this Redis?", len(reply))
 	}
 	looked, _ := reply[0].(int64)
 	if looked == 0 {
-		return 0, 0, false, nil
+		return 0, 0, nil, nil
 	}
 	text, _ := reply[1].(string)
 	score, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return 0, 0, false, c.store.unread(err)
+		return 0, 0, nil, c.store.unread(err)
 	}
 	for _, e := range reply[2:] {
 		if text, ok := e.(string); ok && c.filter.Match.MatchString(text) {
-			return int(looked), int64(score), true, nil
+			texts = append(texts, text)
 		}
 	}
-	return int(looked), int64(score), false, nil
+	return int(looked), int64(score), texts, nil
 }
 
-// page reads records that still are what the set says: a job that was replayed and parked again since then comes at its new place.
+// having reads the records of a stretch that have one of these errors.
+func (c *cursor) having(ctx context.Context, from string, last int64, texts []any) stretch {
+	args := append([]any{c.store.keys.JobPrefix(), from, strconv.FormatInt(last, 10), errorsPage}, texts...)
+	reply, err := errorsScript.Run(ctx, c.store.c, []string{c.set}, args...).StringSlice()
+	if err != nil {
+		return stretch{err: c.store.unread(err)}
+	}
+	var found []redis.Z
+	for pair := range slices.Chunk(reply, 2) {
+		score, err := strconv.ParseFloat(pair[len(pair)-1], 64)
+		if err != nil {
+			return stretch{err: c.store.unread(err)}
+		}
+		found = append(found, redis.Z{Member: pair[0], Score: score})
+	}
+	return c.read(ctx, found)
+}
+
+// page reads the next records.
 func (c *cursor) page(ctx context.Context, from, to string, size int) stretch {
 	found, err := c.store.c.ZRangeByScoreWithScores(ctx, c.set, &redis.ZRangeBy{Min: from, Max: to, Count: int64(size)}).Result()
 	if err != nil {
@@ -151,6 +169,13 @@ func (c *cursor) page(ctx context.Context, from, to string, size int) stretch {
 	if len(found) == 0 {
 		return stretch{last: true}
 	}
+	some := c.read(ctx, found)
+	some.from, some.last = behind(int64(found[len(found)-1].Score)), len(found) < size
+	return some
+}
+
+// read reads records that still are what the set says: a job that was replayed and parked again since then comes at its new place.
+func (c *cursor) read(ctx context.Context, found []redis.Z) stretch {
 	ids := make([]string, len(found))
 	for i, z := range found {
 		ids[i], _ = z.Member.(string)
@@ -165,7 +190,7 @@ func (c *cursor) page(ctx context.Context, from, to string, size int) stretch {
 			kept = append(kept, r)
 		}
 	}
-	return stretch{records: kept, from: behind(int64(found[len(found)-1].Score)), last: len(found) < size}
+	return stretch{records: kept}
 }
 
 func (c *cursor) pop() job.Record {
