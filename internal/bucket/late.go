@@ -21,8 +21,8 @@ type lateCall struct {
 	since time.Time
 }
 
-// lateCalls is those that Redis has not heard of. One report is under way at a time, and what comes meanwhile goes with the next one: none
-// waits longer than Redis takes for one answer, and many cost little more than one.
+// lateCalls is those that Redis has not heard of. A report waits a moment for others, a hundredth of the shortest window at most, and one is under
+// way at a time: many calls cost little more than one, and the permit of none is missed, which is wanted again a window later.
 type lateCalls struct {
 	mu      sync.Mutex
 	waiting []lateCall
@@ -59,6 +59,7 @@ func (p *Pacer) tellLate(c lateCall) {
 		return
 	}
 	p.background(func() {
+		<-p.clock.After(time.Duration(2*c.plan.epsilon) * time.Microsecond)
 		for calls := p.late.next(); len(calls) > 0; calls = p.late.next() {
 			p.reportLate(calls)
 		}

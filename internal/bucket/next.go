@@ -51,6 +51,21 @@ func (p *Pacer) next(ctx context.Context) (Slot, error) {
 	}
 }
 
+// More returns further slots that are held here and due within the lead, as Next would, in order; at most so many. It doesn't wait.
+func (p *Pacer) More(most int) (slots []Slot) {
+	for len(slots) < most {
+		s, ok := p.head()
+		if !ok || p.Due(s).Add(-p.Lead()).After(p.clock.Now()) {
+			break
+		}
+		if s, ok = p.pop(s); !ok {
+			break
+		}
+		slots = append(slots, s)
+	}
+	return slots
+}
+
 // Take waits for a slot for a job that was already pulled: one that came without a slot, or whose slot has passed. It
 // doesn't look at the queue. It returns ctx.Err() as soon as ctx ends, ErrClosed, or ErrCost.
 func (p *Pacer) Take(ctx context.Context, cost int64) (Slot, error) {

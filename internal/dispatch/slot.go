@@ -88,6 +88,18 @@ func (g gate) Next(ctx context.Context) (worker.Slot, error) {
 	}
 }
 
+func (g gate) More(most int) []worker.Slot {
+	if !g.data.Free() {
+		return nil
+	}
+	more := g.p.More(most)
+	slots := make([]worker.Slot, len(more))
+	for i, s := range more {
+		slots[i] = slot{g.p, s}
+	}
+	return slots
+}
+
 func (g gate) Empty(ctx context.Context, s worker.Slot) {
 	if own, ok := s.(slot); ok {
 		g.p.Empty(ctx, own.s)

@@ -16,6 +16,8 @@ import (
 type Gate[T any] interface {
 	// Next blocks until a job is pending and a slot is due within the lead, or until ctx ends.
 	Next(ctx context.Context) (T, error)
+	// More returns further slots that are due within the lead by now, in order, at most so many. It doesn't wait.
+	More(most int) []T
 	// Empty gives a slot back whose dequeue found no job.
 	Empty(ctx context.Context, slot T)
 	// Passed reports that a slot can't be used any more.
@@ -27,13 +29,14 @@ type Gate[T any] interface {
 // gatedClient is the Redis client that an asynq server gets: it knows asynq's dequeue by its keys and lets it wait at
 // the gate; all else passes. No promise hangs on it: a delivery without a slot says so, and its handler takes one itself.
 //
-//	asynq ── dequeue ──▶ step ── a slot ──▶ pullAt ──▶ Redis     one dequeue at a time, and as many pulls at once
-//	      ◀── a job ───     ◀── jobs ──────    ◀─────            as there are slots before the first answer
+//	asynq ── dequeue ──▶ step ── slots ──▶ pullAt ──▶ Redis      one dequeue at a time; a pull brings a job for each slot that is
+//	      ◀── a job ───     ◀── jobs ─────    ◀─────             due, and there are as many pulls as fit in before the first answer
 type gatedClient[T any] struct {
 	redis.UniversalClient
 	gate Gate[T]
 	keys redisdb.Keys
 	stop context.Context // ends when no more jobs may be pulled
+	most int             // jobs that asynq takes at once
 
 	longest time.Duration // that a dequeue waits
 
@@ -43,7 +46,8 @@ type gatedClient[T any] struct {
 	mu        sync.Mutex
 	waiting   bool          // for the next slot
 	shut      bool          // the gate gives no more
-	air       int           // pulls under way
+	air       int           // jobs that are being pulled
+	handling  int           // jobs that handlers have in hand
 	resting   int           // pulls that failed, and wait before asynq hears of it
 	wary      bool          // the last pull failed: one at a time until one succeeds
 	far       time.Duration // how long a pull usually takes
@@ -76,26 +80,43 @@ const (
 
 // EvalSha lets a dequeue wait for its slot, leaves out what is done already, and passes on all else.
 func (c *gatedClient[T]) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	run := func() *redis.Cmd { return c.UniversalClient.EvalSha(ctx, sha, keys, args...) }
 	switch {
 	case c.isDequeue(keys):
-		return c.dequeue(ctx, run)
+		return c.dequeue(ctx, c.puller(ctx, func(r redis.Scripter) *redis.Cmd { return r.EvalSha(ctx, sha, keys, args...) }))
 	case c.isEnd(keys) && len(args) > 0 && c.ended.take(args[0]):
 		return did(ctx)
 	}
-	return run()
+	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 }
 
 // Eval does the same. asynq comes with its script's text when it has heard that Redis does not know it.
 func (c *gatedClient[T]) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	run := func() *redis.Cmd { return c.UniversalClient.Eval(ctx, script, keys, args...) }
 	if !c.isDequeue(keys) {
-		return run()
+		return c.UniversalClient.Eval(ctx, script, keys, args...)
 	}
 	c.mu.Lock()
 	c.forgotten = nil
 	c.mu.Unlock()
-	return c.dequeue(ctx, run)
+	return c.dequeue(ctx, c.puller(ctx, func(r redis.Scripter) *redis.Cmd { return r.Eval(ctx, script, keys, args...) }))
+}
+
+// puller pulls n jobs in one round trip, by asynq's own script.
+type puller func(n int) []*redis.Cmd
+
+func (c *gatedClient[T]) puller(ctx context.Context, one func(redis.Scripter) *redis.Cmd) puller {
+	return func(n int) []*redis.Cmd {
+		if n == 1 {
+			return []*redis.Cmd{one(c.UniversalClient)}
+		}
+		cmds := make([]*redis.Cmd, n)
+		_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+			for i := range cmds {
+				cmds[i] = one(p)
+			}
+			return nil
+		})
+		return cmds
+	}
 }
 
 func (c *gatedClient[T]) isDequeue(keys []string) bool {
@@ -109,7 +130,7 @@ func (c *gatedClient[T]) isEnd(keys []string) bool {
 }
 
 // dequeue waits until a job was pulled at its slot, an error, or the end.
-func (c *gatedClient[T]) dequeue(ctx context.Context, pull func() *redis.Cmd) *redis.Cmd {
+func (c *gatedClient[T]) dequeue(ctx context.Context, pull puller) *redis.Cmd {
 	enough := time.NewTimer(c.longest)
 	defer enough.Stop()
 	for {
@@ -126,7 +147,7 @@ func (c *gatedClient[T]) dequeue(ctx context.Context, pull func() *redis.Cmd) *r
 }
 
 // step returns what there is for asynq, or sees to it that something comes.
-func (c *gatedClient[T]) step(ctx context.Context, pull func() *redis.Cmd) *redis.Cmd {
+func (c *gatedClient[T]) step(ctx context.Context, pull puller) *redis.Cmd {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -142,10 +163,11 @@ func (c *gatedClient[T]) step(ctx context.Context, pull func() *redis.Cmd) *redi
 		return nothing(ctx)
 	}
 	for c.room() && len(c.slots) > 0 {
-		slot := c.slots[0]
-		c.slots = c.slots[1:]
-		c.air++
-		c.pulls.Go(func() { c.pullAt(ctx, slot, pull) })
+		n := min(len(c.slots), c.atOnce())
+		slots := slices.Clone(c.slots[:n])
+		c.slots = c.slots[n:]
+		c.air += n
+		c.pulls.Go(func() { c.pullAt(ctx, slots, pull) })
 	}
 	if c.room() && !c.waiting {
 		c.waiting = true
@@ -168,45 +190,79 @@ func (c *gatedClient[T]) room() bool {
 	return c.resting == 0 && c.air+len(c.jobs) < min(most, 1+int(c.far/pullStep))
 }
 
+// atOnce is how many jobs may be pulled in one round trip: no more than asynq has hands for now.
+func (c *gatedClient[T]) atOnce() int {
+	if c.wary {
+		return 1
+	}
+	return max(1, min(mostPulls, c.most-c.handling-c.air-len(c.jobs)))
+}
+
 // learn takes in how long a pull took. One stall says little of how far away Redis is, and the jobs of many pulls at once
 // would come out of it in disorder; so the measure grows slowly and shrinks at once.
 func (c *gatedClient[T]) learn(took time.Duration) {
 	c.far = min(took, c.far+c.far/4+pullStep/40)
 }
 
-// await waits for the next slot.
+// await waits for the next slot, and takes what else is due with it.
 func (c *gatedClient[T]) await() {
 	slot, err := c.gate.Next(c.stop)
+	c.mu.Lock()
+	more := c.atOnce() - 1
+	c.mu.Unlock()
+	slots := []T{slot}
+	if err == nil {
+		slots = append(slots, c.gate.More(more)...)
+	}
 	c.change(func() {
 		c.waiting = false
 		if err != nil {
 			c.shut = true
 			return
 		}
-		c.slots = append(c.slots, slot)
+		c.slots = append(c.slots, slots...)
 	})
 }
 
-// pullAt pulls the job for a slot. Redis may be far away: nobody waits for the answer before the next pull.
-func (c *gatedClient[T]) pullAt(ctx context.Context, slot T, pull func() *redis.Cmd) {
+// pullAt pulls the jobs for slots. Redis may be far away: nobody waits for the answer before the next pull.
+func (c *gatedClient[T]) pullAt(ctx context.Context, slots []T, pull puller) {
 	begun := time.Now()
-	cmd := pull()
+	cmds := pull(len(slots))
 	took := time.Since(begun)
-	switch err := cmd.Err(); {
-	case err == nil:
-		id, left := c.pair(cmd, slot)
-		c.giveBack(ctx, left)
-		c.change(func() { c.air--; c.wary = false; c.learn(took); c.jobs = append(c.jobs, pulled{id, cmd}) })
-	case redis.HasErrorPrefix(err, "NOSCRIPT"):
-		c.change(func() { c.air--; c.slots, c.forgotten = append(c.slots, slot), cmd })
-	case errors.Is(err, redis.Nil):
-		c.gate.Empty(ctx, slot)
-		c.change(func() { c.air--; c.wary = false; c.learn(took) })
-	default:
-		c.change(func() { c.air--; c.resting++; c.wary = true })
-		c.gate.Empty(ctx, slot)
+	var jobs []pulled
+	var forgotten, failed *redis.Cmd
+	var back []T
+	for i, cmd := range cmds {
+		switch err := cmd.Err(); {
+		case err == nil:
+			id, left := c.pair(cmd, slots[i])
+			c.giveBack(ctx, left)
+			jobs = append(jobs, pulled{id, cmd})
+		case redis.HasErrorPrefix(err, "NOSCRIPT"):
+			forgotten, back = cmd, append(back, slots[i])
+		case errors.Is(err, redis.Nil):
+			c.gate.Empty(ctx, slots[i])
+		default:
+			failed = cmd
+			c.gate.Empty(ctx, slots[i])
+		}
+	}
+	c.change(func() {
+		c.air -= len(slots)
+		c.jobs, c.slots = append(c.jobs, jobs...), append(back, c.slots...)
+		if forgotten != nil {
+			c.forgotten = forgotten
+			return
+		}
+		if c.wary = failed != nil; c.wary {
+			c.resting++
+			return
+		}
+		c.learn(took)
+	})
+	if failed != nil {
 		c.pause()
-		c.change(func() { c.resting--; c.failed = cmd })
+		c.change(func() { c.resting--; c.failed = failed })
 	}
 }
 

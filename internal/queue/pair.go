@@ -71,3 +71,10 @@ func (c *gatedClient[T]) giveBack(ctx context.Context, slots []T) {
 		c.gate.Release(ctx, slot)
 	}
 }
+
+// has notes that handlers have a job more in hand, or less.
+func (c *gatedClient[T]) has(more int) {
+	c.mu.Lock()
+	c.handling += more
+	c.mu.Unlock()
+}

@@ -48,13 +48,14 @@ type Server[T any] struct {
 	client *gatedClient[T]
 	halt   context.CancelFunc
 	srv    *asynq.Server
+	hands  *hands
 }
 
 // NewServer returns a server that pulls nothing until Start.
 func NewServer[T any](c redis.UniversalClient, cfg ServerConfig[T]) *Server[T] {
 	stop, halt := context.WithCancel(context.Background())
-	s := &Server[T]{cfg: cfg, halt: halt}
-	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: redisdb.NewKeys(cfg.Gateway), stop: stop,
+	s := &Server[T]{cfg: cfg, halt: halt, hands: newHands()}
+	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: redisdb.NewKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency,
 		longest: longestWait, news: make(chan struct{}, 1), ready: make(map[string]T)}
 	s.srv = asynq.NewServerFromRedisClient(s.client, asynq.Config{
 		Concurrency:              cfg.Concurrency,
@@ -86,10 +87,13 @@ func (s *Server[T]) Halt() {
 func (s *Server[T]) Stop(ctx context.Context) {
 	s.Halt()
 	s.srv.Shutdown()
+	s.hands.close()
 	s.client.finish(ctx)
 }
 
 func (s *Server[T]) deliver(ctx context.Context, task *asynq.Task) error {
+	s.client.has(1)
+	defer s.client.has(-1)
 	taskID, _ := asynq.GetTaskID(ctx)
 	d := Delivery[T]{TaskID: taskID}
 	d.Slot, d.HasSlot = s.client.take(taskID)
@@ -98,7 +102,9 @@ func (s *Server[T]) deliver(ctx context.Context, task *asynq.Task) error {
 	if !ours || task.Type() != taskType {
 		d.JobID, d.Generation, d.Foreign, d.Payload = "", 0, true, task.Payload()
 	}
-	return s.cfg.Handle(context.WithoutCancel(ctx), d)
+	var err error
+	s.hands.do(func() { err = s.cfg.Handle(context.WithoutCancel(ctx), d) })
+	return err
 }
 
 // asynqLog hands asynq's messages to slog.

@@ -1,0 +1,53 @@
+package queue
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"spillway/internal/testkit"
+)
+
+// goroutines counts those of hands that wait for work.
+func goroutines() int {
+	buf := make([]byte, 1<<20)
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "(*hands).run(")
+}
+
+func TestHandsAreUsedAgainAndGoAtTheEnd(t *testing.T) { // alone: it counts goroutines
+	before, h := goroutines(), newHands()
+	var together sync.WaitGroup
+	for range 5 {
+		var inside sync.WaitGroup
+		inside.Add(4)
+		for range 4 {
+			together.Go(func() {
+				h.do(func() {
+					inside.Done()
+					inside.Wait() // all four at once
+				})
+			})
+		}
+		together.Wait()
+	}
+	if n := goroutines() - before; n < 4 || n > 8 {
+		t.Errorf("%d goroutines after twenty jobs, four at once", n)
+	}
+	h.close()
+	h.close()
+	testkit.Eventually(t, 5e9, "all hands to go", func() bool { return goroutines() <= before })
+}
+
+func TestAPanicComesToWhoAskedForTheJob(t *testing.T) {
+	t.Parallel()
+	h := newHands()
+	defer h.close()
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.HasPrefix(got, "poison\n") || !strings.Contains(got, "hands_test.go") {
+			t.Errorf("panic %q, want the job's own with its place", got)
+		}
+	}()
+	h.do(func() { panic("poison") })
+}
