@@ -219,7 +219,7 @@ func (w *world) talkative(s *shown) string {
 	at := fmt.Sprintf("127.0.0.1:%d", testkit.FreePort(w.t))
 	w.dispatcherAsIs("--listen", at, "--log-level", "debug", "-o", "json")
 	w.dispatcherAsIs("--listen", "", "--log-level", "debug")
-	testkit.Eventually(w.t, 30*time.Second, "the dispatcher to answer", func() bool {
+	testkit.Eventually(w.t, time.Minute, "the dispatcher to answer", func() bool {
 		resp, err := http.Get("http://" + at + "/healthz")
 		if err == nil {
 			resp.Body.Close()
