@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/bucket"
 	"spillway/internal/clock"
 	"spillway/internal/config"
@@ -25,14 +27,14 @@ func watch(g config.Gateway, t tools) *incarnation.Watch {
 }
 
 // watchedBooks returns books that open no attempt in data that is not what the watch has seen.
-func watchedBooks(g config.Gateway, t tools, w *incarnation.Watch, ended func(taskID string)) *ledger.Books {
+func watchedBooks(c redis.UniversalClient, g config.Gateway, w *incarnation.Watch, ended func(taskID string)) *ledger.Books {
 	cfg := bookkeeping(g)
 	cfg.TaskEnded = ended
 	cfg.Age = func() ledger.Age {
 		version, least, marks := w.Age()
 		return ledger.Age{Version: version, Least: least, Marks: marks}
 	}
-	return ledger.New(t.redis, cfg)
+	return ledger.New(c, cfg)
 }
 
 // recall returns what this machine has seen of each gateway's data.

@@ -51,7 +51,7 @@ func New(p Params) (*Dispatcher, error) {
 	for i, g := range p.Gateways {
 		names[i] = g.Name
 	}
-	t := tools{redis: p.DB.Client, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
+	t := tools{redis: p.DB.Client, calls: p.DB.Together, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
 		log: p.Log, traces: p.Traces}
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p}

@@ -43,9 +43,10 @@ type unit struct {
 	tools     tools
 	log       *slog.Logger
 	redis     redis.UniversalClient
-	grace     time.Duration // the longest time-out of a call that a stop waits for
-	hands     int           // how many jobs the server has in hand at most
-	pacing    sync.Mutex    // whoever has it tells the pacer what to keep
+	calls     redis.UniversalClient // for what each call costs: such scripts share round trips
+	grace     time.Duration         // the longest time-out of a call that a stop waits for
+	hands     int                   // how many jobs the server has in hand at most
+	pacing    sync.Mutex            // whoever has it tells the pacer what to keep
 	kept      bucket.PacerConfig
 	neverFits string       // the parked job that the log has last called too dear; the replayer's own
 	limits    atomic.Int64 // version of the limits that the pacer keeps
@@ -63,6 +64,7 @@ type tools struct {
 	ages    *incarnation.Metrics
 	memory  map[string]incarnation.Memory // what was seen of each gateway's data
 	redis   redis.UniversalClient
+	calls   func() redis.UniversalClient
 	pacing  *bucket.Metrics
 	working *worker.Metrics
 	log     *slog.Logger
@@ -71,7 +73,8 @@ type tools struct {
 
 func newUnit(g config.Gateway, t tools) (*unit, error) {
 	data := watch(g, t)
-	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, grace: g.Request.Timeout, hands: concurrency(g),
+	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, calls: t.calls(),
+		grace: g.Request.Timeout, hands: concurrency(g),
 		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1)}
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	var err error

@@ -28,7 +28,7 @@ func (u *unit) now() *set { return u.set.Load() }
 // newSet makes what the configuration asks for, or says why it can't be had. Nothing is changed by it.
 func (u *unit) newSet(g config.Gateway) (*set, error) {
 	ended := func(taskID string) { u.server.Ended(taskID) }
-	s := &set{cfg: g, books: watchedBooks(g, u.tools, u.data, ended)}
+	s := &set{cfg: g, books: watchedBooks(u.calls, g, u.data, ended)}
 	how, err := callConfig(g)
 	if err == nil {
 		s.client, err = gateway.New(how)
@@ -41,7 +41,7 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
 	}
 	t := u.tools
-	parking := Store(t.redis, g)
+	parking := Store(u.calls, g)
 	parking.TaskEnded = ended
 	s.worker = worker.New(worker.Config{
 		Gateway: g.Name, Pacer: pacer{u.pacer, circuit(g.Circuit)}, Ledger: nudging{s.books, u.due}, DeadLetters: parking,

@@ -12,10 +12,10 @@ local now = now_us(ARGV[1])
 local job, mine = attempt(record, ARGV[3], ARGV[4])
 if not job.s or job.t ~= ARGV[8] then return 0 end
 if job.s == 'done' then return 2 end
-if ARGV[9] ~= '' then redis.call('HSET', record, 'ref', ARGV[9]) end
 if job.s == 'in_flight' and not mine then
   history(record, ARGV[6])
   redis.call('HSET', record, 'paid', ARGV[7])
+  if ARGV[9] ~= '' then redis.call('HSET', record, 'ref', ARGV[9]) end
   return 3
 end
 if not mine then
@@ -25,6 +25,7 @@ if not mine then
   if job.s == 'parked' then redis.call('ZREM', books_key(record, books_place('parked', job.r)), id) end
 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, ARGV[6], tonumber(ARGV[5]))
+if ARGV[9] ~= '' then job.set[#job.set + 1], job.set[#job.set + 2] = 'ref', ARGV[9] end
 outage_over(KEYS[7])
 finish(record, KEYS[4], now, ARGV[7], job)
 task_end(KEYS, ARGV)

@@ -95,10 +95,14 @@ local function books_stopped(record, batch)
   return v[1] and 'its batch is paused: ' .. (v[3] or ''), false
 end
 
--- become_of changes the state of a job of which s, r, b and m are known, with the fields that go with it.
+-- become_of changes the state of a job of which s, r, b and m are known, with the fields that go with it; and those of job.set, without
+-- those of job.drop, which are none then.
 local function become_of(record, job, state, ...)
-  local fields, reason = {...}, job.r
-  redis.call('HSET', record, 's', state, ...)
+  local fields, reason, set = {...}, job.r, job.set or {}
+  for i = 1, #fields do set[#set + 1] = fields[i] end
+  redis.call('HSET', record, 's', state, unpack(set))
+  if job.drop then redis.call('HDEL', record, unpack(job.drop)) end
+  job.set, job.drop = nil, nil
   shelf_move(record, job.b, job.s, reason, state, fields)
   if not job.b and not job.m then return end
   for i = 1, #fields, 2 do

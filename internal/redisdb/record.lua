@@ -111,20 +111,22 @@ local function attempt(record, generation, owner)
   return job, job.s == 'in_flight' and job.g == generation and job.o == owner
 end
 
--- end_attempt writes down the end of an open attempt: its history, whether it counts, and that it is open no more; job is what attempt() read.
--- line is empty if nothing was written; opened is forgotten as the key's first call then. The ZREM comes first: when its memory
--- is full, Redis lets a script go on that has begun to write, but not begin with what needs memory, and an end must be written down.
+-- end_attempt writes down the end of an open attempt; job is what attempt() read. Its history, its status and that it is open no more go into
+-- the record with its next state, which must follow. line is empty if nothing was written; opened is forgotten as the key's first call then. The
+-- ZREM comes first: when its memory is full, Redis lets a script go on that has begun to write, but not begin with what needs memory, and an
+-- end must be written down.
 local function end_attempt(keys, job, id, now, spent, line, status)
-  local record = keys.record
   redis.call('ZREM', keys.open, id)
+  local set, drop = {}, {'o', 'od', 'oa'}
   if line ~= '' then
-    redis.call('HSET', record, 'h', history_with(job.h, line))
+    set[1], set[2] = 'h', history_with(job.h, line)
     called(keys.rate, now)
+  elseif job.f and job.f == job.oa then
+    drop[4] = 'f'
   end
-  if status > 0 then redis.call('HSET', record, 'st', int(status)) end
-  if spent == 1 then redis.call('HINCRBY', record, 'n', 1) end
-  local unsent = line == '' and job.f and job.f == job.oa
-  redis.call('HDEL', record, 'o', 'od', unsent and 'f' or 'oa', 'oa')
+  if status > 0 then set[#set + 1], set[#set + 2] = 'st', int(status) end
+  if spent == 1 then redis.call('HINCRBY', keys.record, 'n', 1) end
+  job.set, job.drop = set, drop
 end
 
 -- task_end takes a task whose attempt has ended out of asynq's hands, and counts it, as asynq's own script does once its handler is done.
@@ -144,9 +146,11 @@ local OVER = {'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', '
 -- finish makes a job done; what is left of its record stays for the dedupe window.
 local function finish(record, counters, now, dedupe_ms, job)
   job = job or read(record, 's', 'r', 'b', 'm', 'pn')
+  local drop = job.drop or {}
+  job.drop = drop
+  for i = 1, #OVER do drop[#drop + 1] = OVER[i] end
+  for i = 1, tonumber(job.pn) or 0 do drop[#drop + 1] = PAYLOAD[2 + i] end
   become_of(record, job, 'done', 'fin', int(now))
-  redis.call('HDEL', record, unpack(OVER))
-  if job.pn then redis.call('HDEL', record, unpack(PAYLOAD, 3, 2 + tonumber(job.pn))) end
   redis.call('HINCRBY', counters, 'done', 1)
   forget(record, dedupe_ms, job.b)
 end
