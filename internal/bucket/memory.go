@@ -130,13 +130,14 @@ func (m *memory) told(i int) []any {
 	return args
 }
 
-// read takes in how the books stand. What was remembered from before a loss is kept as testimony, until Redis knows as much.
+// read takes in how the books stand. What was remembered from before a loss is kept as testimony, until Redis knows as much. What was
+// read of the lists after it is none: that is the charge, and not what was granted.
 func (k *knowledge) read(b books, now int64) {
 	if now < k.at {
 		return // an answer that was overtaken by a newer one
 	}
 	k.at = now
-	if b.loss != k.books.loss && b.loss != 0 && k.memory != nil && k.memory.books.id != b.id {
+	if k.memory != nil && b.loss != 0 && b.loss != k.memory.books.loss && k.memory.books.id != b.id {
 		k.testimony = k.memory
 	}
 	if k.testimony != nil && k.testimony.until() <= b.told {

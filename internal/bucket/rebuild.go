@@ -88,12 +88,12 @@ func (p *Pacer) recall(ctx context.Context, pl *plan) (*memory, error) {
 
 // recalled reads recall.lua's answer. The units of the open cell are counted from its beginning on, as they may be given back.
 func recalled(pl *plan, v []any) (*memory, error) {
-	const head = 4
+	const head = 5
 	broken := fmt.Errorf("recall.lua answered %d values that make no sense: is another version of the program using this Redis?", len(v))
 	if len(v) < head {
 		return nil, broken
 	}
-	b, err := booksOf([]any{v[1], v[2], v[3], nil})
+	b, err := booksOf(v[1:head])
 	if err != nil {
 		return nil, broken
 	}

@@ -1,11 +1,11 @@
 -- recall.lua: what Redis remembers of the windows that are charged after a loss. Composed after NowLua. It looks only.
 -- KEYS 1 pace  2… those windows' lists
 -- ARGV 1 now (µs, 0 = Redis's)  2 shape  then for each list the span that is put together to one pair (µs)
--- Returns nothing where there is no state, or of another shape; else {now, s, o, u of the pace (see reserve.lua),
+-- Returns nothing where there is no state, or of another shape; else {now, s, o, u, w of the pace (see reserve.lua),
 --      then for each list: number of pairs, edge, units, edge, units, …}, oldest first.
-local pace = redis.call('HMGET', KEYS[1], 'g', 's', 'o', 'u')
+local pace = redis.call('HMGET', KEYS[1], 'g', 's', 'o', 'u', 'w')
 if pace[1] ~= ARGV[2] then return {} end
-local out = {int(now_us(ARGV[1])), pace[2], pace[3] or '', pace[4] or ''}
+local out = {int(now_us(ARGV[1])), pace[2], pace[3] or '', pace[4] or '', pace[5] or ''}
 for k = 1, #ARGV - 2 do
   local v, span = redis.call('LRANGE', KEYS[1 + k], 0, -1), tonumber(ARGV[2 + k])
   local at, from = #out + 1, nil
