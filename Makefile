@@ -44,8 +44,8 @@ crash: install-test-deps ## kills a process at each of its Redis commands, in ev
 chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again
 	CGO_ENABLED=1 go test -race ./test/chaos -run 'TestChaos$$' -v -timeout 24h -args -chaos $(CHAOS) -seed $(SEED)
 
-alerts: install-test-deps ## the alert rules, the metrics and a real Prometheus beside dispatchers at work; installs prometheus (apt-get as root) where missing
-	@command -v prometheus promtool >/dev/null || apt-get install -y -q prometheus
+alerts: ## the alert rules, the metrics and a real Prometheus beside dispatchers at work; installs prometheus (apt-get as root) where missing
+	@./test/deps.sh prometheus
 	go vet -tags monitoring ./test/...
 	go test -tags monitoring ./test ./test/e2e -run 'Promtool|Prometheus' -v -timeout 10m
 

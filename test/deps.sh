@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Installs what the tests need beyond Go: redis-server, and a C compiler for the race detector.
+# Installs what the tests need beyond Go: redis-server, a C compiler for the race detector, and what is named (a command of its package's name).
 set -euo pipefail
 
 packages=()
 command -v redis-server >/dev/null || packages+=(redis-server)
 command -v "${CC:-gcc}" >/dev/null || command -v clang >/dev/null || packages+=(gcc libc6-dev)
+for tool in "$@"; do
+  command -v "$tool" >/dev/null || packages+=("$tool")
+done
 [ ${#packages[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
