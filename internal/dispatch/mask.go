@@ -3,6 +3,8 @@ package dispatch
 import (
 	"bytes"
 	"cmp"
+	"encoding/base64"
+	"encoding/json"
 	"net/url"
 	"regexp"
 	"slices"
@@ -22,7 +24,8 @@ var masked = []byte("<secret>")
 // job and shown to whoever looks at it.
 type mask struct{ secrets [][]byte }
 
-// judge judges answers by their table, without the secrets in them.
+// judge judges answers by their table. What is kept of them is without the secrets in them, but what they mean is not judged by that: a
+// merchant's number is a header too, and an answer with <secret> in its place is no JSON any more, so that a no would be taken for a yes.
 type judge struct {
 	table outcome.Table
 	mask  mask
@@ -30,7 +33,7 @@ type judge struct {
 
 // Judge implements worker.Judge.
 func (j judge) Judge(in outcome.Input) outcome.Judgement {
-	in.Result.Body = j.mask.hide(in.Result.Body)
+	in.Hide = j.mask.hide
 	return j.table.Judge(in)
 }
 
@@ -42,30 +45,50 @@ func newMask(q config.Request) mask {
 		}
 		text := value.Reveal()
 		all[text] = true
-		if _, credentials, ok := strings.Cut(text, " "); ok { // Bearer …, Basic …
+		if scheme, credentials, ok := strings.Cut(text, " "); ok { // Bearer …, Basic …
 			all[credentials] = true
+			if strings.EqualFold(scheme, "Basic") {
+				all[inBasic(credentials)] = true
+			}
 		}
 	}
 	for _, address := range []string{q.URL.Reveal(), q.Proxy.Reveal()} {
 		inURL(address, all)
 	}
-	var m mask
+	written := map[string]bool{}
 	for text := range all {
 		if len(text) >= leastSecret {
-			m.secrets = append(m.secrets, []byte(text))
+			forms(text, written)
 		}
-		if escaped := url.QueryEscape(text); escaped != text && len(text) >= leastSecret {
-			m.secrets = append(m.secrets, []byte(escaped))
-		}
+	}
+	var m mask
+	for text := range written {
+		m.secrets = append(m.secrets, []byte(text))
 	}
 	slices.SortFunc(m.secrets, func(a, b []byte) int { return cmp.Compare(len(b), len(a)) }) // one may be a part of another
 	return m
 }
 
+// inBasic returns the secret of a user and password in base64: the password, or the user where there is none.
+func inBasic(credentials string) string {
+	both, _ := base64.StdEncoding.DecodeString(credentials)
+	user, password, _ := strings.Cut(string(both), ":")
+	return cmp.Or(password, user)
+}
+
+// forms adds a text as answers may have it: as it is, in a form, and in JSON, which some write with \/ for a slash.
+func forms(text string, to map[string]bool) {
+	to[text], to[url.QueryEscape(text)] = true, true
+	if quoted, err := json.Marshal(text); err == nil {
+		inner := string(quoted[1 : len(quoted)-1])
+		to[inner], to[strings.ReplaceAll(inner, "/", `\/`)] = true, true
+	}
+}
+
 // harmless are headers that say how to talk, not who does.
 var harmless = regexp.MustCompile(`(?i)^(accept.*|content-.*|user-agent|host|prefer|cache-control|.*-version)$`)
 
-var secretParameter = regexp.MustCompile(`(?i)pass|secret|token|key|sig`)
+var secretParameter = regexp.MustCompile(`(?i)pass|pwd|secret|token|key|sig|auth|cred`)
 
 // inURL adds the password and the secret parameters of a URL.
 func inURL(address string, to map[string]bool) {

@@ -138,6 +138,7 @@ func (t Table) referred(a *answer, j Judgement) Judgement {
 	}
 	doc, _ := a.body()
 	ref, ok := lookUp(doc, t.reference)
+	ref = string(a.in.shown([]byte(ref)))
 	if ok && ref != "null" && len(ref) <= maxReference && strings.IndexFunc(ref, func(r rune) bool { return r <= ' ' || r > '~' }) < 0 {
 		j.Reference = ref
 	}
@@ -153,7 +154,7 @@ func (a *answer) retryAfter() bool {
 
 // line is the status with the beginning of the answer.
 func (a *answer) line() string {
-	if text := oneLine(a.in.Result.Body); text != "" {
+	if text := oneLine(a.in.shown(a.in.Result.Body)); text != "" {
 		return a.why() + ": " + text
 	}
 	return a.why()

@@ -20,6 +20,17 @@ type Input struct {
 	// Received is the moment at which the answer arrived, by the local clock. Dates in the answer are measured
 	// against its own Date header, and against this where it has none.
 	Received time.Time
+	// Hide takes secrets that the gateway repeats out of what is kept of an answer. What the answer means is judged by the answer as it
+	// came. Nil: nothing is to be hidden.
+	Hide func([]byte) []byte
+}
+
+// shown returns a text of the answer as it may be kept.
+func (in Input) shown(text []byte) []byte {
+	if in.Hide == nil {
+		return text
+	}
+	return in.Hide(text)
 }
 
 // living says that the same call may go out again whatever became of this one.
