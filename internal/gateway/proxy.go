@@ -51,7 +51,7 @@ func (p *Proxy) Tunnel(ctx context.Context, c net.Conn, addr string) error {
 	}
 	switch {
 	case resp.StatusCode == http.StatusProxyAuthRequired:
-		return &callError{text: "the proxy " + p.Addr + " does not let us in (407): check user and password in request.proxy"}
+		return p.refusal()
 	case resp.StatusCode != http.StatusOK:
 		return &callError{text: fmt.Sprintf("the proxy %s opens no way to %s: it answered %d", p.Addr, addr, resp.StatusCode)}
 	case in.Buffered() > 0:
@@ -60,6 +60,11 @@ func (p *Proxy) Tunnel(ctx context.Context, c net.Conn, addr string) error {
 		return p.broken(ctx, addr, context.Cause(ctx))
 	}
 	return nil
+}
+
+// refusal is the error of a proxy that wants another password. A gateway can't have said it, also where there is no tunnel to it.
+func (p *Proxy) refusal() error {
+	return &callError{text: "the proxy " + p.Addr + " does not let us in (407): check user and password in request.proxy"}
 }
 
 func (p *Proxy) broken(ctx context.Context, addr string, err error) error {

@@ -137,6 +137,23 @@ func TestAProxyThatFails(t *testing.T) {
 	}
 }
 
+// A changed password of the proxy must not refuse a million jobs: what the proxy says is no answer of the gateway, without a tunnel too.
+func TestAProxyWithoutATunnelThatRefuses(t *testing.T) {
+	t.Parallel()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) }))
+	defer proxy.Close()
+	addr := proxy.Listener.Addr().String()
+	res := client(t, Config{URL: "http://gateway.invalid/v1/x", Proxy: "http://user:" + canary + "@" + addr}).Send(context.Background(), call("j"))
+	if res.Stage != job.NotSent || res.Status != 0 {
+		t.Errorf("%+v", res)
+	}
+	checkErr(t, res.Err, "the proxy "+addr+" does not let us in (407): check user and password")
+	direct := client(t, Config{URL: proxy.URL}).Send(context.Background(), call("j"))
+	if direct.Stage != job.Answered || direct.Status != http.StatusProxyAuthRequired {
+		t.Errorf("without a proxy it is the gateway's own word: %+v", direct)
+	}
+}
+
 // The proxy of the environment is for other programs: a gateway's calls go where its configuration says.
 func TestTheEnvironmentsProxyIsNotObeyed(t *testing.T) {
 	t.Parallel()

@@ -26,6 +26,9 @@ func (c *Client) try(ctx context.Context, call Call, m message) (res job.Result,
 		res = c.read(resp)
 	}
 	pass := g.shut()
+	if c.transport.Proxy != nil && res.Status == http.StatusProxyAuthRequired {
+		return job.Result{Stage: job.NotSent, Err: c.dialer.proxy.refusal()}, false // the gateway has not seen it
+	}
 	switch {
 	case pass.late:
 		res = job.Result{Stage: job.NotSent, Late: true, Err: ErrTooLate}
