@@ -312,7 +312,7 @@ var badFiles = map[string][]string{
 		`5:15: gateways.stripe.request.method: "post" is not a method: write POST`,
 	},
 	"method": {
-		`5:15: gateways.stripe.request.method: "FETCH" is not a method: use one of GET, HEAD, POST, PUT, PATCH, DELETE`,
+		`5:15: gateways.stripe.request.method: "FETCH" is not a method: use one of GET, POST, PUT, PATCH, DELETE`,
 	},
 	"no-gateways": {
 		`1:1: gateways: is missing: name at least one gateway, with its request.url and leak.limits`,

@@ -74,7 +74,7 @@ func (r *reader) checkRequest(path string, q *Request) {
 }
 
 // bodiless reports that a method's calls go out without a body.
-func bodiless(method string) bool { return method == "GET" || method == "HEAD" || method == "DELETE" }
+func bodiless(method string) bool { return method == "GET" || method == "DELETE" }
 
 func (r *reader) checkLeak(path string, l Leak) {
 	if len(l.Limits) == 0 {
@@ -156,7 +156,7 @@ func checkToken(text string) string {
 	return checkHeaderValue(text)
 }
 
-var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
+var methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE"}
 
 func checkMethod(text string) string {
 	if upper := strings.ToUpper(text); upper != text && slices.Contains(methods, upper) {
@@ -168,8 +168,9 @@ func checkMethod(text string) string {
 var checkAlgorithm = choice("an algorithm", AlgorithmTokenBucket, AlgorithmLeakyBucket, AlgorithmFixedWindow,
 	AlgorithmSlidingWindow, AlgorithmSlidingLog)
 
-// unsent are headers that net/http writes by itself and would not take from us.
-var unsent = []string{"Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection"}
+// unsent are headers that the call writes by itself: net/http would not take them from us, or they would break the message.
+var unsent = []string{"Accept-Encoding", "Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Connection", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade"}
 
 func checkHeaderName(name string, others map[string]string) string {
 	if slices.Contains(unsent, textproto.CanonicalMIMEHeaderKey(name)) {
@@ -239,10 +240,12 @@ func checkURL(text string) string {
 	switch {
 	case err != nil || strings.ContainsAny(text, " \t\r\n"):
 		return "is not a URL" + hint
-	case u.Scheme != "http" && u.Scheme != "https":
+	case !strings.HasPrefix(text, "http://") && !strings.HasPrefix(text, "https://"): // in small letters
 		return "does not begin with http:// or https://" + hint
 	case u.Hostname() == "":
 		return "has no host" + hint
+	case u.User != nil:
+		return "has a user or password in it: put them into headers, as Authorization"
 	case strings.Contains(text, "#"):
 		return "has a # part, which is never sent: take it out, or write %23"
 	}

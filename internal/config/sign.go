@@ -40,7 +40,7 @@ func (r *reader) sign(n node, s *Sign) {
 	r.object(n,
 		field{"header", r.word(&s.Header, checkSignHeader)},
 		field{"value", r.word(&s.Value, checkSignValue)},
-		field{"secret", r.secret(&s.Secret, func(string) string { return "" })},
+		field{"secret", r.secret(&s.Secret, checkSignSecret)},
 		field{"secret_encoding", r.word(&secretIs, choice("an encoding of a secret", "text", "hex", "base64"))},
 		field{"algorithm", r.word(&s.Algorithm, choice("a digest", "sha256", "sha512"))},
 		field{"content", r.word(&s.Content, checkSignContent)},
@@ -102,6 +102,13 @@ func (r *reader) checkSign(path string, q *Request) {
 	if strings.EqualFold(s.Header, s.TimestampHeader) {
 		r.fault(path+".timestamp_header", "%s carries the signature: use another one", s.Header)
 	}
+}
+
+func checkSignSecret(text string) string {
+	if text == "" {
+		return "is empty: name the variable or file with the secret"
+	}
+	return ""
 }
 
 func checkSignHeader(name string) string {

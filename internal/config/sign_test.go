@@ -31,6 +31,7 @@ func TestSign(t *testing.T) {
 		`header: S, secret: "${NOT_SET}", content: "{body}"`:                   "sign.secret: ${NOT_SET} is not set",
 		`secret: a, content: "{body}"`:                                         "sign.header: is missing: name the header",
 		`header: S, content: "{body}"`:                                         "sign.secret: is missing: name the variable",
+		`header: S, secret: "", content: "{body}"`:                             `sign.secret: "" is empty`,
 		`header: S, secret: "${CANARY}"`:                                       `sign.header: a {timestamp} is signed (the default) that the gateway never gets to see`,
 		`header: S, secret: a, content: "{Body}"`:                              `sign.content: "{Body}" has {Body} in it, which is unknown: {timestamp} {method}`,
 		`header: S, secret: a, content: ""`:                                    `sign.content: "" is empty`,

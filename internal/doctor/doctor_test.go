@@ -200,7 +200,6 @@ func TestLints(t *testing.T) {
 		"dedupe":               {[]string{req, limits, "dedupe: 1h"}, "idempotency", "forgotten 1h0m0s after", "make dedupe"},
 		"no keys":              {[]string{`request: {url: "https://pay.example/", idempotency_header: ""}`, limits}, "idempotency", "unknown_outcome", "idempotency_header"},
 		"not encrypted":        {[]string{`request: {url: "http://pay.example/{id}"}`, limits}, "url", "pay.example unencrypted", "https://"},
-		"user in the url":      {[]string{`request: {url: "https://bob:hunter2@pay.example/"}`, limits}, "url", "credential", "header"},
 		"key in the url":       {[]string{`request: {url: "https://pay.example/?api_key=hunter2"}`, limits}, "url", "credential", "header"},
 	} {
 		t.Run(name, func(t *testing.T) {

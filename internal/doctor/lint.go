@@ -119,7 +119,7 @@ func lintURL(g config.Gateway) (found []Check) {
 		found = append(found, warn(name, g.Name, "write https://", "calls go to %s unencrypted: whoever is on the way reads payments and secrets, and can change them",
 			bare(host)))
 	}
-	if strings.Contains(host, "@") || credential.MatchString(raw) {
+	if credential.MatchString(raw) {
 		found = append(found, warn(name, g.Name, `put it into a header, from a variable: headers: {Authorization: "Bearer ${KEY}"}`,
 			"the url holds what looks like a credential: proxies and the gateway's own log write urls down"))
 	}

@@ -89,8 +89,8 @@ func (t *template) check() error {
 	case u.Fragment != "" || strings.Contains(b.String(), "#"):
 		return errors.New("it holds a #, which is never sent: remove it")
 	}
-	if first := t.parts[0].text; !strings.HasPrefix(first, u.Scheme+"://"+u.Host) || len(t.parts) > 1 && !strings.Contains(first[len(u.Scheme)+3:], "/") {
-		return errors.New("its host must be fixed: {id} and {payload.FIELD} may stand after the host and a / only")
+	if first := t.parts[0].text; !strings.HasPrefix(first, u.Scheme+"://"+u.Host) || len(t.parts) > 1 && !strings.ContainsAny(first[len(u.Scheme)+3:], "/?") {
+		return errors.New("its host must be fixed: {id} and {payload.FIELD} may stand after the host and a / or ? only")
 	}
 	t.base, t.secure = u, u.Scheme == "https"
 	return nil
