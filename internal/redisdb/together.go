@@ -2,6 +2,7 @@ package redisdb
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -33,9 +34,9 @@ type asked struct {
 	over chan struct{} // closed when somebody else's round trip has brought the answer
 }
 
-// Together returns a client that runs the scripts of one gateway in shared round trips: their keys must all be in one slot of a cluster. The
-// context of a script that waits for its turn is not looked at meanwhile: the client's own time-outs bound that. Where replicas are waited for,
-// which goes by single commands, it is the DB's own client.
+// Together returns a client that runs the scripts of one gateway in shared round trips: their keys must all be in one slot of a cluster. A
+// script whose context ends while it waits for its turn does not run; one that shares a round trip waits for that, which the client's own
+// time-outs bound. Where replicas are waited for, which goes by single commands, it is the DB's own client.
 func (db *DB) Together() redis.UniversalClient {
 	if db.waitReplicas > 0 {
 		return db.Client
@@ -56,12 +57,41 @@ func (t *together) EvalSha(ctx context.Context, sha string, keys []string, args 
 	a.lead, a.over = make(chan []*asked, 1), make(chan struct{})
 	t.waiting = append(t.waiting, a)
 	t.mu.Unlock()
-	select {
-	case all := <-a.lead:
-		t.send(all)
-	case <-a.over:
-	}
+	t.await(a)
 	return a.cmd
+}
+
+// await waits for a script's turn and its answer. While Redis stalls there may be thousands before it.
+func (t *together) await(a *asked) {
+	enough := a.ctx.Done()
+	for {
+		select {
+		case all := <-a.lead:
+			t.send(all)
+			return
+		case <-a.over:
+			return
+		case <-enough:
+			if t.leave(a) {
+				return
+			}
+			enough = nil // its turn has come
+		}
+	}
+}
+
+// leave takes a script out of those that wait, and says whether it was still among them.
+func (t *together) leave(a *asked) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.Index(t.waiting, a)
+	if i < 0 {
+		return false
+	}
+	t.waiting = slices.Delete(t.waiting, i, i+1)
+	a.cmd = redis.NewCmd(a.ctx)
+	a.cmd.SetErr(a.ctx.Err())
+	return true
 }
 
 // send runs the scripts of one round trip, the first of which is the caller's, and lets the next ones go.

@@ -2,11 +2,13 @@ package redisdb_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,12 +16,18 @@ import (
 	"spillway/internal/testkit"
 )
 
-// trips counts round trips.
-type trips struct{ n atomic.Int64 }
+// trips counts round trips, and those of a single script.
+type trips struct{ n, single atomic.Int64 }
 
 func (h *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { h.n.Add(1); return next(ctx, cmd) }
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.n.Add(1)
+		if cmd.Name() == "evalsha" {
+			h.single.Add(1)
+		}
+		return next(ctx, cmd)
+	}
 }
 func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error { h.n.Add(1); return next(ctx, cmds) }
@@ -112,6 +120,59 @@ func TestALostConnectionIsHeardOfByAll(t *testing.T) {
 	wg.Wait()
 	s.Restart()
 	testkit.Eventually(t, 20e9, "answers again", func() bool { return echo.Run(t.Context(), c, []string{"k"}, 1, "").Err() == nil })
+}
+
+// While Redis stalls, whoever waits behind others need not wait longer than he wants to: a stop would hang. What he asked for does not run.
+func TestWhoWaitsForHisTurnMayLeave(t *testing.T) {
+	t.Parallel()
+	s, count := testkit.Server(t), &trips{}
+	db, err := redisdb.Open(t.Context(), s.URL(), redisdb.Options{ReadTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	c := db.Together()
+	if err := echo.Run(t.Context(), c, []string{"k"}, 0, "").Err(); err != nil {
+		t.Fatal(err)
+	}
+	db.Client.AddHook(count)
+	s.Pause()
+	defer s.Continue()
+	var first sync.WaitGroup
+	for i := range 2 { // as many round trips as may be under way
+		first.Go(func() {
+			if err := echo.Run(context.Background(), c, []string{"k"}, i, "").Err(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	testkit.Eventually(t, 20*time.Second, "two round trips under way", func() bool { return count.single.Load() == 2 })
+	left := make(chan error, 3)
+	for range cap(left) {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			defer cancel()
+			left <- echo.Run(ctx, c, []string{"k"}, 1, "").Err()
+		}()
+	}
+	for range cap(left) {
+		select {
+		case err := <-left:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("still waits for its turn")
+		}
+	}
+	s.Continue()
+	first.Wait()
+	if err := echo.Run(t.Context(), c, []string{"k"}, 1, "").Err(); err != nil {
+		t.Error(err)
+	}
+	if n, err := c.Get(t.Context(), "k").Int(); err != nil || n != 4 {
+		t.Errorf("%d scripts have run, want the first, two, and the last: %v", n, err)
+	}
 }
 
 // What replicas are waited for goes one by one: a pipeline would not wait.
