@@ -87,7 +87,7 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}, end.Keys...)
 	done, err := doneScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
 		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted), e.Reference, end.Task, end.Until).Int()
-	b.cfg.ended(end.Task, done == 1)
+	b.cfg.ended(end.Task, done == 1 || done == 2)
 	return err
 }
 

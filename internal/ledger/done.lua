@@ -5,13 +5,16 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 status  6 history line  7 dedupe (ms)
 --      8 when the job was accepted (µs): after the dedupe window an id may begin another life
 --      9 the gateway's own reference ('' = none), then those of redisdb.TaskEnd
--- returns 1 done now, and its task is over  2 done already  3 another attempt is under way and will end as done
+-- returns 1 done now, and its task is over  2 done already, perhaps by this very attempt, whose answer was lost; its task is over  3 another attempt is under way and will end as done
 --      0 not this job any more
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local job, mine = attempt(record, ARGV[3], ARGV[4])
 if not job.s or job.t ~= ARGV[8] then return 0 end
-if job.s == 'done' then return 2 end
+if job.s == 'done' then
+  task_end(KEYS, ARGV)
+  return 2
+end
 if job.s == 'in_flight' and not mine then
   history(record, ARGV[6])
   redis.call('HSET', record, 'paid', ARGV[7])

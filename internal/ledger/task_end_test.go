@@ -46,6 +46,22 @@ func TestTheEndOfAnAttemptEndsItsTask(t *testing.T) {
 	}
 }
 
+// Where the answer to a success is lost, it is written down again: asynq is not left to look for the task, and it counts once.
+func TestASuccessThatIsWrittenDownTwiceEndsItsTask(t *testing.T) {
+	t.Parallel()
+	heard := 0
+	b := setup(t, 10, func(c *ledger.Config) { c.TaskEnded = func(string) { heard++ } })
+	b.accept("park", numbered(1, 1)...)
+	id, generation := b.pull()
+	a, _ := b.open(id, generation, "me")
+	for n := range 2 {
+		b.must(b.books.Done(b.ctx, a, job.Ending{Called: true, Status: 200}))
+		want(t, "ends heard of", heard, n+1)
+		want(t, "processed", b.c.Get(b.ctx, b.keys.TaskEnd("", time.Now()).Keys[4]).Val(), "1")
+	}
+	want(t, "tasks active", b.c.LLen(b.ctx, b.keys.Active()).Val(), 0)
+}
+
 // An end that comes after the job was given to somebody else leaves that one's task alone.
 func TestAnEndThatComesTooLateLeavesTheTaskAlone(t *testing.T) {
 	t.Parallel()

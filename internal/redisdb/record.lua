@@ -130,12 +130,13 @@ local function end_attempt(keys, job, id, now, spent, line, status)
 end
 
 -- task_end takes a task whose attempt has ended out of asynq's hands, and counts it, as asynq's own script does once its handler is done.
--- keys and args end with what redisdb.TaskEnd lists.
+-- One that is not there any more is not counted again. keys and args end with what redisdb.TaskEnd lists.
 local function task_end(keys, args)
   local k, a = #keys - 4, #args - 1
-  redis.call('LREM', keys[k], 0, args[a])
+  local held = redis.call('LREM', keys[k], 0, args[a])
   redis.call('ZREM', keys[k + 1], args[a])
   redis.call('DEL', keys[k + 2])
+  if held == 0 then return end
   if redis.call('INCR', keys[k + 3]) == 1 then redis.call('EXPIREAT', keys[k + 3], args[a + 1]) end
   redis.call('INCR', keys[k + 4])
 end
