@@ -2,26 +2,20 @@ package bucket
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
-// Empty says that the dequeue found no job: its slot, and every slot still held locally, is given back. The zero Slot
-// gives back the local ones alone. It waits for Redis's answer or the end of ctx.
-func (p *Pacer) Empty(ctx context.Context, s Slot) {
-	slots := p.takeLocal()
-	if !s.Zero() {
-		slots = append(slots, s)
-	}
-	_ = p.release(ctx, slots) // their permits stay taken, which is safe
+// Empty says that dequeues found no job: their slots, and every slot still held locally, are given back. Without one, or with
+// the zero Slot, it gives back the local ones alone. It waits for Redis's answer or the end of ctx.
+func (p *Pacer) Empty(ctx context.Context, unused ...Slot) {
+	_ = p.Release(ctx, append(p.takeLocal(), unused...)...) // their permits stay taken, which is safe
 }
 
-// Release gives one unused slot back, with its lease. The slot must not be used afterwards. On an error its permit may
-// stay taken, which costs one call of the limits, and never breaks them.
-func (p *Pacer) Release(ctx context.Context, s Slot) error {
-	if s.Zero() {
-		return nil
-	}
-	return p.release(ctx, []Slot{s})
+// Release gives unused slots back, with their leases. They must not be used afterwards. On an error their permits may
+// stay taken, which costs as many calls of the limits, and never breaks them.
+func (p *Pacer) Release(ctx context.Context, slots ...Slot) error {
+	return p.release(ctx, slices.DeleteFunc(slices.Clone(slots), Slot.Zero))
 }
 
 // takeLocal empties the FIFO.

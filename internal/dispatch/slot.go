@@ -100,15 +100,22 @@ func (g gate) More(most int) []worker.Slot {
 	return slots
 }
 
-func (g gate) Empty(ctx context.Context, s worker.Slot) {
-	if own, ok := s.(slot); ok {
-		g.p.Empty(ctx, own.s)
-	}
-}
+func (g gate) Empty(ctx context.Context, slots ...worker.Slot) { g.p.Empty(ctx, own(slots)...) }
 
 func (g gate) Passed(s worker.Slot) bool { return s.TooLate(time.Now()) }
 
-func (g gate) Release(ctx context.Context, s worker.Slot) { s.Release(ctx) }
+// Release gives slots back. What can't be given back stays charged: that wastes it and breaks no limit.
+func (g gate) Release(ctx context.Context, slots ...worker.Slot) { _ = g.p.Release(ctx, own(slots)...) }
+
+// own returns the pacer's slots among these.
+func own(slots []worker.Slot) (all []bucket.Slot) {
+	for _, s := range slots {
+		if one, ok := s.(slot); ok {
+			all = append(all, one.s)
+		}
+	}
+	return all
+}
 
 // sender is the gateway client as the worker sees it.
 type sender struct{ c *gateway.Client }

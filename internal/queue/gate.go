@@ -18,12 +18,12 @@ type Gate[T any] interface {
 	Next(ctx context.Context) (T, error)
 	// More returns further slots that are due within the lead by now, in order, at most so many. It doesn't wait.
 	More(most int) []T
-	// Empty gives a slot back whose dequeue found no job.
-	Empty(ctx context.Context, slot T)
+	// Empty gives slots back whose dequeues found no job.
+	Empty(ctx context.Context, slots ...T)
 	// Passed reports that a slot can't be used any more.
 	Passed(slot T) bool
-	// Release gives back a slot whose job was pulled and never came to its handler.
-	Release(ctx context.Context, slot T)
+	// Release gives back slots whose jobs were pulled and never came to their handlers.
+	Release(ctx context.Context, slots ...T)
 }
 
 // gatedClient is the Redis client that an asynq server gets: it knows asynq's dequeue by its keys and lets it wait at
@@ -231,21 +231,23 @@ func (c *gatedClient[T]) pullAt(ctx context.Context, slots []T, pull puller) {
 	took := time.Since(begun)
 	var jobs []pulled
 	var forgotten, failed *redis.Cmd
-	var back []T
+	var back, left, empty []T
 	for i, cmd := range cmds {
 		switch err := cmd.Err(); {
 		case err == nil:
-			id, left := c.pair(cmd, slots[i])
-			c.giveBack(ctx, left)
-			jobs = append(jobs, pulled{id, cmd})
+			id, unasked := c.pair(cmd, slots[i])
+			jobs, left = append(jobs, pulled{id, cmd}), append(left, unasked...)
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			forgotten, back = cmd, append(back, slots[i])
 		case errors.Is(err, redis.Nil):
-			c.gate.Empty(ctx, slots[i])
+			empty = append(empty, slots[i])
 		default:
-			failed = cmd
-			c.gate.Empty(ctx, slots[i])
+			failed, empty = cmd, append(empty, slots[i])
 		}
+	}
+	c.giveBack(ctx, left)
+	if len(empty) > 0 { // all at once: what was pulled waits for it, and each answer may take its time
+		c.gate.Empty(ctx, empty...)
 	}
 	c.change(func() {
 		c.air -= len(slots)

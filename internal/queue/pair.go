@@ -67,8 +67,8 @@ func (c *gatedClient[T]) unused() (left []T) {
 }
 
 func (c *gatedClient[T]) giveBack(ctx context.Context, slots []T) {
-	for _, slot := range slots {
-		c.gate.Release(ctx, slot)
+	if len(slots) > 0 {
+		c.gate.Release(ctx, slots...)
 	}
 }
 

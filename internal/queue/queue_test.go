@@ -25,6 +25,7 @@ type fakeGate struct {
 	next  atomic.Int64
 	mu    sync.Mutex
 	back  []int64
+	told  int   // times that slots came back
 	past  int64 // slots up to this one have passed
 }
 
@@ -51,13 +52,14 @@ func (g *fakeGate) More(most int) (slots []int64) {
 	return slots
 }
 
-func (g *fakeGate) Empty(_ context.Context, slot int64) {
+func (g *fakeGate) Empty(_ context.Context, slots ...int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.back = append(g.back, slot)
+	g.back = append(g.back, slots...)
+	g.told++
 }
 
-func (g *fakeGate) Release(ctx context.Context, slot int64) { g.Empty(ctx, slot) }
+func (g *fakeGate) Release(ctx context.Context, slots ...int64) { g.Empty(ctx, slots...) }
 
 func (g *fakeGate) Passed(slot int64) bool {
 	g.mu.Lock()
@@ -78,6 +80,12 @@ func (g *fakeGate) returned() []int64 {
 }
 
 func (g *fakeGate) given() int { return len(g.returned()) }
+
+func (g *fakeGate) times() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.told
+}
 
 type rig struct {
 	t    *testing.T

@@ -47,6 +47,9 @@ func TestSlotsThatAreDueTogetherArePulledForTogether(t *testing.T) {
 		t.Errorf("%d pulls of more than one job, of %d at most", count.n.Load(), count.most.Load())
 	}
 	testkit.Eventually(t, 10*time.Second, "the slots without a job to come back", func() bool { return r.gate.given() == 3 })
+	if n := r.gate.times(); n != 1 {
+		t.Errorf("three slots came back in %d round trips: what was pulled with them waits so long", n)
+	}
 }
 
 // No more jobs are pulled together than asynq has hands for.
