@@ -13,8 +13,9 @@ import (
 	"spillway/internal/job"
 )
 
-// healthTime bounds the question, within what container engines and probes give it.
-const healthTime = 2 * time.Second
+// healthTime bounds the question: within the 5 s that the container engine gives it, and longer than run itself waits for a Redis that hangs,
+// so that this is heard as a no and not taken for nobody.
+const healthTime = 4 * time.Second
 
 func healthcheckCommand(p *program) *cobra.Command {
 	var listen string

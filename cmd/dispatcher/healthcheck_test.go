@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"spillway/internal/cli"
 	"spillway/internal/testkit"
@@ -55,5 +56,21 @@ func TestHealthcheckAsksTheRunOfItsMachine(t *testing.T) {
 		if code, says := ask(c.args...); code != c.code || !strings.Contains(says, c.says) {
 			t.Errorf("healthcheck %v: exit code %d, %q, want %d and %q", c.args, code, says, c.code, c.says)
 		}
+	}
+}
+
+// While Redis hangs, run needs two seconds to say that it is not ready.
+func TestHealthcheckHearsOutARunWhoseRedisHangs(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-time.After(2200 * time.Millisecond)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(srv.Close)
+	var out bytes.Buffer
+	s := cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out}
+	code := cli.Main(name, newCommand, []string{"healthcheck", "--ready", "--listen", strings.TrimPrefix(srv.URL, "http://")}, s)
+	if code != 1 || !strings.Contains(out.String(), "answers 503") {
+		t.Errorf("exit code %d, %s", code, out.String())
 	}
 }
