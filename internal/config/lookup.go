@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -45,7 +46,10 @@ func (r *reader) contents(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSecretFile))
+	text, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	if err == nil && len(text) > maxSecretFile {
+		err = errors.New("it is larger than 1 MiB") // cut off, a key would be another one, and authorities would be missing
+	}
 	return string(text), err
 }
 

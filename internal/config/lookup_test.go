@@ -38,3 +38,14 @@ func TestAValueFromAFile(t *testing.T) {
 		t.Errorf("a command that calls nobody needs no secret of a gateway: %v", err)
 	}
 }
+
+func TestAFileThatIsTooLargeIsNotCutOff(t *testing.T) {
+	t.Parallel()
+	file := place(t, map[string]string{"fits": strings.Repeat("a", maxSecretFile), "large": strings.Repeat("a", maxSecretFile) + "b"})
+	for name, fault := range map[string]string{"fits": "", "large": "${file:large} can't be read: it is larger than 1 MiB"} {
+		_, err := Parse(file, []byte(strings.Replace(withFile, "KEY", name, 1)), Options{Secrets: true})
+		if (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {
+			t.Errorf("%s: %.200v", name, err)
+		}
+	}
+}
