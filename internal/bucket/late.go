@@ -59,7 +59,7 @@ func (p *Pacer) tellLate(c lateCall) {
 		return
 	}
 	p.background(func() {
-		<-p.clock.After(time.Duration(2*c.plan.epsilon) * time.Microsecond)
+		<-time.After(time.Duration(2*c.plan.epsilon) * time.Microsecond)
 		for calls := p.late.next(); len(calls) > 0; calls = p.late.next() {
 			p.reportLate(calls)
 		}
