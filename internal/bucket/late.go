@@ -21,25 +21,23 @@ type lateCall struct {
 	since time.Time
 }
 
-// lateCalls is those that Redis has not heard of. A report waits a moment for others, a hundredth of the shortest window at most, and one is under
-// way at a time: many calls cost little more than one, and the permit of none is missed, which is wanted again a window later.
+// lateCalls is those that Redis has not heard of. The first waits a moment for others, a hundredth of the shortest window at most, and all go together:
+// many calls cost little more than one, and the permit of none is missed, which is wanted again a window later. A report that stalls holds
+// up none that come after it.
 type lateCalls struct {
 	mu      sync.Mutex
 	waiting []lateCall
-	busy    bool
 }
 
-// add notes a call, and says whether nobody is reporting.
+// add notes a call, and says whether it is the first that waits.
 func (l *lateCalls) add(c lateCall) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = append(l.waiting, c)
-	begin := !l.busy
-	l.busy = true
-	return begin
+	return len(l.waiting) == 1
 }
 
-// next takes the oldest calls of one plan that wait. With none left nobody is reporting any more.
+// next takes the oldest calls of one plan that wait, lateAtOnce at most; with none left the next call is the first again.
 func (l *lateCalls) next() []lateCall {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,9 +45,8 @@ func (l *lateCalls) next() []lateCall {
 	for n < len(l.waiting) && n < lateAtOnce && l.waiting[n].plan == l.waiting[0].plan {
 		n++
 	}
-	l.busy = n > 0
 	next := slices.Clone(l.waiting[:n])
-	l.waiting = l.waiting[n:]
+	l.waiting = slices.Delete(l.waiting, 0, n)
 	return next
 }
 
@@ -60,9 +57,11 @@ func (p *Pacer) tellLate(c lateCall) {
 	}
 	p.background(func() {
 		<-time.After(time.Duration(2*c.plan.epsilon) * time.Microsecond)
+		var all sync.WaitGroup
 		for calls := p.late.next(); len(calls) > 0; calls = p.late.next() {
-			p.reportLate(calls)
+			all.Go(func() { p.reportLate(calls) })
 		}
+		all.Wait()
 	})
 }
 

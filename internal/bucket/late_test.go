@@ -110,3 +110,26 @@ func (p *Pacer) pairs(t *testing.T, k int) []string {
 	slices.Sort(pairs)
 	return pairs
 }
+
+// Calls that are late within a moment go in one report, and all of them arrive.
+func TestLateCallsOfAMomentGoTogether(t *testing.T) {
+	t.Parallel()
+	const n = 150
+	edges, costs := make([]int64, n), make([]int64, n)
+	for i := range n {
+		edges[i], costs[i] = 1_700_000_000_000_000+int64(i)*1000, 1
+	}
+	p := latePacer(t, PacerConfig{Limits: []Limit{{1000, time.Second}}}, edges, costs)
+	for i := range n {
+		p.tellLate(lateCall{p.plan.Load(), Slot{At: edges[i], Cost: 1}, edges[i] + 500_000, p.clock.Now()})
+	}
+	p.Close(t.Context())
+	for i, pair := range p.pairs(t, 1) {
+		if want := strconv.FormatInt(edges[i]+500_000, 10) + " 1"; pair != want {
+			t.Fatalf("pair %d is %s, want %s", i, pair, want)
+		}
+	}
+	if len(p.late.waiting) != 0 {
+		t.Errorf("%d calls still wait", len(p.late.waiting))
+	}
+}
