@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -87,16 +87,41 @@ type report struct {
 // enqueue runs the program on the file: jobs a second from its start to its end.
 func (b *bulk) enqueue(ctx context.Context) (r report, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(b.dir, "enqueue"), "-c", b.config, "-g", "bench", "-f", b.file, "--batch", "november", "-q", "-o", "json")
+	var out bytes.Buffer
+	cmd.Stdout = &out
 	start := time.Now()
-	out, err := cmd.Output()
-	if err != nil {
+	if err := cmd.Start(); err != nil {
 		return r, fmt.Errorf("enqueue: %w", err)
 	}
+	over, most := make(chan struct{}), make(chan float64)
+	go func() { most <- peak(cmd.Process.Pid, over) }()
+	err = cmd.Wait()
 	r.rate = float64(b.jobs) / time.Since(start).Seconds()
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		r.mib = float64(usage.Maxrss) / 1024
+	close(over)
+	if r.mib = <-most; err != nil {
+		return r, fmt.Errorf("enqueue: %w", err)
 	}
-	return r, json.Unmarshal(out, &r)
+	return r, json.Unmarshal(out.Bytes(), &r)
+}
+
+// peak looks at the most memory that a process has used, in MiB, until it is over. What the kernel says at its end counts this process in,
+// of which it was a copy at first.
+func peak(pid int, over <-chan struct{}) (mib float64) {
+	for {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		for line := range strings.Lines(string(status)) {
+			if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+				var kib float64
+				_, _ = fmt.Sscan(text, &kib)
+				mib = kib / 1024
+			}
+		}
+		select {
+		case <-over:
+			return mib
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // fresh empties the Redis of this run and returns the memory that it takes then.
