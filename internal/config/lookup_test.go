@@ -4,7 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // place puts files beside a configuration, and returns its name.
@@ -36,6 +38,34 @@ func TestAValueFromAFile(t *testing.T) {
 	}
 	if _, err := Parse(file, []byte(strings.Replace(withFile, "KEY", "away.key", 1)), Options{}); err != nil {
 		t.Errorf("a command that calls nobody needs no secret of a gateway: %v", err)
+	}
+}
+
+// A pipe that nobody writes to would keep a start, and worse a reload, waiting for ever.
+func TestASecretIsReadFromARegularFileAlone(t *testing.T) {
+	t.Parallel()
+	file := place(t, nil)
+	pipe := filepath.Join(filepath.Dir(file), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("pipe", filepath.Join(filepath.Dir(file), "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"pipe", "link", "."} {
+		read := make(chan error, 1)
+		go func() {
+			_, err := Parse(file, []byte(strings.Replace(withFile, "KEY", name, 1)), Options{Secrets: true})
+			read <- err
+		}()
+		select {
+		case err := <-read:
+			if err == nil || !strings.Contains(err.Error(), "can't be read: it is no regular file") {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: reading it has no end", name)
+		}
 	}
 }
 
