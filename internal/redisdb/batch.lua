@@ -30,25 +30,9 @@ local function books_parts(money)
   return currency, tonumber(sign .. string.sub(digits, -9)), high
 end
 
--- books_count adds to a field of the books. Between books_gather and books_gathered it only notes what is to be added: a script that moves
--- many jobs writes each field once.
-local gathering
+-- books_count adds to a field of the books.
 local function books_count(key, field, n)
-  if n == 0 then return end -- it may be -0, which Redis does not take for a number
-  if not gathering then return redis.call('HINCRBY', key, field, int(n)) end
-  local fields = gathering[key] or {}
-  gathering[key] = fields
-  fields[field] = (fields[field] or 0) + n
-end
-
-local function books_gather() gathering = {} end
-
-local function books_gathered()
-  local all = gathering
-  gathering = nil
-  for key, fields in pairs(all) do
-    for field, n in pairs(fields) do books_count(key, field, n) end
-  end
+  if n ~= 0 then redis.call('HINCRBY', key, field, int(n)) end -- it may be -0, which Redis does not take for a number
 end
 
 -- books_add adds to the sum of one currency in one place.
@@ -68,23 +52,66 @@ local function books_money(key, place, money, way)
   end
 end
 
--- books_move takes a job from one place to another.
-local function books_move(record, batch, money, from, to)
-  if money then
-    local parked = books_key(record, 'money')
-    if string.sub(from, 1, 7) == 'parked:' then books_money(parked, from, money, -1) end
-    if string.sub(to, 1, 7) == 'parked:' then books_money(parked, to, money, 1) end
+-- books_sum adds a job (money nil: it has none) to a sum of jobs.
+local function books_sum(sum, money)
+  sum.jobs = sum.jobs + 1
+  if not money then return end
+  local currency, low, high = books_parts(money)
+  if not currency then
+    sum.unread = sum.unread + 1
+    return
   end
+  sum.low[currency] = (sum.low[currency] or 0) + low
+  sum.high[currency] = (sum.high[currency] or 0) + high
+end
+
+-- books_sums puts a sum's money into a place (way 1) or takes it out (way -1).
+local function books_sums(key, place, sum, way)
+  books_count(key, 'u:' .. place, way * sum.unread)
+  for currency, low in pairs(sum.low) do books_add(key, place, currency, way * low, way * sum.high[currency]) end
+end
+
+-- books_move takes jobs from one place to another.
+local function books_move(record, batch, sum, from, to)
+  local parked = books_key(record, 'money')
+  if string.sub(from, 1, 7) == 'parked:' then books_sums(parked, from, sum, -1) end
+  if string.sub(to, 1, 7) == 'parked:' then books_sums(parked, to, sum, 1) end
   if not batch then return end
   local key = books_key(record, 'batch:' .. batch)
-  books_count(key, 'n:' .. from, -1)
-  books_count(key, 'n:' .. to, 1)
-  if money then
-    books_money(key, from, money, -1)
-    books_money(key, to, money, 1)
+  books_count(key, 'n:' .. from, -sum.jobs)
+  books_count(key, 'n:' .. to, sum.jobs)
+  books_sums(key, from, sum, -1)
+  books_sums(key, to, sum, 1)
+  books_count(key, 'live', ((books_over(from) and 1 or 0) - (books_over(to) and 1 or 0)) * sum.jobs)
+end
+-- books_moved moves one job. Between books_gather and books_gathered it only notes it, so that a script that moves many jobs the same way moves
+-- them together.
+local moving
+local function books_moved(record, batch, money, from, to)
+  if not moving then
+    local sum = {jobs = 0, unread = 0, low = {}, high = {}}
+    books_sum(sum, money)
+    return books_move(record, batch, sum, from, to)
   end
-  local live = (books_over(from) and 1 or 0) - (books_over(to) and 1 or 0)
-  if live ~= 0 then books_count(key, 'live', live) end
+  local ways = moving[from] or {}
+  moving[from] = ways
+  local batches = ways[to] or {}
+  ways[to] = batches
+  local name = batch or ''
+  local sum = batches[name] or {record = record, jobs = 0, unread = 0, low = {}, high = {}}
+  batches[name] = sum
+  books_sum(sum, money)
+end
+
+local function books_gather() moving = {} end
+
+local function books_gathered()
+  for from, ways in pairs(moving) do
+    for to, batches in pairs(ways) do
+      for name, sum in pairs(batches) do books_move(sum.record, name ~= '' and name or nil, sum, from, to) end
+    end
+  end
+  moving = nil
 end
 
 -- books_stopped returns the error that a job gets whose batch is paused or cancelled, nil if its batch is neither; and whether it is cancelled.
@@ -109,7 +136,7 @@ local function become_of(record, job, state, ...)
     if fields[i] == 'r' then reason = fields[i + 1] end
   end
   local from, to = books_place(job.s, job.r), books_place(state, reason)
-  if from ~= to then books_move(record, job.b, job.m, from, to) end
+  if from ~= to then books_moved(record, job.b, job.m, from, to) end
 end
 
 -- become does it for any other.
@@ -129,16 +156,6 @@ local function reprice(record, money)
     if money ~= '' then books_money(key, place, money, 1) end
   end
   if money == '' then redis.call('HDEL', record, 'm') else redis.call('HSET', record, 'm', money) end
-end
-
--- forget lets the record of a job that is over expire, and with the last one of its batch (false: it has none) the batch's books, later.
-local function forget(record, dedupe_ms, batch)
-  redis.call('PEXPIRE', record, dedupe_ms)
-  if not batch then return end
-  local key, stay = books_key(record, 'batch:' .. batch), int(tonumber(dedupe_ms) + BOOKS_STAY)
-  if redis.call('HGET', key, 'live') ~= '0' then return end
-  redis.call('PEXPIRE', key, stay)
-  redis.call('PEXPIRE', books_key(record, 'batch-ids:' .. batch), stay)
 end
 
 -- books_join notes a new job, '' being no batch or no money; books_joined writes down all that were noted: a chunk costs little more than
@@ -175,6 +192,20 @@ local function books_join(record, id, place, batch, money)
   end
   p.low[currency] = (p.low[currency] or 0) + low
   p.high[currency] = (p.high[currency] or 0) + high
+end
+
+-- books_join_all notes so many new jobs of one batch, all in one place that is not parked. Their ids are in list, behind so many others.
+-- money is what theirs comes to: a line with the number of amounts that can't be read, then one for each currency,
+-- "LOW HIGH CURRENCY" (LOW + HIGH * 10^9 minor units).
+local function books_join_all(record, list, before, jobs, place, batch, money)
+  if batch == '' then return end
+  local b, p = books_joining(record, batch), {jobs = jobs, low = {}, high = {}}
+  for i = 1, jobs do b.ids[i] = list[before + i] end
+  b.jobs, b.places[place] = jobs, p
+  p.unread = tonumber(string.match(money, '^%d+'))
+  for low, high, currency in string.gmatch(money, '\n(-?%d+) (-?%d+) ([^\n]*)') do
+    p.low[currency], p.high[currency] = tonumber(low), tonumber(high)
+  end
 end
 
 local function books_joined(now)

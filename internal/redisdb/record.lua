@@ -1,8 +1,8 @@
--- record.lua: the layout of a job's record, and what every change of state does to it. A fragment: local functions only, behind batch.lua.
+-- record.lua: the layout of a job's record, and what every change of state does to it. A fragment: local functions only, behind gather.lua.
 -- A state is changed by become(), never by HSET alone.
 -- Fields of spillway:{gateway}:job:<id>, all optional but s, g, d, t:
 --   s state   g generation of the task   d digest of the payload   t accepted at (µs)
---   p payload; or, of one that is neither short nor long, pn the number of its pieces and p1, p2 … the pieces (payload_set)
+--   p payload; or, of one that is neither short nor long, pn the number of its pieces and p1, p2 … the pieces (payload_put)
 --   c cost (absent: 1)   b batch   m money (batch.lua)   at not before (µs)   x expires (µs)
 --   n attempts spent   k key generation (absent: 1)   f first call with the present key (µs)   y replays
 --   am a call with the present key may have charged ("1")   kn a person settled what earlier calls came to (µs)
@@ -21,19 +21,22 @@ local HISTORY_BYTES = 2000
 local PIECE_BYTES, PIECES = 64, 8
 local PAYLOAD = {'p', 'pn', 'p1', 'p2', 'p3', 'p4', 'p5', 'p6', 'p7', 'p8'} -- every field that a payload may have
 
--- payload_set appends a payload to fields, names and values in turn.
-local function payload_set(fields, payload)
-  local n = #fields
-  if #payload <= PIECE_BYTES or #payload > PIECE_BYTES * PIECES then
+-- payload_put puts a payload behind the first n of fields, which are names and values in turn, and returns how many there are then.
+local sub, DIGITS = string.sub, {'1', '2', '3', '4', '5', '6', '7', '8'} -- Redis takes a long time to turn a number into text
+local function payload_put(fields, n, payload)
+  local size = #payload
+  if size <= PIECE_BYTES or size > PIECE_BYTES * PIECES then
     fields[n + 1], fields[n + 2] = 'p', payload
-    return
+    return n + 2
   end
-  local pieces = math.ceil(#payload / PIECE_BYTES)
-  fields[n + 1], fields[n + 2] = 'pn', pieces
+  local pieces = math.ceil(size / PIECE_BYTES)
+  fields[n + 1], fields[n + 2] = 'pn', DIGITS[pieces]
+  n = n + 2
   for i = 1, pieces do
-    fields[n + 1 + 2 * i] = PAYLOAD[2 + i]
-    fields[n + 2 + 2 * i] = string.sub(payload, (i - 1) * PIECE_BYTES + 1, i * PIECE_BYTES)
+    fields[n + 1], fields[n + 2] = PAYLOAD[2 + i], sub(payload, (i - 1) * PIECE_BYTES + 1, i * PIECE_BYTES)
+    n = n + 2
   end
+  return n
 end
 
 -- read returns fields of a record by their names; those that it has not are false.
@@ -86,7 +89,8 @@ end
 -- called counts one call in the gateway's rate: a field for each 5 s, the last two minutes kept.
 local function called(rate, now)
   local bucket = math.floor(now / 5000000)
-  if redis.call('HINCRBY', rate, int(bucket), 1) > 1 then return end
+  if not gather_once(rate) then return books_count(rate, int(bucket), 1) end
+  if redis.call('HINCRBY', rate, int(bucket), '1') > 1 then return end
   for _, field in ipairs(redis.call('HKEYS', rate)) do
     if tonumber(field) < bucket - 24 then redis.call('HDEL', rate, field) end
   end
@@ -104,10 +108,10 @@ local function pend(push, pending, task, task_id, msg, costs, cost, now)
   return redis.call(push, pending, task_id)
 end
 
--- attempt reads what the end of an attempt needs of a record, and says whether it is the attempt that the record knows: same
--- generation, in flight, same owner.
+-- attempt reads the record at the end of an attempt, and says whether it is the attempt that the record knows: same generation, in flight,
+-- same owner.
 local function attempt(record, generation, owner)
-  local job = read(record, 's', 'g', 'o', 't', 'c', 'b', 'm', 'r', 'f', 'oa', 'h', 'pn', 'paid')
+  local job = read_all(record)
   return job, job.s == 'in_flight' and job.g == generation and job.o == owner
 end
 
@@ -116,7 +120,7 @@ end
 -- ZREM comes first: when its memory is full, Redis lets a script go on that has begun to write, but not begin with what needs memory, and an
 -- end must be written down.
 local function end_attempt(keys, job, id, now, spent, line, status)
-  redis.call('ZREM', keys.open, id)
+  if gather_once(keys.open) then redis.call('ZREM', keys.open, id) else shelf_remove(keys.open, id) end
   local set, drop = {}, {'o', 'od', 'oa'}
   if line ~= '' then
     set[1], set[2] = 'h', history_with(job.h, line)
@@ -133,26 +137,29 @@ end
 -- One that is not there any more is not counted again. keys and args end with what redisdb.TaskEnd lists.
 local function task_end(keys, args)
   local k, a = #keys - 4, #args - 1
-  local held = redis.call('LREM', keys[k], 0, args[a])
-  redis.call('ZREM', keys[k + 1], args[a])
-  redis.call('DEL', keys[k + 2])
+  local held = redis.call('LREM', keys[k], '0', args[a])
+  shelf_remove(keys[k + 1], args[a])
+  gather_delete(keys[k + 2])
   if held == 0 then return end
-  if redis.call('INCR', keys[k + 3]) == 1 then redis.call('EXPIREAT', keys[k + 3], args[a + 1]) end
-  redis.call('INCR', keys[k + 4])
+  gather_count(keys[k + 3], args[a + 1])
+  gather_count(keys[k + 4])
 end
 
 -- OVER is what a record needs no more when its job is done, but for its payload.
 local OVER = {'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq', 'kn', 'rc', 'p', 'pn'}
 
--- finish makes a job done; what is left of its record stays for the dedupe window.
-local function finish(record, counters, now, dedupe_ms, job)
+-- finish makes a job done; what is left of its record stays for the dedupe window. has is all fields that the record has now, where they are known:
+-- to look for one that is not there costs as much as to delete one.
+local function finish(record, counters, now, dedupe_ms, job, has)
   job = job or read(record, 's', 'r', 'b', 'm', 'pn')
   local drop = job.drop or {}
   job.drop = drop
-  for i = 1, #OVER do drop[#drop + 1] = OVER[i] end
+  for i = 1, #OVER do
+    if not has or has[OVER[i]] then drop[#drop + 1] = OVER[i] end
+  end
   for i = 1, tonumber(job.pn) or 0 do drop[#drop + 1] = PAYLOAD[2 + i] end
   become_of(record, job, 'done', 'fin', int(now))
-  redis.call('HINCRBY', counters, 'done', 1)
+  books_count(counters, 'done', 1)
   forget(record, dedupe_ms, job.b)
 end
 

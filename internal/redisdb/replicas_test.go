@@ -3,6 +3,7 @@ package redisdb
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -26,14 +27,24 @@ func pair(t *testing.T) (primary, replica *testkit.RedisServer) {
 	return primary, replica
 }
 
+// acknowledged does something until its replicas have it: a busy machine's may take longer than one wait.
+func acknowledged(t *testing.T, do func() error) {
+	t.Helper()
+	testkit.Eventually(t, 60*time.Second, "the replicas to have it", func() bool {
+		err := do()
+		if err != nil && !Away(err) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
 func TestReplicatedIsAnsweredWhenTheReplicaHasIt(t *testing.T) {
 	t.Parallel()
 	primary, replica := pair(t)
 	db, plain := open(t, primary.URL(), Options{WaitReplicas: 1, ReadTimeout: 1500 * time.Millisecond}), open(t, primary.URL(), Options{})
 	ctx, key := t.Context(), NewKeys("g").Counters()
-	if err := keepOne.Run(ctx, db.Client, []string{key}, "a").Err(); err != nil {
-		t.Fatal(err)
-	}
+	acknowledged(t, func() error { return keepOne.Run(ctx, db.Client, []string{key}, "a").Err() })
 	if !replica.Client().HExists(ctx, key, "a").Val() {
 		t.Error("answered before the replica had it")
 	}
@@ -127,9 +138,7 @@ func TestReplicatedGivesUpConnectionsToAnOldPrimary(t *testing.T) {
 	primary, replica := pair(t)
 	db := open(t, primary.URL(), Options{WaitReplicas: 1})
 	ctx, key := t.Context(), NewKeys("g").Counters()
-	if err := keepOne.Run(ctx, db.Client, []string{key}, "a").Err(); err != nil {
-		t.Fatal(err)
-	}
+	acknowledged(t, func() error { return keepOne.Run(ctx, db.Client, []string{key}, "a").Err() })
 	replica.Client().ReplicaOf(ctx, "NO", "ONE")
 	at := strings.Split(replica.Addr(), ":")
 	if err := primary.Client().ReplicaOf(ctx, at[0], at[1]).Err(); err != nil {
@@ -157,7 +166,8 @@ func TestReplicatedFollowsACluster(t *testing.T) {
 	keep := func(field string) error {
 		return keepOne.Run(ctx, db.Client, []string{key, NewKeys("g").Pace()}, field).Err()
 	}
-	if err := errors.Join(keep("a"), db.Client.Set(ctx, NewKeys("g").Pace(), 1, 0).Err()); err != nil {
+	acknowledged(t, func() error { return keep("a") })
+	if err := db.Client.Set(ctx, NewKeys("g").Pace(), 1, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	c.MoveSlot(key, owner, other, func() {
@@ -165,9 +175,7 @@ func TestReplicatedFollowsACluster(t *testing.T) {
 			t.Errorf("half a slot has moved: %v", err)
 		}
 	})
-	if err := keep("c"); err != nil {
-		t.Errorf("the slot has moved: %v", err)
-	}
+	acknowledged(t, func() error { return keep("c") }) // once the slot has moved
 	other.Kill()
 	killed := time.Now()
 	if err := keep("d"); !Away(err) {
@@ -181,8 +189,8 @@ func TestReplicatedFollowsACluster(t *testing.T) {
 		return err == nil
 	})
 	t.Logf("writes again %s after the kill", time.Since(killed).Round(time.Millisecond))
-	if n := db.Client.HLen(ctx, key).Val(); n != 3 {
-		t.Errorf("%d fields of 3: what was acknowledged is not there", n)
+	if kept := db.Client.HGetAll(ctx, key).Val(); !maps.Equal(kept, map[string]string{"a": "1", "c": "1", "e": "1"}) {
+		t.Errorf("it holds %v and not a and c, which were acknowledged, and e", kept)
 	}
 	if err := keep("f"); !errors.Is(err, ErrAway) { // its new primary has no replica yet
 		t.Error(err)
@@ -194,9 +202,7 @@ func TestReplicatedFollowsSentinels(t *testing.T) {
 	s := testkit.SentinelOf(t, 2)
 	db := open(t, s.URL(), Options{WaitReplicas: 1, ReadTimeout: 1500 * time.Millisecond})
 	ctx, key := t.Context(), NewKeys("g").Counters()
-	if err := keepOne.Run(ctx, db.Client, []string{key}, "a").Err(); err != nil {
-		t.Fatal(err)
-	}
+	acknowledged(t, func() error { return keepOne.Run(ctx, db.Client, []string{key}, "a").Err() })
 	s.Primary().Kill()
 	killed := time.Now()
 	testkit.Eventually(t, 60*time.Second, "the new primary and its replica", func() bool {

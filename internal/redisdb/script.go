@@ -3,7 +3,7 @@ package redisdb
 import (
 	"context"
 	_ "embed" // the scripts are files
-	"strings"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -11,22 +11,42 @@ import (
 // Script is one Lua script, put together from fragments that its steps own.
 type Script struct {
 	s          *redis.Script
+	several    *redis.Script // runs it for several at once; nil if it can't
 	replicated bool
 }
 
-// NewScript joins fragments, in order, into one script. Fragments define local functions; the last one is the body.
+// NewScript joins fragments, in order, into one script. Fragments define local functions, of which it gets those that it uses; the last one is
+// the body.
 func NewScript(fragments ...string) *Script {
-	return &Script{s: redis.NewScript(strings.Join(fragments, "\n"))}
+	return &Script{s: redis.NewScript(Compose(fragments...))}
+}
+
+// NewSharedScript joins fragments into a script that runs for several callers at once where a client of Together has several that wait for it:
+// one after the other, in one step. RecordLua must be among the fragments. The body must leave KEYS and ARGV alone, and answer with
+// something other than nil.
+func NewSharedScript(fragments ...string) *Script {
+	s, last := NewScript(fragments...), len(fragments)-1
+	body := "local function one(KEYS, ARGV)\n" + fragments[last] + "\nend\n" + severalLua
+	s.several = redis.NewScript(Compose(append(slices.Clone(fragments[:last]), body)...))
+	return s
 }
 
 // Replicated returns the script for what must not be forgotten once it was answered: Run then runs it under Replicated.
-func (s *Script) Replicated() *Script { return &Script{s: s.s, replicated: true} }
+func (s *Script) Replicated() *Script {
+	return &Script{s: s.s, several: s.several, replicated: true}
+}
 
 // Run runs the script by its hash and, when Redis does not know it (a restart, a fail-over, SCRIPT FLUSH), by its text.
 // NOSCRIPT proves that nothing ran, so that is the one failure after which it is sent again.
 func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	if s.replicated {
 		ctx = Replicated(ctx)
+	}
+	if t, ok := c.(*together); ok && s.several != nil {
+		if cmd := t.run(&asked{ctx: ctx, sha: s.s.Hash(), several: s.several, keys: keys, args: args}); !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			return cmd
+		}
+		return s.s.Eval(ctx, c, keys, args...)
 	}
 	return s.s.Run(ctx, c, keys, args...)
 }
@@ -65,11 +85,14 @@ func (s *Script) load(ctx context.Context, c redis.UniversalClient) error {
 // NowLua defines now_us(override): Redis's clock in whole microseconds, read once; an override other than "0" is
 // for tests. TIME's microseconds are not zero-padded: they are added, never joined as text.
 const NowLua = `
+local now_read
 local function now_us(override)
-  local given = tonumber(override)
-  if given ~= nil and given > 0 then return given end
+  local given = override ~= '0' and tonumber(override) or 0
+  if given > 0 then return given end
+  if now_read then return now_read end
   local t = redis.call('TIME')
-  return tonumber(t[1]) * 1000000 + tonumber(t[2])
+  now_read = t[1] * 1000000 + t[2] -- which makes numbers of the text
+  return now_read
 end
 local function int(x) return string.format('%.0f', x) end
 `
@@ -83,6 +106,12 @@ var batchLua string
 //go:embed record.lua
 var recordLua string
 
-// RecordLua is shelf.lua, batch.lua and record.lua: the layout of a job's record, and what every change of its state does, to the
+//go:embed gather.lua
+var gatherLua string
+
+//go:embed several.lua
+var severalLua string
+
+// RecordLua is shelf.lua, batch.lua, gather.lua and record.lua: the layout of a job's record, and what every change of its state does, to the
 // books of its batch and to the order of what is parked too.
-var RecordLua = shelfLua + "\n" + batchLua + "\n" + recordLua
+var RecordLua = shelfLua + "\n" + batchLua + "\n" + gatherLua + "\n" + recordLua

@@ -12,7 +12,11 @@ local function shelf_key(record, rest)
 end
 
 -- shelf_id is the id in a record's key.
-local function shelf_id(record) return string.sub(record, #shelf_key(record, 'job:') + 1) end
+local shelf_job
+local function shelf_id(record)
+  shelf_job = shelf_job or #shelf_key(record, 'job:') + 1
+  return string.sub(record, shelf_job)
+end
 
 -- shelf_remove takes an id out of a set. Between shelf_gather and shelf_gathered it only notes it: a script that takes out many jobs changes
 -- each set once.
@@ -33,8 +37,14 @@ local function shelf_gathered()
   leaving = nil
 end
 
--- shelf_batch is the part of parked:<reason> that is of one batch.
-local function shelf_batch(record, reason, batch) return shelf_key(record, 'parked:' .. reason .. ':b:' .. batch) end
+-- shelf_batch is the part of parked:<reason> that is of one batch. A name is made once for a script.
+local shelf_batches = {}
+local function shelf_batch(record, reason, batch)
+  local of = shelf_batches[reason] or {}
+  shelf_batches[reason] = of
+  of[batch] = of[batch] or shelf_key(record, 'parked:' .. reason .. ':b:' .. batch)
+  return of[batch]
+end
 
 -- shelf_put notes that a job is parked for a reason, since when (µs).
 local function shelf_put(record, reason, batch, when)

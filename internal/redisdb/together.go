@@ -4,23 +4,27 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// together is a client whose scripts share round trips: what is asked for while mostFlying are under way goes in one pipeline as soon as one
-// of those has come back. Nobody waits for company, so that with little to do each goes by itself, at once.
+// together is a client whose scripts share round trips: what is asked for while one is under way goes in one pipeline as soon as it has come
+// back, and what runs the same shared script goes as one run of it. Where Redis is far away, or stalls, there may be mostFlying under way. Nobody
+// waits for company, so that with little to do each goes by itself, at once.
 type together struct {
 	redis.UniversalClient
 
 	mu      sync.Mutex
-	flying  int // round trips
+	flying  int       // round trips
+	latest  time.Time // when the last of them began
 	waiting []*asked
 }
 
 const (
 	mostFlying   = 2
-	mostTogether = 32 // scripts in one round trip
+	mostTogether = 64                   // scripts in one round trip
+	patience     = 5 * time.Millisecond // a round trip that takes longer keeps no other one waiting
 )
 
 // asked is one run of a script that waits for its turn.
@@ -30,8 +34,10 @@ type asked struct {
 	keys []string
 	args []any
 	cmd  *redis.Cmd
-	lead chan []*asked // gets those that go in this one's round trip, itself first
-	over chan struct{} // closed when somebody else's round trip has brought the answer
+	// several runs the script for several callers; nil if each runs by itself
+	several *redis.Script
+	lead    chan []*asked // gets those that go in this one's round trip, itself first
+	over    chan struct{} // closed when somebody else's round trip has brought the answer
 }
 
 // Together returns a client that runs the scripts of one gateway in shared round trips: their keys must all be in one slot of a cluster. A
@@ -46,12 +52,17 @@ func (db *DB) Together() redis.UniversalClient {
 
 // EvalSha runs a script.
 func (t *together) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	a := &asked{ctx: ctx, sha: sha, keys: keys, args: args}
+	return t.run(&asked{ctx: ctx, sha: sha, keys: keys, args: args})
+}
+
+func (t *together) run(a *asked) *redis.Cmd {
 	t.mu.Lock()
-	if t.flying < mostFlying {
+	now := time.Now()
+	if t.flying == 0 || t.flying < mostFlying && now.Sub(t.latest) > patience {
 		t.flying++
+		all := append([]*asked{a}, t.some(mostTogether-1, now)...)
 		t.mu.Unlock()
-		t.send([]*asked{a})
+		t.send(all, now)
 		return a.cmd
 	}
 	a.lead, a.over = make(chan []*asked, 1), make(chan struct{})
@@ -67,7 +78,7 @@ func (t *together) await(a *asked) {
 	for {
 		select {
 		case all := <-a.lead:
-			t.send(all)
+			t.send(all, time.Now())
 			return
 		case <-a.over:
 			return
@@ -95,19 +106,27 @@ func (t *together) leave(a *asked) bool {
 }
 
 // send runs the scripts of one round trip, the first of which is the caller's, and lets the next ones go.
-func (t *together) send(all []*asked) {
-	defer t.next()
+func (t *together) send(all []*asked, begun time.Time) {
+	defer t.next(begun)
 	if len(all) == 1 {
 		all[0].run(t.UniversalClient, all[0].ctx)
 		return
 	}
 	ctx := context.WithoutCancel(all[0].ctx)
-	_, _ = t.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
-		for _, a := range all {
-			a.run(p, ctx)
-		}
-		return nil
-	})
+	runs := joined(all)
+	if len(runs) == 1 {
+		runs[0].run(ctx, t.UniversalClient)
+	} else {
+		_, _ = t.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+			for _, r := range runs {
+				r.run(ctx, p)
+			}
+			return nil
+		})
+	}
+	for _, r := range runs {
+		r.share(ctx, t.UniversalClient)
+	}
 	for _, a := range all[1:] {
 		close(a.over)
 	}
@@ -117,16 +136,23 @@ func (a *asked) run(c redis.Scripter, ctx context.Context) { //nolint:revive // 
 	a.cmd = c.EvalSha(ctx, a.sha, a.keys, a.args...)
 }
 
-// next lets the first that waits go, with those behind it.
-func (t *together) next() {
+// next lets the first that waits go, with those behind it, after a round trip that has begun then. Of two round trips that are quick again one ends.
+func (t *together) next(begun time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := min(len(t.waiting), mostTogether)
-	if n == 0 {
+	now := time.Now()
+	if len(t.waiting) == 0 || t.flying > 1 && now.Sub(begun) < patience {
 		t.flying--
 		return
 	}
-	first := t.waiting[0]
-	first.lead <- t.waiting[:n:n]
-	t.waiting = t.waiting[n:]
+	all := t.some(mostTogether, now)
+	all[0].lead <- all
+}
+
+// some takes the first out of those that wait, for a round trip that begins now.
+func (t *together) some(most int, now time.Time) []*asked {
+	n := min(len(t.waiting), most)
+	some := t.waiting[:n:n]
+	t.waiting, t.latest = t.waiting[n:], now
+	return some
 }

@@ -139,14 +139,15 @@ func TestWhoWaitsForHisTurnMayLeave(t *testing.T) {
 	s.Pause()
 	defer s.Continue()
 	var first sync.WaitGroup
-	for i := range 2 { // as many round trips as may be under way
+	for i := range 2 { // as many round trips as may be under way, the second because the first one takes so long
 		first.Go(func() {
 			if err := echo.Run(context.Background(), c, []string{"k"}, i, "").Err(); err != nil {
 				t.Error(err)
 			}
 		})
+		testkit.Eventually(t, 20*time.Second, "a round trip under way", func() bool { return count.single.Load() == int64(i+1) })
+		<-time.After(20 * time.Millisecond)
 	}
-	testkit.Eventually(t, 20*time.Second, "two round trips under way", func() bool { return count.single.Load() == 2 })
 	left := make(chan error, 3)
 	for range cap(left) {
 		go func() {

@@ -95,9 +95,10 @@ func TestALineDelaysBothWays(t *testing.T) {
 		t.Errorf("60 ms each way: the answer came after %v, %v", took, err)
 	}
 	l.Heal()
-	if took, err := c.ask(patience); err != nil || took > 100*time.Millisecond {
-		t.Errorf("healed: %v, %v", took, err)
-	}
+	testkit.Eventually(t, patience, "an answer without the delay", func() bool {
+		took, err := c.ask(patience)
+		return err == nil && took < 120*time.Millisecond
+	})
 }
 
 func TestACutLineTakesNewConnections(t *testing.T) {
@@ -201,12 +202,13 @@ func TestAnInnerLineKeepsTheStampsOfItsClientsEnd(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
-		calls := p.Calls()
-		if at := time.UnixMicro(calls[len(calls)-1].At).Sub(before); at < -time.Millisecond || at > 90*time.Millisecond {
-			t.Errorf("a call is stamped %v after it was sent, through a line of 100 ms", at)
-		}
-		if took := time.Since(before); took < 200*time.Millisecond {
+		took, calls := time.Since(before), p.Calls()
+		if took < 200*time.Millisecond {
 			t.Errorf("its answer came after %v", took)
+		}
+		// It was stamped before it went through the line, both ways.
+		if at := time.UnixMicro(calls[len(calls)-1].At).Sub(before); at < -time.Millisecond || at > took-195*time.Millisecond {
+			t.Errorf("a call is stamped %v after it was sent and answered %v after it, through a line of 100 ms", at, took)
 		}
 	}
 	for _, x := range l.Exchanges() {

@@ -103,7 +103,7 @@ func (p *process) awaitAnswer() error {
 	c := connect(p.addr())
 	defer func() { _ = c.Close() }()
 	ours := "process_id:" + strconv.Itoa(p.cmd.Process.Pid) + "\r"
-	ok := poll(ctx, func() bool {
+	ok := poll(ctx, often, func() bool {
 		info, err := c.Info(ctx, "server").Result()
 		return p.gone() || err == nil && strings.Contains(info, ours) || err != nil && asksForPassword(err)
 	})

@@ -7,6 +7,7 @@ package testkit
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"strings"
@@ -22,6 +23,9 @@ import (
 
 // startWithin bounds how long a server may take to answer.
 const startWithin = 20 * time.Second
+
+// often is the pause between two looks at what is about to happen.
+const often = 5 * time.Millisecond
 
 var shared = sync.OnceValues(func() (*process, error) {
 	return launch(launchParams{dir: "", args: volatile()})
@@ -65,6 +69,16 @@ func connect(addr string) *redis.Client {
 	})
 }
 
+var long = flag.Bool("long", false, "what is tried at random is tried more often, and what runs for a while runs longer")
+
+// Often returns how often to try: short in the everyday run, full under -long (make long).
+func Often(short, full int) int {
+	if *long {
+		return full
+	}
+	return short
+}
+
 var gateways atomic.Int64
 
 // Gateway returns a gateway name that no other test of this binary has.
@@ -86,21 +100,30 @@ func Gateway(t testing.TB) string {
 // What completes the sentence "waited for …". Call it from the test's own goroutine.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
+	EventuallyEvery(t, often, within, what, cond)
+}
+
+// EventuallyEvery is Eventually with pauses of another length: for a question that takes more than the pause, as one that starts a
+// program, and would leave the machine to nobody else.
+func EventuallyEvery(t testing.TB, pause, within time.Duration, what string, cond func() bool) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	if !poll(ctx, cond) {
+	if !poll(ctx, pause, cond) {
 		t.Fatalf("waited %v in vain for %s", within, what)
 	}
 }
 
-func poll(ctx context.Context, cond func() bool) bool {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
+// poll asks, and asks again a pause after each answer.
+func poll(ctx context.Context, pause time.Duration, cond func() bool) bool {
+	wait := time.NewTimer(pause)
+	defer wait.Stop()
 	for !cond() {
+		wait.Reset(pause)
 		select {
 		case <-ctx.Done():
 			return cond()
-		case <-tick.C:
+		case <-wait.C:
 		}
 	}
 	return true

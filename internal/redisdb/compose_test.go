@@ -1,0 +1,78 @@
+package redisdb
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const tools = `-- tools.lua: used_by_nobody is a word here only.
+local LONG, SHORT = 10, 1 -- (units)
+local cache
+local function unit() return LONG end
+
+local function used_by_nobody(x)
+  return unit() + x
+end
+
+-- other is what the body uses.
+local function other(x)
+  cache = cache or {}
+  return x + SHORT
+end
+redis.call('PING')
+local at = redis.call('TIME')
+local made = tostring 'x'
+`
+
+func TestAScriptHasWhatItUsesAndNoMore(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]struct{ in, out []string }{
+		"return other(1)": {[]string{"LONG, SHORT", "local cache", "function other", "'PING'", "local at", "local made"},
+			[]string{"function unit", "function used_by_nobody"}},
+		"return 'other(1)' -- unit()":    {[]string{"'PING'", "local at"}, []string{"function", "cache", "LONG"}},
+		`return 'it\'s' .. unit() .. ""`: {[]string{"function unit", "LONG"}, []string{"function other", "cache"}},
+		"return used_by_nobody(2)":       {[]string{"function unit", "function used_by_nobody"}, []string{"function other"}},
+		"return {n = unit, m = cache}":   {[]string{"function unit", "local cache"}, []string{"function other"}},
+	} {
+		text := Compose(tools, body)
+		if !strings.HasSuffix(text, body) {
+			t.Errorf("%s is not at the end of\n%s", body, text)
+		}
+		for _, part := range want.in {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s: %q is missing in\n%s", body, part, text)
+			}
+		}
+		for _, part := range want.out {
+			if strings.Contains(strings.TrimSuffix(text, body), part) {
+				t.Errorf("%s: %q is still in\n%s", body, part, text)
+			}
+		}
+	}
+}
+
+// Whatever a script uses of the fragments, it has; looked at without the composer's own eyes.
+func TestNoScriptMissesAFunction(t *testing.T) {
+	t.Parallel()
+	defines := regexp.MustCompile(`(?m)^local (?:function )?(\w+)`)
+	var names []string
+	for _, m := range defines.FindAllStringSubmatch(NowLua+RecordLua+OutageLua+AliveLua, -1) {
+		names = append(names, m[1])
+	}
+	if len(names) < 60 {
+		t.Fatalf("found %d definitions only", len(names))
+	}
+	for _, name := range names {
+		text := Compose(NowLua, RecordLua, OutageLua, AliveLua, "return "+name)
+		has := defines.FindAllStringSubmatch(text, -1)
+		for _, other := range names {
+			defined := slices.ContainsFunc(has, func(m []string) bool { return m[1] == other })
+			code := regexp.MustCompile(`--.*`).ReplaceAllString(text, "")
+			if used := regexp.MustCompile(`\b` + other + `\(`).MatchString(code); used && !defined {
+				t.Errorf("a script that uses %s misses %s", name, other)
+			}
+		}
+	}
+}

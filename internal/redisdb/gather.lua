@@ -1,0 +1,83 @@
+-- gather.lua: what several jobs of one script change together. A fragment: local functions only, behind batch.lua. Between gather() and
+-- gathered() what would be changed job by job is noted: the books, sorted sets, counts and times to live, each of which then changes once. Nobody
+-- may read in between what is noted.
+local gathers -- what was noted, by key; nil if each change is made at once
+
+-- gather_add puts a member into a sorted set.
+local function gather_add(set, score, member)
+  if not gathers then return redis.call('ZADD', set, score, member) end
+  local all = gathers.add[set] or {}
+  gathers.add[set] = all
+  all[#all + 1] = score
+  all[#all + 1] = member
+end
+
+-- gather_delete deletes a key.
+local function gather_delete(key)
+  if not gathers then return redis.call('DEL', key) end
+  gathers.gone[#gathers.gone + 1] = key
+end
+
+-- gather_count adds one to a number; the first time, it gets an end (Unix seconds; nil: none).
+local function gather_count(key, till, n)
+  if gathers then
+    gathers.count[key] = (gathers.count[key] or 0) + 1
+    gathers.till[key] = till
+    return
+  end
+  n = n or 1
+  if redis.call('INCRBY', key, int(n)) == n and till then redis.call('EXPIREAT', key, till) end
+end
+
+-- gather_once says whether this is the first time in this script that it is asked for a key, or nothing is gathered.
+local function gather_once(key)
+  if not gathers then return true end
+  local before = gathers.once[key]
+  gathers.once[key] = true
+  return not before
+end
+
+-- gather_stopped is books_stopped, of which a batch is asked once.
+local function gather_stopped(record, batch)
+  if not gathers or not batch then return books_stopped(record, batch) end
+  local known = gathers.stopped[batch]
+  if not known then
+    known = {books_stopped(record, batch)}
+    gathers.stopped[batch] = known
+  end
+  return known[1], known[2]
+end
+
+-- gather_stay lets the books of a batch expire after a while (ms) if none of its jobs is live.
+local function gather_stay(key, ids, stay)
+  if gathers then
+    gathers.stay[key] = {ids, stay}
+  elseif redis.call('HGET', key, 'live') == '0' then
+    redis.call('PEXPIRE', key, stay)
+    redis.call('PEXPIRE', ids, stay)
+  end
+end
+
+-- forget lets the record of a job that is over expire, and with the last one of its batch (false: it has none) the batch's books, later.
+local function forget(record, dedupe_ms, batch)
+  redis.call('PEXPIRE', record, dedupe_ms)
+  if not batch then return end
+  gather_stay(books_key(record, 'batch:' .. batch), books_key(record, 'batch-ids:' .. batch), int(tonumber(dedupe_ms) + BOOKS_STAY))
+end
+
+local function gather()
+  gathers = {add = {}, gone = {}, count = {}, till = {}, once = {}, stay = {}, stopped = {}}
+  shelf_gather()
+  books_gather()
+end
+
+local function gathered()
+  local all = gathers
+  gathers = nil
+  books_gathered()
+  shelf_gathered()
+  for set, members in pairs(all.add) do redis.call('ZADD', set, unpack(members)) end
+  if #all.gone > 0 then redis.call('DEL', unpack(all.gone)) end
+  for key, n in pairs(all.count) do gather_count(key, all.till[key], n) end
+  for key, v in pairs(all.stay) do gather_stay(key, v[1], v[2]) end
+end

@@ -1,0 +1,35 @@
+-- several.lua: runs a script's body, which is the function one, for several callers, one after the other. Composed after gather.lua.
+-- KEYS the keys that are the same for all, then those of each caller that are not
+-- ARGV 1 how many callers  2 for each key of the script "0" if it is the same for all and "1" if not  3 the same for the arguments,
+--      then the arguments that are the same for all, then those of each caller that are not
+-- returns what each caller's run answered or failed with. A failure of one does not touch the others.
+local keys, args, own_keys, own_args, k, a = {}, {}, {}, {}, 0, 3
+for i = 1, #ARGV[2] do
+  if string.byte(ARGV[2], i) == 49 then
+    own_keys[#own_keys + 1] = i
+  else
+    k = k + 1
+    keys[i] = KEYS[k]
+  end
+end
+for i = 1, #ARGV[3] do
+  if string.byte(ARGV[3], i) == 49 then
+    own_args[#own_args + 1] = i
+  else
+    a = a + 1
+    args[i] = ARGV[a]
+  end
+end
+
+gather()
+local answers = {}
+for n = 1, tonumber(ARGV[1]) do
+  for i = 1, #own_keys do keys[own_keys[i]] = KEYS[k + i] end
+  for i = 1, #own_args do args[own_args[i]] = ARGV[a + i] end
+  k, a = k + #own_keys, a + #own_args
+  local ran, answer = pcall(one, keys, args)
+  if not ran and type(answer) ~= 'table' then answer = redis.error_reply(tostring(answer)) end
+  answers[n] = answer
+end
+gathered()
+return answers

@@ -1,0 +1,68 @@
+package redisdb_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"spillway/internal/redisdb"
+)
+
+// tally counts in what is gathered, and answers each caller with its own key and argument, or fails.
+var tally = redisdb.NewSharedScript(redisdb.NowLua, redisdb.RecordLua, `
+if ARGV[2] == 'fail' then return redis.error_reply('ERR ' .. ARGV[1]) end
+if ARGV[2] == 'raise' then redis.call('INCR', 'spillway:{g}:a:hash') end
+if ARGV[2] == 'break' then error(ARGV[1]) end
+books_count(KEYS[1], 'n', 1)
+gather_add(KEYS[1] .. ':set', ARGV[1], ARGV[1])
+gather_count(KEYS[1] .. ':number')
+redis.call('SET', KEYS[2], ARGV[1])
+gather_delete(KEYS[2])
+return {ARGV[1], KEYS[2], {#KEYS, #ARGV}, gather_once('first') and 1 or 0}`)
+
+// Whoever shares a run of a script gets his own answer or error, and what is changed once for all of them comes to the same.
+func TestWhoSharesAScriptGetsItsOwnAnswer(t *testing.T) {
+	t.Parallel()
+	db, c, count := openTogether(t, redisdb.Options{})
+	if err := db.Client.HSet(t.Context(), "spillway:{g}:a:hash", "f", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	const all = 400
+	good := 0
+	var wg sync.WaitGroup
+	for i := range all {
+		how := map[int]string{3: "fail", 5: "raise", 8: "break"}[i%11]
+		if how == "" {
+			good++
+		}
+		wg.Go(func() {
+			key, arg := fmt.Sprintf("spillway:{g}:own:%d", i), fmt.Sprint(i)
+			got, err := tally.Run(t.Context(), c, []string{"spillway:{g}:all", key}, arg, how, "same").Slice()
+			switch {
+			case how == "" && (err != nil || fmt.Sprint(got[:3]) != fmt.Sprintf("[%s %s [2 3]]", arg, key)):
+				t.Errorf("%d: got %v, %v", i, got, err)
+			case how == "raise" && (err == nil || !strings.HasPrefix(err.Error(), "WRONGTYPE")):
+				t.Errorf("%d: raised %v", i, err)
+			case how != "" && how != "raise" && (err == nil || !strings.Contains(err.Error(), arg)):
+				t.Errorf("%d: failed with %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := count.n.Load(); n > all/2 {
+		t.Errorf("%d scripts at once took %d round trips", all, n)
+	}
+	if n := db.Client.HGet(t.Context(), "spillway:{g}:all", "n").Val(); n != fmt.Sprint(good) {
+		t.Errorf("%s are counted, want %d", n, good)
+	}
+	if n := db.Client.ZCard(t.Context(), "spillway:{g}:all:set").Val(); n != int64(good) {
+		t.Errorf("%d are in the set, want %d", n, good)
+	}
+	if n := db.Client.Get(t.Context(), "spillway:{g}:all:number").Val(); n != fmt.Sprint(good) {
+		t.Errorf("the number is %s, want %d", n, good)
+	}
+	if left := db.Client.Keys(t.Context(), "spillway:{g}:own:*").Val(); len(left) != 0 {
+		t.Errorf("%d keys are left that were to go", len(left))
+	}
+}
