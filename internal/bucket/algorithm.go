@@ -13,8 +13,8 @@ type Algorithm interface {
 	// Lua returns the fragment that the ledger composes with its own scripts. It defines bucket_load, bucket_take,
 	// bucket_give, bucket_retry, bucket_reset, bucket_remaining and bucket_save, all local: see algorithm.lua.
 	Lua() string
-	// Args returns what bucket_load reads: a version, which changes with any number that follows, the number of limits,
-	// and the numbers of each. The algorithm must have passed Check.
+	// Args returns what bucket_load reads: one text, the version of the limits, which has the algorithm's name and the numbers of each
+	// limit. The algorithm must have passed Check. Not to be changed.
 	Args() []any
 	// MaxCost is the largest cost for which there can ever be room.
 	MaxCost() int64
@@ -42,6 +42,25 @@ const MaxPrecision = 1000
 // NewAlgorithm returns the algorithm of that name, or why it can't keep these limits. burst is read by token-bucket and
 // leaky-bucket alone, precision, the number of parts of a window, by sliding-window alone.
 func NewAlgorithm(name string, limits []Limit, burst, precision int64) (Algorithm, error) {
+	a, err := newAlgorithm(name, limits, burst, precision)
+	if err != nil {
+		return nil, err
+	}
+	return prepared{a, a.Lua(), a.Args()}, nil
+}
+
+// prepared is an algorithm that has worked out once what is asked for with every chunk of jobs.
+type prepared struct {
+	Algorithm
+	lua  string
+	args []any
+}
+
+func (p prepared) Lua() string { return p.lua }
+
+func (p prepared) Args() []any { return p.args }
+
+func newAlgorithm(name string, limits []Limit, burst, precision int64) (Algorithm, error) {
 	var a Algorithm
 	switch name {
 	case NameTokenBucket:
@@ -57,28 +76,22 @@ func NewAlgorithm(name string, limits []Limit, burst, precision int64) (Algorith
 	default:
 		return nil, fmt.Errorf("%q is not an algorithm of admission: use one of %s", name, strings.Join(Algorithms(), ", "))
 	}
-	if err := a.Check(); err != nil {
-		return nil, err
-	}
-	return a, nil
+	return a, a.Check()
 }
 
 //go:embed algorithm.lua
 var algorithmLua string
 
-// args puts the numbers of each limit behind their version, which begins with the algorithm's name, and their number.
+// args returns the version of limits: the algorithm's name, then the numbers of each limit, such as "token-bucket 1/10/600/ 1/90/5400/ ".
 func args(name string, rows [][]int64) []any {
-	out := []any{"", len(rows)}
 	version := name + " "
 	for _, row := range rows {
 		for _, x := range row {
-			out = append(out, x)
 			version += fmt.Sprintf("%d/", x)
 		}
 		version += " "
 	}
-	out[0] = version
-	return out
+	return []any{version}
 }
 
 // checkLimits returns why limits can't be kept by any algorithm, or nil.

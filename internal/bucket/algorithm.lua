@@ -4,7 +4,7 @@
 --       v version of the limits that the numbers belong to  k how many limits, and the algorithm's own fields
 -- A key that isn't there means that nothing is in use. Every number is a whole one below 2^52, where Lua is exact.
 --
--- b, next = bucket_load(key, now, argv, at)   reads argv[at..]: version, K, then the numbers of each limit
+-- b, next = bucket_load(key, now, argv, at)   reads argv[at]: the version, which ends in the numbers of each limit: "name 1/2/ 3/4/ "
 -- bucket_take(b, cost)  true if every limit had room   bucket_give(b, cost)   in memory; nothing is written before bucket_save
 -- bucket_retry(b, cost) µs until there is room, 0 now, -1 never       bucket_reset(b) µs until nothing is in use
 -- bucket_remaining(b)   whole tokens left, one number for each limit  bucket_save(b)  one write, only if changed
@@ -41,15 +41,18 @@ end
 
 -- bucket_open begins a bucket. b.extra and b.rows hold what was stored: rows has one row for each limit of the stored
 -- version, and none when there is nothing or another algorithm's.
-local function bucket_open(p, key, now, argv, at)
-  local count = tonumber(argv[at + 1])
+-- b.numbers has the numbers of all limits one after the other.
+local function bucket_open(p, key, now, version)
+  local numbers = {}
+  for number in string.gmatch(version, '%d+') do numbers[#numbers + 1] = number + 0 end
+  local count = #numbers / p.each
   local s = bucket_read(key, p.extra, p.names, count)
   local rows = tonumber(s[5]) or 0
   if rows > count then s = bucket_read(key, p.extra, p.names, rows) end
-  local b = {key = key, version = argv[at], count = count, plan = p, u = {}, c = {}, cap = {}, changed = false}
+  local b = {key = key, version = version, count = count, numbers = numbers, plan = p, u = {}, c = {}, cap = {}, changed = false}
   b.last, b.offset, b.old_count = tonumber(s[2]) or 0, tonumber(s[3]) or 0, rows
   b.alien = s[1] and s[1] ~= p.name
-  b.fresh, b.wipe = b.alien or s[4] ~= argv[at], b.alien
+  b.fresh, b.wipe = b.alien or s[4] ~= version, b.alien
   bucket_tick(b, now)
   b.extra, b.rows = {}, {}
   if b.alien then return b end

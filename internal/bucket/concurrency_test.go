@@ -101,7 +101,7 @@ func TestIdleNextWakesAndLetsGo(t *testing.T) {
 	if s := <-slots; s.Zero() {
 		t.Error("no slot")
 	}
-	if took := time.Since(woken); took > 800*time.Millisecond {
+	if took := time.Since(woken); took > idlePoll/2 {
 		t.Errorf("woken, Next took %s", took)
 	}
 	cancel()
@@ -122,7 +122,7 @@ func TestNoAnswerNoSlot(t *testing.T) {
 	if s, err := p.Take(ctx, 1); !errors.Is(err, context.DeadlineExceeded) || !s.Zero() {
 		t.Errorf("got %v, %v", s, err)
 	}
-	if took := time.Since(began); took > 600*time.Millisecond {
+	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("it took %s to give up", took)
 	}
 	server.Continue()

@@ -1,10 +1,10 @@
 -- fixed_window.lua: a counter for the present window of each of K limits, all in one hash. A fragment behind
 -- algorithm.lua. Windows begin at whole multiples of their length since 1970; after Redis's clock was set back by more
 -- than 2 s they keep their old beginnings until the key has expired.
--- A limit is two whole numbers: cap tokens, and w, the window's length in µs.
+-- A limit is two whole numbers, cap/w: cap tokens, and w, the window's length in µs.
 -- Own fields of the hash: w<i> length   n<i> tokens taken in the window that holds t
 
-local FIXED_WINDOW = {name = 'fixed-window', extra = {}, names = {'w', 'n'}}
+local FIXED_WINDOW = {name = 'fixed-window', extra = {}, names = {'w', 'n'}, each = 2}
 
 -- fixed_before returns what was taken in the window of limit i that holds the last change. A length that was not kept
 -- before takes over the highest count.
@@ -20,14 +20,14 @@ local function fixed_before(b, i)
 end
 
 local function bucket_load(key, now, argv, at)
-  local b = bucket_open(FIXED_WINDOW, key, now, argv, at)
+  local b = bucket_open(FIXED_WINDOW, key, now, argv[at])
   b.w, b.i = {}, {}
   for i = 1, b.count do
-    b.c[i], b.cap[i], b.w[i] = 1, tonumber(argv[at + 2 * i]), tonumber(argv[at + 2 * i + 1])
+    b.c[i], b.cap[i], b.w[i] = 1, b.numbers[2 * i - 1], b.numbers[2 * i]
     b.i[i] = math.floor(b.now / b.w[i])
     b.u[i] = math.floor(b.last / b.w[i]) == b.i[i] and fixed_before(b, i) or 0
   end
-  return b, at + 2 + 2 * b.count
+  return b, at + 1
 end
 
 local function bucket_take(b, cost)

@@ -17,7 +17,7 @@ func TestManyLateCallsAtOnceAreAsGoodAsOneByOne(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
-	for range 150 {
+	for range testkit.Often(40, 150) {
 		cfg := PacerConfig{Limits: []Limit{{1000, time.Second}, {1_000_000, time.Hour}}}
 		if r.IntN(4) == 0 {
 			cfg.Limits = cfg.Limits[:1]

@@ -1,7 +1,7 @@
 -- level.lua: token bucket and leaky bucket, which are one meter seen from two sides (GCRA): a level for each of K limits,
 -- out of which r units leak per µs, all in one hash. A fragment that stands alone; admission's default, and so written to be
--- quick: in the usual case two calls of Redis, nothing read or written that could be known.
--- A limit is three whole numbers: r units leak out per µs, c units are one token, cap units are the burst.
+-- quick: in the usual case two calls of Redis, one table made, nothing read or written that could be known.
+-- A limit is three whole numbers, r/c/cap: r units leak out per µs, c units are one token, cap units are the burst.
 --
 -- Hash: a 'level'  v algorithm and numbers that it belongs to  k how many limits  t when it was last changed (µs)
 --       u<i> units in use of limit i at t  c<i> units of one token then
@@ -10,12 +10,15 @@
 -- For bucket_load and what follows it see algorithm.lua. When the limits change, each of the new ones goes on from the
 -- highest of the old: the tokens taken count for all of them, and a limit that leaks slowly is never given away to one that
 -- leaks fast. What another algorithm left counts as used up at the moment of its last change. A clock that went back by
--- no more than LEVEL_STEP_BACK stands still until it has caught up; one that was set back for good goes on from there.
+-- no more than 2 s stands still until it has caught up; one that was set back for good goes on from there.
+--
+-- b holds the limits one after the other: b[3i - 2] is r, b[3i - 1] is c and b[3i] is cap of limit i. b.s is what was read, v, t,
+-- u1, u2 …, and b.s[2 + i] becomes what limit i has in use at b.s[2]. What few need is there only then: lag, how long the clock still
+-- stands still; version, new limits to be written, after b.old others; wipe, what another algorithm left must go first.
+-- Three things cost less than the call they stand for: text + 0 is tonumber(text), x - x % 1 is math.floor(x), x + -x % 1 is math.ceil(x).
 
-local LEVEL_STEP_BACK = 2000000
-
--- level_before fills b with what the limits before these had in use, and returns when. b.old is how many they were.
-local function level_before(b)
+-- level_before fills s with what the limits before these had in use, and returns when; now if there were none.
+local function level_before(b, s, now, version)
   local EXACT = 4503599627370496 -- 2^52
 
   -- rescaled turns u units of a token of `from` units into those of a token of c units, rounded up.
@@ -27,111 +30,116 @@ local function level_before(b)
     return math.min(tokens * c + rest, cap)
   end
 
-  local s = redis.call('HMGET', b.key, 'a', 't', 'o', 'k')
-  b.fresh = true
-  for i = 1, b.count do b.u[i] = 0 end
-  if not s[2] then return b.now end
-  if s[1] ~= 'level' then
+  local had = redis.call('HMGET', b.key, 'a', 't', 'o', 'k')
+  b.version, b.old = version, 0
+  for i = 1, b.count do s[2 + i] = 0 end
+  if not had[2] then return now end
+  if had[1] ~= 'level' then
     b.wipe = true
-    for i = 1, b.count do b.u[i] = b.cap[i] end
-    return tonumber(s[2]) - (tonumber(s[3]) or 0)
+    for i = 1, b.count do s[2 + i] = b[3 * i] end
+    return had[2] - (had[3] or 0)
   end
-  b.old = tonumber(s[4])
+  b.old = had[4] + 0
   for j = 1, b.old do
     local l = redis.call('HMGET', b.key, 'u' .. j, 'c' .. j)
-    for i = 1, b.count do
-      b.u[i] = math.max(b.u[i], rescaled(tonumber(l[1]), tonumber(l[2]), b.c[i], b.cap[i]))
-    end
+    for i = 1, b.count do s[2 + i] = math.max(s[2 + i], rescaled(l[1] + 0, l[2] + 0, b[3 * i - 1], b[3 * i])) end
   end
-  return tonumber(s[2])
+  return had[2] + 0
 end
 
 local function bucket_load(key, now, argv, at)
-  local count, s = tonumber(argv[at + 1]), nil
-  if count == 1 then
-    s = redis.call('HMGET', key, 'v', 't', 'u1')
+  local version, b = argv[at], nil
+  local r, c, cap = string.match(version, '^%S+ (%d+)/(%d+)/(%d+)/ $') -- of one limit, which is the rule
+  if r then
+    b = {r + 0, c + 0, cap + 0, key = key, count = 1, s = redis.call('HMGET', key, 'v', 't', 'u1'), changed = false}
   else
-    local fields = {'v', 't'}
-    for i = 1, count do fields[2 + i] = 'u' .. i end
-    s = redis.call('HMGET', key, unpack(fields))
-  end
-  local p = at + 2
-  local b = {key = key, version = argv[at], count = count, now = now, lag = 0, changed = false, fresh = false,
-    r = {tonumber(argv[p])}, c = {tonumber(argv[p + 1])}, cap = {tonumber(argv[p + 2])}, u = {tonumber(s[3])}}
-  for i = 2, count do
-    p = p + 3
-    b.r[i], b.c[i], b.cap[i], b.u[i] = tonumber(argv[p]), tonumber(argv[p + 1]), tonumber(argv[p + 2]), tonumber(s[2 + i])
-  end
-  local out = now - (s[1] == b.version and tonumber(s[2]) or level_before(b))
-  if out < -LEVEL_STEP_BACK then
-    b.changed = true -- written even if nothing is taken
-  elseif out < 0 then
-    b.now, b.lag = now - out, -out
-  else
-    for i = 1, count do
-      local u = b.u[i] - out * b.r[i] -- what leaked may be beyond 2^52, and is then above every u
-      b.u[i] = u > 0 and u or 0
+    b = {0, 0, 0, 0, 0, 0, key = key, count = 0, s = false, changed = false}
+    local i = 0
+    for number in string.gmatch(version, '%d+') do
+      i = i + 1
+      b[i] = number + 0
     end
+    b.count = i / 3
+    b.s = redis.call('HMGET', key, unpack({'v', 't', 'u1', 'u2', 'u3', 'u4', 'u5', 'u6', 'u7', 'u8'}, 1, 2 + b.count))
   end
-  return b, p + 3
+  local s = b.s
+  local out = now - (s[1] == version and s[2] or level_before(b, s, now, version))
+  s[2] = now
+  if out < -2000000 then
+    b.changed, out = true, 0 -- written even if nothing is taken
+  elseif out < 0 then
+    s[2], b.lag, out = now - out, -out, 0
+  end
+  for i = 1, b.count do
+    local u = s[2 + i] - out * b[3 * i - 2] -- what leaked may be beyond 2^52, and is then above every u
+    s[2 + i] = u > 0 and u or 0
+  end
+  return b, at + 1
 end
 
 local function bucket_take(b, cost)
-  local u, c = b.u, b.c
-  for i = 1, b.count do
-    if u[i] + cost * c[i] > b.cap[i] then return false end
+  local s = b.s
+  if b.count == 1 then
+    local u = s[3] + cost * b[2]
+    if u > b[3] then return false end
+    s[3] = u
+  else
+    for i = 1, b.count do
+      if s[2 + i] + cost * b[3 * i - 1] > b[3 * i] then return false end
+    end
+    for i = 1, b.count do s[2 + i] = s[2 + i] + cost * b[3 * i - 1] end
   end
-  for i = 1, b.count do u[i] = u[i] + cost * c[i] end
   b.changed = true
   return true
 end
 
 local function bucket_give(b, cost)
-  for i = 1, b.count do b.u[i] = math.max(b.u[i] - cost * b.c[i], 0) end
+  local s = b.s
+  for i = 1, b.count do s[2 + i] = math.max(s[2 + i] - cost * b[3 * i - 1], 0) end
   b.changed = true
 end
 
--- level_wait returns how long it takes until every limit is down to its room(i), 0 if it is, -1 if it never will be.
-local function level_wait(b, room)
-  local most = 0
-  for i = 1, b.count do
-    local least = room(i)
-    if least < 0 then return -1 end
-    most = math.max(most, math.ceil((b.u[i] - least) / b.r[i]))
-  end
-  return most > 0 and most + b.lag or 0
-end
-
+-- bucket_retry without a cost returns how long it takes until nothing is in use.
 local function bucket_retry(b, cost)
-  return level_wait(b, function(i) return b.cap[i] - cost * b.c[i] end)
+  local most, s = 0, b.s
+  for i = 1, b.count do
+    local least = cost and b[3 * i] - cost * b[3 * i - 1] or 0
+    if least < 0 then return -1 end
+    local wait = (s[2 + i] - least) / b[3 * i - 2]
+    if wait > most then most = wait + -wait % 1 end
+  end
+  return most > 0 and most + (b.lag or 0) or 0
 end
 
-local function bucket_reset(b)
-  return level_wait(b, function() return 0 end)
-end
+local bucket_reset = bucket_retry
 
 local function bucket_remaining(b)
-  local left = {}
-  for i = 1, b.count do left[i] = math.max(math.floor((b.cap[i] - b.u[i]) / b.c[i]), 0) end
+  local left, s = {}, b.s
+  for i = 1, b.count do
+    local tokens = (b[3 * i] - s[2 + i]) / b[3 * i - 1]
+    left[i] = tokens > 0 and tokens - tokens % 1 or 0
+  end
   return left
 end
 
 -- The units of one token are written only with a new version: they change with nothing else.
 local function bucket_save(b)
   if not b.changed then return end
-  if b.count == 1 and not b.fresh then
-    redis.call('HSET', b.key, 't', b.now, 'u1', b.u[1])
+  local s = b.s
+  b.changed = false
+  if b.count == 1 and not b.version then
+    redis.call('HSET', b.key, 't', s[2], 'u1', s[3])
     return
   end
   if b.wipe then redis.call('DEL', b.key) end
-  local set = {'t', b.now}
+  local set = {'t', s[2]}
   local function add(name, value) set[#set + 1] = name; set[#set + 1] = value end
-  for i = 1, b.count do add('u' .. i, b.u[i]) end
-  if b.fresh then
+  for i = 1, b.count do add('u' .. i, s[2 + i]) end
+  if b.version then
     add('a', 'level'); add('v', b.version); add('k', b.count)
-    for i = 1, b.count do add('c' .. i, b.c[i]) end
-    for i = b.count + 1, b.old or 0 do redis.call('HDEL', b.key, 'u' .. i, 'c' .. i) end
+    for i = 1, b.count do add('c' .. i, b[3 * i - 1]) end
+    for i = b.count + 1, b.old do redis.call('HDEL', b.key, 'u' .. i, 'c' .. i) end
   end
   redis.call('HSET', b.key, unpack(set))
-  b.changed, b.fresh, b.wipe = false, false, false
+  b.version, b.wipe = nil, nil
 end

@@ -75,7 +75,7 @@ func (s swap) mutant(t testing.TB) map[string]string {
 	if s.fragments == nil {
 		return nil
 	}
-	text := strings.Join(s.fragments, "\n")
+	text := redisdb.Compose(s.fragments...)
 	hash := sha1.Sum([]byte(text)) //nolint:gosec // Redis's name of a script
 	for i := 0; i < len(s.pairs); i += 2 {
 		if n := strings.Count(text, s.pairs[i]); n != 1 {

@@ -47,7 +47,7 @@ func TestAnyOperations(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)
 	rng := rand.New(rand.NewPCG(5, 5))
-	for i := range 150 {
+	for i := range testkit.Often(50, 150) {
 		ops, calm := []byte{byte(rng.IntN(256))}, byte(i%2*16) // in half of them nothing is lost
 		for range 100 {
 			ops = append(ops, byte(rng.IntN(256))|calm, byte(rng.IntN(256)), byte(rng.IntN(1+rng.IntN(220))), byte(rng.IntN(256)))

@@ -2,11 +2,11 @@
 -- algorithm.lua. An entry is the time of one script run and the running total before it; so what a window holds is the
 -- total now less that of its first entry, which is found by halving: no run reads more than a few entries, however long
 -- the log is. Entries lie in chunks, 14 bytes each.
--- A limit is two whole numbers: cap tokens, and w, the window's length in µs.
+-- A limit is two whole numbers, cap/w: cap tokens, and w, the window's length in µs.
 -- Own fields of the hash: h index of the first entry kept   z of the next one   g running total, modulo LOG_WRAP
 --       s<i> the first entry in the window of limit i at the last change   e<n> entries from LOG_CHUNK × n on
 
-local SLIDING_LOG = {name = 'sliding-log', extra = {'h', 'z', 'g'}, names = {'s'}}
+local SLIDING_LOG = {name = 'sliding-log', extra = {'h', 'z', 'g'}, names = {'s'}, each = 2}
 local LOG_CHUNK, LOG_ENTRY, LOG_NUMBER = 64, 14, 7
 local LOG_WRAP = 1125899906842624 -- 2^50, above anything that a window can hold
 local LOG_TRIM = 8 -- chunks dropped at a time; a run adds less than one
@@ -75,11 +75,11 @@ local function log_empty(b)
 end
 
 local function bucket_load(key, now, argv, at)
-  local b = bucket_open(SLIDING_LOG, key, now, argv, at)
+  local b = bucket_open(SLIDING_LOG, key, now, argv[at])
   b.h, b.z, b.g = tonumber(b.extra[1]) or 0, tonumber(b.extra[2]) or 0, tonumber(b.extra[3]) or 0
   b.w, b.s, b.chunks, b.written = {}, {}, {}, {}
   for i = 1, b.count do
-    b.c[i], b.cap[i], b.w[i] = 1, tonumber(argv[at + 2 * i]), tonumber(argv[at + 2 * i + 1])
+    b.c[i], b.cap[i], b.w[i] = 1, b.numbers[2 * i - 1], b.numbers[2 * i]
   end
   if b.alien then
     log_empty(b)
@@ -96,7 +96,7 @@ local function bucket_load(key, now, argv, at)
   end
   if first == b.z and b.z > 0 then log_empty(b) end
   log_count(b)
-  return b, at + 2 + 2 * b.count
+  return b, at + 1
 end
 
 local function bucket_take(b, cost)

@@ -2,10 +2,10 @@
 -- algorithm.lua. What is taken counts from then until a whole window after its part has ended: so no window, wherever
 -- it begins, holds more than the limit. With P parts to a window at most P + 1 are kept, and P/(P + 1) of the limit is
 -- reached.
--- A limit is three whole numbers: cap tokens, w, the window's length in µs, and p, the length of a part.
+-- A limit is three whole numbers, cap/w/p: cap tokens, w, the window's length in µs, and p, the length of a part.
 -- Own fields of the hash: w<i> length   l<i> "end count end count …" of the parts, oldest first
 
-local SLIDING_WINDOW = {name = 'sliding-window', extra = {}, names = {'w', 'l'}}
+local SLIDING_WINDOW = {name = 'sliding-window', extra = {}, names = {'w', 'l'}, each = 3}
 
 -- sliding_source returns the stored parts that serve a window of length w: those of the same length, else of the
 -- shortest that is longer, else of the longest. The parts say when they end, so it doesn't matter how long they are.
@@ -38,14 +38,13 @@ local function sliding_parts(b, i)
 end
 
 local function bucket_load(key, now, argv, at)
-  local b = bucket_open(SLIDING_WINDOW, key, now, argv, at)
+  local b = bucket_open(SLIDING_WINDOW, key, now, argv[at])
   b.w, b.p, b.ends, b.counts = {}, {}, {}, {}
   for i = 1, b.count do
-    local p = at + 3 * i
-    b.c[i], b.cap[i], b.w[i], b.p[i] = 1, tonumber(argv[p - 1]), tonumber(argv[p]), tonumber(argv[p + 1])
+    b.c[i], b.cap[i], b.w[i], b.p[i] = 1, b.numbers[3 * i - 2], b.numbers[3 * i - 1], b.numbers[3 * i]
     b.ends[i], b.counts[i], b.u[i] = sliding_parts(b, i)
   end
-  return b, at + 2 + 3 * b.count
+  return b, at + 1
 end
 
 local function bucket_take(b, cost)

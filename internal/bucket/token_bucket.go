@@ -52,8 +52,7 @@ func (t TokenBucket) Check() error {
 // MaxCost is the largest cost for which there can ever be room.
 func (t TokenBucket) MaxCost() int64 { return t.Burst }
 
-// Args returns what bucket_load reads: a version, which changes with any number that follows, the number of limits,
-// and r, c and cap of each. The bucket must have passed Check.
+// Args returns what bucket_load reads, r, c and cap of each limit. The bucket must have passed Check.
 func (t TokenBucket) Args() []any {
 	var rows [][]int64
 	for _, u := range t.units() {
