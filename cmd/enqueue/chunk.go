@@ -22,30 +22,35 @@ type chunk struct {
 	prepared *admission.Prepared
 }
 
-// preparer is a door that does part of its work ahead.
-type preparer interface {
+// liner is a door that does part of its work ahead, and lets one chunk come on the heels of another.
+type liner interface {
 	Prepare(gateway string, jobs []job.Job) *admission.Prepared
+	Line() *admission.Line
 }
 
 func (c *chunk) prepare(d door) {
-	if p, ok := d.(preparer); ok {
+	if p, ok := d.(liner); ok {
 		c.prepared = p.Prepare(c.gateway, c.jobs)
 	}
 }
 
-// admit puts the chunk through the door, and tells the traces of its jobs.
-func (c *chunk) admit(ctx context.Context, d door, mode admission.Mode, traces *tracing.Tracer) ([]admission.Answer, error) {
+// admit puts the chunk before the door. end waits for the answers, and tells the traces of its jobs.
+func (c *chunk) admit(ctx context.Context, d door, line *admission.Line, mode admission.Mode, traces *tracing.Tracer) (end func() ([]admission.Answer, error)) {
 	begun := time.Now()
-	answers, err := c.offer(ctx, d, mode)
-	traces.Accepted(ctx, c.jobs[:min(len(c.jobs), len(answers))], func(i int) job.Admittance { return answers[i].Outcome }, begun, time.Now())
-	return answers, err
+	wait := c.offer(ctx, d, line, mode)
+	return func() ([]admission.Answer, error) {
+		answers, err := wait()
+		traces.Accepted(ctx, c.jobs[:min(len(c.jobs), len(answers))], func(i int) job.Admittance { return answers[i].Outcome }, begun, time.Now())
+		return answers, err
+	}
 }
 
-func (c *chunk) offer(ctx context.Context, d door, mode admission.Mode) ([]admission.Answer, error) {
-	if c.prepared != nil {
-		return c.prepared.Admit(ctx, mode)
+func (c *chunk) offer(ctx context.Context, d door, line *admission.Line, mode admission.Mode) (end func() ([]admission.Answer, error)) {
+	if line != nil {
+		return line.Begin(ctx, c.prepared, mode)
 	}
-	return d.Admit(ctx, c.gateway, c.jobs, mode)
+	answers, err := d.Admit(ctx, c.gateway, c.jobs, mode)
+	return func() ([]admission.Answer, error) { return answers, err }
 }
 
 // origin is where a job came from.

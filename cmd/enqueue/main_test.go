@@ -119,7 +119,8 @@ func (b *bench) run(args ...string) result {
 	}
 	cmd := exec.CommandContext(b.t.Context(), exe, args...)
 	cmd.Dir, cmd.Stdin = b.dir, b.stdin
-	cmd.Env = append(os.Environ(), "ENQUEUE_TEST_PATIENCE="+cmp.Or(b.patience, "300ms"), "DISPATCHER_CONFIG=")
+	cmd.Env = append(os.Environ(), "ENQUEUE_TEST_PATIENCE="+cmp.Or(b.patience, "300ms"), "DISPATCHER_CONFIG=",
+		"GORACE=atexit_sleep_ms=0") // the race detector would keep each for a second at its end
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {

@@ -85,25 +85,72 @@ func work(ctx context.Context, src jobSource, t *tally) error {
 	return flow(ctx, src, d, t)
 }
 
-// flow reads and admits until the file ends or something stops it.
+// flow reads and admits until the file ends or something stops it. Where what has no room is parked, two chunks are on their way at once.
 func flow(ctx context.Context, src jobSource, d door, t *tally) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	f := &feeder{out: make(chan chunk), door: d, tally: t, ctx: reading}
 	ended := make(chan error, 1)
 	go func() { ended <- f.feed(src) }()
+	var line *admission.Line
+	if p, ok := d.(liner); ok {
+		line = p.Line()
+		defer line.Close()
+	}
+	two := line != nil && src.opt.mode == admission.Park
+	var last underway
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case c := <-f.out:
-			if err := t.admit(ctx, d, c, src.opt.mode); err != nil {
+			return also(ctx.Err(), last.wait())
+		case err := <-last: // the next chunk may be long in coming: what has failed is said now
+			if err != nil {
 				return err
 			}
+			last = nil
+		case c := <-f.out:
+			next := t.admit(ctx, d, line, c, src.opt.mode)
+			if err := last.wait(); err != nil {
+				return also(err, next())
+			}
+			if last = begun(next); two {
+				continue
+			}
+			if err := last.wait(); err != nil {
+				return err
+			}
+			last = nil
 		case err := <-ended:
-			return err
+			return also(err, last.wait())
 		}
 	}
+}
+
+// underway is a chunk on its way: it gives how that ended, once. Nil: there is none.
+type underway chan error
+
+func begun(end func() error) underway {
+	u := make(underway, 1)
+	go func() { u <- end() }()
+	return u
+}
+
+func (u underway) wait() error {
+	if u == nil {
+		return nil
+	}
+	return <-u
+}
+
+// also adds another error to one, unless it says the same.
+func also(err, other error) error {
+	switch {
+	case err == nil:
+		return other
+	case other == nil || errors.Is(other, err):
+		return err
+	}
+	return errors.Join(err, other)
 }
 
 // feeder reads the file, cuts it into chunks and prepares them, while the one before is admitted.

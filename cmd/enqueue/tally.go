@@ -81,9 +81,17 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 	return nil
 }
 
-// admit puts a chunk through the door and counts the answers.
-func (t *tally) admit(ctx context.Context, d door, c chunk, mode admission.Mode) error {
-	answers, err := c.admit(ctx, d, mode, t.traces)
+// admit puts a chunk before the door; end waits for the answers and counts them.
+func (t *tally) admit(ctx context.Context, d door, line *admission.Line, c chunk, mode admission.Mode) (end func() error) {
+	wait := c.admit(ctx, d, line, mode, t.traces)
+	return func() error {
+		answers, err := wait()
+		return t.take(c, answers, err)
+	}
+}
+
+// take counts the answers of a chunk; err is what kept it from having more.
+func (t *tally) take(c chunk, answers []admission.Answer, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var full *admission.Answer

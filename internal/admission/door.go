@@ -35,8 +35,8 @@ func Modes() []Mode { return []Mode{Park, Wait, Fail} }
 
 // Books take a chunk of jobs in, in one step.
 type Books interface {
-	// Accept answers an offer that it has answered before in the same way again.
-	Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, job.Room, error)
+	// Offer does what needs no Redis. jobs stay as they are.
+	Offer(jobs []job.Newcomer) (job.Offer, error)
 }
 
 // Gateway is what the door knows of one gateway.
@@ -98,7 +98,8 @@ type Prepared struct {
 	door    *Door
 	books   Books
 	answers []Answer
-	left    []entry
+	left    entries
+	offer   job.Offer // of what is left
 	err     error
 }
 
@@ -110,41 +111,62 @@ func (d *Door) Prepare(gateway string, jobs []job.Job) *Prepared {
 	}
 	p := &Prepared{door: d, books: g.Books, answers: make([]Answer, len(jobs))}
 	p.left = d.check(g, jobs, p.answers)
+	p.ready()
 	return p
+}
+
+// ready makes what is left ready to be offered.
+func (p *Prepared) ready() {
+	if len(p.left.jobs) == 0 {
+		return
+	}
+	if p.offer, p.err = p.books.Offer(p.left.jobs); p.err != nil {
+		p.err = fmt.Errorf("take jobs in: %w", p.err)
+	}
 }
 
 // Admit offers them, as Door.Admit does.
 func (p *Prepared) Admit(ctx context.Context, mode Mode) ([]Answer, error) {
-	if p.err != nil {
+	if p.door == nil {
 		return nil, p.err
 	}
-	d, left := p.door, p.left
+	d := p.door
 	lane := d.lanes.enter()
 	defer d.lanes.leave(lane)
-	for len(left) > 0 {
-		got, room, err := d.offer(ctx, p.books, newOffer(lane.ticket(), left, mode))
+	for len(p.left.jobs) > 0 {
+		if p.err != nil {
+			return p.answers, p.err
+		}
+		got, room, err := d.put(ctx, p.offer, lane.ticket(), mode)
 		if err != nil {
 			return p.answers, err
 		}
-		note(left, got, room, p.answers)
-		left = full(left, p.answers)
-		if mode != Wait || len(left) == 0 {
+		note(p.left, got, room, p.answers)
+		full := p.left.full(p.answers)
+		if mode != Wait || len(full.jobs) == 0 {
 			return p.answers, nil
 		}
 		if err := d.sleep(ctx, roomIn(room.Retry)); err != nil {
-			return forget(left, p.answers), err
+			return forget(full, p.answers), err
 		}
+		p.left = full
+		p.ready()
 	}
 	return p.answers, nil
 }
 
-type entry struct {
-	at  int // place in the answers
-	new job.Newcomer
+// entries are jobs and their places in the answers.
+type entries struct {
+	at   []int
+	jobs []job.Newcomer
 }
 
-func (d *Door) check(g Gateway, jobs []job.Job, answers []Answer) []entry {
-	left := make([]entry, 0, len(jobs))
+func (e *entries) add(at int, n job.Newcomer) {
+	e.at, e.jobs = append(e.at, at), append(e.jobs, n)
+}
+
+func (d *Door) check(g Gateway, jobs []job.Job, answers []Answer) entries {
+	left := entries{make([]int, 0, len(jobs)), make([]job.Newcomer, 0, len(jobs))}
 	for i, j := range jobs {
 		if err := CheckJob(j, g.MaxCost); err != nil {
 			answers[i].Err = err
@@ -154,7 +176,7 @@ func (d *Door) check(g Gateway, jobs []job.Job, answers []Answer) []entry {
 		if g.Money != nil {
 			n.Money = g.Money(j.Payload)
 		}
-		left = append(left, entry{i, n})
+		left.add(i, n)
 	}
 	return left
 }
@@ -173,27 +195,12 @@ func CheckJob(j job.Job, maxCost int64) error {
 	return nil
 }
 
-// offer is what is put before the books.
-type offer struct {
-	ticket job.Ticket
-	jobs   []job.Newcomer
-	mode   Mode
-}
-
-func newOffer(ticket job.Ticket, left []entry, mode Mode) offer {
-	o := offer{ticket: ticket, jobs: make([]job.Newcomer, len(left)), mode: mode}
-	for i, e := range left {
-		o.jobs[i] = e.new
-	}
-	return o
-}
-
-// offer puts jobs before the books, and tries again while Redis is away: with the same ticket, so that jobs which were taken in
+// put puts an offer before the books, and tries again while Redis is away: with the same ticket, so that jobs which were taken in
 // when an answer was lost are not taken for known ones.
-func (d *Door) offer(ctx context.Context, books Books, o offer) ([]job.Admittance, job.Room, error) {
+func (d *Door) put(ctx context.Context, offer job.Offer, ticket job.Ticket, mode Mode) ([]job.Admittance, job.Room, error) {
 	start, wait := d.cfg.Clock.Now(), awayFirst
 	for {
-		got, room, err := books.Accept(ctx, o.ticket, o.jobs, string(o.mode))
+		got, room, err := offer(ctx, ticket, string(mode))
 		if err == nil {
 			return got, room, nil
 		}
@@ -218,8 +225,8 @@ var errConflict = errors.New("this id is known with another payload: the first o
 
 var errKeyTaken = errors.New("this id is an idempotency key that a replay of another job has used: the gateway would take this payment for that one; give this job another id")
 
-func note(left []entry, got []job.Admittance, room job.Room, answers []Answer) {
-	for i, e := range left {
+func note(left entries, got []job.Admittance, room job.Room, answers []Answer) {
+	for i, at := range left.at {
 		a := Answer{Outcome: got[i], Room: &room}
 		switch got[i] {
 		case job.Conflict:
@@ -229,24 +236,24 @@ func note(left []entry, got []job.Admittance, room job.Room, answers []Answer) {
 		case job.Full:
 			a.RetryAfter = room.Retry
 		}
-		answers[e.at] = a
+		answers[at] = a
 	}
 }
 
-func full(left []entry, answers []Answer) []entry {
-	var still []entry
-	for _, e := range left {
-		if answers[e.at].Outcome == job.Full {
-			still = append(still, e)
+// full are those for which there was no room.
+func (e entries) full(answers []Answer) (still entries) {
+	for i, at := range e.at {
+		if answers[at].Outcome == job.Full {
+			still.add(at, e.jobs[i])
 		}
 	}
 	return still
 }
 
 // forget takes back the answers of jobs that never got in.
-func forget(left []entry, answers []Answer) []Answer {
-	for _, e := range left {
-		answers[e.at] = Answer{}
+func forget(left entries, answers []Answer) []Answer {
+	for _, at := range left.at {
+		answers[at] = Answer{}
 	}
 	return answers
 }

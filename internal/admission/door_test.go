@@ -26,7 +26,13 @@ type books struct {
 	tickets    []job.Ticket
 }
 
-func (b *books) Accept(_ context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, job.Room, error) {
+func (b *books) Offer(jobs []job.Newcomer) (job.Offer, error) {
+	return func(_ context.Context, ticket job.Ticket, mode string) ([]job.Admittance, job.Room, error) {
+		return b.put(ticket, jobs, mode)
+	}, nil
+}
+
+func (b *books) put(ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, job.Room, error) {
 	b.tickets = append(b.tickets, ticket)
 	if b.away > 0 {
 		b.away--
@@ -171,13 +177,15 @@ type meeting struct {
 	tickets map[job.Ticket]int
 }
 
-func (m *meeting) Accept(_ context.Context, ticket job.Ticket, jobs []job.Newcomer, _ string) ([]job.Admittance, job.Room, error) {
-	m.mu.Lock()
-	m.tickets[ticket]++
-	m.mu.Unlock()
-	m.all.Done()
-	m.all.Wait()
-	return make([]job.Admittance, len(jobs)), job.Room{}, nil
+func (m *meeting) Offer(jobs []job.Newcomer) (job.Offer, error) {
+	return func(_ context.Context, ticket job.Ticket, _ string) ([]job.Admittance, job.Room, error) {
+		m.mu.Lock()
+		m.tickets[ticket]++
+		m.mu.Unlock()
+		m.all.Done()
+		m.all.Wait()
+		return make([]job.Admittance, len(jobs)), job.Room{}, nil
+	}, nil
 }
 
 func TestCallersAtTheSameTimeHaveLanesOfTheirOwn(t *testing.T) {

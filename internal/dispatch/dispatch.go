@@ -78,6 +78,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	d.run(d.listen)
 	d.run(d.pulse)
 	d.run(d.remember)
+	d.run(d.totals)
 	for _, u := range d.units {
 		if err := queue.Announce(ctx, d.p.DB.Client, u.name); err != nil {
 			return err

@@ -33,7 +33,7 @@ import (
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
 //
 //	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), recoverer (those parked as exhausted),
-//	sweeper (what the dead left); by itself: mender (what is lost or out of place)
+//	sweeper (what the dead left); by the process's look at the totals: mender (what is lost or out of place)
 type unit struct {
 	name      string
 	set       atomic.Pointer[set]
@@ -57,7 +57,7 @@ type unit struct {
 	stopped   context.Context
 	stop      context.CancelFunc
 
-	due, rejected, astray chan struct{} // nudges for the mover, the replayer and the sweeper
+	due, rejected, astray, odd chan struct{} // nudges for the mover, the replayer, the sweeper and the mender
 }
 
 type tools struct {
@@ -75,7 +75,7 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 	data := watch(g, t)
 	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, calls: t.calls(),
 		grace: g.Request.Timeout, hands: concurrency(g),
-		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1)}
+		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1), odd: make(chan struct{}, 1)}
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	var err error
 	if u.pacer, err = Pacer(t.redis, g, t.pacing); err != nil {

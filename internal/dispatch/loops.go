@@ -23,9 +23,13 @@ const (
 	expectedRoom = 20          // jobs for which the replayer lets room build up, if the burst allows
 )
 
-// pulse looks at all gateways until ctx ends and wakes whoever has work: an idle gateway costs one script every other pulse.
+// pulse looks at all gateways until ctx ends and wakes whoever has work: an idle gateway costs one script every other pulse, and where all are idle
+// there is no other.
 func (d *Dispatcher) pulse(ctx context.Context) {
-	for await(ctx, pulseEvery, nil) {
+	for next := pulseEvery; await(ctx, next, nil); {
+		if next = pulseEvery; d.idle() {
+			next = 2 * pulseEvery
+		}
 		if err := d.pulseOnce(ctx); err != nil && ctx.Err() == nil {
 			d.p.Log.Warn("gateways not looked at, trying again", "error", err)
 			await(ctx, loopBackoff, nil)
@@ -52,16 +56,24 @@ func (d *Dispatcher) pulseOnce(ctx context.Context) error {
 	return bucket.Hear(ctx, d.p.DB.Client, pacers)
 }
 
-// turn returns the gateways whose turn it is: of the idle ones every other one. What wakes an idle gateway at once is published.
+// turn returns the gateways whose turn it is: the idle ones every other time, all together, or always where there are no others. What wakes an idle
+// gateway at once is published.
 func (d *Dispatcher) turn() []*unit {
-	d.turns++
+	if d.turns++; d.turns%2 == 0 || d.idle() {
+		return d.units
+	}
 	var units []*unit
-	for i, u := range d.units {
-		if !u.idle || (d.turns+i)%2 == 0 {
+	for _, u := range d.units {
+		if !u.idle {
 			units = append(units, u)
 		}
 	}
 	return units
+}
+
+// idle says that the last pulse of every gateway found nothing to do.
+func (d *Dispatcher) idle() bool {
+	return !slices.ContainsFunc(d.units, func(u *unit) bool { return !u.idle })
 }
 
 // feel wakes what a pulse says has work.

@@ -2,23 +2,50 @@ package dispatch
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"spillway/internal/ledger"
 )
 
-// mendFirst bounds when a gateway's totals are looked at for the first time: not all gateways' at once.
-const mendFirst = 5 * time.Second
+// totalsFirst is when the totals are looked at for the first time, and how long after a failure again.
+const totalsFirst = 2 * time.Second
 
-// mender puts right what writes behind our back, evictions and lost writes have put out of place, until ctx ends.
+// totals looks at the totals of all gateways in one round trip, so that idle ones cost next to nothing, and wakes the menders of those where they
+// don't add up, until ctx ends.
+func (d *Dispatcher) totals(ctx context.Context) {
+	for next := totalsFirst; await(ctx, next, nil); {
+		books := make([]*ledger.Books, len(d.units))
+		for i, u := range d.units {
+			books[i] = u.now().books
+		}
+		odd, err := ledger.Odd(ctx, d.p.DB.Client, books)
+		if next = ledger.CalmLook; err != nil {
+			next = totalsFirst
+			if ctx.Err() == nil {
+				d.p.Log.Warn("totals not looked at, trying again", "error", err)
+			}
+			continue
+		}
+		for i, u := range d.units {
+			if odd[i] {
+				nudge(u.odd)
+			}
+		}
+	}
+}
+
+// mender puts right what writes behind our back, evictions and lost writes have put out of place, until ctx ends. It looks closer whenever the totals
+// did not add up, until they do.
 func (u *unit) mender(ctx context.Context) {
 	m := ledger.NewMender(u.now().books)
-	for next := rand.N(mendFirst); await(ctx, next, nil); {
+	for next := time.Duration(-1); await(ctx, next, u.odd); {
 		var did ledger.Mended
 		var err error
 		if did, next, err = m.Look(ctx); err != nil {
 			u.complain(ctx, "totals not looked at, trying again", err)
+		}
+		if next >= ledger.CalmLook {
+			next = -1
 		}
 		if did != (ledger.Mended{}) {
 			u.log.Error("jobs were lost or out of place and are put right: find out who else writes to this Redis, or whether it evicts or lost writes",

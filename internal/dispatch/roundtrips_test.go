@@ -64,9 +64,9 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// A job costs three scripts: its dequeue, the opening of its attempt, and its outcome with the end of its task. They share round trips where they
-// can, and there is its share of what is done for many (slots, pulses, heartbeats).
-func TestAJobCostsThreeScripts(t *testing.T) {
+// A job costs three scripts: its dequeue, the opening of its attempt, and its outcome with the end of its task. Jobs that are under way at the same
+// time share runs of them, and there is its share of what is done for many (slots, pulses, heartbeats).
+func TestAJobCostsThreeScriptsAtMost(t *testing.T) {
 	gateway := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(gateway.Close)
 	g := config.DefaultGateway()
@@ -104,7 +104,7 @@ func TestAJobCostsThreeScripts(t *testing.T) {
 	d.Stop(context.Background())
 	t.Logf("%.2f scripts a job in %.2f round trips, and %.2f round trips with the share of slots, late reports, pulses and heartbeats",
 		float64(count.scripts)/jobs, float64(count.own)/jobs, float64(count.all)/jobs)
-	if count.scripts < jobs*3 || count.scripts > jobs*31/10 {
-		t.Errorf("%d scripts for %d jobs, want 3 each", count.scripts, jobs)
+	if count.scripts > jobs*31/10 {
+		t.Errorf("%d scripts for %d jobs, want 3 each at most", count.scripts, jobs)
 	}
 }

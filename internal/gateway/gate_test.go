@@ -369,12 +369,12 @@ func TestTheTimeoutCountsFromTheSlot(t *testing.T) {
 	t.Parallel()
 	w := listen(t, func(w *wire, c net.Conn, in *bufio.Reader) {
 		w.request(in)
-		<-time.After(150 * time.Millisecond)
+		<-time.After(time.Second)
 		io.WriteString(c, okAnswer)
 	})
 	c := call("j")
-	c.Due = time.Now().Add(300 * time.Millisecond)
-	res := client(t, Config{URL: w.url(), Timeout: 400 * time.Millisecond}).Send(context.Background(), c)
+	c.Due = time.Now().Add(1500 * time.Millisecond)
+	res := client(t, Config{URL: w.url(), Timeout: 2 * time.Second}).Send(context.Background(), c)
 	if res.Status != 200 || !strings.Contains(string(res.Body), "{}") {
 		t.Errorf("%+v", res)
 	}

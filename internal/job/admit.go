@@ -1,6 +1,9 @@
 package job
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Admittance is what admission did with a job.
 type Admittance string
@@ -21,6 +24,14 @@ const (
 type Ticket struct {
 	Lane   string // of one caller, who makes one offer at a time
 	Number int64  // 1 or more
+	// Behind is the offer of another lane that must have been carried out before: until then this one changes nothing and fails. Zero: none.
+	Behind Place
+}
+
+// Place is where an offer stands.
+type Place struct {
+	Lane   string
+	Number int64
 }
 
 // Newcomer is a job on its way in, with the digest of its payload: the same id with another digest is a conflict. Both are in plain: the
@@ -58,3 +69,6 @@ const (
 	NextKey   KeyChange = "next"      // a new generation: the gateway has said a definite no
 	ForgetKey KeyChange = "forgotten" // the same key, as if it had never been sent: the gateway has forgotten it
 )
+
+// Offer puts jobs that are ready for it before the books, in a mode of admission. Made again with its ticket, it gets the same answers.
+type Offer func(ctx context.Context, ticket Ticket, mode string) ([]Admittance, Room, error)

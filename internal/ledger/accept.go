@@ -1,11 +1,11 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the scripts are files
-	"fmt"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"spillway/internal/job"
@@ -35,79 +35,43 @@ const NoRetry time.Duration = -1
 // Accept takes a chunk of jobs through admission in one step, in order: each is enqueued, parked or refused, or is
 // known already. mode is "park", "wait" or "fail". Keep chunks to a few hundred jobs: a script stalls everyone.
 // With an error, none or all of the chunk was accepted: offered again with the same ticket, it gets the answer that was lost.
-func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) (answers []job.Admittance, room job.Room, err error) {
+func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, job.Room, error) {
+	offer, err := b.Offer(jobs)
+	if err != nil {
+		return nil, job.Room{}, err
+	}
+	return offer(ctx, ticket, mode)
+}
+
+// Offer does all of Accept that needs no Redis, and returns the rest of it. jobs must stay as they are.
+func (b *Books) Offer(jobs []job.Newcomer) (job.Offer, error) {
+	c, err := b.chunk(jobs)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, ticket job.Ticket, mode string) ([]job.Admittance, job.Room, error) {
+		return b.put(ctx, c, ticket, mode)
+	}, nil
+}
+
+// put puts a chunk before the books.
+func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode string) (answers []job.Admittance, room job.Room, err error) {
 	k := b.keys
-	keys := make([]string, 0, 7+2*len(jobs))
-	keys = append(keys, k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs())
-	batch := batchOf(jobs)
-	args := make([]any, 0, 32+12*len(jobs))
-	args = append(args, b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake, batch)
+	keys := append([]string{k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs()}, c.keys...)
+	keys = append(keys, k.Receipt(ticket.Lane), k.Receipt(cmp.Or(ticket.Behind.Lane, ticket.Lane)))
+	args := make([]any, 0, 32+len(c.columns))
+	args = append(args, b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake, c.batch, c.plain)
 	args = append(args, b.cfg.Bucket.Args()...)
-	for _, n := range jobs {
-		keys = append(keys, k.Job(n.Job.ID))
-	}
-	for _, n := range jobs {
-		taskID, taskKey, msg, err := b.task(n.Job.ID, 1)
-		if err != nil {
-			return nil, room, err
-		}
-		keys = append(keys, taskKey)
-		stored, err := b.cfg.Box.Seal(n.Job.ID, payload(n.Job))
-		if err != nil {
-			return nil, room, err
-		}
-		args = append(args, n.Job.ID, taskID, msg, b.cfg.Box.Digest(n.Job.ID, n.Digest), b.moneyOf(n), traits(n.Job, batch))
-		args = appendPayload(args, stored)
-	}
-	keys = append(keys, k.Receipt(ticket.Lane))
-	args = append(args, ticket.Number, receiptLifetime.Milliseconds())
-	reply, err := b.accept.Run(ctx, b.c, keys, args...).Int64Slice()
+	args = append(args, c.columns...)
+	args = append(args, ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number)
+	reply, err := b.accept.Run(ctx, b.c, keys, args...).Text()
 	if err != nil {
 		return nil, room, err
 	}
-	names := []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full, job.KeyTaken}
-	if room, reply, err = roomOf(reply); err != nil {
-		return nil, room, err
-	}
-	answers, room.Retry, err = decode("accept.lua", reply, len(jobs), names)
-	if err == nil {
-		err = b.recognise(ctx, jobs, answers)
+	if answers, room, err = answersOf(reply, len(c.jobs)); err == nil {
+		err = b.recognise(ctx, c.jobs, answers)
 	}
 	return answers, room, err
-}
-
-// batchOf is the batch that is said once for a chunk: most have but one.
-func batchOf(jobs []job.Newcomer) string {
-	if len(jobs) == 0 {
-		return ""
-	}
-	return jobs[0].Job.Batch
-}
-
-// traits is what few jobs have, as accept.lua reads it.
-func traits(j job.Job, batch string) string {
-	if j.Cost <= 1 && j.At.IsZero() && j.Expires.IsZero() && j.Batch == batch {
-		return ""
-	}
-	return fmt.Sprintf("%d %d %d %s", max(j.Cost, 1), micros(j.At), micros(j.Expires), j.Batch)
-}
-
-// How a payload is kept; payload_set in record.lua does the same.
-const (
-	pieceBytes = 64
-	mostPieces = 8
-)
-
-// appendPayload appends the number of pieces that a payload is kept in, and the pieces; or 0 and the whole.
-func appendPayload(args []any, payload []byte) []any {
-	if len(payload) <= pieceBytes || len(payload) > pieceBytes*mostPieces {
-		return append(args, 0, payload)
-	}
-	args = append(args, (len(payload)+pieceBytes-1)/pieceBytes)
-	for piece := range slices.Chunk(payload, pieceBytes) {
-		args = append(args, piece)
-	}
-	return args
 }
 
 func (b *Books) moneyOf(n job.Newcomer) string {
@@ -117,14 +81,40 @@ func (b *Books) moneyOf(n job.Newcomer) string {
 	return b.money(n.Job.Payload)
 }
 
-// roomOf takes what is left out of the reply of accept.lua, behind the retry.
-func roomOf(reply []int64) (job.Room, []int64, error) {
-	if len(reply) < 3 || reply[2] < 0 || int64(len(reply)) < 3+reply[2] {
-		return job.Room{}, nil, badReply("accept.lua", reply)
+// admittances are the answers of accept.lua by their digits, from 1.
+var admittances = []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full, job.KeyTaken}
+
+// answersOf reads the reply of accept.lua on n jobs.
+func answersOf(reply string, n int) ([]job.Admittance, job.Room, error) {
+	words := strings.Split(reply, " ")
+	digits := words[len(words)-1]
+	numbers := make([]int64, len(words)-1)
+	for i := range numbers {
+		var err error
+		if numbers[i], err = strconv.ParseInt(words[i], 10, 64); err != nil {
+			return nil, job.Room{}, badReply("accept.lua", reply)
+		}
 	}
-	behind := 3 + reply[2]
-	room := job.Room{Reset: time.Duration(reply[1]) * time.Microsecond, Left: slices.Clone(reply[3:behind])}
-	return room, append(reply[:1:1], reply[behind:]...), nil
+	if len(numbers) < 3 || numbers[2] != int64(len(numbers)-3) || len(digits) != n {
+		return nil, job.Room{}, badReply("accept.lua", reply)
+	}
+	answers := make([]job.Admittance, n)
+	for i := range answers {
+		code := int(digits[i]) - '1'
+		if code < 0 || code >= len(admittances) {
+			return nil, job.Room{}, badReply("accept.lua", reply)
+		}
+		answers[i] = admittances[code]
+	}
+	return answers, job.Room{Retry: retryOf(numbers[0]), Reset: time.Duration(numbers[1]) * time.Microsecond, Left: numbers[3:]}, nil
+}
+
+// retryOf is a script's time until there is room.
+func retryOf(us int64) time.Duration {
+	if us < 0 {
+		return NoRetry
+	}
+	return time.Duration(us) * time.Microsecond
 }
 
 // For returns the books for one act: act names its place in the trail, and what Readmit takes, or an act upon a batch parks, is counted for it
@@ -165,10 +155,6 @@ func decode(script string, reply []int64, n int, names []job.Admittance) ([]job.
 	if len(reply) != n+1 {
 		return nil, 0, badReply(script, reply)
 	}
-	retry := time.Duration(reply[0]) * time.Microsecond
-	if reply[0] < 0 {
-		retry = NoRetry
-	}
 	answers := make([]job.Admittance, n)
 	for i, code := range reply[1:] {
 		if code < 1 || int(code) > len(names) {
@@ -176,7 +162,7 @@ func decode(script string, reply []int64, n int, names []job.Admittance) ([]job.
 		}
 		answers[i] = names[code-1]
 	}
-	return answers, retry, nil
+	return answers, retryOf(reply[0]), nil
 }
 
 func payload(j job.Job) []byte {

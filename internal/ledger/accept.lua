@@ -1,22 +1,26 @@
 -- accept.lua: a chunk of new jobs goes through admission; the record, the books and the queue change in one step.
 -- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs, then the records of all jobs, then their tasks
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
---      6 the batch of jobs that say nothing else ('' = none)  7… the bucket's arguments, then for each job seven and its payload:
---      id, task id, task message, digest, money (batch.lua; '' = none),
---      what few have: '' or "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may be nothing),
---      how many pieces the payload is kept in (record.lua), 0 for whole, then the pieces, or the whole
--- returns {retry_us, reset_us, K, left1 … leftK, a1, a2, …}: 1 enqueued  2 parked  3 duplicate  4 same id, other payload  5 no room (wait, fail)
---      6 the id is an idempotency key that another job has used;
+--      6 the batch of jobs that say nothing else ('' = none)
+--      7 '' or, of a plain chunk, what its money comes to (books_join_all): its ids are all different and none has a ~, no job has traits, and
+--        either all have money or none has
+--      8… the bucket's arguments, then in turn for all jobs: ids, task ids, task messages, digests, money (batch.lua; '' = none), payloads,
+--      and, but in a plain chunk, traits, which few jobs have: '' or "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may
+--      be nothing)
+-- returns a text: retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
+--      5 no room (wait, fail)  6 the id is an idempotency key that another job has used;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
 --      K limits have so many units of cost left each; reset_us: until they have all of them again
-local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN = 1, 2, 3, 4, 5, 6
+local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN = '1', '2', '3', '4', '5', '6'
 local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
-local bucket, at = bucket_load(KEYS[1], now, ARGV, 7)
+local bucket, at = bucket_load(KEYS[1], now, ARGV, 8)
 local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
 local idle = redis.call('LLEN', KEYS[2]) == 0
-local accepted, retry, answers, moment = 0, 0, {}, int(now)
+local accepted, retry, moment = 0, 0, int(now)
 local pushed = {} -- tasks for the queue, which gets them in one step for all of the chunk
-local jobs, call = (#KEYS - 6) / 2, redis.call
+local jobs, call, argv, keys, unpack = (#KEYS - 6) / 2, redis.call, ARGV, KEYS, unpack
+local IDS, RECORDS, TASKS = at - 1, 6, 6 + jobs -- the columns: what is the i-th job's is i places behind
+local TASK_IDS, MESSAGES, DIGESTS, MONEY, PAYLOADS, TRAITS = IDS + jobs, IDS + 2 * jobs, IDS + 3 * jobs, IDS + 4 * jobs, IDS + 5 * jobs, IDS + 6 * jobs
 
 -- What is known of the jobs is read before anything is written: where that can't be read nothing is changed. Most chunks
 -- have no job that is known, and one question for all of them says so.
@@ -27,8 +31,8 @@ local function none_known()
   return true
 end
 
-local known = {}
-if not none_known() then
+local known, fresh = {}, none_known()
+if not fresh then
   for i = 7, 6 + jobs do known[KEYS[i]] = call('HGET', KEYS[i], 'd') end
 end
 
@@ -39,7 +43,7 @@ local function traits(text)
   return tonumber(cost), due, expires, batch
 end
 
-local cost, due, expires, batch, pieces -- of the job at hand
+local cost, due, expires, batch -- of the job at hand
 
 -- One table serves the fields of all records, which spares making and growing one for each; so many of its places are the present one's.
 local fields, filled = {'s', '', 'g', '1', 'd', '', 't', moment}, 8
@@ -49,36 +53,52 @@ local function put(name, value)
 end
 
 -- record_new writes the record of the job at hand. more are names and values in turn that go with its state.
-local function record_new(record, a, state, reason, more)
-  local money = ARGV[a + 4]
-  fields[2], fields[6], filled = state, ARGV[a + 3], 8
-  for i = 1, more and #more or 0, 2 do put(more[i], more[i + 1]) end
+local function record_new(i, state, reason, more)
+  local record, money = keys[RECORDS + i], argv[MONEY + i]
+  fields[2], fields[6], filled = state, argv[DIGESTS + i], 8
+  for n = 1, more and #more or 0, 2 do put(more[n], more[n + 1]) end
   if cost ~= 1 then put('c', int(cost)) end
   if due ~= '0' then put('at', due) end
   if expires ~= '0' then put('x', expires) end
   if batch ~= '' then put('b', batch) end
   if money ~= '' then put('m', money) end
-  if pieces == 0 then put('p', ARGV[a + 7]) else put('pn', pieces) end
-  for i = 1, pieces do put(PAYLOAD[2 + i], ARGV[a + 6 + i]) end
-  call('HSET', record, unpack(fields, 1, filled))
-  books_join(record, ARGV[a], books_place(state, reason), batch, money)
-  known[record] = ARGV[a + 3]
+  call('HSET', record, unpack(fields, 1, payload_put(fields, filled, argv[PAYLOADS + i])))
+  books_join(record, argv[IDS + i], books_place(state, reason), batch, money)
+  known[record] = argv[DIGESTS + i]
   accepted = accepted + 1
 end
 
-local function enter(record, task, a)
+local function enter(i)
   if due ~= '0' and tonumber(due) > now then
-    record_new(record, a, 'scheduled')
-    redis.call('ZADD', KEYS[5], due, ARGV[a])
+    record_new(i, 'scheduled')
+    call('ZADD', keys[5], due, argv[IDS + i])
     return
   end
-  record_new(record, a, 'queued')
-  task_new(task, ARGV[a + 1], ARGV[a + 2], KEYS[6], cost, moment)
-  pushed[#pushed + 1] = ARGV[a + 1]
+  record_new(i, 'queued')
+  task_new(keys[TASKS + i], argv[TASK_IDS + i], argv[MESSAGES + i], keys[6], cost, moment)
+  pushed[#pushed + 1] = argv[TASK_IDS + i]
+end
+
+-- enter_all takes a plain chunk in, none of which is known and for all of which there is room. It is what enter does for each, without
+-- what is the same for all: most chunks of a large file are plain.
+local function enter_all()
+  local row, last, since, paid = {'s', 'queued', 'g', '1', 't', moment, 'd', ''}, 8, moment .. '000', argv[MONEY + 1] ~= ''
+  batch = argv[6]
+  if batch ~= '' then row[9], row[10], last = 'b', batch, 10 end
+  if paid then row[last + 1], last = 'm', last + 2 end
+  for i = 1, jobs do
+    row[8] = argv[DIGESTS + i]
+    if paid then row[last] = argv[MONEY + i] end
+    call('HSET', keys[RECORDS + i], unpack(row, 1, payload_put(row, last, argv[PAYLOADS + i])))
+    call('HSET', keys[TASKS + i], 'msg', argv[MESSAGES + i], 'state', 'pending', 'pending_since', since)
+    pushed[i] = argv[TASK_IDS + i]
+  end
+  books_join_all(keys[RECORDS + 1], argv, IDS, jobs, 'queued', batch, argv[7])
+  accepted = jobs
 end
 
 local function push_all()
-  for i = 1, #pushed, 1000 do redis.call('LPUSH', KEYS[2], unpack(pushed, i, math.min(i + 999, #pushed))) end
+  for i = 1, #pushed, 1000 do call('LPUSH', keys[2], unpack(pushed, i, math.min(i + 999, #pushed))) end
 end
 
 -- What is parked goes into its sets in one step for all of the chunk: shelves is by set, score and id in turn.
@@ -96,12 +116,12 @@ local function shelve_all()
   for set, members in pairs(shelves) do redis.call('ZADD', set, unpack(members)) end
 end
 
-local function park(record, a, reason, set, error)
-  stamped = stamped and stamped + 1 or stamp(KEYS[4], now)
-  local when = int(stamped)
-  record_new(record, a, 'parked', reason, {'r', reason, 'e', error, 'pa', when})
-  shelve(set, when, ARGV[a])
-  if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, ARGV[a]) end
+local function park(i, reason, set, error)
+  stamped = stamped and stamped + 1 or stamp(keys[4], now)
+  local record, id, when = keys[RECORDS + i], argv[IDS + i], int(stamped)
+  record_new(i, 'parked', reason, {'r', reason, 'e', error, 'pa', when})
+  shelve(set, when, id)
+  if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, id) end
 end
 
 -- stopped_batch returns the error that jobs of a batch get, false if it is neither paused nor cancelled: one look for a chunk.
@@ -119,18 +139,19 @@ local function key_taken(record, id)
   return (tonumber(redis.call('HGET', other, 'k')) or 1) >= tonumber(generation) and tonumber(generation) > 1
 end
 
-local function answer(record, task, a)
+local function answer(i)
+  local record = keys[RECORDS + i]
   local digest = known[record]
-  if digest then return digest == ARGV[a + 3] and DUPLICATE or CONFLICT end
-  if key_taken(record, ARGV[a]) then return KEY_TAKEN end
-  cost, due, expires, batch = traits(ARGV[a + 5])
+  if digest then return digest == argv[DIGESTS + i] and DUPLICATE or CONFLICT end
+  if key_taken(record, argv[IDS + i]) then return KEY_TAKEN end
+  cost, due, expires, batch = traits(argv[7] == '' and argv[TRAITS + i] or '')
   local why = stopped_batch(record, batch)
   if why then -- it waits for resume, in whatever mode
-    park(record, a, 'cancelled', books_key(record, 'parked:cancelled'), why)
+    park(i, 'cancelled', books_key(record, 'parked:cancelled'), why)
     return PARKED
   end
   if not blocked and bucket_take(bucket, cost) then
-    enter(record, task, a)
+    enter(i)
     return ENQUEUED
   end
   if not blocked then
@@ -138,24 +159,29 @@ local function answer(record, task, a)
     retry = bucket_retry(bucket, cost)
   end
   if mode ~= 'park' then return FULL end
-  park(record, a, 'rejected', KEYS[3], 'no room at admission')
+  park(i, 'rejected', keys[3], 'no room at admission')
   return PARKED
 end
 
-for i = 1, jobs do
-  pieces = tonumber(ARGV[at + 6])
-  answers[i] = answer(KEYS[6 + i], KEYS[6 + jobs + i], at)
-  at = at + 7 + math.max(1, pieces)
+local function answer_all()
+  if argv[7] ~= '' and fresh and not blocked and not stopped_batch(keys[RECORDS + 1], argv[6]) and bucket_take(bucket, jobs) then
+    enter_all()
+    return string.rep(ENQUEUED, jobs)
+  end
+  local answers = {}
+  for i = 1, jobs do answers[i] = answer(i) end
+  return table.concat(answers)
 end
+
+local answers = answer_all()
 local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
 bucket_save(bucket)
 push_all()
 shelve_all()
 books_joined(now)
-if accepted > 0 then redis.call('HINCRBY', KEYS[4], 'accepted', accepted) end
-if idle and #pushed > 0 then redis.call('PUBLISH', ARGV[5], ARGV[4]) end
-local reply = {retry, reset, #left}
-for i = 1, #left do reply[3 + i] = left[i] end
-local before = #reply
-for i = 1, jobs do reply[before + i] = answers[i] end
-return reply
+if accepted > 0 then call('HINCRBY', keys[4], 'accepted', accepted) end
+if idle and #pushed > 0 then call('PUBLISH', argv[5], argv[4]) end
+local reply = {int(retry), int(reset), #left}
+for i = 1, #left do reply[3 + i] = int(left[i]) end
+reply[#reply + 1] = answers
+return table.concat(reply, ' ')

@@ -19,8 +19,8 @@ var doneLua string
 var backLua string
 
 var (
-	openScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, redisdb.AliveLua, openLua).Replicated()
-	doneScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, doneLua).Replicated()
+	openScript = redisdb.NewSharedScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, redisdb.AliveLua, openLua).Replicated()
+	doneScript = redisdb.NewSharedScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, doneLua).Replicated()
 	backScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, backLua).Replicated()
 )
 

@@ -31,6 +31,7 @@ type batchCheck struct {
 	// repair writes books that are wrong anew.
 	repair bool
 	found  func(Finding)
+	told   string // the last batch of which something was found
 	steps
 }
 
@@ -41,8 +42,10 @@ func (c *batchCheck) run(ctx context.Context) error {
 		return err
 	}
 	for _, name := range names {
-		if err := c.check(ctx, name); err != nil {
-			return fmt.Errorf("check the books of batch %q at %s: %w", name, c.b.cfg.Gateway, err)
+		for _, check := range []func(context.Context, string) error{c.check, c.shelves} {
+			if err := check(ctx, name); err != nil {
+				return fmt.Errorf("check the books of batch %q at %s: %w", name, c.b.cfg.Gateway, err)
+			}
 		}
 	}
 	if err := c.money(ctx); err != nil {
@@ -99,7 +102,7 @@ func (c *batchCheck) check(ctx context.Context, name string) error {
 	}
 	last, err := c.read(ctx, name) // it is at work: no count is of one moment, but this
 	if n := last.Sum(everywhere).Jobs; err == nil && n != last.ids {
-		c.found(Finding{What: BatchBooks, Where: name, Text: fmt.Sprintf("batch %q: its books have %d jobs, and it has %d", name, n, last.ids)})
+		c.tell(name, fmt.Sprintf("its books have %d jobs, and it has %d", n, last.ids))
 	}
 	return err
 }
@@ -164,8 +167,13 @@ func (c *batchCheck) wrong(ctx context.Context, name, what string, p page, count
 			return err
 		}
 	}
-	c.found(Finding{What: BatchBooks, Where: name, Text: fmt.Sprintf("batch %q: %s", name, what)})
+	c.tell(name, what)
 	return nil
+}
+
+func (c *batchCheck) tell(name, what string) {
+	c.told = name
+	c.found(Finding{What: BatchBooks, Where: name, Text: fmt.Sprintf("batch %q: %s", name, what)})
 }
 
 // recount counts the records of a batch. An id that was accepted again after its dedupe window stands in the batch twice, and has one record.

@@ -2,9 +2,12 @@ package ledger_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 	"spillway/internal/ledger"
@@ -67,6 +70,43 @@ func TestAnAuditFindsAndRepairsTheBooksOfBatches(t *testing.T) {
 			}
 			if live := b.c.HGet(b.ctx, b.keys.Batch("x"), "live").Val(); live != "1" {
 				t.Errorf("%s jobs live, not 1", live)
+			}
+		})
+	}
+}
+
+// What names a batch is answered from sets of its parked jobs alone: one that is not in its set would be left out of a replay.
+func TestAnAuditFindsAndRepairsTheListsOfABatchsParkedJobs(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(b *bench, set string){
+		"a job is missing": func(b *bench, set string) { b.c.ZRem(b.ctx, set, "c") },
+		"all are missing":  func(b *bench, set string) { b.c.Del(b.ctx, set) },
+		"one too many":     func(b *bench, set string) { b.c.ZAdd(b.ctx, set, redis.Z{Score: 1, Member: "nobody"}) },
+		"one that waits":   func(b *bench, set string) { b.c.ZAdd(b.ctx, set, redis.Z{Score: 1, Member: "a"}) },
+		"for another reason": func(b *bench, set string) {
+			b.c.Rename(b.ctx, set, b.keys.ParkedBatch("refused", "x"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 2, nil)
+			b.accept("park", member("a", "x"), member("b", "x"), member("c", "x"), member("d", "x"), member("e", "y"))
+			set := b.keys.ParkedBatch("rejected", "x")
+			before := b.c.ZRangeWithScores(b.ctx, set, 0, -1).Val()
+			if len(before) != 2 {
+				t.Fatalf("parked: %v", before)
+			}
+			spoil(b, set)
+			a := b.check(false)
+			if a.Faults.Total != 1 || a.Faults.List[0].What != ledger.BatchBooks || !strings.Contains(a.Faults.List[0].Describe(), "listed as parked for rejected, and its books have 2") {
+				t.Errorf("the audit finds %+v", a.Faults)
+			}
+			if a := b.check(true); a.Faults.Total != 0 {
+				t.Errorf("to be repaired: %+v", a.Faults)
+			}
+			b.clean("after the repair")
+			if after := b.c.ZRangeWithScores(b.ctx, set, 0, -1).Val(); !slices.Equal(after, before) {
+				t.Errorf("the list was %v, and is %v", before, after)
 			}
 		})
 	}

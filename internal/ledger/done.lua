@@ -29,7 +29,7 @@ if not mine then
 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, ARGV[6], tonumber(ARGV[5]))
 if ARGV[9] ~= '' then job.set[#job.set + 1], job.set[#job.set + 2] = 'ref', ARGV[9] end
-outage_over(KEYS[7])
-finish(record, KEYS[4], now, ARGV[7], job)
+if gather_once(KEYS[7]) then outage_over(KEYS[7]) end
+finish(record, KEYS[4], now, ARGV[7], job, job)
 task_end(KEYS, ARGV)
 return 1

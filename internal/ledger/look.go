@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the scripts are files
 	"errors"
@@ -33,9 +34,42 @@ type Standing struct {
 
 // Look returns the gateway's standing.
 func (b *Books) Look(ctx context.Context) (Standing, error) {
+	return standing(lookScript.Run(ctx, b.c, b.lookKeys(), b.now(), b.keys.JobPrefix()))
+}
+
+func (b *Books) lookKeys() []string {
 	k := b.keys
-	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open()}, b.parkedKeys()...)
-	n, err := lookScript.Run(ctx, b.c, keys, b.now(), k.JobPrefix()).Int64Slice()
+	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open()}, b.parkedKeys()...)
+}
+
+// Odd looks at many gateways on one Redis in one round trip, and says of each, in the order of all, whether its totals don't add up or could not be
+// read. The error is that of the first, if none could be read.
+func Odd(ctx context.Context, c redis.UniversalClient, all []*Books) ([]bool, error) {
+	cmds := make([]*redis.Cmd, len(all))
+	_ = lookScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each has its own error
+		for i, b := range all {
+			cmds[i] = run(b.lookKeys(), b.now(), b.keys.JobPrefix())
+		}
+	})
+	odd, failed := make([]bool, len(all)), 0
+	var first error
+	for i, cmd := range cmds {
+		s, err := standing(cmd)
+		odd[i] = err != nil || s.Missing() != 0
+		if err != nil {
+			failed++
+			first = cmp.Or(first, err)
+		}
+	}
+	if failed < len(all) {
+		first = nil
+	}
+	return odd, first
+}
+
+// standing reads look.lua's answer.
+func standing(cmd *redis.Cmd) (Standing, error) {
+	n, err := cmd.Int64Slice()
 	if err != nil {
 		return Standing{}, err
 	}

@@ -17,8 +17,10 @@ var mendLua string
 
 var mendScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, mendLua)
 
+// CalmLook is the time between two looks at the totals of a gateway where they add up.
+const CalmLook = 30 * time.Second
+
 const (
-	calmLook = 30 * time.Second // between two looks at the totals
 	oddLook  = 2 * time.Second  // and when they don't add up
 	oddLooks = 3                // so often in a row, and the records are gone through
 	mendHeld = time.Minute      // how long a process that goes through them may say nothing to the others
@@ -51,7 +53,7 @@ func (m *Mender) Look(ctx context.Context) (did Mended, next time.Duration, err 
 	}
 	if s.Missing() == 0 {
 		m.odd = 0
-		return did, calmLook, nil
+		return did, CalmLook, nil
 	}
 	if m.odd++; m.odd < oddLooks {
 		return did, oddLook, nil
@@ -59,17 +61,17 @@ func (m *Mender) Look(ctx context.Context) (did Mended, next time.Duration, err 
 	m.odd = 0
 	mine, err := m.b.c.SetNX(ctx, m.b.keys.Mend(), "1", mendHeld).Result()
 	if err != nil || !mine {
-		return did, calmLook, err
+		return did, CalmLook, err
 	}
 	did, err = m.mend(ctx)
 	rest := mendRest
 	if err != nil || did != (Mended{}) {
-		rest = calmLook
+		rest = CalmLook
 	}
 	if err == nil {
 		err = m.b.c.PExpire(ctx, m.b.keys.Mend(), rest).Err()
 	}
-	return did, calmLook, err
+	return did, CalmLook, err
 }
 
 // mend goes through the records.

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -218,4 +219,27 @@ func TestMendingOnTheEmbeddedRedis(t *testing.T) {
 	b.now++
 	want(t, "did", b.mend(ledger.NewMender(b.books)), ledger.Mended{Requeued: 2, Placed: 1})
 	b.clean("mended")
+}
+
+// One round trip finds the gateways whose totals don't add up, and one that can't be read hides no other.
+func TestOddTotalsAreFoundAmongManyGateways(t *testing.T) {
+	t.Parallel()
+	calm, lost, broken := setup(t, 10, nil), setup(t, 10, nil), setup(t, 10, nil)
+	for _, b := range []*bench{calm, lost, broken} {
+		b.on(calm.c)
+		b.accept("park", numbered(1, 3)...)
+	}
+	all := []*ledger.Books{calm.books, broken.books, lost.books, calm.books}
+	odd, err := ledger.Odd(calm.ctx, calm.c, all)
+	if calm.must(err); slices.Contains(odd, true) {
+		t.Errorf("odd: %v, want none", odd)
+	}
+	lost.c.RPop(lost.ctx, lost.keys.Pending())
+	broken.c.Set(broken.ctx, broken.keys.Retrying(), "not a set", 0)
+	if odd, err = ledger.Odd(calm.ctx, calm.c, all); err != nil || !slices.Equal(odd, []bool{false, true, true, false}) {
+		t.Errorf("odd: %v, %v", odd, err)
+	}
+	if _, err = ledger.Odd(calm.ctx, calm.c, []*ledger.Books{broken.books}); err == nil {
+		t.Error("no error where nothing could be read")
+	}
 }

@@ -54,7 +54,7 @@ local function opening()
   end
   if job.am and forgotten then return 'unknown' end
   if job.x and now >= tonumber(job.x) then return job.am and 'unknown' or 'expired' end -- unknown: it may have been charged
-  local stopped, cancelled = books_stopped(record, job.b)
+  local stopped, cancelled = gather_stopped(record, job.b)
   if stopped and not (cancelled and job.rc) then
     last_error = stopped
     return 'paused'
@@ -76,6 +76,6 @@ if what ~= 'go' and not cut then -- to be parked: who finds this attempt cut off
   redis.call('HDEL', record, 'oa')
   if first == 0 then redis.call('HDEL', record, 'f') end
 end
-redis.call('ZADD', KEYS[2], deadline, id)
+gather_add(KEYS[2], deadline, id)
 return payload_pieces({what, cost, spent, tonumber(job.k) or 1, first > 0 and now - first or -1, tonumber(job.t) or 0, outages,
   job.b or '', last_error}, job)

@@ -66,10 +66,13 @@ func newWalk(b *bench, gateway string) *walk {
 func (w *walk) accept(rt *rapid.T) {
 	mode := rapid.SampledFrom([]string{"park", "wait", "fail"}).Draw(rt, "mode")
 	var jobs []job.Job
+	plain := rapid.Bool().Draw(rt, "plain")
 	for range rapid.IntRange(1, 4).Draw(rt, "jobs") {
 		j := job.Job{ID: fmt.Sprintf("j%d", rapid.IntRange(1, 12).Draw(rt, "id")), Cost: rapid.Int64Range(1, 3).Draw(rt, "cost"),
 			Batch: rapid.SampledFrom([]string{"", "a:b", "c"}).Draw(rt, "batch"), Payload: rapid.SampledFrom(payloads).Draw(rt, "payload")}
-		if rapid.Bool().Draw(rt, "scheduled") {
+		if plain {
+			j.Cost, j.Batch = 1, "c"
+		} else if rapid.Bool().Draw(rt, "scheduled") {
 			j.At = time.UnixMicro(w.now + 20e6)
 		}
 		jobs = append(jobs, j)

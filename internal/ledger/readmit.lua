@@ -10,11 +10,26 @@ local bucket, at = bucket_load(KEYS[1], now, ARGV, 5)
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local full, pushed, taken, retry, answers = false, {}, 0, 0, {}
 
+-- text is int() of numbers that many jobs of a chunk share.
+local texts, now_text = {}, int(now)
+local function text(n)
+  local t = texts[n] or int(n)
+  texts[n] = t
+  return t
+end
+
 -- next_key returns the next generation of the idempotency key that is no other job's id.
 local function next_key(record)
   local k = (tonumber(redis.call('HGET', record, 'k')) or 1) + 1
   while redis.call('EXISTS', record .. '~' .. int(k)) == 1 do k = k + 1 end
   return k
+end
+
+-- replaced says that a refused job was given another payload since it was parked, maybe after its caller had read it: the key came with that.
+local function replaced(record, reason)
+  if reason ~= 'refused' then return false end
+  local v = redis.call('HMGET', record, 'ed', 'pa')
+  return v[1] and tonumber(v[1]) >= (tonumber(v[2]) or 0)
 end
 
 -- cancelled_batch says whether a batch is cancelled: one look for a chunk.
@@ -27,41 +42,56 @@ local function cancelled_batch(record, batch)
   return batch and cancelled[batch]
 end
 
+-- PAST is what a job's record loses when it is parked no more.
+local PAST = {'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq'}
+
+local function past(key_change, again)
+  if key_change == 'keep' and not again then return PAST end
+  local drop = {unpack(PAST)}
+  if key_change ~= 'keep' then drop[#drop + 1] = 'f'; drop[#drop + 1] = 'am' end
+  if again then drop[#drop + 1] = 'ya' end
+  return drop
+end
+
+-- change_key appends to set what becomes of the idempotency key.
+local function change_key(record, set, key_change, reason)
+  if key_change == 'next' then set[#set + 1] = 'k'; set[#set + 1] = int(next_key(record)) end
+  if key_change == 'forgotten' or reason == 'unknown_outcome' then -- a person has looked it up
+    set[#set + 1] = 'kn'; set[#set + 1] = now_text
+  end
+end
+
+local by_itself = ARGV[4] == 'again'
 local function readmit(record, task, parked, a)
-  local v = redis.call('HMGET', record, 's', 'g', 'r', 'c', 'at', 'y', 'ya', 'b', 'm')
-  if v[1] ~= 'parked' or v[2] ~= ARGV[a + 1] or v[3] ~= ARGV[a + 4] then
-    if v[1] ~= 'parked' or v[3] ~= ARGV[a + 4] then redis.call('ZREM', parked, ARGV[a]) end -- the record is right
+  local id, v = ARGV[a], redis.call('HMGET', record, 's', 'g', 'r', 'b', 'm', 'c', 'at', 'y', 'ya')
+  local reason, batch = v[3], v[4]
+  if v[1] ~= 'parked' or v[2] ~= ARGV[a + 1] or reason ~= ARGV[a + 4] then
+    if v[1] ~= 'parked' or reason ~= ARGV[a + 4] then redis.call('ZREM', parked, id) end -- the record is right
     return GONE
   end
-  local cost = tonumber(v[4]) or 1
+  local cost = tonumber(v[6]) or 1
   if full then return NO_ROOM end
   if not bucket_take(bucket, cost) then
     full, retry = true, bucket_retry(bucket, cost)
     return NO_ROOM
   end
-  shelf_remove(parked, ARGV[a])
+  shelf_remove(parked, id)
   taken = taken + 1
-  local due, fields, key_change = tonumber(v[5]) or 0, {'y', int((tonumber(v[6]) or 0) + 1)}, ARGV[a + 5]
-  local function set(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
-  if ARGV[4] == 'again' then set('ya', int((tonumber(v[7]) or 0) + 1)) end
+  local due, key_change, set = tonumber(v[7]) or 0, ARGV[a + 5], {'y', text((tonumber(v[8]) or 0) + 1)}
+  if key_change == 'next' and replaced(record, reason) then key_change = 'keep' end
+  if due <= now then set[3], set[4] = 'g', text(tonumber(v[2]) + 1) end
+  if by_itself then set[#set + 1] = 'ya'; set[#set + 1] = text((tonumber(v[9]) or 0) + 1) end
   -- Jobs parked as rejected and as exhausted go in by themselves too: what a person takes out of a cancelled batch is called all the same.
-  if v[3] ~= 'rejected' and ARGV[4] ~= 'again' and cancelled_batch(record, v[8]) then set('rc', '1') end
-  if key_change == 'next' then set('k', int(next_key(record))) end
-  if key_change == 'forgotten' or (key_change == 'next' and v[3] == 'unknown_outcome') then -- a person has looked it up
-    set('kn', int(now))
-  end
-  if due <= now then set('g', int(tonumber(v[2]) + 1)) end
-  become_of(record, {s = v[1], r = v[3], b = v[8], m = v[9]}, due > now and 'scheduled' or 'queued', unpack(fields))
-  local past = {'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq'}
-  local function drop(name) past[#past + 1] = name end
-  if key_change ~= 'keep' then drop('f') drop('am') end
-  if ARGV[4] ~= 'again' and v[7] then drop('ya') end
-  redis.call('HDEL', record, unpack(past))
+  if reason ~= 'rejected' and not by_itself and cancelled_batch(record, batch) then set[#set + 1] = 'rc'; set[#set + 1] = '1' end
+  if key_change ~= 'keep' then change_key(record, set, key_change, reason) end
+  local job = {s = 'parked', r = reason, b = batch, m = v[5], set = set, drop = past(key_change, v[9] and not by_itself)}
   if due > now then
-    redis.call('ZADD', KEYS[4], int(due), ARGV[a])
+    become_of(record, job, 'scheduled')
+    redis.call('ZADD', KEYS[4], int(due), id)
     return QUEUED
   end
-  task_new(task, ARGV[a + 2], ARGV[a + 3], KEYS[5], cost, int(now))
+  become_of(record, job, 'queued')
+  task_new(task, ARGV[a + 2], ARGV[a + 3], KEYS[5], cost, now_text)
   pushed[#pushed + 1] = ARGV[a + 2]
   return QUEUED
 end

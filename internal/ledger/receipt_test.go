@@ -68,3 +68,38 @@ func TestAnOfferThatComesLateChangesNothing(t *testing.T) {
 		t.Errorf("an answer is kept for %s", left)
 	}
 }
+
+// An offer that is to come behind another one changes nothing until that one was carried out.
+func TestAnOfferDoesNotOvertakeTheOneBefore(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10, nil)
+	jobs := numbered(1, 4)
+	behind := func(lane string, number int64, before string, n int64) job.Ticket {
+		return job.Ticket{Lane: lane, Number: number, Behind: job.Place{Lane: before, Number: n}}
+	}
+	early := func(when string, ticket job.Ticket, j job.Job) {
+		t.Helper()
+		if got, _, err := b.offer(ticket, "park", j); err == nil || !strings.HasPrefix(err.Error(), "EARLY") {
+			t.Errorf("%s: %v, %v", when, got, err)
+		}
+	}
+	in := func(when string, ticket job.Ticket, j job.Job) {
+		t.Helper()
+		if got, _, err := b.offer(ticket, "park", j); err != nil || got[0] != job.Enqueued {
+			t.Errorf("%s: %v, %v", when, got, err)
+		}
+	}
+	early("nothing was offered yet", behind("y", 1, "x", 1), jobs[1])
+	if n := b.c.Exists(b.ctx, b.keys.Job("j2"), b.keys.Receipt("y")).Val(); n != 0 {
+		t.Error("what came early has left something")
+	}
+	in("the first", job.Ticket{Lane: "x", Number: 1}, jobs[0])
+	in("behind the first", behind("y", 1, "x", 1), jobs[1])
+	in("the same again, whose answer was lost", behind("y", 1, "x", 1), jobs[1])
+	early("behind one that comes later", behind("y", 2, "x", 2), jobs[3])
+	in("behind the second", behind("x", 2, "y", 1), jobs[2])
+	in("behind the third", behind("y", 2, "x", 2), jobs[3])
+	if got := b.c.LRange(b.ctx, b.keys.Pending(), 0, -1).Val(); !slices.Equal(got, []string{"j4~1", "j3~1", "j2~1", "j1~1"}) {
+		t.Errorf("the queue has %v", got)
+	}
+}

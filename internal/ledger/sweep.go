@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	_ "embed" // the scripts are files
+	"slices"
 	"strconv"
 
 	"spillway/internal/job"
@@ -92,7 +93,11 @@ func (b *Books) settle(ctx context.Context, s *Swept) error {
 	if err != nil {
 		return err
 	}
-	for _, h := range b.watch.silent(all, now) {
+	dead, err := b.lastPulledFirst(ctx, b.watch.silent(all, now))
+	if err != nil {
+		return err
+	}
+	for _, h := range dead {
 		id, generation, ok := job.ParseTaskID(h.task)
 		if !ok {
 			continue // not one of ours: internal/queue finds it, and it is parked as unreadable
@@ -109,6 +114,24 @@ func (b *Books) settle(ctx context.Context, s *Swept) error {
 		}
 	}
 	return nil
+}
+
+// lastPulledFirst sorts tasks so that, each put at the head of the queue in turn, they are pulled in the order in which they were before.
+// asynq adds what it pulls to the left of its list.
+func (b *Books) lastPulledFirst(ctx context.Context, tasks []held) ([]held, error) {
+	if len(tasks) < 2 {
+		return tasks, nil
+	}
+	active, err := b.c.LRange(ctx, b.keys.Active(), 0, -1).Result()
+	if err != nil {
+		return nil, err
+	}
+	place := make(map[string]int, len(active))
+	for i, task := range active {
+		place[task] = i
+	}
+	slices.SortStableFunc(tasks, func(x, y held) int { return place[x.task] - place[y.task] })
+	return tasks, nil
 }
 
 func (b *Books) settleOne(ctx context.Context, h held, id string, generation int64) (string, error) {

@@ -76,6 +76,33 @@ func TestAPulledTaskOfADeadWorkerComesBackLongBeforeItsLeaseEnds(t *testing.T) {
 	}
 }
 
+// What a dead worker had pulled, and what it had opened, goes on in the order in which it had come, ahead of what waits.
+func TestADeadWorkersJobsComeBackInTheirOrder(t *testing.T) {
+	t.Parallel()
+	for name, opens := range map[string]bool{"pulled": false, "opened": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 20, nil)
+			b.accept("park", numbered(1, 14)...)
+			var order []string
+			for range 12 { // so many that names and order differ: j10 comes before j2 by its name
+				id, g := b.pull()
+				order = append(order, id)
+				if opens {
+					b.open(id, g, "w")
+					b.now += 1000
+				}
+			}
+			b.live(3*time.Minute, nil)
+			for i, want := range append(order, "j13", "j14") {
+				if id, _ := b.pull(); id != want {
+					t.Fatalf("pulled %s as number %d, want %s", id, i+1, want)
+				}
+			}
+		})
+	}
+}
+
 func TestALivingWorkersTasksAreLeftToIt(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []time.Duration{0, -25 * time.Second, -3 * time.Second, 10 * time.Second} { // its clock against Redis's

@@ -247,7 +247,7 @@ func (p *parser) escape() error {
 	return nil
 }
 
-// hex reads the \uXXXX at i.
+// hex reads the four digits of the \u escape at i.
 func (p *parser) hex(i int) (rune, bool) {
 	if i+6 > len(p.in) || p.in[i] != '\\' || p.in[i+1] != 'u' {
 		return 0, false

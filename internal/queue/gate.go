@@ -58,6 +58,7 @@ type gatedClient[T any] struct {
 	ready     map[string]T // slots of tasks that were pulled, for their handlers, by task id
 
 	ended ended
+	beat  heartbeat
 }
 
 // pulled is a task that Redis has handed out, on its way to asynq. Its id is empty if it can't be read.
@@ -82,9 +83,11 @@ const (
 func (c *gatedClient[T]) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	switch {
 	case c.isDequeue(keys):
-		return c.dequeue(ctx, c.puller(ctx, func(r redis.Scripter) *redis.Cmd { return r.EvalSha(ctx, sha, keys, args...) }))
+		return c.dequeue(ctx, c.puller(ctx, keys, args, func() *redis.Cmd { return c.UniversalClient.EvalSha(ctx, sha, keys, args...) }))
 	case c.isEnd(keys) && len(args) > 0 && c.ended.take(args[0]):
 		return did(ctx)
+	case c.isBeat(keys):
+		return c.beats(ctx, sha, keys, args)
 	}
 	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 }
@@ -97,26 +100,7 @@ func (c *gatedClient[T]) Eval(ctx context.Context, script string, keys []string,
 	c.mu.Lock()
 	c.forgotten = nil
 	c.mu.Unlock()
-	return c.dequeue(ctx, c.puller(ctx, func(r redis.Scripter) *redis.Cmd { return r.Eval(ctx, script, keys, args...) }))
-}
-
-// puller pulls n jobs in one round trip, by asynq's own script.
-type puller func(n int) []*redis.Cmd
-
-func (c *gatedClient[T]) puller(ctx context.Context, one func(redis.Scripter) *redis.Cmd) puller {
-	return func(n int) []*redis.Cmd {
-		if n == 1 {
-			return []*redis.Cmd{one(c.UniversalClient)}
-		}
-		cmds := make([]*redis.Cmd, n)
-		_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
-			for i := range cmds {
-				cmds[i] = one(p)
-			}
-			return nil
-		})
-		return cmds
-	}
+	return c.dequeue(ctx, c.puller(ctx, keys, args, func() *redis.Cmd { return c.UniversalClient.Eval(ctx, script, keys, args...) }))
 }
 
 func (c *gatedClient[T]) isDequeue(keys []string) bool {

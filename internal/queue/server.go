@@ -115,5 +115,9 @@ func text(args []any) string { return strings.TrimSpace(fmt.Sprint(args...)) }
 func (a asynqLog) Debug(args ...any) { a.l.Debug("queue", "says", text(args)) }
 func (a asynqLog) Info(args ...any)  { a.l.Info("queue", "says", text(args)) }
 func (a asynqLog) Warn(args ...any)  { a.l.Warn("queue", "says", text(args)) }
-func (a asynqLog) Error(args ...any) { a.l.Error("queue", "says", text(args)) }
+func (a asynqLog) Error(args ...any) {
+	if says := text(args); !isUnheard(says) {
+		a.l.Error("queue", "says", says)
+	}
+}
 func (a asynqLog) Fatal(args ...any) { a.l.Error("queue", "says", text(args)) }

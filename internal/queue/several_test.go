@@ -2,7 +2,9 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,23 +14,28 @@ import (
 	"spillway/internal/testkit"
 )
 
-// pipelines counts those that pull more than one job, and how many they pull at most.
-type pipelines struct{ n, most atomic.Int64 }
+// pulls counts those of more than one job, and how many they ask for at most.
+type pulls struct{ n, most atomic.Int64 }
 
-func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (p *pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		p.n.Add(1)
-		p.most.Store(max(p.most.Load(), int64(len(cmds))))
-		return next(ctx, cmds)
+func (p *pulls) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (p *pulls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) == 10 && args[2] == 4 { // dequeue.lua's
+			jobs, _ := args[9].(int)
+			p.n.Add(1)
+			p.most.Store(max(p.most.Load(), int64(jobs)))
+		}
+		return next(ctx, cmd)
 	}
+}
+func (p *pulls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // Slots that are due together are pulled for together, in order, also when Redis knows none of the scripts and when there are fewer jobs.
 func TestSlotsThatAreDueTogetherArePulledForTogether(t *testing.T) {
 	t.Parallel()
-	r, count := setup(t), &pipelines{}
+	r, count := setup(t), &pulls{}
 	r.c.AddHook(count)
 	r.put(1, 12)
 	r.allow(15)
@@ -65,5 +72,62 @@ func TestNoMoreIsPulledThanThereAreHands(t *testing.T) {
 	c.wary = true
 	if got := c.atOnce(); got != 1 {
 		t.Errorf("after a failure: %d, want 1", got)
+	}
+}
+
+// What dequeue.lua pulls it leaves as asynq's own dequeue does, one task after the other; a key that is no task's keeps no other back.
+func TestSeveralArePulledAsOneIs(t *testing.T) {
+	t.Parallel()
+	alone, with := setup(t), setup(t)
+	pull := func(r *rig, s *redis.Script, args ...any) any {
+		keys := []string{r.keys.Pending(), "asynq:{" + r.gw + "}:paused", r.keys.Active(), r.keys.Lease()}
+		v, err := s.Run(t.Context(), r.c, keys, append([]any{1234, r.keys.TaskPrefix()}, args...)...).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+		return v
+	}
+	var one []any
+	for _, r := range []*rig{alone, with} {
+		r.put(1, 3)
+		r.c.Set(t.Context(), r.keys.Task("odd"), "no hash", 0)
+		r.c.RPush(t.Context(), r.keys.Pending(), "odd")
+		r.put(4, 5)
+	}
+	several := redis.NewScript(dequeueLua)
+	if v := pull(with, several, 3).([]any); len(v) != 3 || v[1] == nil || v[2] == nil || v[0] != nil {
+		t.Errorf("pulled %v, want nothing for what is no task, and two messages", v)
+	}
+	alone.c.RPopLPush(t.Context(), alone.keys.Pending(), alone.keys.Active())
+	for range 2 {
+		one = append(one, pull(alone, dequeue))
+	}
+	for range 4 {
+		if v := pull(alone, dequeue); v != nil {
+			one = append(one, v)
+		}
+	}
+	v := pull(with, several, 4).([]any)
+	if len(v) != 3 || len(one) != 5 {
+		t.Errorf("pulled %d and %d more of five", len(v), len(one))
+	}
+	for i := range 5 {
+		task := fmt.Sprintf("j%d~1", i+1)
+		a, b := alone.c.HGetAll(t.Context(), alone.keys.Task(task)).Val(), with.c.HGetAll(t.Context(), with.keys.Task(task)).Val()
+		if a["state"] != "active" || a["state"] != b["state"] || len(a) != len(b) {
+			t.Errorf("%s is %v one by one, %v together", task, a, b)
+		}
+		if score := with.c.ZScore(t.Context(), with.keys.Lease(), task).Val(); score != 1234 {
+			t.Errorf("%s has a lease until %v", task, score)
+		}
+	}
+	a, b := alone.c.LRange(t.Context(), alone.keys.Active(), 0, -1).Val(), with.c.LRange(t.Context(), with.keys.Active(), 0, -1).Val()
+	if !slices.Equal(a, b) {
+		t.Errorf("active one by one %v, together %v", a, b)
+	}
+	with.put(6, 7)
+	with.c.Set(t.Context(), "asynq:{"+with.gw+"}:paused", 1, 0)
+	if v := pull(with, several, 4).([]any); len(v) != 0 {
+		t.Errorf("pulled %v of a queue that is paused", v)
 	}
 }

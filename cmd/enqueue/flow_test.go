@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/cli"
+	"spillway/internal/job"
+	"spillway/internal/producer"
+)
+
+// picky is a door that has no room for the first chunk, or an error, and takes all that follow.
+type picky struct {
+	err   error
+	began []string // the first job of each chunk
+}
+
+func (p *picky) Admit(_ context.Context, _ string, jobs []job.Job, _ admission.Mode) ([]admission.Answer, error) {
+	answers := make([]admission.Answer, len(jobs))
+	p.began = append(p.began, jobs[0].ID)
+	if len(p.began) == 1 && p.err != nil {
+		return answers, p.err
+	}
+	for i := range answers {
+		if answers[i].Outcome = job.Enqueued; len(p.began) == 1 {
+			answers[i].Outcome = job.Full
+		}
+	}
+	return answers, nil
+}
+
+// flowed runs a file through a door and returns the error that ended it.
+func flowed(t *testing.T, d door, in io.Reader, mode admission.Mode) error {
+	t.Helper()
+	o := options{mode: mode, read: producer.Options{Gateway: "g", Gateways: func(string) (int64, bool) { return 5, true }}}
+	src := jobSource{in: &input{r: in}, opt: o}
+	tl := &tally{s: cli.Streams{Out: io.Discard, Err: io.Discard}, opt: o, in: src.in}
+	tl.begin(time.Now())
+	ended := make(chan error, 1)
+	go func() { ended <- flow(t.Context(), src, d, tl) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatal("it goes on")
+		return nil
+	}
+}
+
+// What comes behind a chunk that failed, or had no room, must not go in before it.
+func TestNoChunkBeginsBehindOneThatStoppedTheFile(t *testing.T) {
+	t.Parallel()
+	bad := errors.New("no right to write")
+	for mode, fails := range map[admission.Mode]error{admission.Fail: nil, admission.Wait: bad, admission.Park: bad} {
+		d := &picky{err: fails}
+		err := flowed(t, d, strings.NewReader(lines("a", 3*admission.ChunkJobs)), mode)
+		if err == nil || fails != nil && !errors.Is(err, fails) || len(d.began) != 1 {
+			t.Errorf("%s: %d chunks were begun, and it ended with %v", mode, len(d.began), err)
+		}
+	}
+}
+
+// A producer may take its time with the next line: that Redis has failed is said at once.
+func TestAChunkThatFailedEndsThePipe(t *testing.T) {
+	t.Parallel()
+	r, w := io.Pipe()
+	t.Cleanup(func() { _ = w.Close() })
+	in := io.MultiReader(strings.NewReader(lines("a", admission.ChunkJobs)), r)
+	if err := flowed(t, admission.New(admission.Config{}), in, admission.Park); err == nil {
+		t.Error("a door that leads nowhere took jobs in")
+	}
+}

@@ -1,0 +1,145 @@
+package ledger
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"spillway/internal/job"
+)
+
+// chunk is an offer of jobs as accept.lua takes it: made while Redis is still at work on the one before.
+type chunk struct {
+	jobs    []job.Newcomer
+	batch   string   // said once for all: most jobs of a chunk have the same
+	plain   string   // what its money comes to, if it is plain; else empty
+	keys    []string // the records of all jobs, then their tasks
+	columns []any    // what is the same thing of each job stands together
+}
+
+// chunk encodes and seals jobs. Texts are handed on by their addresses, which spares a copy of each.
+func (b *Books) chunk(jobs []job.Newcomer) (*chunk, error) {
+	n := len(jobs)
+	c := &chunk{jobs: jobs, keys: make([]string, 2*n), columns: make([]any, 7*n)}
+	if n > 0 {
+		c.batch = jobs[0].Job.Batch
+	}
+	sums, usual := tally{plain: true}, true
+	texts := make([][4]string, n)
+	for i := range jobs {
+		j := &jobs[i].Job
+		taskID, taskKey, msg, err := b.task(j.ID, 1)
+		if err != nil {
+			return nil, err
+		}
+		stored, err := b.cfg.Box.Seal(j.ID, payload(*j))
+		if err != nil {
+			return nil, err
+		}
+		c.keys[i], c.keys[n+i] = b.keys.Job(j.ID), taskKey
+		t := &texts[i]
+		*t = [...]string{taskID, b.cfg.Box.Digest(j.ID, jobs[i].Digest), b.moneyOf(jobs[i]), traits(j, c.batch)}
+		sums.add(t[2])
+		usual = usual && t[3] == ""
+		for column, value := range [...]any{&j.ID, &t[0], msg, &t[1], &t[2], stored, &t[3]} {
+			c.columns[column*n+i] = value
+		}
+	}
+	if n > 0 && usual && sums.plain && different(jobs) {
+		c.plain, c.columns = sums.text(), c.columns[:6*n]
+	}
+	return c, nil
+}
+
+// traits is what few jobs have, as accept.lua reads it.
+func traits(j *job.Job, batch string) string {
+	if j.Cost <= 1 && j.At.IsZero() && j.Expires.IsZero() && j.Batch == batch {
+		return ""
+	}
+	return fmt.Sprintf("%d %d %d %s", max(j.Cost, 1), micros(j.At), micros(j.Expires), j.Batch)
+}
+
+// different says that no id comes twice, and that none looks like the idempotency key of another job.
+func different(jobs []job.Newcomer) bool {
+	seen := make(map[string]struct{}, len(jobs))
+	for _, n := range jobs {
+		if strings.Contains(n.Job.ID, "~") {
+			return false
+		}
+		seen[n.Job.ID] = struct{}{}
+	}
+	return len(seen) == len(jobs)
+}
+
+// tally adds up the money of a chunk, for the books to be written once.
+type tally struct {
+	plain         bool // all jobs have money so far, or none has, and it could be added up
+	jobs, without int
+	unread        int
+	sums          map[string]*sum
+	last          *sum // of currency, usually the next one's too
+	currency      string
+}
+
+// sum is low + high * 10^9 minor units, as batch.lua adds them up.
+type sum struct{ low, high int64 }
+
+// mostDigits is how many digits of an amount fit into a sum.
+const mostDigits = 18
+
+// add adds a job's money as its record has it.
+func (t *tally) add(money string) {
+	t.jobs++
+	if money == "" {
+		t.without++
+	}
+	t.plain = t.plain && (t.without == 0 || t.without == t.jobs)
+	if !t.plain || money == "" {
+		return
+	}
+	digits, currency, read := strings.Cut(money, " ")
+	if !read {
+		t.unread++
+		return
+	}
+	t.plain = t.into(digits, currency)
+}
+
+// into adds digits to a currency's sum, unless they are more than it can take.
+func (t *tally) into(digits, currency string) bool {
+	sign := int64(1)
+	if rest, negative := strings.CutPrefix(digits, "-"); negative {
+		digits, sign = rest, -1
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || len(digits) > mostDigits || strings.Contains(currency, "\n") {
+		return false
+	}
+	s := t.of(currency)
+	s.low += sign * int64(n%1e9)
+	s.high += sign * int64(n/1e9)
+	return true
+}
+
+func (t *tally) of(currency string) *sum {
+	if t.last != nil && t.currency == currency {
+		return t.last
+	}
+	if t.sums == nil {
+		t.sums = map[string]*sum{}
+	}
+	if t.sums[currency] == nil {
+		t.sums[currency] = &sum{}
+	}
+	t.last, t.currency = t.sums[currency], currency
+	return t.last
+}
+
+// text is the tally as books_join_all (batch.lua) reads it.
+func (t *tally) text() string {
+	text := strconv.Itoa(t.unread)
+	for currency, s := range t.sums {
+		text += fmt.Sprintf("\n%d %d %s", s.low, s.high, currency)
+	}
+	return text
+}

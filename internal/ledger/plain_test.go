@@ -1,0 +1,118 @@
+package ledger_test
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/bucket"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/queue"
+)
+
+// all returns everything that Redis has of the bench's gateway, but for receipts, with the gateway's name left out.
+func (b *bench) all() map[string]any {
+	b.t.Helper()
+	found := map[string]any{}
+	for _, key := range b.c.Keys(b.ctx, "*{"+b.name+"}*").Val() {
+		var what any
+		switch kind := b.c.Type(b.ctx, key).Val(); kind {
+		case "hash":
+			h := b.c.HGetAll(b.ctx, key).Val()
+			h["msg"] = strings.ReplaceAll(h["msg"], b.name, "")
+			what = h
+		case "list":
+			what = b.c.LRange(b.ctx, key, 0, -1).Val()
+		case "zset":
+			what = b.c.ZRangeWithScores(b.ctx, key, 0, -1).Val()
+		default:
+			what = kind
+		}
+		if !strings.Contains(key, ":receipt:") {
+			found[strings.ReplaceAll(key, b.name, "")] = what
+		}
+	}
+	return found
+}
+
+// manySizes are jobs with payloads on both sides of each way of keeping them, and with all kinds of money.
+func manySizes(batch string) []job.Job {
+	var jobs []job.Job
+	for _, size := range []int{2, 63, 64, 65, 128, 129, 200, 511, 512, 513, 5000} {
+		text := append([]byte(`{`), bytes.Repeat([]byte(" "), size-2)...)
+		jobs = append(jobs, job.Job{ID: fmt.Sprintf("s%d", size), Batch: batch, Payload: append(text, '}')})
+	}
+	for i, p := range slices.Concat(payloads, payloads) {
+		jobs = append(jobs, job.Job{ID: fmt.Sprintf("m%d", i), Batch: batch, Payload: p})
+	}
+	return jobs
+}
+
+// A chunk of which nothing is special takes a shorter way than others: what it leaves is the same to the last field.
+func TestAPlainChunkLeavesWhatItsJobsWouldLeave(t *testing.T) {
+	t.Parallel()
+	for a, name := range bucket.Algorithms() {
+		for n, c := range []struct {
+			batch string
+			money func([]byte) string
+		}{{"november", eurosOrMore}, {"november", nil}, {"", eurosOrMore}, {"", nil}} {
+			on := func(suffix string) *bench {
+				b := setup(t, 1000, func(cfg *ledger.Config) {
+					alg, err := bucket.NewAlgorithm(name, []bucket.Limit{{N: 500, Window: time.Second}, {N: 9000, Window: time.Minute}}, 500, 10)
+					if err != nil {
+						t.Fatal(err)
+					}
+					cfg.Gateway = fmt.Sprintf("plain%d%d%s", a, n, suffix) // as long as the other's: a task's message has it
+					cfg.Bucket, cfg.Money, cfg.Encode = alg, c.money, queue.NewEncoder(cfg.Gateway).Encode
+				})
+				b.name = b.cfg.Gateway
+				b.keys = keysOf(b.name)
+				return b
+			}
+			plain, each := on("a"), on("b")
+			jobs, dear := manySizes(c.batch), job.Job{ID: "dear", Batch: c.batch, Cost: 2}
+			got := append(plain.accept("park", jobs...), plain.accept("park", dear)...)
+			want := each.accept("park", append(jobs, dear)...) // one job that isn't plain: all go in one by one
+			if !slices.Equal(got, want) || slices.Contains(got, job.ParkedNow) {
+				t.Fatalf("%s: answers %v, want %v", name, got, want)
+			}
+			a, b := plain.all(), each.all()
+			for key := range b {
+				if !reflect.DeepEqual(a[key], b[key]) {
+					t.Errorf("%s, batch %q: %s is\n%v, want\n%v", name, c.batch, key, a[key], b[key])
+				}
+			}
+			if len(a) != len(b) {
+				t.Errorf("%s: %d keys, want %d", name, len(a), len(b))
+			}
+		}
+	}
+}
+
+// What a plain chunk must not be, or must not meet.
+func TestAChunkThatIsNotPlainIsLookedAtJobByJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 100, nil)
+	one := func(id, payload string) job.Job { return job.Job{ID: id, Payload: []byte(payload)} }
+	got := b.accept("park", one("a", `{}`), one("b", `{}`), one("a", `{}`), one("b", `{"n":2}`))
+	if want := []job.Admittance{job.Enqueued, job.Enqueued, job.Duplicate, job.Conflict}; !slices.Equal(got, want) {
+		t.Errorf("ids that come twice in a chunk: %v, want %v", got, want)
+	}
+	got = b.accept("park", one("c", `{}`), one("b", `{}`), one("d", `{}`))
+	if want := []job.Admittance{job.Enqueued, job.Duplicate, job.Enqueued}; !slices.Equal(got, want) {
+		t.Errorf("one that is known: %v, want %v", got, want)
+	}
+	if got, want := b.c.LRange(b.ctx, b.keys.Pending(), 0, -1).Val(), []string{"d~1", "c~1", "b~1", "a~1"}; !slices.Equal(got, want) {
+		t.Errorf("the queue is %v, want %v", got, want)
+	}
+	b.clean("after both")
+	ticket, paid := job.Ticket{Lane: "x", Number: 1}, []job.Newcomer{{Job: one("e", `{}`), Digest: "e"}, {Job: one("f", `{}`), Digest: "f", Money: "1 EUR"}}
+	if _, _, err := b.books.Accept(b.ctx, ticket, paid, "park"); err != nil || b.c.HExists(b.ctx, b.keys.Job("e"), "m").Val() {
+		t.Errorf("money of another job: %v, %v", b.c.HGetAll(b.ctx, b.keys.Job("e")).Val(), err)
+	}
+}

@@ -1,0 +1,124 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the script is a file
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed reshelve.lua
+var reshelveLua string
+
+var reshelveScript = redisdb.NewScript(redisdb.RecordLua, reshelveLua).Replicated()
+
+// reshelved is how many jobs are looked at in one script.
+const reshelved = 500
+
+// shelves holds the sets of a batch's parked jobs, which what names a batch is answered from, against its books. Both change in the same
+// scripts, so that one look at both is exact.
+func (c *batchCheck) shelves(ctx context.Context, name string) error {
+	if c.told == name {
+		return nil // books that are wrong are no measure
+	}
+	wrong, err := c.unequal(ctx, name)
+	if err == nil && len(wrong) > 0 && c.repair {
+		if err = c.reshelve(ctx, name); err == nil {
+			wrong, err = c.unequal(ctx, name)
+		}
+	}
+	if len(wrong) > 0 {
+		c.tell(name, strings.Join(wrong, ", "))
+	}
+	return err
+}
+
+// unequal says where the sets and the books have different numbers of jobs.
+func (c *batchCheck) unequal(ctx context.Context, name string) (wrong []string, err error) {
+	reasons, k := job.Reasons(), c.b.keys
+	books, sets := make([]*redis.StringCmd, len(reasons)), make([]*redis.IntCmd, len(reasons))
+	if _, err = c.b.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+		for i, r := range reasons {
+			place := Place{State: job.Parked, Reason: r}
+			books[i], sets[i] = tx.HGet(ctx, k.Batch(name), "n:"+place.field()), tx.ZCard(ctx, k.ParkedBatch(string(r), name))
+		}
+		return nil
+	}); err != nil && err != redis.Nil { // the books have no such place
+		return nil, err
+	}
+	for i, r := range reasons {
+		n, err := books[i].Int64()
+		if err != nil && err != redis.Nil {
+			return nil, err
+		}
+		if is := sets[i].Val(); n != is {
+			wrong = append(wrong, fmt.Sprintf("%d jobs are listed as parked for %s, and its books have %d", is, r, n))
+		}
+	}
+	return wrong, nil
+}
+
+// reshelve puts the jobs of a batch into its sets as their records say, and takes out what does not belong there.
+func (c *batchCheck) reshelve(ctx context.Context, name string) error {
+	for from := int64(0); ; from += reshelved {
+		ids, err := c.b.c.LRange(ctx, c.b.keys.BatchIDs(name), from, from+reshelved-1).Result()
+		if err != nil {
+			return err
+		}
+		if err := c.put(ctx, name, ids); err != nil {
+			return err
+		}
+		if len(ids) < reshelved {
+			break
+		}
+	}
+	for _, r := range job.Reasons() {
+		if err := c.strangers(ctx, name, c.b.keys.ParkedBatch(string(r), name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// strangers goes through one of the sets for what is no job of the batch, or not parked any more.
+func (c *batchCheck) strangers(ctx context.Context, name, set string) error {
+	for cursor := uint64(0); ; {
+		members, next, err := c.b.c.ZScan(ctx, set, cursor, "", reshelved).Result()
+		if err != nil {
+			return err
+		}
+		var ids []string
+		for i := 0; i < len(members); i += 2 {
+			ids = append(ids, members[i])
+		}
+		if err := c.put(ctx, name, ids); err != nil {
+			return err
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+func (c *batchCheck) put(ctx context.Context, name string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	keys, args := make([]string, len(ids)), []any{name, len(job.Reasons())}
+	for _, r := range job.Reasons() {
+		args = append(args, string(r))
+	}
+	for i, id := range ids {
+		keys[i] = c.b.keys.Job(id)
+		args = append(args, id)
+	}
+	if err := reshelveScript.Run(ctx, c.b.c, keys, args...).Err(); err != nil && err != redis.Nil {
+		return err
+	}
+	return c.step(ctx)
+}

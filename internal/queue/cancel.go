@@ -1,0 +1,37 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// cancelChannel is where asynq hears that somebody wants a task to be cancelled. A call that is under way is never cancelled here, so there is
+// nothing to hear, and two hundred idle gateways would keep two hundred connections for it, with a ping on each every three seconds.
+const cancelChannel = "asynq:cancel"
+
+// unheard begins what asynq says of a subscription that came to nothing: it says so of this one, at the end.
+const unheard = "cannot subscribe to cancelation channel"
+
+var errUnheard = errors.New("nobody listens for cancellations")
+
+// Subscribe gives asynq a subscription to cancellations that waits for its connection until the server is halted, and passes on all else.
+func (c *gatedClient[T]) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	if !slices.Equal(channels, []string{cancelChannel}) {
+		return c.UniversalClient.Subscribe(ctx, channels...)
+	}
+	deaf := redis.NewClient(&redis.Options{MaxRetries: -1, DialerRetries: 1, PoolSize: 1, DialTimeout: math.MaxInt64,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			<-c.stop.Done()
+			return nil, errUnheard
+		}})
+	context.AfterFunc(c.stop, func() { _ = deaf.Close() })
+	return deaf.Subscribe(ctx, channels...)
+}
+
+func isUnheard(text string) bool { return strings.HasPrefix(text, unheard) }

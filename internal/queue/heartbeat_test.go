@@ -1,0 +1,77 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/testkit"
+)
+
+// sets counts commands that go by themselves and change asynq's sets of servers and workers, and pipelines that do; it fails those, if it is told to.
+type sets struct {
+	alone, together atomic.Int64
+	fail            atomic.Bool
+}
+
+func (s *sets) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *sets) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if a := cmd.Args(); cmd.Name() == "zadd" && (a[1] == allServers || a[1] == allWorkers) {
+			s.alone.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+func (s *sets) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if cmd.Args()[1] == allServers {
+				s.together.Add(1)
+				if s.fail.Load() {
+					cmd.SetErr(errors.New("ERR full"))
+				}
+			}
+		}
+		return err
+	}
+}
+
+// A heartbeat of asynq's goes in one round trip, and says what it says without that: the monitor sees the server, and no more when it has stopped.
+func TestAHeartbeatIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	r, count := setup(t), &sets{}
+	r.c = testkit.Server(t).Client()
+	r.srv = NewServer(r.c, r.srv.cfg)
+	r.c.AddHook(count)
+	i := asynq.NewInspectorFromRedisClient(r.c)
+	servers := func() int {
+		all, err := i.Servers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	r.start()
+	testkit.Eventually(t, 20*time.Second, "the server to be seen", func() bool { return servers() == 1 && count.together.Load() > 0 })
+	if n := r.c.ZCard(t.Context(), allWorkers).Val(); n != 1 || count.alone.Load() > 0 {
+		t.Errorf("%d workers' keys are listed, and %d parts went alone", n, count.alone.Load())
+	}
+	count.fail.Store(true)
+	c := r.srv.client
+	c.ZAdd(t.Context(), allServers, redis.Z{Member: "x"})
+	if err := c.EvalSha(t.Context(), "00", []string{allServers + ":{x}", allWorkers + ":{x}"}).Err(); !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		t.Errorf("asynq does not hear that its script is not known: %v", err)
+	}
+	sha := r.c.ScriptLoad(t.Context(), "return 'OK'").Val()
+	c.ZAdd(t.Context(), allServers, redis.Z{Member: "x"})
+	if err := c.EvalSha(t.Context(), sha, []string{allServers + ":{x}", allWorkers + ":{x}"}).Err(); err == nil {
+		t.Error("a part that failed is not heard of")
+	}
+}
