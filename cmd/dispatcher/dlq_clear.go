@@ -47,10 +47,10 @@ type act struct {
 	past string     // "replayed"
 	what string     // as it stands in the trail
 	only job.Reason // the one reason that it is for; empty means all
-	// heldBack says why a job would not be taken, or "".
-	heldBack func(deadletter.Rules, job.Record) string
-	run      func(context.Context, deadletter.Clearing, unit) (deadletter.Cleared, error)
-	caution  caution
+	// decide says what becomes of a job's key, or why it would not be taken.
+	decide  func(deadletter.Rules, job.Record) (change job.KeyChange, why string)
+	run     func(context.Context, deadletter.Clearing, unit) (deadletter.Cleared, error)
+	caution caution
 }
 
 // clearFlags are the flags that replay, discard and resolve share.
@@ -123,6 +123,7 @@ type clearance struct {
 type share struct {
 	unit
 	heap  *gatewayHeap
+	seen  *deadletter.Seen
 	until time.Time      // just after the last job that the preview met
 	would *pile          // would be taken
 	held  map[string]int // would be held back, or was, and why
@@ -138,6 +139,7 @@ type share struct {
 func (w *clearance) preview(ctx context.Context) ([]string, error) {
 	byName := map[string]*share{}
 	forMoney(&w.s.filter, w.s.gateways...)
+	w.s.filter.ForClearing = true
 	missing, err := w.s.each(ctx, func(g config.Gateway, r job.Record) error {
 		sh := byName[g.Name]
 		if sh == nil {
@@ -147,7 +149,7 @@ func (w *clearance) preview(ctx context.Context) ([]string, error) {
 			}
 			byName[g.Name], w.shares = sh, append(w.shares, sh)
 		}
-		sh.meet(r, w.act.heldBack(sh.rules, r))
+		sh.meet(r, w.act.decide)
 		return nil
 	})
 	for _, sh := range w.shares {
@@ -164,7 +166,7 @@ func (w *clearance) begin(ctx context.Context, g config.Gateway) (*share, error)
 	if err != nil {
 		return nil, err
 	}
-	sh := &share{unit: u, heap: newHeap(g), would: newPile(), took: newPile(), held: map[string]int{}}
+	sh := &share{unit: u, heap: newHeap(g), seen: deadletter.NewSeen(clock.Real{}), would: newPile(), took: newPile(), held: map[string]int{}}
 	if look := w.act.caution.watch(w.s.db.Client, g); look != nil {
 		leave, err := look(ctx)
 		if err != nil {
@@ -175,7 +177,9 @@ func (w *clearance) begin(ctx context.Context, g config.Gateway) (*share, error)
 	return sh, nil
 }
 
-func (sh *share) meet(r job.Record, why string) {
+func (sh *share) meet(r job.Record, decide func(deadletter.Rules, job.Record) (job.KeyChange, string)) {
+	change, why := decide(sh.rules, r)
+	sh.seen.Add(r, change, why)
 	sh.heap.add(r)
 	sh.until = r.ParkedAt.Add(time.Microsecond)
 	if why != "" {
@@ -267,7 +271,7 @@ func (w *clearance) doShare(ctx context.Context, sh *share, traces *tracing.Trac
 	sh.held = map[string]int{}
 	noted := time.Time{}
 	done, err := w.act.run(ctx, deadletter.Clearing{
-		Store: sh.store, Filter: sh.filter(w.s.filter), Clock: clock.Real{},
+		Store: sh.store, Filter: sh.filter(w.s.filter), Clock: clock.Real{}, Seen: sh.seen,
 		Begin: func(ctx context.Context) error { return bounded(ctx, sh.entry.Begin) },
 		Watch: w.act.caution.watch(w.s.db.Client, sh.g), Canary: w.act.caution.canary, Canaries: w.follow(sh),
 		Taken:    func(r job.Record) { sh.took.add(r, sh.g.Amount) },
@@ -282,6 +286,9 @@ func (w *clearance) doShare(ctx context.Context, sh *share, traces *tracing.Trac
 			}
 		},
 	}, sh.unit)
+	if err == nil { // of the jobs that it read again it met only those that were still parked
+		done.Gone = max(done.Gone, sh.heap.Total-done.Taken-done.HeldBack)
+	}
 	w.show(sh, done)
 	if endErr := bounded(ctx, sh.end); endErr != nil {
 		return endErr

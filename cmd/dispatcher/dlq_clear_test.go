@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -100,6 +102,30 @@ func TestDLQReplayAsksOnATerminal(t *testing.T) {
 	got := r.runWith(terminal("y\n"), "replay", "-q")
 	r.expect(ran{code: got.code, err: got.err}, 0, "", question)
 	if !strings.HasPrefix(got.out, "replayed 4 jobs") || r.parked() != "ef" {
+		t.Errorf("%s; parked %s", got.out, r.parked())
+	}
+}
+
+// slowAnswer is a person who takes a while to answer: something happens meanwhile.
+type slowAnswer struct {
+	meanwhile func()
+	io.Reader
+}
+
+func (a slowAnswer) Read(p []byte) (int, error) {
+	a.meanwhile()
+	return a.Reader.Read(p)
+}
+
+// Behind a job whose payload is needed all is read again, and then only what is still parked: the rest is gone all the same.
+func TestDLQReplayCountsWhatHasGoneWhileItWasAskedAbout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock()
+	var once sync.Once
+	discard := func() { r.run("discard", "--id", "d", "--why", "test", "--yes", "-q") }
+	got := r.runWith(cli.Streams{In: slowAnswer{func() { once.Do(discard) }, strings.NewReader("y\n")}, InTerminal: true, ErrTerminal: true}, "replay", "-o", "json")
+	if !strings.HasPrefix(got.out, `{"jobs":6,"replayed":3,"held_back":2,"gone":1,`) || r.parked() != "ef" {
 		t.Errorf("%s; parked %s", got.out, r.parked())
 	}
 }

@@ -51,7 +51,7 @@ or its circuit is open, with exit code 5. What was replayed by then stays so; th
 		}
 		return p.clear(cmd.Context(), f, act{
 			verb: "replay", past: replayed, what: "replay", caution: careful,
-			heldBack: func(r deadletter.Rules, rec job.Record) string { _, why := r.Key(rec); return why },
+			decide: deadletter.Rules.Key,
 			run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
 				return c.Replay(ctx, u.admit, u.rules)
 			},
@@ -60,7 +60,10 @@ or its circuit is open, with exit code 5. What was replayed by then stays so; th
 	return cmd
 }
 
-func never(deadletter.Rules, job.Record) string { return "" }
+// whatever decides that a job is taken, whatever it is.
+func whatever(deadletter.Rules, job.Record) (change job.KeyChange, why string) {
+	return job.KeepKey, ""
+}
 
 func dlqDiscardCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
@@ -77,7 +80,7 @@ their ids are known, and not accepted again.`,
 			return err
 		}
 		return p.clear(cmd.Context(), f, act{
-			verb: "discard", past: discarded, what: "discard", heldBack: never,
+			verb: "discard", past: discarded, what: "discard", decide: whatever,
 			run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
 				return c.Discard(ctx, u.g.Dedupe)
 			},
@@ -126,14 +129,14 @@ func (f *clearFlags) onlyUnknown() error {
 
 func resolving(done bool) act {
 	if done {
-		return act{verb: "resolve as done", past: resolved, what: "resolve --done", only: job.UnknownOutcome, heldBack: never,
+		return act{verb: "resolve as done", past: resolved, what: "resolve --done", only: job.UnknownOutcome, decide: whatever,
 			run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
 				return c.Done(ctx, u.g.Dedupe)
 			},
 		}
 	}
 	return act{verb: "resolve as not done", past: resolved, what: "resolve --not-done", only: job.UnknownOutcome,
-		heldBack: func(r deadletter.Rules, rec job.Record) string { _, why := r.NotDone(rec); return why },
+		decide: deadletter.Rules.NotDone,
 		run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
 			return c.NotDone(ctx, u.admit, u.rules)
 		},

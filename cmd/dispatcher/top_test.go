@@ -86,14 +86,14 @@ func (x *terminal) picture() string {
 // shows waits for a text. Only what differs is drawn, so the window changes its size: then all of it is drawn anew.
 func (x *terminal) shows(want string) {
 	x.t.Helper()
-	for within, n := time.Now().Add(20*time.Second), uint16(0); !strings.Contains(x.picture(), want); n++ {
+	for within, n := time.Now().Add(time.Minute), uint16(0); !strings.Contains(x.picture(), want); n++ {
 		if time.Now().After(within) {
 			x.t.Fatalf("the terminal never showed %q:\n%q", want, x.picture())
 		}
 		if err := pty.Setsize(x.tty, &pty.Winsize{Rows: 24, Cols: 200 + n%2}); err != nil {
 			x.t.Fatal(err)
 		}
-		<-time.After(50 * time.Millisecond)
+		<-time.After(150 * time.Millisecond) // for a busy machine to draw in
 	}
 }
 

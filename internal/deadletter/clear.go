@@ -22,6 +22,8 @@ type Clearing struct {
 	Store  *Store
 	Filter Filter
 	Clock  clock.Clock
+	// Seen is the filter's jobs as somebody has just read them, in order; nil means that nobody has.
+	Seen *Seen
 	// Progress is called after each chunk; nil means nobody watches.
 	Progress func(Cleared)
 	// Taken is told of each job taken; nil means nobody asks.
@@ -109,9 +111,13 @@ type clearing struct {
 type due struct {
 	rec job.Record
 	key job.KeyChange
+	why string // it is to be held back; empty means that it is not
 }
 
-func (c Clearing) run(ctx context.Context, key func(job.Record) (job.KeyChange, string), take taker) (Cleared, error) {
+// decide says what becomes of a job's key, or why it is to be held back.
+type decide func(job.Record) (change job.KeyChange, why string)
+
+func (c Clearing) run(ctx context.Context, key decide, take taker) (Cleared, error) {
 	mark, err := c.Store.Mark(ctx)
 	if err != nil {
 		return Cleared{}, err
@@ -121,16 +127,15 @@ func (c Clearing) run(ctx context.Context, key func(job.Record) (job.KeyChange, 
 	}
 	run := &clearing{Clearing: c, take: take, most: clearChunk, pace: pace{clock: c.Clock}, canary: canary{size: c.Canary}}
 	chunk := make([]due, 0, clearChunk)
-	for rec, err := range c.Store.List(ctx, c.Filter) {
+	for d, err := range c.jobs(ctx, key) {
 		if err != nil {
 			return run.done, err
 		}
-		change, why := key(rec)
-		if why != "" {
-			run.holdBack(rec, why)
+		if d.why != "" {
+			run.holdBack(d.rec, d.why)
 			continue
 		}
-		if chunk = append(chunk, due{rec, change}); len(chunk) < run.canary.goal() {
+		if chunk = append(chunk, d); len(chunk) < run.canary.goal() {
 			continue
 		}
 		if err := run.all(ctx, chunk); err != nil {

@@ -33,7 +33,8 @@ type cursor struct {
 	store  *Store
 	set    string
 	filter *Filter
-	from   string // lowest score that is still to come
+	fields []string // what it reads of a record
+	from   string   // lowest score that is still to come
 	to     string
 	size   int // of a page
 	ready  []job.Record
@@ -51,7 +52,7 @@ type stretch struct {
 }
 
 func (s *Store) cursor(r job.Reason, f *Filter) *cursor {
-	c := &cursor{store: s, set: s.set(r, f.Batch), filter: f, from: since(f.Since), to: until(f.Until), size: page}
+	c := &cursor{store: s, set: s.set(r, f.Batch), filter: f, fields: f.fields(r), from: since(f.Since), to: until(f.Until), size: page}
 	if f.Limit > 0 && f.Match == nil {
 		c.size = min(max(f.Limit, leastPage), page)
 	}
@@ -180,7 +181,7 @@ func (c *cursor) read(ctx context.Context, found []redis.Z) stretch {
 	for i, z := range found {
 		ids[i], _ = z.Member.(string)
 	}
-	records, err := c.store.records(ctx, ids)
+	records, err := c.store.records(ctx, ids, c.fields)
 	if err != nil {
 		return stretch{err: err}
 	}

@@ -23,6 +23,9 @@ type Filter struct {
 	After int64
 	// NoPayload leaves the payloads out, which saves reading them.
 	NoPayload bool
+	// ForClearing reads so much of each record as a Clearing and its rules need, which takes half the time: no history but of refused jobs, no
+	// error but for Match, no attempts, and not when it was accepted.
+	ForClearing bool
 	// PayloadOf says which jobs' payloads are read, where NoPayload leaves them in: nil means all.
 	PayloadOf func(job.Record) bool
 	// Looked is told of jobs that were looked at for their error, since Match is answered by reading; nil means nobody asks.
@@ -96,7 +99,7 @@ func (s *Store) byID(ctx context.Context, ids []string) iter.Seq2[job.Record, er
 	return func(yield func(job.Record, error) bool) {
 		var found []job.Record
 		for some := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(ids))), page) {
-			records, err := s.records(ctx, some)
+			records, err := s.records(ctx, some, allFields)
 			if err != nil {
 				yield(job.Record{}, err)
 				return

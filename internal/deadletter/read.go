@@ -14,11 +14,29 @@ import (
 	"spillway/internal/seal"
 )
 
-// fields is what a listing reads of each record: all but the payload, which may have a megabyte, and what only live jobs have.
-var fields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h", "ed", "m"}
+// allFields is what a listing reads of each record: all but the payload, which may have a megabyte, and what only live jobs have.
+var allFields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h", "ed", "m"}
 
-// records reads the records of these ids, in their order and without payloads. One that is not there is empty.
-func (s *Store) records(ctx context.Context, ids []string) ([]job.Record, error) {
+// fields is what is read of the jobs that are parked for a reason.
+func (f Filter) fields(r job.Reason) []string {
+	if !f.ForClearing {
+		return allFields
+	}
+	few := []string{"s", "g", "r", "pa", "c", "x", "f", "am", "ed", "y", "m"}
+	if r == job.Refused {
+		few = append(few, "h")
+	}
+	if f.Batch != "" {
+		few = append(few, "b")
+	}
+	if f.Match != nil {
+		few = append(few, "e")
+	}
+	return few
+}
+
+// records reads these fields of the records of these ids, in their order. One that is not there is empty.
+func (s *Store) records(ctx context.Context, ids, fields []string) ([]job.Record, error) {
 	records := make([]job.Record, len(ids))
 	err := s.visit(ctx, ids, fields, func(i int, h map[string]string) { records[i] = job.ParseRecord(s.gateway, ids[i], h) })
 	return records, err

@@ -43,7 +43,7 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 	for i, j := range jobs {
 		ids[i] = j.ID
 	}
-	found, err := s.read(ctx, ids, append([]string{"d"}, fields...))
+	found, err := s.read(ctx, ids, append([]string{"d"}, allFields...))
 	if err != nil {
 		return nil, err
 	}
