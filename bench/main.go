@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"text/tabwriter"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,6 +18,7 @@ type options struct {
 	rounds, calls int
 	jobs, runs    int
 	svg           string
+	cluster       bool
 	asynq         string // set in the process that is the bare asynq server
 }
 
@@ -29,6 +29,7 @@ func main() {
 	flag.IntVar(&o.jobs, "jobs", 50_000, "jobs of a run in bulk")
 	flag.IntVar(&o.runs, "runs", 3, "runs in bulk; the median is shown; 0 leaves them out")
 	flag.StringVar(&o.svg, "svg", "", "write a plot of the runs in bulk to this `FILE`")
+	flag.BoolVar(&o.cluster, "cluster", false, "measure one redis-server beside a cluster of three instead, -runs times")
 	full := flag.Bool("full", false, "1,000,000 jobs")
 	flag.StringVar(&o.asynq, "asynq", "", "for this program's own use")
 	flag.Parse()
@@ -47,6 +48,9 @@ func start(o options) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if o.cluster {
+		return clustered(ctx, o)
+	}
 	server, err := startRedis()
 	if err != nil {
 		return err
@@ -97,27 +101,29 @@ func single(ctx context.Context, c *redis.Client, rounds, calls int) error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintf(w, "ratios to a plain SET in the same rounds (median of %d rounds of %d calls; µs of a SET in the last line)\n\n", rounds, calls)
-	fmt.Fprintln(w, "operation\tone goroutine\t(spread)\t64 goroutines\t(spread)\t")
-	one, err := measure(ctx, ops, rounds, calls, 1)
-	if err != nil {
-		return err
+	fmt.Printf("single calls: medians (and quartiles) of %d rounds of %d calls, in each of which everything is called, there and back\n", rounds, calls)
+	for _, goroutines := range []int{1, 64} {
+		figures, err := measure(ctx, c, ops, rounds, calls, goroutines)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("\n| goroutines: %d | to a SET in the same round | to redis_rate in the same round | µs a call | µs of Redis's work |\n|---|---:|---:|---:|---:|\n", goroutines)
+		for i, op := range ops {
+			f := figures[i]
+			peer := ""
+			if op.peer != "" {
+				peer = f.toPeer.text(op.each)
+			}
+			fmt.Printf("| %s | %s | %s | %.1f | %.1f |\n", op.name, f.toFirst.text(op.each), peer, f.micros.median, f.redis.median)
+		}
 	}
-	many, err := measure(ctx, ops, rounds, calls, 64)
-	if err != nil {
-		return err
-	}
-	for i, op := range ops {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t\n", op.name, ratio(one[i].ratio, op.each), one[i].spread(op.each), ratio(many[i].ratio, op.each), many[i].spread(op.each))
-	}
-	fmt.Fprintf(w, "a SET takes\t%.0f µs\t\t%.1f µs\t\t\n", one[0].micros, many[0].micros)
-	return w.Flush()
+	return nil
 }
 
-func ratio(r float64, each int) string {
-	if each == 1 {
-		return fmt.Sprintf("%.2f", r)
+// text is a ratio, for each of so many decisions.
+func (s spread) text(each int) string {
+	if n := float64(each); each > 1 {
+		return fmt.Sprintf("%.3f each (%.3f to %.3f)", s.median/n, s.low/n, s.high/n)
 	}
-	return fmt.Sprintf("%.2f = %.3f each", r, r/float64(each))
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", s.median, s.low, s.high)
 }

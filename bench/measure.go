@@ -4,56 +4,94 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// operation is one thing that is measured. each is how many decisions one call makes.
+// operation is one thing that is measured. each is how many decisions one call makes; peer names the operation that it is held against.
 type operation struct {
-	name string
-	each int
-	do   func(ctx context.Context, i int) error
+	name, peer string
+	each       int
+	do         func(ctx context.Context, i int) error
 }
 
-// figure is the median over the rounds of an operation's time as a ratio to the first operation's in the same round.
+// spread is a median and its quartiles.
+type spread struct{ median, low, high float64 }
+
+func spreadOver(numbers []float64) spread {
+	slices.Sort(numbers)
+	n := len(numbers)
+	return spread{numbers[n/2], numbers[n/4], numbers[3*n/4]}
+}
+
+// figure is what the rounds came to for one operation. Ratios are those of its time to the first operation's and to its peer's in the
+// same round; peer is nothing for an operation without one.
 type figure struct {
-	ratio, low, high float64 // median and quartiles
-	micros           float64 // median time of a call
+	toFirst, toPeer spread
+	micros, redis   spread // µs a call: on the clock, and of Redis's main thread
 }
 
-func (f figure) spread(each int) string {
-	if each > 1 {
-		return fmt.Sprintf("%.3f to %.3f", f.low/float64(each), f.high/float64(each))
-	}
-	return fmt.Sprintf("%.2f to %.2f", f.low, f.high)
-}
-
-// measure runs every operation in every round, so that whatever disturbs the machine disturbs all alike.
-func measure(ctx context.Context, ops []operation, rounds, calls, goroutines int) ([]figure, error) {
-	ratios, micros := make([][]float64, len(ops)), make([][]float64, len(ops))
+// measure runs every operation in every round, every other time from the last to the first, so that whatever disturbs the machine
+// disturbs all alike. The first round only warms up.
+func measure(ctx context.Context, c *redis.Client, ops []operation, rounds, calls, goroutines int) ([]figure, error) {
+	took, work := make([][]float64, len(ops)), make([][]float64, len(ops))
 	for round := range rounds + 1 {
-		var base float64
-		for i, op := range ops {
-			took, err := timed(ctx, op, calls, goroutines)
+		for i := range ops {
+			if round%2 == 1 {
+				i = len(ops) - 1 - i
+			}
+			before, err := worked(ctx, c)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", op.name, err)
+				return nil, err
 			}
-			if i == 0 {
-				base = took
+			micros, err := timed(ctx, ops[i], calls, goroutines)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", ops[i].name, err)
 			}
-			if round > 0 { // the first one warms up
-				ratios[i], micros[i] = append(ratios[i], took/base), append(micros[i], took)
+			after, err := worked(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			if round > 0 {
+				took[i], work[i] = append(took[i], micros), append(work[i], (after-before)/float64(calls))
 			}
 		}
 	}
+	return figuresOf(ops, took, work), nil
+}
+
+func figuresOf(ops []operation, took, work [][]float64) []figure {
 	figures := make([]figure, len(ops))
-	for i := range ops {
-		slices.Sort(ratios[i])
-		slices.Sort(micros[i])
-		n := len(ratios[i])
-		figures[i] = figure{ratios[i][n/2], ratios[i][n/4], ratios[i][3*n/4], micros[i][n/2]}
+	for i, op := range ops {
+		figures[i].toFirst = spreadOver(over(took[i], took[0]))
+		if peer := slices.IndexFunc(ops, func(o operation) bool { return o.name == op.peer }); peer >= 0 {
+			figures[i].toPeer = spreadOver(over(took[i], took[peer]))
+		}
 	}
-	return figures, nil
+	for i := range ops { // sorts what was in the order of the rounds
+		figures[i].micros, figures[i].redis = spreadOver(took[i]), spreadOver(work[i])
+	}
+	return figures
+}
+
+// worked returns the µs that Redis's main thread has worked so far.
+func worked(ctx context.Context, c *redis.Client) (float64, error) {
+	info, err := c.InfoMap(ctx, "cpu").Result()
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for _, field := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
+		seconds, err := strconv.ParseFloat(info["CPU"][field], 64)
+		if err != nil {
+			return 0, fmt.Errorf("Redis says nothing of its work: %w", err)
+		}
+		sum += seconds * 1e6
+	}
+	return sum, nil
 }
 
 // timed returns the µs of wall time for each call.

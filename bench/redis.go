@@ -16,7 +16,8 @@ type server struct {
 	dir  string
 }
 
-func startRedis() (*server, error) {
+// startRedis starts one; args are added to its command line.
+func startRedis(args ...string) (*server, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, errors.New("no redis-server on the PATH: run make install-test-deps")
@@ -32,7 +33,7 @@ func startRedis() (*server, error) {
 		return nil, err
 	}
 	s := &server{addr: fmt.Sprintf("127.0.0.1:%d", port), dir: dir}
-	s.cmd = exec.Command(path, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir)
+	s.cmd = exec.Command(path, append([]string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir}, args...)...)
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
