@@ -102,7 +102,7 @@ func (c *chaos) stop(r *run) {
 	r.signal(syscall.SIGTERM)
 	select {
 	case <-r.over:
-		if code := r.cmd.ProcessState.ExitCode(); code != 0 && time.Since(r.begun) > 5*sec { // younger, it may not have heard of signals yet
+		if code := r.cmd.ProcessState.ExitCode(); code != 0 && time.Since(r.begun) > 5*sec && r.text() != "" { // younger, or silent so far, it may not have heard of signals yet
 			c.fault("a dispatcher that was told to stop ended with exit code %d; its log ends:\n%s", code, tail(r.text()))
 		}
 	case <-time.After(stopWithin):

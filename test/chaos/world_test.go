@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		bin = dir
 		flag.Parse()
-		_ = flag.Set("test.parallel", "4") // they wait more than they work
-		build := exec.Command("go", "build", "-race", "-o", dir, "spillway/cmd/...")
+		_ = flag.Set("test.parallel", "8") // they wait more than they work
+		build := exec.Command("go", "build", "-race", "-ldflags=-s -w", "-o", dir, "spillway/cmd/...")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
 			return 1
@@ -145,7 +145,7 @@ func lines(ids []string) string {
 // program returns one of ours, ready to start.
 func (w *world) program(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
-	cmd.Env, cmd.Dir = append(os.Environ(), "DISPATCHER_CONFIG="+w.config, "STATE_DIRECTORY="+filepath.Join(w.dir, "state")), w.dir
+	cmd.Env, cmd.Dir = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "DISPATCHER_CONFIG="+w.config, "STATE_DIRECTORY="+filepath.Join(w.dir, "state")), w.dir
 	return cmd
 }
 

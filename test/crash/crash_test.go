@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	full = flag.Bool("full", false, "each command in every way; otherwise the ways take turns")
+	full = flag.Bool("full", false, "each command in every way; otherwise every third command, and the ways take turns")
 	how  = flag.String("how", "", "only this way: before, torn, after, unsent or lost")
 	only = flag.Int("at", 0, "only at this command")
 )
@@ -45,6 +45,8 @@ const (
 	// beyond is how many processes must outlive their crash point before later ones are not tried any more: how many commands a
 	// process needs varies a little.
 	beyond = 3
+	// stride is how many commands the everyday run goes on by: where it begins differs, so that a few runs see them all.
+	stride = 3
 	// enough is how many bad runs are shown of a flow.
 	enough = 3
 )
@@ -120,8 +122,9 @@ type stage struct {
 func (s *stage) everyPoint(t *testing.T, f flow, ways []string, tried *tally) {
 	var outlived, bad atomic.Int64
 	var all sync.WaitGroup
-	for at := max(*only, 1); outlived.Load() < beyond && bad.Load() < enough && (*only == 0 || at == *only); at++ {
-		way := ways[at%len(ways)]
+	first, step := s.points()
+	for at := first; outlived.Load() < beyond && bad.Load() < enough && (*only == 0 || at == *only); at += step {
+		way := ways[at/step%len(ways)]
 		s.free <- struct{}{}
 		all.Go(func() {
 			defer func() { <-s.free }()
@@ -138,6 +141,17 @@ func (s *stage) everyPoint(t *testing.T, f flow, ways []string, tried *tally) {
 		})
 	}
 	all.Wait()
+}
+
+// points returns the first command to die at, and how far it is to the next.
+func (s *stage) points() (first, step int) {
+	switch {
+	case *only > 0:
+		return *only, 1
+	case *full || *how != "":
+		return 1, 1
+	}
+	return 1 + rand.IntN(stride), stride
 }
 
 func (s *stage) newRun(f flow, way string, at int) *run {

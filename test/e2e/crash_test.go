@@ -194,7 +194,7 @@ gateways:
 	}
 	parked := func(gateway, reason string) {
 		t.Helper()
-		testkit.Eventually(t, 30*time.Second, gateway+"'s job to be parked as "+reason, func() bool {
+		w.shown(t, 30*time.Second, gateway+"'s job to be parked as "+reason, func() bool {
 			return strings.Contains(w.ok("dispatcher", "job", "poison", "-g", gateway, "-o", "json"), fmt.Sprintf(`"reason":%q`, reason))
 		})
 	}
@@ -250,6 +250,6 @@ func TestDeletedTasksAreQueuedAgain(t *testing.T) {
 		t.Errorf("audit: exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 	w.ok("dispatcher", "resume", "-g", "stripe")
-	testkit.Eventually(t, 50*time.Second, "all jobs to be done", func() bool { return w.status().Done == 20 })
+	w.shown(t, 50*time.Second, "all jobs to be done", func() bool { return w.status().Done == 20 })
 	w.audited("stripe")
 }

@@ -36,9 +36,9 @@ func TestMain(m *testing.M) {
 		bin = dir
 		flag.Parse()
 		if *soak == 0 { // the stories wait more than they work: more of them at once than there are processors
-			_ = flag.Set("test.parallel", "4")
+			_ = flag.Set("test.parallel", "8")
 		}
-		build := exec.Command("go", "build", fmt.Sprintf("-race=%v", *soak == 0 && *million == 0), "-o", dir, "spillway/cmd/...")
+		build := exec.Command("go", "build", fmt.Sprintf("-race=%v", *soak == 0 && *million == 0), "-ldflags=-s -w", "-o", dir, "spillway/cmd/...")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
 			return 1
@@ -114,8 +114,7 @@ func (w *world) do(program string, args ...string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, program), args...)
-	cmd.Env = append(w.env(false), "GORACE=atexit_sleep_ms=0") // the race detector would wait a second at the end of each
-	cmd.Dir = w.dir
+	cmd.Env, cmd.Dir = w.env(false), w.dir
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
@@ -137,7 +136,8 @@ func (w *world) ok(program string, args ...string) string {
 }
 
 func (w *world) env(secrets bool) []string {
-	env := append(append(os.Environ(), "DISPATCHER_CONFIG="+w.config, "STATE_DIRECTORY="+w.state), w.more...)
+	env := append(os.Environ(), "GORACE=atexit_sleep_ms=0") // the race detector would wait a second at the end of each program
+	env = append(append(env, "DISPATCHER_CONFIG="+w.config, "STATE_DIRECTORY="+w.state), w.more...)
 	if secrets {
 		env = append(env, "STRIPE_KEY="+canary)
 	}
@@ -260,11 +260,17 @@ func (w *world) status() standing {
 	return s
 }
 
+// shown waits until a program says so. Each look starts one, so there is a pause between them: many stories share the machine.
+func (w *world) shown(t *testing.T, within time.Duration, what string, cond func() bool) {
+	t.Helper()
+	testkit.EventuallyEvery(t, 100*time.Millisecond, within, what, cond)
+}
+
 // settled waits until nothing waits, retries or is under way any more.
 func (w *world) settled(within time.Duration) standing {
 	w.t.Helper()
 	var s standing
-	testkit.Eventually(w.t, within, "everything to be done or parked", func() bool {
+	w.shown(w.t, within, "everything to be done or parked", func() bool {
 		s = w.status()
 		return s.Queued+s.InFlight+s.Scheduled+s.Retrying+s.Parked["rejected"] == 0
 	})
@@ -274,7 +280,7 @@ func (w *world) settled(within time.Duration) standing {
 // emptied waits until all gateways together have done so many jobs and have none left.
 func (w *world) emptied(t *testing.T, within time.Duration, done int) {
 	t.Helper()
-	testkit.Eventually(t, within, fmt.Sprintf("%d jobs to be done", done), func() bool {
+	w.shown(t, within, fmt.Sprintf("%d jobs to be done", done), func() bool {
 		all := decode[struct {
 			Gateways []struct{ Queued, Retrying, Done int }
 		}](t, w.ok("dispatcher", "status", "-o", "json"))

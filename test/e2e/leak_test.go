@@ -139,7 +139,7 @@ func TestNoSecretAndNoPayloadIsShown(t *testing.T) {
 
 	w.feed(s)
 	at := w.talkative(s)
-	testkit.Eventually(t, 60*time.Second, "every job to be somewhere", func() bool { return w.waiting(s) == 0 })
+	w.shown(t, 60*time.Second, "every job to be somewhere", func() bool { return w.waiting(s) == 0 })
 	w.commands(s)
 	w.requests(s, "http://"+at)
 	w.pages(s, "http://"+at)

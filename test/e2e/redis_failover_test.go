@@ -26,10 +26,11 @@ func behind(w *world, primary *testkit.RedisServer, replicas ...*testkit.RedisSe
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	unheard = w.stream(fmt.Sprintf("late-%d", before), late, 0)
-	testkit.Eventually(w.t, 20*time.Second, "the primary to take the jobs in", func() bool {
-		n, err := primary.Client().HGet(ctx, accepted, "accepted").Int()
-		return err == nil && n >= before+late
+	prefix := fmt.Sprintf("late-%d", before)
+	unheard = w.stream(prefix, late, 0)
+	last := redisdb.NewKeys("stripe").Job(fmt.Sprintf("%s-%05d", prefix, late-1))
+	testkit.Eventually(w.t, 20*time.Second, "the primary to take the jobs in", func() bool { // these, and not only those of another enqueue
+		return primary.Client().Exists(ctx, last).Val() == 1
 	})
 	primary.Kill()
 	killed = time.Now()

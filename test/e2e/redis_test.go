@@ -91,7 +91,7 @@ func (s *stream) exact() {
 func (w *world) once(within time.Duration, n int) provider.Stats {
 	w.t.Helper()
 	if s := w.settled(within); s.Done != n || len(s.Parked) != 0 {
-		w.t.Errorf("done %d of %d, parked %v", s.Done, n, s.Parked)
+		w.t.Errorf("done %d of %d, parked %v:\n%s", s.Done, n, s.Parked, w.do("dispatcher", "dlq", "list", "--payload", "-o", "json").out)
 	}
 	seen := w.strict()
 	if seen.Charged != n || seen.Calls != n {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/provider"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
@@ -46,14 +48,25 @@ func (w *world) replaysOf(n int) map[string]int {
 	return counts
 }
 
-// killed starts a replay and kills it at a random moment. It says whether the replay was still at work then.
-func (w *world) killed(args ...string) bool {
+// killed starts a replay and kills it at a random moment, of its beginning, or of its work. It says whether the replay was still
+// there then.
+func (w *world) killed(c redis.UniversalClient, atWork bool, args ...string) bool {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(40+rand.IntN(260))*time.Millisecond)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "dispatcher"), append([]string{"dlq", "replay", "--yes", "-q"}, args...)...)
+	cmd := exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"dlq", "replay", "--yes", "-q"}, args...)...)
 	cmd.Env, cmd.Dir = w.env(false), w.dir
-	return cmd.Run() != nil // Run kills with -9
+	parked := func() int64 { return c.ZCard(w.t.Context(), redisdb.NewKeys("stripe").Parked("refused")).Val() }
+	before := parked()
+	if err := testkit.Start(cmd); err != nil {
+		w.t.Fatal(err)
+	}
+	moment := time.Duration(40+rand.IntN(260)) * time.Millisecond
+	if atWork {
+		testkit.Eventually(w.t, 20*time.Second, "the replay to begin", func() bool { return parked() < before })
+		moment = time.Duration(rand.IntN(100)) * time.Millisecond
+	}
+	<-time.After(moment)
+	_ = cmd.Process.Kill()
+	return cmd.Wait() != nil
 }
 
 func TestReplaysKilledAnywhereAndTwoAtOnceCallEachJobOnceMore(t *testing.T) {
@@ -62,9 +75,9 @@ func TestReplaysKilledAnywhereAndTwoAtOnceCallEachJobOnceMore(t *testing.T) {
 	w := newWorld(t, provider.Config{DeclineEvery: 1}, fast)
 	w.dispatcher()
 	w.refuse(n)
-	kills := 0
-	for range 20 {
-		if w.killed("--rate", "200/s") {
+	kills, c := 0, w.redis.Client()
+	for i := range 20 {
+		if w.killed(c, i%2 == 0, "--rate", "200/s") {
 			kills++
 		}
 	}
@@ -156,7 +169,7 @@ func TestAReplayStopsAtAnOutageAndGoesOnAfterIt(t *testing.T) {
 		t.Errorf("only %d of %d jobs are still parked", left, n)
 	}
 	w.provider.Set(provider.Config{})
-	testkit.Eventually(t, 20*time.Second, "the rest to be replayed", func() bool {
+	w.shown(t, 20*time.Second, "the rest to be replayed", func() bool {
 		return w.do("dispatcher", "dlq", "replay", "--yes", "-q").code == 0
 	})
 	if s := w.settled(time.Minute); s.Done != n || len(s.Parked) > 0 {
@@ -253,7 +266,7 @@ func TestAnEditedJobIsReplayedAndAnExportIsTheSameElsewhere(t *testing.T) {
 	there := newWorld(t, provider.Config{Decline: 1}, fast)
 	there.dispatcher()
 	there.ok("enqueue", "-f", there.file("export.ndjson", whole))
-	testkit.Eventually(t, time.Minute, "all to be refused there too", func() bool { return there.status().Parked["refused"] == 3 })
+	w.shown(t, time.Minute, "all to be refused there too", func() bool { return there.status().Parked["refused"] == 3 })
 	got := slices.Sorted(strings.Lines(there.ok("dispatcher", "dlq", "export"))) // the order is that of parking
 	if want := slices.Sorted(strings.Lines(whole)); !slices.Equal(got, want) {
 		t.Errorf("exported there:\n%s\nwant:\n%s", got, want)

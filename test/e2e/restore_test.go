@@ -76,7 +76,7 @@ func (a *archive) offer(name string, n int) {
 func (a *archive) served(done int) {
 	a.t.Helper()
 	r := a.dispatcher()
-	testkit.Eventually(a.t, 20*time.Second, "the jobs to be done", func() bool {
+	a.shown(a.t, 20*time.Second, "the jobs to be done", func() bool {
 		return strings.Contains(r.text(), "msg=serving") && a.status().Done == done
 	})
 	r.stop()
@@ -149,7 +149,7 @@ func TestRedisIsSwappedUnderLivingDispatchers(t *testing.T) {
 	at := "http://" + first.address()
 	a.state = a.file("no-directory", "")
 	second := a.dispatcher()
-	testkit.Eventually(t, 20*time.Second, "the jobs to be done", func() bool { return a.status().Done == 200 })
+	a.shown(t, 20*time.Second, "the jobs to be done", func() bool { return a.status().Done == 200 })
 	if text := second.text(); strings.Count(text, "kept in memory alone") != 1 {
 		t.Errorf("it does not say once that its directory can't be written to:\n%s", text)
 	}
@@ -204,7 +204,7 @@ func TestWithoutKeysAPersonDecidesAfterARestore(t *testing.T) {
 		t.Errorf("%+v, want all 40 for a person", s)
 	}
 	a.offer("new", 10)
-	testkit.Eventually(t, 20*time.Second, "new jobs to be called", func() bool { return a.status().Done == 10 })
+	a.shown(t, 20*time.Second, "new jobs to be called", func() bool { return a.status().Done == 10 })
 	if seen := a.strict(); seen.Calls != 50 {
 		t.Errorf("%d calls, want 40 before the restore and 10 new ones", seen.Calls)
 	}

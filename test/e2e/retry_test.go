@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,22 +31,25 @@ func TestARetryGoesNextWhenItIsDue(t *testing.T) {
 		t.Errorf("done %d of %d, parked %v", s.Done, n, s.Parked)
 	}
 	calls := w.provider.Calls()
-	first, again, latest := map[string]int64{}, 0, time.Duration(0)
-	for _, c := range calls {
+	first, again, latest, ahead := map[string]int64{}, 0, time.Duration(0), 0
+	for i, c := range calls {
 		at, called := first[c.Key]
 		if !called {
 			first[c.Key] = c.At
 			continue
 		}
 		again++
-		latest = max(latest, time.Duration(c.At-at)*time.Microsecond-backoff)
+		due := at + backoff.Microseconds()
+		latest = max(latest, time.Duration(c.At-due)*time.Microsecond)
+		since, _ := slices.BinarySearchFunc(calls[:i], due, func(c provider.CallLine, due int64) int { return cmp.Compare(c.At, due) })
+		ahead = max(ahead, i-since)
 	}
 	if again != n/20 || w.strict().Failed != n/20 {
 		t.Errorf("%d jobs were called again, want %d", again, n/20)
 	}
-	if latest > 3*time.Second {
-		t.Errorf("a second call came %v after it was due, want 3 s at most", latest)
+	if ahead > 3*rate { // 3 s of calls, however long a busy machine takes for them
+		t.Errorf("%d calls went ahead of one that was due, which came %v late; want %d at most", ahead, latest, 3*rate)
 	}
-	t.Logf("%d jobs, %d called again, %v after the back-off at most, while the queue took %v", n, again, latest,
+	t.Logf("%d jobs, %d called again, %v and %d calls after the back-off at most, while the queue took %v", n, again, latest, ahead,
 		time.Duration(calls[len(calls)-1].At-calls[0].At)*time.Microsecond)
 }

@@ -108,7 +108,7 @@ var listening = regexp.MustCompile(`listen=(127\.0\.0\.1:\d+)`)
 func (r *run) address() string {
 	r.t.Helper()
 	var at string
-	testkit.Eventually(r.t, 10*time.Second, "the dispatcher to listen", func() bool {
+	testkit.Eventually(r.t, 30*time.Second, "the dispatcher to listen", func() bool {
 		m := regexp.MustCompile(`msg=serving.*`).FindString(r.text())
 		if found := listening.FindStringSubmatch(m); found != nil {
 			at = found[1]

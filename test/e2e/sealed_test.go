@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/provider"
-	"spillway/internal/testkit"
 )
 
 // buyer is what the payloads of these stories hold: nothing that is written down may have it.
@@ -110,7 +109,7 @@ func TestNoPayloadIsInRedis(t *testing.T) {
 	w.ok("enqueue", "-g", "stripe", "-f", file, "--batch", "b1", "-q")
 	w.ok("enqueue", "-g", "stripe", "-f", w.bill("later.ndjson", 7, 8, `,"at":"2099-01-01T00:00:00Z"`), "-q")
 	first := w.dispatcher()
-	testkit.Eventually(t, time.Minute, "three jobs to be done", func() bool { s := w.status(); return s.Done == 3 && s.Parked["refused"] == 3 })
+	w.shown(t, time.Minute, "three jobs to be done", func() bool { s := w.status(); return s.Done == 3 && s.Parked["refused"] == 3 })
 	first.stop()
 
 	w.sealing(pay.URL, bothKeys, "new")
@@ -129,7 +128,7 @@ func TestNoPayloadIsInRedis(t *testing.T) {
 		t.Errorf("shown to who has the key: %s", got)
 	}
 	w.dispatcher()
-	testkit.Eventually(t, time.Minute, "the others to be done", func() bool { s := w.status(); return s.Done == 6 && s.Parked["refused"] == 1 })
+	w.shown(t, time.Minute, "the others to be done", func() bool { s := w.status(); return s.Done == 6 && s.Parked["refused"] == 1 })
 	for key, want := range map[string]string{"inv-1": payloadOf(1), "inv-1~2": payloadOf(1), "inv-4": payloadOf(4), "inv-9": payloadOf(9), "inv-3~2": `{"amount":1,"currency":"EUR","card":"` + buyer + `"}`} {
 		if got := pay.got(key); got != want {
 			t.Errorf("%s: the gateway got %s, want %s", key, got, want)
@@ -148,7 +147,7 @@ func TestNoPayloadIsInRedis(t *testing.T) {
 	elsewhere.sealing(second.URL, bothKeys, "new")
 	elsewhere.ok("enqueue", "-f", elsewhere.file("exported.ndjson", exported), "-q")
 	elsewhere.dispatcher()
-	testkit.Eventually(t, time.Minute, "the exported jobs to be done there", func() bool { return elsewhere.status().Done == 2 })
+	w.shown(t, time.Minute, "the exported jobs to be done there", func() bool { return elsewhere.status().Done == 2 })
 	for n := 1; n <= 2; n++ {
 		if got := second.got(fmt.Sprintf("inv-%d", n)); got != payloadOf(n) {
 			t.Errorf("exported and enqueued elsewhere, inv-%d: the gateway got %s", n, got)
@@ -209,7 +208,7 @@ func TestAForgottenKeyLosesNothing(t *testing.T) {
 	w.sealing(pay.URL, `new: "${KEY_NEW}"`, "new")
 	w.ok("enqueue", "-g", "stripe", "-f", w.bill("b.ndjson", 4, 5, ""), "-q")
 	d := w.dispatcher()
-	testkit.Eventually(t, time.Minute, "those with the key to be done, the others to wait", func() bool {
+	w.shown(t, time.Minute, "those with the key to be done, the others to wait", func() bool {
 		s := w.status()
 		return s.Done == 2 && s.Retrying == 3
 	})
