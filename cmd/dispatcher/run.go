@@ -149,7 +149,7 @@ func (p *program) serve(ctx context.Context, s served) error {
 	gauges := dispatch.NewGauges(s.db.Client, s.gateways)
 	reg.MustRegister(gauges)
 	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log, Traces: s.traces,
-		State: s.state, AfterRestore: s.afterRestore})
+		State: s.state, AfterRestore: s.afterRestore, Patience: startPatience})
 	if err != nil {
 		return errors.Join(err, s.db.Close())
 	}
@@ -211,7 +211,8 @@ func longestCall(gateways []config.Gateway) time.Duration {
 
 // inspect refuses a Redis that would lose jobs and says loudly what may.
 func inspect(ctx context.Context, db *redisdb.DB, log *slog.Logger) error {
-	findings, err := dispatch.Inspect(ctx, db)
+	var findings []redisdb.Finding
+	err := redisdb.Patiently(ctx, startPatience, func(ctx context.Context) (err error) { findings, err = dispatch.Inspect(ctx, db); return err })
 	for _, f := range findings {
 		level := slog.LevelInfo
 		if f.Severity == redisdb.Warn {

@@ -73,13 +73,13 @@ func (d *replaceDoor) part(ctx context.Context, name string) (*replacing, error)
 	p := &replacing{g: g, store: dispatch.Store(d.db.Client, g), books: dispatch.Books(d.db.Client, g),
 		deed: deadletter.Deed{Amount: map[string]*big.Int{}}}
 	var now ledger.Standing
-	if err := d.patiently(ctx, func() (err error) { now, err = p.books.Look(ctx); return err }); err != nil {
+	if err := d.patiently(ctx, func(ctx context.Context) (err error) { now, err = p.books.Look(ctx); return err }); err != nil {
 		return nil, err
 	}
 	p.rules = deadletter.Rules{Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, Now: now.Now,
 		Money: dispatch.Money(g.Amount)}
 	p.entry = p.store.Entry(deadletter.Act{At: now.Now, Who: d.who, What: "replace", Why: d.why, Filter: "the lines of " + d.file})
-	if err := d.patiently(ctx, func() error { return p.entry.Begin(ctx) }); err != nil {
+	if err := d.patiently(ctx, func(ctx context.Context) error { return p.entry.Begin(ctx) }); err != nil {
 		return nil, err
 	}
 	p.admit = d.traces.Replays(name, p.books)
@@ -108,13 +108,13 @@ func (d *replaceDoor) Admit(ctx context.Context, gateway string, jobs []job.Job,
 		return answers, dispatch.Coded(err)
 	}
 	var left []entering
-	if err = d.patiently(ctx, func() (err error) { left, err = p.replace(ctx, jobs, answers); return err }); err == nil {
-		err = d.patiently(ctx, func() error { return p.entry.Note(ctx, p.deed) })
+	if err = d.patiently(ctx, func(ctx context.Context) (err error) { left, err = p.replace(ctx, jobs, answers); return err }); err == nil {
+		err = d.patiently(ctx, func(ctx context.Context) error { return p.entry.Note(ctx, p.deed) })
 	}
 	for err == nil && len(left) > 0 {
 		var retry time.Duration
 		was := left
-		if err = d.patiently(ctx, func() (err error) { left, retry, err = p.readmit(ctx, was, answers); return err }); err != nil || len(left) == 0 {
+		if err = d.patiently(ctx, func(ctx context.Context) (err error) { left, retry, err = p.readmit(ctx, was, answers); return err }); err != nil || len(left) == 0 {
 			break
 		}
 		if mode != admission.Wait {
@@ -202,22 +202,10 @@ func (p *replacing) full(left []entering, answers []admission.Answer, mode admis
 	}
 }
 
-// patiently does a step until it succeeds, for as long as Redis may be away.
-func (d *replaceDoor) patiently(ctx context.Context, step func() error) error {
-	begun := time.Now()
-	for {
-		err := step()
-		if err == nil || !redisdb.Away(err) || ctx.Err() != nil || time.Since(begun) >= d.patience {
-			return err
-		}
-		if err := waitFor(ctx, awayWait); err != nil {
-			return err
-		}
-	}
+// patiently does a step that may be repeated until it succeeds, for as long as Redis may be away.
+func (d *replaceDoor) patiently(ctx context.Context, step func(context.Context) error) error {
+	return redisdb.Patiently(ctx, d.patience, step)
 }
-
-// awayWait is how long to wait between two tries while Redis is away.
-const awayWait = 200 * time.Millisecond
 
 // mostWait is how long to wait for room at a time: others may have given some back.
 const mostWait = time.Second

@@ -59,7 +59,7 @@ func (d *Dispatcher) meet(ctx context.Context) error {
 		if d.p.AfterRestore {
 			meet = u.settle
 		}
-		if err := meet(ctx); err != nil {
+		if err := d.patiently(ctx, meet); err != nil {
 			return err
 		}
 		if u.data.Doubted() {
@@ -76,9 +76,10 @@ func (d *Dispatcher) meet(ctx context.Context) error {
 // settle takes an operator's word that Redis was restored.
 func (u *unit) settle(ctx context.Context) error {
 	confirmed, err := u.data.Confirm(ctx)
+	u.confirmed = u.confirmed || confirmed // a try whose answer was lost counts
 	switch {
 	case err != nil:
-	case confirmed:
+	case u.confirmed:
 		u.log.Warn("restored, as an operator says: jobs accepted until now may have been called; they go out with the same living key, or are parked")
 	default:
 		u.log.Info("nothing is known of a restore: --after-restore changes nothing")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -30,6 +31,8 @@ type Params struct {
 	State string
 	// AfterRestore is an operator's word that Redis was restored: calls go on, and what its data doesn't know counts as called.
 	AfterRestore bool
+	// Patience is how long each step of Start waits for a Redis that is away. Zero: not at all.
+	Patience time.Duration
 }
 
 // Dispatcher serves gateways from their queues. Any number of dispatchers may serve the same ones.
@@ -72,7 +75,10 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	if err := d.meet(ctx); err != nil { // nothing is called before it is known that the data is no old snapshot
 		return err
 	}
-	if err := d.pulseOnce(ctx); err != nil { // the limits that hold now come before the first call
+	if err := d.patiently(ctx, d.pulseOnce); err != nil { // the limits that hold now come before the first call
+		return err
+	}
+	if err := d.patiently(ctx, d.announce); err != nil {
 		return err
 	}
 	d.run(d.listen)
@@ -80,9 +86,6 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	d.run(d.remember)
 	d.run(d.totals)
 	for _, u := range d.units {
-		if err := queue.Announce(ctx, d.p.DB.Client, u.name); err != nil {
-			return err
-		}
 		if err := u.server.Start(); err != nil {
 			return err
 		}
@@ -91,6 +94,21 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 		d.run(u.recoverer)
 		d.run(u.sweeper)
 		d.run(u.mender)
+	}
+	return nil
+}
+
+// patiently does a step of the start that may be repeated: a connection that is cut just then is no reason to give up.
+func (d *Dispatcher) patiently(ctx context.Context, step func(context.Context) error) error {
+	return redisdb.Patiently(ctx, d.p.Patience, step)
+}
+
+// announce tells asynq's own tools of the queues.
+func (d *Dispatcher) announce(ctx context.Context) error {
+	for _, u := range d.units {
+		if err := queue.Announce(ctx, d.p.DB.Client, u.name); err != nil {
+			return err
+		}
 	}
 	return nil
 }

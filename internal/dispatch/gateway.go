@@ -54,6 +54,7 @@ type unit struct {
 	idle      bool         // the last pulse found nothing to do; the pulse's own
 	passed    bool         // the last pulse that called for a sweep led to none; the pulse's own
 	unread    time.Time    // when the log last said that the data's age can't be looked at; the pulse's own
+	confirmed bool         // an operator has settled that Redis was restored
 	stopped   context.Context
 	stop      context.CancelFunc
 

@@ -149,11 +149,11 @@ func (w *Watch) Confirm(ctx context.Context) (bool, error) {
 		case missing:
 			err = w.run(ctx, doubtScript, d.v, lacking.from, lacking.seen, lacking.line)
 		case doubted:
-			confirmed = true
+			confirmed = true // also if the answer is lost: the next look shows whether it ran
 			err = w.run(ctx, confirmScript, d.v, newName())
 		}
 		if err != nil {
-			return false, err
+			return confirmed, err
 		}
 	}
 	return confirmed, w.Meet(ctx)

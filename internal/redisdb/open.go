@@ -4,7 +4,6 @@ package redisdb
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -75,7 +74,7 @@ func Open(ctx context.Context, rawURL string, opt Options) (*DB, error) {
 	}
 	logging.Disable()
 	db := connect(at, opt.withDefaults())
-	if err := db.await(ctx, opt.Wait); err != nil {
+	if err := Patiently(ctx, opt.Wait, db.Ping); err != nil {
 		_ = db.Close()
 		return nil, err
 	}
@@ -122,25 +121,6 @@ func universal(at *target, opt Options) *redis.UniversalOptions {
 		PoolSize: opt.PoolSize, PipelinePoolSize: -1, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.ReadTimeout,
 		Dialer:                   dialTo(at, opt.DialTimeout),
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-}
-
-func (db *DB) await(ctx context.Context, wait time.Duration) error {
-	enough := time.After(wait)
-	again := time.NewTicker(200 * time.Millisecond)
-	defer again.Stop()
-	for {
-		err := db.Ping(ctx)
-		if !errors.Is(err, ErrAway) || wait <= 0 {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-enough:
-			return err
-		case <-again.C:
-		}
 	}
 }
 

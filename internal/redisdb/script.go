@@ -23,7 +23,7 @@ func NewScript(fragments ...string) *Script {
 
 // NewSharedScript joins fragments into a script that runs for several callers at once where a client of Together has several that wait for it:
 // one after the other, in one step. RecordLua must be among the fragments. The body must leave KEYS and ARGV alone, and answer with
-// something other than nil.
+// something other than nil. Its arguments must be strings or numbers: what all callers say alike is sent once, so they are compared.
 func NewSharedScript(fragments ...string) *Script {
 	s, last := NewScript(fragments...), len(fragments)-1
 	body := "local function one(KEYS, ARGV)\n" + fragments[last] + "\nend\n" + severalLua

@@ -1,0 +1,99 @@
+package dispatch
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+)
+
+// cutter loses one round trip, after which the connection is as good as new.
+type cutter struct {
+	mu       sync.Mutex
+	left     int  // how many round trips before it
+	answered bool // Redis has run it: only the answer is lost
+	done     bool
+}
+
+func (c *cutter) cuts() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left--
+	c.done = c.done || c.left < 0
+	return c.left == -1
+}
+
+func (c *cutter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *cutter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !c.cuts() {
+			return next(ctx, cmd)
+		}
+		if c.answered {
+			_ = next(ctx, cmd)
+		}
+		cmd.SetErr(io.EOF)
+		return io.EOF
+	}
+}
+func (c *cutter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if !c.cuts() {
+			return next(ctx, cmds)
+		}
+		if c.answered {
+			_ = next(ctx, cmds)
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(io.EOF)
+		}
+		return io.EOF
+	}
+}
+
+// startWith starts a dispatcher that loses one of its first round trips, and returns whether that was before Start returned.
+func startWith(t *testing.T, cut *cutter, p Params) (lost bool, err error) {
+	t.Helper()
+	r := setup(t, "leak: {limits: [100/s]}")
+	p.DB, p.Gateways, p.Metrics, p.Log = r.db, r.cfg.Gateways, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
+	d, err := New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.db.Client.AddHook(cut)
+	err = d.Start(t.Context())
+	cut.mu.Lock()
+	lost = cut.done
+	cut.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	d.Stop(ctx)
+	return lost, err
+}
+
+// A connection that is cut while a dispatcher starts is no reason to give up, whichever round trip it hits and whether Redis has run it.
+func TestAStartOutlivesACutConnection(t *testing.T) {
+	t.Parallel()
+	for _, restored := range []bool{false, true} {
+		for _, answered := range []bool{false, true} {
+			lost, k := true, 0
+			for ; lost; k++ {
+				var err error
+				if lost, err = startWith(t, &cutter{left: k, answered: answered}, Params{Patience: 10 * time.Second, AfterRestore: restored}); err != nil {
+					t.Errorf("round trip %d lost (run: %v, after a restore: %v): %v", k+1, answered, restored, err)
+				}
+			}
+			if k < 4 {
+				t.Errorf("a start has %d round trips: this test loses none that matter", k)
+			}
+		}
+	}
+	if _, err := startWith(t, &cutter{}, Params{}); err == nil {
+		t.Error("without patience the first cut ends the start")
+	}
+}
