@@ -50,6 +50,7 @@ type Dispatcher struct {
 
 // New returns a dispatcher that does nothing until Start.
 func New(p Params) (*Dispatcher, error) {
+	ballast()
 	names := make([]string, len(p.Gateways))
 	for i, g := range p.Gateways {
 		names[i] = g.Name

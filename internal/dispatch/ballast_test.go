@@ -1,0 +1,25 @@
+package dispatch
+
+import (
+	"log/slog"
+	"runtime"
+	"runtime/metrics"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spillway/internal/redisdb"
+)
+
+func TestGarbageIsNotCollectedBeforeThereIsMuchOfIt(t *testing.T) {
+	t.Parallel()
+	if _, err := New(Params{DB: &redisdb.DB{}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC()
+	goal := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
+	metrics.Read(goal)
+	if got := goal[0].Value.Uint64(); got < 2*ballastSize {
+		t.Errorf("the collector begins at %d MiB, ballast included: want at least %d", got>>20, 2*ballastSize>>20)
+	}
+}
