@@ -36,7 +36,7 @@ local function move_in_parts(list, width)
   end
 end
 
--- tail reads the list's pairs from before the slot on: their edges, their units, and how many values come before them.
+-- tail reads the list's values from before the slot on, and how many come before them.
 local function tail(list, slot)
   local len, reach, from, v = call('LLEN', list), POOL_CHUNK / 4, 0, {}
   repeat
@@ -44,56 +44,92 @@ local function tail(list, slot)
     from = math.max(len - reach, 0)
     v = call('LRANGE', list, from, -1)
   until from == 0 or tonumber(v[1]) < slot or reach == POOL_REACH
-  local edges, units = {}, {}
-  for i = 1, #v, 2 do edges[#edges + 1], units[#units + 1] = tonumber(v[i]), v[i + 1] end
-  return edges, units, from
+  return v, from
 end
 
--- sort puts the pairs from the first one on in order again. Few are out of it, and not by much; what is equal stays as it was.
-local function sort(edges, units, first)
-  for i = first + 1, #edges do
-    local edge, unit, j = edges[i], units[i], i - 1
-    while j >= first and edges[j] > edge do
-      edges[j + 1], units[j + 1] = edges[j], units[j]
+-- moves finds the pair of each call among the values: the later edges by the places of the pairs, and the first of them. Slots that start
+-- together have pairs with the same edge, each the pair of one call of its cost. Edges are compared as text: all are whole numbers.
+local function moves(v)
+  local newest, before, later, first = {}, {}, {}, math.huge
+  for i = 1, #v, 2 do
+    before[i], newest[v[i]] = newest[v[i]], i
+  end
+  for n = 1, #slots do
+    local i = newest[int(slots[n])]
+    while i and (later[i] or tonumber(v[i + 1]) ~= costs[n]) do i = before[i] end
+    if i then
+      known[n] = true
+      later[i], first = math.max(written[n], slots[n]), math.min(first, i)
+    end
+  end
+  return later, first
+end
+
+-- sort puts pairs of edge (a number), its text and units in order. Few are out of it, and not by much; what is equal stays as it was.
+local function sort(edges, texts, units)
+  for i = 2, #edges do
+    local edge, text, unit, j = edges[i], texts[i], units[i], i - 1
+    while j > 0 and edges[j] > edge do
+      edges[j + 1], texts[j + 1], units[j + 1] = edges[j], texts[j], units[j]
       j = j - 1
     end
-    edges[j + 1], units[j + 1] = edge, unit
+    edges[j + 1], texts[j + 1], units[j + 1] = edge, text, unit
   end
 end
 
--- write replaces what has changed of the list: each value, or all from the first on. A list that was cut to nothing would be gone.
-local function write(list, edges, units, from, first, old_edges, old_units)
-  local changes = {}
-  for i = first, #edges do
-    if edges[i] ~= old_edges[i] then changes[#changes + 1], changes[#changes + 2] = 2 * i - 2, int(edges[i]) end
-    if units[i] ~= old_units[i] then changes[#changes + 1], changes[#changes + 2] = 2 * i - 1, units[i] end
+-- moved returns the values from the first pair that moves on, in their new order: a list of texts. Those that move and those that stay are
+-- each in order, or nearly, and so are put into one another.
+local function moved(v, later, first)
+  local edges, texts, units, going, gone, away = {}, {}, {}, {}, {}, {}
+  for i = first, #v, 2 do
+    if later[i] then
+      local n = #going + 1
+      going[n], gone[n], away[n] = later[i], int(later[i]), v[i + 1]
+    end
   end
-  local before = from + 2 * (first - 1)
-  if #changes <= 2 * FEW or before == 0 then
-    for c = 1, #changes, 2 do call('LSET', list, from + changes[c], changes[c + 1]) end
+  sort(going, gone, away)
+  local at, n = 1, 0
+  local function put(edge, text, unit)
+    n = n + 1
+    edges[n], texts[n], units[n] = edge, text, unit
+  end
+  for i = first, #v, 2 do
+    if not later[i] then
+      local edge = tonumber(v[i])
+      while at <= #going and going[at] < edge do
+        put(going[at], gone[at], away[at])
+        at = at + 1
+      end
+      put(edge, v[i], v[i + 1])
+    end
+  end
+  for rest = at, #going do put(going[rest], gone[rest], away[rest]) end
+  sort(edges, texts, units)
+  local values = {}
+  for i = 1, n do values[2 * i - 1], values[2 * i] = texts[i], units[i] end
+  return values
+end
+
+-- write replaces what has changed of the list, behind so many values that stay: each value, or all. A list that was cut to nothing would be gone.
+local function write(list, before, old, values)
+  local changes = {}
+  for i = 1, #values do
+    if values[i] ~= old[i] then changes[#changes + 1] = i end
+  end
+  if #changes <= FEW or before == 0 then
+    for _, i in ipairs(changes) do call('LSET', list, before + i - 1, values[i]) end
     return
   end
-  local values = {}
-  for i = first, #edges do values[#values + 1], values[#values + 2] = int(edges[i]), units[i] end
   call('LTRIM', list, 0, before - 1)
   call('RPUSH', list, unpack(values))
 end
 
 -- move_exactly gives each pair its new edge and its place among the younger ones, so that it keeps none of them waiting.
 local function move_exactly(list)
-  local edges, units, from = tail(list, math.min(unpack(slots)))
-  local old_edges, old_units, first, taken = {unpack(edges)}, {unpack(units)}, math.huge, {}
-  for n = 1, #slots do
-    local i = #edges
-    while i > 0 and old_edges[i] >= slots[n] and (taken[i] or old_edges[i] ~= slots[n] or tonumber(units[i]) ~= costs[n]) do i = i - 1 end
-    if i > 0 and old_edges[i] == slots[n] then
-      known[n], taken[i] = true, true
-      edges[i], first = math.max(written[n], slots[n]), math.min(first, i)
-    end
-  end
-  if first > #edges then return end
-  sort(edges, units, first)
-  write(list, edges, units, from, first, old_edges, old_units)
+  local v, from = tail(list, math.min(unpack(slots)))
+  local later, first = moves(v)
+  if first > #v then return end
+  write(list, from + first - 1, {unpack(v, first)}, moved(v, later, first))
 end
 
 for k = 1, lists do
