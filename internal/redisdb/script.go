@@ -94,7 +94,9 @@ local function now_us(override)
   now_read = t[1] * 1000000 + t[2] -- which makes numbers of the text
   return now_read
 end
-local function int(x) return string.format('%.0f', x) end
+-- %d is twice as quick as %.0f, and as exact where it has 64 bits: not everywhere.
+local number_text, WHOLE = string.format, string.format('%d', 2 ^ 53) == '9007199254740992' and '%d' or '%.0f'
+local function int(x) return number_text(WHOLE, x) end
 `
 
 //go:embed shelf.lua
