@@ -29,6 +29,14 @@ local function gather_count(key, till, n)
   if redis.call('INCRBY', key, int(n)) == n and till then redis.call('EXPIREAT', key, till) end
 end
 
+-- gather_book adds one to a field of a hash.
+local function gather_book(key, field)
+  if not gathers then return redis.call('HINCRBY', key, field, '1') end
+  local fields = gathers.book[key] or {}
+  gathers.book[key] = fields
+  fields[field] = (fields[field] or 0) + 1
+end
+
 -- gather_once says whether this is the first time in this script that it is asked for a key, or nothing is gathered.
 local function gather_once(key)
   if not gathers then return true end
@@ -66,7 +74,7 @@ local function forget(record, dedupe_ms, batch)
 end
 
 local function gather()
-  gathers = {add = {}, gone = {}, count = {}, till = {}, once = {}, stay = {}, stopped = {}}
+  gathers = {add = {}, gone = {}, count = {}, till = {}, book = {}, once = {}, stay = {}, stopped = {}}
   shelf_gather()
   books_gather()
 end
@@ -78,6 +86,9 @@ local function gathered()
   shelf_gathered()
   for set, members in pairs(all.add) do redis.call('ZADD', set, unpack(members)) end
   if #all.gone > 0 then redis.call('DEL', unpack(all.gone)) end
+  for key, fields in pairs(all.book) do
+    for field, n in pairs(fields) do redis.call('HINCRBY', key, field, int(n)) end
+  end
   for key, n in pairs(all.count) do gather_count(key, all.till[key], n) end
   for key, v in pairs(all.stay) do gather_stay(key, v[1], v[2]) end
 end

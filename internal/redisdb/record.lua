@@ -89,7 +89,7 @@ end
 -- called counts one call in the gateway's rate: a field for each 5 s, the last two minutes kept.
 local function called(rate, now)
   local bucket = math.floor(now / 5000000)
-  if not gather_once(rate) then return books_count(rate, int(bucket), 1) end
+  if not gather_once(rate) then return gather_book(rate, int(bucket)) end
   if redis.call('HINCRBY', rate, int(bucket), '1') > 1 then return end
   for _, field in ipairs(redis.call('HKEYS', rate)) do
     if tonumber(field) < bucket - 24 then redis.call('HDEL', rate, field) end
@@ -159,7 +159,7 @@ local function finish(record, counters, now, dedupe_ms, job, has)
   end
   for i = 1, tonumber(job.pn) or 0 do drop[#drop + 1] = PAYLOAD[2 + i] end
   become_of(record, job, 'done', 'fin', int(now))
-  books_count(counters, 'done', 1)
+  gather_book(counters, 'done')
   forget(record, dedupe_ms, job.b)
 end
 
