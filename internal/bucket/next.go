@@ -43,7 +43,7 @@ func (p *Pacer) next(ctx context.Context) (Slot, error) {
 			}
 			continue
 		}
-		g, err := p.ask(ctx, wish{want: batch, lead: p.soonest()})
+		g, err := p.ask(ctx, wish{want: p.plan.Load().batch, lead: p.soonest()})
 		p.keep(g.slots)
 		if err := p.after(ctx, g, err, &tries); err != nil {
 			return Slot{}, err

@@ -21,7 +21,9 @@ const (
 	waited      = time.Minute            // a shortest window that takes no longer is waited for after a loss; see loss.lua
 	epsilonMost = 2 * time.Millisecond   // lateness that isn't worth a report
 	leaseMargin = 5 * time.Second
-	batch       = 16 // slots reserved at a time
+	batchLeast  = 16 // slots reserved at a time, or as many as come in batchSpan
+	batchMost   = 64
+	batchSpan   = 10 * time.Millisecond
 	longestW    = 366 * 24 * time.Hour
 )
 
@@ -37,6 +39,7 @@ type plan struct {
 	horizon   int64
 	spacing   int64
 	tolerance int64
+	batch     int64
 	epsilon   int64
 	tooLate   int64
 	outlives  int64
@@ -61,6 +64,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	}
 	p.spacing = spacing(limits)
 	p.tolerance = (max(cfg.Burst, 1) - 1) * p.spacing
+	p.batch = min(max(batchSpan.Microseconds()/max(p.spacing, 1), batchLeast), batchMost)
 	for _, l := range limits {
 		p.addWindow(l)
 	}

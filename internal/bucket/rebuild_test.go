@@ -68,7 +68,7 @@ func (w *world) work(tr trial, p *Pacer, d time.Duration, out *ran) {
 			cost = tr.cost(w.rng)
 		}
 		out.overdue = w.reportOverdue(out.overdue)
-		g := w.reserve(p, wish{want: 1 + w.rng.Int64N(batch), cost: cost})
+		g := w.reserve(p, wish{want: 1 + w.rng.Int64N(p.plan.Load().batch), cost: cost})
 		for _, s := range g.slots {
 			w.send(tr, p, s, out, tr.cfg.Jitter.Microseconds())
 		}

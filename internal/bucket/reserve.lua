@@ -277,10 +277,9 @@ local function charge(k, slot, cost)
   end
 end
 
-local slots, hint, earliest = {}, 0, math.max(now + lead, quiet)
+local slots, hint, earliest, at, sum = {}, 0, math.max(now + lead, quiet), {}, {}
 for i = 1, want do
   local cost, slot = cost_of(i), math.max(earliest, last, tat - tolerance)
-  local at, sum = {}, {}
   for k = 1, K do slot, at[k], sum[k] = ready(k, cost, slot) end
   if slot - now > horizon then
     if slot == math.huge and i == 1 then return amnesia() end
@@ -297,6 +296,13 @@ for i = 1, want do
 end
 if #slots == 0 then return answer('horizon', hint) end
 
+-- digits is int for numbers that come again and again: slots stand in every window's list and in the answer.
+local texts = {}
+local function digits(x)
+  texts[x] = texts[x] or int(x)
+  return texts[x]
+end
+
 if not pace[1] then forget_lists() end
 local renew, ttl = keep(state_fields(), false)
 if renew then call('PEXPIRE', KEYS[1], ttl) end
@@ -306,14 +312,14 @@ for k = 1, K do
     if touched[k] then call('LSET', list, -1, int(p[2])) end
     first = 3
   end
-  for i = first, #p do p[i] = int(p[i]) end
+  for i = first, #p do p[i] = digits(p[i]) end
   if #p >= first then call('RPUSH', list, unpack(p, first)) end
   if cursor[k] > 0 then call('LPOP', list, cursor[k]) end
   if renew or before[k] == 0 then call('PEXPIRE', list, ttl) end
 end
 local out = answer('ok', hint)
 for i, s in ipairs(slots) do
-  out[#out + 1], out[#out + 2] = int(s[1]), int(s[2])
+  out[#out + 1], out[#out + 2] = digits(s[1]), digits(s[2])
   if cap > 0 then call('ZADD', KEYS[3], int(s[1] + outlives), ARGV[12] .. ':' .. i) end
 end
 if need == 1 then call('HSET', KEYS[2], 'probe', int(slots[1][1] + PROBE_EVERY), 'slot', int(slots[1][1])) end

@@ -160,7 +160,7 @@ func (w *world) run(tr trial) ran {
 			tr.mutate(p)
 		}
 		w.line = tr.line
-		g := w.reserve(p, wish{want: 1 + w.rng.Int64N(cmp.Or(tr.ask, batch)), cost: cost, lead: w.rng.Int64N(2000) % p.plan.Load().horizon})
+		g := w.reserve(p, wish{want: 1 + w.rng.Int64N(cmp.Or(tr.ask, p.plan.Load().batch)), cost: cost, lead: w.rng.Int64N(2000) % p.plan.Load().horizon})
 		if tr.after != nil {
 			tr.after(p)
 		}
