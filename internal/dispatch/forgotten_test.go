@@ -31,11 +31,12 @@ func TestIdleDispatchersObjectToANewLife(t *testing.T) {
 	if _, err := fresh.Take(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took < time.Second || took > 5*time.Second {
+	took := time.Since(began)
+	if took < time.Second {
 		t.Errorf("it got a slot after %s, want about a second and a half", took)
 	}
 	n, err := c.HGet(t.Context(), keys.Pace(), "n2").Int64()
-	if err != nil || n < 61 || n > 101 {
-		t.Errorf("%d of the hour's 200 are used (%v), want 41 and those that may have been granted within a second or two", n, err)
+	if most := 41 + int64(20*(took.Seconds()+2)); err != nil || n < 61 || n > most {
+		t.Errorf("%d of the hour's 200 are used after %s (%v), want 41 and those that may have been granted meanwhile, %d at most", n, took, err, most)
 	}
 }

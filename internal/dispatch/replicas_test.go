@@ -30,7 +30,7 @@ func guarded(t *testing.T) (*rig, *testkit.RedisServer) {
 		return strings.Contains(at.Info(t.Context(), "replication").Val(), ",state=online,")
 	})
 	r := setup(t, quick)
-	db, err := redisdb.Open(t.Context(), primary.URL(), redisdb.Options{WaitReplicas: 1, ReadTimeout: 1500 * time.Millisecond})
+	db, err := redisdb.Open(t.Context(), primary.URL(), redisdb.Options{WaitReplicas: 1, ReadTimeout: 4500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

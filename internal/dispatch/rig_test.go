@@ -52,12 +52,15 @@ func setup(t *testing.T, settings ...string) *rig {
 	if r.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true}); err != nil {
 		t.Fatal(err)
 	}
-	if r.db, err = Open(t.Context(), r.cfg, 5*time.Second); err != nil {
+	if r.db, err = Open(t.Context(), r.cfg, patience); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.db.Close() })
 	return r
 }
+
+// patience is how long is waited for a Redis that gives no answer just then, or a replica: a busy machine's may take its time.
+const patience = 30 * time.Second
 
 func (r *rig) called() (hang chan struct{}) {
 	r.mu.Lock()
@@ -75,7 +78,8 @@ func (r *rig) count() int {
 // serve starts a dispatcher for all gateways.
 func (r *rig) serve() *Dispatcher {
 	r.t.Helper()
-	d, err := New(Params{DB: r.db, Gateways: r.cfg.Gateways, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+	d, err := New(Params{DB: r.db, Gateways: r.cfg.Gateways, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Patience: patience})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -98,7 +102,7 @@ func (r *rig) put(at, n int) {
 	for i := range n {
 		jobs = append(jobs, job.Job{ID: fmt.Sprintf("j%04d", i), Gateway: name, Payload: []byte(`{}`), Cost: 1})
 	}
-	if _, err := Door(r.db.Client, r.cfg, 0).Admit(r.t.Context(), name, jobs, admission.Park); err != nil {
+	if _, err := Door(r.db.Client, r.cfg, patience).Admit(r.t.Context(), name, jobs, admission.Park); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -93,7 +93,7 @@ func TestAwayWhenStoppedPausedOrFullOfClients(t *testing.T) {
 		t.Errorf("too many clients: %v", last)
 	}
 	p := testkit.Server(t)
-	db := open(t, p.URL(), Options{ReadTimeout: 50 * time.Millisecond})
+	db := open(t, p.URL(), Options{ReadTimeout: 50 * time.Millisecond, Wait: time.Minute})
 	p.Pause()
 	if err := db.Client.Get(t.Context(), "k").Err(); !Away(err) {
 		t.Errorf("paused: %v", err)

@@ -14,10 +14,12 @@ import (
 func TestEmbeddedAges(t *testing.T) {
 	t.Parallel()
 	db := open(t, "embedded", Options{})
-	if err := db.Client.Set(t.Context(), "k", "v", 300*time.Millisecond).Err(); err != nil {
+	const lives = 300 * time.Millisecond
+	set := time.Now()
+	if err := db.Client.Set(t.Context(), "k", "v", lives).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if n := db.Client.Exists(t.Context(), "k").Val(); n != 1 {
+	if n := db.Client.Exists(t.Context(), "k").Val(); n != 1 && time.Since(set) < lives {
 		t.Error("the key is gone at once")
 	}
 	testkit.Eventually(t, 10*time.Second, "the key to expire", func() bool { return db.Client.Exists(t.Context(), "k").Val() == 0 })
@@ -70,7 +72,7 @@ func TestEmbeddedPublishesFromScripts(t *testing.T) {
 		if m.Payload != "stripe" {
 			t.Errorf("got %q", m.Payload)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("no message")
 	}
 }

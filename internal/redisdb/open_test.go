@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/testkit"
 )
 
@@ -224,11 +226,8 @@ func TestNoCommandIsSentTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := open(t, server.url, Options{ReadTimeout: 100 * time.Millisecond})
+			db := open(t, server.url, Options{ReadTimeout: brief, Wait: time.Minute})
 			ctx := t.Context()
-			if err := db.Client.Set(ctx, "{g}n", 0, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
 			warm(t, db, 4)
 			server.stall.Pause()
 			alone := db.Client.Incr(ctx, "{g}n").Err()
@@ -239,12 +238,25 @@ func TestNoCommandIsSentTwice(t *testing.T) {
 			if !Away(alone) || !Away(piped) {
 				t.Errorf("the stall was answered by %v and %v", alone, piped)
 			}
-			testkit.Eventually(t, 5*time.Second, "an answer after the stall", func() bool { return db.Client.Get(ctx, "{g}n").Err() == nil })
-			if n, err := db.Client.Get(ctx, "{g}n").Int(); err != nil || n > 2 {
-				t.Errorf("two commands ran %d times, %v", n, err)
+			if n := reached(t, db); n > 2 {
+				t.Errorf("two commands ran %d times", n)
 			}
 		})
 	}
+}
+
+// brief is a time-out that a stalled Redis exceeds soon, and a busy machine's hardly ever.
+const brief = 700 * time.Millisecond
+
+// reached waits for an answer after a stall and returns what {g}n has been counted up to.
+func reached(t *testing.T, db *DB) (n int) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, "an answer after the stall", func() bool {
+		var err error
+		n, err = db.Client.Get(t.Context(), "{g}n").Int()
+		return err == nil || errors.Is(err, redis.Nil) // the stalled server threw it away
+	})
+	return n
 }
 
 // warm opens several connections to the owner of {g}: over a fresh one a second try would not get beyond the greeting.

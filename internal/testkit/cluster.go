@@ -57,9 +57,11 @@ func ClusterWithReplicas(t testing.TB, args ...string) *RedisCluster {
 	return c
 }
 
+// clusterNodes starts three servers. One counts as dead after 2 s, for on a busy machine a living one may be silent for more than one; a
+// replica may take its place however long it has not heard of it.
 func clusterNodes(t testing.TB, args []string) []*RedisServer {
 	t.Helper()
-	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"}, args...)
+	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}, args...)
 	return []*RedisServer{Server(t, args...), Server(t, args...), Server(t, args...)}
 }
 

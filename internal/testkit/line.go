@@ -66,7 +66,7 @@ func NewLine(t testing.TB, p LineParams) *Line {
 // LineTo returns a line to a TCP address.
 func LineTo(t testing.TB, server string) *Line {
 	t.Helper()
-	return NewLine(t, LineParams{Reach: func() (net.Conn, error) { return net.DialTimeout("tcp", server, time.Second) }})
+	return NewLine(t, LineParams{Reach: func() (net.Conn, error) { return net.DialTimeout("tcp", server, 10*time.Second) }})
 }
 
 // Addr returns host:port for clients.

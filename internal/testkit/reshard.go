@@ -7,6 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// migrateWithin bounds how long a node may take to answer another one that sends it keys, in milliseconds.
+const migrateWithin = 60_000
+
 // MoveSlot moves the slot of a key to another node, key by key as an operator's reshard does. Halfway is called when half of its
 // keys have gone, and the cluster answers ASK and TRYAGAIN; nil means nobody looks.
 func (c *RedisCluster) MoveSlot(key string, from, to *RedisServer, halfway func()) {
@@ -36,7 +39,7 @@ func (c *RedisCluster) migrate(ctx context.Context, src *redis.Client, to *Redis
 	if len(keys) == 0 {
 		return 0
 	}
-	args := []any{"MIGRATE", "127.0.0.1", to.lp.port, "", 0, 5000, "KEYS"}
+	args := []any{"MIGRATE", "127.0.0.1", to.lp.port, "", 0, migrateWithin, "KEYS"}
 	for _, k := range slices.Sorted(slices.Values(keys)) {
 		args = append(args, k)
 	}

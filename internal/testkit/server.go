@@ -11,7 +11,7 @@ import (
 )
 
 // stopWithin bounds how long a server may take to save and leave after SIGTERM.
-const stopWithin = 10 * time.Second
+const stopWithin = patience
 
 // RedisServer is a redis-server of one test, to be broken at will.
 type RedisServer struct {
