@@ -34,7 +34,7 @@ type Gate[T any] interface {
 type gatedClient[T any] struct {
 	redis.UniversalClient
 	gate Gate[T]
-	keys redisdb.Keys
+	keys taskKeys
 	stop context.Context // ends when no more jobs may be pulled
 	most int             // jobs that asynq takes at once
 
@@ -103,14 +103,25 @@ func (c *gatedClient[T]) Eval(ctx context.Context, script string, keys []string,
 	return c.dequeue(ctx, c.puller(ctx, keys, args, func() *redis.Cmd { return c.UniversalClient.Eval(ctx, script, keys, args...) }))
 }
 
+// taskKeys are a gateway's keys. Those that each script of asynq's is looked at for are written out.
+type taskKeys struct {
+	redisdb.Keys
+	pending, active, lease string
+}
+
+func newTaskKeys(gateway string) taskKeys {
+	k := redisdb.NewKeys(gateway)
+	return taskKeys{k, k.Pending(), k.Active(), k.Lease()}
+}
+
 func (c *gatedClient[T]) isDequeue(keys []string) bool {
-	return len(keys) == 4 && keys[0] == c.keys.Pending() && keys[2] == c.keys.Active() && keys[3] == c.keys.Lease()
+	return len(keys) == 4 && keys[0] == c.keys.pending && keys[2] == c.keys.active && keys[3] == c.keys.lease
 }
 
 // isEnd knows what asynq runs at the end of a handler, good or bad: done, requeue and retry, whose first argument is the task's id.
 func (c *gatedClient[T]) isEnd(keys []string) bool {
-	i := slices.Index(keys, c.keys.Active())
-	return i >= 0 && i < 2 && i+1 < len(keys) && keys[i+1] == c.keys.Lease()
+	i := slices.Index(keys, c.keys.active)
+	return i >= 0 && i < 2 && i+1 < len(keys) && keys[i+1] == c.keys.lease
 }
 
 // dequeue waits until a job was pulled at its slot, an error, or the end.
@@ -118,6 +129,10 @@ func (c *gatedClient[T]) dequeue(ctx context.Context, pull puller) *redis.Cmd {
 	enough := time.NewTimer(c.longest)
 	defer enough.Stop()
 	for {
+		cmd, left := c.arrived()
+		if c.giveBack(ctx, left); cmd != nil {
+			return cmd
+		}
 		c.giveBack(ctx, c.passed())
 		if cmd := c.step(ctx, pull); cmd != nil {
 			return cmd
@@ -130,15 +145,13 @@ func (c *gatedClient[T]) dequeue(ctx context.Context, pull puller) *redis.Cmd {
 	}
 }
 
-// step returns what there is for asynq, or sees to it that something comes.
+// step returns what there is for asynq but jobs, or sees to it that something comes.
 func (c *gatedClient[T]) step(ctx context.Context, pull puller) *redis.Cmd {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case len(c.jobs) > 0:
-		first := c.jobs[0]
-		c.jobs = c.jobs[1:]
-		return first.cmd
+		return nil // news
 	case c.forgotten != nil:
 		return take(&c.forgotten)
 	case c.failed != nil:

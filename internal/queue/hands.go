@@ -9,47 +9,60 @@ import (
 // hands runs handlers on goroutines that live on. asynq begins a new one for each task, whose stack would be copied three times while it
 // grows to what a call to Redis and one over HTTP need: an eighth of the dispatcher's time at a thousand jobs a second.
 type hands struct {
-	work chan func()
+	work chan *task
 	stop chan struct{} // closed when no more comes
 	once sync.Once
+	used sync.Pool // tasks that are over
 }
 
-func newHands() *hands { return &hands{work: make(chan func()), stop: make(chan struct{})} }
+// task is something to do for somebody who waits until it is over, and is told of a panic.
+type task struct {
+	f    func()
+	over chan any
+}
+
+func newHands() *hands {
+	return &hands{work: make(chan *task), stop: make(chan struct{}), used: sync.Pool{New: func() any { return &task{over: make(chan any, 1)} }}}
+}
 
 // do has f run, and returns when it has. There are as many goroutines as were ever wanted at once. If f panics, so does do: asynq knows
 // what to do then.
 func (h *hands) do(f func()) {
-	over := make(chan struct{})
-	var trouble any
-	task := func() {
-		defer close(over)
-		defer func() {
-			if trouble = recover(); trouble != nil {
-				trouble = fmt.Sprintf("%v\n%s", trouble, debug.Stack())
-			}
-		}()
-		f()
-	}
+	t, _ := h.used.Get().(*task)
+	t.f = f
 	select {
-	case h.work <- task:
+	case h.work <- t:
 	default:
-		go h.run(task)
+		go h.run(t)
 	}
-	<-over
+	trouble := <-t.over
+	t.f = nil
+	h.used.Put(t)
 	if trouble != nil {
 		panic(trouble)
 	}
 }
 
-func (h *hands) run(task func()) {
+func (h *hands) run(t *task) {
 	for {
-		task()
+		t.run()
 		select {
-		case task = <-h.work:
+		case t = <-h.work:
 		case <-h.stop:
 			return
 		}
 	}
+}
+
+func (t *task) run() {
+	defer func() {
+		trouble := recover()
+		if trouble != nil {
+			trouble = fmt.Sprintf("%v\n%s", trouble, debug.Stack())
+		}
+		t.over <- trouble
+	}()
+	t.f()
 }
 
 // close ends those that have nothing to do.

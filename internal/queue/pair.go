@@ -35,8 +35,24 @@ func (c *gatedClient[T]) take(taskID string) (slot T, ok bool) {
 	return slot, ok
 }
 
+// arrived returns the first job that was pulled, if there is one. If its slot has passed by now, its handler gets none, and it is left.
+func (c *gatedClient[T]) arrived() (job *redis.Cmd, left []T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.jobs) == 0 {
+		return nil, nil
+	}
+	first := c.jobs[0]
+	c.jobs = c.jobs[1:]
+	if slot, ok := c.ready[first.task]; ok && c.gate.Passed(slot) {
+		left = []T{slot}
+		delete(c.ready, first.task)
+	}
+	return first.cmd, left
+}
+
 // passed returns the slots that have passed before a handler came for them, or before asynq came for a job: it calls handlers
-// at once or never.
+// at once or never. Each look costs as much as there are slots: it is taken when there is nothing to do but wait.
 func (c *gatedClient[T]) passed() (left []T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

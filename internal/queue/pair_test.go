@@ -69,6 +69,27 @@ func TestATaskThatIsNeverDeliveredShiftsNoSlot(t *testing.T) {
 	testkit.Eventually(t, 5*time.Second, "the slot of the task that never came", func() bool { return slices.Equal(r.gate.returned(), []int64{1}) })
 }
 
+// A job that waited for asynq until its slot had passed comes without it, and the next one keeps its own.
+func TestASlotThatPassedBeforeAsynqCameIsGivenBack(t *testing.T) {
+	t.Parallel()
+	gate := newFakeGate()
+	gate.letPass(1)
+	c := &gatedClient[int64]{gate: gate, ready: map[string]int64{"a": 1, "b": 2},
+		jobs: []pulled{{"a", nothing(t.Context())}, {"b", nothing(t.Context())}}}
+	for _, want := range [][]int64{{1}, nil} {
+		if job, left := c.arrived(); job == nil || !slices.Equal(left, want) {
+			t.Errorf("got %v, slots left %v, want %v", job, left, want)
+		}
+	}
+	_, first := c.take("a")
+	if slot, second := c.take("b"); first || !second || slot != 2 {
+		t.Errorf("the first job has a slot: %v; the second has %d: %v", first, slot, second)
+	}
+	if job, _ := c.arrived(); job != nil {
+		t.Errorf("got %v of no jobs", job)
+	}
+}
+
 func TestAnUnreadableMessageGivesItsSlotBack(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
-	"spillway/internal/redisdb"
 )
 
 // Delivery is one task pulled from the queue.
@@ -35,7 +34,7 @@ type ServerConfig[T any] struct {
 	Concurrency int
 	Gate        Gate[T]
 	// Handle deals with one delivery and returns when what is to happen next is written down; with an error it is not,
-	// and the task must come again. Its context lives on when asynq gives the task up: only the call's own time-out ends a call.
+	// and the task must come again. Its context never ends, also when asynq gives the task up: only the call's own time-out ends a call.
 	Handle func(ctx context.Context, d Delivery[T]) error
 	// Grace is how long Stop waits for jobs in hand; those still open then go back to the head of the queue.
 	Grace time.Duration
@@ -55,7 +54,7 @@ type Server[T any] struct {
 func NewServer[T any](c redis.UniversalClient, cfg ServerConfig[T]) *Server[T] {
 	stop, halt := context.WithCancel(context.Background())
 	s := &Server[T]{cfg: cfg, halt: halt, hands: newHands()}
-	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: redisdb.NewKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency,
+	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency,
 		longest: longestWait, news: make(chan struct{}, 1), ready: make(map[string]T)}
 	s.srv = asynq.NewServerFromRedisClient(s.client, asynq.Config{
 		Concurrency:              cfg.Concurrency,
@@ -103,7 +102,7 @@ func (s *Server[T]) deliver(ctx context.Context, task *asynq.Task) error {
 		d.JobID, d.Generation, d.Foreign, d.Payload = "", 0, true, task.Payload()
 	}
 	var err error
-	s.hands.do(func() { err = s.cfg.Handle(context.WithoutCancel(ctx), d) })
+	s.hands.do(func() { err = s.cfg.Handle(context.Background(), d) })
 	return err
 }
 
