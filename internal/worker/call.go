@@ -35,7 +35,7 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time
 	}
 	received := w.cfg.Clock.Now()
 	j := w.cfg.Judge.Judge(outcome.Input{Result: res, KeySent: w.cfg.Keys, KeyLives: w.keyLives(a), Received: received})
-	w.cfg.Metrics.called(w.cfg.Gateway, j.Verdict, res)
+	w.meters.called(j.Verdict, res)
 	e := ending(res, j, begun)
 	out := w.tell(ctx, a, slot, res, j)
 	e.Failed, e.Outage = out.At, out.Outage
@@ -127,7 +127,7 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 	switch j.Verdict {
 	case job.VerdictDone:
 		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Done(ctx, a, e) })
-		w.cfg.Metrics.done(w.cfg.Gateway, a, w.cfg.Clock.Now())
+		w.meters.done(a, w.cfg.Clock.Now())
 		w.logCall(ctx, a, e, "done", 0)
 	case job.VerdictHold:
 		w.hold(ctx, a, e, j)
@@ -234,6 +234,9 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 // logCall writes the one wide line of an attempt. It carries the status, never the answer's body.
 func (w *Worker) logCall(ctx context.Context, a job.Attempt, e job.Ending, next string, wait time.Duration) {
 	noteAttempt(ctx, a, e, next)
+	if !w.cfg.Log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
 	w.cfg.Log.InfoContext(ctx, "attempt", "job", a.Job.ID, "batch", a.Job.Batch, "generation", a.Generation, "spent", a.Spent,
 		"verdict", e.Verdict, "status", e.Status, "took", e.Took.Round(time.Millisecond), "next", next, "wait", wait)
 }

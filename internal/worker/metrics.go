@@ -64,23 +64,41 @@ func (m *Metrics) zero(gateway string) {
 	}
 }
 
+// meters are those instruments of one gateway that every call needs.
+type meters struct {
+	calls                 map[job.Verdict]prometheus.Counter
+	limited               prometheus.Counter
+	seconds, ends, needed prometheus.Observer
+}
+
+func (m *Metrics) of(gateway string) meters {
+	g := meters{calls: make(map[job.Verdict]prometheus.Counter), limited: m.limited.WithLabelValues(gateway),
+		seconds: m.seconds.WithLabelValues(gateway), ends: m.ends.WithLabelValues(gateway), needed: m.needed.WithLabelValues(gateway)}
+	for _, v := range job.Verdicts() {
+		g.calls[v] = m.calls.WithLabelValues(gateway, string(v))
+	}
+	return g
+}
+
 // done takes in a job that succeeded at that moment.
-func (m *Metrics) done(gateway string, a job.Attempt, at time.Time) {
+func (m *meters) done(a job.Attempt, at time.Time) {
 	from := a.Accepted
 	if a.Job.At.After(from) {
 		from = a.Job.At
 	}
-	m.ends.WithLabelValues(gateway).Observe(max(at.Sub(from).Seconds(), 0))
-	m.needed.WithLabelValues(gateway).Observe(float64(a.Spent + 1))
+	m.ends.Observe(max(at.Sub(from).Seconds(), 0))
+	m.needed.Observe(float64(a.Spent + 1))
 }
 
-func (m *Metrics) called(gateway string, v job.Verdict, res job.Result) {
-	m.calls.WithLabelValues(gateway, string(v)).Inc()
+func (m *meters) called(v job.Verdict, res job.Result) {
+	if c, known := m.calls[v]; known {
+		c.Inc()
+	}
 	if res.Stage != job.NotSent {
-		m.seconds.WithLabelValues(gateway).Observe(res.Took.Seconds())
+		m.seconds.Observe(res.Took.Seconds())
 	}
 	if res.Status == 429 {
-		m.limited.WithLabelValues(gateway).Inc()
+		m.limited.Inc()
 	}
 }
 

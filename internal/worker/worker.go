@@ -143,6 +143,7 @@ type Config struct {
 // Worker deals with one gateway's deliveries. Safe for concurrent use.
 type Worker struct {
 	cfg     Config
+	meters  meters
 	next    counter
 	alarmed atomic.Int64 // when the log last said, as an error, that a payload's key is missing (ns)
 }
@@ -150,7 +151,7 @@ type Worker struct {
 // New returns a worker.
 func New(cfg Config) *Worker {
 	cfg.Log = cfg.Log.With("gateway", cfg.Gateway)
-	return &Worker{cfg: cfg}
+	return &Worker{cfg: cfg, meters: cfg.Metrics.of(cfg.Gateway)}
 }
 
 // Delivery is one task from the queue. Slot is nil if it came past the gate.
