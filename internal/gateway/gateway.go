@@ -149,10 +149,11 @@ func (c *Client) send(ctx context.Context, call Call, start time.Time) job.Resul
 	if err != nil {
 		return job.Result{Stage: job.NotSent, Err: err}
 	}
-	ctx, cancel := context.WithDeadlineCause(ctx, from.Add(c.timeout), errTimeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer time.AfterFunc(time.Until(from.Add(c.timeout)), func() { cancel(errTimeout) }).Stop()
 	for try := 1; ; try++ {
-		res, again := c.try(ctx, call, m)
+		res, again := c.try(ctx, cancel, call, &m)
 		if !again || try == maxTries {
 			return res
 		}

@@ -97,7 +97,7 @@ func (s *shape) message(call Call, at time.Time) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	m := message{head: &http.Request{Method: s.method, URL: target, Host: target.Host, Header: s.header.Clone()}}
+	m := message{head: http.Request{Method: s.method, URL: target, Host: target.Host, Header: s.header.Clone()}}
 	m.head.Proto, m.head.ProtoMajor, m.head.ProtoMinor = "HTTP/1.1", 1, 1
 	if s.host != "" {
 		m.head.Host = s.host
@@ -112,7 +112,7 @@ func (s *shape) message(call Call, at time.Time) (message, error) {
 		m.body, err = s.encode(payload)
 	}
 	if s.signer != nil && err == nil {
-		s.signer.sign(m, call, at)
+		s.signer.sign(&m, call, at)
 	}
 	return m, err
 }

@@ -85,7 +85,7 @@ func (s *signer) check() error {
 }
 
 // sign puts the signature of a message into its head. at is the moment of the attempt.
-func (s *signer) sign(m message, call Call, at time.Time) {
+func (s *signer) sign(m *message, call Call, at time.Time) {
 	stamp, path := s.stamp(at), m.head.URL.EscapedPath()
 	if path == "" {
 		path = "/" // as it stands in the request
@@ -95,12 +95,12 @@ func (s *signer) sign(m message, call Call, at time.Time) {
 	mac := hmac.New(s.hash, s.Secret)
 	mac.Write([]byte(content))
 	value := strings.NewReplacer("{signature}", s.encode(mac.Sum(nil)), "{timestamp}", stamp).Replace(s.Value)
-	set(m.head, s.Header, value)
+	set(m.head.Header, s.Header, value)
 	if s.TimestampHeader != "" {
-		set(m.head, s.TimestampHeader, stamp)
+		set(m.head.Header, s.TimestampHeader, stamp)
 	}
 }
 
-func set(r *http.Request, name, value string) {
-	r.Header[textproto.CanonicalMIMEHeaderKey(name)] = []string{value}
+func set(h http.Header, name, value string) {
+	h[textproto.CanonicalMIMEHeaderKey(name)] = []string{value}
 }

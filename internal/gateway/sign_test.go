@@ -42,7 +42,7 @@ func TestSignaturesAsPublished(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := httptest.NewRequest(http.MethodPost, "https://api.example.com/v1", nil)
-		s.sign(message{head: r, body: []byte(c.body)}, Call{Job: job.Job{ID: c.id}}, time.Unix(c.at, 0))
+		s.sign(&message{head: *r, body: []byte(c.body)}, Call{Job: job.Job{ID: c.id}}, time.Unix(c.at, 0))
 		if got := r.Header.Get(c.sign.Header); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}

@@ -108,11 +108,10 @@ func (t *template) address() string {
 	return net.JoinHostPort(t.base.Hostname(), port)
 }
 
-// render fills the places in.
+// render fills the places in. Nobody may change the URL: where there are no places it is everybody's.
 func (t *template) render(j job.Job, payload json.RawMessage) (*url.URL, error) {
 	if len(t.parts) == 1 {
-		u := *t.base
-		return &u, nil
+		return t.base, nil
 	}
 	var b strings.Builder
 	for _, p := range t.parts {

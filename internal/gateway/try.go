@@ -15,10 +15,8 @@ import (
 )
 
 // try takes one connection, waits for the slot, writes and reads. again is true when a kept connection died before
-// anything was written on it: then, and only then, another one may be taken under the same call.
-func (c *Client) try(ctx context.Context, call Call, m message) (res job.Result, again bool) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+// anything was written on it: then, and only then, another one may be taken under the same call, which cancel ends.
+func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call Call, m *message) (res job.Result, again bool) {
 	g := &gate{ctx: ctx, due: call.Due, tooLate: call.TooLate, wrote: call.Wrote, cancel: cancel}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: g.gotConn})
 	resp, err := c.transport.RoundTrip(m.request(traced))
@@ -88,14 +86,14 @@ func unzip(res job.Result) job.Result {
 
 // message is a call made ready: what differs from try to try is only the context and the body's reader.
 type message struct {
-	head *http.Request // without body
+	head http.Request // without body
 	body []byte
 }
 
 // request returns a request that net/http can't replay: its body has no GetBody, and an empty one is still a body.
 // A body of length zero on a POST must go as Content-Length: 0, which only no body at all gives; there the gate
 // alone stands between a replay and the wire.
-func (m message) request(ctx context.Context) *http.Request {
+func (m *message) request(ctx context.Context) *http.Request {
 	r := m.head.WithContext(ctx)
 	lacksBody := r.Method == http.MethodGet || r.Method == http.MethodDelete
 	if lacksBody || len(m.body) > 0 {
