@@ -69,43 +69,33 @@ func (r *joint) share(ctx context.Context, c redis.Scripter) {
 
 // columns returns the keys and arguments of several.lua.
 func (r *joint) columns() (keys []string, args []any) {
-	each := func(f func(*asked) any) (own bool) {
-		first := f(r.all[0])
-		for _, a := range r.all[1:] {
-			if f(a) != first {
-				return true
-			}
+	ownKeys, keys := column(r.all, func(a *asked) []string { return a.keys })
+	ownArgs, rest := column(r.all, func(a *asked) []any { return a.args })
+	return keys, append([]any{len(r.all), ownKeys, ownArgs}, rest...)
+}
+
+// column returns what all callers say alike, and then what each says himself; own has a 1 for each place of the latter.
+func column[T comparable](all []*asked, of func(*asked) []T) (own []byte, values []T) {
+	first, each := of(all[0]), 0
+	own = make([]byte, len(first))
+	for i, v := range first {
+		if own[i] = '0'; slices.ContainsFunc(all[1:], func(a *asked) bool { return of(a)[i] != v }) {
+			own[i] = '1'
+			each++
 		}
-		return false
 	}
-	first := r.all[0]
-	ownKeys, ownArgs := make([]byte, len(first.keys)), make([]byte, len(first.args))
-	args = append(make([]any, 0, 3+len(first.args)*len(r.all)), len(r.all), ownKeys, ownArgs)
-	for i, key := range first.keys {
-		if ownKeys[i] = '0'; each(func(a *asked) any { return a.keys[i] }) {
-			ownKeys[i] = '1'
-			continue
+	values = make([]T, 0, len(first)+each*(len(all)-1))
+	for i, v := range first {
+		if own[i] == '0' {
+			values = append(values, v)
 		}
-		keys = append(keys, key)
 	}
-	for i, arg := range first.args {
-		if ownArgs[i] = '0'; each(func(a *asked) any { return a.args[i] }) {
-			ownArgs[i] = '1'
-			continue
-		}
-		args = append(args, arg)
-	}
-	for _, a := range r.all {
-		for i, own := range ownKeys {
-			if own == '1' {
-				keys = append(keys, a.keys[i])
-			}
-		}
-		for i, own := range ownArgs {
-			if own == '1' {
-				args = append(args, a.args[i])
+	for _, a := range all {
+		for i, v := range of(a) {
+			if own[i] == '1' {
+				values = append(values, v)
 			}
 		}
 	}
-	return keys, args
+	return own, values
 }

@@ -36,8 +36,8 @@ type asked struct {
 	cmd  *redis.Cmd
 	// several runs the script for several callers; nil if each runs by itself
 	several *redis.Script
-	lead    chan []*asked // gets those that go in this one's round trip, itself first
-	over    chan struct{} // closed when somebody else's round trip has brought the answer
+	// turn gets those that go in this one's round trip, itself first, or none when somebody else's has brought the answer.
+	turn chan []*asked
 }
 
 // Together returns a client that runs the scripts of one gateway in shared round trips: their keys must all be in one slot of a cluster. A
@@ -65,7 +65,7 @@ func (t *together) run(a *asked) *redis.Cmd {
 		t.send(all, now)
 		return a.cmd
 	}
-	a.lead, a.over = make(chan []*asked, 1), make(chan struct{})
+	a.turn = make(chan []*asked, 1)
 	t.waiting = append(t.waiting, a)
 	t.mu.Unlock()
 	t.await(a)
@@ -74,20 +74,21 @@ func (t *together) run(a *asked) *redis.Cmd {
 
 // await waits for a script's turn and its answer. While Redis stalls there may be thousands before it.
 func (t *together) await(a *asked) {
-	enough := a.ctx.Done()
-	for {
+	var all []*asked
+	if enough := a.ctx.Done(); enough == nil { // a plain receive costs less
+		all = <-a.turn
+	} else {
 		select {
-		case all := <-a.lead:
-			t.send(all, time.Now())
-			return
-		case <-a.over:
-			return
+		case all = <-a.turn:
 		case <-enough:
 			if t.leave(a) {
 				return
 			}
-			enough = nil // its turn has come
+			all = <-a.turn // it has come
 		}
+	}
+	if len(all) > 0 {
+		t.send(all, time.Now())
 	}
 }
 
@@ -128,7 +129,7 @@ func (t *together) send(all []*asked, begun time.Time) {
 		r.share(ctx, t.UniversalClient)
 	}
 	for _, a := range all[1:] {
-		close(a.over)
+		a.turn <- nil
 	}
 }
 
@@ -146,7 +147,7 @@ func (t *together) next(begun time.Time) {
 		return
 	}
 	all := t.some(mostTogether, now)
-	all[0].lead <- all
+	all[0].turn <- all
 }
 
 // some takes the first out of those that wait, for a round trip that begins now.
