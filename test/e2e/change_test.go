@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/provider"
+	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
@@ -79,6 +81,12 @@ func TestALimitSetLiveHoldsWithinASecond(t *testing.T) {
 	}
 	w.ok("dispatcher", "limit", "set", "-g", "stripe", "50/s")
 	down := time.Now()
+	if *soak == 0 { // a dispatcher that got no processor hears of it late: the second begins when both have
+		for _, r := range w.runs {
+			testkit.Eventually(t, 20*time.Second, "the new limit to be taken over", func() bool { return strings.Count(r.text(), "limits changed") >= 2 })
+		}
+		down = time.Now()
+	}
 	if s := w.settled(40 * time.Second); s.Done != jobs {
 		t.Errorf("done %d of %d", s.Done, jobs)
 	}
@@ -111,22 +119,29 @@ func TestOneHoldStopsEveryProcess(t *testing.T) {
 	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("f", 300), "-q")
 	w.dispatcher()
 	w.dispatcher()
+	c, hold := w.redis.Client(), redisdb.NewKeys("stripe").Hold()
+	testkit.Eventually(t, 20*time.Second, "the hold", func() bool { return c.HExists(t.Context(), hold, "until").Val() })
+	known := time.Now()
 	if s := w.settled(30 * time.Second); s.Done != 300 {
 		t.Errorf("done %d of 300, parked %v", s.Done, s.Parked)
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	during, alone := 0, time.Duration(0)
+	during, after, alone := 0, 0, time.Duration(0)
 	for i, at := range calls[100:] {
 		if at.Sub(said) < 4*time.Second {
 			during++
+			if at.Sub(known) > time.Second {
+				after++
+			}
 		} else if alone == 0 && i+1 < len(calls[100:]) {
 			alone = calls[101+i].Sub(at)
 		}
 	}
-	// Calls under way when the answer came: at 100/s those of the few ms until every process has heard of it.
-	if during > 12 {
-		t.Errorf("%d calls within the 4 s of the hold", during)
+	// Calls under way when the answer came: at 100/s those of the few ms until every process has heard of it. A busy machine may take its time
+	// until Redis knows of the hold; no slot is given out from then on.
+	if after > 0 || *soak > 0 && during > 12 {
+		t.Errorf("%d calls within the 4 s of the hold, %d of them a second after it was known", during, after)
 	}
 	t.Logf("%d calls after the 429 within its 4 s, the second call after the hold came %v behind the first", during, alone)
 }
@@ -134,31 +149,82 @@ func TestOneHoldStopsEveryProcess(t *testing.T) {
 // TestTheCapOfCallsUnderWay holds ten over three processes, and is whole again after one was killed.
 func TestTheCapOfCallsUnderWay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, provider.Config{Service: time.Second}, `      timeout: 2s
-    leak: {limits: [100/s], max_in_flight: 10}
+	const jobs, most, timeout = 330, 10, 5 * time.Second
+	f := newFlying(t, 500*time.Millisecond)
+	w := newWorld(t, provider.Config{}, fmt.Sprintf(`      timeout: %v
+    leak: {limits: [100/s], max_in_flight: %d}
     admission: {limits: [1000000/s], burst: 1000000}
-`)
-	const jobs = 200
+`, timeout, most))
+	w.config = w.file("dispatcher.yaml", strings.ReplaceAll(read(t, w.config), w.url, f.URL))
 	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("f", jobs), "-q")
 	for range 3 {
 		w.dispatcher()
 	}
-	testkit.Eventually(t, 20*time.Second, "the cap to be reached", func() bool { return w.provider.Stats().Calls > 30 })
+	testkit.Eventually(t, 20*time.Second, "the cap to be reached", func() bool { return f.count() > 3*most })
+	before := f.peak()
 	w.runs[0].kill()
-	killed := time.Now()
+	lease := time.Now().Add(timeout + 5*time.Second)
+	during := f.peak()
+	w.until(lease)
+	f.peak()
 	if s := w.settled(60 * time.Second); s.Done != jobs {
 		t.Errorf("done %d of %d, parked %v", s.Done, jobs, s.Parked)
 	}
-	s := w.provider.Stats()
-	if s.MaxInFlight > 10 {
-		t.Errorf("%d calls under way at once, the cap is 10", s.MaxInFlight)
+	after, cut := f.peak(), f.cutOff()
+	if max(before, during, after) > most {
+		t.Errorf("%d calls under way at once, %d after the kill, the cap is %d", before, after, most)
 	}
-	lease := 2*time.Second + 5*time.Second
-	whole := w.between(killed.Add(lease), killed.Add(lease+3*time.Second))
-	if whole < 20 {
-		t.Errorf("after the dead process's leases ran out: %d calls in 3 s, want nearly 30", whole)
+	if cut > 0 && after <= most-cut { // with the dead process's leases still held, there would be no more
+		t.Errorf("after the leases of %d calls ran out whose process is dead: %d under way at most, the cap is %d", cut, after, most)
 	}
-	t.Logf("%d under way at most; %d calls in the 3 s after the lease of a killed process", s.MaxInFlight, whole)
+	t.Logf("%d under way at most; %d were cut off, and %d under way at most after their leases", before, cut, after)
+}
+
+// flying is a gateway that knows how many calls are under way. Each takes so long.
+type flying struct {
+	*gatewayOf
+	mu             sync.Mutex
+	now, most, cut int
+}
+
+func newFlying(t *testing.T, takes time.Duration) *flying {
+	f := &flying{}
+	f.gatewayOf = newGateway(t, func(_ string, _ int, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or nobody hears that the caller is gone
+		f.change(1)
+		defer f.change(-1)
+		select {
+		case <-time.After(takes):
+		case <-r.Context().Done():
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.cut++
+		}
+	})
+	return f
+}
+
+func (f *flying) change(by int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now += by
+	f.most = max(f.most, f.now)
+}
+
+// peak returns the most calls that were under way at once, since it was last asked.
+func (f *flying) peak() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	most := f.most
+	f.most = f.now
+	return most
+}
+
+// cutOff is how many calls lost their caller.
+func (f *flying) cutOff() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cut
 }
 
 // TestTheLimitHoldsThroughLoss does what operators and machines do to Redis and to processes, in mid-run.

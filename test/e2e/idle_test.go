@@ -50,8 +50,9 @@ func TestAFirstJobDoesNotWaitForAPoll(t *testing.T) {
 	}
 	slices.Sort(waits)
 	t.Logf("from enqueue's write to the call: p50 %v, p99 %v, most %v", waits[jobs/2], waits[jobs*99/100], waits[jobs-1])
-	if waits[jobs/2] > 200*time.Millisecond {
-		t.Errorf("a first job waits %v: nobody wakes the gateway", waits[jobs/2])
+	// A gateway that nobody wakes is looked at every 0.8 s: one job in five would wait 160 ms or less. A busy machine is late now and then.
+	if waits[jobs/5] > 100*time.Millisecond || *soak > 0 && waits[jobs/2] > 200*time.Millisecond {
+		t.Errorf("a first job waits %v, one in five no more than %v: nobody wakes the gateway", waits[jobs/2], waits[jobs/5])
 	}
 }
 

@@ -88,7 +88,7 @@ func keep(t *testing.T, l load) {
 	stop := make(chan struct{})
 	churned := make(chan struct{})
 	go func() { defer close(churned); churn(w, l.churn, stop) }()
-	testkit.Eventually(t, 2*l.length+time.Minute, "all calls", func() bool { return w.provider.Stats().Charged >= n })
+	testkit.Eventually(t, 2*l.length+5*time.Minute, "all calls", func() bool { return w.provider.Stats().Charged >= n })
 	close(stop)
 	<-churned
 	judge(t, w, l, limits)

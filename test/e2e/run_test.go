@@ -140,9 +140,7 @@ func TestMetricsAndHealth(t *testing.T) {
 	if code, body := get(t, at+"/metrics"); code != 200 || !strings.Contains(body, `spillway_calls_total{gateway="stripe",verdict="done"} 0`) {
 		t.Errorf("metrics: %d\n%s", code, body)
 	}
-	if code, _ := get(t, at+"/readyz"); code != 200 {
-		t.Errorf("readyz: %d", code)
-	}
+	testkit.Eventually(t, 20*time.Second, "readiness", func() bool { code, _ := get(t, at+"/readyz"); return code == 200 })
 	w.redis.Stop()
 	if code, body := get(t, at+"/readyz"); code != 503 || !strings.Contains(body, `"status":503`) {
 		t.Errorf("readyz without Redis: %d %s", code, body)
