@@ -1,39 +1,54 @@
 -- accept.lua: a chunk of new jobs goes through admission; the record, the books and the queue change in one step.
--- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs, then the records of all jobs, then their tasks
+-- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs. What else is touched has the same hash tag: the names of
+--      records and tasks are made here, as each argument of a script costs Redis more than such a text does
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
 --      6 the batch of jobs that say nothing else ('' = none)
 --      7 '' or, of a plain chunk, what its money comes to (books_join_all): its ids are all different and none has a ~, no job has traits, and
 --        either all have money or none has
---      8… the bucket's arguments, then in turn for all jobs: ids, task ids, task messages, digests, money (batch.lua; '' = none), payloads,
---      and, but in a plain chunk, traits, which few jobs have: '' or "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may
---      be nothing)
+--      8 how many jobs  9 prefix of records  10 prefix of tasks  11 how many lengths their task ids have
+--      12… for each length: it, what a task's message has before the task's id, and behind it; then the bucket's arguments; then in turn for
+--      all jobs: ids, digests, money (batch.lua; '' = none), payloads, and, but in a plain chunk, traits, which few jobs have: '' or
+--      "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may be nothing)
 -- returns a text: retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
 --      5 no room (wait, fail)  6 the id is an idempotency key that another job has used;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
 --      K limits have so many units of cost left each; reset_us: until they have all of them again
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN = '1', '2', '3', '4', '5', '6'
 local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
-local bucket, at = bucket_load(KEYS[1], now, ARGV, 8)
+local bucket, at = bucket_load(KEYS[1], now, ARGV, 12 + 3 * tonumber(ARGV[11]))
 local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local accepted, retry, moment = 0, 0, int(now)
 local pushed = {} -- tasks for the queue, which gets them in one step for all of the chunk
-local jobs, call, argv, keys, unpack = (#KEYS - 6) / 2, redis.call, ARGV, KEYS, unpack
-local IDS, RECORDS, TASKS = at - 1, 6, 6 + jobs -- the columns: what is the i-th job's is i places behind
-local TASK_IDS, MESSAGES, DIGESTS, MONEY, PAYLOADS, TRAITS = IDS + jobs, IDS + 2 * jobs, IDS + 3 * jobs, IDS + 4 * jobs, IDS + 5 * jobs, IDS + 6 * jobs
+local jobs, call, argv, keys, unpack = tonumber(ARGV[8]), redis.call, ARGV, KEYS, unpack
+local IDS = at - 1 -- the columns: what is the i-th job's is i places behind
+local DIGESTS, MONEY, PAYLOADS, TRAITS = IDS + jobs, IDS + 2 * jobs, IDS + 3 * jobs, IDS + 4 * jobs
+
+local records, record_prefix, task_prefix = {}, ARGV[9], ARGV[10]
+for i = 1, jobs do records[i] = record_prefix .. argv[IDS + i] end
+
+-- message is what asynq wants to know of a task: the messages of ids of one length differ in the id alone.
+local before, behind = {}, {}
+for f = 12, 9 + 3 * tonumber(ARGV[11]), 3 do
+  before[tonumber(ARGV[f])], behind[tonumber(ARGV[f])] = ARGV[f + 1], ARGV[f + 2]
+end
+local function message(task_id)
+  local size = #task_id
+  return before[size] .. task_id .. behind[size]
+end
 
 -- What is known of the jobs is read before anything is written: where that can't be read nothing is changed. Most chunks
 -- have no job that is known, and one question for all of them says so.
 local function none_known()
-  for i = 7, 6 + jobs, 1000 do
-    if call('EXISTS', unpack(KEYS, i, math.min(i + 999, 6 + jobs))) > 0 then return false end
+  for i = 1, jobs, 1000 do
+    if call('EXISTS', unpack(records, i, math.min(i + 999, jobs))) > 0 then return false end
   end
   return true
 end
 
 local known, fresh = {}, none_known()
 if not fresh then
-  for i = 7, 6 + jobs do known[KEYS[i]] = call('HGET', KEYS[i], 'd') end
+  for _, record in ipairs(records) do known[record] = call('HGET', record, 'd') end
 end
 
 -- traits returns what few jobs have: its cost, when it is due and when it expires (as text), and its batch.
@@ -54,7 +69,7 @@ end
 
 -- record_new writes the record of the job at hand. more are names and values in turn that go with its state.
 local function record_new(i, state, reason, more)
-  local record, money = keys[RECORDS + i], argv[MONEY + i]
+  local record, money = records[i], argv[MONEY + i]
   fields[2], fields[6], filled = state, argv[DIGESTS + i], 8
   for n = 1, more and #more or 0, 2 do put(more[n], more[n + 1]) end
   if cost ~= 1 then put('c', int(cost)) end
@@ -75,8 +90,9 @@ local function enter(i)
     return
   end
   record_new(i, 'queued')
-  task_new(keys[TASKS + i], argv[TASK_IDS + i], argv[MESSAGES + i], keys[6], cost, moment)
-  pushed[#pushed + 1] = argv[TASK_IDS + i]
+  local task_id = argv[IDS + i] .. '~1'
+  task_new(task_prefix .. task_id, task_id, message(task_id), keys[6], cost, moment)
+  pushed[#pushed + 1] = task_id
 end
 
 -- enter_all takes a plain chunk in, none of which is known and for all of which there is room. It is what enter does for each, without
@@ -89,11 +105,12 @@ local function enter_all()
   for i = 1, jobs do
     row[8] = argv[DIGESTS + i]
     if paid then row[last] = argv[MONEY + i] end
-    call('HSET', keys[RECORDS + i], unpack(row, 1, payload_put(row, last, argv[PAYLOADS + i])))
-    call('HSET', keys[TASKS + i], 'msg', argv[MESSAGES + i], 'state', 'pending', 'pending_since', since)
-    pushed[i] = argv[TASK_IDS + i]
+    call('HSET', records[i], unpack(row, 1, payload_put(row, last, argv[PAYLOADS + i])))
+    local task_id = argv[IDS + i] .. '~1'
+    call('HSET', task_prefix .. task_id, 'msg', message(task_id), 'state', 'pending', 'pending_since', since)
+    pushed[i] = task_id
   end
-  books_join_all(keys[RECORDS + 1], argv, IDS, jobs, 'queued', batch, argv[7])
+  books_join_all(records[1], argv, IDS, jobs, 'queued', batch, argv[7])
   accepted = jobs
 end
 
@@ -118,7 +135,7 @@ end
 
 local function park(i, reason, set, error)
   stamped = stamped and stamped + 1 or stamp(keys[4], now)
-  local record, id, when = keys[RECORDS + i], argv[IDS + i], int(stamped)
+  local record, id, when = records[i], argv[IDS + i], int(stamped)
   record_new(i, 'parked', reason, {'r', reason, 'e', error, 'pa', when})
   shelve(set, when, id)
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, id) end
@@ -140,7 +157,7 @@ local function key_taken(record, id)
 end
 
 local function answer(i)
-  local record = keys[RECORDS + i]
+  local record = records[i]
   local digest = known[record]
   if digest then return digest == argv[DIGESTS + i] and DUPLICATE or CONFLICT end
   if key_taken(record, argv[IDS + i]) then return KEY_TAKEN end
@@ -164,7 +181,7 @@ local function answer(i)
 end
 
 local function answer_all()
-  if argv[7] ~= '' and fresh and not blocked and not stopped_batch(keys[RECORDS + 1], argv[6]) and bucket_take(bucket, jobs) then
+  if argv[7] ~= '' and fresh and not blocked and not stopped_batch(records[1], argv[6]) and bucket_take(bucket, jobs) then
     enter_all()
     return string.rep(ENQUEUED, jobs)
   end

@@ -27,7 +27,8 @@ type Config struct {
 	Gateway string
 	// Bucket is the admission check. Books that only look and finish may leave it nil.
 	Bucket Bucket
-	// Encode makes the queue's message for a task id. Books that never queue anything may leave it nil.
+	// Encode makes the queue's message for a task id, which is in it once; messages of ids of the same length differ in nothing else. Books that
+	// never queue anything may leave it nil.
 	Encode func(taskID string) ([]byte, error)
 	// InOrder makes newcomers wait behind jobs that are parked as rejected.
 	InOrder bool

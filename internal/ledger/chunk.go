@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,44 +12,62 @@ import (
 // chunk is an offer of jobs as accept.lua takes it: made while Redis is still at work on the one before.
 type chunk struct {
 	jobs    []job.Newcomer
-	batch   string   // said once for all: most jobs of a chunk have the same
-	plain   string   // what its money comes to, if it is plain; else empty
-	keys    []string // the records of all jobs, then their tasks
-	columns []any    // what is the same thing of each job stands together
+	batch   string // said once for all: most jobs of a chunk have the same
+	plain   string // what its money comes to, if it is plain; else empty
+	forms   []any  // of the task ids' lengths, how many there are, and of each: it, and the message's parts around an id of that length
+	columns []any  // what is the same thing of each job stands together
 }
 
 // chunk encodes and seals jobs. Texts are handed on by their addresses, which spares a copy of each.
 func (b *Books) chunk(jobs []job.Newcomer) (*chunk, error) {
 	n := len(jobs)
-	c := &chunk{jobs: jobs, keys: make([]string, 2*n), columns: make([]any, 7*n)}
+	c := &chunk{jobs: jobs, columns: make([]any, 5*n)}
 	if n > 0 {
 		c.batch = jobs[0].Job.Batch
 	}
 	sums, usual := tally{plain: true}, true
-	texts := make([][4]string, n)
+	texts := make([][3]string, n)
 	for i := range jobs {
 		j := &jobs[i].Job
-		taskID, taskKey, msg, err := b.task(j.ID, 1)
-		if err != nil {
-			return nil, err
-		}
 		stored, err := b.cfg.Box.Seal(j.ID, payload(*j))
 		if err != nil {
 			return nil, err
 		}
-		c.keys[i], c.keys[n+i] = b.keys.Job(j.ID), taskKey
 		t := &texts[i]
-		*t = [...]string{taskID, b.cfg.Box.Digest(j.ID, jobs[i].Digest), b.moneyOf(jobs[i]), traits(j, c.batch)}
-		sums.add(t[2])
-		usual = usual && t[3] == ""
-		for column, value := range [...]any{&j.ID, &t[0], msg, &t[1], &t[2], stored, &t[3]} {
+		*t = [...]string{b.cfg.Box.Digest(j.ID, jobs[i].Digest), b.moneyOf(jobs[i]), traits(j, c.batch)}
+		sums.add(t[1])
+		usual = usual && t[2] == ""
+		for column, value := range [...]any{&j.ID, &t[0], &t[1], stored, &t[2]} {
 			c.columns[column*n+i] = value
 		}
 	}
 	if n > 0 && usual && sums.plain && different(jobs) {
-		c.plain, c.columns = sums.text(), c.columns[:6*n]
+		c.plain, c.columns = sums.text(), c.columns[:4*n]
 	}
-	return c, nil
+	var err error
+	c.forms, err = b.forms(jobs)
+	return c, err
+}
+
+// forms returns what the messages of the jobs' tasks are made of.
+func (b *Books) forms(jobs []job.Newcomer) ([]any, error) {
+	forms, known := []any{0}, map[int]bool{}
+	for i := range jobs {
+		if id := jobs[i].Job.ID; !known[len(id)] {
+			known[len(id)] = true
+			taskID, _, msg, err := b.task(id, 1)
+			if err != nil {
+				return nil, err
+			}
+			before, behind, found := bytes.Cut(msg, []byte(taskID))
+			if !found {
+				return nil, fmt.Errorf("the message of the task of job %s does not have the task's id", id)
+			}
+			forms = append(forms, len(taskID), before, behind)
+		}
+	}
+	forms[0] = len(known)
+	return forms, nil
 }
 
 // traits is what few jobs have, as accept.lua reads it.
