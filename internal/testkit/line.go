@@ -30,7 +30,11 @@ type Line struct {
 
 // Exchange is a question that came in at the clients' end, until its answer went out there or its client was gone.
 // One question at a time on each connection, as in HTTP/1.1.
-type Exchange struct{ From, To time.Time }
+type Exchange struct {
+	From, To time.Time
+	// Gone says that there was no answer, and the client had gone: on a busy machine some time before To, which is when the line noticed.
+	Gone bool
+}
 
 // weather is what disturbs every byte.
 type weather struct {

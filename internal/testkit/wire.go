@@ -40,8 +40,8 @@ func (w *wire) ask(at time.Time) {
 	}
 }
 
-// answered notes that the open question is over.
-func (w *wire) answered() {
+// answered notes that the open question is over, or that its client has gone.
+func (w *wire) answered(gone bool) {
 	w.mu.Lock()
 	from := w.asked
 	w.asked = time.Time{}
@@ -51,7 +51,7 @@ func (w *wire) answered() {
 	}
 	w.line.mu.Lock()
 	defer w.line.mu.Unlock()
-	w.line.past = append(w.line.past, Exchange{from, time.Now()})
+	w.line.past = append(w.line.past, Exchange{from, time.Now(), gone})
 }
 
 // piece is what one read brought, or the end of the stream.
@@ -82,7 +82,7 @@ func (w *wire) way(from, to net.Conn, answers bool) {
 		defer close(done)
 		w.collect(from, pieces, !answers)
 		if !answers {
-			w.answered() // the client is gone
+			w.answered(true)
 		}
 	}()
 	for p := range pieces {
@@ -162,7 +162,7 @@ func (w *wire) deliver(to net.Conn, p piece, answer bool) bool {
 		return false
 	}
 	if answer {
-		w.answered() // before the client can ask again
+		w.answered(false) // before the client can ask again
 	}
 	return hand(to, p) == nil
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -94,16 +95,18 @@ func (c *chaos) dispatcherActs() map[string]act {
 	}
 }
 
-// stopWithin is how long a dispatcher may take to stop: its calls under way (2 s), and what is bounded behind them.
-const stopWithin = 30 * sec
+// stopWithin is how long a dispatcher may take to stop: its calls under way (2 s), and what is bounded behind them, on a busy machine.
+const stopWithin = 60 * sec
 
 // stop ends a dispatcher as an operator would. In whatever state Redis is, it must end, and with 0.
 func (c *chaos) stop(r *run) {
 	r.signal(syscall.SIGTERM)
 	select {
 	case <-r.over:
-		if code := r.cmd.ProcessState.ExitCode(); code != 0 && time.Since(r.begun) > 5*sec && r.text() != "" { // younger, or silent so far, it may not have heard of signals yet
-			c.fault("a dispatcher that was told to stop ended with exit code %d; its log ends:\n%s", code, tail(r.text()))
+		text := r.text()
+		gaveUp := r.cmd.ProcessState.ExitCode() == 5 && !strings.Contains(text, "msg=serving")                        // just before: Redis was away at its start
+		if code := r.cmd.ProcessState.ExitCode(); code != 0 && !gaveUp && time.Since(r.begun) > 5*sec && text != "" { // younger, or silent so far, it may not have heard of signals yet
+			c.fault("a dispatcher that was told to stop ended with exit code %d; its log ends:\n%s", code, tail(text))
 		}
 	case <-time.After(stopWithin):
 		c.fault("a dispatcher did not stop within %v; its log ends:\n%s", stopWithin, tail(r.text()))

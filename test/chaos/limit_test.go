@@ -12,8 +12,8 @@ import (
 )
 
 // grace is how long after a change the limit before it may be in use: it takes hold within a second, on everybody who
-// can hear of it.
-const grace = time.Second
+// can hear of it, and a busy machine gets round to it a second later.
+const grace = 2 * time.Second
 
 // overtaken returns when a limit can't be in use any more that was changed at a time: after the first grace during which
 // nothing kept the dispatchers from hearing of it.
@@ -87,8 +87,11 @@ func crowded(calls []provider.CallLine, window time.Duration, list []reign) (mos
 	return most, faults
 }
 
+// noticed is how long a busy machine's line may take to notice that a client has gone.
+const noticed = time.Second
+
 // together returns the most exchanges under way at once. One that lasts longer than its lease counts no further: its
-// dispatcher is stalled, and can't hang up.
+// dispatcher is stalled, and can't hang up. One whose client has gone may have been over for a while when that was noticed.
 func together(list []testkit.Exchange, lease time.Duration) int {
 	type step struct {
 		at time.Time
@@ -99,6 +102,12 @@ func together(list []testkit.Exchange, lease time.Duration) int {
 		end := x.From.Add(lease)
 		if x.To.Before(end) {
 			end = x.To
+		}
+		if gone := x.To.Add(-noticed); x.Gone && gone.Before(end) {
+			end = gone
+		}
+		if end.Before(x.From) {
+			continue
 		}
 		steps = append(steps, step{x.From, 1}, step{end, -1})
 	}
@@ -154,5 +163,12 @@ func TestTheOracleOfLimits(t *testing.T) {
 	}
 	if n := together([]testkit.Exchange{x(0, 9), x(5, 6)}, 3*time.Second); n != 1 {
 		t.Errorf("%d exchanges at once, want 1: the first one's lease has run out", n)
+	}
+	gone := testkit.Exchange{From: at(0), To: at(4), Gone: true}
+	if n := together([]testkit.Exchange{gone, x(2, 3)}, 10*time.Second); n != 2 {
+		t.Errorf("%d exchanges at once, want 2: the client was still there", n)
+	}
+	if n := together([]testkit.Exchange{gone, x(3.5, 5)}, 10*time.Second); n != 1 {
+		t.Errorf("%d exchanges at once, want 1: the client may have gone before", n)
 	}
 }

@@ -229,8 +229,8 @@ func (c *chaos) count(a *account, list []entry) {
 		now := strconv.FormatInt(time.Now().UnixMicro(), 10)
 		return c.db.ZCard(ctx, keys.AsynqArchive()).Val() + c.db.ZCard(ctx, keys.AsynqRetry()).Val() + c.db.ZCount(ctx, keys.Flight(), now, "+inf").Val()
 	}
-	if !await(time.Minute, sec, func() bool { return c.db.LLen(ctx, keys.Active()).Val() == 0 && aside() == 0 }) {
-		c.fault("%s: %d tasks that asynq takes for active a minute after the last job's end, %d in its archive, its retry set, or among the leases of calls",
+	if !await(3*time.Minute, sec, func() bool { return c.db.LLen(ctx, keys.Active()).Val() == 0 && aside() == 0 }) {
+		c.fault("%s: %d tasks that asynq takes for active 3 minutes after the last job's end, %d in its archive, its retry set, or among the leases of calls",
 			a.name, c.db.LLen(ctx, keys.Active()).Val(), aside())
 	}
 }

@@ -261,9 +261,9 @@ func (r *run) check() {
 		r.signal(syscall.SIGTERM)
 		select {
 		case <-r.over:
-		case <-time.After(30 * time.Second):
+		case <-time.After(stopWithin):
 			r.kill()
-			r.w.t.Errorf("a dispatcher did not stop within 30 s; its log ends:\n%s", tail(r.text()))
+			r.w.t.Errorf("a dispatcher did not stop within %v; its log ends:\n%s", stopWithin, tail(r.text()))
 		}
 		if code := r.cmd.ProcessState.ExitCode(); code > 0 {
 			r.w.t.Errorf("a dispatcher stopped with exit code %d; its log ends:\n%s", code, tail(r.text()))

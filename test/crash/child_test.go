@@ -64,7 +64,7 @@ func connect(ctx context.Context, s spec, redis string, log *slog.Logger) (*proc
 		return nil, err
 	}
 	p := &process{spec: s, cfg: cfg, log: log, says: io.Discard, arm: func() {}}
-	if p.db, err = dispatch.Open(ctx, cfg, 10*time.Second); err != nil {
+	if p.db, err = dispatch.Open(ctx, cfg, patience); err != nil {
 		return nil, err
 	}
 	p.direct = p.db.Client
@@ -73,7 +73,7 @@ func connect(ctx context.Context, s spec, redis string, log *slog.Logger) (*proc
 
 // doomed is the life of a doomed process. It returns only if the fateful command never comes, or if it survives that.
 func doomed(text string) int {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	var s spec
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -123,7 +123,6 @@ func tell(r report) int {
 
 // admit offers jobs as enqueue does, and says of each what became of it.
 func (p *process) admit(ctx context.Context, jobs []job.Job, mode admission.Mode) error {
-	const patience = 2 * time.Second
 	answers, err := dispatch.Door(p.db.Client, p.cfg, patience).Admit(ctx, p.Gateway, jobs, mode)
 	for i, a := range answers {
 		fmt.Fprintf(p.says, "%s %s\n", jobs[i].ID, a.Outcome)
@@ -133,7 +132,7 @@ func (p *process) admit(ctx context.Context, jobs []job.Job, mode admission.Mode
 
 // serve starts a dispatcher.
 func (p *process) serve(ctx context.Context) (*dispatch.Dispatcher, error) {
-	d, err := dispatch.New(dispatch.Params{DB: p.db, Gateways: p.cfg.Gateways, Metrics: prometheus.NewRegistry(), Log: p.log})
+	d, err := dispatch.New(dispatch.Params{DB: p.db, Gateways: p.cfg.Gateways, Metrics: prometheus.NewRegistry(), Log: p.log, Patience: patience})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +150,7 @@ func (p *process) dispatch(ctx context.Context) error {
 }
 
 func stop(d *dispatch.Dispatcher) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	d.Stop(ctx)
 	return ctx.Err()

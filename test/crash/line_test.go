@@ -2,7 +2,6 @@ package crash
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -197,8 +196,8 @@ func (w *wire) run(commands []byte) error {
 	select {
 	case <-w.heard:
 		return nil
-	case <-time.After(10 * time.Second):
-		return errors.New("redis has not run the commands within 10 s")
+	case <-time.After(patience):
+		return fmt.Errorf("redis has not run the commands within %v", patience)
 	}
 }
 

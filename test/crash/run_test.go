@@ -55,9 +55,12 @@ func (r *run) must(err error) {
 	}
 }
 
+// patience bounds whatever should happen soon, on a machine that many runs share with others.
+const patience = time.Minute
+
 // await waits until cond holds.
 func (r *run) await(what string, cond func() bool) {
-	ctx, cancel := context.WithTimeout(r.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.ctx, patience)
 	defer cancel()
 	for range ticks(ctx) {
 		if cond() {
@@ -155,7 +158,7 @@ func (r *run) goOn() {
 		_, err := dispatch.Books(r.c, r.gateway()).Sweep(r.ctx)
 		r.must(err)
 	}
-	if !p.idle(r.ctx, 20*time.Second) {
+	if !p.idle(r.ctx, patience) {
 		sizes, _, err := p.sizes(r.ctx)
 		r.fault("not at an end, and nothing moves: %v %v", sizes, err)
 	}
