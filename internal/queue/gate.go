@@ -33,10 +33,11 @@ type Gate[T any] interface {
 //	      ◀── a job ───     ◀── jobs ─────    ◀─────             due, and there are as many pulls as fit in before the first answer
 type gatedClient[T any] struct {
 	redis.UniversalClient
-	gate Gate[T]
-	keys taskKeys
-	stop context.Context // ends when no more jobs may be pulled
-	most int             // jobs that asynq takes at once
+	gate  Gate[T]
+	keys  taskKeys
+	stop  context.Context // ends when no more jobs may be pulled
+	most  int             // jobs that asynq takes at once
+	hands *hands          // for pulls
 
 	longest time.Duration // that a dequeue waits
 
@@ -77,12 +78,17 @@ const (
 	// a pull takes: at least 250 a second from a Redis that is up to 60 ms away, 160 at 100 ms. Near by they stay in order.
 	mostPulls = 16
 	pullStep  = 4 * time.Millisecond
+	// mostAtOnce is how many jobs one pull is for at most: as many slots as the pacer reserves at once. asynq takes them within a millisecond.
+	mostAtOnce = 64
 )
 
 // EvalSha lets a dequeue wait for its slot, leaves out what is done already, and passes on all else.
 func (c *gatedClient[T]) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	switch {
 	case c.isDequeue(keys):
+		if job := c.first(ctx); job != nil {
+			return job
+		}
 		return c.dequeue(ctx, c.puller(ctx, keys, args, func() *redis.Cmd { return c.UniversalClient.EvalSha(ctx, sha, keys, args...) }))
 	case c.isEnd(keys) && len(args) > 0 && c.ended.take(args[0]):
 		return did(ctx)
@@ -129,9 +135,8 @@ func (c *gatedClient[T]) dequeue(ctx context.Context, pull puller) *redis.Cmd {
 	enough := time.NewTimer(c.longest)
 	defer enough.Stop()
 	for {
-		cmd, left := c.arrived()
-		if c.giveBack(ctx, left); cmd != nil {
-			return cmd
+		if job := c.first(ctx); job != nil {
+			return job
 		}
 		c.giveBack(ctx, c.passed())
 		if cmd := c.step(ctx, pull); cmd != nil {
@@ -164,13 +169,22 @@ func (c *gatedClient[T]) step(ctx context.Context, pull puller) *redis.Cmd {
 		slots := slices.Clone(c.slots[:n])
 		c.slots = c.slots[n:]
 		c.air += n
-		c.pulls.Go(func() { c.pullAt(ctx, slots, pull) })
+		c.beside(func() { c.pullAt(ctx, slots, pull) })
 	}
 	if c.room() && !c.waiting {
 		c.waiting = true
-		c.pulls.Go(c.await)
+		c.beside(c.await)
 	}
 	return nil
+}
+
+// beside runs f, which speaks to Redis, on a goroutine of those that live on.
+func (c *gatedClient[T]) beside(f func()) {
+	c.pulls.Add(1)
+	c.hands.start(func() {
+		defer c.pulls.Done()
+		f()
+	})
 }
 
 func take(from **redis.Cmd) *redis.Cmd {
@@ -192,7 +206,7 @@ func (c *gatedClient[T]) atOnce() int {
 	if c.wary {
 		return 1
 	}
-	return max(1, min(mostPulls, c.most-c.handling-c.air-len(c.jobs)))
+	return max(1, min(mostAtOnce, c.most-c.handling-c.air-len(c.jobs)))
 }
 
 // learn takes in how long a pull took. One stall says little of how far away Redis is, and the jobs of many pulls at once

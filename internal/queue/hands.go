@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// hands runs handlers on goroutines that live on. asynq begins a new one for each task, whose stack would be copied three times while it
+// hands runs handlers, and pulls, on goroutines that live on. asynq begins a new one for each task, whose stack would be copied three times while it
 // grows to what a call to Redis and one over HTTP need: an eighth of the dispatcher's time at a thousand jobs a second.
 type hands struct {
-	work chan *task
+	work chan func()
 	stop chan struct{} // closed when no more comes
 	once sync.Once
 	used sync.Pool // tasks that are over
@@ -17,24 +17,25 @@ type hands struct {
 
 // task is something to do for somebody who waits until it is over, and is told of a panic.
 type task struct {
-	f    func()
-	over chan any
+	f, run func()
+	over   chan any
 }
 
 func newHands() *hands {
-	return &hands{work: make(chan *task), stop: make(chan struct{}), used: sync.Pool{New: func() any { return &task{over: make(chan any, 1)} }}}
+	h := &hands{work: make(chan func()), stop: make(chan struct{})}
+	h.used.New = func() any {
+		t := &task{over: make(chan any, 1)}
+		t.run = t.tell
+		return t
+	}
+	return h
 }
 
-// do has f run, and returns when it has. There are as many goroutines as were ever wanted at once. If f panics, so does do: asynq knows
-// what to do then.
+// do has f run, and returns when it has. If f panics, so does do: asynq knows what to do then.
 func (h *hands) do(f func()) {
 	t, _ := h.used.Get().(*task)
 	t.f = f
-	select {
-	case h.work <- t:
-	default:
-		go h.run(t)
-	}
+	h.start(t.run)
 	trouble := <-t.over
 	t.f = nil
 	h.used.Put(t)
@@ -43,18 +44,27 @@ func (h *hands) do(f func()) {
 	}
 }
 
-func (h *hands) run(t *task) {
+// start has f run beside the caller. There are as many goroutines as were ever wanted at once.
+func (h *hands) start(f func()) {
+	select {
+	case h.work <- f:
+	default:
+		go h.run(f)
+	}
+}
+
+func (h *hands) run(f func()) {
 	for {
-		t.run()
+		f()
 		select {
-		case t = <-h.work:
+		case f = <-h.work:
 		case <-h.stop:
 			return
 		}
 	}
 }
 
-func (t *task) run() {
+func (t *task) tell() {
 	defer func() {
 		trouble := recover()
 		if trouble != nil {

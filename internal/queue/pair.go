@@ -35,7 +35,14 @@ func (c *gatedClient[T]) take(taskID string) (slot T, ok bool) {
 	return slot, ok
 }
 
-// arrived returns the first job that was pulled, if there is one. If its slot has passed by now, its handler gets none, and it is left.
+// first returns the first job that was pulled, if there is one, for its handler to come for its slot.
+func (c *gatedClient[T]) first(ctx context.Context) *redis.Cmd {
+	job, left := c.arrived()
+	c.giveBack(ctx, left)
+	return job
+}
+
+// arrived takes the first job that was pulled. If its slot has passed by now, its handler gets none, and it is left.
 func (c *gatedClient[T]) arrived() (job *redis.Cmd, left []T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

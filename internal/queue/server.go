@@ -53,8 +53,9 @@ type Server[T any] struct {
 // NewServer returns a server that pulls nothing until Start.
 func NewServer[T any](c redis.UniversalClient, cfg ServerConfig[T]) *Server[T] {
 	stop, halt := context.WithCancel(context.Background())
-	s := &Server[T]{cfg: cfg, halt: halt, hands: newHands()}
-	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency,
+	h := newHands()
+	s := &Server[T]{cfg: cfg, halt: halt, hands: h}
+	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, hands: h,
 		longest: longestWait, news: make(chan struct{}, 1), ready: make(map[string]T)}
 	s.srv = asynq.NewServerFromRedisClient(s.client, asynq.Config{
 		Concurrency:              cfg.Concurrency,

@@ -22,13 +22,13 @@ func (c *gatedClient[T]) finish(ctx context.Context) {
 	left := c.jobs
 	c.jobs = nil
 	c.mu.Unlock()
-	for _, p := range slices.Backward(left) {
-		if p.task == "" {
-			continue // nobody can read it: it is found as a stray
-		}
-		keys := []string{c.keys.Active(), c.keys.Lease(), c.keys.Pending(), c.keys.Task(p.task)}
-		if unpullScript.Run(ctx, c.UniversalClient, keys, p.task).Err() != nil {
-			return
-		}
+	left = slices.DeleteFunc(left, func(p pulled) bool { return p.task == "" }) // nobody can read it: it is found as a stray
+	if len(left) == 0 {
+		return
 	}
+	_ = unpullScript.Pipelined(ctx, c.UniversalClient, func(run redisdb.Runner) {
+		for _, p := range slices.Backward(left) {
+			run([]string{c.keys.active, c.keys.lease, c.keys.pending, c.keys.Task(p.task)}, p.task)
+		}
+	})
 }
