@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	_ "embed" // the scripts are files
+	"slices"
 	"time"
 
 	"spillway/internal/job"
@@ -60,16 +61,28 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 	if !ok || !isText || !isToo {
 		return job.Attempt{}, "", badReply("open.lua", reply)
 	}
-	for _, piece := range reply[9:] {
-		text, _ := piece.(string)
-		a.Job.Payload = append(a.Job.Payload, text...)
-	}
+	a.Job.Payload = joined(reply[9:])
 	a.Job.Cost, a.Spent, a.KeyGeneration, a.Accepted, a.Outages = n[0], int(n[1]), n[2], moment(n[4]), int(n[5])
 	a.Job.Batch, a.LastError = batch, last
 	if n[3] >= 0 {
 		a.KeySent, a.KeyAge = true, time.Duration(n[3])*time.Microsecond
 	}
 	return a, job.Opening(what), nil
+}
+
+// joined puts the pieces of a payload together.
+func joined(pieces []any) (payload []byte) {
+	size := 0
+	for i := range pieces {
+		piece, _ := at[string](pieces, i)
+		size += len(piece)
+	}
+	payload = slices.Grow(payload, size)
+	for i := range pieces {
+		piece, _ := at[string](pieces, i)
+		payload = append(payload, piece...)
+	}
+	return payload
 }
 
 // at returns one value of a script's answer; ok is false if it is not of that kind, or not there.
@@ -84,7 +97,7 @@ func at[T int64 | string](reply []any, i int) (value T, ok bool) {
 func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
-	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}, end.Keys...)
+	keys := slices.Concat([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}, end.Keys)
 	done, err := doneScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
 		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted), e.Reference, end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, done == 1 || done == 2)
