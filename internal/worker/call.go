@@ -23,8 +23,8 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time
 		return
 	}
 	tooLate := func(now time.Time) bool { return now.After(latest) || slot.TooLate(now) }
-	slot.Ready(w.cfg.Clock.Now())
 	begun := w.cfg.Clock.Now()
+	slot.Ready(begun)
 	// The pacer hears of the write before the answer: a call that went out late must be known while its window lasts.
 	res := w.cfg.Sender.Send(ctx, Call{Job: a.Job, Key: a.Key(), Due: slot.Due(), TooLate: tooLate, Wrote: slot.Written})
 	w.traceCall(ctx, begun, res)

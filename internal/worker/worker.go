@@ -181,12 +181,11 @@ func (w *Worker) handle(ctx context.Context, d Delivery) error {
 	if err != nil {
 		return w.handBack(ctx, d)
 	}
-	latest := w.latest(slot)
-	begun := w.cfg.Clock.Now()
-	a, opening, err := w.open(ctx, d, slot.Due())
+	begun, due := w.cfg.Clock.Now(), slot.Due()
+	a, opening, err := w.open(ctx, d, due)
 	w.traceOpen(ctx, begun, opening)
 	if err == nil && opening == job.OpenGo {
-		w.call(ctx, a, slot, latest)
+		w.call(ctx, a, slot, latest(begun, due))
 		return nil
 	}
 	slot.Release(ctx)
@@ -244,9 +243,8 @@ func (w *Worker) slot(s Slot) (Slot, error) {
 
 // latest is when a call must have been written so that it ends within its attempt's deadline, which counts from the opening: a
 // stall in between would otherwise let the call go out after others have judged the attempt.
-func (w *Worker) latest(slot Slot) time.Time {
-	now := w.cfg.Clock.Now()
-	return now.Add(max(slot.Due().Sub(now), 0) + margin/2)
+func latest(begun, due time.Time) time.Time {
+	return begun.Add(max(due.Sub(begun), 0) + margin/2)
 }
 
 // open writes the attempt down, for a call that is due then. While Redis does not answer it tries again: nothing was sent yet.
