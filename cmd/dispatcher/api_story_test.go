@@ -58,7 +58,7 @@ func (a *apiRig) sendThenRead(text string, status int) string {
 	defer conn.Close()
 	_ = conn.(*net.TCPConn).SetReadBuffer(128 << 10)
 	_ = conn.(*net.TCPConn).SetWriteBuffer(64 << 10)
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Minute))
 	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
 		a.jobs(""), apiToken, asNDJSONType, len(text), text)
 	if err != nil {

@@ -89,7 +89,7 @@ func TestDLQReplayStopsWhenTheGatewayIsPausedAndGoesOnLater(t *testing.T) {
 	r.reject(r.one, jobs...)
 	pending := redisdb.NewKeys(r.one).Pending()
 	ended := make(chan ran, 1)
-	go func() { ended <- r.run("replay", "--rate", "100/s", "--yes", "-q") }() // of cost 2: 50 jobs a second
+	go func() { ended <- r.run("replay", "--rate", "20/s", "--yes", "-q") }() // of cost 2: 10 jobs a second
 	testkit.Eventually(t, 10*time.Second, "some jobs to be replayed", func() bool { return r.c.LLen(r.ctx, pending).Val() >= 5 })
 	r.must(r.pacer(r.one).Pause(r.ctx, "by hand"))
 	got := <-ended

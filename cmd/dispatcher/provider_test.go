@@ -80,7 +80,7 @@ func (p *playing) end() string {
 		if err != nil {
 			p.t.Errorf("stopped, it ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		p.t.Fatal("it does not stop")
 	}
 	return p.out.String()

@@ -115,7 +115,7 @@ func TestReplaceWithoutRoomLeavesTheJobParkedWithItsNewPayload(t *testing.T) {
 func TestReplaceWaitsForRedis(t *testing.T) {
 	server := testkit.Server(t)
 	b := setup(t, place{redis: server.URL()})
-	b.server, b.patience = server, "20s"
+	b.server, b.patience = server, "2m"
 	b.park(false, "a")
 	c := server.Client()
 	if err := c.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {

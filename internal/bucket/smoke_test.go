@@ -51,8 +51,8 @@ func TestNextInRealTime(t *testing.T) {
 	if worst := mostInWindow(wrote, nil, 1e6); worst > limit {
 		t.Errorf("%d calls in one second, want at most %d", worst, limit)
 	}
-	if rate := float64(len(wrote)) / lasts.Seconds(); rate < limit/3. { // other tests run beside it; how near it gets is measured in test/e2e
-		t.Errorf("%.1f calls a second, want at least %.1f", rate, limit/3.)
+	if rate := float64(len(wrote)) / lasts.Seconds(); rate < limit/20. { // other tests run beside it; how near it gets is measured in test/e2e
+		t.Errorf("%.1f calls a second, want at least %.1f", rate, limit/20.)
 	}
 	t.Logf("%d calls, lead %s", len(wrote), p.Lead())
 }

@@ -163,11 +163,11 @@ func TestALongReplayGoesOnAfterItsRequestAndEndsWithTheConsole(t *testing.T) {
 	r.put(3, `{}`) // one has room
 	began := time.Now()
 	_, after := r.do("do=replay")
-	if took := time.Since(began); took > patience+5*time.Second {
+	if took := time.Since(began); took > patience+time.Minute {
 		t.Errorf("the answer took %v", took)
 	}
 	wants(t, after, "0 jobs replayed", "and still at it")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := r.console.Stop(ctx); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -41,7 +42,7 @@ func newNamed(t *testing.T, redis, name string, gateway ...string) *patient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &patient{t, Params{Config: cfg, Gateways: cfg.Gateways, ReachWithin: 5 * time.Second}}
+	return &patient{t, Params{Config: cfg, Gateways: cfg.Gateways, ReachWithin: time.Minute}}
 }
 
 // listening returns a URL where somebody listens; what is called there is counted.
@@ -70,12 +71,15 @@ func (p *patient) examine() Report {
 // expect wants a check of that name and level whose message and hint hold these.
 func expect(t *testing.T, r Report, name string, level Level, message, hint string) {
 	t.Helper()
-	for _, c := range r.Checks {
-		if c.Name == name && c.Level == level && strings.Contains(c.Message, message) && strings.Contains(c.Hint, hint) {
-			return
-		}
+	if !has(r, name, level, message, hint) {
+		t.Errorf("no %s %q with %q and hint %q in:\n%s", level, name, message, hint, list(r))
 	}
-	t.Errorf("no %s %q with %q and hint %q in:\n%s", level, name, message, hint, list(r))
+}
+
+func has(r Report, name string, level Level, message, hint string) bool {
+	return slices.ContainsFunc(r.Checks, func(c Check) bool {
+		return c.Name == name && c.Level == level && strings.Contains(c.Message, message) && strings.Contains(c.Hint, hint)
+	})
 }
 
 func list(r Report) string {
@@ -146,12 +150,14 @@ func TestSkewedClock(t *testing.T) {
 	t.Parallel()
 	url, _ := listening(t)
 	p := newPatient(t, testkit.Server(t, sound...).URL(), request(url), limits)
-	for ahead, want := range map[time.Duration]string{5 * time.Second: "behind", -5 * time.Second: "ahead of"} {
+	// A busy machine may take so long for one answer that the clocks are seen further apart.
+	seen := func(ahead time.Duration, level Level, message, hint string) {
 		p.p.Now = func() time.Time { return time.Now().Add(ahead) }
-		expect(t, p.examine(), "clock", Warn, "5s "+want+" this machine's", "time service")
+		testkit.Eventually(t, time.Minute, message, func() bool { return has(p.examine(), "clock", level, message, hint) })
 	}
-	p.p.Now = func() time.Time { return time.Now().Add(900 * time.Millisecond) }
-	expect(t, p.examine(), "clock", OK, "within ", "")
+	seen(5*time.Second, Warn, "5s behind this machine's", "time service")
+	seen(-5*time.Second, Warn, "5s ahead of this machine's", "time service")
+	seen(900*time.Millisecond, OK, "within ", "")
 }
 
 func TestRedisAway(t *testing.T) {
@@ -265,9 +271,8 @@ func TestGatewaysThatCantBeReached(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPatient(t, "redis://127.0.0.1:1/0", request(c.url), limits)
-			p.p.ReachWithin = 300 * time.Millisecond
-			if name != "never read" {
-				p.p.ReachWithin = 5 * time.Second
+			if name == "never read" { // time to be taken up, and never heard
+				p.p.ReachWithin = 2 * time.Second
 			}
 			expect(t, p.examine(), c.check, Fail, c.message, c.hint)
 		})
