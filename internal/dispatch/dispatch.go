@@ -76,7 +76,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	if err := d.meet(ctx); err != nil { // nothing is called before it is known that the data is no old snapshot
 		return err
 	}
-	if err := d.patiently(ctx, d.pulseOnce); err != nil { // the limits that hold now come before the first call
+	if err := d.patiently(ctx, d.lookAtAll); err != nil { // the limits that hold now come before the first call
 		return err
 	}
 	if err := d.patiently(ctx, d.announce); err != nil {

@@ -38,8 +38,12 @@ func (d *Dispatcher) pulse(ctx context.Context) {
 }
 
 // pulseOnce looks at the gateways once. What is wrong with one of them alone goes to the log and keeps none from its turn.
-func (d *Dispatcher) pulseOnce(ctx context.Context) error {
-	units := d.turn()
+func (d *Dispatcher) pulseOnce(ctx context.Context) error { return d.look(ctx, d.turn()) }
+
+// lookAtAll is a pulse of all gateways, whether or not it is their turn.
+func (d *Dispatcher) lookAtAll(ctx context.Context) error { return d.look(ctx, d.units) }
+
+func (d *Dispatcher) look(ctx context.Context, units []*unit) error {
 	books := make([]*ledger.Books, len(units))
 	for i, u := range units {
 		books[i] = u.now().books

@@ -57,8 +57,11 @@ func (b *Books) Offer(jobs []job.Newcomer) (job.Offer, error) {
 // put puts a chunk before the books.
 func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode string) (answers []job.Admittance, room job.Room, err error) {
 	k := b.keys
-	keys := []string{k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs(),
-		k.Receipt(ticket.Lane), k.Receipt(cmp.Or(ticket.Behind.Lane, ticket.Lane))}
+	keys := []string{k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs()}
+	if len(c.jobs) > 0 {
+		keys = append(keys, k.Job(c.jobs[0].Job.ID))
+	}
+	keys = append(keys, k.Receipt(ticket.Lane), k.Receipt(cmp.Or(ticket.Behind.Lane, ticket.Lane)))
 	args := make([]any, 0, 64+len(c.columns))
 	args = append(args, b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake, c.batch, c.plain, len(c.jobs), k.JobPrefix(), k.TaskPrefix())
 	args = append(args, c.forms...)

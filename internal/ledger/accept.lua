@@ -1,6 +1,8 @@
 -- accept.lua: a chunk of new jobs goes through admission; the record, the books and the queue change in one step.
--- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs. What else is touched has the same hash tag: the names of
---      records and tasks are made here, as each argument of a script costs Redis more than such a text does
+-- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs  7 the first job's record. What else is touched has the same
+--      hash tag: the names of records and tasks are made here, as each argument of a script costs Redis more than such a text does.
+--      While a cluster's slot moves, its new node refuses a command on several keys of which it lacks one, but takes a single key that
+--      it lacks for a new one: a lone job would be taken in again whose record has not come yet. The 7th makes it one of several
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
 --      6 the batch of jobs that say nothing else ('' = none)
 --      7 '' or, of a plain chunk, what its money comes to (books_join_all): its ids are all different and none has a ~, no job has traits, and

@@ -60,6 +60,10 @@ var notNow = []string{
 	"ERR max number of clients reached",
 }
 
+// nonLocal is in the answer of a script that comes upon a key which is on another node for now, because its slot is being moved. Of a key that
+// the script was called with, TRYAGAIN says so. What is before these words and behind them differs between the versions.
+const nonLocal = "attempted to access a non local key"
+
 // silent begins what the driver itself says when it reaches nobody; it has no types for these.
 var silent = []string{"redis: all sentinels specified in configuration are unreachable", "redis: cluster has no nodes"}
 
@@ -70,7 +74,7 @@ func Away(err error) bool {
 	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
 		return false
 	}
-	return errors.Is(err, ErrAway) || unreachable(err) || says(err, notNow) || says(err, silent)
+	return errors.Is(err, ErrAway) || unreachable(err) || says(err, notNow) || says(err, silent) || strings.Contains(err.Error(), nonLocal)
 }
 
 func unreachable(err error) bool {

@@ -120,16 +120,18 @@ func TestAwayWithoutSentinels(t *testing.T) {
 func TestAwayByText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
-		"TRYAGAIN Multiple keys request during rehashing of slot":                                   true,
-		"MOVED 3999 127.0.0.1:6381":                                                                 true,
-		"MISCONF Redis is configured to save RDB snapshots":                                         true,
-		"BUSY Redis is busy running a script. You can only call SCRIPT KILL":                        true,
-		"ERR Error running script (call to f_a): @user_script:1: @user_script: 1: -OOM command not": true,
-		"ERR value is not an integer or out of range":                                               false,
-		"WRONGTYPE Operation against a key holding the wrong kind of value":                         false,
-		"NOSCRIPT No matching script. Please use EVAL.":                                             false,
-		"NOAUTH Authentication required.":                                                           false,
-		"BUSYGROUP Consumer Group name already exists":                                              false,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                                                                                   true,
+		"MOVED 3999 127.0.0.1:6381":                                                                                                                 true,
+		"MISCONF Redis is configured to save RDB snapshots":                                                                                         true,
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL":                                                                        true,
+		"ERR Error running script (call to f_a): @user_script:1: @user_script: 1: -OOM command not":                                                 true,
+		"ERR Script attempted to access a non local key in a cluster node script: a, on @user_script:1.":                                            true,
+		"ERR Error running script (call to f_a): @user_script:1: @user_script: 1: Lua script attempted to access a non local key in a cluster node": true,
+		"ERR value is not an integer or out of range":                                                                                               false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                                                                         false,
+		"NOSCRIPT No matching script. Please use EVAL.":                                                                                             false,
+		"NOAUTH Authentication required.":                                                                                                           false,
+		"BUSYGROUP Consumer Group name already exists":                                                                                              false,
 	} {
 		if Away(errors.New(text)) != want {
 			t.Errorf("%q: away is not %v", text, want)
