@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/queue"
+	"spillway/internal/redisdb"
 )
 
 const (
@@ -54,10 +56,10 @@ func (d *Dispatcher) look(ctx context.Context, units []*unit) error {
 	}
 	pacers := make([]*bucket.Pacer, len(units))
 	for i, u := range units {
-		u.feel(ctx, pulses[i])
+		err = cmp.Or(err, u.feel(ctx, pulses[i]))
 		pacers[i] = u.pacer
 	}
-	return bucket.Hear(ctx, d.p.DB.Client, pacers)
+	return cmp.Or(err, bucket.Hear(ctx, d.p.DB.Client, pacers))
 }
 
 // turn returns the gateways whose turn it is: the idle ones every other time, all together, or always where there are no others. What wakes an idle
@@ -80,8 +82,8 @@ func (d *Dispatcher) idle() bool {
 	return !slices.ContainsFunc(d.units, func(u *unit) bool { return !u.idle })
 }
 
-// feel wakes what a pulse says has work.
-func (u *unit) feel(ctx context.Context, p ledger.Pulse) {
+// feel wakes what a pulse says has work. It is an error if Redis was away when the limits that hold now were asked for.
+func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
 	u.age(ctx, p.Alive)
 	u.idle = p.Pending == 0 && p.Rejected == 0 && p.DueIn < 0 && !p.Sweep
 	if p.Pending > 0 {
@@ -100,18 +102,24 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse) {
 	if err := u.pacer.Watch(ctx); err != nil {
 		u.complain(ctx, "the circuit's state not read, trying again", err)
 	}
-	if p.Limits != u.limits.Load() {
-		u.follow(ctx, p.Limits)
+	if p.Limits == u.limits.Load() {
+		return nil
 	}
+	return u.follow(ctx, p.Limits)
 }
 
-// follow takes over limits that were set live, and says once for each version that it can't: the old ones stay then.
-func (u *unit) follow(ctx context.Context, version int64) {
+// follow takes over limits that were set live, and says once for each version that it can't: the old ones stay then. That Redis is away is no
+// reason to keep to the old ones, and an error.
+func (u *unit) follow(ctx context.Context, version int64) error {
 	err := u.adopt(ctx)
+	if redisdb.Away(err) {
+		return err
+	}
 	if err != nil && u.refused != version {
 		u.complain(ctx, "limits set live not taken over, the old ones stay", err)
 		u.refused = version
 	}
+	return nil
 }
 
 func nudge(c chan struct{}) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/config"
 )
 
 // cutter loses one round trip, after which the connection is as good as new.
@@ -56,7 +58,7 @@ func (c *cutter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// startWith starts a dispatcher that loses one of its first round trips, and returns whether that was before Start returned.
+// startWith starts a dispatcher, whose limits were set live, that loses one of its first round trips, and returns whether that was before Start returned.
 func startWith(t *testing.T, cut *cutter, p Params) (lost bool, err error) {
 	t.Helper()
 	r := setup(t, "leak: {limits: [100/s]}")
@@ -65,8 +67,13 @@ func startWith(t *testing.T, cut *cutter, p Params) (lost bool, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := SetLimits(t.Context(), r.db.Client, r.cfg.Gateways[0], []config.Limit{{N: 5, Window: time.Second}}); err != nil {
+		t.Fatal(err)
+	}
 	r.db.Client.AddHook(cut)
-	err = d.Start(t.Context())
+	if err = d.Start(t.Context()); err == nil && d.units[0].limits.Load() != 1 {
+		t.Error("it has begun with the file's limits, not with those that were set live")
+	}
 	cut.mu.Lock()
 	lost = cut.done
 	cut.mu.Unlock()
