@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,7 +45,25 @@ type stream struct {
 // stream starts an enqueue of n jobs, which come in over about so long.
 func (w *world) stream(prefix string, n int, over time.Duration) *stream {
 	w.t.Helper()
-	s := &stream{w: w, prefix: prefix, n: n, cmd: exec.Command(filepath.Join(bin, "enqueue"), "-g", "stripe", "-f", "-", "-o", "json"), written: make(chan error, 1)}
+	s, in := w.piped(prefix)
+	s.n = n
+	go func() { s.written <- s.write(in, over) }()
+	return s
+}
+
+// supply starts an enqueue of jobs that don't run out, however long the story takes, until stop.
+func (w *world) supply(prefix string) (s *stream, stop func()) {
+	w.t.Helper()
+	s, in := w.piped(prefix)
+	enough := make(chan struct{})
+	go func() { s.written <- s.keepUp(in, enough) }()
+	return s, sync.OnceFunc(func() { close(enough) })
+}
+
+// piped starts an enqueue that reads what it is told.
+func (w *world) piped(prefix string) (*stream, io.WriteCloser) {
+	w.t.Helper()
+	s := &stream{w: w, prefix: prefix, cmd: exec.Command(filepath.Join(bin, "enqueue"), "-g", "stripe", "-f", "-", "-o", "json"), written: make(chan error, 1)}
 	s.cmd.Env, s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = w.env(false), w.dir, &s.out, &s.err
 	in, err := s.cmd.StdinPipe()
 	if err == nil {
@@ -54,20 +73,46 @@ func (w *world) stream(prefix string, n int, over time.Duration) *stream {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = s.cmd.Process.Kill() })
-	go func() { s.written <- s.write(in, over) }()
-	return s
+	return s, in
 }
 
-// write sends chunks, which enqueue takes in at once: 500 jobs are one.
+// chunk is how many jobs enqueue takes in at once.
+const chunk = 500
+
+// keepUp sends a chunk whenever less than one is left to be called, until there is enough.
+func (s *stream) keepUp(in io.WriteCloser, enough <-chan struct{}) error {
+	for {
+		select {
+		case <-enough:
+			return in.Close()
+		case <-time.After(10 * time.Millisecond):
+		}
+		if s.n-s.w.provider.Stats().Charged >= chunk {
+			continue
+		}
+		for range chunk {
+			if err := s.line(in, s.n); err != nil {
+				return err
+			}
+			s.n++
+		}
+	}
+}
+
+func (s *stream) line(in io.Writer, i int) error {
+	_, err := fmt.Fprintf(in, `{"id":"%s-%05d","payload":{"amount":%d,"currency":"EUR"}}`+"\n", s.prefix, i, 100+i)
+	return err
+}
+
+// write sends chunks.
 func (s *stream) write(in io.WriteCloser, over time.Duration) error {
-	const chunk = 500
 	tick := time.NewTicker(max(over*chunk/time.Duration(s.n), time.Millisecond))
 	defer tick.Stop()
 	for i := range s.n {
 		if i%chunk == 0 {
 			<-tick.C
 		}
-		if _, err := fmt.Fprintf(in, `{"id":"%s-%05d","payload":{"amount":%d,"currency":"EUR"}}`+"\n", s.prefix, i, 100+i); err != nil {
+		if err := s.line(in, i); err != nil {
 			return err
 		}
 	}
@@ -229,8 +274,8 @@ func TestRedisSaysNotNow(t *testing.T) {
 	all := troubles(t.Context(), redis, standby)
 	w.dispatcher()
 	w.dispatcher()
-	const n = 1500
-	s := w.stream("inv", n, 7*time.Second)
+	s, stop := w.supply("inv")
+	t.Cleanup(stop)
 	for i, x := range all {
 		w.calls(100 + 50*i)
 		if err := x.begin(); err != nil {
@@ -247,8 +292,9 @@ func TestRedisSaysNotNow(t *testing.T) {
 		}
 		t.Logf("%s: calls went on %s after its end", x.name, w.goOn(time.Now()))
 	}
+	stop()
 	s.exact()
-	w.once(2*time.Minute, n)
+	w.once(2*time.Minute, s.n)
 }
 
 // A replay that loses Redis stops and says how far it got. The same command goes on with the rest.
