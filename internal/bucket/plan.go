@@ -24,6 +24,7 @@ const (
 	batchLeast  = 16 // slots reserved at a time, or as many as come in batchSpan
 	batchMost   = 64
 	batchSpan   = 10 * time.Millisecond
+	batchPart   = 64 // but no more than such a part of any limit: they are lost with the process, for a whole window
 	longestW    = 366 * 24 * time.Hour
 )
 
@@ -64,10 +65,10 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	}
 	p.spacing = spacing(limits)
 	p.tolerance = (max(cfg.Burst, 1) - 1) * p.spacing
-	p.batch = min(max(batchSpan.Microseconds()/max(p.spacing, 1), batchLeast), batchMost)
 	for _, l := range limits {
 		p.addWindow(l)
 	}
+	p.batch = max(min(batchSpan.Microseconds()/max(p.spacing, 1), p.maxCost/batchPart, batchMost), batchLeast)
 	if p.windows[0].ready <= waited.Microseconds() {
 		p.long = 1
 	}

@@ -216,10 +216,14 @@ end
 -- Slots that are out already, in any process, will be used by the jobs that wait first.
 local function slots_ahead()
   if last <= now or width[1] > 0 then return 0 end
-  local v, count = call('LRANGE', KEYS[7], -POOL_CHUNK, -1), 0
-  for i = 1, #v, 2 do
-    if tonumber(v[i]) > now then count = count + 1 end
-  end
+  local count, seen, v = 0, 0, nil
+  repeat
+    v = call('LRANGE', KEYS[7], -seen - POOL_CHUNK, -seen - 1)
+    for i = 1, #v, 2 do
+      if tonumber(v[i]) > now then count = count + 1 end
+    end
+    seen = seen + POOL_CHUNK
+  until not v[1] or tonumber(v[1]) <= now or seen == POOL_REACH
   return count
 end
 

@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,6 +40,50 @@ func TestNoJobNoSlot(t *testing.T) {
 	w.expect(w.reserve(p, wish{want: 16, lead: 1000}), stateOK, 3)
 	other := w.pacer(hundred())
 	w.expect(w.reserve(other, wish{want: 16, lead: 1000}), "ahead", 0) // those three jobs have their slots
+}
+
+// Several processes reserve more slots ahead of their jobs than are read at a time: the jobs behind them get slots of their own cost, and no
+// job gets two slots.
+func TestManySlotsAreOutAhead(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := PacerConfig{Limits: []Limit{{5000, time.Second}}}
+	fill(t, w.client, w.keys.Pending(), 200)
+	dear := w.client.LIndex(ctx, w.keys.Pending(), -151).Val()
+	w.client.HSet(ctx, w.keys.Costs(), dear, 5)
+	var costs []int64
+	for range 3 {
+		g := w.reserve(w.pacer(cfg), wish{want: 64, lead: 1000})
+		w.expect(g, stateOK, 64)
+		for _, s := range g.slots {
+			costs = append(costs, s.Cost)
+		}
+	}
+	if at := slices.Index(costs, 5); at != 150 {
+		t.Errorf("slot %d has the cost of job 150", at)
+	}
+	w.expect(w.reserve(w.pacer(cfg), wish{want: 64, lead: 1000}), stateOK, 8)
+	w.expect(w.reserve(w.pacer(cfg), wish{want: 64, lead: 1000}), "ahead", 0)
+}
+
+// The slots that a process has reserved are lost with it, so they are a small part of the smallest limit.
+func TestABatchIsASmallPartOfEachLimit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		limits []Limit
+		want   int64
+	}{
+		{[]Limit{{100, time.Second}}, 16},
+		{[]Limit{{2000, time.Second}}, 22},
+		{[]Limit{{20000, time.Second}}, 64},
+		{[]Limit{{5000, time.Second}, {100_000, time.Hour}}, 55},
+		{[]Limit{{5000, time.Second}, {2000, time.Hour}}, 31},
+		{[]Limit{{5000, time.Second}, {200, 24 * time.Hour}}, 16},
+	} {
+		pl, err := newPlan(PacerConfig{Gateway: "g", Limits: c.limits})
+		if err != nil || pl.batch != c.want {
+			t.Errorf("%v: a batch of %d slots, error %v: want %d", c.limits, pl.batch, err, c.want)
+		}
+	}
 }
 
 func TestHorizonAndPartialGrant(t *testing.T) {
