@@ -19,7 +19,7 @@ for i, record in ipairs(KEYS) do
   local same = v[1] == 'parked' and v[2] == ARGV[a] and v[3] == ARGV[a + 1] and v[4] == ARGV[a + 2]
   if same then
     local fields = {'d', ARGV[a + 4], 'k', int(next_key(record, v[5])), 'ed', int(math.max(now, tonumber(v[6]) or 0))}
-    payload_put(fields, #fields, ARGV[a + 3])
+    payload_put(fields, #fields, ARGV[a + 3], 1, #ARGV[a + 3])
     redis.call('HDEL', record, 'f', 'am', unpack(PAYLOAD))
     redis.call('HSET', record, unpack(fields))
     reprice(record, ARGV[a + 5])

@@ -62,12 +62,11 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 		keys = append(keys, k.Job(c.jobs[0].Job.ID))
 	}
 	keys = append(keys, k.Receipt(ticket.Lane), k.Receipt(cmp.Or(ticket.Behind.Lane, ticket.Lane)))
-	args := make([]any, 0, 64+len(c.columns))
+	args := make([]any, 0, 64)
 	args = append(args, b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake, c.batch, c.plain, len(c.jobs), k.JobPrefix(), k.TaskPrefix())
 	args = append(args, c.forms...)
 	args = append(args, b.cfg.Bucket.Args()...)
-	args = append(args, c.columns...)
-	args = append(args, ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number)
+	args = append(args, c.text, ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number)
 	reply, err := b.accept.Run(ctx, b.c, keys, args...).Text()
 	if err != nil {
 		return nil, room, err

@@ -8,9 +8,10 @@
 --      7 '' or, of a plain chunk, what its money comes to (books_join_all): its ids are all different and none has a ~, no job has traits, and
 --        either all have money or none has
 --      8 how many jobs  9 prefix of records  10 prefix of tasks  11 how many lengths their task ids have
---      12… for each length: it, what a task's message has before the task's id, and behind it; then the bucket's arguments; then in turn for
---      all jobs: ids, digests, money (batch.lua; '' = none), payloads, and, but in a plain chunk, traits, which few jobs have: '' or
---      "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may be nothing)
+--      12… for each length: it, what a task's message has before the task's id, and behind it; then the bucket's arguments; then all jobs in
+--      one text (chunk.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
+--      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
+--      '' or "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may be nothing)
 -- returns a text: retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
 --      5 no room (wait, fail)  6 the id is an idempotency key that another job has used;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
@@ -23,11 +24,25 @@ local idle = redis.call('LLEN', KEYS[2]) == 0
 local accepted, retry, moment = 0, 0, int(now)
 local pushed = {} -- tasks for the queue, which gets them in one step for all of the chunk
 local jobs, call, argv, keys, unpack = tonumber(ARGV[8]), redis.call, ARGV, KEYS, unpack
-local IDS = at - 1 -- the columns: what is the i-th job's is i places behind
-local DIGESTS, MONEY, PAYLOADS, TRAITS = IDS + jobs, IDS + 2 * jobs, IDS + 3 * jobs, IDS + 4 * jobs
+local sub, text = string.sub, ARGV[at]
 
-local records, record_prefix, task_prefix = {}, ARGV[9], ARGV[10]
-for i = 1, jobs do records[i] = record_prefix .. argv[IDS + i] end
+-- What there is of each job: its id, its record, its digest, and where in the text its money, its traits and its payload begin. Each ends where
+-- the next one begins.
+local ids, records, digests, money_at, traits_at, payload_at, over_at = {}, {}, {}, {}, {}, {}, {}
+local record_prefix, task_prefix, place = ARGV[9], ARGV[10], 1
+for i = 1, jobs do
+  local id, d3, d2, d1, m3, m2, m1, t3, t2, t1, p4, p3, p2, p1 = string.byte(text, place, place + 13)
+  place = place + 14
+  ids[i] = sub(text, place, place + id - 1)
+  records[i] = record_prefix .. ids[i]
+  money_at[i] = place + id + (d3 * 256 + d2) * 256 + d1
+  digests[i] = sub(text, place + id, money_at[i] - 1)
+  traits_at[i] = money_at[i] + (m3 * 256 + m2) * 256 + m1
+  payload_at[i] = traits_at[i] + (t3 * 256 + t2) * 256 + t1
+  place = payload_at[i] + ((p4 * 256 + p3) * 256 + p2) * 256 + p1
+  over_at[i] = place
+end
+local function money_of(i) return sub(text, money_at[i], traits_at[i] - 1) end
 
 -- message is what asynq wants to know of a task: the messages of ids of one length differ in the id alone.
 local before, behind = {}, {}
@@ -71,28 +86,28 @@ end
 
 -- record_new writes the record of the job at hand. more are names and values in turn that go with its state.
 local function record_new(i, state, reason, more)
-  local record, money = records[i], argv[MONEY + i]
-  fields[2], fields[6], filled = state, argv[DIGESTS + i], 8
+  local record, money = records[i], money_of(i)
+  fields[2], fields[6], filled = state, digests[i], 8
   for n = 1, more and #more or 0, 2 do put(more[n], more[n + 1]) end
   if cost ~= 1 then put('c', int(cost)) end
   if due ~= '0' then put('at', due) end
   if expires ~= '0' then put('x', expires) end
   if batch ~= '' then put('b', batch) end
   if money ~= '' then put('m', money) end
-  call('HSET', record, unpack(fields, 1, payload_put(fields, filled, argv[PAYLOADS + i])))
-  books_join(record, argv[IDS + i], books_place(state, reason), batch, money)
-  known[record] = argv[DIGESTS + i]
+  call('HSET', record, unpack(fields, 1, payload_put(fields, filled, text, payload_at[i], over_at[i] - 1)))
+  books_join(record, ids[i], books_place(state, reason), batch, money)
+  known[record] = digests[i]
   accepted = accepted + 1
 end
 
 local function enter(i)
   if due ~= '0' and tonumber(due) > now then
     record_new(i, 'scheduled')
-    call('ZADD', keys[5], due, argv[IDS + i])
+    call('ZADD', keys[5], due, ids[i])
     return
   end
   record_new(i, 'queued')
-  local task_id = argv[IDS + i] .. '~1'
+  local task_id = ids[i] .. '~1'
   task_new(task_prefix .. task_id, task_id, message(task_id), keys[6], cost, moment)
   pushed[#pushed + 1] = task_id
 end
@@ -100,19 +115,19 @@ end
 -- enter_all takes a plain chunk in, none of which is known and for all of which there is room. It is what enter does for each, without
 -- what is the same for all: most chunks of a large file are plain.
 local function enter_all()
-  local row, last, since, paid = {'s', 'queued', 'g', '1', 't', moment, 'd', ''}, 8, moment .. '000', argv[MONEY + 1] ~= ''
+  local row, last, since, paid = {'s', 'queued', 'g', '1', 't', moment, 'd', ''}, 8, moment .. '000', money_of(1) ~= ''
   batch = argv[6]
   if batch ~= '' then row[9], row[10], last = 'b', batch, 10 end
   if paid then row[last + 1], last = 'm', last + 2 end
   for i = 1, jobs do
-    row[8] = argv[DIGESTS + i]
-    if paid then row[last] = argv[MONEY + i] end
-    call('HSET', records[i], unpack(row, 1, payload_put(row, last, argv[PAYLOADS + i])))
-    local task_id = argv[IDS + i] .. '~1'
+    row[8] = digests[i]
+    if paid then row[last] = money_of(i) end
+    call('HSET', records[i], unpack(row, 1, payload_put(row, last, text, payload_at[i], over_at[i] - 1)))
+    local task_id = ids[i] .. '~1'
     call('HSET', task_prefix .. task_id, 'msg', message(task_id), 'state', 'pending', 'pending_since', since)
     pushed[i] = task_id
   end
-  books_join_all(records[1], argv, IDS, jobs, 'queued', batch, argv[7])
+  books_join_all(records[1], ids, 'queued', batch, argv[7])
   accepted = jobs
 end
 
@@ -137,7 +152,7 @@ end
 
 local function park(i, reason, set, error)
   stamped = stamped and stamped + 1 or stamp(keys[4], now)
-  local record, id, when = records[i], argv[IDS + i], int(stamped)
+  local record, id, when = records[i], ids[i], int(stamped)
   record_new(i, 'parked', reason, {'r', reason, 'e', error, 'pa', when})
   shelve(set, when, id)
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, id) end
@@ -161,9 +176,9 @@ end
 local function answer(i)
   local record = records[i]
   local digest = known[record]
-  if digest then return digest == argv[DIGESTS + i] and DUPLICATE or CONFLICT end
-  if key_taken(record, argv[IDS + i]) then return KEY_TAKEN end
-  cost, due, expires, batch = traits(argv[7] == '' and argv[TRAITS + i] or '')
+  if digest then return digest == digests[i] and DUPLICATE or CONFLICT end
+  if key_taken(record, ids[i]) then return KEY_TAKEN end
+  cost, due, expires, batch = traits(sub(text, traits_at[i], payload_at[i] - 1))
   local why = stopped_batch(record, batch)
   if why then -- it waits for resume, in whatever mode
     park(i, 'cancelled', books_key(record, 'parked:cancelled'), why)

@@ -43,7 +43,7 @@ func (b *bench) all() map[string]any {
 // manySizes are jobs with payloads on both sides of each way of keeping them, and with all kinds of money.
 func manySizes(batch string) []job.Job {
 	var jobs []job.Job
-	for _, size := range []int{2, 63, 64, 65, 128, 129, 200, 511, 512, 513, 5000} {
+	for _, size := range []int{2, 63, 64, 65, 128, 129, 200, 511, 512, 513, 5000, 70_000} {
 		text := append([]byte(`{`), bytes.Repeat([]byte(" "), size-2)...)
 		jobs = append(jobs, job.Job{ID: fmt.Sprintf("s%d", size), Batch: batch, Payload: append(text, '}')})
 	}

@@ -194,14 +194,12 @@ local function books_join(record, id, place, batch, money)
   p.high[currency] = (p.high[currency] or 0) + high
 end
 
--- books_join_all notes so many new jobs of one batch, all in one place that is not parked. Their ids are in list, behind so many others.
--- money is what theirs comes to: a line with the number of amounts that can't be read, then one for each currency,
--- "LOW HIGH CURRENCY" (LOW + HIGH * 10^9 minor units).
-local function books_join_all(record, list, before, jobs, place, batch, money)
+-- books_join_all notes new jobs of one batch, all in one place that is not parked, by their ids. money is what theirs comes to: a line with the
+-- number of amounts that can't be read, then one for each currency, "LOW HIGH CURRENCY" (LOW + HIGH * 10^9 minor units).
+local function books_join_all(record, ids, place, batch, money)
   if batch == '' then return end
-  local b, p = books_joining(record, batch), {jobs = jobs, low = {}, high = {}}
-  for i = 1, jobs do b.ids[i] = list[before + i] end
-  b.jobs, b.places[place] = jobs, p
+  local b, p = books_joining(record, batch), {jobs = #ids, low = {}, high = {}}
+  b.ids, b.jobs, b.places[place] = ids, #ids, p
   p.unread = tonumber(string.match(money, '^%d+'))
   for low, high, currency in string.gmatch(money, '\n(-?%d+) (-?%d+) ([^\n]*)') do
     p.low[currency], p.high[currency] = tonumber(low), tonumber(high)

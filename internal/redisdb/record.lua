@@ -21,20 +21,21 @@ local HISTORY_BYTES = 2000
 local PIECE_BYTES, PIECES = 64, 8
 local PAYLOAD = {'p', 'pn', 'p1', 'p2', 'p3', 'p4', 'p5', 'p6', 'p7', 'p8'} -- every field that a payload may have
 
--- payload_put puts a payload behind the first n of fields, which are names and values in turn, and returns how many there are then.
+-- payload_put puts a payload, which stands in text between two places, behind the first n of fields, which are names and values in turn. It
+-- returns how many there are then.
 local sub, DIGITS = string.sub, {'1', '2', '3', '4', '5', '6', '7', '8'} -- Redis takes a long time to turn a number into text
-local function payload_put(fields, n, payload)
-  local size = #payload
+local function payload_put(fields, n, text, from, to)
+  local size = to - from + 1
   if size <= PIECE_BYTES or size > PIECE_BYTES * PIECES then
-    fields[n + 1], fields[n + 2] = 'p', payload
+    fields[n + 1], fields[n + 2] = 'p', sub(text, from, to)
     return n + 2
   end
   local pieces = math.ceil(size / PIECE_BYTES)
   fields[n + 1], fields[n + 2] = 'pn', DIGITS[pieces]
   n = n + 2
   for i = 1, pieces do
-    fields[n + 1], fields[n + 2] = PAYLOAD[2 + i], sub(payload, (i - 1) * PIECE_BYTES + 1, i * PIECE_BYTES)
-    n = n + 2
+    fields[n + 1], fields[n + 2] = PAYLOAD[2 + i], sub(text, from, math.min(from + PIECE_BYTES - 1, to))
+    n, from = n + 2, from + PIECE_BYTES
   end
   return n
 end
