@@ -10,10 +10,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -145,29 +143,6 @@ func (b *bulk) memory(ctx context.Context) (used int64, err error) {
 		}
 	}
 	return used, err
-}
-
-// asynqClient enqueues with asynq's own client, task ids set, and returns jobs a second.
-func (b *bulk) asynqClient(ctx context.Context, goroutines int) (float64, error) {
-	client := asynq.NewClientFromRedisClient(b.c)
-	var wg sync.WaitGroup
-	errs := make([]error, goroutines)
-	start := time.Now()
-	for g := range goroutines {
-		wg.Go(func() {
-			for i := g; i < b.peers && errs[g] == nil; i += goroutines {
-				_, errs[g] = client.EnqueueContext(ctx, asynq.NewTask("bench", payload(i)), asynq.Queue("bench"), asynq.TaskID(id(i)))
-			}
-		})
-	}
-	wg.Wait()
-	took := time.Since(start)
-	for _, err := range errs {
-		if err != nil {
-			return 0, err
-		}
-	}
-	return float64(b.peers) / took.Seconds(), nil
 }
 
 // raw writes what a queued task needs at the least, a hash and an entry in a list, and looks at nothing: the limit of what Redis can do.

@@ -13,6 +13,8 @@ const (
 	rawName       = "raw pipelined HSET and LPUSH, by 500"
 	oneName       = "asynq's Client, one goroutine"
 	manyName      = "asynq's Client, 64 goroutines"
+	autoName      = "asynq's Client over the AutoPipeliner, 512 goroutines"
+	eachName      = "enqueue's script for a job each, over the AutoPipeliner"
 	enqueueName   = "enqueue"
 	againName     = "enqueue again: all duplicates"
 	asynqSendName = "calls of bare asynq, 64 at once"
@@ -25,8 +27,9 @@ const (
 
 // ofRates are the figures in jobs a second, others those that are not.
 var (
-	ofRates = []string{rawName, oneName, manyName, enqueueName, againName, asynqSendName, sendName}
-	others  = []string{asynqMemory, memoryName, residentName, doorName}
+	ofRates = []string{rawName, oneName, manyName, autoName, eachName, enqueueName, againName,
+		asynqSendName, sendName}
+	others = []string{asynqMemory, memoryName, residentName, doorName}
 )
 
 // results are the figures of every run by name.
@@ -43,8 +46,11 @@ func (b *bulk) once(ctx context.Context, p *provider, r results) error {
 		return err
 	}
 	micros, err := b.door(ctx)
+	if err != nil {
+		return err
+	}
 	r.note(doorName, micros)
-	return err
+	return nil
 }
 
 func (b *bulk) peersOnce(ctx context.Context, r results) error {
@@ -53,8 +59,10 @@ func (b *bulk) peersOnce(ctx context.Context, r results) error {
 		do   func() (float64, error)
 	}{
 		{rawName, func() (float64, error) { return b.raw(ctx) }},
-		{oneName, func() (float64, error) { return b.asynqClient(ctx, 1) }},
-		{manyName, func() (float64, error) { return b.asynqClient(ctx, 64) }},
+		{oneName, func() (float64, error) { return b.asynqClient(ctx, b.c, 1) }},
+		{manyName, func() (float64, error) { return b.asynqClient(ctx, b.c, 64) }},
+		{autoName, func() (float64, error) { return b.asynqPipelined(ctx) }},
+		{eachName, func() (float64, error) { return b.oneByOne(ctx) }},
 	} {
 		before, err := b.fresh(ctx)
 		if err != nil {
@@ -114,7 +122,7 @@ func (b *bulk) dispatchOnce(ctx context.Context, p *provider, r results) error {
 	if _, err := b.fresh(ctx); err != nil {
 		return err
 	}
-	if _, err := b.asynqClient(ctx, 64); err != nil {
+	if _, err := b.asynqClient(ctx, b.c, 64); err != nil {
 		return err
 	}
 	rate, err = b.bareAsynq(ctx, p)
@@ -146,29 +154,36 @@ func times(a, b []float64, by float64) []float64 {
 	return products
 }
 
-// table writes the figures, and the ratios of runs to the peers of the same run, in Markdown.
+// The ratios of runs to the peers of the same run.
+var ratios = []struct{ text, a, b string }{
+	{"enqueue to asynq's Client, one goroutine", enqueueName, oneName},
+	{"enqueue to asynq's Client, 64 goroutines", enqueueName, manyName},
+	{"enqueue to asynq's Client over the AutoPipeliner", enqueueName, autoName},
+	{"enqueue to its script for a job each", enqueueName, eachName},
+	{"enqueue to the raw pipeline", enqueueName, rawName},
+	{"duplicates to the raw pipeline", againName, rawName},
+	{"calls of dispatcher run to those of bare asynq", sendName, asynqSendName},
+	{"memory of a queued job to asynq's", memoryName, asynqMemory},
+}
+
+// table writes the figures and the ratios in Markdown, without those of a peer that could not be run.
 func (r results) table(w io.Writer) {
+	row := func(text, format string, numbers []float64) {
+		if len(numbers) > 0 {
+			median, least, most := spreadOf(numbers)
+			fmt.Fprintf(w, "| %s | "+format+" |\n", text, median, least, most)
+		}
+	}
 	fmt.Fprintln(w, "| | median | least to most |\n|---|---:|---:|")
 	for _, name := range ofRates {
-		median, least, most := spreadOf(r[name])
-		fmt.Fprintf(w, "| %s | %.0f/s | %.0f to %.0f |\n", name, median, least, most)
+		row(name, "%.0f/s | %.0f to %.0f", r[name])
 	}
 	for _, name := range others {
-		median, least, most := spreadOf(r[name])
-		fmt.Fprintf(w, "| %s | %.1f | %.1f to %.1f |\n", name, median, least, most)
+		row(name, "%.1f | %.1f to %.1f", r[name])
 	}
 	fmt.Fprintln(w, "\n| ratio, run by run | median | least to most |\n|---|---:|---:|")
-	for _, c := range []struct{ text, a, b string }{
-		{"enqueue to asynq's Client, one goroutine", enqueueName, oneName},
-		{"enqueue to asynq's Client, 64 goroutines", enqueueName, manyName},
-		{"enqueue to the raw pipeline", enqueueName, rawName},
-		{"duplicates to the raw pipeline", againName, rawName},
-		{"calls of dispatcher run to those of bare asynq", sendName, asynqSendName},
-		{"memory of a queued job to asynq's", memoryName, asynqMemory},
-	} {
-		median, least, most := spreadOf(over(r[c.a], r[c.b]))
-		fmt.Fprintf(w, "| %s | %.2f | %.2f to %.2f |\n", c.text, median, least, most)
+	for _, c := range ratios {
+		row(c.text, "%.2f | %.2f to %.2f", over(r[c.a], r[c.b]))
 	}
-	median, least, most := spreadOf(times(r[doorName], r[enqueueName], 1e-6))
-	fmt.Fprintf(w, "| admission and deduplication, as a share of enqueue's time | %.2f | %.2f to %.2f |\n", median, least, most)
+	row("admission and deduplication, as a share of enqueue's time", "%.2f | %.2f to %.2f", times(r[doorName], r[enqueueName], 1e-6))
 }

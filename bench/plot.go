@@ -3,25 +3,30 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"slices"
 )
+
+// ours are the rates of the programs themselves.
+var ours = []string{enqueueName, againName, sendName}
 
 // plot draws the rates as bars, with a line from the slowest run to the quickest.
 func (r results) plot() []byte {
-	const left, width, step = 290, 520, 34
+	const left, width, step = 390, 520, 34
 	var out bytes.Buffer
 	var top float64
-	for _, name := range ofRates {
+	measured := slices.DeleteFunc(slices.Clone(ofRates), func(name string) bool { return len(r[name]) == 0 })
+	for _, name := range measured {
 		_, _, most := spreadOf(r[name])
 		top = max(top, most)
 	}
 	x := func(rate float64) float64 { return left + rate/top*width }
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 %d" font-family="sans-serif" font-size="13">`+"\n", 30+step*len(ofRates))
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1020 %d" font-family="sans-serif" font-size="13">`+"\n", 30+step*len(measured))
 	fmt.Fprintln(&out, `<rect width="100%" height="100%" fill="white"/>`)
-	for i, name := range ofRates {
+	for i, name := range measured {
 		median, least, most := spreadOf(r[name])
 		y := 16 + step*i
 		colour := "#9aa5b1"
-		if name == enqueueName || name == againName || name == sendName {
+		if slices.Contains(ours, name) {
 			colour = "#2563eb"
 		}
 		fmt.Fprintf(&out, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", left-10, y+15, name)
