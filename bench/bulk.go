@@ -39,7 +39,8 @@ type bulk struct {
 	config string
 	file   string
 
-	gateway string // of jobs whose line names none
+	gateway string    // of jobs whose line names none
+	node    *nodePeer // nil where BullMQ can't be run
 }
 
 // newBulk builds the programs and writes a billing file.

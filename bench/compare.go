@@ -14,12 +14,16 @@ const (
 	oneName       = "asynq's Client, one goroutine"
 	manyName      = "asynq's Client, 64 goroutines"
 	autoName      = "asynq's Client over the AutoPipeliner, 512 goroutines"
+	bullName      = "BullMQ's Queue.addBulk, by 500"
+	bullTwoName   = "BullMQ's Queue.addBulk, by 500, two at once"
 	eachName      = "enqueue's script for a job each, over the AutoPipeliner"
 	enqueueName   = "enqueue"
 	againName     = "enqueue again: all duplicates"
 	asynqSendName = "calls of bare asynq, 64 at once"
+	bullSendName  = "calls of a BullMQ Worker, 64 at once"
 	sendName      = "calls of dispatcher run, all records kept"
 	asynqMemory   = "bytes of Redis for a job queued by asynq"
+	bullMemory    = "bytes of Redis for a job queued by BullMQ"
 	memoryName    = "bytes of Redis for a job queued by enqueue"
 	residentName  = "MiB of enqueue's memory, at most"
 	doorName      = "µs of a job for admission and deduplication alone, by 500"
@@ -27,9 +31,9 @@ const (
 
 // ofRates are the figures in jobs a second, others those that are not.
 var (
-	ofRates = []string{rawName, oneName, manyName, autoName, eachName, enqueueName, againName,
-		asynqSendName, sendName}
-	others = []string{asynqMemory, memoryName, residentName, doorName}
+	ofRates = []string{rawName, oneName, manyName, autoName, bullName, bullTwoName, eachName, enqueueName, againName,
+		asynqSendName, bullSendName, sendName}
+	others = []string{asynqMemory, bullMemory, memoryName, residentName, doorName}
 )
 
 // results are the figures of every run by name.
@@ -50,7 +54,7 @@ func (b *bulk) once(ctx context.Context, p *provider, r results) error {
 		return err
 	}
 	r.note(doorName, micros)
-	return nil
+	return b.bullmqOnce(ctx, p, r)
 }
 
 func (b *bulk) peersOnce(ctx context.Context, r results) error {
@@ -159,11 +163,15 @@ var ratios = []struct{ text, a, b string }{
 	{"enqueue to asynq's Client, one goroutine", enqueueName, oneName},
 	{"enqueue to asynq's Client, 64 goroutines", enqueueName, manyName},
 	{"enqueue to asynq's Client over the AutoPipeliner", enqueueName, autoName},
+	{"enqueue to BullMQ's Queue.addBulk", enqueueName, bullName},
+	{"enqueue to BullMQ's Queue.addBulk, two at once", enqueueName, bullTwoName},
 	{"enqueue to its script for a job each", enqueueName, eachName},
 	{"enqueue to the raw pipeline", enqueueName, rawName},
 	{"duplicates to the raw pipeline", againName, rawName},
 	{"calls of dispatcher run to those of bare asynq", sendName, asynqSendName},
+	{"calls of dispatcher run to those of a BullMQ Worker", sendName, bullSendName},
 	{"memory of a queued job to asynq's", memoryName, asynqMemory},
+	{"memory of a queued job to BullMQ's", memoryName, bullMemory},
 }
 
 // table writes the figures and the ratios in Markdown, without those of a peer that could not be run.

@@ -1,5 +1,5 @@
 // Bench measures what admission and the pacer cost, as ratios to a plain SET and beside redis_rate, and how fast jobs go in and out
-// beside asynq's own client and server and a raw pipeline: all in one run on one redis-server of its own. It is a module of its own, so
+// beside asynq's own client and server, BullMQ and a raw pipeline: all in one run on one redis-server of its own. It is a module of its own, so
 // that the program does not depend on what it is measured against.
 package main
 
@@ -80,6 +80,7 @@ func inBulk(ctx context.Context, c *redis.Client, s *server, o options) error {
 	if err != nil {
 		return err
 	}
+	b.findBullmq(ctx)
 	fmt.Printf("%s\n%d runs of %d jobs of %d bytes, of peers %d, of calls %d\n\n", machine(ctx, c), o.runs, b.jobs, payloadBytes, b.peers, min(b.peers, dispatched))
 	r := results{}
 	for range o.runs {
