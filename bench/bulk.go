@@ -80,14 +80,17 @@ func payload(i int) []byte {
 // report is what enqueue says, and what its process took.
 type report struct {
 	Enqueued  int `json:"enqueued"`
+	Parked    int `json:"parked"`
 	Duplicate int `json:"duplicate"`
 	rate      float64
 	mib       float64 // at most
 }
 
 // enqueue runs the program on the file: jobs a second from its start to its end.
-func (b *bulk) enqueue(ctx context.Context) (r report, err error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(b.dir, "enqueue"), "-c", b.config, "-g", b.gateway, "-f", b.file, "--batch", "november", "-q", "-o", "json")
+func (b *bulk) enqueue(ctx context.Context) (report, error) { return b.enqueueBy(ctx, b.config) }
+
+func (b *bulk) enqueueBy(ctx context.Context, config string) (r report, err error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(b.dir, "enqueue"), "-c", config, "-g", b.gateway, "-f", b.file, "--batch", "november", "-q", "-o", "json")
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	start := time.Now()

@@ -19,6 +19,8 @@ const (
 	eachName      = "enqueue's script for a job each, over the AutoPipeliner"
 	enqueueName   = "enqueue"
 	againName     = "enqueue again: all duplicates"
+	parkName      = "enqueue without room: all parked"
+	replayName    = "dispatcher dlq replay of all that is parked"
 	asynqSendName = "calls of bare asynq, 64 at once"
 	bullSendName  = "calls of a BullMQ Worker, 64 at once"
 	sendName      = "calls of dispatcher run, all records kept"
@@ -31,7 +33,7 @@ const (
 
 // ofRates are the figures in jobs a second, others those that are not.
 var (
-	ofRates = []string{rawName, oneName, manyName, autoName, bullName, bullTwoName, eachName, enqueueName, againName,
+	ofRates = []string{rawName, oneName, manyName, autoName, bullName, bullTwoName, eachName, enqueueName, againName, parkName, replayName,
 		asynqSendName, bullSendName, sendName}
 	others = []string{asynqMemory, bullMemory, memoryName, residentName, doorName}
 )
@@ -54,7 +56,7 @@ func (b *bulk) once(ctx context.Context, p *provider, r results) error {
 		return err
 	}
 	r.note(doorName, micros)
-	return b.bullmqOnce(ctx, p, r)
+	return errors.Join(b.bullmqOnce(ctx, p, r), b.parkOnce(ctx, r))
 }
 
 func (b *bulk) peersOnce(ctx context.Context, r results) error {
@@ -168,6 +170,8 @@ var ratios = []struct{ text, a, b string }{
 	{"enqueue to its script for a job each", enqueueName, eachName},
 	{"enqueue to the raw pipeline", enqueueName, rawName},
 	{"duplicates to the raw pipeline", againName, rawName},
+	{"enqueue without room to enqueue", parkName, enqueueName},
+	{"dlq replay to enqueue", replayName, enqueueName},
 	{"calls of dispatcher run to those of bare asynq", sendName, asynqSendName},
 	{"calls of dispatcher run to those of a BullMQ Worker", sendName, bullSendName},
 	{"memory of a queued job to asynq's", memoryName, asynqMemory},

@@ -7,7 +7,7 @@ import (
 )
 
 // ours are the rates of the programs themselves.
-var ours = []string{enqueueName, againName, sendName}
+var ours = []string{enqueueName, againName, parkName, replayName, sendName}
 
 // plot draws the rates as bars, with a line from the slowest run to the quickest.
 func (r results) plot() []byte {
