@@ -1,6 +1,6 @@
 // Bench measures what admission and the pacer cost, as ratios to a plain SET and beside redis_rate, and how fast jobs go in and out
 // beside asynq's own client and server, BullMQ and a raw pipeline: all in one run on one redis-server of its own. It is a module of its own, so
-// that the program does not depend on what it is measured against.
+// that the program does not depend on what it is measured against. With -limit it compares ways to keep a provider's limit.
 package main
 
 import (
@@ -20,6 +20,8 @@ type options struct {
 	svg           string
 	cluster       bool
 	asynq         string // set in the process that is the bare asynq server
+	limit         bool
+	limitWorker   string // set in a worker process of the comparison against a limit
 }
 
 func main() {
@@ -32,9 +34,14 @@ func main() {
 	flag.BoolVar(&o.cluster, "cluster", false, "measure one redis-server beside a cluster of three instead, -runs times")
 	full := flag.Bool("full", false, "1,000,000 jobs")
 	flag.StringVar(&o.asynq, "asynq", "", "for this program's own use")
+	flag.BoolVar(&o.limit, "limit", false, "compare ways to keep a provider's limit instead, with 3,000 jobs or -jobs")
+	flag.StringVar(&o.limitWorker, "limit-worker", "", "for this program's own use")
 	flag.Parse()
 	if *full {
 		o.jobs = 1_000_000
+	}
+	if o.limit && !given("jobs") {
+		o.jobs = limitJobs
 	}
 	if err := start(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -46,10 +53,16 @@ func start(o options) error {
 	if o.asynq != "" {
 		return serveAsynq(o.asynq)
 	}
+	if o.limitWorker != "" {
+		return serveLimited(o.limitWorker)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if o.cluster {
 		return clustered(ctx, o)
+	}
+	if o.limit {
+		return limited(ctx, o)
 	}
 	server, err := startRedis()
 	if err != nil {

@@ -55,7 +55,7 @@ var mayImport = map[string]string{
 	"provider": "job",
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider",
-	"bench":          "bucket job ledger redisdb",
+	"bench":          "bucket job ledger provider redisdb",
 	"console":        "bucket clock config deadletter dispatch job ledger producer tracing",
 	"doctor":         "config dispatch incarnation job redisdb",
 	"demo":           everything + " -cmd -testkit",
