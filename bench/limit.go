@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -37,8 +38,9 @@ type contender struct {
 	dead func(ctx context.Context, t *trial) (int, error)
 }
 
-// contenders are in the order of the table. Every library stands there as its documentation has it, and tuned by hand as well.
-func contenders() []contender {
+// contenders are in the order of the table. Every library stands there as its documentation has it, and tuned by hand as well. BullMQ is
+// left out where it can't be had.
+func contenders(ctx context.Context, dir string) []contender {
 	all := []contender{
 		{name: "asynq, its rate-limit recipe", kind: kindRecipe},
 		{name: "asynq, tuned by hand: half the rate in each process, the handler waits", kind: kindWait},
@@ -47,6 +49,12 @@ func contenders() []contender {
 	}
 	for i := range all {
 		all[i].fill, all[i].worker, all[i].dead = fillAsynq, asynqWorker, archived
+	}
+	n, err := bullmq(ctx, dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "without BullMQ:", err)
+	} else {
+		all = append(all, bullmqContenders(n)...)
 	}
 	return append(all, contender{name: "Spillway", ours: true, fill: fillSpillway, worker: spillwayWorker, dead: parked})
 }
@@ -72,7 +80,7 @@ func limited(ctx context.Context, o options) error {
 	fmt.Printf("%s\n%d jobs, %d worker processes, a provider that allows %d calls in every rolling second and answers in %s\n\n",
 		machine(ctx, c), o.jobs, limitWorkers, limitN, limitService)
 	fmt.Println(limitHead)
-	for i, one := range contenders() {
+	for i, one := range contenders(ctx, server.dir) {
 		f, err := (&trial{contender: one, c: c, server: server, jobs: o.jobs, dir: filepath.Join(server.dir, fmt.Sprint("trial-", i))}).run(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
