@@ -80,14 +80,19 @@ func limited(ctx context.Context, o options) error {
 	fmt.Printf("%s\n%d jobs, %d worker processes, a provider that allows %d calls in every rolling second and answers in %s\n\n",
 		machine(ctx, c), o.jobs, limitWorkers, limitN, limitService)
 	fmt.Println(limitHead)
+	var finished []finish
 	for i, one := range contenders(ctx, server.dir) {
 		f, err := (&trial{contender: one, c: c, server: server, jobs: o.jobs, dir: filepath.Join(server.dir, fmt.Sprint("trial-", i))}).run(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
 		fmt.Println(f.row())
+		finished = append(finished, f)
 	}
-	return nil
+	if o.svg == "" {
+		return nil
+	}
+	return os.WriteFile(o.svg, plotLimit(finished), 0o644)
 }
 
 // finish is what became of the jobs of one contender, as the provider saw it.

@@ -34,7 +34,7 @@ func main() {
 	flag.BoolVar(&o.cluster, "cluster", false, "measure one redis-server beside a cluster of three instead, -runs times")
 	full := flag.Bool("full", false, "1,000,000 jobs")
 	flag.StringVar(&o.asynq, "asynq", "", "for this program's own use")
-	flag.BoolVar(&o.limit, "limit", false, "compare ways to keep a provider's limit instead, with 3,000 jobs or -jobs")
+	flag.BoolVar(&o.limit, "limit", false, "compare ways to keep a provider's limit instead, with 3,000 jobs or -jobs; -svg draws that then")
 	flag.StringVar(&o.limitWorker, "limit-worker", "", "for this program's own use")
 	flag.Parse()
 	if *full {
