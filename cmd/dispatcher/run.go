@@ -99,7 +99,9 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 		return err
 	}
 	log = slog.New(traces.LogHandler(log.Handler()))
-	db, err := dispatch.Open(ctx, cfg, startPatience)
+	db, err := dispatch.OpenTelling(ctx, cfg, startPatience, func(err error) {
+		log.Warn("Redis is away: waiting for it", "for", startPatience.String(), "error", err)
+	})
 	if err != nil {
 		return err
 	}
@@ -175,9 +177,14 @@ func (p *program) serve(ctx context.Context, s served) error {
 	parts.Add(lifecycle.Step{Name: "reloading the configuration", Start: again.start, Stop: again.stop})
 	parts.Add(lifecycle.Step{Name: "taking jobs in", Stop: func(context.Context) error { api.Stopping(); return nil }})
 	parts.Add(lifecycle.Step{Name: "the greeting", Start: func(context.Context) error { s.greet(w.address()); return nil }})
-	if err := parts.Run(ctx, context.Background(), w.failed); err != nil && ctx.Err() == nil {
+	switch err := parts.Run(ctx, context.Background(), w.failed); {
+	case err == nil:
+	case ctx.Err() == nil:
 		return err
-	} else if err != nil {
+	case errors.Is(err, ctx.Err()):
+		s.log.Info("stopped while it was starting")
+		return nil
+	default:
 		s.log.Warn("not everything ended in time; nothing is lost", "error", err)
 	}
 	s.log.Info("stopped")
@@ -211,8 +218,7 @@ func longestCall(gateways []config.Gateway) time.Duration {
 
 // inspect refuses a Redis that would lose jobs and says loudly what may.
 func inspect(ctx context.Context, db *redisdb.DB, log *slog.Logger) error {
-	var findings []redisdb.Finding
-	err := redisdb.Patiently(ctx, startPatience, func(ctx context.Context) (err error) { findings, err = dispatch.Inspect(ctx, db); return err })
+	findings, err := dispatch.Inspect(ctx, db, startPatience)
 	for _, f := range findings {
 		level := slog.LevelInfo
 		if f.Severity == redisdb.Warn {

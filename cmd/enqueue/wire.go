@@ -16,11 +16,15 @@ func openDoor(ctx context.Context, src jobSource, warn func(format string, args 
 	if src.opt.dryRun {
 		return noDoor{}, func() {}, nil
 	}
-	db, err := dispatch.Open(ctx, src.cfg, src.opt.patience)
+	db, err := dispatch.OpenTelling(ctx, src.cfg, src.opt.patience, func(err error) {
+		if !src.opt.Quiet {
+			warn("waiting for Redis, for %s at most: %v", src.opt.patience, err)
+		}
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	findings, err := dispatch.Inspect(ctx, db)
+	findings, err := dispatch.Inspect(ctx, db, src.opt.patience)
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())
 	}

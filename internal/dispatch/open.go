@@ -13,14 +13,19 @@ import (
 // Open connects to the configuration's Redis and waits up to wait for its first answer. Its errors carry codes:
 // usage for an address that can't be used, failed where Redis refuses us, unavailable where it is away.
 func Open(ctx context.Context, cfg *config.Config, wait time.Duration) (*redisdb.DB, error) {
-	db, err := redisdb.Open(ctx, cfg.Redis.Reveal(), redisdb.Options{Wait: wait, WaitReplicas: cfg.WaitReplicas})
+	return OpenTelling(ctx, cfg, wait, nil)
+}
+
+// OpenTelling is Open; while it waits, waiting has been told why (nil: nobody is).
+func OpenTelling(ctx context.Context, cfg *config.Config, wait time.Duration, waiting func(error)) (*redisdb.DB, error) {
+	db, err := redisdb.Open(ctx, cfg.Redis.Reveal(), redisdb.Options{Wait: wait, Waiting: waiting, WaitReplicas: cfg.WaitReplicas})
 	return db, Coded(err)
 }
 
-// Inspect refuses a Redis that would lose jobs, and returns what else an operator should know of it.
-func Inspect(ctx context.Context, db *redisdb.DB) ([]redisdb.Finding, error) {
-	findings, err := db.Check(ctx)
-	if err != nil {
+// Inspect refuses a Redis that would lose jobs, and returns what else an operator should know of it. It has patience with one that is away.
+func Inspect(ctx context.Context, db *redisdb.DB, patience time.Duration) (findings []redisdb.Finding, err error) {
+	look := func(ctx context.Context) (err error) { findings, err = db.Check(ctx); return err }
+	if err := redisdb.Patiently(ctx, patience, look); err != nil {
 		return nil, Coded(err)
 	}
 	for _, f := range findings {

@@ -25,6 +25,8 @@ type Options struct {
 	ReadTimeout time.Duration
 	// Wait is how long Open keeps trying while Redis is away. Zero means one try.
 	Wait time.Duration
+	// Waiting is told once why the first try failed, if Open goes on. Nil means nobody asks.
+	Waiting func(err error)
 	// WaitReplicas is how many replicas must have what is run under Replicated before it is answered. Zero means that nobody waits.
 	// With fewer replicas than that, such commands fail, although they have run.
 	WaitReplicas int
@@ -74,7 +76,11 @@ func Open(ctx context.Context, rawURL string, opt Options) (*DB, error) {
 	}
 	logging.Disable()
 	db := connect(at, opt.withDefaults())
-	if err := Patiently(ctx, opt.Wait, db.Ping); err != nil {
+	ping := db.Ping
+	if opt.Wait > 0 && opt.Waiting != nil {
+		ping = telling(db.Ping, opt.Waiting)
+	}
+	if err := Patiently(ctx, opt.Wait, ping); err != nil {
 		_ = db.Close()
 		return nil, err
 	}

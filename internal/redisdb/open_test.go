@@ -298,3 +298,19 @@ func TestAClusterNoticesClosedConnectionsBeforeUse(t *testing.T) {
 		t.Errorf("after its connection was closed: %v, %v", err, killed)
 	}
 }
+
+func TestOpenTellsOnceThatItWaits(t *testing.T) {
+	t.Parallel()
+	url := fmt.Sprintf("redis://127.0.0.1:%d/0", testkit.FreePort(t))
+	for wait, want := range map[time.Duration]int{0: 0, 700 * time.Millisecond: 1} { // the second is time for several tries
+		told := 0
+		_, err := Open(t.Context(), url, Options{Wait: wait, Waiting: func(err error) {
+			if told++; !errors.Is(err, ErrAway) {
+				t.Errorf("it waits because of %v", err)
+			}
+		}})
+		if !errors.Is(err, ErrAway) || told != want {
+			t.Errorf("waiting %v: %v, told %d times", wait, err, told)
+		}
+	}
+}

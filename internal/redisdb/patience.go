@@ -2,6 +2,7 @@ package redisdb
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -22,5 +23,17 @@ func Patiently(ctx context.Context, within time.Duration, step func(context.Cont
 			return ctx.Err()
 		case <-time.After(min(awayWait, time.Until(enough))):
 		}
+	}
+}
+
+// telling is a step that tells, the first time, what will have it done again.
+func telling(step func(context.Context) error, tell func(error)) func(context.Context) error {
+	var once sync.Once
+	return func(ctx context.Context) error {
+		err := step(ctx)
+		if Away(err) {
+			once.Do(func() { tell(err) })
+		}
+		return err
 	}
 }
