@@ -323,7 +323,7 @@ func TestStampsAreOfTheFirstByte(t *testing.T) {
 		before := time.Now()
 		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k%d\r\nContent-Length: 2\r\n", i)
 		between := time.Now()
-		<-time.After(30 * time.Millisecond)
+		<-time.After(300 * time.Millisecond) // by then a busy machine has read the first half too: what is read together has the last stamp
 		io.WriteString(conn, "\r\n{}")
 		resp, err := http.ReadResponse(answers, nil)
 		if err != nil {
@@ -332,7 +332,7 @@ func TestStampsAreOfTheFirstByte(t *testing.T) {
 		io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		at := time.UnixMicro(r.Calls()[i].At)
-		if at.Before(before.Truncate(time.Microsecond)) || at.After(between.Add(10*time.Millisecond)) {
+		if at.Before(before.Truncate(time.Microsecond)) || at.After(between.Add(150*time.Millisecond)) {
 			t.Errorf("call %d: written from %v to %v, stamped %v", i, before, between, at)
 		}
 	}

@@ -256,6 +256,8 @@ func TestAForeignTaskIsTold(t *testing.T) {
 func TestStopLetsTheGateGo(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
+	r.srv.cfg.Grace = time.Hour
+	r.srv = NewServer(r.c, r.srv.cfg)
 	r.put(1, 3)
 	if err := r.srv.Start(); err != nil {
 		t.Fatal(err)
@@ -264,7 +266,7 @@ func TestStopLetsTheGateGo(t *testing.T) {
 	go func() { r.srv.Stop(context.Background()); close(stopped) }()
 	select {
 	case <-stopped:
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("Stop waits for a gate that has no slot to give")
 	}
 	if n := r.c.LLen(context.Background(), r.keys.Pending()).Val(); n != 3 {
