@@ -135,10 +135,11 @@ local function end_attempt(keys, job, id, now, spent, line, status)
 end
 
 -- task_end takes a task whose attempt has ended out of asynq's hands, and counts it, as asynq's own script does once its handler is done.
--- One that is not there any more is not counted again. keys and args end with what redisdb.TaskEnd lists.
+-- One that is not there any more is not counted again. It is looked for from the end where the oldest are. keys and args end with what
+-- redisdb.TaskEnd lists.
 local function task_end(keys, args)
   local k, a = #keys - 4, #args - 1
-  local held = redis.call('LREM', keys[k], '0', args[a])
+  local held = redis.call('LREM', keys[k], '-1', args[a])
   shelf_remove(keys[k + 1], args[a])
   gather_delete(keys[k + 2])
   if held == 0 then return end
