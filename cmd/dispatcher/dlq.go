@@ -75,11 +75,34 @@ func (p *program) choose(ctx context.Context, f *dlqFilter) (*selection, error) 
 		return nil, err
 	}
 	sel := &selection{session: s, gateways: chosen, filter: filter, flags: f.text(filter)}
-	if err := sel.startAt(f.after); err != nil {
+	if err = sel.knowsBatch(ctx); err == nil {
+		err = sel.startAt(f.after)
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}
 	return sel, nil
+}
+
+// knowsBatch refuses a batch of which none of the gateways knows a job: a name with a slip in it would look like a batch without parked jobs.
+func (s *selection) knowsBatch(ctx context.Context) error {
+	name := s.filter.Batch
+	if name == "" {
+		return nil
+	}
+	for _, g := range s.gateways {
+		_, ok, err := dispatch.Books(s.db.Client, g).Batch(ctx, name)
+		if err != nil || ok {
+			return dispatch.Coded(err)
+		}
+		// What is parked as no job of ours is in no books, and may have a batch.
+		parked, err := deadletter.New(s.db.Client, g.Name).Count(ctx, deadletter.Filter{Batch: name})
+		if err != nil || len(parked) > 0 {
+			return dispatch.Coded(err)
+		}
+	}
+	return noBatch(name)
 }
 
 // inOrder returns the gateways of these names, or all, in the order of the file.
