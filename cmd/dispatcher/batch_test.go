@@ -100,6 +100,30 @@ func TestBatchSaysWhetherItMakesIt(t *testing.T) {
 	}
 }
 
+// A subscription of next year waits at the gateway: the batch whose only late job is in a back-off is not late for that.
+func TestABatchIsNotLateForAnotherOnesScheduledJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	g := r.manual(r.one)
+	r.accept(g, job.Enqueued, charge("a", "1050", "b1"))
+	task, err := r.c.RPop(r.ctx, redisdb.NewKeys(r.one).Pending()).Result()
+	r.must(err)
+	id, generation, _ := job.ParseTaskID(task)
+	books := dispatch.Books(r.c, g)
+	a, _, err := books.Open(r.ctx, id, generation, "w1", time.Minute)
+	r.must(err)
+	r.must(books.Back(r.ctx, a, job.Ending{Called: true, Status: 500, Verdict: job.VerdictRetry, At: time.UnixMicro(1)}, time.Minute))
+	later := charge("later", "1", "b2")
+	later.At = time.Now().AddDate(1, 0, 0)
+	r.accept(g, job.Enqueued, later)
+	if got := r.command("batch", "b1", "--by", "+1h"); got.code != 0 {
+		t.Errorf("a job in a back-off of a minute: %+v", got)
+	}
+	if got := r.command("batch", "b2", "--by", "+1h"); got.code != 1 {
+		t.Errorf("a job of next year: %+v", got)
+	}
+}
+
 func TestBatchExportSaysWhatBecameOfEachJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -43,8 +43,13 @@ func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b ledg
 		}
 		return n
 	}
-	timed := in(ledger.Place{State: job.Scheduled}, ledger.Place{State: job.Retrying})
-	waiting := timed + in(ledger.Place{State: job.Queued}, ledger.Place{State: job.InFlight})
+	var timed []job.State // in which its jobs wait for a moment; those of other batches may wait for a much later one
+	for _, state := range []job.State{job.Scheduled, job.Retrying} {
+		if in(ledger.Place{State: state}) > 0 {
+			timed = append(timed, state)
+		}
+	}
+	waiting := in(ledger.Place{State: job.Queued}, ledger.Place{State: job.InFlight}, ledger.Place{State: job.Scheduled}, ledger.Place{State: job.Retrying})
 	if g.Replay == config.ReplayAuto {
 		waiting += in(ledger.Place{State: job.Parked, Reason: job.Rejected})
 	}
@@ -53,9 +58,9 @@ func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b ledg
 		return -1, nil
 	case waiting == 0:
 		return 0, nil
-	case gateway.ETA < 0 || timed == 0:
+	case gateway.ETA < 0 || len(timed) == 0:
 		return gateway.ETA, nil
 	}
-	last, err := books.LastDue(ctx)
+	last, err := books.LastDue(ctx, timed...)
 	return max(gateway.ETA, last.Sub(gateway.Now)), err
 }

@@ -120,3 +120,17 @@ func TestABatchIsPausedInMidRun(t *testing.T) {
 	}
 	r.inOrder()
 }
+
+// What has to come through admission first is through no sooner than admission lets it in, however fast the gateway is.
+func TestTheEndOfABatchWaitsForAdmission(t *testing.T) {
+	t.Parallel()
+	r := setup(t, "leak: {limits: [100/s]}\nadmission: {limits: [6/m], burst: 2}")
+	r.putBatch("door", 12)
+	v, ok, err := LookBatch(t.Context(), r.db.Client, r.cfg.Gateways[0], "door")
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if rejected := v.Places[at(job.Parked, job.Rejected)].Jobs; v.ETA < time.Duration(rejected)*10*time.Second || v.ETA > 2*time.Minute {
+		t.Errorf("%d jobs wait for one place every 10 s, and the last one would be called in %s", rejected, v.ETA)
+	}
+}

@@ -74,17 +74,20 @@ func eta(v Glance, g config.Gateway) time.Duration {
 	}
 	rate := v.Rate
 	if rate == 0 || v.Queued+v.InFlight == 0 {
-		rate = leakRate(v.Limits)
+		rate = longRate(v.Limits)
 	}
 	left := time.Duration(float64(waiting) / rate * float64(time.Second))
+	if g.Replay == config.ReplayAuto { // what is rejected comes through admission first, which may be the slower of the two
+		left = max(left, time.Duration(float64(v.Parked[job.Rejected])/longRate(g.Admission.Limits)*float64(time.Second)))
+	}
 	if v.Hold.HeldUntil.After(v.Now) {
 		left += v.Hold.HeldUntil.Sub(v.Now)
 	}
 	return left
 }
 
-// leakRate is the most that the limits allow in the long run, in calls a second.
-func leakRate(limits []config.Limit) float64 {
+// longRate is the most that the limits allow in the long run, in jobs a second.
+func longRate(limits []config.Limit) float64 {
 	rate := math.Inf(1)
 	for _, l := range limits {
 		rate = min(rate, float64(l.N)/l.Window.Seconds())

@@ -111,9 +111,11 @@ func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]Sums, error) {
 	return sums, nil
 }
 
-// LastDue returns the latest moment for which a job of the gateway waits, scheduled or in a back-off; zero if none does.
-func (b *Books) LastDue(ctx context.Context) (last time.Time, err error) {
-	for _, set := range []string{b.keys.Scheduled(), b.keys.Retrying()} {
+// LastDue returns the latest moment for which a job of the gateway waits in one of these states, Scheduled or Retrying; zero if none does.
+func (b *Books) LastDue(ctx context.Context, states ...job.State) (last time.Time, err error) {
+	sets := map[job.State]string{job.Scheduled: b.keys.Scheduled(), job.Retrying: b.keys.Retrying()}
+	for _, state := range states {
+		set := sets[state]
 		found, err := b.c.ZRevRangeWithScores(ctx, set, 0, 0).Result()
 		if err != nil {
 			return last, err
