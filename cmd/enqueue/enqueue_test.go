@@ -227,6 +227,7 @@ func TestAskedWrongly(t *testing.T) {
 		{append([]string{"--redis", "embedded"}, good...), 2, "the embedded Redis lives in the dispatcher's process and is gone with it: enqueue can't reach it\nhint: name a Redis server: --redis redis://127.0.0.1:6379/0"},
 		{append([]string{"more"}, good...), 2, "unknown command \"more\" for \"enqueue\"\nhint: see \"enqueue --help\""},
 		{append([]string{"--batch", "a\tb"}, good...), 2, "the batch's name has the character '\\t', which can't be printed\nhint: choose another name for --batch"},
+		{append([]string{"--batch", "a\xffb"}, good...), 2, "the batch's name \"a\\xffb\" is not UTF-8\nhint: choose another name for --batch"},
 		{[]string{"-g", "Nobody", "-f", "a.ndjson"}, 2, "\"Nobody\" is not a gateway's name: use lower-case letters, digits, _ and -, starting with a letter or digit"},
 		{[]string{"-g", "nobody", "-f", "a.ndjson"}, 4, "no gateway \"nobody\" is configured\nhint: the gateways are those of the configuration file"},
 	}

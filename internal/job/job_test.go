@@ -18,6 +18,11 @@ func TestIDsTravelInAHeader(t *testing.T) {
 			t.Errorf("%q was taken", bad)
 		}
 	}
+	for bad, want := range map[string]string{"aä": "'ä' at place 2", "a\xff": `'\xff' at place 2`, "a\u200bb": `'\u200b' at place 2`} {
+		if err := CheckID(bad); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want …%s…", bad, err, want)
+		}
+	}
 }
 
 func TestTaskIDsComeApartAgain(t *testing.T) {

@@ -3,6 +3,8 @@ package job
 import (
 	"fmt"
 	"regexp"
+	"strconv"
+	"unicode/utf8"
 )
 
 // MaxIDLength is the longest job id, in bytes.
@@ -22,12 +24,21 @@ func CheckID(id string) error {
 	case len(id) > MaxIDLength:
 		return fmt.Errorf("the id is %d characters long: at most %d are allowed", len(id), MaxIDLength)
 	}
-	for i := 0; i < len(id); i++ {
-		if id[i] <= ' ' || id[i] > '~' {
-			return fmt.Errorf("the id has the character %q at place %d: only visible ASCII without spaces is allowed", id[i], i+1)
+	for i, c := range id {
+		if c <= ' ' || c > '~' {
+			return fmt.Errorf("the id has the character %s at place %d: only visible ASCII without spaces is allowed", shown(id[i:]), i+1)
 		}
 	}
 	return nil
+}
+
+// shown is the first character of text in quotes, or its first byte where that is none.
+func shown(text string) string {
+	c, size := utf8.DecodeRuneInString(text)
+	if c == utf8.RuneError && size == 1 {
+		return fmt.Sprintf(`'\x%02x'`, text[0])
+	}
+	return strconv.QuoteRune(c)
 }
 
 // CheckGateway returns why name can't name a gateway, or nil.

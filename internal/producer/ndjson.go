@@ -8,8 +8,10 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"spillway/internal/job"
 )
@@ -211,7 +213,11 @@ func (r *Reader) gatewayOf(m member) (string, error) {
 	if quotedIs(m.value, r.gate.name) {
 		return r.gate.name, nil
 	}
-	return textOf(m)
+	name, err := textOf(m)
+	if err == nil && name == "" {
+		return "", errEmptyGateway
+	}
+	return name, err
 }
 
 func (r *Reader) batchOf(m member) (string, error) {
@@ -225,7 +231,9 @@ func (r *Reader) batchOf(m member) (string, error) {
 	if err := checkBatch(text); err != nil {
 		return "", err
 	}
-	r.batch = text
+	if !strings.Contains(text, `\`) { // what has none is never an escape in another line
+		r.batch = text
+	}
 	return text, nil
 }
 
@@ -237,6 +245,9 @@ func quotedIs(value []byte, text string) bool {
 func checkBatch(name string) error {
 	if name == "" || len(name) > MaxBatch {
 		return fmt.Errorf("the batch's name must have 1 to %d bytes", MaxBatch)
+	}
+	if !utf8.ValidString(name) {
+		return fmt.Errorf("the batch's name %q is not UTF-8", name)
 	}
 	for _, c := range name {
 		if !unicode.IsPrint(c) {

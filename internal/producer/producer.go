@@ -175,7 +175,10 @@ type gatewayCheck struct {
 	max  int64
 }
 
-var errNoGateway = errors.New(`no gateway: name one in the line, as "gateway", or for all of them with -g`)
+var (
+	errNoGateway    = errors.New(`no gateway: name one in the line, as "gateway", or for all of them with -g`)
+	errEmptyGateway = errors.New(`gateway is empty: name one, or leave the key out`)
+)
 
 // maxCost returns the highest cost that the gateway's limits can ever grant, 0 meaning any.
 func (r *Reader) maxCost(gateway string) (int64, error) {

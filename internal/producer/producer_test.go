@@ -135,7 +135,7 @@ func TestLinesThatCantBeUsed(t *testing.T) {
 		{`{"id":true}`, "the id must be a text in quotes or a whole number"},
 		{`{"id":{}}`, "the id must be a text in quotes or a whole number"},
 		{`{"id":"a b"}`, `the character ' ' at place 2`},
-		{`{"id":"é"}`, "only visible ASCII"},
+		{`{"id":"é"}`, "the character 'é' at place 1: only visible ASCII"},
 		{`{"id":"` + strings.Repeat("x", 201) + `"}`, "201 characters long"},
 		{`{"id":"a","payload":[1]}`, "payload must be an object"},
 		{`{"id":"a","payload":null}`, "payload must be an object"},
@@ -147,7 +147,7 @@ func TestLinesThatCantBeUsed(t *testing.T) {
 		{`{"id":"a","payload":{"x":{"y":1,"z":2,"y":3}}}`, `the key "y" stands twice`},
 		{`{"id":"a","gateway":"Stripe"}`, `"Stripe" is not a gateway's name`},
 		{`{"id":"a","gateway":"paypal"}`, `no gateway "paypal" is configured`},
-		{`{"id":"a","gateway":""}`, "no gateway"},
+		{`{"id":"a","gateway":""}`, "gateway is empty: name one, or leave the key out"},
 		{`{"id":"a","gateway":7}`, "gateway must be a text"},
 		{`{"id":"a","cost":0}`, "cost must be a whole number of at least 1"},
 		{`{"id":"a","cost":-1}`, "cost must be a whole number of at least 1"},
@@ -175,6 +175,15 @@ func TestLinesThatCantBeUsed(t *testing.T) {
 	l := one(t, `{"id":"a"}`, Options{})
 	if l.Err == nil || !strings.Contains(l.Err.Error(), "no gateway: name one") {
 		t.Errorf("got %v", l.Err)
+	}
+}
+
+// A backslash in a batch's name is not the first half of the escape that stands at the same place in the next line.
+func TestABatchIsNotTakenForTheOneOfTheLineBefore(t *testing.T) {
+	t.Parallel()
+	got, err := readAll(t, `{"id":"a","batch":"x\\u0079"}`+"\n"+`{"id":"b","batch":"x\u0079"}`, Options{Gateway: "stripe"})
+	if err != nil || len(got) != 2 || got[0].Job.Batch != `x\u0079` || got[1].Job.Batch != "xy" {
+		t.Errorf("got %+v", got)
 	}
 }
 
