@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -144,7 +145,7 @@ func (d batchGatewayDeed) pile() *pile {
 }
 
 func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a batchAct) error {
-	if f.why == "" {
+	if strings.TrimSpace(f.why) == "" {
 		return cli.Usage(`say it with --why "wrong file, ticket 4711"`, "a batch %s needs a reason", a.verb)
 	}
 	who, err := cli.WhoAmI()

@@ -14,6 +14,7 @@ func TestBatchCancelAsksForAReasonAndForYes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.batch()
+	r.expect(r.command("batch", "cancel", "b1", "--why", "\t"), 2, "", "dispatcher: a batch cancel needs a reason\nhint: say it with --why \"wrong file, ticket 4711\"\n")
 	r.expect(r.command("batch", "cancel", "b1"), 2, "", "dispatcher: a batch cancel needs a reason\nhint: say it with --why \"wrong file, ticket 4711\"\n")
 	r.expect(r.command("batch", "cancel", "none", "--why", "w"), 4, "", "dispatcher: no batch \"none\"\nhint: no job of it was enqueued here, or its last job was over longer ago than dedupe\n")
 	r.expect(r.command("batch", "cancel", "b1", "--why", "wrong file"), 0,

@@ -70,7 +70,7 @@ func clearingFlags(cmd *cobra.Command) *clearFlags {
 
 // needWhy refuses an act without a reason.
 func (f *clearFlags) needWhy(verb string) error {
-	if f.why == "" {
+	if strings.TrimSpace(f.why) == "" {
 		return cli.Usage(`say it with --why "confirmed by support, ticket 4711"`, "a %s needs a reason", verb)
 	}
 	return nil

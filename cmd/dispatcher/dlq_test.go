@@ -146,7 +146,8 @@ func TestDLQAskedWrongly(t *testing.T) {
 		{"replay --id a --reason rejected", 4, `job "a" is parked at one as refused, and the other flags leave it out`},
 		{"resolve --done --why x --id a", 4, `job "a" is parked at one as refused`},
 		{"show nobody", 4, `no job "nobody"`},
-		{"show", 2, "accepts 1 arg(s)"},
+		{"show", 2, "dispatcher: an argument is missing"},
+		{"show a b", 2, `dispatcher: "b" is too much`},
 		{"nonsense", 2, `unknown command "nonsense"`},
 		{"discard --yes", 2, "a discard needs a reason"},
 		{"resolve --done --yes", 2, "a resolve needs a reason"},
@@ -173,6 +174,9 @@ func TestDLQAskedWrongly(t *testing.T) {
 		if got.code != c.code || got.out != "" || !strings.Contains(got.err, c.want) || !strings.Contains(got.err, "hint: ") {
 			t.Errorf("%s: exit code %d, standard output %q, standard error %q; want %d, nothing, %q and a hint", c.args, got.code, got.out, got.err, c.code, c.want)
 		}
+	}
+	if got := r.run("discard", "--yes", "--why", " "); got.code != 2 || !strings.Contains(got.err, "a discard needs a reason") {
+		t.Errorf("a reason of nothing: %+v", got)
 	}
 	for _, flag := range []string{"--batch", "--since", "--until", "--match", "--id"} {
 		got := r.run("discard", "--yes", "--why", "x", flag, "")

@@ -168,7 +168,7 @@ func TestProviderAskedWrongly(t *testing.T) {
 		{"--decline-every -1", "can't be negative"},
 		{"--listen nowhere", "hint: write host:port"},
 		{"--listen " + taken.Addr().String(), "is taken"},
-		{"stripe", "unknown command"},
+		{"stripe", `"stripe" is too much`},
 	} {
 		var out, errOut bytes.Buffer
 		s := cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut}

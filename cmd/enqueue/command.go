@@ -86,7 +86,7 @@ func command(s cli.Streams, patience time.Duration) *cobra.Command {
 		Short:   "Hand a billing file's jobs to the dispatcher",
 		Long:    long,
 		Example: example,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.expectsCount, f.expectsSum = cmd.Flags().Changed("expect-count"), cmd.Flags().Changed("expect-sum")
 			opt, err := f.understand(time.Now())
@@ -101,10 +101,18 @@ func command(s cli.Streams, patience time.Duration) *cobra.Command {
 	return cmd
 }
 
+// noArgs refuses what a pattern of the shell makes of several files.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return cli.Usage("name one file, with -f; several can come one after the other: cat november-*.ndjson | enqueue -f -", "%q is no flag", args[0])
+}
+
 func (f *flags) declare(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVarP(&f.gateway, "gateway", "g", "", "`GATEWAY` of the jobs whose line names none")
-	fs.StringVarP(&f.file, "file", "f", "", "billing `FILE`; - is standard input")
+	cli.Once(cmd, &f.file, "file", "f", "billing `FILE`; - is standard input")
 	fs.StringVar(&f.batch, "batch", "", "`NAME` of this run, to look it up by (dispatcher batch)")
 	fs.StringVar(&f.idField, "id-field", "", "`FIELD` that is the id; the line itself is the payload")
 	cli.Choice(cmd, &f.format, "format", "format of the file: ndjson or csv (default: by its name's ending, else ndjson)", "", producer.NDJSON, producer.CSV)
@@ -153,6 +161,9 @@ func (f *flags) understand(now time.Time) (options, error) {
 	o.read = producer.Options{Format: format, IDField: f.idField, Gateway: f.gateway, Batch: f.batch, At: at, Expires: expires, Shown: f.replace}
 	if o.count, err = wholeFlag("expect-count", f.expectCount, f.expectsCount); err != nil {
 		return o, err
+	}
+	if o.count != nil && o.count.Sign() < 0 {
+		return o, cli.Usage("give the number of usable jobs in the file", "--expect-count %s is no number of jobs", f.expectCount)
 	}
 	o.sum, err = wholeFlag("expect-sum", f.expectSum, f.expectsSum)
 	return o, err

@@ -168,7 +168,7 @@ func TestCSVRejectsCanBeMendedAndEnqueued(t *testing.T) {
 	b.write("bad.csv", strings.NewReplacer("i-2", "i-2,x", `5" pipe`, `"5"" pipe"`).Replace(b.read("bad.csv")))
 	b.write("worse.csv", "left over from the last run\n")
 	b.want(b.run("-g", "nobody", "-f", "bad.csv", "--id-field", "invoice", "--rejects", "worse.csv"), result{4, "",
-		"enqueue: no gateway \"nobody\" is configured\nhint: the gateways are those of the configuration file\n"})
+		"enqueue: no gateway \"nobody\" in dispatcher.yaml\nhint: it has: G, " + b.g2 + "\n"})
 	if got := b.read("worse.csv"); got == "" {
 		t.Error("a run that never began has emptied the rejects of the last one")
 	}
@@ -186,6 +186,17 @@ func TestIDFieldOnStandardInput(t *testing.T) {
 	if got := string(b.record(b.g, "17").Job.Payload); got != `{"invoice":17,"amount":10}` {
 		t.Errorf("payload: %s", got)
 	}
+}
+
+// A pipe has no name that ends in .csv.
+func TestCSVOnStandardInputIsGuessedAt(t *testing.T) {
+	b := setup(t, place{})
+	bad := "line 1: not a JSON object\nline 2: not a JSON object\nenqueue: 2 of 2 lines could not be used\n"
+	b.stdin = strings.NewReader("invoice,amount\n17,10\n")
+	b.want(b.run("-g", b.g, "-f", "-", "--id-field", "invoice", "-o", "json"), result{3, counts(2, 0, 0, 0, 2, 0),
+		bad + "hint: this looks like CSV: say --format csv, and with --id-field which column is the id\n"})
+	b.stdin = strings.NewReader("invoice,amount\n17,10\n")
+	b.want(b.run("-g", b.g, "-f", "-", "--id-field", "invoice", "--format", "ndjson", "-o", "json"), result{3, counts(2, 0, 0, 0, 2, 0), bad + unusable})
 }
 
 func TestDryRunNeedsNoRedis(t *testing.T) {
@@ -225,11 +236,13 @@ func TestAskedWrongly(t *testing.T) {
 		{append([]string{"--expect-sum", "1.50"}, good...), 2, "--expect-sum \"1.50\" is not a whole number\nhint: write digits alone; amounts are in minor units: 12345 for 123.45"},
 		{append([]string{"--rejects", "a.ndjson"}, good...), 2, "--rejects would write over the billing file itself\nhint: name another file"},
 		{append([]string{"--redis", "embedded"}, good...), 2, "the embedded Redis lives in the dispatcher's process and is gone with it: enqueue can't reach it\nhint: name a Redis server: --redis redis://127.0.0.1:6379/0"},
-		{append([]string{"more"}, good...), 2, "unknown command \"more\" for \"enqueue\"\nhint: see \"enqueue --help\""},
+		{append([]string{"more"}, good...), 2, "\"more\" is no flag\nhint: name one file, with -f; several can come one after the other: cat november-*.ndjson | enqueue -f -"},
+		{append([]string{"-f", "b.ndjson"}, good...), 2, "invalid argument \"a.ndjson\" for \"-f, --file\" flag: it was given already, as \"b.ndjson\"\nhint: see \"enqueue --help\""},
+		{append([]string{"--expect-count", "-1"}, good...), 2, "--expect-count -1 is no number of jobs\nhint: give the number of usable jobs in the file"},
 		{append([]string{"--batch", "a\tb"}, good...), 2, "the batch's name has the character '\\t', which can't be printed\nhint: choose another name for --batch"},
 		{append([]string{"--batch", "a\xffb"}, good...), 2, "the batch's name \"a\\xffb\" is not UTF-8\nhint: choose another name for --batch"},
 		{[]string{"-g", "Nobody", "-f", "a.ndjson"}, 2, "\"Nobody\" is not a gateway's name: use lower-case letters, digits, _ and -, starting with a letter or digit"},
-		{[]string{"-g", "nobody", "-f", "a.ndjson"}, 4, "no gateway \"nobody\" is configured\nhint: the gateways are those of the configuration file"},
+		{[]string{"-g", "nobody", "-f", "a.ndjson"}, 4, "no gateway \"nobody\" in dispatcher.yaml\nhint: it has: G, " + b.g2},
 	}
 	for _, c := range cases {
 		b.want(b.run(c.args...), result{c.code, "", "enqueue: " + c.err + "\n"})

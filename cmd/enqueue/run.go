@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"spillway/internal/admission"
@@ -29,6 +31,9 @@ type door interface {
 func run(ctx context.Context, s cli.Streams, o options) error {
 	cfg, err := load(o)
 	if err != nil {
+		return err
+	}
+	if err := knows(cfg, o.gateway); err != nil {
 		return err
 	}
 	o.read.Gateways, o.read.Open = known(cfg), opener(cfg)
@@ -229,6 +234,15 @@ func opener(cfg *config.Config) func(gateway, id string, sealed []byte) ([]byte,
 		boxes[g.Name] = dispatch.Box(g)
 	}
 	return func(gateway, id string, sealed []byte) ([]byte, error) { return boxes[gateway].Open(id, sealed) }
+}
+
+// knows refuses a gateway of -g that is well named and not configured.
+func knows(cfg *config.Config, gateway string) error {
+	if _, ok := cfg.Gateway(gateway); ok || job.CheckGateway(gateway) != nil {
+		return nil
+	}
+	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in %s", gateway, cfg.File),
+		Hint: "it has: " + strings.Join(cfg.Names(), ", ")}
 }
 
 // known tells the producer which gateways there are and what their limits can ever grant.

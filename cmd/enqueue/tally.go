@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ type tally struct {
 	control   *control
 	started   time.Time
 	fed       bool // the lines have begun, and the control totals fitted
+	csv       bool // the file seems to be CSV, and is read as NDJSON for want of a name or a flag that says so
 	closed    bool // the feeder may still hang in a read when the report is written: it changes nothing any more
 }
 
@@ -65,6 +67,9 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 		return context.Canceled
 	}
 	t.bad++
+	if l.Number == 1 {
+		t.csv = t.opt.format == "" && looksLikeCSV(l.Raw)
+	}
 	if err := t.rejects.add(l.Raw, l.Rest); err != nil {
 		return err
 	}
@@ -79,6 +84,11 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 	}
 	t.say("line %d: %s", l.Number, why)
 	return nil
+}
+
+// looksLikeCSV says of a line that is no JSON that it may be the header row of a CSV file.
+func looksLikeCSV(line []byte) bool {
+	return bytes.ContainsAny(line, ",;\t") && !bytes.ContainsAny(line, "{}[]")
 }
 
 // admit puts a chunk before the door; end waits for the answers and counts them.
@@ -184,7 +194,10 @@ func (t *tally) verdict() error {
 		return nil
 	}
 	hint := "mend them and enqueue them again; --rejects FILE collects them"
-	if t.opt.rejects != "" {
+	switch {
+	case t.csv && c.Invalid == c.Read:
+		hint = "this looks like CSV: say --format csv, and with --id-field which column is the id"
+	case t.opt.rejects != "":
 		hint = fmt.Sprintf("mend them in %s and enqueue that", t.opt.rejects)
 	}
 	return &job.Error{

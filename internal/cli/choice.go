@@ -6,6 +6,32 @@ import (
 	"strings"
 )
 
+// once is a flag's value that may be given once: the last one would win, and the others be forgotten without a word.
+type once struct {
+	value *string
+	given bool
+}
+
+// String returns the value.
+func (o *once) String() string {
+	if o.value == nil {
+		return ""
+	}
+	return *o.value
+}
+
+// Set takes the first value.
+func (o *once) Set(s string) error {
+	if o.given {
+		return fmt.Errorf("it was given already, as %q", *o.value)
+	}
+	*o.value, o.given = s, true
+	return nil
+}
+
+// Type names the value in the help.
+func (o *once) Type() string { return "string" }
+
 // choice is a flag's value that must be one of a few words.
 type choice struct {
 	value   *string

@@ -268,7 +268,7 @@ func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {
 		{[]string{"do", "--bogus"}, nil, 2, "x: unknown flag: --bogus\nhint: see \"x do --help\"\n"},
 		{[]string{"do", "-o", "xml"}, nil, 2, "x: invalid argument \"xml\" for \"-o, --output\" flag: must be one of text, json\nhint: see \"x do --help\"\n"},
 		{[]string{"do", "--mode", ""}, nil, 2, "x: invalid argument \"\" for \"--mode\" flag: must be one of fast, slow\nhint: see \"x do --help\"\n"},
-		{[]string{"do", "more"}, nil, 2, "x: unknown command \"more\" for \"x do\"\nhint: see \"x do --help\"\n"},
+		{[]string{"do", "more"}, nil, 2, "x: \"more\" is too much\nhint: write it like: x do [flags]; see \"x do --help\"\n"},
 		{[]string{"bogus"}, nil, 2, "x: unknown command \"bogus\" for \"x\"\nhint: see \"x --help\"\n"},
 		{[]string{"dlq", "bogus"}, nil, 2, "x: unknown command \"bogus\" for \"x dlq\"\nhint: see \"x dlq --help\"\n"},
 		{[]string{"needs"}, nil, 2, "x: required flag(s) \"why\" not set\nhint: see \"x needs --help\"\n"},

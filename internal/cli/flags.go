@@ -33,6 +33,11 @@ func (c *Common) AddTo(cmd *cobra.Command) {
 // JSON reports whether the results are to be JSON.
 func (c *Common) JSON() bool { return c.Output == "json" }
 
+// Once declares a flag that takes a text and may be given once.
+func Once(cmd *cobra.Command, value *string, name, short, usage string) {
+	cmd.Flags().VarP(&once{value: value}, name, short, usage)
+}
+
 // Choice declares a flag that takes one of a few words; the first of them is the default; it may be empty.
 func Choice(cmd *cobra.Command, value *string, name, usage string, allowed ...string) {
 	cmd.Flags().Var(&choice{value: value, allowed: allowed, unset: allowed[0]}, name, usage)

@@ -76,6 +76,7 @@ func exitCodesTopic() *cobra.Command {
 }
 
 func (p *program) wrap(cmd *cobra.Command) {
+	cmd.Args = arguments(cmd.Args)
 	switch {
 	case cmd.RunE != nil:
 		run := cmd.RunE
@@ -85,6 +86,24 @@ func (p *program) wrap(cmd *cobra.Command) {
 	}
 	for _, c := range cmd.Commands() {
 		p.wrap(c)
+	}
+}
+
+// arguments says in other words than cobra's what is missing or too much: to cobra, whatever stands there is a command.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	if check == nil {
+		return nil
+	}
+	return func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		if err == nil || isCoded(err) {
+			return err
+		}
+		what := "an argument is missing"
+		if len(args) > 0 {
+			what = fmt.Sprintf("%q is too much", args[len(args)-1])
+		}
+		return Usage(fmt.Sprintf("write it like: %s; see %q", cmd.UseLine(), cmd.CommandPath()+" --help"), "%s", what)
 	}
 }
 
