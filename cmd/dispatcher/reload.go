@@ -143,7 +143,8 @@ func differences(old, now config.Config) []string {
 	a, b := reflect.ValueOf(old), reflect.ValueOf(now)
 	for i := range a.NumField() {
 		field := a.Type().Field(i).Name
-		if field == "File" || field == "Gateways" || field == "ListenWritten" || field == "Encryption" { // each gateway has the encryption too
+		switch field {
+		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption": // each gateway has the encryption too
 			continue
 		}
 		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {

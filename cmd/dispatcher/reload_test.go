@@ -312,3 +312,12 @@ func (r *running) fullest(from time.Time) int {
 	}
 	return most
 }
+
+// A comment above redis moves it to another line, and changes nothing.
+func TestAMovedLineIsNoDifference(t *testing.T) {
+	t.Parallel()
+	now := config.Config{Redis: "redis://h:1/0", RedisAt: config.Position{File: "x.yaml", Line: 7, Column: 8}}
+	if got := differences(config.Config{Redis: "redis://h:1/0"}, now); len(got) > 0 {
+		t.Errorf("got %v", got)
+	}
+}

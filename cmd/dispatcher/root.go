@@ -53,7 +53,7 @@ func (p *program) load(secrets bool) (*config.Config, error) {
 		return nil, cli.CodeEach(job.CodeUsage, "", err)
 	}
 	if p.Redis != "" {
-		cfg.Redis = config.Secret(p.Redis)
+		cfg.Redis, cfg.RedisAt = config.Secret(p.Redis), config.Position{}
 	}
 	return cfg, nil
 }

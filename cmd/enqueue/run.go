@@ -218,7 +218,7 @@ func load(o options) (*config.Config, error) {
 		return nil, cli.CodeEach(job.CodeUsage, "", err)
 	}
 	if o.Redis != "" {
-		cfg.Redis = config.Secret(o.Redis)
+		cfg.Redis, cfg.RedisAt = config.Secret(o.Redis), config.Position{}
 	}
 	if cfg.Redis == redisdb.Embedded {
 		return nil, cli.Usage("name a Redis server: --redis redis://127.0.0.1:6379/0",

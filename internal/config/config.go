@@ -17,6 +17,8 @@ type Config struct {
 	// Redis says where Redis is: one of the URL forms, or "embedded". It may hold a password: show it with RedactURL.
 	// Default redis://127.0.0.1:6379/0.
 	Redis Secret
+	// RedisAt is where the file has it. Zero: not there, or overridden by a flag.
+	RedisAt Position
 	// WaitReplicas is how many of Redis's replicas must have a job before it is reported as taken in, and an attempt before its
 	// call; 0 to 16. Default 0: nobody waits. More than there are, and nothing is taken in or called.
 	WaitReplicas int

@@ -28,7 +28,7 @@ func (r *reader) config(body ast.Node) *Config {
 	for i := range c.Gateways {
 		c.Gateways[i].Encryption = c.Encryption
 	}
-	c.ListenWritten = r.written("listen")
+	c.ListenWritten, c.RedisAt = r.written("listen"), r.places["redis"]
 	c.WaitReplicas = int(wait)
 	if c.WaitReplicas > 0 && c.Redis == embedded {
 		r.clash("wait_replicas", "redis", "the embedded Redis has no replicas to wait for: take wait_replicas out, or name a Redis server")

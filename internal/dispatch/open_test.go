@@ -1,0 +1,25 @@
+package dispatch
+
+import (
+	"testing"
+
+	"spillway/internal/config"
+	"spillway/internal/job"
+)
+
+// What only whoever connects finds wrong with an address is still a fault of the file's line. One from a flag has no line.
+func TestAnAddressThatCantBeUsedIsNamedByItsLine(t *testing.T) {
+	t.Parallel()
+	cfg, err := config.Parse("x.yaml", []byte("listen: \"\"\nredis: redis-cluster://h:1/3\ngateways:\n  s: {request: {url: \"https://h\"}, leak: {limits: [1/s]}}\n"), config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wrong = "the Redis address of a cluster names a database"
+	if _, err := Open(t.Context(), cfg, 0); job.CodeOf(err) != job.CodeUsage || err.Error() != "x.yaml:2:8: redis: "+wrong {
+		t.Errorf("of the file: %v", err)
+	}
+	cfg.RedisAt = config.Position{}
+	if _, err := Open(t.Context(), cfg, 0); job.CodeOf(err) != job.CodeUsage || err.Error() != wrong {
+		t.Errorf("of a flag: %v", err)
+	}
+}
