@@ -49,7 +49,7 @@ func limitSet(p *program) *cobra.Command {
 			for i, text := range args {
 				var err error
 				if to[i], err = config.ParseLimit(text); err != nil {
-					return cli.Usage("write N/unit with unit s, m, h, d or a duration, like 100/s or 300/10s", "%v", err)
+					return cli.Usage("each limit is an argument of its own: dispatcher limit set -g stripe 100/s 5000/m", "%v", err)
 				}
 			}
 			return p.changeLimits(cmd.Context(), names, to, why)

@@ -26,6 +26,15 @@ func TestHistoryTellsWhoSteeredAGateway(t *testing.T) {
 	if got := r.command("limit", "set", "-g", r.one, "1/1ns"); got.code == 0 { // refused, so not written down
 		t.Errorf("an absurd limit: %+v", got)
 	}
+	for to, want := range map[string]string{ // contradictions in the file, too
+		"20/s 30/s":    `"30/s" has the same window as 20/s: keep the lower of the two`,
+		"100/s 1/1ms":  "leak.jitter is 5ms, more than half the window of 1/1ms: give a window of at least 10ms, or a smaller jitter in the file",
+		"100/s,5000/m": `"100/s,5000/m" is not a limit`,
+	} {
+		if got := r.command(append([]string{"limit", "set", "-g", r.one}, strings.Fields(to)...)...); got.code != 2 || !strings.Contains(got.err, want) || got.out != "" {
+			t.Errorf("limit set %s: %+v, want %q", to, got, want)
+		}
+	}
 	got := r.run("history")
 	got.out = strings.ReplaceAll(got.out, who, "WHO")
 	r.expect(got, 0, `TIME	one	WHO	pause	0			maintenance window	TIME

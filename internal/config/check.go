@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -76,6 +75,31 @@ func (r *reader) checkRequest(path string, q *Request) {
 // bodiless reports that a method's calls go out without a body.
 func bodiless(method string) bool { return method == "GET" || method == "DELETE" }
 
+// WithLimits returns why other limits can't take the place of the file's, or nil. A burst too large for them is none: it is
+// made smaller as long as they hold.
+func (l Leak) WithLimits(to []Limit) error {
+	for i, one := range to {
+		if rule := sameWindow(one, to[:i]); rule != "" {
+			return fmt.Errorf("%q %s", one, rule)
+		}
+	}
+	if short := shortest(to); len(to) > 0 && l.Jitter > short.Window/2 {
+		return fmt.Errorf("leak.jitter is %s, more than half the window of %s: give a window of at least %s, or a smaller jitter in the file",
+			FormatDuration(l.Jitter), short, FormatDuration(2*l.Jitter))
+	}
+	return nil
+}
+
+// shortest returns the limit with the shortest window; the zero Limit if there is none.
+func shortest(limits []Limit) (short Limit) {
+	for i, l := range limits {
+		if i == 0 || l.Window < short.Window {
+			short = l
+		}
+	}
+	return short
+}
+
 func (r *reader) checkLeak(path string, l Leak) {
 	if len(l.Limits) == 0 {
 		return
@@ -83,7 +107,7 @@ func (r *reader) checkLeak(path string, l Leak) {
 	if small := smallest(l.Limits); l.Burst > small.N {
 		r.clash(path+".burst", path+".limits", "%d calls can't start together within %s: give at most %d", l.Burst, small, small.N)
 	}
-	short := slices.MinFunc(l.Limits, func(a, b Limit) int { return cmp.Compare(a.Window, b.Window) })
+	short := shortest(l.Limits)
 	if half := short.Window / 2; l.Jitter > half {
 		r.clash(path+".jitter", path+".limits", "a jitter of %s%s is more than half the window of %s: give leak.jitter of at most %s",
 			FormatDuration(l.Jitter), r.defaulted(path+".jitter"), short, FormatDuration(half))

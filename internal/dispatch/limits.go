@@ -74,6 +74,9 @@ func CheckLimits(c redis.UniversalClient, g config.Gateway, to []config.Limit) e
 	if len(to) == 0 {
 		return nil
 	}
+	if err := g.Leak.WithLimits(to); err != nil {
+		return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "the limits of the file keep the same rules"}
+	}
 	if _, err := bucket.NewPacer(c, pacing(g, Limits{Limits: to}), bucket.NewMetrics(nil)); err != nil {
 		return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "write limits like 100/s or 300/10s"}
 	}
