@@ -151,7 +151,7 @@ func (p *program) parkedTable(v parkedWhole) error {
 		}
 	}
 	for i, c := range v.Calls {
-		t.Row(fmt.Sprintf("call %d", i+1), fmt.Sprintf("%s  HTTP %d  %s  %.3f s", c.At.Format(time.RFC3339Nano), c.Status, c.Verdict, c.Seconds))
+		t.Row(fmt.Sprintf("call %d", i+1), c.text())
 	}
 	if len(v.Payload) > 0 {
 		t.Row("payload", string(v.Payload))

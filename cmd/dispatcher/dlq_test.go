@@ -251,6 +251,9 @@ call 1	TIME  HTTP 402  refused  0.250 s
 		`"payload":{"n":1},"cost":1,"idempotency_key":"","accepted_at":"TIME","first_call_at":"TIME","may_have_charged":true,"amount":{},`+
 		`"replay":"held back: an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use \"dlq resolve\"",`+
 		`"calls":[{"at":"TIME","seconds":0.25,"status":0,"verdict":"unknown"}]}`+"\n", "")
+	if got := r.run("show", "e"); !strings.HasSuffix(got.out, "\ncall 1\tTIME  no answer  unknown  0.250 s\n") {
+		t.Errorf("a call without an answer: %s", got.out)
+	}
 	r.expect(r.run("show", "live"), 4, "", "dispatcher: job \"live\" is not parked: it is queued at one\n"+
 		"hint: see what is parked with \"dispatcher dlq list\", and any job with \"dispatcher job ID\"\n")
 }

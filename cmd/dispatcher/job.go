@@ -62,6 +62,14 @@ type callView struct {
 	Verdict string    `json:"verdict"`
 }
 
+func (c callView) text() string {
+	answer := "no answer"
+	if c.Status > 0 {
+		answer = fmt.Sprintf("HTTP %d", c.Status)
+	}
+	return fmt.Sprintf("%s  %s  %s  %.3f s", c.At.Format(time.RFC3339Nano), answer, c.Verdict, c.Seconds)
+}
+
 func (p *program) job(ctx context.Context, id string, names []string, payload bool) error {
 	p.payloads = payload
 	s, err := p.open(ctx)
@@ -177,7 +185,7 @@ func (p *program) jobTable(v jobView) error {
 		t.Row("error", v.Error)
 	}
 	for i, c := range v.Calls {
-		t.Row(fmt.Sprintf("call %d", i+1), fmt.Sprintf("%s  HTTP %d  %s  %.3f s", c.At.Format(time.RFC3339Nano), c.Status, c.Verdict, c.Seconds))
+		t.Row(fmt.Sprintf("call %d", i+1), c.text())
 	}
 	if len(v.Payload) > 0 {
 		t.Row("payload", string(v.Payload))

@@ -92,6 +92,10 @@ func (t *tally) remark(r report) {
 		return
 	}
 	if r.Parked > 0 {
-		fmt.Fprintf(t.s.Err, "%d jobs are parked: there was no room for them yet, or their batch is paused or cancelled; see: dispatcher dlq stats\n", r.Parked)
+		parked, room := fmt.Sprintf("%d jobs are", r.Parked), "them yet, or their"
+		if r.Parked == 1 {
+			parked, room = "1 job is", "it yet, or its"
+		}
+		fmt.Fprintf(t.s.Err, "%s parked: there was no room for %s batch is paused or cancelled; see: dispatcher dlq stats\n", parked, room)
 	}
 }
