@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"spillway/internal/bucket"
 	"spillway/internal/cli"
+	"spillway/internal/config"
 	"spillway/internal/dispatch"
 )
 
@@ -70,13 +72,31 @@ func (p *program) eachPacer(ctx context.Context, names []string, to turn, act fu
 		if err != nil {
 			return err
 		}
-		if p.JSON() {
-			if err := cli.WriteJSON(p.Out, map[string]string{"gateway": g.Name, "done": to.done}); err != nil {
-				return err
-			}
-			continue
+		if err := p.steered(ctx, s, g, to); err != nil {
+			return err
 		}
-		fmt.Fprintf(p.Out, "%s %s\n", g.Name, to.done)
+	}
+	return nil
+}
+
+// steered says what was done, and of a gateway that was resumed what else keeps its calls back.
+func (p *program) steered(ctx context.Context, s *session, g config.Gateway, to turn) error {
+	var err error
+	if p.JSON() {
+		err = cli.WriteJSON(p.Out, map[string]string{"gateway": g.Name, "done": to.done})
+	} else if _, err = fmt.Fprintf(p.Out, "%s %s\n", g.Name, to.done); err != nil {
+		err = fmt.Errorf("writing the result: %w", err)
+	}
+	if err != nil || to.what != "resume" {
+		return err
+	}
+	v, err := dispatch.Look(ctx, s.db.Client, g)
+	switch h := v.Hold; {
+	case err != nil: // it is resumed all the same
+	case h.Paused:
+		p.remark("%s is not called all the same: %s", g.Name, h.PauseWhy)
+	case h.HeldUntil.After(v.Now):
+		p.remark("%s is held until %s: %s; a hold ends by itself", g.Name, h.HeldUntil.UTC().Format(time.RFC3339), h.Reason)
 	}
 	return nil
 }

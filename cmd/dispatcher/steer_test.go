@@ -3,9 +3,23 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"spillway/internal/bucket"
 	"spillway/internal/cli"
 )
+
+// Whoever takes a hold for a pause is told that resume has not ended it.
+func TestResumeSaysWhatElseKeepsCallsBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.command("pause", "-g", r.two)
+	r.expect(r.command("resume", "-g", r.two), 0, "two resumed\n", "")
+	_, err := r.pacer(r.two).Hold(r.ctx, bucket.HoldRequest{For: time.Hour, Reason: "HTTP 429"})
+	r.must(err)
+	r.expect(r.command("resume", "-g", r.two), 0, "two resumed\n", "two is held until TIME: HTTP 429; a hold ends by itself\n")
+	r.expect(r.command("resume", "-g", r.two, "-q"), 0, "two resumed\n", "")
+}
 
 // Whoever looks for the reason of a quiet night finds who changed the gateway, beside who touched its dead letters.
 func TestHistoryTellsWhoSteeredAGateway(t *testing.T) {
