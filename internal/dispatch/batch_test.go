@@ -134,3 +134,36 @@ func TestTheEndOfABatchWaitsForAdmission(t *testing.T) {
 		t.Errorf("%d jobs wait for one place every 10 s, and the last one would be called in %s", rejected, v.ETA)
 	}
 }
+
+// A batch that the day's last calls are too few for is through tomorrow, however fast those calls were.
+func TestTheEndOfABatchWaitsForADailyLimit(t *testing.T) {
+	t.Parallel()
+	r := setup(t, "leak: {limits: [20/d, 50/s]}\nadmission: {limits: [50/s], burst: 100}")
+	look := func() time.Duration {
+		t.Helper()
+		v, err := Look(t.Context(), r.db.Client, r.cfg.Gateways[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.ETA
+	}
+	r.putBatch("first", 15)
+	if eta := look(); eta > time.Second {
+		t.Errorf("15 of the day's 20 calls wait, and the last one would be called in %s", eta)
+	}
+	r.serve()
+	testkit.Eventually(t, 20*time.Second, "the calls of the first batch", func() bool { return r.batch("first").Places[at(job.Done, "")].Jobs == 15 })
+	r.putBatch("second", 5)
+	testkit.Eventually(t, 20*time.Second, "the calls of the second batch", func() bool { return r.batch("second").Places[at(job.Done, "")].Jobs == 5 })
+	if eta := look(); eta != 0 {
+		t.Errorf("nothing waits, and the last job would be called in %s", eta)
+	}
+	r.putBatch("third", 3)
+	if eta := look(); eta < 23*time.Hour || eta > 25*time.Hour {
+		t.Errorf("the day's calls are made, and the last of three jobs would be called in %s", eta)
+	}
+	r.putBatch("fourth", 60)
+	if eta := look(); eta < 2*24*time.Hour || eta > 4*24*time.Hour {
+		t.Errorf("63 jobs wait for 20 calls a day, and the last one would be called in %s", eta)
+	}
+}

@@ -39,8 +39,43 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 		return Glance{}, err
 	}
 	v := Glance{Standing: s, Hold: h, Limits: now.Limits}
-	v.ETA = eta(v, g)
+	if v.ETA = eta(v, g); v.ETA > 0 {
+		long, err := longWait(ctx, c, g, v)
+		if err != nil {
+			return Glance{}, err
+		}
+		v.ETA = max(v.ETA, long)
+	}
 	return v, nil
+}
+
+// rateSpan is how far back the present rate looks: a limit with a longer window may be used up, and the rate not show it yet.
+const rateSpan = time.Minute
+
+// longWait returns how long the last waiting job waits at least for the limits whose windows the present rate says nothing of: a daily limit
+// that is used up, or will be before all of them are called.
+func longWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, v Glance) (left time.Duration, err error) {
+	jobs := waiting(v, g) - v.InFlight // those have their slots
+	if jobs == 0 {
+		return 0, nil
+	}
+	var long bool
+	for _, l := range v.Limits {
+		if l.Window > rateSpan {
+			long = true
+			left = max(left, span(float64(jobs-l.N)/rateOf(l)))
+		}
+	}
+	if !long {
+		return 0, nil
+	}
+	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: v.Limits}), bucket.NewMetrics(nil))
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close(ctx)
+	room, err := p.Room(ctx, jobs)
+	return max(left, room.In), Coded(err)
 }
 
 // Hold returns what keeps a gateway's calls back. Data that is doubted shows as a pause, which resume does not end.
@@ -61,12 +96,18 @@ func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucke
 	return h, Coded(err)
 }
 
-func eta(v Glance, g config.Gateway) time.Duration {
-	waiting := v.Queued + v.InFlight + v.Scheduled + v.Retrying
+// waiting is how many jobs there are that go by themselves.
+func waiting(v Glance, g config.Gateway) int64 {
+	n := v.Queued + v.InFlight + v.Scheduled + v.Retrying
 	if g.Replay == config.ReplayAuto {
-		waiting += v.Parked[job.Rejected]
+		n += v.Parked[job.Rejected]
 	}
-	if waiting == 0 {
+	return n
+}
+
+func eta(v Glance, g config.Gateway) time.Duration {
+	jobs := waiting(v, g)
+	if jobs == 0 {
 		return 0
 	}
 	if v.Hold.Paused {
@@ -74,11 +115,11 @@ func eta(v Glance, g config.Gateway) time.Duration {
 	}
 	rate := v.Rate
 	if rate == 0 || v.Queued+v.InFlight == 0 {
-		rate = longRate(v.Limits)
+		rate = pace(v.Limits)
 	}
-	left := time.Duration(float64(waiting) / rate * float64(time.Second))
+	left := span(float64(jobs) / rate)
 	if g.Replay == config.ReplayAuto { // what is rejected comes through admission first, which may be the slower of the two
-		left = max(left, time.Duration(float64(v.Parked[job.Rejected])/longRate(g.Admission.Limits)*float64(time.Second)))
+		left = max(left, span(float64(v.Parked[job.Rejected])/longRate(g.Admission.Limits)))
 	}
 	if v.Hold.HeldUntil.After(v.Now) {
 		left += v.Hold.HeldUntil.Sub(v.Now)
@@ -86,11 +127,35 @@ func eta(v Glance, g config.Gateway) time.Duration {
 	return left
 }
 
+// pace is how fast a rested gateway is called, in calls a second: the limits of up to a minute hold it back, where there are any. The
+// longer ones hold nobody back until they are used up, which is for longWait to say.
+func pace(limits []config.Limit) float64 {
+	var short []config.Limit
+	quickest := 0.0
+	for _, l := range limits {
+		quickest = max(quickest, rateOf(l))
+		if l.Window <= rateSpan {
+			short = append(short, l)
+		}
+	}
+	if len(short) == 0 {
+		return quickest
+	}
+	return longRate(short)
+}
+
 // longRate is the most that the limits allow in the long run, in jobs a second.
 func longRate(limits []config.Limit) float64 {
 	rate := math.Inf(1)
 	for _, l := range limits {
-		rate = min(rate, float64(l.N)/l.Window.Seconds())
+		rate = min(rate, rateOf(l))
 	}
 	return rate
+}
+
+func rateOf(l config.Limit) float64 { return float64(l.N) / l.Window.Seconds() }
+
+// span is so many seconds, and a century where they are more.
+func span(seconds float64) time.Duration {
+	return time.Duration(min(seconds, 100*365*24*3600) * float64(time.Second))
 }
