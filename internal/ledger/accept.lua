@@ -17,6 +17,7 @@
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
 --      K limits have so many units of cost left each; reset_us: until they have all of them again
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN = '1', '2', '3', '4', '5', '6'
+local NO_ROOM = 'no room at admission'
 local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
 local bucket, at = bucket_load(KEYS[1], now, ARGV, 12 + 3 * tonumber(ARGV[11]))
 local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
@@ -112,13 +113,21 @@ local function enter(i)
   pushed[#pushed + 1] = task_id
 end
 
+-- plain_row puts behind the first n fields of a plain chunk's records what is the same for all of them. It returns how many there are then, and
+-- whether the last one is to be each job's money.
+local function plain_row(row, n)
+  local paid = money_of(1) ~= ''
+  batch = argv[6]
+  if batch ~= '' then row[n + 1], row[n + 2], n = 'b', batch, n + 2 end
+  if paid then row[n + 1], n = 'm', n + 2 end
+  return n, paid
+end
+
 -- enter_all takes a plain chunk in, none of which is known and for all of which there is room. It is what enter does for each, without
 -- what is the same for all: most chunks of a large file are plain.
 local function enter_all()
-  local row, last, since, paid = {'s', 'queued', 'g', '1', 't', moment, 'd', ''}, 8, moment .. '000', money_of(1) ~= ''
-  batch = argv[6]
-  if batch ~= '' then row[9], row[10], last = 'b', batch, 10 end
-  if paid then row[last + 1], last = 'm', last + 2 end
+  local row, since = {'s', 'queued', 'g', '1', 't', moment, 'd', ''}, moment .. '000'
+  local last, paid = plain_row(row, 8)
   for i = 1, jobs do
     row[8] = digests[i]
     if paid then row[last] = money_of(i) end
@@ -158,6 +167,24 @@ local function park(i, reason, set, error)
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, id) end
 end
 
+-- park_all is to park what enter_all is to enter.
+local function park_all(reason, set, error)
+  local first, members = stamp(keys[4], now), {}
+  local row = {'s', 'parked', 'g', '1', 't', moment, 'r', reason, 'e', error, 'd', '', 'pa', ''}
+  local last, paid = plain_row(row, 14)
+  for i = 1, jobs do
+    local when = int(first + i - 1)
+    row[12], row[14] = digests[i], when
+    if paid then row[last] = money_of(i) end
+    call('HSET', records[i], unpack(row, 1, payload_put(row, last, text, payload_at[i], over_at[i] - 1)))
+    members[2 * i - 1], members[2 * i] = when, ids[i]
+  end
+  stamped, shelves[set] = first + jobs - 1, members
+  if batch ~= '' then shelves[shelf_batch(records[1], reason, batch)] = members end
+  books_join_all(records[1], ids, books_place('parked', reason), batch, argv[7])
+  accepted = jobs
+end
+
 -- stopped_batch returns the error that jobs of a batch get, false if it is neither paused nor cancelled: one look for a chunk.
 local stopped = {}
 local function stopped_batch(record, batch)
@@ -193,15 +220,40 @@ local function answer(i)
     retry = bucket_retry(bucket, cost)
   end
   if mode ~= 'park' then return FULL end
-  park(i, 'rejected', keys[3], 'no room at admission')
+  park(i, 'rejected', keys[3], NO_ROOM)
+  return PARKED
+end
+
+-- full says that there is no room for a job of the usual cost, and so for none behind it.
+local function full()
+  if blocked then return true end
+  if bucket_take(bucket, 1) then
+    bucket_give(bucket, 1)
+    return false
+  end
+  blocked, retry = true, bucket_retry(bucket, 1)
+  return true
+end
+
+-- answer_plain answers a plain chunk all of whose jobs come to the same; nil if they may not.
+local function answer_plain()
+  local why = stopped_batch(records[1], argv[6])
+  if why then
+    park_all('cancelled', books_key(records[1], 'parked:cancelled'), why)
+    return PARKED
+  end
+  if not blocked and bucket_take(bucket, jobs) then
+    enter_all()
+    return ENQUEUED
+  end
+  if mode ~= 'park' or not full() then return nil end
+  park_all('rejected', keys[3], NO_ROOM)
   return PARKED
 end
 
 local function answer_all()
-  if argv[7] ~= '' and fresh and not blocked and not stopped_batch(records[1], argv[6]) and bucket_take(bucket, jobs) then
-    enter_all()
-    return string.rep(ENQUEUED, jobs)
-  end
+  local all = argv[7] ~= '' and fresh and answer_plain()
+  if all then return string.rep(all, jobs) end
   local answers = {}
   for i = 1, jobs do answers[i] = answer(i) end
   return table.concat(answers)

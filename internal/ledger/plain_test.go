@@ -53,44 +53,91 @@ func manySizes(batch string) []job.Job {
 	return jobs
 }
 
-// A chunk of which nothing is special takes a shorter way than others: what it leaves is the same to the last field.
+// onAlgorithm is a bench with one of admission's algorithms, which has room for 500. Its name is as long as those of others of the same number:
+// a task's message has it.
+func onAlgorithm(t *testing.T, algorithm, name string, money func([]byte) string) *bench {
+	b := setup(t, 1000, func(cfg *ledger.Config) {
+		alg, err := bucket.NewAlgorithm(algorithm, []bucket.Limit{{N: 500, Window: time.Second}, {N: 9000, Window: time.Minute}}, 500, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Gateway = name
+		cfg.Bucket, cfg.Money, cfg.Encode = alg, money, queue.NewEncoder(cfg.Gateway).Encode
+	})
+	b.name = b.cfg.Gateway
+	b.keys = keysOf(b.name)
+	return b
+}
+
+// A chunk of which nothing is special takes a shorter way than others, whether it goes in or is parked: what it leaves is the same to the last field.
 func TestAPlainChunkLeavesWhatItsJobsWouldLeave(t *testing.T) {
 	t.Parallel()
+	meets := []struct {
+		name   string
+		before func(*bench, string)
+		want   []job.Admittance // all that it may be answered
+	}{
+		{"room", func(*bench, string) {}, []job.Admittance{job.Enqueued}},
+		{"no room", func(b *bench, _ string) { b.cfg.InOrder = false; b.on(b.c); b.fill(0) }, []job.Admittance{job.ParkedNow}},
+		{"room for some", func(b *bench, _ string) { b.cfg.InOrder = false; b.on(b.c); b.fill(5) }, []job.Admittance{job.Enqueued, job.ParkedNow}},
+		{"others that wait", func(b *bench, _ string) { b.fill(0); b.now += 10_000_000 }, []job.Admittance{job.ParkedNow}},
+		{"a pause", (*bench).pauses, []job.Admittance{job.ParkedNow}},
+	}
 	for a, name := range bucket.Algorithms() {
 		for n, c := range []struct {
 			batch string
 			money func([]byte) string
 		}{{"november", eurosOrMore}, {"november", nil}, {"", eurosOrMore}, {"", nil}} {
-			on := func(suffix string) *bench {
-				b := setup(t, 1000, func(cfg *ledger.Config) {
-					alg, err := bucket.NewAlgorithm(name, []bucket.Limit{{N: 500, Window: time.Second}, {N: 9000, Window: time.Minute}}, 500, 10)
-					if err != nil {
-						t.Fatal(err)
-					}
-					cfg.Gateway = fmt.Sprintf("plain%d%d%s", a, n, suffix) // as long as the other's: a task's message has it
-					cfg.Bucket, cfg.Money, cfg.Encode = alg, c.money, queue.NewEncoder(cfg.Gateway).Encode
-				})
-				b.name = b.cfg.Gateway
-				b.keys = keysOf(b.name)
-				return b
-			}
-			plain, each := on("a"), on("b")
-			jobs, dear := manySizes(c.batch), job.Job{ID: "dear", Batch: c.batch, Cost: 2}
-			got := append(plain.accept("park", jobs...), plain.accept("park", dear)...)
-			want := each.accept("park", append(jobs, dear)...) // one job that isn't plain: all go in one by one
-			if !slices.Equal(got, want) || slices.Contains(got, job.ParkedNow) {
-				t.Fatalf("%s: answers %v, want %v", name, got, want)
-			}
-			a, b := plain.all(), each.all()
-			for key := range b {
-				if !reflect.DeepEqual(a[key], b[key]) {
-					t.Errorf("%s, batch %q: %s is\n%v, want\n%v", name, c.batch, key, a[key], b[key])
+			for m, meets := range meets {
+				if meets.name == "a pause" && c.batch == "" {
+					continue
 				}
-			}
-			if len(a) != len(b) {
-				t.Errorf("%s: %d keys, want %d", name, len(a), len(b))
+				on := func(suffix string) *bench {
+					b := onAlgorithm(t, name, fmt.Sprintf("plain%d%d%d%s", a, n, m, suffix), c.money)
+					meets.before(b, c.batch)
+					return b
+				}
+				plain, each := on("a"), on("b")
+				jobs, dear := manySizes(c.batch), job.Job{ID: "dear", Batch: c.batch, Cost: 2}
+				got := append(plain.accept("park", jobs...), plain.accept("park", dear)...)
+				want := each.accept("park", append(jobs, dear)...) // one job that isn't plain: all go in one by one
+				if answers := slices.Compact(slices.Clone(want)); !slices.Equal(got, want) || !slices.Equal(answers, meets.want) {
+					t.Fatalf("%s, %s: answers %v, want %v", name, meets.name, got, want)
+				}
+				alike(t, fmt.Sprintf("%s, %s, batch %q", name, meets.name, c.batch), plain, each)
 			}
 		}
+	}
+}
+
+// fill uses up admission's room but for so many jobs, and parks one if that is none.
+func (b *bench) fill(left int) {
+	b.t.Helper()
+	some := numbered(1, 500-left)
+	if left == 0 {
+		some = numbered(1, 501)
+	}
+	answers := b.accept("park", some...)
+	want(b.t, "the last is parked", answers[len(answers)-1] == job.ParkedNow, left == 0)
+}
+
+func (b *bench) pauses(batch string) {
+	b.t.Helper()
+	b.accept("park", job.Job{ID: "first", Batch: batch})
+	b.must(b.books.PauseBatch(b.ctx, batch, "me", "bank closed", noted))
+}
+
+// alike compares all that two benches have.
+func alike(t *testing.T, what string, got, want *bench) {
+	t.Helper()
+	a, b := got.all(), want.all()
+	for key := range b {
+		if !reflect.DeepEqual(a[key], b[key]) {
+			t.Errorf("%s: %s is\n%v, want\n%v", what, key, a[key], b[key])
+		}
+	}
+	if len(a) != len(b) {
+		t.Errorf("%s: %d keys, want %d", what, len(a), len(b))
 	}
 }
 
@@ -111,6 +158,12 @@ func TestAChunkThatIsNotPlainIsLookedAtJobByJob(t *testing.T) {
 		t.Errorf("the queue is %v, want %v", got, want)
 	}
 	b.clean("after both")
+	b.fill(0)
+	for _, mode := range []string{"wait", "fail"} {
+		if got := b.accept(mode, one("g", `{}`), one("h", `{}`)); !slices.Equal(got, []job.Admittance{job.Full, job.Full}) {
+			t.Errorf("no room for all, to %s: %v", mode, got)
+		}
+	}
 	ticket, paid := job.Ticket{Lane: "x", Number: 1}, []job.Newcomer{{Job: one("e", `{}`), Digest: "e"}, {Job: one("f", `{}`), Digest: "f", Money: "1 EUR"}}
 	if _, _, err := b.books.Accept(b.ctx, ticket, paid, "park"); err != nil || b.c.HExists(b.ctx, b.keys.Job("e"), "m").Val() {
 		t.Errorf("money of another job: %v, %v", b.c.HGetAll(b.ctx, b.keys.Job("e")).Val(), err)

@@ -160,7 +160,7 @@ end
 
 -- books_join notes a new job, '' being no batch or no money; books_joined writes down all that were noted: a chunk costs little more than
 -- one job.
-local joining, joining_order = {}, {}
+local joining, joining_order, joining_parked, joining_record = {}, {}, {}, nil
 
 local function books_joining(record, batch)
   local b = {key = books_key(record, 'batch:' .. batch), list = books_key(record, 'batch-ids:' .. batch),
@@ -170,50 +170,47 @@ local function books_joining(record, batch)
   return b
 end
 
+-- books_joining_sum is the sum in a table of them that is of one place.
+local function books_joining_sum(sums, place)
+  local sum = sums[place] or {jobs = 0, unread = 0, low = {}, high = {}}
+  sums[place] = sum
+  return sum
+end
+
 local function books_join(record, id, place, batch, money)
-  if place ~= 'queued' and money ~= '' and string.sub(place, 1, 7) == 'parked:' then
-    books_money(books_key(record, 'money'), place, money, 1)
+  if money == '' then money = nil end
+  if money and string.sub(place, 1, 7) == 'parked:' then
+    joining_record = record
+    books_sum(books_joining_sum(joining_parked, place), money)
   end
   if batch == '' then return end
   local b = joining[batch] or books_joining(record, batch)
   b.jobs = b.jobs + 1
   b.ids[b.jobs] = id
-  local p = b.places[place]
-  if not p then
-    p = {jobs = 0, unread = 0, low = {}, high = {}}
-    b.places[place] = p
-  end
-  p.jobs = p.jobs + 1
-  if money == '' then return end
-  local currency, low, high = books_parts(money)
-  if not currency then
-    p.unread = p.unread + 1
-    return
-  end
-  p.low[currency] = (p.low[currency] or 0) + low
-  p.high[currency] = (p.high[currency] or 0) + high
+  books_sum(books_joining_sum(b.places, place), money)
 end
 
--- books_join_all notes new jobs of one batch, all in one place that is not parked, by their ids. money is what theirs comes to: a line with the
--- number of amounts that can't be read, then one for each currency, "LOW HIGH CURRENCY" (LOW + HIGH * 10^9 minor units).
+-- books_join_all notes new jobs of one batch, all in one place and the first of the script, by their ids. money is what theirs comes to: a line with
+-- the number of amounts that can't be read, then one for each currency, "LOW HIGH CURRENCY" (LOW + HIGH * 10^9 minor units).
 local function books_join_all(record, ids, place, batch, money)
-  if batch == '' then return end
-  local b, p = books_joining(record, batch), {jobs = #ids, low = {}, high = {}}
-  b.ids, b.jobs, b.places[place] = ids, #ids, p
-  p.unread = tonumber(string.match(money, '^%d+'))
+  local sum = {jobs = #ids, unread = tonumber(string.match(money, '^%d+')), low = {}, high = {}}
   for low, high, currency in string.gmatch(money, '\n(-?%d+) (-?%d+) ([^\n]*)') do
-    p.low[currency], p.high[currency] = tonumber(low), tonumber(high)
+    sum.low[currency], sum.high[currency] = tonumber(low), tonumber(high)
   end
+  if string.sub(place, 1, 7) == 'parked:' then joining_record, joining_parked[place] = record, sum end
+  if batch == '' then return end
+  local b = books_joining(record, batch)
+  b.ids, b.jobs, b.places[place] = ids, #ids, sum
 end
 
 local function books_joined(now)
+  for place, sum in pairs(joining_parked) do books_sums(books_key(joining_record, 'money'), place, sum, 1) end
   for _, batch in ipairs(joining_order) do
     local b = joining[batch]
     redis.call('ZADD', b.names, 'NX', int(now), batch)
-    for place, p in pairs(b.places) do
-      redis.call('HINCRBY', b.key, 'n:' .. place, p.jobs)
-      if p.unread > 0 then redis.call('HINCRBY', b.key, 'u:' .. place, p.unread) end
-      for currency, low in pairs(p.low) do books_add(b.key, place, currency, low, p.high[currency]) end
+    for place, sum in pairs(b.places) do
+      books_count(b.key, 'n:' .. place, sum.jobs)
+      books_sums(b.key, place, sum, 1)
     end
     redis.call('HINCRBY', b.key, 'live', b.jobs)
     for i = 1, b.jobs, 1000 do redis.call('RPUSH', b.list, unpack(b.ids, i, math.min(i + 999, b.jobs))) end
