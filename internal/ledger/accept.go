@@ -15,8 +15,8 @@ import (
 //go:embed accept.lua
 var acceptLua string
 
-//go:embed readmit.lua
-var readmitLua string
+//go:embed forms.lua
+var formsLua string
 
 //go:embed receipt.lua
 var receiptLua string
@@ -98,18 +98,27 @@ func answersOf(reply string, n int) ([]job.Admittance, job.Room, error) {
 			return nil, job.Room{}, badReply("accept.lua", reply)
 		}
 	}
-	if len(numbers) < 3 || numbers[2] != int64(len(numbers)-3) || len(digits) != n {
+	if len(numbers) < 3 || numbers[2] != int64(len(numbers)-3) {
 		return nil, job.Room{}, badReply("accept.lua", reply)
+	}
+	answers, err := coded("accept.lua", digits, n, admittances)
+	return answers, job.Room{Retry: retryOf(numbers[0]), Reset: time.Duration(numbers[1]) * time.Microsecond, Left: numbers[3:]}, err
+}
+
+// coded reads a script's answers on n jobs: a digit for each, which says which of all it is, from 1.
+func coded(script, digits string, n int, all []job.Admittance) ([]job.Admittance, error) {
+	if len(digits) != n {
+		return nil, badReply(script, digits)
 	}
 	answers := make([]job.Admittance, n)
 	for i := range answers {
 		code := int(digits[i]) - '1'
-		if code < 0 || code >= len(admittances) {
-			return nil, job.Room{}, badReply("accept.lua", reply)
+		if code < 0 || code >= len(all) {
+			return nil, badReply(script, digits)
 		}
-		answers[i] = admittances[code]
+		answers[i] = all[code]
 	}
-	return answers, job.Room{Retry: retryOf(numbers[0]), Reset: time.Duration(numbers[1]) * time.Microsecond, Left: numbers[3:]}, nil
+	return answers, nil
 }
 
 // retryOf is a script's time until there is room.
@@ -131,41 +140,6 @@ func (b *Books) actPlace() string {
 		return ""
 	}
 	return b.act()
-}
-
-// Readmit takes parked jobs through admission again, in order; those that find no room stay parked (Full), those that
-// are not parked like this any more are Gone. retry is when the first of them would find room: zero if it is not known, NoRetry if never.
-func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error) {
-	k := b.keys
-	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs(), k.Acts()}
-	args := append([]any{b.now(), b.cfg.Gateway, redisdb.Wake, b.actPlace()}, b.cfg.Bucket.Args()...)
-	for _, r := range jobs {
-		taskID, taskKey, msg, err := b.task(r.ID, r.Generation+1)
-		if err != nil {
-			return nil, 0, err
-		}
-		keys = append(keys, k.Job(r.ID), taskKey, k.Parked(string(r.Reason)))
-		args = append(args, r.ID, strconv.FormatInt(r.Generation, 10), taskID, msg, string(r.Reason), string(r.Key))
-	}
-	reply, err := b.readmit.Run(ctx, b.c, keys, args...).Int64Slice()
-	if err != nil {
-		return nil, 0, err
-	}
-	return decode("readmit.lua", reply, len(jobs), []job.Admittance{job.Enqueued, job.Full, job.Gone})
-}
-
-func decode(script string, reply []int64, n int, names []job.Admittance) ([]job.Admittance, time.Duration, error) {
-	if len(reply) != n+1 {
-		return nil, 0, badReply(script, reply)
-	}
-	answers := make([]job.Admittance, n)
-	for i, code := range reply[1:] {
-		if code < 1 || int(code) > len(names) {
-			return nil, 0, badReply(script, reply)
-		}
-		answers[i] = names[code-1]
-	}
-	return answers, retryOf(reply[0]), nil
 }
 
 func payload(j job.Job) []byte {

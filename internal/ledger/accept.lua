@@ -7,9 +7,8 @@
 --      6 the batch of jobs that say nothing else ('' = none)
 --      7 '' or, of a plain chunk, what its money comes to (books_join_all): its ids are all different and none has a ~, no job has traits, and
 --        either all have money or none has
---      8 how many jobs  9 prefix of records  10 prefix of tasks  11 how many lengths their task ids have
---      12… for each length: it, what a task's message has before the task's id, and behind it; then the bucket's arguments; then all jobs in
---      one text (chunk.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
+--      8 how many jobs  9 prefix of records  10 prefix of tasks  11… the messages of the tasks (forms.lua); then the bucket's arguments; then all
+--      jobs in one text (chunk.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
 --      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
 --      '' or "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may be nothing)
 -- returns a text: retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
@@ -19,7 +18,7 @@
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN = '1', '2', '3', '4', '5', '6'
 local NO_ROOM = 'no room at admission'
 local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
-local bucket, at = bucket_load(KEYS[1], now, ARGV, 12 + 3 * tonumber(ARGV[11]))
+local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
 local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local accepted, retry, moment = 0, 0, int(now)
@@ -44,16 +43,6 @@ for i = 1, jobs do
   over_at[i] = place
 end
 local function money_of(i) return sub(text, money_at[i], traits_at[i] - 1) end
-
--- message is what asynq wants to know of a task: the messages of ids of one length differ in the id alone.
-local before, behind = {}, {}
-for f = 12, 9 + 3 * tonumber(ARGV[11]), 3 do
-  before[tonumber(ARGV[f])], behind[tonumber(ARGV[f])] = ARGV[f + 1], ARGV[f + 2]
-end
-local function message(task_id)
-  local size = #task_id
-  return before[size] .. task_id .. behind[size]
-end
 
 -- What is known of the jobs is read before anything is written: where that can't be read nothing is changed. Most chunks
 -- have no job that is known, and one question for all of them says so.
@@ -109,7 +98,7 @@ local function enter(i)
   end
   record_new(i, 'queued')
   local task_id = ids[i] .. '~1'
-  task_new(task_prefix .. task_id, task_id, message(task_id), keys[6], cost, moment)
+  task_new(task_prefix .. task_id, task_id, forms_message(task_id), keys[6], cost, moment)
   pushed[#pushed + 1] = task_id
 end
 
@@ -133,7 +122,7 @@ local function enter_all()
     if paid then row[last] = money_of(i) end
     call('HSET', records[i], unpack(row, 1, payload_put(row, last, text, payload_at[i], over_at[i] - 1)))
     local task_id = ids[i] .. '~1'
-    call('HSET', task_prefix .. task_id, 'msg', message(task_id), 'state', 'pending', 'pending_since', since)
+    call('HSET', task_prefix .. task_id, 'msg', forms_message(task_id), 'state', 'pending', 'pending_since', since)
     pushed[i] = task_id
   end
   books_join_all(records[1], ids, 'queued', batch, argv[7])

@@ -73,8 +73,8 @@ type Books struct {
 func New(c redis.UniversalClient, cfg Config) *Books {
 	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway)}
 	if cfg.Bucket != nil {
-		b.accept = answering([]string{redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua()}, acceptLua)
-		b.readmit = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua(), readmitLua).Replicated()
+		b.accept = answering([]string{redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua(), formsLua}, acceptLua)
+		b.readmit = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua(), formsLua, readmitLua).Replicated()
 	}
 	return b
 }

@@ -16,7 +16,7 @@ type chunk struct {
 	jobs  []job.Newcomer
 	batch string // said once for all: most jobs of a chunk have the same
 	plain string // what its money comes to, if it is plain; else empty
-	forms []any  // of the task ids' lengths, how many there are, and of each: it, and the message's parts around an id of that length
+	forms []any  // of the tasks' messages
 	text  []byte // all jobs: one argument costs Redis less than several for each
 }
 
@@ -51,7 +51,7 @@ func (b *Books) chunk(jobs []job.Newcomer) (*chunk, error) {
 		c.plain = sums.text()
 	}
 	var err error
-	c.forms, err = b.forms(jobs)
+	c.forms, err = b.forms(len(jobs), func(i int) (string, int64) { return jobs[i].Job.ID, 1 })
 	return c, err
 }
 
@@ -70,13 +70,18 @@ func appendEntry(text []byte, id, digest, money, traits string, payload []byte) 
 	return append(text, payload...), nil
 }
 
-// forms returns what the messages of the jobs' tasks are made of.
-func (b *Books) forms(jobs []job.Newcomer) ([]any, error) {
-	forms, known := []any{0}, map[int]bool{}
-	for i := range jobs {
-		if id := jobs[i].Job.ID; !known[len(id)] {
-			known[len(id)] = true
-			taskID, _, msg, err := b.task(id, 1)
+// forms returns what the messages of n tasks are made of, as forms.lua reads it; of says whose the tasks are and of which generation.
+func (b *Books) forms(n int, of func(i int) (id string, generation int64)) ([]any, error) {
+	type size struct {
+		id         int
+		generation int64
+	}
+	forms, known := []any{0}, map[size]bool{}
+	for i := range n {
+		id, generation := of(i)
+		if s := (size{len(id), generation}); !known[s] {
+			known[s] = true
+			taskID, _, msg, err := b.task(id, generation)
 			if err != nil {
 				return nil, err
 			}

@@ -1,35 +1,51 @@
 -- readmit.lua: parked jobs go through admission again, oldest first; those without room stay parked.
--- KEYS 1 admission  2 pending  3 counters  4 scheduled  5 costs  6 acts, then for each job: record, task, parked:<its reason>
--- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4 act's place in the trail ('' = none; again = by themselves, as shelf.lua counts)  5… the bucket's arguments, then for each job six:
---      id, generation it is parked with, new task id, task message, reason,
+-- KEYS 1 admission  2 pending  3 counters  4 scheduled  5 costs  6 acts  7 a key that nobody writes. What else is touched has the same hash tag:
+--      its names are made here, as each argument of a script costs Redis more than such a text does. While a cluster's slot moves, either node
+--      refuses a script one of whose keys it lacks, so the 7th keeps this one out until all of the gateway's keys are on one node: it could
+--      find a record there otherwise, and not be let write the task
+-- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4 act's place in the trail ('' = none; again = by themselves, as shelf.lua counts)
+--      5 prefix of records  6 prefix of tasks  7… the messages of the new tasks (forms.lua)
+--      then how many kinds of job there are, and for each kind: generation they are parked with, reason,
 --      idempotency key: keep | next (the gateway said a definite no) | forgotten (it no longer counts as sent)
--- returns {retry_us, a1, a2, …}: 1 queued  2 no room  3 not parked like this any more
-local QUEUED, NO_ROOM, GONE = 1, 2, 3
-local now = now_us(ARGV[1])
-local bucket, at = bucket_load(KEYS[1], now, ARGV, 5)
-local idle = redis.call('LLEN', KEYS[2]) == 0
+--      then the bucket's arguments; then all jobs in one text (readmit.go), of each: its kind and the length of its id (2 bytes each, the higher
+--      first), and the id
+-- returns a text: retry_us and a digit for each job: 1 queued  2 no room  3 not parked like this any more
+local QUEUED, NO_ROOM, GONE = '1', '2', '3'
+local now, call, unpack = now_us(ARGV[1]), redis.call, unpack
+local record_prefix, task_prefix, kinds, at = ARGV[5], ARGV[6], {}, forms_load(ARGV, 7)
+for k = at + 1, at + 3 * tonumber(ARGV[at]), 3 do
+  local place, next_one = books_place('parked', ARGV[k + 1]), int(tonumber(ARGV[k]) + 1)
+  kinds[#kinds + 1] = {generation = ARGV[k], reason = ARGV[k + 1], key = ARGV[k + 2], place = place, set = books_key(record_prefix, place),
+    next = next_one, suffix = '~' .. next_one}
+end
+local bucket, from = bucket_load(KEYS[1], now, ARGV, at + 1 + 3 * #kinds)
+local text, by_itself = ARGV[from], ARGV[4] == 'again'
+local idle = call('LLEN', KEYS[2]) == 0
 local full, pushed, taken, retry, answers = false, {}, 0, 0, {}
+local moment = int(now)
 
--- text is int() of numbers that many jobs of a chunk share.
-local texts, now_text = {}, int(now)
-local function text(n)
-  local t = texts[n] or int(n)
-  texts[n] = t
-  return t
+-- PAST is what a job's record loses when it is parked no more, and PARKED what any parked job has of it.
+local PARKED, PAST = {'r', 'e', 'pa'}, {'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq'}
+
+-- rare returns what a job's record has that few records have, by name; v is what all have. A record of which the number of fields says that
+-- it has nothing else, as most that found no room, need not be looked through for each of them.
+local NOTHING = {}
+local function rare(record, v)
+  local usual = 8 + (v[4] and 1 or 0) + (v[5] and 1 or 0) + (tonumber(v[6]) or 0) -- s g d t r e pa and its payload: p, or pn and the pieces
+  if call('HLEN', record) == usual then return NOTHING end
+  return read(record, 'r', 'e', 'pa', 'c', 'at', 'y', 'ya', 'k', 'ed', 'f', 'am', 'n', 'st', 'fl', 'fo', 'fq')
 end
 
 -- next_key returns the next generation of the idempotency key that is no other job's id.
-local function next_key(record)
-  local k = (tonumber(redis.call('HGET', record, 'k')) or 1) + 1
-  while redis.call('EXISTS', record .. '~' .. int(k)) == 1 do k = k + 1 end
+local function next_key(record, present)
+  local k = (tonumber(present) or 1) + 1
+  while call('EXISTS', record .. '~' .. int(k)) == 1 do k = k + 1 end
   return k
 end
 
 -- replaced says that a refused job was given another payload since it was parked, maybe after its caller had read it: the key came with that.
-local function replaced(record, reason)
-  if reason ~= 'refused' then return false end
-  local v = redis.call('HMGET', record, 'ed', 'pa')
-  return v[1] and tonumber(v[1]) >= (tonumber(v[2]) or 0)
+local function replaced(kind, has)
+  return kind.reason == 'refused' and has.ed and tonumber(has.ed) >= (tonumber(has.pa) or 0)
 end
 
 -- cancelled_batch says whether a batch is cancelled: one look for a chunk.
@@ -42,71 +58,74 @@ local function cancelled_batch(record, batch)
   return batch and cancelled[batch]
 end
 
--- PAST is what a job's record loses when it is parked no more.
-local PAST = {'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq'}
-
-local function past(key_change, again)
-  if key_change == 'keep' and not again then return PAST end
-  local drop = {unpack(PAST)}
-  if key_change ~= 'keep' then drop[#drop + 1] = 'f'; drop[#drop + 1] = 'am' end
-  if again then drop[#drop + 1] = 'ya' end
+local function past(has, key_change)
+  if has == NOTHING then return PARKED end
+  local drop = {}
+  for i = 1, #PAST do
+    if has[PAST[i]] then drop[#drop + 1] = PAST[i] end
+  end
+  if key_change ~= 'keep' and has.f then drop[#drop + 1] = 'f' end
+  if key_change ~= 'keep' and has.am then drop[#drop + 1] = 'am' end
+  if has.ya and not by_itself then drop[#drop + 1] = 'ya' end
   return drop
 end
 
--- change_key appends to set what becomes of the idempotency key.
-local function change_key(record, set, key_change, reason)
-  if key_change == 'next' then set[#set + 1] = 'k'; set[#set + 1] = int(next_key(record)) end
-  if key_change == 'forgotten' or reason == 'unknown_outcome' then -- a person has looked it up
-    set[#set + 1] = 'kn'; set[#set + 1] = now_text
-  end
+-- One table serves what all records get; its first places are the present one's.
+local set, filled = {'s', 'queued', 'y', '1'}, 4
+local function put(name, value)
+  set[filled + 1], set[filled + 2] = name, value
+  filled = filled + 2
 end
 
-local by_itself = ARGV[4] == 'again'
-local function readmit(record, task, parked, a)
-  local id, v = ARGV[a], redis.call('HMGET', record, 's', 'g', 'r', 'b', 'm', 'c', 'at', 'y', 'ya')
-  local reason, batch = v[3], v[4]
-  if v[1] ~= 'parked' or v[2] ~= ARGV[a + 1] or reason ~= ARGV[a + 4] then
-    if v[1] ~= 'parked' or reason ~= ARGV[a + 4] then redis.call('ZREM', parked, id) end -- the record is right
+local function readmit(kind, id)
+  local record = record_prefix .. id
+  local v = call('HMGET', record, 's', 'g', 'r', 'b', 'm', 'pn')
+  local batch = v[4]
+  if v[1] ~= 'parked' or v[2] ~= kind.generation or v[3] ~= kind.reason then
+    if v[1] ~= 'parked' or v[3] ~= kind.reason then call('ZREM', kind.set, id) end -- the record is right
     return GONE
   end
-  local cost = tonumber(v[6]) or 1
   if full then return NO_ROOM end
+  local has, key_change = rare(record, v), kind.key
+  local cost, due = tonumber(has.c) or 1, tonumber(has.at) or 0
   if not bucket_take(bucket, cost) then
     full, retry = true, bucket_retry(bucket, cost)
     return NO_ROOM
   end
-  shelf_remove(parked, id)
+  shelf_remove(kind.set, id)
   taken = taken + 1
-  local due, key_change, set = tonumber(v[7]) or 0, ARGV[a + 5], {'y', text((tonumber(v[8]) or 0) + 1)}
-  if key_change == 'next' and replaced(record, reason) then key_change = 'keep' end
-  if due <= now then set[3], set[4] = 'g', text(tonumber(v[2]) + 1) end
-  if by_itself then set[#set + 1] = 'ya'; set[#set + 1] = text((tonumber(v[9]) or 0) + 1) end
+  if key_change == 'next' and replaced(kind, has) then key_change = 'keep' end
+  set[2], set[4], filled = due > now and 'scheduled' or 'queued', has.y and int((tonumber(has.y) or 0) + 1) or '1', 4
+  if due <= now then put('g', kind.next) end
+  if by_itself then put('ya', int((tonumber(has.ya) or 0) + 1)) end
   -- Jobs parked as rejected and as exhausted go in by themselves too: what a person takes out of a cancelled batch is called all the same.
-  if reason ~= 'rejected' and not by_itself and cancelled_batch(record, batch) then set[#set + 1] = 'rc'; set[#set + 1] = '1' end
-  if key_change ~= 'keep' then change_key(record, set, key_change, reason) end
-  local job = {s = 'parked', r = reason, b = batch, m = v[5], set = set, drop = past(key_change, v[9] and not by_itself)}
+  if kind.reason ~= 'rejected' and not by_itself and cancelled_batch(record, batch) then put('rc', '1') end
+  if key_change == 'next' then put('k', int(next_key(record, has.k))) end
+  if key_change == 'forgotten' or key_change ~= 'keep' and kind.reason == 'unknown_outcome' then put('kn', moment) end -- a person has looked it up
+  unpark(record, kind, batch, v[5], set, filled, past(has, key_change))
   if due > now then
-    become_of(record, job, 'scheduled')
-    redis.call('ZADD', KEYS[4], int(due), id)
+    call('ZADD', KEYS[4], int(due), id)
     return QUEUED
   end
-  become_of(record, job, 'queued')
-  task_new(task, ARGV[a + 2], ARGV[a + 3], KEYS[5], cost, now_text)
-  pushed[#pushed + 1] = ARGV[a + 2]
+  local task_id = id .. kind.suffix
+  task_new(task_prefix .. task_id, task_id, forms_message(task_id), KEYS[5], cost, moment)
+  pushed[#pushed + 1] = task_id
   return QUEUED
 end
 
-local key = 7
 shelf_gather() -- the sets of what is parked change once for all of the chunk, and so do the books and the queue
 books_gather()
-while at <= #ARGV do
-  answers[#answers + 1] = readmit(KEYS[key], KEYS[key + 1], KEYS[key + 2], at)
-  at, key = at + 6, key + 3
+local byte, sub, place = string.byte, string.sub, 1
+while place <= #text do
+  local k2, k1, n2, n1 = byte(text, place, place + 3)
+  local behind = place + 4 + n2 * 256 + n1
+  answers[#answers + 1] = readmit(kinds[k2 * 256 + k1], sub(text, place + 4, behind - 1))
+  place = behind
 end
-for i = 1, #pushed, 1000 do redis.call('LPUSH', KEYS[2], unpack(pushed, i, math.min(i + 999, #pushed))) end
+for i = 1, #pushed, 1000 do call('LPUSH', KEYS[2], unpack(pushed, i, math.min(i + 999, #pushed))) end
 books_gathered()
 shelf_gathered()
 bucket_save(bucket)
-if taken > 0 and tonumber(ARGV[4]) then redis.call('HINCRBY', KEYS[6], ARGV[4], taken) end
-if idle and #pushed > 0 then redis.call('PUBLISH', ARGV[3], ARGV[2]) end
-return {retry, unpack(answers)}
+if taken > 0 and tonumber(ARGV[4]) then call('HINCRBY', KEYS[6], ARGV[4], taken) end
+if idle and #pushed > 0 then call('PUBLISH', ARGV[3], ARGV[2]) end
+return int(retry) .. ' ' .. table.concat(answers)

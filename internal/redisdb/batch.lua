@@ -1,5 +1,5 @@
 -- batch.lua: the books of a batch, and of the money that is parked. A fragment: local functions only. Every change of a job's state
--- goes through become() or books_join(), so that the books change in the script that changes the record, and are exact after any crash.
+-- goes through become(), unpark() or books_join(), so that the books change in the script that changes the record, and are exact after any crash.
 -- What they read of a record: s and r, b its batch, m its money: "1050 EUR", "1050 " without a currency, "-" if its amount can't
 -- be read (absent: the gateway's jobs have none).
 -- Fields of spillway:{gateway}:batch:<name>, PLACE being a state, or parked:<reason>:
@@ -137,6 +137,15 @@ local function become_of(record, job, state, ...)
   end
   local from, to = books_place(job.s, job.r), books_place(state, reason)
   if from ~= to then books_moved(record, job.b, job.m, from, to) end
+end
+
+-- unpark is become_of for a parked job whose caller knows all that it says: kind has its reason and its place in the books. The first n of set, names and
+-- values in turn, are what its record gets, its state before all else; drop is what it has and loses.
+local function unpark(record, kind, batch, money, set, n, drop)
+  redis.call('HSET', record, unpack(set, 1, n))
+  redis.call('HDEL', record, unpack(drop))
+  shelf_take(record, kind.reason, batch)
+  if batch or money then books_moved(record, batch, money, kind.place, set[2]) end
 end
 
 -- become does it for any other.

@@ -24,6 +24,10 @@ func (k Keys) Job(id string) string { return k.own + "job:" + id }
 // JobPrefix is what Job puts before the id, for scripts that read ids from Redis.
 func (k Keys) JobPrefix() string { return k.own + "job:" }
 
+// Nobodys is a key that nobody writes. A script that lists it runs on no node of a cluster while its slot moves: either node refuses
+// several keys of which it lacks one.
+func (k Keys) Nobodys() string { return k.own + "nobodys" }
+
 // Admission is the state of the admission check (hash).
 func (k Keys) Admission() string { return k.own + "admission" }
 

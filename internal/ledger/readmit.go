@@ -1,0 +1,86 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed readmit.lua
+var readmitLua string
+
+// Readmit takes parked jobs through admission again, in order; those that find no room stay parked (Full), those that
+// are not parked like this any more are Gone. retry is when the first of them would find room: zero if it is not known, NoRetry if never.
+func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error) {
+	forms, err := b.forms(len(jobs), func(i int) (string, int64) { return jobs[i].ID, jobs[i].Generation + 1 })
+	if err != nil {
+		return nil, 0, err
+	}
+	kinds, text, err := returns(jobs)
+	if err != nil {
+		return nil, 0, err
+	}
+	k := b.keys
+	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs(), k.Acts(), k.Nobodys()}
+	args := make([]any, 0, 64)
+	args = append(args, b.now(), b.cfg.Gateway, redisdb.Wake, b.actPlace(), k.JobPrefix(), k.TaskPrefix())
+	args = append(append(args, forms...), kinds...)
+	args = append(append(args, b.cfg.Bucket.Args()...), text)
+	reply, err := b.readmit.Run(ctx, b.c, keys, args...).Text()
+	if err != nil {
+		return nil, 0, err
+	}
+	return readmitted(reply, len(jobs))
+}
+
+// kind is what many jobs of a chunk have in common.
+type kind struct {
+	generation int64
+	reason     job.Reason
+	key        job.KeyChange
+}
+
+// returns encodes jobs as readmit.lua reads them: how many kinds there are and each of them, and all jobs in one text.
+func returns(jobs []job.Return) (kinds []any, text []byte, err error) {
+	kinds, text = []any{0}, make([]byte, 0, 32*len(jobs))
+	known := map[kind]int{}
+	for _, r := range jobs {
+		k := kind{r.Generation, r.Reason, r.Key}
+		n, is := known[k]
+		if !is {
+			n = len(known) + 1
+			known[k] = n
+			kinds = append(kinds, strconv.FormatInt(r.Generation, 10), string(r.Reason), string(r.Key))
+		}
+		if n > math.MaxUint16 || len(r.ID) > math.MaxUint16 {
+			return nil, nil, fmt.Errorf("job %.64q can't be taken in: its id is too long, or too many are to go at once", r.ID)
+		}
+		text = binary.BigEndian.AppendUint16(text, uint16(n))         //nolint:gosec // looked at above
+		text = binary.BigEndian.AppendUint16(text, uint16(len(r.ID))) //nolint:gosec // looked at above
+		text = append(text, r.ID...)
+	}
+	kinds[0] = len(known)
+	return kinds, text, nil
+}
+
+// readmittances are the answers of readmit.lua by their digits, from 1.
+var readmittances = []job.Admittance{job.Enqueued, job.Full, job.Gone}
+
+// readmitted reads the reply of readmit.lua on n jobs.
+func readmitted(reply string, n int) ([]job.Admittance, time.Duration, error) {
+	number, digits, _ := strings.Cut(reply, " ")
+	us, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return nil, 0, badReply("readmit.lua", reply)
+	}
+	answers, err := coded("readmit.lua", digits, n, readmittances)
+	return answers, retryOf(us), err
+}
