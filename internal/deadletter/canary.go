@@ -25,12 +25,12 @@ type canary struct {
 	over bool
 }
 
-// goal is how many jobs to collect before they are offered.
-func (c *canary) goal() int {
+// goal is how many jobs to collect before they are offered, of which no more than most go at once.
+func (c *canary) goal(most int) int {
 	if c.over || c.size == 0 {
-		return clearChunk
+		return most
 	}
-	return min(c.size-len(c.sent), clearChunk)
+	return min(c.size-len(c.sent), most)
 }
 
 // took notes a job that was sent.

@@ -51,24 +51,24 @@ type Cleared struct {
 
 // Replay takes the jobs in again through admission, waiting for room as long as that takes.
 func (c Clearing) Replay(ctx context.Context, a Admitter, r Rules) (Cleared, error) {
-	return c.run(ctx, r.Key, a.Readmit)
+	return c.run(ctx, r.Key, a.Readmit, readmitChunk)
 }
 
 // NotDone resolves jobs of unknown outcome as not done: they go in again through admission, with their next key.
 func (c Clearing) NotDone(ctx context.Context, a Admitter, r Rules) (Cleared, error) {
 	c.Filter.Reasons = []job.Reason{job.UnknownOutcome}
-	return c.run(ctx, r.NotDone, a.Readmit)
+	return c.run(ctx, r.NotDone, a.Readmit, readmitChunk)
 }
 
 // Done resolves jobs of unknown outcome as done. They stay known for the dedupe window.
 func (c Clearing) Done(ctx context.Context, dedupe time.Duration) (Cleared, error) {
 	c.Filter.Reasons = []job.Reason{job.UnknownOutcome}
-	return c.run(ctx, anyJob, removing(c.Store.Resolve, dedupe))
+	return c.run(ctx, anyJob, removing(c.Store.Resolve, dedupe), removeChunk)
 }
 
 // Discard takes the jobs out for good. They stay known for the dedupe window.
 func (c Clearing) Discard(ctx context.Context, dedupe time.Duration) (Cleared, error) {
-	return c.run(ctx, anyJob, removing(c.Store.Discard, dedupe))
+	return c.run(ctx, anyJob, removing(c.Store.Discard, dedupe), removeChunk)
 }
 
 func anyJob(job.Record) (job.KeyChange, string) { return job.KeepKey, "" }
@@ -91,14 +91,18 @@ func removing(remove func(context.Context, []job.Return, time.Duration) ([]bool,
 	}
 }
 
-// clearChunk is how many jobs one script takes: few enough not to stall anyone.
-const clearChunk = 200
+// How many jobs one script takes: few enough not to keep others waiting for longer than an offer of new jobs does.
+const (
+	readmitChunk = 500
+	removeChunk  = 200 // to make a job done, or discarded, takes longer
+)
 
 // clearing is a Clearing under way.
 type clearing struct {
 	Clearing
 	take taker
 	done Cleared
+	size int // how many jobs to offer at most
 	// most is how many jobs to offer next: few while there is little room.
 	most    int
 	begun   bool
@@ -117,7 +121,7 @@ type due struct {
 // decide says what becomes of a job's key, or why it is to be held back.
 type decide func(job.Record) (change job.KeyChange, why string)
 
-func (c Clearing) run(ctx context.Context, key decide, take taker) (Cleared, error) {
+func (c Clearing) run(ctx context.Context, key decide, take taker, size int) (Cleared, error) {
 	mark, err := c.Store.Mark(ctx)
 	if err != nil {
 		return Cleared{}, err
@@ -125,8 +129,8 @@ func (c Clearing) run(ctx context.Context, key decide, take taker) (Cleared, err
 	if c.Filter.Until.IsZero() || c.Filter.Until.After(mark) {
 		c.Filter.Until = mark
 	}
-	run := &clearing{Clearing: c, take: take, most: clearChunk, pace: pace{clock: c.Clock}, canary: canary{size: c.Canary}}
-	chunk := make([]due, 0, clearChunk)
+	run := &clearing{Clearing: c, take: take, size: size, most: size, pace: pace{clock: c.Clock}, canary: canary{size: c.Canary}}
+	chunk := make([]due, 0, size)
 	for d, err := range c.jobs(ctx, key) {
 		if err != nil {
 			return run.done, err
@@ -135,7 +139,7 @@ func (c Clearing) run(ctx context.Context, key decide, take taker) (Cleared, err
 			run.holdBack(d.rec, d.why)
 			continue
 		}
-		if chunk = append(chunk, d); len(chunk) < run.canary.goal() {
+		if chunk = append(chunk, d); len(chunk) < run.canary.goal(size) {
 			continue
 		}
 		if err := run.all(ctx, chunk); err != nil {
@@ -185,13 +189,13 @@ func (c *clearing) all(ctx context.Context, chunk []due) error {
 		}
 		chunk = append(full, chunk[n:]...)
 		if len(full) > 0 || n == c.most {
-			c.most = min(max(1, 2*(n-len(full))), clearChunk)
+			c.most = min(max(1, 2*(n-len(full))), c.size)
 		}
 		switch {
 		case len(full) == 0:
 		case retry < 0:
 			c.holdBack(chunk[0].rec, neverRoom)
-			chunk, c.most = chunk[1:], clearChunk
+			chunk, c.most = chunk[1:], c.size
 		default:
 			c.wait(ctx, retry)
 		}

@@ -101,19 +101,19 @@ func TestReplayHoldsBackWhatNeverFindsRoom(t *testing.T) {
 func TestStoppedReplayGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
-	b.reject(numbered(1, 500)...)
+	b.reject(numbered(1, 1200)...)
 	ctx, cancel := context.WithCancel(b.ctx)
 	c := b.clearing(deadletter.Filter{})
 	c.Progress = func(deadletter.Cleared) { cancel() }
 	done, err := c.Replay(ctx, b.books, b.rules())
-	if !errors.Is(err, context.Canceled) || done != (deadletter.Cleared{Taken: 200}) {
-		t.Errorf("done %+v, error %v; want one chunk of 200", done, err)
+	if !errors.Is(err, context.Canceled) || done != (deadletter.Cleared{Taken: 500}) {
+		t.Errorf("done %+v, error %v; want one chunk of 500", done, err)
 	}
 	done, err = b.clearing(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done after that", done, deadletter.Cleared{Taken: 300})
+	want(t, "done after that", done, deadletter.Cleared{Taken: 700})
 	queue := b.queued()
-	want(t, "queued", len(queue), 500)
+	want(t, "queued", len(queue), 1200)
 	for i, id := range queue {
 		want(t, "place", id, fmt.Sprintf("j%d", i+1))
 	}
@@ -191,10 +191,10 @@ func (i interrupting) Readmit(ctx context.Context, jobs []job.Return) ([]job.Adm
 func TestInterruptedReplayKnowsWhatBecameOfItsLastChunk(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
-	b.reject(numbered(1, 300)...)
+	b.reject(numbered(1, 600)...)
 	ctx, cancel := context.WithCancel(b.ctx)
 	done, err := b.clearing(deadletter.Filter{}).Replay(ctx, interrupting{b.books, cancel}, b.rules())
-	if !errors.Is(err, context.Canceled) || done != (deadletter.Cleared{Taken: 200}) || len(b.queued()) != 200 {
+	if !errors.Is(err, context.Canceled) || done != (deadletter.Cleared{Taken: 500}) || len(b.queued()) != 500 {
 		t.Errorf("done %+v, error %v, queued %d", done, err, len(b.queued()))
 	}
 }

@@ -80,18 +80,18 @@ func TestWhatWasSeenLongAgoIsReadAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
 	b.park(job.Job{ID: "a"}, job.Refused, refused("HTTP 402"))
-	b.reject(numbered(1, 450)...)
+	b.reject(numbered(1, 950)...)
 	c, read := b.clearing(bare()), &reads{}
 	c.Seen = b.seen(c.Filter)
 	c.Watch = at(20) // 10 jobs a second
 	b.c.AddHook(read)
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 451})
-	if n := read.n.Load(); n == 0 || n > 151 {
-		t.Errorf("%d records were read, want those of the last third", n)
+	want(t, "done", done, deadletter.Cleared{Taken: 951})
+	if n := read.n.Load(); n == 0 || n > 451 {
+		t.Errorf("%d records were read, want those of the second offer", n)
 	}
-	b.inOrder("a", 450)
+	b.inOrder("a", 950)
 }
 
 func TestJobsThatMovedOnSinceTheyWereSeenAreLeftAlone(t *testing.T) {
