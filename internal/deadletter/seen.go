@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"spillway/internal/clock"
@@ -10,26 +11,35 @@ import (
 )
 
 // Seen remembers parked jobs that were just read, and what was decided of each, so that a Clearing need not read them again. It keeps so
-// much of them as a clearing needs, of no more than 200,000 jobs (some 30 MB), and for no longer than 30 s: the clearing reads the rest itself. That a
+// much of them as a clearing needs, of no more than 200,000 jobs (some 20 MB), and for no longer than 30 s: the clearing reads the rest itself. That a
 // job is still parked as it was is for the script to say that takes it.
 type Seen struct {
 	clock clock.Clock
 	since time.Time // when the first was read
-	jobs  []seen
+	jobs  [][]seen  // in blocks, which never move as they become more
+	count int
+	kinds []decision
 	ended bool // none is added any more: what follows is to be read again
 }
 
-// seen is a due job in few bytes.
+// seen is a due job in few bytes, with few pointers for the garbage collector to follow.
 type seen struct {
-	id, money, why           string
-	reason                   job.Reason
-	key                      job.KeyChange
+	id, money                string
 	generation, cost, parked int64
+	kind                     int // place of its decision
+}
+
+// decision is what many jobs have in common.
+type decision struct {
+	reason job.Reason
+	key    job.KeyChange
+	why    string
 }
 
 const (
-	mostSeen = 200_000
-	seenFor  = 30 * time.Second
+	mostSeen  = 200_000
+	seenBlock = 1000
+	seenFor   = 30 * time.Second
 )
 
 // NewSeen returns one that remembers nothing yet.
@@ -41,10 +51,25 @@ func (s *Seen) Add(r job.Record, key job.KeyChange, why string) {
 	if s.since.IsZero() {
 		s.since = s.clock.Now()
 	}
-	if s.ended = s.ended || len(s.jobs) == mostSeen || len(r.Job.Payload) > 0; s.ended {
+	if s.ended = s.ended || s.count == mostSeen || len(r.Job.Payload) > 0; s.ended {
 		return
 	}
-	s.jobs = append(s.jobs, seen{r.Job.ID, r.Money, why, r.Reason, key, r.Generation, r.Job.Cost, Cursor(r)})
+	if s.count%seenBlock == 0 {
+		s.jobs = append(s.jobs, make([]seen, 0, seenBlock))
+	}
+	s.count++
+	last := &s.jobs[len(s.jobs)-1]
+	*last = append(*last, seen{r.Job.ID, r.Money, r.Generation, r.Job.Cost, Cursor(r), s.kind(decision{r.Reason, key, why})})
+}
+
+// kind returns the place of a decision. There are few.
+func (s *Seen) kind(d decision) int {
+	i := slices.Index(s.kinds, d)
+	if i < 0 {
+		i = len(s.kinds)
+		s.kinds = append(s.kinds, d)
+	}
+	return i
 }
 
 // fresh yields the jobs while they are remembered. Nil remembers none.
@@ -53,18 +78,21 @@ func (s *Seen) fresh(gateway string) iter.Seq[due] {
 		if s == nil {
 			return
 		}
-		for _, j := range s.jobs {
-			if s.clock.Now().Sub(s.since) > seenFor || !yield(j.due(gateway)) {
-				return
+		for _, block := range s.jobs {
+			for _, j := range block {
+				if s.clock.Now().Sub(s.since) > seenFor || !yield(s.due(j, gateway)) {
+					return
+				}
 			}
 		}
 	}
 }
 
-func (j seen) due(gateway string) due {
+func (s *Seen) due(j seen, gateway string) due {
+	is := s.kinds[j.kind]
 	rec := job.Record{Job: job.Job{ID: j.id, Gateway: gateway, Cost: j.cost}, State: job.Parked, Generation: j.generation,
-		Reason: j.reason, ParkedAt: time.UnixMicro(j.parked).UTC(), Money: j.money}
-	return due{rec, j.key, j.why}
+		Reason: is.reason, ParkedAt: time.UnixMicro(j.parked).UTC(), Money: j.money}
+	return due{rec, is.key, is.why}
 }
 
 // jobs yields the jobs whose turn has come: those seen, and behind the last of them what is there to be read.
