@@ -159,6 +159,14 @@ func TestAChunkThatIsNotPlainIsLookedAtJobByJob(t *testing.T) {
 	}
 	b.clean("after both")
 	b.fill(0)
+	got = b.accept("park", one("i", `{}`), one("b", `{"n":2}`), one("i", `{}`), one("a", `{}`), one("k", `{}`))
+	if want := []job.Admittance{job.ParkedNow, job.Conflict, job.Duplicate, job.Duplicate, job.ParkedNow}; !slices.Equal(got, want) {
+		t.Errorf("some that are known where there is no room: %v, want %v", got, want)
+	}
+	if got := b.parkedAs(job.Rejected); !slices.Equal(got[len(got)-2:], []string{"i", "k"}) {
+		t.Errorf("parked last are %v", got)
+	}
+	b.clean("parked")
 	for _, mode := range []string{"wait", "fail"} {
 		if got := b.accept(mode, one("g", `{}`), one("h", `{}`)); !slices.Equal(got, []job.Admittance{job.Full, job.Full}) {
 			t.Errorf("no room for all, to %s: %v", mode, got)
