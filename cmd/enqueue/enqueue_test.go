@@ -188,6 +188,20 @@ func TestIDFieldOnStandardInput(t *testing.T) {
 	}
 }
 
+// Exit code 3 would say that the bad lines are in the file.
+func TestRejectsThatCantBeWrittenAreAFailure(t *testing.T) {
+	b := setup(t, place{})
+	const full = "enqueue: can't write --rejects: write /dev/full: no space left on device\n"
+	const room = "hint: make room or name another file, and run again: that is safe, jobs that are in already are counted as duplicate\n"
+	b.write("few.ndjson", lines("a", 2)+"bad\n")
+	b.want(b.run("-g", b.g, "-f", "few.ndjson", "--rejects", "/dev/full", "-o", "json"), result{1, counts(3, 2, 0, 0, 1, 0),
+		"line 3: not a JSON object\n" + full + "enqueue: 1 of 3 lines could not be used\n" + room})
+	b.write("many.ndjson", strings.Repeat("bad\n", 5000)) // more than a buffer takes
+	if got := b.run("-g", b.g, "-f", "many.ndjson", "--rejects", "/dev/full"); got.code != 1 || strings.Count(got.err, full) != 1 || strings.Count(got.err, room) != 1 {
+		t.Errorf("exit code %d, %s", got.code, got.err[max(0, len(got.err)-500):])
+	}
+}
+
 // A pipe has no name that ends in .csv.
 func TestCSVOnStandardInputIsGuessedAt(t *testing.T) {
 	b := setup(t, place{})

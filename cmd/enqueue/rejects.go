@@ -16,7 +16,11 @@ type rejects struct {
 	w      *bufio.Writer
 	header []byte // of a CSV file: goes first, so that the file can be enqueued
 	begun  bool
+	failed bool // it could not be written, and that was said
 }
+
+// lost says that the rejects are not all in the file.
+func (r *rejects) lost() bool { return r != nil && r.failed }
 
 // openRejects opens the file without emptying it yet: a command that fails early leaves the last run's rejects alone.
 func openRejects(path string, in *input) (*rejects, error) {
@@ -48,7 +52,7 @@ func (r *rejects) begin() error {
 		err = r.f.Truncate(0)
 	}
 	if err != nil {
-		return unwritten(err)
+		return r.unwritten(err)
 	}
 	return nil
 }
@@ -74,7 +78,7 @@ func (r *rejects) add(raw []byte, rest io.Reader) error {
 func (r *rejects) line(raw []byte, rest io.Reader) error {
 	last := lastByte{w: r.w}
 	if _, err := last.Write(raw); err != nil {
-		return unwritten(err)
+		return r.unwritten(err)
 	}
 	if rest != nil {
 		if _, err := io.Copy(&last, rest); err != nil {
@@ -83,7 +87,7 @@ func (r *rejects) line(raw []byte, rest io.Reader) error {
 	}
 	if last.b != '\n' {
 		if err := r.w.WriteByte('\n'); err != nil {
-			return unwritten(err)
+			return r.unwritten(err)
 		}
 	}
 	return nil
@@ -108,20 +112,25 @@ func (r *rejects) close(wentThrough bool) error {
 	if r == nil {
 		return nil
 	}
+	if r.failed {
+		_ = r.f.Close() // what became of it was said
+		return nil
+	}
 	var err error
 	if wentThrough {
 		err = r.begin()
 	}
 	if flushErr := r.w.Flush(); err == nil && flushErr != nil {
-		err = unwritten(flushErr)
+		err = r.unwritten(flushErr)
 	}
 	if closeErr := r.f.Close(); err == nil && closeErr != nil {
-		err = unwritten(closeErr)
+		err = r.unwritten(closeErr)
 	}
 	return err
 }
 
-func unwritten(err error) error {
+func (r *rejects) unwritten(err error) error {
+	r.failed = true
 	return &job.Error{
 		Code: job.CodeFailed, Message: "can't write --rejects", Err: err,
 		Hint: fmt.Sprintf("make room or name another file, and run again: %s", safeAgain),

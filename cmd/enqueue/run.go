@@ -55,8 +55,7 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 	if !o.replace { // there, jobs go on with the traces they have
 		t.traces = traces
 	}
-	err = enqueue(ctx, jobSource{in: in, opt: o, cfg: cfg, traces: traces}, t)
-	return errors.Join(err, t.close())
+	return enqueue(ctx, jobSource{in: in, opt: o, cfg: cfg, traces: traces}, t)
 }
 
 // jobSource is what enqueue reads, and how.
@@ -71,6 +70,7 @@ type jobSource struct {
 // enqueue works and reports. Nothing is reported where the command or the file was not understood.
 func enqueue(ctx context.Context, src jobSource, t *tally) error {
 	err := t.stopped(work(ctx, src, t))
+	err = errors.Join(err, t.close()) // rejects that are lost are a failure, whatever else is said of their lines
 	if code := job.CodeOf(err); err != nil && (code == job.CodeUsage || code == job.CodeNotFound) {
 		return err
 	}

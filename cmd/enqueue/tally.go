@@ -197,6 +197,8 @@ func (t *tally) verdict() error {
 	switch {
 	case t.csv && c.Invalid == c.Read:
 		hint = "this looks like CSV: say --format csv, and with --id-field which column is the id"
+	case t.rejects.lost():
+		hint = ""
 	case t.opt.rejects != "":
 		hint = fmt.Sprintf("mend them in %s and enqueue that", t.opt.rejects)
 	}
