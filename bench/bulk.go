@@ -47,10 +47,8 @@ type bulk struct {
 func newBulk(c *redis.Client, s *server, url string, jobs int) (*bulk, error) {
 	b := &bulk{c: c, server: s, dir: s.dir, jobs: jobs, peers: min(jobs, mostOfPeers), gateway: "bench"}
 	b.config, b.file = filepath.Join(b.dir, "bench.yaml"), filepath.Join(b.dir, "bench.ndjson")
-	build := exec.Command("go", "build", "-o", b.dir+"/", "./cmd/enqueue", "./cmd/dispatcher")
-	build.Dir, build.Stderr = "..", os.Stderr
-	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("build the programs (run this in the folder bench): %w", err)
+	if err := buildInto(b.dir); err != nil {
+		return nil, err
 	}
 	if err := os.WriteFile(b.config, fmt.Appendf(nil, configText, s.addr, url), 0o600); err != nil {
 		return nil, err
@@ -58,12 +56,25 @@ func newBulk(c *redis.Client, s *server, url string, jobs int) (*bulk, error) {
 	return b, b.writeFile()
 }
 
-func (b *bulk) writeFile() error {
+// buildInto builds both programs.
+func buildInto(dir string) error {
+	build := exec.Command("go", "build", "-o", dir+"/", "./cmd/enqueue", "./cmd/dispatcher")
+	build.Dir, build.Stderr = "..", os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("build the programs (run this in the folder bench): %w", err)
+	}
+	return nil
+}
+
+func (b *bulk) writeFile() error { return os.WriteFile(b.file, []byte(lines(b.jobs)), 0o600) }
+
+// lines are so many jobs as enqueue reads them.
+func lines(jobs int) string {
 	var text strings.Builder
-	for i := range b.jobs {
+	for i := range jobs {
 		fmt.Fprintf(&text, "{\"id\":%q,\"payload\":%s}\n", id(i), payload(i))
 	}
-	return os.WriteFile(b.file, []byte(text.String()), 0o600)
+	return text.String()
 }
 
 func id(i int) string { return fmt.Sprintf("inv-%08d", i) }

@@ -22,7 +22,7 @@ func bullmqContenders(n *nodePeer) []contender {
 
 func (n *nodePeer) fillLimited(ctx context.Context, t *trial) error {
 	cmd := n.script(ctx, "limit.mjs", "add", t.server.addr, limitQueue)
-	cmd.Stdin, cmd.Stdout = strings.NewReader(t.lines()), os.Stderr
+	cmd.Stdin, cmd.Stdout = strings.NewReader(lines(t.jobs)), os.Stderr
 	return cmd.Run()
 }
 

@@ -18,16 +18,6 @@ gateways:
     leak: {limits: [%d/s]}
 `
 
-// buildInto builds both programs.
-func buildInto(dir string) error {
-	build := exec.Command("go", "build", "-o", dir+"/", "./cmd/enqueue", "./cmd/dispatcher")
-	build.Dir, build.Stderr = "..", os.Stderr
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("build the programs (run this in the folder bench): %w", err)
-	}
-	return nil
-}
-
 func (t *trial) config() string { return filepath.Join(t.dir, "dispatcher.yaml") }
 
 func (t *trial) program(name string) string { return filepath.Join(t.server.dir, name) }
@@ -38,7 +28,7 @@ func fillSpillway(ctx context.Context, t *trial) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, t.program("enqueue"), "-c", t.config(), "-g", "bench", "-f", "-", "-q")
-	cmd.Stdin = strings.NewReader(t.lines())
+	cmd.Stdin = strings.NewReader(lines(t.jobs))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("enqueue: %w\n%s", err, out)
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -33,15 +32,6 @@ type trial struct {
 
 	provider *strict.Provider
 	url      string
-}
-
-// lines are the jobs as enqueue reads them.
-func (t *trial) lines() string {
-	var text strings.Builder
-	for i := range t.jobs {
-		fmt.Fprintf(&text, "{\"id\":%q,\"payload\":%s}\n", id(i), payload(i))
-	}
-	return text.String()
 }
 
 // run queues the jobs, starts the workers and waits until the jobs are through.
