@@ -56,7 +56,7 @@ alerts: ## the alert rules, the metrics and a real Prometheus beside dispatchers
 	go vet -tags monitoring ./test/...
 	go test -tags monitoring ./test ./test/e2e -run 'Promtool|Prometheus' -v -timeout 10m
 
-bench: install-test-deps ## how fast jobs go in and out, and their memory, beside asynq, BullMQ (where node is) and a raw pipeline, and what admission costs, in one run (BENCH=-full: 1,000,000 jobs, BENCH=-cluster: a cluster of three; docs/benchmarks.md)
+bench: install-test-deps ## how fast jobs go in and out, and their memory, beside asynq, BullMQ (where node is) and a raw pipeline, and what admission costs, in one run (BENCH=-full: 1,000,000 jobs, BENCH=-cluster: a cluster of three, BENCH=-limit: peers that keep a limit; docs/benchmarks.md)
 	cd bench && go run . $(BENCH)
 
 browser: install-test-deps ## drives the console in headless Chromium, with and without JavaScript (needs chromium; SHOTS=dir keeps pictures of every page)
