@@ -146,3 +146,20 @@ func TestAwayByText(t *testing.T) {
 		}
 	}
 }
+
+// What answers is not what the address says: that is no outage, and waiting does not mend it.
+func TestAnAddressOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	host := testkit.Server(t).Addr()
+	sentinels, _, _ := strings.Cut(testkit.Sentinel(t).URL(), "?")
+	for url, want := range map[string]string{
+		"redis-cluster://" + host:                   "is no cluster",
+		"redis-sentinel://" + host + "/0?master=m":  "is no sentinel",
+		sentinels + "?master=nobody-is-called-that": "know no primary of that name",
+	} {
+		_, err := Open(t.Context(), url, Options{Wait: time.Minute})
+		if e, ok := errors.AsType[*Error](err); !ok || !errors.Is(err, ErrURL) || !strings.Contains(e.Message, want) || e.Hint == "" {
+			t.Errorf("%s: %v, want …%s", url, err, want)
+		}
+	}
+}

@@ -4,7 +4,9 @@ package redisdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -149,7 +151,24 @@ func (db *DB) Ping(ctx context.Context) error {
 	case Away(err):
 		return &Error{ErrAway, fmt.Sprintf("Redis at %s is away", db), "start it, or check the Redis address, and try again", err}
 	}
+	if wrong := db.mistaken(err); wrong != nil {
+		return wrong
+	}
 	return fmt.Errorf("asking Redis at %s for a sign of life: %w", db, err)
+}
+
+// mistaken returns what is wrong with an address at which something else answers than it says, or nil.
+func (db *DB) mistaken(err error) error {
+	sentinels := db.at.scheme == "redis-sentinel"
+	switch {
+	case says(err, []string{"ERR This instance has cluster support disabled"}):
+		return &Error{ErrURL, fmt.Sprintf("Redis at %s is no cluster", db), "write redis:// in the place of redis-cluster://", nil}
+	case sentinels && errors.Is(err, redis.Nil):
+		return &Error{ErrURL, fmt.Sprintf("the sentinels of %s know no primary of that name", db), "check master=NAME; redis-cli -p 26379 SENTINEL MASTERS lists the names", nil}
+	case sentinels && strings.Contains(strings.ToLower(err.Error()), "unknown command 'sentinel'"):
+		return &Error{ErrURL, fmt.Sprintf("what answers at %s is no sentinel", db), "give the sentinels' port, 26379 where nothing else is said, or write redis:// for one Redis", nil}
+	}
+	return nil
 }
 
 func (db *DB) each(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {
