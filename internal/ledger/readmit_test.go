@@ -93,7 +93,7 @@ func (b *bench) parksOfAllKinds() (jobs []job.Return) {
 	for r, err := range store.List(b.ctx, deadletter.Filter{}) {
 		b.must(err)
 		jobs = append(jobs, job.Return{ID: r.Job.ID, Generation: r.Generation, Reason: r.Reason, Key: keys[len(jobs)%3]})
-		if r.Job.ID == "called4" {
+		if r.Job.ID == "called4" || r.Job.ID == "called2" { // of unknown outcome: a person has found that it wasn't charged
 			jobs[len(jobs)-1].Key = job.NextKey
 		}
 	}
