@@ -142,7 +142,11 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 	}
 }
 
-// retry lets the job wait out a back-off, or parks it when its attempts are used up. A failure of the gateway's that was its last
+// endless is an attempt whose back-off has grown as long as it ever does.
+const endless = 64
+
+// retry lets the job wait out a back-off, or parks it when its attempts are used up. An answer that spends none ("too early") makes
+// it wait half as long again as it has so far, or one that always gets it would call for ever at the first back-off. A failure of the gateway's that was its last
 // attempt may turn out as the beginning of an outage: then the ledger says, when the job comes again, whether it counts.
 func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out Fallout) {
 	if !e.Outage.IsZero() {
@@ -155,6 +159,8 @@ func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out Fal
 		spent++
 	}
 	switch {
+	case !e.Spent && e.Called && a.KeySent:
+		w.waitOut(ctx, a, e, "retry", max(w.cfg.Backoff(1), min(a.KeyAge/2, w.cfg.Backoff(endless))))
 	case !e.Spent || spent < w.cfg.Attempts:
 		w.waitOut(ctx, a, e, "retry", w.cfg.Backoff(max(spent, 1)))
 	case !e.Failed.IsZero():

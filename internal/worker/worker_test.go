@@ -163,7 +163,7 @@ func setup(t *testing.T, answer job.Result, keyed bool, profile ...string) *rig 
 	stopping, stop := context.WithCancel(t.Context())
 	r.stop = stop
 	r.w = worker.New(worker.Config{Gateway: gw, Pacer: r.pacer, Ledger: r.flaky, DeadLetters: deadletter.New(r.c, gw), Sender: r.sender,
-		Judge: table, Backoff: func(int) time.Duration { return time.Minute }, Attempts: 2, Timeout: time.Second, Keys: keyed,
+		Judge: table, Backoff: func(n int) time.Duration { return time.Duration(min(n, 30)) * time.Minute }, Attempts: 2, Timeout: time.Second, Keys: keyed,
 		KeyLifetime: time.Hour, Owner: "test", Stopping: stopping, Clock: clock.Real{},
 		Metrics: worker.NewMetrics(r.reg, []string{gw}), Log: slog.New(slog.DiscardHandler)})
 	return r
@@ -199,6 +199,24 @@ func (r *rig) record(id string) job.Record {
 
 func answered(status int, header map[string][]string) job.Result {
 	return job.Result{Stage: job.Answered, Status: status, Header: header, Body: []byte(`{"error":"declined"}`)}
+}
+
+// TestTooEarlyWaitsLongerEachTime: no attempt is spent, so nothing but the time since the first call says how often it was tried.
+func TestTooEarlyWaitsLongerEachTime(t *testing.T) {
+	t.Parallel()
+	for tried, want := range map[time.Duration]time.Duration{0: time.Minute, 20 * time.Minute: 10 * time.Minute, 59 * time.Minute * 10: 30 * time.Minute} {
+		r := setup(t, answered(425, nil), true)
+		r.accept(job.Job{ID: "j"})
+		if tried > 0 {
+			r.c.HSet(t.Context(), r.keys.Job("j"), "f", time.Now().Add(-tried).UnixMicro())
+		}
+		began := time.Now()
+		r.deliver("j")
+		rec := r.record("j")
+		if wait := rec.Due.Sub(began); rec.State != job.Retrying || rec.Attempts != 0 || (wait-want).Abs() > 15*time.Second {
+			t.Errorf("tried for %v: %s, %d attempts, due in %v; want %v", tried, rec.State, rec.Attempts, wait, want)
+		}
+	}
 }
 
 func TestWhatBecomesOfAJob(t *testing.T) {

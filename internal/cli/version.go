@@ -1,0 +1,26 @@
+package cli
+
+import (
+	"runtime/debug"
+	"strings"
+)
+
+// version says what the program was built from, as Go has written it down: the module's version, the commit and its time, and the toolchain.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	set := map[string]string{}
+	for _, s := range info.Settings {
+		set[s.Key] = s.Value
+	}
+	parts := []string{info.Main.Version}
+	if commit := set["vcs.revision"]; commit != "" {
+		parts = append(parts, "commit "+commit[:min(12, len(commit))]+" of "+set["vcs.time"])
+	}
+	if set["vcs.modified"] == "true" {
+		parts = append(parts, "with changes that are in no commit")
+	}
+	return strings.Join(append(parts, info.GoVersion), ", ")
+}
