@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -299,6 +300,10 @@ func TestMainShowsHelpOnStandardOutput(t *testing.T) {
 		}
 	}
 	f := setup()
+	if code := execute("x", tree(f, nil), []string{"--version"}, f.Streams, nil); code != 0 || !strings.Contains(f.out.String(), runtime.Version()) {
+		t.Errorf("--version: exit %d, stdout %q", code, f.out.String())
+	}
+	f = setup()
 	execute("x", tree(f, nil), []string{"help", "exit-codes"}, f.Streams, nil)
 	if !strings.Contains(f.out.String(), ExitCodesHelp()) {
 		t.Errorf("the topic says %q", f.out.String())

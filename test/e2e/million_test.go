@@ -106,7 +106,7 @@ func (s *store) parkAll() {
 	out := bufio.NewWriterSize(f, 1<<20)
 	for i := range s.n {
 		batch := "monthly"
-		if i%10_000 == 9_999 {
+		if i%(s.n/100) == 0 {
 			batch = "rare"
 		}
 		fmt.Fprintf(out, `{"id":"inv-%07d","batch":"%s","payload":%s}`+"\n", i, batch, wide(i))
@@ -174,7 +174,7 @@ func (s *store) firstPages() {
 	middle := time.Now().Add(-2 * time.Second).UTC().Format(time.RFC3339Nano)
 	for _, filter := range [][]string{
 		{}, {"--reason", "refused"}, {"--reason", "rejected"}, {"--batch", "monthly"}, {"--batch", "rare"}, {"--batch", "refusals"},
-		{"--batch", "none"}, {"--reason", "refused", "--batch", "monthly"}, {"--since", middle}, {"--until", middle},
+		{"--reason", "refused", "--batch", "monthly"}, {"--since", middle}, {"--until", middle},
 		{"--batch", "rare", "--since", middle}, {"--id", fmt.Sprintf("inv-%07d", s.n/2)}, {"--match", "stolen_card"},
 		{"--match", "no room"}, {"--reason", "refused", "--match", "stolen_card"},
 	} {
