@@ -43,7 +43,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 	done
 
 soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their rates as well, and dispatchers killed all the time; leave the machine alone meanwhile
-	go test ./test/e2e -run 'LimitIsKept|LimitSetLive|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
+	go test ./test/e2e -run 'LimitIsKept|LimitSetLive|AShareLeaves|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
 
 crash: install-test-deps ## kills a process at each of its Redis commands, in every way (make test takes every third, and has the ways take turns)
 	go test ./test/crash -v -timeout 30m -args -full
