@@ -168,7 +168,8 @@ local function park_all(reason, set, error)
     call('HSET', records[i], unpack(row, 1, payload_put(row, last, text, payload_at[i], over_at[i] - 1)))
     members[2 * i - 1], members[2 * i] = when, ids[i]
   end
-  stamped, shelves[set] = first + jobs - 1, members
+  stamped = first + jobs - 1
+  shelves[set] = members
   if batch ~= '' then shelves[shelf_batch(records[1], reason, batch)] = members end
   books_join_all(records[1], ids, books_place('parked', reason), batch, argv[7])
   accepted = jobs

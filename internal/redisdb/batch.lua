@@ -206,7 +206,10 @@ local function books_join_all(record, ids, place, batch, money)
   for low, high, currency in string.gmatch(money, '\n(-?%d+) (-?%d+) ([^\n]*)') do
     sum.low[currency], sum.high[currency] = tonumber(low), tonumber(high)
   end
-  if string.sub(place, 1, 7) == 'parked:' then joining_record, joining_parked[place] = record, sum end
+  if string.sub(place, 1, 7) == 'parked:' then
+    joining_record = record
+    joining_parked[place] = sum
+  end
   if batch == '' then return end
   local b = books_joining(record, batch)
   b.ids, b.jobs, b.places[place] = ids, #ids, sum
