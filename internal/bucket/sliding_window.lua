@@ -68,7 +68,8 @@ local function bucket_give(b, cost)
     b.u[i] = b.u[i] - left
     while left > 0 do
       local n = math.min(left, counts[#counts])
-      left, counts[#counts] = left - n, counts[#counts] - n
+      left = left - n
+      counts[#counts] = counts[#counts] - n
       if counts[#counts] == 0 then ends[#ends], counts[#counts] = nil, nil end
     end
   end
