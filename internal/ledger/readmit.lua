@@ -28,11 +28,12 @@ local moment = int(now)
 local PARKED, PAST = {'r', 'e', 'pa'}, {'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq'}
 
 -- rare returns what a job's record has that few records have, by name; v is what all have. A record of which the number of fields says that
--- it has nothing else, as most that found no room, need not be looked through for each of them.
+-- it has nothing else, as most that found no room, need not be looked through for each of them. Its cost, when it may go and which keys it has
+-- used are asked for all the same: in a record that somebody damaged, the number would hide them.
 local NOTHING = {}
 local function rare(record, v)
   local usual = 8 + (v[4] and 1 or 0) + (v[5] and 1 or 0) + (tonumber(v[6]) or 0) -- s g d t r e pa and its payload: p, or pn and the pieces
-  if call('HLEN', record) == usual then return NOTHING end
+  if not (v[7] or v[8] or v[9]) and call('HLEN', record) == usual then return NOTHING end
   return read(record, 'r', 'e', 'pa', 'c', 'at', 'y', 'ya', 'k', 'ed', 'f', 'am', 'n', 'st', 'fl', 'fo', 'fq')
 end
 
@@ -79,7 +80,7 @@ end
 
 local function readmit(kind, id)
   local record = record_prefix .. id
-  local v = call('HMGET', record, 's', 'g', 'r', 'b', 'm', 'pn')
+  local v = call('HMGET', record, 's', 'g', 'r', 'b', 'm', 'pn', 'c', 'at', 'k')
   local batch = v[4]
   if v[1] ~= 'parked' or v[2] ~= kind.generation or v[3] ~= kind.reason then
     if v[1] ~= 'parked' or v[3] ~= kind.reason then call('ZREM', kind.set, id) end -- the record is right
