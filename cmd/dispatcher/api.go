@@ -45,7 +45,7 @@ func (s served) look() *session { return &session{cfg: s.file.Load(), db: s.db} 
 func (s *session) in(ctx context.Context, gateway, id string) (config.Gateway, job.Record, error) {
 	g, ok := s.cfg.Gateway(gateway)
 	if !ok {
-		return g, job.Record{}, noGateway(s.cfg, gateway)
+		return g, job.Record{}, dispatch.NoGateway(s.cfg, gateway)
 	}
 	return find(ctx, s, []config.Gateway{g}, id)
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,16 +94,11 @@ func gateways(cfg *config.Config, names []string) ([]config.Gateway, error) {
 	for _, n := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		g, ok := cfg.Gateway(n)
 		if !ok {
-			return nil, noGateway(cfg, n)
+			return nil, dispatch.NoGateway(cfg, n)
 		}
 		chosen = append(chosen, g)
 	}
 	return chosen, nil
-}
-
-func noGateway(cfg *config.Config, name string) error {
-	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in %s", name, cfg.File),
-		Hint: "it has: " + strings.Join(cfg.Names(), ", ")}
 }
 
 // gatewaysFlag declares -g, which may be given more than once.

@@ -168,7 +168,7 @@ func (s *topSource) act(ctx context.Context, what topAct, gateway string) error 
 	defer cancel()
 	g, ok := s.cfg.Gateway(gateway)
 	if !ok {
-		return noGateway(s.cfg, gateway)
+		return dispatch.NoGateway(s.cfg, gateway)
 	}
 	pacer, err := dispatch.Pacer(c, g, bucket.NewMetrics(nil))
 	if err != nil {

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"spillway/internal/admission"
@@ -241,8 +239,7 @@ func knows(cfg *config.Config, gateway string) error {
 	if _, ok := cfg.Gateway(gateway); ok || job.CheckGateway(gateway) != nil {
 		return nil
 	}
-	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in %s", gateway, cfg.File),
-		Hint: "it has: " + strings.Join(cfg.Names(), ", ")}
+	return dispatch.NoGateway(cfg, gateway)
 }
 
 // known tells the producer which gateways there are and what their limits can ever grant.

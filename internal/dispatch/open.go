@@ -3,6 +3,8 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"spillway/internal/config"
@@ -62,4 +64,10 @@ func coded(code job.Code, err error) error {
 		return &job.Error{Code: code, Message: e.Message, Hint: e.Hint, Err: e.Err}
 	}
 	return &job.Error{Code: code, Message: err.Error()}
+}
+
+// NoGateway is the error of a gateway that the configuration does not have.
+func NoGateway(cfg *config.Config, name string) error {
+	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in %s", name, cfg.File),
+		Hint: "it has: " + strings.Join(cfg.Names(), ", ")}
 }
