@@ -1,12 +1,11 @@
 package provider
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"path"
 	"regexp"
-	"strconv"
+	"slices"
 	"time"
 )
 
@@ -15,11 +14,13 @@ type charge struct {
 	running bool
 	status  int // of the first answer
 	number  int // of the charge
+	// retryAfter came with the first answer.
+	retryAfter time.Duration
 }
 
 // payer is what is known of one job id.
 type payer struct {
-	number   int // of the job ids seen, from 1
+	number   int // of the job ids that work was begun for, from 1
 	charges  int
 	declined bool // by DeclineEvery: once, so that a replay with a new key goes through
 	failed   bool // by FailEvery, once
@@ -43,31 +44,31 @@ func (p *Provider) newCall(r *http.Request, at time.Time) *call {
 	return c
 }
 
-// fate is what will become of a call, decided when it arrives.
-type fate struct {
-	status     int // 0: it will be charged and hang
+// outcome is what will become of a call, decided when it arrives.
+type outcome struct {
+	status     int // 0: it will hang
 	replay     *charge
-	entry      *charge // to be settled at the end of the service time
+	entry      *charge // of its key, to be settled at the end of the service time; nil where nothing is kept
+	charges    bool
 	service    time.Duration
 	retryAfter time.Duration
+	unmarked   bool // though it is given again
 }
 
 // serveCharge answers one call.
 func (p *Provider) serveCharge(w http.ResponseWriter, r *http.Request, at time.Time) {
 	c := p.newCall(r, at)
-	f := p.arrive(c)
+	o := p.arrive(c)
 	defer p.leave()
 	// The whole body is read, or net/http would notice neither the next request nor that the caller has gone.
 	_, _ = io.Copy(io.Discard, r.Body)
-	if f.entry != nil || f.status == http.StatusInternalServerError {
-		sleep(f.service)
-	}
-	number := p.settle(c, f)
-	if f.status == 0 {
+	sleep(o.service)
+	number := p.settle(c, o)
+	if o.status == 0 {
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler) // net/http's way to close a connection without an answer
 	}
-	answer(w, f, number)
+	answer(w, o, number)
 }
 
 // sleep is the time that the work takes. It goes on when the caller has hung up: his card is charged all the same.
@@ -79,10 +80,16 @@ func sleep(d time.Duration) {
 	}
 }
 
-// arrive counts the call and decides its fate.
-func (p *Provider) arrive(c *call) fate {
+// arrive counts the call and decides what becomes of it.
+func (p *Provider) arrive(c *call) outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	who := p.ids[c.id]
+	if c.first = who == nil; c.first {
+		who = &payer{}
+		p.ids[c.id] = who
+		p.counts.FirstCalls++
+	}
 	p.log.arrive(c, p.cfg.Limits, p.cfg.CountRefused)
 	p.counts.Calls++
 	p.flying++
@@ -90,49 +97,105 @@ func (p *Provider) arrive(c *call) fate {
 	if c.over {
 		p.counts.Over++
 	}
-	return p.decide(c)
+	return p.decide(c, who, p.fated(c))
 }
 
-func (p *Provider) decide(c *call) fate {
-	switch {
-	case p.cfg.Down:
-		return fate{status: http.StatusServiceUnavailable, retryAfter: p.cfg.RetryAfter}
-	case c.over && p.cfg.NoHint:
-		return fate{status: http.StatusTooManyRequests}
-	case c.over:
-		return fate{status: http.StatusTooManyRequests, retryAfter: max(c.wait, 1)}
+// fated finds the fate of the call's job, and counts the call for it. Nil: it has none.
+func (p *Provider) fated(c *call) *Fate {
+	i := slices.IndexFunc(p.cfg.Fates, func(f Fate) bool { return f.Fits(c.id) })
+	if i < 0 {
+		return nil
+	}
+	f := p.cfg.Fates[i]
+	s := p.fates[f.String()]
+	if s == nil {
+		s = &FateStats{Fate: f.String()}
+		p.fates[s.Fate] = s
+	}
+	s.Calls++
+	if c.first {
+		s.Jobs++
+	}
+	return &f
+}
+
+func (p *Provider) decide(c *call, who *payer, f *Fate) outcome {
+	if o, refused := p.before(c, f); refused {
+		return o
 	}
 	if e := p.keys[c.key]; c.key != "" && e != nil && !p.cfg.NoKeys {
-		if e.running {
-			return fate{status: http.StatusConflict}
+		switch {
+		case e.running:
+			return outcome{status: http.StatusConflict}
+		case f != nil && f.Status == 0:
+			return outcome{status: 0, replay: e, service: p.cfg.Service}
 		}
-		return fate{status: e.status, replay: e}
+		return outcome{status: e.status, replay: e, retryAfter: e.retryAfter, unmarked: p.cfg.NoMarks}
 	}
-	return p.begin(c)
+	return p.begin(c, who, f)
 }
 
-// begin starts work on a key that is new.
-func (p *Provider) begin(c *call) fate {
-	who := p.ids[c.id]
-	if who == nil {
-		who = &payer{number: len(p.ids) + 1}
-		p.ids[c.id] = who
-	}
-	f := fate{status: http.StatusOK, service: p.cfg.Service}
+// before is what answers before the keys are looked at: who is down, limited or barred knows of no key.
+func (p *Provider) before(c *call, f *Fate) (o outcome, refused bool) {
+	incident := p.cfg.Incident
 	switch {
+	case p.cfg.Down:
+		return outcome{status: http.StatusServiceUnavailable, retryAfter: p.cfg.RetryAfter}, true
+	case incident.Status != 0 && incident.Status != http.StatusInternalServerError && p.chance(incident.share()):
+		return outcome{status: incident.Status, retryAfter: incident.RetryAfter}, true
+	case c.over && p.cfg.NoHint:
+		return outcome{status: http.StatusTooManyRequests}, true
+	case c.over:
+		return outcome{status: http.StatusTooManyRequests, retryAfter: max(c.wait, 1)}, true
+	case f != nil && !f.works():
+		return outcome{status: f.Status, retryAfter: f.RetryAfter}, true
+	}
+	return outcome{}, false
+}
+
+// begin starts work on a key that is new, or whose calls so far left nothing behind.
+func (p *Provider) begin(c *call, who *payer, f *Fate) outcome {
+	if who.number == 0 {
+		p.payers++
+		who.number = p.payers
+	}
+	o := p.execute(who, f)
+	o.service = p.cfg.Service
+	if p.keeps(o) {
+		o.entry = &charge{running: true}
+		if c.key != "" && !p.cfg.NoKeys {
+			p.keys[c.key] = o.entry
+		}
+	}
+	return o
+}
+
+// execute draws what comes of the work.
+func (p *Provider) execute(who *payer, f *Fate) outcome {
+	switch {
+	case f != nil:
+		return outcome{status: f.Status, charges: f.Charge, retryAfter: f.RetryAfter}
+	case p.cfg.Incident.Status == http.StatusInternalServerError && p.chance(p.cfg.Incident.share()):
+		return outcome{status: http.StatusInternalServerError, charges: p.cfg.Charge500, retryAfter: p.cfg.Incident.RetryAfter}
 	case p.fails(who):
-		f.status = http.StatusInternalServerError
-		return f
+		return outcome{status: http.StatusInternalServerError, charges: p.cfg.Charge500}
 	case p.declines(who):
-		f.status = http.StatusPaymentRequired
+		return outcome{status: http.StatusPaymentRequired}
 	case p.chance(p.cfg.Hang):
-		f.status = 0
+		return outcome{status: 0, charges: true}
 	}
-	f.entry = &charge{running: true}
-	if c.key != "" && !p.cfg.NoKeys {
-		p.keys[c.key] = f.entry
+	return outcome{status: http.StatusOK, charges: true}
+}
+
+// keeps says whether the key keeps the answer. Of those that leave no charge behind, only a decline and a redirection are kept.
+func (p *Provider) keeps(o outcome) bool {
+	switch {
+	case o.status == http.StatusInternalServerError:
+		return p.cfg.Save500
+	case o.status == http.StatusPaymentRequired, o.status/100 == 3:
+		return true
 	}
-	return f
+	return o.charges
 }
 
 func (p *Provider) declines(who *payer) bool {
@@ -154,24 +217,30 @@ func (p *Provider) fails(who *payer) bool {
 func (p *Provider) chance(share float64) bool { return share > 0 && p.rand.Float64() < share }
 
 // settle charges, counts, and returns the number of the charge that the answer is about.
-func (p *Provider) settle(c *call, f fate) int {
+func (p *Provider) settle(c *call, o outcome) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.status = f.status
-	p.count(f)
-	if f.replay != nil {
-		return f.replay.number
+	c.status = o.status
+	p.count(o)
+	if o.replay != nil {
+		return o.replay.number
 	}
-	if f.entry == nil {
-		return 0
+	number := 0
+	if o.charges {
+		number = p.book(c)
 	}
-	f.entry.running, f.entry.status = false, f.status
-	if f.status == http.StatusPaymentRequired {
-		return 0
+	if o.entry != nil {
+		*o.entry = charge{status: o.status, number: number, retryAfter: o.retryAfter}
+		if o.status == 0 {
+			o.entry.status = http.StatusOK // who asks again is told
+		}
 	}
-	f.entry.status = http.StatusOK // one that hangs too: who asks again is told
+	return number
+}
+
+// book moves the money, and returns the number of the charge.
+func (p *Provider) book(c *call) int {
 	p.charges++
-	f.entry.number = p.charges
 	p.counts.Charged++
 	if who := p.ids[c.id]; who != nil { // nil after a reset
 		who.charges++
@@ -182,17 +251,17 @@ func (p *Provider) settle(c *call, f fate) int {
 	return p.charges
 }
 
-func (p *Provider) count(f fate) {
-	if f.replay != nil {
+func (p *Provider) count(o outcome) {
+	if o.replay != nil {
 		p.counts.Replayed++
 	}
-	switch f.status {
+	switch o.status {
 	case 0:
 		p.counts.Hung++
 	case http.StatusOK:
 		p.counts.OK++
 	case http.StatusPaymentRequired:
-		if f.replay == nil {
+		if o.replay == nil {
 			p.counts.Declined++
 		}
 	case http.StatusConflict:
@@ -203,6 +272,8 @@ func (p *Provider) count(f fate) {
 		p.counts.Failed++
 	case http.StatusServiceUnavailable:
 		p.counts.Down++
+	default:
+		p.counts.Other++
 	}
 }
 
@@ -210,29 +281,4 @@ func (p *Provider) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.flying--
-}
-
-var bodies = map[int]string{
-	http.StatusPaymentRequired:     `{"error":{"code":"card_declined","message":"Your card was declined."}}`,
-	http.StatusConflict:            `{"error":{"code":"idempotency_key_in_use","message":"The first request with this key is still running."}}`,
-	http.StatusTooManyRequests:     `{"error":{"code":"rate_limit","message":"Too many requests."}}`,
-	http.StatusInternalServerError: `{"error":{"code":"internal","message":"Something went wrong."}}`,
-	http.StatusServiceUnavailable:  `{"error":{"code":"unavailable","message":"The service is down."}}`,
-}
-
-func answer(w http.ResponseWriter, f fate, number int) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	if f.replay != nil {
-		h.Set("Idempotent-Replayed", "true")
-	}
-	if f.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int((f.retryAfter+time.Second-1)/time.Second)))
-	}
-	body, ok := bodies[f.status]
-	if !ok {
-		body = fmt.Sprintf(`{"id":"ch_%d","status":"succeeded"}`, number)
-	}
-	w.WriteHeader(f.status)
-	_, _ = io.WriteString(w, body)
 }

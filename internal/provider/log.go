@@ -13,7 +13,8 @@ type call struct {
 	at     int64 // ns since 1970
 	key    string
 	id     string
-	status int // 0: not answered, or not yet
+	status int  // 0: not answered, or not yet
+	first  bool // no call of its job came before
 	over   bool
 	wait   time.Duration // with over: when to come again
 }

@@ -22,12 +22,23 @@ type Config struct {
 	Decline float64
 	// DeclineEvery answers each n-th new job id with 402. 0 = none.
 	DeclineEvery int
-	// FailEvery answers the first call of each n-th new job id with 500. It charges nothing, and its key stays unused. 0 = none.
+	// FailEvery answers the first call of each n-th new job id with 500. 0 = none.
 	FailEvery int
-	// Fail is the share of calls, 0 to 1, answered with 500. They charge nothing, and their key stays unused.
+	// Fail is the share of calls, 0 to 1, answered with 500. It charges nothing, unless Charge500 says so.
 	Fail float64
-	// Hang is the share of calls, 0 to 1, that are charged and never answered.
+	// Hang is the share of calls, 0 to 1, that are charged and never answered. A repeat of the key is told.
 	Hang float64
+	// Save500 saves an answer 500 under its key: each repeat gets it again, for ever. Without it the key stays unused.
+	Save500 bool
+	// Charge500 moves the money before an answer 500 by Fail, FailEvery or an incident. Where it is not saved, a repeat charges again.
+	Charge500 bool
+	// NoMarks leaves Idempotent-Replayed out of the answers that are given again.
+	NoMarks bool
+	// Fates are the answers of particular jobs; the first that fits a job holds. They come before all chances.
+	Fates []Fate
+	// Incident is trouble of the whole gateway. An answer 500 comes from the call's execution, and Save500 and Charge500 hold for it;
+	// any other one comes before that, and charges nothing.
+	Incident Incident
 	// Down answers every call with 503.
 	Down bool
 	// RetryAfter goes with 503, in whole seconds rounded up. 0 = no header.
@@ -52,7 +63,9 @@ type Provider struct {
 	keys    map[string]*charge
 	ids     map[string]*payer
 	counts  Stats
+	fates   map[string]*FateStats
 	flying  int
+	payers  int
 	charges int
 }
 
@@ -90,5 +103,6 @@ func (p *Provider) Reset() {
 	defer p.mu.Unlock()
 	p.log = callLog{keep: maxCalls}
 	p.keys, p.ids = map[string]*charge{}, map[string]*payer{}
-	p.counts, p.charges = Stats{}, 0
+	p.counts, p.fates = Stats{}, map[string]*FateStats{}
+	p.charges, p.payers = 0, 0
 }

@@ -1,9 +1,11 @@
 package provider
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -24,6 +26,12 @@ type settings struct {
 	NoHint       *bool      `json:"no_hint"`
 	CountRefused *bool      `json:"count_refused"`
 	Keys         *bool      `json:"keys"`
+	Save500      *bool      `json:"save_500"`
+	Charge500    *bool      `json:"charge_500"`
+	Marks        *bool      `json:"marks"`
+	Fates        *fateList  `json:"fates"` // they replace those before
+	// Incident is null for none.
+	Incident incidentField `json:"incident"`
 }
 
 func (p *Provider) serveSettings(w http.ResponseWriter, r *http.Request) {
@@ -31,10 +39,8 @@ func (p *Provider) serveSettings(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method != http.MethodGet {
-		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
-		d.DisallowUnknownFields()
 		var s settings
-		if err := d.Decode(&s); err != nil {
+		if err := strictDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&s); err != nil {
 			http.Error(w, "settings: "+err.Error(), http.StatusBadRequest)
 			return
 		}
@@ -42,6 +48,15 @@ func (p *Provider) serveSettings(w http.ResponseWriter, r *http.Request) {
 	}
 	writeJSON(w, asSettings(p.Config()))
 }
+
+// strictDecoder takes unknown fields for errors.
+func strictDecoder(from io.Reader) *json.Decoder {
+	d := json.NewDecoder(from)
+	d.DisallowUnknownFields()
+	return d
+}
+
+func strictly(b []byte, v any) error { return strictDecoder(bytes.NewReader(b)).Decode(v) }
 
 // change changes the behaviour in one step, so that two changes of different fields at once both hold.
 func (p *Provider) change(apply func(*Config)) {
@@ -65,6 +80,15 @@ func (s settings) apply(c *Config) {
 	if s.Keys != nil {
 		c.NoKeys = !*s.Keys
 	}
+	set(&c.Save500, s.Save500)
+	set(&c.Charge500, s.Charge500)
+	if s.Marks != nil {
+		c.NoMarks = !*s.Marks
+	}
+	set(&c.Fates, (*[]Fate)(s.Fates))
+	if s.Incident.given {
+		c.Incident = s.Incident.Incident
+	}
 }
 
 func set[T any](to, from *T) {
@@ -74,11 +98,12 @@ func set[T any](to, from *T) {
 }
 
 func asSettings(c Config) settings {
-	keys := !c.NoKeys
+	keys, marks := !c.NoKeys, !c.NoMarks
 	return settings{
 		Limit: (*limitList)(&c.Limits), Service: (*duration)(&c.Service), Decline: (*share)(&c.Decline),
 		DeclineEvery: &c.DeclineEvery, FailEvery: &c.FailEvery, Fail: (*share)(&c.Fail), Hang: (*share)(&c.Hang), Down: &c.Down,
 		RetryAfter: (*duration)(&c.RetryAfter), NoHint: &c.NoHint, CountRefused: &c.CountRefused, Keys: &keys,
+		Save500: &c.Save500, Charge500: &c.Charge500, Marks: &marks, Fates: (*fateList)(&c.Fates), Incident: incidentField{Incident: c.Incident},
 	}
 }
 

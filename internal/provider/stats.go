@@ -3,6 +3,7 @@ package provider
 import (
 	"bufio"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 // Stats is what the provider saw.
 type Stats struct {
 	Calls        int `json:"calls"`         // arrivals, refused ones too
+	FirstCalls   int `json:"first_calls"`   // those of jobs that had never been called
 	OK           int `json:"ok"`            // answers 200, repeated ones too
 	Charged      int `json:"charged"`       // charges: with idempotency keys, distinct keys charged
 	ChargedTwice int `json:"charged_twice"` // job ids (keys without ~generation) charged more than once
@@ -19,10 +21,13 @@ type Stats struct {
 	Down         int `json:"down"`          // answers 503
 	TooMany      int `json:"too_many"`      // answers 429
 	Conflicts    int `json:"conflicts"`     // answers 409: the first call with the key was still running
-	Hung         int `json:"hung"`          // charged and never answered
+	Other        int `json:"other"`         // answers with any other status, by a fate or an incident
+	Hung         int `json:"hung"`          // never answered
 	Replayed     int `json:"replayed"`      // first answers given again for a used key
 	Over         int `json:"over"`          // calls above a limit when they arrived
 	MaxInFlight  int `json:"max_in_flight"` // calls under way at once, at most
+	// Fates has those that met a job so far, in the order of their texts.
+	Fates []FateStats `json:"fates"`
 	// Limits are those in force; MaxInWindow has, in their order, the most arrivals in any rolling window, refused ones too.
 	Limits      []string `json:"limits"`
 	MaxInWindow []int    `json:"max_in_window"`
@@ -34,12 +39,22 @@ type Stats struct {
 	LastAt      *time.Time `json:"last_at"`
 }
 
+// FateStats is what was seen of the jobs of one fate.
+type FateStats struct {
+	Fate  string `json:"fate"`  // as ParseFate reads it
+	Calls int    `json:"calls"` // arrivals, whatever became of them
+	Jobs  int    `json:"jobs"`  // first calls among them
+}
+
 // Stats returns what was seen so far.
 func (p *Provider) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.counts
-	s.Limits, s.MaxInWindow = []string{}, []int{}
+	s.Limits, s.MaxInWindow, s.Fates = []string{}, []int{}, []FateStats{}
+	for _, text := range slices.Sorted(maps.Keys(p.fates)) {
+		s.Fates = append(s.Fates, *p.fates[text])
+	}
 	most := p.log.mostIn(p.cfg.Limits)
 	for _, l := range p.cfg.Limits {
 		s.Limits = append(s.Limits, l.String())
@@ -91,9 +106,10 @@ func (p *Provider) serveReset(w http.ResponseWriter, r *http.Request) {
 
 // CallLine is a line of GET /calls.
 type CallLine struct {
-	At     int64  `json:"at"`     // when its first byte came in, µs since 1970
-	Key    string `json:"key"`    // its idempotency key, or its job id without one
-	Status int    `json:"status"` // 0: not answered, or not yet
+	At     int64  `json:"at"`              // when its first byte came in, µs since 1970
+	Key    string `json:"key"`             // its idempotency key, or its job id without one
+	Status int    `json:"status"`          // 0: not answered, or not yet
+	First  bool   `json:"first,omitempty"` // no call of its job came before
 }
 
 // Calls returns the arrivals that are kept, in their order.
@@ -102,7 +118,7 @@ func (p *Provider) Calls() []CallLine {
 	defer p.mu.Unlock()
 	lines := make([]CallLine, len(p.log.calls))
 	for i, c := range p.log.calls {
-		lines[i] = CallLine{At: c.at / 1000, Key: c.key, Status: c.status}
+		lines[i] = CallLine{At: c.at / 1000, Key: c.key, Status: c.status, First: c.first}
 		if c.key == "" {
 			lines[i].Key = c.id
 		}

@@ -41,6 +41,15 @@ type weather struct {
 	delay       time.Duration
 	frozen      bool
 	loseAnswers bool
+	stuck       *stuck
+}
+
+// stuck is a question that is kept on its way.
+type stuck struct {
+	is      func(question []byte) bool
+	met     chan struct{} // closes when one came that is so
+	once    sync.Once
+	release chan struct{}
 }
 
 // LineParams say where a line comes from and where it goes.
@@ -113,6 +122,28 @@ func (l *Line) Thaw() {
 			w.reset()
 		}
 	}
+}
+
+// first says whether this is the question that sticks.
+func (s *stuck) first(question []byte) (is bool) {
+	if s != nil && s.is(question) {
+		s.once.Do(func() {
+			close(s.met)
+			is = true
+		})
+	}
+	return is
+}
+
+// Stick keeps the first question that is so on its way, whatever becomes of its client, and lets all others pass. It returns a channel that closes when there
+// is one; release hands it on, with all that came behind it, and nothing sticks from then on.
+func (l *Line) Stick(is func(question []byte) bool) (met <-chan struct{}, release func()) {
+	s := &stuck{is: is, met: make(chan struct{}), release: make(chan struct{})}
+	l.change(func(w *weather) { w.stuck = s })
+	return s.met, sync.OnceFunc(func() {
+		l.change(func(w *weather) { w.stuck = nil })
+		close(s.release)
+	})
 }
 
 // Cut resets every connection that stands; new ones go through.

@@ -30,6 +30,7 @@ type launchParams struct {
 	port int    // 0 picks a free one, and another when that is taken meanwhile
 	conf string // configuration file that the server may rewrite; "" is none
 	args []string
+	env  []string // beside the test's own, NAME=value
 }
 
 func volatile() []string { return []string{"--save", "", "--appendonly", "no"} }
@@ -68,6 +69,7 @@ func launchOn(lp launchParams) (*process, error) {
 	}
 	p := &process{port: lp.port, output: &lockedBuffer{}, exited: make(chan struct{})}
 	p.cmd = exec.Command(bin, lp.commandLine()...)
+	p.cmd.Env = append(os.Environ(), lp.env...)
 	if err := p.begin(); err != nil {
 		return nil, err
 	}
@@ -103,7 +105,7 @@ func (p *process) awaitAnswer() error {
 	c := connect(p.addr())
 	defer func() { _ = c.Close() }()
 	ours := "process_id:" + strconv.Itoa(p.cmd.Process.Pid) + "\r"
-	ok := poll(ctx, often, func() bool {
+	ok := Within(startWithin, often, func() bool {
 		info, err := c.Info(ctx, "server").Result()
 		return p.gone() || err == nil && strings.Contains(info, ours) || err != nil && asksForPassword(err)
 	})

@@ -7,9 +7,11 @@ package testkit
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,21 +115,20 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 func EventuallyEvery(t testing.TB, pause, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	within = max(within, patience)
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	if !poll(ctx, pause, cond) {
+	if !Within(within, pause, cond) {
 		t.Fatalf("waited %v in vain for %s", within, what)
 	}
 }
 
-// poll asks, and asks again a pause after each answer.
-func poll(ctx context.Context, pause time.Duration, cond func() bool) bool {
+// Within asks whether cond holds, and again a pause after each answer, until it does or the time is over. It reports whether cond held.
+func Within(within, pause time.Duration, cond func() bool) bool {
+	over := time.After(within)
 	wait := time.NewTimer(pause)
 	defer wait.Stop()
 	for !cond() {
 		wait.Reset(pause)
 		select {
-		case <-ctx.Done():
+		case <-over:
 			return cond()
 		case <-wait.C:
 		}
@@ -164,4 +165,20 @@ func GatewayOf(key string) string {
 		return ""
 	}
 	return name
+}
+
+// Pop takes the next task out of a queue, whose lines are given in the order of redisdb.Keys.Lines: one of a job that was called before, if there is
+// one. It returns "" if there is none.
+func Pop(t testing.TB, c redis.UniversalClient, lines []string) string {
+	t.Helper()
+	for _, line := range append(slices.Clone(lines[2:]), lines[:2]...) {
+		task, err := c.RPop(context.Background(), line).Result()
+		if err == nil {
+			return task
+		}
+		if !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+	}
+	return ""
 }

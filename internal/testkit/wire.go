@@ -157,6 +157,11 @@ func (w *wire) deliver(to net.Conn, p piece, answer bool) bool {
 		return true
 	case w.torn.Load():
 		return false
+	case !answer && now.stuck.first(p.data):
+		select {
+		case <-now.stuck.release:
+		case <-w.line.stop:
+		}
 	case answer && now.loseAnswers:
 		w.line.lose()
 		return false

@@ -1,0 +1,132 @@
+package testkit
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// schema is what is read of a JSON schema.
+type schema struct {
+	Ref        string             `json:"$ref"`
+	Type       any                `json:"type"` // a text, or several of them
+	Required   []string           `json:"required"`
+	Properties map[string]*schema `json:"properties"`
+	Items      *schema            `json:"items"`
+	Values     *schema            `json:"additionalProperties"`
+}
+
+// Described fails the test unless the schema of this name in an OpenAPI document describes what Go writes for a type as JSON: every field, no
+// other one, each with its type, and those as required that are always there.
+func Described(t testing.TB, document []byte, name string, of any) {
+	t.Helper()
+	var doc struct {
+		Components struct {
+			Schemas map[string]json.RawMessage `json:"schemas"`
+		} `json:"components"`
+	}
+	var s schema
+	err := json.Unmarshal(document, &doc)
+	if err == nil {
+		err = json.Unmarshal(doc.Components.Schemas[name], &s)
+	}
+	if err != nil {
+		t.Fatalf("the schema %s: %v", name, err)
+	}
+	for _, fault := range s.faults(name, reflect.TypeOf(of), name) {
+		t.Error(fault)
+	}
+}
+
+// faults says in what a schema differs from a Go type. self is the name of the whole schema, to which it may refer.
+func (s *schema) faults(at string, of reflect.Type, self string) (all []string) {
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	if s == nil {
+		return []string{at + " is not described"}
+	}
+	if strings.HasSuffix(s.Ref, "/"+self) {
+		return nil
+	}
+	want := jsonType(of)
+	if !slices.Contains(s.types(), want) {
+		return []string{fmt.Sprintf("%s is described as %v, and is %s", at, s.types(), want)}
+	}
+	switch {
+	case want == "array":
+		return s.Items.faults(at+"[]", of.Elem(), self)
+	case of.Kind() == reflect.Map:
+		return s.Values.faults(at+".*", of.Elem(), self)
+	case want == "object":
+		return s.fieldFaults(at, of, self)
+	}
+	return nil
+}
+
+func (s *schema) fieldFaults(at string, of reflect.Type, self string) (all []string) {
+	left := map[string]bool{}
+	for name := range s.Properties {
+		left[name] = true
+	}
+	for _, f := range reflect.VisibleFields(of) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous || name == "-" || !f.IsExported() {
+			continue
+		}
+		delete(left, name)
+		here := at + "." + name
+		all = append(all, s.Properties[name].faults(here, f.Type, self)...)
+		if always := !strings.Contains(options, "omitempty"); always != slices.Contains(s.Required, name) {
+			all = append(all, fmt.Sprintf("%s is always there: %v, and described as required: %v", here, always, !always))
+		}
+		if null := f.Type.Kind() == reflect.Pointer && !strings.Contains(options, "omitempty"); s.Properties[name] != nil && null != slices.Contains(s.Properties[name].types(), "null") {
+			all = append(all, fmt.Sprintf("%s may be null: %v, and is described otherwise", here, null))
+		}
+	}
+	for name := range left {
+		all = append(all, at+"."+name+" is described, and there is no such field")
+	}
+	return all
+}
+
+func (s *schema) types() (all []string) {
+	switch is := s.Type.(type) {
+	case string:
+		return []string{is}
+	case []any:
+		for _, one := range is {
+			all = append(all, fmt.Sprint(one))
+		}
+	}
+	return all
+}
+
+// jsonType is what a Go type is written as.
+func jsonType(of reflect.Type) string {
+	switch {
+	case of == reflect.TypeFor[time.Time]():
+		return "string"
+	case of == reflect.TypeFor[json.RawMessage]():
+		return "object"
+	case of.PkgPath() == "math/big":
+		return "integer"
+	}
+	switch of.Kind() {
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Int, reflect.Int64:
+		return "integer"
+	case reflect.Float64:
+		return "number"
+	case reflect.String:
+		return "string"
+	case reflect.Slice:
+		return "array"
+	}
+	return "object"
+}
