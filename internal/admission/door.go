@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"spillway/internal/clock"
@@ -45,6 +46,8 @@ type Gateway struct {
 	MaxCost int64 // more than this can never be granted
 	// Money reads a payload's money as its record has it. Nil: the books read it themselves, if there is any.
 	Money func(payload []byte) string
+	// Keys are the keys of Redis that are read for a job on its way in, for messages. Nil: they are not named.
+	Keys func(j job.Job) []string
 }
 
 // Config says which gateways the door leads to.
@@ -96,7 +99,7 @@ func (d *Door) Admit(ctx context.Context, gateway string, jobs []job.Job, mode M
 // Prepared are jobs of one gateway, looked at and ready to be offered. One Admit each.
 type Prepared struct {
 	door    *Door
-	books   Books
+	to      Gateway
 	answers []Answer
 	left    entries
 	offer   job.Offer // of what is left
@@ -109,7 +112,7 @@ func (d *Door) Prepare(gateway string, jobs []job.Job) *Prepared {
 	if !ok {
 		return &Prepared{err: &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in the configuration", gateway)}}
 	}
-	p := &Prepared{door: d, books: g.Books, answers: make([]Answer, len(jobs))}
+	p := &Prepared{door: d, to: g, answers: make([]Answer, len(jobs))}
 	p.left = d.check(g, jobs, p.answers)
 	p.ready()
 	return p
@@ -120,7 +123,7 @@ func (p *Prepared) ready() {
 	if len(p.left.jobs) == 0 {
 		return
 	}
-	if p.offer, p.err = p.books.Offer(p.left.jobs); p.err != nil {
+	if p.offer, p.err = p.to.Books.Offer(p.left.jobs); p.err != nil {
 		p.err = fmt.Errorf("take jobs in: %w", p.err)
 	}
 }
@@ -141,7 +144,7 @@ func (p *Prepared) Admit(ctx context.Context, mode Mode) ([]Answer, error) {
 		if err != nil {
 			return p.answers, err
 		}
-		note(p.left, got, room, p.answers)
+		p.note(got, room)
 		full := p.left.full(p.answers)
 		if mode != Wait || len(full.jobs) == 0 {
 			return p.answers, nil
@@ -225,18 +228,31 @@ var errConflict = errors.New("this id is known with another payload: the first o
 
 var errKeyTaken = errors.New("this id is an idempotency key that a replay of another job has used: the gateway would take this payment for that one; give this job another id")
 
-func note(left entries, got []job.Admittance, room job.Room, answers []Answer) {
-	for i, at := range left.at {
+// damaged says of a job which of its keys may be the one that something else wrote to.
+func (g Gateway) damaged(j job.Job) error {
+	var named string
+	if g.Keys != nil {
+		named = " (one of " + strings.Join(g.Keys(j), ", ") + ")"
+	}
+	return fmt.Errorf("not taken in: what belongs to this job in Redis%s is of another type than Spillway writes: find it with redis-cli TYPE, look up at the gateway "+
+		"whether the id was paid before, move the key away with RENAME, and send the job again", named)
+}
+
+// note writes down what the books answered on what was left.
+func (p *Prepared) note(got []job.Admittance, room job.Room) {
+	for i, at := range p.left.at {
 		a := Answer{Outcome: got[i], Room: &room}
 		switch got[i] {
 		case job.Conflict:
 			a.Err = errConflict
 		case job.KeyTaken:
 			a.Outcome, a.Err = job.Conflict, errKeyTaken
+		case job.Damaged:
+			a.Err = p.to.damaged(p.left.jobs[i].Job)
 		case job.Full:
 			a.RetryAfter = room.Retry
 		}
-		answers[at] = a
+		p.answers[at] = a
 	}
 }
 

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 
 	"spillway/internal/job"
 )
@@ -21,6 +22,7 @@ type passage struct {
 	ticket job.Ticket
 	over   chan struct{} // closed at its end
 	err    error         // how it ended
+	room   job.Room      // what it left
 }
 
 // Line returns a new line. Close it.
@@ -37,19 +39,23 @@ func (l *Line) Close() {
 
 // Begin offers what was prepared at this door; end waits for the answers, which are as Prepared.Admit's. At most one offer may be on its way
 // when another one begins: end the one before it first. With another mode than Park it returns when it has ended, since what has no room must
-// go before what comes behind. Once an offer has failed no other one is made: it gets the same error.
+// go before what comes behind. Once an offer has failed no other one is made: it gets the same error. Behind one of which jobs could not even be
+// parked, all jobs of the same gateway find no room.
 func (l *Line) Begin(ctx context.Context, p *Prepared, mode Mode) (end func() ([]Answer, error)) {
 	before := l.last
 	ended := before == nil || before.ended()
 	if before != nil && ended && before.err != nil {
 		return func() ([]Answer, error) { return p.answers, before.err }
 	}
+	if before != nil && ended && before.shuts(p) {
+		return func() ([]Answer, error) { return p.answers, nil }
+	}
 	if mode != Park || p.err != nil || len(p.left.jobs) == 0 {
 		return l.whole(ctx, p, mode)
 	}
-	me := &passage{books: p.books, ticket: l.lanes[l.turn].ticket(), over: make(chan struct{})}
+	me := &passage{books: p.to.Books, ticket: l.lanes[l.turn].ticket(), over: make(chan struct{})}
 	l.turn, l.last = 1-l.turn, me
-	if !ended && before.books == p.books {
+	if !ended && before.books == p.to.Books {
 		me.ticket.Behind = job.Place{Lane: before.ticket.Lane, Number: before.ticket.Number}
 	}
 	go func() {
@@ -81,17 +87,31 @@ func (p *passage) ended() bool {
 	}
 }
 
+// shuts answers what comes behind an offer that has ended, if nothing may go in behind that.
+func (p *passage) shuts(next *Prepared) bool {
+	if p.room.ParkedMost == 0 || p.books != next.to.Books || next.err != nil {
+		return false
+	}
+	next.note(slices.Repeat([]job.Admittance{job.Full}, len(next.left.jobs)), p.room)
+	return true
+}
+
 // pass offers at once. If that comes to nothing, for whatever reason, it waits until the offer before has ended: behind it there is nothing
 // more to overtake, and behind one that was given up nothing goes in.
 func (p *passage) pass(ctx context.Context, what *Prepared, before *passage) error {
 	if p.ticket.Behind != (job.Place{}) {
 		if got, room, err := what.offer(ctx, p.ticket, string(Park)); err == nil {
-			note(what.left, got, room, what.answers)
+			what.note(got, room)
+			p.room = room
 			return nil
 		}
 		<-before.over
 		if before.err != nil {
 			return before.err
+		}
+		if before.shuts(what) {
+			p.room = before.room
+			return nil
 		}
 		p.ticket.Behind = job.Place{}
 	}
@@ -99,6 +119,7 @@ func (p *passage) pass(ctx context.Context, what *Prepared, before *passage) err
 	if err != nil {
 		return err
 	}
-	note(what.left, got, room, what.answers)
+	what.note(got, room)
+	p.room = room
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"spillway/internal/job"
 )
 
 // Circuit says when a gateway that fails is left alone. The zero Circuit never opens.
@@ -19,17 +21,25 @@ type Circuit struct {
 	Calls int64
 	// Window is the time within which the ratio is looked at, in parts of 5 s; 5 s to 2 min.
 	Window time.Duration
-	// Max is the longest back-off. It begins with 1 s, and doubles with each call sent ahead that fails, and where the gateway
-	// fails again within 30 s.
+	// Max is the longest back-off. It begins with 1 s, and doubles with each round of calls sent ahead that fails.
 	Max time.Duration
 }
 
-// Failure is a call that failed by the gateway's fault: no answer, or one that says so.
+// Failure is a call that met trouble which may be the gateway's.
 type Failure struct {
+	// Kind is the kind of trouble; empty means job.Fail.
+	Kind job.Trouble
+	// For is how long the gateway asked to be left alone. Zero means that it did not say: after job.Wait a growing back-off of 1 s, doubling to 60 s
+	// with each hold that follows within 30 s of the last one's end; after job.Deny one that grows to Circuit.Max.
+	For time.Duration
 	// Job is the id of the call's job.
 	Job string
-	// Outages is how many outages the job has failed in before.
+	// Outages is how many outages the job has met before.
 	Outages int
+	// Spent is how many attempts the job has used up before this call.
+	Spent int
+	// Since is when the first of them failed, on Redis's clock. Zero: none did.
+	Since time.Time
 	// Slot is the call's slot, on Redis's clock in µs.
 	Slot int64
 	// Took is how long the call was under way.
@@ -48,41 +58,67 @@ type Fallout struct {
 	Outage time.Time
 	// Held is how long the gateway is held from At; zero if it is not.
 	Held time.Duration
-	// Opened says that this failure opened the circuit.
+	// Opened says that this failure began a hold: nobody calls until a call that is sent ahead succeeds.
 	Opened bool
+	// Own says that the trouble is the job's own: it met two outages before, and others went through. Its attempt counts.
+	Own bool
 }
 
-// Failed counts a call that failed by the gateway's fault, and opens the circuit when there have been too many: nobody
-// calls the gateway then, from any process, until one call sent ahead succeeds.
+// Failed counts a call that met trouble. When the trouble is the gateway's, nobody calls it from then on, from any process, until the hold
+// is over and one call that is sent ahead succeeds; slots held locally are given back.
 func (p *Pacer) Failed(ctx context.Context, c Circuit, f Failure) (Fallout, error) {
-	if c.Failures == 0 {
+	if f.Kind == "" {
+		f.Kind = job.Fail
+	}
+	if c.Failures == 0 && f.Kind == job.Fail {
 		return Fallout{}, nil
 	}
-	v, err := circuitScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Rate()}, p.now(), f.Job, f.Slot, f.Took.Microseconds(),
-		flag(f.Written), f.Outages, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
-		HoldChannel, p.gateway).StringSlice()
+	v, err := circuitScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
+		f.Took.Microseconds(), flag(f.Written), f.Outages, f.Spent, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
+		HoldChannel, p.gateway, max(f.Since.UnixMicro(), 0)).StringSlice()
 	if err != nil {
-		return Fallout{}, fmt.Errorf("a failure of %s could not be counted: %w", p.gateway, err)
+		return Fallout{}, fmt.Errorf("trouble with %s could not be counted: %w", p.gateway, err)
 	}
+	out, state, err := fallout(v)
+	if err != nil {
+		return Fallout{}, err
+	}
+	out.Own = state == "own" || f.Outages >= forgiven && f.Written && out.Outage.IsZero()
+	if out.Opened && f.Kind == job.Fail {
+		p.meters.opened.Inc()
+		p.meters.circuit.set(true)
+	}
+	if out.Held > 0 && (out.Opened || state == "again" || f.Kind == job.Wait) {
+		p.heldUntil(out.At.Add(out.Held).UnixMicro())
+	}
+	return out, nil
+}
+
+// forgiven is how many outages a job may meet before its trouble is its own, as outage.lua says.
+const forgiven = 2
+
+// atLeastOne is a duration in µs. One that is not zero stays so.
+func atLeastOne(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return max(d.Microseconds(), 1)
+}
+
+// fallout reads circuit.lua's answer.
+func fallout(v []string) (out Fallout, state string, err error) {
 	if len(v) != 4 {
-		return Fallout{}, fmt.Errorf("circuit.lua answered with %d values: is another version of the program using this Redis?", len(v))
+		return Fallout{}, "", fmt.Errorf("circuit.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
 	var at, outage, held int64
 	if _, err := fmt.Sscan(v[1]+" "+v[2]+" "+v[3], &at, &outage, &held); err != nil {
-		return Fallout{}, fmt.Errorf("circuit.lua answered %v: is another version of the program using this Redis?", v)
+		return Fallout{}, "", fmt.Errorf("circuit.lua answered %v: is another version of the program using this Redis?", v)
 	}
-	out := Fallout{At: time.UnixMicro(at), Held: time.Duration(held) * time.Microsecond, Opened: v[0] == "opened"}
+	out = Fallout{At: time.UnixMicro(at), Held: time.Duration(held) * time.Microsecond, Opened: v[0] == "opened"}
 	if outage > 0 {
 		out.Outage = time.UnixMicro(outage)
 	}
-	if out.Opened {
-		p.meters.opened.Inc()
-	}
-	if out.Opened || v[0] == "again" {
-		p.meters.circuit.set(true)
-		p.heldUntil(at + held)
-	}
-	return out, nil
+	return out, v[0], nil
 }
 
 // heldUntil takes in the news of a hold: slots held locally that it covers are given back.

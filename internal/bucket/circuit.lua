@@ -1,100 +1,196 @@
--- circuit.lua: a call failed by the gateway's fault. Composed after NowLua and outage.lua.
--- KEYS 1 hold  2 rate
--- ARGV 1 now (µs, 0 = Redis's)  2 job  3 the call's slot (µs)  4 how long the call was under way (µs)  5 "1": it was written
---      6 outages that the job has failed in before  7 what went wrong  8 failures in a row that open the circuit
---      9 share of failures that opens it (%)  10 among at least so many calls  11 within so long (µs)  12 longest back-off (µs)
---      13 channel  14 gateway
--- Returns {state, now, beginning of the outage that the failure belongs to (µs, 0 = of none yet), µs until the hold ends}. States:
---      counted  no outage so far       opened  this failure opened the circuit
---      again    the call that was sent ahead failed: held again, for longer      known  the circuit was open already
--- Hash (more in hold.lua and outage.lua): circuit (1 while open)  cdelay (its back-off, µs)
---      fails "part:failures:of them unwritten …", a part for each 5 s, as the rate has them
---      prun "at id id …": jobs that failed in a row and prove little, and when the first did
--- A job proves less with every failure of its own: one that failed last doesn't count twice in a row, and one that failed in
--- PROVEN outages counts no more, so that jobs which the gateway can't digest spend their attempts instead of stopping it. But many
--- such jobs in a row, each counted once, are an outage again: MANY times as many as of others. A call that was not written says
--- nothing of its job, so it always counts.
-local FIRST, CLEAN, PART, PROVEN, MANY = 1000000, 30000000, 5000000, 2, 4
+-- circuit.lua: a call met trouble: it failed, or the gateway told it to wait or did not let it in. The trouble is the gateway's, and then nobody calls
+-- for a while; or it is the job's own. Composed after NowLua, outage.lua and doubt.lua.
+-- KEYS 1 hold  2 rate  3 pending  4 due
+-- ARGV 1 now (µs, 0 = Redis's)  2 kind: fail | wait (429, 503 with Retry-After) | deny (401, 403)
+--      3 for how long the gateway asked to be left alone (µs, 0 = it did not say)  4 job  5 the call's slot (µs)
+--      6 how long the call was under way (µs)  7 "1": it was written  8 outages that the job has met before  9 attempts that it has spent
+--      10 what went wrong  11 failures in a row that open the circuit (0 = never)  12 share of failures that opens it (%)
+--      13 among at least so many calls  14 within so long (µs)  15 longest back-off between two calls sent ahead (µs)  16 channel  17 gateway
+--      18 when the job's first failure was that counts as an attempt (µs, 0 = there is none)
+-- Returns {state, now, beginning of the outage that the trouble belongs to (µs, 0 = of none), µs until the hold ends}. States:
+--      counted  no hold so far; the attempt counts, unless an outage turns out to have begun with it
+--      opened   nobody calls from now on, until a call that is sent ahead succeeds
+--      again    the call that was sent ahead met trouble, too: held again, for longer, or another one goes at once
+--      known    the gateway was held already
+--      own      the job's own trouble: it met FORGIVEN outages before, each of which ended with the success of another job. Its attempt counts
+-- An outage is the time from the first trouble to the first success of a call sent ahead, whether calls failed or were told to wait. Any job is
+-- forgiven what it met in its first FORGIVEN outages (outage.lua). Trouble of one that met more opens nothing: jobs that the gateway can't digest spend their attempts.
+-- A failure of a job that failed before says little of the gateway, and opens nothing either, as long as jobs wait that were never called. If many of those are bad, the circuit opens in vain; then a job that was never called succeeds soon, and for a
+-- while it takes several times as many in a row (doubt.lua). A call that was not written says nothing of its job: it always counts.
+-- Where nobody has succeeded for a whole window, all that fail count, but for jobs that failed before somebody succeeded.
+-- A wait is believed at once, since a gateway that is asked too often answers others in between. Only when a job was found to have such
+-- trouble of its own, it takes several jobs in a row, or a share of all calls. But while jobs that were told to wait succeed later (done.lua), every
+-- wait is the gateway's: a real limit does so, and a job's own trouble never.
+-- Hash: until (µs)  reason  need (1: one call goes ahead, the rest follow when it succeeds)  probe (µs until which news of it is awaited)
+--      slot (its slot)  tries (calls sent ahead in this round that failed)  again (rounds that failed)  epoch  kind (that opened it)
+--      clear (µs when the last hold was over)  delay (back-off of waits, µs)  circuit (1 while it is open)  cdelay (back-off of this hold, where it is none of a wait, µs)
+--      endless (1 while the hold is none of a wait, and nobody knows when it ends; 2 if the gateway does not let calls in)
+--      fails "part:failures:of them unwritten:of jobs that had failed before …", a part for each 5 s, as the rate has them
+--      run, unrun (of them unwritten), runjob, runat: failures in a row that count, the last one's job, and when the first was
+--      probed (calls sent ahead in vain: see dequeue.lua)  heeded (µs when a job was done that had been told to wait before)
+--      runs, runlast: the same for jobs that may have failed before, and the last one's job
+--      bad (µs when a job last failed that had failed before)  level:KIND: see doubt.lua   outages: see outage.lua
+--      few, fewat, fewfrom: see fewer.lua   turn: see dequeue.lua   paused, why: see pause.lua
+local FIRST, CLEAN, PART = 1000000, 30000000, 5000000
+local LONGEST_WAIT, USUAL_MOST = 60000000, 5000000
 local BLUR = 2000000 -- an outage begins so long before its first failure in a row: processes that stall write down what they saw in any order
+-- So many calls are sent ahead one after the other before the gateway is held again: where jobs are known to be bad, or where the answer is a 500,
+-- which may be about this one request; any other failure is the gateway's word on itself.
+local ROUND, ROUND_OF_500 = 8, 4
+local HEEDED = 10000000
 local call = redis.call
-local now, slot, took, written = now_us(ARGV[1]), ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
-local most = tonumber(ARGV[12])
-local names = {'until', 'need', 'slot', 'epoch', 'circuit', 'outages', 'run', 'runjob', 'runat', 'prun', 'fails', 'cdelay', 'clear'}
+call('HDEL', KEYS[1], '') -- Redis lets a script go on that has begun to write, also when its memory is full
+local now, kind, asked, id, slot = now_us(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local took, written = tonumber(ARGV[6]), ARGV[7] == '1'
+local proven, spent = written and tonumber(ARGV[8]) >= FORGIVEN, tonumber(ARGV[9])
+local least, ratio, most = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[15])
+if most == 0 then most = USUAL_MOST end
+local names = {'until', 'need', 'slot', 'epoch', 'circuit', 'outages', 'run', 'unrun', 'runjob', 'runat', 'fails', 'cdelay', 'clear', 'delay',
+  'tries', 'again', 'endless', 'bad', 'runs', 'runlast', 'heeded', 'level:fail', 'level:deny', 'level:wait'}
 local got, v = call('HMGET', KEYS[1], unpack(names)), {}
 for i, name in ipairs(names) do v[name] = got[i] or nil end
+if v.need ~= '1' and v.outages then v.outages = outage_end(v.outages, tonumber(v.clear) or now) end -- as an older version of the program may have left it
 local held = tonumber(v['until']) or 0
+local heeded = kind == 'wait' and now - (tonumber(v.heeded) or 0) < HEEDED
+local level = heeded and 0 or level_of(v['level:' .. kind], now)
+if kind == 'fail' and now - (tonumber(v.bad) or 0) < LEVEL_MEMORY then level = math.max(level, 1) end -- a few in a row may well be bad
 
 local function answer(state, outage) return {state, int(now), int(outage or 0), int(math.max(held - now, 0))} end
 
--- shut holds the gateway for delay from that moment on. A hold is never shortened, and a longer one keeps its reason.
-local function shut(from, delay, reason, outages)
-  if from + delay > held then
-    held = from + delay
-    call('HSET', KEYS[1], 'until', int(held), 'reason', 'circuit open: ' .. ARGV[7] .. (written and ' from ' or ', ') .. reason)
+-- mine is the outage that this trouble is forgiven for, or 0.
+local function mine(outage) return proven and kind == 'fail' and 0 or outage end
+
+-- shut holds the gateway for a time from that moment on. A hold is never shortened, and a longer one keeps its reason.
+local function shut(from, length, reason, ...)
+  if from + length > held then
+    held = from + length
+    call('HSET', KEYS[1], 'until', int(held), 'reason', reason)
   end
-  call('HSET', KEYS[1], 'need', 1, 'circuit', 1, 'cdelay', int(delay), 'outages', outages, 'epoch', int((tonumber(v.epoch) or 0) + 1))
-  call('HDEL', KEYS[1], 'probe', 'slot', 'run', 'runjob', 'runat', 'prun', 'fails')
-  call('PUBLISH', ARGV[13], ARGV[14])
+  call('HSET', KEYS[1], 'need', 1, 'epoch', int((tonumber(v.epoch) or 0) + 1), ...)
+  call('HDEL', KEYS[1], 'probe', 'slot', 'tries', 'run', 'unrun', 'runjob', 'runat', 'runs', 'runlast', 'fails')
+  call('PUBLISH', ARGV[16], ARGV[17])
+end
+
+local function said(more) return 'circuit open: ' .. ARGV[10] .. (written and ' from ' or ', ') .. more end
+
+-- waits is how long a gateway is left alone that said "wait", with the back-off that goes with it.
+local function waits()
+  local clean = v.need ~= '1' and now - (tonumber(v.clear) or 0) >= CLEAN
+  local before = not clean and tonumber(v.delay) or 0
+  if asked > 0 then return asked, before end
+  if proven then return FIRST, before end -- it may be its own trouble after all
+  local delay = before == 0 and FIRST or math.min(2 * before, LONGEST_WAIT)
+  return delay, delay
 end
 
 local longer = math.min(math.max(2 * (tonumber(v.cdelay) or 0), math.min(FIRST, most)), most)
-if v.circuit then
-  local outage = outage_of(v.outages, now, now)
-  if v.slot ~= slot then return answer('known', outage) end
-  shut(tonumber(slot), longer, 'the call sent ahead, too', v.outages) -- however long it hung, the next one goes when it is due
-  return answer('again', outage)
-end
-local before = outage_of(v.outages, now - took, now) -- it was under way before the last outage had ended
-if before then return answer('known', before) end
 
-local run, since = tonumber(v.run) or 0, tonumber(v.runat) or now
-local proven = written and tonumber(ARGV[6]) >= PROVEN
-local counts = not proven and (not written or v.runjob ~= ARGV[2])
-local this, oldest = math.floor(now / PART), math.floor((now - tonumber(ARGV[11])) / PART)
-local failed, unwritten, first, kept, last = 0, 0, this, '', '0:0'
-for part, f, u in string.gmatch(v.fails or '', '(%d+):(%d+):(%d+)') do
+-- hold_for leaves the gateway alone for as long as such trouble asks for.
+local function hold_for(from, reason, delay, ...)
+  if kind == 'wait' then
+    call('HDEL', KEYS[1], 'endless')
+    local length, back_off = waits()
+    return shut(now, length, ARGV[10], 'delay', int(back_off), ...)
+  end
+  if kind == 'deny' then reason = ARGV[10] end
+  call('HSET', KEYS[1], 'endless', kind == 'deny' and 2 or 1)
+  shut(from, math.max(delay, asked), reason, 'cdelay', int(delay), ...)
+end
+
+if v.need == '1' then
+  if not outage_of(v.outages, now, now) then -- an older version of the program began the hold
+    v.outages = outage_begin(v.outages, now - took)
+    call('HSET', KEYS[1], 'outages', v.outages)
+  end
+  local outage = outage_of(v.outages, now, now)
+  if v.slot ~= slot then
+    if kind == 'wait' and now + asked > held then shut(now, asked, ARGV[10], unpack(v.endless and {'endless', 1} or {})) end
+    return answer('known', mine(outage))
+  end
+  local tries, round = (tonumber(v.tries) or 0) + 1, 1
+  if level > 0 or kind == 'deny' and now - (tonumber(v.bad) or 0) < LEVEL_MEMORY then
+    round = ROUND
+  elseif kind == 'fail' and ARGV[10] == 'HTTP 500' then
+    round = ROUND_OF_500
+  end
+  call('HINCRBY', KEYS[1], 'probed', 1)
+  if written and tries < round then
+    call('HSET', KEYS[1], 'tries', tries)
+    call('HDEL', KEYS[1], 'probe', 'slot')
+    call('PUBLISH', ARGV[16], ARGV[17])
+  else -- however long it hung, the next one goes when it is due
+    hold_for(tonumber(slot), v.circuit and said('the call sent ahead, too') or ARGV[10], longer, 'again', (tonumber(v.again) or 0) + 1)
+  end
+  return answer('again', mine(outage))
+end
+
+local before = kind ~= 'wait' and outage_of(v.outages, now - took, now) -- it was under way before the last outage had ended
+if before then return answer('known', mine(before)) end
+if written and (proven or spent > 0) then call('HSET', KEYS[1], 'bad', int(now)) end
+if proven and not heeded then
+  if kind == 'wait' then call('HSET', KEYS[1], 'level:wait', level_raised(v['level:wait'], now)) end
+  return answer('own')
+end
+
+-- open ends the time in which the gateway is called as usual. from is when the outage began.
+local function open(from, reason)
+  from = math.max(from, tonumber(string.match(v.outages or '', ':(%d+)$') or 0)) -- no outage begins in another one
+  local fields = {'outages', outage_begin(v.outages, from), 'kind', written and kind or 'gone'}
+  if kind == 'fail' then
+    if now - (tonumber(v.clear) or 0) >= CLEAN then call('HDEL', KEYS[1], 'delay') end -- this hold's end is none of a wait
+    fields[#fields + 1], fields[#fields + 2] = 'circuit', 1
+  end
+  call('HDEL', KEYS[1], 'again', 'probed')
+  hold_for(now, reason and said(reason), math.min(FIRST, most), unpack(fields))
+  return answer('opened', from)
+end
+if kind ~= 'fail' and level == 0 then return open(now - took) end
+
+local failed_before = spent > 0 or tonumber(ARGV[8]) > 0 and call('EXISTS', KEYS[3], KEYS[4]) > 0
+local counts = not written or not failed_before and v.runjob ~= id
+local run, unrun, since = tonumber(v.run) or 0, tonumber(v.unrun) or 0, tonumber(v.runat) or now
+local this, oldest = math.floor(now / PART), math.floor((now - tonumber(ARGV[14])) / PART)
+local failed, unwritten, stale, first, kept, last = 0, 0, 0, this, '', '0:0:0'
+for part, f, u, s in string.gmatch(v.fails or '', '(%d+):(%d+):(%d+):(%d+)') do
   if tonumber(part) >= oldest then
-    failed, unwritten, first = failed + tonumber(f), unwritten + tonumber(u), math.min(first, tonumber(part))
-    if tonumber(part) == this then last = f .. ':' .. u else kept = kept .. part .. ':' .. f .. ':' .. u .. ' ' end
+    failed, unwritten, stale = failed + tonumber(f), unwritten + tonumber(u), stale + tonumber(s)
+    first = math.min(first, tonumber(part))
+    local text = f .. ':' .. u .. ':' .. s
+    if tonumber(part) == this then last = text else kept = kept .. part .. ':' .. text .. ' ' end
   end
 end
-local f, u = string.match(last, '^(%d+):(%d+)')
-f, u = tonumber(f), tonumber(u)
-if counts then run, failed, f = run + 1, failed + 1, f + 1 end
-if not written then unwritten, u = unwritten + 1, u + 1 end
+local f, u, s = string.match(last, '^(%d+):(%d+):(%d+)')
+f, u, s = tonumber(f), tonumber(u), tonumber(s)
+if counts then run, failed, f = run + 1, failed + 1, f + 1 else stale, s = stale + 1, s + 1 end
+if not written then unrun, unwritten, u = unrun + 1, unwritten + 1, u + 1 end
 
--- calls counts the calls of the window: those whose end is written down, those that were not written, and this one.
+-- calls counts the calls of the window: those whose end is written down, those that were not written, and this one; but not failures of jobs
+-- that had failed before.
 local function calls()
-  local parts, sum = {}, unwritten + (written and 1 or 0)
+  local parts, sum = {}, unwritten - stale + (written and 1 or 0)
   for part = oldest, this do parts[#parts + 1] = int(part) end
   for _, n in ipairs(call('HMGET', KEYS[2], unpack(parts))) do sum = sum + (tonumber(n) or 0) end
   return sum
 end
 
-local function open(from, reason)
-  local _, ended = string.match(v.outages or '', '(%d+):(%d+)$')
-  local flaps = ended and now - tonumber(ended) < CLEAN
-  if v.need ~= '1' and now - (tonumber(v.clear) or 0) >= CLEAN then call('HDEL', KEYS[1], 'delay') end -- this hold's end is not one of its own
-  shut(now, flaps and longer or math.min(FIRST, most), reason, outage_begin(v.outages, from))
-  return answer('opened', from)
+local needed = (kind == 'fail' and least or 1) * LEVEL_STEP ^ level
+if counts and (run >= needed or kind == 'fail' and unrun >= least) then return open(since - BLUR, int(run) .. ' calls in a row') end
+local contradicted = spent > 0 and (tonumber(ARGV[18]) == 0 or tonumber(ARGV[18]) < since) -- it failed, then somebody succeeded
+local runs = tonumber(v.runs) or 0
+if not contradicted and v.runlast ~= id then
+  runs = runs + 1
+  call('HSET', KEYS[1], 'runs', int(runs), 'runlast', id)
 end
-
-if run >= tonumber(ARGV[8]) then return open(since - BLUR, int(run) .. ' calls in a row') end
-if proven then
-  v.prun = v.prun or int(now)
-  if not string.find(v.prun .. ' ', ' ' .. ARGV[2] .. ' ', 1, true) then v.prun = v.prun .. ' ' .. ARGV[2] end
-  local _, jobs = string.gsub(v.prun, ' ', '')
-  if jobs >= MANY * tonumber(ARGV[8]) then
-    return open(tonumber(string.match(v.prun, '^%d+')) - BLUR, int(jobs) .. ' jobs in a row that had failed before')
-  end
-  call('HSET', KEYS[1], 'prun', v.prun)
+if kind ~= 'wait' and runs >= math.max(least, 2) and now - since >= tonumber(ARGV[14]) then
+  return open(since - BLUR, int(runs) .. ' calls, and none succeeded')
 end
-if failed > 0 then
+local share = kind == 'wait' and ratio / 2 or 100 - (100 - ratio) / LEVEL_STEP ^ level
+if counts and ratio > 0 then
   local all = calls()
-  if all >= tonumber(ARGV[10]) and failed * 100 >= all * tonumber(ARGV[9]) then
+  if all >= tonumber(ARGV[13]) and failed * 100 >= all * share then
     return open(math.min(first * PART, since - BLUR), int(failed) .. ' of ' .. int(all) .. ' calls')
   end
 end
-call('HSET', KEYS[1], 'run', int(run), 'runat', int(since), 'fails', kept .. int(this) .. ':' .. int(f) .. ':' .. int(u))
-if counts then call('HSET', KEYS[1], 'runjob', ARGV[2]) end
+call('HSET', KEYS[1], 'run', int(run), 'unrun', int(unrun), 'runat', int(since), 'fails', kept .. int(this) .. ':' .. int(f) .. ':' .. int(u) .. ':' .. int(s))
+if counts then call('HSET', KEYS[1], 'runjob', id) end
 return answer('counted')

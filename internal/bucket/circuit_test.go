@@ -58,7 +58,7 @@ func (f *failing) row(n int) (last Fallout) {
 }
 
 // answers lets a call end with an answer that is no failure, as the scripts of the books note it.
-func (f *failing) answers() { f.client.HDel(f.ctx, f.keys.Hold(), "run", "runjob", "runat", "prun") }
+func (f *failing) answers() { f.client.HDel(f.ctx, f.keys.Hold(), "run", "unrun", "runjob", "runat") }
 
 // ends counts n calls whose end is written down now.
 func (f *failing) ends(n int64) {
@@ -168,13 +168,16 @@ func TestOneJobDoesNotOpenTheCircuit(t *testing.T) {
 // Jobs that failed in two outages already, while others went through, say no more about the gateway.
 func TestJobsThatAlwaysFailCountNoMore(t *testing.T) {
 	f := failures(t)
-	for i := range 60 {
+	for i := range 200 {
 		f.pass(10 * time.Millisecond)
-		f.closed(f.bad(i % 15))
+		if out := f.bad(i); !out.Own {
+			t.Fatalf("%+v: it is the job's own trouble", out)
+		}
+		f.closed(f.bad(i))
 	}
-	f.closed(f.row(4))
+	f.closed(f.row(19))
 	if out := f.row(1); !out.Opened {
-		t.Errorf("%+v: five others", out)
+		t.Errorf("%+v: twenty others", out)
 	}
 }
 
@@ -182,25 +185,6 @@ func TestJobsThatAlwaysFailCountNoMore(t *testing.T) {
 func (f *failing) bad(i int) Fallout {
 	f.t.Helper()
 	return f.says(f.p, Failure{Job: fmt.Sprint("bad", i), Written: true, Took: 20 * time.Millisecond, Outages: 2})
-}
-
-// An outage that only such jobs meet, which were at the head of the queue in the last ones, is one all the same.
-func TestManyJobsThatFailedBeforeOpenTheCircuit(t *testing.T) {
-	f := failures(t)
-	for i := range 19 {
-		f.closed(f.bad(i))
-	}
-	f.answers()
-	began := f.now
-	for i := range 19 {
-		f.pass(10 * time.Millisecond)
-		f.closed(f.bad(i))
-	}
-	f.closed(f.bad(7))
-	out := f.bad(19)
-	if !out.Opened || out.Outage.UnixMicro() > began || f.look().Reason != "circuit open: HTTP 503 from 20 jobs in a row that had failed before" {
-		t.Errorf("%+v, %q; want an outage from %d on", out, f.look().Reason, began)
-	}
 }
 
 // A refused connection is nothing that a job could be the cause of.
@@ -308,14 +292,14 @@ func TestASuccessClosesTheCircuit(t *testing.T) {
 	f.row(5)
 	f.pass(time.Second)
 	s := f.probe()
-	if f.p.Succeeded(f.ctx, Slot{At: s.At - 2_000_000}) || !f.look().Circuit {
+	if f.p.Succeeded(f.ctx, Slot{At: s.At - 2_000_000}, false) || !f.look().Circuit {
 		t.Fatal("a success from before the outage closed it")
 	}
 	f.pass(20 * time.Millisecond)
-	if !f.p.Succeeded(f.ctx, s) || f.look() != (Standing{}) {
+	if !f.p.Succeeded(f.ctx, s, false) || f.look() != (Standing{}) {
 		t.Fatalf("not closed: %+v", f.look())
 	}
-	if f.p.Succeeded(f.ctx, s) {
+	if f.p.Succeeded(f.ctx, s, false) {
 		t.Error("closed twice")
 	}
 	f.expect(f.reserve(f.p, wish{want: 8, cost: 1}), stateOK, 8)
@@ -332,65 +316,65 @@ func TestASuccessClosesTheCircuit(t *testing.T) {
 	}
 }
 
-func TestTheBackOffBeginsAnewAfterACleanTime(t *testing.T) {
+// However long the last outage was, the circuit opens for the shortest time first: the next one may be none.
+func TestEachOpeningBeginsWithTheShortestBackOff(t *testing.T) {
 	f := failures(t)
-	again := func(clean time.Duration, want time.Duration) {
-		t.Helper()
-		f.pass(clean)
-		if out := f.row(5); !out.Opened || out.Held != want {
-			t.Fatalf("after %s without a failure: %+v, want to be held for %s", clean, out, want)
+	for range 4 {
+		out := f.row(5)
+		if !out.Opened || out.Held != time.Second {
+			t.Fatalf("%+v, want to be held for 1 s", out)
 		}
-		f.pass(want)
-		if !f.p.Succeeded(f.ctx, f.probe()) {
-			t.Fatal("not closed")
+		f.pass(out.Held)
+		for _, want := range []time.Duration{2, 4} {
+			if out = f.says(f.p, Failure{Job: fmt.Sprint("ahead", f.now), Slot: f.probe().At, Written: true}); out.Held != want*time.Second {
+				t.Fatalf("%+v, want to be held for %d s", out, want)
+			}
+			f.pass(out.Held)
 		}
+		f.p.Succeeded(f.ctx, f.probe(), false)
+		f.pass(time.Second)
 	}
-	again(0, time.Second)
-	again(20*time.Second, 2*time.Second)
-	again(20*time.Second, 4*time.Second)
-	again(30*time.Second, time.Second)
 }
 
 // The growing back-off of holds goes to 60 s; the circuit's is its own.
 func TestHoldsAndTheCircuitKeepOutOfEachOthersWay(t *testing.T) {
 	f := failures(t)
+	var probe Slot
 	for _, want := range []time.Duration{1, 2, 4} { // the growing back-off has grown, a minute ago
-		if _, err := f.p.Hold(f.ctx, HoldRequest{Reason: "HTTP 429"}); err != nil {
+		if _, err := hold(f.ctx, f.p, 0, probe); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(want * time.Second)
-		f.probe()
+		probe = f.probe()
 	}
-	f.p.Succeeded(f.ctx, Slot{At: f.now})
+	f.p.Succeeded(f.ctx, Slot{At: f.now}, false)
 	f.pass(time.Minute)
 	f.row(5)
 	f.pass(time.Second)
-	f.p.Succeeded(f.ctx, f.probe())
-	until, err := f.p.Hold(f.ctx, HoldRequest{Reason: "HTTP 429"})
+	f.p.Succeeded(f.ctx, f.probe(), false)
+	until, err := hold(f.ctx, f.p, 0, probe)
 	if err != nil || until.UnixMicro() != f.now+1_000_000 {
 		t.Errorf("the first hold without a hint, right after an outage: %v, %v, want 1 s", until, err)
 	}
 	f.pass(time.Second)
-	f.p.Succeeded(f.ctx, f.probe())
+	f.p.Succeeded(f.ctx, f.probe(), false)
 	f.pass(time.Minute)
 
-	until, err = f.p.Hold(f.ctx, HoldRequest{For: 40 * time.Second, Reason: "HTTP 429"})
+	until, err = hold(f.ctx, f.p, 40*time.Second, Slot{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.row(5)
-	if s := f.look(); !s.HeldUntil.Equal(until) || s.Reason != "HTTP 429" || !s.Circuit {
+	if out := f.row(5); out.Opened || out.Outage.IsZero() {
+		t.Errorf("calls that failed while the gateway was held: %+v", out)
+	}
+	if s := f.look(); !s.HeldUntil.Equal(until) || s.Reason != "HTTP 429" {
 		t.Errorf("a longer hold was changed: %+v", s)
 	}
 	f.pass(40 * time.Second)
-	f.p.Succeeded(f.ctx, f.probe())
-	f.pass(time.Second)
-	if _, err = f.p.Hold(f.ctx, HoldRequest{For: time.Second}); err != nil {
-		t.Fatal(err)
+	out := f.says(f.p, Failure{Job: "ahead", Slot: f.probe().At, Written: true})
+	if out.Outage.IsZero() || out.Held != time.Second {
+		t.Errorf("the call sent ahead failed: %+v, want the same outage and another hold", out)
 	}
-	f.pass(time.Second)
-	s := f.probe()
-	f.closed(f.says(f.p, Failure{Job: "probe", Slot: s.At, Written: true})) // the circuit was not open: it counts as one
 }
 
 func TestACircuitThatIsOffNeverOpens(t *testing.T) {
@@ -419,7 +403,7 @@ func TestTheCircuitsInstrumentFollowsTheOthers(t *testing.T) {
 	f.expect(f.reserve(other, wish{want: 4, cost: 1}), stateHeld, 0)
 	shows(1)
 	f.pass(time.Second)
-	f.p.Succeeded(f.ctx, f.probe())
+	f.p.Succeeded(f.ctx, f.probe(), false)
 	shows(0)
 	if got := testutil.ToFloat64(f.p.meters.circuit.shown); got != 0 {
 		t.Errorf("with the one that closed it: %v", got)
@@ -433,7 +417,7 @@ func TestOutagesAreKept(t *testing.T) {
 	for range 20 {
 		last = f.row(5)
 		f.pass(5 * time.Second)
-		f.p.Succeeded(f.ctx, f.probe())
+		f.p.Succeeded(f.ctx, f.probe(), false)
 		f.pass(time.Second)
 	}
 	kept := strings.Fields(f.client.HGet(f.ctx, f.keys.Hold(), "outages").Val())
@@ -454,7 +438,7 @@ func TestTheCircuitRunsEmbedded(t *testing.T) {
 	if out := f.fails("late"); !opened.Opened || !out.Outage.Equal(opened.Outage) {
 		t.Errorf("%+v, then %+v", opened, out)
 	}
-	if !f.p.Succeeded(f.ctx, f.probe()) || f.look() != (Standing{}) {
+	if !f.p.Succeeded(f.ctx, f.probe(), false) || f.look() != (Standing{}) {
 		t.Errorf("not closed: %+v", f.look())
 	}
 }

@@ -5,50 +5,153 @@ import "sync"
 // clockBounds knows how far Redis's clock is from the local one: theta = Redis - local, between lo and hi, all in µs.
 // Every answer of Redis, sent at t0 and received at t1 with Redis's time R in it, proves R - t1 <= theta <= R - t0.
 // What was learned widens with its age by drift, as no two clocks run alike.
+//
+// An answer may contradict what was learned. Then Redis's clock goes faster or slower than it should, as clocks do that are being put
+// right, and how far it has gained is kept in gains; or, where no clock goes so fast, it was set. With that an era begins: no moment
+// of an earlier one means anything on the clock as it is now.
+//
+// A clock that is put right moves by as much as the way to Redis takes before an answer contradicts, and it may have moved on since the last one
+// that did. So for a while nothing counts but the newest answer.
 type clockBounds struct {
 	mu         sync.Mutex
 	known      bool
+	era        int64 // how often the clock was seen to have been set
+	since      int64 // local µs at which the first answer of this era came
 	lo, hi     int64
-	loAt, hiAt int64 // local µs at which each was asked for: the clocks may have drifted since
+	loAt, hiAt int64  // local µs at which each was asked for: the clocks may have drifted since
+	last       answer // the newest one
+	fast, slow slew
+	gains      gains
+	total      int64 // of all gains
 }
 
+// answer is what one answer of Redis proves.
+type answer struct{ sent, received, lo, hi int64 }
+
+// slew is how fast Redis's clock was seen to gain, or lose, by what an answer contradicted; it counts until a local moment. Until doubt, the clock may
+// have gained or lost more than was seen; 0 means that it never did since all that is known.
+type slew struct{ ppm, until, doubt int64 }
+
 const (
-	driftPerMicro = 10000 // 1 µs in so many: 100 ppm
-	driftSlack    = 1000  // a gap below 1 ms is drift, above it the clock was set
+	drift      = 100            // ppm: by so much any two clocks differ
+	mostSlew   = 100_000        // ppm: no clock is put right quicker than this
+	slewLasts  = 1_000_000      // µs: after so long without a contradiction the clock goes as it should
+	doubted    = 60 * slewLasts // µs: for so long after one it may go on unseen
+	driftSlack = 1000           // µs: a gap below this is drift at any rate, above it the clock may have been set
+	bygone     = -1             // the era of an answer that came after one of a later era: it is never that of the clock as it is
 )
 
 // observe adds one answer. leap is how far Redis's clock has been set forward (or back, negative) since the last one,
-// 0 if it hasn't.
-func (b *clockBounds) observe(sent, received, redis int64) (leap int64) {
+// 0 if it hasn't. era is the one that the answer belongs to.
+func (b *clockBounds) observe(sent, received, redis int64) (leap, era int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	lo, hi := redis-received-1, redis+1-sent
-	oldLo, oldHi := b.at(received)
+	a := answer{sent, received, redis - received - 1, redis + 1 - sent}
+	lo, hi := b.at(received)
+	gained, lost := a.lo-hi, lo-a.hi // at the least
 	switch {
-	case b.known && lo > oldHi:
-		leap = lo - oldHi
-	case b.known && hi < oldLo:
-		leap = hi - oldLo
-	}
-	if !b.known || leap != 0 {
-		b.known, b.lo, b.hi, b.loAt, b.hiAt = true, lo, hi, sent, sent
-		if leap > -driftSlack && leap < driftSlack {
-			return 0
+	case !b.known:
+		b.known, b.since = true, received
+		b.reset(a)
+	case b.isLeap(a) && sent < b.since: // which of the two came first is not known: the next answer tells
+		return 0, bygone
+	case b.isLeap(a):
+		leap = gained
+		if lost > 0 {
+			leap = -lost
 		}
-		return leap
+		b.era, b.since = b.era+1, received
+		b.reset(a)
+	case gained > 0:
+		b.fast.note(a.hi-b.hi, received-b.hiAt, received)
+		b.gains.add(gain{received, a.hi - b.hi}, received)
+		b.total += a.hi - b.hi
+		b.reset(a)
+	case lost > 0:
+		b.slow.note(b.lo-a.lo, received-b.loAt, received)
+		b.reset(a)
+	case b.settles(received):
+		b.fast, b.slow = slew{}, slew{}
+		b.reset(a)
+	default:
+		b.refine(a, lo, hi)
 	}
-	if lo >= oldLo {
-		b.lo, b.loAt = lo, sent
+	b.last = a
+	return leap, b.era
+}
+
+func (b *clockBounds) reset(a answer) {
+	b.lo, b.hi, b.loAt, b.hiAt = a.lo, a.hi, a.sent, a.sent
+}
+
+// refine takes over what an answer proves better than the bounds as they are now. What an answer seemed to have gained was less, if
+// the next ones say so.
+func (b *clockBounds) refine(a answer, lo, hi int64) {
+	if a.lo >= lo {
+		b.lo, b.loAt = a.lo, a.sent
 	}
-	if hi <= oldHi {
-		b.hi, b.hiAt = hi, sent
+	if a.hi <= hi {
+		if b.fast.until > a.received {
+			b.total -= b.gains.less(b.hi - a.hi)
+		}
+		b.hi, b.hiAt = a.hi, a.sent
+	}
+}
+
+// isLeap reports whether Redis's clock went ahead or back by more, since the answers known, than it can by its rate.
+func (b *clockBounds) isLeap(a answer) bool {
+	beyond := func(gap, since int64) bool { return gap > (a.received-since)*mostSlew/1_000_000+driftSlack }
+	return beyond(a.lo-b.hi, b.hiAt) || beyond(b.lo-a.hi, b.loAt) || beyond(a.lo-b.last.hi, b.last.sent) || beyond(b.last.lo-a.hi, b.last.sent)
+}
+
+// note takes in that the clock gained so much within took.
+func (s *slew) note(gained, took, now int64) {
+	ppm := min(gained*1_000_000/max(took, 1), mostSlew)
+	if s.until > now {
+		ppm = max(ppm, s.ppm)
+	}
+	s.ppm, s.until, s.doubt = ppm, now+slewLasts, now+doubted
+}
+
+// most is how fast the clock can gain, or lose, as far as is known.
+func (s slew) most() int64 {
+	if s.doubt > 0 {
+		return mostSlew
+	}
+	return drift
+}
+
+// settles reports that the last slew is so long ago that the newest answer shows what came of it. The caller holds mu.
+func (b *clockBounds) settles(now int64) bool {
+	doubt := max(b.fast.doubt, b.slow.doubt)
+	return doubt > 0 && now >= doubt
+}
+
+// at returns the rate at a local moment, in ppm.
+func (s slew) at(now int64) int64 {
+	if s.until > now {
+		return s.ppm
 	}
 	return 0
 }
 
-// at returns the bounds as wide as they are at the local moment now. The caller holds mu.
+// age is how much a clock's distance may have changed since then.
+func age(since, now, ppm int64) int64 { return max(now-since, 0)*ppm/1_000_000 + 1 }
+
+// at returns the bounds as wide as they are at the local moment now, if the clock goes as it should. The caller holds mu.
 func (b *clockBounds) at(now int64) (lo, hi int64) {
-	return b.lo - max(now-b.loAt, 0)/driftPerMicro - 1, b.hi + max(now-b.hiAt, 0)/driftPerMicro + 1
+	return b.lo - age(b.loAt, now, drift), b.hi + age(b.hiAt, now, drift)
+}
+
+// wide returns the bounds at the local moment now, as the clock goes. The caller holds mu.
+func (b *clockBounds) wide(now int64) (lo, hi int64) {
+	if b.fast.doubt+b.slow.doubt > 0 {
+		return b.last.lo - age(b.last.sent, now, b.slow.most()), b.last.hi + age(b.last.sent, now, b.fast.most())
+	}
+	slow, fast := drift+b.slow.at(now), drift+b.fast.at(now)
+	lo = max(b.lo-age(b.loAt, now, slow), b.last.lo-age(b.last.sent, now, slow))
+	hi = min(b.hi+age(b.hiAt, now, fast), b.last.hi+age(b.last.sent, now, fast))
+	return lo, hi
 }
 
 // notBefore returns the local moment at which Redis's clock shows at least redis, as far as is known at now. The
@@ -56,16 +159,16 @@ func (b *clockBounds) at(now int64) (lo, hi int64) {
 func (b *clockBounds) notBefore(redis, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	lo, _ := b.at(now)
+	lo, _ := b.wide(now)
 	wait := max(redis-lo-now, 0)
-	return redis - lo + wait/driftPerMicro + 1
+	return redis - lo + age(0, wait, drift+b.slow.at(now))
 }
 
 // earliest returns the least that Redis's clock can show at the local moment now.
 func (b *clockBounds) earliest(now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	lo, _ := b.at(now)
+	lo, _ := b.wide(now)
 	return now + lo
 }
 
@@ -73,6 +176,79 @@ func (b *clockBounds) earliest(now int64) int64 {
 func (b *clockBounds) notAfter(now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, hi := b.at(now)
+	_, hi := b.wide(now)
 	return now + hi + 1
+}
+
+// current reports whether moments of this era are on Redis's clock as it is.
+func (b *clockBounds) current(era int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return era == b.era
+}
+
+// gained returns by how much Redis's clock has gone too fast for so long before now, and will for so long after it, at the most. A clock
+// that was set counts for nothing here.
+func (b *clockBounds) gained(before, after, now int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.gains.after(now-before) + after*b.fast.at(now)/1_000_000
+}
+
+// seen returns how much Redis's clock has gained so far, and will for so long after now, as far as is known.
+func (b *clockBounds) seen(after, now int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.total + after*b.fast.at(now)/1_000_000
+}
+
+// gain is by how much Redis's clock was seen to have gained on the local one, by a local moment (µs).
+type gain struct{ at, by int64 }
+
+// gains are the newest last. Of many, those that lie nearest to one another for their age become one, at the later moment.
+type gains []gain
+
+const (
+	mostGains = 256
+	sameGain  = 10_000 // µs
+)
+
+func (g *gains) add(one gain, now int64) {
+	if n := len(*g); n > 0 && one.at-(*g)[n-1].at < sameGain {
+		(*g)[n-1].by += one.by
+		return
+	}
+	*g = append(*g, one)
+	if len(*g) <= mostGains {
+		return
+	}
+	nearest := func(i int) float64 { return float64((*g)[i+1].at-(*g)[i].at) / float64(now-(*g)[i+1].at+1) }
+	best := 0
+	for i := range len(*g) - 2 {
+		if nearest(i) < nearest(best) {
+			best = i
+		}
+	}
+	(*g)[best+1].by += (*g)[best].by
+	*g = append((*g)[:best], (*g)[best+1:]...)
+}
+
+// less takes back so much of the newest, if it is as much, and returns what it took.
+func (g gains) less(by int64) int64 {
+	n := len(g)
+	if n == 0 || by <= 0 {
+		return 0
+	}
+	by = min(by, g[n-1].by)
+	g[n-1].by -= by
+	return by
+}
+
+func (g gains) after(moment int64) (sum int64) {
+	for _, one := range g {
+		if one.at > moment {
+			sum += one.by
+		}
+	}
+	return sum
 }

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestClockBoundsHoldTheTruth(t *testing.T) {
 			there, back := rapid.Int64Range(0, 300_000).Draw(rt, "there"), rapid.Int64Range(0, 300_000).Draw(rt, "back")
 			read := sent + there
 			local = read + back
-			if leap := b.observe(sent, local, redis(read)); leap != 0 {
+			if leap, _ := b.observe(sent, local, redis(read)); leap != 0 {
 				rt.Fatalf("a leap of %d µs was seen where there was none", leap)
 			}
 			slot := redis(local) + rapid.Int64Range(-1000, 100_000).Draw(rt, "slot")
@@ -44,10 +45,10 @@ func TestClockLeapIsSeen(t *testing.T) {
 	t.Parallel()
 	var b clockBounds
 	b.observe(1000, 1400, 5_000_000)
-	if leap := b.observe(2000, 2400, 5_001_000+3_000_000); leap < 2_999_000 || leap > 3_000_000 {
+	if leap, _ := b.observe(2000, 2400, 5_001_000+3_000_000); leap < 2_999_000 || leap > 3_000_000 {
 		t.Errorf("a leap of 3 s forward is seen as %d µs", leap)
 	}
-	if leap := b.observe(3000, 3400, 5_002_000); leap > -2_999_000 {
+	if leap, _ := b.observe(3000, 3400, 5_002_000); leap > -2_999_000 {
 		t.Errorf("a leap of 3 s back is seen as %d µs", leap)
 	}
 }
@@ -67,4 +68,29 @@ func TestClockLeapsAhead(t *testing.T) {
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
 	w.pass(10 * time.Millisecond)
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+}
+
+// While a clock is slewed, and when that is over, what is known of it is true: an answer that lies within what was known may still show that the clock has
+// moved, by as much as the way to Redis takes.
+func TestTheBoundsAreTrueBehindASlew(t *testing.T) {
+	t.Parallel()
+	for _, ppm := range []int64{83_333, -83_333, 10_000, -10_000, 5000} {
+		for seed := range uint64(20) {
+			dice := rand.New(rand.NewPCG(seed, 7))
+			var b clockBounds
+			seen := false
+			theta := func(at int64) int64 { return min(max(at-5_000_000, 0), 4_000_000) * ppm / 1_000_000 }
+			for now := int64(0); now < 90_000_000; {
+				there, back := 1000+dice.Int64N(19_000), 1000+dice.Int64N(19_000)
+				at := now + there
+				b.observe(now, at+back, at+theta(at))
+				now = at + back + dice.Int64N(150_000)
+				seen = seen || b.fast.doubt+b.slow.doubt > 0
+				truth := now + theta(now)
+				if low, high := b.earliest(now), b.notAfter(now); seen && (truth < low || truth > high) {
+					t.Fatalf("%d ppm, seed %d, after %d µs: the clock shows %d, said is %d to %d", ppm, seed, now, truth-now, low-now, high-now)
+				}
+			}
+		}
+	}
 }

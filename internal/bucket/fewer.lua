@@ -5,6 +5,7 @@
 -- Fields of the hold: few (the cap)  fewat (since when, µs)  fewfrom (calls under way then).
 -- News within SETTLE of the last halving is of calls that had left before it, and changes nothing. reserve.lua lets the cap
 -- recover: one more call each second (additive increase, multiplicative decrease), until there are as many as had been too many.
+redis.call('HDEL', KEYS[1], '') -- a full Redis lets a script go on that has begun to write, and this news must be written down
 local SETTLE, SECOND = 1000000, 1000000
 local now = now_us(ARGV[1])
 local v = redis.call('HMGET', KEYS[1], 'few', 'fewat', 'fewfrom')

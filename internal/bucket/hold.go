@@ -6,32 +6,16 @@ import (
 	"time"
 )
 
-// Hold lets nobody call the gateway, from any process, until it ends; then one call goes first, and the rest follow when
-// Succeeded says so. It returns the hold's end, on Redis's clock. A hold is never shortened, and slots held locally
-// that it covers are given back.
-func (p *Pacer) Hold(ctx context.Context, r HoldRequest) (until time.Time, err error) {
-	length := max(r.For, 0).Microseconds()
-	if r.For > 0 && length == 0 {
-		length = 1
-	}
-	micros, err := holdScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now(), length, r.Reason, HoldChannel, p.gateway).Int64()
-	if err != nil {
-		return time.Time{}, fmt.Errorf("the hold of %s could not be written down: %w", p.gateway, err)
-	}
-	p.heldUntil(micros)
-	return time.UnixMicro(micros), nil
-}
-
-// Succeeded says that the call of this slot succeeded: after a hold, the rest may follow. It costs a round trip only while this
-// process knows of a hold. It reports whether this closed the circuit.
-func (p *Pacer) Succeeded(ctx context.Context, s Slot) (closed bool) {
+// Succeeded says that the call of this slot succeeded: after a hold, the rest may follow. first says that its job had never been called before. It
+// costs a round trip only while this process knows of a hold. It reports whether this closed the circuit.
+func (p *Pacer) Succeeded(ctx context.Context, s Slot, first bool) (closed bool) {
 	p.mu.Lock()
 	probing := p.known.probing
 	p.mu.Unlock()
 	if !probing {
 		return false
 	}
-	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now(), HoldChannel, p.gateway, s.At).Int64()
+	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now(), HoldChannel, p.gateway, s.At, flag(first)).Int64()
 	if err != nil || free == 0 {
 		return false // the next success says it again
 	}
@@ -45,7 +29,7 @@ func (p *Pacer) Succeeded(ctx context.Context, s Slot) (closed bool) {
 
 // Fewer says that the gateway takes fewer calls at once than are under way: their number is halved, over all processes,
 // and recovers by one each second. The rate stays. It returns the cap that holds now, or 0 if a single call was too many already:
-// then nothing is lowered, and only Hold can help.
+// then nothing is lowered, and only a hold can help.
 func (p *Pacer) Fewer(ctx context.Context) (int64, error) {
 	keys := []string{p.keys.Hold(), p.keys.Flight(), p.keys.Active()}
 	few, err := fewerScript.Run(ctx, p.client, keys, p.now(), HoldChannel, p.gateway).Int64()
@@ -67,7 +51,7 @@ func (p *Pacer) Resume(ctx context.Context) error {
 }
 
 func (p *Pacer) setPaused(ctx context.Context, paused, why string) error {
-	if err := pauseScript.Run(ctx, p.client, []string{p.keys.Hold()}, paused, why, HoldChannel, p.gateway).Err(); err != nil {
+	if err := pauseScript.Act(ctx, p.client, []string{p.keys.Hold()}, paused, why, HoldChannel, p.gateway).Err(); err != nil {
 		return fmt.Errorf("pausing or resuming %s could not be written down: %w", p.gateway, err)
 	}
 	p.dropLocal()
@@ -76,15 +60,15 @@ func (p *Pacer) setPaused(ctx context.Context, paused, why string) error {
 
 // Look returns what keeps the gateway's calls back.
 func (p *Pacer) Look(ctx context.Context) (Standing, error) {
-	v, err := lookScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now()).Slice()
+	v, err := lookScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Pace(), p.keys.LiveLimits()}, p.now()).Slice()
 	if err != nil {
 		return Standing{}, fmt.Errorf("what holds %s back could not be read: %w", p.gateway, err)
 	}
-	if len(v) != 6 {
+	if len(v) != 8 {
 		return Standing{}, fmt.Errorf("look.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
 	s := Standing{Reason: fmt.Sprint(v[1]), Probing: v[2] == int64(1), Paused: v[3] == int64(1), PauseWhy: fmt.Sprint(v[4]),
-		Circuit: v[5] == int64(1)}
+		Circuit: v[5] == int64(1), Endless: v[5] != int64(0), Denied: v[6] == int64(1), Stale: v[7] == int64(1)}
 	var micros int64
 	if _, err := fmt.Sscan(fmt.Sprint(v[0]), &micros); err != nil {
 		return Standing{}, fmt.Errorf("look.lua answered %v: is another version of the program using this Redis?", v[0])

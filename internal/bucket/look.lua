@@ -1,9 +1,16 @@
 -- look.lua: what keeps a gateway's calls back. Composed after NowLua.
--- KEYS 1 hold
+-- KEYS 1 hold  2 pace  3 limits set live
 -- ARGV 1 now (µs, 0 = Redis's)
--- Returns {held until (µs, 0 = not held), reason, 1 if one call goes first, 1 if paused, why, 1 if the circuit is open}
-local v = redis.call('HMGET', KEYS[1], 'until', 'reason', 'need', 'paused', 'why', 'circuit')
-local held = tonumber(v[1]) or 0
-if held <= now_us(ARGV[1]) then held = 0 end
+-- Returns {held until (µs, 0 = not held), reason, 1 if one call goes first, 1 if paused, why, 1 if the circuit is open,
+--      2 if it is not and nobody knows when the hold ends,
+--      1 if the gateway does not let calls in,
+--      1 if the pacer has refused for a while whoever goes by the version of the limits that Redis knows}
+local A_WHILE = 2000000 -- a dispatcher mends it sooner
+local v = redis.call('HMGET', KEYS[1], 'until', 'reason', 'need', 'paused', 'why', 'circuit', 'endless')
+local pace, version = redis.call('HMGET', KEYS[2], 'v', 'c'), tonumber(redis.call('HGET', KEYS[3], 'version')) or 0
+local held, now = tonumber(v[1]) or 0, now_us(ARGV[1])
+local stale = (tonumber(pace[1]) or 0) > version and now - (tonumber(pace[2]) or 0) > A_WHILE
+if held <= now then held = 0 end
 local paused = v[4] == '1'
-return {int(held), v[2] or '', v[3] == '1' and held == 0 and 1 or 0, paused and 1 or 0, paused and v[5] or '', v[6] and 1 or 0}
+return {int(held), v[2] or '', v[3] == '1' and held == 0 and 1 or 0, paused and 1 or 0, paused and v[5] or '', v[6] and 1 or v[7] and v[3] == '1' and 2 or 0,
+  v[7] == '2' and v[3] == '1' and 1 or 0, stale and 1 or 0}

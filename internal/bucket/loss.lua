@@ -6,6 +6,24 @@
 
 local LOSS_WAITED = 60000000 -- a shortest window no longer than this is waited for after a loss, and needs no charge
 
+local LOSS_REPORTED = 1000000 -- a report of lateness comes so soon after its call was written
+local LOSS_FILE = 4000000 -- an append-only file lacks what came so shortly before a crash, at most: 2 s until it is on the disk, and whose lateness was reported then
+
+-- loss_span returns in how short a time the slots lie that a Redis with another run id can have lost (µs); 0 where nobody knows. One that has
+-- read its own append-only file lacks its last moments, however long it was away. One that was a replica may lack more.
+local function loss_span()
+  local info = ''
+  for _, part in ipairs({'persistence', 'stats'}) do
+    local text = redis.pcall('INFO', part)
+    if type(text) == 'string' then info = info .. text end
+  end
+  local file, alone = string.find(info, 'aof_enabled:1', 1, true), string.find(info, 'total_net_repl_input_bytes:0\r', 1, true)
+  return file and alone and LOSS_FILE or 0
+end
+
+-- loss_gap returns how much of a gap lost slots can lie in.
+local function loss_gap(gap, span) return span > 0 and math.min(gap, span) or gap end
+
 -- loss_first returns the number of the first window that is charged.
 local function loss_first(R1) return R1 > LOSS_WAITED and 1 or 2 end
 

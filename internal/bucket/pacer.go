@@ -67,6 +67,10 @@ type Pacer struct {
 	began   time.Time   // local µs count from here
 	bounds  clockBounds
 
+	asleep     func() time.Duration // how long this machine has been suspended
+	sleptFirst time.Duration        // before the pacer began
+	slept      atomic.Int64         // since then, in µs
+
 	nextTurn, takeTurn chan struct{} // whoever has the token may reserve
 	wake               chan struct{}
 	closed             chan struct{}
@@ -76,13 +80,17 @@ type Pacer struct {
 
 	catching sync.Mutex // whoever has it brings Redis and this process to the same knowledge
 
-	mu      sync.Mutex
-	fifo    []Slot
-	known   knowledge
-	pace    readiness
-	callers int // goroutines inside Next
-	done    bool
-	work    sync.WaitGroup // what runs in the background
+	mu    sync.Mutex
+	fifo  []Slot
+	known knowledge
+	found []Loss // not yet asked for
+	pace  readiness
+	asked int64 // local µs of the latest question that Redis answered
+	// touching closes when Redis has answered a question that is only to see whether it answers, or has not in time.
+	touching chan struct{}
+	callers  int // goroutines inside Next
+	done     bool
+	work     sync.WaitGroup // what runs in the background
 }
 
 // knowledge is what the last answers of Redis said.
@@ -93,6 +101,7 @@ type knowledge struct {
 	held    int64 // µs until which calls are held
 	leased  bool  // slots have leases, as the calls under way have a cap
 	probing bool  // calls wait for the one that goes first after a hold
+	refused row   // answers that the limits known here are too old
 
 	at        int64   // Redis's time of the newest answer
 	books     books   // as it told them
@@ -115,12 +124,16 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		meters:   m.of(cfg.Gateway),
 		clock:    clock.Real{},
 		began:    time.Now(),
+		asleep:   clock.Asleep,
 		nextTurn: make(chan struct{}, 1),
 		takeTurn: make(chan struct{}, 1),
 		wake:     make(chan struct{}, 1),
 		closed:   make(chan struct{}),
 		pace:     newReadiness(),
 		known:    knowledge{epoch: -1},
+	}
+	for range 3 { // one of them was not interrupted
+		p.sleptFirst = max(p.sleptFirst, p.asleep())
 	}
 	p.plan.Store(made)
 	return p, nil
@@ -138,6 +151,9 @@ func (p *Pacer) Change(ctx context.Context, cfg PacerConfig) error {
 	}
 	p.Empty(ctx, Slot{})
 	p.plan.Store(made)
+	p.mu.Lock()
+	p.known.refused = row{}
+	p.mu.Unlock()
 	p.Wake()
 	return nil
 }
@@ -198,8 +214,23 @@ func (p *Pacer) background(f func()) <-chan struct{} {
 	return over
 }
 
-// local is a moment in µs since the pacer began, by the monotonic clock.
-func (p *Pacer) local(t time.Time) int64 { return t.Sub(p.began).Microseconds() }
+// local is a moment of just now in µs since the pacer began: by the monotonic clock, which stands still while the machine is suspended, and
+// with the time for which it was.
+func (p *Pacer) local(t time.Time) int64 { return t.Sub(p.began).Microseconds() + p.suspended() }
+
+// leastSleep is how long, in µs, a machine is suspended at least: the two clocks that tell are not read at one moment.
+const leastSleep = 10_000
+
+// suspended is for how long the machine was suspended since the pacer began, in µs.
+func (p *Pacer) suspended() int64 {
+	for {
+		known, now := p.slept.Load(), (p.asleep() - p.sleptFirst).Microseconds()
+		if now < known+leastSleep {
+			return known
+		}
+		p.slept.CompareAndSwap(known, now)
+	}
+}
 
 func (p *Pacer) now() int64 {
 	if given := p.plan.Load().cfg.NowMicros; given != nil {

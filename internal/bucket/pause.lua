@@ -1,4 +1,4 @@
--- pause.lua: an operator stops the gateway, or lets it go on.
+-- pause.lua: an operator stops the gateway, or lets it go on. Composed before act.lua.
 -- KEYS 1 hold
 -- ARGV 1 "1" to stop, "0" to go on  2 why  3 channel  4 gateway
 redis.call('HSET', KEYS[1], 'paused', ARGV[1], 'why', ARGV[2])

@@ -12,6 +12,7 @@ import (
 const MaxLimits = 8
 
 const (
+	keptMost    = 4                // so many windows that are out of force are remembered
 	exactN      = 1024             // up to so many permits, a window is kept exactly
 	exactWindow = 10 * time.Second // and every window shorter than this
 	subBuckets  = 256              // otherwise in so many parts
@@ -98,6 +99,11 @@ func (p *plan) addWindow(l Limit) {
 	p.windows = append(p.windows, w)
 	p.shape += fmt.Sprintf("%d:%d ", w.length, w.width)
 	p.maxCost = min(p.maxCost, l.N)
+}
+
+// grantsAs says that the windows are those of another plan, and are used up no faster: what is known of the one holds for the other.
+func (p *plan) grantsAs(other *plan) bool {
+	return slices.Equal(p.windows, other.windows) && p.spacing == other.spacing && p.tolerance == other.tolerance
 }
 
 func (c PacerConfig) check() error {

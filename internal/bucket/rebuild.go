@@ -35,7 +35,7 @@ func (p *Pacer) catchUp(ctx context.Context) {
 	testimony, loss := p.known.testimony, p.known.books.loss
 	p.mu.Unlock()
 	if testimony != nil {
-		if testimony.plan == pl && p.testify(ctx, testimony, loss) != nil {
+		if testimony.plan.grantsAs(pl) && p.testify(ctx, testimony, loss) != nil {
 			return
 		}
 		p.mu.Lock()

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -51,11 +52,28 @@ func (p *Pacer) release(ctx context.Context, slots []Slot) error {
 	}
 }
 
-// releaseNow runs release.lua. The latest slot goes first, so that the spacing is given back for a whole row.
+// releaseNow gives back slots, and the leases alone of those that are of another era: their permits have other moments by now, or none.
 func (p *Pacer) releaseNow(slots []Slot) error {
+	var current, bygone []Slot
+	for _, s := range slots {
+		if p.bounds.current(s.era) {
+			current = append(current, s)
+		} else {
+			bygone = append(bygone, s)
+		}
+	}
+	shape := p.plan.Load().shape
+	return errors.Join(p.releaseOf(shape, current), p.releaseOf("", bygone))
+}
+
+// releaseOf runs release.lua for slots of this shape. The latest slot goes first, so that the spacing is given back for a whole row.
+func (p *Pacer) releaseOf(shape string, slots []Slot) error {
+	if len(slots) == 0 {
+		return nil
+	}
 	pl := p.plan.Load()
 	keys := append([]string{p.keys.Pace(), p.keys.Hold(), p.keys.Flight()}, p.lists(len(pl.windows))...)
-	args := []any{pl.spacing, pl.shape, len(pl.windows)}
+	args := []any{pl.spacing, shape, len(pl.windows)}
 	for _, w := range pl.windows {
 		args = append(args, w.width)
 	}
@@ -70,6 +88,9 @@ func (p *Pacer) releaseNow(slots []Slot) error {
 		return err
 	}
 	p.meters.released.Add(float64(freed))
+	if shape == "" {
+		p.meters.lost.Add(float64(len(slots)))
+	}
 	return nil
 }
 
@@ -95,7 +116,7 @@ func (p *Pacer) End(ctx context.Context, s Slot) {
 	}
 }
 
-// passed reports whether the slot is further back than µs allows, or inside a hold. The caller holds mu.
+// passed reports whether the slot is further back than µs allows, inside a hold, or on another clock. The caller holds mu.
 func (p *Pacer) passed(s Slot, now time.Time, allowed int64) bool {
-	return p.bounds.notAfter(p.local(now)) > s.At+allowed || s.At < p.known.held
+	return !p.bounds.current(s.era) || p.bounds.notAfter(p.local(now)) > s.At+allowed || s.At < p.known.held
 }

@@ -24,6 +24,7 @@ const (
 	stateFull    state = "full"
 	stateReshape state = "reshape"
 	stateLost    state = "lost"
+	stateStale   state = "stale"
 )
 
 // wish is one reservation.
@@ -45,16 +46,19 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	pl := p.plan.Load()
 	lease := p.name + "-" + strconv.FormatInt(p.asks.Add(1), 36)
 	p.mu.Lock()
-	args := pl.reserveArgs(p.now(), w, &p.known, lease)
+	seen := p.bounds.seen(pl.horizon, p.local(p.clock.Now()))
+	args := append(pl.reserveArgs(p.now(), w, &p.known, lease), p.windowArgs(pl)...)
 	jump := p.known.jump
 	p.mu.Unlock()
-	sent := p.local(p.clock.Now())
+	begun := p.clock.Now()
+	sent := p.local(begun)
 	v, err := reserveScript.Run(ctx, p.client, p.slotKeys(pl), args...).Slice()
 	received := p.local(p.clock.Now()) + 1
 	if err != nil {
 		p.unanswered(w, lease, err)
 		return grant{}, err
 	}
+	p.Heard(begun)
 	r, err := decode(v)
 	if err != nil {
 		return grant{}, err
@@ -64,22 +68,41 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 			r.slots[i].Lease = lease + ":" + strconv.Itoa(i+1)
 		}
 	}
-	leapt := p.bounds.observe(sent, received, r.now)
-	return p.learn(r, jump, leapt), nil
+	leapt, era := p.bounds.observe(sent, received, r.now)
+	for i := range r.slots {
+		r.slots[i].era, r.slots[i].seen = era, seen
+	}
+	return p.learn(r, jump, leapt, era), nil
 }
 
 func (pl *plan) reserveArgs(now int64, w wish, k *knowledge, lease string) []any {
-	args := []any{now, w.lead, pl.horizon, k.floor, k.jump, pl.spacing, pl.tolerance, w.want, w.cost,
+	return []any{now, w.lead, pl.horizon, k.floor, k.jump, pl.spacing, pl.tolerance, w.want, w.cost,
 		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate, k.root, HoldChannel, pl.cfg.Gateway}
-	for _, win := range pl.windows {
-		args = append(args, win.n, win.ready, win.width)
+}
+
+// windowArgs says what each window is, and how much longer its permits take since Redis's clock goes too fast. A permit was taken
+// within the window before now, and its call written a moment later; the slot is for within the horizon.
+func (p *Pacer) windowArgs(pl *plan) (args []any) {
+	now := p.local(p.clock.Now())
+	for _, w := range pl.windows {
+		back := w.ready + w.width + w.ready/8 // it takes longer, and so is looked at for longer
+		args = append(args, w.n, w.ready, w.width, p.bounds.gained(back, pl.horizon, now))
 	}
 	return args
 }
 
 func (p *Pacer) slotKeys(pl *plan) []string {
 	k := p.keys
-	return append([]string{k.Pace(), k.Hold(), k.Flight(), k.Pending(), k.Costs(), k.Active()}, p.lists(len(pl.windows))...)
+	return append([]string{k.Pace(), k.Hold(), k.Flight(), k.Pending(), k.Costs(), k.Active(), k.Retries(), k.Replays(), k.Due()}, p.allLists(len(pl.windows))...)
+}
+
+// allLists are those of n windows, and of the windows that are out of force.
+func (p *Pacer) allLists(n int) []string {
+	out := p.lists(n)
+	for i := 1; i <= keptMost; i++ {
+		out = append(out, p.keys.PaceKept(i))
+	}
+	return out
 }
 
 func (p *Pacer) lists(n int) []string {
@@ -97,6 +120,7 @@ type reply struct {
 	books                  books
 	probing, leased        bool
 	slots                  []Slot
+	loss                   Loss
 }
 
 func decode(v []any) (reply, error) {
@@ -116,6 +140,10 @@ func decode(v []any) (reply, error) {
 		}
 	}
 	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5]&1 == 1, leased: n[5]&2 == 2, books: b}
+	if r.state == stateLost && len(n) == head+2 {
+		r.loss = newLoss(n[head], n[head+1])
+		return r, nil
+	}
 	for i := head; i < len(n); i += 2 {
 		r.slots = append(r.slots, Slot{At: n[i], Cost: n[i+1]})
 	}
@@ -133,15 +161,24 @@ func number(v any) (int64, error) {
 	return 0, errors.New("not a number")
 }
 
-// learn takes in an answer: slots that came with the news that Redis's clock was set are given back.
-func (p *Pacer) learn(r reply, jumpSent, leapt int64) grant {
+// learn takes in an answer: slots that came with the news that Redis's clock was set are given back. An answer of a bygone era teaches nothing.
+func (p *Pacer) learn(r reply, jumpSent, leapt, era int64) grant {
 	g := grant{state: r.state, hint: time.Duration(r.hint) * time.Microsecond, slots: r.slots}
 	p.meters.granted.Add(float64(len(r.slots)))
+	if era == bygone {
+		g.slots = nil
+		p.giveBack(r.slots)
+		return g
+	}
 	if r.state == stateLost {
 		p.meters.quarantines.Inc()
 	}
 	p.mu.Lock()
+	if r.state == stateLost {
+		p.found = append(p.found, r.loss)
+	}
 	stale := p.known.learn(r, jumpSent, leapt)
+	p.known.refused.add(r.state == stateStale, p.clock.Now())
 	p.mu.Unlock()
 	for i := range r.slots {
 		r.slots[i].probe = r.probing
@@ -168,7 +205,7 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 		k.forget()
 		k.jump = max(leapt, 0)
 		if k.floor > 0 {
-			k.floor += leapt
+			k.floor += min(leapt, 0) // Redis moves its times when its clock was set back, not when it was set ahead
 		}
 	}
 	if r.state != stateReshape { // which may mean that the clock was set back, and then says nothing
@@ -247,6 +284,6 @@ func (p *Pacer) ask(ctx context.Context, w wish) (grant, error) {
 
 func (p *Pacer) reshape(ctx context.Context) error {
 	pl := p.plan.Load()
-	keys := append([]string{p.keys.Pace(), p.keys.Hold(), p.keys.Flight()}, p.lists(MaxLimits)...)
-	return reshapeScript.Run(ctx, p.client, keys, p.now(), pl.cfg.Version, pl.shape).Err()
+	keys := append([]string{p.keys.Pace(), p.keys.Hold(), p.keys.Flight()}, p.allLists(MaxLimits)...)
+	return reshapeScript.Run(ctx, p.client, keys, p.now(), pl.cfg.Version, pl.shape, pl.tooLate).Err()
 }

@@ -1,5 +1,6 @@
--- reserve.lua: the next slots of one gateway. Composed after NowLua, pool.lua and loss.lua.
--- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6 active  7… the windows' lists, shortest window first
+-- reserve.lua: the next slots of one gateway. Composed after NowLua, pool.lua, loss.lua, kept.lua and upcoming.lua.
+-- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6 active  7 retries  8 replays  9 due  10… the windows' lists, shortest window first,
+--      then those of windows out of force
 -- ARGV 1 now (µs, 0 = Redis's)  2 lead: a slot is at least so far off (µs)  3 horizon: and at most so far (µs)
 --      4 floor: the latest slot that the caller knows to have been given to anybody (µs)  5 jump: Redis's clock was seen
 --      to leap so far ahead (µs, 0 = no)  6 spacing of calls, for each unit (µs)  7 tolerance of it, for bursts (µs)
@@ -7,7 +8,8 @@
 --      way (0 = none)  11 how long a lease outlives its slot (µs)  12 name that the leases begin with
 --      13 version of the limits  14 shape: the windows and widths that the lists are kept for
 --      15 a call is written at most so late after its slot (µs)  16 life that the caller knows (0 = none)  17 channel
---      18 gateway  then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact)
+--      18 gateway  then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact), and how
+--      much longer a permit takes since Redis's clock goes too fast, as far as the caller has seen (µs)
 -- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o, u, w,
 --      slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again. States:
 --      ok       slots follow, at least one                  horizon  the next slot is too far off
@@ -15,15 +17,19 @@
 --      held     nobody calls before held until              probing  one call is on its way, the rest wait for it
 --      paused   an operator stopped it                      full     as many calls are under way as may be
 --      stale    a newer version of the limits is in force   reshape  run reshape.lua, then ask again
---      lost     Redis lost writes, may have lost some, or its clock leapt: one window must pass
+--      lost     Redis lost writes, may have lost some, or its clock leapt: one window must pass. In place of slots: the units that each long
+--               window is charged with at most, and why (WHY below). Field lost of the hold: when a loss was noticed (µs)
 -- Refusals write nothing, except for removing leases that ran out, for lost, which sets the pause, for the beginning of a life that others
--- may object to, and for a mark of the time now and then. Hash: s (latest slot ever given to anybody) tat  h (no slot before)
+-- may object to, and, now and then, for a mark of the time and for y. Hash: s (latest slot ever given to anybody) tat  h (no slot before)
 --      c (the time when it was written)  x (its end)  v, g (ARGV 13, 14)  n1… (units taken)  r (run id of the Redis that wrote it:
---      another one means a restart or a fail-over, and what came after c may be lost)
+--      another one means a restart or a fail-over, and what came after c may be lost; "restored µs": an operator has put a snapshot back
+--      that knows nothing since then)  k (windows out of force, µs each: their lists go on, see kept.lua)
 --      o "life id": life is when the state began from nothing, and a caller that knows an older one knows of slots that are lost; id is
 --      another one whenever the lists are made anew.  u "units before since dearest": units granted, less those given back at once; those
 --      of them before the slot since; the dearest job's cost.  w "mark told only", after a loss: see loss.lua; what was granted until told is
---      known; only those who know a life older than the third number know more (0 = anybody may)
+--      known; only those who know a life older than the third number know more (0 = anybody may); lost slots lie within the fourth (µs, 0 = unknown)
+--      y "at µs …" for each window: so much longer its permits took then, since a caller had seen Redis's clock go too fast, which others may
+--      not have seen
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
 local FULL_HINT, PAUSED_HINT, PROBE_HINT = 50000, 1000000, 100000
 local PROBE_EVERY = 5000000 -- without news of the call that was sent ahead, the next one's slot is so much later
@@ -31,15 +37,18 @@ local MARK_EVERY = 5000000 -- while nothing is granted, the time is written so o
 local OBJECTIONS = 250000 -- a new life waits so long, if others may know an older one
 local CELLS, CELL = 256, 1000000 -- u is marked so often in the first window that a loss charges, and no more often than this (µs)
 local KEPT = 3600000000 -- the state outlives its use by so much at least: only when it is gone sooner, it was lost
+local WHY = {leapt = 0, emptied = 1, missing = 2, another = 3, list = 4, restored = 5} -- as the log says it: see loss.go
 local call = redis.call
-local K = (#ARGV - 18) / 3
+local FASTEST = 10 -- a clock that is being put right gains no more than one part in so many
+local NEWS = 1000 -- without a slot, only more than this is told to others (µs)
+local K = (#ARGV - 18) / 4
 local real_now = now_us(ARGV[1])
 local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
 local late, root = tonumber(ARGV[15]), tonumber(ARGV[16])
 
-local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'w'}
+local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'w', 'k', 'y'}
 local FIXED = #fields
 for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
@@ -65,39 +74,61 @@ if pace[6] and tonumber(pace[6]) > tonumber(ARGV[13]) then return answer('stale'
 if pace[7] and (pace[7] ~= ARGV[14] or pace[6] ~= ARGV[13]) then return answer('reshape', 0) end
 
 -- The windows. Each has a read cursor over the head of its list: nothing is written until every slot is known.
-local N, R, width, used, before, cursor, from, buf, push = {}, {}, {}, {}, {}, {}, {}, {}, {}
+local N, R, width, used, before, cursor, from, buf, push, longer = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this call added to it
 local longest, least = 0, math.huge
 for k = 1, K do
-  N[k], R[k], width[k] = tonumber(ARGV[16 + 3 * k]), tonumber(ARGV[17 + 3 * k]), tonumber(ARGV[18 + 3 * k])
+  N[k], R[k], width[k], longer[k] = tonumber(ARGV[15 + 4 * k]), tonumber(ARGV[16 + 4 * k]), tonumber(ARGV[17 + 4 * k]), tonumber(ARGV[18 + 4 * k])
   used[k] = tonumber(pace[FIXED + k]) or 0
   before[k], cursor[k], push[k] = used[k], 0, {}
   longest, least = math.max(longest, R[k] + width[k]), math.min(least, N[k])
 end
 
+-- What one caller has seen of Redis's clock holds for all, and for those that come when it is gone: as long as it can lie within the window.
+-- What it saw may lie further back than a window: then no more of it is passed on than a clock can gain within one.
+local told, tell, news = {}, '', 0
+for number in string.gmatch(pace[13] or '', '%d+') do told[#told + 1] = tonumber(number) end
+for k = 1, K do
+  local at, heard, most = told[2 * k - 1] or 0, told[2 * k] or 0, math.floor(R[k] / FASTEST)
+  if now >= at + R[k] + width[k] + most then heard = 0 end
+  local seen = math.min(longer[k], most)
+  news = math.max(news, seen - heard)
+  if seen > heard then at, heard = now, seen end
+  tell = tell .. int(at) .. ' ' .. int(heard) .. ' '
+  longer[k] = math.max(longer[k], math.min(heard, most))
+end
+
 local function forget_lists() -- without the hash the lists say nothing: their units aren't counted any more
-  for k = 1, K do call('DEL', KEYS[6 + k]) end
+  for k = 1, K do call('DEL', KEYS[9 + k]) end
+end
+
+local kept = kept_windows(pace[12])
+for _, window in ipairs(kept) do longest = math.max(longest, kept_for(window)) end
+local function kept_add(edge, units)
+  for j, window in ipairs(kept) do kept_put(KEYS[9 + K + j], window, edge, units, now) end
 end
 
 local long = loss_first(R[1])
 local life, id = pool_numbers(pace[9])
 local units, before_since, since, dearest = pool_numbers(pace[10])
 if pace[1] and not pace[10] then dearest = least end -- not counted so far
-local mark, told, only = 0, 0, 0
+local mark, told, only, span = 0, 0, 0, 0
 
 local server = redis.pcall('INFO', 'server') -- nothing where INFO is not allowed, or not known
 if type(server) ~= 'string' then server = '' end
-local run = string.match(server, 'run_id:(%w+)') or pace[8] or nil
+local restored = string.match(pace[8] or '', '^restored (%d+)$')
+local run = string.match(server, 'run_id:(%w+)') or not restored and pace[8] or nil
 
 -- state_fields returns what there is to write; all of the books where they were made anew.
 local function state_fields(anew)
   if life == 0 then life, anew = root > 0 and root or now, true end
   pace[10] = string.format('%.0f %.0f %.0f %.0f', units, before_since, since, dearest)
   local set = {'s', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'v', ARGV[13], 'g', ARGV[14], 'u', pace[10]}
-  if run then set[#set + 1], set[#set + 2] = 'r', run end
+  if run or restored then set[#set + 1], set[#set + 2] = 'r', run or 'unknown' end
+  if news > 0 then set[#set + 1], set[#set + 2] = 'y', tell end
   if anew then
     pace[9] = int(life) .. ' ' .. int(math.max(now, id + 1))
-    pace[11] = string.format('%.0f %.0f %.0f', mark, told, only)
+    pace[11] = string.format('%.0f %.0f %.0f %.0f', mark, told, only, span)
     set[#set + 1], set[#set + 2], set[#set + 3], set[#set + 4] = 'o', pace[9], 'w', pace[11]
   end
   for k = 1, K do
@@ -110,8 +141,12 @@ end
 -- tally counts what is granted. What is given back later than in the cell of its slot stays counted: what was counted before a cell
 -- never changes any more.
 local cell = math.max(R[math.min(long, K)] / CELLS, CELL)
+local closed = {}
 local function tally(slot, cost)
-  if slot >= since + cell then since, before_since = slot, units end
+  if slot >= since + cell then
+    if units > before_since then closed[#closed + 1] = {slot + late, units - before_since} end
+    since, before_since = slot, units
+  end
   units, dearest = units + cost, math.max(dearest, cost)
 end
 
@@ -126,7 +161,7 @@ end
 
 -- charge_loss puts what may be missing from window k into its list, behind what is known from before the loss.
 local function charge_loss(k, missing)
-  local list = KEYS[6 + k]
+  local list = KEYS[9 + k]
   if only > 0 then -- the list is of a younger life than what is missing, and complete
     local own = loss_take(list, mark)
     if own > 0 then loss_put(list, {mark + 1, own}) end
@@ -143,13 +178,18 @@ end
 
 -- quarantine: slots that Redis doesn't know of any more may have been used, those between from and upto, and late at that.
 -- A shortest window that isn't long passes; every longer window is charged with the most that can be missing from it.
--- Nobody knows more than Redis where the times alone are wrong.
-local function quarantine(from, upto, known)
+-- Nobody knows more than Redis where the times alone are wrong. within: lost slots lie in so short a time, 0 = nobody knows.
+local function quarantine(from, upto, why, within)
+  local known = why == WHY.leapt
   if not pace[1] then forget_lists() end
+  if not known then call('HSET', KEYS[2], 'lost', int(now)) end
   last, tat = math.max(last, upto), math.max(tat, upto)
-  mark, told, before_since, since = upto + late, known and upto or from, units, last + 1
-  quiet = math.max(quiet, mark + (long > 1 and R[1] or 0))
-  local missing = loss_most(upto - from, N[1], R[1], T, tolerance, dearest > 0 and dearest or least)
+  local uncounted = units - before_since
+  mark, told, before_since, since, span = upto + late, known and upto or from, units, last + 1, within or 0
+  quiet = math.max(quiet, mark + (long > 1 and R[1] + longer[1] or 0))
+  local gap = loss_gap(upto - from + (known and 0 or late + LOSS_REPORTED), span)
+  local missing = loss_most(gap, N[1], R[1], T, tolerance, dearest > 0 and dearest or least)
+  kept_add(mark, missing + uncounted)
   for k = long, K do
     local most = math.min(missing, N[k])
     charge_loss(k, most)
@@ -157,8 +197,10 @@ local function quarantine(from, upto, known)
   end
   local _, ttl = keep(state_fields(true), true)
   call('PEXPIRE', KEYS[1], ttl)
-  for k = long, K do call('PEXPIRE', KEYS[6 + k], ttl) end
-  return answer('lost', quiet - now - horizon)
+  for k = long, K do call('PEXPIRE', KEYS[9 + k], ttl) end
+  local out = answer('lost', quiet - now - horizon)
+  out[11], out[12] = int(long <= K and missing or 0), why
+  return out
 end
 
 if floor > now + horizon + STEP_BACK then floor = 0 end -- heard before the clock was set back
@@ -166,21 +208,28 @@ floor = math.min(floor, now + horizon)
 local kept_long = math.max(floor, root) + longest + KEPT -- a state that is gone before that was lost
 if pace[1] and root > 0 and root < life and kept_long > life then -- Redis was emptied, and nobody noticed
   life, only = root, life
-  return quarantine(0, math.min(only, now) + horizon)
+  return quarantine(0, math.min(only, now) + horizon, WHY.emptied)
 end
 local sure = math.max(last, clock) -- what was granted until then is all there: writes are lost from the end
-if (floor > last or not pace[1] and root > 0) and kept_long > now then return quarantine(sure, now + horizon) end
-if jump > 0 then return quarantine(now + horizon - jump, now + horizon, true) end
-if run and pace[8] and run ~= pace[8] then return quarantine(sure, now + horizon) end
+if restored then return quarantine(math.min(sure, tonumber(restored)), now + horizon, WHY.restored) end
+local another = run and pace[8] and run ~= pace[8]
+local within = another and loss_span() or 0
+if (floor > last or not pace[1] and root > 0) and kept_long > now then
+  if jump > 0 or floor - last > within + horizon then within = 0 end -- an older file than that of the last moments
+  if jump > 0 then sure = math.min(sure, now + horizon - jump) end
+  return quarantine(sure, now + horizon, pace[1] and WHY.missing or WHY.emptied, within)
+end
+if jump > 0 then return quarantine(now + horizon - jump, now + horizon, WHY.leapt) end
+if another then return quarantine(sure, now + horizon, WHY.another, within) end
 
 -- amnesia: a list and its count don't agree (one was evicted). Nothing is certain: as if all had been lost.
 local function amnesia()
   pace[1] = false
   for k = 1, K do used[k] = 0 end
-  return quarantine(0, now + horizon)
+  return quarantine(0, now + horizon, WHY.list)
 end
 for k = 1, K do
-  if used[k] > 0 and call('EXISTS', KEYS[6 + k]) == 0 then return amnesia() end
+  if used[k] > 0 and call('EXISTS', KEYS[9 + k]) == 0 then return amnesia() end
 end
 
 -- Others who listen may know of an older life, which Redis has forgotten: they are called before a new one begins. How many
@@ -218,7 +267,7 @@ local function slots_ahead()
   if last <= now or width[1] > 0 then return 0 end
   local count, seen, v = 0, 0, nil
   repeat
-    v = call('LRANGE', KEYS[7], -seen - POOL_CHUNK, -seen - 1)
+    v = call('LRANGE', KEYS[10], -seen - POOL_CHUNK, -seen - 1)
     for i = 1, #v, 2 do
       if tonumber(v[i]) > now then count = count + 1 end
     end
@@ -229,27 +278,27 @@ end
 
 local costs = {}
 if asked == 0 then
-  local pending = call('LLEN', KEYS[4])
+  local called = call('LLEN', KEYS[7]) + call('LLEN', KEYS[8])
+  local pending = call('LLEN', KEYS[9]) + call('LLEN', KEYS[4]) + called
   if pending == 0 then return answer('idle', 0) end
   local priced, ahead = call('EXISTS', KEYS[5]) == 1, 0
   if priced or pending <= POOL_CHUNK then ahead = slots_ahead() end
   want = math.min(want, pending - ahead)
   if want < 1 then return answer('ahead', math.min(last - now, horizon)) end
   if priced then
-    local ids = call('LRANGE', KEYS[4], -(ahead + want), -(ahead + 1))
-    costs = call('HMGET', KEYS[5], unpack(ids))
+    costs = call('HMGET', KEYS[5], unpack(upcoming(ahead + want, called, need == 1), ahead + 1))
   end
 end
--- The head of the queue is the list's right end. A cost above a limit can't be had: its handler will say so.
+-- A cost above a limit can't be had: its handler will say so.
 local function cost_of(i)
   if asked > 0 then return asked end
-  return math.min(tonumber(costs[want + 1 - i]) or 1, least)
+  return math.min(tonumber(costs[i]) or 1, least)
 end
 
 for k = 1, K do
   if width[k] > 0 and used[k] > 0 then -- the open sub-bucket
-    local tail = call('LRANGE', KEYS[6 + k], -2, -1)
-    push[k], open[k] = {tonumber(tail[1]), tonumber(tail[2])}, call('LLEN', KEYS[6 + k]) - 2
+    local tail = call('LRANGE', KEYS[9 + k], -2, -1)
+    push[k], open[k] = {tonumber(tail[1]), tonumber(tail[2])}, call('LLEN', KEYS[9 + k]) - 2
   end
 end
 
@@ -260,10 +309,10 @@ local function ready(k, cost, slot)
   while sum + cost > N[k] do
     if touched[k] and at == open[k] then return math.huge, at, sum end
     if buf[k] == nil or at - from[k] >= #buf[k] then
-      from[k], buf[k] = at, call('LRANGE', KEYS[6 + k], at, at + math.min(2 * want * cost, 64) - 1)
+      from[k], buf[k] = at, call('LRANGE', KEYS[9 + k], at, at + math.min(2 * want * cost, 64) - 1)
       if #buf[k] == 0 then return math.huge, at, sum end
     end
-    slot = math.max(slot, tonumber(buf[k][at - from[k] + 1]) + R[k])
+    slot = math.max(slot, tonumber(buf[k][at - from[k] + 1]) + R[k] + longer[k])
     sum = sum - tonumber(buf[k][at - from[k] + 2])
     at = at + 2
   end
@@ -298,7 +347,10 @@ for i = 1, want do
   last, tat = slot, math.max(tat, slot) + T * cost
   slots[#slots + 1] = {slot, cost}
 end
-if #slots == 0 then return answer('horizon', hint) end
+if #slots == 0 then
+  if news > NEWS and pace[1] then call('HSET', KEYS[1], 'y', tell) end
+  return answer('horizon', hint)
+end
 
 -- digits is int for numbers that come again and again: slots stand in every window's list and in the answer.
 local texts = {}
@@ -311,7 +363,7 @@ if not pace[1] then forget_lists() end
 local renew, ttl = keep(state_fields(), false)
 if renew then call('PEXPIRE', KEYS[1], ttl) end
 for k = 1, K do
-  local list, p, first = KEYS[6 + k], push[k], 1
+  local list, p, first = KEYS[9 + k], push[k], 1
   if open[k] then
     if touched[k] then call('LSET', list, -1, int(p[2])) end
     first = 3
@@ -321,6 +373,7 @@ for k = 1, K do
   if cursor[k] > 0 then call('LPOP', list, cursor[k]) end
   if renew or before[k] == 0 then call('PEXPIRE', list, ttl) end
 end
+for _, c in ipairs(closed) do kept_add(c[1], c[2]) end
 local out = answer('ok', hint)
 for i, s in ipairs(slots) do
   out[#out + 1], out[#out + 2] = digits(s[1]), digits(s[2])

@@ -1,18 +1,21 @@
--- reshape.lua: the limits have changed, or Redis's clock went far back: the lists are made anew. Composed after NowLua
--- and pool.lua. It runs once for each such change.
--- KEYS 1 pace  2 hold  3 flight  4… the lists of as many windows as there can be
+-- reshape.lua: the limits have changed, or Redis's clock went far back: the lists are made anew. Composed after NowLua, pool.lua
+-- and kept.lua. It runs once for each such change.
+-- KEYS 1 pace  2 hold  3 flight  4… the lists of as many windows as there can be (LISTS), then those of windows out of force
 -- ARGV 1 now (µs, 0 = Redis's)  2 version of the limits  3 shape: "window:width " for each window, shortest first (µs)
+--      4 a call is written at most so late after its slot (µs)
 -- Returns 1, or 0 when a newer version is in force.
--- A new window is filled from an old one that remembers as long, or else from the one that remembers longest; what no
+-- A new window is filled from an old one that remembers as long, in force or not, or else from the one that remembers longest; what no
 -- window remembers is waited for, at most MOST. After a step back every time is moved by as much: late rather than early.
-local MOST, STEP_BACK, KEPT, CHUNK = 60000000, 2000000, 3600000000, 4000
+local MOST, STEP_BACK, KEPT, CHUNK, LISTS = 60000000, 2000000, 3600000000, 4000, 8
+local LATE = 1000000 -- a call is written no later than this after its slot, and reported no later than this after that
 local call = redis.call
 local now = now_us(ARGV[1])
-local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u')
+local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y')
 if not pace[2] or tonumber(pace[1]) > tonumber(ARGV[2]) then return pace[2] and 0 or 1 end
 local back = (tonumber(pace[6]) or 0) - now
 if back <= STEP_BACK then back = 0 end
 local quiet = (tonumber(pace[5]) or 0) - back
+local units, before, _, dearest = pool_numbers(pace[8])
 
 local function shape(text)
   local windows = {}
@@ -23,7 +26,19 @@ local function shape(text)
 end
 
 local old, new = shape(pace[2]), shape(ARGV[3])
+local in_force, same = #old, pace[2] == ARGV[3]
+-- Reports of lateness that are on their way find none of the permits any more, but for lists that stay as they are: calls with such slots, and all after a
+-- step back, count as written as late as can be.
+local late = math.max(tonumber(ARGV[4]), math.min(LATE, old[1].window / 4))
+local reported = back > 0 and -math.huge or same and math.huge or now - late - LATE
+local newest = (tonumber(pace[3]) or 0) + LATE -- no call was later, however late a part of a window ends
 for k, w in ipairs(old) do w.list = call('LRANGE', KEYS[3 + k], 0, -1) end
+for j, window in ipairs(kept_windows(pace[9])) do
+  local list = call('LRANGE', KEYS[3 + LISTS + j], 0, -1)
+  if units > before then list[#list + 1], list[#list + 2] = (tonumber(pace[3]) or 0) + LATE, units - before end
+  old[in_force + j] = {window = window, list = list}
+end
+table.sort(old, function(a, b) return a.window < b.window end)
 
 local function source(window)
   for _, w in ipairs(old) do -- shortest first
@@ -36,7 +51,8 @@ end
 local function rewritten(w, width)
   local out, units, latest = {}, 0, 0
   for i = 1, #w.list, 2 do
-    local edge, count = tonumber(w.list[i]) - back, tonumber(w.list[i + 1])
+    local edge, count = math.min(tonumber(w.list[i]), newest) - back, tonumber(w.list[i + 1])
+    if edge > reported then edge = edge + late end
     if width > 0 then
       edge = math.max(pool_edge(edge, width), latest)
       latest = edge
@@ -52,32 +68,66 @@ local function rewritten(w, width)
   return out, units
 end
 
-local set, longest, lists = {}, 0, {}
+-- out_of_force returns the windows that are to be remembered beside the new ones: the longest that aren't among them.
+local function out_of_force()
+  local seen, out = {}, {}
+  for _, w in ipairs(new) do seen[w.window] = true end
+  for i = #old, 1, -1 do
+    if not seen[old[i].window] and #out < #KEYS - 3 - LISTS then table.insert(out, 1, old[i]) end
+    seen[old[i].window] = true
+  end
+  return out
+end
+
+local set, longest, lists, kept = {}, 0, {}, out_of_force()
 for k, w in ipairs(new) do
   local from = source(w.window)
-  local pairs_of, units = rewritten(from, w.width)
+  local pairs_of, sum = rewritten(from, w.width)
   if from.window < w.window then quiet = math.max(quiet, now + math.min(w.window - from.window, MOST)) end
   lists[k], longest = pairs_of, math.max(longest, w.window + w.width)
-  set[#set + 1], set[#set + 2] = 'n' .. k, int(units)
+  set[#set + 1], set[#set + 2] = 'n' .. k, int(sum)
 end
-for k = 1, math.max(#old, #new) do call('DEL', KEYS[3 + k]) end
-for k = #new + 1, #old do call('HDEL', KEYS[1], 'n' .. k) end
+for k = 4, #KEYS do call('DEL', KEYS[k]) end
+for k = #new + 1, in_force do call('HDEL', KEYS[1], 'n' .. k) end
 
+local function put(key, list, ttl)
+  for i = 1, #list, CHUNK do call('RPUSH', key, unpack(list, i, math.min(i + CHUNK - 1, #list))) end
+  if #list > 0 then call('PEXPIRE', key, ttl) end
+end
+local windows = {}
+for j, w in ipairs(kept) do
+  local list = rewritten(w, math.ceil(w.window / KEPT_PARTS))
+  local over = 0
+  while list[over + 1] and tonumber(list[over + 1]) + kept_for(w.window) <= now do over = over + 2 end
+  list = {unpack(list, over + 1)}
+  windows[j], longest = int(w.window), math.max(longest, kept_for(w.window))
+  put(KEYS[3 + LISTS + j], list, int(math.ceil((math.max(tonumber(list[#list - 1]) or 0, now) + kept_for(w.window) - now) / 1000)))
+end
 local last, tat = (tonumber(pace[3]) or 0) - back, (tonumber(pace[4]) or 0) - back
 local ttl = int(math.ceil((math.max(last, quiet, now) + 2 * longest + KEPT - now) / 1000))
-for k, list in ipairs(lists) do
-  for i = 1, #list, CHUNK do call('RPUSH', KEYS[3 + k], unpack(list, i, math.min(i + CHUNK - 1, #list))) end
-  if #list > 0 then call('PEXPIRE', KEYS[3 + k], ttl) end
-end
+for k, list in ipairs(lists) do put(KEYS[3 + k], list, ttl) end
 local life, id = pool_numbers(pace[7])
-local units, _, _, dearest = pool_numbers(pace[8])
-for _, x in ipairs({'v', ARGV[2], 'g', ARGV[3], 's', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'x', 0,
-  'o', int(life > 0 and life or now) .. ' ' .. int(math.max(now, id + 1)),
+for _, x in ipairs({'v', ARGV[2], 'g', ARGV[3], 's', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(math.min(now, tonumber(pace[6]) or now)), 'x', 0,
+  'o', int(life > 0 and life or now) .. ' ' .. int(math.max(now, id + 1)), 'k', table.concat(windows, ' '),
   'u', string.format('%.0f %.0f %.0f %.0f', units, units, math.max(last, now) + 1, dearest)}) do
   set[#set + 1] = x
 end
 call('HSET', KEYS[1], unpack(set))
-call('HDEL', KEYS[1], 'w') -- nobody remembers windows that are new
+if back > 0 or not same then call('HDEL', KEYS[1], 'w') end -- nobody remembers windows that are new
+
+-- What was seen of a clock that goes too fast, in the longest window, holds for windows that are new.
+local function gained(text)
+  local told, latest, most = {}, 0, 0
+  for at, by in string.gmatch(text, '(%d+) (%d+)') do
+    told[#told + 1] = int(math.max(at - back, 0)) .. ' ' .. by
+    latest, most = math.max(latest, at - back), math.max(most, tonumber(by))
+  end
+  if not same then
+    for k = 1, #new do told[k] = int(latest) .. ' ' .. int(most) end
+  end
+  return table.concat(told, ' ')
+end
+if pace[10] then call('HSET', KEYS[1], 'y', gained(pace[10])) end
 call('PEXPIRE', KEYS[1], ttl)
 
 if back > 0 then

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -86,6 +87,34 @@ func TestABatchIsASmallPartOfEachLimit(t *testing.T) {
 	}
 }
 
+// Who has older limits than the pacer has seen is told so, knows since when, and it shows to others once it has lasted.
+func TestOlderLimitsAreRefusedAndThatShows(t *testing.T) {
+	w, ctx := scenario(t)
+	behind, newer := w.pacer(hundred()), hundred()
+	newer.Version = epoch
+	w.expect(w.reserve(w.pacer(newer), wish{want: 1, cost: 1}), stateOK, 1)
+	for i := range 3 {
+		w.expect(w.reserve(behind, wish{want: 1, cost: 1}), stateStale, 0)
+		is, since := behind.Stale()
+		if s, err := behind.Look(ctx); err != nil || !is || since != time.Duration(i)*1500*time.Millisecond || s.Stale != (i == 2) {
+			t.Errorf("after %d answers: %v since %s, shows: %v, %v", i+1, is, since, s.Stale, err)
+		}
+		w.pass(1500 * time.Millisecond)
+	}
+	newer.Gateway, newer.NowMicros = behind.gateway, func() int64 { return w.now }
+	if err := behind.Change(ctx, newer); err != nil {
+		t.Fatal(err)
+	}
+	w.client.HSet(ctx, w.keys.LiveLimits(), "version", epoch)
+	w.expect(w.reserve(behind, wish{want: 1, cost: 1}), stateOK, 1)
+	if is, since := behind.Stale(); is || since != 0 {
+		t.Errorf("with the newer limits: %v since %s", is, since)
+	}
+	if s, err := behind.Look(ctx); err != nil || s.Stale {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 func TestHorizonAndPartialGrant(t *testing.T) {
 	w, _ := scenario(t)
 	p := w.pacer(hundred())
@@ -114,12 +143,18 @@ func TestBurstStartsTogether(t *testing.T) {
 	}
 }
 
+// hold lets a call be told to wait, and returns until when the gateway is held.
+func hold(ctx context.Context, p *Pacer, length time.Duration, s Slot) (time.Time, error) {
+	out, err := p.Failed(ctx, Circuit{}, Failure{Kind: job.Wait, For: length, Job: "told", Written: true, Slot: s.At, Why: "HTTP 429"})
+	return out.At.Add(out.Held), err
+}
+
 func TestHoldThenOneThenTheRest(t *testing.T) {
 	w, ctx := scenario(t)
 	p, other := w.pacer(hundred()), w.pacer(hundred())
 	fill(t, w.client, w.keys.Pending(), 50)
 	p.keep(w.reserve(p, wish{want: 8}).slots)
-	until, err := p.Hold(ctx, HoldRequest{For: 3 * time.Second, Reason: "HTTP 429"})
+	until, err := hold(ctx, p, 3*time.Second, Slot{})
 	if err != nil || until.UnixMicro() != w.now+3_000_000 {
 		t.Fatalf("held until %v (%v)", until, err)
 	}
@@ -133,16 +168,16 @@ func TestHoldThenOneThenTheRest(t *testing.T) {
 		w.expect(w.reserve(other, wish{want: 16}), stateHeld, 0)
 		w.pass(100 * time.Millisecond)
 	}
-	other.Succeeded(ctx, Slot{}) // an older call's: nobody was sent ahead yet
+	other.Succeeded(ctx, Slot{}, true) // an older call's: nobody was sent ahead yet
 	g := w.reserve(other, wish{want: 16})
 	w.expect(g, stateOK, 1)
 	if g.slots[0].At < until.UnixMicro() {
 		t.Errorf("a slot %d µs before the hold's end", until.UnixMicro()-g.slots[0].At)
 	}
 	w.expect(w.reserve(p, wish{want: 16}), "probing", 0)
-	other.Succeeded(ctx, Slot{At: until.UnixMicro() - 1}) // and one that left before the hold ended
+	other.Succeeded(ctx, Slot{At: until.UnixMicro() - 1}, true) // and one that left before the hold ended
 	w.expect(w.reserve(p, wish{want: 16}), "probing", 0)
-	other.Succeeded(ctx, g.slots[0])
+	other.Succeeded(ctx, g.slots[0], true)
 	w.pass(time.Second)
 	if g := w.reserve(p, wish{want: 8}); len(g.slots) != 8 {
 		t.Errorf("%d slots after the success, want 8", len(g.slots))
@@ -155,8 +190,8 @@ func TestHoldThenOneThenTheRest(t *testing.T) {
 func TestProbeIsGivenUp(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
-	hold := func() {
-		if _, err := p.Hold(ctx, HoldRequest{For: time.Second, Reason: "503"}); err != nil {
+	held := func(probe Slot) {
+		if _, err := hold(ctx, p, time.Second, probe); err != nil {
 			t.Fatal(err)
 		}
 		w.pass(time.Second)
@@ -168,7 +203,7 @@ func TestProbeIsGivenUp(t *testing.T) {
 		w.expect(w.reserve(p, wish{want: 16, cost: 1}), "probing", 0)
 		return g.slots[0]
 	}
-	hold()
+	held(Slot{})
 	for s := probe(); w.now < epoch+31_000_000; s = probe() { // calls that hang, or whose process has died: one every 5 s
 		w.now = s.At + 5_000_000 - 1
 		w.expect(w.reserve(p, wish{want: 16, cost: 1}), "probing", 0)
@@ -179,8 +214,7 @@ func TestProbeIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.End(ctx, probe()) // one that ends without success or hold
-	probe()
-	hold() // and one that is answered with a hold
+	held(probe())       // and one that is answered with a hold
 	probe()
 }
 
@@ -188,7 +222,7 @@ func TestProbeIsGivenUp(t *testing.T) {
 func TestASlowProbesSuccessFreesTheRest(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
-	if _, err := p.Hold(ctx, HoldRequest{For: time.Second, Reason: "503"}); err != nil {
+	if _, err := hold(ctx, p, time.Second, Slot{}); err != nil {
 		t.Fatal(err)
 	}
 	w.pass(time.Second)
@@ -196,7 +230,7 @@ func TestASlowProbesSuccessFreesTheRest(t *testing.T) {
 		w.expect(w.reserve(p, wish{want: 16, cost: 1}), stateOK, 1)
 		w.pass(5 * time.Second)
 	}
-	p.Succeeded(ctx, Slot{At: w.now})
+	p.Succeeded(ctx, Slot{At: w.now}, true)
 	w.expect(w.reserve(p, wish{want: 8, cost: 1}), stateOK, 8)
 }
 
@@ -204,7 +238,7 @@ func TestASlowProbesSuccessFreesTheRest(t *testing.T) {
 func TestTheNextProbesSlotIsFiveSecondsAfterTheLast(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
-	if _, err := p.Hold(ctx, HoldRequest{For: time.Second, Reason: "503"}); err != nil {
+	if _, err := hold(ctx, p, time.Second, Slot{}); err != nil {
 		t.Fatal(err)
 	}
 	w.pass(time.Second)
@@ -224,27 +258,30 @@ func TestTheNextProbesSlotIsFiveSecondsAfterTheLast(t *testing.T) {
 func TestHoldGrowsOncePerHold(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
+	var probe Slot
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 		for range 5 { // calls that come back with the same news
-			until, err := p.Hold(ctx, HoldRequest{Reason: "429"})
+			until, err := hold(ctx, p, 0, probe)
 			if got := time.Duration(until.UnixMicro()-w.now) * time.Microsecond; err != nil || got != want*time.Second {
 				t.Fatalf("hold %d lasts %s (%v), want %ds", i, got, err, want)
 			}
 		}
 		w.pass(want * time.Second)
-		w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+		g := w.reserve(p, wish{want: 1, cost: 1})
+		w.expect(g, stateOK, 1)
+		probe = g.slots[0]
 	}
-	p.Succeeded(ctx, Slot{At: w.now})
+	p.Succeeded(ctx, Slot{At: w.now}, true)
 	w.pass(29 * time.Second)
-	until, _ := p.Hold(ctx, HoldRequest{})
+	until, _ := hold(ctx, p, 0, Slot{})
 	if until.UnixMicro()-w.now != 60_000_000 {
 		t.Errorf("29 s after the last hold it is %d µs", until.UnixMicro()-w.now)
 	}
 	w.pass(60 * time.Second)
 	w.reserve(p, wish{want: 1, cost: 1})
-	p.Succeeded(ctx, Slot{At: w.now})
+	p.Succeeded(ctx, Slot{At: w.now}, true)
 	w.pass(30 * time.Second)
-	until, _ = p.Hold(ctx, HoldRequest{})
+	until, _ = hold(ctx, p, 0, Slot{})
 	if until.UnixMicro()-w.now != 1_000_000 {
 		t.Errorf("after 30 s without a hold it is %d µs", until.UnixMicro()-w.now)
 	}
@@ -421,7 +458,7 @@ func TestLimitsChangeLive(t *testing.T) {
 			t.Errorf("%d calls in 12 s of %v", len(out.slot)-before, limits)
 		}
 	}
-	w.expect(w.reserve(behind, wish{want: 1, cost: 1}), "stale", 0)
+	w.expect(w.reserve(behind, wish{want: 1, cost: 1}), stateStale, 0)
 }
 
 func (w *world) spend(p *Pacer, out *ran, d time.Duration) {
@@ -500,8 +537,11 @@ func TestOnACluster(t *testing.T) {
 		if s, err = p.Take(t.Context(), 3); err != nil || p.Release(t.Context(), s) != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.Hold(t.Context(), HoldRequest{For: time.Millisecond}); err != nil {
+		if _, err := hold(t.Context(), p, time.Millisecond, Slot{}); err != nil {
 			t.Fatal(err)
+		}
+		if s, err = p.Take(t.Context(), 1); err != nil || p.Succeeded(t.Context(), s, true) {
+			t.Fatal("no call was sent ahead after the hold, or it closed a circuit", err)
 		}
 		if f, err := p.Failed(t.Context(), Circuit{Failures: 1, Max: time.Millisecond}, Failure{Job: "j", Why: "HTTP 503"}); err != nil || !f.Opened {
 			t.Fatalf("%+v, %v", f, err)
@@ -509,7 +549,7 @@ func TestOnACluster(t *testing.T) {
 		if s, err = p.Take(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
-		if closed := p.Succeeded(t.Context(), s); !closed {
+		if closed := p.Succeeded(t.Context(), s, true); !closed {
 			t.Error("the circuit did not close")
 		}
 		if err := errors.Join(p.Pause(t.Context(), "x"), p.Resume(t.Context()), p.reshape(t.Context())); err != nil {

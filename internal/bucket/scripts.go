@@ -12,6 +12,10 @@ import (
 var (
 	//go:embed pool.lua
 	poolLua string
+	//go:embed kept.lua
+	keptLua string
+	//go:embed upcoming.lua
+	upcomingLua string
 	//go:embed reserve.lua
 	reserveLua string
 	//go:embed release.lua
@@ -20,8 +24,8 @@ var (
 	lateLua string
 	//go:embed reshape.lua
 	reshapeLua string
-	//go:embed hold.lua
-	holdLua string
+	//go:embed doubt.lua
+	doubtLua string
 	//go:embed succeeded.lua
 	succeededLua string
 	//go:embed pause.lua
@@ -37,17 +41,16 @@ var (
 )
 
 var (
-	reserveScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, reserveLua)
+	reserveScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, upcomingLua, reserveLua)
 	releaseScript   = redisdb.NewScript(redisdb.NowLua, poolLua, releaseLua)
 	lateScript      = redisdb.NewScript(redisdb.NowLua, poolLua, lateLua)
-	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, reshapeLua)
-	holdScript      = redisdb.NewScript(redisdb.NowLua, holdLua)
-	succeededScript = redisdb.NewScript(redisdb.NowLua, redisdb.OutageLua, succeededLua)
-	pauseScript     = redisdb.NewScript(pauseLua).Replicated()
+	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, keptLua, reshapeLua)
+	succeededScript = redisdb.NewScript(redisdb.NowLua, redisdb.OutageLua, doubtLua, succeededLua)
+	pauseScript     = redisdb.NewSwitchScript(redisdb.NowLua, pauseLua)
 	lookScript      = redisdb.NewScript(redisdb.NowLua, lookLua)
 	fewerScript     = redisdb.NewScript(redisdb.NowLua, fewerLua)
 	endScript       = redisdb.NewScript(endLua)
-	circuitScript   = redisdb.NewScript(redisdb.NowLua, redisdb.OutageLua, circuitLua)
+	circuitScript   = redisdb.NewScript(redisdb.NowLua, redisdb.OutageLua, doubtLua, circuitLua)
 )
 
 // once sends a script one time only. go-redis repeats a command whose answer didn't come; but the first may have run,

@@ -14,16 +14,16 @@ for k = 1, K do fields[4 + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
 local life, id = pool_numbers(pace[2])
 local units, before, since, dearest = pool_numbers(pace[3])
-local mark, told, only = pool_numbers(pace[4])
+local mark, told, only, span = pool_numbers(pace[4])
 if mark ~= w or pace[1] ~= ARGV[5] or till <= told then return 0 end
 if only > 0 and tonumber(ARGV[4]) >= only then return 0 end
 
 local N, R = {}, {}
 for k = 1, K do N[k], R[k] = tonumber(ARGV[9 + 2 * k]), tonumber(ARGV[10 + 2 * k]) end
 local now, ttl, at = now_us(ARGV[1]), call('PTTL', KEYS[1]), 11 + 2 * K
-local gap = math.max(w - tonumber(ARGV[6]) - till, 0)
+local gap = loss_gap(math.max(w - tonumber(ARGV[6]) - till, 0), span)
 local missing = loss_most(gap, N[1], R[1], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]))
-local set = {'o', int(life) .. ' ' .. int(math.max(now, id + 1)), 'w', string.format('%.0f %.0f %.0f', mark, till, only),
+local set = {'o', int(life) .. ' ' .. int(math.max(now, id + 1)), 'w', string.format('%.0f %.0f %.0f %.0f', mark, till, only, span),
   'u', string.format('%.0f %.0f %.0f %.0f', units, before, since, math.max(dearest, tonumber(ARGV[9])))}
 for k = loss_first(R[1]), K do
   local list, p, more = KEYS[1 + k], {}, 0

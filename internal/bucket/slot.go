@@ -11,6 +11,8 @@ type Slot struct {
 	// Lease is the slot's place among the calls under way; empty when their number has no cap.
 	Lease string
 
+	era   int64 // of Redis's clock that At is on; see clockBounds
+	seen  int64 // how much the clock was seen to have gained, and may gain until At, when the slot was asked for
 	asked int64 // when the slot was handed out, in local µs; lets Ready measure
 	probe bool  // it goes first after a hold
 }
@@ -18,14 +20,8 @@ type Slot struct {
 // Zero reports that this is no slot at all.
 func (s Slot) Zero() bool { return s.At == 0 }
 
-// HoldRequest says for how long nobody may call the gateway, and why.
-type HoldRequest struct {
-	// For is how long from now, on Redis's clock. Zero means the growing back-off: 1 s, doubling to 60 s with
-	// each hold that follows within 30 s of the last one's end.
-	For time.Duration
-	// Reason is shown to the operator. It must hold no payload and no secret.
-	Reason string
-}
+// Ahead reports that the slot is for the one call that is sent ahead after a hold.
+func (s Slot) Ahead() bool { return s.probe }
 
 // Standing is what keeps a gateway's calls back, for people to look at.
 type Standing struct {
@@ -37,7 +33,16 @@ type Standing struct {
 	Probing bool
 	// Circuit means that the hold is, or began with, an open circuit. The first call that succeeds closes it.
 	Circuit bool
+	// Endless means that nobody knows when the hold ends: the gateway failed, or did not let calls in. HeldUntil is when it is tried again.
+	Endless bool
+	// Denied means that the gateway does not let calls in: it answered 401 or 403. It is Endless too, and as a rule a person has to end it.
+	Denied bool
 	// Paused means that an operator stopped the gateway; PauseWhy is what he gave as the reason.
 	Paused   bool
 	PauseWhy string
+	// Barred means that Paused stands for something that no operator did and Resume does not end, which PauseWhy names. Look never sets it.
+	Barred bool
+	// Stale means that nobody who goes by the version of the limits that Redis knows has been given a slot for 2 s: the pacer has seen a
+	// newer one, which Redis has lost.
+	Stale bool
 }

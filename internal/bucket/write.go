@@ -8,15 +8,42 @@ const (
 )
 
 // Due returns the local moment before which the slot's call must not be written, by the latest that Redis's clock may
-// be behind. Ask again after a long wait: the bounds get better.
+// be behind. Ask again after a long wait: the bounds get better, and Redis's clock may be seen to go too fast. If Redis's clock has been set since the slot was given out, there is
+// nothing to wait for: it is too late for it already.
 func (p *Pacer) Due(s Slot) time.Time {
-	at := p.bounds.notBefore(s.At, p.local(p.clock.Now()))
-	return p.began.Add(time.Duration(at) * time.Microsecond)
+	if !p.bounds.current(s.era) {
+		return p.clock.Now()
+	}
+	now := p.local(p.clock.Now())
+	unseen := max(p.bounds.seen(0, now)-s.seen, 0) // the clock was too fast, and nobody knew, when the slot was given out
+	at := p.bounds.notBefore(s.At+unseen, now)
+	return p.began.Add(time.Duration(at-p.slept.Load()) * time.Microsecond)
 }
 
 // TooLate reports whether the slot has passed by a quarter of the shortest window, at most a second (or by 250 ms, if that is
-// less and a long window is kept in parts), or lies inside a hold known here: release it and take another. Ask just before the write.
+// less and a long window is kept in parts), lies inside a hold known here, or is on Redis's clock as it was before it was set: release
+// it and take another. So is a slot that has passed by more than what needs no report, while Redis does not answer: the report could be
+// lost, and others be given the call's permit too soon. Ask just before the write; it may take a round trip to Redis.
 func (p *Pacer) TooLate(s Slot, now time.Time) bool {
+	if p.Passed(s, now) {
+		return true
+	}
+	p.mu.Lock()
+	unsure := p.passed(s, now, p.plan.Load().epsilon) && p.outOfTouch(now)
+	p.mu.Unlock()
+	if !unsure {
+		return false
+	}
+	p.touch()
+	now = p.clock.Now()
+	p.mu.Lock()
+	unsure = p.outOfTouch(now)
+	p.mu.Unlock()
+	return unsure || p.Passed(s, now)
+}
+
+// Passed reports, as TooLate does, whether the slot is of no use any more, for one whose call is not about to be written yet.
+func (p *Pacer) Passed(s Slot, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.passed(s, now, p.plan.Load().tooLate)
@@ -27,6 +54,9 @@ func (p *Pacer) TooLate(s Slot, now time.Time) bool {
 func (p *Pacer) Written(s Slot, at time.Time) {
 	pl := p.plan.Load()
 	pl.audit.add(p.local(at), s.Cost, func(window string, most int64) { p.meters.fullest.WithLabelValues(window).Set(float64(most)) })
+	if !p.bounds.current(s.era) {
+		return // how late it was is not known, and its permit has another moment by now
+	}
 	wrote := p.bounds.notAfter(p.local(at))
 	late := wrote - s.At
 	p.meters.lateness.Observe(float64(max(late, 0)) / 1e6)

@@ -42,7 +42,7 @@ type Params struct {
 type Watch struct {
 	p      Params
 	client redis.UniversalClient
-	alive  string
+	keys   []string // alive, pace
 
 	mu      sync.Mutex
 	memory  Memory
@@ -57,7 +57,8 @@ type Watch struct {
 
 // NewWatch returns a watch that lets nobody call until Meet.
 func NewWatch(c redis.UniversalClient, p Params) *Watch {
-	return &Watch{p: p, client: c, alive: redisdb.NewKeys(p.Gateway).Alive(), memory: p.Memory, version: unfit,
+	k := redisdb.NewKeys(p.Gateway)
+	return &Watch{p: p, client: c, keys: []string{k.Alive(), k.Pace()}, memory: p.Memory, version: unfit,
 		free: make(chan struct{})}
 }
 
@@ -115,7 +116,7 @@ func (w *Watch) emptied(before Memory) {
 }
 
 func (w *Watch) run(ctx context.Context, s *redisdb.Script, args ...any) error {
-	return s.Run(ctx, w.client, []string{w.alive}, append([]any{w.now()}, args...)...).Err()
+	return s.Run(ctx, w.client, w.keys, append([]any{w.now()}, args...)...).Err()
 }
 
 // Felt takes in what a pulse found: the last sign of life in µs, or a negative number if the data is not what was seen.

@@ -403,9 +403,16 @@ func TestAnOperatorsWordIsTakenWhereNobodyRemembers(t *testing.T) {
 	w.live(5, w.dispatcher(Memory{}))
 	from := w.now.Load()
 	w.pass(600)
+	pace := redisdb.NewKeys(w.gateway).Pace()
+	if err := w.c.HSet(t.Context(), pace, "r", "the run that wrote it").Err(); err != nil {
+		t.Fatal(err)
+	}
 	d := NewWatch(w.c, Params{Gateway: w.gateway, NowMicros: w.now.Load, Clock: w, Metrics: NewMetrics(prometheus.NewRegistry(), nil),
 		Log: slog.New(slog.DiscardHandler)})
 	done, err := d.Confirm(t.Context())
+	if r := w.c.HGet(t.Context(), pace, "r").Val(); r != fmt.Sprint("restored ", from) {
+		t.Errorf("the pacer is told %q, want that nothing is known since %d", r, from)
+	}
 	if err != nil || !done || !d.Free() {
 		t.Fatalf("confirmed: %v, %v, free: %v", done, err, d.Free())
 	}

@@ -1,0 +1,124 @@
+package bucket
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"spillway/internal/testkit"
+)
+
+// phase is for how long these limits hold while slots are taken as they come, and then nobody asks.
+type phase struct {
+	limits []Limit
+	busy   time.Duration
+	idle   time.Duration
+}
+
+// A window that goes out of force and comes back, or a shorter one in its place, counts the calls made before and in between; and no more than those.
+func TestAWindowThatComesBackCountsWhatWasCalled(t *testing.T) {
+	t.Parallel()
+	file := []Limit{{20, time.Second}, {100, 3 * time.Minute}}
+	slow := []Limit{{10, time.Second}}
+	for name, c := range map[string]struct {
+		phases []phase
+		least  int // calls in the last phase
+	}{
+		"used up":                      {[]phase{{file, 6 * time.Second, time.Minute}, {slow, 2 * time.Second, 0}, {file, 6 * time.Minute, 0}}, 175},
+		"half used":                    {[]phase{{file, 2 * time.Second, 0}, {slow, 2 * time.Second, 0}, {file, 5 * time.Second, 0}}, 35},
+		"long ago":                     {[]phase{{file, 6 * time.Second, 0}, {slow, time.Second, 4 * time.Minute}, {file, 10 * time.Second, 0}}, 95},
+		"in between more than allowed": {[]phase{{file, time.Second, 0}, {slow, 4 * time.Minute, 0}, {file, 4 * time.Minute, 0}}, 95},
+		"a shorter one":                {[]phase{{file, 6 * time.Second, 0}, {slow, 2 * time.Second, 0}, {[]Limit{{20, time.Second}, {60, 2 * time.Minute}}, 3 * time.Minute, 0}}, 55},
+		"out twice": {[]phase{{file, 6 * time.Second, 0}, {slow, 2 * time.Second, 0}, {[]Limit{{5, time.Second}}, 2 * time.Second, time.Minute}, {file, time.Second, 0},
+			{slow, 2 * time.Second, 0}, {file, 6 * time.Minute, 0}}, 95},
+		"in parts": {[]phase{{[]Limit{{50, time.Second}, {1100, 2 * time.Minute}}, 23 * time.Second, 0}, {slow, 5 * time.Second, 20 * time.Second},
+			{[]Limit{{50, time.Second}, {1100, 2 * time.Minute}}, 3 * time.Minute, 0}}, 1050},
+		"three of them": {[]phase{{[]Limit{{20, time.Second}, {50, 20 * time.Second}, {100, 3 * time.Minute}}, 30 * time.Second, 0}, {slow, time.Second, 0},
+			{[]Limit{{20, time.Second}, {50, 20 * time.Second}, {100, 3 * time.Minute}}, 4 * time.Minute, 0}}, 95},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, testkit.Client(t), 3)
+			cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: c.phases[0].limits}
+			p := w.pacer(cfg)
+			var out ran
+			var since int64
+			for version, ph := range c.phases {
+				cfg.Version, cfg.Limits, since = int64(version), ph.limits, w.now
+				if err := p.Change(t.Context(), cfg); err != nil {
+					t.Fatal(err)
+				}
+				w.spend(p, &out, ph.busy)
+				w.pass(ph.idle)
+			}
+			last := 0
+			for _, at := range out.slot {
+				if at >= since {
+					last++
+				}
+			}
+			since += horizonMost.Microseconds() // slots from before it came back
+			for _, l := range c.phases[len(c.phases)-1].limits {
+				if most := mostBefore(out.slot, since, l.Window.Microseconds()); most > l.N {
+					t.Errorf("%d calls within a window of %s that ends after it came back", most, l)
+				}
+			}
+			if last < c.least {
+				t.Errorf("%d calls after it came back, want %d at least", last, c.least)
+			}
+		})
+	}
+}
+
+// No more windows are remembered than fit, and what is over is forgotten.
+func TestWindowsOutOfForceAreFewAndShort(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: []Limit{{20, time.Second}}}
+	p := w.pacer(cfg)
+	var out ran
+	for i := range 12 {
+		cfg.Version++
+		cfg.Limits = []Limit{{20, time.Second}, {500, time.Duration(i+2) * time.Second}}
+		if err := p.Change(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+		w.spend(p, &out, time.Second)
+	}
+	w.spend(p, &out, 2*time.Minute)
+	for i := 1; i <= keptMost; i++ {
+		n, ttl := w.client.LLen(ctx, w.keys.PaceKept(i)).Val(), w.client.PTTL(ctx, w.keys.PaceKept(i)).Val()
+		if n == 0 || n > 100 || ttl <= 0 {
+			t.Errorf("list %d of those out of force holds %d numbers, and goes in %s", i, n, ttl)
+		}
+	}
+	if text := fmt.Sprint(w.client.HGet(ctx, w.keys.Pace(), "k").Val()); text != "9000000 10000000 11000000 12000000" {
+		t.Errorf("remembered are %q", text)
+	}
+}
+
+// A window that is filled from a long one that was out of force is waited for no longer than itself, however coarse the parts are in which that was kept.
+func TestAShortWindowOutOfALongOneIsNoLongWait(t *testing.T) {
+	for _, long := range []time.Duration{time.Hour, 24 * time.Hour, 720 * time.Hour} {
+		t.Run(long.String(), func(t *testing.T) {
+			w := newWorld(t, testkit.Client(t), 3)
+			var out ran
+			cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: []Limit{{200, time.Second}, {90_000_000, long}}}
+			p := w.pacer(cfg)
+			w.spend(p, &out, time.Second)
+			for _, l := range [][]Limit{{{200, time.Second}}, {{200, time.Second}, {9000, time.Minute}}} {
+				cfg.Version, cfg.Limits = cfg.Version+1, l
+				if err := p.Change(t.Context(), cfg); err != nil {
+					t.Fatal(err)
+				}
+				at, n := w.now, len(out.slot)
+				for len(out.slot) == n && w.now < at+2*time.Minute.Microseconds() {
+					w.spend(p, &out, 100*time.Millisecond)
+				}
+				if len(out.slot) == n || out.slot[n]-at > (62*time.Second).Microseconds() {
+					t.Fatalf("%v: no call within 62 s", l)
+				}
+				w.spend(p, &out, time.Minute)
+			}
+		})
+	}
+}
