@@ -22,10 +22,44 @@ func (r *reader) answers(n node, a *Answers) {
 	case *ast.SequenceNode:
 		rules(n)
 	case *ast.MappingNode, *ast.MappingValueNode:
-		r.object(n, field{"profile", profile}, field{"rules", rules})
+		r.object(n, field{"profile", profile}, field{"rules", rules}, field{"done_needs", func(n node) { a.DoneNeeds = r.needs(n) }})
 	default:
 		profile(n)
 	}
+}
+
+// needs reads the fields that an answer must have to mean done, each with a value or a list of values that will do.
+func (r *reader) needs(n node) map[string][]string {
+	all := map[string][]string{}
+	entries := r.entries(n)
+	if len(entries) == 0 && !r.faulted[n.path] {
+		r.fault(n.path, "this is empty, so it asks for nothing: write a field of the answer's body and its value, like {resultCode: Authorised}")
+	}
+	for _, e := range entries {
+		if rule := checkField(e.key); rule != "" {
+			r.places[e.value.path] = e.at
+			r.fault(e.value.path, "%q %s", e.key, rule)
+			continue
+		}
+		values := []node{e.value}
+		if _, list := e.value.tree.(*ast.SequenceNode); list {
+			values = r.items(e.value, "write at least one value, like [paid, captured]")
+		}
+		for _, v := range values {
+			if text, ok := r.wantedText(v); ok {
+				all[e.key] = append(all[e.key], text)
+			}
+		}
+	}
+	return all
+}
+
+// wantedText reads a value wanted in an answer. null is one: a word, as true is.
+func (r *reader) wantedText(n node) (string, bool) {
+	if isNull(n) {
+		return "null", true
+	}
+	return r.text(n)
 }
 
 func (r *reader) rule(n node) Rule {
@@ -63,7 +97,7 @@ func (r *reader) wantedFields(n node) map[string]string {
 	return r.wanted(n, "write a field of the answer's body and its value, like {error.code: busy}", checkField)
 }
 
-// wanted reads a mapping of names to the texts wanted there. null is one: a word, as true is.
+// wanted reads a mapping of names to the texts wanted there.
 func (r *reader) wanted(n node, hint string, check func(string) string) map[string]string {
 	all := map[string]string{}
 	entries := r.entries(n)
@@ -76,11 +110,7 @@ func (r *reader) wanted(n node, hint string, check func(string) string) map[stri
 			r.fault(e.value.path, "%q %s", e.key, rule)
 			continue
 		}
-		if isNull(e.value) {
-			all[e.key] = "null"
-			continue
-		}
-		if text, ok := r.text(e.value); ok {
+		if text, ok := r.wantedText(e.value); ok {
 			all[e.key] = text
 		}
 	}

@@ -48,6 +48,12 @@ var badFiles = map[string][]string{
 	"amount-empty": {
 		`7:5: gateways.stripe.amount.field: is missing: name the payload's field that holds the amount in minor units`,
 	},
+	"amount-bounds": {
+		`7:47: gateways.stripe.amount.most: most, 99, is below least, 100: no amount could be used`,
+	},
+	"amount-most": {
+		`7:35: gateways.stripe.amount.most: "9007199254740992" is too large: give at most 9007199254740991`,
+	},
 	"amount-path": {
 		`7:21: gateways.stripe.amount.field: "order..total" is not a field: write its name, with dots between the levels, like amount or order.total`,
 	},
@@ -134,6 +140,15 @@ var badFiles = map[string][]string{
 	},
 	"circuit-window-long": {
 		`7:23: gateways.stripe.circuit.window: "1h" is too long: give at most 2m`,
+	},
+	"parked-negative": {
+		`7:20: gateways.stripe.parked.most: "-1" is too small: give at least 0`,
+	},
+	"hold-short": {
+		`7:17: gateways.stripe.hold.max: "10ms" is too short: give at least 1s`,
+	},
+	"hold-long": {
+		`7:17: gateways.stripe.hold.max: "8d" is too long: give at most 7d`,
 	},
 	"circuit-max": {
 		`7:20: gateways.stripe.circuit.max: "10ms" is too short: give at least 100ms`,
@@ -383,6 +398,12 @@ var badFiles = map[string][]string{
 	"token-empty": {
 		`1:8: token: "" is empty: give a token, or take the line out to serve loopback without one`,
 	},
+	"token-placeholder": {
+		`1:8: token: <secret> is an example's placeholder, which everybody knows: make one with openssl rand -hex 16`,
+	},
+	"token-previous-alone": {
+		`1:17: token_previous: there is no token that it was the one before: write token, or take token_previous out`,
+	},
 	"top-is-list": {
 		`1:1: this is not a mapping: write its keys below it, each as key: value`,
 	},
@@ -408,7 +429,7 @@ var badFiles = map[string][]string{
 		`7:7: gateways.stripe.leak.jiter: unknown key: did you mean jitter?`,
 	},
 	"unknown-key-no-idea": {
-		`7:5: gateways.stripe.colour: unknown key: use one of request, answers, reference, amount, leak, admission, retry, circuit, replay, dedupe`,
+		`7:5: gateways.stripe.colour: unknown key: use one of request, answers, reference, amount, leak, admission, retry, circuit, hold, parked, replay, dedupe`,
 	},
 	"unknown-key": {
 		`1:1: gatways: unknown key: did you mean gateways?`,

@@ -21,6 +21,10 @@ func (r *reader) check(path string, g *Gateway) {
 		r.missing(path+".leak.limits", "write what the gateway allows, like [100/s]")
 	}
 	r.checkRequest(path+".request", &g.Request)
+	if a := g.Amount; a.Most < a.Least {
+		r.clash(path+".amount.most", path+".amount.least", "most, %d%s, is below least, %d%s: no amount could be used", a.Most,
+			r.defaulted(path+".amount.most"), a.Least, r.defaulted(path+".amount.least"))
+	}
 	r.checkLeak(path+".leak", g.Leak)
 	r.checkAdmission(path+".admission", g)
 	if t := g.Retry; t.Max < t.First {
@@ -57,18 +61,14 @@ func (r *reader) checkRequest(path string, q *Request) {
 		r.clash(path+".tls", path+".url", "the url is http, which knows no certificates: take tls out, or call https")
 	}
 	r.checkSign(path+".sign", q)
-	if q.IdempotencyHeader == "" {
-		q.KeyLifetime = 0
+	if q.IdempotencyHeader != "" {
+		r.checkKey(path, q)
 		return
 	}
-	if q.KeyLifetime == 0 {
-		r.clash(path+".key_lifetime", path+".idempotency_header", "a key that is forgotten at once protects nothing: "+
-			`give the gateway's own lifetime, or, where it has no keys, write idempotency_header: ""`)
-	}
-	for name := range q.Headers {
-		if strings.EqualFold(name, q.IdempotencyHeader) {
-			r.fault(join(path+".headers", name), "this is the idempotency header, which each job fills with its own key: take it out here")
-		}
+	q.KeyLifetime = 0
+	if q.KeyPrefix != "" {
+		r.clash(path+".idempotency_prefix", path+".key.prefix", "without an idempotency header there are no keys that a prefix could stand before: "+
+			"take one of the two out")
 	}
 }
 
@@ -177,8 +177,20 @@ func checkToken(text string) string {
 	if text == "" {
 		return "is empty: give a token, or take the line out to serve loopback without one"
 	}
+	if slices.Contains(placeholders, strings.ToLower(text)) {
+		return "is an example's placeholder, which everybody knows: " + MakeToken
+	}
 	return checkHeaderValue(text)
 }
+
+// placeholders are what examples write in a token's place.
+var placeholders = []string{"replace-me", "replace_me", "replaceme", "change-me", "change_me", "changeme"}
+
+// MakeToken is the hint how to make a token.
+const MakeToken = "make one with openssl rand -hex 16"
+
+// LeastToken is the length of a token, in bytes, below which it can be guessed.
+const LeastToken = 16
 
 var methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE"}
 

@@ -38,6 +38,18 @@ func (r *reader) circuitWindow(n node, window *time.Duration) {
 	}
 }
 
+// mostHold is how long hold.max may be.
+const mostHold = 7 * day
+
+func (r *reader) hold(n node, h *Hold) {
+	r.object(n, field{"max", func(n node) {
+		r.duration(&h.Max, time.Second)(n)
+		if h.Max > mostHold {
+			r.wrong(n, "is too long: give at most "+FormatDuration(mostHold))
+		}
+	}})
+}
+
 func checkCircuitWord(text string) string {
 	if text == "off" {
 		return ""

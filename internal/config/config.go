@@ -28,10 +28,16 @@ type Config struct {
 	ListenWritten bool
 	// Token is what callers of the HTTP side must show. Empty = none, which is only for loopback.
 	Token Secret
+	// TokenPrevious is let in as well as Token, while callers change from one to the other. Empty = there is none.
+	TokenPrevious Secret
+	// CookieSecure says that a browser may show its cookie over TLS alone. Default false: only where the request says that it came by TLS.
+	CookieSecure bool
 	// Encryption says how payloads are sealed. Nil = they are not.
 	Encryption *Encryption
 	// Gateways are in the order of the file; at least one.
 	Gateways []Gateway
+	// SecretFiles are the files that ${file:PATH} names.
+	SecretFiles []string
 }
 
 // Names returns the gateways' names in the order of the file.
@@ -83,6 +89,10 @@ type Gateway struct {
 	Retry Retry
 	// Circuit says when a gateway that fails is left alone. The zero Circuit: never.
 	Circuit Circuit
+	// Hold bounds how long a gateway is left alone.
+	Hold Hold
+	// Parked bounds what producers can have parked.
+	Parked Parked
 	// Replay says whether jobs parked as rejected go in by themselves. Default ReplayAuto.
 	Replay Replay
 	// Exhausted says whether jobs parked as exhausted go in by themselves, ReplayRecovery, or not. Default ReplayManual.
@@ -108,8 +118,12 @@ type Request struct {
 	Headers map[string]Secret
 	// IdempotencyHeader carries the idempotency key. Empty = the gateway has none. Default Idempotency-Key.
 	IdempotencyHeader string
-	// KeyLifetime is how long the gateway remembers a key; 0 exactly when there is no IdempotencyHeader. Default 24 h.
-	// Longer than the gateway's own, and a call with a forgotten key charges twice.
+	// KeyPrefix stands before the job's id in its key, on the wire alone; at most 40 visible ASCII characters. Default none.
+	KeyPrefix string
+	// KeyPrefixWritten says that the file has KeyPrefix, even if as "".
+	KeyPrefixWritten bool
+	// KeyLifetime is how long the gateway remembers a key; 0 exactly when there is no IdempotencyHeader. Default 5 min, below the shortest that
+	// any gateway is known to keep. Longer than the gateway's own, and a call with a forgotten key charges twice. What may be relied on is KeyCovers.
 	KeyLifetime time.Duration
 	// Timeout bounds one call, from its slot to the end of its answer; above 0. Default 30 s.
 	Timeout time.Duration
@@ -133,6 +147,9 @@ type Answers struct {
 	Profile string
 	// Rules go before the profile, in their order: the first that matches decides.
 	Rules []Rule
+	// DoneNeeds holds dotted paths into the body of an answer with a 2xx, and for each the values, as texts, of which it must have one: else the
+	// outcome is unknown, unless a rule decides. nil = a 2xx is enough.
+	DoneNeeds map[string][]string
 }
 
 // The built-in profiles of answers.
@@ -153,12 +170,19 @@ type Rule struct {
 	Then string
 }
 
+// MostAmount is the largest whole number that every reader of JSON takes exactly (RFC 7493), in minor units.
+const MostAmount = 1<<53 - 1
+
 // Amount says where a payload has its money, in minor units.
 type Amount struct {
 	// Field is the dotted path of the amount. Empty = no sums of money.
 	Field string
 	// Currency is the dotted path of the currency's code. Empty = one currency, which has no name.
 	Currency string
+	// Least is the smallest amount of a job, in minor units. Default 1: nothing is paid with nothing or less.
+	Least int64
+	// Most is the largest amount of a job, in minor units. Default MostAmount. A slip of the keyboard is stopped by a small one.
+	Most int64
 }
 
 // Leak is what the pacer keeps towards a gateway, over all processes together.
@@ -187,6 +211,20 @@ type Admission struct {
 	Burst int64
 	// Precision is how many parts a sliding window is counted in, 1 to 1000; for AlgorithmSlidingWindow alone. Default 60.
 	Precision int64
+	// Follows says that the file names no limits of admission's own: they are the leak's, also those that are set live.
+	Follows bool
+
+	given int64 // the burst that the file names; 0: it follows from the limits
+}
+
+// Under returns what holds at admission while these limits are set live for the leak.
+func (a Admission) Under(live []Limit) Admission {
+	if !a.Follows {
+		return a
+	}
+	a.Limits, a.Burst = nil, a.given
+	a.fill(Leak{Limits: live})
+	return a
 }
 
 // The algorithms of admission.
@@ -213,6 +251,13 @@ type Retry struct {
 	Max time.Duration
 }
 
+// Hold bounds how long a gateway is left alone that asks for it.
+type Hold struct {
+	// Max is the longest wait that one answer can ask for, with Retry-After and the like; 1 s to 7 d. Default 15 min. Too short, and a
+	// gateway is called that wants to be left alone; too long, and one mistaken header stops it for so long.
+	Max time.Duration
+}
+
 // Circuit says when a gateway that fails (5xx, no answer, no connection) is left alone, over all processes together.
 type Circuit struct {
 	// Failures is how many calls in a row must fail, of different jobs; at least 2. Default 5. 0 = the circuit is off.
@@ -225,6 +270,13 @@ type Circuit struct {
 	Window time.Duration
 	// Max is the longest time between two calls sent ahead to see whether the gateway is back; at least 100 ms. Default 5 s.
 	Max time.Duration
+}
+
+// Parked bounds what producers can have parked.
+type Parked struct {
+	// Most is how many parked jobs a gateway may have, of all reasons together, for a newcomer to be parked; 0 = any number. Default
+	// 5,000,000. A newcomer beyond it is told that there is no room. What the dispatcher or a person parks is parked in any case.
+	Most int64
 }
 
 // Replay says what becomes of parked jobs.
@@ -252,14 +304,17 @@ func DefaultGateway() Gateway {
 			Encoding:          EncodingJSON,
 			Headers:           map[string]Secret{},
 			IdempotencyHeader: "Idempotency-Key",
-			KeyLifetime:       24 * time.Hour,
+			KeyLifetime:       5 * time.Minute,
 			Timeout:           30 * time.Second,
 		},
 		Answers:   Answers{Profile: ProfileDefault},
 		Reference: "id",
+		Amount:    Amount{Least: 1, Most: MostAmount},
 		Leak:      Leak{Burst: 1, Jitter: 5 * time.Millisecond},
 		Admission: Admission{Algorithm: AlgorithmTokenBucket, Precision: 60},
 		Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
+		Hold:      Hold{Max: 15 * time.Minute},
+		Parked:    Parked{Most: 5_000_000},
 		Circuit:   Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 		Replay:    ReplayAuto,
 		Exhausted: ReplayManual,

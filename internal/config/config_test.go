@@ -60,11 +60,13 @@ func TestDocumentedSample(t *testing.T) {
 			},
 			Answers:   Answers{Profile: "stripe"},
 			Reference: "id",
-			Amount:    Amount{Field: "amount", Currency: "currency"},
-			Leak:      Leak{Limits: []Limit{{100, time.Second}, {5000, time.Minute}}, Burst: 1, Jitter: 5 * time.Millisecond, MaxInFlight: 64},
-			Admission: Admission{Algorithm: "token-bucket", Limits: []Limit{{100, time.Second}}, Burst: 6000, Precision: 60},
+			Amount:    Amount{Field: "amount", Currency: "currency", Least: 1, Most: MostAmount},
+			Leak:      Leak{Limits: []Limit{{25, time.Second}, {1000, time.Minute}}, Burst: 1, Jitter: 5 * time.Millisecond, MaxInFlight: 64},
+			Admission: Admission{Algorithm: "token-bucket", Limits: []Limit{{25, time.Second}}, Burst: 1500, Precision: 60, given: 1500},
 			Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
 			Circuit:   Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
+			Hold:      Hold{Max: 15 * time.Minute},
+			Parked:    Parked{Most: 5_000_000},
 			Replay:    "auto",
 			Exhausted: "manual",
 			Dedupe:    30 * 24 * time.Hour,
@@ -109,7 +111,7 @@ func TestDefaults(t *testing.T) {
 	want.Name, want.At = "g", Position{"dispatcher.yaml", 3, 3}
 	want.Request.URL, want.Request.URLText = "https://api.example.com/", "https://api.example.com/"
 	want.Leak.Limits = []Limit{{100, time.Second}}
-	want.Admission.Limits, want.Admission.Burst = want.Leak.Limits, 6000
+	want.Admission.Limits, want.Admission.Burst, want.Admission.Follows = want.Leak.Limits, 6000, true
 	if !reflect.DeepEqual(got.Gateways[0], want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got.Gateways[0], want)
 	}
@@ -134,16 +136,34 @@ func TestCircuit(t *testing.T) {
 	}
 }
 
+// While limits are set live, admission has what the file would say of them, but for what it says itself.
+func TestAdmissionUnderLimitsSetLive(t *testing.T) {
+	t.Parallel()
+	live := []Limit{{5, time.Second}, {240, time.Minute}}
+	for text, want := range map[string]Admission{
+		"{}":                         {"token-bucket", live, 240, 60, true, 0},
+		"{burst: 7}":                 {"token-bucket", live, 7, 60, true, 7},
+		"{algorithm: fixed-window}":  {"fixed-window", live, 5, 60, true, 0},
+		"{limits: [3/s]}":            {"token-bucket", []Limit{{3, time.Second}}, 180, 60, false, 0},
+		"{limits: [3/s], burst: 12}": {"token-bucket", []Limit{{3, time.Second}}, 12, 60, false, 12},
+	} {
+		got := parse(t, "gateways:\n  g:\n    request: {url: https://api.example.com/}\n    leak: {limits: [100/s]}\n    admission: "+text+"\n").Gateways[0].Admission.Under(live)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", text, got, want)
+		}
+	}
+}
+
 func TestAlgorithms(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Admission{
-		"{algorithm: token-bucket, burst: 7}":                  {"token-bucket", []Limit{{100, time.Second}, {5000, time.Minute}}, 7, 60},
-		"{algorithm: leaky-bucket, burst: 1, limits: [3/s]}":   {"leaky-bucket", []Limit{{3, time.Second}}, 1, 60},
-		"{algorithm: leaky-bucket}":                            {"leaky-bucket", []Limit{{100, time.Second}, {5000, time.Minute}}, 5000, 60},
-		"{algorithm: fixed-window}":                            {"fixed-window", []Limit{{100, time.Second}, {5000, time.Minute}}, 100, 60},
-		"{algorithm: sliding-window, limits: [1/365d]}":        {"sliding-window", []Limit{{1, 365 * day}}, 1, 60},
-		"{algorithm: sliding-window, precision: 1000}":         {"sliding-window", []Limit{{100, time.Second}, {5000, time.Minute}}, 100, 1000},
-		"{algorithm: sliding-log, limits: [300/10s, 10000/d]}": {"sliding-log", []Limit{{300, 10 * time.Second}, {10000, day}}, 300, 60},
+		"{algorithm: token-bucket, burst: 7}":                  {"token-bucket", []Limit{{100, time.Second}, {5000, time.Minute}}, 7, 60, true, 7},
+		"{algorithm: leaky-bucket, burst: 1, limits: [3/s]}":   {"leaky-bucket", []Limit{{3, time.Second}}, 1, 60, false, 1},
+		"{algorithm: leaky-bucket}":                            {"leaky-bucket", []Limit{{100, time.Second}, {5000, time.Minute}}, 5000, 60, true, 0},
+		"{algorithm: fixed-window}":                            {"fixed-window", []Limit{{100, time.Second}, {5000, time.Minute}}, 100, 60, true, 0},
+		"{algorithm: sliding-window, limits: [1/365d]}":        {"sliding-window", []Limit{{1, 365 * day}}, 1, 60, false, 0},
+		"{algorithm: sliding-window, precision: 1000}":         {"sliding-window", []Limit{{100, time.Second}, {5000, time.Minute}}, 100, 1000, true, 0},
+		"{algorithm: sliding-log, limits: [300/10s, 10000/d]}": {"sliding-log", []Limit{{300, 10 * time.Second}, {10000, day}}, 300, 60, false, 0},
 	} {
 		got := parse(t, "gateways:\n  g:\n    request: {url: https://api.example.com/}\n    leak: {limits: [100/s, 5000/m]}\n    admission: "+text+"\n")
 		if a := got.Gateways[0].Admission; !reflect.DeepEqual(a, want) {
@@ -210,19 +230,27 @@ func TestDocumentedKeys(t *testing.T) {
 		"wait_replicas":                 strconv.Itoa(c.WaitReplicas),
 		"listen":                        c.Listen,
 		"token":                         "none",
+		"token_previous":                "none",
+		"cookie_secure":                 "false",
 		"encryption.keys":               "required",
 		"encryption.active":             "required",
+		"encryption.require":            "false",
 		"request.url":                   "required",
 		"request.method":                g.Request.Method,
 		"request.encoding":              g.Request.Encoding,
 		"request.headers":               "none",
 		"request.idempotency_header":    g.Request.IdempotencyHeader,
-		"request.key_lifetime":          "24h",
+		"request.idempotency_prefix":    "none",
+		"request.key.prefix":            "none",
+		"request.key_lifetime":          FormatDuration(g.Request.KeyLifetime),
 		"request.timeout":               FormatDuration(g.Request.Timeout),
 		"answers":                       g.Answers.Profile,
+		"answers.done_needs":            "none",
 		"reference":                     g.Reference,
 		"amount.field":                  "none",
 		"amount.currency":               "none",
+		"amount.least":                  "1",
+		"amount.most":                   "9007199254740991",
 		"leak.limits":                   "required",
 		"leak.burst":                    strconv.FormatInt(g.Leak.Burst, 10),
 		"leak.jitter":                   FormatDuration(g.Leak.Jitter),
@@ -239,24 +267,23 @@ func TestDocumentedKeys(t *testing.T) {
 		"circuit.calls":                 strconv.FormatInt(g.Circuit.Calls, 10),
 		"circuit.window":                FormatDuration(g.Circuit.Window),
 		"circuit.max":                   FormatDuration(g.Circuit.Max),
+		"hold.max":                      FormatDuration(g.Hold.Max),
+		"parked.most":                   strconv.FormatInt(g.Parked.Most, 10),
 		"replay":                        string(g.Replay),
 		"dedupe":                        FormatDuration(g.Dedupe),
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the table says\n%v\nthe program\n%v", got, want)
 	}
-	if g.Request.KeyLifetime != 24*time.Hour {
-		t.Error("key_lifetime is not 24h")
-	}
 	for key := range want {
 		top, below, nested := strings.Cut(key, ".")
 		known := strings.Split(keysOf(t, ""), ", ")
-		if key != "redis" && key != "wait_replicas" && key != "listen" && key != "token" {
+		if !slices.Contains([]string{"redis", "wait_replicas", "listen", "token", "token_previous", "cookie_secure"}, key) {
 			known = strings.Split(keysOf(t, "  g: {zzzzzz: 1}"), ", ")
 		}
 		switch {
 		case top == "encryption":
-			known, top = []string{"keys", "active"}, below // TestFaultsOfKeysNeverShowThem reads both
+			known, top = []string{"keys", "active", "require"}, below // the tests of encryption read them
 		case nested:
 			if middle, deep, more := strings.Cut(below, "."); more {
 				known, top = strings.Split(keysOf(t, "  g: {"+top+": {"+middle+": {zzzzzz: 1}}}"), ", "), deep

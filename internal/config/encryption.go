@@ -13,6 +13,8 @@ type Encryption struct {
 	Active string
 	// Keys are in the order of the file; at least one.
 	Keys []EncryptionKey
+	// Require means that a payload that is not sealed is never called. Default: false, so that jobs from before go on.
+	Require bool
 }
 
 // EncryptionKey is one key.
@@ -35,13 +37,31 @@ func (r *reader) encryption(n node) *Encryption {
 	r.object(n,
 		field{"keys", func(n node) { e.Keys = r.encryptionKeys(n) }},
 		field{"active", r.word(&e.Active, func(string) string { return "" })},
+		field{"require", r.truth(&e.Require)},
 	)
 	r.needed(n.path+".keys", r.written(n.path+".keys"), "name at least one key, like {k2026: \"${SPILLWAY_KEY_2026}\"}; "+makeKey)
 	r.needed(n.path+".active", r.written(n.path+".active"), `name the key that seals new payloads, or write active: "" to store them as they are`)
 	if known := e.ids(); e.Active != "" && !r.faulted[n.path+".keys"] && !slices.Contains(known, e.Active) {
 		r.fault(n.path+".active", "%q is not one of the keys: %s", e.Active, keyHint(e.Active, known))
 	}
+	if e.Require && e.Active == "" && r.written(n.path+".active") {
+		r.fault(n.path+".require", `with active: "" nothing is sealed, and nothing would be called: name the key that seals`)
+	}
 	return e
+}
+
+// truth reads true or false.
+func (r *reader) truth(dst *bool) func(node) {
+	return func(n node) {
+		var text string
+		r.word(&text, func(text string) string {
+			if text != "true" && text != "false" {
+				return "is neither true nor false"
+			}
+			return ""
+		})(n)
+		*dst = text == "true"
+	}
 }
 
 // needed reports a field that must be written.

@@ -46,6 +46,27 @@ func TestEncryptionKeysComeFromTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestSealedPayloadsMayBeRequired(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"\n  require: true":  "",
+		"\n  require: false": "",
+		"\n  require: yes":   `f:4:12: encryption.require: "yes" is neither true nor false`,
+	} {
+		c, err := Parse("f", []byte(strings.Replace(sealing, "active: k2026", "active: k2026"+text, 1)), Options{})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+		if err == nil && c.Encryption.Require != strings.Contains(text, "true") {
+			t.Errorf("%q: require is %v", text, c.Encryption.Require)
+		}
+	}
+	_, err := Parse("f", []byte(strings.Replace(sealing, "active: k2026", "active: \"\"\n  require: true", 1)), Options{})
+	if err == nil || !strings.Contains(err.Error(), "encryption.require: with active") {
+		t.Errorf("nothing is sealed, and sealed payloads are required: %v", err)
+	}
+}
+
 func TestWhoDoesNotTouchPayloadsNeedsNoKeys(t *testing.T) {
 	t.Parallel()
 	c, err := Parse("f", []byte(sealing), Options{Secrets: true, Env: envOf("NEW", keyOf("n"))})

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,18 @@ type Limit struct {
 	N int64
 	// Window is a whole number of microseconds, 1 to those of 365 days.
 	Window time.Duration
+}
+
+// PerSecond is what the limit allows in the long run, in units a second.
+func (l Limit) PerSecond() float64 { return float64(l.N) / l.Window.Seconds() }
+
+// PerSecond is the most that all the limits allow in the long run, in units a second. Of none it is infinite.
+func PerSecond(limits []Limit) float64 {
+	rate := math.Inf(1)
+	for _, l := range limits {
+		rate = min(rate, l.PerSecond())
+	}
+	return rate
 }
 
 // maxCount is what a count may be at most: far above any use, and exact in Redis's scripts.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -18,8 +19,8 @@ import (
 // Options says how a file is read.
 type Options struct {
 	// Secrets asks for the gateways' secrets: run and doctor need them. Off, an unset variable in a gateway's url,
-	// headers, method, encoding or timeout does not matter. Those in key_lifetime and idempotency_header always do:
-	// whether a job may be replayed hangs on them.
+	// headers, method, encoding or timeout does not matter. Those in key_lifetime,
+	// idempotency_header and idempotency_prefix always do: whether a job may be replayed hangs on them.
 	Secrets bool
 	// Payloads asks for the keys of encryption: who reads or writes payloads needs them. Off, an unset variable in one does not matter.
 	Payloads bool
@@ -91,11 +92,13 @@ func Parse(name string, text []byte, opt Options) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{file: name, opt: opt, places: map[string]Position{}, faulted: map[string]bool{}}
+	r := &reader{file: name, opt: opt, places: map[string]Position{}, faulted: map[string]bool{}, unset: map[string]bool{}}
 	c := r.config(body)
 	if len(r.faults) > 0 {
 		return nil, r.sorted()
 	}
+	slices.Sort(r.files)
+	c.SecretFiles = slices.Compact(r.files)
 	return c, nil
 }
 

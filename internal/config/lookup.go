@@ -18,6 +18,7 @@ func (r *reader) lookUp(name string) (value, state string) {
 	if !isFile {
 		return r.variable(name)
 	}
+	r.files = append(r.files, r.absolute(path))
 	text, err := r.contents(path)
 	if err != nil {
 		return "", "can't be read: " + reason(err) + ": name a file that the user of this command may read"

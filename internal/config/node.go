@@ -18,6 +18,8 @@ type reader struct {
 	faults  Faults
 	places  map[string]Position // where each field of the file stands, by its path
 	faulted map[string]bool     // fields of which a fault was reported
+	unset   map[string]bool     // fields with an unset variable that does not matter
+	files   []string            // that ${file:PATH} names
 }
 
 // node is one value of the file.

@@ -22,6 +22,8 @@ func (r *reader) config(body ast.Node) *Config {
 		field{"wait_replicas", r.count(&wait, 0, maxReplicas)},
 		field{"listen", r.word(&c.Listen, checkListen)},
 		field{"token", r.secret(&c.Token, checkToken)},
+		field{"token_previous", r.secret(&c.TokenPrevious, checkToken)},
+		field{"cookie_secure", r.truth(&c.CookieSecure)},
 		field{"encryption", func(n node) { c.Encryption = r.encryption(n) }},
 		field{"gateways", func(n node) { c.Gateways = r.gateways(n) }},
 	)
@@ -32,6 +34,9 @@ func (r *reader) config(body ast.Node) *Config {
 	c.WaitReplicas = int(wait)
 	if c.WaitReplicas > 0 && c.Redis == embedded {
 		r.clash("wait_replicas", "redis", "the embedded Redis has no replicas to wait for: take wait_replicas out, or name a Redis server")
+	}
+	if c.TokenPrevious != "" && !r.written("token") {
+		r.clash("token_previous", "token", "there is no token that it was the one before: write token, or take token_previous out")
 	}
 	if !r.written("gateways") {
 		r.missing("gateways", "name at least one gateway, with its request.url and leak.limits")
@@ -57,6 +62,7 @@ func (r *reader) gateways(n node) []Gateway {
 		g.Name, g.At = e.key, e.at
 		all = append(all, g)
 	}
+	r.checkShared(all)
 	return all
 }
 
@@ -71,6 +77,8 @@ func (r *reader) gateway(n node) Gateway {
 		field{"admission", func(n node) { r.admission(n, &g.Admission) }},
 		field{"retry", func(n node) { r.retry(n, &g.Retry) }},
 		field{"circuit", func(n node) { r.circuit(n, &g.Circuit) }},
+		field{"hold", func(n node) { r.hold(n, &g.Hold) }},
+		field{"parked", func(n node) { r.object(n, field{"most", r.count(&g.Parked.Most, 0, maxCount)}) }},
 		field{"replay", func(n node) { r.replay(n, &g) }},
 		field{"dedupe", r.duration(&g.Dedupe, time.Second)},
 	)
@@ -101,6 +109,8 @@ func (r *reader) request(n node, q *Request) {
 		field{"encoding", optional(r.word(&q.Encoding, choice("an encoding", EncodingJSON, EncodingForm)))},
 		field{"headers", optional(func(n node) { q.Headers = r.headers(n) })},
 		field{"idempotency_header", r.word(&q.IdempotencyHeader, checkKeyHeader)},
+		field{"idempotency_prefix", r.prefix(q)},
+		field{"key", func(n node) { r.key(n, q) }},
 		field{"key_lifetime", r.duration(&q.KeyLifetime, 0)},
 		field{"timeout", optional(r.duration(&q.Timeout, time.Millisecond))},
 		field{"tls", optional(func(n node) { r.tls(n, &q.TLS) })},
@@ -119,6 +129,9 @@ func (r *reader) url(n node, q *Request) {
 	q.URL = Secret(text)
 }
 
+// placeholder is what looks like a placeholder of the url.
+var placeholder = regexp.MustCompile(`\{(id|payload\.[^{}]*)\}`)
+
 func (r *reader) headers(n node) map[string]Secret {
 	all, names := map[string]Secret{}, map[string]string{}
 	for _, e := range r.entries(n) {
@@ -128,6 +141,10 @@ func (r *reader) headers(n node) map[string]Secret {
 			continue
 		}
 		names[textproto.CanonicalMIMEHeaderKey(e.key)] = e.key
+		if text, ok := raw(e.value); ok && placeholder.MatchString(reference.ReplaceAllString(text, "")) {
+			r.fault(e.value.path, "there is a placeholder in it, and headers are the same for all jobs: {id} and {payload.FIELD} are filled in in the url alone")
+			continue
+		}
 		var value Secret
 		r.secret(&value, checkHeaderValue)(e.value)
 		all[e.key] = value
@@ -139,6 +156,8 @@ func (r *reader) amount(n node, a *Amount) {
 	r.object(n,
 		field{"field", r.word(&a.Field, checkField)},
 		field{"currency", r.word(&a.Currency, checkField)},
+		field{"least", r.count(&a.Least, -MostAmount, MostAmount)},
+		field{"most", r.count(&a.Most, -MostAmount, MostAmount)},
 	)
 	if a.Field == "" {
 		r.missing(n.path+".field", "name the payload's field that holds the amount in minor units")
@@ -178,8 +197,9 @@ func (r *reader) retry(n node, t *Retry) {
 // leak grants, and the burst is the largest cost that admission grants: so it is not below that. A window has no burst
 // of its own: it takes what its smallest limit grants.
 func (a *Admission) fill(leak Leak) {
+	a.given = a.Burst
 	if len(a.Limits) == 0 {
-		a.Limits = slices.Clone(leak.Limits)
+		a.Limits, a.Follows = slices.Clone(leak.Limits), true
 	}
 	if !a.bursts() && len(a.Limits) > 0 {
 		a.Burst = smallest(a.Limits).N

@@ -37,6 +37,7 @@ func (r *reader) text(n node) (string, bool) {
 		r.wrong(n, rule)
 		return "", false
 	case unset != nil && n.optional:
+		r.unset[n.path] = true
 		return "", false
 	case unset != nil:
 		for _, u := range unset {

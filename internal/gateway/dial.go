@@ -94,15 +94,19 @@ func (d *dialer) warm(n int) {
 	n = min(n, d.maxSpares-len(d.spares))
 	d.mu.Unlock()
 	for range n {
-		go func() {
-			c, err := d.connect(context.Background())
-			if err != nil {
-				return // the calls will meet it, and say so
-			}
-			c.watch = newWatch(c.Conn)
-			d.put(c)
-		}()
+		go func() { _ = d.keepOne(context.Background()) }() // the calls will meet what fails, and say so
 	}
+}
+
+// keepOne opens a connection ahead of need.
+func (d *dialer) keepOne(ctx context.Context) error {
+	c, err := d.connect(ctx)
+	if err != nil {
+		return err
+	}
+	c.watch = newWatch(c.Conn)
+	d.put(c)
+	return nil
 }
 
 func (d *dialer) put(c *gatedConn) {

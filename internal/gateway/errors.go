@@ -28,6 +28,7 @@ var (
 type callError struct {
 	text  string
 	cause error
+	local bool // a fault of this machine: errors.Is finds job.ErrLocal in it
 }
 
 // Error returns the sentence.
@@ -43,13 +44,17 @@ func invalid(format string, args ...any) error {
 
 // notSent says why nothing was written.
 func (c *Client) notSent(ctx context.Context, err error) error {
-	if text, ok := c.ended(ctx, "no connection to "+c.dialer.addr+" stood"); ok {
-		return text
-	}
-	if clean, ok := errors.AsType[*callError](err); ok {
+	clean, ok := errors.AsType[*callError](err)
+	if ok && clean.local {
 		return clean
 	}
-	return &callError{text: "the connection to " + c.dialer.addr + " broke before the request was written" + detail(err)}
+	if text, ended := c.ended(ctx, "no connection to "+c.dialer.addr+" stood"); ended {
+		return text
+	}
+	if ok {
+		return clean
+	}
+	return because("the connection to "+c.dialer.addr+" broke before the request was written"+detail(err), err)
 }
 
 // noAnswer says why a request that was written has no answer.
@@ -63,7 +68,7 @@ func (c *Client) noAnswer(ctx context.Context, err error) error {
 	case strings.Contains(text, "response headers exceeded"):
 		return &callError{text: "the answer's headers are too long"}
 	}
-	return &callError{text: "the connection to " + c.dialer.addr + " broke after the request was written" + detail(err)}
+	return because("the connection to "+c.dialer.addr+" broke after the request was written"+detail(err), err)
 }
 
 // ended says that the call's own end broke it off, and what had not happened by then.
@@ -87,14 +92,7 @@ func (c *Client) cutOff(err error) error {
 
 func (d *dialer) dialError(ctx context.Context, err error) error {
 	if lookUp, ok := errors.AsType[*net.DNSError](err); ok {
-		why := "no such host"
-		switch {
-		case lookUp.IsTimeout:
-			why = "the name server did not answer in time"
-		case !lookUp.IsNotFound:
-			why = "the name server failed"
-		}
-		return &callError{text: "looking up " + lookUp.Name + " failed: " + why}
+		return lookUpError(ctx, lookUp)
 	}
 	to := d.addr
 	if d.proxy != nil {
@@ -126,11 +124,7 @@ func (d *dialer) connectError(ctx context.Context, what string, err error) error
 	if errors.Is(context.Cause(ctx), errDialTimeout) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return &callError{text: fmt.Sprintf("%s: not done within %s", what, d.timeout), cause: context.DeadlineExceeded}
 	}
-	text := &callError{text: what + detail(err)}
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		text.cause = errno
-	}
-	return text
+	return because(what+detail(err), err)
 }
 
 // detail is the part of an error that is safe to show, with a colon before it, or nothing.

@@ -44,6 +44,8 @@ type Config struct {
 	Headers map[string]string
 	// IdempotencyHeader carries Call.Key. Empty = the gateway has none.
 	IdempotencyHeader string
+	// KeyPrefix goes before Call.Key, so that two gateways' keys are never the same.
+	KeyPrefix string
 	// Timeout bounds a call from its slot to the end of its answer. Zero means 30 s.
 	Timeout time.Duration
 	// MaxConns is how many idle connections are kept for the next calls; more calls than that open their own and
@@ -165,6 +167,9 @@ func (c *Client) Warm(n int) {
 	free := max(c.dialer.open.Load()-c.calls.Load(), 0)
 	c.dialer.warm(n - int(free))
 }
+
+// Reach opens a connection, for a call to come, and says why it can't.
+func (c *Client) Reach(ctx context.Context) error { return c.dialer.keepOne(ctx) }
 
 // Close closes the idle connections. Calls under way finish.
 func (c *Client) Close() {

@@ -32,6 +32,9 @@ func ParseProxy(raw string) (*Proxy, error) {
 	return &Proxy{Addr: u.Host, url: u}, nil
 }
 
+// mostOfProxy is how much of a proxy's answer is read, in bytes. It has no body that anybody needs.
+const mostOfProxy = 64 << 10
+
 // Tunnel asks the proxy at the other end of a connection for a way to addr. When it has no error, what is written goes there.
 func (p *Proxy) Tunnel(ctx context.Context, c net.Conn, addr string) error {
 	end := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
@@ -44,8 +47,12 @@ func (p *Proxy) Tunnel(ctx context.Context, c net.Conn, addr string) error {
 	if err := r.Write(c); err != nil {
 		return p.broken(ctx, addr, err)
 	}
-	in := bufio.NewReaderSize(c, 4096)
+	answer := &io.LimitedReader{R: c, N: mostOfProxy}
+	in := bufio.NewReaderSize(answer, 4096)
 	resp, err := http.ReadResponse(in, r)
+	if err != nil && answer.N == 0 {
+		return &callError{text: fmt.Sprintf("the proxy %s opened no way to %s: its answer is longer than %d KiB", p.Addr, addr, mostOfProxy>>10)}
+	}
 	if err != nil {
 		return p.broken(ctx, addr, err)
 	}
@@ -72,7 +79,7 @@ func (p *Proxy) broken(ctx context.Context, addr string, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		why = ": it closed the connection"
 	}
-	text := &callError{text: fmt.Sprintf("the proxy %s opened no way to %s%s", p.Addr, addr, why)}
+	text := because(fmt.Sprintf("the proxy %s opened no way to %s%s", p.Addr, addr, why), err)
 	if ctx.Err() != nil {
 		text.text, text.cause = fmt.Sprintf("the proxy %s opened no way to %s in time", p.Addr, addr), context.DeadlineExceeded
 	}

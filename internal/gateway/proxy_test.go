@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,6 +134,44 @@ func TestAProxyThatFails(t *testing.T) {
 				return // the call's own end came first
 			}
 			checkErr(t, res.Err, c.want)
+		})
+	}
+}
+
+// However a proxy goes on without an end, little of it is read, and the call hears why it was not made.
+func TestAProxyThatNeverEnds(t *testing.T) {
+	t.Parallel()
+	const ok = "HTTP/1.1 200 OK\r\n"
+	for name, said := range map[string]struct{ first, again string }{
+		"status line": {"HTTP/1.1 200 ", strings.Repeat("x", 4096)},
+		"lines":       {ok, "X-Filler: " + strings.Repeat("x", 80) + "\r\n"},
+		"one line":    {ok + "X-Filler: ", strings.Repeat("x", 4096)},
+		"folded":      {ok + "X-Filler: x\r\n", " " + strings.Repeat("x", 80) + "\r\n"},
+		"refusal":     {"HTTP/1.1 407 No\r\n", "X-Filler: " + strings.Repeat("x", 80) + "\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			took := make(chan int, 1)
+			proxy := listen(t, func(_ *wire, c net.Conn, in *bufio.Reader) {
+				if _, err := http.ReadRequest(in); err != nil {
+					return
+				}
+				_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10)
+				_, err := io.WriteString(c, said.first)
+				n := 0
+				for more := said.again; err == nil && n < 64<<20; n += len(more) {
+					_, err = io.WriteString(c, more)
+				}
+				took <- n
+			})
+			res := client(t, Config{URL: "https://gateway.invalid/v1/x", Proxy: "http://user:" + canary + "@" + proxy.addr, Timeout: time.Minute}).Send(t.Context(), call("j"))
+			if res.Stage != job.NotSent {
+				t.Errorf("%+v", res)
+			}
+			checkErr(t, res.Err, "opened no way to gateway.invalid:443: its answer is longer than 64 KiB")
+			if n := <-took; n > 16<<20 { // the kernel's buffers hold some of it
+				t.Errorf("the proxy could send %d bytes", n)
+			}
 		})
 	}
 }

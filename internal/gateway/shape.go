@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"spillway/internal/job"
 )
 
 // shape is how calls to one gateway look.
@@ -18,6 +21,7 @@ type shape struct {
 	header    http.Header
 	host      string // overrides the URL's, where the headers say Host
 	keyHeader string
+	keyPrefix string
 	signer    *signer // nil: calls are not signed
 }
 
@@ -29,7 +33,7 @@ var (
 )
 
 func newShape(cfg Config) (shape, error) {
-	s := shape{method: cfg.Method, keyHeader: cfg.IdempotencyHeader}
+	s := shape{method: cfg.Method, keyHeader: cfg.IdempotencyHeader, keyPrefix: cfg.KeyPrefix}
 	if s.method == "" {
 		s.method = http.MethodPost
 	}
@@ -45,6 +49,9 @@ func newShape(cfg Config) (shape, error) {
 	}
 	if s.keyHeader != "" && !token(s.keyHeader) {
 		return s, fmt.Errorf("idempotency_header: %q is not a header's name", s.keyHeader)
+	}
+	if !headerSafe(s.keyPrefix) {
+		return s, fmt.Errorf("idempotency_prefix: %q can't travel in a header: use visible ASCII characters without spaces", s.keyPrefix)
 	}
 	var err error
 	if s.url, err = parseTemplate(cfg.URL); err != nil {
@@ -85,6 +92,13 @@ func (s *shape) setHeaders(headers map[string]string) error {
 	return nil
 }
 
+// Digest is a digest of what the calls of this configuration are made of but for the payload: see job.SentDigest. Where no key
+// goes out it has one too: a call that a later key is to cover did not carry it.
+func (cfg Config) Digest() string {
+	return job.SentDigest(cmp.Or(cfg.Method, http.MethodPost)+" "+cfg.URL, cmp.Or(cfg.Encoding, "json"),
+		textproto.CanonicalMIMEHeaderKey(cfg.IdempotencyHeader)+": "+cfg.KeyPrefix)
+}
+
 func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
 
 // message makes a job into a request of that moment. Its errors have the code job.CodeInvalid.
@@ -92,6 +106,9 @@ func (s *shape) message(call Call, at time.Time) (message, error) {
 	payload := call.Job.Payload
 	if len(payload) == 0 {
 		payload = json.RawMessage("{}")
+	}
+	if call.Key != "" {
+		call.Key = s.keyPrefix + call.Key
 	}
 	target, err := s.url.render(call.Job, payload)
 	if err != nil {

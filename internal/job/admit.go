@@ -16,6 +16,7 @@ const (
 	Conflict  Admittance = "conflict"  // the same id with another payload: the first one stands
 	KeyTaken  Admittance = "key_taken" // the id is an idempotency key that another job has used: nothing changed
 	Full      Admittance = "full"      // no room, and not parked either: nothing changed
+	Damaged   Admittance = "damaged"   // a key of the job in Redis is of another type: nothing changed
 	Gone      Admittance = "gone"      // a replay found the job no longer parked as it was: nothing changed
 )
 
@@ -50,6 +51,8 @@ type Room struct {
 	Left []int64
 	// Reset is how long it takes until every limit has all of its room again, if nobody takes any.
 	Reset time.Duration
+	// ParkedMost is how many parked jobs a gateway may have, where a job of the offer was not parked for that. 0: that was not so.
+	ParkedMost int64
 }
 
 // Return is a parked job on its way back in.
@@ -67,6 +70,7 @@ type KeyChange string
 const (
 	KeepKey   KeyChange = "keep"      // the same key goes out again
 	NextKey   KeyChange = "next"      // a new generation: the gateway has said a definite no
+	SettleKey KeyChange = "settled"   // a new generation: a person has looked the job up, and it was not done
 	ForgetKey KeyChange = "forgotten" // the same key, as if it had never been sent: the gateway has forgotten it
 )
 

@@ -47,9 +47,11 @@ const (
 	OpenHeld      Opening = "held"      // Redis's data is not what was seen of it: call nothing, the task must come again
 	OpenUnknown   Opening = "unknown"   // an attempt was cut off and no living key covers a second call: park it
 	OpenExhausted Opening = "exhausted" // its attempts are used up: park it
-	OpenSealed    Opening = "sealed"    // the key of its payload is not known here: put it aside until somebody has given it
+	OpenSealed    Opening = "sealed"    // its payload can't be opened as this process is configured: put it aside until that is mended
+	OpenDiffers   Opening = "differs"   // an attempt may have charged, and another call would not be the same request: park it
 	OpenChanged   Opening = "changed"   // its payload is not what was sealed for it: park it
-	OpenPaused    Opening = "paused"    // its batch is paused or cancelled: park it until somebody resumes the batch, or takes the job in again
+	OpenPaused    Opening = "paused"    // its batch is paused: park it until the batch is resumed
+	OpenCancelled Opening = "cancelled" // its batch is cancelled: park it until a person takes it in again
 )
 
 // Attempt is a job that a worker has open: written down before the call, closed after it.
@@ -61,9 +63,14 @@ type Attempt struct {
 	KeyGeneration int64         // of the idempotency key
 	KeySent       bool          // the present key has been sent before
 	KeyAge        time.Duration // since the present key was first sent
+	Unsure        bool          // a call with the present key may have charged
+	Lapse         bool          // so may one that Redis has forgotten: it lost its latest writes since the job was accepted
 	Accepted      time.Time     // when the job was accepted, on Redis's clock
-	Outages       int           // outages of the gateway that the job has failed in
-	LastError     string        // what went wrong last; only with OpenExhausted; with OpenPaused, OpenSealed and OpenChanged: why
+	Outages       int           // outages of the gateway that the job has met
+	Failed        time.Time     // its first failure that counts as an attempt, on Redis's clock; zero if there is none
+	// LastError is what went wrong last, with OpenGo and OpenExhausted; with OpenPaused, OpenCancelled, OpenSealed and OpenChanged why; with OpenDiffers what
+	// was sent then (see SentChanges).
+	LastError string
 }
 
 // Key returns the idempotency key of this attempt.
@@ -77,19 +84,36 @@ type Ending struct {
 	Verdict Verdict       // what it came to; empty if the job was given back unsent
 	Error   string        // the status and the answer's first 500 bytes, or what went wrong on the way
 	Unsure  bool          // the call may have charged: only its key makes another one safe
+	Foreign bool          // the key is in use by somebody else: it does not count as sent
 	At      time.Time     // when the call was written, or the attempt begun
 	Took    time.Duration // the call's duration
 	// Reference is the gateway's own name for the payment; empty unless it succeeded and said one.
 	Reference string
-	// Failed is when the failure was counted, on Redis's clock; zero if the gateway did not fail, or nobody counts.
+	// Trouble says that the gateway failed, wanted to be left alone, or did not let the call in, and that this was counted.
+	Trouble bool
+	// Failed is when the trouble was counted, on Redis's clock; zero if there was none, it is the job's own, or nobody counts.
 	Failed time.Time
 	// Outage is the beginning of the outage that the failure belongs to; zero if of none so far.
 	Outage time.Time
 }
 
-// Alive says that the gateway answered, and neither failed nor asked to wait.
+// Doubt is what the ending says of the present key, as the scripts read it: "1" it may have charged, "other" the same, and the key is in use
+// by somebody else, "no" it has not charged, whatever an earlier call left open, "0" nothing new.
+func (e Ending) Doubt() string {
+	switch {
+	case e.Unsure && e.Foreign:
+		return "other"
+	case e.Unsure:
+		return "1"
+	case e.Called && e.Verdict == VerdictRefused:
+		return "no"
+	}
+	return "0"
+}
+
+// Alive says that the gateway did its work: it has paid, or said that it can't. Any other answer may come from something in front of it.
 func (e Ending) Alive() bool {
-	return e.Status > 0 && e.Failed.IsZero() && e.Verdict != VerdictHold
+	return (e.Status >= 200 && e.Status <= 299 || e.Status == 402) && !e.Trouble && e.Verdict != VerdictHold
 }
 
 // Line is the ending as one line of the record's history; empty if nothing was written to the gateway.

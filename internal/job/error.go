@@ -15,6 +15,10 @@ const (
 	CodeInterrupted Code = "interrupted" // exit 130
 )
 
+// ErrLocal is found by errors.Is in an error that is a fault of this machine: no descriptor, port or memory is left, it may not go out, or no name
+// server answers it. Such an error says nothing of the gateway, nor of the job.
+var ErrLocal = errors.New("a fault of this machine")
+
 // Codes returns every code.
 func Codes() []Code {
 	return []Code{CodeFailed, CodeUsage, CodeInvalid, CodeNotFound, CodeUnavailable, CodeInterrupted}

@@ -45,6 +45,7 @@ type Reason string
 
 // The reasons for which a job is parked.
 const (
+	Paused         Reason = "paused"          // its batch is paused
 	Rejected       Reason = "rejected"        // no room at admission
 	Refused        Reason = "refused"         // the gateway gave a definite no
 	Exhausted      Reason = "exhausted"       // its attempts are used up
@@ -56,7 +57,7 @@ const (
 
 // Reasons returns every reason, in the order in which they are shown.
 func Reasons() []Reason {
-	return []Reason{Rejected, Refused, Exhausted, UnknownOutcome, Expired, Cancelled, Unreadable}
+	return []Reason{Paused, Rejected, Refused, Exhausted, UnknownOutcome, Expired, Cancelled, Unreadable}
 }
 
 // The errors of jobs parked as rejected; accept.lua and park.lua write them too.
@@ -90,6 +91,16 @@ const (
 func Verdicts() []Verdict {
 	return []Verdict{VerdictDone, VerdictHold, VerdictRetry, VerdictFewer, VerdictRefused, VerdictUnknown}
 }
+
+// Trouble is what kind of trouble a call met that may be the gateway's.
+type Trouble string
+
+// The kinds of trouble.
+const (
+	Fail Trouble = "fail" // it failed, or could not be reached
+	Wait Trouble = "wait" // it answered that it wants to be left alone for a while (429, or 503 with Retry-After)
+	Deny Trouble = "deny" // it did not let the call in (401, 403)
+)
 
 // Stage says how far a call got. It decides whether the job can have been charged.
 type Stage string

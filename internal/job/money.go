@@ -36,8 +36,8 @@ func MoneyOf(payload []byte, field, currency string) (Money, error) {
 	if currency == "" {
 		return m, nil
 	}
-	if m.Currency = strings.ToUpper(textAt(object, currency)); m.Currency == "" {
-		return Money{}, fmt.Errorf("the field %q has no currency", currency)
+	if m.Currency = currencyOf(textAt(object, currency)); m.Currency == "" {
+		return Money{}, fmt.Errorf("the field %q has no currency that ISO 4217 lists", currency)
 	}
 	return m, nil
 }
@@ -49,14 +49,21 @@ func wholeNumber(text string) (*big.Int, bool) {
 	return new(big.Int).SetString(text, 10)
 }
 
-// textAt returns the text or number at a dotted path, or "".
-func textAt(object map[string]any, path string) string {
+// valueAt returns what stands at a dotted path; nil where that leads nowhere.
+func valueAt(object map[string]any, path string) any {
 	key, rest, deeper := strings.Cut(path, ".")
 	if deeper {
 		inner, _ := object[key].(map[string]any)
-		return textAt(inner, rest)
+		return valueAt(inner, rest)
 	}
-	switch v := object[key].(type) {
+	return object[key]
+}
+
+// textAt returns the text or number at a dotted path, or "".
+func textAt(object map[string]any, path string) string { return textOf(valueAt(object, path)) }
+
+func textOf(value any) string {
+	switch v := value.(type) {
 	case json.Number:
 		return v.String()
 	case string:
@@ -65,20 +72,18 @@ func textAt(object map[string]any, path string) string {
 	return ""
 }
 
-const (
-	bookedDigits   = 18 // so that the books can add up thousands of millions of them
-	bookedCurrency = 12 // characters
-)
+// bookedDigits is the longest amount in the books, so that they can add up thousands of millions of them.
+const bookedDigits = 18
 
 // MoneyField is a payload's money as its record and the books have it: "1050 EUR", or "-" if it can't be read, or is too large for
-// the books (more than 18 digits, or a currency that is not 1 to 12 letters, digits and the like).
+// the books: more than 18 digits. A currency that ISO 4217 does not list is none: each one has fields of its own in the books.
 func MoneyField(payload []byte, field, currency string) string {
 	m, err := MoneyOf(payload, field, currency)
 	if err != nil {
 		return "-"
 	}
 	minor := m.Minor.String()
-	if len(strings.TrimPrefix(minor, "-")) > bookedDigits || len(m.Currency) > bookedCurrency || strings.ContainsFunc(m.Currency, notInCurrency) {
+	if len(strings.TrimPrefix(minor, "-")) > bookedDigits {
 		return "-"
 	}
 	return minor + " " + m.Currency
@@ -93,5 +98,3 @@ func Booked(text string) (m Money, ok bool) {
 	}
 	return Money{Minor: minor, Currency: currency}, true
 }
-
-func notInCurrency(r rune) bool { return r <= ' ' || r > '~' || r == ':' }

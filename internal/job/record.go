@@ -1,6 +1,8 @@
 package job
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -27,14 +29,27 @@ type Record struct {
 	Money         string    // as MoneyField writes it; empty where the gateway's jobs have none
 	Reference     string    // the gateway's own, of the call that succeeded; empty if it gave none
 	Unsure        bool      // a call with the present key may have charged
+	Settled       Settlement
 	History       []Call
-	// Sealed is the payload as it is stored, where that is sealed. Job.Payload is then empty where Unopened says why it can't be opened.
+	// Sealed is the payload as it is stored, where that is sealed. Job.Payload is empty where Unopened says why it can't be opened: it is sealed, or damaged.
 	Sealed   []byte
 	Unopened error
 }
 
 // Replaced says that the job was given another payload, and with it another key, since it was parked.
 func (r Record) Replaced() bool { return !r.Edited.IsZero() && !r.Edited.Before(r.ParkedAt) }
+
+// Over says that nothing more is to be done for the job: it is done or discarded. Its record has no payload any more, nor what the gateway said when
+// it failed.
+func (r Record) Over() bool { return r.State == Done || r.State == Discarded }
+
+// PayloadGone says what became of the payload of a job that is over, for a person; empty where the job has its payload.
+func (r Record) PayloadGone() string {
+	if !r.Over() || len(r.Job.Payload)+len(r.Sealed) > 0 {
+		return ""
+	}
+	return "deleted when the job was " + string(r.State)
+}
 
 // Call is one line of a record's history.
 type Call struct {
@@ -48,14 +63,16 @@ type Call struct {
 func ParseRecord(gateway, id string, h map[string]string) Record {
 	number := func(field string) int64 { n, _ := strconv.ParseInt(h[field], 10, 64); return n }
 	at := func(field string) time.Time { return micros(number(field)) }
+	payload, damaged := PayloadOf(gateway, id, h)
 	return Record{
-		Job: Job{ID: id, Gateway: gateway, Payload: PayloadOf(h), Cost: max(number("c"), 1),
+		Job: Job{ID: id, Gateway: gateway, Payload: payload, Cost: max(number("c"), 1),
 			At: at("at"), Expires: at("x"), Batch: h["b"]},
 		State: State(h["s"]), Generation: number("g"), KeyGeneration: max(number("k"), 1),
 		Attempts: int(number("n")), Replays: int(number("y")),
 		Accepted: at("t"), Finished: at("fin"), Due: at("due"), Deadline: at("od"), FirstCall: at("f"),
 		Reason: Reason(h["r"]), Error: h["e"], ParkedAt: at("pa"), Edited: at("ed"), Status: int(number("st")), Unsure: h["am"] == "1", Reference: h["ref"], Money: h["m"],
-		History: parseHistory(h["h"]),
+		Settled: parseSettlement(h["by"]),
+		History: parseHistory(h["h"]), Unopened: damaged,
 	}
 }
 
@@ -64,17 +81,29 @@ func PayloadFields() []string {
 	return []string{"p", "pn", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8"}
 }
 
-// PayloadOf puts a payload together from the fields that PayloadFields names; empty where the record has none, or none any more.
-func PayloadOf(h map[string]string) []byte {
-	pieces, err := strconv.Atoi(h["pn"])
-	if err != nil {
-		return []byte(h["p"])
+// ErrDamaged is the error of a payload that was damaged in Redis.
+var ErrDamaged = errors.New("its payload is damaged in Redis")
+
+// PayloadOf puts a payload together from the fields that PayloadFields names; empty where the record has none, or none any more. The error is
+// ErrDamaged where pn is not the number of the pieces that are there.
+func PayloadOf(gateway, id string, h map[string]string) ([]byte, error) {
+	text, cut := h["pn"]
+	if !cut {
+		return []byte(h["p"]), nil
 	}
 	var whole []byte
-	for i := range pieces {
-		whole = append(whole, h["p"+strconv.Itoa(i+1)]...)
+	pieces, err := strconv.Atoi(text)
+	there := err == nil && pieces >= 1 && pieces <= len(PayloadFields())-2
+	for i := 1; there && i <= pieces; i++ {
+		var piece string
+		piece, there = h["p"+strconv.Itoa(i)]
+		whole = append(whole, piece...)
 	}
-	return whole
+	if !there {
+		return nil, fmt.Errorf("%w: somebody has written into its record, spillway:{%s}:job:%s; compare it with the billing file, discard it, and enqueue it under another id",
+			ErrDamaged, gateway, id)
+	}
+	return whole, nil
 }
 
 func parseHistory(text string) []Call {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -20,6 +21,7 @@ const maxErrorBytes = 500
 // answer is an answer that several rules look at: its body is parsed at most once.
 type answer struct {
 	in     Input
+	most   time.Duration // the longest wait that it can ask for
 	parsed bool
 	doc    any
 	ok     bool

@@ -9,17 +9,24 @@ import (
 	"time"
 )
 
-// maxHold is the longest wait that an answer can ask for: a mistaken header must not stop a gateway for days.
-const maxHold = 15 * time.Minute
+// usualMax is the longest wait that an answer can ask for where the table says no other: a mistaken header must not stop a gateway for days.
+const usualMax = 15 * time.Minute
+
+// ages is as long as a wait can be said to be.
+const ages = 100 * 365 * 24 * time.Hour
 
 var decimal = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]+)?$`)
 
-// HoldHint returns how long an answer's headers ask us to wait, at most 15 minutes, and whether they say so at all.
+// HoldHint returns how long an answer's headers ask us to wait, at most so long, and whether they say so at all.
 // Retry-After goes before RateLimit (with nothing left in it), and that before X-RateLimit-Reset, which counts with a
 // 429 or where nothing remains. Dates are measured against the answer's own Date header, or received where it has
 // none. What is malformed is ignored; what has passed is 0.
-func HoldHint(h map[string][]string, status int, received time.Time) (time.Duration, bool) {
-	header := http.Header(h)
+func HoldHint(h map[string][]string, status int, received time.Time, most time.Duration) (time.Duration, bool) {
+	d, ok := hint(h, status, received)
+	return min(d, most), ok
+}
+
+func hint(header http.Header, status int, received time.Time) (time.Duration, bool) {
 	if d, ok := retryAfter(header, received); ok {
 		return d, true
 	}
@@ -152,7 +159,7 @@ func until(at time.Time, h http.Header, received time.Time) (time.Duration, bool
 	if from.IsZero() {
 		return 0, false
 	}
-	return min(max(at.Sub(from), 0), maxHold), true
+	return max(at.Sub(from), 0), true
 }
 
 func number(v string) (float64, bool) {
@@ -166,5 +173,5 @@ func number(v string) (float64, bool) {
 }
 
 func bounded(seconds float64) time.Duration {
-	return time.Duration(min(max(seconds, 0), maxHold.Seconds()) * float64(time.Second))
+	return time.Duration(min(max(seconds, 0), ages.Seconds()) * float64(time.Second))
 }

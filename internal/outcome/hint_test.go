@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"spillway/internal/job"
 )
 
 var received = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
@@ -61,7 +63,7 @@ func TestHoldHint(t *testing.T) {
 		{"reset where nothing is left", headers("X-RateLimit-Reset", "17", "X-RateLimit-Remaining", "0"), 200, 17 * time.Second},
 		{"RateLimit-Reset", headers("RateLimit-Reset", "6", "RateLimit-Remaining", "0"), 503, 6 * time.Second},
 	} {
-		got, ok := HoldHint(c.h, c.status, received)
+		got, ok := HoldHint(c.h, c.status, received, usualMax)
 		if !ok {
 			got = none
 		}
@@ -77,9 +79,28 @@ func FuzzHoldHint(f *testing.F) {
 	f.Add("1.5", `"\`, "99999999999999999999", "", 503)
 	f.Fuzz(func(t *testing.T, after, limit, reset, date string, status int) {
 		h := headers("Retry-After", after, "Retry-After-Ms", reset, "RateLimit", limit, "X-RateLimit-Reset", reset, "Date", date)
-		d, ok := HoldHint(h, status, received)
-		if d < 0 || d > maxHold || !ok && d != 0 {
+		d, ok := HoldHint(h, status, received, usualMax)
+		if d < 0 || d > usualMax || !ok && d != 0 {
 			t.Errorf("%v %v", d, ok)
 		}
 	})
+}
+
+// How long one answer can stop a gateway is for its configuration to say; whatever the header, and in whatever form.
+func TestAnAnswerAsksForNoLongerAWaitThanTheTableAllows(t *testing.T) {
+	t.Parallel()
+	table, err := Profile("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for _, h := range []map[string][]string{headers("Retry-After", "86400"), headers("Retry-After", now.Add(24*time.Hour).Format(http.TimeFormat)),
+		headers("RateLimit", `"day";r=0;t=86400`), headers("X-RateLimit-Reset", "86400")} {
+		for most, want := range map[time.Duration]time.Duration{0: 15 * time.Minute, time.Minute: time.Minute, 2 * time.Hour: 2 * time.Hour, 48 * time.Hour: 24 * time.Hour} {
+			in := Input{Result: job.Result{Stage: job.Answered, Status: 429, Header: h}, Received: now}
+			if got := table.Holding(most).Judge(in).HoldFor; got != want {
+				t.Errorf("%v, at most %s: %s, want %s", h, most, got, want)
+			}
+		}
+	}
 }

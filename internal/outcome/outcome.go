@@ -3,8 +3,10 @@
 package outcome
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"spillway/internal/job"
@@ -17,6 +19,14 @@ type Input struct {
 	KeySent bool
 	// KeyLives says that the gateway still remembers that key, so that the same call again charges nothing twice.
 	KeyLives bool
+	// Again says that an earlier call of the job carried the same key, or may have.
+	Again bool
+	// Unsure says that such a call may have charged.
+	Unsure bool
+	// Lapse says that there may have been such a call, which Redis has forgotten since.
+	Lapse bool
+	// Last is what an earlier call came to, as Judgement.Error; empty where it is not known.
+	Last string
 	// Received is the moment at which the answer arrived, by the local clock. Dates in the answer are measured
 	// against its own Date header, and against this where it has none.
 	Received time.Time
@@ -56,6 +66,8 @@ type Judgement struct {
 	// Fault says that the gateway failed, or could not be reached: 5xx, unless a rule gave it a meaning or it asked to wait,
 	// a time-out, a connection that broke or was refused, a failed look-up or handshake. Many of them are an outage.
 	Fault bool
+	// Foreign says that the key is in use by somebody else: what the gateway knows of it is not what became of this job.
+	Foreign bool
 }
 
 // Judge says what a call's result means. It always has an answer: what nobody can know is unknown.
@@ -69,22 +81,39 @@ func (t Table) Judge(in Input) Judgement {
 	return lost(in, "no answer", errorText(in.Result.Err, "the request was written and no answer came"))
 }
 
-// answered judges an answer: the first rule that matches decides.
+// answered judges an answer: the first rule that matches decides, unless the answer can't be taken for what it says.
 func (t Table) answered(in Input) Judgement {
-	a := &answer{in: in}
+	a := &answer{in: in, most: cmp.Or(t.most, usualMax)}
+	v, found := t.verdict(a)
+	why := t.doubt(a, v, found)
+	switch {
+	case why == onlyAgain && in.Result.Status == http.StatusPaymentRequired:
+		return a.judge(job.VerdictRefused) // the payment was declined: only another key brings another answer
+	case why != "":
+		return a.doubted(why)
+	case found == unreadable:
+		return lost(in, a.why()+", answer cut off", a.line())
+	}
+	j := t.referred(a, a.judge(v))
+	j.Fault = found == differs && in.Result.Status >= 500 && v != job.VerdictHold
+	// While no call of the job's own can hold the key, a conflict is with somebody else's.
+	j.Foreign = in.Result.Status == http.StatusConflict && in.KeySent && (!in.Again || !in.Unsure && !in.Lapse)
+	return j
+}
+
+// verdict is what an answer means by the first rule that matches, else by its status, and which of the two it was.
+func (t Table) verdict(a *answer) (job.Verdict, match) {
 	for _, rules := range [][]Rule{t.user, t.profile} {
 		for _, r := range rules {
-			switch r.match(a) {
-			case matches:
-				return t.referred(a, a.judge(r.Then))
-			case unreadable:
-				return lost(in, a.why()+", answer cut off", a.line())
+			if m := r.match(a); m != differs {
+				return r.Then, m
 			}
 		}
 	}
-	j := t.referred(a, a.judge(byStatus(a)))
-	j.Fault = in.Result.Status >= 500 && j.Verdict != job.VerdictHold
-	return j
+	if v := byStatus(a); v != job.VerdictDone || t.paid(a) != unreadable {
+		return v, differs
+	}
+	return job.VerdictDone, unreadable
 }
 
 // byStatus is the default profile: what a status means where no rule says otherwise.
@@ -93,6 +122,8 @@ func byStatus(a *answer) job.Verdict {
 	switch {
 	case status >= 200 && status <= 299:
 		return job.VerdictDone
+	case status >= 300 && status <= 399:
+		return job.VerdictUnknown // the charge may come before the redirection
 	case status == 401, status == 403, status == 429:
 		return job.VerdictHold
 	case status == 503 && a.retryAfter():
@@ -102,7 +133,7 @@ func byStatus(a *answer) job.Verdict {
 			return job.VerdictRetry
 		}
 		return job.VerdictRefused
-	case status != 408 && status >= 300 && status <= 499:
+	case status != 408 && status >= 400 && status <= 499:
 		return job.VerdictRefused
 	}
 	// 408, 5xx, and statuses that HTTP does not know: it may have been charged.
@@ -121,7 +152,7 @@ func (a *answer) judge(v job.Verdict) Judgement {
 	}
 	switch v {
 	case job.VerdictHold:
-		j.HoldFor, _ = HoldHint(a.in.Result.Header, status, a.in.Received)
+		j.HoldFor, _ = HoldHint(a.in.Result.Header, status, a.in.Received, a.most)
 		j.Alarm = status == 401 || status == 403
 	case job.VerdictFewer:
 	case job.VerdictRetry:
@@ -132,7 +163,7 @@ func (a *answer) judge(v job.Verdict) Judgement {
 	return j
 }
 
-// notSent judges a call of which nothing reached the wire. That is an outage or a lost slot, never the job's fault,
+// notSent judges a call of which nothing reached the wire. That is an outage, a lost slot or this machine, never the job's fault,
 // and spends no attempt; but for a job that can't be made into a request, which no other attempt would mend.
 func notSent(in Input) Judgement {
 	j := Judgement{Verdict: job.VerdictRetry, Why: "not sent", Error: errorText(in.Result.Err, "the request was not sent")}
@@ -144,13 +175,18 @@ func notSent(in Input) Judgement {
 		j.Verdict, j.Spent, j.Why = job.VerdictRefused, true, "not a request"
 		return j
 	}
+	if errors.Is(in.Result.Err, job.ErrLocal) {
+		j.Why = "this machine: " + j.Error
+		return j
+	}
 	j.Fault = !errors.Is(in.Result.Err, context.Canceled)
 	return j
 }
 
 // lost judges a call that was written and whose outcome did not reach us.
 func lost(in Input, why, text string) Judgement {
-	j := Judgement{Verdict: job.VerdictUnknown, Spent: true, Why: why, Error: text, Fault: !errors.Is(in.Result.Err, context.Canceled)}
+	j := Judgement{Verdict: job.VerdictUnknown, Spent: true, Why: why, Error: text}
+	j.Fault = !errors.Is(in.Result.Err, context.Canceled) && !errors.Is(in.Result.Err, job.ErrLocal)
 	if in.living() {
 		j.Verdict = job.VerdictRetry
 	}

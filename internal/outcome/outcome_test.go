@@ -51,6 +51,8 @@ func wanted(status int, retryAfter bool, key keyState) (job.Verdict, bool) {
 		return job.VerdictRefused, true
 	case status == 408, status >= 500, status < 200:
 		return again, true
+	case status < 400:
+		return job.VerdictUnknown, true
 	}
 	return job.VerdictRefused, true
 }
@@ -216,17 +218,28 @@ func TestFaults(t *testing.T) {
 		in   Input
 		want bool
 	}{
-		"a rule's":      {answered(503, nil, `{"queue": "full"}`), false},
-		"not a rule's":  {answered(503, nil, `{"queue": "empty"}`), true},
-		"cut off":       {cut, true},
-		"ours":          {broken, false},
-		"ours, unsent":  {unsent, false},
-		"408":           {answered(408, nil, ""), false},
-		"503, wait 7 s": {answered(503, http.Header{"Retry-After": {"7"}}, ""), false},
+		"a rule's":                        {answered(503, nil, `{"queue": "full"}`), false},
+		"not a rule's":                    {answered(503, nil, `{"queue": "empty"}`), true},
+		"cut off":                         {cut, true},
+		"ours":                            {broken, false},
+		"ours, unsent":                    {unsent, false},
+		"this machine's, after the write": {Input{Result: job.Result{Stage: job.Sent, Err: fmt.Errorf("broke: %w", job.ErrLocal)}}, false},
+		"408":                             {answered(408, nil, ""), false},
+		"503, wait 7 s":                   {answered(503, http.Header{"Retry-After": {"7"}}, ""), false},
 	} {
 		if j := table.Judge(c.in); j.Fault != c.want {
 			t.Errorf("%s: fault = %v", name, j.Fault)
 		}
+	}
+}
+
+// A call that this machine could not make says nothing of the gateway and costs the job nothing.
+func TestAFaultOfThisMachineIsNobodyElses(t *testing.T) {
+	t.Parallel()
+	in := Input{Result: job.Result{Stage: job.NotSent, Err: fmt.Errorf("connecting failed: too many open files: %w", job.ErrLocal)}}
+	j := profile(t, "").Judge(in)
+	if j.Verdict != job.VerdictRetry || j.Fault || j.Spent || !strings.HasPrefix(j.Why, "this machine: connecting failed: too many open files") {
+		t.Errorf("%+v", j)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"spillway/internal/job"
 )
@@ -25,6 +26,9 @@ type Rule struct {
 type Table struct {
 	user, profile []Rule
 	reference     string
+	needs         map[string][]string // of the body of a 2xx, for done
+	saves         bool                // the gateway saves failures under the key
+	most          time.Duration       // the longest wait that an answer can ask for; 0: usualMax
 }
 
 // Profile returns a built-in table: "default" (also "") or "stripe".
@@ -33,7 +37,7 @@ func Profile(name string) (Table, error) {
 	case "", "default":
 		return Table{}, nil
 	case "stripe":
-		return Table{profile: stripe()}, nil
+		return Table{profile: stripe(), saves: true}, nil
 	}
 	return Table{}, fmt.Errorf("%q is not a profile of answers: use default or stripe, or write rules", name)
 }
@@ -59,6 +63,18 @@ func (t Table) Referring(path string) Table {
 	return t
 }
 
+// Holding returns the table by which no answer asks for a longer wait than this. Zero means 15 min.
+func (t Table) Holding(most time.Duration) Table {
+	t.most = most
+	return t
+}
+
+// Needing returns the table that takes a 2xx for done only where its body has, at each of these dotted paths, one of the values. Rules go before it.
+func (t Table) Needing(needs map[string][]string) Table {
+	t.needs = needs
+	return t
+}
+
 func (r Rule) check() error {
 	switch {
 	case r.Status == 0 && len(r.Header) == 0 && len(r.Body) == 0:
@@ -72,9 +88,12 @@ func (r Rule) check() error {
 }
 
 // stripe knows that Stripe's 429 has several reasons. A lock time-out, which says so in its body and has no such
-// header, and a limit of one resource concern that object only. A 429 for any other reason holds, by default.
+// header, and a limit of one resource concern that object only. A 429 for any other reason holds, by default. And that a key can be in use by a
+// call that still runs, or have been used with other parameters, which says nothing of what became of that call
+// (docs.stripe.com/api/errors, docs.stripe.com/error-low-level).
 func stripe() []Rule {
 	const header = "Stripe-Rate-Limited-Reason"
+	otherUse := map[string]string{"error.type": "idempotency_error"}
 	reason := func(value string, then job.Verdict) Rule {
 		return Rule{Status: 429, Header: map[string]string{header: value}, Then: then}
 	}
@@ -84,6 +103,9 @@ func stripe() []Rule {
 		reason("global-concurrency", job.VerdictFewer),
 		reason("endpoint-concurrency", job.VerdictFewer),
 		reason("resource-specific", job.VerdictRetry),
+		{Status: 409, Body: map[string]string{"error.code": "idempotency_key_in_use"}, Then: job.VerdictRetry},
+		{Status: 400, Body: otherUse, Then: job.VerdictUnknown},
+		{Status: 409, Body: otherUse, Then: job.VerdictUnknown},
 		{Status: 429, Header: map[string]string{header: ""}, Body: map[string]string{"error.code": "lock_timeout"}, Then: job.VerdictRetry},
 	}
 }

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// maxPrefix is how long a prefix of idempotency keys may be: with an id of 200 characters and the key's generation behind it, a key has
+	// at most 255, the most that Stripe takes (docs.stripe.com/api/idempotent_requests).
+	maxPrefix = 40
+	// keyMargin is how long before a key's end, beside the call's time-out, no other call begins with it: a call may be written that much
+	// later than it was decided on.
+	keyMargin = 5 * time.Second
+)
+
+// KeyCovers is how long after a key's first call another call may begin with it: then the gateway knows the key until that call's end.
+// 0 where there are no keys.
+func (q Request) KeyCovers() time.Duration { return max(q.KeyLifetime-q.Timeout-keyMargin, 0) }
+
+// key reads what the gateway's idempotency keys look like.
+func (r *reader) key(n node, q *Request) {
+	r.object(n, field{"prefix", r.prefix(q)})
+}
+
+// prefix reads what stands before each job's id in its key: in one of two places, of which one may be used.
+func (r *reader) prefix(q *Request) func(node) {
+	return func(n node) {
+		if q.KeyPrefixWritten {
+			r.fault(n.path, "idempotency_prefix is the short form of key.prefix: keep one of them")
+			return
+		}
+		q.KeyPrefixWritten = true
+		r.word(&q.KeyPrefix, checkPrefix)(n)
+	}
+}
+
+func checkPrefix(text string) string {
+	switch {
+	case strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }):
+		return "can't stand before a key: use visible ASCII characters without spaces, like eu-"
+	case len(text) > maxPrefix:
+		return fmt.Sprintf("is longer than %d characters: with an id behind it, no gateway would take such a key", maxPrefix)
+	}
+	return ""
+}
+
+// checkKey reports what contradicts itself in a request that has an idempotency header.
+func (r *reader) checkKey(path string, q *Request) {
+	life, timeout := path+".key_lifetime", path+".timeout"
+	switch {
+	case q.KeyLifetime == 0:
+		r.clash(life, path+".idempotency_header", "a key that is forgotten at once protects nothing: "+
+			`give the gateway's own lifetime, or, where it has no keys, write idempotency_header: ""`)
+	case q.KeyCovers() == 0 && !r.unset[timeout]:
+		r.clash(life, timeout, "a key that lives for %s%s is forgotten before a second call with it has ended, as a call may take %s%s and the margin is %s: "+
+			"write the gateway's own key_lifetime, or a timeout below the difference",
+			FormatDuration(q.KeyLifetime), r.defaulted(life), FormatDuration(q.Timeout), r.defaulted(timeout), FormatDuration(keyMargin))
+	}
+	for name := range q.Headers {
+		if strings.EqualFold(name, q.IdempotencyHeader) {
+			r.fault(join(path+".headers", name), "this is the idempotency header, which each job fills with its own key: take it out here")
+		}
+	}
+}
+
+// checkShared reports gateways that one provider would take for one: the same server and the same header for keys, and no prefixes that keep
+// their keys apart. Job ids are only unique within a gateway, so a job of the one would be answered with the charge of the other's.
+func (r *reader) checkShared(all []Gateway) {
+	for i, g := range all {
+		k := slices.IndexFunc(all[:i], func(o Gateway) bool { return mixed(o.Request, g.Request) })
+		if k < 0 {
+			continue
+		}
+		path, other := join("gateways", g.Name)+".request.idempotency_prefix", all[k]
+		if long := join("gateways", g.Name) + ".request.key.prefix"; r.written(long) {
+			path = long
+		}
+		server, _ := g.Request.server()
+		r.fault(path, `gateway %q (line %d) calls %s too, with keys in the same header, and no prefix keeps the keys of the two apart: a job of the one would be `+
+			`answered with the charge of the other's job of that id. Give the newer gateway a prefix that does not begin like the other's, such as %q, or write `+
+			`idempotency_prefix: "" for one of them if their accounts are different`, other.Name, other.At.Line, server, g.Name+"-")
+	}
+}
+
+// mixed reports that two gateways' keys may be the same at one provider, and nobody has said that they may.
+func mixed(a, b Request) bool {
+	one, known := a.server()
+	other, too := b.server()
+	if !known || !too || one != other || a.IdempotencyHeader == "" || !strings.EqualFold(a.IdempotencyHeader, b.IdempotencyHeader) {
+		return false
+	}
+	if a.KeyPrefixWritten && a.KeyPrefix == "" || b.KeyPrefixWritten && b.KeyPrefix == "" {
+		return false
+	}
+	if a.KeyPrefix == "" || b.KeyPrefix == "" {
+		return a.KeyPrefix == b.KeyPrefix
+	}
+	return strings.HasPrefix(a.KeyPrefix, b.KeyPrefix) || strings.HasPrefix(b.KeyPrefix, a.KeyPrefix)
+}
+
+// server returns the scheme, host and port that a request goes to, as far as they are known: a variable in them that is not set hides them.
+func (q Request) server() (string, bool) {
+	text := q.URL.Reveal()
+	if text == "" {
+		text = q.URLText
+	}
+	scheme, rest, found := strings.Cut(text, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	u, err := url.Parse(scheme + "://" + host)
+	if !found || err != nil || u.Hostname() == "" || strings.ContainsAny(scheme+host, "${") {
+		return "", false
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	name := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	if strings.Contains(name, ":") {
+		name = "[" + name + "]"
+	}
+	return u.Scheme + "://" + name + ":" + port, true
+}

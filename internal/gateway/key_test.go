@@ -1,0 +1,74 @@
+package gateway
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// The prefix is part of the key wherever the gateway sees it, and of nothing else.
+func TestAKeyGoesOutWithItsPrefix(t *testing.T) {
+	t.Parallel()
+	got := make(chan *http.Request, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r }))
+	defer srv.Close()
+	for prefix, want := range map[string]string{"": "inv-1~2", "eu-": "eu-inv-1~2"} {
+		c, err := New(Config{URL: srv.URL + "/{id}", IdempotencyHeader: "Idempotency-Key", KeyPrefix: prefix,
+			Sign: Sign{Header: "X-Sign", Secret: []byte("s"), Content: "{key} {id}"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.Send(t.Context(), Call{Job: job.Job{ID: "inv-1"}, Key: "inv-1~2"})
+		r := <-got
+		n, err := newSigner(Sign{Header: "X-Sign", Secret: []byte("s"), Content: want + " inv-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := message{head: *httptest.NewRequest(http.MethodPost, srv.URL, nil)}
+		n.sign(&m, Call{}, time.Unix(0, 0))
+		if r.Header.Get("Idempotency-Key") != want || r.URL.Path != "/inv-1" || r.Header.Get("X-Sign") != m.head.Header.Get("X-Sign") {
+			t.Errorf("prefix %q: key %q, path %s, signature of %q is another", prefix, r.Header.Get("Idempotency-Key"), r.URL.Path, want+" inv-1")
+		}
+	}
+	if _, err := New(Config{URL: srv.URL, IdempotencyHeader: "K", KeyPrefix: "a b"}); err == nil || !strings.Contains(err.Error(), "idempotency_prefix") {
+		t.Errorf("a prefix that breaks the header: %v", err)
+	}
+}
+
+// What would make another request of the same payload under the same key is noticed, and nothing else is: secrets are rotated while calls are unsure.
+func TestTheDigestOfARequestFollowsWhatIsSent(t *testing.T) {
+	t.Parallel()
+	base := Config{URL: "https://api.test/v1?k=1", IdempotencyHeader: "Idempotency-Key"}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"nothing":            {func(*Config) {}, ""},
+		"defaults, written":  {func(c *Config) { c.Method, c.Encoding = "POST", "json" }, ""},
+		"the header's case":  {func(c *Config) { c.IdempotencyHeader = "idempotency-key" }, ""},
+		"headers":            {func(c *Config) { c.Headers = map[string]string{"Authorization": "Bearer new"} }, ""},
+		"signature, timeout": {func(c *Config) { c.Sign.Header, c.Timeout = "X", time.Hour }, ""},
+		"path":               {func(c *Config) { c.URL = "https://api.test/v2?k=1" }, "url or method"},
+		"query":              {func(c *Config) { c.URL = "https://api.test/v1?k=2" }, "url or method"},
+		"placeholder":        {func(c *Config) { c.URL = "https://api.test/v1?k={id}" }, "url or method"},
+		"method":             {func(c *Config) { c.Method = "PUT" }, "url or method"},
+		"encoding":           {func(c *Config) { c.Encoding = "form" }, "encoding"},
+		"prefix":             {func(c *Config) { c.KeyPrefix = "eu-" }, "idempotency_header or prefix"},
+		"the key's header":   {func(c *Config) { c.IdempotencyHeader = "X-Key" }, "idempotency_header or prefix"},
+	} {
+		now := base
+		c.change(&now)
+		if got := strings.Join(job.SentChanges(base.Digest(), now.Digest()), ", "); got != c.want || len(now.Digest()) != 16 || (now.Digest() == base.Digest()) != (c.want == "") {
+			t.Errorf("%s: %q changed, want %q (%s, %s)", name, got, c.want, base.Digest(), now.Digest())
+		}
+	}
+	keyless := Config{URL: base.URL}.Digest()
+	if got := job.SentChanges(keyless, base.Digest()); len(keyless) != 16 || strings.Join(got, ", ") != "idempotency_header or prefix" {
+		t.Errorf("from no keys to keys: %q changed (%s)", got, keyless)
+	}
+}

@@ -1,0 +1,68 @@
+package job
+
+import (
+	"maps"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bojanz/currency"
+)
+
+// String is the money in units of its currency, as ISO 4217 divides them: "EUR 9,635.86", "JPY 1,050", "KWD 1.050". Where the
+// currency has no name, or one that ISO 4217 does not list, nobody knows its units: "1050 in minor units".
+func (m Money) String() string {
+	digits, listed := currency.GetDigits(m.Currency)
+	if !listed {
+		return m.minor() + " in minor units"
+	}
+	sign, text := "", m.Minor.String()
+	if m.Minor.Sign() < 0 {
+		sign, text = "-", text[1:]
+	}
+	if short := int(digits) + 1 - len(text); short > 0 {
+		text = strings.Repeat("0", short) + text
+	}
+	whole, fraction := text[:len(text)-int(digits)], text[len(text)-int(digits):]
+	if fraction != "" {
+		fraction = "." + fraction
+	}
+	return m.Currency + " " + sign + grouped(whole) + fraction
+}
+
+// minor is "EUR 963586".
+func (m Money) minor() string { return strings.TrimSpace(m.Currency + " " + m.Minor.String()) }
+
+// grouped puts a comma between thousands.
+func grouped(digits string) string {
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits
+}
+
+// MoneyText says for people what sums of money come to, by currency and in its units, and how many jobs have no amount that can be
+// read: "EUR 9,635.86, GBP 7,424.35, 2 jobs without an amount". The sums are in minor units. Empty where there is nothing to say.
+func MoneyText(sums map[string]*big.Int, without int) string {
+	return moneyList(sums, without, Money.String)
+}
+
+// MinorText says the same for programs, in minor units: "EUR 963586, GBP 742435, 2 jobs without an amount".
+func MinorText(sums map[string]*big.Int, without int) string {
+	return moneyList(sums, without, Money.minor)
+}
+
+func moneyList(sums map[string]*big.Int, without int, text func(Money) string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		parts = append(parts, text(Money{Minor: sums[name], Currency: name}))
+	}
+	switch {
+	case without == 1:
+		parts = append(parts, "1 job without an amount")
+	case without > 1:
+		parts = append(parts, strconv.Itoa(without)+" jobs without an amount")
+	}
+	return strings.Join(parts, ", ")
+}
