@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -138,9 +139,7 @@ func (b *bench) call(id string, reason job.Reason, e job.Ending) job.Attempt {
 func (b *bench) open(id string) job.Attempt {
 	b.t.Helper()
 	b.now.Add(1000)
-	task, err := b.c.RPop(b.ctx, b.keys.Pending()).Result()
-	b.must(err)
-	pulled, generation, _ := job.ParseTaskID(task)
+	pulled, generation, _ := job.ParseTaskID(testkit.Pop(b.t, b.c, b.keys.Lines()))
 	want(b.t, "job in the queue", pulled, id)
 	a, opening, err := b.books.Open(b.ctx, id, generation, "w1", time.Minute)
 	b.must(err)
@@ -183,15 +182,16 @@ func ids(records []job.Record) string {
 	return text
 }
 
-// queued is the ids in the queue, the next one first.
-func (b *bench) queued() []string {
+// queued is the ids in the queue, of each line the next one first, and before those that were never called the others.
+func (b *bench) queued() (found []string) {
 	b.t.Helper()
-	tasks, err := b.c.LRange(b.ctx, b.keys.Pending(), 0, -1).Result()
-	b.must(err)
-	var found []string
-	for i := len(tasks) - 1; i >= 0; i-- {
-		id, _, _ := job.ParseTaskID(tasks[i])
-		found = append(found, id)
+	for _, line := range []string{b.keys.Replays(), b.keys.Retries(), b.keys.Due(), b.keys.Pending()} {
+		tasks, err := b.c.LRange(b.ctx, line, 0, -1).Result()
+		b.must(err)
+		for _, task := range slices.Backward(tasks) {
+			id, _, _ := job.ParseTaskID(task)
+			found = append(found, id)
+		}
 	}
 	return found
 }

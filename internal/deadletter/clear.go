@@ -30,6 +30,8 @@ type Clearing struct {
 	Taken func(rec job.Record)
 	// HeldBack is told of each job held back, and why; nil means nobody asks.
 	HeldBack func(rec job.Record, why string)
+	// Withdraw discards jobs that wait for their call, where the filter means such jobs. Nil: it means none.
+	Withdraw func(ctx context.Context, jobs []job.Return) ([]bool, error)
 	// Begin is called once, before the first job is offered; an error ends the run. Nil means nothing is to be done.
 	Begin func(ctx context.Context) error
 	// Watch says what the gateway lets a replay do now; it is asked several times a second. Nil means everything.
@@ -52,43 +54,6 @@ type Cleared struct {
 // Replay takes the jobs in again through admission, waiting for room as long as that takes.
 func (c Clearing) Replay(ctx context.Context, a Admitter, r Rules) (Cleared, error) {
 	return c.run(ctx, r.Key, a.Readmit, readmitChunk)
-}
-
-// NotDone resolves jobs of unknown outcome as not done: they go in again through admission, with their next key.
-func (c Clearing) NotDone(ctx context.Context, a Admitter, r Rules) (Cleared, error) {
-	c.Filter.Reasons = []job.Reason{job.UnknownOutcome}
-	return c.run(ctx, r.NotDone, a.Readmit, readmitChunk)
-}
-
-// Done resolves jobs of unknown outcome as done. They stay known for the dedupe window.
-func (c Clearing) Done(ctx context.Context, dedupe time.Duration) (Cleared, error) {
-	c.Filter.Reasons = []job.Reason{job.UnknownOutcome}
-	return c.run(ctx, anyJob, removing(c.Store.Resolve, dedupe), removeChunk)
-}
-
-// Discard takes the jobs out for good. They stay known for the dedupe window.
-func (c Clearing) Discard(ctx context.Context, dedupe time.Duration) (Cleared, error) {
-	return c.run(ctx, anyJob, removing(c.Store.Discard, dedupe), removeChunk)
-}
-
-func anyJob(job.Record) (job.KeyChange, string) { return job.KeepKey, "" }
-
-// taker takes one chunk out of the store.
-type taker func(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error)
-
-// removing makes a taker of what needs no room.
-func removing(remove func(context.Context, []job.Return, time.Duration) ([]bool, error), dedupe time.Duration) taker {
-	return func(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
-		removed, err := remove(ctx, jobs, dedupe)
-		answers := make([]job.Admittance, len(removed))
-		for i, ok := range removed {
-			answers[i] = job.Gone
-			if ok {
-				answers[i] = job.Enqueued
-			}
-		}
-		return answers, 0, err
-	}
 }
 
 // How many jobs one script takes: few enough not to keep others waiting for longer than an offer of new jobs does.
@@ -122,13 +87,11 @@ type due struct {
 type decide func(job.Record) (change job.KeyChange, why string)
 
 func (c Clearing) run(ctx context.Context, key decide, take taker, size int) (Cleared, error) {
-	mark, err := c.Store.Mark(ctx)
+	filter, err := c.Store.UpToNow(ctx, c.Filter)
 	if err != nil {
 		return Cleared{}, err
 	}
-	if c.Filter.Until.IsZero() || c.Filter.Until.After(mark) {
-		c.Filter.Until = mark
-	}
+	c.Filter = filter
 	run := &clearing{Clearing: c, take: take, size: size, most: size, pace: pace{clock: c.Clock}, canary: canary{size: c.Canary}}
 	chunk := make([]due, 0, size)
 	for d, err := range c.jobs(ctx, key) {
@@ -223,6 +186,9 @@ func (c *clearing) offer(ctx context.Context, some []due) (full []due, retry tim
 	jobs := make([]job.Return, len(some))
 	for i, d := range some {
 		jobs[i] = job.Return{ID: d.rec.Job.ID, Generation: d.rec.Generation, Reason: d.rec.Reason, Key: d.key}
+		if d.rec.State != job.Parked {
+			jobs[i].Reason = ""
+		}
 	}
 	answers, retry, err := c.take(ctx, jobs)
 	if err != nil {

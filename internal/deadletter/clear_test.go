@@ -169,7 +169,7 @@ func TestResolveNotDoneGoesInWithTheNextKey(t *testing.T) {
 	b.now.Add((48 * time.Hour).Microseconds())
 	done, err := b.clearing(deadletter.Filter{}).NotDone(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 1})
+	want(t, "done", done, deadletter.Cleared{Taken: 1, HeldBack: 1})
 	r := b.record("a")
 	want(t, "state", r.State, job.Queued)
 	want(t, "key", job.IdempotencyKey("a", r.KeyGeneration), "a~2")

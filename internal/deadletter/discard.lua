@@ -1,4 +1,4 @@
--- discard.lua: parked jobs are taken out for good; their records stay for the dedupe window.
+-- discard.lua: parked jobs are taken out for good. Their payloads go, and what the gateway said; what is left of their records stays for the dedupe window.
 -- KEYS 1 counters  2 acts, then for each job: record, parked:<its reason>
 -- ARGV 1 now (µs, 0 = Redis's)  2 dedupe (ms)  3 act's place in the trail ('' = none), then for each job: id, generation it is parked with, reason
 -- returns for each job: 1 discarded  0 not parked like this any more
@@ -9,15 +9,11 @@ for a = 4, #ARGV, 3 do
   local v = redis.call('HMGET', record, 's', 'g', 'r')
   if v[1] == 'parked' and v[2] == ARGV[a + 1] and v[3] == ARGV[a + 2] then
     redis.call('ZREM', KEYS[key + 1], ARGV[a])
-    become(record, 'discarded', 'fin', int(now))
-    forget(record, ARGV[2])
+    finish(record, KEYS[1], 'discarded', now, ARGV[2])
     discarded, answer = discarded + 1, 1
   end
   answers[#answers + 1] = answer
   key = key + 2
 end
-if discarded > 0 then
-  redis.call('HINCRBY', KEYS[1], 'discarded', discarded)
-  if ARGV[3] ~= '' then redis.call('HINCRBY', KEYS[2], ARGV[3], discarded) end
-end
+if discarded > 0 and ARGV[3] ~= '' then redis.call('HINCRBY', KEYS[2], ARGV[3], discarded) end
 return answers

@@ -19,6 +19,10 @@ type Filter struct {
 	IDs     []string
 	Match   *regexp.Regexp // on the error
 	Limit   int            // at most so many, oldest first; 0 means no limit
+	// InDoubt means only jobs that may have been charged, whatever their reason.
+	InDoubt bool
+	// Waiting means those of IDs, too, that are not parked but wait for their call.
+	Waiting bool
 	// After is the Cursor of a job: only those parked behind it, whether it is still there or not. 0 means from the first.
 	After int64
 	// NoPayload leaves the payloads out, which saves reading them.
@@ -68,7 +72,8 @@ func (s *Store) meant(ctx context.Context, f Filter) iter.Seq2[job.Record, error
 
 func (f Filter) means(r job.Record) bool {
 	switch {
-	case r.State != job.Parked,
+	case r.State != job.Parked && !(f.Waiting && r.Waits()),
+		f.InDoubt && !r.InDoubt(),
 		len(f.Reasons) > 0 && !slices.Contains(f.Reasons, r.Reason),
 		f.Batch != "" && r.Job.Batch != f.Batch,
 		!f.Since.IsZero() && r.ParkedAt.Before(f.Since),
@@ -89,6 +94,9 @@ func (s *Store) candidates(ctx context.Context, f Filter) iter.Seq2[job.Record, 
 
 // reasons is the reasons that the filter means, each once.
 func (f Filter) reasons() []job.Reason {
+	if len(f.Reasons) == 0 && f.InDoubt { // what is no job was never called
+		return slices.DeleteFunc(job.Reasons(), func(r job.Reason) bool { return r == job.Unreadable })
+	}
 	if len(f.Reasons) == 0 {
 		return job.Reasons()
 	}

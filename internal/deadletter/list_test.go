@@ -159,7 +159,7 @@ func TestJobParkedAnewWhileItIsReadDoesNotComeAtItsOldPlace(t *testing.T) {
 func (b *bench) discard(ids ...string) {
 	b.t.Helper()
 	c := deadletter.Clearing{Store: b.store, Clock: b, Filter: deadletter.Filter{IDs: ids}}
-	done, err := c.Discard(b.ctx, time.Hour)
+	done, err := c.Discard(b.ctx, b.rules(), time.Hour)
 	b.must(err)
 	want(b.t, "discarded", done.Taken, len(ids))
 }

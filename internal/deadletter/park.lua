@@ -1,7 +1,10 @@
 -- park.lua: an attempt ends in the dead-letter store.
 -- KEYS 1 record  2 open  3 rate  4 counters  5 parked:<reason>  6 hold, then those of redisdb.TaskEnd
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 "1": the attempt counts  6 history line  7 status
---      8 reason: cancelled means that its batch is paused or cancelled, and is rejected if it is not any more  9 error  10 "1": the call may have charged  11 "1": the gateway answered, and did not fail, then those of redisdb.TaskEnd
+--      8 reason: paused and cancelled mean that its batch is one of these, and it is parked as what its batch is now: as rejected if that is
+--        neither any more, and as unknown_outcome if it is cancelled and an earlier call may have charged  9 error  10 "1": the call may have charged; "other": and the key is somebody else's, so it
+--        does not count as sent; "no": neither it nor an earlier call with the key has charged
+--      11 "1": the gateway answered, and did not fail, then those of redisdb.TaskEnd
 -- returns 1 parked, or done if an earlier call turned out to have succeeded, and the attempt's task is over  0 the record has moved on
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
@@ -12,10 +15,16 @@ task_end(KEYS, ARGV)
 if ARGV[11] == '1' then outage_over(KEYS[6]) end
 if paid_before(record, KEYS[4], now, job) then return 1 end
 local when, reason, set, error = stamp(KEYS[4], now), ARGV[8], KEYS[5], ARGV[9]
-if reason == 'cancelled' and not books_stopped(record, job.b) then -- its batch was resumed meanwhile
-  reason, set, error = 'rejected', books_key(record, 'parked:rejected'), 'its batch was paused'
+if reason == 'paused' or reason == 'cancelled' then
+  error, reason = books_stopped(record, job.b)
+  if not reason then -- its batch was resumed meanwhile
+    reason, error = 'rejected', 'its batch was paused'
+  elseif reason == 'cancelled' and (job.am or ARGV[10] == '1') then
+    reason, error = 'unknown_outcome', error .. MAY_HAVE_CHARGED
+  end
+  set = books_key(record, 'parked:' .. reason)
 end
 become_of(record, job, 'parked', 'r', reason, 'e', error, 'pa', int(when))
-if ARGV[10] == '1' then redis.call('HSET', record, 'am', '1') end
+doubt(record, ARGV[10])
 redis.call('ZADD', set, int(when), id)
 return 1

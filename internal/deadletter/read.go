@@ -11,11 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
-	"spillway/internal/seal"
 )
 
 // allFields is what a listing reads of each record: all but the payload, which may have a megabyte, and what only live jobs have.
-var allFields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h", "ed", "m"}
+var allFields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h", "ed", "m", "by"}
 
 // fields is what is read of the jobs that are parked for a reason.
 func (f Filter) fields(r job.Reason) []string {
@@ -45,8 +44,11 @@ func (s *Store) records(ctx context.Context, ids, fields []string) ([]job.Record
 // payloads is how many payloads are read at once: each may have a megabyte.
 const payloads = 64
 
-// withPayloads adds the payloads of those that of says (nil: of all), a few at a time. A job that has gone meanwhile is left out.
+// withPayloads adds the payloads of those that of says (nil: of all), a few at a time. A job of them that has gone meanwhile is left out.
 func (s *Store) withPayloads(ctx context.Context, found iter.Seq2[job.Record, error], of func(job.Record) bool) iter.Seq2[job.Record, error] {
+	if of == nil {
+		of = func(job.Record) bool { return true }
+	}
 	return func(yield func(job.Record, error) bool) {
 		some := make([]job.Record, 0, payloads)
 		for r, err := range found {
@@ -54,7 +56,7 @@ func (s *Store) withPayloads(ctx context.Context, found iter.Seq2[job.Record, er
 				yield(job.Record{}, err)
 				return
 			}
-			if len(some) == 0 && of != nil && !of(r) {
+			if len(some) == 0 && !of(r) {
 				if !yield(r, nil) {
 					return
 				}
@@ -63,36 +65,39 @@ func (s *Store) withPayloads(ctx context.Context, found iter.Seq2[job.Record, er
 			if some = append(some, r); len(some) < payloads {
 				continue
 			}
-			if !s.yieldWhole(ctx, some, yield) {
+			if !s.yieldWhole(ctx, some, of, yield) {
 				return
 			}
 			some = some[:0]
 		}
-		s.yieldWhole(ctx, some, yield)
+		s.yieldWhole(ctx, some, of, yield)
 	}
 }
 
-// yieldWhole reports whether to go on.
-func (s *Store) yieldWhole(ctx context.Context, some []job.Record, yield func(job.Record, error) bool) bool {
-	if len(some) == 0 {
-		return true
+// yieldWhole yields some jobs, with the payloads of those that of says. It reports whether to go on.
+func (s *Store) yieldWhole(ctx context.Context, some []job.Record, of func(job.Record) bool, yield func(job.Record, error) bool) bool {
+	var ids []string
+	for _, r := range some {
+		if of(r) {
+			ids = append(ids, r.Job.ID)
+		}
 	}
-	ids := make([]string, len(some))
-	for i, r := range some {
-		ids[i] = r.Job.ID
-	}
-	found, err := s.read(ctx, ids, append([]string{"s", "g"}, job.PayloadFields()...))
+	found, err := s.read(ctx, ids, append([]string{"s", "g", "r", "d"}, job.PayloadFields()...))
 	if err != nil {
 		yield(job.Record{}, err)
 		return false
 	}
-	for i, r := range some {
-		if found[i]["s"] != string(job.Parked) || found[i]["g"] != strconv.FormatInt(r.Generation, 10) {
-			continue
-		}
-		if r.Job.Payload = job.PayloadOf(found[i]); seal.Sealed(r.Job.Payload) {
-			r.Sealed = r.Job.Payload
-			r.Job.Payload, r.Unopened = s.box.Open(r.Job.ID, r.Sealed)
+	for _, r := range some {
+		if of(r) {
+			h := found[0]
+			found = found[1:]
+			if h["s"] != string(job.Parked) || h["g"] != strconv.FormatInt(r.Generation, 10) {
+				continue
+			}
+			var stored []byte
+			if stored, r.Unopened = job.PayloadOf(s.gateway, r.Job.ID, h); r.Unopened == nil {
+				r.Job.Payload, r.Sealed, r.Unopened = s.box.Reveal(r.Job.ID, stored, h["d"], h["r"] == string(job.Unreadable))
+			}
 		}
 		if !yield(r, nil) {
 			return false

@@ -14,7 +14,7 @@ import (
 //go:embed replace.lua
 var replaceLua string
 
-var replaceScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, replaceLua)
+var replaceScript = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, replaceLua)
 
 // Replaced is what became of one replacement.
 type Replaced struct {
@@ -22,66 +22,109 @@ type Replaced struct {
 	Return job.Return
 	// Same means that the job has this payload already: nothing was changed, and it is not to be replayed.
 	Same bool
+	// Before and After are its payload as it was and as it is.
+	Before, After Version
 	// Err says why the job can't have another payload; it never holds the payload.
 	Err error
 }
 
 var (
 	errNotKnown    = errors.New("no such job is known: enqueue it without --replace")
-	errMayCharged  = errors.New(`an earlier call may have charged: look it up, and use "dlq resolve" if it is parked as unknown_outcome, or replay it as it is`)
+	errMayCharged  = errors.New(`an earlier call may have charged: look it up, and settle it with "dlq resolve", or replay it as it is`)
 	errNotAJob     = errors.New("it is parked as unreadable: it was never a job; enqueue one under an id of its own")
 	errPastExpiry  = errors.New("its time to expire has passed: enqueue it under another id")
+	errLosesAmount = errors.New("its amount can be read now, and can't be in the new payload: mend it, or say --without-amount")
 	errMoved       = errors.New("it was changed by somebody else just now: look at it again")
 	errOnlyPayload = errors.New("a replacement changes the payload alone: leave cost, at, expires and batch as they are")
 )
 
+// Version is a payload as it is named where it must not be shown.
+type Version struct {
+	Digest string // as the record has it: with encryption, of a key
+	Money  string // as job.MoneyField writes it; empty where the gateway's jobs have none
+}
+
 // Replace gives parked jobs of the store's gateway other payloads, with the next generation of their idempotency keys, and
 // returns them ready to be taken in again. A job that was replaced before, and not taken in since, is ready too. The
 // line's cost, times and batch must be the job's, or zero. digests belong to the jobs' payloads, both in plain. Keep chunks to a few hundred jobs.
+// After an error some of what is returned without one of its own may have been done.
 func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []string) ([]Replaced, error) {
+	p, err := s.plan(ctx, r, jobs, digests)
+	if err != nil || len(p.places) == 0 {
+		return p.all, err
+	}
+	keys, args := make([]string, len(p.places)), []any{s.now()}
+	for n, i := range p.places {
+		stored, err := s.box.Seal(jobs[i].ID, jobs[i].Payload)
+		if err != nil {
+			return nil, err
+		}
+		to := p.all[i]
+		keys[n] = s.keys.Job(jobs[i].ID)
+		args = append(args, strconv.FormatInt(to.Return.Generation, 10), string(to.Return.Reason), to.Before.Digest, stored, to.After.Digest, to.After.Money,
+			flag(p.unsure[i]))
+	}
+	done, err := taken(replaceScript.Act(ctx, s.c, keys, args...), "replace.lua", len(keys))
+	for n := range done {
+		if !done[n] {
+			p.all[p.places[n]].Err = errMoved
+		}
+	}
+	return p.all, err
+}
+
+// LookReplace says what Replace would do, and changes nothing.
+func (s *Store) LookReplace(ctx context.Context, r Rules, jobs []job.Job, digests []string) ([]Replaced, error) {
+	p, err := s.plan(ctx, r, jobs, digests)
+	return p.all, err
+}
+
+// replacement is what is to be done to some jobs.
+type replacement struct {
+	all    []Replaced
+	places []int // of those that are to be changed
+	unsure map[int]bool
+}
+
+func (s *Store) plan(ctx context.Context, r Rules, jobs []job.Job, digests []string) (replacement, error) {
+	p := replacement{all: make([]Replaced, len(jobs)), unsure: map[int]bool{}}
 	ids := make([]string, len(jobs))
 	for i, j := range jobs {
 		ids[i] = j.ID
 	}
 	found, err := s.read(ctx, ids, append([]string{"d"}, allFields...))
 	if err != nil {
-		return nil, err
+		return p, err
 	}
-	all := make([]Replaced, len(jobs))
-	var keys []string
-	var places []int
-	args := []any{s.now()}
 	seen := map[string]bool{}
 	for i, h := range found {
-		rec := job.ParseRecord(s.gateway, ids[i], h)
-		all[i].Return = job.Return{ID: ids[i], Generation: rec.Generation, Reason: rec.Reason, Key: job.KeepKey}
+		rec, one := job.ParseRecord(s.gateway, ids[i], h), &p.all[i]
+		one.Return = job.Return{ID: ids[i], Generation: rec.Generation, Reason: rec.Reason, Key: job.KeepKey}
+		one.Before = Version{h["d"], rec.Money}
 		same := s.box.SameDigest(ids[i], digests[i], h["d"])
-		all[i].Same, all[i].Err = r.replaceable(rec, jobs[i], same)
-		if all[i].Err != nil || all[i].Same || same {
+		if one.Same, one.Err = r.replaceable(rec, jobs[i], same); same || one.Err != nil {
+			one.After = one.Before
 			continue
 		}
-		if seen[ids[i]] {
-			all[i].Err = errMoved
-			continue
-		}
-		seen[ids[i]] = true
-		stored, err := s.box.Seal(ids[i], jobs[i].Payload)
-		if err != nil {
-			return nil, err
-		}
-		keys, places = append(keys, s.keys.Job(ids[i])), append(places, i)
-		args = append(args, strconv.FormatInt(rec.Generation, 10), string(rec.Reason), h["d"], stored, s.box.Digest(ids[i], digests[i]), r.money(jobs[i].Payload))
-	}
-	if len(keys) == 0 {
-		return all, nil
-	}
-	done, err := taken(replaceScript.Run(ctx, s.c, keys, args...), "replace.lua", len(keys))
-	for i := range done {
-		if !done[i] {
-			all[places[i]].Err = errMoved
+		one.After = Version{s.box.Digest(ids[i], digests[i]), r.money(jobs[i].Payload)}
+		switch {
+		case seen[ids[i]]:
+			one.Err = errMoved
+		case r.losesAmount(rec, one.After):
+			one.Err = errLosesAmount
+		default:
+			seen[ids[i]], p.unsure[i] = true, rec.Unsure
+			p.places = append(p.places, i)
 		}
 	}
-	return all, err
+	return p, nil
+}
+
+// losesAmount says that a job's amount could be read, and can't be any more.
+func (r Rules) losesAmount(rec job.Record, to Version) bool {
+	_, was := job.Booked(rec.Money)
+	_, is := job.Booked(to.Money)
+	return was && !is && !r.LoseAmounts
 }
 
 // replaceable says whether nothing is to be changed, or why nothing may be. same: the job has this payload now.
@@ -101,7 +144,7 @@ func (r Rules) replaceable(rec job.Record, to job.Job, same bool) (unchanged boo
 		return true, nil
 	case r.expired(rec):
 		return false, errPastExpiry
-	case (rec.Unsure || rec.Reason == job.UnknownOutcome) && !saidNo(rec):
+	case mayHaveCharged(rec) && !saidNo(rec):
 		return false, errMayCharged
 	}
 	return false, nil

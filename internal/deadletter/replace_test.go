@@ -1,9 +1,12 @@
 package deadletter_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
@@ -142,5 +145,62 @@ func TestAReplacedPayloadIsTheNewOneWhateverTheSizes(t *testing.T) {
 			b.must(err)
 			want(t, "listed payload", string(r.Job.Payload), string(text(sizes[1])))
 		}
+	}
+}
+
+// A payload without an amount in the place of one that has one would take money out of the books: it is refused unless somebody says so.
+func TestAReplacementDoesNotLoseAnAmount(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	rules := b.rules()
+	rules.Money = func(payload []byte) string { return job.MoneyField(payload, "amount", "currency") }
+	b.park(job.Job{ID: "a", Payload: []byte(`{"n":1}`)}, job.Refused, refused("HTTP 402"))
+	replace := func(payload string) deadletter.Replaced {
+		t.Helper()
+		look, err := b.store.LookReplace(b.ctx, rules, []job.Job{{ID: "a", Payload: []byte(payload)}}, []string{payload})
+		b.must(err)
+		did, err := b.store.Replace(b.ctx, rules, []job.Job{{ID: "a", Payload: []byte(payload)}}, []string{payload})
+		b.must(err)
+		if look[0] != did[0] {
+			t.Errorf("the look says %+v, and it did %+v", look[0], did[0])
+		}
+		return did[0]
+	}
+	const some, none = `{"amount":5,"currency":"EUR"}`, `{"amount":null}`
+	got := replace(some)
+	want(t, "before", got.Before, deadletter.Version{Digest: "d"})
+	want(t, "after", got.After, deadletter.Version{Digest: some, Money: "5 EUR"})
+	if got := replace(none); got.Err == nil || !strings.Contains(got.Err.Error(), "say --without-amount") {
+		t.Errorf("%+v", got)
+	}
+	want(t, "payload", string(b.record("a").Job.Payload), some)
+	rules.LoseAmounts = true
+	got = replace(none)
+	want(t, "before", got.Before, deadletter.Version{Digest: some, Money: "5 EUR"})
+	want(t, "after", got.After, deadletter.Version{Digest: none, Money: "-"})
+	want(t, "payload", string(b.record("a").Job.Payload), none)
+}
+
+// turned marks a job as one that may have been charged, between somebody's look at it and the script.
+type turned struct {
+	redis.UniversalClient
+	turn func()
+}
+
+func (c turned) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	c.turn()
+	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
+}
+
+// A replacement forgets the key, so it must not be of a job that may have been charged: not even if that was found out just now.
+func TestTheScriptItselfReplacesNothingInDoubt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	b.park(job.Job{ID: "a", Payload: []byte(`{"n":1}`)}, job.Refused, refused("HTTP 402"))
+	store := deadletter.New(turned{b.c, func() { b.c.HSet(b.ctx, b.keys.Job("a"), "am", "1") }}, b.name)
+	got, err := store.Replace(b.ctx, b.rules(), []job.Job{{ID: "a", Payload: []byte(`{"n":2}`)}}, []string{"other"})
+	b.must(err)
+	if r := b.record("a"); got[0].Err == nil || string(r.Job.Payload) != `{"n":1}` || !r.Unsure || r.KeyGeneration != 1 {
+		t.Errorf("%+v, and the job is %+v", got[0], r)
 	}
 }

@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 
 	"spillway/internal/job"
@@ -10,9 +11,13 @@ import (
 // Rules say which parked jobs may be sent again, and with which idempotency key.
 type Rules struct {
 	Keys        bool          // the gateway keeps idempotency keys
-	KeyLifetime time.Duration // for how long
+	KeyLifetime time.Duration // for how long after a key's first call another one may begin with it
 	// ExpiredKeys lets jobs go whose key the gateway has forgotten by now.
 	ExpiredKeys bool
+	// MayBeCharged lets jobs be discarded that may have been charged.
+	MayBeCharged bool
+	// LoseAmounts lets a replacement take away an amount that can be read.
+	LoseAmounts bool
 	Now         time.Time // on Redis's clock
 	// Money reads the money of a payload that replaces another, as a record has it. Nil: the gateway's jobs have none.
 	Money func(payload []byte) string
@@ -28,6 +33,7 @@ func (r Rules) money(payload []byte) string {
 // Why a job is held back.
 const (
 	notAJob   = "not a job: there is nothing to send"
+	paused    = `its batch is paused: "dispatcher batch resume" takes it in again`
 	tooLate   = "its time to expire has passed"
 	neverRoom = "its cost is more than admission can ever grant: raise its burst or its limits"
 	noKeys    = `an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use "dlq resolve"`
@@ -40,6 +46,8 @@ func (r Rules) Key(rec job.Record) (change job.KeyChange, why string) {
 	switch {
 	case rec.Reason == job.Unreadable:
 		return "", notAJob
+	case rec.Reason == job.Paused:
+		return "", paused
 	case r.expired(rec):
 		return "", tooLate
 	case rec.Replaced():
@@ -47,7 +55,7 @@ func (r Rules) Key(rec job.Record) (change job.KeyChange, why string) {
 	case saidNo(rec):
 		return job.NextKey, ""
 	}
-	unsure := rec.Unsure || rec.Reason == job.UnknownOutcome
+	unsure := mayHaveCharged(rec)
 	switch {
 	case unsure && !r.Keys:
 		return "", noKeys
@@ -61,14 +69,6 @@ func (r Rules) Key(rec job.Record) (change job.KeyChange, why string) {
 	return "", fmt.Sprintf("the gateway has forgotten its idempotency key after %s: look it up, or use --expired-keys", r.KeyLifetime)
 }
 
-// NotDone is Key for a job of unknown outcome that a person has found not to be charged: a definite no.
-func (r Rules) NotDone(rec job.Record) (change job.KeyChange, why string) {
-	if r.expired(rec) {
-		return "", tooLate
-	}
-	return job.NextKey, ""
-}
-
 func (r Rules) expired(rec job.Record) bool {
 	return rec.Reason == job.Expired || (!rec.Job.Expires.IsZero() && !r.Now.Before(rec.Job.Expires))
 }
@@ -77,27 +77,33 @@ func (r Rules) remembered(rec job.Record) bool {
 	return !rec.FirstCall.IsZero() && r.Now.Sub(rec.FirstCall) < r.KeyLifetime
 }
 
-// saidNo says that the gateway has given a definite no to the present key. A job can also be refused before it is
-// written (it can't be made into a request any more): that is no answer to an earlier call that may have charged.
+// saidNo says that the gateway has given a definite no to the present key: to the payment, that is, and to none of its calls anything else. A job can
+// also be refused before it is written (it can't be made into a request any more): that is no answer to an earlier call that may have charged.
 func saidNo(rec job.Record) bool {
-	if rec.Reason != job.Refused {
+	switch {
+	case rec.Reason != job.Refused || redirected(rec):
 		return false
-	}
-	if !rec.Unsure {
+	case !rec.Unsure: // park.lua settles an earlier doubt together with the no
 		return true
 	}
-	last := len(rec.History) - 1
-	return last >= 0 && rec.History[last].Verdict == string(job.VerdictRefused) && ofTheGateway(rec.History[last].Status)
+	last, ok := lastCall(rec) // of an older version, which took any 4xx for a no
+	return ok && last.Verdict == string(job.VerdictRefused) && last.Status == http.StatusPaymentRequired
 }
 
-// ofTheGateway says that a status is the gateway's word on the payment. The others may come from something in front of it that
-// never asked: then they are no answer to an earlier call.
-func ofTheGateway(status int) bool {
-	switch {
-	case status >= 300 && status < 400:
-		return false
-	case status == 404, status == 405, status == 407, status == 413, status == 414, status == 421, status == 431:
-		return false
+// mayHaveCharged says that a call with the present key may have charged.
+func mayHaveCharged(rec job.Record) bool {
+	return rec.Unsure || rec.Reason == job.UnknownOutcome || redirected(rec)
+}
+
+// redirected says that the job was refused by a redirection, which may come after the charge.
+func redirected(rec job.Record) bool {
+	last, ok := lastCall(rec)
+	return ok && rec.Reason == job.Refused && last.Status >= 300 && last.Status <= 399
+}
+
+func lastCall(rec job.Record) (job.Call, bool) {
+	if len(rec.History) == 0 {
+		return job.Call{}, false
 	}
-	return true
+	return rec.History[len(rec.History)-1], true
 }

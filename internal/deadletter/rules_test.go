@@ -12,7 +12,7 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
 	fresh, old := now.Add(-time.Hour), now.Add(-24*time.Hour)
-	no := []job.Call{{Verdict: "refused"}}
+	no := []job.Call{{Status: 402, Verdict: "refused"}}
 	keys := deadletter.Rules{Keys: true, KeyLifetime: 24 * time.Hour, Now: now}
 	anyway := keys
 	anyway.ExpiredKeys = true
@@ -30,6 +30,11 @@ func TestRules(t *testing.T) {
 		{"never called", keys, job.Record{Reason: job.Rejected}, job.KeepKey, ""},
 		{"a definite no", keys, job.Record{Reason: job.Refused, FirstCall: old, History: no}, job.NextKey, ""},
 		{"a definite no after an unknown outcome", keys, job.Record{Reason: job.Refused, FirstCall: old, Unsure: true, History: no}, job.NextKey, ""},
+		{"a no of an older version, while unsure, that may be about the repetition", keys, job.Record{Reason: job.Refused, FirstCall: fresh, Unsure: true,
+			History: []job.Call{{Status: 400, Verdict: "refused"}}}, job.KeepKey, ""},
+		{"... key forgotten", keys, job.Record{Reason: job.Refused, FirstCall: old, Unsure: true, History: []job.Call{{Status: 422, Verdict: "refused"}}}, "", forgotten},
+		{"redirected by an older version", keys, job.Record{Reason: job.Refused, FirstCall: fresh, History: []job.Call{{Status: 303, Verdict: "refused"}}}, job.KeepKey, ""},
+		{"... no keys", none, job.Record{Reason: job.Refused, FirstCall: fresh, History: []job.Call{{Status: 303, Verdict: "refused"}}}, "", noKeys},
 		{"refused unsent after an unknown outcome", keys, job.Record{Reason: job.Refused, FirstCall: fresh, Unsure: true,
 			History: []job.Call{{Verdict: "retry"}}}, job.KeepKey, ""},
 		{"refused unsent, key forgotten", keys, job.Record{Reason: job.Refused, FirstCall: old, Unsure: true}, "", forgotten},
@@ -44,6 +49,7 @@ func TestRules(t *testing.T) {
 		{"exhausted, may have charged, no keys", none, job.Record{Reason: job.Exhausted, FirstCall: fresh, Unsure: true}, "", noKeys},
 		{"exhausted, surely not charged, no keys", none, job.Record{Reason: job.Exhausted, FirstCall: old}, job.KeepKey, ""},
 		{"cancelled before its first call", keys, job.Record{Reason: job.Cancelled}, job.KeepKey, ""},
+		{"of a paused batch", anyway, job.Record{Reason: job.Paused, FirstCall: fresh}, "", `its batch is paused: "dispatcher batch resume" takes it in again`},
 		{"expired", anyway, job.Record{Reason: job.Expired}, "", late},
 		{"refused, and expired by now", keys, job.Record{Reason: job.Refused, Job: job.Job{Expires: now}}, "", late},
 		{"refused, and expires later", keys, job.Record{Reason: job.Refused, Job: job.Job{Expires: now.Add(1)}}, job.NextKey, ""},
@@ -54,8 +60,10 @@ func TestRules(t *testing.T) {
 		want(t, c.name+": why", why, c.why)
 	}
 	key, why := keys.NotDone(job.Record{Reason: job.UnknownOutcome, FirstCall: old, Unsure: true})
-	want(t, "not done: key", key, job.NextKey)
+	want(t, "not done: key", key, job.SettleKey)
 	want(t, "not done: why", why, "")
 	_, why = keys.NotDone(job.Record{Reason: job.UnknownOutcome, Job: job.Job{Expires: old}})
-	want(t, "not done, expired: why", why, late)
+	want(t, "not done, expired: why", why, "")
+	_, why = keys.NotDone(job.Record{Reason: job.Refused})
+	want(t, "not done, no doubt: why", why, "it can't have been charged, so there is nothing to settle: replay or discard it")
 }

@@ -47,7 +47,7 @@ func mixed(t *testing.T) *bench {
 	b.must(err)
 	for _, r := range all {
 		if r.Reason == job.UnknownOutcome {
-			_, err = b.store.Resolve(b.ctx, []job.Return{{ID: r.Job.ID, Generation: r.Generation, Reason: r.Reason}}, time.Hour)
+			_, err = b.store.Resolve(b.ctx, []job.Return{{ID: r.Job.ID, Generation: r.Generation, Reason: r.Reason}}, time.Hour, "")
 			b.must(err)
 			break
 		}
@@ -205,10 +205,10 @@ func TestASearchPassesByWhatIsRejected(t *testing.T) {
 	b := setup(t, 1_000_000)
 	b.accept(b.books, job.Job{ID: "under-way", Batch: "b1"}, job.Job{ID: "waiting", Batch: "b1"})
 	a := b.open("under-way")
-	none := func(ledger.Sums) error { return nil }
+	none := func(ledger.Shelved) error { return nil }
 	b.must(b.books.PauseBatch(b.ctx, "b1", "kim", "wrong file", none))
 	b.must(b.books.ResumeBatch(b.ctx, "b1", none))
-	b.must(b.store.Park(b.ctx, a, job.Ending{Verdict: job.VerdictRetry, Error: "its batch is paused: wrong file"}, job.Cancelled))
+	b.must(b.store.Park(b.ctx, a, job.Ending{Verdict: job.VerdictRetry, Error: "its batch is paused: wrong file"}, job.Paused))
 	b.reject(job.Job{ID: "no-room"})
 	all := b.list(deadletter.Filter{Reasons: []job.Reason{job.Rejected}})
 	want(t, "rejected", ids(all), "waiting under-way no-room ")

@@ -46,12 +46,12 @@ const (
 func NewSeen(c clock.Clock) *Seen { return &Seen{clock: c} }
 
 // Add remembers the next job that List has yielded: what becomes of its key, or why it is to be held back. A payload is not remembered: a job with one
-// is the first of those that are read again.
+// is the first of those that are read again, and so is one that is not parked.
 func (s *Seen) Add(r job.Record, key job.KeyChange, why string) {
 	if s.since.IsZero() {
 		s.since = s.clock.Now()
 	}
-	if s.ended = s.ended || s.count == mostSeen || len(r.Job.Payload) > 0; s.ended {
+	if s.ended = s.ended || s.count == mostSeen || len(r.Job.Payload) > 0 || r.State != job.Parked; s.ended {
 		return
 	}
 	if s.count%seenBlock == 0 {

@@ -30,11 +30,15 @@ var discardLua string
 //go:embed resolve.lua
 var resolveLua string
 
+//go:embed expire.lua
+var expireLua string
+
 var (
 	parkScript       = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, parkLua).Replicated()
 	unreadableScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, unreadableLua)
-	discardScript    = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, discardLua).Replicated()
-	resolveScript    = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, resolveLua).Replicated()
+	discardScript    = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, discardLua)
+	resolveScript    = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, resolveLua)
+	expireScript     = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, expireLua)
 )
 
 // Store is one gateway's dead letters. Safe for concurrent use.
@@ -90,7 +94,7 @@ func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason jo
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold()}, end.Keys...)
 	parked, err := parkScript.Run(ctx, s.c, keys, s.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
-		string(reason), e.Error, flag(e.Unsure), flag(e.Alive()), end.Task, end.Until).Int()
+		string(reason), e.Error, e.Doubt(), flag(e.Alive()), end.Task, end.Until).Int()
 	if parked == 1 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}
@@ -139,19 +143,37 @@ func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Dura
 		keys = append(keys, s.keys.Job(r.ID), s.keys.Parked(string(r.Reason)))
 		args = append(args, r.ID, r.Generation, string(r.Reason))
 	}
-	return taken(discardScript.Run(ctx, s.c, keys, args...), "discard.lua", len(jobs))
+	return taken(discardScript.Act(ctx, s.c, keys, args...), "discard.lua", len(jobs))
 }
 
-// Resolve makes jobs of unknown outcome done, since a person has found that they were charged. It says of each whether
-// it was taken: one that is not parked as unknown_outcome any more, in the generation given, is left alone.
-func (s *Store) Resolve(ctx context.Context, jobs []job.Return, dedupe time.Duration) ([]bool, error) {
-	keys := []string{s.keys.Counters(), s.keys.Parked(string(job.UnknownOutcome)), s.keys.Acts()}
-	args := []any{s.now(), dedupe.Milliseconds(), s.actPlace()}
+// Resolve makes jobs in doubt done, since a person has found that they were charged, for whatever reason they are parked. It says of each whether
+// it was taken: one that is not parked any more in the generation given, or not in doubt, is left alone. reference is what the gateway calls the
+// payment; empty: nobody knows.
+func (s *Store) Resolve(ctx context.Context, jobs []job.Return, dedupe time.Duration, reference string) ([]bool, error) {
+	return s.settle(ctx, settling{script: resolveScript, name: "resolve.lua", keys: []string{s.keys.Counters(), s.keys.Acts()},
+		args: []any{s.now(), dedupe.Milliseconds(), s.actPlace(), reference}}, jobs)
+}
+
+// expire settles jobs in doubt whose time has passed as not charged: they stay, parked as expired.
+func (s *Store) expire(ctx context.Context, jobs []job.Return) ([]bool, error) {
+	return s.settle(ctx, settling{script: expireScript, name: "expire.lua", keys: []string{s.keys.Counters(), s.keys.Parked(string(job.Expired)), s.keys.Acts()},
+		args: []any{s.now(), s.actPlace()}}, jobs)
+}
+
+// settling is a script with the keys and arguments that it has before those of each job.
+type settling struct {
+	script *redisdb.Script
+	name   string
+	keys   []string
+	args   []any
+}
+
+func (s *Store) settle(ctx context.Context, w settling, jobs []job.Return) ([]bool, error) {
 	for _, r := range jobs {
-		keys = append(keys, s.keys.Job(r.ID))
-		args = append(args, r.ID, r.Generation)
+		w.keys = append(w.keys, s.keys.Job(r.ID))
+		w.args = append(w.args, r.ID, r.Generation)
 	}
-	return taken(resolveScript.Run(ctx, s.c, keys, args...), "resolve.lua", len(jobs))
+	return taken(w.script.Act(ctx, s.c, w.keys, w.args...), w.name, len(jobs))
 }
 
 func taken(cmd *redis.Cmd, script string, n int) ([]bool, error) {

@@ -85,9 +85,9 @@ func TestResolveDoneIsDoneAsIfTheCallHadSaidSo(t *testing.T) {
 	b.park(job.Job{ID: "b"}, job.Refused, refused("no"))
 	b.park(job.Job{ID: "c"}, job.UnknownOutcome, timedOut())
 	clearing := deadletter.Clearing{Store: b.store, Clock: b, Filter: deadletter.Filter{IDs: []string{"a", "b"}}}
-	done, err := clearing.Done(b.ctx, time.Hour)
+	done, err := clearing.Done(b.ctx, b.rules(), time.Hour, "")
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 1})
+	want(t, "done", done, deadletter.Cleared{Taken: 1, HeldBack: 1})
 	r := b.record("a")
 	want(t, "state", r.State, job.Done)
 	want(t, "payload", string(r.Job.Payload), "")
@@ -100,7 +100,7 @@ func TestResolveDoneIsDoneAsIfTheCallHadSaidSo(t *testing.T) {
 	}
 	want(t, "still parked", ids(b.list(deadletter.Filter{})), "b c ")
 	jobs := []job.Return{{ID: "a", Generation: 1}, {ID: "b", Generation: 1}, {ID: "c", Generation: 9}, {ID: "c", Generation: 1}}
-	taken, err := b.store.Resolve(b.ctx, jobs, time.Hour)
+	taken, err := b.store.Resolve(b.ctx, jobs, time.Hour, "")
 	b.must(err)
 	if len(taken) != 4 || taken[0] || taken[1] || taken[2] || !taken[3] {
 		t.Errorf("taken %v, want the last alone", taken)

@@ -16,7 +16,7 @@ import (
 type Act struct {
 	At     time.Time `json:"at"` // on Redis's clock
 	Who    string    `json:"who"`
-	What   string    `json:"what"` // replay, discard, resolve --done, resolve --not-done or replace
+	What   string    `json:"what"` // replay, discard, resolve --done, resolve --not-done, replace or park
 	Why    string    `json:"why,omitempty"`
 	Filter string    `json:"filter"` // the flags that chose the jobs; empty means all of the gateway
 	Deed
@@ -30,6 +30,8 @@ type Deed struct {
 	Jobs   int                 `json:"jobs"`           // how many it did it to
 	Amount map[string]*big.Int `json:"amount"`         // their money in minor units, by currency
 	Bare   int                 `json:"without_amount"` // those of them whose amount can't be read, where the gateway says that there is one
+	// Replaced is what the payloads were before; nil where none was replaced.
+	Replaced *Exchange `json:"replaced,omitempty"`
 }
 
 // Entry is an act as it stands in the trail. It is there before its first job is touched, so that an act which is killed
@@ -130,12 +132,9 @@ func (s *Store) Acts(ctx context.Context) iter.Seq2[Act, error] {
 				return
 			}
 			for i, line := range lines {
-				a, err := parseAct(line)
-				if err != nil {
-					err = fmt.Errorf("entry %d of the trail of %s can't be read: %w", from+int64(i)+1, s.gateway, err)
-				}
+				a := s.parseAct(line, from+int64(i))
 				counts.correct(&a, from+int64(i))
-				if !yield(a, err) || err != nil {
+				if !yield(a, nil) {
 					return
 				}
 			}
@@ -163,10 +162,9 @@ func (s *Store) LastActs(ctx context.Context, n int64) ([]Act, error) {
 	lines := read.Val()
 	acts := make([]Act, len(lines))
 	for i, line := range lines {
-		if acts[i], err = parseAct(line); err != nil {
-			return nil, fmt.Errorf("an entry of the trail of %s can't be read: %w", s.gateway, err)
-		}
-		counts.correct(&acts[i], length.Val()-int64(len(lines)-i))
+		place := length.Val() - int64(len(lines)-i)
+		acts[i] = s.parseAct(line, place)
+		counts.correct(&acts[i], place)
 	}
 	return acts, nil
 }
@@ -189,8 +187,15 @@ func (c counted) correct(a *Act, place int64) {
 	}
 }
 
-func parseAct(line string) (Act, error) {
+// Damaged is what stands for What in an act that can't be read.
+const Damaged = "damaged"
+
+// parseAct reads one entry of the trail. One that somebody has damaged says so, so that the others are seen all the same.
+func (s *Store) parseAct(line string, place int64) Act {
 	var a Act
-	err := json.Unmarshal([]byte(line), &a)
-	return a, err
+	if err := json.Unmarshal([]byte(line), &a); err != nil {
+		why := fmt.Sprintf("entry %d of %s can't be read: somebody has written into Redis; look at it with LINDEX", place+1, s.keys.Trail())
+		return Act{What: Damaged, Why: why, Deed: Deed{Amount: map[string]*big.Int{}}}
+	}
+	return a
 }

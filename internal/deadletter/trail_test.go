@@ -76,7 +76,7 @@ func TestAnActThatIsKilledHasTheRightCount(t *testing.T) {
 	b.must(err)
 	_, _, err = b.books.Readmit(b.ctx, of("j7"))
 	b.must(err)
-	_, err = b.store.For(entries[2]).Resolve(b.ctx, of("u"), time.Hour)
+	_, err = b.store.For(entries[2]).Resolve(b.ctx, of("u"), time.Hour, "")
 	b.must(err)
 	counts := func() (text string) {
 		for _, a := range b.acts() {
@@ -109,16 +109,20 @@ func TestTheTrailIsPagedAndKeepsAll(t *testing.T) {
 	want(t, "acts", len(b.acts()), n)
 }
 
-func TestATrailThatCantBeReadSaysWhere(t *testing.T) {
+// Entries that somebody has damaged are shown as such, and the others as they are.
+func TestADamagedEntryHidesNoOther(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 10)
-	b.must(b.store.Entry(deadletter.Act{At: b.Now()}).Begin(b.ctx))
-	b.must(b.c.RPush(b.ctx, b.keys.Trail(), "nonsense").Err())
-	var last error
-	for _, err := range b.store.Acts(b.ctx) {
-		last = err
-	}
-	if last == nil || !strings.Contains(last.Error(), "entry 2 of the trail of "+b.name+" can't be read") {
-		t.Errorf("%v", last)
+	for _, line := range []string{"nonsense", "", "{", "[]", "3e9", `{"jobs":"many"}`, `{"at":-1}`, "\xff\x00"} {
+		b := setup(t, 10)
+		b.must(b.store.Entry(deadletter.Act{At: b.Now(), What: "replay"}).Begin(b.ctx))
+		b.must(b.c.RPush(b.ctx, b.keys.Trail(), line).Err())
+		b.must(b.store.Entry(deadletter.Act{At: b.Now(), What: "discard"}).Begin(b.ctx))
+		last, err := b.store.LastActs(b.ctx, 2)
+		b.must(err)
+		for _, acts := range [][]deadletter.Act{b.acts()[1:], last} {
+			if len(acts) != 2 || acts[0].What != deadletter.Damaged || !strings.Contains(acts[0].Why, "entry 2 of "+b.keys.Trail()+" can't be read") || acts[1].What != "discard" {
+				t.Errorf("%q: %+v", line, acts)
+			}
+		}
 	}
 }

@@ -56,6 +56,10 @@ func (b *Books) Offer(jobs []job.Newcomer) (job.Offer, error) {
 
 // put puts a chunk before the books.
 func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode string) (answers []job.Admittance, room job.Room, err error) {
+	check, err := b.bucketArgs(ctx)
+	if err != nil {
+		return nil, room, err
+	}
 	k := b.keys
 	keys := []string{k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs()}
 	if len(c.jobs) > 0 {
@@ -63,18 +67,34 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	}
 	keys = append(keys, k.Receipt(ticket.Lane), k.Receipt(cmp.Or(ticket.Behind.Lane, ticket.Lane)))
 	args := make([]any, 0, 64)
-	args = append(args, b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake, c.batch, c.plain, len(c.jobs), k.JobPrefix(), k.TaskPrefix())
+	args = append(args, b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake, c.batch, c.plain, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound())
 	args = append(args, c.forms...)
-	args = append(args, b.cfg.Bucket.Args()...)
+	args = append(args, check...)
 	args = append(args, c.text, ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number)
 	reply, err := b.accept.Run(ctx, b.c, keys, args...).Text()
 	if err != nil {
 		return nil, room, err
 	}
+	reply, shut := strings.CutPrefix(reply, "!")
 	if answers, room, err = answersOf(reply, len(c.jobs)); err == nil {
+		if shut {
+			room.ParkedMost = b.cfg.ParkedMost
+		}
 		err = b.recognise(ctx, c.jobs, answers)
 	}
 	return answers, room, err
+}
+
+// bound is ParkedMost as accept.lua reads it.
+func (b *Books) bound() string {
+	if b.cfg.ParkedMost == 0 {
+		return ""
+	}
+	text := strconv.FormatInt(b.cfg.ParkedMost, 10)
+	for _, r := range job.Reasons() {
+		text += " " + string(r)
+	}
+	return text
 }
 
 func (b *Books) moneyOf(n job.Newcomer) string {
@@ -85,7 +105,7 @@ func (b *Books) moneyOf(n job.Newcomer) string {
 }
 
 // admittances are the answers of accept.lua by their digits, from 1.
-var admittances = []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full, job.KeyTaken}
+var admittances = []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full, job.KeyTaken, job.Damaged}
 
 // answersOf reads the reply of accept.lua on n jobs.
 func answersOf(reply string, n int) ([]job.Admittance, job.Room, error) {

@@ -7,19 +7,23 @@
 --      6 the batch of jobs that say nothing else ('' = none)
 --      7 '' or, of a plain chunk, what its money comes to (books_join_all): its ids are all different and none has a ~, no job has traits, and
 --        either all have money or none has
---      8 how many jobs  9 prefix of records  10 prefix of tasks  11… the messages of the tasks (forms.lua); then the bucket's arguments; then all
+--      8 how many jobs  9 prefix of records  10 prefix of tasks  11 '' or how many parked jobs there may be for a new one to be parked, and behind
+--        a blank each, the reasons of those that count  12… the messages of the tasks (forms.lua); then the bucket's arguments; then all
 --      jobs in one text (chunk.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
 --      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
 --      '' or "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may be nothing)
--- returns a text: retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
---      5 no room (wait, fail)  6 the id is an idempotency key that another job has used;
+-- returns a text, with a ! before it if a job could only be parked and too many are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
+--      5 no room (wait, fail), or too many parked jobs  6 the id is an idempotency key that another job has used
+--      7 a key that is read for this job is of another type;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
 --      K limits have so many units of cost left each; reset_us: until they have all of them again
-local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN = '1', '2', '3', '4', '5', '6'
+local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED = '1', '2', '3', '4', '5', '6', '7'
 local NO_ROOM = 'no room at admission'
 local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
-local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
-local blocked = in_order and redis.call('EXISTS', KEYS[3]) == 1
+local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 12))
+-- Newcomers stay behind parked jobs, but for those at the front that can never go in.
+local function others_wait() return redis.call('ZCOUNT', KEYS[3], '(' .. (redis.call('HGET', KEYS[4], 'unfit') or '0'), '+inf') > 0 end
+local blocked = in_order and others_wait()
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local accepted, retry, moment = 0, 0, int(now)
 local pushed = {} -- tasks for the queue, which gets them in one step for all of the chunk
@@ -53,9 +57,22 @@ local function none_known()
   return true
 end
 
-local known, fresh = {}, none_known()
+-- ask asks for what belongs to one job or batch. Where the key is of another type it returns nil: that must not stop the others.
+local function ask(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then
+    if string.sub(reply.err, 1, 9) == 'WRONGTYPE' then return nil end
+    return redis.call(...) -- to fail
+  end
+  return reply
+end
+
+local known, damaged, fresh = {}, {}, none_known()
 if not fresh then
-  for _, record in ipairs(records) do known[record] = call('HGET', record, 'd') end
+  for _, record in ipairs(records) do
+    local digest = ask('HGET', record, 'd')
+    known[record], damaged[record] = digest, digest == nil
+  end
 end
 
 -- traits returns what few jobs have: its cost, when it is due and when it expires (as text), and its batch.
@@ -93,7 +110,7 @@ end
 local function enter(i)
   if due ~= '0' and tonumber(due) > now then
     record_new(i, 'scheduled')
-    call('ZADD', keys[5], due, ids[i])
+    schedule(keys[5], books_key(records[i], 'moments'), due, ids[i], now)
     return
   end
   record_new(i, 'queued')
@@ -148,16 +165,33 @@ local function shelve_all()
   for set, members in pairs(shelves) do redis.call('ZADD', set, unpack(members)) end
 end
 
+-- parkable returns how many newcomers may be parked yet. shut says that one could not be: behind it nothing goes in, which would overtake it.
+local free, shut = nil, false
+local function parkable()
+  if free then return free end
+  local most = string.match(argv[11], '^%d+')
+  free = most and tonumber(most) or math.huge
+  for reason in string.gmatch(argv[11], ' (%S+)') do free = free - call('ZCARD', books_key(records[1], 'parked:' .. reason)) end
+  return free
+end
+
 local function park(i, reason, set, error)
+  if parkable() < 1 then
+    shut, retry = true, 0
+    return FULL
+  end
+  free = free - 1
   stamped = stamped and stamped + 1 or stamp(keys[4], now)
   local record, id, when = records[i], ids[i], int(stamped)
   record_new(i, 'parked', reason, {'r', reason, 'e', error, 'pa', when})
   shelve(set, when, id)
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, id) end
+  return PARKED
 end
 
--- park_all is to park what enter_all is to enter.
+-- park_all is to park what enter_all is to enter. It returns nil where not all may be parked.
 local function park_all(reason, set, error)
+  if parkable() < jobs then return nil end
   local first, members = stamp(keys[4], now), {}
   local row = {'s', 'parked', 'g', '1', 't', moment, 'r', reason, 'e', error, 'd', '', 'pa', ''}
   local last, paid = plain_row(row, 14)
@@ -173,33 +207,44 @@ local function park_all(reason, set, error)
   if batch ~= '' then shelves[shelf_batch(records[1], reason, batch)] = members end
   books_join_all(records[1], ids, books_place('parked', reason), batch, argv[7])
   accepted = jobs
+  return PARKED
 end
 
--- stopped_batch returns the error that jobs of a batch get, false if it is neither paused nor cancelled: one look for a chunk.
+-- stopped_batch is books_stopped: one look for a chunk. Its third result says that the batch's keys are not what they should be.
 local stopped = {}
 local function stopped_batch(record, batch)
-  if stopped[batch] == nil then stopped[batch] = books_stopped(record, batch) or false end
-  return stopped[batch]
+  if batch == '' then return nil end
+  local known = stopped[batch]
+  if not known then
+    local whole = ask('HLEN', books_key(record, 'batch:' .. batch)) and ask('LLEN', books_key(record, 'batch-ids:' .. batch))
+    known = whole and {books_stopped(record, batch)} or {nil, nil, true}
+    stopped[batch] = known
+  end
+  return known[1], known[2], known[3]
 end
 
--- key_taken says that the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment.
+-- key_taken says that the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment. nil: nobody can say.
 local function key_taken(record, id)
   if not string.find(id, '~', 1, true) then return false end
   local other, generation = string.match(record, '^(.+)~(%d+)$')
   if not other then return false end
-  return (tonumber(redis.call('HGET', other, 'k')) or 1) >= tonumber(generation) and tonumber(generation) > 1
+  local last = ask('HGET', other, 'k')
+  if last == nil then return nil end
+  return (tonumber(last) or 1) >= tonumber(generation) and tonumber(generation) > 1
 end
 
 local function answer(i)
   local record = records[i]
   local digest = known[record]
   if digest then return digest == digests[i] and DUPLICATE or CONFLICT end
-  if key_taken(record, ids[i]) then return KEY_TAKEN end
+  local taken = key_taken(record, ids[i])
+  if taken then return KEY_TAKEN end
   cost, due, expires, batch = traits(sub(text, traits_at[i], payload_at[i] - 1))
-  local why = stopped_batch(record, batch)
+  local why, reason, hurt = stopped_batch(record, batch)
+  if hurt or taken == nil or damaged[record] then return DAMAGED end
+  if shut then return FULL end
   if why then -- it waits for resume, in whatever mode
-    park(i, 'cancelled', books_key(record, 'parked:cancelled'), why)
-    return PARKED
+    return park(i, reason, books_key(record, 'parked:' .. reason), why)
   end
   if not blocked and bucket_take(bucket, cost) then
     enter(i)
@@ -210,8 +255,7 @@ local function answer(i)
     retry = bucket_retry(bucket, cost)
   end
   if mode ~= 'park' then return FULL end
-  park(i, 'rejected', keys[3], NO_ROOM)
-  return PARKED
+  return park(i, 'rejected', keys[3], NO_ROOM)
 end
 
 -- full says that there is no room for a job of the usual cost, and so for none behind it.
@@ -227,18 +271,15 @@ end
 
 -- answer_plain answers a plain chunk all of whose jobs come to the same; nil if they may not.
 local function answer_plain()
-  local why = stopped_batch(records[1], argv[6])
-  if why then
-    park_all('cancelled', books_key(records[1], 'parked:cancelled'), why)
-    return PARKED
-  end
+  local why, reason, hurt = stopped_batch(records[1], argv[6])
+  if hurt then return nil end
+  if why then return park_all(reason, books_key(records[1], 'parked:' .. reason), why) end
   if not blocked and bucket_take(bucket, jobs) then
     enter_all()
     return ENQUEUED
   end
   if mode ~= 'park' or not full() then return nil end
-  park_all('rejected', keys[3], NO_ROOM)
-  return PARKED
+  return park_all('rejected', keys[3], NO_ROOM)
 end
 
 local function answer_all()
@@ -260,4 +301,4 @@ if idle and #pushed > 0 then call('PUBLISH', argv[5], argv[4]) end
 local reply = {int(retry), int(reset), #left}
 for i = 1, #left do reply[3 + i] = int(left[i]) end
 reply[#reply + 1] = answers
-return table.concat(reply, ' ')
+return (shut and '!' or '') .. table.concat(reply, ' ')

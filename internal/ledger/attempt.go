@@ -33,16 +33,20 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.age()
 	reply, err := openScript.Run(ctx, b.c, keys, b.now(), id, generation, owner, deadline.Microseconds(),
-		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks).Slice()
+		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent).Slice()
 	if err != nil {
 		return job.Attempt{}, "", err
 	}
 	a, opening, err := opened(reply, job.Attempt{Job: job.Job{ID: id, Gateway: b.cfg.Gateway}, Generation: generation, Owner: owner})
 	if err == nil {
-		opening = b.unseal(&a, opening)
+		digest, _ := at[string](reply, digestAt)
+		opening = b.unseal(&a, digest, opening)
 	}
 	return a, opening, err
 }
+
+// digestAt is the place of the payload's digest in open.lua's answer, with its last values behind it.
+const digestAt = 9
 
 // opened reads open.lua's answer.
 func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
@@ -61,7 +65,17 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 	if !ok || !isText || !isToo {
 		return job.Attempt{}, "", badReply("open.lua", reply)
 	}
-	a.Job.Payload = joined(reply[9:])
+	unsure, isFlag := at[int64](reply, digestAt+1)
+	if !isFlag {
+		return job.Attempt{}, "", badReply("open.lua", reply)
+	}
+	a.Unsure, a.Lapse = unsure == 1, unsure == 2
+	failed, isTime := at[int64](reply, digestAt+2)
+	if !isTime {
+		return job.Attempt{}, "", badReply("open.lua", reply)
+	}
+	a.Failed = moment(failed)
+	a.Job.Payload = joined(reply[digestAt+3:])
 	a.Job.Cost, a.Spent, a.KeyGeneration, a.Accepted, a.Outages = n[0], int(n[1]), n[2], moment(n[4]), int(n[5])
 	a.Job.Batch, a.LastError = batch, last
 	if n[3] >= 0 {
@@ -104,8 +118,8 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	return err
 }
 
-// Back writes down that the attempt ended without an end of the job. wait zero puts the job back at the head of the
-// queue at once, more makes it wait out that back-off. Nothing happens if the record has moved on.
+// Back writes down that the attempt ended without an end of the job. wait zero puts the job back at the head of its
+// line of the queue at once, more makes it wait out that back-off. Nothing happens if the record has moved on.
 func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time.Duration) error {
 	taskID, taskKey, msg, err := b.task(a.Job.ID, a.Generation+1)
 	if err != nil {
@@ -113,9 +127,9 @@ func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 	}
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
-	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Pending(), taskKey, k.Retrying(), k.Costs(), k.Counters(), k.Hold()}, end.Keys...)
+	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Due(), taskKey, k.Retrying(), k.Costs(), k.Counters(), k.Hold(), k.Retries()}, end.Keys...)
 	back, err := backScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
-		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, flag(e.Unsure), flag(e.Alive()), micros(e.Failed), micros(e.Outage),
+		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Doubt(), flag(e.Alive()), micros(e.Failed), micros(e.Outage),
 		end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, back == 1)
 	return err

@@ -118,7 +118,7 @@ func TestBooksOfABatchOutliveItsRecords(t *testing.T) {
 	}
 }
 
-func noted(ledger.Sums) error { return nil }
+func noted(ledger.Shelved) error { return nil }
 
 // member is a job of a batch.
 func member(id, batch string) job.Job {
@@ -131,11 +131,13 @@ func (b *bench) parkedAs(r job.Reason) []string {
 }
 
 func (b *bench) pending() (ids []string) {
-	tasks := b.c.LRange(b.ctx, b.keys.Pending(), 0, -1).Val()
-	slices.Reverse(tasks)
-	for _, task := range tasks {
-		id, _, _ := job.ParseTaskID(task)
-		ids = append(ids, id)
+	for _, line := range b.keys.Lines() {
+		tasks := b.c.LRange(b.ctx, line, 0, -1).Val()
+		slices.Reverse(tasks)
+		for _, task := range tasks {
+			id, _, _ := job.ParseTaskID(task)
+			ids = append(ids, id)
+		}
 	}
 	return ids
 }
@@ -153,8 +155,8 @@ func TestACancelledBatchLeavesTheQueueAndKeepsItsOrder(t *testing.T) {
 	a, _ := b.open(id, generation, "o2")
 	b.must(b.books.Back(b.ctx, a, job.Ending{Called: true, Spent: true, Status: 500, Verdict: job.VerdictRetry, At: time.UnixMicro(b.now)}, 10*time.Second))
 
-	var sum ledger.Sums
-	b.must(b.books.CancelBatch(b.ctx, "bad", "me", "mistake", 0, func(s ledger.Sums) error { sum.Add(s); return nil }))
+	var sum ledger.Shelved
+	b.must(b.books.CancelBatch(b.ctx, "bad", "me", "mistake", 0, func(s ledger.Shelved) error { sum.Add(s); return nil }))
 	if got, want := b.parkedAs(job.Cancelled), []string{"later", "again", "n1", "n2", "r1", "r3"}; !slices.Equal(got, want) {
 		t.Errorf("cancelled are %v, want %v", got, want)
 	}
@@ -196,7 +198,7 @@ func TestAPausedBatchComesBackInItsOrder(t *testing.T) {
 	if id != "a" || opening != job.OpenPaused || a.LastError != "its batch is paused: bank closed" {
 		t.Fatalf("%s opened: %s, %q", id, opening, a.LastError)
 	}
-	b.must(deadletter.New(b.c, b.name).Park(b.ctx, a, job.Ending{Error: a.LastError}, job.Cancelled))
+	b.must(deadletter.New(b.c, b.name).Park(b.ctx, a, job.Ending{Error: a.LastError}, job.Paused))
 	if got := b.pending(); !slices.Equal(got, []string{"x", "y"}) {
 		t.Errorf("in the queue are %v", got)
 	}
@@ -206,7 +208,7 @@ func TestAPausedBatchComesBackInItsOrder(t *testing.T) {
 	if got, want := b.parkedAs(job.Rejected), []string{"a", "b", "c", "d"}; !slices.Equal(got, want) {
 		t.Errorf("waiting for room are %v, want %v", got, want)
 	}
-	back, err := b.books.OldestRejected(b.ctx, 10)
+	back, err := b.rejected(10)
 	b.must(err)
 	b.now += 10e6
 	_, _, err = b.books.Readmit(b.ctx, back)

@@ -4,7 +4,9 @@
 package ledger
 
 import (
+	"context"
 	_ "embed" // the scripts are files
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,16 +27,24 @@ type Bucket interface {
 // Config says whose books these are and by which rules they are kept.
 type Config struct {
 	Gateway string
-	// Bucket is the admission check. Books that only look and finish may leave it nil.
+	// Bucket is the admission check. Books that only look and finish may leave it nil: they take nothing in.
 	Bucket Bucket
+	// Unkept is why Bucket is nil: the error of what is to come in. Nil means that nobody asked for a check.
+	Unkept error
+	// Current returns Bucket with the limits that hold at the moment. Nil: they don't change.
+	Current func(ctx context.Context) Bucket
 	// Encode makes the queue's message for a task id, which is in it once; messages of ids of the same length differ in nothing else. Books that
 	// never queue anything may leave it nil.
 	Encode func(taskID string) ([]byte, error)
 	// InOrder makes newcomers wait behind jobs that are parked as rejected.
 	InOrder bool
+	// ParkedMost is how many parked jobs there may be, of all reasons together, for a newcomer to be parked; 0 = any number.
+	ParkedMost int64
 	// Keys says that the gateway is sent an idempotency key.
 	Keys bool
-	// KeyLifetime is how long the gateway remembers a key.
+	// Sent is a digest of what a call is made of but for the payload: while an earlier call may have charged, no other is made. Empty: that is not watched.
+	Sent string
+	// KeyLifetime is how long after a key's first call another one may begin with it.
 	KeyLifetime time.Duration
 	// Attempts is how many attempts a job has before it is parked as exhausted; at least 1.
 	Attempts int
@@ -48,6 +58,8 @@ type Config struct {
 	Age func() Age
 	// TaskEnded hears of each task that Done or Back has taken out of the queue's hands together with its attempt. Nil: nobody hears.
 	TaskEnded func(taskID string)
+	// Exhausted hears of each job that MoveDue has parked. Nil: nobody hears.
+	Exhausted func(id string)
 	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
 	NowMicros func() int64
 }
@@ -74,9 +86,24 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway)}
 	if cfg.Bucket != nil {
 		b.accept = answering([]string{redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua(), formsLua}, acceptLua)
-		b.readmit = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua(), formsLua, readmitLua).Replicated()
+		b.readmit = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua(), formsLua, readmitLua)
 	}
 	return b
+}
+
+var errNoCheck = errors.New("these books take nothing in: they have no admission check")
+
+// bucketArgs returns what bucket_load reads, or why nothing can come in.
+func (b *Books) bucketArgs(ctx context.Context) ([]any, error) {
+	switch {
+	case b.cfg.Unkept != nil:
+		return nil, b.cfg.Unkept
+	case b.cfg.Bucket == nil:
+		return nil, errNoCheck
+	case b.cfg.Current == nil:
+		return b.cfg.Bucket.Args(), nil
+	}
+	return b.cfg.Current(ctx).Args(), nil
 }
 
 func (b *Books) now() int64 {

@@ -28,8 +28,10 @@ if not mine then
   if job.s == 'parked' then redis.call('ZREM', books_key(record, books_place('parked', job.r)), id) end
 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, ARGV[6], tonumber(ARGV[5]))
+local asked, told = string.match(job.h or '', '(%d+) %d+ (%d+) hold\n$') -- it was asked to wait a while ago: that was not this job's own trouble
+if told and told ~= '401' and told ~= '403' and now - tonumber(asked) < 30000000 then redis.call('HSET', KEYS[7], 'heeded', int(now)) end
 if ARGV[9] ~= '' then job.set[#job.set + 1], job.set[#job.set + 2] = 'ref', ARGV[9] end
 if gather_once(KEYS[7]) then outage_over(KEYS[7]) end
-finish(record, KEYS[4], now, ARGV[7], job, job)
+finish(record, KEYS[4], 'done', now, ARGV[7], job, job)
 task_end(KEYS, ARGV)
 return 1

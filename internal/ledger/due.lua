@@ -1,25 +1,45 @@
--- due.lua: jobs whose back-off or time has passed go to the head of the queue, the one due first at the very head.
--- KEYS 1 retrying or scheduled  2 pending  3 costs, then for each job: record, task
--- ARGV 1 now (µs, 0 = Redis's)  2 state they are in: retrying | scheduled  3 gateway  4 wake channel, then for each job, the one
---      due last first: id, generation, new task id, task message
--- returns how many were moved
-local now, moved = now_us(ARGV[1]), 0
+-- due.lua: jobs whose back-off or time has passed go to the tail of a line of the queue, in the order in which they became due: after a back-off to the
+-- retries, jobs that were never called to due. A job whose attempts are used up is parked instead, so that it takes no slot; whether the last one was
+-- an outage's is known by now.
+-- KEYS 1 retrying or scheduled  2 retries or due  3 costs  4 hold  5 counters  6 parked:exhausted, then for each job: record, task
+-- ARGV 1 now (µs, 0 = Redis's)  2 state they are in: retrying | scheduled  3 gateway  4 wake channel  5 attempts allowed
+--      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs), then for each job, the first due first: id, generation, new task id, task message
+-- returns {how many were moved, id of a job that was parked, …}
+local now, moved, out = now_us(ARGV[1]), 0, {0}
 local idle = redis.call('LLEN', KEYS[2]) == 0
-local key = 4
-for a = 5, #ARGV, 4 do
-  local record = KEYS[key]
-  local v = redis.call('HMGET', record, 's', 'g', 'c')
-  local due = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[a]))
-  if due and due <= now and v[1] == ARGV[2] and v[2] == ARGV[a + 1] then
-    redis.call('ZREM', KEYS[1], ARGV[a])
-    become(record, 'queued', 'g', int(tonumber(v[2]) + 1))
+
+-- used_up says that a job has no attempt left, and that nothing else is to become of it: open.lua knows of the rest.
+local function used_up(record, job)
+  if not job.fl or outage_forgive(record, KEYS[4], job.fl, tonumber(job.n) or 0) < tonumber(ARGV[5]) then return false end
+  local key_lives = ARGV[6] == '1' and now - (tonumber(job.f) or 0) <= tonumber(ARGV[7])
+  return not (job.am and not key_lives) and not (job.x and now >= tonumber(job.x)) and not books_stopped(record, job.b)
+end
+
+local key, moments = 7, {}
+for a = 8, #ARGV, 4 do
+  local record, id = KEYS[key], ARGV[a]
+  local job = read(record, 's', 'g', 'c', 'fl', 'n', 'f', 'am', 'x', 'b', 'm', 'r', 'at')
+  local due = tonumber(redis.call('ZSCORE', KEYS[1], id))
+  if due and due <= now and job.s == ARGV[2] and job.g == ARGV[a + 1] then
+    redis.call('ZREM', KEYS[1], id)
+    if used_up(record, job) then
+      local when = stamp(KEYS[5], now)
+      become_of(record, job, 'parked', 'r', 'exhausted', 'pa', int(when))
+      redis.call('ZADD', KEYS[6], int(when), id)
+      out[#out + 1] = id
+    else
+      become_of(record, job, 'queued', 'g', int(tonumber(job.g) + 1))
+      pend('LPUSH', KEYS[2], KEYS[key + 1], ARGV[a + 2], ARGV[a + 3], KEYS[3], tonumber(job.c) or 1, now)
+      moved = moved + 1
+      if job.at then moments[job.at] = true end
+    end
     redis.call('HDEL', record, 'due')
-    pend('RPUSH', KEYS[2], KEYS[key + 1], ARGV[a + 2], ARGV[a + 3], KEYS[3], tonumber(v[3]) or 1, now)
-    moved = moved + 1
-  elseif due and v[1] ~= ARGV[2] then
-    redis.call('ZREM', KEYS[1], ARGV[a]) -- the record says otherwise, and the record is right
+  elseif due and job.s ~= ARGV[2] then
+    redis.call('ZREM', KEYS[1], id) -- the record says otherwise, and the record is right
   end
   key = key + 2
 end
+for at in pairs(moments) do redis.call('HDEL', books_key(KEYS[1], 'moments'), at) end -- no more jobs come for a moment that has passed
 if idle and moved > 0 then redis.call('PUBLISH', ARGV[4], ARGV[3]) end
-return moved
+out[1] = moved
+return out

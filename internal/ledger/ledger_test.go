@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -17,6 +18,16 @@ import (
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
+
+// rejected returns up to n jobs that are parked as rejected, to be readmitted.
+func (b *bench) rejected(n int) ([]job.Return, error) {
+	found, err := b.books.OldestRejected(b.ctx, 0, n)
+	all := make([]job.Return, len(found))
+	for i, r := range found {
+		all[i] = r.Return
+	}
+	return all, err
+}
 
 // bench is one gateway's books on a real Redis, with a clock that the test moves.
 type bench struct {
@@ -78,10 +89,16 @@ func numbered(from, to int) []job.Job {
 	return jobs
 }
 
-// pull does what asynq's dequeue does, and returns the job and generation pulled.
+// pull does what dequeue.lua does where it is the turn of a job that was called before, and returns the job and generation pulled.
 func (b *bench) pull() (string, int64) {
 	b.t.Helper()
-	task, err := b.c.RPopLPush(b.ctx, b.keys.Pending(), b.keys.Active()).Result()
+	var task string
+	var err error = redis.Nil
+	for _, line := range []string{b.keys.Retries(), b.keys.Replays(), b.keys.Due(), b.keys.Pending()} {
+		if errors.Is(err, redis.Nil) {
+			task, err = b.c.RPopLPush(b.ctx, line, b.keys.Active()).Result()
+		}
+	}
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -92,6 +109,14 @@ func (b *bench) pull() (string, int64) {
 		b.t.Fatalf("task %q is not ours", task)
 	}
 	return id, generation
+}
+
+// waiting returns the tasks in the queue: in all its lines.
+func (b *bench) waiting() (tasks []string) {
+	for _, line := range b.keys.Lines() {
+		tasks = append(tasks, b.c.LRange(b.ctx, line, 0, -1).Val()...)
+	}
+	return tasks
 }
 
 // finish does what asynq's done does.
@@ -165,7 +190,7 @@ func TestNewcomersDoNotOvertakeParkedJobs(t *testing.T) {
 	b.now += 1e6 // room for one again
 	want(t, "with a parked job waiting", b.accept("park", numbered(3, 3)...)[0], job.ParkedNow)
 	want(t, "told to wait", b.accept("wait", numbered(4, 4)...)[0], job.Full)
-	jobs, err := b.books.OldestRejected(b.ctx, 10)
+	jobs, err := b.rejected(10)
 	b.must(err)
 	answers, retry, err := b.books.Readmit(b.ctx, jobs)
 	b.must(err)

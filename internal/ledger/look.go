@@ -39,7 +39,7 @@ func (b *Books) Look(ctx context.Context) (Standing, error) {
 
 func (b *Books) lookKeys() []string {
 	k := b.keys
-	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open()}, b.parkedKeys()...)
+	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due()}, b.parkedKeys()...)
 }
 
 // Odd looks at many gateways on one Redis in one round trip, and says of each, in the order of all, whether its totals don't add up or could not be
@@ -89,17 +89,23 @@ func standing(cmd *redis.Cmd) (Standing, error) {
 	return s, nil
 }
 
-// HeadSince returns since when the job at the head of the queue has been in it, on Redis's clock; zero when the queue is empty.
+// HeadSince returns since when the job at the head of the queue's first line with jobs has been in it, on Redis's clock; zero when the queue is empty.
 func (b *Books) HeadSince(ctx context.Context) (time.Time, error) {
-	task, err := b.c.LIndex(ctx, b.keys.Pending(), -1).Result()
-	if err != nil {
-		return time.Time{}, absent(err)
+	for _, line := range b.keys.Lines() {
+		task, err := b.c.LIndex(ctx, line, -1).Result()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil {
+			return time.Time{}, err
+		}
+		nanos, err := b.c.HGet(ctx, b.keys.Task(task), "pending_since").Int64()
+		if err != nil {
+			return time.Time{}, absent(err) // pulled meanwhile
+		}
+		return time.Unix(0, nanos), nil
 	}
-	nanos, err := b.c.HGet(ctx, b.keys.Task(task), "pending_since").Int64()
-	if err != nil {
-		return time.Time{}, absent(err) // pulled meanwhile
-	}
-	return time.Unix(0, nanos), nil
+	return time.Time{}, nil
 }
 
 func absent(err error) error {

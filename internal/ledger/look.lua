@@ -1,5 +1,5 @@
 -- look.lua: a gateway at a glance, all of one moment. Reads only.
--- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open, then parked:<reason> of every reason
+-- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open  8 retries  9 replays  10 due, then parked:<reason> of every reason
 -- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records
 -- returns {now, queued, in flight, scheduled, retrying, done, accepted, discarded, calls of the last minute,
 --          age of the oldest bucket counted (µs), parked1, parked2, …}
@@ -22,8 +22,9 @@ for i = 1, #counts, 2 do
     if not oldest or b < oldest then oldest = b end
   end
 end
-local seen = {now, redis.call('LLEN', KEYS[1]), flying, redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
+local queued = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[8]) + redis.call('LLEN', KEYS[9]) + redis.call('LLEN', KEYS[10])
+local seen = {now, queued, flying, redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
   tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, tonumber(counters[3]) or 0,
   calls, oldest and now - oldest * 5000000 or 0}
-for i = 8, #KEYS do seen[#seen + 1] = redis.call('ZCARD', KEYS[i]) end
+for i = 11, #KEYS do seen[#seen + 1] = redis.call('ZCARD', KEYS[i]) end
 return seen

@@ -127,7 +127,7 @@ func (b *Books) mendOne(ctx context.Context, id string, missed int64) (string, e
 		return "", err
 	}
 	old := job.TaskID(id, generation)
-	keys := []string{k.Job(id), k.Pending(), k.Active(), k.Costs(), k.Task(old), newKey, k.Scheduled(), k.Retrying(), k.Open()}
+	keys := []string{k.Job(id), k.Due(), k.Active(), k.Costs(), k.Task(old), newKey, k.Scheduled(), k.Retrying(), k.Open(), k.Retries()}
 	keys = append(append(keys, b.asynqSets()...), b.parkedKeys()...)
 	args := []any{b.now(), id, generation, old, newID, msg, missed, b.cfg.Gateway, redisdb.Wake, len(b.asynqSets())}
 	for _, r := range job.Reasons() {

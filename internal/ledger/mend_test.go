@@ -129,7 +129,7 @@ func TestALostTaskThatTurnsUpIsStale(t *testing.T) {
 	want(t, "did", b.mend(ledger.NewMender(b.books)), ledger.Mended{Requeued: 1})
 	want(t, "cost of the new task", b.c.HGet(b.ctx, b.keys.Costs(), "j~2").Val(), "3")
 	want(t, "cost of the old task", b.c.HExists(b.ctx, b.keys.Costs(), "j~1").Val(), false)
-	b.c.RPush(b.ctx, b.keys.Pending(), "j~1")
+	b.c.RPush(b.ctx, b.keys.Due(), "j~1")
 	id, g := b.pull()
 	_, o := b.open(id, g, "w")
 	want(t, "opening of the old one", o, job.OpenStale)

@@ -17,7 +17,7 @@ var dueLua string
 var waitingLua string
 
 var (
-	dueScript     = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, dueLua)
+	dueScript     = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, dueLua)
 	waitingScript = redisdb.NewScript(redisdb.NowLua, waitingLua)
 )
 
@@ -29,15 +29,17 @@ type waiter struct {
 	generation int64
 }
 
-// MoveDue puts jobs whose back-off or time has passed at the head of the queue, ahead of the backlog. It returns how
-// many it moved and how long it is until the next one is due (negative: none is known).
+// MoveDue puts jobs whose back-off or time has passed into the queue, in the order in which they are due: those that were called before at the tail of
+// the retries, those that were scheduled at the tail of the due line, which goes before all others that were never called. A job whose attempts are
+// used up is parked instead (Config.Exhausted hears of it). It returns how many it moved or parked and how long it is until the next one is due
+// (negative: none is known).
 func (b *Books) MoveDue(ctx context.Context) (moved int, next time.Duration, err error) {
 	next = -1
-	for _, set := range []struct {
-		key   string
-		state job.State
-	}{{b.keys.Scheduled(), job.Scheduled}, {b.keys.Retrying(), job.Retrying}} {
-		n, in, err := b.moveFrom(ctx, set.key, set.state)
+	for _, m := range []move{
+		{job.Scheduled, b.keys.Scheduled(), b.keys.Due()},
+		{job.Retrying, b.keys.Retrying(), b.keys.Retries()},
+	} {
+		n, in, err := b.moveFrom(ctx, m)
 		moved += n
 		if err != nil {
 			return moved, next, err
@@ -49,18 +51,20 @@ func (b *Books) MoveDue(ctx context.Context) (moved int, next time.Duration, err
 	return moved, next, nil
 }
 
-func (b *Books) moveFrom(ctx context.Context, set string, state job.State) (int, time.Duration, error) {
-	var behind []string
-	if state == job.Retrying {
-		behind = []string{b.keys.Hold(), b.keys.Pending()}
-	}
-	due, next, err := b.waiting(ctx, set, true, moveChunk, behind...)
+// move is a way of due jobs into the queue: from a set into a line of the queue.
+type move struct {
+	state    job.State
+	from, to string
+}
+
+func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error) {
+	due, next, err := b.waiting(ctx, m.from, dueFirst, moveChunk)
 	if err != nil || len(due) == 0 {
 		return 0, next, err
 	}
 	k := b.keys
-	keys := []string{set, k.Pending(), k.Costs()}
-	args := []any{b.now(), string(state), b.cfg.Gateway, redisdb.Wake}
+	keys := []string{m.from, m.to, k.Costs(), k.Hold(), k.Counters(), k.Parked(string(job.Exhausted))}
+	args := []any{b.now(), string(m.state), b.cfg.Gateway, redisdb.Wake, b.cfg.Attempts, flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds()}
 	for _, w := range due {
 		taskID, taskKey, msg, err := b.task(w.id, w.generation+1)
 		if err != nil {
@@ -69,18 +73,36 @@ func (b *Books) moveFrom(ctx context.Context, set string, state job.State) (int,
 		keys = append(keys, k.Job(w.id), taskKey)
 		args = append(args, w.id, w.generation, taskID, msg)
 	}
-	moved, err := dueScript.Run(ctx, b.c, keys, args...).Int()
+	reply, err := dueScript.Run(ctx, b.c, keys, args...).Slice()
+	if err != nil {
+		return 0, next, err
+	}
+	moved, ok := at[int64](reply, 0)
+	if !ok {
+		return 0, next, badReply("due.lua", reply)
+	}
+	for i := 1; i < len(reply); i++ {
+		if id, is := at[string](reply, i); is && b.cfg.Exhausted != nil {
+			b.cfg.Exhausted(id)
+		}
+	}
 	if len(due) == moveChunk {
 		next = 0 // there may be more
 	}
-	return moved, next, err
+	return int(moved) + len(reply) - 1, next, nil
 }
 
-// waiting returns members of a sorted set of jobs, with the generation of each: those that are due, the latest first, so that of
-// more than one chunk the first due ends up at the very head; or the oldest of all. behind is the hold and the queue: none is
-// due while the circuit is open and other jobs wait.
-func (b *Books) waiting(ctx context.Context, set string, dueOnly bool, n int, behind ...string) ([]waiter, time.Duration, error) {
-	reply, err := waitingScript.Run(ctx, b.c, append([]string{set}, behind...), b.now(), flag(dueOnly), n, b.keys.JobPrefix()).Slice()
+// order is that of the due members of a sorted set of jobs.
+type order string
+
+const (
+	dueFirst order = "first" // the first due first
+	dueLast  order = "last"  // the last due first
+)
+
+// waiting returns the due members of a sorted set of jobs, with the generation of each, and how long it is until the next one is due.
+func (b *Books) waiting(ctx context.Context, set string, which order, n int) ([]waiter, time.Duration, error) {
+	reply, err := waitingScript.Run(ctx, b.c, []string{set}, b.now(), string(which), n, b.keys.JobPrefix()).Slice()
 	if err != nil {
 		return nil, -1, err
 	}
@@ -106,17 +128,4 @@ func (b *Books) waiting(ctx context.Context, set string, dueOnly bool, n int, be
 		found = append(found, waiter{id, generation})
 	}
 	return found, next, nil
-}
-
-// OldestRejected returns up to n jobs that are parked as rejected, oldest first, ready to be readmitted.
-func (b *Books) OldestRejected(ctx context.Context, n int) ([]job.Return, error) {
-	found, _, err := b.waiting(ctx, b.keys.Parked(string(job.Rejected)), false, n)
-	if err != nil {
-		return nil, err
-	}
-	jobs := make([]job.Return, len(found))
-	for i, w := range found {
-		jobs[i] = job.Return{ID: w.id, Generation: w.generation, Reason: job.Rejected, Key: job.KeepKey}
-	}
-	return jobs, nil
 }

@@ -3,8 +3,11 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 µs from now to the attempt's deadline
 --      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 attempts allowed
 --      9 version of the data ('' = not watched)  10 the least sign of life it must have (µs)  11 marks of confirmed restores (alive.lua)
+--      12 digest of what a call is made of now, but for the payload ('' = not watched)
 -- returns {opening, cost, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs), outages it has failed in,
---      batch, what went wrong last (with 'exhausted' and 'paused'), payload, in one piece or several};
+--      batch, what went wrong last (with 'go', 'exhausted', 'paused' and 'cancelled'; with 'differs' the digest of what was sent), the payload's digest,
+--      1 if a call with the present key may have charged (2: if there was one, since Redis may have forgotten it), when its
+--      first failure was that counts as an attempt (µs, 0 = there is none), payload, in one piece or several};
 --      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
 --      record is in flight and the caller's, to be called with 'go' and to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
@@ -35,6 +38,13 @@ if from then
 end
 local rekeyed = from and (tonumber(job.ed) or 0) >= from
 
+-- Redis was found to have lost its latest writes since the job was accepted, settled or given another payload: an attempt may be among them. So what the gateway says of an earlier call
+-- may be about this job's own.
+local LOST_MATTERS = 600000000
+local lost = first == 0 and tonumber(redis.call('HGET', KEYS[5], 'lost'))
+local known = math.max(tonumber(job.t) or 0, tonumber(job.kn) or 0, tonumber(job.ed) or 0)
+local lapse = lost and known < lost and now - lost < LOST_MATTERS
+
 local last_error, outages = '', tonumber(job.fo) or 0
 if job.fl then
   spent = outage_forgive(record, KEYS[5], job.fl, spent)
@@ -53,16 +63,25 @@ local function opening()
     if spent >= tonumber(ARGV[8]) then return 'exhausted' end
   end
   if job.am and forgotten then return 'unknown' end
+  if job.am and job.sd and ARGV[12] ~= '' and job.sd ~= ARGV[12] then
+    last_error = job.sd
+    return 'differs'
+  end
   if job.x and now >= tonumber(job.x) then return job.am and 'unknown' or 'expired' end -- unknown: it may have been charged
-  local stopped, cancelled = gather_stopped(record, job.b)
-  if stopped and not (cancelled and job.rc) then
+  local stopped, reason = gather_stopped(record, job.b)
+  if stopped and not (reason == 'cancelled' and job.rc) then
     last_error = stopped
-    return 'paused'
+    return reason
   end
   if job.fl and spent >= tonumber(ARGV[8]) then -- the last failure was no outage's
     last_error = job.e or ''
     return 'exhausted'
   end
+  if payload_damaged(job) then
+    last_error = 'its payload is damaged in Redis: somebody has written into ' .. record .. '; compare it with the billing file'
+    return 'changed'
+  end
+  last_error = job.e or ''
   return 'go'
 end
 
@@ -70,6 +89,7 @@ local what = opening()
 local deadline, moment = int(now + tonumber(ARGV[5])), int(now)
 local set = {'o', owner, 'od', deadline}
 if what == 'go' and first == 0 then set[5], set[6] = 'f', moment end
+if what == 'go' and ARGV[12] ~= '' and job.sd ~= ARGV[12] then set[#set + 1], set[#set + 2] = 'sd', ARGV[12] end
 if what == 'go' or cut then set[#set + 1], set[#set + 2] = 'oa', moment end
 become_of(record, job, 'in_flight', unpack(set))
 if what ~= 'go' and not cut then -- to be parked: who finds this attempt cut off knows that nothing was sent
@@ -78,4 +98,5 @@ if what ~= 'go' and not cut then -- to be parked: who finds this attempt cut off
 end
 gather_add(KEYS[2], deadline, id)
 return payload_pieces({what, cost, spent, tonumber(job.k) or 1, first > 0 and now - first or -1, tonumber(job.t) or 0, outages,
-  job.b or '', last_error}, job)
+  job.b or '', last_error, job.d or '', job.am and 1 or lapse and 2 or 0,
+  job.fl and tonumber(string.match(redis.call('HGET', record, 'fl') or '', '^%d+') or 0) or 0}, job)

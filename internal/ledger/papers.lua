@@ -1,5 +1,5 @@
--- papers.lua: takes tasks of jobs that have moved on out of a stretch of the queue, counted from its tail. What it leaves keeps its order.
--- KEYS 1 pending  2 costs
+-- papers.lua: takes tasks of jobs that have moved on out of a stretch of one of the queue's lines, counted from its tail. What it leaves keeps its order.
+-- KEYS 1 the line  2 costs
 -- ARGV 1 place of the first  2 how many  3 prefix of records  4 prefix of tasks
 -- returns {how many tasks were looked at, how many of them were taken out}
 local GONE = '~' -- no task is called so

@@ -35,7 +35,11 @@ const (
 // place is where jobs or tasks stand. read is the command that reads a stretch of it.
 type place struct{ name, key, read string }
 
-func (b *Books) pending() place { return place{pendingPlace, b.keys.Pending(), "LRANGE"} }
+// lines are the places of jobs that are queued.
+func (b *Books) lines() []place {
+	k := b.keys
+	return []place{{"due", k.Due(), "LRANGE"}, {pendingPlace, k.Pending(), "LRANGE"}, {"retries", k.Retries(), "LRANGE"}, {"replays", k.Replays(), "LRANGE"}}
+}
 
 // sets are the places of jobs that are not queued.
 func (b *Books) sets() []place {
@@ -57,7 +61,7 @@ type whereabouts struct {
 // places judges jobs by their records; deep looks through the whole queue for each that is queued. Jobs without a record are left out.
 func (b *Books) places(ctx context.Context, ids []string, deep bool) ([]whereabouts, error) {
 	k := b.keys
-	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Open()}, b.parkedKeys()...)
+	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Open(), k.Retries(), k.Replays(), k.Due()}, b.parkedKeys()...)
 	args := []any{k.JobPrefix(), k.TaskPrefix(), flag(deep), len(job.Reasons())}
 	for _, r := range job.Reasons() {
 		args = append(args, string(r))

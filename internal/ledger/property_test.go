@@ -32,6 +32,7 @@ func TestEveryJobIsInExactlyOnePlace(t *testing.T) {
 			"sweep":    func(*rapid.T) { _, err := b.books.Sweep(b.ctx); b.must(err) },
 			"readmit":  m.readmit,
 			"discard":  m.discard,
+			"withdraw": m.withdraw,
 			"cancel":   func(*rapid.T) { b.must(b.books.CancelBatch(b.ctx, "a:b", "me", "mistake", 0, noted)) },
 			"pause":    func(*rapid.T) { b.must(b.books.PauseBatch(b.ctx, "c", "me", "wait", noted)) },
 			"resume": func(rt *rapid.T) {
@@ -86,7 +87,7 @@ func (w *walk) accept(rt *rapid.T) {
 }
 
 func (w *walk) pull(*rapid.T) {
-	if w.c.LLen(w.ctx, w.keys.Pending()).Val() == 0 {
+	if len(w.waiting()) == 0 {
 		return
 	}
 	id, generation := w.bench.pull()
@@ -112,8 +113,8 @@ func (w *walk) openOne(rt *rapid.T) {
 	case job.OpenUnknown, job.OpenExhausted:
 		w.must(w.store.Park(w.ctx, a, job.Ending{}, job.UnknownOutcome))
 		w.finish(p.id, p.generation)
-	case job.OpenPaused:
-		w.must(w.store.Park(w.ctx, a, job.Ending{Error: a.LastError}, job.Cancelled))
+	case job.OpenPaused, job.OpenCancelled:
+		w.must(w.store.Park(w.ctx, a, job.Ending{Error: a.LastError}, job.Reason(opening)))
 		w.finish(p.id, p.generation)
 	default:
 		w.finish(p.id, p.generation)
@@ -168,6 +169,19 @@ func (w *walk) discard(rt *rapid.T) {
 	}
 }
 
+// withdraw parks or discards a job by hand that waits.
+func (w *walk) withdraw(rt *rapid.T) {
+	id := fmt.Sprintf("j%d", rapid.IntRange(1, 12).Draw(rt, "id"))
+	r := job.ParseRecord(w.name, id, w.c.HGetAll(w.ctx, w.keys.Job(id)).Val())
+	which, err := []job.Return{{ID: id, Generation: r.Generation}}, error(nil)
+	if rapid.Bool().Draw(rt, "for good") {
+		_, err = w.books.WithdrawForGood(w.ctx, which, ledger.Discarding{Why: "discarded by me: w", Dedupe: time.Hour, MayBeCharged: rapid.Bool().Draw(rt, "may be charged")})
+	} else {
+		_, err = w.books.Withdraw(w.ctx, which, "parked by me: w")
+	}
+	w.must(err)
+}
+
 // audit counts the places where each job is found that could make it go on.
 func (w *walk) audit(rt *rapid.T) {
 	places := map[string][]string{}
@@ -186,7 +200,7 @@ func (w *walk) audit(rt *rapid.T) {
 		}
 		return ids
 	}
-	find("queue", current(w.c.LRange(w.ctx, w.keys.Pending(), 0, -1).Val()))
+	find("queue", current(w.waiting()))
 	for _, id := range current(w.c.LRange(w.ctx, w.keys.Active(), 0, -1).Val()) {
 		if w.c.HGet(w.ctx, w.keys.Job(id), "s").Val() == "queued" {
 			find("in hand", []string{id})

@@ -17,7 +17,7 @@ var pulseScript = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, pulseLua)
 
 // Pulse is what an idle gateway must be told.
 type Pulse struct {
-	Pending  int64         // jobs in the queue
+	Pending  int64         // jobs in the queue, in all its lines
 	Rejected int64         // jobs parked as rejected
 	DueIn    time.Duration // until the next scheduled or retrying job is due; negative if none waits for its time
 	Sweep    bool          // a sweep will find something to look at
@@ -35,7 +35,7 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 			keys := append([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(),
 				k.LiveLimits()}, b.asynqSets()...)
 			age := b.age()
-			cmds[i] = run(append(keys, k.Alive()), b.now(), lowLease.Microseconds(), age.Version, age.Least)
+			cmds[i] = run(append(keys, k.Alive(), k.Retries(), k.Replays(), k.Due()), b.now(), lowLease.Microseconds(), age.Version, age.Least)
 		}
 	})
 	if err != nil {

@@ -28,13 +28,21 @@ func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.A
 	if err != nil {
 		return nil, 0, err
 	}
+	check, err := b.bucketArgs(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
 	k := b.keys
 	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs(), k.Acts(), k.Nobodys()}
 	args := make([]any, 0, 64)
 	args = append(args, b.now(), b.cfg.Gateway, redisdb.Wake, b.actPlace(), k.JobPrefix(), k.TaskPrefix())
 	args = append(append(args, forms...), kinds...)
-	args = append(append(args, b.cfg.Bucket.Args()...), text)
-	reply, err := b.readmit.Run(ctx, b.c, keys, args...).Text()
+	args = append(append(args, check...), text)
+	run := b.readmit.Itself
+	if _, err := strconv.Atoi(b.actPlace()); err == nil { // it is the act of a person
+		run = b.readmit.Act
+	}
+	reply, err := run(ctx, b.c, keys, args...).Text()
 	if err != nil {
 		return nil, 0, err
 	}

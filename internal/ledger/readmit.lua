@@ -1,4 +1,5 @@
--- readmit.lua: parked jobs go through admission again, oldest first; those without room stay parked.
+-- readmit.lua: parked jobs go through admission again, oldest first; those without room stay parked. Those that were called before (they have a history)
+-- go to the tail of the replays, the others to the tail of the queue.
 -- KEYS 1 admission  2 pending  3 counters  4 scheduled  5 costs  6 acts  7 a key that nobody writes. What else is touched has the same hash tag:
 --      its names are made here, as each argument of a script costs Redis more than such a text does. While a cluster's slot moves, either node
 --      refuses a script one of whose keys it lacks, so the 7th keeps this one out until all of the gateway's keys are on one node: it could
@@ -6,7 +7,8 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4 act's place in the trail ('' = none; again = by themselves, as shelf.lua counts)
 --      5 prefix of records  6 prefix of tasks  7… the messages of the new tasks (forms.lua)
 --      then how many kinds of job there are, and for each kind: generation they are parked with, reason,
---      idempotency key: keep | next (the gateway said a definite no) | forgotten (it no longer counts as sent)
+--      idempotency key: keep | next (the gateway said a definite no) | settled (so did a person, who has looked it up) | forgotten (it no
+--      longer counts as sent)
 --      then the bucket's arguments; then all jobs in one text (readmit.go), of each: its kind and the length of its id (2 bytes each, the higher
 --      first), and the id
 -- returns a text: retry_us and a digit for each job: 1 queued  2 no room  3 not parked like this any more
@@ -20,8 +22,9 @@ for k = at + 1, at + 3 * tonumber(ARGV[at]), 3 do
 end
 local bucket, from = bucket_load(KEYS[1], now, ARGV, at + 1 + 3 * #kinds)
 local text, by_itself = ARGV[from], ARGV[4] == 'again'
-local idle = call('LLEN', KEYS[2]) == 0
-local full, pushed, taken, retry, answers = false, {}, 0, 0, {}
+local lines = {KEYS[2], books_key(record_prefix, 'replays')}
+local idle = call('LLEN', lines[1]) == 0
+local full, pushed, taken, retry, answers = false, {{}, {}}, 0, 0, {}
 local moment = int(now)
 
 -- PAST is what a job's record loses when it is parked no more, and PARKED what any parked job has of it.
@@ -34,14 +37,7 @@ local NOTHING = {}
 local function rare(record, v)
   local usual = 8 + (v[4] and 1 or 0) + (v[5] and 1 or 0) + (tonumber(v[6]) or 0) -- s g d t r e pa and its payload: p, or pn and the pieces
   if not (v[7] or v[8] or v[9]) and call('HLEN', record) == usual then return NOTHING end
-  return read(record, 'r', 'e', 'pa', 'c', 'at', 'y', 'ya', 'k', 'ed', 'f', 'am', 'n', 'st', 'fl', 'fo', 'fq')
-end
-
--- next_key returns the next generation of the idempotency key that is no other job's id.
-local function next_key(record, present)
-  local k = (tonumber(present) or 1) + 1
-  while call('EXISTS', record .. '~' .. int(k)) == 1 do k = k + 1 end
-  return k
+  return read(record, 'r', 'e', 'pa', 'c', 'at', 'y', 'ya', 'k', 'ed', 'f', 'am', 'n', 'st', 'fl', 'fo', 'fq', 'h')
 end
 
 -- replaced says that a refused job was given another payload since it was parked, maybe after its caller had read it: the key came with that.
@@ -53,8 +49,8 @@ end
 local cancelled = {}
 local function cancelled_batch(record, batch)
   if batch and cancelled[batch] == nil then
-    local _, is = books_stopped(record, batch)
-    cancelled[batch] = is
+    local _, reason = books_stopped(record, batch)
+    cancelled[batch] = reason == 'cancelled'
   end
   return batch and cancelled[batch]
 end
@@ -87,7 +83,8 @@ local function readmit(kind, id)
     return GONE
   end
   if full then return NO_ROOM end
-  local has, key_change = rare(record, v), kind.key
+  local has, key_change, settled = rare(record, v), kind.key, kind.key == 'settled'
+  if settled then key_change = 'next' end
   local cost, due = tonumber(has.c) or 1, tonumber(has.at) or 0
   if not bucket_take(bucket, cost) then
     full, retry = true, bucket_retry(bucket, cost)
@@ -102,15 +99,17 @@ local function readmit(kind, id)
   -- Jobs parked as rejected and as exhausted go in by themselves too: what a person takes out of a cancelled batch is called all the same.
   if kind.reason ~= 'rejected' and not by_itself and cancelled_batch(record, batch) then put('rc', '1') end
   if key_change == 'next' then put('k', int(next_key(record, has.k))) end
-  if key_change == 'forgotten' or key_change ~= 'keep' and kind.reason == 'unknown_outcome' then put('kn', moment) end -- a person has looked it up
+  if key_change == 'forgotten' or settled or key_change ~= 'keep' and kind.reason == 'unknown_outcome' then put('kn', moment) end -- a person has looked it up
+  if settled then put('by', settled_by('not_done', now, ARGV[4])) end
   unpark(record, kind, batch, v[5], set, filled, past(has, key_change))
   if due > now then
-    call('ZADD', KEYS[4], int(due), id)
+    schedule(KEYS[4], books_key(record, 'moments'), int(due), id, now)
     return QUEUED
   end
   local task_id = id .. kind.suffix
   task_new(task_prefix .. task_id, task_id, forms_message(task_id), KEYS[5], cost, moment)
-  pushed[#pushed + 1] = task_id
+  local line = pushed[has.h and 2 or 1]
+  line[#line + 1] = task_id
   return QUEUED
 end
 
@@ -123,10 +122,13 @@ while place <= #text do
   answers[#answers + 1] = readmit(kinds[k2 * 256 + k1], sub(text, place + 4, behind - 1))
   place = behind
 end
-for i = 1, #pushed, 1000 do call('LPUSH', KEYS[2], unpack(pushed, i, math.min(i + 999, #pushed))) end
+for i, line in ipairs(lines) do
+  local tasks = pushed[i]
+  for from = 1, #tasks, 1000 do call('LPUSH', line, unpack(tasks, from, math.min(from + 999, #tasks))) end
+end
 books_gathered()
 shelf_gathered()
 bucket_save(bucket)
 if taken > 0 and tonumber(ARGV[4]) then call('HINCRBY', KEYS[6], ARGV[4], taken) end
-if idle and #pushed > 0 then call('PUBLISH', ARGV[3], ARGV[2]) end
+if idle and #pushed[1] + #pushed[2] > 0 then call('PUBLISH', ARGV[3], ARGV[2]) end
 return int(retry) .. ' ' .. table.concat(answers)

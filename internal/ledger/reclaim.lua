@@ -1,6 +1,6 @@
 -- reclaim.lua: an attempt's deadline has passed and nobody ended it: its worker died with the call under way, or about to park the job.
--- KEYS 1 record  2 open  3 pending  4 new task  5 old task  6 active  7 lease  8 costs  9 counters
---      10 parked:unknown_outcome  11 parked:exhausted  12 rate  13 alive
+-- KEYS 1 record  2 open  3 due  4 new task  5 old task  6 active  7 lease  8 costs  9 counters
+--      10 parked:unknown_outcome  11 parked:exhausted  12 rate  13 alive  14 retries
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 old task id  5 new task id  6 task message
 --      7 "1": the gateway keeps idempotency keys  8 how long it keeps one (µs)  9 attempts allowed  10 gateway  11 wake channel
 --      12 how long after a silence of Redis the living have to end their attempts (µs)
@@ -49,6 +49,6 @@ if called and tonumber(redis.call('HGET', record, 'n')) >= tonumber(ARGV[9]) the
   return park('exhausted', KEYS[11], 'the worker died while the call was under way, at the last attempt')
 end
 become_of(record, job, 'queued', 'g', int(tonumber(job.g) + 1))
-pend('RPUSH', KEYS[3], KEYS[4], ARGV[5], ARGV[6], KEYS[8], tonumber(job.c) or 1, now)
+pend('RPUSH', line_of((job.h or '') .. ending, KEYS[3], KEYS[14]), KEYS[4], ARGV[5], ARGV[6], KEYS[8], tonumber(job.c) or 1, now)
 redis.call('PUBLISH', ARGV[11], ARGV[10])
 return 'queued'

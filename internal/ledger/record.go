@@ -13,7 +13,9 @@ func (b *Books) Find(ctx context.Context, id string) (r job.Record, ok bool, err
 		return job.Record{}, false, err
 	}
 	r = job.ParseRecord(b.cfg.Gateway, id, h)
-	b.reveal(&r)
+	if r.Unopened == nil {
+		r.Job.Payload, r.Sealed, r.Unopened = b.cfg.Box.Reveal(id, r.Job.Payload, h["d"], r.Reason == job.Unreadable)
+	}
 	if r.State != job.Queued {
 		return r, true, nil
 	}

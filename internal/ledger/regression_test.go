@@ -186,7 +186,7 @@ func TestAGhostAmongTheRejectedDoesNotBlockTheLine(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)
 	b.c.ZAdd(b.ctx, b.keys.Parked("rejected"), redis.Z{Score: 1, Member: "ghost"})
-	jobs, err := b.books.OldestRejected(b.ctx, 200)
+	jobs, err := b.rejected(200)
 	b.must(err)
 	_, _, err = b.books.Readmit(b.ctx, jobs)
 	b.must(err)

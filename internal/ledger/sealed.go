@@ -36,13 +36,13 @@ func (b *Books) recognise(ctx context.Context, jobs []job.Newcomer, answers []jo
 	return nil
 }
 
-// unseal opens the payload of an attempt that may be called. What can't be opened is never called: without its key it is put aside, since
-// the others may have the same one, and somebody has only to give it; what was changed is parked.
-func (b *Books) unseal(a *job.Attempt, opening job.Opening) job.Opening {
+// unseal opens the payload of an attempt that may be called. What can't be opened is never called: without its key, or
+// never sealed where that is required, it is put aside, since others may be like it and somebody has only to change the configuration; what was changed is parked.
+func (b *Books) unseal(a *job.Attempt, digest string, opening job.Opening) job.Opening {
 	if opening != job.OpenGo {
 		return opening
 	}
-	plain, err := b.cfg.Box.Open(a.Job.ID, a.Job.Payload)
+	plain, err := b.cfg.Box.OpenJob(a.Job.ID, a.Job.Payload, digest)
 	if err == nil {
 		a.Job.Payload = plain
 		return opening
@@ -52,12 +52,4 @@ func (b *Books) unseal(a *job.Attempt, opening job.Opening) job.Opening {
 		return job.OpenChanged
 	}
 	return job.OpenSealed
-}
-
-// reveal opens the payload of a record, if it is sealed.
-func (b *Books) reveal(r *job.Record) {
-	if seal.Sealed(r.Job.Payload) {
-		r.Sealed = r.Job.Payload
-		r.Job.Payload, r.Unopened = b.cfg.Box.Open(r.Job.ID, r.Sealed)
-	}
 }

@@ -135,6 +135,89 @@ func foreign(b *bench, id string) string {
 	return string(stored)
 }
 
+// digested is the digest that the bench gives its jobs.
+func digested(payload []byte) string { return "d:" + string(payload) }
+
+// checked gives the books a box that holds payloads against their digests.
+func (b *bench) checked(require bool, active string, keys ...seal.Key) {
+	b.cfg.Box = seal.New(b.name, active, keys).Checking(digested, require)
+	b.on(b.c)
+}
+
+// put writes a payload into a record, as somebody does who can write to Redis and has no key.
+func (b *bench) put(id string, payload []byte, more ...any) {
+	k := b.keys.Job(id)
+	b.c.HDel(b.ctx, k, "pn", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8")
+	b.must(b.c.HSet(b.ctx, k, append([]any{"p", payload}, more...)...).Err())
+}
+
+// A job whose digest was made with a key is called with the payload of that digest alone. What goes on is what was accepted so: under an older key, and in
+// plain before there were keys, unless sealed payloads are required: then that waits, since nothing says that it was changed.
+func TestOnlyThePayloadOfItsDigestIsCalled(t *testing.T) {
+	t.Parallel()
+	mule := []byte(`{"n":999999}`)
+	for name, tc := range map[string]struct {
+		before  string // the active key when the job was accepted; empty: none
+		tamper  func(b *bench)
+		require bool
+		want    job.Opening
+	}{
+		"sealed":                          {"k2026", func(*bench) {}, false, job.OpenGo},
+		"sealed, required":                {"k2026", func(*bench) {}, true, job.OpenGo},
+		"under an older key":              {"k2025", func(*bench) {}, true, job.OpenGo},
+		"from before":                     {"", func(*bench) {}, false, job.OpenGo},
+		"from before, required":           {"", func(*bench) {}, true, job.OpenSealed},
+		"plain in its place":              {"k2026", func(b *bench) { b.put("a", mule) }, false, job.OpenChanged},
+		"plain under an older key":        {"k2025", func(b *bench) { b.put("a", mule) }, false, job.OpenChanged},
+		"plain with a digest of its own":  {"k2026", func(b *bench) { b.put("a", mule, "d", "0123456789abcdef") }, true, job.OpenSealed},
+		"sealed, with a digest in plain":  {"k2026", func(b *bench) { b.c.HSet(b.ctx, b.keys.Job("a"), "d", "0123456789abcdef") }, true, job.OpenChanged},
+		"plain in its place, required":    {"k2026", func(b *bench) { b.put("a", mule) }, true, job.OpenChanged},
+		"another payload of the same job": {"k2026", func(b *bench) { b.put("a", []byte(sealedFor(b, "a", mule))) }, false, job.OpenChanged},
+		"another one's digest": {"k2026", func(b *bench) {
+			b.put("a", mule, "d", b.c.HGet(b.ctx, b.keys.Job("other"), "d").Val())
+		}, false, job.OpenChanged},
+		"gone": {"k2026", func(b *bench) {
+			b.put("a", mule)
+			b.c.HDel(b.ctx, b.keys.Job("a"), "p")
+		}, false, job.OpenChanged},
+	} {
+		b := sealing(t, tc.before, newKey, oldKey)
+		b.checked(false, tc.before, newKey, oldKey)
+		b.accept("park", job.Job{ID: "a", Payload: sized(200)}, job.Job{ID: "other", Payload: mule})
+		tc.tamper(b)
+		b.checked(tc.require, "k2026", newKey, oldKey)
+		r := b.record("a")
+		id, generation := b.pull()
+		a, opening := b.open(id, generation, "w1")
+		want(t, name+": opening", opening, tc.want)
+		want(t, name+": the record shows it", len(r.Job.Payload) > 0, tc.want == job.OpenGo)
+		payload, text := "", a.LastError
+		if tc.want == job.OpenGo {
+			payload = string(sized(200))
+		}
+		want(t, name+": payload", string(a.Job.Payload), payload)
+		want(t, name+": it says why", text == "", tc.want == job.OpenGo)
+	}
+}
+
+func sealedFor(b *bench, id string, payload []byte) string {
+	stored, err := seal.New(b.name, "k2026", []seal.Key{newKey}).Seal(id, payload)
+	b.must(err)
+	return string(stored)
+}
+
+// A process that was given no keys can't tell what was sealed, and still takes no plain text in its place.
+func TestWithoutKeysAPlainPayloadIsNotTakenForASealedOne(t *testing.T) {
+	t.Parallel()
+	b := sealing(t, "k2026", newKey)
+	b.accept("park", job.Job{ID: "a", Payload: []byte(`{"n":1}`)})
+	b.put("a", []byte(`{"n":9}`))
+	b.keyed("")
+	id, generation := b.pull()
+	_, opening := b.open(id, generation, "w1")
+	want(t, "opening", opening, job.OpenChanged)
+}
+
 func TestNothingIsStoredInPlainWhenTheActiveKeyIsMissing(t *testing.T) {
 	t.Parallel()
 	b := sealing(t, "k2026", oldKey)

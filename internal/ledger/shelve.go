@@ -25,7 +25,7 @@ var papersLua string
 
 var (
 	shelveScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, shelveLua).Replicated()
-	stopScript   = redisdb.NewScript(redisdb.NowLua, stopLua).Replicated()
+	stopScript   = redisdb.NewSwitchScript(redisdb.NowLua, stopLua)
 	papersScript = redisdb.NewScript(redisdb.NowLua, papersLua)
 )
 
@@ -41,7 +41,20 @@ type shelving struct {
 	name string
 	what string // cancel, pause or resume, as shelve.lua has it
 	text string // the error that its jobs get
-	did  func(Sums) error
+	did  func(Shelved) error
+}
+
+// Shelved is what a step of an act upon a batch did: the sums of all jobs that it parked, and of those among them that are parked as
+// unknown_outcome, since an earlier call may have charged.
+type Shelved struct {
+	Sums
+	Doubt Sums
+}
+
+// Add adds another step's.
+func (s *Shelved) Add(o Shelved) {
+	s.Sums.Add(o.Sums)
+	s.Doubt.Add(o.Doubt)
 }
 
 // ErrOvertaken is what an act upon a batch ends with when somebody has begun another one meanwhile.
@@ -50,15 +63,16 @@ var ErrOvertaken = errors.New("somebody else has paused, resumed or cancelled th
 // mark writes down what holds for a batch from now on: paused or cancelled, or neither if the field is empty. The jobs follow.
 // It says whether there is such a batch: where there is none, nothing was written, and nothing is to be done.
 func (b *Books) mark(ctx context.Context, name, field, who, why string) (there bool, err error) {
-	n, err := stopScript.Run(ctx, b.c, []string{b.keys.Batch(name)}, b.now(), field, why, who).Int()
+	n, err := stopScript.Act(ctx, b.c, []string{b.keys.Batch(name)}, b.now(), field, why, who).Int()
 	return n == 1, err
 }
 
 // CancelBatch parks all of a batch that isn't sent yet as cancelled, in the order of the file: jobs queued, scheduled, waiting out a back-off
-// or for room, and those that a pause has parked. Calls under way finish; those of their jobs that come back within patience are
+// or for room, and those that a pause has parked. A job of them of which an earlier call may have charged is parked as unknown_outcome, for a
+// person to look it up. Calls under way finish; those of their jobs that come back within patience are
 // parked now, and later ones when they come. So are jobs that are accepted from now on, until the batch is resumed: the producer may be
 // at work still. What a person takes in again is called. did is told of each step what it parked; its error ends the act.
-func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience time.Duration, did func(Sums) error) error {
+func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience time.Duration, did func(Shelved) error) error {
 	if there, err := b.mark(ctx, name, "cancelled", who, why); err != nil || !there {
 		return err
 	}
@@ -76,13 +90,13 @@ func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience
 	}
 }
 
-// PauseBatch lets nobody call a batch's jobs until it is resumed. Those that wait are parked as cancelled, in their order; those that come
+// PauseBatch lets nobody call a batch's jobs until it is resumed. Those that wait are parked as paused, in their order; those that come
 // later, or come back, are parked when they come.
-func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(Sums) error) error {
+func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(Shelved) error) error {
 	if there, err := b.mark(ctx, name, "paused", who, why); err != nil || !there {
 		return err
 	}
-	s := &shelving{b: b, name: name, what: "pause", text: pausedText + why, did: did}
+	s := &shelving{b: b, name: name, what: "pause", text: "its batch is paused: " + why, did: did}
 	if err := s.pass(ctx); err != nil {
 		return err
 	}
@@ -91,7 +105,7 @@ func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(
 
 // ResumeBatch ends a pause: what it parked waits for room at admission, behind all that does already, in the order of the file. It ends a
 // cancel too, for jobs that are accepted from now on: those that the cancel has parked stay.
-func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Sums) error) error {
+func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Shelved) error) error {
 	if there, err := b.mark(ctx, name, "", "", ""); err != nil || !there {
 		return err
 	}
@@ -99,18 +113,16 @@ func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Sums) err
 	return s.pass(ctx)
 }
 
-// pausedText begins the errors of jobs that a pause has parked; batch.lua writes it too.
-const pausedText = "its batch is paused: "
-
 // pass goes through the batch once.
 func (s *shelving) pass(ctx context.Context) error {
 	k := s.b.keys
-	keys := []string{k.BatchIDs(s.name), k.Counters(), k.Scheduled(), k.Retrying(), k.Parked(string(job.Rejected)), k.Parked(string(job.Cancelled)), k.Acts()}
+	keys := []string{k.BatchIDs(s.name), k.Counters(), k.Scheduled(), k.Retrying(), k.Parked(string(job.Rejected)), k.Parked(string(job.Cancelled)), k.Acts(),
+		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Paused))}
 	for from := int64(0); ; from += shelveChunk {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		reply, err := shelveScript.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.now(), s.name, s.what, s.text, pausedText, k.JobPrefix(),
+		reply, err := shelveScript.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.now(), s.name, s.what, s.text, k.JobPrefix(),
 			from, shelveChunk, s.b.actPlace()).StringSlice()
 		if err != nil {
 			return err
@@ -126,7 +138,7 @@ func (s *shelving) pass(ctx context.Context) error {
 			return ErrOvertaken
 		}
 		if changed := reply[1:]; len(changed) > 0 {
-			if err := s.did(moneyOf(changed)); err != nil {
+			if err := s.did(shelvedOf(changed)); err != nil {
 				return err
 			}
 		}
@@ -134,6 +146,21 @@ func (s *shelving) pass(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// inDoubt is what shelve.lua puts before the money of a job that may have been charged.
+const inDoubt = "?"
+
+// shelvedOf adds up what shelve.lua says of the jobs that it changed.
+func shelvedOf(changed []string) Shelved {
+	all, doubt := make([]string, len(changed)), []string(nil)
+	for i, money := range changed {
+		unsure := false
+		if all[i], unsure = strings.CutPrefix(money, inDoubt); unsure {
+			doubt = append(doubt, all[i])
+		}
+	}
+	return Shelved{moneyOf(all), moneyOf(doubt)}
 }
 
 // moneyOf adds up the money of jobs, as records have it.
@@ -154,12 +181,21 @@ func moneyOf(money []string) Sums {
 
 // clearPapers takes the tasks of jobs that have moved on out of the queue, so that nobody pulls them in place of others.
 func (b *Books) clearPapers(ctx context.Context) error {
+	for _, line := range b.keys.Lines() {
+		if err := b.clearLine(ctx, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Books) clearLine(ctx context.Context, line string) error {
 	k := b.keys
 	for from := int64(0); ; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := papersScript.Run(ctx, b.c, []string{k.Pending(), k.Costs()}, from, papersChunk, k.JobPrefix(), k.TaskPrefix()).Int64Slice()
+		n, err := papersScript.Run(ctx, b.c, []string{line, k.Costs()}, from, papersChunk, k.JobPrefix(), k.TaskPrefix()).Int64Slice()
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,5 @@
 -- stop.lua: writes down what holds for a batch from now on: it is paused, or cancelled, or neither. What follows for its jobs does shelve.lua.
+-- Composed before act.lua.
 -- KEYS 1 the batch's books
 -- ARGV 1 now (µs, 0 = Redis's)  2 paused | cancelled | '' = neither  3 why  4 who
 -- returns 1 written  0 there is no such batch: nothing was

@@ -80,16 +80,26 @@ func (s *steps) step(ctx context.Context) error {
 func (s *survey) queue(ctx context.Context, x *index, part uint64) error {
 	x.begin(part)
 	s.papers = 0
-	err := s.tasks(ctx, s.b.pending(), func(task string, what Wrong) error {
+	err := s.queued(ctx, func(task string, what Wrong, line string) error {
 		x.add(task)
 		s.paper(what)
 		if part > 0 {
 			return nil
 		}
-		return s.task(task, what, pendingPlace)
+		return s.task(task, what, line)
 	})
 	x.close()
 	return err
+}
+
+// queued tells of each task in the lines of the queue what it is.
+func (s *survey) queued(ctx context.Context, tell func(task string, what Wrong, line string) error) error {
+	for _, line := range s.b.lines() {
+		if err := s.tasks(ctx, line, func(task string, what Wrong) error { return tell(task, what, line.name) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *survey) paper(what Wrong) {
@@ -101,7 +111,7 @@ func (s *survey) paper(what Wrong) {
 // count counts the papers anew.
 func (s *survey) count(ctx context.Context) error {
 	s.papers = 0
-	return s.tasks(ctx, s.b.pending(), func(_ string, what Wrong) error { s.paper(what); return nil })
+	return s.queued(ctx, func(_ string, what Wrong, _ string) error { s.paper(what); return nil })
 }
 
 // records looks at every record of the present part.

@@ -56,7 +56,7 @@ func (b *Books) Sweep(ctx context.Context) (Swept, error) {
 
 // reclaim deals with attempts past their deadline and returns how many it has read; none if nothing came of any of them.
 func (b *Books) reclaim(ctx context.Context, s *Swept) (int, error) {
-	overdue, _, err := b.waiting(ctx, b.keys.Open(), true, sweepChunk)
+	overdue, _, err := b.waiting(ctx, b.keys.Open(), dueLast, sweepChunk)
 	if err != nil {
 		return 0, err
 	}
@@ -82,8 +82,8 @@ func (b *Books) reclaimOne(ctx context.Context, w waiter) (string, error) {
 		return "", err
 	}
 	k, old := b.keys, job.TaskID(w.id, w.generation)
-	keys := []string{k.Job(w.id), k.Open(), k.Pending(), taskKey, k.Task(old), k.Active(), k.Lease(), k.Costs(), k.Counters(),
-		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Exhausted)), k.Rate(), k.Alive()}
+	keys := []string{k.Job(w.id), k.Open(), k.Due(), taskKey, k.Task(old), k.Active(), k.Lease(), k.Costs(), k.Counters(),
+		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Exhausted)), k.Rate(), k.Alive(), k.Retries()}
 	return reclaimScript.Run(ctx, b.c, keys, b.now(), w.id, w.generation, old, taskID, msg, flag(b.cfg.Keys),
 		b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, b.cfg.Gateway, redisdb.Wake, patience.Microseconds()).Text()
 }
@@ -140,7 +140,7 @@ func (b *Books) settleOne(ctx context.Context, h held, id string, generation int
 		return "", err
 	}
 	k := b.keys
-	keys := append([]string{k.Job(id), k.Task(h.task), k.Active(), k.Lease(), k.Pending(), newKey, k.Costs()}, b.asynqSets()...)
+	keys := append([]string{k.Job(id), k.Task(h.task), k.Active(), k.Lease(), k.Due(), newKey, k.Costs(), k.Retries()}, b.asynqSets()...)
 	return settleScript.Run(ctx, b.c, keys, b.now(), h.task, generation, leaseGrace.Microseconds(), newID, msg,
 		b.cfg.Gateway, redisdb.Wake, h.lease).Text()
 }

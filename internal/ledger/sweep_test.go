@@ -275,7 +275,7 @@ func TestNoTaskOfOursStaysInAsynqsOwnSets(t *testing.T) {
 		want(t, "left in "+set, b.c.ZCard(b.ctx, set).Val(), 0)
 		want(t, "state", b.record(fmt.Sprintf("j%d", i+1)).State, job.Queued)
 	}
-	want(t, "pending", b.c.LLen(b.ctx, b.keys.Pending()).Val(), 4)
+	want(t, "due", b.c.LLen(b.ctx, b.keys.Due()).Val(), 4)
 }
 
 // The record has gone: whoever pulls the task drops it, and nothing is called.

@@ -1,16 +1,13 @@
--- waiting.lua: members of one of a gateway's sorted sets, with the generation of each. Reads only.
--- KEYS 1 sorted set, and of jobs that wait out a back-off: 2 hold  3 pending
--- ARGV 1 now (µs, 0 = Redis's)  2 "1": those with scores up to now, the latest first; else the oldest of all  3 how many  4 prefix of records
+-- waiting.lua: the members of one of a gateway's sorted sets that are due, with the generation of each. Reads only.
+-- KEYS 1 sorted set
+-- ARGV 1 now (µs, 0 = Redis's)  2 first | last: which of those with scores up to now comes first  3 how many  4 prefix of records
 -- returns {µs until the first score that is still to come (-1: none), id, generation, id, generation, …}
--- While the circuit is open, jobs that failed stay behind those that were not called yet: the next call sent ahead is another
--- job's, and a few jobs that always fail can't keep it open.
 local now = now_us(ARGV[1])
-if KEYS[2] and redis.call('HEXISTS', KEYS[2], 'circuit') == 1 and redis.call('LLEN', KEYS[3]) > 0 then return {-1} end
 local ids
-if ARGV[2] == '1' then
+if ARGV[2] == 'last' then
   ids = redis.call('ZREVRANGEBYSCORE', KEYS[1], int(now), '-inf', 'LIMIT', 0, tonumber(ARGV[3]))
 else
-  ids = redis.call('ZRANGE', KEYS[1], 0, tonumber(ARGV[3]) - 1)
+  ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(now), 'LIMIT', 0, tonumber(ARGV[3]))
 end
 local next_in = -1
 if #ids < tonumber(ARGV[3]) then

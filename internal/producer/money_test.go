@@ -1,6 +1,7 @@
 package producer_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -35,6 +36,13 @@ func TestMoneyIsWhatTheSlowWayReads(t *testing.T) {
 		}
 		if want != "-" {
 			read++
+		}
+		rule := job.AmountRule{Field: f[0], Currency: f[1], Least: 1, Most: 1<<53 - 1}
+		if f[0] == "" {
+			continue
+		}
+		if got, want := producer.CheckAmount([]byte(b.String()), rule), rule.Check([]byte(b.String())); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("%q is checked as %v at %v, want %v", b.String(), got, f, want)
 		}
 	}
 	if read < 1000 {

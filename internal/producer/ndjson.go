@@ -151,6 +151,9 @@ func (r *Reader) checked(j job.Job) (job.Job, error) {
 	case len(j.Payload) > job.MaxLine:
 		return job.Job{}, fmt.Errorf("its payload would have %d bytes: the most is %d", len(j.Payload), job.MaxLine)
 	}
+	if err := CheckAmount(j.Payload, r.gate.amount); err != nil {
+		return job.Job{}, err
+	}
 	return j, nil
 }
 

@@ -35,6 +35,8 @@ type Options struct {
 	// Gateways says whether a gateway is configured and the highest cost that its limits can ever grant, 0 meaning any.
 	// Nil means that every well-formed name will do.
 	Gateways func(name string) (maxCost int64, ok bool)
+	// Amount says where a gateway's payloads have their money and how much that may be. Nil: it is not looked at.
+	Amount func(gateway string) job.AmountRule
 }
 
 // Line is what became of one line, or of one CSV record, which may span several. It is the caller's to keep, but for Rest.
@@ -169,10 +171,11 @@ func (r *Reader) checkOptions() error {
 	return nil
 }
 
-// gatewayCheck remembers the last answer of Options.Gateways.
+// gatewayCheck remembers the last answers of Options.Gateways and Options.Amount.
 type gatewayCheck struct {
-	name string
-	max  int64
+	name   string
+	max    int64
+	amount job.AmountRule
 }
 
 var (
@@ -198,7 +201,10 @@ func (r *Reader) maxCost(gateway string) (int64, error) {
 			return 0, fmt.Errorf("no gateway %q is configured", gateway)
 		}
 	}
-	r.gate = gatewayCheck{gateway, most}
+	r.gate = gatewayCheck{name: gateway, max: most}
+	if r.opt.Amount != nil {
+		r.gate.amount = r.opt.Amount(gateway)
+	}
 	return most, nil
 }
 

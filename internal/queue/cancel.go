@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // cancelChannel is where asynq hears that somebody wants a task to be cancelled. A call that is under way is never cancelled here, so there is
@@ -26,6 +27,7 @@ func (c *gatedClient[T]) Subscribe(ctx context.Context, channels ...string) *red
 		return c.UniversalClient.Subscribe(ctx, channels...)
 	}
 	deaf := redis.NewClient(&redis.Options{MaxRetries: -1, DialerRetries: 1, PoolSize: 1, DialTimeout: math.MaxInt64,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // else it looks its address up
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			<-c.stop.Done()
 			return nil, errUnheard

@@ -22,6 +22,8 @@ type Gate[T any] interface {
 	Empty(ctx context.Context, slots ...T)
 	// Passed reports that a slot can't be used any more.
 	Passed(slot T) bool
+	// Ahead reports that a slot is for the one call that is sent ahead after a hold.
+	Ahead(slot T) bool
 	// Release gives back slots whose jobs were pulled and never came to their handlers.
 	Release(ctx context.Context, slots ...T)
 }
@@ -44,19 +46,18 @@ type gatedClient[T any] struct {
 	news  chan struct{}  // something of what follows has changed
 	pulls sync.WaitGroup // pulls under way, and the wait for a slot
 
-	mu        sync.Mutex
-	waiting   bool          // for the next slot
-	shut      bool          // the gate gives no more
-	air       int           // jobs that are being pulled
-	handling  int           // jobs that handlers have in hand
-	resting   int           // pulls that failed, and wait before asynq hears of it
-	wary      bool          // the last pull failed: one at a time until one succeeds
-	far       time.Duration // how long a pull usually takes
-	slots     []T           // waited for, and not pulled for yet
-	jobs      []pulled
-	forgotten *redis.Cmd   // Redis does not know asynq's script any more
-	failed    *redis.Cmd   // an error for asynq's log
-	ready     map[string]T // slots of tasks that were pulled, for their handlers, by task id
+	mu       sync.Mutex
+	waiting  bool          // for the next slot
+	shut     bool          // the gate gives no more
+	air      int           // jobs that are being pulled
+	handling int           // jobs that handlers have in hand
+	resting  int           // pulls that failed, and wait before asynq hears of it
+	wary     bool          // the last pull failed: one at a time until one succeeds
+	far      time.Duration // how long a pull usually takes
+	slots    []T           // waited for, and not pulled for yet
+	jobs     []pulled
+	failed   *redis.Cmd   // an error for asynq's log
+	ready    map[string]T // slots of tasks that were pulled, for their handlers, by task id
 
 	ended ended
 	beat  heartbeat
@@ -80,16 +81,19 @@ const (
 	pullStep  = 4 * time.Millisecond
 	// mostAtOnce is how many jobs one pull is for at most: as many slots as the pacer reserves at once. asynq takes them within a millisecond.
 	mostAtOnce = 64
+	// leaseLength is how long asynq lends a task (v0.26.0, internal/rdb: LeaseDuration).
+	leaseLength = 30 * time.Second
 )
 
-// EvalSha lets a dequeue wait for its slot, leaves out what is done already, and passes on all else.
+// EvalSha lets a dequeue wait for its slot, leaves out what is done already, and passes on all else. A dequeue is never answered by asynq's own
+// script, which knows one line alone: so asynq never hears that Redis does not know it, and never comes with its text.
 func (c *gatedClient[T]) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	switch {
 	case c.isDequeue(keys):
 		if job := c.first(ctx); job != nil {
 			return job
 		}
-		return c.dequeue(ctx, c.puller(ctx, keys, args, func() *redis.Cmd { return c.UniversalClient.EvalSha(ctx, sha, keys, args...) }))
+		return c.dequeue(ctx, c.puller(ctx, leasesOf(args)))
 	case c.isEnd(keys) && len(args) > 0 && c.ended.take(args[0]):
 		return did(ctx)
 	case c.isBeat(keys):
@@ -98,26 +102,27 @@ func (c *gatedClient[T]) EvalSha(ctx context.Context, sha string, keys []string,
 	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 }
 
-// Eval does the same. asynq comes with its script's text when it has heard that Redis does not know it.
-func (c *gatedClient[T]) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	if !c.isDequeue(keys) {
-		return c.UniversalClient.Eval(ctx, script, keys, args...)
+// leasesOf is when a lease that begins now ends, as asynq says in the first argument of its dequeue, or else as it would (Unix seconds).
+func leasesOf(args []any) int64 {
+	if len(args) > 0 {
+		if end, ok := args[0].(int64); ok {
+			return end
+		}
 	}
-	c.mu.Lock()
-	c.forgotten = nil
-	c.mu.Unlock()
-	return c.dequeue(ctx, c.puller(ctx, keys, args, func() *redis.Cmd { return c.UniversalClient.Eval(ctx, script, keys, args...) }))
+	return time.Now().Add(leaseLength).Unix()
 }
 
 // taskKeys are a gateway's keys. Those that each script of asynq's is looked at for are written out.
 type taskKeys struct {
 	redisdb.Keys
 	pending, active, lease string
+	dequeue                []string // what dequeue.lua names
 }
 
 func newTaskKeys(gateway string) taskKeys {
 	k := redisdb.NewKeys(gateway)
-	return taskKeys{k, k.Pending(), k.Active(), k.Lease()}
+	return taskKeys{k, k.Pending(), k.Active(), k.Lease(),
+		[]string{k.Pending(), k.Paused(), k.Active(), k.Lease(), k.Retries(), k.Replays(), k.Hold(), k.Due()}}
 }
 
 func (c *gatedClient[T]) isDequeue(keys []string) bool {
@@ -157,8 +162,6 @@ func (c *gatedClient[T]) step(ctx context.Context, pull puller) *redis.Cmd {
 	switch {
 	case len(c.jobs) > 0:
 		return nil // news
-	case c.forgotten != nil:
-		return take(&c.forgotten)
 	case c.failed != nil:
 		return take(&c.failed)
 	case c.shut || c.stop.Err() != nil:
@@ -238,18 +241,16 @@ func (c *gatedClient[T]) await() {
 // pullAt pulls the jobs for slots. Redis may be far away: nobody waits for the answer before the next pull.
 func (c *gatedClient[T]) pullAt(ctx context.Context, slots []T, pull puller) {
 	begun := time.Now()
-	cmds := pull(len(slots))
+	cmds := pull(len(slots), slices.ContainsFunc(slots, c.gate.Ahead))
 	took := time.Since(begun)
 	var jobs []pulled
-	var forgotten, failed *redis.Cmd
-	var back, left, empty []T
+	var failed *redis.Cmd
+	var left, empty []T
 	for i, cmd := range cmds {
 		switch err := cmd.Err(); {
 		case err == nil:
 			id, unasked := c.pair(cmd, slots[i])
 			jobs, left = append(jobs, pulled{id, cmd}), append(left, unasked...)
-		case redis.HasErrorPrefix(err, "NOSCRIPT"):
-			forgotten, back = cmd, append(back, slots[i])
 		case errors.Is(err, redis.Nil):
 			empty = append(empty, slots[i])
 		default:
@@ -262,11 +263,7 @@ func (c *gatedClient[T]) pullAt(ctx context.Context, slots []T, pull puller) {
 	}
 	c.change(func() {
 		c.air -= len(slots)
-		c.jobs, c.slots = append(c.jobs, jobs...), append(back, c.slots...)
-		if forgotten != nil {
-			c.forgotten = forgotten
-			return
-		}
+		c.jobs = append(c.jobs, jobs...)
 		if c.wary = failed != nil; c.wary {
 			c.resting++
 			return

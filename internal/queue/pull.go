@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed" // the script is a file
 	"fmt"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,28 +15,55 @@ var dequeueLua string
 
 var dequeueScript = redisdb.NewScript(dequeueLua)
 
-// puller pulls n jobs in one round trip: a single one by asynq's own script, several by one that does the same for all of them at once. There is
-// an answer for each; those that there was no job for are as of an empty queue.
-type puller func(n int) []*redis.Cmd
+// wanted is what to pull.
+type wanted struct {
+	// leases is when the leases of the tasks end, in Unix seconds.
+	leases int64
+	// most is how many tasks are pulled at most; at least 1.
+	most int
+	// ahead says that the call is sent ahead after a hold, to see whether the gateway is back: a job goes that was never called, if there is one.
+	ahead bool
+}
 
-func (c *gatedClient[T]) puller(ctx context.Context, keys []string, args []any, one func() *redis.Cmd) puller {
-	return func(n int) []*redis.Cmd {
+// activeTask is a task that was pulled. Its message is empty if it has none.
+type activeTask struct{ id, message string }
+
+// pull takes tasks out of a gateway's queue, as asynq's dequeue does, in the order in which the queue's lines take turns. None is no error.
+func pull(ctx context.Context, c redis.UniversalClient, k taskKeys, w wanted) ([]activeTask, error) {
+	ahead := 0
+	if w.ahead {
+		ahead = 1
+	}
+	found, err := dequeueScript.Run(ctx, c, k.dequeue, w.leases, k.TaskPrefix(), w.most, ahead).Slice()
+	if err != nil {
+		return nil, err
+	}
+	if len(found)%2 != 0 || len(found) > 2*w.most {
+		return nil, fmt.Errorf("dequeue.lua: %d values for %d tasks: is another version of the program using this Redis?", len(found), w.most)
+	}
+	tasks := make([]activeTask, len(found)/2)
+	for i := range tasks {
+		tasks[i].id, _ = found[2*i].(string)
+		tasks[i].message, _ = found[2*i+1].(string)
+	}
+	return tasks, nil
+}
+
+// puller pulls n jobs in one round trip. There is an answer for each; those that there was no job for are as of an empty queue.
+type puller func(n int, ahead bool) []*redis.Cmd
+
+// puller pulls with leases until then, as asynq says.
+func (c *gatedClient[T]) puller(ctx context.Context, leases int64) puller {
+	return func(n int, ahead bool) []*redis.Cmd {
+		tasks, err := pull(ctx, c.UniversalClient, c.keys, wanted{leases: leases, most: n, ahead: ahead})
 		cmds := make([]*redis.Cmd, n)
-		if n == 1 {
-			cmds[0] = one()
-			return cmds
-		}
-		messages, err := dequeueScript.Run(ctx, c.UniversalClient, keys, append(slices.Clone(args), n)...).Slice()
-		if err == nil && len(messages) > n {
-			err = fmt.Errorf("dequeue.lua: %d messages for %d tasks", len(messages), n)
-		}
 		for i := range cmds {
 			cmds[i] = redis.NewCmd(ctx)
 			switch {
 			case err != nil:
 				cmds[i].SetErr(err)
-			case i < len(messages) && messages[i] != nil:
-				cmds[i].SetVal(messages[i])
+			case i < len(tasks) && tasks[i].message != "":
+				cmds[i].SetVal(tasks[i].message)
 			default:
 				cmds[i].SetErr(redis.Nil)
 			}

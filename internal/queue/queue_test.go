@@ -67,6 +67,8 @@ func (g *fakeGate) Passed(slot int64) bool {
 	return slot <= g.past
 }
 
+func (g *fakeGate) Ahead(int64) bool { return false }
+
 func (g *fakeGate) letPass(upTo int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -380,8 +382,8 @@ func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 	r.put(1, 8)
 	ctx := context.Background()
 	for i := 1; i <= 6; i++ {
-		pull := func(int) []*redis.Cmd {
-			return []*redis.Cmd{dequeue.Run(ctx, r.c, []string{r.keys.Pending(), r.keys.Pending() + ":paused", r.keys.Active(), r.keys.Lease()}, 1, r.keys.TaskPrefix())}
+		pull := func(int, bool) []*redis.Cmd {
+			return []*redis.Cmd{dequeue.Run(ctx, r.c, []string{r.keys.Pending(), r.keys.Paused(), r.keys.Active(), r.keys.Lease()}, 1, r.keys.TaskPrefix())}
 		}
 		c.air++
 		c.pullAt(ctx, []int64{int64(i)}, pull)
@@ -395,7 +397,7 @@ func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 	if n := count.n.Load(); n > 4 { // there is no connection yet, and the script is not known
 		t.Errorf("six jobs went back in %d round trips: a stop waits for each", n)
 	}
-	left := r.c.LRange(ctx, r.keys.Pending(), 0, -1).Val()
+	left := append(r.c.LRange(ctx, r.keys.Pending(), 0, -1).Val(), r.c.LRange(ctx, r.keys.Due(), 0, -1).Val()...)
 	if want := []string{"j8~1", "j7~1", "j6~1", "j5~1", "j4~1", "j3~1", "j2~1", "j1~1"}; !slices.Equal(left, want) {
 		t.Errorf("the queue is %v, want %v", left, want)
 	}
@@ -432,7 +434,7 @@ func TestAnIdleDequeueEndsBeforeItsLease(t *testing.T) {
 	c := r.srv.client
 	c.longest = 50 * time.Millisecond
 	begun := time.Now()
-	pull := func(int) []*redis.Cmd {
+	pull := func(int, bool) []*redis.Cmd {
 		t.Error("pulled without a slot")
 		return []*redis.Cmd{nothing(t.Context())}
 	}

@@ -20,10 +20,11 @@ type pulls struct{ n, most atomic.Int64 }
 func (p *pulls) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (p *pulls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) == 10 && args[2] == 4 { // dequeue.lua's
-			jobs, _ := args[9].(int)
-			p.n.Add(1)
-			p.most.Store(max(p.most.Load(), int64(jobs)))
+		if args := cmd.Args(); len(args) == 15 && args[2] == 8 { // dequeue.lua's
+			if jobs, _ := args[13].(int); jobs > 1 {
+				p.n.Add(1)
+				p.most.Store(max(p.most.Load(), int64(jobs)))
+			}
 		}
 		return next(ctx, cmd)
 	}
@@ -79,9 +80,16 @@ func TestNoMoreIsPulledThanThereAreHands(t *testing.T) {
 func TestSeveralArePulledAsOneIs(t *testing.T) {
 	t.Parallel()
 	alone, with := setup(t), setup(t)
-	pull := func(r *rig, s *redis.Script, args ...any) any {
-		keys := []string{r.keys.Pending(), "asynq:{" + r.gw + "}:paused", r.keys.Active(), r.keys.Lease()}
-		v, err := s.Run(t.Context(), r.c, keys, append([]any{1234, r.keys.TaskPrefix()}, args...)...).Result()
+	together := func(r *rig, n int) []activeTask {
+		tasks, err := pull(t.Context(), r.c, newTaskKeys(r.gw), wanted{leases: 1234, most: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tasks
+	}
+	single := func(r *rig) any {
+		keys := []string{r.keys.Pending(), r.keys.Paused(), r.keys.Active(), r.keys.Lease()}
+		v, err := dequeue.Run(t.Context(), r.c, keys, 1234, r.keys.TaskPrefix()).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			t.Fatal(err)
 		}
@@ -94,20 +102,19 @@ func TestSeveralArePulledAsOneIs(t *testing.T) {
 		r.c.RPush(t.Context(), r.keys.Pending(), "odd")
 		r.put(4, 5)
 	}
-	several := redis.NewScript(dequeueLua)
-	if v := pull(with, several, 3).([]any); len(v) != 3 || v[1] == nil || v[2] == nil || v[0] != nil {
+	if v := together(with, 3); len(v) != 3 || v[0] != (activeTask{id: "odd"}) || v[1].message == "" || v[2].message == "" {
 		t.Errorf("pulled %v, want nothing for what is no task, and two messages", v)
 	}
 	alone.c.RPopLPush(t.Context(), alone.keys.Pending(), alone.keys.Active())
 	for range 2 {
-		one = append(one, pull(alone, dequeue))
+		one = append(one, single(alone))
 	}
 	for range 4 {
-		if v := pull(alone, dequeue); v != nil {
+		if v := single(alone); v != nil {
 			one = append(one, v)
 		}
 	}
-	v := pull(with, several, 4).([]any)
+	v := together(with, 4)
 	if len(v) != 3 || len(one) != 5 {
 		t.Errorf("pulled %d and %d more of five", len(v), len(one))
 	}
@@ -126,8 +133,8 @@ func TestSeveralArePulledAsOneIs(t *testing.T) {
 		t.Errorf("active one by one %v, together %v", a, b)
 	}
 	with.put(6, 7)
-	with.c.Set(t.Context(), "asynq:{"+with.gw+"}:paused", 1, 0)
-	if v := pull(with, several, 4).([]any); len(v) != 0 {
+	with.c.Set(t.Context(), with.keys.Paused(), 1, 0)
+	if v := together(with, 4); len(v) != 0 {
 		t.Errorf("pulled %v of a queue that is paused", v)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed" // the script is a file
 	"slices"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
 
@@ -28,7 +29,8 @@ func (c *gatedClient[T]) finish(ctx context.Context) {
 	}
 	_ = unpullScript.Pipelined(ctx, c.UniversalClient, func(run redisdb.Runner) {
 		for _, p := range slices.Backward(left) {
-			run([]string{c.keys.active, c.keys.lease, c.keys.pending, c.keys.Task(p.task)}, p.task)
+			id, _, _ := job.ParseTaskID(p.task)
+			run([]string{c.keys.active, c.keys.lease, c.keys.Due(), c.keys.Task(p.task), c.keys.Retries(), c.keys.Job(id)}, p.task)
 		}
 	})
 }

@@ -1,10 +1,9 @@
--- unpull.lua: a task that was pulled and that asynq never took goes back to the head of the queue. Composed after
--- NowLua.
--- KEYS 1 active  2 lease  3 pending  4 task
+-- unpull.lua: a task that was pulled and that asynq never took goes back to the head of its line. Composed after NowLua.
+-- KEYS 1 active  2 lease  3 due  4 task  5 retries  6 the job's record
 -- ARGV 1 task id
 -- Returns 1, or 0 if it is active no more: a sweep was faster.
 if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 0 then return 0 end
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('HSET', KEYS[4], 'state', 'pending', 'pending_since', int(now_us('0')) .. '000')
-redis.call('RPUSH', KEYS[3], ARGV[1])
+redis.call('RPUSH', redis.call('HEXISTS', KEYS[6], 'h') == 1 and KEYS[5] or KEYS[3], ARGV[1])
 return 1

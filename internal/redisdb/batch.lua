@@ -114,12 +114,12 @@ local function books_gathered()
   moving = nil
 end
 
--- books_stopped returns the error that a job gets whose batch is paused or cancelled, nil if its batch is neither; and whether it is cancelled.
+-- books_stopped returns the error and the reason (paused or cancelled) with which a job of this batch is parked; nil if its batch is neither.
 local function books_stopped(record, batch)
-  if not batch or batch == '' then return nil, false end
+  if not batch or batch == '' then return nil end
   local v = redis.call('HMGET', books_key(record, 'batch:' .. batch), 'paused', 'cancelled', 'why')
-  if v[2] then return 'its batch was cancelled: ' .. (v[3] or ''), true end
-  return v[1] and 'its batch is paused: ' .. (v[3] or ''), false
+  if v[2] then return 'its batch was cancelled: ' .. (v[3] or ''), 'cancelled' end
+  if v[1] then return 'its batch is paused: ' .. (v[3] or ''), 'paused' end
 end
 
 -- become_of changes the state of a job of which s, r, b and m are known, with the fields that go with it; and those of job.set, without

@@ -37,6 +37,9 @@ func (k Keys) Pace() string { return k.own + "pace" }
 // PaceWindow is the list of permits of the pacer's window number n, from 1.
 func (k Keys) PaceWindow(n int) string { return k.own + "pace:w" + strconv.Itoa(n) }
 
+// PaceKept is the list of permits of the pacer's window number n, from 1, of those that are out of force.
+func (k Keys) PaceKept(n int) string { return k.own + "pace:k" + strconv.Itoa(n) }
+
 // Hold is the hold that every pacer obeys (hash).
 func (k Keys) Hold() string { return k.own + "hold" }
 
@@ -48,6 +51,20 @@ func (k Keys) Scheduled() string { return k.own + "scheduled" }
 
 // Retrying is the jobs that wait out a back-off (sorted set: job id, due time in µs).
 func (k Keys) Retrying() string { return k.own + "retrying" }
+
+// Retries is the queue's line of jobs that were called before and whose back-off is over (list of task ids, as Pending).
+func (k Keys) Retries() string { return k.own + "retries" }
+
+// Replays is the queue's line of jobs that were called before and that were replayed (list of task ids, as Pending).
+func (k Keys) Replays() string { return k.own + "replays" }
+
+// Due is the queue's line of jobs that were never called and that go before those of Pending: their moment has come, or they were pulled and
+// put back (list of task ids, as Pending).
+func (k Keys) Due() string { return k.own + "due" }
+
+// Lines is the four lists that make up the queue: two of jobs that were never called, the first before the second, retries and replays. The next job
+// of each is at its right end; dequeue.lua says in which order they take turns.
+func (k Keys) Lines() []string { return []string{k.Due(), k.Pending(), k.Retries(), k.Replays()} }
 
 // Costs is the costs of queued tasks that cost more than 1 (hash: task id, cost), for the pacer to see what comes next.
 func (k Keys) Costs() string { return k.own + "costs" }
@@ -69,6 +86,9 @@ func (k Keys) Again() string { return k.own + "again" }
 
 // Rate is the calls of the last two minutes (hash: number of a 5 s bucket, calls).
 func (k Keys) Rate() string { return k.own + "rate" }
+
+// Moments is how many jobs were scheduled for each moment (hash, by the moment in µs): jobs of one moment keep their order by it.
+func (k Keys) Moments() string { return k.own + "moments" }
 
 // LiveLimits is the limits that an operator has set live (hash: version, limits; limits absent = the file's hold).
 func (k Keys) LiveLimits() string { return k.own + "limits" }
@@ -95,8 +115,11 @@ func (k Keys) Batches() string { return k.own + "batches" }
 // Money is the sums of what is parked (hash; fields in batch.lua).
 func (k Keys) Money() string { return k.own + "money" }
 
-// Pending is asynq's list of tasks that wait.
+// Pending is asynq's list of tasks that wait: those of jobs that were never called, behind those of Due.
 func (k Keys) Pending() string { return k.asynq + "pending" }
+
+// Paused is there while somebody has paused the queue with asynq's own tools.
+func (k Keys) Paused() string { return k.asynq + "paused" }
 
 // Active is asynq's list of tasks that a server has pulled.
 func (k Keys) Active() string { return k.asynq + "active" }

@@ -1,20 +1,22 @@
--- outage.lua: when a gateway was down, and what that means for the attempts of a job. A fragment: local functions only.
+-- outage.lua: when a gateway was down or told calls to wait, and what that means for the attempts of a job. A fragment: local functions only.
 -- Fields of the gateway's hold that it reads and writes; circuit.lua has the rest:
---   outages  "from:to from:to …" in µs, oldest first, the latest OUTAGES of them; the last one has no end while the circuit is open
---   run, runjob, runat, prun  the failures in a row since the last answer that was none
+--   outages  "from:to from:to …" in µs, oldest first, the latest OUTAGES of them; the last one has no end while it is under way
+--   run, unrun, runjob, runat, runs, runlast  the failures in a row since the last success
 -- Fields of a job's record:
 --   fl  when the failures were that count as attempts, unless an outage began with them (µs, a space after each)
---   fo  outages that the job failed in   fq  beginning of the last one counted (µs)
-local OUTAGES, FAILURES_BYTES = 16, 600
+--   fo  outages that the job met   fq  beginning of the last one counted (µs)
+-- A job is forgiven what it met in its first FORGIVEN outages: trouble that comes again after others went through is its own.
+local OUTAGES, FAILURES_BYTES, FORGIVEN = 16, 600, 2
 
 local function outage_begin(text, from)
   local all = {}
   for one in string.gmatch(text or '', '%S+') do all[#all + 1] = one end
+  if #all > 0 and string.sub(all[#all], -1) == ':' then return text end -- one is under way
   all[#all + 1] = int(from) .. ':'
   return table.concat(all, ' ', math.max(1, #all - OUTAGES + 1))
 end
 
-local function outage_end(text, now) return (text or '') .. int(now) end
+local function outage_end(text, now) return string.sub(text, -1) == ':' and text .. int(now) or text end
 
 -- outage_of returns the beginning of the latest outage that the time from begun to ended touches, or nil.
 local function outage_of(text, begun, ended)
@@ -25,7 +27,7 @@ local function outage_of(text, begun, ended)
   return found
 end
 
--- outage_met counts an outage that the job failed in, once however often it failed, and none that began before one that is counted.
+-- outage_met counts an outage that the job met, once however often it did, and none that began before one that is counted.
 local function outage_met(record, from)
   if (tonumber(redis.call('HGET', record, 'fq')) or 0) >= from then return end
   redis.call('HSET', record, 'fq', int(from))
@@ -44,7 +46,7 @@ local function outage_forgive(record, hold, failures, spent)
   local text, left, before = redis.call('HGET', hold, 'outages'), '', spent
   for at in string.gmatch(failures, '%d+') do
     local from = outage_of(text, tonumber(at), tonumber(at))
-    if from then
+    if from and (tonumber(redis.call('HGET', record, 'fo')) or 0) < FORGIVEN then
       spent = math.max(spent - 1, 0)
       outage_met(record, from)
     else
@@ -55,5 +57,5 @@ local function outage_forgive(record, hold, failures, spent)
   return spent
 end
 
--- outage_over notes that the gateway answered: the next failure is the first in a row.
-local function outage_over(hold) redis.call('HDEL', hold, 'run', 'runjob', 'runat', 'prun') end
+-- outage_over notes that the gateway did its work: the next failure is the first in a row.
+local function outage_over(hold) redis.call('HDEL', hold, 'run', 'unrun', 'runjob', 'runat', 'runs', 'runlast') end

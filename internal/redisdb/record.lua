@@ -6,6 +6,7 @@
 --   p payload; or, of one that is neither short nor long, pn the number of its pieces and p1, p2 … the pieces (payload_put)
 --   c cost (absent: 1)   b batch   m money (batch.lua)   at not before (µs)   x expires (µs)
 --   n attempts spent   k key generation (absent: 1)   f first call with the present key (µs)   y replays
+--   sd digest of what a request is made of but for the payload, at the present key's first call (job.SentDigest)
 --   am a call with the present key may have charged ("1")   kn a person settled what earlier calls came to (µs)
 --   o owner of the open attempt   od its deadline (µs)   oa opened at (µs; absent: only to park the job, nothing is sent)
 --   due end of the back-off (µs)   r reason of parking   e error   pa parked at (µs)
@@ -14,6 +15,7 @@
 --   rc a person took it in again after its batch was cancelled ("1")
 --   fl, fo, fq  failures, and the outages of the gateway: see outage.lua
 --   ed when a person last gave the job another payload (µs); not before pa: it was not taken in since
+--   by how a person last settled what its calls came to: "done" or "not_done", when (µs), and the act's place in the trail, which says who and why
 --   ref the gateway's own reference for the payment   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"
 local HISTORY_BYTES = 2000
 
@@ -55,14 +57,30 @@ local function read_all(record)
   return job
 end
 
+-- payload_count is how many pieces a payload may have whose record says pn: all that there may be if that is no such number.
+local function payload_count(pn)
+  if not pn then return 0 end
+  local n = tonumber(pn)
+  return n and n >= 1 and n <= PIECES and n == math.floor(n) and n or PIECES
+end
+
 -- payload_pieces appends the pieces of a payload to a list; job has p, pn and the pieces.
 local function payload_pieces(list, job)
   if not job.pn then
     list[#list + 1] = job.p or '{}'
     return list
   end
-  for i = 1, tonumber(job.pn) do list[#list + 1] = job[PAYLOAD[2 + i]] end
+  for i = 1, payload_count(job.pn) do list[#list + 1] = job[PAYLOAD[2 + i]] or '' end
   return list
+end
+
+-- payload_damaged says that pn is not the number of the pieces that a record has.
+local function payload_damaged(job)
+  if job.pn and tonumber(job.pn) ~= payload_count(job.pn) then return true end
+  for i = 1, payload_count(job.pn) do
+    if not job[PAYLOAD[2 + i]] then return true end
+  end
+  return false
 end
 
 -- stamp returns a time of parking that no other parked job of the gateway has, so that order is exact.
@@ -104,11 +122,25 @@ local function task_new(task, task_id, msg, costs, cost, since)
   if cost > 1 then redis.call('HSET', costs, task_id, int(cost)) end
 end
 
--- pend creates the task and puts it into the queue: at the head (the right end, which asynq's dequeue pops) or at the tail.
-local function pend(push, pending, task, task_id, msg, costs, cost, now)
+-- pend creates the task and puts it into a line of the queue: at its head (the right end, which dequeue.lua pops) or at its tail.
+local function pend(push, line, task, task_id, msg, costs, cost, now)
   task_new(task, task_id, msg, costs, cost, int(now))
-  return redis.call(push, pending, task_id)
+  return redis.call(push, line, task_id)
 end
+
+-- schedule lets a job wait for its moment, at (µs, as text). Jobs of one moment have scores that are 1 µs apart, in the order in which they came.
+-- moments has how many there are of each moment, and goes some time after the last.
+local function schedule(set, moments, at, id, now)
+  local place = redis.call('HINCRBY', moments, at, '1') - 1
+  if place == 0 then
+    local stay = (tonumber(at) - now) / 1000 + 3600000
+    if redis.call('PTTL', moments) < stay then redis.call('PEXPIRE', moments, int(stay)) end
+  end
+  redis.call('ZADD', set, int(tonumber(at) + place), id)
+end
+
+-- line_of says to which line of the queue a job goes back: a job that has a history was called before, and others go before it.
+local function line_of(history, due, retries) return history and history ~= '' and retries or due end
 
 -- attempt reads the record at the end of an attempt, and says whether it is the attempt that the record knows: same generation, in flight,
 -- same owner.
@@ -135,6 +167,13 @@ local function end_attempt(keys, job, id, now, spent, line, status)
   job.set, job.drop = set, drop
 end
 
+-- doubt writes down what an attempt's end says of the present key (job.Ending.Doubt).
+local function doubt(record, says)
+  if says == '1' or says == 'other' then redis.call('HSET', record, 'am', '1') end
+  if says == 'other' then redis.call('HDEL', record, 'f') end
+  if says == 'no' then redis.call('HDEL', record, 'am') end
+end
+
 -- task_end takes a task whose attempt has ended out of asynq's hands, and counts it, as asynq's own script does once its handler is done.
 -- One that is not there any more is not counted again. It is looked for from the end where the oldest are. keys and args end with what
 -- redisdb.TaskEnd lists.
@@ -148,26 +187,48 @@ local function task_end(keys, args)
   gather_count(keys[k + 4])
 end
 
--- OVER is what a record needs no more when its job is done, but for its payload.
-local OVER = {'due', 'r', 'e', 'pa', 'x', 'at', 'f', 'am', 'paid', 'fl', 'fo', 'fq', 'kn', 'rc', 'p', 'pn'}
+-- next_key returns the next generation of the idempotency key that is no other job's id.
+local function next_key(record, present)
+  local k = (tonumber(present) or 1) + 1
+  while redis.call('EXISTS', record .. '~' .. int(k)) == 1 do k = k + 1 end
+  return k
+end
 
--- finish makes a job done; what is left of its record stays for the dedupe window. has is all fields that the record has now, where they are known:
--- to look for one that is not there costs as much as to delete one.
-local function finish(record, counters, now, dedupe_ms, job, has)
+-- in_doubt says of a parked job that it may have been charged, by its reason and am.
+local function in_doubt(reason, am) return reason == 'unknown_outcome' or am and true or false end
+
+-- settled_by is the field by of a job that a person settles now, in the act of this place.
+local function settled_by(as, now, place) return as .. ' ' .. int(now) .. ' ' .. place end
+
+-- MAY_HAVE_CHARGED ends the error of a job that was to be called no more, and is parked as unknown_outcome instead.
+local MAY_HAVE_CHARGED = '; an earlier call may have charged'
+
+-- OVER is what a record needs no more when its job is over, but for the pieces of its payload: with the payload goes what the gateway said. The digest
+-- stays, and so do the money, which the batch's sums need, and what says whether a discarded job may have been charged. DONE goes too when the job is done.
+local OVER = {'e', 'due', 'x', 'at', 'f', 'sd', 'paid', 'fl', 'fo', 'fq', 'kn', 'rc', 'p', 'pn'}
+local DONE = {'r', 'pa', 'am'}
+
+-- finish makes a job over: its state is done or discarded, and so is its count called. What is left of its record stays for the dedupe window. has is all
+-- fields that the record has now, where they are known: to look for one that is not there costs as much as to delete one.
+local function finish(record, counters, state, now, dedupe_ms, job, has)
   job = job or read(record, 's', 'r', 'b', 'm', 'pn')
   local drop = job.drop or {}
   job.drop = drop
-  for i = 1, #OVER do
-    if not has or has[OVER[i]] then drop[#drop + 1] = OVER[i] end
+  local function lose(fields)
+    for i = 1, #fields do
+      if not has or has[fields[i]] then drop[#drop + 1] = fields[i] end
+    end
   end
-  for i = 1, tonumber(job.pn) or 0 do drop[#drop + 1] = PAYLOAD[2 + i] end
-  become_of(record, job, 'done', 'fin', int(now))
-  gather_book(counters, 'done')
+  lose(OVER)
+  if state == 'done' then lose(DONE) end
+  for i = 1, payload_count(job.pn) do drop[#drop + 1] = PAYLOAD[2 + i] end
+  become_of(record, job, state, 'fin', int(now))
+  gather_book(counters, state)
   forget(record, dedupe_ms, job.b)
 end
 
 -- paid_before finishes a job whose earlier call is known to have succeeded, whatever its last one came to; job is what attempt() read.
 local function paid_before(record, counters, now, job)
-  if job.paid then finish(record, counters, now, job.paid, job) end
+  if job.paid then finish(record, counters, 'done', now, job.paid, job) end
   return job.paid
 end

@@ -28,6 +28,24 @@ type target struct {
 	tls      bool
 }
 
+// Way is how a Redis is reached, as its address says.
+type Way struct {
+	// Hosts are host:port; of a socket, its path.
+	Hosts    []string
+	Socket   bool
+	TLS      bool
+	Password bool
+}
+
+// WayTo reads an address without connecting to it.
+func WayTo(rawURL string) (Way, error) {
+	at, err := parseURL(rawURL)
+	if err != nil {
+		return Way{}, err
+	}
+	return Way{Hosts: at.addrs, Socket: at.scheme == "redis-socket", TLS: at.tls, Password: at.password != ""}, nil
+}
+
 // parts is an address cut up, nothing decoded yet. An error may show none of it: any part can hold a password
 // that was not escaped.
 type parts struct{ scheme, userinfo, hosts, path, query string }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"strings"
 	"sync"
 )
 
@@ -27,6 +28,11 @@ type Key struct {
 
 // ErrChanged is the error of a payload that was changed since it was sealed, or that was sealed for another job.
 var ErrChanged = errors.New("its sealed payload was changed in Redis, or belongs to another job")
+
+// ErrPlain is the error of a payload in plain, with a digest in plain, where only sealed ones may be called. Nothing says that it was changed: it may be from
+// before encryption.
+var ErrPlain = errors.New("its payload is not sealed, and encryption.require is on: if it is from before encryption, take require out until it is called; " +
+	"if not, look at who wrote it into Redis, and discard the job")
 
 // KeyError is the error of a payload whose key is not at hand. Nothing is wrong with the payload itself.
 type KeyError struct {
@@ -58,6 +64,8 @@ type Box struct {
 	gateway string
 	active  string
 	keys    []key
+	digest  func(payload []byte) string // in plain; nil: payloads are not held against their digests
+	require bool                        // what is not sealed is not opened
 }
 
 type key struct {
@@ -79,9 +87,17 @@ func New(gateway, active string, keys []Key) *Box {
 	return b
 }
 
+// Checking returns the box with what makes the digest of a payload, in plain, so that payloads are held against the digests of their records. With
+// require, it opens nothing that is not sealed.
+func (b *Box) Checking(digest func(payload []byte) string, require bool) *Box {
+	with := *b
+	with.digest, with.require = digest, require
+	return &with
+}
+
 func newKey(k Key) key {
 	digest := derive(k.Secret, "digest")
-	return key{id: k.ID, cipher: newXAES(derive(k.Secret, "payload")), check: derive(k.Secret, "check")[:checkBytes],
+	return key{id: k.ID, cipher: newXAES([KeyBytes]byte(derive(k.Secret, "payload"))), check: derive(k.Secret, "check")[:checkBytes],
 		macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, digest) }}}
 }
 
@@ -162,6 +178,43 @@ func (b *Box) Open(id string, stored []byte) ([]byte, error) {
 	return plain, nil
 }
 
+// OpenJob is Open for a payload whose record has that digest. A digest that was made with a key can't be made by who only writes to Redis: plain text
+// under one, or another payload than the digest's, is ErrChanged.
+func (b *Box) OpenJob(id string, stored []byte, digest string) ([]byte, error) {
+	keyed := strings.HasPrefix(digest, keyedMark)
+	switch {
+	case keyed && !Sealed(stored):
+		return nil, ErrChanged
+	case b != nil && b.require && !keyed && Sealed(stored): // a digest in plain holds no payload fast
+		return nil, ErrChanged
+	case b != nil && b.require && !keyed:
+		return nil, ErrPlain
+	}
+	plain, err := b.Open(id, stored)
+	if err != nil || !keyed || b.digest == nil {
+		return plain, err
+	}
+	if !b.SameDigest(id, b.digest(plain), digest) {
+		return nil, ErrChanged
+	}
+	return plain, nil
+}
+
+// Reveal opens a stored payload for who looks at it, and returns with it what is stored, where that is sealed. foreign: it is parked as
+// unreadable; what was never a job has no digest of its own.
+func (b *Box) Reveal(id string, stored []byte, digest string, foreign bool) (payload, sealed []byte, err error) {
+	switch {
+	case foreign && Sealed(stored):
+		payload, err = b.Open(id, stored)
+	case len(stored) > 0: // a job that is done has none
+		payload, err = b.OpenJob(id, stored, digest)
+	}
+	if Sealed(stored) {
+		sealed = stored
+	}
+	return payload, sealed, err
+}
+
 // namesKey keeps an id that somebody wrote into Redis from being shown as one of ours.
 func namesKey(id string) bool {
 	for _, c := range []byte(id) {
@@ -200,7 +253,10 @@ func (b *Box) SameDigest(id, plain, stored string) bool {
 	return false
 }
 
-// keyed begins with a letter that no hex digit is, so that it is never taken for a digest in plain.
+// keyedMark begins a digest that was made with a key: no hex digit, so that it is never taken for a digest in plain.
+const keyedMark = "k"
+
+// keyed returns a payload's digest under a key.
 func (b *Box) keyed(k *key, id, plain string) string {
 	m, _ := k.macs.Get().(hash.Hash)
 	defer k.macs.Put(m)
@@ -208,7 +264,7 @@ func (b *Box) keyed(k *key, id, plain string) string {
 	var room [256]byte
 	m.Write(append(append(append(append(append(room[:0], b.gateway...), 0), id...), 0), plain...))
 	var text [17]byte
-	text[0] = 'k'
+	text[0] = keyedMark[0]
 	hex.Encode(text[1:], m.Sum(room[:0])[:8])
 	return string(text[:])
 }

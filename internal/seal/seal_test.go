@@ -22,7 +22,7 @@ func TestTheCipherIsXAES(t *testing.T) {
 		{1, "", "ce546ef63c9cc60765923609b33a9a1974e96e52daf2fcf7075e2271"},
 		{3, "c2sp.org/XAES-256-GCM", "986ec1832593df5443a179437fd083bf3fdb41abd740a21f71eb769d"},
 	} {
-		x := newXAES(bytes.Repeat([]byte{v.key}, KeyBytes))
+		x := newXAES([KeyBytes]byte(bytes.Repeat([]byte{v.key}, KeyBytes)))
 		gcm, rest := x.message(nonce)
 		sealed := gcm.Seal(nil, rest, plain, []byte(v.bound))
 		if got := hex.EncodeToString(sealed); got != v.want {

@@ -19,11 +19,10 @@ type xaes struct {
 	now   atomic.Pointer[run]
 }
 
-// newXAES panics unless the key has 32 bytes.
-func newXAES(key []byte) *xaes {
-	block, err := aes.NewCipher(key)
-	if err != nil || len(key) != KeyBytes {
-		panic("seal: a key of another length than 32 bytes")
+func newXAES(key [KeyBytes]byte) *xaes {
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic(err) // unreachable: the key has 32 bytes
 	}
 	x := &xaes{block: block}
 	block.Encrypt(x.k1[:], x.k1[:])

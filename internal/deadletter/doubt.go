@@ -1,0 +1,124 @@
+package deadletter
+
+import (
+	"context"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// Why a job is held back from a discard, or from a resolve.
+const (
+	inDoubt = "may have been charged: look it up, then dlq resolve"
+	noDoubt = "it can't have been charged, so there is nothing to settle: replay or discard it"
+)
+
+// Discard says why a job is not to be discarded: nobody knows whether it was charged.
+func (r Rules) Discard(rec job.Record) (change job.KeyChange, why string) {
+	if rec.InDoubt() && !r.MayBeCharged {
+		return "", inDoubt
+	}
+	return job.KeepKey, ""
+}
+
+// Done says why a job is not to be resolved as done: there is no doubt about it.
+func (r Rules) Done(rec job.Record) (change job.KeyChange, why string) {
+	if !rec.InDoubt() {
+		return "", noDoubt
+	}
+	return job.KeepKey, ""
+}
+
+// settleExpired is what becomes of the key of a job that was not charged and whose time has passed: it is settled where it is.
+const settleExpired job.KeyChange = "expired"
+
+// NotDone is Key for a job in doubt that a person has found not to be charged: a definite no. One whose time has passed is not called any
+// more; it is settled, too, and parked as expired.
+func (r Rules) NotDone(rec job.Record) (change job.KeyChange, why string) {
+	switch {
+	case !rec.InDoubt():
+		return "", noDoubt
+	case r.expired(rec):
+		return settleExpired, ""
+	}
+	return job.SettleKey, ""
+}
+
+// NotDone resolves jobs in doubt as not done: they go in again through admission, with their next key.
+func (c Clearing) NotDone(ctx context.Context, a Admitter, r Rules) (Cleared, error) {
+	expired := func(j job.Return) bool { return j.Key == settleExpired }
+	return c.run(ctx, r.NotDone, either(expired, removing(c.Store.expire), a.Readmit), readmitChunk)
+}
+
+// Done resolves jobs in doubt as done. They stay known for the dedupe window. reference is the gateway's own name for the payment, of one job;
+// empty: none is known.
+func (c Clearing) Done(ctx context.Context, r Rules, dedupe time.Duration, reference string) (Cleared, error) {
+	resolve := func(ctx context.Context, jobs []job.Return) ([]bool, error) {
+		return c.Store.Resolve(ctx, jobs, dedupe, reference)
+	}
+	return c.run(ctx, r.Done, removing(resolve), removeChunk)
+}
+
+// Discard takes the jobs out for good. They stay known for the dedupe window. Jobs that may have been charged are held back, unless the rules
+// let them go.
+func (c Clearing) Discard(ctx context.Context, r Rules, dedupe time.Duration) (Cleared, error) {
+	discard := removing(func(ctx context.Context, jobs []job.Return) ([]bool, error) {
+		return c.Store.Discard(ctx, jobs, dedupe)
+	})
+	if c.Withdraw != nil {
+		discard = either(waits, removing(c.Withdraw), discard)
+	}
+	return c.run(ctx, r.Discard, discard, removeChunk)
+}
+
+// waits says that a job is not parked, but waits for its call.
+func waits(j job.Return) bool { return j.Reason == "" }
+
+// taker takes one chunk out of the store.
+type taker func(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error)
+
+// removing makes a taker of what needs no room.
+func removing(remove func(context.Context, []job.Return) ([]bool, error)) taker {
+	return func(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
+		removed, err := remove(ctx, jobs)
+		answers := make([]job.Admittance, len(removed))
+		for i, ok := range removed {
+			answers[i] = job.Gone
+			if ok {
+				answers[i] = job.Enqueued
+			}
+		}
+		return answers, 0, err
+	}
+}
+
+// either gives the jobs that are so to one taker, and the others to the other.
+func either(so func(job.Return) bool, one, other taker) taker {
+	return func(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
+		answers := make([]job.Admittance, len(jobs))
+		var parts [2][]job.Return
+		var places [2][]int
+		for i, j := range jobs {
+			n := 1
+			if so(j) {
+				n = 0
+			}
+			parts[n], places[n] = append(parts[n], j), append(places[n], i)
+		}
+		var retry time.Duration
+		for n, take := range []taker{one, other} {
+			if len(parts[n]) == 0 {
+				continue
+			}
+			got, wait, err := take(ctx, parts[n])
+			if err != nil {
+				return nil, 0, err
+			}
+			for i, place := range places[n] {
+				answers[place] = got[i]
+			}
+			retry = wait // that of the one that may have no room, which is the other
+		}
+		return answers, retry, nil
+	}
+}

@@ -1,0 +1,72 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+)
+
+// Settled is how a person last settled what a job's calls came to, as the trail has it.
+type Settled struct {
+	As  string    `json:"as"` // done or not_done
+	At  time.Time `json:"at"` // on Redis's clock
+	Who string    `json:"who"`
+	Why string    `json:"why"`
+}
+
+// Text is "done at TIME by WHO: WHY".
+func (s Settled) Text() string {
+	text := s.As + " at " + s.At.Format(time.RFC3339)
+	if s.Who != "" {
+		text += " by " + s.Who
+	}
+	if s.Why != "" {
+		text += ": " + s.Why
+	}
+	return text
+}
+
+// Settlements returns what says how a person settled a job, nil if nobody did. It reads each act of the trail once: many jobs are settled in one.
+func (s *Store) Settlements() func(context.Context, job.Record) (*Settled, error) {
+	known := map[string]Act{}
+	return func(ctx context.Context, r job.Record) (*Settled, error) {
+		if r.Settled.At.IsZero() {
+			return nil, nil
+		}
+		act, read := known[r.Settled.Act]
+		if !read {
+			var err error
+			if act, err = s.actAt(ctx, r.Settled.Act); err != nil {
+				return nil, err
+			}
+			known[r.Settled.Act] = act
+		}
+		settled := &Settled{As: "not_done", At: r.Settled.At, Who: act.Who, Why: act.Why}
+		if r.Settled.Done {
+			settled.As = "done"
+		}
+		return settled, nil
+	}
+}
+
+// actAt returns the act in a place of the trail; an empty one where there is none.
+func (s *Store) actAt(ctx context.Context, place string) (Act, error) {
+	n, err := strconv.ParseInt(place, 10, 64)
+	if err != nil || n < 0 {
+		return Act{}, nil
+	}
+	line, err := s.c.LIndex(ctx, s.keys.Trail(), n).Result()
+	if errors.Is(err, redis.Nil) {
+		return Act{}, nil
+	}
+	if err != nil {
+		return Act{}, fmt.Errorf("read who settled a job of %s: %w", s.gateway, err)
+	}
+	return s.parseAct(line, n), nil
+}

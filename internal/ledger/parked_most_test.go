@@ -1,0 +1,81 @@
+package ledger_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// The bound is of all parked jobs, and it is newcomers alone that it turns away: a job that was called is parked also beyond it.
+func TestTheBoundIsForNewcomersAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3, func(cfg *ledger.Config) { cfg.ParkedMost, cfg.InOrder = 2, false })
+	b.accept("park", numbered(1, 3)...)
+	store := deadletter.New(b.c, b.name)
+	for range 3 {
+		id, generation := b.pull()
+		a, _ := b.open(id, generation, "w")
+		b.must(store.Park(b.ctx, a, job.Ending{Error: "declined"}, job.Refused))
+	}
+	if n := b.c.ZCard(b.ctx, b.keys.Parked(string(job.Refused))).Val(); n != 3 {
+		t.Errorf("%d were parked", n)
+	}
+	want(t, "a newcomer without room", b.accept("park", numbered(4, 4)...)[0], job.Full)
+	b.now += 10_000
+	want(t, "a newcomer with room", b.accept("park", numbered(4, 4)...)[0], job.Enqueued)
+	b.took(store.Discard(b.ctx, b.back("j1"), time.Hour))
+	b.took(store.Discard(b.ctx, b.back("j2"), time.Hour))
+	want(t, "a newcomer when some were discarded", b.accept("park", numbered(5, 5)...)[0], job.ParkedNow)
+	want(t, "one more", b.accept("park", numbered(6, 6)...)[0], job.Full)
+}
+
+// However many offer at once, plain chunks and others, there are never more than may be.
+func TestTheBoundHoldsForManyProducersAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1, func(cfg *ledger.Config) { cfg.ParkedMost = 1000 })
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	told := map[job.Admittance]int{}
+	for p := range 8 {
+		all.Go(func() {
+			for n := range 10 {
+				from := 1000*p + 100*n
+				jobs := numbered(from+1, from+77)
+				if n%2 == 1 {
+					jobs[5].Cost = 1 + int64(p%2)
+				}
+				answers := b.accept("park", jobs...)
+				mu.Lock()
+				for _, a := range answers {
+					told[a]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if n := b.c.ZCard(b.ctx, b.keys.Parked(string(job.Rejected))).Val(); n != 1000 || told[job.ParkedNow] != 1000 || told[job.Enqueued] != 1 || told[job.Full] != 8*10*77-1001 {
+		t.Errorf("%d are parked; told %v", n, told)
+	}
+}
+
+// What is behind an offer of which jobs could not be parked changes nothing, also when there is room by then.
+func TestNothingOvertakesWhatCouldNotBeParked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1, func(cfg *ledger.Config) { cfg.ParkedMost, cfg.InOrder = 1, false })
+	if got, room, err := b.offer(job.Ticket{Lane: "x", Number: 1}, "park", numbered(1, 3)...); err != nil || got[2] != job.Full || room.ParkedMost != 1 {
+		t.Fatal(got, room, err)
+	}
+	b.now += 10_000_000
+	behind := job.Ticket{Lane: "y", Number: 1, Behind: job.Place{Lane: "x", Number: 1}}
+	if got, _, err := b.offer(behind, "park", numbered(4, 4)...); err == nil {
+		t.Errorf("what overtakes: %v", got)
+	}
+	if _, there, err := b.books.Find(b.ctx, "j4"); there || err != nil {
+		t.Error("it is in", err)
+	}
+}

@@ -1,0 +1,100 @@
+package ledger_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// parkedBy is the jobs that are parked, by reason.
+func (b *bench) parkedBy() map[job.Reason][]string {
+	all := map[job.Reason][]string{}
+	for _, r := range job.Reasons() {
+		if ids := b.parkedAs(r); len(ids) > 0 {
+			all[r] = ids
+		}
+	}
+	return all
+}
+
+func (b *bench) wantParked(when string, want map[job.Reason][]string) {
+	b.t.Helper()
+	got := b.parkedBy()
+	for _, r := range job.Reasons() {
+		if !slices.Equal(got[r], want[r]) {
+			b.t.Errorf("%s: %s are %v, want %v", when, r, got[r], want[r])
+		}
+	}
+	b.clean(when)
+}
+
+// Whichever way a job of a paused batch comes to be parked, its reason says so, and not its error: queued, scheduled, in a back-off, without room, new
+// in a chunk of its own or among others, in any mode, or back from a call. The texts that people type decide nothing.
+func TestWhateverAPauseParksHasItsReason(t *testing.T) {
+	t.Parallel()
+	const odd = "its batch was cancelled: no, its batch is paused: "
+	b := setup(t, 6, func(c *ledger.Config) { c.Money = eurosOrMore })
+	later := member("later", "p")
+	later.At = time.UnixMicro(b.now + 60e6)
+	b.accept("park", member("flying", "p"), member("again", "p"), member("queued", "p"), member("lone", "p"), later, member("x", "q"), member("full", "p"))
+	id, generation := b.pull()
+	flying, _ := b.open(id, generation, "o")
+	id, generation = b.pull()
+	again, _ := b.open(id, generation, "o2")
+	b.must(b.books.Back(b.ctx, again, job.Ending{Called: true, Spent: true, Status: 500, Verdict: job.VerdictRetry, At: time.UnixMicro(b.now)}, time.Minute))
+	taken, err := b.books.Withdraw(b.ctx, b.back("lone"), "its batch is paused")
+	if b.must(err); !taken[0] {
+		t.Fatal("a job that waits was not parked by hand")
+	}
+	b.must(b.books.PauseBatch(b.ctx, "p", "me", odd, noted))
+	b.accept("park", member("plain", "p"))
+	b.accept("fail", member("mixed", "p"), member("y", "q"))
+	b.must(b.books.Back(b.ctx, flying, job.Ending{}, 0))
+	b.finish(flying.Job.ID, flying.Generation)
+	id, generation = b.pull()
+	b.finish(id, generation)
+	a, opening := b.open(id, generation, "w")
+	if id != "flying" || opening != "paused" {
+		t.Fatalf("%s opened: %s", id, opening)
+	}
+	b.must(deadletter.New(b.c, b.name).Park(b.ctx, a, job.Ending{Error: a.LastError}, job.Paused))
+	b.wantParked("paused", map[job.Reason][]string{job.Paused: {"again", "queued", "later", "full", "plain", "mixed", "flying"}, job.Cancelled: {"lone"}})
+
+	b.must(b.books.ResumeBatch(b.ctx, "p", noted))
+	b.wantParked("resumed", map[job.Reason][]string{job.Rejected: {"flying", "again", "queued", "later", "full", "plain", "mixed"}, job.Cancelled: {"lone"}})
+}
+
+// Versions before this one parked as cancelled what a pause parked. Each act upon the batch still knows those jobs.
+func TestWhatAnOlderVersionHasPausedIsTakenIn(t *testing.T) {
+	t.Parallel()
+	act := map[string]func(b *bench) error{
+		"resume": func(b *bench) error { return b.books.ResumeBatch(b.ctx, "p", noted) },
+		"pause":  func(b *bench) error { return b.books.PauseBatch(b.ctx, "p", "me", "still", noted) },
+		"cancel": func(b *bench) error { return b.books.CancelBatch(b.ctx, "p", "me", "mistake", 0, noted) },
+	}
+	for what, want := range map[string]map[job.Reason][]string{
+		"resume": {job.Rejected: {"a", "b"}, job.Cancelled: {"gone"}},
+		"pause":  {job.Paused: {"a", "b"}, job.Cancelled: {"gone"}},
+		"cancel": {job.Cancelled: {"gone", "a", "b"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 6, func(c *ledger.Config) { c.Money = eurosOrMore })
+			b.accept("park", member("gone", "p"), member("a", "p"), member("b", "p"))
+			old := func(why string, ids ...string) {
+				taken, err := b.books.Withdraw(b.ctx, b.back(ids...), why)
+				if b.must(err); slices.Contains(taken, false) {
+					t.Fatal("not parked")
+				}
+			}
+			old("its batch was cancelled: its batch is paused: no", "gone")
+			old("its batch is paused: bank closed", "a", "b")
+			b.must(act[what](b))
+			b.wantParked(what, want)
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"strconv"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed rejected.lua
+var rejectedLua string
+
+var rejectedScript = redisdb.NewScript(rejectedLua)
+
+// Rejected is a job that is parked as rejected, ready to be readmitted.
+type Rejected struct {
+	Return job.Return
+	Cost   int64
+	Place  int64 // in the order of the parked
+}
+
+// OldestRejected returns up to n jobs that are parked as rejected, oldest first, of those behind a place; 0 means all.
+func (b *Books) OldestRejected(ctx context.Context, behind int64, n int) ([]Rejected, error) {
+	reply, err := rejectedScript.Run(ctx, b.c, []string{b.keys.Parked(string(job.Rejected))}, behind, n, b.keys.JobPrefix()).StringSlice()
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]Rejected, 0, len(reply)/4)
+	for i := 0; i+3 < len(reply); i += 4 {
+		generation, err1 := strconv.ParseInt(reply[i+1], 10, 64)
+		cost, err2 := strconv.ParseInt(reply[i+2], 10, 64)
+		place, err3 := strconv.ParseFloat(reply[i+3], 64)
+		if err1 != nil || err2 != nil || err3 != nil {
+			return nil, badReply("rejected.lua", reply[i+1:i+4])
+		}
+		jobs = append(jobs, Rejected{job.Return{ID: reply[i], Generation: generation, Reason: job.Rejected, Key: job.KeepKey}, cost, int64(place)})
+	}
+	return jobs, nil
+}
+
+// unfitField is a field of the counters: up to this place all jobs parked as rejected cost more than admission can ever grant.
+const unfitField = "unfit"
+
+// LeaveBehind says that all jobs which are parked as rejected up to a place can never go in as admission is now: newcomers don't wait for them.
+func (b *Books) LeaveBehind(ctx context.Context, place int64) error {
+	return b.c.HSet(ctx, b.keys.Counters(), unfitField, place).Err()
+}

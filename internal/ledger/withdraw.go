@@ -1,0 +1,62 @@
+package ledger
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"slices"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+//go:embed withdraw.lua
+var withdrawLua string
+
+var withdrawScript = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, withdrawLua)
+
+// Withdraw parks jobs that wait for their call, in the generation given: queued, scheduled or waiting out a back-off. They are parked as
+// cancelled with this error, and as unknown_outcome where an earlier call may have charged. It says of each whether it was taken: one that is
+// in flight, parked or over by now is left alone. Keep chunks to a few hundred jobs.
+func (b *Books) Withdraw(ctx context.Context, jobs []job.Return, why string) ([]bool, error) {
+	return b.withdraw(ctx, jobs, "park", Discarding{Why: why})
+}
+
+// Discarding is how jobs are discarded.
+type Discarding struct {
+	Why string
+	// Dedupe is how long they stay known.
+	Dedupe time.Duration
+	// MayBeCharged lets those be discarded of which an earlier call may have charged.
+	MayBeCharged bool
+}
+
+// WithdrawForGood is Withdraw of jobs that are discarded in the same step. One that may have been charged by now is not taken, unless that is allowed.
+func (b *Books) WithdrawForGood(ctx context.Context, jobs []job.Return, d Discarding) ([]bool, error) {
+	return b.withdraw(ctx, jobs, "discard", d)
+}
+
+func (b *Books) withdraw(ctx context.Context, jobs []job.Return, what string, d Discarding) ([]bool, error) {
+	k := b.keys
+	keys := []string{k.Counters(), k.Scheduled(), k.Retrying(), k.Costs(), k.Parked(string(job.Cancelled)), k.Parked(string(job.UnknownOutcome)), k.Acts()}
+	args := []any{b.now(), what, d.Why, d.Dedupe.Milliseconds(), b.actPlace(), flag(d.MayBeCharged)}
+	for _, j := range jobs {
+		keys = append(keys, k.Job(j.ID))
+		args = append(args, j.ID, j.Generation)
+	}
+	answers, err := withdrawScript.Act(ctx, b.c, keys, args...).Int64Slice()
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) != len(jobs) {
+		return nil, badReply("withdraw.lua", answers)
+	}
+	taken := make([]bool, len(jobs))
+	for i, a := range answers {
+		taken[i] = a > 0
+	}
+	if slices.Contains(answers, 2) {
+		_ = b.clearPapers(ctx) // a task that stays is dropped when its turn comes
+	}
+	return taken, nil
+}

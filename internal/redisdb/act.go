@@ -1,0 +1,70 @@
+package redisdb
+
+import (
+	"context"
+	_ "embed" // the scripts are files
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed act.lua
+var actLua string
+
+// clockScript reads the clock of the server that has its key.
+var clockScript = NewScript(NowLua, "return int(now_us('0'))")
+
+// actLife is how long after its beginning an act of a person is carried out, as act.lua has it: longer than anybody waits for an answer.
+const actLife = 5 * time.Second
+
+// ErrLate is an act of a person that reached Redis too late, or after one that was begun later: it was not carried out. It is an ErrAway, too.
+var ErrLate = fmt.Errorf("an act came too late: %w", ErrAway)
+
+// NewActScript joins fragments, NowLua among them, into the script of something that a person asks for, to be run with Act. It is Replicated.
+func NewActScript(fragments ...string) *Script { return actScript("false", fragments) }
+
+// NewSwitchScript is NewActScript for what switches something on or off, so that two acts in the wrong order leave something wrong behind: one that comes after
+// a later one is not carried out. Its first key is the hash that says how the switch stands, and its body answers 0 where it did nothing.
+func NewSwitchScript(fragments ...string) *Script { return actScript("true", fragments) }
+
+func actScript(isSwitch string, fragments []string) *Script {
+	last := len(fragments) - 1
+	body := "local function act()\n" + fragments[last] + "\nend\nlocal SWITCH = " + isSwitch + "\n" + actLua
+	return NewScript(append(slices.Clone(fragments[:last]), body)...).Replicated()
+}
+
+// Act runs a script of NewActScript or NewSwitchScript for a person who waits for it. It is carried out within five seconds, or never. The error is
+// ErrAway where Redis did not answer, and ErrLate where it was too late.
+func (s *Script) Act(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	begun, err := clockScript.Run(ctx, c, keys[:1]).Int64()
+	if err != nil {
+		cmd := redis.NewCmd(ctx)
+		cmd.SetErr(err)
+		return cmd
+	}
+	cmd := s.Run(ctx, c, keys, append(args, begun)...)
+	if err := cmd.Err(); err != nil {
+		cmd.SetErr(unacted(err, time.UnixMicro(begun).Add(actLife)))
+	}
+	return cmd
+}
+
+// Itself runs a script of NewActScript that no person waits for: it is never too late.
+func (s *Script) Itself(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	return s.Run(ctx, c, keys, append(args, 0)...)
+}
+
+// unacted says of an act that failed what became of it.
+func unacted(err error, until time.Time) error {
+	switch {
+	case says(err, []string{"LATE"}):
+		return &Error{Kind: ErrLate, Message: "it was not carried out: it reached Redis too late, or after something that was begun later",
+			Hint: "look how things stand, and run it again if it is still to be done"}
+	case unreachable(err):
+		return &Error{Kind: ErrAway, Message: fmt.Sprintf("Redis did not answer, so it may have been carried out or not; after %s it is not carried out any more",
+			until.UTC().Format(time.TimeOnly+"Z")), Hint: "look how things stand when Redis is back, and run it again if it is still to be done", Err: err}
+	}
+	return err
+}
