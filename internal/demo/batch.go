@@ -59,7 +59,7 @@ func (s *stage) enqueue(ctx context.Context, r *Reckoning) error {
 	file := bytes.NewReader(billingFile(s.p, s.begun.Add(s.p.ExpireAfter)))
 	lines, err := producer.New(file, producer.Options{Gateway: g.Name, Batch: "demo", Gateways: func(name string) (int64, bool) {
 		return dispatch.MaxCost(g), name == g.Name
-	}})
+	}, Amount: func(string) job.AmountRule { return dispatch.AmountRule(g) }})
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *stage) replay(ctx context.Context, r *Reckoning) error {
 	r.Refused = int(now.Parked[job.Refused])
 	again := deadletter.Clearing{Store: deadletter.New(s.db.Client, g.Name), Clock: clock.Real{},
 		Filter: deadletter.Filter{Reasons: []job.Reason{job.Refused}}}
-	done, err := again.Replay(ctx, s.books, deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyLifetime, Now: now.Now})
+	done, err := again.Replay(ctx, s.books, dispatch.Rules(g, now.Now))
 	r.Replayed = done.Taken
 	return err
 }

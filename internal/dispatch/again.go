@@ -36,9 +36,7 @@ func (u *unit) recoverOnce(ctx context.Context) error {
 	if err != nil || !well {
 		return err
 	}
-	jobs, left, err := deadletter.New(u.redis, u.name).Again(ctx, deadletter.Rules{
-		Keys: s.cfg.Request.IdempotencyHeader != "", KeyLifetime: s.cfg.Request.KeyLifetime, Now: now.Now,
-	}, replayChunk)
+	jobs, left, err := deadletter.New(u.redis, u.name).Again(ctx, Rules(s.cfg, now.Now), replayChunk)
 	if left > 0 {
 		u.log.Warn("exhausted jobs are left to a person: a replay would hold them back, see dlq show", "jobs", left)
 	}

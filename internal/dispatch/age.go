@@ -26,10 +26,16 @@ func watch(g config.Gateway, t tools) *incarnation.Watch {
 		Metrics: t.ages, Log: t.log})
 }
 
+// hears is who hears what the books do by the way.
+type hears struct {
+	ended     func(taskID string) // a task was taken out of the queue's hands
+	exhausted func(id string)     // a job was parked, its attempts being used up
+}
+
 // watchedBooks returns books that open no attempt in data that is not what the watch has seen.
-func watchedBooks(c redis.UniversalClient, g config.Gateway, w *incarnation.Watch, ended func(taskID string)) *ledger.Books {
-	cfg := bookkeeping(g)
-	cfg.TaskEnded = ended
+func watchedBooks(c redis.UniversalClient, g config.Gateway, w *incarnation.Watch, h hears) *ledger.Books {
+	cfg := bookkeeping(c, g)
+	cfg.TaskEnded, cfg.Exhausted = h.ended, h.exhausted
 	cfg.Age = func() ledger.Age {
 		version, least, marks := w.Age()
 		return ledger.Age{Version: version, Least: least, Marks: marks}

@@ -16,8 +16,10 @@ type BatchGlance struct {
 	ledger.Batch
 	Now time.Time // on Redis's clock
 	// ETA is when the last of its jobs that go by themselves will have been called, counting on all that waits at the gateway going
-	// first; negative when nobody can say: the batch is paused or cancelled, or the gateway is paused.
+	// first; negative when nobody can say, as Stopped does then.
 	ETA time.Duration
+	// Stopped says why nobody can say: the batch is paused or cancelled, or the gateway's Glance.Stopped. Empty where ETA is known.
+	Stopped string
 }
 
 // LookBatch returns a gateway's glance of a batch; ok is false if it knows none of that name.
@@ -32,7 +34,20 @@ func LookBatch(ctx context.Context, c redis.UniversalClient, g config.Gateway, n
 	}
 	v.Now = gateway.Now
 	v.ETA, err = batchETA(ctx, books, g, v.Batch, gateway)
+	if v.ETA < 0 {
+		v.Stopped = batchStopped(v.Batch, gateway)
+	}
 	return v, ok, Coded(err)
+}
+
+func batchStopped(b ledger.Batch, gateway Glance) string {
+	switch {
+	case !b.Paused.IsZero():
+		return "the batch is paused: " + b.Why
+	case !b.Cancelled.IsZero():
+		return "the batch is cancelled: " + b.Why
+	}
+	return gateway.Stopped
 }
 
 func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b ledger.Batch, gateway Glance) (time.Duration, error) {
@@ -54,7 +69,7 @@ func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b ledg
 		waiting += in(ledger.Place{State: job.Parked, Reason: job.Rejected})
 	}
 	switch {
-	case !(b.Paused.IsZero() && b.Cancelled.IsZero()) && waiting+in(ledger.Place{State: job.Parked, Reason: job.Cancelled}) > 0:
+	case !(b.Paused.IsZero() && b.Cancelled.IsZero()) && waiting+in(ledger.Place{State: job.Parked, Reason: job.Paused}, ledger.Place{State: job.Parked, Reason: job.Cancelled}) > 0:
 		return -1, nil
 	case waiting == 0:
 		return 0, nil

@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"math"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,22 +13,14 @@ import (
 	"spillway/internal/clock"
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
+	"spillway/internal/gateway"
+	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/producer"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
 	"spillway/internal/seal"
 )
-
-// algorithm returns the admission check of a gateway. It panics on what config refuses: both know the same bounds.
-func algorithm(g config.Gateway) bucket.Algorithm {
-	a := g.Admission
-	alg, err := bucket.NewAlgorithm(a.Algorithm, limits(a.Limits), a.Burst, a.Precision)
-	if err != nil {
-		panic("admission of gateway " + g.Name + ": " + err.Error())
-	}
-	return alg
-}
 
 func limits(from []config.Limit) []bucket.Limit {
 	to := make([]bucket.Limit, len(from))
@@ -39,27 +32,44 @@ func limits(from []config.Limit) []bucket.Limit {
 
 // Books returns the books of one gateway.
 func Books(c redis.UniversalClient, g config.Gateway) *ledger.Books {
-	return ledger.New(c, bookkeeping(g))
+	return ledger.New(c, bookkeeping(c, g))
 }
 
-func bookkeeping(g config.Gateway) ledger.Config {
-	return ledger.Config{
+func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
+	cfg := ledger.Config{
 		Gateway:     g.Name,
-		Bucket:      algorithm(g),
 		Encode:      queue.NewEncoder(g.Name).Encode,
 		InOrder:     g.Replay == config.ReplayAuto,
+		ParkedMost:  g.Parked.Most,
 		Keys:        g.Request.IdempotencyHeader != "",
-		KeyLifetime: g.Request.KeyLifetime,
+		KeyLifetime: g.Request.KeyCovers(),
+		Sent:        sent(g),
 		Attempts:    g.Retry.Attempts,
 		Dedupe:      g.Dedupe,
 		Money:       Money(g.Amount),
 		Box:         Box(g),
 	}
+	follower := Follow(c, g)
+	if cfg.Unkept = follower.err; cfg.Unkept == nil {
+		cfg.Bucket, cfg.Current = follower.check, follower.bucket
+	}
+	return cfg
+}
+
+// sent is the digest of what a gateway's calls are made of: while one of a job's may have charged, no other one is made of something else.
+func sent(g config.Gateway) string {
+	q := g.Request
+	return gateway.Config{URL: q.URL.Reveal(), Method: q.Method, Encoding: q.Encoding, IdempotencyHeader: q.IdempotencyHeader, KeyPrefix: q.KeyPrefix}.Digest()
 }
 
 // Store returns one gateway's dead letters.
 func Store(c redis.UniversalClient, g config.Gateway) *deadletter.Store {
 	return deadletter.New(c, g.Name).Sealing(Box(g))
+}
+
+// Rules say which of a gateway's parked jobs may be sent again, at a moment on Redis's clock.
+func Rules(g config.Gateway, now time.Time) deadletter.Rules {
+	return deadletter.Rules{Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyCovers(), Now: now, Money: Money(g.Amount)}
 }
 
 // Box returns what seals and opens the payloads of a gateway; nil where the configuration has no encryption.
@@ -71,12 +81,17 @@ func Box(g config.Gateway) *seal.Box {
 	for i, k := range g.Encryption.Keys {
 		keys[i] = seal.Key{ID: k.ID, Secret: []byte(k.Secret.Reveal())}
 	}
-	return seal.New(g.Name, g.Encryption.Active, keys)
+	return seal.New(g.Name, g.Encryption.Active, keys).Checking(digest, g.Encryption.Require)
 }
+
+func digest(payload []byte) string { return producer.Digest(payload) }
 
 // MaxCost is the largest cost that a job of this gateway may have: every limit of admission and leak can grant it.
 func MaxCost(g config.Gateway) int64 {
-	most := algorithm(g).MaxCost()
+	most := int64(math.MaxInt64)
+	if a, err := newAlgorithm(g.Admission); err == nil { // else the books say what is wrong with each job that is to come in
+		most = a.MaxCost()
+	}
 	for _, l := range g.Leak.Limits {
 		most = min(most, l.N)
 	}
@@ -87,11 +102,31 @@ func MaxCost(g config.Gateway) int64 {
 func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
 	gateways := make(map[string]admission.Gateway, len(cfg.Gateways))
 	for _, g := range cfg.Gateways {
-		gateways[g.Name] = admission.Gateway{Books: Books(c, g), MaxCost: MaxCost(g), Money: Money(g.Amount)}
+		gateways[g.Name] = admission.Gateway{Books: Books(c, g), MaxCost: MaxCost(g), Money: Money(g.Amount), Keys: keysOf(g.Name)}
 	}
 	return admission.New(admission.Config{
 		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},
 	})
+}
+
+// keysOf names the keys of Redis that accept.lua reads for a job alone, or for its batch.
+func keysOf(gateway string) func(job.Job) []string {
+	k := redisdb.NewKeys(gateway)
+	return func(j job.Job) []string {
+		keys := []string{k.Job(j.ID)}
+		if id, _, ok := job.ParseTaskID(j.ID); ok { // the id may be another job's key
+			keys = append(keys, k.Job(id))
+		}
+		if j.Batch != "" {
+			keys = append(keys, k.Batch(j.Batch), k.BatchIDs(j.Batch))
+		}
+		return keys
+	}
+}
+
+// AmountRule says where a gateway's payloads have their money and how much that may be.
+func AmountRule(g config.Gateway) job.AmountRule {
+	return job.AmountRule{Field: g.Amount.Field, Currency: g.Amount.Currency, Least: g.Amount.Least, Most: g.Amount.Most}
 }
 
 // Money returns what reads a payload's money as a record has it, or nil where the configuration names no amount.

@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // What config accepts, admission can keep; and a job's cost is bounded by both sides.
@@ -37,8 +41,25 @@ func TestEveryAlgorithmIsWired(t *testing.T) {
 			t.Errorf("%s: %v", admission, err)
 			continue
 		}
-		if Books(nil, cfg.Gateways[0]) == nil || MaxCost(cfg.Gateways[0]) != most {
-			t.Errorf("%s: a cost of up to %d, want %d", admission, MaxCost(cfg.Gateways[0]), most)
+		if err := bookkeeping(nil, cfg.Gateways[0]).Unkept; err != nil || MaxCost(cfg.Gateways[0]) != most {
+			t.Errorf("%s: %v, a cost of up to %d, want %d", admission, err, MaxCost(cfg.Gateways[0]), most)
 		}
+	}
+}
+
+// Admission that can't be kept, which config refuses, takes nothing in and says why; all else goes on.
+func TestAdmissionThatCanNotBeKeptSaysSo(t *testing.T) {
+	t.Parallel()
+	db, g := testkit.Client(t), config.Gateway{Name: testkit.Gateway(t), Admission: config.Admission{Algorithm: "guess"}, Dedupe: time.Hour}
+	books := Books(db, g)
+	_, _, err := books.Accept(t.Context(), job.Ticket{Lane: "l", Number: 1}, []job.Newcomer{{Job: job.Job{ID: "a", Cost: 1, Payload: []byte("{}")}, Digest: "d"}}, "park")
+	if err == nil || !strings.Contains(err.Error(), g.Name) || !strings.Contains(err.Error(), "guess") {
+		t.Errorf("a newcomer: %v", err)
+	}
+	if _, _, err := books.Readmit(t.Context(), []job.Return{{ID: "a", Generation: 1, Reason: job.Rejected}}); err == nil || !strings.Contains(err.Error(), "guess") {
+		t.Errorf("a parked job: %v", err)
+	}
+	if _, err := books.Look(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -57,6 +57,7 @@ func New(p Params) (*Dispatcher, error) {
 	}
 	t := tools{redis: p.DB.Client, calls: p.DB.Together, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
 		log: p.Log, traces: p.Traces}
+	t.faults = newMachineMetrics(p.Metrics)
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p}
 	t.memory = d.recall()
@@ -95,6 +96,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 		d.run(u.recoverer)
 		d.run(u.sweeper)
 		d.run(u.mender)
+		d.run(u.minder)
 	}
 	return nil
 }

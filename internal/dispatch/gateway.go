@@ -38,6 +38,7 @@ type unit struct {
 	name      string
 	set       atomic.Pointer[set]
 	data      *incarnation.Watch
+	machine   *ownMachine
 	pacer     *bucket.Pacer
 	server    *queue.Server[worker.Slot]
 	tools     tools
@@ -48,12 +49,13 @@ type unit struct {
 	hands     int                   // how many jobs the server has in hand at most
 	pacing    sync.Mutex            // whoever has it tells the pacer what to keep
 	kept      bucket.PacerConfig
-	neverFits string       // the parked job that the log has last called too dear; the replayer's own
+	left      left         // jobs that can never go in; the replayer's own
 	limits    atomic.Int64 // version of the limits that the pacer keeps
 	refused   int64        // version of those that could not be taken over, as the log has said; the pulse's own
 	idle      bool         // the last pulse found nothing to do; the pulse's own
 	passed    bool         // the last pulse that called for a sweep led to none; the pulse's own
 	unread    time.Time    // when the log last said that the data's age can't be looked at; the pulse's own
+	outdated  time.Time    // when the log last said that the limits kept here are refused as too old; the pulse's own
 	confirmed bool         // an operator has settled that Redis was restored
 	stopped   context.Context
 	stop      context.CancelFunc
@@ -63,6 +65,7 @@ type unit struct {
 
 type tools struct {
 	ages    *incarnation.Metrics
+	faults  machineMetrics
 	memory  map[string]incarnation.Memory // what was seen of each gateway's data
 	redis   redis.UniversalClient
 	calls   func() redis.UniversalClient
@@ -77,6 +80,7 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, calls: t.calls(),
 		grace: g.Request.Timeout, hands: concurrency(g),
 		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1), odd: make(chan struct{}, 1)}
+	u.machine = newMachine(g.Name, t.faults, u.log)
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	var err error
 	if u.pacer, err = Pacer(t.redis, g, t.pacing); err != nil {
@@ -89,7 +93,7 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 	u.set.Store(first)
 	u.kept = pacing(g, Limits{Limits: g.Leak.Limits})
 	u.server = queue.NewServer(t.redis, queue.ServerConfig[worker.Slot]{
-		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data}, Handle: u.handle,
+		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine}, Handle: u.handle,
 		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
 	})
 	return u, nil
@@ -123,7 +127,7 @@ func callConfig(g config.Gateway) (gateway.Config, error) {
 		headers[name] = value.Reveal()
 	}
 	return gateway.Config{URL: g.Request.URL.Reveal(), Method: g.Request.Method, Encoding: g.Request.Encoding, Headers: headers,
-		IdempotencyHeader: g.Request.IdempotencyHeader, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
+		IdempotencyHeader: g.Request.IdempotencyHeader, KeyPrefix: g.Request.KeyPrefix, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
 		Proxy: g.Request.Proxy.Reveal(), Sign: signing(g.Request.Sign)}, nil
 }
 
@@ -148,7 +152,7 @@ func table(g config.Gateway) (judge, error) {
 		rules[i] = outcome.Rule{Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then)}
 	}
 	t, err = t.With(rules)
-	return judge{t.Referring(g.Reference), newMask(g.Request)}, err
+	return judge{t.Referring(g.Reference).Needing(a.DoneNeeds).Holding(g.Hold.Max), newMask(g.Request)}, err
 }
 
 // The bounds of how many jobs of one gateway a process may have in hand.

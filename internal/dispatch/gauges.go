@@ -48,6 +48,7 @@ var (
 	gaugeJobs      = gauge("jobs", "Jobs that wait or are under way, by state, over all processes.", "state")
 	gaugeHead      = gauge("queue_head_age_seconds", "How long the job at the head of the queue has been in it. 0 when it is empty.")
 	gaugeParked    = gauge("parked_jobs", "Jobs in the dead-letter store, by reason.", "reason")
+	gaugeMost      = gauge("parked_most", "How many parked jobs there may be, of all reasons together, for a newcomer to be parked. Missing where there is no bound.")
 	gaugeOldest    = gauge("parked_oldest_age_seconds", "How long the oldest parked job has been there, by reason. 0 where none is.", "reason")
 	gaugeMoney     = gauge("parked_money", "Money of the parked jobs in minor units, by reason and currency, where the gateway has an amount.", "reason", "currency")
 	gaugeAccepted  = gauge("accepted_jobs_total", "Jobs ever taken in, over all producers.")
@@ -62,7 +63,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeHead, gaugeParked, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
+	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeHead, gaugeParked, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
 		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeETA} {
 		out <- d
 	}
@@ -113,6 +114,9 @@ func (g *Gauges) read(ctx context.Context, gateway config.Gateway) ([]prometheus
 	r := reading{gateway: gateway.Name, now: v.Now}
 	r.standing(v, head)
 	r.parked(heaps, money)
+	if most := gateway.Parked.Most; most > 0 {
+		r.gauge(gaugeMost, float64(most))
+	}
 	return r.all, nil
 }
 

@@ -20,13 +20,13 @@ import (
 type Limits struct {
 	Limits  []config.Limit
 	Live    bool  // set by an operator; they replace the file's until they are reset
-	Version int64 // counts the changes; zero if there never was one
+	Version int64 // grows with each change; zero if there never was one
 }
 
 //go:embed limits.lua
 var limitsLua string
 
-var limitsScript = redisdb.NewScript(limitsLua).Replicated()
+var limitsScript = redisdb.NewSwitchScript(redisdb.NowLua, limitsLua)
 
 const (
 	versionField = "version"
@@ -65,8 +65,12 @@ func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, t
 	for i, l := range to {
 		texts[i] = l.String()
 	}
-	key := redisdb.NewKeys(g.Name).LiveLimits()
-	return Coded(limitsScript.Run(ctx, c, []string{key}, strings.Join(texts, " ")).Err())
+	return Coded(limitsScript.Act(ctx, c, limitsKeys(g), 0, 0, strings.Join(texts, " ")).Err())
+}
+
+func limitsKeys(g config.Gateway) []string {
+	k := redisdb.NewKeys(g.Name)
+	return []string{k.LiveLimits(), k.Pace()}
 }
 
 // CheckLimits returns why these limits can't be kept for a gateway, or nil. None means the file's, which can.
@@ -79,6 +83,10 @@ func CheckLimits(c redis.UniversalClient, g config.Gateway, to []config.Limit) e
 	}
 	if _, err := bucket.NewPacer(c, pacing(g, Limits{Limits: to}), bucket.NewMetrics(nil)); err != nil {
 		return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "write limits like 100/s or 300/10s"}
+	}
+	if _, err := newAlgorithm(AdmissionAt(g, Limits{Limits: to, Live: true})); err != nil {
+		return &job.Error{Code: job.CodeUsage, Message: "admission follows the limits, and can't keep these: " + err.Error(),
+			Hint: "give admission limits of its own in the file, or another burst"}
 	}
 	return nil
 }
@@ -98,7 +106,7 @@ func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
 func (u *unit) adopt(ctx context.Context) error {
 	u.pacing.Lock()
 	defer u.pacing.Unlock()
-	now, err := CurrentLimits(ctx, u.redis, u.now().cfg)
+	now, err := u.newest(ctx)
 	if err != nil {
 		return err
 	}
@@ -114,4 +122,23 @@ func (u *unit) adopt(ctx context.Context) error {
 	u.limits.Store(now.Version)
 	u.log.Info("limits changed", "limits", fmt.Sprint(now.Limits), "set_live", now.Live)
 	return nil
+}
+
+// newest returns the limits that hold now. If Redis has lost their version, those that it knows get one above all that were seen: else nobody
+// who follows Redis would be given a slot any more.
+func (u *unit) newest(ctx context.Context) (Limits, error) {
+	g := u.now().cfg
+	now, err := CurrentLimits(ctx, u.redis, g)
+	stale, _ := u.pacer.Stale()
+	if err != nil || now.Version >= u.kept.Version && !stale {
+		return now, err
+	}
+	version, err := limitsScript.Itself(ctx, u.redis, limitsKeys(g), 0, u.kept.Version).Int64()
+	if err != nil || version == now.Version {
+		return now, err
+	}
+	u.log.Warn("Redis had lost the version of the limits: those that it knows hold", "limits", fmt.Sprint(now.Limits), "set_live", now.Live,
+		"hint", "if others were set live, set them again: dispatcher limit set")
+	now.Version = version
+	return now, nil
 }

@@ -2,7 +2,7 @@ package dispatch
 
 import (
 	"context"
-	"math"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,10 +19,42 @@ type Glance struct {
 	ledger.Standing
 	Hold   bucket.Standing
 	Limits []config.Limit
+	// Admission is what holds at admission.
+	Admission []config.Limit
 	// ETA is when the last waiting job will have been called, at the present rate or else at the limits; negative when
-	// nobody can say: the gateway is paused, or jobs wait for a person.
+	// nobody can say, as Stopped does then.
 	ETA time.Duration
+	// Stopped says why nobody calls the gateway, where nobody knows until when: it is paused, it fails or does not let calls in, or no
+	// dispatcher serves it. Empty if none of these is so.
+	Stopped string
+	// ParkedMost is how many parked jobs there may be for a newcomer to be parked, once more than four fifths of that are parked. Else 0.
+	ParkedMost int64
 }
+
+// AllParked is how many jobs are parked, for whatever reason.
+func (v Glance) AllParked() (n int64) {
+	for _, jobs := range v.Parked {
+		n += jobs
+	}
+	return n
+}
+
+// The two that can hold a gateway's jobs back in the long run.
+const (
+	BottleneckLeak      = "leak"
+	BottleneckAdmission = "admission"
+)
+
+// Bottleneck returns which limits hold jobs back in the long run: admission's where they let in less than the leak's let out, else the leak's.
+func Bottleneck(admission, leak []config.Limit) string {
+	if config.PerSecond(admission) < config.PerSecond(leak)*(1-1e-6) {
+		return BottleneckAdmission
+	}
+	return BottleneckLeak
+}
+
+// Bottleneck returns which limits hold the gateway's jobs back in the long run.
+func (v Glance) Bottleneck() string { return Bottleneck(v.Admission, v.Limits) }
 
 // Look returns a gateway's glance.
 func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glance, error) {
@@ -38,7 +70,13 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	if err != nil {
 		return Glance{}, err
 	}
-	v := Glance{Standing: s, Hold: h, Limits: now.Limits}
+	v := Glance{Standing: s, Hold: h, Limits: now.Limits, Admission: AdmissionAt(g, now).Limits}
+	if most := g.Parked.Most; most > 0 && float64(v.AllParked()) > 0.8*float64(most) {
+		v.ParkedMost = most
+	}
+	if v.Stopped, err = endless(ctx, c, g, h); err != nil {
+		return Glance{}, err
+	}
 	if v.ETA = eta(v, g); v.ETA > 0 {
 		long, err := longWait(ctx, c, g, v)
 		if err != nil {
@@ -47,6 +85,43 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 		v.ETA = max(v.ETA, long)
 	}
 	return v, nil
+}
+
+// endless says why nobody calls a gateway, where nobody knows until when. It alone decides where there is no ETA.
+func endless(ctx context.Context, c redis.UniversalClient, g config.Gateway, h bucket.Standing) (string, error) {
+	switch {
+	case h.Paused:
+		return "the gateway is paused: " + h.PauseWhy, nil
+	case h.Denied:
+		return "the gateway does not let calls in, " + Cause(h) + "; " + triedAgain(h), nil
+	case h.Endless:
+		return "the gateway is held until it answers as it should, and " + triedAgain(h) + ": " + h.Reason, nil
+	}
+	last, now, err := incarnation.LastSign(ctx, c, g.Name)
+	switch {
+	case err != nil:
+		return "", Coded(err)
+	case last.IsZero():
+		return "no dispatcher has ever served the gateway: start one with \"dispatcher run\"", nil
+	case now.Sub(last) > quiet:
+		return fmt.Sprintf("no dispatcher serves the gateway since %s: start one with \"dispatcher run\"", moment(last)), nil
+	}
+	return "", nil
+}
+
+// Cause is why the gateway is held, with what a person can do about it where that is needed.
+func Cause(h bucket.Standing) string {
+	if h.Denied {
+		return h.Reason + ": check the credentials"
+	}
+	return h.Reason
+}
+
+func triedAgain(h bucket.Standing) string {
+	if h.HeldUntil.IsZero() {
+		return "one call goes ahead to see"
+	}
+	return "it is tried again at " + moment(h.HeldUntil)
 }
 
 // rateSpan is how far back the present rate looks: a limit with a longer window may be used up, and the rate not show it yet.
@@ -63,7 +138,7 @@ func longWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, v 
 	for _, l := range v.Limits {
 		if l.Window > rateSpan {
 			long = true
-			left = max(left, span(float64(jobs-l.N)/rateOf(l)))
+			left = max(left, span(float64(jobs-l.N)/l.PerSecond()))
 		}
 	}
 	if !long {
@@ -78,7 +153,10 @@ func longWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, v 
 	return max(left, room.In), Coded(err)
 }
 
-// Hold returns what keeps a gateway's calls back. Data that is doubted shows as a pause, which resume does not end.
+// staleWhy is why nobody is called while the limits that Redis knows are older than those that the pacer has seen.
+const staleWhy = "Redis has lost the version of the limits that the pacer keeps, and no dispatcher has mended it: set them again, dispatcher limit set or limit reset"
+
+// Hold returns what keeps a gateway's calls back. Data that is doubted shows as a pause, which resume does not end; so does a lost version of the limits.
 func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucket.Standing, error) {
 	p, err := Pacer(c, g, bucket.NewMetrics(nil))
 	if err != nil {
@@ -90,8 +168,11 @@ func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucke
 		return h, Coded(err)
 	}
 	why, err := incarnation.Why(ctx, c, g.Name)
+	if why == "" && h.Stale {
+		why = staleWhy
+	}
 	if why != "" {
-		h.Paused, h.PauseWhy = true, why
+		h.Paused, h.Barred, h.PauseWhy = true, true, why
 	}
 	return h, Coded(err)
 }
@@ -110,7 +191,7 @@ func eta(v Glance, g config.Gateway) time.Duration {
 	if jobs == 0 {
 		return 0
 	}
-	if v.Hold.Paused {
+	if v.Stopped != "" {
 		return -1
 	}
 	rate := v.Rate
@@ -119,7 +200,7 @@ func eta(v Glance, g config.Gateway) time.Duration {
 	}
 	left := span(float64(jobs) / rate)
 	if g.Replay == config.ReplayAuto { // what is rejected comes through admission first, which may be the slower of the two
-		left = max(left, span(float64(v.Parked[job.Rejected])/longRate(g.Admission.Limits)))
+		left = max(left, span(float64(v.Parked[job.Rejected])/config.PerSecond(v.Admission)))
 	}
 	if v.Hold.HeldUntil.After(v.Now) {
 		left += v.Hold.HeldUntil.Sub(v.Now)
@@ -133,7 +214,7 @@ func pace(limits []config.Limit) float64 {
 	var short []config.Limit
 	quickest := 0.0
 	for _, l := range limits {
-		quickest = max(quickest, rateOf(l))
+		quickest = max(quickest, l.PerSecond())
 		if l.Window <= rateSpan {
 			short = append(short, l)
 		}
@@ -141,19 +222,8 @@ func pace(limits []config.Limit) float64 {
 	if len(short) == 0 {
 		return quickest
 	}
-	return longRate(short)
+	return config.PerSecond(short)
 }
-
-// longRate is the most that the limits allow in the long run, in jobs a second.
-func longRate(limits []config.Limit) float64 {
-	rate := math.Inf(1)
-	for _, l := range limits {
-		rate = min(rate, rateOf(l))
-	}
-	return rate
-}
-
-func rateOf(l config.Limit) float64 { return float64(l.N) / l.Window.Seconds() }
 
 // span is so many seconds, and a century where they are more.
 func span(seconds float64) time.Duration {

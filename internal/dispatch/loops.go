@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"spillway/internal/bucket"
-	"spillway/internal/config"
-	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
@@ -17,12 +15,8 @@ import (
 
 const (
 	pulseEvery   = 400 * time.Millisecond // how often the gateways are looked at, all in one round trip; idle ones every other time
-	replayMost   = 100 * time.Millisecond // the replayer tries at least so often while jobs are parked as rejected
-	replayLeast  = 5 * time.Millisecond
-	replayChunk  = 200
 	sweepAtLeast = 30 * time.Second
 	loopBackoff  = time.Second // after an error
-	expectedRoom = 20          // jobs for which the replayer lets room build up, if the burst allows
 )
 
 // pulse looks at all gateways until ctx ends and wakes whoever has work: an idle gateway costs one script every other pulse, and where all are idle
@@ -102,10 +96,28 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
 	if err := u.pacer.Watch(ctx); err != nil {
 		u.complain(ctx, "the circuit's state not read, trying again", err)
 	}
-	if p.Limits == u.limits.Load() {
+	for _, l := range u.pacer.Losses() {
+		u.log.Warn("Redis may not know all calls that were made: one window of the shortest limit passes, and each longer one is charged with what may be missing",
+			"charged_at_most", l.Charged, "why", l.Why)
+	}
+	if !u.stale() && p.Limits == u.limits.Load() {
 		return nil
 	}
 	return u.follow(ctx, p.Limits)
+}
+
+// staleLong is how long the pacer may refuse this process for its limits' age until the log says so: a pulse or two mend it.
+const staleLong = 2 * time.Second
+
+// stale says whether the pacer has seen newer limits than this process keeps.
+func (u *unit) stale() bool {
+	is, since := u.pacer.Stale()
+	if since > staleLong && time.Since(u.outdated) > complainEvery {
+		u.outdated = time.Now()
+		u.log.Warn("no slots: the pacer has seen a newer version of the limits, and they could not be taken over", "for", since.Round(time.Second),
+			"hint", "set them again: dispatcher limit set, or limit reset")
+	}
+	return is
 }
 
 // follow takes over limits that were set live, and says once for each version that it can't: the old ones stay then. That Redis is away is no
@@ -139,53 +151,6 @@ func (u *unit) mover(ctx context.Context) {
 			next = loopBackoff
 		}
 	}
-}
-
-// replayer takes jobs parked as rejected in again, oldest first, as room appears.
-func (u *unit) replayer(ctx context.Context) {
-	next := time.Duration(-1)
-	for await(ctx, next, u.rejected) {
-		if next = -1; u.now().cfg.Replay != config.ReplayAuto {
-			continue
-		}
-		var err error
-		if next, err = u.replayOnce(ctx); err != nil {
-			u.complain(ctx, "parked jobs not taken in, trying again", err)
-			next = loopBackoff
-		}
-	}
-}
-
-// replayOnce takes in what there is room for and returns when to try again; negative when nothing is left that could go.
-func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
-	books := u.now().books
-	jobs, err := books.OldestRejected(ctx, replayChunk)
-	for err == nil && len(jobs) > 0 {
-		var answers []job.Admittance
-		var retry time.Duration
-		if answers, retry, err = u.tools.traces.Replays(u.name, books).Readmit(ctx, jobs); err != nil {
-			break
-		}
-		first := slices.Index(answers, job.Full)
-		switch {
-		case first < 0:
-			return 0, nil
-		case retry != ledger.NoRetry:
-			return u.roomIn(retry), nil
-		}
-		if u.neverFits != jobs[first].ID { // admission was made smaller than the job: it must not hold the others up
-			u.neverFits = jobs[first].ID
-			u.log.Warn("a parked job costs more than admission can ever grant: raise its burst or its limits, or discard it", "job", jobs[first].ID)
-		}
-		jobs = jobs[first+1:]
-	}
-	return -1, err
-}
-
-// roomIn is when to look for room again, if there is some for one job after retry.
-func (u *unit) roomIn(retry time.Duration) time.Duration {
-	room := max(1, min(expectedRoom, u.now().cfg.Admission.Burst/2))
-	return max(replayLeast, min(retry*time.Duration(room), replayMost))
 }
 
 // sweeper takes up what dead workers left, and what others put into the queue and asynq put aside: at once, when a pulse

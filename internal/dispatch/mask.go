@@ -1,28 +1,19 @@
 package dispatch
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/base64"
-	"encoding/json"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 
 	"spillway/internal/config"
 	"spillway/internal/outcome"
 )
 
-// leastSecret is how long a secret must be to be looked for in answers, in bytes: what is shorter stands in many of them by chance.
-const leastSecret = 6
-
-// masked stands where a secret stood.
-var masked = []byte("<secret>")
-
 // mask takes a gateway's secrets out of its answers: some gateways repeat a request in their errors, and what they say is kept with the
 // job and shown to whoever looks at it.
-type mask struct{ secrets [][]byte }
+type mask struct{ needles []needle }
 
 // judge judges answers by their table. What is kept of them is without the secrets in them, but what they mean is not judged by that: a
 // merchant's number is a header too, and an answer with <secret> in its place is no JSON any more, so that a no would be taken for a yes.
@@ -55,17 +46,12 @@ func newMask(q config.Request) mask {
 	for _, address := range []string{q.URL.Reveal(), q.Proxy.Reveal()} {
 		inURL(address, all)
 	}
-	written := map[string]bool{}
+	var m mask
 	for text := range all {
 		if len(text) >= leastSecret {
-			forms(text, written)
+			m.needles = append(m.needles, needlesOf(text)...)
 		}
 	}
-	var m mask
-	for text := range written {
-		m.secrets = append(m.secrets, []byte(text))
-	}
-	slices.SortFunc(m.secrets, func(a, b []byte) int { return cmp.Compare(len(b), len(a)) }) // one may be a part of another
 	return m
 }
 
@@ -74,15 +60,6 @@ func inBasic(credentials string) string {
 	both, _ := base64.StdEncoding.DecodeString(credentials)
 	user, password, _ := strings.Cut(string(both), ":")
 	return cmp.Or(password, user)
-}
-
-// forms adds a text as answers may have it: as it is, in a form, and in JSON, which some write with \/ for a slash.
-func forms(text string, to map[string]bool) {
-	to[text], to[url.QueryEscape(text)] = true, true
-	if quoted, err := json.Marshal(text); err == nil {
-		inner := string(quoted[1 : len(quoted)-1])
-		to[inner], to[strings.ReplaceAll(inner, "/", `\/`)] = true, true
-	}
 }
 
 // harmless are headers that say how to talk, not who does.
@@ -106,13 +83,4 @@ func inURL(address string, to map[string]bool) {
 			}
 		}
 	}
-}
-
-func (m mask) hide(text []byte) []byte {
-	for _, s := range m.secrets {
-		if bytes.Contains(text, s) {
-			text = bytes.ReplaceAll(text, s, masked)
-		}
-	}
-	return text
 }

@@ -1,6 +1,10 @@
 package dispatch
 
 import (
+	"encoding/base64"
+	"fmt"
+	"html"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -58,4 +62,57 @@ func TestWhatAnAnswerMeansIsJudgedByTheAnswerAsItCame(t *testing.T) {
 	if got := say(`{"merchant":7345612,"id":"7345612-pay-1"}`); got.Verdict != job.VerdictDone || got.Reference != "<secret>-pay-1" {
 		t.Errorf("%+v", got)
 	}
+}
+
+// Each gateway spells what it repeats in its own way: .NET writes %2b, Gson \u003d, an HTML page &#43;, a proxy base64.
+func TestSecretsAreMaskedHoweverTheyAreSpelled(t *testing.T) {
+	t.Parallel()
+	const secret = "sk_live_ab+cd/ef==&<'x" // #nosec: it opens nothing
+	m := newMask(config.Request{Headers: map[string]config.Secret{"Authorization": "Bearer " + secret}})
+	var lower, upper, unicode, entities, hex, xs strings.Builder
+	for _, c := range []byte(secret) {
+		fmt.Fprintf(&lower, "%%%02x", c)
+		fmt.Fprintf(&upper, "%%%02X", c)
+		fmt.Fprintf(&unicode, `\u%04x`, c)
+		fmt.Fprintf(&entities, "&#%d;", c)
+		fmt.Fprintf(&hex, "&#x%X;", c)
+		fmt.Fprintf(&xs, `\x%02x`, c)
+	}
+	form := url.QueryEscape(secret)
+	for name, said := range map[string]string{
+		"as it is": secret, "form": form, "form of .NET": strings.ToLower(form), "all in %": lower.String(), "all in % of capitals": upper.String(),
+		"JSON": `sk_live_ab\u002bcd\/ef\u003d\u003d\u0026\u003c\u0027x`, "all in JSON": unicode.String(), "all in \\x": xs.String(),
+		"HTML": html.EscapeString(secret), "HTML of Java": "sk_live_ab&#43;cd&#x2F;ef&equals;&#61;&amp;&lt;&apos;x", "all in HTML": entities.String(), "all in hexadecimal HTML": hex.String(),
+		"form in a form": url.QueryEscape(form), "HTML in JSON": `sk_live_ab\u0026#43;cd/ef==\u0026amp;\u0026lt;\u0026#39;x`,
+		"base64": base64.StdEncoding.EncodeToString([]byte(secret)), "base64 for URLs": base64.RawURLEncoding.EncodeToString([]byte(secret)),
+		"base64 behind a name": base64.StdEncoding.EncodeToString([]byte(":" + secret)), "base64 behind two": base64.StdEncoding.EncodeToString([]byte("u:" + secret + ":x")),
+		"base64 in a form": url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(secret))),
+		"its beginning":    secret[:8], "more of its beginning": secret[:13], "its beginning in a form": strings.ToLower(url.QueryEscape(secret[:13])),
+	} {
+		for _, frame := range [][2]string{{"", ""}, {`{"error":"key `, ` is wrong"}`}, {"é%zz&&\\ ", "\\u12 %2 &x"}} {
+			if got, want := string(m.hide([]byte(frame[0]+said+frame[1]))), frame[0]+masked+frame[1]; got != want {
+				t.Errorf("%s: %q became %q, want %q", name, frame[0]+said+frame[1], got, want)
+			}
+		}
+	}
+	for _, kept := range []string{"", "sk_live", "%", "%4", `\`, `\u`, `\u00`, "&", "&;", "&#;", "a+b=c&amp;d", `{"message":"caf\u00e9 \/ 100%"}`, "AAAAAAAAAAAA=="} {
+		if got := string(m.hide([]byte(kept))); got != kept {
+			t.Errorf("%q became %q", kept, got)
+		}
+	}
+	letters := newMask(config.Request{Headers: map[string]config.Secret{"X-Merchant": "merchant-0042"}})
+	if got := string(letters.hide([]byte(`{"merchant":"merchant-0042","a":"merchants"}`))); got != `{"merchant":"<secret>","a":"merchants"}` {
+		t.Errorf("a word of the answer that begins as a secret does: %s", got)
+	}
+}
+
+func FuzzHide(f *testing.F) {
+	m := newMask(config.Request{Headers: map[string]config.Secret{"Authorization": "Bearer sk_live_ab+cd/ef==", "X-Key": "key in words"}})
+	f.Add(`sk_live_ab%2bcd\/ef\u003d&#61;`, "x")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		got := string(m.hide([]byte(before + " sk_live_ab%2bcd\\/ef\\u003d&#61; " + after)))
+		if strings.Contains(got, "sk_live_ab") {
+			t.Errorf("%q is left", got)
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/clock"
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/gateway"
 	"spillway/internal/ledger"
 	"spillway/internal/outcome"
@@ -28,7 +29,8 @@ func (u *unit) now() *set { return u.set.Load() }
 // newSet makes what the configuration asks for, or says why it can't be had. Nothing is changed by it.
 func (u *unit) newSet(g config.Gateway) (*set, error) {
 	ended := func(taskID string) { u.server.Ended(taskID) }
-	s := &set{cfg: g, books: watchedBooks(u.calls, g, u.data, ended)}
+	s := &set{cfg: g}
+	s.books = watchedBooks(u.calls, g, u.data, hears{ended, func(id string) { s.worker.Exhausted(id) }})
 	how, err := callConfig(g)
 	if err == nil {
 		s.client, err = gateway.New(how)
@@ -40,17 +42,22 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
 	}
-	t := u.tools
 	parking := Store(u.calls, g)
 	parking.TaskEnded = ended
-	s.worker = worker.New(worker.Config{
-		Gateway: g.Name, Pacer: pacer{u.pacer, circuit(g.Circuit)}, Ledger: nudging{s.books, u.due}, DeadLetters: parking,
-		Sender: sender{s.client}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
-		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
-		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime,
-		Owner: newOwner(), Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log, Traces: t.traces,
-	})
+	s.worker = worker.New(u.working(s, parking, judge))
 	return s, nil
+}
+
+// working is what the worker of a set works with.
+func (u *unit) working(s *set, parking *deadletter.Store, judge worker.Judge) worker.Config {
+	g, t := s.cfg, u.tools
+	return worker.Config{
+		Gateway: g.Name, Pacer: pacer{u.pacer, circuit(g.Circuit), u.machine}, Ledger: nudging{s.books, u.due}, DeadLetters: parking,
+		Sender: sender{s.client, u.machine}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
+		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
+		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyCovers(), Sent: sent(g),
+		Owner: newOwner(), Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log, Traces: t.traces,
+	}
 }
 
 // Reloaded is what a reload came to.

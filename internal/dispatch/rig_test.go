@@ -46,7 +46,7 @@ func setup(t *testing.T, settings ...string) *rig {
 	t.Cleanup(srv.Close)
 	text := "redis: " + testkit.Redis(t) + "\ngateways:\n"
 	for _, s := range settings {
-		text += fmt.Sprintf("  %s:\n    request: {url: %q, timeout: 20s}\n    %s\n", testkit.Gateway(t), srv.URL, strings.ReplaceAll(s, "\n", "\n    "))
+		text += fmt.Sprintf("  %s:\n    request: {url: %q, timeout: 20s, idempotency_prefix: \"\"}\n    %s\n", testkit.Gateway(t), srv.URL, strings.ReplaceAll(s, "\n", "\n    "))
 	}
 	var err error
 	if r.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true}); err != nil {
@@ -97,9 +97,15 @@ func (r *rig) serve() *Dispatcher {
 // put accepts n jobs of the gateway at that place.
 func (r *rig) put(at, n int) {
 	r.t.Helper()
+	r.more(at, 0, n)
+}
+
+// more accepts n jobs behind the first ones.
+func (r *rig) more(at, first, n int) {
+	r.t.Helper()
 	name := r.cfg.Gateways[at].Name
 	var jobs []job.Job
-	for i := range n {
+	for i := first; i < first+n; i++ {
 		jobs = append(jobs, job.Job{ID: fmt.Sprintf("j%04d", i), Gateway: name, Payload: []byte(`{}`), Cost: 1})
 	}
 	if _, err := Door(r.db.Client, r.cfg, patience).Admit(r.t.Context(), name, jobs, admission.Park); err != nil {

@@ -47,7 +47,7 @@ func (c *counter) forAJob(cmd redis.Cmder) bool {
 	if a := cmd.Args(); len(a) > 3 && cmd.Name() == "evalsha" {
 		first, _ = a[3].(string)
 	}
-	return strings.HasPrefix(first, c.keys.JobPrefix()) || first == c.keys.Active() || first == c.keys.Pending() && len(cmd.Args()) == 9
+	return strings.HasPrefix(first, c.keys.JobPrefix()) || first == c.keys.Active() || first == c.keys.Pending() && len(cmd.Args()) == 15
 }
 
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -23,6 +24,7 @@ func (s slot) At() int64                  { return s.s.At }
 func (s slot) Cost() int64                { return s.s.Cost }
 func (s slot) Due() time.Time             { return s.pacer.Due(s.s) }
 func (s slot) TooLate(now time.Time) bool { return s.pacer.TooLate(s.s, now) }
+func (s slot) Heard(asked time.Time)      { s.pacer.Heard(asked) }
 func (s slot) Ready(at time.Time)         { s.pacer.Ready(s.s, at) }
 func (s slot) Written(at time.Time)       { s.pacer.Written(s.s, at) }
 func (s slot) End(ctx context.Context)    { s.pacer.End(ctx, s.s) }
@@ -34,9 +36,13 @@ func (s slot) Release(ctx context.Context) { _ = s.pacer.Release(ctx, s.s) }
 type pacer struct {
 	*bucket.Pacer
 	circuit bucket.Circuit
+	machine *ownMachine
 }
 
 func (p pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
+	if p.machine.unfit() != nil {
+		return nil, errUnfit
+	}
 	s, err := p.Pacer.Take(ctx, cost)
 	switch {
 	case errors.Is(err, bucket.ErrCost):
@@ -47,13 +53,9 @@ func (p pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
 	return slot{p.Pacer, s}, nil
 }
 
-func (p pacer) Hold(ctx context.Context, d time.Duration, reason string) (time.Time, error) {
-	return p.Pacer.Hold(ctx, bucket.HoldRequest{For: d, Reason: reason})
-}
-
-func (p pacer) Succeeded(ctx context.Context, s worker.Slot) bool {
+func (p pacer) Succeeded(ctx context.Context, s worker.Slot, first bool) bool {
 	own, ok := s.(slot)
-	return ok && p.Pacer.Succeeded(ctx, own.s)
+	return ok && p.Pacer.Succeeded(ctx, own.s, first)
 }
 
 func (p pacer) Failed(ctx context.Context, f worker.Failure) (worker.Fallout, error) {
@@ -66,22 +68,25 @@ func circuit(c config.Circuit) bucket.Circuit {
 	return bucket.Circuit{Failures: c.Failures, Ratio: c.Ratio, Calls: c.Calls, Window: c.Window, Max: c.Max}
 }
 
-// gate is the pacer as the queue sees it. While the data is not what was seen of it, nothing is pulled.
+// gate is the pacer as the queue sees it. While the data is not what was seen of it, or this machine can't call, nothing is pulled.
 type gate struct {
-	p    *bucket.Pacer
-	data *incarnation.Watch
+	p       *bucket.Pacer
+	data    *incarnation.Watch
+	machine *ownMachine
 }
+
+func (g gate) free() bool { return g.data.Free() && g.machine.unfit() == nil }
 
 func (g gate) Next(ctx context.Context) (worker.Slot, error) {
 	for {
-		if err := g.data.Wait(ctx); err != nil {
+		if err := cmp.Or(g.data.Wait(ctx), g.machine.wait(ctx)); err != nil {
 			return nil, err
 		}
 		s, err := g.p.Next(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if g.data.Free() {
+		if g.free() {
 			return slot{g.p, s}, nil
 		}
 		g.p.Empty(ctx, s)
@@ -89,7 +94,7 @@ func (g gate) Next(ctx context.Context) (worker.Slot, error) {
 }
 
 func (g gate) More(most int) []worker.Slot {
-	if !g.data.Free() {
+	if !g.free() {
 		return nil
 	}
 	more := g.p.More(most)
@@ -102,7 +107,16 @@ func (g gate) More(most int) []worker.Slot {
 
 func (g gate) Empty(ctx context.Context, slots ...worker.Slot) { g.p.Empty(ctx, own(slots)...) }
 
-func (g gate) Passed(s worker.Slot) bool { return s.TooLate(time.Now()) }
+func (g gate) Passed(s worker.Slot) bool {
+	one, ok := s.(slot)
+	return ok && g.p.Passed(one.s, time.Now()) || g.machine.unfit() != nil
+}
+
+// Ahead reports that a slot is for the call that is sent ahead after a hold.
+func (g gate) Ahead(s worker.Slot) bool {
+	one, ok := s.(slot)
+	return ok && one.s.Ahead()
+}
 
 // Release gives slots back. What can't be given back stays charged: that wastes it and breaks no limit.
 func (g gate) Release(ctx context.Context, slots ...worker.Slot) { _ = g.p.Release(ctx, own(slots)...) }
@@ -118,8 +132,13 @@ func own(slots []worker.Slot) (all []bucket.Slot) {
 }
 
 // sender is the gateway client as the worker sees it.
-type sender struct{ c *gateway.Client }
+type sender struct {
+	c       *gateway.Client
+	machine *ownMachine
+}
 
 func (s sender) Send(ctx context.Context, c worker.Call) job.Result {
-	return s.c.Send(ctx, gateway.Call(c))
+	res := s.c.Send(ctx, gateway.Call(c))
+	s.machine.called(res.Err)
+	return res
 }

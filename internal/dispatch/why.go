@@ -6,12 +6,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
-	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
@@ -26,8 +26,10 @@ const (
 // WhyNot says, for a person, why a job isn't running now.
 func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	switch r.State {
-	case job.Done, job.Discarded:
-		return fmt.Sprintf("%s since %s", r.State, moment(r.Finished)), nil
+	case job.Done:
+		return "done since " + moment(r.Finished), nil
+	case job.Discarded:
+		return fmt.Sprintf("discarded since %s: its payload and what the gateway said of it are deleted", moment(r.Finished)), nil
 	case job.Parked:
 		return whyParked(ctx, c, g, r)
 	case job.InFlight:
@@ -64,8 +66,8 @@ func also(why, stopped string) string {
 // stopped says why nobody would call the job, whatever its turn; empty if somebody would.
 func stopped(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance) (string, error) {
 	switch h := v.Hold; {
-	case h.Paused:
-		return "the gateway is paused: " + h.PauseWhy, nil
+	case v.Stopped != "":
+		return v.Stopped, nil
 	case h.HeldUntil.After(v.Now):
 		return fmt.Sprintf("the gateway is held until %s: %s", moment(h.HeldUntil), h.Reason), nil
 	case h.Probing:
@@ -79,15 +81,6 @@ func stopped(ctx context.Context, c redis.UniversalClient, g config.Gateway, r j
 		if !batch.Paused.IsZero() {
 			return fmt.Sprintf("its batch %s is paused since %s: %s", r.Job.Batch, moment(batch.Paused), batch.Why), nil
 		}
-	}
-	last, now, err := incarnation.LastSign(ctx, c, g.Name)
-	switch {
-	case err != nil:
-		return "", Coded(err)
-	case last.IsZero():
-		return "no dispatcher has ever served the gateway: start one with \"dispatcher run\"", nil
-	case now.Sub(last) > quiet:
-		return fmt.Sprintf("no dispatcher serves the gateway since %s: start one with \"dispatcher run\"", moment(last)), nil
 	}
 	return "", nil
 }
@@ -156,6 +149,9 @@ func behind(n int64, more bool) string {
 
 func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	why := fmt.Sprintf("parked as %s since %s", r.Reason, moment(r.ParkedAt))
+	if r.Reason == job.Paused {
+		return fmt.Sprintf("%s: %s; %s", why, r.Error, ResumeBatch(r.Job.Batch)), nil
+	}
 	if r.Reason != job.Rejected || g.Replay != config.ReplayAuto {
 		return why + `: see "dispatcher dlq show ` + r.Job.ID + `"`, nil
 	}
@@ -167,6 +163,21 @@ func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 		return why + ": it goes in by itself when there is room, as the next one", nil
 	}
 	return why + ": it goes in by itself when there is room, " + behind(ahead.Jobs, false), nil
+}
+
+// ResumeBatch says, for a person, what takes the jobs of a paused batch in again.
+func ResumeBatch(name string) string {
+	return fmt.Sprintf("\"dispatcher batch resume %s --why TEXT\" takes its jobs in again", shellWord(name))
+}
+
+// shellWord is a text as one word of a command line.
+func shellWord(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool {
+		return !strings.ContainsRune("-_.:/@%+=,", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) < 0 && text != "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // whyInFlight says who calls it since when. The owner is host.pid.rest, as newOwner makes it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
 	"spillway/internal/job"
@@ -28,17 +29,21 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time
 	// The pacer hears of the write before the answer: a call that went out late must be known while its window lasts.
 	res := w.cfg.Sender.Send(ctx, Call{Job: a.Job, Key: a.Key(), Due: slot.Due(), TooLate: tooLate, Wrote: slot.Written})
 	w.traceCall(ctx, begun, res)
-	if res.Late {
+	if res.Late || res.Stage == job.NotSent && errors.Is(res.Err, job.ErrLocal) { // nobody's fault but this machine's: another process may call it
 		slot.Release(ctx)
 		w.giveBack(ctx, a)
 		return
 	}
 	received := w.cfg.Clock.Now()
-	j := w.cfg.Judge.Judge(outcome.Input{Result: res, KeySent: w.cfg.Keys, KeyLives: w.keyLives(a), Received: received})
+	j := w.cfg.Judge.Judge(outcome.Input{Result: res, KeySent: w.cfg.Keys, KeyLives: w.keyLives(a), Again: a.KeySent || a.Lapse, Unsure: a.Unsure, Lapse: a.Lapse,
+		Last: a.LastError, Received: received})
 	w.meters.called(j.Verdict, res)
 	e := ending(res, j, begun)
 	out := w.tell(ctx, a, slot, res, j)
-	e.Failed, e.Outage = out.At, out.Outage
+	e.Outage, e.Trouble = out.Outage, !out.At.IsZero()
+	if !out.Own { // it may turn out as the beginning of an outage
+		e.Failed = out.At
+	}
 	// The pacer has heard by now what the call came to: a call sent ahead that ends without news lets another one go.
 	if res.Stage == job.NotSent {
 		slot.Release(ctx)
@@ -76,15 +81,15 @@ func (w *Worker) unfit(ctx context.Context, a job.Attempt, err error) {
 func (w *Worker) giveBack(ctx context.Context, a job.Attempt) {
 	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{}, 0) })
 	w.cfg.Metrics.givenBack(w.cfg.Gateway)
-	w.cfg.Log.Debug("given back, its slot had passed", "job", a.Job.ID)
+	w.cfg.Log.Debug("given back uncalled", "job", a.Job.ID)
 }
 
 // sealedWait is how long a job waits whose payload can't be opened here: until then somebody may have given the key, or a process takes
 // it that has it.
 const sealedWait = time.Minute
 
-// putAside lets a job wait whose payload's key is not known here. It steps aside, so that it does not stop those that can be opened;
-// no attempt is spent, and nothing is parked, since all others may want the same key.
+// putAside lets a job wait whose payload can't be opened as this process is configured: its key is missing, or it was never sealed and must be. It steps aside, so that it does not stop those that can be opened;
+// no attempt is spent, and nothing is parked, since all others may want the same.
 func (w *Worker) putAside(ctx context.Context, a job.Attempt) {
 	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{Error: a.LastError}, sealedWait) })
 	w.cfg.Metrics.unopened(w.cfg.Gateway)
@@ -96,14 +101,14 @@ func (w *Worker) putAside(ctx context.Context, a job.Attempt) {
 	w.cfg.Log.Log(ctx, level, "a job can't be called: put aside", "job", a.Job.ID, "wait", sealedWait, "error", a.LastError)
 }
 
-// keyLives says whether the gateway still remembers the key that this call carried.
+// keyLives says whether another call may still go out with the key that this one carried.
 func (w *Worker) keyLives(a job.Attempt) bool {
 	return w.cfg.Keys && (!a.KeySent || a.KeyAge < w.cfg.KeyLifetime)
 }
 
 func ending(res job.Result, j outcome.Judgement, begun time.Time) job.Ending {
 	e := job.Ending{Called: res.Stage != job.NotSent, Spent: j.Spent, Status: res.Status, Verdict: j.Verdict,
-		Error: j.Error, At: res.Wrote, Took: res.Took, Reference: j.Reference}
+		Error: j.Error, At: res.Wrote, Took: res.Took, Reference: j.Reference, Foreign: j.Foreign}
 	if e.At.IsZero() {
 		e.At = begun
 	}
@@ -111,30 +116,45 @@ func ending(res job.Result, j outcome.Judgement, begun time.Time) job.Ending {
 	return e
 }
 
-// unsure says that the call may have charged although it is to be tried again: only the same key makes that safe.
+// unsure says that the call may have charged although it is to be tried again: only the same key makes that safe. A rule that takes
+// a 408 or a 5xx for a wait does not change that: only 503 says that nothing was tried.
 func unsure(res job.Result, v job.Verdict) bool {
 	switch {
 	case v == job.VerdictUnknown || res.Stage == job.Sent:
 		return true
-	case v != job.VerdictRetry || res.Stage == job.NotSent:
+	case res.Stage == job.NotSent:
 		return false
+	case v == job.VerdictHold || v == job.VerdictFewer:
+		return res.Status == 408 || res.Status >= 500 && res.Status != 503
+	case v == job.VerdictRetry: // below 400 a rule waits for what was begun, and so it does with 409 and 422
+		return res.Status < 400 || res.Status == 408 || res.Status == 409 || res.Status == 422 || res.Status >= 500
 	}
-	return res.Status == 408 || res.Status == 409 || res.Status >= 500
+	return false
 }
 
 // finish writes down what is to become of the job.
-func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement, out Fallout) {
+func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement, out told) {
+	if e.Unsure && !w.keyLives(a) { // whatever a rule wants: another call might charge again
+		w.park(ctx, a, e, job.UnknownOutcome)
+		return
+	}
 	switch j.Verdict {
 	case job.VerdictDone:
 		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Done(ctx, a, e) })
 		w.meters.done(a, w.cfg.Clock.Now())
 		w.logCall(ctx, a, e, "done", 0)
 	case job.VerdictHold:
-		w.hold(ctx, a, e, j)
+		w.hold(ctx, a, e, j, out.Fallout)
 	case job.VerdictFewer:
-		w.fewer(ctx, a, e, j)
+		if out.few == 0 {
+			w.hold(ctx, a, e, j, out.Fallout)
+			return
+		}
+		e.Spent = false
+		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, 0) })
+		w.logCall(ctx, a, e, "fewer at once: "+strconv.FormatInt(out.few, 10), 0)
 	case job.VerdictRetry:
-		w.retry(ctx, a, e, out)
+		w.retry(ctx, a, e, out.Fallout)
 	case job.VerdictRefused:
 		w.park(ctx, a, e, job.Refused)
 	default:
@@ -151,18 +171,33 @@ const endless = 64
 func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out Fallout) {
 	if !e.Outage.IsZero() {
 		e.Spent = false
-		w.waitOut(ctx, a, e, "retry: the gateway is down", min(w.cfg.Backoff(1), max(out.Held, leastOutageWait)))
+		w.waitOut(ctx, a, e, "retry: the gateway is down", w.aside(out))
 		return
 	}
+	if !e.Spent && e.Called && a.KeySent {
+		w.waitOut(ctx, a, e, "retry", max(w.cfg.Backoff(1), min(a.KeyAge/2, w.cfg.Backoff(endless))))
+		return
+	}
+	w.again(ctx, a, e, 0)
+}
+
+// aside is how long a job that met an outage waits. It is called after those that were never called, so it need not wait for the end of the hold.
+func (w *Worker) aside(out Fallout) time.Duration {
+	if out.Held <= 0 { // others are tried at once
+		return w.cfg.Backoff(1)
+	}
+	return min(w.cfg.Backoff(1), max(out.Held, leastOutageWait))
+}
+
+// again lets the job wait out a back-off, at least so long, or parks it when its attempts are used up.
+func (w *Worker) again(ctx context.Context, a job.Attempt, e job.Ending, least time.Duration) {
 	spent := a.Spent
 	if e.Spent {
 		spent++
 	}
 	switch {
-	case !e.Spent && e.Called && a.KeySent:
-		w.waitOut(ctx, a, e, "retry", max(w.cfg.Backoff(1), min(a.KeyAge/2, w.cfg.Backoff(endless))))
 	case !e.Spent || spent < w.cfg.Attempts:
-		w.waitOut(ctx, a, e, "retry", w.cfg.Backoff(max(spent, 1)))
+		w.waitOut(ctx, a, e, "retry", max(w.cfg.Backoff(max(spent, 1)), least))
 	case !e.Failed.IsZero():
 		w.waitOut(ctx, a, e, "exhausted, unless this was an outage", w.cfg.Backoff(1))
 	default:
@@ -175,35 +210,16 @@ func (w *Worker) waitOut(ctx context.Context, a job.Attempt, e job.Ending, next 
 	w.logCall(ctx, a, e, next, wait)
 }
 
-// hold stops everybody first and puts the job back at the head of the queue then. No attempt is spent.
-func (w *Worker) hold(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement) {
-	w.persist(ctx, a.Job.ID, func() error {
-		_, err := w.cfg.Pacer.Hold(ctx, j.HoldFor, j.Why)
-		return err
-	})
-	e.Spent = false
-	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, 0) })
-	if j.Alarm {
-		w.cfg.Log.Error("the gateway does not let us in: held, nothing is refused; check its credentials", "job", a.Job.ID, "answer", j.Why)
-	}
-	w.logCall(ctx, a, e, "hold", j.HoldFor)
-}
-
-// fewer lowers the number of calls under way and puts the job back at the head of the queue. No attempt is spent. A gateway
-// that finds a single call too many is busy with somebody else's: it is held.
-func (w *Worker) fewer(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement) {
-	var few int64
-	w.persist(ctx, a.Job.ID, func() (err error) {
-		few, err = w.cfg.Pacer.Fewer(ctx)
-		return err
-	})
-	if few == 0 {
-		w.hold(ctx, a, e, j)
+// hold lets the job step aside that was told to wait, or not let in, when everybody has been stopped: no attempt is spent.
+// Where nobody was stopped, since the trouble is the job's own or not known to be the gateway's, its attempt counts.
+func (w *Worker) hold(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement, out Fallout) {
+	if out.Outage.IsZero() {
+		e.Spent = true
+		w.again(ctx, a, e, j.HoldFor)
 		return
 	}
 	e.Spent = false
-	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, e, 0) })
-	w.logCall(ctx, a, e, "fewer at once: "+strconv.FormatInt(few, 10), 0)
+	w.waitOut(ctx, a, e, "hold", w.aside(out))
 }
 
 func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) {
@@ -214,6 +230,12 @@ func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason j
 	w.logCall(ctx, a, e, "parked as "+string(reason), 0)
 }
 
+// Exhausted notes that a job was parked when its back-off was over, its attempts being used up.
+func (w *Worker) Exhausted(id string) {
+	w.cfg.Metrics.parked(w.cfg.Gateway, job.Exhausted)
+	w.cfg.Log.Info("parked", "job", id, "reason", job.Exhausted)
+}
+
 // parkUnsent parks a job that must not be called (again), as the ledger found when the attempt was opened.
 func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Opening) {
 	reason, why := job.Expired, "its time to expire passed before it was sent"
@@ -222,12 +244,17 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 	case job.OpenUnknown:
 		reason, why = job.UnknownOutcome, "an earlier call may have charged, and no living idempotency key covers another one"
 		e.Unsure = true
+	case job.OpenDiffers:
+		reason, why = job.UnknownOutcome, differs(a.LastError, w.cfg.Sent)
+		e.Unsure = true
 	case job.OpenExhausted:
 		reason, why = job.Exhausted, fmt.Sprintf("%d attempts used up, the last one cut off", w.cfg.Attempts)
 		if a.LastError != "" {
 			why = a.LastError
 		}
 	case job.OpenPaused:
+		reason, why = job.Paused, a.LastError
+	case job.OpenCancelled:
 		reason, why = job.Cancelled, a.LastError
 	case job.OpenChanged:
 		reason, why = job.Unreadable, a.LastError
@@ -235,6 +262,12 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 	}
 	e.Error = why
 	w.park(ctx, a, e, reason)
+}
+
+// differs says why an unsure job is not called: the gateway would take another call with this key for another payment, or answer that of the first.
+func differs(then, now string) string {
+	return "an earlier call may have charged, and another one would not be the same request: changed since, in the configuration: " +
+		strings.Join(job.SentChanges(then, now), ", ") + `; put that back and replay the job, or look it up and use "dlq resolve"`
 }
 
 // logCall writes the one wide line of an attempt. It carries the status, never the answer's body.

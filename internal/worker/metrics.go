@@ -31,9 +31,9 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	m := &Metrics{
 		calls:   counter("spillway_calls_total", "Calls by what their outcome meant.", "verdict"),
 		parks:   counter("spillway_parked_total", "Jobs this process parked, by reason.", "reason"),
-		backs:   counter("spillway_given_back_total", "Jobs put back at the head of the queue uncalled, their slot having passed."),
+		backs:   counter("spillway_given_back_total", "Jobs put back at the head of the queue uncalled: their slot had passed, or this machine could not call."),
 		tries:   counter("spillway_record_retries_total", "Times that writing an outcome down had to be tried again."),
-		sealed:  counter("spillway_unopened_payloads_total", "Times that a job was put aside uncalled, since the key of its payload is not known here."),
+		sealed:  counter("spillway_unopened_payloads_total", "Times that a job was put aside uncalled, since its payload can't be opened here: its key is missing, or it is not sealed and must be."),
 		limited: counter("spillway_too_many_requests_total", "Answers with status 429."),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_call_duration_seconds",
 			Help: "Time from the write of a call to its end.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14)}, []string{"gateway"}),

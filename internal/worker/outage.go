@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"spillway/internal/job"
@@ -11,29 +12,71 @@ import (
 // leastOutageWait is how long a job that met an outage steps aside at least, so that the next call sent ahead is another job's.
 const leastOutageWait = 100 * time.Millisecond
 
-// tell lets the pacer know what a call says of the gateway: that it failed, or that it is there. Any answer but a failure and
-// "wait" means the latter, and after a hold the rest may follow.
-func (w *Worker) tell(ctx context.Context, a job.Attempt, slot Slot, res job.Result, j outcome.Judgement) Fallout {
-	switch {
-	case j.Fault:
-		return w.failed(ctx, a, slot, res, j)
-	case res.Stage == job.Answered && j.Verdict != job.VerdictHold && w.cfg.Pacer.Succeeded(ctx, slot):
-		w.cfg.Log.Info("circuit closed: the gateway answers again", "job", a.Job.ID, "status", res.Status)
-	}
-	return Fallout{}
+// told is what the pacer made of a call's end.
+type told struct {
+	Fallout
+	few int64 // as many calls may be under way at once from now on; 0: their number was not lowered
 }
 
-// failed has the failure counted, for as long as that takes: uncounted, it would spend an attempt on an outage.
-func (w *Worker) failed(ctx context.Context, a job.Attempt, slot Slot, res job.Result, j outcome.Judgement) (out Fallout) {
-	f := Failure{Job: a.Job.ID, Outages: a.Outages, Slot: slot.At(), Took: res.Took, Written: res.Stage != job.NotSent, Why: j.Why}
-	if !f.Written {
-		f.Why = j.Error
+// worked says that the gateway has done its work: it has paid, or said that it can't. Any other answer may come from something in front of it.
+func worked(res job.Result) bool { return job.Ending{Status: res.Status}.Alive() }
+
+// tell lets the pacer know what a call says of the gateway: that it is in trouble, or that it does its work. Then, after a hold, the rest may
+// follow. An answer that says neither is no news: after a hold, the next call is sent ahead at once. A gateway that finds a single call too many is busy with somebody else's: it is held.
+func (w *Worker) tell(ctx context.Context, a job.Attempt, slot Slot, res job.Result, j outcome.Judgement) told {
+	switch {
+	case j.Fault:
+		return told{Fallout: w.failed(ctx, a, w.failure(a, slot, res, j))}
+	case j.Verdict == job.VerdictFewer:
+		if few := w.fewer(ctx, a); few > 0 {
+			return told{few: few}
+		}
+		return told{Fallout: w.failed(ctx, a, w.failure(a, slot, res, j))}
+	case j.Verdict == job.VerdictHold:
+		return told{Fallout: w.failed(ctx, a, w.failure(a, slot, res, j))}
+	case worked(res) && w.cfg.Pacer.Succeeded(ctx, slot, res.Status != http.StatusPaymentRequired && !a.KeySent && a.Spent == 0 && a.Outages == 0):
+		w.cfg.Log.Info("circuit closed: the gateway answers again", "job", a.Job.ID, "status", res.Status)
 	}
+	return told{}
+}
+
+// fewer lowers the number of calls that may be under way, and returns it; 0 if one was too many already.
+func (w *Worker) fewer(ctx context.Context, a job.Attempt) (few int64) {
+	w.persist(ctx, a.Job.ID, func() (err error) {
+		few, err = w.cfg.Pacer.Fewer(ctx)
+		return err
+	})
+	return few
+}
+
+func (w *Worker) failure(a job.Attempt, slot Slot, res job.Result, j outcome.Judgement) Failure {
+	f := Failure{Kind: job.Fail, Job: a.Job.ID, Outages: a.Outages, Spent: a.Spent, Since: a.Failed, Slot: slot.At(), Took: res.Took, Written: res.Stage != job.NotSent, Why: j.Why}
+	switch {
+	case !f.Written:
+		f.Why = j.Error
+	case j.Alarm:
+		f.Kind, f.For = job.Deny, j.HoldFor
+	case !j.Fault:
+		f.Kind, f.For = job.Wait, j.HoldFor
+	}
+	return f
+}
+
+// failed has the trouble counted, for as long as that takes: uncounted, it would spend an attempt on an outage.
+func (w *Worker) failed(ctx context.Context, a job.Attempt, f Failure) (out Fallout) {
 	w.persist(ctx, a.Job.ID, func() (err error) {
 		out, err = w.cfg.Pacer.Failed(ctx, f)
 		return err
 	})
-	if out.Opened {
+	if !out.Opened {
+		return out
+	}
+	switch f.Kind {
+	case job.Deny:
+		w.cfg.Log.Error("the gateway does not let us in: held, nothing is refused; check its credentials", "job", a.Job.ID, "answer", f.Why, "held", out.Held)
+	case job.Wait:
+		w.cfg.Log.Warn("the gateway asks to wait: held", "job", a.Job.ID, "answer", f.Why, "held", out.Held)
+	default:
 		w.cfg.Log.Error("circuit open: nobody calls the gateway until a call sent ahead succeeds; jobs wait, no attempts are spent",
 			"because", f.Why, "held", out.Held, "job", a.Job.ID)
 	}

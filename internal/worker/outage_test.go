@@ -154,7 +154,8 @@ func TestAnAnswerEndsTheRow(t *testing.T) {
 	}{
 		"success": {answered(200, nil), false, 0},
 		"decline": {answered(402, nil), false, 0},
-		"retry":   {answered(409, nil), false, 0},
+		"retry":   {answered(409, nil), false, 3},
+		"refusal": {answered(400, nil), false, 3}, // something in front may say so
 		"wait":    {answered(429, nil), false, 3},
 		"failure": {answered(503, nil), true, 3},
 		"unsent":  {unsent, true, 3},
@@ -183,37 +184,72 @@ func TestWithoutAKeyAnOutageParksForAPerson(t *testing.T) {
 	}
 }
 
-// While the circuit is open, a job that failed goes ahead only if there is no other.
-func TestJobsThatFailedStandBehindOthersWhileTheCircuitIsOpen(t *testing.T) {
+// A job that is told to wait, or not let in, for reasons of its own spends its attempts, waits as long as it was told, and is parked in the end.
+func TestAJobsOwnTroubleSpendsItsAttempts(t *testing.T) {
 	t.Parallel()
-	r := setup(t, answered(503, nil), true)
-	r.fell(true)
-	r.accept(job.Job{ID: "failed"})
-	r.deliver("failed")
-	r.accept(job.Job{ID: "fresh"})
-	r.c.ZAdd(t.Context(), r.keys.Retrying(), redis.Z{Score: 1, Member: "failed"})
-	moved := func() int {
-		n, _, err := r.books.MoveDue(t.Context())
-		if err != nil {
-			t.Fatal(err)
+	for status, header := range map[int]map[string][]string{403: nil, 429: {"Retry-After": {"3600"}}, 503: {"Retry-After": {"1"}}} {
+		r := setup(t, answered(status, header), true)
+		r.pacer.own = true
+		r.accept(job.Job{ID: "j"})
+		r.deliver("j")
+		rec := r.record("j")
+		if rec.State != job.Retrying || rec.Attempts != 1 || status == 429 && time.Until(rec.Due) < 14*time.Minute {
+			t.Errorf("%d: %s, %d attempts, due in %v", status, rec.State, rec.Attempts, time.Until(rec.Due))
 		}
-		return n
+		r.again("j")
+		r.deliver("j")
+		if rec := r.record("j"); rec.Reason != job.Exhausted || rec.Attempts != 2 {
+			t.Errorf("%d: %s %q, %d attempts", status, rec.State, rec.Reason, rec.Attempts)
+		}
+		if f := r.pacer.holds[1]; f.Job != "j" || f.Spent != 1 || f.Slot != 1 || !f.Written {
+			t.Errorf("%d: told of %+v", status, f)
+		}
 	}
-	r.c.HSet(t.Context(), r.keys.Hold(), "circuit", 1)
-	r.c.LRem(t.Context(), r.keys.Pending(), 0, "failed~1") // as its dequeue did
-	if n := moved(); n != 0 {
-		t.Errorf("%d moved ahead of a fresh one", n)
+}
+
+// A failure is the job's own once it has met two outages: no later outage gives the attempt back.
+func TestAJobThatMetTwoOutagesIsForgivenNoMore(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(500, nil), true)
+	r.accept(job.Job{ID: "j"})
+	for n := range 2 {
+		at := r.fell(false)
+		r.deliver("j")
+		r.outage(at.Add(-time.Millisecond), at.Add(time.Millisecond))
+		if rec := r.record("j"); rec.Attempts != 1 {
+			t.Fatalf("outage %d: %d attempts", n+1, rec.Attempts)
+		}
+		r.again("j")
 	}
-	fresh := r.c.RPop(t.Context(), r.keys.Pending()).Val()
-	if n := moved(); n != 1 {
-		t.Errorf("%d moved into an empty queue", n)
+	at := r.fell(false)
+	r.deliver("j")
+	if f := r.pacer.failures[2]; f.Outages != 2 || f.Spent != 0 {
+		t.Errorf("%+v, want a job that met two outages and was forgiven both", f)
 	}
-	r.c.Del(t.Context(), r.keys.Pending())
-	r.c.LPush(t.Context(), r.keys.Pending(), fresh)
-	r.deliver("failed")
-	r.c.ZAdd(t.Context(), r.keys.Retrying(), redis.Z{Score: 1, Member: "failed"})
-	r.c.HDel(t.Context(), r.keys.Hold(), "circuit")
-	if n := moved(); n != 1 {
-		t.Errorf("%d moved after it closed", n)
+	r.outage(at.Add(-time.Millisecond), at.Add(time.Millisecond))
+	r.again("j")
+	r.deliver("j")
+	if f := r.pacer.failures[3]; f.Outages != 2 || f.Spent != 1 {
+		t.Errorf("%+v, want the third failure to count", f)
+	}
+}
+
+// Only a job that was never called shows by its success that others may be bad.
+func TestTheFirstCallOfAJobIsToldFromOthers(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(200, nil), true)
+	r.accept(job.Job{ID: "fresh"})
+	r.deliver("fresh")
+	if !r.pacer.first {
+		t.Error("a job that was never called counts as called")
+	}
+	r.sender.answer = answered(500, nil)
+	r.accept(job.Job{ID: "again"})
+	r.deliver("again")
+	r.again("again")
+	r.sender.answer = answered(200, nil)
+	r.deliver("again")
+	if r.pacer.first {
+		t.Error("a job that had failed counts as never called")
 	}
 }

@@ -70,3 +70,21 @@ func TestAChangedPayloadIsParkedAndNeverCalled(t *testing.T) {
 		t.Error("it was called")
 	}
 }
+
+// Where sealed payloads are required, one in plain of which nothing says that it was ever sealed waits: it may be from before encryption.
+func TestAPlainPayloadWaitsWhereSealedOnesAreRequired(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(http.StatusOK, nil), true)
+	r.accept(job.Job{ID: "a", Payload: []byte(`{"n":1}`)})
+	r.kept.Box = boxOf(testkit.GatewayOf(r.keys.Pending())).Checking(func(p []byte) string { return string(p) }, true)
+	r.flaky.Books = ledger.New(r.c, r.kept)
+	rec := r.call("a", answered(http.StatusOK, nil))
+	if rec.State != job.Retrying || rec.Attempts != 0 || len(r.sender.keys) != 0 || !strings.Contains(rec.Error, "take require out") {
+		t.Errorf("%s %s, %d attempts, %d calls, %q", rec.State, rec.Reason, rec.Attempts, len(r.sender.keys), rec.Error)
+	}
+	r.kept.Box = nil
+	r.flaky.Books = ledger.New(r.c, r.kept)
+	if rec := r.call("a", answered(http.StatusOK, nil)); rec.State != job.Done || len(r.sender.keys) != 1 {
+		t.Errorf("without require: %s %s, %q", rec.State, rec.Reason, rec.Error)
+	}
+}

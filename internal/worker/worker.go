@@ -31,6 +31,8 @@ type Slot interface {
 	Due() time.Time
 	// TooLate says that the slot passed too long before now: release it and send nothing.
 	TooLate(now time.Time) bool
+	// Heard tells the pacer that Redis answered a question that was asked at that moment.
+	Heard(asked time.Time)
 	// Ready tells the pacer how early the job was ready for its slot.
 	Ready(at time.Time)
 	// Written tells the pacer when the call was written.
@@ -47,10 +49,14 @@ var ErrCost = errors.New("the job costs more than one of the gateway's limits ca
 // errHeld is for the queue alone: it delivers the task again, when calls may go.
 var errHeld = errors.New("nothing is called: Redis's data is not what was seen of it")
 
-// Failure is a call that failed by the gateway's fault.
+// Failure is a call that met trouble which may be the gateway's.
 type Failure struct {
+	Kind    job.Trouble
+	For     time.Duration // how long the gateway asked to be left alone; 0: it did not say
 	Job     string
-	Outages int           // outages that the job has failed in before
+	Outages int           // outages that the job has met before
+	Spent   int           // attempts that it has used up before this call
+	Since   time.Time     // when the first of them failed, on Redis's clock; zero if none did
 	Slot    int64         // the call's, on Redis's clock in µs
 	Took    time.Duration // how long it was under way
 	Written bool          // something of it reached the wire
@@ -62,18 +68,17 @@ type Fallout struct {
 	At     time.Time     // when it was counted, on Redis's clock; zero: nobody counts
 	Outage time.Time     // beginning of the outage that it belongs to, so that it spends no attempt; zero: of none so far
 	Held   time.Duration // how long the gateway is held from At; 0 if it is not
-	Opened bool          // it opened the circuit: nobody calls until a call sent ahead succeeds
+	Opened bool          // it began a hold: nobody calls until a call sent ahead succeeds
+	Own    bool          // the trouble is the job's own: its attempt counts
 }
 
 // Pacer hands out slots, keeps holds, and counts failures.
 type Pacer interface {
 	// Take waits for a slot of that cost. It returns ErrCost if there can be none.
 	Take(ctx context.Context, cost int64) (Slot, error)
-	// Hold stops everybody's calls; zero means a growing back-off.
-	Hold(ctx context.Context, d time.Duration, reason string) (until time.Time, err error)
-	// Succeeded says that the slot's call succeeded, and reports whether this closed the circuit.
-	Succeeded(ctx context.Context, s Slot) (closed bool)
-	// Failed counts a call that failed by the gateway's fault, over all processes.
+	// Succeeded says that the slot's call succeeded, and reports whether this closed the circuit. first: its job had never been called before.
+	Succeeded(ctx context.Context, s Slot, first bool) (closed bool)
+	// Failed counts a call that met trouble, over all processes, and stops everybody's calls where it is the gateway's.
 	Failed(ctx context.Context, f Failure) (Fallout, error)
 	// Fewer lowers the number of calls that may be under way at once, and returns it; 0 if one was too many already.
 	Fewer(ctx context.Context) (int64, error)
@@ -126,9 +131,11 @@ type Config struct {
 	Attempts int
 	// Timeout is the gateway's: how long one call may take.
 	Timeout time.Duration
-	// Keys says that an idempotency key goes with each call; KeyLifetime is how long the gateway remembers it.
+	// Keys says that an idempotency key goes with each call; KeyLifetime is how long after its first call another one may begin with it.
 	Keys        bool
 	KeyLifetime time.Duration
+	// Sent is the ledger's digest of what a call is made of.
+	Sent string
 	// Owner starts the fencing token of each attempt: unique to this process.
 	Owner string
 	// Stopping ends when no new call may start any more.
@@ -185,6 +192,7 @@ func (w *Worker) handle(ctx context.Context, d Delivery) error {
 	a, opening, err := w.open(ctx, d, due)
 	w.traceOpen(ctx, begun, opening)
 	if err == nil && opening == job.OpenGo {
+		slot.Heard(begun)
 		w.call(ctx, a, slot, latest(begun, due))
 		return nil
 	}

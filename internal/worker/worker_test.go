@@ -37,6 +37,7 @@ func (s *slot) At() int64              { return 1 }
 func (s *slot) Cost() int64            { return s.cost }
 func (s *slot) Due() time.Time         { return time.Now() }
 func (s *slot) TooLate(time.Time) bool { return false }
+func (s *slot) Heard(time.Time)        {}
 func (s *slot) Ready(time.Time)        {}
 func (s *slot) count(n *int)           { s.mu.Lock(); *n++; s.mu.Unlock() }
 func (s *slot) Written(time.Time)      { s.count(&s.written) }
@@ -47,7 +48,9 @@ func (s *slot) End(context.Context) { s.count(&s.ended) }
 
 type pacer struct {
 	taken     []int64
-	holds     []time.Duration
+	holds     []worker.Failure // calls that were told to wait, or not let in
+	own       bool             // those are the job's own trouble
+	first     bool             // the last success was that of a job never called before
 	succeeded int
 	fewer     int
 	few       int64
@@ -70,19 +73,23 @@ func (p *pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
 	p.taken = append(p.taken, cost)
 	return &slot{cost: cost}, nil
 }
-func (p *pacer) Hold(_ context.Context, d time.Duration, _ string) (time.Time, error) {
-	p.holds = append(p.holds, d)
-	return time.Now().Add(d), nil
-}
 func (p *pacer) Fewer(context.Context) (int64, error) { p.fewer++; return p.few, nil }
-func (p *pacer) Succeeded(context.Context, worker.Slot) bool {
+func (p *pacer) Succeeded(_ context.Context, _ worker.Slot, first bool) bool {
 	p.succeeded++
+	p.first = first
 	return false
 }
 func (p *pacer) Failed(_ context.Context, f worker.Failure) (worker.Fallout, error) {
-	p.failures = append(p.failures, f)
 	p.released += p.slot.released
-	return p.fallout, nil
+	if f.Kind == job.Fail {
+		p.failures = append(p.failures, f)
+		return p.fallout, nil
+	}
+	p.holds = append(p.holds, f)
+	if p.own {
+		return worker.Fallout{At: time.Now(), Own: true}, nil
+	}
+	return worker.Fallout{At: time.Now(), Outage: time.Now(), Held: max(f.For, time.Second), Opened: true}, nil
 }
 
 // sender answers every call alike and remembers the keys.
@@ -143,6 +150,8 @@ type rig struct {
 	w      *worker.Worker
 	stop   context.CancelFunc
 	reg    *prometheus.Registry
+	kept   ledger.Config // of books
+	made   worker.Config // of w
 }
 
 type tokens struct{ bucket.TokenBucket }
@@ -153,8 +162,9 @@ func setup(t *testing.T, answer job.Result, keyed bool, profile ...string) *rig 
 	t.Helper()
 	gw := testkit.Gateway(t)
 	r := &rig{t: t, c: testkit.Client(t), keys: redisdb.NewKeys(gw), pacer: &pacer{}, sender: &sender{answer: answer}, reg: prometheus.NewRegistry()}
-	r.books = ledger.New(r.c, ledger.Config{Gateway: gw, Encode: queue.NewEncoder(gw).Encode, Keys: keyed, KeyLifetime: time.Hour, Attempts: 2,
-		Dedupe: time.Hour, Bucket: tokens{bucket.TokenBucket{Limits: []bucket.Limit{{N: 100, Window: time.Second}}, Burst: 100}}})
+	r.kept = ledger.Config{Gateway: gw, Encode: queue.NewEncoder(gw).Encode, Keys: keyed, KeyLifetime: time.Hour, Attempts: 2,
+		Dedupe: time.Hour, Bucket: tokens{bucket.TokenBucket{Limits: []bucket.Limit{{N: 100, Window: time.Second}}, Burst: 100}}}
+	r.books = ledger.New(r.c, r.kept)
 	r.flaky = &flaky{Books: r.books}
 	table, err := outcome.Profile(strings.Join(profile, ""))
 	if err != nil {
@@ -162,10 +172,11 @@ func setup(t *testing.T, answer job.Result, keyed bool, profile ...string) *rig 
 	}
 	stopping, stop := context.WithCancel(t.Context())
 	r.stop = stop
-	r.w = worker.New(worker.Config{Gateway: gw, Pacer: r.pacer, Ledger: r.flaky, DeadLetters: deadletter.New(r.c, gw), Sender: r.sender,
+	r.made = worker.Config{Gateway: gw, Pacer: r.pacer, Ledger: r.flaky, DeadLetters: deadletter.New(r.c, gw), Sender: r.sender,
 		Judge: table, Backoff: func(n int) time.Duration { return time.Duration(min(n, 30)) * time.Minute }, Attempts: 2, Timeout: time.Second, Keys: keyed,
 		KeyLifetime: time.Hour, Owner: "test", Stopping: stopping, Clock: clock.Real{},
-		Metrics: worker.NewMetrics(r.reg, []string{gw}), Log: slog.New(slog.DiscardHandler)})
+		Metrics: worker.NewMetrics(r.reg, []string{gw}), Log: slog.New(slog.DiscardHandler)}
+	r.w = worker.New(r.made)
 	return r
 }
 
@@ -233,13 +244,14 @@ func TestWhatBecomesOfAJob(t *testing.T) {
 	}{
 		{name: "a success is done", answer: answered(200, nil), state: job.Done},
 		{name: "a decline is refused", answer: answered(402, nil), state: job.Parked, reason: job.Refused, spent: 1},
-		{name: "a 429 holds everybody and spends nothing", answer: answered(429, map[string][]string{"Retry-After": {"3"}}), state: job.Queued, holds: 1},
-		{name: "a revoked key refuses nothing", answer: answered(401, nil), state: job.Queued, holds: 1},
+		{name: "a 429 holds everybody and spends nothing", answer: answered(429, map[string][]string{"Retry-After": {"3"}}), state: job.Retrying, holds: 1},
+		{name: "a revoked key refuses nothing", answer: answered(401, nil), state: job.Retrying, holds: 1},
 		{name: "a server error waits", answer: answered(500, nil), state: job.Retrying, spent: 1},
 		{name: "a server error without a key is unknown", answer: answered(500, nil), keyless: true, state: job.Parked, reason: job.UnknownOutcome, spent: 1},
 		{name: "no answer with a living key waits", answer: sent, state: job.Retrying, spent: 1},
 		{name: "no answer without a key is unknown", answer: sent, keyless: true, state: job.Parked, reason: job.UnknownOutcome, spent: 1},
 		{name: "too late for its slot goes back unsent", answer: job.Result{Stage: job.NotSent, Late: true, Err: errors.New("late")}, state: job.Queued},
+		{name: "a fault of this machine goes back for another process", answer: job.Result{Stage: job.NotSent, Err: job.ErrLocal}, state: job.Queued},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -315,7 +327,7 @@ func TestFewerAtOnceIsNoHold(t *testing.T) {
 	}
 	r.pacer.few = 0 // a single call was too many
 	r.deliver("j")
-	if rec := r.record("j"); rec.State != job.Queued || rec.Attempts != 0 || r.pacer.fewer != 2 || len(r.pacer.holds) != 1 {
+	if rec := r.record("j"); rec.State != job.Retrying || rec.Attempts != 0 || r.pacer.fewer != 2 || len(r.pacer.holds) != 1 {
 		t.Errorf("state %s, %d attempts, fewer %d times, holds %v; want one", rec.State, rec.Attempts, r.pacer.fewer, r.pacer.holds)
 	}
 }
@@ -452,7 +464,7 @@ func TestAJobWithoutASlotGoesBackToTheHeadOfTheQueueWhenWeStop(t *testing.T) {
 	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1}); err != nil {
 		t.Fatalf("asynq would put the job aside: %v", err)
 	}
-	rec, head := r.record("j"), r.c.LIndex(t.Context(), r.keys.Pending(), -1).Val()
+	rec, head := r.record("j"), r.c.LIndex(t.Context(), r.keys.Due(), -1).Val()
 	if rec.State != job.Queued || head != "j~2" || rec.Attempts != 0 || len(r.sender.keys) != 0 {
 		t.Errorf("%s after %d attempts and %d calls, %q is at the head of the queue", rec.State, rec.Attempts, len(r.sender.keys), head)
 	}

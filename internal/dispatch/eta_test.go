@@ -1,0 +1,102 @@
+package dispatch
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/bucket"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// sign sets the last sign of life of the first gateway's dispatchers, from now on Redis's clock.
+func (r *rig) sign(from time.Duration) {
+	r.t.Helper()
+	now, err := r.db.Client.Time(r.t.Context()).Result()
+	if err == nil {
+		err = r.db.Client.HSet(r.t.Context(), redisdb.NewKeys(r.cfg.Gateways[0].Name).Alive(), "at", now.Add(from).UnixMicro()).Err()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// met has calls meet trouble, one after the other; those that come second are sent ahead to see whether it is over.
+func met(kinds ...job.Trouble) func(*testing.T, *bucket.Pacer) {
+	return func(t *testing.T, p *bucket.Pacer) {
+		for _, kind := range kinds {
+			f := bucket.Failure{Kind: kind, Job: "j0000", Slot: time.Now().UnixMicro(), Written: true, Why: "HTTP trouble", For: time.Hour}
+			if kind != job.Wait {
+				f.For = 0
+			}
+			if _, err := p.Failed(t.Context(), bucket.Circuit{Failures: 1, Ratio: 50, Calls: 10, Window: 10 * time.Second, Max: time.Hour}, f); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// While nobody knows when calls go on there is no ETA, and the same words say why in every view.
+func TestThereIsNoETAWhileNobodyKnowsTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		sign    time.Duration
+		trouble func(*testing.T, *bucket.Pacer)
+		why     string // empty: there is an ETA
+	}{
+		"served":                     {time.Hour, nil, ""},
+		"told to wait for an hour":   {time.Hour, met(job.Wait), ""},
+		"paused":                     {time.Hour, func(t *testing.T, p *bucket.Pacer) { _ = p.Pause(t.Context(), "maintenance") }, "the gateway is paused: maintenance"},
+		"the circuit is open":        {time.Hour, met(job.Fail), "until it answers as it should"},
+		"calls are not let in":       {time.Hour, met(job.Deny), "does not let calls in, HTTP trouble: check the credentials"},
+		"nobody ever served it":      {0, nil, "no dispatcher has ever served the gateway"},
+		"nobody serves it any more":  {-time.Minute, nil, "no dispatcher serves the gateway since"},
+		"nobody serves it, and held": {-time.Minute, met(job.Wait), "no dispatcher serves the gateway since"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := setup(t, "leak: {limits: [100/s]}")
+			g := r.cfg.Gateways[0]
+			if tc.sign != 0 {
+				r.sign(tc.sign)
+			}
+			r.putBatch("b", 3)
+			p, err := Pacer(r.db.Client, g, bucket.NewMetrics(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { p.Close(t.Context()) })
+			if tc.trouble != nil {
+				tc.trouble(t, p)
+			}
+			v, err := Look(t.Context(), r.db.Client, g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, _, err := LookBatch(t.Context(), r.db.Client, g, "b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec, _, err := Books(r.db.Client, g).Find(t.Context(), "b-0000")
+			if err != nil {
+				t.Fatal(err)
+			}
+			why, err := WhyNot(t.Context(), r.db.Client, g, rec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if unknown := tc.why != ""; unknown != (v.ETA < 0) || unknown != (b.ETA < 0) {
+				t.Errorf("the ETA is %v, of the batch %v", v.ETA, b.ETA)
+			}
+			if tc.why == "" && v.Stopped+b.Stopped != "" {
+				t.Errorf("there is an ETA, and none is known: %s, %s", v.Stopped, b.Stopped)
+			}
+			for view, text := range map[string]string{"gateway": v.Stopped, "batch": b.Stopped, "job": why} {
+				if !strings.Contains(text, tc.why) {
+					t.Errorf("%s: %q", view, text)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,208 @@
+package dispatch
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"html"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// leastSecret is how long a secret must be to be looked for in answers, in bytes: what is shorter stands in many of them by chance.
+	leastSecret = 6
+	// leastPrefix is how much of the beginning of a secret is masked as the whole is, in bytes.
+	leastPrefix = 8
+	// mostSpellings is how often one spelling may stand within another: a form in JSON in HTML.
+	mostSpellings = 3
+)
+
+// masked stands where a secret stood.
+const masked = "<secret>"
+
+// needle is a text that is looked for in answers.
+type needle struct {
+	text []byte
+	// least is how much of its beginning is enough, in bytes.
+	least int
+	// word says that the text is in base64: all of the word around it is masked.
+	word bool
+}
+
+// needlesOf returns what is looked for of one secret: itself, also with + for its spaces, as forms have it, and its base64.
+func needlesOf(secret string) []needle {
+	whole := needle{text: []byte(secret), least: len(secret)}
+	if len(secret) < leastPrefix {
+		return []needle{whole}
+	}
+	if begins := secret[:leastPrefix]; strings.ContainsAny(begins, "0123456789_-+/=.") && !strings.Contains(begins, " ") {
+		whole.least = leastPrefix // letters alone may be a word of the answer
+	}
+	all := []needle{whole}
+	if strings.Contains(secret, " ") {
+		form := strings.ReplaceAll(secret, " ", "+")
+		all = append(all, needle{text: []byte(form), least: len(form)})
+	}
+	for before := range 3 {
+		// In base64 a text looks in one of three ways, by where it begins. Its first and last letters depend on its neighbours.
+		padded := append(make([]byte, before), secret...)
+		for _, coding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			text := coding.EncodeToString(padded)
+			text = text[(before*8+5)/6 : len(padded)*8/6]
+			all = append(all, needle{text: []byte(text), least: len(text), word: true})
+		}
+	}
+	return all
+}
+
+// hide masks the secrets in a text, however it spells them: as they are, with %2B or %2b, \u002b or \/, &#43; or &amp;, one within another.
+func (m mask) hide(text []byte) []byte {
+	if len(m.needles) == 0 {
+		return text
+	}
+	var found []part
+	said := asItIs(text)
+	for range mostSpellings + 1 {
+		found = said.find(m.needles, found)
+		plainer := said.decoded()
+		if len(plainer.text) == len(said.text) {
+			break
+		}
+		said = plainer
+	}
+	if len(found) == 0 {
+		return text
+	}
+	slices.SortFunc(found, func(a, b part) int { return cmp.Compare(a.from, b.from) })
+	var out []byte
+	at := 0
+	for _, s := range found {
+		if s.from >= at {
+			out = append(append(out, text[at:s.from]...), masked...)
+		}
+		at = max(at, s.to)
+	}
+	return append(out, text[at:]...)
+}
+
+// part is a part of an answer.
+type part struct{ from, to int }
+
+// spelling is an answer with some of its spellings decoded.
+type spelling struct {
+	text []byte
+	// at says of each byte where it stands in the answer; the last one is the answer's length.
+	at []int
+}
+
+func asItIs(text []byte) spelling {
+	s := spelling{text: text, at: make([]int, len(text)+1)}
+	for i := range s.at {
+		s.at[i] = i
+	}
+	return s
+}
+
+// find adds where in the answer the needles are.
+func (s spelling) find(needles []needle, to []part) []part {
+	for _, n := range needles {
+		for from := 0; ; {
+			i := bytes.Index(s.text[from:], n.text[:n.least])
+			if i < 0 {
+				break
+			}
+			first, last := s.extent(n, from+i)
+			to = append(to, part{s.at[first], s.at[last]})
+			from = last
+		}
+	}
+	return to
+}
+
+// extent returns how far a needle goes that begins at a place.
+func (s spelling) extent(n needle, first int) (int, int) {
+	last := first + n.least
+	for last < len(s.text) && last-first < len(n.text) && s.text[last] == n.text[last-first] {
+		last++
+	}
+	if !n.word {
+		return first, last
+	}
+	for first > 0 && inBase64(s.text[first-1]) {
+		first--
+	}
+	for last < len(s.text) && (inBase64(s.text[last]) || s.text[last] == '=') {
+		last++
+	}
+	return first, last
+}
+
+func inBase64(c byte) bool {
+	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("+/-_", c) >= 0
+}
+
+// decoded decodes one spelling of each byte.
+func (s spelling) decoded() spelling {
+	out := spelling{text: make([]byte, 0, len(s.text)), at: make([]int, 0, len(s.at))}
+	for i := 0; i < len(s.text); {
+		said, n := decodeOne(s.text[i:])
+		for range said {
+			out.at = append(out.at, s.at[i])
+		}
+		out.text = append(out.text, said...)
+		i += n
+	}
+	out.at = append(out.at, s.at[len(s.text)])
+	return out
+}
+
+// decodeOne returns what the first n bytes of a text say: %2b, \u002b, \x2b, \/ and &#43; one byte, all else what it is.
+func decodeOne(text []byte) (said []byte, n int) {
+	switch text[0] {
+	case '%':
+		if c, ok := hexAt(text, 1, 2); ok {
+			return []byte{byte(c)}, 3
+		}
+	case '\\':
+		return decodeEscape(text)
+	case '&':
+		const longest = 12
+		if end := bytes.IndexByte(text[:min(len(text), longest)], ';'); end > 0 && bytes.LastIndexByte(text[:end], '&') == 0 {
+			if plain := html.UnescapeString(string(text[:end+1])); plain != string(text[:end+1]) {
+				return []byte(plain), end + 1
+			}
+		}
+	}
+	return text[:1], 1
+}
+
+func decodeEscape(text []byte) (said []byte, n int) {
+	if len(text) < 2 {
+		return text, 1
+	}
+	switch text[1] {
+	case 'u':
+		if c, ok := hexAt(text, 2, 4); ok {
+			return utf8.AppendRune(nil, rune(c)), 6
+		}
+	case 'x':
+		if c, ok := hexAt(text, 2, 2); ok {
+			return []byte{byte(c)}, 4
+		}
+	case '/', '"', '\'', '\\':
+		return text[1:2], 2
+	}
+	return text[:1], 1
+}
+
+// hexAt reads hexadecimal digits.
+func hexAt(text []byte, at, digits int) (uint64, bool) {
+	if len(text) < at+digits {
+		return 0, false
+	}
+	c, err := strconv.ParseUint(string(text[at:at+digits]), 16, 32)
+	return c, err == nil
+}

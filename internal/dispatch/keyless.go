@@ -1,0 +1,47 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/redisdb"
+)
+
+// Keyless warns of gateways whose calls carry no idempotency key, on a Redis that may forget a call: it would be made again, and nobody would know.
+// Nil if there are none, or Redis forgets nothing.
+func Keyless(gateways []config.Gateway, h redisdb.Health, wait int) *redisdb.Finding {
+	var names []string
+	for _, g := range gateways {
+		if g.Request.IdempotencyHeader == "" {
+			names = append(names, g.Name)
+		}
+	}
+	what, hint := h.Forgets(wait)
+	if len(names) == 0 || what == "" {
+		return nil
+	}
+	return &redisdb.Finding{Severity: redisdb.Warn, Hint: hint,
+		Message: fmt.Sprintf("calls of %s carry no idempotency key, and %s: a call that it forgets is made again, and may charge twice unnoticed",
+			strings.Join(names, ", "), what)}
+}
+
+// LookForKeyless is Keyless for every server of db.
+func LookForKeyless(ctx context.Context, db *redisdb.DB, gateways []config.Gateway, wait int, patience time.Duration) (found []redisdb.Finding, err error) {
+	if db.Embedded {
+		return nil, nil // it says at the start that it keeps nothing
+	}
+	var all []redisdb.Health
+	look := func(ctx context.Context) (err error) { all, err = db.Health(ctx, nil); return err }
+	if err := redisdb.Patiently(ctx, patience, look); err != nil {
+		return nil, Coded(err)
+	}
+	for _, h := range all {
+		if f := Keyless(gateways, h, wait); f != nil {
+			return []redisdb.Finding{*f}, nil
+		}
+	}
+	return nil, nil
+}

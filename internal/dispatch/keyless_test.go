@@ -1,0 +1,27 @@
+package dispatch
+
+import (
+	"strings"
+	"testing"
+
+	"spillway/internal/testkit"
+)
+
+// run says at its start, once for all of them, which gateways may be charged twice when Redis forgets a call.
+func TestKeylessGatewaysAreWarnedOfAtTheStart(t *testing.T) {
+	t.Parallel()
+	r := setup(t, quick, quick)
+	r.cfg.Gateways[0].Request.IdempotencyHeader = ""
+	for fsync, want := range map[string]int{"everysec": 1, "always": 0} {
+		r.on(testkit.Server(t, "--appendonly", "yes", "--appendfsync", fsync))
+		found, err := LookForKeyless(t.Context(), r.db, r.cfg.Gateways, 0, patience)
+		if err != nil || len(found) != want {
+			t.Errorf("%s: %v, %v", fsync, found, err)
+		}
+		for _, f := range found {
+			if !strings.Contains(f.Message, r.cfg.Gateways[0].Name+" carry no") || strings.Contains(f.Message, r.cfg.Gateways[1].Name) || f.Hint == "" {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+}

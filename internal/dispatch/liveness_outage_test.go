@@ -1,0 +1,234 @@
+package dispatch
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// play plays a scene in virtual time and hands the run over for a verdict.
+func play(t *testing.T, processes int, limit int64, more string, troubles []trouble, scene func(r *trial), verdict func(t *testing.T, r *trial, parked map[string]job.Reason)) {
+	t.Helper()
+	testkit.Redis(t)
+	name := testkit.Gateway(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := schedule{seed: 1, processes: processes, limit: limit, troubles: troubles}
+		r := &trial{t: t, s: s, v: newVirtual(t, name, nil), gw: newEndpoint(s), rng: rand.New(rand.NewPCG(1, 3))}
+		text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: {url: \"http://gateway.invalid/\", timeout: %s, key_lifetime: 24h}\n    leak: {limits: [%d/s]}\n"+
+			"    admission: {limits: [100000/s], burst: 100000}\n%s", testkit.Redis(t), name, patient, s.limit, more)
+		var err error
+		if r.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true}); err != nil {
+			t.Fatal(err)
+		}
+		r.start()
+		scene(r)
+		parked := map[string]job.Reason{}
+		for rec, err := range Store(r.v.db.Client, r.cfg.Gateways[0]).List(t.Context(), deadletter.Filter{Reasons: job.Reasons()}) {
+			r.must(err)
+			parked[rec.Job.ID] = rec.Reason
+		}
+		r.stop()
+		verdict(t, r, parked)
+	})
+}
+
+func (r *trial) till(at time.Duration) { <-time.After(time.Until(r.gw.began.Add(at))) }
+
+func (r *trial) good(n int) { r.enqueue(slices.Repeat([]fate{good}, n)) }
+
+func exhausted(t *testing.T, r *trial, parked map[string]job.Reason) {
+	n, by := 0, map[job.Reason]int{}
+	for id, reason := range parked {
+		if !r.gw.jobs[id].fate.bad() {
+			n, by[reason] = n+1, by[reason]+1
+		}
+	}
+	answers := map[string]int{}
+	for _, c := range r.gw.calls {
+		answers[c.answer]++
+	}
+	t.Logf("%d calls %v, good jobs parked: %v", len(r.gw.calls), answers, by)
+	if n > 0 {
+		t.Errorf("%d good jobs of %d are parked: %v", n, len(r.gw.order), by)
+	}
+}
+
+// A real outage spends no attempts, however few jobs there are.
+func TestAnOutageThatFewJobsMeetSpendsNoAttempts(t *testing.T) {
+	for _, kind := range []string{broken, silent} {
+		t.Run(kind, func(t *testing.T) {
+			play(t, 1, 20, "", []trouble{{kind, time.Second, 5 * time.Minute}}, func(r *trial) {
+				r.good(10)
+				r.till(2 * time.Second)
+				r.good(4)
+				r.till(20 * time.Minute)
+			}, exhausted)
+		})
+	}
+}
+
+// Nor where short outages came before it.
+func TestAnOutageAfterShortOnesSpendsNoAttempts(t *testing.T) {
+	for _, tc := range []struct {
+		kind string
+		jobs int
+	}{{broken, 19}, {broken, 60}, {lockout, 15}} {
+		t.Run(fmt.Sprint(tc.kind, tc.jobs), func(t *testing.T) {
+			ts := []trouble{{tc.kind, 1 * time.Second, 2 * time.Second}, {tc.kind, 61 * time.Second, 62 * time.Second}, {tc.kind, 2 * time.Minute, 10 * time.Minute}}
+			play(t, 1, 20, "", ts, func(r *trial) {
+				r.good(100)
+				r.till(60 * time.Second)
+				r.good(100)
+				r.till(2*time.Minute + time.Second)
+				r.good(tc.jobs)
+				r.till(30 * time.Minute)
+			}, exhausted)
+		})
+	}
+}
+
+// A block of bad jobs keeps no good ones behind it.
+func TestABlockOfBadJobsHoldsNobodyForLong(t *testing.T) {
+	for _, f := range []fate{poisoned, forbidden} {
+		t.Run(string(f), func(t *testing.T) {
+			play(t, 1, 50, "", nil, func(r *trial) {
+				r.enqueue(slices.Concat(slices.Repeat([]fate{good}, 50), slices.Repeat([]fate{f}, 200), slices.Repeat([]fate{good}, 100)))
+				r.till(10 * time.Minute)
+			}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
+				exhausted(t, r, parked)
+				done, last := 0, time.Duration(0)
+				for _, c := range r.gw.calls {
+					if c.answer == "200" {
+						done, last = done+1, c.at
+					}
+				}
+				t.Logf("%d good jobs done, the last after %s", done, last)
+				if done < 150 || last > 30*time.Second {
+					t.Errorf("%d of 150 good jobs done, the last after %s", done, last)
+				}
+			})
+		})
+	}
+}
+
+// A real limit below ours.
+func TestARealLimitSpendsNoAttempts(t *testing.T) {
+	for _, quota := range []int{20, 5} {
+		t.Run(fmt.Sprint(quota), func(t *testing.T) {
+			play(t, 1, 100, "", []trouble{{"a quota", 0, time.Hour}}, func(r *trial) {
+				r.gw.quota = quota
+				r.good(1000)
+				r.till(10 * time.Minute)
+			}, exhausted)
+		})
+	}
+}
+
+// A gateway that hung for a minute was down: that was no vain hold.
+func TestAnOutageOfSilenceIsNoVainOne(t *testing.T) {
+	play(t, 1, 20, "", []trouble{{silent, time.Second, 61 * time.Second}}, func(r *trial) {
+		r.good(400)
+		r.till(3 * time.Minute)
+	}, func(t *testing.T, r *trial, parked map[string]job.Reason) { exhausted(t, r, parked) })
+}
+
+// A hold that an older version began is of an outage, too.
+func TestAHoldOfAnOlderVersionSpendsNoAttempts(t *testing.T) {
+	play(t, 1, 20, "", []trouble{{broken, 0, 10 * time.Minute}}, func(r *trial) {
+		key := "spillway:{" + r.cfg.Gateways[0].Name + "}:hold"
+		r.must(r.v.db.Client.HSet(r.t.Context(), key, "until", time.Now().Add(time.Second).UnixMicro(), "need", 1, "reason", "429", "delay", 1000000, "epoch", 1).Err())
+		r.good(10)
+		r.till(20 * time.Minute)
+	}, exhausted)
+}
+
+// Saved answers that are repeated while the gateway is down say nothing of its being back.
+func TestRepeatedAnswersInAnOutageSpendNoAttempts(t *testing.T) {
+	play(t, 1, 20, "", []trouble{{"500 for all, saved ones repeated", time.Second, 10 * time.Minute}}, func(r *trial) {
+		r.good(100)
+		r.till(40 * time.Minute)
+	}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
+		for id := range parked {
+			if r.gw.jobs[id].saved {
+				delete(parked, id)
+			}
+		}
+		exhausted(t, r, parked)
+	})
+}
+
+// What the front of a gateway refuses while all behind it is down says nothing of its being back.
+func TestRefusalsInAnOutageSpendNoAttempts(t *testing.T) {
+	for _, every := range []int{5, 20} {
+		t.Run(fmt.Sprint(every), func(t *testing.T) {
+			play(t, 1, 20, "", []trouble{{broken, time.Second, 10 * time.Minute}}, func(r *trial) {
+				all := make([]fate, 1000)
+				for i := range all {
+					if all[i] = good; i%every == 0 {
+						all[i] = "always 400"
+					}
+				}
+				r.enqueue(all)
+				r.till(40 * time.Minute)
+			}, exhausted)
+		})
+	}
+}
+
+// The same by three processes, and at other rates.
+func TestARealLimitOfAnyKindSpendsNoAttempts(t *testing.T) {
+	for _, tc := range []struct {
+		processes int
+		limit     int64
+		quota     int
+	}{{1, 100, 10}, {3, 100, 10}, {1, 50, 5}, {1, 20, 2}} {
+		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			play(t, tc.processes, tc.limit, "", []trouble{{"a quota", 0, time.Hour}}, func(r *trial) {
+				r.gw.quota = tc.quota
+				r.good(400)
+				r.till(10 * time.Minute)
+			}, exhausted)
+		})
+	}
+}
+
+// Jobs that are always told to wait keep the good ones no longer than a few holds.
+func TestJobsThatAreAlwaysToldToWait(t *testing.T) {
+	for _, tc := range []struct {
+		fate  fate
+		every int
+	}{{limited, 20}, {limited, 5}, {busy, 20}, {busy, 5}} {
+		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			play(t, 1, 50, "", nil, func(r *trial) {
+				all := make([]fate, 1000)
+				for i := range all {
+					if all[i] = good; i%tc.every == 7%tc.every {
+						all[i] = tc.fate
+					}
+				}
+				r.enqueue(all)
+				r.till(30 * time.Minute)
+			}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
+				delete(parked, "")
+				done, last := 0, time.Duration(0)
+				for _, c := range r.gw.calls {
+					if c.answer == "200" {
+						done, last = done+1, c.at
+					}
+				}
+				t.Logf("%d calls, %d parked, %d good jobs done, the last after %s", len(r.gw.calls), len(parked), done, last)
+				if last > 60*time.Second {
+					t.Errorf("the last of %d good jobs after %s", done, last)
+				}
+			})
+		})
+	}
+}

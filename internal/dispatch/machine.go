@@ -1,0 +1,197 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spillway/internal/bucket"
+	"spillway/internal/gateway"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+const (
+	// outFirst and outMost bound how long a process pulls nothing before it tries its machine again: as seldom as a gateway that is down is tried.
+	outFirst = time.Second
+	outMost  = 5 * time.Second
+	// fitFor is how long a machine must have been well for its next fault to count as another one.
+	fitFor = 30 * time.Second
+)
+
+// errUnfit is for the worker alone: the job goes back to the queue, where another process pulls it.
+var errUnfit = errors.New("this process is out of service: its machine can't call the gateway")
+
+// ownMachine says whether this process can call its gateway. When it can't for a fault of its machine's, it takes itself out of service: it pulls
+// nothing, and the others have all slots.
+type ownMachine struct {
+	log    *slog.Logger
+	faults prometheus.Counter
+	out    prometheus.Gauge
+	failed chan struct{} // a nudge for the minder
+
+	mu    sync.Mutex
+	why   error         // nil: it is in service
+	fit   chan struct{} // closes when it is in service again
+	since time.Time     // when it was put back into service
+	pause time.Duration // before it is tried again
+}
+
+// machineMetrics are the instruments of what faults of this machine come to.
+type machineMetrics struct {
+	faults *prometheus.CounterVec
+	out    *prometheus.GaugeVec
+}
+
+func newMachineMetrics(reg prometheus.Registerer) machineMetrics {
+	m := machineMetrics{
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_local_faults_total",
+			Help: "Calls that could not be made by a fault of this machine: no descriptor, port or memory, no way out, no name server."}, []string{"gateway"}),
+		out: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_out_of_service",
+			Help: "1 while this process pulls no jobs of the gateway, since its machine can't call it."}, []string{"gateway"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.faults, m.out)
+	}
+	return m
+}
+
+func newMachine(gateway string, m machineMetrics, log *slog.Logger) *ownMachine {
+	return &ownMachine{log: log, faults: m.faults.WithLabelValues(gateway), out: m.out.WithLabelValues(gateway), failed: make(chan struct{}, 1)}
+}
+
+// called takes in what a call came to.
+func (m *ownMachine) called(err error) {
+	if !errors.Is(err, job.ErrLocal) {
+		return
+	}
+	m.faults.Inc()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.why != nil {
+		return
+	}
+	m.why, m.fit = err, make(chan struct{})
+	m.out.Set(1)
+	nudge(m.failed)
+	if m.pause > 0 && time.Since(m.since) < fitFor {
+		return // the log knows
+	}
+	m.pause = outFirst
+	m.log.Error("this machine can't call the gateway: this process pulls no more of its jobs until it can, and the others go on",
+		"error", err, "hint", remedy(err))
+}
+
+// remedy says what to do about a fault of this machine.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return "raise the limit of descriptors (LimitNOFILE of the unit, ulimit -n), and see what holds them: ls -l /proc/PID/fd"
+	case errors.Is(err, syscall.ENFILE):
+		return "raise fs.file-max: all descriptors of the machine are in use"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "widen net.ipv4.ip_local_port_range, or see who holds so many connections: ss -s"
+	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.ENOBUFS):
+		return "see what uses the machine's memory"
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return "let this process out: a firewall, a network policy or a security module of this machine forbids the connection"
+	case errors.Is(err, syscall.ENETDOWN):
+		return "bring the machine's network up"
+	}
+	return "see whether the name servers of /etc/resolv.conf answer this machine"
+}
+
+// unfit returns why the process is out of service, nil if it is not.
+func (m *ownMachine) unfit() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.why
+}
+
+// wait waits until the process is in service.
+func (m *ownMachine) wait(ctx context.Context) error {
+	m.mu.Lock()
+	fit, why := m.fit, m.why
+	m.mu.Unlock()
+	if why == nil {
+		return nil
+	}
+	select {
+	case <-fit:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// next returns how long to wait before the machine is tried again: longer each time, until it has been well for a while.
+func (m *ownMachine) next() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.pause
+	m.pause = min(2*d, outMost)
+	return d
+}
+
+func (m *ownMachine) back() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.why, m.since = nil, time.Now()
+	close(m.fit)
+	m.out.Set(0)
+	m.log.Info("this machine can call the gateway again: back in service")
+}
+
+// minder tries the machine while the process is out of service, until ctx ends: by a connection to the gateway over which nothing is sent. Any
+// end but a fault of the machine's puts the process back, as it is for the calls to find out what else is wrong.
+func (u *unit) minder(ctx context.Context) {
+	for await(ctx, -1, u.machine.failed) {
+		u.pacer.Empty(ctx, bucket.Slot{}) // others may have its slots
+		for await(ctx, u.machine.next(), nil) {
+			if !errors.Is(u.now().client.Reach(ctx), job.ErrLocal) {
+				u.machine.back()
+				u.pacer.Wake()
+				break
+			}
+		}
+	}
+}
+
+// Local gives an error of Redis's that is a fault of this machine its words; others are left as they are.
+func Local(err error) error {
+	if !gateway.Local(err) {
+		return err
+	}
+	errno, _ := errors.AsType[syscall.Errno](err)
+	return &job.Error{Code: job.CodeUnavailable, Message: "this machine can't connect to Redis: " + errno.Error(), Hint: remedy(err)}
+}
+
+// Writable returns why Redis takes no writes for these gateways; nil if it does. Everybody may read what a coded error says.
+func Writable(ctx context.Context, db *redisdb.DB, gateways []string) error {
+	err := db.Writable(ctx, gateways)
+	if e, ok := errors.AsType[*redisdb.Error](err); ok {
+		return &job.Error{Code: job.CodeUnavailable, Message: e.Message, Hint: e.Hint}
+	}
+	return Local(err)
+}
+
+// Fit returns why this process does not serve a gateway: its machine can't call it. Nil if it can call all. Everybody may read it: it names no address.
+func (d *Dispatcher) Fit() error {
+	for _, u := range d.units {
+		err := u.machine.unfit()
+		if err == nil {
+			continue
+		}
+		what := "no name server answers"
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			what = errno.Error()
+		}
+		return &job.Error{Code: job.CodeFailed, Message: "out of service for gateway " + u.name + " by a fault of this machine: " + what, Hint: remedy(err)}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package dispatch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// every repeats a thing.
+func every(times int, from, apart time.Duration, u upset) (all []upset) {
+	for i := range times {
+		u.at = from + time.Duration(i)*apart
+		all = append(all, u)
+	}
+	return all
+}
+
+// knownUpsets are schedules that once broke a limit, or stopped all calls and said nothing of it.
+var knownUpsets = map[string]upsets{
+	"limits set live are forgotten with all data": {file: "40/1s", processes: 3, far: time.Millisecond, then: 15 * time.Second, all: slices.Concat(
+		every(3, 3*time.Second, 500*time.Millisecond, upset{kind: sets, limits: "30/1s"}), []upset{{at: 6 * time.Second, kind: flushes}},
+		every(3, 13*time.Second, 500*time.Millisecond, upset{kind: sets, limits: "30/1s"}), []upset{{at: 16300 * time.Millisecond, kind: flushes}})},
+	"limits set live are lost with the tail": {file: "10/1s", processes: 2, far: time.Millisecond, then: 20 * time.Second, all: []upset{
+		{at: 3 * time.Second, kind: sets, limits: "8/1s"}, {at: 4500 * time.Millisecond, kind: crashes, length: 2 * time.Second, tail: 1800 * time.Millisecond}}},
+	"a fail-over loses a reset": {file: "10/1s", processes: 2, far: time.Millisecond, then: 20 * time.Second, all: []upset{
+		{at: 3 * time.Second, kind: sets, limits: "8/1s"}, {at: 6 * time.Second, kind: resets},
+		{at: 7500 * time.Millisecond, kind: failsOver, length: time.Second, tail: 1900 * time.Millisecond}}},
+	"Redis is away for a minute": {file: "3/1s 200/1h", processes: 2, far: time.Millisecond, then: 15 * time.Second, all: []upset{
+		{at: 5 * time.Second, kind: restarts, length: 70 * time.Second}}},
+	"all stop, then Redis restarts": {file: "3/1s 200/1h", processes: 2, far: time.Millisecond, then: 15 * time.Second, all: []upset{
+		{at: 5 * time.Second, kind: allLeave, length: 80 * time.Second}, {at: 10 * time.Second, kind: restarts, length: 40 * time.Second}}},
+	"all stop, and Redis restarts an hour later": {file: "3/1s 200/1d", processes: 2, far: time.Millisecond, then: 15 * time.Second, all: []upset{
+		{at: 5 * time.Second, kind: allLeave, length: time.Hour}, {at: 3590 * time.Second, kind: restarts, length: time.Second}}},
+	"the long window is left out for a while": {file: "5/1s 30/90s", processes: 2, far: time.Millisecond, then: 95 * time.Second, all: []upset{
+		{at: 8 * time.Second, kind: sets, limits: "4/1s"}, {at: 10 * time.Second, kind: resets}}},
+	"two reloads leave the long window out for a while": {file: "5/1s 30/90s", processes: 2, far: time.Millisecond, then: 95 * time.Second, all: []upset{
+		{at: 8 * time.Second, kind: reloads, limits: "4/1s"}, {at: 10 * time.Second, kind: reloads, limits: "5/1s 30/90s"}}},
+	"Redis's clock is set back again and again": {file: "40/1s", processes: 2, far: 20 * time.Millisecond, then: 9 * time.Second,
+		all: every(12, 3*time.Second, 6*time.Second, upset{kind: leaps, tail: -4 * time.Second})},
+	"Redis's clock is set back by an hour": {file: "40/1s", processes: 2, far: 20 * time.Millisecond, then: 9 * time.Second,
+		all: every(3, 3*time.Second, 10*time.Second, upset{kind: leaps, tail: -time.Hour})},
+	"Redis's clock is set ahead": {file: "3/1s 200/1h", processes: 2, far: time.Millisecond, then: 15 * time.Second, all: []upset{
+		{at: 5 * time.Second, kind: leaps, tail: 100 * time.Second}}},
+	"a stall while the way to Redis stands still": {file: "40/1s", processes: 2, far: 20 * time.Millisecond, then: 5 * time.Second, all: slices.Concat(
+		every(10, 4*time.Second, 3010*time.Millisecond, upset{kind: standsCut, length: 230 * time.Millisecond}),
+		every(10, 36*time.Second, 3030*time.Millisecond, upset{kind: standsCut, length: 180 * time.Millisecond, on: 1}))},
+	"Redis's clock runs fast": {file: "40/1s", processes: 2, far: time.Millisecond, then: 9 * time.Second, all: []upset{
+		{at: 5 * time.Second, kind: slews, rate: 1.01, length: 10 * time.Second}}},
+	"Redis's clock runs very fast": {file: "10/1s", processes: 2, far: time.Millisecond, then: 9 * time.Second, all: []upset{
+		{at: 5 * time.Second, kind: slews, rate: 1.083, length: 10 * time.Second}}},
+	"Redis's clock runs slow": {file: "10/1s", processes: 2, far: time.Millisecond, then: 9 * time.Second, all: []upset{
+		{at: 5 * time.Second, kind: slews, rate: 0.92, length: 10 * time.Second}}},
+	"a limit set comes after the reset": {file: "5/1s 30/90s", processes: 1, far: time.Millisecond, then: 20 * time.Second, all: []upset{
+		{at: 5 * time.Second, kind: stuckSet, length: 8 * time.Second, limits: "5/1s"}}},
+	"a pause comes after the resume": {file: "10/1s", processes: 1, far: time.Millisecond, then: 20 * time.Second, all: []upset{
+		{at: 5 * time.Second, kind: stuckPause, length: 8 * time.Second}}},
+	"a report of lateness is lost": {file: "3/1s 9/3s", processes: 2, far: time.Millisecond, late: 60, then: 9 * time.Second,
+		all: every(8, 5*time.Second, 6*time.Second, upset{kind: failsOver, length: 200 * time.Millisecond, tail: 300 * time.Millisecond})},
+}
+
+// What once broke a limit, or stopped all calls without a word, does so no more.
+func TestKnownUpsetsBreakNothing(t *testing.T) {
+	t.Parallel()
+	for name, s := range knownUpsets {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if wrong := tryUpsets(t, s, nil); len(wrong) > 0 {
+				t.Error(strings.Join(wrong, "\n"))
+			}
+		})
+	}
+}
