@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -283,7 +285,7 @@ func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {
 		if run == nil {
 			run = func(*cobra.Command, []string) error { return nil }
 		}
-		code := execute("x", tree(f, run), c.args, f.Streams, nil)
+		code := execute("x", tree(f, run), c.args, f.Streams, interrupts{})
 		if code != c.code || f.err.String() != c.err || f.out.Len() > 0 {
 			t.Errorf("%v: exit %d, stderr %q, stdout %q", c.args, code, f.err.String(), f.out.String())
 		}
@@ -294,17 +296,17 @@ func TestMainShowsHelpOnStandardOutput(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--help"}, {"do", "-h"}, {"dlq"}, {"help", "exit-codes"}, {}} {
 		f := setup()
-		code := execute("x", tree(f, func(*cobra.Command, []string) error { return nil }), args, f.Streams, nil)
+		code := execute("x", tree(f, func(*cobra.Command, []string) error { return nil }), args, f.Streams, interrupts{})
 		if code != 0 || f.out.Len() == 0 || f.err.Len() > 0 {
 			t.Errorf("%v: exit %d, stderr %q", args, code, f.err.String())
 		}
 	}
 	f := setup()
-	if code := execute("x", tree(f, nil), []string{"--version"}, f.Streams, nil); code != 0 || !strings.Contains(f.out.String(), runtime.Version()) {
+	if code := execute("x", tree(f, nil), []string{"--version"}, f.Streams, interrupts{}); code != 0 || !strings.Contains(f.out.String(), runtime.Version()) {
 		t.Errorf("--version: exit %d, stdout %q", code, f.out.String())
 	}
 	f = setup()
-	execute("x", tree(f, nil), []string{"help", "exit-codes"}, f.Streams, nil)
+	execute("x", tree(f, nil), []string{"help", "exit-codes"}, f.Streams, interrupts{})
 	if !strings.Contains(f.out.String(), ExitCodesHelp()) {
 		t.Errorf("the topic says %q", f.out.String())
 	}
@@ -316,7 +318,7 @@ func unmade() map[string]int { return nil }
 func TestPanicBecomesOneLine(t *testing.T) {
 	t.Parallel()
 	f := setup()
-	code := execute("x", tree(f, func(*cobra.Command, []string) error { unmade()["a"] = 1; return nil }), []string{"do"}, f.Streams, nil)
+	code := execute("x", tree(f, func(*cobra.Command, []string) error { unmade()["a"] = 1; return nil }), []string{"do"}, f.Streams, interrupts{})
 	lines := strings.Split(strings.TrimSpace(f.err.String()), "\n")
 	if code != 1 || len(lines) != 2 || !strings.Contains(lines[0], "internal fault at spillway/internal/cli.TestPanicBecomesOneLine") ||
 		!strings.HasSuffix(lines[0], "assignment to entry in nil map") || strings.Contains(f.err.String(), "goroutine") {
@@ -332,29 +334,52 @@ func TestSignals(t *testing.T) {
 	drains := func(c *cobra.Command, _ []string) error { close(begun); <-c.Context().Done(); return nil }
 	hangs := func(*cobra.Command, []string) error { close(begun); <-never; return nil }
 	for _, c := range []struct {
-		name string
-		args []string
-		run  func(*cobra.Command, []string) error
-		code int
+		name    string
+		args    []string
+		run     func(*cobra.Command, []string) error
+		code    int
+		signals []time.Duration // when they come
 	}{
-		{"returns the context's error", []string{"do"}, waits, 130},
-		{"drains", []string{"do"}, drains, 0},
-		{"second signal, with an exit code of its own", []string{"do"}, hangs, 0},
-		{"second signal", []string{"dlq", "list"}, hangs, 130},
+		{"returns the context's error", []string{"do"}, waits, 130, []time.Duration{0}},
+		{"drains", []string{"do"}, drains, 0, []time.Duration{0}},
+		{"second signal, with an exit code of its own", []string{"do"}, hangs, 0, []time.Duration{0, sameSignal}},
+		{"second signal", []string{"dlq", "list"}, hangs, 130, []time.Duration{0, sameSignal}},
+		{"second signal after the same one twice", []string{"dlq", "list"}, hangs, 130, []time.Duration{0, 0, sameSignal - 1, sameSignal}},
 	} {
 		f := setup()
 		begun = make(chan struct{})
-		signals := make(chan os.Signal, 2)
+		signals := make(chan os.Signal)
+		at, began := 0, time.Now()
+		now := func() time.Time { at++; return began.Add(c.signals[at-1]) }
 		go func() {
 			<-begun
-			signals <- os.Interrupt
-			if strings.HasPrefix(c.name, "second") {
+			for range c.signals {
 				signals <- syscall.SIGTERM
 			}
 		}()
-		if code := execute("x", tree(f, c.run), c.args, f.Streams, signals); code != c.code {
+		if code := execute("x", tree(f, c.run), c.args, f.Streams, interrupts{signals, now}); code != c.code {
 			t.Errorf("%s: exit %d, want %d", c.name, code, c.code)
 		}
+	}
+}
+
+// timeout(1) signals its child, and then the child's group: a command that is draining must not be cut off by that.
+func TestASignalSentTwiceIsOne(t *testing.T) {
+	t.Parallel()
+	f, signals, heard := setup(), make(chan os.Signal), make(chan struct{})
+	run := func(c *cobra.Command, _ []string) error {
+		go func() {
+			signals <- syscall.SIGTERM
+			signals <- syscall.SIGTERM
+			close(heard)
+		}()
+		<-c.Context().Done()
+		<-heard
+		return errors.New("drained")
+	}
+	began := time.Now()
+	if code := execute("x", tree(f, run), []string{"do"}, f.Streams, interrupts{signals, func() time.Time { return began }}); code != 1 {
+		t.Errorf("exit %d: the second one cut it off", code)
 	}
 }
 
@@ -366,5 +391,68 @@ func TestCommonFlags(t *testing.T) {
 	cmd.SetArgs([]string{"-o", "json", "-q", "--redis", "redis://h/1"})
 	if err := cmd.Execute(); err != nil || !c.JSON() || !c.Quiet || c.Config != "/etc/other.yaml" || c.Redis != "redis://h/1" {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// An id or a reference is the word of others: it steers no terminal, turns no text around, and computes nothing in a spreadsheet.
+func TestWordsOfOthersAreHarmless(t *testing.T) {
+	t.Parallel()
+	const nasty = "a\u009b31mb\u202ec\u2066d\x7fe\U000e0001f\tg\x1b[0m"
+	f := setup()
+	if err := WriteJSON(f.Streams.Out, map[string]string{"x": nasty, "y": "é 漢 😀"}); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.TrimSuffix(f.out.String(), "\n")
+	var back map[string]string
+	if err := json.Unmarshal([]byte(text), &back); err != nil || back["x"] != nasty || !strings.Contains(text, "é 漢 😀") {
+		t.Errorf("%q is read as %q (%v)", text, back, err)
+	}
+	unprintable := func(r rune) bool { return r != '\t' && !unicode.IsPrint(r) }
+	if strings.ContainsFunc(text, unprintable) {
+		t.Errorf("JSON has %q", text)
+	}
+	for _, terminal := range []bool{true, false} {
+		f := setup()
+		f.OutTerminal = terminal
+		table := NewTable(f.Streams, time.Now(), "A")
+		table.Row(nasty)
+		if err := table.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(f.out.String()) {
+			if strings.ContainsFunc(strings.TrimSuffix(line, "\n"), unprintable) {
+				t.Errorf("a table has %q", line)
+			}
+		}
+	}
+	f = setup()
+	table := NewTable(f.Streams, time.Now())
+	type word string
+	table.Row(`=HYPERLINK("http://x","y")`, "@SUM(1)*cmd|'calc'!A0", "+cmd|/C", "-2+3", "\t=1", "\r-1", word("=1"), "a=b", "", -5, -1.5, -time.Second, Whole("-7"))
+	if err := table.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.out.String(), `'=HYPERLINK("http://x","y")`+"\t'@SUM(1)*cmd|'calc'!A0\t'+cmd|/C\t'-2+3\t' =1\t' -1\t'=1\ta=b\t\t-5\t-1.5\t-1s\t-7\n"; got != want {
+		t.Errorf("a pipe gets %q, want %q", got, want)
+	}
+}
+
+func TestAPasswordInTheCommandLineIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]bool{
+		"": false, "redis://h:1/0": false, "redis://user@h:1/0": false, "redis://user:@h:1/0": false, "redis-socket:///a:b@c": false,
+		"redis://:secret@h:1/0": true, "rediss://u:secret@h/0": true, "redis-cluster://u:s@cret@h,h2": true,
+	} {
+		f := setup()
+		c := Common{Redis: url}
+		c.WarnOfRedis(f.Streams)
+		if got := f.err.String(); (got != "") != want || strings.Contains(got, "secret") {
+			t.Errorf("%s: %q", url, got)
+		}
+		said := f.err.Len()
+		c.Quiet = true
+		if c.WarnOfRedis(f.Streams); f.err.Len() != said {
+			t.Errorf("%s: -q is not quiet", url)
+		}
 	}
 }

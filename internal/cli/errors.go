@@ -81,10 +81,10 @@ func hintOf(err error) string {
 	return ""
 }
 
-// printable replaces control characters, which could move a terminal's cursor, but keeps line ends.
+// printable replaces what could move a terminal's cursor or turn a text around, but keeps line ends.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && unicode.IsControl(r) {
+		if r != '\n' && !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r

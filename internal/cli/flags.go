@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -25,9 +27,22 @@ func (c *Common) AddTo(cmd *cobra.Command) {
 	}
 	f := cmd.PersistentFlags()
 	f.StringVarP(&c.Config, "config", "c", config, "configuration `FILE` ($DISPATCHER_CONFIG)")
-	f.StringVar(&c.Redis, "redis", "", "Redis `URL`; overrides the file")
+	f.StringVar(&c.Redis, "redis", "", "Redis `URL`; overrides the file, where ${REDIS_URL} or ${file:PATH} keeps a password out of the list of processes")
 	f.VarP(&choice{value: &c.Output, allowed: []string{"text", "json"}, unset: "text"}, "output", "o", "`text|json`")
 	f.BoolVarP(&c.Quiet, "quiet", "q", false, "no progress and no remarks on standard error")
+}
+
+// WarnOfRedis says on standard error that a password in --redis is seen by others, unless -q.
+func (c *Common) WarnOfRedis(s Streams) {
+	_, rest, _ := strings.Cut(c.Redis, "://")
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	at := strings.LastIndex(rest, "@")
+	if _, password, _ := strings.Cut(rest[:max(at, 0)], ":"); password == "" || c.Quiet {
+		return
+	}
+	fmt.Fprintln(s.Err, "warning: every user of this machine can see the password of --redis in its list of processes; write redis: ${REDIS_URL} into the configuration, or ${file:PATH}")
 }
 
 // JSON reports whether the results are to be JSON.

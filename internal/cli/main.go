@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ const SecondSignalExit = "second-signal-exit"
 
 // Main runs a program and returns its exit code. Flag errors and unknown commands are 2. The first SIGINT or SIGTERM
 // cancels the command's context: a command that then returns the context's error exits with 130, one that returns nil
-// with 0. The second ends it at once. A panic becomes one line and exit 1.
+// with 0. The second ends it at once, unless it comes within sameSignal: then it is the first one, sent twice. A panic becomes one line and exit 1.
 //
 //	signals ──first──→ cancel ctx ──→ command returns ─┐
 //	        └─second───────────────────────────────────┴→ exit code
@@ -29,10 +30,19 @@ func Main(name string, root func(Streams) *cobra.Command, args []string, s Strea
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	return execute(name, root(s), args, s, signals)
+	return execute(name, root(s), args, s, interrupts{signals, time.Now})
 }
 
-func execute(name string, root *cobra.Command, args []string, s Streams, signals <-chan os.Signal) int {
+// sameSignal is how long after the first signal others count as the same: timeout(1), say, sends one to its child and one to the child's group.
+const sameSignal = 2 * time.Second
+
+// interrupts are what a person or a supervisor says while a command runs, and the clock that it is judged by.
+type interrupts struct {
+	signals <-chan os.Signal
+	now     func() time.Time
+}
+
+func execute(name string, root *cobra.Command, args []string, s Streams, from interrupts) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	p := prepare(root, s)
@@ -40,17 +50,19 @@ func execute(name string, root *cobra.Command, args []string, s Streams, signals
 
 	done := make(chan error, 1)
 	go func() { done <- p.run(ctx, root) }()
-	for interrupted := false; ; {
+	for first := (time.Time{}); ; {
 		select {
 		case err := <-done:
 			PrintError(s.Err, name, humane(err))
 			return ExitCode(err)
-		case <-signals:
-			if interrupted {
+		case <-from.signals:
+			switch now := from.now(); {
+			case first.IsZero():
+				first = now
+				cancel()
+			case now.Sub(first) >= sameSignal:
 				return p.secondSignalExit(root, args)
 			}
-			interrupted = true
-			cancel()
 		}
 	}
 }

@@ -4,14 +4,21 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
+	"reflect"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"spillway/internal/job"
 )
 
 // maxCell is the widest cell on a terminal, in characters; a pipe gets everything.
 const maxCell = 60
+
+// Whole is a cell that is never shortened: half of an amount is another amount.
+type Whole string
 
 // Table collects rows and writes them: aligned, with a header, relative times and shortened cells on a terminal;
 // in a pipe with tabs, full values and no header.
@@ -42,20 +49,47 @@ func (t *Table) Row(cells ...any) {
 }
 
 func (t *Table) cell(c any) string {
-	text := t.text(c)
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+	text := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) { // it steers terminals, or turns what stands beside it around
 			return ' '
 		}
 		return r
-	}, text)
+	}, t.text(c))
 	if !t.terminal {
-		return text
+		return noFormula(c, text)
 	}
 	if text == "" {
 		return "-"
 	}
+	if _, whole := c.(Whole); whole {
+		return text
+	}
 	return shorten(text, maxCell)
+}
+
+// noFormula puts a ' before a text that a spreadsheet would take for a formula: ids and references are the words of others. Numbers,
+// times and money stay as they are.
+func noFormula(c any, text string) string {
+	switch c.(type) {
+	case Whole, time.Time, time.Duration:
+		return text
+	}
+	if kind := reflect.ValueOf(c).Kind(); kind != reflect.String {
+		return text
+	}
+	if begins := strings.TrimLeft(text, " "); begins != "" && strings.ContainsAny(begins[:1], "=+-@") {
+		return "'" + text
+	}
+	return text
+}
+
+// Money is a cell of sums of money, which are in minor units by currency, and of how many jobs are without an amount: in units of
+// the currencies on a terminal, in minor units in a pipe.
+func (t *Table) Money(sums map[string]*big.Int, without int) Whole {
+	if t.terminal {
+		return Whole(job.MoneyText(sums, without))
+	}
+	return Whole(job.MinorText(sums, without))
 }
 
 func (t *Table) text(c any) string {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"spillway/internal/clock"
+	"spillway/internal/config"
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
@@ -131,7 +132,7 @@ func (c *Console) do(a *act, u unit, d deed, f filter, by saying) error {
 	store := dispatch.Store(c.cfg.Redis, u.g)
 	entry := store.Entry(deadletter.Act{At: u.rules.Now, Who: by.who + " (console)", What: d.what, Why: by.why, Filter: strings.TrimSpace(f.text() + u.pace.flags)})
 	u.admit = c.cfg.Traces.Replays(u.g.Name, dispatch.Books(c.cfg.Redis, u.g).For(entry.Place)) // what is taken is counted in the step that takes it
-	f.means.NoPayload = u.g.Amount.Field == ""
+	f.means.ToCount(u.g.Amount.Field != "")
 	noted := time.Now()
 	done, err := d.run(c.ctx, deadletter.Clearing{
 		Store: store.For(entry), Filter: f.means, Clock: clock.Real{},
@@ -165,7 +166,7 @@ func (c *Console) watch(u unit, d deed) func(context.Context) (deadletter.Leave,
 		now, err := dispatch.Look(ctx, c.cfg.Redis, u.g)
 		leave := deadletter.Leave{Stop: stopped(now), Rate: u.pace.rate}
 		if u.pace.share > 0 && err == nil {
-			leave.Rate = u.pace.share * perSecond(now.Limits)
+			leave.Rate = u.pace.share * config.PerSecond(now.Limits)
 		}
 		return leave, err
 	}

@@ -47,8 +47,8 @@ func TestReplayByFilterDoesWhatThePreviewShowed(t *testing.T) {
 	r.parkOne("j0001", job.Refused, "HTTP 402: card_declined")
 	r.parkOne("j0002", job.Exhausted, "HTTP 500")
 	preview, after := r.do("do=replay&match=card_declined")
-	wants(t, preview, "EUR 2\u202f400 in minor units", "Replay: 2 jobs", "Jobs parked from now on are not touched")
-	wants(t, after, "<b>2 jobs replayed</b> (EUR 2\u202f400 in minor units)", "Ada L. (console)", "ticket 4711")
+	wants(t, preview, "EUR 24.00", "Replay: 2 jobs", "Jobs parked from now on are not touched")
+	wants(t, after, "<b>2 jobs replayed</b> (EUR 24.00)", "Ada L. (console)", "ticket 4711")
 	for id, want := range map[string]job.State{"j0000": job.Queued, "j0001": job.Queued, "j0002": job.Parked} {
 		if got := r.record(id).State; got != want {
 			t.Errorf("%s is %s, want %s", id, got, want)
@@ -92,6 +92,8 @@ func TestWhatIsParkedAfterThePreviewIsNotTouched(t *testing.T) {
 	if a, b := r.record("j0000").State, r.record("j0001").State; a != job.Discarded || b != job.Parked {
 		t.Errorf("the one that was shown is %s, the one parked since then %s", a, b)
 	}
+	_, page := r.get(jobLink(r.g.Name, "j0000") + "&payload=1")
+	wants(t, page, "A person has discarded it.", "Its payload and what the gateway said of it are deleted.", "It was deleted when the job was discarded.")
 }
 
 func TestUnknownOutcomesAreResolved(t *testing.T) {
@@ -112,8 +114,27 @@ func TestUnknownOutcomesAreResolved(t *testing.T) {
 	if k := r.record("j0001").KeyGeneration; k != 2 {
 		t.Errorf("the job that was not done goes out with key generation %d, want 2", k)
 	}
-	if status, _ := r.get("/gateways/" + r.g.Name + "/clear?do=done&reason=refused"); status != 400 {
-		t.Errorf("resolving what was refused: %d, want 400", status)
+	_, sure := r.get("/gateways/" + r.g.Name + "/clear?do=done&reason=refused")
+	wants(t, sure, "Would be held back: 1 job. it can&#39;t have been charged")
+	_, page := r.get(jobLink(r.g.Name, "j0000"))
+	wants(t, page, "<dt>Settled</dt><dd>done by Ada L. (console), ")
+	_, page = r.get(jobLink(r.g.Name, "j0001"))
+	wants(t, page, "<dt>Settled</dt><dd>not done by Ada L. (console), ")
+}
+
+// What may have been charged is held back from a discard, also by who did not look at the preview.
+func TestADiscardLeavesWhatMayHaveBeenCharged(t *testing.T) {
+	t.Parallel()
+	r := setup(t, setting{})
+	r.put(2, `{}`)
+	r.parkOne("j0000", job.UnknownOutcome, "time-out")
+	r.parkOne("j0001", job.Refused, "no")
+	_, preview := r.get("/gateways/" + r.g.Name + "/clear?do=discard")
+	wants(t, preview, "Would be held back: 1 job. may have been charged: look it up, then dlq resolve.", "Discard: 1 job")
+	_, after := r.do("do=discard")
+	wants(t, after, "1 job discarded", "may have been charged")
+	if a, b := r.record("j0000").State, r.record("j0001").State; a != job.Parked || b != job.Discarded {
+		t.Errorf("the one in doubt is %s, the other one %s", a, b)
 	}
 }
 

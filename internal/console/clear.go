@@ -68,11 +68,11 @@ func (c *Console) preview(w http.ResponseWriter, r *http.Request) error {
 	if v.Filter, err = c.clearFilter(r.URL.Query(), d, u); err != nil {
 		return err
 	}
-	until, err := c.countUp(r.Context(), u, d, v)
+	met, err := c.countUp(r.Context(), u, d, v)
 	if err != nil {
 		return err
 	}
-	v.Filter.means.Until = until
+	v.Held, v.Filter.means.Until = sorted(met.Held), met.Until
 	v.Fields = append(fields(v.Filter.query()), field{"do", name})
 	c.show(w, r, http.StatusOK, "clear.html", v)
 	return nil
@@ -96,61 +96,48 @@ func (c *Console) unit(ctx context.Context, g config.Gateway) (unit, dispatch.Gl
 	if err != nil {
 		return unit{}, now, err
 	}
-	return unit{g: g, rules: deadletter.Rules{
-		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, Now: now.Now,
-	}}, now, nil
+	return unit{g: g, rules: dispatch.Rules(g, now.Now)}, now, nil
 }
 
 func (c *Console) clearFilter(q url.Values, d deed, u unit) (filter, error) {
 	f, err := parseFilter(q, u.rules.Now)
-	if err != nil {
-		return f, err
-	}
-	if d.only == "" {
-		return f, nil
-	}
-	if slices.ContainsFunc(f.Reasons, func(r job.Reason) bool { return r != d.only }) {
-		return f, wrong("only jobs of unknown outcome can be resolved", "replay or discard the others")
-	}
-	f.Reasons, f.means.Reasons = []job.Reason{d.only}, []job.Reason{d.only}
-	return f, nil
+	f.means.InDoubt = d.doubt && len(f.Reasons)+len(f.means.IDs) == 0
+	return f, err
 }
 
-// countUp fills in what the deed would touch. It returns the moment just after the last job that it met: what is parked from then on
-// is not meant.
-func (c *Console) countUp(ctx context.Context, u unit, d deed, v *clearView) (until time.Time, err error) {
+// countUp fills in what the deed would touch.
+func (c *Console) countUp(ctx context.Context, u unit, d deed, v *clearView) (*deadletter.Preview, error) {
 	ctx, cancel := context.WithTimeout(ctx, previewTime)
 	defer cancel()
-	f := v.Filter.means
-	f.NoPayload = u.g.Amount.Field == ""
-	byReason, held := map[job.Reason]*pile{}, map[string]int{}
-	for rec, err := range dispatch.Store(c.cfg.Redis, u.g).List(ctx, f) {
+	store, met, byReason := dispatch.Store(c.cfg.Redis, u.g), &deadletter.Preview{Rules: u.rules, Decide: d.decide}, map[job.Reason]*pile{}
+	f, err := store.UpToNow(ctx, v.Filter.means)
+	if err != nil {
+		return met, dispatch.Coded(err)
+	}
+	f.ToCount(u.g.Amount.Field != "")
+	for rec, err := range store.List(ctx, f) {
 		if err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
 			v.Cut = true
 			break
 		}
 		if err != nil {
-			return until, dispatch.Coded(err)
+			return met, dispatch.Coded(err)
 		}
-		until = rec.ParkedAt.Add(time.Microsecond)
 		if byReason[rec.Reason] == nil {
 			byReason[rec.Reason] = newPile()
 		}
 		byReason[rec.Reason].add(rec, u.g.Amount)
 		v.All.add(rec, u.g.Amount)
-		if why := d.heldBack(u.rules, rec); why != "" {
-			held[why]++
-			continue
+		if met.Meet(rec) {
+			v.Would.add(rec, u.g.Amount)
 		}
-		v.Would.add(rec, u.g.Amount)
 	}
 	for _, r := range job.Reasons() {
 		if p := byReason[r]; p != nil {
 			v.Reasons = append(v.Reasons, reasonPile{r, p})
 		}
 	}
-	v.Held = sorted(held)
-	return until, nil
+	return met, nil
 }
 
 func sorted(held map[string]int) []heldBack {

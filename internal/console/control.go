@@ -126,10 +126,10 @@ func (c *Console) limitPreview(w http.ResponseWriter, r *http.Request) error {
 		to, v.New = g.Leak.Limits, v.File
 	}
 	v.Same = v.New == v.Now && reset == !now.Live
-	v.Takes = time.Duration(float64(v.Waiting) / perSecond(to) * float64(time.Second))
-	v.Above = perSecond(to) > perSecond(g.Leak.Limits)
-	if perSecond(g.Admission.Limits) > perSecond(to) {
-		v.Busier = limitText(g.Admission.Limits)
+	v.Takes = time.Duration(float64(v.Waiting) / config.PerSecond(to) * float64(time.Second))
+	v.Above = config.PerSecond(to) > config.PerSecond(g.Leak.Limits)
+	if in := dispatch.AdmissionAt(g, dispatch.Limits{Limits: to, Live: !reset}).Limits; config.PerSecond(in) > config.PerSecond(to) {
+		v.Busier = limitText(in)
 	}
 	c.show(w, r, http.StatusOK, "limit.html", v)
 	return nil

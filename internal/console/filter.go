@@ -73,6 +73,11 @@ func moment(text string, now time.Time) (time.Time, error) {
 // Any says that something is filtered out.
 func (f filter) Any() bool { return f.text() != "" }
 
+// Typed says that a person chose something. The moment up to which a preview counts is nobody's choice.
+func (f filter) Typed() bool {
+	return len(f.Reasons) > 0 || f.Batch+f.IDs+f.Match+f.Since+f.Until != ""
+}
+
 // query is the filter as it stands in an address, with times that stay what they are.
 func (f filter) query() url.Values {
 	q := url.Values{}

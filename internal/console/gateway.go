@@ -81,7 +81,7 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 	if err := c.list(r.Context(), g, v, q.Get("after")); err != nil {
 		return err
 	}
-	v.Clear = choices(g, v.Filter, v.G.Glance.Parked)
+	v.Clear = choices(g, v.Filter, someInDoubt(v.Filter, v.G.Glance.Parked))
 	if v.Trail, err = c.trail(r.Context(), g); err != nil {
 		return err
 	}
@@ -143,12 +143,24 @@ func (v *gatewayView) ByReason(r job.Reason) string {
 	return "/gateways/" + v.G.Name + "?" + url.Values{"reason": {string(r)}}.Encode() + "#letters"
 }
 
-// choices are the links to the previews for the filter. Resolving is for unknown outcomes alone, and offered only where there are some.
-func choices(g config.Gateway, f filter, parked map[job.Reason]int64) []choice {
+// someInDoubt says that jobs are parked, and meant, for a reason that often goes with doubt. One of another reason is resolved on its own page.
+func someInDoubt(f filter, parked map[job.Reason]int64) bool {
+	for _, r := range []job.Reason{job.UnknownOutcome, job.Exhausted, job.Cancelled, job.Paused} {
+		if parked[r] > 0 && (len(f.Reasons) == 0 || slices.Contains(f.Reasons, r)) {
+			return true
+		}
+	}
+	return false
+}
+
+// choices are the links to the previews for the filter. Resolving is offered only where jobs may be in doubt, and nothing else for jobs of paused
+// batches: those go on when their batch is resumed.
+func choices(g config.Gateway, f filter, doubt bool) []choice {
 	var all []choice
+	paused := slices.Equal(f.Reasons, []job.Reason{job.Paused})
 	for _, name := range deeds {
 		d := deedsByName[name]
-		if d.only != "" && (parked[d.only] == 0 || len(f.Reasons) > 0 && !slices.Contains(f.Reasons, d.only)) {
+		if d.doubt && !doubt || paused && !d.doubt {
 			continue
 		}
 		q := f.query()
@@ -174,6 +186,8 @@ func readable(rec job.Record) string {
 	switch {
 	case rec.Unopened != nil:
 		return rec.Unopened.Error()
+	case rec.PayloadGone() != "":
+		return "It was " + rec.PayloadGone() + "."
 	case len(payload) == 0:
 		return "{}"
 	}

@@ -2,12 +2,14 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
@@ -20,8 +22,9 @@ type jobView struct {
 	ID      string
 	Why     string // it is where it is
 	Next    string // what comes next, or what a person can do
-	Key     string // idempotency key; empty where the gateway has none
+	Key     string // idempotency key as the gateway sees it; empty where the gateway has none
 	Money   string
+	By      *deadletter.Settled // how a person settled it; nil if nobody did
 	Times   []event
 	Clear   []choice
 	Payload string
@@ -97,9 +100,9 @@ func (c *Console) viewJob(ctx context.Context, g config.Gateway, rec job.Record)
 		return nil, err
 	}
 	if g.Request.IdempotencyHeader != "" {
-		v.Key = job.IdempotencyKey(rec.Job.ID, rec.KeyGeneration)
+		v.Key = g.Request.KeyPrefix + job.IdempotencyKey(rec.Job.ID, rec.KeyGeneration)
 	}
-	if g.Amount.Field != "" && len(rec.Job.Payload)+len(rec.Sealed) > 0 {
+	if g.Amount.Field != "" && (len(rec.Job.Payload)+len(rec.Sealed) > 0 || rec.Money != "") {
 		p := newPile()
 		p.add(rec, g.Amount)
 		v.Money = p.Money()
@@ -112,7 +115,10 @@ func (c *Console) viewJob(ctx context.Context, g config.Gateway, rec job.Record)
 		}
 	}
 	if rec.State == job.Parked {
-		v.Clear = choices(g, filter{IDs: rec.Job.ID, Reasons: []job.Reason{rec.Reason}}, map[job.Reason]int64{rec.Reason: 1})
+		v.Clear = choices(g, filter{IDs: rec.Job.ID, Reasons: []job.Reason{rec.Reason}}, rec.InDoubt())
+	}
+	if v.By, err = deadletter.New(c.cfg.Redis, g.Name).Settlements()(ctx, rec); err != nil {
+		return nil, dispatch.Coded(err)
 	}
 	return v, nil
 }
@@ -129,9 +135,15 @@ func (c *Console) why(ctx context.Context, g config.Gateway, rec job.Record) (wh
 	case job.Done:
 		return "It is done: the call succeeded, or a person resolved it as done.", "Its id stays known for " + short(g.Dedupe) + " after that.", nil
 	case job.Discarded:
-		return "A person has discarded it.", "It is never sent. Its id stays known for " + short(g.Dedupe) + " after that.", nil
+		return "A person has discarded it.", "It is never sent. Its payload and what the gateway said of it are deleted. Its id stays known for " + short(g.Dedupe) + " after that.", nil
 	case job.Parked:
-		why, next = parkedWhy(g, rec.Reason)
+		why, next = parkedWhy(g, rec)
+		if errors.Is(rec.Unopened, job.ErrDamaged) {
+			next = strings.ToUpper(rec.Unopened.Error()[:1]) + rec.Unopened.Error()[1:] + "."
+		}
+		if rec.InDoubt() {
+			next = "It may have been charged: look it up at the gateway, then resolve it as done or as not done. It can't be discarded before."
+		}
 		return why, next, nil
 	}
 	if why, err = dispatch.WhyNot(ctx, c.cfg.Redis, g, rec); err != nil {
@@ -141,8 +153,10 @@ func (c *Console) why(ctx context.Context, g config.Gateway, rec job.Record) (wh
 }
 
 // parkedWhy explains a reason to the person who has to decide.
-func parkedWhy(g config.Gateway, r job.Reason) (why, next string) {
-	switch r {
+func parkedWhy(g config.Gateway, rec job.Record) (why, next string) {
+	switch rec.Reason {
+	case job.Paused:
+		return "Its batch is paused.", dispatch.ResumeBatch(rec.Job.Batch) + ", in the order of the file."
 	case job.Rejected:
 		if g.Replay == config.ReplayAuto {
 			return "Admission had no room for it.", "It goes in by itself when there is room."
@@ -154,11 +168,13 @@ func parkedWhy(g config.Gateway, r job.Reason) (why, next string) {
 		return "Its attempts are used up.", "Replay it once the cause is gone."
 	case job.UnknownOutcome:
 		return "It may or may not have been charged: a call went out and no certain answer came back.",
-			"Look it up at the gateway, then resolve it as done or as not done. It is never sent again by itself."
+			"It is never sent again by itself."
 	case job.Expired:
 		return "Its time to expire passed before it was sent.", "Discard it, or enqueue it anew with another id."
 	case job.Cancelled:
-		return "Its batch was cancelled.", "Replay or discard it."
+		return "Its batch was cancelled, or a person parked it.", "Replay or discard it."
+	case job.Unreadable:
+		return "It is not a job: something else put it into the queue.", "Look at its payload, then discard it."
 	}
-	return "It is not a job: something else put it into the queue.", "Look at its payload, then discard it."
+	return "It is parked as " + string(rec.Reason) + ", a reason that this version does not know.", "Look at it with the version that parked it."
 }

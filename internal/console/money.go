@@ -2,8 +2,6 @@ package console
 
 import (
 	"math/big"
-	"slices"
-	"strings"
 
 	"spillway/internal/config"
 	"spillway/internal/job"
@@ -39,19 +37,4 @@ func (p *pile) add(rec job.Record, a config.Amount) {
 }
 
 // Money is the sums in words; empty where no money is known of.
-func (p *pile) Money() string { return moneyText(p.money, p.bare) }
-
-func moneyText(money map[string]*big.Int, bare int) string {
-	var parts []string
-	for currency, minor := range money {
-		parts = append(parts, strings.TrimSpace(currency+" "+grouped(minor.String())))
-	}
-	slices.Sort(parts)
-	if len(parts) > 0 {
-		parts[len(parts)-1] += " in minor units"
-	}
-	if bare > 0 {
-		parts = append(parts, jobs(bare)+" without an amount")
-	}
-	return strings.Join(parts, ", ")
-}
+func (p *pile) Money() string { return job.MoneyText(p.money, p.bare) }

@@ -18,6 +18,8 @@ type glance struct {
 	dispatch.Glance
 	Name   string
 	Limits string
+	// Door is admission's limits, where they are the bottleneck; empty else.
+	Door   string
 	Plot   plot
 	Parked []heap
 	Total  int64  // parked, for whatever reason
@@ -34,14 +36,19 @@ type heap struct {
 
 // status is what a gateway does, in a word, with the why.
 type status struct {
-	Word string // running, idle, paused, held, probing or down
+	Word string // running, idle, unserved, paused, stopped, held, probing, denied or down
 	Why  string
 	// Until is when a hold ends; zero if nobody knows, or nothing is held.
 	Until time.Time
+	// Tried is when a call goes ahead to see whether a hold is over whose end nobody knows; zero else.
+	Tried time.Time
 }
 
 func newGlance(g config.Gateway, v dispatch.Glance, calls []int64, money map[job.Reason]ledger.Sums) glance {
 	all := glance{Glance: v, Name: g.Name, Limits: limitText(v.Limits), HasETA: v.ETA >= 0, Status: statusOfGateway(v)}
+	if v.Bottleneck() == dispatch.BottleneckAdmission {
+		all.Door = limitText(v.Admission)
+	}
 	all.Plot = newPlot(calls, ledger.CallSpan, v.Limits)
 	for _, r := range job.Reasons() {
 		if n := v.Parked[r]; n > 0 {
@@ -53,23 +60,29 @@ func newGlance(g config.Gateway, v dispatch.Glance, calls []int64, money map[job
 	for _, s := range money {
 		sums.Add(s)
 	}
-	all.Money = moneyText(sums.Money, int(sums.Unread))
+	all.Money = job.MoneyText(sums.Money, int(sums.Unread))
 	return all
 }
 
 func statusOfGateway(v dispatch.Glance) status {
 	held := v.Hold.HeldUntil.After(v.Now)
 	switch {
+	case v.Hold.Barred:
+		return status{Word: "stopped", Why: v.Hold.PauseWhy}
 	case v.Hold.Paused:
 		return status{Word: "paused", Why: v.Hold.PauseWhy}
-	case v.Hold.Circuit && held:
-		return status{"down", v.Hold.Reason, v.Hold.HeldUntil}
+	case v.Hold.Denied:
+		return status{Word: "denied", Why: dispatch.Cause(v.Hold), Tried: v.Hold.HeldUntil}
 	case v.Hold.Circuit:
-		return status{Word: "down", Why: v.Hold.Reason}
+		return status{Word: "down", Why: v.Hold.Reason, Tried: v.Hold.HeldUntil}
+	case v.Hold.Endless:
+		return status{Word: "held", Why: v.Hold.Reason, Tried: v.Hold.HeldUntil}
 	case held:
-		return status{"held", v.Hold.Reason, v.Hold.HeldUntil}
+		return status{Word: "held", Why: v.Hold.Reason, Until: v.Hold.HeldUntil}
 	case v.Hold.Probing:
 		return status{Word: "probing", Why: v.Hold.Reason}
+	case v.Stopped != "":
+		return status{Word: "unserved", Why: v.Stopped}
 	case v.Queued+v.InFlight == 0 && v.Rate == 0:
 		return status{Word: "idle"}
 	}

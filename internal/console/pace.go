@@ -46,6 +46,6 @@ func (p *pace) setFast(text string) error {
 	if err != nil {
 		return wrong(err.Error(), "go back and write a rate like 50/s or a share of the limit like 20%, or leave it empty")
 	}
-	p.rate, p.flags = perSecond([]config.Limit{l}), " --rate "+text
+	p.rate, p.flags = config.PerSecond([]config.Limit{l}), " --rate "+text
 	return nil
 }

@@ -50,6 +50,7 @@ var functions = template.FuncMap{
 	"jobs":    jobs,
 	"words":   func(v any) string { return strings.ReplaceAll(fmt.Sprint(v), "_", " ") },
 	"joblink": jobLink,
+	"sums":    func(text string) []string { return strings.SplitAfter(text, ", ") },
 	"reasons": job.Reasons,
 	"has":     func(all []job.Reason, r job.Reason) bool { return slices.Contains(all, r) },
 }

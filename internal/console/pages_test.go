@@ -130,7 +130,7 @@ func TestAJobsPageSaysWhyItIsWhereItIs(t *testing.T) {
 	r.put(3, `{"amount":4900,"currency":"EUR"}`)
 	r.parkOne("j0001", job.UnknownOutcome, "time-out after the request was written")
 	_, page := r.get(jobLink(r.g.Name, "j0000"))
-	wants(t, page, "No dispatcher has ever served the gateway: start one with", ", next in the queue.", "EUR 4\u202f900 in minor units", "2026-11", "Idempotency key")
+	wants(t, page, "No dispatcher has ever served the gateway: start one with", ", next in the queue.", "EUR 49.00", "2026-11", "Idempotency key")
 	_, page = r.get("/jobs?id=j0001")
 	wants(t, page, "It may or may not have been charged", "time-out after the request was written", "unknown outcome", "Resolve as done", "Resolve as not done", "none")
 	if err := r.db.Client.HSet(t.Context(), redisdb.NewKeys(r.g.Name).Alive(), "at", time.Now().UnixMicro()).Err(); err != nil {

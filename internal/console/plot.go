@@ -1,8 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,15 +22,16 @@ type plot struct {
 	Line       string  // points of the line
 	Area       string  // points of the area under it
 	LimitAt    float64 // height of the line of the limit
-	Limit      string  // what the limits allow in the long run
+	Limit      string  // that line, in words: the limit that binds
 	Most       string  // the highest rate seen
 	Minutes    string
 }
 
-// newPlot draws how many calls ended in each span, oldest first. The limits' line stands at four fifths of the height, unless more
-// calls than that were made.
+// newPlot draws how many calls ended in each span, oldest first. The line is that of the limit that binds, and stands at four fifths of the
+// height, unless more calls than that were made.
 func newPlot(calls []int64, span time.Duration, limits []config.Limit) plot {
-	allowed := perSecond(limits)
+	bound := binding(calls, span, limits)
+	allowed := bound.PerSecond()
 	rates, most := make([]float64, len(calls)), 0.0
 	for i, n := range calls {
 		rates[i] = float64(n) / span.Seconds()
@@ -43,7 +45,7 @@ func newPlot(calls []int64, span time.Duration, limits []config.Limit) plot {
 		fmt.Fprintf(&line, "%.1f,%.1f ", float64(i)*step, height(rate))
 	}
 	p := plot{Wide: plotWide, High: plotHigh, Line: strings.TrimSpace(line.String()), LimitAt: height(allowed),
-		Limit: rateText(allowed), Most: rateText(most), Minutes: short(time.Duration(len(calls)) * span)}
+		Limit: bound.String(), Most: rateText(most), Minutes: short(time.Duration(len(calls)) * span)}
 	p.Area = fmt.Sprintf("0,%d %s %d,%d", plotHigh, p.Line, plotWide, plotHigh)
 	return p
 }
@@ -68,11 +70,26 @@ func trimmed(n float64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0")
 }
 
-// perSecond is the most that limits allow in the long run, in calls a second.
-func perSecond(limits []config.Limit) float64 {
-	rate := math.Inf(1)
+// binding returns the limit that holds the next calls back: the tightest of those within a span, until the calls of a longer one have used that
+// up. A window that is longer than what is drawn is not looked at, unless there is no other.
+func binding(calls []int64, span time.Duration, limits []config.Limit) config.Limit {
+	bound := slices.MinFunc(limits, func(a, b config.Limit) int { return cmp.Compare(a.Window, b.Window) })
 	for _, l := range limits {
-		rate = min(rate, float64(l.N)/l.Window.Seconds())
+		spans := int(l.Window / span)
+		full := spans <= len(calls) && sum(calls[max(len(calls)-spans, 0):])*100 >= l.N*usedUp
+		if l.PerSecond() < bound.PerSecond() && (l.Window <= span || full) {
+			bound = l
+		}
 	}
-	return rate
+	return bound
+}
+
+// usedUp is how many percent of a limit were called when it binds: the present span is not counted yet.
+const usedUp = 95
+
+func sum(all []int64) (n int64) {
+	for _, one := range all {
+		n += one
+	}
+	return n
 }

@@ -11,10 +11,10 @@ func TestTheOverviewShowsTheMoneyThatIsParked(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
 	_, page := r.get("/")
-	lacks(t, page, "in minor units")
+	lacks(t, page, "EUR ")
 	r.park(2, `{"amount":1200,"currency":"EUR"}`, job.Refused, "HTTP 402")
 	_, page = r.get("/")
-	wants(t, page, "EUR 2\u202f400 in minor units")
+	wants(t, page, "EUR 24.00")
 }
 
 func TestWhoSteersAtTheConsoleIsInTheTrail(t *testing.T) {

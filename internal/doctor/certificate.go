@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"net"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -76,7 +75,7 @@ func unwelcome(g config.Gateway, addr string) Check {
 func (x *examination) lintTLS(g config.Gateway) (found []Check) {
 	const name = "certificate"
 	t := g.Request.TLS
-	if info, err := os.Stat(t.KeyFile); err == nil && info.Mode().Perm()&0o004 != 0 {
+	if open(t.KeyFile) {
 		found = append(found, warn(name, g.Name, "chmod o-r "+t.KeyFile, "everybody on this machine may read the private key %s", t.KeyFile))
 	}
 	block, _ := pem.Decode([]byte(t.Cert))

@@ -7,6 +7,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,6 +87,8 @@ func Run(ctx context.Context, p Params) (Report, error) {
 	}
 	x := &examination{p: p, latency: map[string]time.Duration{}}
 	x.secrets()
+	x.token()
+	x.secretFiles()
 	ways := x.reachAll(ctx) // while Redis is looked at
 	x.redis(ctx)
 	for _, g := range p.Gateways {
@@ -93,6 +97,15 @@ func Run(ctx context.Context, p Params) (Report, error) {
 		x.add(way.checks...)
 	}
 	return x.Report, ctx.Err()
+}
+
+// token looks at the tokens' lengths.
+func (x *examination) token() {
+	for key, token := range map[string]config.Secret{"token": x.p.Config.Token, "token_previous": x.p.Config.TokenPrevious} {
+		if n := len(token.Reveal()); n > 0 && n < config.LeastToken {
+			x.add(warn("token", "", config.MakeToken, "%s has fewer than %d bytes and can be guessed; where others can reach the address, run does not start with it", key, config.LeastToken))
+		}
+	}
 }
 
 // examination is one run.
@@ -133,6 +146,37 @@ func (x *examination) secrets() {
 	}
 }
 
+// secretFiles names the files with secrets that any user of this machine may read.
+func (x *examination) secretFiles() {
+	for _, file := range x.p.Config.SecretFiles {
+		if open(file) {
+			x.add(warn("secrets", "", "chmod o-r "+file, "everybody on this machine may read the secret in %s", file))
+		}
+	}
+}
+
+// open says that everybody may read a file.
+func open(file string) bool {
+	info, err := os.Stat(file)
+	return err == nil && info.Mode().Perm()&0o004 != 0
+}
+
+// wayToRedis says what protects Redis from others, where it is beyond this machine.
+func (x *examination) wayToRedis() {
+	way, err := redisdb.WayTo(x.p.Config.Redis.Reveal())
+	if err != nil || way.Socket || !slices.ContainsFunc(way.Hosts, func(host string) bool { return !loopback(host) }) {
+		return
+	}
+	if !way.TLS {
+		x.add(warn("redis_tls", "", "write rediss://, or tls=true for sentinels and clusters, and let Redis listen with TLS",
+			"Redis is reached unencrypted: whoever is on the way reads jobs and its password, and can change payments"))
+	}
+	if !way.Password {
+		x.add(warn("redis_password", "", "give it a user with the rights in docs/configuration.md, and write redis: ${REDIS_URL} into the file",
+			"Redis is reached without a password: whoever reaches it can send, change and delete payments"))
+	}
+}
+
 // redis looks at Redis, and at what stands in the books there. That it is away is no reason to leave the rest undone.
 func (x *examination) redis(ctx context.Context) {
 	if x.p.Config.Redis == redisdb.Embedded {
@@ -140,6 +184,7 @@ func (x *examination) redis(ctx context.Context) {
 			"the embedded Redis keeps everything in memory and is gone with its process"))
 		return
 	}
+	x.wayToRedis()
 	db, err := dispatch.Open(ctx, x.p.Config, x.p.RedisWait)
 	if err == nil {
 		defer func() { _ = db.Close() }()

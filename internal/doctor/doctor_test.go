@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -37,6 +39,9 @@ func newPatient(t *testing.T, redis string, gateway ...string) *patient {
 
 func newNamed(t *testing.T, redis, name string, gateway ...string) *patient {
 	t.Helper()
+	if !strings.Contains(strings.Join(gateway, "\n"), "answers:") {
+		gateway = append(slices.Clone(gateway), "answers: stripe") // nothing unwise in that
+	}
 	text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    %s\n", redis, name, strings.Join(gateway, "\n    "))
 	cfg, err := config.Parse("d.yaml", []byte(text), config.Options{Secrets: true})
 	if err != nil {
@@ -138,6 +143,33 @@ func TestRedisThatLosesJobs(t *testing.T) {
 	}
 }
 
+// A call without a key that Redis forgets is made again, and nobody knows.
+func TestAKeylessGatewayOnARedisThatForgets(t *testing.T) {
+	t.Parallel()
+	url, _ := listening(t)
+	keyless := `request: {url: "` + url + `/{id}", idempotency_header: ""}`
+	for name, c := range map[string]struct {
+		request, fsync string
+		message        string // empty: there is nothing to say
+	}{
+		"always":        {keyless, "always", ""},
+		"with a key":    {request(url), "everysec", ""},
+		"every second":  {keyless, "everysec", "the last second (appendfsync everysec)"},
+		"when it likes": {keyless, "no", "the last half minute"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newPatient(t, testkit.Server(t, append([]string{"--appendfsync", c.fsync}, sound...)...).URL(), c.request, limits).examine()
+			if c.message != "" {
+				expect(t, r, "forgotten_calls", Warn, c.message, "appendfsync always")
+			}
+			if has(r, "forgotten_calls", Warn, "", "") != (c.message != "") {
+				t.Errorf("found:\n%s", list(r))
+			}
+		})
+	}
+}
+
 func TestTooFewReplicas(t *testing.T) {
 	t.Parallel()
 	url, _ := listening(t)
@@ -199,11 +231,11 @@ func TestLints(t *testing.T) {
 		"burst":                {[]string{req, limits, "admission: {burst: 1000000}"}, "admission", "busy for 2h46m40s", "smaller"},
 		"no jitter":            {[]string{req, "leak: {limits: [100/s], jitter: 0s}"}, "jitter", "jitter is 0", "5ms"},
 		"much jitter":          {[]string{req, "leak: {limits: [1/10ms], jitter: 4ms}"}, "jitter", "71 % of the limit", "measure"},
-		"long time-out":        {[]string{`request: {url: "https://pay.example/", timeout: 5m}`, limits}, "timeout", "5m0s", "shorter|really needs"},
+		"long time-out":        {[]string{`request: {url: "https://pay.example/", timeout: 5m, key_lifetime: 24h}`, limits}, "timeout", "5m0s", "shorter|really needs"},
 		"short time-out":       {[]string{`request: {url: "https://pay.example/", timeout: 500ms}`, limits}, "timeout", "unknown", "longer"},
-		"short-lived key":      {[]string{`request: {url: "https://pay.example/", key_lifetime: 20s}`, limits}, "timeout", "forgotten after 20s", "key_lifetime"},
+		"default answers":      {[]string{req, limits, "answers: default"}, "answers", "every 2xx counts as paid", "done_needs"},
 		"few in flight":        {[]string{req, "leak: {limits: [100/s], max_in_flight: 10}"}, "in_flight", "no more than 100ms", "raise leak.max_in_flight to 50"},
-		"dedupe":               {[]string{req, limits, "dedupe: 1h"}, "idempotency", "forgotten 1h0m0s after", "make dedupe"},
+		"dedupe":               {[]string{req, limits, "dedupe: 1m"}, "idempotency", "forgotten 1m0s after", "make dedupe"},
 		"no keys":              {[]string{`request: {url: "https://pay.example/", idempotency_header: ""}`, limits}, "idempotency", "unknown_outcome", "idempotency_header"},
 		"not encrypted":        {[]string{`request: {url: "http://pay.example/{id}"}`, limits}, "url", "pay.example unencrypted", "https://"},
 		"key in the url":       {[]string{`request: {url: "https://pay.example/?api_key=hunter2"}`, limits}, "url", "credential", "header"},
@@ -237,6 +269,8 @@ func TestFineConfigurations(t *testing.T) {
 		"loopback":  {`request: {url: "http://localhost:8080/"}`, limits},
 		"loopback6": {`request: {url: "http://[::1]:8080/"}`, limits},
 		"capped":    {req, "leak: {limits: [100/s], max_in_flight: 64}"},
+		"a need":    {req, limits, "answers: {done_needs: {status: paid}}"},
+		"a rule":    {req, limits, "answers: [{status: 200, then: done}]"},
 	} {
 		p := newPatient(t, "redis://127.0.0.1:1/0", gateway...)
 		x := &examination{p: p.p}
@@ -349,5 +383,62 @@ func TestChecksAsJSON(t *testing.T) {
 	got, err := json.Marshal([]Check{ok("reach", "", "x"), warn("reach", "g", "do", "x")})
 	if want := `[{"check":"reach","level":"ok","message":"x"},{"check":"reach","gateway":"g","level":"warn","message":"x","hint":"do"}]`; err != nil || string(got) != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Redis holds the payments: what stands between it and others is looked at before it is reached.
+func TestARedisThatOthersCanReach(t *testing.T) {
+	t.Parallel()
+	const open, bare = "redis_tls", "redis_password"
+	for url, want := range map[string][]string{
+		"redis://redis.invalid:6379/0":                         {open, bare},
+		"redis://:secret@redis.invalid:6379/0":                 {open},
+		"rediss://redis.invalid:6379/0":                        {bare},
+		"rediss://u:secret@redis.invalid:6379/0":               nil,
+		"redis-cluster://127.0.0.1:1,redis.invalid:1":          {open, bare},
+		"redis-cluster://u:secret@redis.invalid:1?tls=true":    nil,
+		"redis-sentinel://u:secret@redis.invalid:1/0?master=m": {open},
+		"redis://127.0.0.1:1/0":                                nil,
+		"redis://[::1]:1/0":                                    nil,
+		"redis://localhost:1/0":                                nil,
+		"redis-socket:///nowhere/redis.sock?db=0":              nil,
+	} {
+		p := newPatient(t, url, "request: {url: https://127.0.0.1:1/x}", "leak: {limits: [100/s]}")
+		var got []string
+		for _, c := range p.examine().Checks {
+			if c.Name == open || c.Name == bare {
+				got = append(got, c.Name)
+			}
+			if strings.Contains(c.Message+c.Hint, "secret@") {
+				t.Errorf("the password is in %+v", c)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", url, got, want)
+		}
+	}
+}
+
+func TestSecretsThatEverybodyMayRead(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "key")
+	for mode, want := range map[os.FileMode]Level{0o644: Warn, 0o604: Warn, 0o640: "", 0o600: ""} {
+		_ = os.Remove(file)
+		if err := os.WriteFile(file, []byte("sk_live_1"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		p := newPatient(t, "redis://127.0.0.1:1/0", `request: {url: https://127.0.0.1:1/x, headers: {Authorization: "Bearer ${file:`+file+`}", X-Key: "${file:`+file+`}"}}`, "leak: {limits: [100/s]}")
+		var got []Level
+		for _, c := range p.examine().Checks {
+			if strings.Contains(c.Message, file) {
+				got = append(got, c.Level)
+			}
+		}
+		if (want == "" && len(got) > 0) || (want != "" && (len(got) != 1 || got[0] != want)) {
+			t.Errorf("mode %v: %v, want %q", mode, got, want)
+		}
 	}
 }

@@ -26,7 +26,7 @@ const (
 // lint says what of a gateway's configuration is allowed and unwise. connect is how long a connection took; zero if there was none.
 func (x *examination) lint(g config.Gateway, connect time.Duration) {
 	var found []Check
-	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintURL} {
+	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintHold, lintAnswers, lintURL} {
 		found = append(found, rule(g)...)
 	}
 	found = append(found, x.lintFlight(g, connect)...)
@@ -38,6 +38,17 @@ func (x *examination) lint(g config.Gateway, connect time.Duration) {
 		c.Message = fmt.Sprintf("%s:%d: %s", g.At.File, g.At.Line, c.Message)
 		x.add(c)
 	}
+}
+
+// holdMost is how long one answer may well stop a gateway.
+const holdMost = time.Hour
+
+func lintHold(g config.Gateway) []Check {
+	if g.Hold.Max <= holdMost {
+		return nil
+	}
+	return []Check{warn("hold", g.Name, "make hold.max shorter, unless the gateway means such times",
+		"one answer with a mistaken Retry-After stops all calls for up to %s (hold.max)", config.FormatDuration(g.Hold.Max))}
 }
 
 func lintAdmission(g config.Gateway) (found []Check) {
@@ -84,10 +95,6 @@ func lintTimes(g config.Gateway) (found []Check) {
 		found = append(found, warn(name, g.Name, "make request.timeout longer: 30s is the default",
 			"a time-out of %s cuts off calls that the gateway may still carry out: their outcome is unknown", t))
 	}
-	if g.Request.KeyLifetime > 0 && t >= g.Request.KeyLifetime {
-		found = append(found, warn(name, g.Name, "make request.timeout shorter than request.key_lifetime",
-			"a call may take %s, and its idempotency key is forgotten after %s: no call that was cut off can be made again", t, g.Request.KeyLifetime))
-	}
 	return found
 }
 
@@ -103,6 +110,15 @@ func lintKeys(g config.Gateway) []Check {
 			g.Dedupe, g.Request.KeyLifetime)}
 	}
 	return nil
+}
+
+// lintAnswers names a gateway of which the file says nothing but that a 2xx is a payment: many decline with one, too.
+func lintAnswers(g config.Gateway) []Check {
+	if a := g.Answers; a.Profile != config.ProfileDefault || len(a.Rules) > 0 || len(a.DoneNeeds) > 0 {
+		return nil
+	}
+	return []Check{warn("answers", g.Name, "say what a payment's answer has, like answers: {done_needs: {resultCode: Authorised}}; or, if any 200 is one, answers: [{status: 200, then: done}]",
+		"every 2xx counts as paid, by the default profile, and some gateways say no with a 200: what they declined is booked as done")}
 }
 
 var credential = regexp.MustCompile(`(?i)[?&][^=&#]*(?:pass|secret|token|key|auth|signature)[^=&#]*=[^&#]`)

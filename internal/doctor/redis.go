@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spillway/internal/config"
+	"spillway/internal/dispatch"
 	"spillway/internal/redisdb"
 )
 
@@ -37,6 +38,7 @@ func (x *examination) servers(ctx context.Context, db *redisdb.DB) error {
 		x.found("eviction", of, h.Findings[redisdb.OfEviction], "deletes nothing when its memory is full (maxmemory-policy noeviction)")
 		x.memory(of, h)
 		x.replicas(of, h)
+		x.keyless(of, h)
 		x.clock(of, h)
 		x.delay(of, h)
 	}
@@ -112,6 +114,15 @@ func (x *examination) replicas(of string, h redisdb.Health) {
 		x.add(ok(name, "", "%s has none: a lost disk loses every job since the last backup", of))
 	default:
 		x.found(name, of, h.Findings[redisdb.OfReplicas], fmt.Sprintf("%d online, %d have each job before it is reported", h.Replicas, wait))
+	}
+}
+
+// keyless warns of calls without a key on a server that may forget them.
+func (x *examination) keyless(of string, h redisdb.Health) {
+	for _, g := range x.p.Gateways {
+		if f := dispatch.Keyless([]config.Gateway{g}, h, x.p.Config.WaitReplicas); f != nil {
+			x.add(warn("forgotten_calls", g.Name, f.Hint, "%s", named(of, f.Message)))
+		}
 	}
 }
 

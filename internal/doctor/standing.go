@@ -60,6 +60,9 @@ func (x *examination) held(g config.Gateway, v dispatch.Glance, doubted bool) {
 	h := v.Hold
 	switch {
 	case doubted:
+	case h.Stale:
+		x.add(fail("limits_lost", g.Name, fmt.Sprintf("start a dispatcher of this version, which mends it; or set them again: dispatcher limit set -g %s …, or limit reset -g %[1]s", g.Name),
+			"nothing is called: %s", h.PauseWhy))
 	case h.Paused:
 		x.add(warn("paused", g.Name, "when the reason has gone: dispatcher resume -g "+g.Name, "nobody calls it: paused, %s", h.PauseWhy))
 	case h.Circuit:
@@ -75,6 +78,10 @@ func (x *examination) parked(g config.Gateway, v dispatch.Glance) {
 		x.add(warn("unknown_outcome", g.Name, fmt.Sprintf("look each up at the gateway, then: dispatcher dlq resolve -g %s --reason unknown_outcome --done|--not-done", g.Name),
 			"%d jobs may or may not have been charged, and wait for a person", n))
 	}
+	if v.ParkedMost > 0 {
+		x.add(warn("parked_most", g.Name, fmt.Sprintf("dispatcher dlq stats -g %s; replay, resolve or discard some, or raise parked.most if Redis has the memory", g.Name),
+			"%d jobs are parked of %d that may be: beyond, newcomers that find no room are turned away", v.AllParked(), v.ParkedMost))
+	}
 	if n := v.Parked[job.Rejected]; n > 0 && g.Replay == config.ReplayManual {
 		x.add(warn("rejected", g.Name, fmt.Sprintf("dispatcher dlq replay -g %s --reason rejected, or replay: auto in the file", g.Name),
 			"%d jobs found no room, and with replay: manual none of them goes in by itself", n))
@@ -89,7 +96,7 @@ func (x *examination) live(g config.Gateway, v dispatch.Glance) {
 	}
 	x.add(warn("limits", g.Name, fmt.Sprintf("if they are to stay, write them into the file; else: dispatcher limit reset -g %s", g.Name),
 		"the limits %s were set live and win over the file's %s", strings.Trim(now, "[]"), strings.Trim(file, "[]")))
-	if in, leak := rate(g.Admission.Limits), rate(v.Limits); in > leak*1.000001 && in <= rate(g.Leak.Limits)*1.000001 {
+	if in, leak := rate(v.Admission), rate(v.Limits); in > leak*1.000001 && in <= rate(g.Leak.Limits)*1.000001 {
 		x.add(warn("admission", g.Name, "lower admission.limits too, or set the limit back",
 			"admission takes in %s, and only %s leave since the limit was set live: the queue grows without end", perSecond(in), perSecond(leak)))
 	}
@@ -159,13 +166,15 @@ func onlyTooMany(r job.Record, now time.Time) bool {
 func sample(ctx context.Context, c redis.UniversalClient, g config.Gateway) ([]job.Record, error) {
 	k := redisdb.NewKeys(g.Name)
 	ids := map[string]bool{}
-	head, err := c.LRange(ctx, k.Pending(), -sampled, -1).Result()
-	if err != nil {
-		return nil, err
-	}
-	for _, task := range head {
-		if id, _, ok := job.ParseTaskID(task); ok {
-			ids[id] = true
+	for _, line := range k.Lines() {
+		head, err := c.LRange(ctx, line, -sampled, -1).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, task := range head {
+			if id, _, ok := job.ParseTaskID(task); ok {
+				ids[id] = true
+			}
 		}
 	}
 	for _, set := range []string{k.Retrying(), k.Open()} {

@@ -43,7 +43,8 @@ func (w *ward) accept(ids ...string) {
 	w.t.Helper()
 	var chunk []job.Newcomer
 	for _, id := range ids {
-		chunk = append(chunk, job.Newcomer{Job: job.Job{ID: id, Payload: []byte(`{"secret":"hunter2"}`), Cost: 1}, Digest: producer.Digest([]byte(id))})
+		payload := []byte(`{"secret":"hunter2"}`)
+		chunk = append(chunk, job.Newcomer{Job: job.Job{ID: id, Payload: payload, Cost: 1}, Digest: producer.Digest(payload)})
 	}
 	_, _, err := dispatch.Books(w.c, w.g).Accept(w.t.Context(), job.Ticket{Lane: w.g.Name, Number: 1}, chunk, "park")
 	w.must(err)
@@ -70,11 +71,18 @@ func TestPaused(t *testing.T) {
 	w.expect("paused", Warn, "paused, maintenance", "dispatcher resume -g "+w.g.Name)
 }
 
+func TestALostVersionOfTheLimits(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	w.must(w.c.HSet(t.Context(), w.k.Pace(), "v", 7, "c", time.Now().Add(-3*time.Second).UnixMicro()).Err())
+	w.expect("limits_lost", Fail, "Redis has lost the version of the limits", "limit reset -g "+w.g.Name)
+}
+
 func TestHeldAndOpenCircuit(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
 	w.pacer(func(p *bucket.Pacer) error {
-		_, err := p.Hold(t.Context(), bucket.HoldRequest{For: time.Hour, Reason: "HTTP 401"})
+		_, err := p.Failed(t.Context(), bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 401"})
 		return err
 	})
 	w.expect("held", Warn, "HTTP 401", "another key")
@@ -97,7 +105,7 @@ func TestParkedJobsThatWaitForAPerson(t *testing.T) {
 
 func TestLimitsSetLive(t *testing.T) {
 	t.Parallel()
-	w := newWard(t)
+	w := newWard(t, "admission: {limits: [100/s]}")
 	to, err := config.ParseLimit("10/s")
 	w.must(err)
 	w.must(dispatch.SetLimits(t.Context(), w.c, w.g, []config.Limit{to}))
@@ -158,4 +166,20 @@ func TestMeasuredLatencyOfCalls(t *testing.T) {
 	w.must(w.c.HSet(t.Context(), w.k.Job("a"), "h", history(503, 3, time.Second)).Err())
 	w.p.Gateways[0].Leak.MaxInFlight = 60
 	w.expect("in_flight", Warn, "took (median) 900ms", "to 90")
+}
+
+func TestNearlyAllThatMayBeParkedIsToldOf(t *testing.T) {
+	t.Parallel()
+	w := newWard(t, "parked: {most: 5}")
+	for n, id := range []string{"a", "b", "c", "d"} {
+		w.must(w.c.ZAdd(t.Context(), w.k.Parked([]string{"rejected", "refused"}[n%2]), redis.Z{Score: float64(n + 1), Member: id}).Err())
+	}
+	if r := w.examine(); strings.Contains(list(r), "are parked of") {
+		t.Errorf("four of five:\n%s", list(r))
+	}
+	w.must(w.c.ZAdd(t.Context(), w.k.Parked("refused"), redis.Z{Score: 5, Member: "e"}).Err())
+	w.expect("parked_most", Warn, "5 jobs are parked of 5 that may be", "dlq stats")
+	if v, err := dispatch.Look(t.Context(), w.c, w.g); err != nil || v.ParkedMost != 5 {
+		t.Errorf("status is told %d, %v", v.ParkedMost, err)
+	}
 }

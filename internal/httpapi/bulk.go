@@ -20,6 +20,7 @@ type chunk struct {
 	lines []line
 	jobs  []job.Job
 	bytes int
+	held  int64 // of the budget of bodies, until it is answered
 }
 
 // line is a job, or what is wrong with it.
@@ -47,16 +48,27 @@ type bulk struct {
 	sent  chan struct{} // closed when all is written; nil until the answer begins
 	ended atomic.Bool   // the body has: from here on the caller has to read
 	no    *problem      // what every job hears from here on; nil: they go through the door
+	told  int           // the last line that was answered
+	rest  []byte        // lines of the answer that the spool had no room for
 }
 
 // many takes the jobs of a stream in, in their order and in chunks as enqueue does. The answer begins with that of the first chunk.
 func (a *API) many(w http.ResponseWriter, r *http.Request, o order) {
-	b := &bulk{a: a, r: r, w: w, rc: http.NewResponseController(w), order: o, out: newSpool()}
+	if !a.bodies.take(manyLeast) {
+		drain(w, r)
+		crowded().answer(w)
+		return
+	}
+	defer a.bodies.give(manyLeast)
+	b := &bulk{a: a, r: r, w: w, rc: http.NewResponseController(w), order: o, out: newSpool(&a.spools, a.times.unread)}
 	_ = b.rc.EnableFullDuplex() // without it no answer can begin before the body has ended
-	_ = b.rc.SetWriteDeadline(time.Time{})
 	defer b.out.drop()
 	err := b.flow()
-	switch p, refused := errors.AsType[*problem](err); {
+	p, refused := errors.AsType[*problem](err)
+	switch {
+	case b.sent != nil && refused:
+		p.Line = b.told + 1
+		b.finish(b.last(p))
 	case b.sent != nil:
 		b.finish(err)
 	case refused:
@@ -69,15 +81,37 @@ func (a *API) many(w http.ResponseWriter, r *http.Request, o order) {
 	}
 }
 
+// last puts a problem behind what waits, as the answer's last line.
+func (b *bulk) last(p *problem) error {
+	text, err := json.Marshal(p)
+	b.rest = append(append(b.rest, text...), '\n')
+	return err
+}
+
 // finish waits until the answer is written. The caller sees that one which an error cut short is not whole.
 func (b *bulk) finish(err error) {
-	b.out.end()
+	b.out.end(b.rest)
 	b.ended.Store(true)
-	_ = b.rc.SetWriteDeadline(time.Now().Add(writeTime)) // for a write that waits already
+	b.moreToRead() // for a write that waits already
 	<-b.sent
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// moreToCome gives the caller time to send more. Until the body has ended he need not read: so there is time to write for as long as he sends.
+func (b *bulk) moreToCome() {
+	_ = b.rc.SetReadDeadline(time.Now().Add(b.a.times.read)) // a recorder of a test has none
+	b.moreToRead()
+}
+
+// moreToRead gives the caller time to read more.
+func (b *bulk) moreToRead() {
+	within := b.a.times.write
+	if !b.ended.Load() {
+		within += b.a.times.read
+	}
+	_ = b.rc.SetWriteDeadline(time.Now().Add(within))
 }
 
 // unreadable is what a caller hears of a body that is not NDJSON, or broke off.
@@ -98,22 +132,35 @@ func (b *bulk) flow() error {
 	enough := time.AfterFunc(math.MaxInt64, stop)
 	defer enough.Stop()
 	for c := range chunks {
-		if err != nil {
-			continue // what is sent is read for a while, so that the caller sees the answer
+		if err == nil { // else what is sent is read for a while, so that the caller sees the answer
+			if err = b.admit(ctx, c); err != nil {
+				enough.Reset(b.drainTime())
+			}
 		}
-		if err = b.admit(ctx, c); err != nil {
-			enough.Reset(drainTime)
-		}
+		b.a.bodies.give(c.held)
 	}
-	if err == nil {
-		err = broke
+	if err != nil || broke == nil {
+		return err
 	}
-	return err
+	if _, refused := errors.AsType[*problem](broke); refused {
+		drain(b.w, b.r)
+	}
+	return broke
+}
+
+// drainTime is how long what nobody wants is read. Who does not read has to send all of it before he does.
+func (b *bulk) drainTime() time.Duration {
+	if b.rest != nil {
+		return b.a.times.write
+	}
+	return drainTime
 }
 
 // feed cuts the body into chunks.
 func (b *bulk) feed(ctx context.Context, out chan<- chunk) error {
-	in, err := producer.New(patient{b.r.Body, b.rc}, b.order.read(b.a.known()))
+	body := &held{r: patient{b}, of: &b.a.bodies}
+	defer body.drop()
+	in, err := producer.New(body, b.order.read(b.a.known()))
 	if err != nil {
 		return err
 	}
@@ -124,10 +171,12 @@ func (b *bulk) feed(ctx context.Context, out chan<- chunk) error {
 			c.add(l, b.order)
 		}
 		if len(c.lines) > 0 && (err == io.EOF || c.full()) {
+			c.held = body.hand()
 			select {
 			case out <- c:
 				c = chunk{}
 			case <-ctx.Done():
+				b.a.bodies.give(c.held)
 				return ctx.Err()
 			}
 		}
@@ -158,16 +207,17 @@ func (c *chunk) add(l producer.Line, o order) {
 	c.bytes += len(l.Raw)
 }
 
-// patient gives the caller time for every read anew.
-type patient struct {
-	r  io.Reader
-	rc *http.ResponseController
-}
+// patient reads the body, with time for every piece of it.
+type patient struct{ b *bulk }
 
 // Read implements io.Reader.
-func (p patient) Read(b []byte) (int, error) {
-	_ = p.rc.SetReadDeadline(time.Now().Add(readTime))
-	return p.r.Read(b)
+func (p patient) Read(buf []byte) (int, error) {
+	p.b.moreToCome()
+	n, err := p.b.r.Body.Read(buf)
+	if err == io.EOF {
+		_ = p.b.rc.SetReadDeadline(time.Time{}) // net/http goes on reading, for the caller's end: he may take his time for the answer
+	}
+	return n, err
 }
 
 // admit puts a chunk through the door and answers its lines. Once one job has found no room, or Redis was away, no later one
@@ -185,13 +235,14 @@ func (b *bulk) admit(ctx context.Context, c chunk) error {
 	}
 	says, in := b.says(c, answers)
 	if b.sent == nil {
-		rateLimit(b.w.Header(), b.order.to, roomOf(answers))
+		rateLimit(ctx, b.w.Header(), b.order.to, roomOf(answers))
 		if in == 0 {
 			return whole(says)
 		}
 		b.begin(in)
 	}
-	return b.write(says)
+	b.told = c.lines[len(c.lines)-1].number
+	return b.tell(says)
 }
 
 // bulk takes jobs in, a few callers' at a time: the workers need Redis too.
@@ -268,7 +319,8 @@ func roomOf(answers []admission.Answer) *job.Room {
 	return nil
 }
 
-func (b *bulk) write(says []any) error {
+// tell adds lines to the answer.
+func (b *bulk) tell(says []any) error {
 	var text []byte
 	for _, s := range says {
 		one, err := json.Marshal(s)
@@ -278,6 +330,10 @@ func (b *bulk) write(says []any) error {
 		text = append(append(text, one...), '\n')
 	}
 	_, err := b.out.Write(text)
+	if errors.Is(err, errUnread) {
+		b.rest = text
+		return new(newProblem(codeSlow, "the answer is not read: from this line on nothing was looked at", "read the answer while you send, or send fewer jobs at once; send the rest again"))
+	}
 	return err
 }
 
@@ -305,9 +361,7 @@ func (b *bulk) send() error {
 		if err != nil {
 			return err
 		}
-		if b.ended.Load() {
-			_ = b.rc.SetWriteDeadline(time.Now().Add(writeTime))
-		}
+		b.moreToRead()
 		if _, err := b.w.Write(buf[:n]); err != nil {
 			return err
 		}

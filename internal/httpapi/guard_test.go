@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -94,5 +95,63 @@ func TestWithoutATokenOnlyLocalNamesAreAnswered(t *testing.T) {
 	}
 	if w := visit(guarded("s3cret", nil), "/healthz", nil); w.Code != 200 {
 		t.Errorf("with a token any name will do: %d", w.Code)
+	}
+}
+
+// A browser that came by TLS to the outermost proxy shows its cookie over TLS alone, however the proxies say so.
+func TestTheCookieIsSecureBehindTLS(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]bool{
+		"X-Forwarded-Proto: https": true, "X-Forwarded-Proto: HTTPS": true, "X-Forwarded-Proto: https, http": true, "X-Forwarded-Proto:  https ,http": true,
+		"Forwarded: proto=https": true, `Forwarded: for="[2001:db8::1]";Proto="https"`: true, "Forwarded: for=192.0.2.1; proto=HTTPS;by=x, for=10.0.0.1;proto=http": true,
+		"X-Forwarded-Proto: http": false, "X-Forwarded-Proto: http, https": false, "Forwarded: proto=http, proto=https": false, "Forwarded: for=https": false, "X-Other: https": false,
+	} {
+		name, value, _ := strings.Cut(header, ":")
+		r := httptest.NewRequest(http.MethodPost, "http://d.example/login", nil)
+		r.Header.Set(name, strings.TrimPrefix(value, " "))
+		w := httptest.NewRecorder()
+		NewGuard("s3cret").LogIn(w, r, "s3cret")
+		if got := w.Result().Cookies()[0].Secure; got != want {
+			t.Errorf("%s: Secure is %v", header, got)
+		}
+	}
+}
+
+// A token is changed while callers use it: for a time both are let in, and then the old one and all that was made of it is worthless.
+func TestATokenIsChangedWithoutAGap(t *testing.T) {
+	t.Parallel()
+	api := guarded("old token", http.NotFoundHandler())
+	guard := api.cfg.Guard
+	cookie := func(token string) *http.Cookie {
+		w := httptest.NewRecorder()
+		if !guard.LogIn(w, httptest.NewRequest(http.MethodPost, "/login", nil), token) {
+			t.Fatalf("%q is not let in", token)
+		}
+		return w.Result().Cookies()[0]
+	}
+	before := cookie("old token")
+	codes := func(cookies ...*http.Cookie) (all []int) {
+		for _, token := range []string{"old token", "new token"} {
+			all = append(all, visit(api, "/v1/none", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }).Code)
+		}
+		for _, c := range cookies {
+			all = append(all, visit(api, "/", func(r *http.Request) { r.AddCookie(c) }).Code)
+		}
+		return all
+	}
+	if got := codes(before); !slices.Equal(got, []int{404, 401, 200}) {
+		t.Errorf("before: %v", got)
+	}
+	guard.Use(Access{Token: "new token", Previous: "old token"})
+	during := cookie("old token")
+	if got := codes(before, during); !slices.Equal(got, []int{404, 404, 200, 200}) {
+		t.Errorf("during: %v", got)
+	}
+	guard.Use(Access{Token: "new token", SecureCookie: true})
+	if got := codes(before, during); !slices.Equal(got, []int{401, 404, 401, 200}) {
+		t.Errorf("after: %v", got)
+	}
+	if !cookie("new token").Secure {
+		t.Error("cookie_secure is not obeyed")
 	}
 }

@@ -61,6 +61,9 @@ type API struct {
 	handler  http.Handler
 	stopping atomic.Bool
 	gateways atomic.Pointer[map[string]Gateway]
+	times    times
+	bodies   budget // of what is under way of bodies
+	spools   budget // of what waits of answers
 }
 
 const bulksAtOnce = 4
@@ -73,14 +76,15 @@ func New(cfg Config) *API {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{cfg: cfg, gather: newGather(cfg.Door), bulks: make(chan struct{}, bulksAtOnce)}
+	a := &API{cfg: cfg, gather: newGather(cfg.Door), bulks: make(chan struct{}, bulksAtOnce), times: defaultTimes(),
+		bodies: budget{most: bodiesMost}, spools: budget{most: spoolsMost}}
 	a.Use(cfg.Gateways)
 	mux := http.NewServeMux()
 	for _, r := range a.routes() {
 		mux.Handle(r.path, r.handler(cfg.Guard))
 	}
 	pages(mux, cfg)
-	a.handler = observed(cfg, sameSite(cfg.Guard, mux))
+	a.handler = a.observed(sameSite(cfg.Guard, mux))
 	return a
 }
 
@@ -98,29 +102,17 @@ func (a *API) Stopping() { a.stopping.Store(true) }
 // pages mounts what people look at.
 func pages(mux *http.ServeMux, cfg Config) {
 	if cfg.Login != nil {
-		mux.Handle(LoginPath, unhurried(cfg.Login))
-		mux.Handle("/assets/", unhurried(cfg.Login))
+		mux.Handle(LoginPath, cfg.Login)
+		mux.Handle("/assets/", cfg.Login)
 	}
 	if cfg.Queues != nil {
-		mux.Handle("/queues/", cfg.Guard.Person(cfg.Login != nil, unhurried(cfg.Queues)))
+		mux.Handle("/queues/", cfg.Guard.Person(cfg.Login != nil, cfg.Queues))
 	}
 	if cfg.Console != nil {
-		mux.Handle("/", cfg.Guard.Person(cfg.Login != nil, unhurried(cfg.Console)))
+		mux.Handle("/", cfg.Guard.Person(cfg.Login != nil, cfg.Console))
 		return
 	}
 	mux.HandleFunc("/", noPath)
-}
-
-// unhurried lets a page go on for as long as it likes, since it may show news as they come; what a browser sends is bounded in time.
-func unhurried(page http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rc := http.NewResponseController(w)
-		_ = rc.SetWriteDeadline(time.Time{}) // the request before this one, on the same connection, may have left its own
-		if r.Method == http.MethodPost {
-			_ = rc.SetReadDeadline(time.Now().Add(readTime))
-		}
-		page.ServeHTTP(w, r)
-	})
 }
 
 func noPath(w http.ResponseWriter, _ *http.Request) {

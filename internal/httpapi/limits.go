@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -21,8 +22,10 @@ type Policy struct {
 
 // Gateway is what the HTTP side knows of one gateway.
 type Gateway struct {
-	MaxCost  int64    // more than this can never be granted
-	Policies []Policy // in the order of job.Room.Left
+	MaxCost int64 // more than this can never be granted
+	Amount  job.AmountRule
+	// Policies returns the limits that admission keeps now, in the order of job.Room.Left. Nil: answers say nothing of them.
+	Policies func(context.Context) []Policy
 }
 
 // The longest and the shortest Retry-After where there is no room.
@@ -45,14 +48,18 @@ func retryAfter(room job.Room) time.Duration {
 
 // rateLimit writes what admission has room for: RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-10,
 // with one item for each limit, and X-RateLimit-* for the limit that has the least left.
-func rateLimit(h http.Header, g Gateway, room *job.Room) {
-	if room == nil || len(room.Left) != len(g.Policies) || len(g.Policies) == 0 {
+func rateLimit(ctx context.Context, h http.Header, g Gateway, room *job.Room) {
+	if room == nil || g.Policies == nil {
+		return
+	}
+	held := g.Policies(ctx)
+	if len(room.Left) != len(held) || len(held) == 0 {
 		return
 	}
 	reset := seconds(room.Reset)
-	policies, now := make([]string, len(g.Policies)), make([]string, len(g.Policies))
+	policies, now := make([]string, len(held)), make([]string, len(held))
 	tight := 0
-	for i, p := range g.Policies {
+	for i, p := range held {
 		policies[i] = fmt.Sprintf("%q;q=%d;w=%d", p.Name, p.Quota, seconds(p.Window))
 		now[i] = fmt.Sprintf("%q;r=%d;t=%d", p.Name, room.Left[i], reset)
 		if room.Left[i] < room.Left[tight] {
@@ -62,7 +69,7 @@ func rateLimit(h http.Header, g Gateway, room *job.Room) {
 	// Names of headers have no case, but these are written as the drafts write them.
 	h["RateLimit-Policy"] = []string{strings.Join(policies, ", ")}
 	h["RateLimit"] = []string{strings.Join(now, ", ")}
-	h["X-RateLimit-Limit"] = []string{strconv.FormatInt(g.Policies[tight].Quota, 10)}
+	h["X-RateLimit-Limit"] = []string{strconv.FormatInt(held[tight].Quota, 10)}
 	h["X-RateLimit-Remaining"] = []string{strconv.FormatInt(room.Left[tight], 10)}
 	h["X-RateLimit-Reset-After"] = []string{strconv.FormatInt(reset, 10)}
 }

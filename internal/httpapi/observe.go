@@ -19,6 +19,8 @@ import (
 type Metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+	conns    prometheus.Gauge
+	crowded  prometheus.Counter
 }
 
 // otherRoutes are those that are not of the API: the console is all of /.
@@ -35,7 +37,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_http_request_duration_seconds",
 			Help: "Time from the head of a request to the end of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"route"}),
 	}
-	reg.MustRegister(m.requests, m.seconds)
+	m.conns = prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_http_connections", Help: "Connections of callers that are open."})
+	m.crowded = prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_http_connections_closed_total",
+		Help: "Connections that were closed to make room for another one: more were open than there may be."})
+	reg.MustRegister(m.requests, m.seconds, m.conns, m.crowded)
 	for _, r := range (&API{}).routes() {
 		m.seconds.WithLabelValues(r.path)
 		for method := range r.by {
@@ -68,6 +73,20 @@ func (m *Metrics) answered(route, method string, code int, took time.Duration) {
 	m.seconds.WithLabelValues(route).Observe(took.Seconds())
 }
 
+// connections takes in how many are open.
+func (m *Metrics) connections(n int) {
+	if m != nil {
+		m.conns.Set(float64(n))
+	}
+}
+
+// crowdedOut takes in a connection that had to make room.
+func (m *Metrics) crowdedOut() {
+	if m != nil {
+		m.crowded.Inc()
+	}
+}
+
 // knownMethod keeps what a caller invents out of the labels.
 func knownMethod(method string) string {
 	switch method {
@@ -78,11 +97,16 @@ func knownMethod(method string) string {
 }
 
 // observed counts each request, begins a span for one to the API, and writes the access log's line of it: never its query, head or body.
-func observed(cfg Config, next http.Handler) http.Handler {
+func (a *API) observed(next http.Handler) http.Handler {
+	cfg := a.cfg
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
 		method, path := r.Method, r.URL.Path
-		seen := &answer{ResponseWriter: w}
+		seen := &answer{ResponseWriter: w, r: r, refuse: a.times.refuse}
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if len(r.TransferEncoding) > 0 {
+			w.Header().Set("Connection", "close") // a length beside it is gone by now, by which a proxy may take the rest for another request
+		}
 		span := trace.SpanFromContext(r.Context())
 		if cfg.Traces != nil && strings.HasPrefix(path, "/v1/") {
 			var ctx context.Context
@@ -134,8 +158,10 @@ func clip(path string) string {
 // answer is a ResponseWriter that remembers what was answered.
 type answer struct {
 	http.ResponseWriter
-	code  int
-	bytes int64
+	r      *http.Request
+	refuse time.Duration
+	code   int
+	bytes  int64
 }
 
 // Unwrap is for http.ResponseController.
@@ -145,6 +171,9 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 func (a *answer) WriteHeader(code int) {
 	if a.code == 0 && code >= http.StatusOK { // what goes ahead (100, 103) is not the answer
 		a.code = code
+		if refused(a.r, code) {
+			refuse(a.ResponseWriter, a.refuse)
+		}
 	}
 	a.ResponseWriter.WriteHeader(code)
 }

@@ -133,7 +133,7 @@ func TestTheMetricsOfHTTPAreZeroFromTheStart(t *testing.T) {
 func TestAnObservedAnswerIsStillAConnection(t *testing.T) {
 	t.Parallel()
 	var flushed error
-	api := observed(Config{Log: slog.New(slog.DiscardHandler)}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	api := New(Config{}).observed(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("a"))
 		flushed = http.NewResponseController(w).Flush()
 	}))

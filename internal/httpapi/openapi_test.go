@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+
+	"spillway/internal/testkit"
 )
 
 func description(t *testing.T) *openapi3.T {
@@ -73,4 +75,11 @@ func TestTheDescriptionHasEveryCode(t *testing.T) {
 	if !slices.Equal(known, described) {
 		t.Errorf("codes %v, described %v", known, described)
 	}
+}
+
+// What is answered is described to the last field.
+func TestTheDescriptionHasEveryField(t *testing.T) {
+	t.Parallel()
+	testkit.Described(t, openapi, "Taken", taken{})
+	testkit.Described(t, openapi, "Problem", problem{})
 }

@@ -40,7 +40,7 @@ func (o order) read(all map[string]Gateway) producer.Options {
 	return producer.Options{Format: producer.NDJSON, Gateway: o.name, Gateways: func(name string) (int64, bool) {
 		g, ok := all[name]
 		return g.MaxCost, ok
-	}}
+	}, Amount: func(name string) job.AmountRule { return all[name].Amount }}
 }
 
 // check refuses a job that names another gateway than the path.
@@ -102,7 +102,9 @@ func modeOf(q url.Values) (admission.Mode, *problem) {
 
 // one takes one job in.
 func (a *API) one(w http.ResponseWriter, r *http.Request, o order) {
-	text, p := body(w, r)
+	in := &held{r: r.Body, of: &a.bodies}
+	defer in.drop()
+	text, p := body(in, r.ContentLength)
 	if p != nil {
 		drain(w, r)
 		p.answer(w)
@@ -125,17 +127,17 @@ func (a *API) one(w http.ResponseWriter, r *http.Request, o order) {
 		p.answer(w)
 		return
 	}
-	rateLimit(w.Header(), o.to, got.Room)
+	rateLimit(r.Context(), w.Header(), o.to, got.Room)
 	a.tell(w, r, j, got)
 }
 
 // body reads a body of at most one job.
-func body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
+func body(in io.Reader, length int64) ([]byte, *problem) {
 	tooLarge := newProblem(codeLarge, fmt.Sprintf("the body is longer than %d bytes, the most that a job may have", job.MaxLine), "")
-	if r.ContentLength > job.MaxLine {
+	if length > job.MaxLine {
 		return nil, &tooLarge
 	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, job.MaxLine+1))
+	text, err := io.ReadAll(io.LimitReader(in, job.MaxLine+1))
 	switch {
 	case err != nil:
 		return nil, brokenOff(err)
@@ -146,10 +148,13 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 }
 
 func brokenOff(err error) *problem {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return new(newProblem(codeSlow, "the body came too slowly", "send the same again: a job that is in already is known by its id"))
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
 	}
-	return new(newProblem(codeRequest, "the body broke off", "send the same again: a job that is in already is known by its id"))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return new(newProblem(codeSlow, "the body came too slowly", "send the same again: "+knownByID))
+	}
+	return new(newProblem(codeRequest, "the body broke off", "send the same again: "+knownByID))
 }
 
 // The most that is read of a body for nothing. A client that is still sending when the connection ends often never sees the answer.
@@ -225,14 +230,21 @@ func outcome(j job.Job, got admission.Answer, now time.Time) (taken, *problem) {
 
 func declined(got admission.Answer) problem {
 	switch {
+	case got.Outcome == job.Full && got.Room.ParkedMost > 0:
+		p := newProblem(codeFull, fmt.Sprintf("this job could only be parked now, and %d jobs are parked, the most that parked.most allows: nothing was changed", got.Room.ParkedMost),
+			"send it again after Retry-After; it goes in when parked jobs were called, replayed, resolved or discarded, or parked.most was raised")
+		p.RetryAfter = seconds(mostRetry)
+		return p
 	case got.Outcome == job.Full:
 		p := newProblem(codeFull, "admission has no room for this job now: nothing was changed", "send it again after Retry-After, or with ?on_full=park")
 		p.RetryAfter = seconds(retryAfter(*got.Room))
 		return p
+	case got.Outcome == job.Damaged:
+		return newProblem(codeFailed, got.Err.Error(), "")
 	case got.Outcome == job.Conflict && got.Err != nil:
 		return newProblem(codeConflict, got.Err.Error(), "")
 	case got.Err != nil:
 		return newProblem(codeInvalid, got.Err.Error(), "")
 	}
-	return newProblem(codeUnavailable, "nobody knows whether this job is in", "send the same again: a job that is in already is known by its id")
+	return newProblem(codeUnavailable, "nobody knows whether this job is in", "send the same again: "+knownByID)
 }

@@ -92,7 +92,7 @@ var codes = map[job.Code]code{
 func problemOf(err error) problem {
 	e, ok := errors.AsType[*job.Error](err)
 	if !ok {
-		return newProblem(codeFailed, "something failed here; the dispatcher's log says what", "send the same again: a job that is in already is known by its id")
+		return newProblem(codeFailed, "something failed here; the dispatcher's log says what", "send the same again: "+knownByID)
 	}
 	return newProblem(codes[e.Code], e.Message, e.Hint)
 }

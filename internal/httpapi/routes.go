@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 )
 
 // who may use a route.
@@ -42,12 +41,6 @@ func (a *API) routes() []route {
 	}
 }
 
-// writeTime bounds sending an answer. Answers to many jobs set their own bounds.
-const (
-	readTime  = 30 * time.Second
-	writeTime = time.Minute
-)
-
 func (r route) handler(g *Guard) http.Handler {
 	var h http.Handler = http.HandlerFunc(r.serve)
 	switch r.who {
@@ -60,9 +53,6 @@ func (r route) handler(g *Guard) http.Handler {
 }
 
 func (r route) serve(w http.ResponseWriter, req *http.Request) {
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(readTime)) // a recorder of a test has none
-	_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
 	h, ok := r.by[req.Method]
 	if req.Method == http.MethodHead {
 		h, ok = r.by[http.MethodGet]
@@ -99,7 +89,7 @@ func sameSite(g *Guard, next http.Handler) http.Handler {
 			newProblem(codeForeign, "a page of another site sent this", "").answer(w)
 			return
 		}
-		if g.open && !local(r.Host) {
+		if g.Open() && !local(r.Host) {
 			newProblem(codeForeign, "without a token this answers only to localhost and to addresses, not to the name in Host",
 				"use 127.0.0.1, or set token in the configuration").answer(w)
 			return

@@ -5,33 +5,50 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 )
 
-// spoolMemory is how much of an answer waits in memory before a file takes the rest.
-const spoolMemory = 256 << 10
+// The bounds of what waits of answers, in bytes.
+const (
+	spoolMemory = 256 << 10 // of one, in memory, before a file takes the rest
+	spoolMost   = 64 << 20  // of one, in its file
+	spoolsMost  = 256 << 20 // in all files
+)
 
 // spool holds what the caller has not read yet of an answer that begins before its request has ended. Many clients read
 // nothing before they have sent everything: if writing to them could block reading from them, both would wait for
-// ever. It takes constant memory, and what is beyond that goes to a file without a name. Where there can be no file, Write waits.
+// ever. It takes constant memory, and what is beyond that goes to a file without a name, up to a bound. Where there is no room, Write
+// waits for the reader.
 type spool struct {
+	total *budget // of all spools' files
+	most  int64   // of this one's file
+	// patience is how long Write waits while nothing is read.
+	patience time.Duration
+
 	mu      sync.Mutex
 	changed sync.Cond
 	memory  []byte
-	file    *os.File // nil until it is needed
+	file    *os.File // nil until it is needed; a ring of most bytes
 	nofile  bool     // there can be none
-	put     int64    // where in file the next byte goes
-	got     int64    // where in file the next byte comes from; after what is in memory
+	size    int64    // of file, as taken from total
+	put     int64    // in file, and what was there before: where the next byte goes
+	got     int64    // and where the next byte comes from; after what is in memory
+	reads   int64    // how often something was read
+	tail    []byte   // behind all else
 	closed  bool
 	failed  error // the reader is gone
 }
 
-func newSpool() *spool {
-	s := &spool{}
+func newSpool(total *budget, patience time.Duration) *spool {
+	s := &spool{total: total, most: spoolMost, patience: patience}
 	s.changed.L = &s.mu
 	return s
 }
 
-// Write adds p. It fails only when the reader is gone.
+// errUnread says that there is no room, as nothing is read.
+var errUnread = errors.New("the answer is not read")
+
+// Write adds p, or nothing. It fails when the reader is gone, and with errUnread when there is no room and nothing was read for a while.
 func (s *spool) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,27 +59,58 @@ func (s *spool) Write(p []byte) (int, error) {
 			s.memory = append(s.memory, p...)
 			return len(p), nil
 		}
-		if n, ok := s.toFile(p); ok {
-			return n, nil
+		if s.toFile(p) {
+			return len(p), nil
 		}
-		s.changed.Wait()
+		if err := s.await(); err != nil {
+			return 0, err
+		}
 	}
 	return 0, s.failed
 }
 
-func (s *spool) toFile(p []byte) (int, bool) {
+// await waits until something is read.
+func (s *spool) await() error {
+	late := false
+	alarm := time.AfterFunc(s.patience, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		late = true
+		s.changed.Broadcast()
+	})
+	defer alarm.Stop()
+	for reads := s.reads; s.failed == nil && s.reads == reads; s.changed.Wait() {
+		if late {
+			return errUnread
+		}
+	}
+	return nil
+}
+
+func (s *spool) toFile(p []byte) bool {
+	n := int64(len(p))
+	if s.put-s.got+n > s.most {
+		return false
+	}
 	if s.file == nil && !s.nofile {
 		s.file, s.nofile = unnamed()
 	}
-	if s.file == nil {
-		return 0, false
+	grown := max(min(s.put+n, s.most)-s.size, 0)
+	if s.file == nil || !s.total.take(grown) {
+		return false
 	}
-	n, err := s.file.WriteAt(p, s.put)
+	s.size += grown
+	at := s.put % s.most
+	first := min(n, s.most-at)
+	_, err := s.file.WriteAt(p[:first], at)
+	if err == nil && first < n {
+		_, err = s.file.WriteAt(p[first:], 0)
+	}
 	if err != nil { // the disk is full, say: what is in the file already is still read
-		return 0, false
+		return false
 	}
-	s.put += int64(n)
-	return n, true
+	s.put += n
+	return true
 }
 
 // unnamed returns a file that is gone with the process.
@@ -75,7 +123,7 @@ func unnamed() (file *os.File, none bool) {
 	return f, false
 }
 
-// Read waits for bytes; io.EOF comes behind the last ones, after Close.
+// Read waits for bytes; io.EOF comes behind the last ones, after end.
 func (s *spool) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,6 +131,7 @@ func (s *spool) Read(p []byte) (int, error) {
 	for len(s.memory) == 0 && s.got == s.put && !s.closed {
 		s.changed.Wait()
 	}
+	s.reads++
 	switch {
 	case len(s.memory) > 0:
 		n := copy(p, s.memory)
@@ -90,21 +139,33 @@ func (s *spool) Read(p []byte) (int, error) {
 		return n, nil
 	case s.got < s.put:
 		return s.fromFile(p)
+	case len(s.tail) > 0:
+		n := copy(p, s.tail)
+		s.tail = s.tail[n:]
+		return n, nil
 	}
 	return 0, io.EOF
 }
 
 func (s *spool) fromFile(p []byte) (int, error) {
-	n, err := s.file.ReadAt(p[:min(int64(len(p)), s.put-s.got)], s.got)
+	at := s.got % s.most
+	n, err := s.file.ReadAt(p[:min(int64(len(p)), s.put-s.got, s.most-at)], at)
 	if n == 0 {
 		return 0, err
 	}
 	s.got += int64(n)
 	if s.got == s.put {
 		s.got, s.put = 0, 0
-		_ = s.file.Truncate(0)
+		if s.file.Truncate(0) == nil {
+			s.giveBack()
+		}
 	}
 	return n, nil
+}
+
+func (s *spool) giveBack() {
+	s.total.give(s.size)
+	s.size = 0
 }
 
 // empty says that a Read would wait.
@@ -124,11 +185,11 @@ func (s *spool) leave() {
 	s.changed.Broadcast()
 }
 
-// end says that nothing more is written.
-func (s *spool) end() {
+// end says that nothing more is written but tail, for which there is always room.
+func (s *spool) end(tail []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
+	s.closed, s.tail = true, tail
 	s.changed.Broadcast()
 }
 
@@ -137,4 +198,5 @@ func (s *spool) drop() {
 	if s.file != nil {
 		_ = s.file.Close()
 	}
+	s.giveBack()
 }

@@ -2,42 +2,76 @@ package httpapi
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"spillway/internal/testkit"
 )
 
+// With a small file, it goes round in it, and waits where that is full.
 func TestTheSpoolGivesBackWhatWasWritten(t *testing.T) {
 	t.Parallel()
-	rng := rand.New(rand.NewPCG(1, 2))
-	s := newSpool()
-	defer s.drop()
-	var all bytes.Buffer
-	got := make(chan []byte)
-	go func() {
-		text, _ := io.ReadAll(iotest.HalfReader(s))
-		got <- text
-	}()
-	for range 2_000 {
-		piece := bytes.Repeat([]byte{byte(rng.IntN(256))}, 1+rng.IntN(4_000))
-		all.Write(piece)
-		if n, err := s.Write(piece); n != len(piece) || err != nil {
-			t.Fatal(n, err)
+	for _, most := range []int64{spoolMost, 10_000} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		total := &budget{most: most}
+		s := newSpool(total, time.Hour)
+		s.most = most
+		var all bytes.Buffer
+		got := make(chan []byte)
+		go func() {
+			text, _ := io.ReadAll(iotest.HalfReader(s))
+			got <- text
+		}()
+		for range 2_000 {
+			piece := bytes.Repeat([]byte{byte(rng.IntN(256))}, 1+rng.IntN(4_000))
+			all.Write(piece)
+			if n, err := s.Write(piece); n != len(piece) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		all.WriteString("tail")
+		s.end([]byte("tail"))
+		if text := <-got; !bytes.Equal(text, all.Bytes()) {
+			t.Errorf("%d bytes came back of %d", len(text), all.Len())
+		}
+		if s.drop(); total.used.Load() != 0 {
+			t.Errorf("%d bytes are kept for nobody", total.used.Load())
 		}
 	}
-	s.end()
-	if text := <-got; !bytes.Equal(text, all.Bytes()) {
-		t.Errorf("%d bytes came back of %d", len(text), all.Len())
+}
+
+// Where nobody reads, a file takes so much and no more, of one and of all; then Write gives up, and what is there can still be read.
+func TestTheSpoolIsBounded(t *testing.T) {
+	t.Parallel()
+	const bound = 100_000
+	for what, c := range map[string]struct{ most, total int64 }{"one": {bound, spoolsMost}, "all": {spoolMost, bound}} {
+		s := newSpool(&budget{most: c.total}, time.Millisecond)
+		s.most = c.most
+		piece, put := bytes.Repeat([]byte("x"), 999), 0
+		var err error
+		for ; err == nil; _, err = s.Write(piece) {
+			put++
+		}
+		info, statErr := s.file.Stat()
+		if statErr != nil || info.Size() > bound || info.Size() < bound-int64(len(piece)) || !errors.Is(err, errUnread) {
+			t.Errorf("%s: %d bytes in the file, %v, %v", what, info.Size(), statErr, err)
+		}
+		s.end(nil)
+		if text, err := io.ReadAll(s); err != nil || len(text) != (put-1)*len(piece) {
+			t.Errorf("%s: %d bytes of %d, %v", what, len(text), put*len(piece), err)
+		}
+		s.drop()
 	}
 }
 
 // However much is written before anybody reads, it takes no more memory, and writing does not wait.
 func TestTheSpoolKeepsLittleInMemory(t *testing.T) {
 	t.Parallel()
-	s := newSpool()
+	s := newSpool(&budget{most: spoolsMost}, time.Minute)
 	defer s.drop()
 	piece := bytes.Repeat([]byte("x"), 1000)
 	for range 5_000 {
@@ -48,7 +82,7 @@ func TestTheSpoolKeepsLittleInMemory(t *testing.T) {
 	if len(s.memory) > spoolMemory || s.put == 0 {
 		t.Errorf("%d bytes in memory, %d in the file", len(s.memory), s.put)
 	}
-	s.end()
+	s.end(nil)
 	if text, err := io.ReadAll(s); len(text) != 5_000_000 || err != nil {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
@@ -56,7 +90,7 @@ func TestTheSpoolKeepsLittleInMemory(t *testing.T) {
 
 func TestWithoutAFileTheSpoolWaitsForItsReader(t *testing.T) {
 	t.Parallel()
-	s := newSpool()
+	s := newSpool(&budget{most: spoolsMost}, time.Minute)
 	s.nofile = true
 	piece := bytes.Repeat([]byte("x"), spoolMemory)
 	written := make(chan error, 2)
