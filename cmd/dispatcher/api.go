@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/httpapi"
@@ -18,7 +20,7 @@ const apiPatience = time.Second
 // that other runs serve.
 func (s served) api(cfg httpapi.Config) *httpapi.API {
 	cfg.Log = s.log
-	cfg.Gateways = offered(s.file.Load())
+	cfg.Gateways = offered(s.db.Client, s.file.Load())
 	cfg.Door = s.door
 	cfg.State = func(ctx context.Context, gateway, id string) (job.State, error) {
 		_, rec, err := s.look().in(ctx, gateway, id)
@@ -51,16 +53,22 @@ func (s *session) in(ctx context.Context, gateway, id string) (config.Gateway, j
 }
 
 // offered is what callers are told of each gateway's admission.
-func offered(cfg *config.Config) map[string]httpapi.Gateway {
+func offered(c redis.UniversalClient, cfg *config.Config) map[string]httpapi.Gateway {
 	all := make(map[string]httpapi.Gateway, len(cfg.Gateways))
 	for _, g := range cfg.Gateways {
-		to := httpapi.Gateway{MaxCost: dispatch.MaxCost(g)}
-		for _, l := range g.Admission.Limits {
-			to.Policies = append(to.Policies, policy(g.Admission, l))
-		}
-		all[g.Name] = to
+		all[g.Name] = httpapi.Gateway{MaxCost: dispatch.MaxCost(g), Amount: dispatch.AmountRule(g), Policies: policies(dispatch.Follow(c, g))}
 	}
 	return all
+}
+
+func policies(of *dispatch.Follower) func(context.Context) []httpapi.Policy {
+	return func(ctx context.Context) (all []httpapi.Policy) {
+		a := of.Admission(ctx)
+		for _, l := range a.Limits {
+			all = append(all, policy(a, l))
+		}
+		return all
+	}
 }
 
 // policy tells a limit as a quota and the time in which it comes back. A bucket's is its burst, which comes back at the rate of the limit.

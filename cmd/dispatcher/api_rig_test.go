@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -72,9 +71,10 @@ func newAPIRig(t *testing.T, redis, settings string) *apiRig {
 		t.Fatal(err)
 	}
 	s := served{file: newInForce(a.cfg), door: newDoor(dispatch.Door(db.Client, a.cfg, apiPatience)), db: db, log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	a.api = s.api(httpapi.Config{Guard: httpapi.NewGuard(apiToken), Ready: func(ctx context.Context) error { return db.Ping(ctx) },
+	a.api = s.api(httpapi.Config{Guard: httpapi.NewGuard(apiToken), Ready: s.takesJobs,
 		Metrics: http.NotFoundHandler()})
 	srv := httptest.NewUnstartedServer(a.api)
+	srv.Config = a.api.Server(s.log)
 	srv.Config.ConnState = func(c net.Conn, s http.ConnState) {
 		if s == http.StateNew {
 			_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10) // so that who does not read soon fills it, and who is not read

@@ -171,6 +171,36 @@ func TestAPISaysThatRedisIsAway(t *testing.T) {
 	}
 }
 
+// A Redis that reads and does not write can do nothing for jobs: that is not ready, says why, and passes.
+func TestReadyzTellsOfARedisThatTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	server := testkit.Server(t)
+	a := newAPIRig(t, server.URL(), roomForAll)
+	for setting, want := range map[string]string{"maxmemory 1": "it is full", "min-replicas-to-write 1": "too few of its replicas"} {
+		key, value, _ := strings.Cut(setting, " ")
+		set := func(value string) {
+			if err := server.Client().ConfigSet(t.Context(), key, value).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(value)
+		got := a.ask("GET", "/readyz", "", nil)
+		if got.code != 503 || got.header.Get("Retry-After") == "" || !strings.Contains(a.told(got.body).Detail, want) || strings.Contains(got.body, server.Addr()) {
+			t.Errorf("%s: %d %s", setting, got.code, got.body)
+		}
+		if got := a.ask("GET", "/healthz", "", nil); got.code != 200 {
+			t.Errorf("%s: it lives no more: %d", setting, got.code)
+		}
+		set("0")
+		if got := a.ask("GET", "/readyz", "", nil); got.code != 200 {
+			t.Errorf("after %s: %d %s", setting, got.code, got.body)
+		}
+	}
+	if n := server.Client().DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("asking left %d keys", n)
+	}
+}
+
 // Of callers that send the same job at once, one is told that it was taken in, and the others that it is known.
 func TestAPITakesAJobOnceFromACrowd(t *testing.T) {
 	t.Parallel()

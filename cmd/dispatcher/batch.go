@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,6 +67,7 @@ type batchGatewayView struct {
 	Jobs       int64        `json:"jobs"`
 	States     []batchPlace `json:"states"`
 	ETASeconds *float64     `json:"eta_seconds"`
+	ETAWhy     string       `json:"eta_why,omitempty"`
 	PausedAt   *time.Time   `json:"paused_at"`
 	PauseWhy   string       `json:"pause_why,omitempty"`
 	PausedBy   string       `json:"paused_by,omitempty"`
@@ -145,7 +148,7 @@ func viewBatch(name string, parts []batchPart) batchView {
 	all, eta := map[ledger.Place]ledger.Sums{}, time.Duration(0)
 	for i, part := range parts {
 		states, sum := placesOf(part.Places)
-		v.Gateways[i] = batchGatewayView{Gateway: part.gateway, Jobs: sum.Jobs, States: states, ETASeconds: seconds(part.ETA)}
+		v.Gateways[i] = batchGatewayView{Gateway: part.gateway, Jobs: sum.Jobs, States: states, ETASeconds: seconds(part.ETA), ETAWhy: part.Stopped}
 		v.Gateways[i].stopped(part.Batch)
 		for place, one := range part.Places {
 			s := all[place]
@@ -216,8 +219,8 @@ func (v *batchView) judge(by, now time.Time) error {
 	case makes:
 		return nil
 	case v.ETASeconds == nil:
-		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("nobody can say whether batch %q makes it by %s: it is paused or cancelled, or its gateway is paused", v.Batch, utc.Format(time.RFC3339)),
-			Hint: `see "dispatcher status", and resume what is paused`}
+		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("nobody can say whether batch %q makes it by %s: %s", v.Batch, utc.Format(time.RFC3339), v.whyNoETA()),
+			Hint: `see "dispatcher status", and end what keeps it back`}
 	}
 	over := now.Add(time.Duration(*v.ETASeconds * float64(time.Second))).Sub(by)
 	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q does not make it by %s: its last job will be called %s later", v.Batch, utc.Format(time.RFC3339), cli.Short(over)),
@@ -231,7 +234,7 @@ func (p *program) writeBatch(v batchView) error {
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "STATE", "REASON", "JOBS", "MONEY", "ETA")
 	for _, g := range v.Gateways {
 		for _, s := range g.States {
-			t.Row(g.Gateway, s.State, s.Reason, s.Jobs, s.moneyText(), "")
+			t.Row(g.Gateway, s.State, s.Reason, s.Jobs, t.Money(s.Amount, int(s.Bare)), "")
 		}
 		if g.PausedAt != nil {
 			t.Row(g.Gateway, "paused", "", "", fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy), "")
@@ -240,10 +243,15 @@ func (p *program) writeBatch(v batchView) error {
 			t.Row(g.Gateway, "cancelled", "", "", fmt.Sprintf("%s by %s: %s", cli.Relative(*g.Cancelled, time.Now()), g.CancelBy, g.CancelWhy), "")
 		}
 	}
-	total := batchPlace{Jobs: v.Jobs, Amount: v.Amount, Bare: v.Bare}
-	t.Row("all", "total", "", v.Jobs, total.moneyText(), etaText(v.ETASeconds))
+	t.Row("all", "total", "", v.Jobs, t.Money(v.Amount, int(v.Bare)), etaText(v.ETASeconds))
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if v.ETASeconds == nil {
+		p.remark("no ETA: %s", v.whyNoETA())
+	}
+	if slices.ContainsFunc(v.Gateways, func(g batchGatewayView) bool { return g.PausedAt != nil }) {
+		p.remark("paused: %s", dispatch.ResumeBatch(v.Batch))
 	}
 	if v.MakesIt != nil && *v.MakesIt {
 		p.remark("batch %q makes it by %s", v.Batch, v.By.Format(time.RFC3339))
@@ -251,6 +259,13 @@ func (p *program) writeBatch(v batchView) error {
 	return nil
 }
 
-func (s batchPlace) moneyText() string {
-	return (&pile{jobs: int(s.Jobs), money: s.Amount, bare: int(s.Bare)}).moneyText()
+// whyNoETA says at which gateways nobody can say when the batch's jobs will have been called, and why.
+func (v batchView) whyNoETA() string {
+	var parts []string
+	for _, g := range v.Gateways {
+		if g.ETAWhy != "" {
+			parts = append(parts, g.Gateway+": "+g.ETAWhy)
+		}
+	}
+	return strings.Join(parts, "; ")
 }

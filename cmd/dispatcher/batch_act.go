@@ -25,7 +25,7 @@ type batchAct struct {
 	verb, past string
 	// would says which of a batch's jobs it would touch.
 	would func(ledger.Batch) ledger.Sums
-	run   func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error
+	run   func(ctx context.Context, t batchTarget, did func(ledger.Shelved) error) error
 }
 
 // batchTarget is one gateway's part of a batch that an act is done to.
@@ -61,25 +61,23 @@ func uncalled(b ledger.Batch) ledger.Sums {
 	return s
 }
 
-// shelved are the jobs that a pause has parked: none while the batch is not paused, but perhaps some that were cancelled before.
+// shelved are the jobs that a pause has parked.
 func shelved(b ledger.Batch) ledger.Sums {
-	return b.Sum(func(p ledger.Place) bool {
-		return !b.Paused.IsZero() && p == ledger.Place{State: job.Parked, Reason: job.Cancelled}
-	})
+	return b.Sum(func(p ledger.Place) bool { return p == ledger.Place{State: job.Parked, Reason: job.Paused} })
 }
 
 func batchPauseCommand(p *program) *cobra.Command {
 	return p.batchActCommand(batchAct{verb: "pause", past: "paused", would: unsent,
-		run: func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
+		run: func(ctx context.Context, t batchTarget, did func(ledger.Shelved) error) error {
 			return t.books.PauseBatch(ctx, t.batch, t.who, t.why, did)
 		}}, "Call the jobs of a batch no more until it is resumed",
-		`Pause parks the jobs of a batch that wait, in the order of the file, as cancelled with the error "its batch is
-paused", so that other batches go on in their place. Calls under way finish. Jobs of the batch that come in
+		`Pause parks the jobs of a batch that wait, in the order of the file, as paused, so that other batches
+go on in their place. Calls under way finish. Jobs of the batch that come in
 later, or come back for another attempt, are parked when they come.`)
 }
 
 func batchResumeCommand(p *program) *cobra.Command {
-	return p.batchActCommand(batchAct{verb: "resume", past: "resumed", would: shelved, run: func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
+	return p.batchActCommand(batchAct{verb: "resume", past: "resumed", would: shelved, run: func(ctx context.Context, t batchTarget, did func(ledger.Shelved) error) error {
 		return t.books.ResumeBatch(ctx, t.batch, did)
 	}}, "Call the jobs of a paused batch again",
 		`Resume ends a pause: the jobs that it has parked wait for room as those parked as rejected do, in the order of the
@@ -89,14 +87,17 @@ Jobs that batch cancel has parked stay; but those that come in from now on are c
 
 func batchCancelCommand(p *program) *cobra.Command {
 	return p.batchActCommand(batchAct{verb: "cancel", past: "cancelled", would: uncalled,
-		run: func(ctx context.Context, t batchTarget, did func(ledger.Sums) error) error {
+		run: func(ctx context.Context, t batchTarget, did func(ledger.Shelved) error) error {
 			return t.books.CancelBatch(ctx, t.batch, t.who, t.why, t.g.Request.Timeout+comeBack, did)
 		}}, "Park all of a batch that isn't sent yet, a file sent by mistake",
 		`Cancel parks the jobs of a batch that are not sent yet as cancelled: queued, scheduled, waiting for another attempt
 or for room, or parked by a pause. Calls under way finish; it waits for them, and parks what comes back. Jobs of the
 batch that come in later are parked too, since enqueue may still be reading the wrong file: give the right file
 another batch, or end this with "batch resume" first. Nothing is lost: "dlq replay --reason cancelled --batch NAME"
-takes the jobs in again.`)
+takes the jobs in again.
+
+A job of which an earlier call may have charged is parked as unknown_outcome instead, and counted: look it up at the
+gateway, then "dlq resolve".`)
 }
 
 // comeBack is how long after a gateway's time-out cancel waits for calls under way.
@@ -116,8 +117,7 @@ again. Who did it, when and why stands in "dlq history".`,
 	}
 	gatewaysFlag(cmd, &f.gateways, "only its jobs at this `GATEWAY`; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, for the trail")
-	cmd.Flags().BoolVar(&f.consent.Yes, "yes", false, "do it without asking")
-	cmd.Flags().BoolVar(&f.consent.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	consentFlags(cmd, &f.consent)
 	return cmd
 }
 
@@ -134,10 +134,32 @@ type batchGatewayDeed struct {
 	Jobs    int64  `json:"jobs"`
 	Amount  purse  `json:"amount"`
 	Bare    int64  `json:"without_amount"`
+	// Doubt is those of the jobs that may have been charged, and are parked as unknown_outcome; nil if none is.
+	Doubt *batchDoubt `json:"unknown_outcome,omitempty"`
 }
 
-func deedOf(gateway string, s ledger.Sums) batchGatewayDeed {
-	return batchGatewayDeed{Gateway: gateway, Jobs: s.Jobs, Amount: purseOf(s), Bare: s.Unread}
+type batchDoubt struct {
+	Jobs   int64 `json:"jobs"`
+	Amount purse `json:"amount"`
+	Bare   int64 `json:"without_amount"`
+}
+
+func deedOf(gateway string, s ledger.Shelved) batchGatewayDeed {
+	d := batchGatewayDeed{Gateway: gateway, Jobs: s.Jobs, Amount: purseOf(s.Sums), Bare: s.Unread}
+	if s.Doubt.Jobs > 0 {
+		d.Doubt = &batchDoubt{s.Doubt.Jobs, purseOf(s.Doubt), s.Doubt.Unread}
+	}
+	return d
+}
+
+// doubtText says how many of the jobs may have been charged; empty if none.
+func (d batchGatewayDeed) doubtText() string {
+	if d.Doubt == nil {
+		return ""
+	}
+	p := pile{jobs: int(d.Doubt.Jobs), money: d.Doubt.Amount, bare: int(d.Doubt.Bare)}
+	return fmt.Sprintf("%s: of these, %s may have been charged, and wait as %s: look them up, then \"dispatcher dlq resolve\"\n", d.Gateway, p.text(),
+		job.UnknownOutcome)
 }
 
 func (d batchGatewayDeed) pile() *pile {
@@ -164,7 +186,7 @@ func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a
 	d := batchDeed{Batch: name, What: a.verb}
 	all := newPile()
 	for _, part := range parts {
-		d.Gateways = append(d.Gateways, deedOf(part.gateway, a.would(part.Batch)))
+		d.Gateways = append(d.Gateways, deedOf(part.gateway, ledger.Shelved{Sums: a.would(part.Batch)}))
 		all.addAll(d.Gateways[len(d.Gateways)-1].pile())
 	}
 	decision, err := cli.Confirm(ctx, p.Streams, f.consent, fmt.Sprintf("%s batch %q, %s that wait", a.verb, name, all.text()))
@@ -213,14 +235,14 @@ func (p *program) actOn(ctx context.Context, s *session, part batchPart, a batch
 		Filter: "--batch " + strconv.Quote(t.batch)})
 	t.books = t.books.For(entry.Place)
 	if err := entry.Begin(ctx); err != nil {
-		return deedOf(t.g.Name, ledger.Sums{}), dispatch.Coded(err)
+		return deedOf(t.g.Name, ledger.Shelved{}), dispatch.Coded(err)
 	}
-	var sum ledger.Sums
+	var sum ledger.Shelved
 	deed := func() deadletter.Deed {
-		return deadletter.Deed{Jobs: int(sum.Jobs), Amount: purseOf(sum), Bare: int(sum.Unread)}
+		return deadletter.Deed{Jobs: int(sum.Jobs), Amount: purseOf(sum.Sums), Bare: int(sum.Unread)}
 	}
 	last := context.WithoutCancel(ctx)
-	err := a.run(ctx, t, func(step ledger.Sums) error {
+	err := a.run(ctx, t, func(step ledger.Shelved) error {
 		sum.Add(step)
 		did(step.Jobs)
 		return entry.Note(last, deed())
@@ -241,7 +263,7 @@ func (p *program) writeDeed(d batchDeed, a batchAct, decision cli.Decision) erro
 	}
 	for _, g := range d.Gateways {
 		if d.Done {
-			fmt.Fprintf(p.Out, "%s: %s %s of batch %q\n", g.Gateway, a.past, g.pile().text(), d.Batch)
+			fmt.Fprintf(p.Out, "%s: %s %s of batch %q\n%s", g.Gateway, a.past, g.pile().text(), d.Batch, g.doubtText())
 		} else {
 			fmt.Fprintf(p.Out, "%s: would %s %s of batch %q\n", g.Gateway, a.verb, g.pile().text(), d.Batch)
 		}

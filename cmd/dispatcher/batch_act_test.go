@@ -50,6 +50,18 @@ func TestBatchPauseShowsAndEnds(t *testing.T) {
 	if !strings.Contains(got.out, "one\tpaused\t") || !strings.Contains(got.out, ": bank closed\t") || !strings.HasSuffix(got.out, "\t?\n") {
 		t.Errorf("paused: %s", got.out)
 	}
+	const resume = `"dispatcher batch resume b1 --why TEXT" takes its jobs in again`
+	if got.err != "no ETA: one: the batch is paused: bank closed\npaused: "+resume+"\n" {
+		t.Errorf("paused, batch says: %s", got.err)
+	}
+	if got := r.command("status"); got.err != "one: 1 job of paused batches, such as b1: "+resume+"\n" {
+		t.Errorf("paused, status says: %s", got.err)
+	}
+	if got := r.command("job", "c", "-g", r.one); !strings.Contains(got.out, "why\tparked as paused since TIME: its batch is paused: bank closed; "+resume+"\n") {
+		t.Errorf("paused, job says: %s", got.out)
+	}
+	r.expect(r.run("replay", "--reason", "paused", "--yes", "-q"), 0,
+		"replayed 0 jobs, held back 1\nheld back: 1 job: its batch is paused: \"dispatcher batch resume\" takes it in again\n", "")
 	if got := r.command("batch", "b1", "--by", "+1h"); got.code != 1 {
 		t.Errorf("a paused batch makes it: %+v", got)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
@@ -15,19 +16,20 @@ const forgotten job.State = "forgotten"
 
 // batchLine is a line of "batch NAME --export -o json".
 type batchLine struct {
-	ID         string     `json:"id"`
-	Gateway    string     `json:"gateway"`
-	State      job.State  `json:"state"`
-	Reason     job.Reason `json:"reason,omitempty"`
-	Status     int        `json:"status,omitempty"`
-	Reference  string     `json:"reference,omitempty"`
-	Error      string     `json:"error,omitempty"`
-	Attempts   int        `json:"attempts"`
-	Replays    int        `json:"replays"`
-	AcceptedAt *time.Time `json:"accepted_at"`
-	CalledAt   *time.Time `json:"called_at,omitempty"`
-	ParkedAt   *time.Time `json:"parked_at,omitempty"`
-	FinishedAt *time.Time `json:"finished_at,omitempty"`
+	ID         string              `json:"id"`
+	Gateway    string              `json:"gateway"`
+	State      job.State           `json:"state"`
+	Reason     job.Reason          `json:"reason,omitempty"`
+	Status     int                 `json:"status,omitempty"`
+	Reference  string              `json:"reference,omitempty"`
+	Settled    *deadletter.Settled `json:"settled,omitempty"`
+	Error      string              `json:"error,omitempty"`
+	Attempts   int                 `json:"attempts"`
+	Replays    int                 `json:"replays"`
+	AcceptedAt *time.Time          `json:"accepted_at"`
+	CalledAt   *time.Time          `json:"called_at,omitempty"`
+	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
+	FinishedAt *time.Time          `json:"finished_at,omitempty"`
 }
 
 // batchExport writes a line for each job, gateway by gateway in the order of the file, in memory that does not grow with the batch.
@@ -44,7 +46,7 @@ func (p *program) batchExport(ctx context.Context, name string, f *batchFlags) e
 	if err != nil {
 		return err
 	}
-	out := p.newPaged("ID", "GATEWAY", "STATE", "REASON", "STATUS", "REFERENCE", "ATTEMPTS", "ACCEPTED", "CALLED", "FINISHED")
+	out := p.newPaged("ID", "GATEWAY", "STATE", "REASON", "STATUS", "REFERENCE", "ATTEMPTS", "ACCEPTED", "CALLED", "FINISHED", "SETTLED")
 	for _, g := range chosen {
 		if err = p.exportFrom(ctx, s, g, name, out); err != nil {
 			break
@@ -61,11 +63,16 @@ func (p *program) batchExport(ctx context.Context, name string, f *batchFlags) e
 }
 
 func (p *program) exportFrom(ctx context.Context, s *session, g config.Gateway, name string, out *paged) error {
+	settled := deadletter.New(s.db.Client, g.Name).Settlements()
 	for r, err := range dispatch.Books(s.db.Client, g).BatchJobs(ctx, name) {
 		if err != nil {
 			return dispatch.Coded(err)
 		}
-		if err := p.exportJob(out, lineOf(r)); err != nil {
+		line := lineOf(r)
+		if line.Settled, err = settled(ctx, r); err != nil {
+			return dispatch.Coded(err)
+		}
+		if err := p.exportJob(out, line); err != nil {
 			return err
 		}
 	}
@@ -77,11 +84,14 @@ func (p *program) exportJob(out *paged, l batchLine) error {
 		out.rows++
 		return cli.WriteJSON(out.out, l)
 	}
-	status := any(nil)
+	status, settled := any(nil), ""
 	if l.Status > 0 {
 		status = l.Status
 	}
-	return out.row(l.ID, l.Gateway, l.State, l.Reason, status, l.Reference, l.Attempts, moments(l.AcceptedAt), moments(l.CalledAt), moments(l.FinishedAt))
+	if l.Settled != nil {
+		settled = l.Settled.Text()
+	}
+	return out.row(l.ID, l.Gateway, l.State, l.Reason, status, l.Reference, l.Attempts, moments(l.AcceptedAt), moments(l.CalledAt), moments(l.FinishedAt), settled)
 }
 
 func moments(t *time.Time) time.Time {

@@ -15,22 +15,27 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/producer"
 	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
 )
 
 // command runs a command of dispatcher without a terminal.
 func (r *rig) command(args ...string) ran {
 	r.t.Helper()
+	return r.commandWith(cli.Streams{In: strings.NewReader("")}, args...)
+}
+
+func (r *rig) commandWith(s cli.Streams, args ...string) ran {
+	r.t.Helper()
 	var out, err bytes.Buffer
-	code := cli.Main(name, newCommand, append(args, "-c", r.file), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &err})
+	s.Out, s.Err = &out, &err
+	code := cli.Main(name, newCommand, append(args, "-c", r.file), s)
 	return ran{r.tidy(out.String()), r.tidy(err.String()), code}
 }
 
 // succeed makes the next call of a gateway's queue, which is done.
 func (r *rig) succeed(gateway, reference string) {
 	r.t.Helper()
-	task, err := r.c.RPop(r.ctx, redisdb.NewKeys(gateway).Pending()).Result()
-	r.must(err)
-	id, generation, _ := job.ParseTaskID(task)
+	id, generation, _ := job.ParseTaskID(testkit.Pop(r.t, r.c, redisdb.NewKeys(gateway).Lines()))
 	books := dispatch.Books(r.c, r.gateway(gateway))
 	a, opening, err := books.Open(r.ctx, id, generation, "w1", time.Minute)
 	r.must(err)
@@ -59,13 +64,14 @@ func (r *rig) manual(name string) config.Gateway {
 func TestBatchShowsCountsAndSums(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.served()
 	r.batch()
 	got := r.command("batch", "b1")
 	r.expect(ran{got.out[:strings.LastIndex(got.out, "\t")], got.err, got.code}, 0, `one	queued		1	1 job without an amount	
-one	done		1	EUR 1050 in minor units	
-one	parked	refused	1	EUR 999999999999 in minor units	
+one	done		1	EUR 1050	
+one	parked	refused	1	EUR 999999999999	
 two	queued		1		
-all	total		4	EUR 1000000001049 in minor units, 1 job without an amount`, "")
+all	total		4	EUR 1000000001049, 1 job without an amount`, "")
 	var v batchView
 	got = r.command("batch", "b1", "-g", r.one, "-o", "json")
 	r.must(json.Unmarshal([]byte(got.out), &v))
@@ -79,6 +85,10 @@ func TestBatchSaysWhetherItMakesIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.batch()
+	if got := r.command("batch", "b1", "--by", "+1h"); got.code != 1 || !strings.Contains(got.err, "one: no dispatcher has ever served the gateway") {
+		t.Errorf("nobody serves it: %+v", got)
+	}
+	r.served()
 	if got := r.command("batch", "b1", "--by", "+1h"); got.code != 0 || !strings.Contains(got.err, "makes it by TIME") {
 		t.Errorf("an hour for two jobs: %+v", got)
 	}
@@ -104,6 +114,7 @@ func TestBatchSaysWhetherItMakesIt(t *testing.T) {
 func TestABatchIsNotLateForAnotherOnesScheduledJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.served()
 	g := r.manual(r.one)
 	r.accept(g, job.Enqueued, charge("a", "1050", "b1"))
 	task, err := r.c.RPop(r.ctx, redisdb.NewKeys(r.one).Pending()).Result()
@@ -135,8 +146,8 @@ func TestBatchExportSaysWhatBecameOfEachJob(t *testing.T) {
 {"id":"c","gateway":"one","state":"queued","attempts":0,"replays":0,"accepted_at":"TIME"}
 {"id":"d","gateway":"two","state":"forgotten","attempts":0,"replays":0,"accepted_at":null}
 `, "")
-	r.expect(r.command("batch", "b1", "--export", "-g", r.one), 0, "a\tone\tdone\t\t201\tpi_1\t1\tTIME\tTIME\tTIME\n"+
-		"b\tone\tparked\trefused\t402\t\t1\tTIME\tTIME\t\nc\tone\tqueued\t\t\t\t0\tTIME\t\t\n", "")
+	r.expect(r.command("batch", "b1", "--export", "-g", r.one), 0, "a\tone\tdone\t\t201\tpi_1\t1\tTIME\tTIME\tTIME\t\n"+
+		"b\tone\tparked\trefused\t402\t\t1\tTIME\tTIME\t\t\nc\tone\tqueued\t\t\t\t0\tTIME\t\t\t\n", "")
 	if got := r.command("batch", "none", "--export"); got.code != 4 {
 		t.Errorf("no such batch: %+v", got)
 	}

@@ -131,7 +131,15 @@ func TestTheDeploymentStartsWhatTheProgramUnderstands(t *testing.T) {
 	if !p.Security.NonRoot || p.Security.User == 0 || !c.Security.ReadOnly || c.Security.Escalation || !slices.Equal(c.Security.Capabilities.Drop, []string{"ALL"}) {
 		t.Errorf("the container may too much: %+v %+v", p.Security, c.Security)
 	}
-	env := func(name string) (string, bool) { v, ok := all["Secret"].Secrets[name]; return v, ok }
+	token := all["Secret"].Secrets["DISPATCHER_TOKEN"]
+	env := func(name string) (string, bool) {
+		v, ok := all["Secret"].Secrets[name]
+		return strings.Replace(v, token, "a-token-of-their-own", 1), ok
+	}
+	asItIs := func(string) (string, bool) { return token, true }
+	if _, err := config.Parse("d.yaml", []byte("token: ${T}\n"), config.Options{Env: asItIs}); err == nil || !strings.Contains(err.Error(), "placeholder") {
+		t.Errorf("the Secret as it is would be taken: %v", err)
+	}
 	cfg, err := config.Parse("dispatcher.yaml", []byte(all["ConfigMap"].Data["dispatcher.yaml"]), config.Options{Secrets: true, Env: env})
 	if err != nil {
 		t.Fatalf("the ConfigMap's configuration, with the Secret's variables: %v", err)
@@ -156,8 +164,16 @@ func TestComposeStartsWhatTheProgramUnderstands(t *testing.T) {
 			Grace        string `yaml:"stop_grace_period"`
 		}
 	}
-	if err := yaml.Unmarshal([]byte(deployed(t, "docker-compose.yml")), &c); err != nil {
+	const where = "docker-compose.yml"
+	if err := yaml.Unmarshal([]byte(deployed(t, where)), &c); err != nil {
 		t.Fatal(err)
+	}
+	typed := regexp.MustCompile(`(?m)^# +docker compose exec (\S+) /dispatcher (.*)$`).FindStringSubmatch(deployed(t, where))
+	if typed == nil {
+		t.Fatalf("%s does not say how to look at the gateways", where)
+	}
+	if understood(t, where, strings.Fields(typed[2])); c.Services[typed[1]].Image != "spillway" {
+		t.Errorf("%s looks at the gateways in %s", where, typed[1])
 	}
 	for name, s := range c.Services {
 		if s.Image != "spillway" || len(s.Entrypoint) > 0 {

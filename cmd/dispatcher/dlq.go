@@ -19,7 +19,7 @@ import (
 const dlqLong = `Dlq looks through the parked jobs, and sends them on their way.
 
 list, show, stats, export and history look. replay takes jobs in again through admission, discard takes them out
-for good, resolve settles those whose outcome nobody knew. These three say how many jobs and how much
+for good, resolve settles those that may have been charged. These three say how many jobs and how much
 money they would touch, and ask on a terminal; off one they are a dry run, unless --yes is given.
 
 Each act is written down, for history.
@@ -28,7 +28,7 @@ All but show and history choose jobs by the same flags; with several, a job must
 parked job of every gateway is meant. Jobs come gateway by gateway in the file's order, and within a
 gateway oldest first; --limit counts in that order.
 
-Reasons: rejected (no room at admission), refused (the gateway said no), exhausted (attempts used up),
+Reasons: paused (its batch is), rejected (no room at admission), refused (the gateway said no), exhausted (attempts used up),
 unknown_outcome (it may have been charged), expired (its time passed before it was sent), cancelled
 (its batch was), unreadable (not a job).`
 
@@ -144,12 +144,8 @@ func (s *selection) each(ctx context.Context, visit func(config.Gateway, job.Rec
 func (s *selection) eachOf(ctx context.Context, g config.Gateway, f deadletter.Filter, met map[string]bool,
 	visit func(config.Gateway, job.Record) error) (n int, err error) {
 	store := dispatch.Store(s.db.Client, g)
-	mark, err := store.Mark(ctx)
-	if err != nil {
+	if f, err = store.UpToNow(ctx, f); err != nil {
 		return 0, dispatch.Coded(err)
-	}
-	if f.Until.IsZero() || f.Until.After(mark) {
-		f.Until = mark
 	}
 	for rec, err := range store.List(ctx, f) {
 		if err != nil {
@@ -196,6 +192,8 @@ func (s *selection) whereabouts(ctx context.Context, id string) (string, error) 
 			return "", dispatch.Coded(err)
 		case ok && r.State == job.Parked:
 			return fmt.Sprintf("job %q is parked at %s as %s, and the other flags leave it out", id, g.Name, r.Reason), nil
+		case ok && r.State == job.InFlight:
+			known = append(known, fmt.Sprintf("%s at %s, until %s at the latest", r.State, g.Name, r.Deadline.Format(time.RFC3339)))
 		case ok:
 			known = append(known, fmt.Sprintf("%s at %s", r.State, g.Name))
 		}

@@ -36,17 +36,19 @@ func unitOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, expi
 	if err != nil {
 		return unit{}, dispatch.Coded(err)
 	}
-	return unit{g: g, store: dispatch.Store(c, g), books: books, admit: books, rules: deadletter.Rules{
-		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, ExpiredKeys: expiredKeys, Now: now.Now,
-	}}, nil
+	rules := dispatch.Rules(g, now.Now)
+	rules.ExpiredKeys = expiredKeys
+	return unit{g: g, store: dispatch.Store(c, g), books: books, admit: books, rules: rules}, nil
 }
 
 // act is what replay, discard and resolve differ in.
 type act struct {
-	verb string     // "replay", as in "replay 12 jobs?"
-	past string     // "replayed"
-	what string     // as it stands in the trail
-	only job.Reason // the one reason that it is for; empty means all
+	verb    string // "replay", as in "replay 12 jobs?"
+	past    string // "replayed"
+	what    string // as it stands in the trail
+	doubt   bool   // it is for jobs that may have been charged
+	waiting bool   // jobs that are named may also wait for their call
+	single  bool   // it is for one job
 	// decide says what becomes of a job's key, or why it would not be taken.
 	decide  func(deadletter.Rules, job.Record) (change job.KeyChange, why string)
 	run     func(context.Context, deadletter.Clearing, unit) (deadletter.Cleared, error)
@@ -59,19 +61,30 @@ type clearFlags struct {
 	consent     cli.Consent
 	why         string
 	expiredKeys bool
+	// mayBeCharged lets jobs be discarded that may have been charged.
+	mayBeCharged bool
 }
 
 func clearingFlags(cmd *cobra.Command) *clearFlags {
 	f := &clearFlags{dlqFilter: filterFlags(cmd)}
-	cmd.Flags().BoolVar(&f.consent.Yes, "yes", false, "do it without asking")
-	cmd.Flags().BoolVar(&f.consent.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	consentFlags(cmd, &f.consent)
 	return f
 }
 
 // needWhy refuses an act without a reason.
 func (f *clearFlags) needWhy(verb string) error {
-	if strings.TrimSpace(f.why) == "" {
+	return needWhy(f.why, verb)
+}
+
+// mostWhy is how many bytes a reason may have: it is shown with each job that was settled.
+const mostWhy = 500
+
+func needWhy(why, verb string) error {
+	switch {
+	case strings.TrimSpace(why) == "":
 		return cli.Usage(`say it with --why "confirmed by support, ticket 4711"`, "a %s needs a reason", verb)
+	case len(why) > mostWhy:
+		return cli.Usage("name a ticket that says the rest", "--why has more than %d bytes", mostWhy)
 	}
 	return nil
 }
@@ -83,13 +96,15 @@ func (p *program) clear(ctx context.Context, f *clearFlags, a act) error {
 		return err
 	}
 	defer s.close()
-	if a.only != "" {
-		s.filter.Reasons = []job.Reason{a.only}
-	}
+	s.filter.InDoubt = a.doubt && len(s.filter.IDs)+len(s.filter.Reasons) == 0
+	s.filter.Waiting = a.waiting && len(s.filter.IDs) > 0
 	w := &clearance{p: p, s: s, f: f, act: a}
 	missing, err := w.preview(ctx)
 	if err != nil {
 		return err
+	}
+	if a.single && w.total > 1 {
+		return cli.Usage("choose one with -g", "several gateways have parked a job %q", s.filter.IDs[0])
 	}
 	if err := p.remarkMissing(ctx, s, missing); err != nil {
 		return err
@@ -123,11 +138,9 @@ type clearance struct {
 type share struct {
 	unit
 	heap  *gatewayHeap
-	seen  *deadletter.Seen
-	until time.Time      // just after the last job that the preview met
+	met   deadletter.Preview
 	would *pile          // would be taken
-	held  map[string]int // would be held back, or was, and why
-	often int            // would be taken, after oftenReplayed replays or more
+	held  map[string]int // was held back, and why; while nothing was done, what would be
 	halt  string         // why it would stop at once
 	done  deadletter.Cleared
 	ahead *deadletter.Canary // the jobs sent ahead; nil before they are
@@ -138,8 +151,7 @@ type share struct {
 // preview counts what the act would touch.
 func (w *clearance) preview(ctx context.Context) ([]string, error) {
 	byName := map[string]*share{}
-	forMoney(&w.s.filter, w.s.gateways...)
-	w.s.filter.ForClearing = true
+	w.s.filter.ToCount(anyAmount(w.s.gateways))
 	missing, err := w.s.each(ctx, func(g config.Gateway, r job.Record) error {
 		sh := byName[g.Name]
 		if sh == nil {
@@ -149,11 +161,12 @@ func (w *clearance) preview(ctx context.Context) ([]string, error) {
 			}
 			byName[g.Name], w.shares = sh, append(w.shares, sh)
 		}
-		sh.meet(r, w.act.decide)
+		sh.meet(r)
 		return nil
 	})
 	for _, sh := range w.shares {
 		sh.heap.close()
+		sh.held = sh.met.Held
 		w.total += sh.heap.Total
 		w.open += sh.would.jobs
 	}
@@ -166,7 +179,9 @@ func (w *clearance) begin(ctx context.Context, g config.Gateway) (*share, error)
 	if err != nil {
 		return nil, err
 	}
-	sh := &share{unit: u, heap: newHeap(g), seen: deadletter.NewSeen(clock.Real{}), would: newPile(), took: newPile(), held: map[string]int{}}
+	u.rules.MayBeCharged = w.f.mayBeCharged
+	sh := &share{unit: u, heap: newHeap(g), would: newPile(), took: newPile(),
+		met: deadletter.Preview{Rules: u.rules, Decide: w.act.decide, Seen: deadletter.NewSeen(clock.Real{})}}
 	if look := w.act.caution.watch(w.s.db.Client, g); look != nil {
 		leave, err := look(ctx)
 		if err != nil {
@@ -177,23 +192,12 @@ func (w *clearance) begin(ctx context.Context, g config.Gateway) (*share, error)
 	return sh, nil
 }
 
-func (sh *share) meet(r job.Record, decide func(deadletter.Rules, job.Record) (job.KeyChange, string)) {
-	change, why := decide(sh.rules, r)
-	sh.seen.Add(r, change, why)
+func (sh *share) meet(r job.Record) {
 	sh.heap.add(r)
-	sh.until = r.ParkedAt.Add(time.Microsecond)
-	if why != "" {
-		sh.held[why]++
-		return
-	}
-	sh.would.add(r, sh.g.Amount)
-	if r.Replays >= oftenReplayed {
-		sh.often++
+	if sh.met.Meet(r) {
+		sh.would.add(r, sh.g.Amount)
 	}
 }
-
-// oftenReplayed is after how many replays without success a preview says so: another one may be in vain too.
-const oftenReplayed = 3
 
 // decide asks a person at a terminal, where there is something to ask about.
 func (w *clearance) decide(ctx context.Context) (cli.Decision, error) {
@@ -265,17 +269,18 @@ func (w *clearance) doShare(ctx context.Context, sh *share, traces *tracing.Trac
 	if err != nil {
 		return err
 	}
-	sh.entry = sh.store.Entry(deadletter.Act{At: sh.rules.Now, Who: who, What: w.act.what, Why: w.f.why, Filter: w.s.flags})
+	sh.entry = sh.store.Entry(deadletter.Act{At: sh.rules.Now, Who: who, What: w.act.what, Why: w.f.why, Filter: w.chose()})
 	sh.store = sh.store.For(sh.entry)
 	sh.admit = traces.Replays(sh.g.Name, sh.books.For(sh.entry.Place))
 	sh.held = map[string]int{}
 	noted := time.Time{}
 	done, err := w.act.run(ctx, deadletter.Clearing{
-		Store: sh.store, Filter: sh.filter(w.s.filter), Clock: clock.Real{}, Seen: sh.seen,
+		Store: sh.store, Filter: sh.filter(w.s.filter), Clock: clock.Real{}, Seen: sh.met.Seen,
 		Begin: func(ctx context.Context) error { return bounded(ctx, sh.entry.Begin) },
 		Watch: w.act.caution.watch(w.s.db.Client, sh.g), Canary: w.act.caution.canary, Canaries: w.follow(sh),
 		Taken:    func(r job.Record) { sh.took.add(r, sh.g.Amount) },
 		HeldBack: func(_ job.Record, why string) { sh.held[why]++ },
+		Withdraw: sh.withdrawing(who, w.f),
 		Progress: func(done deadletter.Cleared) {
 			w.show(sh, done)
 			if time.Since(noted) < noteEvery {
@@ -296,10 +301,18 @@ func (w *clearance) doShare(ctx context.Context, sh *share, traces *tracing.Trac
 	return err
 }
 
+// chose is the flags that chose the jobs, as the trail has them.
+func (w *clearance) chose() string {
+	if !w.f.mayBeCharged {
+		return w.s.flags
+	}
+	return strings.TrimSpace(w.s.flags + " --may-be-charged")
+}
+
 // filter is the jobs that the preview met: those parked since then were not asked about.
 func (sh *share) filter(all deadletter.Filter) deadletter.Filter {
-	all.Until = sh.until
-	forMoney(&all, sh.g)
+	all.Until = sh.met.Until
+	all.ToCount(sh.g.Amount.Field != "")
 	if all.Limit > 0 {
 		all.Limit = sh.heap.Total
 	}

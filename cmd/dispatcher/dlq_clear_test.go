@@ -21,10 +21,10 @@ import (
 )
 
 const stockPreview = `no filter is given: this means every parked job of all gateways
-one: 4 jobs (EUR 9223372036854776957 in minor units)
-  rejected: 2 jobs (EUR 9223372036854775906 in minor units)
-  refused: 1 job (EUR 1050 in minor units)
-  unknown_outcome: 1 job (EUR 1 in minor units)
+one: 4 jobs (EUR 92,233,720,368,547,769.57)
+  rejected: 2 jobs (EUR 92,233,720,368,547,759.06)
+  refused: 1 job (EUR 10.50)
+  unknown_outcome: 1 job (EUR 0.01)
 two: 2 jobs
   unknown_outcome: 1 job
   unreadable: 1 job
@@ -32,7 +32,7 @@ would be held back: 1 job: an earlier call may have charged, and the gateway kee
 would be held back: 1 job: not a job: there is nothing to send
 `
 
-const stockMoney = "4 jobs (EUR 9223372036854776957 in minor units)"
+const stockMoney = "4 jobs (EUR 92,233,720,368,547,769.57)"
 
 func (r *rig) parked() string {
 	r.t.Helper()
@@ -63,8 +63,8 @@ func TestDLQReplay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.stock()
-	r.expect(r.run("replay", "--yes", "--why", "bank is back", "--reason", "refused"), 0, "replayed 1 job (EUR 1050 in minor units)\n",
-		"one: 1 job (EUR 1050 in minor units)\n  refused: 1 job (EUR 1050 in minor units)\n")
+	r.expect(r.run("replay", "--yes", "--why", "bank is back", "--reason", "refused"), 0, "replayed 1 job (EUR 10.50)\n",
+		"one: 1 job (EUR 10.50)\n  refused: 1 job (EUR 10.50)\n")
 	r.expect(r.run("replay", "--yes", "-o", "json"), 0, `{"jobs":5,"replayed":3,"held_back":2,"gone":0,"dry_run":false,"amount":{"EUR":9223372036854775907},`+
 		`"without_amount":0,"by_reason":{"rejected":{"jobs":2,"amount":{"EUR":9223372036854775906},"without_amount":0},`+
 		`"unknown_outcome":{"jobs":2,"amount":{"EUR":1},"without_amount":0},"unreadable":{"jobs":1,"amount":{},"without_amount":0}},`+
@@ -123,7 +123,7 @@ func TestDLQReplayCountsWhatHasGoneWhileItWasAskedAbout(t *testing.T) {
 	r := newRig(t)
 	r.stock()
 	var once sync.Once
-	discard := func() { r.run("discard", "--id", "d", "--why", "test", "--yes", "-q") }
+	discard := func() { r.run("discard", "--id", "d", "--why", "test", "--yes", "-q", "--may-be-charged") }
 	got := r.runWith(cli.Streams{In: slowAnswer{func() { once.Do(discard) }, strings.NewReader("y\n")}, InTerminal: true, ErrTerminal: true}, "replay", "-o", "json")
 	if !strings.HasPrefix(got.out, `{"jobs":6,"replayed":3,"held_back":2,"gone":1,`) || r.parked() != "ef" {
 		t.Errorf("%s; parked %s", got.out, r.parked())
@@ -136,9 +136,9 @@ func TestDLQReplayHoldsForgottenKeysBack(t *testing.T) {
 	r.stock()
 	longAgo := time.Now().Add(-25 * time.Hour).UnixMicro()
 	r.must(r.c.HSet(r.ctx, redisdb.NewKeys(r.one).Job("d"), "f", longAgo).Err())
-	const why = "the gateway has forgotten its idempotency key after 24h0m0s: look it up, or use --expired-keys"
+	const why = "the gateway has forgotten its idempotency key after 23h59m25s: look it up, or use --expired-keys"
 	r.expect(r.run("replay", "--yes", "-q", "--id", "d"), 0, "replayed 0 jobs, held back 1\nheld back: 1 job: "+why+"\n", "")
-	r.expect(r.run("replay", "--yes", "-q", "--id", "d", "--expired-keys"), 0, "replayed 1 job (EUR 1 in minor units)\n", "")
+	r.expect(r.run("replay", "--yes", "-q", "--id", "d", "--expired-keys"), 0, "replayed 1 job (EUR 0.01)\n", "")
 	if d := r.record(r.one, "d"); d.KeyGeneration != 1 || d.State != job.Queued {
 		t.Errorf("d: %+v", d)
 	}
@@ -149,16 +149,40 @@ func TestDLQDiscard(t *testing.T) {
 	r := newRig(t)
 	r.stock()
 	r.expect(r.run("discard", "--why", "test"), 0, strings.SplitAfter(stockPreview, "unreadable: 1 job\n")[0]+
-		"dry run: 6 jobs (EUR 9223372036854776957 in minor units) would be discarded; nothing was changed\n", "add --yes to do it\n")
-	r.expect(r.run("discard", "--why", "test", "--yes", "--limit", "5", "-o", "json"), 0, `{"jobs":5,"discarded":5,"held_back":0,"gone":0,"dry_run":false,`+
+		"would be held back: 2 jobs: "+heldBackDoubt+"\n"+
+		"dry run: 4 jobs (EUR 92,233,720,368,547,769.56) would be discarded; nothing was changed\n", "add --yes to do it\n")
+	r.expect(r.run("discard", "--why", "test", "--may-be-charged"), 0, strings.SplitAfter(stockPreview, "unreadable: 1 job\n")[0]+
+		"dry run: 6 jobs (EUR 92,233,720,368,547,769.57) would be discarded; nothing was changed\n", "add --yes to do it\n")
+	r.expect(r.run("discard", "--why", "test", "--yes", "--may-be-charged", "--limit", "5", "-o", "json"), 0, `{"jobs":5,"discarded":5,"held_back":0,"gone":0,"dry_run":false,`+
 		`"amount":{"EUR":9223372036854776957},"without_amount":0,"by_reason":{"refused":{"jobs":1,"amount":{"EUR":1050},"without_amount":0},`+
 		`"rejected":{"jobs":2,"amount":{"EUR":9223372036854775906},"without_amount":0},`+
 		`"unknown_outcome":{"jobs":2,"amount":{"EUR":1},"without_amount":0}},"held_back_why":{},"replayed_3_times_or_more":0}`+"\n", "")
 	if r.parked() != "f" || r.record(r.one, "a").State != job.Discarded {
 		t.Errorf("parked %s", r.parked())
 	}
-	if got, want := r.trail(r.two), `{"at":"TIME","who":"WHO","what":"discard","why":"test","filter":"--limit 5","jobs":1,"amount":{},"without_amount":0,"ended":"TIME"}`; got != want {
+	if got, want := r.trail(r.two), `{"at":"TIME","who":"WHO","what":"discard","why":"test","filter":"--limit 5 --may-be-charged","jobs":1,"amount":{},"without_amount":0,"ended":"TIME"}`; got != want {
 		t.Errorf("trail %s, want %s", got, want)
+	}
+}
+
+// A discarded job says plainly that its payload is gone, and its batch still has its money.
+func TestADiscardedJobSaysThatItsPayloadIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock()
+	r.run("discard", "--id", "a", "--why", "test", "--yes", "-q")
+	if got := r.command("job", "a", "-g", r.one, "--payload"); !strings.Contains(got.out, "payload\tdeleted when the job was discarded") ||
+		!strings.Contains(got.out, "its payload and what the gateway said of it are deleted") || strings.Contains(got.out, "error") {
+		t.Errorf("job a --payload:\n%s%s", got.out, got.err)
+	}
+	if got := r.command("job", "a", "-g", r.one, "--payload", "-o", "json"); !strings.Contains(got.out, `"payload_deleted":true`) || strings.Contains(got.out, `"payload":`) {
+		t.Errorf("job a --payload -o json: %s%s", got.out, got.err)
+	}
+	if got := r.command("job", "d", "-g", r.one, "-o", "json"); strings.Contains(got.out, "payload") {
+		t.Errorf("job d, which is parked: %s", got.out)
+	}
+	if a := r.record(r.one, "a"); a.Money != "1050 EUR" || a.Reason != job.Refused || len(a.History) != 1 {
+		t.Errorf("a: %+v", a)
 	}
 }
 
@@ -171,7 +195,7 @@ func TestDLQTrailCountsEveryJob(t *testing.T) {
 		many = append(many, charge(fmt.Sprint(i), "1", ""))
 	}
 	r.reject(r.one, many...)
-	r.expect(r.run("discard", "--why", "test", "--yes", "-q"), 0, "discarded 450 jobs (EUR 450 in minor units)\n", "")
+	r.expect(r.run("discard", "--why", "test", "--yes", "-q"), 0, "discarded 450 jobs (EUR 4.50)\n", "")
 	if got, want := r.trail(r.one), `{"at":"TIME","who":"WHO","what":"discard","why":"test","filter":"","jobs":450,"amount":{"EUR":450},"without_amount":0,"ended":"TIME"}`; got != want {
 		t.Errorf("trail %s, want %s", got, want)
 	}
@@ -181,8 +205,8 @@ func TestDLQResolve(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.stock()
-	r.expect(r.run("resolve", "--done", "--why", "paid", "--yes", "-g", r.one), 0, "resolved 1 job (EUR 1 in minor units)\n",
-		"no filter is given: this means every job parked as unknown_outcome of one\none: 1 job (EUR 1 in minor units)\n  unknown_outcome: 1 job (EUR 1 in minor units)\n")
+	r.expect(r.run("resolve", "--done", "--why", "paid", "--yes", "-g", r.one), 0, "resolved 1 job (EUR 0.01)\n",
+		"no filter is given: this means every parked job that may have been charged of one\none: 1 job (EUR 0.01)\n  unknown_outcome: 1 job (EUR 0.01)\n")
 	r.expect(r.run("resolve", "--not-done", "--why", "not paid", "--yes", "--id", "e", "-o", "json"), 0, `{"jobs":1,"resolved":1,"held_back":0,"gone":0,`+
 		`"dry_run":false,"amount":{},"without_amount":0,"by_reason":{"unknown_outcome":{"jobs":1,"amount":{},"without_amount":0}},"held_back_why":{},"replayed_3_times_or_more":0}`+"\n", "")
 	if d := r.record(r.one, "d"); d.State != job.Done || len(d.Job.Payload) > 0 {
@@ -259,14 +283,14 @@ func TestDLQReplayInterruptedSaysHowFarItGotAndGoesOn(t *testing.T) {
 	})
 	r.must(child.Process.Signal(syscall.SIGINT))
 	_ = child.Wait()
-	r.expect(ran{r.tidy(out.String()), r.tidy(errOut.String()), child.ProcessState.ExitCode()}, 130, "replayed 2 jobs (EUR 20 in minor units)\n",
+	r.expect(ran{r.tidy(out.String()), r.tidy(errOut.String()), child.ProcessState.ExitCode()}, 130, "replayed 2 jobs (EUR 0.20)\n",
 		"dispatcher: 2 of 4 jobs replayed: interrupted\nhint: run the same again: that is safe, it goes on with the jobs that are still parked\n")
 	if got, want := r.trail(r.one), `{"at":"TIME","who":"WHO","what":"replay","filter":"","jobs":2,"amount":{"EUR":20},"without_amount":0,"ended":"TIME"}`; got != want {
 		t.Errorf("trail %s, want %s", got, want)
 	}
 	r.configure(testkit.Redis(t))
 	r.must(r.c.Del(r.ctx, redisdb.NewKeys(r.one).Admission()).Err())
-	r.expect(r.run("replay", "--yes", "-q"), 0, "replayed 2 jobs (EUR 20 in minor units)\n", "")
+	r.expect(r.run("replay", "--yes", "-q"), 0, "replayed 2 jobs (EUR 0.20)\n", "")
 }
 
 // A job that was replayed three times and is parked again is said to have been.
@@ -276,15 +300,15 @@ func TestDLQReplaySaysWhatWasReplayedInVain(t *testing.T) {
 	r.park(r.one, charge("a", "1050", ""), job.Refused, 402, "HTTP 402")
 	r.park(r.one, charge("b", "1", ""), job.Refused, 402, "HTTP 402")
 	for i := range 3 {
-		r.expect(r.run("replay", "--yes", "-q", "--id", "a"), 0, "replayed 1 job (EUR 1050 in minor units)\n", "")
+		r.expect(r.run("replay", "--yes", "-q", "--id", "a"), 0, "replayed 1 job (EUR 10.50)\n", "")
 		r.again(r.one, "a")
 		if got := r.record(r.one, "a"); got.Replays != i+1 || got.State != job.Parked {
 			t.Errorf("after replay %d: %+v", i+1, got)
 		}
 	}
-	preview := "no filter is given: this means every parked job of all gateways\none: 2 jobs (EUR 1051 in minor units)\n" +
-		"  refused: 2 jobs (EUR 1051 in minor units)\n1 of them has been replayed 3 times or more without success\n"
-	r.expect(r.run("replay", "--dry-run"), 0, preview+"dry run: 2 jobs (EUR 1051 in minor units) would be replayed; nothing was changed\n", "")
+	preview := "no filter is given: this means every parked job of all gateways\none: 2 jobs (EUR 10.51)\n" +
+		"  refused: 2 jobs (EUR 10.51)\n1 of them has been replayed 3 times or more without success\n"
+	r.expect(r.run("replay", "--dry-run"), 0, preview+"dry run: 2 jobs (EUR 10.51) would be replayed; nothing was changed\n", "")
 	if got := r.run("replay", "-o", "json"); !strings.Contains(got.out, `"replayed_3_times_or_more":1`) {
 		t.Errorf("%s", got.out)
 	}

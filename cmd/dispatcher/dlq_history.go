@@ -23,7 +23,7 @@ func dlqHistoryCommand(p *program) *cobra.Command {
 	f := &historyFlags{}
 	cmd := &cobra.Command{
 		Use: "history [flags]", Short: "Show who did what to dead letters and gateways, when and why",
-		Long: `History lists what people did to dead letters (replay, discard, resolve, replace) and to the gateway itself
+		Long: `History lists what people did to jobs (replay, discard, resolve, replace, park) and to the gateway itself
 (pause, resume, limits), gateway by gateway in the file's order, and within a gateway
 oldest first: who, when, why, which flags chose the jobs, how many there were and how much money. Nothing
 is ever trimmed from it. An act without an end is under way or was killed: the count of its jobs is right
@@ -115,10 +115,13 @@ func (l *paged) addAct(v actView) error {
 	if l.p.JSON() {
 		return cli.WriteJSON(l.out, v)
 	}
-	money := pile{jobs: v.Jobs, money: v.Amount, bare: v.Bare}
+	money := l.table.Money(v.Amount, v.Bare)
+	if r := v.Replaced; r != nil {
+		money = l.table.Money(r.Amount, r.Bare) + " → " + money
+	}
 	var ended time.Time
 	if v.Ended != nil {
 		ended = *v.Ended
 	}
-	return l.row(v.At, v.Gateway, v.Who, v.What, v.Jobs, money.moneyText(), v.Filter, v.Why, ended)
+	return l.row(v.At, v.Gateway, v.Who, v.What, v.Jobs, money, v.Filter, v.Why, ended)
 }

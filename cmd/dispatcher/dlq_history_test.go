@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -24,18 +25,18 @@ func TestDLQHistoryShowsEachAct(t *testing.T) {
 	}
 	r.run("replay", "--dry-run")
 	r.run("replay", "--yes", "--reason", "refused", "--why", "bank is back")
-	r.run("discard", "--yes", "--why", "too late", "--id", "c", "--id", "e")
+	r.run("discard", "--yes", "--why", "too late", "--id", "c", "--id", "e", "--may-be-charged")
 	r.run("discard", "--yes", "--id", "b") // without a reason it is refused
 	r.run("resolve", "--done", "--yes", "--why", "paid, see ch_3K", "--match", "timed out")
-	r.expect(history(), 0, `TIME	one	WHO	replay	1	EUR 1050 in minor units	--reason refused	bank is back	TIME
-TIME	one	WHO	discard	1	EUR 9223372036854775807 in minor units	--id c --id e	too late	TIME
-TIME	one	WHO	resolve --done	1	EUR 1 in minor units	--match "timed out"	paid, see ch_3K	TIME
-TIME	two	WHO	discard	1		--id c --id e	too late	TIME
+	r.expect(history(), 0, `TIME	one	WHO	replay	1	EUR 1050	'--reason refused	bank is back	TIME
+TIME	one	WHO	discard	1	EUR 9223372036854775807	'--id c --id e --may-be-charged	too late	TIME
+TIME	one	WHO	resolve --done	1	EUR 1	'--match "timed out"	paid, see ch_3K	TIME
+TIME	two	WHO	discard	1		'--id c --id e --may-be-charged	too late	TIME
 `, "")
-	r.expect(history("-g", r.two, "-o", "json"), 0, `{"gateway":"two","at":"TIME","who":"WHO","what":"discard","why":"too late","filter":"--id c --id e",`+
+	r.expect(history("-g", r.two, "-o", "json"), 0, `{"gateway":"two","at":"TIME","who":"WHO","what":"discard","why":"too late","filter":"--id c --id e --may-be-charged",`+
 		`"jobs":1,"amount":{},"without_amount":0,"ended":"TIME"}`+"\n", "")
-	r.expect(history("--limit", "2"), 0, `TIME	one	WHO	replay	1	EUR 1050 in minor units	--reason refused	bank is back	TIME
-TIME	one	WHO	discard	1	EUR 9223372036854775807 in minor units	--id c --id e	too late	TIME
+	r.expect(history("--limit", "2"), 0, `TIME	one	WHO	replay	1	EUR 1050	'--reason refused	bank is back	TIME
+TIME	one	WHO	discard	1	EUR 9223372036854775807	'--id c --id e --may-be-charged	too late	TIME
 `, "")
 	r.expect(history("--until", "1h"), 0, "", "")
 	if got := strings.Count(history("--since", "1h").out, "\n"); got != 4 {
@@ -75,5 +76,19 @@ func TestDLQHistoryAskedWrongly(t *testing.T) {
 		if got.code != 2 || got.out != "" || !strings.Contains(got.err, want) {
 			t.Errorf("%s: exit code %d, %q", args, got.code, got.err)
 		}
+	}
+}
+
+func TestDLQHistoryShowsTheMoneyBeforeAReplace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	was := deadletter.NewExchange()
+	was.Add("a", deadletter.Version{Digest: "d1", Money: "100 EUR"}, deadletter.Version{Digest: "d2", Money: "90 EUR"}, true)
+	e := deadletter.New(r.c, r.one).Entry(deadletter.Act{At: time.Unix(1_700_000_000, 0).UTC(), Who: "kim", What: "replace", Filter: "the lines of x"})
+	r.must(e.Begin(r.ctx))
+	r.must(e.End(r.ctx, deadletter.Deed{Jobs: 1, Amount: map[string]*big.Int{"EUR": big.NewInt(90)}, Replaced: was}))
+	r.expect(r.run("history"), 0, "TIME\tone\tkim\treplace\t1\tEUR 100 → EUR 90\tthe lines of x\t\tTIME\n", "")
+	if got := r.run("history", "-o", "json"); !strings.Contains(got.out, `"replaced":{"amount_before":{"EUR":100},"without_amount_before":0,"changes":[{"id":"a","before":"d1","after":"d2"}],"digest":"`) {
+		t.Errorf("%s", got.out)
 	}
 }

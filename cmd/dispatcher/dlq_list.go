@@ -12,6 +12,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/job"
 )
 
@@ -47,11 +48,14 @@ type parkedView struct {
 	InVain   bool            `json:"in_vain,omitempty"` // replayed so often without success that another one may be in vain too
 	Cursor   string          `json:"cursor,omitempty"`
 	Payload  json.RawMessage `json:"payload,omitempty"`
+	// InDoubt says that it may have been charged; "dlq show" always says it.
+	InDoubt bool `json:"may_have_charged,omitempty"`
 }
 
 func viewParked(r job.Record, payload bool) parkedView {
 	v := parkedView{ID: r.Job.ID, Gateway: r.Job.Gateway, Reason: r.Reason, Error: r.Error, Attempts: r.Attempts,
-		ParkedAt: r.ParkedAt, Batch: r.Job.Batch, Replays: r.Replays, InVain: r.Replays >= oftenReplayed}
+		ParkedAt: r.ParkedAt, Batch: r.Job.Batch, Replays: r.Replays, InVain: r.Replays >= deadletter.OftenReplayed,
+		InDoubt: r.InDoubt()}
 	if payload {
 		v.Payload = asJSON(r.Job.Payload)
 	}
@@ -169,7 +173,7 @@ func (l *parkedList) add(v parkedView) error {
 
 // replaysText says of a job that was replayed often that it was of no use.
 func replaysText(n int) string {
-	if n < oftenReplayed {
+	if n < deadletter.OftenReplayed {
 		return strconv.Itoa(n)
 	}
 	return strconv.Itoa(n) + " in vain"

@@ -3,11 +3,8 @@ package main
 import (
 	"fmt"
 	"math/big"
-	"slices"
-	"strings"
 
 	"spillway/internal/config"
-	"spillway/internal/deadletter"
 	"spillway/internal/job"
 )
 
@@ -25,16 +22,6 @@ func (p purse) addAll(q purse) {
 	for currency, minor := range q {
 		p.add(job.Money{Minor: minor, Currency: currency})
 	}
-}
-
-// text is empty for an empty purse.
-func (p purse) text() string {
-	var parts []string
-	for currency, minor := range p {
-		parts = append(parts, strings.TrimSpace(currency+" "+minor.String()))
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, ", ")
 }
 
 // pile is jobs counted together with their money.
@@ -63,34 +50,16 @@ func (p *pile) add(r job.Record, a config.Amount) {
 	p.money.add(m)
 }
 
-// forMoney lets a filter read the payloads of those jobs alone whose record does not say their money.
-func forMoney(f *deadletter.Filter, gateways ...config.Gateway) {
-	f.NoPayload = !anyAmount(gateways)
-	f.PayloadOf = func(r job.Record) bool {
-		_, booked := job.Booked(r.Money)
-		return !booked
-	}
-}
-
 func (p *pile) addAll(q *pile) {
 	p.jobs += q.jobs
 	p.bare += q.bare
 	p.money.addAll(q.money)
 }
 
-// moneyText is the money in words: "EUR 1050 in minor units, 2 jobs without an amount". Empty where no money is known of.
-func (p *pile) moneyText() string {
-	var parts []string
-	if text := p.money.text(); text != "" {
-		parts = append(parts, text+" in minor units")
-	}
-	if p.bare > 0 {
-		parts = append(parts, jobs(p.bare)+" without an amount")
-	}
-	return strings.Join(parts, ", ")
-}
+// moneyText is the money in words. Empty where no money is known of.
+func (p *pile) moneyText() string { return job.MoneyText(p.money, p.bare) }
 
-// text is "12 jobs (EUR 1050 in minor units)".
+// text is "12 jobs (EUR 10.50)".
 func (p *pile) text() string {
 	if money := p.moneyText(); money != "" {
 		return fmt.Sprintf("%s (%s)", jobs(p.jobs), money)
@@ -103,4 +72,11 @@ func jobs(n int) string {
 		return "1 job"
 	}
 	return fmt.Sprintf("%d jobs", n)
+}
+
+// amountOf is the money of one job: empty where the gateway's jobs have none, or none that can be read.
+func amountOf(r job.Record, g config.Gateway) purse {
+	one := newPile()
+	one.add(r, g.Amount)
+	return one.money
 }

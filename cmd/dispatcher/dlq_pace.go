@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"math"
+
 	"strconv"
 	"strings"
 	"time"
@@ -68,7 +68,7 @@ func parseRate(text string) (float64, error) {
 	if err != nil {
 		return 0, cli.Usage("write it like 50/s, 3000/m or 300/10s, or leave --rate out for no bound", "--rate %v", err)
 	}
-	return perSecond(l), nil
+	return l.PerSecond(), nil
 }
 
 func parseShare(text string) (float64, error) {
@@ -82,17 +82,6 @@ func parseShare(text string) (float64, error) {
 		return 0, cli.Usage(hint, "--share %s is no part of the gateway's limits", text)
 	}
 	return n / 100, nil
-}
-
-func perSecond(l config.Limit) float64 { return float64(l.N) / l.Window.Seconds() }
-
-// tightest is the most that all the limits allow in the long run, in units a second.
-func tightest(limits []config.Limit) float64 {
-	rate := math.Inf(1)
-	for _, l := range limits {
-		rate = min(rate, perSecond(l))
-	}
-	return rate
 }
 
 // watch says what a replay may do at a gateway now: it asks for the hold and the live limits each time.
@@ -116,7 +105,7 @@ func (c caution) watch(db redis.UniversalClient, g config.Gateway) func(context.
 			return leave, nil
 		}
 		now, err := dispatch.CurrentLimits(ctx, db, g)
-		leave.Rate = c.share * tightest(now.Limits)
+		leave.Rate = c.share * config.PerSecond(now.Limits)
 		return leave, err
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -33,14 +34,14 @@ func TestDLQReplayOfAPausedGatewayStopsAtOnce(t *testing.T) {
 	r := newRig(t)
 	r.stock()
 	r.must(r.pacer(r.one).Pause(r.ctx, "by hand"))
-	preview := "one: 1 job (EUR 1050 in minor units)\n  refused: 1 job (EUR 1050 in minor units)\n" + onePaused + ": the replay would stop at once\n"
-	r.expect(r.run("replay", "--reason", "refused"), 0, preview+"dry run: 1 job (EUR 1050 in minor units) would be replayed; nothing was changed\n", "add --yes to do it\n")
+	preview := "one: 1 job (EUR 10.50)\n  refused: 1 job (EUR 10.50)\n" + onePaused + ": the replay would stop at once\n"
+	r.expect(r.run("replay", "--reason", "refused"), 0, preview+"dry run: 1 job (EUR 10.50) would be replayed; nothing was changed\n", "add --yes to do it\n")
 	r.expect(r.run("replay", "--reason", "refused", "--yes"), 5, "replayed 0 jobs\n", preview+"dispatcher: 0 of 1 job replayed: stopped: "+onePaused+"\n"+tellOn)
 	if r.parked() != "abcdef" || r.trail(r.one) != "" {
 		t.Errorf("parked %s, trail %s", r.parked(), r.trail(r.one))
 	}
 	r.must(r.pacer(r.one).Resume(r.ctx))
-	r.expect(r.run("replay", "--reason", "refused", "--yes", "-q"), 0, "replayed 1 job (EUR 1050 in minor units)\n", "")
+	r.expect(r.run("replay", "--reason", "refused", "--yes", "-q"), 0, "replayed 1 job (EUR 10.50)\n", "")
 }
 
 func TestDLQReplayOfAHeldGatewayStopsAtOnceAndTheOthersGo(t *testing.T) {
@@ -48,7 +49,7 @@ func TestDLQReplayOfAHeldGatewayStopsAtOnceAndTheOthersGo(t *testing.T) {
 	r := newRig(t)
 	r.stock()
 	r.reject(r.two, job.Job{ID: "g"})
-	_, err := r.pacer(r.two).Hold(r.ctx, bucket.HoldRequest{For: time.Hour, Reason: "HTTP 429"})
+	_, err := r.pacer(r.two).Failed(r.ctx, bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
 	r.must(err)
 	got := r.run("replay", "--reason", "rejected", "--yes", "-o", "json")
 	r.expect(got, 5, `{"jobs":3,"replayed":2,"held_back":0,"gone":0,"dry_run":false,"amount":{"EUR":9223372036854775906},"without_amount":0,`+
@@ -71,7 +72,7 @@ func TestDLQReplayStopsAtAnOpenCircuit(t *testing.T) {
 		r.must(err)
 		return s.Circuit && s.HeldUntil.IsZero()
 	})
-	r.expect(r.run("replay", "--id", "a", "--yes", "-q"), 0, "replayed 1 job (EUR 1050 in minor units)\n", "")
+	r.expect(r.run("replay", "--id", "a", "--yes", "-q"), 0, "replayed 1 job (EUR 10.50)\n", "")
 	got := r.run("replay", "--reason", "rejected", "-g", r.one, "--yes", "-q")
 	if got.code != 5 || !strings.Contains(got.err, "stopped: the circuit of one is open (") || !strings.Contains(got.out, "replayed 0 jobs") {
 		t.Errorf("exit code %d, %s%s", got.code, got.out, got.err)
@@ -97,11 +98,11 @@ func TestDLQReplayStopsWhenTheGatewayIsPausedAndGoesOnLater(t *testing.T) {
 	if queued >= 40 {
 		t.Fatalf("all were replayed before the pause")
 	}
-	r.expect(got, 5, fmt.Sprintf("replayed %d jobs (EUR %d in minor units)\n", queued, 10*queued),
+	r.expect(got, 5, fmt.Sprintf("replayed %d jobs (EUR %d.%d0)\n", queued, queued/10, queued%10),
 		fmt.Sprintf("dispatcher: %d of 40 jobs replayed: stopped: %s\n", queued, onePaused)+tellOn)
 	r.must(r.pacer(r.one).Resume(r.ctx))
 	rest := 40 - queued
-	r.expect(r.run("replay", "--yes", "-q"), 0, fmt.Sprintf("replayed %d jobs (EUR %d in minor units)\n", rest, 10*rest), "")
+	r.expect(r.run("replay", "--yes", "-q"), 0, fmt.Sprintf("replayed %d jobs (EUR %d.%d0)\n", rest, rest/10, rest%10), "")
 }
 
 func TestAShareIsOfTheTightestLimitAsItIsNow(t *testing.T) {
@@ -154,7 +155,7 @@ func TestDLQReplayAtARateTakesItsTime(t *testing.T) {
 	}
 	r.reject(r.one, jobs...)
 	begun := time.Now()
-	r.expect(r.run("replay", "--share", "50%", "--yes", "-q"), 0, "replayed 25 jobs (EUR 250 in minor units)\n", "") // of cost 2, at 50/s
+	r.expect(r.run("replay", "--share", "50%", "--yes", "-q"), 0, "replayed 25 jobs (EUR 2.50)\n", "") // of cost 2, at 50/s
 	if took := time.Since(begun); took < 900*time.Millisecond {
 		t.Errorf("25 jobs of cost 2 at half of 100/s went in within %v", took)
 	}
@@ -168,5 +169,33 @@ func TestWaitingForACanaryIsSaid(t *testing.T) {
 	}
 	if got := waitingText("one", now, false); !strings.Contains(got, "still waiting for 2 of the 5 sent ahead") {
 		t.Error(got)
+	}
+}
+
+// A replay under way goes on at the limits that are set live meanwhile, where the file names none for admission.
+func TestDLQReplayFollowsLimitsSetLive(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	text, err := os.ReadFile(r.file)
+	r.must(err)
+	r.must(os.WriteFile(r.file, []byte(strings.Replace(string(text), "leak: {limits: [100/s]}", "leak: {limits: [2/h]}\n    admission: {burst: 2}", 1)), 0o600))
+	r.cfg, err = config.Load(r.file, config.Options{})
+	r.must(err)
+	var jobs []job.Job
+	for i := range 40 {
+		jobs = append(jobs, charge(fmt.Sprintf("%02d", i), "10", ""))
+	}
+	r.reject(r.one, jobs...) // of cost 2
+	pending := redisdb.NewKeys(r.one).Pending()
+	r.must(r.c.Del(r.ctx, redisdb.NewKeys(r.one).Admission()).Err())
+	ended := make(chan ran, 1)
+	go func() { ended <- r.run("replay", "--yes", "-q", "-g", r.one) }()
+	testkit.Eventually(t, 10*time.Second, "the first job to be replayed", func() bool { return r.c.LLen(r.ctx, pending).Val() == 1 })
+	r.must(dispatch.SetLimits(r.ctx, r.c, r.gateway(r.one), []config.Limit{{N: 1000, Window: time.Second}}))
+	select {
+	case got := <-ended:
+		r.expect(got, 0, "replayed 40 jobs (EUR 4.00)\n", "")
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%d of 40 jobs are replayed half a minute after the limit was set", r.c.LLen(r.ctx, pending).Val())
 	}
 }

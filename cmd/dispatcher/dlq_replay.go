@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"slices"
 
 	"github.com/spf13/cobra"
 
-	"spillway/internal/cli"
 	"spillway/internal/deadletter"
-	"spillway/internal/job"
 )
 
 // What became of the jobs of an act.
@@ -58,87 +55,4 @@ or its circuit is open, with exit code 5. What was replayed by then stays so; th
 		})
 	}
 	return cmd
-}
-
-// whatever decides that a job is taken, whatever it is.
-func whatever(deadletter.Rules, job.Record) (change job.KeyChange, why string) {
-	return job.KeepKey, ""
-}
-
-func dlqDiscardCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "discard --why REASON [flags]", Short: "Take parked jobs out for good, keeping their records",
-		Long: `Discard takes the chosen jobs out for good. Their records stay for the gateway's dedupe time: until then
-their ids are known, and not accepted again.`,
-		Example: "  dispatcher dlq discard --reason expired --why 'too late to bill'\n  dispatcher dlq discard --id inv-1042 --why 'cancelled by the customer' --yes",
-		Args:    noArgs,
-	}
-	f := clearingFlags(cmd)
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, written down; required")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.needWhy("discard"); err != nil {
-			return err
-		}
-		return p.clear(cmd.Context(), f, act{
-			verb: "discard", past: discarded, what: "discard", decide: whatever,
-			run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
-				return c.Discard(ctx, u.g.Dedupe)
-			},
-		})
-	}
-	return cmd
-}
-
-func dlqResolveCommand(p *program) *cobra.Command {
-	var done, notDone bool
-	cmd := &cobra.Command{
-		Use: "resolve --done|--not-done --why REASON [flags]", Short: "Settle jobs of unknown outcome once they were looked up",
-		Long: `Resolve settles jobs parked as unknown_outcome, once a person has looked them up at the gateway. --done: they
-were charged, and are done. --not-done: they were not, and go in again through admission, with a new
-generation of their idempotency key.`,
-		Example: "  dispatcher dlq resolve --done --id inv-1042 --why 'paid, see ch_3K'\n  dispatcher dlq resolve --not-done -g adyen --since 2d --why 'not in the settlement file'",
-		Args:    noArgs,
-	}
-	f := clearingFlags(cmd)
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, written down; required")
-	cmd.Flags().BoolVar(&done, "done", false, "they were charged")
-	cmd.Flags().BoolVar(&notDone, "not-done", false, "they were not charged")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if done == notDone {
-			return cli.Usage("look the jobs up at the gateway, then say --done if they were charged, --not-done if not",
-				"a resolve needs either --done or --not-done")
-		}
-		if err := f.needWhy("resolve"); err != nil {
-			return err
-		}
-		if err := f.onlyUnknown(); err != nil {
-			return err
-		}
-		return p.clear(cmd.Context(), f, resolving(done))
-	}
-	return cmd
-}
-
-// onlyUnknown refuses reasons that can't be resolved.
-func (f *clearFlags) onlyUnknown() error {
-	if slices.ContainsFunc(f.reasons, func(r string) bool { return r != string(job.UnknownOutcome) }) {
-		return cli.Usage("replay or discard the others", "only jobs parked as %s can be resolved", job.UnknownOutcome)
-	}
-	return nil
-}
-
-func resolving(done bool) act {
-	if done {
-		return act{verb: "resolve as done", past: resolved, what: "resolve --done", only: job.UnknownOutcome, decide: whatever,
-			run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
-				return c.Done(ctx, u.g.Dedupe)
-			},
-		}
-	}
-	return act{verb: "resolve as not done", past: resolved, what: "resolve --not-done", only: job.UnknownOutcome,
-		decide: deadletter.Rules.NotDone,
-		run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
-			return c.NotDone(ctx, u.admit, u.rules)
-		},
-	}
 }

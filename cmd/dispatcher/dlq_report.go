@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"spillway/internal/cli"
+	"spillway/internal/deadletter"
 	"spillway/internal/job"
 )
 
@@ -156,7 +157,7 @@ func (w *clearance) previewText() string {
 	}
 	for _, sh := range w.shares {
 		fmt.Fprintf(&b, "%s: %s\n", sh.g.Name, sh.heap.all.text())
-		for _, r := range job.Reasons() {
+		for _, r := range places() {
 			if of := sh.heap.ByReason[r]; of != nil {
 				fmt.Fprintf(&b, "  %s: %s\n", r, of.pile.text())
 			}
@@ -164,7 +165,7 @@ func (w *clearance) previewText() string {
 	}
 	b.WriteString(whyText(w.heldBack(), "would be held back"))
 	if n := w.often(); n > 0 {
-		fmt.Fprintf(&b, "%d of them %s been replayed %d times or more without success\n", n, haveHas(n), oftenReplayed)
+		fmt.Fprintf(&b, "%d of them %s been replayed %d times or more without success\n", n, haveHas(n), deadletter.OftenReplayed)
 	}
 	for _, sh := range w.shares {
 		if sh.halt != "" {
@@ -176,7 +177,7 @@ func (w *clearance) previewText() string {
 
 func (w *clearance) often() (n int) {
 	for _, sh := range w.shares {
-		n += sh.often
+		n += sh.met.Often
 	}
 	return n
 }
@@ -189,8 +190,8 @@ func haveHas(n int) string {
 }
 
 func (w *clearance) which() string {
-	if w.act.only != "" {
-		return "job parked as " + string(w.act.only)
+	if w.act.doubt {
+		return "parked job that may have been charged"
 	}
 	return "parked job"
 }

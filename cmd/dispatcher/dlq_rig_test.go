@@ -48,7 +48,7 @@ func (r *rig) configure(url string) {
 	text := fmt.Sprintf(`redis: %s
 gateways:
   %s:
-    request: {url: "https://one.example/charge"}
+    request: {url: "https://one.example/charge", key_lifetime: 24h}
     amount: {field: amount, currency: currency}
     leak: {limits: [100/s]}
     replay: manual
@@ -120,6 +120,16 @@ func (r *rig) gateway(name string) config.Gateway {
 	return g
 }
 
+// served makes it look as if a dispatcher served the gateways for the next hour.
+func (r *rig) served() {
+	r.t.Helper()
+	now, err := r.c.Time(r.ctx).Result()
+	r.must(err)
+	for _, g := range []string{r.one, r.two} {
+		r.must(r.c.HSet(r.ctx, redisdb.NewKeys(g).Alive(), "at", now.Add(time.Hour).UnixMicro()).Err())
+	}
+}
+
 // reject parks jobs as rejected: a bucket of no room but for one.
 func (r *rig) reject(gateway string, jobs ...job.Job) {
 	r.t.Helper()
@@ -165,9 +175,7 @@ func (r *rig) again(gateway, id string) {
 func (r *rig) call(gateway, want string, reason job.Reason, status int, text string) {
 	r.t.Helper()
 	g := r.gateway(gateway)
-	task, err := r.c.RPop(r.ctx, redisdb.NewKeys(gateway).Pending()).Result()
-	r.must(err)
-	id, generation, _ := job.ParseTaskID(task)
+	id, generation, _ := job.ParseTaskID(testkit.Pop(r.t, r.c, redisdb.NewKeys(gateway).Lines()))
 	a, opening, err := dispatch.Books(r.c, g).Open(r.ctx, id, generation, "w1", time.Minute)
 	r.must(err)
 	if id != want || opening != job.OpenGo {

@@ -93,6 +93,7 @@ func TestPayloadsOfTheDeadAreSealedAndShownToWhoHasTheKey(t *testing.T) {
 	}
 }
 
+// A payload of another job, or one in plain, that somebody put into the place of a sealed one is neither shown nor exported as if it were the job's.
 func TestAPayloadThatWasChangedIsSaidToBe(t *testing.T) {
 	r := newRig(t)
 	r.encrypt("k1")
@@ -100,15 +101,17 @@ func TestAPayloadThatWasChangedIsSaidToBe(t *testing.T) {
 	stored, err := dispatch.Box(r.gateway(r.one)).Seal("rich", []byte(cardholder))
 	r.must(err)
 	key := "spillway:{" + r.one + "}:job:a"
-	r.must(r.c.HDel(r.ctx, key, job.PayloadFields()...).Err())
-	r.must(r.c.HSet(r.ctx, key, "p", stored).Err())
-	show := r.run("show", "a", "--payload", "-o", "json")
-	if show.code != 1 || !strings.Contains(show.err, seal.ErrChanged.Error()) || !json.Valid([]byte(show.out)) || strings.Contains(show.out, "CANARY") {
-		t.Errorf("show: %+v", show)
-	}
-	for _, args := range [][]string{{"export"}, {"export", "--plain"}} {
-		if got := r.run(args...); got.code != 0 || got.out != "" || !strings.Contains(got.err, "left out: job \"a\"") {
-			t.Errorf("%v: %+v", args, got)
+	for _, put := range []string{string(stored), `{"amount":999999,"iban":"CANARY"}`} {
+		r.must(r.c.HDel(r.ctx, key, job.PayloadFields()...).Err())
+		r.must(r.c.HSet(r.ctx, key, "p", put).Err())
+		show := r.run("show", "a", "--payload", "-o", "json")
+		if show.code != 1 || !strings.Contains(show.err, seal.ErrChanged.Error()) || !json.Valid([]byte(show.out)) || strings.Contains(show.out, "CANARY") {
+			t.Errorf("show: %+v", show)
+		}
+		for _, args := range [][]string{{"export"}, {"export", "--plain"}} {
+			if got := r.run(args...); got.code != 0 || got.out != "" || !strings.Contains(got.err, "left out: job \"a\"") {
+				t.Errorf("%v: %+v", args, got)
+			}
 		}
 	}
 }

@@ -104,13 +104,10 @@ func findParked(ctx context.Context, s *selection) (unit, job.Record, error) {
 func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
 	v := parkedWhole{parkedView: viewParked(r, payload), Cost: r.Job.Cost, Status: r.Status,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall), Edited: when(r.Edited),
-		Unsure: r.Unsure || r.Reason == job.UnknownOutcome, Amount: purse{}, Calls: []callView{}}
+		Unsure: r.InDoubt(), Amount: amountOf(r, u.g), Calls: []callView{}}
 	if u.rules.Keys {
 		v.Key = job.IdempotencyKey(r.Job.ID, r.KeyGeneration)
 	}
-	sum := newPile()
-	sum.add(r, u.g.Amount)
-	v.Amount.addAll(sum.money)
 	change, why := u.rules.Key(r)
 	switch {
 	case why != "":
@@ -136,8 +133,8 @@ func (p *program) parkedTable(v parkedWhole) error {
 	t.Row("replays", replaysText(v.Replays))
 	t.Row("parked", v.ParkedAt)
 	t.Row("batch", v.Batch)
-	if text := v.Amount.text(); text != "" {
-		t.Row("amount", text)
+	if amount := t.Money(v.Amount, 0); amount != "" {
+		t.Row("amount", amount)
 	}
 	t.Row("may have charged", yesNo(v.Unsure))
 	t.Row("idempotency key", v.Key)

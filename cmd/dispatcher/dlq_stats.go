@@ -19,7 +19,7 @@ func dlqStatsCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stats [flags]", Short: "Count parked jobs and their money by gateway and reason",
 		Long: `Stats counts the parked jobs by gateway and reason, with the oldest of each and the sums of money by
-currency, in minor units, where the gateway's amount says where a payload has them; and each gateway's total.
+currency, where the gateway's amount says where a payload has them; and each gateway's total.
 
 Without --id, --match and --limit it answers from counters, however many jobs there are; the money is what
 the payloads said when the jobs came in, and one of more than 18 digits counts as no amount. Only money
@@ -54,15 +54,25 @@ type reasonHeap struct {
 	pile *pile
 }
 
+// places are the reasons in the order in which they are shown, and behind them the states of jobs that wait for their call, which stand for a
+// reason where such jobs are meant.
+func places() []job.Reason {
+	return append(job.Reasons(), job.Reason(job.Queued), job.Reason(job.Scheduled), job.Reason(job.Retrying))
+}
+
 func newHeap(g config.Gateway) *gatewayHeap {
 	return &gatewayHeap{Gateway: g.Name, cfg: g, all: newPile(), ByReason: map[job.Reason]*reasonHeap{}}
 }
 
 func (h *gatewayHeap) add(r job.Record) {
-	of := h.ByReason[r.Reason]
+	reason := r.Reason
+	if r.Waits() {
+		reason = job.Reason(r.State)
+	}
+	of := h.ByReason[reason]
 	if of == nil {
 		of = &reasonHeap{Oldest: r.ParkedAt, pile: newPile()}
-		h.ByReason[r.Reason] = of
+		h.ByReason[reason] = of
 	}
 	of.pile.add(r, h.cfg.Amount)
 }
@@ -114,7 +124,7 @@ func (s *selection) look(ctx context.Context, heaps map[string]*gatewayHeap) ([]
 	}
 	some := *s
 	some.gateways = slices.DeleteFunc(slices.Clone(s.gateways), func(g config.Gateway) bool { return heaps[g.Name] == nil })
-	forMoney(&some.filter, some.gateways...)
+	some.filter.ToCount(anyAmount(some.gateways))
 	missing, err := some.each(ctx, func(g config.Gateway, r job.Record) error {
 		heaps[g.Name].add(r)
 		return nil
@@ -178,11 +188,11 @@ func (p *program) writeHeaps(heaps []*gatewayHeap) error {
 	for _, h := range heaps {
 		for _, r := range job.Reasons() {
 			if of := h.ByReason[r]; of != nil {
-				t.Row(h.Gateway, r, of.Jobs, of.Oldest, of.pile.moneyText())
+				t.Row(h.Gateway, r, of.Jobs, of.Oldest, t.Money(of.Amount, of.Bare))
 			}
 		}
 		if h.Oldest != nil {
-			t.Row(h.Gateway, "total", h.Total, *h.Oldest, h.all.moneyText())
+			t.Row(h.Gateway, "total", h.Total, *h.Oldest, t.Money(h.Amount, h.Bare))
 		}
 	}
 	return t.Flush()

@@ -144,7 +144,7 @@ func TestDLQAskedWrongly(t *testing.T) {
 		{"discard --batch 2026-13 --yes --why x", 4, `no batch "2026-13"`},
 		{"resolve --batch 2026-13 --done --why x", 4, `no batch "2026-13"`},
 		{"replay --id a --reason rejected", 4, `job "a" is parked at one as refused, and the other flags leave it out`},
-		{"resolve --done --why x --id a", 4, `job "a" is parked at one as refused`},
+		{"resolve --done --why x --id a --until 2d", 4, `job "a" is parked at one as refused`},
 		{"show nobody", 4, `no job "nobody"`},
 		{"show", 2, "dispatcher: an argument is missing"},
 		{"show a b", 2, `dispatcher: "b" is too much`},
@@ -153,7 +153,13 @@ func TestDLQAskedWrongly(t *testing.T) {
 		{"resolve --done --yes", 2, "a resolve needs a reason"},
 		{"resolve --why x", 2, "either --done or --not-done"},
 		{"resolve --why x --done --not-done", 2, "either --done or --not-done"},
-		{"resolve --why x --done --reason refused", 2, "only jobs parked as unknown_outcome can be resolved"},
+		{"resolve --why x --done --reason nonsense", 2, "is not a reason"},
+		{"resolve --why x --not-done --id d --reference ch_1", 2, "--reference is of the payment of one job that is done"},
+		{"resolve --why x --done --reference ch_1", 2, "--reference is of the payment of one job that is done"},
+		{"resolve --why x --done --id d --id e --reference ch_1", 2, "--reference is of the payment of one job that is done"},
+		{"resolve --why x --done --id d --reference chä1", 2, "visible ASCII"},
+		{"resolve --why x --done --id d --reference " + strings.Repeat("c", 101), 2, "1 to 100 visible ASCII"},
+		{"discard --why " + strings.Repeat("w", 501), 2, "--why has more than 500 bytes"},
 		{"replay --rate 50", 2, `--rate "50" is not a limit`},
 		{"replay --rate 0/s", 2, `--rate "0/s" lets no call through`},
 		{"replay --rate -5/s", 2, `--rate "-5/s" is not a limit`},
@@ -184,8 +190,8 @@ func TestDLQAskedWrongly(t *testing.T) {
 			t.Errorf("an unset variable in %s: exit code %d, %q", flag, got.code, got.err)
 		}
 	}
-	r.expect(r.run("stats", "-q", "--id", "a", "--id", "nobody"), 0, "one	refused	1	TIME	EUR 1050 in minor units\none	total	1	TIME	EUR 1050 in minor units\n", "")
-	r.expect(r.run("stats", "--id", "a", "--id", "nobody"), 0, "one	refused	1	TIME	EUR 1050 in minor units\none	total	1	TIME	EUR 1050 in minor units\n", "left out: no job \"nobody\"\n")
+	r.expect(r.run("stats", "-q", "--id", "a", "--id", "nobody"), 0, "one	refused	1	TIME	EUR 1050\none	total	1	TIME	EUR 1050\n", "")
+	r.expect(r.run("stats", "--id", "a", "--id", "nobody"), 0, "one	refused	1	TIME	EUR 1050\none	total	1	TIME	EUR 1050\n", "left out: no job \"nobody\"\n")
 }
 
 func TestDLQWithRedisAway(t *testing.T) {
@@ -207,10 +213,10 @@ func TestDLQStats(t *testing.T) {
 	r.stock()
 	r.reject(r.one, charge("g", "12.50", ""), job.Job{ID: "h", Payload: []byte(`{"amount":7}`)}, charge("i", "9223372036854775807", ""),
 		job.Job{ID: "j", Payload: []byte(`{"amount":-7,"currency":"USD"}`)})
-	r.expect(r.run("stats"), 0, `one	rejected	6	TIME	EUR 99, USD -7 in minor units, 4 jobs without an amount
-one	refused	1	TIME	EUR 1050 in minor units
-one	unknown_outcome	1	TIME	EUR 1 in minor units
-one	total	8	TIME	EUR 1150, USD -7 in minor units, 4 jobs without an amount
+	r.expect(r.run("stats"), 0, `one	rejected	6	TIME	EUR 99, USD -7, 4 jobs without an amount
+one	refused	1	TIME	EUR 1050
+one	unknown_outcome	1	TIME	EUR 1
+one	total	8	TIME	EUR 1150, USD -7, 4 jobs without an amount
 two	unknown_outcome	1	TIME	
 two	unreadable	1	TIME	
 two	total	2	TIME	

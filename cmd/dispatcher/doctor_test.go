@@ -18,7 +18,7 @@ import (
 func examine(t *testing.T, terminal bool, redis, request string, args ...string) ran {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "dispatcher.yaml")
-	text := fmt.Sprintf("redis: %s\ngateways:\n  pay:\n    request: {url: %q, headers: {Authorization: \"Bearer ${DOCTOR_KEY}\"}}\n    leak: {limits: [100/s]}\n", redis, request)
+	text := fmt.Sprintf("redis: %s\ngateways:\n  pay:\n    request: {url: %q, headers: {Authorization: \"Bearer ${DOCTOR_KEY}\"}}\n    answers: stripe\n    leak: {limits: [100/s]}\n", redis, request)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func healthcheckCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "healthcheck [--ready] [--listen ADDRESS]", Short: "Ask the run on this machine whether it lives",
 		Long: `Healthcheck asks the "dispatcher run" of this machine, or of this container, whether it lives (/healthz), or with
---ready whether it can do its work (/readyz: Redis answers, and it is not stopping). It is the health check of a
+--ready whether it can do its work (/readyz: Redis answers, its machine can call the gateways, and it is not stopping). It is the health check of a
 container whose image has no shell. Exit code 0: yes; 1: it answers no; 5: nobody answers.`,
 		Example: "  dispatcher healthcheck\n  dispatcher healthcheck --ready --listen 127.0.0.1:9401",
 		Args:    cobra.NoArgs,

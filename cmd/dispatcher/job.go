@@ -11,6 +11,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
@@ -30,29 +31,38 @@ func jobCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// jobView is "job -o json".
+// jobShown is "job -o json".
+type jobShown struct {
+	jobView
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
+// jobView is that without the payload, which the API never shows.
 type jobView struct {
-	ID         string          `json:"id"`
-	Gateway    string          `json:"gateway"`
-	State      job.State       `json:"state"`
-	Why        string          `json:"why"`
-	Batch      string          `json:"batch"`
-	Cost       int64           `json:"cost"`
-	Attempts   int             `json:"attempts"`
-	Replays    int             `json:"replays"`
-	Key        string          `json:"idempotency_key"`
-	Reason     job.Reason      `json:"reason,omitempty"`
-	Error      string          `json:"error,omitempty"`
-	Status     int             `json:"status,omitempty"`
-	Reference  string          `json:"reference,omitempty"`
-	AcceptedAt *time.Time      `json:"accepted_at"`
-	At         *time.Time      `json:"at,omitempty"`
-	Expires    *time.Time      `json:"expires,omitempty"`
-	DueAt      *time.Time      `json:"due_at,omitempty"`
-	ParkedAt   *time.Time      `json:"parked_at,omitempty"`
-	FinishedAt *time.Time      `json:"finished_at,omitempty"`
-	Calls      []callView      `json:"calls"`
-	Payload    json.RawMessage `json:"payload,omitempty"`
+	ID         string              `json:"id"`
+	Gateway    string              `json:"gateway"`
+	State      job.State           `json:"state"`
+	Why        string              `json:"why"`
+	Batch      string              `json:"batch"`
+	Cost       int64               `json:"cost"`
+	Amount     purse               `json:"amount"`
+	Attempts   int                 `json:"attempts"`
+	Replays    int                 `json:"replays"`
+	Key        string              `json:"idempotency_key"`
+	Reason     job.Reason          `json:"reason,omitempty"`
+	Error      string              `json:"error,omitempty"`
+	Status     int                 `json:"status,omitempty"`
+	Reference  string              `json:"reference,omitempty"`
+	Settled    *deadletter.Settled `json:"settled,omitempty"`
+	AcceptedAt *time.Time          `json:"accepted_at"`
+	At         *time.Time          `json:"at,omitempty"`
+	Expires    *time.Time          `json:"expires,omitempty"`
+	DueAt      *time.Time          `json:"due_at,omitempty"`
+	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
+	FinishedAt *time.Time          `json:"finished_at,omitempty"`
+	Calls      []callView          `json:"calls"`
+	// PayloadDeleted is true of a job that is over: nobody can show its payload.
+	PayloadDeleted bool `json:"payload_deleted,omitempty"`
 }
 
 type callView struct {
@@ -85,17 +95,18 @@ func (p *program) job(ctx context.Context, id string, names []string, payload bo
 	if err != nil {
 		return err
 	}
-	v, err := viewJob(ctx, s, g, rec)
+	view, err := viewJob(ctx, s, g, rec)
 	if err != nil {
 		return err
 	}
+	v := jobShown{jobView: view}
 	if payload && len(rec.Job.Payload) > 0 {
 		v.Payload = asJSON(rec.Job.Payload)
 	}
 	if p.JSON() {
 		err = cli.WriteJSON(p.Out, v)
 	} else {
-		err = p.jobTable(v)
+		err = p.jobTable(v, payload)
 	}
 	if err != nil || !payload {
 		return err
@@ -135,9 +146,12 @@ func viewJob(ctx context.Context, s *session, g config.Gateway, r job.Record) (j
 	v := jobView{ID: r.Job.ID, Gateway: g.Name, State: r.State, Why: why, Batch: r.Job.Batch, Cost: r.Job.Cost, Attempts: r.Attempts,
 		Replays: r.Replays, Key: job.IdempotencyKey(r.Job.ID, r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
-		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), Calls: []callView{}}
+		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), PayloadDeleted: r.PayloadGone() != "", Amount: amountOf(r, g), Calls: []callView{}}
 	if g.Request.IdempotencyHeader == "" {
 		v.Key = ""
+	}
+	if v.Settled, err = deadletter.New(s.db.Client, g.Name).Settlements()(ctx, r); err != nil {
+		return jobView{}, dispatch.Coded(err)
 	}
 	for _, c := range r.History {
 		v.Calls = append(v.Calls, callView{At: c.At, Seconds: c.Took.Seconds(), Status: c.Status, Verdict: c.Verdict})
@@ -161,13 +175,16 @@ func asJSON(payload []byte) json.RawMessage {
 	return text
 }
 
-func (p *program) jobTable(v jobView) error {
+func (p *program) jobTable(v jobShown, payload bool) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
 	t.Row("id", v.ID)
 	t.Row("gateway", v.Gateway)
 	t.Row("state", v.State)
 	t.Row("why", v.Why)
 	t.Row("batch", v.Batch)
+	if amount := t.Money(v.Amount, 0); amount != "" {
+		t.Row("amount", amount)
+	}
 	t.Row("attempts", v.Attempts)
 	t.Row("idempotency key", v.Key)
 	for _, at := range []struct {
@@ -181,14 +198,20 @@ func (p *program) jobTable(v jobView) error {
 	if v.Reference != "" {
 		t.Row("reference", v.Reference)
 	}
+	if v.Settled != nil {
+		t.Row("settled", v.Settled.Text())
+	}
 	if v.Error != "" {
 		t.Row("error", v.Error)
 	}
 	for i, c := range v.Calls {
 		t.Row(fmt.Sprintf("call %d", i+1), c.text())
 	}
-	if len(v.Payload) > 0 {
+	switch {
+	case len(v.Payload) > 0:
 		t.Row("payload", string(v.Payload))
+	case payload && v.PayloadDeleted:
+		t.Row("payload", "deleted when the job was "+string(v.State))
 	}
 	return t.Flush()
 }

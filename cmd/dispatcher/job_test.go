@@ -63,7 +63,7 @@ func TestWhyNotNow(t *testing.T) {
 	r.expectWhy("c", "the gateway is paused: maintenance, behind 2 others")
 	r.expectWhy("at", "scheduled for TIME; the gateway is paused: maintenance")
 	r.must(pacer.Resume(r.ctx))
-	_, err = pacer.Hold(r.ctx, bucket.HoldRequest{For: time.Hour, Reason: "HTTP 429"})
+	_, err = pacer.Failed(r.ctx, bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
 	r.must(err)
 	r.expectWhy("a", "the gateway is held until TIME: HTTP 429, next in the queue")
 }
@@ -87,6 +87,31 @@ func TestWhyTheLimitIsUsedUp(t *testing.T) {
 	_, err = pacer.Take(r.ctx, 1)
 	r.must(err)
 	r.expectWhy("a", "the limit 1/d is used up until TIME, next in the queue")
+}
+
+// A version of the limits that Redis has lost, and that nobody mends, is said wherever people look; setting the limits again mends it.
+func TestALostVersionOfTheLimitsIsSaid(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.alive(0)
+	r.accept(r.gateway(r.one), job.Enqueued, charge("a", "1", ""))
+	pace := redisdb.NewKeys(r.one).Pace()
+	lost := "Redis has lost the version of the limits that the pacer keeps"
+	r.must(r.c.HSet(r.ctx, pace, "v", 7, "c", time.Now().UnixMicro()).Err())
+	r.expectWhy("a", "waiting for a slot, next in the queue") // dispatchers mend it within 2 s
+	r.must(r.c.HSet(r.ctx, pace, "c", time.Now().Add(-3*time.Second).UnixMicro()).Err())
+	if why := r.why("a"); !strings.Contains(why, lost) {
+		t.Errorf("job: %s", why)
+	}
+	for _, format := range []string{"text", "json"} {
+		if got := r.command("status", "-c", r.file, "-g", r.one, "-o", format); !strings.Contains(got.out, lost) {
+			t.Errorf("status -o %s: %s%s", format, got.out, got.err)
+		}
+	}
+	if got := r.command("limit", "reset", "-c", r.file, "-g", r.one); got.code != 0 {
+		t.Fatal(got)
+	}
+	r.expectWhy("a", "waiting for a slot, next in the queue")
 }
 
 func TestWhyOfJobsOutsideTheQueue(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 func limitCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "limit", Short: "Show and change a gateway's limits while it runs",
-		Long: `Limit changes the leak rate on every process within a second. What is set is kept in Redis and wins over
-the file until it is reset.`,
+		Long: `Limit changes the leak rate on every process within a second, and admission's with it where the file names
+no admission.limits. What is set is kept in Redis and wins over the file until it is reset.`,
 		Example: "  dispatcher limit show -g stripe\n  dispatcher limit set -g stripe 50/s 2000/m\n  dispatcher limit reset -g stripe",
 	}
 	cmd.AddCommand(limitShow(p), limitSet(p), limitReset(p))
@@ -100,6 +100,9 @@ type limitView struct {
 	Limits  []string `json:"limits"`
 	SetLive bool     `json:"set_live"`
 	File    []string `json:"file"`
+	// Admission is what holds at admission; Bottleneck which of the two holds jobs back in the long run.
+	Admission  []string `json:"admission"`
+	Bottleneck string   `json:"bottleneck"`
 }
 
 // limits makes a change, if there is one, and shows what holds then.
@@ -123,7 +126,7 @@ func (p *program) limits(ctx context.Context, names []string, change func(*sessi
 		if err != nil {
 			return err
 		}
-		if err := p.showLimits(limitView{g.Name, texts(now.Limits), now.Live, texts(g.Leak.Limits)}); err != nil {
+		if err := p.showLimits(viewLimits(g, now)); err != nil {
 			return err
 		}
 	}
@@ -138,8 +141,22 @@ func (p *program) showLimits(v limitView) error {
 	if v.SetLive {
 		from = "set live; the file says " + strings.Join(v.File, " ")
 	}
-	_, err := fmt.Fprintf(p.Out, "%s: %s (%s)\n", v.Gateway, strings.Join(v.Limits, " "), from)
+	_, err := fmt.Fprintf(p.Out, "%s: %s (%s)\n", v.Gateway, boundText(v.Limits, v.Admission, v.Bottleneck), from)
 	return err
+}
+
+func viewLimits(g config.Gateway, now dispatch.Limits) limitView {
+	in := dispatch.AdmissionAt(g, now).Limits
+	return limitView{g.Name, texts(now.Limits), now.Live, texts(g.Leak.Limits), texts(in), dispatch.Bottleneck(in, now.Limits)}
+}
+
+// boundText is the leak's limits, and admission's where they are the bottleneck.
+func boundText(leak, admission []string, bottleneck string) string {
+	text := strings.Join(leak, " ")
+	if bottleneck == dispatch.BottleneckAdmission {
+		text += " (admission " + strings.Join(admission, " ") + ")"
+	}
+	return text
 }
 
 func texts(limits []config.Limit) []string {

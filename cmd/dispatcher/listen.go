@@ -9,17 +9,23 @@ import (
 	"net/http"
 	"strconv"
 	"syscall"
-	"time"
 
 	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/httpapi"
 	"spillway/internal/job"
 )
 
 // address is where run serves HTTP. given says that somebody chose it: then another one won't do.
 type address struct {
-	text  string
-	given bool
-	token string
+	text   string
+	given  bool
+	access httpapi.Access
+}
+
+// accessOf returns who is let in.
+func accessOf(cfg *config.Config) httpapi.Access {
+	return httpapi.Access{Token: cfg.Token.Reveal(), Previous: cfg.TokenPrevious.Reveal(), SecureCookie: cfg.CookieSecure}
 }
 
 // nextPorts is how many ports after the default one are tried when it is taken.
@@ -32,15 +38,8 @@ type web struct {
 	failed chan error
 }
 
-// The bounds of a connection: idleTime between two requests, headerTime for the head of one. Bodies and answers are bounded by who serves them.
-const (
-	idleTime   = 2 * time.Minute
-	headerTime = 5 * time.Second
-	headerMost = 64 << 10 // bytes
-)
-
 // start listens and serves. An empty address serves nothing.
-func (w *web) start(at address, h http.Handler, log *slog.Logger) error {
+func (w *web) start(at address, api *httpapi.API, meters *httpapi.Metrics, log *slog.Logger) error {
 	if at.text == "" {
 		return nil
 	}
@@ -51,35 +50,59 @@ func (w *web) start(at address, h http.Handler, log *slog.Logger) error {
 	if got := ln.Addr().String(); got != at.text && !at.given {
 		log.Warn("the default address is taken: serving HTTP on the next free port", "wanted", at.text, "listen", got)
 	}
-	w.ln, w.srv = ln, &http.Server{Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerMost,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	at.warn(log)
+	w.ln, w.srv = httpapi.Bound(ln, httpapi.MostConns(), meters, log), api.Server(log)
 	go func() {
-		if err := w.srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := w.srv.Serve(w.ln); !errors.Is(err, http.ErrServerClosed) {
 			w.failed <- fmt.Errorf("serving HTTP: %w", err)
 		}
 	}()
 	return nil
 }
 
-// guarded refuses an address that others can reach, unless a token keeps them out.
+// guarded refuses an address that others can reach, unless a token keeps them out that can't be guessed.
 func (a address) guarded() error {
 	host, _, err := net.SplitHostPort(a.text)
-	if err != nil {
+	switch {
+	case err != nil:
 		return cli.Usage("write host:port, like 127.0.0.1:9400", "--listen %q is not an address", a.text)
-	}
-	ip := net.ParseIP(host)
-	if a.token != "" || host == "localhost" || (ip != nil && ip.IsLoopback()) {
+	case loopback(host):
 		return nil
+	case a.access.Token == "":
+		return cli.Usage("set token: ${DISPATCHER_TOKEN} in the configuration, or listen on 127.0.0.1",
+			"others can reach %s, and there is no token to keep them out", a.text)
+	case a.guessable():
+		return cli.Usage(config.MakeToken, "others can reach %s, and a token of fewer than %d bytes can be guessed", a.text, config.LeastToken)
 	}
-	return cli.Usage("set token: ${DISPATCHER_TOKEN} in the configuration, or listen on 127.0.0.1",
-		"others can reach %s, and there is no token to keep them out", a.text)
+	return nil
 }
 
-func (a address) bind() (net.Listener, error) {
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// guessable says whether a token is too short.
+func (a address) guessable() bool {
+	return a.access.Token != "" && len(a.access.Token) < config.LeastToken || a.access.Previous != "" && len(a.access.Previous) < config.LeastToken
+}
+
+// warn tells the log what is unwise in it.
+func (a address) warn(log *slog.Logger) {
+	if a.guessable() {
+		log.Warn(fmt.Sprintf("a token of fewer than %d bytes can be guessed", config.LeastToken), "hint", config.MakeToken)
+	}
+	if host, _, _ := net.SplitHostPort(a.text); !loopback(host) {
+		log.Warn("the token and all that callers send go in clear over the network: this address has no TLS", "listen", a.text,
+			"hint", "let a proxy with TLS stand before it, and nobody else reach it")
+	}
+}
+
+func (a address) bind() (*net.TCPListener, error) {
 	if err := a.guarded(); err != nil {
 		return nil, err
 	}
-	ln, err := net.Listen("tcp", a.text)
+	ln, err := listenTCP(a.text)
 	if err == nil {
 		return ln, nil
 	}
@@ -92,16 +115,24 @@ func (a address) bind() (net.Listener, error) {
 	return a.bindNext()
 }
 
-func (a address) bindNext() (net.Listener, error) {
+func (a address) bindNext() (*net.TCPListener, error) {
 	host, portText, _ := net.SplitHostPort(a.text)
 	port, _ := strconv.Atoi(portText)
 	for next := port + 1; next <= port+nextPorts; next++ {
-		if ln, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(next))); err == nil {
+		if ln, err := listenTCP(net.JoinHostPort(host, strconv.Itoa(next))); err == nil {
 			return ln, nil
 		}
 	}
 	return nil, &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("ports %d to %d are all taken", port, port+nextPorts),
 		Hint: "give --listen ADDRESS, or --listen \"\" to serve nothing"}
+}
+
+func listenTCP(text string) (*net.TCPListener, error) {
+	ln, err := net.Listen("tcp", text)
+	if err != nil {
+		return nil, err
+	}
+	return ln.(*net.TCPListener), nil
 }
 
 func (w *web) address() string {

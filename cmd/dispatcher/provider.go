@@ -23,14 +23,20 @@ func providerCommand(p *program) *cobra.Command {
 		Long: `Provider answers like a payment gateway that means its limits: it counts every arrival in exact rolling windows and
 answers 429 to each call above them. Beyond that it declines, fails or hangs as told. A call to any path is a charge.
 
+A fate is the one answer that a job always gets, or a share of all jobs. It takes id=JOB (id=old-* for all that begin so) or
+share=5%, then status=500 or hang, and retry_after=1s. It charges nothing, unless it hangs, is a success or a redirection:
+charge=true and charge=false say otherwise. An incident is an answer for all jobs, or for a share of the calls.
+
   GET /stats       what it saw, as one JSON document
   GET /calls       every arrival, one JSON line each
-  GET /settings    how it behaves; PUT or PATCH what is to change: {"limit":"50/s","decline_every":0,"down":false}
+  GET /settings    how it behaves; PUT or PATCH what is to change: {"limit":"50/s","decline_every":0,"down":false,
+                   "save_500":true,"fates":[{"id":"inv-3","status":403}],"incident":{"status":503,"retry_after":"2s"}}
   POST /reset      forget what was seen
 
 It stops on SIGINT or SIGTERM, and writes its stats to standard output then.`,
 		Example: "  dispatcher provider --limit 100/s --limit 5000/m --decline 10%\n" +
-			"  dispatcher provider --listen 127.0.0.1:9501 --service 200ms --hang 1% --no-keys -o json",
+			"  dispatcher provider --listen 127.0.0.1:9501 --service 200ms --hang 1% --no-keys -o json\n" +
+			"  dispatcher provider --save-500 --fate share=5%,status=500 --fate id=inv-00003,status=403",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.provide(cmd.Context(), listen, behaviour) },
 	}
@@ -43,6 +49,11 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.`,
 	f.IntVar(&behaviour.FailEvery, "fail-every", 0, "fail the first call of every `N`-th job, with 500; 0 for none")
 	f.Var((*shareFlag)(&behaviour.Fail), "fail", "`SHARE` of calls to answer with 500, uncharged")
 	f.Var((*shareFlag)(&behaviour.Hang), "hang", "`SHARE` of calls to charge and never answer")
+	f.BoolVar(&behaviour.Save500, "save-500", false, "save an answer 500 under its key, and repeat it for ever")
+	f.BoolVar(&behaviour.Charge500, "charge-500", false, "charge before an answer 500 by --fail, --fail-every or --incident")
+	f.BoolVar(&behaviour.NoMarks, "no-marks", false, "leave Idempotent-Replayed out of answers that are given again")
+	f.Var((*fateFlag)(&behaviour.Fates), "fate", "always the same answer for some jobs, as `FATE`, like share=5%,status=500; repeatable, the first that fits holds")
+	f.Var((*incidentFlag)(&behaviour.Incident), "incident", "`ANSWER` for all, like status=429,retry_after=3s,share=30%")
 	f.BoolVar(&behaviour.Down, "down", false, "answer every call with 503")
 	f.BoolVar(&behaviour.NoKeys, "no-keys", false, "ignore idempotency keys: every call charges")
 	return cmd
@@ -90,9 +101,12 @@ func (p *program) statsTable(s provider.Stats) error {
 	}{
 		{"calls", s.Calls}, {"answered 200", s.OK}, {"charged", s.Charged}, {"charged twice", s.ChargedTwice}, {"declined (402)", s.Declined},
 		{"failed (500)", s.Failed}, {"down (503)", s.Down}, {"too many (429)", s.TooMany}, {"in conflict (409)", s.Conflicts},
-		{"hung", s.Hung}, {"answered again", s.Replayed}, {"most in flight", s.MaxInFlight},
+		{"another answer", s.Other}, {"hung", s.Hung}, {"answered again", s.Replayed}, {"to jobs never called before", s.FirstCalls}, {"most in flight", s.MaxInFlight},
 	} {
 		t.Row(row.name, row.n)
+	}
+	for _, f := range s.Fates {
+		t.Row("to jobs of "+f.Fate, f.Calls)
 	}
 	for i, l := range s.Limits {
 		t.Row("worst window of "+l, s.MaxInWindow[i])
@@ -114,53 +128,3 @@ func limitsText(limits []provider.Limit) string {
 	}
 	return strings.Join(texts, " and ")
 }
-
-// limitFlag is a repeatable --limit: the first one given replaces the default.
-type limitFlag struct {
-	limits *[]provider.Limit
-	given  bool
-}
-
-// String shows the limits so far.
-func (l *limitFlag) String() string {
-	if l.limits == nil {
-		return ""
-	}
-	return limitsText(*l.limits)
-}
-
-// Set adds one limit, or takes them all away.
-func (l *limitFlag) Set(text string) error {
-	if text == "none" {
-		*l.limits, l.given = nil, true
-		return nil
-	}
-	limit, err := provider.ParseLimit(text)
-	if err != nil {
-		return err
-	}
-	if !l.given {
-		*l.limits = nil
-	}
-	*l.limits, l.given = append(*l.limits, limit), true
-	return nil
-}
-
-// Type names the value in the help.
-func (*limitFlag) Type() string { return "limit" }
-
-// shareFlag is a share of calls, like 10% or 0.1.
-type shareFlag float64
-
-// String shows the share.
-func (s *shareFlag) String() string { return fmt.Sprintf("%g%%", 100*float64(*s)) }
-
-// Set reads the share.
-func (s *shareFlag) Set(text string) error {
-	share, err := provider.ParseShare(text)
-	*s = shareFlag(share)
-	return err
-}
-
-// Type names the value in the help.
-func (*shareFlag) Type() string { return "share" }

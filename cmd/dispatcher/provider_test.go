@@ -118,7 +118,8 @@ func TestProviderStatsAsText(t *testing.T) {
 
 func TestProviderMakesTheTroubleItIsToldTo(t *testing.T) {
 	t.Parallel()
-	for flags, want := range map[string]int{"--decline 100%": 402, "--fail 1.0": 500, "--down": 503, "--limit none": 200} {
+	for flags, want := range map[string]int{"--decline 100%": 402, "--fail 1.0": 500, "--down": 503, "--limit none": 200,
+		"--fate id=job-9,status=404 --fate share=100%,status=403": 403, "--incident status=429,retry_after=1s": 429} {
 		p := play(t, append(strings.Fields(flags), "--service", "0s")...)
 		if got := p.charge("job-1"); got != want {
 			t.Errorf("%s: answered %d, want %d", flags, got, want)
@@ -134,6 +135,25 @@ func TestProviderWithoutKeysChargesTwice(t *testing.T) {
 	p.charge("job-1")
 	if out := p.end(); !strings.Contains(out, `"charged":2,"charged_twice":1`) {
 		t.Errorf("stats %s", out)
+	}
+}
+
+func TestProviderRepeatsASaved500(t *testing.T) {
+	t.Parallel()
+	p := play(t, "--save-500", "--charge-500", "--no-marks", "--fail", "100%", "--service", "0s")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, p.url+"/settings", strings.NewReader(`{"fail":0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, changed, again := p.charge("job-1"), p.do(r), p.charge("job-1")
+	if first != 500 || changed != 200 || again != 500 {
+		t.Errorf("answered %d, then %d to the change, then %d", first, changed, again)
+	}
+	out := p.end()
+	for _, want := range []string{"failed (500)\t2\n", "charged\t1\n", "answered again\t1\n", "to jobs never called before\t1\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
 	}
 }
 
@@ -164,6 +184,9 @@ func TestProviderAskedWrongly(t *testing.T) {
 		{"--decline 110%", `"110%" is not a share`},
 		{"--hang many", `"many" is not a share`},
 		{"--service fast", "invalid"},
+		{"--fate status=500", "write id=inv-00003 or share=5%"},
+		{"--fate id=job-1,status=500,when=always", "write id, share, status"},
+		{"--incident id=job-1,status=500", "jobs have fates"},
 		{"--service -1s", "can't be negative"},
 		{"--decline-every -1", "can't be negative"},
 		{"--listen nowhere", "hint: write host:port"},

@@ -49,6 +49,7 @@ type reloader struct {
 	s       served
 	d       *dispatch.Dispatcher
 	api     *httpapi.API
+	guard   *httpapi.Guard
 	console *console.Console
 	gauges  *dispatch.Gauges
 	meters  *reloadMetrics
@@ -88,6 +89,9 @@ func (r *reloader) stop(ctx context.Context) error {
 // once takes the file over as it is now, or leaves everything as it was.
 func (r *reloader) once(ctx context.Context) {
 	now, err := r.s.load()
+	if err == nil {
+		err = r.admits(now)
+	}
 	var did dispatch.Reloaded
 	if err == nil {
 		did, err = r.d.Reload(ctx, now.Gateways)
@@ -102,7 +106,8 @@ func (r *reloader) once(ctx context.Context) {
 	kept = append(kept, did.Kept...)
 	r.s.file.Store(merged)
 	r.s.door.Store(dispatch.Door(r.s.db.Client, merged, apiPatience))
-	r.api.Use(offered(merged))
+	r.api.Use(offered(r.s.db.Client, merged))
+	r.guard.Use(accessOf(merged))
 	r.console.Use(did.Gateways)
 	r.gauges.Use(did.Gateways)
 	if len(kept) > 0 {
@@ -113,10 +118,24 @@ func (r *reloader) once(ctx context.Context) {
 	r.s.log.Info("configuration reloaded", "file", now.File)
 }
 
+// admits refuses a token that the address in use must not have.
+func (r *reloader) admits(now *config.Config) error {
+	at := r.s.at
+	if at.access = accessOf(now); at.text == "" || at.access.Token == "" {
+		return nil // nobody is let in by it, or the one in force stays
+	}
+	return at.guarded()
+}
+
 // merge returns the configuration that is in force when the served gateways are these, and what of the file isn't, in words.
 func merge(old, now *config.Config, serving []config.Gateway) (*config.Config, []string) {
 	merged, kept := *old, differences(*old, *now)
-	merged.Gateways, merged.Encryption = nil, now.Encryption
+	merged.Gateways, merged.Encryption, merged.CookieSecure = nil, now.Encryption, now.CookieSecure
+	if (old.Token == "") == (now.Token == "") {
+		merged.Token, merged.TokenPrevious = now.Token, now.TokenPrevious
+	} else {
+		kept = append(kept, "token, which is new or gone")
+	}
 	for _, g := range old.Gateways {
 		to, found := now.Gateway(g.Name)
 		if !found {
@@ -144,7 +163,7 @@ func differences(old, now config.Config) []string {
 	for i := range a.NumField() {
 		field := a.Type().Field(i).Name
 		switch field {
-		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption": // each gateway has the encryption too
+		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "CookieSecure": // taken over, or named by merge
 			continue
 		}
 		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {

@@ -34,7 +34,7 @@ func newCommand(s cli.Streams) *cobra.Command {
 	}
 	p.AddTo(root)
 	root.AddCommand(runCommand(p), statusCommand(p), topCommand(p), jobCommand(p), doctorCommand(p), dlqCommand(p), auditCommand(p), limitCommand(p), pauseCommand(p), resumeCommand(p), demoCommand(p), providerCommand(p))
-	root.AddCommand(batchCommand(p), healthcheckCommand(p))
+	root.AddCommand(batchCommand(p), parkCommand(p), healthcheckCommand(p))
 	return root
 }
 
@@ -52,6 +52,7 @@ func (p *program) load(secrets bool) (*config.Config, error) {
 	}
 	if p.Redis != "" {
 		cfg.Redis, cfg.RedisAt = config.Secret(p.Redis), config.Position{}
+		p.WarnOfRedis(p.Streams)
 	}
 	return cfg, nil
 }

@@ -50,11 +50,11 @@ func runCommand(p *program) *cobra.Command {
 on any number of machines, may serve the same gateways: together they keep the leak rate.
 
 On SIGHUP it reads the configuration again and takes over what of the gateways has changed: limits, secrets, headers and all else
-of a request, retries, admission. Calls under way end with the old settings. A file with a fault changes nothing. What takes a restart is
-named in the log: the keys outside of gateways, and which gateways there are.
+of a request, retries, admission; and the token. Calls under way end with the old settings. A file with a fault changes nothing. What takes a restart is
+named in the log: the other keys outside of gateways, and which gateways there are.
 
 It stops by pulling no more jobs and letting the calls under way finish, up to the gateway's time-out.
-A second signal ends it at once; nothing is lost then either.
+A second signal, 2 s or more after the first, ends it at once; nothing is lost then either.
 
 When Redis's data is older than what a dispatcher has seen of it, Redis was restored from an old snapshot: then nobody
 calls the gateway. Check what was charged since, enqueue the files of that time again, and start one run with --after-restore. From then
@@ -105,10 +105,13 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if err != nil {
 		return err
 	}
-	if err := inspect(ctx, db, log); err != nil {
+	look := func(ctx context.Context) ([]redisdb.Finding, error) {
+		return dispatch.LookForKeyless(ctx, db, serving, cfg.WaitReplicas, startPatience)
+	}
+	if err := errors.Join(inspect(ctx, db, log), report(ctx, log, look)); err != nil {
 		return errors.Join(err, db.Close())
 	}
-	at := address{text: cfg.Listen, given: listenGiven || cfg.ListenWritten, token: cfg.Token.Reveal()}
+	at := address{text: cfg.Listen, given: listenGiven || cfg.ListenWritten, access: accessOf(cfg)}
 	if listenGiven {
 		at.text = f.listen
 	}
@@ -155,7 +158,8 @@ func (p *program) serve(ctx context.Context, s served) error {
 	if err != nil {
 		return errors.Join(err, s.db.Close())
 	}
-	guard := httpapi.NewGuard(s.at.token)
+	guard, meters := httpapi.NewGuard(""), httpapi.NewMetrics(reg)
+	guard.Use(s.at.access)
 	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Guard: guard, Log: s.log, Queues: true, Traces: s.traces})
 	w := &web{failed: make(chan error, 1)}
 	var parts lifecycle.Group
@@ -163,9 +167,9 @@ func (p *program) serve(ctx context.Context, s served) error {
 	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
 	parts.Add(lifecycle.Step{Name: "what was begun at the console", Stop: page.Stop})
 	api := s.api(httpapi.Config{Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(), Queues: page.Protect(queue.Monitor(s.db.Client, "/queues/")),
-		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Requests: httpapi.NewMetrics(reg), Traces: s.traces})
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Requests: meters, Traces: s.traces})
 	parts.Add(lifecycle.Step{Name: "HTTP", Stop: w.stop,
-		Start: func(context.Context) error { return w.start(s.at, api, s.log) }})
+		Start: func(context.Context) error { return w.start(s.at, api, meters, s.log) }})
 	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,
 		Start: func(ctx context.Context) error { return dispatch.Coded(d.Start(ctx)) },
 		Stop: func(ctx context.Context) error {
@@ -173,7 +177,7 @@ func (p *program) serve(ctx context.Context, s served) error {
 			d.Stop(ctx)
 			return nil
 		}})
-	again := &reloader{s: s, d: d, api: api, console: page, gauges: gauges, meters: newReloadMetrics(reg)}
+	again := &reloader{s: s, d: d, api: api, guard: guard, console: page, gauges: gauges, meters: newReloadMetrics(reg)}
 	parts.Add(lifecycle.Step{Name: "reloading the configuration", Start: again.start, Stop: again.stop})
 	parts.Add(lifecycle.Step{Name: "taking jobs in", Stop: func(context.Context) error { api.Stopping(); return nil }})
 	parts.Add(lifecycle.Step{Name: "the greeting", Start: func(context.Context) error { s.greet(w.address()); return nil }})
@@ -191,14 +195,25 @@ func (p *program) serve(ctx context.Context, s served) error {
 	return nil
 }
 
-// ready says whether Redis answers and every gateway may be called.
+// ready says whether Redis takes jobs, every gateway may be called, and this machine can call them.
 func (s served) ready(d *dispatch.Dispatcher) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if d.Ready() != nil {
 			return &job.Error{Code: job.CodeFailed, Message: "Redis's data is older than what was seen of it, so nothing is called: the log says more"}
 		}
-		return s.db.Ping(ctx)
+		if err := d.Fit(); err != nil {
+			return err
+		}
+		return s.takesJobs(ctx)
 	}
+}
+
+// takesJobs says whether Redis answers and takes writes.
+func (s served) takesJobs(ctx context.Context) error {
+	if err := s.db.Ping(ctx); err != nil {
+		return dispatch.Local(err)
+	}
+	return dispatch.Writable(ctx, s.db, s.file.Load().Names())
 }
 
 func (s served) greet(listen string) {
@@ -218,7 +233,12 @@ func longestCall(gateways []config.Gateway) time.Duration {
 
 // inspect refuses a Redis that would lose jobs and says loudly what may.
 func inspect(ctx context.Context, db *redisdb.DB, log *slog.Logger) error {
-	findings, err := dispatch.Inspect(ctx, db, startPatience)
+	return report(ctx, log, func(ctx context.Context) ([]redisdb.Finding, error) { return dispatch.Inspect(ctx, db, startPatience) })
+}
+
+// report writes to the log what a look at Redis has found.
+func report(ctx context.Context, log *slog.Logger, look func(context.Context) ([]redisdb.Finding, error)) error {
+	findings, err := look(ctx)
 	for _, f := range findings {
 		level := slog.LevelInfo
 		if f.Severity == redisdb.Warn {

@@ -10,8 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"spillway/internal/bucket"
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
@@ -21,7 +23,7 @@ func statusCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status [-g GATEWAY]...", Short: "Show every gateway at a glance",
 		Long: `Status shows one row for each configured gateway: what waits, what is under way, what is done, what is
-parked, why and how much money (in minor units), the rate of the last minute, the hold, and when the last waiting job
+parked, why and how much money, the rate of the last minute, the hold, and when the last waiting job
 will have been called.`,
 		Example: "  dispatcher status\n  dispatcher status -g stripe -o json",
 		Args:    cobra.NoArgs,
@@ -40,15 +42,23 @@ type gatewayStatus struct {
 	Retrying   int64            `json:"retrying"`
 	Done       int64            `json:"done"`
 	Parked     map[string]int64 `json:"parked"`
+	ParkedMost int64            `json:"parked_most,omitempty"` // once more than 80 % of it are parked
 	Amount     purse            `json:"parked_amount"`
 	Bare       int64            `json:"parked_without_amount"`
 	Limits     []string         `json:"limits"`
+	Admission  []string         `json:"admission"`
+	Bottleneck string           `json:"bottleneck"`
 	Rate1m     float64          `json:"rate_1m"`
 	HeldUntil  *time.Time       `json:"held_until"`
 	HoldReason string           `json:"hold_reason,omitempty"`
 	Paused     bool             `json:"paused"`
 	PauseWhy   string           `json:"pause_why,omitempty"`
 	ETASeconds *float64         `json:"eta_seconds"`
+	ETAWhy     string           `json:"eta_why,omitempty"`
+
+	hold bucket.Standing
+	// stopped is why nobody calls the gateway where nobody knows until when, also while nothing waits.
+	stopped string
 }
 
 func (p *program) status(ctx context.Context, names []string) error {
@@ -68,7 +78,45 @@ func (p *program) status(ctx context.Context, names []string) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, statusDocument(rows))
 	}
-	return p.statusTable(rows)
+	if err := p.statusTable(rows); err != nil {
+		return err
+	}
+	p.remarkHolds(rows)
+	for _, r := range rows {
+		if r.ParkedMost > 0 {
+			p.remark("%s: parked.most is %d: once so many jobs are parked, newcomers that find no room are turned away", r.Gateway, r.ParkedMost)
+		}
+	}
+	return p.remarkPaused(ctx, s.db.Client, chosen, rows)
+}
+
+// remarkHolds says whole, below a table on a terminal, what its cells have room to name only.
+func (p *program) remarkHolds(rows []gatewayStatus) {
+	if !p.OutTerminal {
+		return
+	}
+	for _, r := range rows {
+		if why := holdText(r); why != "" {
+			p.remark("%s: %s", r.Gateway, why)
+		}
+	}
+}
+
+// remarkPaused says what takes the jobs of paused batches in again. One batch is named, that of the job that is parked longest.
+func (p *program) remarkPaused(ctx context.Context, c redis.UniversalClient, chosen []config.Gateway, rows []gatewayStatus) error {
+	for i, g := range chosen {
+		n := rows[i].Parked[string(job.Paused)]
+		if n == 0 {
+			continue
+		}
+		for r, err := range dispatch.Store(c, g).List(ctx, deadletter.Filter{Reasons: []job.Reason{job.Paused}, Limit: 1, NoPayload: true}) {
+			if err != nil {
+				return dispatch.Coded(err)
+			}
+			p.remark("%s: %s of paused batches, such as %s: %s", g.Name, jobs(int(n)), r.Job.Batch, dispatch.ResumeBatch(r.Job.Batch))
+		}
+	}
+	return nil
 }
 
 // statusDocument is what status prints as JSON.
@@ -92,7 +140,9 @@ func statusRows(ctx context.Context, c redis.UniversalClient, chosen []config.Ga
 
 func statusOf(name string, v dispatch.Glance) gatewayStatus {
 	row := gatewayStatus{Gateway: name, Queued: v.Queued, InFlight: v.InFlight, Scheduled: v.Scheduled, Retrying: v.Retrying,
-		Done: v.Done, Parked: map[string]int64{}, Limits: texts(v.Limits), Rate1m: tenth(v.Rate), Paused: v.Hold.Paused, PauseWhy: v.Hold.PauseWhy}
+		Done: v.Done, Parked: map[string]int64{}, ParkedMost: v.ParkedMost, Limits: texts(v.Limits),
+		Admission: texts(v.Admission), Bottleneck: v.Bottleneck(), Rate1m: tenth(v.Rate), Paused: v.Hold.Paused, PauseWhy: v.Hold.PauseWhy, hold: v.Hold,
+		stopped: v.Stopped}
 	for r, n := range v.Parked {
 		row.Parked[string(r)] = n
 	}
@@ -106,6 +156,8 @@ func statusOf(name string, v dispatch.Glance) gatewayStatus {
 	if v.ETA >= 0 {
 		eta := tenth(v.ETA.Seconds())
 		row.ETASeconds = &eta
+	} else {
+		row.ETAWhy = v.Stopped
 	}
 	return row
 }
@@ -129,8 +181,12 @@ func tenth(f float64) float64 { return math.Round(f*10) / 10 }
 func (p *program) statusTable(rows []gatewayStatus) error {
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "QUEUED", "IN FLIGHT", "SCHEDULED", "RETRYING", "DONE", "PARKED", "MONEY", "LIMITS", "RATE", "HOLD", "ETA")
 	for _, r := range rows {
-		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, parkedText(r.Parked), r.Amount.text(), strings.Join(r.Limits, " "),
-			fmt.Sprintf("%.1f/s", r.Rate1m), holdText(r), etaText(r.ETASeconds))
+		hold := holdText(r)
+		if p.OutTerminal {
+			hold = holdWord(r)
+		}
+		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, parkedText(r.Parked), t.Money(r.Amount, 0), boundText(r.Limits, r.Admission, r.Bottleneck),
+			fmt.Sprintf("%.1f/s", r.Rate1m), hold, etaText(r.ETASeconds))
 	}
 	return t.Flush()
 }
@@ -145,10 +201,35 @@ func parkedText(parked map[string]int64) string {
 	return strings.Join(parts, ", ")
 }
 
+// holdWord names what holdText says.
+func holdWord(r gatewayStatus) string {
+	switch h := r.hold; {
+	case h.Barred:
+		return "stopped"
+	case h.Paused:
+		return "paused"
+	case h.Denied:
+		return "denied"
+	case h.Circuit:
+		return "circuit open"
+	case r.HeldUntil != nil:
+		return "held"
+	case r.stopped != "":
+		return "unserved"
+	case h.Probing:
+		return "probing"
+	}
+	return ""
+}
+
 func holdText(r gatewayStatus) string {
 	switch {
+	case r.hold.Barred:
+		return "stopped: " + r.PauseWhy
 	case r.Paused:
 		return "paused: " + r.PauseWhy
+	case r.stopped != "":
+		return r.stopped
 	case r.HeldUntil != nil:
 		return fmt.Sprintf("until %s: %s", r.HeldUntil.Format(time.RFC3339), r.HoldReason)
 	case r.HoldReason != "":

@@ -3,17 +3,19 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
 	"spillway/internal/cli"
+	"spillway/internal/job"
 )
 
 func TestStatusShowsTheMoneyThatIsParked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.reject(r.one, charge("a", "1050", ""), charge("b", "50", ""), charge("c", `"?"`, ""))
-	for terminal, want := range map[bool]string{true: "  EUR 1100  ", false: "\tEUR 1100\t"} {
+	for terminal, want := range map[bool]string{true: "  EUR 11.00  ", false: "\tEUR 1100\t"} {
 		var out, errs bytes.Buffer
 		s := cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs, OutTerminal: terminal}
 		if code := cli.Main(name, newCommand, []string{"status", "-c", r.file, "-g", r.one}, s); code != 0 || !strings.Contains(out.String(), want) {
@@ -24,10 +26,65 @@ func TestStatusShowsTheMoneyThatIsParked(t *testing.T) {
 	cli.Main(name, newCommand, []string{"status", "-c", r.file, "-o", "json"}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out})
 	var v struct{ Gateways []gatewayStatus }
 	r.must(json.Unmarshal(out.Bytes(), &v))
-	if one := v.Gateways[0]; one.Amount.text() != "EUR 1100" || one.Bare != 1 {
+	if one := v.Gateways[0]; job.MinorText(one.Amount, 0) != "EUR 1100" || one.Bare != 1 {
 		t.Errorf("%+v", one)
 	}
 	if !strings.Contains(out.String(), `"parked_amount":{},"parked_without_amount":0`) {
 		t.Errorf("a gateway without money has the fields too: %s", out.String())
+	}
+}
+
+// What stops a gateway is said whole, however long: a table on a terminal names it, and a line below says it.
+func TestStatusSaysWholeWhatStopsAGateway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	why := strings.Repeat("a long story of the acquirer's, ", 8) + "ends here"
+	for _, terminal := range []bool{true, false} {
+		var out, errs bytes.Buffer
+		s := cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs, OutTerminal: terminal}
+		if code := cli.Main(name, newCommand, []string{"pause", "-c", r.file, "-g", r.one, "--why", why}, s); code != 0 {
+			t.Fatalf("pause: %d: %s", code, errs.String())
+		}
+		out.Reset()
+		errs.Reset()
+		if code := cli.Main(name, newCommand, []string{"status", "-c", r.file, "-g", r.one}, s); code != 0 {
+			t.Fatalf("status: %d: %s", code, errs.String())
+		}
+		said, other := out.String(), errs.String()
+		if terminal {
+			said, other = other, said
+		}
+		if !strings.Contains(said, why) || strings.Contains(out.String(), "…") || terminal && !strings.Contains(other, "  paused  ") {
+			t.Errorf("terminal %v:\n%s\n%s", terminal, out.String(), errs.String())
+		}
+	}
+}
+
+// Status names admission where it lets in less than the leak lets out; "limit" does the same.
+func TestStatusNamesTheBottleneck(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	text, err := os.ReadFile(r.file)
+	r.must(err)
+	r.must(os.WriteFile(r.file, []byte(strings.Replace(string(text), "leak: {limits: [100/s]}", "leak: {limits: [100/s]}\n    admission: {limits: [100/s]}", 1)), 0o600))
+	look := func(args ...string) string {
+		var out bytes.Buffer
+		cli.Main(name, newCommand, append(args, "-c", r.file), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out})
+		return out.String()
+	}
+	for _, c := range []struct{ gateway, set, status, limit, fields string }{
+		{r.one, "500/s", "\t500/s (admission 100/s)\t", ": 500/s (admission 100/s) (set live; the file says 100/s)", `"limits":["500/s"],"admission":["100/s"],"bottleneck":"admission"`},
+		{r.one, "50/s", "\t50/s\t", ": 50/s (set live; the file says 100/s)", `"limits":["50/s"],"admission":["100/s"],"bottleneck":"leak"`},
+		{r.two, "500/s", "\t500/s\t", ": 500/s (set live; the file says 100/s)", `"limits":["500/s"],"admission":["500/s"],"bottleneck":"leak"`},
+	} {
+		if got := look("limit", "set", "-g", c.gateway, c.set); !strings.Contains(got, c.limit) {
+			t.Errorf("limit set %s says %q, want %q", c.set, got, c.limit)
+		}
+		if got := look("status", "-g", c.gateway); !strings.Contains(got, c.status) {
+			t.Errorf("status at %s says %q, want %q", c.set, got, c.status)
+		}
+		if got := look("status", "-g", c.gateway, "-o", "json"); !strings.Contains(got, c.fields) {
+			t.Errorf("status at %s says %s, want %s", c.set, got, c.fields)
+		}
 	}
 }

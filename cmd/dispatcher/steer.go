@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
 	"spillway/internal/deadletter"
@@ -24,4 +25,10 @@ func steersman() string {
 		return fmt.Sprintf("uid %d", os.Getuid())
 	}
 	return who
+}
+
+// consentFlags adds the flags of an act that asks first.
+func consentFlags(cmd *cobra.Command, c *cli.Consent) {
+	cmd.Flags().BoolVar(&c.Yes, "yes", false, "do it without asking")
+	cmd.Flags().BoolVar(&c.DryRun, "dry-run", false, "say what would be done, and do nothing")
 }

@@ -7,6 +7,7 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/cli"
+	"spillway/internal/job"
 )
 
 // Whoever takes a hold for a pause is told that resume has not ended it.
@@ -15,7 +16,7 @@ func TestResumeSaysWhatElseKeepsCallsBack(t *testing.T) {
 	r := newRig(t)
 	r.command("pause", "-g", r.two)
 	r.expect(r.command("resume", "-g", r.two), 0, "two resumed\n", "")
-	_, err := r.pacer(r.two).Hold(r.ctx, bucket.HoldRequest{For: time.Hour, Reason: "HTTP 429"})
+	_, err := r.pacer(r.two).Failed(r.ctx, bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
 	r.must(err)
 	r.expect(r.command("resume", "-g", r.two), 0, "two resumed\n", "two is held until TIME: HTTP 429; a hold ends by itself\n")
 	r.expect(r.command("resume", "-g", r.two, "-q"), 0, "two resumed\n", "")

@@ -23,7 +23,7 @@ func count(of func(topRow) int64) func(topRow) string {
 // topColumns are in the order of the screen. The first starts with room for the mark of the selected gateway, the last takes what is left.
 var topColumns = []topColumn{
 	{"  GATEWAY", 0, false, func(r topRow) string { return "  " + r.Name }},
-	{"LIMITS", 8, false, func(r topRow) string { return strings.Join(texts(r.Limits), " ") }},
+	{"LIMITS", 8, false, func(r topRow) string { return boundText(texts(r.Limits), texts(r.Admission), r.Bottleneck()) }},
 	{"RATE", 3, true, func(r topRow) string { return fmt.Sprintf("%.1f/s", r.Rate) }},
 	{"LAST 2 MINUTES", 7, false, topRow.sparkline},
 	{"QUEUED", 2, true, count(func(r topRow) int64 { return r.Queued })},

@@ -116,6 +116,7 @@ func (r *rig) source() *topSource {
 func TestTopShowsWhatRedisKnows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.served()
 	r.park(r.one, charge("a", "1050", ""), job.Refused, 402, "HTTP 402")
 	r.reject(r.one, charge("b", "50", ""), charge("c", `"?"`, ""))
 	g := r.gateway(r.one)
@@ -143,7 +144,7 @@ func TestTopShowsWhatRedisKnows(t *testing.T) {
 	}
 	s.wants("100/s", "  "+r.two, "idle")
 	s.press("enter")
-	s.wants("refused                     1  EUR 1050", "rejected                    2  EUR 50, 1 job without an amount", "all                         3  EUR 1100")
+	s.wants("refused                     1  EUR 10.50", "rejected                    2  EUR 0.50, 1 job without an amount", "all                         3  EUR 11.00")
 	s.press("down")
 	s.wants(r.two+": parked jobs", "none")
 	s.press("esc", "up")
@@ -157,7 +158,7 @@ func TestTopSaysWhyAGatewayIsNotCalled(t *testing.T) {
 	pacer, err := dispatch.Pacer(r.c, r.gateway(r.two), bucket.NewMetrics(nil))
 	r.must(err)
 	defer pacer.Close(r.ctx)
-	_, err = pacer.Hold(r.ctx, bucket.HoldRequest{For: time.Hour, Reason: "HTTP 429"})
+	_, err = pacer.Failed(r.ctx, bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
 	r.must(err)
 	s := newScreen(t, r.source())
 	s.look()
@@ -351,5 +352,28 @@ func TestTopIsNotSteeredByAnswers(t *testing.T) {
 	content := s.m.View().Content
 	if strings.Contains(content, "\x1b[2J") || strings.ContainsAny(content, "\x07\r\u009b") || !strings.Contains(s.line("evil"), "text") {
 		t.Errorf("%q", content)
+	}
+}
+
+// However narrow the terminal, an amount is whole: a currency that has no room beside the others has a line of its own.
+func TestTopCutsNoAmount(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.manyCurrencies()
+	s := newScreen(t, r.source())
+	s.look()
+	s.press("enter")
+	for _, width := range []int{250, 100, 60, 40, 30} {
+		s.send(tea.WindowSizeMsg{Width: width, Height: 30})
+		s.wants(strings.Split(manyInUnits, ", ")...)
+		s.m.height = 10
+		if width <= 60 {
+			s.wants("more than")
+		}
+		for _, line := range s.lines() {
+			if lipgloss.Width(line) > width {
+				t.Errorf("%d cells wide, on a terminal of %d: %q", lipgloss.Width(line), width, line)
+			}
+		}
 	}
 }

@@ -156,7 +156,7 @@ func TestTopInATerminal(t *testing.T) {
 	x.press("y")
 	testkit.Eventually(t, 10*time.Second, "the end of the pause", func() bool { return !r.paused(r.one) })
 	x.press("\r")
-	x.shows("EUR 1050")
+	x.shows("EUR 10.50")
 	x.press("q")
 	if code := x.ends(); code != 0 {
 		t.Errorf("exit code %d", code)

@@ -11,6 +11,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"spillway/internal/cli"
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 )
@@ -72,7 +73,10 @@ func (m topModel) body(lines int) []string {
 		return nil
 	case m.detail:
 		all := m.parked(m.rows[m.selected])
-		return all[:min(len(all), lines)]
+		if len(all) <= lines {
+			return all
+		}
+		return append(all[:lines-1], topFaint.Render(m.cut("more than fits here: dispatcher dlq stats -g "+m.rows[m.selected].Name)))
 	}
 	return m.table(lines)
 }
@@ -111,7 +115,7 @@ func (m topModel) row(widths []int, i int) string {
 
 // parked is the selected gateway's parked jobs by reason, with their money.
 func (m topModel) parked(r topRow) []string {
-	out := []string{topStrong.Render(m.cut(r.Name + ": parked jobs")), topFaint.Render(m.cut(fmt.Sprintf("%-16s %12s  %s", "REASON", "JOBS", "MONEY IN MINOR UNITS")))}
+	out := []string{topStrong.Render(m.cut(r.Name + ": parked jobs")), topFaint.Render(m.cut(fmt.Sprintf("%-16s %12s  %s", "REASON", "JOBS", "MONEY")))}
 	total, money := int64(0), ledger.Sums{}
 	for _, reason := range job.Reasons() {
 		n := r.Parked[reason]
@@ -120,21 +124,29 @@ func (m topModel) parked(r topRow) []string {
 		}
 		total += n
 		money.Add(r.Money[reason])
-		out = append(out, m.cut(fmt.Sprintf("%-16s %12d  %s", reason, n, sumsText(r.Money[reason]))))
+		out = append(out, m.sums(string(reason), n, r.Money[reason])...)
 	}
 	if total == 0 {
 		return append(out[:1], "none")
 	}
-	return append(out, topStrong.Render(m.cut(fmt.Sprintf("%-16s %12d  %s", "all", total, sumsText(money)))), "",
-		topFaint.Render(m.cut("see them with: dispatcher dlq list -g "+r.Name)))
+	for _, line := range m.sums("all", total, money) {
+		out = append(out, topStrong.Render(line))
+	}
+	return append(out, "", topFaint.Render(m.cut("see them with: dispatcher dlq list -g "+r.Name)))
 }
 
-func sumsText(s ledger.Sums) string {
-	text := purse(s.Money).text()
-	if s.Unread == 0 {
-		return text
+// sums are jobs and their money on one line, or where that is too long a line for each currency: no amount is cut.
+func (m topModel) sums(name string, jobs int64, s ledger.Sums) []string {
+	head, money := fmt.Sprintf("%-16s %12d  ", name, jobs), job.MoneyText(s.Money, int(s.Unread))
+	if len(head)+len(money) <= m.width {
+		return []string{head + money}
 	}
-	return strings.TrimPrefix(text+", "+jobs(int(s.Unread))+" without an amount", ", ")
+	lines := []string{m.cut(head)}
+	for part := range strings.SplitSeq(money, ", ") {
+		indent := max(0, min(len(head), m.width-len(part)))
+		lines = append(lines, m.cut(strings.Repeat(" ", indent)+part))
+	}
+	return lines
 }
 
 // state is whether the gateway is called, and if not, why.
@@ -144,16 +156,24 @@ func (r topRow) state() (string, lipgloss.Style) {
 		left = cli.Short(h.HeldUntil.Sub(r.Now))
 	}
 	switch {
+	case h.Barred:
+		return "stopped: " + h.PauseWhy, topBad
 	case h.Paused:
 		return "paused: " + h.PauseWhy, topWarn
+	case h.Denied:
+		return "denied, " + dispatch.Cause(h), topBad
 	case h.Circuit && held:
 		return "circuit open for " + left + ": " + h.Reason, topBad
 	case h.Circuit:
 		return "circuit open, one call goes ahead: " + h.Reason, topBad
+	case held && h.Endless:
+		return "held, tried again in " + left + ": " + h.Reason, topBad
 	case held:
 		return "held for " + left + ": " + h.Reason, topBad
 	case h.Probing:
 		return "hold over, one call goes ahead: " + h.Reason, topWarn
+	case r.ETA < 0:
+		return r.Stopped, topBad
 	case r.Queued+r.InFlight == 0 && r.Rate == 0:
 		return "idle", topFaint
 	case r.InFlight == 0 && r.Rate == 0:

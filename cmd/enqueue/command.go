@@ -26,7 +26,8 @@ type flags struct {
 	onFull                   string
 	at, expires              string
 	why                      string // of a replacement
-	dryRun, replace          bool
+	dryRun, replace, yes     bool
+	withoutAmount            bool // a replacement may take away an amount
 	rejects                  string
 	expectCount, expectSum   string
 	patience                 time.Duration
@@ -39,7 +40,9 @@ type options struct {
 	mode  admission.Mode
 	read  producer.Options
 	count *big.Int // --expect-count; nil without
-	sum   *big.Int // --expect-sum; nil without
+	// unasked says that a replacement is a dry run, as there is nobody to ask.
+	unasked bool
+	sum     *big.Int // --expect-sum; nil without
 }
 
 const long = `Enqueue reads a billing file as a stream, in constant memory, and hands each job to admission.
@@ -67,13 +70,15 @@ the file before the first job goes in (exit code 3).
 --replace gives parked jobs another payload and takes them in again, with the next generation of their
 idempotency key. The lines may be what "dispatcher dlq show --payload -o json", list and export write,
 edited: nothing but the payload may have changed. A job that has this payload already is a duplicate.
-One that isn't parked, or that an earlier call may have charged, is a line that can't be used. One without
-room stays parked as it was, with its new payload.`
+One that isn't parked, or that an earlier call may have charged, is a line that can't be used; and so is one whose
+amount can be read now and can't be in the new payload, unless --without-amount. One without room stays parked as it
+was, with its new payload. It shows the jobs and their money before and after, and asks on a terminal; off one it is
+a dry run, unless --yes.`
 
 const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
   enqueue -g stripe -f november.csv --id-field invoice --rejects bad.csv
   enqueue -g stripe -f november.ndjson --expect-count 1000 --expect-sum 1234500
-  dispatcher dlq show inv-7 --payload -o json | jq -c '.payload.amount = 990' | enqueue --replace -f -
+  dispatcher dlq show inv-7 --payload -o json | jq -c '.payload.amount = 990' | enqueue --replace -f - --yes
   gunzip -c november.ndjson.gz | enqueue -g stripe -f - -o json`
 
 // newCommand returns the command line of enqueue.
@@ -121,6 +126,8 @@ func (f *flags) declare(cmd *cobra.Command) {
 	fs.StringVar(&f.expires, "expires", "", "send no job after this `TIME`")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "read, check and report, but send nothing to Redis")
 	fs.BoolVar(&f.replace, "replace", false, "give parked jobs the payload of their line, and replay them")
+	fs.BoolVar(&f.yes, "yes", false, "do a --replace without asking")
+	fs.BoolVar(&f.withoutAmount, "without-amount", false, "let a --replace take away amounts that can be read now")
 	fs.StringVar(&f.why, "why", "", "the `REASON` of a --replace, written down")
 	fs.StringVar(&f.rejects, "rejects", "", "write the lines that can't be used to `FILE`, to be mended and enqueued again")
 	fs.StringVar(&f.expectCount, "expect-count", "", "refuse the file unless it has `N` usable jobs")

@@ -104,7 +104,7 @@ func (in *input) twice() error {
 	return nil
 }
 
-var errChanged = errors.New("the file was changed while its control totals were checked: nothing of it was taken in; " +
+var errChanged = errors.New("the file was changed while it was looked through first: nothing of it was taken in; " +
 	"run again once it is complete")
 
 // again goes back to the start. It fails where the file is not what it was at the time of the first look.

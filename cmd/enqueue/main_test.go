@@ -53,8 +53,9 @@ gateways:
     amount: {field: money.amount, currency: money.currency}
     leak: {limits: [100/s]}
     admission: {limits: [%[4]s], burst: %[5]d}
+    %[6]s
   %[3]s:
-    request: {url: "https://pay.example"}
+    request: {url: "https://pay.example", idempotency_prefix: b-}
     leak: {limits: [50/s]}
 `
 
@@ -62,6 +63,7 @@ type place struct {
 	redis string // empty means the shared one
 	limit string // of admission; empty means 100/s
 	burst int    // 0 means 5000
+	more  string // of the first gateway
 }
 
 func setup(t *testing.T, p place) *bench {
@@ -77,7 +79,7 @@ func setup(t *testing.T, p place) *bench {
 		p.burst = 5000
 	}
 	b := &bench{t: t, dir: t.TempDir(), g: testkit.Gateway(t), g2: testkit.Gateway(t)}
-	b.write("dispatcher.yaml", fmt.Sprintf(configText, p.redis, b.g, b.g2, p.limit, p.burst))
+	b.write("dispatcher.yaml", fmt.Sprintf(configText, p.redis, b.g, b.g2, p.limit, p.burst, p.more))
 	return b
 }
 

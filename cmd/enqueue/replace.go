@@ -22,6 +22,9 @@ func (f *flags) checkReplace() error {
 	if !f.replace && f.why != "" {
 		return cli.Usage("leave it out, or add --replace", "--why says why jobs get another payload, with --replace")
 	}
+	if !f.replace && (f.yes || f.withoutAmount) {
+		return cli.Usage("leave it out, or add --replace", "--yes and --without-amount are for --replace")
+	}
 	if !f.replace {
 		return nil
 	}
@@ -40,6 +43,10 @@ type replaceDoor struct {
 	file string
 	who  string
 	why  string
+	// looking says that nothing is to be changed: what would be is counted.
+	looking bool
+	// loseAmounts lets the amount of a job go that can be read.
+	loseAmounts bool
 	// patience is how long to go on while Redis is away. Each step may be done again: a job that has its new payload already, or went
 	// in already, is taken for done.
 	patience time.Duration
@@ -56,12 +63,15 @@ type replacing struct {
 	rules deadletter.Rules
 	entry *deadletter.Entry
 	deed  deadletter.Deed
+	lost  int // jobs whose amount could be read, and can't be any more
+	// before is the payloads of the present chunk's jobs as they were when they were first looked at: a step whose answer was lost is done again.
+	before map[string]deadletter.Version
 }
 
 func newReplaceDoor(db *redisdb.DB, src jobSource) (*replaceDoor, error) {
 	who, err := cli.WhoAmI()
 	return &replaceDoor{db: db, cfg: src.cfg, file: src.opt.file, who: who, why: src.opt.why, patience: src.opt.patience, traces: src.traces,
-		parts: map[string]*replacing{}}, err
+		looking: src.opt.dryRun, loseAmounts: src.opt.withoutAmount, parts: map[string]*replacing{}}, err
 }
 
 // part returns a gateway's part, written down in the trail before its first job.
@@ -71,13 +81,17 @@ func (d *replaceDoor) part(ctx context.Context, name string) (*replacing, error)
 	}
 	g, _ := d.cfg.Gateway(name)
 	p := &replacing{g: g, store: dispatch.Store(d.db.Client, g), books: dispatch.Books(d.db.Client, g),
-		deed: deadletter.Deed{Amount: map[string]*big.Int{}}}
+		deed: deadletter.Deed{Amount: map[string]*big.Int{}, Replaced: deadletter.NewExchange()}}
 	var now ledger.Standing
 	if err := d.patiently(ctx, func(ctx context.Context) (err error) { now, err = p.books.Look(ctx); return err }); err != nil {
 		return nil, err
 	}
-	p.rules = deadletter.Rules{Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyLifetime, Now: now.Now,
-		Money: dispatch.Money(g.Amount)}
+	p.rules = dispatch.Rules(g, now.Now)
+	p.rules.LoseAmounts = d.loseAmounts
+	if d.looking {
+		d.parts[name] = p
+		return p, nil
+	}
 	p.entry = p.store.Entry(deadletter.Act{At: now.Now, Who: d.who, What: "replace", Why: d.why, Filter: "the lines of " + d.file})
 	if err := d.patiently(ctx, func(ctx context.Context) error { return p.entry.Begin(ctx) }); err != nil {
 		return nil, err
@@ -85,6 +99,16 @@ func (d *replaceDoor) part(ctx context.Context, name string) (*replacing, error)
 	p.admit = d.traces.Replays(name, p.books)
 	d.parts[name] = p
 	return p, nil
+}
+
+// sum is what was replaced at all gateways, or would be.
+func (d *replaceDoor) sum() *replaced {
+	all := newReplaced()
+	for _, p := range d.parts {
+		all.add(p.deed)
+		all.Lost += p.lost
+	}
+	return all
 }
 
 // noteTime bounds writing down what was done, also after an interrupt.
@@ -95,7 +119,9 @@ func (d *replaceDoor) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
 	defer cancel()
 	for _, p := range d.parts {
-		_ = p.entry.End(ctx, p.deed)
+		if p.entry != nil {
+			_ = p.entry.End(ctx, p.deed)
+		}
 	}
 	_ = d.db.Close()
 }
@@ -106,6 +132,10 @@ func (d *replaceDoor) Admit(ctx context.Context, gateway string, jobs []job.Job,
 	p, err := d.part(ctx, gateway)
 	if err != nil {
 		return answers, dispatch.Coded(err)
+	}
+	p.before = map[string]deadletter.Version{}
+	if d.looking {
+		return answers, dispatch.Coded(d.patiently(ctx, func(ctx context.Context) error { return p.look(ctx, jobs, answers) }))
 	}
 	var left []entering
 	if err = d.patiently(ctx, func(ctx context.Context) (err error) { left, err = p.replace(ctx, jobs, answers); return err }); err == nil {
@@ -132,32 +162,62 @@ type entering struct {
 	job job.Return
 }
 
-func (p *replacing) replace(ctx context.Context, jobs []job.Job, answers []admission.Answer) ([]entering, error) {
-	digests := make([]string, len(jobs))
+func digests(jobs []job.Job) []string {
+	all := make([]string, len(jobs))
 	for i, j := range jobs {
-		digests[i] = producer.Digest(j.Payload)
+		all[i] = producer.Digest(j.Payload)
 	}
-	replaced, err := p.store.Replace(ctx, p.rules, jobs, digests)
+	return all
+}
+
+// look counts what would be replaced.
+func (p *replacing) look(ctx context.Context, jobs []job.Job, answers []admission.Answer) error {
+	would, err := p.store.LookReplace(ctx, p.rules, jobs, digests(jobs))
+	if err == nil {
+		p.answer(would, jobs, answers)
+	}
+	return err
+}
+
+func (p *replacing) replace(ctx context.Context, jobs []job.Job, answers []admission.Answer) ([]entering, error) {
+	did, err := p.store.Replace(ctx, p.rules, jobs, digests(jobs))
+	for _, r := range did {
+		if _, known := p.before[r.Return.ID]; !known && r.Err == nil && !r.Same {
+			p.before[r.Return.ID] = r.Before
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	var left []entering
-	for i, r := range replaced {
+	return p.answer(did, jobs, answers), nil
+}
+
+// answer counts the jobs that were replaced, or would be, and answers for the others.
+func (p *replacing) answer(did []deadletter.Replaced, jobs []job.Job, answers []admission.Answer) (left []entering) {
+	for i, r := range did {
 		switch {
 		case r.Err != nil:
 			answers[i] = admission.Answer{Outcome: job.Conflict, Err: r.Err}
 		case r.Same:
 			answers[i].Outcome = job.Duplicate
 		default:
+			if before, known := p.before[r.Return.ID]; known {
+				r.Before = before
+			}
 			left = append(left, entering{i, r.Return})
-			p.count(jobs[i])
+			p.count(jobs[i], r)
 		}
 	}
-	return left, nil
+	return left
 }
 
-func (p *replacing) count(j job.Job) {
+func (p *replacing) count(j job.Job, r deadletter.Replaced) {
 	p.deed.Jobs++
+	_, was := job.Booked(r.Before.Money)
+	if _, is := job.Booked(r.After.Money); was && !is {
+		p.lost++
+	}
+	p.deed.Replaced.Add(j.ID, r.Before, r.After, p.g.Amount.Field != "")
 	if p.g.Amount.Field == "" {
 		return
 	}

@@ -60,6 +60,12 @@ func (b *bench) park(unsure bool, ids ...string) {
 	}
 }
 
+// swapped adds to a report what replacements came to, in EUR.
+func swapped(report string, jobs, before, after int) string {
+	return strings.TrimSuffix(report, "}\n") + fmt.Sprintf(`,"replaced":{"jobs":%d,"amount_before":{"EUR":%d},"without_amount_before":0,"amount_after":{"EUR":%d},`+
+		`"without_amount_after":0,"amounts_lost":0}}`+"\n", jobs, before, after)
+}
+
 func TestReplaceGivesParkedJobsAnotherPayload(t *testing.T) {
 	b := setup(t, place{})
 	b.park(false, "a", "same")
@@ -75,8 +81,8 @@ func TestReplaceGivesParkedJobsAnotherPayload(t *testing.T) {
 {"id":"a","payload":{},"cost":3}
 {"id":"a","payload":{},"nonsense":1}
 `)
-	got := b.run("--replace", "-g", b.g, "-f", "edited.ndjson", "-o", "json")
-	b.want(result{got.code, got.out, ""}, result{3, counts(8, 1, 0, 1, 6, 0), ""})
+	got := b.run("--replace", "--yes", "-g", b.g, "-f", "edited.ndjson", "-o", "json")
+	b.want(result{got.code, got.out, ""}, result{3, swapped(counts(8, 1, 0, 1, 6, 0), 1, 1, 7), ""})
 	for _, says := range []string{
 		"line 3: an earlier call may have charged", "line 4: it is queued: only a parked job", "line 5: no such job is known",
 		"line 6: no payload to replace the job's with", "line 7: a replacement changes the payload alone", `line 8: unknown key "nonsense"`,
@@ -94,7 +100,8 @@ func TestReplaceGivesParkedJobsAnotherPayload(t *testing.T) {
 	}
 	var act deadletter.Act
 	trail := testkit.Client(t).LIndex(t.Context(), redisdb.NewKeys(b.g).Trail(), 0).Val()
-	if err := json.Unmarshal([]byte(trail), &act); err != nil || act.What != "replace" || act.Jobs != 1 || act.Amount["EUR"].Int64() != 7 || act.Ended == nil {
+	if err := json.Unmarshal([]byte(trail), &act); err != nil || act.What != "replace" || act.Jobs != 1 || act.Amount["EUR"].Int64() != 7 || act.Ended == nil ||
+		act.Replaced == nil || act.Replaced.Amount["EUR"].Int64() != 1 {
 		t.Errorf("trail %s: %v", trail, err)
 	}
 }
@@ -104,8 +111,8 @@ func TestReplaceWithoutRoomLeavesTheJobParkedWithItsNewPayload(t *testing.T) {
 	b.park(false, "a")
 	b.write("edited.ndjson", `{"id":"a","payload":{"money":{"amount":7,"currency":"eur"}}}`)
 	parked := "1 jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n"
-	b.want(b.run("--replace", "-g", b.g, "-f", "edited.ndjson", "-o", "json"), result{0, counts(1, 0, 1, 0, 0, 0), parked})
-	b.want(b.run("--replace", "-g", b.g, "-f", "edited.ndjson", "-o", "json"), result{0, counts(1, 0, 1, 0, 0, 0), parked})
+	b.want(b.run("--replace", "--yes", "-g", b.g, "-f", "edited.ndjson", "-o", "json"), result{0, swapped(counts(1, 0, 1, 0, 0, 0), 1, 1, 7), parked})
+	b.want(b.run("--replace", "--yes", "-g", b.g, "-f", "edited.ndjson", "-o", "json"), result{0, swapped(counts(1, 0, 1, 0, 0, 0), 1, 7, 7), parked})
 	if a := b.record(b.g, "a"); a.State != job.Parked || !a.Replaced() || a.KeyGeneration != 2 {
 		t.Errorf("a: %+v", a)
 	}
@@ -128,8 +135,8 @@ func TestReplaceWaitsForRedis(t *testing.T) {
 		c.ConfigSet(t.Context(), "min-replicas-to-write", "0")
 	}
 	b.write("edited.ndjson", `{"id":"a","payload":{"money":{"amount":7,"currency":"eur"}}}`)
-	got := b.run("--replace", "--why", "wrong amount", "-g", b.g, "-f", "edited.ndjson", "-o", "json")
-	b.want(result{got.code, got.out, ""}, result{0, counts(1, 1, 0, 0, 0, 0), ""})
+	got := b.run("--replace", "--yes", "--why", "wrong amount", "-g", b.g, "-f", "edited.ndjson", "-o", "json")
+	b.want(result{got.code, got.out, ""}, result{0, swapped(counts(1, 1, 0, 0, 0, 0), 1, 1, 7), ""})
 	trail := c.LRange(t.Context(), redisdb.NewKeys(b.g).Trail(), 0, -1).Val()
 	if len(trail) != 1 || !strings.Contains(trail[0], `"why":"wrong amount"`) || !strings.Contains(trail[0], `"jobs":1`) {
 		t.Errorf("trail: %v", trail)
@@ -142,8 +149,13 @@ func TestReplaceAskedWrongly(t *testing.T) {
 	if got := b.run("-g", b.g, "-f", "a.ndjson", "--why", "x"); got.code != 2 || !strings.Contains(got.err, "--why says why jobs get another payload") {
 		t.Errorf("--why alone: %+v", got)
 	}
+	for _, flag := range []string{"--yes", "--without-amount"} {
+		if got := b.run("-g", b.g, "-f", "a.ndjson", flag); got.code != 2 || !strings.Contains(got.err, "--yes and --without-amount are for --replace") {
+			t.Errorf("%s alone: %+v", flag, got)
+		}
+	}
 	for _, flag := range []string{"--at=+1h", "--expires=+1h", "--batch=b2"} {
-		got := b.run("--replace", "-g", b.g, "-f", "a.ndjson", flag)
+		got := b.run("--replace", "--yes", "-g", b.g, "-f", "a.ndjson", flag)
 		if name, _, _ := strings.Cut(flag, "="); got.code != 2 || !strings.Contains(got.err, name+" can't be changed with --replace") {
 			t.Errorf("%s: %+v", flag, got)
 		}

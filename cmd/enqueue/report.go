@@ -22,6 +22,8 @@ type report struct {
 	DryRun        bool     `json:"dry_run,omitempty"`
 	Usable        *int64   `json:"usable,omitempty"`
 	Control       *control `json:"control,omitempty"`
+	// Replaced is the money before and after a replacement of payloads.
+	Replaced *replaced `json:"replaced,omitempty"`
 }
 
 // control is the control totals, as found and as expected.
@@ -39,7 +41,7 @@ func (t *tally) counts() report {
 		Read: jobs + t.bad, Enqueued: t.enqueued, Parked: t.parked, Duplicate: t.duplicate, Invalid: t.bad + t.conflicts,
 		Failed: jobs - t.enqueued - t.parked - t.duplicate - t.conflicts, Control: t.control,
 	}
-	if t.opt.dryRun {
+	if t.opt.dryRun || t.declined {
 		r.DryRun, r.Usable = true, &jobs
 	}
 	return r
@@ -49,6 +51,9 @@ func (t *tally) report(now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.counts()
+	if t.replacing != nil {
+		r.Replaced = t.replacing.sum()
+	}
 	took := now.Sub(t.started)
 	r.Seconds = math.Round(took.Seconds()*1000) / 1000
 	if took > 0 {
@@ -74,6 +79,11 @@ func (t *tally) text(r report, now time.Time) error {
 		table.Row("invalid", r.Invalid)
 		table.Row("failed", r.Failed)
 	}
+	if r.Replaced != nil {
+		table.Row(map[bool]string{true: "would be replaced", false: "replaced"}[r.DryRun], r.Replaced.Jobs)
+		table.Row("money before", table.Money(r.Replaced.Before, r.Replaced.BareBefore))
+		table.Row("money after", table.Money(r.Replaced.After, r.Replaced.BareAfter))
+	}
 	table.Row("seconds", r.Seconds)
 	table.Row("jobs per second", r.JobsPerSecond)
 	return table.Flush()
@@ -81,10 +91,20 @@ func (t *tally) text(r report, now time.Time) error {
 
 // remark says on standard error what the numbers mean, unless -q.
 func (t *tally) remark(r report) {
+	if r.Replaced != nil && r.Replaced.lost() != "" { // also with -q
+		fmt.Fprintln(t.s.Err, r.Replaced.lost())
+	}
 	if t.opt.Quiet {
 		return
 	}
-	if r.DryRun {
+	switch {
+	case t.declined:
+		fmt.Fprintln(t.s.Err, "nothing was changed")
+	case t.opt.unasked:
+		fmt.Fprintf(t.s.Err, "dry run: would replace the payloads of %s; nothing was changed: add --yes to do it\n", r.Replaced.text())
+	case t.opt.replace && r.DryRun:
+		fmt.Fprintf(t.s.Err, "dry run: would replace the payloads of %s; nothing was changed\n", r.Replaced.text())
+	case r.DryRun:
 		fmt.Fprintln(t.s.Err, "dry run: nothing was sent to Redis")
 	}
 	if r.Parked > 0 && t.opt.replace {

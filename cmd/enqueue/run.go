@@ -31,10 +31,14 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 	if err != nil {
 		return err
 	}
+	o.WarnOfRedis(s)
 	if err := knows(cfg, o.gateway); err != nil {
 		return err
 	}
-	o.read.Gateways, o.read.Open = known(cfg), opener(cfg)
+	if o.replace && !o.yes && !o.dryRun && !(s.InTerminal && s.ErrTerminal) {
+		o.dryRun, o.unasked = true, true
+	}
+	o.read.Gateways, o.read.Amount, o.read.Open = known(cfg), amounts(cfg), opener(cfg)
 	in, err := openInput(s, o.file)
 	if err != nil {
 		return err
@@ -80,11 +84,19 @@ func work(ctx context.Context, src jobSource, t *tally) error {
 	if err := checkTotals(ctx, src, t); err != nil {
 		return err
 	}
+	if src.opt.replace && !src.opt.dryRun && !src.opt.yes {
+		decision, err := askReplace(ctx, src, t)
+		if err != nil || decision != cli.Go {
+			t.declined = err == nil
+			return err
+		}
+	}
 	d, closeDoor, err := openDoor(ctx, src, t.say)
 	if err != nil {
 		return err
 	}
 	defer closeDoor()
+	t.replacing, _ = d.(*replaceDoor)
 	return flow(ctx, src, d, t)
 }
 
@@ -211,7 +223,7 @@ func (f *feeder) send(ready []chunk) error {
 
 // load reads the configuration. Secrets of a gateway are not needed to enqueue; keys that seal payloads are, where payloads go in.
 func load(o options) (*config.Config, error) {
-	cfg, err := config.Load(o.Config, config.Options{Payloads: !o.dryRun})
+	cfg, err := config.Load(o.Config, config.Options{Payloads: !o.dryRun || o.replace})
 	if err != nil {
 		return nil, cli.CodeEach(job.CodeUsage, "", err)
 	}
@@ -240,6 +252,14 @@ func knows(cfg *config.Config, gateway string) error {
 		return nil
 	}
 	return dispatch.NoGateway(cfg, gateway)
+}
+
+// amounts tells the producer where a gateway's payloads have their money.
+func amounts(cfg *config.Config) func(string) job.AmountRule {
+	return func(gateway string) job.AmountRule {
+		g, _ := cfg.Gateway(gateway)
+		return dispatch.AmountRule(g)
+	}
 }
 
 // known tells the producer which gateways there are and what their limits can ever grant.

@@ -37,11 +37,14 @@ type tally struct {
 	duplicate int64
 	conflicts int64 // invalid for their payload: they were read as jobs
 	bad       int64 // invalid as lines
+	full      error // that there was no room; nil: there was so far
 	control   *control
 	started   time.Time
-	fed       bool // the lines have begun, and the control totals fitted
-	csv       bool // the file seems to be CSV, and is read as NDJSON for want of a name or a flag that says so
-	closed    bool // the feeder may still hang in a read when the report is written: it changes nothing any more
+	fed       bool         // the lines have begun, and the control totals fitted
+	csv       bool         // the file seems to be CSV, and is read as NDJSON for want of a name or a flag that says so
+	declined  bool         // somebody was asked, and said no
+	replacing *replaceDoor // nil if no payloads are replaced
+	closed    bool         // the feeder may still hang in a read when the report is written: it changes nothing any more
 }
 
 func (t *tally) begin(now time.Time) {
@@ -116,7 +119,10 @@ func (t *tally) take(c chunk, answers []admission.Answer, err error) error {
 	}
 	t.progress.Set(t.in.read.Load())
 	if err == nil && full != nil {
-		err = noRoom(c.gateway, full.RetryAfter)
+		if t.full == nil { // two chunks may be told so
+			t.full = noRoom(c.gateway, full)
+		}
+		err = t.full
 	}
 	return err
 }
@@ -140,8 +146,16 @@ func (t *tally) count(a admission.Answer, from origin) error {
 	return nil
 }
 
-func noRoom(gateway string, retry time.Duration) error {
-	when := "wait for room"
+func noRoom(gateway string, full *admission.Answer) error {
+	if full.Room != nil && full.Room.ParkedMost > 0 {
+		return &job.Error{
+			Code:    job.CodeInvalid,
+			Message: fmt.Sprintf("gateway %s has no room for all of them, and %d jobs are parked, the most that parked.most allows: stopped", gateway, full.Room.ParkedMost),
+			Hint: fmt.Sprintf("replay, resolve or discard parked jobs (see: dispatcher dlq stats -g %s), let them go in, or raise parked.most; then run the same again (%s)",
+				gateway, safeAgain),
+		}
+	}
+	when, retry := "wait for room", full.RetryAfter
 	if retry > 0 {
 		when = fmt.Sprintf("there may be room in %s", cli.Short(max(retry, time.Second).Round(time.Second)))
 	}

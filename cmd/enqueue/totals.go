@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
@@ -79,6 +82,9 @@ func (f *totals) look(ctx context.Context) error {
 func (f *totals) add(l producer.Line) error {
 	if l.Err != nil {
 		f.bad++
+		if _, ofMoney := errors.AsType[job.MoneyError](l.Err); ofMoney && f.src.opt.sum != nil {
+			f.silent++
+		}
 		f.fault(l.Number, l.Err)
 		return nil
 	}
@@ -164,13 +170,13 @@ func (f *totals) compare(t *tally) error {
 }
 
 func (f *totals) shownSums() string {
-	if len(f.sums) < 2 {
-		return f.sum().String()
-	}
 	var all []string
-	for currency, s := range f.sums {
-		all = append(all, strings.TrimSpace(s.String()+" "+currency))
+	for _, name := range slices.Sorted(maps.Keys(f.sums)) {
+		text := f.sums[name].String()
+		if job.IsCurrency(name) {
+			text = fmt.Sprintf("%s (%s)", job.Money{Minor: f.sums[name], Currency: name}, text)
+		}
+		all = append(all, text)
 	}
-	slices.Sort(all)
-	return strings.Join(all, " and ")
+	return cmp.Or(strings.Join(all, " and "), "0")
 }

@@ -32,16 +32,16 @@ func TestControlTotalsThatDoNotFitRefuseTheFile(t *testing.T) {
 	b.write("a.ndjson", lines("a", 4))
 	b.want(b.run("-g", b.g, "-f", "a.ndjson", "-o", "json", "--expect-count", "5", "--expect-sum", "15"), result{3,
 		withControl(counts(4, 0, 0, 0, 0, 4), `{"count":4,"expected_count":5,"sum":10,"expected_sum":15}`),
-		"enqueue: a.ndjson is refused: it holds 4 usable jobs, and 5 were expected; its amounts add up to 10, and 15 was expected\n" + refused})
+		"enqueue: a.ndjson is refused: it holds 4 usable jobs, and 5 were expected; its amounts add up to EUR 0.10 (10), and 15 was expected\n" + refused})
 	b.write("b.ndjson", lines("b", 1)+"bad\n"+`{"id":"x"}`+"\n")
 	b.want(b.run("-g", b.g, "-f", "b.ndjson", "-o", "json", "--expect-sum", "2"), result{3,
 		withControl(counts(3, 0, 0, 0, 1, 2), `{"count":2,"sum":1,"expected_sum":2}`),
 		"line 2: not a JSON object\nline 3: the field \"money.amount\" has no amount in minor units (a whole number)\n" +
-			"enqueue: b.ndjson is refused: its amounts add up to 1, and 2 was expected; 1 jobs have no amount that could be added up\nenqueue: 1 of 3 lines could not be used\n" + refused + unusable})
+			"enqueue: b.ndjson is refused: its amounts add up to EUR 0.01 (1), and 2 was expected; 1 jobs have no amount that could be added up\nenqueue: 1 of 3 lines could not be used\n" + refused + unusable})
 	b.write("c.ndjson", lines("c", 1)+`{"id":"usd","payload":{"money":{"amount":"1","currency":"usd"}}}`)
 	b.want(b.run("-g", b.g, "-f", "c.ndjson", "-o", "json", "--expect-sum", "2"), result{3,
 		withControl(counts(2, 0, 0, 0, 0, 2), `{"count":2,"expected_sum":2}`),
-		"enqueue: c.ndjson is refused: its amounts add up to 1 EUR and 1 USD, and 2 was expected\n" + refused})
+		"enqueue: c.ndjson is refused: its amounts add up to EUR 0.01 (1) and USD 0.01 (1), and 2 was expected\n" + refused})
 	if got := b.queued(b.g); len(got) > 0 {
 		t.Errorf("queued: %v", got)
 	}

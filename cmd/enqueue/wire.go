@@ -13,7 +13,7 @@ import (
 // openDoor opens Redis and the door of every gateway; a dry run gets a door that leads nowhere. A Redis that would lose jobs gets none,
 // and of one that may, warn hears.
 func openDoor(ctx context.Context, src jobSource, warn func(format string, args ...any)) (door, func(), error) {
-	if src.opt.dryRun {
+	if src.opt.dryRun && !src.opt.replace {
 		return noDoor{}, func() {}, nil
 	}
 	db, err := dispatch.OpenTelling(ctx, src.cfg, src.opt.patience, func(err error) {

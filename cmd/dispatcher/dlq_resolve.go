@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/deadletter"
+)
+
+// resolveFlags are the flags of resolve that the others have not.
+type resolveFlags struct {
+	*clearFlags
+	done, notDone bool
+	reference     string
+}
+
+func dlqResolveCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "resolve --done|--not-done --why REASON [flags]", Short: "Settle jobs that may have been charged, once they were looked up",
+		Long: `Resolve settles parked jobs in doubt, once a person has looked them up at the gateway: those of unknown_outcome,
+and those parked for any other reason of which an earlier call may have charged. Without --reason and --id it means
+all of these; other jobs that are named are held back.
+
+--done: they were charged, and are done; --reference keeps the gateway's own name for the payment of one job.
+--not-done: they were not, and go in again through admission, with a new generation of their idempotency key. One
+whose time has passed is not called any more: it stays, parked as expired, and can be discarded.
+
+Who settled a job, when and why stands in "dispatcher job", and in "dispatcher batch NAME --export".`,
+		Example: "  dispatcher dlq resolve --done --id inv-1042 --reference ch_3K --why 'in the settlement file'\n  dispatcher dlq resolve --not-done -g adyen --since 2d --why 'not in the settlement file'",
+		Args:    noArgs,
+	}
+	f := &resolveFlags{clearFlags: clearingFlags(cmd)}
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, written down; required")
+	cmd.Flags().BoolVar(&f.done, "done", false, "they were charged")
+	cmd.Flags().BoolVar(&f.notDone, "not-done", false, "they were not charged")
+	cmd.Flags().StringVar(&f.reference, "reference", "", "the gateway's own `NAME` for the payment, with --done and one --id")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		return p.clear(cmd.Context(), f.clearFlags, f.act())
+	}
+	return cmd
+}
+
+func (f *resolveFlags) check() error {
+	if f.done == f.notDone {
+		return cli.Usage("look the jobs up at the gateway, then say --done if they were charged, --not-done if not",
+			"a resolve needs either --done or --not-done")
+	}
+	if err := f.needWhy("resolve"); err != nil {
+		return err
+	}
+	return f.checkReference()
+}
+
+// mostReference is how many characters a reference may have, as that of an answer.
+const mostReference = 100
+
+func (f *resolveFlags) checkReference() error {
+	switch {
+	case !f.cmd.Flags().Changed("reference"):
+		return nil
+	case !f.done || len(f.ids) != 1:
+		return cli.Usage("name the job with --id, and say --done", "--reference is of the payment of one job that is done")
+	case f.reference == "":
+		return cli.Usage("give it a value, or leave it out", "--reference is empty")
+	case len(f.reference) > mostReference || strings.ContainsFunc(f.reference, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return cli.Usage("copy it from the gateway: ch_3K…", "--reference must be 1 to %d visible ASCII characters without a space", mostReference)
+	}
+	return nil
+}
+
+func (f *resolveFlags) act() act {
+	if f.done {
+		return act{verb: "resolve as done", past: resolved, what: "resolve --done", doubt: true, decide: deadletter.Rules.Done, single: f.reference != "",
+			run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
+				return c.Done(ctx, u.rules, u.g.Dedupe, f.reference)
+			},
+		}
+	}
+	return act{verb: "resolve as not done", past: resolved, what: "resolve --not-done", doubt: true, decide: deadletter.Rules.NotDone,
+		run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
+			return c.NotDone(ctx, u.admit, u.rules)
+		},
+	}
+}

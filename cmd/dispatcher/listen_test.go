@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/httpapi"
+	"spillway/internal/testkit"
+)
+
+const (
+	firstToken  = "canary-of-the-first-token"
+	secondToken = "canary-of-the-second-token"
+)
+
+// Where others can reach the address, a token is needed that can't be guessed; on loopback it is said.
+func TestWhichTokenAnAddressNeeds(t *testing.T) {
+	t.Parallel()
+	for at, c := range map[address]struct{ refused, warned string }{
+		{text: "127.0.0.1:1"}: {},
+		{text: "0.0.0.0:1"}:   {refused: "there is no token"},
+		{text: ":1", access: httpapi.Access{Token: "fifteen-bytes.."}}:                         {refused: "can be guessed"},
+		{text: "[::]:1", access: httpapi.Access{Token: firstToken, Previous: "short"}}:         {refused: "can be guessed"},
+		{text: "0.0.0.0:1", access: httpapi.Access{Token: "sixteen-bytes..."}}:                 {warned: "in clear over the network"},
+		{text: "10.0.0.1:1", access: httpapi.Access{Token: firstToken, Previous: secondToken}}: {warned: "in clear over the network"},
+		{text: "localhost:1", access: httpapi.Access{Token: "short"}}:                          {warned: "can be guessed"},
+		{text: "[::1]:1", access: httpapi.Access{Token: firstToken, Previous: "short"}}:        {warned: "can be guessed"},
+		{text: "127.0.0.1:1", access: httpapi.Access{Token: firstToken}}:                       {},
+	} {
+		var log bytes.Buffer
+		err := at.guarded()
+		if (err != nil) != (c.refused != "") || err != nil && (!strings.Contains(err.Error(), c.refused) || strings.Contains(err.Error(), "short")) {
+			t.Errorf("%+v: %v", at, err)
+		}
+		if err != nil {
+			continue
+		}
+		at.warn(slog.New(slog.NewTextHandler(&log, nil)))
+		if (log.Len() > 0) != (c.warned != "") || !strings.Contains(log.String(), c.warned) || strings.Contains(log.String(), "canary") {
+			t.Errorf("%+v: %s", at, log.String())
+		}
+	}
+}
+
+// The token is changed by the file and SIGHUP, and nobody is turned away in between. It is not parallel: SIGHUP goes to every run of this process.
+func TestSIGHUPTakesTheTokenOver(t *testing.T) {
+	r := newRunning(t)
+	r.write("gateway.key", oldKey)
+	r.write("token", firstToken)
+	r.write("previous", firstToken)
+	const one, two = "token: \"${file:token}\"\n", "token: \"${file:token}\"\ntoken_previous: \"${file:previous}\"\n"
+	r.configure("50/s", one)
+	r.run()
+	code := func(token string) int {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url()+"/v1/status", nil)
+		r.must(err)
+		q.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(q)
+		r.must(err)
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	become := func(what string, first, second int) {
+		t.Helper()
+		r.reload()
+		testkit.Eventually(t, 30*time.Second, what, func() bool {
+			a, b := code(firstToken), code(secondToken)
+			return a == first && b == second
+		})
+	}
+	if a, b := code(firstToken), code(secondToken); a != 200 || b != 401 {
+		t.Errorf("before: %d, %d", a, b)
+	}
+	r.write("token", secondToken)
+	r.configure("50/s", two)
+	become("both to be let in", 200, 200)
+	r.configure("50/s", one)
+	become("the first one to be worthless", 401, 200)
+	r.configure("50/s", "")
+	r.reload()
+	r.says("token, which is new or gone", 1)
+	if a, b := code(firstToken), code(secondToken); a != 401 || b != 200 {
+		t.Errorf("a file without a token: %d, %d", a, b)
+	}
+	if text := r.log.String(); strings.Contains(text, firstToken) || strings.Contains(text, secondToken) {
+		t.Error("the log shows a token")
+	}
+}

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"spillway/internal/httpapi"
+	"spillway/internal/testkit"
+)
+
+// What "job" and "status" print is what the API answers, and /openapi.json describes it to the last field. The payload is never in it.
+func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
+	t.Parallel()
+	answer := httptest.NewRecorder()
+	httpapi.New(httpapi.Config{}).ServeHTTP(answer, httptest.NewRequest("GET", "http://127.0.0.1/openapi.json", nil))
+	testkit.Described(t, answer.Body.Bytes(), "JobView", jobView{})
+	testkit.Described(t, answer.Body.Bytes(), "Status", struct {
+		Gateways []gatewayStatus `json:"gateways"`
+	}{})
+}

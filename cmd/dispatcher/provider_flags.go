@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"spillway/internal/provider"
+)
+
+// limitFlag is a repeatable --limit: the first one given replaces the default.
+type limitFlag struct {
+	limits *[]provider.Limit
+	given  bool
+}
+
+// String shows the limits so far.
+func (l *limitFlag) String() string {
+	if l.limits == nil {
+		return ""
+	}
+	return limitsText(*l.limits)
+}
+
+// Set adds one limit, or takes them all away.
+func (l *limitFlag) Set(text string) error {
+	if text == "none" {
+		*l.limits, l.given = nil, true
+		return nil
+	}
+	limit, err := provider.ParseLimit(text)
+	if err != nil {
+		return err
+	}
+	if !l.given {
+		*l.limits = nil
+	}
+	*l.limits, l.given = append(*l.limits, limit), true
+	return nil
+}
+
+// Type names the value in the help.
+func (*limitFlag) Type() string { return "limit" }
+
+// shareFlag is a share of calls, like 10% or 0.1.
+type shareFlag float64
+
+// String shows the share.
+func (s *shareFlag) String() string { return fmt.Sprintf("%g%%", 100*float64(*s)) }
+
+// Set reads the share.
+func (s *shareFlag) Set(text string) error {
+	share, err := provider.ParseShare(text)
+	*s = shareFlag(share)
+	return err
+}
+
+// Type names the value in the help.
+func (*shareFlag) Type() string { return "share" }
+
+// fateFlag is a repeatable --fate.
+type fateFlag []provider.Fate
+
+// String shows the fates so far.
+func (l *fateFlag) String() string {
+	texts := make([]string, len(*l))
+	for i, f := range *l {
+		texts[i] = f.String()
+	}
+	return strings.Join(texts, " ")
+}
+
+// Set adds one fate.
+func (l *fateFlag) Set(text string) error {
+	f, err := provider.ParseFate(text)
+	if err == nil {
+		*l = append(*l, f)
+	}
+	return err
+}
+
+// Type names the value in the help.
+func (*fateFlag) Type() string { return "fate" }
+
+// incidentFlag is the trouble that it begins with.
+type incidentFlag provider.Incident
+
+// String shows the incident.
+func (i *incidentFlag) String() string { return provider.Incident(*i).String() }
+
+// Set reads the incident.
+func (i *incidentFlag) Set(text string) error {
+	incident, err := provider.ParseIncident(text)
+	*i = incidentFlag(incident)
+	return err
+}
+
+// Type names the value in the help.
+func (*incidentFlag) Type() string { return "answer" }

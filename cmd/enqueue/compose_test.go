@@ -1,0 +1,37 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"spillway/internal/cli"
+)
+
+// What the head of docker-compose.yml says to type works as it stands, from the root of the repository and with compose's configuration: but for the lines
+// that are bad on purpose, every line of the file is a job.
+func TestComposeTakesInWhatItSaysToType(t *testing.T) {
+	const root = "../.."
+	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed := regexp.MustCompile(`(?m)^# +docker compose run .* enqueue (.*) < (\S+)$`).FindSubmatch(text)
+	if typed == nil {
+		t.Fatal("docker-compose.yml does not say how jobs go in")
+	}
+	jobs, err := os.ReadFile(filepath.Join(root, string(typed[2])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DISPATCHER_TOKEN", "a-token-for-the-test")
+	args := append(strings.Fields(string(typed[1])), "--dry-run", "-o", "json", "-c", filepath.Join(root, "deploy/compose/dispatcher.yaml"))
+	var out, errs bytes.Buffer
+	code := cli.Main(name, newCommand, args, cli.Streams{In: bytes.NewReader(jobs), Out: &out, Err: &errs})
+	if code != 3 || !strings.Contains(out.String(), `"read":300,`) || !strings.Contains(out.String(), `"invalid":5`) {
+		t.Errorf("enqueue %s: exit code %d\n%s%s", typed[1], code, out.String(), errs.String())
+	}
+}
