@@ -46,7 +46,7 @@ jail() {
     mount -t tmpfs -o size=64m,mode=1777 tmpfs "$root/tmp"
     mount -t tmpfs -o "size=1m,mode=0700,uid=${user%:*},gid=${user#*:}" tmpfs "$root$state"
     mount -t proc proc "$root/proc"
-    exec env -i STATE_DIRECTORY="$state" DISPATCHER_TOKEN=t0ken DISPATCHER_CONFIG=/etc/spillway/dispatcher.yaml \
+    exec env -i STATE_DIRECTORY="$state" DISPATCHER_TOKEN=a-token-for-the-image DISPATCHER_CONFIG=/etc/spillway/dispatcher.yaml \
       setpriv --no-new-privs /usr/sbin/chroot --userspec="$user" --groups="" "$root" "$@"' jail "$work/root" "$user" "$state" "$@"
 }
 begin() { local log=$1; shift; ("$@") > "$work/$log.log" 2>&1 & started+=($!); last=$!; }

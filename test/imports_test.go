@@ -39,7 +39,7 @@ var mayImport = map[string]string{
 	"producer":   "job",
 	"admission":  "job clock",
 	"queue":      "job clock redisdb",
-	"bucket":     "clock redisdb",
+	"bucket":     "job clock redisdb",
 	"gateway":    "job",
 	"outcome":    "job",
 	"worker":     "job clock outcome tracing",

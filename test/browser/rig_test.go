@@ -59,13 +59,27 @@ type rig struct {
 	ctx      context.Context
 }
 
-func setup(t *testing.T) *rig {
+func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir()}
 	var err error
 	if r.bin, err = build(); err != nil {
 		t.Fatal(err)
 	}
+	return r
+}
+
+// write writes the configuration.
+func (r *rig) write(text string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, "dispatcher.yaml"), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func setup(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t)
 	r.declines.Store(true)
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if r.declines.Load() {
@@ -76,23 +90,20 @@ func setup(t *testing.T) *rig {
 		fmt.Fprint(w, `{"id":"ch_1"}`)
 	}))
 	t.Cleanup(gateway.Close)
-	text := fmt.Sprintf("redis: %s\ntoken: %s\ngateways:\n"+
+	r.write(fmt.Sprintf("redis: %s\ntoken: %s\ngateways:\n"+
 		"  stripe:\n    request: {url: %q}\n    amount: {field: amount, currency: currency}\n    leak: {limits: [50/s]}\n"+
-		"  adyen:\n    request: {url: %q}\n    leak: {limits: [20/s, 600/m]}\n    admission: {limits: [20/s], burst: 20}\n    replay: manual\n",
-		testkit.Server(t).URL(), token, gateway.URL, gateway.URL)
-	if err := os.WriteFile(filepath.Join(r.dir, "dispatcher.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+		"  adyen:\n    request: {url: %q, idempotency_prefix: adyen-}\n    leak: {limits: [20/s, 600/m]}\n    admission: {limits: [20/s], burst: 20}\n    replay: manual\n",
+		testkit.Server(t).URL(), token, gateway.URL, gateway.URL))
 	r.serve()
 	r.browser()
 	return r
 }
 
 // serve starts a dispatcher that ends with the test.
-func (r *rig) serve() {
+func (r *rig) serve(args ...string) {
 	r.t.Helper()
 	listen := fmt.Sprintf("127.0.0.1:%d", testkit.FreePort(r.t))
-	cmd := r.command("dispatcher", "run", "--listen", listen)
+	cmd := r.command("dispatcher", append([]string{"run", "--listen", listen}, args...)...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
@@ -132,8 +143,14 @@ func (r *rig) enqueue(gateway, batch string, n int) {
 	for i := range n {
 		fmt.Fprintf(&lines, `{"id":"%s-%03d","batch":%q,"payload":{"amount":%d,"currency":"EUR","note":"<script>alert(1)</script>"}}`+"\n", batch, i, batch, 1900+i)
 	}
+	r.feed(gateway, lines.String())
+}
+
+// feed sends lines in. Jobs that find no room are parked.
+func (r *rig) feed(gateway, lines string) {
+	r.t.Helper()
 	cmd := r.command("enqueue", "-g", gateway, "-f", "-")
-	cmd.Stdin = strings.NewReader(lines.String())
+	cmd.Stdin = strings.NewReader(lines)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		r.t.Fatalf("enqueue: %v\n%s", err, out)
 	}
@@ -232,7 +249,10 @@ func (r *rig) picture(name string) {
 	if *shots == "" {
 		return
 	}
-	for _, wide := range []int64{360, 1600} {
+	if err := os.MkdirAll(*shots, 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, wide := range []int64{390, 1600} {
 		for _, light := range []string{"light", "dark"} {
 			r.do("a picture of "+name, chromedp.EmulateViewport(wide, 900), scheme(light))
 			png, err := ask(r, chromedp.FullScreenshot(100))

@@ -67,7 +67,7 @@ func (r *rig) findAndReplay(scripts bool) {
 	r.picture("payloads")
 	r.declines.Store(false)
 	r.do("the preview", follow("Replay…"))
-	r.sees("EUR 1\u202f907 in minor units")
+	r.sees("EUR 19.07")
 	r.picture("preview")
 	r.do("the replay", typeInto("#why", "the bank is back, ticket 4711"), typeInto("#who", "Ada"), follow("Replay: 1 job"))
 	r.sees("1 job replayed")

@@ -3,10 +3,12 @@ package chaos
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,6 +58,8 @@ type account struct {
 	lowered []span         // when the provider allowed less than its contract
 	jobs    []string       // every job that was offered, all of them accepted in the end
 	settled map[string]int // how often a person said that a job was not charged
+	last    []string       // the jobs that came in when all trouble was over
+	lively  string         // what became of these
 	files   int
 	runs    int // of enqueue
 
@@ -66,17 +70,17 @@ type account struct {
 }
 
 // The gateways: one with keys and little room at admission, one without keys, one with a cap of calls under way and a
-// longer limit beside the short one.
+// longer limit beside the short one. Each has some jobs that it never digests.
 var accounts = []struct {
 	spec
 	rate, cap int
 }{
-	{spec: spec{name: "stripe", provider: provider.Config{Limits: limits("60/s"), Service: 20 * ms, RetryAfter: sec},
-		rest: "leak: {limits: [60/s], jitter: 10ms}\nadmission: {limits: [60/s], burst: 120}\n" + patient}, rate: 60},
-	{spec: spec{name: "adyen", provider: provider.Config{Limits: limits("30/s"), Service: 20 * ms, RetryAfter: sec, NoKeys: true},
+	{spec: spec{name: "stripe", provider: provider.Config{Limits: limits("60/s"), Service: 20 * ms, RetryAfter: sec, Fates: poisoned(0.04)},
+		request: "key_lifetime: 24h", rest: "leak: {limits: [60/s], jitter: 10ms}\nadmission: {limits: [60/s], burst: 120}\n" + patient}, rate: 60},
+	{spec: spec{name: "adyen", provider: provider.Config{Limits: limits("30/s"), Service: 20 * ms, RetryAfter: sec, NoKeys: true, Fates: poisoned(0.02)},
 		request: `idempotency_header: ""`, rest: "leak: {limits: [30/s], jitter: 10ms}\n" + patient}, rate: 30},
-	{spec: spec{name: "worldline", provider: provider.Config{Limits: limits("20/s", "150/10s"), Service: 100 * ms, RetryAfter: sec},
-		rest: "leak: {limits: [20/s, 150/10s], jitter: 10ms, max_in_flight: 3}\n" + patient}, rate: 15, cap: 3},
+	{spec: spec{name: "worldline", provider: provider.Config{Limits: limits("20/s", "150/10s"), Service: 100 * ms, RetryAfter: sec, Fates: poisoned(0.1)},
+		request: "key_lifetime: 24h", rest: "leak: {limits: [20/s, 150/10s], jitter: 10ms, max_in_flight: 3}\n" + patient}, rate: 15, cap: 3},
 }
 
 const (
@@ -108,6 +112,7 @@ func TestChaos(t *testing.T) {
 	c := newChaos(t)
 	t.Logf("chaos for %v with seed %d; the journal grows in %s", c.length, c.seed, c.journal.Name())
 	c.start()
+	c.lively()
 	c.heal()
 	c.reckon()
 	c.report()
@@ -206,6 +211,7 @@ func (c *chaos) lanes() []acts {
 		{redisLane, c.redisActs(), true},
 		{redisLineLane, lineActs(c.line, 1*ms, 30*ms), true},
 		{peopleLane, c.peopleActs(), false},
+		{pauseLane(c.length), c.pauseActs(), false},
 	}
 	for _, a := range c.accounts {
 		list = append(list,
@@ -237,6 +243,9 @@ func (c *chaos) walk(l acts, events []event) {
 	}
 }
 
+// names are those of the gateways, in their order.
+func (c *chaos) names() []string { return slices.Sorted(maps.Keys(c.accounts)) }
+
 // restore takes back whatever may still be disturbed.
 func (c *chaos) restore() {
 	c.redis.Continue()
@@ -256,9 +265,17 @@ func (c *chaos) heal() {
 	for name, s := range c.status() {
 		slowest = max(slowest, s.left()/c.accounts[name].rate)
 	}
-	within := 2*time.Minute + 2*time.Duration(slowest)*sec
+	within := 4*time.Minute + 2*time.Duration(slowest)*sec
 	c.note("waiting up to %v until every job is done or parked", within)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		c.newcomers(stop)
+	}()
 	c.settle(within)
+	close(stop)
+	<-stopped
+	c.settle(time.Minute)
 	close(c.ended)
 }
 

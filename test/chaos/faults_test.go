@@ -87,6 +87,9 @@ func (c *chaos) dispatcherActs() map[string]act {
 			r.signal(syscall.SIGSTOP)
 			return func() { r.signal(syscall.SIGCONT) }
 		},
+		"out of descriptors": func(e event) func() {
+			return c.withoutDescriptors(one(e).running())
+		},
 		"stopped and started again": func(e event) func() {
 			one(e).leave(c.stop)
 			one(e).fill()
@@ -155,6 +158,8 @@ func (c *chaos) providerActs(a *account) map[string]act {
 	return map[string]act{
 		"down, 503":         set(func(p *provider.Config) { p.Down = true }),
 		"fails, 500":        set(func(p *provider.Config) { p.Fail = 0.3 }),
+		"saves 500s":        set(func(p *provider.Config) { p.Fail, p.Save500 = 0.3, true }),
+		"bars a job, 403":   c.barOne(a),
 		"charges and hangs": set(func(p *provider.Config) { p.Hang = 0.2 }),
 		"declines, 402":     set(func(p *provider.Config) { p.Decline = 0.2 }),
 		"allows a fifth, 429": func(e event) func() {

@@ -51,7 +51,7 @@ func (w *world) reckon(g *gateway, ids []string, keyless bool) provider.Stats {
 func (w *world) during(g *gateway, charged int, every time.Duration, disturb func()) {
 	w.t.Helper()
 	next := time.Now().Add(every)
-	ok := await(3*time.Minute, 10*time.Millisecond, func() bool {
+	ok := testkit.Within(3*time.Minute, 10*time.Millisecond, func() bool {
 		if time.Now().After(next) {
 			disturb()
 			next = time.Now().Add(every)
@@ -207,7 +207,7 @@ func TestAFarGatewayHasMoreCallsUnderWay(t *testing.T) {
 	w.dispatcher()
 	w.dispatcher()
 	most, open := int64(0), redisdb.NewKeys(g.name).Open()
-	await(3*time.Minute, 20*time.Millisecond, func() bool {
+	testkit.Within(3*time.Minute, 20*time.Millisecond, func() bool {
 		most = max(most, w.db.ZCard(t.Context(), open).Val())
 		return w.waiting(g) == 0
 	})

@@ -34,12 +34,7 @@ func (c *chaos) peopleActs() map[string]act {
 			return func() { c.limit(a, nil) }
 		},
 		"pause": func(e event) func() {
-			g := c.gateways[e.pick%uint64(len(c.gateways))].name
-			c.try(20*sec, "dispatcher", "pause", "-g", g, "--why", "chaos")
-			return func() {
-				for c.try(20*sec, "dispatcher", "resume", "-g", g).code != 0 && !c.finishing() {
-				}
-			}
+			return c.pause(c.gateways[e.pick%uint64(len(c.gateways))].name)
 		},
 		"replay": func(e event) func() {
 			reason := []string{"refused", "exhausted", "rejected"}[e.pick%3]

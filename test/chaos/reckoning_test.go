@@ -16,6 +16,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/provider"
 	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
 )
 
 // entry is what the books say of one job, and what its provider saw of it.
@@ -120,12 +121,17 @@ func (w *world) places(ctx context.Context, keys redisdb.Keys) (map[string][]str
 			by[id] = append(by[id], name)
 		}
 	}
-	pending, err := w.db.LRange(ctx, keys.Pending(), 0, -1).Result()
-	for _, task := range pending {
-		id := generation.ReplaceAllString(task, "")
-		by[id] = append(by[id], "pending")
+	for _, line := range keys.Lines() {
+		tasks, err := w.db.LRange(ctx, line, 0, -1).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, task := range tasks {
+			id := generation.ReplaceAllString(task, "")
+			by[id] = append(by[id], "queue")
+		}
 	}
-	return by, err
+	return by, nil
 }
 
 // books checks that every job stands in exactly one place, that it is at an end, and that money and calls agree with what
@@ -168,6 +174,7 @@ func (e entry) wrong(keyless bool, settled int) string {
 // reckon goes through all books when everything is at an end.
 func (c *chaos) reckon() {
 	c.audit()
+	c.blame()
 	for _, a := range c.accounts {
 		list, err := c.entries(a.gateway, a.jobs)
 		if err != nil {
@@ -187,18 +194,39 @@ func (c *chaos) reckon() {
 	}
 }
 
-// expected says whether the faults explain why a job is parked. Nothing refuses jobs but the provider; only a gateway without
-// keys has unknown outcomes, and only one with keys tries again until the attempts are used up.
+// expected says whether the faults explain why a job is parked. Nothing refuses jobs but the provider. Only a gateway without keys has unknown
+// outcomes, or one that repeats a 500 that it has saved. Attempts are used up where there are keys, or where each answer was a clear one.
 func (a *account) expected(e entry) bool {
 	switch {
 	case e.state != "parked", e.reason == "refused":
 		return true
 	case e.reason == "unknown_outcome":
-		return a.keyless
+		return a.keyless || e.repeated()
 	case e.reason == "exhausted":
-		return !a.keyless && e.attempts == strconv.Itoa(attempts)
+		return e.attempts == strconv.Itoa(attempts) && (!a.keyless || e.answered(http.StatusForbidden) > 0)
 	}
 	return false
+}
+
+// answered counts the calls with an answer.
+func (e entry) answered(status int) (n int) {
+	for _, c := range e.calls {
+		if c.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// repeated says whether the provider said 500 twice for the same key.
+func (e entry) repeated() bool {
+	failed := map[string]int{}
+	for _, c := range e.calls {
+		if c.Status == http.StatusInternalServerError {
+			failed[c.Key]++
+		}
+	}
+	return slices.ContainsFunc(slices.Collect(maps.Values(failed)), func(n int) bool { return n > 1 })
 }
 
 // count holds the program's own counts against ours.
@@ -229,7 +257,7 @@ func (c *chaos) count(a *account, list []entry) {
 		now := strconv.FormatInt(time.Now().UnixMicro(), 10)
 		return c.db.ZCard(ctx, keys.AsynqArchive()).Val() + c.db.ZCard(ctx, keys.AsynqRetry()).Val() + c.db.ZCount(ctx, keys.Flight(), now, "+inf").Val()
 	}
-	if !await(3*time.Minute, sec, func() bool { return c.db.LLen(ctx, keys.Active()).Val() == 0 && aside() == 0 }) {
+	if !testkit.Within(3*time.Minute, sec, func() bool { return c.db.LLen(ctx, keys.Active()).Val() == 0 && aside() == 0 }) {
 		c.fault("%s: %d tasks that asynq takes for active 3 minutes after the last job's end, %d in its archive, its retry set, or among the leases of calls",
 			a.name, c.db.LLen(ctx, keys.Active()).Val(), aside())
 	}
@@ -269,6 +297,17 @@ func (c *chaos) audit() {
 	}
 }
 
+// blame looks for gateways that were held for what only one machine had: it took descriptors from a dispatcher, not from the gateways.
+func (c *chaos) blame() {
+	for _, r := range c.runs {
+		for line := range strings.Lines(r.text()) {
+			if strings.Contains(line, "circuit open:") && strings.Contains(line, "too many open files") {
+				c.fault("a dispatcher without descriptors opened the circuit for all: %s", line)
+			}
+		}
+	}
+}
+
 // table says what was done, and what came of it.
 func (c *chaos) table() string {
 	var b strings.Builder
@@ -276,12 +315,17 @@ func (c *chaos) table() string {
 	for _, what := range slices.Sorted(maps.Keys(c.counts)) {
 		fmt.Fprintf(&b, "  %4d × %s\n", c.counts[what], what)
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.accounts)) {
+	for _, name := range c.names() {
 		a := c.accounts[name]
 		s := a.Stats()
 		fmt.Fprintf(&b, "\n%s: %d jobs in %d files by %d runs of enqueue: %v\n", name, len(a.jobs), a.files, a.runs, a.states)
-		fmt.Fprintf(&b, "  %d calls, %d charged, %d twice; answers: %d repeated, %d 409, %d 402, %d 500, %d 503, %d 429, %d never\n",
-			s.Calls, s.Charged, s.ChargedTwice, s.Replayed, s.Conflicts, s.Declined, s.Failed, s.Down, s.TooMany, s.Hung)
+		fmt.Fprintf(&b, "  %d calls, %d charged, %d twice; answers: %d repeated, %d 409, %d 402, %d 403, %d 500, %d 503, %d 429, %d never\n",
+			s.Calls, s.Charged, s.ChargedTwice, s.Replayed, s.Conflicts, s.Declined, s.Other, s.Failed, s.Down, s.TooMany, s.Hung)
+		fated := 0
+		for _, f := range s.Fates {
+			fated += f.Jobs
+		}
+		fmt.Fprintf(&b, "  %d of the jobs always failed, or were barred for a while; %s\n", fated, a.lively)
 		fmt.Fprintf(&b, "  limits %v, changed %d times; the most calls in a window: %v; %d under way at once\n",
 			s.Limits, len(a.limits)-1, a.most, a.together)
 	}

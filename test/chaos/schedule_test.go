@@ -91,6 +91,7 @@ var (
 		{"kill -9, another one starts after", 5, 0, 3 * sec},
 		{"stalled", 4, 200 * ms, 8 * sec},
 		{"stopped and started again", 2, 0, 0},
+		{"out of descriptors", 3, 1 * sec, 6 * sec},
 	}}
 	redisLane = lane{"redis", 7 * sec, []kind{
 		{"kill -9, back after", 3, 0, 2 * sec},
@@ -114,6 +115,8 @@ var (
 	providerKinds = []kind{
 		{"down, 503", 3, 500 * ms, 4 * sec},
 		{"fails, 500", 3, 500 * ms, 3 * sec},
+		{"saves 500s", 2, 500 * ms, 3 * sec},
+		{"bars a job, 403", 2, 500 * ms, 4 * sec},
 		{"charges and hangs", 2, 500 * ms, 3 * sec},
 		{"allows a fifth, 429", 2, 500 * ms, 2 * sec},
 		{"declines, 402", 3, 500 * ms, 3 * sec},

@@ -322,7 +322,10 @@ func (w *world) status() map[string]standing {
 // waiting counts the jobs of a gateway that are not at an end, as Redis has them.
 func (w *world) waiting(g *gateway) int64 {
 	k, ctx := redisdb.NewKeys(g.name), context.Background()
-	n := w.db.LLen(ctx, k.Pending()).Val()
+	var n int64
+	for _, line := range k.Lines() {
+		n += w.db.LLen(ctx, line).Val()
+	}
 	for _, set := range []string{k.Scheduled(), k.Retrying(), k.Open(), k.Parked("rejected")} {
 		n += w.db.ZCard(ctx, set).Val()
 	}
@@ -334,7 +337,7 @@ func (w *world) settle(within time.Duration) map[string]standing {
 	w.t.Helper()
 	over := time.Now().Add(within)
 	for {
-		quiet := await(time.Until(over), 50*time.Millisecond, func() bool {
+		quiet := testkit.Within(time.Until(over), 50*time.Millisecond, func() bool {
 			return !slices.ContainsFunc(w.gateways, func(g *gateway) bool { return w.waiting(g) > 0 })
 		})
 		by := w.status()
@@ -350,19 +353,4 @@ func (w *world) settle(within time.Duration) map[string]standing {
 			return by
 		}
 	}
-}
-
-// await asks now and then whether cond holds, until it does or the time is over.
-func await(within, every time.Duration, cond func() bool) bool {
-	over := time.After(within)
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-over:
-			return cond()
-		}
-	}
-	return true
 }

@@ -40,9 +40,13 @@ func (r *run) read() books {
 		r.must(err)
 		b.find(name, ids)
 	}
-	for name, list := range map[string]string{"queue": r.keys.Pending(), "in hand": r.keys.Active()} {
+	for _, list := range append(r.keys.Lines(), r.keys.Active()) {
 		tasks, err := r.c.LRange(r.ctx, list, 0, -1).Result()
 		r.must(err)
+		name := "queue"
+		if list == r.keys.Active() {
+			name = "in hand"
+		}
 		b.find(name, b.present(tasks))
 	}
 	aside, err := r.c.ZRange(r.ctx, r.keys.AsynqRetry(), 0, -1).Result()
@@ -261,7 +265,7 @@ func (r *run) left(key string) bool {
 	if _, foreign := strings.CutPrefix(key, r.keys.TaskPrefix()); foreign {
 		return true
 	}
-	return slices.Contains([]string{r.keys.Pending(), r.keys.Active(), r.keys.Lease(), r.keys.Open(), r.keys.Costs(),
+	return slices.Contains([]string{r.keys.Pending(), r.keys.Retries(), r.keys.Replays(), r.keys.Due(), r.keys.Active(), r.keys.Lease(), r.keys.Open(), r.keys.Costs(),
 		r.keys.Scheduled(), r.keys.Retrying(), r.keys.AsynqRetry(), r.keys.AsynqScheduled(), r.keys.AsynqCompleted()}, key)
 }
 

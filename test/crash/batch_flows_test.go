@@ -9,6 +9,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/redisdb"
 )
 
 // batchFlows are what an operator does to a whole batch. All jobs are of batch crash.
@@ -28,21 +29,27 @@ func batchFlows() []flow {
 
 const batchName = "crash"
 
-// overtaken is no failure: somebody else has the last word, and does the rest.
-func overtaken(err error) error {
-	if errors.Is(err, ledger.ErrOvertaken) {
-		return nil
+// insist does it again, as a person would, where what another process had begun later came first. To be overtaken is no failure: somebody else has the
+// last word, and does the rest.
+func insist(act func() error) error {
+	for {
+		err := act()
+		switch {
+		case errors.Is(err, ledger.ErrOvertaken):
+			return nil
+		case !errors.Is(err, redisdb.ErrLate):
+			return err
+		}
 	}
-	return err
 }
 
 // cancelBatch cancels the batch, and finds that it was the right file after all.
 func cancelBatch(ctx context.Context, p *process) error {
 	books := dispatch.Books(p.db.Client, p.gateway())
-	if err := overtaken(books.CancelBatch(ctx, batchName, "test", "crash", 0, unnoted)); err != nil {
+	if err := insist(func() error { return books.CancelBatch(ctx, batchName, "test", "crash", 0, unnoted) }); err != nil {
 		return err
 	}
-	if err := overtaken(books.ResumeBatch(ctx, batchName, unnoted)); err != nil {
+	if err := insist(func() error { return books.ResumeBatch(ctx, batchName, unnoted) }); err != nil {
 		return err
 	}
 	return p.replay(ctx, deadletter.Filter{Batch: batchName, Reasons: []job.Reason{job.Cancelled}})
@@ -51,17 +58,17 @@ func cancelBatch(ctx context.Context, p *process) error {
 // pauseBatch pauses the batch, and lets it go on.
 func pauseBatch(ctx context.Context, p *process) error {
 	books := dispatch.Books(p.db.Client, p.gateway())
-	if err := overtaken(books.PauseBatch(ctx, batchName, "test", "crash", unnoted)); err != nil {
+	if err := insist(func() error { return books.PauseBatch(ctx, batchName, "test", "crash", unnoted) }); err != nil {
 		return err
 	}
-	return overtaken(books.ResumeBatch(ctx, batchName, unnoted))
+	return insist(func() error { return books.ResumeBatch(ctx, batchName, unnoted) })
 }
 
 func replayBatch(ctx context.Context, p *process) error {
 	return p.replay(ctx, deadletter.Filter{Batch: batchName})
 }
 
-func unnoted(ledger.Sums) error { return nil }
+func unnoted(ledger.Shelved) error { return nil }
 
 // replay takes parked jobs in again, as "dlq replay" does.
 func (p *process) replay(ctx context.Context, f deadletter.Filter) error {
@@ -73,6 +80,6 @@ func (p *process) replay(ctx context.Context, f deadletter.Filter) error {
 	}
 	entry := store.Entry(deadletter.Act{At: now.Now, Who: "test", What: "replay", Filter: "--batch " + f.Batch})
 	done, err := deadletter.Clearing{Store: store, Filter: f, Clock: clock.Real{}, Begin: entry.Begin}.Replay(ctx, books.For(entry.Place),
-		deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyLifetime, Now: now.Now})
+		deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyCovers(), Now: now.Now})
 	return errors.Join(err, entry.End(ctx, deadletter.Deed{Jobs: done.Taken}))
 }

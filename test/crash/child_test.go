@@ -203,7 +203,7 @@ func (p *process) sizes(ctx context.Context) (sizes []int64, left int64, err err
 	var cmds []*redis.IntCmd
 	var done *redis.StringCmd
 	_, err = p.direct.Pipelined(ctx, func(c redis.Pipeliner) error {
-		cmds = append(cmds, c.LLen(ctx, k.Pending()), c.LLen(ctx, k.Active()))
+		cmds = append(cmds, c.LLen(ctx, k.Pending()), c.LLen(ctx, k.Retries()), c.LLen(ctx, k.Replays()), c.LLen(ctx, k.Due()), c.LLen(ctx, k.Active()))
 		for _, set := range []string{k.Scheduled(), k.Retrying(), k.Open(), k.Parked(string(job.Rejected)), k.AsynqRetry(), k.AsynqArchive()} {
 			cmds = append(cmds, c.ZCard(ctx, set))
 		}

@@ -237,12 +237,12 @@ func clearAll(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	rules := deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyLifetime, Now: now.Now}
+	rules := deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyCovers(), Now: now.Now}
 	do := map[string]func(deadletter.Clearing) (deadletter.Cleared, error){
 		"replay":             func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Replay(ctx, books, rules) },
-		"resolve --done":     func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Done(ctx, g.Dedupe) },
+		"resolve --done":     func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Done(ctx, rules, g.Dedupe, "ch_1") },
 		"resolve --not-done": func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.NotDone(ctx, books, rules) },
-		"discard":            func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Discard(ctx, g.Dedupe) },
+		"discard":            func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Discard(ctx, rules, g.Dedupe) },
 	}
 	for _, a := range acts {
 		entry := store.Entry(deadletter.Act{At: now.Now, Who: "test", What: a.what, Why: "crash"})

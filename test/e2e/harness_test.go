@@ -68,10 +68,7 @@ func newWorld(t *testing.T, p provider.Config, settings string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- w.provider.Serve(ctx, ln) }()
-	t.Cleanup(func() { cancel(); <-served })
+	w.serve(ln)
 	w.url, w.state = "http://"+ln.Addr().String(), filepath.Join(w.dir, "state")
 	w.config = w.file("dispatcher.yaml", fmt.Sprintf(`redis: %s
 gateways:
@@ -82,6 +79,14 @@ gateways:
       headers: {Authorization: "Bearer ${STRIPE_KEY}"}
 %s`, w.redis.URL(), w.url, settings))
 	return w
+}
+
+// serve has the provider answer on one more listener.
+func (w *world) serve(ln net.Listener) {
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- w.provider.Serve(ctx, ln) }()
+	w.t.Cleanup(func() { cancel(); <-served })
 }
 
 func (w *world) file(name, text string) string {
@@ -162,11 +167,16 @@ func (w *world) dispatcher(args ...string) *run {
 // dispatcherAsIs starts "dispatcher run" with these flags alone.
 func (w *world) dispatcherAsIs(args ...string) *run {
 	w.t.Helper()
+	return w.started(exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"run"}, args...)...))
+}
+
+// started starts a command that becomes a "dispatcher run".
+func (w *world) started(cmd *exec.Cmd) *run {
+	w.t.Helper()
 	log, err := os.Create(filepath.Join(w.dir, fmt.Sprintf("run-%d.log", len(w.runs)+1)))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"run"}, args...)...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = w.env(true), w.dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

@@ -77,7 +77,7 @@ func TestIdleGatewaysCostNextToNothing(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "redis: %s\ngateways:\n", w.redis.URL())
 	for i := range 200 {
-		fmt.Fprintf(&b, "  g%03d:\n    request: {url: %s}\n    leak: {limits: [100/s]}\n", i, w.url)
+		fmt.Fprintf(&b, "  g%03d:\n    request: {url: %s, idempotency_prefix: g%03[1]d-}\n    leak: {limits: [100/s]}\n", i, w.url)
 	}
 	w.config = w.file("dispatcher.yaml", b.String())
 	r := w.dispatcher()

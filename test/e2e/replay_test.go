@@ -256,14 +256,14 @@ func TestAnEditedJobIsReplayedAndAnExportIsTheSameElsewhere(t *testing.T) {
 	whole := w.ok("dispatcher", "dlq", "export")
 	shown := w.ok("dispatcher", "dlq", "show", "inv-00002", "--payload", "-o", "json")
 	edited := w.file("edited.ndjson", strings.Replace(shown, `"amount":102`, `"amount":990`, 1))
-	r := w.do("enqueue", "--replace", "-f", edited, "-o", "json")
+	r := w.do("enqueue", "--replace", "--yes", "-f", edited, "-o", "json")
 	if got := decode[report](t, r.out); r.code != 0 || got.Enqueued != 1 || got.Read != 1 {
 		t.Fatalf("exit code %d, %s%s", r.code, r.out, r.err)
 	}
 	if s := w.settled(time.Minute); s.Done != 1 || s.Parked["refused"] != 2 {
 		t.Errorf("%+v", s)
 	}
-	if got := decode[report](t, w.ok("enqueue", "--replace", "-f", edited, "-o", "json")); got.Duplicate+got.Invalid != 1 {
+	if got := decode[report](t, w.ok("enqueue", "--replace", "--yes", "-f", edited, "-o", "json")); got.Duplicate+got.Invalid != 1 {
 		t.Errorf("once more: %+v", got)
 	}
 	job := w.ok("dispatcher", "job", "inv-00002", "-o", "json")

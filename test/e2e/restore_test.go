@@ -219,7 +219,8 @@ func TestWithoutKeysAPersonDecidesAfterARestore(t *testing.T) {
 	r.stop()
 }
 
-// TestAFailOverThatForgetsTwoSecondsStopsNobody loses what a replica or a disk may lack.
+// TestAFailOverThatForgetsTwoSecondsStopsNobody loses what a replica or a disk may lack. Calls that the books don't know any more are made again, and
+// the gateway repeats its answer: as the loss was noticed, it may be about the job's own call, and is booked.
 func TestAFailOverThatForgetsTwoSecondsStopsNobody(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t, provider.Config{Limits: perSecond100}, keptKeys)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,6 +131,20 @@ func get(t *testing.T, url string) (int, string) {
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(body)
+}
+
+// TestTwoSignalsAtOnceAreOne stops a dispatcher as timeout(1) does, which signals its child and then the child's group: calls under way finish.
+func TestTwoSignalsAtOnceAreOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Service: time.Second}, plain)
+	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("f", 300), "-q")
+	r := w.dispatcher()
+	testkit.Eventually(t, 20*time.Second, "calls under way", func() bool { return w.provider.Stats().Calls > 20 })
+	_ = r.cmd.Process.Signal(syscall.SIGTERM)
+	r.stop()
+	if s := w.status(); s.InFlight != 0 || s.Done == 0 || !strings.Contains(r.text(), "msg=stopped") {
+		t.Errorf("%d calls were cut off, %d done; the log ends\n%s", s.InFlight, s.Done, tail(r.text()))
+	}
 }
 
 func TestMetricsAndHealth(t *testing.T) {

@@ -118,7 +118,7 @@ func TestNoPayloadIsInRedis(t *testing.T) {
 	}
 	w.ok("enqueue", "-g", "stripe", "-f", w.bill("b.ndjson", 9, 9, ""), "-q")
 	edited := w.file("edited.ndjson", `{"id":"inv-3","gateway":"stripe","payload":{"amount":1,"currency":"EUR","card":"`+buyer+`"}}`+"\n")
-	w.ok("enqueue", "--replace", "-f", edited, "--why", "a typo", "-q")
+	w.ok("enqueue", "--replace", "--yes", "-f", edited, "--why", "a typo", "-q")
 	exported := w.ok("dispatcher", "dlq", "export")
 	if strings.Contains(exported, buyer) || strings.Count(exported, `"sealed"`) != 2 {
 		t.Errorf("the export:\n%s", exported)

@@ -1,0 +1,204 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/provider"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// poisoned is the fate of a share of a gateway's jobs: it digests them never.
+func poisoned(share float64) []provider.Fate { return []provider.Fate{{Share: share, Status: 500}} }
+
+// barOne has the provider answer 403 to one job that waits to be called.
+func (c *chaos) barOne(a *account) func(event) func() {
+	return func(event) func() {
+		ctx, cancel := context.WithTimeout(context.Background(), sec)
+		defer cancel()
+		task, err := c.db.LIndex(ctx, redisdb.NewKeys(a.name).Pending(), -3).Result() // it is called soon
+		if err != nil {
+			c.note("provider %s  no job waits to be barred: %v", a.name, err)
+			return nil
+		}
+		was := a.Config()
+		now := was
+		now.Fates = append(slices.Clone(was.Fates), provider.Fate{ID: generation.ReplaceAllString(task, ""), Status: 403})
+		a.Set(now)
+		return func() { a.Set(was) }
+	}
+}
+
+// pauseLane has pauses of 5 to 60 s; those of a short run are shorter.
+func pauseLane(length time.Duration) lane {
+	longest := min(max(length/6, 6*sec), 60*sec)
+	return lane{"long pauses", max(length/8, 10*sec), []kind{{"pause", 1, 5 * sec, longest}}}
+}
+
+func (c *chaos) pauseActs() map[string]act {
+	return map[string]act{"pause": func(e event) func() { return c.pause(c.gateways[e.pick%uint64(len(c.gateways))].name) }}
+}
+
+// pause pauses a gateway, and returns what resumes it.
+func (c *chaos) pause(gateway string) (resume func()) {
+	c.try(20*sec, "dispatcher", "pause", "-g", gateway, "--why", "chaos")
+	return func() {
+		for c.try(20*sec, "dispatcher", "resume", "-g", gateway).code != 0 && !c.finishing() {
+		}
+	}
+}
+
+// withoutDescriptors leaves a dispatcher those that it has, and cuts its ways to the gateways: it needs new ones. That happens to a process whose
+// descriptors are used up by sockets. Its limit is put back in the end.
+func (c *chaos) withoutDescriptors(r *run) (undo func()) {
+	pid := r.cmd.Process.Pid
+	was, err := descriptors(pid)
+	if err == nil {
+		err = limitDescriptors(pid, rlimit{used(pid), was.most})
+	}
+	if err != nil {
+		c.note("dispatchers      its descriptors can't be limited: %v", err)
+		return nil
+	}
+	for _, g := range c.gateways {
+		g.line.Cut()
+	}
+	return func() {
+		if err := limitDescriptors(pid, was); err != nil && !over(r) {
+			c.t.Errorf("the limit of descriptors of a dispatcher can't be put back: %v", err)
+		}
+	}
+}
+
+func over(r *run) bool {
+	return testkit.Within(5*sec, 10*ms, func() bool { // who was killed is so in a moment
+		select {
+		case <-r.over:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+const (
+	// left is what the last faults leave behind when they are over: calls of killed dispatchers are under way for at most 7 s by the books, and after
+	// a loss of Redis's one window of the longest limit, 10 s, passes without calls.
+	left = 15 * sec
+	// again is circuit.max and a second.
+	again = 6 * sec
+	// least is the share of a gateway's rate that jobs have at least which were never called: half of 95 %, of which a busy machine takes some.
+	least = 0.4
+)
+
+// lively checks that, when all trouble is over, jobs are called that never were, however many others keep failing: a last file of jobs goes in at
+// each gateway, and all of it is called within the time that it takes at half the rate behind those that wait already.
+func (c *chaos) lively() {
+	over, deadline := time.Now(), map[*account]time.Time{}
+	for _, name := range c.names() {
+		a := c.accounts[name]
+		ahead := max(len(a.jobs)-a.Stats().FirstCalls, 0)
+		a.last = c.enqueue(a.gateway, name+"-last", 10*a.rate)
+		a.jobs = append(a.jobs, a.last...)
+		a.files, a.runs = a.files+1, a.runs+1
+		within := left + again + time.Duration(float64(ahead+len(a.last))/(least*float64(a.rate))*float64(sec))
+		deadline[a] = over.Add(within)
+		c.note("%s: %d jobs wait that were never called, %d more are in: the last is called within %v", name, ahead, len(a.last), within)
+	}
+	for _, name := range c.names() {
+		a := c.accounts[name]
+		testkit.Within(time.Until(deadline[a]), 200*ms, func() bool { return a.uncalled() == 0 })
+		took := time.Since(over).Round(sec / 10)
+		a.lively = fmt.Sprintf("the last %d jobs were all called within %v of the end of the trouble, allowed were %v", len(a.last), took, deadline[a].Sub(over).Round(sec/10))
+		if n := a.uncalled(); n > 0 {
+			a.lively = fmt.Sprintf("%d of the last %d jobs are not called yet %v after the end of the trouble", n, len(a.last), took)
+			c.fault("%s: %s: good jobs wait for bad ones; status says %+v", name, a.lively, c.status()[name])
+		}
+		c.note("%s: %s", name, a.lively)
+	}
+}
+
+// uncalled counts the jobs of the last file that the provider hasn't seen.
+func (a *account) uncalled() int {
+	called := 0
+	for _, call := range a.Calls() {
+		if call.First && strings.HasPrefix(jobOf(call), a.name+"-last-") {
+			called++
+		}
+	}
+	return len(a.last) - called
+}
+
+// jobOf is the job of a call: its key without the generation.
+func jobOf(call provider.CallLine) string { return generation.ReplaceAllString(call.Key, "") }
+
+func TestTheOracleOfParkedJobs(t *testing.T) {
+	t.Parallel()
+	calls := func(statuses ...int) (list []provider.CallLine) {
+		for _, status := range statuses {
+			list = append(list, provider.CallLine{Key: "job", Status: status})
+		}
+		return list
+	}
+	const failed, barred = http.StatusInternalServerError, http.StatusForbidden
+	for _, tc := range []struct {
+		name          string
+		reason        string
+		attempts      string
+		calls         []provider.CallLine
+		keys, keyless bool // whether it is explained
+	}{
+		{"refused", "refused", "0", calls(http.StatusPaymentRequired), true, true},
+		{"every attempt spent", "exhausted", "8", calls(failed, failed), true, false},
+		{"attempts left", "exhausted", "7", calls(failed, failed), false, false},
+		{"barred", "exhausted", "8", calls(barred, barred), true, true},
+		{"one failure", "unknown_outcome", "1", calls(failed), false, true},
+		{"a failure that is repeated", "unknown_outcome", "1", calls(failed, failed), true, true},
+		{"two keys, a failure each", "unknown_outcome", "1", []provider.CallLine{{Key: "job", Status: failed}, {Key: "job~2", Status: failed}}, false, true},
+		{"killed its worker", "unreadable", "1", nil, false, false},
+	} {
+		e := entry{id: "job", state: "parked", reason: tc.reason, attempts: tc.attempts, calls: tc.calls}
+		if keys, keyless := (&account{}).expected(e), (&account{keyless: true}).expected(e); keys != tc.keys || keyless != tc.keyless {
+			t.Errorf("%s: explained with keys %v, without %v; want %v and %v", tc.name, keys, keyless, tc.keys, tc.keyless)
+		}
+	}
+}
+
+func TestPausesAreAsLongAsTheRunAllows(t *testing.T) {
+	t.Parallel()
+	for length, most := range map[time.Duration]time.Duration{time.Minute: 10 * sec, 10 * time.Minute: time.Minute, time.Hour: time.Minute} {
+		longest := time.Duration(0)
+		for seed := range uint64(50) {
+			for _, e := range schedule(seed, pauseLane(length), length) {
+				longest = max(longest, e.lasts)
+			}
+		}
+		if longest > most || longest < most*8/10 {
+			t.Errorf("in %v the longest pause is %v, want up to %v", length, longest, most)
+		}
+	}
+}
+
+// newcomers brings a few more jobs in now and then at each gateway where some still wait. Bad jobs that are alone look like an outage, until another one
+// succeeds: then their trouble is their own, and they are parked in the end.
+func (c *chaos) newcomers(stop <-chan struct{}) {
+	for n := 1; ; n++ {
+		select {
+		case <-stop:
+			return
+		case <-time.After(8 * sec):
+		}
+		for _, name := range c.names() {
+			if a := c.accounts[name]; c.waiting(a.gateway) > 0 {
+				a.jobs = append(a.jobs, c.enqueue(a.gateway, fmt.Sprintf("%s-more%d", name, n), 10)...)
+				a.files, a.runs = a.files+1, a.runs+1
+			}
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/provider"
+)
+
+// A thousand jobs of one file wait for one moment, whose ids are in another order than they, and thousands of others wait already when it comes. The
+// file's jobs are called next, in its order. Calls that are under way together may pass one another, no others.
+func TestAFileOfOneMomentIsCalledInItsOrder(t *testing.T) {
+	t.Parallel()
+	const jobs, backlog, together = 1000, 5000, 16
+	w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 400, Window: time.Second}}}, `    leak: {limits: [400/s], max_in_flight: 16}
+    admission: {burst: 10000}
+`)
+	var file strings.Builder
+	place := map[string]int{}
+	for i := range jobs {
+		id := fmt.Sprintf("inv-%d", i*617%jobs)
+		place[id] = i
+		fmt.Fprintf(&file, `{"id":%q,"payload":{"amount":100,"currency":"EUR"}}`+"\n", id)
+	}
+	at := time.Now().Add(8 * time.Second)
+	w.ok("enqueue", "-f", w.file("at.ndjson", file.String()), "-g", "stripe", "--at", at.UTC().Format(time.RFC3339Nano))
+	var others strings.Builder
+	for i := range backlog {
+		fmt.Fprintf(&others, `{"id":"other-%d","payload":{"amount":100,"currency":"EUR"}}`+"\n", i)
+	}
+	w.ok("enqueue", "-f", w.file("backlog.ndjson", others.String()), "-g", "stripe")
+	w.dispatcher()
+	w.emptied(t, 2*time.Minute, jobs+backlog)
+	n, before := 0, 0
+	for _, c := range w.provider.Calls() {
+		if !c.First {
+			continue
+		}
+		if _, ours := place[c.Key]; !ours {
+			if n > 0 && n < jobs {
+				before++
+			}
+			continue
+		}
+		if c.At < at.UnixMicro() {
+			t.Errorf("%s was called %v early", c.Key, time.Duration(at.UnixMicro()-c.At)*time.Microsecond)
+		}
+		if p := place[c.Key]; p < n-together || p > n+together {
+			t.Errorf("call %d is that of line %d", n, p)
+		}
+		n++
+	}
+	if n != jobs {
+		t.Errorf("%d of %d jobs were called", n, jobs)
+	}
+	if before > together {
+		t.Errorf("%d of the others were called before the last job of the file", before)
+	}
+	w.strict()
+}

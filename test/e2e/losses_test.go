@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"spillway/internal/provider"
+	"spillway/internal/testkit"
+)
+
+// prompt is within what time after a trouble the limit must be used again.
+const prompt = 5 * time.Second
+
+// again waits until the gateway is called at 95 % of so many calls a second, and wants that soon after a trouble's end. A machine that has other
+// things to do is only held to the limit being used again at all.
+func (w *world) again(t *testing.T, since time.Time, perSecond int) {
+	t.Helper()
+	var from time.Duration
+	testkit.Eventually(t, time.Minute, "calls at the limit again", func() bool {
+		calls, behind := w.provider.Calls(), perSecond*95/100
+		for i, c := range calls {
+			if at := time.UnixMicro(c.At); !at.Before(since) && i+behind < len(calls) && calls[i+behind].At-c.At <= 1_010_000 {
+				from = at.Sub(since)
+				return true
+			}
+		}
+		return false
+	})
+	if *soak > 0 && from > prompt {
+		t.Errorf("calls at 95 %% of the limit %s after the trouble's end, promised are %s", from, prompt)
+	}
+	s := w.strict()
+	t.Logf("calls at 95 %% of the limit from %s after the trouble's end; fullest windows %v of %v", from.Round(10*time.Millisecond), s.MaxInWindow, s.Limits)
+}
+
+// offer enqueues n jobs of that name.
+func (w *world) offer(name string, n int) {
+	w.t.Helper()
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "{\"id\":\"%s-%04d\"}\n", name, i)
+	}
+	w.ok("enqueue", "-g", "stripe", "-f", w.file(name, b.String()), "-q")
+}
+
+// tookOver waits until every dispatcher has changed its limits n times.
+func (w *world) tookOver(n int) {
+	w.t.Helper()
+	testkit.Eventually(w.t, time.Minute, "the limits to be taken over", func() bool {
+		for _, r := range w.runs {
+			if strings.Count(r.text(), "limits changed") < n {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Limits set live are lost with Redis's data, in the pacer's sight: the gateway is called again, at the file's limits.
+func TestLimitsSetLiveAndLostStopNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 50, Window: time.Second}}}, "    leak: {limits: [50/s], jitter: 10ms}\n"+roomy)
+	w.offer("before", 2000)
+	w.dispatcher()
+	w.dispatcher()
+	for i := range 3 {
+		w.ok("dispatcher", "limit", "set", "-g", "stripe", "40/s")
+		w.tookOver(i + 1)
+	}
+	w.calls(w.provider.Stats().Calls + 50)
+	if err := w.redis.Client().FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.offer("after", 600)
+	w.again(t, time.Now(), 50)
+	testkit.Eventually(t, time.Minute, "the log to say so", func() bool { return w.heard("lost the version of the limits") })
+	if s := w.status(); len(s.Limits) != 1 || s.Limits[0] != "50/s" || s.Paused {
+		t.Errorf("%+v, want the file's limits", s)
+	}
+}
+
+// Redis with an append-only file is shut down in order for a while: what its absence could have used is charged to no limit.
+func TestTheTimeThatRedisIsAwayIsNotCharged(t *testing.T) {
+	t.Parallel()
+	for name, live := range map[string]bool{"dispatchers live on": true, "dispatchers are stopped too": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 50, Window: time.Second}, {N: 600, Window: 10 * time.Minute}}},
+				"    leak: {limits: [50/s, 600/10m], jitter: 10ms}\n"+roomy)
+			w.offer("before", 60)
+			w.dispatcher()
+			w.dispatcher()
+			w.settled(time.Minute)
+			w.offer("more", 500)
+			w.calls(80)
+			if !live {
+				for _, r := range w.runs {
+					r.stop()
+				}
+			}
+			w.redis.Stop()
+			w.until(time.Now().Add(12500 * time.Millisecond)) // 600 calls and more at 50/s
+			w.redis.Restart()
+			back := time.Now()
+			if !live {
+				w.dispatcher()
+				w.dispatcher()
+				back = time.Now()
+			}
+			w.again(t, back, 50)
+			testkit.Eventually(t, time.Minute, "the log to say what is charged", func() bool { return w.heard("charged_at_most=") })
+		})
+	}
+}
+
+// A long limit is out of force for a while: what was called before and meanwhile counts when it comes back, and no more than that.
+func TestALimitThatComesBackCountsWhatWasCalled(t *testing.T) {
+	t.Parallel()
+	file := func(w *world, from, to string) func() {
+		return func() {
+			w.file("dispatcher.yaml", strings.ReplaceAll(read(w.t, w.config), "limits: ["+from+"]", "limits: ["+to+"]"))
+			for _, r := range w.runs {
+				_ = r.cmd.Process.Signal(syscall.SIGHUP)
+			}
+		}
+	}
+	for name, change := range map[string]func(w *world) (out, back func()){
+		"set and reset": func(w *world) (func(), func()) {
+			return func() { w.ok("dispatcher", "limit", "set", "-g", "stripe", "10/s") }, func() { w.ok("dispatcher", "limit", "reset", "-g", "stripe") }
+		},
+		"the file changed twice": func(w *world) (func(), func()) {
+			return file(w, "20/s, 100/2m", "10/s"), file(w, "10/s", "20/s, 100/2m")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 2 * time.Minute}}},
+				"    leak: {limits: [20/s, 100/2m], jitter: 10ms}\n"+roomy)
+			w.dispatcher()
+			w.dispatcher()
+			w.offer("a", 40)
+			w.settled(time.Minute)
+			out, back := change(w)
+			out()
+			w.tookOver(1)
+			w.offer("b", 20)
+			w.settled(time.Minute)
+			back()
+			w.tookOver(2)
+			since := time.Now()
+			w.offer("c", 60)
+			w.again(t, since, 20)
+			w.shown(t, time.Minute, "the limit to be used up", func() bool {
+				return strings.Contains(w.ok("dispatcher", "job", "-g", "stripe", "c-0059"), "the limit 100/2m is used up")
+			})
+			if n := w.provider.Stats().Calls; n != 100 {
+				t.Errorf("%d calls, the limit is 100", n)
+			}
+			w.strict()
+		})
+	}
+}
