@@ -1,13 +1,14 @@
 # Every target below has a line for `make help` behind its ##.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME ?= 20s
 SOAK ?= 60s
 CHAOS ?= 1m
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test long race lint fuzz bench soak crash chaos browser manifests image alerts demo install-test-deps
+.PHONY: help build test long race lint vuln fuzz bench soak crash chaos browser manifests image alerts demo install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -25,6 +26,7 @@ test: install-test-deps ## installs what the tests need, then runs them all unde
 
 long: install-test-deps ## what make test tries at random, several times as often
 	$(TEST) ./internal/bucket ./internal/producer -args -long
+	$(TEST) ./internal/dispatch -run 'Upset' -args -long # a thousand schedules of losses, restarts, clocks, limits and stalls
 
 race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then
 	CGO_ENABLED=1 go test -race -count=5 -timeout 60m ./internal/...
@@ -35,6 +37,10 @@ lint: ## gofmt, go vet and staticcheck; the linter is fetched at its pinned vers
 	cd bench && go vet ./...
 	go run $(STATICCHECK) ./...
 
+vuln: ## known vulnerabilities of what is called, by govulncheck; SKIP where its database can not be reached
+	@if curl -fsS -m 10 -o /dev/null https://vuln.go.dev/index/modules.json; then go run $(VULNCHECK) ./...; \
+	else echo "SKIP: https://vuln.go.dev, the database of vulnerabilities, can not be reached from here"; fi
+
 fuzz: ## each fuzz target for FUZZTIME (20s)
 	@for pkg in $$(go list ./...); do \
 	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
@@ -42,8 +48,9 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 	  done; \
 	done
 
-soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their rates as well, and dispatchers killed all the time; leave the machine alone meanwhile
-	go test ./test/e2e -run 'LimitIsKept|LimitSetLive|AShareLeaves|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
+soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their rates as well, dispatchers killed all the time, and good jobs among bad ones in all ways (an hour); leave the machine alone meanwhile
+	go test ./test/e2e -run 'RedisClock|LimitIsKept|LimitSetLive|AShareLeaves|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
+	go test ./test/e2e -run 'GoodJobsNeverWait|JobsThatFailAgain' -v -parallel 6 -timeout 4h -args -soak $(SOAK) # they wait more than they work
 
 crash: install-test-deps ## kills a process at each of its Redis commands, in every way (make test takes every third, and has the ways take turns)
 	go test ./test/crash -v -timeout 30m -args -full
