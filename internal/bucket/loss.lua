@@ -9,6 +9,15 @@ local LOSS_WAITED = 60000000 -- a shortest window no longer than this is waited 
 local LOSS_REPORTED = 1000000 -- a report of lateness comes so soon after its call was written
 local LOSS_FILE = 4000000 -- an append-only file lacks what came so shortly before a crash, at most: 2 s until it is on the disk, and whose lateness was reported then
 
+-- loss_run returns the run id of the Redis that runs now, as far as it can be known, when the snapshot was taken that an operator has put back (nil = none),
+-- and what INFO says of the server. wrote is the field r of the pace.
+local function loss_run(wrote)
+  local server = redis.pcall('INFO', 'server') -- nothing where INFO is not allowed, or not known
+  if type(server) ~= 'string' then server = '' end
+  local restored = string.match(wrote or '', '^restored (%d+)$')
+  return string.match(server, 'run_id:(%w+)') or not restored and wrote or nil, restored, server
+end
+
 -- loss_span returns in how short a time the slots lie that a Redis with another run id can have lost (µs); 0 where nobody knows. One that has
 -- read its own append-only file lacks its last moments, however long it was away. One that was a replica may lack more.
 local function loss_span()

@@ -18,7 +18,7 @@ var (
 )
 
 var (
-	recallScript = redisdb.NewScript(redisdb.NowLua, recallLua)
+	recallScript = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, recallLua)
 	seedScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, seedLua)
 )
 
@@ -72,9 +72,11 @@ func (p *Pacer) testify(ctx context.Context, m *memory, loss int64) error {
 	return seedScript.Run(ctx, p.client, append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...), args...).Err()
 }
 
-// recall reads what Redis remembers. It returns nothing while Redis keeps other limits.
+// recall reads what Redis remembers. It returns nothing while Redis keeps other limits, or lacks what a loss took that nobody has noticed.
 func (p *Pacer) recall(ctx context.Context, pl *plan) (*memory, error) {
-	keys, args := []string{p.keys.Pace()}, []any{p.now(), pl.shape}
+	p.mu.Lock()
+	keys, args := []string{p.keys.Pace()}, []any{p.now(), pl.shape, p.known.floor, p.known.root}
+	p.mu.Unlock()
 	keys = append(keys, p.lists(len(pl.windows))[pl.long:]...)
 	for _, w := range pl.windows[pl.long:] {
 		args = append(args, w.ready/pastParts)

@@ -208,7 +208,7 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 			k.floor += min(leapt, 0) // Redis moves its times when its clock was set back, not when it was set ahead
 		}
 	}
-	if r.state != stateReshape { // which may mean that the clock was set back, and then says nothing
+	if r.state != stateReshape && r.state != stateStale { // before these, no loss was looked for: what is lost would be taken for what never was
 		k.floor = max(k.floor, r.books.last)
 		k.read(r.books, r.now)
 	}

@@ -114,10 +114,7 @@ local units, before_since, since, dearest = pool_numbers(pace[10])
 if pace[1] and not pace[10] then dearest = least end -- not counted so far
 local mark, told, only, span = 0, 0, 0, 0
 
-local server = redis.pcall('INFO', 'server') -- nothing where INFO is not allowed, or not known
-if type(server) ~= 'string' then server = '' end
-local restored = string.match(pace[8] or '', '^restored (%d+)$')
-local run = string.match(server, 'run_id:(%w+)') or not restored and pace[8] or nil
+local run, restored, server = loss_run(pace[8])
 
 -- state_fields returns what there is to write; all of the books where they were made anew.
 local function state_fields(anew)
