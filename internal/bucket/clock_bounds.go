@@ -113,12 +113,17 @@ func (s *slew) note(gained, took, now int64) {
 	s.ppm, s.until, s.doubt = ppm, now+slewLasts, now+doubted
 }
 
-// most is how fast the clock can gain, or lose, as far as is known.
-func (s slew) most() int64 {
-	if s.doubt > 0 {
+// most is how fast the clock can gain, or lose, at a local moment, as far as is known: what has stayed unseen ever since the last contradiction moved it by
+// no more than an answer leaves open.
+func (s slew) most(now, open int64) int64 {
+	if s.doubt == 0 {
+		return drift
+	}
+	since := now - (s.until - slewLasts)
+	if since < slewLasts {
 		return mostSlew
 	}
-	return drift
+	return min(drift+2*open*1_000_000/since, mostSlew)
 }
 
 // settles reports that the last slew is so long ago that the newest answer shows what came of it. The caller holds mu.
@@ -146,7 +151,8 @@ func (b *clockBounds) at(now int64) (lo, hi int64) {
 // wide returns the bounds at the local moment now, as the clock goes. The caller holds mu.
 func (b *clockBounds) wide(now int64) (lo, hi int64) {
 	if b.fast.doubt+b.slow.doubt > 0 {
-		return b.last.lo - age(b.last.sent, now, b.slow.most()), b.last.hi + age(b.last.sent, now, b.fast.most())
+		open := b.last.hi - b.last.lo
+		return b.last.lo - age(b.last.sent, now, b.slow.most(now, open)), b.last.hi + age(b.last.sent, now, b.fast.most(now, open))
 	}
 	slow, fast := drift+b.slow.at(now), drift+b.fast.at(now)
 	lo = max(b.lo-age(b.loAt, now, slow), b.last.lo-age(b.last.sent, now, slow))
