@@ -11,12 +11,14 @@ const (
 	lateWithin  = time.Minute // a report of lateness is tried for so long
 	lateRetries = 20 * time.Millisecond
 	lateAtOnce  = 64 // calls in one report
+	// announceWithin is how long a late call waits for Redis to hear that it comes, beside the time that an answer takes.
+	announceWithin = 50 * time.Millisecond
 )
 
 // lateCall is a call that was written late after its slot.
 type lateCall struct {
 	plan  *plan
-	slot  Slot
+	slot  Slot  // At is the moment that Redis knows of: the slot's own, or the one that was announced
 	wrote int64 // the latest moment, in µs on Redis's clock
 	since time.Time
 }
@@ -25,8 +27,19 @@ type lateCall struct {
 // many calls cost little more than one, and the permit of none is missed, which is wanted again a window later. A report that stalls holds
 // up none that come after it.
 type lateCalls struct {
-	mu      sync.Mutex
-	waiting []lateCall
+	mu        sync.Mutex
+	waiting   []lateCall
+	announced map[Slot]int64 // until when, in µs on Redis's clock, a call that is not written yet may be
+	next      *announcement  // that further calls can join
+	flight    chan struct{}  // holds one while an announcement is on its way
+}
+
+// announcement tells Redis of calls that are about to be written late.
+type announcement struct {
+	plan  *plan
+	slots []Slot
+	over  chan struct{} // closes when heard is known
+	heard bool
 }
 
 // add notes a call, and says whether it is the first that waits.
@@ -37,8 +50,8 @@ func (l *lateCalls) add(c lateCall) bool {
 	return len(l.waiting) == 1
 }
 
-// next takes the oldest calls of one plan that wait, lateAtOnce at most; with none left the next call is the first again.
-func (l *lateCalls) next() []lateCall {
+// take takes the oldest calls of one plan that wait, lateAtOnce at most; with none left the next call is the first again.
+func (l *lateCalls) take() []lateCall {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -58,7 +71,7 @@ func (p *Pacer) tellLate(c lateCall) {
 	p.background(func() {
 		<-time.After(time.Duration(2*c.plan.epsilon) * time.Microsecond)
 		var all sync.WaitGroup
-		for calls := p.late.next(); len(calls) > 0; calls = p.late.next() {
+		for calls := p.late.take(); len(calls) > 0; calls = p.late.take() {
 			all.Go(func() { p.reportLate(calls) })
 		}
 		all.Wait()
@@ -79,7 +92,7 @@ func (p *Pacer) reportLate(calls []lateCall) {
 		if len(calls) == 0 {
 			return
 		}
-		lost, err := p.reportOnce(calls)
+		lost, err := p.reportOnce(calls, answerWithin)
 		if err == nil {
 			p.meters.lost.Add(float64(lost))
 			return
@@ -88,7 +101,7 @@ func (p *Pacer) reportLate(calls []lateCall) {
 	}
 }
 
-func (p *Pacer) reportOnce(calls []lateCall) (lost int64, err error) {
+func (p *Pacer) reportOnce(calls []lateCall, within time.Duration) (lost int64, err error) {
 	pl := calls[0].plan
 	keys := append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...)
 	args := []any{pl.shape}
@@ -98,7 +111,93 @@ func (p *Pacer) reportOnce(calls []lateCall) (lost int64, err error) {
 	for _, c := range calls {
 		args = append(args, c.slot.At, c.slot.Cost, c.wrote)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	return lateScript.Run(ctx, p.client, keys, args...).Int64()
+}
+
+// announce tells Redis that the slot's call is about to be written late, and reports whether Redis has heard it. One announcement is on its way at a time;
+// calls that come meanwhile share the next one.
+func (p *Pacer) announce(s Slot) bool {
+	a, first := p.late.join(p.plan.Load(), s)
+	if !first {
+		<-a.over
+		return a.heard
+	}
+	p.late.flight <- struct{}{}
+	p.late.leave(a)
+	a.heard = p.announceAll(a)
+	<-p.late.flight
+	close(a.over)
+	return a.heard
+}
+
+// announceAll allows for the way of the answer, and for what a write may be late without anybody minding.
+func (p *Pacer) announceAll(a *announcement) bool {
+	now := p.clock.Now()
+	away := p.distance(now)
+	until := p.bounds.notAfter(p.local(now)) + 2*away + a.plan.epsilon
+	calls := make([]lateCall, len(a.slots))
+	for i, s := range a.slots {
+		calls[i] = lateCall{a.plan, s, until, now}
+	}
+	if _, err := p.reportOnce(calls, announceWithin+time.Duration(away)*time.Microsecond); err != nil {
+		return false
+	}
+	p.late.note(a.slots, until)
+	return true
+}
+
+// distance is the time that Redis needs for an answer, at the most that it can have been, in µs.
+func (p *Pacer) distance(now time.Time) int64 {
+	at := p.local(now)
+	return p.bounds.notAfter(at) - p.bounds.earliest(at)
+}
+
+// join adds a slot to the announcement that is next, and says whether it is the first in it, which sends it.
+func (l *lateCalls) join(pl *plan, s Slot) (a *announcement, first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if first = l.next == nil || l.next.plan != pl || len(l.next.slots) == lateAtOnce; first {
+		l.next = &announcement{plan: pl, over: make(chan struct{})}
+	}
+	l.next.slots = append(l.next.slots, s)
+	return l.next, first
+}
+
+// leave lets no further slot join.
+func (l *lateCalls) leave(a *announcement) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next == a {
+		l.next = nil
+	}
+}
+
+func (l *lateCalls) note(slots []Slot, until int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range slots {
+		l.announced[s] = max(until, s.At)
+	}
+}
+
+func newLateCalls() lateCalls {
+	return lateCalls{announced: map[Slot]int64{}, flight: make(chan struct{}, 1)}
+}
+
+// edge is the moment up to which Redis counts the slot's call as written.
+func (l *lateCalls) edge(s Slot) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(s.At, l.announced[s])
+}
+
+// forget is for slots whose calls were written, or will not be.
+func (l *lateCalls) forget(slots ...Slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range slots {
+		delete(l.announced, s)
+	}
 }

@@ -80,17 +80,14 @@ type Pacer struct {
 
 	catching sync.Mutex // whoever has it brings Redis and this process to the same knowledge
 
-	mu    sync.Mutex
-	fifo  []Slot
-	known knowledge
-	found []Loss // not yet asked for
-	pace  readiness
-	asked int64 // local µs of the latest question that Redis answered
-	// touching closes when Redis has answered a question that is only to see whether it answers, or has not in time.
-	touching chan struct{}
-	callers  int // goroutines inside Next
-	done     bool
-	work     sync.WaitGroup // what runs in the background
+	mu      sync.Mutex
+	fifo    []Slot
+	known   knowledge
+	found   []Loss // not yet asked for
+	pace    readiness
+	callers int // goroutines inside Next
+	done    bool
+	work    sync.WaitGroup // what runs in the background
 }
 
 // knowledge is what the last answers of Redis said.
@@ -131,6 +128,7 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		closed:   make(chan struct{}),
 		pace:     newReadiness(),
 		known:    knowledge{epoch: -1},
+		late:     newLateCalls(),
 	}
 	for range 3 { // one of them was not interrupted
 		p.sleptFirst = max(p.sleptFirst, p.asleep())

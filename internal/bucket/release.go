@@ -78,8 +78,9 @@ func (p *Pacer) releaseOf(shape string, slots []Slot) error {
 		args = append(args, w.width)
 	}
 	for i := len(slots) - 1; i >= 0; i-- {
-		args = append(args, slots[i].At, slots[i].Cost, slots[i].Lease)
+		args = append(args, slots[i].At, p.late.edge(slots[i]), slots[i].Cost, slots[i].Lease)
 	}
+	p.late.forget(slots...)
 	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
 	freed, err := releaseScript.Run(ctx, p.client, keys, args...).Int64()

@@ -50,15 +50,13 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	args := append(pl.reserveArgs(p.now(), w, &p.known, lease), p.windowArgs(pl)...)
 	jump := p.known.jump
 	p.mu.Unlock()
-	begun := p.clock.Now()
-	sent := p.local(begun)
+	sent := p.local(p.clock.Now())
 	v, err := reserveScript.Run(ctx, p.client, p.slotKeys(pl), args...).Slice()
 	received := p.local(p.clock.Now()) + 1
 	if err != nil {
 		p.unanswered(w, lease, err)
 		return grant{}, err
 	}
-	p.Heard(begun)
 	r, err := decode(v)
 	if err != nil {
 		return grant{}, err

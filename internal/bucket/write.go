@@ -22,24 +22,16 @@ func (p *Pacer) Due(s Slot) time.Time {
 
 // TooLate reports whether the slot has passed by a quarter of the shortest window, at most a second (or by 250 ms, if that is
 // less and a long window is kept in parts), lies inside a hold known here, or is on Redis's clock as it was before it was set: release
-// it and take another. So is a slot that has passed by more than what needs no report, while Redis does not answer: the report could be
-// lost, and others be given the call's permit too soon. Ask just before the write; it may take a round trip to Redis.
+// it and take another. A slot that has passed by more than 2 ms (less for windows shorter than 400 ms) takes a round trip: Redis is told that the call
+// comes late before it is written, or others could be given its permit too soon. If Redis does not answer, it is too late. Ask just before the write.
 func (p *Pacer) TooLate(s Slot, now time.Time) bool {
 	if p.Passed(s, now) {
 		return true
 	}
 	p.mu.Lock()
-	unsure := p.passed(s, now, p.plan.Load().epsilon) && p.outOfTouch(now)
+	late := p.passed(s, now, p.plan.Load().epsilon)
 	p.mu.Unlock()
-	if !unsure {
-		return false
-	}
-	p.touch()
-	now = p.clock.Now()
-	p.mu.Lock()
-	unsure = p.outOfTouch(now)
-	p.mu.Unlock()
-	return unsure || p.Passed(s, now)
+	return late && (!p.announce(s) || p.Passed(s, p.clock.Now()))
 }
 
 // Passed reports, as TooLate does, whether the slot is of no use any more, for one whose call is not about to be written yet.
@@ -49,10 +41,12 @@ func (p *Pacer) Passed(s Slot, now time.Time) bool {
 	return p.passed(s, now, p.plan.Load().tooLate)
 }
 
-// Written reports the moment just after the slot's call was written; every call must be reported. Lateness beyond 2 ms
-// (less for windows shorter than 400 ms) goes to Redis in the background, so that the call's permit is given out later.
+// Written reports the moment just after the slot's call was written; every call must be reported. Lateness that Redis has not been told of
+// before, as by a process that stood still since it asked TooLate, goes to Redis in the background, so that the call's permit is given out later.
 func (p *Pacer) Written(s Slot, at time.Time) {
 	pl := p.plan.Load()
+	edge := p.late.edge(s)
+	p.late.forget(s)
 	pl.audit.add(p.local(at), s.Cost, func(window string, most int64) { p.meters.fullest.WithLabelValues(window).Set(float64(most)) })
 	if !p.bounds.current(s.era) {
 		return // how late it was is not known, and its permit has another moment by now
@@ -62,6 +56,8 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 	p.meters.lateness.Observe(float64(max(late, 0)) / 1e6)
 	if late > pl.epsilon {
 		p.meters.late.Inc()
+	}
+	if s.At = edge; wrote > edge+pl.epsilon {
 		p.tellLate(lateCall{pl, s, wrote, p.clock.Now()})
 	}
 }

@@ -155,6 +155,7 @@ func (e *endpoint) Send(_ context.Context, c worker.Call) job.Result {
 	if c.TooLate(now) {
 		return job.Result{Stage: job.NotSent, Late: true, Err: errors.New("its slot has passed")}
 	}
+	now = time.Now()
 	r := e.take(c, now.Sub(e.began))
 	if r.Stage != job.NotSent {
 		c.Wrote(now)

@@ -24,7 +24,6 @@ func (s slot) At() int64                  { return s.s.At }
 func (s slot) Cost() int64                { return s.s.Cost }
 func (s slot) Due() time.Time             { return s.pacer.Due(s.s) }
 func (s slot) TooLate(now time.Time) bool { return s.pacer.TooLate(s.s, now) }
-func (s slot) Heard(asked time.Time)      { s.pacer.Heard(asked) }
 func (s slot) Ready(at time.Time)         { s.pacer.Ready(s.s, at) }
 func (s slot) Written(at time.Time)       { s.pacer.Written(s.s, at) }
 func (s slot) End(ctx context.Context)    { s.pacer.End(ctx, s.s) }

@@ -171,6 +171,7 @@ func (p *upsetProcess) Send(_ context.Context, c worker.Call) job.Result {
 	case c.TooLate(now):
 		return job.Result{Stage: job.NotSent, Late: true, Err: gateway.ErrTooLate}
 	}
+	now = time.Now()
 	p.t.called(p.n, now)
 	c.Wrote(now)
 	<-time.After(20 * time.Millisecond)

@@ -31,8 +31,6 @@ type Slot interface {
 	Due() time.Time
 	// TooLate says that the slot passed too long before now: release it and send nothing.
 	TooLate(now time.Time) bool
-	// Heard tells the pacer that Redis answered a question that was asked at that moment.
-	Heard(asked time.Time)
 	// Ready tells the pacer how early the job was ready for its slot.
 	Ready(at time.Time)
 	// Written tells the pacer when the call was written.
@@ -192,7 +190,6 @@ func (w *Worker) handle(ctx context.Context, d Delivery) error {
 	a, opening, err := w.open(ctx, d, due)
 	w.traceOpen(ctx, begun, opening)
 	if err == nil && opening == job.OpenGo {
-		slot.Heard(begun)
 		w.call(ctx, a, slot, latest(begun, due))
 		return nil
 	}

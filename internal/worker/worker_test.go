@@ -37,7 +37,6 @@ func (s *slot) At() int64              { return 1 }
 func (s *slot) Cost() int64            { return s.cost }
 func (s *slot) Due() time.Time         { return time.Now() }
 func (s *slot) TooLate(time.Time) bool { return false }
-func (s *slot) Heard(time.Time)        {}
 func (s *slot) Ready(time.Time)        {}
 func (s *slot) count(n *int)           { s.mu.Lock(); *n++; s.mu.Unlock() }
 func (s *slot) Written(time.Time)      { s.count(&s.written) }
