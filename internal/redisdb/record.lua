@@ -139,7 +139,7 @@ local function pend(push, line, task, task_id, msg, costs, cost, now)
 end
 
 -- schedule lets a job wait for its moment, at (µs, as text). Jobs of one moment have scores that are 1 µs apart, in the order in which they came.
--- moments has how many there are of each moment, and goes some time after the last.
+-- moments has how many came for each moment, until none of them waits for it (moment_left, due.lua), and goes some time after the last moment.
 local function schedule(set, moments, at, id, now)
   local place = redis.call('HINCRBY', moments, at, '1') - 1
   if place == 0 then
