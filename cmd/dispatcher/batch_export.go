@@ -103,7 +103,7 @@ func moments(t *time.Time) time.Time {
 
 func lineOf(r job.Record) batchLine {
 	l := batchLine{ID: r.Job.ID, Gateway: r.Job.Gateway, State: r.State, Status: r.Status, Reference: r.Reference, Error: r.Error,
-		Attempts: len(r.History), Replays: r.Replays, AcceptedAt: when(r.Accepted), FinishedAt: when(r.Finished)}
+		Attempts: r.Attempts, Replays: r.Replays, AcceptedAt: when(r.Accepted), FinishedAt: when(r.Finished)}
 	switch r.State {
 	case "":
 		l.State = forgotten

@@ -82,7 +82,7 @@ func TestDLQReplay(t *testing.T) {
 		t.Errorf("parked %s, trail of two %q", r.parked(), r.trail(r.two))
 	}
 	a := r.record(r.one, "a")
-	if a.State != job.Queued || a.KeyGeneration != 2 || a.Attempts != 0 || r.record(r.one, "d").KeyGeneration != 1 {
+	if a.State != job.Queued || a.KeyGeneration != 2 || a.Spent != 0 || r.record(r.one, "d").KeyGeneration != 1 {
 		t.Errorf("a: %+v", a)
 	}
 }

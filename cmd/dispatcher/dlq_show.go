@@ -33,6 +33,7 @@ func dlqShowCommand(p *program) *cobra.Command {
 // parkedWhole is "dlq show -o json".
 type parkedWhole struct {
 	parkedView
+	Spent      int        `json:"attempts_spent"`
 	Cost       int64      `json:"cost"`
 	Key        string     `json:"idempotency_key"`
 	Status     int        `json:"status,omitempty"`
@@ -66,7 +67,7 @@ func (p *program) dlqShow(ctx context.Context, id string, names []string, payloa
 	if p.JSON() {
 		err = cli.WriteJSON(p.Out, v)
 	} else {
-		err = p.parkedTable(v)
+		err = p.parkedTable(v, u.g.Retry.Attempts)
 	}
 	if err != nil || !payload {
 		return err
@@ -102,7 +103,7 @@ func findParked(ctx context.Context, s *selection) (unit, job.Record, error) {
 }
 
 func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
-	v := parkedWhole{parkedView: viewParked(r, payload), Cost: r.Job.Cost, Status: r.Status,
+	v := parkedWhole{parkedView: viewParked(r, payload), Spent: r.Spent, Cost: r.Job.Cost, Status: r.Status,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall), Edited: when(r.Edited),
 		Unsure: r.InDoubt(), Amount: amountOf(r, u.g), Calls: []callView{}}
 	if u.rules.Keys {
@@ -123,13 +124,14 @@ func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
 	return v
 }
 
-func (p *program) parkedTable(v parkedWhole) error {
+func (p *program) parkedTable(v parkedWhole, most int) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
 	t.Row("id", v.ID)
 	t.Row("gateway", v.Gateway)
 	t.Row("reason", v.Reason)
 	t.Row("error", v.Error)
 	t.Row("attempts", v.Attempts)
+	t.Row("attempts spent", spentText(v.Spent, most))
 	t.Row("replays", replaysText(v.Replays))
 	t.Row("parked", v.ParkedAt)
 	t.Row("batch", v.Batch)

@@ -242,6 +242,7 @@ gateway	one
 reason	refused
 error	HTTP 402: {"error":"card <declined>"}
 attempts	1
+attempts spent	1 of 6
 replays	0
 parked	TIME
 batch	b1
@@ -254,7 +255,7 @@ first call	TIME
 call 1	TIME  HTTP 402  refused  0.250 s
 `, "")
 	r.expect(r.run("show", "e", "-o", "json", "--payload"), 0, `{"id":"e","gateway":"two","reason":"unknown_outcome","error":"timed out","attempts":1,"parked_at":"TIME","batch":"","replays":0,`+
-		`"payload":{"n":1},"cost":1,"idempotency_key":"","accepted_at":"TIME","first_call_at":"TIME","may_have_charged":true,"amount":{},`+
+		`"payload":{"n":1},"attempts_spent":1,"cost":1,"idempotency_key":"","accepted_at":"TIME","first_call_at":"TIME","may_have_charged":true,"amount":{},`+
 		`"replay":"held back: an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use \"dlq resolve\"",`+
 		`"calls":[{"at":"TIME","seconds":0.25,"status":0,"verdict":"unknown"}]}`+"\n", "")
 	if got := r.run("show", "e"); !strings.HasSuffix(got.out, "\ncall 1\tTIME  no answer  unknown  0.250 s\n") {

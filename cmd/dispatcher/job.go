@@ -47,6 +47,7 @@ type jobView struct {
 	Cost       int64               `json:"cost"`
 	Amount     purse               `json:"amount"`
 	Attempts   int                 `json:"attempts"`
+	Spent      int                 `json:"attempts_spent"`
 	Replays    int                 `json:"replays"`
 	Key        string              `json:"idempotency_key"`
 	Reason     job.Reason          `json:"reason,omitempty"`
@@ -106,7 +107,7 @@ func (p *program) job(ctx context.Context, id string, names []string, payload bo
 	if p.JSON() {
 		err = cli.WriteJSON(p.Out, v)
 	} else {
-		err = p.jobTable(v, payload)
+		err = p.jobTable(v, g.Retry.Attempts, payload)
 	}
 	if err != nil || !payload {
 		return err
@@ -143,7 +144,7 @@ func viewJob(ctx context.Context, s *session, g config.Gateway, r job.Record) (j
 	if err != nil {
 		return jobView{}, err
 	}
-	v := jobView{ID: r.Job.ID, Gateway: g.Name, State: r.State, Why: why, Batch: r.Job.Batch, Cost: r.Job.Cost, Attempts: r.Attempts,
+	v := jobView{ID: r.Job.ID, Gateway: g.Name, State: r.State, Why: why, Batch: r.Job.Batch, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
 		Replays: r.Replays, Key: job.IdempotencyKey(r.Job.ID, r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
 		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), PayloadDeleted: r.PayloadGone() != "", Amount: amountOf(r, g), Calls: []callView{}}
@@ -175,7 +176,10 @@ func asJSON(payload []byte) json.RawMessage {
 	return text
 }
 
-func (p *program) jobTable(v jobShown, payload bool) error {
+// spentText says how many of the calls count against retry.attempts.
+func spentText(spent, most int) string { return fmt.Sprintf("%d of %d", spent, most) }
+
+func (p *program) jobTable(v jobShown, most int, payload bool) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
 	t.Row("id", v.ID)
 	t.Row("gateway", v.Gateway)
@@ -186,6 +190,7 @@ func (p *program) jobTable(v jobShown, payload bool) error {
 		t.Row("amount", amount)
 	}
 	t.Row("attempts", v.Attempts)
+	t.Row("attempts spent", spentText(v.Spent, most))
 	t.Row("idempotency key", v.Key)
 	for _, at := range []struct {
 		name string

@@ -72,8 +72,8 @@ idempotency key. The lines may be what "dispatcher dlq show --payload -o json", 
 edited: nothing but the payload may have changed. A job that has this payload already is a duplicate.
 One that isn't parked, or that an earlier call may have charged, is a line that can't be used; and so is one whose
 amount can be read now and can't be in the new payload, unless --without-amount. One without room stays parked as it
-was, with its new payload. It shows the jobs and their money before and after, and asks on a terminal; off one it is
-a dry run, unless --yes.`
+was, with its new payload; so does one of a paused batch, until that is resumed. It shows the jobs and their money
+before and after, and asks on a terminal; off one it is a dry run, unless --yes.`
 
 const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
   enqueue -g stripe -f november.csv --id-field invoice --rejects bad.csv

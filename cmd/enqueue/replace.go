@@ -64,6 +64,8 @@ type replacing struct {
 	entry *deadletter.Entry
 	deed  deadletter.Deed
 	lost  int // jobs whose amount could be read, and can't be any more
+	// paused is how many jobs stay parked until their batch is resumed.
+	paused int
 	// before is the payloads of the present chunk's jobs as they were when they were first looked at: a step whose answer was lost is done again.
 	before map[string]deadletter.Version
 }
@@ -107,6 +109,7 @@ func (d *replaceDoor) sum() *replaced {
 	for _, p := range d.parts {
 		all.add(p.deed)
 		all.Lost += p.lost
+		all.Paused += p.paused
 	}
 	return all
 }
@@ -189,7 +192,20 @@ func (p *replacing) replace(ctx context.Context, jobs []job.Job, answers []admis
 	if err != nil {
 		return nil, err
 	}
-	return p.answer(did, jobs, answers), nil
+	return p.leavePaused(p.answer(did, jobs, answers), answers), nil
+}
+
+// leavePaused returns the jobs that go in. Those of a paused batch have their new payload, and go in when it is resumed, as newcomers of the batch do.
+func (p *replacing) leavePaused(left []entering, answers []admission.Answer) (in []entering) {
+	for _, e := range left {
+		if e.job.Reason != job.Paused {
+			in = append(in, e)
+			continue
+		}
+		answers[e.at].Outcome = job.ParkedNow
+		p.paused++
+	}
+	return in
 }
 
 // answer counts the jobs that were replaced, or would be, and answers for the others.

@@ -20,6 +20,7 @@ type replaced struct {
 	After      map[string]*big.Int `json:"amount_after"`
 	BareAfter  int                 `json:"without_amount_after"`
 	Lost       int                 `json:"amounts_lost"` // jobs whose amount could be read before alone
+	Paused     int                 `json:"-"`            // jobs that stay parked until their batch is resumed; report.Parked has them too
 }
 
 func newReplaced() *replaced {

@@ -15,6 +15,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -115,6 +116,41 @@ func TestReplaceWithoutRoomLeavesTheJobParkedWithItsNewPayload(t *testing.T) {
 	b.want(b.run("--replace", "--yes", "-g", b.g, "-f", "edited.ndjson", "-o", "json"), result{0, swapped(counts(1, 0, 1, 0, 0, 0), 1, 7, 7), parked})
 	if a := b.record(b.g, "a"); a.State != job.Parked || !a.Replaced() || a.KeyGeneration != 2 {
 		t.Errorf("a: %+v", a)
+	}
+}
+
+// A job of a paused batch gets its new payload where it is. It takes no room at admission and no slot, waits for no room whatever --on-full says, and is
+// counted as parked once: as it was, until the batch is resumed.
+func TestReplaceLeavesTheJobsOfAPausedBatchPaused(t *testing.T) {
+	b := setup(t, place{})
+	b.write("a.ndjson", `{"id":"a","payload":{"money":{"amount":1,"currency":"eur"}},"batch":"b1"}`)
+	b.run("-g", b.g, "-f", "a.ndjson")
+	cfg, err := config.Load(filepath.Join(b.dir, "dispatcher.yaml"), config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, _ := cfg.Gateway(b.g)
+	books := dispatch.Books(b.client(), g)
+	if err := books.PauseBatch(t.Context(), "b1", "me", "wrong amounts", func(ledger.Shelved) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	was, before := b.record(b.g, "a"), 1
+	for i, onFull := range []string{"park", "wait", "fail"} {
+		b.write("edited.ndjson", fmt.Sprintf(`{"id":"a","payload":{"money":{"amount":%d,"currency":"eur"}}}`, i+7))
+		b.want(b.run("--replace", "--yes", "--on-full", onFull, "-g", b.g, "-f", "edited.ndjson", "-o", "json"), result{0, swapped(counts(1, 0, 1, 0, 0, 0), 1, before, i+7),
+			"1 job of a paused batch stays parked, with its new payload; \"dispatcher batch resume\" takes it in\n"})
+		before = i + 7
+		a := b.record(b.g, "a")
+		if a.State != job.Parked || a.Reason != job.Paused || a.Error != was.Error || !a.ParkedAt.Equal(was.ParkedAt) || a.Replays != 0 || a.Generation != was.Generation ||
+			a.KeyGeneration != int64(i+2) || string(a.Job.Payload) != fmt.Sprintf(`{"money":{"amount":%d,"currency":"eur"}}`, i+7) {
+			t.Errorf("--on-full %s: %+v", onFull, a)
+		}
+	}
+	if err := books.ResumeBatch(t.Context(), "b1", func(ledger.Shelved) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if a := b.record(b.g, "a"); a.Reason != job.Rejected || a.KeyGeneration != 4 || !strings.Contains(string(a.Job.Payload), ":9,") {
+		t.Errorf("resumed: %+v", a)
 	}
 }
 

@@ -107,8 +107,8 @@ func (t *tally) remark(r report) {
 	case r.DryRun:
 		fmt.Fprintln(t.s.Err, "dry run: nothing was sent to Redis")
 	}
-	if r.Parked > 0 && t.opt.replace {
-		fmt.Fprintf(t.s.Err, "%d jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n", r.Parked)
+	if r.Replaced != nil {
+		t.remarkReplaced(r)
 		return
 	}
 	if r.Parked > 0 {
@@ -117,5 +117,18 @@ func (t *tally) remark(r report) {
 			parked, room = "1 job is", "it yet, or its"
 		}
 		fmt.Fprintf(t.s.Err, "%s parked: there was no room for %s batch is paused or cancelled; see: dispatcher dlq stats\n", parked, room)
+	}
+}
+
+// remarkReplaced says why jobs stay parked that have their new payload.
+func (t *tally) remarkReplaced(r report) {
+	if full := r.Parked - int64(r.Replaced.Paused); full > 0 {
+		fmt.Fprintf(t.s.Err, "%d jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n", full)
+	}
+	switch n := r.Replaced.Paused; {
+	case n == 1:
+		fmt.Fprintln(t.s.Err, `1 job of a paused batch stays parked, with its new payload; "dispatcher batch resume" takes it in`)
+	case n > 1:
+		fmt.Fprintf(t.s.Err, "%d jobs of paused batches stay parked, with their new payload; \"dispatcher batch resume\" takes them in\n", n)
 	}
 }

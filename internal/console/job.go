@@ -24,6 +24,7 @@ type jobView struct {
 	Next    string // what comes next, or what a person can do
 	Key     string // idempotency key as the gateway sees it; empty where the gateway has none
 	Money   string
+	Most    int                 // retry.attempts
 	By      *deadletter.Settled // how a person settled it; nil if nobody did
 	Times   []event
 	Clear   []choice
@@ -94,7 +95,7 @@ func (c *Console) find(ctx context.Context, id, gateway string) ([]found, error)
 }
 
 func (c *Console) viewJob(ctx context.Context, g config.Gateway, rec job.Record) (*jobView, error) {
-	v := &jobView{base: base{Title: rec.Job.ID}, Record: rec, Gateway: g.Name, ID: rec.Job.ID}
+	v := &jobView{base: base{Title: rec.Job.ID}, Record: rec, Gateway: g.Name, ID: rec.Job.ID, Most: g.Retry.Attempts}
 	var err error
 	if v.Why, v.Next, err = c.why(ctx, g, rec); err != nil {
 		return nil, err

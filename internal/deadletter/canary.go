@@ -105,7 +105,7 @@ func (c *Canary) add(r job.Record) {
 		c.fail(r, "was parked again as "+string(r.Reason))
 	case r.State == job.Discarded:
 		c.fail(r, "was discarded meanwhile")
-	case r.State == job.Retrying || r.Attempts > 0:
+	case r.State == job.Retrying || r.Spent > 0:
 		c.fail(r, "has to be tried again")
 	default:
 		c.Waiting++

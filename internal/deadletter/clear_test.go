@@ -37,7 +37,7 @@ func TestReplayGoesThroughAdmissionOldestFirstWithAttemptsAnew(t *testing.T) {
 	want(t, "queue", fmt.Sprint(b.queued()), "[a b c]")
 	want(t, "parked", ids(b.list(deadletter.Filter{})), "d ")
 	a, unknown := b.record("a"), b.record("b")
-	want(t, "attempts of a", a.Attempts, 0)
+	want(t, "attempts of a", a.Spent, 0)
 	want(t, "replays of a", a.Replays, 1)
 	want(t, "key of a, refused", job.IdempotencyKey("a", a.KeyGeneration), "a~2")
 	want(t, "key of b, unknown", job.IdempotencyKey("b", unknown.KeyGeneration), "b")

@@ -14,7 +14,7 @@ import (
 )
 
 // allFields is what a listing reads of each record: all but the payload, which may have a megabyte, and what only live jobs have.
-var allFields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h", "ed", "m", "by"}
+var allFields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h", "ca", "ed", "m", "by"}
 
 // fields is what is read of the jobs that are parked for a reason.
 func (f Filter) fields(r job.Reason) []string {

@@ -23,7 +23,7 @@ func TestParkKeepsTheWholeJobAndTwiceIsAsGoodAsOnce(t *testing.T) {
 	want(t, "error", r.Error, "HTTP 402: {}")
 	want(t, "payload", string(r.Job.Payload), `{"n":1}`)
 	want(t, "batch", r.Job.Batch, "b1")
-	want(t, "attempts", r.Attempts, 1)
+	want(t, "attempts", r.Spent, 1)
 	want(t, "calls", len(r.History), 1)
 	want(t, "parked at", r.ParkedAt, before.ParkedAt)
 	want(t, "parked", ids(b.list(deadletter.Filter{})), "a ")

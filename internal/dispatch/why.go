@@ -50,7 +50,7 @@ func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r jo
 		if v.Hold.Circuit {
 			return "waiting until the gateway answers again, jobs that were not called yet try it first: " + v.Hold.Reason, nil
 		}
-		return also(fmt.Sprintf("waiting out a back-off until %s, after %d attempts of %d", moment(r.Due), r.Attempts, g.Retry.Attempts), stopped), nil
+		return also(fmt.Sprintf("waiting out a back-off until %s, with %d attempts of %d spent", moment(r.Due), r.Spent, g.Retry.Attempts), stopped), nil
 	}
 	return whyQueued(ctx, c, g, r, v, stopped)
 }

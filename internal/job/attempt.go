@@ -59,7 +59,8 @@ type Attempt struct {
 	Job           Job
 	Generation    int64         // of the task; a record with another one has moved on
 	Owner         string        // fencing token: who opened the attempt
-	Spent         int           // attempts used up before this one
+	Spent         int           // attempts used up before this one, since the job was last admitted
+	Calls         int           // calls made before this one, since the job was last admitted
 	KeyGeneration int64         // of the idempotency key
 	KeySent       bool          // the present key has been sent before
 	KeyAge        time.Duration // since the present key was first sent

@@ -14,7 +14,8 @@ type Record struct {
 	State         State
 	Generation    int64
 	KeyGeneration int64
-	Attempts      int // spent since it was last admitted
+	Attempts      int // calls made since it was last admitted, whatever they came to
+	Spent         int // of retry.attempts, since then: calls that met a hold or an outage spend none
 	Replays       int
 	Accepted      time.Time
 	Finished      time.Time
@@ -68,7 +69,7 @@ func ParseRecord(gateway, id string, h map[string]string) Record {
 		Job: Job{ID: id, Gateway: gateway, Payload: payload, Cost: max(number("c"), 1),
 			At: at("at"), Expires: at("x"), Batch: h["b"]},
 		State: State(h["s"]), Generation: number("g"), KeyGeneration: max(number("k"), 1),
-		Attempts: int(number("n")), Replays: int(number("y")),
+		Attempts: callsMade(h), Spent: int(number("n")), Replays: int(number("y")),
 		Accepted: at("t"), Finished: at("fin"), Due: at("due"), Deadline: at("od"), FirstCall: at("f"),
 		Reason: Reason(h["r"]), Error: h["e"], ParkedAt: at("pa"), Edited: at("ed"), Status: int(number("st")), Unsure: h["am"] == "1", Reference: h["ref"], Money: h["m"],
 		Settled: parseSettlement(h["by"]),
@@ -104,6 +105,19 @@ func PayloadOf(gateway, id string, h map[string]string) ([]byte, error) {
 			ErrDamaged, gateway, id)
 	}
 	return whole, nil
+}
+
+// callsMade is calls_made of record.lua.
+func callsMade(h map[string]string) int {
+	field := "n"
+	switch {
+	case h["ca"] != "" || h["h"] == "":
+		field = "ca"
+	case h["y"] == "":
+		return strings.Count(h["h"], "\n")
+	}
+	n, _ := strconv.Atoi(h[field])
+	return n
 }
 
 func parseHistory(text string) []Call {

@@ -2,11 +2,14 @@ package ledger_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 )
 
 // file is n jobs of one moment, whose names are in another order than they are.
@@ -79,14 +82,124 @@ func TestAFileOfOneMomentIsCalledInItsOrder(t *testing.T) {
 	}
 }
 
-// What is taken out before its moment leaves nothing for long.
-func TestPlacesOfAMomentGoWithIt(t *testing.T) {
+func field(at time.Time) string { return strconv.FormatInt(at.UnixMicro(), 10) }
+
+func (b *bench) moments() map[string]string { return b.c.HGetAll(b.ctx, b.keys.Moments()).Val() }
+
+// readmit takes parked jobs in again, which wait for their moment then.
+func (b *bench) readmit(ids ...string) {
+	b.t.Helper()
+	answers, _, err := b.books.Readmit(b.ctx, b.back(ids...))
+	b.must(err)
+	for i, id := range ids {
+		want(b.t, id+" taken in again", answers[i], job.Enqueued)
+		want(b.t, "state of "+id, b.record(id).State, job.Scheduled)
+	}
+}
+
+// What is taken out before its moment leaves nothing, whichever way it goes.
+func TestPlacesOfAMomentGoWithItsLastJob(t *testing.T) {
+	t.Parallel()
+	const n = 3
+	for name, way := range map[string]func(b *bench, ids []string){
+		"parked by hand": func(b *bench, ids []string) { b.took(b.books.Withdraw(b.ctx, b.back(ids...), "x")) },
+		"discarded": func(b *bench, ids []string) {
+			b.took(b.books.WithdrawForGood(b.ctx, b.back(ids...), ledger.Discarding{Why: "x"}))
+		},
+		"cancelled": func(b *bench, _ []string) { b.must(b.books.CancelBatch(b.ctx, "f", "me", "x", 0, noted)) },
+		"paused":    func(b *bench, _ []string) { b.must(b.books.PauseBatch(b.ctx, "f", "me", "x", noted)) },
+		"paused, resumed and cancelled": func(b *bench, ids []string) {
+			b.must(b.books.PauseBatch(b.ctx, "f", "me", "x", noted))
+			b.must(b.books.ResumeBatch(b.ctx, "f", noted))
+			b.readmit(ids...)
+			b.must(b.books.CancelBatch(b.ctx, "f", "me", "x", 0, noted))
+		},
+		"beside another moment, whose place is between its own": func(b *bench, ids []string) {
+			at := b.record(ids[0]).Job.At.Add(time.Microsecond)
+			b.accept("park", file("h", 1, at)...)
+			b.took(b.books.Withdraw(b.ctx, b.back(ids...), "x"))
+			want(b.t, "moments while another job waits between them", len(b.moments()), 2)
+			b.took(b.books.Withdraw(b.ctx, b.back("h-0"), "x"))
+		},
+		"one by one": func(b *bench, ids []string) {
+			for _, id := range ids {
+				b.took(b.books.Withdraw(b.ctx, b.back(id), "x"))
+			}
+		},
+		"taken in again, and parked again": func(b *bench, ids []string) {
+			b.took(b.books.Withdraw(b.ctx, b.back(ids[0]), "x"))
+			b.readmit(ids[0])
+			b.took(b.books.Withdraw(b.ctx, b.back(ids...), "x"))
+		},
+		"called before the clock stepped back, and done late": func(b *bench, ids []string) {
+			began := b.now
+			b.now += 61e6
+			_, _, err := b.books.MoveDue(b.ctx)
+			b.must(err)
+			for range ids {
+				id, g := b.pull()
+				a, _ := b.open(id, g, "stalls")
+				b.now += 60e6
+				_, err = b.books.Sweep(b.ctx)
+				b.must(err)
+				b.now = began
+				b.readmit(id)
+				b.must(b.books.Done(b.ctx, a, job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone, At: time.UnixMicro(b.now)}))
+				b.now += 61e6
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 50, func(c *ledger.Config) { c.Keys = false })
+			at := time.UnixMicro(b.now + 60e6)
+			jobs := file("f", n, at)
+			for i := range jobs {
+				jobs[i].Batch = "f"
+			}
+			b.accept("park", jobs...)
+			later := at.Add(24 * time.Hour)
+			b.accept("park", file("g", 1, later)...)
+			way(b, idsOf(jobs))
+			for _, id := range idsOf(jobs) {
+				want(t, "state of "+id+" is scheduled", b.record(id).State == job.Scheduled, false)
+			}
+			if left := b.moments(); !maps.Equal(left, map[string]string{field(later): "1"}) {
+				t.Errorf("moments that are left: %v, want %s alone", left, field(later))
+			}
+		})
+	}
+}
+
+// What leaves its moment early gives its place to nobody: who comes later is called later.
+func TestAPlaceThatWasLeftIsNotGivenAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 50, nil)
+	jobs := file("f", 5, time.UnixMicro(b.now+60e6))
+	b.accept("park", jobs[:3]...)
+	b.took(b.books.Withdraw(b.ctx, b.back(jobs[0].ID, jobs[1].ID), "x"))
+	b.accept("park", jobs[3:]...)
+	b.now += 61e6
+	_, _, err := b.books.MoveDue(b.ctx)
+	b.must(err)
+	var called []string
+	for range 3 {
+		id, _ := b.pull()
+		called = append(called, id)
+	}
+	if !slices.Equal(called, idsOf(jobs[2:])) {
+		t.Errorf("called are %v, want %v", called, idsOf(jobs[2:]))
+	}
+	want(t, "moments that are left", b.c.Exists(b.ctx, b.keys.Moments()).Val(), 0)
+}
+
+// A time to live bounds what a damaged record leaves of its moment.
+func TestPlacesOfAMomentEndSomeTimeAfterIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 50, nil)
 	moment := time.UnixMicro(b.now + 3600e6)
 	b.accept("park", file("f", 3, moment)...)
 	b.accept("park", file("g", 3, moment.Add(-time.Minute))...)
-	b.took(b.books.Withdraw(b.ctx, b.back(idsOf(file("f", 3, moment))...), "x"))
 	if ttl := b.c.PTTL(b.ctx, b.keys.Moments()).Val(); ttl <= time.Hour-time.Minute || ttl > 3*time.Hour {
 		t.Errorf("the places stay for %v", ttl)
 	}

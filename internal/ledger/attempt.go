@@ -74,8 +74,12 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 	if !isTime {
 		return job.Attempt{}, "", badReply("open.lua", reply)
 	}
-	a.Failed = moment(failed)
-	a.Job.Payload = joined(reply[digestAt+3:])
+	calls, isCount := at[int64](reply, digestAt+3)
+	if !isCount {
+		return job.Attempt{}, "", badReply("open.lua", reply)
+	}
+	a.Failed, a.Calls = moment(failed), int(calls)
+	a.Job.Payload = joined(reply[digestAt+4:])
 	a.Job.Cost, a.Spent, a.KeyGeneration, a.Accepted, a.Outages = n[0], int(n[1]), n[2], moment(n[4]), int(n[5])
 	a.Job.Batch, a.LastError = batch, last
 	if n[3] >= 0 {

@@ -194,7 +194,7 @@ func (b *Books) money(payload []byte) string {
 }
 
 // batchFields is what is read of each job of a batch: all but the payload.
-var batchFields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "fin", "due", "r", "e", "pa", "st", "h", "ref", "m", "by"}
+var batchFields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "fin", "due", "r", "e", "pa", "st", "h", "ca", "ref", "m", "by"}
 
 // batchPage is how many jobs of a batch are read at once.
 const batchPage = 500

@@ -22,6 +22,7 @@ if job.s == 'in_flight' and not mine then
   return 3
 end
 if not mine then
+  job.given_up = true
   if job.s == 'discarded' then redis.call('HINCRBY', KEYS[4], 'discarded', -1) end
   redis.call('ZREM', KEYS[5], id)
   redis.call('ZREM', KEYS[6], id)

@@ -39,7 +39,7 @@ for a = 8, #ARGV, 4 do
   end
   key = key + 2
 end
-for at in pairs(moments) do redis.call('HDEL', books_key(KEYS[1], 'moments'), at) end -- no more jobs come for a moment that has passed
+for at in pairs(moments) do redis.call('HDEL', books_key(KEYS[1], 'moments'), at, at .. ':left') end -- no more jobs come for a moment that has passed
 if idle and moved > 0 then redis.call('PUBLISH', ARGV[4], ARGV[3]) end
 out[1] = moved
 return out

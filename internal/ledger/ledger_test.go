@@ -305,7 +305,7 @@ func TestACutOffCallGoesOnWithItsLivingKeyOnly(t *testing.T) {
 			r := b.record(id)
 			want(t, "state", r.State, tc.state)
 			want(t, "reason", r.Reason, tc.why)
-			want(t, "attempts", r.Attempts, 1)
+			want(t, "attempts", r.Spent, 1)
 		})
 	}
 }
@@ -364,8 +364,8 @@ func TestBackGoesToTheHeadAndRetriesGoNext(t *testing.T) {
 	if w := []string{"j1", "j2", "j3"}; !slices.Equal(order, w) {
 		t.Errorf("order %v, want %v", order, w)
 	}
-	want(t, "spent by the failed call", b.record("j1").Attempts, 1)
-	want(t, "spent by the one given back", b.record("j2").Attempts, 0)
+	want(t, "spent by the failed call", b.record("j1").Spent, 1)
+	want(t, "spent by the one given back", b.record("j2").Spent, 0)
 	if !b.record("j2").FirstCall.IsZero() {
 		t.Error("a job given back unsent counts as called")
 	}

@@ -7,7 +7,7 @@
 -- returns {opening, cost, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs), outages it has failed in,
 --      batch, what went wrong last (with 'go', 'exhausted', 'paused' and 'cancelled'; with 'differs' the digest of what was sent), the payload's digest,
 --      1 if a call with the present key may have charged (2: if there was one, since Redis may have forgotten it), when its
---      first failure was that counts as an attempt (µs, 0 = there is none), payload, in one piece or several};
+--      first failure was that counts as an attempt (µs, 0 = there is none), calls made since it was last admitted, payload, in one piece or several};
 --      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
 --      record is in flight and the caller's, to be called with 'go' and to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
@@ -45,7 +45,7 @@ local lost = first == 0 and tonumber(redis.call('HGET', KEYS[5], 'lost'))
 local known = math.max(tonumber(job.t) or 0, tonumber(job.kn) or 0, tonumber(job.ed) or 0)
 local lapse = lost and known < lost and now - lost < LOST_MATTERS
 
-local last_error, outages = '', tonumber(job.fo) or 0
+local last_error, outages, calls = '', tonumber(job.fo) or 0, calls_made(job)
 if job.fl then
   spent = outage_forgive(record, KEYS[5], job.fl, spent)
   outages = tonumber(redis.call('HGET', record, 'fo')) or 0
@@ -55,9 +55,9 @@ local cut = over and job.oa -- its last owner died with the call under way, as f
 local function opening()
   local forgotten = ARGV[6] ~= '1' or rekeyed or (first > 0 and now - first > tonumber(ARGV[7]))
   if cut then -- that attempt counts
-    spent = redis.call('HINCRBY', record, 'n', 1)
+    spent, calls = redis.call('HINCRBY', record, 'n', 1), calls + 1
     history(record, int(now) .. ' 0 0 cut_off')
-    redis.call('HSET', record, 'am', '1')
+    redis.call('HSET', record, 'am', '1', 'ca', int(calls))
     job.am = '1'
     if forgotten then return 'unknown' end
     if spent >= tonumber(ARGV[8]) then return 'exhausted' end
@@ -99,4 +99,4 @@ end
 gather_add(KEYS[2], deadline, id)
 return payload_pieces({what, cost, spent, tonumber(job.k) or 1, first > 0 and now - first or -1, tonumber(job.t) or 0, outages,
   job.b or '', last_error, job.d or '', job.am and 1 or lapse and 2 or 0,
-  job.fl and tonumber(string.match(redis.call('HGET', record, 'fl') or '', '^%d+') or 0) or 0}, job)
+  job.fl and tonumber(string.match(redis.call('HGET', record, 'fl') or '', '^%d+') or 0) or 0, calls}, job)

@@ -95,6 +95,7 @@ local function readmit(kind, id)
   if key_change == 'next' and replaced(kind, has) then key_change = 'keep' end
   set[2], set[4], filled = due > now and 'scheduled' or 'queued', has.y and int((tonumber(has.y) or 0) + 1) or '1', 4
   if due <= now then put('g', kind.next) end
+  if has.h then put('ca', '0') end
   if by_itself then put('ya', int((tonumber(has.ya) or 0) + 1)) end
   -- Jobs parked as rejected and as exhausted go in by themselves too: what a person takes out of a cancelled batch is called all the same.
   if kind.reason ~= 'rejected' and not by_itself and cancelled_batch(record, batch) then put('rc', '1') end

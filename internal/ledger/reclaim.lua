@@ -7,7 +7,7 @@
 -- returns what it did: 'none' | 'done' | 'queued' | 'unknown_outcome' | 'exhausted'
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
-local job = read(record, 's', 'g', 'od', 'r', 'b', 'm', 'f', 'c', 'oa', 'h', 'pn', 'paid')
+local job = read(record, 's', 'g', 'od', 'r', 'b', 'm', 'f', 'c', 'oa', 'h', 'pn', 'paid', 'ca', 'y', 'n')
 if job.s ~= 'in_flight' or job.g ~= ARGV[3] then
   local again = tonumber(redis.call('ZSCORE', KEYS[2], id))
   if job.s ~= 'in_flight' and again and again <= now then redis.call('ZREM', KEYS[2], id) end

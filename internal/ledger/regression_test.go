@@ -236,7 +236,7 @@ func TestAJobFoundExpiredIsNotTakenForCalled(t *testing.T) {
 			_, o = b.open(id, g, "B")
 			want(t, "opening after the crash", o, job.OpenExpired)
 			r := b.record(id)
-			want(t, "attempts spent", r.Attempts, 0)
+			want(t, "attempts spent", r.Spent, 0)
 			want(t, "lines of history", len(r.History), 0)
 		})
 	}

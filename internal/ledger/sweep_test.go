@@ -235,7 +235,7 @@ func TestAnOpenAttemptIsJudgedByItsOwnDeadlineAlone(t *testing.T) {
 	}
 	want(t, "something happened", first > 0, true)
 	want(t, "papers left", b.c.LLen(b.ctx, b.keys.Active()).Val(), 0)
-	want(t, "attempts", b.record(id).Attempts, 1)
+	want(t, "attempts", b.record(id).Spent, 1)
 }
 
 // A process with a thousand calls under way is killed: one sweep takes all of them up, in the order of their deadlines.

@@ -76,7 +76,7 @@ func (r *Reader) wrappedJob(raw []byte) (job.Job, error) {
 }
 
 // shown is what dlq show and list write of a job that is not the job's own.
-var shown = []string{"reason", "error", "attempts", "parked_at", "replays", "idempotency_key", "status", "accepted_at", "first_call_at",
+var shown = []string{"reason", "error", "attempts", "attempts_spent", "parked_at", "replays", "idempotency_key", "status", "accepted_at", "first_call_at",
 	"edited_at", "may_have_charged", "amount", "replay", "calls", "in_vain", "cursor"}
 
 // flagJob is what the options say of every job.

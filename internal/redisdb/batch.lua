@@ -122,11 +122,20 @@ local function books_stopped(record, batch)
   if v[1] then return 'its batch is paused: ' .. (v[3] or ''), 'paused' end
 end
 
+-- moment_left notes that a scheduled job leaves before its moment. moments (see schedule) counts how many left, too: a place is given once,
+-- and both counts go with the last job.
+local function moment_left(record)
+  local at, moments = redis.call('HGET', record, 'at'), books_key(record, 'moments')
+  local came = at and tonumber(redis.call('HGET', moments, at))
+  if came and redis.call('HINCRBY', moments, at .. ':left', '1') >= came then redis.call('HDEL', moments, at, at .. ':left') end
+end
+
 -- become_of changes the state of a job of which s, r, b and m are known, with the fields that go with it; and those of job.set, without
 -- those of job.drop, which are none then.
 local function become_of(record, job, state, ...)
   local fields, reason, set = {...}, job.r, job.set or {}
   for i = 1, #fields do set[#set + 1] = fields[i] end
+  if job.s == 'scheduled' and state ~= 'queued' then moment_left(record) end -- due.lua queues it, and knows of its moment
   redis.call('HSET', record, 's', state, unpack(set))
   if job.drop then redis.call('HDEL', record, unpack(job.drop)) end
   job.set, job.drop = nil, nil

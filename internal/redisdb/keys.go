@@ -87,7 +87,8 @@ func (k Keys) Again() string { return k.own + "again" }
 // Rate is the calls of the last two minutes (hash: number of a 5 s bucket, calls).
 func (k Keys) Rate() string { return k.own + "rate" }
 
-// Moments is how many jobs were scheduled for each moment (hash, by the moment in µs): jobs of one moment keep their order by it.
+// Moments is how many jobs were scheduled for each moment, and how many of them left before it (hash, by the moment in µs): jobs of one moment keep
+// their order by it.
 func (k Keys) Moments() string { return k.own + "moments" }
 
 // LiveLimits is the limits that an operator has set live (hash: version, limits; limits absent = the file's hold).

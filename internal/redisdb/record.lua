@@ -5,7 +5,8 @@
 --   s state   g generation of the task   d digest of the payload   t accepted at (µs)
 --   p payload; or, of one that is neither short nor long, pn the number of its pieces and p1, p2 … the pieces (payload_put)
 --   c cost (absent: 1)   b batch   m money (batch.lua)   at not before (µs)   x expires (µs)
---   n attempts spent   k key generation (absent: 1)   f first call with the present key (µs)   y replays
+--   n attempts spent since it was last admitted   ca calls made since then (absent: see calls_made)   y replays
+--   k key generation (absent: 1)   f first call with the present key (µs)
 --   sd digest of what a request is made of but for the payload, at the present key's first call (job.SentDigest)
 --   am a call with the present key may have charged ("1")   kn a person settled what earlier calls came to (µs)
 --   o owner of the open attempt   od its deadline (µs)   oa opened at (µs; absent: only to park the job, nothing is sent)
@@ -101,6 +102,15 @@ local function history_with(h, line)
   return h
 end
 
+-- calls_made is how many calls a job has had since it was last admitted. Records did not count them before: without a replay all are in the history,
+-- after one those are known that were spent.
+local function calls_made(job)
+  if job.ca or not job.h then return tonumber(job.ca) or 0 end
+  if job.y then return tonumber(job.n) or 0 end
+  local _, lines = string.gsub(job.h, '\n', '')
+  return lines
+end
+
 -- history appends one line for a call.
 local function history(record, line)
   if line ~= '' then redis.call('HSET', record, 'h', history_with(redis.call('HGET', record, 'h'), line)) end
@@ -129,7 +139,7 @@ local function pend(push, line, task, task_id, msg, costs, cost, now)
 end
 
 -- schedule lets a job wait for its moment, at (µs, as text). Jobs of one moment have scores that are 1 µs apart, in the order in which they came.
--- moments has how many there are of each moment, and goes some time after the last.
+-- moments has how many came for each moment, until none of them waits for it (moment_left, due.lua), and goes some time after the last moment.
 local function schedule(set, moments, at, id, now)
   local place = redis.call('HINCRBY', moments, at, '1') - 1
   if place == 0 then
@@ -150,14 +160,15 @@ local function attempt(record, generation, owner)
 end
 
 -- end_attempt writes down the end of an open attempt; job is what attempt() read. Its history, its status and that it is open no more go into
--- the record with its next state, which must follow. line is empty if nothing was written; opened is forgotten as the key's first call then. The
--- ZREM comes first: when its memory is full, Redis lets a script go on that has begun to write, but not begin with what needs memory, and an
--- end must be written down.
+-- the record with its next state, which must follow. line is empty if nothing was written; opened is forgotten as the key's first call then. A
+-- call whose attempt was given up before (job.given_up) was counted then. The ZREM comes first: when its memory is full, Redis lets a script go
+-- on that has begun to write, but not begin with what needs memory, and an end must be written down.
 local function end_attempt(keys, job, id, now, spent, line, status)
   if gather_once(keys.open) then redis.call('ZREM', keys.open, id) else shelf_remove(keys.open, id) end
   local set, drop = {}, {'o', 'od', 'oa'}
   if line ~= '' then
     set[1], set[2] = 'h', history_with(job.h, line)
+    if not job.given_up then set[3], set[4] = 'ca', int(calls_made(job) + 1) end
     called(keys.rate, now)
   elseif job.f and job.f == job.oa then
     drop[4] = 'f'

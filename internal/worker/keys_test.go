@@ -88,9 +88,9 @@ func TestAnotherJobsChargeIsNeverBooked(t *testing.T) {
 					}
 				}
 				rec := r.call("j", repeated(200))
-				if rec.State != job.Parked || rec.Reason != job.UnknownOutcome || rec.Attempts != 0 && !strings.Contains(name, "under way") && !strings.Contains(name, "long") ||
+				if rec.State != job.Parked || rec.Reason != job.UnknownOutcome || rec.Spent != 0 && !strings.Contains(name, "under way") && !strings.Contains(name, "long") ||
 					!strings.Contains(rec.Error, "some other job or program") {
-					t.Fatalf("try %d: %s %s, %d attempts, %q", try, rec.State, rec.Reason, rec.Attempts, rec.Error)
+					t.Fatalf("try %d: %s %s, %d attempts, %q", try, rec.State, rec.Reason, rec.Spent, rec.Error)
 				}
 			}
 			if len(r.pacer.failures) > 0 && name != "no connection" {
@@ -133,8 +133,8 @@ func TestASavedFailureIsAskedForTwiceAndNoMore(t *testing.T) {
 		r.accept(job.Job{ID: "j"})
 		first := r.call("j", answered(status, nil))
 		rec := r.call("j", repeated(status))
-		if rec.State != job.Parked || rec.Reason != job.UnknownOutcome || !rec.Unsure || rec.Attempts != first.Attempts || len(r.pacer.failures) != 1 || len(r.sender.keys) != 2 {
-			t.Errorf("%d: %s %s, %d attempts after %d, failures %v, calls %v", status, rec.State, rec.Reason, rec.Attempts, first.Attempts, r.pacer.failures, r.sender.keys)
+		if rec.State != job.Parked || rec.Reason != job.UnknownOutcome || !rec.Unsure || rec.Spent != first.Spent || len(r.pacer.failures) != 1 || len(r.sender.keys) != 2 {
+			t.Errorf("%d: %s %s, %d attempts after %d, failures %v, calls %v", status, rec.State, rec.Reason, rec.Spent, first.Spent, r.pacer.failures, r.sender.keys)
 		}
 	}
 	saved := job.Result{Stage: job.Answered, Status: 500, Body: []byte(`{"error":{"request_log_url":"https://dashboard.stripe.com/logs/req_4f9cPfQh2Xw"}}`)}

@@ -41,7 +41,7 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	m.ends = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_job_duration_seconds",
 		Help: "From a job's acceptance, or the time that it was to wait for, until it is done.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 12)}, []string{"gateway"})
 	m.needed = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_job_attempts",
-		Help: "Attempts that a job had spent when it was done, the last one included.", Buckets: []float64{1, 2, 3, 4, 6, 8, 12, 20}}, []string{"gateway"})
+		Help: "Calls of a job since it was last admitted when it was done, the last one included.", Buckets: []float64{1, 2, 3, 4, 6, 8, 12, 20}}, []string{"gateway"})
 	reg.MustRegister(m.seconds, m.ends, m.needed)
 	for _, g := range gateways {
 		m.zero(g)
@@ -87,7 +87,7 @@ func (m *meters) done(a job.Attempt, at time.Time) {
 		from = a.Job.At
 	}
 	m.ends.Observe(max(at.Sub(from).Seconds(), 0))
-	m.needed.Observe(float64(a.Spent + 1))
+	m.needed.Observe(float64(a.Calls + 1))
 }
 
 func (m *meters) called(v job.Verdict, res job.Result) {

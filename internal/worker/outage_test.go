@@ -83,8 +83,8 @@ func TestAnOutageSpendsNoAttempt(t *testing.T) {
 	r.accept(job.Job{ID: "j"})
 	for i := range 5 {
 		r.deliver("j")
-		if rec := r.record("j"); rec.State != job.Retrying || rec.Attempts != 0 || time.Until(rec.Due) > time.Second {
-			t.Fatalf("call %d: state %s, %d attempts, due in %v", i+1, rec.State, rec.Attempts, time.Until(rec.Due))
+		if rec := r.record("j"); rec.State != job.Retrying || rec.Spent != 0 || time.Until(rec.Due) > time.Second {
+			t.Fatalf("call %d: state %s, %d attempts, due in %v", i+1, rec.State, rec.Spent, time.Until(rec.Due))
 		}
 		r.again("j")
 	}
@@ -100,15 +100,15 @@ func TestAnAttemptThatRevealedAnOutageIsGivenBack(t *testing.T) {
 	at := r.fell(false)
 	r.accept(job.Job{ID: "j"})
 	r.deliver("j")
-	if rec := r.record("j"); rec.State != job.Retrying || rec.Attempts != 1 {
-		t.Fatalf("state %s, %d attempts", rec.State, rec.Attempts)
+	if rec := r.record("j"); rec.State != job.Retrying || rec.Spent != 1 {
+		t.Fatalf("state %s, %d attempts", rec.State, rec.Spent)
 	}
 	r.outage(at, at.Add(time.Minute))
 	r.sender.answer = answered(200, nil)
 	r.again("j")
 	r.deliver("j")
-	if rec := r.record("j"); rec.State != job.Done || rec.Attempts != 0 {
-		t.Errorf("state %s, %d attempts", rec.State, rec.Attempts)
+	if rec := r.record("j"); rec.State != job.Done || rec.Spent != 0 {
+		t.Errorf("state %s, %d attempts", rec.State, rec.Spent)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestTheLastAttemptWaitsUntilItIsKnownWhetherItWasAnOutage(t *testing.T) {
 				r.outage(at, at.Add(time.Minute))
 			}
 			if rec := r.record("j"); rec.State != job.Retrying {
-				t.Fatalf("state %s, %d attempts", rec.State, rec.Attempts)
+				t.Fatalf("state %s, %d attempts", rec.State, rec.Spent)
 			}
 			r.again("j")
 		}
@@ -137,9 +137,9 @@ func TestTheLastAttemptWaitsUntilItIsKnownWhetherItWasAnOutage(t *testing.T) {
 		rec, calls := r.record("j"), len(r.sender.keys)
 		switch {
 		case outage && (rec.State != job.Retrying || calls != 3):
-			t.Errorf("in an outage: %s after %d calls, %d attempts", rec.State, calls, rec.Attempts)
-		case !outage && (rec.Reason != job.Exhausted || calls != 2 || rec.Attempts != 2 || s.released != 1 || rec.Error != `HTTP 500: {"error":"declined"}`):
-			t.Errorf("exhausted: %q after %d calls, %d attempts, error %q", rec.Reason, calls, rec.Attempts, rec.Error)
+			t.Errorf("in an outage: %s after %d calls, %d attempts", rec.State, calls, rec.Spent)
+		case !outage && (rec.Reason != job.Exhausted || calls != 2 || rec.Spent != 2 || s.released != 1 || rec.Error != `HTTP 500: {"error":"declined"}`):
+			t.Errorf("exhausted: %q after %d calls, %d attempts, error %q", rec.Reason, calls, rec.Spent, rec.Error)
 		}
 	}
 }
@@ -193,13 +193,13 @@ func TestAJobsOwnTroubleSpendsItsAttempts(t *testing.T) {
 		r.accept(job.Job{ID: "j"})
 		r.deliver("j")
 		rec := r.record("j")
-		if rec.State != job.Retrying || rec.Attempts != 1 || status == 429 && time.Until(rec.Due) < 14*time.Minute {
-			t.Errorf("%d: %s, %d attempts, due in %v", status, rec.State, rec.Attempts, time.Until(rec.Due))
+		if rec.State != job.Retrying || rec.Spent != 1 || status == 429 && time.Until(rec.Due) < 14*time.Minute {
+			t.Errorf("%d: %s, %d attempts, due in %v", status, rec.State, rec.Spent, time.Until(rec.Due))
 		}
 		r.again("j")
 		r.deliver("j")
-		if rec := r.record("j"); rec.Reason != job.Exhausted || rec.Attempts != 2 {
-			t.Errorf("%d: %s %q, %d attempts", status, rec.State, rec.Reason, rec.Attempts)
+		if rec := r.record("j"); rec.Reason != job.Exhausted || rec.Spent != 2 {
+			t.Errorf("%d: %s %q, %d attempts", status, rec.State, rec.Reason, rec.Spent)
 		}
 		if f := r.pacer.holds[1]; f.Job != "j" || f.Spent != 1 || f.Slot != 1 || !f.Written {
 			t.Errorf("%d: told of %+v", status, f)
@@ -216,8 +216,8 @@ func TestAJobThatMetTwoOutagesIsForgivenNoMore(t *testing.T) {
 		at := r.fell(false)
 		r.deliver("j")
 		r.outage(at.Add(-time.Millisecond), at.Add(time.Millisecond))
-		if rec := r.record("j"); rec.Attempts != 1 {
-			t.Fatalf("outage %d: %d attempts", n+1, rec.Attempts)
+		if rec := r.record("j"); rec.Spent != 1 {
+			t.Fatalf("outage %d: %d attempts", n+1, rec.Spent)
 		}
 		r.again("j")
 	}

@@ -42,7 +42,7 @@ func TestAJobWhosePayloadCantBeOpenedWaits(t *testing.T) {
 	r.store("a", "a")
 	s := r.deliver("a")
 	rec := r.record("a")
-	if rec.State != job.Retrying || rec.Attempts != 0 || len(rec.History) != 0 || !strings.Contains(rec.Error, "k2025") || time.Until(rec.Due) > time.Minute {
+	if rec.State != job.Retrying || rec.Spent != 0 || len(rec.History) != 0 || !strings.Contains(rec.Error, "k2025") || time.Until(rec.Due) > time.Minute {
 		t.Errorf("record %+v", rec)
 	}
 	if len(r.sender.keys) != 0 || s.released != 1 || len(r.pacer.holds) != 0 {
@@ -79,8 +79,8 @@ func TestAPlainPayloadWaitsWhereSealedOnesAreRequired(t *testing.T) {
 	r.kept.Box = boxOf(testkit.GatewayOf(r.keys.Pending())).Checking(func(p []byte) string { return string(p) }, true)
 	r.flaky.Books = ledger.New(r.c, r.kept)
 	rec := r.call("a", answered(http.StatusOK, nil))
-	if rec.State != job.Retrying || rec.Attempts != 0 || len(r.sender.keys) != 0 || !strings.Contains(rec.Error, "take require out") {
-		t.Errorf("%s %s, %d attempts, %d calls, %q", rec.State, rec.Reason, rec.Attempts, len(r.sender.keys), rec.Error)
+	if rec.State != job.Retrying || rec.Spent != 0 || len(r.sender.keys) != 0 || !strings.Contains(rec.Error, "take require out") {
+		t.Errorf("%s %s, %d attempts, %d calls, %q", rec.State, rec.Reason, rec.Spent, len(r.sender.keys), rec.Error)
 	}
 	r.kept.Box = nil
 	r.flaky.Books = ledger.New(r.c, r.kept)

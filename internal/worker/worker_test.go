@@ -223,8 +223,8 @@ func TestTooEarlyWaitsLongerEachTime(t *testing.T) {
 		began := time.Now()
 		r.deliver("j")
 		rec := r.record("j")
-		if wait := rec.Due.Sub(began); rec.State != job.Retrying || rec.Attempts != 0 || (wait-want).Abs() > 15*time.Second {
-			t.Errorf("tried for %v: %s, %d attempts, due in %v; want %v", tried, rec.State, rec.Attempts, wait, want)
+		if wait := rec.Due.Sub(began); rec.State != job.Retrying || rec.Spent != 0 || (wait-want).Abs() > 15*time.Second {
+			t.Errorf("tried for %v: %s, %d attempts, due in %v; want %v", tried, rec.State, rec.Spent, wait, want)
 		}
 	}
 }
@@ -258,8 +258,8 @@ func TestWhatBecomesOfAJob(t *testing.T) {
 			r.accept(job.Job{ID: "j"})
 			s := r.deliver("j")
 			rec := r.record("j")
-			if rec.State != tc.state || rec.Reason != tc.reason || rec.Attempts != tc.spent {
-				t.Errorf("state %s, reason %q, %d attempts spent; want %s, %q, %d", rec.State, rec.Reason, rec.Attempts, tc.state, tc.reason, tc.spent)
+			if rec.State != tc.state || rec.Reason != tc.reason || rec.Spent != tc.spent {
+				t.Errorf("state %s, reason %q, %d attempts spent; want %s, %q, %d", rec.State, rec.Reason, rec.Spent, tc.state, tc.reason, tc.spent)
 			}
 			if len(r.pacer.holds) != tc.holds {
 				t.Errorf("holds %v, want %d", r.pacer.holds, tc.holds)
@@ -321,13 +321,13 @@ func TestFewerAtOnceIsNoHold(t *testing.T) {
 	r.pacer.few = 1
 	r.accept(job.Job{ID: "j"})
 	r.deliver("j")
-	if rec := r.record("j"); rec.State != job.Queued || rec.Attempts != 0 || r.pacer.fewer != 1 || len(r.pacer.holds) != 0 {
-		t.Errorf("state %s, %d attempts, fewer %d times, holds %v", rec.State, rec.Attempts, r.pacer.fewer, r.pacer.holds)
+	if rec := r.record("j"); rec.State != job.Queued || rec.Spent != 0 || r.pacer.fewer != 1 || len(r.pacer.holds) != 0 {
+		t.Errorf("state %s, %d attempts, fewer %d times, holds %v", rec.State, rec.Spent, r.pacer.fewer, r.pacer.holds)
 	}
 	r.pacer.few = 0 // a single call was too many
 	r.deliver("j")
-	if rec := r.record("j"); rec.State != job.Retrying || rec.Attempts != 0 || r.pacer.fewer != 2 || len(r.pacer.holds) != 1 {
-		t.Errorf("state %s, %d attempts, fewer %d times, holds %v; want one", rec.State, rec.Attempts, r.pacer.fewer, r.pacer.holds)
+	if rec := r.record("j"); rec.State != job.Retrying || rec.Spent != 0 || r.pacer.fewer != 2 || len(r.pacer.holds) != 1 {
+		t.Errorf("state %s, %d attempts, fewer %d times, holds %v; want one", rec.State, rec.Spent, r.pacer.fewer, r.pacer.holds)
 	}
 }
 
@@ -337,8 +337,8 @@ func TestALockConcernsOneJobOnly(t *testing.T) {
 	r := setup(t, lock, true, "stripe")
 	r.accept(job.Job{ID: "j"})
 	r.deliver("j")
-	if rec := r.record("j"); rec.State != job.Retrying || rec.Attempts != 0 || len(r.pacer.holds) != 0 {
-		t.Errorf("state %s, %d attempts, holds %v", rec.State, rec.Attempts, r.pacer.holds)
+	if rec := r.record("j"); rec.State != job.Retrying || rec.Spent != 0 || len(r.pacer.holds) != 0 {
+		t.Errorf("state %s, %d attempts, holds %v", rec.State, rec.Spent, r.pacer.holds)
 	}
 }
 
@@ -352,8 +352,8 @@ func TestTheLastAttemptIsParkedAsExhausted(t *testing.T) {
 		t.Fatalf("moved %d, %v", n, err)
 	}
 	r.deliver("j")
-	if rec := r.record("j"); rec.Reason != job.Exhausted || rec.Attempts != 2 || rec.Error != `HTTP 500: {"error":"declined"}` {
-		t.Errorf("reason %q, attempts %d, error %q", rec.Reason, rec.Attempts, rec.Error)
+	if rec := r.record("j"); rec.Reason != job.Exhausted || rec.Spent != 2 || rec.Error != `HTTP 500: {"error":"declined"}` {
+		t.Errorf("reason %q, attempts %d, error %q", rec.Reason, rec.Spent, rec.Error)
 	}
 	if r.sender.keys[0] != "j" || r.sender.keys[1] != "j" {
 		t.Errorf("keys %v: every attempt carries the same one", r.sender.keys)
@@ -392,7 +392,7 @@ func TestAnAttemptThatIsNotKnownToBeOpenIsTakenBackAtAStop(t *testing.T) {
 	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1, Slot: &slot{cost: 1}}); err == nil {
 		t.Error("the task was taken for settled") // the attempt might never have reached Redis
 	}
-	if rec := r.record("j"); rec.State != job.Queued || rec.Generation != 2 || rec.Attempts != 0 || rec.Unsure || len(r.sender.keys) != 0 {
+	if rec := r.record("j"); rec.State != job.Queued || rec.Generation != 2 || rec.Spent != 0 || rec.Unsure || len(r.sender.keys) != 0 {
 		t.Errorf("%+v, %d calls; want it back in the queue, unspent", rec, len(r.sender.keys))
 	}
 }
@@ -426,8 +426,8 @@ func TestACostlyJobWithoutRoomGoesBack(t *testing.T) {
 	r.pacer.none = true
 	r.accept(job.Job{ID: "j", Cost: 5})
 	r.deliver("j")
-	if rec := r.record("j"); rec.State != job.Queued || rec.Attempts != 0 || len(r.sender.keys) != 0 {
-		t.Errorf("state %s, %d attempts, %d calls", rec.State, rec.Attempts, len(r.sender.keys))
+	if rec := r.record("j"); rec.State != job.Queued || rec.Spent != 0 || len(r.sender.keys) != 0 {
+		t.Errorf("state %s, %d attempts, %d calls", rec.State, rec.Spent, len(r.sender.keys))
 	}
 }
 
@@ -437,8 +437,8 @@ func TestAJobThatCostsMoreThanALimitStepsAside(t *testing.T) {
 	r.pacer.tooDear = true
 	r.accept(job.Job{ID: "j", Cost: 5})
 	r.deliver("j")
-	if rec := r.record("j"); rec.State != job.Retrying || rec.Attempts != 0 || !strings.Contains(rec.Error, "costs more") || len(r.sender.keys) != 0 {
-		t.Errorf("state %s, %d attempts, error %q, %d calls", rec.State, rec.Attempts, rec.Error, len(r.sender.keys))
+	if rec := r.record("j"); rec.State != job.Retrying || rec.Spent != 0 || !strings.Contains(rec.Error, "costs more") || len(r.sender.keys) != 0 {
+		t.Errorf("state %s, %d attempts, error %q, %d calls", rec.State, rec.Spent, rec.Error, len(r.sender.keys))
 	}
 }
 
@@ -464,8 +464,8 @@ func TestAJobWithoutASlotGoesBackToTheHeadOfTheQueueWhenWeStop(t *testing.T) {
 		t.Fatalf("asynq would put the job aside: %v", err)
 	}
 	rec, head := r.record("j"), r.c.LIndex(t.Context(), r.keys.Due(), -1).Val()
-	if rec.State != job.Queued || head != "j~2" || rec.Attempts != 0 || len(r.sender.keys) != 0 {
-		t.Errorf("%s after %d attempts and %d calls, %q is at the head of the queue", rec.State, rec.Attempts, len(r.sender.keys), head)
+	if rec.State != job.Queued || head != "j~2" || rec.Spent != 0 || len(r.sender.keys) != 0 {
+		t.Errorf("%s after %d attempts and %d calls, %q is at the head of the queue", rec.State, rec.Spent, len(r.sender.keys), head)
 	}
 	r.accept(job.Job{ID: "late", Expires: time.Now().Add(-time.Minute)})
 	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "late", Generation: 1}); err != nil || r.record("late").Reason != job.Expired {

@@ -129,12 +129,12 @@ func (o *outage) unspent(ids []string) {
 	o.t.Helper()
 	for _, id := range ids {
 		v := decode[struct {
-			State    string
-			Attempts int
-			Calls    []any
+			State string
+			Spent int `json:"attempts_spent"`
+			Calls []any
 		}](o.t, o.ok("dispatcher", "job", id, "-o", "json"))
-		if v.Attempts != 0 || v.State != "done" {
-			o.t.Errorf("%s, which met the outage: %s, %d attempts spent on %d calls", id, v.State, v.Attempts, len(v.Calls))
+		if v.Spent != 0 || v.State != "done" {
+			o.t.Errorf("%s, which met the outage: %s, %d attempts spent on %d calls", id, v.State, v.Spent, len(v.Calls))
 		}
 	}
 }
