@@ -237,10 +237,10 @@ func (p *program) writeBatch(v batchView) error {
 			t.Row(g.Gateway, s.State, s.Reason, s.Jobs, t.Money(s.Amount, int(s.Bare)), "")
 		}
 		if g.PausedAt != nil {
-			t.Row(g.Gateway, "paused", "", "", fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy), "")
+			t.Row(g.Gateway, "paused", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy)), "")
 		}
 		if g.Cancelled != nil {
-			t.Row(g.Gateway, "cancelled", "", "", fmt.Sprintf("%s by %s: %s", cli.Relative(*g.Cancelled, time.Now()), g.CancelBy, g.CancelWhy), "")
+			t.Row(g.Gateway, "cancelled", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.Cancelled, time.Now()), g.CancelBy, g.CancelWhy)), "")
 		}
 	}
 	t.Row("all", "total", "", v.Jobs, t.Money(v.Amount, int(v.Bare)), etaText(v.ETASeconds))

@@ -263,9 +263,9 @@ func (p *program) writeDeed(d batchDeed, a batchAct, decision cli.Decision) erro
 	}
 	for _, g := range d.Gateways {
 		if d.Done {
-			fmt.Fprintf(p.Out, "%s: %s %s of batch %q\n%s", g.Gateway, a.past, g.pile().text(), d.Batch, g.doubtText())
+			fmt.Fprintf(p.Tell(), "%s: %s %s of batch %q\n%s", g.Gateway, a.past, g.pile().text(), d.Batch, g.doubtText())
 		} else {
-			fmt.Fprintf(p.Out, "%s: would %s %s of batch %q\n", g.Gateway, a.verb, g.pile().text(), d.Batch)
+			fmt.Fprintf(p.Tell(), "%s: would %s %s of batch %q\n", g.Gateway, a.verb, g.pile().text(), d.Batch)
 		}
 	}
 	if decision == cli.DryRun {

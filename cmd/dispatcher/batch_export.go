@@ -91,7 +91,8 @@ func (p *program) exportJob(out *paged, l batchLine) error {
 	if l.Settled != nil {
 		settled = l.Settled.Text()
 	}
-	return out.row(l.ID, l.Gateway, l.State, l.Reason, status, l.Reference, l.Attempts, moments(l.AcceptedAt), moments(l.CalledAt), moments(l.FinishedAt), settled)
+	return out.row(cli.Uncut(l.ID), cli.Uncut(l.Gateway), l.State, l.Reason, status, cli.Uncut(l.Reference), l.Attempts,
+		moments(l.AcceptedAt), moments(l.CalledAt), moments(l.FinishedAt), cli.Uncut(settled))
 }
 
 func moments(t *time.Time) time.Time {

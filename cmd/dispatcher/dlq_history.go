@@ -89,6 +89,9 @@ func (p *program) dlqHistory(ctx context.Context, f *historyFlags) error {
 			return dispatch.Coded(err)
 		}
 	}
+	if list.rows == 0 {
+		p.nothingMeant("act")
+	}
 	return list.flush()
 }
 
@@ -123,5 +126,5 @@ func (l *paged) addAct(v actView) error {
 	if v.Ended != nil {
 		ended = *v.Ended
 	}
-	return l.row(v.At, v.Gateway, v.Who, v.What, v.Jobs, money, v.Filter, v.Why, ended)
+	return l.row(v.At, cli.Uncut(v.Gateway), v.Who, cli.Uncut(v.What), v.Jobs, money, cli.Uncut(v.Filter), cli.Uncut(v.Why), ended)
 }

@@ -125,20 +125,20 @@ func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
 
 func (p *program) parkedTable(v parkedWhole) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
-	t.Row("id", v.ID)
-	t.Row("gateway", v.Gateway)
+	t.Row("id", cli.Uncut(v.ID))
+	t.Row("gateway", cli.Uncut(v.Gateway))
 	t.Row("reason", v.Reason)
-	t.Row("error", v.Error)
+	t.Row("error", cli.Uncut(v.Error))
 	t.Row("attempts", v.Attempts)
 	t.Row("replays", replaysText(v.Replays))
 	t.Row("parked", v.ParkedAt)
-	t.Row("batch", v.Batch)
+	t.Row("batch", cli.Uncut(v.Batch))
 	if amount := t.Money(v.Amount, 0); amount != "" {
 		t.Row("amount", amount)
 	}
 	t.Row("may have charged", yesNo(v.Unsure))
-	t.Row("idempotency key", v.Key)
-	t.Row("a replay", v.Replay)
+	t.Row("idempotency key", cli.Uncut(v.Key))
+	t.Row("a replay", cli.Uncut(v.Replay))
 	for _, at := range []struct {
 		name string
 		at   *time.Time
@@ -148,10 +148,10 @@ func (p *program) parkedTable(v parkedWhole) error {
 		}
 	}
 	for i, c := range v.Calls {
-		t.Row(fmt.Sprintf("call %d", i+1), c.text())
+		t.Row(fmt.Sprintf("call %d", i+1), cli.Uncut(c.text()))
 	}
 	if len(v.Payload) > 0 {
-		t.Row("payload", string(v.Payload))
+		t.Row("payload", cli.Uncut(v.Payload))
 	}
 	return t.Flush()
 }

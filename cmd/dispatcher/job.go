@@ -177,16 +177,16 @@ func asJSON(payload []byte) json.RawMessage {
 
 func (p *program) jobTable(v jobShown, payload bool) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
-	t.Row("id", v.ID)
-	t.Row("gateway", v.Gateway)
+	t.Row("id", cli.Uncut(v.ID))
+	t.Row("gateway", cli.Uncut(v.Gateway))
 	t.Row("state", v.State)
-	t.Row("why", v.Why)
-	t.Row("batch", v.Batch)
+	t.Row("why", cli.Uncut(v.Why))
+	t.Row("batch", cli.Uncut(v.Batch))
 	if amount := t.Money(v.Amount, 0); amount != "" {
 		t.Row("amount", amount)
 	}
 	t.Row("attempts", v.Attempts)
-	t.Row("idempotency key", v.Key)
+	t.Row("idempotency key", cli.Uncut(v.Key))
 	for _, at := range []struct {
 		name string
 		at   *time.Time
@@ -196,20 +196,20 @@ func (p *program) jobTable(v jobShown, payload bool) error {
 		}
 	}
 	if v.Reference != "" {
-		t.Row("reference", v.Reference)
+		t.Row("reference", cli.Uncut(v.Reference))
 	}
 	if v.Settled != nil {
-		t.Row("settled", v.Settled.Text())
+		t.Row("settled", cli.Uncut(v.Settled.Text()))
 	}
 	if v.Error != "" {
-		t.Row("error", v.Error)
+		t.Row("error", cli.Uncut(v.Error))
 	}
 	for i, c := range v.Calls {
-		t.Row(fmt.Sprintf("call %d", i+1), c.text())
+		t.Row(fmt.Sprintf("call %d", i+1), cli.Uncut(c.text()))
 	}
 	switch {
 	case len(v.Payload) > 0:
-		t.Row("payload", string(v.Payload))
+		t.Row("payload", cli.Uncut(v.Payload))
 	case payload && v.PayloadDeleted:
 		t.Row("payload", "deleted when the job was "+string(v.State))
 	}

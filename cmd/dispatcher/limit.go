@@ -141,7 +141,7 @@ func (p *program) showLimits(v limitView) error {
 	if v.SetLive {
 		from = "set live; the file says " + strings.Join(v.File, " ")
 	}
-	_, err := fmt.Fprintf(p.Out, "%s: %s (%s)\n", v.Gateway, boundText(v.Limits, v.Admission, v.Bottleneck), from)
+	_, err := fmt.Fprintf(p.Tell(), "%s: %s (%s)\n", v.Gateway, boundText(v.Limits, v.Admission, v.Bottleneck), from)
 	return err
 }
 

@@ -178,7 +178,7 @@ func (p *program) writePark(d parkDeed, money *pile, decision cli.Decision) erro
 	if decision == cli.Declined {
 		line = "nothing was changed"
 	}
-	if _, err := fmt.Fprintln(p.Out, line); err != nil {
+	if _, err := fmt.Fprintln(p.Tell(), line); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if decision == cli.DryRun {

@@ -185,7 +185,8 @@ func (p *program) statusTable(rows []gatewayStatus) error {
 		if p.OutTerminal {
 			hold = holdWord(r)
 		}
-		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, parkedText(r.Parked), t.Money(r.Amount, 0), boundText(r.Limits, r.Admission, r.Bottleneck),
+		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, cli.Uncut(parkedText(r.Parked)), t.Money(r.Amount, 0),
+			cli.Uncut(boundText(r.Limits, r.Admission, r.Bottleneck)),
 			fmt.Sprintf("%.1f/s", r.Rate1m), hold, etaText(r.ETASeconds))
 	}
 	return t.Flush()

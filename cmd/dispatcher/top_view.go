@@ -41,7 +41,7 @@ func (m topModel) lines() []string {
 	if m.width == 0 {
 		return nil
 	}
-	head := []string{topStrong.Render(m.cut("dispatcher top  " + m.now.Format(time.TimeOnly)))}
+	head := []string{topStrong.Render(m.cut("dispatcher top  " + m.now.Format(time.TimeOnly) + m.missing()))}
 	if m.trouble != nil {
 		head = append(head, topBad.Render(m.cut(troubleText(m.trouble, m.since, m.now))))
 	}
@@ -49,6 +49,23 @@ func (m topModel) lines() []string {
 	body := m.body(max(m.height-len(head)-len(foot), 2))
 	all := append(append(head, body...), foot...)
 	return all[:min(len(all), m.height)]
+}
+
+// missing names the columns that the terminal has no room for.
+func (m topModel) missing() string {
+	if m.detail || len(m.rows) == 0 {
+		return ""
+	}
+	var titles []string
+	for i, width := range topFit(m.rows, m.width) {
+		if width == 0 {
+			titles = append(titles, strings.ToLower(topColumns[i].title))
+		}
+	}
+	if len(titles) == 0 {
+		return ""
+	}
+	return "  no room for: " + strings.Join(titles, ", ")
 }
 
 func (m topModel) keys() string {
@@ -137,7 +154,7 @@ func (m topModel) parked(r topRow) []string {
 
 // sums are jobs and their money on one line, or where that is too long a line for each currency: no amount is cut.
 func (m topModel) sums(name string, jobs int64, s ledger.Sums) []string {
-	head, money := fmt.Sprintf("%-16s %12d  ", name, jobs), job.MoneyText(s.Money, int(s.Unread))
+	head, money := fmt.Sprintf("%-16s %12s  ", name, job.CountText(jobs)), job.MoneyText(s.Money, int(s.Unread))
 	if len(head)+len(money) <= m.width {
 		return []string{head + money}
 	}

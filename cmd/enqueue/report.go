@@ -92,23 +92,23 @@ func (t *tally) text(r report, now time.Time) error {
 // remark says on standard error what the numbers mean, unless -q.
 func (t *tally) remark(r report) {
 	if r.Replaced != nil && r.Replaced.lost() != "" { // also with -q
-		fmt.Fprintln(t.s.Err, r.Replaced.lost())
+		fmt.Fprintln(t.s.Say(), r.Replaced.lost())
 	}
 	if t.opt.Quiet {
 		return
 	}
 	switch {
 	case t.declined:
-		fmt.Fprintln(t.s.Err, "nothing was changed")
+		fmt.Fprintln(t.s.Say(), "nothing was changed")
 	case t.opt.unasked:
-		fmt.Fprintf(t.s.Err, "dry run: would replace the payloads of %s; nothing was changed: add --yes to do it\n", r.Replaced.text())
+		fmt.Fprintf(t.s.Say(), "dry run: would replace the payloads of %s; nothing was changed: add --yes to do it\n", r.Replaced.text())
 	case t.opt.replace && r.DryRun:
-		fmt.Fprintf(t.s.Err, "dry run: would replace the payloads of %s; nothing was changed\n", r.Replaced.text())
+		fmt.Fprintf(t.s.Say(), "dry run: would replace the payloads of %s; nothing was changed\n", r.Replaced.text())
 	case r.DryRun:
-		fmt.Fprintln(t.s.Err, "dry run: nothing was sent to Redis")
+		fmt.Fprintln(t.s.Say(), "dry run: nothing was sent to Redis")
 	}
 	if r.Parked > 0 && t.opt.replace {
-		fmt.Fprintf(t.s.Err, "%d jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n", r.Parked)
+		fmt.Fprintf(t.s.Say(), "%d jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n", r.Parked)
 		return
 	}
 	if r.Parked > 0 {
@@ -116,6 +116,6 @@ func (t *tally) remark(r report) {
 		if r.Parked == 1 {
 			parked, room = "1 job is", "it yet, or its"
 		}
-		fmt.Fprintf(t.s.Err, "%s parked: there was no room for %s batch is paused or cancelled; see: dispatcher dlq stats\n", parked, room)
+		fmt.Fprintf(t.s.Say(), "%s parked: there was no room for %s batch is paused or cancelled; see: dispatcher dlq stats\n", parked, room)
 	}
 }
