@@ -131,7 +131,7 @@ func (p *program) writeBooks(books []gatewayBooks, verbose bool) error {
 	}
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "ACCEPTED", "SCHEDULED", "QUEUED", "IN FLIGHT", "RETRYING", "DONE", "PARKED", "DISCARDED", "BOOKS")
 	for _, b := range books {
-		t.Row(b.Gateway, b.Accepted, b.Scheduled, b.Queued, b.InFlight, b.Retrying, b.Done, cli.Uncut(parkedText(b.Parked)), b.Discarded, b.order())
+		t.Row(b.Gateway, b.Accepted, b.Scheduled, b.Queued, b.InFlight, b.Retrying, b.Done, cli.Uncut(p.parkedText(b.Parked)), b.Discarded, b.order())
 	}
 	if err := t.Flush(); err != nil {
 		return err

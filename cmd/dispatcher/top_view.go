@@ -107,7 +107,22 @@ func (m topModel) table(lines int) []string {
 	for i := first; i < min(first+shown, len(m.rows)); i++ {
 		out = append(out, m.row(widths, i))
 	}
-	return out
+	whole := m.whole(m.rows[m.selected], widths)
+	return append(out, whole[:min(len(whole), lines-len(out))]...)
+}
+
+// whole is the selected gateway's name and state, where its row has no room for them.
+func (m topModel) whole(r topRow, widths []int) []string {
+	state, _ := r.state()
+	last := len(topColumns) - 1
+	if lipgloss.Width(topColumns[0].text(r)) <= widths[0] && lipgloss.Width(topPlain(state)) <= widths[last] {
+		return nil
+	}
+	lines := []string{""}
+	for _, line := range cli.Wrap(topPlain(r.Name+": "+state), m.width, 2) {
+		lines = append(lines, m.cut(line))
+	}
+	return lines
 }
 
 // row marks the selected gateway with more than colour, and gives a colour to the state alone.
@@ -180,9 +195,9 @@ func (r topRow) state() (string, lipgloss.Style) {
 	case h.Denied:
 		return "denied, " + dispatch.Cause(h), topBad
 	case h.Circuit && held:
-		return "circuit open for " + left + ": " + h.Reason, topBad
+		return "circuit open for " + left + ": " + strings.TrimPrefix(h.Reason, "circuit open: "), topBad
 	case h.Circuit:
-		return "circuit open, one call goes ahead: " + h.Reason, topBad
+		return "circuit open, one call goes ahead: " + strings.TrimPrefix(h.Reason, "circuit open: "), topBad
 	case held && h.Endless:
 		return "held, tried again in " + left + ": " + h.Reason, topBad
 	case held:
