@@ -74,15 +74,11 @@ func (p *program) audit(ctx context.Context, names []string, o auditOptions) err
 	if o.most < 0 {
 		return cli.Usage("give a number from 0 up", "--limit %d is below 0", o.most)
 	}
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := gateways(s.cfg, names)
-	if err != nil {
-		return err
-	}
 	books := make([]gatewayBooks, len(chosen))
 	for i, g := range chosen {
 		if books[i], err = p.auditOne(ctx, s, g, o); err != nil {

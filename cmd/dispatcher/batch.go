@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
+	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
@@ -96,11 +97,7 @@ type batchPart struct {
 }
 
 // batchParts asks the chosen gateways, and returns those that know the batch.
-func (p *program) batchParts(ctx context.Context, s *session, name string, names []string) ([]batchPart, error) {
-	chosen, err := gateways(s.cfg, names)
-	if err != nil {
-		return nil, err
-	}
+func batchParts(ctx context.Context, s *session, chosen []config.Gateway, name string) ([]batchPart, error) {
 	var parts []batchPart
 	for _, g := range chosen {
 		v, ok, err := dispatch.LookBatch(ctx, s.db.Client, g, name)
@@ -130,12 +127,12 @@ func (p *program) batch(ctx context.Context, name string, f *batchFlags) error {
 			return err
 		}
 	}
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, f.gateways)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	parts, err := p.batchParts(ctx, s, name, f.gateways)
+	parts, err := batchParts(ctx, s, chosen, name)
 	if err != nil {
 		return err
 	}

@@ -37,15 +37,11 @@ func (p *program) batchExport(ctx context.Context, name string, f *batchFlags) e
 	if f.by != "" {
 		return cli.Usage("ask once with --by and once with --export", "--by and --export don't go together")
 	}
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, f.gateways)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := gateways(s.cfg, f.gateways)
-	if err != nil {
-		return err
-	}
 	out := p.newPaged("ID", "GATEWAY", "STATE", "REASON", "STATUS", "REFERENCE", "ATTEMPTS", "ACCEPTED", "CALLED", "FINISHED", "SETTLED")
 	for _, g := range chosen {
 		if err = p.exportFrom(ctx, s, g, name, out); err != nil {

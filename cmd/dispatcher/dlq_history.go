@@ -72,15 +72,11 @@ func (p *program) dlqHistory(ctx context.Context, f *historyFlags) error {
 	if err != nil {
 		return err
 	}
-	s, err := p.open(ctx)
+	s, named, err := p.openAt(ctx, f.gateways)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	named, err := inOrder(s.cfg, f.gateways)
-	if err != nil {
-		return err
-	}
 	list := p.newPaged("AT", "GATEWAY", "WHO", "WHAT", "JOBS", "MONEY", "FILTER", "WHY", "ENDED")
 	for _, g := range named {
 		if err := listActs(ctx, deadletter.New(s.db.Client, g.Name), &chosen, func(a deadletter.Act) error {

@@ -63,15 +63,11 @@ type gatewayStatus struct {
 }
 
 func (p *program) status(ctx context.Context, names []string) error {
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := gateways(s.cfg, names)
-	if err != nil {
-		return err
-	}
 	rows, err := statusRows(ctx, s.db.Client, chosen)
 	if err != nil {
 		return err
