@@ -20,14 +20,41 @@ func TestNoFileIsOverlong(t *testing.T) {
 	}
 }
 
-var nap = regexp.MustCompile(`\btime\.Sleep\(|\bt\.Skip`)
+var nap = regexp.MustCompile(`\btime\.Sleep\(`)
 
-// A nap makes a test slow where the machine is fast, and wrong where it is slow; a skip hides what is missing.
-func TestTestsNeitherSleepNorSkip(t *testing.T) {
+// A nap makes a test slow where the machine is fast, and wrong where it is slow.
+func TestTestsDoNotSleep(t *testing.T) {
 	t.Parallel()
 	for _, f := range sources(t) {
 		if f.test && f.path != "test/style_test.go" && nap.MatchString(f.text) {
-			t.Errorf("%s sleeps or skips: wait for a condition (testkit.Eventually), or control the clock", f.path)
+			t.Errorf("%s sleeps: wait for a condition (testkit.Eventually), or control the clock", f.path)
+		}
+	}
+}
+
+var (
+	skip = regexp.MustCompile(`\b[a-z]+\.Skip\w*\(.*`)
+	told = regexp.MustCompile(`\.Skipf?\(".+: make [a-z-]+ runs it"`)
+	// hidden is a test that ends early because of a flag or a variable of the environment, and counts as passed.
+	hidden = regexp.MustCompile(`if [^\n{]*(?:\*[a-z]\w*|length|testing\.Short\(\)|os\.Getenv\([^\n{]*) == (?:0|""|false|nil)[^\n{]* \{\n(?:\s*\w+\.Logf?\([^\n]*\n)?\s*return\n`)
+)
+
+// What does not run says so, and why, and which target runs it.
+func TestTestsThatDoNotRunSkipWithAReason(t *testing.T) {
+	t.Parallel()
+	for _, f := range sources(t) {
+		if !f.test || f.path == "test/style_test.go" {
+			continue
+		}
+		for _, call := range skip.FindAllString(f.text, -1) {
+			if !told.MatchString(call) {
+				t.Errorf(`%s: %s does not say "why: make target runs it"`, f.path, call)
+			}
+		}
+		for _, found := range hidden.FindAllString(f.text, -1) {
+			if f.path != "test/browser/rig_test.go" { // no test ends there: pictures are taken where they are asked for
+				t.Errorf("%s ends early and counts as passed: t.Skip with the reason and the make target:\n%s", f.path, found)
+			}
 		}
 	}
 }

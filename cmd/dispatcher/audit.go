@@ -74,15 +74,11 @@ func (p *program) audit(ctx context.Context, names []string, o auditOptions) err
 	if o.most < 0 {
 		return cli.Usage("give a number from 0 up", "--limit %d is below 0", o.most)
 	}
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := gateways(s.cfg, names)
-	if err != nil {
-		return err
-	}
 	books := make([]gatewayBooks, len(chosen))
 	for i, g := range chosen {
 		if books[i], err = p.auditOne(ctx, s, g, o); err != nil {
@@ -131,7 +127,7 @@ func (p *program) writeBooks(books []gatewayBooks, verbose bool) error {
 	}
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "ACCEPTED", "SCHEDULED", "QUEUED", "IN FLIGHT", "RETRYING", "DONE", "PARKED", "DISCARDED", "BOOKS")
 	for _, b := range books {
-		t.Row(b.Gateway, b.Accepted, b.Scheduled, b.Queued, b.InFlight, b.Retrying, b.Done, parkedText(b.Parked), b.Discarded, b.order())
+		t.Row(b.Gateway, b.Accepted, b.Scheduled, b.Queued, b.InFlight, b.Retrying, b.Done, cli.Uncut(p.parkedText(b.Parked)), b.Discarded, b.order())
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -161,9 +157,9 @@ func (p *program) listFindings(books []gatewayBooks, verbose bool) error {
 		for _, f := range list {
 			listed = true
 			if p.OutTerminal {
-				t.Row(b.Gateway, f.ID, f.Text)
+				t.Row(b.Gateway, cli.Uncut(f.ID), cli.Uncut(f.Text))
 			} else {
-				t.Row(b.Gateway, f.ID, f.Text, f.Hint)
+				t.Row(b.Gateway, cli.Uncut(f.ID), cli.Uncut(f.Text), f.Hint)
 			}
 		}
 	}

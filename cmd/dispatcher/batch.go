@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
+	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
@@ -32,7 +33,8 @@ payloads have them, and when the last job that goes by itself will have been cal
 minute, or else at the limits, with all that waits at the gateway going first. It costs the same for a batch
 of a million jobs. Exit code 4 if no gateway knows the batch.
 
-With --by it says whether that is in time: exit code 0 if so, 1 if not or if nobody can say.`,
+With --by it says whether that is in time: exit code 0 if so, 1 if not or if nobody can say. Where no dispatcher
+has ever served a gateway, it says so as if one began now.`,
 		Example: "  dispatcher batch 2026-11\n  dispatcher batch 2026-11 --by \"2026-11-30 18:00\"\n  dispatcher batch 2026-11 --export -o json > answers.ndjson",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,6 +62,9 @@ type batchView struct {
 	By         *time.Time         `json:"by,omitempty"`
 	MakesIt    *bool              `json:"makes_it,omitempty"`
 	Gateways   []batchGatewayView `json:"gateways"`
+
+	// fromNow is when the last job will have been called, if dispatchers begin now where none has ever been; negative when nobody can say.
+	fromNow time.Duration
 }
 
 type batchGatewayView struct {
@@ -92,11 +97,7 @@ type batchPart struct {
 }
 
 // batchParts asks the chosen gateways, and returns those that know the batch.
-func (p *program) batchParts(ctx context.Context, s *session, name string, names []string) ([]batchPart, error) {
-	chosen, err := gateways(s.cfg, names)
-	if err != nil {
-		return nil, err
-	}
+func batchParts(ctx context.Context, s *session, chosen []config.Gateway, name string) ([]batchPart, error) {
 	var parts []batchPart
 	for _, g := range chosen {
 		v, ok, err := dispatch.LookBatch(ctx, s.db.Client, g, name)
@@ -126,12 +127,12 @@ func (p *program) batch(ctx context.Context, name string, f *batchFlags) error {
 			return err
 		}
 	}
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, f.gateways)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	parts, err := p.batchParts(ctx, s, name, f.gateways)
+	parts, err := batchParts(ctx, s, chosen, name)
 	if err != nil {
 		return err
 	}
@@ -155,16 +156,20 @@ func viewBatch(name string, parts []batchPart) batchView {
 			s.Add(one)
 			all[place] = s
 		}
-		if eta < 0 || part.ETA < 0 {
-			eta = -1
-			continue
-		}
-		eta = max(eta, part.ETA)
+		eta, v.fromNow = later(eta, part.ETA), later(v.fromNow, part.FromNow)
 	}
 	var sum ledger.Sums
 	v.States, sum = placesOf(all)
 	v.Jobs, v.Amount, v.Bare, v.ETASeconds = sum.Jobs, purseOf(sum), sum.Unread, seconds(eta)
 	return v
+}
+
+// later returns the later of two, and less than 0 if nobody knows one of them.
+func later(a, b time.Duration) time.Duration {
+	if a < 0 || b < 0 {
+		return -1
+	}
+	return max(a, b)
 }
 
 // stopped says that the batch is paused or cancelled, since when, why and by whom.
@@ -212,18 +217,18 @@ func (v *batchView) judge(by, now time.Time) error {
 	if by.IsZero() {
 		return nil
 	}
-	makes := v.ETASeconds != nil && !now.Add(time.Duration(*v.ETASeconds*float64(time.Second))).After(by)
+	makes := v.fromNow >= 0 && !now.Add(v.fromNow).After(by)
 	utc := by.UTC()
 	v.By, v.MakesIt = &utc, &makes
 	switch {
 	case makes:
 		return nil
-	case v.ETASeconds == nil:
+	case v.fromNow < 0:
 		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("nobody can say whether batch %q makes it by %s: %s", v.Batch, utc.Format(time.RFC3339), v.whyNoETA()),
 			Hint: `see "dispatcher status", and end what keeps it back`}
 	}
-	over := now.Add(time.Duration(*v.ETASeconds * float64(time.Second))).Sub(by)
-	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q does not make it by %s: its last job will be called %s later", v.Batch, utc.Format(time.RFC3339), cli.Short(over)),
+	over := now.Add(v.fromNow).Sub(by)
+	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q does not make it by %s: its last job will be called %s later%s", v.Batch, utc.Format(time.RFC3339), cli.Short(over), v.condition()),
 		Hint: "raise the gateway's limits if the provider agrees, or hold other batches back (dispatcher batch pause)"}
 }
 
@@ -237,10 +242,10 @@ func (p *program) writeBatch(v batchView) error {
 			t.Row(g.Gateway, s.State, s.Reason, s.Jobs, t.Money(s.Amount, int(s.Bare)), "")
 		}
 		if g.PausedAt != nil {
-			t.Row(g.Gateway, "paused", "", "", fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy), "")
+			t.Row(g.Gateway, "paused", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy)), "")
 		}
 		if g.Cancelled != nil {
-			t.Row(g.Gateway, "cancelled", "", "", fmt.Sprintf("%s by %s: %s", cli.Relative(*g.Cancelled, time.Now()), g.CancelBy, g.CancelWhy), "")
+			t.Row(g.Gateway, "cancelled", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.Cancelled, time.Now()), g.CancelBy, g.CancelWhy)), "")
 		}
 	}
 	t.Row("all", "total", "", v.Jobs, t.Money(v.Amount, int(v.Bare)), etaText(v.ETASeconds))
@@ -254,9 +259,17 @@ func (p *program) writeBatch(v batchView) error {
 		p.remark("paused: %s", dispatch.ResumeBatch(v.Batch))
 	}
 	if v.MakesIt != nil && *v.MakesIt {
-		p.remark("batch %q makes it by %s", v.Batch, v.By.Format(time.RFC3339))
+		p.remark("batch %q makes it by %s%s", v.Batch, v.By.Format(time.RFC3339), v.condition())
 	}
 	return nil
+}
+
+// condition is what must be done for the end that is said: empty if nothing.
+func (v batchView) condition() string {
+	if v.ETASeconds == nil {
+		return ", if dispatchers begin now"
+	}
+	return ""
 }
 
 // whyNoETA says at which gateways nobody can say when the batch's jobs will have been called, and why.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -167,19 +166,12 @@ func (d batchGatewayDeed) pile() *pile {
 }
 
 func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a batchAct) error {
-	if strings.TrimSpace(f.why) == "" {
-		return cli.Usage(`say it with --why "wrong file, ticket 4711"`, "a batch %s needs a reason", a.verb)
-	}
-	who, err := cli.WhoAmI()
-	if err != nil {
-		return err
-	}
-	s, err := p.open(ctx)
+	s, chosen, err := p.openToAct(ctx, f.gateways, "batch "+a.verb, f.why)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	parts, err := p.batchParts(ctx, s, name, f.gateways)
+	parts, err := batchParts(ctx, s, chosen, name)
 	if err != nil {
 		return err
 	}
@@ -194,7 +186,7 @@ func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a
 		return err
 	}
 	if d.Done = decision == cli.Go; d.Done {
-		d.Gateways, err = p.actOnAll(ctx, s, parts, a, batchTarget{batch: name, who: who, why: f.why})
+		d.Gateways, err = p.actOnAll(ctx, s, parts, a, batchTarget{batch: name, who: s.who, why: f.why})
 	}
 	if written := p.writeDeed(d, a, decision); err == nil {
 		err = written
@@ -263,9 +255,9 @@ func (p *program) writeDeed(d batchDeed, a batchAct, decision cli.Decision) erro
 	}
 	for _, g := range d.Gateways {
 		if d.Done {
-			fmt.Fprintf(p.Out, "%s: %s %s of batch %q\n%s", g.Gateway, a.past, g.pile().text(), d.Batch, g.doubtText())
+			fmt.Fprintf(p.Tell(), "%s: %s %s of batch %q\n%s", g.Gateway, a.past, g.pile().text(), d.Batch, g.doubtText())
 		} else {
-			fmt.Fprintf(p.Out, "%s: would %s %s of batch %q\n", g.Gateway, a.verb, g.pile().text(), d.Batch)
+			fmt.Fprintf(p.Tell(), "%s: would %s %s of batch %q\n", g.Gateway, a.verb, g.pile().text(), d.Batch)
 		}
 	}
 	if decision == cli.DryRun {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +15,10 @@ func TestBatchCancelAsksForAReasonAndForYes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.batch()
-	r.expect(r.command("batch", "cancel", "b1", "--why", "\t"), 2, "", "dispatcher: a batch cancel needs a reason\nhint: say it with --why \"wrong file, ticket 4711\"\n")
-	r.expect(r.command("batch", "cancel", "b1"), 2, "", "dispatcher: a batch cancel needs a reason\nhint: say it with --why \"wrong file, ticket 4711\"\n")
+	r.expect(r.command("batch", "cancel", "b1", "--why", "\t"), 2, "", "dispatcher: a batch cancel needs a reason\nhint: say it with --why \"confirmed by support, ticket 4711\"\n")
+	r.expect(r.command("batch", "cancel", "b1", "--why", strings.Repeat("x", mostWhy+1)), 2, "",
+		fmt.Sprintf("dispatcher: --why has more than %d bytes\nhint: name a ticket that says the rest\n", mostWhy))
+	r.expect(r.command("batch", "cancel", "b1"), 2, "", "dispatcher: a batch cancel needs a reason\nhint: say it with --why \"confirmed by support, ticket 4711\"\n")
 	r.expect(r.command("batch", "cancel", "none", "--why", "w"), 4, "", "dispatcher: no batch \"none\"\nhint: no job of it was enqueued here, or its last job was over longer ago than dedupe\n")
 	r.expect(r.command("batch", "cancel", "b1", "--why", "wrong file"), 0,
 		"one: would cancel 1 job (1 job without an amount) of batch \"b1\"\ntwo: would cancel 1 job of batch \"b1\"\n", "nothing was done: add --yes to do it\n")

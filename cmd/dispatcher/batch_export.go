@@ -37,15 +37,11 @@ func (p *program) batchExport(ctx context.Context, name string, f *batchFlags) e
 	if f.by != "" {
 		return cli.Usage("ask once with --by and once with --export", "--by and --export don't go together")
 	}
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, f.gateways)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := gateways(s.cfg, f.gateways)
-	if err != nil {
-		return err
-	}
 	out := p.newPaged("ID", "GATEWAY", "STATE", "REASON", "STATUS", "REFERENCE", "ATTEMPTS", "ACCEPTED", "CALLED", "FINISHED", "SETTLED")
 	for _, g := range chosen {
 		if err = p.exportFrom(ctx, s, g, name, out); err != nil {
@@ -91,7 +87,8 @@ func (p *program) exportJob(out *paged, l batchLine) error {
 	if l.Settled != nil {
 		settled = l.Settled.Text()
 	}
-	return out.row(l.ID, l.Gateway, l.State, l.Reason, status, l.Reference, l.Attempts, moments(l.AcceptedAt), moments(l.CalledAt), moments(l.FinishedAt), settled)
+	return out.row(cli.Uncut(l.ID), cli.Uncut(l.Gateway), l.State, l.Reason, status, cli.Uncut(l.Reference), l.Attempts,
+		moments(l.AcceptedAt), moments(l.CalledAt), moments(l.FinishedAt), cli.Uncut(settled))
 }
 
 func moments(t *time.Time) time.Time {

@@ -65,13 +65,8 @@ func (p *program) choose(ctx context.Context, f *dlqFilter) (*selection, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, f.gateways)
 	if err != nil {
-		return nil, err
-	}
-	chosen, err := inOrder(s.cfg, f.gateways)
-	if err != nil {
-		s.close()
 		return nil, err
 	}
 	sel := &selection{session: s, gateways: chosen, filter: filter, flags: f.text(filter)}
@@ -103,14 +98,6 @@ func (s *selection) knowsBatch(ctx context.Context) error {
 		}
 	}
 	return noBatch(name)
-}
-
-// inOrder returns the gateways of these names, or all, in the order of the file.
-func inOrder(cfg *config.Config, names []string) ([]config.Gateway, error) {
-	if _, err := gateways(cfg, names); err != nil || len(names) == 0 {
-		return cfg.Gateways, err
-	}
-	return slices.DeleteFunc(slices.Clone(cfg.Gateways), func(g config.Gateway) bool { return !slices.Contains(names, g.Name) }), nil
 }
 
 // each visits the chosen jobs that are parked by now. It returns the ids of --id that were not met, and an error with

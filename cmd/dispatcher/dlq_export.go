@@ -133,7 +133,7 @@ func (p *program) sealedLine(line exportLine, g config.Gateway, r job.Record) (e
 // remark writes a line to standard error, unless -q.
 func (p *program) remark(format string, args ...any) {
 	if !p.Quiet {
-		fmt.Fprintf(p.Err, format+"\n", args...)
+		fmt.Fprintf(p.Say(), format+"\n", args...)
 	}
 }
 

@@ -72,15 +72,11 @@ func (p *program) dlqHistory(ctx context.Context, f *historyFlags) error {
 	if err != nil {
 		return err
 	}
-	s, err := p.open(ctx)
+	s, named, err := p.openAt(ctx, f.gateways)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	named, err := inOrder(s.cfg, f.gateways)
-	if err != nil {
-		return err
-	}
 	list := p.newPaged("AT", "GATEWAY", "WHO", "WHAT", "JOBS", "MONEY", "FILTER", "WHY", "ENDED")
 	for _, g := range named {
 		if err := listActs(ctx, deadletter.New(s.db.Client, g.Name), &chosen, func(a deadletter.Act) error {
@@ -88,6 +84,9 @@ func (p *program) dlqHistory(ctx context.Context, f *historyFlags) error {
 		}); err != nil {
 			return dispatch.Coded(err)
 		}
+	}
+	if list.rows == 0 {
+		p.nothingMeant("act")
 	}
 	return list.flush()
 }
@@ -123,5 +122,5 @@ func (l *paged) addAct(v actView) error {
 	if v.Ended != nil {
 		ended = *v.Ended
 	}
-	return l.row(v.At, v.Gateway, v.Who, v.What, v.Jobs, money, v.Filter, v.Why, ended)
+	return l.row(v.At, cli.Uncut(v.Gateway), v.Who, cli.Uncut(v.What), v.Jobs, money, cli.Uncut(v.Filter), cli.Uncut(v.Why), ended)
 }

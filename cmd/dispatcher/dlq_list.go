@@ -87,10 +87,21 @@ func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error
 	if err != nil {
 		return err
 	}
-	if list.rows > 0 && list.rows == s.filter.Limit && !p.JSON() {
+	switch {
+	case p.JSON():
+	case list.rows == 0 && len(missing) == 0:
+		p.nothingMeant("parked job")
+	case list.rows == s.filter.Limit && list.rows > 0:
 		p.remark("there may be more: add --after %s", last)
 	}
 	return p.remarkMissing(ctx, s, missing)
+}
+
+// nothingMeant says that there is nothing to show: an empty screen would be a riddle.
+func (p *program) nothingMeant(what string) {
+	if p.OutTerminal && !p.JSON() {
+		p.remark("no %s is meant", what)
+	}
 }
 
 // lookEvery is how often a search through errors says how far it is.
@@ -164,9 +175,9 @@ func (l *parkedList) add(v parkedView) error {
 	if l.p.JSON() {
 		return cli.WriteJSON(l.out, v)
 	}
-	cells := []any{v.ID, v.Gateway, v.Reason, v.Attempts, replaysText(v.Replays), v.ParkedAt, v.Batch, v.Error}
+	cells := []any{cli.Uncut(v.ID), cli.Uncut(v.Gateway), v.Reason, v.Attempts, replaysText(v.Replays), v.ParkedAt, cli.Uncut(v.Batch), v.Error}
 	if l.payload {
-		cells = append(cells, string(v.Payload))
+		cells = append(cells, cli.Uncut(v.Payload))
 	}
 	return l.row(cells...)
 }

@@ -71,7 +71,7 @@ func jobs(n int) string {
 	if n == 1 {
 		return "1 job"
 	}
-	return fmt.Sprintf("%d jobs", n)
+	return job.CountText(int64(n)) + " jobs"
 }
 
 // amountOf is the money of one job: empty where the gateway's jobs have none, or none that can be read.

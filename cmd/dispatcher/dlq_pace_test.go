@@ -83,11 +83,7 @@ func TestDLQReplayStopsAtAnOpenCircuit(t *testing.T) {
 func TestDLQReplayStopsWhenTheGatewayIsPausedAndGoesOnLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	var jobs []job.Job
-	for i := range 40 {
-		jobs = append(jobs, charge(fmt.Sprintf("%02d", i), "10", ""))
-	}
-	r.reject(r.one, jobs...)
+	r.reject(r.one, numbered(40)...)
 	pending := redisdb.NewKeys(r.one).Pending()
 	ended := make(chan ran, 1)
 	go func() { ended <- r.run("replay", "--rate", "20/s", "--yes", "-q") }() // of cost 2: 10 jobs a second
@@ -149,11 +145,7 @@ func TestRateFlags(t *testing.T) {
 func TestDLQReplayAtARateTakesItsTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	var jobs []job.Job
-	for i := range 25 {
-		jobs = append(jobs, charge(fmt.Sprintf("%02d", i), "10", ""))
-	}
-	r.reject(r.one, jobs...)
+	r.reject(r.one, numbered(25)...)
 	begun := time.Now()
 	r.expect(r.run("replay", "--share", "50%", "--yes", "-q"), 0, "replayed 25 jobs (EUR 2.50)\n", "") // of cost 2, at 50/s
 	if took := time.Since(begun); took < 900*time.Millisecond {
@@ -181,11 +173,7 @@ func TestDLQReplayFollowsLimitsSetLive(t *testing.T) {
 	r.must(os.WriteFile(r.file, []byte(strings.Replace(string(text), "leak: {limits: [100/s]}", "leak: {limits: [2/h]}\n    admission: {burst: 2}", 1)), 0o600))
 	r.cfg, err = config.Load(r.file, config.Options{})
 	r.must(err)
-	var jobs []job.Job
-	for i := range 40 {
-		jobs = append(jobs, charge(fmt.Sprintf("%02d", i), "10", ""))
-	}
-	r.reject(r.one, jobs...) // of cost 2
+	r.reject(r.one, numbered(40)...) // of cost 2
 	pending := redisdb.NewKeys(r.one).Pending()
 	r.must(r.c.Del(r.ctx, redisdb.NewKeys(r.one).Admission()).Err())
 	ended := make(chan ran, 1)
@@ -198,4 +186,13 @@ func TestDLQReplayFollowsLimitsSetLive(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatalf("%d of 40 jobs are replayed half a minute after the limit was set", r.c.LLen(r.ctx, pending).Val())
 	}
+}
+
+// numbered are so many jobs of 10 cents each, in the order of their ids.
+func numbered(n int) []job.Job {
+	jobs := make([]job.Job, n)
+	for i := range jobs {
+		jobs[i] = charge(fmt.Sprintf("%02d", i), "10", "")
+	}
+	return jobs
 }

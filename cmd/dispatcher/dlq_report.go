@@ -125,7 +125,7 @@ func (w *clearance) reportText(d cli.Decision) error {
 	default:
 		text = w.doneText()
 	}
-	if _, err := fmt.Fprint(w.p.Out, text); err != nil {
+	if _, err := fmt.Fprint(w.p.Tell(), text); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if remark != "" {

@@ -50,15 +50,11 @@ type parkedWhole struct {
 
 func (p *program) dlqShow(ctx context.Context, id string, names []string, payload bool) error {
 	p.payloads = payload
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := inOrder(s.cfg, names)
-	if err != nil {
-		return err
-	}
 	u, r, err := findParked(ctx, &selection{session: s, gateways: chosen, filter: deadletter.Filter{IDs: []string{id}}})
 	if err != nil {
 		return err
@@ -105,7 +101,7 @@ func findParked(ctx context.Context, s *selection) (unit, job.Record, error) {
 func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
 	v := parkedWhole{parkedView: viewParked(r, payload), Spent: r.Spent, Cost: r.Job.Cost, Status: r.Status,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall), Edited: when(r.Edited),
-		Unsure: r.InDoubt(), Amount: amountOf(r, u.g), Calls: []callView{}}
+		Unsure: r.InDoubt(), Amount: amountOf(r, u.g), Calls: callsOf(r)}
 	if u.rules.Keys {
 		v.Key = job.IdempotencyKey(r.Job.ID, r.KeyGeneration)
 	}
@@ -118,42 +114,31 @@ func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
 	default:
 		v.Replay = "goes in as it is"
 	}
-	for _, c := range r.History {
-		v.Calls = append(v.Calls, callView{At: c.At, Seconds: c.Took.Seconds(), Status: c.Status, Verdict: c.Verdict})
-	}
 	return v
 }
 
 func (p *program) parkedTable(v parkedWhole, most int) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
-	t.Row("id", v.ID)
-	t.Row("gateway", v.Gateway)
+	t.Row("id", cli.Uncut(v.ID))
+	t.Row("gateway", cli.Uncut(v.Gateway))
 	t.Row("reason", v.Reason)
-	t.Row("error", v.Error)
+	t.Row("error", cli.Uncut(v.Error))
 	t.Row("attempts", v.Attempts)
 	t.Row("attempts spent", spentText(v.Spent, most))
 	t.Row("replays", replaysText(v.Replays))
 	t.Row("parked", v.ParkedAt)
-	t.Row("batch", v.Batch)
+	t.Row("batch", cli.Uncut(v.Batch))
 	if amount := t.Money(v.Amount, 0); amount != "" {
 		t.Row("amount", amount)
 	}
 	t.Row("may have charged", yesNo(v.Unsure))
-	t.Row("idempotency key", v.Key)
-	t.Row("a replay", v.Replay)
-	for _, at := range []struct {
-		name string
-		at   *time.Time
-	}{{"accepted", v.AcceptedAt}, {"at", v.At}, {"expires", v.Expires}, {"first call", v.FirstCall}, {"payload replaced", v.Edited}} {
-		if at.at != nil {
-			t.Row(at.name, *at.at)
-		}
-	}
-	for i, c := range v.Calls {
-		t.Row(fmt.Sprintf("call %d", i+1), c.text())
-	}
+	t.Row("idempotency key", cli.Uncut(v.Key))
+	t.Row("a replay", cli.Uncut(v.Replay))
+	timeRows(t, timeRow{"accepted", v.AcceptedAt}, timeRow{"at", v.At}, timeRow{"expires", v.Expires}, timeRow{"first call", v.FirstCall},
+		timeRow{"payload replaced", v.Edited})
+	callRows(t, v.Calls)
 	if len(v.Payload) > 0 {
-		t.Row("payload", string(v.Payload))
+		t.Row("payload", cli.Uncut(v.Payload))
 	}
 	return t.Flush()
 }

@@ -184,6 +184,9 @@ func (p *program) writeHeaps(heaps []*gatewayHeap) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, map[string]any{"gateways": heaps})
 	}
+	if !slices.ContainsFunc(heaps, func(h *gatewayHeap) bool { return h.Total > 0 }) {
+		p.nothingMeant("parked job")
+	}
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "REASON", "JOBS", "OLDEST", "MONEY")
 	for _, h := range heaps {
 		for _, r := range job.Reasons() {

@@ -116,9 +116,14 @@ func (p *program) writeDiagnosis(d diagnosis) error {
 		if c.Gateway != "" {
 			about = c.Gateway + " " + c.Name
 		}
-		fmt.Fprintf(&b, "%-4s  %-24s  %s\n", c.Level, about, c.Message)
+		head := fmt.Sprintf("%-4s  %-24s  ", c.Level, about)
+		if len(head) > checkIndent { // a long name has a line of its own
+			b.WriteString(strings.TrimRight(head, " ") + "\n")
+			head = strings.Repeat(" ", checkIndent)
+		}
+		b.WriteString(p.Hang(head, c.Message))
 		if c.Hint != "" {
-			fmt.Fprintf(&b, "%32s→ %s\n", "", c.Hint)
+			b.WriteString(p.Hang(strings.Repeat(" ", checkIndent)+"→ ", c.Hint))
 		}
 	}
 	if p.OutTerminal {
@@ -130,6 +135,9 @@ func (p *program) writeDiagnosis(d diagnosis) error {
 	}
 	return nil
 }
+
+// checkIndent is where the text of a check begins on a terminal, in columns.
+const checkIndent = 32
 
 // oneLine replaces line ends and other characters that could move a terminal's cursor.
 func oneLine(text string) string {

@@ -83,15 +83,11 @@ func (c callView) text() string {
 
 func (p *program) job(ctx context.Context, id string, names []string, payload bool) error {
 	p.payloads = payload
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := gateways(s.cfg, names)
-	if err != nil {
-		return err
-	}
 	g, rec, err := find(ctx, s, chosen, id)
 	if err != nil {
 		return err
@@ -147,17 +143,23 @@ func viewJob(ctx context.Context, s *session, g config.Gateway, r job.Record) (j
 	v := jobView{ID: r.Job.ID, Gateway: g.Name, State: r.State, Why: why, Batch: r.Job.Batch, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
 		Replays: r.Replays, Key: job.IdempotencyKey(r.Job.ID, r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
-		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), PayloadDeleted: r.PayloadGone() != "", Amount: amountOf(r, g), Calls: []callView{}}
+		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), PayloadDeleted: r.PayloadGone() != "", Amount: amountOf(r, g), Calls: callsOf(r)}
 	if g.Request.IdempotencyHeader == "" {
 		v.Key = ""
 	}
 	if v.Settled, err = deadletter.New(s.db.Client, g.Name).Settlements()(ctx, r); err != nil {
 		return jobView{}, dispatch.Coded(err)
 	}
-	for _, c := range r.History {
-		v.Calls = append(v.Calls, callView{At: c.At, Seconds: c.Took.Seconds(), Status: c.Status, Verdict: c.Verdict})
-	}
 	return v, nil
+}
+
+// callsOf are the calls that were made for a job; there may be none.
+func callsOf(r job.Record) []callView {
+	calls := make([]callView, len(r.History))
+	for i, c := range r.History {
+		calls[i] = callView{At: c.At, Seconds: c.Took.Seconds(), Status: c.Status, Verdict: c.Verdict}
+	}
+	return calls
 }
 
 func when(t time.Time) *time.Time {
@@ -179,42 +181,54 @@ func asJSON(payload []byte) json.RawMessage {
 // spentText says how many of the calls count against retry.attempts.
 func spentText(spent, most int) string { return fmt.Sprintf("%d of %d", spent, most) }
 
+// timeRow is a moment in the table of one job; without a row where it is nil.
+type timeRow struct {
+	name string
+	at   *time.Time
+}
+
+func timeRows(t *cli.Table, rows ...timeRow) {
+	for _, r := range rows {
+		if r.at != nil {
+			t.Row(r.name, *r.at)
+		}
+	}
+}
+
+func callRows(t *cli.Table, calls []callView) {
+	for i, c := range calls {
+		t.Row(fmt.Sprintf("call %d", i+1), cli.Uncut(c.text()))
+	}
+}
+
 func (p *program) jobTable(v jobShown, most int, payload bool) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
-	t.Row("id", v.ID)
-	t.Row("gateway", v.Gateway)
+	t.Row("id", cli.Uncut(v.ID))
+	t.Row("gateway", cli.Uncut(v.Gateway))
 	t.Row("state", v.State)
-	t.Row("why", v.Why)
-	t.Row("batch", v.Batch)
+	t.Row("why", cli.Uncut(v.Why))
+	t.Row("batch", cli.Uncut(v.Batch))
 	if amount := t.Money(v.Amount, 0); amount != "" {
 		t.Row("amount", amount)
 	}
 	t.Row("attempts", v.Attempts)
 	t.Row("attempts spent", spentText(v.Spent, most))
-	t.Row("idempotency key", v.Key)
-	for _, at := range []struct {
-		name string
-		at   *time.Time
-	}{{"accepted", v.AcceptedAt}, {"at", v.At}, {"expires", v.Expires}, {"due", v.DueAt}, {"parked", v.ParkedAt}, {"finished", v.FinishedAt}} {
-		if at.at != nil {
-			t.Row(at.name, *at.at)
-		}
-	}
+	t.Row("idempotency key", cli.Uncut(v.Key))
+	timeRows(t, timeRow{"accepted", v.AcceptedAt}, timeRow{"at", v.At}, timeRow{"expires", v.Expires}, timeRow{"due", v.DueAt},
+		timeRow{"parked", v.ParkedAt}, timeRow{"finished", v.FinishedAt})
 	if v.Reference != "" {
-		t.Row("reference", v.Reference)
+		t.Row("reference", cli.Uncut(v.Reference))
 	}
 	if v.Settled != nil {
-		t.Row("settled", v.Settled.Text())
+		t.Row("settled", cli.Uncut(v.Settled.Text()))
 	}
 	if v.Error != "" {
-		t.Row("error", v.Error)
+		t.Row("error", cli.Uncut(v.Error))
 	}
-	for i, c := range v.Calls {
-		t.Row(fmt.Sprintf("call %d", i+1), c.text())
-	}
+	callRows(t, v.Calls)
 	switch {
 	case len(v.Payload) > 0:
-		t.Row("payload", string(v.Payload))
+		t.Row("payload", cli.Uncut(v.Payload))
 	case payload && v.PayloadDeleted:
 		t.Row("payload", "deleted when the job was "+string(v.State))
 	}

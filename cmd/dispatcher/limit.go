@@ -107,15 +107,11 @@ type limitView struct {
 
 // limits makes a change, if there is one, and shows what holds then.
 func (p *program) limits(ctx context.Context, names []string, change func(*session, config.Gateway) error) error {
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := gateways(s.cfg, names)
-	if err != nil {
-		return err
-	}
 	for _, g := range chosen {
 		if change != nil {
 			if err := change(s, g); err != nil {
@@ -141,7 +137,7 @@ func (p *program) showLimits(v limitView) error {
 	if v.SetLive {
 		from = "set live; the file says " + strings.Join(v.File, " ")
 	}
-	_, err := fmt.Fprintf(p.Out, "%s: %s (%s)\n", v.Gateway, boundText(v.Limits, v.Admission, v.Bottleneck), from)
+	_, err := fmt.Fprintf(p.Tell(), "%s: %s (%s)\n", v.Gateway, boundText(v.Limits, v.Admission, v.Bottleneck), from)
 	return err
 }
 

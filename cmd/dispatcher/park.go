@@ -54,22 +54,11 @@ type parkDeed struct {
 }
 
 func (p *program) park(ctx context.Context, id string, f *parkFlags) error {
-	if err := needWhy(f.why, "park"); err != nil {
-		return err
-	}
-	who, err := cli.WhoAmI()
-	if err != nil {
-		return err
-	}
-	s, err := p.open(ctx)
+	s, chosen, err := p.openToAct(ctx, f.gateways, "park", f.why)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := gateways(s.cfg, f.gateways)
-	if err != nil {
-		return err
-	}
 	g, rec, err := find(ctx, s, chosen, id)
 	if err == nil {
 		err = waitsStill(g, rec)
@@ -88,7 +77,7 @@ func (p *program) park(ctx context.Context, id string, f *parkFlags) error {
 		return err
 	}
 	if d.Done = decision == cli.Go; d.Done {
-		err = parkNow(ctx, s, parking{g, rec, who, f.why, money})
+		err = parkNow(ctx, s, parking{g, rec, s.who, f.why, money})
 	}
 	if err != nil {
 		return err
@@ -178,7 +167,7 @@ func (p *program) writePark(d parkDeed, money *pile, decision cli.Decision) erro
 	if decision == cli.Declined {
 		line = "nothing was changed"
 	}
-	if _, err := fmt.Fprintln(p.Out, line); err != nil {
+	if _, err := fmt.Fprintln(p.Tell(), line); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if decision == cli.DryRun {

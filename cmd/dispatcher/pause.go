@@ -53,15 +53,11 @@ func (p *program) eachPacer(ctx context.Context, names []string, to turn, act fu
 	if len(names) == 0 {
 		return cli.Usage("name it with -g GATEWAY", "no gateway is named")
 	}
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := gateways(s.cfg, names)
-	if err != nil {
-		return err
-	}
 	for _, g := range chosen {
 		pacer, err := dispatch.Pacer(s.db.Client, g, bucket.NewMetrics(nil))
 		if err != nil {

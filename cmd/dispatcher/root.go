@@ -42,6 +42,7 @@ func newCommand(s cli.Streams) *cobra.Command {
 type session struct {
 	cfg *config.Config
 	db  *redisdb.DB
+	who string // acts, for the trail; empty where the command only looks
 }
 
 // load reads the configuration. Only run needs the gateways' secrets.
@@ -86,20 +87,48 @@ func (p *program) loadShared() (*config.Config, error) {
 // close gives the connection back. What was asked has been answered by then.
 func (s *session) close() { _ = s.db.Close() }
 
-// gateways returns the configured gateways of these names, or all.
+// openAt opens a session for the gateways of these names, or all, which come in the order of the file.
+func (p *program) openAt(ctx context.Context, names []string) (*session, []config.Gateway, error) {
+	s, err := p.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	chosen, err := gateways(s.cfg, names)
+	if err != nil {
+		s.close()
+		return nil, nil, err
+	}
+	return s, chosen, nil
+}
+
+// openToAct opens one for an act upon jobs, which needs a reason and somebody who does it.
+func (p *program) openToAct(ctx context.Context, names []string, act, why string) (*session, []config.Gateway, error) {
+	if err := needWhy(why, act); err != nil {
+		return nil, nil, err
+	}
+	who, err := cli.WhoAmI()
+	if err != nil {
+		return nil, nil, err
+	}
+	s, chosen, err := p.openAt(ctx, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.who = who
+	return s, chosen, nil
+}
+
+// gateways returns the configured gateways of these names, or all, in the order of the file.
 func gateways(cfg *config.Config, names []string) ([]config.Gateway, error) {
 	if len(names) == 0 {
 		return cfg.Gateways, nil
 	}
-	var chosen []config.Gateway
-	for _, n := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		g, ok := cfg.Gateway(n)
-		if !ok {
+	for _, n := range names {
+		if _, ok := cfg.Gateway(n); !ok {
 			return nil, dispatch.NoGateway(cfg, n)
 		}
-		chosen = append(chosen, g)
 	}
-	return chosen, nil
+	return slices.DeleteFunc(slices.Clone(cfg.Gateways), func(g config.Gateway) bool { return !slices.Contains(names, g.Name) }), nil
 }
 
 // gatewaysFlag declares -g, which may be given more than once.

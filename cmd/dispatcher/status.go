@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,15 +63,11 @@ type gatewayStatus struct {
 }
 
 func (p *program) status(ctx context.Context, names []string) error {
-	s, err := p.open(ctx)
+	s, chosen, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, err := gateways(s.cfg, names)
-	if err != nil {
-		return err
-	}
 	rows, err := statusRows(ctx, s.db.Client, chosen)
 	if err != nil {
 		return err
@@ -185,17 +182,23 @@ func (p *program) statusTable(rows []gatewayStatus) error {
 		if p.OutTerminal {
 			hold = holdWord(r)
 		}
-		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, parkedText(r.Parked), t.Money(r.Amount, 0), boundText(r.Limits, r.Admission, r.Bottleneck),
+		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, cli.Uncut(p.parkedText(r.Parked)), t.Money(r.Amount, 0),
+			cli.Uncut(boundText(r.Limits, r.Admission, r.Bottleneck)),
 			fmt.Sprintf("%.1f/s", r.Rate1m), hold, etaText(r.ETASeconds))
 	}
 	return t.Flush()
 }
 
-func parkedText(parked map[string]int64) string {
+// parkedText is how many jobs are parked, by reason.
+func (p *program) parkedText(parked map[string]int64) string {
+	count := func(n int64) string { return strconv.FormatInt(n, 10) }
+	if p.OutTerminal {
+		count = job.CountText
+	}
 	var parts []string
 	for _, r := range job.Reasons() {
 		if n := parked[string(r)]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", r, n))
+			parts = append(parts, fmt.Sprintf("%s %s", r, count(n)))
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -6,7 +6,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	"spillway/internal/bucket"
 	"spillway/internal/cli"
 	"spillway/internal/job"
 )
@@ -85,6 +87,32 @@ func TestStatusNamesTheBottleneck(t *testing.T) {
 		}
 		if got := look("status", "-g", c.gateway, "-o", "json"); !strings.Contains(got, c.fields) {
 			t.Errorf("status at %s says %s, want %s", c.set, got, c.fields)
+		}
+	}
+}
+
+// Each word that keeps a gateway back, and each reason for which a job is parked, has its line in the runbook.
+func TestTheRunbookNamesEveryHoldAndReason(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon := time.Now()
+	words := map[string]bool{}
+	for _, r := range []gatewayStatus{{hold: bucket.Standing{Barred: true}}, {hold: bucket.Standing{Paused: true}}, {hold: bucket.Standing{Denied: true}},
+		{hold: bucket.Standing{Circuit: true}}, {HeldUntil: &soon}, {stopped: "no dispatcher"}, {hold: bucket.Standing{Probing: true}}} {
+		words[holdWord(r)] = true
+	}
+	if len(words) != 7 || words[""] {
+		t.Fatalf("%v", words)
+	}
+	for _, r := range job.Reasons() {
+		words[string(r)] = true
+	}
+	for word := range words {
+		if !strings.Contains(string(text), "\n| `"+word+"` | ") {
+			t.Errorf("docs/runbook.md has no line for `%s`: say what it means and what to do", word)
 		}
 	}
 }

@@ -2,10 +2,11 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"charm.land/lipgloss/v2"
+
+	"spillway/internal/job"
 )
 
 // topColumn is one column of top.
@@ -17,7 +18,7 @@ type topColumn struct {
 }
 
 func count(of func(topRow) int64) func(topRow) string {
-	return func(r topRow) string { return strconv.FormatInt(of(r), 10) }
+	return func(r topRow) string { return job.CountText(of(r)) }
 }
 
 // topColumns are in the order of the screen. The first starts with room for the mark of the selected gateway, the last takes what is left.
@@ -40,6 +41,8 @@ const (
 	topGap = "  "
 	// stateAtLeast is how much room the last column asks for before others are cut for it.
 	stateAtLeast = 24
+	// nameAtMost is how much of a long name is shown where others would be cut for it.
+	nameAtMost = 26
 )
 
 // topFit returns the width of each column in cells, zero for one that is cut.
@@ -54,6 +57,9 @@ func topFit(rows []topRow, width int) []int {
 	last := len(widths) - 1
 	wish := widths[last]
 	widths[last] = min(wish, stateAtLeast)
+	if over := topWidth(widths) - width; over > 0 {
+		widths[0] = max(widths[0]-over, min(widths[0], nameAtMost))
+	}
 	for need := len(topColumns) - 1; need > 0 && topWidth(widths) > width; need-- {
 		for i, c := range topColumns {
 			if c.need == need {

@@ -291,8 +291,8 @@ func TestTopCutsColumnsNotLines(t *testing.T) {
 	for width := 250; width > 0; width-- {
 		s.send(tea.WindowSizeMsg{Width: width, Height: 24})
 		lines := s.lines()
-		if len(lines) != 6 {
-			t.Fatalf("width %d: %d lines", width, len(lines))
+		if len(lines) < 6 || width > 3 && !strings.HasPrefix(lines[3], "  a") {
+			t.Fatalf("width %d: %d lines:\n%s", width, len(lines), strings.Join(lines, "\n"))
 		}
 		for _, l := range lines {
 			if lipgloss.Width(l) > width {
@@ -375,5 +375,32 @@ func TestTopCutsNoAmount(t *testing.T) {
 				t.Errorf("%d cells wide, on a terminal of %d: %q", lipgloss.Width(line), width, line)
 			}
 		}
+	}
+}
+
+// What a row has no room for is named or said whole: the columns that are missing, and why the selected gateway is not called.
+func TestTopSaysWhatItHasNoRoomFor(t *testing.T) {
+	t.Parallel()
+	r := row("the-acquirer-for-cards-of-the-north-europe-1")
+	r.Queued = 1_000_000
+	r.Hold.Circuit, r.Hold.HeldUntil = true, r.Now.Add(59*time.Minute)
+	r.Hold.Reason = "circuit open: connecting to pay.acquirer.example:443 failed: connection refused, 5 calls in a row"
+	s := newScreen(t, &recorder{rows: []topRow{r, row("two")}})
+	s.look()
+	s.send(tea.WindowSizeMsg{Width: 80, Height: 24})
+	s.wants("no room for: limits", "the-acquirer-for-cards-…", "1,000,000")
+	whole := strings.Join(s.lines(), "")
+	for _, want := range []string{r.Name + ": circuit open for 59m: connecting to", "connection refused, 5 calls in a row"} {
+		if !strings.Contains(unspaced(whole), unspaced(want)) {
+			t.Errorf("top lacks %q:\n%s", want, strings.Join(s.lines(), "\n"))
+		}
+	}
+	s.press("down")
+	if strings.Contains(strings.Join(s.lines(), ""), "5 calls in a row") {
+		t.Error("the other gateway is selected")
+	}
+	s.send(tea.WindowSizeMsg{Width: 300, Height: 24})
+	if text := strings.Join(s.lines(), "\n"); strings.Contains(text, "no room for") || !strings.Contains(text, r.Name) {
+		t.Errorf("there is room for all:\n%s", text)
 	}
 }

@@ -41,7 +41,7 @@ func (m topModel) lines() []string {
 	if m.width == 0 {
 		return nil
 	}
-	head := []string{topStrong.Render(m.cut("dispatcher top  " + m.now.Format(time.TimeOnly)))}
+	head := []string{topStrong.Render(m.cut("dispatcher top  " + m.now.Format(time.TimeOnly) + m.missing()))}
 	if m.trouble != nil {
 		head = append(head, topBad.Render(m.cut(troubleText(m.trouble, m.since, m.now))))
 	}
@@ -49,6 +49,23 @@ func (m topModel) lines() []string {
 	body := m.body(max(m.height-len(head)-len(foot), 2))
 	all := append(append(head, body...), foot...)
 	return all[:min(len(all), m.height)]
+}
+
+// missing names the columns that the terminal has no room for.
+func (m topModel) missing() string {
+	if m.detail || len(m.rows) == 0 {
+		return ""
+	}
+	var titles []string
+	for i, width := range topFit(m.rows, m.width) {
+		if width == 0 {
+			titles = append(titles, strings.ToLower(topColumns[i].title))
+		}
+	}
+	if len(titles) == 0 {
+		return ""
+	}
+	return "  no room for: " + strings.Join(titles, ", ")
 }
 
 func (m topModel) keys() string {
@@ -90,7 +107,22 @@ func (m topModel) table(lines int) []string {
 	for i := first; i < min(first+shown, len(m.rows)); i++ {
 		out = append(out, m.row(widths, i))
 	}
-	return out
+	whole := m.whole(m.rows[m.selected], widths)
+	return append(out, whole[:min(len(whole), lines-len(out))]...)
+}
+
+// whole is the selected gateway's name and state, where its row has no room for them.
+func (m topModel) whole(r topRow, widths []int) []string {
+	state, _ := r.state()
+	last := len(topColumns) - 1
+	if lipgloss.Width(topColumns[0].text(r)) <= widths[0] && lipgloss.Width(topPlain(state)) <= widths[last] {
+		return nil
+	}
+	lines := []string{""}
+	for _, line := range cli.Wrap(topPlain(r.Name+": "+state), m.width, 2) {
+		lines = append(lines, m.cut(line))
+	}
+	return lines
 }
 
 // row marks the selected gateway with more than colour, and gives a colour to the state alone.
@@ -137,7 +169,7 @@ func (m topModel) parked(r topRow) []string {
 
 // sums are jobs and their money on one line, or where that is too long a line for each currency: no amount is cut.
 func (m topModel) sums(name string, jobs int64, s ledger.Sums) []string {
-	head, money := fmt.Sprintf("%-16s %12d  ", name, jobs), job.MoneyText(s.Money, int(s.Unread))
+	head, money := fmt.Sprintf("%-16s %12s  ", name, job.CountText(jobs)), job.MoneyText(s.Money, int(s.Unread))
 	if len(head)+len(money) <= m.width {
 		return []string{head + money}
 	}
@@ -163,9 +195,9 @@ func (r topRow) state() (string, lipgloss.Style) {
 	case h.Denied:
 		return "denied, " + dispatch.Cause(h), topBad
 	case h.Circuit && held:
-		return "circuit open for " + left + ": " + h.Reason, topBad
+		return "circuit open for " + left + ": " + strings.TrimPrefix(h.Reason, "circuit open: "), topBad
 	case h.Circuit:
-		return "circuit open, one call goes ahead: " + h.Reason, topBad
+		return "circuit open, one call goes ahead: " + strings.TrimPrefix(h.Reason, "circuit open: "), topBad
 	case held && h.Endless:
 		return "held, tried again in " + left + ": " + h.Reason, topBad
 	case held:

@@ -92,20 +92,20 @@ func (t *tally) text(r report, now time.Time) error {
 // remark says on standard error what the numbers mean, unless -q.
 func (t *tally) remark(r report) {
 	if r.Replaced != nil && r.Replaced.lost() != "" { // also with -q
-		fmt.Fprintln(t.s.Err, r.Replaced.lost())
+		fmt.Fprintln(t.s.Say(), r.Replaced.lost())
 	}
 	if t.opt.Quiet {
 		return
 	}
 	switch {
 	case t.declined:
-		fmt.Fprintln(t.s.Err, "nothing was changed")
+		fmt.Fprintln(t.s.Say(), "nothing was changed")
 	case t.opt.unasked:
-		fmt.Fprintf(t.s.Err, "dry run: would replace the payloads of %s; nothing was changed: add --yes to do it\n", r.Replaced.text())
+		fmt.Fprintf(t.s.Say(), "dry run: would replace the payloads of %s; nothing was changed: add --yes to do it\n", r.Replaced.text())
 	case t.opt.replace && r.DryRun:
-		fmt.Fprintf(t.s.Err, "dry run: would replace the payloads of %s; nothing was changed\n", r.Replaced.text())
+		fmt.Fprintf(t.s.Say(), "dry run: would replace the payloads of %s; nothing was changed\n", r.Replaced.text())
 	case r.DryRun:
-		fmt.Fprintln(t.s.Err, "dry run: nothing was sent to Redis")
+		fmt.Fprintln(t.s.Say(), "dry run: nothing was sent to Redis")
 	}
 	if r.Replaced != nil {
 		t.remarkReplaced(r)
@@ -116,19 +116,19 @@ func (t *tally) remark(r report) {
 		if r.Parked == 1 {
 			parked, room = "1 job is", "it yet, or its"
 		}
-		fmt.Fprintf(t.s.Err, "%s parked: there was no room for %s batch is paused or cancelled; see: dispatcher dlq stats\n", parked, room)
+		fmt.Fprintf(t.s.Say(), "%s parked: there was no room for %s batch is paused or cancelled; see: dispatcher dlq stats\n", parked, room)
 	}
 }
 
 // remarkReplaced says why jobs stay parked that have their new payload.
 func (t *tally) remarkReplaced(r report) {
 	if full := r.Parked - int64(r.Replaced.Paused); full > 0 {
-		fmt.Fprintf(t.s.Err, "%d jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n", full)
+		fmt.Fprintf(t.s.Say(), "%d jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n", full)
 	}
 	switch n := r.Replaced.Paused; {
 	case n == 1:
-		fmt.Fprintln(t.s.Err, `1 job of a paused batch stays parked, with its new payload; "dispatcher batch resume" takes it in`)
+		fmt.Fprintln(t.s.Say(), `1 job of a paused batch stays parked, with its new payload; "dispatcher batch resume" takes it in`)
 	case n > 1:
-		fmt.Fprintf(t.s.Err, "%d jobs of paused batches stay parked, with their new payload; \"dispatcher batch resume\" takes them in\n", n)
+		fmt.Fprintf(t.s.Say(), "%d jobs of paused batches stay parked, with their new payload; \"dispatcher batch resume\" takes them in\n", n)
 	}
 }

@@ -169,7 +169,7 @@ func noRoom(gateway string, full *admission.Answer) error {
 // say writes a line to standard error, above the progress bar.
 func (t *tally) say(format string, args ...any) {
 	t.progress.Clear()
-	fmt.Fprintf(t.s.Err, format+"\n", args...)
+	fmt.Fprintf(t.s.Say(), format+"\n", args...)
 }
 
 // stopped ends the counting, and says of an error that cut the work short how far it got.

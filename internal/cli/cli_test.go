@@ -226,6 +226,26 @@ func TestProgressIsForTerminalsAlone(t *testing.T) {
 	}
 }
 
+// A bar that is wider than its terminal leaves a line behind at each step.
+func TestProgressStaysOnItsTerminal(t *testing.T) {
+	t.Parallel()
+	f := setup()
+	f.ErrTerminal, f.ErrWidth = true, 80
+	p := NewProgress(f.Streams, ProgressParams{What: "cancel " + strings.Repeat("the-renewals-of-november ", 4), Total: 1_000_000})
+	defer p.Close()
+	done := int64(0)
+	testkit.Eventually(t, 10*time.Second, "a bar with rate and ETA", func() bool {
+		done = min(done+50_000, 999_999)
+		p.Set(done)
+		return strings.Contains(f.err.String(), "99% |")
+	})
+	for line := range strings.SplitSeq(f.err.String(), "\r") {
+		if cells(line) > 80 {
+			t.Errorf("%d columns: %q", cells(line), line)
+		}
+	}
+}
+
 var rateAndETA = regexp.MustCompile(`\((\d+)/1000, \d+ jobs/\w+\) \[\d+s:\d+s\]`)
 
 func TestProgressShowsRateAndETA(t *testing.T) {

@@ -34,7 +34,7 @@ func Confirm(ctx context.Context, s Streams, c Consent, question string) (Decisi
 	case !s.InTerminal || !s.ErrTerminal:
 		return DryRun, nil
 	}
-	fmt.Fprintf(s.Err, "%s? [y/N] ", question)
+	fmt.Fprintf(s.Say(), "%s? [y/N] ", question)
 	return readAnswer(ctx, s)
 }
 

@@ -53,7 +53,7 @@ func execute(name string, root *cobra.Command, args []string, s Streams, from in
 	for first := (time.Time{}); ; {
 		select {
 		case err := <-done:
-			PrintError(s.Err, name, humane(err))
+			PrintError(s.Say(), name, humane(err))
 			return ExitCode(err)
 		case <-from.signals:
 			switch now := from.now(); {

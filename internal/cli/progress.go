@@ -17,6 +17,9 @@ type ProgressParams struct {
 	Quiet bool   // -q: no bar
 }
 
+// leastTitle is how much of what goes on is shown on the narrowest terminal, in columns.
+const leastTitle = 8
+
 // NewProgress starts a bar.
 func NewProgress(s Streams, p ProgressParams) *Progress {
 	if !s.ErrTerminal || p.Quiet {
@@ -26,14 +29,18 @@ func NewProgress(s Streams, p ProgressParams) *Progress {
 	if total < 1 {
 		total = -1
 	}
+	bar, most := 20, maxCell
+	if s.ErrWidth > 0 && s.ErrWidth < 120 { // beside both there is the count, the rate and the time
+		bar, most = 10, max(s.ErrWidth-66, leastTitle)
+	}
 	options := []progressbar.Option{
 		progressbar.OptionSetWriter(s.Err),
-		progressbar.OptionSetDescription(p.What),
+		progressbar.OptionSetDescription(shorten(p.What, most)),
 		progressbar.OptionShowBytes(p.Bytes),
 		progressbar.OptionShowCount(),
 		progressbar.OptionThrottle(100 * time.Millisecond),
 		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetWidth(20),
+		progressbar.OptionSetWidth(bar),
 	}
 	if !p.Bytes { // bytes show their rate anyway
 		options = append(options, progressbar.OptionShowIts(), progressbar.OptionSetItsString("jobs"))

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"spillway/internal/job"
 )
@@ -20,22 +19,24 @@ const maxCell = 60
 // Whole is a cell that is never shortened: half of an amount is another amount.
 type Whole string
 
+// Uncut is a text that is never shortened: an id of which the end is missing can't be typed again.
+type Uncut string
+
 // Table collects rows and writes them: aligned, with a header, relative times and shortened cells on a terminal;
-// in a pipe with tabs, full values and no header.
+// in a pipe with tabs, full values and no header. No line is wider than a terminal whose width is known: the widest column wraps
+// between words, or else what finds no room stands below its row, with its title.
 type Table struct {
 	out      io.Writer
 	terminal bool
+	width    int // of the terminal, in columns; 0 means unknown: lines are as long as what is in them
 	now      time.Time
+	titles   []string
 	rows     [][]string
 }
 
 // NewTable returns a table for s.Out. The titles are shown on a terminal only. now is what times are relative to.
 func NewTable(s Streams, now time.Time, titles ...string) *Table {
-	t := &Table{out: s.Out, terminal: s.OutTerminal, now: now}
-	if t.terminal {
-		t.rows = append(t.rows, titles)
-	}
-	return t
+	return &Table{out: s.Out, terminal: s.OutTerminal, width: s.OutWidth, now: now, titles: titles}
 }
 
 // Row adds one row. A time.Time is shown relative to now on a terminal and as RFC 3339 in a pipe; a zero time, like an
@@ -50,7 +51,7 @@ func (t *Table) Row(cells ...any) {
 
 func (t *Table) cell(c any) string {
 	text := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) { // it steers terminals, or turns what stands beside it around
+		if !unicode.IsPrint(r) && !(t.terminal && string(r) == joint) { // it steers terminals, or turns what stands beside it around
 			return ' '
 		}
 		return r
@@ -59,9 +60,10 @@ func (t *Table) cell(c any) string {
 		return noFormula(c, text)
 	}
 	if text == "" {
-		return "-"
+		return nothing
 	}
-	if _, whole := c.(Whole); whole {
+	switch c.(type) {
+	case Whole, Uncut:
 		return text
 	}
 	return shorten(text, maxCell)
@@ -86,8 +88,8 @@ func noFormula(c any, text string) string {
 // Money is a cell of sums of money, which are in minor units by currency, and of how many jobs are without an amount: in units of
 // the currencies on a terminal, in minor units in a pipe.
 func (t *Table) Money(sums map[string]*big.Int, without int) Whole {
-	if t.terminal {
-		return Whole(job.MoneyText(sums, without))
+	if t.terminal { // a line breaks between currencies, not behind one
+		return Whole(strings.ReplaceAll(strings.ReplaceAll(job.MoneyText(sums, without), " ", joint), ","+joint, ", "))
 	}
 	return Whole(job.MinorText(sums, without))
 }
@@ -109,53 +111,43 @@ func (t *Table) text(c any) string {
 			return Short(v)
 		}
 		return v.String()
+	case int, int64:
+		if t.terminal {
+			return job.CountText(reflect.ValueOf(v).Int())
+		}
 	}
 	return fmt.Sprint(c)
 }
 
-// Flush writes the table and forgets its rows.
+// Flush writes the table, if it has rows, and forgets them: what comes after is aligned for itself, under a header of its own.
 func (t *Table) Flush() error {
-	var b strings.Builder
-	widths := t.widths()
-	for _, row := range t.rows {
-		for i, cell := range row {
-			last := i == len(row)-1
-			b.WriteString(cell)
-			switch {
-			case last:
-				b.WriteByte('\n')
-			case t.terminal:
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
-			default:
-				b.WriteByte('\t')
-			}
-		}
-	}
-	t.rows = nil
-	if _, err := io.WriteString(t.out, b.String()); err != nil {
+	if _, err := io.WriteString(t.out, t.lines()); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
+	t.rows = nil
 	return nil
 }
 
-func (t *Table) widths() []int {
-	var widths []int
-	for _, row := range t.rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+func (t *Table) lines() string {
+	var b strings.Builder
+	if !t.terminal {
+		for _, row := range t.rows {
+			b.WriteString(strings.Join(row, "\t") + "\n")
 		}
+		return b.String()
 	}
-	return widths
+	if len(t.rows) == 0 {
+		return ""
+	}
+	return fit(t.titles, t.rows, t.width)
 }
 
 func shorten(s string, most int) string {
-	if utf8.RuneCountInString(s) <= most {
+	if cells(s) <= most {
 		return s
 	}
-	return string([]rune(s)[:most-1]) + "…"
+	head, _ := split(s, most-1)
+	return head + "…"
 }
 
 // Relative says when t is, seen from now: "3m ago", "in 2h", "now".

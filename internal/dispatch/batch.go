@@ -18,6 +18,8 @@ type BatchGlance struct {
 	// ETA is when the last of its jobs that go by themselves will have been called, counting on all that waits at the gateway going
 	// first; negative when nobody can say, as Stopped does then.
 	ETA time.Duration
+	// FromNow is ETA; or, where no dispatcher has ever served the gateway, what it will be if one begins now.
+	FromNow time.Duration
 	// Stopped says why nobody can say: the batch is paused or cancelled, or the gateway's Glance.Stopped. Empty where ETA is known.
 	Stopped string
 }
@@ -36,6 +38,13 @@ func LookBatch(ctx context.Context, c redis.UniversalClient, g config.Gateway, n
 	v.ETA, err = batchETA(ctx, books, g, v.Batch, gateway)
 	if v.ETA < 0 {
 		v.Stopped = batchStopped(v.Batch, gateway)
+	}
+	v.FromNow = v.ETA
+	if err == nil && gateway.Stopped == neverServed {
+		gateway.Stopped = ""
+		if gateway.ETA, err = lastCall(ctx, c, g, gateway); err == nil {
+			v.FromNow, err = batchETA(ctx, books, g, v.Batch, gateway)
+		}
 	}
 	return v, ok, Coded(err)
 }

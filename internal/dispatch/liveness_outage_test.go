@@ -104,12 +104,7 @@ func TestABlockOfBadJobsHoldsNobodyForLong(t *testing.T) {
 				r.till(10 * time.Minute)
 			}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
 				exhausted(t, r, parked)
-				done, last := 0, time.Duration(0)
-				for _, c := range r.gw.calls {
-					if c.answer == "200" {
-						done, last = done+1, c.at
-					}
-				}
+				done, last := r.succeeded()
 				t.Logf("%d good jobs done, the last after %s", done, last)
 				if done < 150 || last > 30*time.Second {
 					t.Errorf("%d of 150 good jobs done, the last after %s", done, last)
@@ -218,12 +213,7 @@ func TestJobsThatAreAlwaysToldToWait(t *testing.T) {
 				r.till(30 * time.Minute)
 			}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
 				delete(parked, "")
-				done, last := 0, time.Duration(0)
-				for _, c := range r.gw.calls {
-					if c.answer == "200" {
-						done, last = done+1, c.at
-					}
-				}
+				done, last := r.succeeded()
 				t.Logf("%d calls, %d parked, %d good jobs done, the last after %s", len(r.gw.calls), len(parked), done, last)
 				if last > 60*time.Second {
 					t.Errorf("the last of %d good jobs after %s", done, last)
@@ -231,4 +221,14 @@ func TestJobsThatAreAlwaysToldToWait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// succeeded is how many calls were answered 200, and when the last of them was.
+func (r *trial) succeeded() (done int, last time.Duration) {
+	for _, c := range r.gw.calls {
+		if c.answer == "200" {
+			done, last = done+1, c.at
+		}
+	}
+	return done, last
 }

@@ -77,15 +77,22 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	if v.Stopped, err = endless(ctx, c, g, h); err != nil {
 		return Glance{}, err
 	}
-	if v.ETA = eta(v, g); v.ETA > 0 {
-		long, err := longWait(ctx, c, g, v)
-		if err != nil {
-			return Glance{}, err
-		}
-		v.ETA = max(v.ETA, long)
-	}
-	return v, nil
+	v.ETA, err = lastCall(ctx, c, g, v)
+	return v, err
 }
+
+// lastCall returns when the last waiting job will have been called; negative where nobody can say.
+func lastCall(ctx context.Context, c redis.UniversalClient, g config.Gateway, v Glance) (time.Duration, error) {
+	left := eta(v, g)
+	if left <= 0 {
+		return left, nil
+	}
+	long, err := longWait(ctx, c, g, v)
+	return max(left, long), err
+}
+
+// neverServed is why nobody calls a gateway that was configured and that no dispatcher has looked at yet.
+const neverServed = "no dispatcher has ever served the gateway: start one with \"dispatcher run\""
 
 // endless says why nobody calls a gateway, where nobody knows until when. It alone decides where there is no ETA.
 func endless(ctx context.Context, c redis.UniversalClient, g config.Gateway, h bucket.Standing) (string, error) {
@@ -102,7 +109,7 @@ func endless(ctx context.Context, c redis.UniversalClient, g config.Gateway, h b
 	case err != nil:
 		return "", Coded(err)
 	case last.IsZero():
-		return "no dispatcher has ever served the gateway: start one with \"dispatcher run\"", nil
+		return neverServed, nil
 	case now.Sub(last) > quiet:
 		return fmt.Sprintf("no dispatcher serves the gateway since %s: start one with \"dispatcher run\"", moment(last)), nil
 	}

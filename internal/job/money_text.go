@@ -34,6 +34,15 @@ func (m Money) String() string {
 // minor is "EUR 963586".
 func (m Money) minor() string { return strings.TrimSpace(m.Currency + " " + m.Minor.String()) }
 
+// CountText says a number for people: "1,000,000".
+func CountText(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	if n < 0 {
+		return "-" + grouped(text[1:])
+	}
+	return grouped(text)
+}
+
 // grouped puts a comma between thousands.
 func grouped(digits string) string {
 	for at := len(digits) - 3; at > 0; at -= 3 {

@@ -84,12 +84,6 @@ func (s *RedisServer) Restart() {
 	s.proc = p
 }
 
-// Pause stops the server in its tracks (SIGSTOP): connections stand, nothing answers.
-func (s *RedisServer) Pause() { s.signal(syscall.SIGSTOP) }
-
-// Continue ends a Pause (SIGCONT).
-func (s *RedisServer) Continue() { s.signal(syscall.SIGCONT) }
-
 func (s *RedisServer) current() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -178,8 +178,7 @@ func (w *world) started(cmd *exec.Cmd) *run {
 		w.t.Fatal(err)
 	}
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = w.env(true), w.dir, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := testkit.Start(cmd); err != nil {
 		w.t.Fatal(err)
 	}
 	r := &run{t: w.t, cmd: cmd, log: log}

@@ -48,7 +48,7 @@ func TestTheLimitIsKeptAndUsed(t *testing.T) {
 		t.Run(strings.ReplaceAll(name, "/", " per "), func(t *testing.T) {
 			length := *soak
 			if length == 0 && !tc.short {
-				return
+				t.Skip("it shows nothing in a few seconds: make soak runs it")
 			}
 			length = max(length, shortRun)
 			keep(t, load{tc.limit, tc.processes, tc.churn, tc.settings, length})

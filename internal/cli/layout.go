@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+)
+
+const (
+	// tableGap is the columns between two cells.
+	tableGap = 2
+	// leastWrapped is the narrowest that a column is made, in columns of the terminal, before others go below the row instead.
+	leastWrapped = 24
+	// restIndent is how far what stands below a row is moved in.
+	restIndent = 2
+	// restGap is between two cells that stand below a row.
+	restGap = "   "
+	// nothing is an empty cell.
+	nothing = "-"
+)
+
+// layout is where the cells of each row stand.
+type layout struct {
+	widths []int // of the columns that stand side by side; a cell that is wider wraps
+}
+
+// fit writes rows so that no line is wider than width, and their columns are aligned. The titles, if there are any, are the first row.
+// A width of 0 means any.
+func fit(titles []string, rows [][]string, width int) string {
+	if len(titles) > 0 {
+		rows = append([][]string{titles}, rows...)
+	}
+	l := arrange(naturalWidths(rows), width)
+	var b strings.Builder
+	for i, row := range rows {
+		l.write(&b, row)
+		if i > 0 || len(titles) == 0 {
+			l.writeRest(&b, titles, row, width)
+		}
+	}
+	return b.String()
+}
+
+// naturalWidths is how wide each column is where nothing wraps.
+func naturalWidths(rows [][]string) []int {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], cells(cell))
+		}
+	}
+	return widths
+}
+
+// arrange has all columns side by side, if need be by making the widest one narrower; else the first of them that fit.
+func arrange(widths []int, width int) layout {
+	total := -tableGap
+	for _, w := range widths {
+		total += w + tableGap
+	}
+	if width == 0 || total <= width {
+		return layout{widths}
+	}
+	widest := slices.Index(widths, slices.Max(widths))
+	if left := widths[widest] - (total - width); left >= leastWrapped {
+		widths[widest] = left
+		return layout{widths}
+	}
+	widths[0] = min(widths[0], width)
+	beside, used := 1, widths[0]
+	for beside < len(widths) && used+tableGap+widths[beside] <= width {
+		used += tableGap + widths[beside]
+		beside++
+	}
+	return layout{widths[:beside]}
+}
+
+// write writes the cells that stand side by side: on several lines where one of them wraps.
+func (l layout) write(b *strings.Builder, row []string) {
+	wrapped, height := make([][]string, len(l.widths)), 1
+	for i, width := range l.widths {
+		wrapped[i] = wrapCell(row[i], width)
+		height = max(height, len(wrapped[i]))
+	}
+	for h := range height {
+		line := ""
+		for i, width := range l.widths {
+			cell := ""
+			if h < len(wrapped[i]) {
+				cell = wrapped[i][h]
+			}
+			line += cell + strings.Repeat(" ", width-cells(cell)+tableGap)
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+}
+
+// writeRest writes below a row what found no room beside it, each cell with its title. Empty cells are left out.
+func (l layout) writeRest(b *strings.Builder, titles, row []string, width int) {
+	indent, line := strings.Repeat(" ", restIndent), ""
+	end := func() {
+		if line != "" {
+			b.WriteString(indent + strings.Join(wrapCell(line, width-2*restIndent), "\n"+indent+indent) + "\n")
+		}
+		line = ""
+	}
+	for i := len(l.widths); i < len(row); i++ {
+		if row[i] == nothing {
+			continue
+		}
+		item := row[i]
+		if i < len(titles) {
+			item = strings.ToLower(titles[i]) + ":" + joint + item
+		}
+		if line != "" && restIndent+cells(line)+len(restGap)+cells(item) > width {
+			end()
+		}
+		if line != "" {
+			line += restGap
+		}
+		line += item
+	}
+	end()
+}
+
+// wrapCell is a cell in lines of at most width columns.
+func wrapCell(cell string, width int) []string {
+	if cells(cell) <= width {
+		return []string{strings.ReplaceAll(cell, joint, " ")}
+	}
+	return fill(cell, max(width, 1))
+}

@@ -1,0 +1,11 @@
+//go:build unix
+
+package testkit
+
+import "syscall"
+
+// Pause stops the server in its tracks (SIGSTOP): connections stand, nothing answers.
+func (s *RedisServer) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Continue ends a Pause (SIGCONT).
+func (s *RedisServer) Continue() { s.signal(syscall.SIGCONT) }
