@@ -115,6 +115,7 @@ func connect(at *target, opt Options) *DB {
 		db.Client = redis.NewClient(simple)
 	}
 	db.Client.AddHook(unsent{})
+	db.Client.AddHook(naming{db.Client})
 	if opt.WaitReplicas > 0 {
 		db.Client.AddHook(replicas{n: opt.WaitReplicas, within: opt.ReadTimeout / 3, client: db.Client})
 	}
