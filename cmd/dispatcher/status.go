@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 func statusCommand(p *program) *cobra.Command {
@@ -68,10 +70,33 @@ func (p *program) status(ctx context.Context, names []string) error {
 		return err
 	}
 	defer s.close()
-	rows, err := statusRows(ctx, s.db.Client, chosen)
-	if err != nil {
+	chosen, rows, damaged := statusOfWell(ctx, s.db.Client, chosen)
+	if damaged != nil && len(rows) == 0 {
+		return damaged
+	}
+	if err := p.showStatus(ctx, s.db.Client, chosen, rows); err != nil {
 		return err
 	}
+	return damaged
+}
+
+// statusOfWell looks at each gateway, and returns those that could be looked at, and what is wrong with the others.
+func statusOfWell(ctx context.Context, c redis.UniversalClient, chosen []config.Gateway) (well []config.Gateway, rows []gatewayStatus, damaged error) {
+	for _, g := range chosen {
+		row, err := statusRows(ctx, c, []config.Gateway{g})
+		if _, is := errors.AsType[*redisdb.DamagedError](err); err != nil && !is {
+			return nil, nil, err
+		}
+		if err != nil {
+			damaged = errors.Join(damaged, fmt.Errorf("gateway %s: %w", g.Name, err))
+			continue
+		}
+		well, rows = append(well, g), append(rows, row...)
+	}
+	return well, rows, damaged
+}
+
+func (p *program) showStatus(ctx context.Context, c redis.UniversalClient, chosen []config.Gateway, rows []gatewayStatus) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, statusDocument(rows))
 	}
@@ -84,7 +109,7 @@ func (p *program) status(ctx context.Context, names []string) error {
 			p.remark("%s: parked.most is %d: once so many jobs are parked, newcomers that find no room are turned away", r.Gateway, r.ParkedMost)
 		}
 	}
-	return p.remarkPaused(ctx, s.db.Client, chosen, rows)
+	return p.remarkPaused(ctx, c, chosen, rows)
 }
 
 // remarkHolds says whole, below a table on a terminal, what its cells have room to name only.

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/redis/go-redis/v9"
@@ -40,20 +41,22 @@ func Hear(ctx context.Context, c redis.UniversalClient, all []*Pacer) error {
 	}
 	sent := make([]int64, len(asked))
 	answers := make([]*redis.SliceCmd, len(asked))
-	_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, _ = c.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
 		for i, p := range asked {
 			sent[i] = p.local(p.clock.Now())
 			answers[i] = pipe.HMGet(ctx, p.keys.Pace(), "s", "o", "u", "w")
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
+	var first error
 	for i, p := range asked {
+		if err := answers[i].Err(); err != nil {
+			first = cmp.Or(first, err)
+			continue
+		}
 		p.heard(answers[i].Val(), sent[i])
 	}
-	return nil
+	return first
 }
 
 // missesNews: a pacer without a window that is charged after a loss remembers nothing, and one that never asked has nothing to miss.

@@ -2,8 +2,11 @@ package bucket
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
+
+	"spillway/internal/redisdb"
 )
 
 const (
@@ -112,6 +115,7 @@ func (p *Pacer) turn(ctx context.Context, token chan struct{}) error {
 
 // after waits as long as the answer to a wish asks for.
 func (p *Pacer) after(ctx context.Context, g grant, err error, tries *retries) error {
+	p.refuse.Store(&err)
 	if err != nil {
 		if ctx.Err() != nil || err == ErrClosed { //nolint:errorlint // ours, never wrapped
 			return err
@@ -129,6 +133,15 @@ func (p *Pacer) after(ctx context.Context, g grant, err error, tries *retries) e
 	default:
 		return p.sleep(ctx, min(max(g.hint, shortestNap), heldPoll), nil)
 	}
+}
+
+// Broken returns why Redis gave no slot when it was last asked, where that is no matter of time, as it is while Redis is away: something else has
+// written to one of the gateway's keys, say. Nil if it is none of these.
+func (p *Pacer) Broken() error {
+	if err := p.refuse.Load(); err != nil && !redisdb.Away(*err) && !errors.Is(*err, context.Canceled) && !errors.Is(*err, ErrClosed) && !errors.Is(*err, errNoAnswer) {
+		return *err
+	}
+	return nil
 }
 
 // sleep waits for d, or for something on early, or until ctx ends or the pacer closes.

@@ -76,7 +76,8 @@ type Pacer struct {
 	closed             chan struct{}
 	asks               atomic.Int64
 
-	late lateCalls
+	late   lateCalls
+	refuse atomic.Pointer[error] // see Broken
 
 	catching sync.Mutex // whoever has it brings Redis and this process to the same knowledge
 

@@ -162,6 +162,20 @@ func checkRedis(text string) string {
 		"and what follows it, like redis://127.0.0.1:6379/0, or embedded"
 }
 
+// overTLS says of an address of Redis that it is reached by TLS.
+func overTLS(address string) bool {
+	_, parameters, _ := strings.Cut(address, "?")
+	given, err := url.ParseQuery(parameters)
+	return strings.HasPrefix(address, "rediss://") || err == nil && given.Get("tls") == "true"
+}
+
+func checkServerName(text string) string {
+	if text == "" || strings.ContainsAny(text, ":/ \t") {
+		return "is no name of a server: write the name that stands in its certificate, without a port"
+	}
+	return ""
+}
+
 func checkListen(text string) string {
 	if text == "" {
 		return ""

@@ -19,6 +19,8 @@ type Config struct {
 	Redis Secret
 	// RedisAt is where the file has it. Zero: not there, or overridden by a flag.
 	RedisAt Position
+	// RedisTLS says whom to trust and who we are, where the address of Redis says TLS. The zero TLS: the system's roots, and no certificate of our own.
+	RedisTLS TLS
 	// WaitReplicas is how many of Redis's replicas must have a job before it is reported as taken in, and an attempt before its
 	// call; 0 to 16. Default 0: nobody waits. More than there are, and nothing is taken in or called.
 	WaitReplicas int

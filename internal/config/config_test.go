@@ -227,6 +227,11 @@ func TestDocumentedKeys(t *testing.T) {
 		"request.sign.timestamp_header": "none",
 		"request.sign.timestamp":        s.Timestamp,
 		"redis":                         c.Redis.Reveal(),
+		"redis.url":                     "required",
+		"redis.tls.ca":                  "the system's roots",
+		"redis.tls.cert":                "none",
+		"redis.tls.key":                 "none",
+		"redis.tls.server_name":         "the host of the address",
 		"wait_replicas":                 strconv.Itoa(c.WaitReplicas),
 		"listen":                        c.Listen,
 		"token":                         "none",
@@ -284,6 +289,8 @@ func TestDocumentedKeys(t *testing.T) {
 		switch {
 		case top == "encryption":
 			known, top = []string{"keys", "active", "require"}, below // the tests of encryption read them
+		case top == "redis" && nested:
+			known, top = []string{"url", "tls.ca", "tls.cert", "tls.key", "tls.server_name"}, below // TestTheTLSOfRedis reads them
 		case nested:
 			if middle, deep, more := strings.Cut(below, "."); more {
 				known, top = strings.Split(keysOf(t, "  g: {"+top+": {"+middle+": {zzzzzz: 1}}}"), ", "), deep

@@ -18,7 +18,7 @@ func (r *reader) config(body ast.Node) *Config {
 	c.File = r.file
 	wait := int64(c.WaitReplicas)
 	r.object(node{tree: body},
-		field{"redis", r.secret(&c.Redis, checkRedis)},
+		field{"redis", func(n node) { r.redis(n, c) }},
 		field{"wait_replicas", r.count(&wait, 0, maxReplicas)},
 		field{"listen", r.word(&c.Listen, checkListen)},
 		field{"token", r.secret(&c.Token, checkToken)},
@@ -30,7 +30,7 @@ func (r *reader) config(body ast.Node) *Config {
 	for i := range c.Gateways {
 		c.Gateways[i].Encryption = c.Encryption
 	}
-	c.ListenWritten, c.RedisAt = r.written("listen"), r.places["redis"]
+	c.ListenWritten = r.written("listen")
 	c.WaitReplicas = int(wait)
 	if c.WaitReplicas > 0 && c.Redis == embedded {
 		r.clash("wait_replicas", "redis", "the embedded Redis has no replicas to wait for: take wait_replicas out, or name a Redis server")
@@ -42,6 +42,27 @@ func (r *reader) config(body ast.Node) *Config {
 		r.missing("gateways", "name at least one gateway, with its request.url and leak.limits")
 	}
 	return c
+}
+
+// redis reads an address, or one with what its TLS goes by.
+func (r *reader) redis(n node, c *Config) {
+	address := r.secret(&c.Redis, checkRedis)
+	at := n.path
+	switch n.tree.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		at = n.path + ".url"
+		name := field{"server_name", r.word(&c.RedisTLS.ServerName, checkServerName)}
+		r.object(n, field{"url", address}, field{"tls", func(n node) { r.tls(n, &c.RedisTLS, name) }})
+		if !r.written(at) {
+			r.missing(at, "write where Redis is, like rediss://redis.example:6379/0")
+		}
+	default:
+		address(n)
+	}
+	c.RedisAt = r.places[at]
+	if c.RedisTLS != (TLS{}) && !r.faulted[at] && !overTLS(c.Redis.Reveal()) {
+		r.fault(n.path+".tls", "the address of Redis is one without TLS: take tls out, or write rediss://, or tls=true for sentinels and clusters")
+	}
 }
 
 var gatewayName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)

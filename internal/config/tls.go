@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// TLS is whom a gateway's calls trust and who they are, as files and what was in them when the configuration was read. What was in them
-// is empty when Options.Secrets is off.
+// TLS is whom connections to a gateway or to Redis trust and who they are, as files and what was in them when the configuration was read. Of a
+// gateway, what was in them is empty when Options.Secrets is off.
 type TLS struct {
-	// CAFile is the file of the authorities that may sign the gateway's certificate, and CA its PEM. Empty = the system's roots, which
+	// CAFile is the file of the authorities that may sign the other end's certificate, and CA its PEM. Empty = the system's roots, which
 	// otherwise don't count.
 	CAFile, CA string
 	// CertFile is the file of the certificate that calls show, with its chain, and Cert its PEM. Empty = they show none.
@@ -18,14 +18,16 @@ type TLS struct {
 	// KeyFile is the file of the certificate's private key, and Key its PEM.
 	KeyFile string
 	Key     Secret
+	// ServerName is the name that Redis's certificate must have. Empty = the host of its address. A gateway's TLS has none.
+	ServerName string
 }
 
 // Config returns what to connect with, or nil for the zero TLS. Of a configuration that was read without a fault it has no error.
 func (t TLS) Config() (*tls.Config, error) {
-	if t.CA == "" && t.Cert == "" {
+	if t.CA == "" && t.Cert == "" && t.ServerName == "" {
 		return nil, nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CA != "" {
 		c.RootCAs = x509.NewCertPool()
 		c.RootCAs.AppendCertsFromPEM([]byte(t.CA))
@@ -40,14 +42,14 @@ func (t TLS) Config() (*tls.Config, error) {
 	return c, nil
 }
 
-// tls reads the names of the files and, where secrets are asked for, the files.
-func (r *reader) tls(n node, t *TLS) {
+// tls reads the names of the files and, unless the node is optional, the files. more are further keys that the mapping may have.
+func (r *reader) tls(n node, t *TLS, more ...field) {
 	var key string
-	r.object(n,
+	r.object(n, append(more,
 		field{"ca", r.pemFile(&t.CAFile, &t.CA, checkCertificates)},
 		field{"cert", r.pemFile(&t.CertFile, &t.Cert, checkCertificates)},
 		field{"key", r.pemFile(&t.KeyFile, &key, checkPrivateKey)},
-	)
+	)...)
 	t.Key = Secret(key)
 	if r.written(n.path+".cert") != r.written(n.path+".key") {
 		one, other := "cert", "key"
@@ -75,7 +77,7 @@ func (r *reader) pemFile(path, text *string, check func(string) string) func(nod
 			return
 		}
 		*path = r.absolute(name)
-		if !r.opt.Secrets {
+		if n.optional {
 			return
 		}
 		found, err := r.contents(name)

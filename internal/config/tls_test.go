@@ -107,6 +107,50 @@ func TestTLSFilesAreReadByWhoCallsAlone(t *testing.T) {
 	}
 }
 
+// Unlike a gateway's, the files of Redis are read by every command.
+func TestTheTLSOfRedis(t *testing.T) {
+	t.Parallel()
+	cert, key := pair(t)
+	file := place(t, map[string]string{"ca.pem": cert, "us.pem": cert, "us.key": key, "notes.txt": canary})
+	const at = "{url: \"rediss://:sk_canary@h:1/0\""
+	for redis, want := range map[string]string{
+		at + ", tls: {ca: ca.pem, cert: us.pem, key: us.key, server_name: redis.internal}}": "",
+		at + "}": "",
+		"{url: \"redis-cluster://h:1,h:2?tls=true\", tls: {ca: ca.pem}}":         "",
+		"{url: \"redis-sentinel://h:1/0?master=m&tls=true\", tls: {ca: ca.pem}}": "",
+		at + ", tls: {ca: away.pem}}":                                            `redis.tls.ca: "away.pem" can't be read: no such file or directory`,
+		at + ", tls: {ca: notes.txt}}":                                           `redis.tls.ca: "notes.txt" has no certificate in it`,
+		at + ", tls: {cert: us.pem}}":                                            `redis.tls.key: is missing: a certificate goes with its private key`,
+		at + ", tls: {server_name: \"redis.internal:6379\"}}":                    `redis.tls.server_name: "redis.internal:6379" is no name of a server`,
+		at + ", tls: {authority: ca.pem}}":                                       "redis.tls.authority: unknown key",
+		at + ", ca: ca.pem}":                                                     "redis.ca: unknown key: use one of url, tls",
+		"{tls: {ca: ca.pem}}":                                                    "redis.url: is missing: write where Redis is",
+		"{url: http://x}":                                                        "redis.url: <secret> is not a Redis address",
+		"{url: \"redis://:sk_canary@h:1/0\", tls: {ca: ca.pem}}":                 "redis.tls: the address of Redis is one without TLS: take tls out, or write rediss://",
+		"{url: \"redis-cluster://h:1?tls=false\", tls: {ca: ca.pem}}":            "redis.tls: the address of Redis is one without TLS",
+	} {
+		c, err := Parse(file, []byte("redis: "+redis+minimal), Options{})
+		if want != "" {
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), canary) {
+				t.Errorf("%s: %v, want %s", redis, err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", redis, err)
+			continue
+		}
+		own := strings.Contains(redis, "us.pem")
+		conf, err := c.RedisTLS.Config()
+		if err != nil || (conf != nil) != strings.Contains(redis, "tls: {") || own && (conf.ServerName != "redis.internal" || len(conf.Certificates) != 1 || !conf.RootCAs.Equal(only(cert))) {
+			t.Errorf("%s: %+v, %v", redis, conf, err)
+		}
+		if c.RedisAt.Line != 1 || c.RedisAt.Column < 9 {
+			t.Errorf("%s: it stands at %+v", redis, c.RedisAt)
+		}
+	}
+}
+
 func TestAPrivateKeyIsNeverPrinted(t *testing.T) {
 	t.Parallel()
 	if got := fmt.Sprintf("%+v %#v", TLS{Key: canary}, TLS{Key: canary}); strings.Contains(got, canary) {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // allFields is what a listing reads of each record: all but the payload, which may have a megabyte, and what only live jobs have.
@@ -137,17 +138,20 @@ func (s *Store) visit(ctx context.Context, ids, fields []string, see func(i int,
 // visitSome is visit in one round trip.
 func (s *Store) visitSome(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) error {
 	cmds := make([]*redis.SliceCmd, len(ids))
-	if _, err := s.c.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, _ = s.c.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
 		for i, id := range ids {
 			cmds[i] = p.HMGet(ctx, s.keys.Job(id), fields...)
 		}
 		return nil
-	}); err != nil {
-		return s.unread(err)
-	}
+	})
 	h := make(map[string]string, len(fields))
 	for i, cmd := range cmds {
 		clear(h)
+		if err := cmd.Err(); redisdb.DamagedKeyOf(err, s.keys.Job(ids[i])) {
+			h["s"], h["r"], h["e"] = string(job.Parked), string(job.Unreadable), err.Error() // it hides no other
+		} else if err != nil {
+			return s.unread(err)
+		}
 		for j, v := range cmd.Val() {
 			if text, ok := v.(string); ok {
 				h[fields[j]] = text

@@ -98,6 +98,7 @@ func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason jo
 	if parked == 1 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}
+	_, err = redisdb.IfDamaged(ctx, s.c, k, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.now(), err)
 	return err
 }
 

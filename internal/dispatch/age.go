@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -30,12 +31,13 @@ func watch(g config.Gateway, t tools) *incarnation.Watch {
 type hears struct {
 	ended     func(taskID string) // a task was taken out of the queue's hands
 	exhausted func(id string)     // a job was parked, its attempts being used up
+	aside     func(id string)     // a job was parked as unreadable, its record being damaged
 }
 
 // watchedBooks returns books that open no attempt in data that is not what the watch has seen.
 func watchedBooks(c redis.UniversalClient, g config.Gateway, w *incarnation.Watch, h hears) *ledger.Books {
 	cfg := bookkeeping(c, g)
-	cfg.TaskEnded, cfg.Exhausted = h.ended, h.exhausted
+	cfg.TaskEnded, cfg.Exhausted, cfg.SetAside = h.ended, h.exhausted, h.aside
 	cfg.Age = func() ledger.Age {
 		version, least, marks := w.Age()
 		return ledger.Age{Version: version, Least: least, Marks: marks}
@@ -59,24 +61,37 @@ func (d *Dispatcher) recall() map[string]incarnation.Memory {
 // meet compares each gateway's data with what was seen of it. It is an error if no gateway is left that may be called;
 // else those whose data is an old snapshot are held, and the others served.
 func (d *Dispatcher) meet(ctx context.Context) error {
-	held := 0
+	held, ill := 0, 0
+	var ailing error
 	for _, u := range d.units {
-		meet := u.data.Meet
-		if d.p.AfterRestore {
-			meet = u.settle
-		}
-		if err := d.patiently(ctx, meet); err != nil {
+		err := d.patiently(ctx, func(ctx context.Context) error { return u.meet(ctx, d.p.AfterRestore) })
+		if err != nil && !u.ails(ctx, err) {
 			return err
+		}
+		if ailing = cmp.Or(ailing, err); err != nil {
+			ill++
+			continue
 		}
 		if u.data.Doubted() {
 			held++
 		}
 	}
 	d.keep()
-	if held > 0 && held == len(d.units) {
+	if ill > 0 && ill == len(d.units) {
+		return ailing
+	}
+	if held > 0 && held+ill == len(d.units) {
 		return d.Ready()
 	}
 	return nil
+}
+
+// meet compares the gateway's data with what was seen of it, or takes an operator's word that it was restored.
+func (u *unit) meet(ctx context.Context, restored bool) error {
+	if restored {
+		return u.settle(ctx)
+	}
+	return u.data.Meet(ctx)
 }
 
 // settle takes an operator's word that Redis was restored.

@@ -46,6 +46,7 @@ type Dispatcher struct {
 	loops     sync.WaitGroup
 	turns     int // pulses so far; the pulse's own
 	reloading sync.Mutex
+	serving   sync.Mutex // whoever has it begins to serve a gateway, or stops all
 }
 
 // New returns a dispatcher that does nothing until Start.
@@ -88,15 +89,29 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	d.run(d.remember)
 	d.run(d.totals)
 	for _, u := range d.units {
-		if err := u.server.Start(); err != nil {
+		if u.ailing.Load() {
+			d.run(func(ctx context.Context) { d.awaitMending(ctx, u) })
+			continue
+		}
+		if err := d.serve(u); err != nil {
 			return err
 		}
-		d.run(u.mover)
-		d.run(u.replayer)
-		d.run(u.recoverer)
-		d.run(u.sweeper)
-		d.run(u.mender)
-		d.run(u.minder)
+	}
+	return nil
+}
+
+// serve begins to serve one gateway, unless the dispatcher stops.
+func (d *Dispatcher) serve(u *unit) error {
+	d.serving.Lock()
+	defer d.serving.Unlock()
+	if d.ctx.Err() != nil {
+		return nil
+	}
+	if err := u.server.Start(); err != nil {
+		return err
+	}
+	for _, loop := range []func(context.Context){u.mover, u.replayer, u.recoverer, u.sweeper, u.mender, u.minder} {
+		d.run(loop)
 	}
 	return nil
 }
@@ -109,8 +124,12 @@ func (d *Dispatcher) patiently(ctx context.Context, step func(context.Context) e
 // announce tells asynq's own tools of the queues.
 func (d *Dispatcher) announce(ctx context.Context) error {
 	for _, u := range d.units {
-		if err := queue.Announce(ctx, d.p.DB.Client, u.name); err != nil {
+		err := queue.Announce(ctx, d.p.DB.Client, u.name)
+		if redisdb.Away(err) {
 			return err
+		}
+		if err != nil { // jobs don't need it
+			u.complain(ctx, "asynq's own tools don't see the queue", err)
 		}
 	}
 	return nil
@@ -160,7 +179,9 @@ func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
 // Stop pulls no more jobs, lets the calls under way finish (up to each gateway's time-out), and gives unused slots
 // back. Jobs that were not called stay at the head of the queue. ctx bounds the tidying up, not the calls.
 func (d *Dispatcher) Stop(ctx context.Context) {
+	d.serving.Lock()
 	d.halt()
+	d.serving.Unlock()
 	var stopping sync.WaitGroup
 	for _, u := range d.units {
 		stopping.Add(1)

@@ -55,6 +55,9 @@ type unit struct {
 	idle      bool         // the last pulse found nothing to do; the pulse's own
 	passed    bool         // the last pulse that called for a sweep led to none; the pulse's own
 	unread    time.Time    // when the log last said that the data's age can't be looked at; the pulse's own
+	ailing    atomic.Bool  // it is not served, since one of its keys is damaged
+	blind     error        // why the last pulse of this gateway could not be taken; the pulse's own
+	damaged   time.Time    // when the log last said what keeps this gateway alone from being served; the pulse's own
 	outdated  time.Time    // when the log last said that the limits kept here are refused as too old; the pulse's own
 	confirmed bool         // an operator has settled that Redis was restored
 	stopped   context.Context

@@ -34,10 +34,24 @@ func (d *Dispatcher) pulse(ctx context.Context) {
 }
 
 // pulseOnce looks at the gateways once. What is wrong with one of them alone goes to the log and keeps none from its turn.
-func (d *Dispatcher) pulseOnce(ctx context.Context) error { return d.look(ctx, d.turn()) }
+func (d *Dispatcher) pulseOnce(ctx context.Context) error { return d.look(ctx, d.well(d.turn())) }
 
 // lookAtAll is a pulse of all gateways, whether or not it is their turn.
-func (d *Dispatcher) lookAtAll(ctx context.Context) error { return d.look(ctx, d.units) }
+func (d *Dispatcher) lookAtAll(ctx context.Context) error {
+	well := d.well(d.units)
+	if err := d.look(ctx, well); err != nil {
+		return err
+	}
+	for _, u := range well {
+		u.ails(ctx, u.blind)
+	}
+	return nil
+}
+
+// well returns those of some gateways that are served, or to be.
+func (d *Dispatcher) well(units []*unit) []*unit {
+	return slices.DeleteFunc(slices.Clone(units), func(u *unit) bool { return u.ailing.Load() })
+}
 
 func (d *Dispatcher) look(ctx context.Context, units []*unit) error {
 	books := make([]*ledger.Books, len(units))
@@ -50,10 +64,28 @@ func (d *Dispatcher) look(ctx context.Context, units []*unit) error {
 	}
 	pacers := make([]*bucket.Pacer, len(units))
 	for i, u := range units {
-		err = cmp.Or(err, u.feel(ctx, pulses[i]))
 		pacers[i] = u.pacer
+		if pulses[i].Err != nil {
+			u.unfelt(ctx, pulses[i].Err)
+			continue
+		}
+		err = cmp.Or(err, u.feel(ctx, pulses[i]))
 	}
 	return cmp.Or(err, bucket.Hear(ctx, d.p.DB.Client, pacers))
+}
+
+// unfelt is what comes of a pulse that could not be taken of this gateway alone: what is damaged there is no other's business.
+func (u *unit) unfelt(ctx context.Context, err error) {
+	u.idle, u.blind = true, err
+	u.sayBroken(ctx, "gateway not looked at, trying again", err)
+}
+
+// sayBroken says now and then what keeps this gateway alone from being served, if anything does.
+func (u *unit) sayBroken(ctx context.Context, what string, err error) {
+	if err != nil && time.Since(u.damaged) > complainEvery {
+		u.damaged = time.Now()
+		u.complain(ctx, what, err)
+	}
 }
 
 // turn returns the gateways whose turn it is: the idle ones every other time, all together, or always where there are no others. What wakes an idle
@@ -64,7 +96,7 @@ func (d *Dispatcher) turn() []*unit {
 	}
 	var units []*unit
 	for _, u := range d.units {
-		if !u.idle {
+		if !u.ailing.Load() && !u.idle {
 			units = append(units, u)
 		}
 	}
@@ -73,11 +105,13 @@ func (d *Dispatcher) turn() []*unit {
 
 // idle says that the last pulse of every gateway found nothing to do.
 func (d *Dispatcher) idle() bool {
-	return !slices.ContainsFunc(d.units, func(u *unit) bool { return !u.idle })
+	return !slices.ContainsFunc(d.units, func(u *unit) bool { return !u.ailing.Load() && !u.idle })
 }
 
 // feel wakes what a pulse says has work. It is an error if Redis was away when the limits that hold now were asked for.
 func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
+	u.blind = nil
+	u.sayBroken(ctx, "no slots, trying again", u.pacer.Broken())
 	u.age(ctx, p.Alive)
 	u.idle = p.Pending == 0 && p.Rejected == 0 && p.DueIn < 0 && !p.Sweep
 	if p.Pending > 0 {

@@ -20,7 +20,11 @@ func Open(ctx context.Context, cfg *config.Config, wait time.Duration) (*redisdb
 
 // OpenTelling is Open; while it waits, waiting has been told why (nil: nobody is).
 func OpenTelling(ctx context.Context, cfg *config.Config, wait time.Duration, waiting func(error)) (*redisdb.DB, error) {
-	db, err := redisdb.Open(ctx, cfg.Redis.Reveal(), redisdb.Options{Wait: wait, Waiting: waiting, WaitReplicas: cfg.WaitReplicas})
+	secure, err := cfg.RedisTLS.Config()
+	if err != nil {
+		return nil, fmt.Errorf("redis.tls: %w", err)
+	}
+	db, err := redisdb.Open(ctx, cfg.Redis.Reveal(), redisdb.Options{Wait: wait, Waiting: waiting, WaitReplicas: cfg.WaitReplicas, TLS: secure})
 	if at := cfg.RedisAt; errors.Is(err, redisdb.ErrURL) && at.Line > 0 {
 		e, _ := errors.AsType[*job.Error](Coded(err))
 		return nil, &job.Error{Code: e.Code, Hint: e.Hint, Message: (&config.Fault{Position: at, Field: "redis", Message: e.Message}).Error()}

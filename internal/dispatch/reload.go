@@ -30,7 +30,7 @@ func (u *unit) now() *set { return u.set.Load() }
 func (u *unit) newSet(g config.Gateway) (*set, error) {
 	ended := func(taskID string) { u.server.Ended(taskID) }
 	s := &set{cfg: g}
-	s.books = watchedBooks(u.calls, g, u.data, hears{ended, func(id string) { s.worker.Exhausted(id) }})
+	s.books = watchedBooks(u.calls, g, u.data, hears{ended, func(id string) { s.worker.Exhausted(id) }, u.setAside})
 	how, err := callConfig(g)
 	if err == nil {
 		s.client, err = gateway.New(how)

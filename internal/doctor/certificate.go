@@ -71,12 +71,15 @@ func unwelcome(g config.Gateway, addr string) Check {
 		"%s does not accept the certificate in %s", addr, g.Request.TLS.CertFile)
 }
 
-// lintTLS looks at our own certificate and its key.
-func (x *examination) lintTLS(g config.Gateway) (found []Check) {
+// lintTLS looks at our own certificate and its key, which connections to a gateway show, or to Redis if gateway is empty.
+func (x *examination) lintTLS(gateway string, t config.TLS) (found []Check) {
 	const name = "certificate"
-	t := g.Request.TLS
+	who, hint := "calls", "put a new one, with its key, in the place of the two files, and send SIGHUP to the dispatchers"
+	if gateway == "" {
+		who, hint = "connections to Redis", "put a new one, with its key, in the place of the two files, and restart the dispatchers one after the other"
+	}
 	if open(t.KeyFile) {
-		found = append(found, warn(name, g.Name, "chmod o-r "+t.KeyFile, "everybody on this machine may read the private key %s", t.KeyFile))
+		found = append(found, warn(name, gateway, "chmod o-r "+t.KeyFile, "everybody on this machine may read the private key %s", t.KeyFile))
 	}
 	block, _ := pem.Decode([]byte(t.Cert))
 	if block == nil {
@@ -86,12 +89,11 @@ func (x *examination) lintTLS(g config.Gateway) (found []Check) {
 	if err != nil {
 		return found
 	}
-	const hint = "put a new one, with its key, in the place of the two files, and send SIGHUP to the dispatchers"
 	switch left := own.NotAfter.Sub(x.p.Now()); {
 	case left < 0:
-		found = append(found, fail(name, g.Name, hint, "the certificate that calls show, %s, has expired", t.CertFile))
+		found = append(found, fail(name, gateway, hint, "the certificate that %s show, %s, has expired", who, t.CertFile))
 	case left < certificateSoon:
-		found = append(found, warn(name, g.Name, hint, "the certificate that calls show, %s, is valid for %.0f more days", t.CertFile, left.Hours()/24))
+		found = append(found, warn(name, gateway, hint, "the certificate that %s show, %s, is valid for %.0f more days", who, t.CertFile, left.Hours()/24))
 	}
 	return found
 }

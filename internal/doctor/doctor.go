@@ -185,6 +185,7 @@ func (x *examination) redis(ctx context.Context) {
 		return
 	}
 	x.wayToRedis()
+	x.add(x.lintTLS("", x.p.Config.RedisTLS)...)
 	db, err := dispatch.Open(ctx, x.p.Config, x.p.RedisWait)
 	if err == nil {
 		defer func() { _ = db.Close() }()

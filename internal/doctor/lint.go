@@ -30,7 +30,7 @@ func (x *examination) lint(g config.Gateway, connect time.Duration) {
 		found = append(found, rule(g)...)
 	}
 	found = append(found, x.lintFlight(g, connect)...)
-	found = append(found, x.lintTLS(g)...)
+	found = append(found, x.lintTLS(g.Name, g.Request.TLS)...)
 	if len(found) == 0 {
 		x.add(ok("configuration", g.Name, "nothing unwise in it"))
 	}

@@ -139,7 +139,7 @@ local function enter_all()
     if paid then row[last] = money_of(i) end
     call('HSET', records[i], unpack(row, 1, payload_put(row, last, text, payload_at[i], over_at[i] - 1)))
     local task_id = ids[i] .. '~1'
-    call('HSET', task_prefix .. task_id, 'msg', forms_message(task_id), 'state', 'pending', 'pending_since', since)
+    task_put(task_prefix .. task_id, forms_message(task_id), since)
     pushed[i] = task_id
   end
   books_join_all(records[1], ids, 'queued', batch, argv[7])

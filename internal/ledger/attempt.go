@@ -34,7 +34,9 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	age := b.age()
 	reply, err := openScript.Run(ctx, b.c, keys, b.now(), id, generation, owner, deadline.Microseconds(),
 		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent).Slice()
-	if err != nil {
+	if aside, err := b.orAside(ctx, id, "", err); aside {
+		return job.Attempt{}, job.OpenStale, nil
+	} else if err != nil {
 		return job.Attempt{}, "", err
 	}
 	a, opening, err := opened(reply, job.Attempt{Job: job.Job{ID: id, Gateway: b.cfg.Gateway}, Generation: generation, Owner: owner})
@@ -119,6 +121,7 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	done, err := doneScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
 		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted), e.Reference, end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, done == 1 || done == 2)
+	_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, true), err)
 	return err
 }
 
@@ -136,5 +139,6 @@ func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Doubt(), flag(e.Alive()), micros(e.Failed), micros(e.Outage),
 		end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, back == 1)
+	_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, false), err)
 	return err
 }

@@ -60,6 +60,8 @@ type Config struct {
 	TaskEnded func(taskID string)
 	// Exhausted hears of each job that MoveDue has parked. Nil: nobody hears.
 	Exhausted func(id string)
+	// SetAside hears of each job that was parked as unreadable, its record being damaged. Nil: nobody hears.
+	SetAside func(id string)
 	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
 	NowMicros func() int64
 }

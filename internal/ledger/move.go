@@ -125,6 +125,12 @@ func (b *Books) waiting(ctx context.Context, set string, which order, n int) ([]
 		if !ok1 || !ok2 || err != nil {
 			return nil, -1, badReply("waiting.lua", reply[i])
 		}
+		if generation < 0 {
+			if err := b.setAside(ctx, id); err != nil {
+				return nil, -1, err
+			}
+			continue
+		}
 		found = append(found, waiter{id, generation})
 	}
 	return found, next, nil

@@ -23,13 +23,14 @@ type Pulse struct {
 	Sweep    bool          // a sweep will find something to look at
 	Limits   int64         // version of the limits that were set live; zero if they never were
 	Alive    int64         // the data's last sign of life in µs; zero if nobody watches it, negative if it is not what was seen
+	Err      error         // why nothing of the above is known of this gateway alone; nil if it is
 }
 
 // Pulses takes the pulse of many gateways on one Redis in one round trip, so that idle gateways cost next to nothing.
-// The answers are in the order of all.
+// The answers are in the order of all. The error is that of the first, if none could be looked at; what is wrong with some of them is in their pulses.
 func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse, error) {
 	cmds := make([]*redis.Cmd, len(all))
-	err := pulseScript.Pipelined(ctx, c, func(run redisdb.Runner) {
+	_ = pulseScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each has its own error
 		for i, b := range all {
 			k := b.keys
 			keys := append([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(),
@@ -38,23 +39,30 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 			cmds[i] = run(append(keys, k.Alive(), k.Retries(), k.Replays(), k.Due()), b.now(), lowLease.Microseconds(), age.Version, age.Least)
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	pulses := make([]Pulse, len(all))
+	pulses, well := make([]Pulse, len(all)), false
 	for i, cmd := range cmds {
-		n, err := cmd.Int64Slice()
-		if err != nil {
-			return nil, err
-		}
-		if len(n) != 7 {
-			return nil, badReply("pulse.lua", n)
-		}
-		all[i].watch.feel(n[5])
-		pulses[i] = Pulse{Pending: n[0], Rejected: n[1], DueIn: time.Duration(n[2]) * time.Microsecond, Sweep: n[3] == 1, Limits: n[4], Alive: n[6]}
-		if n[2] < 0 {
-			pulses[i].DueIn = -1
-		}
+		pulses[i] = all[i].pulse(cmd)
+		well = well || pulses[i].Err == nil
+	}
+	if !well && len(all) > 0 {
+		return nil, pulses[0].Err
 	}
 	return pulses, nil
+}
+
+// pulse reads pulse.lua's answer.
+func (b *Books) pulse(cmd *redis.Cmd) Pulse {
+	n, err := cmd.Int64Slice()
+	if err == nil && len(n) != 7 {
+		err = badReply("pulse.lua", n)
+	}
+	if err != nil {
+		return Pulse{DueIn: -1, Err: err}
+	}
+	b.watch.feel(n[5])
+	p := Pulse{Pending: n[0], Rejected: n[1], DueIn: time.Duration(n[2]) * time.Microsecond, Sweep: n[3] == 1, Limits: n[4], Alive: n[6]}
+	if n[2] < 0 {
+		p.DueIn = -1
+	}
+	return p
 }

@@ -21,7 +21,8 @@ type Rejected struct {
 	Place  int64 // in the order of the parked
 }
 
-// OldestRejected returns up to n jobs that are parked as rejected, oldest first, of those behind a place; 0 means all.
+// OldestRejected returns up to n jobs that are parked as rejected, oldest first, of those behind a place; 0 means all. Those whose records are damaged
+// are set aside.
 func (b *Books) OldestRejected(ctx context.Context, behind int64, n int) ([]Rejected, error) {
 	reply, err := rejectedScript.Run(ctx, b.c, []string{b.keys.Parked(string(job.Rejected))}, behind, n, b.keys.JobPrefix()).StringSlice()
 	if err != nil {
@@ -34,6 +35,12 @@ func (b *Books) OldestRejected(ctx context.Context, behind int64, n int) ([]Reje
 		place, err3 := strconv.ParseFloat(reply[i+3], 64)
 		if err1 != nil || err2 != nil || err3 != nil {
 			return nil, badReply("rejected.lua", reply[i+1:i+4])
+		}
+		if generation < 0 {
+			if err := b.setAside(ctx, reply[i], b.keys.Parked(string(job.Rejected))); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		jobs = append(jobs, Rejected{job.Return{ID: reply[i], Generation: generation, Reason: job.Rejected, Key: job.KeepKey}, cost, int64(place)})
 	}

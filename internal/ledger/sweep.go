@@ -141,8 +141,10 @@ func (b *Books) settleOne(ctx context.Context, h held, id string, generation int
 	}
 	k := b.keys
 	keys := append([]string{k.Job(id), k.Task(h.task), k.Active(), k.Lease(), k.Due(), newKey, k.Costs(), k.Retries()}, b.asynqSets()...)
-	return settleScript.Run(ctx, b.c, keys, b.now(), h.task, generation, leaseGrace.Microseconds(), newID, msg,
+	did, err := settleScript.Run(ctx, b.c, keys, b.now(), h.task, generation, leaseGrace.Microseconds(), newID, msg,
 		b.cfg.Gateway, redisdb.Wake, h.lease).Text()
+	_, err = b.orAside(ctx, id, "", err) // the next sweep removes its task
+	return did, err
 }
 
 // astray returns the tasks that perhaps nobody holds any more, and Redis's time in µs.

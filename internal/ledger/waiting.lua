@@ -1,7 +1,8 @@
 -- waiting.lua: the members of one of a gateway's sorted sets that are due, with the generation of each. Reads only.
 -- KEYS 1 sorted set
 -- ARGV 1 now (µs, 0 = Redis's)  2 first | last: which of those with scores up to now comes first  3 how many  4 prefix of records
--- returns {µs until the first score that is still to come (-1: none), id, generation, id, generation, …}
+-- returns {µs until the first score that is still to come (-1: none), id, generation, id, generation, …}; the generation is 0 without a record, and
+-- -1 where it is no such
 local now = now_us(ARGV[1])
 local ids
 if ARGV[2] == 'last' then
@@ -17,6 +18,7 @@ end
 local found = {next_in}
 for _, id in ipairs(ids) do
   found[#found + 1] = id
-  found[#found + 1] = redis.call('HGET', ARGV[4] .. id, 'g') or '0'
+  local generation = redis.pcall('HGET', ARGV[4] .. id, 'g')
+  found[#found + 1] = type(generation) == 'table' and '-1' or not generation and '0' or string.find(generation, '^%d+$') and generation or '-1'
 end
 return found

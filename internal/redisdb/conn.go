@@ -59,12 +59,16 @@ func careful(dial dialer) dialer {
 }
 
 // dialTo differs from the driver's own dialler in that ctx bounds the TLS handshake too.
-func dialTo(t *target, timeout time.Duration) dialer {
-	d := &net.Dialer{Timeout: timeout, KeepAliveConfig: net.KeepAliveConfig{
+func dialTo(t *target, opt Options) dialer {
+	d := &net.Dialer{Timeout: opt.DialTimeout, KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
-	if t.tls {
-		return (&tls.Dialer{NetDialer: d, Config: &tls.Config{MinVersion: tls.VersionTLS12}}).DialContext
+	if !t.tls {
+		return d.DialContext
 	}
-	return d.DialContext
+	conf := opt.TLS
+	if conf == nil {
+		conf = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return (&tls.Dialer{NetDialer: d, Config: conf}).DialContext
 }

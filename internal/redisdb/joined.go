@@ -60,11 +60,21 @@ func (r *joint) share(ctx context.Context, c redis.Scripter) {
 			continue
 		}
 		if failed, bad := answers[i].(error); bad {
-			a.cmd.SetErr(failed)
+			a.cmd.SetErr(a.named(ctx, c, failed))
 			continue
 		}
 		a.cmd.SetVal(answers[i])
 	}
+}
+
+// named is a failure of one of those that ran together, with the keys of another type that it comes of.
+func (a *asked) named(ctx context.Context, c redis.Scripter, failed error) error {
+	if client, is := c.(redis.UniversalClient); is && says(failed, wrongType) {
+		if named := (naming{client}).among(ctx, failed, a.keys); named != nil {
+			return named
+		}
+	}
+	return failed
 }
 
 // columns returns the keys and arguments of several.lua.

@@ -2,6 +2,7 @@ package redisdb
 
 import (
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,60 @@ type Keys struct{ own, asynq string }
 // NewKeys returns the key names of a gateway.
 func NewKeys(gateway string) Keys {
 	return Keys{own: prefix + gateway + "}:", asynq: "asynq:{" + gateway + "}:"}
+}
+
+// The types of keys, as Redis's TYPE names them.
+const (
+	hash   = "hash"
+	list   = "list"
+	zset   = "zset"
+	text   = "string"
+	oneOf  = "*" // ends the name of what there are several of in a gateway
+	paceOf = "pace:"
+)
+
+// ownTypes and asynqTypes are the types of a gateway's keys, by what is behind its hash tag.
+var (
+	ownTypes = map[string]string{
+		"admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "retries": list, "replays": list,
+		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "moments": hash, "limits": hash, "alive": hash,
+		"trail": list, "acts": hash, "batches": zset, "money": hash, "mend": text, "nobodys": text, "mark": text,
+		"job:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
+	}
+	asynqTypes = map[string]string{"pending": list, "paused": text, "active": list, "lease": zset, "retry": zset, "archived": zset, "scheduled": zset,
+		"completed": zset, "processed": text, "t:" + oneOf: hash, "processed:" + oneOf: text}
+)
+
+// TypeOf returns the type that a key of that name has, as Redis's TYPE names it; empty if it is none of Spillway's.
+func TypeOf(key string) string {
+	types := ownTypes
+	if strings.HasPrefix(key, "asynq:") {
+		types = asynqTypes
+	}
+	_, rest, found := strings.Cut(key, "}:")
+	if !found {
+		return ""
+	}
+	if t := types[rest]; t != "" {
+		return t
+	}
+	kind, _, several := strings.Cut(rest, ":")
+	if !several {
+		return ""
+	}
+	return types[kind+":"+oneOf]
+}
+
+// Whole returns the keys that a gateway has one of, in no order.
+func (k Keys) Whole() (keys []string) {
+	for start, types := range map[string]map[string]string{k.own: ownTypes, k.asynq: asynqTypes} {
+		for name := range types {
+			if !strings.HasSuffix(name, oneOf) {
+				keys = append(keys, start+name)
+			}
+		}
+	}
+	return keys
 }
 
 // Job is the record of one job (hash; fields in record.lua).

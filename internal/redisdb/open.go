@@ -4,6 +4,8 @@ package redisdb
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,6 +34,8 @@ type Options struct {
 	// WaitReplicas is how many replicas must have what is run under Replicated before it is answered. Zero means that nobody waits.
 	// With fewer replicas than that, such commands fail, although they have run.
 	WaitReplicas int
+	// TLS is whom to trust and who we are, where the address says TLS. Nil means the system's roots, and no certificate of our own.
+	TLS *tls.Config
 	// Name is how Redis lists the connections (CLIENT LIST). Empty means spillway.
 	Name string
 }
@@ -111,6 +115,7 @@ func connect(at *target, opt Options) *DB {
 		db.Client = redis.NewClient(simple)
 	}
 	db.Client.AddHook(unsent{})
+	db.Client.AddHook(naming{db.Client})
 	if opt.WaitReplicas > 0 {
 		db.Client.AddHook(replicas{n: opt.WaitReplicas, within: opt.ReadTimeout / 3, client: db.Client})
 	}
@@ -127,7 +132,7 @@ func universal(at *target, opt Options) *redis.UniversalOptions {
 		MasterName: at.master, SentinelPassword: at.password,
 		Protocol: 2, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		PoolSize: opt.PoolSize, PipelinePoolSize: -1, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.ReadTimeout,
-		Dialer:                   dialTo(at, opt.DialTimeout),
+		Dialer:                   dialTo(at, opt),
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
@@ -148,8 +153,13 @@ func (db *DB) Ping(ctx context.Context) error {
 		return ctx.Err()
 	case denied(err):
 		return &Error{ErrDenied, fmt.Sprintf("Redis at %s does not let us in", db), "check user, password and database of the Redis address", err}
+	case unwelcome(err):
+		return &Error{ErrDenied, fmt.Sprintf("Redis at %s does not accept who we are", db), "it wants a client certificate that its authority has signed: name one in redis.tls.cert and key", err}
 	case Away(err):
 		return &Error{ErrAway, fmt.Sprintf("Redis at %s is away", db), "start it, or check the Redis address, and try again", err}
+	}
+	if wrong := db.untrusted(err); wrong != nil {
+		return wrong
 	}
 	if wrong := db.mistaken(err); wrong != nil {
 		return wrong
@@ -169,6 +179,25 @@ func (db *DB) mistaken(err error) error {
 		return &Error{ErrURL, fmt.Sprintf("what answers at %s is no sentinel", db), "give the sentinels' port, 26379 where nothing else is said, or write redis:// for one Redis", nil}
 	}
 	return nil
+}
+
+// untrusted returns what is wrong with the certificate that Redis shows, or nil.
+func (db *DB) untrusted(err error) error {
+	wrong, is := errors.AsType[*tls.CertificateVerificationError](err)
+	if !is {
+		return nil
+	}
+	hint := "name the file of its authority in redis.tls.ca"
+	if _, other := errors.AsType[x509.HostnameError](wrong.Err); other {
+		hint = "write the name that its certificate has into the address, or into redis.tls.server_name"
+	}
+	return &Error{ErrDenied, fmt.Sprintf("the certificate of Redis at %s is not trusted", db), hint, wrong.Err}
+}
+
+// unwelcome says that Redis broke off the handshake for our certificate, or for the lack of one.
+func unwelcome(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "remote error: tls:") && strings.Contains(text, "certificate")
 }
 
 func (db *DB) each(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {

@@ -120,15 +120,25 @@ end
 local function called(rate, now)
   local bucket = math.floor(now / 5000000)
   if not gather_once(rate) then return gather_book(rate, int(bucket)) end
+  if redis.call('TYPE', rate).ok == 'string' then redis.call('DEL', rate) end -- it is for show: rubbish in it keeps no outcome from being written down
   if redis.call('HINCRBY', rate, int(bucket), '1') > 1 then return end
   for _, field in ipairs(redis.call('HKEYS', rate)) do
     if tonumber(field) < bucket - 24 then redis.call('HDEL', rate, field) end
   end
 end
 
+-- task_put writes a task, pending since a moment (ns, as text). Its key is made of the job's id, so what is there of another type is somebody else's
+-- rubbish, and goes.
+local function task_put(task, msg, since)
+  local put = redis.pcall('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since)
+  if type(put) ~= 'table' then return end
+  if string.sub(put.err, 1, 9) == 'WRONGTYPE' then redis.call('DEL', task) end
+  redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since)
+end
+
 -- task_new creates the queue's task for a generation of a job, pending since a moment (µs, as text).
 local function task_new(task, task_id, msg, costs, cost, since)
-  redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since .. '000')
+  task_put(task, msg, since .. '000')
   if cost > 1 then redis.call('HSET', costs, task_id, int(cost)) end
 end
 

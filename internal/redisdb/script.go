@@ -59,10 +59,15 @@ type Runner func(keys []string, args ...any) *redis.Cmd
 // The error is that of the first run that failed.
 func (s *Script) Pipelined(ctx context.Context, c redis.UniversalClient, queue func(Runner)) error {
 	send := func() error {
-		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 			queue(func(keys []string, args ...any) *redis.Cmd { return s.s.EvalSha(ctx, p, keys, args...) })
 			return nil
 		})
+		for _, cmd := range cmds { // another one's failure may come before it
+			if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+				return cmd.Err()
+			}
+		}
 		return err
 	}
 	err := send()

@@ -3,7 +3,9 @@
 package testkit
 
 // Pause fails the test: a server is paused with SIGSTOP, which Unix alone has.
-func (s *RedisServer) Pause() { s.t.Fatal("redis-server is paused with SIGSTOP, and this system has none") }
+func (s *RedisServer) Pause() {
+	s.t.Fatal("redis-server is paused with SIGSTOP, and this system has none")
+}
 
 // Continue does nothing: no server is paused here.
 func (s *RedisServer) Continue() {}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/admission"
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// ward is a run of many gateways in this process, each but the last of which has one key that something else has written to.
+type ward struct {
+	*rig
+	sick  []patient
+	well  string
+	log   *heard
+	calls sync.Map // by gateway: *atomic.Int64
+	stop  func()
+	named bool // whoever fails for a damaged key has to say which it is
+}
+
+// patient is a gateway with a damaged key.
+type patient struct {
+	gateway, key string
+	jobs         int // that are to be done all the same
+}
+
+const eachHas = 6 // jobs of each gateway
+
+// newWard has a gateway for each key that a gateway has one of, and for each kind of key of which it has several.
+func newWard(t *testing.T) *ward {
+	t.Helper()
+	server := testkit.Server(t)
+	w := &ward{rig: &rig{t: t, ctx: t.Context(), c: server.Client(), file: filepath.Join(t.TempDir(), "dispatcher.yaml"), one: "\x00", two: "\x01"}, log: &heard{}}
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n, _ := w.calls.LoadOrStore(strings.Trim(r.URL.Path, "/"), &atomic.Int64{})
+		n.(*atomic.Int64).Add(1)
+	}))
+	t.Cleanup(srv.Close)
+	var text strings.Builder
+	fmt.Fprintf(&text, "redis: %s\ngateways:\n", server.URL())
+	gateways := 100
+	add := func() string {
+		gateways++
+		g := fmt.Sprintf("g%d", gateways)
+		fmt.Fprintf(&text, "  %s:\n    request: {url: %q, idempotency_prefix: %q}\n    leak: {limits: [200/s]}\n", g, srv.URL+"/"+g, g)
+		return g
+	}
+	for i := range len(redisdb.NewKeys("g").Whole()) {
+		g := add()
+		keys := redisdb.NewKeys(g).Whole()
+		slices.Sort(keys)
+		if key := keys[i]; !slices.Contains([]string{redisdb.NewKeys(g).Nobodys(), redisdb.NewKeys(g).Paused()}, key) { // nobody reads what is in them
+			w.sick = append(w.sick, patient{gateway: g, key: key})
+		}
+	}
+	for _, of := range []func(redisdb.Keys) string{
+		func(k redisdb.Keys) string { return k.Job("j3") }, func(k redisdb.Keys) string { return k.Task("j3~1") },
+		func(k redisdb.Keys) string { return k.Batch("hurt") }, func(k redisdb.Keys) string { return k.BatchIDs("hurt") },
+		func(k redisdb.Keys) string { return k.ParkedBatch("refused", "hurt") },
+	} {
+		g := add()
+		w.sick = append(w.sick, patient{g, of(redisdb.NewKeys(g)), eachHas - 1})
+	}
+	for _, of := range []func(redisdb.Keys) string{
+		func(k redisdb.Keys) string { return k.PaceWindow(1) }, func(k redisdb.Keys) string { return k.Parked("rejected") }, func(k redisdb.Keys) string { return k.Parked("refused") },
+	} {
+		g := add()
+		w.sick = append(w.sick, patient{gateway: g, key: of(redisdb.NewKeys(g))})
+	}
+	w.well = add()
+	w.write(text.String())
+	return w
+}
+
+func (w *ward) write(text string) {
+	w.t.Helper()
+	w.must(os.WriteFile(w.file, []byte(text), 0o600))
+	cfg, err := config.Load(w.file, config.Options{Secrets: true})
+	w.must(err)
+	w.cfg = cfg
+}
+
+// put takes jobs in, of which the fourth is of a batch, to be called at a time.
+func (w *ward) put(gateway, name string, at time.Time) {
+	w.t.Helper()
+	var jobs []job.Job
+	for i := range eachHas {
+		j := job.Job{ID: fmt.Sprintf("%s%d", name, i), Gateway: gateway, Payload: []byte(`{}`), Cost: 1, At: at}
+		if i == 3 {
+			j.Batch = "hurt"
+		}
+		jobs = append(jobs, j)
+	}
+	db, err := dispatch.Open(w.ctx, w.cfg, 5*time.Second)
+	w.must(err)
+	defer db.Close()
+	_, err = dispatch.Door(db.Client, w.cfg, time.Second).Admit(w.ctx, gateway, jobs, admission.Park)
+	w.must(err)
+}
+
+// spoil leaves a key's type, and has something else write into it.
+func (w *ward) spoil(key string) {
+	w.t.Helper()
+	const cutOff = `{"who":"somebo`
+	switch redisdb.TypeOf(key) {
+	case "hash":
+		fields := w.c.HKeys(w.ctx, key).Val()
+		for _, field := range append(fields, "s", "version", "stamp", "accepted", "beat", "last") {
+			w.must(w.c.HSet(w.ctx, key, field, "garbage").Err())
+		}
+	case "list":
+		w.must(w.c.LPush(w.ctx, key, cutOff).Err())
+		w.must(w.c.RPush(w.ctx, key, cutOff).Err())
+	case "zset":
+		w.must(w.c.ZAdd(w.ctx, key, redis.Z{Member: cutOff}).Err())
+	default:
+		w.must(w.c.Set(w.ctx, key, cutOff, 0).Err())
+	}
+}
+
+// damage has something else write to a key.
+func (w *ward) damage(key string) {
+	w.t.Helper()
+	w.must(w.c.Del(w.ctx, key).Err())
+	if redisdb.TypeOf(key) == "string" {
+		w.must(w.c.HSet(w.ctx, key, "f", "garbage").Err())
+		return
+	}
+	w.must(w.c.Set(w.ctx, key, "garbage", 0).Err())
+}
+
+func (w *ward) run() {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	cmd := newCommand(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: w.log})
+	cmd.SetArgs([]string{"run", "-c", w.file, "--listen", "127.0.0.1:0"})
+	cmd.SetErr(w.log)
+	go func() { over <- cmd.ExecuteContext(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		begun := time.Now()
+		cancel()
+		select {
+		case err := <-over:
+			if err != nil {
+				w.t.Errorf("run ended with %v", err)
+			}
+		case <-time.After(45 * time.Second):
+			w.t.Fatal("run does not end")
+		}
+		w.t.Logf("run took %s to end", time.Since(begun).Round(time.Millisecond))
+	})
+	w.t.Cleanup(w.stop)
+	testkit.Eventually(w.t, time.Minute, "run to serve", func() bool { return strings.Contains(w.log.String(), "msg=serving") })
+}
+
+func (w *ward) called(gateway string) int64 {
+	n, ok := w.calls.Load(gateway)
+	if !ok {
+		return 0
+	}
+	return n.(*atomic.Int64).Load()
+}
+
+// A key of every kind that a gateway has is of another type, before run starts and while it runs. Its other gateways go on as if nothing were, and so do
+// a gateway's other jobs where the key is one job's. Whoever looks is told which key it is, and run ends when it is told to.
+func TestADamagedKeyOfAnyKindCostsItsOwnerAlone(t *testing.T) {
+	for _, c := range []struct {
+		when   string
+		damage func(*ward, string)
+		named  bool
+	}{{"before", (*ward).damage, true}, {"while", (*ward).damage, true}, {"before", (*ward).spoil, false}, {"while", (*ward).spoil, false}} {
+		when := c.when
+		t.Run(fmt.Sprintf("%s, another type %t", when, c.named), func(t *testing.T) {
+			t.Parallel()
+			w := newWard(t)
+			w.named = c.named
+			at := time.Time{}
+			if when == "while" { // they wait for their moment
+				w.run()
+				at = time.Now().Add(5 * time.Second)
+			}
+			for _, p := range w.sick {
+				w.put(p.gateway, "j", at)
+			}
+			for _, p := range w.sick {
+				c.damage(w, p.key)
+			}
+			if when == "before" {
+				w.run()
+			}
+			w.goesOn("k")
+			for _, p := range w.sick {
+				if !testkit.Within(20*time.Second, 50*time.Millisecond, func() bool { return w.called(p.gateway) >= int64(p.jobs) }) {
+					t.Errorf("%s: %d of the other jobs were called, of %d", p.key, w.called(p.gateway), p.jobs)
+				}
+				w.reach(p)
+				w.look(p)
+			}
+			w.goesOn("l")
+			w.stop()
+			for _, p := range w.sick {
+				if c.named && slices.Contains(loud, p.key[strings.Index(p.key, "}:")+2:]) && !strings.Contains(w.log.String(), p.key) {
+					t.Errorf("%s: the log says nothing of it", p.key)
+				}
+			}
+			if text := w.log.String(); strings.Contains(text, "panic") || strings.Contains(text, "goroutine ") {
+				t.Errorf("something panicked:\n%s", text)
+			}
+		})
+	}
+}
+
+// reach goes to a gateway over HTTP, as producers and browsers do.
+func (w *ward) reach(p patient) {
+	w.t.Helper()
+	base := "http://" + regexp.MustCompile(`listen=(\S+)`).FindStringSubmatch(w.log.String())[1]
+	client := http.Client{Timeout: 15 * time.Second}
+	for _, path := range []string{"/gateways/" + p.gateway, "/jobs/j3?gateway=" + p.gateway, "/v1/gateways/" + p.gateway + "/jobs/j3"} {
+		resp, err := client.Get(base + path)
+		w.must(err)
+		resp.Body.Close()
+	}
+	resp, err := client.Post(base+"/v1/gateways/"+p.gateway+"/jobs", "application/json", strings.NewReader(`{"id":"posted"}`))
+	w.must(err)
+	text, err := io.ReadAll(resp.Body)
+	w.must(err)
+	resp.Body.Close()
+	if w.named && resp.StatusCode >= 500 && !strings.Contains(w.log.String()+string(text), p.key) {
+		w.t.Errorf("%s: a post is answered %s %s, and nobody says which key it is", p.key, resp.Status, text)
+	}
+}
+
+// goesOn has the well gateway called: for jobs that are due at once, and for some that wait for their moment.
+func (w *ward) goesOn(name string) {
+	w.t.Helper()
+	before := w.called(w.well)
+	w.put(w.well, name, time.Time{})
+	w.put(w.well, name+"-later", time.Now().Add(time.Second))
+	if !testkit.Within(15*time.Second, 50*time.Millisecond, func() bool { return w.called(w.well) == before+2*eachHas }) {
+		w.t.Errorf("%d of the well gateway's jobs were called, of %d", w.called(w.well)-before, 2*eachHas)
+	}
+}
+
+// loud are the keys without which a gateway is not called: the log says so.
+var loud = []string{"pace", "hold", "pending", "active", "lease", "alive", "open", "counters", "limits", "due", "retries", "replays", "scheduled", "retrying"}
+
+// looks are the ways of people to a gateway.
+var looks = [][]string{
+	{"status", "-g"}, {"status", "-o", "json", "-g"}, {"job", "j3", "-g"}, {"job", "j1", "-g"}, {"batch", "hurt", "-g"}, {"batch", "hurt", "--export", "-g"},
+	{"dlq", "list", "-g"}, {"dlq", "show", "j3", "-g"}, {"dlq", "stats", "-g"}, {"dlq", "export", "-g"}, {"dlq", "history", "-g"},
+	{"dlq", "replay", "--yes", "-g"}, {"dlq", "discard", "--yes", "--why", "x", "-g"}, {"dlq", "resolve", "--not-done", "--yes", "--why", "x", "-g"},
+	{"park", "j1", "--why", "x", "-g"}, {"limit", "-g"}, {"pause", "--why", "x", "-g"}, {"resume", "-g"}, {"audit", "-g"},
+}
+
+// look goes all ways to a damaged gateway: each ends, and where it fails it says which key it is.
+func (w *ward) look(p patient) {
+	w.t.Helper()
+	for _, args := range looks {
+		begun := time.Now()
+		got := w.command(append(slices.Clone(args), p.gateway)...)
+		if took := time.Since(begun); took > 10*time.Second {
+			w.t.Errorf("%s: %v took %s", p.key, args, took)
+		}
+		its := p.jobs > 0 || args[0] == "park" // a job's record that was set aside, and a job that is called just then
+		if w.named && (got.code == 1 && !its || got.code == 5) && !strings.Contains(got.err+got.out, p.key) {
+			w.t.Errorf("%s: %v ends with %d and says\n%s", p.key, args, got.code, got.err)
+		}
+	}
+}

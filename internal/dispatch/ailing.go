@@ -1,0 +1,45 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// mendEvery is how often a gateway that could not be served at the start is tried again.
+const mendEvery = 2 * time.Second
+
+// ails notes that a gateway can't be served, since a key that it has one of is damaged, and says whether that is so. The others are served.
+func (u *unit) ails(ctx context.Context, err error) bool {
+	_, damaged := errors.AsType[*redisdb.DamagedError](err)
+	if damaged {
+		u.ailing.Store(true)
+		u.idle = true
+		u.log.ErrorContext(ctx, "gateway not served until its keys in Redis are mended", "error", err)
+	}
+	return damaged
+}
+
+// awaitMending serves a gateway as soon as its keys are what they should be.
+func (d *Dispatcher) awaitMending(ctx context.Context, u *unit) {
+	for await(ctx, mendEvery, nil) {
+		if u.meet(ctx, d.p.AfterRestore) != nil || d.look(ctx, []*unit{u}) != nil || u.blind != nil {
+			continue
+		}
+		u.ailing.Store(false)
+		if err := d.serve(u); err != nil {
+			u.complain(ctx, "gateway not served", err)
+		}
+		u.log.Info("gateway served: its keys in Redis are mended")
+		return
+	}
+}
+
+// setAside says that a job was parked whose record is damaged.
+func (u *unit) setAside(id string) {
+	u.log.Error("parked", "job", id, "reason", job.Unreadable, "error", "something else wrote into its record in Redis",
+		"hint", "dispatcher dlq show "+id+" says where that is now: look the job up at the gateway, then dispatcher dlq resolve")
+}

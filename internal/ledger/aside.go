@@ -1,0 +1,40 @@
+package ledger
+
+import (
+	"context"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// setAside parks a job as unreadable whose record is damaged, so that it stops no other. from are further sets that it stands in.
+func (b *Books) setAside(ctx context.Context, id string, from ...string) error {
+	done, err := redisdb.SetAside(ctx, b.c, b.keys, id, "", b.now(), from...)
+	if done && b.cfg.SetAside != nil {
+		b.cfg.SetAside(id)
+	}
+	return err
+}
+
+// orAside is the error of a script on a job's record; nil if it came of the record's being damaged, and the job was set aside. note is what is known of
+// the job besides.
+func (b *Books) orAside(ctx context.Context, id, note string, err error) (aside bool, _ error) {
+	aside, err = redisdb.IfDamaged(ctx, b.c, b.keys, id, note, b.now(), err)
+	if aside && b.cfg.SetAside != nil {
+		b.cfg.SetAside(id)
+	}
+	return aside, err
+}
+
+// cameTo says what a call came to whose job's record is damaged.
+func cameTo(a job.Attempt, e job.Ending, done bool) string {
+	switch {
+	case done:
+		return "its last call succeeded (reference " + e.Reference + "): resolve it as done"
+	case e.Called:
+		return "its last call came to: " + e.Error
+	case a.KeySent:
+		return "it was called before"
+	}
+	return ""
+}

@@ -1,0 +1,14 @@
+-- aside.lua: the record of a job is of another type, or its generation is no number: something else wrote to it. What is there is kept under another name, and the job is parked as
+-- unreadable, so that it stops nobody and a person decides: it may have been charged, and its payload is gone.
+-- KEYS 1 record  2 where what is in it is kept  3 counters  4 parked:unreadable  5… the sets that the job may stand in
+-- ARGV 1 now (µs, 0 = Redis's)  2 id  3 a generation that no task of the job has  4 error
+-- returns 1 done  0 the record is no such: nothing was written
+local is = redis.call('TYPE', KEYS[1]).ok
+if is == 'none' or is == 'hash' and string.find(redis.call('HGET', KEYS[1], 'g') or '', '^%d+$') then return 0 end
+local now = now_us(ARGV[1])
+local when = int(stamp(KEYS[3], now))
+redis.call('RENAME', KEYS[1], KEYS[2])
+redis.call('HSET', KEYS[1], 's', 'parked', 'g', ARGV[3], 'd', '', 't', int(now), 'pn', '0', 'r', 'unreadable', 'e', ARGV[4], 'pa', when, 'am', '1')
+for i = 5, #KEYS do redis.call('ZREM', KEYS[i], ARGV[2]) end
+redis.call('ZADD', KEYS[4], when, ARGV[2])
+return 1
