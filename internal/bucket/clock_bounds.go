@@ -1,6 +1,10 @@
 package bucket
 
-import "sync"
+import (
+	"fmt"
+	"strings"
+	"sync"
+)
 
 // clockBounds knows how far Redis's clock is from the local one: theta = Redis - local, between lo and hi, all in µs.
 // Every answer of Redis, sent at t0 and received at t1 with Redis's time R in it, proves R - t1 <= theta <= R - t0.
@@ -64,7 +68,7 @@ func (b *clockBounds) observe(sent, received, redis int64) (leap, era int64) {
 		b.reset(a)
 	case gained > 0:
 		b.fast.note(a.hi-b.hi, received-b.hiAt, received)
-		b.gains.add(gain{received, a.hi - b.hi}, received)
+		b.gains.add(gain{received, a.hi - b.hi, redis}, received)
 		b.total += a.hi - b.hi
 		b.reset(a)
 	case lost > 0:
@@ -193,12 +197,40 @@ func (b *clockBounds) current(era int64) bool {
 	return era == b.era
 }
 
-// gained returns by how much Redis's clock has gone too fast for so long before now, and will for so long after it, at the most. A clock
-// that was set counts for nothing here.
-func (b *clockBounds) gained(before, after, now int64) int64 {
+// gained returns by how much Redis's clock has gone too fast for so long before now. A clock that was set counts for nothing here.
+func (b *clockBounds) gained(before, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.gains.after(now-before) + after*b.fast.at(now)/1_000_000
+	return b.gains.after(now - before)
+}
+
+// watched returns what reserve.lua hears of the clock: the time that the newest answer told, what the clock was seen to have gained for so long before now
+// and when, and what it will gain for so long after it. Gains that lie near to one another for their age are one, at the later moment.
+func (b *clockBounds) watched(before, after, now int64) []any {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var text strings.Builder
+	var first, latest, by int64
+	flush := func() {
+		if by > 0 {
+			fmt.Fprintf(&text, "%d %d ", latest, by)
+		}
+		by = 0
+	}
+	for _, one := range b.gains {
+		if one.at <= now-before {
+			continue
+		}
+		if by > 0 && one.at-first > (now-one.at)/sameAge {
+			flush()
+		}
+		if by == 0 {
+			first = one.at
+		}
+		latest, by = one.redis, by+one.by
+	}
+	flush()
+	return []any{max(b.last.received+b.last.lo+1, 0), text.String(), after * b.fast.at(now) / 1_000_000}
 }
 
 // seen returns how much Redis's clock has gained so far, and will for so long after now, as far as is known.
@@ -208,8 +240,8 @@ func (b *clockBounds) seen(after, now int64) int64 {
 	return b.total + after*b.fast.at(now)/1_000_000
 }
 
-// gain is by how much Redis's clock was seen to have gained on the local one, by a local moment (µs).
-type gain struct{ at, by int64 }
+// gain is by how much Redis's clock was seen to have gained on the local one, by a local moment, and what it showed then (µs).
+type gain struct{ at, by, redis int64 }
 
 // gains are the newest last. Of many, those that lie nearest to one another for their age become one, at the later moment.
 type gains []gain
@@ -217,11 +249,12 @@ type gains []gain
 const (
 	mostGains = 256
 	sameGain  = 10_000 // µs
+	sameAge   = 8
 )
 
 func (g *gains) add(one gain, now int64) {
 	if n := len(*g); n > 0 && one.at-(*g)[n-1].at < sameGain {
-		(*g)[n-1].by += one.by
+		(*g)[n-1].by, (*g)[n-1].redis = (*g)[n-1].by+one.by, one.redis
 		return
 	}
 	*g = append(*g, one)

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -43,7 +44,8 @@ type story struct {
 	clock   redisClock
 	callers []*caller
 	arrived []int64
-	back    int // calls given back uncalled
+	back    int   // calls given back uncalled
+	nap     int64 // µs after which a caller asks again at the latest; 0: 50 ms
 }
 
 func newStory(t *testing.T, cfg PacerConfig, callers int) *story {
@@ -125,7 +127,7 @@ func (s *story) speak(c *caller) {
 		}
 	}
 	c.hand = append(c.hand, g.slots...)
-	c.asks = s.w.now + max(min(g.hint.Microseconds(), 50_000), 1000)
+	c.asks = s.w.now + max(min(g.hint.Microseconds(), cmp.Or(s.nap, 50_000)), 1000)
 }
 
 // fullest returns the most calls in any window of each limit, as the gateway sees them.
@@ -303,6 +305,42 @@ func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
 			s.keeps(tc.limits)
 			t.Logf("%d calls, fullest windows %v; in 2 s before it %d, in 6 s of it %d, in 2 s after it %d; %d given back", len(s.arrived),
 				s.fullest(tc.limits), rate, slewed, after, s.back)
+		})
+	}
+}
+
+// One process has seen the whole of a slew, another came in the middle of it, and Redis's clock is slewed again: each has seen what the other could
+// not say yet, and both together keep a window longer than any that one of them has seen.
+func TestWhatProcessesSawOfASlewAddsUp(t *testing.T) {
+	t.Parallel()
+	for name, lives := range map[string]bool{"both live": true, "the older one goes": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limits := []Limit{{4, time.Second}, {24, 30 * time.Second}}
+			cfg := PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}
+			for _, line := range []int64{300, 20_000} {
+				for begins := range 8 {
+					s := newStory(t, cfg, 1)
+					s.w.line, s.nap = line, 1_000_000
+					s.pass(5 * time.Second)
+					s.clock.set(s.w.now, 0, 80_000)
+					s.pass(6*time.Second + time.Duration(begins)*130*time.Millisecond)
+					s.join(cfg)
+					s.pass(7 * time.Second)
+					if !lives {
+						s.callers = s.callers[1:]
+					}
+					s.pass(2 * time.Second)
+					s.clock.set(s.w.now, 0, 0)
+					s.pass(2 * time.Second)
+					s.clock.set(s.w.now, 0, 80_000)
+					s.pass(25 * time.Second)
+					s.keeps(limits)
+					if n := len(s.arrived); n < 44 {
+						t.Errorf("%d calls in 47 s", n)
+					}
+				}
+			}
 		})
 	}
 }

@@ -118,12 +118,12 @@ if back > 0 or not same then call('HDEL', KEYS[1], 'w') end -- nobody remembers 
 -- What was seen of a clock that goes too fast, in the longest window, holds for windows that are new.
 local function gained(text)
   local told, latest, most = {}, 0, 0
-  for at, by in string.gmatch(text, '(%d+) (%d+)') do
-    told[#told + 1] = int(math.max(at - back, 0)) .. ' ' .. by
+  for at, by, who in string.gmatch(text, '(%d+) (%d+) (%d+)') do
+    told[#told + 1] = int(math.max(at - back, 0)) .. ' ' .. by .. ' ' .. who
     latest, most = math.max(latest, at - back), math.max(most, tonumber(by))
   end
   if not same then
-    for k = 1, #new do told[k] = int(latest) .. ' ' .. int(most) end
+    for k = 1, #new do told[k] = int(latest) .. ' ' .. int(most) .. ' 0' end
   end
   return table.concat(told, ' ')
 end
