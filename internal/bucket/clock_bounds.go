@@ -205,12 +205,12 @@ func (b *clockBounds) gained(before, now int64) int64 {
 }
 
 // watched returns what reserve.lua hears of the clock: the time that the newest answer told, what the clock was seen to have gained for so long before now
-// and when, and what it will gain for so long after it. Gains that lie near to one another for their age are one, at the later moment.
-func (b *clockBounds) watched(before, after, now int64) []any {
+// and when, what it will gain for so long after it, and who watches. Old gains that lie near to one another are one, at the later moment.
+func (b *clockBounds) watched(number, before, after, now int64) []any {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var text strings.Builder
-	var first, latest, by int64
+	var begin, latest, by int64
 	flush := func() {
 		if by > 0 {
 			fmt.Fprintf(&text, "%d %d ", latest, by)
@@ -221,16 +221,16 @@ func (b *clockBounds) watched(before, after, now int64) []any {
 		if one.at <= now-before {
 			continue
 		}
-		if by > 0 && one.at-first > (now-one.at)/sameAge {
+		if old := now - one.at; by > 0 && (old < young || one.at-begin > old/sameAge) {
 			flush()
 		}
 		if by == 0 {
-			first = one.at
+			begin = one.at
 		}
 		latest, by = one.redis, by+one.by
 	}
 	flush()
-	return []any{max(b.last.received+b.last.lo+1, 0), text.String(), after * b.fast.at(now) / 1_000_000}
+	return []any{max(b.last.received+b.last.lo+1, 0), text.String(), after * b.fast.at(now) / 1_000_000, number}
 }
 
 // seen returns how much Redis's clock has gained so far, and will for so long after now, as far as is known.
@@ -248,13 +248,14 @@ type gains []gain
 
 const (
 	mostGains = 256
-	sameGain  = 10_000 // µs
-	sameAge   = 8
+	sameGain  = 10_000     // µs
+	sameAge   = 8          // gains of about one age lie no further apart than this part of it
+	young     = 10_000_000 // µs; younger ones are told one by one
 )
 
 func (g *gains) add(one gain, now int64) {
 	if n := len(*g); n > 0 && one.at-(*g)[n-1].at < sameGain {
-		(*g)[n-1].by, (*g)[n-1].redis = (*g)[n-1].by+one.by, one.redis
+		(*g)[n-1].by += one.by
 		return
 	}
 	*g = append(*g, one)

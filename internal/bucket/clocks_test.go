@@ -309,35 +309,44 @@ func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
 	}
 }
 
-// One process has seen the whole of a slew, another came in the middle of it, and Redis's clock is slewed again: each has seen what the other could
-// not say yet, and both together keep a window longer than any that one of them has seen.
+// One process has seen the whole of a slew, another came in the middle of it, a third one later, and Redis's clock is slewed again: none has seen what
+// the others could not say yet, and all together keep a window longer than any one of them would.
 func TestWhatProcessesSawOfASlewAddsUp(t *testing.T) {
 	t.Parallel()
-	for name, lives := range map[string]bool{"both live": true, "the older one goes": false} {
+	limits := []Limit{{4, time.Second}, {24, 30 * time.Second}}
+	cfg := PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}
+	for name, goes := range map[string]int{"all live": 0, "the first goes": 1, "one goes after the other": 2, "one of two goes": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limits := []Limit{{4, time.Second}, {24, 30 * time.Second}}
-			cfg := PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}
 			for _, line := range []int64{300, 20_000} {
-				for begins := range 8 {
+				for begins := range testkit.Often(4, 20) {
 					s := newStory(t, cfg, 1)
 					s.w.line, s.nap = line, 1_000_000
+					if name == "one of two goes" {
+						s.join(cfg)
+					}
 					s.pass(5 * time.Second)
 					s.clock.set(s.w.now, 0, 80_000)
 					s.pass(6*time.Second + time.Duration(begins)*130*time.Millisecond)
 					s.join(cfg)
-					s.pass(7 * time.Second)
-					if !lives {
+					s.pass(2 * time.Second)
+					if goes > 0 {
 						s.callers = s.callers[1:]
 					}
-					s.pass(2 * time.Second)
+					s.pass(5 * time.Second)
+					if goes > 1 {
+						s.join(cfg)
+						s.pass(2500 * time.Millisecond) // what the second one said is as old as two of its questions
+						s.callers = s.callers[1:]
+					}
+					s.pass(time.Second)
 					s.clock.set(s.w.now, 0, 0)
 					s.pass(2 * time.Second)
 					s.clock.set(s.w.now, 0, 80_000)
 					s.pass(25 * time.Second)
 					s.keeps(limits)
-					if n := len(s.arrived); n < 44 {
-						t.Errorf("%d calls in 47 s", n)
+					if n := s.between(0, epoch+34_000_000); n < 24+8 {
+						t.Errorf("%d calls in 34 s: too little", n)
 					}
 				}
 			}

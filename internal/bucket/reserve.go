@@ -85,7 +85,7 @@ func (pl *plan) reserveArgs(now int64, w wish, k *knowledge, lease string) []any
 func (p *Pacer) windowArgs(pl *plan) []any {
 	now := p.local(p.clock.Now())
 	back := func(w window) int64 { return w.ready + w.width + w.ready/8 } // it takes longer, and so is looked at for longer
-	args := append(p.bounds.watched(back(pl.windows[len(pl.windows)-1]), pl.horizon, now), p.number)
+	args := p.bounds.watched(p.number, back(pl.windows[len(pl.windows)-1]), pl.horizon, now)
 	for _, w := range pl.windows {
 		args = append(args, w.n, w.ready, w.width, p.bounds.gained(back(w), now))
 	}

@@ -42,6 +42,7 @@ local KEPT = 3600000000 -- the state outlives its use by so much at least: only 
 local WHY = {leapt = 0, emptied = 1, missing = 2, another = 3, list = 4, restored = 5} -- as the log says it: see loss.go
 local call = redis.call
 local NEWS = 1000 -- without a slot, only more than this is told to others (µs)
+local GONE = 3000000 -- while Redis's clock goes too fast, whoever told it tells more before so long (µs)
 local K = (#ARGV - 22) / 4
 local real_now = now_us(ARGV[1])
 local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -86,8 +87,8 @@ for k = 1, K do
 end
 
 -- What one caller has seen of Redis's clock holds for all, and for those that come when it is gone: as long as it can lie within the window.
--- What it saw may lie further back than a window: then no more of it is passed on than a clock can gain within one. What this caller has seen
--- since another one told comes on top: neither of them has seen it all.
+-- What it saw may lie further back than a window: then no more of it is passed on than a clock can gain within one. What this
+-- caller has seen since somebody told comes on top: neither of them has seen it all. When he is gone, another one tells all.
 local watched, gains, ahead, me = tonumber(ARGV[19]), ARGV[20], tonumber(ARGV[21]), tonumber(ARGV[22])
 local function gained_since(moment)
   local sum = 0
@@ -99,15 +100,19 @@ end
 local told, tell, news = slewed_told(pace[13]), '', 0
 for k = 1, K do
   local at, heard, who = slewed_by(told, k, R[k], width[k], now)
-  local most, all = slewed_most(R[k]), heard
-  if heard > 0 and who ~= me then all = heard + gained_since(at) end
+  local most, tells = slewed_most(R[k]), true
   local seen = math.min(longer[k], most)
-  if seen > heard and seen >= math.min(all, most) then
+  if heard > 0 then
+    local all = math.min(heard + gained_since(at), most)
+    tells = seen >= all or who == me or watched - at > GONE
+    seen = math.max(seen, all)
+  end
+  longer[k] = math.max(longer[k], seen, heard) + ahead
+  if tells and seen > heard then
     news = math.max(news, seen - heard)
     at, heard, who = watched, seen, me
   end
   tell = tell .. int(at) .. ' ' .. int(heard) .. ' ' .. int(who) .. ' '
-  longer[k] = math.max(longer[k], math.min(all, most)) + ahead
 end
 
 local function forget_lists() -- without the hash the lists say nothing: their units aren't counted any more
