@@ -32,6 +32,7 @@ local in_force, same = #old, pace[2] == ARGV[3]
 local late = math.max(tonumber(ARGV[4]), math.min(LATE, old[1].window / 4))
 local reported = back > 0 and -math.huge or same and math.huge or now - late - LATE
 local newest = (tonumber(pace[3]) or 0) + LATE -- no call was later, however late a part of a window ends
+local latest_write = (tonumber(pace[3]) or 0) + late - back -- no call that is not reported was later, however often the lists are made anew
 for k, w in ipairs(old) do w.list = call('LRANGE', KEYS[3 + k], 0, -1) end
 for j, window in ipairs(kept_windows(pace[9])) do
   local list = call('LRANGE', KEYS[3 + LISTS + j], 0, -1)
@@ -52,7 +53,7 @@ local function rewritten(w, width)
   local out, units, latest = {}, 0, 0
   for i = 1, #w.list, 2 do
     local edge, count = math.min(tonumber(w.list[i]), newest) - back, tonumber(w.list[i + 1])
-    if edge > reported then edge = edge + late end
+    if edge > reported then edge = math.max(edge, math.min(edge + late, latest_write)) end
     if width > 0 then
       edge = math.max(pool_edge(edge, width), latest)
       latest = edge
