@@ -38,8 +38,6 @@ var knownUpsets = map[string]upsets{
 		{at: 11831 * time.Millisecond, kind: crashes, length: 54687 * time.Millisecond, tail: 999 * time.Millisecond}, {at: 66754 * time.Millisecond, kind: allLeave, length: 13886 * time.Millisecond}}},
 	"all is lost while the long window is left out": {file: "3/1s 200/1h", processes: 1, far: time.Millisecond, then: 12 * time.Second, all: []upset{
 		{at: 12324 * time.Millisecond, kind: sets, limits: "2/1s"}, {at: 13171 * time.Millisecond, kind: flushes}}},
-	"processes read another file one after the other, and call meanwhile": {file: "10/1s", processes: 3, far: 20 * time.Millisecond, then: 9 * time.Second, all: []upset{
-		{at: 5 * time.Second, kind: reloads, limits: "6/2s", length: 1451 * time.Millisecond}}},
 	"the long window is left out for a while": {file: "5/1s 30/90s", processes: 2, far: time.Millisecond, then: 95 * time.Second, all: []upset{
 		{at: 8 * time.Second, kind: sets, limits: "4/1s"}, {at: 10 * time.Second, kind: resets}}},
 	"two reloads leave the long window out for a while": {file: "5/1s 30/90s", processes: 2, far: time.Millisecond, then: 95 * time.Second, all: []upset{
