@@ -63,6 +63,7 @@ func (b *clockBounds) observe(sent, received, redis int64) (leap, era int64) {
 		leap = gained
 		if lost > 0 {
 			leap = -lost
+			b.gains.back(lost)
 		}
 		b.era, b.since = b.era+1, received
 		b.reset(a)
@@ -282,6 +283,13 @@ func (g gains) less(by int64) int64 {
 	by = min(by, g[n-1].by)
 	g[n-1].by -= by
 	return by
+}
+
+// back has the moments of the gains be on the clock as it is now that it was set back.
+func (g gains) back(by int64) {
+	for i := range g {
+		g[i].redis -= by
+	}
 }
 
 func (g gains) after(moment int64) (sum int64) {

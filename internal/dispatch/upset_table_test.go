@@ -61,6 +61,8 @@ var knownUpsets = map[string]upsets{
 	"Redis's clock is set ahead while it is away": {file: "4/1s 24/30s", processes: 2, far: 5 * time.Millisecond, then: 65 * time.Second, all: []upset{
 		{at: 6565 * time.Millisecond, kind: crashes, length: 39901 * time.Millisecond, tail: 1389 * time.Millisecond},
 		{at: 14400 * time.Millisecond, kind: leaps, tail: 1466 * time.Millisecond}}},
+	"Redis's clock is set ahead by little, and back by much": {file: "4/1s 24/30s", processes: 1, far: 20 * time.Millisecond, then: 33 * time.Second, all: []upset{
+		{at: 3383 * time.Millisecond, kind: leaps, tail: 30 * time.Millisecond}, {at: 4999 * time.Millisecond, kind: leaps, tail: -87830 * time.Millisecond}}},
 	"Redis's clock runs slow": {file: "10/1s", processes: 2, far: time.Millisecond, then: 9 * time.Second, all: []upset{
 		{at: 5 * time.Second, kind: slews, rate: 0.92, length: 10 * time.Second}}},
 	"a limit set comes after the reset": {file: "5/1s 30/90s", processes: 1, far: time.Millisecond, then: 20 * time.Second, all: []upset{
