@@ -26,6 +26,7 @@ test: install-test-deps ## installs what the tests need, then runs them all unde
 
 long: install-test-deps ## what make test tries at random, several times as often
 	$(TEST) ./internal/bucket ./internal/producer -args -long
+	$(TEST) ./cmd/dispatcher -run DamagedKey -args -long
 	$(TEST) ./internal/dispatch -run 'Upset' -args -long # a thousand schedules of losses, restarts, clocks, limits and stalls
 
 race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then

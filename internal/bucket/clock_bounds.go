@@ -1,6 +1,10 @@
 package bucket
 
-import "sync"
+import (
+	"fmt"
+	"strings"
+	"sync"
+)
 
 // clockBounds knows how far Redis's clock is from the local one: theta = Redis - local, between lo and hi, all in µs.
 // Every answer of Redis, sent at t0 and received at t1 with Redis's time R in it, proves R - t1 <= theta <= R - t0.
@@ -59,12 +63,13 @@ func (b *clockBounds) observe(sent, received, redis int64) (leap, era int64) {
 		leap = gained
 		if lost > 0 {
 			leap = -lost
+			b.gains.back(lost)
 		}
 		b.era, b.since = b.era+1, received
 		b.reset(a)
 	case gained > 0:
 		b.fast.note(a.hi-b.hi, received-b.hiAt, received)
-		b.gains.add(gain{received, a.hi - b.hi}, received)
+		b.gains.add(gain{received, a.hi - b.hi, redis}, received)
 		b.total += a.hi - b.hi
 		b.reset(a)
 	case lost > 0:
@@ -193,12 +198,40 @@ func (b *clockBounds) current(era int64) bool {
 	return era == b.era
 }
 
-// gained returns by how much Redis's clock has gone too fast for so long before now, and will for so long after it, at the most. A clock
-// that was set counts for nothing here.
-func (b *clockBounds) gained(before, after, now int64) int64 {
+// gained returns by how much Redis's clock has gone too fast for so long before now. A clock that was set counts for nothing here.
+func (b *clockBounds) gained(before, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.gains.after(now-before) + after*b.fast.at(now)/1_000_000
+	return b.gains.after(now - before)
+}
+
+// watched returns what reserve.lua hears of the clock: the time that the newest answer told, what the clock was seen to have gained for so long before now
+// and when, what it will gain for so long after it, and who watches. Old gains that lie near to one another are one, at the later moment.
+func (b *clockBounds) watched(number, before, after, now int64) []any {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var text strings.Builder
+	var begin, latest, by int64
+	flush := func() {
+		if by > 0 {
+			fmt.Fprintf(&text, "%d %d ", latest, by)
+		}
+		by = 0
+	}
+	for _, one := range b.gains {
+		if one.at <= now-before {
+			continue
+		}
+		if old := now - one.at; by > 0 && (old < young || one.at-begin > old/sameAge) {
+			flush()
+		}
+		if by == 0 {
+			begin = one.at
+		}
+		latest, by = one.redis, by+one.by
+	}
+	flush()
+	return []any{max(b.last.received+b.last.lo+1, 0), text.String(), after * b.fast.at(now) / 1_000_000, number}
 }
 
 // seen returns how much Redis's clock has gained so far, and will for so long after now, as far as is known.
@@ -208,15 +241,17 @@ func (b *clockBounds) seen(after, now int64) int64 {
 	return b.total + after*b.fast.at(now)/1_000_000
 }
 
-// gain is by how much Redis's clock was seen to have gained on the local one, by a local moment (µs).
-type gain struct{ at, by int64 }
+// gain is by how much Redis's clock was seen to have gained on the local one, by a local moment, and what it showed then (µs).
+type gain struct{ at, by, redis int64 }
 
 // gains are the newest last. Of many, those that lie nearest to one another for their age become one, at the later moment.
 type gains []gain
 
 const (
 	mostGains = 256
-	sameGain  = 10_000 // µs
+	sameGain  = 10_000     // µs
+	sameAge   = 8          // gains of about one age lie no further apart than this part of it
+	young     = 10_000_000 // µs; younger ones are told one by one
 )
 
 func (g *gains) add(one gain, now int64) {
@@ -248,6 +283,13 @@ func (g gains) less(by int64) int64 {
 	by = min(by, g[n-1].by)
 	g[n-1].by -= by
 	return by
+}
+
+// back has the moments of the gains be on the clock as it is now that it was set back.
+func (g gains) back(by int64) {
+	for i := range g {
+		g[i].redis -= by
+	}
 }
 
 func (g gains) after(moment int64) (sum int64) {

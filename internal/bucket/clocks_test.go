@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,8 @@ type story struct {
 	clock   redisClock
 	callers []*caller
 	arrived []int64
-	back    int // calls given back uncalled
+	back    int   // calls given back uncalled
+	nap     int64 // µs after which a caller asks again at the latest; 0: 50 ms
 }
 
 func newStory(t *testing.T, cfg PacerConfig, callers int) *story {
@@ -127,7 +129,7 @@ func (s *story) speak(c *caller) {
 		}
 	}
 	c.hand = append(c.hand, g.slots...)
-	c.asks = s.w.now + max(min(g.hint.Microseconds(), 50_000), 1000)
+	c.asks = s.w.now + max(min(g.hint.Microseconds(), cmp.Or(s.nap, 50_000)), 1000)
 }
 
 // fullest returns the most calls in any window of each limit, as the gateway sees them.
@@ -310,6 +312,51 @@ func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
 			s.keeps(tc.limits)
 			t.Logf("%d calls, fullest windows %v; in 2 s before it %d, in 6 s of it %d, in 2 s after it %d; %d given back", len(s.arrived),
 				s.fullest(tc.limits), rate, slewed, after, s.back)
+		})
+	}
+}
+
+// One process has seen the whole of a slew, another came in the middle of it, a third one later, and Redis's clock is slewed again: none has seen what
+// the others could not say yet, and all together keep a window longer than any one of them would.
+func TestWhatProcessesSawOfASlewAddsUp(t *testing.T) {
+	t.Parallel()
+	limits := []Limit{{4, time.Second}, {24, 30 * time.Second}}
+	cfg := PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}
+	for name, goes := range map[string]int{"all live": 0, "the first goes": 1, "one goes after the other": 2, "one of two goes": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, line := range []int64{300, 20_000} {
+				for begins := range testkit.Often(4, 20) {
+					s := newStory(t, cfg, 1)
+					s.w.line, s.nap = line, 1_000_000
+					if name == "one of two goes" {
+						s.join(cfg)
+					}
+					s.pass(5 * time.Second)
+					s.clock.set(s.w.now, 0, 80_000)
+					s.pass(6*time.Second + time.Duration(begins)*130*time.Millisecond)
+					s.join(cfg)
+					s.pass(2 * time.Second)
+					if goes > 0 {
+						s.callers = s.callers[1:]
+					}
+					s.pass(5 * time.Second)
+					if goes > 1 {
+						s.join(cfg)
+						s.pass(2500 * time.Millisecond) // what the second one said is as old as two of its questions
+						s.callers = s.callers[1:]
+					}
+					s.pass(time.Second)
+					s.clock.set(s.w.now, 0, 0)
+					s.pass(2 * time.Second)
+					s.clock.set(s.w.now, 0, 80_000)
+					s.pass(25 * time.Second)
+					s.keeps(limits)
+					if n := s.between(0, epoch+34_000_000); n < 24+8 {
+						t.Errorf("%d calls in 34 s: too little", n)
+					}
+				}
+			}
 		})
 	}
 }

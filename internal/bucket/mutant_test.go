@@ -59,7 +59,7 @@ func TestMutantsBreakTheLimit(t *testing.T) {
 }
 
 var (
-	reserveText = []string{redisdb.NowLua, poolLua, lossLua, keptLua, upcomingLua, reserveLua}
+	reserveText = []string{redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, upcomingLua, reserveLua}
 	releaseText = []string{redisdb.NowLua, poolLua, releaseLua}
 	seedText    = []string{redisdb.NowLua, poolLua, lossLua, seedLua}
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	mathrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,6 +62,7 @@ type Pacer struct {
 	keys    redisdb.Keys
 	gateway string
 	name    string // begins this pacer's leases
+	number  int64  // of this pacer's own, above 0
 	meters  instruments
 	plan    atomic.Pointer[plan]
 	clock   clock.Clock // local time; a test may have it follow NowMicros
@@ -119,6 +121,7 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		keys:     redisdb.NewKeys(cfg.Gateway),
 		gateway:  cfg.Gateway,
 		name:     rand.Text()[:12],
+		number:   1 + mathrand.Int64N(largest),
 		meters:   m.of(cfg.Gateway),
 		clock:    clock.Real{},
 		began:    time.Now(),

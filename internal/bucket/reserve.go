@@ -78,13 +78,14 @@ func (pl *plan) reserveArgs(now int64, w wish, k *knowledge, lease string) []any
 		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate, k.root, HoldChannel, pl.cfg.Gateway}
 }
 
-// windowArgs says what each window is, and how much longer its permits take since Redis's clock goes too fast. A permit was taken
-// within the window before now, and its call written a moment later; the slot is for within the horizon.
-func (p *Pacer) windowArgs(pl *plan) (args []any) {
+// windowArgs says what was seen of Redis's clock, what each window is, and how much longer its permits take since that clock goes too fast. A permit
+// was taken within the window before now, and its call written a moment later; the slot is for within the horizon.
+func (p *Pacer) windowArgs(pl *plan) []any {
 	now := p.local(p.clock.Now())
+	back := func(w window) int64 { return w.ready + w.width + w.ready/8 } // it takes longer, and so is looked at for longer
+	args := p.bounds.watched(p.number, back(pl.windows[len(pl.windows)-1]), pl.horizon, now)
 	for _, w := range pl.windows {
-		back := w.ready + w.width + w.ready/8 // it takes longer, and so is looked at for longer
-		args = append(args, w.n, w.ready, w.width, p.bounds.gained(back, pl.horizon, now))
+		args = append(args, w.n, w.ready, w.width, p.bounds.gained(back(w), now))
 	}
 	return args
 }

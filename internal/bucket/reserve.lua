@@ -1,4 +1,4 @@
--- reserve.lua: the next slots of one gateway. Composed after NowLua, pool.lua, loss.lua, kept.lua and upcoming.lua.
+-- reserve.lua: the next slots of one gateway. Composed after NowLua, pool.lua, loss.lua, kept.lua, slewed.lua and upcoming.lua.
 -- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6 active  7 retries  8 replays  9 due  10… the windows' lists, shortest window first,
 --      then those of windows out of force
 -- ARGV 1 now (µs, 0 = Redis's)  2 lead: a slot is at least so far off (µs)  3 horizon: and at most so far (µs)
@@ -8,8 +8,10 @@
 --      way (0 = none)  11 how long a lease outlives its slot (µs)  12 name that the leases begin with
 --      13 version of the limits  14 shape: the windows and widths that the lists are kept for
 --      15 a call is written at most so late after its slot (µs)  16 life that the caller knows (0 = none)  17 channel
---      18 gateway  then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact), and how
---      much longer a permit takes since Redis's clock goes too fast, as far as the caller has seen (µs)
+--      18 gateway  19 the time on Redis's clock up to which the caller has watched how fast it goes (µs)  20 "at by …": what the clock gained too
+--      much then, each as it was seen, oldest first (µs)  21 what it gains within the horizon, at that rate (µs)  22 a number of the caller's own
+--      then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact), and how
+--      much longer a permit takes as the sum of those gains lies within it (µs)
 -- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o, u, w,
 --      slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again. States:
 --      ok       slots follow, at least one                  horizon  the next slot is too far off
@@ -28,7 +30,7 @@
 --      another one whenever the lists are made anew.  u "units before since dearest": units granted, less those given back at once; those
 --      of them before the slot since; the dearest job's cost.  w "mark told only", after a loss: see loss.lua; what was granted until told is
 --      known; only those who know a life older than the third number know more (0 = anybody may); lost slots lie within the fourth (µs, 0 = unknown)
---      y "at µs …" for each window: so much longer its permits took then, since a caller had seen Redis's clock go too fast, which others may
+--      y "at µs who …" for each window: so much longer its permits took, by what a caller had seen of Redis's clock until then, which others may
 --      not have seen
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
 local FULL_HINT, PAUSED_HINT, PROBE_HINT = 50000, 1000000, 100000
@@ -39,9 +41,9 @@ local CELLS, CELL = 256, 1000000 -- u is marked so often in the first window tha
 local KEPT = 3600000000 -- the state outlives its use by so much at least: only when it is gone sooner, it was lost
 local WHY = {leapt = 0, emptied = 1, missing = 2, another = 3, list = 4, restored = 5} -- as the log says it: see loss.go
 local call = redis.call
-local FASTEST = 10 -- a clock that is being put right gains no more than one part in so many
 local NEWS = 1000 -- without a slot, only more than this is told to others (µs)
-local K = (#ARGV - 18) / 4
+local GONE = 3000000 -- while Redis's clock goes too fast, whoever told it tells more before so long (µs)
+local K = (#ARGV - 22) / 4
 local real_now = now_us(ARGV[1])
 local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -78,24 +80,39 @@ local N, R, width, used, before, cursor, from, buf, push, longer = {}, {}, {}, {
 local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this call added to it
 local longest, least = 0, math.huge
 for k = 1, K do
-  N[k], R[k], width[k], longer[k] = tonumber(ARGV[15 + 4 * k]), tonumber(ARGV[16 + 4 * k]), tonumber(ARGV[17 + 4 * k]), tonumber(ARGV[18 + 4 * k])
+  N[k], R[k], width[k], longer[k] = tonumber(ARGV[19 + 4 * k]), tonumber(ARGV[20 + 4 * k]), tonumber(ARGV[21 + 4 * k]), tonumber(ARGV[22 + 4 * k])
   used[k] = tonumber(pace[FIXED + k]) or 0
   before[k], cursor[k], push[k] = used[k], 0, {}
   longest, least = math.max(longest, R[k] + width[k]), math.min(least, N[k])
 end
 
 -- What one caller has seen of Redis's clock holds for all, and for those that come when it is gone: as long as it can lie within the window.
--- What it saw may lie further back than a window: then no more of it is passed on than a clock can gain within one.
-local told, tell, news = {}, '', 0
-for number in string.gmatch(pace[13] or '', '%d+') do told[#told + 1] = tonumber(number) end
+-- What it saw may lie further back than a window: then no more of it is passed on than a clock can gain within one. What this
+-- caller has seen since somebody told comes on top: neither of them has seen it all. When he is gone, another one tells all.
+local watched, gains, ahead, me = tonumber(ARGV[19]), ARGV[20], tonumber(ARGV[21]), tonumber(ARGV[22])
+local function gained_since(moment)
+  local sum = 0
+  for at, by in string.gmatch(gains, '(%d+) (%d+)') do
+    if tonumber(at) > moment then sum = sum + tonumber(by) end
+  end
+  return sum
+end
+local told, tell, news = slewed_told(pace[13]), '', 0
 for k = 1, K do
-  local at, heard, most = told[2 * k - 1] or 0, told[2 * k] or 0, math.floor(R[k] / FASTEST)
-  if now >= at + R[k] + width[k] + most then heard = 0 end
+  local at, heard, who = slewed_by(told, k, R[k], width[k], now)
+  local most, tells = slewed_most(R[k]), true
   local seen = math.min(longer[k], most)
-  news = math.max(news, seen - heard)
-  if seen > heard then at, heard = now, seen end
-  tell = tell .. int(at) .. ' ' .. int(heard) .. ' '
-  longer[k] = math.max(longer[k], math.min(heard, most))
+  if heard > 0 then
+    local all = math.min(heard + gained_since(at), most)
+    tells = seen >= all or who == me or watched - at > GONE
+    seen = math.max(seen, all)
+  end
+  longer[k] = math.max(longer[k], seen, heard) + ahead
+  if tells and seen > heard then
+    news = math.max(news, seen - heard)
+    at, heard, who = watched, seen, me
+  end
+  tell = tell .. int(at) .. ' ' .. int(heard) .. ' ' .. int(who) .. ' '
 end
 
 local function forget_lists() -- without the hash the lists say nothing: their units aren't counted any more

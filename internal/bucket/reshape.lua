@@ -32,6 +32,7 @@ local in_force, same = #old, pace[2] == ARGV[3]
 local late = math.max(tonumber(ARGV[4]), math.min(LATE, old[1].window / 4))
 local reported = back > 0 and -math.huge or same and math.huge or now - late - LATE
 local newest = (tonumber(pace[3]) or 0) + LATE -- no call was later, however late a part of a window ends
+local latest_write = (tonumber(pace[3]) or 0) + late - back -- no call that is not reported was later, however often the lists are made anew
 for k, w in ipairs(old) do w.list = call('LRANGE', KEYS[3 + k], 0, -1) end
 for j, window in ipairs(kept_windows(pace[9])) do
   local list = call('LRANGE', KEYS[3 + LISTS + j], 0, -1)
@@ -52,7 +53,7 @@ local function rewritten(w, width)
   local out, units, latest = {}, 0, 0
   for i = 1, #w.list, 2 do
     local edge, count = math.min(tonumber(w.list[i]), newest) - back, tonumber(w.list[i + 1])
-    if edge > reported then edge = edge + late end
+    if edge > reported then edge = math.max(edge, math.min(edge + late, latest_write)) end
     if width > 0 then
       edge = math.max(pool_edge(edge, width), latest)
       latest = edge
@@ -118,12 +119,12 @@ if back > 0 or not same then call('HDEL', KEYS[1], 'w') end -- nobody remembers 
 -- What was seen of a clock that goes too fast, in the longest window, holds for windows that are new.
 local function gained(text)
   local told, latest, most = {}, 0, 0
-  for at, by in string.gmatch(text, '(%d+) (%d+)') do
-    told[#told + 1] = int(math.max(at - back, 0)) .. ' ' .. by
+  for at, by, who in string.gmatch(text, '(%d+) (%d+) (%d+)') do
+    told[#told + 1] = int(math.max(at - back, 0)) .. ' ' .. by .. ' ' .. who
     latest, most = math.max(latest, at - back), math.max(most, tonumber(by))
   end
   if not same then
-    for k = 1, #new do told[k] = int(latest) .. ' ' .. int(most) end
+    for k = 1, #new do told[k] = int(latest) .. ' ' .. int(most) .. ' 0' end
   end
   return table.concat(told, ' ')
 end

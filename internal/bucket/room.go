@@ -12,7 +12,7 @@ import (
 //go:embed room.lua
 var roomLua string
 
-var roomScript = redisdb.NewScript(redisdb.NowLua, roomLua)
+var roomScript = redisdb.NewScript(redisdb.NowLua, slewedLua, roomLua)
 
 // Room is when a call finds room in all limits, as things stand, for people to look at.
 type Room struct {

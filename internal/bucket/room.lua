@@ -1,4 +1,4 @@
--- room.lua: when a call finds room in every limit, as things stand now. Reads only. Composed after NowLua.
+-- room.lua: when a call finds room in every limit, as things stand now. Reads only. Composed after NowLua and slewed.lua.
 -- KEYS 1 pace  2 flight  3… the windows' lists, shortest window first
 -- ARGV 1 now (µs, 0 = Redis's)  2 cost of the call  3 shape of the limits, as reserve.lua keeps it
 --      then for each window: units N, µs R until a permit is ready again
@@ -8,8 +8,9 @@ local FEW, MOST = 64, 4096
 local call = redis.call
 local now, cost = now_us(ARGV[1]), tonumber(ARGV[2])
 local K = (#ARGV - 3) / 2
-local fields = {'g', 'h'}
-for k = 1, K do fields[2 + k] = 'n' .. k end
+local fields = {'g', 'h', 'y'}
+local FIXED = #fields
+for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
 local flying = call('ZCOUNT', KEYS[2], '(' .. int(now), '+inf')
 if pace[1] ~= ARGV[3] then return {int(now), 0, 0, flying} end
@@ -28,11 +29,13 @@ local function ready(list, missing, wait)
   return at
 end
 
-local latest, by = tonumber(pace[2]) or 0, 0
+local latest, by, told = tonumber(pace[2]) or 0, 0, slewed_told(pace[3])
 for k = 1, K do
-  local missing = (tonumber(pace[2 + k]) or 0) + cost - tonumber(ARGV[2 + 2 * k])
+  local missing = (tonumber(pace[FIXED + k]) or 0) + cost - tonumber(ARGV[2 + 2 * k])
   if missing > 0 then
-    local at = ready(KEYS[2 + k], missing, tonumber(ARGV[3 + 2 * k]))
+    local R = tonumber(ARGV[3 + 2 * k])
+    local _, longer = slewed_by(told, k, R, 0, now)
+    local at = ready(KEYS[2 + k], missing, R + longer)
     if at > latest then latest, by = at, k end
   end
 end

@@ -51,6 +51,32 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// Where Redis's clock was seen to go too fast, permits take longer, and whoever asks is told so.
+func TestRoomAfterASlew(t *testing.T) {
+	t.Parallel()
+	limits := []Limit{{4, time.Second}, {24, 30 * time.Second}}
+	cfg := PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}
+	s := newStory(t, cfg, 1)
+	s.nap = 1_000_000
+	s.pass(5 * time.Second)
+	s.clock.set(s.w.now, 0, 80_000)
+	s.pass(12 * time.Second)
+	s.clock.set(s.w.now, 0, 0)
+	s.pass(3 * time.Second)
+	cfg.Gateway, cfg.NowMicros = testkit.GatewayOf(s.w.keys.Pace()), func() int64 { return s.clock.at(s.w.now) }
+	r, err := newTestPacer(t, s.w.client, cfg).Room(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, before := s.w.now+r.In.Microseconds(), len(s.arrived)
+	for len(s.arrived) == before && s.w.now < told+5_000_000 {
+		s.pass(10 * time.Millisecond)
+	}
+	if off := s.w.now - told; r.Limit != limits[1] || off < -100_000 || off > 100_000 {
+		t.Errorf("%+v, but the next call comes %v later than that", r, time.Duration(off)*time.Microsecond)
+	}
+}
+
 func TestRoomWithAsManyCallsAsMayBe(t *testing.T) {
 	t.Parallel()
 	c, gateway := testkit.Client(t), testkit.Gateway(t)

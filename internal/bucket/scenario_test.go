@@ -506,6 +506,40 @@ func TestClockStepsBack(t *testing.T) {
 	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateOK, 1)
 }
 
+// Two processes have other files and ask in turn: however often the lists are made anew, calls before count as late as they can have been, and no later.
+func TestListsMadeAnewAgainAndAgainGetNoLater(t *testing.T) {
+	w, ctx := scenario(t)
+	before, after := w.pacer(PacerConfig{Limits: []Limit{{10, time.Second}}}), w.pacer(PacerConfig{Limits: []Limit{{6, 2 * time.Second}}})
+	var last int64
+	for range 10 {
+		for _, s := range w.reserve(before, wish{want: 1, cost: 1}).slots {
+			last = s.At
+		}
+		w.pass(90 * time.Millisecond)
+	}
+	for range 6 {
+		for _, p := range []*Pacer{after, before} {
+			if err := p.reshape(ctx); err != nil {
+				t.Fatal(err)
+			}
+			w.pass(20 * time.Millisecond)
+		}
+	}
+	if err := after.reshape(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for end := w.now + 10_000_000; w.now < end; w.pass(10 * time.Millisecond) {
+		if g := w.reserve(after, wish{want: 1, cost: 1}); len(g.slots) > 0 {
+			late := g.slots[0].At - last - after.plan.Load().windows[0].ready
+			if late > after.plan.Load().tooLate+10_000 { // and asked for so often
+				t.Errorf("the next call comes %d µs after the last one's permit is ready: it was late by %d µs at most", late, after.plan.Load().tooLate)
+			}
+			return
+		}
+	}
+	t.Error("there is no next call")
+}
+
 func TestLeaseNames(t *testing.T) {
 	w, ctx := scenario(t)
 	cfg := hundred()

@@ -14,6 +14,8 @@ var (
 	poolLua string
 	//go:embed kept.lua
 	keptLua string
+	//go:embed slewed.lua
+	slewedLua string
 	//go:embed upcoming.lua
 	upcomingLua string
 	//go:embed reserve.lua
@@ -41,7 +43,7 @@ var (
 )
 
 var (
-	reserveScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, upcomingLua, reserveLua)
+	reserveScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, upcomingLua, reserveLua)
 	releaseScript   = redisdb.NewScript(redisdb.NowLua, poolLua, releaseLua)
 	lateScript      = redisdb.NewScript(redisdb.NowLua, poolLua, lateLua)
 	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, keptLua, reshapeLua)

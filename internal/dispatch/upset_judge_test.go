@@ -39,7 +39,13 @@ type upsetMark struct {
 	at      time.Duration
 	kind    string
 	tail    time.Duration // of the data, that was lost
-	noticed bool          // somebody was there since who could call
+	noticed bool          // somebody was there since who could call, for long enough to find it
+	apart   bool          // nobody could call when it happened, or not for long enough after it
+
+	unsure bool                    // Redis can't tell how much it has lost: it took over from another one, or has an old file
+	able   time.Duration           // when somebody could call last before it
+	there  []*upsetProcess         // who worked then
+	held   map[time.Duration]int64 // all was lost, also the calls of limits that were not among these
 }
 
 // upsetJudge looks at what calls there were, and why there were none.
@@ -56,6 +62,7 @@ type upsetJudge struct {
 	forgot    bool          // Redis may have forgotten whether it is
 	turned    time.Duration // when the pause began or ended
 	ready     time.Duration // since when somebody can call; negative: nobody can
+	able      time.Duration // when somebody could call last
 	explained time.Duration // the last moment at which a wait had a reason
 	asked     time.Duration // when it last asked
 	wrong     []string
@@ -68,8 +75,36 @@ func (j *upsetJudge) find(format string, args ...any) {
 	j.t.enough()
 }
 
-func (j *upsetJudge) mark(kind string, tail time.Duration) {
-	j.marks = append(j.marks, upsetMark{at: j.t.since(), kind: kind, tail: tail})
+func (j *upsetJudge) mark(kind string, tail time.Duration) *upsetMark {
+	j.marks = append(j.marks, upsetMark{at: j.t.since(), kind: kind, tail: tail, able: j.able, there: j.working()})
+	return &j.marks[len(j.marks)-1]
+}
+
+func (j *upsetJudge) working() []*upsetProcess {
+	return slices.DeleteFunc(slices.Clone(j.t.all), func(p *upsetProcess) bool { return p.since.IsZero() })
+}
+
+// notice has the losses be noticed that somebody can have found by now. A loss is charged at the moment when it is found, which is later than
+// it happened where nobody was there to find it; and where Redis can't tell how much it has lost, and nobody who was there then is left, with all
+// that the time since somebody was there can have used.
+func (j *upsetJudge) notice(now time.Duration) {
+	for i := range j.marks {
+		m := &j.marks[i]
+		if m.noticed {
+			continue
+		}
+		m.apart = m.apart || m.at < j.ready
+		if m.noticed = now-max(m.at, j.ready) >= recovered; !m.noticed || m.kind != "loss" {
+			continue
+		}
+		left := slices.ContainsFunc(j.working(), func(p *upsetProcess) bool { return slices.Contains(m.there, p) })
+		if m.unsure && !left {
+			m.tail = max(m.tail, now-m.able)
+		}
+		if m.apart {
+			m.at = now
+		}
+	}
 }
 
 // changed notes what may be in force from now on.
@@ -192,15 +227,9 @@ func (j *upsetJudge) idle(able bool) (from time.Duration, idle bool) {
 	}
 	if j.ready < 0 {
 		j.ready = now
-		for i, m := range j.marks {
-			if m.kind == "loss" && !m.noticed { // what may be lost is counted from then on
-				j.marks[i].at = now
-			}
-		}
 	}
-	for i := range j.marks {
-		j.marks[i].noticed = true
-	}
+	j.able = now
+	j.notice(now)
 	from = j.ready
 	if n := len(j.calls); n > 0 {
 		from = max(from, j.calls[n-1])
@@ -241,13 +270,16 @@ func (j *upsetJudge) honest(why string, now time.Duration) bool {
 }
 
 // used is how much of a limit may be used up, as far as the promises allow it: by calls, and for each loss by what can have been called in the
-// data that was lost and the few seconds in which dispatchers gave no sign of life; not for as long as Redis was away.
+// data that was lost and the few seconds in which dispatchers gave no sign of life; not for as long as Redis was away, unless it can't tell and nobody
+// is left who could.
 func (j *upsetJudge) used(l config.Limit, now time.Duration) int64 {
 	shortest, n := j.shortest()
 	units := j.within(now, l.Window+l.Window/10+2*time.Second) + l.N/10 + 2
 	for _, m := range j.marks {
 		switch {
-		case m.at+m.tail < now-l.Window:
+		case m.at+min(m.tail, recovered) < now-l.Window:
+		case m.held != nil && m.held[l.Window] == 0: // nobody remembers a limit that was out of force
+			units += l.N
 		case m.kind == "loss":
 			units += (int64((m.tail+6*time.Second)/shortest) + 2) * n
 		default:

@@ -32,6 +32,12 @@ var knownUpsets = map[string]upsets{
 		{at: 5 * time.Second, kind: allLeave, length: 80 * time.Second}, {at: 10 * time.Second, kind: restarts, length: 40 * time.Second}}},
 	"all stop, and Redis restarts an hour later": {file: "3/1s 200/1d", processes: 2, far: time.Millisecond, then: 15 * time.Second, all: []upset{
 		{at: 5 * time.Second, kind: allLeave, length: time.Hour}, {at: 3590 * time.Second, kind: restarts, length: time.Second}}},
+	"Redis fails over while nobody is there": {file: "3/1s 200/1h", processes: 1, far: time.Millisecond, then: 12 * time.Second, all: []upset{
+		{at: 8606 * time.Millisecond, kind: allLeave, on: 2, length: 59868 * time.Millisecond}, {at: 34203 * time.Millisecond, kind: failsOver, length: 4111 * time.Millisecond, tail: 1426 * time.Millisecond}}},
+	"all stop before they find that Redis restarted": {file: "4/1s 24/30s", processes: 1, far: time.Millisecond, then: 33 * time.Second, all: []upset{
+		{at: 11831 * time.Millisecond, kind: crashes, length: 54687 * time.Millisecond, tail: 999 * time.Millisecond}, {at: 66754 * time.Millisecond, kind: allLeave, length: 13886 * time.Millisecond}}},
+	"all is lost while the long window is left out": {file: "3/1s 200/1h", processes: 1, far: time.Millisecond, then: 12 * time.Second, all: []upset{
+		{at: 12324 * time.Millisecond, kind: sets, limits: "2/1s"}, {at: 13171 * time.Millisecond, kind: flushes}}},
 	"the long window is left out for a while": {file: "5/1s 30/90s", processes: 2, far: time.Millisecond, then: 95 * time.Second, all: []upset{
 		{at: 8 * time.Second, kind: sets, limits: "4/1s"}, {at: 10 * time.Second, kind: resets}}},
 	"two reloads leave the long window out for a while": {file: "5/1s 30/90s", processes: 2, far: time.Millisecond, then: 95 * time.Second, all: []upset{
@@ -49,6 +55,14 @@ var knownUpsets = map[string]upsets{
 		{at: 5 * time.Second, kind: slews, rate: 1.01, length: 10 * time.Second}}},
 	"Redis's clock runs very fast": {file: "10/1s", processes: 2, far: time.Millisecond, then: 9 * time.Second, all: []upset{
 		{at: 5 * time.Second, kind: slews, rate: 1.083, length: 10 * time.Second}}},
+	"Redis's clock runs very fast, a process begins, and it runs very fast again": {file: "4/1s 24/30s", processes: 2, far: 20 * time.Millisecond, then: 20 * time.Second, all: []upset{
+		{at: 5063 * time.Millisecond, kind: slews, rate: 1.08, length: 13820 * time.Millisecond}, {at: 13259 * time.Millisecond, kind: dies},
+		{at: 15855 * time.Millisecond, kind: comes}, {at: 22518 * time.Millisecond, kind: slews, rate: 1.08, length: 13180 * time.Millisecond}}},
+	"Redis's clock is set ahead while it is away": {file: "4/1s 24/30s", processes: 2, far: 5 * time.Millisecond, then: 65 * time.Second, all: []upset{
+		{at: 6565 * time.Millisecond, kind: crashes, length: 39901 * time.Millisecond, tail: 1389 * time.Millisecond},
+		{at: 14400 * time.Millisecond, kind: leaps, tail: 1466 * time.Millisecond}}},
+	"Redis's clock is set ahead by little, and back by much": {file: "4/1s 24/30s", processes: 1, far: 20 * time.Millisecond, then: 33 * time.Second, all: []upset{
+		{at: 3383 * time.Millisecond, kind: leaps, tail: 30 * time.Millisecond}, {at: 4999 * time.Millisecond, kind: leaps, tail: -87830 * time.Millisecond}}},
 	"Redis's clock runs slow": {file: "10/1s", processes: 2, far: time.Millisecond, then: 9 * time.Second, all: []upset{
 		{at: 5 * time.Second, kind: slews, rate: 0.92, length: 10 * time.Second}}},
 	"a limit set comes after the reset": {file: "5/1s 30/90s", processes: 1, far: time.Millisecond, then: 20 * time.Second, all: []upset{

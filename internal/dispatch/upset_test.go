@@ -279,7 +279,7 @@ func (t *upsetTrial) lose(u upset, saved string) {
 		}
 		t.r.empty()
 		t.r.fill()
-		t.lost(0)
+		t.lost(u)
 		return
 	}
 	t.r.stop()
@@ -293,18 +293,22 @@ func (t *upsetTrial) lose(u upset, saved string) {
 			uptime = 10_000 * time.Second
 		}
 		t.r.start(uptime, aof)
-		t.lost(u.tail)
+		t.lost(u)
 	})
 }
 
 // lost notes a loss, and what limits and pause Redis knows of now.
-func (t *upsetTrial) lost(tail time.Duration) {
+func (t *upsetTrial) lost(u upset) {
 	ctx, keys := context.Background(), redisdb.NewKeys(t.r.gateway)
 	limits := t.r.plain.HGet(ctx, keys.LiveLimits(), limitsField).Val()
 	paused := t.r.plain.HGet(ctx, keys.Hold(), "paused").Val() == "1"
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.judge.mark("loss", tail)
+	m := t.judge.mark("loss", u.tail)
+	m.unsure = u.kind == failsOver || u.kind == rollsBack
+	if u.kind == flushes {
+		m.held = t.judge.bounds(m.at)
+	}
 	if limits != t.judge.live {
 		t.judge.maybe = append(t.judge.maybe, limits)
 		t.judge.mark("limits", 0)
