@@ -11,6 +11,7 @@ for a = lists + 2, #ARGV, 3 do
   slots[n], costs[n], written[n] = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
 end
 if call('HGET', KEYS[1], 'g') ~= ARGV[1] then return #slots end
+call('HDEL', KEYS[1], '') -- a full Redis lets a script go on that has begun to write, and others would be given these permits too soon
 
 -- into_later puts the units into the first sub-bucket after `place` that ends late enough, or into a new one.
 local function into_later(list, place, edge, cost)
