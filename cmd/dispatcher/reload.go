@@ -175,6 +175,9 @@ func differences(old, now config.Config) []string {
 
 // key returns a field's key in the file: wait_replicas for WaitReplicas.
 func key(field string) string {
+	if field == "RedisTLS" {
+		return "redis.tls"
+	}
 	var b strings.Builder
 	for i, c := range field {
 		if unicode.IsUpper(c) && i > 0 {

@@ -33,8 +33,8 @@ type clockBounds struct {
 type answer struct{ sent, received, lo, hi int64 }
 
 // slew is how fast Redis's clock was seen to gain, or lose, by what an answer contradicted; it counts until a local moment. Until doubt, the clock may
-// have gained or lost more than was seen; 0 means that it never did since all that is known.
-type slew struct{ ppm, until, doubt int64 }
+// have gained or lost more than was seen, as much as the answers since then left open; 0 means that it never did since all that is known.
+type slew struct{ ppm, until, doubt, open int64 }
 
 const (
 	drift      = 100            // ppm: by so much any two clocks differ
@@ -82,6 +82,7 @@ func (b *clockBounds) observe(sent, received, redis int64) (leap, era int64) {
 		b.refine(a, lo, hi)
 	}
 	b.last = a
+	b.fast.open, b.slow.open = max(b.fast.open, a.hi-a.lo), max(b.slow.open, a.hi-a.lo)
 	return leap, b.era
 }
 
@@ -115,12 +116,12 @@ func (s *slew) note(gained, took, now int64) {
 	if s.until > now {
 		ppm = max(ppm, s.ppm)
 	}
-	s.ppm, s.until, s.doubt = ppm, now+slewLasts, now+doubted
+	s.ppm, s.until, s.doubt, s.open = ppm, now+slewLasts, now+doubted, 0
 }
 
 // most is how fast the clock can gain, or lose, at a local moment, as far as is known: what has stayed unseen ever since the last contradiction moved it by
 // no more than an answer leaves open.
-func (s slew) most(now, open int64) int64 {
+func (s slew) most(now int64) int64 {
 	if s.doubt == 0 {
 		return drift
 	}
@@ -128,7 +129,7 @@ func (s slew) most(now, open int64) int64 {
 	if since < slewLasts {
 		return mostSlew
 	}
-	return min(drift+2*open*1_000_000/since, mostSlew)
+	return min(drift+2*s.open*1_000_000/since, mostSlew)
 }
 
 // settles reports that the last slew is so long ago that the newest answer shows what came of it. The caller holds mu.
@@ -156,8 +157,7 @@ func (b *clockBounds) at(now int64) (lo, hi int64) {
 // wide returns the bounds at the local moment now, as the clock goes. The caller holds mu.
 func (b *clockBounds) wide(now int64) (lo, hi int64) {
 	if b.fast.doubt+b.slow.doubt > 0 {
-		open := b.last.hi - b.last.lo
-		return b.last.lo - age(b.last.sent, now, b.slow.most(now, open)), b.last.hi + age(b.last.sent, now, b.fast.most(now, open))
+		return b.last.lo - age(b.last.sent, now, b.slow.most(now)), b.last.hi + age(b.last.sent, now, b.fast.most(now))
 	}
 	slow, fast := drift+b.slow.at(now), drift+b.fast.at(now)
 	lo = max(b.lo-age(b.loAt, now, slow), b.last.lo-age(b.last.sent, now, slow))

@@ -70,6 +70,24 @@ func TestClockLeapsAhead(t *testing.T) {
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
 }
 
+// What can have stayed unseen since an answer contradicted is what the widest answer since left open, and not the newest.
+func TestASlowAnswerHidesHowFarAClockHasMoved(t *testing.T) {
+	t.Parallel()
+	var b clockBounds
+	redis := func(at int64) int64 { return at + max(at-10_000_000, 0)/100 } // 1 % fast from 10 s on
+	ask := func(at, there, back int64) { b.observe(at, at+there+back, redis(at+there)) }
+	for at := int64(0); at <= 10_000_000; at += 100_000 {
+		ask(at, 100, 100)
+	}
+	ask(10_300_000, 20_000, 100)
+	ask(11_600_000, 100, 100)
+	for later := int64(50_000); later < 1_000_000; later += 50_000 {
+		if now := 11_600_000 + later; b.notAfter(now) < redis(now) {
+			t.Errorf("%d µs after an answer: the clock shows %d µs more than was said", later, redis(now)-b.notAfter(now))
+		}
+	}
+}
+
 // While a clock is slewed, and when that is over, what is known of it is true: an answer that lies within what was known may still show that the clock has
 // moved, by as much as the way to Redis takes.
 func TestTheBoundsAreTrueBehindASlew(t *testing.T) {
@@ -82,6 +100,9 @@ func TestTheBoundsAreTrueBehindASlew(t *testing.T) {
 			theta := func(at int64) int64 { return min(max(at-5_000_000, 0), 4_000_000) * ppm / 1_000_000 }
 			for now := int64(0); now < 90_000_000; {
 				there, back := 1000+dice.Int64N(19_000), 1000+dice.Int64N(19_000)
+				if seed%2 == 1 && dice.IntN(8) > 0 { // most ways are short
+					there, back = 100, 100
+				}
 				at := now + there
 				b.observe(now, at+back, at+theta(at))
 				now = at + back + dice.Int64N(150_000)

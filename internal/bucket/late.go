@@ -13,6 +13,7 @@ const (
 	lateAtOnce  = 64 // calls in one report
 	// announceWithin is how long a late call waits for Redis to hear that it comes, beside the time that an answer takes.
 	announceWithin = 50 * time.Millisecond
+	announceTries  = 3
 )
 
 // lateCall is a call that was written late after its slot.
@@ -132,16 +133,23 @@ func (p *Pacer) announce(s Slot) bool {
 	return a.heard
 }
 
-// announceAll allows for the way of the answer, and for what a write may be late without anybody minding.
+// announceAll allows for the way of the answer, and for what a write may be late without anybody minding; for as long as an answer is waited for, where one of the
+// calls had been announced before and the answer was too slow.
 func (p *Pacer) announceAll(a *announcement) bool {
 	now := p.clock.Now()
 	away := p.distance(now)
-	until := p.bounds.notAfter(p.local(now)) + 2*away + a.plan.epsilon
+	within := announceWithin + time.Duration(away)*time.Microsecond
+	allowed := 2 * away
+	if slices.ContainsFunc(a.slots, func(s Slot) bool { return p.late.edge(s) > s.At }) {
+		allowed = within.Microseconds()
+	}
+	until := p.bounds.notAfter(p.local(now)) + allowed + a.plan.epsilon
 	calls := make([]lateCall, len(a.slots))
 	for i, s := range a.slots {
+		s.At = p.late.edge(s)
 		calls[i] = lateCall{a.plan, s, until, now}
 	}
-	if _, err := p.reportOnce(calls, announceWithin+time.Duration(away)*time.Microsecond); err != nil {
+	if _, err := p.reportOnce(calls, within); err != nil {
 		return false
 	}
 	p.late.note(a.slots, until)
@@ -178,7 +186,7 @@ func (l *lateCalls) note(slots []Slot, until int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range slots {
-		l.announced[s] = max(until, s.At)
+		l.announced[s] = max(until, s.At, l.announced[s])
 	}
 }
 

@@ -76,7 +76,7 @@ type Pacer struct {
 	nextTurn, takeTurn chan struct{} // whoever has the token may reserve
 	wake               chan struct{}
 	closed             chan struct{}
-	asks               atomic.Int64
+	asks, given        atomic.Int64 // reservations, and slots that came of them
 
 	late   lateCalls
 	refuse atomic.Pointer[error] // see Broken

@@ -12,6 +12,7 @@ type Slot struct {
 	Lease string
 
 	era   int64 // of Redis's clock that At is on; see clockBounds
+	nth   int64 // tells it from others of this process
 	seen  int64 // how much the clock was seen to have gained, and may gain until At, when the slot was asked for
 	asked int64 // when the slot was handed out, in local µs; lets Ready measure
 	probe bool  // it goes first after a hold

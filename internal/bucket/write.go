@@ -25,13 +25,17 @@ func (p *Pacer) Due(s Slot) time.Time {
 // it and take another. A slot that has passed by more than 2 ms (less for windows shorter than 400 ms) takes a round trip: Redis is told that the call
 // comes late before it is written, or others could be given its permit too soon. If Redis does not answer, it is too late. Ask just before the write.
 func (p *Pacer) TooLate(s Slot, now time.Time) bool {
-	if p.Passed(s, now) {
-		return true
+	for tries := 0; ; tries++ {
+		switch {
+		case p.Passed(s, now):
+			return true
+		case p.bounds.notAfter(p.local(now)) <= p.late.edge(s)+p.plan.Load().epsilon: // an answer may come later than what was announced
+			return false
+		case tries == announceTries || !p.announce(s):
+			return true
+		}
+		now = p.clock.Now()
 	}
-	p.mu.Lock()
-	late := p.passed(s, now, p.plan.Load().epsilon)
-	p.mu.Unlock()
-	return late && (!p.announce(s) || p.Passed(s, p.clock.Now()))
 }
 
 // Passed reports, as TooLate does, whether the slot is of no use any more, for one whose call is not about to be written yet.

@@ -43,7 +43,9 @@ func (d *Dispatcher) lookAtAll(ctx context.Context) error {
 		return err
 	}
 	for _, u := range well {
-		u.ails(ctx, u.blind)
+		if u.blind != nil && !u.ails(ctx, u.blind) {
+			return u.blind
+		}
 	}
 	return nil
 }

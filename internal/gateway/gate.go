@@ -101,10 +101,25 @@ func (g *gate) await(c *gatedConn) error {
 	return nil
 }
 
-// enter is the last look before the write.
+// enter is the last look before the write. Whether it is too late may take a question to Redis: what becomes of the connection and the call meanwhile counts.
 func (g *gate) enter(c *gatedConn) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if err := g.ready(c); err != nil || g.tooLate == nil {
+		return g.begin(err)
+	}
+	g.mu.Unlock()
+	late := g.tooLate(time.Now())
+	g.mu.Lock()
+	err := g.ready(c)
+	if err == nil && late {
+		g.late, err = true, ErrTooLate
+	}
+	return g.begin(err)
+}
+
+// ready returns why nothing can be written on c, or nil. The caller holds mu.
+func (g *gate) ready(c *gatedConn) error {
 	switch {
 	case g.state != waiting || g.conn != c:
 		return errShut
@@ -112,12 +127,16 @@ func (g *gate) enter(c *gatedConn) error {
 		return errDead
 	case g.ctx.Err() != nil:
 		return context.Cause(g.ctx)
-	case g.tooLate != nil && g.tooLate(time.Now()):
-		g.late = true
-		return ErrTooLate
 	}
-	g.state = writing
 	return nil
+}
+
+// begin notes that the first write begins, unless something is against it. The caller holds mu.
+func (g *gate) begin(against error) error {
+	if against == nil {
+		g.state = writing
+	}
+	return against
 }
 
 // leave notes whether the kernel took anything. If not, nothing was sent, and another connection may be armed.

@@ -84,6 +84,45 @@ func TestTooLateIsNotSent(t *testing.T) {
 	}
 }
 
+// The gateway ends a kept connection while somebody asks whether it is too late: nothing was written on it, and the call goes out on another.
+func TestAConnectionEndsWhileItIsAskedWhetherItIsTooLate(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(net.Conn){
+		"closed": func(net.Conn) {},
+		"reset":  func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) },
+		"408": func(c net.Conn) {
+			io.WriteString(c, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked := make(chan struct{})
+			w := listen(t, func(w *wire, c net.Conn, in *bufio.Reader) {
+				if !w.request(in) {
+					return
+				}
+				io.WriteString(c, okAnswer)
+				if w.requests.Load() == 1 {
+					<-asked
+					end(c)
+					c.Close()
+				}
+			})
+			g := client(t, Config{URL: w.url()})
+			if res := g.Send(context.Background(), call("a")); res.Status != 200 {
+				t.Fatalf("%+v", res)
+			}
+			b := call("b")
+			b.Due = time.Now().Add(5 * time.Millisecond)
+			first := sync.OnceFunc(func() { close(asked); <-time.After(50 * time.Millisecond) })
+			b.TooLate = func(time.Time) bool { first(); return false }
+			if res := g.Send(context.Background(), b); res.Stage != job.Answered || res.Status != 200 || w.requests.Load() != 2 {
+				t.Errorf("%+v, the gateway saw %d requests", res, w.requests.Load())
+			}
+		})
+	}
+}
+
 func TestTheWriteIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	told := make(chan time.Time, 3)

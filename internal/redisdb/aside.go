@@ -43,5 +43,8 @@ func IfDamaged(ctx context.Context, c redis.Scripter, k Keys, id, note string, n
 	if failed != nil {
 		return false, errors.Join(err, failed)
 	}
-	return done, nil
+	if !done { // it is in order again
+		return false, err
+	}
+	return true, nil
 }

@@ -120,7 +120,8 @@ end
 local function called(rate, now)
   local bucket = math.floor(now / 5000000)
   if not gather_once(rate) then return gather_book(rate, int(bucket)) end
-  if redis.call('TYPE', rate).ok == 'string' then redis.call('DEL', rate) end -- it is for show: rubbish in it keeps no outcome from being written down
+  local kind = redis.call('TYPE', rate).ok
+  if kind ~= 'hash' and kind ~= 'none' then redis.call('DEL', rate) end -- it is for show: rubbish in it keeps no outcome from being written down
   if redis.call('HINCRBY', rate, int(bucket), '1') > 1 then return end
   for _, field in ipairs(redis.call('HKEYS', rate)) do
     if tonumber(field) < bucket - 24 then redis.call('HDEL', rate, field) end
