@@ -263,7 +263,7 @@ func TestALateCallIsNoLaterThanItIsCounted(t *testing.T) {
 		"the first answer is slow":       {30 * time.Millisecond, 0},
 		"two answers are slow":           {30 * time.Millisecond, 45 * time.Millisecond, 0},
 		"each is slow":                   {30 * time.Millisecond},
-		"each is too slow":               {70 * time.Millisecond},
+		"each is too slow":               {270 * time.Millisecond},
 		"the first is as slow as can be": {49 * time.Millisecond, time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {

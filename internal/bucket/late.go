@@ -8,12 +8,10 @@ import (
 )
 
 const (
-	lateWithin  = time.Minute // a report of lateness is tried for so long
-	lateRetries = 20 * time.Millisecond
-	lateAtOnce  = 64 // calls in one report
-	// announceWithin is how long a late call waits for Redis to hear that it comes, beside the time that an answer takes.
-	announceWithin = 50 * time.Millisecond
-	announceTries  = 3
+	lateWithin    = time.Minute // a report of lateness is tried for so long
+	lateRetries   = 20 * time.Millisecond
+	lateAtOnce    = 64 // calls in one report
+	announceTries = 3
 )
 
 // lateCall is a call that was written late after its slot.
@@ -138,7 +136,7 @@ func (p *Pacer) announce(s Slot) bool {
 func (p *Pacer) announceAll(a *announcement) bool {
 	now := p.clock.Now()
 	away := p.distance(now)
-	within := announceWithin + time.Duration(away)*time.Microsecond
+	within := time.Duration(a.plan.tooLate+away) * time.Microsecond // after that its slots have passed
 	allowed := 2 * away
 	if slices.ContainsFunc(a.slots, func(s Slot) bool { return p.late.edge(s) > s.At }) {
 		allowed = within.Microseconds()
