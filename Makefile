@@ -18,16 +18,17 @@ build: ## both programs, static, into bin/
 
 # They wait more than they work: more of them at once than there are processors, the longest first. The race detector would keep each
 # process for a second at its end, and vet is make lint's.
-TEST := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -vet=off -timeout 20m
+TEST := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -vet=off -timeout 45m
 
 test: install-test-deps ## installs what the tests need, then runs them all under the race detector
-	$(TEST) -p 4 -parallel 6 ./test/crash ./internal/bucket ./internal/dispatch $$(go list ./... | grep -v -e /test/e2e -e /test/chaos)
+	$(TEST) -p 3 -parallel 6 ./test/crash ./internal/bucket ./internal/dispatch $$(go list ./... | grep -v -e /test/e2e -e /test/chaos)
 	$(TEST) -p 1 ./test/e2e ./test/chaos # alone: their stories measure time
 
 long: install-test-deps ## what make test tries at random, several times as often
 	$(TEST) ./internal/bucket ./internal/producer -args -long
 	$(TEST) ./cmd/dispatcher -run DamagedKey -args -long
-	$(TEST) ./internal/dispatch -run 'Upset' -args -long # a thousand schedules of losses, restarts, clocks, limits and stalls
+	$(TEST) ./internal/ledger -run Plain -args -long
+	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits and stalls
 
 race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then
 	CGO_ENABLED=1 go test -race -count=5 -timeout 60m ./internal/...
@@ -53,7 +54,7 @@ soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their
 	go test ./test/e2e -run 'RedisClock|LimitIsKept|LimitSetLive|AShareLeaves|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
 	go test ./test/e2e -run 'GoodJobsNeverWait|JobsThatFailAgain' -v -parallel 6 -timeout 4h -args -soak $(SOAK) # they wait more than they work
 
-crash: install-test-deps ## kills a process at each of its Redis commands, in every way (make test takes every third, and has the ways take turns)
+crash: install-test-deps ## kills a process at each of its Redis commands, in every way (make test takes every fourth, and has the ways take turns)
 	go test ./test/crash -v -timeout 30m -args -full
 
 chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again

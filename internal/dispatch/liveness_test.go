@@ -301,7 +301,13 @@ func (r *trial) bound() time.Duration {
 // Good jobs never wait for bad ones: whatever happens, each goes out as soon as its place in line, the limit, the troubles and circuit.max allow.
 func TestNobodyWaitsLongerThanCanBeExplained(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(testkit.Often(6, 100)) {
+	seeds := []uint64{0, 2, 3, 7, 17, 43} // their schedules are soon over
+	for n := range uint64(testkit.Often(0, 100)) {
+		if !slices.Contains(seeds, n) {
+			seeds = append(seeds, n)
+		}
+	}
+	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			s := draw(seed)

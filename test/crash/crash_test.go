@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	full = flag.Bool("full", false, "each command in every way; otherwise every third command, and the ways take turns")
+	full = flag.Bool("full", false, "each command in every way; otherwise every fourth command, and the ways take turns")
 	how  = flag.String("how", "", "only this way: before, torn, after, unsent or lost")
 	only = flag.Int("at", 0, "only at this command")
 )
@@ -41,12 +41,12 @@ func TestMain(m *testing.M) {
 
 const (
 	// together is how many runs go on at once: they wait more than they work.
-	together = 24
+	together = 20
 	// beyond is how many processes must outlive their crash point before later ones are not tried any more: how many commands a
 	// process needs varies a little.
 	beyond = 3
 	// stride is how many commands the everyday run goes on by: where it begins differs, so that a few runs see them all.
-	stride = 3
+	stride = 4
 	// enough is how many bad runs are shown of a flow.
 	enough = 3
 )

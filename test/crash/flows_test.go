@@ -35,12 +35,12 @@ type flow struct {
 	again func(context.Context, *process) error
 }
 
-// leak lets four calls through in 300 ms: the window, and as much again as half of it for delays. Many runs share the machine, and a process that
+// leak lets four calls through in 500 ms: the window, and as much again as half of it for delays. Many runs share the machine, and a process that
 // got no processor just before its write sends late: for a shorter window, what it reports of that may come too late.
 const (
-	window    = 200 * time.Millisecond
+	window    = 400 * time.Millisecond
 	perWindow = 4
-	leak      = "leak: {limits: [4/200ms, 1000/h], jitter: 100ms}\nretry: {attempts: 6, first: 10ms, max: 20ms}\n"
+	leak      = "leak: {limits: [4/400ms, 1000/h], jitter: 100ms}\nretry: {attempts: 6, first: 10ms, max: 20ms}\n"
 	roomy     = "admission: {limits: [1000/s], burst: 1000}\n"
 	narrow    = "admission: {limits: [40/s], burst: 4}\n"
 	keyless   = `, idempotency_header: ""`
