@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	units "github.com/docker/go-units"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
@@ -46,6 +47,8 @@ type gatewayStatus struct {
 	Done       int64            `json:"done"`
 	Parked     map[string]int64 `json:"parked"`
 	ParkedMost int64            `json:"parked_most,omitempty"` // once more than 80 % of it are parked
+	Bytes      int64            `json:"parked_bytes"`
+	BytesMost  int64            `json:"parked_bytes_most,omitempty"` // once more than 80 % of it are parked
 	Amount     purse            `json:"parked_amount"`
 	Bare       int64            `json:"parked_without_amount"`
 	Limits     []string         `json:"limits"`
@@ -108,6 +111,9 @@ func (p *program) showStatus(ctx context.Context, c redis.UniversalClient, chose
 		if r.ParkedMost > 0 {
 			p.remark("%s: parked.most is %d: once so many jobs are parked, newcomers that find no room are turned away", r.Gateway, r.ParkedMost)
 		}
+		if r.BytesMost > 0 {
+			p.remark("%s: parked.bytes is %s: once so much is parked, newcomers that find no room are turned away", r.Gateway, units.BytesSize(float64(r.BytesMost)))
+		}
 	}
 	return p.remarkPaused(ctx, c, chosen, rows)
 }
@@ -162,7 +168,7 @@ func statusRows(ctx context.Context, c redis.UniversalClient, chosen []config.Ga
 
 func statusOf(name string, v dispatch.Glance) gatewayStatus {
 	row := gatewayStatus{Gateway: name, Queued: v.Queued, InFlight: v.InFlight, Scheduled: v.Scheduled, Retrying: v.Retrying,
-		Done: v.Done, Parked: map[string]int64{}, ParkedMost: v.ParkedMost, Limits: texts(v.Limits),
+		Done: v.Done, Parked: map[string]int64{}, ParkedMost: v.ParkedNear.Jobs, Bytes: v.ParkedBytes, BytesMost: v.ParkedNear.Bytes, Limits: texts(v.Limits),
 		Admission: texts(v.Admission), Bottleneck: v.Bottleneck(), Rate1m: tenth(v.Rate), Paused: v.Hold.Paused, PauseWhy: v.Hold.PauseWhy, hold: v.Hold,
 		stopped: v.Stopped}
 	for r, n := range v.Parked {

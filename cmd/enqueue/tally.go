@@ -147,12 +147,13 @@ func (t *tally) count(a admission.Answer, from origin) error {
 }
 
 func noRoom(gateway string, full *admission.Answer) error {
-	if full.Room != nil && full.Room.ParkedMost > 0 {
+	if full.Room != nil && full.Room.Parked.Bounds() {
+		reached, key := full.Room.Parked.Reached()
 		return &job.Error{
 			Code:    job.CodeInvalid,
-			Message: fmt.Sprintf("gateway %s has no room for all of them, and %d jobs are parked, the most that parked.most allows: stopped", gateway, full.Room.ParkedMost),
-			Hint: fmt.Sprintf("replay, resolve or discard parked jobs (see: dispatcher dlq stats -g %s), let them go in, or raise parked.most; then run the same again (%s)",
-				gateway, safeAgain),
+			Message: fmt.Sprintf("gateway %s has no room for all of them, and %s: stopped", gateway, reached),
+			Hint: fmt.Sprintf("replay, resolve or discard parked jobs (see: dispatcher dlq stats -g %s), let them go in, or raise %s; then run the same again (%s)",
+				gateway, key, safeAgain),
 		}
 	}
 	when, retry := "wait for room", full.RetryAfter

@@ -89,7 +89,7 @@ func (p *passage) ended() bool {
 
 // shuts answers what comes behind an offer that has ended, if nothing may go in behind that.
 func (p *passage) shuts(next *Prepared) bool {
-	if p.room.ParkedMost == 0 || p.books != next.to.Books || next.err != nil {
+	if !p.room.Parked.Bounds() || p.books != next.to.Books || next.err != nil {
 		return false
 	}
 	next.note(slices.Repeat([]job.Admittance{job.Full}, len(next.left.jobs)), p.room)

@@ -144,6 +144,9 @@ var badFiles = map[string][]string{
 	"parked-negative": {
 		`7:20: gateways.stripe.parked.most: "-1" is too small: give at least 0`,
 	},
+	"parked-size": {
+		`7:21: gateways.stripe.parked.bytes: "lots" is not a size: write it like 512MiB or 4GiB`,
+	},
 	"hold-short": {
 		`7:17: gateways.stripe.hold.max: "10ms" is too short: give at least 1s`,
 	},

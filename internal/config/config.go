@@ -279,6 +279,9 @@ type Parked struct {
 	// Most is how many parked jobs a gateway may have, of all reasons together, for a newcomer to be parked; 0 = any number. Default
 	// 5,000,000. A newcomer beyond it is told that there is no room. What the dispatcher or a person parks is parked in any case.
 	Most int64
+	// Bytes is how many bytes the payloads of a gateway's parked jobs may come to, as they are stored, for a newcomer to be parked; 0 = any
+	// number. Default 4 GiB. Beyond it is as beyond Most.
+	Bytes int64
 }
 
 // Replay says what becomes of parked jobs.
@@ -316,7 +319,7 @@ func DefaultGateway() Gateway {
 		Admission: Admission{Algorithm: AlgorithmTokenBucket, Precision: 60},
 		Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
 		Hold:      Hold{Max: 15 * time.Minute},
-		Parked:    Parked{Most: 5_000_000},
+		Parked:    Parked{Most: 5_000_000, Bytes: 4 << 30},
 		Circuit:   Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 		Replay:    ReplayAuto,
 		Exhausted: ReplayManual,

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	units "github.com/docker/go-units"
 )
 
 // parse reads a text that must be right.
@@ -66,7 +68,7 @@ func TestDocumentedSample(t *testing.T) {
 			Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
 			Circuit:   Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 			Hold:      Hold{Max: 15 * time.Minute},
-			Parked:    Parked{Most: 5_000_000},
+			Parked:    Parked{Most: 5_000_000, Bytes: 4 << 30},
 			Replay:    "auto",
 			Exhausted: "manual",
 			Dedupe:    30 * 24 * time.Hour,
@@ -274,6 +276,7 @@ func TestDocumentedKeys(t *testing.T) {
 		"circuit.max":                   FormatDuration(g.Circuit.Max),
 		"hold.max":                      FormatDuration(g.Hold.Max),
 		"parked.most":                   strconv.FormatInt(g.Parked.Most, 10),
+		"parked.bytes":                  units.BytesSize(float64(g.Parked.Bytes)),
 		"replay":                        string(g.Replay),
 		"dedupe":                        FormatDuration(g.Dedupe),
 	}

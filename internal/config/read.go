@@ -99,13 +99,20 @@ func (r *reader) gateway(n node) Gateway {
 		field{"retry", func(n node) { r.retry(n, &g.Retry) }},
 		field{"circuit", func(n node) { r.circuit(n, &g.Circuit) }},
 		field{"hold", func(n node) { r.hold(n, &g.Hold) }},
-		field{"parked", func(n node) { r.object(n, field{"most", r.count(&g.Parked.Most, 0, maxCount)}) }},
+		field{"parked", func(n node) { r.parked(n, &g.Parked) }},
 		field{"replay", func(n node) { r.replay(n, &g) }},
 		field{"dedupe", r.duration(&g.Dedupe, time.Second)},
 	)
 	r.check(n.path, &g)
 	g.Admission.fill(g.Leak)
 	return g
+}
+
+func (r *reader) parked(n node, p *Parked) {
+	r.object(n,
+		field{"most", r.count(&p.Most, 0, maxCount)},
+		field{"bytes", r.size(&p.Bytes)},
+	)
 }
 
 // replay reads a word, which is for jobs parked as rejected, or one for each of two reasons.

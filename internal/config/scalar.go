@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	units "github.com/docker/go-units"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 )
@@ -165,6 +166,24 @@ func (r *reader) count(dst *int64, least, most int64) func(node) {
 			r.wrong(n, "is too large: give at most "+strconv.FormatInt(most, 10))
 		case v < least:
 			r.wrong(n, "is too small: give at least "+strconv.FormatInt(least, 10))
+		default:
+			*dst = v
+		}
+	}
+}
+
+// size reads a number of bytes: 512MiB, 4GiB, or a number alone. The units are powers of 1024.
+func (r *reader) size(dst *int64) func(node) {
+	return func(n node) {
+		text, ok := r.text(n)
+		if !ok {
+			return
+		}
+		switch v, err := units.RAMInBytes(text); {
+		case err != nil || v < 0:
+			r.wrong(n, "is not a size: write it like 512MiB or 4GiB")
+		case v > maxCount:
+			r.wrong(n, "is too large: give at most "+units.BytesSize(maxCount))
 		default:
 			*dst = v
 		}

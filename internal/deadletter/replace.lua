@@ -13,9 +13,10 @@ for i, record in ipairs(KEYS) do
   if same then
     local fields = {'d', ARGV[a + 4], 'k', int(next_key(record, v[5])), 'ed', int(math.max(now, tonumber(v[6]) or 0))}
     payload_put(fields, #fields, ARGV[a + 3], 1, #ARGV[a + 3])
+    local bytes = payload_bytes(record)
     redis.call('HDEL', record, 'f', 'am', unpack(PAYLOAD))
     redis.call('HSET', record, unpack(fields))
-    reprice(record, ARGV[a + 5])
+    reprice(record, ARGV[a + 5], bytes)
   end
   answers[i] = same and 1 or 0
 end

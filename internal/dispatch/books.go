@@ -40,7 +40,7 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		Gateway:     g.Name,
 		Encode:      queue.NewEncoder(g.Name).Encode,
 		InOrder:     g.Replay == config.ReplayAuto,
-		ParkedMost:  g.Parked.Most,
+		Parked:      job.ParkedBound{Jobs: g.Parked.Most, Bytes: g.Parked.Bytes},
 		Keys:        g.Request.IdempotencyHeader != "",
 		KeyLifetime: g.Request.KeyCovers(),
 		Sent:        sent(g),

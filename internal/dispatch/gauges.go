@@ -44,26 +44,28 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	gaugeRead      = gauge("books_read", "1 if Redis's books of the gateway could be read for this scrape; 0 else, and the rest is missing.")
-	gaugeJobs      = gauge("jobs", "Jobs that wait or are under way, by state, over all processes.", "state")
-	gaugeHead      = gauge("queue_head_age_seconds", "How long the job at the head of the queue has been in it. 0 when it is empty.")
-	gaugeParked    = gauge("parked_jobs", "Jobs in the dead-letter store, by reason.", "reason")
-	gaugeMost      = gauge("parked_most", "How many parked jobs there may be, of all reasons together, for a newcomer to be parked. Missing where there is no bound.")
-	gaugeOldest    = gauge("parked_oldest_age_seconds", "How long the oldest parked job has been there, by reason. 0 where none is.", "reason")
-	gaugeMoney     = gauge("parked_money", "Money of the parked jobs in minor units, by reason and currency, where the gateway has an amount.", "reason", "currency")
-	gaugeAccepted  = gauge("accepted_jobs_total", "Jobs ever taken in, over all producers.")
-	gaugeDone      = gauge("done_jobs_total", "Jobs ever done, over all processes.")
-	gaugeDiscarded = gauge("discarded_jobs_total", "Jobs ever discarded.")
-	gaugeRate      = gauge("call_rate", "Calls a second over the last minute, over all processes.")
-	gaugeLimit     = gauge("limit_rate", "Calls a second that each limit in force allows.", "limit")
-	gaugeHeld      = gauge("held_seconds", "How long the gateway is held yet. 0 while it is not.")
-	gaugePaused    = gauge("paused", "1 while an operator's pause, or doubt about Redis's data, stops the gateway; 0 else.")
-	gaugeETA       = gauge("eta_seconds", "When the last waiting job will have been called. Missing while nobody can say.")
+	gaugeRead        = gauge("books_read", "1 if Redis's books of the gateway could be read for this scrape; 0 else, and the rest is missing.")
+	gaugeJobs        = gauge("jobs", "Jobs that wait or are under way, by state, over all processes.", "state")
+	gaugeHead        = gauge("queue_head_age_seconds", "How long the job at the head of the queue has been in it. 0 when it is empty.")
+	gaugeParked      = gauge("parked_jobs", "Jobs in the dead-letter store, by reason.", "reason")
+	gaugeParkedBytes = gauge("parked_bytes", "Bytes of the parked jobs' payloads as they are stored, of all reasons together.")
+	gaugeBytesMost   = gauge("parked_bytes_most", "How many bytes the parked jobs' payloads may come to for a newcomer to be parked. Missing where there is no bound.")
+	gaugeMost        = gauge("parked_most", "How many parked jobs there may be, of all reasons together, for a newcomer to be parked. Missing where there is no bound.")
+	gaugeOldest      = gauge("parked_oldest_age_seconds", "How long the oldest parked job has been there, by reason. 0 where none is.", "reason")
+	gaugeMoney       = gauge("parked_money", "Money of the parked jobs in minor units, by reason and currency, where the gateway has an amount.", "reason", "currency")
+	gaugeAccepted    = gauge("accepted_jobs_total", "Jobs ever taken in, over all producers.")
+	gaugeDone        = gauge("done_jobs_total", "Jobs ever done, over all processes.")
+	gaugeDiscarded   = gauge("discarded_jobs_total", "Jobs ever discarded.")
+	gaugeRate        = gauge("call_rate", "Calls a second over the last minute, over all processes.")
+	gaugeLimit       = gauge("limit_rate", "Calls a second that each limit in force allows.", "limit")
+	gaugeHeld        = gauge("held_seconds", "How long the gateway is held yet. 0 while it is not.")
+	gaugePaused      = gauge("paused", "1 while an operator's pause, or doubt about Redis's data, stops the gateway; 0 else.")
+	gaugeETA         = gauge("eta_seconds", "When the last waiting job will have been called. Missing while nobody can say.")
 )
 
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeHead, gaugeParked, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
+	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
 		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeETA} {
 		out <- d
 	}
@@ -114,8 +116,12 @@ func (g *Gauges) read(ctx context.Context, gateway config.Gateway) ([]prometheus
 	r := reading{gateway: gateway.Name, now: v.Now}
 	r.standing(v, head)
 	r.parked(heaps, money)
+	r.gauge(gaugeParkedBytes, float64(v.ParkedBytes))
 	if most := gateway.Parked.Most; most > 0 {
 		r.gauge(gaugeMost, float64(most))
+	}
+	if most := gateway.Parked.Bytes; most > 0 {
+		r.gauge(gaugeBytesMost, float64(most))
 	}
 	return r.all, nil
 }

@@ -27,8 +27,8 @@ type Glance struct {
 	// Stopped says why nobody calls the gateway, where nobody knows until when: it is paused, it fails or does not let calls in, or no
 	// dispatcher serves it. Empty if none of these is so.
 	Stopped string
-	// ParkedMost is how many parked jobs there may be for a newcomer to be parked, once more than four fifths of that are parked. Else 0.
-	ParkedMost int64
+	// ParkedNear is what bounds the parked jobs, without the bounds of which less than four fifths are used.
+	ParkedNear job.ParkedBound
 }
 
 // AllParked is how many jobs are parked, for whatever reason.
@@ -71,14 +71,20 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 		return Glance{}, err
 	}
 	v := Glance{Standing: s, Hold: h, Limits: now.Limits, Admission: AdmissionAt(g, now).Limits}
-	if most := g.Parked.Most; most > 0 && float64(v.AllParked()) > 0.8*float64(most) {
-		v.ParkedMost = most
-	}
+	v.ParkedNear = job.ParkedBound{Jobs: nearly(v.AllParked(), g.Parked.Most), Bytes: nearly(v.ParkedBytes, g.Parked.Bytes)}
 	if v.Stopped, err = endless(ctx, c, g, h); err != nil {
 		return Glance{}, err
 	}
 	v.ETA, err = lastCall(ctx, c, g, v)
 	return v, err
+}
+
+// nearly returns a bound of which more than four fifths are used, else 0.
+func nearly(used, most int64) int64 {
+	if float64(used) > 0.8*float64(most) {
+		return most
+	}
+	return 0
 }
 
 // lastCall returns when the last waiting job will have been called; negative where nobody can say.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	units "github.com/docker/go-units"
+
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/redisdb"
@@ -171,22 +173,13 @@ func tightest(all []config.Gateway) (horizon time.Duration, gateway string) {
 	return horizon, gateway
 }
 
+// size writes bytes for a person.
+func size(n int64) string { return units.BytesSize(float64(n)) }
+
 // short rounds a time to what a person wants of it.
 func short(d time.Duration) time.Duration {
 	if d > 10*time.Millisecond {
 		return d.Round(time.Millisecond)
 	}
 	return d.Round(10 * time.Microsecond)
-}
-
-// size writes bytes for a person.
-func size(n int64) string {
-	const kib = 1024
-	switch {
-	case n >= kib*kib*kib:
-		return fmt.Sprintf("%.1f GiB", float64(n)/kib/kib/kib)
-	case n >= kib*kib:
-		return fmt.Sprintf("%.1f MiB", float64(n)/kib/kib)
-	}
-	return fmt.Sprintf("%.1f KiB", float64(n)/kib)
 }

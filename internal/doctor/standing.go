@@ -78,9 +78,14 @@ func (x *examination) parked(g config.Gateway, v dispatch.Glance) {
 		x.add(warn("unknown_outcome", g.Name, fmt.Sprintf("look each up at the gateway, then: dispatcher dlq resolve -g %s --reason unknown_outcome --done|--not-done", g.Name),
 			"%d jobs may or may not have been charged, and wait for a person", n))
 	}
-	if v.ParkedMost > 0 {
-		x.add(warn("parked_most", g.Name, fmt.Sprintf("dispatcher dlq stats -g %s; replay, resolve or discard some, or raise parked.most if Redis has the memory", g.Name),
-			"%d jobs are parked of %d that may be: beyond, newcomers that find no room are turned away", v.AllParked(), v.ParkedMost))
+	const relief = "dispatcher dlq stats -g %s; replay, resolve or discard some, or raise %s if Redis has the memory"
+	if most := v.ParkedNear.Jobs; most > 0 {
+		x.add(warn("parked_most", g.Name, fmt.Sprintf(relief, g.Name, "parked.most"),
+			"%d jobs are parked of %d that may be: beyond, newcomers that find no room are turned away", v.AllParked(), most))
+	}
+	if most := v.ParkedNear.Bytes; most > 0 {
+		x.add(warn("parked_bytes", g.Name, fmt.Sprintf(relief, g.Name, "parked.bytes"),
+			"the payloads of the parked jobs come to %s of %s that there may be: beyond, newcomers that find no room are turned away", size(v.ParkedBytes), size(most)))
 	}
 	if n := v.Parked[job.Rejected]; n > 0 && g.Replay == config.ReplayManual {
 		x.add(warn("rejected", g.Name, fmt.Sprintf("dispatcher dlq replay -g %s --reason rejected, or replay: auto in the file", g.Name),

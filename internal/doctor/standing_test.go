@@ -179,7 +179,10 @@ func TestNearlyAllThatMayBeParkedIsToldOf(t *testing.T) {
 	}
 	w.must(w.c.ZAdd(t.Context(), w.k.Parked("refused"), redis.Z{Score: 5, Member: "e"}).Err())
 	w.expect("parked_most", Warn, "5 jobs are parked of 5 that may be", "dlq stats")
-	if v, err := dispatch.Look(t.Context(), w.c, w.g); err != nil || v.ParkedMost != 5 {
-		t.Errorf("status is told %d, %v", v.ParkedMost, err)
+	if v, err := dispatch.Look(t.Context(), w.c, w.g); err != nil || v.ParkedNear != (job.ParkedBound{Jobs: 5}) {
+		t.Errorf("status is told %+v, %v", v.ParkedNear, err)
 	}
+	w.p.Gateways[0].Parked.Bytes = 1 << 20
+	w.must(w.c.HSet(t.Context(), w.k.Money(), "b:parked:refused", 900<<10).Err())
+	w.expect("parked_bytes", Warn, "come to 900KiB of 1MiB that there may be", "raise parked.bytes")
 }

@@ -230,9 +230,10 @@ func outcome(j job.Job, got admission.Answer, now time.Time) (taken, *problem) {
 
 func declined(got admission.Answer) problem {
 	switch {
-	case got.Outcome == job.Full && got.Room.ParkedMost > 0:
-		p := newProblem(codeFull, fmt.Sprintf("this job could only be parked now, and %d jobs are parked, the most that parked.most allows: nothing was changed", got.Room.ParkedMost),
-			"send it again after Retry-After; it goes in when parked jobs were called, replayed, resolved or discarded, or parked.most was raised")
+	case got.Outcome == job.Full && got.Room.Parked.Bounds():
+		reached, key := got.Room.Parked.Reached()
+		p := newProblem(codeFull, fmt.Sprintf("this job could only be parked now, and %s: nothing was changed", reached),
+			fmt.Sprintf("send it again after Retry-After; it goes in when parked jobs were called, replayed, resolved or discarded, or %s was raised", key))
 		p.RetryAfter = seconds(mostRetry)
 		return p
 	case got.Outcome == job.Full:

@@ -2,7 +2,10 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	units "github.com/docker/go-units"
 )
 
 // Admittance is what admission did with a job.
@@ -51,8 +54,25 @@ type Room struct {
 	Left []int64
 	// Reset is how long it takes until every limit has all of its room again, if nobody takes any.
 	Reset time.Duration
-	// ParkedMost is how many parked jobs a gateway may have, where a job of the offer was not parked for that. 0: that was not so.
-	ParkedMost int64
+	// Parked is what bounds the gateway's parked jobs, where a job of the offer was not parked for that. Zero: that was not so.
+	Parked ParkedBound
+}
+
+// ParkedBound is what the parked jobs of a gateway may come to, of all reasons together, for a newcomer to be parked.
+type ParkedBound struct {
+	Jobs  int64 // 0 = any number
+	Bytes int64 // of their payloads, as they are stored; 0 = any number
+}
+
+// Bounds says that there is a bound.
+func (b ParkedBound) Bounds() bool { return b.Jobs > 0 || b.Bytes > 0 }
+
+// Reached says what there is parked once it comes to a bound, and which key of the configuration has it: "5000000 jobs are parked, the most that parked.most allows".
+func (b ParkedBound) Reached() (text, key string) {
+	if b.Jobs > 0 {
+		return fmt.Sprintf("%d jobs are parked, the most that parked.most allows", b.Jobs), "parked.most"
+	}
+	return fmt.Sprintf("the payloads of the parked jobs come to %s, the most that parked.bytes allows", units.BytesSize(float64(b.Bytes))), "parked.bytes"
 }
 
 // Return is a parked job on its way back in.

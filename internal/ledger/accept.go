@@ -75,22 +75,26 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	if err != nil {
 		return nil, room, err
 	}
-	reply, shut := strings.CutPrefix(reply, "!")
+	reply, tooMany := strings.CutPrefix(reply, "!")
+	reply, tooLong := strings.CutPrefix(reply, "#")
 	if answers, room, err = answersOf(reply, len(c.jobs)); err == nil {
-		if shut {
-			room.ParkedMost = b.cfg.ParkedMost
+		if tooMany {
+			room.Parked.Jobs = b.cfg.Parked.Jobs
+		}
+		if tooLong {
+			room.Parked.Bytes = b.cfg.Parked.Bytes
 		}
 		err = b.recognise(ctx, c.jobs, answers)
 	}
 	return answers, room, err
 }
 
-// bound is ParkedMost as accept.lua reads it.
+// bound is Parked as accept.lua reads it.
 func (b *Books) bound() string {
-	if b.cfg.ParkedMost == 0 {
+	if !b.cfg.Parked.Bounds() {
 		return ""
 	}
-	text := strconv.FormatInt(b.cfg.ParkedMost, 10)
+	text := strconv.FormatInt(b.cfg.Parked.Jobs, 10) + " " + strconv.FormatInt(b.cfg.Parked.Bytes, 10)
 	for _, r := range job.Reasons() {
 		text += " " + string(r)
 	}

@@ -7,12 +7,12 @@
 --      6 the batch of jobs that say nothing else ('' = none)
 --      7 '' or, of a plain chunk, what its money comes to (books_join_all): its ids are all different and none has a ~, no job has traits, and
 --        either all have money or none has
---      8 how many jobs  9 prefix of records  10 prefix of tasks  11 '' or how many parked jobs there may be for a new one to be parked, and behind
---        a blank each, the reasons of those that count  12… the messages of the tasks (forms.lua); then the bucket's arguments; then all
+--      8 how many jobs  9 prefix of records  10 prefix of tasks  11 '' or what there may be parked for a new one to be parked, jobs and bytes of their
+--        payloads (0 = any number), and behind a blank each, the reasons of those that count  12… the messages of the tasks (forms.lua); then the bucket's arguments; then all
 --      jobs in one text (chunk.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
 --      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
 --      '' or "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may be nothing)
--- returns a text, with a ! before it if a job could only be parked and too many are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
+-- returns a text, with a ! or a # before it if a job could only be parked and too many jobs or bytes are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
 --      5 no room (wait, fail), or too many parked jobs  6 the id is an idempotency key that another job has used
 --      7 a key that is read for this job is of another type;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
@@ -102,7 +102,7 @@ local function record_new(i, state, reason, more)
   if batch ~= '' then put('b', batch) end
   if money ~= '' then put('m', money) end
   call('HSET', record, unpack(fields, 1, payload_put(fields, filled, text, payload_at[i], over_at[i] - 1)))
-  books_join(record, ids[i], books_place(state, reason), batch, money)
+  books_join(record, ids[i], books_place(state, reason), batch, money, over_at[i] - payload_at[i])
   known[record] = digests[i]
   accepted = accepted + 1
 end
@@ -142,7 +142,7 @@ local function enter_all()
     task_put(task_prefix .. task_id, forms_message(task_id), since)
     pushed[i] = task_id
   end
-  books_join_all(records[1], ids, 'queued', batch, argv[7])
+  books_join_all(records[1], ids, 'queued', batch, argv[7], 0)
   accepted = jobs
 end
 
@@ -165,22 +165,31 @@ local function shelve_all()
   for set, members in pairs(shelves) do redis.call('ZADD', set, unpack(members)) end
 end
 
--- parkable returns how many newcomers may be parked yet. shut says that one could not be: behind it nothing goes in, which would overtake it.
-local free, shut = nil, false
-local function parkable()
-  if free then return free end
-  local most = string.match(argv[11], '^%d+')
-  free = most and tonumber(most) or math.huge
-  for reason in string.gmatch(argv[11], ' (%S+)') do free = free - call('ZCARD', books_key(records[1], 'parked:' .. reason)) end
-  return free
+-- parkable returns what keeps so many newcomers with so many bytes of payload from being parked, nil if nothing does. shut has it of one that could
+-- not be: behind that nothing goes in, which would overtake it.
+local free, free_bytes, shut
+local function parkable(jobs, bytes)
+  if not free then
+    local most, most_bytes = string.match(argv[11], '^(%d+) (%d+)')
+    free, free_bytes = tonumber(most) or 0, tonumber(most_bytes) or 0
+    if free == 0 then free = math.huge end
+    if free_bytes == 0 then free_bytes = math.huge end
+    for reason in string.gmatch(argv[11], ' (%l%S*)') do
+      free = free - call('ZCARD', books_key(records[1], 'parked:' .. reason))
+      free_bytes = free_bytes - (tonumber(call('HGET', books_key(records[1], 'money'), 'b:parked:' .. reason)) or 0)
+    end
+  end
+  return free < jobs and '!' or free_bytes < bytes and '#' or nil
 end
 
 local function park(i, reason, set, error)
-  if parkable() < 1 then
-    shut, retry = true, 0
+  local bytes = over_at[i] - payload_at[i]
+  local why = parkable(1, bytes)
+  if why then
+    shut, retry = why, 0
     return FULL
   end
-  free = free - 1
+  free, free_bytes = free - 1, free_bytes - bytes
   stamped = stamped and stamped + 1 or stamp(keys[4], now)
   local record, id, when = records[i], ids[i], int(stamped)
   record_new(i, 'parked', reason, {'r', reason, 'e', error, 'pa', when})
@@ -191,7 +200,9 @@ end
 
 -- park_all is to park what enter_all is to enter. It returns nil where not all may be parked.
 local function park_all(reason, set, error)
-  if parkable() < jobs then return nil end
+  local bytes = 0
+  for i = 1, jobs do bytes = bytes + over_at[i] - payload_at[i] end
+  if parkable(jobs, bytes) then return nil end
   local first, members = stamp(keys[4], now), {}
   local row = {'s', 'parked', 'g', '1', 't', moment, 'r', reason, 'e', error, 'd', '', 'pa', ''}
   local last, paid = plain_row(row, 14)
@@ -205,7 +216,7 @@ local function park_all(reason, set, error)
   stamped = first + jobs - 1
   shelves[set] = members
   if batch ~= '' then shelves[shelf_batch(records[1], reason, batch)] = members end
-  books_join_all(records[1], ids, books_place('parked', reason), batch, argv[7])
+  books_join_all(records[1], ids, books_place('parked', reason), batch, argv[7], bytes)
   accepted = jobs
   return PARKED
 end
@@ -301,4 +312,4 @@ if idle and #pushed > 0 then call('PUBLISH', argv[5], argv[4]) end
 local reply = {int(retry), int(reset), #left}
 for i = 1, #left do reply[3 + i] = int(left[i]) end
 reply[#reply + 1] = answers
-return (shut and '!' or '') .. table.concat(reply, ' ')
+return (shut or '') .. table.concat(reply, ' ')

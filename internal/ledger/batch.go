@@ -19,12 +19,14 @@ type Sums struct {
 	Jobs   int64
 	Money  map[string]*big.Int // in minor units, by currency
 	Unread int64               // those of the jobs whose amount can't be read, where the gateway's jobs have one
+	Bytes  int64               // of the payloads as they are stored; known of what is parked alone, of all batches and of none
 }
 
 // Add adds another one's.
 func (s *Sums) Add(o Sums) {
 	s.Jobs += o.Jobs
 	s.Unread += o.Unread
+	s.Bytes += o.Bytes
 	for currency, minor := range o.Money {
 		s.add(currency, minor)
 	}
@@ -106,7 +108,9 @@ func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]Sums, error) {
 	}
 	sums := make(map[job.Reason]Sums, len(batch.Places))
 	for p, s := range batch.Places {
-		sums[p.Reason] = s
+		if s.Unread != 0 || len(s.Money) > 0 {
+			sums[p.Reason] = s
+		}
 	}
 	return sums, nil
 }
@@ -157,7 +161,7 @@ func parseBatch(h map[string]string) (Batch, error) {
 				delete(s.Money, currency)
 			}
 		}
-		if s.Jobs == 0 && s.Unread == 0 && len(s.Money) == 0 {
+		if s.Jobs == 0 && s.Unread == 0 && s.Bytes == 0 && len(s.Money) == 0 {
 			delete(b.Places, p)
 		}
 	}
@@ -178,6 +182,8 @@ func (b Batch) enter(kind, rest string, n int64) {
 		s.Jobs = n
 	case "u":
 		s.Unread = n
+	case "b":
+		s.Bytes = n
 	case "m":
 		s.add(currency, big.NewInt(n))
 	case "M":

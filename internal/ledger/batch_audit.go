@@ -142,11 +142,14 @@ func (s Sums) text() string {
 	if s.Unread > 0 {
 		text += fmt.Sprintf(", %d without an amount", s.Unread)
 	}
+	if s.Bytes != 0 {
+		text += fmt.Sprintf(", %d bytes", s.Bytes)
+	}
 	return text
 }
 
 func (s Sums) equals(o Sums) bool {
-	if s.Jobs != o.Jobs || s.Unread != o.Unread {
+	if s.Jobs != o.Jobs || s.Unread != o.Unread || s.Bytes != o.Bytes {
 		return false
 	}
 	for _, pair := range [][2]Sums{{s, o}, {o, s}} {
@@ -286,6 +289,9 @@ func fieldsOf(p page, counted map[Place]Sums) map[string]int64 {
 func (s Sums) fields(place string, to map[string]int64) {
 	to["n:"+place] = s.Jobs
 	to["u:"+place] = s.Unread
+	if s.Bytes > 0 {
+		to["b:"+place] = s.Bytes
+	}
 	for currency, minor := range s.Money {
 		high, low := new(big.Int).QuoRem(minor, highMoney, new(big.Int))
 		to["m:"+place+":"+currency], to["M:"+place+":"+currency] = low.Int64(), high.Int64()

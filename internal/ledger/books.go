@@ -38,8 +38,8 @@ type Config struct {
 	Encode func(taskID string) ([]byte, error)
 	// InOrder makes newcomers wait behind jobs that are parked as rejected.
 	InOrder bool
-	// ParkedMost is how many parked jobs there may be, of all reasons together, for a newcomer to be parked; 0 = any number.
-	ParkedMost int64
+	// Parked is what there may be parked, of all reasons together, for a newcomer to be parked.
+	Parked job.ParkedBound
 	// Keys says that the gateway is sent an idempotency key.
 	Keys bool
 	// Sent is a digest of what a call is made of but for the payload: while an earlier call may have charged, no other is made. Empty: that is not watched.

@@ -29,7 +29,9 @@ type Standing struct {
 	Accepted  int64     // every job that was ever taken in
 	Discarded int64
 	Parked    map[job.Reason]int64 // only reasons with jobs
-	Rate      float64              // calls a second, over the last minute or since calls began, if that is less
+	// ParkedBytes is how long the parked jobs' payloads are together, as they are stored.
+	ParkedBytes int64
+	Rate        float64 // calls a second, over the last minute or since calls began, if that is less
 }
 
 // Look returns the gateway's standing.
@@ -39,7 +41,7 @@ func (b *Books) Look(ctx context.Context) (Standing, error) {
 
 func (b *Books) lookKeys() []string {
 	k := b.keys
-	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due()}, b.parkedKeys()...)
+	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due(), k.Money()}, b.parkedKeys()...)
 }
 
 // Odd looks at many gateways on one Redis in one round trip, and says of each, in the order of all, whether its totals don't add up or could not be
@@ -73,17 +75,17 @@ func standing(cmd *redis.Cmd) (Standing, error) {
 	if err != nil {
 		return Standing{}, err
 	}
-	if len(n) != 10+len(job.Reasons()) {
+	if len(n) != 11+len(job.Reasons()) {
 		return Standing{}, badReply("look.lua", n)
 	}
 	s := Standing{Now: moment(n[0]), Queued: n[1], InFlight: n[2], Scheduled: n[3], Retrying: n[4],
-		Done: n[5], Accepted: n[6], Discarded: n[7], Parked: map[job.Reason]int64{}}
+		Done: n[5], Accepted: n[6], Discarded: n[7], ParkedBytes: max(n[10], 0), Parked: map[job.Reason]int64{}}
 	if span := time.Duration(n[9]) * time.Microsecond; n[8] > 0 && span > 0 {
 		s.Rate = float64(n[8]) / span.Seconds()
 	}
 	for i, r := range job.Reasons() {
-		if n[10+i] > 0 {
-			s.Parked[r] = n[10+i]
+		if n[11+i] > 0 {
+			s.Parked[r] = n[11+i]
 		}
 	}
 	return s, nil

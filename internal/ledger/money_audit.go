@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	_ "embed" // the scripts are files
 	"fmt"
 	"maps"
 	"strconv"
@@ -9,14 +10,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
-// money holds the sums of what is parked against the records. While jobs with money come and go all the time there is no moment to count
+//go:embed parked_sums.lua
+var parkedSumsLua string
+
+var parkedSumsScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, parkedSumsLua)
+
+// money holds the sums of what is parked, money and bytes, against the records. While jobs come and go all the time there is no moment to count
 // at, and nothing is found.
 func (c *batchCheck) money(ctx context.Context) error {
 	for range recountTries {
 		before, err := c.b.c.HGetAll(ctx, c.b.keys.Money()).Result()
-		if err != nil || len(before) == 0 && c.b.cfg.Money == nil {
+		if err != nil {
 			return err
 		}
 		counted, err := c.recountMoney(ctx)
@@ -65,7 +72,7 @@ func (c *batchCheck) judgeMoney(ctx context.Context, read map[string]string, has
 	return nil
 }
 
-// recountMoney adds up the money of all parked jobs. Jobs stays zero, as in the books.
+// recountMoney adds up the money and the bytes of all parked jobs. Jobs stays zero, as in the books.
 func (c *batchCheck) recountMoney(ctx context.Context) (map[Place]Sums, error) {
 	counted := map[Place]Sums{}
 	for _, r := range job.Reasons() {
@@ -93,23 +100,20 @@ func (c *batchCheck) moneyPage(ctx context.Context, r job.Reason, from string) (
 	if err != nil || len(found) == 0 {
 		return sum, "", err
 	}
-	cmds := make([]*redis.SliceCmd, len(found))
-	if _, err := c.b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, z := range found {
-			id, _ := z.Member.(string)
-			cmds[i] = p.HMGet(ctx, c.b.keys.Job(id), "s", "r", "m")
-		}
-		return nil
-	}); err != nil {
+	records := make([]string, len(found))
+	for i, z := range found {
+		id, _ := z.Member.(string)
+		records[i] = c.b.keys.Job(id)
+	}
+	answer, err := parkedSumsScript.Run(ctx, c.b.c, records, string(r)).StringSlice()
+	if err != nil || len(answer) == 0 {
 		return sum, "", err
 	}
-	for _, cmd := range cmds {
-		v := cmd.Val()
-		if money, ok := v[2].(string); ok && v[0] == string(job.Parked) && v[1] == string(r) {
-			sum.Add(moneyOf([]string{money}))
-		}
-	}
+	sum = moneyOf(answer[1:])
 	sum.Jobs = 0
+	if sum.Bytes, err = strconv.ParseInt(answer[0], 10, 64); err != nil {
+		return sum, "", badReply("parked_sums.lua", answer)
+	}
 	if len(found) < batchPage {
 		return sum, "", nil
 	}
@@ -118,7 +122,7 @@ func (c *batchCheck) moneyPage(ctx context.Context, r job.Reason, from string) (
 
 // moneyText is the sums without the number of jobs.
 func (s Sums) moneyText() string {
-	if len(s.Money) == 0 && s.Unread == 0 {
+	if len(s.Money) == 0 && s.Unread == 0 && s.Bytes == 0 {
 		return "none"
 	}
 	text := s.text()

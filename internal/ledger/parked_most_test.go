@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 // The bound is of all parked jobs, and it is newcomers alone that it turns away: a job that was called is parked also beyond it.
 func TestTheBoundIsForNewcomersAlone(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 3, func(cfg *ledger.Config) { cfg.ParkedMost, cfg.InOrder = 2, false })
+	b := setup(t, 3, func(cfg *ledger.Config) { cfg.Parked.Jobs, cfg.InOrder = 2, false })
 	b.accept("park", numbered(1, 3)...)
 	store := deadletter.New(b.c, b.name)
 	for range 3 {
@@ -33,10 +34,52 @@ func TestTheBoundIsForNewcomersAlone(t *testing.T) {
 	want(t, "one more", b.accept("park", numbered(6, 6)...)[0], job.Full)
 }
 
+// The bound of bytes is of the payloads as they are stored, whole or in pieces, and what a parked job's payload is changed to counts too. What is called
+// and parked meanwhile leaves the sum exact.
+func TestTheBytesOfWhatIsParkedAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1, func(cfg *ledger.Config) { cfg.Parked.Bytes, cfg.InOrder = 3000, false })
+	parked := func(want int64) {
+		t.Helper()
+		s, err := b.books.Look(b.ctx)
+		if b.must(err); s.ParkedBytes != want {
+			t.Errorf("%d bytes are parked, not %d", s.ParkedBytes, want)
+		}
+		b.clean("with bytes counted")
+	}
+	long := func(n, size int) job.Job {
+		return job.Job{ID: fmt.Sprintf("j%d", n), Payload: fmt.Appendf(nil, `{"n":%0*d}`, size-6, 0)}
+	}
+	want(t, "with room", b.accept("park", long(1, 500))[0], job.Enqueued)
+	parked(0)
+	for i, size := range []int{20, 64, 65, 512, 513} { // one piece, several, and whole
+		want(t, "without room", b.accept("park", long(2+i, size))[0], job.ParkedNow)
+	}
+	parked(1174)
+	if got, room, err := b.offer(job.Ticket{Lane: "x", Number: 1}, "park", long(8, 1000), long(9, 827), long(10, 1)); err != nil || got[0] != job.ParkedNow || got[1] != job.Full || got[2] != job.Full || room.Parked.Bytes != 3000 || room.Parked.Jobs != 0 {
+		t.Error("beyond the bound:", got, room, err)
+	}
+	parked(2174)
+	want(t, "up to the bound", b.accept("park", long(11, 826))[0], job.ParkedNow)
+	parked(3000)
+	store := deadletter.New(b.c, b.name)
+	b.took(store.Discard(b.ctx, b.back("j11"), time.Hour))
+	parked(2174)
+	id, generation := b.pull()
+	a, _ := b.open(id, generation, "w")
+	b.must(store.Park(b.ctx, a, job.Ending{Error: "declined"}, job.Refused))
+	parked(2674)
+	b.now += 10_000_000
+	answers, _, err := b.books.Readmit(b.ctx, b.back("j8"))
+	b.must(err)
+	want(t, "with room again", answers[0], job.Enqueued)
+	parked(1674)
+}
+
 // However many offer at once, plain chunks and others, there are never more than may be.
 func TestTheBoundHoldsForManyProducersAtOnce(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 1, func(cfg *ledger.Config) { cfg.ParkedMost = 1000 })
+	b := setup(t, 1, func(cfg *ledger.Config) { cfg.Parked.Jobs = 1000 })
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	told := map[job.Admittance]int{}
@@ -66,8 +109,8 @@ func TestTheBoundHoldsForManyProducersAtOnce(t *testing.T) {
 // What is behind an offer of which jobs could not be parked changes nothing, also when there is room by then.
 func TestNothingOvertakesWhatCouldNotBeParked(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 1, func(cfg *ledger.Config) { cfg.ParkedMost, cfg.InOrder = 1, false })
-	if got, room, err := b.offer(job.Ticket{Lane: "x", Number: 1}, "park", numbered(1, 3)...); err != nil || got[2] != job.Full || room.ParkedMost != 1 {
+	b := setup(t, 1, func(cfg *ledger.Config) { cfg.Parked.Jobs, cfg.InOrder = 1, false })
+	if got, room, err := b.offer(job.Ticket{Lane: "x", Number: 1}, "park", numbered(1, 3)...); err != nil || got[2] != job.Full || room.Parked.Jobs != 1 {
 		t.Fatal(got, room, err)
 	}
 	b.now += 10_000_000

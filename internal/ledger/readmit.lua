@@ -102,7 +102,7 @@ local function readmit(kind, id)
   if key_change == 'next' then put('k', int(next_key(record, has.k))) end
   if key_change == 'forgotten' or settled or key_change ~= 'keep' and kind.reason == 'unknown_outcome' then put('kn', moment) end -- a person has looked it up
   if settled then put('by', settled_by('not_done', now, ARGV[4])) end
-  unpark(record, kind, batch, v[5], set, filled, past(has, key_change))
+  unpark(record, kind, batch, v[5], v[6], set, filled, past(has, key_change))
   if due > now then
     schedule(KEYS[4], books_key(record, 'moments'), int(due), id, now)
     return QUEUED

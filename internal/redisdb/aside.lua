@@ -7,6 +7,14 @@ local is = redis.call('TYPE', KEYS[1]).ok
 if is == 'none' or is == 'hash' and string.find(redis.call('HGET', KEYS[1], 'g') or '', '^%d+$') then return 0 end
 local now = now_us(ARGV[1])
 local when = int(stamp(KEYS[3], now))
+if is == 'hash' then
+  local v = redis.call('HMGET', KEYS[1], 's', 'r', 'm')
+  if v[1] == 'parked' then
+    local sum = books_none()
+    books_sum(sum, v[3], payload_bytes(KEYS[1]))
+    books_parked(KEYS[1], books_place('parked', v[2]), sum, -1)
+  end
+end
 redis.call('RENAME', KEYS[1], KEYS[2])
 redis.call('HSET', KEYS[1], 's', 'parked', 'g', ARGV[3], 'd', '', 't', int(now), 'pn', '0', 'r', 'unreadable', 'e', ARGV[4], 'pa', when, 'am', '1')
 for i = 5, #KEYS do redis.call('ZREM', KEYS[i], ARGV[2]) end

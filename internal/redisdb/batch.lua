@@ -7,7 +7,7 @@
 --   m:PLACE:CURRENCY  M:PLACE:CURRENCY their money in minor units: m + M * 10^9, so that neither overflows
 --   live jobs that are neither done nor discarded
 --   paused or cancelled, why, who  since when the batch is (µs), why, and by whom; only one of them at a time
--- spillway:{gateway}:money has u, m and M for the parked jobs of all batches, and of none.
+-- spillway:{gateway}:money has u, m and M for the parked jobs of all batches, and of none, and b:PLACE, the bytes of their payloads as they are stored.
 -- spillway:{gateway}:batch-ids:<name> has the ids in the order of acceptance, spillway:{gateway}:batches the names by the first.
 -- A batch's keys outlive the last record of its jobs by BOOKS_STAY.
 local BOOKS_STAY = 3600000 -- ms
@@ -52,9 +52,13 @@ local function books_money(key, place, money, way)
   end
 end
 
--- books_sum adds a job (money nil: it has none) to a sum of jobs.
-local function books_sum(sum, money)
+-- books_none is the sum of no jobs.
+local function books_none() return {jobs = 0, unread = 0, bytes = 0, low = {}, high = {}} end
+
+-- books_sum adds a job (money nil: it has none) with so many bytes of payload to a sum of jobs.
+local function books_sum(sum, money, bytes)
   sum.jobs = sum.jobs + 1
+  sum.bytes = sum.bytes + bytes
   if not money then return end
   local currency, low, high = books_parts(money)
   if not currency then
@@ -71,11 +75,18 @@ local function books_sums(key, place, sum, way)
   for currency, low in pairs(sum.low) do books_add(key, place, currency, way * low, way * sum.high[currency]) end
 end
 
+-- books_parked puts a sum into a place of what is parked (way 1) or takes it out (way -1), if it is such a place.
+local function books_parked(record, place, sum, way)
+  if string.sub(place, 1, 7) ~= 'parked:' then return end
+  local key = books_key(record, 'money')
+  books_sums(key, place, sum, way)
+  books_count(key, 'b:' .. place, way * sum.bytes)
+end
+
 -- books_move takes jobs from one place to another.
 local function books_move(record, batch, sum, from, to)
-  local parked = books_key(record, 'money')
-  if string.sub(from, 1, 7) == 'parked:' then books_sums(parked, from, sum, -1) end
-  if string.sub(to, 1, 7) == 'parked:' then books_sums(parked, to, sum, 1) end
+  books_parked(record, from, sum, -1)
+  books_parked(record, to, sum, 1)
   if not batch then return end
   local key = books_key(record, 'batch:' .. batch)
   books_count(key, 'n:' .. from, -sum.jobs)
@@ -84,13 +95,14 @@ local function books_move(record, batch, sum, from, to)
   books_sums(key, to, sum, 1)
   books_count(key, 'live', ((books_over(from) and 1 or 0) - (books_over(to) and 1 or 0)) * sum.jobs)
 end
+
 -- books_moved moves one job. Between books_gather and books_gathered it only notes it, so that a script that moves many jobs the same way moves
 -- them together.
 local moving
-local function books_moved(record, batch, money, from, to)
+local function books_moved(record, batch, money, bytes, from, to)
   if not moving then
-    local sum = {jobs = 0, unread = 0, low = {}, high = {}}
-    books_sum(sum, money)
+    local sum = books_none()
+    books_sum(sum, money, bytes)
     return books_move(record, batch, sum, from, to)
   end
   local ways = moving[from] or {}
@@ -98,9 +110,9 @@ local function books_moved(record, batch, money, from, to)
   local batches = ways[to] or {}
   ways[to] = batches
   local name = batch or ''
-  local sum = batches[name] or {record = record, jobs = 0, unread = 0, low = {}, high = {}}
-  batches[name] = sum
-  books_sum(sum, money)
+  local sum = batches[name] or books_none()
+  batches[name], sum.record = sum, record
+  books_sum(sum, money, bytes)
 end
 
 local function books_gather() moving = {} end
@@ -130,31 +142,49 @@ local function moment_left(record)
   if came and redis.call('HINCRBY', moments, at .. ':left', '1') >= came then redis.call('HDEL', moments, at, at .. ':left') end
 end
 
+-- A hash whose values all have at most 64 bytes is kept in half the memory (hash-max-listpack-value), so a payload of up to eight times
+-- that is cut up. What is longer stays whole: then so little is saved that it isn't worth the time.
+local PIECE_BYTES, PIECES = 64, 8
+
+-- payload_bytes is how long a record's payload is as it is stored (payload_put). pn is its field of that name, nil if it was not read.
+local function payload_bytes(record, pn)
+  if not pn then
+    local whole = redis.call('HSTRLEN', record, 'p')
+    if whole > 0 or pn == false then return whole end
+    pn = redis.call('HGET', record, 'pn')
+  end
+  local n = tonumber(pn or '')
+  if not n or n < 1 or n > PIECES or n ~= math.floor(n) then return 0 end
+  local last = redis.call('HSTRLEN', record, 'p' .. int(n))
+  return last > 0 and PIECE_BYTES * (n - 1) + last or 0
+end
+
 -- become_of changes the state of a job of which s, r, b and m are known, with the fields that go with it; and those of job.set, without
 -- those of job.drop, which are none then.
 local function become_of(record, job, state, ...)
   local fields, reason, set = {...}, job.r, job.set or {}
   for i = 1, #fields do set[#set + 1] = fields[i] end
   if job.s == 'scheduled' and state ~= 'queued' then moment_left(record) end -- due.lua queues it, and knows of its moment
+  local bytes = (job.s == 'parked' or state == 'parked') and payload_bytes(record) or 0
   redis.call('HSET', record, 's', state, unpack(set))
   if job.drop then redis.call('HDEL', record, unpack(job.drop)) end
   job.set, job.drop = nil, nil
   shelf_move(record, job.b, job.s, reason, state, fields)
-  if not job.b and not job.m then return end
+  if not job.b and not job.m and bytes == 0 then return end
   for i = 1, #fields, 2 do
     if fields[i] == 'r' then reason = fields[i + 1] end
   end
   local from, to = books_place(job.s, job.r), books_place(state, reason)
-  if from ~= to then books_moved(record, job.b, job.m, from, to) end
+  if from ~= to then books_moved(record, job.b, job.m, bytes, from, to) end
 end
 
 -- unpark is become_of for a parked job whose caller knows all that it says: kind has its reason and its place in the books. The first n of set, names and
--- values in turn, are what its record gets, its state before all else; drop is what it has and loses.
-local function unpark(record, kind, batch, money, set, n, drop)
+-- values in turn, are what its record gets, its state before all else; drop is what it has and loses, not its payload, whose field pn is given.
+local function unpark(record, kind, batch, money, pn, set, n, drop)
   redis.call('HSET', record, unpack(set, 1, n))
   redis.call('HDEL', record, unpack(drop))
   shelf_take(record, kind.reason, batch)
-  if batch or money then books_moved(record, batch, money, kind.place, set[2]) end
+  books_moved(record, batch, money, payload_bytes(record, pn), kind.place, set[2])
 end
 
 -- become does it for any other.
@@ -163,11 +193,13 @@ local function become(record, state, ...)
   become_of(record, {s = v[1], r = v[2], b = v[3], m = v[4]}, state, ...)
 end
 
--- reprice gives a parked job's record other money ('' = none).
-local function reprice(record, money)
+-- reprice gives a parked job's record other money ('' = none), and says how long its payload was until now.
+local function reprice(record, money, bytes)
   local v = redis.call('HMGET', record, 'r', 'b', 'm')
+  local place, parked = books_place('parked', v[1]), books_key(record, 'money')
+  books_count(parked, 'b:' .. place, payload_bytes(record) - bytes)
   if (v[3] or '') == money then return end
-  local place, books = books_place('parked', v[1]), {books_key(record, 'money')}
+  local books = {parked}
   if v[2] then books[2] = books_key(record, 'batch:' .. v[2]) end
   for _, key in ipairs(books) do
     if v[3] then books_money(key, place, v[3], -1) end
@@ -190,28 +222,29 @@ end
 
 -- books_joining_sum is the sum in a table of them that is of one place.
 local function books_joining_sum(sums, place)
-  local sum = sums[place] or {jobs = 0, unread = 0, low = {}, high = {}}
+  local sum = sums[place] or books_none()
   sums[place] = sum
   return sum
 end
 
-local function books_join(record, id, place, batch, money)
+local function books_join(record, id, place, batch, money, bytes)
   if money == '' then money = nil end
-  if money and string.sub(place, 1, 7) == 'parked:' then
+  if string.sub(place, 1, 7) == 'parked:' then
     joining_record = record
-    books_sum(books_joining_sum(joining_parked, place), money)
+    books_sum(books_joining_sum(joining_parked, place), money, bytes)
   end
   if batch == '' then return end
   local b = joining[batch] or books_joining(record, batch)
   b.jobs = b.jobs + 1
   b.ids[b.jobs] = id
-  books_sum(books_joining_sum(b.places, place), money)
+  books_sum(books_joining_sum(b.places, place), money, bytes)
 end
 
--- books_join_all notes new jobs of one batch, all in one place and the first of the script, by their ids. money is what theirs comes to: a line with
+-- books_join_all notes new jobs of one batch, all in one place and the first of the script, by their ids. bytes is how long their payloads are
+-- together, money what theirs comes to: a line with
 -- the number of amounts that can't be read, then one for each currency, "LOW HIGH CURRENCY" (LOW + HIGH * 10^9 minor units).
-local function books_join_all(record, ids, place, batch, money)
-  local sum = {jobs = #ids, unread = tonumber(string.match(money, '^%d+')), low = {}, high = {}}
+local function books_join_all(record, ids, place, batch, money, bytes)
+  local sum = {jobs = #ids, unread = tonumber(string.match(money, '^%d+')), bytes = bytes, low = {}, high = {}}
   for low, high, currency in string.gmatch(money, '\n(-?%d+) (-?%d+) ([^\n]*)') do
     sum.low[currency], sum.high[currency] = tonumber(low), tonumber(high)
   end
@@ -225,7 +258,7 @@ local function books_join_all(record, ids, place, batch, money)
 end
 
 local function books_joined(now)
-  for place, sum in pairs(joining_parked) do books_sums(books_key(joining_record, 'money'), place, sum, 1) end
+  for place, sum in pairs(joining_parked) do books_parked(joining_record, place, sum, 1) end
   for _, batch in ipairs(joining_order) do
     local b = joining[batch]
     redis.call('ZADD', b.names, 'NX', int(now), batch)

@@ -20,9 +20,6 @@
 --   ref the gateway's own reference for the payment   fin finished at (µs)   st last HTTP status   h history: one line a call, "at_us took_us status verdict"
 local HISTORY_BYTES = 2000
 
--- A hash whose values all have at most 64 bytes is kept in half the memory (hash-max-listpack-value), so a payload of up to eight times
--- that is cut up. What is longer stays whole: then so little is saved that it isn't worth the time.
-local PIECE_BYTES, PIECES = 64, 8
 local PAYLOAD = {'p', 'pn', 'p1', 'p2', 'p3', 'p4', 'p5', 'p6', 'p7', 'p8'} -- every field that a payload may have
 
 -- payload_put puts a payload, which stands in text between two places, behind the first n of fields, which are names and values in turn. It
