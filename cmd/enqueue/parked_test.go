@@ -44,11 +44,11 @@ func TestWhatIsTooLongToBeParkedIsToldAsFull(t *testing.T) {
 	b := setup(t, place{burst: 1, limit: "1/h", more: "parked: {bytes: 1KiB}"})
 	b.write("a.ndjson", lines("a", 1000))
 	got := b.run("-g", b.g, "-f", "a.ndjson", "-q")
-	if want := "enqueue: gateway G has no room for all of them, and the payloads of the parked jobs come to 1KiB, the most that parked.bytes allows: stopped\n" +
+	if want := "enqueue: gateway G has no room for all of them, and with one more the payloads of the parked jobs would come to more than 1KiB, which parked.bytes allows: stopped\n" +
 		"hint: replay, resolve or discard parked jobs (see: dispatcher dlq stats -g G), let them go in, or raise parked.bytes; then run the same again (" + again + ")\n"; got.code != 3 || got.err != want {
 		t.Errorf("exit code %d, standard error\n%s\nwant\n%s", got.code, got.err, want)
 	}
-	if n, err := testkit.Client(t).HGet(t.Context(), redisdb.NewKeys(b.g).Money(), "b:parked:rejected").Int(); err != nil || n > 1024 || n < 900 {
+	if n, err := testkit.Client(t).HGet(t.Context(), redisdb.NewKeys(b.g).Counters(), "b:parked:rejected").Int(); err != nil || n > 1024 || n < 900 {
 		t.Errorf("%d bytes are parked, %v", n, err)
 	}
 }

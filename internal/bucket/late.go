@@ -135,6 +135,9 @@ func (p *Pacer) announce(s Slot) bool {
 // calls had been announced before and the answer was too slow.
 func (p *Pacer) announceAll(a *announcement) bool {
 	now := p.clock.Now()
+	if !slices.ContainsFunc(a.slots, func(s Slot) bool { return !p.Passed(s, now) }) {
+		return false
+	}
 	away := p.distance(now)
 	within := time.Duration(a.plan.tooLate+away) * time.Microsecond // after that its slots have passed
 	allowed := 2 * away
@@ -144,13 +147,16 @@ func (p *Pacer) announceAll(a *announcement) bool {
 	until := p.bounds.notAfter(p.local(now)) + allowed + a.plan.epsilon
 	calls := make([]lateCall, len(a.slots))
 	for i, s := range a.slots {
+		at := s.At
 		s.At = p.late.edge(s)
-		calls[i] = lateCall{a.plan, s, until, now}
+		calls[i] = lateCall{a.plan, s, max(s.At, min(until, at+a.plan.tooLate+a.plan.epsilon)), now} // no call goes out after its slot has passed
 	}
 	if _, err := p.reportOnce(calls, within); err != nil {
 		return false
 	}
-	p.late.note(a.slots, until)
+	for i, s := range a.slots {
+		p.late.note(s, calls[i].wrote)
+	}
 	return true
 }
 
@@ -180,12 +186,11 @@ func (l *lateCalls) leave(a *announcement) {
 	}
 }
 
-func (l *lateCalls) note(slots []Slot, until int64) {
+// note notes that Redis counts the slot's call as written at this moment.
+func (l *lateCalls) note(s Slot, until int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range slots {
-		l.announced[s] = max(until, s.At, l.announced[s])
-	}
+	l.announced[s] = until
 }
 
 func newLateCalls() lateCalls {

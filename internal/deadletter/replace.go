@@ -64,7 +64,7 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 		args = append(args, strconv.FormatInt(to.Return.Generation, 10), string(to.Return.Reason), to.Before.Digest, stored, to.After.Digest, to.After.Money,
 			flag(p.unsure[i]))
 	}
-	done, err := taken(replaceScript.Act(ctx, s.c, keys, args...), "replace.lua", len(keys))
+	done, err := taken(replaceScript.Act(ctx, s.c, append(keys, s.keys.Counters()), args...), "replace.lua", len(keys))
 	for n := range done {
 		if !done[n] {
 			p.all[p.places[n]].Err = errMoved

@@ -8,7 +8,7 @@ local now = now_us(ARGV[1])
 local when = int(stamp(KEYS[2], now))
 redis.call('HSET', KEYS[1], 's', 'parked', 'g', '1', 'd', ARGV[4], 't', int(now), 'p', ARGV[3],
   'r', 'unreadable', 'e', ARGV[5], 'pa', when)
-books_count(books_key(KEYS[1], 'money'), 'b:parked:unreadable', #ARGV[3])
+books_count(KEYS[2], 'b:parked:unreadable', #ARGV[3])
 redis.call('ZADD', KEYS[3], when, ARGV[2])
 redis.call('HINCRBY', KEYS[2], 'accepted', 1)
 return 1

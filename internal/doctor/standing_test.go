@@ -183,6 +183,6 @@ func TestNearlyAllThatMayBeParkedIsToldOf(t *testing.T) {
 		t.Errorf("status is told %+v, %v", v.ParkedNear, err)
 	}
 	w.p.Gateways[0].Parked.Bytes = 1 << 20
-	w.must(w.c.HSet(t.Context(), w.k.Money(), "b:parked:refused", 900<<10).Err())
+	w.must(w.c.HSet(t.Context(), w.k.Counters(), "b:parked:refused", 900<<10).Err())
 	w.expect("parked_bytes", Warn, "come to 900KiB of 1MiB that there may be", "raise parked.bytes")
 }

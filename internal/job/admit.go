@@ -72,7 +72,7 @@ func (b ParkedBound) Reached() (text, key string) {
 	if b.Jobs > 0 {
 		return fmt.Sprintf("%d jobs are parked, the most that parked.most allows", b.Jobs), "parked.most"
 	}
-	return fmt.Sprintf("the payloads of the parked jobs come to %s, the most that parked.bytes allows", units.BytesSize(float64(b.Bytes))), "parked.bytes"
+	return fmt.Sprintf("with one more the payloads of the parked jobs would come to more than %s, which parked.bytes allows", units.BytesSize(float64(b.Bytes))), "parked.bytes"
 }
 
 // Return is a parked job on its way back in.

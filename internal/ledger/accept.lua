@@ -165,22 +165,24 @@ local function shelve_all()
   for set, members in pairs(shelves) do redis.call('ZADD', set, unpack(members)) end
 end
 
+-- bounded returns how many jobs may be parked yet, and how many bytes of payload.
+local function bounded()
+  local most, most_bytes = string.match(argv[11], '^(%d+) (%d+)')
+  if not most then return math.huge, math.huge end
+  local fields, parked, bytes = {}, 0, 0
+  for reason in string.gmatch(argv[11], ' (%l%S*)') do
+    fields[#fields + 1] = 'b:parked:' .. reason
+    parked = parked + call('ZCARD', books_key(record_prefix, 'parked:' .. reason))
+  end
+  for _, n in ipairs(call('HMGET', keys[4], unpack(fields))) do bytes = bytes + (tonumber(n or '') or 0) end
+  return most == '0' and math.huge or tonumber(most) - parked, most_bytes == '0' and math.huge or tonumber(most_bytes) - bytes
+end
+local free, free_bytes = bounded() -- before anything is written
+
 -- parkable returns what keeps so many newcomers with so many bytes of payload from being parked, nil if nothing does. shut has it of one that could
 -- not be: behind that nothing goes in, which would overtake it.
-local free, free_bytes, shut
-local function parkable(jobs, bytes)
-  if not free then
-    local most, most_bytes = string.match(argv[11], '^(%d+) (%d+)')
-    free, free_bytes = tonumber(most) or 0, tonumber(most_bytes) or 0
-    if free == 0 then free = math.huge end
-    if free_bytes == 0 then free_bytes = math.huge end
-    for reason in string.gmatch(argv[11], ' (%l%S*)') do
-      free = free - call('ZCARD', books_key(records[1], 'parked:' .. reason))
-      free_bytes = free_bytes - (tonumber(call('HGET', books_key(records[1], 'money'), 'b:parked:' .. reason)) or 0)
-    end
-  end
-  return free < jobs and '!' or free_bytes < bytes and '#' or nil
-end
+local shut
+local function parkable(jobs, bytes) return free < jobs and '!' or free_bytes < bytes and '#' or nil end
 
 local function park(i, reason, set, error)
   local bytes = over_at[i] - payload_at[i]

@@ -78,6 +78,10 @@ func TestAJobWhoseRecordIsDamagedIsSetAside(t *testing.T) {
 			if n := b.c.ZCard(b.ctx, b.keys.Parked("unreadable")).Val(); n != 1 {
 				t.Errorf("%d are parked as unreadable", n)
 			}
+			b.took(deadletter.New(b.c, b.name).Discard(b.ctx, []job.Return{{ID: "hurt", Generation: r.Generation, Reason: r.Reason}}, time.Hour))
+			if n := b.c.Exists(b.ctx, b.keys.Aside("hurt")).Val(); n != 0 {
+				t.Error("what was there outlives a discard")
+			}
 			if id, generation := b.pull(); id != "whole" {
 				t.Errorf("pulled %s", id)
 			} else if _, opening := b.open(id, generation, "w"); opening != job.OpenGo {

@@ -108,9 +108,7 @@ func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]Sums, error) {
 	}
 	sums := make(map[job.Reason]Sums, len(batch.Places))
 	for p, s := range batch.Places {
-		if s.Unread != 0 || len(s.Money) > 0 {
-			sums[p.Reason] = s
-		}
+		sums[p.Reason] = s
 	}
 	return sums, nil
 }
@@ -161,7 +159,7 @@ func parseBatch(h map[string]string) (Batch, error) {
 				delete(s.Money, currency)
 			}
 		}
-		if s.Jobs == 0 && s.Unread == 0 && s.Bytes == 0 && len(s.Money) == 0 {
+		if s.Jobs == 0 && s.Unread == 0 && len(s.Money) == 0 {
 			delete(b.Places, p)
 		}
 	}
@@ -182,8 +180,6 @@ func (b Batch) enter(kind, rest string, n int64) {
 		s.Jobs = n
 	case "u":
 		s.Unread = n
-	case "b":
-		s.Bytes = n
 	case "m":
 		s.add(currency, big.NewInt(n))
 	case "M":

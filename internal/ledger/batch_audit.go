@@ -246,12 +246,12 @@ func (c *batchCheck) twice(ctx context.Context, name string, seed maphash.Seed) 
 // rebook writes the books anew from what was counted. Of finished jobs whose records are gone the books alone knew: those that are
 // missing then are taken for done.
 func (c *batchCheck) rebook(ctx context.Context, name string, p page, counted map[Place]Sums) (bool, error) {
-	return c.write(ctx, c.b.keys.Batch(name), c.b.keys.BatchIDs(name), p.fields, fieldsOf(p, counted))
+	return c.write(ctx, c.b.keys.Batch(name), c.b.keys.BatchIDs(name), p.fields, true, fieldsOf(p, counted))
 }
 
-// write puts other fields into books that are still as they were read, and reports whether they are.
-func (c *batchCheck) write(ctx context.Context, books, stays string, read map[string]string, fields map[string]int64) (bool, error) {
-	args := []any{len(read)}
+// write puts other fields into books that are still as they were read, and reports whether they are. all says that nothing else is in them.
+func (c *batchCheck) write(ctx context.Context, books, stays string, read map[string]string, all bool, fields map[string]int64) (bool, error) {
+	args := []any{len(read), flag(all)}
 	for field, value := range read {
 		args = append(args, field, value)
 	}
@@ -289,9 +289,6 @@ func fieldsOf(p page, counted map[Place]Sums) map[string]int64 {
 func (s Sums) fields(place string, to map[string]int64) {
 	to["n:"+place] = s.Jobs
 	to["u:"+place] = s.Unread
-	if s.Bytes > 0 {
-		to["b:"+place] = s.Bytes
-	}
 	for currency, minor := range s.Money {
 		high, low := new(big.Int).QuoRem(minor, highMoney, new(big.Int))
 		to["m:"+place+":"+currency], to["M:"+place+":"+currency] = low.Int64(), high.Int64()

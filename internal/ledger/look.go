@@ -41,7 +41,7 @@ func (b *Books) Look(ctx context.Context) (Standing, error) {
 
 func (b *Books) lookKeys() []string {
 	k := b.keys
-	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due(), k.Money()}, b.parkedKeys()...)
+	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due()}, b.parkedKeys()...)
 }
 
 // Odd looks at many gateways on one Redis in one round trip, and says of each, in the order of all, whether its totals don't add up or could not be

@@ -1,5 +1,5 @@
 -- look.lua: a gateway at a glance, all of one moment. Reads only.
--- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open  8 retries  9 replays  10 due  11 money, then parked:<reason> of every reason
+-- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open  8 retries  9 replays  10 due, then parked:<reason> of every reason
 -- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records
 -- returns {now, queued, in flight, scheduled, retrying, done, accepted, discarded, calls of the last minute,
 --          age of the oldest bucket counted (µs), bytes of the parked ones' payloads, parked1, parked2, …}
@@ -26,8 +26,8 @@ local queued = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[8]) + redis
 local seen = {now, queued, flying, redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
   tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, tonumber(counters[3]) or 0,
   calls, oldest and now - oldest * 5000000 or 0, 0}
-for i = 12, #KEYS do
+for i = 11, #KEYS do
   seen[#seen + 1] = redis.call('ZCARD', KEYS[i])
-  seen[11] = seen[11] + (tonumber(redis.call('HGET', KEYS[11], 'b:' .. string.match(KEYS[i], 'parked:[^:]+$'))) or 0)
+  seen[11] = seen[11] + (tonumber(redis.call('HGET', KEYS[5], 'b:' .. string.match(KEYS[i], 'parked:[^:]+$'))) or 0)
 end
 return seen

@@ -18,11 +18,66 @@ var parkedSumsLua string
 
 var parkedSumsScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, parkedSumsLua)
 
+// parkedBooks is what the books say of what is parked, all of one moment.
+type parkedBooks struct {
+	money map[string]string // the hash of the money
+	bytes map[string]string // the counters that say how long the payloads are, and the last parking's stamp: while that is the same, nothing was parked
+}
+
+const stampField = "stamp"
+
+func bytesField(r job.Reason) string { return "b:" + Place{job.Parked, r}.field() }
+
+func (c *batchCheck) readParked(ctx context.Context) (p parkedBooks, err error) {
+	fields := []string{stampField}
+	for _, r := range job.Reasons() {
+		fields = append(fields, bytesField(r))
+	}
+	var money *redis.MapStringStringCmd
+	var bytes *redis.SliceCmd
+	if _, err = c.b.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+		money, bytes = tx.HGetAll(ctx, c.b.keys.Money()), tx.HMGet(ctx, c.b.keys.Counters(), fields...)
+		return nil
+	}); err != nil {
+		return p, err
+	}
+	p.money, p.bytes = money.Val(), map[string]string{}
+	for i, v := range bytes.Val() {
+		if text, ok := v.(string); ok {
+			p.bytes[fields[i]] = text
+		}
+	}
+	return p, nil
+}
+
+// places returns the sums as the books have them.
+func (p parkedBooks) places() (map[Place]Sums, error) {
+	books, err := parseBatch(p.money)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range job.Reasons() {
+		text, ok := p.bytes[bytesField(r)]
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("the field %s holds no number", bytesField(r))
+		}
+		place := Place{job.Parked, r}
+		s := books.Places[place]
+		s.Bytes = n
+		books.Places[place] = s
+	}
+	return books.Places, nil
+}
+
 // money holds the sums of what is parked, money and bytes, against the records. While jobs come and go all the time there is no moment to count
 // at, and nothing is found.
 func (c *batchCheck) money(ctx context.Context) error {
 	for range recountTries {
-		before, err := c.b.c.HGetAll(ctx, c.b.keys.Money()).Result()
+		before, err := c.readParked(ctx)
 		if err != nil {
 			return err
 		}
@@ -30,24 +85,24 @@ func (c *batchCheck) money(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		after, err := c.b.c.HGetAll(ctx, c.b.keys.Money()).Result()
+		after, err := c.readParked(ctx)
 		if err != nil {
 			return err
 		}
-		if !maps.Equal(before, after) {
+		if !maps.Equal(before.money, after.money) || !maps.Equal(before.bytes, after.bytes) {
 			continue
 		}
-		books, err := parseBatch(after)
-		if err != nil {
-			return err
-		}
-		return c.judgeMoney(ctx, after, books.Places, counted)
+		return c.judgeMoney(ctx, after, counted)
 	}
 	return nil
 }
 
 // judgeMoney writes wrong sums anew, or tells of them.
-func (c *batchCheck) judgeMoney(ctx context.Context, read map[string]string, has, is map[Place]Sums) error {
+func (c *batchCheck) judgeMoney(ctx context.Context, read parkedBooks, is map[Place]Sums) error {
+	has, err := read.places()
+	if err != nil {
+		return err
+	}
 	wrong := ""
 	for _, r := range job.Reasons() {
 		if p := (Place{State: job.Parked, Reason: r}); wrong == "" && !has[p].equals(is[p]) {
@@ -58,18 +113,30 @@ func (c *batchCheck) judgeMoney(ctx context.Context, read map[string]string, has
 		return nil
 	}
 	if c.repair {
-		fields := map[string]int64{}
-		for p, s := range is {
-			s.fields(p.field(), fields)
-			delete(fields, "n:"+p.field()) // these books count no jobs
-		}
-		written, err := c.write(ctx, c.b.keys.Money(), c.b.keys.Money(), read, fields)
+		written, err := c.writeParked(ctx, read, is)
 		if err != nil || written {
 			return err
 		}
 	}
 	c.found(Finding{What: MoneyBooks, Where: "money", Text: wrong})
 	return nil
+}
+
+// writeParked writes the sums anew, and reports whether they were still as they were read.
+func (c *batchCheck) writeParked(ctx context.Context, read parkedBooks, is map[Place]Sums) (bool, error) {
+	money, bytes := map[string]int64{}, map[string]int64{}
+	for p, s := range is {
+		s.fields(p.field(), money)
+		delete(money, "n:"+p.field()) // these books count no jobs
+		if s.Bytes > 0 {
+			bytes[bytesField(p.Reason)] = s.Bytes
+		}
+	}
+	written, err := c.write(ctx, c.b.keys.Counters(), c.b.keys.Counters(), read.bytes, false, bytes)
+	if err != nil || !written {
+		return false, err
+	}
+	return c.write(ctx, c.b.keys.Money(), c.b.keys.Money(), read.money, true, money)
 }
 
 // recountMoney adds up the money and the bytes of all parked jobs. Jobs stays zero, as in the books.

@@ -109,16 +109,21 @@ func TestTheBoundHoldsForManyProducersAtOnce(t *testing.T) {
 // What is behind an offer of which jobs could not be parked changes nothing, also when there is room by then.
 func TestNothingOvertakesWhatCouldNotBeParked(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 1, func(cfg *ledger.Config) { cfg.Parked.Jobs, cfg.InOrder = 1, false })
-	if got, room, err := b.offer(job.Ticket{Lane: "x", Number: 1}, "park", numbered(1, 3)...); err != nil || got[2] != job.Full || room.Parked.Jobs != 1 {
-		t.Fatal(got, room, err)
-	}
-	b.now += 10_000_000
-	behind := job.Ticket{Lane: "y", Number: 1, Behind: job.Place{Lane: "x", Number: 1}}
-	if got, _, err := b.offer(behind, "park", numbered(4, 4)...); err == nil {
-		t.Errorf("what overtakes: %v", got)
-	}
-	if _, there, err := b.books.Find(b.ctx, "j4"); there || err != nil {
-		t.Error("it is in", err)
+	for _, bound := range []job.ParkedBound{{Jobs: 1}, {Bytes: 10}} {
+		t.Run(fmt.Sprintf("%+v", bound), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 1, func(cfg *ledger.Config) { cfg.Parked, cfg.InOrder = bound, false })
+			if got, room, err := b.offer(job.Ticket{Lane: "x", Number: 1}, "park", numbered(1, 3)...); err != nil || got[2] != job.Full || room.Parked != bound {
+				t.Fatal(got, room, err)
+			}
+			b.now += 10_000_000
+			behind := job.Ticket{Lane: "y", Number: 1, Behind: job.Place{Lane: "x", Number: 1}}
+			if got, _, err := b.offer(behind, "park", numbered(4, 4)...); err == nil {
+				t.Errorf("what overtakes: %v", got)
+			}
+			if _, there, err := b.books.Find(b.ctx, "j4"); there || err != nil {
+				t.Error("it is in", err)
+			}
+		})
 	}
 }

@@ -4,16 +4,16 @@
 -- KEYS last two: receipt, the number of the lane's last offer and the answer to it, and the receipt of the lane behind which it is to come
 -- ARGV last three: number of the offer, how long its answer is kept (ms), number of the offer behind which it is to come (0: behind none)
 -- returns what offered() returns, or has returned; an error if the lane has gone on since: nobody waits for the answer then; or, with
--- nothing changed, if it has overtaken the offer behind which it is to come, or if the answer to that begins with a !: nothing goes in behind it
+-- nothing changed, if it has overtaken the offer behind which it is to come, or if the answer to that begins with a ! or a #: nothing goes in behind it
 local ahead, receipt = table.remove(KEYS), table.remove(KEYS)
 local after, lifetime, number = table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)
 local last, answer = string.match(redis.call('GET', receipt) or '0 ', '^(%d+) (.*)$')
 if last == number then return answer end
 if tonumber(last) > tonumber(number) then return redis.error_reply('SUPERSEDED a later offer of this lane has been answered') end
 if after ~= '0' then
-  local carried, shut = string.match(redis.call('GET', ahead) or '0 ', '^(%d+) (!?)')
+  local carried, shut = string.match(redis.call('GET', ahead) or '0 ', '^(%d+) ([!#]?)')
   if tonumber(carried) < tonumber(after) then return redis.error_reply('EARLY the offer before this one was not carried out yet') end
-  if shut == '!' then return redis.error_reply('SHUT nothing goes in behind the offer before this one') end
+  if shut ~= '' then return redis.error_reply('SHUT nothing goes in behind the offer before this one') end
 end
 answer = offered()
 redis.call('SET', receipt, number .. ' ' .. answer, 'PX', lifetime)

@@ -7,7 +7,8 @@
 --   m:PLACE:CURRENCY  M:PLACE:CURRENCY their money in minor units: m + M * 10^9, so that neither overflows
 --   live jobs that are neither done nor discarded
 --   paused or cancelled, why, who  since when the batch is (µs), why, and by whom; only one of them at a time
--- spillway:{gateway}:money has u, m and M for the parked jobs of all batches, and of none, and b:PLACE, the bytes of their payloads as they are stored.
+-- spillway:{gateway}:money has u, m and M for the parked jobs of all batches, and of none; spillway:{gateway}:counters has b:PLACE, the bytes of
+-- their payloads as they are stored: scripts have that key among theirs, and so may write it while a cluster's slot moves.
 -- spillway:{gateway}:batch-ids:<name> has the ids in the order of acceptance, spillway:{gateway}:batches the names by the first.
 -- A batch's keys outlive the last record of its jobs by BOOKS_STAY.
 local BOOKS_STAY = 3600000 -- ms
@@ -78,9 +79,8 @@ end
 -- books_parked puts a sum into a place of what is parked (way 1) or takes it out (way -1), if it is such a place.
 local function books_parked(record, place, sum, way)
   if string.sub(place, 1, 7) ~= 'parked:' then return end
-  local key = books_key(record, 'money')
-  books_sums(key, place, sum, way)
-  books_count(key, 'b:' .. place, way * sum.bytes)
+  books_sums(books_key(record, 'money'), place, sum, way)
+  books_count(books_key(record, 'counters'), 'b:' .. place, way * sum.bytes)
 end
 
 -- books_move takes jobs from one place to another.
@@ -148,12 +148,9 @@ local PIECE_BYTES, PIECES = 64, 8
 
 -- payload_bytes is how long a record's payload is as it is stored (payload_put). pn is its field of that name, nil if it was not read.
 local function payload_bytes(record, pn)
-  if not pn then
-    local whole = redis.call('HSTRLEN', record, 'p')
-    if whole > 0 or pn == false then return whole end
-    pn = redis.call('HGET', record, 'pn')
-  end
-  local n = tonumber(pn or '')
+  if pn == nil then pn = redis.call('HGET', record, 'pn') end
+  if not pn then return redis.call('HSTRLEN', record, 'p') end
+  local n = tonumber(pn)
   if not n or n < 1 or n > PIECES or n ~= math.floor(n) then return 0 end
   local last = redis.call('HSTRLEN', record, 'p' .. int(n))
   return last > 0 and PIECE_BYTES * (n - 1) + last or 0
@@ -196,10 +193,9 @@ end
 -- reprice gives a parked job's record other money ('' = none), and says how long its payload was until now.
 local function reprice(record, money, bytes)
   local v = redis.call('HMGET', record, 'r', 'b', 'm')
-  local place, parked = books_place('parked', v[1]), books_key(record, 'money')
-  books_count(parked, 'b:' .. place, payload_bytes(record) - bytes)
+  local place, books = books_place('parked', v[1]), {books_key(record, 'money')}
+  books_count(books_key(record, 'counters'), 'b:' .. place, payload_bytes(record) - bytes)
   if (v[3] or '') == money then return end
-  local books = {parked}
   if v[2] then books[2] = books_key(record, 'batch:' .. v[2]) end
   for _, key in ipairs(books) do
     if v[3] then books_money(key, place, v[3], -1) end

@@ -240,6 +240,7 @@ local function finish(record, counters, state, now, dedupe_ms, job, has)
   end
   lose(OVER)
   if state == 'done' then lose(DONE) end
+  if job.r == 'unreadable' then redis.call('DEL', books_key(record, 'aside:' .. shelf_id(record))) end -- aside.lua may have put one there
   for i = 1, payload_count(job.pn) do drop[#drop + 1] = PAYLOAD[2 + i] end
   become_of(record, job, state, 'fin', int(now))
   gather_book(counters, state)
