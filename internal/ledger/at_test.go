@@ -43,7 +43,9 @@ func TestAFileOfOneMomentIsCalledInItsOrder(t *testing.T) {
 					b.accept("park", one[from:min(from+150, n)]...)
 					b.accept("park", other[from:min(from+150, n)]...)
 				}
-				b.accept("park", numbered(1, 2500)...)
+				for from := 1; from <= 2500; from += 250 {
+					b.accept("park", numbered(from, from+249)...)
+				}
 				var calledOne, calledOther, between []string
 				pull := func(most int) {
 					for range min(most, len(b.waiting())) {
