@@ -339,9 +339,9 @@ func (w *world) refusable() *testkit.Line {
 // come in behind these.
 func TestReplayedJobsThatFailAgainLeaveHalfOfTheCalls(t *testing.T) {
 	t.Parallel()
-	old, waiting, newcomers := 100, 900, 100
+	old, waiting, newcomers := 100, 1600, 100
 	if *soak > 0 {
-		old, waiting, newcomers = 300, 1500, 300
+		old, waiting, newcomers = 300, 1800, 300
 	}
 	l := liveness{bad: bad{what: fmt.Sprint(old, " replayed jobs 500"), fates: []provider.Fate{{ID: "old-*", Status: 500}}},
 		trouble: disturbance{what: "no other trouble"}, dispatchers: 2, jobs: old + waiting + newcomers, jitter: 50 * time.Millisecond}
