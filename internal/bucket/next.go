@@ -46,7 +46,11 @@ func (p *Pacer) next(ctx context.Context) (Slot, error) {
 			}
 			continue
 		}
-		g, err := p.ask(ctx, wish{want: p.plan.Load().batch, lead: p.soonest()})
+		want, err := p.room(ctx, p.plan.Load().batch)
+		if err != nil {
+			return Slot{}, err
+		}
+		g, err := p.ask(ctx, wish{want: want, lead: p.soonest()})
 		p.keep(g.slots)
 		if err := p.after(ctx, g, err, &tries); err != nil {
 			return Slot{}, err
@@ -82,6 +86,9 @@ func (p *Pacer) Take(ctx context.Context, cost int64) (Slot, error) {
 		pl := p.plan.Load()
 		if cost > pl.maxCost {
 			return Slot{}, ErrCost
+		}
+		if _, err := p.room(ctx, 1); err != nil {
+			return Slot{}, err
 		}
 		g, err := p.ask(ctx, wish{want: 1, cost: cost, lead: min(takeLead.Microseconds(), pl.horizon/2)})
 		if len(g.slots) == 1 {

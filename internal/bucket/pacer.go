@@ -78,8 +78,9 @@ type Pacer struct {
 	closed             chan struct{}
 	asks, given        atomic.Int64 // reservations, and slots that came of them
 
-	late   lateCalls
-	refuse atomic.Pointer[error] // see Broken
+	late       lateCalls
+	congestion congestion
+	refuse     atomic.Pointer[error] // see Broken
 
 	catching sync.Mutex // whoever has it brings Redis and this process to the same knowledge
 
@@ -117,22 +118,23 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		return nil, err
 	}
 	p := &Pacer{
-		client:   once{c},
-		keys:     redisdb.NewKeys(cfg.Gateway),
-		gateway:  cfg.Gateway,
-		name:     rand.Text()[:12],
-		number:   1 + mathrand.Int64N(largest),
-		meters:   m.of(cfg.Gateway),
-		clock:    clock.Real{},
-		began:    time.Now(),
-		asleep:   clock.Asleep,
-		nextTurn: make(chan struct{}, 1),
-		takeTurn: make(chan struct{}, 1),
-		wake:     make(chan struct{}, 1),
-		closed:   make(chan struct{}),
-		pace:     newReadiness(),
-		known:    knowledge{epoch: -1},
-		late:     newLateCalls(),
+		client:     once{c},
+		keys:       redisdb.NewKeys(cfg.Gateway),
+		gateway:    cfg.Gateway,
+		name:       rand.Text()[:12],
+		number:     1 + mathrand.Int64N(largest),
+		meters:     m.of(cfg.Gateway),
+		clock:      clock.Real{},
+		began:      time.Now(),
+		asleep:     clock.Asleep,
+		nextTurn:   make(chan struct{}, 1),
+		takeTurn:   make(chan struct{}, 1),
+		wake:       make(chan struct{}, 1),
+		closed:     make(chan struct{}),
+		pace:       newReadiness(),
+		known:      knowledge{epoch: -1},
+		late:       newLateCalls(),
+		congestion: newCongestion(),
 	}
 	for range 3 { // one of them was not interrupted
 		p.sleptFirst = max(p.sleptFirst, p.asleep())

@@ -42,6 +42,7 @@ type plan struct {
 	spacing   int64
 	tolerance int64
 	batch     int64
+	inHand    int64 // slots that one process holds at the most, where its machine is busy
 	epsilon   int64
 	tooLate   int64
 	outlives  int64
@@ -70,6 +71,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 		p.addWindow(l)
 	}
 	p.batch = max(min(batchSpan.Microseconds()/max(p.spacing, 1), p.maxCost/batchPart, batchMost), batchLeast)
+	p.inHand = max((p.horizon+p.tooLate)/max(p.spacing, 1), batchLeast)
 	if p.windows[0].ready <= waited.Microseconds() {
 		p.long = 1
 	}

@@ -55,15 +55,16 @@ func (p *Pacer) release(ctx context.Context, slots []Slot) error {
 // releaseNow gives back slots, and the leases alone of those that are of another era: their permits have other moments by now, or none.
 func (p *Pacer) releaseNow(slots []Slot) error {
 	var current, bygone []Slot
+	now, pl := p.bounds.notAfter(p.local(p.clock.Now())), p.plan.Load()
 	for _, s := range slots {
+		p.congestion.unused(s, p.bounds.current(s.era) && now > s.At+pl.tooLate, pl.inHand)
 		if p.bounds.current(s.era) {
 			current = append(current, s)
 		} else {
 			bygone = append(bygone, s)
 		}
 	}
-	shape := p.plan.Load().shape
-	return errors.Join(p.releaseOf(shape, current), p.releaseOf("", bygone))
+	return errors.Join(p.releaseOf(pl.shape, current), p.releaseOf("", bygone))
 }
 
 // releaseOf runs release.lua for slots of this shape. The latest slot goes first, so that the spacing is given back for a whole row.

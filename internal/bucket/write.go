@@ -51,6 +51,7 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 	pl := p.plan.Load()
 	edge := p.late.edge(s)
 	p.late.forget(s)
+	p.congestion.used(s)
 	pl.audit.add(p.local(at), s.Cost, func(window string, most int64) { p.meters.fullest.WithLabelValues(window).Set(float64(most)) })
 	if !p.bounds.current(s.era) {
 		return // how late it was is not known, and its permit has another moment by now
@@ -80,6 +81,9 @@ func (r *readiness) add(took float64) {
 
 // Ready reports the moment at which the handler of the slot's job was ready to write, for Lead to learn from.
 func (p *Pacer) Ready(s Slot, at time.Time) {
+	if p.bounds.notAfter(p.local(at)) <= s.At {
+		p.congestion.ready(s)
+	}
 	if s.asked == 0 {
 		return
 	}

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		bin = dir
 		flag.Parse()
-		_ = flag.Set("test.parallel", "3") // more of them at once keep two slow processors so busy that each slot has passed when its call is to be written
+		_ = flag.Set("test.parallel", "6") // they wait more than they work
 		build := exec.Command("go", "build", "-race", "-ldflags=-s -w", "-o", dir, "spillway/cmd/...")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)

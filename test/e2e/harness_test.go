@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		bin = dir
 		flag.Parse()
 		if *soak == 0 { // the stories wait more than they work: more of them at once than there are processors
-			_ = flag.Set("test.parallel", "8")
+			_ = flag.Set("test.parallel", "6")
 		}
 		build := exec.Command("go", "build", fmt.Sprintf("-race=%v", *soak == 0 && *million == 0), "-ldflags=-s -w", "-o", dir, "spillway/cmd/...")
 		if out, err := build.CombinedOutput(); err != nil {

@@ -1,0 +1,107 @@
+package bucket
+
+import "testing"
+
+const planned = 40
+
+// fill has n more slots in hand that come at a moment.
+func (c *congestion) fill(from *int64, n, at int64) (slots []Slot) {
+	for range n {
+		*from++
+		s := Slot{At: at, nth: *from}
+		c.start(s)
+		slots = append(slots, s)
+	}
+	return slots
+}
+
+// round reserves what there is room for; so many of ten slots pass. It returns how many there was room for.
+func (c *congestion) round(from *int64, passing int) int64 {
+	n, _ := c.room(0, 2*planned, planned)
+	for _, s := range c.fill(from, n, 1000) {
+		if s.nth%10 < int64(passing) {
+			c.unused(s, true, planned)
+		} else {
+			c.used(s)
+		}
+	}
+	return n
+}
+
+func TestFewerSlotsAreInHandWhereTheyPass(t *testing.T) {
+	t.Parallel()
+	var nth int64
+	c := newCongestion()
+	if n := c.round(&nth, 0); n != 2*planned {
+		t.Fatalf("room for %d before a slot has passed", n)
+	}
+	for range 50 {
+		c.round(&nth, 1)
+	}
+	if n := c.round(&nth, 1); n < planned-4 {
+		t.Errorf("room for %d where one of ten passes", n)
+	}
+	for range 10 {
+		c.round(&nth, 9)
+	}
+	if n := c.round(&nth, 10); n != 1 {
+		t.Errorf("room for %d where nine of ten pass, want 1", n)
+	}
+	rounds := 0
+	for ; c.round(&nth, 0) < planned; rounds++ {
+		if rounds > 25 {
+			t.Fatalf("the bound is still %v less", c.less)
+		}
+	}
+}
+
+// What says nothing of this machine: slots that were given back in time, and jobs that were ready in time and waited for their connections.
+func TestSlotsThatPassForOtherReasonsChangeNothing(t *testing.T) {
+	t.Parallel()
+	var nth int64
+	c := newCongestion()
+	for i, s := range c.fill(&nth, 16, 1000) {
+		if passed := i%2 == 0; passed {
+			c.ready(s)
+			c.unused(s, true, planned)
+		} else {
+			c.unused(s, false, planned)
+		}
+	}
+	c.unused(Slot{nth: 1}, true, planned) // twice
+	if c.less != 0 {
+		t.Errorf("the bound is %v less", c.less)
+	}
+}
+
+// A bound that was never reached does not rise: nobody knows whether more would pass.
+func TestUseOfFewSlotsDoesNotRaiseTheBound(t *testing.T) {
+	t.Parallel()
+	var nth int64
+	c := newCongestion()
+	c.less = 20
+	for range 100 {
+		n, _ := c.room(0, 5, planned)
+		for _, s := range c.fill(&nth, n, 1000) {
+			c.used(s)
+		}
+	}
+	if c.less != 20 {
+		t.Errorf("the bound is %v less", c.less)
+	}
+}
+
+// A slot of which nobody tells any more, as of a call that ended without a word, is in nobody's hand after a while.
+func TestSlotsThatStrayLeaveTheHand(t *testing.T) {
+	t.Parallel()
+	var nth int64
+	c := newCongestion()
+	c.less = planned - 1
+	c.fill(&nth, 1, 1000)
+	if n, _ := c.room(1000+strayed, 1, planned); n != 0 {
+		t.Errorf("room for %d beside one in hand", n)
+	}
+	if n, _ := c.room(1001+strayed, 1, planned); n != 1 {
+		t.Errorf("room for %d when it is long past", n)
+	}
+}
