@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	strayed = 5_000_000 // a slot that passed so long ago, in µs, is in hand no longer: its job's handler has ended
+	strayed = 5_000_000 // a slot that was reserved so long ago, in µs, is in hand no longer: nobody tells of it any more
 	regain  = 0.25      // how much a slot that is used gives back of what one that passes takes away
 )
 
@@ -27,20 +27,20 @@ type congestion struct {
 
 // inHand is what is known of one slot.
 type inHand struct {
-	at    int64
-	short bool // others were wanted with it, and there was no room for them
-	soon  bool // its job was ready to be called when the slot came
+	since int64 // local µs
+	short bool  // others were wanted with it, and there was no room for them
+	soon  bool  // its job was ready to be called when the slot came
 }
 
 func newCongestion() congestion {
 	return congestion{hand: map[int64]inHand{}, freed: make(chan struct{})}
 }
 
-// start notes that a slot is in hand.
-func (c *congestion) start(s Slot) {
+// start notes that a slot is in hand, at a local moment in µs.
+func (c *congestion) start(s Slot, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hand[s.nth] = inHand{at: s.At, short: c.short}
+	c.hand[s.nth] = inHand{since: now, short: c.short}
 }
 
 // ready notes that the job of a slot was ready to be called before the slot came.
@@ -82,12 +82,12 @@ func (c *congestion) end(s Slot) (h inHand, ok bool) {
 	return h, ok
 }
 
-// room returns how many of the slots that are wanted this process may reserve at a moment of Redis's clock, where the plan's bound is most, and what
+// room returns how many of the slots that are wanted this process may reserve at a local moment in µs, where the plan's bound is most, and what
 // closes when a slot is no longer in hand.
 func (c *congestion) room(now, want, most int64) (int64, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.hand, func(_ int64, h inHand) bool { return now > h.at+strayed })
+	maps.DeleteFunc(c.hand, func(_ int64, h inHand) bool { return now > h.since+strayed })
 	have := want
 	if c.less > 0 {
 		have = min(want, max(most-int64(c.less), 1)-int64(len(c.hand)))
@@ -99,7 +99,7 @@ func (c *congestion) room(now, want, most int64) (int64, <-chan struct{}) {
 // room waits until this process may reserve a slot, and returns how many of those that are wanted.
 func (p *Pacer) room(ctx context.Context, want int64) (int64, error) {
 	for {
-		n, freed := p.congestion.room(p.bounds.notAfter(p.local(p.clock.Now())), want, p.plan.Load().inHand)
+		n, freed := p.congestion.room(p.local(p.clock.Now()), want, p.plan.Load().inHand)
 		if n > 0 {
 			return n, nil
 		}

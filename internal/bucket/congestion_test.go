@@ -4,12 +4,12 @@ import "testing"
 
 const planned = 40
 
-// fill has n more slots in hand that come at a moment.
-func (c *congestion) fill(from *int64, n, at int64) (slots []Slot) {
+// fill has n more slots in hand from a moment on.
+func (c *congestion) fill(from *int64, n, since int64) (slots []Slot) {
 	for range n {
 		*from++
-		s := Slot{At: at, nth: *from}
-		c.start(s)
+		s := Slot{nth: *from}
+		c.start(s, since)
 		slots = append(slots, s)
 	}
 	return slots

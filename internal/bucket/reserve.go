@@ -69,7 +69,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	leapt, era := p.bounds.observe(sent, received, r.now)
 	for i := range r.slots {
 		r.slots[i].era, r.slots[i].seen, r.slots[i].nth = era, seen, p.given.Add(1)
-		p.congestion.start(r.slots[i])
+		p.congestion.start(r.slots[i], received)
 	}
 	return p.learn(r, jump, leapt, era), nil
 }
