@@ -4,25 +4,25 @@ import "testing"
 
 const planned = 40
 
-// fill has n more slots in hand from a moment on.
+// fill has n more slots in hand from a moment on. They are short.
 func (c *congestion) fill(from *int64, n, since int64) (slots []Slot) {
 	for range n {
 		*from++
 		s := Slot{nth: *from}
-		c.start(s, since)
+		c.start(s, since, true)
 		slots = append(slots, s)
 	}
 	return slots
 }
 
-// round reserves what there is room for; so many of ten slots pass. It returns how many there was room for.
+// round reserves what there is room for, 80 at the most; so many of ten slots pass. It returns how many there was room for.
 func (c *congestion) round(from *int64, passing int) int64 {
-	n, _ := c.room(0, 2*planned, planned)
-	for _, s := range c.fill(from, n, 1000) {
+	n, _ := c.room(0, 1, planned)
+	for _, s := range c.fill(from, min(n, 2*planned), 0) {
 		if s.nth%10 < int64(passing) {
 			c.unused(s, true, planned)
 		} else {
-			c.used(s)
+			c.inTime(s)
 		}
 	}
 	return n
@@ -32,7 +32,7 @@ func TestFewerSlotsAreInHandWhereTheyPass(t *testing.T) {
 	t.Parallel()
 	var nth int64
 	c := newCongestion()
-	if n := c.round(&nth, 0); n != 2*planned {
+	if n := c.round(&nth, 0); n < 2*planned {
 		t.Fatalf("room for %d before a slot has passed", n)
 	}
 	for range 50 {
@@ -44,8 +44,8 @@ func TestFewerSlotsAreInHandWhereTheyPass(t *testing.T) {
 	for range 10 {
 		c.round(&nth, 9)
 	}
-	if n := c.round(&nth, 10); n != 1 {
-		t.Errorf("room for %d where nine of ten pass, want 1", n)
+	if n := c.round(&nth, 10); n > 2 {
+		t.Errorf("room for %d where nine of ten pass", n)
 	}
 	rounds := 0
 	for ; c.round(&nth, 0) < planned; rounds++ {
@@ -55,36 +55,34 @@ func TestFewerSlotsAreInHandWhereTheyPass(t *testing.T) {
 	}
 }
 
-// What says nothing of this machine: slots that were given back in time, and jobs that were ready in time and waited for their connections.
+// What says nothing of this machine: slots that were given back in time, and those whose jobs were ready in time and had to wait for their connections.
 func TestSlotsThatPassForOtherReasonsChangeNothing(t *testing.T) {
 	t.Parallel()
 	var nth int64
 	c := newCongestion()
-	for i, s := range c.fill(&nth, 16, 1000) {
-		if passed := i%2 == 0; passed {
-			c.ready(s)
+	for i, s := range c.fill(&nth, 16, 0) {
+		if i%2 == 0 {
+			c.inTime(s)
 			c.unused(s, true, planned)
 		} else {
 			c.unused(s, false, planned)
+			c.unused(s, true, planned) // again
 		}
 	}
-	c.unused(Slot{nth: 1}, true, planned) // twice
-	if c.less != 0 {
-		t.Errorf("the bound is %v less", c.less)
+	if c.less != 0 || len(c.hand) > 0 {
+		t.Errorf("the bound is %v less, with %d in hand", c.less, len(c.hand))
 	}
 }
 
 // A bound that was never reached does not rise: nobody knows whether more would pass.
 func TestUseOfFewSlotsDoesNotRaiseTheBound(t *testing.T) {
 	t.Parallel()
-	var nth int64
 	c := newCongestion()
 	c.less = 20
-	for range 100 {
-		n, _ := c.room(0, 5, planned)
-		for _, s := range c.fill(&nth, n, 1000) {
-			c.used(s)
-		}
+	for nth := range int64(100) {
+		s := Slot{nth: nth}
+		c.start(s, 0, false)
+		c.inTime(s)
 	}
 	if c.less != 20 {
 		t.Errorf("the bound is %v less", c.less)
@@ -103,5 +101,35 @@ func TestSlotsThatStrayLeaveTheHand(t *testing.T) {
 	}
 	if n, _ := c.room(1001+strayed, 1, planned); n != 1 {
 		t.Errorf("room for %d when it is long past", n)
+	}
+}
+
+// A limit that is lowered live has a smaller bound of its own: what was taken from that of a high one is no debt.
+func TestALowerLimitOwesNothingOfAHigherOne(t *testing.T) {
+	t.Parallel()
+	var nth int64
+	c := newCongestion()
+	c.less = 380
+	if n, _ := c.room(0, 1, planned); n != 1 {
+		t.Fatalf("room for %d", n)
+	}
+	for range 8 {
+		c.round(&nth, 0)
+	}
+	if n, _ := c.room(0, 1, planned); n < 5 {
+		t.Errorf("room for %d after eight rounds", n)
+	}
+}
+
+// Where Redis is far, or a neighbour takes the processor, fewer slots may not help: so many as come while Redis answers remain.
+func TestTheLowestBoundIsWhatComesWhileRedisAnswers(t *testing.T) {
+	t.Parallel()
+	c := newCongestion()
+	c.less = planned - 1
+	if n, _ := c.room(0, 7, planned); n != 7 {
+		t.Errorf("room for %d, want 7", n)
+	}
+	if n, _ := c.room(0, 1000, planned); n != planned {
+		t.Errorf("room for %d, want %d", n, planned)
 	}
 }

@@ -46,11 +46,12 @@ func (p *Pacer) next(ctx context.Context) (Slot, error) {
 			}
 			continue
 		}
-		want, err := p.room(ctx, p.plan.Load().batch)
+		room, err := p.room(ctx)
 		if err != nil {
 			return Slot{}, err
 		}
-		g, err := p.ask(ctx, wish{want: want, lead: p.soonest()})
+		want := p.plan.Load().batch
+		g, err := p.ask(ctx, wish{want: min(want, room), short: room < want, lead: p.soonest()})
 		p.keep(g.slots)
 		if err := p.after(ctx, g, err, &tries); err != nil {
 			return Slot{}, err
@@ -87,10 +88,10 @@ func (p *Pacer) Take(ctx context.Context, cost int64) (Slot, error) {
 		if cost > pl.maxCost {
 			return Slot{}, ErrCost
 		}
-		if _, err := p.room(ctx, 1); err != nil {
+		if _, err := p.room(ctx); err != nil {
 			return Slot{}, err
 		}
-		g, err := p.ask(ctx, wish{want: 1, cost: cost, lead: min(takeLead.Microseconds(), pl.horizon/2)})
+		g, err := p.ask(ctx, wish{want: 1, short: true, cost: cost, lead: min(takeLead.Microseconds(), pl.horizon/2)})
 		if len(g.slots) == 1 {
 			return g.slots[0], nil
 		}

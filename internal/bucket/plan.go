@@ -71,7 +71,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 		p.addWindow(l)
 	}
 	p.batch = max(min(batchSpan.Microseconds()/max(p.spacing, 1), p.maxCost/batchPart, batchMost), batchLeast)
-	p.inHand = max((p.horizon+p.tooLate)/max(p.spacing, 1), batchLeast)
+	p.inHand = max((p.horizon+p.tooLate)/max(p.spacing, 1), batchLeast, cfg.Burst)
 	if p.windows[0].ready <= waited.Microseconds() {
 		p.long = 1
 	}

@@ -29,9 +29,10 @@ const (
 
 // wish is one reservation.
 type wish struct {
-	want int64 // slots
-	cost int64 // of each; 0 means of the jobs that wait
-	lead int64 // µs
+	want  int64 // slots
+	short bool  // more are wanted, and this process has no room for them
+	cost  int64 // of each; 0 means of the jobs that wait
+	lead  int64 // µs
 }
 
 // grant is the answer to a wish.
@@ -69,7 +70,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	leapt, era := p.bounds.observe(sent, received, r.now)
 	for i := range r.slots {
 		r.slots[i].era, r.slots[i].seen, r.slots[i].nth = era, seen, p.given.Add(1)
-		p.congestion.start(r.slots[i], received)
+		p.congestion.start(r.slots[i], received, w.short)
 	}
 	return p.learn(r, jump, leapt, era), nil
 }

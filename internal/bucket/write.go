@@ -51,7 +51,7 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 	pl := p.plan.Load()
 	edge := p.late.edge(s)
 	p.late.forget(s)
-	p.congestion.used(s)
+	p.congestion.inTime(s)
 	pl.audit.add(p.local(at), s.Cost, func(window string, most int64) { p.meters.fullest.WithLabelValues(window).Set(float64(most)) })
 	if !p.bounds.current(s.era) {
 		return // how late it was is not known, and its permit has another moment by now
@@ -81,8 +81,8 @@ func (r *readiness) add(took float64) {
 
 // Ready reports the moment at which the handler of the slot's job was ready to write, for Lead to learn from.
 func (p *Pacer) Ready(s Slot, at time.Time) {
-	if p.bounds.notAfter(p.local(at)) <= s.At {
-		p.congestion.ready(s)
+	if p.bounds.notAfter(p.local(at)) <= s.At+p.plan.Load().epsilon {
+		p.congestion.inTime(s)
 	}
 	if s.asked == 0 {
 		return
@@ -100,7 +100,11 @@ func (p *Pacer) soonest() int64 {
 	p.mu.Lock()
 	need := int64(p.pace.mean + p.pace.deviation)
 	p.mu.Unlock()
-	return min(max(need-pl.epsilon, takeLead.Microseconds()/2), pl.horizon/2)
+	most := pl.horizon / 2
+	if p.congestion.bound() { // what is reserved at once is little, and none of it lies further off than the first
+		most = pl.horizon * 9 / 10
+	}
+	return min(max(need-pl.epsilon, takeLead.Microseconds()/2), most)
 }
 
 // Lead returns how long before its slot a dequeue must start: learned from Ready, at least 1 ms, at most the horizon.
