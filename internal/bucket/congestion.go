@@ -82,13 +82,6 @@ func (c *congestion) room(now, least, most int64) (int64, <-chan struct{}) {
 	return max(most-int64(c.less), min(least, most)) - int64(len(c.hand)), c.freed
 }
 
-// bound reports whether there is one.
-func (c *congestion) bound() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.less > 0
-}
-
 // room waits until this process may reserve a slot, and returns how many, at the most. The lowest bound is one slot, and those that come while Redis
 // answers once: they are in hand wherever Redis is, and no smaller number brings it nearer.
 func (p *Pacer) room(ctx context.Context) (int64, error) {

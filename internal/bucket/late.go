@@ -28,9 +28,10 @@ type lateCall struct {
 type lateCalls struct {
 	mu        sync.Mutex
 	waiting   []lateCall
-	announced map[Slot]int64 // until when, in µs on Redis's clock, a call that is not written yet may be
-	next      *announcement  // that further calls can join
-	flight    chan struct{}  // holds one while an announcement is on its way
+	announced map[int64]int64         // until when, by the slot's number, in µs on Redis's clock, a call that is not written yet may be
+	asking    map[int64]chan struct{} // closes when Redis has been told of a slot ahead of its call, or nobody asks any more, by the slot's number
+	next      *announcement           // that further calls can join
+	flight    chan struct{}           // holds one while an announcement is on its way
 }
 
 // announcement tells Redis of calls that are about to be written late.
@@ -160,6 +161,30 @@ func (p *Pacer) announceAll(a *announcement) bool {
 	return true
 }
 
+// ahead returns those of some slots just reserved whose calls will be late as far as this process can tell: where Redis is so far away that its clock is not
+// known well, or a job is ready long after it was pulled. They are to be announced before anybody has them in hand.
+func (p *Pacer) ahead(slots []Slot) (calls []lateCall) {
+	pl, now := p.plan.Load(), p.clock.Now()
+	away, local := p.distance(now), p.local(now)
+	need, lead := p.preparation(), p.Lead().Microseconds()
+	for _, s := range slots {
+		ready := max(s.At, p.bounds.notAfter(local)+need, s.At-lead+need)
+		if edge := min(ready+away, s.At+pl.tooLate) + pl.epsilon; edge > s.At+2*pl.epsilon {
+			calls = append(calls, lateCall{pl, s, edge, now})
+		}
+	}
+	p.late.begin(calls)
+	return calls
+}
+
+// announceAhead tells Redis of such calls. Then none of them waits for that when it is to be written.
+func (p *Pacer) announceAhead(calls []lateCall) {
+	if len(calls) > 0 {
+		_, err := p.reportOnce(calls, answerWithin)
+		p.late.end(calls, err == nil)
+	}
+}
+
 // distance is the time that Redis needs for an answer, at the most that it can have been, in µs.
 func (p *Pacer) distance(now time.Time) int64 {
 	at := p.local(now)
@@ -190,18 +215,69 @@ func (l *lateCalls) leave(a *announcement) {
 func (l *lateCalls) note(s Slot, until int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.announced[s] = until
+	l.announced[s.nth] = until
+}
+
+// unknown stands for the moment of a slot of which Redis was told, and did not answer: it may count the call at either moment.
+const unknown = -1
+
+// begin notes that Redis is to be told of slots ahead of their calls.
+func (l *lateCalls) begin(calls []lateCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range calls {
+		l.asking[c.slot.nth] = make(chan struct{})
+	}
+}
+
+// end notes what came of telling Redis of slots ahead of their calls, but for those that are forgotten by now.
+func (l *lateCalls) end(calls []lateCall, heard bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range calls {
+		over, ok := l.asking[c.slot.nth]
+		if !ok {
+			continue
+		}
+		if l.announced[c.slot.nth] = unknown; heard {
+			l.announced[c.slot.nth] = c.wrote
+		}
+		delete(l.asking, c.slot.nth)
+		close(over)
+	}
+}
+
+// settle waits, for as long as Redis's answer is waited for, while Redis is being told of these slots: until then nobody knows at which moment it counts their calls. It
+// reports whether it had to.
+func (l *lateCalls) settle(slots ...Slot) (waited bool) {
+	for _, s := range slots {
+		l.mu.Lock()
+		over, asking := l.asking[s.nth]
+		l.mu.Unlock()
+		if asking {
+			<-over
+			waited = true
+		}
+	}
+	return waited
+}
+
+// doubtful reports that nobody knows at which moment Redis counts the slot's call.
+func (l *lateCalls) doubtful(s Slot) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.announced[s.nth] == unknown
 }
 
 func newLateCalls() lateCalls {
-	return lateCalls{announced: map[Slot]int64{}, flight: make(chan struct{}, 1)}
+	return lateCalls{announced: map[int64]int64{}, asking: map[int64]chan struct{}{}, flight: make(chan struct{}, 1)}
 }
 
 // edge is the moment up to which Redis counts the slot's call as written.
 func (l *lateCalls) edge(s Slot) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(s.At, l.announced[s])
+	return max(s.At, l.announced[s.nth])
 }
 
 // forget is for slots whose calls were written, or will not be.
@@ -209,6 +285,10 @@ func (l *lateCalls) forget(slots ...Slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range slots {
-		delete(l.announced, s)
+		delete(l.announced, s.nth)
+		if over, ok := l.asking[s.nth]; ok {
+			delete(l.asking, s.nth)
+			close(over)
+		}
 	}
 }

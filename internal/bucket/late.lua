@@ -44,7 +44,7 @@ local function tail(list, slot)
     reach = math.min(reach * 4, POOL_REACH)
     from = math.max(len - reach, 0)
     v = call('LRANGE', list, from, -1)
-  until from == 0 or tonumber(v[1]) < slot or reach == POOL_REACH
+  until from == 0 or tonumber(v[1]) < slot - POOL_LATE or reach == POOL_REACH
   return v, from
 end
 

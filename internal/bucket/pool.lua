@@ -5,6 +5,7 @@
 -- the sub-bucket's end as its edge.
 
 local POOL_CHUNK, POOL_REACH = 128, 4096 -- numbers read at a time, and how many from the newest on
+local POOL_LATE = 1100000 -- µs by which a report moves an edge at the most: a younger slot's may lie so much before it
 
 local function pool_edge(at, width)
   if width == 0 then return at end
@@ -28,7 +29,7 @@ local function pool_find(list, edge, cost, width)
     for i = #v - 1, 1, -2 do
       local e, count = tonumber(v[i]), tonumber(v[i + 1])
       if e == edge and (count == cost or width > 0 and count > cost) then return from + i - 1, count end
-      if e < edge then return end -- edges only ever move up: everything before is older still
+      if e < edge - POOL_LATE then return end -- edges only ever move up: everything before is older still
     end
     seen = seen + POOL_CHUNK
   end

@@ -261,9 +261,12 @@ func (p *Pacer) ask(ctx context.Context, w wish) (grant, error) {
 		if err == nil && g.state == stateReshape {
 			err = p.reshape(asking)
 		}
+		late := p.ahead(g.slots)
 		select {
 		case answers <- answer{g, err}:
+			p.announceAhead(late)
 		case <-gone:
+			p.late.forget(g.slots...)
 			p.giveBack(g.slots)
 		}
 		p.catchUp(asking)

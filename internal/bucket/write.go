@@ -31,7 +31,8 @@ func (p *Pacer) TooLate(s Slot, now time.Time) bool {
 			return true
 		case p.bounds.notAfter(p.local(now)) <= p.late.edge(s)+p.plan.Load().epsilon: // an answer may come later than what was announced
 			return false
-		case tries == announceTries || !p.announce(s):
+		case p.late.settle(s): // look again
+		case tries >= announceTries || p.late.doubtful(s) || !p.announce(s):
 			return true
 		}
 		now = p.clock.Now()
@@ -49,11 +50,10 @@ func (p *Pacer) Passed(s Slot, now time.Time) bool {
 // before, as by a process that stood still since it asked TooLate, goes to Redis in the background, so that the call's permit is given out later.
 func (p *Pacer) Written(s Slot, at time.Time) {
 	pl := p.plan.Load()
-	edge := p.late.edge(s)
-	p.late.forget(s)
 	p.congestion.inTime(s)
 	pl.audit.add(p.local(at), s.Cost, func(window string, most int64) { p.meters.fullest.WithLabelValues(window).Set(float64(most)) })
 	if !p.bounds.current(s.era) {
+		p.late.forget(s)
 		return // how late it was is not known, and its permit has another moment by now
 	}
 	wrote := p.bounds.notAfter(p.local(at))
@@ -62,9 +62,19 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 	if late > pl.epsilon {
 		p.meters.late.Inc()
 	}
-	if s.At = edge; wrote > edge+pl.epsilon {
-		p.tellLate(lateCall{pl, s, wrote, p.clock.Now()})
+	if wrote <= p.late.edge(s)+pl.epsilon {
+		p.late.forget(s)
+		return
 	}
+	since := p.clock.Now()
+	p.background(func() {
+		p.late.settle(s)
+		edge := p.late.edge(s)
+		p.late.forget(s)
+		if s.At = edge; wrote > edge+pl.epsilon {
+			p.tellLate(lateCall{pl, s, wrote, since})
+		}
+	})
 }
 
 // readiness learns how long it takes from handing out a slot until its job's handler is ready to write: the mean and
@@ -87,7 +97,7 @@ func (p *Pacer) Ready(s Slot, at time.Time) {
 	if s.asked == 0 {
 		return
 	}
-	took := min(max(p.local(at)-s.asked, 0), p.plan.Load().horizon)
+	took := min(max(p.local(at)-s.asked, 0), p.plan.Load().horizon+p.plan.Load().tooLate)
 	p.mu.Lock()
 	p.pace.add(float64(took))
 	p.mu.Unlock()
@@ -100,18 +110,18 @@ func (p *Pacer) soonest() int64 {
 	p.mu.Lock()
 	need := int64(p.pace.mean + p.pace.deviation)
 	p.mu.Unlock()
-	most := pl.horizon / 2
-	if p.congestion.bound() { // what is reserved at once is little, and none of it lies further off than the first
-		most = pl.horizon * 9 / 10
-	}
-	return min(max(need-pl.epsilon, takeLead.Microseconds()/2), most)
+	return min(max(need-pl.epsilon, takeLead.Microseconds()/2), pl.horizon/2)
 }
 
 // Lead returns how long before its slot a dequeue must start: learned from Ready, at least 1 ms, at most the horizon.
 func (p *Pacer) Lead() time.Duration {
-	p.mu.Lock()
-	lead := p.pace.mean + 4*p.pace.deviation
-	p.mu.Unlock()
 	most := time.Duration(p.plan.Load().horizon) * time.Microsecond
-	return min(max(time.Duration(lead)*time.Microsecond, leastLead), most)
+	return min(max(time.Duration(p.preparation())*time.Microsecond, leastLead), most)
+}
+
+// preparation is how long a job takes from its pull until it is ready to be called, nearly always, in µs.
+func (p *Pacer) preparation() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int64(p.pace.mean + 4*p.pace.deviation)
 }
