@@ -34,7 +34,16 @@ func (p *Pacer) dropLocal() { p.giveBack(p.takeLocal()) }
 // giveBack releases slots in the background.
 func (p *Pacer) giveBack(slots []Slot) {
 	if len(slots) > 0 {
+		p.unused(slots)
 		p.background(func() { _ = p.releaseNow(slots) })
+	}
+}
+
+// unused notes that slots are given back, and whether they have passed.
+func (p *Pacer) unused(slots []Slot) {
+	now, pl := p.bounds.notAfter(p.local(p.clock.Now())), p.plan.Load()
+	for _, s := range slots {
+		p.congestion.unused(s, p.bounds.current(s.era) && now > s.At+pl.tooLate, pl.inHand)
 	}
 }
 
@@ -42,6 +51,7 @@ func (p *Pacer) release(ctx context.Context, slots []Slot) error {
 	if len(slots) == 0 {
 		return nil
 	}
+	p.unused(slots)
 	var err error
 	over := p.background(func() { err = p.releaseNow(slots) })
 	select {
@@ -55,16 +65,14 @@ func (p *Pacer) release(ctx context.Context, slots []Slot) error {
 // releaseNow gives back slots, and the leases alone of those that are of another era: their permits have other moments by now, or none.
 func (p *Pacer) releaseNow(slots []Slot) error {
 	var current, bygone []Slot
-	now, pl := p.bounds.notAfter(p.local(p.clock.Now())), p.plan.Load()
 	for _, s := range slots {
-		p.congestion.unused(s, p.bounds.current(s.era) && now > s.At+pl.tooLate, pl.inHand)
 		if p.bounds.current(s.era) {
 			current = append(current, s)
 		} else {
 			bygone = append(bygone, s)
 		}
 	}
-	return errors.Join(p.releaseOf(pl.shape, current), p.releaseOf("", bygone))
+	return errors.Join(p.releaseOf(p.plan.Load().shape, current), p.releaseOf("", bygone))
 }
 
 // releaseOf runs release.lua for slots of this shape. The latest slot goes first, so that the spacing is given back for a whole row.
