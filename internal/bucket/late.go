@@ -30,6 +30,7 @@ type lateCalls struct {
 	waiting   []lateCall
 	announced map[int64]int64         // until when, by the slot's number, in µs on Redis's clock, a call that is not written yet may be
 	asking    map[int64]chan struct{} // closes when Redis has been told of a slot ahead of its call, or nobody asks any more, by the slot's number
+	tried     map[int64]int64         // the moment it was told of then
 	next      *announcement           // that further calls can join
 	flight    chan struct{}           // holds one while an announcement is on its way
 }
@@ -152,8 +153,8 @@ func (p *Pacer) announceAll(a *announcement) bool {
 		s.At = p.late.edge(s)
 		calls[i] = lateCall{a.plan, s, max(s.At, min(until, at+a.plan.tooLate+a.plan.epsilon)), now} // no call goes out after its slot has passed
 	}
-	if _, err := p.reportOnce(calls, within); err != nil {
-		return false
+	if lost, err := p.reportOnce(calls, within); err != nil || lost > 0 {
+		return false // what Redis does not find it counts no later
 	}
 	for i, s := range a.slots {
 		p.late.note(s, calls[i].wrote)
@@ -168,8 +169,8 @@ func (p *Pacer) ahead(slots []Slot) (calls []lateCall) {
 	away, local := p.distance(now), p.local(now)
 	need, lead := p.preparation(), p.Lead().Microseconds()
 	for _, s := range slots {
-		ready := max(s.At, p.bounds.notAfter(local)+need, s.At-lead+need)
-		if edge := min(ready+away, s.At+pl.tooLate) + pl.epsilon; edge > s.At+2*pl.epsilon {
+		wrote := max(s.At+away, p.bounds.notAfter(local)+need, s.At-lead+need+away)
+		if edge := min(wrote, s.At+pl.tooLate) + pl.epsilon; edge > s.At+2*pl.epsilon {
 			calls = append(calls, lateCall{pl, s, edge, now})
 		}
 	}
@@ -180,8 +181,8 @@ func (p *Pacer) ahead(slots []Slot) (calls []lateCall) {
 // announceAhead tells Redis of such calls. Then none of them waits for that when it is to be written.
 func (p *Pacer) announceAhead(calls []lateCall) {
 	if len(calls) > 0 {
-		_, err := p.reportOnce(calls, answerWithin)
-		p.late.end(calls, err == nil)
+		lost, err := p.reportOnce(calls, answerWithin)
+		p.late.end(calls, err == nil && lost == 0)
 	}
 }
 
@@ -226,7 +227,7 @@ func (l *lateCalls) begin(calls []lateCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range calls {
-		l.asking[c.slot.nth] = make(chan struct{})
+		l.asking[c.slot.nth], l.tried[c.slot.nth] = make(chan struct{}), c.wrote
 	}
 }
 
@@ -262,6 +263,21 @@ func (l *lateCalls) settle(slots ...Slot) (waited bool) {
 	return waited
 }
 
+// edges returns the moments up to which Redis may count the slot's call as written: two, while it is being told of it, or has not answered.
+func (l *lateCalls) edges(s Slot) []int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, announced := l.announced[s.nth]
+	_, asking := l.asking[s.nth]
+	switch {
+	case asking || at == unknown:
+		return []int64{s.At, l.tried[s.nth]}
+	case announced:
+		return []int64{max(s.At, at)}
+	}
+	return []int64{s.At}
+}
+
 // doubtful reports that nobody knows at which moment Redis counts the slot's call.
 func (l *lateCalls) doubtful(s Slot) bool {
 	l.mu.Lock()
@@ -270,7 +286,7 @@ func (l *lateCalls) doubtful(s Slot) bool {
 }
 
 func newLateCalls() lateCalls {
-	return lateCalls{announced: map[int64]int64{}, asking: map[int64]chan struct{}{}, flight: make(chan struct{}, 1)}
+	return lateCalls{announced: map[int64]int64{}, asking: map[int64]chan struct{}{}, tried: map[int64]int64{}, flight: make(chan struct{}, 1)}
 }
 
 // edge is the moment up to which Redis counts the slot's call as written.
@@ -286,6 +302,7 @@ func (l *lateCalls) forget(slots ...Slot) {
 	defer l.mu.Unlock()
 	for _, s := range slots {
 		delete(l.announced, s.nth)
+		delete(l.tried, s.nth)
 		if over, ok := l.asking[s.nth]; ok {
 			delete(l.asking, s.nth)
 			close(over)

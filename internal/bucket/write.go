@@ -62,19 +62,13 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 	if late > pl.epsilon {
 		p.meters.late.Inc()
 	}
-	if wrote <= p.late.edge(s)+pl.epsilon {
-		p.late.forget(s)
-		return
-	}
-	since := p.clock.Now()
-	p.background(func() {
-		p.late.settle(s)
-		edge := p.late.edge(s)
-		p.late.forget(s)
-		if s.At = edge; wrote > edge+pl.epsilon {
-			p.tellLate(lateCall{pl, s, wrote, since})
+	edges := p.late.edges(s)
+	p.late.forget(s)
+	for _, s.At = range edges {
+		if wrote > s.At+pl.epsilon {
+			p.tellLate(lateCall{pl, s, wrote, p.clock.Now()})
 		}
-	})
+	}
 }
 
 // readiness learns how long it takes from handing out a slot until its job's handler is ready to write: the mean and
