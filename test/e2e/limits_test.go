@@ -13,8 +13,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// soak makes each run of the limits that long, one after the other, and holds the rate to the promise as well; without it the
-// runs are few and short, and only the limits are held.
+// soak makes each run of the limits that long, and holds the rate to the promise as well; without it the runs are short, and only the limits
+// are held.
 var soak = flag.Duration("soak", 0, "how long each run of the limits lasts, and hold them to their rates")
 
 const (
@@ -30,15 +30,15 @@ func TestTheLimitIsKeptAndUsed(t *testing.T) {
 		processes int
 		churn     bool
 		settings  string
-		short     bool // part of the everyday run
+		least     time.Duration // without -soak, if not shortRun
 	}{
 		{limit: "100/s", processes: 1},
-		{limit: "100/s", processes: 2, short: true},
+		{limit: "100/s", processes: 2},
 		{limit: "100/s", processes: 8},
-		{limit: "100/s", processes: 3, churn: true, short: true},
-		{limit: "1000/s", processes: 4, short: true},
+		{limit: "100/s", processes: 3, churn: true},
+		{limit: "1000/s", processes: 4},
 		{limit: "5/s", processes: 2},
-		{limit: "40/s 200/10s", processes: 2},
+		{limit: "40/s 200/10s", processes: 2, least: 13 * time.Second},
 		{limit: "100/s", processes: 2, settings: ", burst: 10"},
 	} {
 		name := fmt.Sprintf("%s by %d%s", tc.limit, tc.processes, tc.settings)
@@ -46,12 +46,7 @@ func TestTheLimitIsKeptAndUsed(t *testing.T) {
 			name += " dying and coming"
 		}
 		t.Run(strings.ReplaceAll(name, "/", " per "), func(t *testing.T) {
-			length := *soak
-			if length == 0 && !tc.short {
-				t.Skip("it shows nothing in a few seconds: make soak runs it")
-			}
-			length = max(length, shortRun)
-			keep(t, load{tc.limit, tc.processes, tc.churn, tc.settings, length})
+			keep(t, load{tc.limit, tc.processes, tc.churn, tc.settings, max(*soak, tc.least, shortRun)})
 		})
 	}
 }
