@@ -248,8 +248,8 @@ func TestALateCallGoesOutWhereRedisHearsOfIt(t *testing.T) {
 		if err := p.Release(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		if n := w.client.LLen(t.Context(), w.keys.PaceWindow(1)).Val(); n != 0 || len(p.late.announced) != 0 {
-			t.Errorf("%v after its slot: %d values are left of what was given back, and %d announced", tc.after, n, len(p.late.announced))
+		if n := w.client.LLen(t.Context(), w.keys.PaceWindow(1)).Val(); n != 0 || len(p.late.told) != 0 {
+			t.Errorf("%v after its slot: %d values are left of what was given back, and %d announced", tc.after, n, len(p.late.told))
 		}
 		w.pass(10 * time.Second)
 	}

@@ -2,13 +2,13 @@
 -- KEYS 1 pace  2… the windows' lists
 -- ARGV 1 shape that the slots belong to, then for each window the width of its sub-buckets (µs, 0 = exact), then for each call: slot (µs),
 --      cost, the latest moment at which it was written (µs)
--- Returns of how many calls no window had the permit any more.
+-- Returns of how many calls some window had the permit no more: that window counts them as early as before.
 local FEW = 16 -- values of a list that are changed one by one; of more, its tail is written anew
 local call, lists = redis.call, #KEYS - 1
-local slots, costs, written, known = {}, {}, {}, {}
+local slots, costs, written, found = {}, {}, {}, {} -- found: in how many windows
 for a = lists + 2, #ARGV, 3 do
   local n = #slots + 1
-  slots[n], costs[n], written[n] = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
+  slots[n], costs[n], written[n], found[n] = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), 0
 end
 if call('HGET', KEYS[1], 'g') ~= ARGV[1] then return #slots end
 call('HDEL', KEYS[1], '') -- a full Redis lets a script go on that has begun to write, and others would be given these permits too soon
@@ -33,7 +33,7 @@ local function move_in_parts(list, width)
       into_later(list, place, edge, costs[n])
       pool_drop(list, place, count, costs[n])
     end
-    known[n] = known[n] or place
+    if place then found[n] = found[n] + 1 end
   end
 end
 
@@ -59,7 +59,7 @@ local function moves(v)
     local i = newest[int(slots[n])]
     while i and (later[i] or tonumber(v[i + 1]) ~= costs[n]) do i = before[i] end
     if i then
-      known[n] = true
+      found[n] = found[n] + 1
       later[i], first = math.max(written[n], slots[n]), math.min(first, i)
     end
   end
@@ -137,8 +137,8 @@ for k = 1, lists do
   local width = tonumber(ARGV[1 + k])
   if width == 0 then move_exactly(KEYS[1 + k]) else move_in_parts(KEYS[1 + k], width) end
 end
-local lost = #slots
+local lost = 0
 for n = 1, #slots do
-  if known[n] then lost = lost - 1 end
+  if found[n] < lists then lost = lost + 1 end
 end
 return lost

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -131,5 +132,24 @@ func TestLateCallsOfAMomentGoTogether(t *testing.T) {
 	}
 	if len(p.late.waiting) != 0 {
 		t.Errorf("%d calls still wait", len(p.late.waiting))
+	}
+}
+
+// A late call opens a sub-bucket before the one before it is full: what is in the newer one is found behind the older one.
+func TestAPermitIsFoundBehindAnOlderSubBucket(t *testing.T) {
+	t.Parallel()
+	cfg := PacerConfig{Limits: []Limit{{1_000_000, time.Hour}}}
+	older := int64(1_700_000_000_000_000)
+	p := latePacer(t, cfg, []int64{older}, []int64{1})
+	width := p.plan.Load().windows[0].width
+	p.client.Del(t.Context(), p.keys.PaceWindow(1))
+	older = older / width * width
+	p.client.RPush(t.Context(), p.keys.PaceWindow(1), older+width, 2, older, 1)
+	late := wasLate(p, Slot{At: older + 1000, Cost: 1}, older+width+1000)
+	if lost, err := p.reportOnce([]lateCall{late}, answerWithin); lost != 0 || err != nil {
+		t.Errorf("%d permits are lost, %v", lost, err)
+	}
+	if got, want := p.client.LRange(t.Context(), p.keys.PaceWindow(1), 0, -1).Val(), fmt.Sprint([]int64{older + width, 1, older, 1, older + 2*width, 1}); fmt.Sprint(got) != want {
+		t.Errorf("the window is %v, want %v", got, want)
 	}
 }

@@ -1,0 +1,74 @@
+package bucket
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"spillway/internal/testkit"
+)
+
+// A call does not go out late where a window does not have its permit: that window would count it too early.
+func TestALateCallWaitsForEachWindowToCountIt(t *testing.T) {
+	t.Parallel()
+	limits := []Limit{{100, time.Second}, {1000, 10 * time.Second}, {1_000_000, time.Hour}}
+	for without := range len(limits) + 1 { // 0: each window has it
+		for _, ahead := range []bool{false, true} {
+			t.Run(fmt.Sprint("window ", without, " has no permit, told ahead ", ahead), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, testkit.Client(t), 7)
+				p := w.pacer(PacerConfig{Limits: limits})
+				s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
+				late := p.Due(s).Add(20 * time.Millisecond)
+				if without > 0 && w.client.Del(t.Context(), w.keys.PaceWindow(without)).Val() != 1 {
+					t.Fatal("the window is empty")
+				}
+				if ahead {
+					calls := []lateCall{{p.plan.Load(), s, late.UnixMicro(), w.Now()}}
+					p.late.begin(calls)
+					p.announceAhead(calls)
+				}
+				w.now = late.UnixMicro()
+				if got, want := p.TooLate(s, late), without > 0; got != want {
+					t.Errorf("too late is %v, want %v", got, want)
+				}
+			})
+		}
+	}
+}
+
+// A call is written later than Redis was told ahead, before its answer is there: at whichever of the two moments Redis counts it, it comes to count it as
+// late as it was.
+func TestACallWhoseAnnouncementIsUnansweredIsReportedAtBothMoments(t *testing.T) {
+	t.Parallel()
+	for _, heard := range []bool{false, true} {
+		for _, answered := range []bool{false, true} {
+			t.Run(fmt.Sprint("heard ", heard, ", failed ", answered), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, testkit.Client(t), 7)
+				p := w.pacer(PacerConfig{Limits: []Limit{{100, time.Second}}})
+				p.done = true // what runs in the background runs at once
+				s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
+				calls := []lateCall{{p.plan.Load(), s, s.At + 30_000, w.Now()}}
+				p.late.begin(calls)
+				if heard {
+					if lost, err := p.reportOnce(calls, answerWithin); lost > 0 || err != nil {
+						t.Fatal(lost, err)
+					}
+				}
+				if answered {
+					p.late.end(calls, false)
+				}
+				w.now = s.At + 100_000
+				p.Written(s, w.Now())
+				wrote := p.bounds.notAfter(p.local(w.Now()))
+				if got, want := fmt.Sprint(p.pairs(t, 1)), fmt.Sprintf("[%d 1]", wrote); got != want {
+					t.Errorf("Redis counts %s, want %s", got, want)
+				}
+				if len(p.late.told) != 0 {
+					t.Errorf("%d slots are remembered", len(p.late.told))
+				}
+			})
+		}
+	}
+}
