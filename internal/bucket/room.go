@@ -20,6 +20,8 @@ type Room struct {
 	In time.Duration
 	// At is that moment on Redis's clock; zero when In is.
 	At time.Time
+	// Gap is how long before that moment the last slot was; zero when In is, or when there was none.
+	Gap time.Duration
 	// Limit is what the call waits for longest. The zero Limit, when In is not zero, means that no slot is given out before, as after Redis
 	// lost its memory.
 	Limit Limit
@@ -39,7 +41,7 @@ func (p *Pacer) Room(ctx context.Context, cost int64) (Room, error) {
 	if err != nil {
 		return Room{}, fmt.Errorf("what room %s has could not be read: %w", p.gateway, err)
 	}
-	if len(v) != 4 || v[2] > int64(len(pl.windows)) {
+	if len(v) != 5 || v[2] > int64(len(pl.windows)) {
 		return Room{}, fmt.Errorf("room.lua answered %v: is another version of the program using this Redis?", v)
 	}
 	r := Room{Full: pl.cfg.MaxInFlight > 0 && v[3] >= pl.cfg.MaxInFlight}
@@ -47,6 +49,9 @@ func (p *Pacer) Room(ctx context.Context, cost int64) (Room, error) {
 		return r, nil
 	}
 	r.In, r.At = time.Duration(v[1]-v[0])*time.Microsecond, time.UnixMicro(v[1]).UTC()
+	if v[4] > 0 {
+		r.Gap = time.Duration(v[1]-v[4]) * time.Microsecond
+	}
 	if v[2] > 0 {
 		w := pl.windows[v[2]-1]
 		r.Limit = Limit{N: w.n, Window: time.Duration(w.length) * time.Microsecond}

@@ -3,17 +3,17 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 cost of the call  3 shape of the limits, as reserve.lua keeps it
 --      then for each window: units N, µs R until a permit is ready again
 -- Returns {now, when it finds room (µs; not after now: there is room, or nobody knows), number of the window that it waits for longest
---      (0: of none, no slot is given out before, as after a loss), leases of calls under way}
+--      (0: of none, no slot is given out before, as after a loss), leases of calls under way, the last slot that was given out (µs)}
 local FEW, MOST = 64, 4096
 local call = redis.call
 local now, cost = now_us(ARGV[1]), tonumber(ARGV[2])
 local K = (#ARGV - 3) / 2
-local fields = {'g', 'h', 'y'}
+local fields = {'g', 'h', 'y', 's'}
 local FIXED = #fields
 for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
 local flying = call('ZCOUNT', KEYS[2], '(' .. int(now), '+inf')
-if pace[1] ~= ARGV[3] then return {int(now), 0, 0, flying} end
+if pace[1] ~= ARGV[3] then return {int(now), 0, 0, flying, 0} end
 
 -- ready returns when so many units of a list are ready again, its oldest first.
 local function ready(list, missing, wait)
@@ -39,4 +39,4 @@ for k = 1, K do
     if at > latest then latest, by = at, k end
   end
 end
-return {int(now), int(latest), by, flying}
+return {int(now), int(latest), by, flying, int(tonumber(pace[4]) or 0)}

@@ -25,6 +25,7 @@ func TestRoom(t *testing.T) {
 		}
 		return r
 	}
+	var last int64
 	var counted []int64 // the moments that Redis counts the calls at
 	for range 5 {
 		if r := look(p, 1); r.In != 0 {
@@ -35,10 +36,13 @@ func TestRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.late.settle(s)
-		counted = append(counted, p.late.edge(s))
+		counted, last = append(counted, p.late.edge(s)), s.At
 	}
 	wait := p.plan.Load().windows[1].ready
 	r := look(p, 1)
+	if gap := r.At.Sub(time.UnixMicro(last)); r.Gap != gap {
+		t.Errorf("the gap between the last slot and the next is %v, want %v", r.Gap, gap)
+	}
 	if r.Limit != day || r.At.UnixMicro() != counted[0]+wait || r.In < 23*time.Hour {
 		t.Errorf("%+v, want room a day after the first call, at %v", r, time.UnixMicro(counted[0]+wait).UTC())
 	}

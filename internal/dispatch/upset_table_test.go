@@ -69,6 +69,8 @@ var knownUpsets = map[string]upsets{
 		{at: 5 * time.Second, kind: stuckSet, length: 8 * time.Second, limits: "5/1s"}}},
 	"a pause comes after the resume": {file: "10/1s", processes: 1, far: time.Millisecond, then: 20 * time.Second, all: []upset{
 		{at: 5 * time.Second, kind: stuckPause, length: 8 * time.Second}}},
+	"a file with a longer window is read": {seed: 899, file: "10/1s", processes: 3, far: 5 * time.Millisecond, late: 40, then: 9 * time.Second, all: []upset{
+		{at: 9437 * time.Millisecond, kind: reloads, on: 2, length: 572 * time.Millisecond, limits: "6/2s"}}},
 	"a report of lateness is lost": {file: "3/1s 9/3s", processes: 2, far: time.Millisecond, late: 60, then: 9 * time.Second,
 		all: every(8, 5*time.Second, 6*time.Second, upset{kind: failsOver, length: 200 * time.Millisecond, tail: 300 * time.Millisecond})},
 }

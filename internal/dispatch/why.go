@@ -19,7 +19,7 @@ import (
 const (
 	// quiet is how long dispatchers may give no sign of life, which each does about once a second, until nobody is there.
 	quiet = 15 * time.Second
-	// soon is a wait for room in the limits that is nothing but the pace.
+	// soon is a wait for room in the limits, or a gap between two slots, that is nothing but the pace.
 	soon = 2 * time.Second
 )
 
@@ -112,12 +112,13 @@ func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 	}
 	defer p.Close(ctx)
 	room, err := p.Room(ctx, r.Job.Cost)
+	long := room.In > soon || room.Gap > soon
 	switch {
 	case err != nil:
 		return "", Coded(err)
-	case room.In > soon && room.Limit.N > 0:
+	case long && room.Limit.N > 0:
 		return fmt.Sprintf("the limit %s is used up until %s", limitText(v.Limits, room.Limit), moment(room.At)), nil
-	case room.In > soon:
+	case long:
 		return fmt.Sprintf("no call before %s, as calls made before Redis lost its memory, or before the limits changed, still count", moment(room.At)), nil
 	case room.Full:
 		return fmt.Sprintf("as many calls are under way as may be (max_in_flight %d)", g.Leak.MaxInFlight), nil
