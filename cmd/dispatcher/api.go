@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
@@ -23,33 +24,31 @@ func (s served) api(cfg httpapi.Config) *httpapi.API {
 	cfg.Gateways = offered(s.db.Client, s.file.Load())
 	cfg.Door = s.door
 	cfg.State = func(ctx context.Context, gateway, id string) (job.State, error) {
-		_, rec, err := s.look().in(ctx, gateway, id)
-		return rec.State, err
+		found, err := s.found(ctx, gateway, id)
+		return found.Record.State, err
 	}
 	cfg.Job = func(ctx context.Context, gateway, id string) (any, error) {
-		look := s.look()
-		g, rec, err := look.in(ctx, gateway, id)
+		found, err := s.found(ctx, gateway, id)
 		if err != nil {
 			return nil, err
 		}
-		return viewJob(ctx, look, g, rec)
+		return found.Job(ctx)
 	}
 	cfg.Status = func(ctx context.Context) (any, error) {
-		rows, err := statusRows(ctx, s.db.Client, s.file.Load().Gateways)
-		return statusDocument(rows), err
+		rows, err := desk.New(s.db.Client, s.file.Load().Gateways).Status(ctx)
+		return statusDocument{rows}, err
 	}
 	return httpapi.New(cfg)
 }
 
-func (s served) look() *session { return &session{cfg: s.file.Load(), db: s.db} }
-
-// in returns the record of a job of one gateway.
-func (s *session) in(ctx context.Context, gateway, id string) (config.Gateway, job.Record, error) {
-	g, ok := s.cfg.Gateway(gateway)
+// found returns the record of a job of one gateway.
+func (s served) found(ctx context.Context, gateway, id string) (desk.Found, error) {
+	cfg := s.file.Load()
+	g, ok := cfg.Gateway(gateway)
 	if !ok {
-		return g, job.Record{}, dispatch.NoGateway(s.cfg, gateway)
+		return desk.Found{}, dispatch.NoGateway(cfg, gateway)
 	}
-	return find(ctx, s, []config.Gateway{g}, id)
+	return desk.New(s.db.Client, []config.Gateway{g}).FindOne(ctx, id)
 }
 
 // offered is what callers are told of each gateway's admission.

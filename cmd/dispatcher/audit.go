@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
@@ -74,14 +74,14 @@ func (p *program) audit(ctx context.Context, names []string, o auditOptions) err
 	if o.most < 0 {
 		return cli.Usage("give a number from 0 up", "--limit %d is below 0", o.most)
 	}
-	s, chosen, err := p.openAt(ctx, names)
+	s, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	books := make([]gatewayBooks, len(chosen))
-	for i, g := range chosen {
-		if books[i], err = p.auditOne(ctx, s, g, o); err != nil {
+	books := make([]gatewayBooks, len(s.desk.Gateways))
+	for i, g := range s.desk.Gateways {
+		if books[i], err = p.auditOne(ctx, g, o); err != nil {
 			return err
 		}
 	}
@@ -91,16 +91,15 @@ func (p *program) audit(ctx context.Context, names []string, o auditOptions) err
 	return verdict(books)
 }
 
-func (p *program) auditOne(ctx context.Context, s *session, g config.Gateway, o auditOptions) (gatewayBooks, error) {
+func (p *program) auditOne(ctx context.Context, g *desk.Gateway, o auditOptions) (gatewayBooks, error) {
 	began := time.Now()
-	books := dispatch.Books(s.db.Client, g)
-	first, err := books.Look(ctx)
+	first, err := g.Books.Look(ctx)
 	if err != nil {
 		return gatewayBooks{}, dispatch.Coded(err)
 	}
 	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: "auditing " + g.Name, Total: first.Accepted, Quiet: p.Quiet})
 	defer bar.Close()
-	a, err := books.Audit(ctx, ledger.AuditParams{Most: o.most, Repair: o.repair, Progress: bar.Set})
+	a, err := g.Books.Audit(ctx, ledger.AuditParams{Most: o.most, Repair: o.repair, Progress: bar.Set})
 	if err != nil {
 		return gatewayBooks{}, dispatch.Coded(err)
 	}

@@ -4,16 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
 	"spillway/internal/producer"
 )
 
@@ -51,74 +49,6 @@ has ever served a gateway, it says so as if one began now.`,
 	return cmd
 }
 
-// batchView is "batch -o json".
-type batchView struct {
-	Batch      string             `json:"batch"`
-	Jobs       int64              `json:"jobs"`
-	Amount     purse              `json:"amount"`
-	Bare       int64              `json:"without_amount"`
-	States     []batchPlace       `json:"states"`
-	ETASeconds *float64           `json:"eta_seconds"`
-	By         *time.Time         `json:"by,omitempty"`
-	MakesIt    *bool              `json:"makes_it,omitempty"`
-	Gateways   []batchGatewayView `json:"gateways"`
-
-	// fromNow is when the last job will have been called, if dispatchers begin now where none has ever been; negative when nobody can say.
-	fromNow time.Duration
-}
-
-type batchGatewayView struct {
-	Gateway    string       `json:"gateway"`
-	Jobs       int64        `json:"jobs"`
-	States     []batchPlace `json:"states"`
-	ETASeconds *float64     `json:"eta_seconds"`
-	ETAWhy     string       `json:"eta_why,omitempty"`
-	PausedAt   *time.Time   `json:"paused_at"`
-	PauseWhy   string       `json:"pause_why,omitempty"`
-	PausedBy   string       `json:"paused_by,omitempty"`
-	Cancelled  *time.Time   `json:"cancelled_at"`
-	CancelWhy  string       `json:"cancel_why,omitempty"`
-	CancelBy   string       `json:"cancelled_by,omitempty"`
-}
-
-// batchPlace is the jobs of a batch in one state.
-type batchPlace struct {
-	State  job.State  `json:"state"`
-	Reason job.Reason `json:"reason,omitempty"`
-	Jobs   int64      `json:"jobs"`
-	Amount purse      `json:"amount"`
-	Bare   int64      `json:"without_amount"`
-}
-
-// batchPart is one gateway's part of a batch.
-type batchPart struct {
-	gateway string
-	dispatch.BatchGlance
-}
-
-// batchParts asks the chosen gateways, and returns those that know the batch.
-func batchParts(ctx context.Context, s *session, chosen []config.Gateway, name string) ([]batchPart, error) {
-	var parts []batchPart
-	for _, g := range chosen {
-		v, ok, err := dispatch.LookBatch(ctx, s.db.Client, g, name)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			parts = append(parts, batchPart{g.Name, v})
-		}
-	}
-	if len(parts) == 0 {
-		return nil, noBatch(name)
-	}
-	return parts, nil
-}
-
-func noBatch(name string) error {
-	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no batch %q", name),
-		Hint: "no job of it was enqueued here, or its last job was over longer ago than dedupe"}
-}
-
 func (p *program) batch(ctx context.Context, name string, f *batchFlags) error {
 	var by time.Time
 	if f.by != "" {
@@ -127,119 +57,47 @@ func (p *program) batch(ctx context.Context, name string, f *batchFlags) error {
 			return err
 		}
 	}
-	s, chosen, err := p.openAt(ctx, f.gateways)
+	s, err := p.openAt(ctx, f.gateways)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	parts, err := batchParts(ctx, s, chosen, name)
+	b, err := s.desk.Batch(ctx, name)
 	if err != nil {
 		return err
 	}
-	v := viewBatch(name, parts)
-	late := v.judge(by, parts[0].Now)
-	if err := p.writeBatch(v); err != nil {
+	late := judge(b, by)
+	if err := p.writeBatch(b); err != nil {
 		return err
 	}
 	return late
 }
 
-func viewBatch(name string, parts []batchPart) batchView {
-	v := batchView{Batch: name, Gateways: make([]batchGatewayView, len(parts))}
-	all, eta := map[ledger.Place]ledger.Sums{}, time.Duration(0)
-	for i, part := range parts {
-		states, sum := placesOf(part.Places)
-		v.Gateways[i] = batchGatewayView{Gateway: part.gateway, Jobs: sum.Jobs, States: states, ETASeconds: seconds(part.ETA), ETAWhy: part.Stopped}
-		v.Gateways[i].stopped(part.Batch)
-		for place, one := range part.Places {
-			s := all[place]
-			s.Add(one)
-			all[place] = s
-		}
-		eta, v.fromNow = later(eta, part.ETA), later(v.fromNow, part.FromNow)
-	}
-	var sum ledger.Sums
-	v.States, sum = placesOf(all)
-	v.Jobs, v.Amount, v.Bare, v.ETASeconds = sum.Jobs, purseOf(sum), sum.Unread, seconds(eta)
-	return v
-}
-
-// later returns the later of two, and less than 0 if nobody knows one of them.
-func later(a, b time.Duration) time.Duration {
-	if a < 0 || b < 0 {
-		return -1
-	}
-	return max(a, b)
-}
-
-// stopped says that the batch is paused or cancelled, since when, why and by whom.
-func (v *batchGatewayView) stopped(b ledger.Batch) {
-	switch {
-	case !b.Paused.IsZero():
-		v.PausedAt, v.PauseWhy, v.PausedBy = when(b.Paused), b.Why, b.Who
-	case !b.Cancelled.IsZero():
-		v.Cancelled, v.CancelWhy, v.CancelBy = when(b.Cancelled), b.Why, b.Who
-	}
-}
-
-func seconds(eta time.Duration) *float64 {
-	if eta < 0 {
-		return nil
-	}
-	s := tenth(eta.Seconds())
-	return &s
-}
-
-// placesOf returns the places in the order of a job's way, and the sum of all.
-func placesOf(in map[ledger.Place]ledger.Sums) (list []batchPlace, sum ledger.Sums) {
-	order := []ledger.Place{{State: job.Scheduled}, {State: job.Queued}, {State: job.InFlight}, {State: job.Retrying}, {State: job.Done}}
-	for _, r := range job.Reasons() {
-		order = append(order, ledger.Place{State: job.Parked, Reason: r})
-	}
-	list = []batchPlace{}
-	for _, place := range append(order, ledger.Place{State: job.Discarded}) {
-		if s := in[place]; s.Jobs != 0 {
-			list = append(list, batchPlace{place.State, place.Reason, s.Jobs, purseOf(s), s.Unread})
-			sum.Add(s)
-		}
-	}
-	return list, sum
-}
-
-func purseOf(s ledger.Sums) purse {
-	all := purse{}
-	all.addAll(s.Money)
-	return all
-}
-
 // judge says whether the batch makes it by a time, if one is asked for, and returns an error if it doesn't.
-func (v *batchView) judge(by, now time.Time) error {
+func judge(b *desk.Batch, by time.Time) error {
 	if by.IsZero() {
 		return nil
 	}
-	makes := v.fromNow >= 0 && !now.Add(v.fromNow).After(by)
-	utc := by.UTC()
-	v.By, v.MakesIt = &utc, &makes
+	late, known := b.Judge(by)
 	switch {
-	case makes:
+	case *b.MakesIt:
 		return nil
-	case v.fromNow < 0:
-		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("nobody can say whether batch %q makes it by %s: %s", v.Batch, utc.Format(time.RFC3339), v.whyNoETA()),
+	case !known:
+		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("nobody can say whether batch %q makes it by %s: %s", b.Batch, b.By.Format(time.RFC3339), b.WhyNoETA()),
 			Hint: `see "dispatcher status", and end what keeps it back`}
 	}
-	over := now.Add(v.fromNow).Sub(by)
-	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q does not make it by %s: its last job will be called %s later%s", v.Batch, utc.Format(time.RFC3339), cli.Short(over), v.condition()),
+	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q does not make it by %s: its last job will be called %s later%s", b.Batch, b.By.Format(time.RFC3339), cli.Short(late), b.Condition()),
 		Hint: "raise the gateway's limits if the provider agrees, or hold other batches back (dispatcher batch pause)"}
 }
 
-func (p *program) writeBatch(v batchView) error {
+func (p *program) writeBatch(v *desk.Batch) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, v)
 	}
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "STATE", "REASON", "JOBS", "MONEY", "ETA")
 	for _, g := range v.Gateways {
 		for _, s := range g.States {
-			t.Row(g.Gateway, s.State, s.Reason, s.Jobs, t.Money(s.Amount, int(s.Bare)), "")
+			t.Row(g.Gateway, s.State, s.Reason, s.Jobs, t.Money(s.Totals), "")
 		}
 		if g.PausedAt != nil {
 			t.Row(g.Gateway, "paused", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy)), "")
@@ -248,37 +106,18 @@ func (p *program) writeBatch(v batchView) error {
 			t.Row(g.Gateway, "cancelled", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.Cancelled, time.Now()), g.CancelBy, g.CancelWhy)), "")
 		}
 	}
-	t.Row("all", "total", "", v.Jobs, t.Money(v.Amount, int(v.Bare)), etaText(v.ETASeconds))
+	t.Row("all", "total", "", v.Jobs, t.Money(v.Totals), etaText(v.ETASeconds))
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	if v.ETASeconds == nil {
-		p.remark("no ETA: %s", v.whyNoETA())
+		p.remark("no ETA: %s", v.WhyNoETA())
 	}
-	if slices.ContainsFunc(v.Gateways, func(g batchGatewayView) bool { return g.PausedAt != nil }) {
+	if slices.ContainsFunc(v.Gateways, func(g desk.BatchGateway) bool { return g.PausedAt != nil }) {
 		p.remark("paused: %s", dispatch.ResumeBatch(v.Batch))
 	}
 	if v.MakesIt != nil && *v.MakesIt {
-		p.remark("batch %q makes it by %s%s", v.Batch, v.By.Format(time.RFC3339), v.condition())
+		p.remark("batch %q makes it by %s%s", v.Batch, v.By.Format(time.RFC3339), v.Condition())
 	}
 	return nil
-}
-
-// condition is what must be done for the end that is said: empty if nothing.
-func (v batchView) condition() string {
-	if v.ETASeconds == nil {
-		return ", if dispatchers begin now"
-	}
-	return ""
-}
-
-// whyNoETA says at which gateways nobody can say when the batch's jobs will have been called, and why.
-func (v batchView) whyNoETA() string {
-	var parts []string
-	for _, g := range v.Gateways {
-		if g.ETAWhy != "" {
-			parts = append(parts, g.Gateway+": "+g.ETAWhy)
-		}
-	}
-	return strings.Join(parts, "; ")
 }

@@ -11,6 +11,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/producer"
@@ -72,10 +73,10 @@ one	done		1	EUR 1050
 one	parked	refused	1	EUR 999999999999	
 two	queued		1		
 all	total		4	EUR 1000000001049, 1 job without an amount`, "")
-	var v batchView
+	var v desk.Batch
 	got = r.command("batch", "b1", "-g", r.one, "-o", "json")
 	r.must(json.Unmarshal([]byte(got.out), &v))
-	if v.Jobs != 3 || len(v.Gateways) != 1 || v.ETASeconds == nil || *v.ETASeconds > 60 || v.Bare != 1 || v.Amount["EUR"].Int64() != 1000000001049 {
+	if v.Jobs != 3 || len(v.Gateways) != 1 || v.ETASeconds == nil || *v.ETASeconds > 60 || v.NoAmount != 1 || v.Amount["EUR"].Int64() != 1000000001049 {
 		t.Errorf("one gateway alone: %s", got.out)
 	}
 	r.expect(r.command("batch", "none"), 4, "", "dispatcher: no batch \"none\"\nhint: no job of it was enqueued here, or its last job was over longer ago than dedupe\n")

@@ -5,55 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/clock"
-	"spillway/internal/config"
 	"spillway/internal/deadletter"
-	"spillway/internal/dispatch"
+	"spillway/internal/desk"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
-	"spillway/internal/tracing"
 )
-
-// unit is one gateway with what a replay of its jobs needs.
-type unit struct {
-	g     config.Gateway
-	store *deadletter.Store
-	books *ledger.Books
-	admit deadletter.Admitter
-	rules deadletter.Rules
-}
-
-func unitOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, expiredKeys bool) (unit, error) {
-	books := dispatch.Books(c, g)
-	now, err := books.Look(ctx)
-	if err != nil {
-		return unit{}, dispatch.Coded(err)
-	}
-	rules := dispatch.Rules(g, now.Now)
-	rules.ExpiredKeys = expiredKeys
-	return unit{g: g, store: dispatch.Store(c, g), books: books, admit: books, rules: rules}, nil
-}
-
-// act is what replay, discard and resolve differ in.
-type act struct {
-	verb    string // "replay", as in "replay 12 jobs?"
-	past    string // "replayed"
-	what    string // as it stands in the trail
-	doubt   bool   // it is for jobs that may have been charged
-	waiting bool   // jobs that are named may also wait for their call
-	single  bool   // it is for one job
-	// decide says what becomes of a job's key, or why it would not be taken.
-	decide  func(deadletter.Rules, job.Record) (change job.KeyChange, why string)
-	run     func(context.Context, deadletter.Clearing, unit) (deadletter.Cleared, error)
-	caution caution
-}
 
 // clearFlags are the flags that replay, discard and resolve share.
 type clearFlags struct {
@@ -89,24 +49,23 @@ func needWhy(why, verb string) error {
 	return nil
 }
 
-// clear shows what an act would touch, asks, does it and says what it did.
-func (p *program) clear(ctx context.Context, f *clearFlags, a act) error {
+// clear shows what an action would touch, asks, does it and says what it did.
+func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, o desk.Options) error {
 	s, err := p.choose(ctx, f.dlqFilter)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	s.filter.InDoubt = a.doubt && len(s.filter.IDs)+len(s.filter.Reasons) == 0
-	s.filter.Waiting = a.waiting && len(s.filter.IDs) > 0
-	w := &clearance{p: p, s: s, f: f, act: a}
-	missing, err := w.preview(ctx)
+	o.ExpiredKeys, o.MayBeCharged = f.expiredKeys, f.mayBeCharged
+	plan, err := s.Plan(ctx, a, o)
 	if err != nil {
 		return err
 	}
-	if a.single && w.total > 1 {
-		return cli.Usage("choose one with -g", "several gateways have parked a job %q", s.filter.IDs[0])
+	w := &clearance{p: p, s: s, f: f, Plan: plan, o: o, total: plan.Meant().Jobs, open: plan.Would().Jobs}
+	if o.Reference != "" && w.total > 1 {
+		return cli.Usage("choose one with -g", "several gateways have parked a job %q", s.Filter.IDs[0])
 	}
-	if err := p.remarkMissing(ctx, s, missing); err != nil {
+	if err := p.remarkMissing(ctx, s.Selection, plan.Missing); err != nil {
 		return err
 	}
 	decision, err := w.decide(ctx)
@@ -119,84 +78,19 @@ func (p *program) clear(ctx context.Context, f *clearFlags, a act) error {
 	return w.report(decision, w.do(ctx))
 }
 
-// clearance is one act under way.
+// clearance is one action under way.
 type clearance struct {
-	p      *program
-	s      *selection
-	f      *clearFlags
-	act    act
-	shares []*share // one for each gateway with jobs
-	total  int      // jobs meant
-	open   int      // of these, jobs not held back
-	ran    bool
+	*desk.Plan
+	p     *program
+	s     *selection
+	f     *clearFlags
+	o     desk.Options
+	total int64 // jobs meant
+	open  int64 // of these, jobs not held back
+	ran   bool
 
-	mu       sync.Mutex
 	progress *cli.Progress
-}
-
-// share is the part of an act that is one gateway's.
-type share struct {
-	unit
-	heap  *gatewayHeap
-	met   deadletter.Preview
-	would *pile          // would be taken
-	held  map[string]int // was held back, and why; while nothing was done, what would be
-	halt  string         // why it would stop at once
-	done  deadletter.Cleared
-	ahead *deadletter.Canary // the jobs sent ahead; nil before they are
-	took  *pile
-	entry *deadletter.Entry
-}
-
-// preview counts what the act would touch.
-func (w *clearance) preview(ctx context.Context) ([]string, error) {
-	byName := map[string]*share{}
-	w.s.filter.ToCount(anyAmount(w.s.gateways))
-	missing, err := w.s.each(ctx, func(g config.Gateway, r job.Record) error {
-		sh := byName[g.Name]
-		if sh == nil {
-			var err error
-			if sh, err = w.begin(ctx, g); err != nil {
-				return err
-			}
-			byName[g.Name], w.shares = sh, append(w.shares, sh)
-		}
-		sh.meet(r)
-		return nil
-	})
-	for _, sh := range w.shares {
-		sh.heap.close()
-		sh.held = sh.met.Held
-		w.total += sh.heap.Total
-		w.open += sh.would.jobs
-	}
-	return missing, err
-}
-
-// begin begins a gateway's share, and asks what keeps its calls back now.
-func (w *clearance) begin(ctx context.Context, g config.Gateway) (*share, error) {
-	u, err := unitOf(ctx, w.s.db.Client, g, w.f.expiredKeys)
-	if err != nil {
-		return nil, err
-	}
-	u.rules.MayBeCharged = w.f.mayBeCharged
-	sh := &share{unit: u, heap: newHeap(g), would: newPile(), took: newPile(),
-		met: deadletter.Preview{Rules: u.rules, Decide: w.act.decide, Seen: deadletter.NewSeen(clock.Real{})}}
-	if look := w.act.caution.watch(w.s.db.Client, g); look != nil {
-		leave, err := look(ctx)
-		if err != nil {
-			return nil, dispatch.Coded(err)
-		}
-		sh.halt = leave.Stop
-	}
-	return sh, nil
-}
-
-func (sh *share) meet(r job.Record) {
-	sh.heap.add(r)
-	if sh.met.Meet(r) {
-		sh.would.add(r, sh.g.Amount)
-	}
+	told     map[*desk.Bulk]time.Time // when a gateway's canary was last said to be waited for
 }
 
 // decide asks a person at a terminal, where there is something to ask about.
@@ -205,36 +99,30 @@ func (w *clearance) decide(ctx context.Context) (cli.Decision, error) {
 	if w.open == 0 && w.p.InTerminal {
 		consent.Yes = true
 	}
-	would := newPile()
-	for _, sh := range w.shares {
-		would.addAll(sh.would)
-	}
 	if consent.Yes && !consent.DryRun && w.open > 0 && !w.p.JSON() {
 		w.p.remark("%s", strings.TrimSuffix(w.previewText(), "\n"))
 	}
-	return cli.Confirm(ctx, w.p.Streams, consent, w.previewText()+capital(w.act.verb)+" "+would.text())
+	return cli.Confirm(ctx, w.p.Streams, consent, w.previewText()+capital(w.Action.Verb)+" "+w.Would().String())
 }
 
-// do runs the act at every gateway side by side: one without room keeps no other waiting.
+// do runs the action at every gateway.
 func (w *clearance) do(ctx context.Context) error {
-	w.progress = cli.NewProgress(w.p.Streams, cli.ProgressParams{What: w.act.verb, Total: int64(w.open), Quiet: w.p.Quiet})
+	who, err := cli.WhoAmI()
+	if err != nil {
+		return err
+	}
+	w.progress = cli.NewProgress(w.p.Streams, cli.ProgressParams{What: w.Action.Verb, Total: w.open, Quiet: w.p.Quiet})
 	defer w.progress.Close()
-	w.ran = true
+	w.ran, w.told = true, map[*desk.Bulk]time.Time{}
 	traces, err := w.p.traces(ctx)
 	if err != nil {
 		return err
 	}
-	defer bounded(ctx, traces.Close)
-	errs := make([]error, len(w.shares))
-	var all sync.WaitGroup
-	for i, sh := range w.shares {
-		all.Go(func() { errs[i] = w.doShare(ctx, sh, traces) })
-	}
-	all.Wait()
-	return w.outcome(errs)
+	defer desk.Bounded(ctx, traces.Close)
+	return w.outcome(w.Run(ctx, desk.By{Who: who, Why: w.f.why}, traces, w.show))
 }
 
-// outcome is one error of all shares': what is broken before what was interrupted, and that before what stopped by itself.
+// outcome is one error of all gateways': what is broken before what was interrupted, and that before what stopped by itself.
 func (w *clearance) outcome(errs []error) error {
 	var halts []*deadletter.Halt
 	interrupted := false
@@ -246,7 +134,7 @@ func (w *clearance) outcome(errs []error) error {
 		case errors.Is(err, context.Canceled):
 			interrupted = true
 		case err != nil:
-			return w.cut(dispatch.Coded(err), goOn)
+			return w.cut(err, goOn)
 		}
 	}
 	switch {
@@ -258,99 +146,36 @@ func (w *clearance) outcome(errs []error) error {
 	return nil
 }
 
-// noteEvery is how often a long act brings its entry in the trail up to date.
-const noteEvery = time.Second
-
-// noteTime bounds writing the entry down.
-const noteTime = 5 * time.Second
-
-func (w *clearance) doShare(ctx context.Context, sh *share, traces *tracing.Tracer) error {
-	who, err := cli.WhoAmI()
-	if err != nil {
-		return err
+// show shows how far it is, and what a gateway's canary is waited for.
+func (w *clearance) show(b *desk.Bulk) {
+	sum := w.Now()
+	w.progress.Set(int64(sum.Taken + sum.Gone))
+	canary := b.Now().Canary
+	if canary == nil || canary.Waiting == 0 || time.Since(w.told[b]) < remindEvery {
+		return
 	}
-	sh.entry = sh.store.Entry(deadletter.Act{At: sh.rules.Now, Who: who, What: w.act.what, Why: w.f.why, Filter: w.chose()})
-	sh.store = sh.store.For(sh.entry)
-	sh.admit = traces.Replays(sh.g.Name, sh.books.For(sh.entry.Place))
-	sh.held = map[string]int{}
-	noted := time.Time{}
-	done, err := w.act.run(ctx, deadletter.Clearing{
-		Store: sh.store, Filter: sh.filter(w.s.filter), Clock: clock.Real{}, Seen: sh.met.Seen,
-		Begin: func(ctx context.Context) error { return bounded(ctx, sh.entry.Begin) },
-		Watch: w.act.caution.watch(w.s.db.Client, sh.g), Canary: w.act.caution.canary, Canaries: w.follow(sh),
-		Taken:    func(r job.Record) { sh.took.add(r, sh.g.Amount) },
-		HeldBack: func(_ job.Record, why string) { sh.held[why]++ },
-		Withdraw: sh.withdrawing(who, w.f),
-		Progress: func(done deadletter.Cleared) {
-			w.show(sh, done)
-			if time.Since(noted) < noteEvery {
-				return
-			}
-			if bounded(ctx, sh.note) == nil { // the end below tells
-				noted = time.Now()
-			}
-		},
-	}, sh.unit)
-	if err == nil { // of the jobs that it read again it met only those that were still parked
-		done.Gone = max(done.Gone, sh.heap.Total-done.Taken-done.HeldBack)
-	}
-	w.show(sh, done)
-	if endErr := bounded(ctx, sh.end); endErr != nil {
-		return endErr
-	}
-	return err
+	first := w.told[b].IsZero()
+	w.told[b] = time.Now()
+	w.progress.Clear()
+	w.p.remark("%s", waitingText(b.Name, *canary, first))
 }
 
-// chose is the flags that chose the jobs, as the trail has them.
-func (w *clearance) chose() string {
-	if !w.f.mayBeCharged {
-		return w.s.flags
+// remindEvery is how often a replay that waits for its canary says what it waits for.
+const remindEvery = 15 * time.Second
+
+func waitingText(gateway string, now deadletter.Canary, first bool) string {
+	if first {
+		return fmt.Sprintf("%s: %s sent ahead, waiting until they are finished", gateway, job.JobsText(int64(now.Sent)))
 	}
-	return strings.TrimSpace(w.s.flags + " --may-be-charged")
-}
-
-// filter is the jobs that the preview met: those parked since then were not asked about.
-func (sh *share) filter(all deadletter.Filter) deadletter.Filter {
-	all.Until = sh.met.Until
-	all.ToCount(sh.g.Amount.Field != "")
-	if all.Limit > 0 {
-		all.Limit = sh.heap.Total
-	}
-	return all
-}
-
-// bounded writes something down, also after an interrupt.
-func bounded(ctx context.Context, write func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
-	defer cancel()
-	return write(ctx)
-}
-
-func (sh *share) deed() deadletter.Deed {
-	return deadletter.Deed{Jobs: sh.took.jobs, Amount: sh.took.money, Bare: sh.took.bare}
-}
-
-func (sh *share) note(ctx context.Context) error { return sh.entry.Note(ctx, sh.deed()) }
-
-func (sh *share) end(ctx context.Context) error { return sh.entry.End(ctx, sh.deed()) }
-
-func (w *clearance) show(sh *share, done deadletter.Cleared) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	sh.done = done
-	sum := 0
-	for _, each := range w.shares {
-		sum += each.done.Taken + each.done.Gone
-	}
-	w.progress.Set(int64(sum))
+	return fmt.Sprintf("%s: still waiting for %d of the %d sent ahead; is a dispatcher running? see \"dispatcher status\"", gateway, now.Waiting, now.Sent)
 }
 
 const goOn = "run the same again: that is safe, it goes on with the jobs that are still parked"
 
 // cut adds to an error how far it got.
 func (w *clearance) cut(err error, hint string) error {
-	sum := w.sum()
-	far := fmt.Sprintf("%d of %s %s", sum.Taken, jobs(w.open), w.act.past)
+	sum := w.Now()
+	far := fmt.Sprintf("%d of %s %s", sum.Taken, job.JobsText(w.open), w.Action.Past)
 	if sum.Unsure > 0 {
 		far += fmt.Sprintf(", and %d more may or may not be", sum.Unsure)
 	}
@@ -368,14 +193,4 @@ func (w *clearance) halted(halts []*deadletter.Halt) error {
 		}
 	}
 	return w.cut(&job.Error{Code: code, Message: "stopped: " + strings.Join(why, "; ")}, hint)
-}
-
-func (w *clearance) sum() (sum deadletter.Cleared) {
-	for _, sh := range w.shares {
-		sum.Taken += sh.done.Taken
-		sum.HeldBack += sh.done.HeldBack
-		sum.Gone += sh.done.Gone
-		sum.Unsure += sh.done.Unsure
-	}
-	return sum
 }

@@ -1,14 +1,9 @@
 package main
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/spf13/cobra"
 
-	"spillway/internal/deadletter"
-	"spillway/internal/job"
-	"spillway/internal/ledger"
+	"spillway/internal/desk"
 )
 
 func dlqDiscardCommand(p *program) *cobra.Command {
@@ -33,21 +28,7 @@ taken out of the queue and discarded in one step. One in flight is not: its call
 		if err := f.needWhy("discard"); err != nil {
 			return err
 		}
-		return p.clear(cmd.Context(), f, act{
-			verb: "discard", past: discarded, what: "discard", decide: deadletter.Rules.Discard, waiting: true,
-			run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
-				return c.Discard(ctx, u.rules, u.g.Dedupe)
-			},
-		})
+		return p.clear(cmd.Context(), f, desk.Discard, desk.Options{})
 	}
 	return cmd
-}
-
-// withdrawing is what discards jobs that wait.
-func (sh *share) withdrawing(who string, f *clearFlags) func(context.Context, []job.Return) ([]bool, error) {
-	books := sh.books.For(sh.entry.Place)
-	d := ledger.Discarding{Why: fmt.Sprintf("discarded by %s: %s", who, f.why), Dedupe: sh.g.Dedupe, MayBeCharged: f.mayBeCharged}
-	return func(ctx context.Context, jobs []job.Return) ([]bool, error) {
-		return books.WithdrawForGood(ctx, jobs, d)
-	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/producer"
@@ -56,21 +56,26 @@ func (p *program) dlqExport(ctx context.Context, f *dlqFilter) error {
 		return err
 	}
 	defer s.close()
-	s.filter.Looked = p.looking()
+	s.Filter.Looked = p.looking()
 	out := bufio.NewWriter(p.Out)
-	missing, err := s.each(ctx, func(g config.Gateway, r job.Record) error { return p.export(out, g, r) })
+	missing, err := s.Each(ctx, func(g *desk.Gateway, r job.Record) error { return p.export(out, g, r) })
 	if flushed := out.Flush(); err == nil && flushed != nil {
 		err = fmt.Errorf("writing the result: %w", flushed)
 	}
 	if err != nil {
 		return err
 	}
-	return p.remarkMissing(ctx, s, missing)
+	return p.remarkMissing(ctx, s.Selection, missing)
 }
 
-func (p *program) export(out *bufio.Writer, g config.Gateway, r job.Record) error {
-	line := exportLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Payload: r.Job.Payload, At: when(r.Job.At), Expires: when(r.Job.Expires),
-		Batch: r.Job.Batch}
+func (p *program) export(out *bufio.Writer, g *desk.Gateway, r job.Record) error {
+	line := exportLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Payload: r.Job.Payload, Batch: r.Job.Batch}
+	if !r.Job.At.IsZero() {
+		line.At = &r.Job.At
+	}
+	if !r.Job.Expires.IsZero() {
+		line.Expires = &r.Job.Expires
+	}
 	if r.Job.Cost > 1 {
 		line.Cost = r.Job.Cost
 	}
@@ -114,8 +119,8 @@ func (p *program) unfit(line exportLine, r job.Record) error {
 }
 
 // sealedLine puts the sealed payload in the place of the one in plain, unless that was asked for.
-func (p *program) sealedLine(line exportLine, g config.Gateway, r job.Record) (exportLine, error) {
-	box := dispatch.Box(g)
+func (p *program) sealedLine(line exportLine, g *desk.Gateway, r job.Record) (exportLine, error) {
+	box := dispatch.Box(g.Gateway)
 	if p.payloads || (r.Sealed == nil && !box.Seals()) {
 		return line, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
+	"spillway/internal/job"
 )
 
 // historyFlags are the flags of dlq history as typed.
@@ -72,14 +73,14 @@ func (p *program) dlqHistory(ctx context.Context, f *historyFlags) error {
 	if err != nil {
 		return err
 	}
-	s, named, err := p.openAt(ctx, f.gateways)
+	s, err := p.openAt(ctx, f.gateways)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	list := p.newPaged("AT", "GATEWAY", "WHO", "WHAT", "JOBS", "MONEY", "FILTER", "WHY", "ENDED")
-	for _, g := range named {
-		if err := listActs(ctx, deadletter.New(s.db.Client, g.Name), &chosen, func(a deadletter.Act) error {
+	for _, g := range s.desk.Gateways {
+		if err := listActs(ctx, g.Store, &chosen, func(a deadletter.Act) error {
 			return list.addAct(actView{g.Name, a})
 		}); err != nil {
 			return dispatch.Coded(err)
@@ -114,9 +115,9 @@ func (l *paged) addAct(v actView) error {
 	if l.p.JSON() {
 		return cli.WriteJSON(l.out, v)
 	}
-	money := l.table.Money(v.Amount, v.Bare)
+	money := l.table.Money(v.Totals)
 	if r := v.Replaced; r != nil {
-		money = l.table.Money(r.Amount, r.Bare) + " → " + money
+		money = l.table.Money(job.Totals{Amount: r.Amount, NoAmount: r.NoAmount}) + " → " + money
 	}
 	var ended time.Time
 	if v.Ended != nil {

@@ -8,6 +8,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/deadletter"
+	"spillway/internal/job"
 )
 
 func TestDLQHistoryShowsEachAct(t *testing.T) {
@@ -52,7 +53,7 @@ func TestDLQHistorySaysWhatWasNeverEnded(t *testing.T) {
 	r := newRig(t)
 	e := deadletter.New(r.c, r.one).Entry(deadletter.Act{At: time.Now(), Who: "ann", What: "replay"})
 	r.must(e.Begin(r.ctx))
-	r.must(e.Note(r.ctx, deadletter.Deed{Jobs: 40}))
+	r.must(e.Note(r.ctx, deadletter.Deed{Totals: job.Totals{Jobs: 40}}))
 	got := r.run("history")
 	if fields := strings.Split(got.out, "\t"); len(fields) != 9 || fields[4] != "40" || fields[8] != "\n" {
 		t.Errorf("%q", got.out)
@@ -86,7 +87,7 @@ func TestDLQHistoryShowsTheMoneyBeforeAReplace(t *testing.T) {
 	was.Add("a", deadletter.Version{Digest: "d1", Money: "100 EUR"}, deadletter.Version{Digest: "d2", Money: "90 EUR"}, true)
 	e := deadletter.New(r.c, r.one).Entry(deadletter.Act{At: time.Unix(1_700_000_000, 0).UTC(), Who: "kim", What: "replace", Filter: "the lines of x"})
 	r.must(e.Begin(r.ctx))
-	r.must(e.End(r.ctx, deadletter.Deed{Jobs: 1, Amount: map[string]*big.Int{"EUR": big.NewInt(90)}, Replaced: was}))
+	r.must(e.End(r.ctx, deadletter.Deed{Totals: job.Totals{Jobs: 1, Amount: job.Amounts{"EUR": big.NewInt(90)}}, Replaced: was}))
 	r.expect(r.run("history"), 0, "TIME\tone\tkim\treplace\t1\tEUR 100 → EUR 90\tthe lines of x\t\tTIME\n", "")
 	if got := r.run("history", "-o", "json"); !strings.Contains(got.out, `"replaced":{"amount_before":{"EUR":100},"without_amount_before":0,"changes":[{"id":"a","before":"d1","after":"d2"}],"digest":"`) {
 		t.Errorf("%s", got.out)

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/config"
 	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 )
 
@@ -35,33 +34,6 @@ flags choose, until it has found enough: name a reason, a batch or a time to mak
 	return cmd
 }
 
-// parkedView is a line of "dlq list -o json".
-type parkedView struct {
-	ID       string          `json:"id"`
-	Gateway  string          `json:"gateway"`
-	Reason   job.Reason      `json:"reason"`
-	Error    string          `json:"error"`
-	Attempts int             `json:"attempts"`
-	ParkedAt time.Time       `json:"parked_at"`
-	Batch    string          `json:"batch"`
-	Replays  int             `json:"replays"`
-	InVain   bool            `json:"in_vain,omitempty"` // replayed so often without success that another one may be in vain too
-	Cursor   string          `json:"cursor,omitempty"`
-	Payload  json.RawMessage `json:"payload,omitempty"`
-	// InDoubt says that it may have been charged; "dlq show" always says it.
-	InDoubt bool `json:"may_have_charged,omitempty"`
-}
-
-func viewParked(r job.Record, payload bool) parkedView {
-	v := parkedView{ID: r.Job.ID, Gateway: r.Job.Gateway, Reason: r.Reason, Error: r.Error, Attempts: r.Attempts,
-		ParkedAt: r.ParkedAt, Batch: r.Job.Batch, Replays: r.Replays, InVain: r.Replays >= deadletter.OftenReplayed,
-		InDoubt: r.InDoubt()}
-	if payload {
-		v.Payload = asJSON(r.Job.Payload)
-	}
-	return v
-}
-
 func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error {
 	p.payloads = payload
 	s, err := p.choose(ctx, f)
@@ -69,12 +41,12 @@ func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error
 		return err
 	}
 	defer s.close()
-	s.filter.NoPayload, s.filter.Looked = !payload, p.looking()
+	s.Filter.NoPayload, s.Filter.Looked = !payload, p.looking()
 	list := p.newParkedList(payload)
 	last := ""
-	missing, err := s.each(ctx, func(_ config.Gateway, r job.Record) error {
-		v := viewParked(r, payload)
-		v.Cursor = cursorOf(r)
+	missing, err := s.Each(ctx, func(_ *desk.Gateway, r job.Record) error {
+		v := desk.ParkedOf(r, payload)
+		v.Cursor = desk.Cursor(r)
 		last = v.Cursor
 		if r.Unopened != nil {
 			p.remark("job %q of %s: %v", v.ID, v.Gateway, r.Unopened)
@@ -91,10 +63,10 @@ func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error
 	case p.JSON():
 	case list.rows == 0 && len(missing) == 0:
 		p.nothingMeant("parked job")
-	case list.rows == s.filter.Limit && list.rows > 0:
+	case list.rows == s.Filter.Limit && list.rows > 0:
 		p.remark("there may be more: add --after %s", last)
 	}
-	return p.remarkMissing(ctx, s, missing)
+	return p.remarkMissing(ctx, s.Selection, missing)
 }
 
 // nothingMeant says that there is nothing to show: an empty screen would be a riddle.
@@ -113,7 +85,7 @@ func (p *program) looking() func(int) {
 	return func(n int) {
 		if sum += n; n > 0 && time.Since(said) >= lookEvery {
 			said = time.Now()
-			p.remark("looked at the errors of %s so far", jobs(sum))
+			p.remark("looked at the errors of %s so far", job.JobsText(int64(sum)))
 		}
 	}
 }
@@ -171,7 +143,7 @@ func (p *program) newParkedList(payload bool) *parkedList {
 	return &parkedList{paged: p.newPaged(titles...), payload: payload}
 }
 
-func (l *parkedList) add(v parkedView) error {
+func (l *parkedList) add(v desk.Parked) error {
 	if l.p.JSON() {
 		return cli.WriteJSON(l.out, v)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"strings"
 	"testing"
@@ -99,47 +98,6 @@ func TestDLQReplayStopsWhenTheGatewayIsPausedAndGoesOnLater(t *testing.T) {
 	r.must(r.pacer(r.one).Resume(r.ctx))
 	rest := 40 - queued
 	r.expect(r.run("replay", "--yes", "-q"), 0, fmt.Sprintf("replayed %d jobs (EUR %d.%d0)\n", rest, rest/10, rest%10), "")
-}
-
-func TestAShareIsOfTheTightestLimitAsItIsNow(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	g := r.gateway(r.one)
-	watch := caution{share: 0.2, heeds: true}.watch(r.c, g)
-	for _, c := range []struct {
-		set  []config.Limit
-		want float64
-	}{
-		{nil, 20},
-		{[]config.Limit{{N: 50, Window: time.Second}, {N: 1200, Window: time.Minute}}, 4},
-		{nil, 20},
-	} {
-		r.must(dispatch.SetLimits(r.ctx, r.c, g, c.set))
-		leave, err := watch(r.ctx)
-		r.must(err)
-		if math.Abs(leave.Rate-c.want) > 1e-9 || leave.Stop != "" {
-			t.Errorf("limits %v: %+v, want %v/s", c.set, leave, c.want)
-		}
-	}
-}
-
-func TestRateFlags(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]float64{"50/s": 50, "3000/m": 50, "1/10ms": 100} {
-		if got, err := parseRate(text); err != nil || math.Abs(got-want) > 1e-9 {
-			t.Errorf("--rate %s: %v, %v", text, got, err)
-		}
-	}
-	for text, want := range map[string]float64{"20%": 0.2, "100%": 1, "0.5%": 0.005} {
-		if got, err := parseShare(text); err != nil || math.Abs(got-want) > 1e-9 {
-			t.Errorf("--share %s: %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"0x10%", "1_0%", "20", "%", "Inf%", "-5%", "1e3%"} {
-		if got, err := parseShare(text); err == nil {
-			t.Errorf("--share %s is read as %v", text, got)
-		}
-	}
 }
 
 func TestDLQReplayAtARateTakesItsTime(t *testing.T) {

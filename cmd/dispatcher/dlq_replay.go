@@ -1,18 +1,9 @@
 package main
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
-	"spillway/internal/deadletter"
-)
-
-// What became of the jobs of an act.
-const (
-	replayed  = "replayed"
-	discarded = "discarded"
-	resolved  = "resolved"
+	"spillway/internal/desk"
 )
 
 func dlqReplayCommand(p *program) *cobra.Command {
@@ -46,13 +37,7 @@ or its circuit is open, with exit code 5. What was replayed by then stays so; th
 		if err != nil {
 			return err
 		}
-		return p.clear(cmd.Context(), f, act{
-			verb: "replay", past: replayed, what: "replay", caution: careful,
-			decide: deadletter.Rules.Key,
-			run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
-				return c.Replay(ctx, u.admit, u.rules)
-			},
-		})
+		return p.clear(cmd.Context(), f, desk.Replay, desk.Options{Pace: careful})
 	}
 	return cmd
 }

@@ -9,34 +9,38 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 )
 
 // cleared is "dlq replay|discard|resolve -o json".
 type cleared struct {
-	Jobs      int                         `json:"jobs"`
-	Replayed  *int                        `json:"replayed,omitempty"`
-	Discarded *int                        `json:"discarded,omitempty"`
-	Resolved  *int                        `json:"resolved,omitempty"`
-	HeldBack  int                         `json:"held_back"`
-	Gone      int                         `json:"gone"`
-	DryRun    bool                        `json:"dry_run"`
-	Amount    purse                       `json:"amount"`
-	Bare      int                         `json:"without_amount"`
-	ByReason  map[job.Reason]*reasonTotal `json:"by_reason"`
-	Why       map[string]int              `json:"held_back_why"`
-	Often     int                         `json:"replayed_3_times_or_more"`
-	Canary    *canaryView                 `json:"canary,omitempty"`
-	Stopped   string                      `json:"stopped,omitempty"`
+	Jobs      int64                     `json:"jobs"`
+	Replayed  *int                      `json:"replayed,omitempty"`
+	Discarded *int                      `json:"discarded,omitempty"`
+	Resolved  *int                      `json:"resolved,omitempty"`
+	HeldBack  int                       `json:"held_back"`
+	Gone      int                       `json:"gone"`
+	DryRun    bool                      `json:"dry_run"`
+	Amount    job.Amounts               `json:"amount"`
+	NoAmount  int64                     `json:"without_amount"`
+	ByReason  map[job.Reason]job.Totals `json:"by_reason"`
+	Why       map[string]int            `json:"held_back_why"`
+	Often     int                       `json:"replayed_3_times_or_more"`
+	Canary    *canaryView               `json:"canary,omitempty"`
+	Stopped   string                    `json:"stopped,omitempty"`
 }
 
-type reasonTotal struct {
-	Jobs   int   `json:"jobs"`
-	Amount purse `json:"amount"`
-	Bare   int   `json:"without_amount"`
+// canaryView is what became of the jobs sent ahead, over all gateways.
+type canaryView struct {
+	Sent    int      `json:"sent"`
+	Done    int      `json:"done"`
+	Waiting int      `json:"waiting"`
+	Later   int      `json:"later"`
+	Failed  []string `json:"failed"`
 }
 
-// report writes the result to standard output. It returns cut, what cut the act short.
+// report writes the result to standard output. It returns cut, what cut the action short.
 func (w *clearance) report(d cli.Decision, cut error) error {
 	var err error
 	if w.p.JSON() {
@@ -51,74 +55,55 @@ func (w *clearance) report(d cli.Decision, cut error) error {
 }
 
 func (w *clearance) result(d cli.Decision, cut error) cleared {
-	sum, money, why := w.sum(), w.piled(d), w.heldBack()
+	sum, money := w.far(), w.touched(d)
 	r := cleared{Jobs: w.total, HeldBack: sum.HeldBack, Gone: sum.Gone, DryRun: d != cli.Go,
-		Amount: money.money, Bare: money.bare, ByReason: map[job.Reason]*reasonTotal{}, Why: why, Often: w.often(), Canary: w.canaries()}
+		Amount: money.Amount, NoAmount: money.NoAmount, ByReason: w.ByReason(), Why: w.Held(), Often: w.Often()}
 	if e, ok := errors.AsType[*job.Error](cut); ok && e.Err != nil {
 		r.Stopped = e.Err.Error()
 	}
-	if !w.ran {
-		r.HeldBack = w.total - w.open
+	if w.o.Canary > 0 {
+		r.Canary = &canaryView{Failed: []string{}}
+		if c := sum.Canary; c != nil {
+			r.Canary = &canaryView{c.Sent, c.Done, c.Waiting, c.Later, append([]string{}, c.Failed...)}
+		}
 	}
-	switch w.act.past {
-	case replayed:
+	switch w.Action.Name {
+	case desk.Replay.Name:
 		r.Replayed = &sum.Taken
-	case discarded:
+	case desk.Discard.Name:
 		r.Discarded = &sum.Taken
 	default:
 		r.Resolved = &sum.Taken
 	}
-	for reason, pile := range w.byReason() {
-		r.ByReason[reason] = &reasonTotal{pile.jobs, pile.money, pile.bare}
-	}
 	return r
 }
 
-// piled is the jobs that were taken, or would be.
-func (w *clearance) piled(d cli.Decision) *pile {
-	all := newPile()
-	for _, sh := range w.shares {
-		if d == cli.Go {
-			all.addAll(sh.took)
-		} else {
-			all.addAll(sh.would)
-		}
+// far is how far it got. What was not begun holds back what it would have held back.
+func (w *clearance) far() desk.Progress {
+	sum := w.Now()
+	if !w.ran {
+		sum.HeldBack = int(w.total - w.open)
 	}
-	return all
+	return sum
 }
 
-func (w *clearance) heldBack() map[string]int {
-	why := map[string]int{}
-	for _, sh := range w.shares {
-		for text, n := range sh.held {
-			why[text] += n
-		}
+// touched is the jobs that were taken, or would be.
+func (w *clearance) touched(d cli.Decision) job.Totals {
+	if d == cli.Go {
+		return w.Now().Took
 	}
-	return why
-}
-
-func (w *clearance) byReason() map[job.Reason]*pile {
-	all := map[job.Reason]*pile{}
-	for _, sh := range w.shares {
-		for reason, of := range sh.heap.ByReason {
-			if all[reason] == nil {
-				all[reason] = newPile()
-			}
-			all[reason].addAll(of.pile)
-		}
-	}
-	return all
+	return w.Would()
 }
 
 func (w *clearance) reportText(d cli.Decision) error {
 	text, remark := "", ""
 	switch {
 	case w.total == 0:
-		text = "no parked job is meant: nothing to " + w.act.verb + "\n"
+		text = "no parked job is meant: nothing to " + w.Action.Verb + "\n"
 	case d == cli.Declined:
 		text = "nothing was changed\n"
 	case d == cli.DryRun:
-		text = w.previewText() + fmt.Sprintf("dry run: %s would be %s; nothing was changed\n", w.piled(d).text(), w.act.past)
+		text = w.previewText() + fmt.Sprintf("dry run: %s would be %s; nothing was changed\n", w.touched(d), w.Action.Past)
 		if !w.f.consent.DryRun && w.open > 0 {
 			remark = "add --yes to do it"
 		}
@@ -135,51 +120,41 @@ func (w *clearance) reportText(d cli.Decision) error {
 }
 
 func (w *clearance) doneText() string {
-	sum := w.sum()
-	if !w.ran {
-		sum.HeldBack = w.total - w.open
-	}
-	text := w.act.past + " " + w.piled(cli.Go).text()
+	sum := w.far()
+	text := w.Action.Past + " " + sum.Took.String()
 	if sum.HeldBack > 0 {
 		text += fmt.Sprintf(", held back %d", sum.HeldBack)
 	}
 	if sum.Gone > 0 {
 		text += fmt.Sprintf(", %d were no longer parked", sum.Gone)
 	}
-	return text + "\n" + whyText(w.heldBack(), "held back")
+	return text + "\n" + whyText(w.Held(), "held back")
 }
 
 // previewText says what the act would touch, by gateway and reason, and what would be held back.
 func (w *clearance) previewText() string {
 	var b strings.Builder
-	if w.s.flags == "" {
+	if desk.FilterText(w.s.Filter) == "" {
 		fmt.Fprintf(&b, "no filter is given: this means every %s of %s\n", w.which(), w.whose())
 	}
-	for _, sh := range w.shares {
-		fmt.Fprintf(&b, "%s: %s\n", sh.g.Name, sh.heap.all.text())
-		for _, r := range places() {
-			if of := sh.heap.ByReason[r]; of != nil {
-				fmt.Fprintf(&b, "  %s: %s\n", r, of.pile.text())
+	for _, of := range w.Parts {
+		fmt.Fprintf(&b, "%s: %s\n", of.Name, of.Meant.Totals)
+		for _, r := range desk.Places() {
+			if sum := of.Meant.ByReason[r]; sum != nil {
+				fmt.Fprintf(&b, "  %s: %s\n", r, sum.Totals)
 			}
 		}
 	}
-	b.WriteString(whyText(w.heldBack(), "would be held back"))
-	if n := w.often(); n > 0 {
+	b.WriteString(whyText(w.Held(), "would be held back"))
+	if n := w.Often(); n > 0 {
 		fmt.Fprintf(&b, "%d of them %s been replayed %d times or more without success\n", n, haveHas(n), deadletter.OftenReplayed)
 	}
-	for _, sh := range w.shares {
-		if sh.halt != "" {
-			fmt.Fprintf(&b, "%s: the %s would stop at once\n", sh.halt, w.act.verb)
+	for _, of := range w.Parts {
+		if of.Halt != "" {
+			fmt.Fprintf(&b, "%s: the %s would stop at once\n", of.Halt, w.Action.Verb)
 		}
 	}
 	return b.String()
-}
-
-func (w *clearance) often() (n int) {
-	for _, sh := range w.shares {
-		n += sh.met.Often
-	}
-	return n
 }
 
 func haveHas(n int) string {
@@ -190,7 +165,7 @@ func haveHas(n int) string {
 }
 
 func (w *clearance) which() string {
-	if w.act.doubt {
+	if w.Action.InDoubt {
 		return "parked job that may have been charged"
 	}
 	return "parked job"
@@ -200,17 +175,13 @@ func (w *clearance) whose() string {
 	if len(w.f.gateways) == 0 {
 		return "all gateways"
 	}
-	names := make([]string, len(w.s.gateways))
-	for i, g := range w.s.gateways {
-		names[i] = g.Name
-	}
-	return strings.Join(names, ", ")
+	return w.s.Names()
 }
 
 func whyText(why map[string]int, what string) string {
 	var b strings.Builder
 	for _, text := range slices.Sorted(maps.Keys(why)) {
-		fmt.Fprintf(&b, "%s: %s: %s\n", what, jobs(why[text]), text)
+		fmt.Fprintf(&b, "%s: %s: %s\n", what, job.JobsText(int64(why[text])), text)
 	}
 	return b.String()
 }

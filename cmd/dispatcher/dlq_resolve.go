@@ -1,13 +1,12 @@
 package main
 
 import (
-	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 )
 
 // resolveFlags are the flags of resolve that the others have not.
@@ -41,7 +40,7 @@ Who settled a job, when and why stands in "dispatcher job", and in "dispatcher b
 		if err := f.check(); err != nil {
 			return err
 		}
-		return p.clear(cmd.Context(), f.clearFlags, f.act())
+		return p.clear(cmd.Context(), f.clearFlags, f.action(), desk.Options{Reference: f.reference})
 	}
 	return cmd
 }
@@ -74,17 +73,9 @@ func (f *resolveFlags) checkReference() error {
 	return nil
 }
 
-func (f *resolveFlags) act() act {
+func (f *resolveFlags) action() desk.Action {
 	if f.done {
-		return act{verb: "resolve as done", past: resolved, what: "resolve --done", doubt: true, decide: deadletter.Rules.Done, single: f.reference != "",
-			run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
-				return c.Done(ctx, u.rules, u.g.Dedupe, f.reference)
-			},
-		}
+		return desk.Done
 	}
-	return act{verb: "resolve as not done", past: resolved, what: "resolve --not-done", doubt: true, decide: deadletter.Rules.NotDone,
-		run: func(ctx context.Context, c deadletter.Clearing, u unit) (deadletter.Cleared, error) {
-			return c.NotDone(ctx, u.admit, u.rules)
-		},
-	}
+	return desk.NotDone
 }

@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/config"
-	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 )
 
@@ -30,45 +28,30 @@ func dlqShowCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// parkedWhole is "dlq show -o json".
-type parkedWhole struct {
-	parkedView
-	Spent      int        `json:"attempts_spent"`
-	Cost       int64      `json:"cost"`
-	Key        string     `json:"idempotency_key"`
-	Status     int        `json:"status,omitempty"`
-	AcceptedAt *time.Time `json:"accepted_at"`
-	At         *time.Time `json:"at,omitempty"`
-	Expires    *time.Time `json:"expires,omitempty"`
-	FirstCall  *time.Time `json:"first_call_at,omitempty"`
-	Edited     *time.Time `json:"edited_at,omitempty"`
-	Unsure     bool       `json:"may_have_charged"`
-	Amount     purse      `json:"amount"`
-	Replay     string     `json:"replay"`
-	Calls      []callView `json:"calls"`
-}
-
 func (p *program) dlqShow(ctx context.Context, id string, names []string, payload bool) error {
 	p.payloads = payload
-	s, chosen, err := p.openAt(ctx, names)
+	s, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	u, r, err := findParked(ctx, &selection{session: s, gateways: chosen, filter: deadletter.Filter{IDs: []string{id}}})
+	found, err := s.desk.Parked(ctx, id)
 	if err != nil {
 		return err
 	}
-	v := viewWhole(u, r, payload)
+	v, err := found.ParkedWhole(ctx, payload)
+	if err != nil {
+		return err
+	}
 	if p.JSON() {
 		err = cli.WriteJSON(p.Out, v)
 	} else {
-		err = p.parkedTable(v, u.g.Retry.Attempts)
+		err = p.parkedTable(v, found.Retry.Attempts)
 	}
 	if err != nil || !payload {
 		return err
 	}
-	return unopened(r)
+	return unopened(found.Record)
 }
 
 // unopened is the error of whoever asked for a payload that can't be opened.
@@ -79,45 +62,7 @@ func unopened(r job.Record) error {
 	return fmt.Errorf("job %q: %w", r.Job.ID, r.Unopened)
 }
 
-// findParked returns the one parked job of the selection.
-func findParked(ctx context.Context, s *selection) (unit, job.Record, error) {
-	var where []string
-	var u unit
-	var found job.Record
-	_, err := s.each(ctx, func(g config.Gateway, r job.Record) error {
-		where, u, found = append(where, g.Name), unit{g: g}, r
-		return nil
-	})
-	if err != nil {
-		return u, found, err
-	}
-	if len(where) > 1 {
-		return u, found, cli.Usage("choose one with -g", "job %q is parked at several gateways: %s", found.Job.ID, strings.Join(where, ", "))
-	}
-	u, err = unitOf(ctx, s.db.Client, u.g, false)
-	return u, found, err
-}
-
-func viewWhole(u unit, r job.Record, payload bool) parkedWhole {
-	v := parkedWhole{parkedView: viewParked(r, payload), Spent: r.Spent, Cost: r.Job.Cost, Status: r.Status,
-		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall), Edited: when(r.Edited),
-		Unsure: r.InDoubt(), Amount: amountOf(r, u.g), Calls: callsOf(r)}
-	if u.rules.Keys {
-		v.Key = job.IdempotencyKey(r.Job.ID, r.KeyGeneration)
-	}
-	change, why := u.rules.Key(r)
-	switch {
-	case why != "":
-		v.Replay = "held back: " + why
-	case change == job.NextKey && u.rules.Keys:
-		v.Replay = "goes in with the idempotency key " + job.IdempotencyKey(r.Job.ID, r.KeyGeneration+1)
-	default:
-		v.Replay = "goes in as it is"
-	}
-	return v
-}
-
-func (p *program) parkedTable(v parkedWhole, most int) error {
+func (p *program) parkedTable(v desk.ParkedWhole, most int) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
 	t.Row("id", cli.Uncut(v.ID))
 	t.Row("gateway", cli.Uncut(v.Gateway))
@@ -128,7 +73,7 @@ func (p *program) parkedTable(v parkedWhole, most int) error {
 	t.Row("replays", replaysText(v.Replays))
 	t.Row("parked", v.ParkedAt)
 	t.Row("batch", cli.Uncut(v.Batch))
-	if amount := t.Money(v.Amount, 0); amount != "" {
+	if amount := t.Money(job.Totals{Amount: v.Amount}); amount != "" {
 		t.Row("amount", amount)
 	}
 	t.Row("may have charged", yesNo(v.Unsure))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"spillway/internal/cli"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
@@ -50,7 +51,7 @@ func TestDLQPages(t *testing.T) {
 		if code := cli.Main(name, newCommand, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut}); code != 0 {
 			t.Fatalf("exit code %d: %s", code, &errOut)
 		}
-		var last parkedView
+		var last desk.Parked
 		for line := range strings.Lines(out.String()) {
 			r.must(json.Unmarshal([]byte(line), &last))
 			found += last.ID

@@ -11,6 +11,7 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
@@ -24,7 +25,7 @@ func (r *rig) why(id string) string {
 	if code := cli.Main(name, newCommand, []string{"job", id, "-g", r.one, "-c", r.file, "-o", "json"}, s); code != 0 {
 		r.t.Fatalf("exit code %d: %s", code, errs.String())
 	}
-	var v jobView
+	var v desk.Job
 	r.must(json.Unmarshal(out.Bytes(), &v))
 	return r.tidy(v.Why)
 }

@@ -9,7 +9,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/config"
-	"spillway/internal/dispatch"
+	"spillway/internal/desk"
 )
 
 func limitCommand(p *program) *cobra.Command {
@@ -82,54 +82,35 @@ func (p *program) changeLimits(ctx context.Context, names []string, to []config.
 	if len(names) == 0 {
 		return cli.Usage("name it with -g GATEWAY", "no gateway is named")
 	}
-	what := "limit reset"
-	if len(to) > 0 {
-		what = "limit set " + strings.Join(texts(to), " ")
-	}
-	return p.limits(ctx, names, func(s *session, g config.Gateway) error {
-		if err := dispatch.CheckLimits(s.db.Client, g, to); err != nil {
-			return err
-		}
-		return steer(ctx, s.db.Client, g.Name, what, why, func(ctx context.Context) error { return dispatch.SetLimits(ctx, s.db.Client, g, to) })
-	})
-}
-
-// limitView is one line of "limit show -o json".
-type limitView struct {
-	Gateway string   `json:"gateway"`
-	Limits  []string `json:"limits"`
-	SetLive bool     `json:"set_live"`
-	File    []string `json:"file"`
-	// Admission is what holds at admission; Bottleneck which of the two holds jobs back in the long run.
-	Admission  []string `json:"admission"`
-	Bottleneck string   `json:"bottleneck"`
+	by := desk.By{Who: steersman(), Why: why}
+	return p.limits(ctx, names, func(g *desk.Gateway) error { return g.SetLimits(ctx, by, to) })
 }
 
 // limits makes a change, if there is one, and shows what holds then.
-func (p *program) limits(ctx context.Context, names []string, change func(*session, config.Gateway) error) error {
-	s, chosen, err := p.openAt(ctx, names)
+func (p *program) limits(ctx context.Context, names []string, change func(*desk.Gateway) error) error {
+	s, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	for _, g := range chosen {
+	for _, g := range s.desk.Gateways {
 		if change != nil {
-			if err := change(s, g); err != nil {
+			if err := change(g); err != nil {
 				return err
 			}
 		}
-		now, err := dispatch.CurrentLimits(ctx, s.db.Client, g)
+		now, err := g.Limits(ctx)
 		if err != nil {
 			return err
 		}
-		if err := p.showLimits(viewLimits(g, now)); err != nil {
+		if err := p.showLimits(now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *program) showLimits(v limitView) error {
+func (p *program) showLimits(v desk.Limits) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, v)
 	}
@@ -137,28 +118,6 @@ func (p *program) showLimits(v limitView) error {
 	if v.SetLive {
 		from = "set live; the file says " + strings.Join(v.File, " ")
 	}
-	_, err := fmt.Fprintf(p.Tell(), "%s: %s (%s)\n", v.Gateway, boundText(v.Limits, v.Admission, v.Bottleneck), from)
+	_, err := fmt.Fprintf(p.Tell(), "%s: %s (%s)\n", v.Gateway, v.Text(), from)
 	return err
-}
-
-func viewLimits(g config.Gateway, now dispatch.Limits) limitView {
-	in := dispatch.AdmissionAt(g, now).Limits
-	return limitView{g.Name, texts(now.Limits), now.Live, texts(g.Leak.Limits), texts(in), dispatch.Bottleneck(in, now.Limits)}
-}
-
-// boundText is the leak's limits, and admission's where they are the bottleneck.
-func boundText(leak, admission []string, bottleneck string) string {
-	text := strings.Join(leak, " ")
-	if bottleneck == dispatch.BottleneckAdmission {
-		text += " (admission " + strings.Join(admission, " ") + ")"
-	}
-	return text
-}
-
-func texts(limits []config.Limit) []string {
-	all := make([]string, len(limits))
-	for i, l := range limits {
-		all[i] = l.String()
-	}
-	return all
 }

@@ -4,6 +4,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"spillway/internal/desk"
 	"spillway/internal/httpapi"
 	"spillway/internal/testkit"
 )
@@ -13,8 +14,8 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	t.Parallel()
 	answer := httptest.NewRecorder()
 	httpapi.New(httpapi.Config{}).ServeHTTP(answer, httptest.NewRequest("GET", "http://127.0.0.1/openapi.json", nil))
-	testkit.Described(t, answer.Body.Bytes(), "JobView", jobView{})
+	testkit.Described(t, answer.Body.Bytes(), "JobView", desk.Job{})
 	testkit.Described(t, answer.Body.Bytes(), "Status", struct {
-		Gateways []gatewayStatus `json:"gateways"`
+		Gateways []desk.Status `json:"gateways"`
 	}{})
 }

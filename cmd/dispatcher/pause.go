@@ -7,10 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"spillway/internal/bucket"
 	"spillway/internal/cli"
-	"spillway/internal/config"
-	"spillway/internal/dispatch"
+	"spillway/internal/desk"
 )
 
 func pauseCommand(p *program) *cobra.Command {
@@ -22,7 +20,7 @@ func pauseCommand(p *program) *cobra.Command {
 		Example: `  dispatcher pause -g stripe --why "maintenance window"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.eachPacer(cmd.Context(), names, turn{"pause", "paused", why}, func(ctx context.Context, b *bucket.Pacer) error { return b.Pause(ctx, why) })
+			return p.steer(cmd.Context(), names, why, "paused", func(g *desk.Gateway, ctx context.Context, by desk.By) error { return g.Pause(ctx, by, why) })
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to pause; repeatable")
@@ -30,8 +28,7 @@ func pauseCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// turn is what is done to a gateway: as it stands in the trail, when it is done, and why.
-type turn struct{ what, done, why string }
+const resumed = "resumed"
 
 func resumeCommand(p *program) *cobra.Command {
 	var names []string
@@ -41,7 +38,7 @@ func resumeCommand(p *program) *cobra.Command {
 		Example: "  dispatcher resume -g stripe",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.eachPacer(cmd.Context(), names, turn{"resume", "resumed", why}, func(ctx context.Context, b *bucket.Pacer) error { return b.Resume(ctx) })
+			return p.steer(cmd.Context(), names, why, resumed, (*desk.Gateway).Resume)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to resume; repeatable")
@@ -49,26 +46,21 @@ func resumeCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-func (p *program) eachPacer(ctx context.Context, names []string, to turn, act func(context.Context, *bucket.Pacer) error) error {
+// steer does something to each of the gateways, and says what was done.
+func (p *program) steer(ctx context.Context, names []string, why, done string, act func(*desk.Gateway, context.Context, desk.By) error) error {
 	if len(names) == 0 {
 		return cli.Usage("name it with -g GATEWAY", "no gateway is named")
 	}
-	s, chosen, err := p.openAt(ctx, names)
+	s, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	for _, g := range chosen {
-		pacer, err := dispatch.Pacer(s.db.Client, g, bucket.NewMetrics(nil))
-		if err != nil {
+	for _, g := range s.desk.Gateways {
+		if err := act(g, ctx, desk.By{Who: steersman(), Why: why}); err != nil {
 			return err
 		}
-		err = steer(ctx, s.db.Client, g.Name, to.what, to.why, func(ctx context.Context) error { return act(ctx, pacer) })
-		pacer.Close(ctx)
-		if err != nil {
-			return err
-		}
-		if err := p.steered(ctx, s, g, to); err != nil {
+		if err := p.steered(ctx, g, done); err != nil {
 			return err
 		}
 	}
@@ -76,23 +68,23 @@ func (p *program) eachPacer(ctx context.Context, names []string, to turn, act fu
 }
 
 // steered says what was done, and of a gateway that was resumed what else keeps its calls back.
-func (p *program) steered(ctx context.Context, s *session, g config.Gateway, to turn) error {
+func (p *program) steered(ctx context.Context, g *desk.Gateway, done string) error {
 	var err error
 	if p.JSON() {
-		err = cli.WriteJSON(p.Out, map[string]string{"gateway": g.Name, "done": to.done})
-	} else if _, err = fmt.Fprintf(p.Out, "%s %s\n", g.Name, to.done); err != nil {
+		err = cli.WriteJSON(p.Out, map[string]string{"gateway": g.Name, "done": done})
+	} else if _, err = fmt.Fprintf(p.Out, "%s %s\n", g.Name, done); err != nil {
 		err = fmt.Errorf("writing the result: %w", err)
 	}
-	if err != nil || to.what != "resume" {
+	if err != nil || done != resumed {
 		return err
 	}
-	v, err := dispatch.Look(ctx, s.db.Client, g)
-	switch h := v.Hold; {
+	v, err := g.Status(ctx)
+	switch h := v.Glance.Hold; {
 	case err != nil: // it is resumed all the same
 	case h.Paused:
 		p.remark("%s is not called all the same: %s", g.Name, h.PauseWhy)
-	case h.HeldUntil.After(v.Now):
-		p.remark("%s is held until %s: %s; a hold ends by itself", g.Name, h.HeldUntil.UTC().Format(time.RFC3339), h.Reason)
+	case v.HeldUntil != nil:
+		p.remark("%s is held until %s: %s; a hold ends by itself", g.Name, v.HeldUntil.Format(time.RFC3339), h.Reason)
 	}
 	return nil
 }

@@ -91,9 +91,9 @@ func TestEveryPreviewSaysTheSame(t *testing.T) {
 				if err := json.Unmarshal([]byte(said.out), &doc); err != nil {
 					t.Fatalf("%v: %+v", args, said)
 				}
-				want := foreseen{jobs: doc.Jobs, held: doc.HeldBack, reasons: map[string]int{}, why: doc.Why}
+				want := foreseen{jobs: int(doc.Jobs), held: doc.HeldBack, reasons: map[string]int{}, why: doc.Why}
 				for reason, of := range doc.ByReason {
-					want.reasons[string(reason)] = of.Jobs
+					want.reasons[string(reason)] = int(of.Jobs)
 				}
 				if got.String() != want.String() {
 					t.Errorf("%s: the console says %s, the command %s", strings.Join(args, " "), got, want)

@@ -9,6 +9,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
@@ -38,11 +39,11 @@ func newCommand(s cli.Streams) *cobra.Command {
 	return root
 }
 
-// session is an open Redis with the configuration that named it.
+// session is an open Redis with the configuration that named it, and the desk of the gateways that are meant.
 type session struct {
-	cfg *config.Config
-	db  *redisdb.DB
-	who string // acts, for the trail; empty where the command only looks
+	cfg  *config.Config
+	db   *redisdb.DB
+	desk *desk.Desk
 }
 
 // load reads the configuration. Only run needs the gateways' secrets.
@@ -71,7 +72,7 @@ func (p *program) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{cfg: cfg, db: db}, nil
+	return &session{cfg: cfg, db: db, desk: desk.New(db.Client, cfg.Gateways)}, nil
 }
 
 // loadShared reads the configuration, and refuses one whose Redis nobody else can see.
@@ -88,34 +89,31 @@ func (p *program) loadShared() (*config.Config, error) {
 func (s *session) close() { _ = s.db.Close() }
 
 // openAt opens a session for the gateways of these names, or all, which come in the order of the file.
-func (p *program) openAt(ctx context.Context, names []string) (*session, []config.Gateway, error) {
+func (p *program) openAt(ctx context.Context, names []string) (*session, error) {
 	s, err := p.open(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	chosen, err := gateways(s.cfg, names)
 	if err != nil {
 		s.close()
-		return nil, nil, err
+		return nil, err
 	}
-	return s, chosen, nil
+	s.desk = desk.New(s.db.Client, chosen)
+	return s, nil
 }
 
 // openToAct opens one for an act upon jobs, which needs a reason and somebody who does it.
-func (p *program) openToAct(ctx context.Context, names []string, act, why string) (*session, []config.Gateway, error) {
+func (p *program) openToAct(ctx context.Context, names []string, act, why string) (*session, desk.By, error) {
 	if err := needWhy(why, act); err != nil {
-		return nil, nil, err
+		return nil, desk.By{}, err
 	}
 	who, err := cli.WhoAmI()
 	if err != nil {
-		return nil, nil, err
+		return nil, desk.By{}, err
 	}
-	s, chosen, err := p.openAt(ctx, names)
-	if err != nil {
-		return nil, nil, err
-	}
-	s.who = who
-	return s, chosen, nil
+	s, err := p.openAt(ctx, names)
+	return s, desk.By{Who: who, Why: why}, err
 }
 
 // gateways returns the configured gateways of these names, or all, in the order of the file.

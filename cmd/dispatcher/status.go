@@ -2,24 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	units "github.com/docker/go-units"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"spillway/internal/bucket"
 	"spillway/internal/cli"
-	"spillway/internal/config"
-	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
-	"spillway/internal/redisdb"
 )
 
 func statusCommand(p *program) *cobra.Command {
@@ -37,71 +31,25 @@ will have been called.`,
 	return cmd
 }
 
-// gatewayStatus is one gateway of "status -o json".
-type gatewayStatus struct {
-	Gateway    string           `json:"gateway"`
-	Queued     int64            `json:"queued"`
-	InFlight   int64            `json:"in_flight"`
-	Scheduled  int64            `json:"scheduled"`
-	Retrying   int64            `json:"retrying"`
-	Done       int64            `json:"done"`
-	Parked     map[string]int64 `json:"parked"`
-	ParkedMost int64            `json:"parked_most,omitempty"` // once more than 80 % of it are parked
-	Bytes      int64            `json:"parked_bytes"`
-	BytesMost  int64            `json:"parked_bytes_most,omitempty"` // once more than 80 % of it are parked
-	Amount     purse            `json:"parked_amount"`
-	Bare       int64            `json:"parked_without_amount"`
-	Limits     []string         `json:"limits"`
-	Admission  []string         `json:"admission"`
-	Bottleneck string           `json:"bottleneck"`
-	Rate1m     float64          `json:"rate_1m"`
-	HeldUntil  *time.Time       `json:"held_until"`
-	HoldReason string           `json:"hold_reason,omitempty"`
-	Paused     bool             `json:"paused"`
-	PauseWhy   string           `json:"pause_why,omitempty"`
-	ETASeconds *float64         `json:"eta_seconds"`
-	ETAWhy     string           `json:"eta_why,omitempty"`
-
-	hold bucket.Standing
-	// stopped is why nobody calls the gateway where nobody knows until when, also while nothing waits.
-	stopped string
-}
-
 func (p *program) status(ctx context.Context, names []string) error {
-	s, chosen, err := p.openAt(ctx, names)
+	s, err := p.openAt(ctx, names)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	chosen, rows, damaged := statusOfWell(ctx, s.db.Client, chosen)
+	rows, damaged := s.desk.StatusOfWell(ctx)
 	if damaged != nil && len(rows) == 0 {
 		return damaged
 	}
-	if err := p.showStatus(ctx, s.db.Client, chosen, rows); err != nil {
+	if err := p.showStatus(ctx, s.desk, rows); err != nil {
 		return err
 	}
 	return damaged
 }
 
-// statusOfWell looks at each gateway, and returns those that could be looked at, and what is wrong with the others.
-func statusOfWell(ctx context.Context, c redis.UniversalClient, chosen []config.Gateway) (well []config.Gateway, rows []gatewayStatus, damaged error) {
-	for _, g := range chosen {
-		row, err := statusRows(ctx, c, []config.Gateway{g})
-		if _, is := errors.AsType[*redisdb.DamagedError](err); err != nil && !is {
-			return nil, nil, err
-		}
-		if err != nil {
-			damaged = errors.Join(damaged, fmt.Errorf("gateway %s: %w", g.Name, err))
-			continue
-		}
-		well, rows = append(well, g), append(rows, row...)
-	}
-	return well, rows, damaged
-}
-
-func (p *program) showStatus(ctx context.Context, c redis.UniversalClient, chosen []config.Gateway, rows []gatewayStatus) error {
+func (p *program) showStatus(ctx context.Context, d *desk.Desk, rows []desk.Status) error {
 	if p.JSON() {
-		return cli.WriteJSON(p.Out, statusDocument(rows))
+		return cli.WriteJSON(p.Out, statusDocument{rows})
 	}
 	if err := p.statusTable(rows); err != nil {
 		return err
@@ -115,106 +63,53 @@ func (p *program) showStatus(ctx context.Context, c redis.UniversalClient, chose
 			p.remark("%s: parked.bytes is %s: once so much is parked, newcomers that find no room are turned away", r.Gateway, units.BytesSize(float64(r.BytesMost)))
 		}
 	}
-	return p.remarkPaused(ctx, c, chosen, rows)
+	return p.remarkPaused(ctx, d, rows)
 }
 
 // remarkHolds says whole, below a table on a terminal, what its cells have room to name only.
-func (p *program) remarkHolds(rows []gatewayStatus) {
+func (p *program) remarkHolds(rows []desk.Status) {
 	if !p.OutTerminal {
 		return
 	}
 	for _, r := range rows {
-		if why := holdText(r); why != "" {
+		if why := r.Why(); why != "" {
 			p.remark("%s: %s", r.Gateway, why)
 		}
 	}
 }
 
 // remarkPaused says what takes the jobs of paused batches in again. One batch is named, that of the job that is parked longest.
-func (p *program) remarkPaused(ctx context.Context, c redis.UniversalClient, chosen []config.Gateway, rows []gatewayStatus) error {
-	for i, g := range chosen {
-		n := rows[i].Parked[string(job.Paused)]
+func (p *program) remarkPaused(ctx context.Context, d *desk.Desk, rows []desk.Status) error {
+	for _, r := range rows {
+		n := r.Parked[string(job.Paused)]
 		if n == 0 {
 			continue
 		}
-		for r, err := range dispatch.Store(c, g).List(ctx, deadletter.Filter{Reasons: []job.Reason{job.Paused}, Limit: 1, NoPayload: true}) {
-			if err != nil {
-				return dispatch.Coded(err)
-			}
-			p.remark("%s: %s of paused batches, such as %s: %s", g.Name, jobs(int(n)), r.Job.Batch, dispatch.ResumeBatch(r.Job.Batch))
+		batch, err := d.Gateway(r.Gateway).PausedBatch(ctx)
+		if err != nil {
+			return err
+		}
+		if batch != "" {
+			p.remark("%s: %s of paused batches, such as %s: %s", r.Gateway, job.JobsText(n), batch, dispatch.ResumeBatch(batch))
 		}
 	}
 	return nil
 }
 
 // statusDocument is what status prints as JSON.
-func statusDocument(rows []gatewayStatus) any { return map[string]any{"gateways": rows} }
-
-// statusRows looks at each gateway.
-func statusRows(ctx context.Context, c redis.UniversalClient, chosen []config.Gateway) ([]gatewayStatus, error) {
-	rows := make([]gatewayStatus, len(chosen))
-	for i, g := range chosen {
-		v, err := dispatch.Look(ctx, c, g)
-		if err != nil {
-			return nil, err
-		}
-		rows[i] = statusOf(g.Name, v)
-		if err := rows[i].count(ctx, c, g); err != nil {
-			return nil, err
-		}
-	}
-	return rows, nil
+type statusDocument struct {
+	Gateways []desk.Status `json:"gateways"`
 }
 
-func statusOf(name string, v dispatch.Glance) gatewayStatus {
-	row := gatewayStatus{Gateway: name, Queued: v.Queued, InFlight: v.InFlight, Scheduled: v.Scheduled, Retrying: v.Retrying,
-		Done: v.Done, Parked: map[string]int64{}, ParkedMost: v.ParkedNear.Jobs, Bytes: v.ParkedBytes, BytesMost: v.ParkedNear.Bytes, Limits: texts(v.Limits),
-		Admission: texts(v.Admission), Bottleneck: v.Bottleneck(), Rate1m: tenth(v.Rate), Paused: v.Hold.Paused, PauseWhy: v.Hold.PauseWhy, hold: v.Hold,
-		stopped: v.Stopped}
-	for r, n := range v.Parked {
-		row.Parked[string(r)] = n
-	}
-	if v.Hold.HeldUntil.After(v.Now) {
-		until := v.Hold.HeldUntil.UTC()
-		row.HeldUntil, row.HoldReason = &until, v.Hold.Reason
-	}
-	if v.Hold.Probing {
-		row.HoldReason = v.Hold.Reason
-	}
-	if v.ETA >= 0 {
-		eta := tenth(v.ETA.Seconds())
-		row.ETASeconds = &eta
-	} else {
-		row.ETAWhy = v.Stopped
-	}
-	return row
-}
-
-// count adds the money of what is parked, which the books keep in sums.
-func (r *gatewayStatus) count(ctx context.Context, c redis.UniversalClient, g config.Gateway) error {
-	sums, err := dispatch.Books(c, g).ParkedMoney(ctx)
-	if err != nil {
-		return dispatch.Coded(err)
-	}
-	r.Amount = purse{}
-	for _, one := range sums {
-		r.Amount.addAll(one.Money)
-		r.Bare += one.Unread
-	}
-	return nil
-}
-
-func tenth(f float64) float64 { return math.Round(f*10) / 10 }
-
-func (p *program) statusTable(rows []gatewayStatus) error {
+func (p *program) statusTable(rows []desk.Status) error {
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "QUEUED", "IN FLIGHT", "SCHEDULED", "RETRYING", "DONE", "PARKED", "MONEY", "LIMITS", "RATE", "HOLD", "ETA")
 	for _, r := range rows {
-		hold := holdText(r)
+		hold := r.Why()
 		if p.OutTerminal {
-			hold = holdWord(r)
+			hold = r.Word()
 		}
-		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, cli.Uncut(p.parkedText(r.Parked)), t.Money(r.Amount, 0),
-			cli.Uncut(boundText(r.Limits, r.Admission, r.Bottleneck)),
+		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, cli.Uncut(p.parkedText(r.Parked)), t.Money(job.Totals{Amount: r.Amount}),
+			cli.Uncut(r.LimitsText()),
 			fmt.Sprintf("%.1f/s", r.Rate1m), hold, etaText(r.ETASeconds))
 	}
 	return t.Flush()
@@ -233,43 +128,6 @@ func (p *program) parkedText(parked map[string]int64) string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// holdWord names what holdText says.
-func holdWord(r gatewayStatus) string {
-	switch h := r.hold; {
-	case h.Barred:
-		return "stopped"
-	case h.Paused:
-		return "paused"
-	case h.Denied:
-		return "denied"
-	case h.Circuit:
-		return "circuit open"
-	case r.HeldUntil != nil:
-		return "held"
-	case r.stopped != "":
-		return "unserved"
-	case h.Probing:
-		return "probing"
-	}
-	return ""
-}
-
-func holdText(r gatewayStatus) string {
-	switch {
-	case r.hold.Barred:
-		return "stopped: " + r.PauseWhy
-	case r.Paused:
-		return "paused: " + r.PauseWhy
-	case r.stopped != "":
-		return r.stopped
-	case r.HeldUntil != nil:
-		return fmt.Sprintf("until %s: %s", r.HeldUntil.Format(time.RFC3339), r.HoldReason)
-	case r.HoldReason != "":
-		return "over, one call goes ahead: " + r.HoldReason
-	}
-	return ""
 }
 
 func etaText(seconds *float64) string {

@@ -10,6 +10,8 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
 
@@ -26,9 +28,9 @@ func TestStatusShowsTheMoneyThatIsParked(t *testing.T) {
 	}
 	var out bytes.Buffer
 	cli.Main(name, newCommand, []string{"status", "-c", r.file, "-o", "json"}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out})
-	var v struct{ Gateways []gatewayStatus }
+	var v struct{ Gateways []desk.Status }
 	r.must(json.Unmarshal(out.Bytes(), &v))
-	if one := v.Gateways[0]; job.MinorText(one.Amount, 0) != "EUR 1100" || one.Bare != 1 {
+	if one := v.Gateways[0]; job.MinorText(one.Amount, 0) != "EUR 1100" || one.NoAmount != 1 {
 		t.Errorf("%+v", one)
 	}
 	if !strings.Contains(out.String(), `"parked_amount":{},"parked_without_amount":0`) {
@@ -98,11 +100,10 @@ func TestTheRunbookNamesEveryHoldAndReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	soon := time.Now()
 	words := map[string]bool{}
-	for _, r := range []gatewayStatus{{hold: bucket.Standing{Barred: true}}, {hold: bucket.Standing{Paused: true}}, {hold: bucket.Standing{Denied: true}},
-		{hold: bucket.Standing{Circuit: true}}, {HeldUntil: &soon}, {stopped: "no dispatcher"}, {hold: bucket.Standing{Probing: true}}} {
-		words[holdWord(r)] = true
+	for _, v := range []dispatch.Glance{{Hold: bucket.Standing{Barred: true}}, {Hold: bucket.Standing{Paused: true}}, {Hold: bucket.Standing{Denied: true}},
+		{Hold: bucket.Standing{Circuit: true}}, {Hold: bucket.Standing{HeldUntil: time.Now()}}, {Stopped: "no dispatcher"}, {Hold: bucket.Standing{Probing: true}}} {
+		words[desk.StatusOf("", v, nil).Word()] = true
 	}
 	if len(words) != 7 || words[""] {
 		t.Fatalf("%v", words)

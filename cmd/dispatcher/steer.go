@@ -1,22 +1,13 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/deadletter"
-	"spillway/internal/dispatch"
 )
-
-// steer does something to a gateway, and writes into its trail who did what and why.
-func steer(ctx context.Context, c redis.UniversalClient, gateway, what, why string, do func(context.Context) error) error {
-	return dispatch.Coded(deadletter.New(c, gateway).Steer(ctx, deadletter.Act{Who: steersman(), What: what, Why: why}, do))
-}
 
 // steersman is who is at the keyboard. Where nobody knows, as in a container, the number has to do: a gateway must be paused all the same.
 func steersman() string {

@@ -11,15 +11,13 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"spillway/internal/bucket"
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
 	"spillway/internal/redisdb"
 )
 
@@ -88,10 +86,8 @@ func topEnvironment(env []string) []string {
 
 // topRow is one gateway at one look.
 type topRow struct {
-	dispatch.Glance
-	Name  string
-	Calls []int64                    // that ended in each span of ledger.CallSpan, oldest first
-	Money map[job.Reason]ledger.Sums // of what is parked
+	desk.Status
+	Calls []int64 // that ended in each span of ledger.CallSpan, oldest first
 }
 
 // topSource looks at gateways and acts on them. It opens Redis at the first look that reaches it: top may start while Redis is away.
@@ -99,14 +95,15 @@ type topSource struct {
 	cfg      *config.Config
 	gateways []config.Gateway
 
-	mu sync.Mutex
-	db *redisdb.DB
+	mu   sync.Mutex
+	db   *redisdb.DB
+	desk *desk.Desk
 }
 
 // topPatience is how long one look may take. It also bounds how late the screen says that Redis is away.
 const topPatience = 3 * time.Second
 
-func (s *topSource) client(ctx context.Context) (redis.UniversalClient, error) {
+func (s *topSource) open(ctx context.Context) (*desk.Desk, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.db == nil {
@@ -114,9 +111,9 @@ func (s *topSource) client(ctx context.Context) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.db = db
+		s.db, s.desk = db, desk.New(db.Client, s.gateways)
 	}
-	return s.db.Client, nil
+	return s.desk, nil
 }
 
 // close gives the connection back, if there is one. A look under way fails, and nobody waits for it.
@@ -130,57 +127,37 @@ func (s *topSource) close() {
 
 // look returns a row for each gateway.
 func (s *topSource) look(ctx context.Context) ([]topRow, error) {
-	c, err := s.client(ctx)
+	d, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
-	rows := make([]topRow, len(s.gateways))
-	for i, g := range s.gateways {
-		if rows[i], err = topLook(ctx, c, g); err != nil {
+	rows := make([]topRow, len(d.Gateways))
+	for i, g := range d.Gateways {
+		if rows[i].Status, err = g.Status(ctx); err == nil {
+			rows[i].Calls, err = g.Calls(ctx, rows[i].Status)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
 	return rows, nil
 }
 
-func topLook(ctx context.Context, c redis.UniversalClient, g config.Gateway) (r topRow, err error) {
-	r.Name = g.Name
-	if r.Glance, err = dispatch.Look(ctx, c, g); err != nil {
-		return r, err
-	}
-	books := dispatch.Books(c, g)
-	if r.Calls, err = books.Calls(ctx, r.Now); err != nil {
-		return r, dispatch.Coded(err)
-	}
-	r.Money, err = books.ParkedMoney(ctx)
-	return r, dispatch.Coded(err)
-}
-
 // act pauses or resumes a gateway.
 func (s *topSource) act(ctx context.Context, what topAct, gateway string) error {
-	c, err := s.client(ctx)
+	d, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
-	g, ok := s.cfg.Gateway(gateway)
-	if !ok {
-		return dispatch.NoGateway(s.cfg, gateway)
+	g, by := d.Gateway(gateway), desk.By{Who: steersman(), Why: "at a key of top"}
+	if what == topResume {
+		return g.Resume(ctx, by)
 	}
-	pacer, err := dispatch.Pacer(c, g, bucket.NewMetrics(nil))
-	if err != nil {
-		return err
-	}
-	defer pacer.Close(ctx)
-	return steer(ctx, c, gateway, string(what), "at a key of top", func(ctx context.Context) error {
-		if what == topResume {
-			return pacer.Resume(ctx)
-		}
-		return pacer.Pause(ctx, "by "+steersman())
-	})
+	return g.Pause(ctx, by, "by "+by.Who)
 }
 
 // away reports whether an error may pass by itself.

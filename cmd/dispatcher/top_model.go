@@ -144,9 +144,9 @@ func (m topModel) key(key string) (tea.Model, tea.Cmd) {
 	case "esc":
 		m.detail = false
 	case "p":
-		m.ask, m.asked = topPause, m.rows[m.selected].Name
+		m.ask, m.asked = topPause, m.rows[m.selected].Gateway
 	case "r":
-		m.ask, m.asked = topResume, m.rows[m.selected].Name
+		m.ask, m.asked = topResume, m.rows[m.selected].Gateway
 	}
 	return m, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
@@ -163,13 +164,18 @@ func TestTopSaysWhyAGatewayIsNotCalled(t *testing.T) {
 	s := newScreen(t, r.source())
 	s.look()
 	s.wants("paused: maintenance", "held for 59m", "s: HTTP 429")
-	s.m.rows[1].Hold.Circuit = true
+	turns := func(change func(*dispatch.Glance)) {
+		v := s.m.rows[1].Glance
+		change(&v)
+		s.m.rows[1].Status = desk.StatusOf(s.m.rows[1].Gateway, v, nil)
+	}
+	turns(func(v *dispatch.Glance) { v.Hold.Circuit = true })
 	s.wants("circuit open for 59m")
-	s.m.rows[1].Hold.HeldUntil = time.Time{}
+	turns(func(v *dispatch.Glance) { v.Hold.HeldUntil = time.Time{} })
 	s.wants("circuit open, one call goes ahead: HTTP 429")
-	s.m.rows[1].Hold.Circuit, s.m.rows[1].Hold.Probing = false, true
+	turns(func(v *dispatch.Glance) { v.Hold.Circuit, v.Hold.Probing = false, true })
 	s.wants("hold over, one call goes ahead: HTTP 429")
-	s.m.rows[1].Hold.Probing, s.m.rows[1].Queued = false, 1
+	turns(func(v *dispatch.Glance) { v.Hold.Probing, v.Queued = false, 1 })
 	s.wants("no call in the last minute")
 }
 
@@ -228,9 +234,13 @@ func (r *recorder) act(_ context.Context, what topAct, gateway string) error {
 	return r.err
 }
 
-func row(name string) topRow {
-	return topRow{Name: name, Calls: make([]int64, 24), Glance: dispatch.Glance{Standing: ledger.Standing{Now: time.Now(), Queued: 12},
-		Limits: []config.Limit{{N: 100, Window: time.Second}}}}
+func row(name string, changes ...func(*dispatch.Glance)) topRow {
+	v := dispatch.Glance{Standing: ledger.Standing{Now: time.Now(), Queued: 12}, Limits: []config.Limit{{N: 100, Window: time.Second}}}
+	v.Admission = v.Limits
+	for _, change := range changes {
+		change(&v)
+	}
+	return topRow{desk.StatusOf(name, v, nil), make([]int64, 24)}
 }
 
 func TestTopAsksBeforeItActs(t *testing.T) {
@@ -283,8 +293,7 @@ func TestTopDoesWhatWasAnsweredBeforeItEnds(t *testing.T) {
 // At every width all gateways keep their line, and the less a column matters, the sooner it goes.
 func TestTopCutsColumnsNotLines(t *testing.T) {
 	t.Parallel()
-	held := row("adyen")
-	held.Hold.Paused, held.Hold.PauseWhy = true, strings.Repeat("because ", 20)
+	held := row("adyen", func(v *dispatch.Glance) { v.Hold.Paused, v.Hold.PauseWhy = true, strings.Repeat("because ", 20) })
 	s := newScreen(t, &recorder{rows: []topRow{row("stripe"), held}})
 	s.look()
 	before := len(topColumns)
@@ -345,8 +354,9 @@ func TestTopKeepsTheSelectedGatewayInSight(t *testing.T) {
 // What a gateway has answered is shown as text, whatever is in it.
 func TestTopIsNotSteeredByAnswers(t *testing.T) {
 	t.Parallel()
-	evil := row("one")
-	evil.Hold.Probing, evil.Hold.Reason = true, "evil \x1b[2J\x1b]0;x\x07\r\n\u009btext"
+	evil := row("one", func(v *dispatch.Glance) {
+		v.Hold.Probing, v.Hold.Reason = true, "evil \x1b[2J\x1b]0;x\x07\r\n\u009btext"
+	})
 	s := newScreen(t, &recorder{rows: []topRow{evil}})
 	s.look()
 	content := s.m.View().Content
@@ -381,16 +391,17 @@ func TestTopCutsNoAmount(t *testing.T) {
 // What a row has no room for is named or said whole: the columns that are missing, and why the selected gateway is not called.
 func TestTopSaysWhatItHasNoRoomFor(t *testing.T) {
 	t.Parallel()
-	r := row("the-acquirer-for-cards-of-the-north-europe-1")
-	r.Queued = 1_000_000
-	r.Hold.Circuit, r.Hold.HeldUntil = true, r.Now.Add(59*time.Minute)
-	r.Hold.Reason = "circuit open: connecting to pay.acquirer.example:443 failed: connection refused, 5 calls in a row"
+	r := row("the-acquirer-for-cards-of-the-north-europe-1", func(v *dispatch.Glance) {
+		v.Queued = 1_000_000
+		v.Hold.Circuit, v.Hold.HeldUntil = true, v.Now.Add(59*time.Minute)
+		v.Hold.Reason = "circuit open: connecting to pay.acquirer.example:443 failed: connection refused, 5 calls in a row"
+	})
 	s := newScreen(t, &recorder{rows: []topRow{r, row("two")}})
 	s.look()
 	s.send(tea.WindowSizeMsg{Width: 80, Height: 24})
 	s.wants("no room for: limits", "the-acquirer-for-cards-…", "1,000,000")
 	whole := strings.Join(s.lines(), "")
-	for _, want := range []string{r.Name + ": circuit open for 59m: connecting to", "connection refused, 5 calls in a row"} {
+	for _, want := range []string{r.Gateway + ": circuit open for 59m: connecting to", "connection refused, 5 calls in a row"} {
 		if !strings.Contains(unspaced(whole), unspaced(want)) {
 			t.Errorf("top lacks %q:\n%s", want, strings.Join(s.lines(), "\n"))
 		}
@@ -400,7 +411,7 @@ func TestTopSaysWhatItHasNoRoomFor(t *testing.T) {
 		t.Error("the other gateway is selected")
 	}
 	s.send(tea.WindowSizeMsg{Width: 300, Height: 24})
-	if text := strings.Join(s.lines(), "\n"); strings.Contains(text, "no room for") || !strings.Contains(text, r.Name) {
+	if text := strings.Join(s.lines(), "\n"); strings.Contains(text, "no room for") || !strings.Contains(text, r.Gateway) {
 		t.Errorf("there is room for all:\n%s", text)
 	}
 }

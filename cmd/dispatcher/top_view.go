@@ -93,7 +93,7 @@ func (m topModel) body(lines int) []string {
 		if len(all) <= lines {
 			return all
 		}
-		return append(all[:lines-1], topFaint.Render(m.cut("more than fits here: dispatcher dlq stats -g "+m.rows[m.selected].Name)))
+		return append(all[:lines-1], topFaint.Render(m.cut("more than fits here: dispatcher dlq stats -g "+m.rows[m.selected].Gateway)))
 	}
 	return m.table(lines)
 }
@@ -119,7 +119,7 @@ func (m topModel) whole(r topRow, widths []int) []string {
 		return nil
 	}
 	lines := []string{""}
-	for _, line := range cli.Wrap(topPlain(r.Name+": "+state), m.width, 2) {
+	for _, line := range cli.Wrap(topPlain(r.Gateway+": "+state), m.width, 2) {
 		lines = append(lines, m.cut(line))
 	}
 	return lines
@@ -147,29 +147,30 @@ func (m topModel) row(widths []int, i int) string {
 
 // parked is the selected gateway's parked jobs by reason, with their money.
 func (m topModel) parked(r topRow) []string {
-	out := []string{topStrong.Render(m.cut(r.Name + ": parked jobs")), topFaint.Render(m.cut(fmt.Sprintf("%-16s %12s  %s", "REASON", "JOBS", "MONEY")))}
-	total, money := int64(0), ledger.Sums{}
+	out := []string{topStrong.Render(m.cut(r.Gateway + ": parked jobs")), topFaint.Render(m.cut(fmt.Sprintf("%-16s %12s  %s", "REASON", "JOBS", "MONEY")))}
+	var all job.Totals
 	for _, reason := range job.Reasons() {
-		n := r.Parked[reason]
+		n := r.Parked[string(reason)]
 		if n == 0 {
 			continue
 		}
-		total += n
-		money.Add(r.Money[reason])
-		out = append(out, m.sums(string(reason), n, r.Money[reason])...)
+		of := r.Money[reason]
+		of.Jobs = n
+		all.Add(of)
+		out = append(out, m.sums(string(reason), of)...)
 	}
-	if total == 0 {
+	if all.Jobs == 0 {
 		return append(out[:1], "none")
 	}
-	for _, line := range m.sums("all", total, money) {
+	for _, line := range m.sums("all", all) {
 		out = append(out, topStrong.Render(line))
 	}
-	return append(out, "", topFaint.Render(m.cut("see them with: dispatcher dlq list -g "+r.Name)))
+	return append(out, "", topFaint.Render(m.cut("see them with: dispatcher dlq list -g "+r.Gateway)))
 }
 
 // sums are jobs and their money on one line, or where that is too long a line for each currency: no amount is cut.
-func (m topModel) sums(name string, jobs int64, s ledger.Sums) []string {
-	head, money := fmt.Sprintf("%-16s %12s  ", name, job.CountText(jobs)), job.MoneyText(s.Money, int(s.Unread))
+func (m topModel) sums(name string, of job.Totals) []string {
+	head, money := fmt.Sprintf("%-16s %12s  ", name, job.CountText(of.Jobs)), of.Money()
 	if len(head)+len(money) <= m.width {
 		return []string{head + money}
 	}
@@ -183,9 +184,9 @@ func (m topModel) sums(name string, jobs int64, s ledger.Sums) []string {
 
 // state is whether the gateway is called, and if not, why.
 func (r topRow) state() (string, lipgloss.Style) {
-	h, held, left := r.Hold, r.Hold.HeldUntil.After(r.Now), ""
+	h, held, left := r.Glance.Hold, r.HeldUntil != nil, ""
 	if held {
-		left = cli.Short(h.HeldUntil.Sub(r.Now))
+		left = cli.Short(h.HeldUntil.Sub(r.Glance.Now))
 	}
 	switch {
 	case h.Barred:
@@ -204,28 +205,18 @@ func (r topRow) state() (string, lipgloss.Style) {
 		return "held for " + left + ": " + h.Reason, topBad
 	case h.Probing:
 		return "hold over, one call goes ahead: " + h.Reason, topWarn
-	case r.ETA < 0:
-		return r.Stopped, topBad
-	case r.Queued+r.InFlight == 0 && r.Rate == 0:
+	case r.ETASeconds == nil:
+		return r.ETAWhy, topBad
+	case r.Queued+r.InFlight == 0 && r.Rate1m == 0:
 		return "idle", topFaint
-	case r.InFlight == 0 && r.Rate == 0:
+	case r.InFlight == 0 && r.Rate1m == 0:
 		return "no call in the last minute", topWarn
 	}
 	return "running", topGood
 }
 
 func (r topRow) eta() string {
-	if r.ETA < 0 {
-		return "?"
-	}
-	return cli.Short(r.ETA)
-}
-
-func (r topRow) parkedTotal() (n int64) {
-	for _, one := range r.Parked {
-		n += one
-	}
-	return n
+	return etaText(r.ETASeconds)
 }
 
 // bars rise in eighths.
@@ -234,7 +225,7 @@ var bars = []rune(" ▁▂▃▄▅▆▇█")
 // sparkline draws the calls of the last two minutes; a full bar is the limit, and one call is seen.
 func (r topRow) sparkline() string {
 	most := math.Inf(1)
-	for _, l := range r.Limits {
+	for _, l := range r.Glance.Limits {
 		most = min(most, float64(l.N)/l.Window.Seconds()*ledger.CallSpan.Seconds())
 	}
 	line := make([]rune, len(r.Calls))

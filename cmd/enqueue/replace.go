@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"math/big"
 	"time"
 
 	"spillway/internal/admission"
@@ -83,7 +82,7 @@ func (d *replaceDoor) part(ctx context.Context, name string) (*replacing, error)
 	}
 	g, _ := d.cfg.Gateway(name)
 	p := &replacing{g: g, store: dispatch.Store(d.db.Client, g), books: dispatch.Books(d.db.Client, g),
-		deed: deadletter.Deed{Amount: map[string]*big.Int{}, Replaced: deadletter.NewExchange()}}
+		deed: deadletter.Deed{Replaced: deadletter.NewExchange()}}
 	var now ledger.Standing
 	if err := d.patiently(ctx, func(ctx context.Context) (err error) { now, err = p.books.Look(ctx); return err }); err != nil {
 		return nil, err
@@ -105,7 +104,7 @@ func (d *replaceDoor) part(ctx context.Context, name string) (*replacing, error)
 
 // sum is what was replaced at all gateways, or would be.
 func (d *replaceDoor) sum() *replaced {
-	all := newReplaced()
+	all := &replaced{}
 	for _, p := range d.parts {
 		all.add(p.deed)
 		all.Lost += p.lost
@@ -228,24 +227,12 @@ func (p *replacing) answer(did []deadletter.Replaced, jobs []job.Job, answers []
 }
 
 func (p *replacing) count(j job.Job, r deadletter.Replaced) {
-	p.deed.Jobs++
 	_, was := job.Booked(r.Before.Money)
 	if _, is := job.Booked(r.After.Money); was && !is {
 		p.lost++
 	}
 	p.deed.Replaced.Add(j.ID, r.Before, r.After, p.g.Amount.Field != "")
-	if p.g.Amount.Field == "" {
-		return
-	}
-	m, err := job.MoneyOf(j.Payload, p.g.Amount.Field, p.g.Amount.Currency)
-	if err != nil {
-		p.deed.Bare++
-		return
-	}
-	if p.deed.Amount[m.Currency] == nil {
-		p.deed.Amount[m.Currency] = new(big.Int)
-	}
-	p.deed.Amount[m.Currency].Add(p.deed.Amount[m.Currency], m.Minor)
+	p.deed.AddRecord(job.Record{Job: j}, p.g.Amount.Field, p.g.Amount.Currency)
 }
 
 // readmit takes in what there is room for and returns the others. A job that is gone was taken in by somebody else, with its new payload.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/big"
 
 	"spillway/internal/cli"
 	"spillway/internal/deadletter"
@@ -14,51 +13,31 @@ import (
 
 // replaced is what a replacement comes to, or would: part of "enqueue --replace -o json".
 type replaced struct {
-	Jobs       int                 `json:"jobs"`
-	Before     map[string]*big.Int `json:"amount_before"`
-	BareBefore int                 `json:"without_amount_before"`
-	After      map[string]*big.Int `json:"amount_after"`
-	BareAfter  int                 `json:"without_amount_after"`
-	Lost       int                 `json:"amounts_lost"` // jobs whose amount could be read before alone
-	Paused     int                 `json:"-"`            // jobs that stay parked until their batch is resumed; report.Parked has them too
-}
-
-func newReplaced() *replaced {
-	return &replaced{Before: map[string]*big.Int{}, After: map[string]*big.Int{}}
+	Jobs           int64       `json:"jobs"`
+	Before         job.Amounts `json:"amount_before"`
+	NoAmountBefore int64       `json:"without_amount_before"`
+	After          job.Amounts `json:"amount_after"`
+	NoAmountAfter  int64       `json:"without_amount_after"`
+	Lost           int         `json:"amounts_lost"` // jobs whose amount could be read before alone
+	Paused         int         `json:"-"`            // jobs that stay parked until their batch is resumed; report.Parked has them too
 }
 
 func (r *replaced) add(d deadletter.Deed) {
 	r.Jobs += d.Jobs
-	r.BareBefore += d.Replaced.Bare
-	r.BareAfter += d.Bare
-	addMoney(r.Before, d.Replaced.Amount)
-	addMoney(r.After, d.Amount)
-}
-
-func addMoney(to, from map[string]*big.Int) {
-	for currency, minor := range from {
-		if to[currency] == nil {
-			to[currency] = new(big.Int)
-		}
-		to[currency].Add(to[currency], minor)
-	}
+	r.NoAmountBefore += d.Replaced.NoAmount
+	r.NoAmountAfter += d.NoAmount
+	r.Before.AddAll(d.Replaced.Amount)
+	r.After.AddAll(d.Amount)
 }
 
 // moneyText is "EUR 10.50, 2 jobs without an amount"; "no money" where there is none.
-func moneyText(money map[string]*big.Int, bare int) string {
-	return cmp.Or(job.MoneyText(money, bare), "no money")
-}
-
-func jobsText(n int) string {
-	if n == 1 {
-		return "1 job"
-	}
-	return fmt.Sprintf("%d jobs", n)
+func moneyText(money job.Amounts, without int64) string {
+	return cmp.Or(job.MoneyText(money, without), "no money")
 }
 
 // text is "3 jobs: EUR 3.00 → EUR 2.70".
 func (r *replaced) text() string {
-	return fmt.Sprintf("%s: %s → %s", jobsText(r.Jobs), moneyText(r.Before, r.BareBefore), moneyText(r.After, r.BareAfter))
+	return fmt.Sprintf("%s: %s → %s", job.JobsText(r.Jobs), moneyText(r.Before, r.NoAmountBefore), moneyText(r.After, r.NoAmountAfter))
 }
 
 // lost says loudly that jobs lose their amount; empty if none does.
@@ -66,7 +45,7 @@ func (r *replaced) lost() string {
 	if r.Lost == 0 {
 		return ""
 	}
-	return fmt.Sprintf("warning: %s without the amount that could be read before", jobsText(r.Lost))
+	return fmt.Sprintf("warning: %s without the amount that could be read before", job.JobsText(int64(r.Lost)))
 }
 
 // askReplace shows what a replacement would change, and asks. It looks through the whole file first.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"spillway/internal/cli"
+	"spillway/internal/job"
 )
 
 // report is what enqueue writes to standard output. Read is always the sum of the five counts after it.
@@ -81,8 +82,8 @@ func (t *tally) text(r report, now time.Time) error {
 	}
 	if r.Replaced != nil {
 		table.Row(map[bool]string{true: "would be replaced", false: "replaced"}[r.DryRun], r.Replaced.Jobs)
-		table.Row("money before", table.Money(r.Replaced.Before, r.Replaced.BareBefore))
-		table.Row("money after", table.Money(r.Replaced.After, r.Replaced.BareAfter))
+		table.Row("money before", table.Money(job.Totals{Amount: r.Replaced.Before, NoAmount: r.Replaced.NoAmountBefore}))
+		table.Row("money after", table.Money(job.Totals{Amount: r.Replaced.After, NoAmount: r.Replaced.NoAmountAfter}))
 	}
 	table.Row("seconds", r.Seconds)
 	table.Row("jobs per second", r.JobsPerSecond)

@@ -26,8 +26,8 @@ type totals struct {
 	jobs   int64
 	bad    int64
 	faults []string
-	silent int64               // jobs whose amount can't be read
-	sums   map[string]*big.Int // by currency; "" where none is configured
+	silent int64       // jobs whose amount can't be read
+	sums   job.Amounts // by currency; "" where none is configured
 }
 
 // checkTotals compares the file with --expect-count and --expect-sum, before anything of it goes in.
@@ -35,7 +35,7 @@ func checkTotals(ctx context.Context, src jobSource, t *tally) error {
 	if src.opt.count == nil && src.opt.sum == nil {
 		return nil
 	}
-	found := &totals{src: src, sums: map[string]*big.Int{}}
+	found := &totals{src: src}
 	// The goroutine outlives a cancelled context only until its read returns, and the program ends then anyway.
 	done := make(chan error, 1)
 	go func() { done <- found.look(ctx) }()
@@ -103,10 +103,7 @@ func (f *totals) add(l producer.Line) error {
 		f.fault(l.Number, err)
 		return nil
 	}
-	if f.sums[m.Currency] == nil {
-		f.sums[m.Currency] = new(big.Int)
-	}
-	f.sums[m.Currency].Add(f.sums[m.Currency], m.Minor)
+	f.sums.Add(m)
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/big"
 	"reflect"
 	"strings"
 	"time"
@@ -87,11 +86,11 @@ func noFormula(c any, text string) string {
 
 // Money is a cell of sums of money, which are in minor units by currency, and of how many jobs are without an amount: in units of
 // the currencies on a terminal, in minor units in a pipe.
-func (t *Table) Money(sums map[string]*big.Int, without int) Whole {
+func (t *Table) Money(of job.Totals) Whole {
 	if t.terminal { // a line breaks between currencies, not behind one
-		return Whole(strings.ReplaceAll(strings.ReplaceAll(job.MoneyText(sums, without), " ", joint), ","+joint, ", "))
+		return Whole(strings.ReplaceAll(strings.ReplaceAll(of.Money(), " ", joint), ","+joint, ", "))
 	}
-	return Whole(job.MinorText(sums, without))
+	return Whole(job.MinorText(of.Amount, of.NoAmount))
 }
 
 func (t *Table) text(c any) string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
@@ -69,8 +70,8 @@ func TestAPreviewChangesNothing(t *testing.T) {
 	r := setup(t, setting{})
 	r.park(2, `{}`, job.UnknownOutcome, "time-out")
 	for _, do := range deeds {
-		if status, _ := r.get("/gateways/" + r.g.Name + "/clear?do=" + do); status != 200 {
-			t.Errorf("%s: status %d", do, status)
+		if status, _ := r.get("/gateways/" + r.g.Name + "/clear?do=" + do.Name); status != 200 {
+			t.Errorf("%s: status %d", do.Name, status)
 		}
 	}
 	if n := r.standing().Parked[job.UnknownOutcome]; n != 2 {
@@ -228,7 +229,7 @@ func TestALimitIsChangedAndReset(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return limitText(now.Limits)
+		return desk.LimitsText(now.Limits)
 	}
 	if limits() != "100/s" {
 		t.Error("the preview changed the limit")
@@ -274,12 +275,12 @@ func TestAReplayWaitsUntilTheGatewayIsResumed(t *testing.T) {
 	_, preview := r.get("/gateways/" + r.g.Name + "/clear?do=replay")
 	r.pauseNow("maintenance")
 	_, page := r.get("/gateways/" + r.g.Name + "/clear?do=replay")
-	wants(t, page, "A replay stops at once for now: the gateway is paused: maintenance")
+	wants(t, page, "A replay stops at once for now: "+r.g.Name+" is paused (maintenance")
 	lacks(t, page, `name="why"`)
 	f := form(t, preview) // it was shown before the pause
 	f.Set("who", "Ada")
 	_, page = r.post("/gateways/"+r.g.Name+"/clear", f)
-	wants(t, page, "It stopped by itself: the gateway is paused: maintenance")
+	wants(t, page, "It stopped by itself: "+r.g.Name+" is paused (maintenance")
 	if n := r.standing().Parked[job.Refused]; n != 1 {
 		t.Errorf("%d are parked, want 1", n)
 	}

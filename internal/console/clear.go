@@ -2,16 +2,12 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"spillway/internal/config"
-	"spillway/internal/deadletter"
-	"spillway/internal/dispatch"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 )
 
@@ -21,18 +17,12 @@ const previewTime = 8 * time.Second
 // clearView is the preview of a deed, with the form that does exactly what it shows.
 type clearView struct {
 	base
+	deed
 	Gateway string
-	Name    string // of the deed
-	Do      string // its button
-	Verb    string
-	Means   string
-	NeedWhy bool
-	Final   bool
-	Paced   bool
 	Filter  filter
-	All     *pile
-	Would   *pile
-	Reasons []reasonPile
+	All     job.Totals
+	Would   job.Totals
+	Reasons []reasonTotals
 	Held    []heldBack
 	Fields  []field
 	Cut     bool   // there are more than could be counted
@@ -40,9 +30,9 @@ type clearView struct {
 	Who     string
 }
 
-type reasonPile struct {
+type reasonTotals struct {
 	Reason job.Reason
-	*pile
+	job.Totals
 }
 
 type heldBack struct {
@@ -51,93 +41,53 @@ type heldBack struct {
 }
 
 func (c *Console) preview(w http.ResponseWriter, r *http.Request) error {
-	name := r.URL.Query().Get("do")
-	g, d, err := c.meant(r, name)
+	g, d, err := c.meant(r, r.URL.Query().Get("do"))
 	if err != nil {
 		return err
 	}
-	v := &clearView{base: base{Title: d.label + " · " + g.Name}, Gateway: g.Name, Name: name, Do: d.label, Verb: d.verb, Means: d.means,
-		NeedWhy: d.why, Final: d.final, Paced: d.paced, All: newPile(), Would: newPile(), Who: whoBefore(r)}
-	u, now, err := c.unit(r.Context(), g)
-	if err != nil {
+	v := &clearView{base: base{Title: d.Label + " · " + g.Name}, deed: d, Gateway: g.Name, Who: whoBefore(r)}
+	if v.Filter, err = parseFilter(r.URL.Query(), time.Now()); err != nil {
 		return err
 	}
-	if d.heeds {
-		v.Halt = stopped(now)
-	}
-	if v.Filter, err = c.clearFilter(r.URL.Query(), d, u); err != nil {
+	ctx, cancel := context.WithTimeout(r.Context(), previewTime)
+	defer cancel()
+	plan, err := (&desk.Selection{Desk: &desk.Desk{Gateways: []*desk.Gateway{g}}, Filter: v.Filter.means}).Plan(ctx, d.Action, desk.Options{})
+	if err != nil && job.CodeOf(err) != job.CodeNotFound { // of ids of which none is parked nothing is meant
 		return err
 	}
-	met, err := c.countUp(r.Context(), u, d, v)
-	if err != nil {
-		return err
+	if plan != nil {
+		v.show(plan)
 	}
-	v.Held, v.Filter.means.Until = sorted(met.Held), met.Until
-	v.Fields = append(fields(v.Filter.query()), field{"do", name})
+	v.Fields = append(fields(v.Filter.query()), field{"do", d.Name})
 	c.show(w, r, http.StatusOK, "clear.html", v)
 	return nil
 }
 
+// show fills in what the deed would touch.
+func (v *clearView) show(plan *desk.Plan) {
+	v.All, v.Would, v.Held, v.Cut = plan.Meant(), plan.Would(), sorted(plan.Held()), plan.Cut
+	byReason := plan.ByReason()
+	for _, r := range desk.Places() {
+		if of, ok := byReason[r]; ok {
+			v.Reasons = append(v.Reasons, reasonTotals{r, of})
+		}
+	}
+	for _, part := range plan.Parts {
+		v.Halt, v.Filter.means.Until = part.Halt, part.Until()
+	}
+}
+
 // meant returns the gateway and the deed of a request.
-func (c *Console) meant(r *http.Request, name string) (config.Gateway, deed, error) {
+func (c *Console) meant(r *http.Request, name string) (*desk.Gateway, deed, error) {
 	g, err := c.gateway(r.PathValue("gateway"))
 	if err != nil {
 		return g, deed{}, err
 	}
-	d, ok := deedsByName[name]
-	if !ok {
-		return g, d, wrong("nobody can do that to dead letters", "choose one of the buttons")
+	i := slices.IndexFunc(deeds, func(d deed) bool { return d.Name == name })
+	if i < 0 {
+		return g, deed{}, wrong("unknown action", "choose one of the buttons")
 	}
-	return g, d, nil
-}
-
-func (c *Console) unit(ctx context.Context, g config.Gateway) (unit, dispatch.Glance, error) {
-	now, err := dispatch.Look(ctx, c.cfg.Redis, g)
-	if err != nil {
-		return unit{}, now, err
-	}
-	return unit{g: g, rules: dispatch.Rules(g, now.Now)}, now, nil
-}
-
-func (c *Console) clearFilter(q url.Values, d deed, u unit) (filter, error) {
-	f, err := parseFilter(q, u.rules.Now)
-	f.means.InDoubt = d.doubt && len(f.Reasons)+len(f.means.IDs) == 0
-	return f, err
-}
-
-// countUp fills in what the deed would touch.
-func (c *Console) countUp(ctx context.Context, u unit, d deed, v *clearView) (*deadletter.Preview, error) {
-	ctx, cancel := context.WithTimeout(ctx, previewTime)
-	defer cancel()
-	store, met, byReason := dispatch.Store(c.cfg.Redis, u.g), &deadletter.Preview{Rules: u.rules, Decide: d.decide}, map[job.Reason]*pile{}
-	f, err := store.UpToNow(ctx, v.Filter.means)
-	if err != nil {
-		return met, dispatch.Coded(err)
-	}
-	f.ToCount(u.g.Amount.Field != "")
-	for rec, err := range store.List(ctx, f) {
-		if err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
-			v.Cut = true
-			break
-		}
-		if err != nil {
-			return met, dispatch.Coded(err)
-		}
-		if byReason[rec.Reason] == nil {
-			byReason[rec.Reason] = newPile()
-		}
-		byReason[rec.Reason].add(rec, u.g.Amount)
-		v.All.add(rec, u.g.Amount)
-		if met.Meet(rec) {
-			v.Would.add(rec, u.g.Amount)
-		}
-	}
-	for _, r := range job.Reasons() {
-		if p := byReason[r]; p != nil {
-			v.Reasons = append(v.Reasons, reasonPile{r, p})
-		}
-	}
-	return met, nil
+	return g, deeds[i], nil
 }
 
 func sorted(held map[string]int) []heldBack {
@@ -162,26 +112,27 @@ func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case who == "":
 		return wrong("nobody's name was given, and it has to be written down", "go back and type in who you are")
-	case d.why && why == "":
+	case d.NeedsWhy && why == "":
 		return wrong("no reason was given, and it has to be written down", "go back and type in why, such as a ticket's number")
 	}
-	u, _, err := c.unit(r.Context(), g)
-	if err != nil {
-		return err
-	}
-	f, err := c.clearFilter(r.PostForm, d, u)
+	f, err := parseFilter(r.PostForm, time.Now())
 	if err != nil {
 		return err
 	}
 	if f.means.Until.IsZero() {
-		return wrong("it was not looked at first what this would touch", "go back to the list and choose there")
+		return wrong("it was not previewed what this would touch", "go back to the list and choose there")
 	}
-	if d.paced {
-		if u.pace, err = parsePace(r.PostForm); err != nil {
+	var o desk.Options
+	if d.Heeds {
+		if o.Pace, err = parsePace(r.PostForm); err != nil {
 			return err
 		}
 	}
-	a := c.begin(u, d, f, saying{who: who, why: why, from: r.RemoteAddr})
+	b, err := g.Bulk(r.Context(), d.Action, f.means, o)
+	if err != nil {
+		return err
+	}
+	a := c.begin(b, d, saying{who: who, why: why, from: r.RemoteAddr})
 	a.wait(r.Context(), patience)
 	remember(w, r, who)
 	http.Redirect(w, r, "/gateways/"+g.Name+"?act="+a.ID, http.StatusSeeOther)

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
-	"spillway/internal/dispatch"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/tracing"
 )
@@ -46,7 +46,7 @@ type Console struct {
 	halt    context.CancelFunc
 	acts    acts
 	running sync.WaitGroup
-	served  atomic.Pointer[[]config.Gateway]
+	served  atomic.Pointer[desk.Desk]
 }
 
 // New returns the console.
@@ -79,9 +79,9 @@ func New(cfg Config) *Console {
 }
 
 // Use shows the gateways as they are configured now, to the requests that come from now on.
-func (c *Console) Use(gateways []config.Gateway) { c.served.Store(&gateways) }
+func (c *Console) Use(gateways []config.Gateway) { c.served.Store(desk.New(c.cfg.Redis, gateways)) }
 
-func (c *Console) gateways() []config.Gateway { return *c.served.Load() }
+func (c *Console) desk() *desk.Desk { return c.served.Load() }
 
 // ServeHTTP answers.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.inner.ServeHTTP(w, r) }
@@ -140,13 +140,11 @@ func (c *Console) Protect(next http.Handler, policy string) http.Handler {
 }
 
 // gateway returns the gateway that the path names.
-func (c *Console) gateway(name string) (config.Gateway, error) {
-	for _, g := range c.gateways() {
-		if g.Name == name {
-			return g, nil
-		}
+func (c *Console) gateway(name string) (*desk.Gateway, error) {
+	if g := c.desk().Gateway(name); g != nil {
+		return g, nil
 	}
-	return config.Gateway{}, notFound("this dispatcher serves no gateway of that name")
+	return nil, notFound("this dispatcher serves no gateway of that name")
 }
 
 func notFound(what string) error { return &job.Error{Code: job.CodeNotFound, Message: what} }
@@ -160,20 +158,12 @@ func typed(r *http.Request, field string) string {
 	return strings.Join(strings.Fields(r.PostFormValue(field)), " ")
 }
 
-// look is dispatch.Look with the calls of the last minutes.
-func (c *Console) look(ctx context.Context, g config.Gateway) (glance, error) {
-	v, err := dispatch.Look(ctx, c.cfg.Redis, g)
+// look returns how a gateway stands, with the calls of the last minutes.
+func look(ctx context.Context, g *desk.Gateway) (glance, error) {
+	s, err := g.Status(ctx)
 	if err != nil {
 		return glance{}, err
 	}
-	books := dispatch.Books(c.cfg.Redis, g)
-	calls, err := books.Calls(ctx, v.Now)
-	if err != nil {
-		return glance{}, dispatch.Coded(err)
-	}
-	money, err := books.ParkedMoney(ctx)
-	if err != nil {
-		return glance{}, dispatch.Coded(err)
-	}
-	return newGlance(g, v, calls, money), nil
+	calls, err := g.Calls(ctx, s)
+	return newGlance(s, calls), err
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"spillway/internal/bucket"
 	"spillway/internal/config"
-	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 )
 
@@ -20,43 +19,32 @@ func (c *Console) pause(w http.ResponseWriter, r *http.Request) error {
 	case why == "":
 		return wrong("no reason was given, and it is shown with the pause", "go back and type in why")
 	}
-	return c.steer(w, r, saying{who: who, why: why, from: r.RemoteAddr}, "pause", func(ctx context.Context, p *bucket.Pacer) error {
-		return p.Pause(ctx, why+" ("+who+")")
+	return c.steer(w, r, saying{who: who, why: why, from: r.RemoteAddr}, "pause", func(ctx context.Context, g *desk.Gateway, by desk.By) error {
+		return g.Pause(ctx, by, why+" ("+who+")")
 	})
 }
 
 func (c *Console) resume(w http.ResponseWriter, r *http.Request) error {
-	return c.steer(w, r, saying{who: whoBefore(r), from: r.RemoteAddr}, "resume", func(ctx context.Context, p *bucket.Pacer) error {
-		return p.Resume(ctx)
+	return c.steer(w, r, saying{who: whoBefore(r), from: r.RemoteAddr}, "resume", func(ctx context.Context, g *desk.Gateway, by desk.By) error {
+		return g.Resume(ctx, by)
 	})
 }
 
-// steer does something to a gateway's pacer and goes back to its page.
-func (c *Console) steer(w http.ResponseWriter, r *http.Request, by saying, what string, act func(context.Context, *bucket.Pacer) error) error {
+// steer does something to a gateway and goes back to its page.
+func (c *Console) steer(w http.ResponseWriter, r *http.Request, by saying, what string, act func(context.Context, *desk.Gateway, desk.By) error) error {
 	g, err := c.gateway(r.PathValue("gateway"))
 	if err != nil {
 		return err
 	}
-	p, err := dispatch.Pacer(c.cfg.Redis, g, bucket.NewMetrics(nil))
-	if err != nil {
-		return err
-	}
-	defer p.Close(r.Context())
-	if err := c.note(r.Context(), g, by, what, func(ctx context.Context) error { return act(ctx, p) }); err != nil {
+	if err := act(r.Context(), g, desk.By{Who: strings.TrimSpace(by.who + " (console)"), Why: by.why}); err != nil {
 		return err
 	}
 	c.back(w, r, g, by, what)
 	return nil
 }
 
-// note does something to a gateway and writes it into the trail.
-func (c *Console) note(ctx context.Context, g config.Gateway, by saying, what string, do func(context.Context) error) error {
-	who := strings.TrimSpace(by.who + " (console)")
-	return dispatch.Coded(deadletter.New(c.cfg.Redis, g.Name).Steer(ctx, deadletter.Act{Who: who, What: what, Why: by.why}, do))
-}
-
 // back writes an action to the log, and sends the browser to the gateway's page.
-func (c *Console) back(w http.ResponseWriter, r *http.Request, g config.Gateway, by saying, what string) {
+func (c *Console) back(w http.ResponseWriter, r *http.Request, g *desk.Gateway, by saying, what string) {
 	c.cfg.Log.Info("a gateway was changed at the console", "gateway", g.Name, "what", what, "who", by.who, "why", by.why, "from", by.from)
 	if by.who != "" {
 		remember(w, r, by.who)
@@ -109,56 +97,42 @@ func (c *Console) limitPreview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := dispatch.CheckLimits(c.cfg.Redis, g, to); err != nil {
+	if err := g.CheckLimits(to); err != nil {
 		return err
 	}
-	now, err := dispatch.CurrentLimits(r.Context(), c.cfg.Redis, g)
+	now, err := g.Status(r.Context())
 	if err != nil {
 		return err
 	}
-	s, err := dispatch.Books(c.cfg.Redis, g).Look(r.Context())
+	holds, err := g.Limits(r.Context())
 	if err != nil {
-		return dispatch.Coded(err)
+		return err
 	}
-	v := &limitView{base: base{Title: "Limits · " + g.Name}, Gateway: g.Name, Now: limitText(now.Limits), SetLive: now.Live,
-		File: limitText(g.Leak.Limits), Reset: reset, New: limitText(to), Waiting: s.Queued + s.InFlight + s.Retrying, Who: whoBefore(r)}
+	v := &limitView{base: base{Title: "Limits · " + g.Name}, Gateway: g.Name, Now: strings.Join(holds.Limits, " "), SetLive: holds.SetLive,
+		File: desk.LimitsText(g.Leak.Limits), Reset: reset, New: desk.LimitsText(to), Waiting: now.Queued + now.InFlight + now.Retrying, Who: whoBefore(r)}
 	if reset {
 		to, v.New = g.Leak.Limits, v.File
 	}
-	v.Same = v.New == v.Now && reset == !now.Live
+	v.Same = v.New == v.Now && reset == !holds.SetLive
 	v.Takes = time.Duration(float64(v.Waiting) / config.PerSecond(to) * float64(time.Second))
 	v.Above = config.PerSecond(to) > config.PerSecond(g.Leak.Limits)
-	if in := dispatch.AdmissionAt(g, dispatch.Limits{Limits: to, Live: !reset}).Limits; config.PerSecond(in) > config.PerSecond(to) {
-		v.Busier = limitText(in)
+	if in := dispatch.AdmissionAt(g.Gateway, dispatch.Limits{Limits: to, Live: !reset}).Limits; config.PerSecond(in) > config.PerSecond(to) {
+		v.Busier = desk.LimitsText(in)
 	}
 	c.show(w, r, http.StatusOK, "limit.html", v)
 	return nil
 }
 
 func (c *Console) setLimit(w http.ResponseWriter, r *http.Request) error {
-	g, err := c.gateway(r.PathValue("gateway"))
-	if err != nil {
-		return err
-	}
 	by := saying{who: typed(r, "who"), why: typed(r, "why"), from: r.RemoteAddr}
 	if by.who == "" {
 		return wrong("nobody's name was given, and it has to be written down", "go back and type in who you are")
 	}
-	reset := r.PostFormValue("reset") == "1"
-	to, err := asked(r.PostFormValue("to"), reset)
+	to, err := asked(r.PostFormValue("to"), r.PostFormValue("reset") == "1")
 	if err != nil {
 		return err
 	}
-	if err := dispatch.CheckLimits(c.cfg.Redis, g, to); err != nil {
-		return err
-	}
-	what := "limit set " + limitText(to)
-	if reset {
-		what = "limit reset"
-	}
-	if err := c.note(r.Context(), g, by, what, func(ctx context.Context) error { return dispatch.SetLimits(ctx, c.cfg.Redis, g, to) }); err != nil {
-		return err
-	}
-	c.back(w, r, g, by, what)
-	return nil
+	return c.steer(w, r, by, strings.TrimSpace("limits "+desk.LimitsText(to)), func(ctx context.Context, g *desk.Gateway, by desk.By) error {
+		return g.SetLimits(ctx, by, to)
+	})
 }

@@ -9,10 +9,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
-	"spillway/internal/config"
 	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
@@ -66,23 +67,23 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := r.URL.Query()
 	v := &gatewayView{base: base{Title: g.Name}, Payload: q.Get("payload") == "1", Who: whoBefore(r)}
-	if v.G, err = c.look(r.Context(), g); err != nil {
+	if v.G, err = look(r.Context(), g); err != nil {
 		return err
 	}
-	if v.Filter, err = parseFilter(q, v.G.Now); err != nil {
+	if v.Filter, err = parseFilter(q, v.G.Glance.Now); err != nil {
 		return err
 	}
-	now, err := dispatch.CurrentLimits(r.Context(), c.cfg.Redis, g)
+	now, err := g.Limits(r.Context())
 	if err != nil {
 		return err
 	}
-	v.Set = limitsNow{now.Live, limitText(g.Leak.Limits)}
+	v.Set = limitsNow{now.SetLive, strings.Join(now.File, " ")}
 	v.Live = !v.Payload
-	if err := c.list(r.Context(), g, v, q.Get("after")); err != nil {
+	if err := list(r.Context(), g, v, q.Get("after")); err != nil {
 		return err
 	}
-	v.Clear = choices(g, v.Filter, someInDoubt(v.Filter, v.G.Glance.Parked))
-	if v.Trail, err = c.trail(r.Context(), g); err != nil {
+	v.Clear = choices(g.Name, v.Filter, someInDoubt(v.Filter, v.G.Glance.Parked))
+	if v.Trail, err = trail(r.Context(), g); err != nil {
 		return err
 	}
 	v.Act = c.acts.find(q.Get("act"), g.Name)
@@ -91,7 +92,7 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 }
 
 // list fills in one page of dead letters, oldest first, behind the cursor of the one before.
-func (c *Console) list(ctx context.Context, g config.Gateway, v *gatewayView, after string) error {
+func list(ctx context.Context, g *desk.Gateway, v *gatewayView, after string) error {
 	f := v.Filter.means
 	f.Limit, f.NoPayload = lettersShown+1, !v.Payload
 	if after != "" {
@@ -103,7 +104,7 @@ func (c *Console) list(ctx context.Context, g config.Gateway, v *gatewayView, af
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
-	for rec, err := range dispatch.Store(c.cfg.Redis, g).List(ctx, f) {
+	for rec, err := range g.Store.List(ctx, f) {
 		if err != nil {
 			v.Cut = errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
 			if !v.Cut {
@@ -124,7 +125,7 @@ func (c *Console) list(ctx context.Context, g config.Gateway, v *gatewayView, af
 	return nil
 }
 
-func gatewayLink(g config.Gateway, v *gatewayView, after string) string {
+func gatewayLink(g *desk.Gateway, v *gatewayView, after string) string {
 	q := v.Filter.query()
 	if v.Payload {
 		q.Set("payload", "1")
@@ -155,24 +156,23 @@ func someInDoubt(f filter, parked map[job.Reason]int64) bool {
 
 // choices are the links to the previews for the filter. Resolving is offered only where jobs may be in doubt, and nothing else for jobs of paused
 // batches: those go on when their batch is resumed.
-func choices(g config.Gateway, f filter, doubt bool) []choice {
+func choices(gateway string, f filter, doubt bool) []choice {
 	var all []choice
 	paused := slices.Equal(f.Reasons, []job.Reason{job.Paused})
-	for _, name := range deeds {
-		d := deedsByName[name]
-		if d.doubt && !doubt || paused && !d.doubt {
+	for _, d := range deeds {
+		if d.InDoubt && !doubt || paused && !d.InDoubt {
 			continue
 		}
 		q := f.query()
-		q.Set("do", name)
-		all = append(all, choice{name, d.label, "/gateways/" + g.Name + "/clear?" + q.Encode()})
+		q.Set("do", d.Name)
+		all = append(all, choice{d.Name, d.Label, "/gateways/" + gateway + "/clear?" + q.Encode()})
 	}
 	return all
 }
 
 // trail returns the last acts, newest first.
-func (c *Console) trail(ctx context.Context, g config.Gateway) ([]deadletter.Act, error) {
-	acts, err := deadletter.New(c.cfg.Redis, g.Name).LastActs(ctx, trailShown)
+func trail(ctx context.Context, g *desk.Gateway) ([]deadletter.Act, error) {
+	acts, err := g.Store.LastActs(ctx, trailShown)
 	if err != nil {
 		return nil, dispatch.Coded(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
@@ -51,62 +52,48 @@ func (c *Console) jobPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, err := c.viewJob(r.Context(), found[0].g, found[0].rec)
+	v, err := viewJob(r.Context(), found[0])
 	if err != nil {
 		return err
 	}
 	v.Shown = r.URL.Query().Get("payload") == "1"
 	if v.Shown {
-		v.Payload = readable(found[0].rec)
+		v.Payload = readable(found[0].Record)
 	}
 	v.Live = !v.Shown
 	for _, other := range found[1:] {
-		v.Others = append(v.Others, other.g.Name)
+		v.Others = append(v.Others, other.Name)
 	}
 	c.show(w, r, http.StatusOK, "job.html", v)
 	return nil
 }
 
-type found struct {
-	g   config.Gateway
-	rec job.Record
-}
-
 // find returns the records of a job id, of one gateway or of all.
-func (c *Console) find(ctx context.Context, id, gateway string) ([]found, error) {
-	var all []found
-	for _, g := range c.gateways() {
-		if gateway != "" && g.Name != gateway {
-			continue
-		}
-		rec, ok, err := dispatch.Books(c.cfg.Redis, g).Find(ctx, id)
+func (c *Console) find(ctx context.Context, id, gateway string) ([]desk.Found, error) {
+	d := c.desk()
+	if gateway != "" {
+		g, err := c.gateway(gateway)
 		if err != nil {
-			return nil, dispatch.Coded(err)
+			return nil, err
 		}
-		if ok {
-			all = append(all, found{g, rec})
-		}
+		d = &desk.Desk{Gateways: []*desk.Gateway{g}}
 	}
-	if len(all) == 0 {
-		return nil, &job.Error{Code: job.CodeNotFound, Message: "no job has this id",
-			Hint: "it was never enqueued here, or it was done longer ago than dedupe"}
-	}
-	return all, nil
+	return d.Find(ctx, id)
 }
 
-func (c *Console) viewJob(ctx context.Context, g config.Gateway, rec job.Record) (*jobView, error) {
-	v := &jobView{base: base{Title: rec.Job.ID}, Record: rec, Gateway: g.Name, ID: rec.Job.ID, Most: g.Retry.Attempts}
-	var err error
-	if v.Why, v.Next, err = c.why(ctx, g, rec); err != nil {
+func viewJob(ctx context.Context, f desk.Found) (*jobView, error) {
+	rec := f.Record
+	all, err := f.Job(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if g.Request.IdempotencyHeader != "" {
-		v.Key = g.Request.KeyPrefix + job.IdempotencyKey(rec.Job.ID, rec.KeyGeneration)
+	v := &jobView{base: base{Title: rec.Job.ID}, Record: rec, Gateway: f.Name, ID: rec.Job.ID, Most: f.Retry.Attempts, By: all.Settled}
+	v.Why, v.Next = why(f, all.Why)
+	if all.Key != "" {
+		v.Key = f.Request.KeyPrefix + all.Key
 	}
-	if g.Amount.Field != "" && (len(rec.Job.Payload)+len(rec.Sealed) > 0 || rec.Money != "") {
-		p := newPile()
-		p.add(rec, g.Amount)
-		v.Money = p.Money()
+	if len(rec.Job.Payload)+len(rec.Sealed) > 0 || rec.Money != "" {
+		v.Money = f.Money(rec).Money()
 	}
 	for _, e := range []event{{"accepted", rec.Accepted}, {"not before", rec.Job.At}, {"first call with this key", rec.FirstCall}, {"due again", rec.Due},
 		{"open attempt ends at the latest", rec.Deadline}, {"parked", rec.ParkedAt}, {"edited", rec.Edited}, {"expires", rec.Job.Expires},
@@ -116,10 +103,7 @@ func (c *Console) viewJob(ctx context.Context, g config.Gateway, rec job.Record)
 		}
 	}
 	if rec.State == job.Parked {
-		v.Clear = choices(g, filter{IDs: rec.Job.ID, Reasons: []job.Reason{rec.Reason}}, rec.InDoubt())
-	}
-	if v.By, err = deadletter.New(c.cfg.Redis, g.Name).Settlements()(ctx, rec); err != nil {
-		return nil, dispatch.Coded(err)
+		v.Clear = choices(f.Name, filter{means: deadletter.Filter{IDs: []string{rec.Job.ID}, Reasons: []job.Reason{rec.Reason}}, Reasons: []job.Reason{rec.Reason}}, rec.InDoubt())
 	}
 	return v, nil
 }
@@ -130,31 +114,32 @@ func (v *jobView) Link(gateway string) string { return jobLink(gateway, v.ID) }
 // Hidden is the address of the page for a form that shows or hides the payload.
 func (v *jobView) Hidden() []field { return fields(url.Values{"id": {v.ID}, "gateway": {v.Gateway}}) }
 
-// why says why a job is where it is, and what comes next.
-func (c *Console) why(ctx context.Context, g config.Gateway, rec job.Record) (why, next string, err error) {
+// why says why a job is where it is, and what comes next. notRunning says the first for jobs that are on their way.
+func why(f desk.Found, notRunning string) (why, next string) {
+	rec := f.Record
+	known := "Its id stays known for " + short(f.Dedupe) + " after that."
 	switch rec.State {
 	case job.Done:
-		return "It is done: the call succeeded, or a person resolved it as done.", "Its id stays known for " + short(g.Dedupe) + " after that.", nil
+		return "It is done: the call succeeded, or a person resolved it as done.", known
 	case job.Discarded:
-		return "A person has discarded it.", "It is never sent. Its payload and what the gateway said of it are deleted. Its id stays known for " + short(g.Dedupe) + " after that.", nil
+		return "A person has discarded it.", "It is never sent. Its payload and what the gateway said of it are deleted. " + known
 	case job.Parked:
-		why, next = parkedWhy(g, rec)
+		why, next = parkedWhy(f.Gateway, rec)
 		if errors.Is(rec.Unopened, job.ErrDamaged) {
-			next = strings.ToUpper(rec.Unopened.Error()[:1]) + rec.Unopened.Error()[1:] + "."
+			next = sentence(rec.Unopened.Error())
 		}
 		if rec.InDoubt() {
 			next = "It may have been charged: look it up at the gateway, then resolve it as done or as not done. It can't be discarded before."
 		}
-		return why, next, nil
+		return why, next
 	}
-	if why, err = dispatch.WhyNot(ctx, c.cfg.Redis, g, rec); err != nil {
-		return "", "", err
-	}
-	return strings.ToUpper(why[:1]) + why[1:] + ".", "", nil
+	return sentence(notRunning), ""
 }
 
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
+
 // parkedWhy explains a reason to the person who has to decide.
-func parkedWhy(g config.Gateway, rec job.Record) (why, next string) {
+func parkedWhy(g *desk.Gateway, rec job.Record) (why, next string) {
 	switch rec.Reason {
 	case job.Paused:
 		return "Its batch is paused.", dispatch.ResumeBatch(rec.Job.Batch) + ", in the order of the file."

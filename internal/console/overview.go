@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
@@ -15,27 +15,28 @@ import (
 
 // glance is one gateway as its row and the head of its page show it.
 type glance struct {
-	dispatch.Glance
+	desk.Status
 	Name   string
 	Limits string
 	// Door is admission's limits, where they are the bottleneck; empty else.
-	Door   string
-	Plot   plot
-	Parked []heap
-	Total  int64  // parked, for whatever reason
-	Money  string // of all that is parked, in words; empty where none is known of
-	Status status
-	HasETA bool
+	Door    string
+	Plot    plot
+	Reasons []reasonCount
+	Total   int64  // parked, for whatever reason
+	Sums    string // of all that is parked, in words; empty where no money is known of
+	State   state
+	ETA     time.Duration
+	HasETA  bool
 }
 
-// heap is the jobs parked for one reason.
-type heap struct {
+// reasonCount is how many jobs are parked for one reason.
+type reasonCount struct {
 	Reason job.Reason
 	Jobs   int64
 }
 
-// status is what a gateway does, in a word, with the why.
-type status struct {
+// state is what a gateway does, in a word, with the why.
+type state struct {
 	Word string // running, idle, unserved, paused, stopped, held, probing, denied or down
 	Why  string
 	// Until is when a hold ends; zero if nobody knows, or nothing is held.
@@ -44,57 +45,44 @@ type status struct {
 	Tried time.Time
 }
 
-func newGlance(g config.Gateway, v dispatch.Glance, calls []int64, money map[job.Reason]ledger.Sums) glance {
-	all := glance{Glance: v, Name: g.Name, Limits: limitText(v.Limits), HasETA: v.ETA >= 0, Status: statusOfGateway(v)}
-	if v.Bottleneck() == dispatch.BottleneckAdmission {
-		all.Door = limitText(v.Admission)
+func newGlance(s desk.Status, calls []int64) glance {
+	v := glance{Status: s, Name: s.Gateway, Limits: strings.Join(s.Limits, " "), Total: s.AllParked(), Sums: job.MoneyText(s.Amount, s.NoAmount),
+		State: stateOf(s), ETA: s.Glance.ETA, HasETA: s.ETASeconds != nil}
+	if s.Bottleneck == dispatch.BottleneckAdmission {
+		v.Door = strings.Join(s.Admission, " ")
 	}
-	all.Plot = newPlot(calls, ledger.CallSpan, v.Limits)
+	v.Plot = newPlot(calls, ledger.CallSpan, s.Glance.Limits)
 	for _, r := range job.Reasons() {
-		if n := v.Parked[r]; n > 0 {
-			all.Parked = append(all.Parked, heap{r, n})
-			all.Total += n
+		if n := s.Parked[string(r)]; n > 0 {
+			v.Reasons = append(v.Reasons, reasonCount{r, n})
 		}
 	}
-	var sums ledger.Sums
-	for _, s := range money {
-		sums.Add(s)
-	}
-	all.Money = job.MoneyText(sums.Money, int(sums.Unread))
-	return all
+	return v
 }
 
-func statusOfGateway(v dispatch.Glance) status {
-	held := v.Hold.HeldUntil.After(v.Now)
-	switch {
-	case v.Hold.Barred:
-		return status{Word: "stopped", Why: v.Hold.PauseWhy}
-	case v.Hold.Paused:
-		return status{Word: "paused", Why: v.Hold.PauseWhy}
-	case v.Hold.Denied:
-		return status{Word: "denied", Why: dispatch.Cause(v.Hold), Tried: v.Hold.HeldUntil}
-	case v.Hold.Circuit:
-		return status{Word: "down", Why: v.Hold.Reason, Tried: v.Hold.HeldUntil}
-	case v.Hold.Endless:
-		return status{Word: "held", Why: v.Hold.Reason, Tried: v.Hold.HeldUntil}
-	case held:
-		return status{Word: "held", Why: v.Hold.Reason, Until: v.Hold.HeldUntil}
-	case v.Hold.Probing:
-		return status{Word: "probing", Why: v.Hold.Reason}
-	case v.Stopped != "":
-		return status{Word: "unserved", Why: v.Stopped}
-	case v.Queued+v.InFlight == 0 && v.Rate == 0:
-		return status{Word: "idle"}
+func stateOf(s desk.Status) state {
+	h := s.Glance.Hold
+	switch word := s.Word(); word {
+	case desk.Stopped, desk.Paused:
+		return state{Word: word, Why: h.PauseWhy}
+	case desk.Denied:
+		return state{Word: word, Why: dispatch.Cause(h), Tried: h.HeldUntil}
+	case desk.Open:
+		return state{Word: "down", Why: h.Reason, Tried: h.HeldUntil}
+	case desk.Held:
+		if h.Endless {
+			return state{Word: word, Why: h.Reason, Tried: h.HeldUntil}
+		}
+		return state{Word: word, Why: h.Reason, Until: h.HeldUntil}
+	case desk.Probing:
+		return state{Word: word, Why: h.Reason}
+	case desk.Unserved:
+		return state{Word: word, Why: s.Glance.Stopped}
 	}
-	return status{Word: "running"}
-}
-
-func limitText(limits []config.Limit) string {
-	texts := make([]string, len(limits))
-	for i, l := range limits {
-		texts[i] = l.String()
+	if s.Queued+s.InFlight == 0 && s.Rate1m == 0 {
+		return state{Word: "idle"}
 	}
-	return strings.Join(texts, " ")
+	return state{Word: "running"}
 }
 
 type overviewView struct {
@@ -107,7 +95,7 @@ type overviewView struct {
 const looksAtOnce = 8
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
-	gateways := c.gateways()
+	gateways := c.desk().Gateways
 	rows := make([]glance, len(gateways))
 	errs := make([]error, len(rows))
 	turns := make(chan struct{}, looksAtOnce)
@@ -116,7 +104,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 		all.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			rows[i], errs[i] = c.look(r.Context(), g)
+			rows[i], errs[i] = look(r.Context(), g)
 		})
 	}
 	all.Wait()

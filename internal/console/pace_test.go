@@ -6,21 +6,20 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
 func TestAReplayGoesAsFastAsTheFormSays(t *testing.T) {
 	t.Parallel()
-	r := setup(t, setting{}) // its limit is 100/s
-	for text, want := range map[string]float64{"": 0, "50/s": 50, "3000/m": 50, "20%": 20} {
+	for text, want := range map[string]desk.Pace{"": {}, "50/s": {Rate: 50}, "3000/m": {Rate: 50}, "20%": {Share: .2}} {
 		p, err := parsePace(url.Values{"pace": {text}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		leave, err := r.console.watch(unit{g: r.g, pace: p}, deedsByName["replay"])(t.Context())
-		if err != nil || leave.Stop != "" || leave.Rate != want {
-			t.Errorf("%q: %+v, %v, want %v/s", text, leave, err, want)
+		if p.Rate != want.Rate || p.Share != want.Share {
+			t.Errorf("%q: %+v, want %+v", text, p, want)
 		}
 	}
 	for _, bad := range []url.Values{{"pace": {"fast"}}, {"pace": {"0%"}}, {"pace": {"101%"}}, {"pace": {"50"}}, {"canary": {"0"}}, {"canary": {"some"}}} {

@@ -194,11 +194,12 @@ func grouped(digits string) string {
 	return sign + digits
 }
 
-func jobs(n int) string {
-	if n == 1 {
+func jobs(n any) string {
+	text := fmt.Sprint(n)
+	if text == "1" {
 		return "1 job"
 	}
-	return grouped(strconv.Itoa(n)) + " jobs"
+	return grouped(text) + " jobs"
 }
 
 // jobLink is a job's page. A browser takes "." and ".." for folders, however they are written.

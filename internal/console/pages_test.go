@@ -141,7 +141,7 @@ func TestAJobsPageSaysWhyItIsWhereItIs(t *testing.T) {
 	r.pauseNow("card network is down")
 	_, page = r.get(jobLink(r.g.Name, "j0000"))
 	wants(t, page, "The gateway is paused: card network is down, next in the queue.")
-	if status, page := r.get("/jobs/nothing"); status != 404 || !strings.Contains(page, "no job has this id") {
+	if status, page := r.get("/jobs/nothing"); status != 404 || !strings.Contains(page, `no job &#34;nothing&#34;`) {
 		t.Errorf("an unknown job: %d", status)
 	}
 }

@@ -5,17 +5,16 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
-	"math/big"
 
 	"spillway/internal/job"
 )
 
 // Exchange is what a replacement of payloads put in the place of what: names and sums, never a payload.
 type Exchange struct {
-	Amount  map[string]*big.Int `json:"amount_before"`         // the jobs' money until then, in minor units by currency
-	Bare    int                 `json:"without_amount_before"` // those of them whose amount could not be read
-	Changes []Change            `json:"changes"`               // the first of them
-	Digest  string              `json:"digest"`                // SHA-256 over a line for each of them: "ID BEFORE AFTER\n"
+	Amount   job.Amounts `json:"amount_before"`         // the jobs' money until then
+	NoAmount int64       `json:"without_amount_before"` // those of them whose amount could not be read
+	Changes  []Change    `json:"changes"`               // the first of them
+	Digest   string      `json:"digest"`                // SHA-256 over a line for each of them: "ID BEFORE AFTER\n"
 
 	sum hash.Hash
 }
@@ -32,7 +31,7 @@ const mostChanges = 100
 
 // NewExchange returns one of no job.
 func NewExchange() *Exchange {
-	return &Exchange{Amount: map[string]*big.Int{}, Changes: []Change{}, sum: sha256.New()}
+	return &Exchange{Changes: []Change{}, sum: sha256.New()}
 }
 
 // Add counts one job; money says that the gateway's jobs have some.
@@ -45,13 +44,9 @@ func (e *Exchange) Add(id string, before, after Version, money bool) {
 	if !money {
 		return
 	}
-	m, ok := job.Booked(before.Money)
-	if !ok {
-		e.Bare++
-		return
+	if m, ok := job.Booked(before.Money); ok {
+		e.Amount.Add(m)
+	} else {
+		e.NoAmount++
 	}
-	if e.Amount[m.Currency] == nil {
-		e.Amount[m.Currency] = new(big.Int)
-	}
-	e.Amount[m.Currency].Add(e.Amount[m.Currency], m.Minor)
 }

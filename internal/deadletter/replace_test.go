@@ -124,8 +124,8 @@ func TestAReplacementChangesTheMoneyThatIsParked(t *testing.T) {
 		b.must(err)
 		parked, err := b.books.ParkedMoney(b.ctx)
 		b.must(err)
-		want(t, "the batch's money", batch.Places[place].Money["EUR"].String(), expect)
-		want(t, "the gateway's", parked[job.Refused].Money["EUR"].String(), expect)
+		want(t, "the batch's money", batch.Places[place].Amount["EUR"].String(), expect)
+		want(t, "the gateway's", parked[job.Refused].Amount["EUR"].String(), expect)
 	}
 }
 

@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"math/big"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
 )
 
 // Act is one thing that a person did to dead letters.
@@ -18,18 +19,16 @@ type Act struct {
 	Who    string    `json:"who"`
 	What   string    `json:"what"` // replay, discard, resolve --done, resolve --not-done, replace or park
 	Why    string    `json:"why,omitempty"`
-	Filter string    `json:"filter"` // the flags that chose the jobs; empty means all of the gateway
+	Filter string    `json:"filter"` // the flags that chose the jobs, and that said how; empty means all of the gateway
 	Deed
-	// Ended is when it was over; nil while it is under way, and for ever if it was killed: Jobs is right then too, Amount and Bare may
+	// Ended is when it was over; nil while it is under way, and for ever if it was killed: Jobs is right then too, Amount and NoAmount may
 	// be a second behind.
 	Ended *time.Time `json:"ended"`
 }
 
 // Deed is how much an act did.
 type Deed struct {
-	Jobs   int                 `json:"jobs"`           // how many it did it to
-	Amount map[string]*big.Int `json:"amount"`         // their money in minor units, by currency
-	Bare   int                 `json:"without_amount"` // those of them whose amount can't be read, where the gateway says that there is one
+	job.Totals // of the jobs that it did it to
 	// Replaced is what the payloads were before; nil where none was replaced.
 	Replaced *Exchange `json:"replaced,omitempty"`
 }
@@ -107,9 +106,6 @@ func (e *Entry) write(ctx context.Context, d Deed) error {
 }
 
 func (e *Entry) line() ([]byte, error) {
-	if e.act.Amount == nil {
-		e.act.Amount = map[string]*big.Int{}
-	}
 	return json.Marshal(e.act)
 }
 
@@ -182,7 +178,7 @@ func (s *Store) counted(ctx context.Context) (counted, error) {
 
 // correct gives an act without an end the count that the scripts kept: its own may be a second old.
 func (c counted) correct(a *Act, place int64) {
-	if n, err := strconv.Atoi(c[strconv.FormatInt(place, 10)]); err == nil && a.Ended == nil {
+	if n, err := strconv.ParseInt(c[strconv.FormatInt(place, 10)], 10, 64); err == nil && a.Ended == nil {
 		a.Jobs = max(a.Jobs, n)
 	}
 }
@@ -195,7 +191,7 @@ func (s *Store) parseAct(line string, place int64) Act {
 	var a Act
 	if err := json.Unmarshal([]byte(line), &a); err != nil {
 		why := fmt.Sprintf("entry %d of %s can't be read: somebody has written into Redis; look at it with LINDEX", place+1, s.keys.Trail())
-		return Act{What: Damaged, Why: why, Deed: Deed{Amount: map[string]*big.Int{}}}
+		return Act{What: Damaged, Why: why}
 	}
 	return a
 }

@@ -25,7 +25,7 @@ func TestAnActIsInTheTrailBeforeItsFirstJobAndEndsThere(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
 	e := b.store.Entry(deadletter.Act{At: b.Now(), Who: "ann@host", What: "replay", Why: "bank is back", Filter: "--reason refused"})
-	b.must(e.Note(b.ctx, deadletter.Deed{Jobs: 7}))
+	b.must(e.Note(b.ctx, deadletter.Deed{Totals: job.Totals{Jobs: 7}}))
 	want(t, "acts before it began", len(b.acts()), 0)
 	b.must(e.Begin(b.ctx))
 	if a := b.acts()[0]; a.Who != "ann@host" || a.Jobs != 0 || a.Ended != nil || a.Amount == nil {
@@ -34,11 +34,11 @@ func TestAnActIsInTheTrailBeforeItsFirstJobAndEndsThere(t *testing.T) {
 	other := b.store.Entry(deadletter.Act{At: b.Now(), Who: "bob", What: "discard"})
 	b.must(other.Begin(b.ctx))
 	huge, _ := new(big.Int).SetString("123456789012345678901234567890", 10)
-	b.must(e.Note(b.ctx, deadletter.Deed{Jobs: 3, Amount: map[string]*big.Int{"EUR": huge}, Bare: 1}))
-	if a := b.acts()[0]; a.Jobs != 3 || a.Amount["EUR"].Cmp(huge) != 0 || a.Bare != 1 || a.Ended != nil {
+	b.must(e.Note(b.ctx, deadletter.Deed{Totals: job.Totals{Jobs: 3, Amount: job.Amounts{"EUR": huge}, NoAmount: 1}}))
+	if a := b.acts()[0]; a.Jobs != 3 || a.Amount["EUR"].Cmp(huge) != 0 || a.NoAmount != 1 || a.Ended != nil {
 		t.Errorf("noted: %+v", a)
 	}
-	b.must(e.End(b.ctx, deadletter.Deed{Jobs: 4}))
+	b.must(e.End(b.ctx, deadletter.Deed{Totals: job.Totals{Jobs: 4}}))
 	acts := b.acts()
 	if a := acts[0]; a.Jobs != 4 || a.Ended == nil || a.Ended.Before(a.At) || a.Ended.After(a.At.Add(time.Minute)) {
 		t.Errorf("ended: %+v", a)
@@ -89,7 +89,7 @@ func TestAnActThatIsKilledHasTheRightCount(t *testing.T) {
 	b.must(err)
 	want(t, "the last two", fmt.Sprint(last[0].Jobs, last[1].Jobs), "1 0")
 	for i, e := range entries {
-		b.must(e.End(b.ctx, deadletter.Deed{Jobs: 10 + i}))
+		b.must(e.End(b.ctx, deadletter.Deed{Totals: job.Totals{Jobs: 10 + int64(i)}}))
 	}
 	want(t, "counts at the end", counts(), "discard 10 replay 11 resolve 12 nothing 13 ")
 	want(t, "counts that are kept", b.c.Exists(b.ctx, b.keys.Acts()).Val(), 0)

@@ -14,7 +14,6 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
 )
 
 const (
@@ -171,12 +170,12 @@ func (r *reading) standing(v Glance, head time.Time) {
 // currency is what may become a label: payloads must not be able to invent any number of them.
 var currency = regexp.MustCompile(`^[A-Za-z]{3}$`)
 
-func (r *reading) parked(heaps map[job.Reason]deadletter.Heap, money map[job.Reason]ledger.Sums) {
+func (r *reading) parked(heaps map[job.Reason]deadletter.Heap, money map[job.Reason]job.Totals) {
 	for _, reason := range job.Reasons() {
 		h := heaps[reason]
 		r.gauge(gaugeParked, float64(h.Jobs), string(reason))
 		r.gauge(gaugeOldest, r.age(h.Oldest), string(reason))
-		for c, minor := range money[reason].Money {
+		for c, minor := range money[reason].Amount {
 			if currency.MatchString(c) {
 				sum, _ := new(big.Float).SetInt(minor).Float64()
 				r.gauge(gaugeMoney, sum, string(reason), c)

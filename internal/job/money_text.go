@@ -2,7 +2,6 @@ package job
 
 import (
 	"maps"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,16 +52,16 @@ func grouped(digits string) string {
 
 // MoneyText says for people what sums of money come to, by currency and in its units, and how many jobs have no amount that can be
 // read: "EUR 9,635.86, GBP 7,424.35, 2 jobs without an amount". The sums are in minor units. Empty where there is nothing to say.
-func MoneyText(sums map[string]*big.Int, without int) string {
+func MoneyText(sums Amounts, without int64) string {
 	return moneyList(sums, without, Money.String)
 }
 
 // MinorText says the same for programs, in minor units: "EUR 963586, GBP 742435, 2 jobs without an amount".
-func MinorText(sums map[string]*big.Int, without int) string {
+func MinorText(sums Amounts, without int64) string {
 	return moneyList(sums, without, Money.minor)
 }
 
-func moneyList(sums map[string]*big.Int, without int, text func(Money) string) string {
+func moneyList(sums Amounts, without int64, text func(Money) string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		parts = append(parts, text(Money{Minor: sums[name], Currency: name}))
@@ -71,7 +70,7 @@ func moneyList(sums map[string]*big.Int, without int, text func(Money) string) s
 	case without == 1:
 		parts = append(parts, "1 job without an amount")
 	case without > 1:
-		parts = append(parts, strconv.Itoa(without)+" jobs without an amount")
+		parts = append(parts, strconv.FormatInt(without, 10)+" jobs without an amount")
 	}
 	return strings.Join(parts, ", ")
 }

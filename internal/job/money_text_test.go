@@ -66,7 +66,7 @@ func TestSumsOfMoneyInWords(t *testing.T) {
 	sums := map[string]*big.Int{"USD": big.NewInt(911051), "EUR": big.NewInt(963586)}
 	for _, c := range []struct {
 		sums         map[string]*big.Int
-		without      int
+		without      int64
 		units, minor string
 	}{
 		{nil, 0, "", ""},

@@ -14,34 +14,6 @@ import (
 	"spillway/internal/job"
 )
 
-// Sums are jobs counted together with their money.
-type Sums struct {
-	Jobs   int64
-	Money  map[string]*big.Int // in minor units, by currency
-	Unread int64               // those of the jobs whose amount can't be read, where the gateway's jobs have one
-	Bytes  int64               // of the payloads as they are stored; known of what is parked alone, of all batches and of none
-}
-
-// Add adds another one's.
-func (s *Sums) Add(o Sums) {
-	s.Jobs += o.Jobs
-	s.Unread += o.Unread
-	s.Bytes += o.Bytes
-	for currency, minor := range o.Money {
-		s.add(currency, minor)
-	}
-}
-
-func (s *Sums) add(currency string, minor *big.Int) {
-	if s.Money == nil {
-		s.Money = map[string]*big.Int{}
-	}
-	if s.Money[currency] == nil {
-		s.Money[currency] = new(big.Int)
-	}
-	s.Money[currency].Add(s.Money[currency], minor)
-}
-
 // Place is where a job of a batch stands: a state, and of parked jobs the reason.
 type Place struct {
 	State  job.State
@@ -62,7 +34,7 @@ func placeOf(text string) Place {
 
 // Batch is one gateway's books of one batch, all of one moment. Places without jobs are left out.
 type Batch struct {
-	Places map[Place]Sums
+	Places map[Place]job.Totals
 	// Paused is since when nobody calls its jobs; zero if the batch is not paused.
 	Paused time.Time
 	// Cancelled is since when what comes of it is parked; zero if the batch is not cancelled. It is not paused then.
@@ -72,7 +44,7 @@ type Batch struct {
 }
 
 // Sum adds up the places that want says.
-func (b Batch) Sum(want func(Place) bool) (s Sums) {
+func (b Batch) Sum(want func(Place) bool) (s job.Totals) {
 	for p, one := range b.Places {
 		if want(p) {
 			s.Add(one)
@@ -97,7 +69,7 @@ func (b *Books) Batch(ctx context.Context, name string) (batch Batch, ok bool, e
 
 // ParkedMoney returns the money of all parked jobs by reason, of batches and of none, and how many have an amount that can't be
 // read; Jobs stays zero. It is empty where the gateway's jobs have no money.
-func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]Sums, error) {
+func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]job.Totals, error) {
 	h, err := b.c.HGetAll(ctx, b.keys.Money()).Result()
 	if err != nil {
 		return nil, err
@@ -106,7 +78,7 @@ func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]Sums, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the sums of what is parked at %s: %w", b.cfg.Gateway, err)
 	}
-	sums := make(map[job.Reason]Sums, len(batch.Places))
+	sums := make(map[job.Reason]job.Totals, len(batch.Places))
 	for p, s := range batch.Places {
 		sums[p.Reason] = s
 	}
@@ -133,7 +105,7 @@ func (b *Books) LastDue(ctx context.Context, states ...job.State) (last time.Tim
 
 // parseBatch reads books as batch.lua lays them out.
 func parseBatch(h map[string]string) (Batch, error) {
-	b := Batch{Places: map[Place]Sums{}, Why: h["why"], Who: h["who"]}
+	b := Batch{Places: map[Place]job.Totals{}, Why: h["why"], Who: h["who"]}
 	for field, value := range h {
 		kind, rest, ok := strings.Cut(field, ":")
 		if !ok {
@@ -154,12 +126,12 @@ func parseBatch(h map[string]string) (Batch, error) {
 		b.Cancelled = moment(us)
 	}
 	for p, s := range b.Places {
-		for currency, minor := range s.Money {
+		for currency, minor := range s.Amount {
 			if minor.Sign() == 0 {
-				delete(s.Money, currency)
+				delete(s.Amount, currency)
 			}
 		}
-		if s.Jobs == 0 && s.Unread == 0 && len(s.Money) == 0 {
+		if s.Jobs == 0 && s.NoAmount == 0 && len(s.Amount) == 0 {
 			delete(b.Places, p)
 		}
 	}
@@ -179,11 +151,11 @@ func (b Batch) enter(kind, rest string, n int64) {
 	case "n":
 		s.Jobs = n
 	case "u":
-		s.Unread = n
+		s.NoAmount = n
 	case "m":
-		s.add(currency, big.NewInt(n))
+		s.Amount.Add(job.Money{Minor: big.NewInt(n), Currency: currency})
 	case "M":
-		s.add(currency, new(big.Int).Mul(big.NewInt(n), highMoney))
+		s.Amount.Add(job.Money{Minor: new(big.Int).Mul(big.NewInt(n), highMoney), Currency: currency})
 	}
 	b.Places[placeOf(place)] = s
 }

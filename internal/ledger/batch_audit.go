@@ -113,7 +113,7 @@ func everywhere(Place) bool { return true }
 func (p Place) over() bool { return p.State == job.Done || p.State == job.Discarded }
 
 // differs says where books and records differ; empty if they don't.
-func (p page) differs(counted map[Place]Sums) string {
+func (p page) differs(counted map[Place]job.Totals) string {
 	if n := p.Sum(everywhere).Jobs; n != p.ids {
 		return fmt.Sprintf("its books have %d jobs, and it has %d", n, p.ids)
 	}
@@ -126,21 +126,21 @@ func (p page) differs(counted map[Place]Sums) string {
 	}
 	for place := range all {
 		has, is := p.Places[place], counted[place]
-		if place.over() && is.Jobs < has.Jobs || has.equals(is) {
+		if place.over() && is.Jobs < has.Jobs || has.Equal(is) {
 			continue
 		}
-		return fmt.Sprintf("its books have %s as %s, its records %s", has.text(), place.field(), is.text())
+		return fmt.Sprintf("its books have %s as %s, its records %s", totalsText(has), place.field(), totalsText(is))
 	}
 	return ""
 }
 
-func (s Sums) text() string {
+func totalsText(s job.Totals) string {
 	text := fmt.Sprintf("%d jobs", s.Jobs)
-	for _, currency := range slices.Sorted(maps.Keys(s.Money)) {
-		text += fmt.Sprintf(", %s %s", currency, s.Money[currency])
+	for _, currency := range slices.Sorted(maps.Keys(s.Amount)) {
+		text += fmt.Sprintf(", %s %s", currency, s.Amount[currency])
 	}
-	if s.Unread > 0 {
-		text += fmt.Sprintf(", %d without an amount", s.Unread)
+	if s.NoAmount > 0 {
+		text += fmt.Sprintf(", %d without an amount", s.NoAmount)
 	}
 	if s.Bytes != 0 {
 		text += fmt.Sprintf(", %d bytes", s.Bytes)
@@ -148,22 +148,7 @@ func (s Sums) text() string {
 	return text
 }
 
-func (s Sums) equals(o Sums) bool {
-	if s.Jobs != o.Jobs || s.Unread != o.Unread || s.Bytes != o.Bytes {
-		return false
-	}
-	for _, pair := range [][2]Sums{{s, o}, {o, s}} {
-		for currency, minor := range pair[0].Money {
-			other := pair[1].Money[currency]
-			if other == nil && minor.Sign() != 0 || other != nil && minor.Cmp(other) != 0 {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func (c *batchCheck) wrong(ctx context.Context, name, what string, p page, counted map[Place]Sums) error {
+func (c *batchCheck) wrong(ctx context.Context, name, what string, p page, counted map[Place]job.Totals) error {
 	if c.repair {
 		written, err := c.rebook(ctx, name, p, counted)
 		if err != nil || written {
@@ -180,13 +165,13 @@ func (c *batchCheck) tell(name, what string) {
 }
 
 // recount counts the records of a batch. An id that was accepted again after its dedupe window stands in the batch twice, and has one record.
-func (c *batchCheck) recount(ctx context.Context, name string) (map[Place]Sums, error) {
+func (c *batchCheck) recount(ctx context.Context, name string) (map[Place]job.Totals, error) {
 	seed := maphash.MakeSeed()
 	twice, err := c.twice(ctx, name, seed)
 	if err != nil {
 		return nil, err
 	}
-	counted, read := map[Place]Sums{}, 0
+	counted, read := map[Place]job.Totals{}, 0
 	for r, err := range c.b.BatchJobs(ctx, name) {
 		if err != nil {
 			return nil, err
@@ -208,7 +193,7 @@ func (c *batchCheck) recount(ctx context.Context, name string) (map[Place]Sums, 
 			place.Reason = r.Reason
 		}
 		s := counted[place]
-		s.Add(moneyOf([]string{r.Money}))
+		s.AddMoney(r.Money)
 		counted[place] = s
 	}
 	return counted, nil
@@ -245,7 +230,7 @@ func (c *batchCheck) twice(ctx context.Context, name string, seed maphash.Seed) 
 
 // rebook writes the books anew from what was counted. Of finished jobs whose records are gone the books alone knew: those that are
 // missing then are taken for done.
-func (c *batchCheck) rebook(ctx context.Context, name string, p page, counted map[Place]Sums) (bool, error) {
+func (c *batchCheck) rebook(ctx context.Context, name string, p page, counted map[Place]job.Totals) (bool, error) {
 	return c.write(ctx, c.b.keys.Batch(name), c.b.keys.BatchIDs(name), p.fields, true, fieldsOf(p, counted))
 }
 
@@ -261,7 +246,7 @@ func (c *batchCheck) write(ctx context.Context, books, stays string, read map[st
 	return rebookScript.Run(ctx, c.b.c, []string{books, stays}, args...).Bool()
 }
 
-func fieldsOf(p page, counted map[Place]Sums) map[string]int64 {
+func fieldsOf(p page, counted map[Place]job.Totals) map[string]int64 {
 	fields := map[string]int64{}
 	var live, over, known int64
 	for _, s := range counted {
@@ -278,18 +263,18 @@ func fieldsOf(p page, counted map[Place]Sums) map[string]int64 {
 		} else {
 			live += s.Jobs
 		}
-		s.fields(place.field(), fields)
+		layOut(s, place.field(), fields)
 	}
 	fields["n:"+string(job.Done)] += p.ids - live - over
 	fields["live"] = live
 	return fields
 }
 
-// fields lays sums out as batch.lua does.
-func (s Sums) fields(place string, to map[string]int64) {
+// layOut writes totals as batch.lua does.
+func layOut(s job.Totals, place string, to map[string]int64) {
 	to["n:"+place] = s.Jobs
-	to["u:"+place] = s.Unread
-	for currency, minor := range s.Money {
+	to["u:"+place] = s.NoAmount
+	for currency, minor := range s.Amount {
 		high, low := new(big.Int).QuoRem(minor, highMoney, new(big.Int))
 		to["m:"+place+":"+currency], to["M:"+place+":"+currency] = low.Int64(), high.Int64()
 	}

@@ -127,7 +127,7 @@ func TestAJobParkedJustAfterAResumeGoesIn(t *testing.T) {
 	b.clean("parked late")
 	money, err := b.books.ParkedMoney(b.ctx)
 	b.must(err)
-	if money[job.Rejected].Money["EUR"].Int64() != 100 {
+	if money[job.Rejected].Amount["EUR"].Int64() != 100 {
 		t.Errorf("the money parked is %s", text(money))
 	}
 }
@@ -229,7 +229,7 @@ func TestABatchInTheEmbeddedRedis(t *testing.T) {
 	b.c.HSet(b.ctx, b.keys.Money(), "m:parked:cancelled:EUR", 5)
 	b.c.HSet(b.ctx, b.keys.Batch(odd), "n:queued", 5)
 	b.check(true)
-	if money, err := b.books.ParkedMoney(b.ctx); err != nil || money[job.Cancelled].Money["EUR"].Int64() != 300 {
+	if money, err := b.books.ParkedMoney(b.ctx); err != nil || money[job.Cancelled].Amount["EUR"].Int64() != 300 {
 		t.Errorf("the money parked is %s, %v", text(money), err)
 	}
 }

@@ -24,7 +24,7 @@ func eurosOrMore(payload []byte) string { return job.MoneyField(payload, "amount
 
 // recount holds the books of each batch, and of the money parked, against the records of all jobs.
 func (w *walk) recount(rt *rapid.T) {
-	want, parked := map[string]map[ledger.Place]ledger.Sums{}, map[job.Reason]ledger.Sums{}
+	want, parked := map[string]map[ledger.Place]job.Totals{}, map[job.Reason]job.Totals{}
 	for id := range w.accepted {
 		h := w.c.HGetAll(w.ctx, w.keys.Job(id)).Val()
 		r := job.ParseRecord(w.name, id, h)
@@ -34,14 +34,14 @@ func (w *walk) recount(rt *rapid.T) {
 		}
 		one := sumsOf(h["m"])
 		if want[r.Job.Batch] == nil {
-			want[r.Job.Batch] = map[ledger.Place]ledger.Sums{}
+			want[r.Job.Batch] = map[ledger.Place]job.Totals{}
 		}
 		s := want[r.Job.Batch][p]
 		s.Add(one)
 		want[r.Job.Batch][p] = s
 		if p.State == job.Parked {
 			s := parked[p.Reason]
-			s.Add(ledger.Sums{Money: one.Money, Unread: one.Unread})
+			s.Add(job.Totals{Amount: one.Amount, NoAmount: one.NoAmount})
 			parked[p.Reason] = s
 		}
 	}
@@ -60,29 +60,29 @@ func (w *walk) recount(rt *rapid.T) {
 }
 
 // sumsOf is one job with the money that its record has.
-func sumsOf(money string) ledger.Sums {
-	s := ledger.Sums{Jobs: 1}
+func sumsOf(money string) job.Totals {
+	s := job.Totals{Jobs: 1}
 	minor, currency, ok := strings.Cut(money, " ")
 	switch n, fits := new(big.Int).SetString(minor, 10); {
 	case ok && fits:
-		s.Money = map[string]*big.Int{currency: n}
+		s.Amount = job.Amounts{currency: n}
 	case money != "":
-		s.Unread = 1
+		s.NoAmount = 1
 	}
 	return s
 }
 
 // text is sums in words, without those that are zero.
-func text[K comparable](all map[K]ledger.Sums) string {
+func text[K comparable](all map[K]job.Totals) string {
 	var lines []string
 	for place, s := range all {
-		line := fmt.Sprintf("%v: %d jobs, %d unread", place, s.Jobs, s.Unread)
-		for _, c := range slices.Sorted(maps.Keys(s.Money)) {
-			if s.Money[c].Sign() != 0 {
-				line += fmt.Sprintf(", %s %s", c, s.Money[c])
+		line := fmt.Sprintf("%v: %d jobs, %d unread", place, s.Jobs, s.NoAmount)
+		for _, c := range slices.Sorted(maps.Keys(s.Amount)) {
+			if s.Amount[c].Sign() != 0 {
+				line += fmt.Sprintf(", %s %s", c, s.Amount[c])
 			}
 		}
-		if s.Jobs > 0 || s.Unread > 0 || line != fmt.Sprintf("%v: 0 jobs, 0 unread", place) {
+		if s.Jobs > 0 || s.NoAmount > 0 || line != fmt.Sprintf("%v: 0 jobs, 0 unread", place) {
 			lines = append(lines, line)
 		}
 	}
@@ -160,7 +160,7 @@ func TestACancelledBatchLeavesTheQueueAndKeepsItsOrder(t *testing.T) {
 	if got, want := b.parkedAs(job.Cancelled), []string{"later", "again", "n1", "n2", "r1", "r3"}; !slices.Equal(got, want) {
 		t.Errorf("cancelled are %v, want %v", got, want)
 	}
-	if sum.Jobs != 6 || sum.Money["EUR"].Int64() != 600 {
+	if sum.Jobs != 6 || sum.Amount["EUR"].Int64() != 600 {
 		t.Errorf("it did %+v", sum)
 	}
 	if got, want := b.pending(), []string{"x1", "x2", "x3"}; !slices.Equal(got, want) {

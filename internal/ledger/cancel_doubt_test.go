@@ -48,7 +48,7 @@ func TestACancelSaysWhatMayHaveBeenCharged(t *testing.T) {
 	if got, want := b.parkedAs(job.Cancelled), []string{"new"}; !slices.Equal(got, want) {
 		t.Errorf("cancelled are %v, want %v", got, want)
 	}
-	if sum.Jobs != 3 || sum.Doubt.Jobs != 2 || sum.Doubt.Money["EUR"].Int64() != 200 {
+	if sum.Jobs != 3 || sum.Doubt.Jobs != 2 || sum.Doubt.Amount["EUR"].Int64() != 200 {
 		t.Errorf("it did %+v", sum)
 	}
 	const says = "its batch was cancelled: mistake; an earlier call may have charged"

@@ -67,7 +67,7 @@ func TestALostRecordLeavesNoEntryInItsBatch(t *testing.T) {
 	}
 	money, err := b.books.ParkedMoney(b.ctx)
 	b.must(err)
-	if got := money[job.Rejected].Money["EUR"].Int64(); got != 200 {
+	if got := money[job.Rejected].Amount["EUR"].Int64(); got != 200 {
 		t.Errorf("the money parked is %d, of two jobs", got)
 	}
 }

@@ -51,7 +51,7 @@ func (c *batchCheck) readParked(ctx context.Context) (p parkedBooks, err error) 
 }
 
 // places returns the sums as the books have them.
-func (p parkedBooks) places() (map[Place]Sums, error) {
+func (p parkedBooks) places() (map[Place]job.Totals, error) {
 	books, err := parseBatch(p.money)
 	if err != nil {
 		return nil, err
@@ -98,15 +98,15 @@ func (c *batchCheck) money(ctx context.Context) error {
 }
 
 // judgeMoney writes wrong sums anew, or tells of them.
-func (c *batchCheck) judgeMoney(ctx context.Context, read parkedBooks, is map[Place]Sums) error {
+func (c *batchCheck) judgeMoney(ctx context.Context, read parkedBooks, is map[Place]job.Totals) error {
 	has, err := read.places()
 	if err != nil {
 		return err
 	}
 	wrong := ""
 	for _, r := range job.Reasons() {
-		if p := (Place{State: job.Parked, Reason: r}); wrong == "" && !has[p].equals(is[p]) {
-			wrong = fmt.Sprintf("the sums of what is parked as %s are %s, those of its records %s", r, has[p].moneyText(), is[p].moneyText())
+		if p := (Place{State: job.Parked, Reason: r}); wrong == "" && !has[p].Equal(is[p]) {
+			wrong = fmt.Sprintf("the sums of what is parked as %s are %s, those of its records %s", r, moneyText(has[p]), moneyText(is[p]))
 		}
 	}
 	if wrong == "" {
@@ -123,10 +123,10 @@ func (c *batchCheck) judgeMoney(ctx context.Context, read parkedBooks, is map[Pl
 }
 
 // writeParked writes the sums anew, and reports whether they were still as they were read.
-func (c *batchCheck) writeParked(ctx context.Context, read parkedBooks, is map[Place]Sums) (bool, error) {
+func (c *batchCheck) writeParked(ctx context.Context, read parkedBooks, is map[Place]job.Totals) (bool, error) {
 	money, bytes := map[string]int64{}, map[string]int64{}
 	for p, s := range is {
-		s.fields(p.field(), money)
+		layOut(s, p.field(), money)
 		delete(money, "n:"+p.field()) // these books count no jobs
 		if s.Bytes > 0 {
 			bytes[bytesField(p.Reason)] = s.Bytes
@@ -140,8 +140,8 @@ func (c *batchCheck) writeParked(ctx context.Context, read parkedBooks, is map[P
 }
 
 // recountMoney adds up the money and the bytes of all parked jobs. Jobs stays zero, as in the books.
-func (c *batchCheck) recountMoney(ctx context.Context) (map[Place]Sums, error) {
-	counted := map[Place]Sums{}
+func (c *batchCheck) recountMoney(ctx context.Context) (map[Place]job.Totals, error) {
+	counted := map[Place]job.Totals{}
 	for _, r := range job.Reasons() {
 		from := "-inf"
 		for from != "" {
@@ -162,7 +162,7 @@ func (c *batchCheck) recountMoney(ctx context.Context) (map[Place]Sums, error) {
 }
 
 // moneyPage adds up one page of the jobs that are parked for a reason; next is where the following one begins, empty behind the last.
-func (c *batchCheck) moneyPage(ctx context.Context, r job.Reason, from string) (sum Sums, next string, err error) {
+func (c *batchCheck) moneyPage(ctx context.Context, r job.Reason, from string) (sum job.Totals, next string, err error) {
 	found, err := c.b.c.ZRangeByScoreWithScores(ctx, c.b.keys.Parked(string(r)), &redis.ZRangeBy{Min: from, Max: "+inf", Count: batchPage}).Result()
 	if err != nil || len(found) == 0 {
 		return sum, "", err
@@ -188,10 +188,10 @@ func (c *batchCheck) moneyPage(ctx context.Context, r job.Reason, from string) (
 }
 
 // moneyText is the sums without the number of jobs.
-func (s Sums) moneyText() string {
-	if len(s.Money) == 0 && s.Unread == 0 && s.Bytes == 0 {
+func moneyText(s job.Totals) string {
+	if len(s.Amount) == 0 && s.NoAmount == 0 && s.Bytes == 0 {
 		return "none"
 	}
-	text := s.text()
+	text := totalsText(s)
 	return text[len("0 jobs, "):]
 }

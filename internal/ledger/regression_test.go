@@ -259,5 +259,5 @@ func TestAJobOfNoMoneyOrOfARoundThousandMillionIsDone(t *testing.T) {
 	b.must(err)
 	done := batch.Places[ledger.Place{State: job.Done}]
 	want(t, "jobs done", done.Jobs, 3)
-	want(t, "their money", done.Money["EUR"].String(), "-1000000000")
+	want(t, "their money", done.Amount["EUR"].String(), "-1000000000")
 }

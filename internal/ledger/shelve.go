@@ -5,7 +5,6 @@ import (
 	_ "embed" // the scripts are files
 	"errors"
 	"fmt"
-	"math/big"
 	"strconv"
 	"strings"
 	"time"
@@ -47,13 +46,13 @@ type shelving struct {
 // Shelved is what a step of an act upon a batch did: the sums of all jobs that it parked, and of those among them that are parked as
 // unknown_outcome, since an earlier call may have charged.
 type Shelved struct {
-	Sums
-	Doubt Sums
+	job.Totals
+	Doubt job.Totals
 }
 
 // Add adds another step's.
 func (s *Shelved) Add(o Shelved) {
-	s.Sums.Add(o.Sums)
+	s.Totals.Add(o.Totals)
 	s.Doubt.Add(o.Doubt)
 }
 
@@ -164,19 +163,11 @@ func shelvedOf(changed []string) Shelved {
 }
 
 // moneyOf adds up the money of jobs, as records have it.
-func moneyOf(money []string) Sums {
-	s := Sums{Jobs: int64(len(money))}
+func moneyOf(money []string) (t job.Totals) {
 	for _, m := range money {
-		minor, currency, ok := strings.Cut(m, " ")
-		n, fits := new(big.Int).SetString(minor, 10)
-		switch {
-		case ok && fits:
-			s.add(currency, n)
-		case m != "":
-			s.Unread++
-		}
+		t.AddMoney(m)
 	}
-	return s
+	return t
 }
 
 // clearPapers takes the tasks of jobs that have moved on out of the queue, so that nobody pulls them in place of others.

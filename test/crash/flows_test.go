@@ -248,7 +248,7 @@ func clearAll(ctx context.Context, p *process) error {
 		entry := store.Entry(deadletter.Act{At: now.Now, Who: "test", What: a.what, Why: "crash"})
 		done, err := do[a.what](deadletter.Clearing{Store: store, Filter: deadletter.Filter{IDs: idsOf(p.Flow, a.words...)},
 			Clock: clock.Real{}, Begin: entry.Begin})
-		if err := errors.Join(err, entry.End(ctx, deadletter.Deed{Jobs: done.Taken})); err != nil {
+		if err := errors.Join(err, entry.End(ctx, deadletter.Deed{Totals: job.Totals{Jobs: int64(done.Taken)}})); err != nil {
 			return err
 		}
 	}

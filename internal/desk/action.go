@@ -1,0 +1,79 @@
+package desk
+
+import (
+	"context"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+)
+
+// Action is what an operator does to parked jobs. There are Replay, Done, NotDone and Discard.
+type Action struct {
+	Name string // as forms and programs have it
+	Verb string // "replay", as in "replay 12 jobs?"
+	Past string // "replayed"
+	// NeedsWhy says that nobody may do it without a reason.
+	NeedsWhy bool
+	// InDoubt says that it is for jobs that may have been charged: without ids and reasons it means all of these.
+	InDoubt bool
+	// Final says that nothing brings the jobs back.
+	Final bool
+	// Heeds says that it takes jobs in again, and so stops while the gateway is held or paused, and may be told to go slowly.
+	Heeds bool
+
+	trail   string // as it stands in the trail
+	waiting bool   // jobs that are named may also wait for their call
+	decide  func(deadletter.Rules, job.Record) (change job.KeyChange, why string)
+	run     func(context.Context, deadletter.Clearing, *Bulk) (deadletter.Cleared, error)
+}
+
+// The actions.
+var (
+	// Replay takes jobs in again through admission.
+	Replay = Action{Name: "replay", Verb: "replay", Past: "replayed", Heeds: true, trail: "replay", decide: deadletter.Rules.Key,
+		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
+			return c.Replay(ctx, b.admit, b.rules)
+		}}
+	// Done settles jobs in doubt as charged.
+	Done = Action{Name: "done", Verb: "resolve as done", Past: "resolved", NeedsWhy: true, InDoubt: true, Final: true, trail: "resolve --done", decide: deadletter.Rules.Done,
+		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
+			return c.Done(ctx, b.rules, b.Dedupe, b.Reference)
+		}}
+	// NotDone settles jobs in doubt as not charged, and takes them in again.
+	NotDone = Action{Name: "not-done", Verb: "resolve as not done", Past: "resolved", NeedsWhy: true, InDoubt: true, trail: "resolve --not-done", decide: deadletter.Rules.NotDone,
+		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
+			return c.NotDone(ctx, b.admit, b.rules)
+		}}
+	// Discard takes jobs out for good. Jobs that are named may also wait for their call.
+	Discard = Action{Name: "discard", Verb: "discard", Past: "discarded", NeedsWhy: true, Final: true, trail: "discard", waiting: true, decide: deadletter.Rules.Discard,
+		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
+			return c.Discard(ctx, b.rules, b.Dedupe)
+		}}
+)
+
+// means completes a filter with what the action is for.
+func (a Action) means(f deadletter.Filter) deadletter.Filter {
+	f.InDoubt = a.InDoubt && len(f.IDs)+len(f.Reasons) == 0
+	f.Waiting = a.waiting && len(f.IDs) > 0
+	return f
+}
+
+// Options is what an operator says of an action beside its jobs. The zero value says nothing.
+type Options struct {
+	Pace
+	// ExpiredKeys lets jobs be replayed whose idempotency key the gateway has forgotten: they may be charged twice.
+	ExpiredKeys bool
+	// MayBeCharged lets jobs be discarded that may have been charged.
+	MayBeCharged bool
+	// Reference is the gateway's own name for the payment of the one job that is done; empty: nobody knows it.
+	Reference string
+}
+
+// text is the options as flags of the command line, for the trail.
+func (o Options) text() string {
+	text := o.Pace.text()
+	if o.MayBeCharged {
+		text += " --may-be-charged"
+	}
+	return text
+}

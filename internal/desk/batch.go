@@ -1,0 +1,211 @@
+package desk
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// Batch is how a batch stands: "batch -o json".
+type Batch struct {
+	Batch string `json:"batch"`
+	job.Totals
+	States     []BatchPlace   `json:"states"`
+	ETASeconds *float64       `json:"eta_seconds"`
+	By         *time.Time     `json:"by,omitempty"`
+	MakesIt    *bool          `json:"makes_it,omitempty"`
+	Gateways   []BatchGateway `json:"gateways"`
+
+	// fromNow is when the last job will have been called, if dispatchers begin now where none has ever been; negative when nobody can say.
+	fromNow time.Duration
+	parts   []batchPart
+}
+
+// BatchGateway is one gateway's part of a batch.
+type BatchGateway struct {
+	Gateway    string       `json:"gateway"`
+	Jobs       int64        `json:"jobs"`
+	States     []BatchPlace `json:"states"`
+	ETASeconds *float64     `json:"eta_seconds"`
+	ETAWhy     string       `json:"eta_why,omitempty"`
+	PausedAt   *time.Time   `json:"paused_at"`
+	PauseWhy   string       `json:"pause_why,omitempty"`
+	PausedBy   string       `json:"paused_by,omitempty"`
+	Cancelled  *time.Time   `json:"cancelled_at"`
+	CancelWhy  string       `json:"cancel_why,omitempty"`
+	CancelBy   string       `json:"cancelled_by,omitempty"`
+}
+
+// BatchPlace is the jobs of a batch in one state.
+type BatchPlace struct {
+	State  job.State  `json:"state"`
+	Reason job.Reason `json:"reason,omitempty"`
+	job.Totals
+}
+
+// batchPart is what was seen of one gateway's part.
+type batchPart struct {
+	*Gateway
+	dispatch.BatchGlance
+}
+
+// Batch returns how a batch stands at the gateways that know it. An error with the code not_found says that none does.
+func (d *Desk) Batch(ctx context.Context, name string) (*Batch, error) {
+	b := &Batch{Batch: name}
+	for _, g := range d.Gateways {
+		v, ok, err := dispatch.LookBatch(ctx, g.redis, g.Gateway, name)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			b.parts = append(b.parts, batchPart{g, v})
+		}
+	}
+	if len(b.parts) == 0 {
+		return nil, NoBatch(name)
+	}
+	b.view()
+	return b, nil
+}
+
+func (b *Batch) view() {
+	all, eta := map[ledger.Place]job.Totals{}, time.Duration(0)
+	for _, part := range b.parts {
+		states, sum := placesOf(part.Places)
+		g := BatchGateway{Gateway: part.Name, Jobs: sum.Jobs, States: states, ETASeconds: seconds(part.ETA), ETAWhy: part.Stopped}
+		g.stopped(part.BatchGlance.Batch)
+		b.Gateways = append(b.Gateways, g)
+		for place, one := range part.Places {
+			s := all[place]
+			s.Add(one)
+			all[place] = s
+		}
+		eta, b.fromNow = later(eta, part.ETA), later(b.fromNow, part.FromNow)
+	}
+	b.States, b.Totals = placesOf(all)
+	b.ETASeconds = seconds(eta)
+}
+
+// later returns the later of two, and less than 0 if nobody knows one of them.
+func later(a, b time.Duration) time.Duration {
+	if a < 0 || b < 0 {
+		return -1
+	}
+	return max(a, b)
+}
+
+// stopped says that the batch is paused or cancelled, since when, why and by whom.
+func (v *BatchGateway) stopped(b ledger.Batch) {
+	switch {
+	case !b.Paused.IsZero():
+		v.PausedAt, v.PauseWhy, v.PausedBy = when(b.Paused), b.Why, b.Who
+	case !b.Cancelled.IsZero():
+		v.Cancelled, v.CancelWhy, v.CancelBy = when(b.Cancelled), b.Why, b.Who
+	}
+}
+
+// placesOf returns the places in the order of a job's way, and the sum of all.
+func placesOf(in map[ledger.Place]job.Totals) (list []BatchPlace, sum job.Totals) {
+	order := []ledger.Place{{State: job.Scheduled}, {State: job.Queued}, {State: job.InFlight}, {State: job.Retrying}, {State: job.Done}}
+	for _, r := range job.Reasons() {
+		order = append(order, ledger.Place{State: job.Parked, Reason: r})
+	}
+	list = []BatchPlace{}
+	for _, place := range append(order, ledger.Place{State: job.Discarded}) {
+		if s := in[place]; s.Jobs != 0 {
+			list = append(list, BatchPlace{place.State, place.Reason, s})
+			sum.Add(s)
+		}
+	}
+	return list, sum
+}
+
+// Judge fills in whether the batch makes it by a time. It returns by how much it is late; known is false where nobody can say.
+func (b *Batch) Judge(by time.Time) (late time.Duration, known bool) {
+	late = max(b.parts[0].Now.Add(b.fromNow).Sub(by), 0)
+	makes, utc := b.fromNow >= 0 && late == 0, by.UTC()
+	b.By, b.MakesIt = &utc, &makes
+	return late, b.fromNow >= 0
+}
+
+// Condition is what must be done for what Judge says: empty if nothing.
+func (b *Batch) Condition() string {
+	if b.ETASeconds == nil {
+		return ", if dispatchers begin now"
+	}
+	return ""
+}
+
+// WhyNoETA says at which gateways nobody can say when the batch's jobs will have been called, and why.
+func (b *Batch) WhyNoETA() string {
+	var parts []string
+	for _, g := range b.Gateways {
+		if g.ETAWhy != "" {
+			parts = append(parts, g.Gateway+": "+g.ETAWhy)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Forgotten is the state of a job whose record is gone: it was over longer ago than dedupe.
+const Forgotten job.State = "forgotten"
+
+// BatchJob is a line of "batch NAME --export -o json".
+type BatchJob struct {
+	ID         string              `json:"id"`
+	Gateway    string              `json:"gateway"`
+	State      job.State           `json:"state"`
+	Reason     job.Reason          `json:"reason,omitempty"`
+	Status     int                 `json:"status,omitempty"`
+	Reference  string              `json:"reference,omitempty"`
+	Settled    *deadletter.Settled `json:"settled,omitempty"`
+	Error      string              `json:"error,omitempty"`
+	Attempts   int                 `json:"attempts"`
+	Replays    int                 `json:"replays"`
+	AcceptedAt *time.Time          `json:"accepted_at"`
+	CalledAt   *time.Time          `json:"called_at,omitempty"`
+	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
+	FinishedAt *time.Time          `json:"finished_at,omitempty"`
+}
+
+// BatchJobs yields what became of each job of a batch, gateway by gateway in the order of the file, in memory that does not grow with the batch. A batch that
+// nobody knows has none.
+func (d *Desk) BatchJobs(ctx context.Context, name string) iter.Seq2[BatchJob, error] {
+	return func(yield func(BatchJob, error) bool) {
+		for _, g := range d.Gateways {
+			settled := g.Store.Settlements()
+			for r, err := range g.Books.BatchJobs(ctx, name) {
+				line := batchJobOf(r)
+				if err == nil {
+					line.Settled, err = settled(ctx, r)
+				}
+				if !yield(line, dispatch.Coded(err)) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+func batchJobOf(r job.Record) BatchJob {
+	l := BatchJob{ID: r.Job.ID, Gateway: r.Job.Gateway, State: r.State, Status: r.Status, Reference: r.Reference, Error: r.Error,
+		Attempts: r.Attempts, Replays: r.Replays, AcceptedAt: when(r.Accepted), FinishedAt: when(r.Finished)}
+	switch r.State {
+	case "":
+		l.State = Forgotten
+	case job.Parked:
+		l.Reason, l.ParkedAt = r.Reason, when(r.ParkedAt)
+	case job.Discarded:
+		l.Reason = r.Reason
+	}
+	if len(r.History) > 0 {
+		l.CalledAt = when(r.History[len(r.History)-1].At)
+	}
+	return l
+}

@@ -1,0 +1,142 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// BatchAction is what an operator does to a batch. There are PauseBatch, ResumeBatch and CancelBatch.
+type BatchAction struct {
+	Verb, Past string
+	// would says which of a batch's jobs it would touch.
+	would func(ledger.Batch) job.Totals
+	run   func(ctx context.Context, g *Gateway, books *ledger.Books, what batchOrder) error
+}
+
+// batchOrder is one act upon a batch.
+type batchOrder struct {
+	batch string
+	by    By
+	did   func(ledger.Shelved) error
+}
+
+// comeBack is how long after a gateway's time-out CancelBatch waits for calls under way.
+const comeBack = 5 * time.Second
+
+// The actions upon batches.
+var (
+	// PauseBatch parks the jobs of a batch that wait.
+	PauseBatch = BatchAction{Verb: "pause", Past: "paused", would: unsent,
+		run: func(ctx context.Context, _ *Gateway, books *ledger.Books, o batchOrder) error {
+			return books.PauseBatch(ctx, o.batch, o.by.Who, o.by.Why, o.did)
+		}}
+	// ResumeBatch ends a pause.
+	ResumeBatch = BatchAction{Verb: "resume", Past: "resumed", would: shelved,
+		run: func(ctx context.Context, _ *Gateway, books *ledger.Books, o batchOrder) error {
+			return books.ResumeBatch(ctx, o.batch, o.did)
+		}}
+	// CancelBatch parks all that is not sent yet, and waits for the calls under way.
+	CancelBatch = BatchAction{Verb: "cancel", Past: "cancelled", would: uncalled,
+		run: func(ctx context.Context, g *Gateway, books *ledger.Books, o batchOrder) error {
+			return books.CancelBatch(ctx, o.batch, o.by.Who, o.by.Why, g.Request.Timeout+comeBack, o.did)
+		}}
+)
+
+// unsent are the jobs that wait for their call.
+func unsent(b ledger.Batch) job.Totals {
+	return b.Sum(func(p ledger.Place) bool {
+		switch p.State {
+		case job.Queued, job.Scheduled, job.Retrying:
+			return true
+		}
+		return p == ledger.Place{State: job.Parked, Reason: job.Rejected}
+	})
+}
+
+// uncalled are those and what a pause has parked.
+func uncalled(b ledger.Batch) job.Totals {
+	s := unsent(b)
+	s.Add(shelved(b))
+	return s
+}
+
+// shelved are the jobs that a pause has parked.
+func shelved(b ledger.Batch) job.Totals {
+	return b.Sum(func(p ledger.Place) bool { return p == ledger.Place{State: job.Parked, Reason: job.Paused} })
+}
+
+// BatchDeed is what an action did to one gateway's part of a batch, or would do.
+type BatchDeed struct {
+	Gateway string `json:"gateway"`
+	job.Totals
+	// Doubt is those of the jobs that may have been charged, and are parked as unknown_outcome; nil if none is.
+	Doubt *job.Totals `json:"unknown_outcome,omitempty"`
+}
+
+func batchDeed(gateway string, s ledger.Shelved) BatchDeed {
+	d := BatchDeed{Gateway: gateway, Totals: s.Totals}
+	if s.Doubt.Jobs > 0 {
+		d.Doubt = &s.Doubt
+	}
+	return d
+}
+
+// Would says what an action would do to the batch, for each gateway that knows it.
+func (b *Batch) Would(a BatchAction) []BatchDeed {
+	deeds := make([]BatchDeed, len(b.parts))
+	for i, part := range b.parts {
+		deeds[i] = batchDeed(part.Name, ledger.Shelved{Totals: a.would(part.BatchGlance.Batch)})
+	}
+	return deeds
+}
+
+// Do does it at all gateways at once: none goes on calling while the calls under way at another are waited for. did is told how many jobs each step was done to, from several
+// goroutines.
+func (b *Batch) Do(ctx context.Context, a BatchAction, by By, did func(jobs int64)) ([]BatchDeed, error) {
+	deeds, errs := make([]BatchDeed, len(b.parts)), make([]error, len(b.parts))
+	var all sync.WaitGroup
+	for i, part := range b.parts {
+		all.Go(func() { deeds[i], errs[i] = part.do(ctx, a, batchOrder{batch: b.Batch, by: by}, did) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return deeds, err
+		}
+	}
+	return deeds, nil
+}
+
+// do writes the act down before the first job, after each step, and at the end.
+func (part batchPart) do(ctx context.Context, a BatchAction, o batchOrder, did func(jobs int64)) (BatchDeed, error) {
+	entry := part.Store.Entry(deadletter.Act{At: part.Now, Who: o.by.Who, What: "batch " + a.Verb, Why: o.by.Why, Filter: "--batch " + strconv.Quote(o.batch)})
+	if err := entry.Begin(ctx); err != nil {
+		return BatchDeed{Gateway: part.Name}, dispatch.Coded(err)
+	}
+	var sum ledger.Shelved
+	deed := func() deadletter.Deed { return deadletter.Deed{Totals: sum.Totals} }
+	last := context.WithoutCancel(ctx)
+	o.did = func(step ledger.Shelved) error {
+		sum.Add(step)
+		did(step.Jobs)
+		return entry.Note(last, deed())
+	}
+	err := a.run(ctx, part.Gateway, part.Books.For(entry.Place), o)
+	if ended := entry.End(last, deed()); err == nil {
+		err = ended
+	}
+	if errors.Is(err, ledger.ErrOvertaken) {
+		err = &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("the %s of batch %q at %s was not done for all jobs: %s", a.Verb, o.batch, part.Name, err),
+			Hint: fmt.Sprintf("see \"dispatcher batch %s\" and \"dispatcher dlq history\", and run it again if it is to hold", o.batch)}
+	}
+	return batchDeed(part.Name, sum), dispatch.Coded(err)
+}

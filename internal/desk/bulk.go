@@ -1,0 +1,199 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"spillway/internal/clock"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/tracing"
+)
+
+// Bulk is one action upon parked jobs of one gateway.
+type Bulk struct {
+	*Gateway
+	Action Action
+	Options
+	// Meant is the jobs that Plan met, and Would those of them that the action would take.
+	Meant *Tally
+	Would job.Totals
+	// Often is how many of these were replayed deadletter.OftenReplayed times or more without success.
+	Often int
+	// Halt is why a replay would stop at once; empty if it would not.
+	Halt string
+
+	filter deadletter.Filter
+	rules  deadletter.Rules
+	admit  deadletter.Admitter
+	met    deadletter.Preview
+
+	mu   sync.Mutex
+	far  Progress
+	held map[string]int
+}
+
+// Progress is how far an action got.
+type Progress struct {
+	deadletter.Cleared
+	Took job.Totals // replayed, discarded or resolved
+	// Canary is how the jobs sent ahead stand; nil before there are any.
+	Canary *deadletter.Canary
+}
+
+// bulk prepares an action upon the jobs of one gateway that the filter means. It reads Redis's clock.
+func (g *Gateway) bulk(ctx context.Context, a Action, f deadletter.Filter, o Options) (*Bulk, error) {
+	now, err := g.Books.Look(ctx)
+	if err != nil {
+		return nil, dispatch.Coded(err)
+	}
+	b := &Bulk{Gateway: g, Action: a, Options: o, Meant: g.newTally(), filter: f, rules: dispatch.Rules(g.Gateway, now.Now)}
+	b.rules.ExpiredKeys, b.rules.MayBeCharged = o.ExpiredKeys, o.MayBeCharged
+	b.met = deadletter.Preview{Rules: b.rules, Decide: a.decide, Seen: deadletter.NewSeen(clock.Real{})}
+	return b, nil
+}
+
+// Bulk returns an action upon the jobs of one gateway that were shown to a person before: the filter has a moment up to which they were parked.
+func (g *Gateway) Bulk(ctx context.Context, a Action, f deadletter.Filter, o Options) (*Bulk, error) {
+	b, err := g.bulk(ctx, a, a.means(f), o)
+	if err == nil {
+		b.met.Seen = nil
+	}
+	return b, err
+}
+
+// halts asks what keeps the gateway's calls back now.
+func (b *Bulk) halts(ctx context.Context) error {
+	if !b.Action.Heeds {
+		return nil
+	}
+	leave, err := b.leave(ctx, b.Pace)
+	b.Halt = leave.Stop
+	return dispatch.Coded(err)
+}
+
+func (b *Bulk) meet(r job.Record) {
+	b.Meant.add(r)
+	if b.met.Meet(r) {
+		b.Would.AddRecord(r, b.Amount.Field, b.Amount.Currency)
+	}
+	b.Often = b.met.Often
+}
+
+// Until is just after the last job that Plan met: what is parked from then on is not meant. Zero: it met none.
+func (b *Bulk) Until() time.Time { return b.met.Until }
+
+// Held is how many jobs were held back, by why; before Run, how many would be.
+func (b *Bulk) Held() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held == nil {
+		return maps.Clone(b.met.Held)
+	}
+	return maps.Clone(b.held)
+}
+
+// Now returns how far the action got.
+func (b *Bulk) Now() Progress {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	far := b.far
+	far.Took = job.Totals{}
+	far.Took.Add(b.far.Took)
+	return far
+}
+
+const (
+	noteEvery = time.Second     // how often a long action brings its entry in the trail up to date
+	noteTime  = 5 * time.Second // bounds writing the entry down
+)
+
+// Bounded writes something down, also after an interrupt.
+func Bounded(ctx context.Context, write func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
+	defer cancel()
+	return write(ctx)
+}
+
+// Run does it. Its entry in the trail is there before the first job is touched. watch is called after each step, not from several goroutines; nil: nobody watches. Run ends between two
+// steps when ctx does; what it took stays taken. A deadletter.Halt says that it stopped by itself.
+func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch func()) error {
+	if watch == nil {
+		watch = func() {}
+	}
+	entry := b.Store.Entry(deadletter.Act{At: b.rules.Now, Who: by.Who, What: b.Action.trail, Why: by.Why,
+		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())})
+	books := b.Books.For(entry.Place) // what is taken is counted in the step that takes it
+	b.admit = traces.Replays(b.Name, books)
+	b.mu.Lock()
+	b.held = map[string]int{}
+	b.mu.Unlock()
+	noted := time.Time{}
+	c := deadletter.Clearing{
+		Store: b.Store.For(entry), Filter: b.meant(), Clock: clock.Real{}, Seen: b.met.Seen, Canary: b.Canary,
+		Begin:    func(ctx context.Context) error { return Bounded(ctx, entry.Begin) },
+		Taken:    b.took,
+		HeldBack: b.holdBack,
+		Withdraw: func(ctx context.Context, jobs []job.Return) ([]bool, error) {
+			return books.WithdrawForGood(ctx, jobs, ledger.Discarding{Why: fmt.Sprintf("discarded by %s: %s", by.Who, by.Why), Dedupe: b.Dedupe, MayBeCharged: b.MayBeCharged})
+		},
+		Canaries: func(now deadletter.Canary) { b.note(func(p *Progress) { p.Canary = &now }); watch() },
+		Progress: func(done deadletter.Cleared) {
+			b.note(func(p *Progress) { p.Cleared = done })
+			watch()
+			if time.Since(noted) >= noteEvery && Bounded(ctx, func(ctx context.Context) error { return entry.Note(ctx, b.deed()) }) == nil { // the end below tells
+				noted = time.Now()
+			}
+		},
+	}
+	if b.Action.Heeds {
+		c.Watch = func(ctx context.Context) (deadletter.Leave, error) { return b.leave(ctx, b.Pace) }
+	}
+	done, err := b.Action.run(ctx, c, b)
+	if err == nil { // of the jobs that it read again it met only those that were still parked
+		done.Gone = max(done.Gone, int(b.Meant.Jobs)-done.Taken-done.HeldBack)
+	}
+	b.note(func(p *Progress) { p.Cleared = done })
+	watch()
+	if endErr := Bounded(ctx, func(ctx context.Context) error { return entry.End(ctx, b.deed()) }); endErr != nil {
+		return dispatch.Coded(endErr)
+	}
+	return dispatch.Coded(err)
+}
+
+// meant is the jobs that were met: those parked since then were not asked about.
+func (b *Bulk) meant() deadletter.Filter {
+	f := b.filter
+	if !b.met.Until.IsZero() {
+		f.Until = b.met.Until
+	}
+	f.ToCount(b.Amount.Field != "")
+	if f.Limit > 0 {
+		f.Limit = int(b.Meant.Jobs)
+	}
+	return f
+}
+
+func (b *Bulk) note(what func(*Progress)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	what(&b.far)
+}
+
+func (b *Bulk) took(r job.Record) {
+	b.note(func(p *Progress) { p.Took.AddRecord(r, b.Amount.Field, b.Amount.Currency) })
+}
+
+func (b *Bulk) holdBack(_ job.Record, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held[why]++
+}
+
+func (b *Bulk) deed() deadletter.Deed { return deadletter.Deed{Totals: b.Now().Took} }

@@ -1,0 +1,114 @@
+// Package desk is all that operators see and do: how a gateway stands, what is known of a job, which parked jobs a filter means, and every act, with
+// its entry in the trail. The commands, the console and the API parse what they are asked, and draw what comes back.
+//
+// An act upon parked jobs goes in three steps: a Selection says which jobs are meant, Plan what would be done to them, and Run does it.
+package desk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// Desk is some gateways of one Redis. Safe for concurrent use.
+type Desk struct {
+	Gateways []*Gateway // in the order of the configuration
+}
+
+// Gateway is one gateway at the desk.
+type Gateway struct {
+	config.Gateway
+	Store *deadletter.Store
+	Books *ledger.Books
+
+	redis redis.UniversalClient
+}
+
+// New returns the desk of these gateways.
+func New(c redis.UniversalClient, gateways []config.Gateway) *Desk {
+	d := &Desk{Gateways: make([]*Gateway, len(gateways))}
+	for i, g := range gateways {
+		d.Gateways[i] = &Gateway{Gateway: g, Store: dispatch.Store(c, g), Books: dispatch.Books(c, g), redis: c}
+	}
+	return d
+}
+
+// Gateway returns the gateway of that name; nil if the desk has none.
+func (d *Desk) Gateway(name string) *Gateway {
+	if i := slices.IndexFunc(d.Gateways, func(g *Gateway) bool { return g.Name == name }); i >= 0 {
+		return d.Gateways[i]
+	}
+	return nil
+}
+
+// Names is the gateways' names, as a text.
+func (d *Desk) Names() string {
+	names := make([]string, len(d.Gateways))
+	for i, g := range d.Gateways {
+		names[i] = g.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// By is who does something, and why.
+type By struct{ Who, Why string }
+
+// usage is the error of something that was asked wrongly.
+func usage(hint, format string, args ...any) error {
+	return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Found is a job's record, and the gateway that knows it.
+type Found struct {
+	*Gateway
+	Record job.Record
+}
+
+// Find returns the records of a job id, of each gateway that knows one. An error with the code not_found says that none does.
+func (d *Desk) Find(ctx context.Context, id string) ([]Found, error) {
+	var all []Found
+	for _, g := range d.Gateways {
+		rec, ok, err := g.Books.Find(ctx, id)
+		if err != nil {
+			return nil, dispatch.Coded(err)
+		}
+		if ok {
+			all = append(all, Found{g, rec})
+		}
+	}
+	if len(all) == 0 {
+		return nil, &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no job %q", id),
+			Hint: "it was never enqueued here, or it was done longer ago than dedupe"}
+	}
+	return all, nil
+}
+
+// FindOne is Find for a job that is to be acted upon: an error with the code usage says that several gateways know it.
+func (d *Desk) FindOne(ctx context.Context, id string) (Found, error) {
+	all, err := d.Find(ctx, id)
+	if err != nil {
+		return Found{}, err
+	}
+	return only(all, "job %q is known to several gateways: %s")
+}
+
+// only returns the only one that was found; format is the error of several, of an id and the names of gateways.
+func only(all []Found, format string) (Found, error) {
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	where := make([]string, len(all))
+	for i, f := range all {
+		where[i] = f.Name
+	}
+	return Found{}, usage("choose one with -g", format, all[0].Record.Job.ID, strings.Join(where, ", "))
+}

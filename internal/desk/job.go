@@ -1,0 +1,195 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// Job is all that is known of one job, but for its payload: "job -o json", and what the API answers.
+type Job struct {
+	ID         string              `json:"id"`
+	Gateway    string              `json:"gateway"`
+	State      job.State           `json:"state"`
+	Why        string              `json:"why"`
+	Batch      string              `json:"batch"`
+	Cost       int64               `json:"cost"`
+	Amount     job.Amounts         `json:"amount"`
+	Attempts   int                 `json:"attempts"`
+	Spent      int                 `json:"attempts_spent"`
+	Replays    int                 `json:"replays"`
+	Key        string              `json:"idempotency_key"`
+	Reason     job.Reason          `json:"reason,omitempty"`
+	Error      string              `json:"error,omitempty"`
+	Status     int                 `json:"status,omitempty"`
+	Reference  string              `json:"reference,omitempty"`
+	Settled    *deadletter.Settled `json:"settled,omitempty"`
+	AcceptedAt *time.Time          `json:"accepted_at"`
+	At         *time.Time          `json:"at,omitempty"`
+	Expires    *time.Time          `json:"expires,omitempty"`
+	DueAt      *time.Time          `json:"due_at,omitempty"`
+	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
+	FinishedAt *time.Time          `json:"finished_at,omitempty"`
+	Calls      []Call              `json:"calls"`
+	// PayloadDeleted is true of a job that is over: nobody can show its payload.
+	PayloadDeleted bool `json:"payload_deleted,omitempty"`
+}
+
+// Call is one call that was made for a job.
+type Call struct {
+	At      time.Time `json:"at"`
+	Seconds float64   `json:"seconds"`
+	Status  int       `json:"status"` // 0: no answer came
+	Verdict string    `json:"verdict"`
+}
+
+// Text is "TIME  HTTP 200  done  0.123 s".
+func (c Call) Text() string {
+	answer := "no answer"
+	if c.Status > 0 {
+		answer = fmt.Sprintf("HTTP %d", c.Status)
+	}
+	return fmt.Sprintf("%s  %s  %s  %.3f s", c.At.Format(time.RFC3339Nano), answer, c.Verdict, c.Seconds)
+}
+
+// Job returns all that is known of a job, and why it isn't running now.
+func (f Found) Job(ctx context.Context) (Job, error) {
+	r := f.Record
+	why, err := dispatch.WhyNot(ctx, f.redis, f.Gateway.Gateway, r)
+	if err != nil {
+		return Job{}, err
+	}
+	v := Job{ID: r.Job.ID, Gateway: f.Name, State: r.State, Why: why, Batch: r.Job.Batch, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
+		Replays: r.Replays, Key: f.key(r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
+		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
+		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), PayloadDeleted: r.PayloadGone() != "", Amount: f.Money(r).Amount, Calls: callsOf(r)}
+	v.Settled, err = f.Store.Settlements()(ctx, r)
+	return v, dispatch.Coded(err)
+}
+
+// key is the idempotency key of a generation as it is without the gateway's prefix; empty where the gateway has none.
+func (f Found) key(generation int64) string {
+	if f.Request.IdempotencyHeader == "" {
+		return ""
+	}
+	return job.IdempotencyKey(f.Record.Job.ID, generation)
+}
+
+// Money is the money of one of the gateway's jobs.
+func (g *Gateway) Money(r job.Record) (t job.Totals) {
+	t.AddRecord(r, g.Amount.Field, g.Amount.Currency)
+	return t
+}
+
+// callsOf are the calls that were made for a job; there may be none.
+func callsOf(r job.Record) []Call {
+	calls := make([]Call, len(r.History))
+	for i, c := range r.History {
+		calls[i] = Call{At: c.At, Seconds: c.Took.Seconds(), Status: c.Status, Verdict: c.Verdict}
+	}
+	return calls
+}
+
+// when is a moment as views have it; nil where it is zero.
+func when(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// PayloadJSON is a payload as it is, or as a text if it is no JSON: an unreadable job may hold anything.
+func PayloadJSON(payload []byte) json.RawMessage {
+	if json.Valid(payload) {
+		return payload
+	}
+	text, _ := json.Marshal(string(payload))
+	return text
+}
+
+// Parked is a line of "dlq list -o json".
+type Parked struct {
+	ID       string          `json:"id"`
+	Gateway  string          `json:"gateway"`
+	Reason   job.Reason      `json:"reason"`
+	Error    string          `json:"error"`
+	Attempts int             `json:"attempts"`
+	ParkedAt time.Time       `json:"parked_at"`
+	Batch    string          `json:"batch"`
+	Replays  int             `json:"replays"`
+	InVain   bool            `json:"in_vain,omitempty"` // replayed so often without success that another one may be in vain too
+	Cursor   string          `json:"cursor,omitempty"`
+	Payload  json.RawMessage `json:"payload,omitempty"`
+	// InDoubt says that it may have been charged; "dlq show" always says it.
+	InDoubt bool `json:"may_have_charged,omitempty"`
+}
+
+// ParkedOf is a parked job as lists show it.
+func ParkedOf(r job.Record, payload bool) Parked {
+	v := Parked{ID: r.Job.ID, Gateway: r.Job.Gateway, Reason: r.Reason, Error: r.Error, Attempts: r.Attempts,
+		ParkedAt: r.ParkedAt, Batch: r.Job.Batch, Replays: r.Replays, InVain: r.Replays >= deadletter.OftenReplayed,
+		InDoubt: r.InDoubt()}
+	if payload {
+		v.Payload = PayloadJSON(r.Job.Payload)
+	}
+	return v
+}
+
+// ParkedWhole is "dlq show -o json".
+type ParkedWhole struct {
+	Parked
+	Spent      int         `json:"attempts_spent"`
+	Cost       int64       `json:"cost"`
+	Key        string      `json:"idempotency_key"`
+	Status     int         `json:"status,omitempty"`
+	AcceptedAt *time.Time  `json:"accepted_at"`
+	At         *time.Time  `json:"at,omitempty"`
+	Expires    *time.Time  `json:"expires,omitempty"`
+	FirstCall  *time.Time  `json:"first_call_at,omitempty"`
+	Edited     *time.Time  `json:"edited_at,omitempty"`
+	Unsure     bool        `json:"may_have_charged"`
+	Amount     job.Amounts `json:"amount"`
+	Replay     string      `json:"replay"` // what one would do with it
+	Calls      []Call      `json:"calls"`
+}
+
+// ParkedWhole returns all that is known of a parked job, and what a replay would do with it.
+func (f Found) ParkedWhole(ctx context.Context, payload bool) (ParkedWhole, error) {
+	now, err := f.Books.Look(ctx)
+	if err != nil {
+		return ParkedWhole{}, dispatch.Coded(err)
+	}
+	r := f.Record
+	v := ParkedWhole{Parked: ParkedOf(r, payload), Spent: r.Spent, Cost: r.Job.Cost, Key: f.key(r.KeyGeneration), Status: r.Status,
+		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall), Edited: when(r.Edited),
+		Unsure: r.InDoubt(), Amount: f.Money(r).Amount, Calls: callsOf(r)}
+	rules := dispatch.Rules(f.Gateway.Gateway, now.Now)
+	change, why := rules.Key(r)
+	switch {
+	case why != "":
+		v.Replay = "held back: " + why
+	case change == job.NextKey && rules.Keys:
+		v.Replay = "goes in with the idempotency key " + f.key(r.KeyGeneration+1)
+	default:
+		v.Replay = "goes in as it is"
+	}
+	return v, nil
+}
+
+// Parked returns the one parked job of this id, with its payload.
+func (d *Desk) Parked(ctx context.Context, id string) (Found, error) {
+	s := Selection{Desk: d, Filter: deadletter.Filter{IDs: []string{id}}}
+	var all []Found
+	if _, err := s.Each(ctx, func(g *Gateway, r job.Record) error {
+		all = append(all, Found{g, r})
+		return nil
+	}); err != nil {
+		return Found{}, err
+	}
+	return only(all, "job %q is parked at several gateways: %s")
+}

@@ -1,0 +1,83 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// ParkDeed is what Park does to a job, or would do: "park -o json".
+type ParkDeed struct {
+	ID       string      `json:"id"`
+	Gateway  string      `json:"gateway"`
+	Was      job.State   `json:"was"`
+	Reason   job.Reason  `json:"reason"`
+	Unsure   bool        `json:"may_have_charged"`
+	Amount   job.Amounts `json:"amount"`
+	NoAmount int64       `json:"without_amount"`
+	Done     bool        `json:"done"`
+}
+
+// WouldPark says what Park would do. An error says why the job can't be parked.
+func (f Found) WouldPark() (ParkDeed, error) {
+	money := f.Money(f.Record)
+	d := ParkDeed{ID: f.Record.Job.ID, Gateway: f.Name, Was: f.Record.State, Reason: job.Cancelled, Unsure: f.Record.Unsure,
+		Amount: money.Amount, NoAmount: money.NoAmount}
+	if d.Unsure {
+		d.Reason = job.UnknownOutcome
+	}
+	return d, f.waitsStill()
+}
+
+// waitsStill is why a job can't be parked by hand; nil if it can.
+func (f Found) waitsStill() error {
+	rec := f.Record
+	switch {
+	case rec.Waits():
+		return nil
+	case rec.State == job.InFlight:
+		return &job.Error{Code: job.CodeFailed,
+			Message: fmt.Sprintf("job %q is in flight at %s: its call may be under way until %s", rec.Job.ID, f.Name, rec.Deadline.Format(time.RFC3339)),
+			Hint:    "wait for its end, then look at it again: dispatcher job " + rec.Job.ID}
+	case rec.State == job.Parked:
+		return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("job %q is parked at %s already, as %s", rec.Job.ID, f.Name, rec.Reason),
+			Hint: `replay, discard or resolve it with "dispatcher dlq"`}
+	}
+	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("job %q does not wait any more: it is %s at %s", rec.Job.ID, rec.State, f.Name),
+		Hint: "there is nothing left to park"}
+}
+
+// Park takes a job that waits for its call out of the queue and parks it. It is written down first. A job that has moved on since it was found is left alone:
+// an error with the code failed says so.
+func (f Found) Park(ctx context.Context, by By) error {
+	now, err := f.redis.Time(ctx).Result()
+	if err != nil {
+		return dispatch.Coded(err)
+	}
+	id := f.Record.Job.ID
+	entry := f.Store.Entry(deadletter.Act{At: now, Who: by.Who, What: "park", Why: by.Why, Filter: "--id " + id})
+	if err := entry.Begin(ctx); err != nil {
+		return dispatch.Coded(err)
+	}
+	taken, err := f.Books.For(entry.Place).Withdraw(context.WithoutCancel(ctx), []job.Return{{ID: id, Generation: f.Record.Generation}},
+		fmt.Sprintf("parked by %s: %s", by.Who, by.Why))
+	if err != nil {
+		return dispatch.Coded(err)
+	}
+	var deed deadletter.Deed
+	if taken[0] {
+		deed.Totals = f.Money(f.Record)
+	}
+	if err := Bounded(ctx, func(ctx context.Context) error { return entry.End(ctx, deed) }); err != nil {
+		return dispatch.Coded(err)
+	}
+	if !taken[0] {
+		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("job %q has moved on meanwhile, and was not parked", id),
+			Hint: "look at it again: dispatcher job " + id}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// Selection is the parked jobs that a filter means, gateway by gateway in the order of the configuration, and within a gateway oldest first.
+// Filter.Limit is of all gateways together.
+type Selection struct {
+	*Desk
+	Filter deadletter.Filter
+
+	after int64 // where the first of the gateways begins; 0 means at its oldest
+}
+
+// Select returns the parked jobs that the filter means, behind a cursor (empty: from the first). It refuses a batch of which no gateway knows a job: a name with a slip
+// in it would look like a batch without parked jobs.
+func (d *Desk) Select(ctx context.Context, f deadletter.Filter, cursor string) (*Selection, error) {
+	s := &Selection{Desk: d, Filter: f}
+	if err := s.knowsBatch(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.startAt(cursor)
+}
+
+func (s *Selection) knowsBatch(ctx context.Context) error {
+	name := s.Filter.Batch
+	if name == "" {
+		return nil
+	}
+	for _, g := range s.Gateways {
+		_, ok, err := g.Books.Batch(ctx, name)
+		if err != nil || ok {
+			return dispatch.Coded(err)
+		}
+		// What is parked as no job of ours is in no books, and may have a batch.
+		parked, err := g.Store.Count(ctx, deadletter.Filter{Batch: name})
+		if err != nil || len(parked) > 0 {
+			return dispatch.Coded(err)
+		}
+	}
+	return NoBatch(name)
+}
+
+// NoBatch is the error of a batch that no gateway knows.
+func NoBatch(name string) error {
+	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no batch %q", name),
+		Hint: "no job of it was enqueued here, or its last job was over longer ago than dedupe"}
+}
+
+// Cursor is a parked job's place in the order of all: GATEWAY/STAMP. No two jobs of a gateway have the same stamp, and a job that is
+// parked later has a higher one: behind a cursor, none comes twice and none is left out, whatever comes and goes meanwhile.
+func Cursor(r job.Record) string {
+	return r.Job.Gateway + "/" + strconv.FormatInt(deadletter.Cursor(r), 10)
+}
+
+// startAt leaves out the gateways that come before the cursor's, and all of its own that lies before it.
+func (s *Selection) startAt(cursor string) error {
+	if cursor == "" {
+		return nil
+	}
+	gateway, digits, _ := strings.Cut(cursor, "/")
+	stamp, err := strconv.ParseInt(digits, 10, 64)
+	if gateway == "" || err != nil || stamp <= 0 {
+		return usage(`take it from "cursor" of the last job that "dlq list -o json" printed: stripe/1763742851000001`, "--after %q is not a cursor", cursor)
+	}
+	i := slices.IndexFunc(s.Gateways, func(g *Gateway) bool { return g.Name == gateway })
+	if i < 0 {
+		return usage("the gateways asked for are "+s.Names(), "--after %s is of a gateway that is not among them", cursor)
+	}
+	rest := *s.Desk
+	rest.Gateways = s.Gateways[i:]
+	s.Desk, s.after = &rest, stamp
+	return nil
+}
+
+// from is the filter for one of the gateways.
+func (s *Selection) from(g *Gateway) deadletter.Filter {
+	f := s.Filter
+	if g == s.Gateways[0] {
+		f.After = s.after
+	}
+	return f
+}
+
+// Each visits the jobs that are parked by now. It returns the ids of the filter that were not met, and an error with the code not_found if none was.
+func (s *Selection) Each(ctx context.Context, visit func(*Gateway, job.Record) error) (missing []string, err error) {
+	left, met := s.Filter.Limit, map[string]bool{}
+	for _, g := range s.Gateways {
+		f := s.from(g)
+		f.Limit = left
+		n, err := s.eachOf(ctx, g, f, met, visit)
+		if err != nil {
+			return nil, err
+		}
+		if s.Filter.Limit > 0 {
+			if left -= n; left == 0 {
+				return nil, nil
+			}
+		}
+	}
+	for _, id := range s.Filter.IDs {
+		if !met[id] && !slices.Contains(missing, id) {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) > 0 && len(met) == 0 {
+		return nil, s.NotParked(ctx, missing)
+	}
+	return missing, nil
+}
+
+func (s *Selection) eachOf(ctx context.Context, g *Gateway, f deadletter.Filter, met map[string]bool,
+	visit func(*Gateway, job.Record) error) (n int, err error) {
+	if f, err = g.Store.UpToNow(ctx, f); err != nil {
+		return 0, dispatch.Coded(err)
+	}
+	for rec, err := range g.Store.List(ctx, f) {
+		if err != nil {
+			return n, dispatch.Coded(err)
+		}
+		if len(f.IDs) > 0 {
+			met[rec.Job.ID] = true
+		}
+		n++
+		if err := visit(g, rec); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// mostNamed is how many missing jobs an error names.
+const mostNamed = 5
+
+// NotParked is an error with the code not_found that says of each id where its job is instead.
+func (s *Selection) NotParked(ctx context.Context, ids []string) error {
+	var parts []string
+	for _, id := range ids[:min(len(ids), mostNamed)] {
+		where, err := s.whereabouts(ctx, id)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, where)
+	}
+	if more := len(ids) - mostNamed; more > 0 {
+		parts = append(parts, fmt.Sprintf("nor are %d more", more))
+	}
+	return &job.Error{Code: job.CodeNotFound, Message: strings.Join(parts, "; "),
+		Hint: `see what is parked with "dispatcher dlq list", and any job with "dispatcher job ID"`}
+}
+
+// whereabouts says where a job is that was not found among the chosen.
+func (s *Selection) whereabouts(ctx context.Context, id string) (string, error) {
+	all, err := s.Find(ctx, id)
+	if job.CodeOf(err) == job.CodeNotFound {
+		return fmt.Sprintf("no job %q", id), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	var known []string
+	for _, f := range all {
+		switch r := f.Record; r.State {
+		case job.Parked:
+			return fmt.Sprintf("job %q is parked at %s as %s, and the other flags leave it out", id, f.Name, r.Reason), nil
+		case job.InFlight:
+			known = append(known, fmt.Sprintf("%s at %s, until %s at the latest", r.State, f.Name, r.Deadline.Format(time.RFC3339)))
+		default:
+			known = append(known, fmt.Sprintf("%s at %s", r.State, f.Name))
+		}
+	}
+	return fmt.Sprintf("job %q is not parked: it is %s", id, strings.Join(known, " and ")), nil
+}

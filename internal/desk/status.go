@@ -1,0 +1,191 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// Status is how a gateway stands: one gateway of "status -o json".
+type Status struct {
+	Gateway    string           `json:"gateway"`
+	Queued     int64            `json:"queued"`
+	InFlight   int64            `json:"in_flight"`
+	Scheduled  int64            `json:"scheduled"`
+	Retrying   int64            `json:"retrying"`
+	Done       int64            `json:"done"`
+	Parked     map[string]int64 `json:"parked"`                // by reason; those without jobs are left out
+	ParkedMost int64            `json:"parked_most,omitempty"` // once more than 80 % of it are parked
+	Bytes      int64            `json:"parked_bytes"`
+	BytesMost  int64            `json:"parked_bytes_most,omitempty"` // once more than 80 % of it are parked
+	Amount     job.Amounts      `json:"parked_amount"`
+	NoAmount   int64            `json:"parked_without_amount"`
+	Limits     []string         `json:"limits"`
+	Admission  []string         `json:"admission"`
+	Bottleneck string           `json:"bottleneck"`
+	Rate1m     float64          `json:"rate_1m"` // calls a second
+	HeldUntil  *time.Time       `json:"held_until"`
+	HoldReason string           `json:"hold_reason,omitempty"`
+	Paused     bool             `json:"paused"`
+	PauseWhy   string           `json:"pause_why,omitempty"`
+	ETASeconds *float64         `json:"eta_seconds"`
+	ETAWhy     string           `json:"eta_why,omitempty"`
+
+	// Glance is what the status was made from.
+	Glance dispatch.Glance `json:"-"`
+	// Money is what is parked, by reason.
+	Money map[job.Reason]job.Totals `json:"-"`
+}
+
+// Status returns how the gateway stands.
+func (g *Gateway) Status(ctx context.Context) (Status, error) {
+	v, err := dispatch.Look(ctx, g.redis, g.Gateway)
+	if err != nil {
+		return Status{}, err
+	}
+	money, err := g.Books.ParkedMoney(ctx)
+	if err != nil {
+		return Status{}, dispatch.Coded(err)
+	}
+	return StatusOf(g.Name, v, money), nil
+}
+
+// StatusOf makes a status of what was seen of a gateway, and of the money that is parked there, by reason.
+func StatusOf(name string, v dispatch.Glance, money map[job.Reason]job.Totals) Status {
+	s := Status{Gateway: name, Queued: v.Queued, InFlight: v.InFlight, Scheduled: v.Scheduled, Retrying: v.Retrying,
+		Done: v.Done, Parked: map[string]int64{}, ParkedMost: v.ParkedNear.Jobs, Bytes: v.ParkedBytes, BytesMost: v.ParkedNear.Bytes, Limits: limitTexts(v.Limits),
+		Admission: limitTexts(v.Admission), Bottleneck: v.Bottleneck(), Rate1m: tenth(v.Rate), Paused: v.Hold.Paused, PauseWhy: v.Hold.PauseWhy, Glance: v, Money: money}
+	for r, n := range v.Parked {
+		s.Parked[string(r)] = n
+	}
+	for _, of := range money {
+		s.Amount.AddAll(of.Amount)
+		s.NoAmount += of.NoAmount
+	}
+	if v.Hold.HeldUntil.After(v.Now) {
+		until := v.Hold.HeldUntil.UTC()
+		s.HeldUntil, s.HoldReason = &until, v.Hold.Reason
+	}
+	if v.Hold.Probing {
+		s.HoldReason = v.Hold.Reason
+	}
+	if s.ETASeconds = seconds(v.ETA); s.ETASeconds == nil {
+		s.ETAWhy = v.Stopped
+	}
+	return s
+}
+
+// Calls returns how many calls ended in each span of ledger.CallSpan up to the moment of the status, oldest first.
+func (g *Gateway) Calls(ctx context.Context, s Status) ([]int64, error) {
+	calls, err := g.Books.Calls(ctx, s.Glance.Now)
+	return calls, dispatch.Coded(err)
+}
+
+// seconds is a duration to the tenth of a second; nil where it is negative, since nobody knows it.
+func seconds(d time.Duration) *float64 {
+	if d < 0 {
+		return nil
+	}
+	s := tenth(d.Seconds())
+	return &s
+}
+
+func tenth(f float64) float64 { return math.Round(f*10) / 10 }
+
+// AllParked is how many jobs are parked, for whatever reason.
+func (s Status) AllParked() int64 { return s.Glance.AllParked() }
+
+// LimitsText is the leak's limits, and admission's where they are the bottleneck.
+func (s Status) LimitsText() string { return boundText(s.Limits, s.Admission, s.Bottleneck) }
+
+// The words for what keeps a gateway's calls back.
+const (
+	Stopped  = "stopped"      // its data in Redis is doubted, or its limits are
+	Paused   = "paused"       // by an operator
+	Denied   = "denied"       // it does not let calls in
+	Open     = "circuit open" // it fails
+	Held     = "held"         // for some time
+	Unserved = "unserved"     // no dispatcher runs
+	Probing  = "probing"      // the hold is over, and one call goes first
+)
+
+// Word names what keeps the gateway's calls back; empty if nothing does.
+func (s Status) Word() string {
+	switch h := s.Glance.Hold; {
+	case h.Barred:
+		return Stopped
+	case h.Paused:
+		return Paused
+	case h.Denied:
+		return Denied
+	case h.Circuit:
+		return Open
+	case h.Endless, s.HeldUntil != nil:
+		return Held
+	case s.Glance.Stopped != "":
+		return Unserved
+	case h.Probing:
+		return Probing
+	}
+	return ""
+}
+
+// Why says whole what Word names.
+func (s Status) Why() string {
+	switch {
+	case s.Glance.Hold.Barred:
+		return "stopped: " + s.PauseWhy
+	case s.Paused:
+		return "paused: " + s.PauseWhy
+	case s.Glance.Stopped != "":
+		return s.Glance.Stopped
+	case s.HeldUntil != nil:
+		return fmt.Sprintf("until %s: %s", s.HeldUntil.Format(time.RFC3339), s.HoldReason)
+	case s.HoldReason != "":
+		return "over, one call goes ahead: " + s.HoldReason
+	}
+	return ""
+}
+
+// Status returns how each gateway stands.
+func (d *Desk) Status(ctx context.Context) ([]Status, error) {
+	all := make([]Status, len(d.Gateways))
+	for i, g := range d.Gateways {
+		var err error
+		if all[i], err = g.Status(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// StatusOfWell returns how each gateway stands that can be looked at, and what is wrong with the data of the others.
+func (d *Desk) StatusOfWell(ctx context.Context) (all []Status, damaged error) {
+	for _, g := range d.Gateways {
+		s, err := g.Status(ctx)
+		if _, is := errors.AsType[*redisdb.DamagedError](err); err != nil && !is {
+			return nil, err
+		}
+		if err != nil {
+			damaged = errors.Join(damaged, fmt.Errorf("gateway %s: %w", g.Name, err))
+			continue
+		}
+		all = append(all, s)
+	}
+	return all, damaged
+}
+
+// PausedBatch returns a paused batch of which jobs are parked, that of the job that is parked longest; empty if there is none.
+func (g *Gateway) PausedBatch(ctx context.Context) (string, error) {
+	for r, err := range g.Store.List(ctx, deadletter.Filter{Reasons: []job.Reason{job.Paused}, Limit: 1, NoPayload: true}) {
+		return r.Job.Batch, dispatch.Coded(err)
+	}
+	return "", nil
+}

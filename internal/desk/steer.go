@@ -1,0 +1,96 @@
+package desk
+
+import (
+	"context"
+	"strings"
+
+	"spillway/internal/bucket"
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+)
+
+// Pause lets nobody start a call to the gateway until Resume. shown is what people are told as the reason.
+func (g *Gateway) Pause(ctx context.Context, by By, shown string) error {
+	return g.withPacer(ctx, by, "pause", func(ctx context.Context, p *bucket.Pacer) error { return p.Pause(ctx, shown) })
+}
+
+// Resume ends a pause.
+func (g *Gateway) Resume(ctx context.Context, by By) error {
+	return g.withPacer(ctx, by, "resume", func(ctx context.Context, p *bucket.Pacer) error { return p.Resume(ctx) })
+}
+
+func (g *Gateway) withPacer(ctx context.Context, by By, what string, act func(context.Context, *bucket.Pacer) error) error {
+	p, err := dispatch.Pacer(g.redis, g.Gateway, bucket.NewMetrics(nil))
+	if err != nil {
+		return err
+	}
+	defer p.Close(ctx)
+	return g.steer(ctx, by, what, func(ctx context.Context) error { return act(ctx, p) })
+}
+
+// steer does something to the gateway, and writes into its trail who did what and why.
+func (g *Gateway) steer(ctx context.Context, by By, what string, do func(context.Context) error) error {
+	return dispatch.Coded(g.Store.Steer(ctx, deadletter.Act{Who: by.Who, What: what, Why: by.Why}, do))
+}
+
+// SetLimits replaces the gateway's limits, on every process within a second. None means: the file's hold again. An error with the code usage says that they can't be kept.
+func (g *Gateway) SetLimits(ctx context.Context, by By, to []config.Limit) error {
+	if err := g.CheckLimits(to); err != nil {
+		return err
+	}
+	what := "limit reset"
+	if len(to) > 0 {
+		what = "limit set " + LimitsText(to)
+	}
+	return g.steer(ctx, by, what, func(ctx context.Context) error { return dispatch.SetLimits(ctx, g.redis, g.Gateway, to) })
+}
+
+// CheckLimits returns why these limits can't be kept, or nil.
+func (g *Gateway) CheckLimits(to []config.Limit) error {
+	return dispatch.CheckLimits(g.redis, g.Gateway, to)
+}
+
+// LimitsText is limits as the configuration has them, with blanks between.
+func LimitsText(limits []config.Limit) string { return strings.Join(limitTexts(limits), " ") }
+
+func limitTexts(limits []config.Limit) []string {
+	all := make([]string, len(limits))
+	for i, l := range limits {
+		all[i] = l.String()
+	}
+	return all
+}
+
+// Limits is what holds at a gateway now: "limit show -o json".
+type Limits struct {
+	Gateway string   `json:"gateway"`
+	Limits  []string `json:"limits"`
+	SetLive bool     `json:"set_live"`
+	File    []string `json:"file"`
+	// Admission is what holds at admission; Bottleneck which of the two holds jobs back in the long run.
+	Admission  []string `json:"admission"`
+	Bottleneck string   `json:"bottleneck"`
+}
+
+// Limits returns what holds now.
+func (g *Gateway) Limits(ctx context.Context) (Limits, error) {
+	now, err := dispatch.CurrentLimits(ctx, g.redis, g.Gateway)
+	return g.limits(now), err
+}
+
+func (g *Gateway) limits(now dispatch.Limits) Limits {
+	in := dispatch.AdmissionAt(g.Gateway, now).Limits
+	return Limits{g.Name, limitTexts(now.Limits), now.Live, limitTexts(g.Leak.Limits), limitTexts(in), dispatch.Bottleneck(in, now.Limits)}
+}
+
+// Text is the leak's limits, and admission's where they are the bottleneck.
+func (l Limits) Text() string { return boundText(l.Limits, l.Admission, l.Bottleneck) }
+
+func boundText(leak, admission []string, bottleneck string) string {
+	text := strings.Join(leak, " ")
+	if bottleneck == dispatch.BottleneckAdmission {
+		text += " (admission " + strings.Join(admission, " ") + ")"
+	}
+	return text
+}

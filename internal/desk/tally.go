@@ -1,0 +1,82 @@
+package desk
+
+import (
+	"encoding/json"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// Tally is parked jobs counted by reason. Make one with newTally.
+type Tally struct {
+	Gateway string
+	job.Totals
+	Oldest   *time.Time // when the first of them was parked; nil without jobs
+	ByReason map[job.Reason]*ReasonTally
+
+	field, currency string // where payloads have their money
+}
+
+// ReasonTally is the jobs that are parked for one reason.
+type ReasonTally struct {
+	job.Totals
+	Oldest time.Time // when the first of them was parked
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t ReasonTally) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Jobs     int64       `json:"jobs"`
+		Oldest   time.Time   `json:"oldest"`
+		Amount   job.Amounts `json:"amount"`
+		NoAmount int64       `json:"without_amount"`
+	}{t.Jobs, t.Oldest, t.Amount, t.NoAmount})
+}
+
+func (g *Gateway) newTally() *Tally {
+	return &Tally{Gateway: g.Name, ByReason: map[job.Reason]*ReasonTally{}, field: g.Amount.Field, currency: g.Amount.Currency}
+}
+
+// Places are the reasons in the order in which they are shown, and behind them the states of jobs that wait for their call, which stand for a
+// reason where such jobs are meant.
+func Places() []job.Reason {
+	return append(job.Reasons(), job.Reason(job.Queued), job.Reason(job.Scheduled), job.Reason(job.Retrying))
+}
+
+func (t *Tally) add(r job.Record) {
+	reason := r.Reason
+	if r.Waits() {
+		reason = job.Reason(r.State)
+	}
+	var one job.Totals
+	one.AddRecord(r, t.field, t.currency)
+	t.addAll(reason, ReasonTally{one, r.ParkedAt})
+}
+
+func (t *Tally) addAll(reason job.Reason, of ReasonTally) {
+	sum := t.ByReason[reason]
+	if sum == nil {
+		sum = &ReasonTally{Oldest: of.Oldest}
+		t.ByReason[reason] = sum
+	}
+	sum.Totals.Add(of.Totals)
+	if of.Oldest.Before(sum.Oldest) {
+		sum.Oldest = of.Oldest
+	}
+	if t.Oldest == nil || of.Oldest.Before(*t.Oldest) {
+		t.Oldest = &of.Oldest
+	}
+	t.Totals.Add(of.Totals)
+}
+
+// MarshalJSON implements json.Marshaler: the gateway of "dlq stats -o json".
+func (t *Tally) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Gateway  string                      `json:"gateway"`
+		Total    int64                       `json:"total"`
+		Oldest   *time.Time                  `json:"oldest"`
+		Amount   job.Amounts                 `json:"amount"`
+		NoAmount int64                       `json:"without_amount"`
+		ByReason map[job.Reason]*ReasonTally `json:"by_reason"`
+	}{t.Gateway, t.Jobs, t.Oldest, t.Amount, t.NoAmount, t.ByReason})
+}

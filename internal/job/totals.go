@@ -1,0 +1,120 @@
+package job
+
+import (
+	"encoding/json"
+	"math/big"
+)
+
+// Amounts is sums of money in minor units by currency, exact however large. As JSON it is an object of whole numbers; nil is an empty one.
+type Amounts map[string]*big.Int
+
+// Add adds an amount.
+func (a *Amounts) Add(m Money) {
+	if *a == nil {
+		*a = Amounts{}
+	}
+	sum := (*a)[m.Currency]
+	if sum == nil {
+		sum = new(big.Int)
+		(*a)[m.Currency] = sum
+	}
+	sum.Add(sum, m.Minor)
+}
+
+// AddAll adds all amounts of another one.
+func (a *Amounts) AddAll(o Amounts) {
+	for currency, minor := range o {
+		a.Add(Money{Minor: minor, Currency: currency})
+	}
+}
+
+// MarshalJSON implements json.Marshaler.
+func (a Amounts) MarshalJSON() ([]byte, error) {
+	if a == nil {
+		return []byte("{}"), nil
+	}
+	return json.Marshal(map[string]*big.Int(a))
+}
+
+// equal reports whether both have the same sums; a currency that is not there has 0.
+func (a Amounts) equal(o Amounts) bool {
+	for _, pair := range [][2]Amounts{{a, o}, {o, a}} {
+		for currency, minor := range pair[0] {
+			other := pair[1][currency]
+			if other == nil && minor.Sign() != 0 || other != nil && minor.Cmp(other) != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Totals is jobs counted together with their money. The zero value counts nothing.
+type Totals struct {
+	Jobs   int64   `json:"jobs"`
+	Amount Amounts `json:"amount"`
+	// NoAmount is how many of the jobs have no amount that can be read, where the gateway's jobs have one.
+	NoAmount int64 `json:"without_amount"`
+	// Bytes is the size of the payloads as they are stored. Only the books of what is parked know it.
+	Bytes int64 `json:"-"`
+}
+
+// Add adds other totals.
+func (t *Totals) Add(o Totals) {
+	t.Jobs += o.Jobs
+	t.NoAmount += o.NoAmount
+	t.Bytes += o.Bytes
+	t.Amount.AddAll(o.Amount)
+}
+
+// AddMoney adds one more job, with its money as MoneyField writes it; empty where the gateway's jobs have none.
+func (t *Totals) AddMoney(field string) {
+	t.Jobs++
+	if m, ok := Booked(field); ok {
+		t.Amount.Add(m)
+	} else if field != "" {
+		t.NoAmount++
+	}
+}
+
+// AddRecord adds one more job. Its money is what the record says, or else what the payload has at the dotted path field, with its currency at the dotted
+// path currency. An empty field: the gateway's jobs have no money.
+func (t *Totals) AddRecord(r Record, field, currency string) {
+	t.Jobs++
+	if field == "" {
+		return
+	}
+	m, booked := Booked(r.Money)
+	if !booked {
+		var err error
+		if m, err = MoneyOf(r.Job.Payload, field, currency); err != nil {
+			t.NoAmount++
+			return
+		}
+	}
+	t.Amount.Add(m)
+}
+
+// Equal reports whether both are the same.
+func (t Totals) Equal(o Totals) bool {
+	return t.Jobs == o.Jobs && t.NoAmount == o.NoAmount && t.Bytes == o.Bytes && t.Amount.equal(o.Amount)
+}
+
+// Money says the money for people: "EUR 10.50, 2 jobs without an amount". Empty where there is nothing to say.
+func (t Totals) Money() string { return MoneyText(t.Amount, t.NoAmount) }
+
+// String is "12 jobs (EUR 10.50)".
+func (t Totals) String() string {
+	if money := t.Money(); money != "" {
+		return JobsText(t.Jobs) + " (" + money + ")"
+	}
+	return JobsText(t.Jobs)
+}
+
+// JobsText is "1 job" or "1,000 jobs".
+func JobsText(n int64) string {
+	if n == 1 {
+		return "1 job"
+	}
+	return CountText(n) + " jobs"
+}
