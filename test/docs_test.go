@@ -1,9 +1,11 @@
 package test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -91,6 +93,29 @@ func TestEveryCommandIsListed(t *testing.T) {
 				t.Errorf("docs/commands.md does not name %s, which %s makes", m[1], f.path)
 			}
 		}
+	}
+}
+
+// docs/architecture.md has a row for each folder with scripts, and all of them in it.
+func TestArchitectureListsTheScripts(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(text(t, "../docs/architecture.md"), "\n## Scripts\n")
+	listed := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(internal/[a-z]+)/` \\| (.*) \\|$").FindAllStringSubmatch(table, -1) {
+		for _, name := range quoted.FindAllStringSubmatch(row[2], -1) {
+			listed["../"+row[1]+"/"+name[1]+".lua"] = true
+		}
+	}
+	delete(listed, "../internal/redisdb/NowLua.lua") // a text in Go
+	files, err := filepath.Glob("../internal/*/*.lua")
+	for _, file := range files {
+		if !listed[file] {
+			t.Errorf("docs/architecture.md does not list %s among the scripts", file)
+		}
+		delete(listed, file)
+	}
+	if err != nil || len(files) == 0 || len(listed) > 0 {
+		t.Errorf("docs/architecture.md lists scripts that are not there: %v; %d are, %v", slices.Sorted(maps.Keys(listed)), len(files), err)
 	}
 }
 
