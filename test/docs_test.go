@@ -29,7 +29,7 @@ func pages(t *testing.T) map[string]string {
 var (
 	link       = regexp.MustCompile(`\]\(([^)\s]*)\)`)
 	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	notInAName = regexp.MustCompile("[^\\w -]")
+	notInAName = regexp.MustCompile(`[^\w -]`)
 )
 
 // anchors are the names by which links reach the headings of a page.
