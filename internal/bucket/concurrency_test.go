@@ -49,7 +49,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	cfg := PacerConfig{Gateway: gateway, Limits: []Limit{{2000, time.Second}}, MaxInFlight: 500, Burst: 50}
 	fill(t, client, keys.Pending(), 100_000)
 	p := newTestPacer(t, client, cfg)
-	var used atomic.Int64
+	var used, doubtful atomic.Int64
 	var all sync.WaitGroup
 	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 	defer cancel()
@@ -68,6 +68,9 @@ func TestEverythingAtOnce(t *testing.T) {
 				default:
 					used.Add(1)
 					p.Ready(s, time.Now())
+					if p.late.doubtful(s) {
+						doubtful.Add(2) // its report, and what Redis is told ahead, may each move the permit of another slot that starts with it
+					}
 					p.Written(s, time.Now())
 					p.End(context.Background(), s)
 				}
@@ -81,9 +84,10 @@ func TestEverythingAtOnce(t *testing.T) {
 		t.Errorf("Next after Close: %v", err)
 	}
 	taken, _ := client.HGet(t.Context(), keys.Pace(), "n1").Int64()
-	if used.Load() == 0 || taken < used.Load() || taken > used.Load() && lost.n.Load() == 0 {
-		t.Errorf("%d permits are taken, %d slots were used", taken, used.Load())
+	if used.Load() == 0 || taken < used.Load() || taken > used.Load()+doubtful.Load() && lost.n.Load() == 0 {
+		t.Errorf("%d permits are taken, %d slots were used, %d more may be", taken, used.Load(), doubtful.Load())
 	}
+	t.Logf("%d permits are taken, %d slots were used, %d more may be", taken, used.Load(), doubtful.Load())
 	if n := client.ZCard(t.Context(), keys.Flight()).Val(); n != 0 && lost.n.Load() == 0 {
 		t.Errorf("%d leases are left", n)
 	}
