@@ -59,7 +59,7 @@ func (g *gate) gotConn(info httptrace.GotConnInfo) {
 		return
 	}
 	g.disarm()
-	g.conn, g.reused = c, info.Reused || c.watch != nil
+	g.conn, g.reused = c, info.Reused
 	c.gate.Store(g)
 }
 
@@ -123,7 +123,7 @@ func (g *gate) ready(c *gatedConn) error {
 	switch {
 	case g.state != waiting || g.conn != c:
 		return errShut
-	case c.dead.Load() || c.watch.early():
+	case c.dead.Load():
 		return errDead
 	case g.ctx.Err() != nil:
 		return context.Cause(g.ctx)

@@ -254,7 +254,7 @@ func TestTheGateStopsAResend(t *testing.T) {
 	g := &gate{ctx: ctx, cancel: cancel}
 	fresh := func() *gatedConn {
 		counted := &countedConn{Conn: ours}
-		return &gatedConn{Conn: counted, handed: &counted.handed, closed: make(chan struct{}), onClose: func() {}}
+		return &gatedConn{Conn: counted, handed: &counted.handed, closed: make(chan struct{})}
 	}
 	first, second := fresh(), fresh()
 	if _, err := first.Write([]byte("x")); err != errNoGate {
@@ -291,7 +291,7 @@ func TestTheGateArmsAnotherConnectionBeforeTheWrite(t *testing.T) {
 	g := &gate{ctx: context.Background()}
 	wrap := func(c net.Conn) *gatedConn {
 		counted := &countedConn{Conn: c}
-		return &gatedConn{Conn: counted, handed: &counted.handed, closed: make(chan struct{}), onClose: func() {}}
+		return &gatedConn{Conn: counted, handed: &counted.handed, closed: make(chan struct{})}
 	}
 	dead, good := wrap(ours), wrap(live)
 	g.gotConn(httptrace.GotConnInfo{Conn: dead})
@@ -304,82 +304,6 @@ func TestTheGateArmsAnotherConnectionBeforeTheWrite(t *testing.T) {
 	}
 	if _, err := dead.Write([]byte("x")); err != errNoGate {
 		t.Errorf("a write on the first one afterwards: %v", err)
-	}
-}
-
-func TestWarmConnectionsAreTakenAndDeadOnesAreNot(t *testing.T) {
-	t.Parallel()
-	kill := make(chan bool)
-	w := listen(t, func(w *wire, c net.Conn, in *bufio.Reader) {
-		gone := make(chan bool)
-		defer close(gone)
-		go func() {
-			select {
-			case <-kill:
-				c.Close()
-			case <-gone:
-			}
-		}()
-		for w.request(in) {
-			io.WriteString(c, okAnswer)
-		}
-	})
-	g := client(t, Config{URL: w.url(), MaxConns: 8})
-	g.Warm(4)
-	until(t, func() bool { return spares(g) == 4 })
-	g.Warm(4) // enough already
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			c := call("j")
-			c.Due = time.Now().Add(50 * time.Millisecond)
-			if res := g.Send(context.Background(), c); res.Status != 200 {
-				t.Errorf("%+v", res)
-			}
-		})
-	}
-	wg.Wait()
-	if got := w.conns.Load(); got != 4 {
-		t.Errorf("4 calls at once on 4 warm connections took %d", got)
-	}
-	g.Warm(100)
-	until(t, func() bool { return spares(g) == 8 })
-	close(kill)
-	until(t, func() bool { return alive(g) == 0 })
-	if res := g.Send(context.Background(), call("j")); res.Stage == job.NotSent {
-		// All connections die at once here, new ones too: what counts is that no dead one was written to.
-		checkErr(t, res.Err, "before the request was written")
-	}
-	g.Close()
-	until(t, func() bool { return spares(g) == 0 })
-}
-
-func spares(g *Client) int {
-	g.dialer.mu.Lock()
-	defer g.dialer.mu.Unlock()
-	return len(g.dialer.spares)
-}
-
-func alive(g *Client) (n int) {
-	g.dialer.mu.Lock()
-	defer g.dialer.mu.Unlock()
-	for _, s := range g.dialer.spares {
-		if s.alive() {
-			n++
-		}
-	}
-	return n
-}
-
-func until(t *testing.T, ok func() bool) {
-	t.Helper()
-	deadline := time.After(5 * time.Second)
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatal("it did not come to pass within 5 s")
-		case <-time.After(time.Millisecond):
-		}
 	}
 }
 

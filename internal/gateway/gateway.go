@@ -12,7 +12,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"spillway/internal/job"
@@ -79,7 +78,6 @@ type Client struct {
 	timeout   time.Duration
 	dialer    *dialer
 	transport *http.Transport
-	calls     atomic.Int64 // under way
 }
 
 // New checks the configuration and returns a client. It opens no connection.
@@ -97,7 +95,6 @@ func New(cfg Config) (*Client, error) {
 		maxConns = defaultMaxConns
 	}
 	c.dialer = newDialer(s.url.address(), s.url.secure, min(dialTimeout, c.timeout), cfg.TLS)
-	c.dialer.maxSpares = maxConns
 	if c.dialer.proxy, err = ParseProxy(cfg.Proxy); err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
@@ -129,8 +126,6 @@ func newTransport(d *dialer, maxConns int) *http.Transport {
 // Due; ctx is the call's own, and its end breaks the call off. A job that can't be made into a request comes back as
 // not sent, with an error of code job.CodeInvalid.
 func (c *Client) Send(ctx context.Context, call Call) job.Result {
-	c.calls.Add(1)
-	defer c.calls.Add(-1)
 	start := time.Now()
 	res := c.send(ctx, call, start)
 	from := start
@@ -162,17 +157,14 @@ func (c *Client) send(ctx context.Context, call Call, start time.Time) job.Resul
 	}
 }
 
-// Warm opens connections ahead of need, until n are free, and returns at once. What fails is left to the calls.
-func (c *Client) Warm(n int) {
-	free := max(c.dialer.open.Load()-c.calls.Load(), 0)
-	c.dialer.warm(n - int(free))
+// Reach opens a connection and closes it again, and says why it can't.
+func (c *Client) Reach(ctx context.Context) error {
+	conn, err := c.dialer.dial(ctx, "", "")
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
-
-// Reach opens a connection, for a call to come, and says why it can't.
-func (c *Client) Reach(ctx context.Context) error { return c.dialer.keepOne(ctx) }
 
 // Close closes the idle connections. Calls under way finish.
-func (c *Client) Close() {
-	c.dialer.close()
-	c.transport.CloseIdleConnections()
-}
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
