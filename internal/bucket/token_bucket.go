@@ -61,54 +61,23 @@ func (t TokenBucket) Args() []any {
 	return args(NameTokenBucket, rows)
 }
 
-// below returns the fraction r/c with c <= maxC that is nearest to n/w without being above it. r is 0 when even
+// below returns a fraction r/c with c <= maxC that is not above n/w, and below it by no more than 2 parts in maxC. r is 0 when even
 // 1/maxC is above. Exact whenever the reduced n/w fits.
 func below(n, w, maxC int64) (r, c int64) {
 	exact := big.NewRat(n, w)
 	if exact.Denom().Int64() <= maxC {
 		return exact.Num().Int64(), exact.Denom().Int64()
 	}
-	return sternBrocot(exact, maxC)
-}
-
-// sternBrocot narrows low <= n/w < high down the tree of fractions, a whole run of equal turns at a time.
-func sternBrocot(exact *big.Rat, maxC int64) (r, c int64) {
-	n, w := exact.Num(), exact.Denom()
-	low := [2]*big.Int{new(big.Int).Quo(n, w), big.NewInt(1)}
-	high := [2]*big.Int{new(big.Int).Add(low[0], big.NewInt(1)), big.NewInt(1)}
-	most := big.NewInt(maxC)
-	for {
-		// How far low may move towards high: low + k × high <= n/w, and its denominator within the bound.
-		k := quotient(gap(n, w, low), gap(n, w, high))
-		if fits := new(big.Int).Quo(new(big.Int).Sub(most, low[1]), high[1]); fits.Cmp(k) < 0 {
-			return step(low, high, fits)[0].Int64(), step(low, high, fits)[1].Int64()
-		}
-		low = step(low, high, k)
-		// And high towards low, staying above n/w.
-		k = quotient(new(big.Int).Sub(gap(n, w, high), big.NewInt(1)), gap(n, w, low))
-		if fits := new(big.Int).Quo(new(big.Int).Sub(most, high[1]), low[1]); fits.Cmp(k) < 0 {
-			k = fits
-		}
-		high = step(high, low, k)
-		if new(big.Int).Add(low[1], high[1]).Cmp(most) > 0 {
-			return low[0].Int64(), low[1].Int64()
-		}
+	most := new(big.Int).Mul(big.NewInt(n), big.NewInt(maxC))
+	num := most.Quo(most, big.NewInt(w))
+	if num.Sign() == 0 {
+		return 0, maxC
 	}
-}
-
-// gap is |n × c - w × r|: how far the fraction r/c lies from n/w, in units that compare.
-func gap(n, w *big.Int, f [2]*big.Int) *big.Int {
-	d := new(big.Int).Sub(new(big.Int).Mul(n, f[1]), new(big.Int).Mul(w, f[0]))
-	return d.Abs(d)
-}
-
-func quotient(a, b *big.Int) *big.Int { return new(big.Int).Quo(a, b) }
-
-func step(from, to [2]*big.Int, k *big.Int) [2]*big.Int {
-	return [2]*big.Int{
-		new(big.Int).Add(from[0], new(big.Int).Mul(k, to[0])),
-		new(big.Int).Add(from[1], new(big.Int).Mul(k, to[1])),
+	den, rest := new(big.Int).QuoRem(new(big.Int).Mul(num, big.NewInt(w)), big.NewInt(n), new(big.Int))
+	if rest.Sign() > 0 {
+		den.Add(den, big.NewInt(1))
 	}
+	return num.Int64(), den.Int64()
 }
 
 // Lua returns the fragment that keeps the limits.

@@ -37,8 +37,8 @@ func TestUnitsExamples(t *testing.T) {
 	if got := b.units(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if r, c := below(355, 113, 10); r != 25 || c != 8 { // 22/7 is nearer, but above
-		t.Errorf("355/113 with a denominator up to 10 is %d/%d, want 25/8", r, c)
+	if r, c := below(355, 113, 10); r != 31 || c != 10 { // 22/7 is nearer, but above
+		t.Errorf("355/113 with a denominator up to 10 is %d/%d, want 31/10", r, c)
 	}
 }
 
