@@ -5,10 +5,8 @@
 --      it lacks for a new one: a lone job would be taken in again whose record has not come yet. The 7th makes it one of several
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
 --      6 the batch of jobs that say nothing else ('' = none)
---      7 '' or, of a plain chunk, what its money comes to (books_join_all): its ids are all different and none has a ~, no job has traits, and
---        either all have money or none has
---      8 how many jobs  9 prefix of records  10 prefix of tasks  11 '' or what there may be parked for a new one to be parked, jobs and bytes of their
---        payloads (0 = any number), and behind a blank each, the reasons of those that count  12… the messages of the tasks (forms.lua); then the bucket's arguments; then all
+--      7 how many jobs  8 prefix of records  9 prefix of tasks  10 '' or what there may be parked for a new one to be parked, jobs and bytes of their
+--        payloads (0 = any number), and behind a blank each, the reasons of those that count  11… the messages of the tasks (forms.lua); then the bucket's arguments; then all
 --      jobs in one text (chunk.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
 --      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
 --      '' or "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may be nothing)
@@ -20,20 +18,20 @@
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED = '1', '2', '3', '4', '5', '6', '7'
 local NO_ROOM = 'no room at admission'
 local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
-local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 12))
+local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
 -- Newcomers stay behind parked jobs, but for those at the front that can never go in.
 local function others_wait() return redis.call('ZCOUNT', KEYS[3], '(' .. (redis.call('HGET', KEYS[4], 'unfit') or '0'), '+inf') > 0 end
 local blocked = in_order and others_wait()
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local accepted, retry, moment = 0, 0, int(now)
 local pushed = {} -- tasks for the queue, which gets them in one step for all of the chunk
-local jobs, call, argv, keys, unpack = tonumber(ARGV[8]), redis.call, ARGV, KEYS, unpack
+local jobs, call, argv, keys, unpack = tonumber(ARGV[7]), redis.call, ARGV, KEYS, unpack
 local sub, text = string.sub, ARGV[at]
 
 -- What there is of each job: its id, its record, its digest, and where in the text its money, its traits and its payload begin. Each ends where
 -- the next one begins.
 local ids, records, digests, money_at, traits_at, payload_at, over_at = {}, {}, {}, {}, {}, {}, {}
-local record_prefix, task_prefix, place = ARGV[9], ARGV[10], 1
+local record_prefix, task_prefix, place = ARGV[8], ARGV[9], 1
 for i = 1, jobs do
   local id, d3, d2, d1, m3, m2, m1, t3, t2, t1, p4, p3, p2, p1 = string.byte(text, place, place + 13)
   place = place + 14
@@ -119,33 +117,6 @@ local function enter(i)
   pushed[#pushed + 1] = task_id
 end
 
--- plain_row puts behind the first n fields of a plain chunk's records what is the same for all of them. It returns how many there are then, and
--- whether the last one is to be each job's money.
-local function plain_row(row, n)
-  local paid = money_of(1) ~= ''
-  batch = argv[6]
-  if batch ~= '' then row[n + 1], row[n + 2], n = 'b', batch, n + 2 end
-  if paid then row[n + 1], n = 'm', n + 2 end
-  return n, paid
-end
-
--- enter_all takes a plain chunk in, none of which is known and for all of which there is room. It is what enter does for each, without
--- what is the same for all: most chunks of a large file are plain.
-local function enter_all()
-  local row, since = {'s', 'queued', 'g', '1', 't', moment, 'd', ''}, moment .. '000'
-  local last, paid = plain_row(row, 8)
-  for i = 1, jobs do
-    row[8] = digests[i]
-    if paid then row[last] = money_of(i) end
-    call('HSET', records[i], unpack(row, 1, payload_put(row, last, text, payload_at[i], over_at[i] - 1)))
-    local task_id = ids[i] .. '~1'
-    task_put(task_prefix .. task_id, forms_message(task_id), since)
-    pushed[i] = task_id
-  end
-  books_join_all(records[1], ids, 'queued', batch, argv[7], 0)
-  accepted = jobs
-end
-
 local function push_all()
   for i = 1, #pushed, 1000 do call('LPUSH', keys[2], unpack(pushed, i, math.min(i + 999, #pushed))) end
 end
@@ -167,10 +138,10 @@ end
 
 -- bounded returns how many jobs may be parked yet, and how many bytes of payload.
 local function bounded()
-  local most, most_bytes = string.match(argv[11], '^(%d+) (%d+)')
+  local most, most_bytes = string.match(argv[10], '^(%d+) (%d+)')
   if not most then return math.huge, math.huge end
   local fields, parked, bytes = {}, 0, 0
-  for reason in string.gmatch(argv[11], ' (%l%S*)') do
+  for reason in string.gmatch(argv[10], ' (%l%S*)') do
     fields[#fields + 1] = 'b:parked:' .. reason
     parked = parked + call('ZCARD', books_key(record_prefix, 'parked:' .. reason))
   end
@@ -197,29 +168,6 @@ local function park(i, reason, set, error)
   record_new(i, 'parked', reason, {'r', reason, 'e', error, 'pa', when})
   shelve(set, when, id)
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, id) end
-  return PARKED
-end
-
--- park_all is to park what enter_all is to enter. It returns nil where not all may be parked.
-local function park_all(reason, set, error)
-  local bytes = 0
-  for i = 1, jobs do bytes = bytes + over_at[i] - payload_at[i] end
-  if parkable(jobs, bytes) then return nil end
-  local first, members = stamp(keys[4], now), {}
-  local row = {'s', 'parked', 'g', '1', 't', moment, 'r', reason, 'e', error, 'd', '', 'pa', ''}
-  local last, paid = plain_row(row, 14)
-  for i = 1, jobs do
-    local when = int(first + i - 1)
-    row[12], row[14] = digests[i], when
-    if paid then row[last] = money_of(i) end
-    call('HSET', records[i], unpack(row, 1, payload_put(row, last, text, payload_at[i], over_at[i] - 1)))
-    members[2 * i - 1], members[2 * i] = when, ids[i]
-  end
-  stamped = first + jobs - 1
-  shelves[set] = members
-  if batch ~= '' then shelves[shelf_batch(records[1], reason, batch)] = members end
-  books_join_all(records[1], ids, books_place('parked', reason), batch, argv[7], bytes)
-  accepted = jobs
   return PARKED
 end
 
@@ -271,33 +219,7 @@ local function answer(i)
   return park(i, 'rejected', keys[3], NO_ROOM)
 end
 
--- full says that there is no room for a job of the usual cost, and so for none behind it.
-local function full()
-  if blocked then return true end
-  if bucket_take(bucket, 1) then
-    bucket_give(bucket, 1)
-    return false
-  end
-  blocked, retry = true, bucket_retry(bucket, 1)
-  return true
-end
-
--- answer_plain answers a plain chunk all of whose jobs come to the same; nil if they may not.
-local function answer_plain()
-  local why, reason, hurt = stopped_batch(records[1], argv[6])
-  if hurt then return nil end
-  if why then return park_all(reason, books_key(records[1], 'parked:' .. reason), why) end
-  if not blocked and bucket_take(bucket, jobs) then
-    enter_all()
-    return ENQUEUED
-  end
-  if mode ~= 'park' or not full() then return nil end
-  return park_all('rejected', keys[3], NO_ROOM)
-end
-
 local function answer_all()
-  local all = argv[7] ~= '' and fresh and answer_plain()
-  if all then return string.rep(all, jobs) end
   local answers = {}
   for i = 1, jobs do answers[i] = answer(i) end
   return table.concat(answers)

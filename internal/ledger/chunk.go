@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 
 	"spillway/internal/job"
 )
@@ -15,7 +13,6 @@ import (
 type chunk struct {
 	jobs  []job.Newcomer
 	batch string // said once for all: most jobs of a chunk have the same
-	plain string // what its money comes to, if it is plain; else empty
 	forms []any  // of the tasks' messages
 	text  []byte // all jobs: one argument costs Redis less than several for each
 }
@@ -33,22 +30,15 @@ func (b *Books) chunk(jobs []job.Newcomer) (*chunk, error) {
 		size += entryBytes + len(jobs[i].Job.Payload)
 	}
 	c.text = make([]byte, 0, size)
-	sums, usual := tally{plain: true}, true
 	for i := range jobs {
 		j := &jobs[i].Job
 		stored, err := b.cfg.Box.Seal(j.ID, payload(*j))
 		if err != nil {
 			return nil, err
 		}
-		money, rare := b.moneyOf(jobs[i]), traits(j, c.batch)
-		if c.text, err = appendEntry(c.text, j.ID, b.cfg.Box.Digest(j.ID, jobs[i].Digest), money, rare, stored); err != nil {
+		if c.text, err = appendEntry(c.text, j.ID, b.cfg.Box.Digest(j.ID, jobs[i].Digest), b.moneyOf(jobs[i]), traits(j, c.batch), stored); err != nil {
 			return nil, err
 		}
-		sums.add(money)
-		usual = usual && rare == ""
-	}
-	if len(jobs) > 0 && usual && sums.plain && different(jobs) {
-		c.plain = sums.text()
 	}
 	var err error
 	c.forms, err = b.forms(len(jobs), func(i int) (string, int64) { return jobs[i].Job.ID, 1 })
@@ -102,89 +92,4 @@ func traits(j *job.Job, batch string) string {
 		return ""
 	}
 	return fmt.Sprintf("%d %d %d %s", max(j.Cost, 1), micros(j.At), micros(j.Expires), j.Batch)
-}
-
-// different says that no id comes twice, and that none looks like the idempotency key of another job.
-func different(jobs []job.Newcomer) bool {
-	seen := make(map[string]struct{}, len(jobs))
-	for _, n := range jobs {
-		if strings.Contains(n.Job.ID, "~") {
-			return false
-		}
-		seen[n.Job.ID] = struct{}{}
-	}
-	return len(seen) == len(jobs)
-}
-
-// tally adds up the money of a chunk, for the books to be written once.
-type tally struct {
-	plain         bool // all jobs have money so far, or none has, and it could be added up
-	jobs, without int
-	unread        int
-	sums          map[string]*sum
-	last          *sum // of currency, usually the next one's too
-	currency      string
-}
-
-// sum is low + high * 10^9 minor units, as batch.lua adds them up.
-type sum struct{ low, high int64 }
-
-// mostDigits is how many digits of an amount fit into a sum.
-const mostDigits = 18
-
-// add adds a job's money as its record has it.
-func (t *tally) add(money string) {
-	t.jobs++
-	if money == "" {
-		t.without++
-	}
-	t.plain = t.plain && (t.without == 0 || t.without == t.jobs)
-	if !t.plain || money == "" {
-		return
-	}
-	digits, currency, read := strings.Cut(money, " ")
-	if !read {
-		t.unread++
-		return
-	}
-	t.plain = t.into(digits, currency)
-}
-
-// into adds digits to a currency's sum, unless they are more than it can take.
-func (t *tally) into(digits, currency string) bool {
-	sign := int64(1)
-	if rest, negative := strings.CutPrefix(digits, "-"); negative {
-		digits, sign = rest, -1
-	}
-	n, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || len(digits) > mostDigits || strings.Contains(currency, "\n") {
-		return false
-	}
-	s := t.of(currency)
-	s.low += sign * int64(n%1e9)
-	s.high += sign * int64(n/1e9)
-	return true
-}
-
-func (t *tally) of(currency string) *sum {
-	if t.last != nil && t.currency == currency {
-		return t.last
-	}
-	if t.sums == nil {
-		t.sums = map[string]*sum{}
-	}
-	if t.sums[currency] == nil {
-		t.sums[currency] = &sum{}
-	}
-	t.last, t.currency = t.sums[currency], currency
-	return t.last
-}
-
-// text is the tally as books_join_all (batch.lua) reads it.
-func (t *tally) text() string {
-	text := strconv.Itoa(t.unread)
-	for currency, s := range t.sums {
-		text += fmt.Sprintf("\n%d %d %s", s.low, s.high, currency)
-	}
-	return text
 }

@@ -16,8 +16,8 @@ local QUEUED, NO_ROOM, GONE = '1', '2', '3'
 local now, call, unpack = now_us(ARGV[1]), redis.call, unpack
 local record_prefix, task_prefix, kinds, at = ARGV[5], ARGV[6], {}, forms_load(ARGV, 7)
 for k = at + 1, at + 3 * tonumber(ARGV[at]), 3 do
-  local place, next_one = books_place('parked', ARGV[k + 1]), int(tonumber(ARGV[k]) + 1)
-  kinds[#kinds + 1] = {generation = ARGV[k], reason = ARGV[k + 1], key = ARGV[k + 2], place = place, set = books_key(record_prefix, place),
+  local next_one = int(tonumber(ARGV[k]) + 1)
+  kinds[#kinds + 1] = {generation = ARGV[k], reason = ARGV[k + 1], key = ARGV[k + 2], set = books_key(record_prefix, books_place('parked', ARGV[k + 1])),
     next = next_one, suffix = '~' .. next_one}
 end
 local bucket, from = bucket_load(KEYS[1], now, ARGV, at + 1 + 3 * #kinds)
@@ -27,22 +27,14 @@ local idle = call('LLEN', lines[1]) == 0
 local full, pushed, taken, retry, answers = false, {{}, {}}, 0, 0, {}
 local moment = int(now)
 
--- PAST is what a job's record loses when it is parked no more, and PARKED what any parked job has of it.
-local PARKED, PAST = {'r', 'e', 'pa'}, {'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq'}
-
--- rare returns what a job's record has that few records have, by name; v is what all have. A record of which the number of fields says that
--- it has nothing else, as most that found no room, need not be looked through for each of them. Its cost, when it may go and which keys it has
--- used are asked for all the same: in a record that somebody damaged, the number would hide them.
-local NOTHING = {}
-local function rare(record, v)
-  local usual = 8 + (v[4] and 1 or 0) + (v[5] and 1 or 0) + (tonumber(v[6]) or 0) -- s g d t r e pa and its payload: p, or pn and the pieces
-  if not (v[7] or v[8] or v[9]) and call('HLEN', record) == usual then return NOTHING end
-  return read(record, 'r', 'e', 'pa', 'c', 'at', 'y', 'ya', 'k', 'ed', 'f', 'am', 'n', 'st', 'fl', 'fo', 'fq', 'h')
-end
+-- PAST is what a job's record loses when it is parked no more: to look whether it has a field costs as much as to delete it.
+local PAST = {'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq'}
 
 -- replaced says that a refused job was given another payload since it was parked, maybe after its caller had read it: the key came with that.
-local function replaced(kind, has)
-  return kind.reason == 'refused' and has.ed and tonumber(has.ed) >= (tonumber(has.pa) or 0)
+local function replaced(kind, record)
+  if kind.reason ~= 'refused' then return false end
+  local edited, parked = unpack(call('HMGET', record, 'ed', 'pa'))
+  return edited and tonumber(edited) >= (tonumber(parked) or 0)
 end
 
 -- cancelled_batch says whether a batch is cancelled: one look for a chunk.
@@ -55,61 +47,50 @@ local function cancelled_batch(record, batch)
   return batch and cancelled[batch]
 end
 
-local function past(has, key_change)
-  if has == NOTHING then return PARKED end
-  local drop = {}
-  for i = 1, #PAST do
-    if has[PAST[i]] then drop[#drop + 1] = PAST[i] end
-  end
-  if key_change ~= 'keep' and has.f then drop[#drop + 1] = 'f' end
-  if key_change ~= 'keep' and has.am then drop[#drop + 1] = 'am' end
-  if has.ya and not by_itself then drop[#drop + 1] = 'ya' end
+local function past(key_change)
+  local drop = {unpack(PAST)}
+  if key_change ~= 'keep' then drop[#drop + 1], drop[#drop + 2] = 'f', 'am' end
+  if not by_itself then drop[#drop + 1] = 'ya' end
   return drop
-end
-
--- One table serves what all records get; its first places are the present one's.
-local set, filled = {'s', 'queued', 'y', '1'}, 4
-local function put(name, value)
-  set[filled + 1], set[filled + 2] = name, value
-  filled = filled + 2
 end
 
 local function readmit(kind, id)
   local record = record_prefix .. id
-  local v = call('HMGET', record, 's', 'g', 'r', 'b', 'm', 'pn', 'c', 'at', 'k')
-  local batch = v[4]
-  if v[1] ~= 'parked' or v[2] ~= kind.generation or v[3] ~= kind.reason then
-    if v[1] ~= 'parked' or v[3] ~= kind.reason then call('ZREM', kind.set, id) end -- the record is right
+  local job = read(record, 's', 'g', 'r', 'b', 'm', 'pn', 'c', 'at', 'k', 'y', 'ya', 'h')
+  if job.s ~= 'parked' or job.g ~= kind.generation or job.r ~= kind.reason then
+    if job.s ~= 'parked' or job.r ~= kind.reason then call('ZREM', kind.set, id) end -- the record is right
     return GONE
   end
   if full then return NO_ROOM end
-  local has, key_change, settled = rare(record, v), kind.key, kind.key == 'settled'
+  local key_change, settled = kind.key, kind.key == 'settled'
   if settled then key_change = 'next' end
-  local cost, due = tonumber(has.c) or 1, tonumber(has.at) or 0
+  local cost, due = tonumber(job.c) or 1, tonumber(job.at) or 0
   if not bucket_take(bucket, cost) then
     full, retry = true, bucket_retry(bucket, cost)
     return NO_ROOM
   end
   shelf_remove(kind.set, id)
   taken = taken + 1
-  if key_change == 'next' and replaced(kind, has) then key_change = 'keep' end
-  set[2], set[4], filled = due > now and 'scheduled' or 'queued', has.y and int((tonumber(has.y) or 0) + 1) or '1', 4
+  if key_change == 'next' and replaced(kind, record) then key_change = 'keep' end
+  local set = {'y', int((tonumber(job.y) or 0) + 1)}
+  local function put(name, value) set[#set + 1], set[#set + 2] = name, value end
   if due <= now then put('g', kind.next) end
-  if has.h then put('ca', '0') end
-  if by_itself then put('ya', int((tonumber(has.ya) or 0) + 1)) end
+  if job.h then put('ca', '0') end
+  if by_itself then put('ya', int((tonumber(job.ya) or 0) + 1)) end
   -- Jobs parked as rejected and as exhausted go in by themselves too: what a person takes out of a cancelled batch is called all the same.
-  if kind.reason ~= 'rejected' and not by_itself and cancelled_batch(record, batch) then put('rc', '1') end
-  if key_change == 'next' then put('k', int(next_key(record, has.k))) end
+  if kind.reason ~= 'rejected' and not by_itself and cancelled_batch(record, job.b) then put('rc', '1') end
+  if key_change == 'next' then put('k', int(next_key(record, job.k))) end
   if key_change == 'forgotten' or settled or key_change ~= 'keep' and kind.reason == 'unknown_outcome' then put('kn', moment) end -- a person has looked it up
   if settled then put('by', settled_by('not_done', now, ARGV[4])) end
-  unpark(record, kind, batch, v[5], v[6], set, filled, past(has, key_change))
+  job.set, job.drop = set, past(key_change)
+  become_of(record, job, due > now and 'scheduled' or 'queued')
   if due > now then
     schedule(KEYS[4], books_key(record, 'moments'), int(due), id, now)
     return QUEUED
   end
   local task_id = id .. kind.suffix
   task_new(task_prefix .. task_id, task_id, forms_message(task_id), KEYS[5], cost, moment)
-  local line = pushed[has.h and 2 or 1]
+  local line = pushed[job.h and 2 or 1]
   line[#line + 1] = task_id
   return QUEUED
 end

@@ -1,5 +1,5 @@
 -- batch.lua: the books of a batch, and of the money that is parked. A fragment: local functions only. Every change of a job's state
--- goes through become(), unpark() or books_join(), so that the books change in the script that changes the record, and are exact after any crash.
+-- goes through become() or books_join(), so that the books change in the script that changes the record, and are exact after any crash.
 -- What they read of a record: s and r, b its batch, m its money: "1050 EUR", "1050 " without a currency, "-" if its amount can't
 -- be read (absent: the gateway's jobs have none).
 -- Fields of spillway:{gateway}:batch:<name>, PLACE being a state, or parked:<reason>:
@@ -156,13 +156,13 @@ local function payload_bytes(record, pn)
   return last > 0 and PIECE_BYTES * (n - 1) + last or 0
 end
 
--- become_of changes the state of a job of which s, r, b and m are known, with the fields that go with it; and those of job.set, without
+-- become_of changes the state of a job of which s, r, b and m are known (pn is asked for where it is nil), with the fields that go with it; and those of job.set, without
 -- those of job.drop, which are none then.
 local function become_of(record, job, state, ...)
   local fields, reason, set = {...}, job.r, job.set or {}
   for i = 1, #fields do set[#set + 1] = fields[i] end
   if job.s == 'scheduled' and state ~= 'queued' then moment_left(record) end -- due.lua queues it, and knows of its moment
-  local bytes = (job.s == 'parked' or state == 'parked') and payload_bytes(record) or 0
+  local bytes = (job.s == 'parked' or state == 'parked') and payload_bytes(record, job.pn) or 0
   redis.call('HSET', record, 's', state, unpack(set))
   if job.drop then redis.call('HDEL', record, unpack(job.drop)) end
   job.set, job.drop = nil, nil
@@ -173,15 +173,6 @@ local function become_of(record, job, state, ...)
   end
   local from, to = books_place(job.s, job.r), books_place(state, reason)
   if from ~= to then books_moved(record, job.b, job.m, bytes, from, to) end
-end
-
--- unpark is become_of for a parked job whose caller knows all that it says: kind has its reason and its place in the books. The first n of set, names and
--- values in turn, are what its record gets, its state before all else; drop is what it has and loses, not its payload, whose field pn is given.
-local function unpark(record, kind, batch, money, pn, set, n, drop)
-  redis.call('HSET', record, unpack(set, 1, n))
-  redis.call('HDEL', record, unpack(drop))
-  shelf_take(record, kind.reason, batch)
-  books_moved(record, batch, money, payload_bytes(record, pn), kind.place, set[2])
 end
 
 -- become does it for any other.
@@ -234,23 +225,6 @@ local function books_join(record, id, place, batch, money, bytes)
   b.jobs = b.jobs + 1
   b.ids[b.jobs] = id
   books_sum(books_joining_sum(b.places, place), money, bytes)
-end
-
--- books_join_all notes new jobs of one batch, all in one place and the first of the script, by their ids. bytes is how long their payloads are
--- together, money what theirs comes to: a line with
--- the number of amounts that can't be read, then one for each currency, "LOW HIGH CURRENCY" (LOW + HIGH * 10^9 minor units).
-local function books_join_all(record, ids, place, batch, money, bytes)
-  local sum = {jobs = #ids, unread = tonumber(string.match(money, '^%d+')), bytes = bytes, low = {}, high = {}}
-  for low, high, currency in string.gmatch(money, '\n(-?%d+) (-?%d+) ([^\n]*)') do
-    sum.low[currency], sum.high[currency] = tonumber(low), tonumber(high)
-  end
-  if string.sub(place, 1, 7) == 'parked:' then
-    joining_record = record
-    joining_parked[place] = sum
-  end
-  if batch == '' then return end
-  local b = books_joining(record, batch)
-  b.ids, b.jobs, b.places[place] = ids, #ids, sum
 end
 
 local function books_joined(now)

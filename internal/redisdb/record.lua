@@ -1,6 +1,5 @@
 -- record.lua: the layout of a job's record, and what every change of state does to it. A fragment: local functions only, behind gather.lua.
--- A state is changed by become() or unpark(), never by HSET alone.
--- readmit.lua knows by the number of a parked job's fields whether it has others than s, g, d, t, r, e, pa, b, m and its payload.
+-- A state is changed by become(), never by HSET alone.
 -- Fields of spillway:{gateway}:job:<id>, all optional but s, g, d, t:
 --   s state   g generation of the task   d digest of the payload   t accepted at (µs)
 --   p payload; or, of one that is neither short nor long, pn the number of its pieces and p1, p2 … the pieces (payload_put)

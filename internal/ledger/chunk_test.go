@@ -71,8 +71,8 @@ func onAlgorithm(t *testing.T, algorithm, name string, money func([]byte) string
 	return b
 }
 
-// A chunk of which nothing is special takes a shorter way than others, whether it goes in or is parked: what it leaves is the same to the last field.
-func TestAPlainChunkLeavesWhatItsJobsWouldLeave(t *testing.T) {
+// Jobs that come in one chunk, whether they go in or are parked, leave to the last field what they leave when each comes by itself.
+func TestAChunkLeavesWhatItsJobsLeaveOneByOne(t *testing.T) {
 	t.Parallel()
 	meets := []struct {
 		name   string
@@ -100,18 +100,21 @@ func TestAPlainChunkLeavesWhatItsJobsWouldLeave(t *testing.T) {
 					continue
 				}
 				on := func(suffix string) *bench {
-					b := onAlgorithm(t, name, fmt.Sprintf("plain%d%d%d%s", a, n, m, suffix), c.money)
+					b := onAlgorithm(t, name, fmt.Sprintf("chunk%d%d%d%s", a, n, m, suffix), c.money)
 					meets.before(b, c.batch)
 					return b
 				}
-				plain, each := on("a"), on("b")
-				jobs, dear := manySizes(c.batch), job.Job{ID: "dear", Batch: c.batch, Cost: 2}
-				got := append(plain.accept("park", jobs...), plain.accept("park", dear)...)
-				want := each.accept("park", append(jobs, dear)...) // one job that isn't plain: all go in one by one
+				together, each := on("a"), on("b")
+				jobs := append(manySizes(c.batch), job.Job{ID: "dear", Batch: c.batch, Cost: 2})
+				got := together.accept("park", jobs...)
+				var want []job.Admittance
+				for _, j := range jobs {
+					want = append(want, each.accept("park", j)...)
+				}
 				if answers := slices.Compact(slices.Clone(want)); !slices.Equal(got, want) || !slices.Equal(answers, meets.want) {
 					t.Fatalf("%s, %s: answers %v, want %v", name, meets.name, got, want)
 				}
-				alike(t, fmt.Sprintf("%s, %s, batch %q", name, meets.name, c.batch), plain, each)
+				alike(t, fmt.Sprintf("%s, %s, batch %q", name, meets.name, c.batch), together, each)
 			}
 		}
 	}
@@ -148,8 +151,8 @@ func alike(t *testing.T, what string, got, want *bench) {
 	}
 }
 
-// What a plain chunk must not be, or must not meet.
-func TestAChunkThatIsNotPlainIsLookedAtJobByJob(t *testing.T) {
+// Each job of a chunk has its own answer.
+func TestEachJobOfAChunkIsLookedAt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 100, nil)
 	one := func(id, payload string) job.Job { return job.Job{ID: id, Payload: []byte(payload)} }
