@@ -20,14 +20,15 @@ build: ## both programs, static, into bin/
 # process for a second at its end, and vet is make lint's.
 TEST := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -vet=off -timeout 45m
 
-test: install-test-deps ## installs what the tests need, then runs them all under the race detector
+test: install-test-deps ## installs what the tests need, then runs them all under the race detector, but for the stories in virtual time
+	go test -vet=off -timeout 45m -parallel 12 ./internal/dispatch
 	$(TEST) -p 3 -parallel 6 ./test/crash ./internal/bucket ./internal/dispatch $$(go list ./... | grep -v -e /test/e2e -e /test/chaos)
 	$(TEST) -p 1 ./test/e2e ./test/chaos # alone: their stories measure time
 
 long: install-test-deps ## what make test tries at random, several times as often
 	$(TEST) ./internal/bucket ./internal/producer -args -long
 	$(TEST) ./cmd/dispatcher -run DamagedKey -args -long
-	$(TEST) ./internal/ledger -run Plain -args -long
+	$(TEST) ./internal/ledger -run OneByOne -args -long
 	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits and stalls
 
 race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"spillway/internal/config"
@@ -19,7 +18,7 @@ func play(t *testing.T, processes int, limit int64, more string, troubles []trou
 	t.Helper()
 	testkit.Redis(t)
 	name := testkit.Gateway(t)
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := schedule{seed: 1, processes: processes, limit: limit, troubles: troubles}
 		r := &trial{t: t, s: s, v: newVirtual(t, name, nil), gw: newEndpoint(s), rng: rand.New(rand.NewPCG(1, 3))}
 		text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: {url: \"http://gateway.invalid/\", timeout: %s, key_lifetime: 24h}\n    leak: {limits: [%d/s]}\n"+

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -136,7 +135,7 @@ func try(t *testing.T, s schedule, m mutant) (wrong []string) {
 	t.Helper()
 	testkit.Redis(t)
 	name := testkit.Gateway(t)
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		r := &trial{t: t, s: s, v: newVirtual(t, name, m), gw: newEndpoint(s), rng: rand.New(rand.NewPCG(s.seed, 3))}
 		text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: {url: \"http://gateway.invalid/\", timeout: %s}\n    leak: {limits: [%d/s]}\n"+
 			"    admission: {limits: [100000/s], burst: 100000}\n", testkit.Redis(t), name, patient, s.limit)

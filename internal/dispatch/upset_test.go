@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"spillway/internal/bucket"
@@ -99,7 +98,7 @@ func tryUpsets(t *testing.T, s upsets, m mutant) (wrong []string) {
 	t.Helper()
 	testkit.Redis(t)
 	name := testkit.Gateway(t)
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		u := &upsetTrial{s: s, r: newUpsetRedis(t, name, m), file: s.file, files: map[upsetLimits]config.Gateway{}, over: make(chan struct{})}
 		u.judge.t, u.judge.ready = u, -1
 		u.r.spread = u.spread

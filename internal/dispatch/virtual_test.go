@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +23,15 @@ import (
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
+
+// bubble runs f in virtual time.
+func bubble(t *testing.T, f func(*testing.T)) {
+	t.Helper()
+	if testkit.Race {
+		t.Skip("virtual time is five times as slow under the race detector, which has died of it: make test runs it")
+	}
+	synctest.Test(t, f)
+}
 
 // virtual is a real Redis in virtual time, for a test inside a bubble of testing/synctest: nobody waits there for anything but the clock,
 // which jumps on when there is nothing else to do. Each script is told the bubble's time in the place of Redis's own. What scripts
