@@ -6,6 +6,7 @@ import (
 
 	"spillway/internal/desk"
 	"spillway/internal/httpapi"
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -18,4 +19,5 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	testkit.Described(t, answer.Body.Bytes(), "Status", struct {
 		Gateways []desk.Status `json:"gateways"`
 	}{})
+	testkit.Listed(t, answer.Body.Bytes(), "JobView", "reason", job.Reasons())
 }

@@ -156,7 +156,7 @@ func parkedWhy(g *desk.Gateway, rec job.Record) (why, next string) {
 		return "It may or may not have been charged: a call went out and no certain answer came back.",
 			"It is never sent again by itself."
 	case job.Expired:
-		return "Its time to expire passed before it was sent.", "Discard it, or enqueue it anew with another id."
+		return "Its time to expire passed before it was sent.", "Discard it, or enqueue it again with another id."
 	case job.Cancelled:
 		return "Its batch was cancelled, or a person parked it.", "Replay or discard it."
 	case job.Unreadable:

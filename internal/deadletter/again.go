@@ -21,7 +21,7 @@ func (s *Store) Again(ctx context.Context, r Rules, n int64) (jobs []job.Return,
 	if err != nil {
 		return nil, 0, s.unread(err)
 	}
-	records, err := s.records(ctx, ids, allFields)
+	records, err := s.records(ctx, ids, job.RecordFields())
 	if err != nil {
 		return nil, 0, err
 	}

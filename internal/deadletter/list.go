@@ -107,7 +107,7 @@ func (s *Store) byID(ctx context.Context, ids []string) iter.Seq2[job.Record, er
 	return func(yield func(job.Record, error) bool) {
 		var found []job.Record
 		for some := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(ids))), page) {
-			records, err := s.records(ctx, some, allFields)
+			records, err := s.records(ctx, some, job.RecordFields())
 			if err != nil {
 				yield(job.Record{}, err)
 				return

@@ -14,13 +14,10 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// allFields is what a listing reads of each record: all but the payload, which may have a megabyte, and what only live jobs have.
-var allFields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "am", "r", "e", "pa", "st", "h", "ca", "ed", "m", "by"}
-
 // fields is what is read of the jobs that are parked for a reason.
 func (f Filter) fields(r job.Reason) []string {
 	if !f.ForClearing {
-		return allFields
+		return job.RecordFields()
 	}
 	few := []string{"s", "g", "r", "pa", "c", "x", "f", "am", "ed", "y", "m"}
 	if r == job.Refused {

@@ -92,7 +92,7 @@ func (s *Store) plan(ctx context.Context, r Rules, jobs []job.Job, digests []str
 	for i, j := range jobs {
 		ids[i] = j.ID
 	}
-	found, err := s.read(ctx, ids, append([]string{"d"}, allFields...))
+	found, err := s.read(ctx, ids, append([]string{"d"}, job.RecordFields()...))
 	if err != nil {
 		return p, err
 	}

@@ -57,7 +57,7 @@ func gone(t *testing.T) string {
 // that was cut off otherwise, which may have charged.
 func TestWhatCallsCameToIsWrittenDownInAFullRedis(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
+	cases := map[string]struct {
 		answer  http.HandlerFunc // nil: nobody is there
 		keyless bool
 		state   job.State
@@ -78,7 +78,17 @@ func TestWhatCallsCameToIsWrittenDownInAFullRedis(t *testing.T) {
 		"refused":          {state: job.Retrying, calls: "[]"},
 		"time-out":         {answer: hang, state: job.Retrying, calls: "[0 retry]"},
 		"time-out, no key": {answer: hang, keyless: true, state: job.Parked, reason: job.UnknownOutcome, calls: "[0 unknown]"},
-	} {
+	}
+	var came string
+	for _, tc := range cases {
+		came += tc.calls
+	}
+	for _, v := range job.Verdicts() {
+		if !strings.Contains(came, string(v)+"]") {
+			t.Errorf("no call comes to %s: add a case", v)
+		}
+	}
+	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, server := full(t, tc.answer, tc.keyless)

@@ -77,6 +77,11 @@ func ParseRecord(gateway, id string, h map[string]string) Record {
 	}
 }
 
+// RecordFields returns every field of a record's hash that ParseRecord reads, but for the payload, which may have a megabyte.
+func RecordFields() []string {
+	return []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "od", "fin", "due", "am", "r", "e", "pa", "st", "h", "ca", "ed", "ref", "m", "by"}
+}
+
 // PayloadFields returns every field of a record's hash that a payload may be in.
 func PayloadFields() []string {
 	return []string{"p", "pn", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8"}

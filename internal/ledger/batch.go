@@ -167,9 +167,6 @@ func (b *Books) money(payload []byte) string {
 	return b.cfg.Money(payload)
 }
 
-// batchFields is what is read of each job of a batch: all but the payload.
-var batchFields = []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "fin", "due", "r", "e", "pa", "st", "h", "ca", "ref", "m", "by"}
-
 // batchPage is how many jobs of a batch are read at once.
 const batchPage = 500
 
@@ -200,10 +197,10 @@ func (b *Books) BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record
 }
 
 func (b *Books) batchRecords(ctx context.Context, name string, ids []string) ([]job.Record, error) {
-	cmds := make([]*redis.SliceCmd, len(ids))
+	cmds, fields := make([]*redis.SliceCmd, len(ids)), job.RecordFields()
 	if _, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, b.keys.Job(id), batchFields...)
+			cmds[i] = p.HMGet(ctx, b.keys.Job(id), fields...)
 		}
 		return nil
 	}); err != nil {
@@ -211,10 +208,10 @@ func (b *Books) batchRecords(ctx context.Context, name string, ids []string) ([]
 	}
 	found := make([]job.Record, len(ids))
 	for i, cmd := range cmds {
-		h := make(map[string]string, len(batchFields))
+		h := make(map[string]string, len(fields))
 		for j, v := range cmd.Val() {
 			if text, ok := v.(string); ok {
-				h[batchFields[j]] = text
+				h[fields[j]] = text
 			}
 		}
 		if h["b"] != name { // gone, or in another life

@@ -18,18 +18,37 @@ type schema struct {
 	Properties map[string]*schema `json:"properties"`
 	Items      *schema            `json:"items"`
 	Values     *schema            `json:"additionalProperties"`
+	Enum       []any              `json:"enum"`
 }
 
 // Described fails the test unless the schema of this name in an OpenAPI document describes what Go writes for a type as JSON: every field, no
 // other one, each with its type, and those as required that are always there.
 func Described(t testing.TB, document []byte, name string, of any) {
 	t.Helper()
+	for _, fault := range schemaOf(t, document, name).faults(name, reflect.TypeOf(of), name) {
+		t.Error(fault)
+	}
+}
+
+// Listed fails the test unless the schema of this name lists exactly these values for one of its properties.
+func Listed[T ~string](t testing.TB, document []byte, name, property string, values []T) {
+	t.Helper()
+	p := schemaOf(t, document, name).Properties[property]
+	if p == nil {
+		t.Fatalf("the schema %s has no property %s", name, property)
+	}
+	if !slices.EqualFunc(p.Enum, values, func(a any, b T) bool { return a == string(b) }) {
+		t.Errorf("%s.%s is described as one of %v, and is one of %v", name, property, p.Enum, values)
+	}
+}
+
+func schemaOf(t testing.TB, document []byte, name string) (s *schema) {
+	t.Helper()
 	var doc struct {
 		Components struct {
 			Schemas map[string]json.RawMessage `json:"schemas"`
 		} `json:"components"`
 	}
-	var s schema
 	err := json.Unmarshal(document, &doc)
 	if err == nil {
 		err = json.Unmarshal(doc.Components.Schemas[name], &s)
@@ -37,9 +56,7 @@ func Described(t testing.TB, document []byte, name string, of any) {
 	if err != nil {
 		t.Fatalf("the schema %s: %v", name, err)
 	}
-	for _, fault := range s.faults(name, reflect.TypeOf(of), name) {
-		t.Error(fault)
-	}
+	return s
 }
 
 // faults says in what a schema differs from a Go type. self is the name of the whole schema, to which it may refer.
