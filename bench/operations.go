@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/bucket"
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
 
@@ -31,7 +32,7 @@ return {granted, bucket_remaining(b)[1], granted < n and bucket_retry(b, 1) or -
 
 // plenty never refuses: what is measured is a grant, which is written down. A rate of 1,000,000,000/s would spare redis_rate its write:
 // a billionth of a second is lost in its sum of seconds.
-var plenty = []bucket.Limit{{N: many, Window: time.Second}}
+var plenty = []job.Limit{{N: many, Window: time.Second}}
 
 const many = 1_000_000
 
@@ -55,10 +56,10 @@ func operations(c *redis.Client) ([]operation, error) {
 		{name: rateGranted, each: 1, do: ask("plenty", redis_rate.Limit{Rate: many, Burst: many, Period: time.Second})},
 		{name: rateRefused, each: 1, do: ask("few", redis_rate.PerHour(1))},
 	}
-	few := []bucket.Limit{{N: 1, Window: time.Hour}}
+	few := []job.Limit{{N: 1, Window: time.Hour}}
 	for _, a := range []struct {
 		name, peer, script string
-		limits             []bucket.Limit
+		limits             []job.Limit
 		burst              int64
 		n                  int
 	}{
@@ -66,17 +67,17 @@ func operations(c *redis.Client) ([]operation, error) {
 		{"granted, all told", rateGranted, takeAndTell, plenty, many, 1},
 		{"refused", rateRefused, take, few, 1, 1},
 		{"refused, all told", rateRefused, takeAndTell, few, 1, 1},
-		{"three limits, granted", rateGranted, take, []bucket.Limit{plenty[0], {N: many, Window: 2 * time.Second}, {N: many, Window: 3 * time.Second}}, many, 1},
-		{"100 jobs in one call", rateGranted, take, []bucket.Limit{{N: 100 * many, Window: time.Second}}, 100 * many, 100},
+		{"three limits, granted", rateGranted, take, []job.Limit{plenty[0], {N: many, Window: 2 * time.Second}, {N: many, Window: 3 * time.Second}}, many, 1},
+		{"100 jobs in one call", rateGranted, take, []job.Limit{{N: 100 * many, Window: time.Second}}, 100 * many, 100},
 	} {
-		t, err := bucket.NewAlgorithm(bucket.NameTokenBucket, a.limits, a.burst, 0)
+		t, err := bucket.NewAlgorithm(job.TokenBucket, a.limits, a.burst, 0)
 		if err != nil {
 			return nil, err
 		}
-		ops = append(ops, decision(c, bucket.NameTokenBucket+", "+a.name, a.peer, a.script, t, a.n))
+		ops = append(ops, decision(c, job.TokenBucket+", "+a.name, a.peer, a.script, t, a.n))
 	}
-	for _, name := range bucket.Algorithms() {
-		t, err := bucket.NewAlgorithm(name, []bucket.Limit{{N: 100_000, Window: time.Second}}, 100_000, 60)
+	for _, name := range job.Algorithms() {
+		t, err := bucket.NewAlgorithm(name, []job.Limit{{N: 100_000, Window: time.Second}}, 100_000, 60)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +104,7 @@ end` + take
 
 // door returns how many µs a job takes in doorScript.
 func (b *bulk) door(ctx context.Context) (float64, error) {
-	t, err := bucket.NewAlgorithm(bucket.NameTokenBucket, plenty, 1_000_000, 0)
+	t, err := bucket.NewAlgorithm(job.TokenBucket, plenty, 1_000_000, 0)
 	if err != nil {
 		return 0, err
 	}

@@ -30,9 +30,9 @@ var mayImport = map[string]string{
 	"job":       "",
 	"seal":      "",
 	"clock":     "",
-	"config":    "",
+	"config":    "job",
 	"lifecycle": "",
-	"redisdb":   "",
+	"redisdb":   "job",
 	"testkit":   "",
 	"tracing":   "job",
 	// the walk
@@ -48,14 +48,14 @@ var mayImport = map[string]string{
 	// beside it: it can stop it
 	"incarnation": "clock redisdb",
 	// around it
-	"httpapi":  "job admission producer tracing",
-	"cli":      "job",
+	"httpapi":  "job admission producer redisdb tracing",
+	"cli":      "job redisdb",
 	"provider": "job",
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider",
 	"bench":          "bucket job ledger provider redisdb",
 	"desk":           "bucket clock config deadletter dispatch job ledger producer redisdb tracing",
-	"console":        "config deadletter desk dispatch job ledger tracing",
+	"console":        "config deadletter desk dispatch job ledger redisdb tracing",
 	"doctor":         "config dispatch incarnation job redisdb",
 	"demo":           everything + " -cmd -testkit",
 	"cmd/enqueue":    everything + " -cmd -testkit",
@@ -141,7 +141,7 @@ func TestRules(t *testing.T) {
 		{"dispatch", "spillway/internal/provider", false, false},
 		{"cmd/dispatcher", "spillway/internal/demo", false, true},
 		{"cmd/dispatcher", "spillway/cmd/enqueue", false, false},
-		{"redisdb", "spillway/internal/job", false, false},
+		{"redisdb", "spillway/internal/config", false, false},
 		{"surprise", "spillway/internal/job", false, false},
 		{"queue", "github.com/hibiken/asynq/x/metrics", false, true},
 		{"worker", "github.com/hibiken/asynq", true, false},

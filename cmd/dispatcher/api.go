@@ -71,8 +71,8 @@ func policies(of *dispatch.Follower) func(context.Context) []httpapi.Policy {
 }
 
 // policy tells a limit as a quota and the time in which it comes back. A bucket's is its burst, which comes back at the rate of the limit.
-func policy(a config.Admission, l config.Limit) httpapi.Policy {
-	if a.Algorithm != config.AlgorithmTokenBucket && a.Algorithm != config.AlgorithmLeakyBucket {
+func policy(a config.Admission, l job.Limit) httpapi.Policy {
+	if !job.Bursts(a.Algorithm) {
 		return httpapi.Policy{Name: l.String(), Quota: l.N, Window: l.Window}
 	}
 	whole := float64(a.Burst) / float64(l.N) * float64(l.Window)

@@ -12,7 +12,6 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 )
@@ -95,13 +94,13 @@ func (p *program) auditOne(ctx context.Context, g *desk.Gateway, o auditOptions)
 	began := time.Now()
 	first, err := g.Books.Look(ctx)
 	if err != nil {
-		return gatewayBooks{}, dispatch.Coded(err)
+		return gatewayBooks{}, err
 	}
 	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: "auditing " + g.Name, Total: first.Accepted, Quiet: p.Quiet})
 	defer bar.Close()
 	a, err := g.Books.Audit(ctx, ledger.AuditParams{Most: o.most, Repair: o.repair, Progress: bar.Set})
 	if err != nil {
-		return gatewayBooks{}, dispatch.Coded(err)
+		return gatewayBooks{}, err
 	}
 	b := gatewayBooks{Gateway: g.Name, OK: a.Faults.Total == 0, Accepted: a.Accepted, Scheduled: a.Scheduled, Queued: a.Queued, InFlight: a.InFlight,
 		Retrying: a.Retrying, Done: a.Done, Parked: map[string]int64{}, Discarded: a.Discarded, Records: a.Records,

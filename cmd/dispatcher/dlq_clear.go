@@ -13,6 +13,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // clearFlags are the flags that replay, discard and resolve share.
@@ -174,6 +175,7 @@ const goOn = "run the same again: that is safe, it goes on with the jobs that ar
 
 // cut adds to an error how far it got.
 func (w *clearance) cut(err error, hint string) error {
+	err = redisdb.Coded(err)
 	sum := w.Now()
 	far := fmt.Sprintf("%d of %s %s", sum.Taken, job.JobsText(w.open), w.Action.Past)
 	if sum.Unsure > 0 {

@@ -8,7 +8,6 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/deadletter"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
 
@@ -83,7 +82,7 @@ func (p *program) dlqHistory(ctx context.Context, f *historyFlags) error {
 		if err := listActs(ctx, g.Store, &chosen, func(a deadletter.Act) error {
 			return list.addAct(actView{g.Name, a})
 		}); err != nil {
-			return dispatch.Coded(err)
+			return err
 		}
 	}
 	if list.rows == 0 {

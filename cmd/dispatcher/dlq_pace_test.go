@@ -48,7 +48,7 @@ func TestDLQReplayOfAHeldGatewayStopsAtOnceAndTheOthersGo(t *testing.T) {
 	r := newRig(t)
 	r.stock()
 	r.reject(r.two, job.Job{ID: "g"})
-	_, err := r.pacer(r.two).Failed(r.ctx, bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
+	_, err := r.pacer(r.two).Failed(r.ctx, job.Circuit{}, job.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
 	r.must(err)
 	got := r.run("replay", "--reason", "rejected", "--yes", "-o", "json")
 	r.expect(got, 5, `{"jobs":3,"replayed":2,"held_back":0,"gone":0,"dry_run":false,"amount":{"EUR":9223372036854775906},"without_amount":0,`+
@@ -63,8 +63,8 @@ func TestDLQReplayStopsAtAnOpenCircuit(t *testing.T) {
 	r := newRig(t)
 	r.stock()
 	p := r.pacer(r.one)
-	c := bucket.Circuit{Failures: 1, Max: 100 * time.Millisecond}
-	_, err := p.Failed(r.ctx, c, bucket.Failure{Job: "x", Written: true, Why: "HTTP 503"})
+	c := job.Circuit{Failures: 1, Max: 100 * time.Millisecond}
+	_, err := p.Failed(r.ctx, c, job.Failure{Job: "x", Written: true, Why: "HTTP 503"})
 	r.must(err)
 	testkit.Eventually(t, 10*time.Second, "the hold to be over", func() bool {
 		s, err := p.Look(r.ctx)
@@ -137,7 +137,7 @@ func TestDLQReplayFollowsLimitsSetLive(t *testing.T) {
 	ended := make(chan ran, 1)
 	go func() { ended <- r.run("replay", "--yes", "-q", "-g", r.one) }()
 	testkit.Eventually(t, 10*time.Second, "the first job to be replayed", func() bool { return r.c.LLen(r.ctx, pending).Val() == 1 })
-	r.must(dispatch.SetLimits(r.ctx, r.c, r.gateway(r.one), []config.Limit{{N: 1000, Window: time.Second}}))
+	r.must(dispatch.SetLimits(r.ctx, r.c, r.gateway(r.one), []job.Limit{{N: 1000, Window: time.Second}}))
 	select {
 	case got := <-ended:
 		r.expect(got, 0, "replayed 40 jobs (EUR 4.00)\n", "")

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/config"
 	"spillway/internal/desk"
+	"spillway/internal/job"
 )
 
 func limitCommand(p *program) *cobra.Command {
@@ -45,10 +45,10 @@ func limitSet(p *program) *cobra.Command {
 		Example: "  dispatcher limit set -g stripe 50/s\n  dispatcher limit set -g stripe 100/s 5000/m",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			to := make([]config.Limit, len(args))
+			to := make([]job.Limit, len(args))
 			for i, text := range args {
 				var err error
-				if to[i], err = config.ParseLimit(text); err != nil {
+				if to[i], err = job.ParseLimit(text); err != nil {
 					return cli.Usage("each limit is an argument of its own: dispatcher limit set -g stripe 100/s 5000/m", "%v", err)
 				}
 			}
@@ -78,7 +78,7 @@ func whyFlag(cmd *cobra.Command, why *string) {
 	cmd.Flags().StringVar(why, "why", "", "the `REASON`, written down")
 }
 
-func (p *program) changeLimits(ctx context.Context, names []string, to []config.Limit, why string) error {
+func (p *program) changeLimits(ctx context.Context, names []string, to []job.Limit, why string) error {
 	if len(names) == 0 {
 		return cli.Usage("name it with -g GATEWAY", "no gateway is named")
 	}

@@ -171,8 +171,7 @@ func (p *program) serve(ctx context.Context, s served) error {
 	parts.Add(lifecycle.Step{Name: "HTTP", Stop: w.stop,
 		Start: func(context.Context) error { return w.start(s.at, api, meters, s.log) }})
 	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,
-		Start: func(ctx context.Context) error { return dispatch.Coded(d.Start(ctx)) },
-		Stop: func(ctx context.Context) error {
+		Start: d.Start, Stop: func(ctx context.Context) error {
 			s.log.Info("stopping: calls under way finish, nothing new is called")
 			d.Stop(ctx)
 			return nil
@@ -208,12 +207,9 @@ func (s served) ready(d *dispatch.Dispatcher) func(context.Context) error {
 	}
 }
 
-// takesJobs says whether Redis answers and takes writes.
+// takesJobs says whether Redis answers and takes writes for the file's gateways.
 func (s served) takesJobs(ctx context.Context) error {
-	if err := s.db.Ping(ctx); err != nil {
-		return dispatch.Local(err)
-	}
-	return dispatch.Writable(ctx, s.db, s.file.Load().Names())
+	return dispatch.TakesJobs(ctx, s.db, s.file.Load().Names())
 }
 
 func (s served) greet(listen string) {

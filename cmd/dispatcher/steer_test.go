@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"spillway/internal/bucket"
 	"spillway/internal/cli"
 	"spillway/internal/job"
 )
@@ -16,7 +15,7 @@ func TestResumeSaysWhatElseKeepsCallsBack(t *testing.T) {
 	r := newRig(t)
 	r.command("pause", "-g", r.two)
 	r.expect(r.command("resume", "-g", r.two), 0, "two resumed\n", "")
-	_, err := r.pacer(r.two).Failed(r.ctx, bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
+	_, err := r.pacer(r.two).Failed(r.ctx, job.Circuit{}, job.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
 	r.must(err)
 	r.expect(r.command("resume", "-g", r.two), 0, "two resumed\n", "two is held until TIME: HTTP 429; a hold ends by itself\n")
 	r.expect(r.command("resume", "-g", r.two, "-q"), 0, "two resumed\n", "")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -162,7 +161,7 @@ func (s *topSource) act(ctx context.Context, what topAct, gateway string) error 
 
 // away reports whether an error may pass by itself.
 func away(err error) bool {
-	return job.CodeOf(err) == job.CodeUnavailable || errors.Is(err, context.DeadlineExceeded)
+	return job.CodeOf(redisdb.Coded(err)) == job.CodeUnavailable
 }
 
 // troubleText says in one line what is wrong, and since when.

@@ -159,7 +159,7 @@ func TestTopSaysWhyAGatewayIsNotCalled(t *testing.T) {
 	pacer, err := dispatch.Pacer(r.c, r.gateway(r.two), bucket.NewMetrics(nil))
 	r.must(err)
 	defer pacer.Close(r.ctx)
-	_, err = pacer.Failed(r.ctx, bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
+	_, err = pacer.Failed(r.ctx, job.Circuit{}, job.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
 	r.must(err)
 	s := newScreen(t, r.source())
 	s.look()
@@ -235,7 +235,7 @@ func (r *recorder) act(_ context.Context, what topAct, gateway string) error {
 }
 
 func row(name string, changes ...func(*dispatch.Glance)) topRow {
-	v := dispatch.Glance{Standing: ledger.Standing{Now: time.Now(), Queued: 12}, Limits: []config.Limit{{N: 100, Window: time.Second}}}
+	v := dispatch.Glance{Standing: ledger.Standing{Now: time.Now(), Queued: 12}, Limits: []job.Limit{{N: 100, Window: time.Second}}}
 	v.Admission = v.Limits
 	for _, change := range changes {
 		change(&v)

@@ -133,11 +133,11 @@ func (d *replaceDoor) Admit(ctx context.Context, gateway string, jobs []job.Job,
 	answers := make([]admission.Answer, len(jobs))
 	p, err := d.part(ctx, gateway)
 	if err != nil {
-		return answers, dispatch.Coded(err)
+		return answers, err
 	}
 	p.before = map[string]deadletter.Version{}
 	if d.looking {
-		return answers, dispatch.Coded(d.patiently(ctx, func(ctx context.Context) error { return p.look(ctx, jobs, answers) }))
+		return answers, d.patiently(ctx, func(ctx context.Context) error { return p.look(ctx, jobs, answers) })
 	}
 	var left []entering
 	if err = d.patiently(ctx, func(ctx context.Context) (err error) { left, err = p.replace(ctx, jobs, answers); return err }); err == nil {
@@ -155,7 +155,7 @@ func (d *replaceDoor) Admit(ctx context.Context, gateway string, jobs []job.Job,
 		}
 		err = waitFor(ctx, retry)
 	}
-	return answers, dispatch.Coded(err)
+	return answers, err
 }
 
 // entering is a job on its way back in, and the place of its answer.

@@ -14,6 +14,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/job"
 	"spillway/internal/producer"
+	"spillway/internal/redisdb"
 	"spillway/internal/tracing"
 )
 
@@ -181,6 +182,7 @@ func (t *tally) stopped(err error) error {
 	if t.progress != nil {
 		t.progress.Close()
 	}
+	err = redisdb.Coded(err)
 	e, coded := errors.AsType[*job.Error](err)
 	switch {
 	case errors.Is(err, context.Canceled):

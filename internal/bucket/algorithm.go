@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"spillway/internal/job"
 )
 
 // Algorithm is one way of keeping admission's limits. All of them decide in one script on one key, by Redis's clock:
@@ -22,26 +24,12 @@ type Algorithm interface {
 	Check() error
 }
 
-// The names of the algorithms.
-const (
-	NameTokenBucket   = "token-bucket"
-	NameLeakyBucket   = "leaky-bucket"
-	NameFixedWindow   = "fixed-window"
-	NameSlidingWindow = "sliding-window"
-	NameSlidingLog    = "sliding-log"
-)
-
-// Algorithms returns the names of all algorithms.
-func Algorithms() []string {
-	return []string{NameTokenBucket, NameLeakyBucket, NameFixedWindow, NameSlidingWindow, NameSlidingLog}
-}
-
 // MaxPrecision is how many parts a sliding window can have.
 const MaxPrecision = 1000
 
 // NewAlgorithm returns the algorithm of that name, or why it can't keep these limits. burst is read by token-bucket and
 // leaky-bucket alone, precision, the number of parts of a window, by sliding-window alone.
-func NewAlgorithm(name string, limits []Limit, burst, precision int64) (Algorithm, error) {
+func NewAlgorithm(name string, limits []job.Limit, burst, precision int64) (Algorithm, error) {
 	a, err := newAlgorithm(name, limits, burst, precision)
 	if err != nil {
 		return nil, err
@@ -60,21 +48,21 @@ func (p prepared) Lua() string { return p.lua }
 
 func (p prepared) Args() []any { return p.args }
 
-func newAlgorithm(name string, limits []Limit, burst, precision int64) (Algorithm, error) {
+func newAlgorithm(name string, limits []job.Limit, burst, precision int64) (Algorithm, error) {
 	var a Algorithm
 	switch name {
-	case NameTokenBucket:
+	case job.TokenBucket:
 		a = TokenBucket{limits, burst}
-	case NameLeakyBucket:
+	case job.LeakyBucket:
 		a = LeakyBucket{limits, burst}
-	case NameFixedWindow:
+	case job.FixedWindow:
 		a = FixedWindow{limits}
-	case NameSlidingWindow:
+	case job.SlidingWindow:
 		a = SlidingWindow{limits, precision}
-	case NameSlidingLog:
+	case job.SlidingLog:
 		a = SlidingLog{limits}
 	default:
-		return nil, fmt.Errorf("%q is not an algorithm of admission: use one of %s", name, strings.Join(Algorithms(), ", "))
+		return nil, fmt.Errorf("%q is not an algorithm of admission: use one of %s", name, strings.Join(job.Algorithms(), ", "))
 	}
 	return a, a.Check()
 }
@@ -95,12 +83,12 @@ func args(name string, rows [][]int64) []any {
 }
 
 // checkLimits returns why limits can't be kept by any algorithm, or nil.
-func checkLimits(limits []Limit) error {
+func checkLimits(limits []job.Limit) error {
 	if len(limits) == 0 || len(limits) > MaxLimits {
 		return fmt.Errorf("admission has %s: give 1 to %d, such as 100/s", count(len(limits)), MaxLimits)
 	}
 	for _, l := range limits {
-		if err := l.check(); err != nil {
+		if err := check(l); err != nil {
 			return err
 		}
 	}
@@ -115,12 +103,12 @@ func count(limits int) string {
 }
 
 func checkBurst(burst int64) error {
-	if burst < 1 || burst > largest {
-		return fmt.Errorf("the burst of %d can't be kept: give a number from 1 to %d", burst, int64(largest))
+	if burst < 1 || burst > job.MaxCount {
+		return fmt.Errorf("the burst of %d can't be kept: give a number from 1 to %d", burst, int64(job.MaxCount))
 	}
 	return nil
 }
 
-func smallestN(limits []Limit) int64 {
-	return slices.MinFunc(limits, func(a, b Limit) int { return int(a.N - b.N) }).N
+func smallestN(limits []job.Limit) int64 {
+	return slices.MinFunc(limits, func(a, b job.Limit) int { return int(a.N - b.N) }).N
 }

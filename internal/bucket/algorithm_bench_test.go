@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -19,9 +20,9 @@ func BenchmarkAdmission(b *testing.B) {
 			}
 		}
 	})
-	for _, name := range Algorithms() {
+	for _, name := range job.Algorithms() {
 		for _, n := range []int64{1, 100} {
-			alg, err := NewAlgorithm(name, []Limit{{1_000_000, time.Second}, {50_000_000, time.Minute}}, 60_000_000, 60)
+			alg, err := NewAlgorithm(name, []job.Limit{{N: 1_000_000, Window: time.Second}, {N: 50_000_000, Window: time.Minute}}, 60_000_000, 60)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -3,6 +3,8 @@ package bucket
 import (
 	"math/big"
 	"slices"
+
+	"spillway/internal/job"
 )
 
 // model keeps an Algorithm in plain Go, without Redis and without Lua's numbers: the slow and obvious way. It keeps
@@ -213,7 +215,7 @@ type charge struct{ at, cost int64 }
 // windowsModel is what the windows share: for each limit the charges that count, and when each stops to.
 type windowsModel struct {
 	now     int64
-	limits  []Limit
+	limits  []job.Limit
 	charges [][]charge
 	ends    func(i int, c charge) int64
 }
@@ -301,7 +303,7 @@ func (m *windowsModel) expire() {
 	}
 }
 
-func micro(l Limit) int64 { return l.Window.Microseconds() }
+func micro(l job.Limit) int64 { return l.Window.Microseconds() }
 
 type fixedModel struct{ windowsModel }
 
@@ -327,7 +329,7 @@ func (*fixedModel) load(old kept, alg Algorithm, last, now int64) kept {
 }
 
 // taken is the count of the window of that length, or else the highest.
-func (m *fixedModel) taken(l Limit) (most int64) {
+func (m *fixedModel) taken(l job.Limit) (most int64) {
 	for i, have := range m.limits {
 		if have.Window == l.Window {
 			return m.used(i)
@@ -363,7 +365,7 @@ func (*slidingModel) load(old kept, alg Algorithm, last, now int64) kept {
 }
 
 // serving is what was kept for a window of that length, or else for the next longer one, or else for the longest.
-func (m *slidingModel) serving(l Limit) []charge {
+func (m *slidingModel) serving(l job.Limit) []charge {
 	best := 0
 	for i, have := range m.limits {
 		w, b := have.Window, m.limits[best].Window

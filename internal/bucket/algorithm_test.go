@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -75,11 +76,11 @@ func ask(t rapid.TB, k keeper, alg Algorithm, now, n, cost int64) []int64 {
 
 var windows = []time.Duration{time.Microsecond, 7 * time.Microsecond, time.Millisecond, time.Second, 90 * time.Second, time.Hour, 24 * time.Hour}
 
-func drawLimits(t *rapid.T, most int64) []Limit {
-	limit := rapid.Custom(func(t *rapid.T) Limit {
-		return Limit{rapid.Int64Range(1, most).Draw(t, "N"), rapid.SampledFrom(windows).Draw(t, "window")}
+func drawLimits(t *rapid.T, most int64) []job.Limit {
+	limit := rapid.Custom(func(t *rapid.T) job.Limit {
+		return job.Limit{N: rapid.Int64Range(1, most).Draw(t, "N"), Window: rapid.SampledFrom(windows).Draw(t, "window")}
 	})
-	return rapid.SliceOfNDistinct(limit, 1, 3, func(l Limit) time.Duration { return l.Window }).Draw(t, "limits")
+	return rapid.SliceOfNDistinct(limit, 1, 3, func(l job.Limit) time.Duration { return l.Window }).Draw(t, "limits")
 }
 
 func drawAlgorithm(t *rapid.T, name string) Algorithm {
@@ -105,7 +106,7 @@ func drawStep(t *rapid.T) int64 {
 func TestAlgorithmIsItsModel(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)
-	for _, name := range Algorithms() {
+	for _, name := range job.Algorithms() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(rt *rapid.T) {
@@ -116,7 +117,7 @@ func TestAlgorithmIsItsModel(t *testing.T) {
 					case 0, 1:
 						alg = drawAlgorithm(rt, name)
 					case 2:
-						alg = drawAlgorithm(rt, rapid.SampledFrom(Algorithms()).Draw(rt, "name"))
+						alg = drawAlgorithm(rt, rapid.SampledFrom(job.Algorithms()).Draw(rt, "name"))
 					default:
 						now += drawStep(rt)
 					}
@@ -152,7 +153,7 @@ func broken(alg Algorithm, all []granted) string {
 }
 
 // bound is the most that may go in between two grants that are so many µs apart, both included.
-func bound(alg Algorithm, l Limit, length int64) (most int64, bounded bool) {
+func bound(alg Algorithm, l job.Limit, length int64) (most int64, bounded bool) {
 	w := micro(l)
 	switch a := alg.(type) {
 	case TokenBucket:
@@ -165,7 +166,7 @@ func bound(alg Algorithm, l Limit, length int64) (most int64, bounded bool) {
 	return l.N, length < w
 }
 
-func limitsOf(alg Algorithm) []Limit {
+func limitsOf(alg Algorithm) []job.Limit {
 	switch a := alg.(type) {
 	case TokenBucket:
 		return a.Limits
@@ -184,7 +185,7 @@ func limitsOf(alg Algorithm) []Limit {
 // No stretch of time holds more than the algorithm says, even when Redis's clock is set back on the way.
 func TestBound(t *testing.T) {
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
-		for _, name := range Algorithms() {
+		for _, name := range job.Algorithms() {
 			rapid.Check(t, func(rt *rapid.T) {
 				k, alg := fresh(), drawAlgorithm(rt, name)
 				real, skew, back := int64(0), epoch, false
@@ -216,10 +217,10 @@ func TestBound(t *testing.T) {
 // let 5 in at 9.99 s and 5 more at 19 s.
 func TestBoundWhenSaturated(t *testing.T) {
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
-		for _, name := range Algorithms() {
+		for _, name := range job.Algorithms() {
 			rapid.Check(t, func(rt *rapid.T) {
 				n, parts := rapid.Int64Range(1, 20).Draw(rt, "N"), rapid.Int64Range(1, 10).Draw(rt, "precision")
-				alg, _ := newAlgorithm(name, []Limit{{n, 10 * time.Second}}, n, parts)
+				alg, _ := newAlgorithm(name, []job.Limit{{N: n, Window: 10 * time.Second}}, n, parts)
 				k, now := fresh(), epoch+rapid.Int64Range(0, 10_000_000).Draw(rt, "start")
 				var all []granted
 				for range 40 {
@@ -255,7 +256,7 @@ func aligned(t *rapid.T, f FixedWindow, all []granted) {
 // A window counts what went in before the limit's number changed.
 func TestNumberChangesLive(t *testing.T) {
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
-		for _, name := range []string{NameSlidingWindow, NameSlidingLog} {
+		for _, name := range []string{job.SlidingWindow, job.SlidingLog} {
 			rapid.Check(t, func(rt *rapid.T) {
 				k, now, limits := fresh(), epoch, drawLimits(rt, 40)
 				var all []granted
@@ -296,9 +297,9 @@ func since(all []granted, at int64) (sum int64) {
 func TestAlgorithmChangesLive(t *testing.T) {
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
 		const second = int64(1_000_000)
-		limits := []Limit{{100, time.Second}}
-		for _, from := range Algorithms() {
-			for _, to := range Algorithms() {
+		limits := []job.Limit{{N: 100, Window: time.Second}}
+		for _, from := range job.Algorithms() {
+			for _, to := range job.Algorithms() {
 				if from == to {
 					continue
 				}
@@ -306,7 +307,7 @@ func TestAlgorithmChangesLive(t *testing.T) {
 				alg, _ := newAlgorithm(to, limits, 100, 10)
 				k, last := fresh(), epoch+second/2 // half a fixed window is left
 				ask(t, k, old, last, 70, 1)
-				level := map[string]bool{NameTokenBucket: true, NameLeakyBucket: true}
+				level := map[string]bool{job.TokenBucket: true, job.LeakyBucket: true}
 				room := map[bool]int64{true: 25}[level[to]] // a quarter of a second's worth
 				if level[from] && level[to] {
 					room = 55 // they are one meter: what was left goes on
@@ -325,9 +326,9 @@ func TestAlgorithmChangesLive(t *testing.T) {
 // Limits that come and go in other places keep what was taken: a daily quota isn't given back by dropping another limit.
 func TestLimitsMoveLive(t *testing.T) {
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
-		for _, name := range Algorithms() {
-			both, _ := newAlgorithm(name, []Limit{{100, time.Second}, {100, 24 * time.Hour}}, 100, 10)
-			daily, _ := newAlgorithm(name, []Limit{{100, 24 * time.Hour}}, 100, 10)
+		for _, name := range job.Algorithms() {
+			both, _ := newAlgorithm(name, []job.Limit{{N: 100, Window: time.Second}, {N: 100, Window: 24 * time.Hour}}, 100, 10)
+			daily, _ := newAlgorithm(name, []job.Limit{{N: 100, Window: 24 * time.Hour}}, 100, 10)
 			k := fresh()
 			ask(t, k, both, epoch, 100, 1)
 			if got := ask(t, k, daily, epoch+5_000_000, 1, 1)[0]; got != 0 {
@@ -340,7 +341,7 @@ func TestLimitsMoveLive(t *testing.T) {
 // A refusal's hint is exact: refused one microsecond before, granted then. And what can never be granted says so.
 func TestRetryIsExact(t *testing.T) {
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
-		for _, name := range Algorithms() {
+		for _, name := range job.Algorithms() {
 			rapid.Check(t, func(rt *rapid.T) {
 				k, alg, now := fresh(), drawAlgorithm(rt, name), epoch
 				cost := rapid.Int64Range(1, alg.MaxCost()).Draw(rt, "cost")
@@ -366,8 +367,8 @@ func TestRetryIsExact(t *testing.T) {
 // Asking in vain costs nothing: whoever asks all the time gets as much as whoever asks once.
 func TestRefusalsLeaveNoTrace(t *testing.T) {
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
-		for _, name := range Algorithms() {
-			alg, _ := newAlgorithm(name, []Limit{{10, time.Second}, {1000, time.Minute}}, 10, 10)
+		for _, name := range job.Algorithms() {
+			alg, _ := newAlgorithm(name, []job.Limit{{N: 10, Window: time.Second}, {N: 1000, Window: time.Minute}}, 10, 10)
 			k := fresh()
 			ask(t, k, alg, epoch, 10, 1)
 			for i := range int64(200) {
@@ -385,8 +386,8 @@ func TestRefusalsLeaveNoTrace(t *testing.T) {
 // Redis's clock goes back by five minutes while the bucket is full: room appears as if it hadn't.
 func TestClockSetBackWhileFull(t *testing.T) {
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
-		for _, name := range Algorithms() {
-			alg, _ := newAlgorithm(name, []Limit{{10, time.Second}}, 10, 10)
+		for _, name := range job.Algorithms() {
+			alg, _ := newAlgorithm(name, []job.Limit{{N: 10, Window: time.Second}}, 10, 10)
 			k, back := fresh(), epoch-300_000_000
 			ask(t, k, alg, epoch, 10, 1)
 			if got := ask(t, k, alg, back, 1, 1)[0]; got != 0 {
@@ -402,15 +403,15 @@ func TestClockSetBackWhileFull(t *testing.T) {
 // With work always waiting, a window is used as far as its algorithm promises.
 func TestUtilisation(t *testing.T) {
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
-		for _, name := range Algorithms() {
+		for _, name := range job.Algorithms() {
 			const n, precision = 50, 20
 			seconds := int64(testkit.Often(10, 40))
-			alg, _ := newAlgorithm(name, []Limit{{n, time.Second}}, n, precision)
+			alg, _ := newAlgorithm(name, []job.Limit{{N: n, Window: time.Second}}, n, precision)
 			k, sum := fresh(), int64(0)
 			for i := range seconds * 100 {
 				sum += ask(t, k, alg, epoch+i*10_000, 3, 1)[0]
 			}
-			least := map[string]int64{NameSlidingWindow: n * seconds * precision / (precision + 1)}[name]
+			least := map[string]int64{job.SlidingWindow: n * seconds * precision / (precision + 1)}[name]
 			if least == 0 {
 				least = n * seconds
 			}
@@ -426,9 +427,9 @@ func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)
 	ctx := context.Background()
-	for _, name := range Algorithms() {
+	for _, name := range job.Algorithms() {
 		tk := newTaker(client, testkit.Gateway(t))
-		alg, _ := newAlgorithm(name, []Limit{{1000, time.Second}, {2000, 10 * time.Second}}, 1000, 60)
+		alg, _ := newAlgorithm(name, []job.Limit{{N: 1000, Window: time.Second}, {N: 2000, Window: 10 * time.Second}}, 1000, 60)
 		var most int64
 		steps := int64(testkit.Often(1200, 6000))
 		each := 24_000_000 / steps // µs: more windows than one, however many steps
@@ -478,8 +479,8 @@ func FuzzTake(f *testing.F) {
 
 // fuzzedAlgorithm is one of 5 algorithms under one of 4 sets of limits.
 func fuzzedAlgorithm(b byte) Algorithm {
-	sets := [][]Limit{{{20, time.Second}}, {{7, time.Second}, {50, time.Minute}}, {{50, time.Minute}}, {{3, 10 * time.Millisecond}, {90, time.Hour}}}
-	alg, err := newAlgorithm(Algorithms()[b%5], sets[b/5%4], 30, 1+int64(b/20))
+	sets := [][]job.Limit{{per(20, time.Second)}, {per(7, time.Second), per(50, time.Minute)}, {per(50, time.Minute)}, {per(3, 10*time.Millisecond), per(90, time.Hour)}}
+	alg, err := newAlgorithm(job.Algorithms()[b%5], sets[b/5%4], 30, 1+int64(b/20))
 	if err != nil {
 		panic(err)
 	}
@@ -496,21 +497,21 @@ func fuzzedStep(b byte) int64 {
 
 func TestAlgorithmCheck(t *testing.T) {
 	t.Parallel()
-	second := []Limit{{10, time.Second}}
+	second := []job.Limit{{N: 10, Window: time.Second}}
 	for _, c := range []struct {
 		name             string
-		limits           []Limit
+		limits           []job.Limit
 		burst, precision int64
 		want             string
 	}{
 		{"bucket", second, 1, 1, "is not an algorithm"},
-		{NameFixedWindow, nil, 0, 0, "no limit"},
-		{NameSlidingLog, make([]Limit, 9), 0, 0, "9 limits"},
-		{NameSlidingLog, []Limit{{0, time.Second}}, 0, 0, "allows 0 calls"},
-		{NameSlidingWindow, second, 0, 0, "can't have 0 parts"},
-		{NameSlidingWindow, second, 0, 1001, "can't have 1001 parts"},
-		{NameLeakyBucket, second, 0, 0, "burst of 0"},
-		{NameLeakyBucket, []Limit{{1, 8760 * time.Hour}}, 100, 0, "too slow for a burst of 100"},
+		{job.FixedWindow, nil, 0, 0, "no limit"},
+		{job.SlidingLog, make([]job.Limit, 9), 0, 0, "9 limits"},
+		{job.SlidingLog, []job.Limit{{N: 0, Window: time.Second}}, 0, 0, "allows 0 calls"},
+		{job.SlidingWindow, second, 0, 0, "can't have 0 parts"},
+		{job.SlidingWindow, second, 0, 1001, "can't have 1001 parts"},
+		{job.LeakyBucket, second, 0, 0, "burst of 0"},
+		{job.LeakyBucket, []job.Limit{{N: 1, Window: 8760 * time.Hour}}, 100, 0, "too slow for a burst of 100"},
 	} {
 		if _, err := newAlgorithm(c.name, c.limits, c.burst, c.precision); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %v: got %v, want %q", c.name, c.limits, err, c.want)
@@ -521,8 +522,8 @@ func TestAlgorithmCheck(t *testing.T) {
 // NewAlgorithm works out once what the algorithm itself would each time.
 func TestNewAlgorithmIsPrepared(t *testing.T) {
 	t.Parallel()
-	for _, name := range Algorithms() {
-		limits := []Limit{{10, time.Second}, {300, time.Minute}}
+	for _, name := range job.Algorithms() {
+		limits := []job.Limit{{N: 10, Window: time.Second}, {N: 300, Window: time.Minute}}
 		plain, _ := newAlgorithm(name, limits, 20, 10)
 		prepared, err := NewAlgorithm(name, limits, 20, 10)
 		if err != nil {
@@ -535,7 +536,7 @@ func TestNewAlgorithmIsPrepared(t *testing.T) {
 			t.Errorf("%s: its arguments are made anew", name)
 		}
 	}
-	if got := (TokenBucket{[]Limit{{10, time.Second}}, 20}).Args(); !reflect.DeepEqual(got, []any{"token-bucket 1/100000/2000000/ "}) {
+	if got := (TokenBucket{[]job.Limit{{N: 10, Window: time.Second}}, 20}).Args(); !reflect.DeepEqual(got, []any{"token-bucket 1/100000/2000000/ "}) {
 		t.Errorf("a version that is not the one that is kept in Redis: %q", got)
 	}
 }

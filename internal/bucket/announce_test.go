@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
 // A call does not go out late where a window does not have its permit: that window would count it too early.
 func TestALateCallWaitsForEachWindowToCountIt(t *testing.T) {
 	t.Parallel()
-	limits := []Limit{{100, time.Second}, {1000, 10 * time.Second}, {1_000_000, time.Hour}}
+	limits := []job.Limit{{N: 100, Window: time.Second}, {N: 1000, Window: 10 * time.Second}, {N: 1_000_000, Window: time.Hour}}
 	for without := range len(limits) + 1 { // 0: each window has it
 		for _, ahead := range []bool{false, true} {
 			t.Run(fmt.Sprint("window ", without, " has no permit, told ahead ", ahead), func(t *testing.T) {
@@ -46,7 +47,7 @@ func TestACallWhoseAnnouncementIsUnansweredIsReportedAtBothMoments(t *testing.T)
 			t.Run(fmt.Sprint("heard ", heard, ", failed ", answered), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, testkit.Client(t), 7)
-				p := w.pacer(PacerConfig{Limits: []Limit{{100, time.Second}}})
+				p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
 				p.done = true // what runs in the background runs at once
 				s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
 				calls := []lateCall{{p.plan.Load(), s, s.At + 30_000, w.Now()}}

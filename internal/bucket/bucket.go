@@ -17,26 +17,15 @@ package bucket
 import (
 	"fmt"
 	"time"
+
+	"spillway/internal/job"
 )
 
-// Limit allows at most N units in every window of the given length, wherever that window begins.
-type Limit struct {
-	// N is the number of units; a call takes its job's cost. At least 1.
-	N int64
-	// Window is a whole number of microseconds, at least 1 µs.
-	Window time.Duration
-}
-
-// String returns the limit as a person writes it, such as 100/1s.
-func (l Limit) String() string { return fmt.Sprintf("%d/%s", l.N, l.Window) }
-
-// largest is what a count, a window in µs or a burst may be: far above any use, far below 2^52.
-const largest = 1 << 46
-
-func (l Limit) check() error {
+// check returns why a limit can not be kept, or nil.
+func check(l job.Limit) error {
 	switch {
-	case l.N < 1 || l.N > largest:
-		return fmt.Errorf("the limit %s allows %d calls: give a number from 1 to %d", l, l.N, int64(largest))
+	case l.N < 1 || l.N > job.MaxCount:
+		return fmt.Errorf("the limit %s allows %d calls: give a number from 1 to %d", l, l.N, int64(job.MaxCount))
 	case l.Window < time.Microsecond || l.Window%time.Microsecond != 0:
 		return fmt.Errorf("the limit %s has a window of %s: give a whole number of microseconds, at least one", l, l.Window)
 	}

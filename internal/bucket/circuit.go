@@ -11,77 +11,24 @@ import (
 	"spillway/internal/job"
 )
 
-// Circuit says when a gateway that fails is left alone. The zero Circuit never opens.
-type Circuit struct {
-	// Failures is how many calls of different jobs that fail in a row, over all processes, open it. Zero means never.
-	Failures int64
-	// Ratio is the share of failures that opens it, in percent, 1 to 100.
-	Ratio int64
-	// Calls is how many calls there must be for the ratio to say anything; at least 1.
-	Calls int64
-	// Window is the time within which the ratio is looked at, in parts of 5 s; 5 s to 2 min.
-	Window time.Duration
-	// Max is the longest back-off. It begins with 1 s, and doubles with each round of calls sent ahead that fails.
-	Max time.Duration
-}
-
-// Failure is a call that met trouble which may be the gateway's.
-type Failure struct {
-	// Kind is the kind of trouble; empty means job.Fail.
-	Kind job.Trouble
-	// For is how long the gateway asked to be left alone. Zero means that it did not say: after job.Wait a growing back-off of 1 s, doubling to 60 s
-	// with each hold that follows within 30 s of the last one's end; after job.Deny one that grows to Circuit.Max.
-	For time.Duration
-	// Job is the id of the call's job.
-	Job string
-	// Outages is how many outages the job has met before.
-	Outages int
-	// Spent is how many attempts the job has used up before this call.
-	Spent int
-	// Since is when the first of them failed, on Redis's clock. Zero: none did.
-	Since time.Time
-	// Slot is the call's slot, on Redis's clock in µs.
-	Slot int64
-	// Took is how long the call was under way.
-	Took time.Duration
-	// Written says that something of it reached the wire. A call that was not written says nothing of its job.
-	Written bool
-	// Why is shown to the operator. It must hold no payload and no secret.
-	Why string
-}
-
-// Fallout is what a failure came to.
-type Fallout struct {
-	// At is when it was counted, on Redis's clock. Zero: nobody counts, the circuit is off.
-	At time.Time
-	// Outage is the beginning of the outage that the failure belongs to, so that it spends no attempt. Zero: of none so far.
-	Outage time.Time
-	// Held is how long the gateway is held from At; zero if it is not.
-	Held time.Duration
-	// Opened says that this failure began a hold: nobody calls until a call that is sent ahead succeeds.
-	Opened bool
-	// Own says that the trouble is the job's own: it met two outages before, and others went through. Its attempt counts.
-	Own bool
-}
-
 // Failed counts a call that met trouble. When the trouble is the gateway's, nobody calls it from then on, from any process, until the hold
 // is over and one call that is sent ahead succeeds; slots held locally are given back.
-func (p *Pacer) Failed(ctx context.Context, c Circuit, f Failure) (Fallout, error) {
+func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.Fallout, error) {
 	if f.Kind == "" {
 		f.Kind = job.Fail
 	}
 	if c.Failures == 0 && f.Kind == job.Fail {
-		return Fallout{}, nil
+		return job.Fallout{}, nil
 	}
 	v, err := circuitScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
 		f.Took.Microseconds(), flag(f.Written), f.Outages, f.Spent, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
 		HoldChannel, p.gateway, max(f.Since.UnixMicro(), 0)).StringSlice()
 	if err != nil {
-		return Fallout{}, fmt.Errorf("trouble with %s could not be counted: %w", p.gateway, err)
+		return job.Fallout{}, fmt.Errorf("trouble with %s could not be counted: %w", p.gateway, err)
 	}
 	out, state, err := fallout(v)
 	if err != nil {
-		return Fallout{}, err
+		return job.Fallout{}, err
 	}
 	out.Own = state == "own" || f.Outages >= forgiven && f.Written && out.Outage.IsZero()
 	if out.Opened && f.Kind == job.Fail {
@@ -106,15 +53,15 @@ func atLeastOne(d time.Duration) int64 {
 }
 
 // fallout reads circuit.lua's answer.
-func fallout(v []string) (out Fallout, state string, err error) {
+func fallout(v []string) (out job.Fallout, state string, err error) {
 	if len(v) != 4 {
-		return Fallout{}, "", fmt.Errorf("circuit.lua answered with %d values: is another version of the program using this Redis?", len(v))
+		return job.Fallout{}, "", fmt.Errorf("circuit.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
 	var at, outage, held int64
 	if _, err := fmt.Sscan(v[1]+" "+v[2]+" "+v[3], &at, &outage, &held); err != nil {
-		return Fallout{}, "", fmt.Errorf("circuit.lua answered %v: is another version of the program using this Redis?", v)
+		return job.Fallout{}, "", fmt.Errorf("circuit.lua answered %v: is another version of the program using this Redis?", v)
 	}
-	out = Fallout{At: time.UnixMicro(at), Held: time.Duration(held) * time.Microsecond, Opened: v[0] == "opened"}
+	out = job.Fallout{At: time.UnixMicro(at), Held: time.Duration(held) * time.Microsecond, Opened: v[0] == "opened"}
 	if outage > 0 {
 		out.Outage = time.UnixMicro(outage)
 	}

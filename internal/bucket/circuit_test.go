@@ -10,10 +10,12 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
 )
 
-func usual() Circuit {
-	return Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second}
+func usual() job.Circuit {
+	return job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second}
 }
 
 // failing is a gateway whose calls fail, in virtual time.
@@ -21,7 +23,7 @@ type failing struct {
 	*world
 	ctx     context.Context
 	p       *Pacer
-	circuit Circuit
+	circuit job.Circuit
 }
 
 func failures(t *testing.T) *failing {
@@ -29,7 +31,7 @@ func failures(t *testing.T) *failing {
 	return &failing{world: w, ctx: ctx, p: w.pacer(hundred()), circuit: usual()}
 }
 
-func (f *failing) says(p *Pacer, what Failure) Fallout {
+func (f *failing) says(p *Pacer, what job.Failure) job.Fallout {
 	f.t.Helper()
 	if what.Why == "" {
 		what.Why = "HTTP 503"
@@ -42,13 +44,13 @@ func (f *failing) says(p *Pacer, what Failure) Fallout {
 }
 
 // fails lets one written call of a job fail that took 20 ms.
-func (f *failing) fails(job string) Fallout {
+func (f *failing) fails(id string) job.Fallout {
 	f.t.Helper()
-	return f.says(f.p, Failure{Job: job, Written: true, Took: 20 * time.Millisecond})
+	return f.says(f.p, job.Failure{Job: id, Written: true, Took: 20 * time.Millisecond})
 }
 
 // row lets the calls of so many different jobs fail, 10 ms apart, and returns what the last one came to.
-func (f *failing) row(n int) (last Fallout) {
+func (f *failing) row(n int) (last job.Fallout) {
 	f.t.Helper()
 	for range n {
 		f.pass(10 * time.Millisecond)
@@ -74,7 +76,7 @@ func (f *failing) look() Standing {
 	return s
 }
 
-func (f *failing) closed(out Fallout) {
+func (f *failing) closed(out job.Fallout) {
 	f.t.Helper()
 	if out.Opened || !out.Outage.IsZero() || f.look().Circuit {
 		f.t.Fatalf("the circuit opened: %+v, %+v", out, f.look())
@@ -96,7 +98,7 @@ func TestFiveFailuresInARowOpenTheCircuit(t *testing.T) {
 	first := f.now + 10_000 - 2_000_000
 	f.closed(f.row(4))
 	f.pass(10 * time.Millisecond)
-	out := f.says(other, Failure{Job: "last", Written: true, Why: "HTTP 503"}) // another process sees the fifth
+	out := f.says(other, job.Failure{Job: "last", Written: true, Why: "HTTP 503"}) // another process sees the fifth
 	if !out.Opened || out.Outage.UnixMicro() != first || out.Held != time.Second || out.At.UnixMicro() != f.now {
 		t.Errorf("the fifth failure came to %+v, want an outage since shortly before the first", out)
 	}
@@ -107,7 +109,7 @@ func TestFiveFailuresInARowOpenTheCircuit(t *testing.T) {
 	if s, ok := f.p.head(); ok {
 		t.Errorf("slot %v outlived the opening", s)
 	}
-	for _, what := range []Failure{{Job: "under way", Written: true}, {Job: "unwritten"}, {Job: "last", Written: true}} {
+	for _, what := range []job.Failure{{Job: "under way", Written: true}, {Job: "unwritten"}, {Job: "last", Written: true}} {
 		if late := f.says(f.p, what); late.Opened || !late.Outage.Equal(out.Outage) {
 			t.Errorf("%s came to %+v, want the same outage", what.Job, late)
 		}
@@ -182,15 +184,15 @@ func TestJobsThatAlwaysFailCountNoMore(t *testing.T) {
 }
 
 // bad lets a call fail of a job that failed in two outages before.
-func (f *failing) bad(i int) Fallout {
+func (f *failing) bad(i int) job.Fallout {
 	f.t.Helper()
-	return f.says(f.p, Failure{Job: fmt.Sprint("bad", i), Written: true, Took: 20 * time.Millisecond, Outages: 2})
+	return f.says(f.p, job.Failure{Job: fmt.Sprint("bad", i), Written: true, Took: 20 * time.Millisecond, Outages: 2})
 }
 
 // A refused connection is nothing that a job could be the cause of.
 func TestCallsThatWereNotWrittenAlwaysCount(t *testing.T) {
 	f := failures(t)
-	what := Failure{Job: "the only one", Outages: 9, Why: "connecting to x failed: connection refused"}
+	what := job.Failure{Job: "the only one", Outages: 9, Why: "connecting to x failed: connection refused"}
 	for range 4 {
 		f.closed(f.says(f.p, what))
 	}
@@ -204,7 +206,7 @@ func TestCallsThatWereNotWrittenAlwaysCount(t *testing.T) {
 
 func TestTheShareOfFailuresOpensTheCircuit(t *testing.T) {
 	f := failures(t)
-	one := func() Fallout { // every second call fails
+	one := func() job.Fallout { // every second call fails
 		f.pass(500 * time.Millisecond)
 		f.answers()
 		f.ends(1)
@@ -254,11 +256,11 @@ func TestTheCallSentAheadDecides(t *testing.T) {
 		f.pass(time.Microsecond)
 		s := f.probe()
 		f.expect(f.reserve(f.p, wish{want: 4, cost: 1}), "probing", 0)
-		if old := f.says(f.p, Failure{Job: "old", Slot: s.At - 5_000_000, Written: true}); old.Held != 0 {
+		if old := f.says(f.p, job.Failure{Job: "old", Slot: s.At - 5_000_000, Written: true}); old.Held != 0 {
 			t.Errorf("a call from before holds again: %+v", old)
 		}
 		f.pass(1500 * time.Millisecond) // it hung
-		out := f.says(f.p, Failure{Job: fmt.Sprint("probe", i), Slot: s.At, Written: true})
+		out := f.says(f.p, job.Failure{Job: fmt.Sprint("probe", i), Slot: s.At, Written: true})
 		left = next*time.Second - 1500*time.Millisecond
 		if out.Held != left || out.Opened || !out.Outage.Equal(began) {
 			t.Fatalf("after hold %d: %+v, want to be held again for %s", i, out, left)
@@ -280,7 +282,7 @@ func TestACallSentAheadThatHungKeepsNobodyWaiting(t *testing.T) {
 	f.pass(time.Second)
 	s := f.probe()
 	f.pass(3 * time.Second)
-	if out := f.says(f.p, Failure{Job: "hung", Slot: s.At, Written: true, Took: 3 * time.Second}); out.Held != 0 || out.Outage.IsZero() {
+	if out := f.says(f.p, job.Failure{Job: "hung", Slot: s.At, Written: true, Took: 3 * time.Second}); out.Held != 0 || out.Outage.IsZero() {
 		t.Errorf("%+v", out)
 	}
 	f.probe()
@@ -306,7 +308,7 @@ func TestASuccessClosesTheCircuit(t *testing.T) {
 
 	// A call that was under way while it was open belongs to the outage, whenever it fails; one that began later doesn't.
 	f.pass(10 * time.Second)
-	if out := f.says(f.p, Failure{Job: "hung", Written: true, Took: 11 * time.Second}); out.Outage.IsZero() || out.Opened {
+	if out := f.says(f.p, job.Failure{Job: "hung", Written: true, Took: 11 * time.Second}); out.Outage.IsZero() || out.Opened {
 		t.Errorf("a call from the outage: %+v", out)
 	}
 	f.closed(f.fails("later"))
@@ -326,7 +328,7 @@ func TestEachOpeningBeginsWithTheShortestBackOff(t *testing.T) {
 		}
 		f.pass(out.Held)
 		for _, want := range []time.Duration{2, 4} {
-			if out = f.says(f.p, Failure{Job: fmt.Sprint("ahead", f.now), Slot: f.probe().At, Written: true}); out.Held != want*time.Second {
+			if out = f.says(f.p, job.Failure{Job: fmt.Sprint("ahead", f.now), Slot: f.probe().At, Written: true}); out.Held != want*time.Second {
 				t.Fatalf("%+v, want to be held for %d s", out, want)
 			}
 			f.pass(out.Held)
@@ -371,7 +373,7 @@ func TestHoldsAndTheCircuitKeepOutOfEachOthersWay(t *testing.T) {
 		t.Errorf("a longer hold was changed: %+v", s)
 	}
 	f.pass(40 * time.Second)
-	out := f.says(f.p, Failure{Job: "ahead", Slot: f.probe().At, Written: true})
+	out := f.says(f.p, job.Failure{Job: "ahead", Slot: f.probe().At, Written: true})
 	if out.Outage.IsZero() || out.Held != time.Second {
 		t.Errorf("the call sent ahead failed: %+v, want the same outage and another hold", out)
 	}
@@ -379,8 +381,8 @@ func TestHoldsAndTheCircuitKeepOutOfEachOthersWay(t *testing.T) {
 
 func TestACircuitThatIsOffNeverOpens(t *testing.T) {
 	f := failures(t)
-	f.circuit = Circuit{}
-	if out := f.row(100); out != (Fallout{}) || f.look() != (Standing{}) || f.client.Exists(f.ctx, f.keys.Hold()).Val() != 0 {
+	f.circuit = job.Circuit{}
+	if out := f.row(100); out != (job.Fallout{}) || f.look() != (Standing{}) || f.client.Exists(f.ctx, f.keys.Hold()).Val() != 0 {
 		t.Errorf("%+v, %+v", out, f.look())
 	}
 }
@@ -413,7 +415,7 @@ func TestTheCircuitsInstrumentFollowsTheOthers(t *testing.T) {
 // A circuit that opens again and again keeps its last outages.
 func TestOutagesAreKept(t *testing.T) {
 	f := failures(t)
-	var last Fallout
+	var last job.Fallout
 	for range 20 {
 		last = f.row(5)
 		f.pass(5 * time.Second)
@@ -448,7 +450,7 @@ func TestFailuresThatRedisCannotCountAreErrors(t *testing.T) {
 	down := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = down.Close() })
 	p := newTestPacer(t, down, PacerConfig{Gateway: "g", Limits: hundred().Limits})
-	if _, err := p.Failed(f.ctx, f.circuit, Failure{}); err == nil {
+	if _, err := p.Failed(f.ctx, f.circuit, job.Failure{}); err == nil {
 		t.Error("no error")
 	}
 }

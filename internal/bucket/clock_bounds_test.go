@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"spillway/internal/job"
 )
 
 // Whatever the delays there and back, the true distance of the clocks stays inside the bounds, through 100 ppm of drift;
@@ -56,7 +58,7 @@ func TestClockLeapIsSeen(t *testing.T) {
 // Redis's clock leaps ahead: all permits look ready. The process that sees it gives its slots back, and one window passes.
 func TestClockLeapsAhead(t *testing.T) {
 	w, _ := scenario(t)
-	p := w.pacer(PacerConfig{Limits: []Limit{{2, time.Second}}})
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 2, Window: time.Second}}})
 	leapt := int64(0)
 	p.plan.Load().cfg.NowMicros = func() int64 { return w.now + leapt }
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -136,7 +137,7 @@ func (s *story) speak(c *caller) {
 }
 
 // fullest returns the most calls in any window of each limit, as the gateway sees them.
-func (s *story) fullest(limits []Limit) (most []int64) {
+func (s *story) fullest(limits []job.Limit) (most []int64) {
 	for _, l := range limits {
 		most = append(most, mostInWindow(s.arrived, nil, l.Window.Microseconds()))
 	}
@@ -144,7 +145,7 @@ func (s *story) fullest(limits []Limit) (most []int64) {
 }
 
 // keeps fails the test where a window holds more than its limit.
-func (s *story) keeps(limits []Limit) {
+func (s *story) keeps(limits []job.Limit) {
 	s.w.t.Helper()
 	for i, most := range s.fullest(limits) {
 		if most > limits[i].N {
@@ -171,7 +172,7 @@ func TestNoCallGoesAtASlotOfAnotherClock(t *testing.T) {
 		"20 ms ahead": 20 * time.Millisecond, "4 s ahead": 4 * time.Second, "an hour ahead": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limits := []Limit{{100, time.Second}}
+			limits := []job.Limit{{N: 100, Window: time.Second}}
 			s := newStory(t, PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}, 2)
 			s.w.line = 20_000
 			s.pass(3 * time.Second)
@@ -198,7 +199,7 @@ func TestACallThatCannotBeReportedIsNotMadeLate(t *testing.T) {
 	for _, line := range []time.Duration{0, 20 * time.Millisecond} {
 		t.Run(line.String(), func(t *testing.T) {
 			t.Parallel()
-			limits := []Limit{{100, time.Second}}
+			limits := []job.Limit{{N: 100, Window: time.Second}}
 			s := newStory(t, PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}, 2)
 			s.w.line = line.Microseconds()
 			for range 8 {
@@ -221,7 +222,7 @@ func TestACallThatCannotBeReportedIsNotMadeLate(t *testing.T) {
 func TestALateCallGoesOutWhereRedisHearsOfIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
-	p := w.pacer(PacerConfig{Limits: []Limit{{100, time.Second}}})
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
 	there := p.client
 	for _, tc := range []struct {
 		after      time.Duration
@@ -269,7 +270,7 @@ func TestALateCallIsNoLaterThanItIsCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, testkit.Client(t), 7)
-			p := w.pacer(PacerConfig{Limits: []Limit{{1, time.Second}}})
+			p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 1, Window: time.Second}}})
 			there := p.client
 			s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
 			w.now = p.Due(s).Add(5 * time.Millisecond).UnixMicro()
@@ -316,16 +317,16 @@ func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		ppm    int64
-		limits []Limit
+		limits []job.Limit
 		line   int64
 	}{
-		"1 % fast":                  {10_000, []Limit{{400, time.Second}}, 0},
-		"0.5 % fast":                {5_000, []Limit{{100, time.Second}}, 300},
-		"8.3 % fast":                {83_333, []Limit{{100, time.Second}}, 300},
-		"8.3 % fast, far away":      {83_333, []Limit{{100, time.Second}}, 20_000},
-		"8.3 % fast, longer window": {83_333, []Limit{{100, time.Second}, {400, 5 * time.Second}}, 300},
-		"8.3 % slow":                {-83_333, []Limit{{100, time.Second}}, 300},
-		"0.05 % fast":               {500, []Limit{{100, time.Second}}, 300},
+		"1 % fast":                  {10_000, []job.Limit{{N: 400, Window: time.Second}}, 0},
+		"0.5 % fast":                {5_000, []job.Limit{{N: 100, Window: time.Second}}, 300},
+		"8.3 % fast":                {83_333, []job.Limit{{N: 100, Window: time.Second}}, 300},
+		"8.3 % fast, far away":      {83_333, []job.Limit{{N: 100, Window: time.Second}}, 20_000},
+		"8.3 % fast, longer window": {83_333, []job.Limit{{N: 100, Window: time.Second}, {N: 400, Window: 5 * time.Second}}, 300},
+		"8.3 % slow":                {-83_333, []job.Limit{{N: 100, Window: time.Second}}, 300},
+		"0.05 % fast":               {500, []job.Limit{{N: 100, Window: time.Second}}, 300},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -362,7 +363,7 @@ func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
 // the others could not say yet, and all together keep a window longer than any one of them would.
 func TestWhatProcessesSawOfASlewAddsUp(t *testing.T) {
 	t.Parallel()
-	limits := []Limit{{4, time.Second}, {24, 30 * time.Second}}
+	limits := []job.Limit{{N: 4, Window: time.Second}, {N: 24, Window: 30 * time.Second}}
 	cfg := PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}
 	for name, goes := range map[string]int{"all live": 0, "the first goes": 1, "one goes after the other": 2, "one of two goes": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -408,7 +409,7 @@ func TestWhatProcessesSawOfASlewAddsUp(t *testing.T) {
 func TestASuspendedMachineMakesNoCallAtAnOldSlot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
-	p := w.pacer(PacerConfig{Limits: []Limit{{100, time.Second}}})
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
 	slept := time.Duration(0)
 	p.asleep = func() time.Duration { return p.sleptFirst + slept }
 	p.plan.Load().cfg.NowMicros = func() int64 { return w.now + slept.Microseconds() }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -46,7 +47,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	client, gateway, lost := testkit.Client(t), testkit.Gateway(t), &unanswered{}
 	client.AddHook(lost)
 	keys := redisdb.NewKeys(gateway)
-	cfg := PacerConfig{Gateway: gateway, Limits: []Limit{{2000, time.Second}}, MaxInFlight: 500, Burst: 50}
+	cfg := PacerConfig{Gateway: gateway, Limits: []job.Limit{{N: 2000, Window: time.Second}}, MaxInFlight: 500, Burst: 50}
 	fill(t, client, keys.Pending(), 100_000)
 	p := newTestPacer(t, client, cfg)
 	var used, doubtful atomic.Int64
@@ -114,7 +115,7 @@ func pull(ctx context.Context, p *Pacer, i, n int) (Slot, error) {
 func TestIdleNextWakesAndLetsGo(t *testing.T) {
 	t.Parallel()
 	client, gateway := testkit.Client(t), testkit.Gateway(t)
-	p := newTestPacer(t, client, PacerConfig{Gateway: gateway, Limits: []Limit{{100, time.Second}}})
+	p := newTestPacer(t, client, PacerConfig{Gateway: gateway, Limits: []job.Limit{{N: 100, Window: time.Second}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	slots, stopped := make(chan Slot), make(chan error)
 	go func() {
@@ -148,7 +149,7 @@ func TestIdleNextWakesAndLetsGo(t *testing.T) {
 func TestNoAnswerNoSlot(t *testing.T) {
 	t.Parallel()
 	server := testkit.Server(t)
-	p := newTestPacer(t, server.Client(), PacerConfig{Gateway: "g", Limits: []Limit{{100, time.Second}}, MaxInFlight: 5})
+	p := newTestPacer(t, server.Client(), PacerConfig{Gateway: "g", Limits: []job.Limit{{N: 100, Window: time.Second}}, MaxInFlight: 5})
 	server.Pause()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -170,7 +171,7 @@ func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
 	client, gateway := testkit.Client(t), testkit.Gateway(t)
-	p, err := NewPacer(client, PacerConfig{Gateway: gateway, Limits: []Limit{{5, time.Second}}}, m)
+	p, err := NewPacer(client, PacerConfig{Gateway: gateway, Limits: []job.Limit{{N: 5, Window: time.Second}}}, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,15 +193,15 @@ func TestMetrics(t *testing.T) {
 
 func TestPacerConfigCheck(t *testing.T) {
 	t.Parallel()
-	ok := Limit{100, time.Second}
+	ok := job.Limit{N: 100, Window: time.Second}
 	for want, cfg := range map[string]PacerConfig{
-		"no usable gateway": {Limits: []Limit{ok}},
+		"no usable gateway": {Limits: []job.Limit{ok}},
 		"no limit":          {Gateway: "g"},
-		"allows 0 calls":    {Gateway: "g", Limits: []Limit{{0, time.Second}}},
-		"at most 8":         {Gateway: "g", Limits: []Limit{ok, ok, ok, ok, ok, ok, ok, ok, ok}},
-		"above the limit":   {Gateway: "g", Limits: []Limit{ok}, Burst: 101},
-		"negative":          {Gateway: "g", Limits: []Limit{ok}, Jitter: -1},
-		"more than a year":  {Gateway: "g", Limits: []Limit{{1, 10000 * time.Hour}}},
+		"allows 0 calls":    {Gateway: "g", Limits: []job.Limit{{N: 0, Window: time.Second}}},
+		"at most 8":         {Gateway: "g", Limits: []job.Limit{ok, ok, ok, ok, ok, ok, ok, ok, ok}},
+		"above the limit":   {Gateway: "g", Limits: []job.Limit{ok}, Burst: 101},
+		"negative":          {Gateway: "g", Limits: []job.Limit{ok}, Jitter: -1},
+		"more than a year":  {Gateway: "g", Limits: []job.Limit{{N: 1, Window: 10000 * time.Hour}}},
 	} {
 		if _, err := NewPacer(testkit.Client(t), cfg, NewMetrics(nil)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"spillway/internal/job"
 )
 
 const (
@@ -77,7 +79,7 @@ func (c *congestion) room(now, least, most int64) (int64, <-chan struct{}) {
 	maps.DeleteFunc(c.hand, func(_ int64, h inHand) bool { return now > h.since+strayed })
 	c.less = min(c.less, float64(most-1)) // the limit may have been higher
 	if c.less == 0 {
-		return largest, c.freed
+		return job.MaxCount, c.freed
 	}
 	return max(most-int64(c.less), min(least, most)) - int64(len(c.hand)), c.freed
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
 )
 
 // The embedded Redis has a Lua of its own; every algorithm runs on it as well.
@@ -13,8 +15,8 @@ func TestAlgorithmsRunEmbedded(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	limits := []Limit{{20, time.Second}, {300, time.Minute}}
-	for _, name := range Algorithms() {
+	limits := []job.Limit{{N: 20, Window: time.Second}, {N: 300, Window: time.Minute}}
+	for _, name := range job.Algorithms() {
 		alg, err := newAlgorithm(name, limits, 20, 7)
 		if err != nil {
 			t.Fatal(err)

@@ -5,8 +5,11 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
 )
 
 func newTestPacer(t testing.TB, c redis.UniversalClient, cfg PacerConfig) *Pacer {
@@ -54,3 +57,5 @@ func mostInWindow(at, cost []int64, window int64) int64 {
 	}
 	return most
 }
+
+func per(n int64, window time.Duration) job.Limit { return job.Limit{N: n, Window: window} }

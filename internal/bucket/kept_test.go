@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
 // phase is for how long these limits hold while slots are taken as they come, and then nobody asks.
 type phase struct {
-	limits []Limit
+	limits []job.Limit
 	busy   time.Duration
 	idle   time.Duration
 }
@@ -18,8 +19,8 @@ type phase struct {
 // A window that goes out of force and comes back, or a shorter one in its place, counts the calls made before and in between; and no more than those.
 func TestAWindowThatComesBackCountsWhatWasCalled(t *testing.T) {
 	t.Parallel()
-	file := []Limit{{20, time.Second}, {100, 3 * time.Minute}}
-	slow := []Limit{{10, time.Second}}
+	file := []job.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 3 * time.Minute}}
+	slow := []job.Limit{{N: 10, Window: time.Second}}
 	for name, c := range map[string]struct {
 		phases []phase
 		least  int // calls in the last phase
@@ -28,13 +29,13 @@ func TestAWindowThatComesBackCountsWhatWasCalled(t *testing.T) {
 		"half used":                    {[]phase{{file, 2 * time.Second, 0}, {slow, 2 * time.Second, 0}, {file, 5 * time.Second, 0}}, 35},
 		"long ago":                     {[]phase{{file, 6 * time.Second, 0}, {slow, time.Second, 4 * time.Minute}, {file, 10 * time.Second, 0}}, 95},
 		"in between more than allowed": {[]phase{{file, time.Second, 0}, {slow, 4 * time.Minute, 0}, {file, 4 * time.Minute, 0}}, 95},
-		"a shorter one":                {[]phase{{file, 6 * time.Second, 0}, {slow, 2 * time.Second, 0}, {[]Limit{{20, time.Second}, {60, 2 * time.Minute}}, 3 * time.Minute, 0}}, 55},
-		"out twice": {[]phase{{file, 6 * time.Second, 0}, {slow, 2 * time.Second, 0}, {[]Limit{{5, time.Second}}, 2 * time.Second, time.Minute}, {file, time.Second, 0},
+		"a shorter one":                {[]phase{{file, 6 * time.Second, 0}, {slow, 2 * time.Second, 0}, {[]job.Limit{{N: 20, Window: time.Second}, {N: 60, Window: 2 * time.Minute}}, 3 * time.Minute, 0}}, 55},
+		"out twice": {[]phase{{file, 6 * time.Second, 0}, {slow, 2 * time.Second, 0}, {[]job.Limit{{N: 5, Window: time.Second}}, 2 * time.Second, time.Minute}, {file, time.Second, 0},
 			{slow, 2 * time.Second, 0}, {file, 6 * time.Minute, 0}}, 95},
-		"in parts": {[]phase{{[]Limit{{50, time.Second}, {1100, 2 * time.Minute}}, 23 * time.Second, 0}, {slow, 5 * time.Second, 20 * time.Second},
-			{[]Limit{{50, time.Second}, {1100, 2 * time.Minute}}, 3 * time.Minute, 0}}, 1050},
-		"three of them": {[]phase{{[]Limit{{20, time.Second}, {50, 20 * time.Second}, {100, 3 * time.Minute}}, 30 * time.Second, 0}, {slow, time.Second, 0},
-			{[]Limit{{20, time.Second}, {50, 20 * time.Second}, {100, 3 * time.Minute}}, 4 * time.Minute, 0}}, 95},
+		"in parts": {[]phase{{[]job.Limit{{N: 50, Window: time.Second}, {N: 1100, Window: 2 * time.Minute}}, 23 * time.Second, 0}, {slow, 5 * time.Second, 20 * time.Second},
+			{[]job.Limit{{N: 50, Window: time.Second}, {N: 1100, Window: 2 * time.Minute}}, 3 * time.Minute, 0}}, 1050},
+		"three of them": {[]phase{{[]job.Limit{{N: 20, Window: time.Second}, {N: 50, Window: 20 * time.Second}, {N: 100, Window: 3 * time.Minute}}, 30 * time.Second, 0}, {slow, time.Second, 0},
+			{[]job.Limit{{N: 20, Window: time.Second}, {N: 50, Window: 20 * time.Second}, {N: 100, Window: 3 * time.Minute}}, 4 * time.Minute, 0}}, 95},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,12 +74,12 @@ func TestAWindowThatComesBackCountsWhatWasCalled(t *testing.T) {
 // No more windows are remembered than fit, and what is over is forgotten.
 func TestWindowsOutOfForceAreFewAndShort(t *testing.T) {
 	w, ctx := scenario(t)
-	cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: []Limit{{20, time.Second}}}
+	cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: []job.Limit{{N: 20, Window: time.Second}}}
 	p := w.pacer(cfg)
 	var out ran
 	for i := range 12 {
 		cfg.Version++
-		cfg.Limits = []Limit{{20, time.Second}, {500, time.Duration(i+2) * time.Second}}
+		cfg.Limits = []job.Limit{{N: 20, Window: time.Second}, {N: 500, Window: time.Duration(i+2) * time.Second}}
 		if err := p.Change(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -104,10 +105,10 @@ func TestAShortWindowOutOfALongOneIsNoLongWait(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, testkit.Client(t), 3)
 			var out ran
-			cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: []Limit{{200, time.Second}, {90_000_000, long}}}
+			cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: []job.Limit{{N: 200, Window: time.Second}, {N: 90_000_000, Window: long}}}
 			p := w.pacer(cfg)
 			w.spend(p, &out, time.Second)
-			for _, l := range [][]Limit{{{200, time.Second}}, {{200, time.Second}, {9000, time.Minute}}} {
+			for _, l := range [][]job.Limit{{per(200, time.Second)}, {per(200, time.Second), per(9000, time.Minute)}} {
 				cfg.Version, cfg.Limits = cfg.Version+1, l
 				if err := p.Change(t.Context(), cfg); err != nil {
 					t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -19,7 +20,7 @@ func TestManyLateCallsAtOnceAreAsGoodAsOneByOne(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	for range testkit.Often(40, 150) {
-		cfg := PacerConfig{Limits: []Limit{{1000, time.Second}, {1_000_000, time.Hour}}}
+		cfg := PacerConfig{Limits: []job.Limit{{N: 1000, Window: time.Second}, {N: 1_000_000, Window: time.Hour}}}
 		if r.IntN(4) == 0 {
 			cfg.Limits = cfg.Limits[:1]
 		}
@@ -120,7 +121,7 @@ func TestLateCallsOfAMomentGoTogether(t *testing.T) {
 	for i := range n {
 		edges[i], costs[i] = 1_700_000_000_000_000+int64(i)*1000, 1
 	}
-	p := latePacer(t, PacerConfig{Limits: []Limit{{1000, time.Second}}}, edges, costs)
+	p := latePacer(t, PacerConfig{Limits: []job.Limit{{N: 1000, Window: time.Second}}}, edges, costs)
 	for i := range n {
 		p.tellLate(lateCall{p.plan.Load(), Slot{At: edges[i], Cost: 1}, edges[i] + 500_000, p.clock.Now()})
 	}
@@ -138,7 +139,7 @@ func TestLateCallsOfAMomentGoTogether(t *testing.T) {
 // A late call opens a sub-bucket before the one before it is full: what is in the newer one is found behind the older one.
 func TestAPermitIsFoundBehindAnOlderSubBucket(t *testing.T) {
 	t.Parallel()
-	cfg := PacerConfig{Limits: []Limit{{1_000_000, time.Hour}}}
+	cfg := PacerConfig{Limits: []job.Limit{{N: 1_000_000, Window: time.Hour}}}
 	older := int64(1_700_000_000_000_000)
 	p := latePacer(t, cfg, []int64{older}, []int64{1})
 	width := p.plan.Load().windows[0].width

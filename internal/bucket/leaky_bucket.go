@@ -1,13 +1,17 @@
 package bucket
 
-import "fmt"
+import (
+	"fmt"
+
+	"spillway/internal/job"
+)
 
 // LeakyBucket is a leaky bucket as a meter (GCRA): one job every Window/N, and up to Burst of them early. Window/N is
 // rounded up to whole microseconds, so that it never allows more than the limit: in any stretch of time L it lets
 // through at most Burst + L × N / Window. Limits of many thousands a second lose some of their rate to the rounding.
 type LeakyBucket struct {
 	// Limits all hold; one that has no room refuses for all.
-	Limits []Limit
+	Limits []job.Limit
 	// Burst is how many jobs a rested bucket takes at once; at least 1. 1 spaces them evenly.
 	Burst int64
 }
@@ -16,7 +20,7 @@ type LeakyBucket struct {
 func (LeakyBucket) Lua() string { return levelLua }
 
 // interval is how long one token takes to leak out, in µs.
-func interval(l Limit) int64 { return (l.Window.Microseconds() + l.N - 1) / l.N }
+func interval(l job.Limit) int64 { return (l.Window.Microseconds() + l.N - 1) / l.N }
 
 // Args returns, for each limit, its one unit per µs, the µs of a token and those of the burst.
 func (b LeakyBucket) Args() []any {
@@ -24,7 +28,7 @@ func (b LeakyBucket) Args() []any {
 	for _, l := range b.Limits {
 		rows = append(rows, []int64{1, interval(l), interval(l) * b.Burst})
 	}
-	return args(NameLeakyBucket, rows)
+	return args(job.LeakyBucket, rows)
 }
 
 // MaxCost is the burst.

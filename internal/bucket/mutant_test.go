@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -15,15 +16,15 @@ import (
 // Each part of the proof is needed: left out, the check of TestLimitsHoldInEveryWindow finds windows above the limit.
 func TestMutantsBreakTheLimit(t *testing.T) {
 	t.Parallel()
-	base := trial{cfg: PacerConfig{Limits: []Limit{{100, time.Second}}, Jitter: 5 * time.Millisecond}, lasts: 6 * time.Second}
+	base := trial{cfg: PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}, Jitter: 5 * time.Millisecond}, lasts: 6 * time.Second}
 	late, lost, far, released, parts, odd := base, base, base, base, base, base
 	late.late, late.lateMost = 0.1, 60_000
 	lost.lose, lost.lasts = true, 20*time.Second
 	far.line = 40_000
 	released.drop, released.ask, released.cfg.Burst = 0.3, 1, 10
-	parts.cfg.Limits, parts.cfg.Burst = []Limit{{1100, 106 * time.Second}}, 1100 // all at once, at the end of a part
+	parts.cfg.Limits, parts.cfg.Burst = []job.Limit{{N: 1100, Window: 106 * time.Second}}, 1100 // all at once, at the end of a part
 	parts.lasts = 110 * time.Second
-	odd.cfg.Limits, odd.lasts = []Limit{{3, 15 * time.Millisecond}}, 2*time.Second // 15 ms and 100 ppm are 15,001.5 µs
+	odd.cfg.Limits, odd.lasts = []job.Limit{{N: 3, Window: 15 * time.Millisecond}}, 2*time.Second // 15 ms and 100 ppm are 15,001.5 µs
 	for name, m := range map[string]struct {
 		tr     trial
 		mutate func(*Pacer)
@@ -127,7 +128,7 @@ func (s shortWindow) Lua() string {
 func TestAPartLessBreaksTheSlidingWindow(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)
-	whole := SlidingWindow{Limits: []Limit{{5, 10 * time.Second}}, Precision: 10}
+	whole := SlidingWindow{Limits: []job.Limit{{N: 5, Window: 10 * time.Second}}, Precision: 10}
 	for want, alg := range map[int64]Algorithm{5: whole, 10: shortWindow{whole}} {
 		tk := newTaker(client, testkit.Gateway(t))
 		var at []int64

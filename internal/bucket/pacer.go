@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/clock"
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
 
@@ -34,7 +35,7 @@ type PacerConfig struct {
 	// Gateway is the gateway's name.
 	Gateway string
 	// Limits all hold, in every rolling window; at least one, at most MaxLimits.
-	Limits []Limit
+	Limits []job.Limit
 	// Version orders live changes of Limits: a pacer with an older version than Redis has seen gets no slots until
 	// Change. Zero is the configuration file's.
 	Version int64
@@ -122,7 +123,7 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		keys:       redisdb.NewKeys(cfg.Gateway),
 		gateway:    cfg.Gateway,
 		name:       rand.Text()[:12],
-		number:     1 + mathrand.Int64N(largest),
+		number:     1 + mathrand.Int64N(job.MaxCount),
 		meters:     m.of(cfg.Gateway),
 		clock:      clock.Real{},
 		began:      time.Now(),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -68,9 +69,9 @@ func play(t *testing.T, client redis.UniversalClient, ops []byte) {
 }
 
 func begin(t *testing.T, client redis.UniversalClient, b byte) *played {
-	sets := [][]Limit{
-		{{3, time.Second}}, {{1, 10 * time.Millisecond}}, {{5, time.Second}, {20, 10 * time.Second}}, {{300, time.Second}, {1100, 2 * time.Minute}},
-		{{4, 100 * time.Millisecond}, {30, time.Second}, {200, time.Minute}}, {{6, 2 * time.Minute}}, {{20, time.Second}, {100, 24 * time.Hour}},
+	sets := [][]job.Limit{
+		{per(3, time.Second)}, {per(1, 10*time.Millisecond)}, {per(5, time.Second), per(20, 10*time.Second)}, {per(300, time.Second), per(1100, 2*time.Minute)},
+		{per(4, 100*time.Millisecond), per(30, time.Second), per(200, time.Minute)}, {per(6, 2*time.Minute)}, {per(20, time.Second), per(100, 24*time.Hour)},
 	}
 	limits := sets[int(b)%len(sets)]
 	p := &played{world: newWorld(t, client, uint64(b)), cfg: PacerConfig{Limits: limits, Burst: min(int64(b)/64*2, limits[0].N), Jitter: 3 * time.Millisecond}}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"spillway/internal/job"
 )
 
 // MaxLimits is how many limits one gateway can have.
@@ -55,7 +57,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 		return nil, err
 	}
 	limits := slices.Clone(cfg.Limits)
-	slices.SortStableFunc(limits, func(a, b Limit) int { return int(a.Window - b.Window) })
+	slices.SortStableFunc(limits, func(a, b job.Limit) int { return int(a.Window - b.Window) })
 	shortest := limits[0].Window
 	p := &plan{
 		cfg:      cfg,
@@ -63,7 +65,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 		epsilon:  min(epsilonMost, shortest/200).Microseconds(),
 		tooLate:  min(lateEver, shortest/4).Microseconds(),
 		outlives: (cfg.CallTimeout + leaseMargin).Microseconds(),
-		maxCost:  largest,
+		maxCost:  job.MaxCount,
 	}
 	p.spacing = spacing(limits)
 	p.tolerance = (max(cfg.Burst, 1) - 1) * p.spacing
@@ -81,15 +83,15 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 
 // spacing is 0.9 × window/N of the limit that allows the quickest pace: the others are kept by their permits alone, and
 // a tenth quicker than the limit lets the slots catch up after one was given back.
-func spacing(limits []Limit) int64 {
-	least := int64(largest)
+func spacing(limits []job.Limit) int64 {
+	least := int64(job.MaxCount)
 	for _, l := range limits {
 		least = min(least, l.Window.Microseconds()*9/(l.N*10))
 	}
 	return least
 }
 
-func (p *plan) addWindow(l Limit) {
+func (p *plan) addWindow(l job.Limit) {
 	length := l.Window.Microseconds()
 	w := window{n: l.N, length: length}
 	w.ready = length + (length+9999)/10000 + p.cfg.Jitter.Microseconds() + p.epsilon
@@ -120,7 +122,7 @@ func (c PacerConfig) check() error {
 		return errors.New("burst, jitter, timeout, calls in flight and version can't be negative: give 0 or more")
 	}
 	for _, l := range c.Limits {
-		if err := l.check(); err != nil {
+		if err := check(l); err != nil {
 			return err
 		}
 		if l.Window > longestW {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -90,12 +91,12 @@ func (w *world) listen() {
 var day = 24 * time.Hour
 
 var upheavals = map[string]upheaval{
-	"20/s and 1000/d":          {cfg: PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}, losses: 8, pause: 4 * time.Hour},
-	"20/s and 2000/d in parts": {cfg: PacerConfig{Limits: []Limit{{20, time.Second}, {2000, day}}}, losses: 8, pause: time.Hour},
-	"1000/d alone":             {cfg: PacerConfig{Limits: []Limit{{1000, day}}, Burst: 9}, losses: 20, pause: time.Minute, spell: time.Hour},
-	"three windows, released": {cfg: PacerConfig{Limits: []Limit{{20, time.Second}, {100, 30 * time.Second}, {500, time.Hour}}, Burst: 5},
+	"20/s and 1000/d":          {cfg: PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}, losses: 8, pause: 4 * time.Hour},
+	"20/s and 2000/d in parts": {cfg: PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 2000, Window: day}}}, losses: 8, pause: time.Hour},
+	"1000/d alone":             {cfg: PacerConfig{Limits: []job.Limit{{N: 1000, Window: day}}, Burst: 9}, losses: 20, pause: time.Minute, spell: time.Hour},
+	"three windows, released": {cfg: PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 30 * time.Second}, {N: 500, Window: time.Hour}}, Burst: 5},
 		losses: 12, drop: 0.3, pause: 10 * time.Minute},
-	"costs": {cfg: PacerConfig{Limits: []Limit{{20, time.Second}, {300, time.Minute}}}, losses: 12, drop: 0.1, pause: time.Minute,
+	"costs": {cfg: PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 300, Window: time.Minute}}}, losses: 12, drop: 0.1, pause: time.Minute,
 		cost: func(r *rand.Rand) int64 { return 1 + r.Int64N(5) }},
 }
 
@@ -156,8 +157,8 @@ func TestADaysLimitOutlivesFlushAll(t *testing.T) {
 		rest  time.Duration // in which all of the rest can be had
 		freed int           // calls in the last half of the time in which the first 500 leave the day
 	}{
-		"beside a second's": {PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}, time.Hour, time.Minute, 470},
-		"alone":             {PacerConfig{Limits: []Limit{{1000, day}}, Burst: 10}, 11 * time.Hour, 11 * time.Hour, 240},
+		"beside a second's": {PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}, time.Hour, time.Minute, 470},
+		"alone":             {PacerConfig{Limits: []job.Limit{{N: 1000, Window: day}}, Burst: 10}, 11 * time.Hour, 11 * time.Hour, 240},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -205,7 +206,7 @@ func (w *world) spread(p *Pacer, n int, over time.Duration, others ...*Pacer) {
 // Nobody lives who knew: then as much is charged as can have been granted.
 func TestNobodyKnew(t *testing.T) {
 	w, ctx := scenario(t)
-	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
 	w.spread(w.pacer(cfg), 10, time.Second)
 	w.client.Del(ctx, w.keys.PaceWindow(2)) // and its process is dead
 	fresh := w.pacer(cfg)
@@ -231,7 +232,7 @@ func sum(list []string) (units int64) {
 // Whoever knows more replaces what was told before; nobody's news is added to another's.
 func TestTheBestMemoryCounts(t *testing.T) {
 	w, ctx := scenario(t)
-	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
 	a, b, c := w.pacer(cfg), w.pacer(cfg), w.pacer(cfg)
 	for _, p := range []*Pacer{a, b, c} {
 		w.reserve(p, wish{want: 0, cost: 1})
@@ -262,7 +263,7 @@ func TestTheBestMemoryCounts(t *testing.T) {
 // after it would seem to hold less than it does.
 func TestSlotsGivenBackLateStayCounted(t *testing.T) {
 	w, ctx := scenario(t)
-	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
 	a, b := w.pacer(cfg), w.pacer(cfg)
 	first := w.reserve(b, wish{want: 3, cost: 1}).slots
 	w.reserve(a, wish{want: 0, cost: 1})
@@ -282,7 +283,7 @@ func TestSlotsGivenBackLateStayCounted(t *testing.T) {
 // A process that waits with nothing to do hears of what others are granted, and of a loss.
 func TestAnIdleProcessHears(t *testing.T) {
 	w, ctx := scenario(t)
-	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
 	a, b := w.pacer(cfg), w.pacer(cfg)
 	hear := func() {
 		t.Helper()
@@ -314,7 +315,7 @@ func TestAnIdleProcessHears(t *testing.T) {
 // Redis was emptied, and one who never heard of a slot has gone on: whoever heard of one notices, and both lives count.
 func TestAnOlderLifeIsNoticed(t *testing.T) {
 	w, ctx := scenario(t)
-	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
 	a, same := w.pacer(cfg), w.pacer(cfg)
 	w.spread(a, 100, 10*time.Second, same)
 	w.lose()
@@ -365,7 +366,7 @@ func TestANewLifeWaitsForObjections(t *testing.T) {
 // A day's limit is not forgotten because nobody asked for hours.
 func TestALossAfterHoursIsNoticed(t *testing.T) {
 	w, ctx := scenario(t)
-	p := w.pacer(PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}})
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}})
 	w.spread(p, 100, 10*time.Second)
 	w.pass(5 * time.Hour)
 	w.lose()
@@ -380,7 +381,7 @@ func TestAStateWithoutSlotsIsMissedToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Server(t).Client(), 3)
 	w.listen()
-	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
 	a, b := w.pacer(cfg), w.pacer(cfg)
 	w.reserve(a, wish{want: 0, cost: 1})
 	w.pass(time.Second)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -29,7 +30,7 @@ func (w *world) save() {
 // Redis comes back with an older snapshot, and whoever asks first has never heard of the slots that it lost.
 func TestLossIsNoticedWhoeverAsksFirst(t *testing.T) {
 	t.Parallel()
-	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {100, 10 * time.Second}}, Burst: 20, Jitter: 5 * time.Millisecond}
+	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 10 * time.Second}}, Burst: 20, Jitter: 5 * time.Millisecond}
 	for name, heardOf := range map[string]bool{"a fresh process": false, "a process with older news": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +72,7 @@ func TestARestartAfterAnIdleNightLeavesTheDaysBudget(t *testing.T) {
 	t.Parallel()
 	server := testkit.Server(t)
 	w := newWorld(t, server.Client(), 3)
-	p := w.pacer(PacerConfig{Limits: []Limit{{20, time.Second}, {1000, 24 * time.Hour}}})
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: 24 * time.Hour}}})
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
 	for range 1000 {
 		w.expect(w.reserve(p, wish{want: 16}), stateIdle, 0)
@@ -111,7 +112,7 @@ func TestMemoryWithoutARunID(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	w := newWorld(t, db.Client, 3)
-	p := w.pacer(PacerConfig{Limits: []Limit{{100, time.Second}, {20000, day}}})
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}, {N: 20000, Window: day}}})
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
 	if p.known.memory == nil {
 		t.Error("what Redis remembers of the day was not read")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
 
@@ -24,7 +25,7 @@ type Room struct {
 	Gap time.Duration
 	// Limit is what the call waits for longest. The zero Limit, when In is not zero, means that no slot is given out before, as after Redis
 	// lost its memory.
-	Limit Limit
+	Limit job.Limit
 	// Full says that as many calls are under way as may be (MaxInFlight).
 	Full bool
 }
@@ -54,7 +55,7 @@ func (p *Pacer) Room(ctx context.Context, cost int64) (Room, error) {
 	}
 	if v[2] > 0 {
 		w := pl.windows[v[2]-1]
-		r.Limit = Limit{N: w.n, Window: time.Duration(w.length) * time.Microsecond}
+		r.Limit = job.Limit{N: w.n, Window: time.Duration(w.length) * time.Microsecond}
 	}
 	return r, nil
 }

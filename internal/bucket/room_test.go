@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -11,8 +12,8 @@ import (
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	c, gateway := testkit.Client(t), testkit.Gateway(t)
-	day := Limit{5, 24 * time.Hour}
-	cfg := PacerConfig{Gateway: gateway, Limits: []Limit{day, {100, time.Second}}, CallTimeout: time.Second}
+	day := job.Limit{N: 5, Window: 24 * time.Hour}
+	cfg := PacerConfig{Gateway: gateway, Limits: []job.Limit{day, {N: 100, Window: time.Second}}, CallTimeout: time.Second}
 	p := newTestPacer(t, c, cfg)
 	var now int64
 	cfg.NowMicros = func() int64 { return now }
@@ -59,7 +60,7 @@ func TestRoom(t *testing.T) {
 // Where Redis's clock was seen to go too fast, permits take longer, and whoever asks is told so.
 func TestRoomAfterASlew(t *testing.T) {
 	t.Parallel()
-	limits := []Limit{{4, time.Second}, {24, 30 * time.Second}}
+	limits := []job.Limit{{N: 4, Window: time.Second}, {N: 24, Window: 30 * time.Second}}
 	cfg := PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}
 	s := newStory(t, cfg, 1)
 	s.nap = 1_000_000
@@ -85,7 +86,7 @@ func TestRoomAfterASlew(t *testing.T) {
 func TestRoomWithAsManyCallsAsMayBe(t *testing.T) {
 	t.Parallel()
 	c, gateway := testkit.Client(t), testkit.Gateway(t)
-	p := newTestPacer(t, c, PacerConfig{Gateway: gateway, Limits: []Limit{{100, time.Second}}, MaxInFlight: 2, Burst: 2, CallTimeout: time.Minute})
+	p := newTestPacer(t, c, PacerConfig{Gateway: gateway, Limits: []job.Limit{{N: 100, Window: time.Second}}, MaxInFlight: 2, Burst: 2, CallTimeout: time.Minute})
 	for range 2 {
 		if r, err := p.Room(t.Context(), 1); err != nil || r.Full {
 			t.Fatalf("%+v, %v", r, err)

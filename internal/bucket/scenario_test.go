@@ -16,7 +16,7 @@ import (
 )
 
 func hundred() PacerConfig {
-	return PacerConfig{Limits: []Limit{{100, time.Second}}, Jitter: 5 * time.Millisecond, CallTimeout: 30 * time.Second}
+	return PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}, Jitter: 5 * time.Millisecond, CallTimeout: 30 * time.Second}
 }
 
 func (w *world) expect(g grant, want state, slots int) {
@@ -47,7 +47,7 @@ func TestNoJobNoSlot(t *testing.T) {
 // job gets two slots.
 func TestManySlotsAreOutAhead(t *testing.T) {
 	w, ctx := scenario(t)
-	cfg := PacerConfig{Limits: []Limit{{5000, time.Second}}}
+	cfg := PacerConfig{Limits: []job.Limit{{N: 5000, Window: time.Second}}}
 	fill(t, w.client, w.keys.Pending(), 200)
 	dear := w.client.LIndex(ctx, w.keys.Pending(), -151).Val()
 	w.client.HSet(ctx, w.keys.Costs(), dear, 5)
@@ -70,15 +70,15 @@ func TestManySlotsAreOutAhead(t *testing.T) {
 func TestABatchIsASmallPartOfEachLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		limits []Limit
+		limits []job.Limit
 		want   int64
 	}{
-		{[]Limit{{100, time.Second}}, 16},
-		{[]Limit{{2000, time.Second}}, 22},
-		{[]Limit{{20000, time.Second}}, 64},
-		{[]Limit{{5000, time.Second}, {100_000, time.Hour}}, 55},
-		{[]Limit{{5000, time.Second}, {2000, time.Hour}}, 31},
-		{[]Limit{{5000, time.Second}, {200, 24 * time.Hour}}, 16},
+		{[]job.Limit{{N: 100, Window: time.Second}}, 16},
+		{[]job.Limit{{N: 2000, Window: time.Second}}, 22},
+		{[]job.Limit{{N: 20000, Window: time.Second}}, 64},
+		{[]job.Limit{{N: 5000, Window: time.Second}, {N: 100_000, Window: time.Hour}}, 55},
+		{[]job.Limit{{N: 5000, Window: time.Second}, {N: 2000, Window: time.Hour}}, 31},
+		{[]job.Limit{{N: 5000, Window: time.Second}, {N: 200, Window: 24 * time.Hour}}, 16},
 	} {
 		pl, err := newPlan(PacerConfig{Gateway: "g", Limits: c.limits})
 		if err != nil || pl.batch != c.want {
@@ -145,7 +145,7 @@ func TestBurstStartsTogether(t *testing.T) {
 
 // hold lets a call be told to wait, and returns until when the gateway is held.
 func hold(ctx context.Context, p *Pacer, length time.Duration, s Slot) (time.Time, error) {
-	out, err := p.Failed(ctx, Circuit{}, Failure{Kind: job.Wait, For: length, Job: "told", Written: true, Slot: s.At, Why: "HTTP 429"})
+	out, err := p.Failed(ctx, job.Circuit{}, job.Failure{Kind: job.Wait, For: length, Job: "told", Written: true, Slot: s.At, Why: "HTTP 429"})
 	return out.At.Add(out.Held), err
 }
 
@@ -306,7 +306,7 @@ func TestPauseAndResume(t *testing.T) {
 
 func TestReleaseFreesThePermit(t *testing.T) {
 	w, ctx := scenario(t)
-	p := w.pacer(PacerConfig{Limits: []Limit{{1, time.Minute}}})
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 1, Window: time.Minute}}})
 	for range 20 { // a queue that turns out empty again and again
 		g := w.reserve(p, wish{want: 1, cost: 1})
 		w.expect(g, stateOK, 1)
@@ -328,7 +328,7 @@ func TestReleaseFreesThePermit(t *testing.T) {
 
 func TestLateMovesThePermit(t *testing.T) {
 	w, _ := scenario(t)
-	p := w.pacer(PacerConfig{Limits: []Limit{{1, time.Second}}})
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 1, Window: time.Second}}})
 	first := w.reserve(p, wish{want: 1, cost: 1}).slots[0]
 	w.pass(200 * time.Millisecond)
 	p.Written(first, w.Now())
@@ -346,7 +346,7 @@ func TestLateMovesThePermit(t *testing.T) {
 // Two calls that start together and cost differently are both late: each moves its own permits.
 func TestLateMovesItsOwnPermits(t *testing.T) {
 	w, _ := scenario(t)
-	p := w.pacer(PacerConfig{Limits: []Limit{{3, time.Second}}, Burst: 2})
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 3, Window: time.Second}}, Burst: 2})
 	cheap := w.reserve(p, wish{want: 1, cost: 1}).slots[0]
 	dear := w.reserve(p, wish{want: 1, cost: 2}).slots[0]
 	if cheap.At != dear.At {
@@ -433,15 +433,15 @@ func TestCostPeek(t *testing.T) {
 func TestLimitsChangeLive(t *testing.T) {
 	w, ctx := scenario(t)
 	cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }}
-	cfg.Limits = []Limit{{40, time.Second}, {200, 10 * time.Second}}
+	cfg.Limits = []job.Limit{{N: 40, Window: time.Second}, {N: 200, Window: 10 * time.Second}}
 	p, behind := w.pacer(cfg), w.pacer(cfg)
 	var out ran
-	for version, limits := range [][]Limit{
+	for version, limits := range [][]job.Limit{
 		cfg.Limits,
-		{{100, 5 * time.Second}}, // slower, and another window
-		{{50, time.Second}, {150, 10 * time.Second}},     // one that nothing remembers
-		{{3000, 10 * time.Second}, {100, time.Second}},   // one in parts
-		{{200, 10 * time.Second}, {20, 2 * time.Second}}, // filled from parts
+		{per(100, 5*time.Second)}, // slower, and another window
+		{per(50, time.Second), per(150, 10*time.Second)},   // one that nothing remembers
+		{per(3000, 10*time.Second), per(100, time.Second)}, // one in parts
+		{per(200, 10*time.Second), per(20, 2*time.Second)}, // filled from parts
 	} {
 		cfg.Version, cfg.Limits = int64(version), limits
 		if err := p.Change(ctx, cfg); err != nil {
@@ -492,11 +492,11 @@ func mostBefore(slots []int64, since, window int64) (most int64) {
 
 func TestClockStepsBack(t *testing.T) {
 	w, ctx := scenario(t)
-	p := w.pacer(PacerConfig{Limits: []Limit{{2, time.Second}}})
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 2, Window: time.Second}}})
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
 	w.pass(time.Second)
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
-	fresh := w.pacer(PacerConfig{Limits: []Limit{{2, time.Second}}})
+	fresh := w.pacer(PacerConfig{Limits: []job.Limit{{N: 2, Window: time.Second}}})
 	w.now -= 3600_000_000
 	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateReshape, 0)
 	if err := fresh.reshape(ctx); err != nil {
@@ -509,7 +509,7 @@ func TestClockStepsBack(t *testing.T) {
 // Two processes have other files and ask in turn: however often the lists are made anew, calls before count as late as they can have been, and no later.
 func TestListsMadeAnewAgainAndAgainGetNoLater(t *testing.T) {
 	w, ctx := scenario(t)
-	before, after := w.pacer(PacerConfig{Limits: []Limit{{10, time.Second}}}), w.pacer(PacerConfig{Limits: []Limit{{6, 2 * time.Second}}})
+	before, after := w.pacer(PacerConfig{Limits: []job.Limit{{N: 10, Window: time.Second}}}), w.pacer(PacerConfig{Limits: []job.Limit{{N: 6, Window: 2 * time.Second}}})
 	var last int64
 	for range 10 {
 		for _, s := range w.reserve(before, wish{want: 1, cost: 1}).slots {
@@ -560,7 +560,7 @@ func TestOnACluster(t *testing.T) {
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs, IsClusterMode: true})
 	t.Cleanup(func() { _ = client.Close() })
 	for _, gateway := range []string{"stripe", "adyen", "worldline"} {
-		p := newTestPacer(t, client, PacerConfig{Gateway: gateway, Limits: []Limit{{100, time.Second}, {5000, time.Minute}}, MaxInFlight: 9})
+		p := newTestPacer(t, client, PacerConfig{Gateway: gateway, Limits: []job.Limit{{N: 100, Window: time.Second}, {N: 5000, Window: time.Minute}}, MaxInFlight: 9})
 		fill(t, client, p.keys.Pending(), 1)
 		s, err := p.Next(t.Context())
 		if err != nil {
@@ -577,7 +577,7 @@ func TestOnACluster(t *testing.T) {
 		if s, err = p.Take(t.Context(), 1); err != nil || p.Succeeded(t.Context(), s, true) {
 			t.Fatal("no call was sent ahead after the hold, or it closed a circuit", err)
 		}
-		if f, err := p.Failed(t.Context(), Circuit{Failures: 1, Max: time.Millisecond}, Failure{Job: "j", Why: "HTTP 503"}); err != nil || !f.Opened {
+		if f, err := p.Failed(t.Context(), job.Circuit{Failures: 1, Max: time.Millisecond}, job.Failure{Job: "j", Why: "HTTP 503"}); err != nil || !f.Opened {
 			t.Fatalf("%+v, %v", f, err)
 		}
 		if s, err = p.Take(t.Context(), 1); err != nil {

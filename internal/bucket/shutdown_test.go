@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -51,7 +52,7 @@ func (d *disk) forgets(f func()) {
 	}
 }
 
-var tenMinutes = PacerConfig{Limits: []Limit{{20, time.Second}, {600, 10 * time.Minute}}, Burst: 20, Jitter: 5 * time.Millisecond}
+var tenMinutes = PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 600, Window: 10 * time.Minute}}, Burst: 20, Jitter: 5 * time.Millisecond}
 
 // The time in which Redis was down, in order or not, is charged to no window: an append-only file lacks the last seconds before that, at most.
 func TestTheTimeThatRedisIsAwayIsNotCharged(t *testing.T) {
@@ -94,7 +95,7 @@ func TestWhatAPowerCutLosesIsCharged(t *testing.T) {
 				t.Parallel()
 				d := newDisk(t)
 				cfg := tenMinutes
-				cfg.Limits = []Limit{{20, time.Second}, {150, 30 * time.Second}}
+				cfg.Limits = []job.Limit{{N: 20, Window: time.Second}, {N: 150, Window: 30 * time.Second}}
 				all, some := d.pacer(cfg), d.pacer(cfg)
 				var out ran
 				d.spend(all, &out, 1900*time.Millisecond)
@@ -127,7 +128,7 @@ func TestAnOldAppendOnlyFileIsNoPowerCut(t *testing.T) {
 			t.Parallel()
 			d := newDisk(t)
 			cfg := tenMinutes
-			cfg.Limits = []Limit{{20, time.Second}, {600, time.Minute}}
+			cfg.Limits = []job.Limit{{N: 20, Window: time.Second}, {N: 600, Window: time.Minute}}
 			p, some := d.pacer(cfg), d.pacer(cfg)
 			var out ran
 			d.spend(p, &out, 2*time.Second)
@@ -180,7 +181,7 @@ func TestAFailOverIsNoPowerCut(t *testing.T) {
 // A loss that takes reports of lateness with it, and with them perhaps no slot at all, gives no permit back too early.
 func TestALostReportOfLatenessBreaksNoLimit(t *testing.T) {
 	t.Parallel()
-	two := PacerConfig{Limits: []Limit{{5, time.Second}, {10, 3 * time.Second}}, Burst: 5}
+	two := PacerConfig{Limits: []job.Limit{{N: 5, Window: time.Second}, {N: 10, Window: 3 * time.Second}}, Burst: 5}
 	for name, c := range map[string]struct {
 		cfg   PacerConfig
 		calls []int         // before the loss, 200 ms apart
@@ -188,7 +189,7 @@ func TestALostReportOfLatenessBreaksNoLimit(t *testing.T) {
 		lost  int           // slots given out then; the snapshot is 10 ms older than the writes
 		then  time.Duration
 	}{
-		"one long window, no slot lost": {PacerConfig{Limits: []Limit{{600, 2 * time.Minute}}}, []int{600}, 10 * time.Millisecond, 0, 4 * time.Minute},
+		"one long window, no slot lost": {PacerConfig{Limits: []job.Limit{{N: 600, Window: 2 * time.Minute}}}, []int{600}, 10 * time.Millisecond, 0, 4 * time.Minute},
 		"two windows, slots lost":       {two, []int{3, 2}, 40 * time.Millisecond, 3, 9 * time.Second},
 		"two windows, no slot lost":     {two, []int{3, 2}, 40 * time.Millisecond, 0, 9 * time.Second},
 	} {

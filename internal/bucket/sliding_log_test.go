@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestLongLogIsItsModel(t *testing.T) {
 	t.Parallel()
 	tk, m, now := newTaker(testkit.Client(t), testkit.Gateway(t)), &model{}, epoch
-	alg := SlidingLog{[]Limit{{90, time.Second}, {400, 10 * time.Second}}}
+	alg := SlidingLog{[]job.Limit{{N: 90, Window: time.Second}, {N: 400, Window: 10 * time.Second}}}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 4000 {
 		now += rng.Int64N(20_000)
@@ -40,7 +41,7 @@ func TestLongLogIsReadLittle(t *testing.T) {
 	t.Parallel()
 	client := testkit.Server(t).Client()
 	ctx := context.Background()
-	alg := SlidingLog{[]Limit{{3000, time.Second}, {100_000, time.Hour}}}
+	alg := SlidingLog{[]job.Limit{{N: 3000, Window: time.Second}, {N: 100_000, Window: time.Hour}}}
 	tk := newTaker(client, testkit.Gateway(t))
 	for i := range int64(3000) {
 		ask(t, tk, alg, epoch+i*100, 1, 1)

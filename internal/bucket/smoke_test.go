@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -18,7 +19,7 @@ func TestNextInRealTime(t *testing.T) {
 	gateway := "real-time"
 	pending := redisdb.NewKeys(gateway).Pending()
 	fill(t, client, pending, 2000)
-	p := newTestPacer(t, client, PacerConfig{Gateway: gateway, Limits: []Limit{{limit, time.Second}}, Jitter: 5 * time.Millisecond})
+	p := newTestPacer(t, client, PacerConfig{Gateway: gateway, Limits: []job.Limit{{N: limit, Window: time.Second}}, Jitter: 5 * time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
 	var mu sync.Mutex

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -12,7 +13,7 @@ func TestAChargeIsNoTestimony(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Server(t).Client(), 3)
 	ctx := t.Context()
-	cfg := PacerConfig{Limits: []Limit{{20, time.Second}, {1000, day}}}
+	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
 	a := w.pacer(cfg)
 	w.spread(a, 40, 4*time.Second)
 	sub := w.client.Subscribe(ctx, HoldChannel, "another")
@@ -53,7 +54,7 @@ func TestAChargeIsNoTestimony(t *testing.T) {
 // What a process reads between a loss and the notice of it lacks what was lost: it is no testimony, whoever reads it.
 func TestWhatIsReadBeforeALossIsNoticedIsNoTestimony(t *testing.T) {
 	t.Parallel()
-	limits := []Limit{{20, time.Second}, {400, time.Minute}}
+	limits := []job.Limit{{N: 20, Window: time.Second}, {N: 400, Window: time.Minute}}
 	for name, reads := range map[string]func(w *world, newer, older, fresh *Pacer) (reader *Pacer){
 		"by one with older limits that remembers": func(w *world, newer, older, _ *Pacer) *Pacer {
 			w.expect(w.reserve(newer, wish{cost: 1}), stateReshape, 0)

@@ -4,6 +4,8 @@ import (
 	_ "embed" // the script is a file
 	"fmt"
 	"math/big"
+
+	"spillway/internal/job"
 )
 
 //go:embed level.lua
@@ -13,7 +15,7 @@ var levelLua string
 // time L it lets through at most Burst + L × N / Window, for every limit.
 type TokenBucket struct {
 	// Limits all hold; one that has no room refuses for all.
-	Limits []Limit
+	Limits []job.Limit
 	// Burst is how many tokens a full bucket holds; at least 1.
 	Burst int64
 }
@@ -58,7 +60,7 @@ func (t TokenBucket) Args() []any {
 	for _, u := range t.units() {
 		rows = append(rows, []int64{u.r, u.c, u.cap})
 	}
-	return args(NameTokenBucket, rows)
+	return args(job.TokenBucket, rows)
 }
 
 // below returns a fraction r/c with c <= maxC that is not above n/w, and below it by no more than 2 parts in maxC. r is 0 when even

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"spillway/internal/job"
 )
 
 // The fraction kept is the limit's own, or the nearest below it: never faster, and slower by no more than a millionth.
@@ -32,7 +34,7 @@ func TestUnitsAreNeverFaster(t *testing.T) {
 
 func TestUnitsExamples(t *testing.T) {
 	t.Parallel()
-	b := TokenBucket{Limits: []Limit{{1_000_000, 24 * time.Hour}, {100, time.Second}, {3, time.Second}}, Burst: 5}
+	b := TokenBucket{Limits: []job.Limit{{N: 1_000_000, Window: 24 * time.Hour}, {N: 100, Window: time.Second}, {N: 3, Window: time.Second}}, Burst: 5}
 	want := []units{{1, 86_400, 5 * 86_400}, {1, 10_000, 50_000}, {3, 1_000_000, 5_000_000}}
 	if got := b.units(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -49,10 +51,10 @@ func TestTokenBucketCheck(t *testing.T) {
 		want string
 	}{
 		{TokenBucket{Burst: 1}, "no limit"},
-		{TokenBucket{Limits: []Limit{{1, time.Second}}}, "burst of 0"},
-		{TokenBucket{Limits: []Limit{{0, time.Second}}, Burst: 1}, "allows 0 calls"},
-		{TokenBucket{Limits: []Limit{{1, time.Nanosecond}}, Burst: 1}, "whole number of microseconds"},
-		{TokenBucket{Limits: []Limit{{1, 8760 * time.Hour}}, Burst: 100}, "too slow for a burst of 100"},
+		{TokenBucket{Limits: []job.Limit{{N: 1, Window: time.Second}}}, "burst of 0"},
+		{TokenBucket{Limits: []job.Limit{{N: 0, Window: time.Second}}, Burst: 1}, "allows 0 calls"},
+		{TokenBucket{Limits: []job.Limit{{N: 1, Window: time.Nanosecond}}, Burst: 1}, "whole number of microseconds"},
+		{TokenBucket{Limits: []job.Limit{{N: 1, Window: 8760 * time.Hour}}, Burst: 100}, "too slow for a burst of 100"},
 	} {
 		if err := c.b.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: got %v, want %q", c.b, err, c.want)

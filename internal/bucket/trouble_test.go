@@ -9,9 +9,9 @@ import (
 )
 
 // meets lets a call of a job meet trouble that took 20 ms.
-func (f *failing) meets(kind job.Trouble, id string, outages, spent int) Fallout {
+func (f *failing) meets(kind job.Trouble, id string, outages, spent int) job.Fallout {
 	f.t.Helper()
-	return f.says(f.p, Failure{Kind: kind, Job: id, Outages: outages, Spent: spent, Written: true, Took: 20 * time.Millisecond, Why: "HTTP 403"})
+	return f.says(f.p, job.Failure{Kind: kind, Job: id, Outages: outages, Spent: spent, Written: true, Took: 20 * time.Millisecond, Why: "HTTP 403"})
 }
 
 // heals ends a hold: it passes, and the call that is sent ahead succeeds. first says that its job was never called before.
@@ -60,7 +60,7 @@ func TestWhatIsForgivenWhileTheGatewayIsHeld(t *testing.T) {
 			f := failures(t)
 			began := f.meets(job.Deny, "first", 0, 0).Outage
 			for _, ahead := range []bool{false, true} {
-				what := Failure{Kind: tc.kind, Job: "other", Outages: tc.outages, Slot: 1, Written: true, Why: "x"}
+				what := job.Failure{Kind: tc.kind, Job: "other", Outages: tc.outages, Slot: 1, Written: true, Why: "x"}
 				if ahead {
 					f.pass(time.Second)
 					what.Slot = f.probe().At
@@ -115,15 +115,15 @@ func TestACircuitThatOpenedInVainIsHarderToOpen(t *testing.T) {
 
 // An outage that several calls sent ahead met is no vain one, nor is one that ends with a job which had failed, nor one of refused connections.
 func TestAnOutageDoesNotMakeTheCircuitHarderToOpen(t *testing.T) {
-	refused := func(f *failing) (last Fallout) {
+	refused := func(f *failing) (last job.Fallout) {
 		for i := range 5 {
-			last = f.says(f.p, Failure{Job: fmt.Sprint("refused", i), Why: "connection refused"})
+			last = f.says(f.p, job.Failure{Job: fmt.Sprint("refused", i), Why: "connection refused"})
 		}
 		return last
 	}
-	row := func(f *failing) Fallout { return f.row(5) }
+	row := func(f *failing) job.Fallout { return f.row(5) }
 	for name, tc := range map[string]struct {
-		open   func(f *failing) Fallout
+		open   func(f *failing) job.Fallout
 		failed int
 		first  bool
 	}{"long": {row, 3, true}, "transient": {row, 0, false}, "refused": {refused, 0, true}} {
@@ -132,7 +132,7 @@ func TestAnOutageDoesNotMakeTheCircuitHarderToOpen(t *testing.T) {
 			out := tc.open(f)
 			for i := range tc.failed {
 				f.pass(out.Held)
-				out = f.says(f.p, Failure{Job: fmt.Sprint("ahead", i), Slot: f.probe().At, Written: true})
+				out = f.says(f.p, job.Failure{Job: fmt.Sprint("ahead", i), Slot: f.probe().At, Written: true})
 			}
 			f.heals(out.Held, tc.first)
 			f.pass(10 * time.Second)
@@ -150,9 +150,9 @@ func TestRefusedConnectionsOpenTheCircuitAtAnyTime(t *testing.T) {
 	f.heals(f.row(5).Held, true)
 	f.pass(5 * time.Second)
 	for i := range 4 {
-		f.closed(f.says(f.p, Failure{Job: fmt.Sprint("refused", i), Why: "connection refused"}))
+		f.closed(f.says(f.p, job.Failure{Job: fmt.Sprint("refused", i), Why: "connection refused"}))
 	}
-	if out := f.says(f.p, Failure{Job: "refused", Why: "connection refused"}); !out.Opened {
+	if out := f.says(f.p, job.Failure{Job: "refused", Why: "connection refused"}); !out.Opened {
 		t.Errorf("%+v", out)
 	}
 }
@@ -166,18 +166,18 @@ func TestSeveralAreSentAheadWhereJobsAreBad(t *testing.T) {
 	for round := range 2 {
 		f.pass(out.Held)
 		for i := range 7 {
-			if out = f.says(f.p, Failure{Job: fmt.Sprint("ahead", round, i), Slot: f.probe().At, Written: true}); out.Held != 0 || out.Outage.IsZero() {
+			if out = f.says(f.p, job.Failure{Job: fmt.Sprint("ahead", round, i), Slot: f.probe().At, Written: true}); out.Held != 0 || out.Outage.IsZero() {
 				t.Fatalf("call %d of round %d: %+v, want the next one to go at once", i, round, out)
 			}
 		}
-		out = f.says(f.p, Failure{Job: fmt.Sprint("last", round), Slot: f.probe().At, Written: true})
+		out = f.says(f.p, job.Failure{Job: fmt.Sprint("last", round), Slot: f.probe().At, Written: true})
 		if out.Held == 0 {
 			t.Fatalf("round %d: %+v, want a hold after eight", round, out)
 		}
 	}
 	f.pass(out.Held)
 	for i := range 2 {
-		f.says(f.p, Failure{Job: fmt.Sprint("bad", i), Slot: f.probe().At, Written: true})
+		f.says(f.p, job.Failure{Job: fmt.Sprint("bad", i), Slot: f.probe().At, Written: true})
 	}
 	f.heals(0, true)
 	f.expect(f.reserve(f.p, wish{want: 8, cost: 1}), stateOK, 8)
@@ -190,7 +190,7 @@ func TestSomeAreSentAheadAfterA500(t *testing.T) {
 			f := failures(t)
 			f.pass(f.row(5).Held)
 			sent := 1
-			for ; f.says(f.p, Failure{Job: fmt.Sprint("ahead", sent), Slot: f.probe().At, Written: true, Why: why}).Held == 0; sent++ {
+			for ; f.says(f.p, job.Failure{Job: fmt.Sprint("ahead", sent), Slot: f.probe().At, Written: true, Why: why}).Held == 0; sent++ {
 			}
 			if sent != want {
 				t.Errorf("%d were sent ahead, want %d", sent, want)
@@ -207,7 +207,7 @@ func TestJobsThatMetAnOutageCountOnlyAmongThemselves(t *testing.T) {
 			if others > 0 {
 				fill(t, f.client, f.keys.Pending(), others)
 			}
-			var out Fallout
+			var out job.Fallout
 			for i := range 5 {
 				out = f.meets(job.Fail, fmt.Sprint("met", i), 1, 0)
 			}
@@ -223,7 +223,7 @@ func TestOneIsSentAheadWhereNobodyAnswers(t *testing.T) {
 	f := failures(t)
 	f.meets(job.Fail, "bad", 0, 1)
 	f.pass(f.row(20).Held)
-	if out := f.says(f.p, Failure{Job: "ahead", Slot: f.probe().At, Why: "connection refused"}); out.Held == 0 {
+	if out := f.says(f.p, job.Failure{Job: "ahead", Slot: f.probe().At, Why: "connection refused"}); out.Held == 0 {
 		t.Errorf("%+v, want a hold", out)
 	}
 }
@@ -237,7 +237,7 @@ func TestAGatewayThatLetsNobodyInIsAskedAgain(t *testing.T) {
 			t.Fatalf("hold %d: %v, %+v, want %d s", i, out.Held, f.look(), want)
 		}
 		f.pass(out.Held)
-		out = f.says(f.p, Failure{Kind: job.Deny, Job: fmt.Sprint("ahead", i), Slot: f.probe().At, Written: true, Why: "HTTP 403"})
+		out = f.says(f.p, job.Failure{Kind: job.Deny, Job: fmt.Sprint("ahead", i), Slot: f.probe().At, Written: true, Why: "HTTP 403"})
 	}
 }
 

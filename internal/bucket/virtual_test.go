@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -235,7 +236,7 @@ func (w *world) arrive(s Slot, at int64, out *ran, jitter int64) {
 }
 
 // most returns the worst count in any window of each limit, by a clock that is 100 ppm slow.
-func (r ran) most(limits []Limit) []int64 {
+func (r ran) most(limits []job.Limit) []int64 {
 	var out []int64
 	for _, l := range limits {
 		out = append(out, mostInWindow(r.arrived, r.cost, (l.Window.Microseconds()*10001+9999)/10000))
@@ -264,17 +265,17 @@ func (w window) rate(meanLate float64) float64 {
 }
 
 var limitSets = map[string]trial{
-	"100/s":            {cfg: PacerConfig{Limits: []Limit{{100, time.Second}}}, lasts: 30 * time.Second},
-	"3/s":              {cfg: PacerConfig{Limits: []Limit{{3, time.Second}}}, lasts: 200 * time.Second},
-	"40/s and 200/10s": {cfg: PacerConfig{Limits: []Limit{{200, 10 * time.Second}, {40, time.Second}}}, lasts: 101 * time.Second},
-	"1000/s":           {cfg: PacerConfig{Limits: []Limit{{1000, time.Second}}}, lasts: 6 * time.Second},
-	"1/10ms":           {cfg: PacerConfig{Limits: []Limit{{1, 10 * time.Millisecond}}}, lasts: 10 * time.Second},
-	"costs":            {cfg: PacerConfig{Limits: []Limit{{100, time.Second}}}, lasts: 60 * time.Second, cost: func(r *rand.Rand) int64 { return 1 + r.Int64N(7) }, waste: 3},
-	"burst of 10":      {cfg: PacerConfig{Limits: []Limit{{100, time.Second}}, Burst: 10}, lasts: 30 * time.Second},
-	"in parts":         {cfg: PacerConfig{Limits: []Limit{{2000, 10 * time.Second}}}, lasts: 42 * time.Second},
-	"released":         {cfg: PacerConfig{Limits: []Limit{{100, time.Second}}}, lasts: 30 * time.Second, drop: 0.05},
-	"late":             {cfg: PacerConfig{Limits: []Limit{{100, time.Second}}}, lasts: 30 * time.Second, late: 0.1, lateMost: 60_000},
-	"late in parts":    {cfg: PacerConfig{Limits: []Limit{{2000, 10 * time.Second}}}, lasts: 31 * time.Second, late: 0.1, lateMost: 250_000},
+	"100/s":            {cfg: PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}}, lasts: 30 * time.Second},
+	"3/s":              {cfg: PacerConfig{Limits: []job.Limit{{N: 3, Window: time.Second}}}, lasts: 200 * time.Second},
+	"40/s and 200/10s": {cfg: PacerConfig{Limits: []job.Limit{{N: 200, Window: 10 * time.Second}, {N: 40, Window: time.Second}}}, lasts: 101 * time.Second},
+	"1000/s":           {cfg: PacerConfig{Limits: []job.Limit{{N: 1000, Window: time.Second}}}, lasts: 6 * time.Second},
+	"1/10ms":           {cfg: PacerConfig{Limits: []job.Limit{{N: 1, Window: 10 * time.Millisecond}}}, lasts: 10 * time.Second},
+	"costs":            {cfg: PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}}, lasts: 60 * time.Second, cost: func(r *rand.Rand) int64 { return 1 + r.Int64N(7) }, waste: 3},
+	"burst of 10":      {cfg: PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}, Burst: 10}, lasts: 30 * time.Second},
+	"in parts":         {cfg: PacerConfig{Limits: []job.Limit{{N: 2000, Window: 10 * time.Second}}}, lasts: 42 * time.Second},
+	"released":         {cfg: PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}}, lasts: 30 * time.Second, drop: 0.05},
+	"late":             {cfg: PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}}, lasts: 30 * time.Second, late: 0.1, lateMost: 60_000},
+	"late in parts":    {cfg: PacerConfig{Limits: []job.Limit{{N: 2000, Window: 10 * time.Second}}}, lasts: 31 * time.Second, late: 0.1, lateMost: 250_000},
 }
 
 // everyday is how long some of them last without -long.
@@ -317,9 +318,9 @@ func TestAnyLimitsHold(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		limit := rapid.Custom(func(t *rapid.T) Limit {
+		limit := rapid.Custom(func(t *rapid.T) job.Limit {
 			window := rapid.SampledFrom([]time.Duration{10, 50, 400, 1000, 12_000}).Draw(t, "window") * time.Millisecond
-			return Limit{rapid.Int64Range(2, 1500).Draw(t, "N"), window}
+			return job.Limit{N: rapid.Int64Range(2, 1500).Draw(t, "N"), Window: window}
 		})
 		tr := trial{
 			lasts:    time.Duration(rapid.IntRange(100, 600).Draw(rt, "ms")) * time.Millisecond,

@@ -3,6 +3,8 @@ package bucket
 import (
 	_ "embed" // the scripts are files
 	"fmt"
+
+	"spillway/internal/job"
 )
 
 //go:embed fixed_window.lua
@@ -18,14 +20,14 @@ var slidingLogLua string
 // so up to 2 N in a window that begins elsewhere. The cheapest of all.
 type FixedWindow struct {
 	// Limits all hold; one that has no room refuses for all.
-	Limits []Limit
+	Limits []job.Limit
 }
 
 // Lua returns the fragments that keep the limits.
 func (FixedWindow) Lua() string { return algorithmLua + fixedWindowLua }
 
 // Args returns, for each limit, its number and its window in µs.
-func (f FixedWindow) Args() []any { return windowArgs(NameFixedWindow, f.Limits) }
+func (f FixedWindow) Args() []any { return windowArgs(job.FixedWindow, f.Limits) }
 
 // MaxCost is the smallest number of the limits.
 func (f FixedWindow) MaxCost() int64 { return smallestN(f.Limits) }
@@ -37,7 +39,7 @@ func (f FixedWindow) Check() error { return checkLimits(f.Limits) }
 // least P/(P + 1) of what the limit allows. Its memory, and its time, grow with P.
 type SlidingWindow struct {
 	// Limits all hold; one that has no room refuses for all.
-	Limits []Limit
+	Limits []job.Limit
 	// Precision is the number of parts, 1 to MaxPrecision.
 	Precision int64
 }
@@ -52,7 +54,7 @@ func (s SlidingWindow) Args() []any {
 		w := l.Window.Microseconds()
 		rows = append(rows, []int64{l.N, w, (w + s.Precision - 1) / s.Precision})
 	}
-	return args(NameSlidingWindow, rows)
+	return args(job.SlidingWindow, rows)
 }
 
 // MaxCost is the smallest number of the limits.
@@ -70,14 +72,14 @@ func (s SlidingWindow) Check() error {
 // than that allows. It takes 14 bytes for each script run in the longest window, which may take many jobs at once.
 type SlidingLog struct {
 	// Limits all hold; one that has no room refuses for all.
-	Limits []Limit
+	Limits []job.Limit
 }
 
 // Lua returns the fragments that keep the limits.
 func (SlidingLog) Lua() string { return algorithmLua + slidingLogLua }
 
 // Args returns, for each limit, its number and its window in µs.
-func (s SlidingLog) Args() []any { return windowArgs(NameSlidingLog, s.Limits) }
+func (s SlidingLog) Args() []any { return windowArgs(job.SlidingLog, s.Limits) }
 
 // MaxCost is the smallest number of the limits.
 func (s SlidingLog) MaxCost() int64 { return smallestN(s.Limits) }
@@ -85,7 +87,7 @@ func (s SlidingLog) MaxCost() int64 { return smallestN(s.Limits) }
 // Check returns why the limits can't be kept, or nil.
 func (s SlidingLog) Check() error { return checkLimits(s.Limits) }
 
-func windowArgs(name string, limits []Limit) []any {
+func windowArgs(name string, limits []job.Limit) []any {
 	var rows [][]int64
 	for _, l := range limits {
 		rows = append(rows, []int64{l.N, l.Window.Microseconds()})

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // SecondSignalExit is a command's annotation: the exit code when a second signal ends it at once. Default 130.
@@ -53,7 +54,8 @@ func execute(name string, root *cobra.Command, args []string, s Streams, from in
 	for first := (time.Time{}); ; {
 		select {
 		case err := <-done:
-			PrintError(s.Say(), name, humane(err))
+			err = humane(err)
+			PrintError(s.Say(), name, err)
 			return ExitCode(err)
 		case <-from.signals:
 			switch now := from.now(); {
@@ -185,10 +187,10 @@ func panicked(v any) error {
 	}
 }
 
-// humane replaces the context's own words, which say nothing to a person.
+// humane replaces the words of the context and of the driver, which say nothing to a person.
 func humane(err error) error {
 	if err != nil && !isCoded(err) && errors.Is(err, context.Canceled) {
 		return &job.Error{Code: job.CodeInterrupted, Message: "interrupted"}
 	}
-	return err
+	return redisdb.Coded(err)
 }

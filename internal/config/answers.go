@@ -5,10 +5,9 @@ import (
 	"slices"
 
 	"github.com/goccy/go-yaml/ast"
-)
 
-// verdicts are what a rule may make of an answer.
-var verdicts = []string{"done", "hold", "retry", "fewer", "refused", "unknown"}
+	"spillway/internal/job"
+)
 
 // answers reads the name of a profile, or a list of rules above the default one, or a mapping of both.
 func (r *reader) answers(n node, a *Answers) {
@@ -69,7 +68,7 @@ func (r *reader) rule(n node) Rule {
 		field{"status", r.count(&status, 100, 599)},
 		field{"header", func(n node) { rule.Header = r.wantedHeaders(n) }},
 		field{"body", func(n node) { rule.Body = r.wantedFields(n) }},
-		field{"then", r.word(&rule.Then, choice("a verdict", verdicts...))},
+		field{"then", r.word(&rule.Then, choice("a verdict", job.Verdicts()...))},
 	)
 	rule.Status = int(status)
 	if r.faulted[n.path] {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"spillway/internal/job"
 )
 
 // check reports what of a gateway is missing and what contradicts itself.
@@ -29,7 +31,7 @@ func (r *reader) check(path string, g *Gateway) {
 	r.checkAdmission(path+".admission", g)
 	if t := g.Retry; t.Max < t.First {
 		r.clash(path+".retry.max", path+".retry.first", "max, %s%s, is shorter than first, %s%s: make max the longer one",
-			FormatDuration(t.Max), r.defaulted(path+".retry.max"), FormatDuration(t.First), r.defaulted(path+".retry.first"))
+			job.FormatDuration(t.Max), r.defaulted(path+".retry.max"), job.FormatDuration(t.First), r.defaulted(path+".retry.first"))
 	}
 }
 
@@ -77,7 +79,7 @@ func bodiless(method string) bool { return method == "GET" || method == "DELETE"
 
 // WithLimits returns why other limits can't take the place of the file's, or nil. A burst too large for them is none: it is
 // made smaller as long as they hold.
-func (l Leak) WithLimits(to []Limit) error {
+func (l Leak) WithLimits(to []job.Limit) error {
 	for i, one := range to {
 		if rule := sameWindow(one, to[:i]); rule != "" {
 			return fmt.Errorf("%q %s", one, rule)
@@ -85,13 +87,13 @@ func (l Leak) WithLimits(to []Limit) error {
 	}
 	if short := shortest(to); len(to) > 0 && l.Jitter > short.Window/2 {
 		return fmt.Errorf("leak.jitter is %s, more than half the window of %s: give a window of at least %s, or a smaller jitter in the file",
-			FormatDuration(l.Jitter), short, FormatDuration(2*l.Jitter))
+			job.FormatDuration(l.Jitter), short, job.FormatDuration(2*l.Jitter))
 	}
 	return nil
 }
 
 // shortest returns the limit with the shortest window; the zero Limit if there is none.
-func shortest(limits []Limit) (short Limit) {
+func shortest(limits []job.Limit) (short job.Limit) {
 	for i, l := range limits {
 		if i == 0 || l.Window < short.Window {
 			short = l
@@ -110,7 +112,7 @@ func (r *reader) checkLeak(path string, l Leak) {
 	short := shortest(l.Limits)
 	if half := short.Window / 2; l.Jitter > half {
 		r.clash(path+".jitter", path+".limits", "a jitter of %s%s is more than half the window of %s: give leak.jitter of at most %s",
-			FormatDuration(l.Jitter), r.defaulted(path+".jitter"), short, FormatDuration(half))
+			job.FormatDuration(l.Jitter), r.defaulted(path+".jitter"), short, job.FormatDuration(half))
 	}
 }
 
@@ -118,18 +120,18 @@ func (r *reader) checkLeak(path string, l Leak) {
 // takes centuries to fill.
 func (r *reader) checkAdmission(path string, g *Gateway) {
 	a := g.Admission
-	if !a.bursts() && r.written(path+".burst") {
+	if !job.Bursts(a.Algorithm) && r.written(path+".burst") {
 		r.clash(path+".burst", path+".algorithm", "a %s has no burst, it takes what its limits say: "+
 			"take burst out, or use token-bucket or leaky-bucket", a.Algorithm)
 		return
 	}
-	if a.Algorithm != AlgorithmSlidingWindow && r.written(path+".precision") {
+	if a.Algorithm != job.SlidingWindow && r.written(path+".precision") {
 		r.clash(path+".precision", path+".algorithm", "a %s%s has no precision: take precision out, or use sliding-window",
 			a.Algorithm, r.defaulted(path+".algorithm"))
 	}
 	a.fill(g.Leak)
 	for _, l := range a.Limits {
-		if a.bursts() && !a.fills(l) {
+		if job.Bursts(a.Algorithm) && !a.fills(l) {
 			r.clash(path+".burst", path+".limits", "a burst of %d takes too long to fill at %s: make the burst smaller", a.Burst, l)
 			return
 		}
@@ -137,9 +139,9 @@ func (r *reader) checkAdmission(path string, g *Gateway) {
 }
 
 // fills reports that the bucket's numbers stay below 2^51. A leaky bucket counts in whole microseconds for each job.
-func (a Admission) fills(l Limit) bool {
+func (a Admission) fills(l job.Limit) bool {
 	most, window := (int64(1)<<51-1)/max(a.Burst, 1), l.Window.Microseconds()
-	if a.Algorithm == AlgorithmLeakyBucket {
+	if a.Algorithm == job.LeakyBucket {
 		return (window-1)/l.N+1 <= most
 	}
 	over, low := bits.Mul64(uint64(l.N), uint64(most))
@@ -181,7 +183,7 @@ func checkListen(text string) string {
 		return ""
 	}
 	_, port, err := net.SplitHostPort(text)
-	if n, portErr := strconv.Atoi(port); err != nil || !decimal(port) || portErr != nil || n > math.MaxUint16 {
+	if n, portErr := strconv.Atoi(port); err != nil || !job.Digits(port) || portErr != nil || n > math.MaxUint16 {
 		return `is not an address to listen on: write host:port, like 127.0.0.1:9400, or "" to serve nothing`
 	}
 	return ""
@@ -215,8 +217,7 @@ func checkMethod(text string) string {
 	return choice("a method", methods...)(text)
 }
 
-var checkAlgorithm = choice("an algorithm", AlgorithmTokenBucket, AlgorithmLeakyBucket, AlgorithmFixedWindow,
-	AlgorithmSlidingWindow, AlgorithmSlidingLog)
+var checkAlgorithm = choice("an algorithm", job.Algorithms()...)
 
 // unsent are headers that the call writes by itself: net/http would not take them from us, or they would break the message.
 var unsent = []string{"Accept-Encoding", "Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Connection", "Te", "Trailer",

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"spillway/internal/job"
 )
 
 // Calls are counted in parts of 5 s, and kept for two minutes.
@@ -13,19 +15,19 @@ const (
 )
 
 // circuit reads a gateway's circuit: its keys, or off.
-func (r *reader) circuit(n node, c *Circuit) {
+func (r *reader) circuit(n node, c *job.Circuit) {
 	if _, scalar := raw(n); scalar {
 		var word string
 		r.word(&word, checkCircuitWord)(n)
 		if word != "" {
-			*c = Circuit{}
+			*c = job.Circuit{}
 		}
 		return
 	}
 	r.object(n,
-		field{"failures", r.count(&c.Failures, 2, maxCount)},
+		field{"failures", r.count(&c.Failures, 2, job.MaxCount)},
 		field{"ratio", r.percent(&c.Ratio)},
-		field{"calls", r.count(&c.Calls, 2, maxCount)},
+		field{"calls", r.count(&c.Calls, 2, job.MaxCount)},
 		field{"window", func(n node) { r.circuitWindow(n, &c.Window) }},
 		field{"max", r.duration(&c.Max, 100*time.Millisecond)},
 	)
@@ -34,18 +36,18 @@ func (r *reader) circuit(n node, c *Circuit) {
 func (r *reader) circuitWindow(n node, window *time.Duration) {
 	r.duration(window, minCircuitWindow)(n)
 	if *window > maxCircuitWindow {
-		r.wrong(n, "is too long: give at most "+FormatDuration(maxCircuitWindow))
+		r.wrong(n, "is too long: give at most "+job.FormatDuration(maxCircuitWindow))
 	}
 }
 
 // mostHold is how long hold.max may be.
-const mostHold = 7 * day
+const mostHold = 7 * job.Day
 
 func (r *reader) hold(n node, h *Hold) {
 	r.object(n, field{"max", func(n node) {
 		r.duration(&h.Max, time.Second)(n)
 		if h.Max > mostHold {
-			r.wrong(n, "is too long: give at most "+FormatDuration(mostHold))
+			r.wrong(n, "is too long: give at most "+job.FormatDuration(mostHold))
 		}
 	}})
 }
@@ -66,7 +68,7 @@ func (r *reader) percent(dst *int64) func(node) {
 		}
 		digits, found := strings.CutSuffix(text, "%")
 		share, err := strconv.ParseInt(digits, 10, 64)
-		if !found || !decimal(digits) || err != nil || share < 1 || share > 100 {
+		if !found || !job.Digits(digits) || err != nil || share < 1 || share > 100 {
 			r.wrong(n, "is not a share: write whole percent, from 1% to 100%")
 			return
 		}

@@ -8,6 +8,8 @@ package config
 import (
 	"slices"
 	"time"
+
+	"spillway/internal/job"
 )
 
 // Config is a configuration file with its defaults filled in.
@@ -89,8 +91,8 @@ type Gateway struct {
 	Admission Admission
 	// Retry says how often and when a job is tried again.
 	Retry Retry
-	// Circuit says when a gateway that fails is left alone. The zero Circuit: never.
-	Circuit Circuit
+	// Circuit says when a gateway that fails is left alone. Default 5 failures in a row, or 50 % of at least 20 calls within 10 s; Max 5 s.
+	Circuit job.Circuit
 	// Hold bounds how long a gateway is left alone.
 	Hold Hold
 	// Parked bounds what producers can have parked.
@@ -190,7 +192,7 @@ type Amount struct {
 // Leak is what the pacer keeps towards a gateway, over all processes together.
 type Leak struct {
 	// Limits all hold, in every rolling window; at least one, with different windows.
-	Limits []Limit
+	Limits []job.Limit
 	// Burst is how many calls may start together; 1 up to the smallest N of the limits. Default 1.
 	Burst int64
 	// Jitter is the allowance for the variation of the delay on the way to the gateway; 0 up to half the shortest
@@ -202,16 +204,15 @@ type Leak struct {
 
 // Admission is the check before a job enters the queue.
 type Admission struct {
-	// Algorithm is one of AlgorithmTokenBucket (default), AlgorithmLeakyBucket, AlgorithmFixedWindow,
-	// AlgorithmSlidingWindow and AlgorithmSlidingLog.
+	// Algorithm is one of job.Algorithms. Default token-bucket.
 	Algorithm string
 	// Limits all hold. Default: the leak's.
-	Limits []Limit
+	Limits []job.Limit
 	// Burst is how many jobs a rested gateway takes at once, and the largest cost of a job; at least 1. The file gives it
 	// for the two buckets alone. Default: 60 s' worth of the tightest limit, and not below the largest cost which the
 	// leak's limits grant. For the windows it is the smallest N of Limits.
 	Burst int64
-	// Precision is how many parts a sliding window is counted in, 1 to 1000; for AlgorithmSlidingWindow alone. Default 60.
+	// Precision is how many parts a sliding window is counted in, 1 to 1000; for sliding-window alone. Default 60.
 	Precision int64
 	// Follows says that the file names no limits of admission's own: they are the leak's, also those that are set live.
 	Follows bool
@@ -220,27 +221,13 @@ type Admission struct {
 }
 
 // Under returns what holds at admission while these limits are set live for the leak.
-func (a Admission) Under(live []Limit) Admission {
+func (a Admission) Under(live []job.Limit) Admission {
 	if !a.Follows {
 		return a
 	}
 	a.Limits, a.Burst = nil, a.given
 	a.fill(Leak{Limits: live})
 	return a
-}
-
-// The algorithms of admission.
-const (
-	AlgorithmTokenBucket   = "token-bucket"
-	AlgorithmLeakyBucket   = "leaky-bucket"
-	AlgorithmFixedWindow   = "fixed-window"
-	AlgorithmSlidingWindow = "sliding-window"
-	AlgorithmSlidingLog    = "sliding-log"
-)
-
-// bursts reports that the algorithm is a bucket: it has a burst apart from its limits.
-func (a Admission) bursts() bool {
-	return a.Algorithm == AlgorithmTokenBucket || a.Algorithm == AlgorithmLeakyBucket
 }
 
 // Retry says how often and when a job is tried again.
@@ -257,20 +244,6 @@ type Retry struct {
 type Hold struct {
 	// Max is the longest wait that one answer can ask for, with Retry-After and the like; 1 s to 7 d. Default 15 min. Too short, and a
 	// gateway is called that wants to be left alone; too long, and one mistaken header stops it for so long.
-	Max time.Duration
-}
-
-// Circuit says when a gateway that fails (5xx, no answer, no connection) is left alone, over all processes together.
-type Circuit struct {
-	// Failures is how many calls in a row must fail, of different jobs; at least 2. Default 5. 0 = the circuit is off.
-	Failures int64
-	// Ratio is the share of calls that must fail, in percent, 1 to 100. Default 50.
-	Ratio int64
-	// Calls is how many calls the ratio needs at least; at least 2. Default 20.
-	Calls int64
-	// Window is the time within which the ratio is looked at; 5 s to 2 min. Default 10 s.
-	Window time.Duration
-	// Max is the longest time between two calls sent ahead to see whether the gateway is back; at least 100 ms. Default 5 s.
 	Max time.Duration
 }
 
@@ -316,11 +289,11 @@ func DefaultGateway() Gateway {
 		Reference: "id",
 		Amount:    Amount{Least: 1, Most: MostAmount},
 		Leak:      Leak{Burst: 1, Jitter: 5 * time.Millisecond},
-		Admission: Admission{Algorithm: AlgorithmTokenBucket, Precision: 60},
+		Admission: Admission{Algorithm: job.TokenBucket, Precision: 60},
 		Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
 		Hold:      Hold{Max: 15 * time.Minute},
 		Parked:    Parked{Most: 5_000_000, Bytes: 4 << 30},
-		Circuit:   Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
+		Circuit:   job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 		Replay:    ReplayAuto,
 		Exhausted: ReplayManual,
 		Dedupe:    30 * 24 * time.Hour,

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	units "github.com/docker/go-units"
+
+	"spillway/internal/job"
 )
 
 // parse reads a text that must be right.
@@ -63,10 +65,10 @@ func TestDocumentedSample(t *testing.T) {
 			Answers:   Answers{Profile: "stripe"},
 			Reference: "id",
 			Amount:    Amount{Field: "amount", Currency: "currency", Least: 1, Most: MostAmount},
-			Leak:      Leak{Limits: []Limit{{25, time.Second}, {1000, time.Minute}}, Burst: 1, Jitter: 5 * time.Millisecond, MaxInFlight: 64},
-			Admission: Admission{Algorithm: "token-bucket", Limits: []Limit{{25, time.Second}}, Burst: 1500, Precision: 60, given: 1500},
+			Leak:      Leak{Limits: []job.Limit{{N: 25, Window: time.Second}, {N: 1000, Window: time.Minute}}, Burst: 1, Jitter: 5 * time.Millisecond, MaxInFlight: 64},
+			Admission: Admission{Algorithm: "token-bucket", Limits: []job.Limit{{N: 25, Window: time.Second}}, Burst: 1500, Precision: 60, given: 1500},
 			Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
-			Circuit:   Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
+			Circuit:   job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 			Hold:      Hold{Max: 15 * time.Minute},
 			Parked:    Parked{Most: 5_000_000, Bytes: 4 << 30},
 			Replay:    "auto",
@@ -112,7 +114,7 @@ func TestDefaults(t *testing.T) {
 	want := DefaultGateway()
 	want.Name, want.At = "g", Position{"dispatcher.yaml", 3, 3}
 	want.Request.URL, want.Request.URLText = "https://api.example.com/", "https://api.example.com/"
-	want.Leak.Limits = []Limit{{100, time.Second}}
+	want.Leak.Limits = []job.Limit{{N: 100, Window: time.Second}}
 	want.Admission.Limits, want.Admission.Burst, want.Admission.Follows = want.Leak.Limits, 6000, true
 	if !reflect.DeepEqual(got.Gateways[0], want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got.Gateways[0], want)
@@ -125,12 +127,12 @@ func TestDefaults(t *testing.T) {
 func TestCircuit(t *testing.T) {
 	t.Parallel()
 	usual := DefaultGateway().Circuit
-	for text, want := range map[string]Circuit{
+	for text, want := range map[string]job.Circuit{
 		"off":   {},
 		`"off"`: {},
 		"{}":    usual,
-		"{failures: 3, ratio: 100%, calls: 2, window: 2m, max: 100ms}": {3, 100, 2, 2 * time.Minute, 100 * time.Millisecond},
-		"{ratio: 5%}": {usual.Failures, 5, usual.Calls, usual.Window, usual.Max},
+		"{failures: 3, ratio: 100%, calls: 2, window: 2m, max: 100ms}": {Failures: 3, Ratio: 100, Calls: 2, Window: 2 * time.Minute, Max: 100 * time.Millisecond},
+		"{ratio: 5%}": {Failures: usual.Failures, Ratio: 5, Calls: usual.Calls, Window: usual.Window, Max: usual.Max},
 	} {
 		if got := parse(t, minimal+"    circuit: "+text+"\n").Gateways[0].Circuit; got != want {
 			t.Errorf("%s: got %+v, want %+v", text, got, want)
@@ -141,13 +143,13 @@ func TestCircuit(t *testing.T) {
 // While limits are set live, admission has what the file would say of them, but for what it says itself.
 func TestAdmissionUnderLimitsSetLive(t *testing.T) {
 	t.Parallel()
-	live := []Limit{{5, time.Second}, {240, time.Minute}}
+	live := []job.Limit{{N: 5, Window: time.Second}, {N: 240, Window: time.Minute}}
 	for text, want := range map[string]Admission{
 		"{}":                         {"token-bucket", live, 240, 60, true, 0},
 		"{burst: 7}":                 {"token-bucket", live, 7, 60, true, 7},
 		"{algorithm: fixed-window}":  {"fixed-window", live, 5, 60, true, 0},
-		"{limits: [3/s]}":            {"token-bucket", []Limit{{3, time.Second}}, 180, 60, false, 0},
-		"{limits: [3/s], burst: 12}": {"token-bucket", []Limit{{3, time.Second}}, 12, 60, false, 12},
+		"{limits: [3/s]}":            {"token-bucket", []job.Limit{{N: 3, Window: time.Second}}, 180, 60, false, 0},
+		"{limits: [3/s], burst: 12}": {"token-bucket", []job.Limit{{N: 3, Window: time.Second}}, 12, 60, false, 12},
 	} {
 		got := parse(t, "gateways:\n  g:\n    request: {url: https://api.example.com/}\n    leak: {limits: [100/s]}\n    admission: "+text+"\n").Gateways[0].Admission.Under(live)
 		if !reflect.DeepEqual(got, want) {
@@ -159,13 +161,13 @@ func TestAdmissionUnderLimitsSetLive(t *testing.T) {
 func TestAlgorithms(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Admission{
-		"{algorithm: token-bucket, burst: 7}":                  {"token-bucket", []Limit{{100, time.Second}, {5000, time.Minute}}, 7, 60, true, 7},
-		"{algorithm: leaky-bucket, burst: 1, limits: [3/s]}":   {"leaky-bucket", []Limit{{3, time.Second}}, 1, 60, false, 1},
-		"{algorithm: leaky-bucket}":                            {"leaky-bucket", []Limit{{100, time.Second}, {5000, time.Minute}}, 5000, 60, true, 0},
-		"{algorithm: fixed-window}":                            {"fixed-window", []Limit{{100, time.Second}, {5000, time.Minute}}, 100, 60, true, 0},
-		"{algorithm: sliding-window, limits: [1/365d]}":        {"sliding-window", []Limit{{1, 365 * day}}, 1, 60, false, 0},
-		"{algorithm: sliding-window, precision: 1000}":         {"sliding-window", []Limit{{100, time.Second}, {5000, time.Minute}}, 100, 1000, true, 0},
-		"{algorithm: sliding-log, limits: [300/10s, 10000/d]}": {"sliding-log", []Limit{{300, 10 * time.Second}, {10000, day}}, 300, 60, false, 0},
+		"{algorithm: token-bucket, burst: 7}":                  {"token-bucket", []job.Limit{{N: 100, Window: time.Second}, {N: 5000, Window: time.Minute}}, 7, 60, true, 7},
+		"{algorithm: leaky-bucket, burst: 1, limits: [3/s]}":   {"leaky-bucket", []job.Limit{{N: 3, Window: time.Second}}, 1, 60, false, 1},
+		"{algorithm: leaky-bucket}":                            {"leaky-bucket", []job.Limit{{N: 100, Window: time.Second}, {N: 5000, Window: time.Minute}}, 5000, 60, true, 0},
+		"{algorithm: fixed-window}":                            {"fixed-window", []job.Limit{{N: 100, Window: time.Second}, {N: 5000, Window: time.Minute}}, 100, 60, true, 0},
+		"{algorithm: sliding-window, limits: [1/365d]}":        {"sliding-window", []job.Limit{{N: 1, Window: 365 * job.Day}}, 1, 60, false, 0},
+		"{algorithm: sliding-window, precision: 1000}":         {"sliding-window", []job.Limit{{N: 100, Window: time.Second}, {N: 5000, Window: time.Minute}}, 100, 1000, true, 0},
+		"{algorithm: sliding-log, limits: [300/10s, 10000/d]}": {"sliding-log", []job.Limit{{N: 300, Window: 10 * time.Second}, {N: 10000, Window: job.Day}}, 300, 60, false, 0},
 	} {
 		got := parse(t, "gateways:\n  g:\n    request: {url: https://api.example.com/}\n    leak: {limits: [100/s, 5000/m]}\n    admission: "+text+"\n")
 		if a := got.Gateways[0].Admission; !reflect.DeepEqual(a, want) {
@@ -190,7 +192,7 @@ func TestAdmissionBurstDefault(t *testing.T) {
 		{"100/s", "[7/s]", 420},     // admission's own limit
 		{"1000/s", "[1/s]", 1000},   // and the cost that the leak grants
 		{"5/s", "[50/s, 60/m]", 60}, //
-		{"70368744177664/1us", "", maxCount},
+		{"70368744177664/1us", "", job.MaxCount},
 	} {
 		text := strings.Replace(minimal, "100/s]", c.leak+"], jitter: 0", 1)
 		if c.admission != "" {
@@ -249,8 +251,8 @@ func TestDocumentedKeys(t *testing.T) {
 		"request.idempotency_header":    g.Request.IdempotencyHeader,
 		"request.idempotency_prefix":    "none",
 		"request.key.prefix":            "none",
-		"request.key_lifetime":          FormatDuration(g.Request.KeyLifetime),
-		"request.timeout":               FormatDuration(g.Request.Timeout),
+		"request.key_lifetime":          job.FormatDuration(g.Request.KeyLifetime),
+		"request.timeout":               job.FormatDuration(g.Request.Timeout),
 		"answers":                       g.Answers.Profile,
 		"answers.done_needs":            "none",
 		"reference":                     g.Reference,
@@ -260,25 +262,25 @@ func TestDocumentedKeys(t *testing.T) {
 		"amount.most":                   "9007199254740991",
 		"leak.limits":                   "required",
 		"leak.burst":                    strconv.FormatInt(g.Leak.Burst, 10),
-		"leak.jitter":                   FormatDuration(g.Leak.Jitter),
+		"leak.jitter":                   job.FormatDuration(g.Leak.Jitter),
 		"leak.max_in_flight":            strconv.FormatInt(g.Leak.MaxInFlight, 10),
 		"admission.algorithm":           g.Admission.Algorithm,
 		"admission.limits":              "leak.limits",
 		"admission.burst":               "60 s",
 		"admission.precision":           strconv.FormatInt(g.Admission.Precision, 10),
 		"retry.attempts":                strconv.Itoa(g.Retry.Attempts),
-		"retry.first":                   FormatDuration(g.Retry.First),
-		"retry.max":                     FormatDuration(g.Retry.Max),
+		"retry.first":                   job.FormatDuration(g.Retry.First),
+		"retry.max":                     job.FormatDuration(g.Retry.Max),
 		"circuit.failures":              strconv.FormatInt(g.Circuit.Failures, 10),
 		"circuit.ratio":                 strconv.FormatInt(g.Circuit.Ratio, 10) + "%",
 		"circuit.calls":                 strconv.FormatInt(g.Circuit.Calls, 10),
-		"circuit.window":                FormatDuration(g.Circuit.Window),
-		"circuit.max":                   FormatDuration(g.Circuit.Max),
-		"hold.max":                      FormatDuration(g.Hold.Max),
+		"circuit.window":                job.FormatDuration(g.Circuit.Window),
+		"circuit.max":                   job.FormatDuration(g.Circuit.Max),
+		"hold.max":                      job.FormatDuration(g.Hold.Max),
 		"parked.most":                   strconv.FormatInt(g.Parked.Most, 10),
 		"parked.bytes":                  units.BytesSize(float64(g.Parked.Bytes)),
 		"replay":                        string(g.Replay),
-		"dedupe":                        FormatDuration(g.Dedupe),
+		"dedupe":                        job.FormatDuration(g.Dedupe),
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the table says\n%v\nthe program\n%v", got, want)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"spillway/internal/job"
 )
 
 const (
@@ -58,7 +60,7 @@ func (r *reader) checkKey(path string, q *Request) {
 	case q.KeyCovers() == 0 && !r.unset[timeout]:
 		r.clash(life, timeout, "a key that lives for %s%s is forgotten before a second call with it has ended, as a call may take %s%s and the margin is %s: "+
 			"write the gateway's own key_lifetime, or a timeout below the difference",
-			FormatDuration(q.KeyLifetime), r.defaulted(life), FormatDuration(q.Timeout), r.defaulted(timeout), FormatDuration(keyMargin))
+			job.FormatDuration(q.KeyLifetime), r.defaulted(life), job.FormatDuration(q.Timeout), r.defaulted(timeout), job.FormatDuration(keyMargin))
 	}
 	for name := range q.Headers {
 		if strings.EqualFold(name, q.IdempotencyHeader) {

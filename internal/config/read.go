@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"spillway/internal/job"
 )
 
 // config reads the whole file.
@@ -110,7 +112,7 @@ func (r *reader) gateway(n node) Gateway {
 
 func (r *reader) parked(n node, p *Parked) {
 	r.object(n,
-		field{"most", r.count(&p.Most, 0, maxCount)},
+		field{"most", r.count(&p.Most, 0, job.MaxCount)},
 		field{"bytes", r.size(&p.Bytes)},
 	)
 }
@@ -195,9 +197,9 @@ func (r *reader) amount(n node, a *Amount) {
 func (r *reader) leak(n node, l *Leak) {
 	r.object(n,
 		field{"limits", r.limits(&l.Limits)},
-		field{"burst", r.count(&l.Burst, 1, maxCount)},
+		field{"burst", r.count(&l.Burst, 1, job.MaxCount)},
 		field{"jitter", r.duration(&l.Jitter, 0)},
-		field{"max_in_flight", r.count(&l.MaxInFlight, 0, maxCount)},
+		field{"max_in_flight", r.count(&l.MaxInFlight, 0, job.MaxCount)},
 	)
 }
 
@@ -205,7 +207,7 @@ func (r *reader) admission(n node, a *Admission) {
 	r.object(n,
 		field{"algorithm", r.word(&a.Algorithm, checkAlgorithm)},
 		field{"limits", r.limits(&a.Limits)},
-		field{"burst", r.count(&a.Burst, 1, maxCount)},
+		field{"burst", r.count(&a.Burst, 1, job.MaxCount)},
 		field{"precision", r.count(&a.Precision, 1, maxPrecision)},
 	)
 }
@@ -229,7 +231,7 @@ func (a *Admission) fill(leak Leak) {
 	if len(a.Limits) == 0 {
 		a.Limits, a.Follows = slices.Clone(leak.Limits), true
 	}
-	if !a.bursts() && len(a.Limits) > 0 {
+	if !job.Bursts(a.Algorithm) && len(a.Limits) > 0 {
 		a.Burst = smallest(a.Limits).N
 		return
 	}
@@ -250,15 +252,15 @@ const maxReplicas = 16
 const maxPrecision = 1000
 
 // minuteOf returns how many units a limit grants in 60 s, rounded down and at most maxCount.
-func minuteOf(l Limit) int64 {
+func minuteOf(l job.Limit) int64 {
 	exact := new(big.Int).Mul(big.NewInt(l.N), big.NewInt(int64(time.Minute)))
 	exact.Quo(exact, big.NewInt(int64(l.Window)))
 	if !exact.IsInt64() {
-		return maxCount
+		return job.MaxCount
 	}
-	return min(exact.Int64(), maxCount)
+	return min(exact.Int64(), job.MaxCount)
 }
 
-func smallest(limits []Limit) Limit {
-	return slices.MinFunc(limits, func(a, b Limit) int { return cmp.Compare(a.N, b.N) })
+func smallest(limits []job.Limit) job.Limit {
+	return slices.MinFunc(limits, func(a, b job.Limit) int { return cmp.Compare(a.N, b.N) })
 }

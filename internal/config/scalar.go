@@ -10,6 +10,8 @@ import (
 	units "github.com/docker/go-units"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+
+	"spillway/internal/job"
 )
 
 // raw returns a scalar's text as it stands in the file, without its quotes. Numbers and words like true are texts too.
@@ -136,9 +138,9 @@ func (r *reader) duration(dst *time.Duration, least time.Duration) func(node) {
 		if !ok {
 			return
 		}
-		d, rule := parseDuration(text)
+		d, rule := job.ReadDuration(text)
 		if rule == "" && d < least {
-			rule = "is too short: give at least " + FormatDuration(least)
+			rule = "is too short: give at least " + job.FormatDuration(least)
 		}
 		if rule != "" {
 			r.wrong(n, rule)
@@ -156,11 +158,11 @@ func (r *reader) count(dst *int64, least, most int64) func(node) {
 			return
 		}
 		rule := "is not a number: write a whole one from " + strconv.FormatInt(least, 10)
-		if most != maxCount {
+		if most != job.MaxCount {
 			rule += " to " + strconv.FormatInt(most, 10)
 		}
 		switch v, err := strconv.ParseInt(text, 10, 64); {
-		case !decimal(strings.TrimPrefix(text, "-")):
+		case !job.Digits(strings.TrimPrefix(text, "-")):
 			r.wrong(n, rule)
 		case err != nil || v > most:
 			r.wrong(n, "is too large: give at most "+strconv.FormatInt(most, 10))
@@ -182,8 +184,8 @@ func (r *reader) size(dst *int64) func(node) {
 		switch v, err := units.RAMInBytes(text); {
 		case err != nil || v < 0 || v == 0 && text != "0": // "0.5" is no bound of nothing
 			r.wrong(n, "is not a size: write it like 512MiB or 4GiB")
-		case v > maxCount:
-			r.wrong(n, "is too large: give at most "+units.BytesSize(maxCount))
+		case v > job.MaxCount:
+			r.wrong(n, "is too large: give at most "+units.BytesSize(job.MaxCount))
 		default:
 			*dst = v
 		}
@@ -194,7 +196,7 @@ func (r *reader) size(dst *int64) func(node) {
 const maxLimits = 8
 
 // limits reads a list of limits.
-func (r *reader) limits(dst *[]Limit) func(node) {
+func (r *reader) limits(dst *[]job.Limit) func(node) {
 	return func(n node) {
 		const hint = "write at least one limit, like [100/s] or [100/s, 5000/m]"
 		items := r.items(n, hint)
@@ -206,7 +208,7 @@ func (r *reader) limits(dst *[]Limit) func(node) {
 			if !ok {
 				continue
 			}
-			l, rule := parseLimit(text)
+			l, rule := job.ReadLimit(text)
 			if rule == "" {
 				rule = sameWindow(l, *dst)
 			}
@@ -219,7 +221,7 @@ func (r *reader) limits(dst *[]Limit) func(node) {
 	}
 }
 
-func sameWindow(l Limit, others []Limit) string {
+func sameWindow(l job.Limit, others []job.Limit) string {
 	for _, o := range others {
 		if o.Window == l.Window {
 			return "has the same window as " + o.String() + ": keep the lower of the two"
@@ -229,7 +231,11 @@ func sameWindow(l Limit, others []Limit) string {
 }
 
 // choice returns the rule that a text is one of the words.
-func choice(what string, words ...string) func(string) string {
+func choice[T ~string](what string, allowed ...T) func(string) string {
+	words := make([]string, len(allowed))
+	for i, one := range allowed {
+		words[i] = string(one)
+	}
 	return func(text string) string {
 		if slices.Contains(words, text) {
 			return ""

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"spillway/internal/config"
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
+	"spillway/internal/job"
 )
 
 func (c *Console) pause(w http.ResponseWriter, r *http.Request) error {
@@ -69,13 +69,13 @@ type limitView struct {
 }
 
 // asked reads new limits: none means those of the file.
-func asked(text string, reset bool) ([]config.Limit, error) {
+func asked(text string, reset bool) ([]job.Limit, error) {
 	if reset {
 		return nil, nil
 	}
-	var to []config.Limit
+	var to []job.Limit
 	for _, one := range strings.Fields(strings.ReplaceAll(text, ",", " ")) {
-		l, err := config.ParseLimit(one)
+		l, err := job.ParseLimit(one)
 		if err != nil {
 			return nil, wrong(err.Error(), "write one or more limits like 100/s or 300/10s, with blanks between")
 		}
@@ -114,9 +114,9 @@ func (c *Console) limitPreview(w http.ResponseWriter, r *http.Request) error {
 		to, v.New = g.Leak.Limits, v.File
 	}
 	v.Same = v.New == v.Now && reset == !holds.SetLive
-	v.Takes = time.Duration(float64(v.Waiting) / config.PerSecond(to) * float64(time.Second))
-	v.Above = config.PerSecond(to) > config.PerSecond(g.Leak.Limits)
-	if in := dispatch.AdmissionAt(g.Gateway, dispatch.Limits{Limits: to, Live: !reset}).Limits; config.PerSecond(in) > config.PerSecond(to) {
+	v.Takes = time.Duration(float64(v.Waiting) / job.PerSecond(to) * float64(time.Second))
+	v.Above = job.PerSecond(to) > job.PerSecond(g.Leak.Limits)
+	if in := dispatch.AdmissionAt(g.Gateway, dispatch.Limits{Limits: to, Live: !reset}).Limits; job.PerSecond(in) > job.PerSecond(to) {
 		v.Busier = desk.LimitsText(in)
 	}
 	c.show(w, r, http.StatusOK, "limit.html", v)

@@ -14,7 +14,6 @@ import (
 
 	"spillway/internal/deadletter"
 	"spillway/internal/desk"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
 
@@ -108,7 +107,7 @@ func list(ctx context.Context, g *desk.Gateway, v *gatewayView, after string) er
 		if err != nil {
 			v.Cut = errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
 			if !v.Cut {
-				return dispatch.Coded(err)
+				return err
 			}
 			break
 		}
@@ -174,7 +173,7 @@ func choices(gateway string, f filter, doubt bool) []choice {
 func trail(ctx context.Context, g *desk.Gateway) ([]deadletter.Act, error) {
 	acts, err := g.Store.LastActs(ctx, trailShown)
 	if err != nil {
-		return nil, dispatch.Coded(err)
+		return nil, err
 	}
 	slices.Reverse(acts)
 	return acts, nil

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 //go:embed templates
@@ -108,7 +108,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	v := &errorView{base: base{Title: "Not done"}, Status: http.StatusInternalServerError,
 		Message: "something went wrong", Hint: "the log of the dispatcher says what"}
 	refused, isRefusal := errors.AsType[*refusal](err)
-	coded, isCoded := errors.AsType[*job.Error](dispatch.Coded(err))
+	coded, isCoded := errors.AsType[*job.Error](redisdb.Coded(err))
 	switch {
 	case isRefusal:
 		v.Status, v.Message, v.Hint = refused.status, refused.what, ""

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"spillway/internal/config"
+	"spillway/internal/job"
 )
 
 // The plot's size in its own units; the stylesheet says how large it is drawn.
@@ -29,7 +29,7 @@ type plot struct {
 
 // newPlot draws how many calls ended in each span, oldest first. The line is that of the limit that binds, and stands at four fifths of the
 // height, unless more calls than that were made.
-func newPlot(calls []int64, span time.Duration, limits []config.Limit) plot {
+func newPlot(calls []int64, span time.Duration, limits []job.Limit) plot {
 	bound := binding(calls, span, limits)
 	allowed := bound.PerSecond()
 	rates, most := make([]float64, len(calls)), 0.0
@@ -72,8 +72,8 @@ func trimmed(n float64) string {
 
 // binding returns the limit that holds the next calls back: the tightest of those within a span, until the calls of a longer one have used that
 // up. A window that is longer than what is drawn is not looked at, unless there is no other.
-func binding(calls []int64, span time.Duration, limits []config.Limit) config.Limit {
-	bound := slices.MinFunc(limits, func(a, b config.Limit) int { return cmp.Compare(a.Window, b.Window) })
+func binding(calls []int64, span time.Duration, limits []job.Limit) job.Limit {
+	bound := slices.MinFunc(limits, func(a, b job.Limit) int { return cmp.Compare(a.Window, b.Window) })
 	for _, l := range limits {
 		spans := int(l.Window / span)
 		full := spans <= len(calls) && sum(calls[max(len(calls)-spans, 0):])*100 >= l.N*usedUp

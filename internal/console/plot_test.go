@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"spillway/internal/config"
+	"spillway/internal/job"
 )
 
 // The line is the limit that the next calls meet: not what several limits come to on average, which no call ever meets.
@@ -30,9 +30,9 @@ func TestTheLineIsThatOfTheLimitThatBinds(t *testing.T) {
 		"two within a span":                 {[]string{"1/10ms", "60/s", "900/30s"}, spans(), "60/s"},
 		"and a third one is used up":        {[]string{"1/10ms", "60/s", "900/30s"}, spans(300, 300, 300), "900/30s"},
 	} {
-		var limits []config.Limit
+		var limits []job.Limit
 		for _, text := range tc.limits {
-			l, err := config.ParseLimit(text)
+			l, err := job.ParseLimit(text)
 			if err != nil {
 				t.Fatal(err)
 			}

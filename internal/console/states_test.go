@@ -17,8 +17,8 @@ func (r *rig) trouble(kind job.Trouble, answer string) {
 		r.t.Fatal(err)
 	}
 	defer p.Close(r.t.Context())
-	f := bucket.Failure{Kind: kind, For: 10 * time.Minute, Job: "j", Written: true, Why: answer}
-	if _, err := p.Failed(r.t.Context(), bucket.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: time.Hour}, f); err != nil {
+	f := job.Failure{Kind: kind, For: 10 * time.Minute, Job: "j", Written: true, Why: answer}
+	if _, err := p.Failed(r.t.Context(), job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: time.Hour}, f); err != nil {
 		r.t.Fatal(err)
 	}
 }

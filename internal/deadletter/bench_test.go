@@ -56,7 +56,7 @@ func (b *bench) on(c redis.UniversalClient) {
 func (b *bench) withBurst(burst int64) *ledger.Books {
 	return ledger.New(b.c, ledger.Config{
 		Gateway: b.name, Keys: true, KeyLifetime: 24 * time.Hour, Attempts: 3, Dedupe: time.Hour,
-		Bucket: tokens{bucket.TokenBucket{Limits: []bucket.Limit{{N: 100, Window: time.Second}}, Burst: burst}},
+		Bucket: tokens{bucket.TokenBucket{Limits: []job.Limit{{N: 100, Window: time.Second}}, Burst: burst}},
 		Encode: queue.NewEncoder(b.name).Encode, NowMicros: b.now.Load,
 	})
 }

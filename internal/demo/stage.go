@@ -10,6 +10,7 @@ import (
 
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
+	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/lifecycle"
 	"spillway/internal/provider"
@@ -63,7 +64,7 @@ func configuration(p Params, addr string) *config.Config {
 	g.Name = gatewayName
 	g.Request.URL = config.Secret("http://" + addr + "/v1/charges")
 	g.Request.Timeout = 10 * time.Second
-	g.Leak.Limits = []config.Limit{{N: int64(p.Limit.N), Window: p.Limit.Window}}
+	g.Leak.Limits = []job.Limit{{N: int64(p.Limit.N), Window: p.Limit.Window}}
 	g.Admission.Limits, g.Admission.Burst = g.Leak.Limits, int64(p.Room)
 	g.Retry.First = 250 * time.Millisecond
 	cfg := config.Default()

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
 
@@ -35,7 +34,7 @@ type View struct {
 func (s *stage) look(ctx context.Context, jobs int) (View, error) {
 	at, err := s.books.Look(ctx)
 	if err != nil {
-		return View{}, dispatch.Coded(err)
+		return View{}, err
 	}
 	seen := s.strict.Stats()
 	v := View{Since: time.Since(s.begun), Jobs: jobs, Done: int(at.Done), Refused: int(at.Parked[job.Refused]),

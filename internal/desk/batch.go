@@ -185,7 +185,7 @@ func (d *Desk) BatchJobs(ctx context.Context, name string) iter.Seq2[BatchJob, e
 				if err == nil {
 					line.Settled, err = settled(ctx, r)
 				}
-				if !yield(line, dispatch.Coded(err)) || err != nil {
+				if !yield(line, err) || err != nil {
 					return
 				}
 			}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"spillway/internal/deadletter"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 )
@@ -120,7 +119,7 @@ func (b *Batch) Do(ctx context.Context, a BatchAction, by By, did func(jobs int6
 func (part batchPart) do(ctx context.Context, a BatchAction, o batchOrder, did func(jobs int64)) (BatchDeed, error) {
 	entry := part.Store.Entry(deadletter.Act{At: part.Now, Who: o.by.Who, What: "batch " + a.Verb, Why: o.by.Why, Filter: "--batch " + strconv.Quote(o.batch)})
 	if err := entry.Begin(ctx); err != nil {
-		return BatchDeed{Gateway: part.Name}, dispatch.Coded(err)
+		return BatchDeed{Gateway: part.Name}, err
 	}
 	var sum ledger.Shelved
 	deed := func() deadletter.Deed { return deadletter.Deed{Totals: sum.Totals} }
@@ -138,5 +137,5 @@ func (part batchPart) do(ctx context.Context, a BatchAction, o batchOrder, did f
 		err = &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("the %s of batch %q at %s was not done for all jobs: %s", a.Verb, o.batch, part.Name, err),
 			Hint: fmt.Sprintf("see \"dispatcher batch %s\" and \"dispatcher dlq history\", and run it again if it is to hold", o.batch)}
 	}
-	return batchDeed(part.Name, sum), dispatch.Coded(err)
+	return batchDeed(part.Name, sum), err
 }

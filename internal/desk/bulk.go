@@ -51,7 +51,7 @@ type Progress struct {
 func (g *Gateway) bulk(ctx context.Context, a Action, f deadletter.Filter, o Options) (*Bulk, error) {
 	now, err := g.Books.Look(ctx)
 	if err != nil {
-		return nil, dispatch.Coded(err)
+		return nil, err
 	}
 	b := &Bulk{Gateway: g, Action: a, Options: o, Meant: g.newTally(), filter: f, rules: dispatch.Rules(g.Gateway, now.Now)}
 	b.rules.ExpiredKeys, b.rules.MayBeCharged = o.ExpiredKeys, o.MayBeCharged
@@ -75,7 +75,7 @@ func (b *Bulk) halts(ctx context.Context) error {
 	}
 	leave, err := b.leave(ctx, b.Pace)
 	b.Halt = leave.Stop
-	return dispatch.Coded(err)
+	return err
 }
 
 func (b *Bulk) meet(r job.Record) {
@@ -162,9 +162,9 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 	b.note(func(p *Progress) { p.Cleared = done })
 	watch()
 	if endErr := Bounded(ctx, func(ctx context.Context) error { return entry.End(ctx, b.deed()) }); endErr != nil {
-		return dispatch.Coded(endErr)
+		return endErr
 	}
-	return dispatch.Coded(err)
+	return err
 }
 
 // meant is the jobs that were met: those parked since then were not asked about.

@@ -79,7 +79,7 @@ func (d *Desk) Find(ctx context.Context, id string) ([]Found, error) {
 	for _, g := range d.Gateways {
 		rec, ok, err := g.Books.Find(ctx, id)
 		if err != nil {
-			return nil, dispatch.Coded(err)
+			return nil, err
 		}
 		if ok {
 			all = append(all, Found{g, rec})

@@ -32,11 +32,11 @@ func TestAShareIsOfTheTightestLimitAsItIsNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		set  []config.Limit
+		set  []job.Limit
 		want float64
 	}{
 		{nil, 20},
-		{[]config.Limit{{N: 50, Window: time.Second}, {N: 1200, Window: time.Minute}}, 4},
+		{[]job.Limit{{N: 50, Window: time.Second}, {N: 1200, Window: time.Minute}}, 4},
 		{nil, 20},
 	} {
 		if err := g.SetLimits(t.Context(), By{Who: "a test"}, c.set); err != nil {

@@ -69,7 +69,7 @@ func (f Found) Job(ctx context.Context) (Job, error) {
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
 		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), PayloadDeleted: r.PayloadGone() != "", Amount: f.Money(r).Amount, Calls: callsOf(r)}
 	v.Settled, err = f.Store.Settlements()(ctx, r)
-	return v, dispatch.Coded(err)
+	return v, err
 }
 
 // key is the idempotency key of a generation as it is without the gateway's prefix; empty where the gateway has none.
@@ -162,7 +162,7 @@ type ParkedWhole struct {
 func (f Found) ParkedWhole(ctx context.Context, payload bool) (ParkedWhole, error) {
 	now, err := f.Books.Look(ctx)
 	if err != nil {
-		return ParkedWhole{}, dispatch.Coded(err)
+		return ParkedWhole{}, err
 	}
 	r := f.Record
 	v := ParkedWhole{Parked: ParkedOf(r, payload), Spent: r.Spent, Cost: r.Job.Cost, Key: f.key(r.KeyGeneration), Status: r.Status,

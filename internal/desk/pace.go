@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"spillway/internal/bucket"
-	"spillway/internal/config"
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
+	"spillway/internal/job"
 )
 
 // Pace is how carefully a replay goes. The zero one goes as fast as there is room.
@@ -26,7 +26,7 @@ type Pace struct {
 
 // SetRate reads a rate like 50/s or 300/10s. name is how errors call it.
 func (p *Pace) SetRate(text, name string) error {
-	l, err := config.ParseLimit(text)
+	l, err := job.ParseLimit(text)
 	if err != nil {
 		return usage("write it like 50/s, 3000/m or 300/10s, or leave it out for no bound", "%s %v", name, err)
 	}
@@ -77,7 +77,7 @@ func (g *Gateway) leave(ctx context.Context, p Pace) (deadletter.Leave, error) {
 		return leave, err
 	}
 	now, err := dispatch.CurrentLimits(ctx, g.redis, g.Gateway)
-	leave.Rate = p.Share * config.PerSecond(now.Limits)
+	leave.Rate = p.Share * job.PerSecond(now.Limits)
 	return leave, err
 }
 
@@ -98,7 +98,7 @@ func stoppedBy(gateway string, s bucket.Standing) string {
 func (g *Gateway) openCircuit(ctx context.Context, hold bucket.Standing) (string, error) {
 	now, err := g.Books.Look(ctx)
 	if err != nil {
-		return "", dispatch.Coded(err)
+		return "", err
 	}
 	if now.Queued+now.InFlight+now.Retrying == 0 {
 		return "", nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"spillway/internal/deadletter"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
 
@@ -56,24 +55,24 @@ func (f Found) waitsStill() error {
 func (f Found) Park(ctx context.Context, by By) error {
 	now, err := f.redis.Time(ctx).Result()
 	if err != nil {
-		return dispatch.Coded(err)
+		return err
 	}
 	id := f.Record.Job.ID
 	entry := f.Store.Entry(deadletter.Act{At: now, Who: by.Who, What: "park", Why: by.Why, Filter: "--id " + id})
 	if err := entry.Begin(ctx); err != nil {
-		return dispatch.Coded(err)
+		return err
 	}
 	taken, err := f.Books.For(entry.Place).Withdraw(context.WithoutCancel(ctx), []job.Return{{ID: id, Generation: f.Record.Generation}},
 		fmt.Sprintf("parked by %s: %s", by.Who, by.Why))
 	if err != nil {
-		return dispatch.Coded(err)
+		return err
 	}
 	var deed deadletter.Deed
 	if taken[0] {
 		deed.Totals = f.Money(f.Record)
 	}
 	if err := Bounded(ctx, func(ctx context.Context) error { return entry.End(ctx, deed) }); err != nil {
-		return dispatch.Coded(err)
+		return err
 	}
 	if !taken[0] {
 		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("job %q has moved on meanwhile, and was not parked", id),

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"spillway/internal/deadletter"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
 
@@ -40,12 +39,12 @@ func (s *Selection) knowsBatch(ctx context.Context) error {
 	for _, g := range s.Gateways {
 		_, ok, err := g.Books.Batch(ctx, name)
 		if err != nil || ok {
-			return dispatch.Coded(err)
+			return err
 		}
 		// What is parked as no job of ours is in no books, and may have a batch.
 		parked, err := g.Store.Count(ctx, deadletter.Filter{Batch: name})
 		if err != nil || len(parked) > 0 {
-			return dispatch.Coded(err)
+			return err
 		}
 	}
 	return NoBatch(name)
@@ -122,11 +121,11 @@ func (s *Selection) Each(ctx context.Context, visit func(*Gateway, job.Record) e
 func (s *Selection) eachOf(ctx context.Context, g *Gateway, f deadletter.Filter, met map[string]bool,
 	visit func(*Gateway, job.Record) error) (n int, err error) {
 	if f, err = g.Store.UpToNow(ctx, f); err != nil {
-		return 0, dispatch.Coded(err)
+		return 0, err
 	}
 	for rec, err := range g.Store.List(ctx, f) {
 		if err != nil {
-			return n, dispatch.Coded(err)
+			return n, err
 		}
 		if len(f.IDs) > 0 {
 			met[rec.Job.ID] = true

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
 
@@ -16,7 +15,7 @@ func (s *Selection) Count(ctx context.Context) (all []*Tally, missing []string, 
 		t := g.newTally()
 		counted, err := s.count(ctx, g, t)
 		if err != nil {
-			return nil, nil, dispatch.Coded(err)
+			return nil, nil, err
 		}
 		if all = append(all, t); !counted {
 			read[g] = t

@@ -52,7 +52,7 @@ func (g *Gateway) Status(ctx context.Context) (Status, error) {
 	}
 	money, err := g.Books.ParkedMoney(ctx)
 	if err != nil {
-		return Status{}, dispatch.Coded(err)
+		return Status{}, err
 	}
 	return StatusOf(g.Name, v, money), nil
 }
@@ -85,7 +85,7 @@ func StatusOf(name string, v dispatch.Glance, money map[job.Reason]job.Totals) S
 // Calls returns how many calls ended in each span of ledger.CallSpan up to the moment of the status, oldest first.
 func (g *Gateway) Calls(ctx context.Context, s Status) ([]int64, error) {
 	calls, err := g.Books.Calls(ctx, s.Glance.Now)
-	return calls, dispatch.Coded(err)
+	return calls, err
 }
 
 // seconds is a duration to the tenth of a second; nil where it is negative, since nobody knows it.
@@ -185,7 +185,7 @@ func (d *Desk) StatusOfWell(ctx context.Context) (all []Status, damaged error) {
 // PausedBatch returns a paused batch of which jobs are parked, that of the job that is parked longest; empty if there is none.
 func (g *Gateway) PausedBatch(ctx context.Context) (string, error) {
 	for r, err := range g.Store.List(ctx, deadletter.Filter{Reasons: []job.Reason{job.Paused}, Limit: 1, NoPayload: true}) {
-		return r.Job.Batch, dispatch.Coded(err)
+		return r.Job.Batch, err
 	}
 	return "", nil
 }

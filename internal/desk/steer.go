@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"spillway/internal/bucket"
-	"spillway/internal/config"
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
+	"spillway/internal/job"
 )
 
 // Pause lets nobody start a call to the gateway until Resume. shown is what people are told as the reason.
@@ -31,11 +31,11 @@ func (g *Gateway) withPacer(ctx context.Context, by By, what string, act func(co
 
 // steer does something to the gateway, and writes into its trail who did what and why.
 func (g *Gateway) steer(ctx context.Context, by By, what string, do func(context.Context) error) error {
-	return dispatch.Coded(g.Store.Steer(ctx, deadletter.Act{Who: by.Who, What: what, Why: by.Why}, do))
+	return g.Store.Steer(ctx, deadletter.Act{Who: by.Who, What: what, Why: by.Why}, do)
 }
 
 // SetLimits replaces the gateway's limits, on every process within a second. None means: the file's hold again. An error with the code usage says that they can't be kept.
-func (g *Gateway) SetLimits(ctx context.Context, by By, to []config.Limit) error {
+func (g *Gateway) SetLimits(ctx context.Context, by By, to []job.Limit) error {
 	if err := g.CheckLimits(to); err != nil {
 		return err
 	}
@@ -47,14 +47,14 @@ func (g *Gateway) SetLimits(ctx context.Context, by By, to []config.Limit) error
 }
 
 // CheckLimits returns why these limits can't be kept, or nil.
-func (g *Gateway) CheckLimits(to []config.Limit) error {
+func (g *Gateway) CheckLimits(to []job.Limit) error {
 	return dispatch.CheckLimits(g.redis, g.Gateway, to)
 }
 
 // LimitsText is limits as the configuration has them, with blanks between.
-func LimitsText(limits []config.Limit) string { return strings.Join(limitTexts(limits), " ") }
+func LimitsText(limits []job.Limit) string { return strings.Join(limitTexts(limits), " ") }
 
-func limitTexts(limits []config.Limit) []string {
+func limitTexts(limits []job.Limit) []string {
 	all := make([]string, len(limits))
 	for i, l := range limits {
 		all[i] = l.String()

@@ -28,7 +28,7 @@ type BatchGlance struct {
 func LookBatch(ctx context.Context, c redis.UniversalClient, g config.Gateway, name string) (v BatchGlance, ok bool, err error) {
 	books := Books(c, g)
 	if v.Batch, ok, err = books.Batch(ctx, name); err != nil || !ok {
-		return v, ok, Coded(err)
+		return v, ok, err
 	}
 	gateway, err := Look(ctx, c, g)
 	if err != nil {
@@ -46,7 +46,7 @@ func LookBatch(ctx context.Context, c redis.UniversalClient, g config.Gateway, n
 			v.FromNow, err = batchETA(ctx, books, g, v.Batch, gateway)
 		}
 	}
-	return v, ok, Coded(err)
+	return v, ok, err
 }
 
 func batchStopped(b ledger.Batch, gateway Glance) string {

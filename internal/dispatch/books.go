@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/admission"
-	"spillway/internal/bucket"
 	"spillway/internal/clock"
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
@@ -21,14 +20,6 @@ import (
 	"spillway/internal/redisdb"
 	"spillway/internal/seal"
 )
-
-func limits(from []config.Limit) []bucket.Limit {
-	to := make([]bucket.Limit, len(from))
-	for i, l := range from {
-		to[i] = bucket.Limit{N: l.N, Window: l.Window}
-	}
-	return to
-}
 
 // Books returns the books of one gateway.
 func Books(c redis.UniversalClient, g config.Gateway) *ledger.Books {

@@ -26,11 +26,11 @@ func (r *rig) sign(from time.Duration) {
 func met(kinds ...job.Trouble) func(*testing.T, *bucket.Pacer) {
 	return func(t *testing.T, p *bucket.Pacer) {
 		for _, kind := range kinds {
-			f := bucket.Failure{Kind: kind, Job: "j0000", Slot: time.Now().UnixMicro(), Written: true, Why: "HTTP trouble", For: time.Hour}
+			f := job.Failure{Kind: kind, Job: "j0000", Slot: time.Now().UnixMicro(), Written: true, Why: "HTTP trouble", For: time.Hour}
 			if kind != job.Wait {
 				f.For = 0
 			}
-			if _, err := p.Failed(t.Context(), bucket.Circuit{Failures: 1, Ratio: 50, Calls: 10, Window: 10 * time.Second, Max: time.Hour}, f); err != nil {
+			if _, err := p.Failed(t.Context(), job.Circuit{Failures: 1, Ratio: 50, Calls: 10, Window: 10 * time.Second, Max: time.Hour}, f); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -84,5 +84,5 @@ func AdmissionAt(g config.Gateway, l Limits) config.Admission {
 }
 
 func newAlgorithm(a config.Admission) (bucket.Algorithm, error) {
-	return bucket.NewAlgorithm(a.Algorithm, limits(a.Limits), a.Burst, a.Precision)
+	return bucket.NewAlgorithm(a.Algorithm, a.Limits, a.Burst, a.Precision)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"spillway/internal/admission"
-	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
@@ -16,7 +15,7 @@ const (
 	swift     = 1000 // a second; at 2/h the tests would take a day
 )
 
-func (r *rig) set(limits ...config.Limit) {
+func (r *rig) set(limits ...job.Limit) {
 	r.t.Helper()
 	if err := SetLimits(r.t.Context(), r.db.Client, r.cfg.Gateways[0], limits); err != nil {
 		r.t.Fatal(err)
@@ -36,7 +35,7 @@ func TestAdmissionFollowsLimitsSetLive(t *testing.T) {
 			if n := r.standing(0).Parked[job.Rejected]; n != 38 {
 				t.Fatalf("%d jobs parked at 2/h, want 38", n)
 			}
-			r.set(config.Limit{N: swift, Window: time.Second})
+			r.set(job.Limit{N: swift, Window: time.Second})
 			testkit.Eventually(t, 30*time.Second, "all jobs to be let in", func() bool { return r.standing(0).Parked[job.Rejected] == 0 })
 		})
 	}
@@ -62,7 +61,7 @@ func TestAProducerAtTheDoorFollowsLimitsSetLive(t *testing.T) {
 	all := make(chan []admission.Answer)
 	go func() { all <- offer(admission.Wait, "a") }()
 	testkit.Eventually(t, 30*time.Second, "the first jobs to be in", func() bool { return r.standing(0).Queued == 2 })
-	r.set(config.Limit{N: swift, Window: time.Second})
+	r.set(job.Limit{N: swift, Window: time.Second})
 	<-all
 	if n := r.standing(0).Queued; n != 40 {
 		t.Errorf("%d jobs queued, want 40", n)
@@ -84,7 +83,7 @@ func TestAProducerAtTheDoorFollowsLimitsSetLive(t *testing.T) {
 func TestAdmissionsOwnLimitsStay(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [100/s]}\nadmission: {limits: [2/h], burst: 2}")
-	r.set(config.Limit{N: swift, Window: time.Second})
+	r.set(job.Limit{N: swift, Window: time.Second})
 	r.put(0, 40)
 	if n := r.standing(0).Parked[job.Rejected]; n != 38 {
 		t.Errorf("%d jobs parked at admission's own 2/h, want 38", n)

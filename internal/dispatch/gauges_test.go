@@ -113,7 +113,7 @@ func TestTheGaugesSayWhatTheBooksSay(t *testing.T) {
 	if err := pacer.Pause(t.Context(), "lunch"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pacer.Failed(t.Context(), bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Minute, Written: true, Why: "429"}); err != nil {
+	if _, err := pacer.Failed(t.Context(), job.Circuit{}, job.Failure{Kind: job.Wait, For: time.Minute, Written: true, Why: "429"}); err != nil {
 		t.Fatal(err)
 	}
 	paused, _ := value(t, reg, "spillway_paused")

@@ -36,7 +36,7 @@ func LookForKeyless(ctx context.Context, db *redisdb.DB, gateways []config.Gatew
 	var all []redisdb.Health
 	look := func(ctx context.Context) (err error) { all, err = db.Health(ctx, nil); return err }
 	if err := redisdb.Patiently(ctx, patience, look); err != nil {
-		return nil, Coded(err)
+		return nil, err
 	}
 	for _, h := range all {
 		if f := Keyless(gateways, h, wait); f != nil {

@@ -18,7 +18,7 @@ import (
 
 // Limits is what holds for a gateway now.
 type Limits struct {
-	Limits  []config.Limit
+	Limits  []job.Limit
 	Live    bool  // set by an operator; they replace the file's until they are reset
 	Version int64 // grows with each change; zero if there never was one
 }
@@ -37,7 +37,7 @@ const (
 func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Limits, error) {
 	h, err := c.HGetAll(ctx, redisdb.NewKeys(g.Name).LiveLimits()).Result()
 	if err != nil {
-		return Limits{}, Coded(err)
+		return Limits{}, err
 	}
 	l := Limits{Limits: g.Leak.Limits}
 	l.Version, _ = strconv.ParseInt(h[versionField], 10, 64)
@@ -47,7 +47,7 @@ func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gatewa
 	}
 	l.Live, l.Limits = true, nil
 	for _, t := range text {
-		one, err := config.ParseLimit(t)
+		one, err := job.ParseLimit(t)
 		if err != nil {
 			return Limits{}, fmt.Errorf("gateway %s: the limit set live can't be read: %w", g.Name, err)
 		}
@@ -57,7 +57,7 @@ func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gatewa
 }
 
 // SetLimits replaces a gateway's limits, on every process within a second. None means: the file's hold again.
-func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, to []config.Limit) error {
+func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, to []job.Limit) error {
 	if err := CheckLimits(c, g, to); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, t
 	for i, l := range to {
 		texts[i] = l.String()
 	}
-	return Coded(limitsScript.Act(ctx, c, limitsKeys(g), 0, 0, strings.Join(texts, " ")).Err())
+	return limitsScript.Act(ctx, c, limitsKeys(g), 0, 0, strings.Join(texts, " ")).Err()
 }
 
 func limitsKeys(g config.Gateway) []string {
@@ -74,7 +74,7 @@ func limitsKeys(g config.Gateway) []string {
 }
 
 // CheckLimits returns why these limits can't be kept for a gateway, or nil. None means the file's, which can.
-func CheckLimits(c redis.UniversalClient, g config.Gateway, to []config.Limit) error {
+func CheckLimits(c redis.UniversalClient, g config.Gateway, to []job.Limit) error {
 	if len(to) == 0 {
 		return nil
 	}
@@ -98,7 +98,7 @@ func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
 	for _, one := range l.Limits {
 		burst = min(burst, max(one.N, 0))
 	}
-	return bucket.PacerConfig{Gateway: g.Name, Limits: limits(l.Limits), Version: l.Version, Burst: burst,
+	return bucket.PacerConfig{Gateway: g.Name, Limits: l.Limits, Version: l.Version, Burst: burst,
 		Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"spillway/internal/config"
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -52,7 +52,7 @@ func TestALiveLimitBelowTheBurstIsKept(t *testing.T) {
 	t.Parallel()
 	r, j := judged(t, "{limits: [100/s], burst: 50}")
 	d := r.serve()
-	if err := SetLimits(t.Context(), r.db.Client, r.cfg.Gateways[0], []config.Limit{{N: 5, Window: time.Second}}); err != nil {
+	if err := SetLimits(t.Context(), r.db.Client, r.cfg.Gateways[0], []job.Limit{{N: 5, Window: time.Second}}); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 5*time.Second, "the limit to be taken over", func() bool { return d.units[0].limits.Load() > 0 })
@@ -79,7 +79,7 @@ func TestLimitsOfAnOlderVersionStopNobody(t *testing.T) {
 				r := setup(t, quick)
 				g := r.cfg.Gateways[0]
 				for range 3 {
-					if err := SetLimits(t.Context(), r.db.Client, g, []config.Limit{{N: 40, Window: time.Second}}); err != nil {
+					if err := SetLimits(t.Context(), r.db.Client, g, []job.Limit{{N: 40, Window: time.Second}}); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -18,9 +18,9 @@ import (
 type Glance struct {
 	ledger.Standing
 	Hold   bucket.Standing
-	Limits []config.Limit
+	Limits []job.Limit
 	// Admission is what holds at admission.
-	Admission []config.Limit
+	Admission []job.Limit
 	// ETA is when the last waiting job will have been called, at the present rate or else at the limits; negative when
 	// nobody can say, as Stopped does then.
 	ETA time.Duration
@@ -46,8 +46,8 @@ const (
 )
 
 // Bottleneck returns which limits hold jobs back in the long run: admission's where they let in less than the leak's let out, else the leak's.
-func Bottleneck(admission, leak []config.Limit) string {
-	if config.PerSecond(admission) < config.PerSecond(leak)*(1-1e-6) {
+func Bottleneck(admission, leak []job.Limit) string {
+	if job.PerSecond(admission) < job.PerSecond(leak)*(1-1e-6) {
 		return BottleneckAdmission
 	}
 	return BottleneckLeak
@@ -60,7 +60,7 @@ func (v Glance) Bottleneck() string { return Bottleneck(v.Admission, v.Limits) }
 func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glance, error) {
 	s, err := Books(c, g).Look(ctx)
 	if err != nil {
-		return Glance{}, Coded(err)
+		return Glance{}, err
 	}
 	h, err := Hold(ctx, c, g)
 	if err != nil {
@@ -113,7 +113,7 @@ func endless(ctx context.Context, c redis.UniversalClient, g config.Gateway, h b
 	last, now, err := incarnation.LastSign(ctx, c, g.Name)
 	switch {
 	case err != nil:
-		return "", Coded(err)
+		return "", err
 	case last.IsZero():
 		return neverServed, nil
 	case now.Sub(last) > quiet:
@@ -163,7 +163,7 @@ func longWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, v 
 	}
 	defer p.Close(ctx)
 	room, err := p.Room(ctx, jobs)
-	return max(left, room.In), Coded(err)
+	return max(left, room.In), err
 }
 
 // staleWhy is why nobody is called while the limits that Redis knows are older than those that the pacer has seen.
@@ -178,7 +178,7 @@ func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucke
 	defer p.Close(ctx)
 	h, err := p.Look(ctx)
 	if err != nil {
-		return h, Coded(err)
+		return h, err
 	}
 	why, err := incarnation.Why(ctx, c, g.Name)
 	if why == "" && h.Stale {
@@ -187,7 +187,7 @@ func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucke
 	if why != "" {
 		h.Paused, h.Barred, h.PauseWhy = true, true, why
 	}
-	return h, Coded(err)
+	return h, err
 }
 
 // waiting is how many jobs there are that go by themselves.
@@ -213,7 +213,7 @@ func eta(v Glance, g config.Gateway) time.Duration {
 	}
 	left := span(float64(jobs) / rate)
 	if g.Replay == config.ReplayAuto { // what is rejected comes through admission first, which may be the slower of the two
-		left = max(left, span(float64(v.Parked[job.Rejected])/config.PerSecond(v.Admission)))
+		left = max(left, span(float64(v.Parked[job.Rejected])/job.PerSecond(v.Admission)))
 	}
 	if v.Hold.HeldUntil.After(v.Now) {
 		left += v.Hold.HeldUntil.Sub(v.Now)
@@ -223,8 +223,8 @@ func eta(v Glance, g config.Gateway) time.Duration {
 
 // pace is how fast a rested gateway is called, in calls a second: the limits of up to a minute hold it back, where there are any. The
 // longer ones hold nobody back until they are used up, which is for longWait to say.
-func pace(limits []config.Limit) float64 {
-	var short []config.Limit
+func pace(limits []job.Limit) float64 {
+	var short []job.Limit
 	quickest := 0.0
 	for _, l := range limits {
 		quickest = max(quickest, l.PerSecond())
@@ -235,7 +235,7 @@ func pace(limits []config.Limit) float64 {
 	if len(short) == 0 {
 		return quickest
 	}
-	return config.PerSecond(short)
+	return job.PerSecond(short)
 }
 
 // span is so many seconds, and a century where they are more.

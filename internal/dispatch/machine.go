@@ -162,22 +162,28 @@ func (u *unit) minder(ctx context.Context) {
 	}
 }
 
-// Local gives an error of Redis's that is a fault of this machine its words; others are left as they are.
-func Local(err error) error {
-	if !gateway.Local(err) {
-		return err
+// TakesJobs returns why Redis does not answer, or takes no writes for these gateways; nil if it does both. Everybody may read what the error's message
+// says: it names no address.
+func TakesJobs(ctx context.Context, db *redisdb.DB, gateways []string) error {
+	if err := db.Ping(ctx); err != nil {
+		return unreachable(err)
 	}
-	errno, _ := errors.AsType[syscall.Errno](err)
-	return &job.Error{Code: job.CodeUnavailable, Message: "this machine can't connect to Redis: " + errno.Error(), Hint: remedy(err)}
-}
-
-// Writable returns why Redis takes no writes for these gateways; nil if it does. Everybody may read what a coded error says.
-func Writable(ctx context.Context, db *redisdb.DB, gateways []string) error {
 	err := db.Writable(ctx, gateways)
+	if err == nil {
+		return nil
+	}
 	if e, ok := errors.AsType[*redisdb.Error](err); ok {
 		return &job.Error{Code: job.CodeUnavailable, Message: e.Message, Hint: e.Hint}
 	}
-	return Local(err)
+	return unreachable(err)
+}
+
+func unreachable(err error) error {
+	if !gateway.Local(err) {
+		return &job.Error{Code: job.CodeUnavailable, Message: "Redis does not answer", Err: err}
+	}
+	errno, _ := errors.AsType[syscall.Errno](err)
+	return &job.Error{Code: job.CodeUnavailable, Message: "this machine can't connect to Redis: " + errno.Error(), Hint: remedy(err)}
 }
 
 // Fit returns why this process does not serve a gateway: its machine can't call it. Nil if it can call all. Everybody may read it: it names no address.

@@ -71,7 +71,7 @@ func TestAnUnfitProcessPullsNothing(t *testing.T) {
 	if err := d.Fit(); err == nil || !strings.Contains(err.Error(), u.name) || !strings.Contains(err.Error(), "too many open files") {
 		t.Errorf("fit: %v", err)
 	}
-	if _, err := (pacer{u.pacer, circuit(u.now().cfg.Circuit), u.machine}).Take(t.Context(), 1); err == nil {
+	if _, err := (pacer{u.pacer, u.now().cfg.Circuit, u.machine}).Take(t.Context(), 1); err == nil {
 		t.Error("a job that was pulled past the gate gets a slot")
 	}
 	r.put(0, 30)

@@ -26,17 +26,17 @@ func OpenTelling(ctx context.Context, cfg *config.Config, wait time.Duration, wa
 	}
 	db, err := redisdb.Open(ctx, cfg.Redis.Reveal(), redisdb.Options{Wait: wait, Waiting: waiting, WaitReplicas: cfg.WaitReplicas, TLS: secure})
 	if at := cfg.RedisAt; errors.Is(err, redisdb.ErrURL) && at.Line > 0 {
-		e, _ := errors.AsType[*job.Error](Coded(err))
+		e, _ := errors.AsType[*job.Error](err)
 		return nil, &job.Error{Code: e.Code, Hint: e.Hint, Message: (&config.Fault{Position: at, Field: "redis", Message: e.Message}).Error()}
 	}
-	return db, Coded(err)
+	return db, err
 }
 
 // Inspect refuses a Redis that would lose jobs, and returns what else an operator should know of it. It has patience with one that is away.
 func Inspect(ctx context.Context, db *redisdb.DB, patience time.Duration) (findings []redisdb.Finding, err error) {
 	look := func(ctx context.Context) (err error) { findings, err = db.Check(ctx); return err }
 	if err := redisdb.Patiently(ctx, patience, look); err != nil {
-		return nil, Coded(err)
+		return nil, err
 	}
 	for _, f := range findings {
 		if f.Severity == redisdb.Refuse {
@@ -44,30 +44,6 @@ func Inspect(ctx context.Context, db *redisdb.DB, patience time.Duration) (findi
 		}
 	}
 	return findings, nil
-}
-
-// Coded gives an error of Redis its code. Others are left as they are.
-func Coded(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, redisdb.ErrURL):
-		return coded(job.CodeUsage, err)
-	case errors.Is(err, redisdb.ErrAway):
-		return coded(job.CodeUnavailable, err)
-	case errors.Is(err, redisdb.ErrDenied):
-		return coded(job.CodeFailed, err)
-	case redisdb.Away(err):
-		return &job.Error{Code: job.CodeUnavailable, Message: "Redis can't do this now", Err: err, Hint: "try again when it is back"}
-	}
-	return err
-}
-
-func coded(code job.Code, err error) error {
-	if e, ok := errors.AsType[*redisdb.Error](err); ok {
-		return &job.Error{Code: code, Message: e.Message, Hint: e.Hint, Err: e.Err}
-	}
-	return &job.Error{Code: code, Message: err.Error()}
 }
 
 // NoGateway is the error of a gateway that the configuration does not have.

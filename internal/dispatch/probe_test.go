@@ -19,7 +19,7 @@ func TestAProbeThatHangsIsFollowedByTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close(t.Context())
-	if _, err := p.Failed(t.Context(), bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Millisecond, Written: true, Why: "test"}); err != nil {
+	if _, err := p.Failed(t.Context(), job.Circuit{}, job.Failure{Kind: job.Wait, For: time.Millisecond, Written: true, Why: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	r.put(0, 10)

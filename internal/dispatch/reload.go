@@ -11,6 +11,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
 	"spillway/internal/gateway"
+	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/outcome"
 	"spillway/internal/worker"
@@ -52,7 +53,7 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 func (u *unit) working(s *set, parking *deadletter.Store, judge worker.Judge) worker.Config {
 	g, t := s.cfg, u.tools
 	return worker.Config{
-		Gateway: g.Name, Pacer: pacer{u.pacer, circuit(g.Circuit), u.machine}, Ledger: nudging{s.books, u.due}, DeadLetters: parking,
+		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine}, Ledger: nudging{s.books, u.due}, DeadLetters: parking,
 		Sender: sender{s.client, u.machine}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
 		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyCovers(), Sent: sent(g),
@@ -114,7 +115,7 @@ func (u *unit) feasible(gateways []config.Gateway) (g config.Gateway, kept []str
 	}
 	g = gateways[i]
 	if g.Request.Timeout > u.grace {
-		kept = append(kept, fmt.Sprintf("gateways.%s.request.timeout above the %s of the start", u.name, config.FormatDuration(u.grace)))
+		kept = append(kept, fmt.Sprintf("gateways.%s.request.timeout above the %s of the start", u.name, job.FormatDuration(u.grace)))
 		g.Request.Timeout = u.grace
 	}
 	if concurrency(g) > manyMore*u.hands {

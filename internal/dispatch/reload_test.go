@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"spillway/internal/config"
+	"spillway/internal/job"
 	"spillway/internal/provider"
 	"spillway/internal/testkit"
 )
@@ -88,14 +89,14 @@ func (r *rig) reload(d *Dispatcher, leak func(*config.Leak)) {
 // limits, and from then on within the lower.
 func TestLimitsOfAReloadedFileHold(t *testing.T) {
 	t.Parallel()
-	for name, to := range map[string]config.Limit{
+	for name, to := range map[string]job.Limit{
 		"other number": {N: 20, Window: time.Second},
 		"other window": {N: 8, Window: 400 * time.Millisecond}, // one window is waited for whenever the other process had its turn
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, j := judged(t, "{limits: [50/s], jitter: 10ms}")
-			lower := func(l *config.Leak) { l.Limits = []config.Limit{to} }
+			lower := func(l *config.Leak) { l.Limits = []job.Limit{to} }
 			one, two, mixed := r.serve(), r.serve(), 25
 			if to.Window != time.Second {
 				mixed = 8
@@ -131,14 +132,14 @@ func TestLimitsSetLiveWinOverAReloadedFile(t *testing.T) {
 			return u.kept.Limits[0].N == n
 		}
 	}
-	set := func(to ...config.Limit) {
+	set := func(to ...job.Limit) {
 		if err := SetLimits(t.Context(), r.db.Client, r.cfg.Gateways[0], to); err != nil {
 			t.Fatal(err)
 		}
 	}
-	set(config.Limit{N: 30, Window: time.Second})
+	set(job.Limit{N: 30, Window: time.Second})
 	testkit.Eventually(t, 10*time.Second, "the limit set live", holds(30))
-	r.reload(d, func(l *config.Leak) { l.Limits = []config.Limit{{N: 20, Window: time.Second}} })
+	r.reload(d, func(l *config.Leak) { l.Limits = []job.Limit{{N: 20, Window: time.Second}} })
 	if !holds(30)() {
 		t.Error("the file's limit took the place of the one set live")
 	}
@@ -152,7 +153,7 @@ func TestAReloadIsTakenOverAsAWholeOrNotAtAll(t *testing.T) {
 	r := setup(t, quick, quick)
 	d := r.serve()
 	first, second := r.cfg.Gateways[0], r.cfg.Gateways[1]
-	first.Leak.Limits = []config.Limit{{N: 7, Window: time.Second}}
+	first.Leak.Limits = []job.Limit{{N: 7, Window: time.Second}}
 	second.Request.URL = "ftp://nowhere/"
 	if _, err := d.Reload(t.Context(), []config.Gateway{first, second}); err == nil || !strings.Contains(err.Error(), second.Name) {
 		t.Errorf("%v, want a word on %s", err, second.Name)
@@ -185,7 +186,7 @@ func TestManyMoreCallsAtOnceWaitForARestart(t *testing.T) {
 	d := r.serve()
 	g := r.cfg.Gateways[0]
 	for n, told := range map[int64]bool{2: false, 1000: true} {
-		g.Leak.Limits = []config.Limit{{N: n, Window: time.Second}}
+		g.Leak.Limits = []job.Limit{{N: n, Window: time.Second}}
 		out, err := d.Reload(t.Context(), []config.Gateway{g})
 		if err != nil || (len(out.Kept) > 0) != told || told && !strings.Contains(out.Kept[0], "more than 20 calls") {
 			t.Errorf("%d/s: %v, kept: %v", n, err, out.Kept)
@@ -201,7 +202,7 @@ func TestAReloadWithoutRedisIsMadeUpFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // what a Redis that does not answer comes to
 	g := r.cfg.Gateways[0]
-	g.Leak.Limits, g.Retry.Attempts = []config.Limit{{N: 7, Window: time.Second}}, 3
+	g.Leak.Limits, g.Retry.Attempts = []job.Limit{{N: 7, Window: time.Second}}, 3
 	if _, err := d.Reload(ctx, []config.Gateway{g}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spillway/internal/admission"
-	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
@@ -41,7 +40,7 @@ func TestJobsThatNeverFitHoldNobodyUp(t *testing.T) {
 	r.costly("before", cheap, 1)
 	r.costly("very", dear-30, 35)
 	r.costly("behind", cheap, 1)
-	g.Admission.Limits, g.Admission.Burst = []config.Limit{{N: 10000, Window: time.Second}}, 20
+	g.Admission.Limits, g.Admission.Burst = []job.Limit{{N: 10000, Window: time.Second}}, 20
 	var log bytes.Buffer
 	d, err := New(Params{DB: r.db, Gateways: r.cfg.Gateways, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(&log, nil)), Patience: patience})
 	if err != nil {

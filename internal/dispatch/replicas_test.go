@@ -156,7 +156,7 @@ func TestAnOperatorsWordIsOnAReplicaToo(t *testing.T) {
 	defer replica.Continue()
 	for what, err := range map[string]error{
 		"a pause":      p.Pause(t.Context(), "maintenance"),
-		"a live limit": SetLimits(t.Context(), r.db.Client, g, []config.Limit{{N: 5, Window: time.Second}}),
+		"a live limit": SetLimits(t.Context(), r.db.Client, g, []job.Limit{{N: 5, Window: time.Second}}),
 	} {
 		if err == nil || !redisdb.Away(err) && job.CodeOf(err) != job.CodeUnavailable {
 			t.Errorf("%s that no replica has: %v", what, err)

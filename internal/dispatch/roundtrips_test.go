@@ -71,7 +71,7 @@ func TestAJobCostsThreeScriptsAtMost(t *testing.T) {
 	t.Cleanup(gateway.Close)
 	g := config.DefaultGateway()
 	g.Name, g.Request.URL = testkit.Gateway(t), config.Secret(gateway.URL)
-	g.Leak.Limits = []config.Limit{{N: 2000, Window: time.Second}}
+	g.Leak.Limits = []job.Limit{{N: 2000, Window: time.Second}}
 	g.Admission.Limits, g.Admission.Burst = g.Leak.Limits, 10_000
 	db, err := redisdb.Open(t.Context(), testkit.Redis(t), redisdb.Options{})
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"spillway/internal/bucket"
-	"spillway/internal/config"
 	"spillway/internal/gateway"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
@@ -34,7 +33,7 @@ func (s slot) Release(ctx context.Context) { _ = s.pacer.Release(ctx, s.s) }
 // pacer is a bucket.Pacer as the worker and the queue's gate see it.
 type pacer struct {
 	*bucket.Pacer
-	circuit bucket.Circuit
+	circuit job.Circuit
 	machine *ownMachine
 }
 
@@ -57,14 +56,8 @@ func (p pacer) Succeeded(ctx context.Context, s worker.Slot, first bool) bool {
 	return ok && p.Pacer.Succeeded(ctx, own.s, first)
 }
 
-func (p pacer) Failed(ctx context.Context, f worker.Failure) (worker.Fallout, error) {
-	out, err := p.Pacer.Failed(ctx, p.circuit, bucket.Failure(f))
-	return worker.Fallout(out), err
-}
-
-// circuit returns a gateway's circuit. The zero one never opens.
-func circuit(c config.Circuit) bucket.Circuit {
-	return bucket.Circuit{Failures: c.Failures, Ratio: c.Ratio, Calls: c.Calls, Window: c.Window, Max: c.Max}
+func (p pacer) Failed(ctx context.Context, f job.Failure) (job.Fallout, error) {
+	return p.Pacer.Failed(ctx, p.circuit, f)
 }
 
 // gate is the pacer as the queue sees it. While the data is not what was seen of it, or this machine can't call, nothing is pulled.

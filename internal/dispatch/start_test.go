@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"spillway/internal/config"
+	"spillway/internal/job"
 )
 
 // cutter loses one round trip, after which the connection is as good as new.
@@ -67,7 +67,7 @@ func startWith(t *testing.T, cut *cutter, p Params) (lost bool, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := SetLimits(t.Context(), r.db.Client, r.cfg.Gateways[0], []config.Limit{{N: 5, Window: time.Second}}); err != nil {
+	if err := SetLimits(t.Context(), r.db.Client, r.cfg.Gateways[0], []job.Limit{{N: 5, Window: time.Second}}); err != nil {
 		t.Fatal(err)
 	}
 	r.db.Client.AddHook(cut)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"spillway/internal/config"
 	"spillway/internal/job"
 )
 
@@ -146,9 +145,9 @@ func (j *upsetJudge) bounds(at time.Duration) map[time.Duration]int64 {
 	return all
 }
 
-func upsetParse(text upsetLimits) (all []config.Limit) {
+func upsetParse(text upsetLimits) (all []job.Limit) {
 	for word := range strings.FieldsSeq(text) {
-		l, err := config.ParseLimit(word)
+		l, err := job.ParseLimit(word)
 		if err != nil {
 			panic(err)
 		}
@@ -252,7 +251,7 @@ var (
 // honest says whether a reason is one, and true as far as a judge can know.
 func (j *upsetJudge) honest(why string, now time.Duration) bool {
 	if m := usedUp.FindStringSubmatch(why); m != nil {
-		l, err := config.ParseLimit(m[1])
+		l, err := job.ParseLimit(m[1])
 		return err == nil && j.used(l, now) >= l.N
 	}
 	if m := noBefore.FindStringSubmatch(why); m != nil {
@@ -272,7 +271,7 @@ func (j *upsetJudge) honest(why string, now time.Duration) bool {
 // used is how much of a limit may be used up, as far as the promises allow it: by calls, and for each loss by what can have been called in the
 // data that was lost and the few seconds in which dispatchers gave no sign of life; not for as long as Redis was away, unless it can't tell and nobody
 // is left who could.
-func (j *upsetJudge) used(l config.Limit, now time.Duration) int64 {
+func (j *upsetJudge) used(l job.Limit, now time.Duration) int64 {
 	shortest, n := j.shortest()
 	units := j.within(now, l.Window+l.Window/10+2*time.Second) + l.N/10 + 2
 	for _, m := range j.marks {

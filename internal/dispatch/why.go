@@ -76,7 +76,7 @@ func stopped(ctx context.Context, c redis.UniversalClient, g config.Gateway, r j
 	if r.Job.Batch != "" {
 		batch, _, err := Books(c, g).Batch(ctx, r.Job.Batch)
 		if err != nil {
-			return "", Coded(err)
+			return "", err
 		}
 		if !batch.Paused.IsZero() {
 			return fmt.Sprintf("its batch %s is paused since %s: %s", r.Job.Batch, moment(batch.Paused), batch.Why), nil
@@ -88,7 +88,7 @@ func stopped(ctx context.Context, c redis.UniversalClient, g config.Gateway, r j
 func whyQueued(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance, why string) (string, error) {
 	ahead, known, err := Books(c, g).Ahead(ctx, r)
 	if err != nil {
-		return "", Coded(err)
+		return "", err
 	}
 	if why == "" && !known {
 		return "a worker has pulled it, and its call begins at its slot", nil
@@ -115,25 +115,15 @@ func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 	long := room.In > soon || room.Gap > soon
 	switch {
 	case err != nil:
-		return "", Coded(err)
+		return "", err
 	case long && room.Limit.N > 0:
-		return fmt.Sprintf("the limit %s is used up until %s", limitText(v.Limits, room.Limit), moment(room.At)), nil
+		return fmt.Sprintf("the limit %s is used up until %s", room.Limit, moment(room.At)), nil
 	case long:
 		return fmt.Sprintf("no call before %s, as calls made before Redis lost its memory, or before the limits changed, still count", moment(room.At)), nil
 	case room.Full:
 		return fmt.Sprintf("as many calls are under way as may be (max_in_flight %d)", g.Leak.MaxInFlight), nil
 	}
 	return "waiting for a slot", nil
-}
-
-// limitText writes a limit as the configuration has it.
-func limitText(all []config.Limit, l bucket.Limit) string {
-	for _, one := range all {
-		if one.N == l.N && one.Window == l.Window {
-			return one.String()
-		}
-	}
-	return l.String()
 }
 
 func behind(n int64, more bool) string {
@@ -158,7 +148,7 @@ func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 	}
 	ahead, known, err := Books(c, g).Ahead(ctx, r)
 	if err != nil || !known {
-		return why, Coded(err)
+		return why, err
 	}
 	if ahead.Jobs == 0 {
 		return why + ": it goes in by itself when there is room, as the next one", nil
@@ -185,7 +175,7 @@ func shellWord(text string) string {
 func whyInFlight(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	v, err := c.HMGet(ctx, redisdb.NewKeys(g.Name).Job(r.Job.ID), "o", "oa").Result()
 	if err != nil {
-		return "", Coded(err)
+		return "", err
 	}
 	owner, _ := v[0].(string)
 	opened, _ := v[1].(string)

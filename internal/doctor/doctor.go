@@ -209,11 +209,8 @@ func (x *examination) examine(ctx context.Context, db *redisdb.DB) error {
 }
 
 func (x *examination) unreachable(err error) {
+	err = redisdb.Coded(err)
 	e, coded := errors.AsType[*job.Error](err)
-	if !coded {
-		err = dispatch.Coded(err)
-		e, coded = errors.AsType[*job.Error](err)
-	}
 	hint := "start it, or check the Redis address, and try again"
 	if coded && e.Hint != "" {
 		hint = e.Hint

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"spillway/internal/config"
+	"spillway/internal/job"
 )
 
 const (
@@ -48,7 +49,7 @@ func lintHold(g config.Gateway) []Check {
 		return nil
 	}
 	return []Check{warn("hold", g.Name, "make hold.max shorter, unless the gateway means such times",
-		"one answer with a mistaken Retry-After stops all calls for up to %s (hold.max)", config.FormatDuration(g.Hold.Max))}
+		"one answer with a mistaken Retry-After stops all calls for up to %s (hold.max)", job.FormatDuration(g.Hold.Max))}
 }
 
 func lintAdmission(g config.Gateway) (found []Check) {
@@ -79,7 +80,7 @@ func lintJitter(g config.Gateway) []Check {
 	case g.Leak.Jitter > shortest/4:
 		return []Check{warn(name, g.Name, "measure the variation of the delay, and give leak.jitter that; or ask for a limit with a longer window",
 			"leak.jitter of %s is more than a quarter of the shortest window, %s: the rate is at most %.0f %% of the limit",
-			config.FormatDuration(g.Leak.Jitter), config.FormatDuration(shortest), 100*shortest.Seconds()/(shortest+g.Leak.Jitter).Seconds())}
+			job.FormatDuration(g.Leak.Jitter), job.FormatDuration(shortest), 100*shortest.Seconds()/(shortest+g.Leak.Jitter).Seconds())}
 	}
 	return nil
 }
@@ -90,10 +91,10 @@ func lintTimes(g config.Gateway) (found []Check) {
 	switch {
 	case t > timeoutMost:
 		found = append(found, warn(name, g.Name, "make request.timeout what the gateway really needs; give the service more time to stop (TimeoutStopSec)",
-			"a time-out of %s: a job whose worker died is looked at only after that, and a stop may take as long, where systemd kills after 90s and Kubernetes after 30s", config.FormatDuration(t)))
+			"a time-out of %s: a job whose worker died is looked at only after that, and a stop may take as long, where systemd kills after 90s and Kubernetes after 30s", job.FormatDuration(t)))
 	case t < timeoutLeast:
 		found = append(found, warn(name, g.Name, "make request.timeout longer: 30s is the default",
-			"a time-out of %s cuts off calls that the gateway may still carry out: their outcome is unknown", config.FormatDuration(t)))
+			"a time-out of %s cuts off calls that the gateway may still carry out: their outcome is unknown", job.FormatDuration(t)))
 	}
 	return found
 }
@@ -107,7 +108,7 @@ func lintKeys(g config.Gateway) []Check {
 	case g.Dedupe < g.Request.KeyLifetime:
 		return []Check{warn(name, g.Name, "make dedupe at least as long as request.key_lifetime",
 			"a job is forgotten %s after it is done (dedupe), before the gateway forgets its key (%s): enqueued again in between, it would be answered with the old answer",
-			config.FormatDuration(g.Dedupe), config.FormatDuration(g.Request.KeyLifetime))}
+			job.FormatDuration(g.Dedupe), job.FormatDuration(g.Request.KeyLifetime))}
 	}
 	return nil
 }
@@ -172,11 +173,11 @@ func (x *examination) lintFlight(g config.Gateway, connect time.Duration) []Chec
 		return nil
 	}
 	return []Check{warn("in_flight", g.Name, fmt.Sprintf("raise leak.max_in_flight to %.0f, or take it out", math.Ceil(leak*lasts.Seconds())),
-		"%d calls at once reach %s only while each takes no more than %s; %s %s (and may take %s)", most, perSecond(leak), short(enough), how, short(lasts), config.FormatDuration(g.Request.Timeout))}
+		"%d calls at once reach %s only while each takes no more than %s; %s %s (and may take %s)", most, perSecond(leak), short(enough), how, short(lasts), job.FormatDuration(g.Request.Timeout))}
 }
 
 // rate is the most that limits allow in the long run, in calls a second.
-func rate(limits []config.Limit) float64 {
+func rate(limits []job.Limit) float64 {
 	least := math.Inf(1)
 	for _, l := range limits {
 		least = min(least, float64(l.N)/l.Window.Seconds())
@@ -185,7 +186,7 @@ func rate(limits []config.Limit) float64 {
 }
 
 // largest is the largest number of calls that a limit names: a burst of as much is never far above.
-func largest(limits []config.Limit) (n int64) {
+func largest(limits []job.Limit) (n int64) {
 	for _, l := range limits {
 		n = max(n, l.N)
 	}

@@ -82,7 +82,7 @@ func TestHeldAndOpenCircuit(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
 	w.pacer(func(p *bucket.Pacer) error {
-		_, err := p.Failed(t.Context(), bucket.Circuit{}, bucket.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 401"})
+		_, err := p.Failed(t.Context(), job.Circuit{}, job.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 401"})
 		return err
 	})
 	w.expect("held", Warn, "HTTP 401", "another key")
@@ -106,9 +106,9 @@ func TestParkedJobsThatWaitForAPerson(t *testing.T) {
 func TestLimitsSetLive(t *testing.T) {
 	t.Parallel()
 	w := newWard(t, "admission: {limits: [100/s]}")
-	to, err := config.ParseLimit("10/s")
+	to, err := job.ParseLimit("10/s")
 	w.must(err)
-	w.must(dispatch.SetLimits(t.Context(), w.c, w.g, []config.Limit{to}))
+	w.must(dispatch.SetLimits(t.Context(), w.c, w.g, []job.Limit{to}))
 	w.expect("limits", Warn, "10/s were set live and win over the file's 100/s", "limit reset")
 	w.expect("admission", Warn, "100/s, and only 10/s leave", "lower")
 }

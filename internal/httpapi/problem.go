@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // problem is an answer that says no (RFC 9457). In the answer to many jobs it is the line of one of them.
@@ -90,7 +91,7 @@ var codes = map[job.Code]code{
 
 // problemOf is what a caller hears of an error: a coded one's own words, of any other nothing but that the log knows more.
 func problemOf(err error) problem {
-	e, ok := errors.AsType[*job.Error](err)
+	e, ok := errors.AsType[*job.Error](redisdb.Coded(err))
 	if !ok {
 		return newProblem(codeFailed, "something failed here; the dispatcher's log says what", "send the same again: "+knownByID)
 	}

@@ -59,7 +59,7 @@ func manySizes(batch string) []job.Job {
 // a task's message has it.
 func onAlgorithm(t *testing.T, algorithm, name string, money func([]byte) string) *bench {
 	b := setup(t, 1000, func(cfg *ledger.Config) {
-		alg, err := bucket.NewAlgorithm(algorithm, []bucket.Limit{{N: 500, Window: time.Second}, {N: 9000, Window: time.Minute}}, 500, 10)
+		alg, err := bucket.NewAlgorithm(algorithm, []job.Limit{{N: 500, Window: time.Second}, {N: 9000, Window: time.Minute}}, 500, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestAChunkLeavesWhatItsJobsLeaveOneByOne(t *testing.T) {
 		{"all that may be parked", func(b *bench, _ string) { b.cfg.InOrder, b.cfg.Parked.Jobs = false, 10; b.on(b.c); b.fill(0) }, []job.Admittance{job.ParkedNow, job.Full}},
 		{"no more that may be parked", func(b *bench, batch string) { b.pauses(batch); b.cfg.Parked.Jobs = 1; b.on(b.c) }, []job.Admittance{job.Full}},
 	}
-	for a, name := range bucket.Algorithms() {
+	for a, name := range job.Algorithms() {
 		for n, c := range []struct {
 			batch string
 			money func([]byte) string

@@ -56,7 +56,7 @@ func setup(t *testing.T, burst int64, change func(*ledger.Config)) *bench {
 	b.keys = redisdb.NewKeys(b.name)
 	cfg := ledger.Config{
 		Gateway: b.name, InOrder: true, Keys: true, KeyLifetime: 24 * time.Hour, Attempts: 3, Dedupe: time.Hour,
-		Bucket:    tokens{bucket.TokenBucket{Limits: []bucket.Limit{{N: 100, Window: time.Second}}, Burst: burst}},
+		Bucket:    tokens{bucket.TokenBucket{Limits: []job.Limit{{N: 100, Window: time.Second}}, Burst: burst}},
 		Encode:    queue.NewEncoder(b.name).Encode,
 		NowMicros: func() int64 { return b.now },
 	}

@@ -29,7 +29,7 @@ func TestAChunkThatIsTakenInMovesAllOfItsMoney(t *testing.T) {
 	}
 	b.must(b.books.CancelBatch(b.ctx, "c", "me", "mistake", 0, noted))
 	b.clean("parked")
-	b.cfg.Bucket = tokens{bucket.TokenBucket{Limits: []bucket.Limit{{N: 100, Window: time.Second}}, Burst: 1_000_000}}
+	b.cfg.Bucket = tokens{bucket.TokenBucket{Limits: []job.Limit{{N: 100, Window: time.Second}}, Burst: 1_000_000}}
 	b.on(b.c)
 	for _, chunk := range [][]string{ids[:30], ids[30:]} {
 		answers, _, err := b.books.Readmit(b.ctx, b.back(chunk...))
@@ -57,7 +57,7 @@ func onTwin(t *testing.T, name string) *bench {
 }
 
 func (b *bench) burst(n int64) {
-	b.cfg.Bucket = tokens{bucket.TokenBucket{Limits: []bucket.Limit{{N: 100, Window: time.Second}}, Burst: n}}
+	b.cfg.Bucket = tokens{bucket.TokenBucket{Limits: []job.Limit{{N: 100, Window: time.Second}}, Burst: n}}
 	b.on(b.c)
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
 )
 
 // The kinds of an Error, for errors.Is.
@@ -38,6 +40,31 @@ func (e *Error) Error() string {
 
 // Unwrap returns the kind and the cause.
 func (e *Error) Unwrap() []error { return []error{e.Kind, e.Err} }
+
+// As makes it a *job.Error for errors.As: usage for an address that can't be used, failed where Redis refuses us, unavailable where it is away.
+func (e *Error) As(target any) bool {
+	coded, ok := target.(**job.Error)
+	if !ok {
+		return false
+	}
+	*coded = &job.Error{Code: job.CodeFailed, Message: e.Message, Hint: e.Hint, Err: e.Err}
+	switch {
+	case errors.Is(e.Kind, ErrURL):
+		(*coded).Code = job.CodeUsage
+	case errors.Is(e.Kind, ErrAway):
+		(*coded).Code = job.CodeUnavailable
+	}
+	return true
+}
+
+// Coded gives the code unavailable to an error of the driver's that means "not now". Others are left as they are. What shows an error to
+// somebody asks it: nobody else needs to.
+func Coded(err error) error {
+	if _, coded := errors.AsType[*job.Error](err); coded || !Away(err) {
+		return err
+	}
+	return &job.Error{Code: job.CodeUnavailable, Message: "Redis can't do this now", Err: err, Hint: "try again when it is back"}
+}
 
 func usage(message, hint string) error {
 	return &Error{Kind: ErrURL, Message: message, Hint: hint}

@@ -168,7 +168,7 @@ const endless = 64
 // retry lets the job wait out a back-off, or parks it when its attempts are used up. An answer that spends none ("too early") makes
 // it wait half as long again as it has so far, or one that always gets it would call for ever at the first back-off. A failure of the gateway's that was its last
 // attempt may turn out as the beginning of an outage: then the ledger says, when the job comes again, whether it counts.
-func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out Fallout) {
+func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out job.Fallout) {
 	if !e.Outage.IsZero() {
 		e.Spent = false
 		w.waitOut(ctx, a, e, "retry: the gateway is down", w.aside(out))
@@ -182,7 +182,7 @@ func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out Fal
 }
 
 // aside is how long a job that met an outage waits. It is called after those that were never called, so it need not wait for the end of the hold.
-func (w *Worker) aside(out Fallout) time.Duration {
+func (w *Worker) aside(out job.Fallout) time.Duration {
 	if out.Held <= 0 { // others are tried at once
 		return w.cfg.Backoff(1)
 	}
@@ -212,7 +212,7 @@ func (w *Worker) waitOut(ctx context.Context, a job.Attempt, e job.Ending, next 
 
 // hold lets the job step aside that was told to wait, or not let in, when everybody has been stopped: no attempt is spent.
 // Where nobody was stopped, since the trouble is the job's own or not known to be the gateway's, its attempt counts.
-func (w *Worker) hold(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement, out Fallout) {
+func (w *Worker) hold(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement, out job.Fallout) {
 	if out.Outage.IsZero() {
 		e.Spent = true
 		w.again(ctx, a, e, j.HoldFor)

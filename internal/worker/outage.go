@@ -14,7 +14,7 @@ const leastOutageWait = 100 * time.Millisecond
 
 // told is what the pacer made of a call's end.
 type told struct {
-	Fallout
+	job.Fallout
 	few int64 // as many calls may be under way at once from now on; 0: their number was not lowered
 }
 
@@ -49,8 +49,8 @@ func (w *Worker) fewer(ctx context.Context, a job.Attempt) (few int64) {
 	return few
 }
 
-func (w *Worker) failure(a job.Attempt, slot Slot, res job.Result, j outcome.Judgement) Failure {
-	f := Failure{Kind: job.Fail, Job: a.Job.ID, Outages: a.Outages, Spent: a.Spent, Since: a.Failed, Slot: slot.At(), Took: res.Took, Written: res.Stage != job.NotSent, Why: j.Why}
+func (w *Worker) failure(a job.Attempt, slot Slot, res job.Result, j outcome.Judgement) job.Failure {
+	f := job.Failure{Kind: job.Fail, Job: a.Job.ID, Outages: a.Outages, Spent: a.Spent, Since: a.Failed, Slot: slot.At(), Took: res.Took, Written: res.Stage != job.NotSent, Why: j.Why}
 	switch {
 	case !f.Written:
 		f.Why = j.Error
@@ -63,7 +63,7 @@ func (w *Worker) failure(a job.Attempt, slot Slot, res job.Result, j outcome.Jud
 }
 
 // failed has the trouble counted, for as long as that takes: uncounted, it would spend an attempt on an outage.
-func (w *Worker) failed(ctx context.Context, a job.Attempt, f Failure) (out Fallout) {
+func (w *Worker) failed(ctx context.Context, a job.Attempt, f job.Failure) (out job.Fallout) {
 	w.persist(ctx, a.Job.ID, func() (err error) {
 		out, err = w.cfg.Pacer.Failed(ctx, f)
 		return err

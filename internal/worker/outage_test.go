@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
-	"spillway/internal/worker"
 )
 
 // again makes a job that waits out a back-off due, and moves it.
@@ -24,7 +23,7 @@ func (r *rig) again(id string) {
 // fell lets the pacer say of failures from now on that they were counted, and that they belong to an outage, or to none so far.
 func (r *rig) fell(outage bool) time.Time {
 	at := time.Now().Truncate(time.Microsecond)
-	r.pacer.fallout = worker.Fallout{At: at}
+	r.pacer.fallout = job.Fallout{At: at}
 	if outage {
 		r.pacer.fallout.Outage, r.pacer.fallout.Held = at.Add(-time.Second), time.Second
 	}

@@ -47,29 +47,6 @@ var ErrCost = errors.New("the job costs more than one of the gateway's limits ca
 // errHeld is for the queue alone: it delivers the task again, when calls may go.
 var errHeld = errors.New("nothing is called: Redis's data is not what was seen of it")
 
-// Failure is a call that met trouble which may be the gateway's.
-type Failure struct {
-	Kind    job.Trouble
-	For     time.Duration // how long the gateway asked to be left alone; 0: it did not say
-	Job     string
-	Outages int           // outages that the job has met before
-	Spent   int           // attempts that it has used up before this call
-	Since   time.Time     // when the first of them failed, on Redis's clock; zero if none did
-	Slot    int64         // the call's, on Redis's clock in µs
-	Took    time.Duration // how long it was under way
-	Written bool          // something of it reached the wire
-	Why     string        // for the operator: no payload, no secret
-}
-
-// Fallout is what a failure came to.
-type Fallout struct {
-	At     time.Time     // when it was counted, on Redis's clock; zero: nobody counts
-	Outage time.Time     // beginning of the outage that it belongs to, so that it spends no attempt; zero: of none so far
-	Held   time.Duration // how long the gateway is held from At; 0 if it is not
-	Opened bool          // it began a hold: nobody calls until a call sent ahead succeeds
-	Own    bool          // the trouble is the job's own: its attempt counts
-}
-
 // Pacer hands out slots, keeps holds, and counts failures.
 type Pacer interface {
 	// Take waits for a slot of that cost. It returns ErrCost if there can be none.
@@ -77,7 +54,7 @@ type Pacer interface {
 	// Succeeded says that the slot's call succeeded, and reports whether this closed the circuit. first: its job had never been called before.
 	Succeeded(ctx context.Context, s Slot, first bool) (closed bool)
 	// Failed counts a call that met trouble, over all processes, and stops everybody's calls where it is the gateway's.
-	Failed(ctx context.Context, f Failure) (Fallout, error)
+	Failed(ctx context.Context, f job.Failure) (job.Fallout, error)
 	// Fewer lowers the number of calls that may be under way at once, and returns it; 0 if one was too many already.
 	Fewer(ctx context.Context) (int64, error)
 }

@@ -47,18 +47,18 @@ func (s *slot) End(context.Context) { s.count(&s.ended) }
 
 type pacer struct {
 	taken     []int64
-	holds     []worker.Failure // calls that were told to wait, or not let in
-	own       bool             // those are the job's own trouble
-	first     bool             // the last success was that of a job never called before
+	holds     []job.Failure // calls that were told to wait, or not let in
+	own       bool          // those are the job's own trouble
+	first     bool          // the last success was that of a job never called before
 	succeeded int
 	fewer     int
 	few       int64
 	none      bool
 	tooDear   bool
-	failures  []worker.Failure
+	failures  []job.Failure
 	slot      *slot // of the present delivery
 	released  int   // how often it had been released when a failure was counted
-	fallout   worker.Fallout
+	fallout   job.Fallout
 }
 
 func (p *pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
@@ -78,7 +78,7 @@ func (p *pacer) Succeeded(_ context.Context, _ worker.Slot, first bool) bool {
 	p.first = first
 	return false
 }
-func (p *pacer) Failed(_ context.Context, f worker.Failure) (worker.Fallout, error) {
+func (p *pacer) Failed(_ context.Context, f job.Failure) (job.Fallout, error) {
 	p.released += p.slot.released
 	if f.Kind == job.Fail {
 		p.failures = append(p.failures, f)
@@ -86,9 +86,9 @@ func (p *pacer) Failed(_ context.Context, f worker.Failure) (worker.Fallout, err
 	}
 	p.holds = append(p.holds, f)
 	if p.own {
-		return worker.Fallout{At: time.Now(), Own: true}, nil
+		return job.Fallout{At: time.Now(), Own: true}, nil
 	}
-	return worker.Fallout{At: time.Now(), Outage: time.Now(), Held: max(f.For, time.Second), Opened: true}, nil
+	return job.Fallout{At: time.Now(), Outage: time.Now(), Held: max(f.For, time.Second), Opened: true}, nil
 }
 
 // sender answers every call alike and remembers the keys.
@@ -162,7 +162,7 @@ func setup(t *testing.T, answer job.Result, keyed bool, profile ...string) *rig 
 	gw := testkit.Gateway(t)
 	r := &rig{t: t, c: testkit.Client(t), keys: redisdb.NewKeys(gw), pacer: &pacer{}, sender: &sender{answer: answer}, reg: prometheus.NewRegistry()}
 	r.kept = ledger.Config{Gateway: gw, Encode: queue.NewEncoder(gw).Encode, Keys: keyed, KeyLifetime: time.Hour, Attempts: 2,
-		Dedupe: time.Hour, Bucket: tokens{bucket.TokenBucket{Limits: []bucket.Limit{{N: 100, Window: time.Second}}, Burst: 100}}}
+		Dedupe: time.Hour, Bucket: tokens{bucket.TokenBucket{Limits: []job.Limit{{N: 100, Window: time.Second}}, Burst: 100}}}
 	r.books = ledger.New(r.c, r.kept)
 	r.flaky = &flaky{Books: r.books}
 	table, err := outcome.Profile(strings.Join(profile, ""))

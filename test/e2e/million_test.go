@@ -56,7 +56,7 @@ func TestAMillionDeadLetters(t *testing.T) {
 func (s *store) refuseInProcess(n int) {
 	s.t.Helper()
 	c, keys := s.redis.Client(), redisdb.NewKeys("stripe")
-	tokens := bucket.TokenBucket{Limits: []bucket.Limit{{N: 1_000_000, Window: time.Second}}, Burst: int64(10 * n)}
+	tokens := bucket.TokenBucket{Limits: []job.Limit{{N: 1_000_000, Window: time.Second}}, Burst: int64(10 * n)}
 	books := ledger.New(c, ledger.Config{Gateway: "stripe", Keys: true, KeyLifetime: time.Hour, Attempts: 3, Dedupe: time.Hour,
 		Bucket: tokens, Encode: queue.NewEncoder("stripe").Encode})
 	letters := deadletter.New(c, "stripe")

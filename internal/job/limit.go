@@ -1,4 +1,4 @@
-package config
+package job
 
 import (
 	"fmt"
@@ -28,45 +28,45 @@ func PerSecond(limits []Limit) float64 {
 	return rate
 }
 
-// maxCount is what a count may be at most: far above any use, and exact in Redis's scripts.
-const maxCount = 1 << 46
+// MaxCount is what a count may be at most: far above any use, and exact in Redis's scripts.
+const MaxCount = 1 << 46
 
-// maxWindow is the longest window that the pacer keeps.
-const maxWindow = 365 * day
+// MaxWindow is the longest window that the pacer keeps.
+const MaxWindow = 365 * Day
 
 const limitHint = "write N/unit with unit s, m, h, d or a duration, like 100/s or 300/10s"
 
 // ParseLimit reads a limit, N/unit: 100/s, 5000/m, 10000/d, 300/10s, 1/10ms.
 func ParseLimit(text string) (Limit, error) {
-	l, rule := parseLimit(text)
+	l, rule := ReadLimit(text)
 	if rule != "" {
 		return Limit{}, fmt.Errorf("%q %s", text, rule)
 	}
 	return l, nil
 }
 
-// parseLimit returns, instead of an error, the rule that the text breaks: what follows the text in a message.
-func parseLimit(text string) (l Limit, rule string) {
+// ReadLimit is ParseLimit that returns, instead of an error, the rule that the text breaks: what follows the text in a message.
+func ReadLimit(text string) (l Limit, rule string) {
 	number, unit, found := strings.Cut(text, "/")
-	if !found || !decimal(number) {
+	if !found || !Digits(number) {
 		return Limit{}, "is not a limit: " + limitHint
 	}
 	if unit == "s" || unit == "m" || unit == "h" || unit == "d" {
 		unit = "1" + unit
 	}
-	window, rule := parseDuration(unit)
+	window, rule := ReadDuration(unit)
 	if rule != "" {
 		return Limit{}, "is not a limit: " + limitHint
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	switch {
-	case err != nil || n > maxCount:
-		return Limit{}, "allows too many calls: give at most " + strconv.FormatInt(maxCount, 10)
+	case err != nil || n > MaxCount:
+		return Limit{}, "allows too many calls: give at most " + strconv.FormatInt(MaxCount, 10)
 	case n == 0:
 		return Limit{}, "lets no call through: give at least 1; to stop a gateway there is dispatcher pause"
 	case window < time.Microsecond || window%time.Microsecond != 0:
 		return Limit{}, "has a window that can't be kept: give at least 1us, in whole microseconds"
-	case window > maxWindow:
+	case window > MaxWindow:
 		return Limit{}, "has a window of more than a year: give at most 365d"
 	}
 	return Limit{N: n, Window: window}, ""
@@ -94,7 +94,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// decimal reports that text is made of digits alone, of which there is one at least.
-func decimal(text string) bool {
+// Digits reports that text is made of digits alone, of which there is one at least.
+func Digits(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }

@@ -1,4 +1,4 @@
-package config
+package job
 
 import (
 	"errors"
@@ -11,12 +11,13 @@ import (
 
 const durationHint = "write a number with a unit ns, us, ms, s, m, h or d, like 500ms, 30s, 1h30m or 30d"
 
-const day = 24 * time.Hour
+// Day is a day of 24 hours.
+const Day = 24 * time.Hour
 
 var durationPart = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(ns|us|µs|μs|ms|s|m|h|d)`)
 
-// parseDuration reads Go's durations and d for a day of 24 hours: 500ms, 1h30m, 30d, 1d12h. 0 needs no unit. It returns, instead of an error, the rule that the text breaks: what follows the text in a message.
-func parseDuration(text string) (total time.Duration, rule string) {
+// ReadDuration reads Go's durations and d for a day of 24 hours: 500ms, 1h30m, 30d, 1d12h. 0 needs no unit. It returns, instead of an error, the rule that the text breaks: what follows the text in a message.
+func ReadDuration(text string) (total time.Duration, rule string) {
 	if text == "0" {
 		return 0, ""
 	}
@@ -43,16 +44,16 @@ func parsePart(number, unit string) (time.Duration, error) {
 		return time.ParseDuration(number + unit)
 	}
 	if days, err := strconv.ParseInt(number, 10, 64); err == nil {
-		if days > math.MaxInt64/int64(day) {
+		if days > math.MaxInt64/int64(Day) {
 			return 0, errors.New("overflow")
 		}
-		return time.Duration(days) * day, nil
+		return time.Duration(days) * Day, nil
 	}
 	days, err := strconv.ParseFloat(number, 64)
-	if err != nil || days*float64(day) >= math.MaxInt64 {
+	if err != nil || days*float64(Day) >= math.MaxInt64 {
 		return 0, errors.New("overflow")
 	}
-	return time.Duration(days * float64(day)), nil
+	return time.Duration(days * float64(Day)), nil
 }
 
 // FormatDuration returns the duration as a person writes it, in the largest unit that needs no fraction: 30d, 90m, 10ms.
@@ -60,7 +61,7 @@ func FormatDuration(d time.Duration) string {
 	units := []struct {
 		name string
 		size time.Duration
-	}{{"d", day}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}, {"us", time.Microsecond}}
+	}{{"d", Day}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}, {"us", time.Microsecond}}
 	for _, u := range units {
 		if d != 0 && d%u.size == 0 {
 			return strconv.FormatInt(int64(d/u.size), 10) + u.name

@@ -1,4 +1,4 @@
-package config
+package job
 
 import (
 	"encoding/json"
@@ -41,8 +41,8 @@ func TestLimitReadsWhatItWrites(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := Limit{
-			N:      rapid.Int64Range(1, maxCount).Draw(t, "n"),
-			Window: time.Duration(rapid.Int64Range(1, maxWindow.Microseconds()).Draw(t, "window")) * time.Microsecond,
+			N:      rapid.Int64Range(1, MaxCount).Draw(t, "n"),
+			Window: time.Duration(rapid.Int64Range(1, MaxWindow.Microseconds()).Draw(t, "window")) * time.Microsecond,
 		}
 		text, err := json.Marshal(want)
 		if err != nil {
@@ -55,18 +55,18 @@ func TestLimitReadsWhatItWrites(t *testing.T) {
 	})
 }
 
-func TestParseDuration(t *testing.T) {
+func TestReadDuration(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
 		"0": 0, "0s": 0, "500ms": 500 * time.Millisecond, "24h": 24 * time.Hour, "30d": 720 * time.Hour,
 		"1h30m": 90 * time.Minute, "1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "106751d": 106751 * 24 * time.Hour,
 	} {
-		if got, rule := parseDuration(text); rule != "" || got != want {
+		if got, rule := ReadDuration(text); rule != "" || got != want {
 			t.Errorf("%s: got %s, %v", text, got, rule)
 		}
 	}
 	for _, text := range []string{"", "30", "d", "-1s", "1y", "1 h", "1h ", "106752d", "106751.999d", "99999999999999999999d", "106751d24h", "1e3s", "NaNd", "2562048h"} {
-		if got, rule := parseDuration(text); rule == "" {
+		if got, rule := ReadDuration(text); rule == "" {
 			t.Errorf("%q is read as %s", text, got)
 		}
 	}
