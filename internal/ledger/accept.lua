@@ -44,7 +44,6 @@ for i = 1, jobs do
   place = payload_at[i] + ((p4 * 256 + p3) * 256 + p2) * 256 + p1
   over_at[i] = place
 end
-local function money_of(i) return sub(text, money_at[i], traits_at[i] - 1) end
 
 -- What is known of the jobs is read before anything is written: where that can't be read nothing is changed. Most chunks
 -- have no job that is known, and one question for all of them says so.
@@ -73,45 +72,45 @@ if not fresh then
   end
 end
 
--- traits returns what few jobs have: its cost, when it is due and when it expires (as text), and its batch.
-local function traits(text)
-  if text == '' then return 1, '0', '0', ARGV[6] end
-  local cost, due, expires, batch = string.match(text, '^(%d+) (-?%d+) (-?%d+) (.*)$')
-  return tonumber(cost), due, expires, batch
+-- traits returns what few jobs have: its cost, when it is due and when it expires (as text; nil = none), and its batch.
+local usual_batch = ARGV[6]
+local function traits(i)
+  if traits_at[i] == payload_at[i] then return 1, nil, nil, usual_batch end
+  local cost, due, expires, batch = string.match(sub(text, traits_at[i], payload_at[i] - 1), '^(%d+) (-?%d+) (-?%d+) (.*)$')
+  return tonumber(cost), due ~= '0' and due or nil, expires ~= '0' and expires or nil, batch
 end
 
 local cost, due, expires, batch -- of the job at hand
 
 -- One table serves the fields of all records, which spares making and growing one for each; so many of its places are the present one's.
-local fields, filled = {'s', '', 'g', '1', 'd', '', 't', moment}, 8
-local function put(name, value)
-  fields[filled + 1], fields[filled + 2] = name, value
-  filled = filled + 2
-end
+local fields = {'s', '', 'g', '1', 'd', '', 't', moment}
 
--- record_new writes the record of the job at hand. more are names and values in turn that go with its state.
-local function record_new(i, state, reason, more)
-  local record, money = records[i], money_of(i)
-  fields[2], fields[6], filled = state, digests[i], 8
-  for n = 1, more and #more or 0, 2 do put(more[n], more[n + 1]) end
-  if cost ~= 1 then put('c', int(cost)) end
-  if due ~= '0' then put('at', due) end
-  if expires ~= '0' then put('x', expires) end
-  if batch ~= '' then put('b', batch) end
-  if money ~= '' then put('m', money) end
-  call('HSET', record, unpack(fields, 1, payload_put(fields, filled, text, payload_at[i], over_at[i] - 1)))
-  books_join(record, ids[i], books_place(state, reason), batch, money, over_at[i] - payload_at[i])
+-- record_new writes the record of the job at hand, and its place in the books. more are names and values in turn that go with its state.
+local function record_new(i, state, place, more)
+  local record, money, n = records[i], sub(text, money_at[i], traits_at[i] - 1), 8
+  fields[2], fields[6] = state, digests[i]
+  if more then
+    for m = 1, #more do fields[8 + m] = more[m] end
+    n = 8 + #more
+  end
+  if cost ~= 1 then fields[n + 1], fields[n + 2], n = 'c', int(cost), n + 2 end
+  if due then fields[n + 1], fields[n + 2], n = 'at', due, n + 2 end
+  if expires then fields[n + 1], fields[n + 2], n = 'x', expires, n + 2 end
+  if batch ~= '' then fields[n + 1], fields[n + 2], n = 'b', batch, n + 2 end
+  if money ~= '' then fields[n + 1], fields[n + 2], n = 'm', money, n + 2 end
+  call('HSET', record, unpack(fields, 1, payload_put(fields, n, text, payload_at[i], over_at[i] - 1)))
+  books_join(record, ids[i], place, batch, money, over_at[i] - payload_at[i])
   known[record] = digests[i]
   accepted = accepted + 1
 end
 
 local function enter(i)
-  if due ~= '0' and tonumber(due) > now then
-    record_new(i, 'scheduled')
+  if due and tonumber(due) > now then
+    record_new(i, 'scheduled', 'scheduled')
     schedule(keys[5], books_key(records[i], 'moments'), due, ids[i], now)
     return
   end
-  record_new(i, 'queued')
+  record_new(i, 'queued', 'queued')
   local task_id = ids[i] .. '~1'
   task_new(task_prefix .. task_id, task_id, forms_message(task_id), keys[6], cost, moment)
   pushed[#pushed + 1] = task_id
@@ -165,7 +164,7 @@ local function park(i, reason, set, error)
   free, free_bytes = free - 1, free_bytes - bytes
   stamped = stamped and stamped + 1 or stamp(keys[4], now)
   local record, id, when = records[i], ids[i], int(stamped)
-  record_new(i, 'parked', reason, {'r', reason, 'e', error, 'pa', when})
+  record_new(i, 'parked', books_place('parked', reason), {'r', reason, 'e', error, 'pa', when})
   shelve(set, when, id)
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, id) end
   return PARKED
@@ -200,7 +199,7 @@ local function answer(i)
   if digest then return digest == digests[i] and DUPLICATE or CONFLICT end
   local taken = key_taken(record, ids[i])
   if taken then return KEY_TAKEN end
-  cost, due, expires, batch = traits(sub(text, traits_at[i], payload_at[i] - 1))
+  cost, due, expires, batch = traits(i)
   local why, reason, hurt = stopped_batch(record, batch)
   if hurt or taken == nil or damaged[record] then return DAMAGED end
   if shut then return FULL end

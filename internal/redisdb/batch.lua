@@ -25,10 +25,11 @@ local function books_over(state) return state == 'done' or state == 'discarded' 
 
 -- books_parts splits a job's money into currency, minor units below 10^9 and 10^9 of them; nil if its amount can't be read.
 local function books_parts(money)
-  local sign, digits, currency = string.match(money, '^(-?)(%d+) (.*)$')
-  if not sign then return nil end
-  local high = #digits > 9 and tonumber(sign .. string.sub(digits, 1, -10)) or 0
-  return currency, tonumber(sign .. string.sub(digits, -9)), high
+  local digits, currency = string.match(money, '^(-?%d+) (.*)$')
+  if not digits then return nil end
+  if #digits <= 9 then return currency, tonumber(digits), 0 end
+  local sign = string.sub(digits, 1, 1) == '-' and -1 or 1
+  return currency, sign * tonumber(string.sub(digits, -9)), tonumber(string.sub(digits, 1, -10)) or 0 -- it may be a sign alone
 end
 
 -- books_count adds to a field of the books.
@@ -67,13 +68,13 @@ local function books_sum(sum, money, bytes)
     return
   end
   sum.low[currency] = (sum.low[currency] or 0) + low
-  sum.high[currency] = (sum.high[currency] or 0) + high
+  if high ~= 0 then sum.high[currency] = (sum.high[currency] or 0) + high end
 end
 
 -- books_sums puts a sum's money into a place (way 1) or takes it out (way -1).
 local function books_sums(key, place, sum, way)
   books_count(key, 'u:' .. place, way * sum.unread)
-  for currency, low in pairs(sum.low) do books_add(key, place, currency, way * low, way * sum.high[currency]) end
+  for currency, low in pairs(sum.low) do books_add(key, place, currency, way * low, way * (sum.high[currency] or 0)) end
 end
 
 -- books_parked puts a sum into a place of what is parked (way 1) or takes it out (way -1), if it is such a place.
@@ -216,7 +217,7 @@ end
 
 local function books_join(record, id, place, batch, money, bytes)
   if money == '' then money = nil end
-  if string.sub(place, 1, 7) == 'parked:' then
+  if place ~= 'queued' and string.sub(place, 1, 7) == 'parked:' then
     joining_record = record
     books_sum(books_joining_sum(joining_parked, place), money, bytes)
   end
