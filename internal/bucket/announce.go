@@ -38,8 +38,8 @@ func (p *Pacer) announce(s Slot) bool {
 	return a.heard
 }
 
-// announceAll allows for the way of the answer, and for what a write may be late without anybody minding; for as long as an answer is waited for, where one of the
-// calls had been announced before and the answer was too slow.
+// announceAll allows for the time that an answer takes nearly always, and for what a write may be late without anybody minding; for four times as long, where one
+// of the calls had been announced before and the answer was too slow.
 func (p *Pacer) announceAll(a *announcement) bool {
 	now := p.clock.Now()
 	if !slices.ContainsFunc(a.slots, func(s Slot) bool { return !p.Passed(s, now) }) {
@@ -47,9 +47,9 @@ func (p *Pacer) announceAll(a *announcement) bool {
 	}
 	away := p.distance(now)
 	within := time.Duration(a.plan.tooLate+away) * time.Microsecond // after that its slots have passed
-	allowed := 2 * away
+	allowed := max(2*away, p.late.answerTime())
 	if slices.ContainsFunc(a.slots, func(s Slot) bool { return p.late.edge(s) > s.At }) {
-		allowed = within.Microseconds()
+		allowed = min(4*allowed, within.Microseconds())
 	}
 	until := p.bounds.notAfter(p.local(now)) + allowed + a.plan.epsilon
 	calls := make([]lateCall, len(a.slots))
@@ -58,7 +58,9 @@ func (p *Pacer) announceAll(a *announcement) bool {
 		s.At = p.late.edge(s)
 		calls[i] = lateCall{a.plan, s, max(s.At, min(until, at+a.plan.tooLate+a.plan.epsilon)), now} // no call goes out after its slot has passed
 	}
-	if lost, err := p.reportOnce(calls, within); err != nil || lost > 0 {
+	lost, err := p.reportOnce(calls, within)
+	p.late.answered(p.clock.Now().Sub(now))
+	if err != nil || lost > 0 {
 		return false // what Redis does not find it counts no later
 	}
 	for i, s := range a.slots {
@@ -72,8 +74,11 @@ func (p *Pacer) announceAll(a *announcement) bool {
 func (p *Pacer) ahead(slots []Slot) (calls []lateCall) {
 	pl, now := p.plan.Load(), p.clock.Now()
 	away, local := p.distance(now), p.local(now)
-	need, lead := p.preparation(), p.Lead().Microseconds()
+	need, lead, usual := p.preparation(), p.Lead().Microseconds(), p.usualPreparation()
 	for _, s := range slots {
+		if max(s.At+away, p.bounds.notAfter(local)+usual, s.At-lead+usual+away) <= s.At+pl.epsilon {
+			continue // it will hardly be late
+		}
 		wrote := max(s.At+away, p.bounds.notAfter(local)+need, s.At-lead+need+away)
 		if edge := min(wrote, s.At+pl.tooLate) + pl.epsilon; edge > s.At+2*pl.epsilon {
 			calls = append(calls, lateCall{pl, s, edge, now})
@@ -95,6 +100,20 @@ func (p *Pacer) announceAhead(calls []lateCall) {
 func (p *Pacer) distance(now time.Time) int64 {
 	at := p.local(now)
 	return p.bounds.notAfter(at) - p.bounds.earliest(at)
+}
+
+// answered learns how long Redis took to hear of an announcement.
+func (l *lateCalls) answered(took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answers.add(float64(took.Microseconds()))
+}
+
+// answerTime is how long Redis takes to hear of an announcement, nearly always, in µs; 0 as long as nobody knows.
+func (l *lateCalls) answerTime() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(l.answers.mean + 4*l.answers.deviation)
 }
 
 // join adds a slot to the announcement that is next, and says whether it is the first in it, which sends it.

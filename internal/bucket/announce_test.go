@@ -38,6 +38,30 @@ func TestALateCallWaitsForEachWindowToCountIt(t *testing.T) {
 	}
 }
 
+// An announcement allows for the time that Redis's answers take, and a second one for four times that: what is allowed beyond the call's own lateness is lost to
+// the limit.
+func TestAnAnnouncementAllowsForWhatAnswersTake(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t), 7)
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
+	s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
+	w.now = s.At + 10_000
+	const answer = 20 * time.Millisecond
+	for _, most := range []time.Duration{answer, 4 * answer} {
+		for range 100 {
+			p.late.answered(answer)
+		}
+		now := p.bounds.notAfter(p.local(w.Now()))
+		if !p.announceAll(&announcement{plan: p.plan.Load(), slots: []Slot{s}}) {
+			t.Fatal("Redis did not hear of it")
+		}
+		allowed := time.Duration(p.late.edge(s)-now-p.plan.Load().epsilon) * time.Microsecond
+		if allowed < most-most/20 || allowed > most+most/20 {
+			t.Errorf("%v are allowed for an answer, want about %v", allowed, most)
+		}
+	}
+}
+
 // A call is written later than Redis was told ahead, before its answer is there: at whichever of the two moments Redis counts it, it comes to count it as
 // late as it was.
 func TestACallWhoseAnnouncementIsUnansweredIsReportedAtBothMoments(t *testing.T) {

@@ -30,6 +30,7 @@ type lateCalls struct {
 	told    map[int64]*told // what Redis was told of calls that are not written yet, by the slot's number
 	next    *announcement   // that further calls can join
 	flight  chan struct{}   // holds one while an announcement is on its way
+	answers readiness       // how long announcements take to be heard
 }
 
 func newLateCalls() lateCalls {

@@ -113,6 +113,13 @@ func (p *Pacer) Lead() time.Duration {
 	return min(max(time.Duration(p.preparation())*time.Microsecond, leastLead), most)
 }
 
+// usualPreparation is how long a job takes from its pull until it is ready to be called, on average, in µs.
+func (p *Pacer) usualPreparation() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int64(p.pace.mean)
+}
+
 // preparation is how long a job takes from its pull until it is ready to be called, nearly always, in µs.
 func (p *Pacer) preparation() int64 {
 	p.mu.Lock()
