@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -161,7 +162,7 @@ func (s *topSource) act(ctx context.Context, what topAct, gateway string) error 
 
 // away reports whether an error may pass by itself.
 func away(err error) bool {
-	return job.CodeOf(redisdb.Coded(err)) == job.CodeUnavailable
+	return job.CodeOf(redisdb.Coded(err)) == job.CodeUnavailable || errors.Is(err, context.DeadlineExceeded)
 }
 
 // troubleText says in one line what is wrong, and since when.
@@ -170,5 +171,5 @@ func troubleText(err error, since, now time.Time) string {
 	if away(err) {
 		what = "Redis is away"
 	}
-	return fmt.Sprintf("%s since %s (%s): %s", what, since.Format(time.TimeOnly), cli.Short(now.Sub(since)), err)
+	return fmt.Sprintf("%s since %s (%s): %s", what, since.Format(time.TimeOnly), cli.Short(now.Sub(since)), redisdb.Coded(err))
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"spillway/internal/redisdb"
 )
 
 // topEvery is the time between two looks.
@@ -114,7 +116,7 @@ func (m topModel) acted(msg topActed) (tea.Model, tea.Cmd) {
 	m.acting = false
 	m.said = msg.gateway + " " + map[topAct]string{topPause: "paused", topResume: "resumed"}[msg.what]
 	if msg.err != nil {
-		m.said = "could not " + string(msg.what) + " " + msg.gateway + ": " + msg.err.Error()
+		m.said = "could not " + string(msg.what) + " " + msg.gateway + ": " + redisdb.Coded(msg.err).Error()
 	}
 	if m.leaving {
 		m.fatal = msg.err

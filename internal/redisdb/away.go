@@ -38,8 +38,13 @@ func (e *Error) Error() string {
 	return e.Message + ": " + e.Err.Error()
 }
 
-// Unwrap returns the kind and the cause.
-func (e *Error) Unwrap() []error { return []error{e.Kind, e.Err} }
+// Unwrap returns the kind, and the cause if there is one.
+func (e *Error) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Err}
+}
 
 // As makes it a *job.Error for errors.As: usage for an address that can't be used, failed where Redis refuses us, unavailable where it is away.
 func (e *Error) As(target any) bool {
@@ -55,15 +60,6 @@ func (e *Error) As(target any) bool {
 		(*coded).Code = job.CodeUnavailable
 	}
 	return true
-}
-
-// Coded gives the code unavailable to an error of the driver's that means "not now". Others are left as they are. What shows an error to
-// somebody asks it: nobody else needs to.
-func Coded(err error) error {
-	if _, coded := errors.AsType[*job.Error](err); coded || !Away(err) {
-		return err
-	}
-	return &job.Error{Code: job.CodeUnavailable, Message: "Redis can't do this now", Err: err, Hint: "try again when it is back"}
 }
 
 func usage(message, hint string) error {

@@ -22,6 +22,7 @@ func embed(at *target, opt Options) *DB {
 		return newPump(conn), nil
 	}
 	client := redis.NewClient(o.Simple())
+	client.AddHook(marking{})
 	stop := make(chan struct{})
 	aged := make(chan struct{})
 	go func() {

@@ -114,6 +114,7 @@ func connect(at *target, opt Options) *DB {
 		}
 		db.Client = redis.NewClient(simple)
 	}
+	db.Client.AddHook(marking{}) // sees what the others make of an error
 	db.Client.AddHook(unsent{})
 	db.Client.AddHook(naming{db.Client})
 	if opt.WaitReplicas > 0 {

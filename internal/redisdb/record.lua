@@ -124,18 +124,15 @@ local function called(rate, now)
   end
 end
 
--- task_put writes a task, pending since a moment (ns, as text). Its key is made of the job's id, so what is there of another type is somebody else's
--- rubbish, and goes.
-local function task_put(task, msg, since)
-  local put = redis.pcall('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since)
-  if type(put) ~= 'table' then return end
-  if string.sub(put.err, 1, 9) == 'WRONGTYPE' then redis.call('DEL', task) end
-  redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since)
-end
-
--- task_new creates the queue's task for a generation of a job, pending since a moment (µs, as text).
+-- task_new creates the queue's task for a generation of a job, pending since a moment (µs, as text). Its key is made of the job's id, so what is there of
+-- another type is somebody else's rubbish, and goes.
 local function task_new(task, task_id, msg, costs, cost, since)
-  task_put(task, msg, since .. '000')
+  since = since .. '000'
+  local put = redis.pcall('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since)
+  if type(put) == 'table' then
+    if string.sub(put.err, 1, 9) == 'WRONGTYPE' then redis.call('DEL', task) end
+    redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since)
+  end
   if cost > 1 then redis.call('HSET', costs, task_id, int(cost)) end
 end
 
