@@ -14,7 +14,7 @@ type Action struct {
 	Past string // "replayed"
 	// NeedsWhy says that nobody may do it without a reason.
 	NeedsWhy bool
-	// InDoubt says that it is for jobs that may have been charged: without ids and reasons it means all of these.
+	// InDoubt says that it is for jobs that may have been charged. Without ids and reasons all of these are meant.
 	InDoubt bool
 	// Final says that nothing brings the jobs back.
 	Final bool

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 )
@@ -98,8 +98,8 @@ func (b *Batch) Would(a BatchAction) []BatchDeed {
 	return deeds
 }
 
-// Do does it at all gateways at once: none goes on calling while the calls under way at another are waited for. did is told how many jobs each step was done to, from several
-// goroutines.
+// Do acts at all gateways at once, so that none goes on calling while another waits for its calls under way. It tells did, from several goroutines, how
+// many jobs each step changed.
 func (b *Batch) Do(ctx context.Context, a BatchAction, by By, did func(jobs int64)) ([]BatchDeed, error) {
 	deeds, errs := make([]BatchDeed, len(b.parts)), make([]error, len(b.parts))
 	var all sync.WaitGroup
@@ -117,7 +117,11 @@ func (b *Batch) Do(ctx context.Context, a BatchAction, by By, did func(jobs int6
 
 // do writes the act down before the first job, after each step, and at the end.
 func (part batchPart) do(ctx context.Context, a BatchAction, o batchOrder, did func(jobs int64)) (BatchDeed, error) {
-	entry := part.Store.Entry(deadletter.Act{At: part.Now, Who: o.by.Who, What: "batch " + a.Verb, Why: o.by.Why, Filter: "--batch " + strconv.Quote(o.batch)})
+	now, err := part.Books.Look(ctx)
+	if err != nil {
+		return BatchDeed{Gateway: part.Name}, err
+	}
+	entry := part.Store.Entry(deadletter.Act{At: now.Now, Who: o.by.Who, What: "batch " + a.Verb, Why: o.by.Why, Filter: flag("batch", o.batch)})
 	if err := entry.Begin(ctx); err != nil {
 		return BatchDeed{Gateway: part.Name}, err
 	}
@@ -129,13 +133,13 @@ func (part batchPart) do(ctx context.Context, a BatchAction, o batchOrder, did f
 		did(step.Jobs)
 		return entry.Note(last, deed())
 	}
-	err := a.run(ctx, part.Gateway, part.Books.For(entry.Place), o)
+	err = a.run(ctx, part.Gateway, part.Books.For(entry.Place), o)
 	if ended := entry.End(last, deed()); err == nil {
 		err = ended
 	}
 	if errors.Is(err, ledger.ErrOvertaken) {
 		err = &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("the %s of batch %q at %s was not done for all jobs: %s", a.Verb, o.batch, part.Name, err),
-			Hint: fmt.Sprintf("see \"dispatcher batch %s\" and \"dispatcher dlq history\", and run it again if it is to hold", o.batch)}
+			Hint: fmt.Sprintf("see \"dispatcher batch %s\" and \"dispatcher dlq history\", and run it again if it is to hold", dispatch.ShellWord(o.batch))}
 	}
 	return batchDeed(part.Name, sum), err
 }

@@ -127,6 +127,11 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 	if watch == nil {
 		watch = func() {}
 	}
+	now, err := b.Books.Look(ctx)
+	if err != nil {
+		return err
+	}
+	b.rules.Now = now.Now // a person may have thought it over for an hour
 	entry := b.Store.Entry(deadletter.Act{At: b.rules.Now, Who: by.Who, What: b.Action.trail, Why: by.Why,
 		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())})
 	books := b.Books.For(entry.Place) // what is taken is counted in the step that takes it
@@ -147,7 +152,7 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 		Progress: func(done deadletter.Cleared) {
 			b.note(func(p *Progress) { p.Cleared = done })
 			watch()
-			if time.Since(noted) >= noteEvery && Bounded(ctx, func(ctx context.Context) error { return entry.Note(ctx, b.deed()) }) == nil { // the end below tells
+			if time.Since(noted) >= noteEvery && Bounded(ctx, func(ctx context.Context) error { return entry.Note(ctx, b.deed()) }) == nil { // entry.End reports what fails for good
 				noted = time.Now()
 			}
 		},
@@ -156,7 +161,7 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 		c.Watch = func(ctx context.Context) (deadletter.Leave, error) { return b.leave(ctx, b.Pace) }
 	}
 	done, err := b.Action.run(ctx, c, b)
-	if err == nil { // of the jobs that it read again it met only those that were still parked
+	if err == nil { // jobs that were no longer parked when it read them again are not counted yet
 		done.Gone = max(done.Gone, int(b.Meant.Jobs)-done.Taken-done.HeldBack)
 	}
 	b.note(func(p *Progress) { p.Cleared = done })

@@ -101,7 +101,7 @@ func (d *Desk) FindOne(ctx context.Context, id string) (Found, error) {
 	return only(all, "job %q is known to several gateways: %s")
 }
 
-// only returns the only one that was found; format is the error of several, of an id and the names of gateways.
+// only returns the one that was found. Where several were found, format is the error's text: %q is the id, %s the gateways.
 func only(all []Found, format string) (Found, error) {
 	if len(all) == 1 {
 		return all[0], nil

@@ -3,11 +3,14 @@ package desk
 import (
 	"math"
 	"net/url"
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
@@ -147,5 +150,17 @@ func TestEachWordHasItsWhy(t *testing.T) {
 	}
 	if s := StatusOf("g", dispatch.Glance{}, nil); s.Word()+s.Why() != "" {
 		t.Errorf("%q: %q", s.Word(), s.Why())
+	}
+}
+
+// A person copies a filter from the trail into a shell.
+func TestAFilterIsItselfInAShell(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"a b", "a;exit 1", "$(exit 1)", "`exit 1`", "it's", `"x"`, "a&b", `\d+$`, "what!"} {
+		text := FilterText(deadletter.Filter{Batch: value, IDs: []string{value}, Match: regexp.MustCompile(regexp.QuoteMeta(value))})
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s\n' `+text).Output()
+		if want := "--batch\n" + value + "\n--id\n" + value + "\n--match\n" + regexp.QuoteMeta(value) + "\n"; err != nil || string(out) != want {
+			t.Errorf("%s is\n%s in a shell, %v, want\n%s", text, out, err, want)
+		}
 	}
 }

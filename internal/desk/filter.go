@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/producer"
 )
@@ -101,16 +102,21 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
+// flag is a flag of the command line for a shell. Batches and patterns are quoted in any case.
+func flag(name, value string) string {
+	if (name == "batch" || name == "match") && !strings.ContainsAny(value, "$`!") { // in double quotes a shell reads these
+		return "--" + name + " " + strconv.Quote(value)
+	}
+	return "--" + name + " " + dispatch.ShellWord(value)
+}
+
 // FilterText is the filter as flags of the command line that choose the same jobs later on, without -g; empty if it means all. The trail has it.
 func FilterText(f deadletter.Filter) string {
 	q := FilterValues(f)
 	var parts []string
 	for _, field := range []string{"reason", "batch", "since", "until", "id", "match", "limit"} {
 		for _, value := range q[field] {
-			if field == "batch" || field == "match" {
-				value = strconv.Quote(value)
-			}
-			parts = append(parts, "--"+field+" "+value)
+			parts = append(parts, flag(field, value))
 		}
 	}
 	return strings.Join(parts, " ")

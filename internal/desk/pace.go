@@ -93,8 +93,8 @@ func stoppedBy(gateway string, s bucket.Standing) string {
 	return ""
 }
 
-// openCircuit says that a gateway's circuit is still open when its hold is over, and other jobs wait for the call that shows whether
-// it is back. With no other waiting the replay has to bring that call; if that fails, the next look finds the hold.
+// openCircuit says that a gateway's circuit is still open when its hold is over, and that other jobs wait for the call that shows whether it
+// is back. If no other job waits, the replay itself has to bring that call. If it fails, the next look finds the hold.
 func (g *Gateway) openCircuit(ctx context.Context, hold bucket.Standing) (string, error) {
 	now, err := g.Books.Look(ctx)
 	if err != nil {

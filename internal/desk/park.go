@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
 
@@ -41,7 +42,7 @@ func (f Found) waitsStill() error {
 	case rec.State == job.InFlight:
 		return &job.Error{Code: job.CodeFailed,
 			Message: fmt.Sprintf("job %q is in flight at %s: its call may be under way until %s", rec.Job.ID, f.Name, rec.Deadline.Format(time.RFC3339)),
-			Hint:    "wait for its end, then look at it again: dispatcher job " + rec.Job.ID}
+			Hint:    "wait for its end, then look at it again: dispatcher job " + dispatch.ShellWord(rec.Job.ID)}
 	case rec.State == job.Parked:
 		return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("job %q is parked at %s already, as %s", rec.Job.ID, f.Name, rec.Reason),
 			Hint: `replay, discard or resolve it with "dispatcher dlq"`}
@@ -58,7 +59,7 @@ func (f Found) Park(ctx context.Context, by By) error {
 		return err
 	}
 	id := f.Record.Job.ID
-	entry := f.Store.Entry(deadletter.Act{At: now, Who: by.Who, What: "park", Why: by.Why, Filter: "--id " + id})
+	entry := f.Store.Entry(deadletter.Act{At: now, Who: by.Who, What: "park", Why: by.Why, Filter: flag("id", id)})
 	if err := entry.Begin(ctx); err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (f Found) Park(ctx context.Context, by By) error {
 	}
 	if !taken[0] {
 		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("job %q has moved on meanwhile, and was not parked", id),
-			Hint: "look at it again: dispatcher job " + id}
+			Hint: "look at it again: dispatcher job " + dispatch.ShellWord(id)}
 	}
 	return nil
 }

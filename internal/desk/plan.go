@@ -20,7 +20,7 @@ type Plan struct {
 	Cut bool
 }
 
-// Plan counts what an action would do to the selection, and changes nothing. If ctx's time runs out, the plan is of what was counted by then.
+// Plan counts what an action would do to the selection, and changes nothing. If ctx's time runs out, the plan covers what was counted by then.
 func (s *Selection) Plan(ctx context.Context, a Action, o Options) (*Plan, error) {
 	chosen := *s
 	chosen.Filter = a.means(s.Filter)

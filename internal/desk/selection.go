@@ -62,7 +62,7 @@ func Cursor(r job.Record) string {
 	return r.Job.Gateway + "/" + strconv.FormatInt(deadletter.Cursor(r), 10)
 }
 
-// startAt leaves out the gateways that come before the cursor's, and all of its own that lies before it.
+// startAt leaves out the gateways before the cursor's. In the cursor's own gateway it leaves out what lies before the cursor.
 func (s *Selection) startAt(cursor string) error {
 	if cursor == "" {
 		return nil

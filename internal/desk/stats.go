@@ -7,8 +7,8 @@ import (
 	"spillway/internal/job"
 )
 
-// Count counts the selection by gateway and reason. It answers from counters, at the same price however many jobs are parked; where the filter, or money between
-// two times, asks for it, it reads the jobs. missing is as Each has it.
+// Count counts the selection by gateway and reason. It answers from counters, in a time that does not grow with the jobs. It reads the jobs where the filter
+// asks for it, or money between two times does. missing is as Each has it.
 func (s *Selection) Count(ctx context.Context) (all []*Tally, missing []string, err error) {
 	read := map[*Gateway]*Tally{} // those whose jobs have to be looked at
 	for _, g := range s.Gateways {

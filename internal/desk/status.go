@@ -137,15 +137,17 @@ func (s Status) Word() string {
 	return ""
 }
 
-// Why says whole what Word names.
+// Why says in a sentence what Word names.
 func (s Status) Why() string {
-	switch {
-	case s.Glance.Hold.Barred:
+	switch s.Word() {
+	case Stopped:
 		return "stopped: " + s.PauseWhy
-	case s.Paused:
+	case Paused:
 		return "paused: " + s.PauseWhy
-	case s.Glance.Stopped != "":
+	case Unserved:
 		return s.Glance.Stopped
+	}
+	switch {
 	case s.HeldUntil != nil:
 		return fmt.Sprintf("until %s: %s", s.HeldUntil.Format(time.RFC3339), s.HoldReason)
 	case s.HoldReason != "":

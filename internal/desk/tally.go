@@ -37,8 +37,8 @@ func (g *Gateway) newTally() *Tally {
 	return &Tally{Gateway: g.Name, ByReason: map[job.Reason]*ReasonTally{}, field: g.Amount.Field, currency: g.Amount.Currency}
 }
 
-// Places are the reasons in the order in which they are shown, and behind them the states of jobs that wait for their call, which stand for a
-// reason where such jobs are meant.
+// Places are the reasons in the order in which they are shown, followed by the states of jobs that wait for their call. A waiting job has no reason: its
+// state stands in that place.
 func Places() []job.Reason {
 	return append(job.Reasons(), job.Reason(job.Queued), job.Reason(job.Scheduled), job.Reason(job.Retrying))
 }

@@ -158,11 +158,11 @@ func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 
 // ResumeBatch says, for a person, what takes the jobs of a paused batch in again.
 func ResumeBatch(name string) string {
-	return fmt.Sprintf("\"dispatcher batch resume %s --why TEXT\" takes its jobs in again", shellWord(name))
+	return fmt.Sprintf("\"dispatcher batch resume %s --why TEXT\" takes its jobs in again", ShellWord(name))
 }
 
-// shellWord is a text as one word of a command line.
-func shellWord(text string) string {
+// ShellWord is a text as one word of a command line for a shell.
+func ShellWord(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool {
 		return !strings.ContainsRune("-_.:/@%+=,", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	}) < 0 && text != "" {
