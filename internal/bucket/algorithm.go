@@ -13,7 +13,7 @@ import (
 // either every limit has room for a job or none is charged, and a refusal leaves nothing behind.
 type Algorithm interface {
 	// Lua returns the fragment that the ledger composes with its own scripts. It defines bucket_load, bucket_take,
-	// bucket_give, bucket_retry, bucket_reset, bucket_remaining and bucket_save, all local: see algorithm.lua.
+	// bucket_retry, bucket_reset, bucket_remaining and bucket_save, all local: see algorithm.lua.
 	Lua() string
 	// Args returns what bucket_load reads: one text, the version of the limits, which has the algorithm's name and the numbers of each
 	// limit. The algorithm must have passed Check. Not to be changed.

@@ -5,10 +5,9 @@
 -- A key that isn't there means that nothing is in use. Every number is a whole one below 2^52, where Lua is exact.
 --
 -- b, next = bucket_load(key, now, argv, at)   reads argv[at]: the version, which ends in the numbers of each limit: "name 1/2/ 3/4/ "
--- bucket_take(b, cost)  true if every limit had room   bucket_give(b, cost)   in memory; nothing is written before bucket_save
+-- bucket_take(b, cost)  true if every limit had room: in memory, nothing is written before bucket_save
 -- bucket_retry(b, cost) µs until there is room, 0 now, -1 never       bucket_reset(b) µs until nothing is in use
 -- bucket_remaining(b)   whole tokens left, one number for each limit  bucket_save(b)  one write, only if changed
--- bucket_give gives back the newest; what is no longer in use can't be given back.
 --
 -- b holds for each limit: u units in use, c units of one token, cap units at most. What another algorithm left behind
 -- is dropped, and every limit counts as used up at the moment of its last change: so no stretch of time has more than

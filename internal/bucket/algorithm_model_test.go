@@ -22,7 +22,6 @@ type kept interface {
 	load(old kept, alg Algorithm, last, now int64) kept
 	room(cost int64) bool
 	take(cost int64)
-	give(cost int64)
 	retry(cost int64) int64
 	reset() int64
 	remaining() []int64
@@ -58,15 +57,12 @@ func (m *model) take(alg Algorithm, now, n, cost int64) ([]int64, error) {
 	lag := max(last-at, 0)
 	k = k.load(m.kept, alg, last, max(at, last))
 	taken := int64(0)
-	if n < 0 {
-		k.give(-n * cost)
-	}
 	for taken < n && k.room(cost) {
 		k.take(cost)
 		taken++
 	}
 	out := []int64{taken, later(k.retry(cost), lag), later(k.reset(), lag)}
-	if taken > 0 || n < 0 || moved {
+	if taken > 0 || moved {
 		m.alg, m.kept, m.last, m.offset = alg, k, max(at, last), offset
 	}
 	return append(out, k.remaining()...), nil
@@ -181,8 +177,6 @@ func (m *levelModel) take(cost int64) {
 	}
 }
 
-func (m *levelModel) give(cost int64) { m.take(-cost) }
-
 func (m *levelModel) retry(cost int64) int64 {
 	wait := int64(0)
 	for i, u := range m.unit {
@@ -240,26 +234,6 @@ func (m *windowsModel) take(cost int64) {
 	for i := range m.limits {
 		m.charges[i] = append(m.charges[i], charge{m.now, cost})
 	}
-}
-
-func (m *windowsModel) give(cost int64) {
-	for i := range m.limits {
-		m.charges[i] = without(m.charges[i], cost)
-	}
-}
-
-// without takes cost off the newest charges.
-func without(all []charge, cost int64) []charge {
-	all = slices.Clone(all)
-	for cost > 0 && len(all) > 0 {
-		last := &all[len(all)-1]
-		n := min(cost, last.cost)
-		cost, last.cost = cost-n, last.cost-n
-		if last.cost == 0 {
-			all = all[:len(all)-1]
-		}
-	}
-	return all
 }
 
 func (m *windowsModel) retry(cost int64) int64 {
@@ -422,18 +396,4 @@ func (*logModel) load(old kept, alg Algorithm, last, now int64) kept {
 // longest is what the longest window holds.
 func (m *logModel) longest() []charge {
 	return slices.MaxFunc(m.charges, func(a, b []charge) int { return len(a) - len(b) })
-}
-
-// give takes it out of the log, so from a shorter window only what it holds of that.
-func (m *logModel) give(cost int64) {
-	whole := m.longest()
-	rest := without(whole, cost)
-	for i, all := range m.charges {
-		lapsed := len(whole) - len(all)
-		if lapsed >= len(rest) {
-			m.charges[i] = nil
-			continue
-		}
-		m.charges[i] = slices.Clone(rest[lapsed:])
-	}
 }

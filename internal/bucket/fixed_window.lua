@@ -36,11 +36,6 @@ local function bucket_take(b, cost)
   return true
 end
 
-local function bucket_give(b, cost)
-  b.changed = true
-  for i = 1, b.count do b.u[i] = math.max(b.u[i] - cost, 0) end
-end
-
 local function fixed_rest(b, i) return (b.i[i] + 1) * b.w[i] - b.now end
 
 local function bucket_retry(b, cost)

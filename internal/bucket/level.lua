@@ -93,12 +93,6 @@ local function bucket_take(b, cost)
   return true
 end
 
-local function bucket_give(b, cost)
-  local s = b.s
-  for i = 1, b.count do s[2 + i] = math.max(s[2 + i] - cost * b[3 * i - 1], 0) end
-  b.changed = true
-end
-
 -- bucket_retry without a cost returns how long it takes until nothing is in use.
 local function bucket_retry(b, cost)
   local most, s = 0, b.s

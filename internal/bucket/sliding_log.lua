@@ -107,15 +107,6 @@ local function bucket_take(b, cost)
   return true
 end
 
-local function bucket_give(b, cost)
-  b.changed = true
-  local back, first = math.min(cost, math.max(unpack(b.u))), math.min(unpack(b.s))
-  b.z = log_first(b, first, function(index) return log_since(b, index) <= back end)
-  b.g = (b.g - back) % LOG_WRAP
-  for i = 1, b.count do b.s[i] = math.min(b.s[i], b.z) end
-  log_count(b)
-end
-
 local function bucket_retry(b, cost)
   return bucket_until(b, cost, function(i)
     local next = log_first(b, b.s[i], function(index) return log_since(b, index) + cost <= b.cap[i] end)

@@ -61,20 +61,6 @@ local function bucket_take(b, cost)
   return true
 end
 
-local function bucket_give(b, cost)
-  b.changed = true
-  for i = 1, b.count do
-    local ends, counts, left = b.ends[i], b.counts[i], math.min(cost, b.u[i])
-    b.u[i] = b.u[i] - left
-    while left > 0 do
-      local n = math.min(left, counts[#counts])
-      left = left - n
-      counts[#counts] = counts[#counts] - n
-      if counts[#counts] == 0 then ends[#ends], counts[#counts] = nil, nil end
-    end
-  end
-end
-
 local function bucket_retry(b, cost)
   return bucket_until(b, cost, function(i, over)
     local part = 0

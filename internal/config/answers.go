@@ -3,6 +3,7 @@ package config
 import (
 	"net/textproto"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -78,9 +79,19 @@ func (r *reader) rule(n node) Rule {
 		r.fault(n.path, "the rule would match every answer: give it a status, a header or a body")
 	}
 	if !r.written(join(n.path, "then")) {
-		r.missing(n.path+".then", "say what such an answer means: done, hold, retry, fewer, refused or unknown")
+		r.missing(n.path+".then", "say what such an answer means: "+verdictList())
 	}
 	return rule
+}
+
+// verdictList is the verdicts as a person lists them.
+func verdictList() string {
+	var words []string
+	for _, v := range job.Verdicts() {
+		words = append(words, string(v))
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 func (r *reader) wantedHeaders(n node) map[string]string {

@@ -251,7 +251,7 @@ const maxReplicas = 16
 // maxPrecision is how many parts a window may have: each of them is read and written for every chunk of jobs.
 const maxPrecision = 1000
 
-// minuteOf returns how many units a limit grants in 60 s, rounded down and at most maxCount.
+// minuteOf returns how many units a limit grants in 60 s, rounded down and at most job.MaxCount.
 func minuteOf(l job.Limit) int64 {
 	exact := new(big.Int).Mul(big.NewInt(l.N), big.NewInt(int64(time.Minute)))
 	exact.Quo(exact, big.NewInt(int64(l.Window)))

@@ -36,7 +36,7 @@ type Failure struct {
 	Slot int64
 	// Took is how long the call was under way.
 	Took time.Duration
-	// Written says that something of it reached the wire. A call that was not written says nothing of its
+	// Written says that something of it reached the wire. A call that was not written says nothing of its job.
 	Written bool
 	// Why is shown to the operator. It must hold no payload and no secret.
 	Why string

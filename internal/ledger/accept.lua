@@ -149,16 +149,13 @@ local function bounded()
 end
 local free, free_bytes = bounded() -- before anything is written
 
--- parkable returns what keeps so many newcomers with so many bytes of payload from being parked, nil if nothing does. shut has it of one that could
--- not be: behind that nothing goes in, which would overtake it.
+-- shut is what kept a newcomer from being parked, nil if nothing did: behind that one nothing goes in, which would overtake it.
 local shut
-local function parkable(jobs, bytes) return free < jobs and '!' or free_bytes < bytes and '#' or nil end
 
 local function park(i, reason, set, error)
   local bytes = over_at[i] - payload_at[i]
-  local why = parkable(1, bytes)
-  if why then
-    shut, retry = why, 0
+  if free < 1 or free_bytes < bytes then
+    shut, retry = free < 1 and '!' or '#', 0
     return FULL
   end
   free, free_bytes = free - 1, free_bytes - bytes

@@ -76,7 +76,7 @@ func TestTheBytesOfWhatIsParkedAreBounded(t *testing.T) {
 	parked(1674)
 }
 
-// However many offer at once, plain chunks and others, there are never more than may be.
+// However many offer at once, there are never more than may be.
 func TestTheBoundHoldsForManyProducersAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1, func(cfg *ledger.Config) { cfg.Parked.Jobs = 1000 })

@@ -1,12 +1,11 @@
 -- take.lua: an admission check alone, for tests and benchmarks. Composed after NowLua and token_bucket.lua.
 -- KEYS 1 bucket
--- ARGV 1 now (µs, 0 = Redis's)  2 how many to take, one after the other; negative gives back  3 cost of each
+-- ARGV 1 now (µs, 0 = Redis's)  2 how many to take, one after the other  3 cost of each
 --      4… what bucket_load reads
 -- Returns {taken, retry (µs), reset (µs), remaining of each limit …}
 local n, cost = tonumber(ARGV[2]), tonumber(ARGV[3])
 local b = bucket_load(KEYS[1], now_us(ARGV[1]), ARGV, 4)
 local taken = 0
-if n < 0 then bucket_give(b, -n * cost) end
 while taken < n and bucket_take(b, cost) do taken = taken + 1 end
 bucket_save(b)
 local out = {taken, int(bucket_retry(b, cost)), int(bucket_reset(b))}
