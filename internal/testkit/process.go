@@ -165,7 +165,7 @@ func freePort() (int, error) {
 	defer portMu.Unlock()
 	for range 500 {
 		port := 11000 + rand.IntN(9000)
-		if given[port] || listens(port) || listens(port+10000) {
+		if given[port] || !claim(port) || listens(port) || listens(port+10000) {
 			continue
 		}
 		given[port] = true

@@ -1,7 +1,9 @@
 package testkit
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -134,5 +136,46 @@ func set(t *testing.T, s *RedisServer, k, v string) {
 	t.Helper()
 	if err := s.Client().Set(t.Context(), k, v, 0).Err(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A port that was given to one test process is given to no other, also while nobody listens on it.
+func TestPortsAreGivenToOneProcess(t *testing.T) {
+	t.Parallel()
+	const ports = 200
+	if os.Getenv("SPILLWAY_TEST_PORTS") != "" {
+		for range ports {
+			fmt.Println("port", FreePort(t))
+		}
+		<-t.Context().Done() // until it is killed
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := map[string]bool{}
+	for range 3 {
+		cmd := exec.Command(program, "-test.run", "^TestPortsAreGivenToOneProcess$", "-test.timeout", "1m")
+		cmd.Env = append(os.Environ(), "SPILLWAY_TEST_PORTS=1")
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		lines := bufio.NewScanner(out)
+		for n := 0; n < ports && lines.Scan(); {
+			if port, ok := strings.CutPrefix(lines.Text(), "port "); ok {
+				if n++; given[port] {
+					t.Errorf("port %s was given twice", port)
+				}
+				given[port] = true
+			}
+		}
+	}
+	if len(given) < 3*ports {
+		t.Errorf("%d ports were given, want %d", len(given), 3*ports)
 	}
 }

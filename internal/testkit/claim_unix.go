@@ -1,0 +1,40 @@
+//go:build unix
+
+package testkit
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+)
+
+var (
+	claims  sync.Mutex
+	claimed = map[int]*os.File{}
+)
+
+// claim takes a port for this process until it ends, and reports whether no other test process has it: a port that nobody listens on for a moment would be
+// given to another one otherwise.
+func claim(port int) bool {
+	claims.Lock()
+	defer claims.Unlock()
+	if claimed[port] != nil {
+		return true
+	}
+	dir := filepath.Join(os.TempDir(), "spillway-test-ports")
+	if os.MkdirAll(dir, 0o777) != nil {
+		return true // without the directory chance must do
+	}
+	f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return true
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return false
+	}
+	claimed[port] = f // its lock goes with the process
+	return true
+}
