@@ -76,11 +76,11 @@ func (p *Pacer) ahead(slots []Slot) (calls []lateCall) {
 	away, local := p.distance(now), p.local(now)
 	need, lead, usual := p.preparation(), p.Lead().Microseconds(), p.usualPreparation()
 	for _, s := range slots {
-		if max(s.At+away, p.bounds.notAfter(local)+usual, s.At-lead+usual+away) <= s.At+pl.epsilon {
+		wrote := func(ready int64) int64 { return max(s.At+away, p.bounds.notAfter(local)+ready, s.At-lead+ready+away) }
+		if wrote(usual) <= s.At+pl.epsilon {
 			continue // it will hardly be late
 		}
-		wrote := max(s.At+away, p.bounds.notAfter(local)+need, s.At-lead+need+away)
-		if edge := min(wrote, s.At+pl.tooLate) + pl.epsilon; edge > s.At+2*pl.epsilon {
+		if edge := min(wrote(need), s.At+pl.tooLate) + pl.epsilon; edge > s.At+2*pl.epsilon {
 			calls = append(calls, lateCall{pl, s, edge, now})
 		}
 	}
@@ -113,7 +113,7 @@ func (l *lateCalls) answered(took time.Duration) {
 func (l *lateCalls) answerTime() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return int64(l.answers.mean + 4*l.answers.deviation)
+	return l.answers.most()
 }
 
 // join adds a slot to the announcement that is next, and says whether it is the first in it, which sends it.

@@ -62,6 +62,21 @@ func TestAnAnnouncementAllowsForWhatAnswersTake(t *testing.T) {
 	}
 }
 
+// A slot is announced ahead where its job is usually ready too late, not where it is now and then.
+func TestWhatIsSeldomLateIsNotAnnouncedAhead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t), 7)
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
+	slots := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots
+	for usual, want := range map[float64]int{1000: 0, 60_000: 1} {
+		p.pace = readiness{mean: usual, deviation: 20_000}
+		if got := len(p.ahead(slots)); got != want {
+			t.Errorf("ready after %v us on average: %d are announced, want %d", usual, got, want)
+		}
+		p.late.forget(slots...)
+	}
+}
+
 // A call is written later than Redis was told ahead, before its answer is there: at whichever of the two moments Redis counts it, it comes to count it as
 // late as it was.
 func TestACallWhoseAnnouncementIsUnansweredIsReportedAtBothMoments(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"spillway/internal/job"
 )
 
-// check returns why a limit can not be kept, or nil.
+// check returns why a limit can't be kept, or nil.
 func check(l job.Limit) error {
 	switch {
 	case l.N < 1 || l.N > job.MaxCount:

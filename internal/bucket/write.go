@@ -71,8 +71,8 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 	}
 }
 
-// readiness learns how long it takes from handing out a slot until its job's handler is ready to write: the mean and
-// the mean deviation, as TCP does for round trips. µs.
+// readiness learns how long something takes, such as the way from handing out a slot until its job's handler is ready to write: the mean and the mean
+// deviation, as TCP does for round trips. µs.
 type readiness struct{ mean, deviation float64 }
 
 func newReadiness() readiness { return readiness{mean: float64(firstLead.Microseconds())} }
@@ -82,6 +82,9 @@ func (r *readiness) add(took float64) {
 	r.mean += off / 8
 	r.deviation += (max(off, -off) - r.deviation) / 4
 }
+
+// most is how long it takes, nearly always.
+func (r *readiness) most() int64 { return int64(r.mean + 4*r.deviation) }
 
 // Ready reports the moment at which the handler of the slot's job was ready to write, for Lead to learn from.
 func (p *Pacer) Ready(s Slot, at time.Time) {
@@ -124,5 +127,5 @@ func (p *Pacer) usualPreparation() int64 {
 func (p *Pacer) preparation() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return int64(p.pace.mean + 4*p.pace.deviation)
+	return p.pace.most()
 }
