@@ -1,13 +1,9 @@
 package main
 
 import (
-	"context"
-	"time"
-
 	"spillway/internal/admission"
 	"spillway/internal/job"
 	"spillway/internal/producer"
-	"spillway/internal/tracing"
 )
 
 const openBytes = 16 << 20 // of all the chunks that are not full yet, over all gateways
@@ -18,39 +14,6 @@ type chunk struct {
 	jobs    []job.Job
 	from    []origin
 	bytes   int
-	// prepared is what the door has made of the jobs already; nil where the door can't do that ahead.
-	prepared *admission.Prepared
-}
-
-// liner is a door that does part of its work ahead, and lets one chunk come on the heels of another.
-type liner interface {
-	Prepare(gateway string, jobs []job.Job) *admission.Prepared
-	Line() *admission.Line
-}
-
-func (c *chunk) prepare(d door) {
-	if p, ok := d.(liner); ok {
-		c.prepared = p.Prepare(c.gateway, c.jobs)
-	}
-}
-
-// admit puts the chunk before the door. end waits for the answers, and tells the traces of its jobs.
-func (c *chunk) admit(ctx context.Context, d door, line *admission.Line, mode admission.Mode, traces *tracing.Tracer) (end func() ([]admission.Answer, error)) {
-	begun := time.Now()
-	wait := c.offer(ctx, d, line, mode)
-	return func() ([]admission.Answer, error) {
-		answers, err := wait()
-		traces.Accepted(ctx, c.jobs[:min(len(c.jobs), len(answers))], func(i int) job.Admittance { return answers[i].Outcome }, begun, time.Now())
-		return answers, err
-	}
-}
-
-func (c *chunk) offer(ctx context.Context, d door, line *admission.Line, mode admission.Mode) (end func() ([]admission.Answer, error)) {
-	if line != nil {
-		return line.Begin(ctx, c.prepared, mode)
-	}
-	answers, err := d.Admit(ctx, c.gateway, c.jobs, mode)
-	return func() ([]admission.Answer, error) { return answers, err }
 }
 
 // origin is where a job came from.

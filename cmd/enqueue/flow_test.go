@@ -20,18 +20,18 @@ type picky struct {
 	began []string // the first job of each chunk
 }
 
-func (p *picky) Admit(_ context.Context, _ string, jobs []job.Job, _ admission.Mode) ([]admission.Answer, error) {
+func (p *picky) Begin(_ context.Context, _ string, jobs []job.Job, _ admission.Mode) *admission.Passage {
 	answers := make([]admission.Answer, len(jobs))
 	p.began = append(p.began, jobs[0].ID)
 	if len(p.began) == 1 && p.err != nil {
-		return answers, p.err
+		return admission.Answered(answers, p.err)
 	}
 	for i := range answers {
 		if answers[i].Outcome = job.Enqueued; len(p.began) == 1 {
 			answers[i].Outcome = job.Full
 		}
 	}
-	return answers, nil
+	return admission.Answered(answers, nil)
 }
 
 // flowed runs a file through a door and returns the error that ended it.
@@ -71,7 +71,7 @@ func TestAChunkThatFailedEndsThePipe(t *testing.T) {
 	r, w := io.Pipe()
 	t.Cleanup(func() { _ = w.Close() })
 	in := io.MultiReader(strings.NewReader(lines("a", admission.ChunkJobs)), r)
-	if err := flowed(t, admission.New(admission.Config{}), in, admission.Park); err == nil {
+	if err := flowed(t, admission.New(admission.Config{}).Line(), in, admission.Park); err == nil {
 		t.Error("a door that leads nowhere took jobs in")
 	}
 }

@@ -128,8 +128,12 @@ func (d *replaceDoor) close() {
 	_ = d.db.Close()
 }
 
-// Admit implements door.
-func (d *replaceDoor) Admit(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) ([]admission.Answer, error) {
+// Begin implements door.
+func (d *replaceDoor) Begin(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) *admission.Passage {
+	return admission.Answered(d.admit(ctx, gateway, jobs, mode))
+}
+
+func (d *replaceDoor) admit(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) ([]admission.Answer, error) {
 	answers := make([]admission.Answer, len(jobs))
 	p, err := d.part(ctx, gateway)
 	if err != nil {

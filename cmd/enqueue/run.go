@@ -17,9 +17,9 @@ import (
 	"spillway/internal/tracing"
 )
 
-// door is what the jobs go through.
+// door is what the jobs go through, as admission.Line. One that answers before Begin returns gets no chunk before the one before is counted.
 type door interface {
-	Admit(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) ([]admission.Answer, error)
+	Begin(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) *admission.Passage
 }
 
 // run does one file.
@@ -100,61 +100,30 @@ func work(ctx context.Context, src jobSource, t *tally) error {
 	return flow(ctx, src, d, t)
 }
 
-// flow reads and admits until the file ends or something stops it. Where what has no room is parked, two chunks are on their way at once.
+// flow reads and admits until the file ends or something stops it.
 func flow(ctx context.Context, src jobSource, d door, t *tally) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	f := &feeder{out: make(chan chunk), door: d, tally: t, ctx: reading}
+	f := &feeder{out: make(chan chunk), tally: t, ctx: reading}
 	ended := make(chan error, 1)
 	go func() { ended <- f.feed(src) }()
-	var line *admission.Line
-	if p, ok := d.(liner); ok {
-		line = p.Line()
-		defer line.Close()
-	}
-	two := line != nil && src.opt.mode == admission.Park
-	var last underway
+	p := &pipe{door: d, tally: t}
 	for {
+		var err error
 		select {
 		case <-ctx.Done():
-			return also(ctx.Err(), last.wait())
-		case err := <-last: // the next chunk may be long in coming: what has failed is said now
-			if err != nil {
-				return err
-			}
-			last = nil
+			return also(ctx.Err(), p.wait(ctx))
+		case failed := <-ended:
+			return also(failed, p.wait(ctx))
+		case <-p.over(): // the next chunk may be long in coming: what has failed is said now
+			err = p.wait(ctx)
 		case c := <-f.out:
-			next := t.admit(ctx, d, line, c, src.opt.mode)
-			if err := last.wait(); err != nil {
-				return also(err, next())
-			}
-			if last = begun(next); two {
-				continue
-			}
-			if err := last.wait(); err != nil {
-				return err
-			}
-			last = nil
-		case err := <-ended:
-			return also(err, last.wait())
+			err = p.put(ctx, c)
+		}
+		if err != nil {
+			return err
 		}
 	}
-}
-
-// underway is a chunk on its way: it gives how that ended, once. Nil: there is none.
-type underway chan error
-
-func begun(end func() error) underway {
-	u := make(underway, 1)
-	go func() { u <- end() }()
-	return u
-}
-
-func (u underway) wait() error {
-	if u == nil {
-		return nil
-	}
-	return <-u
 }
 
 // also adds another error to one, unless it says the same.
@@ -168,11 +137,10 @@ func also(err, other error) error {
 	return errors.Join(err, other)
 }
 
-// feeder reads the file, cuts it into chunks and prepares them, while the one before is admitted.
+// feeder reads the file and cuts it into chunks, while those before are admitted.
 type feeder struct {
 	ctx   context.Context
 	out   chan chunk
-	door  door
 	tally *tally
 	open  chunks
 }
@@ -211,7 +179,6 @@ func (f *feeder) feed(src jobSource) error {
 // send hands chunks to the admitter. The channel has no buffer, so that nothing is left in it when feed ends.
 func (f *feeder) send(ready []chunk) error {
 	for _, c := range ready {
-		c.prepare(f.door)
 		select {
 		case f.out <- c:
 		case <-f.ctx.Done():

@@ -95,15 +95,6 @@ func looksLikeCSV(line []byte) bool {
 	return bytes.ContainsAny(line, ",;\t") && !bytes.ContainsAny(line, "{}[]")
 }
 
-// admit puts a chunk before the door; end waits for the answers and counts them.
-func (t *tally) admit(ctx context.Context, d door, line *admission.Line, c chunk, mode admission.Mode) (end func() error) {
-	wait := c.admit(ctx, d, line, mode, t.traces)
-	return func() error {
-		answers, err := wait()
-		return t.take(c, answers, err)
-	}
-}
-
 // take counts the answers of a chunk; err is what kept it from having more.
 func (t *tally) take(c chunk, answers []admission.Answer, err error) error {
 	t.mu.Lock()

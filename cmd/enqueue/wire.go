@@ -37,13 +37,17 @@ func openDoor(ctx context.Context, src jobSource, warn func(format string, args 
 		d, err := newReplaceDoor(db, src)
 		return d, d.close, err
 	}
-	return dispatch.Door(db.Client, src.cfg, src.opt.patience), func() { _ = db.Close() }, nil
+	line := dispatch.Door(db.Client, src.cfg, src.opt.patience).Line()
+	return line, func() {
+		line.Close()
+		_ = db.Close()
+	}, nil
 }
 
 // noDoor is the door of a dry run: it gives no answers.
 type noDoor struct{}
 
-// Admit implements door.
-func (noDoor) Admit(_ context.Context, _ string, jobs []job.Job, _ admission.Mode) ([]admission.Answer, error) {
-	return make([]admission.Answer, len(jobs)), nil
+// Begin implements door.
+func (noDoor) Begin(_ context.Context, _ string, jobs []job.Job, _ admission.Mode) *admission.Passage {
+	return admission.Answered(make([]admission.Answer, len(jobs)), nil)
 }

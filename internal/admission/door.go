@@ -93,11 +93,11 @@ const (
 // (coded unavailable) or ctx ended; jobs without an answer (empty Outcome and Err) have then not been taken, or may
 // have been: offering them again is safe.
 func (d *Door) Admit(ctx context.Context, gateway string, jobs []job.Job, mode Mode) ([]Answer, error) {
-	return d.Prepare(gateway, jobs).Admit(ctx, mode)
+	return d.prepare(gateway, jobs).admit(ctx, mode)
 }
 
-// Prepared are jobs of one gateway, looked at and ready to be offered. One Admit each.
-type Prepared struct {
+// prepared are jobs of one gateway, looked at and ready to be offered once.
+type prepared struct {
 	door    *Door
 	to      Gateway
 	answers []Answer
@@ -106,20 +106,20 @@ type Prepared struct {
 	err     error
 }
 
-// Prepare does all of Admit that needs no Redis: whoever has many chunks does the next one's while Redis is at work on this one.
-func (d *Door) Prepare(gateway string, jobs []job.Job) *Prepared {
+// prepare does all of Admit that needs no Redis.
+func (d *Door) prepare(gateway string, jobs []job.Job) *prepared {
 	g, ok := d.cfg.Gateways[gateway]
 	if !ok {
-		return &Prepared{err: &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in the configuration", gateway)}}
+		return &prepared{err: &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in the configuration", gateway)}}
 	}
-	p := &Prepared{door: d, to: g, answers: make([]Answer, len(jobs))}
+	p := &prepared{door: d, to: g, answers: make([]Answer, len(jobs))}
 	p.left = d.check(g, jobs, p.answers)
 	p.ready()
 	return p
 }
 
 // ready makes what is left ready to be offered.
-func (p *Prepared) ready() {
+func (p *prepared) ready() {
 	if len(p.left.jobs) == 0 {
 		return
 	}
@@ -128,8 +128,8 @@ func (p *Prepared) ready() {
 	}
 }
 
-// Admit offers them, as Door.Admit does.
-func (p *Prepared) Admit(ctx context.Context, mode Mode) ([]Answer, error) {
+// admit offers them, as Door.Admit does.
+func (p *prepared) admit(ctx context.Context, mode Mode) ([]Answer, error) {
 	if p.door == nil {
 		return nil, p.err
 	}
@@ -239,7 +239,7 @@ func (g Gateway) damaged(j job.Job) error {
 }
 
 // note writes down what the books answered on what was left.
-func (p *Prepared) note(got []job.Admittance, room job.Room) {
+func (p *prepared) note(got []job.Admittance, room job.Room) {
 	for i, at := range p.left.at {
 		a := Answer{Outcome: got[i], Room: &room}
 		switch got[i] {

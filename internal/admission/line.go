@@ -13,16 +13,34 @@ type Line struct {
 	door  *Door
 	lanes [2]*lane // in turn: of each the last answer is kept
 	turn  int
-	last  *passage
+	last  *Passage
 }
 
-// passage is one offer of a line on its way.
-type passage struct {
+// Passage is one offer on its way.
+type Passage struct {
 	books  Books
 	ticket job.Ticket
 	over   chan struct{} // closed at its end
-	err    error         // how it ended
-	room   job.Room      // what it left
+
+	answers []Answer
+	err     error    // how it ended
+	room    job.Room // what it left
+}
+
+// Answered is an offer that has been answered already.
+func Answered(answers []Answer, err error) *Passage {
+	p := &Passage{answers: answers, err: err, over: make(chan struct{})}
+	close(p.over)
+	return p
+}
+
+// Over closes when the offer has been answered, or has failed.
+func (p *Passage) Over() <-chan struct{} { return p.over }
+
+// Wait waits until then. The answers are as Door.Admit's.
+func (p *Passage) Wait() ([]Answer, error) {
+	<-p.over
+	return p.answers, p.err
 }
 
 // Line returns a new line. Close it.
@@ -37,89 +55,79 @@ func (l *Line) Close() {
 	}
 }
 
-// Begin offers what was prepared at this door; end waits for the answers, which are as Prepared.Admit's. At most one offer may be on its way
-// when another one begins: end the one before it first. With another mode than Park it returns when it has ended, since what has no room must
-// go before what comes behind. Once an offer has failed no other one is made: it gets the same error. Behind one of which jobs could not even be
-// parked, all jobs of the same gateway find no room.
-func (l *Line) Begin(ctx context.Context, p *Prepared, mode Mode) (end func() ([]Answer, error)) {
-	before := l.last
-	ended := before == nil || before.ended()
-	if before != nil && ended && before.err != nil {
-		return func() ([]Answer, error) { return p.answers, before.err }
-	}
-	if before != nil && ended && before.shuts(p) {
-		return func() ([]Answer, error) { return p.answers, nil }
-	}
-	if mode != Park || p.err != nil || len(p.left.jobs) == 0 {
-		return l.whole(ctx, p, mode)
-	}
-	me := &passage{books: p.to.Books, ticket: l.lanes[l.turn].ticket(), over: make(chan struct{})}
+// Begin offers jobs of one gateway. At most one offer may be on its way when another one begins: wait for the one before it first. With another
+// mode than Park it returns when it has ended, since what has no room must go before what comes behind. Once an offer has failed no other one is
+// made: it gets the same error. Behind one of which jobs could not even be parked, all jobs of the same gateway find no room.
+func (l *Line) Begin(ctx context.Context, gateway string, jobs []job.Job, mode Mode) *Passage {
+	before, me := l.last, &Passage{books: l.door.cfg.Gateways[gateway].Books, ticket: l.lanes[l.turn].ticket(), over: make(chan struct{})}
 	l.turn, l.last = 1-l.turn, me
-	if !ended && before.books == p.to.Books {
-		me.ticket.Behind = job.Place{Lane: before.ticket.Lane, Number: before.ticket.Number}
-	}
-	go func() {
+	pass := func() {
 		defer close(me.over)
-		me.err = me.pass(ctx, p, before)
-	}()
-	return func() ([]Answer, error) {
-		<-me.over
-		return p.answers, me.err
+		me.pass(ctx, l.door.prepare(gateway, jobs), before, mode)
+	}
+	if mode == Park {
+		go pass()
+	} else {
+		pass()
+	}
+	return me
+}
+
+// pass offers at once. If that comes to nothing, for whatever reason, it waits until the offer before has ended: behind it there is nothing
+// more to overtake, and behind one that was given up nothing goes in.
+func (p *Passage) pass(ctx context.Context, what *prepared, before *Passage, mode Mode) {
+	if p.answers, p.err = what.answers, what.err; p.err != nil {
+		return
+	}
+	if before != nil && !before.ended() && before.books == p.books {
+		if len(what.left.jobs) > 0 && p.overtake(ctx, what, before) {
+			return
+		}
+		<-before.over
+	}
+	if before != nil && before.ended() {
+		if p.err = before.err; p.err != nil {
+			return
+		}
+		if before.books == p.books && before.room.Parked.Bounds() {
+			p.note(what, slices.Repeat([]job.Admittance{job.Full}, len(what.left.jobs)), before.room)
+			return
+		}
+	}
+	if mode != Park {
+		p.answers, p.err = what.admit(ctx, mode)
+		return
+	}
+	if len(what.left.jobs) == 0 {
+		return
+	}
+	got, room, err := what.door.put(ctx, what.offer, p.ticket, Park)
+	if p.err = err; err == nil {
+		p.note(what, got, room)
 	}
 }
 
-// whole makes an offer from its beginning to its end.
-func (l *Line) whole(ctx context.Context, p *Prepared, mode Mode) func() ([]Answer, error) {
-	answers, err := p.Admit(ctx, mode)
-	if err != nil {
-		l.last = &passage{over: make(chan struct{}), err: err}
-		close(l.last.over)
+// overtake offers before the offer before has ended, and reports whether that came to something.
+func (p *Passage) overtake(ctx context.Context, what *prepared, before *Passage) bool {
+	ticket := p.ticket
+	ticket.Behind = job.Place{Lane: before.ticket.Lane, Number: before.ticket.Number}
+	got, room, err := what.offer(ctx, ticket, string(Park))
+	if err == nil {
+		p.note(what, got, room)
 	}
-	return func() ([]Answer, error) { return answers, err }
+	return err == nil
 }
 
-func (p *passage) ended() bool {
+func (p *Passage) note(what *prepared, got []job.Admittance, room job.Room) {
+	what.note(got, room)
+	p.room = room
+}
+
+func (p *Passage) ended() bool {
 	select {
 	case <-p.over:
 		return true
 	default:
 		return false
 	}
-}
-
-// shuts answers what comes behind an offer that has ended, if nothing may go in behind that.
-func (p *passage) shuts(next *Prepared) bool {
-	if !p.room.Parked.Bounds() || p.books != next.to.Books || next.err != nil {
-		return false
-	}
-	next.note(slices.Repeat([]job.Admittance{job.Full}, len(next.left.jobs)), p.room)
-	return true
-}
-
-// pass offers at once. If that comes to nothing, for whatever reason, it waits until the offer before has ended: behind it there is nothing
-// more to overtake, and behind one that was given up nothing goes in.
-func (p *passage) pass(ctx context.Context, what *Prepared, before *passage) error {
-	if p.ticket.Behind != (job.Place{}) {
-		if got, room, err := what.offer(ctx, p.ticket, string(Park)); err == nil {
-			what.note(got, room)
-			p.room = room
-			return nil
-		}
-		<-before.over
-		if before.err != nil {
-			return before.err
-		}
-		if before.shuts(what) {
-			p.room = before.room
-			return nil
-		}
-		p.ticket.Behind = job.Place{}
-	}
-	got, room, err := what.door.put(ctx, what.offer, p.ticket, Park)
-	if err != nil {
-		return err
-	}
-	what.note(got, room)
-	p.room = room
-	return nil
 }

@@ -66,16 +66,15 @@ func (s *slow) next(t *testing.T) job.Ticket {
 	}
 }
 
-func lineOf(s *slow, other admission.Books) (*admission.Door, *admission.Line) {
-	d := admission.New(admission.Config{Gateways: map[string]admission.Gateway{"g": {Books: s, MaxCost: 5}, "h": {Books: other, MaxCost: 5}},
+func lineOf(s *slow, other admission.Books) *admission.Line {
+	return admission.New(admission.Config{Gateways: map[string]admission.Gateway{"g": {Books: s, MaxCost: 5}, "h": {Books: other, MaxCost: 5}},
 		Digest: func(json.RawMessage) string { return "" }, Away: func(err error) bool { return errors.Is(err, errAway) },
-		Patience: time.Minute, Clock: &instant{now: time.Unix(1, 0)}})
-	return d, d.Line()
+		Patience: time.Minute, Clock: &instant{now: time.Unix(1, 0)}}).Line()
 }
 
-func told(t *testing.T, name string, end func() ([]admission.Answer, error), want error) {
+func told(t *testing.T, name string, offer *admission.Passage, want error) {
 	t.Helper()
-	answers, err := end()
+	answers, err := offer.Wait()
 	if !errors.Is(err, want) || want == nil && (err != nil || answers[0].Outcome != job.Enqueued) {
 		t.Errorf("%s: %+v, %v; want %v", name, answers, err, want)
 	}
@@ -84,10 +83,10 @@ func told(t *testing.T, name string, end func() ([]admission.Answer, error), wan
 func TestAnOfferComesOnTheHeelsOfTheOneBefore(t *testing.T) {
 	t.Parallel()
 	s := newSlow(3)
-	d, line := lineOf(s, &books{})
+	line := lineOf(s, &books{})
 	defer line.Close()
-	begin := func(id string) func() ([]admission.Answer, error) {
-		return line.Begin(t.Context(), d.Prepare("g", jobs(id)), admission.Park)
+	begin := func(id string) *admission.Passage {
+		return line.Begin(t.Context(), "g", jobs(id), admission.Park)
 	}
 	a := begin("a")
 	first := s.next(t)
@@ -115,10 +114,10 @@ func TestAnOfferThatOvertakesIsMadeAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSlow(3)
-			d, line := lineOf(s, &books{})
-			a := line.Begin(t.Context(), d.Prepare("g", jobs("a")), admission.Park)
+			line := lineOf(s, &books{})
+			a := line.Begin(t.Context(), "g", jobs("a"), admission.Park)
 			s.next(t)
-			b := line.Begin(t.Context(), d.Prepare("g", jobs("b")), admission.Park)
+			b := line.Begin(t.Context(), "g", jobs("b"), admission.Park)
 			second := s.next(t)
 			s.answers[1] <- fails
 			select {
@@ -145,10 +144,10 @@ func TestNothingGoesInBehindAnOfferThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("no right to write")
 	s := newSlow(2)
-	d, line := lineOf(s, &books{})
-	a := line.Begin(t.Context(), d.Prepare("g", jobs("a")), admission.Park)
+	line := lineOf(s, &books{})
+	a := line.Begin(t.Context(), "g", jobs("a"), admission.Park)
 	s.next(t)
-	b := line.Begin(t.Context(), d.Prepare("g", jobs("b")), admission.Park)
+	b := line.Begin(t.Context(), "g", jobs("b"), admission.Park)
 	s.next(t)
 	s.answers[1] <- errors.New("EARLY")
 	s.answers[0] <- bad
@@ -165,11 +164,11 @@ func TestNoOfferBeginsWhenOneHasFailed(t *testing.T) {
 	bad := errors.New("no right to write")
 	for _, mode := range admission.Modes() {
 		s := newSlow(2)
-		d, line := lineOf(s, &books{})
+		line := lineOf(s, &books{})
 		s.answers[0] <- bad
 		s.answers[1] <- nil
-		told(t, "a", line.Begin(t.Context(), d.Prepare("g", jobs("a")), mode), bad)
-		told(t, "b", line.Begin(t.Context(), d.Prepare("g", jobs("b")), mode), bad)
+		told(t, "a", line.Begin(t.Context(), "g", jobs("a"), mode), bad)
+		told(t, "b", line.Begin(t.Context(), "g", jobs("b"), mode), bad)
 		if s.came != 1 {
 			t.Errorf("%s: %d offers were made", mode, s.came)
 		}
@@ -179,10 +178,10 @@ func TestNoOfferBeginsWhenOneHasFailed(t *testing.T) {
 func TestOffersOfDifferentGatewaysHaveNoOrder(t *testing.T) {
 	t.Parallel()
 	s, other := newSlow(1), newSlow(1)
-	d, line := lineOf(s, other)
-	a := line.Begin(t.Context(), d.Prepare("g", jobs("a")), admission.Park)
+	line := lineOf(s, other)
+	a := line.Begin(t.Context(), "g", jobs("a"), admission.Park)
 	s.next(t)
-	b := line.Begin(t.Context(), d.Prepare("h", jobs("b")), admission.Park)
+	b := line.Begin(t.Context(), "h", jobs("b"), admission.Park)
 	if ticket := other.next(t); ticket.Behind != (job.Place{}) {
 		t.Errorf("%+v", ticket)
 	}
@@ -201,11 +200,11 @@ func TestOnlyWhatMayBeParkedGoesTwoAtOnce(t *testing.T) {
 			Digest: func(json.RawMessage) string { return "" }, Away: func(error) bool { return false }, Clock: clock.Real{}})
 		line := d.Line()
 		for _, id := range []string{"a", "b", "c"} {
-			end := line.Begin(t.Context(), d.Prepare("g", jobs(id)), mode)
+			offer := line.Begin(t.Context(), "g", jobs(id), mode)
 			if n := len(b.seen); n == 0 || b.seen[n-1] != id {
 				t.Errorf("%s: begun, and not ended: %v", mode, b.seen)
 			}
-			told(t, id, end, nil)
+			told(t, id, offer, nil)
 		}
 		line.Close()
 		for _, ticket := range b.tickets {
