@@ -123,6 +123,8 @@ func (g *gate) ready(c *gatedConn) error {
 	switch {
 	case g.state != waiting || g.conn != c:
 		return errShut
+	case g.late:
+		return ErrTooLate // nor on another connection
 	case c.dead.Load():
 		return errDead
 	case g.ctx.Err() != nil:

@@ -307,6 +307,26 @@ func TestTheGateArmsAnotherConnectionBeforeTheWrite(t *testing.T) {
 	}
 }
 
+// TestWhatWasTooLateStaysUncalled: net/http may try again on another connection, and by then it may not seem too late any more. Its slot is given back all the same.
+func TestWhatWasTooLateStaysUncalled(t *testing.T) {
+	t.Parallel()
+	live, peer := net.Pipe()
+	go io.Copy(io.Discard, peer)
+	asked := 0
+	g := &gate{ctx: context.Background(), tooLate: func(time.Time) bool { asked++; return asked == 1 }}
+	for range 2 {
+		counted := &countedConn{Conn: live}
+		c := &gatedConn{Conn: counted, handed: &counted.handed, closed: make(chan struct{})}
+		g.gotConn(httptrace.GotConnInfo{Conn: c})
+		if n, err := c.Write([]byte("x")); n != 0 || err != ErrTooLate {
+			t.Errorf("asked %d times, it wrote %d bytes: %v", asked, n, err)
+		}
+	}
+	if p := g.shut(); !p.late || p.wrote {
+		t.Errorf("%+v", p)
+	}
+}
+
 func TestConnectionsAreKept(t *testing.T) {
 	t.Parallel()
 	w := listen(t, func(w *wire, c net.Conn, in *bufio.Reader) {

@@ -25,7 +25,7 @@ func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call C
 	}
 	pass := g.shut()
 	if c.transport.Proxy != nil && res.Status == http.StatusProxyAuthRequired {
-		return job.Result{Stage: job.NotSent, Err: c.dialer.proxy.refusal()}, false // the gateway has not seen it
+		return job.Result{Stage: job.NotSent, Err: c.dialer.proxy.refusal(), Wrote: pass.at}, false // the gateway has not seen it
 	}
 	switch {
 	case pass.late:

@@ -45,7 +45,7 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time
 		e.Failed = out.At
 	}
 	// The pacer has heard by now what the call came to: a call sent ahead that ends without news lets another one go.
-	if res.Stage == job.NotSent {
+	if res.Stage == job.NotSent && res.Wrote.IsZero() { // a proxy may have had what the gateway has not seen: the pacer counts that
 		slot.Release(ctx)
 	} else {
 		defer slot.End(ctx)
