@@ -7,41 +7,22 @@ import (
 	"io"
 
 	"spillway/internal/cli"
-	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 )
-
-// replaced is what a replacement comes to, or would: part of "enqueue --replace -o json".
-type replaced struct {
-	Jobs           int64       `json:"jobs"`
-	Before         job.Amounts `json:"amount_before"`
-	NoAmountBefore int64       `json:"without_amount_before"`
-	After          job.Amounts `json:"amount_after"`
-	NoAmountAfter  int64       `json:"without_amount_after"`
-	Lost           int         `json:"amounts_lost"` // jobs whose amount could be read before alone
-	Paused         int         `json:"-"`            // jobs that stay parked until their batch is resumed; report.Parked has them too
-}
-
-func (r *replaced) add(d deadletter.Deed) {
-	r.Jobs += d.Jobs
-	r.NoAmountBefore += d.Replaced.NoAmount
-	r.NoAmountAfter += d.NoAmount
-	r.Before.AddAll(d.Replaced.Amount)
-	r.After.AddAll(d.Amount)
-}
 
 // moneyText is "EUR 10.50, 2 jobs without an amount"; "no money" where there is none.
 func moneyText(money job.Amounts, without int64) string {
 	return cmp.Or(job.MoneyText(money, without), "no money")
 }
 
-// text is "3 jobs: EUR 3.00 → EUR 2.70".
-func (r *replaced) text() string {
+// replacedText is "3 jobs: EUR 3.00 → EUR 2.70".
+func replacedText(r *desk.Replaced) string {
 	return fmt.Sprintf("%s: %s → %s", job.JobsText(r.Jobs), moneyText(r.Before, r.NoAmountBefore), moneyText(r.After, r.NoAmountAfter))
 }
 
-// lost says loudly that jobs lose their amount; empty if none does.
-func (r *replaced) lost() string {
+// lostText says loudly that jobs lose their amount; empty if none does.
+func lostText(r *desk.Replaced) string {
 	if r.Lost == 0 {
 		return ""
 	}
@@ -73,12 +54,12 @@ func askReplace(ctx context.Context, src jobSource, t *tally) (cli.Decision, err
 	if err != nil {
 		return cli.Declined, err
 	}
-	would := d.(*replaceDoor).sum()
+	would := d.(replaceDoor).Sum()
 	if n := quiet.counts().Invalid; n > 0 {
 		t.say("%d of the lines can't be used; --dry-run says why", n)
 	}
-	if text := would.lost(); text != "" {
+	if text := lostText(would); text != "" {
 		t.say("%s", text)
 	}
-	return cli.Confirm(ctx, t.s, cli.Consent{}, "Replace the payloads of "+would.text())
+	return cli.Confirm(ctx, t.s, cli.Consent{}, "Replace the payloads of "+replacedText(would))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"spillway/internal/cli"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 )
 
@@ -24,7 +25,7 @@ type report struct {
 	Usable        *int64   `json:"usable,omitempty"`
 	Control       *control `json:"control,omitempty"`
 	// Replaced is the money before and after a replacement of payloads.
-	Replaced *replaced `json:"replaced,omitempty"`
+	Replaced *desk.Replaced `json:"replaced,omitempty"`
 }
 
 // control is the control totals, as found and as expected.
@@ -53,7 +54,7 @@ func (t *tally) report(now time.Time) error {
 	defer t.mu.Unlock()
 	r := t.counts()
 	if t.replacing != nil {
-		r.Replaced = t.replacing.sum()
+		r.Replaced = t.replacing.Sum()
 	}
 	took := now.Sub(t.started)
 	r.Seconds = math.Round(took.Seconds()*1000) / 1000
@@ -92,8 +93,8 @@ func (t *tally) text(r report, now time.Time) error {
 
 // remark says on standard error what the numbers mean, unless -q.
 func (t *tally) remark(r report) {
-	if r.Replaced != nil && r.Replaced.lost() != "" { // also with -q
-		fmt.Fprintln(t.s.Say(), r.Replaced.lost())
+	if r.Replaced != nil && lostText(r.Replaced) != "" { // also with -q
+		fmt.Fprintln(t.s.Say(), lostText(r.Replaced))
 	}
 	if t.opt.Quiet {
 		return
@@ -102,9 +103,9 @@ func (t *tally) remark(r report) {
 	case t.declined:
 		fmt.Fprintln(t.s.Say(), "nothing was changed")
 	case t.opt.unasked:
-		fmt.Fprintf(t.s.Say(), "dry run: would replace the payloads of %s; nothing was changed: add --yes to do it\n", r.Replaced.text())
+		fmt.Fprintf(t.s.Say(), "dry run: would replace the payloads of %s; nothing was changed: add --yes to do it\n", replacedText(r.Replaced))
 	case t.opt.replace && r.DryRun:
-		fmt.Fprintf(t.s.Say(), "dry run: would replace the payloads of %s; nothing was changed\n", r.Replaced.text())
+		fmt.Fprintf(t.s.Say(), "dry run: would replace the payloads of %s; nothing was changed\n", replacedText(r.Replaced))
 	case r.DryRun:
 		fmt.Fprintln(t.s.Say(), "dry run: nothing was sent to Redis")
 	}

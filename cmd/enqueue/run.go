@@ -17,7 +17,7 @@ import (
 	"spillway/internal/tracing"
 )
 
-// door is what the jobs go through, as admission.Line. One that answers before Begin returns gets no chunk before the one before is counted.
+// door is what the jobs go through, as admission.Line. If it answers before Begin returns, the answers are counted before the next chunk begins.
 type door interface {
 	Begin(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) *admission.Passage
 }
@@ -96,7 +96,9 @@ func work(ctx context.Context, src jobSource, t *tally) error {
 		return err
 	}
 	defer closeDoor()
-	t.replacing, _ = d.(*replaceDoor)
+	if r, ok := d.(replaceDoor); ok {
+		t.replacing = r.Replacement
+	}
 	return flow(ctx, src, d, t)
 }
 

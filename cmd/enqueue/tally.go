@@ -12,6 +12,7 @@ import (
 
 	"spillway/internal/admission"
 	"spillway/internal/cli"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/producer"
 	"spillway/internal/redisdb"
@@ -41,11 +42,11 @@ type tally struct {
 	full      error // that there was no room; nil: there was so far
 	control   *control
 	started   time.Time
-	fed       bool         // the lines have begun, and the control totals fitted
-	csv       bool         // the file seems to be CSV, and is read as NDJSON for want of a name or a flag that says so
-	declined  bool         // somebody was asked, and said no
-	replacing *replaceDoor // nil if no payloads are replaced
-	closed    bool         // the feeder may still hang in a read when the report is written: it changes nothing any more
+	fed       bool              // the lines have begun, and the control totals fitted
+	csv       bool              // the file seems to be CSV, and is read as NDJSON for want of a name or a flag that says so
+	declined  bool              // somebody was asked, and said no
+	replacing *desk.Replacement // nil if no payloads are replaced
+	closed    bool              // the feeder may still hang in a read when the report is written: it changes nothing any more
 }
 
 func (t *tally) begin(now time.Time) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"spillway/internal/admission"
+	"spillway/internal/cli"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
@@ -34,8 +36,16 @@ func openDoor(ctx context.Context, src jobSource, warn func(format string, args 
 		}
 	}
 	if src.opt.replace {
-		d, err := newReplaceDoor(db, src)
-		return d, d.close, err
+		who, err := cli.WhoAmI()
+		if err != nil {
+			return nil, nil, errors.Join(err, db.Close())
+		}
+		r := desk.New(db.Client, src.cfg.Gateways).Replace(desk.ReplaceOptions{By: desk.By{Who: who, Why: src.opt.why}, Filter: "the lines of " + src.opt.file,
+			Look: src.opt.dryRun, LoseAmounts: src.opt.withoutAmount, Patience: src.opt.patience, Traces: src.traces})
+		return replaceDoor{r}, func() {
+			r.Close(ctx)
+			_ = db.Close()
+		}, nil
 	}
 	line := dispatch.Door(db.Client, src.cfg, src.opt.patience).Line()
 	return line, func() {
