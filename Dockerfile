@@ -4,7 +4,9 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/dispatcher ./cmd/enqueue && mkdir /out/state
+# What --version says: docker build --build-arg VERSION="$(git describe --tags --always --dirty)" .
+ARG VERSION=""
+RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X spillway/internal/cli.built=$VERSION" -o /out/ ./cmd/dispatcher ./cmd/enqueue && mkdir /out/state
 
 # Nothing but the two programs and the certificates that payment gateways are checked against: no shell, no package manager.
 FROM scratch

@@ -8,7 +8,7 @@ CHAOS ?= 1m
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test long race lint vuln fuzz bench soak crash chaos browser manifests image alerts demo install-test-deps
+.PHONY: help build test long race lint vuln fuzz bench soak crash chaos browser manifests image alerts demo module install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -81,6 +81,10 @@ image: ## the Dockerfile's build line by hand, and its programs on a read-only r
 
 demo: ## the whole system on this machine, with nothing installed
 	go run ./cmd/dispatcher demo
+
+module: ## renames the module to MODULE=… (github.com/acme/spillway, say), for those who publish it: go install finds it then
+	@test -n "$(MODULE)" || { echo "say the new path: make module MODULE=github.com/acme/spillway"; exit 2; }
+	./test/module.sh $(MODULE)
 
 install-test-deps: ## redis-server and a C compiler, where missing (apt-get as root; else says what to install)
 	@./test/deps.sh

@@ -19,7 +19,7 @@ mkdir -p "$work/src" "$work/root"/{etc/ssl/certs,etc/spillway,var/lib/spillway,t
 git ls-files -co --exclude-standard go.mod go.sum cmd internal | grep -v -e _test.go -e /testdata/ | tar c -T - | tar x -C "$work/src"
 line=$(sed -n 's/^RUN \(CGO_ENABLED=0 go build .*\)$/\1/p' Dockerfile)
 [ -n "$line" ] || fail "the Dockerfile has no build line"
-(cd "$work/src" && eval "${line//\/out\//$work\/root\/}" && rmdir "$work/root/state")
+(cd "$work/src" && VERSION=v9.9.9-image && eval "${line//\/out\//$work\/root\/}" && rmdir "$work/root/state")
 
 # The image, as its COPY lines make it, and what a deployment mounts into it.
 for file in dispatcher enqueue; do grep -q "^COPY --from=build /out/$file /$file$" Dockerfile || fail "the Dockerfile does not ship $file"; done
@@ -37,6 +37,10 @@ gateways:
     request: {url: "http://127.0.0.1:$provider/v1/charges"}
     leak: {limits: [100/s]}
 YAML
+
+for program in dispatcher enqueue; do
+  "$work/root/$program" --version | grep -q 'version v9.9.9-image,' || fail "$program does not say the version that it was built as"
+done
 
 # jail runs one of the programs as a container with read_only, cap_drop: [ALL] and no-new-privileges would.
 jail() {

@@ -1,9 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"runtime/debug"
 	"strings"
 )
+
+// built is the version that the linker was given (-X), for a build without the git directory, as the image's is. Empty means that the version is the one Go has written down.
+var built string
 
 // version says what the program was built from, as Go has written it down: the module's version, the commit and its time, and the toolchain.
 func version() string {
@@ -15,7 +19,7 @@ func version() string {
 	for _, s := range info.Settings {
 		set[s.Key] = s.Value
 	}
-	parts := []string{info.Main.Version}
+	parts := []string{cmp.Or(built, info.Main.Version)}
 	if commit := set["vcs.revision"]; commit != "" {
 		parts = append(parts, "commit "+commit[:min(12, len(commit))]+" of "+set["vcs.time"])
 	}
