@@ -19,6 +19,7 @@ mkdir -p "$work/src" "$work/root"/{etc/ssl/certs,etc/spillway,var/lib/spillway,t
 git ls-files -co --exclude-standard go.mod go.sum cmd internal | grep -v -e _test.go -e /testdata/ | tar c -T - | tar x -C "$work/src"
 line=$(sed -n 's/^RUN \(CGO_ENABLED=0 go build .*\)$/\1/p' Dockerfile)
 [ -n "$line" ] || fail "the Dockerfile has no build line"
+grep -q '^ARG VERSION=' Dockerfile || fail "the Dockerfile takes no version"
 (cd "$work/src" && VERSION=v9.9.9-image && eval "${line//\/out\//$work\/root\/}" && rmdir "$work/root/state")
 
 # The image, as its COPY lines make it, and what a deployment mounts into it.

@@ -1,7 +1,10 @@
 // Package clock lets a test decide what time it is.
 package clock
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Clock tells the time and waits. Real is the machine's; tests bring one of their own.
 type Clock interface {
@@ -19,3 +22,15 @@ func (Real) Now() time.Time { return time.Now() }
 
 // After returns time.After.
 func (Real) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// Wait waits until d has passed, by the machine's clock. It returns ctx.Err() as soon as ctx ends.
+func Wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

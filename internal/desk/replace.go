@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spillway/internal/admission"
+	"spillway/internal/clock"
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
@@ -79,7 +80,7 @@ func (r *Replacement) Put(ctx context.Context, gateway string, jobs []job.Job, m
 			p.full(left, answers, mode, retry)
 			break
 		}
-		err = waitFor(ctx, retry)
+		err = clock.Wait(ctx, min(max(retry, 10*time.Millisecond), mostWait))
 	}
 	return answers, err
 }
@@ -268,14 +269,3 @@ func (r *Replacement) patiently(ctx context.Context, step func(context.Context) 
 
 // mostWait is how long to wait for room at a time: others may have given some back.
 const mostWait = time.Second
-
-func waitFor(ctx context.Context, retry time.Duration) error {
-	t := time.NewTimer(min(max(retry, 10*time.Millisecond), mostWait))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

@@ -183,7 +183,7 @@ func TestAProxyWithoutATunnelThatRefuses(t *testing.T) {
 	defer proxy.Close()
 	addr := proxy.Listener.Addr().String()
 	res := client(t, Config{URL: "http://gateway.invalid/v1/x", Proxy: "http://user:" + canary + "@" + addr}).Send(context.Background(), call("j"))
-	if res.Stage != job.NotSent || res.Status != 0 {
+	if res.Stage != job.NotSent || res.Status != 0 || res.Wrote.IsZero() { // it was written: to the proxy
 		t.Errorf("%+v", res)
 	}
 	checkErr(t, res.Err, "the proxy "+addr+" does not let us in (407): check user and password")

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/job"
 )
 
-// chunk is an offer of jobs as accept.lua takes it: made while Redis is still at work on the one before.
+// chunk is an offer of jobs as accept.lua takes it: made, where what has no room is parked, while Redis is still at work on the one before.
 type chunk struct {
 	jobs  []job.Newcomer
 	batch string // said once for all: most jobs of a chunk have the same

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"spillway/internal/clock"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
@@ -217,19 +218,8 @@ func (s *shelving) comesBack(ctx context.Context, until time.Time) (bool, error)
 		if over || batch.Places[Place{State: job.InFlight}].Jobs == 0 {
 			return false, nil
 		}
-		if err := pauseFor(ctx, shelveLook); err != nil {
+		if err := clock.Wait(ctx, shelveLook); err != nil {
 			return false, err
 		}
-	}
-}
-
-func pauseFor(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

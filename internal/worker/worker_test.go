@@ -101,7 +101,7 @@ type sender struct {
 func (s *sender) Send(_ context.Context, c worker.Call) job.Result {
 	s.keys = append(s.keys, c.Key)
 	r := s.answer
-	if r.Stage != job.NotSent {
+	if r.Stage != job.NotSent || !r.Wrote.IsZero() {
 		r.Wrote = time.Now()
 		c.Wrote(r.Wrote)
 	}
@@ -271,6 +271,16 @@ func TestWhatBecomesOfAJob(t *testing.T) {
 				t.Errorf("metrics: %v %v", problems, err)
 			}
 		})
+	}
+}
+
+// What a proxy had, and the gateway has not seen, was written all the same: the pacer counts it, and its slot is not given back.
+func TestTheSlotOfACallThatAProxyRefusedIsNotGivenBack(t *testing.T) {
+	t.Parallel()
+	r := setup(t, job.Result{Stage: job.NotSent, Wrote: time.Now(), Err: errors.New("the proxy does not let us in (407)")}, true)
+	r.accept(job.Job{ID: "j"})
+	if s := r.deliver("j"); s.released != 0 || s.written != 1 || s.ended != 1 {
+		t.Errorf("the slot was released %d times, written %d times and ended %d times", s.released, s.written, s.ended)
 	}
 }
 
