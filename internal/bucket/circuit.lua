@@ -38,6 +38,7 @@ local BLUR = 2000000 -- an outage begins so long before its first failure in a r
 -- which may be about this one request; any other failure is the gateway's word on itself.
 local ROUND, ROUND_OF_500 = 8, 4
 local HEEDED = 10000000
+local CHANCE, MOST_SHARE = 1e-6, 0.9
 local call = redis.call
 call('HDEL', KEYS[1], '') -- Redis lets a script go on that has begun to write, also when its memory is full
 local now, kind, asked, id, slot = now_us(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -173,8 +174,17 @@ local function calls()
   return sum
 end
 
-local needed = (kind == 'fail' and least or 1) * LEVEL_STEP ^ level
-if counts and (run >= needed or kind == 'fail' and unrun >= least) then return open(since - BLUR, int(run) .. ' calls in a row') end
+-- in_a_row is how many failures one after the other are the gateway's trouble. Where a share of the calls before them failed too, it is as many as
+-- chance brings together in one call of a million.
+local function in_a_row()
+  local needed = (kind == 'fail' and least or 1) * LEVEL_STEP ^ level
+  if kind ~= 'fail' or run < needed or failed <= run then return needed end
+  local before = calls() - run
+  if before < tonumber(ARGV[13]) then return needed end
+  return math.max(needed, math.log(CHANCE) / math.log(math.min((failed - run) / before, MOST_SHARE)))
+end
+
+if counts and (run >= in_a_row() or kind == 'fail' and unrun >= least) then return open(since - BLUR, int(run) .. ' calls in a row') end
 local contradicted = spent > 0 and (tonumber(ARGV[18]) == 0 or tonumber(ARGV[18]) < since) -- it failed, then somebody succeeded
 local runs = tonumber(v.runs) or 0
 if not contradicted and v.runlast ~= id then

@@ -237,6 +237,33 @@ func TestASmallerShareOpensNothing(t *testing.T) {
 	}
 }
 
+// Where every fifth of the calls fails, five in a row are chance: at 100/s they come every half minute. Nine come every six hours. A gateway of which
+// little is known is down after five.
+func TestARowIsLongerWhereAShareOfTheCallsFails(t *testing.T) {
+	for _, c := range []struct {
+		calls int64 // that end well, after each of which…
+		rows  int   // …a failure follows, so often
+		opens int   // failures in a row that open the circuit after these
+	}{{4, 3, 5}, {4, 8, 9}, {19, 8, 5}, {3, 8, 10}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			f := failures(t)
+			for range c.rows {
+				f.pass(250 * time.Millisecond)
+				f.closed(f.fails(fmt.Sprint("job", f.now)))
+				f.answers()
+				f.ends(1 + c.calls)
+			}
+			for n := 1; n < c.opens; n++ {
+				f.closed(f.row(1))
+				f.ends(1)
+			}
+			if out := f.row(1); !out.Opened {
+				t.Errorf("%d failures in a row did not open the circuit: %+v", c.opens, out)
+			}
+		})
+	}
+}
+
 // Failures before the window are forgotten.
 func TestOldFailuresDoNotCountInTheShare(t *testing.T) {
 	f := failures(t)
