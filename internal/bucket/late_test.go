@@ -36,7 +36,7 @@ func TestManyLateCallsAtOnceAreAsGoodAsOneByOne(t *testing.T) {
 			if r.IntN(20) == 0 {
 				i = r.IntN(n)
 			}
-			calls = append(calls, lateCall{slot: Slot{At: edges[i], Cost: costs[i]}, wrote: edges[i] + 2000 + r.Int64N(50_000)})
+			calls = append(calls, lateCall{slot: Slot{At: edges[i], Cost: costs[i]}, edge: edges[i], wrote: edges[i] - 20_000 + r.Int64N(70_000)})
 		}
 		var left [2][][]string
 		for way := range left {
@@ -123,7 +123,7 @@ func TestLateCallsOfAMomentGoTogether(t *testing.T) {
 	}
 	p := latePacer(t, PacerConfig{Limits: []job.Limit{{N: 1000, Window: time.Second}}}, edges, costs)
 	for i := range n {
-		p.tellLate(lateCall{p.plan.Load(), Slot{At: edges[i], Cost: 1}, edges[i] + 500_000, p.clock.Now()})
+		p.tellLater(wasLate(p, Slot{At: edges[i], Cost: 1}, edges[i]+500_000))
 	}
 	p.Close(t.Context())
 	for i, pair := range p.pairs(t, 1) {
@@ -131,8 +131,8 @@ func TestLateCallsOfAMomentGoTogether(t *testing.T) {
 			t.Fatalf("pair %d is %s, want %s", i, pair, want)
 		}
 	}
-	if len(p.late.waiting) != 0 {
-		t.Errorf("%d calls still wait", len(p.late.waiting))
+	if len(p.late.later) != 0 {
+		t.Errorf("%d calls still wait", len(p.late.later))
 	}
 }
 

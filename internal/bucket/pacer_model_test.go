@@ -32,7 +32,7 @@ func newPacerModel(pl *plan) *pacerModel {
 	return m
 }
 
-func (m *pacerModel) reserve(now, lead, want, cost int64) (slots []int64, hint int64) {
+func (m *pacerModel) reserve(now, lead, want, cost, allowed int64) (slots []int64, hint int64) {
 	for range want {
 		slot, ok := max(now+lead, m.last, m.tat-m.plan.tolerance), true
 		taken := make([]int, len(m.pools))
@@ -51,7 +51,7 @@ func (m *pacerModel) reserve(now, lead, want, cost int64) (slots []int64, hint i
 			break
 		}
 		for i, p := range m.pools {
-			p.take(taken[i], slot, cost)
+			p.take(taken[i], slot, cost, allowed)
 		}
 		m.last, m.tat = slot, max(m.tat, slot)+m.plan.spacing*cost
 		slots = append(slots, slot)
@@ -76,14 +76,18 @@ func (p *pool) ready(cost int64) (taken int, at int64, ok bool) {
 	return taken, at, true
 }
 
-func (p *pool) take(taken int, slot, cost int64) {
+func (p *pool) take(taken int, slot, cost, allowed int64) {
 	for _, gone := range p.pairs[:taken] {
 		p.units -= gone.units
 	}
 	p.pairs = slices.Delete(p.pairs, 0, taken)
 	p.units += cost
-	edge := p.edge(slot)
-	if n := len(p.pairs); p.width > 0 && n > 0 && p.pairs[n-1].edge == edge {
+	if p.width == 0 {
+		p.insert(pair{slot + allowed, cost, true})
+		return
+	}
+	edge := p.part(slot)
+	if n := len(p.pairs); n > 0 && p.pairs[n-1].edge == edge {
 		p.pairs[n-1].units += cost
 		p.pairs[n-1].mine = true
 		return
@@ -91,21 +95,29 @@ func (p *pool) take(taken int, slot, cost int64) {
 	p.pairs = append(p.pairs, pair{edge, cost, true})
 }
 
-func (p *pool) edge(at int64) int64 {
-	if p.width == 0 {
-		return at
+// insert puts a pair behind those that count no later.
+func (p *pool) insert(q pair) {
+	to := 0
+	for to < len(p.pairs) && p.pairs[to].edge <= q.edge {
+		to++
 	}
-	return (at + p.width - 1) / p.width * p.width
+	p.pairs = slices.Insert(p.pairs, to, q)
 }
 
-// find returns the place of the slot's pair, the newest first.
-func (p *pool) find(slot, cost int64) int {
+func (p *pool) part(at int64) int64 { return (at + p.width - 1) / p.width * p.width }
+
+// find returns the place of the slot's pair, the newest first. counted is the moment at which an exact window counts it.
+func (p *pool) find(slot, counted, cost int64) int {
+	edge := counted
+	if p.width > 0 {
+		edge = p.part(slot)
+	}
 	for i := len(p.pairs) - 1; i >= 0; i-- {
 		q := p.pairs[i]
-		if q.edge == p.edge(slot) && (q.units == cost || p.width > 0 && q.units > cost) {
+		if q.edge == edge && (q.units == cost || p.width > 0 && q.units > cost) {
 			return i
 		}
-		if q.edge < p.edge(slot) {
+		if q.edge < edge {
 			return -1
 		}
 	}
@@ -118,10 +130,10 @@ func (p *pool) drop(i int, cost int64) {
 	}
 }
 
-func (m *pacerModel) release(slot, cost int64) {
+func (m *pacerModel) release(slot, counted, cost int64) {
 	found := false
 	for _, p := range m.pools {
-		if i := p.find(slot, cost); i >= 0 {
+		if i := p.find(slot, counted, cost); i >= 0 {
 			p.drop(i, cost)
 			p.units -= cost
 			found = true
@@ -132,21 +144,24 @@ func (m *pacerModel) release(slot, cost int64) {
 	}
 }
 
-func (m *pacerModel) late(slot, cost, written int64) {
+func (m *pacerModel) late(slot, counted, cost, written int64) {
 	for _, p := range m.pools {
-		i, edge := p.find(slot, cost), p.edge(written)
-		if i < 0 || edge <= p.edge(slot) {
-			continue
+		i := p.find(slot, counted, cost)
+		switch {
+		case i < 0:
+		case p.width == 0:
+			p.drop(i, cost)
+			p.insert(pair{edge: written, units: cost})
+		case written > slot+m.plan.tooLate && p.part(written) > p.part(slot):
+			p.drop(i, cost)
+			for i < len(p.pairs) && p.pairs[i].edge < p.part(written) {
+				i++
+			}
+			if i < len(p.pairs) {
+				p.pairs[i].units += cost // the first part that ends late enough
+				continue
+			}
+			p.pairs = append(p.pairs, pair{edge: p.part(written), units: cost})
 		}
-		p.drop(i, cost)
-		to := i
-		for to < len(p.pairs) && p.pairs[to].edge < edge {
-			to++
-		}
-		if p.width > 0 && to < len(p.pairs) {
-			p.pairs[to].units += cost // the first part that ends late enough
-			continue
-		}
-		p.pairs = slices.Insert(p.pairs, to, pair{edge: edge, units: cost})
 	}
 }

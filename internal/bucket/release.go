@@ -80,7 +80,6 @@ func (p *Pacer) releaseOf(shape string, slots []Slot) error {
 	if len(slots) == 0 {
 		return nil
 	}
-	p.late.settle(slots...)
 	pl := p.plan.Load()
 	keys := append([]string{p.keys.Pace(), p.keys.Hold(), p.keys.Flight()}, p.lists(len(pl.windows))...)
 	args := []any{pl.spacing, shape, len(pl.windows)}

@@ -1,8 +1,8 @@
 -- release.lua: gives unused slots back. Composed after NowLua and pool.lua.
 -- KEYS 1 pace  2 hold  3 flight  4… the windows' lists
 -- ARGV 1 spacing of calls, for each unit (µs)  2 shape that the caller's slots belong to  3 number of windows, then the
---      width of each window's sub-buckets (µs, 0 = exact), then for each slot four: slot (µs), the moment that its
---      call is counted at (µs), cost, lease ('' = none)
+--      width of each window's sub-buckets (µs, 0 = exact), then for each slot four: slot (µs), the moment at which
+--      exact lists count its call (µs), cost, lease ('' = none)
 -- Returns how many slots' permits went back. The permits of a slot that is found nowhere stay taken.
 -- The last slot handed out stays where it is, so that slots never go backwards; only the spacing is given back.
 local K = tonumber(ARGV[3])
@@ -12,9 +12,9 @@ local pace = redis.call('HMGET', KEYS[1], unpack(fields))
 local last, tat, freed = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, 0
 local units, before, since, dearest = pool_numbers(pace[4])
 
-local function free(k, edge, cost)
+local function free(k, slot, edge, cost)
   local width = tonumber(ARGV[3 + k])
-  local place, count = pool_find(KEYS[3 + k], pool_edge(edge, width), cost, width)
+  local place, count = pool_find(KEYS[3 + k], width == 0 and edge or pool_edge(slot, width), cost, width)
   if not place then return false end
   pool_drop(KEYS[3 + k], place, count, cost)
   pace[4 + k] = (tonumber(pace[4 + k]) or 0) - cost
@@ -27,7 +27,7 @@ for i = 4 + K, #ARGV, 4 do
   if redis.call('HGET', KEYS[2], 'slot') == int(slot) then redis.call('HDEL', KEYS[2], 'probe', 'slot') end
   local found = false
   if pace[3] == ARGV[2] then
-    for k = 1, K do found = free(k, edge, cost) or found end
+    for k = 1, K do found = free(k, slot, edge, cost) or found end
   end
   if found then
     freed = freed + 1

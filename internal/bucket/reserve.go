@@ -33,6 +33,7 @@ type wish struct {
 	short bool  // more are wanted, and this process has no room for them
 	cost  int64 // of each; 0 means of the jobs that wait
 	lead  int64 // µs
+	allow int64 // how much later than its slot a call is counted, µs
 }
 
 // grant is the answer to a wish.
@@ -45,6 +46,7 @@ type grant struct {
 // reserve asks Redis once and takes in what the answer teaches. Slots in the grant are the caller's to use or release.
 func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	pl := p.plan.Load()
+	w.allow = p.late.allowance(pl)
 	lease := p.name + "-" + strconv.FormatInt(p.asks.Add(1), 36)
 	p.mu.Lock()
 	seen := p.bounds.seen(pl.horizon, p.local(p.clock.Now()))
@@ -70,6 +72,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	leapt, era := p.bounds.observe(sent, received, r.now)
 	for i := range r.slots {
 		r.slots[i].era, r.slots[i].seen, r.slots[i].nth = era, seen, p.given.Add(1)
+		r.slots[i].edge, r.slots[i].books = r.slots[i].At+w.allow, r.books.id
 		p.congestion.start(r.slots[i], received, w.short)
 	}
 	return p.learn(r, jump, leapt, era), nil
@@ -77,7 +80,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 
 func (pl *plan) reserveArgs(now int64, w wish, k *knowledge, lease string) []any {
 	return []any{now, w.lead, pl.horizon, k.floor, k.jump, pl.spacing, pl.tolerance, w.want, w.cost,
-		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate, k.root, HoldChannel, pl.cfg.Gateway}
+		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate, k.root, HoldChannel, pl.cfg.Gateway, w.allow}
 }
 
 // windowArgs says what was seen of Redis's clock, what each window is, and how much longer its permits take since that clock goes too fast. A permit
@@ -261,12 +264,9 @@ func (p *Pacer) ask(ctx context.Context, w wish) (grant, error) {
 		if err == nil && g.state == stateReshape {
 			err = p.reshape(asking)
 		}
-		late := p.ahead(g.slots)
 		select {
 		case answers <- answer{g, err}:
-			p.announceAhead(late)
 		case <-gone:
-			p.late.forget(g.slots...)
 			p.giveBack(g.slots)
 		}
 		p.catchUp(asking)

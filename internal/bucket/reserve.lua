@@ -8,8 +8,9 @@
 --      way (0 = none)  11 how long a lease outlives its slot (µs)  12 name that the leases begin with
 --      13 version of the limits  14 shape: the windows and widths that the lists are kept for
 --      15 a call is written at most so late after its slot (µs)  16 life that the caller knows (0 = none)  17 channel
---      18 gateway  19 the time on Redis's clock up to which the caller has watched how fast it goes (µs)  20 "at by …": what the clock gained too
---      much then, each as it was seen, oldest first (µs)  21 what it gains within the horizon, at that rate (µs)  22 a number of the caller's own
+--      18 gateway  19 allowance: exact lists count a call so much later than its slot, no later than it is written at most (µs)
+--      20 the time on Redis's clock up to which the caller has watched how fast it goes (µs)  21 "at by …": what the clock gained too
+--      much then, each as it was seen, oldest first (µs)  22 what it gains within the horizon, at that rate (µs)  23 a number of the caller's own
 --      then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact), and how
 --      much longer a permit takes as the sum of those gains lies within it (µs)
 -- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o, u, w,
@@ -43,12 +44,12 @@ local WHY = {leapt = 0, emptied = 1, missing = 2, another = 3, list = 4, restore
 local call = redis.call
 local NEWS = 1000 -- without a slot, only more than this is told to others (µs)
 local GONE = 3000000 -- while Redis's clock goes too fast, whoever told it tells more before so long (µs)
-local K = (#ARGV - 22) / 4
+local K = (#ARGV - 23) / 4
 local real_now = now_us(ARGV[1])
 local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
-local late, root = tonumber(ARGV[15]), tonumber(ARGV[16])
+local late, root, allowance = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[19])
 
 local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'w', 'k', 'y'}
 local FIXED = #fields
@@ -80,7 +81,7 @@ local N, R, width, used, before, cursor, from, buf, push, longer = {}, {}, {}, {
 local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this call added to it
 local longest, least = 0, math.huge
 for k = 1, K do
-  N[k], R[k], width[k], longer[k] = tonumber(ARGV[19 + 4 * k]), tonumber(ARGV[20 + 4 * k]), tonumber(ARGV[21 + 4 * k]), tonumber(ARGV[22 + 4 * k])
+  N[k], R[k], width[k], longer[k] = tonumber(ARGV[20 + 4 * k]), tonumber(ARGV[21 + 4 * k]), tonumber(ARGV[22 + 4 * k]), tonumber(ARGV[23 + 4 * k])
   used[k] = tonumber(pace[FIXED + k]) or 0
   before[k], cursor[k], push[k] = used[k], 0, {}
   longest, least = math.max(longest, R[k] + width[k]), math.min(least, N[k])
@@ -89,7 +90,7 @@ end
 -- What one caller has seen of Redis's clock holds for all, and for those that come when it is gone: as long as it can lie within the window.
 -- What it saw may lie further back than a window: then no more of it is passed on than a clock can gain within one. What this
 -- caller has seen since somebody told comes on top: neither of them has seen it all. When he is gone, another one tells all.
-local watched, gains, ahead, me = tonumber(ARGV[19]), ARGV[20], tonumber(ARGV[21]), tonumber(ARGV[22])
+local watched, gains, ahead, me = tonumber(ARGV[20]), ARGV[21], tonumber(ARGV[22]), tonumber(ARGV[23])
 local function gained_since(moment)
   local sum = 0
   for at, by in string.gmatch(gains, '(%d+) (%d+)') do
@@ -287,7 +288,7 @@ local function slots_ahead()
     end
     seen = seen + POOL_CHUNK
   until not v[1] or tonumber(v[1]) <= now or seen == POOL_REACH
-  return count
+  return math.min(count, math.floor((last - now + tolerance) / T) + 1) -- some count later than their slots
 end
 
 local costs = {}
@@ -335,7 +336,7 @@ end
 
 local function charge(k, slot, cost)
   if open[k] and cursor[k] > open[k] then push[k], open[k] = {}, nil end -- the cursor has used it up
-  local p, edge = push[k], pool_edge(slot, width[k])
+  local p, edge = push[k], width[k] == 0 and slot + allowance or pool_edge(slot, width[k])
   if width[k] > 0 and p[#p - 1] == edge then
     p[#p] = p[#p] + cost
     touched[k] = touched[k] or (open[k] ~= nil and #p == 2)
@@ -373,19 +374,50 @@ local function digits(x)
   return texts[x]
 end
 
+-- append puts pairs of an exact list where they belong: behind those that count no later. What counts late so keeps none waiting that counts
+-- earlier. Returns whether it has made the list anew.
+local function append(list, p)
+  local first, reach, v = tonumber(p[1]), 2, nil
+  repeat
+    v = call('LRANGE', list, -reach, -1)
+    reach = reach * 8
+  until #v < reach / 8 or tonumber(v[1]) <= first
+  local at, i = 1, 1
+  while at <= #v and tonumber(v[at]) <= first do at = at + 2 end
+  if at > #v then
+    call('RPUSH', list, unpack(p))
+    return false
+  end
+  local all, stay = {}, call('LLEN', list) - (#v + 1 - at)
+  while at <= #v or i <= #p do
+    if i > #p or at <= #v and tonumber(v[at]) <= tonumber(p[i]) then
+      all[#all + 1], all[#all + 2], at = v[at], v[at + 1], at + 2
+    else
+      all[#all + 1], all[#all + 2], i = p[i], p[i + 1], i + 2
+    end
+  end
+  if stay > 0 then call('LTRIM', list, 0, stay - 1) else call('DEL', list) end
+  call('RPUSH', list, unpack(all))
+  return stay == 0
+end
+
 if not pace[1] then forget_lists() end
 local renew, ttl = keep(state_fields(), false)
 if renew then call('PEXPIRE', KEYS[1], ttl) end
 for k = 1, K do
-  local list, p, first = KEYS[9 + k], push[k], 1
+  local list, p, first, anew = KEYS[9 + k], push[k], 1, before[k] == 0
   if open[k] then
     if touched[k] then call('LSET', list, -1, int(p[2])) end
     first = 3
   end
   for i = first, #p do p[i] = digits(p[i]) end
-  if #p >= first then call('RPUSH', list, unpack(p, first)) end
+  if width[k] == 0 then
+    anew = append(list, p) or anew
+  elseif #p >= first then
+    call('RPUSH', list, unpack(p, first))
+  end
   if cursor[k] > 0 then call('LPOP', list, cursor[k]) end
-  if renew or before[k] == 0 then call('PEXPIRE', list, ttl) end
+  if renew or anew then call('PEXPIRE', list, ttl) end
 end
 for _, c in ipairs(closed) do kept_add(c[1], c[2]) end
 local out = answer('ok', hint)

@@ -36,7 +36,6 @@ func TestRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.late.settle(s)
 		counted, last = append(counted, p.late.edge(s)), s.At
 	}
 	wait := p.plan.Load().windows[1].ready

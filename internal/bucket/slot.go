@@ -13,6 +13,8 @@ type Slot struct {
 
 	era   int64 // of Redis's clock that At is on; see clockBounds
 	nth   int64 // tells it from others of this process
+	edge  int64 // Redis counts its call at this moment, unless it is told of another one; µs
+	books int64 // number of the books that it was taken from: another one whenever they were made anew
 	seen  int64 // how much the clock was seen to have gained, and may gain until At, when the slot was asked for
 	asked int64 // when the slot was handed out, in local µs; lets Ready measure
 	probe bool  // it goes first after a hold

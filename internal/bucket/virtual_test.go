@@ -91,7 +91,7 @@ type overdue struct {
 
 // wasLate is a call of p's that was written at a moment.
 func wasLate(p *Pacer, s Slot, at int64) lateCall {
-	return lateCall{p.plan.Load(), s, at, p.clock.Now()}
+	return p.moved(p.plan.Load(), s, at)
 }
 
 // reportOverdue reports the writes that have happened by now, each pacer's together.

@@ -22,21 +22,19 @@ func (p *Pacer) Due(s Slot) time.Time {
 
 // TooLate reports whether the slot has passed by a quarter of the shortest window, at most a second (or by 250 ms, if that is
 // less and a long window is kept in parts), lies inside a hold known here, or is on Redis's clock as it was before it was set: release
-// it and take another. A slot that has passed by more than 2 ms (less for windows shorter than 400 ms) takes a round trip: Redis is told that the call
-// comes late before it is written, or others could be given its permit too soon. If Redis does not answer, it is too late. Ask just before the write.
+// it and take another. A call that comes more than 2 ms (less for windows shorter than 400 ms) after the moment at which Redis counts it takes a round trip:
+// Redis is told that it comes late before it is written, or others could be given its permit too soon. If Redis does not answer, it is too late. Ask just before the write.
 func (p *Pacer) TooLate(s Slot, now time.Time) bool {
-	for tries := 0; ; tries++ {
-		switch {
-		case p.Passed(s, now):
-			return true
-		case p.bounds.notAfter(p.local(now)) <= p.late.edge(s)+p.plan.Load().epsilon: // an answer may come later than what was announced
+	for !p.Passed(s, now) {
+		if p.bounds.notAfter(p.local(now)) <= p.late.edge(s)+p.plan.Load().epsilon {
 			return false
-		case p.late.settle(s): // look again
-		case tries >= announceTries || p.late.doubtful(s) || !p.announce(s):
+		}
+		if !p.announce(s) {
 			return true
 		}
-		now = p.clock.Now()
+		now = p.clock.Now() // the answer may have taken until the slot had passed
 	}
+	return true
 }
 
 // Passed reports, as TooLate does, whether the slot is of no use any more, for one whose call is not about to be written yet.
@@ -46,8 +44,8 @@ func (p *Pacer) Passed(s Slot, now time.Time) bool {
 	return p.passed(s, now, p.plan.Load().tooLate)
 }
 
-// Written reports the moment just after the slot's call was written; every call must be reported. Lateness that Redis has not been told of
-// before, as by a process that stood still since it asked TooLate, goes to Redis in the background, so that the call's permit is given out later.
+// Written reports the moment just after the slot's call was written; every call must be reported. Where Redis counts it at another moment it is told in the
+// background: a call that was later, as by a process that stood still since it asked TooLate, keeps its permit for longer; one that was earlier gives it back sooner.
 func (p *Pacer) Written(s Slot, at time.Time) {
 	pl := p.plan.Load()
 	p.congestion.inTime(s)
@@ -62,17 +60,19 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 	if late > pl.epsilon {
 		p.meters.late.Inc()
 	}
-	edges := p.late.edges(s)
+	p.late.learn(late)
+	c := p.moved(pl, s, max(wrote, s.At))
 	p.late.forget(s)
-	for _, s.At = range edges {
-		if wrote > s.At+pl.epsilon {
-			p.tellLate(lateCall{pl, s, wrote, p.clock.Now()})
-		}
+	switch {
+	case c.wrote > c.edge+pl.epsilon:
+		p.tellLater(c)
+	case c.edge > c.wrote+pl.epsilon:
+		p.tellEarlier(c)
 	}
 }
 
-// readiness learns how long something takes, such as the way from handing out a slot until its job's handler is ready to write: the mean and the mean
-// deviation, as TCP does for round trips. µs.
+// readiness learns how long something takes: the way from handing out a slot until its job's handler is ready to write, and from the slot until its call is
+// written. It keeps the mean and the mean deviation, as TCP does for round trips. µs.
 type readiness struct{ mean, deviation float64 }
 
 func newReadiness() readiness { return readiness{mean: float64(firstLead.Microseconds())} }
@@ -82,6 +82,9 @@ func (r *readiness) add(took float64) {
 	r.mean += off / 8
 	r.deviation += (max(off, -off) - r.deviation) / 4
 }
+
+// usual is how long it takes, most of the time.
+func (r *readiness) usual() int64 { return int64(r.mean + r.deviation) }
 
 // most is how long it takes, nearly always.
 func (r *readiness) most() int64 { return int64(r.mean + 4*r.deviation) }
@@ -105,7 +108,7 @@ func (p *Pacer) Ready(s Slot, at time.Time) {
 func (p *Pacer) soonest() int64 {
 	pl := p.plan.Load()
 	p.mu.Lock()
-	need := int64(p.pace.mean + p.pace.deviation)
+	need := p.pace.usual()
 	p.mu.Unlock()
 	return min(max(need-pl.epsilon, takeLead.Microseconds()/2), pl.horizon/2)
 }
@@ -114,13 +117,6 @@ func (p *Pacer) soonest() int64 {
 func (p *Pacer) Lead() time.Duration {
 	most := time.Duration(p.plan.Load().horizon) * time.Microsecond
 	return min(max(time.Duration(p.preparation())*time.Microsecond, leastLead), most)
-}
-
-// usualPreparation is how long a job takes from its pull until it is ready to be called, on average, in µs.
-func (p *Pacer) usualPreparation() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return int64(p.pace.mean)
 }
 
 // preparation is how long a job takes from its pull until it is ready to be called, nearly always, in µs.

@@ -23,9 +23,12 @@ func TestMutantsAreUpset(t *testing.T) {
 		upsets
 		mutant
 	}{
-		"reports of lateness change nothing": {late, mutant{{"if call('HGET', KEYS[1], 'g') ~= ARGV[1] then return #slots end", "if true then return 0 end"}}},
-		"another run of Redis means nothing": {forgotten, mutant{{"run ~= pace[8]", "false"}}},
-		"what was lost is not charged":       {forgotten, mutant{{"local most = math.min(missing, N[k])", "local most = 0"}}},
+		"calls count at their slots, however late": {late, mutant{
+			{"if pace[1] ~= ARGV[1] or #slots == 0 then return #slots end", "if true then return 0 end"}, {"and slot + allowance or", "and slot or"},
+		}},
+		"what is counted too late comes to count at its slot": {late, mutant{{"to[i] = written[n]", "to[i] = math.min(written[n], slots[n])"}}},
+		"another run of Redis means nothing":                  {forgotten, mutant{{"run ~= pace[8]", "false"}}},
+		"what was lost is not charged":                        {forgotten, mutant{{"local most = math.min(missing, N[k])", "local most = 0"}}},
 		"no window passes after a loss": {with(busy, upset{at: 4 * s, kind: flushes}, upset{at: 7 * s, kind: flushes}),
 			mutant{{"quiet = math.max(quiet, mark + ", "quiet = math.max(quiet, 0 * mark + 0 * "}}},
 		"a clock that is set ahead means nothing": {with(busy, upset{at: 4 * s, kind: leaps, tail: 500 * ms}), mutant{{"if jump > 0 then", "if false then"}}},
