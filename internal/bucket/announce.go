@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -9,8 +10,8 @@ import (
 type announcement struct {
 	plan  *plan
 	slots []Slot
-	over  chan struct{} // closes when heard is known
-	heard bool
+	over  chan struct{}  // closes when heard is known
+	heard map[int64]bool // by the slot's number
 }
 
 // announce tells Redis that the slot's call is about to be written late, and reports whether Redis has heard it. One announcement is on its way at a time;
@@ -19,35 +20,40 @@ func (p *Pacer) announce(s Slot) bool {
 	a, first := p.late.join(p.plan.Load(), s)
 	if !first {
 		<-a.over
-		return a.heard
+		return a.heard[s.nth]
 	}
 	p.late.flight <- struct{}{}
 	p.late.leave(a)
 	a.heard = p.announceAll(a)
 	<-p.late.flight
 	close(a.over)
-	return a.heard
+	return a.heard[s.nth]
 }
 
-// announceAll has Redis count the calls at the last moment at which they can be written. Written tells it the moment at which they were.
-func (p *Pacer) announceAll(a *announcement) bool {
+// announceAll has Redis count the calls at the last moment at which they can be written, and returns those that it found: others it counts no later.
+// Written tells it the moment at which they were.
+func (p *Pacer) announceAll(a *announcement) (heard map[int64]bool) {
 	now := p.clock.Now()
 	if !slices.ContainsFunc(a.slots, func(s Slot) bool { return !p.Passed(s, now) }) {
-		return false
+		return nil
 	}
 	calls := make([]lateCall, len(a.slots))
 	for i, s := range a.slots {
 		calls[i] = p.moved(a.plan, s, s.At+a.plan.tooLate)
 	}
 	within := time.Duration(a.plan.tooLate+p.distance(now)) * time.Microsecond // after that their slots have passed
-	lost, err := p.reportOnce(calls, within)
-	if err != nil || lost > 0 {
-		return false // what Redis does not find it counts no later
+	counted, err := p.reportOnce(calls, within)
+	if err != nil {
+		return nil
 	}
-	for _, c := range calls {
-		p.late.note(c.slot, c.wrote)
+	heard = map[int64]bool{}
+	for i, c := range calls {
+		if counted[i] {
+			p.late.note(c.slot, c.wrote)
+			heard[c.slot.nth] = true
+		}
 	}
-	return true
+	return heard
 }
 
 // distance is the time that Redis needs for an answer, at the most that it can have been, in µs.
@@ -63,7 +69,9 @@ func (l *lateCalls) join(pl *plan, s Slot) (a *announcement, first bool) {
 	if first = l.next == nil || l.next.plan != pl || len(l.next.slots) == lateAtOnce; first {
 		l.next = &announcement{plan: pl, over: make(chan struct{})}
 	}
-	l.next.slots = append(l.next.slots, s)
+	if !slices.ContainsFunc(l.next.slots, func(other Slot) bool { return other.nth == s.nth }) { // a second connection asks, as the first has broken
+		l.next.slots = append(l.next.slots, s)
+	}
 	return l.next, first
 }
 
@@ -81,6 +89,7 @@ func (l *lateCalls) note(s Slot, edge int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told[s.nth] = edge
+	maps.DeleteFunc(l.told, func(_, old int64) bool { return old < edge-strayed }) // given back before the answer was there
 }
 
 // edge is the moment at which Redis counts the slot's call, in µs on its clock.

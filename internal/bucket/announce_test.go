@@ -56,7 +56,7 @@ func TestALateCallIsCountedAtTheMomentOfItsWrite(t *testing.T) {
 	}
 	counted("before it is written", s.At+p.plan.Load().tooLate)
 	p.Written(s, w.Now())
-	counted("when it is written", p.bounds.notAfter(p.local(w.Now())))
+	counted("when it is written", p.bounds.notAfter(p.local(w.Now()))-p.plan.Load().epsilon)
 	if len(p.late.told) != 0 {
 		t.Errorf("%d slots are remembered", len(p.late.told))
 	}
@@ -94,6 +94,66 @@ func TestAnAllowanceIsForUsualLatenessAlone(t *testing.T) {
 		if got := p.late.edge(s) - s.At; got != want || pairs[len(pairs)-1] != fmt.Sprintf("%d 1", s.At+want) {
 			t.Errorf("late by %v: %d us are allowed, want %d; Redis has %v for %d", usual, got, want, pairs, s.At)
 		}
+	}
+}
+
+// A late call that Redis does not find keeps no other one back that was announced with it; and one that asks twice is announced once.
+func TestACallThatIsNotFoundKeepsNoOtherBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t), 7)
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
+	slots := w.reserve(p, wish{want: 3, cost: 1, lead: 20_000}).slots
+	w.now = slots[2].At + 30_000
+	if err := p.Release(t.Context(), slots[1]); err != nil {
+		t.Fatal(err)
+	}
+	p.late.flight <- struct{}{} // until all have joined
+	answers := make(chan [2]int64, 4)
+	for _, s := range append(slots, slots[0]) {
+		go func() {
+			if p.TooLate(s, w.Now()) {
+				answers <- [2]int64{s.nth, 1}
+				return
+			}
+			answers <- [2]int64{s.nth, 0}
+		}()
+	}
+	testkit.Eventually(t, 5*time.Second, "all to have joined", func() bool {
+		p.late.mu.Lock()
+		defer p.late.mu.Unlock()
+		return p.late.next != nil && len(p.late.next.slots) == 3
+	})
+	<-p.late.flight
+	for range 4 {
+		if a := <-answers; (a[1] == 1) != (a[0] == slots[1].nth) {
+			t.Errorf("slot %d of %d, %d and %d: too late is %d", a[0], slots[0].nth, slots[1].nth, slots[2].nth, a[1])
+		}
+	}
+}
+
+// However many calls a quick limit counts behind a slot, the slot finds its place, is found again, and the list has all.
+func TestAQuickLimitsListIsKeptInOrder(t *testing.T) {
+	t.Parallel()
+	const n = 6000
+	w := newWorld(t, testkit.Client(t), 7)
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 50_000, Window: 5 * time.Second}}, Burst: 10_000})
+	p.late.lateness = readiness{mean: 1e6}
+	slots := 0
+	for slots < n {
+		slots += len(w.reserve(p, wish{want: 64, cost: 1}).slots)
+	}
+	p.late.lateness = readiness{}
+	s := w.reserve(p, wish{want: 1, cost: 1}).slots[0]
+	pairs := p.pairs(t, 1)
+	if taken := w.client.HGet(t.Context(), w.keys.Pace(), "n1").Val(); len(pairs) != slots+1 || taken != fmt.Sprint(slots+1) || pairs[0] != fmt.Sprintf("%d 1", s.At) {
+		t.Fatalf("%d pairs for %d slots, %s are taken; the first is %s, want %d", len(pairs), slots+1, taken, pairs[0], s.At)
+	}
+	w.now = s.At + 30_000
+	if p.TooLate(s, w.Now()) {
+		t.Error("a late call is not found")
+	}
+	if err := p.Release(t.Context(), s); err != nil || len(p.pairs(t, 1)) != slots {
+		t.Errorf("%d pairs are left of %d, %v", len(p.pairs(t, 1)), slots, err)
 	}
 }
 

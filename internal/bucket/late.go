@@ -2,18 +2,18 @@ package bucket
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 )
 
 const (
-	lateWithin   = time.Minute // a report of lateness is tried for so long
-	lateRetries  = 20 * time.Millisecond
-	lateAtOnce   = 64 // calls in one report
-	earlyMost    = 50 * time.Millisecond
-	earlyPart    = 20 // calls that were counted too late wait so long for others, or for such a part of the shortest window
-	earlyAnswers = time.Second
+	lateWithin  = time.Minute // a report of lateness is tried for so long
+	lateRetries = 20 * time.Millisecond
+	lateAtOnce  = 64                     // calls in one report
+	earlyWait   = 100 * time.Millisecond // a report of calls that are counted too late waits so long for others,
+	earlyPart   = 10                     // but for such a part of the shortest window at most
 )
 
 // lateCall is a call that was, or will be, written at another moment than the one at which Redis counts it.
@@ -21,7 +21,7 @@ type lateCall struct {
 	plan  *plan
 	slot  Slot
 	edge  int64 // the moment at which Redis counts it, in µs on its clock
-	wrote int64 // the latest moment at which it was, or will be, written
+	wrote int64 // the moment at which it is to count it: it was, or will be, written then, or within epsilon after it
 	since time.Time
 }
 
@@ -30,9 +30,9 @@ func (p *Pacer) moved(pl *plan, s Slot, wrote int64) lateCall {
 	return lateCall{pl, s, p.late.edge(s), wrote, p.clock.Now()}
 }
 
-// lateCalls is those that Redis has not heard of. The first waits a moment for others, a hundredth of the shortest window at most, and all go together:
-// many calls cost little more than one, and the permit of none is missed, which is wanted again a window later. A report that stalls holds
-// up none that come after it.
+// lateCalls is those that Redis has not heard of, and what it was told of others. The first that was later than it is counted waits a moment for others, a hundredth of the
+// shortest window at most, and all go together: many calls cost little more than one, and their permits are not wanted again before a window later. A report of these that stalls
+// holds up none that come after it.
 type lateCalls struct {
 	mu       sync.Mutex
 	later    []lateCall      // written later than Redis counts them
@@ -69,11 +69,14 @@ func (l *lateCalls) take(from *[]lateCall) []lateCall {
 }
 
 // allowance is how much later than its slot, in µs, Redis counts a call that is reserved now: nothing where calls are hardly late, or else what they are late nearly
-// always. So few of them wait for an announcement.
+// always. So few of them wait for an announcement. Windows in parts allow for all that there can be.
 func (l *lateCalls) allowance(pl *plan) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lateness.usual() <= pl.epsilon {
+	switch {
+	case !pl.exact:
+		return pl.tooLate
+	case l.lateness.usual() <= pl.epsilon:
 		return 0
 	}
 	return min(l.lateness.most(), pl.tooLate)
@@ -88,27 +91,30 @@ func (l *lateCalls) learn(late int64) {
 
 // tellLater has Redis hear, in the background, of a call that it counts too early.
 func (p *Pacer) tellLater(c lateCall) {
-	p.tell(&p.late.later, c, 2*c.plan.epsilon, p.reportLate)
-}
-
-// tellEarlier has Redis hear, in the background, of a call that it counts too late. That is tried once: its permit only comes back later than it could.
-func (p *Pacer) tellEarlier(c lateCall) {
-	wait := min(c.plan.windows[0].length/earlyPart, earlyMost.Microseconds())
-	p.tell(&p.late.earlier, c, wait, func(calls []lateCall) { _, _ = p.reportOnce(calls, earlyAnswers) })
-}
-
-// tell reports a call, and those that come within so many µs.
-func (p *Pacer) tell(to *[]lateCall, c lateCall, within int64, report func([]lateCall)) {
-	if !p.late.add(to, c) {
+	if !p.late.add(&p.late.later, c) {
 		return
 	}
 	p.background(func() {
-		<-time.After(time.Duration(within) * time.Microsecond)
+		<-time.After(time.Duration(2*c.plan.epsilon) * time.Microsecond)
 		var all sync.WaitGroup
-		for calls := p.late.take(to); len(calls) > 0; calls = p.late.take(to) {
-			all.Go(func() { report(calls) })
+		for calls := p.late.take(&p.late.later); len(calls) > 0; calls = p.late.take(&p.late.later) {
+			all.Go(func() { p.reportLate(calls) })
 		}
 		all.Wait()
+	})
+}
+
+// tellEarlier has Redis hear, in the background, of a call that exact windows count too late. That is tried once, and not by a pacer that was closed: its permit
+// comes back later than it could, that is all.
+func (p *Pacer) tellEarlier(c lateCall) {
+	if !c.plan.exact || p.over() || !p.late.add(&p.late.earlier, c) {
+		return
+	}
+	p.background(func() {
+		<-time.After(min(time.Duration(c.plan.windows[0].length)*time.Microsecond/earlyPart, earlyWait))
+		for calls := p.late.take(&p.late.earlier); len(calls) > 0; calls = p.late.take(&p.late.earlier) {
+			_, _ = p.reportOnce(calls, answerWithin)
+		}
 	})
 }
 
@@ -126,16 +132,21 @@ func (p *Pacer) reportLate(calls []lateCall) {
 		if len(calls) == 0 {
 			return
 		}
-		lost, err := p.reportOnce(calls, answerWithin)
+		counted, err := p.reportOnce(calls, answerWithin)
 		if err == nil {
-			p.meters.lost.Add(float64(lost))
+			for _, yes := range counted {
+				if !yes {
+					p.meters.lost.Inc()
+				}
+			}
 			return
 		}
 		<-time.After(wait)
 	}
 }
 
-func (p *Pacer) reportOnce(calls []lateCall, within time.Duration) (lost int64, err error) {
+// reportOnce tells Redis, and returns for each call whether it counts it at its new moment.
+func (p *Pacer) reportOnce(calls []lateCall, within time.Duration) (counted []bool, err error) {
 	pl := calls[0].plan
 	keys := append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...)
 	args := []any{pl.shape, pl.tooLate}
@@ -147,5 +158,9 @@ func (p *Pacer) reportOnce(calls []lateCall, within time.Duration) (lost int64, 
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	return lateScript.Run(ctx, p.client, keys, args...).Int64()
+	v, err := lateScript.Run(ctx, p.client, keys, args...).BoolSlice()
+	if err == nil && len(v) != len(calls) {
+		err = fmt.Errorf("late.lua answered %d values for %d calls: is another version of the program using this Redis?", len(v), len(calls))
+	}
+	return v, err
 }

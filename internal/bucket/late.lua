@@ -4,21 +4,23 @@
 -- ARGV 1 shape that the slots belong to  2 a list of sub-buckets allows for a call that is written so late after its slot (µs), then for each
 --      window the width of its sub-buckets (µs, 0 = exact), then for each call: slot (µs), the moment at which exact lists count it (µs), cost, the latest
 --      moment at which it was written (µs), number of the books that its slot was taken from
--- Returns of how many calls some window had the permit no more: that window counts them as early as before. A call moves to an earlier moment
+-- Returns for each call 1, or 0 where some window had the permit no more: that window counts it as early as before. A call moves to an earlier moment
 -- only while the books are those of its slot: in others a pair of that moment can be another call's.
-local FEW = 16 -- values of a list that are changed one by one; of more, its tail is written anew
+local FEW = 32 -- so many values of a list are changed one by one
 local call, lists = redis.call, #KEYS - 1
 local slots, edges, costs, written, found = {}, {}, {}, {}, {} -- found: in how many windows
+local nth, counted = {}, {} -- places among the calls that were given, and for each of these whether it counts as it should
 local pace = call('HMGET', KEYS[1], 'g', 'o')
 local _, books = pool_numbers(pace[2])
 for a = lists + 3, #ARGV, 5 do
   local slot, edge, cost, at = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
+  counted[#counted + 1] = 0
   if at > edge or tonumber(ARGV[a + 4]) == books then
     local n = #slots + 1
-    slots[n], edges[n], costs[n], written[n], found[n] = slot, edge, cost, at, 0
+    slots[n], edges[n], costs[n], written[n], found[n], nth[n] = slot, edge, cost, at, 0, #counted
   end
 end
-if pace[1] ~= ARGV[1] or #slots == 0 then return #slots end
+if pace[1] ~= ARGV[1] or #slots == 0 then return counted end
 call('HDEL', KEYS[1], '') -- a full Redis lets a script go on that has begun to write, and others would be given these permits too soon
 
 -- into_later puts the units into the first sub-bucket after `place` that ends late enough, or into a new one.
@@ -47,84 +49,69 @@ end
 
 -- tail reads the list's values from a moment on, and how many come before them.
 local function tail(list, moment)
-  local len, reach, from, v = call('LLEN', list), POOL_CHUNK / 4, 0, {}
+  local len, reach, from, v = call('LLEN', list), POOL_CHUNK / 2, 0, {}
   repeat
-    reach = math.min(reach * 4, POOL_REACH)
+    reach = reach * 2
     from = math.max(len - reach, 0)
     v = call('LRANGE', list, from, -1)
-  until from == 0 or tonumber(v[1]) < moment or reach == POOL_REACH
+  until from == 0 or tonumber(v[1]) < moment
   return v, from
 end
 
--- moves finds the pair of each call among the values: the new edges by the places of the pairs. Calls that are counted at one moment have pairs with the
--- same edge, each the pair of one call of its cost. Edges are compared as text: all are whole numbers.
+-- moves finds the pair of each call among the values, and returns their places, and the new edge and the units of each, in order. Edges are compared as text: all
+-- are whole numbers.
 local function moves(v)
-  local newest, before, to = {}, {}, {}
-  for i = 1, #v, 2 do
-    before[i], newest[v[i]] = newest[v[i]], i
-  end
+  local of, goes, going = {}, {}, {} -- of: calls by the moment at which they are counted
   for n = 1, #slots do
-    local i = newest[int(edges[n])]
-    while i and (to[i] or tonumber(v[i + 1]) ~= costs[n]) do i = before[i] end
-    if i then
-      found[n] = found[n] + 1
-      to[i] = written[n]
-    end
+    local edge = int(edges[n])
+    of[edge] = of[edge] or {}
+    table.insert(of[edge], n)
   end
-  return to
-end
-
--- moved returns the values in their new order: a list of texts. Those that stay are in order; those that move are sorted, and put in between.
-local function moved(v, to)
-  local going, values = {}, {}
   for i = 1, #v, 2 do
-    if to[i] then going[#going + 1] = {to[i], v[i + 1]} end
+    for k, n in ipairs(of[v[i]] or {}) do
+      if tonumber(v[i + 1]) == costs[n] then
+        found[n], goes[i], going[#going + 1] = found[n] + 1, true, {written[n], v[i + 1]}
+        table.remove(of[v[i]], k)
+        break
+      end
+    end
   end
   table.sort(going, function(a, b) return a[1] < b[1] end)
-  local at = 1
-  local function put_until(edge)
-    while at <= #going and going[at][1] < edge do
-      values[#values + 1], values[#values + 2], at = int(going[at][1]), going[at][2], at + 1
-    end
-  end
-  for i = 1, #v, 2 do
-    if not to[i] then
-      if at <= #going then put_until(tonumber(v[i])) end
-      values[#values + 1], values[#values + 2] = v[i], v[i + 1]
-    end
-  end
-  put_until(math.huge)
-  return values
+  return goes, going
 end
 
--- write replaces what has changed of the list, behind so many values that stay: each value, or all from the first on. A list that was cut to nothing would be gone.
-local function write(list, before, old, values)
-  local changes = {}
-  for i = 1, #values do
-    if values[i] ~= old[i] then changes[#changes + 1] = i end
-  end
-  local stay = before + (changes[1] or 1) - 1
-  if #changes <= FEW or stay == 0 then
-    for _, i in ipairs(changes) do call('LSET', list, before + i - 1, values[i]) end
-    return
-  end
-  call('LTRIM', list, 0, stay - 1)
-  call('RPUSH', list, unpack(values, changes[1]))
-end
-
--- move_exactly gives each pair its new edge and its place among the others, so that it keeps none of them waiting.
+-- move_exactly gives each pair its new edge and its place among the others, so that it keeps none of them waiting. What comes before the first change and after
+-- the last one stays: few values between are changed one by one; for many the tail is written anew.
 local function move_exactly(list)
   local v, from = tail(list, math.min(math.min(unpack(edges)), unpack(written)))
-  local to = moves(v)
-  if next(to) then write(list, from, v, moved(v, to)) end
+  local goes, going = moves(v)
+  if #going == 0 then return end
+  local first = 1
+  while not goes[first] and tonumber(v[first]) <= going[1][1] do first = first + 2 end
+  local values, at, left, i = {}, 1, #going, first
+  while left > 0 or at <= #going do
+    if at <= #going and (i > #v or going[at][1] < tonumber(v[i])) then
+      values[#values + 1], values[#values + 2], at = int(going[at][1]), going[at][2], at + 1
+    else
+      if goes[i] then left = left - 1 else values[#values + 1], values[#values + 2] = v[i], v[i + 1] end
+      i = i + 2
+    end
+  end
+  first = from + first - 1
+  if #values <= FEW or first == 0 then
+    for n, value in ipairs(values) do call('LSET', list, first + n - 1, value) end
+    return
+  end
+  for n = i, #v do values[#values + 1] = v[n] end
+  call('LTRIM', list, 0, first - 1)
+  for n = 1, #values, POOL_REACH do call('RPUSH', list, unpack(values, n, math.min(n + POOL_REACH - 1, #values))) end
 end
 
 for k = 1, lists do
   local width = tonumber(ARGV[2 + k])
   if width == 0 then move_exactly(KEYS[1 + k]) else move_in_parts(KEYS[1 + k], width) end
 end
-local lost = 0
 for n = 1, #slots do
-  if found[n] < lists then lost = lost + 1 end
+  if found[n] == lists then counted[nth[n]] = 1 end
 end
-return lost
+return counted

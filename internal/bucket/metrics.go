@@ -24,7 +24,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		granted:     counter("slots_granted_total", "Slots that Redis granted to this process."),
 		released:    counter("slots_released_total", "Slots given back unused."),
-		late:        counter("slots_late_total", "Calls written so late after their slot that their permit's time was moved."),
+		late:        counter("slots_late_total", "Calls written more than 2 ms after their slot (less for windows shorter than 400 ms)."),
 		lost:        counter("slots_lost_total", "Slots that may have been charged without being used, as no answer came from Redis, or whose late write came to be known too late."),
 		holds:       counter("holds_total", "Holds that this process set."),
 		quarantines: counter("pacer_quarantines_total", "Pauses of one window after Redis had lost writes or its clock had jumped."),

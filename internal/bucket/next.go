@@ -106,10 +106,8 @@ func (p *Pacer) turn(ctx context.Context, token chan struct{}) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	select {
-	case <-p.closed:
+	if p.over() {
 		return ErrClosed
-	default:
 	}
 	select {
 	case token <- struct{}{}:

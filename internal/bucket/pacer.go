@@ -196,6 +196,16 @@ func (p *Pacer) Close(ctx context.Context) {
 	}
 }
 
+// over says that Close has been called.
+func (p *Pacer) over() bool {
+	select {
+	case <-p.closed:
+		return true
+	default:
+		return false
+	}
+}
+
 // background runs f beside the caller and returns a channel that closes when it is over. Close waits for it; after
 // Close it runs at once.
 func (p *Pacer) background(f func()) <-chan struct{} {

@@ -39,6 +39,7 @@ type plan struct {
 	cfg       PacerConfig
 	windows   []window // shortest first
 	long      int      // place of the first one that is charged after a loss
+	exact     bool     // there is a window that is not kept in parts
 	shape     string
 	horizon   int64
 	spacing   int64
@@ -82,7 +83,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 }
 
 // spacing is 0.9 × window/N of the limit that allows the quickest pace: the others are kept by their permits alone, and
-// a tenth quicker than the limit lets the slots catch up after one was given back.
+// a tenth quicker than the limit lets the slots catch up after one was given back. Quicker still brings nothing: 97.4 and 98.2 % of 1,000/s at 0.5, 98.0 and 98.3 % at 0.9.
 func spacing(limits []job.Limit) int64 {
 	least := int64(job.MaxCount)
 	for _, l := range limits {
@@ -100,6 +101,7 @@ func (p *plan) addWindow(l job.Limit) {
 		p.tooLate = min(p.tooLate, lateMost.Microseconds())
 		w.ready += p.tooLate
 	}
+	p.exact = p.exact || w.width == 0
 	p.windows = append(p.windows, w)
 	p.shape += fmt.Sprintf("%d:%d ", w.length, w.width)
 	p.maxCost = min(p.maxCost, l.N)

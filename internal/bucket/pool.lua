@@ -1,11 +1,11 @@
 -- pool.lua: a fragment; the fields of the pace, and finding one slot's entry in a window's list of permits.
 --
--- A window's list holds pairs, oldest first: edge (µs), units. An exact list has a pair for each slot, with the slot or
--- the reported later moment as its edge. A list of sub-buckets (width > 0) has a pair for each sub-bucket used, with
--- the sub-bucket's end as its edge.
+-- A window's list holds pairs: edge (µs), units. An exact list has a pair for each slot, with the moment at which its call counts as its edge; it is
+-- in order. A list of sub-buckets (width > 0) has a pair for each sub-bucket used, with the sub-bucket's end as its edge; a late call can open
+-- one before its time.
 
-local POOL_CHUNK, POOL_REACH = 128, 4096 -- numbers read at a time, and how many from the newest on
-local POOL_LATE = 1100000 -- µs by which a report moves an edge at the most: a younger slot's may lie so much before it
+local POOL_CHUNK, POOL_REACH = 128, 4096 -- numbers read at a time, and as many as a command takes, or are looked through for an estimate
+local POOL_LATE = 1100000 -- µs by which a report moves an edge at the most: in a list of sub-buckets a younger one may lie so much before it
 
 local function pool_edge(at, width)
   if width == 0 then return at end
@@ -22,14 +22,14 @@ end
 -- have pairs with the same edge in an exact list: one of another cost isn't this slot's.
 local function pool_find(list, edge, cost, width)
   local len, seen = redis.call('LLEN', list), 0
-  while seen < len and seen < POOL_REACH do
+  while seen < len do
     local to = len - 1 - seen
     local from = math.max(to - POOL_CHUNK + 1, 0)
     local v = redis.call('LRANGE', list, from, to)
     for i = #v - 1, 1, -2 do
       local e, count = tonumber(v[i]), tonumber(v[i + 1])
       if e == edge and (count == cost or width > 0 and count > cost) then return from + i - 1, count end
-      if e < edge - POOL_LATE - width then return end -- edges only ever move up: everything before is older still
+      if e < edge - POOL_LATE - width then return end -- everything before is older still
     end
     seen = seen + POOL_CHUNK
   end

@@ -284,11 +284,11 @@ local function slots_ahead()
   repeat
     v = call('LRANGE', KEYS[10], -seen - POOL_CHUNK, -seen - 1)
     for i = 1, #v, 2 do
-      if tonumber(v[i]) > now then count = count + 1 end
+      if tonumber(v[i]) > now + allowance then count = count + 1 end
     end
     seen = seen + POOL_CHUNK
-  until not v[1] or tonumber(v[1]) <= now or seen == POOL_REACH
-  return math.min(count, math.floor((last - now + tolerance) / T) + 1) -- some count later than their slots
+  until not v[1] or tonumber(v[1]) <= now + allowance or seen == POOL_REACH
+  return math.min(count, math.floor((last - now + tolerance) / T) + 1) -- other processes may allow for more: some were called already
 end
 
 local costs = {}
@@ -397,7 +397,7 @@ local function append(list, p)
     end
   end
   if stay > 0 then call('LTRIM', list, 0, stay - 1) else call('DEL', list) end
-  call('RPUSH', list, unpack(all))
+  for n = 1, #all, POOL_REACH do call('RPUSH', list, unpack(all, n, math.min(n + POOL_REACH - 1, #all))) end
   return stay == 0
 end
 

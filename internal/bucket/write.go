@@ -61,10 +61,10 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 		p.meters.late.Inc()
 	}
 	p.late.learn(late)
-	c := p.moved(pl, s, max(wrote, s.At))
+	c := p.moved(pl, s, max(wrote-pl.epsilon, s.At)) // windows allow for so much more
 	p.late.forget(s)
 	switch {
-	case c.wrote > c.edge+pl.epsilon:
+	case c.wrote > c.edge:
 		p.tellLater(c)
 	case c.edge > c.wrote+pl.epsilon:
 		p.tellEarlier(c)
