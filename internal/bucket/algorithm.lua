@@ -1,4 +1,4 @@
--- algorithm.lua: what the windows of admission share. A fragment: it needs NowLua before it, one algorithm behind it.
+-- algorithm.lua: what the algorithms of admission share. A fragment: it needs NowLua before it, one algorithm behind it.
 --
 -- Hash: a algorithm  t its clock at the last change (µs)  o what that clock is ahead of Redis's (absent: 0)
 --       v version of the limits that the numbers belong to  k how many limits, and the algorithm's own fields
@@ -110,7 +110,7 @@ local function bucket_append(set, name, value)
   set[#set + 1] = value
 end
 
--- bucket_write writes the head and set, the algorithm's own fields and values.
+-- bucket_write writes the head and set, the algorithm's own fields and values. The key goes some time after reset (µs); without one it stays.
 local function bucket_write(b, set, reset)
   if b.wipe then redis.call('DEL', b.key) end
   bucket_append(set, 't', int(b.now))
@@ -121,7 +121,7 @@ local function bucket_write(b, set, reset)
     bucket_append(set, 'k', b.count)
   end
   redis.call('HSET', b.key, unpack(set))
-  redis.call('PEXPIRE', b.key, int(math.ceil(reset / 1000) + BUCKET_SLACK_MS))
+  if reset then redis.call('PEXPIRE', b.key, int(math.ceil(reset / 1000) + BUCKET_SLACK_MS)) end
   if b.fresh and not b.wipe then
     for i = b.count + 1, b.old_count do
       for _, name in ipairs(b.plan.names) do redis.call('HDEL', b.key, name .. i) end

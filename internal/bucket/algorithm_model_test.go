@@ -43,15 +43,8 @@ func newKept(alg Algorithm) kept {
 func (m *model) take(alg Algorithm, now, n, cost int64) ([]int64, error) {
 	k := newKept(alg)
 	last, offset, moved := m.last, m.offset, false
-	_, level := k.(*levelModel)
-	if level { // it needs no clock of its own: it goes on from where Redis's was set back to
-		last, offset = last-offset, 0
-	}
 	at := now + offset
-	switch moved = at < last-2_000_000; {
-	case moved && level:
-		last = now
-	case moved:
+	if moved = at < last-2_000_000; moved {
 		offset, at = last-now, last
 	}
 	lag := max(last-at, 0)

@@ -4,37 +4,39 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"spillway/internal/job"
 )
 
 // announcement tells Redis of calls that are about to be written later than it counts them.
 type announcement struct {
 	plan  *plan
-	slots []Slot
+	slots []job.Slot
 	over  chan struct{}  // closes when heard is known
 	heard map[int64]bool // by the slot's number
 }
 
 // announce tells Redis that the slot's call is about to be written late, and reports whether Redis has heard it. One announcement is on its way at a time;
 // calls that come meanwhile share the next one.
-func (p *Pacer) announce(s Slot) bool {
+func (p *Pacer) announce(s job.Slot) bool {
 	a, first := p.late.join(p.plan.Load(), s)
 	if !first {
 		<-a.over
-		return a.heard[s.nth]
+		return a.heard[s.Number]
 	}
 	p.late.flight <- struct{}{}
 	p.late.leave(a)
 	a.heard = p.announceAll(a)
 	<-p.late.flight
 	close(a.over)
-	return a.heard[s.nth]
+	return a.heard[s.Number]
 }
 
 // announceAll has Redis count the calls at the last moment at which they can be written, and returns those that it found: others it counts no later.
 // Written tells it the moment at which they were.
 func (p *Pacer) announceAll(a *announcement) (heard map[int64]bool) {
 	now := p.clock.Now()
-	if !slices.ContainsFunc(a.slots, func(s Slot) bool { return !p.Passed(s, now) }) {
+	if !slices.ContainsFunc(a.slots, func(s job.Slot) bool { return !p.Passed(s, now) }) {
 		return nil
 	}
 	calls := make([]lateCall, len(a.slots))
@@ -49,8 +51,8 @@ func (p *Pacer) announceAll(a *announcement) (heard map[int64]bool) {
 	heard = map[int64]bool{}
 	for i, c := range calls {
 		if counted[i] {
-			p.late.note(c.slot, c.wrote)
-			heard[c.slot.nth] = true
+			p.late.note(c.slot, c.count)
+			heard[c.slot.Number] = true
 		}
 	}
 	return heard
@@ -63,13 +65,13 @@ func (p *Pacer) distance(now time.Time) int64 {
 }
 
 // join adds a slot to the announcement that is next, and says whether it is the first in it, which sends it.
-func (l *lateCalls) join(pl *plan, s Slot) (a *announcement, first bool) {
+func (l *lateCalls) join(pl *plan, s job.Slot) (a *announcement, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if first = l.next == nil || l.next.plan != pl || len(l.next.slots) == lateAtOnce; first {
 		l.next = &announcement{plan: pl, over: make(chan struct{})}
 	}
-	if !slices.ContainsFunc(l.next.slots, func(other Slot) bool { return other.nth == s.nth }) { // a second connection asks, as the first has broken
+	if !slices.ContainsFunc(l.next.slots, func(other job.Slot) bool { return other.Number == s.Number }) { // a second connection asks, as the first has broken
 		l.next.slots = append(l.next.slots, s)
 	}
 	return l.next, first
@@ -85,25 +87,25 @@ func (l *lateCalls) leave(a *announcement) {
 }
 
 // note notes that Redis counts the slot's call at this moment.
-func (l *lateCalls) note(s Slot, edge int64) {
+func (l *lateCalls) note(s job.Slot, edge int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.told[s.nth] = edge
+	l.told[s.Number] = edge
 	maps.DeleteFunc(l.told, func(_, old int64) bool { return old < edge-strayed }) // given back before the answer was there
 }
 
 // edge is the moment at which Redis counts the slot's call, in µs on its clock.
-func (l *lateCalls) edge(s Slot) int64 {
+func (l *lateCalls) edge(s job.Slot) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(s.At, s.edge, l.told[s.nth])
+	return max(s.At, s.Counted, l.told[s.Number])
 }
 
 // forget is for slots whose calls were written, or will not be.
-func (l *lateCalls) forget(slots ...Slot) {
+func (l *lateCalls) forget(slots ...job.Slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range slots {
-		delete(l.told, s.nth)
+		delete(l.told, s.Number)
 	}
 }

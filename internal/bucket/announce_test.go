@@ -54,7 +54,7 @@ func TestALateCallIsCountedAtTheMomentOfItsWrite(t *testing.T) {
 	if p.TooLate(s, w.Now()) {
 		t.Fatal("it is too late")
 	}
-	counted("before it is written", s.At+p.plan.Load().tooLate)
+	counted("before it is written", s.At+p.plan.Load().tooLate-p.plan.Load().epsilon)
 	p.Written(s, w.Now())
 	counted("when it is written", p.bounds.notAfter(p.local(w.Now()))-p.plan.Load().epsilon)
 	if len(p.late.told) != 0 {
@@ -70,7 +70,7 @@ func TestNoCallIsCountedEarlierInOtherBooks(t *testing.T) {
 	p.done = true // what runs in the background runs at once
 	p.late.lateness = readiness{mean: 60_000}
 	s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
-	w.client.HSet(t.Context(), w.keys.Pace(), "o", fmt.Sprintf("%d %d", s.books, s.books+1))
+	w.client.HSet(t.Context(), w.keys.Pace(), "o", fmt.Sprintf("%d %d", s.Books, s.Books+1))
 	w.now = s.At
 	p.Written(s, w.Now())
 	if got, want := fmt.Sprint(p.pairs(t, 1)), fmt.Sprintf("[%d 1]", s.At+60_000); got != want {
@@ -112,10 +112,10 @@ func TestACallThatIsNotFoundKeepsNoOtherBack(t *testing.T) {
 	for _, s := range append(slots, slots[0]) {
 		go func() {
 			if p.TooLate(s, w.Now()) {
-				answers <- [2]int64{s.nth, 1}
+				answers <- [2]int64{s.Number, 1}
 				return
 			}
-			answers <- [2]int64{s.nth, 0}
+			answers <- [2]int64{s.Number, 0}
 		}()
 	}
 	testkit.Eventually(t, 5*time.Second, "all to have joined", func() bool {
@@ -125,8 +125,8 @@ func TestACallThatIsNotFoundKeepsNoOtherBack(t *testing.T) {
 	})
 	<-p.late.flight
 	for range 4 {
-		if a := <-answers; (a[1] == 1) != (a[0] == slots[1].nth) {
-			t.Errorf("slot %d of %d, %d and %d: too late is %d", a[0], slots[0].nth, slots[1].nth, slots[2].nth, a[1])
+		if a := <-answers; (a[1] == 1) != (a[0] == slots[1].Number) {
+			t.Errorf("slot %d of %d, %d and %d: too late is %d", a[0], slots[0].Number, slots[1].Number, slots[2].Number, a[1])
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestListsAreInOrderWhateverIsAllowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
 	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
-	var slots []Slot
+	var slots []job.Slot
 	for _, allowed := range []float64{200_000, 0, 90_000, 90_000, 30_000, 0} {
 		p.late.lateness = readiness{mean: allowed}
 		slots = append(slots, w.reserve(p, wish{want: 2, cost: 1}).slots...)
@@ -178,5 +178,23 @@ func TestListsAreInOrderWhateverIsAllowed(t *testing.T) {
 	}
 	if ttl := w.client.PTTL(t.Context(), w.keys.PaceWindow(1)).Val(); ttl < time.Hour {
 		t.Errorf("the list stays for %v", ttl)
+	}
+}
+
+// A call that is given back as it is too late says how late calls are, too: far from Redis, where all of them are at first, none would ever be made.
+func TestACallThatIsTooLateTeachesWhatToAllow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t), 7)
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
+	there, tries := p.client, 0
+	for late := true; late && tries < 20; tries++ {
+		s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
+		w.now = s.At + 160_000
+		p.client = once{way{there, func() bool { return false }}}
+		late = p.TooLate(s, w.Now())
+		p.client = there
+	}
+	if tries == 1 || tries == 20 {
+		t.Errorf("a call that is 160 ms late, and of which Redis can't be told, is made at the try %d of 20", tries)
 	}
 }

@@ -84,7 +84,7 @@ func (f *failing) closed(out job.Fallout) {
 }
 
 // probe takes the slot of the one call that goes first.
-func (f *failing) probe() Slot {
+func (f *failing) probe() job.Slot {
 	f.t.Helper()
 	g := f.reserve(f.p, wish{want: 16, cost: 1})
 	f.expect(g, stateOK, 1)
@@ -321,7 +321,7 @@ func TestASuccessClosesTheCircuit(t *testing.T) {
 	f.row(5)
 	f.pass(time.Second)
 	s := f.probe()
-	if f.p.Succeeded(f.ctx, Slot{At: s.At - 2_000_000}, false) || !f.look().Circuit {
+	if f.p.Succeeded(f.ctx, job.Slot{At: s.At - 2_000_000}, false) || !f.look().Circuit {
 		t.Fatal("a success from before the outage closed it")
 	}
 	f.pass(20 * time.Millisecond)
@@ -368,7 +368,7 @@ func TestEachOpeningBeginsWithTheShortestBackOff(t *testing.T) {
 // The growing back-off of holds goes to 60 s; the circuit's is its own.
 func TestHoldsAndTheCircuitKeepOutOfEachOthersWay(t *testing.T) {
 	f := failures(t)
-	var probe Slot
+	var probe job.Slot
 	for _, want := range []time.Duration{1, 2, 4} { // the growing back-off has grown, a minute ago
 		if _, err := hold(f.ctx, f.p, 0, probe); err != nil {
 			t.Fatal(err)
@@ -376,7 +376,7 @@ func TestHoldsAndTheCircuitKeepOutOfEachOthersWay(t *testing.T) {
 		f.pass(want * time.Second)
 		probe = f.probe()
 	}
-	f.p.Succeeded(f.ctx, Slot{At: f.now}, false)
+	f.p.Succeeded(f.ctx, job.Slot{At: f.now}, false)
 	f.pass(time.Minute)
 	f.row(5)
 	f.pass(time.Second)
@@ -389,7 +389,7 @@ func TestHoldsAndTheCircuitKeepOutOfEachOthersWay(t *testing.T) {
 	f.p.Succeeded(f.ctx, f.probe(), false)
 	f.pass(time.Minute)
 
-	until, err = hold(f.ctx, f.p, 40*time.Second, Slot{})
+	until, err = hold(f.ctx, f.p, 40*time.Second, job.Slot{})
 	if err != nil {
 		t.Fatal(err)
 	}

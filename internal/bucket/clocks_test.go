@@ -33,12 +33,12 @@ func (c *redisClock) set(now, leap, ppm int64) {
 // caller is one process: it asks for slots, and writes each call when it is due, as worker and gateway do.
 type caller struct {
 	p       *Pacer
-	hand    []Slot
+	hand    []job.Slot
 	asks    int64 // when it asks again
 	stalled int64 // it stands still until then
 	cut     int64 // until then it does not reach Redis
 	late    []lateCall
-	back    []Slot // given back, and Redis has not heard of it
+	back    []job.Slot // given back, and Redis has not heard of it
 }
 
 // story is a run of several callers on a Redis with a clock of its own.
@@ -89,7 +89,7 @@ func (s *story) pass(d time.Duration) {
 func (s *story) write(c *caller) {
 	defer func(line int64) { s.w.line = line }(s.w.line)
 	s.w.line = 0
-	c.hand = slices.DeleteFunc(c.hand, func(slot Slot) bool {
+	c.hand = slices.DeleteFunc(c.hand, func(slot job.Slot) bool {
 		if c.p.Due(slot).After(s.w.Now()) {
 			return false
 		}
@@ -100,8 +100,7 @@ func (s *story) write(c *caller) {
 		}
 		s.arrived = append(s.arrived, s.w.now)
 		wrote := c.p.bounds.notAfter(c.p.local(s.w.Now()))
-		c.p.late.learn(wrote - slot.At)
-		if call := c.p.moved(c.p.plan.Load(), slot, max(wrote, slot.At)); max(call.wrote-call.edge, call.edge-call.wrote) > c.p.plan.Load().epsilon {
+		if call := c.p.moved(c.p.plan.Load(), slot, wrote); call.count > call.edge || call.edge-call.count > c.p.plan.Load().epsilon {
 			c.late = append(c.late, call)
 		}
 		return true
@@ -420,7 +419,7 @@ func TestASuspendedMachineMakesNoCallAtAnOldSlot(t *testing.T) {
 		t.Errorf("its slot is %v ahead", due.Sub(w.Now()))
 	}
 	w.expect(w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}), stateOK, 1)
-	if s[0].era != p.bounds.era {
+	if s[0].Era != p.bounds.era {
 		t.Error("it seems that Redis's clock was set")
 	}
 }

@@ -95,7 +95,7 @@ func TestEverythingAtOnce(t *testing.T) {
 }
 
 // pull gets a slot by Next or Take, some with an impatient context.
-func pull(ctx context.Context, p *Pacer, i, n int) (Slot, error) {
+func pull(ctx context.Context, p *Pacer, i, n int) (job.Slot, error) {
 	if n%3 == 0 {
 		short, cancel := context.WithTimeout(ctx, time.Duration(n%5)*time.Millisecond)
 		defer cancel()
@@ -112,7 +112,7 @@ func TestIdleNextWakesAndLetsGo(t *testing.T) {
 	client, gateway := testkit.Client(t), testkit.Gateway(t)
 	p := newTestPacer(t, client, PacerConfig{Gateway: gateway, Limits: []job.Limit{{N: 100, Window: time.Second}}})
 	ctx, cancel := context.WithCancel(t.Context())
-	slots, stopped := make(chan Slot), make(chan error)
+	slots, stopped := make(chan job.Slot), make(chan error)
 	go func() {
 		for {
 			s, err := p.Next(ctx)

@@ -36,15 +36,15 @@ func newCongestion() congestion {
 }
 
 // start notes that a slot is in hand, from a local moment in µs on. It is short if others were wanted with it, and there was no room for them.
-func (c *congestion) start(s Slot, now int64, short bool) {
+func (c *congestion) start(s job.Slot, now int64, short bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hand[s.nth] = inHand{now, short}
+	c.hand[s.Number] = inHand{now, short}
 }
 
 // inTime notes that a slot's job was ready to be called when the slot came, or later, but not too late. What comes after that, as the way to the
 // gateway, gets no shorter with fewer slots.
-func (c *congestion) inTime(s Slot) {
+func (c *congestion) inTime(s job.Slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h, ok := c.end(s); ok && h.short {
@@ -53,7 +53,7 @@ func (c *congestion) inTime(s Slot) {
 }
 
 // unused notes that a slot is given back. The plan's bound is most.
-func (c *congestion) unused(s Slot, passed bool, most int64) {
+func (c *congestion) unused(s job.Slot, passed bool, most int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.end(s); ok && passed {
@@ -62,9 +62,9 @@ func (c *congestion) unused(s Slot, passed bool, most int64) {
 }
 
 // end takes a slot out of the hand. The caller holds mu.
-func (c *congestion) end(s Slot) (h inHand, ok bool) {
-	if h, ok = c.hand[s.nth]; ok {
-		delete(c.hand, s.nth)
+func (c *congestion) end(s job.Slot) (h inHand, ok bool) {
+	if h, ok = c.hand[s.Number]; ok {
+		delete(c.hand, s.Number)
 		close(c.freed)
 		c.freed = make(chan struct{})
 	}

@@ -1,14 +1,18 @@
 package bucket
 
-import "testing"
+import (
+	"testing"
+
+	"spillway/internal/job"
+)
 
 const planned = 40
 
 // fill has n more slots in hand from a moment on. They are short.
-func (c *congestion) fill(from *int64, n, since int64) (slots []Slot) {
+func (c *congestion) fill(from *int64, n, since int64) (slots []job.Slot) {
 	for range n {
 		*from++
-		s := Slot{nth: *from}
+		s := job.Slot{Number: *from}
 		c.start(s, since, true)
 		slots = append(slots, s)
 	}
@@ -19,7 +23,7 @@ func (c *congestion) fill(from *int64, n, since int64) (slots []Slot) {
 func (c *congestion) round(from *int64, passing int) int64 {
 	n, _ := c.room(0, 1, planned)
 	for _, s := range c.fill(from, min(n, 2*planned), 0) {
-		if s.nth%10 < int64(passing) {
+		if s.Number%10 < int64(passing) {
 			c.unused(s, true, planned)
 		} else {
 			c.inTime(s)
@@ -80,7 +84,7 @@ func TestUseOfFewSlotsDoesNotRaiseTheBound(t *testing.T) {
 	c := newCongestion()
 	c.less = 20
 	for nth := range int64(100) {
-		s := Slot{nth: nth}
+		s := job.Slot{Number: nth}
 		c.start(s, 0, false)
 		c.inTime(s)
 	}

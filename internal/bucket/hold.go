@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"spillway/internal/job"
 )
 
 // Succeeded says that the call of this slot succeeded: after a hold, the rest may follow. first says that its job had never been called before. It
 // costs a round trip only while this process knows of a hold. It reports whether this closed the circuit.
-func (p *Pacer) Succeeded(ctx context.Context, s Slot, first bool) (closed bool) {
+func (p *Pacer) Succeeded(ctx context.Context, s job.Slot, first bool) (closed bool) {
 	p.mu.Lock()
 	probing := p.known.probing
 	p.mu.Unlock()

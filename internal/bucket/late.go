@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"spillway/internal/job"
 )
 
 const (
@@ -19,15 +21,15 @@ const (
 // lateCall is a call that was, or will be, written at another moment than the one at which Redis counts it.
 type lateCall struct {
 	plan  *plan
-	slot  Slot
+	slot  job.Slot
 	edge  int64 // the moment at which Redis counts it, in µs on its clock
-	wrote int64 // the moment at which it is to count it: it was, or will be, written then, or within epsilon after it
+	count int64 // the moment at which it is to count it: it was, or will be, written then, or within epsilon after it
 	since time.Time
 }
 
-// moved is a call that Redis is to count at another moment.
-func (p *Pacer) moved(pl *plan, s Slot, wrote int64) lateCall {
-	return lateCall{pl, s, p.late.edge(s), wrote, p.clock.Now()}
+// moved is a call that was, or will be, written at this moment at the latest. Windows allow for epsilon more than that at which it counts.
+func (p *Pacer) moved(pl *plan, s job.Slot, wrote int64) lateCall {
+	return lateCall{pl, s, p.late.edge(s), max(wrote-pl.epsilon, s.At), p.clock.Now()}
 }
 
 // lateCalls is those that Redis has not heard of, and what it was told of others. The first that was later than it is counted waits a moment for others, a hundredth of the
@@ -40,7 +42,7 @@ type lateCalls struct {
 	told     map[int64]int64 // what Redis was told of calls that are not written yet: the moment at which it counts them, by the slot's number
 	next     *announcement   // that further calls can join
 	flight   chan struct{}   // holds one while an announcement is on its way
-	lateness readiness       // how late calls are written after their slots
+	lateness readiness       // how late after their slots calls are about to be written
 }
 
 func newLateCalls() lateCalls {
@@ -82,11 +84,11 @@ func (l *lateCalls) allowance(pl *plan) int64 {
 	return min(l.lateness.most(), pl.tooLate)
 }
 
-// learn learns how late a call was, in µs.
-func (l *lateCalls) learn(late int64) {
+// learn learns how late a call was about to be written, in µs, also one that is given back as it is too late: else, where all are, nothing would ever be allowed for.
+func (l *lateCalls) learn(late, most int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lateness.add(float64(max(late, 0)))
+	l.lateness.add(float64(min(max(late, 0), most)))
 }
 
 // tellLater has Redis hear, in the background, of a call that it counts too early.
@@ -154,7 +156,7 @@ func (p *Pacer) reportOnce(calls []lateCall, within time.Duration) (counted []bo
 		args = append(args, w.width)
 	}
 	for _, c := range calls {
-		args = append(args, c.slot.At, c.edge, c.slot.Cost, c.wrote, c.slot.books)
+		args = append(args, c.slot.At, c.edge, c.slot.Cost, c.count, c.slot.Books)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

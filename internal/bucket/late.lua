@@ -2,8 +2,8 @@
 -- back sooner. Composed after NowLua and pool.lua.
 -- KEYS 1 pace  2… the windows' lists
 -- ARGV 1 shape that the slots belong to  2 a list of sub-buckets allows for a call that is written so late after its slot (µs), then for each
---      window the width of its sub-buckets (µs, 0 = exact), then for each call: slot (µs), the moment at which exact lists count it (µs), cost, the latest
---      moment at which it was written (µs), number of the books that its slot was taken from
+--      window the width of its sub-buckets (µs, 0 = exact), then for each call: slot (µs), the moment at which exact lists count it (µs), cost, the moment at which
+--      it is to count (µs), number of the books that its slot was taken from
 -- Returns for each call 1, or 0 where some window had the permit no more: that window counts it as early as before. A call moves to an earlier moment
 -- only while the books are those of its slot: in others a pair of that moment can be another call's.
 local FEW = 32 -- so many values of a list are changed one by one
@@ -49,7 +49,7 @@ end
 
 -- tail reads the list's values from a moment on, and how many come before them.
 local function tail(list, moment)
-  local len, reach, from, v = call('LLEN', list), POOL_CHUNK / 2, 0, {}
+  local len, reach, from, v = call('LLEN', list), 2 * POOL_CHUNK, 0, {}
   repeat
     reach = reach * 2
     from = math.max(len - reach, 0)

@@ -36,7 +36,7 @@ func TestManyLateCallsAtOnceAreAsGoodAsOneByOne(t *testing.T) {
 			if r.IntN(20) == 0 {
 				i = r.IntN(n)
 			}
-			calls = append(calls, lateCall{slot: Slot{At: edges[i], Cost: costs[i]}, edge: edges[i], wrote: edges[i] - 20_000 + r.Int64N(70_000)})
+			calls = append(calls, lateCall{slot: job.Slot{At: edges[i], Cost: costs[i]}, edge: edges[i], count: edges[i] - 20_000 + r.Int64N(70_000)})
 		}
 		var left [2][][]string
 		for way := range left {
@@ -123,11 +123,11 @@ func TestLateCallsOfAMomentGoTogether(t *testing.T) {
 	}
 	p := latePacer(t, PacerConfig{Limits: []job.Limit{{N: 1000, Window: time.Second}}}, edges, costs)
 	for i := range n {
-		p.tellLater(wasLate(p, Slot{At: edges[i], Cost: 1}, edges[i]+500_000))
+		p.tellLater(wasLate(p, job.Slot{At: edges[i], Cost: 1}, edges[i]+500_000))
 	}
 	p.Close(t.Context())
 	for i, pair := range p.pairs(t, 1) {
-		if want := strconv.FormatInt(edges[i]+500_000, 10) + " 1"; pair != want {
+		if want := strconv.FormatInt(edges[i]+500_000-p.plan.Load().epsilon, 10) + " 1"; pair != want {
 			t.Fatalf("pair %d is %s, want %s", i, pair, want)
 		}
 	}
@@ -146,7 +146,7 @@ func TestAPermitIsFoundBehindAnOlderSubBucket(t *testing.T) {
 	p.client.Del(t.Context(), p.keys.PaceWindow(1))
 	older = older / width * width
 	p.client.RPush(t.Context(), p.keys.PaceWindow(1), older+width, 2, older, 1)
-	late := wasLate(p, Slot{At: older + 1000, Cost: 1}, older+width+1000)
+	late := wasLate(p, job.Slot{At: older + 1000, Cost: 1}, older+width+3000)
 	if counted, err := p.reportOnce([]lateCall{late}, answerWithin); err != nil || !counted[0] {
 		t.Errorf("its permit is lost, %v", err)
 	}

@@ -16,8 +16,8 @@ type LeakyBucket struct {
 	Burst int64
 }
 
-// Lua returns the fragment that keeps the limits, a token bucket's: one unit leaks out per µs.
-func (LeakyBucket) Lua() string { return levelLua }
+// Lua returns the fragments that keep the limits, a token bucket's: one unit leaks out per µs.
+func (LeakyBucket) Lua() string { return algorithmLua + levelLua }
 
 // interval is how long one token takes to leak out, in µs.
 func interval(l job.Limit) int64 { return (l.Window.Microseconds() + l.N - 1) / l.N }

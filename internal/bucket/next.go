@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
 
@@ -21,7 +22,7 @@ const (
 // Next waits until a job is pending and its slot is due within the lead, and returns the slot. The caller then pulls
 // the job and writes its call at the slot, or gives the slot back with Empty or Release. While Redis doesn't answer,
 // or calls are held, it waits on. It returns ctx.Err() as soon as ctx ends, or ErrClosed.
-func (p *Pacer) Next(ctx context.Context) (Slot, error) {
+func (p *Pacer) Next(ctx context.Context) (job.Slot, error) {
 	p.enter()
 	s, err := p.next(ctx)
 	if last := p.leave(); last && err != nil {
@@ -30,16 +31,16 @@ func (p *Pacer) Next(ctx context.Context) (Slot, error) {
 	return s, err
 }
 
-func (p *Pacer) next(ctx context.Context) (Slot, error) {
+func (p *Pacer) next(ctx context.Context) (job.Slot, error) {
 	if err := p.turn(ctx, p.nextTurn); err != nil {
-		return Slot{}, err
+		return job.Slot{}, err
 	}
 	defer func() { <-p.nextTurn }()
 	var tries retries
 	for {
 		if s, ok := p.head(); ok {
 			if err := p.sleep(ctx, p.Due(s).Add(-p.Lead()).Sub(p.clock.Now()), nil); err != nil {
-				return Slot{}, err
+				return job.Slot{}, err
 			}
 			if s, ok = p.pop(s); ok {
 				return s, nil
@@ -48,19 +49,19 @@ func (p *Pacer) next(ctx context.Context) (Slot, error) {
 		}
 		room, err := p.room(ctx)
 		if err != nil {
-			return Slot{}, err
+			return job.Slot{}, err
 		}
 		want := p.plan.Load().batch
 		g, err := p.ask(ctx, wish{want: min(want, room), short: room < want, lead: p.soonest()})
 		p.keep(g.slots)
 		if err := p.after(ctx, g, err, &tries); err != nil {
-			return Slot{}, err
+			return job.Slot{}, err
 		}
 	}
 }
 
 // More returns further slots that are held here and due within the lead, as Next would, in order; at most so many. It doesn't wait.
-func (p *Pacer) More(most int) (slots []Slot) {
+func (p *Pacer) More(most int) (slots []job.Slot) {
 	for len(slots) < most {
 		s, ok := p.head()
 		if !ok || p.Due(s).Add(-p.Lead()).After(p.clock.Now()) {
@@ -75,10 +76,10 @@ func (p *Pacer) More(most int) (slots []Slot) {
 }
 
 // Take waits for a slot for a job that was already pulled: one that came without a slot, or whose slot has passed. It
-// doesn't look at the queue. It returns ctx.Err() as soon as ctx ends, ErrClosed, or ErrCost.
-func (p *Pacer) Take(ctx context.Context, cost int64) (Slot, error) {
+// doesn't look at the queue. It returns ctx.Err() as soon as ctx ends, ErrClosed, or job.ErrCost.
+func (p *Pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
 	if err := p.turn(ctx, p.takeTurn); err != nil {
-		return Slot{}, err
+		return job.Slot{}, err
 	}
 	defer func() { <-p.takeTurn }()
 	cost = max(cost, 1)
@@ -86,17 +87,17 @@ func (p *Pacer) Take(ctx context.Context, cost int64) (Slot, error) {
 	for {
 		pl := p.plan.Load()
 		if cost > pl.maxCost {
-			return Slot{}, ErrCost
+			return job.Slot{}, job.ErrCost
 		}
 		if _, err := p.room(ctx); err != nil {
-			return Slot{}, err
+			return job.Slot{}, err
 		}
 		g, err := p.ask(ctx, wish{want: 1, short: true, cost: cost, lead: min(takeLead.Microseconds(), pl.horizon/2)})
 		if len(g.slots) == 1 {
 			return g.slots[0], nil
 		}
 		if err := p.after(ctx, g, err, &tries); err != nil {
-			return Slot{}, err
+			return job.Slot{}, err
 		}
 	}
 }
@@ -192,22 +193,22 @@ func (p *Pacer) leave() (last bool) {
 	return p.callers == 0
 }
 
-func (p *Pacer) keep(slots []Slot) {
+func (p *Pacer) keep(slots []job.Slot) {
 	p.mu.Lock()
 	p.fifo = append(p.fifo, slots...)
 	p.mu.Unlock()
 }
 
 // head returns the first slot held locally that can still be used; the ones before it are given back.
-func (p *Pacer) head() (Slot, bool) {
+func (p *Pacer) head() (job.Slot, bool) {
 	now := p.clock.Now()
-	var passed []Slot
+	var passed []job.Slot
 	p.mu.Lock()
 	for len(p.fifo) > 0 && p.passed(p.fifo[0], now, p.plan.Load().tooLate/2) {
 		passed = append(passed, p.fifo[0])
 		p.fifo = p.fifo[1:]
 	}
-	var s Slot
+	var s job.Slot
 	if len(p.fifo) > 0 {
 		s = p.fifo[0]
 	}
@@ -217,13 +218,13 @@ func (p *Pacer) head() (Slot, bool) {
 }
 
 // pop takes the slot off the FIFO, unless it was dropped meanwhile.
-func (p *Pacer) pop(s Slot) (Slot, bool) {
+func (p *Pacer) pop(s job.Slot) (job.Slot, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.fifo) == 0 || p.fifo[0] != s {
-		return Slot{}, false
+		return job.Slot{}, false
 	}
 	p.fifo = p.fifo[1:]
-	s.asked = p.local(p.clock.Now())
+	s.Asked = p.local(p.clock.Now())
 	return s, true
 }

@@ -24,8 +24,6 @@ const HoldChannel = redisdb.Wake + ":hold"
 var (
 	// ErrClosed is what Next and Take return after Close.
 	ErrClosed = errors.New("the pacer is closed: it gives out no more slots")
-	// ErrCost is what Take returns for a job that costs more than a limit can ever grant.
-	ErrCost = errors.New("the job costs more than one of the gateway's limits can ever grant: raise the limit or split the job")
 
 	errNoAnswer = errors.New("no answer from Redis: check that it runs and can be reached")
 )
@@ -86,7 +84,7 @@ type Pacer struct {
 	catching sync.Mutex // whoever has it brings Redis and this process to the same knowledge
 
 	mu      sync.Mutex
-	fifo    []Slot
+	fifo    []job.Slot
 	known   knowledge
 	found   []Loss // not yet asked for
 	pace    readiness
@@ -154,7 +152,7 @@ func (p *Pacer) Change(ctx context.Context, cfg PacerConfig) error {
 	if cfg.Gateway != p.gateway {
 		return errors.New("a pacer keeps its gateway: make a new one for another gateway")
 	}
-	p.Empty(ctx, Slot{})
+	p.Empty(ctx, job.Slot{})
 	p.plan.Store(made)
 	p.mu.Lock()
 	p.known.refused = row{}
@@ -180,7 +178,7 @@ func (p *Pacer) Close(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	if first {
-		p.Empty(ctx, Slot{})
+		p.Empty(ctx, job.Slot{})
 	}
 	p.mu.Lock()
 	p.done = true

@@ -27,7 +27,7 @@ type played struct {
 
 // playedCall is a slot and when its call is written.
 type playedCall struct {
-	slot    Slot
+	slot    job.Slot
 	owner   *Pacer
 	written int64
 	done    bool // late, so that it can't be given back any more
@@ -170,7 +170,7 @@ func (p *played) writeLate(i int, share int64) {
 	c.written, c.done = p.now, true
 	c.owner.reportLate([]lateCall{wasLate(c.owner, c.slot, p.now)})
 	if p.model != nil {
-		p.model.late(c.slot.At, c.owner.late.edge(c.slot), c.slot.Cost, p.now)
+		p.model.late(c.slot.At, c.owner.late.edge(c.slot), c.slot.Cost, max(p.now-pl.epsilon, c.slot.At))
 	}
 }
 

@@ -29,7 +29,7 @@ local function pool_find(list, edge, cost, width)
     for i = #v - 1, 1, -2 do
       local e, count = tonumber(v[i]), tonumber(v[i + 1])
       if e == edge and (count == cost or width > 0 and count > cost) then return from + i - 1, count end
-      if e < edge - POOL_LATE - width then return end -- everything before is older still
+      if e < edge - (width > 0 and POOL_LATE + width or 0) then return end -- everything before is older still
     end
     seen = seen + POOL_CHUNK
   end

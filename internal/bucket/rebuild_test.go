@@ -269,7 +269,7 @@ func TestSlotsGivenBackLateStayCounted(t *testing.T) {
 	w.reserve(a, wish{want: 0, cost: 1})
 	w.pass(10 * time.Minute)
 	second := w.reserve(b, wish{want: 3, cost: 1}).slots
-	for _, s := range []Slot{first[2], second[2]} {
+	for _, s := range []job.Slot{first[2], second[2]} {
 		if err := b.Release(ctx, s); err != nil {
 			t.Fatal(err)
 		}

@@ -5,22 +5,24 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"spillway/internal/job"
 )
 
 // Empty says that dequeues found no job: their slots, and every slot still held locally, are given back. Without one, or with
 // the zero Slot, it gives back the local ones alone. It waits for Redis's answer or the end of ctx.
-func (p *Pacer) Empty(ctx context.Context, unused ...Slot) {
+func (p *Pacer) Empty(ctx context.Context, unused ...job.Slot) {
 	_ = p.Release(ctx, append(p.takeLocal(), unused...)...) // their permits stay taken, which is safe
 }
 
 // Release gives unused slots back, with their leases. They must not be used afterwards. On an error their permits may
 // stay taken, which costs as many calls of the limits, and never breaks them.
-func (p *Pacer) Release(ctx context.Context, slots ...Slot) error {
-	return p.release(ctx, slices.DeleteFunc(slices.Clone(slots), Slot.Zero))
+func (p *Pacer) Release(ctx context.Context, slots ...job.Slot) error {
+	return p.release(ctx, slices.DeleteFunc(slices.Clone(slots), job.Slot.Zero))
 }
 
 // takeLocal empties the FIFO.
-func (p *Pacer) takeLocal() []Slot {
+func (p *Pacer) takeLocal() []job.Slot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	slots := p.fifo
@@ -32,7 +34,7 @@ func (p *Pacer) takeLocal() []Slot {
 func (p *Pacer) dropLocal() { p.giveBack(p.takeLocal()) }
 
 // giveBack releases slots in the background.
-func (p *Pacer) giveBack(slots []Slot) {
+func (p *Pacer) giveBack(slots []job.Slot) {
 	if len(slots) > 0 {
 		p.unused(slots)
 		p.background(func() { _ = p.releaseNow(slots) })
@@ -40,14 +42,14 @@ func (p *Pacer) giveBack(slots []Slot) {
 }
 
 // unused notes that slots are given back, and whether they have passed.
-func (p *Pacer) unused(slots []Slot) {
+func (p *Pacer) unused(slots []job.Slot) {
 	now, pl := p.bounds.notAfter(p.local(p.clock.Now())), p.plan.Load()
 	for _, s := range slots {
-		p.congestion.unused(s, p.bounds.current(s.era) && now > s.At+pl.tooLate, pl.inHand)
+		p.congestion.unused(s, p.bounds.current(s.Era) && now > s.At+pl.tooLate, pl.inHand)
 	}
 }
 
-func (p *Pacer) release(ctx context.Context, slots []Slot) error {
+func (p *Pacer) release(ctx context.Context, slots []job.Slot) error {
 	if len(slots) == 0 {
 		return nil
 	}
@@ -63,10 +65,10 @@ func (p *Pacer) release(ctx context.Context, slots []Slot) error {
 }
 
 // releaseNow gives back slots, and the leases alone of those that are of another era: their permits have other moments by now, or none.
-func (p *Pacer) releaseNow(slots []Slot) error {
-	var current, bygone []Slot
+func (p *Pacer) releaseNow(slots []job.Slot) error {
+	var current, bygone []job.Slot
 	for _, s := range slots {
-		if p.bounds.current(s.era) {
+		if p.bounds.current(s.Era) {
 			current = append(current, s)
 		} else {
 			bygone = append(bygone, s)
@@ -76,7 +78,7 @@ func (p *Pacer) releaseNow(slots []Slot) error {
 }
 
 // releaseOf runs release.lua for slots of this shape. The latest slot goes first, so that the spacing is given back for a whole row.
-func (p *Pacer) releaseOf(shape string, slots []Slot) error {
+func (p *Pacer) releaseOf(shape string, slots []job.Slot) error {
 	if len(slots) == 0 {
 		return nil
 	}
@@ -107,9 +109,9 @@ func (p *Pacer) releaseOf(shape string, slots []Slot) error {
 // End says that the slot's call ended and gives its place among the calls under way back. Without a cap it costs no
 // round trip, unless the call was the one sent ahead after a hold. It waits for Redis's answer or the end of ctx; if
 // Redis can't be reached, the lease runs out by itself.
-func (p *Pacer) End(ctx context.Context, s Slot) {
+func (p *Pacer) End(ctx context.Context, s job.Slot) {
 	p.mu.Lock()
-	probe := s.probe && p.known.probing
+	probe := s.Probe && p.known.probing
 	p.mu.Unlock()
 	if s.Lease == "" && !probe {
 		return
@@ -127,6 +129,6 @@ func (p *Pacer) End(ctx context.Context, s Slot) {
 }
 
 // passed reports whether the slot is further back than µs allows, inside a hold, or on another clock. The caller holds mu.
-func (p *Pacer) passed(s Slot, now time.Time, allowed int64) bool {
-	return !p.bounds.current(s.era) || p.bounds.notAfter(p.local(now)) > s.At+allowed || s.At < p.known.held
+func (p *Pacer) passed(s job.Slot, now time.Time, allowed int64) bool {
+	return !p.bounds.current(s.Era) || p.bounds.notAfter(p.local(now)) > s.At+allowed || s.At < p.known.held
 }

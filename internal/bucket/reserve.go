@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
 )
 
 // answerWithin is how long a script's answer is waited for.
@@ -40,7 +42,7 @@ type wish struct {
 type grant struct {
 	state state
 	hint  time.Duration
-	slots []Slot
+	slots []job.Slot
 }
 
 // reserve asks Redis once and takes in what the answer teaches. Slots in the grant are the caller's to use or release.
@@ -71,8 +73,8 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	}
 	leapt, era := p.bounds.observe(sent, received, r.now)
 	for i := range r.slots {
-		r.slots[i].era, r.slots[i].seen, r.slots[i].nth = era, seen, p.given.Add(1)
-		r.slots[i].edge, r.slots[i].books = r.slots[i].At+w.allow, r.books.id
+		r.slots[i].Era, r.slots[i].Seen, r.slots[i].Number = era, seen, p.given.Add(1)
+		r.slots[i].Counted, r.slots[i].Books = r.slots[i].At+w.allow, r.books.id
 		p.congestion.start(r.slots[i], received, w.short)
 	}
 	return p.learn(r, jump, leapt, era), nil
@@ -123,7 +125,7 @@ type reply struct {
 	now, hint, held, epoch int64
 	books                  books
 	probing, leased        bool
-	slots                  []Slot
+	slots                  []job.Slot
 	loss                   Loss
 }
 
@@ -149,7 +151,7 @@ func decode(v []any) (reply, error) {
 		return r, nil
 	}
 	for i := head; i < len(n); i += 2 {
-		r.slots = append(r.slots, Slot{At: n[i], Cost: n[i+1]})
+		r.slots = append(r.slots, job.Slot{At: n[i], Cost: n[i+1]})
 	}
 	return r, nil
 }
@@ -185,7 +187,7 @@ func (p *Pacer) learn(r reply, jumpSent, leapt, era int64) grant {
 	p.known.refused.add(r.state == stateStale, p.clock.Now())
 	p.mu.Unlock()
 	for i := range r.slots {
-		r.slots[i].probe = r.probing
+		r.slots[i].Probe = r.probing
 	}
 	if leapt != 0 {
 		g.slots = nil

@@ -144,7 +144,7 @@ func TestBurstStartsTogether(t *testing.T) {
 }
 
 // hold lets a call be told to wait, and returns until when the gateway is held.
-func hold(ctx context.Context, p *Pacer, length time.Duration, s Slot) (time.Time, error) {
+func hold(ctx context.Context, p *Pacer, length time.Duration, s job.Slot) (time.Time, error) {
 	out, err := p.Failed(ctx, job.Circuit{}, job.Failure{Kind: job.Wait, For: length, Job: "told", Written: true, Slot: s.At, Why: "HTTP 429"})
 	return out.At.Add(out.Held), err
 }
@@ -154,7 +154,7 @@ func TestHoldThenOneThenTheRest(t *testing.T) {
 	p, other := w.pacer(hundred()), w.pacer(hundred())
 	fill(t, w.client, w.keys.Pending(), 50)
 	p.keep(w.reserve(p, wish{want: 8}).slots)
-	until, err := hold(ctx, p, 3*time.Second, Slot{})
+	until, err := hold(ctx, p, 3*time.Second, job.Slot{})
 	if err != nil || until.UnixMicro() != w.now+3_000_000 {
 		t.Fatalf("held until %v (%v)", until, err)
 	}
@@ -168,14 +168,14 @@ func TestHoldThenOneThenTheRest(t *testing.T) {
 		w.expect(w.reserve(other, wish{want: 16}), stateHeld, 0)
 		w.pass(100 * time.Millisecond)
 	}
-	other.Succeeded(ctx, Slot{}, true) // an older call's: nobody was sent ahead yet
+	other.Succeeded(ctx, job.Slot{}, true) // an older call's: nobody was sent ahead yet
 	g := w.reserve(other, wish{want: 16})
 	w.expect(g, stateOK, 1)
 	if g.slots[0].At < until.UnixMicro() {
 		t.Errorf("a slot %d µs before the hold's end", until.UnixMicro()-g.slots[0].At)
 	}
 	w.expect(w.reserve(p, wish{want: 16}), "probing", 0)
-	other.Succeeded(ctx, Slot{At: until.UnixMicro() - 1}, true) // and one that left before the hold ended
+	other.Succeeded(ctx, job.Slot{At: until.UnixMicro() - 1}, true) // and one that left before the hold ended
 	w.expect(w.reserve(p, wish{want: 16}), "probing", 0)
 	other.Succeeded(ctx, g.slots[0], true)
 	w.pass(time.Second)
@@ -190,20 +190,20 @@ func TestHoldThenOneThenTheRest(t *testing.T) {
 func TestProbeIsGivenUp(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
-	held := func(probe Slot) {
+	held := func(probe job.Slot) {
 		if _, err := hold(ctx, p, time.Second, probe); err != nil {
 			t.Fatal(err)
 		}
 		w.pass(time.Second)
 	}
-	probe := func() Slot {
+	probe := func() job.Slot {
 		t.Helper()
 		g := w.reserve(p, wish{want: 16, cost: 1})
 		w.expect(g, stateOK, 1)
 		w.expect(w.reserve(p, wish{want: 16, cost: 1}), "probing", 0)
 		return g.slots[0]
 	}
-	held(Slot{})
+	held(job.Slot{})
 	for s := probe(); w.now < epoch+31_000_000; s = probe() { // calls that hang, or whose process has died: one every 5 s
 		w.now = s.At + 5_000_000 - 1
 		w.expect(w.reserve(p, wish{want: 16, cost: 1}), "probing", 0)
@@ -222,7 +222,7 @@ func TestProbeIsGivenUp(t *testing.T) {
 func TestASlowProbesSuccessFreesTheRest(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
-	if _, err := hold(ctx, p, time.Second, Slot{}); err != nil {
+	if _, err := hold(ctx, p, time.Second, job.Slot{}); err != nil {
 		t.Fatal(err)
 	}
 	w.pass(time.Second)
@@ -230,7 +230,7 @@ func TestASlowProbesSuccessFreesTheRest(t *testing.T) {
 		w.expect(w.reserve(p, wish{want: 16, cost: 1}), stateOK, 1)
 		w.pass(5 * time.Second)
 	}
-	p.Succeeded(ctx, Slot{At: w.now}, true)
+	p.Succeeded(ctx, job.Slot{At: w.now}, true)
 	w.expect(w.reserve(p, wish{want: 8, cost: 1}), stateOK, 8)
 }
 
@@ -238,7 +238,7 @@ func TestASlowProbesSuccessFreesTheRest(t *testing.T) {
 func TestTheNextProbesSlotIsFiveSecondsAfterTheLast(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
-	if _, err := hold(ctx, p, time.Second, Slot{}); err != nil {
+	if _, err := hold(ctx, p, time.Second, job.Slot{}); err != nil {
 		t.Fatal(err)
 	}
 	w.pass(time.Second)
@@ -258,7 +258,7 @@ func TestTheNextProbesSlotIsFiveSecondsAfterTheLast(t *testing.T) {
 func TestHoldGrowsOncePerHold(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
-	var probe Slot
+	var probe job.Slot
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 		for range 5 { // calls that come back with the same news
 			until, err := hold(ctx, p, 0, probe)
@@ -271,17 +271,17 @@ func TestHoldGrowsOncePerHold(t *testing.T) {
 		w.expect(g, stateOK, 1)
 		probe = g.slots[0]
 	}
-	p.Succeeded(ctx, Slot{At: w.now}, true)
+	p.Succeeded(ctx, job.Slot{At: w.now}, true)
 	w.pass(29 * time.Second)
-	until, _ := hold(ctx, p, 0, Slot{})
+	until, _ := hold(ctx, p, 0, job.Slot{})
 	if until.UnixMicro()-w.now != 60_000_000 {
 		t.Errorf("29 s after the last hold it is %d µs", until.UnixMicro()-w.now)
 	}
 	w.pass(60 * time.Second)
 	w.reserve(p, wish{want: 1, cost: 1})
-	p.Succeeded(ctx, Slot{At: w.now}, true)
+	p.Succeeded(ctx, job.Slot{At: w.now}, true)
 	w.pass(30 * time.Second)
-	until, _ = hold(ctx, p, 0, Slot{})
+	until, _ = hold(ctx, p, 0, job.Slot{})
 	if until.UnixMicro()-w.now != 1_000_000 {
 		t.Errorf("after 30 s without a hold it is %d µs", until.UnixMicro()-w.now)
 	}
@@ -424,7 +424,7 @@ func TestCostPeek(t *testing.T) {
 	if last.slots[0].Cost != 100 { // more than can be had is cut: its handler will say so
 		t.Errorf("the last slot costs %d, want 100", last.slots[0].Cost)
 	}
-	if _, err := p.Take(ctx, 101); !errors.Is(err, ErrCost) {
+	if _, err := p.Take(ctx, 101); !errors.Is(err, job.ErrCost) {
 		t.Errorf("a cost of 101 of 100: %v", err)
 	}
 }
@@ -571,7 +571,7 @@ func TestOnACluster(t *testing.T) {
 		if s, err = p.Take(t.Context(), 3); err != nil || p.Release(t.Context(), s) != nil {
 			t.Fatal(err)
 		}
-		if _, err := hold(t.Context(), p, time.Millisecond, Slot{}); err != nil {
+		if _, err := hold(t.Context(), p, time.Millisecond, job.Slot{}); err != nil {
 			t.Fatal(err)
 		}
 		if s, err = p.Take(t.Context(), 1); err != nil || p.Succeeded(t.Context(), s, true) {

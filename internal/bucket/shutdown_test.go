@@ -211,7 +211,7 @@ func TestALostReportOfLatenessBreaksNoLimit(t *testing.T) {
 			var late []lateCall
 			for _, s := range slots {
 				if s > written-p.plan.Load().tooLate {
-					late = append(late, wasLate(p, Slot{At: s, Cost: 1}, written))
+					late = append(late, wasLate(p, job.Slot{At: s, Cost: 1}, written))
 					s = written
 				}
 				at = append(at, s)

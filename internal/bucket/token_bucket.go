@@ -82,5 +82,5 @@ func below(n, w, maxC int64) (r, c int64) {
 	return num.Int64(), den.Int64()
 }
 
-// Lua returns the fragment that keeps the limits.
-func (TokenBucket) Lua() string { return levelLua }
+// Lua returns the fragments that keep the limits.
+func (TokenBucket) Lua() string { return algorithmLua + levelLua }

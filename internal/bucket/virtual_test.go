@@ -82,26 +82,26 @@ func (w *world) reserve(p *Pacer, want wish) grant {
 	return g
 }
 
-// overdue is a write that is still to come, after its slot.
+// overdue is a write that is still to come, at another moment than Redis counts it.
 type overdue struct {
 	p  *Pacer
-	s  Slot
+	s  job.Slot
 	at int64
 }
 
 // wasLate is a call of p's that was written at a moment.
-func wasLate(p *Pacer, s Slot, at int64) lateCall {
+func wasLate(p *Pacer, s job.Slot, at int64) lateCall {
 	return p.moved(p.plan.Load(), s, at)
 }
 
-// reportOverdue reports the writes that have happened by now, each pacer's together.
+// reportOverdue reports the writes that have happened by now, each pacer's together, whether they count too early or too late.
 func (w *world) reportOverdue(late []overdue) []overdue {
 	told := map[*Pacer][]lateCall{}
 	late = slices.DeleteFunc(late, func(o overdue) bool {
 		if o.at > w.now {
 			return false
 		}
-		if pl := o.p.plan.Load(); o.at > o.s.At+pl.epsilon {
+		if off := o.p.late.edge(o.s) - o.at; max(off, -off) > o.p.plan.Load().epsilon {
 			told[o.p] = append(told[o.p], wasLate(o.p, o.s, o.at))
 		}
 		return true
@@ -161,6 +161,9 @@ func (w *world) run(tr trial) ran {
 			tr.mutate(p)
 		}
 		w.line = tr.line
+		if tr.late > 0 && !tr.forget {
+			p.late.lateness = readiness{mean: []float64{0, 30_000, 1e6}[w.rng.IntN(3)]} // Redis counts what it reserves now so much later
+		}
 		g := w.reserve(p, wish{want: 1 + w.rng.Int64N(cmp.Or(tr.ask, p.plan.Load().batch)), cost: cost, lead: w.rng.Int64N(2000) % p.plan.Load().horizon})
 		if tr.after != nil {
 			tr.after(p)
@@ -196,7 +199,7 @@ func (w *world) extreme(most int64) int64 {
 	return w.rng.Int64N(most + 1)
 }
 
-func (w *world) send(tr trial, p *Pacer, s Slot, out *ran, jitter int64) {
+func (w *world) send(tr trial, p *Pacer, s job.Slot, out *ran, jitter int64) {
 	if w.rng.Float64() < tr.drop {
 		if err := p.Release(context.Background(), s); err != nil {
 			w.t.Fatal(err)
@@ -208,18 +211,19 @@ func (w *world) send(tr trial, p *Pacer, s Slot, out *ran, jitter int64) {
 		w.sendByOwnClock(p, s, out, jitter)
 		return
 	}
-	if w.rng.Float64() < tr.late {
+	late := w.rng.Float64() < tr.late
+	if late {
 		at = s.At + w.rng.Int64N(min(tr.lateMost, p.plan.Load().tooLate)+1)
-		if !tr.forget {
-			out.overdue = append(out.overdue, overdue{p, s, at})
-		}
 		out.latest += at - s.At
+	}
+	if !tr.forget && (late || p.late.edge(s) > s.At) {
+		out.overdue = append(out.overdue, overdue{p, s, at})
 	}
 	w.arrive(s, at, out, jitter)
 }
 
 // sendByOwnClock writes when the process holds the slot to be due, and reports what it then holds to be late.
-func (w *world) sendByOwnClock(p *Pacer, s Slot, out *ran, jitter int64) {
+func (w *world) sendByOwnClock(p *Pacer, s job.Slot, out *ran, jitter int64) {
 	began := p.began.UnixMicro()
 	at := max(began+p.bounds.notBefore(s.At, p.local(w.Now())), w.now)
 	if wrote := p.bounds.notAfter(at - began); wrote > s.At+p.plan.Load().epsilon {
@@ -229,7 +233,7 @@ func (w *world) sendByOwnClock(p *Pacer, s Slot, out *ran, jitter int64) {
 	w.arrive(s, at, out, jitter)
 }
 
-func (w *world) arrive(s Slot, at int64, out *ran, jitter int64) {
+func (w *world) arrive(s job.Slot, at int64, out *ran, jitter int64) {
 	out.arrived = append(out.arrived, at+30_000+w.extreme(jitter))
 	out.cost = append(out.cost, s.Cost)
 	out.slot = append(out.slot, s.At)

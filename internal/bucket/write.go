@@ -1,6 +1,10 @@
 package bucket
 
-import "time"
+import (
+	"time"
+
+	"spillway/internal/job"
+)
 
 const (
 	firstLead = 3 * time.Millisecond
@@ -10,12 +14,12 @@ const (
 // Due returns the local moment before which the slot's call must not be written, by the latest that Redis's clock may
 // be behind. Ask again after a long wait: the bounds get better, and Redis's clock may be seen to go too fast. If Redis's clock has been set since the slot was given out, there is
 // nothing to wait for: it is too late for it already.
-func (p *Pacer) Due(s Slot) time.Time {
-	if !p.bounds.current(s.era) {
+func (p *Pacer) Due(s job.Slot) time.Time {
+	if !p.bounds.current(s.Era) {
 		return p.clock.Now()
 	}
 	now := p.local(p.clock.Now())
-	unseen := max(p.bounds.seen(0, now)-s.seen, 0) // the clock was too fast, and nobody knew, when the slot was given out
+	unseen := max(p.bounds.seen(0, now)-s.Seen, 0) // the clock was too fast, and nobody knew, when the slot was given out
 	at := p.bounds.notBefore(s.At+unseen, now)
 	return p.began.Add(time.Duration(at-p.slept.Load()) * time.Microsecond)
 }
@@ -24,7 +28,8 @@ func (p *Pacer) Due(s Slot) time.Time {
 // less and a long window is kept in parts), lies inside a hold known here, or is on Redis's clock as it was before it was set: release
 // it and take another. A call that comes more than 2 ms (less for windows shorter than 400 ms) after the moment at which Redis counts it takes a round trip:
 // Redis is told that it comes late before it is written, or others could be given its permit too soon. If Redis does not answer, it is too late. Ask just before the write.
-func (p *Pacer) TooLate(s Slot, now time.Time) bool {
+func (p *Pacer) TooLate(s job.Slot, now time.Time) bool {
+	p.late.learn(p.bounds.notAfter(p.local(now))-s.At, p.plan.Load().tooLate)
 	for !p.Passed(s, now) {
 		if p.bounds.notAfter(p.local(now)) <= p.late.edge(s)+p.plan.Load().epsilon {
 			return false
@@ -38,7 +43,7 @@ func (p *Pacer) TooLate(s Slot, now time.Time) bool {
 }
 
 // Passed reports, as TooLate does, whether the slot is of no use any more, for one whose call is not about to be written yet.
-func (p *Pacer) Passed(s Slot, now time.Time) bool {
+func (p *Pacer) Passed(s job.Slot, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.passed(s, now, p.plan.Load().tooLate)
@@ -46,11 +51,11 @@ func (p *Pacer) Passed(s Slot, now time.Time) bool {
 
 // Written reports the moment just after the slot's call was written; every call must be reported. Where Redis counts it at another moment it is told in the
 // background: a call that was later, as by a process that stood still since it asked TooLate, keeps its permit for longer; one that was earlier gives it back sooner.
-func (p *Pacer) Written(s Slot, at time.Time) {
+func (p *Pacer) Written(s job.Slot, at time.Time) {
 	pl := p.plan.Load()
 	p.congestion.inTime(s)
 	pl.audit.add(p.local(at), s.Cost, func(window string, most int64) { p.meters.fullest.WithLabelValues(window).Set(float64(most)) })
-	if !p.bounds.current(s.era) {
+	if !p.bounds.current(s.Era) {
 		p.late.forget(s)
 		return // how late it was is not known, and its permit has another moment by now
 	}
@@ -60,13 +65,12 @@ func (p *Pacer) Written(s Slot, at time.Time) {
 	if late > pl.epsilon {
 		p.meters.late.Inc()
 	}
-	p.late.learn(late)
-	c := p.moved(pl, s, max(wrote-pl.epsilon, s.At)) // windows allow for so much more
+	c := p.moved(pl, s, wrote)
 	p.late.forget(s)
 	switch {
-	case c.wrote > c.edge:
+	case c.count > c.edge:
 		p.tellLater(c)
-	case c.edge > c.wrote+pl.epsilon:
+	case c.edge > c.count+pl.epsilon:
 		p.tellEarlier(c)
 	}
 }
@@ -90,14 +94,14 @@ func (r *readiness) usual() int64 { return int64(r.mean + r.deviation) }
 func (r *readiness) most() int64 { return int64(r.mean + 4*r.deviation) }
 
 // Ready reports the moment at which the handler of the slot's job was ready to write, for Lead to learn from.
-func (p *Pacer) Ready(s Slot, at time.Time) {
+func (p *Pacer) Ready(s job.Slot, at time.Time) {
 	if p.bounds.notAfter(p.local(at)) <= s.At+p.plan.Load().epsilon {
 		p.congestion.inTime(s)
 	}
-	if s.asked == 0 {
+	if s.Asked == 0 {
 		return
 	}
-	took := min(max(p.local(at)-s.asked, 0), p.plan.Load().horizon+p.plan.Load().tooLate)
+	took := min(max(p.local(at)-s.Asked, 0), p.plan.Load().horizon+p.plan.Load().tooLate)
 	p.mu.Lock()
 	p.pace.add(float64(took))
 	p.mu.Unlock()

@@ -9,12 +9,6 @@ import (
 	"spillway/internal/job"
 )
 
-// Admitter takes parked jobs through admission again. retry is when there may be room for the first that found none:
-// zero if nobody knows, negative if never.
-type Admitter interface {
-	Readmit(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error)
-}
-
 // Clearing is one run over a filter's jobs, oldest first: a replay, a discard or a resolve. Jobs parked after it began
 // are left alone, so that a job which fails again is not replayed again. Stopped between two chunks, it goes on where it
 // was when it is run anew: what it took is not parked any more.
@@ -52,7 +46,7 @@ type Cleared struct {
 }
 
 // Replay takes the jobs in again through admission, waiting for room as long as that takes.
-func (c Clearing) Replay(ctx context.Context, a Admitter, r Rules) (Cleared, error) {
+func (c Clearing) Replay(ctx context.Context, a job.Readmitter, r Rules) (Cleared, error) {
 	return c.run(ctx, r.Key, a.Readmit, readmitChunk)
 }
 

@@ -179,13 +179,13 @@ func TestResolveNotDoneGoesInWithTheNextKey(t *testing.T) {
 
 // interrupting is an admitter during whose work the signal comes.
 type interrupting struct {
-	deadletter.Admitter
+	job.Readmitter
 	signal func()
 }
 
 func (i interrupting) Readmit(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
 	i.signal()
-	return i.Admitter.Readmit(ctx, jobs)
+	return i.Readmitter.Readmit(ctx, jobs)
 }
 
 func TestInterruptedReplayKnowsWhatBecameOfItsLastChunk(t *testing.T) {
@@ -199,7 +199,7 @@ func TestInterruptedReplayKnowsWhatBecameOfItsLastChunk(t *testing.T) {
 	}
 }
 
-type brokenAdmitter struct{ deadletter.Admitter }
+type brokenAdmitter struct{ job.Readmitter }
 
 func (brokenAdmitter) Readmit(context.Context, []job.Return) ([]job.Admittance, time.Duration, error) {
 	return nil, 0, errors.New("no answer")

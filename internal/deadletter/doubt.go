@@ -45,7 +45,7 @@ func (r Rules) NotDone(rec job.Record) (change job.KeyChange, why string) {
 }
 
 // NotDone resolves jobs in doubt as not done: they go in again through admission, with their next key.
-func (c Clearing) NotDone(ctx context.Context, a Admitter, r Rules) (Cleared, error) {
+func (c Clearing) NotDone(ctx context.Context, a job.Readmitter, r Rules) (Cleared, error) {
 	expired := func(j job.Return) bool { return j.Key == settleExpired }
 	return c.run(ctx, r.NotDone, either(expired, removing(c.Store.expire), a.Readmit), readmitChunk)
 }

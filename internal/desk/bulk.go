@@ -31,7 +31,7 @@ type Bulk struct {
 
 	filter deadletter.Filter
 	rules  deadletter.Rules
-	admit  deadletter.Admitter
+	admit  job.Readmitter
 	met    deadletter.Preview
 
 	mu   sync.Mutex

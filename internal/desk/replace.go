@@ -115,7 +115,7 @@ func (r *Replacement) Close(ctx context.Context) {
 // replacing is what is done at one gateway.
 type replacing struct {
 	*Gateway
-	admit tracing.Readmitter
+	admit job.Readmitter
 	rules deadletter.Rules
 	entry *deadletter.Entry
 	deed  deadletter.Deed

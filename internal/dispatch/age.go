@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"spillway/internal/bucket"
 	"spillway/internal/clock"
 	"spillway/internal/config"
 	"spillway/internal/incarnation"
@@ -127,7 +126,7 @@ func (u *unit) age(ctx context.Context, alive int64) {
 		u.complain(ctx, "the age of Redis's data not looked at, trying again", err)
 	}
 	if u.data.Doubted() {
-		u.pacer.Empty(ctx, bucket.Slot{})
+		u.pacer.Empty(ctx, job.Slot{})
 	}
 }
 

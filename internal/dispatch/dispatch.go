@@ -11,6 +11,7 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/incarnation"
+	"spillway/internal/job"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
 	"spillway/internal/tracing"
@@ -168,7 +169,7 @@ func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
 			continue
 		}
 		if channel == bucket.HoldChannel {
-			u.pacer.Empty(ctx, bucket.Slot{})
+			u.pacer.Empty(ctx, job.Slot{})
 			u.pacer.Report()
 			nudge(u.due) // the circuit may have closed: what waited for that goes on
 		}

@@ -40,7 +40,7 @@ type unit struct {
 	data      *incarnation.Watch
 	machine   *ownMachine
 	pacer     *bucket.Pacer
-	server    *queue.Server[worker.Slot]
+	server    *queue.Server
 	tools     tools
 	log       *slog.Logger
 	redis     redis.UniversalClient
@@ -95,7 +95,7 @@ func newUnit(g config.Gateway, t tools) (*unit, error) {
 	}
 	u.set.Store(first)
 	u.kept = pacing(g, Limits{Limits: g.Leak.Limits})
-	u.server = queue.NewServer(t.redis, queue.ServerConfig[worker.Slot]{
+	u.server = queue.NewServer(t.redis, queue.ServerConfig{
 		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine}, Handle: u.handle,
 		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
 	})
@@ -112,12 +112,8 @@ func Pacer(c redis.UniversalClient, g config.Gateway, m *bucket.Metrics) (*bucke
 }
 
 // handle hands one delivery to the worker. An error means that nothing was written down: the task comes again.
-func (u *unit) handle(ctx context.Context, d queue.Delivery[worker.Slot]) error {
-	if d.Foreign {
-		u.now().worker.HandleForeign(ctx, d.TaskID, d.Payload, d.Slot)
-		return nil
-	}
-	return u.now().worker.Handle(ctx, worker.Delivery{JobID: d.JobID, Generation: d.Generation, Slot: d.Slot})
+func (u *unit) handle(ctx context.Context, d job.Delivery) error {
+	return u.now().worker.Handle(ctx, d)
 }
 
 func callConfig(g config.Gateway) (gateway.Config, error) {
@@ -144,18 +140,18 @@ func signing(s config.Sign) gateway.Sign {
 		Encoding: s.Encoding, TimestampHeader: s.TimestampHeader, Timestamp: s.Timestamp}
 }
 
-func table(g config.Gateway) (judge, error) {
+func table(g config.Gateway) (outcome.Table, error) {
 	a := g.Answers
 	t, err := outcome.Profile(a.Profile)
 	if err != nil {
-		return judge{}, err
+		return outcome.Table{}, err
 	}
 	rules := make([]outcome.Rule, len(a.Rules))
 	for i, r := range a.Rules {
 		rules[i] = outcome.Rule{Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then)}
 	}
 	t, err = t.With(rules)
-	return judge{t.Referring(g.Reference).Needing(a.DoneNeeds).Holding(g.Hold.Max), newMask(g.Request)}, err
+	return t.Referring(g.Reference).Needing(a.DoneNeeds).Holding(g.Hold.Max).Hiding(newMask(g.Request).hide), err
 }
 
 // The bounds of how many jobs of one gateway a process may have in hand.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"spillway/internal/job"
-	"spillway/internal/worker"
 )
 
 // fate is what a gateway always does with a job.
@@ -149,7 +148,7 @@ type reply struct {
 }
 
 // Send is one call: it is written at its slot, and answered some time later.
-func (e *endpoint) Send(_ context.Context, c worker.Call) job.Result {
+func (e *endpoint) Send(_ context.Context, c job.Request) job.Result {
 	<-time.After(time.Until(c.Due))
 	now := time.Now()
 	if c.TooLate(now) {
@@ -172,7 +171,7 @@ func (e *endpoint) Send(_ context.Context, c worker.Call) job.Result {
 }
 
 // take writes a call down and answers it.
-func (e *endpoint) take(c worker.Call, at time.Duration) reply {
+func (e *endpoint) take(c job.Request, at time.Duration) reply {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	j := e.jobs[c.Job.ID]
@@ -191,7 +190,7 @@ func (e *endpoint) take(c worker.Call, at time.Duration) reply {
 	return r
 }
 
-func (e *endpoint) answer(c worker.Call, j *payee, kind string, unlucky bool) reply {
+func (e *endpoint) answer(c job.Request, j *payee, kind string, unlucky bool) reply {
 	if kind == refused {
 		return reply{Result: job.Result{Stage: job.NotSent, Err: errRefused}, takes: time.Millisecond}
 	}
@@ -259,7 +258,7 @@ const believed, crowd = 2, 3
 // heeded is how long a wait is believed of any job after everybody was asked to wait: those that were then succeed one by one.
 const heeded = 45 * time.Second
 
-func (e *endpoint) byFate(c worker.Call, j *payee) reply {
+func (e *endpoint) byFate(c job.Request, j *payee) reply {
 	own := func(r reply, d time.Duration) reply {
 		r.holds = func(h *holds, at time.Duration) { h.own(c.Job.ID, at, d) }
 		return r

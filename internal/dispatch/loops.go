@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spillway/internal/bucket"
+	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
@@ -214,9 +215,8 @@ func (u *unit) parkStrays(ctx context.Context) error {
 		return err
 	}
 	for _, s := range strays {
-		u.now().worker.HandleForeign(ctx, s.TaskID, s.Payload, nil)
-		if ctx.Err() != nil {
-			return ctx.Err() // nobody knows whether it is parked
+		if err := cmp.Or(u.now().worker.Handle(ctx, job.Delivery{TaskID: s.TaskID, Payload: s.Payload, Foreign: true}), ctx.Err()); err != nil {
+			return err // nobody knows whether it is parked
 		}
 		if err := queue.Drop(ctx, u.redis, u.name, s.TaskID); err != nil {
 			return err

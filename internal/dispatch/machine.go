@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"spillway/internal/bucket"
 	"spillway/internal/gateway"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
@@ -151,7 +150,7 @@ func (m *ownMachine) back() {
 // end but a fault of the machine's puts the process back, as it is for the calls to find out what else is wrong.
 func (u *unit) minder(ctx context.Context) {
 	for await(ctx, -1, u.machine.failed) {
-		u.pacer.Empty(ctx, bucket.Slot{}) // others may have its slots
+		u.pacer.Empty(ctx, job.Slot{}) // others may have its slots
 		for await(ctx, u.machine.next(), nil) {
 			if !errors.Is(u.now().client.Reach(ctx), job.ErrLocal) {
 				u.machine.back()

@@ -8,25 +8,11 @@ import (
 	"strings"
 
 	"spillway/internal/config"
-	"spillway/internal/outcome"
 )
 
 // mask takes a gateway's secrets out of its answers: some gateways repeat a request in their errors, and what they say is kept with the
 // job and shown to whoever looks at it.
 type mask struct{ needles []needle }
-
-// judge judges answers by their table. What is kept of them is without the secrets in them, but what they mean is not judged by that: a
-// merchant's number is a header too, and an answer with <secret> in its place is no JSON any more, so that a no would be taken for a yes.
-type judge struct {
-	table outcome.Table
-	mask  mask
-}
-
-// Judge implements worker.Judge.
-func (j judge) Judge(in outcome.Input) outcome.Judgement {
-	in.Hide = j.mask.hide
-	return j.table.Judge(in)
-}
 
 func newMask(q config.Request) mask {
 	all := map[string]bool{q.Sign.Secret.Reveal(): true}

@@ -39,22 +39,22 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
 	}
-	judge, err := table(g)
+	answers, err := table(g)
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
 	}
 	parking := Store(u.calls, g)
 	parking.TaskEnded = ended
-	s.worker = worker.New(u.working(s, parking, judge))
+	s.worker = worker.New(u.working(s, parking, answers))
 	return s, nil
 }
 
 // working is what the worker of a set works with.
-func (u *unit) working(s *set, parking *deadletter.Store, judge worker.Judge) worker.Config {
+func (u *unit) working(s *set, parking *deadletter.Store, answers outcome.Table) worker.Config {
 	g, t := s.cfg, u.tools
 	return worker.Config{
 		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine}, Ledger: nudging{s.books, u.due}, DeadLetters: parking,
-		Sender: sender{s.client, u.machine}, Judge: judge, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
+		Sender: sender{s.client, u.machine}, Judge: answers, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
 		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyCovers(), Sent: sent(g),
 		Owner: newOwner(), Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log, Traces: t.traces,

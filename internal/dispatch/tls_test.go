@@ -41,7 +41,7 @@ func secured(t *testing.T, theirs, ours *testkit.Authority, line string) (job.Re
 		t.Fatal(err)
 	}
 	defer c.Close()
-	return c.Send(t.Context(), gateway.Call{Job: job.Job{ID: "j"}, Key: "j"}), who
+	return c.Send(t.Context(), job.Request{Job: job.Job{ID: "j"}, Key: "j"}), who
 }
 
 func TestACallShowsItsCertificateToWhomItTrusts(t *testing.T) {

@@ -24,9 +24,9 @@ func TestMutantsAreUpset(t *testing.T) {
 		mutant
 	}{
 		"calls count at their slots, however late": {late, mutant{
-			{"if pace[1] ~= ARGV[1] or #slots == 0 then return #slots end", "if true then return 0 end"}, {"and slot + allowance or", "and slot or"},
+			{"if pace[1] ~= ARGV[1] or #slots == 0 then return counted end", "for i = 1, #counted do counted[i] = 1 end if true then return counted end"}, {"and slot + allowance or", "and slot or"},
 		}},
-		"what is counted too late comes to count at its slot": {late, mutant{{"to[i] = written[n]", "to[i] = math.min(written[n], slots[n])"}}},
+		"what is counted too late comes to count at its slot": {late, mutant{{"{written[n], v[i + 1]}", "{math.min(written[n], slots[n]), v[i + 1]}"}}},
 		"another run of Redis means nothing":                  {forgotten, mutant{{"run ~= pace[8]", "false"}}},
 		"what was lost is not charged":                        {forgotten, mutant{{"local most = math.min(missing, N[k])", "local most = 0"}}},
 		"no window passes after a loss": {with(busy, upset{at: 4 * s, kind: flushes}, upset{at: 7 * s, kind: flushes}),

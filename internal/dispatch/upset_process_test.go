@@ -115,7 +115,7 @@ func (p *upsetProcess) pull(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		for _, s := range append([]worker.Slot{s}, g.More(16)...) {
+		for _, s := range append([]job.Slot{s}, g.More(16)...) {
 			p.calls.Add(1)
 			go func() {
 				defer p.calls.Done()
@@ -125,17 +125,17 @@ func (p *upsetProcess) pull(ctx context.Context) {
 	}
 }
 
-func (p *upsetProcess) handle(g gate, s worker.Slot) {
+func (p *upsetProcess) handle(g gate, s job.Slot) {
 	ctx := context.Background()
 	if p.ask(ctx) != nil { // the pull
 		g.Empty(ctx, s)
 		return
 	}
 	if g.Passed(s) {
-		g.Release(ctx, s)
+		_ = g.Release(ctx, s)
 		return
 	}
-	_ = p.work.Handle(ctx, worker.Delivery{JobID: "j0000", Generation: 1, Slot: s})
+	_ = p.work.Handle(ctx, job.Delivery{JobID: "j0000", Generation: 1, Slot: s})
 }
 
 // ask is a question to Redis of which nothing is needed but the time that it takes.
@@ -158,7 +158,7 @@ func (p *upsetProcess) Back(context.Context, job.Attempt, job.Ending, time.Durat
 }
 
 // Send writes the call at its slot, as the gateway's client does: it waits for the slot, looks at the clock once more, writes and says so.
-func (p *upsetProcess) Send(_ context.Context, c worker.Call) job.Result {
+func (p *upsetProcess) Send(_ context.Context, c job.Request) job.Result {
 	select {
 	case <-time.After(time.Until(c.Due.Add(p.late()))):
 	case <-p.w.gone:

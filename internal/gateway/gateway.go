@@ -41,9 +41,9 @@ type Config struct {
 	Encoding string
 	// Headers go with every call; their values may be secrets.
 	Headers map[string]string
-	// IdempotencyHeader carries Call.Key. Empty = the gateway has none.
+	// IdempotencyHeader carries Request.Key. Empty = the gateway has none.
 	IdempotencyHeader string
-	// KeyPrefix goes before Call.Key, so that two gateways' keys are never the same.
+	// KeyPrefix goes before Request.Key, so that two gateways' keys are never the same.
 	KeyPrefix string
 	// Timeout bounds a call from its slot to the end of its answer. Zero means 30 s.
 	Timeout time.Duration
@@ -56,20 +56,6 @@ type Config struct {
 	Proxy string
 	// Sign says how calls are signed. The zero Sign: not at all.
 	Sign Sign
-}
-
-// Call is one attempt of one job.
-type Call struct {
-	Job job.Job
-	// Key is the idempotency key. It is sent where the gateway has a header for it.
-	Key string
-	// Due is the slot: nothing is written before it. Zero means at once.
-	Due time.Time
-	// TooLate is asked just before the write, with the present moment; true gives the call up (Result.Late). nil = never.
-	TooLate func(time.Time) bool
-	// Wrote is told once, the moment just after the first byte went out, as soon as it did; never for a call that was not
-	// sent. It must not block. nil = nobody wants to know.
-	Wrote func(time.Time)
 }
 
 // Client calls one gateway. It is safe for any number of goroutines.
@@ -125,7 +111,7 @@ func newTransport(d *dialer, maxConns int) *http.Transport {
 // Send makes one call and always returns something to judge. It ends at the latest Timeout after the later of now and
 // Due; ctx is the call's own, and its end breaks the call off. A job that can't be made into a request comes back as
 // not sent, with an error of code job.CodeInvalid.
-func (c *Client) Send(ctx context.Context, call Call) job.Result {
+func (c *Client) Send(ctx context.Context, call job.Request) job.Result {
 	start := time.Now()
 	res := c.send(ctx, call, start)
 	from := start
@@ -137,7 +123,7 @@ func (c *Client) Send(ctx context.Context, call Call) job.Result {
 }
 
 // send goes through dead connections until one stands, writes once, and reads the answer.
-func (c *Client) send(ctx context.Context, call Call, start time.Time) job.Result {
+func (c *Client) send(ctx context.Context, call job.Request, start time.Time) job.Result {
 	from := start
 	if call.Due.After(from) {
 		from = call.Due

@@ -23,14 +23,14 @@ func TestAKeyGoesOutWithItsPrefix(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.Send(t.Context(), Call{Job: job.Job{ID: "inv-1"}, Key: "inv-1~2"})
+		c.Send(t.Context(), job.Request{Job: job.Job{ID: "inv-1"}, Key: "inv-1~2"})
 		r := <-got
 		n, err := newSigner(Sign{Header: "X-Sign", Secret: []byte("s"), Content: want + " inv-1"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		m := message{head: *httptest.NewRequest(http.MethodPost, srv.URL, nil)}
-		n.sign(&m, Call{}, time.Unix(0, 0))
+		n.sign(&m, job.Request{}, time.Unix(0, 0))
 		if r.Header.Get("Idempotency-Key") != want || r.URL.Path != "/inv-1" || r.Header.Get("X-Sign") != m.head.Header.Get("X-Sign") {
 			t.Errorf("prefix %q: key %q, path %s, signature of %q is another", prefix, r.Header.Get("Idempotency-Key"), r.URL.Path, want+" inv-1")
 		}

@@ -96,8 +96,8 @@ func client(t *testing.T, cfg Config) *Client {
 // url puts a secret into the query, where errors love to quote it.
 func (w *wire) url() string { return "http://" + w.addr + "/v1/charges?key=" + canary }
 
-func call(id string) Call {
-	return Call{Job: job.Job{ID: id, Payload: []byte(`{"card":"` + canary + `"}`)}, Key: id}
+func call(id string) job.Request {
+	return job.Request{Job: job.Job{ID: id, Payload: []byte(`{"card":"` + canary + `"}`)}, Key: id}
 }
 
 // checkErr asserts a sentence with want in it and no secret.
@@ -127,7 +127,7 @@ func TestAnAnswer(t *testing.T) {
 	defer srv.Close()
 	c := client(t, Config{URL: srv.URL + "/pay/{id}?m={payload.m.n}", Headers: map[string]string{"authorization": "Bearer x", "Host": "pay.example"}})
 	before := time.Now()
-	res := c.Send(context.Background(), Call{Job: job.Job{ID: "a/b ?", Payload: []byte(`{"m":{"n":1.50}}`)}, Key: "a~2"})
+	res := c.Send(context.Background(), job.Request{Job: job.Job{ID: "a/b ?", Payload: []byte(`{"m":{"n":1.50}}`)}, Key: "a~2"})
 	if res.Stage != job.Answered || res.Status != 402 || string(res.Body) != `{"error":1}` || res.Header["X-Test"][0] != "yes" || res.Err != nil || res.Late {
 		t.Errorf("result: %+v", res)
 	}
@@ -160,7 +160,7 @@ func TestMethodsAndBodies(t *testing.T) {
 		{"POST", "form", `{"a":null}`, "", "0", "application/x-www-form-urlencoded"},
 		{"PATCH", "form", `{"b":true,"a":[1,{"x y":"ü&"}]}`, "b=true&a[0]=1&a[1][x+y]=%C3%BC%26", "33", "application/x-www-form-urlencoded"},
 	} {
-		res := client(t, Config{URL: srv.URL, Method: c.method, Encoding: c.encoding}).Send(context.Background(), Call{Job: job.Job{ID: "j", Payload: []byte(c.payload)}, Key: "j"})
+		res := client(t, Config{URL: srv.URL, Method: c.method, Encoding: c.encoding}).Send(context.Background(), job.Request{Job: job.Job{ID: "j", Payload: []byte(c.payload)}, Key: "j"})
 		r := seen.Load()
 		if res.Status != 200 || r.Method != c.method || r.Header.Get("Body") != c.body || r.Header.Get("Content-Length") != c.length || r.Header.Get("Content-Type") != c.kind || len(r.TransferEncoding) > 0 {
 			t.Errorf("%+v: status %d, %s, headers %v, transfer encoding %v", c, res.Status, r.Method, r.Header, r.TransferEncoding)
@@ -177,7 +177,7 @@ func TestABigBodyArrivesWhole(t *testing.T) {
 	}))
 	defer srv.Close()
 	payload := []byte(`{"a":"` + strings.Repeat("x", 1<<20) + `"}`)
-	res := client(t, Config{URL: srv.URL}).Send(context.Background(), Call{Job: job.Job{ID: "j", Payload: payload}, Key: "j"})
+	res := client(t, Config{URL: srv.URL}).Send(context.Background(), job.Request{Job: job.Job{ID: "j", Payload: payload}, Key: "j"})
 	if res.Status != 200 || length.Load() != int64(len(payload)) {
 		t.Errorf("status %d, %v: %d of %d bytes arrived", res.Status, res.Err, length.Load(), len(payload))
 	}
@@ -199,7 +199,7 @@ func TestATLSServer(t *testing.T) {
 	trusted := client(t, Config{URL: srv.URL, TLS: srv.Client().Transport.(*http.Transport).TLSClientConfig})
 	for range 3 { // again on the kept connection
 		due := time.Now().Add(20 * time.Millisecond)
-		res := trusted.Send(context.Background(), Call{Job: job.Job{ID: "j"}, Key: "j", Due: due})
+		res := trusted.Send(context.Background(), job.Request{Job: job.Job{ID: "j"}, Key: "j", Due: due})
 		if res.Status != 200 || string(res.Body) != "HTTP/1.1" || res.Wrote.Before(due) {
 			t.Errorf("result: %+v, due %v", res, due)
 		}

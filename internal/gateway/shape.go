@@ -102,7 +102,7 @@ func (cfg Config) Digest() string {
 func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
 
 // message makes a job into a request of that moment. Its errors have the code job.CodeInvalid.
-func (s *shape) message(call Call, at time.Time) (message, error) {
+func (s *shape) message(call job.Request, at time.Time) (message, error) {
 	payload := call.Job.Payload
 	if len(payload) == 0 {
 		payload = json.RawMessage("{}")

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"spillway/internal/job"
 )
 
 // Sign says how a call is signed with a secret that the gateway knows too (HMAC). The zero Sign: not at all.
@@ -85,7 +87,7 @@ func (s *signer) check() error {
 }
 
 // sign puts the signature of a message into its head. at is the moment of the attempt.
-func (s *signer) sign(m *message, call Call, at time.Time) {
+func (s *signer) sign(m *message, call job.Request, at time.Time) {
 	stamp, path := s.stamp(at), m.head.URL.EscapedPath()
 	if path == "" {
 		path = "/" // as it stands in the request

@@ -42,7 +42,7 @@ func TestSignaturesAsPublished(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := httptest.NewRequest(http.MethodPost, "https://api.example.com/v1", nil)
-		s.sign(&message{head: *r, body: []byte(c.body)}, Call{Job: job.Job{ID: c.id}}, time.Unix(c.at, 0))
+		s.sign(&message{head: *r, body: []byte(c.body)}, job.Request{Job: job.Job{ID: c.id}}, time.Unix(c.at, 0))
 		if got := r.Header.Get(c.sign.Header); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
@@ -84,7 +84,7 @@ func TestASignedCallAtAServer(t *testing.T) {
 	} {
 		c.cfg.Sign.Header, c.cfg.Sign.Secret = "X-Signature", []byte(secret)
 		due := time.Now().Add(1100 * time.Millisecond) // the timestamp is the attempt's, not that of its preparation
-		res := client(t, c.cfg).Send(context.Background(), Call{Job: job.Job{ID: "in 1/ä{body}", Payload: []byte(`{"a":"{key}"}`)}, Key: "k1", Due: due})
+		res := client(t, c.cfg).Send(context.Background(), job.Request{Job: job.Job{ID: "in 1/ä{body}", Payload: []byte(`{"a":"{key}"}`)}, Key: "k1", Due: due})
 		if res.Status != http.StatusOK {
 			t.Fatalf("%+v", res)
 		}

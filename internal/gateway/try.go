@@ -16,7 +16,7 @@ import (
 
 // try takes one connection, waits for the slot, writes and reads. again is true when a kept connection died before
 // anything was written on it: then, and only then, another one may be taken under the same call, which cancel ends.
-func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call Call, m *message) (res job.Result, again bool) {
+func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call job.Request, m *message) (res job.Result, again bool) {
 	g := &gate{ctx: ctx, due: call.Due, tooLate: call.TooLate, wrote: call.Wrote, cancel: cancel}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: g.gotConn})
 	resp, err := c.transport.RoundTrip(m.request(traced))

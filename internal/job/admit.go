@@ -83,6 +83,12 @@ type Return struct {
 	Key        KeyChange
 }
 
+// Readmitter takes parked jobs through admission again. retry is when there may be room for the first that found none:
+// zero if nobody knows, negative if never.
+type Readmitter interface {
+	Readmit(ctx context.Context, jobs []Return) (answers []Admittance, retry time.Duration, err error)
+}
+
 // KeyChange says what a replay does to the job's idempotency key.
 type KeyChange string
 

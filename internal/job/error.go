@@ -15,6 +15,9 @@ const (
 	CodeInterrupted Code = "interrupted" // exit 130
 )
 
+// ErrCost is why there is no slot for a job that costs more than a limit can grant as the limits are now.
+var ErrCost = errors.New("the job costs more than one of the gateway's limits can grant now")
+
 // ErrLocal is found by errors.Is in an error that is a fault of this machine: no descriptor, port or memory is left, it may not go out, or no name
 // server answers it. Such an error says nothing of the gateway, nor of the job.
 var ErrLocal = errors.New("a fault of this machine")

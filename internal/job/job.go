@@ -112,6 +112,20 @@ const (
 	Answered Stage = "answered" // the gateway's status line and headers arrived
 )
 
+// Request is one call to a gateway, before it is made.
+type Request struct {
+	Job Job
+	// Key is the idempotency key. It is sent where the gateway has a header for it.
+	Key string
+	// Due is the slot: nothing is written before it. Zero means at once.
+	Due time.Time
+	// TooLate is asked just before the write, with the present moment; true gives the call up (Result.Late). nil = never.
+	TooLate func(time.Time) bool
+	// Wrote is told once, the moment just after the first byte went out, as soon as it did; never for a call that was not
+	// sent. It must not block. nil = nobody wants to know.
+	Wrote func(time.Time)
+}
+
 // Result is the raw outcome of one call, before anybody has judged it.
 type Result struct {
 	Stage  Stage

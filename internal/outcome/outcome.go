@@ -30,17 +30,16 @@ type Input struct {
 	// Received is the moment at which the answer arrived, by the local clock. Dates in the answer are measured
 	// against its own Date header, and against this where it has none.
 	Received time.Time
-	// Hide takes secrets that the gateway repeats out of what is kept of an answer. What the answer means is judged by the answer as it
-	// came. Nil: nothing is to be hidden.
-	Hide func([]byte) []byte
+
+	hide func([]byte) []byte // see Table.Hiding
 }
 
 // shown returns a text of the answer as it may be kept.
 func (in Input) shown(text []byte) []byte {
-	if in.Hide == nil {
+	if in.hide == nil {
 		return text
 	}
-	return in.Hide(text)
+	return in.hide(text)
 }
 
 // living says that the same call may go out again whatever became of this one.
@@ -72,6 +71,7 @@ type Judgement struct {
 
 // Judge says what a call's result means. It always has an answer: what nobody can know is unknown.
 func (t Table) Judge(in Input) Judgement {
+	in.hide = t.hide
 	switch in.Result.Stage {
 	case job.Answered:
 		return t.answered(in)

@@ -29,6 +29,7 @@ type Table struct {
 	needs         map[string][]string // of the body of a 2xx, for done
 	saves         bool                // the gateway saves failures under the key
 	most          time.Duration       // the longest wait that an answer can ask for; 0: usualMax
+	hide          func([]byte) []byte // nil: nothing is to be hidden
 }
 
 // Profile returns a built-in table: "default" (also "") or "stripe".
@@ -66,6 +67,13 @@ func (t Table) Referring(path string) Table {
 // Holding returns the table by which no answer asks for a longer wait than this. Zero means 15 min.
 func (t Table) Holding(most time.Duration) Table {
 	t.most = most
+	return t
+}
+
+// Hiding returns the table that takes secrets which the gateway repeats out of what is kept of an answer. What the answer means is judged by the answer as it came: a
+// merchant's number is a header too, and an answer with <secret> in its place is no JSON any more, so that a no would be taken for a yes.
+func (t Table) Hiding(hide func([]byte) []byte) Table {
+	t.hide = hide
 	return t
 }
 

@@ -22,7 +22,7 @@ const unheard = "cannot subscribe to cancelation channel"
 var errUnheard = errors.New("nobody listens for cancellations")
 
 // Subscribe gives asynq a subscription to cancellations that waits for its connection until the server is halted, and passes on all else.
-func (c *gatedClient[T]) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+func (c *gatedClient) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	if !slices.Equal(channels, []string{cancelChannel}) {
 		return c.UniversalClient.Subscribe(ctx, channels...)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -47,8 +48,8 @@ func TestATaskThatHasEndedIsNotEndedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, log := setup(t), &lines{}
-			r.srv = NewServer(r.c, ServerConfig[int64]{Gateway: r.gw, Concurrency: 20, Gate: r.gate, Grace: 5 * time.Second,
-				Log: slog.New(slog.NewTextHandler(log, nil)), Handle: func(ctx context.Context, d Delivery[int64]) error {
+			r.srv = NewServer(r.c, ServerConfig{Gateway: r.gw, Concurrency: 20, Gate: r.gate, Grace: 5 * time.Second,
+				Log: slog.New(slog.NewTextHandler(log, nil)), Handle: func(ctx context.Context, d job.Delivery) error {
 					r.endIt(d.TaskID)
 					r.srv.Ended(d.TaskID)
 					return r.handle(ctx, d)

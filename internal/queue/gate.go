@@ -9,23 +9,22 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
 
-// Gate lets asynq pull a job only when a slot for its call is near. T is the slot.
-type Gate[T any] interface {
+// Gate lets asynq pull a job only when a slot for its call is near.
+type Gate interface {
 	// Next blocks until a job is pending and a slot is due within the lead, or until ctx ends.
-	Next(ctx context.Context) (T, error)
+	Next(ctx context.Context) (job.Slot, error)
 	// More returns further slots that are due within the lead by now, in order, at most so many. It doesn't wait.
-	More(most int) []T
+	More(most int) []job.Slot
 	// Empty gives slots back whose dequeues found no job.
-	Empty(ctx context.Context, slots ...T)
+	Empty(ctx context.Context, slots ...job.Slot)
 	// Passed reports that a slot can't be used any more.
-	Passed(slot T) bool
-	// Ahead reports that a slot is for the one call that is sent ahead after a hold.
-	Ahead(slot T) bool
-	// Release gives back slots whose jobs were pulled and never came to their handlers.
-	Release(ctx context.Context, slots ...T)
+	Passed(slot job.Slot) bool
+	// Release gives back slots whose jobs were pulled and never came to their handlers. What can't be given back stays charged: that wastes it and breaks no limit.
+	Release(ctx context.Context, slots ...job.Slot) error
 }
 
 // gatedClient is the Redis client that an asynq server gets: it knows asynq's dequeue by its keys and lets it wait at
@@ -33,9 +32,9 @@ type Gate[T any] interface {
 //
 //	asynq ── dequeue ──▶ step ── slots ──▶ pullAt ──▶ Redis      one dequeue at a time; a pull brings a job for each slot that is
 //	      ◀── a job ───     ◀── jobs ─────    ◀─────             due, and there are as many pulls as fit in before the first answer
-type gatedClient[T any] struct {
+type gatedClient struct {
 	redis.UniversalClient
-	gate  Gate[T]
+	gate  Gate
 	keys  taskKeys
 	stop  context.Context // ends when no more jobs may be pulled
 	most  int             // jobs that asynq takes at once
@@ -54,10 +53,10 @@ type gatedClient[T any] struct {
 	resting  int           // pulls that failed, and wait before asynq hears of it
 	wary     bool          // the last pull failed: one at a time until one succeeds
 	far      time.Duration // how long a pull usually takes
-	slots    []T           // waited for, and not pulled for yet
+	slots    []job.Slot    // waited for, and not pulled for yet
 	jobs     []pulled
-	failed   *redis.Cmd   // an error for asynq's log
-	ready    map[string]T // slots of tasks that were pulled, for their handlers, by task id
+	failed   *redis.Cmd          // an error for asynq's log
+	ready    map[string]job.Slot // slots of tasks that were pulled, for their handlers, by task id
 
 	ended ended
 	beat  heartbeat
@@ -87,7 +86,7 @@ const (
 
 // EvalSha lets a dequeue wait for its slot, leaves out what is done already, and passes on all else. A dequeue is never answered by asynq's own
 // script, which knows one line alone: so asynq never hears that Redis does not know it, and never comes with its text.
-func (c *gatedClient[T]) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+func (c *gatedClient) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	switch {
 	case c.isDequeue(keys):
 		if job := c.first(ctx); job != nil {
@@ -125,18 +124,18 @@ func newTaskKeys(gateway string) taskKeys {
 		[]string{k.Pending(), k.Paused(), k.Active(), k.Lease(), k.Retries(), k.Replays(), k.Hold(), k.Due()}}
 }
 
-func (c *gatedClient[T]) isDequeue(keys []string) bool {
+func (c *gatedClient) isDequeue(keys []string) bool {
 	return len(keys) == 4 && keys[0] == c.keys.pending && keys[2] == c.keys.active && keys[3] == c.keys.lease
 }
 
 // isEnd knows what asynq runs at the end of a handler, good or bad: done, requeue and retry, whose first argument is the task's id.
-func (c *gatedClient[T]) isEnd(keys []string) bool {
+func (c *gatedClient) isEnd(keys []string) bool {
 	i := slices.Index(keys, c.keys.active)
 	return i >= 0 && i < 2 && i+1 < len(keys) && keys[i+1] == c.keys.lease
 }
 
 // dequeue waits until a job was pulled at its slot, an error, or the end.
-func (c *gatedClient[T]) dequeue(ctx context.Context, pull puller) *redis.Cmd {
+func (c *gatedClient) dequeue(ctx context.Context, pull puller) *redis.Cmd {
 	enough := time.NewTimer(c.longest)
 	defer enough.Stop()
 	for {
@@ -156,7 +155,7 @@ func (c *gatedClient[T]) dequeue(ctx context.Context, pull puller) *redis.Cmd {
 }
 
 // step returns what there is for asynq but jobs, or sees to it that something comes.
-func (c *gatedClient[T]) step(ctx context.Context, pull puller) *redis.Cmd {
+func (c *gatedClient) step(ctx context.Context, pull puller) *redis.Cmd {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -182,7 +181,7 @@ func (c *gatedClient[T]) step(ctx context.Context, pull puller) *redis.Cmd {
 }
 
 // beside runs f, which speaks to Redis, on a goroutine of those that live on.
-func (c *gatedClient[T]) beside(f func()) {
+func (c *gatedClient) beside(f func()) {
 	c.pulls.Add(1)
 	c.hands.start(func() {
 		defer c.pulls.Done()
@@ -196,7 +195,7 @@ func take(from **redis.Cmd) *redis.Cmd {
 	return cmd
 }
 
-func (c *gatedClient[T]) room() bool {
+func (c *gatedClient) room() bool {
 	most := mostPulls
 	if c.wary {
 		most = 1
@@ -205,7 +204,7 @@ func (c *gatedClient[T]) room() bool {
 }
 
 // atOnce is how many jobs may be pulled in one round trip: no more than asynq has hands for now.
-func (c *gatedClient[T]) atOnce() int {
+func (c *gatedClient) atOnce() int {
 	if c.wary {
 		return 1
 	}
@@ -214,17 +213,17 @@ func (c *gatedClient[T]) atOnce() int {
 
 // learn takes in how long a pull took. One stall says little of how far away Redis is, and the jobs of many pulls at once
 // would come out of it in disorder; so the measure grows slowly and shrinks at once.
-func (c *gatedClient[T]) learn(took time.Duration) {
+func (c *gatedClient) learn(took time.Duration) {
 	c.far = min(took, c.far+c.far/4+pullStep/40)
 }
 
 // await waits for the next slot, and takes what else is due with it.
-func (c *gatedClient[T]) await() {
+func (c *gatedClient) await() {
 	slot, err := c.gate.Next(c.stop)
 	c.mu.Lock()
 	more := c.atOnce() - 1
 	c.mu.Unlock()
-	slots := []T{slot}
+	slots := []job.Slot{slot}
 	if err == nil {
 		slots = append(slots, c.gate.More(more)...)
 	}
@@ -239,13 +238,13 @@ func (c *gatedClient[T]) await() {
 }
 
 // pullAt pulls the jobs for slots. Redis may be far away: nobody waits for the answer before the next pull.
-func (c *gatedClient[T]) pullAt(ctx context.Context, slots []T, pull puller) {
+func (c *gatedClient) pullAt(ctx context.Context, slots []job.Slot, pull puller) {
 	begun := time.Now()
-	cmds := pull(len(slots), slices.ContainsFunc(slots, c.gate.Ahead))
+	cmds := pull(len(slots), slices.ContainsFunc(slots, func(s job.Slot) bool { return s.Probe }))
 	took := time.Since(begun)
 	var jobs []pulled
 	var failed *redis.Cmd
-	var left, empty []T
+	var left, empty []job.Slot
 	for i, cmd := range cmds {
 		switch err := cmd.Err(); {
 		case err == nil:
@@ -277,7 +276,7 @@ func (c *gatedClient[T]) pullAt(ctx context.Context, slots []T, pull puller) {
 }
 
 // change changes what mu guards and tells the dequeue that waits.
-func (c *gatedClient[T]) change(f func()) {
+func (c *gatedClient) change(f func()) {
 	c.mu.Lock()
 	f()
 	c.mu.Unlock()
@@ -287,7 +286,7 @@ func (c *gatedClient[T]) change(f func()) {
 	}
 }
 
-func (c *gatedClient[T]) pause() {
+func (c *gatedClient) pause() {
 	t := time.NewTimer(errBackoff)
 	defer t.Stop()
 	select {

@@ -39,7 +39,7 @@ func (h *heartbeat) take() map[string][]redis.Z {
 }
 
 // ZAdd holds back what is part of a heartbeat, and passes on all else.
-func (c *gatedClient[T]) ZAdd(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+func (c *gatedClient) ZAdd(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
 	if key != allServers && key != allWorkers {
 		return c.UniversalClient.ZAdd(ctx, key, members...)
 	}
@@ -48,12 +48,12 @@ func (c *gatedClient[T]) ZAdd(ctx context.Context, key string, members ...redis.
 }
 
 // isBeat knows the last part of a heartbeat by its keys.
-func (c *gatedClient[T]) isBeat(keys []string) bool {
+func (c *gatedClient) isBeat(keys []string) bool {
 	return len(keys) == 2 && strings.HasPrefix(keys[0], allServers+":")
 }
 
 // beats sends a heartbeat. Whether Redis knows the script is for asynq to hear, which comes with its text then; else the first error is that of all.
-func (c *gatedClient[T]) beats(ctx context.Context, sha string, keys []string, args []any) *redis.Cmd {
+func (c *gatedClient) beats(ctx context.Context, sha string, keys []string, args []any) *redis.Cmd {
 	held := c.beat.take()
 	if len(held) == 0 {
 		return c.UniversalClient.EvalSha(ctx, sha, keys, args...)

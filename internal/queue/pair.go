@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
 )
 
 // asynq may pull a task and never call a handler for it: one whose deadline has passed, or one it can't read. So a slot
@@ -11,39 +13,39 @@ import (
 
 // pair keeps the slot for the handler of the task that a dequeue brought, and returns the task's id with the slots that nobody will
 // ask for: this one, if the task can't be read (asynq can't either), or an earlier one of the same task.
-func (c *gatedClient[T]) pair(cmd *redis.Cmd, slot T) (id string, left []T) {
+func (c *gatedClient) pair(cmd *redis.Cmd, slot job.Slot) (id string, left []job.Slot) {
 	text, _ := cmd.Text()
 	m, ok := parseMessage([]byte(text))
 	if !ok {
-		return "", []T{slot}
+		return "", []job.Slot{slot}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if earlier, again := c.ready[m.id]; again {
-		left = []T{earlier}
+		left = []job.Slot{earlier}
 	}
 	c.ready[m.id] = slot
 	return m.id, left
 }
 
-// take returns the slot at which the task was pulled; ok is false if it has none, or none any more.
-func (c *gatedClient[T]) take(taskID string) (slot T, ok bool) {
+// take returns the slot at which the task was pulled; the zero Slot if it has none, or none any more.
+func (c *gatedClient) take(taskID string) job.Slot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	slot, ok = c.ready[taskID]
+	slot := c.ready[taskID]
 	delete(c.ready, taskID)
-	return slot, ok
+	return slot
 }
 
 // first returns the first job that was pulled, if there is one, for its handler to come for its slot.
-func (c *gatedClient[T]) first(ctx context.Context) *redis.Cmd {
-	job, left := c.arrived()
+func (c *gatedClient) first(ctx context.Context) *redis.Cmd {
+	cmd, left := c.arrived()
 	c.giveBack(ctx, left)
-	return job
+	return cmd
 }
 
 // arrived takes the first job that was pulled. If its slot has passed by now, its handler gets none, and it is left.
-func (c *gatedClient[T]) arrived() (job *redis.Cmd, left []T) {
+func (c *gatedClient) arrived() (cmd *redis.Cmd, left []job.Slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.jobs) == 0 {
@@ -52,7 +54,7 @@ func (c *gatedClient[T]) arrived() (job *redis.Cmd, left []T) {
 	first := c.jobs[0]
 	c.jobs = c.jobs[1:]
 	if slot, ok := c.ready[first.task]; ok && c.gate.Passed(slot) {
-		left = []T{slot}
+		left = []job.Slot{slot}
 		delete(c.ready, first.task)
 	}
 	return first.cmd, left
@@ -60,7 +62,7 @@ func (c *gatedClient[T]) arrived() (job *redis.Cmd, left []T) {
 
 // passed returns the slots that have passed before a handler came for them, or before asynq came for a job: it calls handlers
 // at once or never. Each look costs as much as there are slots: it is taken when there is nothing to do but wait.
-func (c *gatedClient[T]) passed() (left []T) {
+func (c *gatedClient) passed() (left []job.Slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.slots) > 0 && c.gate.Passed(c.slots[0]) {
@@ -77,7 +79,7 @@ func (c *gatedClient[T]) passed() (left []T) {
 }
 
 // unused returns every slot that no handler will ask for any more.
-func (c *gatedClient[T]) unused() (left []T) {
+func (c *gatedClient) unused() (left []job.Slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, slot := range c.ready {
@@ -89,14 +91,14 @@ func (c *gatedClient[T]) unused() (left []T) {
 	return left
 }
 
-func (c *gatedClient[T]) giveBack(ctx context.Context, slots []T) {
+func (c *gatedClient) giveBack(ctx context.Context, slots []job.Slot) {
 	if len(slots) > 0 {
-		c.gate.Release(ctx, slots...)
+		_ = c.gate.Release(ctx, slots...)
 	}
 }
 
 // has notes that handlers have a job more in hand, or less.
-func (c *gatedClient[T]) has(more int) {
+func (c *gatedClient) has(more int) {
 	c.mu.Lock()
 	c.handling += more
 	c.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -44,7 +45,7 @@ func (r *rig) slotsOf() []int64 {
 	for i := 1; i <= 3; i++ {
 		r.allow(1)
 		testkit.Eventually(r.t, 5*time.Second, "a delivery", func() bool { return len(r.deliveries()) == i })
-		slots = append(slots, r.deliveries()[i-1].Slot)
+		slots = append(slots, r.deliveries()[i-1].Slot.At)
 	}
 	return slots
 }
@@ -74,19 +75,18 @@ func TestASlotThatPassedBeforeAsynqCameIsGivenBack(t *testing.T) {
 	t.Parallel()
 	gate := newFakeGate()
 	gate.letPass(1)
-	c := &gatedClient[int64]{gate: gate, ready: map[string]int64{"a": 1, "b": 2},
+	c := &gatedClient{gate: gate, ready: map[string]job.Slot{"a": {At: 1}, "b": {At: 2}},
 		jobs: []pulled{{"a", nothing(t.Context())}, {"b", nothing(t.Context())}}}
-	for _, want := range [][]int64{{1}, nil} {
-		if job, left := c.arrived(); job == nil || !slices.Equal(left, want) {
-			t.Errorf("got %v, slots left %v, want %v", job, left, want)
+	for _, want := range [][]job.Slot{{{At: 1}}, nil} {
+		if cmd, left := c.arrived(); cmd == nil || !slices.Equal(left, want) {
+			t.Errorf("got %v, slots left %v, want %v", cmd, left, want)
 		}
 	}
-	_, first := c.take("a")
-	if slot, second := c.take("b"); first || !second || slot != 2 {
-		t.Errorf("the first job has a slot: %v; the second has %d: %v", first, slot, second)
+	if first, second := c.take("a"), c.take("b"); !first.Zero() || second.At != 2 {
+		t.Errorf("the first job has the slot %d, the second %d", first.At, second.At)
 	}
-	if job, _ := c.arrived(); job != nil {
-		t.Errorf("got %v of no jobs", job)
+	if cmd, _ := c.arrived(); cmd != nil {
+		t.Errorf("got %v of no jobs", cmd)
 	}
 }
 

@@ -53,7 +53,7 @@ func pull(ctx context.Context, c redis.UniversalClient, k taskKeys, w wanted) ([
 type puller func(n int, ahead bool) []*redis.Cmd
 
 // puller pulls with leases until then, as asynq says.
-func (c *gatedClient[T]) puller(ctx context.Context, leases int64) puller {
+func (c *gatedClient) puller(ctx context.Context, leases int64) puller {
 	return func(n int, ahead bool) []*redis.Cmd {
 		tasks, err := pull(ctx, c.UniversalClient, c.keys, wanted{leases: leases, most: n, ahead: ahead})
 		cmds := make([]*redis.Cmd, n)

@@ -31,20 +31,20 @@ type fakeGate struct {
 
 func newFakeGate() *fakeGate { return &fakeGate{allow: make(chan struct{}, 1000)} }
 
-func (g *fakeGate) Next(ctx context.Context) (int64, error) {
+func (g *fakeGate) Next(ctx context.Context) (job.Slot, error) {
 	select {
 	case <-g.allow:
-		return g.next.Add(1), nil
+		return job.Slot{At: g.next.Add(1)}, nil
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return job.Slot{}, ctx.Err()
 	}
 }
 
-func (g *fakeGate) More(most int) (slots []int64) {
+func (g *fakeGate) More(most int) (slots []job.Slot) {
 	for len(slots) < most {
 		select {
 		case <-g.allow:
-			slots = append(slots, g.next.Add(1))
+			slots = append(slots, job.Slot{At: g.next.Add(1)})
 		default:
 			return slots
 		}
@@ -52,22 +52,25 @@ func (g *fakeGate) More(most int) (slots []int64) {
 	return slots
 }
 
-func (g *fakeGate) Empty(_ context.Context, slots ...int64) {
+func (g *fakeGate) Empty(_ context.Context, slots ...job.Slot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.back = append(g.back, slots...)
+	for _, s := range slots {
+		g.back = append(g.back, s.At)
+	}
 	g.told++
 }
 
-func (g *fakeGate) Release(ctx context.Context, slots ...int64) { g.Empty(ctx, slots...) }
-
-func (g *fakeGate) Passed(slot int64) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slot <= g.past
+func (g *fakeGate) Release(ctx context.Context, slots ...job.Slot) error {
+	g.Empty(ctx, slots...)
+	return nil
 }
 
-func (g *fakeGate) Ahead(int64) bool { return false }
+func (g *fakeGate) Passed(slot job.Slot) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slot.At <= g.past
+}
 
 func (g *fakeGate) letPass(upTo int64) {
 	g.mu.Lock()
@@ -95,9 +98,9 @@ type rig struct {
 	gw   string
 	keys redisdb.Keys
 	gate *fakeGate
-	srv  *Server[int64]
+	srv  *Server
 	mu   sync.Mutex
-	got  []Delivery[int64]
+	got  []job.Delivery
 	fail atomic.Bool
 }
 
@@ -105,12 +108,12 @@ func setup(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, c: testkit.Client(t), gw: testkit.Gateway(t), gate: newFakeGate()}
 	r.keys = redisdb.NewKeys(r.gw)
-	r.srv = NewServer(r.c, ServerConfig[int64]{Gateway: r.gw, Concurrency: 20, Gate: r.gate, Handle: r.handle,
+	r.srv = NewServer(r.c, ServerConfig{Gateway: r.gw, Concurrency: 20, Gate: r.gate, Handle: r.handle,
 		Grace: 5 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	return r
 }
 
-func (r *rig) handle(_ context.Context, d Delivery[int64]) error {
+func (r *rig) handle(_ context.Context, d job.Delivery) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.got = append(r.got, d)
@@ -120,10 +123,10 @@ func (r *rig) handle(_ context.Context, d Delivery[int64]) error {
 	return nil
 }
 
-func (r *rig) deliveries() []Delivery[int64] {
+func (r *rig) deliveries() []job.Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]Delivery[int64](nil), r.got...)
+	return append([]job.Delivery(nil), r.got...)
 }
 
 // put puts tasks into the queue the way accept.lua does.
@@ -186,10 +189,10 @@ func TestNoJobIsPulledWithoutASlot(t *testing.T) {
 	}
 	seen := map[int64]bool{}
 	for _, d := range r.deliveries() {
-		if !d.HasSlot || seen[d.Slot] {
-			t.Errorf("job %s came with slot %d (has one: %v), given before: %v", d.JobID, d.Slot, d.HasSlot, seen[d.Slot])
+		if d.Slot.Zero() || seen[d.Slot.At] {
+			t.Errorf("job %s came with slot %d, given before: %v", d.JobID, d.Slot.At, seen[d.Slot.At])
 		}
-		seen[d.Slot] = true
+		seen[d.Slot.At] = true
 	}
 }
 
@@ -215,7 +218,7 @@ func TestAForgottenScriptCostsNoSlot(t *testing.T) {
 	own := redis.NewClient(opt)
 	t.Cleanup(func() { _ = own.Close() })
 	r.c = own
-	r.srv = NewServer[int64](own, ServerConfig[int64]{Gateway: r.gw, Concurrency: 5, Gate: r.gate, Handle: r.handle,
+	r.srv = NewServer(own, ServerConfig{Gateway: r.gw, Concurrency: 5, Gate: r.gate, Handle: r.handle,
 		Grace: time.Second, Log: slog.New(slog.DiscardHandler)})
 	r.put(1, 3)
 	r.start()
@@ -317,7 +320,7 @@ func (c *slowClient) slowly(run func() *redis.Cmd) *redis.Cmd {
 // far gives a rig a Redis that is far away.
 func (r *rig) far(delay time.Duration) *slowClient {
 	slow := &slowClient{UniversalClient: r.c, delay: delay}
-	r.srv = NewServer[int64](slow, ServerConfig[int64]{Gateway: r.gw, Concurrency: 40, Gate: r.gate, Handle: r.handle,
+	r.srv = NewServer(slow, ServerConfig{Gateway: r.gw, Concurrency: 40, Gate: r.gate, Handle: r.handle,
 		Grace: 5 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	return slow
 }
@@ -336,10 +339,10 @@ func TestAFarRedisIsAskedForMoreThanOneJobAtOnce(t *testing.T) {
 	}
 	seen := map[int64]bool{}
 	for _, d := range r.deliveries() {
-		if !d.HasSlot || seen[d.Slot] {
-			t.Errorf("job %s came with slot %d (has one: %v), given before: %v", d.JobID, d.Slot, d.HasSlot, seen[d.Slot])
+		if d.Slot.Zero() || seen[d.Slot.At] {
+			t.Errorf("job %s came with slot %d, given before: %v", d.JobID, d.Slot.At, seen[d.Slot.At])
 		}
-		seen[d.Slot] = true
+		seen[d.Slot.At] = true
 	}
 }
 
@@ -386,7 +389,7 @@ func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 			return []*redis.Cmd{dequeue.Run(ctx, r.c, []string{r.keys.Pending(), r.keys.Paused(), r.keys.Active(), r.keys.Lease()}, 1, r.keys.TaskPrefix())}
 		}
 		c.air++
-		c.pullAt(ctx, []int64{int64(i)}, pull)
+		c.pullAt(ctx, []job.Slot{{At: int64(i)}}, pull)
 	}
 	if n := r.c.LLen(ctx, r.keys.Active()).Val(); n != 6 || len(c.jobs) != 6 {
 		t.Fatalf("%d pulled, %d on their way to asynq", n, len(c.jobs))

@@ -16,47 +16,36 @@ import (
 	"spillway/internal/job"
 )
 
-// Delivery is one task pulled from the queue.
-type Delivery[T any] struct {
-	TaskID     string
-	JobID      string
-	Generation int64
-	Slot       T
-	HasSlot    bool   // false if the job came past the gate: take a slot before calling
-	Foreign    bool   // not a task of ours: JobID and Generation are empty
-	Payload    []byte // of a foreign task
-}
-
 // ServerConfig says how one gateway's jobs are pulled.
-type ServerConfig[T any] struct {
+type ServerConfig struct {
 	Gateway string
 	// Concurrency is how many jobs this process may have in hand at once; at least 1.
 	Concurrency int
-	Gate        Gate[T]
+	Gate        Gate
 	// Handle deals with one delivery and returns when what is to happen next is written down; with an error it is not,
 	// and the task must come again. Its context never ends, also when asynq gives the task up: only the call's own time-out ends a call.
-	Handle func(ctx context.Context, d Delivery[T]) error
+	Handle func(ctx context.Context, d job.Delivery) error
 	// Grace is how long Stop waits for jobs in hand; those still open then go back to the head of the queue.
 	Grace time.Duration
 	Log   *slog.Logger
 }
 
 // Server pulls one gateway's jobs and hands them to the worker.
-type Server[T any] struct {
-	cfg    ServerConfig[T]
-	client *gatedClient[T]
+type Server struct {
+	cfg    ServerConfig
+	client *gatedClient
 	halt   context.CancelFunc
 	srv    *asynq.Server
 	hands  *hands
 }
 
 // NewServer returns a server that pulls nothing until Start.
-func NewServer[T any](c redis.UniversalClient, cfg ServerConfig[T]) *Server[T] {
+func NewServer(c redis.UniversalClient, cfg ServerConfig) *Server {
 	stop, halt := context.WithCancel(context.Background())
 	h := newHands()
-	s := &Server[T]{cfg: cfg, halt: halt, hands: h}
-	s.client = &gatedClient[T]{UniversalClient: c, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, hands: h,
-		longest: longestWait, news: make(chan struct{}, 1), ready: make(map[string]T)}
+	s := &Server{cfg: cfg, halt: halt, hands: h}
+	s.client = &gatedClient{UniversalClient: c, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, hands: h,
+		longest: longestWait, news: make(chan struct{}, 1), ready: make(map[string]job.Slot)}
 	s.srv = asynq.NewServerFromRedisClient(s.client, asynq.Config{
 		Concurrency:              cfg.Concurrency,
 		Queues:                   map[string]int{cfg.Gateway: 1},
@@ -73,30 +62,29 @@ func NewServer[T any](c redis.UniversalClient, cfg ServerConfig[T]) *Server[T] {
 }
 
 // Start begins to pull jobs.
-func (s *Server[T]) Start() error {
+func (s *Server) Start() error {
 	return s.srv.Start(asynq.HandlerFunc(s.deliver))
 }
 
 // Halt pulls no more jobs; those in hand go on.
-func (s *Server[T]) Halt() {
+func (s *Server) Halt() {
 	s.halt()
 	s.srv.Stop()
 }
 
 // Stop halts, waits for the jobs in hand up to the grace time, and gives unused slots and jobs back.
-func (s *Server[T]) Stop(ctx context.Context) {
+func (s *Server) Stop(ctx context.Context) {
 	s.Halt()
 	s.srv.Shutdown()
 	s.hands.close()
 	s.client.finish(ctx)
 }
 
-func (s *Server[T]) deliver(ctx context.Context, task *asynq.Task) error {
+func (s *Server) deliver(ctx context.Context, task *asynq.Task) error {
 	s.client.has(1)
 	defer s.client.has(-1)
 	taskID, _ := asynq.GetTaskID(ctx)
-	d := Delivery[T]{TaskID: taskID}
-	d.Slot, d.HasSlot = s.client.take(taskID)
+	d := job.Delivery{TaskID: taskID, Slot: s.client.take(taskID)}
 	var ours bool
 	d.JobID, d.Generation, ours = job.ParseTaskID(taskID)
 	if !ours || task.Type() != taskType {

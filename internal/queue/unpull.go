@@ -16,7 +16,7 @@ var unpullScript = redisdb.NewScript(redisdb.NowLua, unpullLua)
 
 // finish waits for the pulls under way, once asynq asks for no more jobs, and gives back what they brought: slots, and
 // jobs, the first of them to the very head of the queue. If Redis is away, a sweep takes the jobs up later.
-func (c *gatedClient[T]) finish(ctx context.Context) {
+func (c *gatedClient) finish(ctx context.Context) {
 	c.pulls.Wait()
 	c.giveBack(ctx, c.unused())
 	c.mu.Lock()

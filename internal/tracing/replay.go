@@ -7,13 +7,8 @@ import (
 	"spillway/internal/job"
 )
 
-// Readmitter takes parked jobs in again.
-type Readmitter interface {
-	Readmit(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error)
-}
-
-// Replays returns a Readmitter that tells the traces of a gateway's jobs what it took in.
-func (t *Tracer) Replays(gateway string, to Readmitter) Readmitter {
+// Replays returns a job.Readmitter that tells the traces of a gateway's jobs what it took in.
+func (t *Tracer) Replays(gateway string, to job.Readmitter) job.Readmitter {
 	if t == nil {
 		return to
 	}
@@ -21,12 +16,12 @@ func (t *Tracer) Replays(gateway string, to Readmitter) Readmitter {
 }
 
 type replays struct {
-	to      Readmitter
+	to      job.Readmitter
 	traces  *Tracer
 	gateway string
 }
 
-// Readmit implements Readmitter.
+// Readmit implements job.Readmitter.
 func (r replays) Readmit(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
 	begun := time.Now()
 	answers, retry, err := r.to.Readmit(ctx, jobs)

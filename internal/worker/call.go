@@ -17,20 +17,21 @@ import (
 const takeCostly = 2 * time.Second
 
 // call sends the job at its slot and deals with what comes of it.
-func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time.Time) {
+func (w *Worker) call(ctx context.Context, a job.Attempt, slot job.Slot, latest time.Time) {
 	slot, err := w.fit(ctx, a, slot)
 	if err != nil {
 		w.unfit(ctx, a, err)
 		return
 	}
-	tooLate := func(now time.Time) bool { return now.After(latest) || slot.TooLate(now) }
+	tooLate := func(now time.Time) bool { return now.After(latest) || w.cfg.Pacer.TooLate(slot, now) }
 	begun := w.cfg.Clock.Now()
-	slot.Ready(begun)
+	w.cfg.Pacer.Ready(slot, begun)
 	// The pacer hears of the write before the answer: a call that went out late must be known while its window lasts.
-	res := w.cfg.Sender.Send(ctx, Call{Job: a.Job, Key: a.Key(), Due: slot.Due(), TooLate: tooLate, Wrote: slot.Written})
+	res := w.cfg.Sender.Send(ctx, job.Request{Job: a.Job, Key: a.Key(), Due: w.cfg.Pacer.Due(slot), TooLate: tooLate,
+		Wrote: func(at time.Time) { w.cfg.Pacer.Written(slot, at) }})
 	w.traceCall(ctx, begun, res)
 	if res.Late || res.Stage == job.NotSent && errors.Is(res.Err, job.ErrLocal) { // nobody's fault but this machine's: another process may call it
-		slot.Release(ctx)
+		_ = w.cfg.Pacer.Release(ctx, slot)
 		w.giveBack(ctx, a)
 		return
 	}
@@ -46,20 +47,20 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot Slot, latest time
 	}
 	// The pacer has heard by now what the call came to: a call sent ahead that ends without news lets another one go.
 	if res.Stage == job.NotSent && res.Wrote.IsZero() { // a proxy may have had what the gateway has not seen: the pacer counts that
-		slot.Release(ctx)
+		_ = w.cfg.Pacer.Release(ctx, slot)
 	} else {
-		defer slot.End(ctx)
+		defer w.cfg.Pacer.End(ctx, slot)
 	}
 	w.finish(ctx, a, e, j, out)
 	w.traceOutcome(ctx, "outcome", received, string(j.Verdict))
 }
 
 // fit trades a slot whose cost is too small for this job against one of its own cost.
-func (w *Worker) fit(ctx context.Context, a job.Attempt, slot Slot) (Slot, error) {
-	if slot.Cost() >= a.Job.Cost {
+func (w *Worker) fit(ctx context.Context, a job.Attempt, slot job.Slot) (job.Slot, error) {
+	if slot.Cost >= a.Job.Cost {
 		return slot, nil
 	}
-	slot.Release(ctx)
+	_ = w.cfg.Pacer.Release(ctx, slot)
 	taking, cancel := context.WithTimeout(w.cfg.Stopping, takeCostly)
 	defer cancel()
 	return w.cfg.Pacer.Take(taking, a.Job.Cost)
@@ -68,7 +69,7 @@ func (w *Worker) fit(ctx context.Context, a job.Attempt, slot Slot) (Slot, error
 // unfit deals with a job that got no slot of its cost: there was none in time, or there can be none as the limits are.
 // Then it steps aside, so that it does not stop the queue.
 func (w *Worker) unfit(ctx context.Context, a job.Attempt, err error) {
-	if !errors.Is(err, ErrCost) {
+	if !errors.Is(err, job.ErrCost) {
 		w.giveBack(ctx, a)
 		return
 	}

@@ -23,7 +23,7 @@ func worked(res job.Result) bool { return job.Ending{Status: res.Status}.Alive()
 
 // tell lets the pacer know what a call says of the gateway: that it is in trouble, or that it does its work. Then, after a hold, the rest may
 // follow. An answer that says neither is no news: after a hold, the next call is sent ahead at once. A gateway that finds a single call too many is busy with somebody else's: it is held.
-func (w *Worker) tell(ctx context.Context, a job.Attempt, slot Slot, res job.Result, j outcome.Judgement) told {
+func (w *Worker) tell(ctx context.Context, a job.Attempt, slot job.Slot, res job.Result, j outcome.Judgement) told {
 	switch {
 	case j.Fault:
 		return told{Fallout: w.failed(ctx, a, w.failure(a, slot, res, j))}
@@ -49,8 +49,8 @@ func (w *Worker) fewer(ctx context.Context, a job.Attempt) (few int64) {
 	return few
 }
 
-func (w *Worker) failure(a job.Attempt, slot Slot, res job.Result, j outcome.Judgement) job.Failure {
-	f := job.Failure{Kind: job.Fail, Job: a.Job.ID, Outages: a.Outages, Spent: a.Spent, Since: a.Failed, Slot: slot.At(), Took: res.Took, Written: res.Stage != job.NotSent, Why: j.Why}
+func (w *Worker) failure(a job.Attempt, slot job.Slot, res job.Result, j outcome.Judgement) job.Failure {
+	f := job.Failure{Kind: job.Fail, Job: a.Job.ID, Outages: a.Outages, Spent: a.Spent, Since: a.Failed, Slot: slot.At, Took: res.Took, Written: res.Stage != job.NotSent, Why: j.Why}
 	switch {
 	case !f.Written:
 		f.Why = j.Error

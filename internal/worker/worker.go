@@ -21,38 +21,27 @@ import (
 	"spillway/internal/tracing"
 )
 
-// Slot is the moment at which one call may start.
-type Slot interface {
-	// At is the slot on Redis's clock, in µs.
-	At() int64
-	// Cost is the units taken for it.
-	Cost() int64
-	// Due is the local moment before which nothing may be written.
-	Due() time.Time
-	// TooLate says that the slot passed too long before now: release it and send nothing.
-	TooLate(now time.Time) bool
-	// Ready tells the pacer how early the job was ready for its slot.
-	Ready(at time.Time)
-	// Written tells the pacer when the call was written.
-	Written(at time.Time)
-	// Release gives an unused slot back.
-	Release(ctx context.Context)
-	// End says that the call is over.
-	End(ctx context.Context)
-}
-
-// ErrCost is what Take answers when a job costs more than a limit can grant as the limits are now.
-var ErrCost = errors.New("the job costs more than one of the gateway's limits can grant now")
-
 // errHeld is for the queue alone: it delivers the task again, when calls may go.
 var errHeld = errors.New("nothing is called: Redis's data is not what was seen of it")
 
 // Pacer hands out slots, keeps holds, and counts failures.
 type Pacer interface {
-	// Take waits for a slot of that cost. It returns ErrCost if there can be none.
-	Take(ctx context.Context, cost int64) (Slot, error)
+	// Take waits for a slot of that cost. It returns job.ErrCost if there can be none.
+	Take(ctx context.Context, cost int64) (job.Slot, error)
+	// Due is the local moment before which nothing may be written.
+	Due(s job.Slot) time.Time
+	// TooLate says that the slot passed too long before now: release it and send nothing.
+	TooLate(s job.Slot, now time.Time) bool
+	// Ready tells how early the job was ready for its slot.
+	Ready(s job.Slot, at time.Time)
+	// Written tells when the call was written.
+	Written(s job.Slot, at time.Time)
+	// Release gives unused slots back. What can't be given back stays charged: that wastes it and breaks no limit.
+	Release(ctx context.Context, slots ...job.Slot) error
+	// End says that the call is over.
+	End(ctx context.Context, s job.Slot)
 	// Succeeded says that the slot's call succeeded, and reports whether this closed the circuit. first: its job had never been called before.
-	Succeeded(ctx context.Context, s Slot, first bool) (closed bool)
+	Succeeded(ctx context.Context, s job.Slot, first bool) (closed bool)
 	// Failed counts a call that met trouble, over all processes, and stops everybody's calls where it is the gateway's.
 	Failed(ctx context.Context, f job.Failure) (job.Fallout, error)
 	// Fewer lowers the number of calls that may be under way at once, and returns it; 0 if one was too many already.
@@ -73,24 +62,9 @@ type DeadLetters interface {
 	ParkUnreadable(ctx context.Context, id string, content []byte, why string) error
 }
 
-// Call is one request to the gateway.
-type Call struct {
-	Job     job.Job
-	Key     string
-	Due     time.Time
-	TooLate func(time.Time) bool
-	// Wrote is told once, as soon as the call went out, the moment just after that. It doesn't block.
-	Wrote func(time.Time)
-}
-
 // Sender calls the gateway. It always returns something to judge.
 type Sender interface {
-	Send(ctx context.Context, c Call) job.Result
-}
-
-// Judge says what a call's result means.
-type Judge interface {
-	Judge(in outcome.Input) outcome.Judgement
+	Send(ctx context.Context, r job.Request) job.Result
 }
 
 // Config is what a worker works with.
@@ -100,7 +74,7 @@ type Config struct {
 	Ledger      Ledger
 	DeadLetters DeadLetters
 	Sender      Sender
-	Judge       Judge
+	Judge       outcome.Table
 	Backoff     func(attempt int) time.Duration
 	// Attempts is how many calls a job may use up before it is parked as exhausted; at least 1.
 	Attempts int
@@ -136,13 +110,6 @@ func New(cfg Config) *Worker {
 	return &Worker{cfg: cfg, meters: cfg.Metrics.of(cfg.Gateway)}
 }
 
-// Delivery is one task from the queue. Slot is nil if it came past the gate.
-type Delivery struct {
-	JobID      string
-	Generation int64
-	Slot       Slot
-}
-
 // costlyWait is how long a job waits that costs more than a limit can grant: until then somebody may have raised it.
 const costlyWait = time.Minute
 
@@ -152,25 +119,29 @@ const margin = 10 * time.Second
 
 // Handle deals with one delivery. It returns nil when what is to happen next is written down; with an error the
 // task must be delivered again.
-func (w *Worker) Handle(ctx context.Context, d Delivery) error {
+func (w *Worker) Handle(ctx context.Context, d job.Delivery) error {
+	if d.Foreign {
+		w.handleForeign(ctx, d)
+		return nil
+	}
 	ctx, span := w.cfg.Traces.Attempt(ctx, w.cfg.Gateway, d.JobID, d.Generation)
 	defer span.End()
 	return w.handle(ctx, d)
 }
 
-func (w *Worker) handle(ctx context.Context, d Delivery) error {
+func (w *Worker) handle(ctx context.Context, d job.Delivery) error {
 	slot, err := w.slot(d.Slot)
 	if err != nil {
 		return w.handBack(ctx, d)
 	}
-	begun, due := w.cfg.Clock.Now(), slot.Due()
+	begun, due := w.cfg.Clock.Now(), w.cfg.Pacer.Due(slot)
 	a, opening, err := w.open(ctx, d, due)
 	w.traceOpen(ctx, begun, opening)
 	if err == nil && opening == job.OpenGo {
 		w.call(ctx, a, slot, latest(begun, due))
 		return nil
 	}
-	slot.Release(ctx)
+	_ = w.cfg.Pacer.Release(ctx, slot)
 	if err == nil {
 		w.dontCall(ctx, a, opening, d)
 	}
@@ -179,7 +150,7 @@ func (w *Worker) handle(ctx context.Context, d Delivery) error {
 
 // handBack puts a job that gets no slot any more, since we are stopping, back at the head of the queue. An error would have asynq put
 // it aside, where it stays unseen until somebody sweeps.
-func (w *Worker) handBack(ctx context.Context, d Delivery) error {
+func (w *Worker) handBack(ctx context.Context, d job.Delivery) error {
 	a, opening, err := w.open(ctx, d, time.Time{})
 	switch {
 	case err != nil:
@@ -193,7 +164,7 @@ func (w *Worker) handBack(ctx context.Context, d Delivery) error {
 }
 
 // dontCall deals with a job that must not be called.
-func (w *Worker) dontCall(ctx context.Context, a job.Attempt, opening job.Opening, d Delivery) {
+func (w *Worker) dontCall(ctx context.Context, a job.Attempt, opening job.Opening, d job.Delivery) {
 	if opening == job.OpenStale || opening == job.OpenBusy {
 		w.cfg.Log.Debug("nothing to do for a task", "job", d.JobID, "generation", d.Generation, "because", opening)
 		return
@@ -205,19 +176,17 @@ func (w *Worker) dontCall(ctx context.Context, a job.Attempt, opening job.Openin
 	w.parkUnsent(ctx, a, opening)
 }
 
-// HandleForeign parks something in the queue that is not a job.
-func (w *Worker) HandleForeign(ctx context.Context, id string, content []byte, slot Slot) {
-	if slot != nil {
-		slot.Release(ctx)
-	}
+// handleForeign parks something in the queue that is not a job.
+func (w *Worker) handleForeign(ctx context.Context, d job.Delivery) {
+	_ = w.cfg.Pacer.Release(ctx, d.Slot)
 	const why = "a task in this gateway's queue that Spillway did not put there"
-	w.persist(ctx, id, func() error { return w.cfg.DeadLetters.ParkUnreadable(ctx, id, content, why) })
+	w.persist(ctx, d.TaskID, func() error { return w.cfg.DeadLetters.ParkUnreadable(ctx, d.TaskID, d.Payload, why) })
 	w.cfg.Metrics.parked(w.cfg.Gateway, job.Unreadable)
-	w.cfg.Log.Warn("parked", "job", id, "reason", job.Unreadable, "error", why)
+	w.cfg.Log.Warn("parked", "job", d.TaskID, "reason", job.Unreadable, "error", why)
 }
 
-func (w *Worker) slot(s Slot) (Slot, error) {
-	if s != nil {
+func (w *Worker) slot(s job.Slot) (job.Slot, error) {
+	if !s.Zero() {
 		return s, nil
 	}
 	return w.cfg.Pacer.Take(w.cfg.Stopping, 1)
@@ -230,7 +199,7 @@ func latest(begun, due time.Time) time.Time {
 }
 
 // open writes the attempt down, for a call that is due then. While Redis does not answer it tries again: nothing was sent yet.
-func (w *Worker) open(ctx context.Context, d Delivery, due time.Time) (job.Attempt, job.Opening, error) {
+func (w *Worker) open(ctx context.Context, d job.Delivery, due time.Time) (job.Attempt, job.Opening, error) {
 	owner := w.cfg.Owner + "." + w.next.String()
 	for wait := firstPersist; ; wait = min(2*wait, maxPersist) {
 		until := max(due.Sub(w.cfg.Clock.Now()), 0) + w.cfg.Timeout + margin
@@ -256,7 +225,7 @@ const retractWithin = 2 * time.Second
 
 // retract puts a job back, if it can, whose attempt may be written down although its answer was lost, or no replica has it: whoever found
 // it cut off would think that it was called.
-func (w *Worker) retract(ctx context.Context, d Delivery, owner string) {
+func (w *Worker) retract(ctx context.Context, d job.Delivery, owner string) {
 	ctx, cancel := context.WithTimeout(ctx, retractWithin)
 	defer cancel()
 	a := job.Attempt{Job: job.Job{ID: d.JobID}, Generation: d.Generation, Owner: owner}

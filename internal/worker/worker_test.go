@@ -26,24 +26,16 @@ import (
 	"spillway/internal/worker"
 )
 
-// slot is a slot that is due now and remembers what became of it.
+// slot remembers what became of a slot.
 type slot struct {
 	mu                       sync.Mutex
-	cost                     int64
 	released, written, ended int
 }
 
-func (s *slot) At() int64              { return 1 }
-func (s *slot) Cost() int64            { return s.cost }
-func (s *slot) Due() time.Time         { return time.Now() }
-func (s *slot) TooLate(time.Time) bool { return false }
-func (s *slot) Ready(time.Time)        {}
-func (s *slot) count(n *int)           { s.mu.Lock(); *n++; s.mu.Unlock() }
-func (s *slot) Written(time.Time)      { s.count(&s.written) }
-func (s *slot) Release(context.Context) {
-	s.count(&s.released)
-}
-func (s *slot) End(context.Context) { s.count(&s.ended) }
+func (s *slot) count(n *int) { s.mu.Lock(); *n++; s.mu.Unlock() }
+
+// present is the slot of the present delivery, which is due now.
+var present = job.Slot{At: 1, Cost: 1}
 
 type pacer struct {
 	taken     []int64
@@ -57,23 +49,41 @@ type pacer struct {
 	tooDear   bool
 	failures  []job.Failure
 	slot      *slot // of the present delivery
-	released  int   // how often it had been released when a failure was counted
+	other     slot  // of those that were taken
+	released  int   // how often the present one had been released when a failure was counted
 	fallout   job.Fallout
 }
 
-func (p *pacer) Take(ctx context.Context, cost int64) (worker.Slot, error) {
+func (p *pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
 	if p.tooDear {
-		return nil, worker.ErrCost
+		return job.Slot{}, job.ErrCost
 	}
 	if p.none {
 		<-ctx.Done()
-		return nil, ctx.Err()
+		return job.Slot{}, ctx.Err()
 	}
 	p.taken = append(p.taken, cost)
-	return &slot{cost: cost}, nil
+	return job.Slot{At: 2, Cost: cost}, nil
+}
+func (p *pacer) of(s job.Slot) *slot {
+	if s == present {
+		return p.slot
+	}
+	return &p.other
+}
+func (p *pacer) Due(job.Slot) time.Time            { return time.Now() }
+func (p *pacer) TooLate(job.Slot, time.Time) bool  { return false }
+func (p *pacer) Ready(job.Slot, time.Time)         {}
+func (p *pacer) Written(s job.Slot, _ time.Time)   { p.of(s).count(&p.of(s).written) }
+func (p *pacer) End(_ context.Context, s job.Slot) { p.of(s).count(&p.of(s).ended) }
+func (p *pacer) Release(_ context.Context, slots ...job.Slot) error {
+	for _, s := range slots {
+		p.of(s).count(&p.of(s).released)
+	}
+	return nil
 }
 func (p *pacer) Fewer(context.Context) (int64, error) { p.fewer++; return p.few, nil }
-func (p *pacer) Succeeded(_ context.Context, _ worker.Slot, first bool) bool {
+func (p *pacer) Succeeded(_ context.Context, _ job.Slot, first bool) bool {
 	p.succeeded++
 	p.first = first
 	return false
@@ -98,7 +108,7 @@ type sender struct {
 	answering func() // between the write and the answer
 }
 
-func (s *sender) Send(_ context.Context, c worker.Call) job.Result {
+func (s *sender) Send(_ context.Context, c job.Request) job.Result {
 	s.keys = append(s.keys, c.Key)
 	r := s.answer
 	if r.Stage != job.NotSent || !r.Wrote.IsZero() {
@@ -160,7 +170,7 @@ func (tokens) Lua() string { return (bucket.TokenBucket{}).Lua() }
 func setup(t *testing.T, answer job.Result, keyed bool, profile ...string) *rig {
 	t.Helper()
 	gw := testkit.Gateway(t)
-	r := &rig{t: t, c: testkit.Client(t), keys: redisdb.NewKeys(gw), pacer: &pacer{}, sender: &sender{answer: answer}, reg: prometheus.NewRegistry()}
+	r := &rig{t: t, c: testkit.Client(t), keys: redisdb.NewKeys(gw), pacer: &pacer{slot: &slot{}}, sender: &sender{answer: answer}, reg: prometheus.NewRegistry()}
 	r.kept = ledger.Config{Gateway: gw, Encode: queue.NewEncoder(gw).Encode, Keys: keyed, KeyLifetime: time.Hour, Attempts: 2,
 		Dedupe: time.Hour, Bucket: tokens{bucket.TokenBucket{Limits: []job.Limit{{N: 100, Window: time.Second}}, Burst: 100}}}
 	r.books = ledger.New(r.c, r.kept)
@@ -189,10 +199,10 @@ func (r *rig) accept(j job.Job) {
 // deliver hands the newest generation of a job to the worker and returns the slot it came with.
 func (r *rig) deliver(id string) *slot {
 	r.t.Helper()
-	s := &slot{cost: 1}
+	s := &slot{}
 	r.pacer.slot = s
 	rec := r.record(id)
-	if err := r.w.Handle(r.t.Context(), worker.Delivery{JobID: id, Generation: rec.Generation, Slot: s}); err != nil {
+	if err := r.w.Handle(r.t.Context(), job.Delivery{JobID: id, Generation: rec.Generation, Slot: present}); err != nil {
 		r.t.Fatal(err)
 	}
 	return s
@@ -290,13 +300,13 @@ func TestAHeldJobIsNeitherCalledNorLost(t *testing.T) {
 	r := setup(t, answered(200, nil), true)
 	r.accept(job.Job{ID: "j"})
 	r.flaky.held = true
-	s := &slot{cost: 1}
-	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1, Slot: s}); err == nil {
+	s := r.pacer.slot
+	if err := r.w.Handle(t.Context(), job.Delivery{JobID: "j", Generation: 1, Slot: present}); err == nil {
 		t.Error("the queue takes the task for dealt with")
 	}
 	r.stop()
 	r.pacer.none = true
-	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1}); err == nil {
+	if err := r.w.Handle(t.Context(), job.Delivery{JobID: "j", Generation: 1}); err == nil {
 		t.Error("while stopping, the queue takes the task for dealt with")
 	}
 	if rec := r.record("j"); rec.State != job.Queued || s.released != 1 || len(r.sender.keys) != 0 {
@@ -310,14 +320,14 @@ func TestAWriteIsReportedBeforeItsAnswer(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(200, nil), true)
 	r.accept(job.Job{ID: "j"})
-	s := &slot{cost: 1}
+	s := r.pacer.slot
 	reported := -1
 	r.sender.answering = func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		reported = s.written
 	}
-	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1, Slot: s}); err != nil {
+	if err := r.w.Handle(t.Context(), job.Delivery{JobID: "j", Generation: 1, Slot: present}); err != nil {
 		t.Fatal(err)
 	}
 	if reported != 1 || s.written != 1 {
@@ -399,7 +409,7 @@ func TestAnAttemptThatIsNotKnownToBeOpenIsTakenBackAtAStop(t *testing.T) {
 	r.flaky.deaf = true
 	r.accept(job.Job{ID: "j"})
 	r.stop()
-	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1, Slot: &slot{cost: 1}}); err == nil {
+	if err := r.w.Handle(t.Context(), job.Delivery{JobID: "j", Generation: 1, Slot: present}); err == nil {
 		t.Error("the task was taken for settled") // the attempt might never have reached Redis
 	}
 	if rec := r.record("j"); rec.State != job.Queued || rec.Generation != 2 || rec.Spent != 0 || rec.Unsure || len(r.sender.keys) != 0 {
@@ -456,7 +466,7 @@ func TestAJobPastTheGateTakesASlotItself(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(200, nil), true)
 	r.accept(job.Job{ID: "j"})
-	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1}); err != nil {
+	if err := r.w.Handle(t.Context(), job.Delivery{JobID: "j", Generation: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.pacer.taken) != 1 || len(r.sender.keys) != 1 {
@@ -470,7 +480,7 @@ func TestAJobWithoutASlotGoesBackToTheHeadOfTheQueueWhenWeStop(t *testing.T) {
 	r.accept(job.Job{ID: "j"})
 	r.pacer.none = true
 	r.stop()
-	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "j", Generation: 1}); err != nil {
+	if err := r.w.Handle(t.Context(), job.Delivery{JobID: "j", Generation: 1}); err != nil {
 		t.Fatalf("asynq would put the job aside: %v", err)
 	}
 	rec, head := r.record("j"), r.c.LIndex(t.Context(), r.keys.Due(), -1).Val()
@@ -478,7 +488,7 @@ func TestAJobWithoutASlotGoesBackToTheHeadOfTheQueueWhenWeStop(t *testing.T) {
 		t.Errorf("%s after %d attempts and %d calls, %q is at the head of the queue", rec.State, rec.Spent, len(r.sender.keys), head)
 	}
 	r.accept(job.Job{ID: "late", Expires: time.Now().Add(-time.Minute)})
-	if err := r.w.Handle(t.Context(), worker.Delivery{JobID: "late", Generation: 1}); err != nil || r.record("late").Reason != job.Expired {
+	if err := r.w.Handle(t.Context(), job.Delivery{JobID: "late", Generation: 1}); err != nil || r.record("late").Reason != job.Expired {
 		t.Errorf("%v, %s %s", err, r.record("late").State, r.record("late").Reason)
 	}
 }
@@ -486,8 +496,10 @@ func TestAJobWithoutASlotGoesBackToTheHeadOfTheQueueWhenWeStop(t *testing.T) {
 func TestWhatIsNotAJobIsParkedAsUnreadable(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(200, nil), true)
-	s := &slot{}
-	r.w.HandleForeign(t.Context(), "some task", []byte("hello"), s)
+	s := r.pacer.slot
+	if err := r.w.Handle(t.Context(), job.Delivery{TaskID: "some task", Foreign: true, Payload: []byte("hello"), Slot: present}); err != nil {
+		t.Fatal(err)
+	}
 	var found []job.Record
 	for rec, err := range deadletter.New(r.c, testkit.GatewayOf(r.keys.Pending())).List(t.Context(), deadletter.Filter{}) {
 		if err != nil {

@@ -1,4 +1,4 @@
--- take.lua: an admission check alone, for tests and benchmarks. Composed after NowLua and token_bucket.lua.
+-- take.lua: an admission check alone, for tests and benchmarks. Composed after NowLua and an algorithm's fragments.
 -- KEYS 1 bucket
 -- ARGV 1 now (µs, 0 = Redis's)  2 how many to take, one after the other  3 cost of each
 --      4… what bucket_load reads

@@ -2,30 +2,6 @@ package bucket
 
 import "time"
 
-// Slot is the moment at which one call may start, and what was taken for it.
-type Slot struct {
-	// At is the moment in µs on Redis's clock. Zero means no slot.
-	At int64
-	// Cost is the units that were taken from every limit for it.
-	Cost int64
-	// Lease is the slot's place among the calls under way; empty when their number has no cap.
-	Lease string
-
-	era   int64 // of Redis's clock that At is on; see clockBounds
-	nth   int64 // tells it from others of this process
-	edge  int64 // Redis counts its call at this moment, unless it is told of another one; µs
-	books int64 // number of the books that it was taken from: another one whenever they were made anew
-	seen  int64 // how much the clock was seen to have gained, and may gain until At, when the slot was asked for
-	asked int64 // when the slot was handed out, in local µs; lets Ready measure
-	probe bool  // it goes first after a hold
-}
-
-// Zero reports that this is no slot at all.
-func (s Slot) Zero() bool { return s.At == 0 }
-
-// Ahead reports that the slot is for the one call that is sent ahead after a hold.
-func (s Slot) Ahead() bool { return s.probe }
-
 // Standing is what keeps a gateway's calls back, for people to look at.
 type Standing struct {
 	// HeldUntil is when the hold ends; zero means that there is none.

@@ -1,0 +1,41 @@
+package job
+
+// Slot is the moment at which one call may start, and what was taken for it. What comes after Lease is for the pacer that gave it out.
+type Slot struct {
+	// At is the moment in µs on Redis's clock. Zero means no slot.
+	At int64
+	// Cost is the units that were taken from every limit for it.
+	Cost int64
+	// Lease is the slot's place among the calls under way; empty when their number has no cap.
+	Lease string
+
+	// Era is the stretch of time without a step of Redis's clock that At is in.
+	Era int64
+	// Number tells the slot from others of its process.
+	Number int64
+	// Seen is how much Redis's clock was seen to have gained, and may gain until At, when the slot was asked for, in µs.
+	Seen int64
+	// Counted is the moment at which Redis counts the call, unless it is told of another one, in µs.
+	Counted int64
+	// Books is the number of the books that the slot was taken from: another one whenever they were made anew.
+	Books int64
+	// Asked is when the slot was handed out for a job to be pulled, in µs of the pacer's own time. Zero means that its job was in hand already.
+	Asked int64
+	// Probe means that the slot is for the one call that is sent ahead after a hold.
+	Probe bool
+}
+
+// Zero reports that this is no slot at all.
+func (s Slot) Zero() bool { return s.At == 0 }
+
+// Delivery is one task pulled from the queue, with the slot for its call.
+type Delivery struct {
+	TaskID     string
+	JobID      string
+	Generation int64
+	// Slot is the zero Slot if the job came past the gate: take one before calling.
+	Slot Slot
+	// Foreign means that something else put the task into the queue: JobID and Generation are empty, and Payload is what it holds.
+	Foreign bool
+	Payload []byte
+}
