@@ -91,7 +91,7 @@ func (l *lateCalls) note(s job.Slot, edge int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told[s.Number] = edge
-	maps.DeleteFunc(l.told, func(_, old int64) bool { return old < edge-strayed }) // given back before the answer was there
+	maps.DeleteFunc(l.told, func(_, old int64) bool { return old < edge-lateWithin.Microseconds() }) // given back before the answer was there
 }
 
 // edge is the moment at which Redis counts the slot's call, in µs on its clock.

@@ -198,3 +198,74 @@ func TestACallThatIsTooLateTeachesWhatToAllow(t *testing.T) {
 		t.Errorf("a call that is 160 ms late, and of which Redis can't be told, is made at the try %d of 20", tries)
 	}
 }
+
+// What a window allowed for without a report counts for the limits that come after it: a call in parts may have been written up to 250 ms after its edge.
+func TestACallsLatenessCountsUnderOtherLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		from job.Limit
+		to   []job.Limit // the last one is looked at
+	}{
+		"in parts, and exact":        {per(5000, 20*time.Second), []job.Limit{per(1000, 20*time.Second)}},
+		"in parts, and allowed less": {per(5000, 20*time.Second), []job.Limit{per(10, 100*time.Millisecond), per(5000, 20*time.Second)}},
+		"exact, and exacter":         {per(100, time.Second), []job.Limit{per(20, 100*time.Millisecond)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, ctx := scenario(t)
+			cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: []job.Limit{c.from}}
+			p := w.pacer(cfg)
+			unreported := p.plan.Load().epsilon
+			if width := p.plan.Load().windows[0].width; width > 0 { // the slot is at the end of its part
+				unreported = p.plan.Load().tooLate
+				w.now = (w.now/width+1)*width - 20_000
+			}
+			wrote := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0].At + unreported
+			w.now = wrote
+			w.pass(3 * time.Second)
+			cfg.Version, cfg.Limits = 1, c.to
+			if err := p.Change(ctx, cfg); err != nil {
+				t.Fatal(err)
+			}
+			w.expect(w.reserve(p, wish{want: 0, cost: 1}), stateReshape, 0)
+			if err := p.reshape(ctx); err != nil {
+				t.Fatal(err)
+			}
+			pl := p.plan.Load()
+			allows := pl.epsilon
+			if pl.windows[len(c.to)-1].width > 0 {
+				allows = pl.tooLate
+			}
+			if at, err := w.client.LIndex(ctx, w.keys.PaceWindow(len(c.to)), 0).Int64(); err != nil || at < wrote-allows {
+				t.Errorf("it counts %d µs earlier than it may have been written; the window allows for %d", wrote-at, allows)
+			}
+		})
+	}
+}
+
+// A slot whose announcement got no answer is given back all the same: its permit stands where the announcement has put it.
+func TestASlotIsGivenBackThoughItsAnnouncementGotNoAnswer(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
+	if !p.announce(s) {
+		t.Fatal("Redis has not heard it")
+	}
+	p.late.forget(s) // as without an answer
+	if err := p.Release(ctx, s); err != nil || len(p.pairs(t, 1)) != 0 {
+		t.Errorf("the list still has %v: %v", p.pairs(t, 1), err)
+	}
+}
+
+// An older version of the program puts pairs behind what counts later: that is found all the same.
+func TestASlotIsGivenBackFromAListOutOfOrder(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	p.late.lateness = readiness{mean: 80_000}
+	s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
+	if s.Counted != s.At+80_000 {
+		t.Fatalf("%+v", s)
+	}
+	w.client.RPush(ctx, w.keys.PaceWindow(1), s.At+10_000, 1)
+	if err := p.Release(ctx, s); err != nil || len(p.pairs(t, 1)) != 1 {
+		t.Errorf("the list still has %v: %v", p.pairs(t, 1), err)
+	}
+}

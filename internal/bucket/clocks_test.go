@@ -319,7 +319,7 @@ func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
 		"1 % fast":                  {10_000, []job.Limit{{N: 400, Window: time.Second}}, 0},
 		"0.5 % fast":                {5_000, []job.Limit{{N: 100, Window: time.Second}}, 300},
 		"8.3 % fast":                {83_333, []job.Limit{{N: 100, Window: time.Second}}, 300},
-		"8.3 % fast, far away":      {83_333, []job.Limit{{N: 100, Window: time.Second}}, 15_000},
+		"8.3 % fast, far away":      {83_333, []job.Limit{{N: 100, Window: time.Second}}, 20_000},
 		"8.3 % fast, longer window": {83_333, []job.Limit{{N: 100, Window: time.Second}, {N: 400, Window: 5 * time.Second}}, 300},
 		"8.3 % slow":                {-83_333, []job.Limit{{N: 100, Window: time.Second}}, 300},
 		"0.05 % fast":               {500, []job.Limit{{N: 100, Window: time.Second}}, 300},

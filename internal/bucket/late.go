@@ -106,8 +106,8 @@ func (p *Pacer) tellLater(c lateCall) {
 	})
 }
 
-// tellEarlier has Redis hear, in the background, of a call that exact windows count too late. That is tried once, and not by a pacer that was closed: its permit
-// comes back later than it could, that is all.
+// tellEarlier has Redis hear, in the background, of a call that exact windows count too late. That is tried once, as the second time it
+// could be another call's permit that is found, and not by a pacer that was closed: the permit comes back later than it could, that is all.
 func (p *Pacer) tellEarlier(c lateCall) {
 	if !c.plan.exact || p.over() || !p.late.add(&p.late.earlier, c) {
 		return
@@ -120,7 +120,7 @@ func (p *Pacer) tellEarlier(c lateCall) {
 	})
 }
 
-// reportLate tells Redis until it answers; telling it twice does no harm. While this process does not reach Redis others may,
+// reportLate tells Redis until it answers; telling it twice of a later moment does no harm. While this process does not reach Redis others may,
 // and would give the permits out too soon: so it goes on trying. All calls are of one plan.
 func (p *Pacer) reportLate(calls []lateCall) {
 	for wait := lateRetries; ; wait = min(2*wait, time.Second) {

@@ -1,11 +1,11 @@
 -- pool.lua: a fragment; the fields of the pace, and finding one slot's entry in a window's list of permits.
 --
--- A window's list holds pairs: edge (µs), units. An exact list has a pair for each slot, with the moment at which its call counts as its edge; it is
--- in order. A list of sub-buckets (width > 0) has a pair for each sub-bucket used, with the sub-bucket's end as its edge; a late call can open
--- one before its time.
+-- A window's list holds pairs: edge (µs), units. An exact list has a pair for each slot, with the moment at which its call counts as its edge. It is
+-- in order, but for what an older version of the program puts behind what counts later. A list of sub-buckets (width > 0) has a pair for each sub-bucket used, with the
+-- sub-bucket's end as its edge; a late call can open one before its time.
 
 local POOL_CHUNK, POOL_REACH = 128, 4096 -- numbers read at a time, and as many as a command takes, or are looked through for an estimate
-local POOL_LATE = 1100000 -- µs by which a report moves an edge at the most: in a list of sub-buckets a younger one may lie so much before it
+local POOL_LATE = 1100000 -- µs by which a call counts later than its slot at the most: a younger one may lie so much before it
 
 local function pool_edge(at, width)
   if width == 0 then return at end
@@ -29,7 +29,7 @@ local function pool_find(list, edge, cost, width)
     for i = #v - 1, 1, -2 do
       local e, count = tonumber(v[i]), tonumber(v[i + 1])
       if e == edge and (count == cost or width > 0 and count > cost) then return from + i - 1, count end
-      if e < edge - (width > 0 and POOL_LATE + width or 0) then return end -- everything before is older still
+      if e < edge - POOL_LATE - width then return end -- everything before is older still
     end
     seen = seen + POOL_CHUNK
   end

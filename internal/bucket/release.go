@@ -84,7 +84,7 @@ func (p *Pacer) releaseOf(shape string, slots []job.Slot) error {
 	}
 	pl := p.plan.Load()
 	keys := append([]string{p.keys.Pace(), p.keys.Hold(), p.keys.Flight()}, p.lists(len(pl.windows))...)
-	args := []any{pl.spacing, shape, len(pl.windows)}
+	args := []any{pl.spacing, shape, pl.tooLate - pl.epsilon, len(pl.windows)}
 	for _, w := range pl.windows {
 		args = append(args, w.width)
 	}

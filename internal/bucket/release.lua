@@ -1,11 +1,12 @@
 -- release.lua: gives unused slots back. Composed after NowLua and pool.lua.
 -- KEYS 1 pace  2 hold  3 flight  4… the windows' lists
--- ARGV 1 spacing of calls, for each unit (µs)  2 shape that the caller's slots belong to  3 number of windows, then the
---      width of each window's sub-buckets (µs, 0 = exact), then for each slot four: slot (µs), the moment at which
+-- ARGV 1 spacing of calls, for each unit (µs)  2 shape that the caller's slots belong to  3 so much later than its slot a call counts that was announced (µs)
+--      4 number of windows, then the width of each window's sub-buckets (µs, 0 = exact), then for each slot four: slot (µs), the moment at which
 --      exact lists count its call (µs), cost, lease ('' = none)
--- Returns how many slots' permits went back. The permits of a slot that is found nowhere stay taken.
+-- Returns how many slots' permits went back. The permits of a slot that is found nowhere stay taken. One whose announcement got no answer may be found where
+-- that has put it.
 -- The last slot handed out stays where it is, so that slots never go backwards; only the spacing is given back.
-local K = tonumber(ARGV[3])
+local announced, K = tonumber(ARGV[3]), tonumber(ARGV[4])
 local fields = {'s', 'tat', 'g', 'u'}
 for k = 1, K do fields[4 + k] = 'n' .. k end
 local pace = redis.call('HMGET', KEYS[1], unpack(fields))
@@ -13,15 +14,16 @@ local last, tat, freed = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, 0
 local units, before, since, dearest = pool_numbers(pace[4])
 
 local function free(k, slot, edge, cost)
-  local width = tonumber(ARGV[3 + k])
-  local place, count = pool_find(KEYS[3 + k], width == 0 and edge or pool_edge(slot, width), cost, width)
+  local list, width = KEYS[3 + k], tonumber(ARGV[4 + k])
+  local place, count = pool_find(list, width == 0 and edge or pool_edge(slot, width), cost, width)
+  if not place and width == 0 then place, count = pool_find(list, slot + announced, cost, 0) end
   if not place then return false end
-  pool_drop(KEYS[3 + k], place, count, cost)
+  pool_drop(list, place, count, cost)
   pace[4 + k] = (tonumber(pace[4 + k]) or 0) - cost
   return true
 end
 
-for i = 4 + K, #ARGV, 4 do
+for i = 5 + K, #ARGV, 4 do
   local slot, edge, cost = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   if ARGV[i + 3] ~= '' then redis.call('ZREM', KEYS[3], ARGV[i + 3]) end
   if redis.call('HGET', KEYS[2], 'slot') == int(slot) then redis.call('HDEL', KEYS[2], 'probe', 'slot') end

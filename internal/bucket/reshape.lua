@@ -7,6 +7,7 @@
 -- A new window is filled from an old one that remembers as long, in force or not, or else from the one that remembers longest; what no
 -- window remembers is waited for, at most MOST. After a step back every time is moved by as much: late rather than early.
 local MOST, STEP_BACK, KEPT, CHUNK, LISTS = 60000000, 2000000, 3600000000, 4000, 8
+local EPSILON = 2000 -- an exact window allows for no more lateness than this that is not reported (µs)
 local LATE = 1000000 -- a call is written no later than this after its slot, and reported no later than this after that
 local call = redis.call
 local now = now_us(ARGV[1])
@@ -28,7 +29,7 @@ end
 local old, new = shape(pace[2]), shape(ARGV[3])
 local in_force, same = #old, pace[2] == ARGV[3]
 -- Reports of lateness that are on their way find none of the permits any more, but for lists that stay as they are: calls with such slots, and all after a
--- step back, count as written as late as can be.
+-- step back, count as written as late as can be. So do those in parts, whose windows allowed for it and don't any more; others by what their windows allowed for.
 local late = math.max(tonumber(ARGV[4]), math.min(LATE, old[1].window / 4))
 local reported = back > 0 and -math.huge or same and math.huge or now - late - LATE
 local newest = (tonumber(pace[3]) or 0) + LATE -- no call was later, however late a part of a window ends
@@ -48,16 +49,21 @@ local function source(window)
   return old[#old]
 end
 
+-- later is by how much later than its edge a call of w may have been written, for all that its new window knows.
+local function later(w, edge)
+  if edge > reported or not same and (w.width or 0) > 0 then return late end
+  return same and 0 or EPSILON
+end
+
 -- rewritten returns the pairs of w in sub-buckets of this width, and their units.
 local function rewritten(w, width)
   local out, units, latest = {}, 0, 0
   for i = 1, #w.list, 2 do
     local edge, count = math.min(tonumber(w.list[i]), newest) - back, tonumber(w.list[i + 1])
-    if edge > reported then edge = math.max(edge, math.min(edge + late, latest_write)) end
-    if width > 0 then
-      edge = math.max(pool_edge(edge, width), latest)
-      latest = edge
-    end
+    edge = math.max(edge, math.min(edge + later(w, edge), latest_write))
+    if width > 0 then edge = pool_edge(edge, width) end
+    edge = math.max(edge, latest)
+    latest = edge
     if width > 0 and out[#out - 1] == edge then
       out[#out] = out[#out] + count
     else
@@ -114,7 +120,7 @@ for _, x in ipairs({'v', ARGV[2], 'g', ARGV[3], 's', int(last), 'tat', int(tat),
   set[#set + 1] = x
 end
 call('HSET', KEYS[1], unpack(set))
-if back > 0 or not same then call('HDEL', KEYS[1], 'w') end -- nobody remembers windows that are new
+if back > 0 or not same then call('HDEL', KEYS[1], 'w', 'charges') end -- nobody remembers windows that are new
 
 -- What was seen of a clock that goes too fast, in the longest window, holds for windows that are new.
 local function gained(text)

@@ -29,7 +29,9 @@ func (p *Pacer) Due(s job.Slot) time.Time {
 // it and take another. A call that comes more than 2 ms (less for windows shorter than 400 ms) after the moment at which Redis counts it takes a round trip:
 // Redis is told that it comes late before it is written, or others could be given its permit too soon. If Redis does not answer, it is too late. Ask just before the write.
 func (p *Pacer) TooLate(s job.Slot, now time.Time) bool {
-	p.late.learn(p.bounds.notAfter(p.local(now))-s.At, p.plan.Load().tooLate)
+	if p.bounds.current(s.Era) {
+		p.late.learn(p.bounds.notAfter(p.local(now))-s.At, p.plan.Load().tooLate)
+	}
 	for !p.Passed(s, now) {
 		if p.bounds.notAfter(p.local(now)) <= p.late.edge(s)+p.plan.Load().epsilon {
 			return false
