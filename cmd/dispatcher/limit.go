@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +20,7 @@ func limitCommand(p *program) *cobra.Command {
 no admission.limits. What is set is kept in Redis and wins over the file until it is reset.`,
 		Example: "  dispatcher limit show -g stripe\n  dispatcher limit set -g stripe 50/s 2000/m\n  dispatcher limit reset -g stripe",
 	}
-	cmd.AddCommand(limitShow(p), limitSet(p), limitReset(p))
+	cmd.AddCommand(limitShow(p), limitSet(p), limitReset(p), limitForgive(p))
 	return cmd
 }
 
@@ -74,13 +75,71 @@ func limitReset(p *program) *cobra.Command {
 	return cmd
 }
 
+func limitForgive(p *program) *cobra.Command {
+	var names []string
+	var why string
+	cmd := &cobra.Command{
+		Use: "forgive -g GATEWAY --why TEXT", Short: "Lift what a loss of Redis's memory was charged with",
+		Long: `When Redis loses its memory and no dispatcher is left that remembers, the longer limits are charged with
+every call that may have been made and lost, for as long as a window. Forgive lifts that. Look at the gateway first:
+if those calls were made, it now sees more than its limit. What the dispatchers know of stays counted.`,
+		Example: `  dispatcher limit show -g stripe
+  dispatcher limit forgive -g stripe --why "their console counts 40 calls today"`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needWhy(why, "limit forgive"); err != nil {
+				return err
+			}
+			return p.forgive(cmd.Context(), names, desk.By{Who: steersman(), Why: why})
+		},
+	}
+	gatewaysFlag(cmd, &names, "the `GATEWAY` to forgive; repeatable")
+	whyFlag(cmd, &why)
+	return cmd
+}
+
+func (p *program) forgive(ctx context.Context, names []string, by desk.By) error {
+	if len(names) == 0 {
+		return noGateway()
+	}
+	s, err := p.openAt(ctx, names)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for _, g := range s.desk.Gateways {
+		v, err := g.Forgive(ctx, by)
+		if err == nil {
+			err = p.showForgiven(v)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *program) showForgiven(v desk.Forgiven) error {
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, v)
+	}
+	lines := []string{"nothing was charged"}
+	for i, c := range v.Forgiven {
+		lines = append(lines[:i], fmt.Sprintf("%d calls of %s forgiven", c.Units, c.Limit))
+	}
+	_, err := fmt.Fprintf(p.Tell(), "%s: %s\n", v.Gateway, strings.Join(lines, ", "))
+	return err
+}
+
+func noGateway() error { return cli.Usage("name it with -g GATEWAY", "no gateway is named") }
+
 func whyFlag(cmd *cobra.Command, why *string) {
 	cmd.Flags().StringVar(why, "why", "", "the `REASON`, written down")
 }
 
 func (p *program) changeLimits(ctx context.Context, names []string, to []job.Limit, why string) error {
 	if len(names) == 0 {
-		return cli.Usage("name it with -g GATEWAY", "no gateway is named")
+		return noGateway()
 	}
 	by := desk.By{Who: steersman(), Why: why}
 	return p.limits(ctx, names, func(g *desk.Gateway) error { return g.SetLimits(ctx, by, to) })
@@ -118,6 +177,10 @@ func (p *program) showLimits(v desk.Limits) error {
 	if v.SetLive {
 		from = "set live; the file says " + strings.Join(v.File, " ")
 	}
-	_, err := fmt.Fprintf(p.Tell(), "%s: %s (%s)\n", v.Gateway, v.Text(), from)
+	text := fmt.Sprintf("%s: %s (%s)\n", v.Gateway, v.Text(), from)
+	for _, c := range v.Charged {
+		text += fmt.Sprintf("%s: %d calls of %s are charged until %s, as Redis may have lost them (limit forgive)\n", v.Gateway, c.Units, c.Limit, c.Until.Format(time.RFC3339))
+	}
+	_, err := fmt.Fprint(p.Tell(), text)
 	return err
 }

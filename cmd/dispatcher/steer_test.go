@@ -32,11 +32,13 @@ func TestHistoryTellsWhoSteeredAGateway(t *testing.T) {
 		{"resume", "-g", r.one, "--why", "it is over"},
 		{"limit", "set", "-g", r.one, "50/s", "2000/m", "--why", "they asked"},
 		{"limit", "reset", "-g", r.one},
+		{"limit", "forgive", "-g", r.one, "--why", "their console counts none"},
 	} {
 		if got := r.command(args...); got.code != 0 {
 			t.Fatalf("%v: %+v", args, got)
 		}
 	}
+	r.expect(r.command("limit", "forgive", "-g", r.one), 2, "", "dispatcher: a limit forgive needs a reason\nhint: say it with --why \"confirmed by support, ticket 4711\"\n")
 	if got := r.command("limit", "set", "-g", r.one, "1/1ns"); got.code == 0 { // refused, so not written down
 		t.Errorf("an absurd limit: %+v", got)
 	}
@@ -55,5 +57,6 @@ func TestHistoryTellsWhoSteeredAGateway(t *testing.T) {
 TIME	one	WHO	resume	0			it is over	TIME
 TIME	one	WHO	limit set 50/s 2000/m	0			they asked	TIME
 TIME	one	WHO	limit reset	0				TIME
+TIME	one	WHO	limit forgive	0			their console counts none	TIME
 `, "")
 }

@@ -42,6 +42,22 @@ local function loss_most(gap, N1, R1, T, tolerance, dearest)
   return math.floor((gap + tolerance) / T) + dearest
 end
 
+-- loss_charges reads the field charges of the pace, "window mark units …": with how much a loss has charged the window of that number, at its mark.
+local function loss_charges(text)
+  local all = {}
+  for k, mark, units in string.gmatch(text or '', '(%d+) (%d+) (%d+)') do all[#all + 1] = {tonumber(k), tonumber(mark), tonumber(units)} end
+  return all
+end
+
+-- loss_charged is that field with one more charge, and without those of the window whose mark is not after `gone`.
+local function loss_charged(text, k, mark, units, gone)
+  local all = ''
+  for _, c in ipairs(loss_charges(text)) do
+    if c[1] ~= k or c[2] > gone then all = all .. string.format('%.0f %.0f %.0f ', c[1], c[2], c[3]) end
+  end
+  return all .. string.format('%.0f %.0f %.0f ', k, mark, units)
+end
+
 -- loss_take takes the pairs up to the mark off the list, and returns their units.
 local function loss_take(list, mark)
   local units = 0

@@ -31,6 +31,7 @@
 --      another one whenever the lists are made anew.  u "units before since dearest": units granted, less those given back at once; those
 --      of them before the slot since; the dearest job's cost.  w "mark told only", after a loss: see loss.lua; what was granted until told is
 --      known; only those who know a life older than the third number know more (0 = anybody may); lost slots lie within the fourth (µs, 0 = unknown)
+--      charges: what losses have charged, see loss.lua
 --      y "at µs who …" for each window: so much longer its permits took, by what a caller had seen of Redis's clock until then, which others may
 --      not have seen
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
@@ -51,7 +52,7 @@ local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber
 local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
 local late, root, allowance = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[19])
 
-local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'w', 'k', 'y'}
+local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'w', 'k', 'y', 'charges'}
 local FIXED = #fields
 for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
@@ -133,6 +134,7 @@ if pace[1] and not pace[10] then dearest = least end -- not counted so far
 local mark, told, only, span = 0, 0, 0, 0
 
 local run, restored, server = loss_run(pace[8])
+local charges -- as they are after a loss that was noticed now
 
 -- state_fields returns what there is to write; all of the books where they were made anew.
 local function state_fields(anew)
@@ -141,6 +143,7 @@ local function state_fields(anew)
   local set = {'s', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'v', ARGV[13], 'g', ARGV[14], 'u', pace[10]}
   if run or restored then set[#set + 1], set[#set + 2] = 'r', run or 'unknown' end
   if news > 0 then set[#set + 1], set[#set + 2] = 'y', tell end
+  if charges then set[#set + 1], set[#set + 2] = 'charges', charges end
   if anew then
     pace[9] = int(life) .. ' ' .. int(math.max(now, id + 1))
     pace[11] = string.format('%.0f %.0f %.0f %.0f', mark, told, only, span)
@@ -177,17 +180,19 @@ end
 -- charge_loss puts what may be missing from window k into its list, behind what is known from before the loss.
 local function charge_loss(k, missing)
   local list = KEYS[9 + k]
+  charges = loss_charged(charges or pace[14], k, mark, missing, only > 0 and mark or now - R[k] - width[k])
   if only > 0 then -- the list is of a younger life than what is missing, and complete
     local own = loss_take(list, mark)
     if own > 0 then loss_put(list, {mark + 1, own}) end
     return loss_put(list, {mark, missing})
   end
-  local v = call('LRANGE', list, -2, -1)
+  local v, known = call('LRANGE', list, -2, -1), 0
   while v[1] and tonumber(v[1]) > mark do -- a sub-bucket that ends later: but what is in it was written by then
-    missing = missing + tonumber(v[2])
+    known = known + tonumber(v[2])
     call('LTRIM', list, 0, -3)
     v = call('LRANGE', list, -2, -1)
   end
+  if known > 0 then call('RPUSH', list, int(mark), int(known)) end
   call('RPUSH', list, int(mark), int(missing))
 end
 
@@ -196,7 +201,10 @@ end
 -- Nobody knows more than Redis where the times alone are wrong. within: lost slots lie in so short a time, 0 = nobody knows.
 local function quarantine(from, upto, why, within)
   local known = why == WHY.leapt
-  if not pace[1] then forget_lists() end
+  if not pace[1] then
+    forget_lists()
+    charges = ''
+  end
   if not known then call('HSET', KEYS[2], 'lost', int(now)) end
   last, tat = math.max(last, upto), math.max(tat, upto)
   local uncounted = units - before_since

@@ -9,8 +9,9 @@
 -- that the process knows of is charged with the most that it can be. So any process's news is safe, and the latest is the best.
 local call = redis.call
 local w, till, K = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[10])
-local fields = {'g', 'o', 'u', 'w'}
-for k = 1, K do fields[4 + k] = 'n' .. k end
+local fields = {'g', 'o', 'u', 'w', 'charges'}
+local FIXED = #fields
+for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
 local life, id = pool_numbers(pace[2])
 local units, before, since, dearest = pool_numbers(pace[3])
@@ -18,7 +19,7 @@ local mark, told, only, span = pool_numbers(pace[4])
 if mark ~= w or pace[1] ~= ARGV[5] or till <= told then return 0 end
 if only > 0 and tonumber(ARGV[4]) >= only then return 0 end
 
-local N, R = {}, {}
+local N, R, charges = {}, {}, pace[5]
 for k = 1, K do N[k], R[k] = tonumber(ARGV[9 + 2 * k]), tonumber(ARGV[10 + 2 * k]) end
 local now, ttl, at = now_us(ARGV[1]), call('PTTL', KEYS[1]), 11 + 2 * K
 local gap = loss_gap(math.max(w - tonumber(ARGV[6]) - till, 0), span)
@@ -39,7 +40,9 @@ for k = loss_first(R[1]), K do
   more = more + charge - loss_take(list, w)
   loss_put(list, p)
   if ttl > 0 then call('PEXPIRE', list, ttl) end
-  set[#set + 1], set[#set + 2] = 'n' .. k, int((tonumber(pace[4 + k]) or 0) + more)
+  set[#set + 1], set[#set + 2] = 'n' .. k, int((tonumber(pace[FIXED + k]) or 0) + more)
+  charges = loss_charged(charges, k, w, charge, w)
 end
+set[#set + 1], set[#set + 2] = 'charges', charges
 call('HSET', KEYS[1], unpack(set))
 return 1

@@ -3,6 +3,7 @@ package desk
 import (
 	"context"
 	"strings"
+	"time"
 
 	"spillway/internal/bucket"
 	"spillway/internal/deadletter"
@@ -46,6 +47,41 @@ func (g *Gateway) SetLimits(ctx context.Context, by By, to []job.Limit) error {
 	return g.steer(ctx, by, what, func(ctx context.Context) error { return dispatch.SetLimits(ctx, g.redis, g.Gateway, to) })
 }
 
+// Charge is what a loss of Redis's memory has charged one limit with.
+type Charge struct {
+	Limit string `json:"limit"`
+	Units int64  `json:"units"`
+	// Until is when the last of them stops counting; nil where they were forgiven.
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// Forgiven is what "limit forgive" lifted.
+type Forgiven struct {
+	Gateway  string   `json:"gateway"`
+	Forgiven []Charge `json:"forgiven"`
+}
+
+// Forgive lifts what losses have charged the gateway's limits with.
+func (g *Gateway) Forgive(ctx context.Context, by By) (Forgiven, error) {
+	var lifted []bucket.Charge
+	err := g.steer(ctx, by, "limit forgive", func(ctx context.Context) (err error) {
+		lifted, err = dispatch.Forgive(ctx, g.redis, g.Gateway)
+		return err
+	})
+	return Forgiven{g.Name, charges(lifted)}, err
+}
+
+func charges(from []bucket.Charge) []Charge {
+	all := make([]Charge, len(from))
+	for i, c := range from {
+		all[i] = Charge{Limit: c.Limit.String(), Units: c.Units}
+		if !c.Until.IsZero() {
+			all[i].Until = &from[i].Until
+		}
+	}
+	return all
+}
+
 // CheckLimits returns why these limits can't be kept, or nil.
 func (g *Gateway) CheckLimits(to []job.Limit) error {
 	return dispatch.CheckLimits(g.redis, g.Gateway, to)
@@ -71,17 +107,25 @@ type Limits struct {
 	// Admission is what holds at admission; Bottleneck which of the two holds jobs back in the long run.
 	Admission  []string `json:"admission"`
 	Bottleneck string   `json:"bottleneck"`
+	// Charged is what losses have charged the limits with, and still counts.
+	Charged []Charge `json:"charged,omitempty"`
 }
 
 // Limits returns what holds now.
 func (g *Gateway) Limits(ctx context.Context) (Limits, error) {
 	now, err := dispatch.CurrentLimits(ctx, g.redis, g.Gateway)
-	return g.limits(now), err
+	if err != nil {
+		return Limits{}, err
+	}
+	charged, err := dispatch.Charged(ctx, g.redis, g.Gateway)
+	v := g.limits(now)
+	v.Charged = charges(charged)
+	return v, err
 }
 
 func (g *Gateway) limits(now dispatch.Limits) Limits {
 	in := dispatch.AdmissionAt(g.Gateway, now).Limits
-	return Limits{g.Name, limitTexts(now.Limits), now.Live, limitTexts(g.Leak.Limits), limitTexts(in), dispatch.Bottleneck(in, now.Limits)}
+	return Limits{Gateway: g.Name, Limits: limitTexts(now.Limits), SetLive: now.Live, File: limitTexts(g.Leak.Limits), Admission: limitTexts(in), Bottleneck: dispatch.Bottleneck(in, now.Limits)}
 }
 
 // Text is the leak's limits, and admission's where they are the bottleneck.

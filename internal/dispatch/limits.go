@@ -68,6 +68,30 @@ func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, t
 	return limitsScript.Act(ctx, c, limitsKeys(g), 0, 0, strings.Join(texts, " ")).Err()
 }
 
+// Charged returns what losses have charged the limits with that hold for a gateway now, and still counts.
+func Charged(ctx context.Context, c redis.UniversalClient, g config.Gateway) ([]bucket.Charge, error) {
+	return inForce(ctx, c, g, (*bucket.Pacer).Charged)
+}
+
+// Forgive lifts what losses have charged the limits with that hold for a gateway now, and returns it.
+func Forgive(ctx context.Context, c redis.UniversalClient, g config.Gateway) ([]bucket.Charge, error) {
+	return inForce(ctx, c, g, (*bucket.Pacer).Forgive)
+}
+
+// inForce asks the pacer of the limits that hold now.
+func inForce(ctx context.Context, c redis.UniversalClient, g config.Gateway, ask func(*bucket.Pacer, context.Context) ([]bucket.Charge, error)) ([]bucket.Charge, error) {
+	now, err := CurrentLimits(ctx, c, g)
+	if err != nil {
+		return nil, err
+	}
+	p, err := bucket.NewPacer(c, pacing(g, now), bucket.NewMetrics(nil))
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close(ctx)
+	return ask(p, ctx)
+}
+
 func limitsKeys(g config.Gateway) []string {
 	k := redisdb.NewKeys(g.Name)
 	return []string{k.LiveLimits(), k.Pace()}

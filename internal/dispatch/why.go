@@ -117,13 +117,25 @@ func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 	case err != nil:
 		return "", err
 	case long && room.Limit.N > 0:
-		return fmt.Sprintf("the limit %s is used up until %s", room.Limit, moment(room.At)), nil
+		return whyUsedUp(ctx, p, room)
 	case long:
 		return fmt.Sprintf("no call before %s, as calls made before Redis lost its memory, or before the limits changed, still count", moment(room.At)), nil
 	case room.Full:
 		return fmt.Sprintf("as many calls are under way as may be (max_in_flight %d)", g.Leak.MaxInFlight), nil
 	}
 	return "waiting for a slot", nil
+}
+
+// whyUsedUp says until when a limit is used up, and by how much a loss has charged it.
+func whyUsedUp(ctx context.Context, p *bucket.Pacer, room bucket.Room) (string, error) {
+	why := fmt.Sprintf("the limit %s is used up until %s", room.Limit, moment(room.At))
+	charged, err := p.Charged(ctx)
+	for _, c := range charged {
+		if c.Limit == room.Limit {
+			why += fmt.Sprintf(" (%d of it are calls that Redis may have lost: dispatcher limit forgive)", c.Units)
+		}
+	}
+	return why, err
 }
 
 func behind(n int64, more bool) string {

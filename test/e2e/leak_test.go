@@ -253,7 +253,7 @@ func (w *world) commands(s *shown) {
 	for _, line := range []string{"job mirror-1", "job cut-1", "job err-1 -o json", "job unfilled-1", "job later-1", "job nobody", "dlq show mirror-1 -o json", "dlq show unfilled-1", "dlq show no-1 --payload",
 		"job no-1 --payload -o json", "dlq list --payload", "dlq export --plain", "status", "top", "dlq list", "dlq list -o json", "dlq list --match CANARY", "dlq stats", "dlq export", "dlq replay",
 		"dlq discard --why x -g full --yes", "dlq resolve --done --why x --yes", "dlq replay --reason refused --yes --why again", "dlq history -o json", "batch b1", "batch b1 --export",
-		"park later-1 --why x", "park later-1 --why x -o json", "batch pause b1 --why x", "batch resume b1 --why x", "batch cancel b1 --why x", "audit", "doctor", "limit show -g stripe", "limit set -g stripe 100/s", "pause -g keyless --why x",
+		"park later-1 --why x", "park later-1 --why x -o json", "batch pause b1 --why x", "batch resume b1 --why x", "batch cancel b1 --why x", "audit", "doctor", "limit show -g stripe", "limit set -g stripe 100/s", "limit forgive -g stripe --why x", "pause -g keyless --why x",
 		"status --redis redis://:" + password + "@127.0.0.1:nowhere/0", "status --redis http://u:" + password + "@x", "doctor --redis redis://:" + password + "@127.0.0.1:1/0"} {
 		args := strings.Fields(line)
 		r := w.do("dispatcher", args...)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"spillway/internal/provider"
+	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
@@ -162,5 +163,36 @@ func TestALimitThatComesBackCountsWhatWasCalled(t *testing.T) {
 			}
 			w.strict()
 		})
+	}
+}
+
+// Redis has lost a limit's calls, and nobody lives who remembers them: the whole limit is charged, the commands say so, and an operator who has asked the
+// gateway lifts it.
+func TestAForgivenChargeStopsNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 50, Window: time.Second}, {N: 400, Window: 10 * time.Minute}}},
+		"    leak: {limits: [50/s, 400/10m], jitter: 10ms}\n"+roomy)
+	w.offer("job", 300)
+	w.dispatcher()
+	w.calls(60)
+	w.runs[0].stop()
+	if err := w.redis.Client().Del(context.Background(), redisdb.NewKeys("stripe").PaceWindow(2)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.dispatcher()
+	w.shown(t, time.Minute, "the charge", func() bool {
+		return strings.Contains(w.ok("dispatcher", "limit", "show", "-g", "stripe"), "stripe: 400 calls of 400/10m are charged until ")
+	})
+	w.shown(t, time.Minute, "what the job waits for", func() bool {
+		return strings.Contains(w.ok("dispatcher", "job", "job-0299"), "(400 of it are calls that Redis may have lost: dispatcher limit forgive)")
+	})
+	forgive := []string{"limit", "forgive", "-g", "stripe", "--why", "their console counts 60", "-o", "json"}
+	if got := w.ok("dispatcher", forgive...); got != `{"gateway":"stripe","forgiven":[{"limit":"400/10m","units":400}]}`+"\n" {
+		t.Errorf("forgiven is %s", got)
+	}
+	w.emptied(t, time.Minute, 300)
+	w.strict()
+	if got := w.ok("dispatcher", forgive...); got != `{"gateway":"stripe","forgiven":[]}`+"\n" {
+		t.Errorf("forgiven once more is %s", got)
 	}
 }

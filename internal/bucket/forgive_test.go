@@ -1,0 +1,96 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// charged is a gateway whose long limits a loss has charged, with nobody left who knows better.
+func charged(t *testing.T, limits ...job.Limit) (*world, *Pacer) {
+	w, ctx := scenario(t)
+	cfg := PacerConfig{Limits: append([]job.Limit{{N: 20, Window: time.Second}}, limits...)}
+	w.spread(w.pacer(cfg), 10, time.Second)
+	w.client.Del(ctx, w.keys.PaceWindow(2)) // and its process is dead
+	fresh := w.pacer(cfg)
+	w.expect(w.reserve(fresh, wish{want: 16, cost: 1}), stateLost, 0)
+	w.pass(time.Minute)
+	return w, fresh
+}
+
+func (w *world) charges(p *Pacer, want ...Charge) {
+	w.t.Helper()
+	got, err := p.Charged(w.t.Context())
+	if err != nil || len(got) != len(want) {
+		w.t.Fatalf("charged are %+v, want %+v: %v", got, want, err)
+	}
+	for i, c := range got {
+		if c.Limit != want[i].Limit || c.Units != want[i].Units || c.Until.Sub(w.Now()) > c.Limit.Window || c.Until.Before(w.Now()) {
+			w.t.Errorf("charged is %+v, want %+v", c, want[i])
+		}
+	}
+}
+
+// A day's limit that a loss has used up is free again when an operator says that those calls were not made. What is called after it counts.
+func TestAChargeIsForgiven(t *testing.T) {
+	for name, day1000 := range map[string]job.Limit{"exact": {N: 1000, Window: day}, "in parts": {N: exactN + 1, Window: day}} {
+		t.Run(name, func(t *testing.T) {
+			w, p := charged(t, day1000)
+			w.charges(p, Charge{Limit: day1000, Units: day1000.N}) // a day of 20/s is more
+			w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
+			freed, err := p.Forgive(t.Context())
+			if err != nil || len(freed) != 1 || freed[0].Units != day1000.N || freed[0].Limit != day1000 {
+				t.Fatalf("forgiven are %+v: %v", freed, err)
+			}
+			w.charges(p)
+			w.audited(p)
+			var out ran
+			w.spend(p, &out, time.Duration(day1000.N/20+2)*time.Second)
+			if n := int64(len(out.slot)); n < day1000.N*95/100 || n > day1000.N {
+				t.Errorf("%d slots were given out after it", n)
+			}
+			if freed, err := p.Forgive(t.Context()); err != nil || len(freed) > 0 {
+				t.Errorf("what is counted was forgiven: %+v, %v", freed, err)
+			}
+		})
+	}
+}
+
+// audited holds the counts of units against the lists.
+func (w *world) audited(p *Pacer) {
+	w.t.Helper()
+	for k := range p.plan.Load().windows {
+		n, err := w.client.HGet(w.t.Context(), w.keys.Pace(), "n"+string(rune('1'+k))).Int64()
+		if in := sum(w.client.LRange(w.t.Context(), w.keys.PaceWindow(k+1), 0, -1).Val()); err != nil || n != in {
+			w.t.Errorf("window %d counts %d units, its list has %d: %v", k+1, n, in, err)
+		}
+	}
+}
+
+// What a process knows replaces the charge, and only what is open then can be forgiven. Who remembers the charge forgets it.
+func TestWhatAProcessKnowsIsNotForgiven(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Server(t).Client(), 3)
+	ctx := t.Context()
+	thousand := job.Limit{N: 1000, Window: day}
+	a := w.pacer(PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, thousand}})
+	counted := func() int64 { return sum(w.client.LRange(ctx, w.keys.PaceWindow(2), 0, -1).Val()) }
+	w.spread(a, 100, time.Minute)
+	for range 2 {
+		w.lose()
+		w.reserve(a, wish{want: 1, cost: 1})
+		w.pass(5 * time.Second)
+		w.reserve(a, wish{want: 0, cost: 1})
+		open, err := a.Charged(ctx)
+		if err != nil || len(open) != 1 || open[0].Units > 100 || counted() != 100+open[0].Units {
+			t.Fatalf("charged are %+v, %d units are counted: %v", open, counted(), err)
+		}
+		if freed, err := a.Forgive(ctx); err != nil || len(freed) != 1 || freed[0].Units != open[0].Units || counted() != 100 {
+			t.Fatalf("forgiven are %+v, %d units are counted: %v", freed, counted(), err)
+		}
+		w.audited(a)
+		w.reserve(a, wish{want: 0, cost: 1}) // reads the lists again
+	}
+}
