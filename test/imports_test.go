@@ -54,7 +54,7 @@ var mayImport = map[string]string{
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider",
 	"bench":          "bucket job ledger provider redisdb",
-	"desk":           "admission bucket clock config deadletter dispatch job ledger producer redisdb tracing",
+	"desk":           "admission bucket clock config deadletter dispatch job ledger producer redisdb seal tracing",
 	"console":        "config deadletter desk dispatch job ledger redisdb tracing",
 	"doctor":         "config dispatch incarnation job redisdb",
 	"demo":           everything + " -cmd -testkit",

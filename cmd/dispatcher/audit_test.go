@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/cli"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
@@ -74,8 +75,8 @@ func TestAuditAsJSON(t *testing.T) {
 	r.lose()
 	got := r.runAudit(true, "-o", "json", "--limit", "2")
 	var v struct {
-		OK       bool           `json:"ok"`
-		Gateways []gatewayBooks `json:"gateways"`
+		OK       bool         `json:"ok"`
+		Gateways []desk.Audit `json:"gateways"`
 	}
 	r.must(json.Unmarshal([]byte(got.out), &v))
 	if got.code != 1 || v.OK || len(v.Gateways) != 2 || v.Gateways[0].OK || !v.Gateways[1].OK {

@@ -4,19 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
-	"spillway/internal/producer"
-	"spillway/internal/seal"
 )
 
 func dlqExportCommand(p *program) *cobra.Command {
@@ -38,18 +33,6 @@ keys can read such lines, each for its own job and gateway. --plain opens them.`
 	return cmd
 }
 
-// exportLine is a line of a billing file.
-type exportLine struct {
-	ID      string          `json:"id"`
-	Gateway string          `json:"gateway"`
-	Payload json.RawMessage `json:"payload,omitempty"`
-	Sealed  []byte          `json:"sealed,omitempty"` // instead of payload
-	Cost    int64           `json:"cost,omitempty"`
-	At      *time.Time      `json:"at,omitempty"`
-	Expires *time.Time      `json:"expires,omitempty"`
-	Batch   string          `json:"batch,omitempty"`
-}
-
 func (p *program) dlqExport(ctx context.Context, f *dlqFilter) error {
 	s, err := p.choose(ctx, f)
 	if err != nil {
@@ -69,22 +52,12 @@ func (p *program) dlqExport(ctx context.Context, f *dlqFilter) error {
 }
 
 func (p *program) export(out *bufio.Writer, g *desk.Gateway, r job.Record) error {
-	line := exportLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Payload: r.Job.Payload, Batch: r.Job.Batch}
-	if !r.Job.At.IsZero() {
-		line.At = &r.Job.At
-	}
-	if !r.Job.Expires.IsZero() {
-		line.Expires = &r.Job.Expires
-	}
-	if r.Job.Cost > 1 {
-		line.Cost = r.Job.Cost
-	}
-	if why := p.unfit(line, r); why != nil {
-		p.remark("left out: job %q of %s: %v", line.ID, line.Gateway, why)
+	line, err := g.Export(r, p.payloads)
+	if unfit := (desk.Unfit{}); errors.As(err, &unfit) {
+		p.remark("left out: job %q of %s: %v", line.ID, line.Gateway, unfit)
 		return nil
 	}
-	var err error
-	if line, err = p.sealedLine(line, g, r); err != nil {
+	if err != nil {
 		return err
 	}
 	var text bytes.Buffer
@@ -98,59 +71,9 @@ func (p *program) export(out *bufio.Writer, g *desk.Gateway, r job.Record) error
 	return err
 }
 
-// unfit returns why a job can't be a line of a billing file, or nil. What came in as a job can go in again, sealed or not; only what was
-// never one has to be looked at.
-func (p *program) unfit(line exportLine, r job.Record) error {
-	switch foreign := r.Reason == job.Unreadable; {
-	case r.Unopened != nil && (p.payloads || foreign || errors.Is(r.Unopened, seal.ErrChanged)):
-		return r.Unopened
-	case r.Unopened != nil:
-		return nil
-	case !json.Valid(line.Payload):
-		return errors.New("its content is not JSON")
-	case !foreign:
-		return nil
-	}
-	var text bytes.Buffer
-	if err := cli.WriteJSON(&text, line); err != nil {
-		return err
-	}
-	return readable(text.Bytes())
-}
-
-// sealedLine puts the sealed payload in the place of the one in plain, unless that was asked for.
-func (p *program) sealedLine(line exportLine, g *desk.Gateway, r job.Record) (exportLine, error) {
-	box := dispatch.Box(g.Gateway)
-	if p.payloads || (r.Sealed == nil && !box.Seals()) {
-		return line, nil
-	}
-	line.Sealed = r.Sealed
-	if line.Sealed == nil { // from before payloads were sealed
-		var err error
-		if line.Sealed, err = box.Seal(line.ID, line.Payload); err != nil {
-			return line, fmt.Errorf("job %q of %s: %w", line.ID, line.Gateway, err)
-		}
-	}
-	line.Payload = nil
-	return line, nil
-}
-
 // remark writes a line to standard error, unless -q.
 func (p *program) remark(format string, args ...any) {
 	if !p.Quiet {
 		fmt.Fprintf(p.Say(), format+"\n", args...)
 	}
-}
-
-// readable returns why enqueue could not use the line, or nil.
-func readable(line []byte) error {
-	r, err := producer.New(bytes.NewReader(line), producer.Options{Format: producer.NDJSON})
-	if err != nil {
-		return err
-	}
-	read, err := r.Next()
-	if err != nil {
-		return err
-	}
-	return read.Err
 }

@@ -1,0 +1,83 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"spillway/internal/ledger"
+)
+
+// Audit is how the books of a gateway stand: "audit -o json".
+type Audit struct {
+	Gateway   string           `json:"gateway"`
+	OK        bool             `json:"ok"`
+	Accepted  int64            `json:"accepted"`
+	Scheduled int64            `json:"scheduled"`
+	Queued    int64            `json:"queued"`
+	InFlight  int64            `json:"in_flight"`
+	Retrying  int64            `json:"retrying"`
+	Done      int64            `json:"done"`
+	Parked    map[string]int64 `json:"parked"`
+	Discarded int64            `json:"discarded"`
+	Records   int64            `json:"records"`
+	Seconds   float64          `json:"seconds"`
+	Faults    int64            `json:"faults"`
+	Findings  []Finding        `json:"findings"`
+	NotesAll  int64            `json:"notes_total"`
+	Notes     []Finding        `json:"notes"`
+}
+
+// Finding is something that the books or a record have wrong, or that is remarkable.
+type Finding struct {
+	ID   string       `json:"id"`
+	What ledger.Wrong `json:"what"`
+	Text string       `json:"text"`
+	Hint string       `json:"hint,omitempty"`
+}
+
+// AuditOptions says how an audit goes.
+type AuditOptions struct {
+	// Most is how many faults, and how many notes, are listed. All are counted.
+	Most int
+	// Repair writes the books of batches anew that differ from the records of their jobs.
+	Repair bool
+	// Progress is told how many of the jobs that were accepted have been looked at. Nil is allowed.
+	Progress func(looked int64)
+}
+
+// Audit checks that every job is in one place, and that the books say so.
+func (g *Gateway) Audit(ctx context.Context, o AuditOptions) (Audit, error) {
+	began := time.Now()
+	a, err := g.Books.Audit(ctx, ledger.AuditParams{Most: o.Most, Repair: o.Repair, Progress: o.Progress})
+	if err != nil {
+		return Audit{}, err
+	}
+	v := Audit{Gateway: g.Name, OK: a.Faults.Total == 0, Accepted: a.Accepted, Scheduled: a.Scheduled, Queued: a.Queued, InFlight: a.InFlight,
+		Retrying: a.Retrying, Done: a.Done, Parked: map[string]int64{}, Discarded: a.Discarded, Records: a.Records,
+		Seconds: math.Round(time.Since(began).Seconds()*1000) / 1000, Faults: a.Faults.Total, Findings: findings(a.Faults.List), NotesAll: a.Notes.Total, Notes: findings(a.Notes.List)}
+	for r, n := range a.Parked {
+		v.Parked[string(r)] = n
+	}
+	return v, nil
+}
+
+func findings(list []ledger.Finding) []Finding {
+	all := make([]Finding, len(list))
+	for i, f := range list {
+		all[i] = Finding{ID: f.ID, What: f.What, Text: f.Describe(), Hint: f.Hint()}
+	}
+	return all
+}
+
+// Order says in words whether the books are in order.
+func (a Audit) Order() string {
+	switch a.Faults {
+	case 0:
+		return "in order"
+	case 1:
+		return "1 fault"
+	}
+	return fmt.Sprintf("%d faults", a.Faults)
+}
