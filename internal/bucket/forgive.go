@@ -59,7 +59,7 @@ func (p *Pacer) Charged(ctx context.Context) ([]Charge, error) {
 }
 
 // Forgive lifts what losses have charged: those who run the gateway say that the calls were not made, or may be made again. It returns what was lifted. What the living
-// processes know of is no charge and stays. Nothing is lifted once other limits are in force: what they were charged with counts as calls then.
+// processes know of is no charge and stays.
 func (p *Pacer) Forgive(ctx context.Context) ([]Charge, error) {
 	pl := p.plan.Load()
 	args := []any{pl.shape, HoldChannel, p.gateway}
@@ -69,6 +69,10 @@ func (p *Pacer) Forgive(ctx context.Context) ([]Charge, error) {
 	units, err := forgiveScript.Act(ctx, p.client, append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...), args...).Int64Slice()
 	if err != nil {
 		return nil, fmt.Errorf("what losses have charged %s with could not be lifted: %w", p.gateway, err)
+	}
+	if len(units) == 0 {
+		return nil, &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("the pacer of %s keeps other limits than those that the file and Redis name", p.gateway),
+			Hint: "dispatchers take limits over within a second: run it again, with the file that they have"}
 	}
 	return charges(pl, units, make([]time.Time, len(units))), nil
 }

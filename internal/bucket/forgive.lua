@@ -2,18 +2,18 @@
 -- before act.lua.
 -- KEYS 1 pace  2… the windows' lists
 -- ARGV 1 shape  2 channel  3 gateway  then for each window the width of its sub-buckets (µs, 0 = exact)
--- Returns the units that each window is freed of: none where other windows are in force.
+-- Returns the units that each window is freed of; nothing where other windows are in force.
 -- What processes remember of the windows has the charges in it, so the lists count as others from now on, and are read again.
 local K, freed = #ARGV - 3, {}
 local fields = {'g', 'o', 'charges'}
 for k = 1, K do fields[3 + k], freed[k] = 'n' .. k, 0 end
 local pace = redis.call('HMGET', KEYS[1], unpack(fields))
-if pace[1] ~= ARGV[1] then return freed end
+if pace[1] and pace[1] ~= ARGV[1] then return {} end
+if not pace[3] then return freed end
 for _, c in ipairs(loss_charges(pace[3])) do
   local k, units = c[1], c[3]
   local list, width = KEYS[1 + k], tonumber(ARGV[3 + k])
   local place, count = pool_find(list, c[2], units, width)
-  if not place then place, count = pool_find(list, pool_edge(c[2], width), units, width) end -- the limits' version has changed
   if place then
     pool_drop(list, place, count, units)
     freed[k] = freed[k] + units

@@ -1,5 +1,5 @@
--- reshape.lua: the limits have changed, or Redis's clock went far back: the lists are made anew. Composed after NowLua, pool.lua
--- and kept.lua. It runs once for each such change.
+-- reshape.lua: the limits have changed, or Redis's clock went far back: the lists are made anew. Composed after NowLua, pool.lua,
+-- loss.lua and kept.lua. It runs once for each such change.
 -- KEYS 1 pace  2 hold  3 flight  4… the lists of as many windows as there can be (LISTS), then those of windows out of force
 -- ARGV 1 now (µs, 0 = Redis's)  2 version of the limits  3 shape: "window:width " for each window, shortest first (µs)
 --      4 a call is written at most so late after its slot (µs)
@@ -11,7 +11,7 @@ local EPSILON = 2000 -- an exact window allows for no more lateness than this th
 local LATE = 1000000 -- a call is written no later than this after its slot, and reported no later than this after that
 local call = redis.call
 local now = now_us(ARGV[1])
-local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y')
+local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y', 'charges')
 if not pace[2] or tonumber(pace[1]) > tonumber(ARGV[2]) then return pace[2] and 0 or 1 end
 local back = (tonumber(pace[6]) or 0) - now
 if back <= STEP_BACK then back = 0 end
@@ -34,7 +34,7 @@ local late = math.max(tonumber(ARGV[4]), math.min(LATE, old[1].window / 4))
 local reported = back > 0 and -math.huge or same and math.huge or now - late - LATE
 local newest = (tonumber(pace[3]) or 0) + LATE -- no call was later, however late a part of a window ends
 local latest_write = (tonumber(pace[3]) or 0) + late - back -- no call that is not reported was later, however often the lists are made anew
-for k, w in ipairs(old) do w.list = call('LRANGE', KEYS[3 + k], 0, -1) end
+for k, w in ipairs(old) do w.k, w.list = k, call('LRANGE', KEYS[3 + k], 0, -1) end
 for j, window in ipairs(kept_windows(pace[9])) do
   local list = call('LRANGE', KEYS[3 + LISTS + j], 0, -1)
   if units > before then list[#list + 1], list[#list + 2] = (tonumber(pace[3]) or 0) + LATE, units - before end
@@ -55,15 +55,16 @@ local function later(w, edge)
   return same and 0 or EPSILON
 end
 
--- rewritten returns the pairs of w in sub-buckets of this width, and their units.
+-- rewritten returns the pairs of w in sub-buckets of this width, their units, and for each edge the one in its place.
 local function rewritten(w, width)
-  local out, units, latest = {}, 0, 0
+  local out, units, latest, stands = {}, 0, 0, {}
   for i = 1, #w.list, 2 do
     local edge, count = math.min(tonumber(w.list[i]), newest) - back, tonumber(w.list[i + 1])
     edge = math.max(edge, math.min(edge + later(w, edge), latest_write))
     if width > 0 then edge = pool_edge(edge, width) end
     edge = math.max(edge, latest)
     latest = edge
+    stands[w.list[i]] = edge
     if width > 0 and out[#out - 1] == edge then
       out[#out] = out[#out] + count
     else
@@ -72,7 +73,7 @@ local function rewritten(w, width)
     units = units + count
   end
   for i = 1, #out do out[i] = int(out[i]) end
-  return out, units
+  return out, units, stands
 end
 
 -- out_of_force returns the windows that are to be remembered beside the new ones: the longest that aren't among them.
@@ -86,10 +87,14 @@ local function out_of_force()
   return out
 end
 
-local set, longest, lists, kept = {}, 0, {}, out_of_force()
+local set, longest, lists, kept, charges = {}, 0, {}, out_of_force(), ''
 for k, w in ipairs(new) do
   local from = source(w.window)
-  local pairs_of, sum = rewritten(from, w.width)
+  local pairs_of, sum, stands = rewritten(from, w.width)
+  for _, c in ipairs(loss_charges(pace[11])) do
+    local edge = c[1] == from.k and stands[int(c[2])]
+    if edge then charges = loss_charged(charges, k, edge, c[3], 0) end
+  end
   if from.window < w.window then quiet = math.max(quiet, now + math.min(w.window - from.window, MOST)) end
   lists[k], longest = pairs_of, math.max(longest, w.window + w.width)
   set[#set + 1], set[#set + 2] = 'n' .. k, int(sum)
@@ -120,7 +125,8 @@ for _, x in ipairs({'v', ARGV[2], 'g', ARGV[3], 's', int(last), 'tat', int(tat),
   set[#set + 1] = x
 end
 call('HSET', KEYS[1], unpack(set))
-if back > 0 or not same then call('HDEL', KEYS[1], 'w', 'charges') end -- nobody remembers windows that are new
+if back > 0 or not same then call('HDEL', KEYS[1], 'w') end -- nobody remembers windows that are new
+if pace[11] then call('HSET', KEYS[1], 'charges', charges) end
 
 -- What was seen of a clock that goes too fast, in the longest window, holds for windows that are new.
 local function gained(text)

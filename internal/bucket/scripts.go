@@ -46,7 +46,7 @@ var (
 	reserveScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, upcomingLua, reserveLua)
 	releaseScript   = redisdb.NewScript(redisdb.NowLua, poolLua, releaseLua)
 	lateScript      = redisdb.NewScript(redisdb.NowLua, poolLua, lateLua)
-	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, keptLua, reshapeLua)
+	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, reshapeLua)
 	succeededScript = redisdb.NewScript(redisdb.NowLua, redisdb.OutageLua, doubtLua, succeededLua)
 	pauseScript     = redisdb.NewSwitchScript(redisdb.NowLua, pauseLua)
 	lookScript      = redisdb.NewScript(redisdb.NowLua, lookLua)
