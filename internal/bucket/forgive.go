@@ -20,6 +20,7 @@ var forgiveScript = redisdb.NewActScript(redisdb.NowLua, poolLua, lossLua, forgi
 // Charge is what losses have charged one limit with: calls that may have been made, and that Redis knows nothing of.
 type Charge struct {
 	Limit job.Limit
+	// Units is no more than the limit allows.
 	Units int64
 	// Until is when the last of them stops counting.
 	Until time.Time
@@ -77,11 +78,11 @@ func (p *Pacer) Forgive(ctx context.Context) ([]Charge, error) {
 	return charges(pl, units, make([]time.Time, len(units))), nil
 }
 
-// charges puts units that are counted for each window with their limits.
+// charges puts units that are counted for each window with their limits: no more than these allow.
 func charges(pl *plan, units []int64, until []time.Time) (all []Charge) {
 	for k, w := range pl.windows[:len(units)] {
 		if units[k] > 0 {
-			all = append(all, Charge{job.Limit{N: w.n, Window: time.Duration(w.length) * time.Microsecond}, units[k], until[k]})
+			all = append(all, Charge{job.Limit{N: w.n, Window: time.Duration(w.length) * time.Microsecond}, min(units[k], w.n), until[k]})
 		}
 	}
 	return all

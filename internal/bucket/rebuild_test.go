@@ -331,6 +331,50 @@ func TestAnOlderLifeIsNoticed(t *testing.T) {
 	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateOK, 1)
 }
 
+// Redis was emptied while a limit was out of force: nobody knows what was called, and the limit is charged in full when it comes back.
+func TestALimitOutOfForceIsChargedWhenAllIsLost(t *testing.T) {
+	for name, c := range map[string]job.Limit{"exact": {N: 300, Window: 10 * time.Minute}, "in parts": {N: exactN + 1, Window: 10 * time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			w, ctx := scenario(t)
+			second := job.Limit{N: 20, Window: time.Second}
+			change := func(p *Pacer, version int64, limits ...job.Limit) {
+				t.Helper()
+				if err := p.Change(ctx, PacerConfig{Gateway: p.gateway, NowMicros: func() int64 { return w.now }, Limits: limits, Version: version}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p := w.pacer(PacerConfig{Limits: []job.Limit{second, c}})
+			var out ran
+			w.spend(p, &out, time.Minute)
+			change(p, 1, second)
+			w.spend(p, &out, time.Second)
+			w.lose()
+			w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateLost, 0)
+			w.pass(2 * time.Second)
+			w.spend(p, &out, time.Second)
+			change(p, 2, second, c)
+			back := w.now
+			w.spend(p, &out, 20*time.Minute)
+			if most := mostBefore(out.slot, back, c.Window.Microseconds()); most > c.N {
+				t.Errorf("%d slots within %s", most, c)
+			}
+			if n := int64(len(out.slot)); n < 2*c.N {
+				t.Errorf("%d slots in all: the limit did not come back", n)
+			}
+			w.lose()
+			w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateLost, 0)
+			w.pass(2 * time.Second)
+			change(p, 3, second, job.Limit{N: 2 * c.N, Window: time.Hour})
+			w.spend(p, &out, time.Second)
+			freed, err := p.Forgive(ctx)
+			if err != nil || len(freed) != 1 || freed[0].Units != 2*c.N {
+				t.Errorf("forgiven are %+v: %v", freed, err)
+			}
+			w.audited(p)
+		})
+	}
+}
+
 // While an older life may be known to others who listen, a new one waits for them.
 func TestANewLifeWaitsForObjections(t *testing.T) {
 	t.Parallel()

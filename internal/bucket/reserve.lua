@@ -31,7 +31,7 @@
 --      another one whenever the lists are made anew.  u "units before since dearest": units granted, less those given back at once; those
 --      of them before the slot since; the dearest job's cost.  w "mark told only", after a loss: see loss.lua; what was granted until told is
 --      known; only those who know a life older than the third number know more (0 = anybody may); lost slots lie within the fourth (µs, 0 = unknown)
---      charges: what losses have charged, see loss.lua
+--      charges: what losses have charged, see loss.lua  emptied (the mark of the last loss of all there was, µs)
 --      y "at µs who …" for each window: so much longer its permits took, by what a caller had seen of Redis's clock until then, which others may
 --      not have seen
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
@@ -134,7 +134,7 @@ if pace[1] and not pace[10] then dearest = least end -- not counted so far
 local mark, told, only, span = 0, 0, 0, 0
 
 local run, restored, server = loss_run(pace[8])
-local charges -- as they are after a loss that was noticed now
+local charges, emptied -- as they are after a loss that was noticed now
 
 -- state_fields returns what there is to write; all of the books where they were made anew.
 local function state_fields(anew)
@@ -144,6 +144,7 @@ local function state_fields(anew)
   if run or restored then set[#set + 1], set[#set + 2] = 'r', run or 'unknown' end
   if news > 0 then set[#set + 1], set[#set + 2] = 'y', tell end
   if charges then set[#set + 1], set[#set + 2] = 'charges', charges end
+  if emptied then set[#set + 1], set[#set + 2] = 'emptied', int(mark) end
   if anew then
     pace[9] = int(life) .. ' ' .. int(math.max(now, id + 1))
     pace[11] = string.format('%.0f %.0f %.0f %.0f', mark, told, only, span)
@@ -205,6 +206,7 @@ local function quarantine(from, upto, why, within)
     forget_lists()
     charges = ''
   end
+  emptied = from == 0
   if not known then call('HSET', KEYS[2], 'lost', int(now)) end
   last, tat = math.max(last, upto), math.max(tat, upto)
   local uncounted = units - before_since
@@ -229,19 +231,23 @@ end
 if floor > now + horizon + STEP_BACK then floor = 0 end -- heard before the clock was set back
 floor = math.min(floor, now + horizon)
 local kept_long = math.max(floor, root) + longest + KEPT -- a state that is gone before that was lost
+local another = run and pace[8] and run ~= pace[8]
 if pace[1] and root > 0 and root < life and kept_long > life then -- Redis was emptied, and nobody noticed
-  life, only = root, life
+  local since = life
+  life = root
+  if another or restored then return quarantine(0, now + horizon, WHY.emptied) end -- and some of the younger life is lost, too
+  only = since
   return quarantine(0, math.min(only, now) + horizon, WHY.emptied)
 end
 local sure = math.max(last, clock) -- what was granted until then is all there: writes are lost from the end
 if restored then return quarantine(math.min(sure, tonumber(restored)), now + horizon, WHY.restored) end
-local another = run and pace[8] and run ~= pace[8]
 local within = another and loss_span() or 0
 if (floor > last or not pace[1] and root > 0) and kept_long > now then
   if jump > 0 or floor - last > within + horizon then within = 0 end -- an older file than that of the last moments
   if jump > 0 then sure = math.min(sure, now + horizon - jump) end
   return quarantine(sure, now + horizon, pace[1] and WHY.missing or WHY.emptied, within)
 end
+if another and jump > 0 then return quarantine(math.min(sure, now + horizon - jump), now + horizon, WHY.another) end
 if jump > 0 then return quarantine(now + horizon - jump, now + horizon, WHY.leapt) end
 if another then return quarantine(sure, now + horizon, WHY.another, within) end
 

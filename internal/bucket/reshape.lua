@@ -5,13 +5,14 @@
 --      4 a call is written at most so late after its slot (µs)
 -- Returns 1, or 0 when a newer version is in force.
 -- A new window is filled from an old one that remembers as long, in force or not, or else from the one that remembers longest; what no
--- window remembers is waited for, at most MOST. After a step back every time is moved by as much: late rather than early.
+-- window remembers is waited for, at most MOST, and charged in full where all was lost within the window. After a step back every time is moved by as much: late rather than early.
 local MOST, STEP_BACK, KEPT, CHUNK, LISTS = 60000000, 2000000, 3600000000, 4000, 8
 local EPSILON = 2000 -- an exact window allows for no more lateness than this that is not reported (µs)
 local LATE = 1000000 -- a call is written no later than this after its slot, and reported no later than this after that
+local FULL = 2 ^ 50 -- units, more than any limit allows
 local call = redis.call
 local now = now_us(ARGV[1])
-local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y', 'charges')
+local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y', 'charges', 'emptied')
 if not pace[2] or tonumber(pace[1]) > tonumber(ARGV[2]) then return pace[2] and 0 or 1 end
 local back = (tonumber(pace[6]) or 0) - now
 if back <= STEP_BACK then back = 0 end
@@ -76,6 +77,18 @@ local function rewritten(w, width)
   return out, units, stands
 end
 
+-- put_in puts a pair in its place among others.
+local function put_in(pairs_of, width, edge, units)
+  local at = 1
+  while pairs_of[at] and tonumber(pairs_of[at]) <= edge do at = at + 2 end
+  if width > 0 and tonumber(pairs_of[at - 2]) == edge then
+    pairs_of[at - 1] = int(tonumber(pairs_of[at - 1]) + units)
+  else
+    table.insert(pairs_of, at, int(units))
+    table.insert(pairs_of, at, int(edge))
+  end
+end
+
 -- out_of_force returns the windows that are to be remembered beside the new ones: the longest that aren't among them.
 local function out_of_force()
   local seen, out = {}, {}
@@ -95,7 +108,14 @@ for k, w in ipairs(new) do
     local edge = c[1] == from.k and stands[int(c[2])]
     if edge then charges = loss_charged(charges, k, edge, c[3], 0) end
   end
-  if from.window < w.window then quiet = math.max(quiet, now + math.min(w.window - from.window, MOST)) end
+  if from.window < w.window then
+    quiet = math.max(quiet, now + math.min(w.window - from.window, MOST))
+    if (tonumber(pace[12]) or -math.huge) - back + w.window > now then -- nobody knows what was called in it until now
+      local mark = pool_edge(math.max(now, latest_write), w.width)
+      put_in(pairs_of, w.width, mark, FULL)
+      sum, charges = sum + FULL, loss_charged(charges, k, mark, FULL, 0)
+    end
+  end
   lists[k], longest = pairs_of, math.max(longest, w.window + w.width)
   set[#set + 1], set[#set + 2] = 'n' .. k, int(sum)
 end

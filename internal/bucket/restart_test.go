@@ -67,6 +67,31 @@ func TestLossIsNoticedWhoeverAsksFirst(t *testing.T) {
 	}
 }
 
+// Redis was emptied, and nobody noticed; then it loses the last moments of what it had since. Whoever notices both charges both.
+func TestTwoLossesThatAreNoticedTogether(t *testing.T) {
+	t.Parallel()
+	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 10 * time.Second}}, Burst: 20, Jitter: 5 * time.Millisecond}
+	server := testkit.Server(t)
+	w := newWorld(t, server.Client(), 3)
+	older, younger := w.pacer(cfg), w.pacer(cfg)
+	var out ran
+	w.spend(older, &out, time.Second)
+	w.pass(20 * time.Second)
+	w.lose()
+	w.spend(younger, &out, 500*time.Millisecond)
+	w.save()
+	w.pass(9 * time.Second)
+	w.spend(younger, &out, 3*time.Second)
+	w.crash(server, older, younger)
+	w.expect(w.reserve(older, wish{want: 16, cost: 1}), stateLost, 0)
+	w.spend(older, &out, 30*time.Second)
+	for _, l := range cfg.Limits {
+		if most := mostInWindow(out.slot, nil, l.Window.Microseconds()); most > l.N {
+			t.Errorf("%d slots within %s, the limit is %s", most, l.Window, l)
+		}
+	}
+}
+
 // A long window isn't charged for the time in which Redis is known to have granted nothing.
 func TestARestartAfterAnIdleNightLeavesTheDaysBudget(t *testing.T) {
 	t.Parallel()
