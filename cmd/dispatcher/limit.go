@@ -79,10 +79,10 @@ func limitForgive(p *program) *cobra.Command {
 	var names []string
 	var why string
 	cmd := &cobra.Command{
-		Use: "forgive -g GATEWAY --why TEXT", Short: "Lift what a loss of Redis's memory was charged with",
-		Long: `When Redis loses its memory and no dispatcher is left that remembers, the longer limits are charged with
-every call that may have been made and lost, for as long as a window. Forgive lifts that. Look at the gateway first:
-if those calls were made, it now sees more than its limit. What the dispatchers know of stays counted.`,
+		Use: "forgive -g GATEWAY --why TEXT", Short: "Lift what a loss of Redis's data was charged with",
+		Long: `When Redis loses data, the longer limits are charged with every call that may have been made and lost, for as
+long as a window. Forgive lifts that. Ask the gateway first: if those calls were made, it now sees more than its
+limit. What Redis still knows of stays counted.`,
 		Example: `  dispatcher limit show -g stripe
   dispatcher limit forgive -g stripe --why "their console counts 40 calls today"`,
 		Args: cobra.NoArgs,

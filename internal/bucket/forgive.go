@@ -59,8 +59,8 @@ func (p *Pacer) Charged(ctx context.Context) ([]Charge, error) {
 	return charges(pl, units, until), nil
 }
 
-// Forgive lifts what losses have charged: those who run the gateway say that the calls were not made, or may be made again. It returns what was lifted. What the living
-// processes know of is no charge and stays.
+// Forgive lifts what losses have charged: those who run the gateway say that the calls were not made, or may be made again. It returns what was lifted. What Redis knows of
+// is no charge and stays.
 func (p *Pacer) Forgive(ctx context.Context) ([]Charge, error) {
 	pl := p.plan.Load()
 	args := []any{pl.shape, HoldChannel, p.gateway}

@@ -4,8 +4,8 @@ import "fmt"
 
 // Loss is what a reservation found: Redis may not know of every slot that was given out.
 type Loss struct {
-	// Charged is the units that each long limit is charged with for what may be missing, no more than it allows. It stays so until a process
-	// that remembers more says so. Zero where no limit is long, or nothing is missing.
+	// Charged is the units that each long limit is charged with for what may be missing, no more than it allows. It stays so for a window, or until
+	// somebody forgives it. Zero where no limit is long, or nothing is missing.
 	Charged int64
 	// Why says how that is known.
 	Why string

@@ -1,11 +1,11 @@
 -- loss.lua: a fragment behind pool.lua; what may be missing from the windows' lists after Redis lost writes.
 --
--- A loss leaves a mark in the pace: nothing from before it was written later. A list's pairs up to the mark are what is
--- known from before the loss, and, at the mark itself, the most that can be missing. What is granted after it lies behind. A process
--- that remembers more replaces all that is from before the loss: see seed.lua.
+-- A loss has a mark: nothing from before it was written later. A list's pairs up to the mark are what is known from before the loss, and, at the
+-- mark itself, the most that can be missing. What is granted after it lies behind. An operator can lift what was charged: see forgive.lua.
 
 local LOSS_WAITED = 60000000 -- a shortest window no longer than this is waited for after a loss, and needs no charge
 
+local LOSS_FULL = 2 ^ 50 -- units, more than any limit allows
 local LOSS_REPORTED = 1000000 -- a report of lateness comes so soon after its call was written
 local LOSS_FILE = 4000000 -- an append-only file lacks what came so shortly before a crash, at most: 2 s until it is on the disk, and whose lateness was reported then
 

@@ -62,7 +62,6 @@ func TestMutantsBreakTheLimit(t *testing.T) {
 var (
 	reserveText = []string{redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, upcomingLua, reserveLua}
 	releaseText = []string{redisdb.NowLua, poolLua, releaseLua}
-	seedText    = []string{redisdb.NowLua, poolLua, lossLua, seedLua}
 )
 
 // swap is a mutated script: the fragments that it is made of, and what stands in it instead of what, in turn.
@@ -89,7 +88,6 @@ func (s swap) mutant(t testing.TB) map[string]string {
 
 // trustAnswers has the process believe that Redis's clock shows, when its answer is here, what the answer says.
 func trustAnswers(p *Pacer) {
-	p.bounds.lo = p.known.at - p.local(p.clock.Now())
 	p.bounds.hi = p.bounds.lo
 }
 

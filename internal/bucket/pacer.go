@@ -81,8 +81,6 @@ type Pacer struct {
 	congestion congestion
 	refuse     atomic.Pointer[error] // see Broken
 
-	catching sync.Mutex // whoever has it brings Redis and this process to the same knowledge
-
 	mu      sync.Mutex
 	fifo    []job.Slot
 	known   knowledge
@@ -102,12 +100,7 @@ type knowledge struct {
 	leased  bool  // slots have leases, as the calls under way have a cap
 	probing bool  // calls wait for the one that goes first after a hold
 	refused row   // answers that the limits known here are too old
-
-	at        int64   // Redis's time of the newest answer
-	books     books   // as it told them
-	root      int64   // the life of the state that was heard of last, or 0
-	memory    *memory // of the books as they are
-	testimony *memory // of the books before a loss, for Redis to hear
+	root    int64 // the life of the state that was heard of last, or 0
 }
 
 // NewPacer returns the pacer of one gateway, or why its configuration can't be kept. It doesn't speak to Redis yet.

@@ -21,7 +21,6 @@ const (
 	horizonMost = 100 * time.Millisecond
 	lateMost    = 250 * time.Millisecond // what windows in parts allow for, as reports of lateness don't pay there
 	lateEver    = time.Second            // a slot that is missed by more is never used
-	waited      = time.Minute            // a shortest window that takes no longer is waited for after a loss; see loss.lua
 	epsilonMost = 2 * time.Millisecond   // lateness that isn't worth a report
 	leaseMargin = 5 * time.Second
 	batchLeast  = 16 // slots reserved at a time, or as many as come in batchSpan
@@ -38,7 +37,6 @@ type window struct{ n, length, ready, width int64 }
 type plan struct {
 	cfg       PacerConfig
 	windows   []window // shortest first
-	long      int      // place of the first one that is charged after a loss
 	exact     bool     // there is a window that is not kept in parts
 	shape     string
 	horizon   int64
@@ -75,9 +73,6 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	}
 	p.batch = max(min(batchSpan.Microseconds()/max(p.spacing, 1), p.maxCost/batchPart, batchMost), batchLeast)
 	p.inHand = max((p.horizon+p.tooLate)/max(p.spacing, 1), batchLeast, cfg.Burst)
-	if p.windows[0].ready <= waited.Microseconds() {
-		p.long = 1
-	}
 	p.audit = newAudit(p.windows)
 	return p, nil
 }
@@ -105,11 +100,6 @@ func (p *plan) addWindow(l job.Limit) {
 	p.windows = append(p.windows, w)
 	p.shape += fmt.Sprintf("%d:%d ", w.length, w.width)
 	p.maxCost = min(p.maxCost, l.N)
-}
-
-// grantsAs says that the windows are those of another plan, and are used up no faster: what is known of the one holds for the other.
-func (p *plan) grantsAs(other *plan) bool {
-	return slices.Equal(p.windows, other.windows) && p.spacing == other.spacing && p.tolerance == other.tolerance
 }
 
 func (c PacerConfig) check() error {

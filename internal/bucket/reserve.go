@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -119,6 +120,27 @@ func (p *Pacer) lists(n int) []string {
 	return out
 }
 
+// books is how the pacer's state in Redis stands as a whole. Moments are µs on Redis's clock.
+type books struct {
+	last int64 // the latest slot ever given to anybody
+	root int64 // the life that the state belongs to, the moment when it began from nothing; 0 = there is no state
+	id   int64 // another one whenever the lists were made anew
+}
+
+// booksOf reads s and o of the pace, as reserve.lua's head comment explains them. What isn't there is 0.
+func booksOf(s, o any) (b books, err error) {
+	if b.last, err = number(s); err != nil {
+		return b, err
+	}
+	text, _ := o.(string)
+	for i, word := range strings.Fields(text) {
+		if i < 2 && err == nil {
+			*[]*int64{&b.root, &b.id}[i], err = number(word)
+		}
+	}
+	return b, err
+}
+
 // reply is reserve.lua's answer as it stands.
 type reply struct {
 	state                  state
@@ -130,13 +152,13 @@ type reply struct {
 }
 
 func decode(v []any) (reply, error) {
-	const head = 10
+	const head = 8
 	if len(v) < head || len(v)%2 != head%2 {
 		return reply{}, fmt.Errorf("reserve.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
 	name, ok := v[0].(string)
 	n := make([]int64, len(v))
-	b, err := booksOf(v[6:])
+	b, err := booksOf(v[6], v[7])
 	for i := 1; i < len(v); i++ {
 		if err == nil && (i < 6 || i >= head) {
 			n[i], err = number(v[i])
@@ -208,7 +230,6 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 		k.jump = 0
 	}
 	if leapt != 0 {
-		k.forget()
 		k.jump = max(leapt, 0)
 		if k.floor > 0 {
 			k.floor += min(leapt, 0) // Redis moves its times when its clock was set back, not when it was set ahead
@@ -216,7 +237,9 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 	}
 	if r.state != stateReshape && r.state != stateStale { // before these, no loss was looked for: what is lost would be taken for what never was
 		k.floor = max(k.floor, r.books.last)
-		k.read(r.books, r.now)
+		if r.books.root != 0 {
+			k.root = r.books.root
+		}
 	}
 	return stale
 }
@@ -271,7 +294,6 @@ func (p *Pacer) ask(ctx context.Context, w wish) (grant, error) {
 		case <-gone:
 			p.giveBack(g.slots)
 		}
-		p.catchUp(asking)
 	})
 	limit := time.NewTimer(answerWithin)
 	defer limit.Stop()

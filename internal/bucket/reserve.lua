@@ -13,7 +13,7 @@
 --      much then, each as it was seen, oldest first (µs)  22 what it gains within the horizon, at that rate (µs)  23 a number of the caller's own
 --      then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact), and how
 --      much longer a permit takes as the sum of those gains lies within it (µs)
--- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o, u, w,
+-- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o,
 --      slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again. States:
 --      ok       slots follow, at least one                  horizon  the next slot is too far off
 --      idle     no job waits                                ahead    slots enough are out for the jobs that wait
@@ -29,9 +29,9 @@
 --      that knows nothing since then)  k (windows out of force, µs each: their lists go on, see kept.lua)
 --      o "life id": life is when the state began from nothing, and a caller that knows an older one knows of slots that are lost; id is
 --      another one whenever the lists are made anew.  u "units before since dearest": units granted, less those given back at once; those
---      of them before the slot since; the dearest job's cost.  w "mark told only", after a loss: see loss.lua; what was granted until told is
---      known; only those who know a life older than the third number know more (0 = anybody may); lost slots lie within the fourth (µs, 0 = unknown)
---      charges: what losses have charged, see loss.lua  emptied (the mark of the last loss of all there was, µs)
+--      of them before the slot since; the dearest job's cost
+--      charges: what losses have charged, see loss.lua  emptied (the mark of the last loss of all there was, µs)  gap "from upto": a file's last
+--      moments were charged alone, for a loss of slots between these; who knows of earlier ones knows that it was an older file
 --      y "at µs who …" for each window: so much longer its permits took, by what a caller had seen of Redis's clock until then, which others may
 --      not have seen
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
@@ -52,7 +52,7 @@ local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber
 local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
 local late, root, allowance = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[19])
 
-local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'w', 'k', 'y', 'charges'}
+local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'k', 'y', 'charges', 'gap'}
 local FIXED = #fields
 for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
@@ -61,7 +61,7 @@ local last, tat, quiet, clock = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, 
 local held, need, probe = tonumber(hold[1]) or 0, tonumber(hold[2]) or 0, tonumber(hold[3]) or 0
 local function answer(state, hint)
   local out = {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need + (cap > 0 and 2 or 0), int(last)}
-  for i = 9, 11 do out[i - 1] = pace[i] or '' end
+  out[8] = pace[9] or ''
   return out
 end
 
@@ -99,7 +99,7 @@ local function gained_since(moment)
   end
   return sum
 end
-local told, tell, news = slewed_told(pace[13]), '', 0
+local told, tell, news = slewed_told(pace[12]), '', 0
 for k = 1, K do
   local at, heard, who = slewed_by(told, k, R[k], width[k], now)
   local most, tells = slewed_most(R[k]), true
@@ -121,7 +121,7 @@ local function forget_lists() -- without the hash the lists say nothing: their u
   for k = 1, K do call('DEL', KEYS[9 + k]) end
 end
 
-local kept = kept_windows(pace[12])
+local kept = kept_windows(pace[11])
 for _, window in ipairs(kept) do longest = math.max(longest, kept_for(window)) end
 local function kept_add(edge, units)
   for j, window in ipairs(kept) do kept_put(KEYS[9 + K + j], window, edge, units, now) end
@@ -131,10 +131,10 @@ local long = loss_first(R[1])
 local life, id = pool_numbers(pace[9])
 local units, before_since, since, dearest = pool_numbers(pace[10])
 if pace[1] and not pace[10] then dearest = least end -- not counted so far
-local mark, told, only, span = 0, 0, 0, 0
+local mark, only = 0, 0 -- of a loss: nothing from before it was written later; where all was lost, the life that the state has had since
 
 local run, restored, server = loss_run(pace[8])
-local charges, emptied -- as they are after a loss that was noticed now
+local charges, emptied, between -- as they are after a loss that was noticed now
 
 -- state_fields returns what there is to write; all of the books where they were made anew.
 local function state_fields(anew)
@@ -145,10 +145,10 @@ local function state_fields(anew)
   if news > 0 then set[#set + 1], set[#set + 2] = 'y', tell end
   if charges then set[#set + 1], set[#set + 2] = 'charges', charges end
   if emptied then set[#set + 1], set[#set + 2] = 'emptied', int(mark) end
+  if between then set[#set + 1], set[#set + 2] = 'gap', between end
   if anew then
     pace[9] = int(life) .. ' ' .. int(math.max(now, id + 1))
-    pace[11] = string.format('%.0f %.0f %.0f %.0f', mark, told, only, span)
-    set[#set + 1], set[#set + 2], set[#set + 3], set[#set + 4] = 'o', pace[9], 'w', pace[11]
+    set[#set + 1], set[#set + 2] = 'o', pace[9]
   end
   for k = 1, K do
     set[#set + 1] = 'n' .. k
@@ -181,7 +181,7 @@ end
 -- charge_loss puts what may be missing from window k into its list, behind what is known from before the loss.
 local function charge_loss(k, missing)
   local list = KEYS[9 + k]
-  charges = loss_charged(charges or pace[14], k, mark, missing, only > 0 and mark or now - R[k] - width[k])
+  charges = loss_charged(charges or pace[13], k, mark, missing, only > 0 and mark or now - R[k] - width[k])
   if only > 0 then -- the list is of a younger life than what is missing, and complete
     local own = loss_take(list, mark)
     if own > 0 then loss_put(list, {mark + 1, own}) end
@@ -198,25 +198,25 @@ local function charge_loss(k, missing)
 end
 
 -- quarantine: slots that Redis doesn't know of any more may have been used, those between from and upto, and late at that.
--- A shortest window that isn't long passes; every longer window is charged with the most that can be missing from it.
--- Nobody knows more than Redis where the times alone are wrong. within: lost slots lie in so short a time, 0 = nobody knows.
+-- A shortest window that isn't long passes; every longer window is charged with the most that can be missing from it. within: lost slots lie in so short a time, 0 = nobody knows.
 local function quarantine(from, upto, why, within)
   local known = why == WHY.leapt
   if not pace[1] then
     forget_lists()
     charges = ''
   end
-  emptied = from == 0
+  emptied, between = from == 0, within and within > 0 and int(from) .. ' ' .. int(upto) or ''
+  call('HDEL', KEYS[1], 'w') -- an older version's
   if not known then call('HSET', KEYS[2], 'lost', int(now)) end
   last, tat = math.max(last, upto), math.max(tat, upto)
   local uncounted = units - before_since
-  mark, told, before_since, since, span = upto + late, known and upto or from, units, last + 1, within or 0
+  mark, before_since, since = upto + late, units, last + 1
   quiet = math.max(quiet, mark + (long > 1 and R[1] + longer[1] or 0))
-  local gap = loss_gap(upto - from + (known and 0 or late + LOSS_REPORTED), span)
+  local gap = loss_gap(upto - from + (known and 0 or late + LOSS_REPORTED), within or 0)
   local missing = loss_most(gap, N[1], R[1], T, tolerance, dearest > 0 and dearest or least)
   kept_add(mark, missing + uncounted)
   for k = long, K do
-    local most = math.min(missing, N[k])
+    local most = math.min(missing, LOSS_FULL) -- also of what limits allowed that were lowered since
     charge_loss(k, most)
     used[k] = used[k] + most
   end
@@ -224,7 +224,7 @@ local function quarantine(from, upto, why, within)
   call('PEXPIRE', KEYS[1], ttl)
   for k = long, K do call('PEXPIRE', KEYS[9 + k], ttl) end
   local out = answer('lost', quiet - now - horizon)
-  out[11], out[12] = int(long <= K and missing or 0), why
+  out[9], out[10] = int(long <= K and missing or 0), why
   return out
 end
 
@@ -248,6 +248,8 @@ if (floor > last or not pace[1] and root > 0) and kept_long > now then
   return quarantine(sure, now + horizon, pace[1] and WHY.missing or WHY.emptied, within)
 end
 if another and jump > 0 then return quarantine(math.min(sure, now + horizon - jump), now + horizon, WHY.another) end
+local gap_from, gap_upto = pool_numbers(pace[14])
+if floor > gap_from + LOSS_FILE + horizon and floor < gap_upto then return quarantine(gap_from, now + horizon, WHY.missing) end
 if jump > 0 then return quarantine(now + horizon - jump, now + horizon, WHY.leapt) end
 if another then return quarantine(sure, now + horizon, WHY.another, within) end
 

@@ -9,7 +9,6 @@
 local MOST, STEP_BACK, KEPT, CHUNK, LISTS = 60000000, 2000000, 3600000000, 4000, 8
 local EPSILON = 2000 -- an exact window allows for no more lateness than this that is not reported (µs)
 local LATE = 1000000 -- a call is written no later than this after its slot, and reported no later than this after that
-local FULL = 2 ^ 50 -- units, more than any limit allows
 local call = redis.call
 local now = now_us(ARGV[1])
 local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y', 'charges', 'emptied')
@@ -112,8 +111,8 @@ for k, w in ipairs(new) do
     quiet = math.max(quiet, now + math.min(w.window - from.window, MOST))
     if (tonumber(pace[12]) or -math.huge) - back + w.window > now then -- nobody knows what was called in it until now
       local mark = pool_edge(math.max(now, latest_write), w.width)
-      put_in(pairs_of, w.width, mark, FULL)
-      sum, charges = sum + FULL, loss_charged(charges, k, mark, FULL, 0)
+      put_in(pairs_of, w.width, mark, LOSS_FULL)
+      sum, charges = sum + LOSS_FULL, loss_charged(charges, k, mark, LOSS_FULL, 0)
     end
   end
   lists[k], longest = pairs_of, math.max(longest, w.window + w.width)
@@ -145,7 +144,6 @@ for _, x in ipairs({'v', ARGV[2], 'g', ARGV[3], 's', int(last), 'tat', int(tat),
   set[#set + 1] = x
 end
 call('HSET', KEYS[1], unpack(set))
-if back > 0 or not same then call('HDEL', KEYS[1], 'w') end -- nobody remembers windows that are new
 if pace[11] then call('HSET', KEYS[1], 'charges', charges) end
 
 -- What was seen of a clock that goes too fast, in the longest window, holds for windows that are new.

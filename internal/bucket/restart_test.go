@@ -128,22 +128,6 @@ func TestARedisWithoutARunID(t *testing.T) {
 	}
 }
 
-// Where nobody can say which Redis runs, processes remember the long windows all the same.
-func TestMemoryWithoutARunID(t *testing.T) {
-	t.Parallel()
-	db, err := redisdb.Open(t.Context(), redisdb.Embedded, redisdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	w := newWorld(t, db.Client, 3)
-	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}, {N: 20000, Window: day}}})
-	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
-	if p.known.memory == nil {
-		t.Error("what Redis remembers of the day was not read")
-	}
-}
-
 // A Redis that has not changed is not suspected, nor is a state from before the run id was kept.
 func TestNoLossIsSuspectedWithoutAReason(t *testing.T) {
 	w, ctx := scenario(t)

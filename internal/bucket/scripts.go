@@ -12,6 +12,8 @@ import (
 var (
 	//go:embed pool.lua
 	poolLua string
+	//go:embed loss.lua
+	lossLua string
 	//go:embed kept.lua
 	keptLua string
 	//go:embed slewed.lua

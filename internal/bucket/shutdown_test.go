@@ -123,7 +123,7 @@ func TestWhatAPowerCutLosesIsCharged(t *testing.T) {
 // since can have used is charged.
 func TestAnOldAppendOnlyFileIsNoPowerCut(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"who knew of all lives", "who knew of some lives", "an operator says so"} {
+	for _, name := range []string{"who knew of all lives", "who knew of some lives", "a stranger asks first", "an operator says so"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDisk(t)
@@ -142,6 +142,8 @@ func TestAnOldAppendOnlyFileIsNoPowerCut(t *testing.T) {
 			switch name {
 			case "who knew of some lives":
 				p = some
+			case "a stranger asks first":
+				d.expect(d.reserve(d.pacer(cfg), wish{want: 1, cost: 1}), stateLost, 0)
 			case "an operator says so":
 				p = d.pacer(cfg)
 				d.reserve(p, wish{want: 1, cost: 1}) // somebody asks before the doubt is noticed

@@ -78,7 +78,6 @@ func (w *world) reserve(p *Pacer, want wish) grant {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p.catchUp(context.Background())
 	return g
 }
 

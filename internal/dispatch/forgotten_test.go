@@ -9,11 +9,12 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Redis forgets a gateway's slots while its dispatchers have nothing to do, and one who never heard of them is the first to ask: they object
-// before it gets a slot, and the hour's limit goes on with what is left of it.
+// Redis forgets a gateway's slots while its dispatchers have nothing to do, and a process that never heard of them is the first to ask:
+// they object before it gets a slot, and the long limit is charged in full.
 func TestIdleDispatchersObjectToANewLife(t *testing.T) {
 	t.Parallel()
-	r := setup(t, "leak: {limits: [20/s, 200/h]}\nadmission: {limits: [1000/s], burst: 1000}")
+	const window = 10 * time.Second
+	r := setup(t, "leak: {limits: [20/s, 200/10s]}\nadmission: {limits: [1000/s], burst: 1000}")
 	r.put(0, 40)
 	r.serve()
 	r.serve()
@@ -31,12 +32,7 @@ func TestIdleDispatchersObjectToANewLife(t *testing.T) {
 	if _, err := fresh.Take(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	took := time.Since(began)
-	if took < time.Second {
-		t.Errorf("it got a slot after %s, want about a second and a half", took)
-	}
-	n, err := c.HGet(t.Context(), keys.Pace(), "n2").Int64()
-	if most := 41 + int64(20*(took.Seconds()+2)); err != nil || n < 61 || n > most {
-		t.Errorf("%d of the hour's 200 are used after %s (%v), want 41 and those that may have been granted meanwhile, %d at most", n, took, err, most)
+	if took := time.Since(began); took < window {
+		t.Errorf("it got a slot after %s, though a loss uses up what %s allow", took, window)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"spillway/internal/bucket"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/queue"
@@ -65,16 +64,14 @@ func (d *Dispatcher) look(ctx context.Context, units []*unit) error {
 	if err != nil {
 		return err
 	}
-	pacers := make([]*bucket.Pacer, len(units))
 	for i, u := range units {
-		pacers[i] = u.pacer
 		if pulses[i].Err != nil {
 			u.unfelt(ctx, pulses[i].Err)
 			continue
 		}
 		err = cmp.Or(err, u.feel(ctx, pulses[i]))
 	}
-	return cmp.Or(err, bucket.Hear(ctx, d.p.DB.Client, pacers))
+	return err
 }
 
 // unfelt is what comes of a pulse that could not be taken of this gateway alone: what is damaged there is no other's business.

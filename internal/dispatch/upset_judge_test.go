@@ -43,7 +43,6 @@ type upsetMark struct {
 
 	unsure bool                    // Redis can't tell how much it has lost: it took over from another one, or has an old file
 	able   time.Duration           // when somebody could call last before it
-	there  []*upsetProcess         // who worked then
 	held   map[time.Duration]int64 // all was lost, also the calls of limits that were not among these
 }
 
@@ -75,17 +74,13 @@ func (j *upsetJudge) find(format string, args ...any) {
 }
 
 func (j *upsetJudge) mark(kind string, tail time.Duration) *upsetMark {
-	j.marks = append(j.marks, upsetMark{at: j.t.since(), kind: kind, tail: tail, able: j.able, there: j.working()})
+	j.marks = append(j.marks, upsetMark{at: j.t.since(), kind: kind, tail: tail, able: j.able})
 	return &j.marks[len(j.marks)-1]
 }
 
-func (j *upsetJudge) working() []*upsetProcess {
-	return slices.DeleteFunc(slices.Clone(j.t.all), func(p *upsetProcess) bool { return p.since.IsZero() })
-}
-
 // notice has the losses be noticed that somebody can have found by now. A loss is charged at the moment when it is found, which is later than
-// it happened where nobody was there to find it; and where Redis can't tell how much it has lost, and nobody who was there then is left, with all
-// that the time since somebody was there can have used.
+// it happened where nobody was there to find it; and where Redis can't tell how much it has lost, with all that the time since somebody was there can have
+// used.
 func (j *upsetJudge) notice(now time.Duration) {
 	for i := range j.marks {
 		m := &j.marks[i]
@@ -96,8 +91,7 @@ func (j *upsetJudge) notice(now time.Duration) {
 		if m.noticed = now-max(m.at, j.ready) >= recovered; !m.noticed || m.kind != "loss" {
 			continue
 		}
-		left := slices.ContainsFunc(j.working(), func(p *upsetProcess) bool { return slices.Contains(m.there, p) })
-		if m.unsure && !left {
+		if m.unsure {
 			m.tail = max(m.tail, now-m.able)
 		}
 		if m.apart {
@@ -269,15 +263,15 @@ func (j *upsetJudge) honest(why string, now time.Duration) bool {
 }
 
 // used is how much of a limit may be used up, as far as the promises allow it: by calls, and for each loss by what can have been called in the
-// data that was lost and the few seconds in which dispatchers gave no sign of life; not for as long as Redis was away, unless it can't tell and nobody
-// is left who could.
+// data that was lost and the few seconds in which dispatchers gave no sign of life; not for as long as Redis was away, unless it can't tell; and
+// wholly where all was lost.
 func (j *upsetJudge) used(l job.Limit, now time.Duration) int64 {
 	shortest, n := j.shortest()
 	units := j.within(now, l.Window+l.Window/10+2*time.Second) + l.N/10 + 2
 	for _, m := range j.marks {
 		switch {
 		case m.at+min(m.tail, recovered) < now-l.Window:
-		case m.held != nil && m.held[l.Window] == 0: // nobody remembers a limit that was out of force
+		case m.held != nil: // all was lost
 			units += l.N
 		case m.kind == "loss":
 			units += (int64((m.tail+6*time.Second)/shortest) + 2) * n

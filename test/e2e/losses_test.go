@@ -166,7 +166,7 @@ func TestALimitThatComesBackCountsWhatWasCalled(t *testing.T) {
 	}
 }
 
-// Redis has lost a limit's calls, and nobody lives who remembers them: the whole limit is charged, the commands say so, and an operator who has asked the
+// Redis has lost a limit's calls: the whole limit is charged, the commands say so, and an operator who has asked the
 // gateway lifts it.
 func TestAForgivenChargeStopsNobody(t *testing.T) {
 	t.Parallel()

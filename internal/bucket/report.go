@@ -1,0 +1,17 @@
+package bucket
+
+import "context"
+
+// Report has Redis hear, in the background, which slots this process knows to have been given out. A state that begins from nothing asks for
+// it on HoldChannel: whoever knows of an older one objects by this.
+func (p *Pacer) Report() {
+	p.background(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+		defer cancel()
+		for range 2 { // a state of other limits is made that of ours first
+			if g, err := p.reserve(ctx, wish{cost: 1}); err != nil || g.state != stateReshape || p.reshape(ctx) != nil {
+				return
+			}
+		}
+	})
+}
