@@ -83,11 +83,15 @@ func TestAnAllowanceIsForUsualLatenessAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
 	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
-	for usual, want := range map[readiness]int64{
-		{mean: 1000, deviation: 500}:      0,
-		{mean: 4000, deviation: 1000}:     8000,
-		{mean: 200_000, deviation: 60000}: p.plan.Load().tooLate, // no call is written later
+	for _, c := range []struct {
+		usual readiness
+		want  int64
+	}{
+		{readiness{mean: 1000, deviation: 500}, 0},
+		{readiness{mean: 4000, deviation: 1000}, 8000},
+		{readiness{mean: 200_000, deviation: 60000}, p.plan.Load().tooLate}, // no call is written later
 	} {
+		usual, want := c.usual, c.want
 		p.late.lateness = usual
 		s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
 		pairs := p.pairs(t, 1)

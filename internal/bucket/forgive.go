@@ -15,7 +15,7 @@ import (
 //go:embed forgive.lua
 var forgiveLua string
 
-var forgiveScript = redisdb.NewActScript(redisdb.NowLua, poolLua, lossLua, forgiveLua)
+var forgiveScript = redisdb.NewActScript(redisdb.NowLua, poolLua, lossLua, keptLua, forgiveLua)
 
 // Charge is what losses have charged one limit with: calls that may have been made, and that Redis knows nothing of.
 type Charge struct {
@@ -53,7 +53,10 @@ func (p *Pacer) Charged(ctx context.Context) ([]Charge, error) {
 			continue
 		}
 		if end := time.UnixMicro(n[1] + pl.windows[k].ready).UTC(); end.After(now) {
-			units[k], until[k] = units[k]+n[2], end
+			units[k] += n[2]
+			if end.After(until[k]) {
+				until[k] = end
+			}
 		}
 	}
 	return charges(pl, units, until), nil
@@ -67,7 +70,7 @@ func (p *Pacer) Forgive(ctx context.Context) ([]Charge, error) {
 	for _, w := range pl.windows {
 		args = append(args, w.width)
 	}
-	units, err := forgiveScript.Act(ctx, p.client, append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...), args...).Int64Slice()
+	units, err := forgiveScript.Act(ctx, p.client, append([]string{p.keys.Pace()}, p.allLists(len(pl.windows))...), args...).Int64Slice()
 	if err != nil {
 		return nil, fmt.Errorf("what losses have charged %s with could not be lifted: %w", p.gateway, err)
 	}

@@ -1,21 +1,26 @@
--- forgive.lua: an operator lifts what losses have charged: those calls were not made, or may be made again. Composed after NowLua, pool.lua and loss.lua,
--- before act.lua.
--- KEYS 1 pace  2… the windows' lists
+-- forgive.lua: an operator lifts what losses have charged: those calls were not made, or may be made again. Composed after NowLua, pool.lua, loss.lua
+-- and kept.lua, before act.lua.
+-- KEYS 1 pace  2… the windows' lists, then those of windows out of force
 -- ARGV 1 shape  2 channel  3 gateway  then for each window the width of its sub-buckets (µs, 0 = exact)
--- Returns the units that each window is freed of; nothing where other windows are in force.
+-- Returns the units that each window in force is freed of; nothing where other windows are in force.
 local K, freed = #ARGV - 3, {}
 for k = 1, K do freed[k] = 0 end
-local pace = redis.call('HMGET', KEYS[1], 'g', 'charges')
+local pace = redis.call('HMGET', KEYS[1], 'g', 'charges', 'k')
 if pace[1] and pace[1] ~= ARGV[1] then return {} end
 if not pace[2] then return freed end
-for _, c in ipairs(loss_charges(pace[2])) do
+local charges, width = loss_charges(pace[2]), {}
+for k = 1, K do width[k] = tonumber(ARGV[3 + k]) end
+for j, window in ipairs(kept_windows(pace[3])) do width[K + j] = kept_width(window) end
+table.sort(charges, function(a, b) return a[3] > b[3] end) -- a small one, taken out of a large one's pair, would leave too little there
+for _, c in ipairs(charges) do
   local k, units = c[1], c[3]
-  local list, width = KEYS[1 + k], tonumber(ARGV[3 + k])
-  local place, count = pool_find(list, c[2], units, width)
+  local place, count = pool_find(KEYS[1 + k], c[2], units, math.max(width[k] or 0, 1)) -- its pair may have more, also in an exact list
   if place then
-    pool_drop(list, place, count, units)
-    redis.call('HINCRBY', KEYS[1], 'n' .. k, int(-units))
-    freed[k] = freed[k] + units
+    pool_drop(KEYS[1 + k], place, count, units)
+    if k <= K then
+      redis.call('HINCRBY', KEYS[1], 'n' .. k, int(-units))
+      freed[k] = freed[k] + units
+    end
   end
 end
 redis.call('HDEL', KEYS[1], 'charges')

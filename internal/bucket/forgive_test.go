@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// charged is a gateway whose long limits a loss has charged, with nobody left who knows better.
+// charged is a gateway whose long limits a loss has charged, and nobody lives who knew of a slot.
 func charged(t *testing.T, limits ...job.Limit) (*world, *Pacer) {
 	w, ctx := scenario(t)
 	cfg := PacerConfig{Limits: append([]job.Limit{{N: 20, Window: time.Second}}, limits...)}

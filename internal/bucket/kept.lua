@@ -13,9 +13,11 @@ end
 -- kept_for returns how long a pair counts in the window at most: whatever the jitter, a window that comes back asks for no more.
 local function kept_for(window) return math.ceil(window * 1.01) + 10000000 end
 
+local function kept_width(window) return math.ceil(window / KEPT_PARTS) end
+
 local function kept_put(list, window, edge, units, now)
   if units == 0 then return end
-  edge = pool_edge(edge, math.ceil(window / KEPT_PARTS))
+  edge = pool_edge(edge, kept_width(window))
   local tail, head = redis.call('LRANGE', list, -2, -1), redis.call('LRANGE', list, 0, KEPT_CHUNK - 1)
   if tonumber(tail[1]) == edge then
     redis.call('LSET', list, -1, int(tonumber(tail[2]) + units))

@@ -19,6 +19,7 @@ func newLoss(charged, why int64) Loss {
 		"Redis was begun again, or another one took over: its last moments may be lost",
 		"Redis lost a limit's list of calls",
 		"a snapshot was restored, as an operator says",
+		"Redis was begun again, or another one took over, and its clock is behind: when it wrote last can't be told",
 	}
 	if why < 0 || why >= int64(len(reasons)) {
 		return Loss{charged, fmt.Sprintf("reason %d, which another version of the program knows", why)}

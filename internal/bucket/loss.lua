@@ -9,13 +9,13 @@ local LOSS_FULL = 2 ^ 50 -- units, more than any limit allows
 local LOSS_REPORTED = 1000000 -- a report of lateness comes so soon after its call was written
 local LOSS_FILE = 4000000 -- an append-only file lacks what came so shortly before a crash, at most: 2 s until it is on the disk, and whose lateness was reported then
 
--- loss_run returns the run id of the Redis that runs now, as far as it can be known, when the snapshot was taken that an operator has put back (nil = none),
--- and what INFO says of the server. wrote is the field r of the pace.
+-- loss_run returns the run id of the Redis that runs now, as far as it can be known, since when nothing is known (nil = that isn't doubted) and why ("restored" or
+-- "behind"), and what INFO says of the server. wrote is the field r of the pace.
 local function loss_run(wrote)
   local server = redis.pcall('INFO', 'server') -- nothing where INFO is not allowed, or not known
   if type(server) ~= 'string' then server = '' end
-  local restored = string.match(wrote or '', '^restored (%d+)$')
-  return string.match(server, 'run_id:(%w+)') or not restored and wrote or nil, restored, server
+  local why, since = string.match(wrote or '', '^(%a+) (%d+)$')
+  return string.match(server, 'run_id:(%w+)') or not why and wrote or nil, tonumber(since), why, server
 end
 
 -- loss_span returns in how short a time the slots lie that a Redis with another run id can have lost (µs); 0 where nobody knows. One that has
@@ -49,11 +49,12 @@ local function loss_charges(text)
   return all
 end
 
--- loss_charged is that field with one more charge, and without those of the window whose mark is not after `gone`.
-local function loss_charged(text, k, mark, units, gone)
+-- loss_charged is that field with one more charge, and without those of the window whose mark is not after `gone`. What has a mark after `latest` is now at
+-- that one.
+local function loss_charged(text, k, mark, units, gone, latest)
   local all = ''
   for _, c in ipairs(loss_charges(text)) do
-    if c[1] ~= k or c[2] > gone then all = all .. string.format('%.0f %.0f %.0f ', c[1], c[2], c[3]) end
+    if c[1] ~= k or c[2] > gone then all = all .. string.format('%.0f %.0f %.0f ', c[1], c[1] == k and math.min(c[2], latest) or c[2], c[3]) end
   end
   return all .. string.format('%.0f %.0f %.0f ', k, mark, units)
 end
@@ -70,11 +71,4 @@ local function loss_take(list, mark)
     if n > 0 then redis.call('LPOP', list, n) end
   until n < POOL_CHUNK
   return units
-end
-
--- loss_put puts pairs, oldest first, before the others.
-local function loss_put(list, p)
-  local from, to = {}, #p
-  for i = 1, to do from[i] = int(p[to + 1 - i]) end
-  for i = 1, to, POOL_REACH do redis.call('LPUSH', list, unpack(from, i, math.min(i + POOL_REACH - 1, to))) end
 end

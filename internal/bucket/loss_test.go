@@ -51,7 +51,7 @@ func (w *world) live(u upheaval) (out ran) {
 	return out
 }
 
-// object is what happens when the fresh process is the first to ask: the others are called, and say what they know.
+// object is what happens when the fresh process is the first to ask: the others are called, and object.
 func (w *world) object(fresh *Pacer, all []*Pacer) {
 	w.reserve(fresh, wish{want: 16, cost: 1})
 	for _, p := range all {
@@ -126,7 +126,7 @@ func TestLossesOfUnknownSizeBreakNoLimit(t *testing.T) {
 func TestMutantsOfTheChargeBreakTheLimit(t *testing.T) {
 	t.Parallel()
 	for name, pairs := range map[string][]string{
-		"what was lost is not charged": {"local most = math.min(missing, LOSS_FULL)", "local most = 0"},
+		"what was lost is not charged": {"    charge_loss(k, missing)", "missing = 0; charge_loss(k, missing)"},
 		"an older life means nothing":  {"(floor > last or not pace[1] and root > 0) and kept_long > now", "false", "pace[1] and root > 0 and root < life", "false"},
 	} {
 		t.Run(name, func(t *testing.T) {

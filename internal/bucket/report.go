@@ -3,8 +3,14 @@ package bucket
 import "context"
 
 // Report has Redis hear, in the background, which slots this process knows to have been given out. A state that begins from nothing asks for
-// it on HoldChannel: whoever knows of an older one objects by this.
+// it on HoldChannel, and a process that knows of an older one objects by this. A process that knows of none has nothing to report.
 func (p *Pacer) Report() {
+	p.mu.Lock()
+	knows := p.known.root != 0
+	p.mu.Unlock()
+	if !knows {
+		return
+	}
 	p.background(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 		defer cancel()

@@ -226,7 +226,8 @@ func (p *Pacer) learn(r reply, jumpSent, leapt, era int64) grant {
 func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 	stale = r.epoch != k.epoch && k.epoch >= 0 || leapt != 0
 	k.epoch, k.held, k.probing, k.leased = r.epoch, r.held, r.probing, r.leased
-	if r.state == stateLost && k.jump == jumpSent {
+	looked := r.state != stateReshape && r.state != stateStale // before these, no loss and no leap was looked for
+	if looked && k.jump == jumpSent {
 		k.jump = 0
 	}
 	if leapt != 0 {
@@ -235,7 +236,7 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 			k.floor += min(leapt, 0) // Redis moves its times when its clock was set back, not when it was set ahead
 		}
 	}
-	if r.state != stateReshape && r.state != stateStale { // before these, no loss was looked for: what is lost would be taken for what never was
+	if looked { // else what is lost would be taken for what never was
 		k.floor = max(k.floor, r.books.last)
 		if r.books.root != 0 {
 			k.root = r.books.root

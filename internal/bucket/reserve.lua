@@ -26,12 +26,13 @@
 -- may object to, and, now and then, for a mark of the time and for y. Hash: s (latest slot ever given to anybody) tat  h (no slot before)
 --      c (the time when it was written)  x (its end)  v, g (ARGV 13, 14)  n1… (units taken)  r (run id of the Redis that wrote it:
 --      another one means a restart or a fail-over, and what came after c may be lost; "restored µs": an operator has put a snapshot back
---      that knows nothing since then)  k (windows out of force, µs each: their lists go on, see kept.lua)
+--      that knows nothing since then; "behind µs": Redis was begun again, or another one took over, and its clock was behind)  k (windows out of force, µs each: their lists go on, see kept.lua)
 --      o "life id": life is when the state began from nothing, and a caller that knows an older one knows of slots that are lost; id is
 --      another one whenever the lists are made anew.  u "units before since dearest": units granted, less those given back at once; those
 --      of them before the slot since; the dearest job's cost
 --      charges: what losses have charged, see loss.lua  emptied (the mark of the last loss of all there was, µs)  gap "from upto": a file's last
---      moments were charged alone, for a loss of slots between these; who knows of earlier ones knows that it was an older file
+--      moments were charged alone, for a loss of slots between these; who knows of earlier ones knows that it was an older file  leapt "at by": the last leap of Redis's clock that was charged, when and how much (µs)
+--      p "N R T tolerance": the pace of the shortest window when a slot was last given, as the arguments say it
 --      y "at µs who …" for each window: so much longer its permits took, by what a caller had seen of Redis's clock until then, which others may
 --      not have seen
 local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
@@ -41,7 +42,7 @@ local MARK_EVERY = 5000000 -- while nothing is granted, the time is written so o
 local OBJECTIONS = 250000 -- a new life waits so long, if others may know an older one
 local CELLS, CELL = 256, 1000000 -- u is marked so often in the first window that a loss charges, and no more often than this (µs)
 local KEPT = 3600000000 -- the state outlives its use by so much at least: only when it is gone sooner, it was lost
-local WHY = {leapt = 0, emptied = 1, missing = 2, another = 3, list = 4, restored = 5} -- as the log says it: see loss.go
+local WHY = {leapt = 0, emptied = 1, missing = 2, another = 3, list = 4, restored = 5, behind = 6} -- as the log says it: see loss.go
 local call = redis.call
 local NEWS = 1000 -- without a slot, only more than this is told to others (µs)
 local GONE = 3000000 -- while Redis's clock goes too fast, whoever told it tells more before so long (µs)
@@ -52,7 +53,7 @@ local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber
 local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
 local late, root, allowance = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[19])
 
-local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'k', 'y', 'charges', 'gap'}
+local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'k', 'y', 'charges', 'gap', 'p', 'leapt'}
 local FIXED = #fields
 for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
@@ -80,13 +81,15 @@ if pace[7] and (pace[7] ~= ARGV[14] or pace[6] ~= ARGV[13]) then return answer('
 -- The windows. Each has a read cursor over the head of its list: nothing is written until every slot is known.
 local N, R, width, used, before, cursor, from, buf, push, longer = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this call added to it
-local longest, least = 0, math.huge
+local longest, least, most = 0, math.huge, 0
 for k = 1, K do
   N[k], R[k], width[k], longer[k] = tonumber(ARGV[20 + 4 * k]), tonumber(ARGV[21 + 4 * k]), tonumber(ARGV[22 + 4 * k]), tonumber(ARGV[23 + 4 * k])
   used[k] = tonumber(pace[FIXED + k]) or 0
   before[k], cursor[k], push[k] = used[k], 0, {}
   longest, least = math.max(longest, R[k] + width[k]), math.min(least, N[k])
+  most = math.max(most, N[k])
 end
+local present = ARGV[24] .. ' ' .. ARGV[25] .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] -- the field p
 
 -- What one caller has seen of Redis's clock holds for all, and for those that come when it is gone: as long as it can lie within the window.
 -- What it saw may lie further back than a window: then no more of it is passed on than a clock can gain within one. What this
@@ -133,19 +136,20 @@ local units, before_since, since, dearest = pool_numbers(pace[10])
 if pace[1] and not pace[10] then dearest = least end -- not counted so far
 local mark, only = 0, 0 -- of a loss: nothing from before it was written later; where all was lost, the life that the state has had since
 
-local run, restored, server = loss_run(pace[8])
-local charges, emptied, between -- as they are after a loss that was noticed now
+local run, doubted, why, server = loss_run(pace[8])
+local charges, emptied, between, leapt -- as they are after a loss that was noticed now
 
 -- state_fields returns what there is to write; all of the books where they were made anew.
 local function state_fields(anew)
   if life == 0 then life, anew = root > 0 and root or now, true end
   pace[10] = string.format('%.0f %.0f %.0f %.0f', units, before_since, since, dearest)
   local set = {'s', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'v', ARGV[13], 'g', ARGV[14], 'u', pace[10]}
-  if run or restored then set[#set + 1], set[#set + 2] = 'r', run or 'unknown' end
+  if run or doubted then set[#set + 1], set[#set + 2] = 'r', run or 'unknown' end
   if news > 0 then set[#set + 1], set[#set + 2] = 'y', tell end
   if charges then set[#set + 1], set[#set + 2] = 'charges', charges end
   if emptied then set[#set + 1], set[#set + 2] = 'emptied', int(mark) end
   if between then set[#set + 1], set[#set + 2] = 'gap', between end
+  if leapt then set[#set + 1], set[#set + 2] = 'leapt', int(now) .. ' ' .. int(leapt) end
   if anew then
     pace[9] = int(life) .. ' ' .. int(math.max(now, id + 1))
     set[#set + 1], set[#set + 2] = 'o', pace[9]
@@ -170,7 +174,7 @@ local function tally(slot, cost)
 end
 
 local function keep(set, always)
-  local till, x = math.max(last, quiet) + longest, tonumber(pace[5]) or 0
+  local till, x = math.max(last, quiet, now) + longest, tonumber(pace[5]) or 0
   local renew = always or till + KEPT > x or x - till > 3 * KEPT
   if renew then x = till + 2 * KEPT end
   set[#set + 1], set[#set + 2] = 'x', int(x)
@@ -180,12 +184,12 @@ end
 
 -- charge_loss puts what may be missing from window k into its list, behind what is known from before the loss.
 local function charge_loss(k, missing)
-  local list = KEYS[9 + k]
-  charges = loss_charged(charges or pace[13], k, mark, missing, only > 0 and mark or now - R[k] - width[k])
-  if only > 0 then -- the list is of a younger life than what is missing, and complete
+  local list, younger = KEYS[9 + k], only > 0
+  charges = loss_charged(charges or pace[13], k, mark, missing, younger and mark or now - R[k] - width[k], younger and math.huge or mark)
+  if younger then -- the list is of a younger life than what is missing, and complete
     local own = loss_take(list, mark)
-    if own > 0 then loss_put(list, {mark + 1, own}) end
-    return loss_put(list, {mark, missing})
+    if own > 0 then call('LPUSH', list, int(own), int(mark + 1)) end
+    return call('LPUSH', list, int(missing), int(mark))
   end
   local v, known = call('LRANGE', list, -2, -1), 0
   while v[1] and tonumber(v[1]) > mark do -- a sub-bucket that ends later: but what is in it was written by then
@@ -193,8 +197,16 @@ local function charge_loss(k, missing)
     call('LTRIM', list, 0, -3)
     v = call('LRANGE', list, -2, -1)
   end
-  if known > 0 then call('RPUSH', list, int(mark), int(known)) end
-  call('RPUSH', list, int(mark), int(missing))
+  call('RPUSH', list, int(mark), int(known + missing))
+end
+
+-- missing_within returns the most units that can be missing of so long a time, by the pace of now and that of the last slot. A job that waits, or was lost with its
+-- slot, may have cost more than any that is known.
+local function missing_within(gap)
+  local dear = (dearest == 0 or call('EXISTS', KEYS[5]) == 1) and least or dearest
+  local n, r, t, tol = pool_numbers(pace[15])
+  local missing = loss_most(gap, N[1], R[1], T, tolerance, dear)
+  return n > 0 and math.max(missing, loss_most(gap, n, r, t, tol, dear)) or missing
 end
 
 -- quarantine: slots that Redis doesn't know of any more may have been used, those between from and upto, and late at that.
@@ -212,19 +224,21 @@ local function quarantine(from, upto, why, within)
   local uncounted = units - before_since
   mark, before_since, since = upto + late, units, last + 1
   quiet = math.max(quiet, mark + (long > 1 and R[1] + longer[1] or 0))
-  local gap = loss_gap(upto - from + (known and 0 or late + LOSS_REPORTED), within or 0)
-  local missing = loss_most(gap, N[1], R[1], T, tolerance, dearest > 0 and dearest or least)
-  kept_add(mark, missing + uncounted)
+  local missing = LOSS_FULL -- also of what limits allowed that were lowered since
+  if from > 0 then missing = math.min(missing_within(loss_gap(upto - from + (known and 0 or late + LOSS_REPORTED), within or 0)), LOSS_FULL) end
   for k = long, K do
-    local most = math.min(missing, LOSS_FULL) -- also of what limits allowed that were lowered since
-    charge_loss(k, most)
-    used[k] = used[k] + most
+    charge_loss(k, missing)
+    used[k] = used[k] + missing
+  end
+  kept_add(mark, missing + uncounted)
+  for j, window in ipairs(kept) do
+    charges = loss_charged(charges or pace[13], K + j, pool_edge(mark, kept_width(window)), missing, now - kept_for(window), math.huge)
   end
   local _, ttl = keep(state_fields(true), true)
   call('PEXPIRE', KEYS[1], ttl)
   for k = long, K do call('PEXPIRE', KEYS[9 + k], ttl) end
   local out = answer('lost', quiet - now - horizon)
-  out[9], out[10] = int(long <= K and missing or 0), why
+  out[9], out[10] = int(long <= K and math.min(missing, most) or 0), why
   return out
 end
 
@@ -235,22 +249,29 @@ local another = run and pace[8] and run ~= pace[8]
 if pace[1] and root > 0 and root < life and kept_long > life then -- Redis was emptied, and nobody noticed
   local since = life
   life = root
-  if another or restored then return quarantine(0, now + horizon, WHY.emptied) end -- and some of the younger life is lost, too
+  if another or doubted then return quarantine(0, now + horizon, WHY.emptied) end -- and some of the younger life is lost, too
   only = since
   return quarantine(0, math.min(only, now) + horizon, WHY.emptied)
 end
 local sure = math.max(last, clock) -- what was granted until then is all there: writes are lost from the end
-if restored then return quarantine(math.min(sure, tonumber(restored)), now + horizon, WHY.restored) end
+if doubted then return quarantine(math.min(sure, doubted), now + horizon, WHY[why]) end
 local within = another and loss_span() or 0
 if (floor > last or not pace[1] and root > 0) and kept_long > now then
-  if jump > 0 or floor - last > within + horizon then within = 0 end -- an older file than that of the last moments
+  if jump > 0 or floor - sure > within + horizon then within = 0 end -- an older file than that of the last moments
   if jump > 0 then sure = math.min(sure, now + horizon - jump) end
   return quarantine(sure, now + horizon, pace[1] and WHY.missing or WHY.emptied, within)
 end
 if another and jump > 0 then return quarantine(math.min(sure, now + horizon - jump), now + horizon, WHY.another) end
 local gap_from, gap_upto = pool_numbers(pace[14])
 if floor > gap_from + LOSS_FILE + horizon and floor < gap_upto then return quarantine(gap_from, now + horizon, WHY.missing) end
-if jump > 0 then return quarantine(now + horizon - jump, now + horizon, WHY.leapt) end
+if jump > 0 then -- all who watch the clock saw the same leap: what is charged for it is charged once
+  local at, by = pool_numbers(pace[16])
+  local rest = at > now - jump and jump - by or jump
+  if rest > 0 then
+    leapt = jump
+    return quarantine(now + horizon - rest, now + horizon, WHY.leapt)
+  end
+end
 if another then return quarantine(sure, now + horizon, WHY.another, within) end
 
 -- amnesia: a list and its count don't agree (one was evicted). Nothing is certain: as if all had been lost.
@@ -278,7 +299,13 @@ if not pace[1] and others_listen() then
   return answer('horizon', OBJECTIONS)
 end
 
-if pace[1] and now - clock > MARK_EVERY then call('HSET', KEYS[1], 'c', int(now)) end
+if pace[1] and now - clock > MARK_EVERY then
+  local renew, ttl = keep({'c', int(now)}, false)
+  if renew then
+    call('PEXPIRE', KEYS[1], ttl)
+    for k = 1, K do call('PEXPIRE', KEYS[9 + k], ttl) end
+  end
+end
 if hold[5] == '1' then return answer('paused', PAUSED_HINT) end
 if held > now then return answer('held', held - now) end
 if need == 1 then
@@ -418,7 +445,9 @@ local function append(list, p)
 end
 
 if not pace[1] then forget_lists() end
-local renew, ttl = keep(state_fields(), false)
+local set = state_fields()
+if pace[15] ~= present then set[#set + 1], set[#set + 2] = 'p', present end
+local renew, ttl = keep(set, false)
 if renew then call('PEXPIRE', KEYS[1], ttl) end
 for k = 1, K do
   local list, p, first, anew = KEYS[9 + k], push[k], 1, before[k] == 0

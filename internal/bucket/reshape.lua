@@ -11,7 +11,7 @@ local EPSILON = 2000 -- an exact window allows for no more lateness than this th
 local LATE = 1000000 -- a call is written no later than this after its slot, and reported no later than this after that
 local call = redis.call
 local now = now_us(ARGV[1])
-local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y', 'charges', 'emptied')
+local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y', 'charges', 'emptied', 'r')
 if not pace[2] or tonumber(pace[1]) > tonumber(ARGV[2]) then return pace[2] and 0 or 1 end
 local back = (tonumber(pace[6]) or 0) - now
 if back <= STEP_BACK then back = 0 end
@@ -38,7 +38,7 @@ for k, w in ipairs(old) do w.k, w.list = k, call('LRANGE', KEYS[3 + k], 0, -1) e
 for j, window in ipairs(kept_windows(pace[9])) do
   local list = call('LRANGE', KEYS[3 + LISTS + j], 0, -1)
   if units > before then list[#list + 1], list[#list + 2] = (tonumber(pace[3]) or 0) + LATE, units - before end
-  old[in_force + j] = {window = window, list = list}
+  old[in_force + j] = {k = in_force + j, window = window, list = list}
 end
 table.sort(old, function(a, b) return a.window < b.window end)
 
@@ -100,19 +100,25 @@ local function out_of_force()
 end
 
 local set, longest, lists, kept, charges = {}, 0, {}, out_of_force(), ''
+
+-- carry_charges notes what losses charged an old window with as charges of window k, which has its pairs where stands says.
+local function carry_charges(from, k, stands)
+  for _, c in ipairs(loss_charges(pace[11])) do
+    local edge = c[1] == from.k and stands[int(c[2])]
+    if edge then charges = loss_charged(charges, k, edge, c[3], 0, math.huge) end
+  end
+end
+
 for k, w in ipairs(new) do
   local from = source(w.window)
   local pairs_of, sum, stands = rewritten(from, w.width)
-  for _, c in ipairs(loss_charges(pace[11])) do
-    local edge = c[1] == from.k and stands[int(c[2])]
-    if edge then charges = loss_charged(charges, k, edge, c[3], 0) end
-  end
+  carry_charges(from, k, stands)
   if from.window < w.window then
     quiet = math.max(quiet, now + math.min(w.window - from.window, MOST))
     if (tonumber(pace[12]) or -math.huge) - back + w.window > now then -- nobody knows what was called in it until now
       local mark = pool_edge(math.max(now, latest_write), w.width)
       put_in(pairs_of, w.width, mark, LOSS_FULL)
-      sum, charges = sum + LOSS_FULL, loss_charged(charges, k, mark, LOSS_FULL, 0)
+      sum, charges = sum + LOSS_FULL, loss_charged(charges, k, mark, LOSS_FULL, 0, math.huge)
     end
   end
   lists[k], longest = pairs_of, math.max(longest, w.window + w.width)
@@ -127,8 +133,9 @@ local function put(key, list, ttl)
 end
 local windows = {}
 for j, w in ipairs(kept) do
-  local list = rewritten(w, math.ceil(w.window / KEPT_PARTS))
+  local list, _, stands = rewritten(w, kept_width(w.window))
   local over = 0
+  carry_charges(w, #new + j, stands)
   while list[over + 1] and tonumber(list[over + 1]) + kept_for(w.window) <= now do over = over + 2 end
   list = {unpack(list, over + 1)}
   windows[j], longest = int(w.window), math.max(longest, kept_for(w.window))
@@ -139,12 +146,12 @@ local ttl = int(math.ceil((math.max(last, quiet, now) + 2 * longest + KEPT - now
 for k, list in ipairs(lists) do put(KEYS[3 + k], list, ttl) end
 local life, id = pool_numbers(pace[7])
 for _, x in ipairs({'v', ARGV[2], 'g', ARGV[3], 's', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(math.min(now, tonumber(pace[6]) or now)), 'x', 0,
-  'o', int(life > 0 and life or now) .. ' ' .. int(math.max(now, id + 1)), 'k', table.concat(windows, ' '),
+  'o', int(life > 0 and math.min(life, now) or now) .. ' ' .. int(math.max(now, id + 1)), 'k', table.concat(windows, ' '),
   'u', string.format('%.0f %.0f %.0f %.0f', units, units, math.max(last, now) + 1, dearest)}) do
   set[#set + 1] = x
 end
 call('HSET', KEYS[1], unpack(set))
-if pace[11] then call('HSET', KEYS[1], 'charges', charges) end
+if pace[11] or charges ~= '' then call('HSET', KEYS[1], 'charges', charges) end
 
 -- What was seen of a clock that goes too fast, in the longest window, holds for windows that are new.
 local function gained(text)
@@ -162,6 +169,14 @@ if pace[10] then call('HSET', KEYS[1], 'y', gained(pace[10])) end
 call('PEXPIRE', KEYS[1], ttl)
 
 if back > 0 then
+  call('HDEL', KEYS[1], 'leapt', 'gap') -- moments to compare with what processes know, who move theirs by another measure
+  if pace[12] then call('HSET', KEYS[1], 'emptied', int(pace[12] - back)) end
+  -- When a Redis with another run id wrote last can't be told by this one's clock.
+  local run, doubted = loss_run(pace[13])
+  if run and pace[13] and run ~= pace[13] and not doubted then
+    local span = loss_span()
+    call('HSET', KEYS[1], 'r', 'behind ' .. int(span > 0 and now - span or 0))
+  end
   local hold = call('HMGET', KEYS[2], 'until', 'probe')
   for i, name in ipairs({'until', 'probe'}) do
     if hold[i] then call('HSET', KEYS[2], name, int(tonumber(hold[i]) - back)) end

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
@@ -85,7 +86,8 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	if err := d.patiently(ctx, d.announce); err != nil {
 		return err
 	}
-	d.run(d.listen)
+	sub := d.p.DB.Client.Subscribe(ctx, redisdb.Wake, bucket.HoldChannel) // before anything is asked for: a life of the pacer's state that begins counts who listens
+	d.run(func(ctx context.Context) { d.listen(ctx, sub) })
 	d.run(d.pulse)
 	d.run(d.remember)
 	d.run(d.totals)
@@ -145,18 +147,26 @@ func (d *Dispatcher) run(loop func(context.Context)) {
 }
 
 // listen wakes idle gateways when a job has become due, drops reserved slots when a hold begins, and says what is known here of
-// slots when Redis seems to have forgotten them.
-func (d *Dispatcher) listen(ctx context.Context) {
-	sub := d.p.DB.Client.Subscribe(ctx, redisdb.Wake, bucket.HoldChannel)
+// slots when Redis seems to have forgotten them, or may have while nobody could be told.
+func (d *Dispatcher) listen(ctx context.Context, sub *redis.PubSub) {
 	defer sub.Close()
-	heard := sub.Channel()
+	heard := sub.ChannelWithSubscriptions()
 	for {
 		select {
 		case m, ok := <-heard:
 			if !ok {
 				return
 			}
-			d.hear(ctx, m.Channel, m.Payload)
+			switch m := m.(type) {
+			case *redis.Message:
+				d.hear(ctx, m.Channel, m.Payload)
+			case *redis.Subscription:
+				if m.Channel == bucket.HoldChannel {
+					for _, u := range d.units {
+						u.pacer.Report()
+					}
+				}
+			}
 		case <-ctx.Done():
 			return
 		}
