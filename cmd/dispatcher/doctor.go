@@ -37,14 +37,6 @@ when Redis is away (all other checks are made nevertheless), and 0 with warnings
 // doctorWait is how long doctor waits for Redis's first answer: whoever examines does not wait until all is well.
 const doctorWait = 2 * time.Second
 
-// diagnosis is "doctor -o json".
-type diagnosis struct {
-	OK     bool           `json:"ok"`
-	Failed int            `json:"failed"`
-	Warned int            `json:"warned"`
-	Checks []doctor.Check `json:"checks"`
-}
-
 func (p *program) doctor(ctx context.Context, names []string) error {
 	cfg, unset, err := p.loadWithout()
 	if err != nil {
@@ -58,17 +50,15 @@ func (p *program) doctor(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	d := diagnosis{Failed: report.Count(doctor.Fail), Warned: report.Count(doctor.Warn), Checks: report.Checks}
-	d.OK = d.Failed == 0
 	if p.JSON() {
-		err = cli.WriteJSON(p.Out, d)
+		err = cli.WriteJSON(p.Out, report)
 	} else {
-		err = p.writeDiagnosis(d)
+		err = p.writeReport(report)
 	}
 	if err != nil {
 		return err
 	}
-	return d.verdict(report.Away)
+	return diagnosis(report)
 }
 
 // loadWithout loads the configuration with its secrets, or without those that are not set, and then says which they are.
@@ -83,13 +73,14 @@ func (p *program) loadWithout() (cfg *config.Config, unset, err error) {
 	return whole, nil, nil
 }
 
-func (d diagnosis) verdict(away error) error {
-	if away != nil {
+// diagnosis is the command's error: nil where nothing failed and Redis could be looked at.
+func diagnosis(r doctor.Report) error {
+	if r.Away != nil {
 		return &job.Error{Code: job.CodeUnavailable, Message: "Redis is away, so what stands in it was not looked at; the other checks were made",
 			Hint: "start it, or check the Redis address, and run doctor again"}
 	}
-	if d.Failed > 0 {
-		return &job.Error{Code: job.CodeFailed, Message: counted(d.Failed, "check") + " failed",
+	if r.Failed > 0 {
+		return &job.Error{Code: job.CodeFailed, Message: counted(r.Failed, "check") + " failed",
 			Hint: "each line that says fail says what to do"}
 	}
 	return nil
@@ -102,11 +93,11 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// writeDiagnosis writes a line for each check: on a terminal aligned, with the hint below; in a pipe level, check, gateway, message and hint
+// writeReport writes a line for each check: on a terminal aligned, with the hint below; in a pipe level, check, gateway, message and hint
 // with tabs between.
-func (p *program) writeDiagnosis(d diagnosis) error {
+func (p *program) writeReport(r doctor.Report) error {
 	var b strings.Builder
-	for _, c := range d.Checks {
+	for _, c := range r.Checks {
 		c.Message, c.Hint = oneLine(c.Message), oneLine(c.Hint)
 		if !p.OutTerminal {
 			fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\n", c.Level, c.Name, c.Gateway, c.Message, c.Hint)
@@ -127,8 +118,8 @@ func (p *program) writeDiagnosis(d diagnosis) error {
 		}
 	}
 	if p.OutTerminal {
-		fmt.Fprintf(&b, "\n%s, %s, %d ok (%s)\n", counted(d.Failed, "failure"), counted(d.Warned, "warning"),
-			len(d.Checks)-d.Failed-d.Warned, time.Now().Format(time.DateTime))
+		fmt.Fprintf(&b, "\n%s, %s, %d ok (%s)\n", counted(r.Failed, "failure"), counted(r.Warned, "warning"),
+			len(r.Checks)-r.Failed-r.Warned, time.Now().Format(time.DateTime))
 	}
 	if _, err := fmt.Fprint(p.Out, b.String()); err != nil {
 		return errors.Join(errors.New("writing the result"), err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"spillway/internal/cli"
+	"spillway/internal/doctor"
 	"spillway/internal/testkit"
 )
 
@@ -68,7 +69,7 @@ func TestDoctorAsJSON(t *testing.T) {
 	gateway := httptest.NewServer(nil)
 	t.Cleanup(gateway.Close)
 	got := examine(t, true, testkit.Server(t, "--appendonly", "yes").URL(), gateway.URL, "-o", "json")
-	var d diagnosis
+	var d doctor.Report
 	if err := json.Unmarshal([]byte(got.out), &d); err != nil || got.code != 1 {
 		t.Fatalf("exit code %d, %v:\n%s", got.code, err, got.out)
 	}

@@ -59,22 +59,16 @@ type Params struct {
 	TLS *tls.Config
 }
 
-// Report is the results of all checks, in the order in which they were made.
+// Report is the results of all checks, in the order in which they were made. Its JSON is docs/cli-json.md's doctor.
 type Report struct {
-	Checks []Check
+	// OK says that no check failed.
+	OK bool `json:"ok"`
+	// Failed and Warned are how many checks came to Fail and to Warn.
+	Failed int     `json:"failed"`
+	Warned int     `json:"warned"`
+	Checks []Check `json:"checks"`
 	// Away is why Redis could not be looked at; nil if it could. All other checks were made nevertheless.
-	Away error
-}
-
-// Count returns how many checks came to that level.
-func (r Report) Count(level Level) int {
-	n := 0
-	for _, c := range r.Checks {
-		if c.Level == level {
-			n++
-		}
-	}
-	return n
+	Away error `json:"-"`
 }
 
 // Run makes every check. Its error is the context's.
@@ -96,6 +90,7 @@ func Run(ctx context.Context, p Params) (Report, error) {
 		x.lint(g, way.took)
 		x.add(way.checks...)
 	}
+	x.OK = x.Failed == 0
 	return x.Report, ctx.Err()
 }
 
@@ -116,7 +111,18 @@ type examination struct {
 	latency map[string]time.Duration
 }
 
-func (x *examination) add(checks ...Check) { x.Checks = append(x.Checks, checks...) }
+func (x *examination) add(checks ...Check) {
+	x.Checks = append(x.Checks, checks...)
+	for _, c := range checks {
+		switch c.Level {
+		case Fail:
+			x.Failed++
+		case Warn:
+			x.Warned++
+		case OK:
+		}
+	}
+}
 
 // ok, warn and fail return a check about a gateway, or about none.
 func ok(name, gateway, format string, args ...any) Check {

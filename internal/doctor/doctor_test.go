@@ -103,7 +103,7 @@ func TestAllIsWell(t *testing.T) {
 	t.Parallel()
 	url, calls := listening(t)
 	r := newPatient(t, testkit.Server(t, sound...).URL(), request(url), limits).examine()
-	if r.Count(Fail) > 0 || r.Count(Warn) > 0 || r.Away != nil {
+	if !r.OK || r.Warned > 0 || r.Away != nil {
 		t.Errorf("found on a sound system:\n%s", list(r))
 	}
 	for _, name := range []string{"redis", "role", "persistence", "eviction", "memory", "replicas", "clock", "latency", "standing", "configuration", "reach", "secrets"} {
@@ -136,7 +136,7 @@ func TestRedisThatLosesJobs(t *testing.T) {
 			t.Parallel()
 			r := newPatient(t, testkit.Server(t, c.args...).URL(), request(url), limits).examine()
 			expect(t, r, c.check, c.level, c.message, c.hint)
-			if r.Count(Warn)+r.Count(Fail) != 1 {
+			if r.Warned+r.Failed != 1 {
 				t.Errorf("more was found than what is wrong:\n%s", list(r))
 			}
 		})
@@ -275,7 +275,7 @@ func TestFineConfigurations(t *testing.T) {
 		p := newPatient(t, "redis://127.0.0.1:1/0", gateway...)
 		x := &examination{p: p.p}
 		x.lint(p.p.Gateways[0], 0)
-		if x.Count(Warn) > 0 {
+		if x.Warned > 0 {
 			t.Errorf("%s:\n%s", name, list(x.Report))
 		}
 	}
@@ -373,7 +373,7 @@ func TestUnsetVariables(t *testing.T) {
 	expect(t, r, "secrets", Fail, "${PAY_URL} is not set", "dispatcher run")
 	expect(t, r, "secrets", Fail, "d.yaml:3", "")
 	expect(t, r, "reach", Warn, "not tried", "variables")
-	if r.Count(Fail) != 3 { // the two, and Redis
+	if r.Failed != 3 { // the two, and Redis
 		t.Errorf("one line a variable:\n%s", list(r))
 	}
 }
