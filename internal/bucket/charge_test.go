@@ -278,3 +278,77 @@ func TestALeapIsChargedOnce(t *testing.T) {
 		t.Errorf("the leap is kept as %q", l)
 	}
 }
+
+// All is lost while a day's limit is out of force, and hours after the last call: it is charged all the same when it comes back.
+func TestALossIsNoticedHoursAfterALimitLeft(t *testing.T) {
+	w, _ := scenario(t)
+	second, thousand := job.Limit{N: 20, Window: time.Second}, job.Limit{N: 1000, Window: day}
+	p := w.pacer(PacerConfig{Limits: []job.Limit{second, thousand}})
+	var out ran
+	w.spend(p, &out, 40*time.Second)
+	w.change(p, 1, second)
+	for range 2 * 360 {
+		w.pass(10 * time.Second)
+		w.expect(w.reserve(p, wish{want: 1}), stateIdle, 0)
+	}
+	w.lose()
+	w.spend(p, &out, 5*time.Second)
+	w.change(p, 2, second, thousand)
+	w.charges(p, Charge{Limit: thousand, Units: 1000})
+}
+
+// A process that was cut off tells of a loss from long ago, while the long limit is out of force: what was called since counts when the limit is back.
+func TestAnOldLossKeepsWhatWasCalledSince(t *testing.T) {
+	w, _ := scenario(t)
+	ten, hour := job.Limit{N: 10, Window: time.Second}, job.Limit{N: 1000, Window: time.Hour}
+	cfg := PacerConfig{Limits: []job.Limit{ten, hour}}
+	older := w.pacer(cfg)
+	w.reserve(older, wish{want: 1, cost: 1})
+	w.pass(time.Second)
+	w.lose()
+	p := w.pacer(cfg)
+	var out ran
+	w.spend(p, &out, time.Second)
+	w.pass(40 * time.Minute)
+	w.spend(p, &out, 80*time.Second)
+	w.change(p, 1, ten)
+	w.pass(25 * time.Minute)
+	before := len(out.slot)
+	if err := older.Change(t.Context(), p.plan.Load().cfg); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(w.reserve(older, wish{want: 1, cost: 1}), stateLost, 0)
+	w.pass(2 * time.Second)
+	w.change(p, 2, ten, hour)
+	w.spend(p, &out, 10*time.Minute)
+	if most := mostBefore(out.slot, out.slot[before-1], time.Hour.Microseconds()); most > hour.N {
+		t.Errorf("%d slots of %s", most, hour)
+	}
+}
+
+// The shortest window's list lives as long as the others after a loss.
+func TestALossRenewsEveryList(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: time.Hour}}})
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
+	w.client.PExpire(ctx, w.keys.PaceWindow(1), time.Minute)
+	w.client.HSet(ctx, w.keys.Pace(), "r", fmt.Sprint("restored ", w.now))
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateLost, 0)
+	if left := w.client.PTTL(ctx, w.keys.PaceWindow(1)).Val(); left < time.Hour {
+		t.Errorf("the list of the shortest window ends in %s", left)
+	}
+}
+
+// A slot that was taken before the lists were made anew gives no permit of theirs back: it may be another call's.
+func TestASlotOfOtherBooksGivesNoPermitBack(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	s := w.reserve(p, wish{want: 1, cost: 1}).slots[0]
+	w.client.HSet(ctx, w.keys.Pace(), "o", fmt.Sprintf("%d %d", s.Books, s.Books+1))
+	if err := p.Release(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+	if n := sum(w.client.LRange(ctx, w.keys.PaceWindow(1), 0, -1).Val()); n != 1 {
+		t.Errorf("%d permits are taken, want the one", n)
+	}
+}

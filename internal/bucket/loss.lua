@@ -49,14 +49,23 @@ local function loss_charges(text)
   return all
 end
 
--- loss_charged is that field with one more charge, and without those of the window whose mark is not after `gone`. What has a mark after `latest` is now at
--- that one.
-local function loss_charged(text, k, mark, units, gone, latest)
+-- loss_text is that field for charges.
+local function loss_text(charges)
   local all = ''
+  for _, c in ipairs(charges) do all = all .. string.format('%.0f %.0f %.0f ', c[1], c[2], c[3]) end
+  return all
+end
+
+-- loss_charged is that field with one more charge, and without those of the window whose mark is not after `gone`. What has a mark before `earliest` or after
+-- `latest` is now at that one.
+local function loss_charged(text, k, mark, units, gone, earliest, latest)
+  local all = {}
   for _, c in ipairs(loss_charges(text)) do
-    if c[1] ~= k or c[2] > gone then all = all .. string.format('%.0f %.0f %.0f ', c[1], c[1] == k and math.min(c[2], latest) or c[2], c[3]) end
+    if c[1] == k then c[2] = c[2] > gone and math.min(math.max(c[2], earliest), latest) end
+    if c[2] then all[#all + 1] = c end
   end
-  return all .. string.format('%.0f %.0f %.0f ', k, mark, units)
+  all[#all + 1] = {k, mark, units}
+  return loss_text(all)
 end
 
 -- loss_take takes the pairs up to the mark off the list, and returns their units.

@@ -101,6 +101,7 @@ type knowledge struct {
 	probing bool  // calls wait for the one that goes first after a hold
 	refused row   // answers that the limits known here are too old
 	root    int64 // the life of the state that was heard of last, or 0
+	heard   int64 // when that was
 }
 
 // NewPacer returns the pacer of one gateway, or why its configuration can't be kept. It doesn't speak to Redis yet.

@@ -89,7 +89,7 @@ func (p *Pacer) releaseOf(shape string, slots []job.Slot) error {
 		args = append(args, w.width)
 	}
 	for i := len(slots) - 1; i >= 0; i-- {
-		args = append(args, slots[i].At, p.late.edge(slots[i]), slots[i].Cost, slots[i].Lease)
+		args = append(args, slots[i].At, p.late.edge(slots[i]), slots[i].Cost, slots[i].Lease, slots[i].Books)
 	}
 	p.late.forget(slots...)
 	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)

@@ -83,7 +83,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 
 func (pl *plan) reserveArgs(now int64, w wish, k *knowledge, lease string) []any {
 	return []any{now, w.lead, pl.horizon, k.floor, k.jump, pl.spacing, pl.tolerance, w.want, w.cost,
-		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate, k.root, HoldChannel, pl.cfg.Gateway, w.allow}
+		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate, k.root, HoldChannel, pl.cfg.Gateway, w.allow, k.heard}
 }
 
 // windowArgs says what was seen of Redis's clock, what each window is, and how much longer its permits take since that clock goes too fast. A permit
@@ -231,7 +231,7 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 		k.jump = 0
 	}
 	if leapt != 0 {
-		k.jump = max(leapt, 0)
+		k.jump = max(k.jump+leapt, 0)
 		if k.floor > 0 {
 			k.floor += min(leapt, 0) // Redis moves its times when its clock was set back, not when it was set ahead
 		}
@@ -239,7 +239,7 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 	if looked { // else what is lost would be taken for what never was
 		k.floor = max(k.floor, r.books.last)
 		if r.books.root != 0 {
-			k.root = r.books.root
+			k.root, k.heard = r.books.root, r.now
 		}
 	}
 	return stale

@@ -9,8 +9,9 @@
 --      13 version of the limits  14 shape: the windows and widths that the lists are kept for
 --      15 a call is written at most so late after its slot (µs)  16 life that the caller knows (0 = none)  17 channel
 --      18 gateway  19 allowance: exact lists count a call so much later than its slot, no later than it is written at most (µs)
---      20 the time on Redis's clock up to which the caller has watched how fast it goes (µs)  21 "at by …": what the clock gained too
---      much then, each as it was seen, oldest first (µs)  22 what it gains within the horizon, at that rate (µs)  23 a number of the caller's own
+--      20 when the caller last heard of a state (µs, 0 = never)
+--      21 the time on Redis's clock up to which the caller has watched how fast it goes (µs)  22 "at by …": what the clock gained too
+--      much then, each as it was seen, oldest first (µs)  23 what it gains within the horizon, at that rate (µs)  24 a number of the caller's own
 --      then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact), and how
 --      much longer a permit takes as the sum of those gains lies within it (µs)
 -- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o,
@@ -46,12 +47,12 @@ local WHY = {leapt = 0, emptied = 1, missing = 2, another = 3, list = 4, restore
 local call = redis.call
 local NEWS = 1000 -- without a slot, only more than this is told to others (µs)
 local GONE = 3000000 -- while Redis's clock goes too fast, whoever told it tells more before so long (µs)
-local K = (#ARGV - 23) / 4
+local K = (#ARGV - 24) / 4
 local real_now = now_us(ARGV[1])
 local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
-local late, root, allowance = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[19])
+local late, root, allowance, heard_at = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[19]), tonumber(ARGV[20])
 
 local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'k', 'y', 'charges', 'gap', 'p', 'leapt'}
 local FIXED = #fields
@@ -83,18 +84,18 @@ local N, R, width, used, before, cursor, from, buf, push, longer = {}, {}, {}, {
 local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this call added to it
 local longest, least, most = 0, math.huge, 0
 for k = 1, K do
-  N[k], R[k], width[k], longer[k] = tonumber(ARGV[20 + 4 * k]), tonumber(ARGV[21 + 4 * k]), tonumber(ARGV[22 + 4 * k]), tonumber(ARGV[23 + 4 * k])
+  N[k], R[k], width[k], longer[k] = tonumber(ARGV[21 + 4 * k]), tonumber(ARGV[22 + 4 * k]), tonumber(ARGV[23 + 4 * k]), tonumber(ARGV[24 + 4 * k])
   used[k] = tonumber(pace[FIXED + k]) or 0
   before[k], cursor[k], push[k] = used[k], 0, {}
   longest, least = math.max(longest, R[k] + width[k]), math.min(least, N[k])
   most = math.max(most, N[k])
 end
-local present = ARGV[24] .. ' ' .. ARGV[25] .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] -- the field p
+local present = ARGV[25] .. ' ' .. ARGV[26] .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] -- the field p
 
 -- What one caller has seen of Redis's clock holds for all, and for those that come when it is gone: as long as it can lie within the window.
 -- What it saw may lie further back than a window: then no more of it is passed on than a clock can gain within one. What this
 -- caller has seen since somebody told comes on top: neither of them has seen it all. When he is gone, another one tells all.
-local watched, gains, ahead, me = tonumber(ARGV[20]), ARGV[21], tonumber(ARGV[22]), tonumber(ARGV[23])
+local watched, gains, ahead, me = tonumber(ARGV[21]), ARGV[22], tonumber(ARGV[23]), tonumber(ARGV[24])
 local function gained_since(moment)
   local sum = 0
   for at, by in string.gmatch(gains, '(%d+) (%d+)') do
@@ -141,7 +142,7 @@ local charges, emptied, between, leapt -- as they are after a loss that was noti
 
 -- state_fields returns what there is to write; all of the books where they were made anew.
 local function state_fields(anew)
-  if life == 0 then life, anew = root > 0 and root or now, true end
+  if life == 0 then life, anew = root > 0 and math.min(root, now) or now, true end
   pace[10] = string.format('%.0f %.0f %.0f %.0f', units, before_since, since, dearest)
   local set = {'s', int(last), 'tat', int(tat), 'h', int(quiet), 'c', int(now), 'v', ARGV[13], 'g', ARGV[14], 'u', pace[10]}
   if run or doubted then set[#set + 1], set[#set + 2] = 'r', run or 'unknown' end
@@ -185,7 +186,7 @@ end
 -- charge_loss puts what may be missing from window k into its list, behind what is known from before the loss.
 local function charge_loss(k, missing)
   local list, younger = KEYS[9 + k], only > 0
-  charges = loss_charged(charges or pace[13], k, mark, missing, younger and mark or now - R[k] - width[k], younger and math.huge or mark)
+  charges = loss_charged(charges or pace[13], k, mark, missing, now - R[k] - width[k], younger and mark + 1 or 0, younger and math.huge or mark)
   if younger then -- the list is of a younger life than what is missing, and complete
     local own = loss_take(list, mark)
     if own > 0 then call('LPUSH', list, int(own), int(mark + 1)) end
@@ -203,8 +204,9 @@ end
 -- missing_within returns the most units that can be missing of so long a time, by the pace of now and that of the last slot. A job that waits, or was lost with its
 -- slot, may have cost more than any that is known.
 local function missing_within(gap)
-  local dear = (dearest == 0 or call('EXISTS', KEYS[5]) == 1) and least or dearest
   local n, r, t, tol = pool_numbers(pace[15])
+  local dear = dearest
+  if dearest == 0 or call('EXISTS', KEYS[5]) == 1 then dear = math.max(dearest, least, n) end
   local missing = loss_most(gap, N[1], R[1], T, tolerance, dear)
   return n > 0 and math.max(missing, loss_most(gap, n, r, t, tol, dear)) or missing
 end
@@ -215,7 +217,11 @@ local function quarantine(from, upto, why, within)
   local known = why == WHY.leapt
   if not pace[1] then
     forget_lists()
-    charges = ''
+    local out = {} -- windows out of force have their lists still
+    for _, c in ipairs(loss_charges(pace[13])) do
+      if c[1] > K then out[#out + 1] = c end
+    end
+    charges = loss_text(out)
   end
   emptied, between = from == 0, within and within > 0 and int(from) .. ' ' .. int(upto) or ''
   call('HDEL', KEYS[1], 'w') -- an older version's
@@ -230,13 +236,14 @@ local function quarantine(from, upto, why, within)
     charge_loss(k, missing)
     used[k] = used[k] + missing
   end
-  kept_add(mark, missing + uncounted)
+  local edge = math.max(mark, last + late) -- their lists end no later
+  kept_add(edge, missing + uncounted)
   for j, window in ipairs(kept) do
-    charges = loss_charged(charges or pace[13], K + j, pool_edge(mark, kept_width(window)), missing, now - kept_for(window), math.huge)
+    charges = loss_charged(charges or pace[13], K + j, pool_edge(edge, kept_width(window)), missing, now - kept_for(window), 0, math.huge)
   end
   local _, ttl = keep(state_fields(true), true)
   call('PEXPIRE', KEYS[1], ttl)
-  for k = long, K do call('PEXPIRE', KEYS[9 + k], ttl) end
+  for k = 1, K do call('PEXPIRE', KEYS[9 + k], ttl) end
   local out = answer('lost', quiet - now - horizon)
   out[9], out[10] = int(long <= K and math.min(missing, most) or 0), why
   return out
@@ -244,7 +251,8 @@ end
 
 if floor > now + horizon + STEP_BACK then floor = 0 end -- heard before the clock was set back
 floor = math.min(floor, now + horizon)
-local kept_long = math.max(floor, root) + longest + KEPT -- a state that is gone before that was lost
+local floor_kept = math.max(floor, root) + longest + KEPT
+local kept_long = math.max(floor_kept, math.min(heard_at, now) + longest + KEPT) -- a state that is gone before that was lost
 local another = run and pace[8] and run ~= pace[8]
 if pace[1] and root > 0 and root < life and kept_long > life then -- Redis was emptied, and nobody noticed
   local since = life
@@ -254,16 +262,16 @@ if pace[1] and root > 0 and root < life and kept_long > life then -- Redis was e
   return quarantine(0, math.min(only, now) + horizon, WHY.emptied)
 end
 local sure = math.max(last, clock) -- what was granted until then is all there: writes are lost from the end
+if jump > 0 then sure = math.min(sure, now + horizon - jump) end
 if doubted then return quarantine(math.min(sure, doubted), now + horizon, WHY[why]) end
 local within = another and loss_span() or 0
-if (floor > last or not pace[1] and root > 0) and kept_long > now then
+if floor > last and floor_kept > now or not pace[1] and root > 0 and kept_long > now then
   if jump > 0 or floor - sure > within + horizon then within = 0 end -- an older file than that of the last moments
-  if jump > 0 then sure = math.min(sure, now + horizon - jump) end
   return quarantine(sure, now + horizon, pace[1] and WHY.missing or WHY.emptied, within)
 end
-if another and jump > 0 then return quarantine(math.min(sure, now + horizon - jump), now + horizon, WHY.another) end
+if another and jump > 0 then return quarantine(sure, now + horizon, WHY.another) end
 local gap_from, gap_upto = pool_numbers(pace[14])
-if floor > gap_from + LOSS_FILE + horizon and floor < gap_upto then return quarantine(gap_from, now + horizon, WHY.missing) end
+if floor > gap_from + LOSS_FILE + horizon and floor < gap_upto then return quarantine(math.min(gap_from, sure), now + horizon, WHY.missing) end
 if jump > 0 then -- all who watch the clock saw the same leap: what is charged for it is charged once
   local at, by = pool_numbers(pace[16])
   local rest = at > now - jump and jump - by or jump

@@ -105,7 +105,7 @@ local set, longest, lists, kept, charges = {}, 0, {}, out_of_force(), ''
 local function carry_charges(from, k, stands)
   for _, c in ipairs(loss_charges(pace[11])) do
     local edge = c[1] == from.k and stands[int(c[2])]
-    if edge then charges = loss_charged(charges, k, edge, c[3], 0, math.huge) end
+    if edge then charges = loss_charged(charges, k, edge, c[3], 0, 0, math.huge) end
   end
 end
 
@@ -118,7 +118,7 @@ for k, w in ipairs(new) do
     if (tonumber(pace[12]) or -math.huge) - back + w.window > now then -- nobody knows what was called in it until now
       local mark = pool_edge(math.max(now, latest_write), w.width)
       put_in(pairs_of, w.width, mark, LOSS_FULL)
-      sum, charges = sum + LOSS_FULL, loss_charged(charges, k, mark, LOSS_FULL, 0, math.huge)
+      sum, charges = sum + LOSS_FULL, loss_charged(charges, k, mark, LOSS_FULL, 0, 0, math.huge)
     end
   end
   lists[k], longest = pairs_of, math.max(longest, w.window + w.width)

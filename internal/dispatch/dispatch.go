@@ -87,6 +87,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 		return err
 	}
 	sub := d.p.DB.Client.Subscribe(ctx, redisdb.Wake, bucket.HoldChannel) // before anything is asked for: a life of the pacer's state that begins counts who listens
+	_, _ = sub.ReceiveTimeout(ctx, time.Second)                           // without an answer it goes on trying
 	d.run(func(ctx context.Context) { d.listen(ctx, sub) })
 	d.run(d.pulse)
 	d.run(d.remember)

@@ -18,6 +18,11 @@ for i, mark in ipairs(marks) do marks[i] = int(mark[1]) .. '-' .. int(mark[2]) e
 local line = line_with(line_with(v[2] or '', v[5] or ''), ARGV[3])
 redis.call('HSET', KEYS[1], 'line', line, 'at', int(now), 'v', alive_changed(v[1], now), 'marks', table.concat(marks, ' '))
 redis.call('HDEL', KEYS[1], 'gaps', 'df', 'ds', 'dl')
--- All that can have been called since counts in the limits, whatever the pacer has taken the snapshot for: see r in bucket's reserve.lua.
-if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('HSET', KEYS[2], 'r', 'restored ' .. int(math.min(tonumber(v[4]), now))) end
+-- All that can have been called since counts in the limits, whatever the pacer has taken the snapshot for: see r and c in bucket's reserve.lua. By a clock that is
+-- behind, nobody can tell since when.
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  local pace = redis.call('HMGET', KEYS[2], 'c', 'r')
+  local behind = (tonumber(pace[1]) or 0) > now or string.sub(pace[2] or '', 1, 7) == 'behind '
+  redis.call('HSET', KEYS[2], 'r', 'restored ' .. (behind and '0' or int(math.min(tonumber(v[4]), now))))
+end
 return 1

@@ -504,3 +504,39 @@ func TestTheEmbeddedRedisUnderstandsIt(t *testing.T) {
 	a.confirm(true)
 	w.free(true, a)
 }
+
+// The pacer's state is told since when slots may be missing. Where the clock is behind what it wrote last, nobody can tell that.
+func TestAConfirmedRestoreIsToldToThePacer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ahead int64 // of now: when the state was written, in s
+		run   string
+		known bool
+	}{
+		"the clock goes on":             {-70, "a run id", true},
+		"the clock is behind":           {30, "a run id", false},
+		"the clock was found to be so":  {-1, "behind 0", false},
+		"an older restore is confirmed": {-70, "restored 5", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, testkit.Client(t))
+			a := w.dispatcher(Memory{})
+			w.live(20, a)
+			old, from := w.snapshot(), w.now.Load()
+			w.live(60, a)
+			w.restore(old)
+			w.live(1, a)
+			pace := redisdb.NewKeys(w.gateway).Pace()
+			w.c.HSet(t.Context(), pace, "c", w.now.Load()+c.ahead*second, "r", c.run)
+			a.confirm(true)
+			want := "restored 0"
+			if c.known {
+				want = fmt.Sprint("restored ", from)
+			}
+			if got := w.c.HGet(t.Context(), pace, "r").Val(); got != want {
+				t.Errorf("it is told %q, want %q", got, want)
+			}
+		})
+	}
+}
