@@ -18,6 +18,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -166,7 +167,7 @@ func (b *bench) record(gateway, id string) job.Record {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return job.ParseRecord(gateway, id, h)
+	return record.Parse(gateway, id, h)
 }
 
 // queued returns the task ids in the order in which they will be called.

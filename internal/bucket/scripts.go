@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
@@ -49,12 +50,12 @@ var (
 	releaseScript   = redisdb.NewScript(redisdb.NowLua, poolLua, releaseLua)
 	lateScript      = redisdb.NewScript(redisdb.NowLua, poolLua, lateLua)
 	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, reshapeLua)
-	succeededScript = redisdb.NewScript(redisdb.NowLua, redisdb.OutageLua, doubtLua, succeededLua)
+	succeededScript = redisdb.NewScript(redisdb.NowLua, record.OutageLua, doubtLua, succeededLua)
 	pauseScript     = redisdb.NewSwitchScript(redisdb.NowLua, pauseLua)
 	lookScript      = redisdb.NewScript(redisdb.NowLua, lookLua)
 	fewerScript     = redisdb.NewScript(redisdb.NowLua, fewerLua)
 	endScript       = redisdb.NewScript(endLua)
-	circuitScript   = redisdb.NewScript(redisdb.NowLua, redisdb.OutageLua, doubtLua, circuitLua)
+	circuitScript   = redisdb.NewScript(redisdb.NowLua, record.OutageLua, doubtLua, circuitLua)
 )
 
 // once sends a script one time only. go-redis repeats a command whose answer didn't come; but the first may have run,

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 )
 
 // ByItself stands for an act's place where ledger.Books.Readmit takes in what Again returned: a job is counted with each time, so that
@@ -21,7 +22,7 @@ func (s *Store) Again(ctx context.Context, r Rules, n int64) (jobs []job.Return,
 	if err != nil {
 		return nil, 0, s.unread(err)
 	}
-	records, err := s.records(ctx, ids, job.RecordFields())
+	records, err := s.records(ctx, ids, record.Fields())
 	if err != nil {
 		return nil, 0, err
 	}

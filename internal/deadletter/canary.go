@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 )
 
 // Canary is what became of the jobs that a replay sent ahead.
@@ -83,7 +84,7 @@ func (c *clearing) lookAtCanary(ctx context.Context) (Canary, error) {
 		ids[i] = d.rec.Job.ID
 	}
 	for from := 0; from < len(ids); from += page {
-		records, err := c.Store.records(ctx, ids[from:min(from+page, len(ids))], job.RecordFields())
+		records, err := c.Store.records(ctx, ids[from:min(from+page, len(ids))], record.Fields())
 		if err != nil {
 			return seen, err
 		}

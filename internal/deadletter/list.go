@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 )
 
 // Filter says which parked jobs are meant. An empty filter means all.
@@ -107,7 +108,7 @@ func (s *Store) byID(ctx context.Context, ids []string) iter.Seq2[job.Record, er
 	return func(yield func(job.Record, error) bool) {
 		var found []job.Record
 		for some := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(ids))), page) {
-			records, err := s.records(ctx, some, job.RecordFields())
+			records, err := s.records(ctx, some, record.Fields())
 			if err != nil {
 				yield(job.Record{}, err)
 				return

@@ -11,13 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
 // fields is what is read of the jobs that are parked for a reason.
 func (f Filter) fields(r job.Reason) []string {
 	if !f.ForClearing {
-		return job.RecordFields()
+		return record.Fields()
 	}
 	few := []string{"s", "g", "r", "pa", "c", "x", "f", "am", "ed", "y", "m"}
 	if r == job.Refused {
@@ -35,7 +36,7 @@ func (f Filter) fields(r job.Reason) []string {
 // records reads these fields of the records of these ids, in their order. One that is not there is empty.
 func (s *Store) records(ctx context.Context, ids, fields []string) ([]job.Record, error) {
 	records := make([]job.Record, len(ids))
-	err := s.visit(ctx, ids, fields, func(i int, h map[string]string) { records[i] = job.ParseRecord(s.gateway, ids[i], h) })
+	err := s.visit(ctx, ids, fields, func(i int, h map[string]string) { records[i] = record.Parse(s.gateway, ids[i], h) })
 	return records, err
 }
 
@@ -80,7 +81,7 @@ func (s *Store) yieldWhole(ctx context.Context, some []job.Record, of func(job.R
 			ids = append(ids, r.Job.ID)
 		}
 	}
-	found, err := s.read(ctx, ids, append([]string{"s", "g", "r", "d"}, job.PayloadFields()...))
+	found, err := s.read(ctx, ids, append([]string{"s", "g", "r", "d"}, record.PayloadFields()...))
 	if err != nil {
 		yield(job.Record{}, err)
 		return false
@@ -93,7 +94,7 @@ func (s *Store) yieldWhole(ctx context.Context, some []job.Record, of func(job.R
 				continue
 			}
 			var stored []byte
-			if stored, r.Unopened = job.PayloadOf(s.gateway, r.Job.ID, h); r.Unopened == nil {
+			if stored, r.Unopened = record.PayloadOf(s.gateway, r.Job.ID, h); r.Unopened == nil {
 				r.Job.Payload, r.Sealed, r.Unopened = s.box.Reveal(r.Job.ID, stored, h["d"], h["r"] == string(job.Unreadable))
 			}
 		}

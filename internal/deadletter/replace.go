@@ -2,19 +2,13 @@ package deadletter
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"errors"
 	"fmt"
 	"strconv"
 
 	"spillway/internal/job"
-	"spillway/internal/redisdb"
+	"spillway/internal/record"
 )
-
-//go:embed replace.lua
-var replaceLua string
-
-var replaceScript = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, replaceLua)
 
 // Replaced is what became of one replacement.
 type Replaced struct {
@@ -64,7 +58,7 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 		args = append(args, strconv.FormatInt(to.Return.Generation, 10), string(to.Return.Reason), to.Before.Digest, stored, to.After.Digest, to.After.Money,
 			flag(p.unsure[i]))
 	}
-	done, err := taken(replaceScript.Act(ctx, s.c, append(keys, s.keys.Counters()), args...), "replace.lua", len(keys))
+	done, err := taken(record.Replace.Act(ctx, s.c, append(keys, s.keys.Counters()), args...), "replace.lua", len(keys))
 	for n := range done {
 		if !done[n] {
 			p.all[p.places[n]].Err = errMoved
@@ -92,13 +86,13 @@ func (s *Store) plan(ctx context.Context, r Rules, jobs []job.Job, digests []str
 	for i, j := range jobs {
 		ids[i] = j.ID
 	}
-	found, err := s.read(ctx, ids, append([]string{"d"}, job.RecordFields()...))
+	found, err := s.read(ctx, ids, append([]string{"d"}, record.Fields()...))
 	if err != nil {
 		return p, err
 	}
 	seen := map[string]bool{}
 	for i, h := range found {
-		rec, one := job.ParseRecord(s.gateway, ids[i], h), &p.all[i]
+		rec, one := record.Parse(s.gateway, ids[i], h), &p.all[i]
 		one.Return = job.Return{ID: ids[i], Generation: rec.Generation, Reason: rec.Reason, Key: job.KeepKey}
 		one.Before = Version{h["d"], rec.Money}
 		same := s.box.SameDigest(ids[i], digests[i], h["d"])

@@ -5,7 +5,6 @@ package deadletter
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed" // the scripts are files
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -14,31 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/seal"
-)
-
-//go:embed park.lua
-var parkLua string
-
-//go:embed unreadable.lua
-var unreadableLua string
-
-//go:embed discard.lua
-var discardLua string
-
-//go:embed resolve.lua
-var resolveLua string
-
-//go:embed expire.lua
-var expireLua string
-
-var (
-	parkScript       = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, parkLua).Replicated()
-	unreadableScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, unreadableLua)
-	discardScript    = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, discardLua)
-	resolveScript    = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, resolveLua)
-	expireScript     = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, expireLua)
 )
 
 // Store is one gateway's dead letters. Safe for concurrent use.
@@ -93,12 +70,12 @@ func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason jo
 	k := s.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold()}, end.Keys...)
-	parked, err := parkScript.Run(ctx, s.c, keys, s.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
+	parked, err := record.Park.Run(ctx, s.c, keys, s.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
 		string(reason), e.Error, e.Doubt(), flag(e.Alive()), end.Task, end.Until).Int()
 	if parked == 1 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}
-	_, err = redisdb.IfDamaged(ctx, s.c, k, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.now(), err)
+	_, err = record.IfDamaged(ctx, s.c, k, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.now(), err)
 	return err
 }
 
@@ -118,7 +95,7 @@ func (s *Store) ParkUnreadable(ctx context.Context, id string, content []byte, w
 			return err
 		}
 		keys := []string{s.keys.Job(id), s.keys.Counters(), s.keys.Parked(string(job.Unreadable))}
-		parked, err := unreadableScript.Run(ctx, s.c, keys, s.now(), id, stored, digest, why).Bool()
+		parked, err := record.Unreadable.Run(ctx, s.c, keys, s.now(), id, stored, digest, why).Bool()
 		if err != nil || parked || id == own {
 			return err
 		}
@@ -144,20 +121,20 @@ func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Dura
 		keys = append(keys, s.keys.Job(r.ID), s.keys.Parked(string(r.Reason)))
 		args = append(args, r.ID, r.Generation, string(r.Reason))
 	}
-	return taken(discardScript.Act(ctx, s.c, keys, args...), "discard.lua", len(jobs))
+	return taken(record.Discard.Act(ctx, s.c, keys, args...), "discard.lua", len(jobs))
 }
 
 // Resolve makes jobs in doubt done, since a person has found that they were charged, for whatever reason they are parked. It says of each whether
 // it was taken: one that is not parked any more in the generation given, or not in doubt, is left alone. reference is what the gateway calls the
 // payment; empty: nobody knows.
 func (s *Store) Resolve(ctx context.Context, jobs []job.Return, dedupe time.Duration, reference string) ([]bool, error) {
-	return s.settle(ctx, settling{script: resolveScript, name: "resolve.lua", keys: []string{s.keys.Counters(), s.keys.Acts()},
+	return s.settle(ctx, settling{script: record.Resolve, name: "resolve.lua", keys: []string{s.keys.Counters(), s.keys.Acts()},
 		args: []any{s.now(), dedupe.Milliseconds(), s.actPlace(), reference}}, jobs)
 }
 
 // expire settles jobs in doubt whose time has passed as not charged: they stay, parked as expired.
 func (s *Store) expire(ctx context.Context, jobs []job.Return) ([]bool, error) {
-	return s.settle(ctx, settling{script: expireScript, name: "expire.lua", keys: []string{s.keys.Counters(), s.keys.Parked(string(job.Expired)), s.keys.Acts()},
+	return s.settle(ctx, settling{script: record.Expire, name: "expire.lua", keys: []string{s.keys.Counters(), s.keys.Parked(string(job.Expired)), s.keys.Acts()},
 		args: []any{s.now(), s.actPlace()}}, jobs)
 }
 

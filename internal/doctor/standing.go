@@ -14,6 +14,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
@@ -229,7 +230,7 @@ func read(ctx context.Context, c redis.UniversalClient, g config.Gateway, k redi
 				h[fields[i]] = text
 			}
 		}
-		all = append(all, job.ParseRecord(g.Name, id, h))
+		all = append(all, record.Parse(g.Name, id, h))
 	}
 	slices.SortFunc(all, func(a, b job.Record) int { return strings.Compare(a.Job.ID, b.Job.ID) })
 	return all, nil

@@ -3,7 +3,6 @@ package job
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestIDsTravelInAHeader(t *testing.T) {
@@ -46,24 +45,6 @@ func TestTheFirstKeyIsTheIDItself(t *testing.T) {
 		if got := IdempotencyKey("inv", generation); got != want {
 			t.Errorf("key generation %d is %q, want %q", generation, got, want)
 		}
-	}
-}
-
-func TestHistoryComesBackAsItWasWritten(t *testing.T) {
-	t.Parallel()
-	at := time.UnixMicro(1_700_000_000_123_456)
-	first := Ending{Called: true, Status: 500, Verdict: VerdictRetry, At: at, Took: 20 * time.Millisecond}
-	second := Ending{Called: true, Status: 200, Verdict: VerdictDone, At: at.Add(time.Second), Took: time.Second}
-	unsent := Ending{Verdict: VerdictRetry}
-	if unsent.Line() != "" {
-		t.Errorf("a call that was not written has the line %q", unsent.Line())
-	}
-	r := ParseRecord("g", "j", map[string]string{"s": "done", "g": "3", "h": first.Line() + "\n" + second.Line() + "\nrubbish\n"})
-	if len(r.History) != 2 || !r.History[0].At.Equal(at) || r.History[0].Took != first.Took || r.History[1].Status != 200 || r.History[1].Verdict != "done" {
-		t.Errorf("history %+v", r.History)
-	}
-	if r.State != Done || r.Generation != 3 || r.Job.Cost != 1 || r.KeyGeneration != 1 {
-		t.Errorf("record %+v", r)
 	}
 }
 

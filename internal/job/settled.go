@@ -1,10 +1,6 @@
 package job
 
-import (
-	"strconv"
-	"strings"
-	"time"
-)
+import "time"
 
 // InDoubt says that nobody knows whether the job was charged: a call with its present key may have done it.
 func (r Record) InDoubt() bool { return r.Unsure || r.Reason == UnknownOutcome }
@@ -17,17 +13,4 @@ type Settlement struct {
 	Done bool      // it was charged; if not, it was not
 	At   time.Time // on Redis's clock; zero if nobody settled the job
 	Act  string    // the act's place in the gateway's trail, which says who and why; empty where none was written
-}
-
-// parseSettlement reads the field by of a record: "done 1763742851000001 17".
-func parseSettlement(text string) Settlement {
-	f := strings.Split(text, " ")
-	if len(f) != 3 {
-		return Settlement{}
-	}
-	us, err := strconv.ParseInt(f[1], 10, 64)
-	if err != nil {
-		return Settlement{}
-	}
-	return Settlement{Done: f[0] == "done", At: micros(us), Act: f[2]}
 }

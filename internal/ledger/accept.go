@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"context"
-	_ "embed" // the scripts are files
 	"strconv"
 	"strings"
 	"time"
@@ -12,22 +11,8 @@ import (
 	"spillway/internal/redisdb"
 )
 
-//go:embed accept.lua
-var acceptLua string
-
-//go:embed forms.lua
-var formsLua string
-
-//go:embed receipt.lua
-var receiptLua string
-
 // receiptLifetime is how long the answer to an offer is kept: longer than anybody goes on asking for it.
 const receiptLifetime = 10 * time.Minute
-
-// answering makes a script that keeps its answer from the body of one that doesn't.
-func answering(fragments []string, body string) *redisdb.Script {
-	return redisdb.NewScript(append(fragments, "local function offered()", body, "end", receiptLua)...).Replicated()
-}
 
 // NoRetry stands for "never" where a time until there is room is given.
 const NoRetry time.Duration = -1

@@ -2,27 +2,12 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"slices"
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
-)
-
-//go:embed open.lua
-var openLua string
-
-//go:embed done.lua
-var doneLua string
-
-//go:embed back.lua
-var backLua string
-
-var (
-	openScript = redisdb.NewSharedScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, redisdb.AliveLua, openLua).Replicated()
-	doneScript = redisdb.NewSharedScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, doneLua).Replicated()
-	backScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, backLua).Replicated()
 )
 
 // Open writes an attempt down before its call. deadline is how long from now nobody may judge the attempt: the wait
@@ -32,7 +17,7 @@ var (
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.age()
-	reply, err := openScript.Run(ctx, b.c, keys, b.now(), id, generation, owner, deadline.Microseconds(),
+	reply, err := record.Open.Run(ctx, b.c, keys, b.now(), id, generation, owner, deadline.Microseconds(),
 		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent).Slice()
 	if aside, err := b.orAside(ctx, id, "", err); aside {
 		return job.Attempt{}, job.OpenStale, nil
@@ -118,7 +103,7 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := slices.Concat([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}, end.Keys)
-	done, err := doneScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
+	done, err := record.Done.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
 		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted), e.Reference, end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, done == 1 || done == 2)
 	_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, true), err)
@@ -135,7 +120,7 @@ func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Due(), taskKey, k.Retrying(), k.Costs(), k.Counters(), k.Hold(), k.Retries()}, end.Keys...)
-	back, err := backScript.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
+	back, err := record.Back.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
 		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Doubt(), flag(e.Alive()), micros(e.Failed), micros(e.Outage),
 		end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, back == 1)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 )
 
 // Place is where a job of a batch stands: a state, and of parked jobs the reason.
@@ -197,7 +198,7 @@ func (b *Books) BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record
 }
 
 func (b *Books) batchRecords(ctx context.Context, name string, ids []string) ([]job.Record, error) {
-	cmds, fields := make([]*redis.SliceCmd, len(ids)), job.RecordFields()
+	cmds, fields := make([]*redis.SliceCmd, len(ids)), record.Fields()
 	if _, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
 			cmds[i] = p.HMGet(ctx, b.keys.Job(id), fields...)
@@ -217,7 +218,7 @@ func (b *Books) batchRecords(ctx context.Context, name string, ids []string) ([]
 		if h["b"] != name { // gone, or in another life
 			h = nil
 		}
-		found[i] = job.ParseRecord(b.cfg.Gateway, ids[i], h)
+		found[i] = record.Parse(b.cfg.Gateway, ids[i], h)
 		if h == nil {
 			found[i].Job.Batch = name
 		}

@@ -14,6 +14,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 // payloads have small and large sums, a refund, and amounts that can't be booked.
@@ -27,7 +28,7 @@ func (w *walk) recount(rt *rapid.T) {
 	want, parked := map[string]map[ledger.Place]job.Totals{}, map[job.Reason]job.Totals{}
 	for id := range w.accepted {
 		h := w.c.HGetAll(w.ctx, w.keys.Job(id)).Val()
-		r := job.ParseRecord(w.name, id, h)
+		r := record.Parse(w.name, id, h)
 		p := ledger.Place{State: r.State}
 		if p.State == job.Parked {
 			p.Reason = r.Reason

@@ -1,11 +1,9 @@
 // Package ledger keeps the record of every job: what it is, where it stands, the attempts made and their outcomes.
-// It serves steps 2 to 6 of 8: each change of state is one script, so that a crash falls before it or after it and
-// never in between. The layout of a record is in internal/redisdb/record.lua.
+// It serves steps 2 to 6 of 8: it runs the scripts of internal/record, of which each is one change of state.
 package ledger
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"errors"
 	"fmt"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/seal"
 )
@@ -87,8 +86,7 @@ type Books struct {
 func New(c redis.UniversalClient, cfg Config) *Books {
 	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway)}
 	if cfg.Bucket != nil {
-		b.accept = answering([]string{redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua(), formsLua}, acceptLua)
-		b.readmit = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, cfg.Bucket.Lua(), formsLua, readmitLua)
+		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua()), record.Readmit(cfg.Bucket.Lua())
 	}
 	return b
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
 //go:embed mend.lua
 var mendLua string
 
-var mendScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, mendLua)
+var mendScript = redisdb.NewScript(redisdb.NowLua, record.Lua, mendLua)
 
 // CalmLook is the time between two looks at the totals of a gateway where they add up.
 const CalmLook = 30 * time.Second

@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
 //go:embed parked_sums.lua
 var parkedSumsLua string
 
-var parkedSumsScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, parkedSumsLua)
+var parkedSumsScript = redisdb.NewScript(redisdb.NowLua, record.Lua, parkedSumsLua)
 
 // parkedBooks is what the books say of what is parked, all of one moment.
 type parkedBooks struct {

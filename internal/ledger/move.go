@@ -2,24 +2,19 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // the script is a file
 	"strconv"
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-//go:embed due.lua
-var dueLua string
 
 //go:embed waiting.lua
 var waitingLua string
 
-var (
-	dueScript     = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, redisdb.OutageLua, dueLua)
-	waitingScript = redisdb.NewScript(redisdb.NowLua, waitingLua)
-)
+var waitingScript = redisdb.NewScript(redisdb.NowLua, waitingLua)
 
 // moveChunk is how many due jobs one script moves: few enough not to stall anyone.
 const moveChunk = 100
@@ -73,7 +68,7 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 		keys = append(keys, k.Job(w.id), taskKey)
 		args = append(args, w.id, w.generation, taskID, msg)
 	}
-	reply, err := dueScript.Run(ctx, b.c, keys, args...).Slice()
+	reply, err := record.Due.Run(ctx, b.c, keys, args...).Slice()
 	if err != nil {
 		return 0, next, err
 	}

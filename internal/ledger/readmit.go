@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -13,9 +12,6 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
-
-//go:embed readmit.lua
-var readmitLua string
 
 // Readmit takes parked jobs through admission again, in order; those that find no room stay parked (Full), those that
 // are not parked like this any more are Gone. retry is when the first of them would find room: zero if it is not known, NoRetry if never.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 )
 
 // Find returns the record of a job; ok is false if there is none, or no more.
@@ -12,7 +13,7 @@ func (b *Books) Find(ctx context.Context, id string) (r job.Record, ok bool, err
 	if err != nil || len(h) == 0 {
 		return job.Record{}, false, err
 	}
-	r = job.ParseRecord(b.cfg.Gateway, id, h)
+	r = record.Parse(b.cfg.Gateway, id, h)
 	if r.Unopened == nil {
 		r.Job.Payload, r.Sealed, r.Unopened = b.cfg.Box.Reveal(id, r.Job.Payload, h["d"], r.Reason == job.Unreadable)
 	}

@@ -9,13 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
 //go:embed reshelve.lua
 var reshelveLua string
 
-var reshelveScript = redisdb.NewScript(redisdb.RecordLua, reshelveLua).Replicated()
+var reshelveScript = redisdb.NewScript(record.Lua, reshelveLua).Replicated()
 
 // reshelved is how many jobs are looked at in one script.
 const reshelved = 500

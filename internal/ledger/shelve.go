@@ -2,7 +2,7 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // the script is a file
 	"errors"
 	"fmt"
 	"strconv"
@@ -11,23 +11,14 @@ import (
 
 	"spillway/internal/clock"
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-//go:embed shelve.lua
-var shelveLua string
-
-//go:embed stop.lua
-var stopLua string
 
 //go:embed papers.lua
 var papersLua string
 
-var (
-	shelveScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, shelveLua).Replicated()
-	stopScript   = redisdb.NewSwitchScript(redisdb.NowLua, stopLua)
-	papersScript = redisdb.NewScript(redisdb.NowLua, papersLua)
-)
+var papersScript = redisdb.NewScript(redisdb.NowLua, papersLua)
 
 const (
 	shelveChunk = 200
@@ -63,7 +54,7 @@ var ErrOvertaken = errors.New("somebody else has paused, resumed or cancelled th
 // mark writes down what holds for a batch from now on: paused or cancelled, or neither if the field is empty. The jobs follow.
 // It says whether there is such a batch: where there is none, nothing was written, and nothing is to be done.
 func (b *Books) mark(ctx context.Context, name, field, who, why string) (there bool, err error) {
-	n, err := stopScript.Act(ctx, b.c, []string{b.keys.Batch(name)}, b.now(), field, why, who).Int()
+	n, err := record.Stop.Act(ctx, b.c, []string{b.keys.Batch(name)}, b.now(), field, why, who).Int()
 	return n == 1, err
 }
 
@@ -122,7 +113,7 @@ func (s *shelving) pass(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		reply, err := shelveScript.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.now(), s.name, s.what, s.text, k.JobPrefix(),
+		reply, err := record.Shelve.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.now(), s.name, s.what, s.text, k.JobPrefix(),
 			from, shelveChunk, s.b.actPlace()).StringSlice()
 		if err != nil {
 			return err

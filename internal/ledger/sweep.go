@@ -2,28 +2,19 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // the script is a file
 	"slices"
 	"strconv"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-//go:embed reclaim.lua
-var reclaimLua string
 
 //go:embed astray.lua
 var astrayLua string
 
-//go:embed settle.lua
-var settleLua string
-
-var (
-	astrayScript  = redisdb.NewScript(redisdb.NowLua, astrayLua)
-	reclaimScript = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, reclaimLua)
-	settleScript  = redisdb.NewScript(redisdb.NowLua, redisdb.RecordLua, settleLua)
-)
+var astrayScript = redisdb.NewScript(redisdb.NowLua, astrayLua)
 
 const (
 	sweepChunk = 500  // attempts past their deadline that are read at once
@@ -84,7 +75,7 @@ func (b *Books) reclaimOne(ctx context.Context, w waiter) (string, error) {
 	k, old := b.keys, job.TaskID(w.id, w.generation)
 	keys := []string{k.Job(w.id), k.Open(), k.Due(), taskKey, k.Task(old), k.Active(), k.Lease(), k.Costs(), k.Counters(),
 		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Exhausted)), k.Rate(), k.Alive(), k.Retries()}
-	return reclaimScript.Run(ctx, b.c, keys, b.now(), w.id, w.generation, old, taskID, msg, flag(b.cfg.Keys),
+	return record.Reclaim.Run(ctx, b.c, keys, b.now(), w.id, w.generation, old, taskID, msg, flag(b.cfg.Keys),
 		b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, b.cfg.Gateway, redisdb.Wake, patience.Microseconds()).Text()
 }
 
@@ -141,7 +132,7 @@ func (b *Books) settleOne(ctx context.Context, h held, id string, generation int
 	}
 	k := b.keys
 	keys := append([]string{k.Job(id), k.Task(h.task), k.Active(), k.Lease(), k.Due(), newKey, k.Costs(), k.Retries()}, b.asynqSets()...)
-	did, err := settleScript.Run(ctx, b.c, keys, b.now(), h.task, generation, leaseGrace.Microseconds(), newID, msg,
+	did, err := record.Settle.Run(ctx, b.c, keys, b.now(), h.task, generation, leaseGrace.Microseconds(), newID, msg,
 		b.cfg.Gateway, redisdb.Wake, h.lease).Text()
 	_, err = b.orAside(ctx, id, "", err) // the next sweep removes its task
 	return did, err

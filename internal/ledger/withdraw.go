@@ -2,18 +2,12 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"slices"
 	"time"
 
 	"spillway/internal/job"
-	"spillway/internal/redisdb"
+	"spillway/internal/record"
 )
-
-//go:embed withdraw.lua
-var withdrawLua string
-
-var withdrawScript = redisdb.NewActScript(redisdb.NowLua, redisdb.RecordLua, withdrawLua)
 
 // Withdraw parks jobs that wait for their call, in the generation given: queued, scheduled or waiting out a back-off. They are parked as
 // cancelled with this error, and as unknown_outcome where an earlier call may have charged. It says of each whether it was taken: one that is
@@ -44,7 +38,7 @@ func (b *Books) withdraw(ctx context.Context, jobs []job.Return, what string, d 
 		keys = append(keys, k.Job(j.ID))
 		args = append(args, j.ID, j.Generation)
 	}
-	answers, err := withdrawScript.Act(ctx, b.c, keys, args...).Int64Slice()
+	answers, err := record.Withdraw.Act(ctx, b.c, keys, args...).Int64Slice()
 	if err != nil {
 		return nil, err
 	}

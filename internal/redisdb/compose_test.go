@@ -1,8 +1,6 @@
 package redisdb
 
 import (
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -48,30 +46,6 @@ func TestAScriptHasWhatItUsesAndNoMore(t *testing.T) {
 		for _, part := range want.out {
 			if strings.Contains(strings.TrimSuffix(text, body), part) {
 				t.Errorf("%s: %q is still in\n%s", body, part, text)
-			}
-		}
-	}
-}
-
-// Whatever a script uses of the fragments, it has; looked at without the composer's own eyes.
-func TestNoScriptMissesAFunction(t *testing.T) {
-	t.Parallel()
-	defines := regexp.MustCompile(`(?m)^local (?:function )?(\w+)`)
-	var names []string
-	for _, m := range defines.FindAllStringSubmatch(NowLua+RecordLua+OutageLua+AliveLua, -1) {
-		names = append(names, m[1])
-	}
-	if len(names) < 60 {
-		t.Fatalf("found %d definitions only", len(names))
-	}
-	for _, name := range names {
-		text := Compose(NowLua, RecordLua, OutageLua, AliveLua, "return "+name)
-		has := defines.FindAllStringSubmatch(text, -1)
-		for _, other := range names {
-			defined := slices.ContainsFunc(has, func(m []string) bool { return m[1] == other })
-			code := regexp.MustCompile(`--.*`).ReplaceAllString(text, "")
-			if used := regexp.MustCompile(`\b` + other + `\(`).MatchString(code); used && !defined {
-				t.Errorf("a script that uses %s misses %s", name, other)
 			}
 		}
 	}

@@ -73,8 +73,11 @@ func (k Keys) Whole() (keys []string) {
 	return keys
 }
 
-// Job is the record of one job (hash; fields in record.lua).
+// Job is the record of one job (hash; fields in internal/record/record.lua).
 func (k Keys) Job(id string) string { return k.own + "job:" + id }
+
+// Aside is what was in a job's record that something else had written to (of any type; see record.SetAside).
+func (k Keys) Aside(id string) string { return k.own + "aside:" + id }
 
 // JobPrefix is what Job puts before the id, for scripts that read ids from Redis.
 func (k Keys) JobPrefix() string { return k.own + "job:" }
@@ -159,7 +162,7 @@ func (k Keys) Trail() string { return k.own + "trail" }
 // trail, jobs; changed in the script that changes the jobs).
 func (k Keys) Acts() string { return k.own + "acts" }
 
-// Batch is the books of one batch (hash; fields in batch.lua, which makes this name and the next three from a record's).
+// Batch is the books of one batch (hash; fields in internal/record/batch.lua, which makes this name and the next three from a record's).
 func (k Keys) Batch(name string) string { return k.own + "batch:" + name }
 
 // BatchIDs is the ids of a batch's jobs in the order of acceptance (list).
@@ -168,7 +171,7 @@ func (k Keys) BatchIDs(name string) string { return k.own + "batch-ids:" + name 
 // Batches is the names of the batches (sorted set: name, when its first job was accepted in µs).
 func (k Keys) Batches() string { return k.own + "batches" }
 
-// Money is the sums of what is parked (hash; fields in batch.lua).
+// Money is the sums of what is parked (hash; fields in internal/record/batch.lua).
 func (k Keys) Money() string { return k.own + "money" }
 
 // Pending is asynq's list of tasks that wait: those of jobs that were never called, behind those of Due.

@@ -22,7 +22,7 @@ func NewScript(fragments ...string) *Script {
 }
 
 // NewSharedScript joins fragments into a script that runs for several callers at once where a client of Together has several that wait for it:
-// one after the other, in one step. RecordLua must be among the fragments. The body must leave KEYS and ARGV alone, and answer with
+// one after the other, in one step. A fragment must define gather and gathered (record.Lua does). The body must leave KEYS and ARGV alone, and answer with
 // something other than nil. Its arguments must be strings or numbers: what all callers say alike is sent once, so they are compared.
 func NewSharedScript(fragments ...string) *Script {
 	s, last := NewScript(fragments...), len(fragments)-1
@@ -104,21 +104,5 @@ local number_text, WHOLE = string.format, string.format('%d', 2 ^ 53) == '900719
 local function int(x) return number_text(WHOLE, x) end
 `
 
-//go:embed shelf.lua
-var shelfLua string
-
-//go:embed batch.lua
-var batchLua string
-
-//go:embed record.lua
-var recordLua string
-
-//go:embed gather.lua
-var gatherLua string
-
 //go:embed several.lua
 var severalLua string
-
-// RecordLua is shelf.lua, batch.lua, gather.lua and record.lua: the layout of a job's record, and what every change of its state does, to the
-// books of its batch and to the order of what is parked too.
-var RecordLua = shelfLua + "\n" + batchLua + "\n" + gatherLua + "\n" + recordLua

@@ -6,11 +6,12 @@ import (
 	"sync"
 	"testing"
 
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
 // tally counts in what is gathered, and answers each caller with its own key and argument, or fails.
-var tally = redisdb.NewSharedScript(redisdb.NowLua, redisdb.RecordLua, `
+var tally = redisdb.NewSharedScript(redisdb.NowLua, record.Lua, `
 if ARGV[2] == 'fail' then return redis.error_reply('ERR ' .. ARGV[1]) end
 if ARGV[2] == 'raise' then redis.call('INCR', 'spillway:{g}:a:hash') end
 if ARGV[2] == 'break' then error(ARGV[1]) end

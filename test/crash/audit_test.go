@@ -11,6 +11,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 // books are all that Redis holds for a gateway.
@@ -32,7 +33,7 @@ func (r *run) read() books {
 		if id, ok := strings.CutPrefix(key, r.keys.JobPrefix()); ok {
 			h, err := r.c.HGetAll(r.ctx, key).Result()
 			r.must(err)
-			b.records[id] = job.ParseRecord(r.Gateway, id, h)
+			b.records[id] = record.Parse(r.Gateway, id, h)
 		}
 	}
 	for name, set := range r.sets() {

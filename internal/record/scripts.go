@@ -1,0 +1,72 @@
+// Package record is the home of a job's record in Redis: its fields (layout.go), how Go reads it, and every script that changes it. Each change of
+// state is one script, so that a crash falls before it or after it and never in between. The head of a script lists its KEYS and ARGV; the
+// steps that run it know their order.
+package record
+
+import (
+	"embed"
+
+	"spillway/internal/redisdb"
+)
+
+//go:embed *.lua
+var files embed.FS
+
+// lua returns the text of one of the files. It panics if there is none.
+func lua(name string) string {
+	text, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// OutageLua is outage.lua: when a gateway was down, and what that means for the attempts of a job. It goes after redisdb.NowLua.
+var OutageLua = lua("outage")
+
+// Lua is shelf.lua, batch.lua, gather.lua and record.lua: what every change of a record's state does, to the books of its batch and to the order of what is
+// parked too. It goes after redisdb.NowLua.
+var Lua = lua("shelf") + "\n" + lua("batch") + "\n" + lua("gather") + "\n" + lua("record")
+
+// What an attempt does to its job.
+var (
+	Open = redisdb.NewSharedScript(redisdb.NowLua, Lua, OutageLua, redisdb.AliveLua, lua("open")).Replicated()
+	Done = redisdb.NewSharedScript(redisdb.NowLua, Lua, OutageLua, lua("done")).Replicated()
+	Back = redisdb.NewScript(redisdb.NowLua, Lua, OutageLua, lua("back")).Replicated()
+	Park = redisdb.NewScript(redisdb.NowLua, Lua, OutageLua, lua("park")).Replicated()
+)
+
+// What becomes of jobs whose time has come, or whose worker died.
+var (
+	Due     = redisdb.NewScript(redisdb.NowLua, Lua, OutageLua, lua("due"))
+	Reclaim = redisdb.NewScript(redisdb.NowLua, Lua, lua("reclaim"))
+	Settle  = redisdb.NewScript(redisdb.NowLua, Lua, lua("settle"))
+)
+
+// What people do to jobs and batches. Readmit takes parked jobs in again.
+var (
+	Stop     = redisdb.NewSwitchScript(redisdb.NowLua, lua("stop"))
+	Shelve   = redisdb.NewScript(redisdb.NowLua, Lua, lua("shelve")).Replicated()
+	Withdraw = redisdb.NewActScript(redisdb.NowLua, Lua, lua("withdraw"))
+	Discard  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("discard"))
+	Resolve  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("resolve"))
+	Expire   = redisdb.NewActScript(redisdb.NowLua, Lua, lua("expire"))
+	Replace  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("replace"))
+)
+
+// What is parked without having been a job, or whose record is damaged.
+var (
+	Unreadable = redisdb.NewScript(redisdb.NowLua, Lua, lua("unreadable"))
+	aside      = redisdb.NewScript(redisdb.NowLua, Lua, lua("aside"))
+)
+
+// Accept returns the script that takes in new jobs by an admission check: a fragment that defines bucket_load, bucket_take and their like. It
+// keeps its answer.
+func Accept(bucket string) *redisdb.Script {
+	return redisdb.NewScript(redisdb.NowLua, Lua, bucket, lua("forms"), "local function offered()", lua("accept"), "end", lua("receipt")).Replicated()
+}
+
+// Readmit returns the script that takes parked jobs in again by an admission check, as Accept.
+func Readmit(bucket string) *redisdb.Script {
+	return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, lua("forms"), lua("readmit"))
+}

@@ -1,0 +1,33 @@
+package record
+
+import (
+	"regexp"
+	"slices"
+	"testing"
+
+	"spillway/internal/redisdb"
+)
+
+// Whatever a script uses of the fragments, it has; looked at without the composer's own eyes.
+func TestNoScriptMissesAFunction(t *testing.T) {
+	t.Parallel()
+	defines := regexp.MustCompile(`(?m)^local (?:function )?(\w+)`)
+	var names []string
+	for _, m := range defines.FindAllStringSubmatch(redisdb.NowLua+Lua+OutageLua+redisdb.AliveLua, -1) {
+		names = append(names, m[1])
+	}
+	if len(names) < 60 {
+		t.Fatalf("found %d definitions only", len(names))
+	}
+	for _, name := range names {
+		text := redisdb.Compose(redisdb.NowLua, Lua, OutageLua, redisdb.AliveLua, "return "+name)
+		has := defines.FindAllStringSubmatch(text, -1)
+		for _, other := range names {
+			defined := slices.ContainsFunc(has, func(m []string) bool { return m[1] == other })
+			code := regexp.MustCompile(`--.*`).ReplaceAllString(text, "")
+			if used := regexp.MustCompile(`\b` + other + `\(`).MatchString(code); used && !defined {
+				t.Errorf("a script that uses %s misses %s", name, other)
+			}
+		}
+	}
+}
