@@ -46,7 +46,8 @@ var mayImport = map[string]string{
 	"worker":     "job clock outcome tracing",
 	"deadletter": "job clock record redisdb seal",
 	"ledger":     "job clock record redisdb seal",
-	// beside it: it can stop it
+	// beside it: one puts right what is lost, the other can stop it
+	"audit":       "job record redisdb",
 	"incarnation": "clock redisdb",
 	// around it
 	"httpapi":  "job admission producer redisdb tracing",
@@ -55,7 +56,7 @@ var mayImport = map[string]string{
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider",
 	"bench":          "bucket job ledger provider redisdb",
-	"desk":           "admission bucket clock config deadletter dispatch job ledger producer redisdb seal tracing",
+	"desk":           "admission audit bucket clock config deadletter dispatch job ledger producer record redisdb seal tracing",
 	"console":        "config deadletter desk dispatch job ledger redisdb tracing",
 	"doctor":         "config dispatch incarnation job record redisdb",
 	"demo":           everything + " -cmd -testkit",

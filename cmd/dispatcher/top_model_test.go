@@ -19,6 +19,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -235,7 +236,7 @@ func (r *recorder) act(_ context.Context, what topAct, gateway string) error {
 }
 
 func row(name string, changes ...func(*dispatch.Glance)) topRow {
-	v := dispatch.Glance{Standing: ledger.Standing{Now: time.Now(), Queued: 12}, Limits: []job.Limit{{N: 100, Window: time.Second}}}
+	v := dispatch.Glance{Standing: record.Standing{Now: time.Now(), Queued: 12}, Limits: []job.Limit{{N: 100, Window: time.Second}}}
 	v.Admission = v.Limits
 	for _, change := range changes {
 		change(&v)

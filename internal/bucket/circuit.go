@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // Failed counts a call that met trouble. When the trouble is the gateway's, nobody calls it from then on, from any process, until the hold
@@ -21,7 +22,7 @@ func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.F
 		return job.Fallout{}, nil
 	}
 	v, err := circuitScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
-		f.Took.Microseconds(), flag(f.Written), f.Outages, f.Spent, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
+		f.Took.Microseconds(), redisdb.Flag(f.Written), f.Outages, f.Spent, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
 		HoldChannel, p.gateway, max(f.Since.UnixMicro(), 0)).StringSlice()
 	if err != nil {
 		return job.Fallout{}, fmt.Errorf("trouble with %s could not be counted: %w", p.gateway, err)
@@ -102,11 +103,4 @@ type openGauge struct {
 func (g *openGauge) set(open bool) {
 	g.open.Store(open)
 	g.shown.Set(map[bool]float64{true: 1}[open])
-}
-
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }

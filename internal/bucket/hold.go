@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // Succeeded says that the call of this slot succeeded: after a hold, the rest may follow. first says that its job had never been called before. It
@@ -17,7 +18,7 @@ func (p *Pacer) Succeeded(ctx context.Context, s job.Slot, first bool) (closed b
 	if !probing {
 		return false
 	}
-	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now(), HoldChannel, p.gateway, s.At, flag(first)).Int64()
+	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now(), HoldChannel, p.gateway, s.At, redisdb.Flag(first)).Int64()
 	if err != nil || free == 0 {
 		return false // the next success says it again
 	}

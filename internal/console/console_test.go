@@ -20,7 +20,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -116,7 +116,7 @@ func (r *rig) record(id string) job.Record {
 	return rec
 }
 
-func (r *rig) standing() ledger.Standing {
+func (r *rig) standing() record.Standing {
 	r.t.Helper()
 	s, err := dispatch.Books(r.db.Client, r.g).Look(r.t.Context())
 	if err != nil {

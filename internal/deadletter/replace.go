@@ -8,6 +8,7 @@ import (
 
 	"spillway/internal/job"
 	"spillway/internal/record"
+	"spillway/internal/redisdb"
 )
 
 // Replaced is what became of one replacement.
@@ -56,7 +57,7 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 		to := p.all[i]
 		keys[n] = s.keys.Job(jobs[i].ID)
 		args = append(args, strconv.FormatInt(to.Return.Generation, 10), string(to.Return.Reason), to.Before.Digest, stored, to.After.Digest, to.After.Money,
-			flag(p.unsure[i]))
+			redisdb.Flag(p.unsure[i]))
 	}
 	done, err := taken(record.Replace.Act(ctx, s.c, append(keys, s.keys.Counters()), args...), "replace.lua", len(keys))
 	for n := range done {

@@ -10,7 +10,7 @@ import (
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 func (b *bench) replace(j job.Job, digest string) deadletter.Replaced {
@@ -115,7 +115,7 @@ func TestAReplacementChangesTheMoneyThatIsParked(t *testing.T) {
 	b.park(job.Job{ID: "a", Payload: []byte(`{"n":1}`), Batch: "b1"}, job.Refused, refused("HTTP 402"))
 	rules := b.rules()
 	rules.Money = func(payload []byte) string { return job.MoneyField(payload, "amount", "currency") }
-	place := ledger.Place{State: job.Parked, Reason: job.Refused}
+	place := record.Place{State: job.Parked, Reason: job.Refused}
 	for payload, expect := range map[string]string{`{"amount":5,"currency":"EUR"}`: "5", `{"amount":7000000000,"currency":"EUR"}`: "7000000000"} {
 		all, err := b.store.Replace(b.ctx, rules, []job.Job{{ID: "a", Payload: []byte(payload)}}, []string{payload})
 		b.must(err)

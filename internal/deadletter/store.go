@@ -70,8 +70,8 @@ func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason jo
 	k := s.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold()}, end.Keys...)
-	parked, err := record.Park.Run(ctx, s.c, keys, s.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
-		string(reason), e.Error, e.Doubt(), flag(e.Alive()), end.Task, end.Until).Int()
+	parked, err := record.Park.Run(ctx, s.c, keys, s.now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
+		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), end.Task, end.Until).Int()
 	if parked == 1 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}
@@ -164,11 +164,4 @@ func taken(cmd *redis.Cmd, script string, n int) ([]bool, error) {
 
 func (s *Store) unread(err error) error {
 	return fmt.Errorf("read the dead letters of %s: %w", s.gateway, err)
-}
-
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }

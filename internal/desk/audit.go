@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"spillway/internal/ledger"
+	"spillway/internal/audit"
 )
 
 // Audit is how the books of a gateway stand: "audit -o json".
@@ -31,10 +31,10 @@ type Audit struct {
 
 // Finding is something that the books or a record have wrong, or that is remarkable.
 type Finding struct {
-	ID   string       `json:"id"`
-	What ledger.Wrong `json:"what"`
-	Text string       `json:"text"`
-	Hint string       `json:"hint,omitempty"`
+	ID   string      `json:"id"`
+	What audit.Wrong `json:"what"`
+	Text string      `json:"text"`
+	Hint string      `json:"hint,omitempty"`
 }
 
 // AuditOptions says how an audit goes.
@@ -50,7 +50,7 @@ type AuditOptions struct {
 // Audit checks that every job is in one place, and that the books say so.
 func (g *Gateway) Audit(ctx context.Context, o AuditOptions) (Audit, error) {
 	began := time.Now()
-	a, err := g.Books.Audit(ctx, ledger.AuditParams{Most: o.Most, Repair: o.Repair, Progress: o.Progress})
+	a, err := audit.New(g.redis, g.Name, g.Books).Audit(ctx, audit.Params{Most: o.Most, Repair: o.Repair, Progress: o.Progress})
 	if err != nil {
 		return Audit{}, err
 	}
@@ -63,7 +63,7 @@ func (g *Gateway) Audit(ctx context.Context, o AuditOptions) (Audit, error) {
 	return v, nil
 }
 
-func findings(list []ledger.Finding) []Finding {
+func findings(list []audit.Finding) []Finding {
 	all := make([]Finding, len(list))
 	for i, f := range list {
 		all[i] = Finding{ID: f.ID, What: f.What, Text: f.Describe(), Hint: f.Hint()}

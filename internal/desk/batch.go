@@ -9,7 +9,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 // Batch is how a batch stands: "batch -o json".
@@ -75,7 +75,7 @@ func (d *Desk) Batch(ctx context.Context, name string) (*Batch, error) {
 }
 
 func (b *Batch) view() {
-	all, eta := map[ledger.Place]job.Totals{}, time.Duration(0)
+	all, eta := map[record.Place]job.Totals{}, time.Duration(0)
 	for _, part := range b.parts {
 		states, sum := placesOf(part.Places)
 		g := BatchGateway{Gateway: part.Name, Jobs: sum.Jobs, States: states, ETASeconds: seconds(part.ETA), ETAWhy: part.Stopped}
@@ -101,7 +101,7 @@ func later(a, b time.Duration) time.Duration {
 }
 
 // stopped says that the batch is paused or cancelled, since when, why and by whom.
-func (v *BatchGateway) stopped(b ledger.Batch) {
+func (v *BatchGateway) stopped(b record.Batch) {
 	switch {
 	case !b.Paused.IsZero():
 		v.PausedAt, v.PauseWhy, v.PausedBy = when(b.Paused), b.Why, b.Who
@@ -111,13 +111,13 @@ func (v *BatchGateway) stopped(b ledger.Batch) {
 }
 
 // placesOf returns the places in the order of a job's way, and the sum of all.
-func placesOf(in map[ledger.Place]job.Totals) (list []BatchPlace, sum job.Totals) {
-	order := []ledger.Place{{State: job.Scheduled}, {State: job.Queued}, {State: job.InFlight}, {State: job.Retrying}, {State: job.Done}}
+func placesOf(in map[record.Place]job.Totals) (list []BatchPlace, sum job.Totals) {
+	order := []record.Place{{State: job.Scheduled}, {State: job.Queued}, {State: job.InFlight}, {State: job.Retrying}, {State: job.Done}}
 	for _, r := range job.Reasons() {
-		order = append(order, ledger.Place{State: job.Parked, Reason: r})
+		order = append(order, record.Place{State: job.Parked, Reason: r})
 	}
 	list = []BatchPlace{}
-	for _, place := range append(order, ledger.Place{State: job.Discarded}) {
+	for _, place := range append(order, record.Place{State: job.Discarded}) {
 		if s := in[place]; s.Jobs != 0 {
 			list = append(list, BatchPlace{place.State, place.Reason, s})
 			sum.Add(s)

@@ -11,13 +11,14 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 // BatchAction is what an operator does to a batch. There are PauseBatch, ResumeBatch and CancelBatch.
 type BatchAction struct {
 	Verb, Past string
 	// would says which of a batch's jobs it would touch.
-	would func(ledger.Batch) job.Totals
+	would func(record.Batch) job.Totals
 	run   func(ctx context.Context, g *Gateway, books *ledger.Books, what batchOrder) error
 }
 
@@ -51,26 +52,26 @@ var (
 )
 
 // unsent are the jobs that wait for their call.
-func unsent(b ledger.Batch) job.Totals {
-	return b.Sum(func(p ledger.Place) bool {
+func unsent(b record.Batch) job.Totals {
+	return b.Sum(func(p record.Place) bool {
 		switch p.State {
 		case job.Queued, job.Scheduled, job.Retrying:
 			return true
 		}
-		return p == ledger.Place{State: job.Parked, Reason: job.Rejected}
+		return p == record.Place{State: job.Parked, Reason: job.Rejected}
 	})
 }
 
 // uncalled are those and what a pause has parked.
-func uncalled(b ledger.Batch) job.Totals {
+func uncalled(b record.Batch) job.Totals {
 	s := unsent(b)
 	s.Add(shelved(b))
 	return s
 }
 
 // shelved are the jobs that a pause has parked.
-func shelved(b ledger.Batch) job.Totals {
-	return b.Sum(func(p ledger.Place) bool { return p == ledger.Place{State: job.Parked, Reason: job.Paused} })
+func shelved(b record.Batch) job.Totals {
+	return b.Sum(func(p record.Place) bool { return p == record.Place{State: job.Parked, Reason: job.Paused} })
 }
 
 // BatchDeed is what an action did to one gateway's part of a batch, or would do.

@@ -10,8 +10,8 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
 	"spillway/internal/producer"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/tracing"
 )
@@ -136,7 +136,7 @@ func (r *Replacement) part(ctx context.Context, name string) (*replacing, error)
 		return nil, &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q at this desk", name), Hint: "there are: " + r.desk.Names()}
 	}
 	p := &replacing{Gateway: g, deed: deadletter.Deed{Replaced: deadletter.NewExchange()}}
-	var now ledger.Standing
+	var now record.Standing
 	if err := r.patiently(ctx, func(ctx context.Context) (err error) { now, err = p.Books.Look(ctx); return err }); err != nil {
 		return nil, err
 	}

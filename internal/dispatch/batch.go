@@ -9,11 +9,12 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 // BatchGlance is what one gateway knows of a batch.
 type BatchGlance struct {
-	ledger.Batch
+	record.Batch
 	Now time.Time // on Redis's clock
 	// ETA is when the last of its jobs that go by themselves will have been called, counting on all that waits at the gateway going
 	// first; negative when nobody can say, as Stopped does then.
@@ -49,7 +50,7 @@ func LookBatch(ctx context.Context, c redis.UniversalClient, g config.Gateway, n
 	return v, ok, err
 }
 
-func batchStopped(b ledger.Batch, gateway Glance) string {
+func batchStopped(b record.Batch, gateway Glance) string {
 	switch {
 	case !b.Paused.IsZero():
 		return "the batch is paused: " + b.Why
@@ -59,8 +60,8 @@ func batchStopped(b ledger.Batch, gateway Glance) string {
 	return gateway.Stopped
 }
 
-func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b ledger.Batch, gateway Glance) (time.Duration, error) {
-	in := func(states ...ledger.Place) int64 {
+func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b record.Batch, gateway Glance) (time.Duration, error) {
+	in := func(states ...record.Place) int64 {
 		var n int64
 		for _, p := range states {
 			n += b.Places[p].Jobs
@@ -69,16 +70,16 @@ func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b ledg
 	}
 	var timed []job.State // in which its jobs wait for a moment; those of other batches may wait for a much later one
 	for _, state := range []job.State{job.Scheduled, job.Retrying} {
-		if in(ledger.Place{State: state}) > 0 {
+		if in(record.Place{State: state}) > 0 {
 			timed = append(timed, state)
 		}
 	}
-	waiting := in(ledger.Place{State: job.Queued}, ledger.Place{State: job.InFlight}, ledger.Place{State: job.Scheduled}, ledger.Place{State: job.Retrying})
+	waiting := in(record.Place{State: job.Queued}, record.Place{State: job.InFlight}, record.Place{State: job.Scheduled}, record.Place{State: job.Retrying})
 	if g.Replay == config.ReplayAuto {
-		waiting += in(ledger.Place{State: job.Parked, Reason: job.Rejected})
+		waiting += in(record.Place{State: job.Parked, Reason: job.Rejected})
 	}
 	switch {
-	case !(b.Paused.IsZero() && b.Cancelled.IsZero()) && waiting+in(ledger.Place{State: job.Parked, Reason: job.Paused}, ledger.Place{State: job.Parked, Reason: job.Cancelled}) > 0:
+	case !(b.Paused.IsZero() && b.Cancelled.IsZero()) && waiting+in(record.Place{State: job.Parked, Reason: job.Paused}, record.Place{State: job.Parked, Reason: job.Cancelled}) > 0:
 		return -1, nil
 	case waiting == 0:
 		return 0, nil

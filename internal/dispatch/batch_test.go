@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"spillway/internal/admission"
+	"spillway/internal/audit"
 	"spillway/internal/clock"
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -29,7 +31,7 @@ func (r *rig) putBatch(batch string, n int) {
 	}
 }
 
-func (r *rig) batch(name string) ledger.Batch {
+func (r *rig) batch(name string) record.Batch {
 	r.t.Helper()
 	b, _, err := Books(r.db.Client, r.cfg.Gateways[0]).Batch(r.t.Context(), name)
 	if err != nil {
@@ -40,14 +42,15 @@ func (r *rig) batch(name string) ledger.Batch {
 
 func (r *rig) inOrder() {
 	r.t.Helper()
-	a, err := Books(r.db.Client, r.cfg.Gateways[0]).Audit(r.t.Context(), ledger.AuditParams{Most: 10})
+	g := r.cfg.Gateways[0]
+	a, err := audit.New(r.db.Client, g.Name, Books(r.db.Client, g)).Audit(r.t.Context(), audit.Params{Most: 10})
 	if err != nil || a.Faults.Total > 0 {
 		r.t.Errorf("the audit finds %v, %v", a.Faults.List, err)
 	}
 }
 
-func at(state job.State, reason job.Reason) ledger.Place {
-	return ledger.Place{State: state, Reason: reason}
+func at(state job.State, reason job.Reason) record.Place {
+	return record.Place{State: state, Reason: reason}
 }
 
 const half = "leak: {limits: [200/s]}\nadmission: {limits: [200/s], burst: 300}"

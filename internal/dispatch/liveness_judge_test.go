@@ -10,7 +10,7 @@ import (
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 const (
@@ -33,7 +33,7 @@ type ended struct {
 }
 
 // judge returns what is wrong with a run that has ended so.
-func (r *trial) judge(s ledger.Standing) []string {
+func (r *trial) judge(s record.Standing) []string {
 	g := r.cfg.Gateways[0]
 	e := ended{endpoint: r.gw, s: r.s, until: time.Since(r.gw.began), parked: map[string]job.Reason{}}
 	e.troubled = merged(slices.Concat(r.s.lasting(), r.gw.held.spans, r.gw.hopeless(e.until)), g.Circuit.Max+time.Second)

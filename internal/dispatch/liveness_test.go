@@ -18,7 +18,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
+	"spillway/internal/record"
 	"spillway/internal/testkit"
 	"spillway/internal/worker"
 )
@@ -269,7 +269,7 @@ func (r *trial) replay() {
 
 // finish waits until no job waits any more, for as long as the bound says, and returns how they stand. Good jobs go on coming now and
 // then: a gateway that fails with all jobs that are left looks as if it was down.
-func (r *trial) finish() ledger.Standing {
+func (r *trial) finish() record.Standing {
 	books := Books(r.v.db.Client, r.cfg.Gateways[0])
 	end := time.Now().Add(r.bound())
 	for n := 1; ; n++ {

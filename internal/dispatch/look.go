@@ -11,12 +11,12 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 // Glance is everything that status says of one gateway.
 type Glance struct {
-	ledger.Standing
+	record.Standing
 	Hold   bucket.Standing
 	Limits []job.Limit
 	// Admission is what holds at admission.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"spillway/internal/audit"
 	"spillway/internal/ledger"
 )
 
@@ -19,7 +20,7 @@ func (d *Dispatcher) totals(ctx context.Context) {
 			books[i] = u.now().books
 		}
 		odd, err := ledger.Odd(ctx, d.p.DB.Client, books)
-		if next = ledger.CalmLook; err != nil {
+		if next = audit.CalmLook; err != nil {
 			next = totalsFirst
 			if ctx.Err() == nil {
 				d.p.Log.Warn("totals not looked at, trying again", "error", err)
@@ -37,17 +38,17 @@ func (d *Dispatcher) totals(ctx context.Context) {
 // mender puts right what writes behind our back, evictions and lost writes have put out of place, until ctx ends. It looks closer whenever the totals
 // did not add up, until they do.
 func (u *unit) mender(ctx context.Context) {
-	m := ledger.NewMender(u.now().books)
+	m := audit.New(u.redis, u.name, u.now().books).Mender()
 	for next := time.Duration(-1); await(ctx, next, u.odd); {
-		var did ledger.Mended
+		var did audit.Mended
 		var err error
 		if did, next, err = m.Look(ctx); err != nil {
 			u.complain(ctx, "totals not looked at, trying again", err)
 		}
-		if next >= ledger.CalmLook {
+		if next >= audit.CalmLook {
 			next = -1
 		}
-		if did != (ledger.Mended{}) {
+		if did != (audit.Mended{}) {
 			u.log.Error("jobs were lost or out of place and are put right: find out who else writes to this Redis, or whether it evicts or lost writes",
 				"queued_again", did.Requeued, "placed", did.Placed, "entries_removed", did.Removed)
 		}

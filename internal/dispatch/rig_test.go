@@ -17,8 +17,8 @@ import (
 	"spillway/internal/admission"
 	"spillway/internal/config"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
 	"spillway/internal/queue"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -113,7 +113,7 @@ func (r *rig) more(at, first, n int) {
 	}
 }
 
-func (r *rig) standing(at int) ledger.Standing {
+func (r *rig) standing(at int) record.Standing {
 	r.t.Helper()
 	s, err := Books(r.db.Client, r.cfg.Gateways[at]).Look(r.t.Context())
 	if err != nil {

@@ -52,7 +52,7 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	}
 	keys = append(keys, k.Receipt(ticket.Lane), k.Receipt(cmp.Or(ticket.Behind.Lane, ticket.Lane)))
 	args := make([]any, 0, 64)
-	args = append(args, b.now(), mode, flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake, c.batch, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound())
+	args = append(args, b.now(), mode, redisdb.Flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake, c.batch, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound())
 	args = append(args, c.forms...)
 	args = append(args, check...)
 	args = append(args, c.text, ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number)
@@ -104,11 +104,11 @@ func answersOf(reply string, n int) ([]job.Admittance, job.Room, error) {
 	for i := range numbers {
 		var err error
 		if numbers[i], err = strconv.ParseInt(words[i], 10, 64); err != nil {
-			return nil, job.Room{}, badReply("accept.lua", reply)
+			return nil, job.Room{}, redisdb.BadReply("accept.lua", reply)
 		}
 	}
 	if len(numbers) < 3 || numbers[2] != int64(len(numbers)-3) {
-		return nil, job.Room{}, badReply("accept.lua", reply)
+		return nil, job.Room{}, redisdb.BadReply("accept.lua", reply)
 	}
 	answers, err := coded("accept.lua", digits, n, admittances)
 	return answers, job.Room{Retry: retryOf(numbers[0]), Reset: time.Duration(numbers[1]) * time.Microsecond, Left: numbers[3:]}, err
@@ -117,13 +117,13 @@ func answersOf(reply string, n int) ([]job.Admittance, job.Room, error) {
 // coded reads a script's answers on n jobs: a digit for each, which says which of all it is, from 1.
 func coded(script, digits string, n int, all []job.Admittance) ([]job.Admittance, error) {
 	if len(digits) != n {
-		return nil, badReply(script, digits)
+		return nil, redisdb.BadReply(script, digits)
 	}
 	answers := make([]job.Admittance, n)
 	for i := range answers {
 		code := int(digits[i]) - '1'
 		if code < 0 || code >= len(all) {
-			return nil, badReply(script, digits)
+			return nil, redisdb.BadReply(script, digits)
 		}
 		answers[i] = all[code]
 	}

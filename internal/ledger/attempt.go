@@ -18,7 +18,7 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.age()
 	reply, err := record.Open.Run(ctx, b.c, keys, b.now(), id, generation, owner, deadline.Microseconds(),
-		flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent).Slice()
+		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent).Slice()
 	if aside, err := b.orAside(ctx, id, "", err); aside {
 		return job.Attempt{}, job.OpenStale, nil
 	} else if err != nil {
@@ -50,24 +50,24 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 	batch, isText := at[string](reply, 7)
 	last, isToo := at[string](reply, 8)
 	if !ok || !isText || !isToo {
-		return job.Attempt{}, "", badReply("open.lua", reply)
+		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
 	}
 	unsure, isFlag := at[int64](reply, digestAt+1)
 	if !isFlag {
-		return job.Attempt{}, "", badReply("open.lua", reply)
+		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
 	}
 	a.Unsure, a.Lapse = unsure == 1, unsure == 2
 	failed, isTime := at[int64](reply, digestAt+2)
 	if !isTime {
-		return job.Attempt{}, "", badReply("open.lua", reply)
+		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
 	}
 	calls, isCount := at[int64](reply, digestAt+3)
 	if !isCount {
-		return job.Attempt{}, "", badReply("open.lua", reply)
+		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
 	}
-	a.Failed, a.Calls = moment(failed), int(calls)
+	a.Failed, a.Calls = record.Moment(failed), int(calls)
 	a.Job.Payload = joined(reply[digestAt+4:])
-	a.Job.Cost, a.Spent, a.KeyGeneration, a.Accepted, a.Outages = n[0], int(n[1]), n[2], moment(n[4]), int(n[5])
+	a.Job.Cost, a.Spent, a.KeyGeneration, a.Accepted, a.Outages = n[0], int(n[1]), n[2], record.Moment(n[4]), int(n[5])
 	a.Job.Batch, a.LastError = batch, last
 	if n[3] >= 0 {
 		a.KeySent, a.KeyAge = true, time.Duration(n[3])*time.Microsecond
@@ -104,7 +104,7 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := slices.Concat([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}, end.Keys)
 	done, err := record.Done.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
-		b.cfg.Dedupe.Milliseconds(), micros(a.Accepted), e.Reference, end.Task, end.Until).Int()
+		b.cfg.Dedupe.Milliseconds(), record.Micros(a.Accepted), e.Reference, end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, done == 1 || done == 2)
 	_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, true), err)
 	return err
@@ -113,15 +113,15 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 // Back writes down that the attempt ended without an end of the job. wait zero puts the job back at the head of its
 // line of the queue at once, more makes it wait out that back-off. Nothing happens if the record has moved on.
 func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time.Duration) error {
-	taskID, taskKey, msg, err := b.task(a.Job.ID, a.Generation+1)
+	taskID, taskKey, msg, err := b.Task(a.Job.ID, a.Generation+1)
 	if err != nil {
 		return err
 	}
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Due(), taskKey, k.Retrying(), k.Costs(), k.Counters(), k.Hold(), k.Retries()}, end.Keys...)
-	back, err := record.Back.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, flag(e.Spent), e.Line(), e.Status,
-		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Doubt(), flag(e.Alive()), micros(e.Failed), micros(e.Outage),
+	back, err := record.Back.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
+		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Doubt(), redisdb.Flag(e.Alive()), record.Micros(e.Failed), record.Micros(e.Outage),
 		end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, back == 1)
 	_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, false), err)

@@ -228,7 +228,7 @@ func TestABatchInTheEmbeddedRedis(t *testing.T) {
 	}
 	b.c.HSet(b.ctx, b.keys.Money(), "m:parked:cancelled:EUR", 5)
 	b.c.HSet(b.ctx, b.keys.Batch(odd), "n:queued", 5)
-	b.check(true)
+	b.audit(true)
 	if money, err := b.books.ParkedMoney(b.ctx); err != nil || money[job.Cancelled].Amount["EUR"].Int64() != 300 {
 		t.Errorf("the money parked is %s, %v", text(money), err)
 	}

@@ -25,17 +25,17 @@ func eurosOrMore(payload []byte) string { return job.MoneyField(payload, "amount
 
 // recount holds the books of each batch, and of the money parked, against the records of all jobs.
 func (w *walk) recount(rt *rapid.T) {
-	want, parked := map[string]map[ledger.Place]job.Totals{}, map[job.Reason]job.Totals{}
+	want, parked := map[string]map[record.Place]job.Totals{}, map[job.Reason]job.Totals{}
 	for id := range w.accepted {
 		h := w.c.HGetAll(w.ctx, w.keys.Job(id)).Val()
 		r := record.Parse(w.name, id, h)
-		p := ledger.Place{State: r.State}
+		p := record.Place{State: r.State}
 		if p.State == job.Parked {
 			p.Reason = r.Reason
 		}
 		one := sumsOf(h["m"])
 		if want[r.Job.Batch] == nil {
-			want[r.Job.Batch] = map[ledger.Place]job.Totals{}
+			want[r.Job.Batch] = map[record.Place]job.Totals{}
 		}
 		s := want[r.Job.Batch][p]
 		s.Add(one)

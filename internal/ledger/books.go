@@ -128,51 +128,12 @@ func (b *Books) age() Age {
 	return b.cfg.Age()
 }
 
-func (b *Books) parkedKeys() []string {
-	keys := make([]string, 0, len(job.Reasons()))
-	for _, r := range job.Reasons() {
-		keys = append(keys, b.keys.Parked(string(r)))
-	}
-	return keys
-}
-
-// asynqSets are asynq's own sorted sets, in which no task of ours belongs.
-func (b *Books) asynqSets() []string {
-	k := b.keys
-	return []string{k.AsynqRetry(), k.AsynqArchive(), k.AsynqScheduled(), k.AsynqCompleted()}
-}
-
-// task returns the id, key and message of a job's task for one generation.
-func (b *Books) task(id string, generation int64) (taskID, key string, msg []byte, err error) {
+// Task returns the id, key and message of a job's task for one generation.
+func (b *Books) Task(id string, generation int64) (taskID, key string, msg []byte, err error) {
 	taskID = job.TaskID(id, generation)
 	msg, err = b.cfg.Encode(taskID)
 	if err != nil {
 		return "", "", nil, fmt.Errorf("encode the task of job %s: %w", id, err)
 	}
 	return taskID, b.keys.Task(taskID), msg, nil
-}
-
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-func moment(us int64) time.Time {
-	if us <= 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us).UTC()
-}
-
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
-}
-
-func badReply(script string, reply any) error {
-	return fmt.Errorf("%s answered %T, not what it is written to answer: is another version of Spillway at work on this Redis?", script, reply)
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 )
 
 // chunk is an offer of jobs as accept.lua takes it: made, where what has no room is parked, while Redis is still at work on the one before.
@@ -71,7 +72,7 @@ func (b *Books) forms(n int, of func(i int) (id string, generation int64)) ([]an
 		id, generation := of(i)
 		if s := (size{len(id), generation}); !known[s] {
 			known[s] = true
-			taskID, _, msg, err := b.task(id, generation)
+			taskID, _, msg, err := b.Task(id, generation)
 			if err != nil {
 				return nil, err
 			}
@@ -91,5 +92,5 @@ func traits(j *job.Job, batch string) string {
 	if j.Cost <= 1 && j.At.IsZero() && j.Expires.IsZero() && j.Batch == batch {
 		return ""
 	}
-	return fmt.Sprintf("%d %d %d %s", max(j.Cost, 1), micros(j.At), micros(j.Expires), j.Batch)
+	return fmt.Sprintf("%d %d %d %s", max(j.Cost, 1), record.Micros(j.At), record.Micros(j.Expires), j.Batch)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
@@ -18,30 +19,14 @@ var lookLua string
 
 var lookScript = redisdb.NewScript(redisdb.NowLua, lookLua)
 
-// Standing is one gateway at a glance, all of one moment.
-type Standing struct {
-	Now       time.Time // on Redis's clock
-	Queued    int64     // waiting in the queue, due now
-	InFlight  int64     // pulled and not finished, even if the worker has died
-	Scheduled int64     // their time is to come
-	Retrying  int64     // waiting out a back-off
-	Done      int64     // a counter that survives the dedupe window
-	Accepted  int64     // every job that was ever taken in
-	Discarded int64
-	Parked    map[job.Reason]int64 // only reasons with jobs
-	// ParkedBytes is how long the parked jobs' payloads are together, as they are stored.
-	ParkedBytes int64
-	Rate        float64 // calls a second, over the last minute or since calls began, if that is less
-}
-
 // Look returns the gateway's standing.
-func (b *Books) Look(ctx context.Context) (Standing, error) {
+func (b *Books) Look(ctx context.Context) (record.Standing, error) {
 	return standing(lookScript.Run(ctx, b.c, b.lookKeys(), b.now(), b.keys.JobPrefix()))
 }
 
 func (b *Books) lookKeys() []string {
 	k := b.keys
-	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due()}, b.parkedKeys()...)
+	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due()}, b.keys.AllParked()...)
 }
 
 // Odd looks at many gateways on one Redis in one round trip, and says of each, in the order of all, whether its totals don't add up or could not be
@@ -70,15 +55,15 @@ func Odd(ctx context.Context, c redis.UniversalClient, all []*Books) ([]bool, er
 }
 
 // standing reads look.lua's answer.
-func standing(cmd *redis.Cmd) (Standing, error) {
+func standing(cmd *redis.Cmd) (record.Standing, error) {
 	n, err := cmd.Int64Slice()
 	if err != nil {
-		return Standing{}, err
+		return record.Standing{}, err
 	}
 	if len(n) != 11+len(job.Reasons()) {
-		return Standing{}, badReply("look.lua", n)
+		return record.Standing{}, redisdb.BadReply("look.lua", n)
 	}
-	s := Standing{Now: moment(n[0]), Queued: n[1], InFlight: n[2], Scheduled: n[3], Retrying: n[4],
+	s := record.Standing{Now: record.Moment(n[0]), Queued: n[1], InFlight: n[2], Scheduled: n[3], Retrying: n[4],
 		Done: n[5], Accepted: n[6], Discarded: n[7], ParkedBytes: max(n[10], 0), Parked: map[job.Reason]int64{}}
 	if span := time.Duration(n[9]) * time.Microsecond; n[8] > 0 && span > 0 {
 		s.Rate = float64(n[8]) / span.Seconds()
@@ -115,14 +100,4 @@ func absent(err error) error {
 		return nil
 	}
 	return err
-}
-
-// Missing is how many jobs were accepted beyond those that stand somewhere; negative if more stand somewhere than were accepted, as
-// long as tasks of jobs that have moved on, or that are not ours, wait in the queue.
-func (s Standing) Missing() int64 {
-	found := s.Queued + s.InFlight + s.Scheduled + s.Retrying + s.Done + s.Discarded
-	for _, n := range s.Parked {
-		found += n
-	}
-	return s.Accepted - found
 }

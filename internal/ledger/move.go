@@ -59,9 +59,9 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	}
 	k := b.keys
 	keys := []string{m.from, m.to, k.Costs(), k.Hold(), k.Counters(), k.Parked(string(job.Exhausted))}
-	args := []any{b.now(), string(m.state), b.cfg.Gateway, redisdb.Wake, b.cfg.Attempts, flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds()}
+	args := []any{b.now(), string(m.state), b.cfg.Gateway, redisdb.Wake, b.cfg.Attempts, redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds()}
 	for _, w := range due {
-		taskID, taskKey, msg, err := b.task(w.id, w.generation+1)
+		taskID, taskKey, msg, err := b.Task(w.id, w.generation+1)
 		if err != nil {
 			return 0, next, err
 		}
@@ -74,7 +74,7 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	}
 	moved, ok := at[int64](reply, 0)
 	if !ok {
-		return 0, next, badReply("due.lua", reply)
+		return 0, next, redisdb.BadReply("due.lua", reply)
 	}
 	for i := 1; i < len(reply); i++ {
 		if id, is := at[string](reply, i); is && b.cfg.Exhausted != nil {
@@ -102,11 +102,11 @@ func (b *Books) waiting(ctx context.Context, set string, which order, n int) ([]
 		return nil, -1, err
 	}
 	if len(reply) == 0 || len(reply)%2 != 1 {
-		return nil, -1, badReply("waiting.lua", reply)
+		return nil, -1, redisdb.BadReply("waiting.lua", reply)
 	}
 	us, ok := reply[0].(int64)
 	if !ok {
-		return nil, -1, badReply("waiting.lua", reply[0])
+		return nil, -1, redisdb.BadReply("waiting.lua", reply[0])
 	}
 	next := time.Duration(us) * time.Microsecond
 	if us < 0 {
@@ -118,7 +118,7 @@ func (b *Books) waiting(ctx context.Context, set string, which order, n int) ([]
 		text, ok2 := reply[i+1].(string)
 		generation, err := strconv.ParseInt(text, 10, 64)
 		if !ok1 || !ok2 || err != nil {
-			return nil, -1, badReply("waiting.lua", reply[i])
+			return nil, -1, redisdb.BadReply("waiting.lua", reply[i])
 		}
 		if generation < 0 {
 			if err := b.setAside(ctx, id); err != nil {

@@ -12,6 +12,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/record"
 	"spillway/internal/testkit"
 )
 
@@ -127,7 +128,7 @@ func (b *bench) over(j job.Job, state job.State) {
 	}
 	batch, _, err := b.books.Batch(b.ctx, "nov")
 	b.must(err)
-	if sum := batch.Places[ledger.Place{State: state}]; sum.Jobs != 1 || sum.Amount["EUR"].Int64() != 1050 {
+	if sum := batch.Places[record.Place{State: state}]; sum.Jobs != 1 || sum.Amount["EUR"].Int64() != 1050 {
 		b.t.Errorf("the batch has %+v", batch.Places)
 	}
 	b.clean("over")

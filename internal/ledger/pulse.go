@@ -34,7 +34,7 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 		for i, b := range all {
 			k := b.keys
 			keys := append([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(),
-				k.LiveLimits()}, b.asynqSets()...)
+				k.LiveLimits()}, b.keys.AsynqSets()...)
 			age := b.age()
 			cmds[i] = run(append(keys, k.Alive(), k.Retries(), k.Replays(), k.Due()), b.now(), lowLease.Microseconds(), age.Version, age.Least)
 		}
@@ -54,7 +54,7 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 func (b *Books) pulse(cmd *redis.Cmd) Pulse {
 	n, err := cmd.Int64Slice()
 	if err == nil && len(n) != 7 {
-		err = badReply("pulse.lua", n)
+		err = redisdb.BadReply("pulse.lua", n)
 	}
 	if err != nil {
 		return Pulse{DueIn: -1, Err: err}

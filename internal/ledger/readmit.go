@@ -83,7 +83,7 @@ func readmitted(reply string, n int) ([]job.Admittance, time.Duration, error) {
 	number, digits, _ := strings.Cut(reply, " ")
 	us, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
-		return nil, 0, badReply("readmit.lua", reply)
+		return nil, 0, redisdb.BadReply("readmit.lua", reply)
 	}
 	answers, err := coded("readmit.lua", digits, n, readmittances)
 	return answers, retryOf(us), err

@@ -10,6 +10,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 // the same task comes again after its attempt was cut off (asynq's Requeue at the end of a shutdown): exhausted or not
@@ -257,7 +258,7 @@ func TestAJobOfNoMoneyOrOfARoundThousandMillionIsDone(t *testing.T) {
 	}
 	batch, _, err := b.books.Batch(b.ctx, "x")
 	b.must(err)
-	done := batch.Places[ledger.Place{State: job.Done}]
+	done := batch.Places[record.Place{State: job.Done}]
 	want(t, "jobs done", done.Jobs, 3)
 	want(t, "their money", done.Amount["EUR"].String(), "-1000000000")
 }

@@ -34,7 +34,7 @@ func (b *Books) OldestRejected(ctx context.Context, behind int64, n int) ([]Reje
 		cost, err2 := strconv.ParseInt(reply[i+2], 10, 64)
 		place, err3 := strconv.ParseFloat(reply[i+3], 64)
 		if err1 != nil || err2 != nil || err3 != nil {
-			return nil, badReply("rejected.lua", reply[i+1:i+4])
+			return nil, redisdb.BadReply("rejected.lua", reply[i+1:i+4])
 		}
 		if generation < 0 {
 			if err := b.setAside(ctx, reply[i], b.keys.Parked(string(job.Rejected))); err != nil {

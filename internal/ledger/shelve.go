@@ -119,11 +119,11 @@ func (s *shelving) pass(ctx context.Context) error {
 			return err
 		}
 		if len(reply) == 0 {
-			return badReply("shelve.lua", reply)
+			return redisdb.BadReply("shelve.lua", reply)
 		}
 		seen, err := strconv.Atoi(reply[0])
 		if err != nil {
-			return badReply("shelve.lua", reply[0])
+			return redisdb.BadReply("shelve.lua", reply[0])
 		}
 		if seen < 0 {
 			return ErrOvertaken
@@ -183,7 +183,7 @@ func (b *Books) clearLine(ctx context.Context, line string) error {
 			return err
 		}
 		if len(n) != 2 {
-			return badReply("papers.lua", n)
+			return redisdb.BadReply("papers.lua", n)
 		}
 		from += n[0] - n[1]
 		if n[0] < papersChunk {
@@ -199,14 +199,14 @@ func (s *shelving) comesBack(ctx context.Context, until time.Time) (bool, error)
 		if err != nil {
 			return false, fmt.Errorf("look what comes back: %w", err)
 		}
-		waiting := batch.Sum(func(p Place) bool {
+		waiting := batch.Sum(func(p record.Place) bool {
 			return p.State == job.Queued || p.State == job.Scheduled || p.State == job.Retrying || p.Reason == job.Rejected && p.State == job.Parked
 		}).Jobs
 		over := !time.Now().Before(until)
 		if waiting > 0 {
 			return !over, nil
 		}
-		if over || batch.Places[Place{State: job.InFlight}].Jobs == 0 {
+		if over || batch.Places[record.Place{State: job.InFlight}].Jobs == 0 {
 			return false, nil
 		}
 		if err := clock.Wait(ctx, shelveLook); err != nil {

@@ -68,14 +68,14 @@ func (b *Books) reclaim(ctx context.Context, s *Swept) (int, error) {
 }
 
 func (b *Books) reclaimOne(ctx context.Context, w waiter) (string, error) {
-	taskID, taskKey, msg, err := b.task(w.id, w.generation+1)
+	taskID, taskKey, msg, err := b.Task(w.id, w.generation+1)
 	if err != nil {
 		return "", err
 	}
 	k, old := b.keys, job.TaskID(w.id, w.generation)
 	keys := []string{k.Job(w.id), k.Open(), k.Due(), taskKey, k.Task(old), k.Active(), k.Lease(), k.Costs(), k.Counters(),
 		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Exhausted)), k.Rate(), k.Alive(), k.Retries()}
-	return record.Reclaim.Run(ctx, b.c, keys, b.now(), w.id, w.generation, old, taskID, msg, flag(b.cfg.Keys),
+	return record.Reclaim.Run(ctx, b.c, keys, b.now(), w.id, w.generation, old, taskID, msg, redisdb.Flag(b.cfg.Keys),
 		b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, b.cfg.Gateway, redisdb.Wake, patience.Microseconds()).Text()
 }
 
@@ -126,12 +126,12 @@ func (b *Books) lastPulledFirst(ctx context.Context, tasks []held) ([]held, erro
 }
 
 func (b *Books) settleOne(ctx context.Context, h held, id string, generation int64) (string, error) {
-	newID, newKey, msg, err := b.task(id, generation+1)
+	newID, newKey, msg, err := b.Task(id, generation+1)
 	if err != nil {
 		return "", err
 	}
 	k := b.keys
-	keys := append([]string{k.Job(id), k.Task(h.task), k.Active(), k.Lease(), k.Due(), newKey, k.Costs(), k.Retries()}, b.asynqSets()...)
+	keys := append([]string{k.Job(id), k.Task(h.task), k.Active(), k.Lease(), k.Due(), newKey, k.Costs(), k.Retries()}, b.keys.AsynqSets()...)
 	did, err := record.Settle.Run(ctx, b.c, keys, b.now(), h.task, generation, leaseGrace.Microseconds(), newID, msg,
 		b.cfg.Gateway, redisdb.Wake, h.lease).Text()
 	_, err = b.orAside(ctx, id, "", err) // the next sweep removes its task
@@ -140,17 +140,17 @@ func (b *Books) settleOne(ctx context.Context, h held, id string, generation int
 
 // astray returns the tasks that perhaps nobody holds any more, and Redis's time in µs.
 func (b *Books) astray(ctx context.Context) ([]held, int64, error) {
-	keys := append([]string{b.keys.Active(), b.keys.Lease()}, b.asynqSets()...)
+	keys := append([]string{b.keys.Active(), b.keys.Lease()}, b.keys.AsynqSets()...)
 	reply, err := astrayScript.Run(ctx, b.c, keys, b.now(), lowLease.Microseconds(), mostAstray).StringSlice()
 	if err != nil {
 		return nil, 0, err
 	}
 	if len(reply)%2 != 1 {
-		return nil, 0, badReply("astray.lua", reply)
+		return nil, 0, redisdb.BadReply("astray.lua", reply)
 	}
 	now, err := strconv.ParseInt(reply[0], 10, 64)
 	if err != nil {
-		return nil, 0, badReply("astray.lua", reply[0])
+		return nil, 0, redisdb.BadReply("astray.lua", reply[0])
 	}
 	var all []held
 	for i := 1; i < len(reply); i += 2 {

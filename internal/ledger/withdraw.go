@@ -7,6 +7,7 @@ import (
 
 	"spillway/internal/job"
 	"spillway/internal/record"
+	"spillway/internal/redisdb"
 )
 
 // Withdraw parks jobs that wait for their call, in the generation given: queued, scheduled or waiting out a back-off. They are parked as
@@ -33,7 +34,7 @@ func (b *Books) WithdrawForGood(ctx context.Context, jobs []job.Return, d Discar
 func (b *Books) withdraw(ctx context.Context, jobs []job.Return, what string, d Discarding) ([]bool, error) {
 	k := b.keys
 	keys := []string{k.Counters(), k.Scheduled(), k.Retrying(), k.Costs(), k.Parked(string(job.Cancelled)), k.Parked(string(job.UnknownOutcome)), k.Acts()}
-	args := []any{b.now(), what, d.Why, d.Dedupe.Milliseconds(), b.actPlace(), flag(d.MayBeCharged)}
+	args := []any{b.now(), what, d.Why, d.Dedupe.Milliseconds(), b.actPlace(), redisdb.Flag(d.MayBeCharged)}
 	for _, j := range jobs {
 		keys = append(keys, k.Job(j.ID))
 		args = append(args, j.ID, j.Generation)
@@ -43,7 +44,7 @@ func (b *Books) withdraw(ctx context.Context, jobs []job.Return, what string, d 
 		return nil, err
 	}
 	if len(answers) != len(jobs) {
-		return nil, badReply("withdraw.lua", answers)
+		return nil, redisdb.BadReply("withdraw.lua", answers)
 	}
 	taken := make([]bool, len(jobs))
 	for i, a := range answers {

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"spillway/internal/job"
 )
 
 // Every key of a gateway carries the hash tag {gateway}, asynq's own tag, so that one script can decide over
@@ -136,6 +138,15 @@ func (k Keys) Counters() string { return k.own + "counters" }
 // Parked is the jobs parked for one reason (sorted set: job id, time of parking in µs, unique within the gateway).
 func (k Keys) Parked(reason string) string { return k.own + "parked:" + reason }
 
+// AllParked is Parked of every reason, in the order of job.Reasons.
+func (k Keys) AllParked() []string {
+	keys := make([]string, 0, len(job.Reasons()))
+	for _, r := range job.Reasons() {
+		keys = append(keys, k.Parked(string(r)))
+	}
+	return keys
+}
+
 // ParkedBatch is the part of Parked that is one batch's (sorted set, as Parked; shelf.lua keeps it and makes its name).
 func (k Keys) ParkedBatch(reason, batch string) string { return k.Parked(reason) + ":b:" + batch }
 
@@ -197,6 +208,11 @@ func (k Keys) AsynqScheduled() string { return k.asynq + "scheduled" }
 
 // AsynqCompleted is asynq's sorted set of tasks that it keeps after their end. No task of ours ever gets there.
 func (k Keys) AsynqCompleted() string { return k.asynq + "completed" }
+
+// AsynqSets are asynq's own sorted sets, in which no task of ours belongs: AsynqRetry, AsynqArchive, AsynqScheduled and AsynqCompleted.
+func (k Keys) AsynqSets() []string {
+	return []string{k.AsynqRetry(), k.AsynqArchive(), k.AsynqScheduled(), k.AsynqCompleted()}
+}
 
 // Mend is held by the process that looks through all records for what is out of place, and by nobody else until it expires.
 func (k Keys) Mend() string { return k.own + "mend" }

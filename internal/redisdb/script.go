@@ -3,6 +3,7 @@ package redisdb
 import (
 	"context"
 	_ "embed" // the scripts are files
+	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -78,6 +79,19 @@ func (s *Script) Pipelined(ctx context.Context, c redis.UniversalClient, queue f
 		return err
 	}
 	return send()
+}
+
+// Flag is how scripts are told yes or no.
+func Flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// BadReply is the error of an answer that a script is not written to give.
+func BadReply(script string, reply any) error {
+	return fmt.Errorf("%s answered %T, not what it is written to answer: is another version of Spillway at work on this Redis?", script, reply)
 }
 
 func (s *Script) load(ctx context.Context, c redis.UniversalClient) error {

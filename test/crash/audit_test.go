@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"spillway/internal/audit"
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
 	"spillway/internal/record"
 )
 
@@ -127,11 +127,11 @@ func (r *run) consistent(when string, b books, crashed bool) {
 
 // audit has the program check its own books. Jobs that asynq put aside are no fault right after a crash, and are missing from the totals.
 func (r *run) audit(when string, crashed bool) {
-	a, err := dispatch.Books(r.c, r.gateway()).Audit(r.ctx, ledger.AuditParams{Most: 10})
+	a, err := audit.New(r.c, r.Gateway, dispatch.Books(r.c, r.gateway())).Audit(r.ctx, audit.Params{Most: 10})
 	r.must(err)
-	aside := slices.ContainsFunc(a.Faults.List, func(f ledger.Finding) bool { return f.What == ledger.AsynqSet })
+	aside := slices.ContainsFunc(a.Faults.List, func(f audit.Finding) bool { return f.What == audit.AsynqSet })
 	for _, f := range a.Faults.List {
-		if !crashed || f.What != ledger.AsynqSet && (f.What != ledger.Totals || !aside) {
+		if !crashed || f.What != audit.AsynqSet && (f.What != audit.Totals || !aside) {
 			r.fault("%s, the audit found: %s %s", when, f.ID, f.Describe())
 		}
 	}

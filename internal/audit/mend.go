@@ -1,4 +1,4 @@
-package ledger
+package audit
 
 import (
 	"context"
@@ -38,17 +38,17 @@ type Mended struct {
 // Mender watches one gateway's totals and puts right what writes behind our back, evictions and lost writes have put out of place. Not
 // safe for concurrent use; any number of processes may have one.
 type Mender struct {
-	b   *Books
+	g   *Gateway
 	odd int // looks in a row at which the totals did not add up
 }
 
-// NewMender returns a mender of these books.
-func NewMender(b *Books) *Mender { return &Mender{b: b} }
+// Mender returns a mender of this gateway.
+func (g *Gateway) Mender() *Mender { return &Mender{g: g} }
 
 // Look looks at the totals, at the price of one short script. When they did not add up several times in a row it goes through all records,
 // in short steps and resting in between, unless another process does. next is when to look again.
 func (m *Mender) Look(ctx context.Context) (did Mended, next time.Duration, err error) {
-	s, err := m.b.Look(ctx)
+	s, err := m.g.books.Look(ctx)
 	if err != nil {
 		return did, oddLook, err
 	}
@@ -60,7 +60,7 @@ func (m *Mender) Look(ctx context.Context) (did Mended, next time.Duration, err 
 		return did, oddLook, nil
 	}
 	m.odd = 0
-	mine, err := m.b.c.SetNX(ctx, m.b.keys.Mend(), "1", mendHeld).Result()
+	mine, err := m.g.c.SetNX(ctx, m.g.keys.Mend(), "1", mendHeld).Result()
 	if err != nil || !mine {
 		return did, CalmLook, err
 	}
@@ -70,14 +70,14 @@ func (m *Mender) Look(ctx context.Context) (did Mended, next time.Duration, err 
 		rest = CalmLook
 	}
 	if err == nil {
-		err = m.b.c.PExpire(ctx, m.b.keys.Mend(), rest).Err()
+		err = m.g.c.PExpire(ctx, m.g.keys.Mend(), rest).Err()
 	}
 	return did, CalmLook, err
 }
 
 // mend goes through the records.
 func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
-	s := &survey{b: m.b, steps: steps{rest: m.rest}}
+	s := &survey{g: m.g, steps: steps{rest: m.rest}}
 	s.found = func(f Finding) error {
 		if !f.Fault() || f.ID == "" {
 			return nil
@@ -86,7 +86,7 @@ func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
 		if f.What == NoTask {
 			missed = s.since
 		}
-		what, err := m.b.mendOne(ctx, f.ID, missed)
+		what, err := m.g.mendOne(ctx, f.ID, missed)
 		switch what {
 		case "queued":
 			did.Requeued++
@@ -100,7 +100,7 @@ func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
 	if err := s.run(ctx); err != nil {
 		return did, err
 	}
-	return did, (&batchCheck{b: m.b, repair: true, found: func(Finding) {}, steps: steps{rest: m.rest}}).run(ctx)
+	return did, (&batchCheck{g: m.g, repair: true, found: func(Finding) {}, steps: steps{rest: m.rest}}).run(ctx)
 }
 
 // rest waits as long as the last step took, so that others get their turn, and keeps the records to this process.
@@ -109,7 +109,7 @@ func (m *Mender) rest(ctx context.Context, worked time.Duration) error {
 	defer wait.Stop()
 	select {
 	case <-wait.C:
-		return m.b.c.Expire(ctx, m.b.keys.Mend(), mendHeld).Err()
+		return m.g.c.Expire(ctx, m.g.keys.Mend(), mendHeld).Err()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -117,22 +117,22 @@ func (m *Mender) rest(ctx context.Context, worked time.Duration) error {
 
 // mendOne puts one job right. missed is the moment before which a task of it would have been seen in the queue, on Redis's clock in µs;
 // zero if nobody looked for one there.
-func (b *Books) mendOne(ctx context.Context, id string, missed int64) (string, error) {
-	k := b.keys
-	generation, err := b.c.HGet(ctx, k.Job(id), "g").Int64()
+func (g *Gateway) mendOne(ctx context.Context, id string, missed int64) (string, error) {
+	k := g.keys
+	generation, err := g.c.HGet(ctx, k.Job(id), "g").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return "", err
 	}
-	newID, newKey, msg, err := b.task(id, generation+1)
+	newID, newKey, msg, err := g.books.Task(id, generation+1)
 	if err != nil {
 		return "", err
 	}
 	old := job.TaskID(id, generation)
 	keys := []string{k.Job(id), k.Due(), k.Active(), k.Costs(), k.Task(old), newKey, k.Scheduled(), k.Retrying(), k.Open(), k.Retries()}
-	keys = append(append(keys, b.asynqSets()...), b.parkedKeys()...)
-	args := []any{b.now(), id, generation, old, newID, msg, missed, b.cfg.Gateway, redisdb.Wake, len(b.asynqSets())}
+	keys = append(append(keys, g.keys.AsynqSets()...), g.keys.AllParked()...)
+	args := []any{g.now(), id, generation, old, newID, msg, missed, g.name, redisdb.Wake, len(g.keys.AsynqSets())}
 	for _, r := range job.Reasons() {
 		args = append(args, string(r))
 	}
-	return mendScript.Run(ctx, b.c, keys, args...).Text()
+	return mendScript.Run(ctx, g.c, keys, args...).Text()
 }

@@ -1,4 +1,4 @@
--- audit_records.lua: whether jobs stand where their records say, and nowhere else. Reads only.
+-- records.lua: whether jobs stand where their records say, and nowhere else. Reads only.
 -- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 open  6 retries  7 replays  8 due, then parked:<reason> of every reason
 -- ARGV 1 prefix of records  2 prefix of tasks  3 "1": look for tasks in the queue's lines too, in time that grows with their length
 --      4 number of reasons, then the reasons in the order of their keys, then ids

@@ -1,4 +1,4 @@
-package ledger_test
+package audit_test
 
 import (
 	"context"
@@ -10,10 +10,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/audit"
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
 )
+
+// amounts have small and large sums, and one that can't be booked.
+var amounts = [][]byte{nil, []byte(`{"amount":1050,"currency":"eur"}`), []byte(`{"amount":999999999999999999,"currency":"EUR"}`),
+	[]byte(`{"amount":-1000000001,"currency":"USD"}`), []byte(`{"amount":"x","currency":"USD"}`)}
 
 func TestAnAuditFindsAndRepairsTheMoneyParked(t *testing.T) {
 	t.Parallel()
@@ -27,10 +31,10 @@ func TestAnAuditFindsAndRepairsTheMoneyParked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, 1, func(c *ledger.Config) { c.Money = eurosOrMore })
+			b := setup(t, 1).withMoney()
 			var jobs []job.Job
 			for i, j := range numbered(1, 620) { // more than a page
-				j.Payload, j.Batch = payloads[i%len(payloads)], []string{"", "x"}[i%2]
+				j.Payload, j.Batch = amounts[i%len(amounts)], []string{"", "x"}[i%2]
 				jobs = append(jobs, j)
 			}
 			b.accept("park", jobs...)
@@ -39,7 +43,7 @@ func TestAnAuditFindsAndRepairsTheMoneyParked(t *testing.T) {
 			b.must(err)
 			spoil(b)
 			a := b.check(false)
-			if a.Faults.Total != 1 || a.Faults.List[0].What != ledger.MoneyBooks || !strings.HasPrefix(a.Faults.List[0].Describe(), "the sums of what is parked as re") || a.Faults.List[0].Hint() == "" {
+			if a.Faults.Total != 1 || a.Faults.List[0].What != audit.MoneyBooks || !strings.HasPrefix(a.Faults.List[0].Describe(), "the sums of what is parked as re") || a.Faults.List[0].Hint() == "" {
 				t.Errorf("the audit finds %+v", a.Faults)
 			}
 			if a := b.check(true); a.Faults.Total != 0 {
@@ -78,7 +82,7 @@ func (s swap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // wrong, and repairs nothing.
 func TestSumsThatComeBackAreNoProof(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 1, func(c *ledger.Config) { c.Money = eurosOrMore })
+	b := setup(t, 1).withMoney()
 	b.accept("park", numbered(1, 620)...)
 	n, off := 0, false
 	b.c.AddHook(swap{b.keys.Parked("rejected"), func() {
@@ -86,7 +90,11 @@ func TestSumsThatComeBackAreNoProof(t *testing.T) {
 			return
 		}
 		n++
-		b.took(deadletter.New(b.c, b.name).Discard(b.ctx, b.back("j"+strconv.Itoa(100+n)), time.Hour))
+		which := []job.Return{{ID: "j" + strconv.Itoa(100+n), Generation: 1, Reason: job.Rejected}}
+		taken, err := deadletter.New(b.c, b.name).Discard(b.ctx, which, time.Hour)
+		if b.must(err); !taken[0] {
+			b.t.Fatal("the job was not discarded")
+		}
 		want(t, "the newcomer", b.accept("park", numbered(620+n, 620+n)...)[0], job.ParkedNow)
 	}})
 	for _, repair := range []bool{false, true} {

@@ -1,4 +1,4 @@
-package ledger
+package audit
 
 import (
 	"context"
@@ -41,12 +41,12 @@ func (c *batchCheck) shelves(ctx context.Context, name string) error {
 
 // unequal says where the sets and the books have different numbers of jobs.
 func (c *batchCheck) unequal(ctx context.Context, name string) (wrong []string, err error) {
-	reasons, k := job.Reasons(), c.b.keys
+	reasons, k := job.Reasons(), c.g.keys
 	books, sets := make([]*redis.StringCmd, len(reasons)), make([]*redis.IntCmd, len(reasons))
-	if _, err = c.b.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+	if _, err = c.g.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
 		for i, r := range reasons {
-			place := Place{State: job.Parked, Reason: r}
-			books[i], sets[i] = tx.HGet(ctx, k.Batch(name), "n:"+place.field()), tx.ZCard(ctx, k.ParkedBatch(string(r), name))
+			place := record.Place{State: job.Parked, Reason: r}
+			books[i], sets[i] = tx.HGet(ctx, k.Batch(name), "n:"+place.Field()), tx.ZCard(ctx, k.ParkedBatch(string(r), name))
 		}
 		return nil
 	}); err != nil && err != redis.Nil { // the books have no such place
@@ -67,7 +67,7 @@ func (c *batchCheck) unequal(ctx context.Context, name string) (wrong []string, 
 // reshelve puts the jobs of a batch into its sets as their records say, and takes out what does not belong there.
 func (c *batchCheck) reshelve(ctx context.Context, name string) error {
 	for from := int64(0); ; from += reshelved {
-		ids, err := c.b.c.LRange(ctx, c.b.keys.BatchIDs(name), from, from+reshelved-1).Result()
+		ids, err := c.g.c.LRange(ctx, c.g.keys.BatchIDs(name), from, from+reshelved-1).Result()
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (c *batchCheck) reshelve(ctx context.Context, name string) error {
 		}
 	}
 	for _, r := range job.Reasons() {
-		if err := c.strangers(ctx, name, c.b.keys.ParkedBatch(string(r), name)); err != nil {
+		if err := c.strangers(ctx, name, c.g.keys.ParkedBatch(string(r), name)); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func (c *batchCheck) reshelve(ctx context.Context, name string) error {
 // strangers goes through one of the sets for what is no job of the batch, or not parked any more.
 func (c *batchCheck) strangers(ctx context.Context, name, set string) error {
 	for cursor := uint64(0); ; {
-		members, next, err := c.b.c.ZScan(ctx, set, cursor, "", reshelved).Result()
+		members, next, err := c.g.c.ZScan(ctx, set, cursor, "", reshelved).Result()
 		if err != nil {
 			return err
 		}
@@ -115,10 +115,10 @@ func (c *batchCheck) put(ctx context.Context, name string, ids []string) error {
 		args = append(args, string(r))
 	}
 	for i, id := range ids {
-		keys[i] = c.b.keys.Job(id)
+		keys[i] = c.g.keys.Job(id)
 		args = append(args, id)
 	}
-	if err := reshelveScript.Run(ctx, c.b.c, keys, args...).Err(); err != nil && err != redis.Nil {
+	if err := reshelveScript.Run(ctx, c.g.c, keys, args...).Err(); err != nil && err != redis.Nil {
 		return err
 	}
 	return c.step(ctx)

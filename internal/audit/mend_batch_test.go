@@ -1,4 +1,4 @@
-package ledger_test
+package audit_test
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
-	"spillway/internal/ledger"
 )
 
 // restful counts how often a mender holds on to the records while it reads the ids of a batch.
@@ -35,7 +34,7 @@ func (c *restful) Expire(ctx context.Context, key string, d time.Duration) *redi
 // A batch of a million jobs takes longer to count than the records are kept to one process.
 func TestAMenderRestsWhileItCountsABatch(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 5000, nil)
+	b := setup(t, 5000)
 	var jobs []job.Job
 	for _, j := range numbered(1, 2100) {
 		jobs = append(jobs, member(j.ID, "x"))
@@ -43,7 +42,8 @@ func TestAMenderRestsWhileItCountsABatch(t *testing.T) {
 	b.accept("park", jobs...)
 	b.c.HIncrBy(b.ctx, b.keys.Counters(), "accepted", 1)
 	c := &restful{UniversalClient: b.c}
-	b.mend(ledger.NewMender(ledger.New(c, b.cfg)))
+	b.on(c)
+	b.mend(b.g.Mender())
 	// Two stretches to find what stands there twice, and five pages.
 	if c.reads != 7 || c.rests < 5 {
 		t.Errorf("it read %d times, and rested %d times", c.reads, c.rests)
@@ -53,11 +53,11 @@ func TestAMenderRestsWhileItCountsABatch(t *testing.T) {
 // The parts of a set that are one batch's lose what the set loses.
 func TestALostRecordLeavesNoEntryInItsBatch(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 1, func(c *ledger.Config) { c.Money = eurosOrMore })
+	b := setup(t, 1).withMoney()
 	b.accept("park", member("a", "x"), member("b", "x"), member("c", "x"), member("d", "y"))
 	b.c.Del(b.ctx, b.keys.Job("b"))
 	b.c.HIncrBy(b.ctx, b.keys.Counters(), "accepted", 1)
-	if did := b.mend(ledger.NewMender(b.books)); did.Removed != 1 {
+	if did := b.mend(b.g.Mender()); did.Removed != 1 {
 		t.Errorf("it did %+v", did)
 	}
 	for batch, ids := range map[string]string{"x": "c", "y": "d"} {

@@ -1,4 +1,4 @@
--- audit_members.lua: which members of a gateway's sorted set have no record. Reads only.
+-- members.lua: which members of a gateway's sorted set have no record. Reads only.
 -- KEYS 1 sorted set
 -- ARGV 1 prefix of records, then ids
 -- returns the ids that stand in the set, and have none

@@ -1,4 +1,4 @@
-package ledger
+package audit
 
 import (
 	"context"
@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
-	"math/big"
 	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
@@ -21,13 +21,16 @@ var rebookLua string
 
 var rebookScript = redisdb.NewScript(rebookLua).Replicated()
 
+// batchPage is how many jobs are read at once.
+const batchPage = 500
+
 // recountTries is how often a batch is counted whose books change meanwhile, before only its total is looked at.
 const recountTries = 3
 
 // batchCheck holds the books of every batch, and of the money that is parked, against the records of the jobs, in 8 bytes a job of the
 // largest batch.
 type batchCheck struct {
-	b *Books
+	g *Gateway
 	// repair writes books that are wrong anew.
 	repair bool
 	found  func(Finding)
@@ -37,19 +40,19 @@ type batchCheck struct {
 
 func (c *batchCheck) run(ctx context.Context) error {
 	c.stepped = time.Now()
-	names, err := c.b.c.ZRange(ctx, c.b.keys.Batches(), 0, -1).Result()
+	names, err := c.g.c.ZRange(ctx, c.g.keys.Batches(), 0, -1).Result()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
 		for _, check := range []func(context.Context, string) error{c.check, c.shelves} {
 			if err := check(ctx, name); err != nil {
-				return fmt.Errorf("check the books of batch %q at %s: %w", name, c.b.cfg.Gateway, err)
+				return fmt.Errorf("check the books of batch %q at %s: %w", name, c.g.name, err)
 			}
 		}
 	}
 	if err := c.money(ctx); err != nil {
-		return fmt.Errorf("check the sums of what is parked at %s: %w", c.b.cfg.Gateway, err)
+		return fmt.Errorf("check the sums of what is parked at %s: %w", c.g.name, err)
 	}
 	return nil
 }
@@ -58,20 +61,20 @@ func (c *batchCheck) run(ctx context.Context) error {
 type page struct {
 	fields map[string]string
 	ids    int64
-	Batch
+	record.Batch
 }
 
 func (c *batchCheck) read(ctx context.Context, name string) (p page, err error) {
 	var fields *redis.MapStringStringCmd
 	var ids *redis.IntCmd
-	if _, err = c.b.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		fields, ids = tx.HGetAll(ctx, c.b.keys.Batch(name)), tx.LLen(ctx, c.b.keys.BatchIDs(name))
+	if _, err = c.g.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+		fields, ids = tx.HGetAll(ctx, c.g.keys.Batch(name)), tx.LLen(ctx, c.g.keys.BatchIDs(name))
 		return nil
 	}); err != nil {
 		return p, err
 	}
 	p.fields, p.ids = fields.Val(), ids.Val()
-	p.Batch, err = parseBatch(p.fields)
+	p.Batch, err = record.ParseBatch(p.fields)
 	return p, err
 }
 
@@ -82,7 +85,7 @@ func (c *batchCheck) check(ctx context.Context, name string) error {
 			return err
 		}
 		if before.ids == 0 && len(before.fields) == 0 { // its last job was over long ago
-			return c.b.c.ZRem(ctx, c.b.keys.Batches(), name).Err()
+			return c.g.c.ZRem(ctx, c.g.keys.Batches(), name).Err()
 		}
 		counted, err := c.recount(ctx, name)
 		if err != nil {
@@ -107,17 +110,17 @@ func (c *batchCheck) check(ctx context.Context, name string) error {
 	return err
 }
 
-func everywhere(Place) bool { return true }
+func everywhere(record.Place) bool { return true }
 
 // over says that a job is finished there: its record goes some day, and the books keep it.
-func (p Place) over() bool { return p.State == job.Done || p.State == job.Discarded }
+func over(p record.Place) bool { return p.State == job.Done || p.State == job.Discarded }
 
 // differs says where books and records differ; empty if they don't.
-func (p page) differs(counted map[Place]job.Totals) string {
+func (p page) differs(counted map[record.Place]job.Totals) string {
 	if n := p.Sum(everywhere).Jobs; n != p.ids {
 		return fmt.Sprintf("its books have %d jobs, and it has %d", n, p.ids)
 	}
-	all := map[Place]bool{}
+	all := map[record.Place]bool{}
 	for place := range p.Places {
 		all[place] = true
 	}
@@ -126,10 +129,10 @@ func (p page) differs(counted map[Place]job.Totals) string {
 	}
 	for place := range all {
 		has, is := p.Places[place], counted[place]
-		if place.over() && is.Jobs < has.Jobs || has.Equal(is) {
+		if over(place) && is.Jobs < has.Jobs || has.Equal(is) {
 			continue
 		}
-		return fmt.Sprintf("its books have %s as %s, its records %s", totalsText(has), place.field(), totalsText(is))
+		return fmt.Sprintf("its books have %s as %s, its records %s", totalsText(has), place.Field(), totalsText(is))
 	}
 	return ""
 }
@@ -148,7 +151,7 @@ func totalsText(s job.Totals) string {
 	return text
 }
 
-func (c *batchCheck) wrong(ctx context.Context, name, what string, p page, counted map[Place]job.Totals) error {
+func (c *batchCheck) wrong(ctx context.Context, name, what string, p page, counted map[record.Place]job.Totals) error {
 	if c.repair {
 		written, err := c.rebook(ctx, name, p, counted)
 		if err != nil || written {
@@ -165,14 +168,14 @@ func (c *batchCheck) tell(name, what string) {
 }
 
 // recount counts the records of a batch. An id that was accepted again after its dedupe window stands in the batch twice, and has one record.
-func (c *batchCheck) recount(ctx context.Context, name string) (map[Place]job.Totals, error) {
+func (c *batchCheck) recount(ctx context.Context, name string) (map[record.Place]job.Totals, error) {
 	seed := maphash.MakeSeed()
 	twice, err := c.twice(ctx, name, seed)
 	if err != nil {
 		return nil, err
 	}
-	counted, read := map[Place]job.Totals{}, 0
-	for r, err := range c.b.BatchJobs(ctx, name) {
+	counted, read := map[record.Place]job.Totals{}, 0
+	for r, err := range c.g.books.BatchJobs(ctx, name) {
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +191,7 @@ func (c *batchCheck) recount(ctx context.Context, name string) (map[Place]job.To
 		if twice[hash] == 1 {
 			twice[hash] = 2
 		}
-		place := Place{State: r.State}
+		place := record.Place{State: r.State}
 		if r.State == job.Parked {
 			place.Reason = r.Reason
 		}
@@ -204,7 +207,7 @@ func (c *batchCheck) twice(ctx context.Context, name string, seed maphash.Seed) 
 	var all []uint64
 	const stretch = 2000
 	for from := int64(0); ; from += stretch {
-		ids, err := c.b.c.LRange(ctx, c.b.keys.BatchIDs(name), from, from+stretch-1).Result()
+		ids, err := c.g.c.LRange(ctx, c.g.keys.BatchIDs(name), from, from+stretch-1).Result()
 		if err != nil {
 			return nil, err
 		}
@@ -230,52 +233,42 @@ func (c *batchCheck) twice(ctx context.Context, name string, seed maphash.Seed) 
 
 // rebook writes the books anew from what was counted. Of finished jobs whose records are gone the books alone knew: those that are
 // missing then are taken for done.
-func (c *batchCheck) rebook(ctx context.Context, name string, p page, counted map[Place]job.Totals) (bool, error) {
-	return c.write(ctx, c.b.keys.Batch(name), c.b.keys.BatchIDs(name), p.fields, true, fieldsOf(p, counted))
+func (c *batchCheck) rebook(ctx context.Context, name string, p page, counted map[record.Place]job.Totals) (bool, error) {
+	return c.write(ctx, c.g.keys.Batch(name), c.g.keys.BatchIDs(name), p.fields, true, fieldsOf(p, counted))
 }
 
 // write puts other fields into books that are still as they were read, and reports whether they are. all says that nothing else is in them.
 func (c *batchCheck) write(ctx context.Context, books, stays string, read map[string]string, all bool, fields map[string]int64) (bool, error) {
-	args := []any{len(read), flag(all)}
+	args := []any{len(read), redisdb.Flag(all)}
 	for field, value := range read {
 		args = append(args, field, value)
 	}
 	for field, n := range fields {
 		args = append(args, field, n)
 	}
-	return rebookScript.Run(ctx, c.b.c, []string{books, stays}, args...).Bool()
+	return rebookScript.Run(ctx, c.g.c, []string{books, stays}, args...).Bool()
 }
 
-func fieldsOf(p page, counted map[Place]job.Totals) map[string]int64 {
+func fieldsOf(p page, counted map[record.Place]job.Totals) map[string]int64 {
 	fields := map[string]int64{}
-	var live, over, known int64
+	var live, ended, known int64
 	for _, s := range counted {
 		known += s.Jobs
 	}
 	for place, s := range p.Places {
-		if known < p.ids && place.over() && counted[place].Jobs < s.Jobs {
+		if known < p.ids && over(place) && counted[place].Jobs < s.Jobs {
 			counted[place] = s
 		}
 	}
 	for place, s := range counted {
-		if place.over() {
-			over += s.Jobs
+		if over(place) {
+			ended += s.Jobs
 		} else {
 			live += s.Jobs
 		}
-		layOut(s, place.field(), fields)
+		record.LayOut(s, place, fields)
 	}
-	fields["n:"+string(job.Done)] += p.ids - live - over
+	fields["n:"+string(job.Done)] += p.ids - live - ended
 	fields["live"] = live
 	return fields
-}
-
-// layOut writes totals as batch.lua does.
-func layOut(s job.Totals, place string, to map[string]int64) {
-	to["n:"+place] = s.Jobs
-	to["u:"+place] = s.NoAmount
-	for currency, minor := range s.Amount {
-		high, low := new(big.Int).QuoRem(minor, highMoney, new(big.Int))
-		to["m:"+place+":"+currency], to["M:"+place+":"+currency] = low.Int64(), high.Int64()
-	}
 }

@@ -1,4 +1,4 @@
-package ledger
+package audit
 
 import (
 	"context"
@@ -27,7 +27,9 @@ type parkedBooks struct {
 
 const stampField = "stamp"
 
-func bytesField(r job.Reason) string { return "b:" + Place{job.Parked, r}.field() }
+func bytesField(r job.Reason) string {
+	return "b:" + record.Place{State: job.Parked, Reason: r}.Field()
+}
 
 func (c *batchCheck) readParked(ctx context.Context) (p parkedBooks, err error) {
 	fields := []string{stampField}
@@ -36,8 +38,8 @@ func (c *batchCheck) readParked(ctx context.Context) (p parkedBooks, err error) 
 	}
 	var money *redis.MapStringStringCmd
 	var bytes *redis.SliceCmd
-	if _, err = c.b.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		money, bytes = tx.HGetAll(ctx, c.b.keys.Money()), tx.HMGet(ctx, c.b.keys.Counters(), fields...)
+	if _, err = c.g.c.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+		money, bytes = tx.HGetAll(ctx, c.g.keys.Money()), tx.HMGet(ctx, c.g.keys.Counters(), fields...)
 		return nil
 	}); err != nil {
 		return p, err
@@ -52,8 +54,8 @@ func (c *batchCheck) readParked(ctx context.Context) (p parkedBooks, err error) 
 }
 
 // places returns the sums as the books have them.
-func (p parkedBooks) places() (map[Place]job.Totals, error) {
-	books, err := parseBatch(p.money)
+func (p parkedBooks) places() (map[record.Place]job.Totals, error) {
+	books, err := record.ParseBatch(p.money)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +68,7 @@ func (p parkedBooks) places() (map[Place]job.Totals, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the field %s holds no number", bytesField(r))
 		}
-		place := Place{job.Parked, r}
+		place := record.Place{State: job.Parked, Reason: r}
 		s := books.Places[place]
 		s.Bytes = n
 		books.Places[place] = s
@@ -99,14 +101,14 @@ func (c *batchCheck) money(ctx context.Context) error {
 }
 
 // judgeMoney writes wrong sums anew, or tells of them.
-func (c *batchCheck) judgeMoney(ctx context.Context, read parkedBooks, is map[Place]job.Totals) error {
+func (c *batchCheck) judgeMoney(ctx context.Context, read parkedBooks, is map[record.Place]job.Totals) error {
 	has, err := read.places()
 	if err != nil {
 		return err
 	}
 	wrong := ""
 	for _, r := range job.Reasons() {
-		if p := (Place{State: job.Parked, Reason: r}); wrong == "" && !has[p].Equal(is[p]) {
+		if p := (record.Place{State: job.Parked, Reason: r}); wrong == "" && !has[p].Equal(is[p]) {
 			wrong = fmt.Sprintf("the sums of what is parked as %s are %s, those of its records %s", r, moneyText(has[p]), moneyText(is[p]))
 		}
 	}
@@ -124,25 +126,25 @@ func (c *batchCheck) judgeMoney(ctx context.Context, read parkedBooks, is map[Pl
 }
 
 // writeParked writes the sums anew, and reports whether they were still as they were read.
-func (c *batchCheck) writeParked(ctx context.Context, read parkedBooks, is map[Place]job.Totals) (bool, error) {
+func (c *batchCheck) writeParked(ctx context.Context, read parkedBooks, is map[record.Place]job.Totals) (bool, error) {
 	money, bytes := map[string]int64{}, map[string]int64{}
 	for p, s := range is {
-		layOut(s, p.field(), money)
-		delete(money, "n:"+p.field()) // these books count no jobs
+		record.LayOut(s, p, money)
+		delete(money, "n:"+p.Field()) // these books count no jobs
 		if s.Bytes > 0 {
 			bytes[bytesField(p.Reason)] = s.Bytes
 		}
 	}
-	written, err := c.write(ctx, c.b.keys.Counters(), c.b.keys.Counters(), read.bytes, false, bytes)
+	written, err := c.write(ctx, c.g.keys.Counters(), c.g.keys.Counters(), read.bytes, false, bytes)
 	if err != nil || !written {
 		return false, err
 	}
-	return c.write(ctx, c.b.keys.Money(), c.b.keys.Money(), read.money, true, money)
+	return c.write(ctx, c.g.keys.Money(), c.g.keys.Money(), read.money, true, money)
 }
 
 // recountMoney adds up the money and the bytes of all parked jobs. Jobs stays zero, as in the books.
-func (c *batchCheck) recountMoney(ctx context.Context) (map[Place]job.Totals, error) {
-	counted := map[Place]job.Totals{}
+func (c *batchCheck) recountMoney(ctx context.Context) (map[record.Place]job.Totals, error) {
+	counted := map[record.Place]job.Totals{}
 	for _, r := range job.Reasons() {
 		from := "-inf"
 		for from != "" {
@@ -150,7 +152,7 @@ func (c *batchCheck) recountMoney(ctx context.Context) (map[Place]job.Totals, er
 			if err != nil {
 				return nil, err
 			}
-			p := Place{State: job.Parked, Reason: r}
+			p := record.Place{State: job.Parked, Reason: r}
 			sum := counted[p]
 			sum.Add(s)
 			counted[p], from = sum, next
@@ -164,23 +166,25 @@ func (c *batchCheck) recountMoney(ctx context.Context) (map[Place]job.Totals, er
 
 // moneyPage adds up one page of the jobs that are parked for a reason; next is where the following one begins, empty behind the last.
 func (c *batchCheck) moneyPage(ctx context.Context, r job.Reason, from string) (sum job.Totals, next string, err error) {
-	found, err := c.b.c.ZRangeByScoreWithScores(ctx, c.b.keys.Parked(string(r)), &redis.ZRangeBy{Min: from, Max: "+inf", Count: batchPage}).Result()
+	found, err := c.g.c.ZRangeByScoreWithScores(ctx, c.g.keys.Parked(string(r)), &redis.ZRangeBy{Min: from, Max: "+inf", Count: batchPage}).Result()
 	if err != nil || len(found) == 0 {
 		return sum, "", err
 	}
 	records := make([]string, len(found))
 	for i, z := range found {
 		id, _ := z.Member.(string)
-		records[i] = c.b.keys.Job(id)
+		records[i] = c.g.keys.Job(id)
 	}
-	answer, err := parkedSumsScript.Run(ctx, c.b.c, records, string(r)).StringSlice()
+	answer, err := parkedSumsScript.Run(ctx, c.g.c, records, string(r)).StringSlice()
 	if err != nil || len(answer) == 0 {
 		return sum, "", err
 	}
-	sum = moneyOf(answer[1:])
+	for _, money := range answer[1:] {
+		sum.AddMoney(money)
+	}
 	sum.Jobs = 0
 	if sum.Bytes, err = strconv.ParseInt(answer[0], 10, 64); err != nil {
-		return sum, "", badReply("parked_sums.lua", answer)
+		return sum, "", redisdb.BadReply("parked_sums.lua", answer)
 	}
 	if len(found) < batchPage {
 		return sum, "", nil

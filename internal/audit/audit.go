@@ -1,15 +1,54 @@
-package ledger
+// Package audit checks that every job of a gateway is where its record says, that all totals agree with the records, and puts right what does not: writes behind
+// our back, evictions and lost writes do that.
+package audit
 
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/job"
+	"spillway/internal/record"
+	"spillway/internal/redisdb"
 )
 
-// AuditParams say how to audit.
-type AuditParams struct {
+// Books are the records of one gateway's jobs, as the ledger keeps them.
+type Books interface {
+	// Look returns the gateway's totals, all of one moment.
+	Look(ctx context.Context) (record.Standing, error)
+	// BatchJobs yields the jobs of a batch, without a state those whose records are gone.
+	BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record, error]
+	// Task returns the id, the key and the message of a job's task for one generation. Only mending needs it.
+	Task(id string, generation int64) (taskID, key string, msg []byte, err error)
+}
+
+// Gateway is one gateway whose books are checked and mended. Safe for concurrent use.
+type Gateway struct {
+	c     redis.UniversalClient
+	name  string
+	keys  redisdb.Keys
+	books Books
+	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
+	NowMicros func() int64
+}
+
+// New returns the gateway of that name, with its books.
+func New(c redis.UniversalClient, gateway string, books Books) *Gateway {
+	return &Gateway{c: c, name: gateway, keys: redisdb.NewKeys(gateway), books: books}
+}
+
+func (g *Gateway) now() int64 {
+	if g.NowMicros == nil {
+		return 0
+	}
+	return g.NowMicros()
+}
+
+// Params say how to audit.
+type Params struct {
 	// Most is how many findings of each kind, faults and notes, are kept; the rest is counted. Zero keeps none.
 	Most int
 	// Indexed is how many tasks of the queue are remembered at a time, in 8 bytes each; a longer queue takes several rounds. Zero means
@@ -23,12 +62,12 @@ type AuditParams struct {
 	Progress func(records int64)
 }
 
-// Audit is what an audit of one gateway's books has found.
-type Audit struct {
-	Standing          // at its end
-	Records  int64    // looked at, those of finished jobs included as long as they are known
-	Faults   Findings // what must not be
-	Notes    Findings // what is remarkable, and in order
+// Report is what an audit of one gateway's books has found.
+type Report struct {
+	record.Standing          // at its end
+	Records         int64    // looked at, those of finished jobs included as long as they are known
+	Faults          Findings // what must not be
+	Notes           Findings // what is remarkable, and in order
 }
 
 // Findings are those that were kept, and how many there were.
@@ -53,9 +92,9 @@ const (
 
 // auditor is one audit under way.
 type auditor struct {
-	b        *Books
-	p        AuditParams
-	a        Audit
+	g        *Gateway
+	p        Params
+	report   Report
 	finished map[job.State]int64 // records of jobs that are done or discarded
 	suspects []Finding
 	known    map[Finding]bool // faults that are kept
@@ -63,35 +102,35 @@ type auditor struct {
 
 // Audit checks that every job that was ever accepted is in exactly one place, and that the totals add up. Others may work on the
 // gateway meanwhile: what looks wrong is judged again, job by job, before it counts as a fault.
-func (b *Books) Audit(ctx context.Context, p AuditParams) (Audit, error) {
-	a := &auditor{b: b, p: p, finished: map[job.State]int64{}, known: map[Finding]bool{}}
-	s := &survey{b: b, indexed: p.Indexed, seen: a.seen, found: func(f Finding) error { return a.found(ctx, f) }}
+func (g *Gateway) Audit(ctx context.Context, p Params) (Report, error) {
+	a := &auditor{g: g, p: p, finished: map[job.State]int64{}, known: map[Finding]bool{}}
+	s := &survey{g: g, indexed: p.Indexed, seen: a.seen, found: func(f Finding) error { return a.found(ctx, f) }}
 	if err := s.run(ctx); err != nil {
-		return a.a, err
+		return a.report, err
 	}
 	if err := a.judgeLast(ctx); err != nil {
-		return a.a, err
+		return a.report, err
 	}
-	batches := &batchCheck{b: b, repair: p.Repair, found: a.fault}
+	batches := &batchCheck{g: g, repair: p.Repair, found: a.fault}
 	if err := batches.run(ctx); err != nil {
-		return a.a, err
+		return a.report, err
 	}
-	return a.a, a.sum(ctx, s)
+	return a.report, a.sum(ctx, s)
 }
 
 func (a *auditor) seen(state job.State) {
-	a.a.Records++
+	a.report.Records++
 	if state == job.Done || state == job.Discarded {
 		a.finished[state]++
 	}
-	if a.p.Progress != nil && a.a.Records%recordStep == 0 {
-		a.p.Progress(a.a.Records)
+	if a.p.Progress != nil && a.report.Records%recordStep == 0 {
+		a.p.Progress(a.report.Records)
 	}
 }
 
 func (a *auditor) found(ctx context.Context, f Finding) error {
 	if !f.Fault() {
-		a.a.Notes.add(f, a.p.Most)
+		a.report.Notes.add(f, a.p.Most)
 		return nil
 	}
 	a.suspects = append(a.suspects, f)
@@ -124,7 +163,7 @@ func (a *auditor) judge(ctx context.Context) error {
 		if a.known[f] {
 			continue
 		}
-		still, err := a.b.still(ctx, f)
+		still, err := a.g.still(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -140,22 +179,22 @@ func (a *auditor) fault(f Finding) {
 	if a.known[f] {
 		return
 	}
-	a.a.Faults.add(f, a.p.Most)
+	a.report.Faults.add(f, a.p.Most)
 	if len(a.known) < a.p.Most {
 		a.known[f] = true
 	}
 }
 
 // still judges one finding anew by one atomic look, and returns what is wrong now, if anything.
-func (b *Books) still(ctx context.Context, f Finding) (Finding, error) {
+func (g *Gateway) still(ctx context.Context, f Finding) (Finding, error) {
 	if f.What == NoRecord {
-		here, err := b.stands(ctx, f)
+		here, err := g.stands(ctx, f)
 		if err != nil || !here {
 			return Finding{}, err
 		}
 		return f, nil
 	}
-	found, err := b.places(ctx, []string{f.ID}, true)
+	found, err := g.places(ctx, []string{f.ID}, true)
 	if err != nil || len(found) == 0 {
 		return Finding{}, err
 	}
@@ -163,24 +202,24 @@ func (b *Books) still(ctx context.Context, f Finding) (Finding, error) {
 }
 
 // stands says whether something without a record still is what it was when it was found.
-func (b *Books) stands(ctx context.Context, f Finding) (bool, error) {
-	for _, set := range b.sets() {
+func (g *Gateway) stands(ctx context.Context, f Finding) (bool, error) {
+	for _, set := range g.sets() {
 		if set.name == f.Where {
-			lost, err := b.ghosts(ctx, set.key, []string{f.ID})
+			lost, err := g.ghosts(ctx, set.key, []string{f.ID})
 			return len(lost) > 0, err
 		}
 	}
-	n, err := b.c.Exists(ctx, b.keys.Job(f.ID)).Result()
+	n, err := g.c.Exists(ctx, g.keys.Job(f.ID)).Result()
 	return n == 0, err
 }
 
 // sum holds the totals against each other, all of one moment.
 func (a *auditor) sum(ctx context.Context, s *survey) (err error) {
 	for range sumTries {
-		if a.a.Standing, err = a.b.Look(ctx); err != nil {
+		if a.report.Standing, err = a.g.books.Look(ctx); err != nil {
 			return err
 		}
-		missing := a.a.Missing()
+		missing := a.report.Missing()
 		if missing == 0 || missing < 0 && -missing <= s.papers {
 			return a.remembered(ctx, s)
 		}
@@ -188,13 +227,13 @@ func (a *auditor) sum(ctx context.Context, s *survey) (err error) {
 			return err
 		}
 	}
-	a.fault(Finding{What: Totals, Text: fmt.Sprintf("accepted: %d, found: %d", a.a.Accepted, a.a.Accepted-a.a.Missing())})
+	a.fault(Finding{What: Totals, Text: fmt.Sprintf("accepted: %d, found: %d", a.report.Accepted, a.report.Accepted-a.report.Missing())})
 	return a.remembered(ctx, s)
 }
 
 // remembered checks that no more jobs are known as finished than were counted: records expire, counters don't.
 func (a *auditor) remembered(ctx context.Context, s *survey) error {
-	for state, counted := range map[job.State]int64{job.Done: a.a.Done, job.Discarded: a.a.Discarded} {
+	for state, counted := range map[job.State]int64{job.Done: a.report.Done, job.Discarded: a.report.Discarded} {
 		if a.finished[state] <= counted {
 			continue
 		}

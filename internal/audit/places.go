@@ -1,4 +1,4 @@
-package ledger
+package audit
 
 import (
 	"context"
@@ -11,19 +11,19 @@ import (
 	"spillway/internal/redisdb"
 )
 
-//go:embed audit_records.lua
-var auditRecordsLua string
+//go:embed records.lua
+var recordsLua string
 
-//go:embed audit_tasks.lua
-var auditTasksLua string
+//go:embed tasks.lua
+var tasksLua string
 
-//go:embed audit_members.lua
-var auditMembersLua string
+//go:embed members.lua
+var membersLua string
 
 var (
-	auditRecordsScript = redisdb.NewScript(redisdb.NowLua, auditRecordsLua)
-	auditTasksScript   = redisdb.NewScript(redisdb.NowLua, auditTasksLua)
-	auditMembersScript = redisdb.NewScript(redisdb.NowLua, auditMembersLua)
+	recordsScript = redisdb.NewScript(redisdb.NowLua, recordsLua)
+	tasksScript   = redisdb.NewScript(redisdb.NowLua, tasksLua)
+	membersScript = redisdb.NewScript(redisdb.NowLua, membersLua)
 )
 
 // The places of tasks that are not named after a set.
@@ -36,16 +36,16 @@ const (
 type place struct{ name, key, read string }
 
 // lines are the places of jobs that are queued.
-func (b *Books) lines() []place {
-	k := b.keys
+func (g *Gateway) lines() []place {
+	k := g.keys
 	return []place{{"due", k.Due(), "LRANGE"}, {pendingPlace, k.Pending(), "LRANGE"}, {"retries", k.Retries(), "LRANGE"}, {"replays", k.Replays(), "LRANGE"}}
 }
 
 // sets are the places of jobs that are not queued.
-func (b *Books) sets() []place {
-	all := []place{{"scheduled", b.keys.Scheduled(), "ZRANGE"}, {"retrying", b.keys.Retrying(), "ZRANGE"}, {"open", b.keys.Open(), "ZRANGE"}}
+func (g *Gateway) sets() []place {
+	all := []place{{"scheduled", g.keys.Scheduled(), "ZRANGE"}, {"retrying", g.keys.Retrying(), "ZRANGE"}, {"open", g.keys.Open(), "ZRANGE"}}
 	for _, r := range job.Reasons() {
-		all = append(all, place{"parked:" + string(r), b.keys.Parked(string(r)), "ZRANGE"})
+		all = append(all, place{"parked:" + string(r), g.keys.Parked(string(r)), "ZRANGE"})
 	}
 	return all
 }
@@ -59,22 +59,22 @@ type whereabouts struct {
 }
 
 // places judges jobs by their records; deep looks through the whole queue for each that is queued. Jobs without a record are left out.
-func (b *Books) places(ctx context.Context, ids []string, deep bool) ([]whereabouts, error) {
-	k := b.keys
-	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Open(), k.Retries(), k.Replays(), k.Due()}, b.parkedKeys()...)
-	args := []any{k.JobPrefix(), k.TaskPrefix(), flag(deep), len(job.Reasons())}
+func (g *Gateway) places(ctx context.Context, ids []string, deep bool) ([]whereabouts, error) {
+	k := g.keys
+	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Open(), k.Retries(), k.Replays(), k.Due()}, g.keys.AllParked()...)
+	args := []any{k.JobPrefix(), k.TaskPrefix(), redisdb.Flag(deep), len(job.Reasons())}
 	for _, r := range job.Reasons() {
 		args = append(args, string(r))
 	}
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	reply, err := auditRecordsScript.Run(ctx, b.c, keys, args...).StringSlice()
+	reply, err := recordsScript.Run(ctx, g.c, keys, args...).StringSlice()
 	if err != nil {
-		return nil, fmt.Errorf("audit gateway %s: its records: %w", b.cfg.Gateway, err)
+		return nil, fmt.Errorf("audit gateway %s: its records: %w", g.name, err)
 	}
 	if len(reply) != 4*len(ids) {
-		return nil, badReply("audit_records.lua", len(reply))
+		return nil, redisdb.BadReply("records.lua", len(reply))
 	}
 	var found []whereabouts
 	for i, id := range ids {
@@ -95,24 +95,24 @@ func (b *Books) places(ctx context.Context, ids []string, deep bool) ([]whereabo
 }
 
 // ghosts returns those of these members of a set that have no record.
-func (b *Books) ghosts(ctx context.Context, key string, ids []string) ([]string, error) {
-	args := []any{b.keys.JobPrefix()}
+func (g *Gateway) ghosts(ctx context.Context, key string, ids []string) ([]string, error) {
+	args := []any{g.keys.JobPrefix()}
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	lost, err := auditMembersScript.Run(ctx, b.c, []string{key}, args...).StringSlice()
+	lost, err := membersScript.Run(ctx, g.c, []string{key}, args...).StringSlice()
 	if err != nil {
-		return nil, fmt.Errorf("audit gateway %s: its sets: %w", b.cfg.Gateway, err)
+		return nil, fmt.Errorf("audit gateway %s: its sets: %w", g.name, err)
 	}
 	return lost, nil
 }
 
 // tasks tells of each task in a place what it is.
 func (s *survey) tasks(ctx context.Context, p place, tell func(task string, what Wrong) error) error {
-	k := s.b.keys
+	k := s.g.keys
 	for at := 0; ; at += taskStep {
-		found, err := auditTasksScript.Run(ctx, s.b.c, []string{p.key}, p.read, at, at+taskStep-1, k.JobPrefix(), k.TaskPrefix(),
-			flag(p.name == activePlace)).StringSlice()
+		found, err := tasksScript.Run(ctx, s.g.c, []string{p.key}, p.read, at, at+taskStep-1, k.JobPrefix(), k.TaskPrefix(),
+			redisdb.Flag(p.name == activePlace)).StringSlice()
 		if err != nil {
 			return s.failed("its tasks", err)
 		}
@@ -144,7 +144,7 @@ func (s *survey) task(task string, what Wrong, where string) error {
 
 // asynq looks at the tasks that are not in the queue.
 func (s *survey) asynq(ctx context.Context) error {
-	k := s.b.keys
+	k := s.g.keys
 	active := place{activePlace, k.Active(), "LRANGE"}
 	if err := s.tasks(ctx, active, func(task string, what Wrong) error { return s.task(task, what, activePlace) }); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (s *survey) aside(task string, what Wrong, where string) error {
 
 // members of every set are looked at, for those without a record.
 func (s *survey) sets(ctx context.Context) error {
-	for _, set := range s.b.sets() {
+	for _, set := range s.g.sets() {
 		if err := s.members(ctx, set); err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (s *survey) sets(ctx context.Context) error {
 
 func (s *survey) members(ctx context.Context, set place) error {
 	for cursor := uint64(0); ; {
-		pairs, next, err := s.b.c.ZScan(ctx, set.key, cursor, "", taskStep).Result()
+		pairs, next, err := s.g.c.ZScan(ctx, set.key, cursor, "", taskStep).Result()
 		if err != nil {
 			return s.failed("its "+set.name+" set", err)
 		}
@@ -202,7 +202,7 @@ func (s *survey) members(ctx context.Context, set place) error {
 }
 
 func (s *survey) ghosts(ctx context.Context, set place, ids []string) error {
-	lost, err := s.b.ghosts(ctx, set.key, ids)
+	lost, err := s.g.ghosts(ctx, set.key, ids)
 	if err != nil {
 		return err
 	}

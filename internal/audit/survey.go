@@ -1,4 +1,4 @@
-package ledger
+package audit
 
 import (
 	"context"
@@ -29,7 +29,7 @@ const (
 // A record and the sets that it may stand in are read in one script, so what looks wrong there is wrong. Only the queue is read
 // before the records: a queued job whose task is not in the index and says that it was put into the queue before the survey is a suspect.
 type survey struct {
-	b     *Books
+	g     *Gateway
 	found func(Finding) error
 	steps
 	seen    func(state job.State) // of each record; nil: nobody counts
@@ -45,7 +45,7 @@ type steps struct {
 }
 
 func (s *survey) run(ctx context.Context) error {
-	look, err := s.b.Look(ctx)
+	look, err := s.g.books.Look(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *survey) queue(ctx context.Context, x *index, part uint64) error {
 
 // queued tells of each task in the lines of the queue what it is.
 func (s *survey) queued(ctx context.Context, tell func(task string, what Wrong, line string) error) error {
-	for _, line := range s.b.lines() {
+	for _, line := range s.g.lines() {
 		if err := s.tasks(ctx, line, func(task string, what Wrong) error { return tell(task, what, line.name) }); err != nil {
 			return err
 		}
@@ -129,8 +129,8 @@ func (s *survey) records(ctx context.Context, x *index) error {
 
 // scan finds the ids of all records, some of them perhaps twice.
 func (s *survey) scan(ctx context.Context, tell func(ids []string) error) error {
-	prefix := s.b.keys.JobPrefix()
-	node, err := redisdb.Node(ctx, s.b.c, prefix)
+	prefix := s.g.keys.JobPrefix()
+	node, err := redisdb.Node(ctx, s.g.c, prefix)
 	if err != nil {
 		return s.failed("its records", err)
 	}
@@ -155,7 +155,7 @@ func (s *survey) scan(ctx context.Context, tell func(ids []string) error) error 
 }
 
 func (s *survey) look(ctx context.Context, x *index, ids []string) error {
-	found, err := s.b.places(ctx, ids, false)
+	found, err := s.g.places(ctx, ids, false)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (s *survey) distinct(ctx context.Context, state job.State) (int64, error) {
 	x := newIndex(0, 0)
 	err := s.scan(ctx, func(ids []string) error {
 		for some := range slices.Chunk(ids, recordStep) {
-			found, err := s.b.places(ctx, some, false)
+			found, err := s.g.places(ctx, some, false)
 			if err != nil {
 				return err
 			}
@@ -198,5 +198,5 @@ func (s *survey) distinct(ctx context.Context, state job.State) (int64, error) {
 }
 
 func (s *survey) failed(what string, err error) error {
-	return fmt.Errorf("audit gateway %s: %s: %w", s.b.cfg.Gateway, what, err)
+	return fmt.Errorf("audit gateway %s: %s: %w", s.g.name, what, err)
 }

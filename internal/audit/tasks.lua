@@ -1,4 +1,4 @@
--- audit_tasks.lua: a stretch of the tasks that asynq holds in one place, and what they are. Reads only.
+-- tasks.lua: a stretch of the tasks that asynq holds in one place, and what they are. Reads only.
 -- KEYS 1 pending, active, or one of asynq's own sets
 -- ARGV 1 LRANGE or ZRANGE  2 place of the first  3 place of the last  4 prefix of records  5 prefix of tasks  6 "1": it is active
 -- returns for each task two: its id, and what it is: '' (a job's present one) | old_task (its job has moved on) | foreign_task (not ours)

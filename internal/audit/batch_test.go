@@ -1,4 +1,4 @@
-package ledger_test
+package audit_test
 
 import (
 	"fmt"
@@ -9,8 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/audit"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 // finished makes the next job of the queue done.
@@ -25,9 +26,9 @@ func (b *bench) finished() {
 	b.finish(id, generation)
 }
 
-func (b *bench) check(repair bool) ledger.Audit {
+func (b *bench) check(repair bool) audit.Report {
 	b.t.Helper()
-	a, err := b.books.Audit(b.ctx, ledger.AuditParams{Most: 10, Patience: -1, Repair: repair})
+	a, err := b.g.Audit(b.ctx, audit.Params{Most: 10, Patience: -1, Repair: repair})
 	b.must(err)
 	return a
 }
@@ -47,7 +48,7 @@ func TestAnAuditFindsAndRepairsTheBooksOfBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, 3, func(c *ledger.Config) { c.Money = eurosOrMore })
+			b := setup(t, 3).withMoney()
 			b.accept("park", member("a", "x"), member("b", "x"), member("c", "x"), member("d", "x"))
 			b.finished()
 			b.clean("before")
@@ -55,7 +56,7 @@ func TestAnAuditFindsAndRepairsTheBooksOfBatches(t *testing.T) {
 			b.must(err)
 			spoil(b, b.keys.Batch("x"))
 			a := b.check(false)
-			if a.Faults.Total != 1 || a.Faults.List[0].What != ledger.BatchBooks || !strings.HasPrefix(a.Faults.List[0].Describe(), `batch "x": `) || a.Faults.List[0].Hint() == "" {
+			if a.Faults.Total != 1 || a.Faults.List[0].What != audit.BatchBooks || !strings.HasPrefix(a.Faults.List[0].Describe(), `batch "x": `) || a.Faults.List[0].Hint() == "" {
 				t.Errorf("the audit finds %+v", a.Faults)
 			}
 			if a := b.check(true); a.Faults.Total != 0 {
@@ -89,7 +90,7 @@ func TestAnAuditFindsAndRepairsTheListsOfABatchsParkedJobs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, 2, nil)
+			b := setup(t, 2)
 			b.accept("park", member("a", "x"), member("b", "x"), member("c", "x"), member("d", "x"), member("e", "y"))
 			set := b.keys.ParkedBatch("rejected", "x")
 			before := b.c.ZRangeWithScores(b.ctx, set, 0, -1).Val()
@@ -98,7 +99,7 @@ func TestAnAuditFindsAndRepairsTheListsOfABatchsParkedJobs(t *testing.T) {
 			}
 			spoil(b, set)
 			a := b.check(false)
-			if a.Faults.Total != 1 || a.Faults.List[0].What != ledger.BatchBooks || !strings.Contains(a.Faults.List[0].Describe(), "listed as parked for rejected, and its books have 2") {
+			if a.Faults.Total != 1 || a.Faults.List[0].What != audit.BatchBooks || !strings.Contains(a.Faults.List[0].Describe(), "listed as parked for rejected, and its books have 2") {
 				t.Errorf("the audit finds %+v", a.Faults)
 			}
 			if a := b.check(true); a.Faults.Total != 0 {
@@ -115,7 +116,7 @@ func TestAnAuditFindsAndRepairsTheListsOfABatchsParkedJobs(t *testing.T) {
 // Records go after the dedupe window, and an id may be accepted again: the books know more than the records, and that is in order.
 func TestAnAuditKnowsThatRecordsGo(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 5, nil)
+	b := setup(t, 5)
 	b.accept("park", member("a", "x"), member("b", "x"), member("c", "x"))
 	b.finished()
 	b.finished()
@@ -126,7 +127,7 @@ func TestAnAuditKnowsThatRecordsGo(t *testing.T) {
 	b.c.HIncrBy(b.ctx, b.keys.Batch("x"), "n:queued", -1)
 	b.check(true)
 	b.clean("repaired")
-	if x, _, err := b.books.Batch(b.ctx, "x"); err != nil || fmt.Sprint(x.Places[ledger.Place{State: job.Done}].Jobs, x.Places[ledger.Place{State: job.Queued}].Jobs) != "2 2" {
+	if x, _, err := b.books.Batch(b.ctx, "x"); err != nil || fmt.Sprint(x.Places[record.Place{State: job.Done}].Jobs, x.Places[record.Place{State: job.Queued}].Jobs) != "2 2" {
 		t.Errorf("the books have %s, %v", text(x.Places), err)
 	}
 	b.c.Del(b.ctx, b.keys.Batch("x"), b.keys.BatchIDs("x"))

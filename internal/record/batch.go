@@ -1,0 +1,119 @@
+package record
+
+import (
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// Place is where a job of a batch stands: a state, and of parked jobs the reason.
+type Place struct {
+	State  job.State
+	Reason job.Reason // only with job.Parked
+}
+
+// Field names the place as the books do: the state, or parked:REASON.
+func (p Place) Field() string {
+	if p.State == job.Parked {
+		return string(job.Parked) + ":" + string(p.Reason)
+	}
+	return string(p.State)
+}
+
+func placeOf(text string) Place {
+	state, reason, _ := strings.Cut(text, ":")
+	return Place{job.State(state), job.Reason(reason)}
+}
+
+// Batch is one gateway's books of one batch, all of one moment. Places without jobs are left out.
+type Batch struct {
+	Places map[Place]job.Totals
+	// Paused is since when nobody calls its jobs; zero if the batch is not paused.
+	Paused time.Time
+	// Cancelled is since when what comes of it is parked; zero if the batch is not cancelled. It is not paused then.
+	Cancelled time.Time
+	Why       string // it is paused or cancelled
+	Who       string // paused or cancelled it
+}
+
+// Sum adds up the places that want says.
+func (b Batch) Sum(want func(Place) bool) (s job.Totals) {
+	for p, one := range b.Places {
+		if want(p) {
+			s.Add(one)
+		}
+	}
+	return s
+}
+
+// ParseBatch reads books as batch.lua lays them out. The error is a field that should hold a number, and does not.
+func ParseBatch(h map[string]string) (Batch, error) {
+	b := Batch{Places: map[Place]job.Totals{}, Why: h["why"], Who: h["who"]}
+	for field, value := range h {
+		kind, rest, ok := strings.Cut(field, ":")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return Batch{}, fmt.Errorf("the field %s holds no number", field)
+		}
+		if n != 0 {
+			b.enter(kind, rest, n)
+		}
+	}
+	if us, err := strconv.ParseInt(h["paused"], 10, 64); err == nil {
+		b.Paused = Moment(us)
+	}
+	if us, err := strconv.ParseInt(h["cancelled"], 10, 64); err == nil {
+		b.Cancelled = Moment(us)
+	}
+	for p, s := range b.Places {
+		for currency, minor := range s.Amount {
+			if minor.Sign() == 0 {
+				delete(s.Amount, currency)
+			}
+		}
+		if s.Jobs == 0 && s.NoAmount == 0 && len(s.Amount) == 0 {
+			delete(b.Places, p)
+		}
+	}
+	return b, nil
+}
+
+// highMoney is what one unit of a field M stands for.
+var highMoney = big.NewInt(1_000_000_000)
+
+func (b Batch) enter(kind, rest string, n int64) {
+	place, currency := rest, ""
+	if at := strings.LastIndexByte(rest, ':'); kind == "m" || kind == "M" {
+		place, currency = rest[:at], rest[at+1:]
+	}
+	s := b.Places[placeOf(place)]
+	switch kind {
+	case "n":
+		s.Jobs = n
+	case "u":
+		s.NoAmount = n
+	case "m":
+		s.Amount.Add(job.Money{Minor: big.NewInt(n), Currency: currency})
+	case "M":
+		s.Amount.Add(job.Money{Minor: new(big.Int).Mul(big.NewInt(n), highMoney), Currency: currency})
+	}
+	b.Places[placeOf(place)] = s
+}
+
+// LayOut writes the totals of a place into fields, as batch.lua does.
+func LayOut(s job.Totals, p Place, to map[string]int64) {
+	place := p.Field()
+	to["n:"+place] = s.Jobs
+	to["u:"+place] = s.NoAmount
+	for currency, minor := range s.Amount {
+		high, low := new(big.Int).QuoRem(minor, highMoney, new(big.Int))
+		to["m:"+place+":"+currency], to["M:"+place+":"+currency] = low.Int64(), high.Int64()
+	}
+}
