@@ -39,7 +39,7 @@ var mayImport = map[string]string{
 	// the walk
 	"producer":   "job",
 	"admission":  "job clock",
-	"queue":      "job clock redisdb",
+	"queue":      "job clock record redisdb",
 	"bucket":     "job clock record redisdb",
 	"gateway":    "job",
 	"outcome":    "job",

@@ -167,7 +167,7 @@ func (b *bench) record(gateway, id string) job.Record {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return record.Parse(gateway, id, h)
+	return record.Parse(gateway, id, record.Named(h))
 }
 
 // queued returns the task ids in the order in which they will be called.

@@ -16,7 +16,7 @@ import (
 //go:embed mend.lua
 var mendLua string
 
-var mendScript = redisdb.NewScript(redisdb.NowLua, record.Lua, mendLua)
+var mendScript = redisdb.NewScript(redisdb.NowLua, record.Lua, record.Expand(mendLua))
 
 // CalmLook is the time between two looks at the totals of a gateway where they add up.
 const CalmLook = 30 * time.Second
@@ -119,7 +119,7 @@ func (m *Mender) rest(ctx context.Context, worked time.Duration) error {
 // zero if nobody looked for one there.
 func (g *Gateway) mendOne(ctx context.Context, id string, missed int64) (string, error) {
 	k := g.keys
-	generation, err := g.c.HGet(ctx, k.Job(id), "g").Int64()
+	generation, err := g.c.HGet(ctx, k.Job(id), record.Short("generation")).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return "", err
 	}

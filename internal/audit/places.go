@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
@@ -21,8 +22,8 @@ var tasksLua string
 var membersLua string
 
 var (
-	recordsScript = redisdb.NewScript(redisdb.NowLua, recordsLua)
-	tasksScript   = redisdb.NewScript(redisdb.NowLua, tasksLua)
+	recordsScript = redisdb.NewScript(redisdb.NowLua, record.Expand(recordsLua))
+	tasksScript   = redisdb.NewScript(redisdb.NowLua, record.Expand(tasksLua))
 	membersScript = redisdb.NewScript(redisdb.NowLua, membersLua)
 )
 

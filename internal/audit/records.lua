@@ -37,7 +37,7 @@ end
 
 local function look(id)
   local record = ARGV[1] .. id
-  local v = redis.pcall('HMGET', record, 's', 'g', 'r')
+  local v = redis.pcall('HMGET', record, '@state', '@generation', '@reason')
   if v.err then return '?', '', 'no_state', '' end
   local state, generation = v[1], v[2] or ''
   if not state and redis.call('EXISTS', record) == 0 then return '', '', '', '' end

@@ -4,7 +4,7 @@
 local batch, reasons = ARGV[1], tonumber(ARGV[2])
 for i, record in ipairs(KEYS) do
   local id = ARGV[2 + reasons + i]
-  local v = redis.call('HMGET', record, 's', 'r', 'b', 'pa')
+  local v = redis.call('HMGET', record, '@state', '@reason', '@batch', '@parked_at')
   local home = v[1] == 'parked' and v[3] == batch and v[2]
   for r = 3, 2 + reasons do
     local set = shelf_batch(record, ARGV[r], batch)

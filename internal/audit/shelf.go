@@ -16,7 +16,7 @@ import (
 //go:embed reshelve.lua
 var reshelveLua string
 
-var reshelveScript = redisdb.NewScript(record.Lua, reshelveLua).Replicated()
+var reshelveScript = redisdb.NewScript(record.Lua, record.Expand(reshelveLua)).Replicated()
 
 // reshelved is how many jobs are looked at in one script.
 const reshelved = 500

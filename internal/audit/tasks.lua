@@ -7,7 +7,7 @@ local found = {}
 local function judge(task)
   local id, generation = string.match(task, '^(.+)~(%d+)$')
   if not id or tonumber(generation) < 1 then return 'foreign_task' end
-  local v = redis.pcall('HMGET', ARGV[4] .. id, 's', 'g')
+  local v = redis.pcall('HMGET', ARGV[4] .. id, '@state', '@generation')
   if v.err then return '' end -- no record of ours, as its own look says
   if not v[1] then return 'no_record' end
   local present = v[2] == generation and (v[1] == 'queued' or (ARGV[6] == '1' and v[1] == 'in_flight'))

@@ -22,7 +22,7 @@ func (s *Store) Again(ctx context.Context, r Rules, n int64) (jobs []job.Return,
 	if err != nil {
 		return nil, 0, s.unread(err)
 	}
-	records, err := s.records(ctx, ids, record.Fields())
+	records, err := s.records(ctx, ids, record.Listed())
 	if err != nil {
 		return nil, 0, err
 	}

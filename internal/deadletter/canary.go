@@ -84,7 +84,7 @@ func (c *clearing) lookAtCanary(ctx context.Context) (Canary, error) {
 		ids[i] = d.rec.Job.ID
 	}
 	for from := 0; from < len(ids); from += page {
-		records, err := c.Store.records(ctx, ids[from:min(from+page, len(ids))], record.Fields())
+		records, err := c.Store.records(ctx, ids[from:min(from+page, len(ids))], record.Listed())
 		if err != nil {
 			return seen, err
 		}

@@ -11,13 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
 //go:embed errors.lua
 var errorsLua string
 
-var errorsScript = redisdb.NewScript(errorsLua)
+var errorsScript = redisdb.NewScript(record.Expand(errorsLua))
 
 const (
 	// page is how many records one look at Redis reads, without their payloads: constant memory, however many are parked.

@@ -11,10 +11,10 @@ local to = from + n - 1
 -- texts returns the errors of the stretch. Redis reads a field of many records with one command in a third of the time that it takes with
 -- one for each; a cluster does not let it, nor does a server that has no such command for this user.
 local function texts()
-  local all = redis.pcall('SORT_RO', KEYS[1], 'BY', 'nosort', 'LIMIT', from, n, 'GET', ARGV[1] .. '*->e')
+  local all = redis.pcall('SORT_RO', KEYS[1], 'BY', 'nosort', 'LIMIT', from, n, 'GET', ARGV[1] .. '*->@error')
   if not all.err then return all end
   all = {}
-  for i, id in ipairs(redis.call('ZRANGE', KEYS[1], from, to)) do all[i] = redis.call('HGET', ARGV[1] .. id, 'e') end
+  for i, id in ipairs(redis.call('ZRANGE', KEYS[1], from, to)) do all[i] = redis.call('HGET', ARGV[1] .. id, '@error') end
   return all
 end
 

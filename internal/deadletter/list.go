@@ -108,7 +108,7 @@ func (s *Store) byID(ctx context.Context, ids []string) iter.Seq2[job.Record, er
 	return func(yield func(job.Record, error) bool) {
 		var found []job.Record
 		for some := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(ids))), page) {
-			records, err := s.records(ctx, some, record.Fields())
+			records, err := s.records(ctx, some, record.Listed())
 			if err != nil {
 				yield(job.Record{}, err)
 				return

@@ -18,17 +18,17 @@ import (
 // fields is what is read of the jobs that are parked for a reason.
 func (f Filter) fields(r job.Reason) []string {
 	if !f.ForClearing {
-		return record.Fields()
+		return record.Listed()
 	}
-	few := []string{"s", "g", "r", "pa", "c", "x", "f", "am", "ed", "y", "m"}
+	few := []string{"state", "generation", "reason", "parked_at", "cost", "expires_at", "first_call_at", "may_have_charged", "edited_at", "replays", "money"}
 	if r == job.Refused {
-		few = append(few, "h")
+		few = append(few, "history")
 	}
 	if f.Batch != "" {
-		few = append(few, "b")
+		few = append(few, "batch")
 	}
 	if f.Match != nil {
-		few = append(few, "e")
+		few = append(few, "error")
 	}
 	return few
 }
@@ -81,7 +81,7 @@ func (s *Store) yieldWhole(ctx context.Context, some []job.Record, of func(job.R
 			ids = append(ids, r.Job.ID)
 		}
 	}
-	found, err := s.read(ctx, ids, append([]string{"s", "g", "r", "d"}, record.PayloadFields()...))
+	found, err := s.read(ctx, ids, append([]string{"state", "generation", "reason", "digest"}, record.PayloadFields()...))
 	if err != nil {
 		yield(job.Record{}, err)
 		return false
@@ -90,12 +90,12 @@ func (s *Store) yieldWhole(ctx context.Context, some []job.Record, of func(job.R
 		if of(r) {
 			h := found[0]
 			found = found[1:]
-			if h["s"] != string(job.Parked) || h["g"] != strconv.FormatInt(r.Generation, 10) {
+			if h["state"] != string(job.Parked) || h["generation"] != strconv.FormatInt(r.Generation, 10) {
 				continue
 			}
 			var stored []byte
 			if stored, r.Unopened = record.PayloadOf(s.gateway, r.Job.ID, h); r.Unopened == nil {
-				r.Job.Payload, r.Sealed, r.Unopened = s.box.Reveal(r.Job.ID, stored, h["d"], h["r"] == string(job.Unreadable))
+				r.Job.Payload, r.Sealed, r.Unopened = s.box.Reveal(r.Job.ID, stored, h["digest"], h["reason"] == string(job.Unreadable))
 			}
 		}
 		if !yield(r, nil) {
@@ -135,10 +135,10 @@ func (s *Store) visit(ctx context.Context, ids, fields []string, see func(i int,
 
 // visitSome is visit in one round trip.
 func (s *Store) visitSome(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) error {
-	cmds := make([]*redis.SliceCmd, len(ids))
+	cmds, names := make([]*redis.SliceCmd, len(ids)), record.Shorts(fields)
 	_, _ = s.c.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
 		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, s.keys.Job(id), fields...)
+			cmds[i] = p.HMGet(ctx, s.keys.Job(id), names...)
 		}
 		return nil
 	})
@@ -146,15 +146,11 @@ func (s *Store) visitSome(ctx context.Context, ids, fields []string, see func(i 
 	for i, cmd := range cmds {
 		clear(h)
 		if err := cmd.Err(); redisdb.DamagedKeyOf(err, s.keys.Job(ids[i])) {
-			h["s"], h["r"], h["e"] = string(job.Parked), string(job.Unreadable), err.Error() // it hides no other
+			h["state"], h["reason"], h["error"] = string(job.Parked), string(job.Unreadable), err.Error() // it hides no other
 		} else if err != nil {
 			return s.unread(err)
 		}
-		for j, v := range cmd.Val() {
-			if text, ok := v.(string); ok {
-				h[fields[j]] = text
-			}
-		}
+		record.Fill(h, fields, cmd.Val())
 		see(i, h)
 	}
 	return nil

@@ -87,7 +87,7 @@ func (s *Store) plan(ctx context.Context, r Rules, jobs []job.Job, digests []str
 	for i, j := range jobs {
 		ids[i] = j.ID
 	}
-	found, err := s.read(ctx, ids, append([]string{"d"}, record.Fields()...))
+	found, err := s.read(ctx, ids, append([]string{"digest"}, record.Listed()...))
 	if err != nil {
 		return p, err
 	}
@@ -95,8 +95,8 @@ func (s *Store) plan(ctx context.Context, r Rules, jobs []job.Job, digests []str
 	for i, h := range found {
 		rec, one := record.Parse(s.gateway, ids[i], h), &p.all[i]
 		one.Return = job.Return{ID: ids[i], Generation: rec.Generation, Reason: rec.Reason, Key: job.KeepKey}
-		one.Before = Version{h["d"], rec.Money}
-		same := s.box.SameDigest(ids[i], digests[i], h["d"])
+		one.Before = Version{h["digest"], rec.Money}
+		same := s.box.SameDigest(ids[i], digests[i], h["digest"])
 		if one.Same, one.Err = r.replaceable(rec, jobs[i], same); same || one.Err != nil {
 			one.After = one.Before
 			continue

@@ -13,6 +13,7 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
@@ -185,7 +186,7 @@ func ShellWord(text string) string {
 
 // whyInFlight says who calls it since when. The owner is host.pid.rest, as newOwner makes it.
 func whyInFlight(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
-	v, err := c.HMGet(ctx, redisdb.NewKeys(g.Name).Job(r.Job.ID), "o", "oa").Result()
+	v, err := c.HMGet(ctx, redisdb.NewKeys(g.Name).Job(r.Job.ID), record.Short("owner"), record.Short("opened_at")).Result()
 	if err != nil {
 		return "", err
 	}

@@ -211,11 +211,12 @@ func scanned(ctx context.Context, c redis.UniversalClient, k redisdb.Keys, ids m
 }
 
 func read(ctx context.Context, c redis.UniversalClient, g config.Gateway, k redisdb.Keys, ids map[string]bool) ([]job.Record, error) {
-	fields := []string{"s", "f", "h"} // not the payload
+	fields := []string{"state", "first_call_at", "history"} // not the payload
+	names := record.Shorts(fields)
 	cmds := map[string]*redis.SliceCmd{}
 	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for id := range ids {
-			cmds[id] = p.HMGet(ctx, k.Job(id), fields...)
+			cmds[id] = p.HMGet(ctx, k.Job(id), names...)
 		}
 		return nil
 	})
@@ -225,11 +226,7 @@ func read(ctx context.Context, c redis.UniversalClient, g config.Gateway, k redi
 	var all []job.Record
 	for id, cmd := range cmds {
 		h := map[string]string{}
-		for i, v := range cmd.Val() {
-			if text, is := v.(string); is {
-				h[fields[i]] = text
-			}
-		}
+		record.Fill(h, fields, cmd.Val())
 		all = append(all, record.Parse(g.Name, id, h))
 	}
 	slices.SortFunc(all, func(a, b job.Record) int { return strings.Compare(a.Job.ID, b.Job.ID) })

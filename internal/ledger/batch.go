@@ -99,10 +99,11 @@ func (b *Books) BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record
 }
 
 func (b *Books) batchRecords(ctx context.Context, name string, ids []string) ([]job.Record, error) {
-	cmds, fields := make([]*redis.SliceCmd, len(ids)), record.Fields()
+	cmds, fields := make([]*redis.SliceCmd, len(ids)), record.Listed()
+	names := record.Shorts(fields)
 	if _, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, b.keys.Job(id), fields...)
+			cmds[i] = p.HMGet(ctx, b.keys.Job(id), names...)
 		}
 		return nil
 	}); err != nil {
@@ -111,12 +112,7 @@ func (b *Books) batchRecords(ctx context.Context, name string, ids []string) ([]
 	found := make([]job.Record, len(ids))
 	for i, cmd := range cmds {
 		h := make(map[string]string, len(fields))
-		for j, v := range cmd.Val() {
-			if text, ok := v.(string); ok {
-				h[fields[j]] = text
-			}
-		}
-		if h["b"] != name { // gone, or in another life
+		if record.Fill(h, fields, cmd.Val()); h["batch"] != name { // gone, or in another life
 			h = nil
 		}
 		found[i] = record.Parse(b.cfg.Gateway, ids[i], h)

@@ -28,7 +28,7 @@ func (w *walk) recount(rt *rapid.T) {
 	want, parked := map[string]map[record.Place]job.Totals{}, map[job.Reason]job.Totals{}
 	for id := range w.accepted {
 		h := w.c.HGetAll(w.ctx, w.keys.Job(id)).Val()
-		r := record.Parse(w.name, id, h)
+		r := record.Parse(w.name, id, record.Named(h))
 		p := record.Place{State: r.State}
 		if p.State == job.Parked {
 			p.Reason = r.Reason

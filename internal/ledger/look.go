@@ -17,7 +17,7 @@ import (
 //go:embed look.lua
 var lookLua string
 
-var lookScript = redisdb.NewScript(redisdb.NowLua, lookLua)
+var lookScript = redisdb.NewScript(redisdb.NowLua, record.Expand(lookLua))
 
 // Look returns the gateway's standing.
 func (b *Books) Look(ctx context.Context) (record.Standing, error) {

@@ -8,7 +8,7 @@ local flying = redis.call('ZCARD', KEYS[7]) -- attempts begun, and tasks pulled 
 for _, task in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
   local id, generation = string.match(task, '^(.*)~(%d+)$')
   if id then
-    local v = redis.call('HMGET', ARGV[2] .. id, 's', 'g')
+    local v = redis.call('HMGET', ARGV[2] .. id, '@state', '@generation')
     if v[2] == generation and v[1] == 'queued' then flying = flying + 1 end
   end
 end

@@ -14,7 +14,7 @@ import (
 //go:embed waiting.lua
 var waitingLua string
 
-var waitingScript = redisdb.NewScript(redisdb.NowLua, waitingLua)
+var waitingScript = redisdb.NewScript(redisdb.NowLua, record.Expand(waitingLua))
 
 // moveChunk is how many due jobs one script moves: few enough not to stall anyone.
 const moveChunk = 100

@@ -172,7 +172,7 @@ func (w *walk) discard(rt *rapid.T) {
 // withdraw parks or discards a job by hand that waits.
 func (w *walk) withdraw(rt *rapid.T) {
 	id := fmt.Sprintf("j%d", rapid.IntRange(1, 12).Draw(rt, "id"))
-	r := record.Parse(w.name, id, w.c.HGetAll(w.ctx, w.keys.Job(id)).Val())
+	r := record.Parse(w.name, id, record.Named(w.c.HGetAll(w.ctx, w.keys.Job(id)).Val()))
 	which, err := []job.Return{{ID: id, Generation: r.Generation}}, error(nil)
 	if rapid.Bool().Draw(rt, "for good") {
 		_, err = w.books.WithdrawForGood(w.ctx, which, ledger.Discarding{Why: "discarded by me: w", Dedupe: time.Hour, MayBeCharged: rapid.Bool().Draw(rt, "may be charged")})

@@ -6,13 +6,14 @@ import (
 	"strconv"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
 //go:embed rejected.lua
 var rejectedLua string
 
-var rejectedScript = redisdb.NewScript(rejectedLua)
+var rejectedScript = redisdb.NewScript(record.Expand(rejectedLua))
 
 // Rejected is a job that is parked as rejected, ready to be readmitted.
 type Rejected struct {

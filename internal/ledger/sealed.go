@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/seal"
 )
 
@@ -20,7 +21,7 @@ func (b *Books) recognise(ctx context.Context, jobs []job.Newcomer, answers []jo
 	_, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, a := range answers {
 			if a == job.Conflict {
-				known[i] = p.HGet(ctx, b.keys.Job(jobs[i].Job.ID), "d")
+				known[i] = p.HGet(ctx, b.keys.Job(jobs[i].Job.ID), record.Short("digest"))
 			}
 		}
 		return nil

@@ -18,7 +18,7 @@ import (
 //go:embed papers.lua
 var papersLua string
 
-var papersScript = redisdb.NewScript(redisdb.NowLua, papersLua)
+var papersScript = redisdb.NewScript(redisdb.NowLua, record.Expand(papersLua))
 
 const (
 	shelveChunk = 200

@@ -18,7 +18,7 @@ end
 local found = {next_in}
 for _, id in ipairs(ids) do
   found[#found + 1] = id
-  local generation = redis.pcall('HGET', ARGV[4] .. id, 'g')
+  local generation = redis.pcall('HGET', ARGV[4] .. id, '@generation')
   found[#found + 1] = type(generation) == 'table' and '-1' or not generation and '0' or string.find(generation, '^%d+$') and generation or '-1'
 end
 return found

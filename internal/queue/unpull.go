@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
 //go:embed unpull.lua
 var unpullLua string
 
-var unpullScript = redisdb.NewScript(redisdb.NowLua, unpullLua)
+var unpullScript = redisdb.NewScript(redisdb.NowLua, record.Expand(unpullLua))
 
 // finish waits for the pulls under way, once asynq asks for no more jobs, and gives back what they brought: slots, and
 // jobs, the first of them to the very head of the queue. If Redis is away, a sweep takes the jobs up later.

@@ -67,7 +67,7 @@ end
 local known, damaged, fresh = {}, {}, none_known()
 if not fresh then
   for _, record in ipairs(records) do
-    local digest = ask('HGET', record, 'd')
+    local digest = ask('HGET', record, '@digest')
     known[record], damaged[record] = digest, digest == nil
   end
 end
@@ -83,7 +83,7 @@ end
 local cost, due, expires, batch -- of the job at hand
 
 -- One table serves the fields of all records, which spares making and growing one for each; so many of its places are the present one's.
-local fields = {'s', '', 'g', '1', 'd', '', 't', moment}
+local fields = {'@state', '', '@generation', '1', '@digest', '', '@accepted_at', moment}
 
 -- record_new writes the record of the job at hand, and its place in the books. more are names and values in turn that go with its state.
 local function record_new(i, state, place, more)
@@ -93,11 +93,11 @@ local function record_new(i, state, place, more)
     for m = 1, #more do fields[8 + m] = more[m] end
     n = 8 + #more
   end
-  if cost ~= 1 then fields[n + 1], fields[n + 2], n = 'c', int(cost), n + 2 end
-  if due then fields[n + 1], fields[n + 2], n = 'at', due, n + 2 end
-  if expires then fields[n + 1], fields[n + 2], n = 'x', expires, n + 2 end
-  if batch ~= '' then fields[n + 1], fields[n + 2], n = 'b', batch, n + 2 end
-  if money ~= '' then fields[n + 1], fields[n + 2], n = 'm', money, n + 2 end
+  if cost ~= 1 then fields[n + 1], fields[n + 2], n = '@cost', int(cost), n + 2 end
+  if due then fields[n + 1], fields[n + 2], n = '@not_before', due, n + 2 end
+  if expires then fields[n + 1], fields[n + 2], n = '@expires_at', expires, n + 2 end
+  if batch ~= '' then fields[n + 1], fields[n + 2], n = '@batch', batch, n + 2 end
+  if money ~= '' then fields[n + 1], fields[n + 2], n = '@money', money, n + 2 end
   call('HSET', record, unpack(fields, 1, payload_put(fields, n, text, payload_at[i], over_at[i] - 1)))
   books_join(record, ids[i], place, batch, money, over_at[i] - payload_at[i])
   known[record] = digests[i]
@@ -161,7 +161,7 @@ local function park(i, reason, set, error)
   free, free_bytes = free - 1, free_bytes - bytes
   stamped = stamped and stamped + 1 or stamp(keys[4], now)
   local record, id, when = records[i], ids[i], int(stamped)
-  record_new(i, 'parked', books_place('parked', reason), {'r', reason, 'e', error, 'pa', when})
+  record_new(i, 'parked', books_place('parked', reason), {'@reason', reason, '@error', error, '@parked_at', when})
   shelve(set, when, id)
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, id) end
   return PARKED
@@ -185,7 +185,7 @@ local function key_taken(record, id)
   if not string.find(id, '~', 1, true) then return false end
   local other, generation = string.match(record, '^(.+)~(%d+)$')
   if not other then return false end
-  local last = ask('HGET', other, 'k')
+  local last = ask('HGET', other, '@key_generation')
   if last == nil then return nil end
   return (tonumber(last) or 1) >= tonumber(generation) and tonumber(generation) > 1
 end

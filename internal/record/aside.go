@@ -23,7 +23,7 @@ func SetAside(ctx context.Context, c redis.Scripter, k redisdb.Keys, id, note st
 	}
 	keys := []string{k.Job(id), k.Aside(id), k.Counters(), k.Parked("unreadable"), k.Open(), k.Scheduled(), k.Retrying()}
 	keys = append(keys, from...)
-	return aside.Run(ctx, c, keys, now, id, int64(asideGeneration), why).Bool()
+	return Aside.Run(ctx, c, keys, now, id, int64(asideGeneration), why).Bool()
 }
 
 // IfDamaged is what err, of a script on a job's record, comes to: if it comes of the record's being of another type, the job is set aside and

@@ -4,11 +4,11 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 a generation that no task of the job has  4 error
 -- returns 1 done  0 the record is no such: nothing was written
 local is = redis.call('TYPE', KEYS[1]).ok
-if is == 'none' or is == 'hash' and string.find(redis.call('HGET', KEYS[1], 'g') or '', '^%d+$') then return 0 end
+if is == 'none' or is == 'hash' and string.find(redis.call('HGET', KEYS[1], '@generation') or '', '^%d+$') then return 0 end
 local now = now_us(ARGV[1])
 local when = int(stamp(KEYS[3], now))
 if is == 'hash' then
-  local v = redis.call('HMGET', KEYS[1], 's', 'r', 'm')
+  local v = redis.call('HMGET', KEYS[1], '@state', '@reason', '@money')
   if v[1] == 'parked' then
     local sum = books_none()
     books_sum(sum, v[3], payload_bytes(KEYS[1]))
@@ -16,7 +16,8 @@ if is == 'hash' then
   end
 end
 redis.call('RENAME', KEYS[1], KEYS[2])
-redis.call('HSET', KEYS[1], 's', 'parked', 'g', ARGV[3], 'd', '', 't', int(now), 'pn', '0', 'r', 'unreadable', 'e', ARGV[4], 'pa', when, 'am', '1')
+redis.call('HSET', KEYS[1], '@state', 'parked', '@generation', ARGV[3], '@digest', '', '@accepted_at', int(now), '@pieces', '0', '@reason', 'unreadable',
+  '@error', ARGV[4], '@parked_at', when, '@may_have_charged', '1')
 for i = 5, #KEYS do redis.call('ZREM', KEYS[i], ARGV[2]) end
 redis.call('ZADD', KEYS[4], when, ARGV[2])
 return 1

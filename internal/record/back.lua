@@ -10,7 +10,7 @@ local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local job, mine = attempt(record, ARGV[3], ARGV[4])
 if not mine then return 0 end
-local line = line_of((job.h or '') .. ARGV[6], KEYS[4], KEYS[10])
+local line = line_of((job.@history or '') .. ARGV[6], KEYS[4], KEYS[10])
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]))
 task_end(KEYS, ARGV)
 if ARGV[15] == '1' then outage_over(KEYS[9]) end
@@ -18,15 +18,15 @@ if ARGV[17] ~= '0' then outage_met(record, tonumber(ARGV[17])) end
 if ARGV[5] == '1' and ARGV[16] ~= '0' then outage_spent(record, tonumber(ARGV[16])) end
 if paid_before(record, KEYS[8], now, job) then return 1 end
 doubt(record, ARGV[14])
-if ARGV[9] ~= '' then redis.call('HSET', record, 'e', ARGV[9]) end
+if ARGV[9] ~= '' then redis.call('HSET', record, '@error', ARGV[9]) end
 local wait = tonumber(ARGV[8])
 if wait > 0 then
-  become_of(record, job, 'retrying', 'due', int(now + wait))
+  become_of(record, job, 'retrying', '@due_at', int(now + wait))
   redis.call('ZADD', KEYS[6], int(now + wait), id)
   return 1
 end
-become_of(record, job, 'queued', 'g', int(tonumber(ARGV[3]) + 1))
-if pend('RPUSH', line, KEYS[5], ARGV[10], ARGV[11], KEYS[7], tonumber(job.c) or 1, now) == 1 then
+become_of(record, job, 'queued', '@generation', int(tonumber(ARGV[3]) + 1))
+if pend('RPUSH', line, KEYS[5], ARGV[10], ARGV[11], KEYS[7], tonumber(job.@cost) or 1, now) == 1 then
   redis.call('PUBLISH', ARGV[13], ARGV[12])
 end
 return 1

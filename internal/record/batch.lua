@@ -1,7 +1,5 @@
 -- batch.lua: the books of a batch, and of the money that is parked. A fragment: local functions only. Every change of a job's state
 -- goes through become() or books_join(), so that the books change in the script that changes the record, and are exact after any crash.
--- What they read of a record: s and r, b its batch, m its money: "1050 EUR", "1050 " without a currency, "-" if its amount can't
--- be read (absent: the gateway's jobs have none).
 -- Fields of spillway:{gateway}:batch:<name>, PLACE being a state, or parked:<reason>:
 --   n:PLACE jobs there   u:PLACE those of them whose amount can't be read
 --   m:PLACE:CURRENCY  M:PLACE:CURRENCY their money in minor units: m + M * 10^9, so that neither overflows
@@ -138,7 +136,7 @@ end
 -- moment_left notes that a scheduled job leaves before its moment. moments (see schedule) counts how many left, too: a place is given once,
 -- and both counts go with the last job.
 local function moment_left(record)
-  local at, moments = redis.call('HGET', record, 'at'), books_key(record, 'moments')
+  local at, moments = redis.call('HGET', record, '@not_before'), books_key(record, 'moments')
   local came = at and tonumber(redis.call('HGET', moments, at))
   if came and redis.call('HINCRBY', moments, at .. ':left', '1') >= came then redis.call('HDEL', moments, at, at .. ':left') end
 end
@@ -147,44 +145,44 @@ end
 -- that is cut up. What is longer stays whole: then so little is saved that it isn't worth the time.
 local PIECE_BYTES, PIECES = 64, 8
 
--- payload_bytes is how long a record's payload is as it is stored (payload_put). pn is its field of that name, nil if it was not read.
-local function payload_bytes(record, pn)
-  if pn == nil then pn = redis.call('HGET', record, 'pn') end
-  if not pn then return redis.call('HSTRLEN', record, 'p') end
-  local n = tonumber(pn)
+-- payload_bytes is how long a record's payload is as it is stored (payload_put). pieces is its field of that name, nil if it was not read.
+local function payload_bytes(record, pieces)
+  if pieces == nil then pieces = redis.call('HGET', record, '@pieces') end
+  if not pieces then return redis.call('HSTRLEN', record, '@payload') end
+  local n = tonumber(pieces)
   if not n or n < 1 or n > PIECES or n ~= math.floor(n) then return 0 end
-  local last = redis.call('HSTRLEN', record, 'p' .. int(n))
+  local last = redis.call('HSTRLEN', record, '@payload' .. int(n))
   return last > 0 and PIECE_BYTES * (n - 1) + last or 0
 end
 
--- become_of changes the state of a job of which s, r, b and m are known (pn is asked for where it is nil), with the fields that go with it; and those of job.set, without
--- those of job.drop, which are none then.
+-- become_of changes the state of a job of which state, reason, batch and money are known (pieces is asked for where it is nil), with the
+-- fields that go with it; and those of job.set, without those of job.drop, which are none then.
 local function become_of(record, job, state, ...)
-  local fields, reason, set = {...}, job.r, job.set or {}
+  local fields, reason, set = {...}, job.@reason, job.set or {}
   for i = 1, #fields do set[#set + 1] = fields[i] end
-  if job.s == 'scheduled' and state ~= 'queued' then moment_left(record) end -- due.lua queues it, and knows of its moment
-  local bytes = (job.s == 'parked' or state == 'parked') and payload_bytes(record, job.pn) or 0
-  redis.call('HSET', record, 's', state, unpack(set))
+  if job.@state == 'scheduled' and state ~= 'queued' then moment_left(record) end -- due.lua queues it, and knows of its moment
+  local bytes = (job.@state == 'parked' or state == 'parked') and payload_bytes(record, job.@pieces) or 0
+  redis.call('HSET', record, '@state', state, unpack(set))
   if job.drop then redis.call('HDEL', record, unpack(job.drop)) end
   job.set, job.drop = nil, nil
-  shelf_move(record, job.b, job.s, reason, state, fields)
-  if not job.b and not job.m and bytes == 0 then return end
+  shelf_move(record, job.@batch, job.@state, reason, state, fields)
+  if not job.@batch and not job.@money and bytes == 0 then return end
   for i = 1, #fields, 2 do
-    if fields[i] == 'r' then reason = fields[i + 1] end
+    if fields[i] == '@reason' then reason = fields[i + 1] end
   end
-  local from, to = books_place(job.s, job.r), books_place(state, reason)
-  if from ~= to then books_moved(record, job.b, job.m, bytes, from, to) end
+  local from, to = books_place(job.@state, job.@reason), books_place(state, reason)
+  if from ~= to then books_moved(record, job.@batch, job.@money, bytes, from, to) end
 end
 
 -- become does it for any other.
 local function become(record, state, ...)
-  local v = redis.call('HMGET', record, 's', 'r', 'b', 'm')
-  become_of(record, {s = v[1], r = v[2], b = v[3], m = v[4]}, state, ...)
+  local v = redis.call('HMGET', record, '@state', '@reason', '@batch', '@money')
+  become_of(record, {@state = v[1], @reason = v[2], @batch = v[3], @money = v[4]}, state, ...)
 end
 
 -- reprice gives a parked job's record other money ('' = none), and says how long its payload was until now.
 local function reprice(record, money, bytes)
-  local v = redis.call('HMGET', record, 'r', 'b', 'm')
+  local v = redis.call('HMGET', record, '@reason', '@batch', '@money')
   local place, books = books_place('parked', v[1]), {books_key(record, 'money')}
   books_count(books_key(record, 'counters'), 'b:' .. place, payload_bytes(record) - bytes)
   if (v[3] or '') == money then return end
@@ -193,7 +191,7 @@ local function reprice(record, money, bytes)
     if v[3] then books_money(key, place, v[3], -1) end
     if money ~= '' then books_money(key, place, money, 1) end
   end
-  if money == '' then redis.call('HDEL', record, 'm') else redis.call('HSET', record, 'm', money) end
+  if money == '' then redis.call('HDEL', record, '@money') else redis.call('HSET', record, '@money', money) end
 end
 
 -- books_join notes a new job, '' being no batch or no money; books_joined writes down all that were noted: a chunk costs little more than

@@ -9,46 +9,36 @@ import (
 	"spillway/internal/job"
 )
 
-// Parse reads a record's hash.
+// Parse reads a record's fields, by their names. Those that h does not have are zero.
 func Parse(gateway, id string, h map[string]string) job.Record {
 	number := func(field string) int64 { n, _ := strconv.ParseInt(h[field], 10, 64); return n }
 	at := func(field string) time.Time { return Moment(number(field)) }
 	payload, damaged := PayloadOf(gateway, id, h)
 	return job.Record{
-		Job: job.Job{ID: id, Gateway: gateway, Payload: payload, Cost: max(number("c"), 1),
-			At: at("at"), Expires: at("x"), Batch: h["b"]},
-		State: job.State(h["s"]), Generation: number("g"), KeyGeneration: max(number("k"), 1),
-		Attempts: callsMade(h), Spent: int(number("n")), Replays: int(number("y")),
-		Accepted: at("t"), Finished: at("fin"), Due: at("due"), Deadline: at("od"), FirstCall: at("f"),
-		Reason: job.Reason(h["r"]), Error: h["e"], ParkedAt: at("pa"), Edited: at("ed"), Status: int(number("st")), Unsure: h["am"] == "1", Reference: h["ref"], Money: h["m"],
-		Settled: parseSettlement(h["by"]),
-		History: parseHistory(h["h"]), Unopened: damaged,
+		Job: job.Job{ID: id, Gateway: gateway, Payload: payload, Cost: max(number("cost"), 1),
+			At: at("not_before"), Expires: at("expires_at"), Batch: h["batch"]},
+		State: job.State(h["state"]), Generation: number("generation"), KeyGeneration: max(number("key_generation"), 1),
+		Attempts: callsMade(h), Spent: int(number("spent")), Replays: int(number("replays")),
+		Accepted: at("accepted_at"), Finished: at("finished_at"), Due: at("due_at"), Deadline: at("deadline"), FirstCall: at("first_call_at"),
+		Reason: job.Reason(h["reason"]), Error: h["error"], ParkedAt: at("parked_at"), Edited: at("edited_at"), Status: int(number("status")),
+		Unsure: h["may_have_charged"] == "1", Reference: h["reference"], Money: h["money"], Settled: parseSettlement(h["settled"]),
+		History: parseHistory(h["history"]), Unopened: damaged,
 	}
-}
-
-// Fields returns every field of a record's hash that Parse reads, but for the payload, which may have a megabyte.
-func Fields() []string {
-	return []string{"s", "g", "k", "n", "y", "t", "c", "b", "at", "x", "f", "od", "fin", "due", "am", "r", "e", "pa", "st", "h", "ca", "ed", "ref", "m", "by"}
-}
-
-// PayloadFields returns every field of a record's hash that a payload may be in.
-func PayloadFields() []string {
-	return []string{"p", "pn", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8"}
 }
 
 // PayloadOf puts a payload together from the fields that PayloadFields names; empty where the record has none, or none any more. The error is
-// job.ErrDamaged where pn is not the number of the pieces that are there.
+// job.ErrDamaged where there are not as many pieces as the record says.
 func PayloadOf(gateway, id string, h map[string]string) ([]byte, error) {
-	text, cut := h["pn"]
+	text, cut := h["pieces"]
 	if !cut {
-		return []byte(h["p"]), nil
+		return []byte(h["payload"]), nil
 	}
 	var whole []byte
-	pieces, err := strconv.Atoi(text)
-	there := err == nil && pieces >= 1 && pieces <= len(PayloadFields())-2
-	for i := 1; there && i <= pieces; i++ {
+	n, err := strconv.Atoi(text)
+	there := err == nil && n >= 1 && n <= pieces
+	for i := 1; there && i <= n; i++ {
 		var piece string
-		piece, there = h["p"+strconv.Itoa(i)]
+		piece, there = h["payload"+strconv.Itoa(i)]
 		whole = append(whole, piece...)
 	}
 	if !there {
@@ -60,12 +50,12 @@ func PayloadOf(gateway, id string, h map[string]string) ([]byte, error) {
 
 // callsMade is calls_made of record.lua.
 func callsMade(h map[string]string) int {
-	field := "n"
+	field := "spent"
 	switch {
-	case h["ca"] != "" || h["h"] == "":
-		field = "ca"
-	case h["y"] == "":
-		return strings.Count(h["h"], "\n")
+	case h["calls"] != "" || h["history"] == "":
+		field = "calls"
+	case h["replays"] == "":
+		return strings.Count(h["history"], "\n")
 	}
 	n, _ := strconv.Atoi(h[field])
 	return n
@@ -102,7 +92,7 @@ func Micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// parseSettlement reads the field by of a record: "done 1763742851000001 17".
+// parseSettlement reads the field settled: "done 1763742851000001 17".
 func parseSettlement(text string) job.Settlement {
 	f := strings.Split(text, " ")
 	if len(f) != 3 {

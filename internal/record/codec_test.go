@@ -11,8 +11,8 @@ import (
 	"spillway/internal/job"
 )
 
-// Listings read Fields: what Parse reads and they do not would be empty there.
-func TestFieldsAreWhatParseReads(t *testing.T) {
+// Listings read what layout.go lists: what Parse reads and they do not would be empty there.
+func TestWhatIsListedIsWhatParseReads(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("codec.go")
 	if err != nil {
@@ -23,16 +23,16 @@ func TestFieldsAreWhatParseReads(t *testing.T) {
 		read = append(read, string(m[1])+string(m[2])+string(m[3]))
 	}
 	for _, f := range read {
-		if !slices.Contains(append(Fields(), PayloadFields()...), f) {
-			t.Errorf("Parse reads %q, which is not among Fields", f)
+		if !slices.Contains(append(Listed(), PayloadFields()...), f) {
+			t.Errorf("Parse reads %q, which is not listed in layout.go", f)
 		}
 	}
 	empty := Parse("g", "j", map[string]string{})
-	for _, f := range Fields() {
+	for _, f := range Listed() {
 		values := []string{"7", "1", "1 2 3 done\n", "done 7 1"} // of whatever kind the field is, one of them changes something
 		changed := func(v string) bool { return !reflect.DeepEqual(Parse("g", "j", map[string]string{f: v}), empty) }
 		if !slices.ContainsFunc(values, changed) {
-			t.Errorf("Fields has %q, which Parse does not read", f)
+			t.Errorf("layout.go lists %q, which Parse does not read", f)
 		}
 	}
 }
@@ -46,7 +46,7 @@ func TestHistoryComesBackAsItWasWritten(t *testing.T) {
 	if unsent.Line() != "" {
 		t.Errorf("a call that was not written has the line %q", unsent.Line())
 	}
-	r := Parse("g", "j", map[string]string{"s": "done", "g": "3", "h": first.Line() + "\n" + second.Line() + "\nrubbish\n"})
+	r := Parse("g", "j", map[string]string{"state": "done", "generation": "3", "history": first.Line() + "\n" + second.Line() + "\nrubbish\n"})
 	if len(r.History) != 2 || !r.History[0].At.Equal(at) || r.History[0].Took != first.Took || r.History[1].Status != 200 || r.History[1].Verdict != "done" {
 		t.Errorf("history %+v", r.History)
 	}

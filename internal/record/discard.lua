@@ -6,7 +6,7 @@ local now, answers, discarded = now_us(ARGV[1]), {}, 0
 local key = 3
 for a = 4, #ARGV, 3 do
   local record, answer = KEYS[key], 0
-  local v = redis.call('HMGET', record, 's', 'g', 'r')
+  local v = redis.call('HMGET', record, '@state', '@generation', '@reason')
   if v[1] == 'parked' and v[2] == ARGV[a + 1] and v[3] == ARGV[a + 2] then
     redis.call('ZREM', KEYS[key + 1], ARGV[a])
     finish(record, KEYS[1], 'discarded', now, ARGV[2])

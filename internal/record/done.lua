@@ -10,28 +10,28 @@
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local job, mine = attempt(record, ARGV[3], ARGV[4])
-if not job.s or job.t ~= ARGV[8] then return 0 end
-if job.s == 'done' then
+if not job.@state or job.@accepted_at ~= ARGV[8] then return 0 end
+if job.@state == 'done' then
   task_end(KEYS, ARGV)
   return 2
 end
-if job.s == 'in_flight' and not mine then
+if job.@state == 'in_flight' and not mine then
   history(record, ARGV[6])
-  redis.call('HSET', record, 'paid', ARGV[7])
-  if ARGV[9] ~= '' then redis.call('HSET', record, 'ref', ARGV[9]) end
+  redis.call('HSET', record, '@late_success', ARGV[7])
+  if ARGV[9] ~= '' then redis.call('HSET', record, '@reference', ARGV[9]) end
   return 3
 end
 if not mine then
   job.given_up = true
-  if job.s == 'discarded' then redis.call('HINCRBY', KEYS[4], 'discarded', -1) end
+  if job.@state == 'discarded' then redis.call('HINCRBY', KEYS[4], 'discarded', -1) end
   redis.call('ZREM', KEYS[5], id)
   redis.call('ZREM', KEYS[6], id)
-  if job.s == 'parked' then redis.call('ZREM', books_key(record, books_place('parked', job.r)), id) end
+  if job.@state == 'parked' then redis.call('ZREM', books_key(record, books_place('parked', job.@reason)), id) end
 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, ARGV[6], tonumber(ARGV[5]))
-local asked, told = string.match(job.h or '', '(%d+) %d+ (%d+) hold\n$') -- it was asked to wait a while ago: that was not this job's own trouble
+local asked, told = string.match(job.@history or '', '(%d+) %d+ (%d+) hold\n$') -- it was asked to wait a while ago: that was not this job's own trouble
 if told and told ~= '401' and told ~= '403' and now - tonumber(asked) < 30000000 then redis.call('HSET', KEYS[7], 'heeded', int(now)) end
-if ARGV[9] ~= '' then job.set[#job.set + 1], job.set[#job.set + 2] = 'ref', ARGV[9] end
+if ARGV[9] ~= '' then job.set[#job.set + 1], job.set[#job.set + 2] = '@reference', ARGV[9] end
 if gather_once(KEYS[7]) then outage_over(KEYS[7]) end
 finish(record, KEYS[4], 'done', now, ARGV[7], job, job)
 task_end(KEYS, ARGV)

@@ -10,31 +10,32 @@ local idle = redis.call('LLEN', KEYS[2]) == 0
 
 -- used_up says that a job has no attempt left, and that nothing else is to become of it: open.lua knows of the rest.
 local function used_up(record, job)
-  if not job.fl or outage_forgive(record, KEYS[4], job.fl, tonumber(job.n) or 0) < tonumber(ARGV[5]) then return false end
-  local key_lives = ARGV[6] == '1' and now - (tonumber(job.f) or 0) <= tonumber(ARGV[7])
-  return not (job.am and not key_lives) and not (job.x and now >= tonumber(job.x)) and not books_stopped(record, job.b)
+  if not job.@failures or outage_forgive(record, KEYS[4], job.@failures, tonumber(job.@spent) or 0) < tonumber(ARGV[5]) then return false end
+  local key_lives = ARGV[6] == '1' and now - (tonumber(job.@first_call_at) or 0) <= tonumber(ARGV[7])
+  return not (job.@may_have_charged and not key_lives) and not (job.@expires_at and now >= tonumber(job.@expires_at)) and not books_stopped(record, job.@batch)
 end
 
 local key, moments = 7, {}
 for a = 8, #ARGV, 4 do
   local record, id = KEYS[key], ARGV[a]
-  local job = read(record, 's', 'g', 'c', 'fl', 'n', 'f', 'am', 'x', 'b', 'm', 'r', 'at')
+  local job = read(record, '@state', '@generation', '@cost', '@failures', '@spent', '@first_call_at', '@may_have_charged', '@expires_at', '@batch',
+    '@money', '@reason', '@not_before')
   local due = tonumber(redis.call('ZSCORE', KEYS[1], id))
-  if due and due <= now and job.s == ARGV[2] and job.g == ARGV[a + 1] then
+  if due and due <= now and job.@state == ARGV[2] and job.@generation == ARGV[a + 1] then
     redis.call('ZREM', KEYS[1], id)
     if used_up(record, job) then
       local when = stamp(KEYS[5], now)
-      become_of(record, job, 'parked', 'r', 'exhausted', 'pa', int(when))
+      become_of(record, job, 'parked', '@reason', 'exhausted', '@parked_at', int(when))
       redis.call('ZADD', KEYS[6], int(when), id)
       out[#out + 1] = id
     else
-      become_of(record, job, 'queued', 'g', int(tonumber(job.g) + 1))
-      pend('LPUSH', KEYS[2], KEYS[key + 1], ARGV[a + 2], ARGV[a + 3], KEYS[3], tonumber(job.c) or 1, now)
+      become_of(record, job, 'queued', '@generation', int(tonumber(job.@generation) + 1))
+      pend('LPUSH', KEYS[2], KEYS[key + 1], ARGV[a + 2], ARGV[a + 3], KEYS[3], tonumber(job.@cost) or 1, now)
       moved = moved + 1
-      if job.at then moments[job.at] = true end
+      if job.@not_before then moments[job.@not_before] = true end
     end
-    redis.call('HDEL', record, 'due')
-  elseif due and job.s ~= ARGV[2] then
+    redis.call('HDEL', record, '@due_at')
+  elseif due and job.@state ~= ARGV[2] then
     redis.call('ZREM', KEYS[1], id) -- the record says otherwise, and the record is right
   end
   key = key + 2

@@ -7,13 +7,13 @@ local now, answers, settled = now_us(ARGV[1]), {}, 0
 for i = 4, #KEYS do
   local record, a, answer = KEYS[i], 2 * i - 5, 0
   local id = ARGV[a]
-  local v = redis.call('HMGET', record, 's', 'g', 'r', 'am', 'k')
+  local v = redis.call('HMGET', record, '@state', '@generation', '@reason', '@may_have_charged', '@key_generation')
   if v[1] == 'parked' and v[2] == ARGV[a + 1] and in_doubt(v[3], v[4]) then
     local when = stamp(KEYS[1], now)
     redis.call('ZREM', books_key(record, books_place('parked', v[3])), id)
-    become(record, 'parked', 'r', 'expired', 'e', 'its time had passed when it was found not to be charged', 'pa', int(when), 'k', int(next_key(record, v[5])), 'kn', int(now),
-      'by', settled_by('not_done', now, ARGV[2]))
-    redis.call('HDEL', record, 'f', 'am')
+    become(record, 'parked', '@reason', 'expired', '@error', 'its time had passed when it was found not to be charged', '@parked_at', int(when),
+      '@key_generation', int(next_key(record, v[5])), '@looked_up_at', int(now), '@settled', settled_by('not_done', now, ARGV[2]))
+    redis.call('HDEL', record, '@first_call_at', '@may_have_charged')
     redis.call('ZADD', KEYS[2], int(when), id)
     settled, answer = settled + 1, 1
   end

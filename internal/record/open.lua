@@ -14,13 +14,13 @@ local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
 if ARGV[9] ~= '' and not alive_fits(KEYS[6], ARGV[9], ARGV[10]) then return {'held'} end
 local now = now_us(ARGV[1])
 local job = read_all(record)
-local state, spent, first, cost = job.s, tonumber(job.n) or 0, tonumber(job.f) or 0, tonumber(job.c) or 1
+local state, spent, first, cost = job.@state, tonumber(job.@spent) or 0, tonumber(job.@first_call_at) or 0, tonumber(job.@cost) or 1
 if cost > 1 then redis.call('HDEL', KEYS[3], id .. '~' .. ARGV[3]) end
-if job.g ~= ARGV[3] or (state ~= 'queued' and state ~= 'in_flight') then return {'stale'} end
-local mine = state == 'in_flight' and job.o == owner
-if mine and job.f and job.f == job.oa then first = 0 end -- opened before by the same owner, and not called since
+if job.@generation ~= ARGV[3] or (state ~= 'queued' and state ~= 'in_flight') then return {'stale'} end
+local mine = state == 'in_flight' and job.@owner == owner
+if mine and job.@first_call_at and job.@first_call_at == job.@opened_at then first = 0 end -- opened before by the same owner, and not called since
 local over = state == 'in_flight' and not mine
-if over and now < (tonumber(job.od) or 0) then return {'busy'} end
+if over and now < (tonumber(job.@deadline) or 0) then return {'busy'} end
 
 if over and paid_before(record, KEYS[4], now, job) then
   redis.call('ZREM', KEYS[2], id)
@@ -30,73 +30,73 @@ end
 -- A restore that was confirmed after the job was accepted, or after a person last settled what had become of it: a call that these
 -- books don't know of may have been made since the data's time. Only the key makes another one safe, as old as it may be; and not one that
 -- came with another payload since.
-local from = ARGV[11] ~= '' and alive_unknown(ARGV[11], math.max(tonumber(job.t) or 0, tonumber(job.kn) or 0))
+local from = ARGV[11] ~= '' and alive_unknown(ARGV[11], math.max(tonumber(job.@accepted_at) or 0, tonumber(job.@looked_up_at) or 0))
 if from then
   if first == 0 or from < first then first = from end
-  job.am = '1'
-  redis.call('HSET', record, 'am', '1', 'f', int(first))
+  job.@may_have_charged = '1'
+  redis.call('HSET', record, '@may_have_charged', '1', '@first_call_at', int(first))
 end
-local rekeyed = from and (tonumber(job.ed) or 0) >= from
+local rekeyed = from and (tonumber(job.@edited_at) or 0) >= from
 
 -- Redis was found to have lost its latest writes since the job was accepted, settled or given another payload: an attempt may be among them. So what the gateway says of an earlier call
 -- may be about this job's own.
 local LOST_MATTERS = 600000000
 local lost = first == 0 and tonumber(redis.call('HGET', KEYS[5], 'lost'))
-local known = math.max(tonumber(job.t) or 0, tonumber(job.kn) or 0, tonumber(job.ed) or 0)
+local known = math.max(tonumber(job.@accepted_at) or 0, tonumber(job.@looked_up_at) or 0, tonumber(job.@edited_at) or 0)
 local lapse = lost and known < lost and now - lost < LOST_MATTERS
 
-local last_error, outages, calls = '', tonumber(job.fo) or 0, calls_made(job)
-if job.fl then
-  spent = outage_forgive(record, KEYS[5], job.fl, spent)
-  outages = tonumber(redis.call('HGET', record, 'fo')) or 0
+local last_error, outages, calls = '', tonumber(job.@outages_met) or 0, calls_made(job)
+if job.@failures then
+  spent = outage_forgive(record, KEYS[5], job.@failures, spent)
+  outages = tonumber(redis.call('HGET', record, '@outages_met')) or 0
 end
 
-local cut = over and job.oa -- its last owner died with the call under way, as far as anybody knows
+local cut = over and job.@opened_at -- its last owner died with the call under way, as far as anybody knows
 local function opening()
   local forgotten = ARGV[6] ~= '1' or rekeyed or (first > 0 and now - first > tonumber(ARGV[7]))
   if cut then -- that attempt counts
-    spent, calls = redis.call('HINCRBY', record, 'n', 1), calls + 1
+    spent, calls = redis.call('HINCRBY', record, '@spent', 1), calls + 1
     history(record, int(now) .. ' 0 0 cut_off')
-    redis.call('HSET', record, 'am', '1', 'ca', int(calls))
-    job.am = '1'
+    redis.call('HSET', record, '@may_have_charged', '1', '@calls', int(calls))
+    job.@may_have_charged = '1'
     if forgotten then return 'unknown' end
     if spent >= tonumber(ARGV[8]) then return 'exhausted' end
   end
-  if job.am and forgotten then return 'unknown' end
-  if job.am and job.sd and ARGV[12] ~= '' and job.sd ~= ARGV[12] then
-    last_error = job.sd
+  if job.@may_have_charged and forgotten then return 'unknown' end
+  if job.@may_have_charged and job.@sent_digest and ARGV[12] ~= '' and job.@sent_digest ~= ARGV[12] then
+    last_error = job.@sent_digest
     return 'differs'
   end
-  if job.x and now >= tonumber(job.x) then return job.am and 'unknown' or 'expired' end -- unknown: it may have been charged
-  local stopped, reason = gather_stopped(record, job.b)
-  if stopped and not (reason == 'cancelled' and job.rc) then
+  if job.@expires_at and now >= tonumber(job.@expires_at) then return job.@may_have_charged and 'unknown' or 'expired' end -- unknown: it may have been charged
+  local stopped, reason = gather_stopped(record, job.@batch)
+  if stopped and not (reason == 'cancelled' and job.@despite_cancel) then
     last_error = stopped
     return reason
   end
-  if job.fl and spent >= tonumber(ARGV[8]) then -- the last failure was no outage's
-    last_error = job.e or ''
+  if job.@failures and spent >= tonumber(ARGV[8]) then -- the last failure was no outage's
+    last_error = job.@error or ''
     return 'exhausted'
   end
   if payload_damaged(job) then
     last_error = 'its payload is damaged in Redis: somebody has written into ' .. record .. '; compare it with the billing file'
     return 'changed'
   end
-  last_error = job.e or ''
+  last_error = job.@error or ''
   return 'go'
 end
 
 local what = opening()
 local deadline, moment = int(now + tonumber(ARGV[5])), int(now)
-local set = {'o', owner, 'od', deadline}
-if what == 'go' and first == 0 then set[5], set[6] = 'f', moment end
-if what == 'go' and ARGV[12] ~= '' and job.sd ~= ARGV[12] then set[#set + 1], set[#set + 2] = 'sd', ARGV[12] end
-if what == 'go' or cut then set[#set + 1], set[#set + 2] = 'oa', moment end
+local set = {'@owner', owner, '@deadline', deadline}
+if what == 'go' and first == 0 then set[5], set[6] = '@first_call_at', moment end
+if what == 'go' and ARGV[12] ~= '' and job.@sent_digest ~= ARGV[12] then set[#set + 1], set[#set + 2] = '@sent_digest', ARGV[12] end
+if what == 'go' or cut then set[#set + 1], set[#set + 2] = '@opened_at', moment end
 become_of(record, job, 'in_flight', unpack(set))
 if what ~= 'go' and not cut then -- to be parked: who finds this attempt cut off knows that nothing was sent
-  redis.call('HDEL', record, 'oa')
-  if first == 0 then redis.call('HDEL', record, 'f') end
+  redis.call('HDEL', record, '@opened_at')
+  if first == 0 then redis.call('HDEL', record, '@first_call_at') end
 end
 gather_add(KEYS[2], deadline, id)
-return payload_pieces({what, cost, spent, tonumber(job.k) or 1, first > 0 and now - first or -1, tonumber(job.t) or 0, outages,
-  job.b or '', last_error, job.d or '', job.am and 1 or lapse and 2 or 0,
-  job.fl and tonumber(string.match(redis.call('HGET', record, 'fl') or '', '^%d+') or 0) or 0, calls}, job)
+return payload_pieces({what, cost, spent, tonumber(job.@key_generation) or 1, first > 0 and now - first or -1, tonumber(job.@accepted_at) or 0, outages,
+  job.@batch or '', last_error, job.@digest or '', job.@may_have_charged and 1 or lapse and 2 or 0,
+  job.@failures and tonumber(string.match(redis.call('HGET', record, '@failures') or '', '^%d+') or 0) or 0, calls}, job)

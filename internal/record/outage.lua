@@ -2,9 +2,7 @@
 -- Fields of the gateway's hold that it reads and writes; circuit.lua has the rest:
 --   outages  "from:to from:to …" in µs, oldest first, the latest OUTAGES of them; the last one has no end while it is under way
 --   run, unrun, runjob, runat, runs, runlast  the failures in a row since the last success
--- Fields of a job's record:
---   fl  when the failures were that count as attempts, unless an outage began with them (µs, a space after each)
---   fo  outages that the job met   fq  beginning of the last one counted (µs)
+-- Of a job's record they are failures, but for those with which an outage began, outages_met, and last_outage.
 -- A job is forgiven what it met in its first FORGIVEN outages: trouble that comes again after others went through is its own.
 local OUTAGES, FAILURES_BYTES, FORGIVEN = 16, 600, 2
 
@@ -29,16 +27,16 @@ end
 
 -- outage_met counts an outage that the job met, once however often it did, and none that began before one that is counted.
 local function outage_met(record, from)
-  if (tonumber(redis.call('HGET', record, 'fq')) or 0) >= from then return end
-  redis.call('HSET', record, 'fq', int(from))
-  redis.call('HINCRBY', record, 'fo', 1)
+  if (tonumber(redis.call('HGET', record, '@last_outage')) or 0) >= from then return end
+  redis.call('HSET', record, '@last_outage', int(from))
+  redis.call('HINCRBY', record, '@outages_met', 1)
 end
 
 -- outage_spent notes when a failure was that counts as an attempt.
 local function outage_spent(record, at)
-  local all = (redis.call('HGET', record, 'fl') or '') .. int(at) .. ' '
+  local all = (redis.call('HGET', record, '@failures') or '') .. int(at) .. ' '
   while #all > FAILURES_BYTES do all = string.sub(all, string.find(all, ' ', 1, true) + 1) end
-  redis.call('HSET', record, 'fl', all)
+  redis.call('HSET', record, '@failures', all)
 end
 
 -- outage_forgive gives back the attempts that turned out to be the beginning of an outage. It returns what is spent.
@@ -46,14 +44,14 @@ local function outage_forgive(record, hold, failures, spent)
   local text, left, before = redis.call('HGET', hold, 'outages'), '', spent
   for at in string.gmatch(failures, '%d+') do
     local from = outage_of(text, tonumber(at), tonumber(at))
-    if from and (tonumber(redis.call('HGET', record, 'fo')) or 0) < FORGIVEN then
+    if from and (tonumber(redis.call('HGET', record, '@outages_met')) or 0) < FORGIVEN then
       spent = math.max(spent - 1, 0)
       outage_met(record, from)
     else
       left = left .. at .. ' '
     end
   end
-  if spent < before then redis.call('HSET', record, 'n', int(spent), 'fl', left) end
+  if spent < before then redis.call('HSET', record, '@spent', int(spent), '@failures', left) end
   return spent
 end
 

@@ -16,15 +16,15 @@ if ARGV[11] == '1' then outage_over(KEYS[6]) end
 if paid_before(record, KEYS[4], now, job) then return 1 end
 local when, reason, set, error = stamp(KEYS[4], now), ARGV[8], KEYS[5], ARGV[9]
 if reason == 'paused' or reason == 'cancelled' then
-  error, reason = books_stopped(record, job.b)
+  error, reason = books_stopped(record, job.@batch)
   if not reason then -- its batch was resumed meanwhile
     reason, error = 'rejected', 'its batch was paused'
-  elseif reason == 'cancelled' and (job.am or ARGV[10] == '1') then
+  elseif reason == 'cancelled' and (job.@may_have_charged or ARGV[10] == '1') then
     reason, error = 'unknown_outcome', error .. MAY_HAVE_CHARGED
   end
   set = books_key(record, 'parked:' .. reason)
 end
-become_of(record, job, 'parked', 'r', reason, 'e', error, 'pa', int(when))
+become_of(record, job, 'parked', '@reason', reason, '@error', error, '@parked_at', int(when))
 doubt(record, ARGV[10])
 redis.call('ZADD', set, int(when), id)
 return 1

@@ -27,13 +27,13 @@ local idle = call('LLEN', lines[1]) == 0
 local full, pushed, taken, retry, answers = false, {{}, {}}, 0, 0, {}
 local moment = int(now)
 
--- PAST is what a job's record loses when it is parked no more: to look whether it has a field costs as much as to delete it.
-local PAST = {'r', 'e', 'pa', 'n', 'st', 'fl', 'fo', 'fq'}
+-- PAST is what a job's record loses when it is parked no more, by the table in layout.go: to look whether it has a field costs as much as to delete it.
+local PAST = {@@past}
 
 -- replaced says that a refused job was given another payload since it was parked, maybe after its caller had read it: the key came with that.
 local function replaced(kind, record)
   if kind.reason ~= 'refused' then return false end
-  local edited, parked = unpack(call('HMGET', record, 'ed', 'pa'))
+  local edited, parked = unpack(call('HMGET', record, '@edited_at', '@parked_at'))
   return edited and tonumber(edited) >= (tonumber(parked) or 0)
 end
 
@@ -49,22 +49,23 @@ end
 
 local function past(key_change)
   local drop = {unpack(PAST)}
-  if key_change ~= 'keep' then drop[#drop + 1], drop[#drop + 2] = 'f', 'am' end
-  if not by_itself then drop[#drop + 1] = 'ya' end
+  if key_change ~= 'keep' then drop[#drop + 1], drop[#drop + 2] = '@first_call_at', '@may_have_charged' end
+  if not by_itself then drop[#drop + 1] = '@self_replays' end
   return drop
 end
 
 local function readmit(kind, id)
   local record = record_prefix .. id
-  local job = read(record, 's', 'g', 'r', 'b', 'm', 'pn', 'c', 'at', 'k', 'y', 'ya', 'h')
-  if job.s ~= 'parked' or job.g ~= kind.generation or job.r ~= kind.reason then
-    if job.s ~= 'parked' or job.r ~= kind.reason then call('ZREM', kind.set, id) end -- the record is right
+  local job = read(record, '@state', '@generation', '@reason', '@batch', '@money', '@pieces', '@cost', '@not_before',
+    '@key_generation', '@replays', '@self_replays', '@history')
+  if job.@state ~= 'parked' or job.@generation ~= kind.generation or job.@reason ~= kind.reason then
+    if job.@state ~= 'parked' or job.@reason ~= kind.reason then call('ZREM', kind.set, id) end -- the record is right
     return GONE
   end
   if full then return NO_ROOM end
   local key_change, settled = kind.key, kind.key == 'settled'
   if settled then key_change = 'next' end
-  local cost, due = tonumber(job.c) or 1, tonumber(job.at) or 0
+  local cost, due = tonumber(job.@cost) or 1, tonumber(job.@not_before) or 0
   if not bucket_take(bucket, cost) then
     full, retry = true, bucket_retry(bucket, cost)
     return NO_ROOM
@@ -72,16 +73,16 @@ local function readmit(kind, id)
   shelf_remove(kind.set, id)
   taken = taken + 1
   if key_change == 'next' and replaced(kind, record) then key_change = 'keep' end
-  local set = {'y', int((tonumber(job.y) or 0) + 1)}
+  local set = {'@replays', int((tonumber(job.@replays) or 0) + 1)}
   local function put(name, value) set[#set + 1], set[#set + 2] = name, value end
-  if due <= now then put('g', kind.next) end
-  if job.h then put('ca', '0') end
-  if by_itself then put('ya', int((tonumber(job.ya) or 0) + 1)) end
+  if due <= now then put('@generation', kind.next) end
+  if job.@history then put('@calls', '0') end
+  if by_itself then put('@self_replays', int((tonumber(job.@self_replays) or 0) + 1)) end
   -- Jobs parked as rejected and as exhausted go in by themselves too: what a person takes out of a cancelled batch is called all the same.
-  if kind.reason ~= 'rejected' and not by_itself and cancelled_batch(record, job.b) then put('rc', '1') end
-  if key_change == 'next' then put('k', int(next_key(record, job.k))) end
-  if key_change == 'forgotten' or settled or key_change ~= 'keep' and kind.reason == 'unknown_outcome' then put('kn', moment) end -- a person has looked it up
-  if settled then put('by', settled_by('not_done', now, ARGV[4])) end
+  if kind.reason ~= 'rejected' and not by_itself and cancelled_batch(record, job.@batch) then put('@despite_cancel', '1') end
+  if key_change == 'next' then put('@key_generation', int(next_key(record, job.@key_generation))) end
+  if key_change == 'forgotten' or settled or key_change ~= 'keep' and kind.reason == 'unknown_outcome' then put('@looked_up_at', moment) end -- a person has looked it up
+  if settled then put('@settled', settled_by('not_done', now, ARGV[4])) end
   job.set, job.drop = set, past(key_change)
   become_of(record, job, due > now and 'scheduled' or 'queued')
   if due > now then
@@ -90,7 +91,7 @@ local function readmit(kind, id)
   end
   local task_id = id .. kind.suffix
   task_new(task_prefix .. task_id, task_id, forms_message(task_id), KEYS[5], cost, moment)
-  local line = pushed[job.h and 2 or 1]
+  local line = pushed[job.@history and 2 or 1]
   line[#line + 1] = task_id
   return QUEUED
 end

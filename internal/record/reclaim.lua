@@ -7,14 +7,15 @@
 -- returns what it did: 'none' | 'done' | 'queued' | 'unknown_outcome' | 'exhausted'
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
-local job = read(record, 's', 'g', 'od', 'r', 'b', 'm', 'f', 'c', 'oa', 'h', 'pn', 'paid', 'ca', 'y', 'n')
-if job.s ~= 'in_flight' or job.g ~= ARGV[3] then
+local job = read(record, '@state', '@generation', '@deadline', '@reason', '@batch', '@money', '@first_call_at', '@cost',
+  '@opened_at', '@history', '@pieces', '@late_success', '@calls', '@replays', '@spent')
+if job.@state ~= 'in_flight' or job.@generation ~= ARGV[3] then
   local again = tonumber(redis.call('ZSCORE', KEYS[2], id))
-  if job.s ~= 'in_flight' and again and again <= now then redis.call('ZREM', KEYS[2], id) end
+  if job.@state ~= 'in_flight' and again and again <= now then redis.call('ZREM', KEYS[2], id) end
   return 'none'
 end
-if (tonumber(job.od) or 0) > now then
-  redis.call('ZADD', KEYS[2], job.od, id) -- the record is right
+if (tonumber(job.@deadline) or 0) > now then
+  redis.call('ZADD', KEYS[2], job.@deadline, id) -- the record is right
   return 'none'
 end
 
@@ -29,26 +30,26 @@ if not lease or lease * 1000000 < now then
   redis.call('ZREM', KEYS[7], ARGV[4])
   redis.call('DEL', KEYS[5])
 end
-local called = job.oa -- if not, it was opened only to be parked
+local called = job.@opened_at -- if not, it was opened only to be parked
 local ending = called and int(now) .. ' 0 0 cut_off' or ''
 end_attempt({record = record, open = KEYS[2], rate = KEYS[12]}, job, id, now, called and 1 or 0, ending, 0)
 
 if paid_before(record, KEYS[9], now, job) then return 'done' end
-if called then redis.call('HSET', record, 'am', '1') end
+if called then redis.call('HSET', record, '@may_have_charged', '1') end
 
 local function park(reason, set, error)
   local when = stamp(KEYS[9], now)
-  become_of(record, job, 'parked', 'r', reason, 'e', error, 'pa', int(when))
+  become_of(record, job, 'parked', '@reason', reason, '@error', error, '@parked_at', int(when))
   redis.call('ZADD', set, int(when), id)
   return reason
 end
-if called and (ARGV[7] ~= '1' or now - (tonumber(job.f) or 0) > tonumber(ARGV[8])) then
+if called and (ARGV[7] ~= '1' or now - (tonumber(job.@first_call_at) or 0) > tonumber(ARGV[8])) then
   return park('unknown_outcome', KEYS[10], 'the worker died while the call was under way')
 end
-if called and tonumber(redis.call('HGET', record, 'n')) >= tonumber(ARGV[9]) then
+if called and tonumber(redis.call('HGET', record, '@spent')) >= tonumber(ARGV[9]) then
   return park('exhausted', KEYS[11], 'the worker died while the call was under way, at the last attempt')
 end
-become_of(record, job, 'queued', 'g', int(tonumber(job.g) + 1))
-pend('RPUSH', line_of((job.h or '') .. ending, KEYS[3], KEYS[14]), KEYS[4], ARGV[5], ARGV[6], KEYS[8], tonumber(job.c) or 1, now)
+become_of(record, job, 'queued', '@generation', int(tonumber(job.@generation) + 1))
+pend('RPUSH', line_of((job.@history or '') .. ending, KEYS[3], KEYS[14]), KEYS[4], ARGV[5], ARGV[6], KEYS[8], tonumber(job.@cost) or 1, now)
 redis.call('PUBLISH', ARGV[11], ARGV[10])
 return 'queued'

@@ -8,13 +8,13 @@ local now, answers = now_us(ARGV[1]), {}
 
 for i = 1, #KEYS - 1 do
   local a, record = 7 * i - 5, KEYS[i]
-  local v = redis.call('HMGET', record, 's', 'g', 'r', 'd', 'k', 'pa', 'am')
+  local v = redis.call('HMGET', record, '@state', '@generation', '@reason', '@digest', '@key_generation', '@parked_at', '@may_have_charged')
   local same = v[1] == 'parked' and v[2] == ARGV[a] and v[3] == ARGV[a + 1] and v[4] == ARGV[a + 2] and (not v[7] or ARGV[a + 6] == '1')
   if same then
-    local fields = {'d', ARGV[a + 4], 'k', int(next_key(record, v[5])), 'ed', int(math.max(now, tonumber(v[6]) or 0))}
+    local fields = {'@digest', ARGV[a + 4], '@key_generation', int(next_key(record, v[5])), '@edited_at', int(math.max(now, tonumber(v[6]) or 0))}
     payload_put(fields, #fields, ARGV[a + 3], 1, #ARGV[a + 3])
     local bytes = payload_bytes(record)
-    redis.call('HDEL', record, 'f', 'am', unpack(PAYLOAD))
+    redis.call('HDEL', record, '@first_call_at', '@may_have_charged', unpack(PAYLOAD))
     redis.call('HSET', record, unpack(fields))
     reprice(record, ARGV[a + 5], bytes)
   end

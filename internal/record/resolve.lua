@@ -6,11 +6,11 @@
 local now, answers, resolved = now_us(ARGV[1]), {}, 0
 for i = 3, #KEYS do
   local record, a, answer = KEYS[i], 2 * i - 1, 0
-  local v = redis.call('HMGET', record, 's', 'g', 'r', 'am')
+  local v = redis.call('HMGET', record, '@state', '@generation', '@reason', '@may_have_charged')
   if v[1] == 'parked' and v[2] == ARGV[a + 1] and in_doubt(v[3], v[4]) then
     redis.call('ZREM', books_key(record, books_place('parked', v[3])), ARGV[a])
-    redis.call('HSET', record, 'by', settled_by('done', now, ARGV[3]))
-    if ARGV[4] ~= '' then redis.call('HSET', record, 'ref', ARGV[4]) end
+    redis.call('HSET', record, '@settled', settled_by('done', now, ARGV[3]))
+    if ARGV[4] ~= '' then redis.call('HSET', record, '@reference', ARGV[4]) end
     finish(record, KEYS[1], 'done', now, ARGV[2])
     resolved, answer = resolved + 1, 1
   end

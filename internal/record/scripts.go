@@ -12,13 +12,13 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// lua returns the text of one of the files. It panics if there is none.
+// lua returns the text of one of the files, as Redis runs it. It panics if there is none, or if it names a field that a record does not have.
 func lua(name string) string {
 	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
 		panic(err)
 	}
-	return string(text)
+	return Expand(string(text))
 }
 
 // OutageLua is outage.lua: when a gateway was down, and what that means for the attempts of a job. It goes after redisdb.NowLua.
@@ -57,7 +57,7 @@ var (
 // What is parked without having been a job, or whose record is damaged.
 var (
 	Unreadable = redisdb.NewScript(redisdb.NowLua, Lua, lua("unreadable"))
-	aside      = redisdb.NewScript(redisdb.NowLua, Lua, lua("aside"))
+	Aside      = redisdb.NewScript(redisdb.NowLua, Lua, lua("aside"))
 )
 
 // Accept returns the script that takes in new jobs by an admission check: a fragment that defines bucket_load, bucket_take and their like. It

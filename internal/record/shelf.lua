@@ -1,7 +1,7 @@
 -- shelf.lua: what else follows from a job's being parked than the set of its reason. A fragment: local functions only.
 -- parked:<reason>:b:<batch> has the jobs of parked:<reason> that are of one batch, with the same scores.
--- again has the jobs parked as exhausted that may go in by themselves, with the time (µs) before which they don't: it grows with ya,
--- the field of a record that counts how often that happened, and after AGAIN_MOST times nothing but a person takes the job in.
+-- again has the jobs parked as exhausted that may go in by themselves, with the time (µs) before which they don't: it grows with
+-- self_replays, which counts how often that happened, and after AGAIN_MOST times nothing but a person takes the job in.
 local AGAIN_FIRST, AGAIN_MOST = 60000000, 5
 
 -- shelf_key names a key of a record's gateway, which is the same for all that a script touches.
@@ -51,7 +51,7 @@ local function shelf_put(record, reason, batch, when)
   local id = shelf_id(record)
   if batch and batch ~= '' then redis.call('ZADD', shelf_batch(record, reason, batch), when, id) end
   if reason ~= 'exhausted' then return end
-  local times = tonumber(redis.call('HGET', record, 'ya')) or 0
+  local times = tonumber(redis.call('HGET', record, '@self_replays')) or 0
   if times >= AGAIN_MOST then return end
   redis.call('ZADD', shelf_key(record, 'again'), string.format('%.0f', tonumber(when) + AGAIN_FIRST * 2 ^ times), id)
 end
@@ -69,7 +69,7 @@ local function shelf_move(record, batch, from, from_reason, to, fields)
   if to ~= 'parked' then return end
   local reason, when = from_reason, nil
   for i = 1, #fields, 2 do
-    if fields[i] == 'r' then reason = fields[i + 1] elseif fields[i] == 'pa' then when = fields[i + 1] end
+    if fields[i] == '@reason' then reason = fields[i + 1] elseif fields[i] == '@parked_at' then when = fields[i + 1] end
   end
   if when then shelf_put(record, reason, batch, when) end
 end

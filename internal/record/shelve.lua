@@ -16,8 +16,8 @@ local changed = {int(#ids)}
 
 local function park(record, id, reason, set, more)
   local when = stamp(KEYS[2], now)
-  become(record, 'parked', 'r', reason, 'e', ARGV[4] .. (more or ''), 'pa', int(when))
-  redis.call('HDEL', record, 'due', 'rc')
+  become(record, 'parked', '@reason', reason, '@error', ARGV[4] .. (more or ''), '@parked_at', int(when))
+  redis.call('HDEL', record, '@due_at', '@despite_cancel')
   redis.call('ZADD', set, int(when), id)
 end
 
@@ -33,9 +33,9 @@ end
 -- shelve returns what is to be said of a job before its money, false if it was not changed.
 local SURE, DOUBT = '', '?'
 local function shelve(record, id)
-  local v = redis.call('HMGET', record, 's', 'r', 'b', 'e', 'rc', 'am')
+  local v = redis.call('HMGET', record, '@state', '@reason', '@batch', '@error', '@despite_cancel', '@may_have_charged')
   if v[3] ~= batch then return false end
-  if v[5] and what == 'cancel' then redis.call('HDEL', record, 'rc') end
+  if v[5] and what == 'cancel' then redis.call('HDEL', record, '@despite_cancel') end
   local paused = paused_set(v[1], v[2], v[4])
   if what == 'resume' then
     if not paused then return false end
@@ -60,7 +60,7 @@ end
 for _, id in ipairs(ids) do
   local record = ARGV[5] .. id
   local did = shelve(record, id)
-  if did then changed[#changed + 1] = did .. (redis.call('HGET', record, 'm') or '') end
+  if did then changed[#changed + 1] = did .. (redis.call('HGET', record, '@money') or '') end
 end
 if ARGV[8] ~= '' and #changed > 1 then redis.call('HINCRBY', KEYS[7], ARGV[8], #changed - 1) end
 return changed

@@ -13,8 +13,8 @@ local function park(record, id, may_have_charged)
   local reason, set, error = 'cancelled', KEYS[5], ARGV[3]
   if may_have_charged then reason, set, error = 'unknown_outcome', KEYS[6], error .. MAY_HAVE_CHARGED end
   local when = int(stamp(KEYS[1], now))
-  become(record, 'parked', 'r', reason, 'e', error, 'pa', when)
-  redis.call('HDEL', record, 'due', 'rc')
+  become(record, 'parked', '@reason', reason, '@error', error, '@parked_at', when)
+  redis.call('HDEL', record, '@due_at', '@despite_cancel')
   redis.call('ZADD', set, when, id)
   return set, error
 end
@@ -23,13 +23,13 @@ end
 local function discard(record, id, set, error)
   redis.call('ZREM', set, id)
   finish(record, KEYS[1], 'discarded', now, ARGV[4])
-  redis.call('HSET', record, 'e', error)
+  redis.call('HSET', record, '@error', error)
 end
 
 for i = 8, #KEYS do
   local record, a, answer = KEYS[i], 2 * i - 9, 0
   local id = ARGV[a]
-  local v = redis.call('HMGET', record, 's', 'g', 'am')
+  local v = redis.call('HMGET', record, '@state', '@generation', '@may_have_charged')
   local queued = v[1] == 'queued'
   local allowed = ARGV[2] == 'park' or not v[3] or ARGV[6] == '1'
   if allowed and v[2] == ARGV[a + 1] and (queued or from[v[1]]) then

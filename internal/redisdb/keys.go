@@ -75,7 +75,7 @@ func (k Keys) Whole() (keys []string) {
 	return keys
 }
 
-// Job is the record of one job (hash; fields in internal/record/record.lua).
+// Job is the record of one job (hash; fields in internal/record/layout.go).
 func (k Keys) Job(id string) string { return k.own + "job:" + id }
 
 // Aside is what was in a job's record that something else had written to (of any type; see record.SetAside).

@@ -33,7 +33,7 @@ func (r *run) read() books {
 		if id, ok := strings.CutPrefix(key, r.keys.JobPrefix()); ok {
 			h, err := r.c.HGetAll(r.ctx, key).Result()
 			r.must(err)
-			b.records[id] = record.Parse(r.Gateway, id, h)
+			b.records[id] = record.Parse(r.Gateway, id, record.Named(h))
 		}
 	}
 	for name, set := range r.sets() {

@@ -1,0 +1,163 @@
+package record
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// pieces is in how many parts a payload may be cut (payload_put in record.lua).
+const pieces = 8
+
+// layout is the one table of a record's fields: the hash spillway:{gateway}:job:<id>. Every record has state, generation, digest and accepted_at; all other
+// fields may be absent. Times are in µs on Redis's clock. The scripts write a field as @name, and Expand puts its short name there: millions of
+// records have it.
+var layout = append([]field{
+	{"state", "s", listed, "a job.State"},
+	{"generation", "g", listed, "of the task; one more each time the job enters the queue"},
+	{"key_generation", "k", listed, "of the idempotency key; absent: 1"},
+	{"spent", "n", listed | past, "attempts that count, since it was last admitted"},
+	{"replays", "y", listed, "how often it was taken in again after it was parked"},
+	{"accepted_at", "t", listed, ""},
+	{"cost", "c", listed, "units of each limit; absent: 1"},
+	{"batch", "b", listed, "its name"},
+	{"not_before", "at", listed | over, "the time for which it is scheduled"},
+	{"expires_at", "x", listed | over, "no call begins from then on"},
+	{"first_call_at", "f", listed | over, "with the present key"},
+	{"deadline", "od", listed, "of the open attempt"},
+	{"finished_at", "fin", listed, ""},
+	{"due_at", "due", listed | over, "end of the back-off"},
+	{"may_have_charged", "am", listed | done, `"1": a call with the present key may have`},
+	{"reason", "r", listed | past | done, "why it is parked"},
+	{"error", "e", listed | past | over, "what went wrong last"},
+	{"parked_at", "pa", listed | past | done, "unique within the gateway"},
+	{"status", "st", listed | past, "HTTP status of the last answer"},
+	{"history", "h", listed, `a line for each call: "at_us took_us status verdict"; the oldest go beyond 2000 bytes`},
+	{"calls", "ca", listed, "since it was last admitted; absent: see calls_made in record.lua"},
+	{"edited_at", "ed", listed, "when a person last gave it another payload; before parked_at: it was taken in since"},
+	{"reference", "ref", listed, "the gateway's own name for the payment"},
+	{"money", "m", listed, `"1050 EUR" in minor units; "1050 " without a currency; "-": can't be read; absent: the gateway's jobs have none`},
+	{"settled", "by", listed, `how a person last settled what its calls came to: "done" or "not_done", when, and the act's place in the trail`},
+	{"digest", "d", 0, "of the payload"},
+	{"owner", "o", 0, "of the open attempt"},
+	{"opened_at", "oa", 0, "of the open attempt; absent: only to park the job, and nothing is sent"},
+	{"sent_digest", "sd", over, "what the present key's first call was made of, but for the payload (job.SentDigest)"},
+	{"looked_up_at", "kn", over, "when a person last settled what earlier calls came to"},
+	{"late_success", "paid", over, "a call succeeded while another one was under way: the dedupe window that it asks for, in ms"},
+	{"self_replays", "ya", 0, "how often it went in by itself after it was parked as exhausted (shelf.lua)"},
+	{"despite_cancel", "rc", over, `"1": a person took it in again after its batch was cancelled`},
+	{"failures", "fl", past | over, "when the failures that count were, a space after each (outage.lua)"},
+	{"outages_met", "fo", past | over, "how many outages of the gateway it met"},
+	{"last_outage", "fq", past | over, "when the last one of them began"},
+	{"payload", "p", payload | over, "whole, where it is short or long"},
+	{"pieces", "pn", payload | over, "in how many parts it is cut, payload1, payload2 and so on, where it is neither"},
+}, parts()...)
+
+// field is one field of a record.
+type field struct {
+	name  string // in Go, and behind an @ in scripts
+	short string // in Redis
+	flags flags
+	means string
+}
+
+type flags int
+
+const (
+	listed  flags = 1 << iota // Parse reads it, and so listings ask for it
+	payload                   // a payload may be in it
+	over                      // it goes when the job is over
+	done                      // it goes when the job is done, and stays when it is discarded
+	past                      // it goes when the job is parked no more
+)
+
+// lists are the lists of fields that scripts take from the table: @@over stands for the short names of those that go when the job is over.
+var lists = map[string]flags{"payload": payload, "over": over, "done": done, "past": past}
+
+func parts() (all []field) {
+	for i := 1; i <= pieces; i++ {
+		n := strconv.Itoa(i)
+		all = append(all, field{"payload" + n, "p" + n, payload, ""})
+	}
+	return all
+}
+
+// shorts and names are the fields' short names by their names, and the other way round.
+var shorts, names = func() (map[string]string, map[string]string) {
+	shorts, names := map[string]string{}, map[string]string{}
+	for _, f := range layout {
+		shorts[f.name], names[f.short] = f.short, f.name
+	}
+	return shorts, names
+}()
+
+// Short returns the name that a field has in Redis. It panics if there is no such field.
+func Short(name string) string {
+	short, ok := shorts[name]
+	if !ok {
+		panic(fmt.Sprintf("a record has no field %q: internal/record/layout.go has all", name))
+	}
+	return short
+}
+
+// Shorts returns the names that fields have in Redis, for HMGET. It panics if there is no such field.
+func Shorts(fields []string) []string {
+	all := make([]string, len(fields))
+	for i, name := range fields {
+		all[i] = Short(name)
+	}
+	return all
+}
+
+var marked = regexp.MustCompile(`@@?[a-z][a-z0-9_]*`)
+
+// Expand puts the names that fields have in Redis into a script: for @state that of the field state, and for @@over those of all that go when a job is over,
+// in quotes. It panics if there is no such field or list.
+func Expand(script string) string {
+	return marked.ReplaceAllStringFunc(script, func(mark string) string {
+		list, is := strings.CutPrefix(mark, "@@")
+		if !is {
+			return Short(mark[1:])
+		}
+		flag, ok := lists[list]
+		if !ok {
+			panic(fmt.Sprintf("a record has no fields %q: internal/record/layout.go has all lists", list))
+		}
+		return "'" + strings.Join(Shorts(with(flag)), "', '") + "'"
+	})
+}
+
+// with returns the names of the fields that have a flag, in the order of the table.
+func with(flag flags) (all []string) {
+	for _, f := range layout {
+		if f.flags&flag != 0 {
+			all = append(all, f.name)
+		}
+	}
+	return all
+}
+
+// Listed returns every field that Parse reads, but for the payload, which may have a megabyte.
+func Listed() []string { return with(listed) }
+
+// PayloadFields returns every field that a payload may be in.
+func PayloadFields() []string { return with(payload) }
+
+// Named returns a record as HGETALL has it by the names of its fields.
+func Named(hash map[string]string) map[string]string {
+	h := make(map[string]string, len(hash))
+	for short, value := range hash {
+		h[names[short]] = value
+	}
+	return h
+}
+
+// Fill puts what HMGET read of fields into h, by their names. Those that the record does not have are left out.
+func Fill(h map[string]string, fields []string, read []any) {
+	for i, v := range read {
+		if text, ok := v.(string); ok {
+			h[fields[i]] = text
+		}
+	}
+}

@@ -1,0 +1,388 @@
+package record_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/bucket"
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/queue"
+	"spillway/internal/record"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// The table under the picture of a record's life has the changes of state that the scripts make, and no others.
+func TestTheLifeOfARecordIsDrawnAsItIs(t *testing.T) {
+	t.Parallel()
+	drawn, picture := life(t)
+	for _, s := range []job.State{job.Scheduled, job.Queued, job.InFlight, job.Retrying, job.Done, job.Parked, job.Discarded} {
+		if !strings.Contains(picture, string(s)) {
+			t.Errorf("the picture lacks the state %s", s)
+		}
+	}
+	for _, r := range job.Reasons() {
+		if !strings.Contains(picture, string(r)) {
+			t.Errorf("the picture lacks the reason %s", r)
+		}
+	}
+	seen := map[string]bool{}
+	for _, live := range lives {
+		live(newLiving(t, seen))
+	}
+	for _, arrow := range slices.Sorted(maps.Keys(seen)) {
+		if !drawn[arrow] {
+			t.Errorf("docs/architecture.md does not have %q, which happens", arrow)
+		}
+	}
+	for _, arrow := range slices.Sorted(maps.Keys(drawn)) {
+		if !seen[arrow] {
+			t.Errorf("docs/architecture.md has %q, which no script was seen to do", arrow)
+		}
+	}
+}
+
+// life reads the table and the picture of docs/architecture.md. Each arrow is "from → to: script".
+func life(t *testing.T) (arrows map[string]bool, picture string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## The life of a record\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	picture, _, _ = strings.Cut(section, "\n| from |")
+	arrows = map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| ([a-z_, —]+) \\| ([a-z_, ]+) \\| ([a-z_`, ]+) \\|").FindAllStringSubmatch(section, -1) {
+		for _, from := range strings.Split(row[1], ", ") {
+			for _, to := range strings.Split(row[2], ", ") {
+				for _, script := range strings.Split(row[3], ", ") {
+					arrows[fmt.Sprintf("%s → %s: %s", from, to, strings.Trim(script, "`"))] = true
+				}
+			}
+		}
+	}
+	delete(arrows, "from → to: script")
+	if len(arrows) < 20 {
+		t.Fatalf("docs/architecture.md has %d changes of state under the picture", len(arrows))
+	}
+	return arrows, picture
+}
+
+// check is the admission check of these tests.
+var check = bucket.TokenBucket{Limits: []job.Limit{{N: 100, Window: time.Second}}, Burst: 2}
+
+// named is the scripts that change a record, by the hash that Redis knows them by.
+var named = func() map[string]string {
+	all := map[string]string{}
+	for name, s := range map[string]*redisdb.Script{"accept": record.Accept(check.Lua()), "readmit": record.Readmit(check.Lua()), "open": record.Open, "done": record.Done,
+		"back": record.Back, "park": record.Park, "due": record.Due, "reclaim": record.Reclaim, "settle": record.Settle, "shelve": record.Shelve, "withdraw": record.Withdraw,
+		"discard": record.Discard, "resolve": record.Resolve, "expire": record.Expire, "replace": record.Replace, "unreadable": record.Unreadable, "aside": record.Aside} {
+		s.Run(context.Background(), hashes(func(sha string) { all[sha] = name }), []string{"k"})
+	}
+	return all
+}()
+
+// hashes is a client that hears the hash of each script, and runs none.
+type hashes func(sha string)
+
+func (h hashes) EvalSha(ctx context.Context, sha string, _ []string, _ ...any) *redis.Cmd {
+	h(sha)
+	return redis.NewCmd(ctx)
+}
+func (h hashes) Eval(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	return redis.NewCmd(ctx)
+}
+func (h hashes) EvalRO(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	return redis.NewCmd(ctx)
+}
+func (h hashes) EvalShaRO(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	return redis.NewCmd(ctx)
+}
+func (h hashes) ScriptExists(ctx context.Context, _ ...string) *redis.BoolSliceCmd {
+	return redis.NewBoolSliceCmd(ctx)
+}
+func (h hashes) ScriptLoad(ctx context.Context, _ string) *redis.StringCmd {
+	return redis.NewStringCmd(ctx)
+}
+
+// living is a gateway with one job, whose changes of state are seen.
+type living struct {
+	t     *testing.T
+	ctx   context.Context
+	c     redis.UniversalClient // of the test
+	books *ledger.Books
+	store *deadletter.Store
+	keys  redisdb.Keys
+	now   int64
+	seen  map[string]bool
+}
+
+func newLiving(t *testing.T, seen map[string]bool) *living {
+	t.Helper()
+	name := testkit.Gateway(t)
+	l := &living{t: t, ctx: t.Context(), c: testkit.Client(t), keys: redisdb.NewKeys(name), now: 1_700_000_000_000_000, seen: seen}
+	watched := testkit.Client(t)
+	watched.AddHook(l)
+	l.books = ledger.New(watched, ledger.Config{Gateway: name, Keys: true, KeyLifetime: 24 * time.Hour, Attempts: 3, Dedupe: time.Hour, Bucket: check,
+		Encode: queue.NewEncoder(name).Encode, NowMicros: func() int64 { return l.now }})
+	l.store = deadletter.New(watched, name)
+	l.store.NowMicros = func() int64 { return l.now }
+	return l
+}
+
+// state is what the record of the job says it is; a dash where there is none.
+func (l *living) state() string {
+	if state := l.c.HGet(l.ctx, l.keys.Job("j"), record.Short("state")).Val(); state != "" {
+		return state
+	}
+	return "—"
+}
+
+// DialHook implements redis.Hook.
+func (l *living) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (l *living) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook notes what each script makes of the job.
+func (l *living) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		before := l.state()
+		err := next(ctx, cmd)
+		if after := l.state(); after != before {
+			script := redis.NewScript(fmt.Sprint(cmd.Args()[1])).Hash()
+			if cmd.Name() == "evalsha" {
+				script = fmt.Sprint(cmd.Args()[1])
+			}
+			l.seen[fmt.Sprintf("%s → %s: %s", before, after, named[script])] = true
+		}
+		return err
+	}
+}
+
+func (l *living) must(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// accept takes the job in. Its cost says whether there is room: there is for 2.
+func (l *living) accept(j job.Job) {
+	j.ID, j.Batch = "j", "b"
+	_, _, err := l.books.Accept(l.ctx, job.Ticket{Lane: rand.Text(), Number: 1}, []job.Newcomer{{Job: j, Digest: "d"}}, "park")
+	l.must(err)
+}
+
+// open pulls the job and begins an attempt.
+func (l *living) open() job.Attempt {
+	l.t.Helper()
+	for _, line := range l.keys.Lines() {
+		l.c.Del(l.ctx, line)
+	}
+	generation, err := l.c.HGet(l.ctx, l.keys.Job("j"), record.Short("generation")).Int64()
+	l.must(err)
+	a, opening, err := l.books.Open(l.ctx, "j", generation, rand.Text(), 40*time.Second)
+	if l.must(err); opening != job.OpenGo && opening != job.OpenStale {
+		l.t.Fatal(opening)
+	}
+	return a
+}
+
+// called is what an attempt came to that called, and failed.
+func (l *living) called() job.Ending {
+	return job.Ending{Called: true, Spent: true, Status: 500, Verdict: job.VerdictRetry, At: time.UnixMicro(l.now), Unsure: true}
+}
+
+// queued is a job in the queue.
+func (l *living) queued() { l.accept(job.Job{}) }
+
+// retrying is a job that waits out a back-off. It returns the attempt before.
+func (l *living) retrying() job.Attempt {
+	l.queued()
+	a := l.open()
+	l.must(l.books.Back(l.ctx, a, l.called(), time.Minute))
+	return a
+}
+
+// parked is a job that was called, and is parked. It returns the attempt.
+func (l *living) parked(reason job.Reason) job.Attempt {
+	l.queued()
+	a := l.open()
+	l.must(l.store.Park(l.ctx, a, l.called(), reason))
+	return a
+}
+
+// dead is a job whose worker is given up. It returns its attempt, which it may end yet.
+func (l *living) dead() job.Attempt {
+	l.queued()
+	a := l.open()
+	l.now += time.Minute.Microseconds()
+	l.sweep()
+	return a
+}
+
+func (l *living) sweep() {
+	_, err := l.books.Sweep(l.ctx)
+	l.must(err)
+}
+
+func (l *living) due() {
+	l.now += time.Hour.Microseconds()
+	_, _, err := l.books.MoveDue(l.ctx)
+	l.must(err)
+}
+
+// as is the job as it is parked, or waits.
+func (l *living) as(reason job.Reason, key job.KeyChange) []job.Return {
+	r, _, err := l.books.Find(l.ctx, "j")
+	l.must(err)
+	return []job.Return{{ID: "j", Generation: r.Generation, Reason: reason, Key: key}}
+}
+
+func (l *living) readmit(reason job.Reason) {
+	_, _, err := l.books.Readmit(l.ctx, l.as(reason, job.KeepKey))
+	l.must(err)
+}
+
+// late ends an attempt that was given up: its call has succeeded.
+func (l *living) late(a job.Attempt) { l.must(l.books.Done(l.ctx, a, l.called())) }
+
+// twice has the job called, given up, and called again, when the first call turns out to have succeeded. It returns the second attempt.
+func (l *living) twice() job.Attempt {
+	first := l.dead()
+	second := l.open()
+	l.late(first)
+	return second
+}
+
+func noted(ledger.Shelved) error { return nil }
+
+// lives are ways to live that go over each arrow at least once.
+var lives = []func(l *living){
+	func(l *living) { // scheduled, and cancelled with its batch
+		l.accept(job.Job{At: time.UnixMicro(l.now).Add(time.Minute)})
+		l.must(l.books.CancelBatch(l.ctx, "b", "me", "mistake", 0, noted))
+		l.readmit(job.Cancelled)
+		_, err := l.books.Withdraw(l.ctx, l.as("", ""), "by hand")
+		l.must(err)
+	},
+	func(l *living) { // scheduled, and withdrawn for good
+		l.accept(job.Job{At: time.UnixMicro(l.now).Add(time.Minute)})
+		_, err := l.books.WithdrawForGood(l.ctx, l.as("", ""), ledger.Discarding{Dedupe: time.Hour})
+		l.must(err)
+	},
+	func(l *living) { // done, when its time has come
+		l.accept(job.Job{At: time.UnixMicro(l.now).Add(time.Minute)})
+		l.due()
+		l.must(l.books.Done(l.ctx, l.open(), l.called()))
+	},
+	func(l *living) { // no room; replayed, withdrawn, and discarded
+		l.accept(job.Job{Cost: 2})
+		l.c.Del(l.ctx, l.keys.Job("j"))
+		l.accept(job.Job{Cost: 2})
+		l.now += time.Minute.Microseconds()
+		l.readmit(job.Rejected)
+		_, err := l.books.Withdraw(l.ctx, l.as("", ""), "by hand")
+		l.must(err)
+		_, err = l.store.Discard(l.ctx, l.as(job.Cancelled, ""), time.Hour)
+		l.must(err)
+	},
+	func(l *living) { // withdrawn from the queue for good
+		l.queued()
+		_, err := l.books.WithdrawForGood(l.ctx, l.as("", ""), ledger.Discarding{Dedupe: time.Hour})
+		l.must(err)
+	},
+	func(l *living) { // paused in the queue
+		l.queued()
+		l.must(l.books.PauseBatch(l.ctx, "b", "me", "wait", noted))
+	},
+	func(l *living) { // a slot missed, then a back-off
+		l.queued()
+		l.must(l.books.Back(l.ctx, l.open(), job.Ending{}, 0))
+		l.must(l.books.Back(l.ctx, l.open(), l.called(), time.Minute))
+		l.due()
+	},
+	func(l *living) { // cancelled while it waits out a back-off
+		l.retrying()
+		l.must(l.books.CancelBatch(l.ctx, "b", "me", "mistake", 0, noted))
+	},
+	func(l *living) { // withdrawn from there
+		l.retrying()
+		_, err := l.books.Withdraw(l.ctx, l.as("", ""), "by hand")
+		l.must(err)
+	},
+	func(l *living) { // and for good
+		l.retrying()
+		_, err := l.books.WithdrawForGood(l.ctx, l.as("", ""), ledger.Discarding{Dedupe: time.Hour, MayBeCharged: true})
+		l.must(err)
+	},
+	func(l *living) { // its attempts are used up, as is known when its back-off is over
+		l.retrying()
+		l.c.HSet(l.ctx, l.keys.Job("j"), record.Short("failures"), fmt.Sprint(l.now, " "), record.Short("spent"), 3)
+		l.due()
+	},
+	func(l *living) { l.late(l.retrying()) },
+	func(l *living) { l.late(l.dead()) },
+	func(l *living) { // a success that comes after a replay to its own time, which a clock that was set back has made a later one
+		l.accept(job.Job{At: time.UnixMicro(l.now).Add(time.Hour)})
+		l.due()
+		a := l.open()
+		l.must(l.store.Park(l.ctx, a, l.called(), job.Exhausted))
+		l.now -= 30 * time.Minute.Microseconds()
+		l.readmit(job.Exhausted)
+		l.late(a)
+	},
+	func(l *living) { l.late(l.parked(job.UnknownOutcome)) },
+	func(l *living) { // and one that was discarded
+		a := l.parked(job.UnknownOutcome)
+		_, err := l.store.Discard(l.ctx, l.as(job.UnknownOutcome, ""), time.Hour)
+		l.must(err)
+		l.late(a)
+	},
+	func(l *living) { // a person knows
+		l.parked(job.UnknownOutcome)
+		_, err := l.store.Resolve(l.ctx, l.as(job.UnknownOutcome, ""), time.Hour, "")
+		l.must(err)
+	},
+	func(l *living) { // its worker died, and died again, at the last attempt
+		l.dead()
+		l.c.HSet(l.ctx, l.keys.Job("j"), record.Short("spent"), 2)
+		l.open()
+		l.now += time.Minute.Microseconds()
+		l.sweep()
+	},
+	func(l *living) { l.must(l.books.Back(l.ctx, l.twice(), l.called(), time.Minute)) },
+	func(l *living) { l.must(l.store.Park(l.ctx, l.twice(), l.called(), job.Refused)) },
+	func(l *living) { // the second worker dies too: a sweep finds out
+		l.twice()
+		l.now += time.Minute.Microseconds()
+		l.sweep()
+	},
+	func(l *living) { // or a third one
+		l.twice()
+		l.now += time.Minute.Microseconds()
+		l.open()
+	},
+	func(l *living) { l.must(l.store.ParkUnreadable(l.ctx, "j", []byte("x"), "not a job")) },
+	func(l *living) { // something else wrote into its record
+		l.c.Set(l.ctx, l.keys.Job("j"), "garbage", 0)
+		l.c.ZAdd(l.ctx, l.keys.Retrying(), redis.Z{Score: 1, Member: "j"})
+		l.due()
+	},
+}
