@@ -47,7 +47,7 @@ var mayImport = map[string]string{
 	"deadletter": "job clock record redisdb seal",
 	"ledger":     "job clock record redisdb seal",
 	// beside it: one puts right what is lost, the other can stop it
-	"audit":       "job record redisdb",
+	"audit":       "clock job record redisdb",
 	"incarnation": "clock redisdb",
 	// around it
 	"httpapi":  "job admission producer redisdb tracing",

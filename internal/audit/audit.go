@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/clock"
 	"spillway/internal/job"
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
@@ -31,20 +32,13 @@ type Gateway struct {
 	name  string
 	keys  redisdb.Keys
 	books Books
-	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
-	NowMicros func() int64
+	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.
+	NowMicros redisdb.Clock
 }
 
 // New returns the gateway of that name, with its books.
 func New(c redis.UniversalClient, gateway string, books Books) *Gateway {
 	return &Gateway{c: c, name: gateway, keys: redisdb.NewKeys(gateway), books: books}
-}
-
-func (g *Gateway) now() int64 {
-	if g.NowMicros == nil {
-		return 0
-	}
-	return g.NowMicros()
 }
 
 // Params say how to audit.
@@ -148,14 +142,10 @@ func (a *auditor) judgeLast(ctx context.Context) error {
 	if patience == 0 {
 		patience = secondLook
 	}
-	wait := time.NewTimer(patience)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-		return a.judge(ctx)
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := clock.Wait(ctx, patience); err != nil {
+		return err
 	}
+	return a.judge(ctx)
 }
 
 func (a *auditor) judge(ctx context.Context) error {

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -15,11 +14,6 @@ import (
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-//go:embed rebook.lua
-var rebookLua string
-
-var rebookScript = redisdb.NewScript(rebookLua).Replicated()
 
 // batchPage is how many jobs are read at once.
 const batchPage = 500

@@ -1,7 +1,7 @@
 package audit
 
 import (
-	"fmt"
+	"strings"
 
 	"spillway/internal/job"
 )
@@ -41,51 +41,40 @@ type Finding struct {
 	Text  string    // of the totals, and of books
 }
 
+// mended and rewritten say what to do about most faults.
+const (
+	mended    = "a running dispatcher puts it right within two minutes; if it comes back, find out who else writes to this Redis"
+	rewritten = "write them anew from the records with dispatcher audit --repair, and find out who else writes to this Redis"
+)
+
+// words say of each what is wrong, and what to do about it. STATE and WHERE stand for the finding's; without a text, it has its own.
+var words = map[Wrong]struct{ text, hint string }{
+	NoTask:    {"queued, but no task of it is in the queue or with a worker", mended},
+	NoMessage: {"queued, but its task in WHERE has no message", mended},
+	NotThere:  {"STATE, but not in WHERE", mended},
+	ThereToo:  {"STATE, but in WHERE too", mended},
+	AsynqSet:  {"its task is in asynq's WHERE set", mended},
+	NoRecord: {"in WHERE, but it has no record",
+		"its record was lost: find the job in the billing file by its id, ask the gateway whether it was charged, and enqueue it again if it was not"},
+	NoState:     {"its record can't be read", "look at its record, find the job in the billing file by its id, and ask the gateway whether it was charged"},
+	Expires:     {"STATE, but its record expires", "keep the record with redis-cli PERSIST, and find out who else writes to this Redis"},
+	Totals:      {"", "jobs or counters were lost, or changed by hand: compare the batch with the billing file, and enqueue the file again: known jobs are duplicates"},
+	BatchBooks:  {"", rewritten},
+	MoneyBooks:  {"", rewritten},
+	OldTask:     {"in WHERE: a task of a job that has moved on", ""},
+	ForeignTask: {"in WHERE: a task that is not a job's", ""},
+}
+
 // Describe says in words what is wrong.
 func (f Finding) Describe() string {
-	switch f.What {
-	case NoTask:
-		return "queued, but no task of it is in the queue or with a worker"
-	case NoMessage:
-		return "queued, but its task in " + f.Where + " has no message"
-	case NotThere:
-		return fmt.Sprintf("%s, but not in %s", f.State, f.Where)
-	case ThereToo:
-		return fmt.Sprintf("%s, but in %s too", f.State, f.Where)
-	case AsynqSet:
-		return "its task is in asynq's " + f.Where + " set"
-	case NoRecord:
-		return "in " + f.Where + ", but it has no record"
-	case NoState:
-		return "its record can't be read"
-	case Expires:
-		return fmt.Sprintf("%s, but its record expires", f.State)
-	case OldTask:
-		return "in " + f.Where + ": a task of a job that has moved on"
-	case ForeignTask:
-		return "in " + f.Where + ": a task that is not a job's"
+	if text := words[f.What].text; text != "" {
+		return strings.NewReplacer("STATE", string(f.State), "WHERE", f.Where).Replace(text)
 	}
 	return f.Text
 }
 
-// Hint says what to do about it.
-func (f Finding) Hint() string {
-	switch f.What {
-	case NoTask, NotThere, ThereToo, NoMessage, AsynqSet:
-		return "a running dispatcher puts it right within two minutes; if it comes back, find out who else writes to this Redis"
-	case Expires:
-		return "keep the record with redis-cli PERSIST, and find out who else writes to this Redis"
-	case BatchBooks, MoneyBooks:
-		return "write them anew from the records with dispatcher audit --repair, and find out who else writes to this Redis"
-	case NoRecord:
-		return "its record was lost: find the job in the billing file by its id, ask the gateway whether it was charged, and enqueue it again if it was not"
-	case NoState:
-		return "look at its record, find the job in the billing file by its id, and ask the gateway whether it was charged"
-	case Totals:
-		return "jobs or counters were lost, or changed by hand: compare the batch with the billing file, and enqueue the file again: known jobs are duplicates"
-	}
-	return ""
-}
+// Hint says what to do about it. It is empty for what is no fault.
+func (f Finding) Hint() string { return words[f.What].hint }
 
 // Fault reports whether it is one; all else is a note.
 func (f Finding) Fault() bool { return f.What != OldTask && f.What != ForeignTask }

@@ -2,21 +2,16 @@ package audit
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/clock"
 	"spillway/internal/job"
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-//go:embed mend.lua
-var mendLua string
-
-var mendScript = redisdb.NewScript(redisdb.NowLua, record.Lua, record.Expand(mendLua))
 
 // CalmLook is the time between two looks at the totals of a gateway where they add up.
 const CalmLook = 30 * time.Second
@@ -105,14 +100,10 @@ func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
 
 // rest waits as long as the last step took, so that others get their turn, and keeps the records to this process.
 func (m *Mender) rest(ctx context.Context, worked time.Duration) error {
-	wait := time.NewTimer(worked)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-		return m.g.c.Expire(ctx, m.g.keys.Mend(), mendHeld).Err()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := clock.Wait(ctx, worked); err != nil {
+		return err
 	}
+	return m.g.c.Expire(ctx, m.g.keys.Mend(), mendHeld).Err()
 }
 
 // mendOne puts one job right. missed is the moment before which a task of it would have been seen in the queue, on Redis's clock in µs;
@@ -130,7 +121,7 @@ func (g *Gateway) mendOne(ctx context.Context, id string, missed int64) (string,
 	old := job.TaskID(id, generation)
 	keys := []string{k.Job(id), k.Due(), k.Active(), k.Costs(), k.Task(old), newKey, k.Scheduled(), k.Retrying(), k.Open(), k.Retries()}
 	keys = append(append(keys, g.keys.AsynqSets()...), g.keys.AllParked()...)
-	args := []any{g.now(), id, generation, old, newID, msg, missed, g.name, redisdb.Wake, len(g.keys.AsynqSets())}
+	args := []any{g.NowMicros.Now(), id, generation, old, newID, msg, missed, g.name, redisdb.Wake, len(g.keys.AsynqSets())}
 	for _, r := range job.Reasons() {
 		args = append(args, string(r))
 	}

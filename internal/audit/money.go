@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"fmt"
 	"maps"
 	"strconv"
@@ -13,11 +12,6 @@ import (
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-//go:embed parked_sums.lua
-var parkedSumsLua string
-
-var parkedSumsScript = redisdb.NewScript(redisdb.NowLua, record.Lua, parkedSumsLua)
 
 // parkedBooks is what the books say of what is parked, all of one moment.
 type parkedBooks struct {

@@ -2,29 +2,12 @@ package audit
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"fmt"
 	"slices"
 	"strconv"
 
 	"spillway/internal/job"
-	"spillway/internal/record"
 	"spillway/internal/redisdb"
-)
-
-//go:embed records.lua
-var recordsLua string
-
-//go:embed tasks.lua
-var tasksLua string
-
-//go:embed members.lua
-var membersLua string
-
-var (
-	recordsScript = redisdb.NewScript(redisdb.NowLua, record.Expand(recordsLua))
-	tasksScript   = redisdb.NewScript(redisdb.NowLua, record.Expand(tasksLua))
-	membersScript = redisdb.NewScript(redisdb.NowLua, membersLua)
 )
 
 // The places of tasks that are not named after a set.
@@ -168,38 +151,36 @@ func (s *survey) aside(task string, what Wrong, where string) error {
 	return s.found(Finding{ID: id, What: AsynqSet, State: job.Queued, Where: where})
 }
 
-// members of every set are looked at, for those without a record.
-func (s *survey) sets(ctx context.Context) error {
-	for _, set := range s.g.sets() {
-		if err := s.members(ctx, set); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *survey) members(ctx context.Context, set place) error {
+// members shows the members of a set, some at a time.
+func (g *Gateway) members(ctx context.Context, set string, tell func(ids []string) error) error {
 	for cursor := uint64(0); ; {
-		pairs, next, err := s.g.c.ZScan(ctx, set.key, cursor, "", taskStep).Result()
+		pairs, next, err := g.c.ZScan(ctx, set, cursor, "", taskStep).Result()
 		if err != nil {
-			return s.failed("its "+set.name+" set", err)
+			return fmt.Errorf("audit gateway %s: its set %s: %w", g.name, set, err)
 		}
 		ids := make([]string, 0, len(pairs)/2)
 		for pair := range slices.Chunk(pairs, 2) {
 			ids = append(ids, pair[0])
 		}
 		for some := range slices.Chunk(ids, taskStep) { // a small set comes whole
-			if err := s.ghosts(ctx, set, some); err != nil {
+			if err := tell(some); err != nil {
 				return err
 			}
 		}
 		if cursor = next; cursor == 0 {
 			return nil
 		}
-		if err := s.step(ctx); err != nil {
+	}
+}
+
+// members of every set are looked at, for those without a record.
+func (s *survey) sets(ctx context.Context) error {
+	for _, set := range s.g.sets() {
+		if err := s.g.members(ctx, set.key, func(ids []string) error { return s.ghosts(ctx, set, ids) }); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 func (s *survey) ghosts(ctx context.Context, set place, ids []string) error {
@@ -212,5 +193,5 @@ func (s *survey) ghosts(ctx context.Context, set place, ids []string) error {
 			return err
 		}
 	}
-	return nil
+	return s.step(ctx)
 }

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	_ "embed" // the script is a file
 	"fmt"
 	"strings"
 
@@ -10,13 +9,7 @@ import (
 
 	"spillway/internal/job"
 	"spillway/internal/record"
-	"spillway/internal/redisdb"
 )
-
-//go:embed reshelve.lua
-var reshelveLua string
-
-var reshelveScript = redisdb.NewScript(record.Lua, record.Expand(reshelveLua)).Replicated()
 
 // reshelved is how many jobs are looked at in one script.
 const reshelved = 500
@@ -79,31 +72,12 @@ func (c *batchCheck) reshelve(ctx context.Context, name string) error {
 		}
 	}
 	for _, r := range job.Reasons() {
-		if err := c.strangers(ctx, name, c.g.keys.ParkedBatch(string(r), name)); err != nil {
+		put := func(ids []string) error { return c.put(ctx, name, ids) } // there may be what is no job of the batch, or not parked any more
+		if err := c.g.members(ctx, c.g.keys.ParkedBatch(string(r), name), put); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// strangers goes through one of the sets for what is no job of the batch, or not parked any more.
-func (c *batchCheck) strangers(ctx context.Context, name, set string) error {
-	for cursor := uint64(0); ; {
-		members, next, err := c.g.c.ZScan(ctx, set, cursor, "", reshelved).Result()
-		if err != nil {
-			return err
-		}
-		var ids []string
-		for i := 0; i < len(members); i += 2 {
-			ids = append(ids, members[i])
-		}
-		if err := c.put(ctx, name, ids); err != nil {
-			return err
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
 }
 
 func (c *batchCheck) put(ctx context.Context, name string, ids []string) error {

@@ -47,7 +47,7 @@ type PacerConfig struct {
 	// hold may take as long, but without news of it the next one goes 5 s after its slot.
 	CallTimeout time.Duration
 	// NowMicros overrides Redis's clock in scripts, for tests only; nil means Redis's TIME.
-	NowMicros func() int64
+	NowMicros redisdb.Clock
 }
 
 // Pacer hands out the slots of one gateway: step 4 of 8. Any number of processes may each have one; together they keep
@@ -239,9 +239,4 @@ func (p *Pacer) suspended() int64 {
 	}
 }
 
-func (p *Pacer) now() int64 {
-	if given := p.plan.Load().cfg.NowMicros; given != nil {
-		return given()
-	}
-	return 0
-}
+func (p *Pacer) now() int64 { return p.plan.Load().cfg.NowMicros.Now() }

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
-
 	"spillway/internal/job"
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
@@ -134,24 +132,15 @@ func (s *Store) visit(ctx context.Context, ids, fields []string, see func(i int,
 }
 
 // visitSome is visit in one round trip.
-func (s *Store) visitSome(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) error {
-	cmds, names := make([]*redis.SliceCmd, len(ids)), record.Shorts(fields)
-	_, _ = s.c.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
-		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, s.keys.Job(id), names...)
+func (s *Store) visitSome(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) (failed error) {
+	record.Reader{C: s.c, Keys: s.keys, Fields: fields}.Read(ctx, ids, func(i int, h map[string]string, err error) {
+		switch {
+		case redisdb.DamagedKeyOf(err, s.keys.Job(ids[i])): // it hides no other
+			h["state"], h["reason"], h["error"] = string(job.Parked), string(job.Unreadable), err.Error()
+		case err != nil:
+			failed = cmp.Or(failed, s.unread(err))
 		}
-		return nil
-	})
-	h := make(map[string]string, len(fields))
-	for i, cmd := range cmds {
-		clear(h)
-		if err := cmd.Err(); redisdb.DamagedKeyOf(err, s.keys.Job(ids[i])) {
-			h["state"], h["reason"], h["error"] = string(job.Parked), string(job.Unreadable), err.Error() // it hides no other
-		} else if err != nil {
-			return s.unread(err)
-		}
-		record.Fill(h, fields, cmd.Val())
 		see(i, h)
-	}
-	return nil
+	})
+	return failed
 }

@@ -48,7 +48,7 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 	if err != nil || len(p.places) == 0 {
 		return p.all, err
 	}
-	keys, args := make([]string, len(p.places)), []any{s.now()}
+	keys, args := make([]string, len(p.places)), []any{s.NowMicros.Now()}
 	for n, i := range p.places {
 		stored, err := s.box.Seal(jobs[i].ID, jobs[i].Payload)
 		if err != nil {

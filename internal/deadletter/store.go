@@ -23,8 +23,8 @@ type Store struct {
 	c       redis.UniversalClient
 	gateway string
 	keys    redisdb.Keys
-	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
-	NowMicros func() int64
+	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.
+	NowMicros redisdb.Clock
 	// TaskEnded hears of each task that Park has taken out of the queue's hands together with its attempt. Nil: nobody hears.
 	TaskEnded func(taskID string)
 	act       func() string // see For
@@ -58,24 +58,17 @@ func New(c redis.UniversalClient, gateway string) *Store {
 	return &Store{c: c, gateway: gateway, keys: redisdb.NewKeys(gateway)}
 }
 
-func (s *Store) now() int64 {
-	if s.NowMicros == nil {
-		return 0
-	}
-	return s.NowMicros()
-}
-
 // Park ends an attempt in the store. Doing it twice is the same as once; nothing happens if the record has moved on.
 func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) error {
 	k := s.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold()}, end.Keys...)
-	parked, err := record.Park.Run(ctx, s.c, keys, s.now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
+	parked, err := record.Park.Run(ctx, s.c, keys, s.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
 		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), end.Task, end.Until).Int()
 	if parked == 1 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}
-	_, err = record.IfDamaged(ctx, s.c, k, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.now(), err)
+	_, err = record.IfDamaged(ctx, s.c, k, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.NowMicros.Now(), err)
 	return err
 }
 
@@ -95,7 +88,7 @@ func (s *Store) ParkUnreadable(ctx context.Context, id string, content []byte, w
 			return err
 		}
 		keys := []string{s.keys.Job(id), s.keys.Counters(), s.keys.Parked(string(job.Unreadable))}
-		parked, err := record.Unreadable.Run(ctx, s.c, keys, s.now(), id, stored, digest, why).Bool()
+		parked, err := record.Unreadable.Run(ctx, s.c, keys, s.NowMicros.Now(), id, stored, digest, why).Bool()
 		if err != nil || parked || id == own {
 			return err
 		}
@@ -116,7 +109,7 @@ func (s *Store) Mark(ctx context.Context) (time.Time, error) {
 // Discard takes parked jobs out for good, keeping their records for the dedupe window. It says of each whether it was
 // taken: one that is not parked as given any more is left alone. Keep chunks to a few hundred jobs.
 func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Duration) ([]bool, error) {
-	keys, args := []string{s.keys.Counters(), s.keys.Acts()}, []any{s.now(), dedupe.Milliseconds(), s.actPlace()}
+	keys, args := []string{s.keys.Counters(), s.keys.Acts()}, []any{s.NowMicros.Now(), dedupe.Milliseconds(), s.actPlace()}
 	for _, r := range jobs {
 		keys = append(keys, s.keys.Job(r.ID), s.keys.Parked(string(r.Reason)))
 		args = append(args, r.ID, r.Generation, string(r.Reason))
@@ -129,13 +122,13 @@ func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Dura
 // payment; empty: nobody knows.
 func (s *Store) Resolve(ctx context.Context, jobs []job.Return, dedupe time.Duration, reference string) ([]bool, error) {
 	return s.settle(ctx, settling{script: record.Resolve, name: "resolve.lua", keys: []string{s.keys.Counters(), s.keys.Acts()},
-		args: []any{s.now(), dedupe.Milliseconds(), s.actPlace(), reference}}, jobs)
+		args: []any{s.NowMicros.Now(), dedupe.Milliseconds(), s.actPlace(), reference}}, jobs)
 }
 
 // expire settles jobs in doubt whose time has passed as not charged: they stay, parked as expired.
 func (s *Store) expire(ctx context.Context, jobs []job.Return) ([]bool, error) {
 	return s.settle(ctx, settling{script: record.Expire, name: "expire.lua", keys: []string{s.keys.Counters(), s.keys.Parked(string(job.Expired)), s.keys.Acts()},
-		args: []any{s.now(), s.actPlace()}}, jobs)
+		args: []any{s.NowMicros.Now(), s.actPlace()}}, jobs)
 }
 
 // settling is a script with the keys and arguments that it has before those of each job.

@@ -1,8 +1,10 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -211,24 +213,12 @@ func scanned(ctx context.Context, c redis.UniversalClient, k redisdb.Keys, ids m
 }
 
 func read(ctx context.Context, c redis.UniversalClient, g config.Gateway, k redisdb.Keys, ids map[string]bool) ([]job.Record, error) {
-	fields := []string{"state", "first_call_at", "history"} // not the payload
-	names := record.Shorts(fields)
-	cmds := map[string]*redis.SliceCmd{}
-	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for id := range ids {
-			cmds[id] = p.HMGet(ctx, k.Job(id), names...)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
 	var all []job.Record
-	for id, cmd := range cmds {
-		h := map[string]string{}
-		record.Fill(h, fields, cmd.Val())
-		all = append(all, record.Parse(g.Name, id, h))
-	}
-	slices.SortFunc(all, func(a, b job.Record) int { return strings.Compare(a.Job.ID, b.Job.ID) })
-	return all, nil
+	var failed error
+	listed := slices.Sorted(maps.Keys(ids))
+	fields := []string{"state", "first_call_at", "history"} // not the payload
+	record.Reader{C: c, Keys: k, Fields: fields}.Read(ctx, listed, func(i int, h map[string]string, err error) {
+		all, failed = append(all, record.Parse(g.Name, listed[i], h)), cmp.Or(failed, err)
+	})
+	return all, failed
 }

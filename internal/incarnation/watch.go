@@ -31,8 +31,8 @@ type Params struct {
 	Gateway string
 	// Memory is what this machine has seen before.
 	Memory Memory
-	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
-	NowMicros func() int64
+	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.
+	NowMicros redisdb.Clock
 	Clock     clock.Clock
 	Metrics   *Metrics
 	Log       *slog.Logger
@@ -65,7 +65,7 @@ func NewWatch(c redis.UniversalClient, p Params) *Watch {
 // Meet looks at the data and compares it with what was seen before. An error means that Redis could not be asked.
 func (w *Watch) Meet(ctx context.Context) error {
 	for range lookMost {
-		d, err := look(ctx, w.client, w.p.Gateway, w.now())
+		d, err := look(ctx, w.client, w.p.Gateway, w.p.NowMicros.Now())
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (w *Watch) emptied(before Memory) {
 }
 
 func (w *Watch) run(ctx context.Context, s *redisdb.Script, args ...any) error {
-	return s.Run(ctx, w.client, w.keys, append([]any{w.now()}, args...)...).Err()
+	return s.Run(ctx, w.client, w.keys, append([]any{w.p.NowMicros.Now()}, args...)...).Err()
 }
 
 // Felt takes in what a pulse found: the last sign of life in µs, or a negative number if the data is not what was seen.
@@ -136,7 +136,7 @@ func (w *Watch) Felt(ctx context.Context, at int64) error {
 func (w *Watch) Confirm(ctx context.Context) (bool, error) {
 	confirmed := false
 	for range lookMost {
-		d, err := look(ctx, w.client, w.p.Gateway, w.now())
+		d, err := look(ctx, w.client, w.p.Gateway, w.p.NowMicros.Now())
 		if err != nil {
 			return confirmed, err
 		}
@@ -253,13 +253,6 @@ func (w *Watch) hold(b doubt) {
 		message, hint := b.words([]string{w.p.Gateway})
 		w.p.Log.Error(message, "gateway", w.p.Gateway, "hint", hint)
 	}
-}
-
-func (w *Watch) now() int64 {
-	if w.p.NowMicros == nil {
-		return 0
-	}
-	return w.p.NowMicros()
 }
 
 // newName names an incarnation.

@@ -17,7 +17,7 @@ import (
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.age()
-	reply, err := record.Open.Run(ctx, b.c, keys, b.now(), id, generation, owner, deadline.Microseconds(),
+	reply, err := record.Open.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), id, generation, owner, deadline.Microseconds(),
 		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent).Slice()
 	if aside, err := b.orAside(ctx, id, "", err); aside {
 		return job.Attempt{}, job.OpenStale, nil
@@ -32,47 +32,30 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	return a, opening, err
 }
 
-// digestAt is the place of the payload's digest in open.lua's answer, with its last values behind it.
+// digestAt is the place of the payload's digest in open.lua's answer.
 const digestAt = 9
 
 // opened reads open.lua's answer.
 func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
-	what, ok := at[string](reply, 0)
+	ok := true
+	text := func(i int) string { v, is := at[string](reply, i); ok = ok && is; return v }
+	number := func(i int) int64 { v, is := at[int64](reply, i); ok = ok && is; return v }
+	what := job.Opening(text(0))
 	if ok && len(reply) == 1 {
-		return job.Attempt{}, job.Opening(what), nil
+		return job.Attempt{}, what, nil
 	}
-	var n [6]int64
-	for i := range n {
-		var one bool
-		n[i], one = at[int64](reply, i+1)
-		ok = ok && one
+	a.Job.Cost, a.Spent, a.KeyGeneration, a.Accepted, a.Outages = number(1), int(number(2)), number(3), record.Moment(number(5)), int(number(6))
+	if age := number(4); age >= 0 {
+		a.KeySent, a.KeyAge = true, time.Duration(age)*time.Microsecond
 	}
-	batch, isText := at[string](reply, 7)
-	last, isToo := at[string](reply, 8)
-	if !ok || !isText || !isToo {
+	a.Job.Batch, a.LastError = text(7), text(8)
+	a.Unsure, a.Lapse = number(digestAt+1) == 1, number(digestAt+1) == 2
+	a.Failed, a.Calls = record.Moment(number(digestAt+2)), int(number(digestAt+3))
+	if !ok {
 		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
 	}
-	unsure, isFlag := at[int64](reply, digestAt+1)
-	if !isFlag {
-		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
-	}
-	a.Unsure, a.Lapse = unsure == 1, unsure == 2
-	failed, isTime := at[int64](reply, digestAt+2)
-	if !isTime {
-		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
-	}
-	calls, isCount := at[int64](reply, digestAt+3)
-	if !isCount {
-		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
-	}
-	a.Failed, a.Calls = record.Moment(failed), int(calls)
 	a.Job.Payload = joined(reply[digestAt+4:])
-	a.Job.Cost, a.Spent, a.KeyGeneration, a.Accepted, a.Outages = n[0], int(n[1]), n[2], record.Moment(n[4]), int(n[5])
-	a.Job.Batch, a.LastError = batch, last
-	if n[3] >= 0 {
-		a.KeySent, a.KeyAge = true, time.Duration(n[3])*time.Microsecond
-	}
-	return a, job.Opening(what), nil
+	return a, what, nil
 }
 
 // joined puts the pieces of a payload together.
@@ -103,7 +86,7 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := slices.Concat([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}, end.Keys)
-	done, err := record.Done.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
+	done, err := record.Done.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
 		b.cfg.Dedupe.Milliseconds(), record.Micros(a.Accepted), e.Reference, end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, done == 1 || done == 2)
 	_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, true), err)
@@ -120,7 +103,7 @@ func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Due(), taskKey, k.Retrying(), k.Costs(), k.Counters(), k.Hold(), k.Retries()}, end.Keys...)
-	back, err := record.Back.Run(ctx, b.c, keys, b.now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
+	back, err := record.Back.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
 		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Doubt(), redisdb.Flag(e.Alive()), record.Micros(e.Failed), record.Micros(e.Outage),
 		end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, back == 1)

@@ -1,12 +1,11 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 	"spillway/internal/record"
@@ -98,27 +97,13 @@ func (b *Books) BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record
 	}
 }
 
-func (b *Books) batchRecords(ctx context.Context, name string, ids []string) ([]job.Record, error) {
-	cmds, fields := make([]*redis.SliceCmd, len(ids)), record.Listed()
-	names := record.Shorts(fields)
-	if _, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, b.keys.Job(id), names...)
+func (b *Books) batchRecords(ctx context.Context, name string, ids []string) (found []job.Record, failed error) {
+	record.Reader{C: b.c, Keys: b.keys, Fields: record.Listed()}.Read(ctx, ids, func(i int, h map[string]string, err error) {
+		if h["batch"] != name { // gone, or in another life
+			clear(h)
+			h["batch"] = name
 		}
-		return nil
-	}); err != nil {
-		return nil, err
-	}
-	found := make([]job.Record, len(ids))
-	for i, cmd := range cmds {
-		h := make(map[string]string, len(fields))
-		if record.Fill(h, fields, cmd.Val()); h["batch"] != name { // gone, or in another life
-			h = nil
-		}
-		found[i] = record.Parse(b.cfg.Gateway, ids[i], h)
-		if h == nil {
-			found[i].Job.Batch = name
-		}
-	}
-	return found, nil
+		found, failed = append(found, record.Parse(b.cfg.Gateway, ids[i], h)), cmp.Or(failed, err)
+	})
+	return found, failed
 }

@@ -61,8 +61,8 @@ type Config struct {
 	Exhausted func(id string)
 	// SetAside hears of each job that was parked as unreadable, its record being damaged. Nil: nobody hears.
 	SetAside func(id string)
-	// NowMicros replaces Redis's clock, in microseconds. For tests; nil means Redis's own.
-	NowMicros func() int64
+	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.
+	NowMicros redisdb.Clock
 }
 
 func (c Config) ended(taskID string, really bool) {
@@ -104,13 +104,6 @@ func (b *Books) bucketArgs(ctx context.Context) ([]any, error) {
 		return b.cfg.Bucket.Args(), nil
 	}
 	return b.cfg.Current(ctx).Args(), nil
-}
-
-func (b *Books) now() int64 {
-	if b.cfg.NowMicros == nil {
-		return 0
-	}
-	return b.cfg.NowMicros()
 }
 
 // Age is what was seen of the age of a gateway's data; its fields are in internal/redisdb/alive.lua. Data that is older, or has changed since,

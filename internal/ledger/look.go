@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"context"
-	_ "embed" // the scripts are files
 	"errors"
 	"time"
 
@@ -14,14 +13,9 @@ import (
 	"spillway/internal/redisdb"
 )
 
-//go:embed look.lua
-var lookLua string
-
-var lookScript = redisdb.NewScript(redisdb.NowLua, record.Expand(lookLua))
-
 // Look returns the gateway's standing.
 func (b *Books) Look(ctx context.Context) (record.Standing, error) {
-	return standing(lookScript.Run(ctx, b.c, b.lookKeys(), b.now(), b.keys.JobPrefix()))
+	return standing(lookScript.Run(ctx, b.c, b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix()))
 }
 
 func (b *Books) lookKeys() []string {
@@ -35,7 +29,7 @@ func Odd(ctx context.Context, c redis.UniversalClient, all []*Books) ([]bool, er
 	cmds := make([]*redis.Cmd, len(all))
 	_ = lookScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each has its own error
 		for i, b := range all {
-			cmds[i] = run(b.lookKeys(), b.now(), b.keys.JobPrefix())
+			cmds[i] = run(b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix())
 		}
 	})
 	odd, failed := make([]bool, len(all)), 0
@@ -100,4 +94,26 @@ func absent(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Find returns the record of a job; ok is false if there is none, or no more.
+func (b *Books) Find(ctx context.Context, id string) (r job.Record, ok bool, err error) {
+	all, err := b.c.HGetAll(ctx, b.keys.Job(id)).Result()
+	if err != nil || len(all) == 0 {
+		return job.Record{}, false, err
+	}
+	h := record.Named(all)
+	r = record.Parse(b.cfg.Gateway, id, h)
+	if r.Unopened == nil {
+		r.Job.Payload, r.Sealed, r.Unopened = b.cfg.Box.Reveal(id, r.Job.Payload, h["digest"], r.Reason == job.Unreadable)
+	}
+	if r.State != job.Queued {
+		return r, true, nil
+	}
+	// Pulled by a worker that has not opened its attempt yet: asynq knows, the record doesn't.
+	state, err := b.c.HGet(ctx, b.keys.Task(job.TaskID(id, r.Generation)), "state").Result()
+	if err == nil && state == "active" {
+		r.State = job.InFlight
+	}
+	return r, true, nil
 }

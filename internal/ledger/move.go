@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the script is a file
 	"strconv"
 	"time"
 
@@ -10,11 +9,6 @@ import (
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-//go:embed waiting.lua
-var waitingLua string
-
-var waitingScript = redisdb.NewScript(redisdb.NowLua, record.Expand(waitingLua))
 
 // moveChunk is how many due jobs one script moves: few enough not to stall anyone.
 const moveChunk = 100
@@ -59,7 +53,7 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	}
 	k := b.keys
 	keys := []string{m.from, m.to, k.Costs(), k.Hold(), k.Counters(), k.Parked(string(job.Exhausted))}
-	args := []any{b.now(), string(m.state), b.cfg.Gateway, redisdb.Wake, b.cfg.Attempts, redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds()}
+	args := []any{b.cfg.NowMicros.Now(), string(m.state), b.cfg.Gateway, redisdb.Wake, b.cfg.Attempts, redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds()}
 	for _, w := range due {
 		taskID, taskKey, msg, err := b.Task(w.id, w.generation+1)
 		if err != nil {
@@ -97,7 +91,7 @@ const (
 
 // waiting returns the due members of a sorted set of jobs, with the generation of each, and how long it is until the next one is due.
 func (b *Books) waiting(ctx context.Context, set string, which order, n int) ([]waiter, time.Duration, error) {
-	reply, err := waitingScript.Run(ctx, b.c, []string{set}, b.now(), string(which), n, b.keys.JobPrefix()).Slice()
+	reply, err := waitingScript.Run(ctx, b.c, []string{set}, b.cfg.NowMicros.Now(), string(which), n, b.keys.JobPrefix()).Slice()
 	if err != nil {
 		return nil, -1, err
 	}

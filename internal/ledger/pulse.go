@@ -2,18 +2,12 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/redisdb"
 )
-
-//go:embed pulse.lua
-var pulseLua string
-
-var pulseScript = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, pulseLua)
 
 // Pulse is what an idle gateway must be told.
 type Pulse struct {
@@ -36,7 +30,7 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 			keys := append([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(),
 				k.LiveLimits()}, b.keys.AsynqSets()...)
 			age := b.age()
-			cmds[i] = run(append(keys, k.Alive(), k.Retries(), k.Replays(), k.Due()), b.now(), lowLease.Microseconds(), age.Version, age.Least)
+			cmds[i] = run(append(keys, k.Alive(), k.Retries(), k.Replays(), k.Due()), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least)
 		}
 	})
 	pulses, well := make([]Pulse, len(all)), false

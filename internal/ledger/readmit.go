@@ -31,7 +31,7 @@ func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.A
 	k := b.keys
 	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs(), k.Acts(), k.Nobodys()}
 	args := make([]any, 0, 64)
-	args = append(args, b.now(), b.cfg.Gateway, redisdb.Wake, b.actPlace(), k.JobPrefix(), k.TaskPrefix())
+	args = append(args, b.cfg.NowMicros.Now(), b.cfg.Gateway, redisdb.Wake, b.actPlace(), k.JobPrefix(), k.TaskPrefix())
 	args = append(append(args, forms...), kinds...)
 	args = append(append(args, check...), text)
 	run := b.readmit.Itself

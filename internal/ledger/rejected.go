@@ -2,18 +2,11 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the scripts are files
 	"strconv"
 
 	"spillway/internal/job"
-	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-//go:embed rejected.lua
-var rejectedLua string
-
-var rejectedScript = redisdb.NewScript(record.Expand(rejectedLua))
 
 // Rejected is a job that is parked as rejected, ready to be readmitted.
 type Rejected struct {

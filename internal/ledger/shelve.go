@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the script is a file
 	"errors"
 	"fmt"
 	"strconv"
@@ -14,11 +13,6 @@ import (
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-//go:embed papers.lua
-var papersLua string
-
-var papersScript = redisdb.NewScript(redisdb.NowLua, record.Expand(papersLua))
 
 const (
 	shelveChunk = 200
@@ -54,7 +48,7 @@ var ErrOvertaken = errors.New("somebody else has paused, resumed or cancelled th
 // mark writes down what holds for a batch from now on: paused or cancelled, or neither if the field is empty. The jobs follow.
 // It says whether there is such a batch: where there is none, nothing was written, and nothing is to be done.
 func (b *Books) mark(ctx context.Context, name, field, who, why string) (there bool, err error) {
-	n, err := record.Stop.Act(ctx, b.c, []string{b.keys.Batch(name)}, b.now(), field, why, who).Int()
+	n, err := record.Stop.Act(ctx, b.c, []string{b.keys.Batch(name)}, b.cfg.NowMicros.Now(), field, why, who).Int()
 	return n == 1, err
 }
 
@@ -113,7 +107,7 @@ func (s *shelving) pass(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		reply, err := record.Shelve.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.now(), s.name, s.what, s.text, k.JobPrefix(),
+		reply, err := record.Shelve.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.cfg.NowMicros.Now(), s.name, s.what, s.text, k.JobPrefix(),
 			from, shelveChunk, s.b.actPlace()).StringSlice()
 		if err != nil {
 			return err

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	_ "embed" // the script is a file
 	"slices"
 	"strconv"
 
@@ -10,11 +9,6 @@ import (
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-//go:embed astray.lua
-var astrayLua string
-
-var astrayScript = redisdb.NewScript(redisdb.NowLua, astrayLua)
 
 const (
 	sweepChunk = 500  // attempts past their deadline that are read at once
@@ -75,7 +69,7 @@ func (b *Books) reclaimOne(ctx context.Context, w waiter) (string, error) {
 	k, old := b.keys, job.TaskID(w.id, w.generation)
 	keys := []string{k.Job(w.id), k.Open(), k.Due(), taskKey, k.Task(old), k.Active(), k.Lease(), k.Costs(), k.Counters(),
 		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Exhausted)), k.Rate(), k.Alive(), k.Retries()}
-	return record.Reclaim.Run(ctx, b.c, keys, b.now(), w.id, w.generation, old, taskID, msg, redisdb.Flag(b.cfg.Keys),
+	return record.Reclaim.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), w.id, w.generation, old, taskID, msg, redisdb.Flag(b.cfg.Keys),
 		b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, b.cfg.Gateway, redisdb.Wake, patience.Microseconds()).Text()
 }
 
@@ -132,7 +126,7 @@ func (b *Books) settleOne(ctx context.Context, h held, id string, generation int
 	}
 	k := b.keys
 	keys := append([]string{k.Job(id), k.Task(h.task), k.Active(), k.Lease(), k.Due(), newKey, k.Costs(), k.Retries()}, b.keys.AsynqSets()...)
-	did, err := record.Settle.Run(ctx, b.c, keys, b.now(), h.task, generation, leaseGrace.Microseconds(), newID, msg,
+	did, err := record.Settle.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), h.task, generation, leaseGrace.Microseconds(), newID, msg,
 		b.cfg.Gateway, redisdb.Wake, h.lease).Text()
 	_, err = b.orAside(ctx, id, "", err) // the next sweep removes its task
 	return did, err
@@ -141,7 +135,7 @@ func (b *Books) settleOne(ctx context.Context, h held, id string, generation int
 // astray returns the tasks that perhaps nobody holds any more, and Redis's time in µs.
 func (b *Books) astray(ctx context.Context) ([]held, int64, error) {
 	keys := append([]string{b.keys.Active(), b.keys.Lease()}, b.keys.AsynqSets()...)
-	reply, err := astrayScript.Run(ctx, b.c, keys, b.now(), lowLease.Microseconds(), mostAstray).StringSlice()
+	reply, err := astrayScript.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), lowLease.Microseconds(), mostAstray).StringSlice()
 	if err != nil {
 		return nil, 0, err
 	}

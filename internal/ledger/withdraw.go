@@ -34,7 +34,7 @@ func (b *Books) WithdrawForGood(ctx context.Context, jobs []job.Return, d Discar
 func (b *Books) withdraw(ctx context.Context, jobs []job.Return, what string, d Discarding) ([]bool, error) {
 	k := b.keys
 	keys := []string{k.Counters(), k.Scheduled(), k.Retrying(), k.Costs(), k.Parked(string(job.Cancelled)), k.Parked(string(job.UnknownOutcome)), k.Acts()}
-	args := []any{b.now(), what, d.Why, d.Dedupe.Milliseconds(), b.actPlace(), redisdb.Flag(d.MayBeCharged)}
+	args := []any{b.cfg.NowMicros.Now(), what, d.Why, d.Dedupe.Milliseconds(), b.actPlace(), redisdb.Flag(d.MayBeCharged)}
 	for _, j := range jobs {
 		keys = append(keys, k.Job(j.ID))
 		args = append(args, j.ID, j.Generation)

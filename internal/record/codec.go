@@ -1,13 +1,46 @@
 package record
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
+
+// Reader reads fields of the records of a gateway's jobs.
+type Reader struct {
+	C      redis.UniversalClient
+	Keys   redisdb.Keys
+	Fields []string
+}
+
+// Read reads the records of these jobs in one round trip and shows them in turn. see gets the fields by their names, without those that the record does not
+// have, or the error of a record that can't be read. The map is the next record's as soon as see returns.
+func (r Reader) Read(ctx context.Context, ids []string, see func(i int, h map[string]string, err error)) {
+	cmds, shorts := make([]*redis.SliceCmd, len(ids)), Shorts(r.Fields)
+	_, _ = r.C.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+		for i, id := range ids {
+			cmds[i] = p.HMGet(ctx, r.Keys.Job(id), shorts...)
+		}
+		return nil
+	})
+	h := make(map[string]string, len(r.Fields))
+	for i, cmd := range cmds {
+		clear(h)
+		for n, v := range cmd.Val() {
+			if text, ok := v.(string); ok {
+				h[r.Fields[n]] = text
+			}
+		}
+		see(i, h, cmd.Err())
+	}
+}
 
 // Parse reads a record's fields, by their names. Those that h does not have are zero.
 func Parse(gateway, id string, h map[string]string) job.Record {

@@ -152,12 +152,3 @@ func Named(hash map[string]string) map[string]string {
 	}
 	return h
 }
-
-// Fill puts what HMGET read of fields into h, by their names. Those that the record does not have are left out.
-func Fill(h map[string]string, fields []string, read []any) {
-	for i, v := range read {
-		if text, ok := v.(string); ok {
-			h[fields[i]] = text
-		}
-	}
-}

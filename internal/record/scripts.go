@@ -12,8 +12,11 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// lua returns the text of one of the files, as Redis runs it. It panics if there is none, or if it names a field that a record does not have.
-func lua(name string) string {
+func lua(name string) string { return Text(files, name) }
+
+// Text returns the script of that name as Redis runs it: with the names that a record's fields have there. It panics if there is none, or if it names a
+// field that a record does not have.
+func Text(files embed.FS, name string) string {
 	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
 		panic(err)

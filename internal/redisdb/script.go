@@ -81,6 +81,17 @@ func (s *Script) Pipelined(ctx context.Context, c redis.UniversalClient, queue f
 	return send()
 }
 
+// Clock replaces Redis's clock in a test, in microseconds. Nil is Redis's own.
+type Clock func() int64
+
+// Now is what scripts take for now (now_us): 0 means Redis's own time.
+func (c Clock) Now() int64 {
+	if c == nil {
+		return 0
+	}
+	return c()
+}
+
 // Flag is how scripts are told yes or no.
 func Flag(b bool) string {
 	if b {

@@ -1,0 +1,23 @@
+package ledger
+
+import (
+	"embed"
+
+	"spillway/internal/record"
+	"spillway/internal/redisdb"
+)
+
+//go:embed *.lua
+var files embed.FS
+
+func lua(name string) string { return record.Text(files, name) }
+
+// What only reads, and what takes stale tasks out of the queue. The scripts that change a record are in internal/record.
+var (
+	lookScript     = redisdb.NewScript(redisdb.NowLua, lua("look"))
+	pulseScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lua("pulse"))
+	waitingScript  = redisdb.NewScript(redisdb.NowLua, lua("waiting"))
+	rejectedScript = redisdb.NewScript(lua("rejected"))
+	astrayScript   = redisdb.NewScript(redisdb.NowLua, lua("astray"))
+	papersScript   = redisdb.NewScript(redisdb.NowLua, lua("papers"))
+)
