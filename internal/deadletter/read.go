@@ -116,9 +116,6 @@ const side = 128
 // visit shows fields of the records of these ids. Several connections read them side by side, so that Redis works on some while the answers
 // of others are taken apart. see is called from several goroutines, once for each record; its map is the next record's as soon as it returns.
 func (s *Store) visit(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) error {
-	if len(ids) <= side {
-		return s.visitSome(ctx, ids, fields, see)
-	}
 	var wg sync.WaitGroup
 	errs := make([]error, (len(ids)+side-1)/side)
 	for n := range errs {

@@ -90,7 +90,7 @@ func (b *Books) moneyOf(n job.Newcomer) string {
 	if n.Money != "" {
 		return n.Money
 	}
-	return b.money(n.Job.Payload)
+	return b.cfg.Money(n.Job.Payload)
 }
 
 // admittances are the answers of accept.lua by their digits, from 1.

@@ -16,7 +16,7 @@ import (
 // The same owner may open the same attempt again, for a later deadline.
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
-	age := b.age()
+	age := b.cfg.Age()
 	reply, err := record.Open.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), id, generation, owner, deadline.Microseconds(),
 		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent).Slice()
 	if aside, err := b.orAside(ctx, id, "", err); aside {
@@ -60,12 +60,6 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 
 // joined puts the pieces of a payload together.
 func joined(pieces []any) (payload []byte) {
-	size := 0
-	for i := range pieces {
-		piece, _ := at[string](pieces, i)
-		size += len(piece)
-	}
-	payload = slices.Grow(payload, size)
 	for i := range pieces {
 		piece, _ := at[string](pieces, i)
 		payload = append(payload, piece...)

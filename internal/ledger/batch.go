@@ -61,13 +61,6 @@ func (b *Books) LastDue(ctx context.Context, states ...job.State) (last time.Tim
 	return last, nil
 }
 
-func (b *Books) money(payload []byte) string {
-	if b.cfg.Money == nil {
-		return ""
-	}
-	return b.cfg.Money(payload)
-}
-
 // batchPage is how many jobs of a batch are read at once.
 const batchPage = 500
 

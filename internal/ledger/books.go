@@ -84,6 +84,12 @@ type Books struct {
 
 // New returns the books of a gateway.
 func New(c redis.UniversalClient, cfg Config) *Books {
+	if cfg.Age == nil {
+		cfg.Age = func() Age { return Age{} }
+	}
+	if cfg.Money == nil {
+		cfg.Money = func([]byte) string { return "" }
+	}
 	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway)}
 	if cfg.Bucket != nil {
 		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua()), record.Readmit(cfg.Bucket.Lua())
@@ -112,13 +118,6 @@ type Age struct {
 	Version string // of what is known of it; empty if nobody watches it
 	Least   int64  // the least sign of life that it must have, in µs
 	Marks   string // confirmed restores, "from-until …" in µs: calls made in between are not in these books
-}
-
-func (b *Books) age() Age {
-	if b.cfg.Age == nil {
-		return Age{}
-	}
-	return b.cfg.Age()
 }
 
 // Task returns the id, key and message of a job's task for one generation.

@@ -29,7 +29,7 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 			k := b.keys
 			keys := append([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(),
 				k.LiveLimits()}, b.keys.AsynqSets()...)
-			age := b.age()
+			age := b.cfg.Age()
 			cmds[i] = run(append(keys, k.Alive(), k.Retries(), k.Replays(), k.Due()), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least)
 		}
 	})

@@ -131,3 +131,8 @@ local function int(x) return number_text(WHOLE, x) end
 
 //go:embed several.lua
 var severalLua string
+
+// AliveLua is alive.lua: the age of a gateway's data, as the scripts that must not work on old data look at it.
+//
+//go:embed alive.lua
+var AliveLua string
