@@ -17,7 +17,7 @@ import (
 type Reader struct {
 	C      redis.UniversalClient
 	Keys   redisdb.Keys
-	Fields []string
+	Fields []string // by their names; Read panics if a record has no such field
 }
 
 // Read reads the records of these jobs in one round trip and shows them in turn. see gets the fields by their names, without those that the record does not

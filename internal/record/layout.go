@@ -144,7 +144,7 @@ func Listed() []string { return with(listed) }
 // PayloadFields returns every field that a payload may be in.
 func PayloadFields() []string { return with(payload) }
 
-// Named returns a record as HGETALL has it by the names of its fields.
+// Named returns a record as HGETALL has it by the names of its fields. What is no field is lost.
 func Named(hash map[string]string) map[string]string {
 	h := make(map[string]string, len(hash))
 	for short, value := range hash {

@@ -1,6 +1,6 @@
-// Package record is the home of a job's record in Redis: its fields (layout.go), how Go reads it, and every script that changes it. Each change of
-// state is one script, so that a crash falls before it or after it and never in between. The head of a script lists its KEYS and ARGV; the
-// steps that run it know their order.
+// Package record is the home of a job's record in Redis: its fields (layout.go), how Go reads it, and every script that changes its state. Each change
+// is one script, so that a crash falls before it or after it and never in between. The head of a script lists its KEYS and ARGV; the steps that
+// run it know their order. (mend.lua of internal/audit writes to records too: it gives a job that has lost its task another one.)
 package record
 
 import (
