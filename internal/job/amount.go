@@ -18,6 +18,8 @@ type AmountRule struct {
 	Currency string
 	// Least and Most bound the amount, in minor units. Both are allowed themselves.
 	Least, Most int64
+	// Required says that each payload has an amount, and a currency where Currency names one. False: both may be absent or null.
+	Required bool
 }
 
 // MoneyError is why a payload's money can't be used. It holds nothing of the payload.
@@ -29,7 +31,7 @@ func (e MoneyError) Error() string { return string(e) }
 func moneyError(format string, args ...any) error { return MoneyError(fmt.Sprintf(format, args...)) }
 
 // Check says why a payload's money can't be used, or nil: an amount that is there and is no whole number within the bounds, or a
-// currency that is there and that ISO 4217 does not list. What is absent or null is no fault. The error is a MoneyError.
+// currency that is there and that ISO 4217 does not list. What is absent or null is no fault, unless it is required. The error is a MoneyError.
 func (r AmountRule) Check(payload []byte) error {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	d.UseNumber()
@@ -37,15 +39,28 @@ func (r AmountRule) Check(payload []byte) error {
 	if err := d.Decode(&object); err != nil {
 		return moneyError("its amount can't be read: the payload is not an object")
 	}
-	if v := valueAt(object, r.Field); r.Field != "" && v != nil {
-		if err := r.checkAmount(textOf(v)); err != nil {
+	amount, code := valueAt(object, r.Field), valueAt(object, r.Currency)
+	switch {
+	case r.Field != "" && amount == nil && r.Required:
+		return moneyError("no amount: the field %q is missing or null, and amount.required asks for it", r.Field)
+	case r.Field != "" && amount != nil:
+		if err := r.checkAmount(textOf(amount)); err != nil {
 			return err
 		}
 	}
-	if v := valueAt(object, r.Currency); r.Currency != "" && v != nil && currencyOf(textOf(v)) == "" {
-		return moneyError("the field %q has no currency that ISO 4217 lists: write its three letters, like EUR", r.Currency)
+	switch {
+	case r.Currency == "":
+	case code == nil && r.Required:
+		return moneyError("no currency: the field %q is missing or null, and amount.required asks for it", r.Currency)
+	case code != nil && currencyOf(textOf(code)) == "":
+		return NoCurrency(r.Currency)
 	}
 	return nil
+}
+
+// NoCurrency says that a field's currency can't be read.
+func NoCurrency(field string) error {
+	return moneyError("the field %q has no currency that ISO 4217 lists: write its three letters, like EUR", field)
 }
 
 func (r AmountRule) checkAmount(text string) error {
@@ -67,6 +82,13 @@ func (r AmountRule) checkAmount(text string) error {
 // Check to say so.
 func (r AmountRule) Allows(minor int64, code string) bool {
 	return minor >= r.Least && minor <= r.Most && (r.Currency == "" || IsCurrency(code))
+}
+
+// CurrencyDigits returns how many digits of an amount stand behind the point, by ISO 4217: 2 for EUR, 0 for JPY, 3 for KWD. The code may
+// be in small letters. ok is false where ISO 4217 lists no such currency.
+func CurrencyDigits(code string) (digits int, ok bool) {
+	n, ok := currency.GetDigits(currencyOf(code))
+	return int(n), ok
 }
 
 // IsCurrency says whether ISO 4217 lists a code in upper case.

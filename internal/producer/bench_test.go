@@ -2,9 +2,12 @@ package producer
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"testing"
+
+	"spillway/internal/job"
 )
 
 func benchFile(lines int, format string) []byte {
@@ -67,4 +70,22 @@ func BenchmarkDigest(b *testing.B) {
 	for b.Loop() {
 		Digest(p)
 	}
+}
+
+// BenchmarkMap is BenchmarkCSV with a map, and the same in latin-1 with decimal commas.
+func BenchmarkMap(b *testing.B) {
+	m := &job.Map{Currency: "currency", Fields: []job.MapField{
+		{To: "amount", From: "amount", As: job.MapMinor}, {To: "currency", From: "currency", As: job.MapLower}, {To: "customer", From: "customer"},
+		{To: "description", From: "description"}, {To: "metadata.plan", From: "plan"}, {To: "metadata.seats", From: "seats", As: job.MapNumber},
+		{To: "metadata.country", From: "country"}, {To: "confirm", From: "confirm", Value: json.RawMessage("true")}}}
+	o := csvOptions()
+	o.Map = func(string) *job.Map { return m }
+	file := append([]byte("id,amount,currency,customer,description,plan,seats,country\n"), benchFile(10_000, csv200)...)
+	b.Run("csv", func(b *testing.B) { benchmark(b, file, 10_000, o) })
+	plain := benchFile(10_000, `{"id":"inv-%09d","amount":%d,"currency":"eur","customer":"cus_%014d","description":"Subscription for November 2026","plan":"gold","seats":12,"country":"DE"}`+"\n")
+	o.Format = NDJSON
+	b.Run("ndjson", func(b *testing.B) { benchmark(b, plain, 10_000, o) })
+	o.Format, o.Separator, o.Decimal, o.Encoding = CSV, ';', ',', Latin1
+	file = append([]byte("id;amount;currency;customer;description;plan;seats;country\n"), benchFile(10_000, "inv-%09d;%d,50;EUR;cus_%014d;Abo f\xfcr November;gold;12;DE\n")...)
+	b.Run("latin1", func(b *testing.B) { benchmark(b, file, 10_000, o) })
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"spillway/internal/job"
@@ -17,6 +18,7 @@ type csvHeader struct {
 	keys  [][]byte // each name as a JSON key with its colon
 	id    int      // the column of the id
 	row   [][]byte // the fields of the record at hand, used again for each
+	plan  *plan    // what makes payloads of records; nil: they are payloads
 }
 
 // quoteState is where in a CSV record a byte stands. Only a quote at the start of a field opens one, so that an inch
@@ -32,23 +34,23 @@ const (
 )
 
 // after returns the state after some more bytes.
-func (q quoteState) after(b []byte) quoteState {
+func (q quoteState) after(b []byte, comma byte) quoteState {
 	if q == fieldStart && bytes.IndexByte(b, '"') < 0 && b[len(b)-1] == '\n' {
 		return fieldStart
 	}
 	for _, c := range b {
-		q = q.next(c)
+		q = q.next(c, comma)
 	}
 	return q
 }
 
-func (q quoteState) next(c byte) quoteState {
+func (q quoteState) next(c, comma byte) quoteState {
 	switch {
 	case q == quoted && c == '"':
 		return quoteSeen
 	case q == quoted, q == quoteSeen && c == '"', q == fieldStart && c == '"':
 		return quoted
-	case c == ',', c == '\n':
+	case c == comma, c == '\n':
 		return fieldStart
 	case q == quoteSeen && c == '\r':
 		return quoteReturn
@@ -78,43 +80,83 @@ func (r *Reader) useHeader(line Line) error {
 	wrong := func(hint string, err error) error {
 		return usage(hint, "line %d: the header row: %v", line.Number, err)
 	}
-	if err := checkText(line.Raw); err != nil {
-		return wrong("convert the file to UTF-8", err)
+	text, err := r.decoded(line.Raw)
+	if err != nil {
+		return wrong("name the file's encoding with --encoding, or convert the file to UTF-8", err)
 	}
-	fields, err := splitRecord(nil, trimLineEnd(line.Raw))
+	text = trimLineEnd(text)
+	fields, err := splitRecord(nil, text, r.opt.Separator)
 	if err != nil {
 		return wrong("mend the header row", err)
 	}
-	h := &csvHeader{raw: line.Raw, id: -1}
-	seen := make(map[string]int, len(fields))
-	for i, f := range fields {
-		name := string(f)
-		if name == "" {
-			return wrong("give each column a name", fmt.Errorf("column %d has no name", i+1))
-		}
-		if before, twice := seen[name]; twice {
-			return wrong("give each column a name of its own", fmt.Errorf("columns %d and %d are both named %s", before, i+1, show(f)))
-		}
-		seen[name] = i + 1
-		if name == r.opt.IDField {
-			h.id = i
-		}
-		h.names = append(h.names, name)
-		h.keys = append(h.keys, append(appendQuoted(nil, f), ':'))
+	h := &csvHeader{raw: line.Raw}
+	if err := h.name(fields); err != nil {
+		return wrong("give each column a name of its own", err)
 	}
-	if h.id < 0 {
-		return wrong(missingHint(h.names), fmt.Errorf("no column is named %q, as --id-field says", r.opt.IDField))
+	if h.id = slices.Index(h.names, r.opt.IDField); h.id < 0 {
+		return wrong(r.missingHint(h.names, text), fmt.Errorf("no column is named %q, as --id-field says", r.opt.IDField))
+	}
+	if h.plan = r.gate.plan; h.plan != nil {
+		if err := h.plan.bind(h.names, h.id); err != nil {
+			return wrong("mend the map in the configuration, or the header row; "+theColumns(h.names), err)
+		}
 	}
 	r.csv = h
 	return nil
 }
 
-func missingHint(names []string) string {
-	if len(names) == 1 && strings.ContainsAny(names[0], ";\t|") {
-		return "fields are separated by commas; this file seems to use another separator"
+// name takes the names of the columns.
+func (h *csvHeader) name(fields [][]byte) error {
+	seen := make(map[string]int, len(fields))
+	for i, f := range fields {
+		name := string(f)
+		if name == "" {
+			return fmt.Errorf("column %d has no name", i+1)
+		}
+		if before, twice := seen[name]; twice {
+			return fmt.Errorf("columns %d and %d are both named %s", before, i+1, show(f))
+		}
+		seen[name] = i + 1
+		h.names = append(h.names, name)
+		h.keys = append(h.keys, append(appendQuoted(nil, f), ':'))
 	}
-	return fmt.Sprintf("the columns are %s", shownNames(names))
+	return nil
 }
+
+// missingHint says what to do where the column of the id is not there: with another separator it may be.
+func (r *Reader) missingHint(names []string, header []byte) string {
+	for _, other := range []byte(";,\t|") {
+		fields, err := splitRecord(nil, header, other)
+		if err != nil || other == r.opt.Separator || len(fields) == 1 {
+			continue
+		}
+		isID := func(f []byte) bool { return string(f) == r.opt.IDField }
+		if len(names) == 1 || slices.ContainsFunc(fields, isID) {
+			return fmt.Sprintf("fields are separated by %s; this file seems to use another separator: say --separator %s",
+				separatorName(r.opt.Separator), separatorFlag(other))
+		}
+	}
+	return theColumns(names)
+}
+
+func separatorName(c byte) string {
+	switch c {
+	case ',':
+		return "commas"
+	case '\t':
+		return "tabs"
+	}
+	return fmt.Sprintf("%q", c)
+}
+
+func separatorFlag(c byte) string {
+	if c == '\t' {
+		return "tab"
+	}
+	return fmt.Sprintf("'%c'", c)
+}
+
+func theColumns(names []string) string { return fmt.Sprintf("the columns are %s", shownNames(names)) }
 
 func shownNames(names []string) string {
 	const most = 20
@@ -128,11 +170,11 @@ func shownNames(names []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// csvJob makes a job of one record: its payload is an object of strings in the order of the header.
+// csvJob makes a job of one record. Without a map its payload is an object of strings in the order of the header.
 func (r *Reader) csvJob(raw []byte) (job.Job, error) {
 	h := r.csv
 	record := trimLineEnd(raw)
-	fields, err := splitRecord(h.row[:0], record)
+	fields, err := splitRecord(h.row[:0], record, r.opt.Separator)
 	if err != nil {
 		return job.Job{}, h.explain(err, raw)
 	}
@@ -143,6 +185,12 @@ func (r *Reader) csvJob(raw []byte) (job.Job, error) {
 	j := r.flagJob()
 	if j.ID = string(fields[h.id]); j.ID == "" {
 		return job.Job{}, fmt.Errorf("no id: the field %q is empty", r.opt.IDField)
+	}
+	if h.plan != nil {
+		if j.Payload, err = h.plan.record(fields); err != nil {
+			return job.Job{}, err
+		}
+		return r.checked(j)
 	}
 	payload := make([]byte, 0, h.size(record))
 	for i, f := range fields {
@@ -199,10 +247,10 @@ func (h *csvHeader) explain(err error, raw []byte) error {
 }
 
 // splitRecord appends the fields of a record to dst. A field may be part of record.
-func splitRecord(dst [][]byte, record []byte) ([][]byte, error) {
+func splitRecord(dst [][]byte, record []byte, comma byte) ([][]byte, error) {
 	for n := 0; ; n++ {
 		if len(record) > 0 && record[0] == '"' {
-			field, rest, err := quotedField(record, n)
+			field, rest, err := quotedField(record, n, comma)
 			if err != nil {
 				return nil, err
 			}
@@ -213,7 +261,7 @@ func splitRecord(dst [][]byte, record []byte) ([][]byte, error) {
 			record = rest[1:]
 			continue
 		}
-		end := bytes.IndexByte(record, ',')
+		end := bytes.IndexByte(record, comma)
 		field := record
 		if end >= 0 {
 			field = record[:end]
@@ -229,8 +277,8 @@ func splitRecord(dst [][]byte, record []byte) ([][]byte, error) {
 	}
 }
 
-// quotedField reads the quoted field at the start of record; what is left starts with a comma or is empty.
-func quotedField(record []byte, n int) (field, rest []byte, err error) {
+// quotedField reads the quoted field at the start of record; what is left starts with a separator or is empty.
+func quotedField(record []byte, n int, comma byte) (field, rest []byte, err error) {
 	at, doubled := 1, false
 	for {
 		i := bytes.IndexByte(record[at:], '"')
@@ -245,7 +293,7 @@ func quotedField(record []byte, n int) (field, rest []byte, err error) {
 		break
 	}
 	field, rest = record[1:at-1], record[at:]
-	if len(rest) > 0 && rest[0] != ',' {
+	if len(rest) > 0 && rest[0] != comma {
 		return nil, nil, &quoteError{n, afterQuote}
 	}
 	if doubled {

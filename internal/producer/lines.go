@@ -27,9 +27,12 @@ type lines struct {
 	fresh  bool   // the next byte begins a line
 	slab   []byte // where short lines are copied to, one after the other: one allocation for many
 	rest   *rest  // of the line last returned; skipped before the next
+	comma  byte   // what separates the fields of a CSV record
 }
 
-func newLines(r io.Reader) *lines { return &lines{r: bufio.NewReaderSize(r, readSize), fresh: true} }
+func newLines(r io.Reader, comma byte) *lines {
+	return &lines{r: bufio.NewReaderSize(r, readSize), fresh: true, comma: comma}
+}
 
 // start skips a byte order mark, and names what is certainly not a billing file.
 func (l *lines) start() error {
@@ -62,7 +65,7 @@ func (l *lines) next(csv bool) (Line, error) {
 		}
 		l.rest = nil
 	}
-	end := ending{csv: csv}
+	end := ending{csv: csv, comma: l.comma}
 	frag, err := l.fragment()
 	if err == io.EOF {
 		return Line{}, io.EOF
@@ -126,6 +129,7 @@ func (l *lines) fragment() ([]byte, error) {
 // ending finds where a line or record ends.
 type ending struct {
 	csv   bool
+	comma byte
 	quote quoteState
 }
 
@@ -135,7 +139,7 @@ func (e *ending) reached(frag []byte) bool {
 	if !e.csv {
 		return atLineEnd
 	}
-	e.quote = e.quote.after(frag)
+	e.quote = e.quote.after(frag, e.comma)
 	return atLineEnd && e.quote != quoted
 }
 

@@ -24,6 +24,7 @@ var (
 	errIDKind    = errors.New("the id must be a text in quotes or a whole number")
 	errCost      = errors.New("cost must be a whole number of at least 1")
 	errNoPayload = errors.New("no payload to replace the job's with: dlq show and list write it with --payload")
+	errMapped    = errors.New("mapped must be true or false: whether the payload is already what the gateway's map makes")
 	errObject    = errors.New("payload must be an object, as in {\"amount\":1050}")
 	errAfterLife = errors.New("expires must be later than at: this job would expire before it may be sent")
 )
@@ -45,7 +46,14 @@ func (r *Reader) plainJob(raw []byte) (job.Job, error) {
 	if j.ID == "" {
 		return job.Job{}, fmt.Errorf("no id: the field %q is missing, null or empty", r.opt.IDField)
 	}
-	j.Payload = r.compact(bytes.TrimSpace(raw))
+	if r.gate.plan == nil {
+		j.Payload = r.compact(bytes.TrimSpace(raw))
+		return r.checked(j)
+	}
+	var err error
+	if j.Payload, err = r.gate.plan.object(&r.json, r.opt.IDField); err != nil {
+		return job.Job{}, err
+	}
 	return r.checked(j)
 }
 
@@ -58,13 +66,14 @@ func (r *Reader) wrappedJob(raw []byte) (job.Job, error) {
 	if !r.opt.Shown {
 		j.Payload = json.RawMessage("{}")
 	}
-	r.sealed, r.paid = nil, false
+	r.sealed, r.paid, r.mapped = nil, false, r.opt.Shown || r.opt.Map == nil
 	for _, m := range r.json.members {
 		if err := r.set(&j, m); err != nil {
 			return job.Job{}, err
 		}
 	}
 	if r.sealed != nil {
+		r.mapped = true
 		if err := r.unseal(&j); err != nil {
 			return job.Job{}, err
 		}
@@ -72,7 +81,37 @@ func (r *Reader) wrappedJob(raw []byte) (job.Job, error) {
 	if j.Payload == nil {
 		return job.Job{}, errNoPayload
 	}
+	if !r.mapped {
+		if err := r.mapPayload(&j); err != nil {
+			return job.Job{}, err
+		}
+	}
 	return r.checked(j)
+}
+
+// finished reads whether a line's payload is one already, as that of dlq export is.
+func (r *Reader) finished(value []byte) error {
+	switch string(value) {
+	case "true":
+		r.mapped = true
+	case "false", "null":
+	default:
+		return errMapped
+	}
+	return nil
+}
+
+// mapPayload makes the payload of the one that a line in the wrapped form has.
+func (r *Reader) mapPayload(j *job.Job) error {
+	if _, err := r.maxCost(j.Gateway); err != nil || r.gate.plan == nil {
+		return err
+	}
+	if err := r.json.object(j.Payload); err != nil {
+		return err
+	}
+	payload, err := r.gate.plan.object(&r.json, "")
+	j.Payload = payload
+	return err
 }
 
 // shown is what dlq show and list write of a job that is not the job's own.
@@ -101,6 +140,8 @@ func (r *Reader) set(j *job.Job, m member) (err error) {
 		j.Payload, r.paid = r.compact(m.value), true
 	case "sealed":
 		r.sealed = m.value
+	case "mapped":
+		err = r.finished(m.value)
 	case "gateway":
 		if !null {
 			j.Gateway, err = r.gatewayOf(m)

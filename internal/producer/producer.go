@@ -3,12 +3,16 @@
 package producer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/text/encoding/charmap"
 
 	"spillway/internal/job"
 )
@@ -37,6 +41,15 @@ type Options struct {
 	Gateways func(name string) (maxCost int64, ok bool)
 	// Amount says where a gateway's payloads have their money and how much that may be. Nil: it is not looked at.
 	Amount func(gateway string) job.AmountRule
+	// Map says what becomes a gateway's payloads; nil for a gateway, and a nil Map: the records do. What dlq export has sealed, lines that say
+	// "mapped", and with Shown all lines in the wrapped form, are payloads already.
+	Map func(gateway string) *job.Map
+	// Separator stands between the fields of a CSV file: a visible ASCII character, or a tab. Zero means a comma.
+	Separator byte
+	// Decimal stands before the decimals of the numbers that Map reads: a point or a comma. Zero means a point. Numbers of JSON have a point always.
+	Decimal byte
+	// Encoding is one of Encodings. Empty means UTF-8.
+	Encoding string
 }
 
 // Line is what became of one line, or of one CSV record, which may span several. It is the caller's to keep, but for Rest.
@@ -57,9 +70,13 @@ type Reader struct {
 	csv   *csvHeader   // nil for NDJSON
 	batch string       // the last line's batch: usually the next one's too
 	gate  gatewayCheck // the last gateway asked for: usually the next one's too
+	plans map[string]*plan
+	// charset is that of the file; nil for UTF-8.
+	charset *charmap.Charmap
 	// of the line that is being read
 	sealed []byte // its sealed payload, in quotes; nil if it has none
 	paid   bool   // it has a payload in plain
+	mapped bool   // it says that its payload is one already
 }
 
 // New returns a reader of r. It reads the start of r already: the byte order mark and the header of a CSV file. Its
@@ -69,7 +86,11 @@ func New(r io.Reader, opt Options) (*Reader, error) {
 	if opt.Format == "" {
 		opt.Format = formatOfReader(r)
 	}
-	rd := &Reader{opt: opt, in: newLines(r)}
+	if err := opt.checkForm(); err != nil {
+		return nil, err
+	}
+	opt.Separator = cmp.Or(opt.Separator, ',')
+	rd := &Reader{opt: opt, in: newLines(r, opt.Separator), charset: charsetOf(opt.Encoding)}
 	if err := rd.checkOptions(); err != nil {
 		return nil, err
 	}
@@ -132,7 +153,8 @@ func (r *Reader) record() (Line, error) {
 }
 
 func (r *Reader) parse(raw []byte) (job.Job, error) {
-	if err := checkText(raw); err != nil {
+	raw, err := r.decoded(raw)
+	if err != nil {
 		return job.Job{}, err
 	}
 	switch {
@@ -171,11 +193,31 @@ func (r *Reader) checkOptions() error {
 	return nil
 }
 
-// gatewayCheck remembers the last answers of Options.Gateways and Options.Amount.
+// checkForm refuses what no file can be written in.
+func (o Options) checkForm() error {
+	c := o.Separator
+	visible := c > ' ' && c <= '~' && c != '"' && c != '_' && !isLetter(c) && (c < '0' || c > '9')
+	switch {
+	case c != 0 && o.Format != CSV:
+		return usage("leave it out, or say --format csv", "--separator is for CSV files")
+	case c != 0 && c != '\t' && !visible:
+		return usage("say --separator ';' or --separator tab", "%q can't separate fields", c)
+	case o.Decimal != 0 && o.Decimal != '.' && o.Decimal != ',':
+		return usage("say --decimal ',' or --decimal '.'", "%q can't stand before decimals", o.Decimal)
+	case o.Encoding != "" && !slices.Contains(Encodings(), o.Encoding):
+		return usage("use "+strings.Join(Encodings(), ", "), "%q is not an encoding", o.Encoding)
+	}
+	return nil
+}
+
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+// gatewayCheck remembers the last answers of Options.Gateways, Options.Amount and Options.Map.
 type gatewayCheck struct {
 	name   string
 	max    int64
 	amount job.AmountRule
+	plan   *plan // nil: its records are payloads
 }
 
 var (
@@ -205,7 +247,26 @@ func (r *Reader) maxCost(gateway string) (int64, error) {
 	if r.opt.Amount != nil {
 		r.gate.amount = r.opt.Amount(gateway)
 	}
+	r.gate.plan = r.planOf(gateway)
 	return most, nil
+}
+
+func (r *Reader) planOf(gateway string) *plan {
+	if r.opt.Map == nil {
+		return nil
+	}
+	p, known := r.plans[gateway]
+	if known {
+		return p
+	}
+	if m := r.opt.Map(gateway); m != nil {
+		p = newPlan(m, r.opt.Decimal)
+	}
+	if r.plans == nil {
+		r.plans = map[string]*plan{}
+	}
+	r.plans[gateway] = p
+	return p
 }
 
 // FormatOf returns the format that a file's name speaks of.

@@ -1,0 +1,65 @@
+package producer
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding/charmap"
+)
+
+// The encodings of a billing file.
+const (
+	UTF8        = "utf-8"
+	Latin1      = "latin-1"      // ISO 8859-1
+	Windows1252 = "windows-1252" // what Excel writes on Windows in Western Europe and America
+)
+
+// Encodings lists the encodings of a billing file; the first is the default.
+func Encodings() []string { return []string{UTF8, Latin1, Windows1252} }
+
+func charsetOf(encoding string) *charmap.Charmap {
+	switch encoding {
+	case Latin1:
+		return charmap.ISO8859_1
+	case Windows1252:
+		return charmap.Windows1252
+	}
+	return nil
+}
+
+// decoded returns a line as UTF-8: the line itself where it is that already.
+func (r *Reader) decoded(raw []byte) ([]byte, error) {
+	if r.charset == nil {
+		err := checkText(raw)
+		if err != nil && r.opt.Format == CSV {
+			err = fmt.Errorf("%w; or say --encoding %s, if Excel wrote it, or %s", err, Windows1252, Latin1)
+		}
+		return raw, err
+	}
+	first := slices.IndexFunc(raw, func(c byte) bool { return c >= utf8.RuneSelf })
+	if first < 0 {
+		return raw, nil
+	}
+	if utf8.Valid(raw) {
+		return nil, fmt.Errorf("byte %d begins a character of UTF-8, not of %s: leave --encoding out", first+1, r.opt.Encoding)
+	}
+	text := make([]byte, 0, len(raw)+bytes.Count(raw, []byte(" "))+8)
+	for i, b := range raw {
+		c := r.charset.DecodeByte(b)
+		if c >= 0x80 && c < 0xa0 || c == utf8.RuneError {
+			return nil, r.noCharacter(i)
+		}
+		text = utf8.AppendRune(text, c)
+	}
+	return text, nil
+}
+
+// noCharacter says of a byte that it stands for a control character, which no billing file means.
+func (r *Reader) noCharacter(at int) error {
+	if r.opt.Encoding == Latin1 {
+		return fmt.Errorf("byte %d is no character of %s: say --encoding %s", at+1, Latin1, Windows1252)
+	}
+	return fmt.Errorf("byte %d is no character of %s: convert the file to UTF-8, from the encoding that it has", at+1, r.opt.Encoding)
+}

@@ -1,0 +1,296 @@
+package producer
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"spillway/internal/job"
+)
+
+// plan is a gateway's map, made ready: its targets stand in the order of the payload, which is that of the names at each level.
+type plan struct {
+	targets  []target
+	keep     bool
+	currency string
+	decimal  byte
+	named    map[string]bool // fields of a record that Keep does not keep: the map takes or makes them
+	// used again for each record
+	items  []item
+	number number
+	canon  canon
+	inner  parser
+}
+
+// target is a field of the payload.
+type target struct {
+	job.MapField
+	names  []string // of its levels
+	keys   [][]byte // each name as a JSON key with its colon
+	fixed  cell     // the constant
+	column int      // of a CSV file
+}
+
+// cell is one value of a record: a text, or other JSON as it was written. The zero cell is none: an empty column, null or "".
+type cell struct{ text, json []byte }
+
+func (c cell) absent() bool { return len(c.text) == 0 && len(c.json) == 0 }
+
+// item is a target and its value in the record at hand.
+type item struct {
+	*target
+	cell
+}
+
+func newPlan(m *job.Map, decimal byte) *plan {
+	p := &plan{keep: m.Keep, currency: m.Currency, decimal: cmp.Or(decimal, '.'), named: map[string]bool{}}
+	for _, f := range m.Fields {
+		t := newTarget(f, strings.Split(f.To, "."))
+		if f.Value == nil {
+			p.named[f.From] = true
+		}
+		p.named[t.names[0]] = true
+		p.targets = append(p.targets, t)
+	}
+	p.sort()
+	return p
+}
+
+func newTarget(f job.MapField, names []string) target {
+	t := target{MapField: f, names: names}
+	for _, name := range names {
+		t.keys = append(t.keys, append(appendQuoted(nil, []byte(name)), ':'))
+	}
+	if f.Value != nil {
+		t.fixed = cellOf(f.Value)
+	}
+	return t
+}
+
+func (p *plan) sort() {
+	slices.SortFunc(p.targets, func(a, b target) int { return slices.Compare(a.names, b.names) })
+}
+
+// bind finds the columns of a CSV file. Columns that are kept become targets.
+func (p *plan) bind(columns []string, id int) error {
+	for i := range p.targets {
+		t := &p.targets[i]
+		if t.column = slices.Index(columns, t.From); t.column < 0 && t.Value == nil {
+			return fmt.Errorf("no column is named %q, from which the gateway's map takes %s", t.From, t.To)
+		}
+	}
+	if !p.keep {
+		return nil
+	}
+	for i, name := range columns {
+		if i != id && !p.named[name] {
+			t := newTarget(job.MapField{To: name, From: name}, []string{name})
+			t.column = i
+			p.targets = append(p.targets, t)
+		}
+	}
+	p.sort()
+	return nil
+}
+
+// record makes the payload of a CSV record.
+func (p *plan) record(fields [][]byte) (json.RawMessage, error) {
+	p.items = p.items[:0]
+	for i := range p.targets {
+		t := &p.targets[i]
+		c := t.fixed
+		if t.Value == nil {
+			c.text = fields[t.column]
+		}
+		p.items = append(p.items, item{t, c})
+	}
+	return p.payload()
+}
+
+// object makes the payload of an object that was parsed. Its field id, if that is not empty, is kept where the map names it alone.
+func (p *plan) object(in *parser, id string) (json.RawMessage, error) {
+	p.items = p.items[:0]
+	for i := range p.targets {
+		t := &p.targets[i]
+		c := t.fixed
+		if t.Value == nil {
+			c = p.find(in, t.From)
+		}
+		p.items = append(p.items, item{t, c})
+	}
+	if p.keep {
+		for _, m := range in.members {
+			if name := string(m.key); (name != id || id == "") && !p.named[name] {
+				p.items = append(p.items, item{new(newTarget(job.MapField{To: name, From: name}, []string{name})), cellOf(m.value)})
+			}
+		}
+		slices.SortFunc(p.items, func(a, b item) int { return slices.Compare(a.names, b.names) })
+	}
+	return p.payload()
+}
+
+// find returns a field of an object: one of that very name, or else the one at that dotted path.
+func (p *plan) find(in *parser, name string) cell {
+	for _, m := range in.members {
+		if string(m.key) == name {
+			return cellOf(m.value)
+		}
+	}
+	if !strings.Contains(name, ".") {
+		return cell{}
+	}
+	return cellOf(in.head(name).value(&p.inner))
+}
+
+func cellOf(value []byte) cell {
+	switch {
+	case len(value) == 0 || string(value) == "null":
+		return cell{}
+	case value[0] != '"':
+		return cell{json: value}
+	case bytes.IndexByte(value, '\\') < 0:
+		return cell{text: value[1 : len(value)-1]}
+	}
+	return cell{text: []byte(unquote(value))}
+}
+
+// payload writes the items. Those without a value are left out.
+func (p *plan) payload() (json.RawMessage, error) {
+	size := 2
+	for _, it := range p.items {
+		size += len(it.text) + len(it.json) + 4
+		for _, key := range it.keys {
+			size += len(key) + 2
+		}
+	}
+	out, open := append(make([]byte, 0, size), '{'), []string(nil)
+	var err error
+	for _, it := range p.items {
+		if it.absent() {
+			continue
+		}
+		out, open = it.enter(out, open)
+		if out, err = p.value(out, it); err != nil {
+			return nil, err
+		}
+	}
+	for range open {
+		out = append(out, '}')
+	}
+	return append(out, '}'), nil
+}
+
+// enter writes what stands before the target's value, after a field within the objects that are open. It returns those that are open then.
+func (t *target) enter(out []byte, open []string) ([]byte, []string) {
+	parents, same := t.names[:len(t.names)-1], 0
+	for same < min(len(open), len(parents)) && open[same] == parents[same] {
+		same++
+	}
+	for range open[same:] {
+		out = append(out, '}')
+	}
+	for i, key := range t.keys[same:] {
+		if out[len(out)-1] != '{' {
+			out = append(out, ',')
+		}
+		out = append(out, key...)
+		if same+i < len(parents) {
+			out = append(out, '{')
+		}
+	}
+	return out, parents
+}
+
+func (p *plan) value(out []byte, it item) ([]byte, error) {
+	switch {
+	case it.As == job.MapMinor:
+		return p.minor(out, it)
+	case it.As == job.MapNumber && !p.read(it):
+		return nil, p.noNumber(it)
+	case it.As == job.MapNumber:
+		return p.number.appendPlain(out), nil
+	case it.As == job.MapBoolean:
+		return appendBoolean(out, it)
+	case it.json != nil && it.As != job.MapPlain:
+		return nil, fmt.Errorf("the field %s is not a text", show([]byte(it.From)))
+	case it.json != nil:
+		return p.canonical(out, it.json)
+	case it.As == job.MapLower:
+		return appendQuoted(out, bytes.ToLower(it.text)), nil
+	case it.As == job.MapUpper:
+		return appendQuoted(out, bytes.ToUpper(it.text)), nil
+	}
+	return appendQuoted(out, it.text), nil
+}
+
+// canonical appends a JSON value as the digest sees it.
+func (p *plan) canonical(out, value []byte) ([]byte, error) {
+	p.canon.p.in, p.canon.p.pos = value, 0
+	text, err := p.canon.whole()
+	return append(out, text...), err
+}
+
+func (p *plan) read(it item) bool {
+	if it.json != nil {
+		return p.number.read(it.json, '.')
+	}
+	return p.number.read(it.text, p.decimal)
+}
+
+func (p *plan) minor(out []byte, it item) ([]byte, error) {
+	digits, err := p.digits()
+	if err != nil {
+		return nil, err
+	}
+	if !p.read(it) {
+		return nil, job.MoneyError(p.noNumber(it).Error())
+	}
+	out, ok := p.number.appendMinor(out, digits)
+	if !ok {
+		return nil, job.MoneyError(fmt.Sprintf("the amount in the field %s has %d decimals, and its currency is divided into %d", show([]byte(it.From)),
+			p.number.scale, digits))
+	}
+	return out, nil
+}
+
+// digits returns into how many decimals the record's currency is divided.
+func (p *plan) digits() (int, error) {
+	from := p.currency
+	for _, it := range p.items {
+		if it.To != p.currency {
+			continue
+		}
+		if digits, listed := job.CurrencyDigits(string(it.text)); listed {
+			return digits, nil
+		}
+		from = it.From
+	}
+	return 0, job.NoCurrency(from)
+}
+
+// noNumber says what is wrong with a number, without its value.
+func (p *plan) noNumber(it item) error {
+	other := map[byte]byte{'.': ',', ',': '.'}[p.decimal]
+	if it.json == nil && p.number.read(it.text, other) {
+		return fmt.Errorf("the field %s is not a number with %q before its decimals: say --decimal '%c' if the file has %q there",
+			show([]byte(it.From)), p.decimal, other, other)
+	}
+	return fmt.Errorf("the field %s is not a number: write it like 1698%c81", show([]byte(it.From)), p.decimal)
+}
+
+func appendBoolean(out []byte, it item) ([]byte, error) {
+	word := it.json
+	if word == nil {
+		word = bytes.TrimSpace(it.text)
+	}
+	switch strings.ToLower(string(word)) {
+	case "true", "yes", "1":
+		return append(out, "true"...), nil
+	case "false", "no", "0":
+		return append(out, "false"...), nil
+	}
+	return nil, fmt.Errorf("the field %s is neither true nor false: write true, yes or 1, or false, no or 0", show([]byte(it.From)))
+}
