@@ -27,6 +27,9 @@ func (r *reader) check(path string, g *Gateway) {
 		r.clash(path+".amount.most", path+".amount.least", "most, %d%s, is below least, %d%s: no amount could be used", a.Most,
 			r.defaulted(path+".amount.most"), a.Least, r.defaulted(path+".amount.least"))
 	}
+	if g.Map != nil {
+		r.checkMap(path, g)
+	}
 	r.checkLeak(path+".leak", g.Leak)
 	r.checkAdmission(path+".admission", g)
 	if t := g.Retry; t.Max < t.First {

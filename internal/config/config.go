@@ -85,6 +85,8 @@ type Gateway struct {
 	Reference string
 	// Amount says where a payload has its money. The zero Amount: nowhere, no sums of money.
 	Amount Amount
+	// Map says how a record of a billing file becomes a payload. Nil (default) = a record is its payload.
+	Map *job.Map
 	// Leak is the leak rate: the limits the pacer keeps towards the gateway.
 	Leak Leak
 	// Admission is the check before a job enters the queue.
@@ -187,6 +189,8 @@ type Amount struct {
 	Least int64
 	// Most is the largest amount of a job, in minor units. Default MostAmount. A slip of the keyboard is stopped by a small one.
 	Most int64
+	// Required says that each job has an amount, and a currency where Currency is set. Default false; true where the gateway has a Map.
+	Required bool
 }
 
 // Leak is what the pacer keeps towards a gateway, over all processes together.

@@ -96,6 +96,7 @@ func (r *reader) gateway(n node) Gateway {
 		field{"answers", func(n node) { r.answers(n, &g.Answers) }},
 		field{"reference", r.word(&g.Reference, checkReference)},
 		field{"amount", func(n node) { r.amount(n, &g.Amount) }},
+		field{"map", func(n node) { g.Map = r.mapping(n) }},
 		field{"leak", func(n node) { r.leak(n, &g.Leak) }},
 		field{"admission", func(n node) { r.admission(n, &g.Admission) }},
 		field{"retry", func(n node) { r.retry(n, &g.Retry) }},
@@ -105,6 +106,9 @@ func (r *reader) gateway(n node) Gateway {
 		field{"replay", func(n node) { r.replay(n, &g) }},
 		field{"dedupe", r.duration(&g.Dedupe, time.Second)},
 	)
+	if g.Map != nil && !r.written(n.path+".amount.required") {
+		g.Amount.Required = g.Amount.Field != ""
+	}
 	r.check(n.path, &g)
 	g.Admission.fill(g.Leak)
 	return g
@@ -188,6 +192,7 @@ func (r *reader) amount(n node, a *Amount) {
 		field{"currency", r.word(&a.Currency, checkField)},
 		field{"least", r.count(&a.Least, -MostAmount, MostAmount)},
 		field{"most", r.count(&a.Most, -MostAmount, MostAmount)},
+		field{"required", r.truth(&a.Required)},
 	)
 	if a.Field == "" {
 		r.missing(n.path+".field", "name the payload's field that holds the amount in minor units")

@@ -117,7 +117,8 @@ func keysOf(gateway string) func(job.Job) []string {
 
 // AmountRule says where a gateway's payloads have their money and how much that may be.
 func AmountRule(g config.Gateway) job.AmountRule {
-	return job.AmountRule{Field: g.Amount.Field, Currency: g.Amount.Currency, Least: g.Amount.Least, Most: g.Amount.Most}
+	return job.AmountRule{Field: g.Amount.Field, Currency: g.Amount.Currency, Least: g.Amount.Least, Most: g.Amount.Most,
+		Required: g.Amount.Required}
 }
 
 // Money returns what reads a payload's money as a record has it, or nil where the configuration names no amount.

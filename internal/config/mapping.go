@@ -1,0 +1,146 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"spillway/internal/job"
+)
+
+// mapping reads how a record of a billing file becomes a payload: the payload's fields, and "rest". Nil where it is at fault: nothing more is
+// to be said of it then.
+func (r *reader) mapping(n node) *job.Map {
+	m, faults := &job.Map{}, len(r.faults)
+	for _, e := range r.entries(n) {
+		if _, word := raw(e.value); e.key == "rest" && word {
+			rest := ""
+			r.word(&rest, choice("a way with the rest", "keep", "drop"))(e.value)
+			m.Keep = rest == "keep"
+			continue
+		}
+		if rule := checkField(e.key); rule != "" {
+			r.places[e.value.path] = e.at
+			r.fault(e.value.path, "%q %s", e.key, rule)
+			continue
+		}
+		m.Fields = append(m.Fields, r.mapField(e))
+	}
+	if len(m.Fields) == 0 && !m.Keep && len(r.faults) == faults {
+		r.fault(n.path, "there are no fields, so every payload would be empty: write at least one, like amount: {from: Betrag, minor: true}")
+	}
+	if len(r.faults) > faults {
+		return nil
+	}
+	return m
+}
+
+func (r *reader) mapField(e entry) job.MapField {
+	f, path := job.MapField{To: e.key, From: e.key}, e.value.path
+	if _, null := e.value.tree.(*ast.NullNode); null {
+		r.fault(path, "there is no value: write {} to take the field from the column of its own name, or take the line out")
+		return f
+	}
+	fields := []field{{"from", r.word(&f.From, checkColumn)}, {"value", func(n node) { f.Value = r.constant(n) }}}
+	for _, way := range job.MapWays() {
+		fields = append(fields, field{string(way), func(n node) { r.way(n, way, &f.As) }})
+	}
+	r.object(e.value, fields...)
+	if r.written(path + ".value") {
+		if r.written(path + ".from") {
+			r.clash(path+".value", path+".from", "value is a constant, and from names a column: keep one of them")
+		}
+		if f.As != job.MapPlain {
+			r.clash(path+"."+string(f.As), path+".value", "value goes out as it stands here, so there is nothing to make of it: take %s or value out", f.As)
+		}
+	}
+	return f
+}
+
+// way reads one of the things that can be made of a value. Only one of them can.
+func (r *reader) way(n node, way job.MapAs, as *job.MapAs) {
+	yes := false
+	r.truth(&yes)(n)
+	switch {
+	case !yes:
+	case *as != job.MapPlain:
+		r.fault(n.path, "a field can't be both %s and %s: keep one of them", *as, way)
+	default:
+		*as = way
+	}
+}
+
+// constant reads a text, a number, true or false, or a list of them.
+func (r *reader) constant(n node) json.RawMessage {
+	switch tree := n.tree.(type) {
+	case *ast.SequenceNode:
+		var all [][]byte
+		for _, item := range r.items(n, "write at least one value, like [card]") {
+			all = append(all, r.constant(item))
+		}
+		return slices.Concat([]byte("["), bytes.Join(all, []byte(",")), []byte("]"))
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		text := tree.GetToken().Value
+		if !json.Valid([]byte(text)) {
+			r.wrong(n, "is neither a number nor a word of JSON: write it like 1050, 10.5 or true, or in quotes to send a text")
+			return nil
+		}
+		return json.RawMessage(text)
+	}
+	text, ok := r.text(n)
+	if !ok {
+		return nil
+	}
+	quoted, _ := json.Marshal(text) // a text always can be
+	return quoted
+}
+
+func checkColumn(name string) string {
+	if name == "" {
+		return "is empty: write the column's name as it stands in the header row"
+	}
+	return ""
+}
+
+// checkMap reports what of a map contradicts itself or the gateway's amount.
+func (r *reader) checkMap(path string, g *Gateway) {
+	for _, f := range g.Map.Fields {
+		at := join(path+".map", f.To)
+		for _, other := range g.Map.Fields {
+			if strings.HasPrefix(other.To, f.To+".") {
+				r.fault(at, "%s can't have a value of its own, as %s stands within it: take one of them out", f.To, other.To)
+				break
+			}
+		}
+		if f.As == job.MapMinor {
+			r.checkMinor(at+".minor", g)
+		}
+	}
+	for key, field := range map[string]string{"field": g.Amount.Field, "currency": g.Amount.Currency} {
+		told := key == "currency" && g.Map.Currency != "" // checkMinor has looked
+		if field != "" && !told && !makes(g.Map, field) {
+			r.clash(path+".amount."+key, path+".map", "the map makes no field %q: name it there, or name another field here", field)
+		}
+	}
+}
+
+// checkMinor reports an amount of which nobody can say how its currency is divided.
+func (r *reader) checkMinor(at string, g *Gateway) {
+	g.Map.Currency = g.Amount.Currency
+	named := slices.ContainsFunc(g.Map.Fields, func(f job.MapField) bool { return f.To == g.Amount.Currency })
+	switch {
+	case g.Amount.Currency == "":
+		r.fault(at, "the currency says how many minor units there are, and amount.currency does not say which field has it: "+
+			"write amount: {field: amount, currency: currency}")
+	case !named && (!g.Map.Keep || strings.Contains(g.Amount.Currency, ".")):
+		r.fault(at, "the currency says how many minor units there are, and the map does not make %q, which amount.currency names: add it", g.Amount.Currency)
+	}
+}
+
+// makes says whether a payload of the map can have a field.
+func makes(m *job.Map, field string) bool {
+	return m.Keep || slices.ContainsFunc(m.Fields, func(f job.MapField) bool { return f.To == field || strings.HasPrefix(field, f.To+".") })
+}
