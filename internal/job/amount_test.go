@@ -53,6 +53,19 @@ func TestAmountsAreWholeNumbersWithinTheirBounds(t *testing.T) {
 			t.Errorf("the payload is in the error: %v", err)
 		}
 	}
+	for payload, want := range map[string]string{
+		`{"amount":5,"currency":"EUR"}`:    "",
+		`{"amount":5}`:                     `no currency: the field "currency" is missing or null, and amount.required asks for it`,
+		`{"amount":5,"currency":null}`:     `no currency: the field "currency" is missing or null, and amount.required asks for it`,
+		`{"amount":null,"currency":"EUR"}`: `no amount: the field "amount" is missing or null, and amount.required asks for it`,
+		`{}`:                               `no amount: the field "amount" is missing or null, and amount.required asks for it`,
+	} {
+		must := rule
+		must.Required = true
+		if err := must.Check([]byte(payload)); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("required, %s: %v, want %q", payload, err, want)
+		}
+	}
 	small := AmountRule{Field: "amount", Least: -100, Most: 100}
 	for payload, ok := range map[string]bool{`{"amount":-100}`: true, `{"amount":0}`: true, `{"amount":100,"currency":"XYZ"}`: true, `{"amount":-101}`: false, `{"amount":101}`: false} {
 		if err := small.Check([]byte(payload)); (err == nil) != ok {

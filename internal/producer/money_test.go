@@ -37,7 +37,7 @@ func TestMoneyIsWhatTheSlowWayReads(t *testing.T) {
 		if want != "-" {
 			read++
 		}
-		rule := job.AmountRule{Field: f[0], Currency: f[1], Least: 1, Most: 1<<53 - 1}
+		rule := job.AmountRule{Field: f[0], Currency: f[1], Least: 1, Most: 1<<53 - 1, Required: r.IntN(2) == 0}
 		if f[0] == "" {
 			continue
 		}
