@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"math/big"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"spillway/internal/admission"
 	"spillway/internal/cli"
+	"spillway/internal/job"
 	"spillway/internal/producer"
 )
 
@@ -23,6 +25,9 @@ type flags struct {
 	cli.Common
 	gateway, file, batch     string
 	format, idField          string
+	separator, decimal       string
+	encoding                 string
+	show                     int
 	onFull                   string
 	at, expires              string
 	why                      string // of a replacement
@@ -42,7 +47,8 @@ type options struct {
 	count *big.Int // --expect-count; nil without
 	// unasked says that a replacement is a dry run, as there is nobody to ask.
 	unasked bool
-	sum     *big.Int // --expect-sum; nil without
+	sum     *big.Int    // --expect-sum of one currency; nil without
+	sums    job.Amounts // --expect-sum by currency; nil without
 }
 
 const long = `Enqueue reads a billing file as a stream, in constant memory, and hands each job to admission.
@@ -53,19 +59,24 @@ NDJSON: one object a line, {"id": "...", "payload": {...}}, optionally with "gat
 "at", "expires" and "batch", which win over the flags. A line of "dispatcher dlq export" may
 have "sealed" instead of "payload": it needs the key, and goes in as the same job alone. With --id-field the line itself is the
 payload, and that field its id. CSV: a header row, then one record a job, whose payload is an
-object of strings; needs --id-field.
+object of strings; needs --id-field. --separator, --decimal and --encoding read it as a spreadsheet
+or an ERP system writes it. Where the gateway has a map in the configuration, it makes the payload
+of what a line holds.
 
 Lines that can't be used are reported on standard error as "line N: ...", written to --rejects
-as they were read, and the rest goes on (exit code 3).
+as they were read, and the rest goes on (exit code 3). Of those with the same fault the first 100 are
+reported.
 
 The report counts read = enqueued + parked + duplicate + invalid + failed; failed are jobs that
 were read and not taken in. With --dry-run that is every usable job, as nothing is sent to
 Redis: "usable" says how many there are. Duplicates and equal ids with another payload show only
-in a real run.
+in a real run. A dry run also says how much money the jobs move, and with --show 3 how the first
+three jobs of each gateway would be called: that prints payloads, which may hold personal data.
 
 --expect-count and --expect-sum are control totals over the usable jobs of the whole file. The
-sum is in minor units of the field that the gateway's amount.field names. A difference refuses
-the file before the first job goes in (exit code 3).
+sum is in minor units of the field that the gateway's amount.field names, or for each currency in
+its own units: EUR=9635.86,JPY=1050. A difference refuses the file before the first job goes in
+(exit code 3).
 
 --replace gives parked jobs another payload and takes them in again, with the next generation of their
 idempotency key. The lines may be what "dispatcher dlq show --payload -o json", list and export write,
@@ -77,7 +88,8 @@ before and after, and asks on a terminal; off one it is a dry run, unless --yes.
 
 const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
   enqueue -g stripe -f november.csv --id-field invoice --rejects bad.csv
-  enqueue -g stripe -f november.ndjson --expect-count 1000 --expect-sum 1234500
+  enqueue -g stripe -f erp.csv --id-field Rechnung --separator ';' --decimal ',' --encoding latin-1 --dry-run --show 3
+  enqueue -g stripe -f november.ndjson --expect-count 1000 --expect-sum EUR=12345.00
   dispatcher dlq show inv-7 --payload -o json | jq -c '.payload.amount = 990' | enqueue --replace -f - --yes
   gunzip -c november.ndjson.gz | enqueue -g stripe -f - -o json`
 
@@ -121,17 +133,21 @@ func (f *flags) declare(cmd *cobra.Command) {
 	fs.StringVar(&f.batch, "batch", "", "`NAME` of this run, to look it up by (dispatcher batch)")
 	fs.StringVar(&f.idField, "id-field", "", "`FIELD` that is the id; the line itself is the payload")
 	cli.Choice(cmd, &f.format, "format", "format of the file: ndjson or csv (default: by its name's ending, else ndjson)", "", producer.NDJSON, producer.CSV)
+	fs.StringVar(&f.separator, "separator", "", "`CHARACTER` between the fields of a CSV file, or tab (default: a comma)")
+	fs.StringVar(&f.decimal, "decimal", "", "`CHARACTER` before the decimals of numbers that the gateway's map reads: . or , (default: .)")
+	cli.Choice(cmd, &f.encoding, "encoding", "encoding of the file: utf-8, latin-1 or windows-1252", producer.Encodings()...)
 	cli.Choice(cmd, &f.onFull, "on-full", "what to do with jobs that admission has no room for", modes()...)
 	fs.StringVar(&f.at, "at", "", "send no job before this `TIME`: RFC 3339, \"2026-11-30 18:00\", 2026-11-30, +90m, +2d")
 	fs.StringVar(&f.expires, "expires", "", "send no job after this `TIME`")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "read, check and report, but send nothing to Redis")
+	fs.IntVar(&f.show, "show", 0, "with --dry-run, print the first `N` jobs of each gateway as they would be called, payloads too")
 	fs.BoolVar(&f.replace, "replace", false, "give parked jobs the payload of their line, and replay them")
 	fs.BoolVar(&f.yes, "yes", false, "do a --replace without asking")
 	fs.BoolVar(&f.withoutAmount, "without-amount", false, "let a --replace take away amounts that can be read now")
 	fs.StringVar(&f.why, "why", "", "the `REASON` of a --replace, written down")
 	fs.StringVar(&f.rejects, "rejects", "", "write the lines that can't be used to `FILE`, to be mended and enqueued again")
 	fs.StringVar(&f.expectCount, "expect-count", "", "refuse the file unless it has `N` usable jobs")
-	fs.StringVar(&f.expectSum, "expect-sum", "", "refuse the file unless its amounts add up to `AMOUNT`, in minor units")
+	fs.StringVar(&f.expectSum, "expect-sum", "", "refuse the file unless its amounts add up to `AMOUNT`: minor units, or EUR=9635.86,JPY=1050")
 }
 
 func modes() []string {
@@ -153,9 +169,8 @@ func (f *flags) understand(now time.Time) (options, error) {
 	if err := f.checkReplace(); err != nil {
 		return o, err
 	}
-	format := f.format
-	if format == "" {
-		format = producer.FormatOf(f.file)
+	if f.show < 0 || f.show > 0 && !f.dryRun {
+		return o, cli.Usage("write --dry-run --show 3, or leave it out", "--show is for a dry run, and takes a number of jobs")
 	}
 	at, err := timeFlag("at", f.at, now)
 	if err != nil {
@@ -165,15 +180,69 @@ func (f *flags) understand(now time.Time) (options, error) {
 	if err != nil {
 		return o, err
 	}
-	o.read = producer.Options{Format: format, IDField: f.idField, Gateway: f.gateway, Batch: f.batch, At: at, Expires: expires, Shown: f.replace}
-	if o.count, err = wholeFlag("expect-count", f.expectCount, f.expectsCount); err != nil {
+	o.read = producer.Options{Format: cmp.Or(f.format, producer.FormatOf(f.file)), IDField: f.idField, Gateway: f.gateway, Batch: f.batch, At: at, Expires: expires,
+		Shown: f.replace, Encoding: f.encoding}
+	if o.read.Separator, err = characterFlag("separator", f.separator); err != nil {
 		return o, err
 	}
+	if o.read.Decimal, err = characterFlag("decimal", f.decimal); err != nil {
+		return o, err
+	}
+	return o, f.understandTotals(&o)
+}
+
+// understandTotals reads the control totals.
+func (f *flags) understandTotals(o *options) (err error) {
+	if o.count, err = wholeFlag("expect-count", f.expectCount, f.expectsCount); err != nil {
+		return err
+	}
 	if o.count != nil && o.count.Sign() < 0 {
-		return o, cli.Usage("give the number of usable jobs in the file", "--expect-count %s is no number of jobs", f.expectCount)
+		return cli.Usage("give the number of usable jobs in the file", "--expect-count %s is no number of jobs", f.expectCount)
+	}
+	if strings.Contains(f.expectSum, "=") {
+		o.sums, err = sumsFlag(f.expectSum)
+		return err
 	}
 	o.sum, err = wholeFlag("expect-sum", f.expectSum, f.expectsSum)
-	return o, err
+	return err
+}
+
+// characterFlag reads one character; 0 where the flag is not given.
+func characterFlag(flag, text string) (byte, error) {
+	switch {
+	case text == "":
+		return 0, nil
+	case text == "tab":
+		return '\t', nil
+	case len(text) > 1:
+		return 0, cli.Usage("give one character in quotes, like ';'", "--%s %q is not one character", flag, text)
+	}
+	return text[0], nil
+}
+
+// sumsFlag reads sums by currency, each in units of its currency.
+func sumsFlag(text string) (job.Amounts, error) {
+	const hint = "write each currency once, with its sum in its own units: EUR=9635.86,JPY=1050"
+	sums := job.Amounts{}
+	for part := range strings.SplitSeq(text, ",") {
+		code, sum, _ := strings.Cut(strings.TrimSpace(part), "=")
+		code = strings.ToUpper(code)
+		digits, listed := job.CurrencyDigits(code)
+		whole, fraction, _ := strings.Cut(sum, ".")
+		_, twice := sums[code]
+		switch {
+		case !listed:
+			return nil, cli.Usage(hint, "--expect-sum: ISO 4217 lists no currency %q", code)
+		case twice:
+			return nil, cli.Usage(hint, "--expect-sum: %s is there twice", code)
+		case !job.Digits(strings.TrimPrefix(whole, "-")) || strings.Contains(sum, ".") && !job.Digits(fraction):
+			return nil, cli.Usage(hint, "--expect-sum: %q is not a sum of %s", sum, code)
+		case len(fraction) > digits:
+			return nil, cli.Usage(hint, "--expect-sum: %q has more decimals than %s, which has %d", sum, code, digits)
+		}
+		sums[code], _ = new(big.Int).SetString(whole+fraction+strings.Repeat("0", digits-len(fraction)), 10)
+	}
+	return sums, nil
 }
 
 func timeFlag(flag, text string, now time.Time) (time.Time, error) {

@@ -217,10 +217,10 @@ func TestDryRunNeedsNoRedis(t *testing.T) {
 	b := setup(t, place{redis: fmt.Sprintf("redis://127.0.0.1:%d/0", testkit.FreePort(t))})
 	b.write("a.ndjson", lines("a", 3)+"bad\n")
 	dry := "line 4: not a JSON object\ndry run: nothing was sent to Redis\nenqueue: 1 of 4 lines could not be used\n" + unusable
-	want := strings.Replace(counts(4, 0, 0, 0, 1, 3), "}\n", ",\"dry_run\":true,\"usable\":3}\n", 1)
+	want := strings.Replace(counts(4, 0, 0, 0, 1, 3), "}\n", ",\"dry_run\":true,\"usable\":3,\"amount\":{\"EUR\":6},\"without_amount\":0}\n", 1)
 	b.want(b.run("-g", b.g, "-f", "a.ndjson", "--dry-run", "-o", "json"), result{3, want, dry})
 	b.want(b.run("-g", b.g, "-f", "a.ndjson", "--dry-run"), result{3,
-		"read\t4\nusable\t3\ninvalid\t1\nseconds\tN\njobs per second\tN\n", dry})
+		"read\t4\nusable\t3\ninvalid\t1\nmoney\tEUR 0.06\nseconds\tN\njobs per second\tN\n", dry})
 }
 
 func TestAskedWrongly(t *testing.T) {

@@ -13,17 +13,22 @@ import (
 
 // report is what enqueue writes to standard output. Read is always the sum of the five counts after it.
 type report struct {
-	Read          int64    `json:"read"`
-	Enqueued      int64    `json:"enqueued"`
-	Parked        int64    `json:"parked"`
-	Duplicate     int64    `json:"duplicate"`
-	Invalid       int64    `json:"invalid"`
-	Failed        int64    `json:"failed"`
-	Seconds       float64  `json:"seconds"`
-	JobsPerSecond int64    `json:"jobs_per_second"`
-	DryRun        bool     `json:"dry_run,omitempty"`
-	Usable        *int64   `json:"usable,omitempty"`
-	Control       *control `json:"control,omitempty"`
+	Read          int64   `json:"read"`
+	Enqueued      int64   `json:"enqueued"`
+	Parked        int64   `json:"parked"`
+	Duplicate     int64   `json:"duplicate"`
+	Invalid       int64   `json:"invalid"`
+	Failed        int64   `json:"failed"`
+	Seconds       float64 `json:"seconds"`
+	JobsPerSecond int64   `json:"jobs_per_second"`
+	DryRun        bool    `json:"dry_run,omitempty"`
+	Usable        *int64  `json:"usable,omitempty"`
+	// Amount and NoAmount are the money of a dry run's usable jobs; nil where no gateway of theirs has an amount.
+	Amount   *job.Amounts `json:"amount,omitempty"`
+	NoAmount *int64       `json:"without_amount,omitempty"`
+	Control  *control     `json:"control,omitempty"`
+	// Show is the jobs that --show asks for.
+	Show []shownJob `json:"show,omitempty"`
 	// Replaced is the money before and after a replacement of payloads.
 	Replaced *desk.Replaced `json:"replaced,omitempty"`
 }
@@ -34,6 +39,8 @@ type control struct {
 	ExpectedCount *json.Number `json:"expected_count,omitempty"`
 	Sum           *json.Number `json:"sum,omitempty"`
 	ExpectedSum   *json.Number `json:"expected_sum,omitempty"`
+	Sums          *job.Amounts `json:"sums,omitempty"`
+	ExpectedSums  *job.Amounts `json:"expected_sums,omitempty"`
 }
 
 // counts is the report without its times. The caller holds the lock, or is alone.
@@ -44,7 +51,10 @@ func (t *tally) counts() report {
 		Failed: jobs - t.enqueued - t.parked - t.duplicate - t.conflicts, Control: t.control,
 	}
 	if t.opt.dryRun || t.declined {
-		r.DryRun, r.Usable = true, &jobs
+		r.DryRun, r.Usable, r.Show = true, &jobs, t.sample.jobs
+	}
+	if t.sample.counts() {
+		r.Amount, r.NoAmount = &t.sample.money.Amount, &t.sample.money.NoAmount
 	}
 	return r
 }
@@ -69,11 +79,17 @@ func (t *tally) report(now time.Time) error {
 }
 
 func (t *tally) text(r report, now time.Time) error {
+	for _, j := range r.Show {
+		fmt.Fprintln(t.s.Out, j)
+	}
 	table := cli.NewTable(t.s, now)
 	table.Row("read", r.Read)
 	if r.DryRun {
 		table.Row("usable", *r.Usable)
 		table.Row("invalid", r.Invalid)
+		if r.Amount != nil {
+			table.Row("money", cli.Whole(t.sample.money.Money()))
+		}
 	} else {
 		table.Row("enqueued", r.Enqueued)
 		table.Row("parked", r.Parked)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"spillway/internal/admission"
@@ -38,7 +39,9 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 	if o.replace && !o.yes && !o.dryRun && !(s.InTerminal && s.ErrTerminal) {
 		o.dryRun, o.unasked = true, true
 	}
-	o.read.Gateways, o.read.Amount, o.read.Open = known(cfg), amounts(cfg), opener(cfg)
+	if err := o.serve(cfg); err != nil {
+		return err
+	}
 	in, err := openInput(s, o.file)
 	if err != nil {
 		return err
@@ -58,6 +61,19 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 		t.traces = traces
 	}
 	return enqueue(ctx, jobSource{in: in, opt: o, cfg: cfg, traces: traces}, t)
+}
+
+// serve tells the producer of the gateways. Where there is one alone, lines that name none are its own.
+func (o *options) serve(cfg *config.Config) error {
+	o.read.Gateways, o.read.Amount, o.read.Open, o.read.Map = known(cfg), amounts(cfg, !o.withoutAmount), opener(cfg), mapsOf(cfg)
+	if o.gateway == "" && len(cfg.Gateways) == 1 {
+		o.read.Gateway = cfg.Gateways[0].Name
+	}
+	if o.decimal != "" && o.read.Map == nil {
+		return cli.Usage("add a map to the gateway (docs/configuration.md, Billing files), or leave it out",
+			"--decimal is for numbers that a gateway's map reads, and no gateway in %s has one", cfg.File)
+	}
+	return nil
 }
 
 // jobSource is what enqueue reads, and how.
@@ -171,7 +187,7 @@ func (f *feeder) feed(src jobSource) error {
 			}
 			continue
 		}
-		f.tally.read.Add(1)
+		f.tally.seen(src, line.Job)
 		if err := f.send(f.open.add(line)); err != nil {
 			return err
 		}
@@ -223,11 +239,24 @@ func knows(cfg *config.Config, gateway string) error {
 	return dispatch.NoGateway(cfg, gateway)
 }
 
-// amounts tells the producer where a gateway's payloads have their money.
-func amounts(cfg *config.Config) func(string) job.AmountRule {
+// amounts tells the producer where a gateway's payloads have their money, and whether they must have some, where the configuration says so.
+func amounts(cfg *config.Config, required bool) func(string) job.AmountRule {
 	return func(gateway string) job.AmountRule {
 		g, _ := cfg.Gateway(gateway)
-		return dispatch.AmountRule(g)
+		rule := dispatch.AmountRule(g)
+		rule.Required = rule.Required && required
+		return rule
+	}
+}
+
+// mapsOf tells the producer what makes a gateway's payloads; nil where no gateway has a map.
+func mapsOf(cfg *config.Config) func(string) *job.Map {
+	if !slices.ContainsFunc(cfg.Gateways, func(g config.Gateway) bool { return g.Map != nil }) {
+		return nil
+	}
+	return func(gateway string) *job.Map {
+		g, _ := cfg.Gateway(gateway)
+		return g.Map
 	}
 }
 

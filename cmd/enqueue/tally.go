@@ -45,6 +45,8 @@ type tally struct {
 	fed       bool              // the lines have begun, and the control totals fitted
 	csv       bool              // the file seems to be CSV, and is read as NDJSON for want of a name or a flag that says so
 	declined  bool              // somebody was asked, and said no
+	sample    sample            // what a dry run has seen
+	faults    faults            // what was said of lines that can't be used
 	replacing *desk.Replacement // nil if no payloads are replaced
 	closed    bool              // the feeder may still hang in a read when the report is written: it changes nothing any more
 }
@@ -87,8 +89,15 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 			why += fmt.Sprintf("; it goes on to line %d, and nothing of it was used", last)
 		}
 	}
-	t.say("line %d: %s", l.Number, why)
+	t.fault(l.Number, why)
 	return nil
+}
+
+// fault says why a line can't be used, unless that was said of many.
+func (t *tally) fault(line int, why string) {
+	if t.faults.add(why) {
+		t.say("line %d: %s", line, why)
+	}
 }
 
 // looksLikeCSV says of a line that is no JSON that it may be the header row of a CSV file.
@@ -133,7 +142,7 @@ func (t *tally) count(a admission.Answer, from origin) error {
 			return nil // no answer: counted as failed
 		}
 		t.conflicts++
-		t.say("line %d: %v", from.number, a.Err)
+		t.fault(from.number, a.Err.Error())
 		return t.rejects.add(from.raw, nil)
 	}
 	return nil
@@ -171,6 +180,9 @@ func (t *tally) stopped(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
+	for _, more := range t.faults.more() {
+		t.say("%s", more)
+	}
 	if t.progress != nil {
 		t.progress.Close()
 	}

@@ -26,13 +26,14 @@ type totals struct {
 	jobs   int64
 	bad    int64
 	faults []string
+	unsaid int64       // lines that can't be used and are not in faults
 	silent int64       // jobs whose amount can't be read
 	sums   job.Amounts // by currency; "" where none is configured
 }
 
 // checkTotals compares the file with --expect-count and --expect-sum, before anything of it goes in.
 func checkTotals(ctx context.Context, src jobSource, t *tally) error {
-	if src.opt.count == nil && src.opt.sum == nil {
+	if src.opt.count == nil && !src.opt.addsUp() {
 		return nil
 	}
 	found := &totals{src: src}
@@ -48,8 +49,17 @@ func checkTotals(ctx context.Context, src jobSource, t *tally) error {
 		return ctx.Err()
 	}
 	t.control = found.control()
-	return found.compare(t)
+	if err := found.compare(t); err != nil {
+		return err
+	}
+	if src.opt.addsUp() && !src.opt.JSON() && !src.opt.Quiet {
+		t.say("the file holds %s, as expected", job.Totals{Jobs: found.jobs, Amount: found.sums})
+	}
+	return nil
 }
+
+// addsUp says whether sums are expected.
+func (o options) addsUp() bool { return o.sum != nil || o.sums != nil }
 
 // look reads the whole file and goes back to its start.
 func (f *totals) look(ctx context.Context) error {
@@ -82,14 +92,14 @@ func (f *totals) look(ctx context.Context) error {
 func (f *totals) add(l producer.Line) error {
 	if l.Err != nil {
 		f.bad++
-		if _, ofMoney := errors.AsType[job.MoneyError](l.Err); ofMoney && f.src.opt.sum != nil {
+		if _, ofMoney := errors.AsType[job.MoneyError](l.Err); ofMoney && f.src.opt.addsUp() {
 			f.silent++
 		}
 		f.fault(l.Number, l.Err)
 		return nil
 	}
 	f.jobs++
-	if f.src.opt.sum == nil {
+	if !f.src.opt.addsUp() {
 		return nil
 	}
 	g, _ := f.src.cfg.Gateway(l.Job.Gateway)
@@ -110,7 +120,9 @@ func (f *totals) add(l producer.Line) error {
 func (f *totals) fault(line int, err error) {
 	if len(f.faults) < shownFaults {
 		f.faults = append(f.faults, fmt.Sprintf("line %d: %v", line, err))
+		return
 	}
+	f.unsaid++
 }
 
 // control is what the report says of the totals.
@@ -118,6 +130,9 @@ func (f *totals) control() *control {
 	c := &control{Count: f.jobs, ExpectedCount: number(f.src.opt.count), ExpectedSum: number(f.src.opt.sum)}
 	if f.src.opt.sum != nil && len(f.sums) < 2 {
 		c.Sum = number(f.sum())
+	}
+	if f.src.opt.sums != nil {
+		c.Sums, c.ExpectedSums = &f.sums, &f.src.opt.sums
 	}
 	return c
 }
@@ -145,7 +160,10 @@ func (f *totals) compare(t *tally) error {
 		wrong = append(wrong, fmt.Sprintf("it holds %d usable jobs, and %s were expected", f.jobs, want))
 	}
 	if want := f.src.opt.sum; want != nil && (len(f.sums) > 1 || want.Cmp(f.sum()) != 0) {
-		wrong = append(wrong, fmt.Sprintf("its amounts add up to %s, and %s was expected", f.shownSums(), want))
+		wrong = append(wrong, fmt.Sprintf("its amounts add up to %s, and %s was expected", shownSums(f.sums), want))
+	}
+	if want := f.src.opt.sums; want != nil && !(job.Totals{Amount: want}).Equal(job.Totals{Amount: f.sums}) {
+		wrong = append(wrong, fmt.Sprintf("its amounts add up to %s, and %s was expected", shownSums(f.sums), shownSums(want)))
 	}
 	if f.silent > 0 {
 		wrong = append(wrong, fmt.Sprintf("%d jobs have no amount that could be added up", f.silent))
@@ -159,6 +177,9 @@ func (f *totals) compare(t *tally) error {
 	for _, line := range f.faults {
 		t.say("%s", line)
 	}
+	if f.unsaid > 0 {
+		t.say("and %s more", job.CountText(f.unsaid))
+	}
 	return &job.Error{
 		Code:    job.CodeInvalid,
 		Message: fmt.Sprintf("%s is refused: %s", f.src.in.path, strings.Join(wrong, "; ")),
@@ -166,12 +187,12 @@ func (f *totals) compare(t *tally) error {
 	}
 }
 
-func (f *totals) shownSums() string {
+func shownSums(sums job.Amounts) string {
 	var all []string
-	for _, name := range slices.Sorted(maps.Keys(f.sums)) {
-		text := f.sums[name].String()
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		text := sums[name].String()
 		if job.IsCurrency(name) {
-			text = fmt.Sprintf("%s (%s)", job.Money{Minor: f.sums[name], Currency: name}, text)
+			text = fmt.Sprintf("%s (%s)", job.Money{Minor: sums[name], Currency: name}, text)
 		}
 		all = append(all, text)
 	}

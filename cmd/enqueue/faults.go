@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+
+	"spillway/internal/job"
+)
+
+// mostAlike is how many lines with the same fault are named: a million of them would hide all others.
+const mostAlike = 100
+
+// faults bounds what is said of lines that can't be used. Its zero value has heard of none.
+type faults struct {
+	kinds map[string]*faultKind
+	order []*faultKind
+	last  *faultKind // usually the next one's too
+}
+
+// faultKind is faults that differ in names and numbers alone.
+type faultKind struct {
+	first string
+	lines int64
+}
+
+// varying is what differs between two texts of one fault.
+var varying = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|[0-9]+`)
+
+// add reports whether the fault is to be said.
+func (f *faults) add(why string) bool {
+	k := f.last
+	if k == nil || k.first != why {
+		k = f.kind(why)
+	}
+	k.lines++
+	f.last = k
+	return k.lines <= mostAlike
+}
+
+func (f *faults) kind(why string) *faultKind {
+	name := varying.ReplaceAllString(why, "")
+	if k := f.kinds[name]; k != nil {
+		return k
+	}
+	if f.kinds == nil {
+		f.kinds = map[string]*faultKind{}
+	}
+	k := &faultKind{first: why}
+	f.kinds[name], f.order = k, append(f.order, k)
+	return k
+}
+
+// more says how many faults were not said, a line for each kind.
+func (f *faults) more() (all []string) {
+	for _, k := range f.order {
+		if n := k.lines - mostAlike; n > 0 {
+			all = append(all, fmt.Sprintf("%s: and %s more like it", k.first, job.CountText(n)))
+		}
+	}
+	return all
+}

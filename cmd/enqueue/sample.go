@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+
+	"spillway/internal/job"
+	"spillway/internal/producer"
+)
+
+// sample is what a dry run has seen of the jobs.
+type sample struct {
+	money job.Totals
+	jobs  []shownJob
+	of    map[string]int // how many of jobs are of a gateway
+}
+
+// counts says whether some of the jobs have money, or should have.
+func (s *sample) counts() bool { return len(s.money.Amount) > 0 || s.money.NoAmount > 0 }
+
+// shownJob is a job as it would be called.
+type shownJob struct {
+	Gateway string          `json:"gateway"`
+	ID      string          `json:"id"`
+	Method  string          `json:"method"`
+	URL     string          `json:"url"` // as it stands in the configuration: no variable is filled in
+	Payload json.RawMessage `json:"payload"`
+}
+
+// String is the job in two lines. What can't be printed in the payload is escaped, as JSON does.
+func (j shownJob) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s: job %s: %s %s\n", j.Gateway, j.ID, j.Method, j.URL)
+	for _, c := range string(j.Payload) {
+		if unicode.IsPrint(c) {
+			text.WriteRune(c)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, c) {
+			fmt.Fprintf(&text, `\u%04x`, unit)
+		}
+	}
+	return text.String()
+}
+
+// seen counts a job that was read. A dry run adds up its money, and keeps the first of each gateway to be shown.
+func (t *tally) seen(src jobSource, j job.Job) {
+	t.read.Add(1)
+	if !src.opt.dryRun {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g, _ := src.cfg.Gateway(j.Gateway)
+	if g.Amount.Field != "" && !src.opt.replace {
+		t.sample.money.AddMoney(producer.Money(j.Payload, g.Amount.Field, g.Amount.Currency))
+	}
+	if t.sample.of == nil {
+		t.sample.of = map[string]int{}
+	}
+	if t.sample.of[j.Gateway] < src.opt.show {
+		t.sample.of[j.Gateway]++
+		t.sample.jobs = append(t.sample.jobs, shownJob{j.Gateway, j.ID, g.Request.Method, g.Request.URLText, j.Payload})
+	}
+}
