@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -118,6 +120,26 @@ func TestADryRunShowsMoneyAndJobs(t *testing.T) {
 	}
 	if ids := b.queued(b.g); len(ids) > 0 {
 		t.Errorf("queued: %v", ids)
+	}
+}
+
+// The example does what examples/README.md says of it.
+func TestTheExampleOfAnERPSystem(t *testing.T) {
+	b := setup(t, place{})
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := b.run("-c", filepath.Join(examples, "erp.yaml"), "-f", filepath.Join(examples, "erp.csv"), "--id-field", "Rechnung",
+		"--separator", ";", "--decimal", ",", "--encoding", "latin-1", "--dry-run", "--show", "3")
+	for _, want := range []string{`{"amount":169881,"confirm":true,"currency":"eur","customer":"cus_ba5vkRuW3Aq8JR","description":"Wartung; November \"2026\"",` +
+		`"metadata":{"invoice":"RE-4711"},"off_session":true}` + "\n", "usable\t5\n", "money\tEUR 1,711.31, GBP 1,250.00, JPY 10,500, KWD 7.125\n"} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("%s\nhas no %s", got.out, want)
+		}
+	}
+	if lines := regexp.MustCompile(`(?m)^line \d+`).FindAllString(got.err, -1); got.code != 3 || fmt.Sprint(lines) != "[line 7 line 8 line 9]" {
+		t.Errorf("exit code %d: %s", got.code, got.err)
 	}
 }
 

@@ -260,6 +260,8 @@ func TestDocumentedKeys(t *testing.T) {
 		"amount.currency":               "none",
 		"amount.least":                  "1",
 		"amount.most":                   "9007199254740991",
+		"amount.required":               "false",
+		"map":                           "none",
 		"leak.limits":                   "required",
 		"leak.burst":                    strconv.FormatInt(g.Leak.Burst, 10),
 		"leak.jitter":                   job.FormatDuration(g.Leak.Jitter),

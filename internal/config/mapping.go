@@ -105,7 +105,7 @@ func checkColumn(name string) string {
 	return ""
 }
 
-// checkMap reports what of a map contradicts itself or the gateway's amount.
+// checkMap reports what of a map contradicts itself, the gateway's amount or its url.
 func (r *reader) checkMap(path string, g *Gateway) {
 	for _, f := range g.Map.Fields {
 		at := join(path+".map", f.To)
@@ -117,6 +117,11 @@ func (r *reader) checkMap(path string, g *Gateway) {
 		}
 		if f.As == job.MapMinor {
 			r.checkMinor(at+".minor", g)
+		}
+	}
+	for _, used := range placeholder.FindAllStringSubmatch(g.Request.URLText, -1) {
+		if field, inPayload := strings.CutPrefix(used[1], "payload."); inPayload && !makes(g.Map, field) {
+			r.clash(path+".request.url", path+".map", "the url takes the payload's field %q, and the map does not make it: name it there", field)
 		}
 	}
 	for key, field := range map[string]string{"field": g.Amount.Field, "currency": g.Amount.Currency} {

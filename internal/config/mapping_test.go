@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -59,6 +60,20 @@ func TestAmountsAreRequiredWhereTheFileSaysSo(t *testing.T) {
 	for text, want := range map[string]bool{"": false, "    amount: {field: a}\n": false, "    amount: {field: a, required: true}\n": true} {
 		if got := parse(t, minimal+text).Gateways[0].Amount.Required; got != want {
 			t.Errorf("%q: required is %v", text, got)
+		}
+	}
+}
+
+func TestAURLTakesWhatTheMapMakes(t *testing.T) {
+	t.Parallel()
+	for field, want := range map[string]string{
+		"m.a": "", "o.x": "",
+		"m.b": `f:3:20: gateways.g.request.url: the url takes the payload's field "m.b", and the map does not make it: name it there`,
+	} {
+		text := mapped("{field: o.a}", "o: {}\nm.a: {}")
+		_, err := Parse("f", []byte(strings.Replace(text, "https://api.example.com/", `"https://api.example.com/{id}/{payload.`+field+`}"`, 1)), Options{})
+		if got := fmt.Sprint(err); err == nil && want != "" || err != nil && got != want {
+			t.Errorf("%s: got %s, want %s", field, got, want)
 		}
 	}
 }

@@ -51,6 +51,7 @@ func TestAWrongEncodingOrSeparatorSaysWhatToType(t *testing.T) {
 		header, hint string
 	}{
 		{0, "id;x", "fields are separated by commas; this file seems to use another separator: say --separator ';'"},
+		{0, "Id;x", "fields are separated by commas; this file seems to use another separator: say --separator ';'"},
 		{0, "x, y;id", "fields are separated by commas; this file seems to use another separator: say --separator ';'"},
 		{0, "x\tid", "fields are separated by commas; this file seems to use another separator: say --separator tab"},
 		{';', "id,x", "fields are separated by ';'; this file seems to use another separator: say --separator ','"},

@@ -148,3 +148,35 @@ func FuzzDigest(f *testing.F) {
 		}
 	})
 }
+
+// FuzzMap: whatever a record holds, its payload is compact JSON whose fields stand in order, or the line can't be used.
+func FuzzMap(f *testing.F) {
+	f.Add([]byte("Rechnung;Kunde;Betrag;Waehrung;Plätze;Abwesend;Notiz;Rest\r\nR-1;M\xfcller;1.698,81;EUR;1;yes;\"a\";z\r\n"), true)
+	f.Add([]byte(`{"Rechnung":1,"Notiz":{"b":[1,{"z":null,"a":"\u00fc"}]},"Betrag":1.50,"Waehrung":"kwd","x":{},"x!":1,"x\"":2,"x y":3}`), false)
+	f.Fuzz(func(t *testing.T, in []byte, csv bool) {
+		for _, keep := range []bool{false, true} {
+			m := stripeMap()
+			m.Keep = keep
+			o := mappedOptions(m)
+			o.Encoding = Latin1
+			if !csv {
+				o.Format, o.Separator, o.Encoding = NDJSON, 0, ""
+			}
+			r, err := New(bytes.NewReader(in), o)
+			if err != nil {
+				return
+			}
+			for l, err := r.Next(); err == nil; l, err = r.Next() {
+				if l.Err != nil {
+					continue
+				}
+				checkJob(t, l.Job)
+				var c canon
+				c.p.in = l.Job.Payload
+				if text, err := c.whole(); err != nil || !bytes.Equal(text, l.Job.Payload) {
+					t.Fatalf("%s is %s in order (%v)", l.Job.Payload, text, err)
+				}
+			}
+		}
+	})
+}

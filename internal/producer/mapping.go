@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// plan is a gateway's map, made ready: its targets stand in the order of the payload, which is that of the names at each level.
+// plan is a gateway's map, made ready: its targets stand in the order of the payload, which is the digest's.
 type plan struct {
 	targets  []target
 	keep     bool
@@ -71,7 +71,7 @@ func newTarget(f job.MapField, names []string) target {
 }
 
 func (p *plan) sort() {
-	slices.SortFunc(p.targets, func(a, b target) int { return slices.Compare(a.names, b.names) })
+	slices.SortFunc(p.targets, func(a, b target) int { return slices.CompareFunc(a.keys, b.keys, bytes.Compare) })
 }
 
 // bind finds the columns of a CSV file. Columns that are kept become targets.
@@ -127,7 +127,7 @@ func (p *plan) object(in *parser, id string) (json.RawMessage, error) {
 				p.items = append(p.items, item{new(newTarget(job.MapField{To: name, From: name}, []string{name})), cellOf(m.value)})
 			}
 		}
-		slices.SortFunc(p.items, func(a, b item) int { return slices.Compare(a.names, b.names) })
+		slices.SortFunc(p.items, func(a, b item) int { return slices.CompareFunc(a.keys, b.keys, bytes.Compare) })
 	}
 	return p.payload()
 }
