@@ -46,13 +46,13 @@ const erpBad = "RE-1005;A;;EUR;;8\r\n" +
 	"RE-1013;A;5\" Rohr;EUR;;8\r\n" +
 	"RE-1014;\x80;5,00;EUR;;8\r\n"
 
-const erpSaid = `line 8: no amount: the field "amount" is missing or null, and amount.required asks for it
+const erpSaid = `line 8: no amount: the field "amount" is missing or null, and amount.required asks for it; the map takes it from "Betrag"
 line 9: the amount in the field "Betrag" has 3 decimals, and its currency is divided into 2
-line 10: the amount in the field "amount" is below 1, which amount.least allows
+line 10: the amount in the field "amount" is below 1, which amount.least allows; the map takes it from "Betrag"
 line 11: the field "Betrag" is not a number with ',' before its decimals: say --decimal '.' if the file has '.' there
 line 12: has 4 fields, but the header row has 6
 line 13: the field "Währung" has no currency that ISO 4217 lists: write its three letters, like EUR
-line 14: the amount in the field "amount" is above 100000000, which amount.most allows
+line 14: the amount in the field "amount" is above 100000000, which amount.most allows; the map takes it from "Betrag"
 line 15: no id: the field "Rechnung" is empty
 line 16: byte 10 begins a character of UTF-8, not of latin-1: leave --encoding out
 line 17: field 3 ("Betrag") has a quote within, but does not start with one: put the field in quotes and write the quote twice

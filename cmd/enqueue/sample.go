@@ -54,6 +54,9 @@ func (t *tally) seen(src jobSource, j job.Job) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
 	g, _ := src.cfg.Gateway(j.Gateway)
 	if g.Amount.Field != "" && !src.opt.replace {
 		t.sample.money.AddMoney(producer.Money(j.Payload, g.Amount.Field, g.Amount.Currency))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"spillway/internal/job"
@@ -269,6 +270,16 @@ func (p *plan) digits() (int, error) {
 		from = it.From
 	}
 	return 0, job.NoCurrency(from)
+}
+
+// traced adds to an error that names a field of the payload where in the record that comes from.
+func (p *plan) traced(err error) error {
+	for _, t := range p.targets {
+		if t.Value == nil && t.From != t.To && strings.Contains(err.Error(), strconv.Quote(t.To)) {
+			return fmt.Errorf("%w; the map takes it from %s", err, show([]byte(t.From)))
+		}
+	}
+	return err
 }
 
 // noNumber says what is wrong with a number, without its value.

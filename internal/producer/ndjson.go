@@ -193,6 +193,9 @@ func (r *Reader) checked(j job.Job) (job.Job, error) {
 		return job.Job{}, fmt.Errorf("its payload would have %d bytes: the most is %d", len(j.Payload), job.MaxLine)
 	}
 	if err := CheckAmount(j.Payload, r.gate.amount); err != nil {
+		if r.gate.plan != nil && !r.mapped {
+			err = r.gate.plan.traced(err)
+		}
 		return job.Job{}, err
 	}
 	return j, nil
