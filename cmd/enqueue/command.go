@@ -134,7 +134,7 @@ func (f *flags) declare(cmd *cobra.Command) {
 	fs.StringVar(&f.idField, "id-field", "", "`FIELD` that is the id; the line itself is the payload")
 	cli.Choice(cmd, &f.format, "format", "format of the file: ndjson or csv (default: by its name's ending, else ndjson)", "", producer.NDJSON, producer.CSV)
 	fs.StringVar(&f.separator, "separator", "", "`CHARACTER` between the fields of a CSV file, or tab (default: a comma)")
-	fs.StringVar(&f.decimal, "decimal", "", "`CHARACTER` before the decimals of numbers that the gateway's map reads: . or , (default: .)")
+	fs.StringVar(&f.decimal, "decimal", "", "`CHARACTER` before the decimals of numbers that the gateway's map reads: . or , (default: a point, and no commas)")
 	cli.Choice(cmd, &f.encoding, "encoding", "encoding of the file: utf-8, latin-1 or windows-1252", producer.Encodings()...)
 	cli.Choice(cmd, &f.onFull, "on-full", "what to do with jobs that admission has no room for", modes()...)
 	fs.StringVar(&f.at, "at", "", "send no job before this `TIME`: RFC 3339, \"2026-11-30 18:00\", 2026-11-30, +90m, +2d")

@@ -17,7 +17,7 @@ type plan struct {
 	targets  []target
 	keep     bool
 	currency string
-	decimal  byte
+	decimal  byte            // 0: nobody has said what stands before decimals
 	named    map[string]bool // fields of a record that Keep does not keep: the map takes or makes them
 	// used again for each record
 	items  []item
@@ -47,7 +47,7 @@ type item struct {
 }
 
 func newPlan(m *job.Map, decimal byte) *plan {
-	p := &plan{keep: m.Keep, currency: m.Currency, decimal: cmp.Or(decimal, '.'), named: map[string]bool{}}
+	p := &plan{keep: m.Keep, currency: m.Currency, decimal: decimal, named: map[string]bool{}}
 	for _, f := range m.Fields {
 		t := newTarget(f, strings.Split(f.To, "."))
 		if f.Value == nil {
@@ -250,11 +250,15 @@ func (p *plan) minor(out []byte, it item) ([]byte, error) {
 		return nil, job.MoneyError(p.noNumber(it).Error())
 	}
 	out, ok := p.number.appendMinor(out, digits)
-	if !ok {
-		return nil, job.MoneyError(fmt.Sprintf("the amount in the field %s has %d decimals, and its currency is divided into %d", show([]byte(it.From)),
-			p.number.scale, digits))
+	if ok {
+		return out, nil
 	}
-	return out, nil
+	hint := ""
+	if !p.number.told && p.number.scale == 3 {
+		hint = "; say --decimal ',' if the point stands between thousands"
+	}
+	return nil, job.MoneyError(fmt.Sprintf("the amount in the field %s has %d decimals, and its currency is divided into %d%s", show([]byte(it.From)),
+		p.number.scale, digits, hint))
 }
 
 // digits returns into how many decimals the record's currency is divided.
@@ -284,12 +288,17 @@ func (p *plan) traced(err error) error {
 
 // noNumber says what is wrong with a number, without its value.
 func (p *plan) noNumber(it item) error {
-	other := map[byte]byte{'.': ',', ',': '.'}[p.decimal]
+	mark := cmp.Or(p.decimal, '.')
+	other := map[byte]byte{'.': ',', ',': '.'}[mark]
+	if p.decimal == 0 && bytes.IndexByte(it.text, ',') >= 0 {
+		return fmt.Errorf("the field %s has a comma: say --decimal ',' if it stands before the decimals, or --decimal '.' if it stands between thousands",
+			show([]byte(it.From)))
+	}
 	if it.json == nil && p.number.read(it.text, other) {
 		return fmt.Errorf("the field %s is not a number with %q before its decimals: say --decimal '%c' if the file has %q there",
-			show([]byte(it.From)), p.decimal, other, other)
+			show([]byte(it.From)), mark, other, other)
 	}
-	return fmt.Errorf("the field %s is not a number: write it like 1698%c81", show([]byte(it.From)), p.decimal)
+	return fmt.Errorf("the field %s is not a number: write it like 1698%c81", show([]byte(it.From)), mark)
 }
 
 func appendBoolean(out []byte, it item) ([]byte, error) {

@@ -138,6 +138,7 @@ func TestNumbersAreReadAsPeopleWriteThem(t *testing.T) {
 		{" 12,5 ", ',', "12.5", "1250"}, {"12,500", ',', "12.5", "1250"}, {"1.234.567", ',', "1234567", "123456700"}, {"007,10", ',', "7.1", "710"},
 		{"-1,00", ',', "-1", "-100"}, {"+1", ',', "1", "100"}, {"-0,00", ',', "0", "0"}, {"0,01", ',', "0.01", "1"}, {"1'698.81", '.', "1698.81", "169881"},
 		{"1\u00a0698,81", ',', "1698.81", "169881"}, {"1\u202f698,81", ',', "1698.81", "169881"}, {"1 698,81", ',', "1698.81", "169881"}, {"1’000", '.', "1000", "100000"},
+		{"1698.81", 0, "1698.81", "169881"}, {"1 698.81", 0, "1698.81", "169881"}, {"1.690", 0, "1.69", no}, {"1.690", '.', "1.69", "169"}, {"1.69", 0, "1.69", "169"}, {"1.000", '.', "1", "100"}, {"7,125", 0, no, no}, {"1,698.81", 0, no, no}, {"12,5", 0, no, no},
 		{"0,001", ',', "0.001", no}, {"12,345", ',', "12.345", no},
 		{"12.34", ',', no, no}, {"1.698,81", '.', no, no}, {"1698,8,1", ',', no, no}, {"", ',', no, no}, {"-", ',', no, no}, {",5", ',', no, no}, {"5,", ',', no, no},
 		{"1.2345", ',', no, no}, {"1.23.456", ',', no, no}, {"1234.567", ',', no, no}, {"1.234'567", ',', no, no}, {".123", ',', no, no}, {"1.", ',', no, no},
@@ -147,6 +148,7 @@ func TestNumbersAreReadAsPeopleWriteThem(t *testing.T) {
 		plain, cent := no, no
 		if n.read([]byte(c.text), c.mark) {
 			plain = string(n.appendPlain(nil))
+			n.read([]byte(c.text), c.mark)
 			if minor, ok := n.appendMinor(nil, 2); ok {
 				cent = string(minor)
 			}
@@ -174,6 +176,39 @@ func TestEachCurrencyHasItsOwnDecimals(t *testing.T) {
 	for _, l := range lines[3:9] {
 		if _, ok := l.Err.(job.MoneyError); err != nil || !ok {
 			t.Errorf("line %d: %v is no fault of money", l.Number, l.Err)
+		}
+	}
+}
+
+func TestAPointThatNobodyExplainedMayStandBetweenThousands(t *testing.T) {
+	t.Parallel()
+	o := mappedOptions(&job.Map{Currency: "c", Fields: []job.MapField{{To: "a", From: "a", As: job.MapMinor}, {To: "c", From: "c"}}})
+	o.Decimal = 0
+	why := `the amount in the field "a" has 3 decimals, and its currency is divided into 2; say --decimal ',' if the point stands between thousands`
+	want := fmt.Sprint([]string{why, `{"a":1690,"c":"KWD"}`, `the amount in the field "a" has 4 decimals, and its currency is divided into 2`})
+	if got := payloads(t, "Rechnung;a;c\n1;1.690;EUR\n2;1.690;KWD\n3;1.6900;EUR\n", o); fmt.Sprint(got) != want {
+		t.Errorf("CSV: %s", strings.Join(got, "\n"))
+	}
+	o.Format, o.Separator = NDJSON, 0
+	if got := payloads(t, `{"Rechnung":1,"a":1.690,"c":"EUR"}`, o); got[0] != `{"a":169,"c":"EUR"}` {
+		t.Errorf("NDJSON: %s", got)
+	}
+}
+
+// 7,125 is seven or seven thousand. Nobody is charged a thousand times too much because nobody said which.
+func TestACommaThatNobodyExplainedIsNoNumber(t *testing.T) {
+	t.Parallel()
+	o := mappedOptions(&job.Map{Fields: []job.MapField{{To: "n", From: "n", As: job.MapNumber}}})
+	file := "Rechnung;n\n1;7,125\n2;7.125\n3;x\n"
+	for decimal, want := range map[byte][]string{
+		0: {`the field "n" has a comma: say --decimal ',' if it stands before the decimals, or --decimal '.' if it stands between thousands`, `{"n":7.125}`,
+			`the field "n" is not a number: write it like 1698.81`},
+		',': {`{"n":7.125}`, `{"n":7125}`, `the field "n" is not a number: write it like 1698,81`},
+		'.': {`{"n":7125}`, `{"n":7.125}`, `the field "n" is not a number: write it like 1698.81`},
+	} {
+		o.Decimal = decimal
+		if got := payloads(t, file, o); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("with %q:\n%s", decimal, strings.Join(got, "\n"))
 		}
 	}
 }

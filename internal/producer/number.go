@@ -6,14 +6,20 @@ import "bytes"
 type number struct {
 	negative bool
 	digits   []byte
-	scale    int // how many of the digits stand behind the mark; the last of them is no 0
+	scale    int  // how many of the digits stand behind the mark
+	told     bool // somebody has said what the mark is
 }
 
-// groupMarks are what people put between thousands: a point or comma, spaces that may not break, apostrophes.
-var groupMarks = [][]byte{[]byte("."), []byte(","), []byte(" "), []byte("\u00a0"), []byte("\u202f"), []byte("'"), []byte("’")}
+// groupMarks are what people put between thousands: spaces that may or may not break, apostrophes, a point or comma.
+var groupMarks = [][]byte{[]byte(" "), []byte("\u00a0"), []byte("\u202f"), []byte("'"), []byte("’"), []byte("."), []byte(",")}
 
-// read reads a text in which mark stands before the decimals. What it reads is exact, or false: groups of thousands have three digits.
+// read reads a text in which mark stands before the decimals; zero means a point, and that nobody has said so. What it reads is exact, or false:
+// groups of thousands have three digits, and "7,125" is none where nobody has said what the comma is.
 func (n *number) read(text []byte, mark byte) bool {
+	marks := groupMarks
+	if n.told = mark != 0; !n.told {
+		mark, marks = '.', groupMarks[:len(groupMarks)-2]
+	}
 	text = bytes.TrimSpace(text)
 	n.negative = bytes.HasPrefix(text, []byte("-"))
 	if n.negative || bytes.HasPrefix(text, []byte("+")) {
@@ -23,22 +29,21 @@ func (n *number) read(text []byte, mark byte) bool {
 	if marked && (len(fraction) == 0 || !allDigits(fraction)) {
 		return false
 	}
-	digits, ok := ungrouped(n.digits[:0], whole, mark)
+	digits, ok := ungrouped(n.digits[:0], whole, mark, marks)
 	if !ok {
 		return false
 	}
-	fraction = bytes.TrimRight(fraction, "0")
 	n.digits, n.scale = append(digits, fraction...), len(fraction)
 	n.negative = n.negative && len(bytes.Trim(n.digits, "0")) > 0
 	return true
 }
 
 // ungrouped appends the digits of a whole number.
-func ungrouped(dst, whole []byte, mark byte) ([]byte, bool) {
+func ungrouped(dst, whole []byte, mark byte, marks [][]byte) ([]byte, bool) {
 	if allDigits(whole) {
 		return append(dst, whole...), len(whole) > 0
 	}
-	for _, between := range groupMarks {
+	for _, between := range marks {
 		if between[0] == mark || !bytes.Contains(whole, between) {
 			continue
 		}
@@ -65,8 +70,16 @@ func allDigits(text []byte) bool {
 	return true
 }
 
+// trim takes zeros away at the end, down to that many decimals.
+func (n *number) trim(decimals int) {
+	for n.scale > decimals && n.digits[len(n.digits)-1] == '0' {
+		n.digits, n.scale = n.digits[:len(n.digits)-1], n.scale-1
+	}
+}
+
 // appendPlain appends the number as JSON: 1698.81.
 func (n *number) appendPlain(dst []byte) []byte {
+	n.trim(0)
 	dst = n.appendWhole(dst, n.digits[:len(n.digits)-n.scale])
 	if n.scale > 0 {
 		dst = append(append(dst, '.'), n.digits[len(n.digits)-n.scale:]...)
@@ -74,8 +87,12 @@ func (n *number) appendPlain(dst []byte) []byte {
 	return dst
 }
 
-// appendMinor appends the number in minor units, of which a unit has 10^digits. ok is false where it has a fraction of them.
+// appendMinor appends the number in minor units, of which a unit has 10^digits. ok is false where it has a fraction of them, or too many decimals and
+// nobody has said that a point begins them: 1.690 may be a thousand and more.
 func (n *number) appendMinor(dst []byte, digits int) (_ []byte, ok bool) {
+	if n.told {
+		n.trim(digits)
+	}
 	if n.scale > digits {
 		return dst, false
 	}

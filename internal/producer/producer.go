@@ -46,7 +46,8 @@ type Options struct {
 	Map func(gateway string) *job.Map
 	// Separator stands between the fields of a CSV file: a visible ASCII character, or a tab. Zero means a comma.
 	Separator byte
-	// Decimal stands before the decimals of the numbers that Map reads: a point or a comma. Zero means a point. Numbers of JSON have a point always.
+	// Decimal stands before the decimals of the numbers that Map reads: a point or a comma; the other of the two may stand between thousands.
+	// Zero means a point, and no comma anywhere. Numbers of JSON have a point always.
 	Decimal byte
 	// Encoding is one of Encodings. Empty means UTF-8.
 	Encoding string
