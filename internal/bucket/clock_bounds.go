@@ -8,7 +8,8 @@ import (
 
 // clockBounds knows how far Redis's clock is from the local one: theta = Redis - local, between lo and hi, all in µs.
 // Every answer of Redis, sent at t0 and received at t1 with Redis's time R in it, proves R - t1 <= theta <= R - t0.
-// What was learned widens with its age by drift, as no two clocks run alike.
+// What was learned widens with its age by drift, as no two clocks run alike. Calls are written and counted by bounds that widen by unseen,
+// and so are true while a clock is slewed by less than its answers can show yet.
 //
 // An answer may contradict what was learned. Then Redis's clock goes faster or slower than it should, as clocks do that are being put
 // right, and how far it has gained is kept in gains; or, where no clock goes so fast, it was set. With that an era begins: no moment
@@ -20,9 +21,11 @@ type clockBounds struct {
 	mu         sync.Mutex
 	known      bool
 	era        int64 // how often the clock was seen to have been set
+	begun      int64 // local µs at which the first answer was asked for
 	since      int64 // local µs at which the first answer of this era came
 	lo, hi     int64
 	loAt, hiAt int64  // local µs at which each was asked for: the clocks may have drifted since
+	near       span   // the same, of few and young answers
 	last       answer // the newest one
 	fast, slow slew
 	gains      gains
@@ -32,12 +35,17 @@ type clockBounds struct {
 // answer is what one answer of Redis proves.
 type answer struct{ sent, received, lo, hi int64 }
 
+// span is bounds of theta, each with the local moment at which it was asked for (µs).
+type span struct{ lo, hi, loAt, hiAt int64 }
+
 // slew is how fast Redis's clock was seen to gain, or lose, by what an answer contradicted; it counts until a local moment. Until doubt, the clock may
 // have gained or lost more than was seen, as much as the answers since then left open; 0 means that it never did since all that is known.
 type slew struct{ ppm, until, doubt, open int64 }
 
 const (
 	drift      = 100            // ppm: by so much any two clocks differ
+	unseen     = 10_000         // ppm: a clock may be slewed by so much for as long as no answer contradicts
+	mostUnseen = 20_000         // µs: others have not seen that a clock gained so much, where Redis answers them within that time
 	mostSlew   = 100_000        // ppm: no clock is put right quicker than this
 	slewLasts  = 1_000_000      // µs: after so long without a contradiction the clock goes as it should
 	doubted    = 60 * slewLasts // µs: for so long after one it may go on unseen
@@ -55,7 +63,7 @@ func (b *clockBounds) observe(sent, received, redis int64) (leap, era int64) {
 	gained, lost := a.lo-hi, lo-a.hi // at the least
 	switch {
 	case !b.known:
-		b.known, b.since = true, received
+		b.known, b.begun, b.since = true, sent, received
 		b.reset(a)
 	case b.isLeap(a) && sent < b.since: // which of the two came first is not known: the next answer tells
 		return 0, bygone
@@ -81,6 +89,7 @@ func (b *clockBounds) observe(sent, received, redis int64) (leap, era int64) {
 	default:
 		b.refine(a, lo, hi)
 	}
+	b.near.refine(a)
 	b.last = a
 	b.fast.open, b.slow.open = max(b.fast.open, a.hi-a.lo), max(b.slow.open, a.hi-a.lo)
 	return leap, b.era
@@ -88,6 +97,23 @@ func (b *clockBounds) observe(sent, received, redis int64) (leap, era int64) {
 
 func (b *clockBounds) reset(a answer) {
 	b.lo, b.hi, b.loAt, b.hiAt = a.lo, a.hi, a.sent, a.sent
+	b.near = span{a.lo, a.hi, a.sent, a.sent}
+}
+
+// refine takes over what an answer proves better.
+func (s *span) refine(a answer) {
+	lo, hi := s.at(a.received)
+	if a.lo >= lo {
+		s.lo, s.loAt = a.lo, a.sent
+	}
+	if a.hi <= hi {
+		s.hi, s.hiAt = a.hi, a.sent
+	}
+}
+
+// at returns the bounds as wide as they are at the local moment now, though the clock may be slewed by unseen.
+func (s *span) at(now int64) (lo, hi int64) {
+	return s.lo - age(s.loAt, now, unseen), s.hi + age(s.hiAt, now, unseen)
 }
 
 // refine takes over what an answer proves better than the bounds as they are now. What an answer seemed to have gained was less, if
@@ -159,10 +185,7 @@ func (b *clockBounds) wide(now int64) (lo, hi int64) {
 	if b.fast.doubt+b.slow.doubt > 0 {
 		return b.last.lo - age(b.last.sent, now, b.slow.most(now)), b.last.hi + age(b.last.sent, now, b.fast.most(now))
 	}
-	slow, fast := drift+b.slow.at(now), drift+b.fast.at(now)
-	lo = max(b.lo-age(b.loAt, now, slow), b.last.lo-age(b.last.sent, now, slow))
-	hi = min(b.hi+age(b.hiAt, now, fast), b.last.hi+age(b.last.sent, now, fast))
-	return lo, hi
+	return b.near.at(now)
 }
 
 // notBefore returns the local moment at which Redis's clock shows at least redis, as far as is known at now. The
@@ -172,7 +195,7 @@ func (b *clockBounds) notBefore(redis, now int64) int64 {
 	defer b.mu.Unlock()
 	lo, _ := b.wide(now)
 	wait := max(redis-lo-now, 0)
-	return redis - lo + age(0, wait, drift+b.slow.at(now))
+	return redis - lo + age(0, wait, unseen+b.slow.at(now))
 }
 
 // earliest returns the least that Redis's clock can show at the local moment now.
@@ -203,6 +226,17 @@ func (b *clockBounds) gained(before, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.gains.after(now - before)
+}
+
+// unwatched returns by how much Redis's clock may have gone too fast within so long before now, before this process watched it: what others had not
+// seen themselves by then nobody can tell it.
+func (b *clockBounds) unwatched(before, now int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.known {
+		before -= now - b.begun
+	}
+	return min(max(before, 0)*max(unseen, b.fast.at(now))/1_000_000, mostUnseen)
 }
 
 // watched returns what reserve.lua hears of the clock: the time that the newest answer told, what the clock was seen to have gained for so long before now

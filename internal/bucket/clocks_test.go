@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -352,6 +353,29 @@ func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
 			t.Logf("%d calls, fullest windows %v; in 2 s before it %d, in 6 s of it %d, in 2 s after it %d; %d given back", len(s.arrived),
 				s.fullest(tc.limits), rate, slewed, after, s.back)
 		})
+	}
+}
+
+// Redis's clock is slewed from the moment on at which the only process dies, and nobody watches it until another one begins, within a window of the calls
+// of the first.
+func TestAProcessBeginsInASlewThatNobodyWatched(t *testing.T) {
+	t.Parallel()
+	limits := []job.Limit{{N: 8, Window: time.Second}}
+	cfg := PacerConfig{Limits: limits, Burst: 8, Jitter: 5 * time.Millisecond}
+	for _, ppm := range []int64{10_000, 8000} {
+		for _, line := range []int64{0, 300} {
+			for _, unwatched := range []time.Duration{300, 600, 750, 900} {
+				s := newStory(t, cfg, 1)
+				s.w.line = line
+				s.pass(1015 * time.Millisecond) // it has made its second eight calls
+				s.callers[0].stalled = math.MaxInt64
+				s.clock.set(s.w.now, 0, ppm)
+				s.pass(unwatched * time.Millisecond)
+				s.join(cfg)
+				s.pass(2 * time.Second)
+				s.keeps(limits)
+			}
+		}
 	}
 }
 

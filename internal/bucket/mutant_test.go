@@ -88,7 +88,7 @@ func (s swap) mutant(t testing.TB) map[string]string {
 
 // trustAnswers has the process believe that Redis's clock shows, when its answer is here, what the answer says.
 func trustAnswers(p *Pacer) {
-	p.bounds.hi = p.bounds.lo
+	p.bounds.hi, p.bounds.near.hi = p.bounds.lo, p.bounds.near.lo
 }
 
 // shorten makes permits ready µs earlier than they should be.

@@ -75,9 +75,17 @@ func begin(t *testing.T, client redis.UniversalClient, b byte) *played {
 	}
 	limits := sets[int(b)%len(sets)]
 	p := &played{world: newWorld(t, client, uint64(b)), cfg: PacerConfig{Limits: limits, Burst: min(int64(b)/64*2, limits[0].N), Jitter: 3 * time.Millisecond}}
-	p.processes = []*Pacer{p.pacer(p.cfg), p.pacer(p.cfg), p.pacer(p.cfg)}
+	p.processes = []*Pacer{p.process(), p.process(), p.process()}
 	p.model = newPacerModel(p.processes[0].plan.Load())
 	return p
+}
+
+// process returns one more pacer. It has watched Redis's clock for longer than any window: the model knows nothing of what one that has not allows for.
+func (p *played) process() *Pacer {
+	const ago = 100 * 24 * 3600 * 1_000_000
+	one := p.pacer(p.cfg)
+	one.bounds.observe(-ago, -ago, p.now-ago)
+	return one
 }
 
 // op plays one operation after some time.
@@ -88,7 +96,7 @@ func (p *played) op(what, which, wait, size byte) {
 	switch {
 	case what < 6:
 		if what%2 == 0 && p.asked != nil { // whoever was granted the newest slots dies with the news
-			p.processes[slices.Index(p.processes, p.asked)] = p.pacer(p.cfg)
+			p.processes[slices.Index(p.processes, p.asked)] = p.process()
 			p.asked = nil
 		}
 		p.loseWhileSomebodyKnows(func() { p.lose() })
@@ -96,7 +104,7 @@ func (p *played) op(what, which, wait, size byte) {
 		key := p.keys.PaceWindow(i%len(p.cfg.Limits) + 1)
 		p.loseWhileSomebodyKnows(func() { p.client.Del(context.Background(), key) })
 	case what < 14:
-		p.processes[i%len(p.processes)], p.asked = p.pacer(p.cfg), nil
+		p.processes[i%len(p.processes)], p.asked = p.process(), nil
 	case what%8 < 2:
 		p.releaseOne(i)
 	case what%8 < 4:

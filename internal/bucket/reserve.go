@@ -87,13 +87,14 @@ func (pl *plan) reserveArgs(now int64, w wish, k *knowledge, lease string) []any
 }
 
 // windowArgs says what was seen of Redis's clock, what each window is, and how much longer its permits take since that clock goes too fast. A permit
-// was taken within the window before now, and its call written a moment later; the slot is for within the horizon.
+// was taken within the window before now, and its call written a moment later; the slot is for within the horizon. What the clock may have gained before
+// this process watched it is the process's own: it tells nobody.
 func (p *Pacer) windowArgs(pl *plan) []any {
 	now := p.local(p.clock.Now())
 	back := func(w window) int64 { return w.ready + w.width + w.ready/8 } // it takes longer, and so is looked at for longer
 	args := p.bounds.watched(p.number, back(pl.windows[len(pl.windows)-1]), pl.horizon, now)
 	for _, w := range pl.windows {
-		args = append(args, w.n, w.ready, w.width, p.bounds.gained(back(w), now))
+		args = append(args, w.n, w.ready, w.width, p.bounds.gained(back(w), now), p.bounds.unwatched(back(w), now))
 	}
 	return args
 }

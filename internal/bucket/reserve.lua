@@ -12,8 +12,9 @@
 --      20 when the caller last heard of a state (µs, 0 = never)
 --      21 the time on Redis's clock up to which the caller has watched how fast it goes (µs)  22 "at by …": what the clock gained too
 --      much then, each as it was seen, oldest first (µs)  23 what it gains within the horizon, at that rate (µs)  24 a number of the caller's own
---      then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact), and how
---      much longer a permit takes as the sum of those gains lies within it (µs)
+--      then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact), how
+--      much longer a permit takes as the sum of those gains lies within it (µs), and how much longer for this caller alone, which has not watched
+--      the clock for so long (µs)
 -- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o,
 --      slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again. States:
 --      ok       slots follow, at least one                  horizon  the next slot is too far off
@@ -47,7 +48,7 @@ local WHY = {leapt = 0, emptied = 1, missing = 2, another = 3, list = 4, restore
 local call = redis.call
 local NEWS = 1000 -- without a slot, only more than this is told to others (µs)
 local GONE = 3000000 -- while Redis's clock goes too fast, whoever told it tells more before so long (µs)
-local K = (#ARGV - 24) / 4
+local K = (#ARGV - 24) / 5
 local real_now = now_us(ARGV[1])
 local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -84,7 +85,7 @@ local N, R, width, used, before, cursor, from, buf, push, longer = {}, {}, {}, {
 local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this call added to it
 local longest, least, most = 0, math.huge, 0
 for k = 1, K do
-  N[k], R[k], width[k], longer[k] = tonumber(ARGV[21 + 4 * k]), tonumber(ARGV[22 + 4 * k]), tonumber(ARGV[23 + 4 * k]), tonumber(ARGV[24 + 4 * k])
+  N[k], R[k], width[k], longer[k] = tonumber(ARGV[20 + 5 * k]), tonumber(ARGV[21 + 5 * k]), tonumber(ARGV[22 + 5 * k]), tonumber(ARGV[23 + 5 * k])
   used[k] = tonumber(pace[FIXED + k]) or 0
   before[k], cursor[k], push[k] = used[k], 0, {}
   longest, least = math.max(longest, R[k] + width[k]), math.min(least, N[k])
@@ -113,7 +114,7 @@ for k = 1, K do
     tells = seen >= all or who == me or watched - at > GONE
     seen = math.max(seen, all)
   end
-  longer[k] = math.max(longer[k], seen, heard) + ahead
+  longer[k] = math.max(longer[k], seen, heard) + ahead + tonumber(ARGV[24 + 5 * k])
   if tells and seen > heard then
     news = math.max(news, seen - heard)
     at, heard, who = watched, seen, me
