@@ -20,6 +20,9 @@ var soak = flag.Duration("soak", 0, "how long each run of the limits lasts, and 
 const (
 	shortRun = 4 * time.Second
 	jitter   = 5 * time.Millisecond
+	// settles is how long before its last job a run has its dispatchers die no more: the calls that were cut off are made again by then, and the rate is not
+	// that of the last few jobs, which wait for that alone.
+	settles = 15 * time.Second
 )
 
 // TestTheLimitIsKeptAndUsed lets several dispatchers work against a provider that stamps arrivals in the kernel: no rolling
@@ -83,9 +86,12 @@ func keep(t *testing.T, l load) {
 	stop := make(chan struct{})
 	churned := make(chan struct{})
 	go func() { defer close(churned); churn(w, l.churn, stop) }()
-	testkit.Eventually(t, 2*l.length+5*time.Minute, "all calls", func() bool { return w.provider.Stats().Charged >= n })
+	charged := func(n int) func() bool { return func() bool { return w.provider.Stats().Charged >= n } }
+	within := 2*l.length + 5*time.Minute
+	testkit.Eventually(t, within, "most calls", charged(n-int(min(settles, l.length/4).Seconds()*rate)))
 	close(stop)
 	<-churned
+	testkit.Eventually(t, within, "all calls", charged(n))
 	judge(t, w, l, limits)
 }
 
