@@ -83,14 +83,33 @@ func TestDocumentedSample(t *testing.T) {
 	}
 }
 
+// documentedMerchants returns the merchants file of docs/configuration.md, and a key for each of its lines.
+func documentedMerchants(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	csv := regexp.MustCompile("(?s)```csv\n(.*?)```").FindStringSubmatch(string(text))[1]
+	all := map[string]string{"merchants.csv": csv, keyFiles + "own-shop": canary}
+	for _, line := range strings.Split(strings.TrimSpace(csv), "\n")[1:] {
+		name, _, _ := strings.Cut(line, ",")
+		all[keyFiles+name] = canary
+	}
+	return all
+}
+
 func TestDocumentedBlocksParse(t *testing.T) {
 	t.Parallel()
 	blocks := documented(t)
 	if len(blocks) < 3 {
 		t.Fatalf("%d blocks", len(blocks))
 	}
+	read := files(t, documentedMerchants(t))
 	for _, b := range blocks {
-		parse(t, b)
+		if _, err := read(b); err != nil {
+			t.Error(err)
+		}
 	}
 	rules := parse(t, blocks[2]).Gateways
 	if want := (Rule{Status: 200, Body: map[string]string{"response_code": "301"}, Then: "hold"}); !reflect.DeepEqual(rules[0].Answers.Rules[0], want) {
@@ -232,6 +251,12 @@ func TestDocumentedKeys(t *testing.T) {
 		"request.sign.timestamp":        s.Timestamp,
 		"redis":                         c.Redis.Reveal(),
 		"redis.url":                     "required",
+		"defaults":                      "none",
+		"templates":                     "none",
+		"merchants.file":                "required",
+		"merchants.like":                "none",
+		"merchants.separator":           ",",
+		"like":                          "none",
 		"redis.tls.ca":                  "the system's roots",
 		"redis.tls.cert":                "none",
 		"redis.tls.key":                 "none",
@@ -290,12 +315,14 @@ func TestDocumentedKeys(t *testing.T) {
 	for key := range want {
 		top, below, nested := strings.Cut(key, ".")
 		known := strings.Split(keysOf(t, ""), ", ")
-		if !slices.Contains([]string{"redis", "wait_replicas", "listen", "token", "token_previous", "cookie_secure"}, key) {
+		if !slices.Contains([]string{"redis", "wait_replicas", "listen", "token", "token_previous", "cookie_secure", "defaults", "templates"}, key) {
 			known = strings.Split(keysOf(t, "  g: {zzzzzz: 1}"), ", ")
 		}
 		switch {
 		case top == "encryption":
 			known, top = []string{"keys", "active", "require"}, below // the tests of encryption read them
+		case top == "merchants":
+			known, top = []string{"file", "like", "separator"}, below // TestMerchantsOfSeveralFiles reads them
 		case top == "redis" && nested:
 			known, top = []string{"url", "tls.ca", "tls.cert", "tls.key", "tls.server_name"}, below // TestTheTLSOfRedis reads them
 		case nested:

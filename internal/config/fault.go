@@ -1,7 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -39,6 +42,52 @@ func (f Faults) Error() string {
 		lines[i] = one.Error()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// mostAlike is how many faults of one kind are told one by one.
+const mostAlike = 10
+
+// bounded tells of many faults of one kind the first ones, and of those at one place the first: the last one told has the number of the others.
+func (f Faults) bounded() Faults {
+	var told Faults
+	more, kinds := map[*Fault]int{}, map[string][]*Fault{}
+	for _, one := range f {
+		kind := one.kind()
+		of := kinds[kind]
+		if n := len(of); n > 0 && (n == mostAlike || of[n-1].Position == one.Position) {
+			more[of[n-1]]++
+			continue
+		}
+		kinds[kind] = append(of, one)
+		told = append(told, one)
+	}
+	for one, n := range more {
+		one.Message += " (and " + grouped(n) + " more like it)"
+	}
+	return told
+}
+
+var (
+	ofGateway  = regexp.MustCompile(`^gateways\.[^.]*`)
+	particular = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\$\{[^}]*\}|[0-9]+`)
+)
+
+// kind is what two faults share that say the same of two gateways.
+func (f *Fault) kind() string {
+	return f.File + "\x00" + ofGateway.ReplaceAllString(f.Field, "") + "\x00" + particular.ReplaceAllString(f.Message, "")
+}
+
+// grouped writes a number with a comma between thousands.
+func grouped(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
+}
+
+// compare orders two places of one file, and of several the files by name.
+func (p Position) compare(other Position) int {
+	return cmp.Or(cmp.Compare(p.File, other.File), p.Line-other.Line, p.Column-other.Column)
 }
 
 // Unwrap returns the faults one by one.

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -72,36 +71,60 @@ func (r *reader) checkKey(path string, q *Request) {
 // checkShared reports gateways that one provider would take for one: the same server and the same header for keys, and no prefixes that keep
 // their keys apart. Job ids are only unique within a gateway, so a job of the one would be answered with the charge of the other's.
 func (r *reader) checkShared(all []Gateway) {
+	type provider struct{ server, header string }
+	known := map[provider]prefixes{}
 	for i, g := range all {
-		k := slices.IndexFunc(all[:i], func(o Gateway) bool { return mixed(o.Request, g.Request) })
-		if k < 0 {
-			continue
+		q := g.Request
+		server, told := q.server()
+		if !told || q.IdempotencyHeader == "" || q.KeyPrefixWritten && q.KeyPrefix == "" {
+			continue // nobody can say, or somebody has said that the accounts are different
 		}
-		path, other := join("gateways", g.Name)+".request.idempotency_prefix", all[k]
-		if long := join("gateways", g.Name) + ".request.key.prefix"; r.written(long) {
-			path = long
+		at := provider{server, strings.ToLower(q.IdempotencyHeader)}
+		if known[at].whole == nil {
+			known[at] = newPrefixes()
 		}
-		server, _ := g.Request.server()
-		r.fault(path, `gateway %q (line %d) calls %s too, with keys in the same header, and no prefix keeps the keys of the two apart: a job of the one would be `+
-			`answered with the charge of the other's job of that id. Give the newer gateway a prefix that does not begin like the other's, such as %q, or write `+
-			`idempotency_prefix: "" for one of them if their accounts are different`, other.Name, other.At.Line, server, g.Name+"-")
+		if k := known[at].add(q.KeyPrefix, i); k < i {
+			r.mixed(g, all[k], server)
+		}
 	}
 }
 
-// mixed reports that two gateways' keys may be the same at one provider, and nobody has said that they may.
-func mixed(a, b Request) bool {
-	one, known := a.server()
-	other, too := b.server()
-	if !known || !too || one != other || a.IdempotencyHeader == "" || !strings.EqualFold(a.IdempotencyHeader, b.IdempotencyHeader) {
-		return false
+// mixed reports that the keys of two gateways may be the same at one provider.
+func (r *reader) mixed(g, other Gateway, server string) {
+	path := join("gateways", g.Name) + ".request.idempotency_prefix"
+	if long := join("gateways", g.Name) + ".request.key.prefix"; r.written(long) {
+		path = long
 	}
-	if a.KeyPrefixWritten && a.KeyPrefix == "" || b.KeyPrefixWritten && b.KeyPrefix == "" {
-		return false
+	r.fault(path, `gateway %q (%s) calls %s too, with keys in the same header, and no prefix keeps the keys of the two apart: a job of the one would be `+
+		`answered with the charge of the other's job of that id. Give the newer gateway a prefix that does not begin like the other's, such as %q, or write `+
+		`idempotency_prefix: "" for one of them if their accounts are different`, other.Name, other.At.seenFrom(g.At), server, g.Name+"-")
+}
+
+// prefixes are those of the keys at one provider. Two of them keep keys apart unless one begins like the other; none at all keeps from none at all.
+type prefixes struct{ whole, begun map[string]int } // the first gateway that has it, and the first whose prefix begins so
+
+func newPrefixes() prefixes { return prefixes{map[string]int{}, map[string]int{}} }
+
+// add takes in the prefix of a gateway, and returns the first one whose keys may be the same: itself if there is no other.
+func (p prefixes) add(prefix string, gateway int) int {
+	first := gateway
+	for n := min(1, len(prefix)); n <= len(prefix); n++ {
+		if other, has := p.whole[prefix[:n]]; has {
+			first = min(first, other)
+		}
 	}
-	if a.KeyPrefix == "" || b.KeyPrefix == "" {
-		return a.KeyPrefix == b.KeyPrefix
+	if other, has := p.begun[prefix]; has {
+		first = min(first, other)
 	}
-	return strings.HasPrefix(a.KeyPrefix, b.KeyPrefix) || strings.HasPrefix(b.KeyPrefix, a.KeyPrefix)
+	if _, has := p.whole[prefix]; !has {
+		p.whole[prefix] = gateway
+	}
+	for n := min(1, len(prefix)); n <= len(prefix); n++ {
+		if _, has := p.begun[prefix[:n]]; !has {
+			p.begun[prefix[:n]] = gateway
+		}
+	}
+	return first
 }
 
 // server returns the scheme, host and port that a request goes to, as far as they are known: a variable in them that is not set hides them.

@@ -107,14 +107,22 @@ func checkText(name string, text []byte) error {
 	if len(text) > maxFile {
 		return whole(name, "the file is larger than 1 MiB, so it can't be a configuration: name the right one with -c FILE")
 	}
+	if fault := checkUTF8(name, text); fault != nil {
+		return Faults{fault}
+	}
+	return nil
+}
+
+// checkUTF8 returns the first byte that is no text as a fault, or nil.
+func checkUTF8(name string, text []byte) *Fault {
 	for i := 0; i < len(text); {
 		c, size := utf8.DecodeRune(text[i:])
 		control := c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f
 		if control || c == utf8.RuneError && size == 1 {
 			before := text[:i]
 			at := Position{name, bytes.Count(before, []byte("\n")) + 1, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])}
-			return Faults{{Position: at, Message: fmt.Sprintf(
-				"the byte %#02x is not text: save the file as UTF-8, and write such a character as an escape in double quotes", text[i])}}
+			return &Fault{Position: at, Message: fmt.Sprintf(
+				"the byte %#02x is not text: save the file as UTF-8, and write such a character as an escape in double quotes", text[i])}
 		}
 		i += size
 	}

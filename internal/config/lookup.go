@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -19,7 +20,7 @@ func (r *reader) lookUp(name string) (value, state string) {
 		return r.variable(name)
 	}
 	r.files = append(r.files, r.absolute(path))
-	text, err := r.contents(path)
+	text, err := r.contents(path, maxSecretFile)
 	if err != nil {
 		return "", "can't be read: " + reason(err) + ": name a file that the user of this command may read"
 	}
@@ -41,7 +42,7 @@ func (r *reader) variable(name string) (value, state string) {
 }
 
 // contents returns what is in a file. A relative path counts from the directory of the configuration file.
-func (r *reader) contents(path string) (string, error) {
+func (r *reader) contents(path string, most int64) (string, error) {
 	if info, err := os.Stat(r.absolute(path)); err == nil && !info.Mode().IsRegular() {
 		return "", errors.New("it is no regular file") // a pipe may never say anything, and has nothing left at the next reading
 	}
@@ -50,9 +51,9 @@ func (r *reader) contents(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
-	if err == nil && len(text) > maxSecretFile {
-		err = errors.New("it is larger than 1 MiB") // cut off, a key would be another one, and authorities would be missing
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("it is larger than %d MiB", most>>20) // cut off, a key would be another one, and authorities would be missing
 	}
 	return string(text), err
 }

@@ -20,6 +20,7 @@ type reader struct {
 	faulted map[string]bool     // fields of which a fault was reported
 	unset   map[string]bool     // fields with an unset variable that does not matter
 	files   []string            // that ${file:PATH} names
+	subject *subject            // the gateway that is read; nil: none is
 }
 
 // node is one value of the file.
@@ -42,8 +43,13 @@ type entry struct {
 // fault reports what is wrong with a field: at its place or, where the file has no such field, at that of the nearest
 // one around it.
 func (r *reader) fault(path, format string, args ...any) {
+	r.faultAt(r.place(path), path, format, args...)
+}
+
+// faultAt reports what is wrong at a place.
+func (r *reader) faultAt(at Position, path, format string, args ...any) {
 	r.faulted[path] = true
-	r.faults = append(r.faults, &Fault{Position: r.place(path), Field: path, Message: fmt.Sprintf(format, args...)})
+	r.faults = append(r.faults, &Fault{Position: at, Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
 func (r *reader) place(path string) Position {
@@ -72,17 +78,6 @@ func (r *reader) missing(path, hint string) {
 func (r *reader) written(path string) bool {
 	_, ok := r.places[path]
 	return ok
-}
-
-// sorted returns the faults in the order of the file.
-func (r *reader) sorted() Faults {
-	slices.SortStableFunc(r.faults, func(a, b *Fault) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
-	return r.faults
 }
 
 var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
@@ -131,7 +126,7 @@ func (r *reader) entries(n node) []entry {
 
 // entry reads one key. The first of two equal keys stands; the second is a fault.
 func (r *reader) entry(n node, pair *ast.MappingValueNode) (entry, bool) {
-	at := r.position(pair.Key.GetToken())
+	at := r.at(pair.Key)
 	key, ok := keyText(pair.Key)
 	if !ok {
 		r.faults = append(r.faults, &Fault{Position: at, Field: n.path,
@@ -146,8 +141,8 @@ func (r *reader) entry(n node, pair *ast.MappingValueNode) (entry, bool) {
 	}
 	r.places[path] = at
 	value := node{tree: pair.Value, path: path, hidden: n.hidden, optional: n.optional}
-	if t := scalarToken(pair.Value); t != nil && t.Type != token.ImplicitNullType {
-		r.places[path] = r.position(t)
+	if at, ok := r.atScalar(pair.Value); ok {
+		r.places[path] = at
 	}
 	return entry{key, at, value}, true
 }
@@ -155,6 +150,8 @@ func (r *reader) entry(n node, pair *ast.MappingValueNode) (entry, bool) {
 func keyText(key ast.MapKeyNode) (string, bool) {
 	switch k := key.(type) {
 	case *ast.StringNode:
+		return k.Value, true
+	case *cell:
 		return k.Value, true
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
 		return key.GetToken().Value, true
@@ -174,6 +171,29 @@ func scalarToken(n ast.Node) *token.Token {
 		return nil
 	}
 	return t
+}
+
+// atScalar returns where a scalar that was written begins.
+func (r *reader) atScalar(tree ast.Node) (Position, bool) {
+	if c, ok := tree.(*cell); ok {
+		return c.where, true
+	}
+	t := scalarToken(tree)
+	if t == nil || t.Type == token.ImplicitNullType {
+		return Position{}, false
+	}
+	return r.position(t), true
+}
+
+// at returns where a node stands.
+func (r *reader) at(tree ast.Node) Position {
+	if c, ok := tree.(*cell); ok {
+		return c.where
+	}
+	if tree == nil {
+		return r.position(nil)
+	}
+	return r.position(tree.GetToken())
 }
 
 func (r *reader) position(t *token.Token) Position {
@@ -216,16 +236,21 @@ func (r *reader) unknown(e entry, known []string) {
 
 // items returns what a list holds.
 func (r *reader) items(n node, hint string) []node {
-	list, ok := n.tree.(*ast.SequenceNode)
-	if !ok {
+	var values []ast.Node
+	switch list := n.tree.(type) {
+	case *ast.SequenceNode:
+		values = list.Values
+	case *cell:
+		values = list.list()
+	default:
 		r.unfit(n, "a list", hint)
 		return nil
 	}
-	if len(list.Values) == 0 {
+	if len(values) == 0 {
 		r.fault(n.path, "the list is empty: %s", hint)
 	}
 	var all []node
-	for i, tree := range list.Values {
+	for i, tree := range values {
 		item := node{tree: tree, path: fmt.Sprintf("%s[%d]", n.path, i), hidden: n.hidden, optional: n.optional}
 		r.places[item.path] = r.itemPlace(tree, n.path)
 		all = append(all, item)
@@ -234,11 +259,14 @@ func (r *reader) items(n node, hint string) []node {
 }
 
 func (r *reader) itemPlace(tree ast.Node, list string) Position {
+	if c, ok := tree.(*cell); ok {
+		return c.where
+	}
 	if t := scalarToken(tree); t != nil {
 		return r.position(t)
 	}
 	if m, ok := tree.(*ast.MappingNode); ok && len(m.Values) > 0 {
-		return r.position(m.Values[0].Key.GetToken())
+		return r.at(m.Values[0].Key)
 	}
 	return r.place(list)
 }

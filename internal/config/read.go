@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/big"
 	"net/textproto"
@@ -18,7 +19,7 @@ import (
 func (r *reader) config(body ast.Node) *Config {
 	c := Default()
 	c.File = r.file
-	wait := int64(c.WaitReplicas)
+	wait, common, own, members := int64(c.WaitReplicas), layers{}, node{}, node{}
 	r.object(node{tree: body},
 		field{"redis", func(n node) { r.redis(n, c) }},
 		field{"wait_replicas", r.count(&wait, 0, maxReplicas)},
@@ -27,8 +28,12 @@ func (r *reader) config(body ast.Node) *Config {
 		field{"token_previous", r.secret(&c.TokenPrevious, checkToken)},
 		field{"cookie_secure", r.truth(&c.CookieSecure)},
 		field{"encryption", func(n node) { c.Encryption = r.encryption(n) }},
-		field{"gateways", func(n node) { c.Gateways = r.gateways(n) }},
+		field{"defaults", func(n node) { common.defaults = r.layer(n) }},
+		field{"templates", func(n node) { common.templates = r.templates(n) }},
+		field{"gateways", func(n node) { own = n }},
+		field{"merchants", func(n node) { members = n }},
 	)
+	c.Gateways = r.all(own, members, common)
 	for i := range c.Gateways {
 		c.Gateways[i].Encryption = c.Encryption
 	}
@@ -39,9 +44,6 @@ func (r *reader) config(body ast.Node) *Config {
 	}
 	if c.TokenPrevious != "" && !r.written("token") {
 		r.clash("token_previous", "token", "there is no token that it was the one before: write token, or take token_previous out")
-	}
-	if !r.written("gateways") {
-		r.missing("gateways", "name at least one gateway, with its request.url and leak.limits")
 	}
 	return c
 }
@@ -69,29 +71,58 @@ func (r *reader) redis(n node, c *Config) {
 
 var gatewayName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
-func (r *reader) gateways(n node) []Gateway {
-	var all []Gateway
-	entries := r.entries(n)
-	if len(entries) == 0 && !r.faulted[n.path] {
-		r.fault(n.path, "there are no gateways: name at least one, with its request.url and leak.limits")
+func checkGatewayName(name string) string {
+	if gatewayName.MatchString(name) {
+		return ""
 	}
-	for _, e := range entries {
-		if !gatewayName.MatchString(e.key) {
+	return fmt.Sprintf("%q is not a gateway's name: use lower-case letters, digits, _ and -, starting with a letter or digit", name)
+}
+
+// all reads the gateways that stand in the file, and those of the files that it names.
+func (r *reader) all(own, merchants node, l layers) []Gateway {
+	var all []Gateway
+	if own.path != "" {
+		all = r.gateways(own, l)
+	}
+	if merchants.path != "" {
+		all = append(all, r.merchants(merchants, l)...)
+	}
+	switch {
+	case merchants.path != "":
+		if len(all) == 0 && len(r.faults) == 0 {
+			r.fault(merchants.path, "there are no gateways: a merchants file needs a line for each below the names of its columns")
+		}
+	case own.path == "":
+		r.missing("gateways", "name at least one gateway, with its request.url and leak.limits")
+	case len(pairs(own.tree)) == 0 && !r.faulted[own.path]:
+		r.fault(own.path, "there are no gateways: name at least one, with its request.url and leak.limits")
+	}
+	r.checkShared(all)
+	return all
+}
+
+func (r *reader) gateways(n node, l layers) []Gateway {
+	var all []Gateway
+	for _, e := range r.entries(n) {
+		if rule := checkGatewayName(e.key); rule != "" {
 			r.places[e.value.path] = e.at
-			r.fault(e.value.path, "%q is not a gateway's name: use lower-case letters, digits, _ and -, starting with a letter or digit", e.key)
+			r.fault(e.value.path, "%s", rule)
 			continue
 		}
+		e.value.tree = r.layered(e, l)
+		r.subject = &subject{name: e.key}
 		g := r.gateway(e.value)
+		r.subject = nil
 		g.Name, g.At = e.key, e.at
 		all = append(all, g)
 	}
-	r.checkShared(all)
 	return all
 }
 
 func (r *reader) gateway(n node) Gateway {
 	g := DefaultGateway()
 	r.object(n,
+		field{"like", func(node) {}}, // layered has read it
 		field{"request", func(n node) { r.request(n, &g.Request) }},
 		field{"answers", func(n node) { r.answers(n, &g.Answers) }},
 		field{"reference", r.word(&g.Reference, checkReference)},
@@ -157,7 +188,7 @@ func (r *reader) request(n node, q *Request) {
 func (r *reader) url(n node, q *Request) {
 	var text string
 	r.word(&text, checkURL)(n)
-	if raw, ok := raw(n); ok {
+	if raw, ok := r.filled(n); ok {
 		q.URLText = RedactURL(raw)
 	}
 	q.URL = Secret(text)
@@ -175,7 +206,7 @@ func (r *reader) headers(n node) map[string]Secret {
 			continue
 		}
 		names[textproto.CanonicalMIMEHeaderKey(e.key)] = e.key
-		if text, ok := raw(e.value); ok && placeholder.MatchString(reference.ReplaceAllString(text, "")) {
+		if text, ok := r.filled(e.value); ok && placeholder.MatchString(reference.ReplaceAllString(text, "")) {
 			r.fault(e.value.path, "there is a placeholder in it, and headers are the same for all jobs: {id} and {payload.FIELD} are filled in in the url alone")
 			continue
 		}

@@ -19,12 +19,23 @@ func raw(n node) (string, bool) {
 	switch tree := n.tree.(type) {
 	case *ast.StringNode:
 		return tree.Value, true
+	case *cell:
+		return tree.Value, true
 	case *ast.LiteralNode:
 		return tree.Value.Value, true
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		return tree.GetToken().Value, true
 	}
 	return "", false
+}
+
+// filled is raw, with what stands for the gateway's name and columns filled in as far as it can be.
+func (r *reader) filled(n node) (string, bool) {
+	text, ok := raw(n)
+	if ok {
+		text, _, _ = r.subject.fill(text)
+	}
+	return text, ok
 }
 
 // text returns a scalar with its variables filled in. It reports what is wrong; false = there is no text to go on with.
@@ -34,7 +45,15 @@ func (r *reader) text(n node) (string, bool) {
 		r.unfit(n, "a single value", "write one, such as a text or a number")
 		return "", false
 	}
-	text, unset, rule := expand(raw, r.lookUp)
+	plain, from, rule := r.subject.fill(raw)
+	if from.Line > 0 {
+		r.places[n.path] = from // what is wrong with the text is wrong there, most likely
+	}
+	if rule != "" {
+		r.fault(n.path, "%s %s", r.asWritten(n), rule)
+		return "", false
+	}
+	text, unset, rule := expand(plain, r.lookUp)
 	switch {
 	case rule != "":
 		r.wrong(n, rule)
@@ -52,16 +71,26 @@ func (r *reader) text(n node) (string, bool) {
 }
 
 // wrong reports a scalar: its text as it stands in the file, then the rule that it breaks and a hint.
-func (r *reader) wrong(n node, rule string) { r.fault(n.path, "%s %s", shown(n), rule) }
+func (r *reader) wrong(n node, rule string) { r.fault(n.path, "%s %s", r.shown(n), rule) }
 
 // maxShown is how much of a text a message shows, in bytes.
 const maxShown = 80
 
 // shown returns a scalar's text for a message, never with its variables filled in. Of what may be a secret it shows
 // the names of the variables alone.
-func shown(n node) string {
-	raw, _ := raw(n)
-	if n.hidden && raw != "" {
+func (r *reader) shown(n node) string {
+	text, _ := r.filled(n)
+	return show(text, n.hidden)
+}
+
+// asWritten is shown, with nothing at all filled in.
+func (r *reader) asWritten(n node) string {
+	text, _ := raw(n)
+	return show(text, n.hidden)
+}
+
+func show(raw string, hidden bool) string {
+	if hidden && raw != "" {
 		raw = strings.Join(variable.FindAllString(raw, -1), "")
 		if raw == "" {
 			return mask

@@ -80,7 +80,7 @@ func (r *reader) pemFile(path, text *string, check func(string) string) func(nod
 		if n.optional {
 			return
 		}
-		found, err := r.contents(name)
+		found, err := r.contents(name, maxSecretFile)
 		if err != nil {
 			r.wrong(n, "can't be read: "+reason(err)+": name a file that the user of this command may read")
 			return

@@ -1,0 +1,104 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// cell is a text of a merchants file among the nodes of the configuration: a column's name as a key, or what stands in a line as a value.
+type cell struct {
+	*ast.StringNode
+	where Position
+}
+
+func newCell(text string, where Position) *cell {
+	return &cell{StringNode: &ast.StringNode{Value: text}, where: where}
+}
+
+// put returns a tree with a value at a path of keys. The tree itself stays as it is, since all merchants share it.
+func put(tree ast.Node, path []*cell, value *cell) ast.Node {
+	if len(path) == 0 {
+		return value
+	}
+	all := slices.Clone(pairs(tree))
+	pair := &ast.MappingValueNode{Key: path[0]}
+	if i := find(all, pair); i >= 0 {
+		pair.Value = put(all[i].Value, path[1:], value)
+		all[i] = pair
+	} else {
+		pair.Value = put(nil, path[1:], value)
+		all = append(all, pair)
+	}
+	return &ast.MappingNode{Values: all}
+}
+
+// list returns the values of a cell where a list is wanted: 5/s, "5/s 100/m" or "[5/s, 100/m]".
+func (c *cell) list() []ast.Node {
+	text := strings.TrimSpace(c.Value)
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		text = strings.TrimSuffix(inner, "]")
+	}
+	var all []ast.Node
+	for _, one := range strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' || c == ';' }) {
+		all = append(all, newCell(one, c.where))
+	}
+	return all
+}
+
+// subject is the gateway that is read just now.
+type subject struct {
+	name string
+	line *line // of the merchants file that makes it; nil: it stands in the configuration itself
+}
+
+// ofSubject is what stands in a gateway's values for its name, or for a column of its line.
+var ofSubject = regexp.MustCompile(`\{(?:name|merchant\.([^{}]*))\}`)
+
+// fill puts the gateway's name where {name} stands, and what its line has in a column where {merchant.COLUMN} stands. It returns where the
+// last of them comes from, if that is a merchants file, or the rule that the text breaks.
+func (s *subject) fill(text string) (filled string, from Position, rule string) {
+	if s == nil || !strings.Contains(text, "{name}") && !strings.Contains(text, "{merchant.") {
+		return text, Position{}, ""
+	}
+	filled = ofSubject.ReplaceAllStringFunc(text, func(found string) string {
+		if found == "{name}" {
+			if s.line != nil {
+				from = s.line.where(nameColumn)
+			}
+			return s.name
+		}
+		value, at, wrong := s.column(found[len("{merchant.") : len(found)-1])
+		if rule == "" {
+			from, rule = at, wrong
+		}
+		return value
+	})
+	return filled, from, rule
+}
+
+// column returns what the gateway's line has in a column.
+func (s *subject) column(name string) (value string, at Position, rule string) {
+	if s.line == nil {
+		return "", at, fmt.Sprintf("has {merchant.%s} in it, and this gateway does not come from a merchants file: write {name} or the value itself", name)
+	}
+	columns := s.line.sheet.named
+	if _, known := columns[name]; !known {
+		hint := "name a column of the file's first line"
+		if near, ok := nearest(name, s.line.sheet.names()); ok {
+			hint = "did you mean {merchant." + near + "}?"
+		}
+		return "", at, fmt.Sprintf("has {merchant.%s} in it, and %s has no such column: %s", name, s.line.sheet.file, hint)
+	}
+	value, at = s.line.text(name), s.line.where(name)
+	switch {
+	case value == "":
+		rule = fmt.Sprintf("needs the column %s, which is empty in this line: fill it in", name)
+	case strings.ContainsAny(value, "${}"):
+		rule = fmt.Sprintf("needs the column %s, which has a $, { or } in it here: those have a meaning of their own, write such a value as a column of its key", name)
+	}
+	return value, at, rule
+}
