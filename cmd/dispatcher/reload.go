@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"unicode"
@@ -16,6 +18,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // inForce is the configuration that a running dispatcher works with.
@@ -88,14 +91,7 @@ func (r *reloader) stop(ctx context.Context) error {
 
 // once takes the file over as it is now, or leaves everything as it was.
 func (r *reloader) once(ctx context.Context) {
-	now, err := r.s.load()
-	if err == nil {
-		err = r.admits(now)
-	}
-	var did dispatch.Reloaded
-	if err == nil {
-		did, err = r.d.Reload(ctx, now.Gateways)
-	}
+	now, did, err := r.take(ctx)
 	r.meters.count(err == nil)
 	if err != nil {
 		r.s.log.Error("the configuration was not reloaded, the old one stays in force", "file", r.s.file.Load().File,
@@ -110,12 +106,51 @@ func (r *reloader) once(ctx context.Context) {
 	r.guard.Use(accessOf(merged))
 	r.console.Use(did.Gateways)
 	r.gauges.Use(did.Gateways)
+	r.tell(ctx, now, did, kept)
+}
+
+// take reads the file, and has the dispatcher serve what it says.
+func (r *reloader) take(ctx context.Context) (now *config.Config, did dispatch.Reloaded, err error) {
+	if now, err = r.s.load(); err != nil {
+		return nil, did, err
+	}
+	if err = r.admits(now); err != nil {
+		return nil, did, err
+	}
+	serving, err := r.s.choose(now)
+	if err != nil {
+		return nil, did, fmt.Errorf("this run was started with -g for a gateway that is gone, restart it to serve others: %w", err)
+	}
+	did, err = r.d.Reload(ctx, serving)
+	return now, did, err
+}
+
+// tell says what a reload came to.
+func (r *reloader) tell(ctx context.Context, now *config.Config, did dispatch.Reloaded, kept []string) {
+	r.warn(ctx, did.Added, now.WaitReplicas)
+	said := []any{"file", now.File}
+	if n, m := len(did.Added), len(did.Removed); n+m > 0 {
+		said = append(said, "gateways_added", n, "gateways_removed", m)
+	}
 	if len(kept) > 0 {
-		r.s.log.Warn("configuration reloaded, except for what takes a restart", "file", now.File, "kept", strings.Join(kept, ", "),
-			"hint", "restart run when it suits you, no job is lost by it; until then all else of the file is in force")
+		r.s.log.Warn("configuration reloaded, except for what takes a restart", append(said, "kept", strings.Join(kept, ", "),
+			"hint", "restart run when it suits you, no job is lost by it; until then all else of the file is in force")...)
 		return
 	}
-	r.s.log.Info("configuration reloaded", "file", now.File)
+	r.s.log.Info("configuration reloaded", said...)
+}
+
+// warn says what a start would have said of gateways that are new.
+func (r *reloader) warn(ctx context.Context, added []config.Gateway, replicas int) {
+	if len(added) == 0 {
+		return
+	}
+	look := func(ctx context.Context) ([]redisdb.Finding, error) {
+		return dispatch.LookForKeyless(ctx, r.s.db, added, replicas, 0)
+	}
+	if err := report(ctx, r.s.log, look); err != nil {
+		r.s.log.Warn("not looked whether Redis may forget calls of the new gateways", "error", err)
+	}
 }
 
 // admits refuses a token that the address in use must not have.
@@ -130,27 +165,20 @@ func (r *reloader) admits(now *config.Config) error {
 // merge returns the configuration that is in force when the served gateways are these, and what of the file isn't, in words.
 func merge(old, now *config.Config, serving []config.Gateway) (*config.Config, []string) {
 	merged, kept := *old, differences(*old, *now)
-	merged.Gateways, merged.Encryption, merged.CookieSecure = nil, now.Encryption, now.CookieSecure
+	merged.Encryption, merged.CookieSecure, merged.SecretFiles = now.Encryption, now.CookieSecure, now.SecretFiles
 	if (old.Token == "") == (now.Token == "") {
 		merged.Token, merged.TokenPrevious = now.Token, now.TokenPrevious
 	} else {
 		kept = append(kept, "token, which is new or gone")
 	}
-	for _, g := range old.Gateways {
-		to, found := now.Gateway(g.Name)
-		if !found {
-			kept, to = append(kept, "gateways."+g.Name+", which is gone from the file"), g
-		}
-		for _, s := range serving {
-			if s.Name == g.Name {
-				to = s
-			}
-		}
-		merged.Gateways = append(merged.Gateways, to)
+	served := make(map[string]config.Gateway, len(serving))
+	for _, g := range serving {
+		served[g.Name] = g
 	}
-	for _, g := range now.Gateways {
-		if _, known := old.Gateway(g.Name); !known {
-			kept = append(kept, "gateways."+g.Name+", which is new")
+	merged.Gateways = slices.Clone(now.Gateways)
+	for i, g := range merged.Gateways {
+		if as, here := served[g.Name]; here {
+			merged.Gateways[i] = as
 		}
 	}
 	return &merged, kept
@@ -163,7 +191,7 @@ func differences(old, now config.Config) []string {
 	for i := range a.NumField() {
 		field := a.Type().Field(i).Name
 		switch field {
-		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "CookieSecure": // taken over, or named by merge
+		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "CookieSecure", "SecretFiles": // taken over, or named by merge
 			continue
 		}
 		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
@@ -229,5 +257,6 @@ func (m *reloadMetrics) count(done bool) {
 // reloadable says how a run reads its file again.
 type reloadable struct {
 	load   func() (*config.Config, error)
+	choose func(*config.Config) ([]config.Gateway, error) // the gateways of a file that this run serves
 	reload <-chan os.Signal
 }

@@ -50,8 +50,8 @@ func runCommand(p *program) *cobra.Command {
 on any number of machines, may serve the same gateways: together they keep the leak rate.
 
 On SIGHUP it reads the configuration again and takes over what of the gateways has changed: limits, secrets, headers and all else
-of a request, retries, admission; and the token. Calls under way end with the old settings. A file with a fault changes nothing. What takes a restart is
-named in the log: the other keys outside of gateways, and which gateways there are.
+of a request, retries, admission; and the token. Gateways that are new in it are served, those that are gone are not any more. Calls under way end with
+the old settings. A file with a fault changes nothing, nor does one without a gateway that -g names. What takes a restart is named in the log.
 
 It stops by pulling no more jobs and letting the calls under way finish, up to the gateway's time-out.
 A second signal, 2 s or more after the first, ends it at once; nothing is lost then either.
@@ -89,7 +89,8 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if err != nil {
 		return err
 	}
-	serving, err := gateways(cfg, f.gateways)
+	choose := func(cfg *config.Config) ([]config.Gateway, error) { return gateways(cfg, f.gateways) }
+	serving, err := choose(cfg)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if listenGiven {
 		at.text = f.listen
 	}
-	again := reloadable{load: func() (*config.Config, error) { return p.load(true) }, reload: hup}
+	again := reloadable{load: func() (*config.Config, error) { return p.load(true) }, choose: choose, reload: hup}
 	return p.serve(ctx, served{reloadable: again, file: newInForce(cfg), door: newDoor(dispatch.Door(db.Client, cfg, apiPatience)), db: db, gateways: serving, at: at, log: log, traces: traces, state: stateDir(db, log), afterRestore: f.afterRestore})
 }
 

@@ -48,6 +48,16 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
+// Forget takes the metrics of a gateway away that is served no more.
+func (m *Metrics) Forget(gateway string) {
+	for _, c := range []*prometheus.CounterVec{m.granted, m.released, m.late, m.lost, m.holds, m.quarantines, m.opened} {
+		c.DeleteLabelValues(gateway)
+	}
+	m.circuit.DeleteLabelValues(gateway)
+	m.lateness.DeleteLabelValues(gateway)
+	m.fullest.DeletePartialMatch(prometheus.Labels{"gateway": gateway})
+}
+
 // instruments are the metrics of one gateway; every counter is there, at zero, from the start.
 type instruments struct {
 	granted, released, late, lost, holds, quarantines, opened prometheus.Counter

@@ -57,7 +57,7 @@ func TestExhaustedJobsGoInByThemselvesWhenTheGatewayIsWell(t *testing.T) {
 	r.exhaust(1, 1)
 	first := r.serve()
 	r.serve()
-	for _, u := range first.units[:1] { // a look while it is paused takes nothing
+	for _, u := range first.units()[:1] { // a look while it is paused takes nothing
 		if err := u.recoverOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -62,8 +62,8 @@ func (d *Dispatcher) recall() map[string]incarnation.Memory {
 func (d *Dispatcher) meet(ctx context.Context) error {
 	held, ill := 0, 0
 	var ailing error
-	for _, u := range d.units {
-		err := d.patiently(ctx, func(ctx context.Context) error { return u.meet(ctx, d.p.AfterRestore) })
+	for _, u := range d.units() {
+		err := d.patiently(ctx, func(ctx context.Context) error { return u.meet(ctx, u.restored) })
 		if err != nil && !u.ails(ctx, err) {
 			return err
 		}
@@ -76,10 +76,10 @@ func (d *Dispatcher) meet(ctx context.Context) error {
 		}
 	}
 	d.keep()
-	if ill > 0 && ill == len(d.units) {
+	if ill > 0 && ill == len(d.units()) {
 		return ailing
 	}
-	if held > 0 && held+ill == len(d.units) {
+	if held > 0 && held+ill == len(d.units()) {
 		return d.Ready()
 	}
 	return nil
@@ -109,8 +109,8 @@ func (u *unit) settle(ctx context.Context) error {
 
 // Ready says why a gateway is not called although it could be: its data is an old snapshot. Nil if there is none.
 func (d *Dispatcher) Ready() error {
-	all := make([]*incarnation.Watch, len(d.units))
-	for i, u := range d.units {
+	all := make([]*incarnation.Watch, len(d.units()))
+	for i, u := range d.units() {
 		all[i] = u.data
 	}
 	if message, hint := incarnation.Doubted(all); message != "" {
@@ -143,8 +143,8 @@ func (d *Dispatcher) keep() {
 	if d.state == nil {
 		return
 	}
-	seen := make(map[string]incarnation.Memory, len(d.units))
-	for _, u := range d.units {
+	seen := make(map[string]incarnation.Memory, len(d.units()))
+	for _, u := range d.units() {
 		seen[u.name] = u.data.Memory()
 	}
 	err := d.state.Keep(seen)

@@ -129,10 +129,10 @@ func TestAJobInHandIsNotCalledInOldData(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop(d)
-	testkit.Eventually(t, 5*time.Second, "a sign of life", func() bool { return d.units[0].data.Memory().At > 0 })
+	testkit.Eventually(t, 5*time.Second, "a sign of life", func() bool { return d.units()[0].data.Memory().At > 0 })
 	m.age(0, time.Minute) // the pulse has not looked yet
 	m.put(0, 5)
-	testkit.Eventually(t, 10*time.Second, "the doubt", func() bool { return d.units[0].data.Doubted() })
+	testkit.Eventually(t, 10*time.Second, "the doubt", func() bool { return d.units()[0].data.Doubted() })
 	testkit.Eventually(t, 10*time.Second, "all five in the queue again", func() bool {
 		s := m.standing(0)
 		return s.Queued == 5 && s.InFlight == 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,15 +41,18 @@ type Params struct {
 // Dispatcher serves gateways from their queues. Any number of dispatchers may serve the same ones.
 type Dispatcher struct {
 	p         Params
-	units     []*unit
-	state     *incarnation.Store // nil: nothing is kept on this machine
-	forgetful bool               // it can't be kept, and the log has said so
+	tools     tools
+	roster    atomic.Pointer[[]*unit] // those served, in the order of the file
+	longest   time.Duration           // the longest time-out of a call at the start: no stop waits longer
+	state     *incarnation.Store      // nil: nothing is kept on this machine
+	forgetful bool                    // it can't be kept, and the log has said so
 	ctx       context.Context
 	halt      context.CancelFunc
 	loops     sync.WaitGroup
 	turns     int // pulses so far; the pulse's own
 	reloading sync.Mutex
 	serving   sync.Mutex // whoever has it begins to serve a gateway, or stops all
+	leaving   sync.WaitGroup
 }
 
 // New returns a dispatcher that does nothing until Start.
@@ -64,14 +68,18 @@ func New(p Params) (*Dispatcher, error) {
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p}
 	t.memory = d.recall()
+	d.tools = t
 	d.ctx, d.halt = context.WithCancel(context.Background())
-	for _, g := range p.Gateways {
-		u, err := newUnit(g, t)
-		if err != nil {
+	units := make([]*unit, len(p.Gateways))
+	for i, g := range p.Gateways {
+		d.longest = max(d.longest, g.Request.Timeout)
+		var err error
+		if units[i], err = d.newUnit(g); err != nil {
 			return nil, err
 		}
-		d.units = append(d.units, u)
+		units[i].restored = p.AfterRestore
 	}
+	d.roster.Store(&units)
 	return d, nil
 }
 
@@ -83,7 +91,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	if err := d.patiently(ctx, d.lookAtAll); err != nil { // the limits that hold now come before the first call
 		return err
 	}
-	if err := d.patiently(ctx, d.announce); err != nil {
+	if err := d.patiently(ctx, func(ctx context.Context) error { return d.announce(ctx, d.units()) }); err != nil {
 		return err
 	}
 	sub := d.p.DB.Client.Subscribe(ctx, redisdb.Wake, bucket.HoldChannel) // before anything is asked for: a life of the pacer's state that begins counts who listens
@@ -92,9 +100,9 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	d.run(d.pulse)
 	d.run(d.remember)
 	d.run(d.totals)
-	for _, u := range d.units {
+	for _, u := range d.units() {
 		if u.ailing.Load() {
-			d.run(func(ctx context.Context) { d.awaitMending(ctx, u) })
+			u.run(func(ctx context.Context) { d.awaitMending(ctx, u) })
 			continue
 		}
 		if err := d.serve(u); err != nil {
@@ -104,18 +112,18 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// serve begins to serve one gateway, unless the dispatcher stops.
+// serve begins to serve one gateway, unless it is to stop by now.
 func (d *Dispatcher) serve(u *unit) error {
 	d.serving.Lock()
 	defer d.serving.Unlock()
-	if d.ctx.Err() != nil {
+	if u.ctx.Err() != nil {
 		return nil
 	}
 	if err := u.server.Start(); err != nil {
 		return err
 	}
 	for _, loop := range []func(context.Context){u.mover, u.replayer, u.recoverer, u.sweeper, u.mender, u.minder} {
-		d.run(loop)
+		u.run(loop)
 	}
 	return nil
 }
@@ -126,8 +134,8 @@ func (d *Dispatcher) patiently(ctx context.Context, step func(context.Context) e
 }
 
 // announce tells asynq's own tools of the queues.
-func (d *Dispatcher) announce(ctx context.Context) error {
-	for _, u := range d.units {
+func (d *Dispatcher) announce(ctx context.Context, units []*unit) error {
+	for _, u := range units {
 		err := queue.Announce(ctx, d.p.DB.Client, u.name)
 		if redisdb.Away(err) {
 			return err
@@ -163,7 +171,7 @@ func (d *Dispatcher) listen(ctx context.Context, sub *redis.PubSub) {
 				d.hear(ctx, m.Channel, m.Payload)
 			case *redis.Subscription:
 				if m.Channel == bucket.HoldChannel {
-					for _, u := range d.units {
+					for _, u := range d.units() {
 						u.pacer.Report()
 					}
 				}
@@ -175,7 +183,7 @@ func (d *Dispatcher) listen(ctx context.Context, sub *redis.PubSub) {
 }
 
 func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
-	for _, u := range d.units {
+	for _, u := range d.units() {
 		if u.name != gateway {
 			continue
 		}
@@ -195,17 +203,14 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	d.halt()
 	d.serving.Unlock()
 	var stopping sync.WaitGroup
-	for _, u := range d.units {
+	for _, u := range d.units() {
 		stopping.Add(1)
 		go func() {
 			defer stopping.Done()
-			u.server.Halt()
-			u.stop()
-			u.server.Stop(ctx)
-			u.pacer.Close(ctx)
-			u.now().client.Close()
+			u.end(ctx)
 		}()
 	}
 	stopping.Wait()
+	d.leaving.Wait()
 	d.loops.Wait()
 }

@@ -60,8 +60,12 @@ type unit struct {
 	damaged   time.Time    // when the log last said what keeps this gateway alone from being served; the pulse's own
 	outdated  time.Time    // when the log last said that the limits kept here are refused as too old; the pulse's own
 	confirmed bool         // an operator has settled that Redis was restored
+	restored  bool         // an operator has said so before this process began
 	stopped   context.Context
 	stop      context.CancelFunc
+	ctx       context.Context // of the loops
+	halt      context.CancelFunc
+	loops     sync.WaitGroup
 
 	due, rejected, astray, odd chan struct{} // nudges for the mover, the replayer, the sweeper and the mender
 }
@@ -78,13 +82,15 @@ type tools struct {
 	traces  *tracing.Tracer
 }
 
-func newUnit(g config.Gateway, t tools) (*unit, error) {
+func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
+	t := d.tools
 	data := watch(g, t)
 	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, calls: t.calls(),
 		grace: g.Request.Timeout, hands: concurrency(g),
 		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1), odd: make(chan struct{}, 1)}
 	u.machine = newMachine(g.Name, t.faults, u.log)
 	u.stopped, u.stop = context.WithCancel(context.Background())
+	u.ctx, u.halt = context.WithCancel(d.ctx)
 	var err error
 	if u.pacer, err = Pacer(t.redis, g, t.pacing); err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func TestALiveLimitBelowTheBurstIsKept(t *testing.T) {
 	if err := SetLimits(t.Context(), r.db.Client, r.cfg.Gateways[0], []job.Limit{{N: 5, Window: time.Second}}); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 5*time.Second, "the limit to be taken over", func() bool { return d.units[0].limits.Load() > 0 })
+	testkit.Eventually(t, 5*time.Second, "the limit to be taken over", func() bool { return d.units()[0].limits.Load() > 0 })
 	r.put(0, 12)
 	testkit.Eventually(t, 10*time.Second, "twelve calls", func() bool { return len(j.calls()) == 12 })
 	if most := j.most(time.Second, 0); most > 5 {

@@ -162,7 +162,7 @@ func (r *trial) start() {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		r.connect(d.units[0])
+		r.connect(d.units()[0])
 		if err := d.Start(r.t.Context()); err != nil {
 			r.t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func (r *trial) play() {
 	for _, a := range r.s.arrivals {
 		all = append(all, event{a.at, func() { r.enqueue(r.s.fates(r.rng, a.jobs)) }})
 	}
-	pacer := r.all[0].units[0].pacer
+	pacer := r.all[0].units()[0].pacer
 	for _, t := range r.s.troubles {
 		if t.kind == paused {
 			all = append(all, event{t.from, func() { r.must(pacer.Pause(r.t.Context(), "a test")) }},

@@ -38,7 +38,7 @@ func (d *Dispatcher) pulseOnce(ctx context.Context) error { return d.look(ctx, d
 
 // lookAtAll is a pulse of all gateways, whether or not it is their turn.
 func (d *Dispatcher) lookAtAll(ctx context.Context) error {
-	well := d.well(d.units)
+	well := d.well(d.units())
 	if err := d.look(ctx, well); err != nil {
 		return err
 	}
@@ -92,10 +92,10 @@ func (u *unit) sayBroken(ctx context.Context, what string, err error) {
 // gateway at once is published.
 func (d *Dispatcher) turn() []*unit {
 	if d.turns++; d.turns%2 == 0 || d.idle() {
-		return d.units
+		return d.units()
 	}
 	var units []*unit
-	for _, u := range d.units {
+	for _, u := range d.units() {
 		if !u.ailing.Load() && !u.idle {
 			units = append(units, u)
 		}
@@ -105,7 +105,7 @@ func (d *Dispatcher) turn() []*unit {
 
 // idle says that the last pulse of every gateway found nothing to do.
 func (d *Dispatcher) idle() bool {
-	return !slices.ContainsFunc(d.units, func(u *unit) bool { return !u.ailing.Load() && !u.idle })
+	return !slices.ContainsFunc(d.units(), func(u *unit) bool { return !u.ailing.Load() && !u.idle })
 }
 
 // feel wakes what a pulse says has work. It is an error if Redis was away when the limits that hold now were asked for.

@@ -60,6 +60,11 @@ func newMachineMetrics(reg prometheus.Registerer) machineMetrics {
 	return m
 }
 
+func (m machineMetrics) forget(gateway string) {
+	m.faults.DeleteLabelValues(gateway)
+	m.out.DeleteLabelValues(gateway)
+}
+
 func newMachine(gateway string, m machineMetrics, log *slog.Logger) *ownMachine {
 	return &ownMachine{log: log, faults: m.faults.WithLabelValues(gateway), out: m.out.WithLabelValues(gateway), failed: make(chan struct{}, 1)}
 }
@@ -187,7 +192,7 @@ func unreachable(err error) error {
 
 // Fit returns why this process does not serve a gateway: its machine can't call it. Nil if it can call all. Everybody may read it: it names no address.
 func (d *Dispatcher) Fit() error {
-	for _, u := range d.units {
+	for _, u := range d.units() {
 		err := u.machine.unfit()
 		if err == nil {
 			continue

@@ -65,7 +65,7 @@ func TestAnUnfitProcessPullsNothing(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick)
 	d := r.serve()
-	u := d.units[0]
+	u := d.units()[0]
 	began := time.Now()
 	u.machine.called(noDescriptor())
 	if err := d.Fit(); err == nil || !strings.Contains(err.Error(), u.name) || !strings.Contains(err.Error(), "too many open files") {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
+	"time"
 
 	"spillway/internal/bucket"
 	"spillway/internal/clock"
@@ -63,65 +63,102 @@ func (u *unit) working(s *set, parking *deadletter.Store, answers outcome.Table)
 
 // Reloaded is what a reload came to.
 type Reloaded struct {
-	// Gateways are those served, as they are configured now, in the order of New.
+	// Gateways are those served, as they are configured now, in the order of the file.
 	Gateways []config.Gateway
+	// Added are those of them that were not served before.
+	Added []config.Gateway
+	// Removed are the names of those that are served no more.
+	Removed []string
 	// Kept says in words what stays as it was until a restart.
 	Kept []string
 }
 
-// Reload takes over new settings for the gateways that are served; others are not looked at. Calls under way end with the old ones. Either
-// all settings are taken over or, with an error, none. Limits that were set live go on before the file's.
+// Reload serves these gateways and no others, with these settings. Calls under way end with the old ones, also those of a gateway that is gone.
+// Either all is taken over or, with an error, nothing. Limits that were set live go on before the file's.
 func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Reloaded, error) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
 	var out Reloaded
-	sets := make([]*set, len(d.units))
-	for i, u := range d.units {
-		g, kept := u.feasible(gateways)
-		out.Gateways, out.Kept = append(out.Gateways, g), append(out.Kept, kept...)
-		if reflect.DeepEqual(g, u.now().cfg) {
-			continue
-		}
-		if _, err := Pacer(u.redis, g, bucket.NewMetrics(nil)); err != nil {
-			return Reloaded{}, err
-		}
+	plans := make([]plan, len(gateways))
+	served := d.byName()
+	d.recallAlso(gateways, served)
+	for i, g := range gateways {
 		var err error
-		if sets[i], err = u.newSet(g); err != nil {
+		if plans[i], err = d.planned(served[g.Name], g); err != nil {
+			d.drop(plans)
 			return Reloaded{}, err
 		}
+		out.add(plans[i])
 	}
-	for i, s := range sets {
-		if s != nil {
-			old := d.units[i].set.Swap(s)
+	out.Removed = d.enlist(plans)
+	for _, p := range plans {
+		if p.set != nil {
+			old := p.unit.set.Swap(p.set)
 			defer old.client.Close() // its calls under way finish
 		}
 	}
-	for i, s := range sets {
-		if s != nil {
-			d.units[i].settleIn(ctx)
+	for _, p := range plans {
+		if p.set != nil {
+			p.unit.settleIn(ctx)
 		}
 	}
+	d.join(ctx, plans)
 	return out, nil
+}
+
+// plan is what a reload makes of one gateway.
+type plan struct {
+	unit *unit
+	as   config.Gateway // as far as that can be had while it works
+	kept []string       // what stays as it was
+	set  *set           // nil: nothing changes, or it is new
+	new  bool
+}
+
+// planned looks what a reload comes to for one gateway, which u serves; nil: nobody does yet.
+func (d *Dispatcher) planned(u *unit, g config.Gateway) (plan, error) {
+	if u == nil {
+		return d.newcomer(g)
+	}
+	g, kept := u.feasible(g)
+	p := plan{unit: u, as: g, kept: kept}
+	if reflect.DeepEqual(g, u.now().cfg) {
+		return p, nil
+	}
+	if _, err := Pacer(u.redis, g, bucket.NewMetrics(nil)); err != nil {
+		return p, err
+	}
+	var err error
+	p.set, err = u.newSet(g)
+	return p, err
+}
+
+func (r *Reloaded) add(p plan) {
+	r.Gateways, r.Kept = append(r.Gateways, p.as), append(r.Kept, p.kept...)
+	if p.new {
+		r.Added = append(r.Added, p.as)
+	}
 }
 
 // manyMore is by how much the jobs in hand may fall short of all calls that could be under way: few of them take anything like the time-out.
 const manyMore = 4
 
 // feasible returns the unit's gateway as far as it can be changed while it works, and what stays as it was.
-func (u *unit) feasible(gateways []config.Gateway) (g config.Gateway, kept []string) {
-	i := slices.IndexFunc(gateways, func(g config.Gateway) bool { return g.Name == u.name })
-	if i < 0 {
-		return u.now().cfg, nil
-	}
-	g = gateways[i]
-	if g.Request.Timeout > u.grace {
-		kept = append(kept, fmt.Sprintf("gateways.%s.request.timeout above the %s of the start", u.name, job.FormatDuration(u.grace)))
-		g.Request.Timeout = u.grace
-	}
+func (u *unit) feasible(g config.Gateway) (as config.Gateway, kept []string) {
+	g, kept = bounded(g, u.grace)
 	if concurrency(g) > manyMore*u.hands {
 		kept = append(kept, fmt.Sprintf("more than %d calls of %s at once from this process", u.hands, u.name))
 	}
 	return g, kept
+}
+
+// bounded returns the gateway with a time-out that a stop waits for, and what stays as it was.
+func bounded(g config.Gateway, grace time.Duration) (config.Gateway, []string) {
+	if g.Request.Timeout <= grace {
+		return g, nil
+	}
+	g.Request.Timeout = grace
+	return g, []string{fmt.Sprintf("gateways.%s.request.timeout above the %s of the start", g.Name, job.FormatDuration(grace))}
 }
 
 // settleIn has the pacer and the loops follow a new set. If Redis can't be asked for the limits that are set live, the next pulse that reaches it

@@ -124,7 +124,7 @@ func TestLimitsSetLiveWinOverAReloadedFile(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [50/s]}")
 	d := r.serve()
-	u := d.units[0]
+	u := d.units()[0]
 	holds := func(n int64) func() bool {
 		return func() bool {
 			u.pacing.Lock()
@@ -158,7 +158,7 @@ func TestAReloadIsTakenOverAsAWholeOrNotAtAll(t *testing.T) {
 	if _, err := d.Reload(t.Context(), []config.Gateway{first, second}); err == nil || !strings.Contains(err.Error(), second.Name) {
 		t.Errorf("%v, want a word on %s", err, second.Name)
 	}
-	if n := d.units[0].kept.Limits[0].N; n != 100 {
+	if n := d.units()[0].kept.Limits[0].N; n != 100 {
 		t.Errorf("the first gateway keeps %d/s although nothing was taken over", n)
 	}
 }
@@ -206,11 +206,11 @@ func TestAReloadWithoutRedisIsMadeUpFor(t *testing.T) {
 	if _, err := d.Reload(ctx, []config.Gateway{g}); err != nil {
 		t.Fatal(err)
 	}
-	if n := d.units[0].now().cfg.Retry.Attempts; n != 3 {
+	if n := d.units()[0].now().cfg.Retry.Attempts; n != 3 {
 		t.Errorf("%d attempts", n)
 	}
 	testkit.Eventually(t, 10*time.Second, "the new limit", func() bool {
-		u := d.units[0]
+		u := d.units()[0]
 		u.pacing.Lock()
 		defer u.pacing.Unlock()
 		return u.kept.Limits[0].N == 7

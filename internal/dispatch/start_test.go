@@ -71,7 +71,7 @@ func startWith(t *testing.T, cut *cutter, p Params) (lost bool, err error) {
 		t.Fatal(err)
 	}
 	r.db.Client.AddHook(cut)
-	if err = d.Start(t.Context()); err == nil && d.units[0].limits.Load() == 0 {
+	if err = d.Start(t.Context()); err == nil && d.units()[0].limits.Load() == 0 {
 		t.Error("it has begun with the file's limits, not with those that were set live")
 	}
 	cut.mu.Lock()

@@ -38,7 +38,7 @@ func (t *upsetTrial) process() *upsetProcess {
 	p.d, err = New(Params{DB: p.w.db, Gateways: []config.Gateway{t.gateway(t.file)}, Metrics: prometheus.NewRegistry(),
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	t.r.must(err)
-	u := p.d.units[0]
+	u := p.d.units()[0]
 	set := u.now()
 	judge, err := table(set.cfg)
 	t.r.must(err)
@@ -108,7 +108,7 @@ func (p *upsetProcess) listen(ctx context.Context) {
 
 // pull hands each slot to a worker, as the queue does.
 func (p *upsetProcess) pull(ctx context.Context) {
-	u := p.d.units[0]
+	u := p.d.units()[0]
 	g := gate{u.pacer, u.data, u.machine}
 	for {
 		s, err := g.Next(ctx)
@@ -198,7 +198,7 @@ func (p *upsetProcess) end(killed bool) {
 	p.t.listen()
 	p.t.mu.Unlock()
 	go func() {
-		u := p.d.units[0]
+		u := p.d.units()[0]
 		p.d.loops.Wait()
 		u.stop()
 		p.calls.Wait()

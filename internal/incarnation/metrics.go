@@ -16,4 +16,7 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	return m
 }
 
+// Forget takes a gateway away that is served no more.
+func (m *Metrics) Forget(gateway string) { m.doubted.DeleteLabelValues(gateway) }
+
 func (m *Metrics) set(gateway string, v float64) { m.doubted.WithLabelValues(gateway).Set(v) }

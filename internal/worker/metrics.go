@@ -44,12 +44,13 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 		Help: "Calls of a job since it was last admitted when it was done, the last one included.", Buckets: []float64{1, 2, 3, 4, 6, 8, 12, 20}}, []string{"gateway"})
 	reg.MustRegister(m.seconds, m.ends, m.needed)
 	for _, g := range gateways {
-		m.zero(g)
+		m.Begin(g)
 	}
 	return m
 }
 
-func (m *Metrics) zero(gateway string) {
+// Begin has the instruments of a gateway at zero.
+func (m *Metrics) Begin(gateway string) {
 	for _, v := range job.Verdicts() {
 		m.calls.WithLabelValues(gateway, string(v))
 	}
@@ -61,6 +62,22 @@ func (m *Metrics) zero(gateway string) {
 	}
 	for _, v := range []*prometheus.HistogramVec{m.seconds, m.ends, m.needed} {
 		v.WithLabelValues(gateway)
+	}
+}
+
+// Forget takes the instruments of a gateway away that is served no more.
+func (m *Metrics) Forget(gateway string) {
+	for _, v := range job.Verdicts() {
+		m.calls.DeleteLabelValues(gateway, string(v))
+	}
+	for _, r := range job.Reasons() {
+		m.parks.DeleteLabelValues(gateway, string(r))
+	}
+	for _, c := range []*prometheus.CounterVec{m.backs, m.tries, m.limited, m.sealed} {
+		c.DeleteLabelValues(gateway)
+	}
+	for _, v := range []*prometheus.HistogramVec{m.seconds, m.ends, m.needed} {
+		v.DeleteLabelValues(gateway)
 	}
 }
 

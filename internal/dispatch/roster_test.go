@@ -1,0 +1,285 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spillway/internal/admission"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// crew is a dispatcher whose gateways come and go.
+type crew struct {
+	*rig
+	d       *Dispatcher
+	metrics *prometheus.Registry
+}
+
+// hire starts a dispatcher for the gateways at these places.
+func hire(r *rig, state string, at ...int) *crew {
+	r.t.Helper()
+	c := &crew{rig: r, metrics: prometheus.NewRegistry()}
+	var err error
+	c.d, err = New(Params{DB: r.db, Gateways: c.of(at...), Metrics: c.metrics, Log: slog.New(slog.DiscardHandler), State: state, Patience: patience})
+	if err == nil {
+		err = c.d.Start(r.t.Context())
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { stop(c.d) })
+	return c
+}
+
+func (c *crew) of(at ...int) (all []config.Gateway) {
+	for _, i := range at {
+		all = append(all, c.cfg.Gateways[i])
+	}
+	return all
+}
+
+// be has the dispatcher serve the gateways at these places.
+func (c *crew) be(at ...int) Reloaded {
+	c.t.Helper()
+	did, err := c.d.Reload(c.t.Context(), c.of(at...))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return did
+}
+
+func (c *crew) eventually(what string, cond func() bool) {
+	c.t.Helper()
+	testkit.Eventually(c.t, 30*time.Second, what, cond)
+}
+
+// figures counts the metrics that name the gateway at that place.
+func (c *crew) figures(at int) (n int) {
+	c.t.Helper()
+	families, err := c.metrics.Gather()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "gateway" && l.GetValue() == c.cfg.Gateways[at].Name {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// A gateway comes while another one is at its limit: that one goes on at its rate, and is never over its limit.
+func TestANewGatewayDoesNotDisturbTheOthers(t *testing.T) {
+	t.Parallel()
+	r, j := judged(t, "{limits: [50/s], jitter: 10ms}")
+	other := r.cfg.Gateways[0]
+	other.Name = testkit.Gateway(t)
+	other.Leak.Limits = []job.Limit{{N: 200, Window: time.Second}}
+	other.Request.URL = config.Secret(willing(t))
+	r.cfg.Gateways = append(r.cfg.Gateways, other)
+	r.put(0, 250)
+	r.put(1, 40)
+	c := hire(r, "", 0)
+	c.eventually("calls at the limit", func() bool { return len(j.calls()) >= 60 })
+	before := time.Now().UnixMicro()
+	if did := c.be(0, 1); len(did.Added) != 1 || did.Added[0].Name != other.Name || len(did.Removed) != 0 || len(did.Gateways) != 2 {
+		t.Errorf("the reload came to %+v", did)
+	}
+	c.eventually("the new gateway's jobs", func() bool { return r.standing(1).Done == 40 })
+	c.eventually("the others", func() bool { return r.standing(0).Done == 250 })
+	if most := j.most(time.Second, 0); most > 50 {
+		t.Errorf("%d calls in a second, the limit is 50", most)
+	}
+	if gap := widest(j.calls(), before); gap > time.Second {
+		t.Errorf("no call for %s when the new gateway came", gap)
+	}
+}
+
+// willing is the address of a gateway that says yes to everything.
+func willing(t *testing.T) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// widest returns the longest time without a call from a moment on.
+func widest(calls []int64, from int64) (gap time.Duration) {
+	for i := 1; i < len(calls); i++ {
+		if calls[i] > from {
+			gap = max(gap, time.Duration(calls[i]-calls[i-1])*time.Microsecond)
+		}
+	}
+	return gap
+}
+
+// A gateway goes while calls are under way: they finish, none is made after them, and its jobs wait. Back in the file, it goes on with them.
+func TestAGatewayThatGoesFinishesItsCallsAndKeepsItsJobs(t *testing.T) {
+	t.Parallel()
+	r := setup(t, "leak: {limits: [1000/s], burst: 100, max_in_flight: 8}", quick)
+	r.hang = make(chan struct{})
+	r.put(0, 30)
+	c := hire(r, "", 0, 1)
+	c.eventually("eight calls under way", func() bool { return r.count() == 8 })
+	if c.figures(0) == 0 {
+		t.Fatal("no metric names the gateway")
+	}
+	if did := c.be(1); len(did.Removed) != 1 || did.Removed[0] != c.cfg.Gateways[0].Name || len(did.Gateways) != 1 {
+		t.Errorf("the reload came to %+v", did)
+	}
+	r.release()
+	c.eventually("the calls' end", func() bool { return r.standing(0).Done == 8 && c.figures(0) == 0 })
+	if s := r.standing(0); r.count() != 8 || s.Queued != 22 || s.InFlight != 0 || len(s.Parked) != 0 {
+		t.Errorf("%d calls, and the books say %+v", r.count(), s)
+	}
+	if c.figures(1) == 0 {
+		t.Error("the other gateway's metrics are gone as well")
+	}
+	c.be(0, 1)
+	c.eventually("the other jobs", func() bool { return r.standing(0).Done == 30 })
+	if r.count() != 30 || c.figures(0) == 0 {
+		t.Errorf("%d calls of 30 jobs, %d metrics", r.count(), c.figures(0))
+	}
+	r.put(1, 5)
+	c.eventually("the jobs of the gateway that stayed", func() bool { return r.standing(1).Done == 5 })
+}
+
+// release lets the gateway answer.
+func (r *rig) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.hang)
+	r.hang = nil
+}
+
+// A gateway comes back while the calls from before are still under way: it goes on at once, and its metrics stay.
+func TestAGatewayMayComeBackBeforeItHasLeft(t *testing.T) {
+	t.Parallel()
+	r := setup(t, "leak: {limits: [1000/s], burst: 100, max_in_flight: 8}", quick)
+	r.hang = make(chan struct{})
+	r.put(0, 30)
+	c := hire(r, "", 0, 1)
+	c.eventually("eight calls under way", func() bool { return r.count() == 8 })
+	c.be(1)
+	c.be(1, 0)
+	r.release()
+	c.eventually("all jobs", func() bool { return r.standing(0).Done == 30 })
+	c.d.leaving.Wait()
+	if r.count() != 30 || c.figures(0) == 0 {
+		t.Errorf("%d calls of 30 jobs, %d metrics", r.count(), c.figures(0))
+	}
+}
+
+// Two hundred gateways come at once, each with a job that waits and some with a limit that was set live: all are served, and the one that was there
+// before is not held up.
+func TestManyGatewaysComeAndGoAtOnce(t *testing.T) {
+	t.Parallel()
+	const many = 200
+	settings := make([]string, many+1)
+	for i := range settings {
+		settings[i] = quick
+	}
+	r := setup(t, settings...)
+	all, door := make([]int, many+1), Door(r.db.Client, r.cfg, patience)
+	for i := range all {
+		all[i] = i
+		name := r.cfg.Gateways[i].Name
+		if _, err := door.Admit(t.Context(), name, []job.Job{{ID: "j0000", Gateway: name, Payload: []byte(`{}`), Cost: 1}}, admission.Park); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live := []job.Limit{{N: 7, Window: time.Second}}
+	if err := SetLimits(t.Context(), r.db.Client, r.cfg.Gateways[100], live); err != nil {
+		t.Fatal(err)
+	}
+	c := hire(r, "", 0)
+	c.eventually("the first gateway's job", func() bool { return r.standing(0).Done == 1 })
+	c.be(all...)
+	if u := c.d.byName()[c.cfg.Gateways[100].Name]; u.limitsNow() != fmt.Sprint(live) {
+		t.Errorf("served with the limits %s, while %v are set live", u.limitsNow(), live)
+	}
+	c.eventually("every job", func() bool { return r.count() == many+1 })
+	c.be(0)
+	c.d.leaving.Wait()
+	for _, at := range []int{1, 100, many} {
+		if s := r.standing(at); s.Done != 1 || c.figures(at) != 0 {
+			t.Errorf("gateway %d: %+v, %d metrics", at, s, c.figures(at))
+		}
+	}
+}
+
+// A gateway that is new in the file is looked at as at a start: data that is older than this machine has seen it is not touched.
+func TestANewGatewayWithOldDataIsNotCalled(t *testing.T) {
+	t.Parallel()
+	r := setup(t, quick, quick)
+	state := t.TempDir()
+	r.put(1, 5)
+	c := hire(r, state, 0, 1)
+	c.eventually("the jobs", func() bool { return r.standing(1).Done == 5 })
+	c.eventually("a sign of life", func() bool { return c.d.units()[1].data.Memory().At > 0 })
+	c.be(0)
+	r.age(1, time.Minute)
+	r.more(1, 5, 5)
+	c.be(0, 1)
+	c.eventually("the doubt", func() bool { return c.d.units()[1].data.Doubted() })
+	if err := c.d.Ready(); err == nil || r.count() != 5 {
+		t.Errorf("ready: %v, after %d calls", err, r.count())
+	}
+}
+
+// A new gateway that can't be had refuses the whole reload, and nothing is left of it.
+func TestANewGatewayThatCannotBeHadChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := setup(t, quick, quick, quick)
+	c := hire(r, "", 0)
+	gateways := c.of(1, 2) // and the first one is gone
+	gateways[1].Request.URL = "ftp://nowhere/"
+	if _, err := c.d.Reload(t.Context(), gateways); err == nil || !strings.Contains(err.Error(), gateways[1].Name) {
+		t.Errorf("%v, want a word on %s", err, gateways[1].Name)
+	}
+	r.put(0, 3)
+	c.eventually("jobs of the gateway that was there", func() bool { return r.standing(0).Done == 3 })
+	if len(c.d.units()) != 1 || c.figures(1) != 0 || c.figures(2) != 0 {
+		t.Errorf("%d gateways served, %d and %d metrics of the others", len(c.d.units()), c.figures(1), c.figures(2))
+	}
+}
+
+// Redis gives no answer when a gateway comes: it is served as soon as Redis does.
+func TestANewGatewayWaitsForRedis(t *testing.T) {
+	t.Parallel()
+	r := setup(t, quick, quick)
+	c := hire(r, "", 0)
+	r.put(1, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // what a Redis that does not answer comes to
+	if _, err := c.d.Reload(ctx, c.of(0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the jobs", func() bool { return r.standing(1).Done == 3 })
+}
+
+// A stop waits no longer than for the calls of the gateways that were there at the start.
+func TestANewGatewaysTimeoutIsBounded(t *testing.T) {
+	t.Parallel()
+	r := setup(t, quick, quick)
+	r.cfg.Gateways[1].Request.Timeout = time.Hour
+	c := hire(r, "", 0)
+	did := c.be(0, 1)
+	if got := did.Gateways[1].Request.Timeout; got != 20*time.Second || len(did.Kept) != 1 || !strings.Contains(did.Kept[0], "request.timeout") {
+		t.Errorf("a time-out of %s, kept: %v", got, did.Kept)
+	}
+}
