@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/testkit"
+)
+
+// shops is a run whose gateways come from a merchants file.
+type shops struct {
+	*running
+	names []string
+}
+
+func newShops(t *testing.T, n int) *shops {
+	t.Helper()
+	s := &shops{running: newRunning(t)}
+	for range n {
+		s.names = append(s.names, testkit.Gateway(t))
+	}
+	s.write("dispatcher.yaml", fmt.Sprintf(`redis: %s
+templates:
+  shop:
+    request: {url: "%s/", key: {prefix: "{name}:"}, headers: {Authorization: "Bearer ${file:keys}"}}
+    leak: {limits: [200/s]}
+merchants: {like: shop, file: shops.csv}
+`, testkit.Redis(t), s.urls[0]))
+	s.write("keys", oldKey)
+	return s
+}
+
+// open writes the merchants file with the first so many shops.
+func (s *shops) open(n int) {
+	s.t.Helper()
+	s.write("shops.csv", "name,leak.limits\n"+strings.Join(s.names[:n], ",\n")+",\n")
+}
+
+// again has the run read its files again, and waits for what the log says of it.
+func (s *shops) again(says string) {
+	s.t.Helper()
+	s.reload()
+	s.says(says, 1)
+}
+
+func (s *shops) page(path string) string {
+	s.t.Helper()
+	resp, err := http.Get(s.url() + path)
+	s.must(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	s.must(err)
+	return string(text)
+}
+
+// posted says what becomes of a job that is posted to a shop.
+func (s *shops) posted(shop int, id string) int {
+	s.t.Helper()
+	resp, err := http.Post(s.url()+"/v1/gateways/"+s.names[shop]+"/jobs", "application/json", strings.NewReader(`{"id":"`+id+`"}`))
+	s.must(err)
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// A merchant is a line: a run serves it from the next SIGHUP on, and no more when the line is gone. Everything that names gateways follows.
+// It is not parallel: SIGHUP goes to every run of this process.
+func TestMerchantsComeAndGo(t *testing.T) {
+	s := newShops(t, 3)
+	s.open(2)
+	s.run()
+	if got := s.posted(2, "early"); got != http.StatusNotFound {
+		t.Errorf("a job of a merchant who is not in the file yet: %d", got)
+	}
+	s.open(3)
+	s.again("gateways_added=1")
+	for shop := range s.names {
+		if got := s.posted(shop, "j1"); got != http.StatusAccepted {
+			t.Errorf("a job of merchant %d: %d", shop, got)
+		}
+	}
+	testkit.Eventually(t, 30*time.Second, "a call for each merchant", func() bool { return s.lock.calls(oldKey) == 3 })
+	shown := func() (in []string) {
+		for path, what := range map[string]string{"/": "the console", "/metrics": "the metrics", "/v1/status": "the status"} {
+			if strings.Contains(s.page(path), s.names[2]) {
+				in = append(in, what)
+			}
+		}
+		return in
+	}
+	if got := shown(); len(got) != 3 {
+		t.Errorf("the new merchant is in %v only", got)
+	}
+	s.open(1)
+	s.again("gateways_removed=2")
+	testkit.Eventually(t, 30*time.Second, "no trace of the merchant", func() bool { return len(shown()) == 0 })
+	if got := s.posted(2, "late"); got != http.StatusNotFound {
+		t.Errorf("a job of a merchant who is gone: %d", got)
+	}
+	s.write("shops.csv", "name,leak.limits\n"+s.names[0]+",5/x\n")
+	s.again("shops.csv:2:")
+	if got := s.posted(0, "j2"); got != http.StatusAccepted {
+		t.Errorf("a job of the merchant who stayed: %d", got)
+	}
+	testkit.Eventually(t, 30*time.Second, "its call", func() bool { return s.lock.calls(oldKey) == 4 })
+}
+
+// Who named a gateway with -g wants that one: a file without it is refused, and the gateway goes on.
+func TestAGatewayThatWasNamedCannotGo(t *testing.T) {
+	s := newShops(t, 2)
+	s.open(2)
+	s.only = []string{"-g", s.names[1]}
+	s.run()
+	s.open(1)
+	s.again("started with -g for a gateway that is gone")
+	if got := s.posted(1, "j1"); got != http.StatusAccepted {
+		t.Errorf("a job of the gateway: %d", got)
+	}
+	testkit.Eventually(t, 30*time.Second, "its call", func() bool { return s.lock.calls(oldKey) == 1 })
+	s.open(2)
+	s.again(`msg="configuration reloaded"`)
+}
