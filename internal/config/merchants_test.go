@@ -103,17 +103,18 @@ func TestMerchants(t *testing.T) {
 		"merchants.csv": "\ufeffname,account, leak.limits ,amount.currency,request.headers.X-Note,contact\r\n" +
 			"m1,acct_1,,,,Ann\r\n" +
 			"m2,acct_2,9/s 100/m,currency,\"hello, you\",\"Bob \"\"B\"\"\"\r\n" +
-			"m3,acct_3,\"[1/s, 20/m]\",,,$1\r\n",
-		keyFiles + "m1": "one\n", keyFiles + "m2": "two\n", keyFiles + "m3": "three",
+			"m3,acct_3,\"[1/s, 20/m]\",,,$1\r\n" +
+			"m4,acct_4,,,,\r\n",
+		keyFiles + "m1": "one\n", keyFiles + "m2": "two\n", keyFiles + "m3": "three", keyFiles + "m4": "four",
 	})
 	c, err := read(merchantsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(c.Names(), []string{"m1", "m2", "m3"}) || len(c.SecretFiles) != 3 {
+	if !slices.Equal(c.Names(), []string{"m1", "m2", "m3", "m4"}) || len(c.SecretFiles) != 4 {
 		t.Fatalf("gateways %v, secrets in %v", c.Names(), c.SecretFiles)
 	}
-	m1, m2, m3 := c.Gateways[0], c.Gateways[1], c.Gateways[2]
+	m1, m2, m3, m4 := c.Gateways[0], c.Gateways[1], c.Gateways[2], c.Gateways[3]
 	if m1.Request.URL != "https://api.example.com/acct_1/pay" || m1.Request.Headers["Authorization"].Reveal() != "Bearer one" || m1.Request.KeyPrefix != "m1:" {
 		t.Errorf("got %+v", m1.Request)
 	}
@@ -125,7 +126,7 @@ func TestMerchants(t *testing.T) {
 		g    Gateway
 		want []job.Limit
 	}{{m1, []job.Limit{{N: 5, Window: second}}}, {m2, []job.Limit{{N: 9, Window: second}, {N: 100, Window: minute}}},
-		{m3, []job.Limit{{N: 1, Window: second}, {N: 20, Window: minute}}}} {
+		{m3, []job.Limit{{N: 1, Window: second}, {N: 20, Window: minute}}}, {m4, []job.Limit{{N: 5, Window: second}}}} {
 		if !slices.Equal(one.g.Leak.Limits, one.want) {
 			t.Errorf("%s has the limits %v, want %v", one.g.Name, one.g.Leak.Limits, one.want)
 		}
