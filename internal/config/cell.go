@@ -37,16 +37,19 @@ func put(tree ast.Node, path []*cell, value *cell) ast.Node {
 }
 
 // list returns the values of a cell where a list is wanted: 5/s, "5/s 100/m" or "[5/s, 100/m]".
-func (c *cell) list() []ast.Node {
+func (c *cell) list() (all []ast.Node) {
+	for _, one := range c.words() {
+		all = append(all, newCell(one, c.where))
+	}
+	return all
+}
+
+func (c *cell) words() []string {
 	text := strings.TrimSpace(c.Value)
 	if inner, ok := strings.CutPrefix(text, "["); ok {
 		text = strings.TrimSuffix(inner, "]")
 	}
-	var all []ast.Node
-	for _, one := range strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' || c == ';' }) {
-		all = append(all, newCell(one, c.where))
-	}
-	return all
+	return strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' || c == ';' })
 }
 
 // subject is the gateway that is read just now.

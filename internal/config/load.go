@@ -26,6 +26,8 @@ type Options struct {
 	Payloads bool
 	// Env looks a variable up. nil = os.LookupEnv.
 	Env func(string) (string, bool)
+	// written hears of each gateway's keys as they are in the files. Nil: nobody does.
+	written func(name string, keys any)
 }
 
 // maxFile is the largest configuration file, in bytes: thousands of gateways. What is larger is some other file.

@@ -78,7 +78,7 @@ func (r *reader) merchantsFile(n node, l layers) []Gateway {
 	if name == "" || r.faulted[n.path] || r.faulted[join(n.path, "separator")] {
 		return nil
 	}
-	s.file, s.separator = r.absolute(name), []rune(separator)[0]
+	s.file, s.separator = r.absolute(name), separators[separator]
 	text, err := r.contents(name, maxMerchants)
 	if err != nil {
 		r.wrong(at, "can't be read: "+reason(err)+": name a file that the user of this command may read")
@@ -87,11 +87,14 @@ func (r *reader) merchantsFile(n node, l layers) []Gateway {
 	return r.lines(s, bytes.TrimPrefix([]byte(text), []byte("\ufeff")))
 }
 
+// separators are what may stand between columns, by their names.
+var separators = map[string]rune{",": ',', ";": ';', "|": '|', "tab": '\t'}
+
 func checkSeparator(text string) string {
-	if text == "," || text == ";" || text == "|" || text == "\t" {
+	if separators[text] != 0 {
 		return ""
 	}
-	return `can't stand between columns: use , or ; or | or "\t"`
+	return "can't stand between columns: use , or ; or | or tab"
 }
 
 // lines reads the gateways of a merchants file.

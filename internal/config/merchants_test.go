@@ -202,7 +202,7 @@ var badMerchants = map[string]struct{ file, csv, want string }{
 	"not UTF-8":        {csv: "name,account\nm1,caf\xe9\n", want: `merchants.csv:2:7: the byte 0xe9 is not text: save the file as UTF-8, and write such a character as an escape in double quotes`},
 	"no such file":     {file: "merchants: {file: m.csv}\n", want: `d.yaml:1:19: merchants.file: "m.csv" can't be read: no such file or directory: name a file that the user of this command may read`},
 	"no file":          {file: "templates: {base: {}}\nmerchants: {like: base}\n", want: `d.yaml:2:1: merchants.file: is missing: name the CSV file with a gateway in each line, like merchants.csv`},
-	"bad separator":    {file: "merchants: {file: merchants.csv, separator: x}\n", want: `d.yaml:1:45: merchants.separator: "x" can't stand between columns: use , or ; or | or "\t"`},
+	"bad separator":    {file: "merchants: {file: merchants.csv, separator: x}\n", want: `d.yaml:1:45: merchants.separator: "x" can't stand between columns: use , or ; or | or tab`},
 	"no such template": {file: "templates: {base: {}}\nmerchants: {like: bsae, file: merchants.csv}\n", want: `d.yaml:2:19: merchants.like: there is no template "bsae": it is one of base`},
 	"a pack": {file: "gateways: {g: {like: stripe/v1}}\n",
 		want: `d.yaml:1:22: gateways.g.like: there is no template "stripe/v1": the file has no templates, write it below templates`},

@@ -120,6 +120,9 @@ func (r *reader) gateways(n node, l layers) []Gateway {
 }
 
 func (r *reader) gateway(n node) Gateway {
+	if r.opt.written != nil {
+		r.opt.written(r.subject.name, r.writtenOut(node{tree: n.tree}))
+	}
 	g := DefaultGateway()
 	r.object(n,
 		field{"like", func(node) {}}, // layered has read it
