@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,9 +96,13 @@ func (r *reader) mixed(g, other Gateway, server string) {
 	if long := join("gateways", g.Name) + ".request.key.prefix"; r.written(long) {
 		path = long
 	}
+	hint := strconv.Quote(g.Name + "-")
+	if g.At.File != r.file {
+		hint = `"{name}:" for all of a template`
+	}
 	r.fault(path, `gateway %q (%s) calls %s too, with keys in the same header, and no prefix keeps the keys of the two apart: a job of the one would be `+
-		`answered with the charge of the other's job of that id. Give the newer gateway a prefix that does not begin like the other's, such as %q, or write `+
-		`idempotency_prefix: "" for one of them if their accounts are different`, other.Name, other.At.seenFrom(g.At), server, g.Name+"-")
+		`answered with the charge of the other's job of that id. Give the newer gateway a prefix that does not begin like the other's, such as %s, or write `+
+		`idempotency_prefix: "" for one of them if their accounts are different`, other.Name, other.At.seenFrom(g.At), server, hint)
 }
 
 // prefixes are those of the keys at one provider. Two of them keep keys apart unless one begins like the other; none at all keeps from none at all.

@@ -259,7 +259,7 @@ func TestFaultsOfManyMerchantsAreBounded(t *testing.T) {
 		t.Fatalf("%d lines:\n%s", len(told), err)
 	}
 	for _, want := range []string{`"9/x" is not a limit: write N/unit with unit s, m, h, d or a duration, like 100/s or 300/10s (and 2,990 more like it)`,
-		"m10.request.idempotency_prefix: gateway \"m0\" (line 2) calls https://api.example.com:443 too", "(and 2,989 more like it)"} {
+		"m10.request.idempotency_prefix: gateway \"m0\" (line 2) calls https://api.example.com:443 too", "such as \"{name}:\" for all of a template", "(and 2,989 more like it)"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in\n%s", want, err)
 		}

@@ -122,7 +122,7 @@ func (d *Dispatcher) planned(u *unit, g config.Gateway) (plan, error) {
 	}
 	g, kept := u.feasible(g)
 	p := plan{unit: u, as: g, kept: kept}
-	if reflect.DeepEqual(g, u.now().cfg) {
+	if same(g, u.now().cfg) {
 		return p, nil
 	}
 	if _, err := Pacer(u.redis, g, bucket.NewMetrics(nil)); err != nil {
@@ -131,6 +131,12 @@ func (d *Dispatcher) planned(u *unit, g config.Gateway) (plan, error) {
 	var err error
 	p.set, err = u.newSet(g)
 	return p, err
+}
+
+// same says that a gateway is as it was, wherever it stands in the file now: a merchant's line moves when another one comes before it.
+func same(a, b config.Gateway) bool {
+	a.At = b.At
+	return reflect.DeepEqual(a, b)
 }
 
 func (r *Reloaded) add(p plan) {

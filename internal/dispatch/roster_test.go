@@ -272,6 +272,18 @@ func TestANewGatewayWaitsForRedis(t *testing.T) {
 	c.eventually("the jobs", func() bool { return r.standing(1).Done == 3 })
 }
 
+// A line that comes before others moves them, and changes nothing of them: their connections stay.
+func TestAGatewayWhoseLineMovedIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	r := setup(t, quick)
+	c := hire(r, "", 0)
+	before := c.d.units()[0].now()
+	r.cfg.Gateways[0].At.Line += 7
+	if did := c.be(0); c.d.units()[0].now() != before || did.Gateways[0].At.Line != r.cfg.Gateways[0].At.Line {
+		t.Errorf("the gateway was made anew; its line is %d now", did.Gateways[0].At.Line)
+	}
+}
+
 // A stop waits no longer than for the calls of the gateways that were there at the start.
 func TestANewGatewaysTimeoutIsBounded(t *testing.T) {
 	t.Parallel()
