@@ -22,6 +22,9 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(text)
 	}
+	for _, text := range []string{layeredFile, merchantsFile, writtenFile} {
+		f.Add([]byte(text))
+	}
 	const secret = "Zq7-hidden-Zq7"
 	env := func(string) (string, bool) { return secret, true }
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -42,6 +45,36 @@ func FuzzParse(f *testing.F) {
 				if one.Message == "" || strings.Contains(one.Error(), secret) {
 					t.Errorf("bad message: %v", one)
 				}
+			}
+		}
+	})
+}
+
+// FuzzMerchants: whatever a merchants file holds, its gateways keep their promises, or there are faults that each have a place.
+func FuzzMerchants(f *testing.F) {
+	f.Add("name,account,leak.limits,request.headers.X,answers.profile\nm1,a,\"[1/s, 2/m]\",,stripe\nm2,b,5/s,x,\n")
+	f.Add("name;a.b.c;account\r\n\xef\xbb\xbfm1;;{id}\n")
+	for _, one := range badMerchants {
+		f.Add(one.csv)
+	}
+	dir := f.TempDir()
+	text := []byte(strings.Replace(merchantsFile, "${file:keys/{name}}", "${STRIPE_KEY}", 1))
+	f.Fuzz(func(t *testing.T, csv string) {
+		if err := os.WriteFile(filepath.Join(dir, "merchants.csv"), []byte(csv), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Parse(filepath.Join(dir, "d.yaml"), text, Options{Secrets: true, Env: testEnv})
+		if err == nil {
+			checkPromises(t, c)
+			return
+		}
+		var faults Faults
+		if !errors.As(err, &faults) || len(faults) == 0 {
+			t.Fatalf("no faults: %v", err)
+		}
+		for _, one := range faults {
+			if one.Message == "" || one.Line < 1 || strings.Contains(one.Error(), canary) {
+				t.Errorf("bad message: %v", one)
 			}
 		}
 	})

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,12 +79,17 @@ func (r *reader) written(path string) bool {
 	return ok
 }
 
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+// plainKey says that a key reads well in a path.
+func plainKey(key string) bool {
+	return key != "" && !strings.ContainsFunc(key, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-'
+	})
+}
 
 // join returns the path of a key. A key that would not read well in a path is quoted.
 func join(path, key string) string {
 	switch {
-	case !plainKey.MatchString(key):
+	case !plainKey(key):
 		return path + "[" + strconv.Quote(key) + "]"
 	case path == "":
 		return key
