@@ -109,8 +109,9 @@ func (u *unit) settle(ctx context.Context) error {
 
 // Ready says why a gateway is not called although it could be: its data is an old snapshot. Nil if there is none.
 func (d *Dispatcher) Ready() error {
-	all := make([]*incarnation.Watch, len(d.units()))
-	for i, u := range d.units() {
+	units := d.units()
+	all := make([]*incarnation.Watch, len(units))
+	for i, u := range units {
 		all[i] = u.data
 	}
 	if message, hint := incarnation.Doubted(all); message != "" {

@@ -15,8 +15,9 @@ const totalsFirst = 2 * time.Second
 // don't add up, until ctx ends.
 func (d *Dispatcher) totals(ctx context.Context) {
 	for next := totalsFirst; await(ctx, next, nil); {
-		books := make([]*ledger.Books, len(d.units()))
-		for i, u := range d.units() {
+		units := d.units()
+		books := make([]*ledger.Books, len(units))
+		for i, u := range units {
 			books[i] = u.now().books
 		}
 		odd, err := ledger.Odd(ctx, d.p.DB.Client, books)
@@ -27,7 +28,7 @@ func (d *Dispatcher) totals(ctx context.Context) {
 			}
 			continue
 		}
-		for i, u := range d.units() {
+		for i, u := range units {
 			if odd[i] {
 				nudge(u.odd)
 			}
