@@ -48,7 +48,7 @@ var mayImport = map[string]string{
 	"ledger":     "job clock record redisdb seal",
 	// beside it: one puts right what is lost, the other can stop it
 	"audit":       "clock job record redisdb",
-	"incarnation": "clock redisdb",
+	"incarnation": "clock job redisdb",
 	// around it
 	"httpapi":  "job admission producer redisdb tracing",
 	"cli":      "job redisdb",

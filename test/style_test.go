@@ -143,3 +143,16 @@ func moduleOf(imported string, required []string) (found string) {
 	}
 	return found
 }
+
+// A time that people read says its zone, so one place formats them (internal/job/moment.go). The files named here write times for programs.
+func TestTimesForPeopleSayTheirZone(t *testing.T) {
+	t.Parallel()
+	forPrograms := []string{"internal/job/moment.go", "internal/cli/table.go", "internal/console/page.go", "internal/desk/filter.go", "internal/desk/job.go", "internal/demo/batch.go",
+		"internal/gateway/sign.go", "internal/redisdb/keys.go", "internal/redisdb/act.go"}
+	format := regexp.MustCompile(`\.Format\((time\.|"2006|"15)`)
+	for _, f := range sources(t) {
+		if !f.test && f.folder != "bench" && !slices.Contains(forPrograms, f.path) && format.MatchString(f.text) {
+			t.Errorf("%s formats a time of its own: use job.Moment or job.Clock", f.path)
+		}
+	}
+}

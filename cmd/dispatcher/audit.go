@@ -75,9 +75,9 @@ func (p *program) writeBooks(books []desk.Audit, verbose bool) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, map[string]any{"ok": verdict(books) == nil, "gateways": books})
 	}
-	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "ACCEPTED", "SCHEDULED", "QUEUED", "IN FLIGHT", "RETRYING", "DONE", "PARKED", "DISCARDED", "BOOKS")
+	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "ACCEPTED", "SCHEDULED", "QUEUED", "IN FLIGHT", "RETRYING", "WAITING FOR ROOM", "DONE", "PARKED", "DISCARDED", "BOOKS")
 	for _, b := range books {
-		t.Row(b.Gateway, b.Accepted, b.Scheduled, b.Queued, b.InFlight, b.Retrying, b.Done, cli.Uncut(p.parkedText(b.Parked)), b.Discarded, b.Order())
+		t.Row(b.Gateway, b.Accepted, b.Scheduled, b.Queued, b.InFlight, b.Retrying, b.Parked[string(job.Rejected)], b.Done, cli.Uncut(p.parkedText(b.Parked)), b.Discarded, b.Order())
 	}
 	if err := t.Flush(); err != nil {
 		return err

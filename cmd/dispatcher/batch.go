@@ -43,7 +43,7 @@ has ever served a gateway, it says so as if one began now.`,
 		},
 	}
 	gatewaysFlag(cmd, &f.gateways, "ask this `GATEWAY` only; repeatable (default: all of the file)")
-	cmd.Flags().StringVar(&f.by, "by", "", "say whether it will make it by `TIME`: +2h, \"2026-11-30 18:00\", RFC 3339")
+	cmd.Flags().StringVar(&f.by, "by", "", "say whether it will make it by `TIME`: +2h, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
 	cmd.AddCommand(batchPauseCommand(p), batchResumeCommand(p), batchCancelCommand(p))
 	cmd.Flags().BoolVar(&f.export, "export", false, "write a line for each job, in the order of the file: what became of it, and the gateway's reference")
 	return cmd
@@ -56,6 +56,7 @@ func (p *program) batch(ctx context.Context, name string, f *batchFlags) error {
 		if by, err = producer.ParseTime(f.by, time.Now()); err != nil {
 			return err
 		}
+		p.remarkZone("--by", f.by)
 	}
 	s, err := p.openAt(ctx, f.gateways)
 	if err != nil {
@@ -67,7 +68,7 @@ func (p *program) batch(ctx context.Context, name string, f *batchFlags) error {
 		return err
 	}
 	late := judge(b, by)
-	if err := p.writeBatch(b); err != nil {
+	if err := p.writeBatch(b, by); err != nil {
 		return err
 	}
 	return late
@@ -83,21 +84,21 @@ func judge(b *desk.Batch, by time.Time) error {
 	case *b.MakesIt:
 		return nil
 	case !known:
-		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("nobody can say whether batch %q makes it by %s: %s", b.Batch, b.By.Format(time.RFC3339), b.WhyNoETA()),
+		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("nobody can say whether batch %q makes it by %s: %s", b.Batch, job.Clock(by), b.WhyNoETA()),
 			Hint: `see "dispatcher status", and end what keeps it back`}
 	}
-	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q does not make it by %s: its last job will be called %s later%s", b.Batch, b.By.Format(time.RFC3339), cli.Short(late), b.Condition()),
+	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q does not make it by %s: its last job will be called %s later%s", b.Batch, job.Clock(by), cli.Short(late), b.Condition()),
 		Hint: "raise the gateway's limits if the provider agrees, or hold other batches back (dispatcher batch pause)"}
 }
 
-func (p *program) writeBatch(v *desk.Batch) error {
+func (p *program) writeBatch(v *desk.Batch, by time.Time) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, v)
 	}
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "STATE", "REASON", "JOBS", "MONEY", "ETA")
 	for _, g := range v.Gateways {
-		for _, s := range g.States {
-			t.Row(g.Gateway, s.State, s.Reason, s.Jobs, t.Money(s.Totals), "")
+		for _, s := range desk.ForPeople(g.States) {
+			t.Row(g.Gateway, s.StateWords(), s.ReasonWords(), s.Jobs, t.Money(s.Totals), "")
 		}
 		if g.PausedAt != nil {
 			t.Row(g.Gateway, "paused", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy)), "")
@@ -117,7 +118,7 @@ func (p *program) writeBatch(v *desk.Batch) error {
 		p.remark("paused: %s", dispatch.ResumeBatch(v.Batch))
 	}
 	if v.MakesIt != nil && *v.MakesIt {
-		p.remark("batch %q makes it by %s%s", v.Batch, v.By.Format(time.RFC3339), v.Condition())
+		p.remark("batch %q makes it by %s%s", v.Batch, job.Clock(by), v.Condition())
 	}
 	return nil
 }

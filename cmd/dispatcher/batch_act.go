@@ -27,8 +27,7 @@ later, or come back for another attempt, are parked when they come.`)
 
 func batchResumeCommand(p *program) *cobra.Command {
 	return p.batchActCommand(desk.ResumeBatch, "Call the jobs of a paused batch again",
-		`Resume ends a pause: the jobs that it has parked wait for room as those parked as rejected do, in the order of the
-file, and go in by themselves. With "replay: manual" they go with "dlq replay --reason rejected --batch NAME".
+		`Resume ends a pause: the jobs that it has parked wait for room, in the order of the file, and go in by themselves. With "replay: manual" they go with "dlq replay --reason rejected --batch NAME".
 Jobs that batch cancel has parked stay; but those that come in from now on are called again.`)
 }
 

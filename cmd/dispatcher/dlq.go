@@ -9,6 +9,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/producer"
 )
 
 const dlqLong = `Dlq looks through the parked jobs, and sends them on their way.
@@ -23,9 +24,9 @@ All but show and history choose jobs by the same flags; with several, a job must
 parked job of every gateway is meant. Jobs come gateway by gateway in the file's order, and within a
 gateway oldest first; --limit counts in that order.
 
-Reasons: paused (its batch is), rejected (no room at admission), refused (the gateway said no), exhausted (attempts used up),
-unknown_outcome (it may have been charged), expired (its time passed before it was sent), cancelled
-(its batch was), unreadable (not a job).`
+Reasons: unknown_outcome (it may have been charged), refused (the gateway said no), exhausted (attempts used up),
+unreadable (not a job), expired (its time passed before it was sent), cancelled (its batch was), paused (its
+batch is), rejected (there is no room at admission yet: text says that such a job is waiting for room).`
 
 func dlqCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
@@ -57,16 +58,25 @@ func (p *program) choose(ctx context.Context, f *dlqFilter) (*selection, error) 
 	if err != nil {
 		return nil, err
 	}
+	p.remarkZone("--since", f.since)
+	p.remarkZone("--until", f.until)
 	s, err := p.openAt(ctx, f.gateways)
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := s.desk.Select(ctx, filter, f.after)
+	chosen, err := s.desk.Select(ctx, filter, f.cursor())
 	if err != nil {
 		s.close()
 		return nil, err
 	}
 	return &selection{s, chosen}, nil
+}
+
+// remarkZone says which moment a time without a zone was taken for.
+func (p *program) remarkZone(flag, text string) {
+	if taken := producer.ZoneTaken(flag, text, time.Now()); taken != "" {
+		p.remark("%s", taken)
+	}
 }
 
 // remarkMissing says which of several ids are not parked.

@@ -22,9 +22,9 @@ import (
 
 const stockPreview = `no filter is given: this means every parked job of all gateways
 one: 4 jobs (EUR 92,233,720,368,547,769.57)
-  rejected: 2 jobs (EUR 92,233,720,368,547,759.06)
-  refused: 1 job (EUR 10.50)
   unknown_outcome: 1 job (EUR 0.01)
+  refused: 1 job (EUR 10.50)
+  waiting for room: 2 jobs (EUR 92,233,720,368,547,759.06)
 two: 2 jobs
   unknown_outcome: 1 job
   unreadable: 1 job

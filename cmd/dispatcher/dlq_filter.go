@@ -19,6 +19,7 @@ type dlqFilter struct {
 	batch, since, until, match string
 	after                      string
 	limit                      int
+	takesPeople                bool // --after may be a cursor of the order for people
 }
 
 // filterFlags declares the flags that choose parked jobs.
@@ -28,7 +29,7 @@ func filterFlags(cmd *cobra.Command) *dlqFilter {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.reasons, "reason", nil, "only jobs parked for this `REASON`; repeatable (default: all)")
 	fs.StringVar(&f.batch, "batch", "", "only jobs of the batch `NAME`")
-	fs.StringVar(&f.since, "since", "", "only jobs parked at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\", RFC 3339")
+	fs.StringVar(&f.since, "since", "", "only jobs parked at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
 	fs.StringVar(&f.until, "until", "", "only jobs parked before `TIME`")
 	fs.StringArrayVar(&f.ids, "id", nil, "only the job of this `ID`; repeatable")
 	fs.StringVar(&f.match, "match", "", "only jobs whose error matches `REGEX`")
@@ -65,6 +66,14 @@ func (f *dlqFilter) noneEmpty() error {
 
 func emptyFlag(name string) error {
 	return cli.Usage("give it a value, or leave it out to choose all", "--%s is empty", name)
+}
+
+// cursor is --after, unless it is one of the order for people, which is left to EachByNeed.
+func (f *dlqFilter) cursor() string {
+	if f.takesPeople && desk.OfPeople(f.after) {
+		return ""
+	}
+	return f.after
 }
 
 // afterFlag declares --after for what shows jobs.

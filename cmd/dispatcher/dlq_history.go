@@ -35,7 +35,7 @@ all the same, their money may be a second behind.`,
 	f.cmd = cmd
 	gatewaysFlag(cmd, &f.gateways, "only what was done at this `GATEWAY`; repeatable (default: all of the file)")
 	fs := cmd.Flags()
-	fs.StringVar(&f.since, "since", "", "only what was begun at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\", RFC 3339")
+	fs.StringVar(&f.since, "since", "", "only what was begun at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
 	fs.StringVar(&f.until, "until", "", "only what was begun before `TIME`")
 	fs.IntVar(&f.limit, "limit", 0, "at most `N` acts, oldest first (default: all)")
 	return cmd
@@ -72,6 +72,8 @@ func (p *program) dlqHistory(ctx context.Context, f *historyFlags) error {
 	if err != nil {
 		return err
 	}
+	p.remarkZone("--since", f.since)
+	p.remarkZone("--until", f.until)
 	s, err := p.openAt(ctx, f.gateways)
 	if err != nil {
 		return err

@@ -18,9 +18,13 @@ import (
 func dlqListCommand(p *program) *cobra.Command {
 	var payload bool
 	cmd := &cobra.Command{
-		Use: "list [flags]", Short: "List parked jobs, oldest first",
-		Long: `List shows parked jobs, oldest first. Page through them with --limit and --after: each job's cursor
-is its place in the order, and does not move while other jobs come and go.
+		Use: "list [flags]", Short: "List parked jobs",
+		Long: `List shows parked jobs. On a terminal what needs a person comes first: unknown outcomes, then what is refused,
+exhausted, unreadable, expired, cancelled and paused, each oldest first. Jobs that wait for room at admission go in by themselves:
+they are counted, and listed with --reason rejected. In JSON and in a pipe all are listed, oldest first.
+
+Page through them with --limit and --after: each job's cursor is its place in the order, and does not move while other jobs come
+and go.
 
 Every filter but --match is answered from an index. --match reads the errors of all jobs that the other
 flags choose, until it has found enough: name a reason, a batch or a time to make that few.`,
@@ -36,6 +40,7 @@ flags choose, until it has found enough: name a reason, a batch or a time to mak
 
 func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error {
 	p.payloads = payload
+	f.takesPeople = true
 	s, err := p.choose(ctx, f)
 	if err != nil {
 		return err
@@ -43,30 +48,54 @@ func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error
 	defer s.close()
 	s.Filter.NoPayload, s.Filter.Looked = !payload, p.looking()
 	list := p.newParkedList(payload)
-	last := ""
-	missing, err := s.Each(ctx, func(_ *desk.Gateway, r job.Record) error {
-		v := desk.ParkedOf(r, payload)
-		v.Cursor = desk.Cursor(r)
-		last = v.Cursor
-		if r.Unopened != nil {
-			p.remark("job %q of %s: %v", v.ID, v.Gateway, r.Unopened)
-		}
-		return list.add(v)
-	})
+	list.byNeed = s.byNeed(p, f.after)
+	var missing []string
+	if list.byNeed {
+		err = s.EachByNeed(ctx, f.after, list.visit)
+	} else {
+		missing, err = s.Each(ctx, list.visit)
+	}
 	if flushed := list.flush(); err == nil {
 		err = flushed
+	}
+	if err == nil && !p.JSON() {
+		err = list.remarks(ctx, s, len(missing))
 	}
 	if err != nil {
 		return err
 	}
-	switch {
-	case p.JSON():
-	case list.rows == 0 && len(missing) == 0:
-		p.nothingMeant("parked job")
-	case list.rows == s.Filter.Limit && list.rows > 0:
-		p.remark("there may be more: add --after %s", last)
-	}
 	return p.remarkMissing(ctx, s.Selection, missing)
+}
+
+// byNeed says that the list is for a person, and in that order: on a terminal, and where it goes on behind a cursor of that order.
+func (s *selection) byNeed(p *program, after string) bool {
+	if after != "" {
+		return desk.OfPeople(after)
+	}
+	return p.OutTerminal && !p.JSON() && len(s.Filter.IDs) == 0
+}
+
+// remarks says what the list does not show.
+func (l *parkedList) remarks(ctx context.Context, s *selection, missing int) error {
+	if l.rows == s.Filter.Limit && l.rows > 0 {
+		l.p.remark("there may be more: add --after %s", l.last)
+	}
+	var waiting int64
+	if l.byNeed && s.LeavesOut() {
+		var err error
+		if waiting, err = s.ForRoom(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case l.rows == 0 && waiting == 0 && missing == 0:
+		l.p.nothingMeant("parked job")
+	case waiting == 1:
+		l.p.remark("and 1 waits for room (--reason rejected lists it)")
+	case waiting > 0:
+		l.p.remark("and %s wait for room (--reason rejected lists them)", job.CountText(waiting))
+	}
+	return nil
 }
 
 // nothingMeant says that there is nothing to show: an empty screen would be a riddle.
@@ -133,6 +162,8 @@ func (l *paged) flush() error {
 type parkedList struct {
 	*paged
 	payload bool
+	byNeed  bool   // it is in the order for people
+	last    string // the cursor of the last job
 }
 
 func (p *program) newParkedList(payload bool) *parkedList {
@@ -143,11 +174,27 @@ func (p *program) newParkedList(payload bool) *parkedList {
 	return &parkedList{paged: p.newPaged(titles...), payload: payload}
 }
 
+func (l *parkedList) visit(_ *desk.Gateway, r job.Record) error {
+	v := desk.ParkedOf(r, l.payload)
+	v.Cursor = desk.Cursor(r)
+	if l.last = v.Cursor; l.byNeed {
+		l.last = desk.NeedCursor(r)
+	}
+	if r.Unopened != nil {
+		l.p.remark("job %q of %s: %v", v.ID, v.Gateway, r.Unopened)
+	}
+	return l.add(v)
+}
+
 func (l *parkedList) add(v desk.Parked) error {
 	if l.p.JSON() {
 		return cli.WriteJSON(l.out, v)
 	}
-	cells := []any{cli.Uncut(v.ID), cli.Uncut(v.Gateway), v.Reason, v.Attempts, replaysText(v.Replays), v.ParkedAt, cli.Uncut(v.Batch), v.Error}
+	reason := string(v.Reason)
+	if l.p.OutTerminal {
+		reason = v.Reason.Words()
+	}
+	cells := []any{cli.Uncut(v.ID), cli.Uncut(v.Gateway), reason, v.Attempts, replaysText(v.Replays), v.ParkedAt, cli.Uncut(v.Batch), v.Error}
 	if l.payload {
 		cells = append(cells, cli.Uncut(v.Payload))
 	}

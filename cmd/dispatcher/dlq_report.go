@@ -141,7 +141,7 @@ func (w *clearance) previewText() string {
 		fmt.Fprintf(&b, "%s: %s\n", of.Name, of.Meant.Totals)
 		for _, r := range desk.Places() {
 			if sum := of.Meant.ByReason[r]; sum != nil {
-				fmt.Fprintf(&b, "  %s: %s\n", r, sum.Totals)
+				fmt.Fprintf(&b, "  %s: %s\n", r.Words(), sum.Totals)
 			}
 		}
 	}

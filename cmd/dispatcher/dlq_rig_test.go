@@ -75,7 +75,7 @@ type ran struct {
 	code     int
 }
 
-var moment = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
+var moment = regexp.MustCompile(`\d{4}-\d\d-\d\d(T[0-9:.]+Z| \d\d:\d\d(:\d\d)? [A-Z0-9+-]+)`)
 
 var stamp = regexp.MustCompile(`\b(one|two)/\d{10,}`)
 

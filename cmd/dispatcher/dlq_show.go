@@ -66,7 +66,7 @@ func (p *program) parkedTable(v desk.ParkedWhole, most int) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
 	t.Row("id", cli.Uncut(v.ID))
 	t.Row("gateway", cli.Uncut(v.Gateway))
-	t.Row("reason", v.Reason)
+	t.Row("reason", v.Reason.Words())
 	t.Row("error", cli.Uncut(v.Error))
 	t.Row("attempts", v.Attempts)
 	t.Row("attempts spent", spentText(v.Spent, most))

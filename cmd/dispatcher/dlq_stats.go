@@ -16,7 +16,8 @@ func dlqStatsCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stats [flags]", Short: "Count parked jobs and their money by gateway and reason",
 		Long: `Stats counts the parked jobs by gateway and reason, with the oldest of each and the sums of money by
-currency, where the gateway's amount says where a payload has them; and each gateway's total.
+currency, where the gateway's amount says where a payload has them; and each gateway's total. What needs a person
+comes first. Jobs that wait for room go in by themselves: they come last, and are not in the total of the text.
 
 Without --id, --match and --limit it answers from counters, however many jobs there are; the money is what
 the payloads said when the jobs came in, and one of more than 18 digits counts as no amount. Only money
@@ -54,14 +55,18 @@ func (p *program) writeTallies(all []*desk.Tally) error {
 	}
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "REASON", "JOBS", "OLDEST", "MONEY")
 	for _, of := range all {
-		for _, r := range job.Reasons() {
-			if sum := of.ByReason[r]; sum != nil {
-				t.Row(of.Gateway, r, sum.Jobs, sum.Oldest, t.Money(sum.Totals))
-			}
+		for _, r := range job.DeadReasons() {
+			tallyRow(t, of.Gateway, r.Words(), of.ByReason[r])
 		}
-		if of.Oldest != nil {
-			t.Row(of.Gateway, "total", of.Jobs, *of.Oldest, t.Money(of.Totals))
-		}
+		tallyRow(t, of.Gateway, "total", of.Dead())
+		tallyRow(t, of.Gateway, job.ForRoom, of.ByReason[job.Rejected])
 	}
 	return t.Flush()
+}
+
+// tallyRow is a row of some parked jobs; none where there are none.
+func tallyRow(t *cli.Table, gateway, what string, of *desk.ReasonTally) {
+	if of != nil {
+		t.Row(gateway, what, of.Jobs, of.Oldest, t.Money(of.Totals))
+	}
 }

@@ -32,7 +32,7 @@ f	two	unreadable	0	0	TIME		foreign
 {"id":"f","gateway":"two","reason":"unreadable","error":"foreign","attempts":0,"parked_at":"TIME","batch":"","replays":0,"cursor":"two/STAMP","payload":"hello"}
 `, "")
 	got := r.runWith(cli.Streams{OutTerminal: true}, "list", "--batch", "b1", "--match", "room")
-	want := regexp.MustCompile(`^ID GATEWAY REASON ATTEMPTS REPLAYS PARKED BATCH ERROR\nb one rejected 0 0 (now|[\dms.]+ ago) b1 no room at admission\n$`)
+	want := regexp.MustCompile(`^ID GATEWAY REASON ATTEMPTS REPLAYS PARKED BATCH ERROR\nb one waiting for room 0 0 (now|[\dms.]+ ago) b1 no room at admission\n$`)
 	if !want.MatchString(squeeze(got.out)) {
 		t.Errorf("on a terminal:\n%s\nwant:\n%s", got.out, want)
 	}
@@ -144,8 +144,8 @@ func TestDLQAskedWrongly(t *testing.T) {
 		{"replay --batch 2026-13 --yes", 4, `no batch "2026-13"`},
 		{"discard --batch 2026-13 --yes --why x", 4, `no batch "2026-13"`},
 		{"resolve --batch 2026-13 --done --why x", 4, `no batch "2026-13"`},
-		{"replay --id a --reason rejected", 4, `job "a" is parked at one as refused, and the other flags leave it out`},
-		{"resolve --done --why x --id a --until 2d", 4, `job "a" is parked at one as refused`},
+		{"replay --id a --reason rejected", 4, `job "a" is parked as refused at one, and the other flags leave it out`},
+		{"resolve --done --why x --id a --until 2d", 4, `job "a" is parked as refused at one`},
 		{"show nobody", 4, `no job "nobody"`},
 		{"show", 2, "dispatcher: an argument is missing"},
 		{"show a b", 2, `dispatcher: "b" is too much`},
@@ -214,10 +214,10 @@ func TestDLQStats(t *testing.T) {
 	r.stock()
 	r.reject(r.one, charge("g", "12.50", ""), job.Job{ID: "h", Payload: []byte(`{"amount":7}`)}, charge("i", "9223372036854775807", ""),
 		job.Job{ID: "j", Payload: []byte(`{"amount":-7,"currency":"USD"}`)})
-	r.expect(r.run("stats"), 0, `one	rejected	6	TIME	EUR 99, USD -7, 4 jobs without an amount
+	r.expect(r.run("stats"), 0, `one	unknown_outcome	1	TIME	EUR 1
 one	refused	1	TIME	EUR 1050
-one	unknown_outcome	1	TIME	EUR 1
-one	total	8	TIME	EUR 1150, USD -7, 4 jobs without an amount
+one	total	2	TIME	EUR 1051
+one	waiting for room	6	TIME	EUR 99, USD -7, 4 jobs without an amount
 two	unknown_outcome	1	TIME	
 two	unreadable	1	TIME	
 two	total	2	TIME	

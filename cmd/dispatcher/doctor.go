@@ -119,7 +119,7 @@ func (p *program) writeReport(r doctor.Report) error {
 	}
 	if p.OutTerminal {
 		fmt.Fprintf(&b, "\n%s, %s, %d ok (%s)\n", counted(r.Failed, "failure"), counted(r.Warned, "warning"),
-			len(r.Checks)-r.Failed-r.Warned, time.Now().Format(time.DateTime))
+			len(r.Checks)-r.Failed-r.Warned, job.Clock(time.Now()))
 	}
 	if _, err := fmt.Fprint(p.Out, b.String()); err != nil {
 		return errors.Join(errors.New("writing the result"), err)

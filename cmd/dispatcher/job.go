@@ -91,7 +91,7 @@ func (p *program) jobTable(v jobShown, most int, payload bool) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
 	t.Row("id", cli.Uncut(v.ID))
 	t.Row("gateway", cli.Uncut(v.Gateway))
-	t.Row("state", v.State)
+	t.Row("state", job.StateWords(v.State, v.Reason))
 	t.Row("why", cli.Uncut(v.Why))
 	t.Row("batch", cli.Uncut(v.Batch))
 	if amount := t.Money(job.Totals{Amount: v.Amount}); amount != "" {

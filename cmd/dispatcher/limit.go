@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -179,7 +178,7 @@ func (p *program) showLimits(v desk.Limits) error {
 	}
 	text := fmt.Sprintf("%s: %s (%s)\n", v.Gateway, v.Text(), from)
 	for _, c := range v.Charged {
-		text += fmt.Sprintf("%s: %d calls of %s are charged until %s, as Redis may have lost them (limit forgive)\n", v.Gateway, c.Units, c.Limit, c.Until.Format(time.RFC3339))
+		text += fmt.Sprintf("%s: %d calls of %s are charged until %s, as Redis may have lost them (limit forgive)\n", v.Gateway, c.Units, c.Limit, job.Moment(*c.Until))
 	}
 	_, err := fmt.Fprint(p.Tell(), text)
 	return err

@@ -74,7 +74,7 @@ func TestParkRefusesWhatDoesNotWait(t *testing.T) {
 		{"flying", 1, `job "flying" is in flight at two: its call may be under way until TIME`},
 		{"a", 4, `job "a" does not wait any more: it is done at one`},
 		{"b", 4, `job "b" does not wait any more: it is discarded at one`},
-		{"parked", 4, `job "parked" is parked at one already, as rejected`},
+		{"parked", 4, `job "parked" is waiting for room at one already`},
 		{"nobody", 4, `no job "nobody"`},
 		{"c", 2, `job "c" is known to several gateways: one, two`},
 	} {

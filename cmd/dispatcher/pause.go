@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
+	"spillway/internal/job"
 )
 
 func pauseCommand(p *program) *cobra.Command {
@@ -84,7 +84,7 @@ func (p *program) steered(ctx context.Context, g *desk.Gateway, done string) err
 	case h.Paused:
 		p.remark("%s is not called all the same: %s", g.Name, h.PauseWhy)
 	case v.HeldUntil != nil:
-		p.remark("%s is held until %s: %s; a hold ends by itself", g.Name, v.HeldUntil.Format(time.RFC3339), h.Reason)
+		p.remark("%s is held until %s: %s; a hold ends by itself", g.Name, job.Moment(*v.HeldUntil), h.Reason)
 	}
 	return nil
 }

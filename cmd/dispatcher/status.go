@@ -22,7 +22,8 @@ func statusCommand(p *program) *cobra.Command {
 		Use: "status [-g GATEWAY]...", Short: "Show every gateway at a glance",
 		Long: `Status shows one row for each configured gateway: what waits, what is under way, what is done, what is
 parked, why and how much money, the rate of the last minute, the hold, and when the last waiting job
-will have been called.`,
+will have been called. Jobs that wait for room at admission go in by themselves. They are "rejected" under parked in
+JSON, and for --reason.`,
 		Example: "  dispatcher status\n  dispatcher status -g stripe -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.status(cmd.Context(), names) },
@@ -102,29 +103,29 @@ type statusDocument struct {
 }
 
 func (p *program) statusTable(rows []desk.Status) error {
-	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "QUEUED", "IN FLIGHT", "SCHEDULED", "RETRYING", "DONE", "PARKED", "MONEY", "LIMITS", "RATE", "HOLD", "ETA")
+	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "QUEUED", "IN FLIGHT", "SCHEDULED", "RETRYING", "WAITING FOR ROOM", "DONE", "PARKED", "MONEY", "LIMITS", "RATE", "HOLD", "ETA")
 	for _, r := range rows {
 		hold := r.Why()
 		if p.OutTerminal {
 			hold = r.Word()
 		}
-		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Done, cli.Uncut(p.parkedText(r.Parked)), t.Money(job.Totals{Amount: r.Amount}),
+		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.ForRoom(), r.Done, cli.Uncut(p.parkedText(r.Parked)), t.Money(job.Totals{Amount: r.Dead().Amount}),
 			cli.Uncut(r.LimitsText()),
 			fmt.Sprintf("%.1f/s", r.Rate1m), hold, etaText(r.ETASeconds))
 	}
 	return t.Flush()
 }
 
-// parkedText is how many jobs are parked, by reason.
+// parkedText is how many dead letters there are, by reason.
 func (p *program) parkedText(parked map[string]int64) string {
 	count := func(n int64) string { return strconv.FormatInt(n, 10) }
 	if p.OutTerminal {
 		count = job.CountText
 	}
 	var parts []string
-	for _, r := range job.Reasons() {
+	for _, r := range job.DeadReasons() {
 		if n := parked[string(r)]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %s", r, count(n)))
+			parts = append(parts, fmt.Sprintf("%s %s", r.Words(), count(n)))
 		}
 	}
 	return strings.Join(parts, ", ")

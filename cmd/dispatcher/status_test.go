@@ -18,6 +18,7 @@ import (
 func TestStatusShowsTheMoneyThatIsParked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.park(r.one, charge("no", "1100", ""), job.Refused, 402, "HTTP 402")
 	r.reject(r.one, charge("a", "1050", ""), charge("b", "50", ""), charge("c", `"?"`, ""))
 	for terminal, want := range map[bool]string{true: "  EUR 11.00  ", false: "\tEUR 1100\t"} {
 		var out, errs bytes.Buffer
@@ -30,7 +31,7 @@ func TestStatusShowsTheMoneyThatIsParked(t *testing.T) {
 	cli.Main(name, newCommand, []string{"status", "-c", r.file, "-o", "json"}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out})
 	var v struct{ Gateways []desk.Status }
 	r.must(json.Unmarshal(out.Bytes(), &v))
-	if one := v.Gateways[0]; job.MinorText(one.Amount, 0) != "EUR 1100" || one.NoAmount != 1 {
+	if one := v.Gateways[0]; job.MinorText(one.Amount, 0) != "EUR 2200" || one.NoAmount != 1 {
 		t.Errorf("%+v", one)
 	}
 	if !strings.Contains(out.String(), `"parked_amount":{},"parked_without_amount":0`) {

@@ -171,5 +171,5 @@ func troubleText(err error, since, now time.Time) string {
 	if away(err) {
 		what = "Redis is away"
 	}
-	return fmt.Sprintf("%s since %s (%s): %s", what, since.Format(time.TimeOnly), cli.Short(now.Sub(since)), redisdb.Coded(err))
+	return fmt.Sprintf("%s since %s (%s): %s", what, job.ClockTime(since), cli.Short(now.Sub(since)), redisdb.Coded(err))
 }

@@ -24,15 +24,16 @@ func count(of func(topRow) int64) func(topRow) string {
 // topColumns are in the order of the screen. The first starts with room for the mark of the selected gateway, the last takes what is left.
 var topColumns = []topColumn{
 	{"  GATEWAY", 0, false, func(r topRow) string { return "  " + r.Gateway }},
-	{"LIMITS", 8, false, func(r topRow) string { return r.LimitsText() }},
+	{"LIMITS", 9, false, func(r topRow) string { return r.LimitsText() }},
 	{"RATE", 3, true, func(r topRow) string { return fmt.Sprintf("%.1f/s", r.Rate1m) }},
-	{"LAST 2 MINUTES", 7, false, topRow.sparkline},
+	{"LAST 2 MINUTES", 8, false, topRow.sparkline},
 	{"QUEUED", 2, true, count(func(r topRow) int64 { return r.Queued })},
 	{"IN FLIGHT", 5, true, count(func(r topRow) int64 { return r.InFlight })},
-	{"RETRYING", 9, true, count(func(r topRow) int64 { return r.Retrying })},
-	{"SCHEDULED", 11, true, count(func(r topRow) int64 { return r.Scheduled })},
-	{"DONE", 10, true, count(func(r topRow) int64 { return r.Done })},
-	{"PARKED", 4, true, count(func(r topRow) int64 { return r.AllParked() })},
+	{"RETRYING", 10, true, count(func(r topRow) int64 { return r.Retrying })},
+	{"SCHEDULED", 12, true, count(func(r topRow) int64 { return r.Scheduled })},
+	{"WAITING FOR ROOM", 7, true, count(func(r topRow) int64 { return r.ForRoom() })},
+	{"DONE", 11, true, count(func(r topRow) int64 { return r.Done })},
+	{"PARKED", 4, true, count(func(r topRow) int64 { return r.Dead().Jobs })},
 	{"ETA", 6, true, topRow.eta},
 	{"STATE", 1, false, func(r topRow) string { text, _ := r.state(); return text }},
 }

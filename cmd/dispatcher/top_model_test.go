@@ -138,7 +138,7 @@ func TestTopShowsWhatRedisKnows(t *testing.T) {
 		t.Errorf("%q", row)
 	}
 	header := s.line("GATEWAY")
-	for title, want := range map[string]string{"QUEUED": "1", "IN FLIGHT": "0", "SCHEDULED": "1", "PARKED": "3"} {
+	for title, want := range map[string]string{"QUEUED": "1", "IN FLIGHT": "0", "SCHEDULED": "1", "WAITING FOR ROOM": "2", "PARKED": "1"} {
 		end := len([]rune(header[:strings.Index(header, title)+len(title)]))
 		if got := strings.TrimSpace(string([]rune(row)[end-len(title) : end])); got != want {
 			t.Errorf("%s is %q, want %q", title, got, want)
@@ -146,7 +146,7 @@ func TestTopShowsWhatRedisKnows(t *testing.T) {
 	}
 	s.wants("100/s", "  "+r.two, "idle")
 	s.press("enter")
-	s.wants("refused                     1  EUR 10.50", "rejected                    2  EUR 0.50, 1 job without an amount", "all                         3  EUR 11.00")
+	s.wants("refused                     1  EUR 10.50", "all                         1  EUR 10.50", "waiting for room            2  EUR 0.50, 1 job without an amount")
 	s.press("down")
 	s.wants(r.two+": parked jobs", "none")
 	s.press("esc", "up")
@@ -203,7 +203,7 @@ func TestTopGoesOnWhileRedisIsAway(t *testing.T) {
 	s.look()
 	since := s.m.since
 	s.look()
-	s.wants("Redis is away since " + since.Format(time.TimeOnly))
+	s.wants("Redis is away since " + job.ClockTime(since))
 	s.line(r.one)
 	s.press("p", "y")
 	s.send(s.next())

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"time"
 	"unicode"
 
 	tea "charm.land/bubbletea/v2"
@@ -41,7 +40,7 @@ func (m topModel) lines() []string {
 	if m.width == 0 {
 		return nil
 	}
-	head := []string{topStrong.Render(m.cut("dispatcher top  " + m.now.Format(time.TimeOnly) + m.missing()))}
+	head := []string{topStrong.Render(m.cut("dispatcher top  " + job.ClockTime(m.now) + m.missing()))}
 	if m.trouble != nil {
 		head = append(head, topBad.Render(m.cut(troubleText(m.trouble, m.since, m.now))))
 	}
@@ -149,23 +148,31 @@ func (m topModel) row(widths []int, i int) string {
 func (m topModel) parked(r topRow) []string {
 	out := []string{topStrong.Render(m.cut(r.Gateway + ": parked jobs")), topFaint.Render(m.cut(fmt.Sprintf("%-16s %12s  %s", "REASON", "JOBS", "MONEY")))}
 	var all job.Totals
-	for _, reason := range job.Reasons() {
-		n := r.Parked[string(reason)]
-		if n == 0 {
-			continue
-		}
-		of := r.Money[reason]
-		of.Jobs = n
+	for _, reason := range job.DeadReasons() {
+		of := r.parkedAs(reason)
 		all.Add(of)
-		out = append(out, m.sums(string(reason), of)...)
-	}
-	if all.Jobs == 0 {
-		return append(out[:1], "none")
+		if of.Jobs > 0 {
+			out = append(out, m.sums(reason.Words(), of)...)
+		}
 	}
 	for _, line := range m.sums("all", all) {
 		out = append(out, topStrong.Render(line))
 	}
+	wait := r.parkedAs(job.Rejected)
+	switch {
+	case all.Jobs+wait.Jobs == 0:
+		return append(out[:1], "none")
+	case wait.Jobs > 0:
+		out = append(append(out, ""), m.sums(job.ForRoom, wait)...)
+	}
 	return append(out, "", topFaint.Render(m.cut("see them with: dispatcher dlq list -g "+r.Gateway)))
+}
+
+// parkedAs is the jobs that are parked for one reason, with their money.
+func (r topRow) parkedAs(reason job.Reason) job.Totals {
+	of := r.Money[reason]
+	of.Jobs = r.Parked[string(reason)]
+	return of
 }
 
 // sums are jobs and their money on one line, or where that is too long a line for each currency: no amount is cut.

@@ -34,7 +34,7 @@ func TestTextReport(t *testing.T) {
 	b := setup(t, place{})
 	b.write("a.ndjson", lines("a", 2))
 	b.want(b.run("-g", b.g, "-f", "a.ndjson"), result{0,
-		"read\t2\nenqueued\t2\nparked\t0\nduplicate\t0\ninvalid\t0\nfailed\t0\nseconds\tN\njobs per second\tN\n", ""})
+		"read\t2\nenqueued\t2\nwaiting for room\t0\nduplicate\t0\ninvalid\t0\nfailed\t0\nseconds\tN\njobs per second\tN\n", ""})
 }
 
 func TestEverythingOfALineAndTheFlagsArrives(t *testing.T) {
@@ -42,7 +42,7 @@ func TestEverythingOfALineAndTheFlagsArrives(t *testing.T) {
 	b.write("a.ndjson", `{"id":"own","payload": {"x": 1.50},"gateway":"`+b.g2+`","cost":2,"at":"2099-01-02T00:00:00Z","expires":"2099-01-03T00:00:00Z","batch":"mine"}`+
 		"\n"+`{"id":"flags"}`)
 	b.want(b.run("-g", b.g, "-f", "a.ndjson", "-o", "json", "--batch", "2026-11", "--at", "2098-01-02T00:00:00Z", "--expires", "2098-01-03"),
-		result{0, counts(2, 2, 0, 0, 0, 0), ""})
+		result{0, counts(2, 2, 0, 0, 0, 0), "--expires is 2098-01-03 00:00 " + time.Date(2098, 1, 3, 0, 0, 0, 0, time.Local).Format("MST") + "\n"})
 	own := b.record(b.g2, "own")
 	if own.State != job.Scheduled || string(own.Job.Payload) != `{"x":1.50}` || own.Job.Cost != 2 || own.Job.Batch != "mine" ||
 		own.Job.At.Year() != 2099 || own.Job.Expires.Year() != 2099 {
@@ -88,7 +88,7 @@ func TestOnFull(t *testing.T) {
 	got.err = ""
 	b.want(got, result{3, counts(5, 3, 0, 0, 0, 2), ""})
 	b.want(b.run("-g", b.g, "-f", "a.ndjson", "-o", "json"), result{0, counts(5, 0, 2, 3, 0, 0),
-		"2 jobs are parked: there was no room for them yet, or their batch is paused or cancelled; see: dispatcher dlq stats\n"})
+		"2 jobs wait for room, or for their paused or cancelled batch; see: dispatcher status\n"})
 	b.write("b.ndjson", lines("b", 1))
 	b.want(b.run("-g", b.g, "-f", "b.ndjson", "-o", "json", "--on-full", "park", "-q"), result{0, counts(1, 0, 1, 0, 0, 0), ""})
 }
@@ -244,7 +244,7 @@ func TestAskedWrongly(t *testing.T) {
 		{[]string{"-g", b.g, "-f", "a.csv", "--id-field", "x"}, 2, "line 1: the header row: no column is named \"x\", as --id-field says\nhint: the columns are \"id\""},
 		{append([]string{"--format", "xml"}, good...), 2, "invalid argument \"xml\" for \"--format\" flag: must be one of ndjson, csv\nhint: see \"enqueue --help\""},
 		{append([]string{"--on-full", "x"}, good...), 2, "invalid argument \"x\" for \"--on-full\" flag: must be one of park, wait, fail\nhint: see \"enqueue --help\""},
-		{append([]string{"--at", "noon"}, good...), 2, "\"noon\" is not a time\nhint: write 2026-11-30T18:00:00Z, \"2026-11-30 18:00\", 2026-11-30, or from now on +90m or +2d"},
+		{append([]string{"--at", "noon"}, good...), 2, "\"noon\" is not a time\nhint: write 2026-11-30T18:00:00Z, \"2026-11-30 18:00\", 2026-11-30, or from now on +90m or +2d; without a zone it is local time"},
 		{append([]string{"--at", "+2h", "--expires", "+1h"}, good...), 2, "the jobs would expire before they may be sent\nhint: let --expires be later than --at"},
 		{append([]string{"--expect-count", "many"}, good...), 2, "--expect-count \"many\" is not a whole number\nhint: write digits alone; amounts are in minor units: 12345 for 123.45"},
 		{append([]string{"--expect-sum", "1.50"}, good...), 2, "--expect-sum \"1.50\" is not a whole number\nhint: write digits alone; amounts are in minor units: 12345 for 123.45"},

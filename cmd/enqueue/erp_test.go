@@ -153,7 +153,7 @@ func TestSumsOfSeveralCurrenciesAreExpected(t *testing.T) {
 			"and EUR 1,698.81 (169881) and GBP 12.51 (1251) and JPY 1,050 (1050) was expected\n" +
 			"hint: nothing of it was taken in; ask for a complete file, or correct the control totals\n"})
 	b.want(b.run(erpArgs("--expect-sum", right, "--expect-count", "4")...), result{0,
-		"read\t4\nenqueued\t4\nparked\t0\nduplicate\t0\ninvalid\t0\nfailed\t0\nseconds\tN\njobs per second\tN\n",
+		"read\t4\nenqueued\t4\nwaiting for room\t0\nduplicate\t0\ninvalid\t0\nfailed\t0\nseconds\tN\njobs per second\tN\n",
 		"the file holds 4 jobs (EUR 1,698.81, GBP 12.50, JPY 1,050, KWD 1.005), as expected\n"})
 	for sums, says := range map[string]string{
 		"EUR=1,USD":      `"" is not a sum of USD`,

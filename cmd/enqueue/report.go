@@ -92,7 +92,7 @@ func (t *tally) text(r report, now time.Time) error {
 		}
 	} else {
 		table.Row("enqueued", r.Enqueued)
-		table.Row("parked", r.Parked)
+		table.Row(job.ForRoom, r.Parked)
 		table.Row("duplicate", r.Duplicate)
 		table.Row("invalid", r.Invalid)
 		table.Row("failed", r.Failed)
@@ -130,11 +130,11 @@ func (t *tally) remark(r report) {
 		return
 	}
 	if r.Parked > 0 {
-		parked, room := fmt.Sprintf("%d jobs are", r.Parked), "them yet, or their"
+		wait := "jobs wait for room, or for their paused or cancelled batch; see: dispatcher status"
 		if r.Parked == 1 {
-			parked, room = "1 job is", "it yet, or its"
+			wait = "job waits for room, or for its paused or cancelled batch; see: dispatcher status"
 		}
-		fmt.Fprintf(t.s.Say(), "%s parked: there was no room for %s batch is paused or cancelled; see: dispatcher dlq stats\n", parked, room)
+		fmt.Fprintln(t.s.Say(), job.CountText(r.Parked), wait)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -46,6 +47,7 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 	if err != nil {
 		return err
 	}
+	o.sayZones(s)
 	defer in.Close()
 	rej, err := openRejects(o.rejects, in)
 	if err != nil {
@@ -61,6 +63,16 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 		t.traces = traces
 	}
 	return enqueue(ctx, jobSource{in: in, opt: o, cfg: cfg, traces: traces}, t)
+}
+
+// sayZones says which moments times without a zone were taken for.
+func (o *options) sayZones(s cli.Streams) {
+	now := time.Now()
+	for _, taken := range []string{producer.ZoneTaken("--at", o.at, now), producer.ZoneTaken("--expires", o.expires, now)} {
+		if taken != "" && !o.Quiet {
+			fmt.Fprintln(s.Say(), taken)
+		}
+	}
 }
 
 // serve tells the producer of the gateways. Where there is one alone, lines that name none are its own.

@@ -46,7 +46,7 @@ func (c *Console) preview(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v := &clearView{base: base{Title: d.Label + " · " + g.Name}, deed: d, Gateway: g.Name, Who: whoBefore(r)}
-	if v.Filter, err = parseFilter(r.URL.Query(), time.Now()); err != nil {
+	if v.Filter, err = parseFilter(r.URL.Query(), time.Now().UTC()); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), previewTime)
@@ -115,7 +115,7 @@ func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
 	case d.NeedsWhy && why == "":
 		return wrong("no reason was given, and it has to be written down", "go back and type in why, such as a ticket's number")
 	}
-	f, err := parseFilter(r.PostForm, time.Now())
+	f, err := parseFilter(r.PostForm, time.Now().UTC())
 	if err != nil {
 		return err
 	}

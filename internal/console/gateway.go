@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -69,7 +68,7 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 	if v.G, err = look(r.Context(), g); err != nil {
 		return err
 	}
-	if v.Filter, err = parseFilter(q, v.G.Glance.Now); err != nil {
+	if v.Filter, err = parseFilter(q, v.G.Glance.Now.UTC()); err != nil {
 		return err
 	}
 	now, err := g.Limits(r.Context())
@@ -90,38 +89,39 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// list fills in one page of dead letters, oldest first, behind the cursor of the one before.
+// list fills in one page of dead letters, what needs a person first, behind the cursor of the one before.
 func list(ctx context.Context, g *desk.Gateway, v *gatewayView, after string) error {
-	f := v.Filter.means
-	f.Limit, f.NoPayload = lettersShown+1, !v.Payload
+	s := &desk.Selection{Desk: &desk.Desk{Gateways: []*desk.Gateway{g}}, Filter: v.Filter.means}
+	s.Filter.Limit, s.Filter.NoPayload = lettersShown+1, !v.Payload
 	if after != "" {
-		var err error
-		if f.After, err = strconv.ParseInt(after, 10, 64); err != nil || f.After < 1 {
+		if !desk.OfPeople(after) {
 			return wrong("there is no such page of dead letters", "go back to the first")
 		}
 		v.First = gatewayLink(g, v, "")
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
-	for rec, err := range g.Store.List(ctx, f) {
-		if err != nil {
-			v.Cut = errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
-			if !v.Cut {
-				return err
-			}
-			break
-		}
-		if len(v.Letters) == lettersShown {
-			v.Next = gatewayLink(g, v, strconv.FormatInt(deadletter.Cursor(v.Letters[lettersShown-1].Record), 10))
-			break
-		}
-		l := letter{Record: rec}
-		if v.Payload {
-			l.Payload = readable(rec)
-		}
-		v.Letters = append(v.Letters, l)
+	err := s.EachByNeed(ctx, after, func(_ *desk.Gateway, rec job.Record) error {
+		v.add(g, rec)
+		return nil
+	})
+	if v.Cut = err != nil && (errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil); v.Cut {
+		return nil
 	}
-	return nil
+	return err
+}
+
+// add shows one more dead letter, or that there is another page.
+func (v *gatewayView) add(g *desk.Gateway, rec job.Record) {
+	if len(v.Letters) == lettersShown {
+		v.Next = gatewayLink(g, v, desk.NeedCursor(v.Letters[lettersShown-1].Record))
+		return
+	}
+	l := letter{Record: rec}
+	if v.Payload {
+		l.Payload = readable(rec)
+	}
+	v.Letters = append(v.Letters, l)
 }
 
 func gatewayLink(g *desk.Gateway, v *gatewayView, after string) string {
@@ -137,6 +137,9 @@ func gatewayLink(g *desk.Gateway, v *gatewayView, after string) string {
 
 // Hidden is the filter for a form that shows or hides the payloads.
 func (v *gatewayView) Hidden() []field { return fields(v.Filter.query()) }
+
+// Rejected is the reason of jobs that wait for room, which are no dead letters.
+func (v *gatewayView) Rejected() job.Reason { return job.Rejected }
 
 // ByReason links each reason to its own list.
 func (v *gatewayView) ByReason(r job.Reason) string {

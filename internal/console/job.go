@@ -108,6 +108,12 @@ func viewJob(ctx context.Context, f desk.Found) (*jobView, error) {
 	return v, nil
 }
 
+// ForRoom says that the job is parked and only waits for room: its state says all then.
+func (v *jobView) ForRoom() bool { return v.State == job.Parked && v.Reason == job.Rejected }
+
+// StateWords is the state as a person reads it.
+func (v *jobView) StateWords() string { return words(job.StateWords(v.State, v.Reason)) }
+
 // Link is the job's page, with or without its payload.
 func (v *jobView) Link(gateway string) string { return jobLink(gateway, v.ID) }
 

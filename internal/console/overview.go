@@ -22,14 +22,14 @@ type glance struct {
 	Door    string
 	Plot    plot
 	Reasons []reasonCount
-	Total   int64  // parked, for whatever reason
-	Sums    string // of all that is parked, in words; empty where no money is known of
+	Dead    job.Totals // of Reasons
+	Sums    string     // of the dead letters, in words; empty where no money is known of
 	State   state
 	ETA     time.Duration
 	HasETA  bool
 }
 
-// reasonCount is how many jobs are parked for one reason.
+// reasonCount is how many dead letters there are for one reason.
 type reasonCount struct {
 	Reason job.Reason
 	Jobs   int64
@@ -46,13 +46,14 @@ type state struct {
 }
 
 func newGlance(s desk.Status, calls []int64) glance {
-	v := glance{Status: s, Name: s.Gateway, Limits: strings.Join(s.Limits, " "), Total: s.AllParked(), Sums: job.MoneyText(s.Amount, s.NoAmount),
+	v := glance{Status: s, Name: s.Gateway, Limits: strings.Join(s.Limits, " "), Dead: s.Dead(),
 		State: stateOf(s), ETA: s.Glance.ETA, HasETA: s.ETASeconds != nil}
 	if s.Bottleneck == dispatch.BottleneckAdmission {
 		v.Door = strings.Join(s.Admission, " ")
 	}
 	v.Plot = newPlot(calls, ledger.CallSpan, s.Glance.Limits)
-	for _, r := range job.Reasons() {
+	v.Sums = v.Dead.Money()
+	for _, r := range job.DeadReasons() {
 		if n := s.Parked[string(r)]; n > 0 {
 			v.Reasons = append(v.Reasons, reasonCount{r, n})
 		}

@@ -48,11 +48,20 @@ var functions = template.FuncMap{
 	"count":   func(n any) string { return grouped(fmt.Sprint(n)) },
 	"dur":     short,
 	"jobs":    jobs,
-	"words":   func(v any) string { return strings.ReplaceAll(fmt.Sprint(v), "_", " ") },
+	"words":   words,
 	"joblink": jobLink,
 	"sums":    func(text string) []string { return strings.SplitAfter(text, ", ") },
 	"reasons": job.Reasons,
 	"has":     func(all []job.Reason, r job.Reason) bool { return slices.Contains(all, r) },
+}
+
+// words is a name for people. That of a reason or a state has lines under its words.
+func words(v any) string {
+	text := fmt.Sprint(v)
+	if r, ok := v.(job.Reason); ok {
+		text = r.Words()
+	}
+	return strings.ReplaceAll(text, "_", " ")
 }
 
 // base is what every page knows.

@@ -107,7 +107,9 @@ func TestDeadLettersHavePages(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{admission: "{limits: [1/d], burst: 1}"})
 	r.put(lettersShown+6, `{}`) // one has room, five more than a page are parked
-	_, first := r.get("/gateways/" + r.g.Name)
+	_, dead := r.get("/gateways/" + r.g.Name)
+	wants(t, dead, "No dead letters.", `<span class="reason rejected">waiting for room</span> <b>55</b>`)
+	_, first := r.get("/gateways/" + r.g.Name + "?reason=rejected")
 	if n := strings.Count(first, `class="id"><a`); n != lettersShown {
 		t.Errorf("the first page has %d jobs, want %d", n, lettersShown)
 	}

@@ -22,7 +22,7 @@ type Settled struct {
 
 // Text is "done at TIME by WHO: WHY".
 func (s Settled) Text() string {
-	text := s.As + " at " + s.At.Format(time.RFC3339)
+	text := s.As + " at " + job.Moment(s.At)
 	if s.Who != "" {
 		text += " by " + s.Who
 	}

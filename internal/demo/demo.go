@@ -102,7 +102,7 @@ func (s *stage) play(ctx context.Context, w Watcher) (Outcome, error) {
 }
 
 func (s *stage) chapters(ctx context.Context, w Watcher, r *Reckoning) error {
-	w.Tell(fmt.Sprintf("A billing file of %s jobs goes in. There is room for %s;\nthe rest is parked as rejected, and goes in by itself.",
+	w.Tell(fmt.Sprintf("A billing file of %s jobs goes in. There is room for %s;\nthe rest waits for room, and goes in by itself.",
 		number(s.p.Jobs), number(s.p.Room)))
 	if err := s.enqueue(ctx, r); err != nil {
 		return err

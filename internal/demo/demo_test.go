@@ -146,7 +146,7 @@ func TestTheTextOfTheReckoning(t *testing.T) {
 	if err := r.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"2,412 = 10 jobs + 1 duplicates", "10 = 8 done + 2 parked (2 as expired), and that holds", "room for 600 at once; 1,800 parked",
+	for _, want := range []string{"2,412 = 10 jobs + 1 duplicates", "10 = 8 done + 2 parked (2 as expired), and that holds", "room for 600 at once; 1,800 had to wait for room",
 		"2,450, of which 24 failed", "100 calls; the limit is 100/s", "98.7/s; over the middle 80 %: 99.3 % of the limit", "26.4"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, text.String())
@@ -175,7 +175,7 @@ func TestOffATerminalALineNowAndThen(t *testing.T) {
 	if len(lines) != 5 || strings.Contains(out.String(), "\x1b") {
 		t.Fatalf("want what was told and lines at 0, 2, 4 and 5 s, got\n%s", out.String())
 	}
-	if want := "  2.0s  done 1140  queued 590  in flight 3  parked: rejected 600, refused 57, expired 12  calls 1201  in the last window 99/100  429s 0"; lines[2] != want {
+	if want := "  2.0s  done 1140  queued 590  waiting for room 600  in flight 3  parked: refused 57, expired 12  calls 1201  in the last window 99/100  429s 0"; lines[2] != want {
 		t.Errorf("got  %q\nwant %q", lines[2], want)
 	}
 }

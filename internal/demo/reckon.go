@@ -113,7 +113,7 @@ func (r *Reckoning) WriteText(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `The reckoning
   lines            %s = %s jobs + %d duplicates + %d that can't be used
   jobs             %s = %s done + %s, %s
-  at the door      room for %s at once; %s parked as rejected, which went in by themselves
+  at the door      room for %s at once; %s had to wait for room, and went in by themselves
   refused          %d, replayed with a new key when the provider had changed its mind: %d
   calls            %s, of which %d failed with 500 and were tried again
   429s             %d
@@ -135,7 +135,7 @@ func (r *Reckoning) parkedText() string {
 	var parts []string
 	for _, reason := range job.Reasons() {
 		if n := r.Parked[string(reason)]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d as %s", n, reason))
+			parts = append(parts, fmt.Sprintf("%d as %s", n, reason.Words()))
 		}
 	}
 	if len(parts) == 0 {

@@ -117,8 +117,8 @@ func (s *Screen) wipe() {
 }
 
 func (v View) line() string {
-	return fmt.Sprintf("%5.1fs  done %d  queued %d  in flight %d  parked: rejected %d, refused %d, expired %d  calls %d  in the last window %d/%d  429s %d",
-		v.Since.Seconds(), v.Done, v.Waiting, v.InFlight, v.Rejected, v.Refused, v.Expired, v.Calls, v.Now, v.Allowed, v.TooMany)
+	return fmt.Sprintf("%5.1fs  done %d  queued %d  waiting for room %d  in flight %d  parked: refused %d, expired %d  calls %d  in the last window %d/%d  429s %d",
+		v.Since.Seconds(), v.Done, v.Waiting, v.Rejected, v.InFlight, v.Refused, v.Expired, v.Calls, v.Now, v.Allowed, v.TooMany)
 }
 
 const barWidth = 40
@@ -130,7 +130,7 @@ func (v View) lines() string {
 	}
 	row("done", "%s %s of %s  %.1fs", bar(v.Done, v.Jobs), number(v.Done), number(v.Jobs), v.Since.Seconds())
 	row("calls/"+window(v.Limit), "%s %d of %d, at most %d", bar(v.Now, v.Allowed), v.Now, v.Allowed, v.Worst)
-	row("waiting", "%s in the queue, %d in flight, %s parked as rejected", number(v.Waiting), v.InFlight, number(v.Rejected))
+	row("waiting", "%s in the queue, %d in flight, %s waiting for room", number(v.Waiting), v.InFlight, number(v.Rejected))
 	row("parked", "%d refused, %d expired", v.Refused, v.Expired)
 	row("provider", "%s calls, %d answered 429", number(v.Calls), v.TooMany)
 	return b.String()

@@ -1,8 +1,10 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +49,38 @@ type BatchPlace struct {
 	State  job.State  `json:"state"`
 	Reason job.Reason `json:"reason,omitempty"`
 	job.Totals
+}
+
+// waitsForRoom says that these jobs are parked and yet only wait.
+func (p BatchPlace) waitsForRoom() bool { return p.State == job.Parked && p.Reason == job.Rejected }
+
+// StateWords is the state for people.
+func (p BatchPlace) StateWords() string { return job.StateWords(p.State, p.Reason) }
+
+// ReasonWords is the reason for people; empty where the state says all.
+func (p BatchPlace) ReasonWords() string {
+	if p.waitsForRoom() {
+		return ""
+	}
+	return p.Reason.Words()
+}
+
+// ForPeople is the places in the order for people: what waits for room stands before what is done.
+func ForPeople(places []BatchPlace) []BatchPlace {
+	sorted := slices.Clone(places)
+	slices.SortStableFunc(sorted, func(a, b BatchPlace) int { return cmp.Compare(a.rank(), b.rank()) })
+	return sorted
+}
+
+// rank puts what waits before what is done, and that before what is parked or over.
+func (p BatchPlace) rank() int {
+	switch {
+	case p.State == job.Done:
+		return 1
+	case p.State == job.Parked && !p.waitsForRoom(), p.State == job.Discarded:
+		return 2
+	}
+	return 0
 }
 
 // batchPart is what was seen of one gateway's part.

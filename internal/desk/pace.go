@@ -4,7 +4,6 @@ import (
 	"context"
 	"strconv"
 	"strings"
-	"time"
 
 	"spillway/internal/bucket"
 	"spillway/internal/deadletter"
@@ -88,7 +87,7 @@ func stoppedBy(gateway string, s bucket.Standing) string {
 	case s.Paused:
 		return because(gateway+" is paused", s.PauseWhy)
 	case !s.HeldUntil.IsZero():
-		return because(gateway+" is held until "+s.HeldUntil.UTC().Format(time.RFC3339), s.Reason)
+		return because(gateway+" is held until "+job.Moment(s.HeldUntil), s.Reason)
 	}
 	return ""
 }

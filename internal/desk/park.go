@@ -3,7 +3,6 @@ package desk
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
@@ -41,10 +40,10 @@ func (f Found) waitsStill() error {
 		return nil
 	case rec.State == job.InFlight:
 		return &job.Error{Code: job.CodeFailed,
-			Message: fmt.Sprintf("job %q is in flight at %s: its call may be under way until %s", rec.Job.ID, f.Name, rec.Deadline.Format(time.RFC3339)),
+			Message: fmt.Sprintf("job %q is in flight at %s: its call may be under way until %s", rec.Job.ID, f.Name, job.Moment(rec.Deadline)),
 			Hint:    "wait for its end, then look at it again: dispatcher job " + dispatch.ShellWord(rec.Job.ID)}
 	case rec.State == job.Parked:
-		return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("job %q is parked at %s already, as %s", rec.Job.ID, f.Name, rec.Reason),
+		return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("job %q is %s at %s already", rec.Job.ID, rec.Reason.As(), f.Name),
 			Hint: `replay, discard or resolve it with "dispatcher dlq"`}
 	}
 	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("job %q does not wait any more: it is %s at %s", rec.Job.ID, rec.State, f.Name),

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
@@ -93,19 +92,10 @@ func (s *Selection) from(g *Gateway) deadletter.Filter {
 
 // Each visits the jobs that are parked by now. It returns the ids of the filter that were not met, and an error with the code not_found if none was.
 func (s *Selection) Each(ctx context.Context, visit func(*Gateway, job.Record) error) (missing []string, err error) {
-	left, met := s.Filter.Limit, map[string]bool{}
-	for _, g := range s.Gateways {
-		f := s.from(g)
-		f.Limit = left
-		n, err := s.eachOf(ctx, g, f, met, visit)
-		if err != nil {
-			return nil, err
-		}
-		if s.Filter.Limit > 0 {
-			if left -= n; left == 0 {
-				return nil, nil
-			}
-		}
+	met := map[string]bool{}
+	n, err := s.each(ctx, met, visit)
+	if err != nil || s.Filter.Limit > 0 && n == s.Filter.Limit {
+		return nil, err
 	}
 	for _, id := range s.Filter.IDs {
 		if !met[id] && !slices.Contains(missing, id) {
@@ -116,6 +106,23 @@ func (s *Selection) Each(ctx context.Context, visit func(*Gateway, job.Record) e
 		return nil, s.NotParked(ctx, missing)
 	}
 	return missing, nil
+}
+
+// each visits the jobs and counts them. met is told the ids of the filter that were met.
+func (s *Selection) each(ctx context.Context, met map[string]bool, visit func(*Gateway, job.Record) error) (all int, err error) {
+	for _, g := range s.Gateways {
+		f := s.from(g)
+		f.Limit = s.Filter.Limit
+		if f.Limit > 0 {
+			f.Limit -= all
+		}
+		n, err := s.eachOf(ctx, g, f, met, visit)
+		all += n
+		if err != nil || s.Filter.Limit > 0 && all == s.Filter.Limit {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 func (s *Selection) eachOf(ctx context.Context, g *Gateway, f deadletter.Filter, met map[string]bool,
@@ -171,9 +178,9 @@ func (s *Selection) whereabouts(ctx context.Context, id string) (string, error) 
 	for _, f := range all {
 		switch r := f.Record; r.State {
 		case job.Parked:
-			return fmt.Sprintf("job %q is parked at %s as %s, and the other flags leave it out", id, f.Name, r.Reason), nil
+			return fmt.Sprintf("job %q is %s at %s, and the other flags leave it out", id, r.Reason.As(), f.Name), nil
 		case job.InFlight:
-			known = append(known, fmt.Sprintf("%s at %s, until %s at the latest", r.State, f.Name, r.Deadline.Format(time.RFC3339)))
+			known = append(known, fmt.Sprintf("%s at %s, until %s at the latest", r.State, f.Name, job.Moment(r.Deadline)))
 		default:
 			known = append(known, fmt.Sprintf("%s at %s", r.State, f.Name))
 		}

@@ -99,8 +99,19 @@ func seconds(d time.Duration) *float64 {
 
 func tenth(f float64) float64 { return math.Round(f*10) / 10 }
 
-// AllParked is how many jobs are parked, for whatever reason.
-func (s Status) AllParked() int64 { return s.Glance.AllParked() }
+// ForRoom is how many jobs wait for room at admission. Programs find them under parked.
+func (s Status) ForRoom() int64 { return s.Glance.ForRoom() }
+
+// Dead is the dead letters with their money: what is parked and does not only wait for room.
+func (s Status) Dead() job.Totals {
+	t := job.Totals{Jobs: s.Glance.AllParked() - s.ForRoom()}
+	for _, r := range job.DeadReasons() {
+		of := s.Money[r]
+		of.Jobs = 0
+		t.Add(of)
+	}
+	return t
+}
 
 // LimitsText is the leak's limits, and admission's where they are the bottleneck.
 func (s Status) LimitsText() string { return boundText(s.Limits, s.Admission, s.Bottleneck) }
@@ -149,7 +160,7 @@ func (s Status) Why() string {
 	}
 	switch {
 	case s.HeldUntil != nil:
-		return fmt.Sprintf("until %s: %s", s.HeldUntil.Format(time.RFC3339), s.HoldReason)
+		return fmt.Sprintf("until %s: %s", job.Moment(*s.HeldUntil), s.HoldReason)
 	case s.HoldReason != "":
 		return "over, one call goes ahead: " + s.HoldReason
 	}

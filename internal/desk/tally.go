@@ -33,6 +33,29 @@ func (t ReasonTally) MarshalJSON() ([]byte, error) {
 	}{t.Jobs, t.Oldest, t.Amount, t.NoAmount})
 }
 
+// Dead is the dead letters: all but those that wait for room. Nil if there are none.
+func (t *Tally) Dead() *ReasonTally {
+	var all *ReasonTally
+	for _, r := range job.DeadReasons() {
+		of := t.ByReason[r]
+		if of == nil {
+			continue
+		}
+		if all == nil {
+			all = &ReasonTally{Oldest: of.Oldest}
+		}
+		all.add(*of)
+	}
+	return all
+}
+
+func (t *ReasonTally) add(of ReasonTally) {
+	t.Totals.Add(of.Totals)
+	if of.Oldest.Before(t.Oldest) {
+		t.Oldest = of.Oldest
+	}
+}
+
 func (g *Gateway) newTally() *Tally {
 	return &Tally{Gateway: g.Name, ByReason: map[job.Reason]*ReasonTally{}, field: g.Amount.Field, currency: g.Amount.Currency}
 }
@@ -59,10 +82,7 @@ func (t *Tally) addAll(reason job.Reason, of ReasonTally) {
 		sum = &ReasonTally{Oldest: of.Oldest}
 		t.ByReason[reason] = sum
 	}
-	sum.Totals.Add(of.Totals)
-	if of.Oldest.Before(sum.Oldest) {
-		sum.Oldest = of.Oldest
-	}
+	sum.add(of)
 	if t.Oldest == nil || of.Oldest.Before(*t.Oldest) {
 		t.Oldest = &of.Oldest
 	}

@@ -39,6 +39,9 @@ func (v Glance) AllParked() (n int64) {
 	return n
 }
 
+// ForRoom is how many jobs wait for room at admission.
+func (v Glance) ForRoom() int64 { return v.Parked[job.Rejected] }
+
 // The two that can hold a gateway's jobs back in the long run.
 const (
 	BottleneckLeak      = "leak"
@@ -117,7 +120,7 @@ func endless(ctx context.Context, c redis.UniversalClient, g config.Gateway, h b
 	case last.IsZero():
 		return neverServed, nil
 	case now.Sub(last) > quiet:
-		return fmt.Sprintf("no dispatcher serves the gateway since %s: start one with \"dispatcher run\"", moment(last)), nil
+		return fmt.Sprintf("no dispatcher serves the gateway since %s: start one with \"dispatcher run\"", job.Moment(last)), nil
 	}
 	return "", nil
 }
@@ -134,7 +137,7 @@ func triedAgain(h bucket.Standing) string {
 	if h.HeldUntil.IsZero() {
 		return "one call goes ahead to see"
 	}
-	return "it is tried again at " + moment(h.HeldUntil)
+	return "it is tried again at " + job.Moment(h.HeldUntil)
 }
 
 // rateSpan is how far back the present rate looks: a limit with a longer window may be used up, and the rate not show it yet.

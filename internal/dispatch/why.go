@@ -28,9 +28,9 @@ const (
 func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	switch r.State {
 	case job.Done:
-		return "done since " + moment(r.Finished), nil
+		return "done since " + job.Moment(r.Finished), nil
 	case job.Discarded:
-		return fmt.Sprintf("discarded since %s: its payload and what the gateway said of it are deleted", moment(r.Finished)), nil
+		return fmt.Sprintf("discarded since %s: its payload and what the gateway said of it are deleted", job.Moment(r.Finished)), nil
 	case job.Parked:
 		return whyParked(ctx, c, g, r)
 	case job.InFlight:
@@ -46,12 +46,12 @@ func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r jo
 	}
 	switch r.State {
 	case job.Scheduled:
-		return also("scheduled for "+moment(r.Job.At), stopped), nil
+		return also("scheduled for "+job.Moment(r.Job.At), stopped), nil
 	case job.Retrying:
 		if v.Hold.Circuit {
 			return "waiting until the gateway answers again, jobs that were not called yet try it first: " + v.Hold.Reason, nil
 		}
-		return also(fmt.Sprintf("waiting out a back-off until %s, with %d attempts of %d spent", moment(r.Due), r.Spent, g.Retry.Attempts), stopped), nil
+		return also(fmt.Sprintf("waiting out a back-off until %s, with %d attempts of %d spent", job.Moment(r.Due), r.Spent, g.Retry.Attempts), stopped), nil
 	}
 	return whyQueued(ctx, c, g, r, v, stopped)
 }
@@ -70,7 +70,7 @@ func stopped(ctx context.Context, c redis.UniversalClient, g config.Gateway, r j
 	case v.Stopped != "":
 		return v.Stopped, nil
 	case h.HeldUntil.After(v.Now):
-		return fmt.Sprintf("the gateway is held until %s: %s", moment(h.HeldUntil), h.Reason), nil
+		return fmt.Sprintf("the gateway is held until %s: %s", job.Moment(h.HeldUntil), h.Reason), nil
 	case h.Probing:
 		return "the gateway was held, one call goes ahead to see whether it is over: " + h.Reason, nil
 	}
@@ -80,7 +80,7 @@ func stopped(ctx context.Context, c redis.UniversalClient, g config.Gateway, r j
 			return "", err
 		}
 		if !batch.Paused.IsZero() {
-			return fmt.Sprintf("its batch %s is paused since %s: %s", r.Job.Batch, moment(batch.Paused), batch.Why), nil
+			return fmt.Sprintf("its batch %s is paused since %s: %s", r.Job.Batch, job.Moment(batch.Paused), batch.Why), nil
 		}
 	}
 	return "", nil
@@ -120,7 +120,7 @@ func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 	case long && room.Limit.N > 0:
 		return whyUsedUp(ctx, p, room)
 	case long:
-		return fmt.Sprintf("no call before %s, as calls made before Redis lost its memory, or before the limits changed, still count", moment(room.At)), nil
+		return fmt.Sprintf("no call before %s, as calls made before Redis lost its memory, or before the limits changed, still count", job.Moment(room.At)), nil
 	case room.Full:
 		return fmt.Sprintf("as many calls are under way as may be (max_in_flight %d)", g.Leak.MaxInFlight), nil
 	}
@@ -129,7 +129,7 @@ func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 
 // whyUsedUp says until when a limit is used up, and by how much a loss has charged it.
 func whyUsedUp(ctx context.Context, p *bucket.Pacer, room bucket.Room) (string, error) {
-	why := fmt.Sprintf("the limit %s is used up until %s", room.Limit, moment(room.At))
+	why := fmt.Sprintf("the limit %s is used up until %s", room.Limit, job.Moment(room.At))
 	charged, err := p.Charged(ctx)
 	for _, c := range charged {
 		if c.Limit == room.Limit {
@@ -152,7 +152,7 @@ func behind(n int64, more bool) string {
 }
 
 func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
-	why := fmt.Sprintf("parked as %s since %s", r.Reason, moment(r.ParkedAt))
+	why := fmt.Sprintf("%s since %s", r.Reason.As(), job.Moment(r.ParkedAt))
 	if r.Reason == job.Paused {
 		return fmt.Sprintf("%s: %s; %s", why, r.Error, ResumeBatch(r.Job.Batch)), nil
 	}
@@ -194,7 +194,7 @@ func whyInFlight(ctx context.Context, c redis.UniversalClient, g config.Gateway,
 	opened, _ := v[1].(string)
 	why := "in flight"
 	if us, err := strconv.ParseInt(opened, 10, 64); err == nil {
-		why += " since " + moment(time.UnixMicro(us))
+		why += " since " + job.Moment(time.UnixMicro(us))
 	}
 	if host, pid, ok := process(owner); ok {
 		why += fmt.Sprintf(" by process %s on %s", pid, host)
@@ -202,7 +202,7 @@ func whyInFlight(ctx context.Context, c redis.UniversalClient, g config.Gateway,
 	if r.Deadline.IsZero() {
 		return why, nil
 	}
-	return why + fmt.Sprintf("; nobody doubts the call before %s", moment(r.Deadline)), nil
+	return why + fmt.Sprintf("; nobody doubts the call before %s", job.Moment(r.Deadline)), nil
 }
 
 // process reads host and process id out of an owner; a host's name may have dots of its own.
@@ -215,5 +215,3 @@ func process(owner string) (host, pid string, ok bool) {
 	}
 	return "", "", false
 }
-
-func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -72,7 +72,7 @@ func (x *examination) held(g config.Gateway, v dispatch.Glance, doubted bool) {
 		x.add(warn("circuit", g.Name, "it closes by itself when a call succeeds; ask whoever runs the gateway", "%s", h.Reason))
 	case h.HeldUntil.After(v.Now):
 		x.add(warn("held", g.Name, "nothing, unless it comes back; 401 and 403 want another key in request.headers",
-			"nobody calls it until %s: %s", h.HeldUntil.UTC().Format(time.RFC3339), h.Reason))
+			"nobody calls it until %s: %s", job.Moment(h.HeldUntil), h.Reason))
 	}
 }
 
@@ -118,7 +118,7 @@ func (x *examination) served(ctx context.Context, c redis.UniversalClient, g con
 	}
 	seen := "has ever served it"
 	if !last.IsZero() {
-		seen = "serves it since " + last.Format(time.RFC3339)
+		seen = "serves it since " + job.Moment(last)
 	}
 	x.add(warn("dispatcher", g.Name, "dispatcher run -g "+g.Name, "jobs wait, and no dispatcher %s", seen))
 	return nil

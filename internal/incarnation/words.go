@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
 )
 
 // namesMost is how many gateways a message names.
@@ -24,7 +26,7 @@ func (b doubt) words(gateways []string) (message, hint string) {
 		of, clockTime(b.from), clockTime(b.seen)), hint
 }
 
-func clockTime(us int64) string { return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05") }
+func clockTime(us int64) string { return job.Moment(time.UnixMicro(us)) }
 
 // Doubted returns what is wrong with the data of the watched gateways and what to do; empty if nobody doubts any.
 func Doubted(all []*Watch) (message, hint string) {

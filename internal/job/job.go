@@ -40,40 +40,6 @@ const (
 	Discarded State = "discarded" // taken out for good by a person; its record stays
 )
 
-// Reason says why a job is parked.
-type Reason string
-
-// The reasons for which a job is parked.
-const (
-	Paused         Reason = "paused"          // its batch is paused
-	Rejected       Reason = "rejected"        // no room at admission
-	Refused        Reason = "refused"         // the gateway gave a definite no
-	Exhausted      Reason = "exhausted"       // its attempts are used up
-	UnknownOutcome Reason = "unknown_outcome" // it may or may not have been charged
-	Expired        Reason = "expired"         // its Expires passed before it was sent
-	Cancelled      Reason = "cancelled"       // its batch was cancelled
-	Unreadable     Reason = "unreadable"      // not a job
-)
-
-// Reasons returns every reason, in the order in which they are shown.
-func Reasons() []Reason {
-	return []Reason{Paused, Rejected, Refused, Exhausted, UnknownOutcome, Expired, Cancelled, Unreadable}
-}
-
-// The errors of jobs parked as rejected; accept.lua and park.lua write them too.
-const (
-	NoRoom    = "no room at admission"
-	WasPaused = "its batch was paused"
-)
-
-// Errors returns all the errors that a job parked for this reason can have. Nil means that it may have any.
-func (r Reason) Errors() []string {
-	if r == Rejected {
-		return []string{NoRoom, WasPaused}
-	}
-	return nil
-}
-
 // Verdict is what a call's result means for its job.
 type Verdict string
 

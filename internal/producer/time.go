@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"spillway/internal/job"
 )
 
 const maxDays = 36500
@@ -30,6 +32,19 @@ func ParseTime(s string, now time.Time) (time.Time, error) {
 	return time.Time{}, noTime(s)
 }
 
+// ZoneTaken says for a person which moment a text without a zone was taken for: "--at is 2026-11-30 18:00 CET". It is empty where the text has a zone, or
+// needs none. name is how the flag is called.
+func ZoneTaken(name, text string, now time.Time) string {
+	if _, err := time.Parse(time.RFC3339, text); err == nil || strings.ContainsAny(text, "hmsd+") {
+		return ""
+	}
+	t, err := ParseTime(text, now)
+	if err != nil {
+		return ""
+	}
+	return name + " is " + job.Clock(t)
+}
+
 // relative reads a duration that may start with days.
 func relative(s string) (time.Duration, bool) {
 	var d time.Duration
@@ -51,5 +66,5 @@ func relative(s string) (time.Duration, bool) {
 }
 
 func noTime(s string) error {
-	return usage(`write 2026-11-30T18:00:00Z, "2026-11-30 18:00", 2026-11-30, or from now on +90m or +2d`, "%q is not a time", s)
+	return usage(`write 2026-11-30T18:00:00Z, "2026-11-30 18:00", 2026-11-30, or from now on +90m or +2d; without a zone it is local time`, "%q is not a time", s)
 }

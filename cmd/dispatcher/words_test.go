@@ -1,0 +1,95 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"spillway/internal/cli"
+)
+
+// person is somebody at a wide terminal.
+func person() cli.Streams { return cli.Streams{In: strings.NewReader(""), OutTerminal: true} }
+
+// ids is the first word of each line of a table.
+func ids(table string) string {
+	found := ""
+	for line := range strings.Lines(table) {
+		if id, _, _ := strings.Cut(line, " "); len(id) == 1 {
+			found += id
+		}
+	}
+	return found
+}
+
+// Jobs without room are no dead letters: text says that they wait, and counts them there. Their reason's name is for programs.
+func TestWhatWaitsForRoomIsNoDeadLetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock()
+	r.served()
+	for _, c := range []struct {
+		args []string
+		want string // after runs of spaces became one
+	}{
+		{[]string{"status", "-g", r.one}, `(?m)^one 0 0 0 0 2 0 unknown_outcome 1, refused 1 EUR 10\.51 `},
+		{[]string{"batch", "b1"}, `(?m)^one waiting for room - 1 EUR 0\.99 -$\n^one parked refused 1 `},
+		{[]string{"job", "b"}, `(?m)^state waiting for room$\n^why waiting for room since TIME: `},
+		{[]string{"dlq", "stats", "-g", r.one}, `(?m)^one total 2 .* EUR 10\.51$\n^one waiting for room 2 `},
+		{[]string{"dlq", "show", "b"}, `(?m)^reason waiting for room$`},
+		{[]string{"audit", "-g", r.one}, `(?m)^one 4 0 0 0 0 2 0 unknown_outcome 1, refused 1 `},
+	} {
+		got := r.commandWith(person(), c.args...)
+		text := squeeze(got.out)
+		if got.code != 0 || !regexp.MustCompile(c.want).MatchString(text) || strings.Contains(text+got.err, "rejected") {
+			t.Errorf("%v: exit code %d, %s\n%s\nwant %s", c.args, got.code, text, got.err, c.want)
+		}
+	}
+}
+
+// A person sees first what needs one, page by page; what waits for room is counted, and listed if it is asked for. Programs get all of it, oldest first.
+func TestDLQListBeginsWithWhatNeedsAPerson(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock()
+	const waiting = "and 2 wait for room (--reason rejected lists them)\n"
+	list := func(args ...string) ran { return r.runWith(person(), append([]string{"list"}, args...)...) }
+	for _, c := range []struct {
+		flags, want, err string
+	}{
+		{"", "deaf", waiting},
+		{"--reason rejected", "bc", ""},
+		{"--reason rejected --reason refused", "abc", ""},
+		{"--batch b1", "a", "and 1 waits for room (--reason rejected lists it)\n"},
+		{"--match room", "bc", ""},
+		{"--id f --id b --id a", "abf", ""},
+		{"--since 2d --until 1d", "", "no parked job is meant\n"},
+		{"-q", "deaf", ""},
+	} {
+		got := list(strings.Fields(c.flags)...)
+		if ids(got.out) != c.want || got.err != c.err || got.code != 0 {
+			t.Errorf("%s: %s and %q, exit code %d; want %s and %q\n%s", c.flags, ids(got.out), got.err, got.code, c.want, c.err, got.out)
+		}
+	}
+	found, after := "", []string{}
+	for range 6 {
+		got := r.commandAsItIs(person(), append([]string{"dlq", "list", "--limit", "1"}, after...)...)
+		cursor := regexp.MustCompile(`--after (\S+)`).FindStringSubmatch(got)
+		if found += ids(got); cursor == nil {
+			break
+		}
+		after = []string{"--after", cursor[1]}
+	}
+	if found != "deaf" {
+		t.Errorf("page by page it is %s", found)
+	}
+	if got := r.run("list", "--after", "refused/"+r.two+"/1"); got.code != 0 || !strings.HasPrefix(got.out, "f\t") {
+		t.Errorf("in a pipe it does not go on where a person has left off: %+v", got)
+	}
+	if got := r.run("export", "--after", "refused/"+r.two+"/1"); got.code != 2 || got.out != "" {
+		t.Errorf("an export takes a cursor of another order: %+v", got)
+	}
+	if got := r.run("list"); r.parked() != "abcdef" || !strings.Contains(got.out, "\trejected\t") {
+		t.Errorf("in a pipe: %s", got.out)
+	}
+}

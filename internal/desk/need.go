@@ -1,0 +1,78 @@
+package desk
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+)
+
+// NeedCursor is a parked job's place in the order for people: REASON/GATEWAY/STAMP. Behind the reason stands its Cursor.
+func NeedCursor(r job.Record) string { return string(r.Reason) + "/" + Cursor(r) }
+
+// splitNeed takes a NeedCursor apart. reason is empty where it is a Cursor: no gateway's name has a slash.
+func splitNeed(cursor string) (reason job.Reason, rest string) {
+	first, rest, _ := strings.Cut(cursor, "/")
+	if strings.Contains(rest, "/") && slices.Contains(job.Reasons(), job.Reason(first)) {
+		return job.Reason(first), rest
+	}
+	return "", cursor
+}
+
+// OfPeople says that a cursor is one of the order for people.
+func OfPeople(cursor string) bool {
+	reason, _ := splitNeed(cursor)
+	return reason != ""
+}
+
+// EachByNeed visits the jobs in the order for people, from behind a NeedCursor (empty: from the first): reason by reason, what needs somebody first,
+// and those of one reason as Each does. It says nothing of ids that were not met. What LeavesOut says is left out.
+func (s *Selection) EachByNeed(ctx context.Context, cursor string, visit func(*Gateway, job.Record) error) error {
+	first, rest := splitNeed(cursor)
+	left := s.Filter.Limit
+	for _, r := range s.needed(first) {
+		part := &Selection{Desk: s.Desk, Filter: s.Filter}
+		part.Filter.Reasons, part.Filter.Limit = []job.Reason{r}, left
+		if r == first {
+			if err := part.startAt(rest); err != nil {
+				return err
+			}
+		}
+		n, err := part.each(ctx, map[string]bool{}, visit)
+		if err != nil {
+			return err
+		}
+		if left -= n; s.Filter.Limit > 0 && left == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// needed is the reasons that the filter means, in their order, from first on; empty: from the beginning.
+func (s *Selection) needed(first job.Reason) []job.Reason {
+	all := slices.DeleteFunc(job.Reasons(), func(r job.Reason) bool {
+		return len(s.Filter.Reasons) > 0 && !slices.Contains(s.Filter.Reasons, r) || r == job.Rejected && s.LeavesOut()
+	})
+	return all[max(slices.Index(all, first), 0):]
+}
+
+// LeavesOut says that a list for people leaves out the jobs that wait for room: it does unless the filter has a reason, an id or a pattern.
+func (s *Selection) LeavesOut() bool {
+	return len(s.Filter.Reasons)+len(s.Filter.IDs) == 0 && s.Filter.Match == nil
+}
+
+// ForRoom is how many jobs that wait for room the rest of the filter means.
+func (s *Selection) ForRoom(ctx context.Context) (n int64, err error) {
+	f := deadletter.Filter{Reasons: []job.Reason{job.Rejected}, Batch: s.Filter.Batch, Since: s.Filter.Since, Until: s.Filter.Until}
+	for _, g := range s.Gateways {
+		heaps, err := g.Store.Count(ctx, f)
+		if err != nil {
+			return 0, err
+		}
+		n += heaps[job.Rejected].Jobs
+	}
+	return n, nil
+}
