@@ -93,3 +93,21 @@ func TestDLQListBeginsWithWhatNeedsAPerson(t *testing.T) {
 		t.Errorf("in a pipe: %s", got.out)
 	}
 }
+
+// What was mistyped is answered with what was most likely meant.
+func TestWhatWasMeant(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for args, want := range map[string]string{
+		"staus":                         "dispatcher: unknown command \"staus\"; did you mean status?\n",
+		"dlq replya --yes":              "dispatcher: unknown command \"replya\" for \"dispatcher dlq\"; did you mean replay?\n",
+		"dlq list --bacth x":            "dispatcher: unknown flag: --bacth; did you mean --batch?\n",
+		"dlq list --reason refsued":     "dispatcher: --reason \"refsued\" is not a reason for which a job is parked; did you mean refused?\n",
+		"status -g " + r.one + "x":      "dispatcher: no gateway \"onex\" in FILE; did you mean one?\n",
+		"status -g nothing-of-the-kind": "dispatcher: no gateway \"nothing-of-the-kind\" in FILE\n",
+	} {
+		if got := r.command(strings.Fields(args)...); got.code != 2 && got.code != 4 || !strings.HasPrefix(got.err, want) {
+			t.Errorf("%s: exit code %d, %s", args, got.code, got.err)
+		}
+	}
+}

@@ -137,8 +137,8 @@ func (f *flags) declare(cmd *cobra.Command) {
 	fs.StringVar(&f.decimal, "decimal", "", "`CHARACTER` before the decimals of numbers that the gateway's map reads: . or , (default: a point, and no commas)")
 	cli.Choice(cmd, &f.encoding, "encoding", "encoding of the file: utf-8, latin-1 or windows-1252", producer.Encodings()...)
 	cli.Choice(cmd, &f.onFull, "on-full", "what to do with jobs that admission has no room for", modes()...)
-	fs.StringVar(&f.at, "at", "", "send no job before this `TIME`: RFC 3339, \"2026-11-30 18:00\", 2026-11-30, +90m, +2d")
-	fs.StringVar(&f.expires, "expires", "", "send no job after this `TIME`")
+	fs.StringVar(&f.at, "at", "", "send no job before this `TIME`: RFC 3339, \"2026-11-30 18:00\" (local time unless it says otherwise), 2026-11-30, +90m, +2d")
+	fs.StringVar(&f.expires, "expires", "", "send no job after this `TIME`, written as for --at")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "read, check and report, but send nothing to Redis")
 	fs.IntVar(&f.show, "show", 0, "with --dry-run, print the first `N` jobs of each gateway as they would be called, payloads too")
 	fs.BoolVar(&f.replace, "replace", false, "give parked jobs the payload of their line, and replay them")
@@ -181,7 +181,7 @@ func (f *flags) understand(now time.Time) (options, error) {
 		return o, err
 	}
 	o.read = producer.Options{Format: cmp.Or(f.format, producer.FormatOf(f.file)), IDField: f.idField, Gateway: f.gateway, Batch: f.batch, At: at, Expires: expires,
-		Shown: f.replace, Encoding: f.encoding}
+		Shown: f.replace, Encoding: f.encoding, Flags: true}
 	if o.read.Separator, err = characterFlag("separator", f.separator); err != nil {
 		return o, err
 	}

@@ -47,6 +47,7 @@ func execute(name string, root *cobra.Command, args []string, s Streams, from in
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	p := prepare(root, s)
+	p.args = args
 	root.SetArgs(args)
 
 	done := make(chan error, 1)
@@ -70,11 +71,15 @@ func execute(name string, root *cobra.Command, args []string, s Streams, from in
 }
 
 // program remembers whether a command has begun: errors before that are about how it was asked.
-type program struct{ begun bool }
+type program struct {
+	begun  bool
+	args   []string
+	groups map[*cobra.Command]bool // the commands that only have others
+}
 
 // prepare sets up the command tree: streams, silence (errors are printed once, by Main), and usage errors.
 func prepare(root *cobra.Command, s Streams) *program {
-	p := &program{}
+	p := &program{groups: map[*cobra.Command]bool{}}
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
@@ -83,6 +88,7 @@ func prepare(root *cobra.Command, s Streams) *program {
 	root.Version = version()
 	root.Flags().Bool("version", false, "what this program was built from")
 	root.AddCommand(exitCodesTopic())
+	root.SetFlagErrorFunc(p.flagError)
 	p.wrap(root)
 	return p
 }
@@ -98,7 +104,7 @@ func (p *program) wrap(cmd *cobra.Command) {
 		run := cmd.RunE
 		cmd.RunE = func(c *cobra.Command, args []string) error { p.begun = true; return run(c, args) }
 	case cmd.Run == nil && cmd.HasSubCommands():
-		cmd.RunE = group
+		cmd.RunE, p.groups[cmd] = group, true
 	}
 	for _, c := range cmd.Commands() {
 		p.wrap(c)
@@ -128,7 +134,7 @@ func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+	return unknownCommand(cmd, args[0])
 }
 
 func (p *program) run(ctx context.Context, root *cobra.Command) (err error) {
@@ -142,10 +148,11 @@ func (p *program) run(ctx context.Context, root *cobra.Command) (err error) {
 		return err
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
-	return &job.Error{
-		Code: job.CodeUsage, Message: first,
-		Hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help"),
+	var word string
+	if n, _ := fmt.Sscanf(first, "unknown command %q for", &word); n == 1 { // cobra's, of the first word
+		return unknownCommand(root, word)
 	}
+	return &job.Error{Code: job.CodeUsage, Message: first, Hint: helpHint(cmd)}
 }
 
 func isCoded(err error) bool {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+
+	"spillway/internal/job"
 )
 
 // Encryption says with which keys payloads are sealed before they go into Redis.
@@ -72,7 +74,7 @@ func (r *reader) needed(path string, written bool, hint string) {
 }
 
 func keyHint(text string, known []string) string {
-	if near, ok := nearest(text, known); ok {
+	if near, ok := job.Nearest(text, known); ok {
 		return "did you mean " + near + "?"
 	}
 	return fmt.Sprintf("use one of %q", known)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+
+	"spillway/internal/job"
 )
 
 // reader walks the tree of one file and collects what is wrong with it.
@@ -231,7 +233,7 @@ func (r *reader) object(n node, fields ...field) {
 
 func (r *reader) unknown(e entry, known []string) {
 	hint := "use one of " + strings.Join(known, ", ")
-	if near, ok := nearest(e.key, known); ok {
+	if near, ok := job.Nearest(e.key, known); ok {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
 	r.places[e.value.path] = e.at

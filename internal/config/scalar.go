@@ -269,7 +269,7 @@ func choice[T ~string](what string, allowed ...T) func(string) string {
 		if slices.Contains(words, text) {
 			return ""
 		}
-		if near, ok := nearest(text, words); ok {
+		if near, ok := job.Nearest(text, words); ok {
 			return "is not " + what + ": did you mean " + near + "?"
 		}
 		return "is not " + what + ": use one of " + strings.Join(words, ", ")

@@ -125,6 +125,9 @@ func TestAFilterThatSaysNothingIsRefused(t *testing.T) {
 	}{
 		{url.Values{"reason": {""}}, `--reason "" is not a reason`},
 		{url.Values{"reason": {"refused", "broke"}}, `--reason "broke" is not a reason`},
+		{url.Values{"reason": {"unkown_outcome"}}, `--reason "unkown_outcome" is not a reason for which a job is parked; did you mean unknown_outcome?`},
+		{url.Values{"reason": {"waiting for room"}}, `--reason "waiting for room" is not a reason for which a job is parked; did you mean rejected?`},
+		{url.Values{"reason": {"waiting_for_room"}}, `--reason "waiting_for_room" is not a reason for which a job is parked; did you mean rejected?`},
 		{url.Values{"id": {"a", ""}}, "--id is empty"},
 		{url.Values{"since": {"1h"}, "until": {"2h"}}, "no job was parked at or after"},
 		{url.Values{"until": {"tomorrow"}}, `--until "tomorrow" is not a time`},

@@ -19,7 +19,7 @@ import (
 func ParseFilter(q url.Values, now time.Time, name func(field string) string) (f deadletter.Filter, err error) {
 	for _, one := range q["reason"] {
 		if !slices.Contains(job.Reasons(), job.Reason(one)) {
-			return f, usage("the reasons are "+reasonList(), "%s %q is not a reason for which a job is parked", name("reason"), one)
+			return f, usage("the reasons are "+strings.Join(reasonNames(), ", "), "%s %q is not a reason for which a job is parked%s", name("reason"), one, meantReason(one))
 		}
 		f.Reasons = append(f.Reasons, job.Reason(one))
 	}
@@ -35,7 +35,7 @@ func ParseFilter(q url.Values, now time.Time, name func(field string) string) (f
 	}
 	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Until.After(f.Since) {
 		return f, usage("let "+name("until")+" be later than "+name("since"), "no job was parked at or after %s and before %s",
-			f.Since.Format(time.RFC3339), f.Until.Format(time.RFC3339))
+			job.Clock(f.Since), job.Clock(f.Until))
 	}
 	if text := q.Get("match"); text != "" {
 		if f.Match, err = regexp.Compile(text); err != nil {
@@ -55,18 +55,26 @@ func ParseAgo(text string, now time.Time, name string) (time.Time, error) {
 	}
 	t, err := producer.ParseTime("-"+text, now)
 	if err != nil {
-		return t, usage(`write 24h or 2d for so long ago, 2026-11-30, "2026-11-30 18:00" or 2026-11-30T18:00:00Z; without a zone it is UTC`,
+		return t, usage(`write 24h or 2d for so long ago, 2026-11-30, "2026-11-30 18:00" or 2026-11-30T18:00:00Z; without a zone it is in `+now.Format("MST"),
 			"%s %q is not a time", name, text)
 	}
 	return t, nil
 }
 
-func reasonList() string {
+func reasonNames() []string {
 	all := make([]string, len(job.Reasons()))
 	for i, r := range job.Reasons() {
 		all[i] = string(r)
 	}
-	return strings.Join(all, ", ")
+	return all
+}
+
+// meantReason says which reason was meant: one whose words for people were typed, or whose name is much the same.
+func meantReason(text string) string {
+	if strings.NewReplacer("_", " ", "-", " ").Replace(text) == job.ForRoom {
+		text = string(job.Rejected)
+	}
+	return job.DidYouMean(text, "", reasonNames())
 }
 
 // FilterValues is the filter as ParseFilter reads it, with times that stay what they are. ParseFilter reads no limit.

@@ -48,6 +48,6 @@ func Inspect(ctx context.Context, db *redisdb.DB, patience time.Duration) (findi
 
 // NoGateway is the error of a gateway that the configuration does not have.
 func NoGateway(cfg *config.Config, name string) error {
-	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in %s", name, cfg.File),
+	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in %s", name, cfg.File) + job.DidYouMean(name, "", cfg.Names()),
 		Hint: "it has: " + strings.Join(cfg.Names(), ", ")}
 }

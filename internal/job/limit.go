@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"time"
@@ -48,15 +49,15 @@ func ParseLimit(text string) (Limit, error) {
 // ReadLimit is ParseLimit that returns, instead of an error, the rule that the text breaks: what follows the text in a message.
 func ReadLimit(text string) (l Limit, rule string) {
 	number, unit, found := strings.Cut(text, "/")
-	if !found || !Digits(number) {
-		return Limit{}, "is not a limit: " + limitHint
-	}
 	if unit == "s" || unit == "m" || unit == "h" || unit == "d" {
 		unit = "1" + unit
 	}
 	window, rule := ReadDuration(unit)
-	if rule != "" {
+	switch {
+	case !found || rule != "":
 		return Limit{}, "is not a limit: " + limitHint
+	case !Digits(number):
+		return Limit{}, "is not a limit: " + fractionHint(number, window)
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	switch {
@@ -70,6 +71,20 @@ func ReadLimit(text string) (l Limit, rule string) {
 		return Limit{}, "has a window of more than a year: give at most 365d"
 	}
 	return Limit{N: n, Window: window}, ""
+}
+
+// fractionHint says how a number that is none of whole calls is written, if it is one: 1.5/s is 3/2s.
+func fractionHint(number string, window time.Duration) string {
+	whole, fraction, found := strings.Cut(number, ".")
+	if !found || !Digits(whole) || !Digits(fraction) || len(number) > 9 {
+		return limitHint
+	}
+	rate, _ := new(big.Rat).SetString(number)
+	n, parts := rate.Num().Int64(), rate.Denom().Int64()
+	if n == 0 || window > MaxWindow/time.Duration(parts) {
+		return limitHint
+	}
+	return fmt.Sprintf("calls are whole: write %s", Limit{N: n, Window: window * time.Duration(parts)})
 }
 
 // String returns the limit as a person writes it: 100/s, 300/10s, 1/10ms.

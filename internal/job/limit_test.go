@@ -37,6 +37,19 @@ func TestParseLimit(t *testing.T) {
 	}
 }
 
+// A rate that is no whole number of calls is written with a longer window.
+func TestALimitOfAFractionSaysHowItIsWritten(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"1.5/s": "calls are whole: write 3/2s", "0.5/m": "calls are whole: write 1/2m", "2.50/10s": "calls are whole: write 5/20s", "2.0/s": "calls are whole: write 2/s",
+		"0.0/s": limitHint, "1.5/x": limitHint, "1.5e3/s": limitHint, ".5/s": limitHint, "0.001/365d": limitHint, "1.5": limitHint, "1.23456789/s": limitHint,
+	} {
+		if _, rule := ReadLimit(text); rule != "is not a limit: "+want {
+			t.Errorf("%s %s, want %s", text, rule, want)
+		}
+	}
+}
+
 func TestLimitReadsWhatItWrites(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -166,10 +166,17 @@ func (r *Reader) set(j *job.Job, m member) (err error) {
 		if r.opt.Shown && slices.Contains(shown, string(m.key)) {
 			return nil
 		}
-		return fmt.Errorf("unknown key %s: known are id, payload, gateway, cost, at, expires and batch; "+
-			"where the line itself is the payload, name its id with --id-field", show(m.key))
+		return r.unknownKey(m.key)
 	}
 	return err
+}
+
+func (r *Reader) unknownKey(key []byte) error {
+	hint := ""
+	if r.opt.Flags {
+		hint = "; where the line itself is the payload, name its id with --id-field"
+	}
+	return fmt.Errorf("unknown key %s: known are id, payload, gateway, cost, at, expires and batch%s", show(key), hint)
 }
 
 // checked returns the job, or why it can't be one.

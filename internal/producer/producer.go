@@ -51,6 +51,8 @@ type Options struct {
 	Decimal byte
 	// Encoding is one of Encodings. Empty means UTF-8.
 	Encoding string
+	// Flags says that whoever reads the errors has flags: they may be told to use one.
+	Flags bool
 }
 
 // Line is what became of one line, or of one CSV record, which may span several. It is the caller's to keep, but for Rest.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -152,7 +154,10 @@ func TestAnAddressOfAnotherKind(t *testing.T) {
 	t.Parallel()
 	host := testkit.Server(t).Addr()
 	sentinels, _, _ := strings.Cut(testkit.Sentinel(t).URL(), "?")
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
 	for url, want := range map[string]string{
+		"redis://" + web.Listener.Addr().String():   "is an HTTP server, not Redis",
 		"redis-cluster://" + host:                   "is no cluster",
 		"redis-sentinel://" + host + "/0?master=m":  "is no sentinel",
 		sentinels + "?master=nobody-is-called-that": "know no primary of that name",

@@ -172,6 +172,8 @@ func (db *DB) Ping(ctx context.Context) error {
 func (db *DB) mistaken(err error) error {
 	sentinels := db.at.scheme == "redis-sentinel"
 	switch {
+	case strings.Contains(err.Error(), `"HTTP/1.`):
+		return &Error{ErrURL, fmt.Sprintf("what answers at %s is an HTTP server, not Redis", db), "check host and port of the Redis address: Redis's own port is 6379 where nothing else is said", nil}
 	case says(err, []string{"ERR This instance has cluster support disabled"}):
 		return &Error{ErrURL, fmt.Sprintf("Redis at %s is no cluster", db), "write redis:// in the place of redis-cluster://", nil}
 	case sentinels && errors.Is(err, redis.Nil):

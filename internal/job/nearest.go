@@ -1,9 +1,19 @@
-package config
+package job
 
 import "strings"
 
-// nearest returns the word that text was most likely meant to be: one that is a few typing mistakes away.
-func nearest(text string, words []string) (string, bool) {
+// DidYouMean is "; did you mean WORD?" with the word that text was most likely meant to be, each behind a prefix such as "--". It is empty where there
+// is none.
+func DidYouMean(text, prefix string, words []string) string {
+	near, ok := Nearest(text, words)
+	if !ok {
+		return ""
+	}
+	return "; did you mean " + prefix + near + "?"
+}
+
+// Nearest returns the word that text was most likely meant to be: one that is a few typing mistakes away.
+func Nearest(text string, words []string) (string, bool) {
 	best, found := "", false
 	least := 1 + len(text)/3
 	for _, w := range words {
