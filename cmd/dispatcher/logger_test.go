@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"spillway/internal/cli"
+	"spillway/internal/testkit"
 )
 
 func TestTheLogIsTextOrJSON(t *testing.T) {
@@ -20,5 +24,52 @@ func TestTheLogIsTextOrJSON(t *testing.T) {
 		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, want) || (format == "json") != json.Valid(out.Bytes()) {
 			t.Errorf("%s: %s", format, got)
 		}
+	}
+}
+
+// A person at a terminal reads what run says of itself: the attempts are summed up. Everybody else, and whoever names a level, gets a line for each.
+func TestTheLogSumsAttemptsUpOnATerminal(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		terminal bool
+		flags    []string
+		summed   bool
+	}{
+		"a terminal":              {true, nil, true},
+		"a file":                  {false, nil, false},
+		"a terminal with a level": {true, []string{"--log-level", "info"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRunning(t)
+			r.terminal, r.flags = c.terminal, c.flags
+			r.write("gateway.key", oldKey+"\n")
+			r.configure("50/s", "")
+			r.put(r.keys, 40)
+			r.run()
+			resp, err := http.Get(r.url() + "/v1/status")
+			r.must(err)
+			resp.Body.Close()
+			testkit.Eventually(t, 30*time.Second, "every job", func() bool { return r.done(r.keys) == 40 })
+			r.stop()
+			log := r.log.String()
+			sums, lines := strings.Count(log, `msg="in all" calls=40 done=40 parked=0`), strings.Count(log, "msg=attempt")+strings.Count(log, "msg=request")
+			if c.summed != (sums == 1) || c.summed != (lines == 0) || !strings.Contains(log, "msg=stopped") {
+				t.Errorf("summed %d times, with %d lines of attempts and requests:\n%s", sums, lines, log)
+			}
+		})
+	}
+}
+
+// What was done since the last summary is said, and nothing where nothing was.
+func TestASummaryIsOfItsMinute(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := &summary{log: slog.New(slog.NewTextHandler(&out, nil))}
+	now, before := work{calls: 130, done: 120, parked: 10}, work{calls: 100, done: 98, parked: 2}
+	s.tell("in the last minute", now.since(before))
+	s.tell("in the last minute", now.since(now))
+	if got := out.String(); !strings.Contains(got, `msg="in the last minute" calls=30 done=22 parked=8`) || strings.Count(got, "\n") != 1 {
+		t.Error(got)
 	}
 }

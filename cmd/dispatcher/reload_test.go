@@ -81,7 +81,9 @@ type running struct {
 	cfg          *config.Config
 	stop         func()
 	admission    string   // of the gateway with a lock
-	only         []string // more arguments
+	terminal     bool     // the log goes to a person
+	only         []string // -g and its gateway
+	flags        []string // more arguments
 }
 
 func newRunning(t *testing.T) *running {
@@ -159,8 +161,8 @@ func (r *running) run() {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
-	cmd := newCommand(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: r.log})
-	cmd.SetArgs(append([]string{"run", "-c", r.file, "--listen", "127.0.0.1:0"}, r.only...))
+	cmd := newCommand(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: r.log, ErrTerminal: r.terminal})
+	cmd.SetArgs(slices.Concat([]string{"run", "-c", r.file, "--listen", "127.0.0.1:0"}, r.only, r.flags))
 	cmd.SetErr(r.log)
 	go func() { over <- cmd.ExecuteContext(ctx) }()
 	r.stop = sync.OnceFunc(func() {

@@ -53,6 +53,9 @@ On SIGHUP it reads the configuration again and takes over what of the gateways h
 of a request, retries, admission; and the token. Gateways that are new in it are served, those that are gone are not any more. Calls under way end with
 the old settings. A file with a fault changes nothing, nor does one without a gateway that -g names. What takes a restart is named in the log.
 
+The log goes to standard error, with a line for each attempt. On a terminal the attempts are summed up once a minute instead, unless
+--log-level is given.
+
 It stops by pulling no more jobs and letting the calls under way finish, up to the gateway's time-out.
 A second signal, 2 s or more after the first, ends it at once; nothing is lost then either.
 
@@ -76,7 +79,7 @@ is parked as unknown_outcome otherwise. Give the flag once, never in a unit file
 	gatewaysFlag(cmd, &f.gateways, "serve this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of the HTTP API, metrics and health; \"\" serves nothing (default: the file's, else 127.0.0.1:9400)")
 	cmd.Flags().BoolVar(&f.afterRestore, "after-restore", false, "Redis was restored from a snapshot: call again, and take it that what it doesn't know may have been called")
-	cli.Choice(cmd, &f.logLevel, "log-level", "how much to log", "info", "debug", "warn", "error")
+	cli.Choice(cmd, &f.logLevel, "log-level", "how much to log (default: info; on a terminal without a line for each attempt)", "", "debug", "info", "warn", "error")
 	cli.Choice(cmd, &f.logFormat, "log-format", "how to write the log", "text", "json")
 	return cmd
 }
@@ -117,7 +120,7 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 		at.text = f.listen
 	}
 	again := reloadable{load: func() (*config.Config, error) { return p.load(true) }, choose: choose, reload: hup}
-	return p.serve(ctx, served{reloadable: again, file: newInForce(cfg), door: newDoor(dispatch.Door(db.Client, cfg, apiPatience)), db: db, gateways: serving, at: at, log: log, traces: traces, state: stateDir(db, log), afterRestore: f.afterRestore})
+	return p.serve(ctx, served{reloadable: again, file: newInForce(cfg), door: newDoor(dispatch.Door(db.Client, cfg, apiPatience)), db: db, gateways: serving, at: at, log: log, traces: traces, state: stateDir(db, log), afterRestore: f.afterRestore, sums: p.sums(f.logLevel)})
 }
 
 type served struct {
@@ -131,6 +134,7 @@ type served struct {
 	traces       *tracing.Tracer
 	state        string // directory; empty: nothing is kept on this machine
 	afterRestore bool
+	sums         bool // the log is for a person
 }
 
 // stateDir returns where this machine keeps what it has seen of Redis's data. The embedded Redis is gone with the process.
@@ -153,7 +157,8 @@ func (p *program) serve(ctx context.Context, s served) error {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.db.Instrument(reg)
 	gauges := dispatch.NewGauges(s.db.Client, s.gateways)
-	reg.MustRegister(gauges)
+	books := prometheus.NewRegistry()
+	books.MustRegister(gauges)
 	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log, Traces: s.traces,
 		State: s.state, AfterRestore: s.afterRestore, Patience: startPatience})
 	if err != nil {
@@ -168,9 +173,13 @@ func (p *program) serve(ctx context.Context, s served) error {
 	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
 	parts.Add(lifecycle.Step{Name: "what was begun at the console", Stop: page.Stop})
 	api := s.api(httpapi.Config{Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(), Queues: page.Protect(queue.Monitor(s.db.Client, "/queues/")),
-		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Requests: meters, Traces: s.traces})
+		Metrics: promhttp.HandlerFor(prometheus.Gatherers{reg, books}, promhttp.HandlerOpts{}), Requests: meters, Traces: s.traces})
 	parts.Add(lifecycle.Step{Name: "HTTP", Stop: w.stop,
 		Start: func(context.Context) error { return w.start(s.at, api, meters, s.log) }})
+	if s.sums {
+		sum := &summary{worked: reg, log: s.log}
+		parts.Add(lifecycle.Step{Name: "the summary of attempts", Start: sum.start, Stop: sum.stop})
+	}
 	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,
 		Start: d.Start, Stop: func(ctx context.Context) error {
 			s.log.Info("stopping: calls under way finish, nothing new is called")
@@ -244,18 +253,4 @@ func report(ctx context.Context, log *slog.Logger, look func(context.Context) ([
 		log.Log(ctx, level, f.Message, "hint", f.Hint)
 	}
 	return err
-}
-
-func (p *program) logger(level, format string) *slog.Logger {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		l = slog.LevelInfo
-	}
-	if p.Quiet {
-		l = max(l, slog.LevelWarn)
-	}
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(p.Err, &slog.HandlerOptions{Level: l}))
-	}
-	return slog.New(slog.NewTextHandler(p.Err, &slog.HandlerOptions{Level: l}))
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"spillway/internal/job"
 )
 
 // cell is a text of a merchants file among the nodes of the configuration: a column's name as a key, or what stands in a line as a value.
@@ -91,7 +93,7 @@ func (s *subject) column(name string) (value string, at Position, rule string) {
 	columns := s.line.sheet.named
 	if _, known := columns[name]; !known {
 		hint := "name a column of the file's first line"
-		if near, ok := nearest(name, s.line.sheet.names()); ok {
+		if near, ok := job.Nearest(name, s.line.sheet.names()); ok {
 			hint = "did you mean {merchant." + near + "}?"
 		}
 		return "", at, fmt.Sprintf("has {merchant.%s} in it, and %s has no such column: %s", name, s.line.sheet.file, hint)

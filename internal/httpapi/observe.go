@@ -117,7 +117,7 @@ func (a *API) observed(next http.Handler) http.Handler {
 			took, route := time.Since(begun), routeOf(r)
 			cfg.Requests.answered(route, method, seen.status(), took)
 			tracing.Answered(span, knownMethod(method), route, seen.status())
-			cfg.Log.LogAttrs(context.WithoutCancel(r.Context()), accessLevel(route, seen.status()), "request", slog.String("method", method),
+			cfg.Log.LogAttrs(context.WithoutCancel(r.Context()), accessLevel(route, seen.status()), LineRequest, slog.String("method", method),
 				slog.String("route", route), slog.String("path", clip(path)), slog.Int("status", seen.status()),
 				slog.Duration("took", took.Round(10*time.Microsecond)), slog.Int64("bytes", seen.bytes), slog.String("remote", r.RemoteAddr))
 		}()
@@ -133,6 +133,9 @@ func routeOf(r *http.Request) string {
 	}
 	return cmp.Or(path, noRoute)
 }
+
+// LineRequest is the line of the log that there is one of for each request.
+const LineRequest = "request"
 
 // accessLevel keeps what machines ask every few seconds out of the log, unless it fails.
 func accessLevel(route string, status int) slog.Level {

@@ -234,7 +234,7 @@ func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason j
 // Exhausted notes that a job was parked when its back-off was over, its attempts being used up.
 func (w *Worker) Exhausted(id string) {
 	w.cfg.Metrics.parked(w.cfg.Gateway, job.Exhausted)
-	w.cfg.Log.Info("parked", "job", id, "reason", job.Exhausted)
+	w.cfg.Log.Info(LineParked, "job", id, "reason", job.Exhausted)
 }
 
 // parkUnsent parks a job that must not be called (again), as the ledger found when the attempt was opened.
@@ -271,12 +271,18 @@ func differs(then, now string) string {
 		strings.Join(job.SentChanges(then, now), ", ") + `; put that back and replay the job, or look it up and use "dlq resolve"`
 }
 
+// The lines of the log that there is one of for each attempt, or for each job that is parked without one.
+const (
+	LineAttempt = "attempt"
+	LineParked  = "parked"
+)
+
 // logCall writes the one wide line of an attempt. It carries the status, never the answer's body.
 func (w *Worker) logCall(ctx context.Context, a job.Attempt, e job.Ending, next string, wait time.Duration) {
 	noteAttempt(ctx, a, e, next)
 	if !w.cfg.Log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	w.cfg.Log.InfoContext(ctx, "attempt", "job", a.Job.ID, "batch", a.Job.Batch, "generation", a.Generation, "spent", a.Spent,
+	w.cfg.Log.InfoContext(ctx, LineAttempt, "job", a.Job.ID, "batch", a.Job.Batch, "generation", a.Generation, "spent", a.Spent,
 		"verdict", e.Verdict, "status", e.Status, "took", e.Took.Round(time.Millisecond), "next", next, "wait", wait)
 }

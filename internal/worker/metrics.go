@@ -8,6 +8,12 @@ import (
 	"spillway/internal/job"
 )
 
+// The names of the counters of calls, by gateway and verdict, and of jobs that this process parked, by gateway and reason.
+const (
+	MetricCalls  = "spillway_calls_total"
+	MetricParked = "spillway_parked_total"
+)
+
 // Metrics are the worker's instruments.
 type Metrics struct {
 	calls   *prometheus.CounterVec
@@ -29,8 +35,8 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 		return v
 	}
 	m := &Metrics{
-		calls:   counter("spillway_calls_total", "Calls by what their outcome meant.", "verdict"),
-		parks:   counter("spillway_parked_total", "Jobs this process parked, by reason.", "reason"),
+		calls:   counter(MetricCalls, "Calls by what their outcome meant.", "verdict"),
+		parks:   counter(MetricParked, "Jobs this process parked, by reason.", "reason"),
 		backs:   counter("spillway_given_back_total", "Jobs put back at the head of the queue uncalled: their slot had passed, or this machine could not call."),
 		tries:   counter("spillway_record_retries_total", "Times that writing an outcome down had to be tried again."),
 		sealed:  counter("spillway_unopened_payloads_total", "Times that a job was put aside uncalled, since its payload can't be opened here: its key is missing, or it is not sealed and must be."),

@@ -182,7 +182,7 @@ func (w *Worker) handleForeign(ctx context.Context, d job.Delivery) {
 	const why = "a task in this gateway's queue that Spillway did not put there"
 	w.persist(ctx, d.TaskID, func() error { return w.cfg.DeadLetters.ParkUnreadable(ctx, d.TaskID, d.Payload, why) })
 	w.cfg.Metrics.parked(w.cfg.Gateway, job.Unreadable)
-	w.cfg.Log.Warn("parked", "job", d.TaskID, "reason", job.Unreadable, "error", why)
+	w.cfg.Log.Warn(LineParked, "job", d.TaskID, "reason", job.Unreadable, "error", why)
 }
 
 func (w *Worker) slot(s job.Slot) (job.Slot, error) {
