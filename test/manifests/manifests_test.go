@@ -15,6 +15,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
@@ -111,6 +112,10 @@ func object(kind string) any {
 		return &core.Service{}
 	case "apps/v1 Deployment":
 		return &apps.Deployment{}
+	case "batch/v1 Job":
+		return &batch.Job{}
+	case "batch/v1 CronJob":
+		return &batch.CronJob{}
 	case "policy/v1 PodDisruptionBudget":
 		return &policy.PodDisruptionBudget{}
 	case "networking.k8s.io/v1 NetworkPolicy":
@@ -121,15 +126,25 @@ func object(kind string) any {
 	return nil
 }
 
+// kubernetes returns the files of the manifests.
+func kubernetes(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, pattern := range []string{"../../deploy/kubernetes/*.yaml", "../../deploy/kubernetes/enqueue/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatal(pattern, files, err)
+		}
+		all = append(all, files...)
+	}
+	return all
+}
+
 // Every document is of a kind that we know, and each of its fields is one of that kind, of the right type.
 func TestKubernetesKnowsEveryField(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../../deploy/kubernetes/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
 	documents := 0
-	for _, file := range files {
+	for _, file := range kubernetes(t) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +173,59 @@ func TestKubernetesKnowsEveryField(t *testing.T) {
 			documents++
 		}
 	}
-	if documents < 8 {
-		t.Errorf("%d documents, want 8 at least", documents)
+	if documents < 11 {
+		t.Errorf("%d documents, want 11 at least", documents)
+	}
+}
+
+// manifest reads the one document of a file.
+func manifest[T any](t *testing.T, file string) T {
+	t.Helper()
+	var into T
+	text, err := os.ReadFile(filepath.Join("../../deploy/kubernetes", file))
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, &into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+// A billing file goes in once and by the clock, with the same rights, and what is wrong with the file is no reason to try again.
+func TestABillingFileGoesInOnKubernetes(t *testing.T) {
+	t.Parallel()
+	once := manifest[batch.Job](t, "enqueue/job.yaml").Spec
+	nightly := manifest[batch.CronJob](t, "enqueue/cronjob.yaml").Spec
+	if nightly.ConcurrencyPolicy != batch.ForbidConcurrent || nightly.TimeZone == nil {
+		t.Errorf("the nightly job: %q, zone %v", nightly.ConcurrencyPolicy, nightly.TimeZone)
+	}
+	for name, spec := range map[string]batch.JobSpec{"once": once, "nightly": nightly.JobTemplate.Spec} {
+		rules, pod := spec.PodFailurePolicy.Rules, spec.Template.Spec
+		if len(rules) != 1 || rules[0].Action != batch.PodFailurePolicyActionFailJob || !slices.Equal(rules[0].OnExitCodes.Values, []int32{2, 3, 4}) {
+			t.Errorf("%s: %+v", name, rules)
+		}
+		if pod.RestartPolicy != core.RestartPolicyNever { // Kubernetes takes a failure policy with no other
+			t.Errorf("%s restarts %s", name, pod.RestartPolicy)
+		}
+		c := pod.Containers[0]
+		if !slices.Equal(c.Command, []string{"/enqueue"}) || *rules[0].OnExitCodes.ContainerName != c.Name || !*c.SecurityContext.ReadOnlyRootFilesystem || len(c.EnvFrom) > 0 {
+			t.Errorf("%s: %+v", name, c)
+		}
+		var mounted []string
+		for _, v := range pod.Volumes {
+			mounted = append(mounted, v.Name)
+		}
+		for _, m := range c.VolumeMounts {
+			if !slices.Contains(mounted, m.Name) || !m.ReadOnly {
+				t.Errorf("%s mounts %+v", name, m)
+			}
+		}
+	}
+	policy := manifest[networking.NetworkPolicy](t, "enqueue/network-policy.yaml").Spec.PodSelector.MatchLabels
+	for key, value := range once.Template.Labels {
+		if policy[key] != value || nightly.JobTemplate.Spec.Template.Labels[key] != value {
+			t.Errorf("the network policy is for %v", policy)
+		}
 	}
 }
