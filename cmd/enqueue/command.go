@@ -115,6 +115,7 @@ func command(s cli.Streams, patience time.Duration) *cobra.Command {
 	}
 	f.AddTo(cmd)
 	f.declare(cmd)
+	cmd.AddCommand(cli.ManCommand(s, &f.Common))
 	return cmd
 }
 
