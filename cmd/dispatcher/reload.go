@@ -101,11 +101,11 @@ func (r *reloader) once(ctx context.Context) {
 	merged, kept := merge(r.s.file.Load(), now, did.Gateways)
 	kept = append(kept, did.Kept...)
 	r.s.file.Store(merged)
-	r.s.door.Store(dispatch.Door(r.s.db.Client, merged, apiPatience))
-	r.api.Use(offered(r.s.db.Client, merged))
 	r.guard.Use(accessOf(merged))
 	r.console.Use(did.Gateways)
 	r.gauges.Use(did.Gateways)
+	r.s.door.Store(dispatch.Door(r.s.db.Client, merged, apiPatience))
+	r.api.Use(offered(r.s.db.Client, merged)) // after the door, which must know what is offered
 	r.tell(ctx, now, did, kept)
 }
 
