@@ -94,7 +94,8 @@ func Parse(name string, text []byte, opt Options) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{file: name, opt: opt, places: map[string]Position{}, faulted: map[string]bool{}, unset: map[string]bool{}}
+	r := &reader{file: name, opt: opt, places: map[string]Position{}, faulted: map[string]bool{}, unset: map[string]bool{},
+		pems: map[string]string{}, pairs: map[TLS]error{}}
 	c := r.config(body)
 	if len(r.faults) > 0 {
 		return nil, r.sorted()

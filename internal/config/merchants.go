@@ -208,7 +208,8 @@ func (r *reader) merchant(l *line, aside *reader) []Gateway {
 
 // aside returns a reader for gateways that nobody looks back at: what it knows of the fields of one is forgotten with the next.
 func (r *reader) aside() *reader {
-	return &reader{file: r.file, opt: r.opt, places: map[string]Position{}, faulted: map[string]bool{}, unset: map[string]bool{}}
+	return &reader{file: r.file, opt: r.opt, places: map[string]Position{}, faulted: map[string]bool{}, unset: map[string]bool{},
+		pems: r.pems, pairs: r.pairs}
 }
 
 // only reads a gateway, and hands what is said of it to another reader.

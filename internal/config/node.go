@@ -22,6 +22,8 @@ type reader struct {
 	unset   map[string]bool     // fields with an unset variable that does not matter
 	files   []string            // that ${file:PATH} names
 	subject *subject            // the gateway that is read; nil: none is
+	pems    map[string]string   // PEM files that were found right, by the key that names them and their path: many gateways name the same
+	pairs   map[TLS]error       // what came of certificates and their keys
 }
 
 // node is one value of the file.

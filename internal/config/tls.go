@@ -61,7 +61,12 @@ func (r *reader) tls(n node, t *TLS, more ...field) {
 	if r.faulted[n.path+".cert"] || r.faulted[n.path+".key"] {
 		return
 	}
-	if _, err := t.Config(); err != nil { // whose text may cite the files
+	err, known := r.pairs[*t]
+	if !known {
+		_, err = t.Config()
+		r.pairs[*t] = err
+	}
+	if err != nil { // whose text may cite the files
 		r.fault(n.path+".key", "this is no private key of the certificate in cert: name the two that were issued together")
 	}
 }
@@ -80,6 +85,11 @@ func (r *reader) pemFile(path, text *string, check func(string) string) func(nod
 		if n.optional {
 			return
 		}
+		kind := n.path[strings.LastIndexByte(n.path, '.'):] + ":" + *path
+		if found, known := r.pems[kind]; known {
+			*text = found
+			return
+		}
 		found, err := r.contents(name, maxSecretFile)
 		if err != nil {
 			r.wrong(n, "can't be read: "+reason(err)+": name a file that the user of this command may read")
@@ -89,7 +99,7 @@ func (r *reader) pemFile(path, text *string, check func(string) string) func(nod
 			r.wrong(n, rule)
 			return
 		}
-		*text = found
+		*text, r.pems[kind] = found, found
 	}
 }
 
