@@ -123,6 +123,12 @@ var badFiles = map[string][]string{
 	"circuit-word": {
 		`7:14: gateways.stripe.circuit: "on" is not a circuit: write off, or its keys, like {failures: 5, ratio: 50%}`,
 	},
+	"brake-word": {
+		`7:18: gateways.stripe.batch_brake: "on" is not a brake of batches: write off, or its keys, like {calls: 50, refused: 90%}`,
+	},
+	"brake-calls": {
+		`7:26: gateways.stripe.batch_brake.calls: "1" is too small: give at least 2`,
+	},
 	"circuit-failures": {
 		`7:25: gateways.stripe.circuit.failures: "1" is too small: give at least 2`,
 	},
@@ -432,7 +438,7 @@ var badFiles = map[string][]string{
 		`7:7: gateways.stripe.leak.jiter: unknown key: did you mean jitter?`,
 	},
 	"unknown-key-no-idea": {
-		`7:5: gateways.stripe.colour: unknown key: use one of like, request, answers, reference, amount, map, leak, admission, retry, circuit, hold, parked, replay, dedupe`,
+		`7:5: gateways.stripe.colour: unknown key: use one of like, request, answers, reference, amount, map, leak, admission, retry, circuit, hold, batch_brake, parked, replay, dedupe`,
 	},
 	"unknown-key": {
 		`1:1: gatways: unknown key: did you mean gateways?`,

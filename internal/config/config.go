@@ -97,6 +97,8 @@ type Gateway struct {
 	Circuit job.Circuit
 	// Hold bounds how long a gateway is left alone.
 	Hold Hold
+	// BatchBrake says when a batch stops itself. Default 90 % of its first 50 calls refused.
+	BatchBrake job.Brake
 	// Parked bounds what producers can have parked.
 	Parked Parked
 	// Replay says whether jobs parked as rejected go in by themselves. Default ReplayAuto.
@@ -289,17 +291,18 @@ func DefaultGateway() Gateway {
 			KeyLifetime:       5 * time.Minute,
 			Timeout:           30 * time.Second,
 		},
-		Answers:   Answers{Profile: ProfileDefault},
-		Reference: "id",
-		Amount:    Amount{Least: 1, Most: MostAmount},
-		Leak:      Leak{Burst: 1, Jitter: 5 * time.Millisecond},
-		Admission: Admission{Algorithm: job.TokenBucket, Precision: 60},
-		Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
-		Hold:      Hold{Max: 15 * time.Minute},
-		Parked:    Parked{Most: 5_000_000, Bytes: 4 << 30},
-		Circuit:   job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
-		Replay:    ReplayAuto,
-		Exhausted: ReplayManual,
-		Dedupe:    30 * 24 * time.Hour,
+		Answers:    Answers{Profile: ProfileDefault},
+		Reference:  "id",
+		Amount:     Amount{Least: 1, Most: MostAmount},
+		Leak:       Leak{Burst: 1, Jitter: 5 * time.Millisecond},
+		Admission:  Admission{Algorithm: job.TokenBucket, Precision: 60},
+		Retry:      Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
+		Hold:       Hold{Max: 15 * time.Minute},
+		BatchBrake: job.Brake{Calls: 50, Refused: 90},
+		Parked:     Parked{Most: 5_000_000, Bytes: 4 << 30},
+		Circuit:    job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
+		Replay:     ReplayAuto,
+		Exhausted:  ReplayManual,
+		Dedupe:     30 * 24 * time.Hour,
 	}
 }

@@ -62,18 +62,19 @@ func TestDocumentedSample(t *testing.T) {
 				KeyLifetime:       24 * time.Hour,
 				Timeout:           30 * time.Second,
 			},
-			Answers:   Answers{Profile: "stripe"},
-			Reference: "id",
-			Amount:    Amount{Field: "amount", Currency: "currency", Least: 1, Most: MostAmount},
-			Leak:      Leak{Limits: []job.Limit{{N: 25, Window: time.Second}, {N: 1000, Window: time.Minute}}, Burst: 1, Jitter: 5 * time.Millisecond, MaxInFlight: 64},
-			Admission: Admission{Algorithm: "token-bucket", Limits: []job.Limit{{N: 25, Window: time.Second}}, Burst: 1500, Precision: 60, given: 1500},
-			Retry:     Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
-			Circuit:   job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
-			Hold:      Hold{Max: 15 * time.Minute},
-			Parked:    Parked{Most: 5_000_000, Bytes: 4 << 30},
-			Replay:    "auto",
-			Exhausted: "manual",
-			Dedupe:    30 * 24 * time.Hour,
+			Answers:    Answers{Profile: "stripe"},
+			Reference:  "id",
+			Amount:     Amount{Field: "amount", Currency: "currency", Least: 1, Most: MostAmount},
+			Leak:       Leak{Limits: []job.Limit{{N: 25, Window: time.Second}, {N: 1000, Window: time.Minute}}, Burst: 1, Jitter: 5 * time.Millisecond, MaxInFlight: 64},
+			Admission:  Admission{Algorithm: "token-bucket", Limits: []job.Limit{{N: 25, Window: time.Second}}, Burst: 1500, Precision: 60, given: 1500},
+			Retry:      Retry{Attempts: 6, First: 2 * time.Second, Max: 10 * time.Minute},
+			Circuit:    job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
+			Hold:       Hold{Max: 15 * time.Minute},
+			BatchBrake: job.Brake{Calls: 50, Refused: 90},
+			Parked:     Parked{Most: 5_000_000, Bytes: 4 << 30},
+			Replay:     "auto",
+			Exhausted:  "manual",
+			Dedupe:     30 * 24 * time.Hour,
 		}},
 	}
 	got := parse(t, documented(t)[0])
@@ -140,6 +141,25 @@ func TestDefaults(t *testing.T) {
 	}
 	if got.Redis != Default().Redis || got.Listen != Default().Listen || got.ListenWritten || got.Token != "" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestBatchBrake(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]job.Brake{
+		"off":                        {},
+		"{}":                         {Calls: 50, Refused: 90},
+		"{calls: 2, refused: 100%}":  {Calls: 2, Refused: 100},
+		"{calls: 100, refused: 89%}": {Calls: 100, Refused: 89},
+	} {
+		if got := parse(t, minimal+"    batch_brake: "+text+"\n").Gateways[0].BatchBrake; got != want {
+			t.Errorf("%s: got %+v, want %+v", text, got, want)
+		}
+	}
+	for b, want := range map[job.Brake]string{{}: "", {Calls: 50, Refused: 90}: "50 45", {Calls: 3, Refused: 50}: "3 2", {Calls: 7, Refused: 100}: "7 7"} {
+		if got := b.Setting(); got != want {
+			t.Errorf("%+v is %q for the scripts, want %q", b, got, want)
+		}
 	}
 }
 
@@ -304,6 +324,8 @@ func TestDocumentedKeys(t *testing.T) {
 		"circuit.window":                job.FormatDuration(g.Circuit.Window),
 		"circuit.max":                   job.FormatDuration(g.Circuit.Max),
 		"hold.max":                      job.FormatDuration(g.Hold.Max),
+		"batch_brake.calls":             strconv.FormatInt(g.BatchBrake.Calls, 10),
+		"batch_brake.refused":           strconv.FormatInt(g.BatchBrake.Refused, 10) + "%",
 		"parked.most":                   strconv.FormatInt(g.Parked.Most, 10),
 		"parked.bytes":                  units.BytesSize(float64(g.Parked.Bytes)),
 		"replay":                        string(g.Replay),

@@ -136,6 +136,7 @@ func (r *reader) gateway(n node) Gateway {
 		field{"retry", func(n node) { r.retry(n, &g.Retry) }},
 		field{"circuit", func(n node) { r.circuit(n, &g.Circuit) }},
 		field{"hold", func(n node) { r.hold(n, &g.Hold) }},
+		field{"batch_brake", func(n node) { r.batchBrake(n, &g.BatchBrake) }},
 		field{"parked", func(n node) { r.parked(n, &g.Parked) }},
 		field{"replay", func(n node) { r.replay(n, &g) }},
 		field{"dedupe", r.duration(&g.Dedupe, time.Second)},

@@ -25,6 +25,8 @@ type Store struct {
 	keys    redisdb.Keys
 	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.
 	NowMicros redisdb.Clock
+	// Brake says when a batch stops itself.
+	Brake job.Brake
 	// TaskEnded hears of each task that Park has taken out of the queue's hands together with its attempt. Nil: nobody hears.
 	TaskEnded func(taskID string)
 	act       func() string // see For
@@ -64,7 +66,7 @@ func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason jo
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold()}, end.Keys...)
 	parked, err := record.Park.Run(ctx, s.c, keys, s.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
-		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), end.Task, end.Until).Int()
+		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), s.Brake.Setting(), end.Task, end.Until).Int()
 	if parked == 1 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}

@@ -36,6 +36,7 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		KeyLifetime: g.Request.KeyCovers(),
 		Sent:        sent(g),
 		Attempts:    g.Retry.Attempts,
+		Brake:       g.BatchBrake,
 		Dedupe:      g.Dedupe,
 		Money:       Money(g.Amount),
 		Box:         Box(g),
@@ -55,7 +56,9 @@ func sent(g config.Gateway) string {
 
 // Store returns one gateway's dead letters.
 func Store(c redis.UniversalClient, g config.Gateway) *deadletter.Store {
-	return deadletter.New(c, g.Name).Sealing(Box(g))
+	s := deadletter.New(c, g.Name).Sealing(Box(g))
+	s.Brake = g.BatchBrake
+	return s
 }
 
 // Rules say which of a gateway's parked jobs may be sent again, at a moment on Redis's clock.

@@ -122,7 +122,7 @@ func (d *Dispatcher) serve(u *unit) error {
 	if err := u.server.Start(); err != nil {
 		return err
 	}
-	for _, loop := range []func(context.Context){u.mover, u.replayer, u.recoverer, u.sweeper, u.mender, u.minder} {
+	for _, loop := range []func(context.Context){u.mover, u.replayer, u.recoverer, u.sweeper, u.shelver, u.mender, u.minder} {
 		u.run(loop)
 	}
 	return nil

@@ -33,7 +33,7 @@ import (
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
 //
 //	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), recoverer (those parked as exhausted),
-//	sweeper (what the dead left); by the process's look at the totals: mender (what is lost or out of place)
+//	sweeper (what the dead left), shelver (batches that stopped themselves); by the process's look at the totals: mender (what is lost or out of place)
 type unit struct {
 	name      string
 	set       atomic.Pointer[set]
@@ -67,7 +67,7 @@ type unit struct {
 	halt      context.CancelFunc
 	loops     sync.WaitGroup
 
-	due, rejected, astray, odd chan struct{} // nudges for the mover, the replayer, the sweeper and the mender
+	due, rejected, astray, odd, shelve chan struct{} // nudges for the mover, the replayer, the sweeper, the mender and the shelver
 }
 
 type tools struct {
@@ -87,7 +87,8 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	data := watch(g, t)
 	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, calls: t.calls(),
 		grace: g.Request.Timeout, hands: concurrency(g),
-		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1), odd: make(chan struct{}, 1)}
+		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1), odd: make(chan struct{}, 1),
+		shelve: make(chan struct{}, 1)}
 	u.machine = newMachine(g.Name, t.faults, u.log)
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	u.ctx, u.halt = context.WithCancel(d.ctx)

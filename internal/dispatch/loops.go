@@ -113,7 +113,7 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
 	u.blind = nil
 	u.sayBroken(ctx, "no slots, trying again", u.pacer.Broken())
 	u.age(ctx, p.Alive)
-	u.idle = p.Pending == 0 && p.Rejected == 0 && p.DueIn < 0 && !p.Sweep
+	u.idle = p.Pending == 0 && p.Rejected == 0 && p.DueIn < 0 && !p.Sweep && !p.Shelve
 	if p.Pending > 0 {
 		u.pacer.Wake()
 	}
@@ -122,6 +122,9 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
 	}
 	if p.Rejected > 0 {
 		nudge(u.rejected)
+	}
+	if p.Shelve {
+		nudge(u.shelve)
 	}
 	// The processes take turns by chance; one that let a pulse pass does not let the next one pass.
 	if u.passed = p.Sweep && !u.passed && rand.N(2) == 0; p.Sweep && !u.passed {

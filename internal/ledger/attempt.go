@@ -81,7 +81,7 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := slices.Concat([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}, end.Keys)
 	done, err := record.Done.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
-		b.cfg.Dedupe.Milliseconds(), record.Micros(a.Accepted), e.Reference, end.Task, end.Until).Int()
+		b.cfg.Dedupe.Milliseconds(), record.Micros(a.Accepted), e.Reference, b.cfg.Brake.Setting(), end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, done == 1 || done == 2)
 	_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, true), err)
 	return err

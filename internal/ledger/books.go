@@ -41,6 +41,8 @@ type Config struct {
 	Parked job.ParkedBound
 	// Keys says that the gateway is sent an idempotency key.
 	Keys bool
+	// Brake says when a batch stops itself.
+	Brake job.Brake
 	// Sent is a digest of what a call is made of but for the payload: while an earlier call may have charged, no other is made. Empty: that is not watched.
 	Sent string
 	// KeyLifetime is how long after a key's first call another one may begin with it.

@@ -20,7 +20,9 @@ func TestEveryJobIsInExactlyOnePlace(t *testing.T) {
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
-		b := setup(t, 5, func(c *ledger.Config) { c.Gateway, c.Money = fmt.Sprintf("%s-%d", c.Gateway, round), eurosOrMore })
+		b := setup(t, 5, func(c *ledger.Config) {
+			c.Gateway, c.Money, c.Brake = fmt.Sprintf("%s-%d", c.Gateway, round), eurosOrMore, easyBrake
+		})
 		m := newWalk(b, fmt.Sprintf("%s-%d", b.name, round))
 		rt.Repeat(map[string]func(*rapid.T){
 			"accept":   m.accept,
@@ -38,10 +40,18 @@ func TestEveryJobIsInExactlyOnePlace(t *testing.T) {
 			"resume": func(rt *rapid.T) {
 				b.must(b.books.ResumeBatch(b.ctx, rapid.SampledFrom([]string{"a:b", "c"}).Draw(rt, "batch"), noted))
 			},
-			"": m.audit,
+			"ahead": func(rt *rapid.T) {
+				_, err := b.books.SendAhead(b.ctx, rapid.SampledFrom([]string{"a:b", "c"}).Draw(rt, "batch"), 2)
+				b.must(err)
+			},
+			"shelve": func(*rapid.T) { b.must(b.books.Shelve(b.ctx, func(string, string, int64) {})) },
+			"":       m.audit,
 		})
 	})
 }
+
+// easyBrake stops a batch soon.
+var easyBrake = job.Brake{Calls: 2, Refused: 50}
 
 type pulled struct {
 	id         string
@@ -61,7 +71,7 @@ func newWalk(b *bench, gateway string) *walk {
 	b.name = gateway
 	b.keys = keysOf(gateway)
 	w := &walk{bench: b, store: deadletter.New(b.c, gateway), accepted: map[string]bool{}}
-	w.store.NowMicros = func() int64 { return b.now }
+	w.store.NowMicros, w.store.Brake = func() int64 { return b.now }, easyBrake
 	return w
 }
 

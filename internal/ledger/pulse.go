@@ -17,6 +17,7 @@ type Pulse struct {
 	Sweep    bool          // a sweep will find something to look at
 	Limits   int64         // version of the limits that were set live; zero if they never were
 	Alive    int64         // the data's last sign of life in µs; zero if nobody watches it, negative if it is not what was seen
+	Shelve   bool          // jobs of a batch are to be put aside, or taken in
 	Err      error         // why nothing of the above is known of this gateway alone; nil if it is
 }
 
@@ -30,7 +31,7 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 			keys := append([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(),
 				k.LiveLimits()}, b.keys.AsynqSets()...)
 			age := b.cfg.Age()
-			cmds[i] = run(append(keys, k.Alive(), k.Retries(), k.Replays(), k.Due()), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least)
+			cmds[i] = run(append(keys, k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving()), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least)
 		}
 	})
 	pulses, well := make([]Pulse, len(all)), false
@@ -47,14 +48,14 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 // pulse reads pulse.lua's answer.
 func (b *Books) pulse(cmd *redis.Cmd) Pulse {
 	n, err := cmd.Int64Slice()
-	if err == nil && len(n) != 7 {
+	if err == nil && len(n) != 8 {
 		err = redisdb.BadReply("pulse.lua", n)
 	}
 	if err != nil {
 		return Pulse{DueIn: -1, Err: err}
 	}
 	b.watch.feel(n[5])
-	p := Pulse{Pending: n[0], Rejected: n[1], DueIn: time.Duration(n[2]) * time.Microsecond, Sweep: n[3] == 1, Limits: n[4], Alive: n[6]}
+	p := Pulse{Pending: n[0], Rejected: n[1], DueIn: time.Duration(n[2]) * time.Microsecond, Sweep: n[3] == 1, Limits: n[4], Alive: n[6], Shelve: n[7] == 1}
 	if n[2] < 0 {
 		p.DueIn = -1
 	}

@@ -24,7 +24,7 @@ const (
 type shelving struct {
 	b    *Books
 	name string
-	what string // cancel, pause or resume, as shelve.lua has it
+	what string // cancel, pause, resume or release, as shelve.lua has it
 	text string // the error that its jobs get
 	did  func(Shelved) error
 }
@@ -48,7 +48,7 @@ var ErrOvertaken = errors.New("somebody else has paused, resumed or cancelled th
 // mark writes down what holds for a batch from now on: paused or cancelled, or neither if the field is empty. The jobs follow.
 // It says whether there is such a batch: where there is none, nothing was written, and nothing is to be done.
 func (b *Books) mark(ctx context.Context, name, field, who, why string) (there bool, err error) {
-	n, err := record.Stop.Act(ctx, b.c, []string{b.keys.Batch(name)}, b.cfg.NowMicros.Now(), field, why, who).Int()
+	n, err := record.Stop.Act(ctx, b.c, []string{b.keys.Batch(name), b.keys.Braked(), b.keys.Shelving()}, b.cfg.NowMicros.Now(), field, why, who, name).Int()
 	return n == 1, err
 }
 
@@ -75,13 +75,16 @@ func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience
 	}
 }
 
+// pausedText is the error of the jobs of a paused batch.
+func pausedText(why string) string { return "its batch is paused: " + why }
+
 // PauseBatch lets nobody call a batch's jobs until it is resumed. Those that wait are parked as paused, in their order; those that come
 // later, or come back, are parked when they come.
 func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(Shelved) error) error {
 	if there, err := b.mark(ctx, name, "paused", who, why); err != nil || !there {
 		return err
 	}
-	s := &shelving{b: b, name: name, what: "pause", text: "its batch is paused: " + why, did: did}
+	s := &shelving{b: b, name: name, what: "pause", text: pausedText(why), did: did}
 	if err := s.pass(ctx); err != nil {
 		return err
 	}

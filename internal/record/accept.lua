@@ -167,17 +167,24 @@ local function park(i, reason, set, error)
   return PARKED
 end
 
--- stopped_batch is books_stopped: one look for a chunk. Its third result says that the batch's keys are not what they should be.
+-- stopped_batch is books_stopped: one look for a chunk. Its third result says that the batch's keys are not what they should be. The fourth is a table
+-- that has in left how many of the batch's first jobs are still to come, if the rest waits for them: newcomers behind them do.
 local stopped = {}
 local function stopped_batch(record, batch)
   if batch == '' then return nil end
   local known = stopped[batch]
   if not known then
     local whole = ask('HLEN', books_key(record, 'batch:' .. batch)) and ask('LLEN', books_key(record, 'batch-ids:' .. batch))
-    known = whole and {books_stopped(record, batch)} or {nil, nil, true}
+    known = {nil, nil, not whole}
+    if whole then
+      local error, reason, ahead, canary = books_stopped(record, batch)
+      local left = ahead == '1' and math.max(tonumber(canary) - whole, 0) or 0
+      local first = canary == '1' and 'first job is' or 'first ' .. (canary or '') .. ' jobs are'
+      known = {error, reason, false, ahead and {left = left, error = 'its batch waits until its ' .. first .. ' done'}}
+    end
     stopped[batch] = known
   end
-  return known[1], known[2], known[3]
+  return known[1], known[2], known[3], known[4]
 end
 
 -- key_taken says that the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment. nil: nobody can say.
@@ -197,14 +204,16 @@ local function answer(i)
   local taken = key_taken(record, ids[i])
   if taken then return KEY_TAKEN end
   cost, due, expires, batch = traits(i)
-  local why, reason, hurt = stopped_batch(record, batch)
+  local why, reason, hurt, ahead = stopped_batch(record, batch)
   if hurt or taken == nil or damaged[record] then return DAMAGED end
   if shut then return FULL end
   if why then -- it waits for resume, in whatever mode
     return park(i, reason, books_key(record, 'parked:' .. reason), why)
   end
+  if ahead and ahead.left < 1 then return park(i, 'paused', books_key(record, 'parked:paused'), ahead.error) end
   if not blocked and bucket_take(bucket, cost) then
     enter(i)
+    if ahead then ahead.left = ahead.left - 1 end
     return ENQUEUED
   end
   if not blocked then
@@ -212,7 +221,9 @@ local function answer(i)
     retry = bucket_retry(bucket, cost)
   end
   if mode ~= 'park' then return FULL end
-  return park(i, 'rejected', keys[3], NO_ROOM)
+  local parked = park(i, 'rejected', keys[3], NO_ROOM)
+  if ahead and parked == PARKED then ahead.left = ahead.left - 1 end
+  return parked
 end
 
 local function answer_all()

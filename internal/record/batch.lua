@@ -5,6 +5,7 @@
 --   m:PLACE:CURRENCY  M:PLACE:CURRENCY their money in minor units: m + M * 10^9, so that neither overflows
 --   live jobs that are neither done nor discarded
 --   paused or cancelled, why, who  since when the batch is (µs), why, and by whom; only one of them at a time
+--   and those of brake.lua
 -- spillway:{gateway}:money has u, m and M for the parked jobs of all batches, and of none; spillway:{gateway}:counters has b:PLACE, the bytes of
 -- their payloads as they are stored: scripts have that key among theirs, and so may write it while a cluster's slot moves.
 -- spillway:{gateway}:batch-ids:<name> has the ids in the order of acceptance, spillway:{gateway}:batches the names by the first.
@@ -93,6 +94,7 @@ local function books_move(record, batch, sum, from, to)
   books_sums(key, from, sum, -1)
   books_sums(key, to, sum, 1)
   books_count(key, 'live', ((books_over(from) and 1 or 0) - (books_over(to) and 1 or 0)) * sum.jobs)
+  brake_watch(record, batch, sum.jobs, from, to)
 end
 
 -- books_moved moves one job. Between books_gather and books_gathered it only notes it, so that a script that moves many jobs the same way moves
@@ -125,12 +127,14 @@ local function books_gathered()
   moving = nil
 end
 
--- books_stopped returns the error and the reason (paused or cancelled) with which a job of this batch is parked; nil if its batch is neither.
+-- books_stopped returns the error and the reason (paused or cancelled) with which a job of this batch is parked; nil if its batch is neither. The third
+-- result is ahead if newcomers wait until the first jobs are done, or are all in, and the fourth how many those are.
 local function books_stopped(record, batch)
   if not batch or batch == '' then return nil end
-  local v = redis.call('HMGET', books_key(record, 'batch:' .. batch), 'paused', 'cancelled', 'why')
+  local v = redis.call('HMGET', books_key(record, 'batch:' .. batch), 'paused', 'cancelled', 'why', 'ahead', 'canary')
   if v[2] then return 'its batch was cancelled: ' .. (v[3] or ''), 'cancelled' end
   if v[1] then return 'its batch is paused: ' .. (v[3] or ''), 'paused' end
+  return nil, nil, v[4], v[5]
 end
 
 -- moment_left notes that a scheduled job leaves before its moment. moments (see schedule) counts how many left, too: a place is given once,

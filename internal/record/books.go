@@ -38,6 +38,17 @@ type Batch struct {
 	Cancelled time.Time
 	Why       string // it is paused or cancelled
 	Who       string // paused or cancelled it
+	// Braked says that it paused itself, and that nobody has decided since what is to become of it.
+	Braked bool
+	Canary Canary
+}
+
+// Canary is the first jobs of a batch, which go ahead of the rest.
+type Canary struct {
+	Jobs int64 // how many they are; 0: none go ahead
+	Done int64
+	// Waits says that the rest waits: they are not all done yet, or the rest is on its way in.
+	Waits bool
 }
 
 // Sum adds up the places that want says.
@@ -66,6 +77,10 @@ func ParseBatch(h map[string]string) (Batch, error) {
 			b.enter(kind, rest, n)
 		}
 	}
+	b.Braked = h["braked"] != ""
+	b.Canary.Jobs, _ = strconv.ParseInt(h["canary"], 10, 64)
+	b.Canary.Done, _ = strconv.ParseInt(h["canary_done"], 10, 64)
+	b.Canary.Waits = h["ahead"] != ""
 	if us, err := strconv.ParseInt(h["paused"], 10, 64); err == nil {
 		b.Paused = Moment(us)
 	}

@@ -4,7 +4,7 @@
 -- KEYS 1 record  2 open  3 rate  4 counters  5 retrying  6 scheduled  7 hold, then those of redisdb.TaskEnd
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 status  6 history line  7 dedupe (ms)
 --      8 when the job was accepted (µs): after the dedupe window an id may begin another life
---      9 the gateway's own reference ('' = none), then those of redisdb.TaskEnd
+--      9 the gateway's own reference ('' = none)  10 the brake of batches (brake.lua), then those of redisdb.TaskEnd
 -- returns 1 done now, and its task is over  2 done already, perhaps by this very attempt, whose answer was lost; its task is over  3 another attempt is under way and will end as done
 --      0 not this job any more
 local record, id = KEYS[1], ARGV[2]
@@ -32,6 +32,7 @@ end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, 
 local asked, told = string.match(job.@history or '', '(%d+) %d+ (%d+) hold\n$') -- it was asked to wait a while ago: that was not this job's own trouble
 if told and told ~= '401' and told ~= '403' and now - tonumber(asked) < 30000000 then redis.call('HSET', KEYS[7], 'heeded', int(now)) end
 if ARGV[9] ~= '' then job.set[#job.set + 1], job.set[#job.set + 2] = '@reference', ARGV[9] end
+brake_with(ARGV[10], 0)
 if gather_once(KEYS[7]) then outage_over(KEYS[7]) end
 finish(record, KEYS[4], 'done', now, ARGV[7], job, job)
 task_end(KEYS, ARGV)

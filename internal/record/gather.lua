@@ -56,13 +56,14 @@ local function gather_stopped(record, batch)
   return known[1], known[2]
 end
 
--- gather_stay lets the books of a batch expire after a while (ms) if none of its jobs is live.
+-- gather_stay lets the books of a batch expire after a while (ms) if none of its jobs is live. Nobody is to resume it then.
 local function gather_stay(key, ids, stay)
   if gathers then
     gathers.stay[key] = {ids, stay}
   elseif redis.call('HGET', key, 'live') == '0' then
     redis.call('PEXPIRE', key, stay)
     redis.call('PEXPIRE', ids, stay)
+    redis.call('ZREM', shelf_key(key, 'braked'), string.match(key, '^[^}]*}:batch:(.*)$'))
   end
 end
 

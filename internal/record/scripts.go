@@ -27,9 +27,9 @@ func Text(files embed.FS, name string) string {
 // OutageLua is outage.lua: when a gateway was down, and what that means for the attempts of a job. It goes after redisdb.NowLua.
 var OutageLua = lua("outage")
 
-// Lua is shelf.lua, batch.lua, gather.lua and record.lua: what every change of a record's state does, to the books of its batch and to the order of what is
-// parked too. It goes after redisdb.NowLua.
-var Lua = lua("shelf") + "\n" + lua("batch") + "\n" + lua("gather") + "\n" + lua("record")
+// Lua is shelf.lua, brake.lua, batch.lua, gather.lua and record.lua: what every change of a record's state does, to the books of its batch and to the order of
+// what is parked too. It goes after redisdb.NowLua.
+var Lua = lua("shelf") + "\n" + lua("brake") + "\n" + lua("batch") + "\n" + lua("gather") + "\n" + lua("record")
 
 // What an attempt does to its job.
 var (
@@ -49,6 +49,7 @@ var (
 // What people do to jobs and batches. Readmit takes parked jobs in again.
 var (
 	Stop     = redisdb.NewSwitchScript(redisdb.NowLua, lua("stop"))
+	Ahead    = redisdb.NewScript(redisdb.NowLua, lua("canary")).Replicated()
 	Shelve   = redisdb.NewScript(redisdb.NowLua, Lua, lua("shelve")).Replicated()
 	Withdraw = redisdb.NewActScript(redisdb.NowLua, Lua, lua("withdraw"))
 	Discard  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("discard"))

@@ -1,16 +1,22 @@
 -- shelve.lua: a stretch of a batch's jobs, in the order of the file, is parked as paused or as cancelled; or what a pause has parked goes in
 -- again, behind all that waits for room. The tasks of jobs that were queued stay: papers.lua takes them out, and whoever pulls one before drops it.
+-- A dispatcher does it for a batch that has stopped itself, or whose first jobs are done (pause and release, brake.lua). A release lets newcomers in with its last stretch, so
+-- that none of them overtakes those that wait.
 -- A cancel parks as unknown_outcome what an earlier call may have charged. A pause leaves such jobs: resumed, they go on with their key.
 -- KEYS 1 the batch's ids  2 counters  3 scheduled  4 retrying  5 parked:rejected  6 parked:cancelled  7 acts  8 parked:unknown_outcome
 --      9 parked:paused
--- ARGV 1 now (µs, 0 = Redis's)  2 batch  3 cancel | pause | resume  4 the error that the jobs get  5 prefix of records
+-- ARGV 1 now (µs, 0 = Redis's)  2 batch  3 cancel | pause | resume | release  4 the error that the jobs get  5 prefix of records
 --      6 place of the first  7 how many  8 act's place in the trail ('' = none)
 -- returns {how many of these places there are (-1: somebody has done another of these to the batch since, so that this one is over), for each
 --      job that was changed its money ('' = none), behind a ? if it was parked as unknown_outcome, …}
 local now, batch, what = now_us(ARGV[1]), ARGV[2], ARGV[3]
-local mark = redis.call('HMGET', books_key(ARGV[5], 'batch:' .. batch), 'paused', 'cancelled')
-local is = mark[2] and 'cancel' or mark[1] and 'pause' or 'resume'
-if is ~= what then return {'-1'} end
+local books, shelving = books_key(ARGV[5], 'batch:' .. batch), books_key(ARGV[5], 'shelving')
+local mark = redis.call('HMGET', books, 'paused', 'cancelled', 'ahead')
+local is = mark[2] and 'cancel' or mark[1] and 'pause' or mark[3] == '2' and 'release' or 'resume'
+if is ~= what then
+  if redis.call('HGET', shelving, batch) == what then redis.call('HDEL', shelving, batch) end
+  return {'-1'}
+end
 local ids = redis.call('LRANGE', KEYS[1], ARGV[6], int(tonumber(ARGV[6]) + tonumber(ARGV[7]) - 1))
 local changed = {int(#ids)}
 
@@ -37,7 +43,7 @@ local function shelve(record, id)
   if v[3] ~= batch then return false end
   if v[5] and what == 'cancel' then redis.call('HDEL', record, '@despite_cancel') end
   local paused = paused_set(v[1], v[2], v[4])
-  if what == 'resume' then
+  if what == 'resume' or what == 'release' then
     if not paused then return false end
     redis.call('ZREM', paused, id)
     park(record, id, 'rejected', KEYS[5])
@@ -61,6 +67,10 @@ for _, id in ipairs(ids) do
   local record = ARGV[5] .. id
   local did = shelve(record, id)
   if did then changed[#changed + 1] = did .. (redis.call('HGET', record, '@money') or '') end
+end
+if what == 'release' and #ids < tonumber(ARGV[7]) then
+  redis.call('HDEL', books, 'ahead')
+  redis.call('HDEL', shelving, batch)
 end
 if ARGV[8] ~= '' and #changed > 1 then redis.call('HINCRBY', KEYS[7], ARGV[8], #changed - 1) end
 return changed

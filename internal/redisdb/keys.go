@@ -36,7 +36,7 @@ var (
 	ownTypes = map[string]string{
 		"admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "moments": hash, "limits": hash, "alive": hash,
-		"trail": list, "acts": hash, "batches": zset, "money": hash, "mend": text, "nobodys": text, "mark": text,
+		"trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "mend": text, "nobodys": text, "mark": text,
 		"job:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
 	}
 	asynqTypes = map[string]string{"pending": list, "paused": text, "active": list, "lease": zset, "retry": zset, "archived": zset, "scheduled": zset,
@@ -181,6 +181,12 @@ func (k Keys) BatchIDs(name string) string { return k.own + "batch-ids:" + name 
 
 // Batches is the names of the batches (sorted set: name, when its first job was accepted in µs).
 func (k Keys) Batches() string { return k.own + "batches" }
+
+// Braked is the batches that paused themselves and of which no person has decided anything since (sorted set: name, since when in µs).
+func (k Keys) Braked() string { return k.own + "braked" }
+
+// Shelving is what dispatchers are to do with the jobs of batches (hash: name, pause or release; see internal/record/brake.lua).
+func (k Keys) Shelving() string { return k.own + "shelving" }
 
 // Money is the sums of what is parked (hash; fields in internal/record/batch.lua).
 func (k Keys) Money() string { return k.own + "money" }

@@ -113,12 +113,12 @@ func (s *Script) load(ctx context.Context, c redis.UniversalClient) error {
 }
 
 // NowLua defines now_us(override): Redis's clock in whole microseconds, read once; an override other than "0" is
-// for tests. TIME's microseconds are not zero-padded: they are added, never joined as text.
+// for tests, and holds for the rest of the script. TIME's microseconds are not zero-padded: they are added, never joined as text.
 const NowLua = `
 local now_read
 local function now_us(override)
   local given = override ~= '0' and tonumber(override) or 0
-  if given > 0 then return given end
+  if given > 0 then now_read = given end
   if now_read then return now_read end
   local t = redis.call('TIME')
   now_read = t[1] * 1000000 + t[2] -- which makes numbers of the text

@@ -1,0 +1,72 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/record"
+)
+
+// canaryStays is how long the books of a batch stay of which no job came after SendAhead.
+const canaryStays = time.Hour
+
+// SendAhead lets only the first jobs of a batch in that is to come, until they are done; the rest is parked as paused. It says whether it holds: for a
+// batch that has jobs already it does only if it was said before the first of them.
+func (b *Books) SendAhead(ctx context.Context, batch string, jobs int64) (bool, error) {
+	return record.Ahead.Run(ctx, b.c, []string{b.keys.Batch(batch), b.keys.BatchIDs(batch)}, jobs, canaryStays.Milliseconds()).Bool()
+}
+
+// Shelve parks the jobs of batches that stopped themselves, and takes in those of batches whose first jobs are done. Any number of processes may do it at
+// once, and what one of them leaves another one does. It tells did of each batch.
+func (b *Books) Shelve(ctx context.Context, did func(batch, what string, jobs int64)) error {
+	all, err := b.c.HGetAll(ctx, b.keys.Shelving()).Result()
+	if err != nil {
+		return err
+	}
+	for _, batch := range slices.Sorted(maps.Keys(all)) {
+		var sum Shelved
+		s := &shelving{b: b, name: batch, what: all[batch], text: job.WasPaused, did: func(step Shelved) error { sum.Add(step); return nil }}
+		if failed := s.byItself(ctx); failed != nil {
+			err = errors.Join(err, fmt.Errorf("batch %q: %w", batch, failed))
+			continue
+		}
+		did(batch, s.what, sum.Jobs)
+	}
+	return err
+}
+
+// byItself does what a batch has asked for. That somebody has decided otherwise is no failure: shelve.lua has crossed it out then.
+func (s *shelving) byItself(ctx context.Context) error {
+	if s.what == "pause" {
+		batch, _, err := s.b.Batch(ctx, s.name)
+		if err != nil {
+			return err
+		}
+		s.text = pausedText(batch.Why)
+	}
+	err := s.pass(ctx)
+	if errors.Is(err, ErrOvertaken) {
+		return nil
+	}
+	if err != nil || s.what != "pause" {
+		return err
+	}
+	if err := s.b.clearPapers(ctx); err != nil {
+		return err
+	}
+	return s.b.c.HDel(ctx, s.b.keys.Shelving(), s.name).Err()
+}
+
+// Braked returns the names of the batches that stopped themselves and of which nobody has decided anything since, the first to stop first.
+func (b *Books) Braked(ctx context.Context) ([]string, error) {
+	names, err := b.c.ZRange(ctx, b.keys.Braked(), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read which batches of %s stopped themselves: %w", b.cfg.Gateway, err)
+	}
+	return names, nil
+}

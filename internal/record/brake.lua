@@ -1,0 +1,78 @@
+-- brake.lua: batches that stop themselves. A fragment: local functions only, behind shelf.lua. What a batch's jobs come to is looked at where its books
+-- change (books_move), so that no process must be alive to see it. Fields of the batch's books:
+--   answered, refused  how many of its calls were answered with yes or no, and how many with no, until the brake has seen enough of them
+--   canary             how many of its first jobs go ahead (canary.lua)
+--   ahead              1: the rest waits until they are done; 2: they are done, and shelve.lua takes in the rest; absent: nothing waits
+--   canary_done        how many of them are done
+--   braked             since when it has been stopped by itself (µs)
+-- spillway:{gateway}:braked has the batches that stopped themselves and that nobody has resumed, paused or cancelled since, by the moment.
+-- spillway:{gateway}:shelving says what a dispatcher is to do with a batch's jobs: pause or release.
+local brake_calls, brake_least, brake_said = 0, math.huge, ''
+
+-- brake_with says how the brake is set ("CALLS REFUSED": it stops a batch of whose first calls so many were refused; '' = never), and the status of
+-- the answer at hand (0 = none).
+local function brake_with(setting, status)
+  local calls, least = string.match(setting, '^(%d+) (%d+)$')
+  brake_calls, brake_least = tonumber(calls) or 0, tonumber(least) or math.huge
+  brake_said = status > 0 and ': HTTP ' .. int(status) or ''
+end
+
+-- brake_trail writes into the trail that the batch paused itself, with the jobs that this parks.
+local function brake_trail(record, batch, key, now, why)
+  local jobs = 0
+  for _, n in ipairs(redis.call('HMGET', key, 'n:scheduled', 'n:queued', 'n:retrying', 'n:parked:rejected')) do jobs = jobs + (tonumber(n or '') or 0) end
+  local floor = math.floor
+  local s = floor(now / 1000000)
+  local z = floor(s / 86400) + 719468 -- days since 1 March of the year 0
+  local era = floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = floor((doe - floor(doe / 1460) + floor(doe / 36524) - floor(doe / 146096)) / 365)
+  local doy = doe - (365 * yoe + floor(yoe / 4) - floor(yoe / 100))
+  local m = floor((5 * doy + 2) / 153) -- from March on
+  local month = m < 10 and m + 3 or m - 9
+  local at = string.format('%04d-%02d-%02dT%02d:%02d:%02d.%06dZ', yoe + era * 400 + (month <= 2 and 1 or 0), month, doy - floor((153 * m + 2) / 5) + 1,
+    floor(s / 3600) % 24, floor(s / 60) % 60, s % 60, now % 1000000)
+  local named = string.find(batch, '["\\$`!]') and "'" .. string.gsub(batch, "'", "'\\''") .. "'" or '"' .. batch .. '"' -- as a shell reads it
+  redis.call('RPUSH', shelf_key(record, 'trail'), '{"at":"' .. at .. '","who":"spillway","what":"batch pause","why":' .. cjson.encode(why) ..
+    ',"filter":' .. cjson.encode('--batch ' .. named) .. ',"jobs":' .. int(jobs) .. ',"amount":{},"without_amount":0,"ended":"' .. at .. '"}')
+end
+
+-- brake_stop pauses a batch. A dispatcher parks the jobs that wait; until then open.lua keeps them from being called.
+local function brake_stop(record, batch, key, why)
+  local now = now_us('0')
+  brake_trail(record, batch, key, now, why)
+  redis.call('HDEL', key, 'ahead', 'answered', 'refused')
+  redis.call('HSET', key, 'paused', int(now), 'why', why, 'who', 'spillway', 'braked', int(now))
+  redis.call('ZADD', shelf_key(record, 'braked'), int(now), batch)
+  redis.call('HSET', shelf_key(record, 'shelving'), batch, 'pause')
+end
+
+-- brake_ahead follows the jobs that go ahead: the rest goes in when all of them are done, and nothing does when one of them is parked or discarded.
+local function brake_ahead(record, batch, key, jobs, to, canary)
+  if to == 'done' then
+    if redis.call('HINCRBY', key, 'canary_done', int(jobs)) < tonumber(canary) then return end
+    redis.call('HSET', key, 'ahead', '2')
+    redis.call('HSET', shelf_key(record, 'shelving'), batch, 'release')
+    return
+  end
+  local reason = string.match(to, '^parked:(.*)$')
+  local of = canary == '1' and 'its first job' or int(jobs) .. ' of its first ' .. canary .. ' jobs'
+  brake_stop(record, batch, key, of .. (reason and ' is parked as ' .. reason or ' was discarded') .. brake_said)
+end
+
+-- brake_watch hears of jobs of a batch that go from one place of its books to another.
+local function brake_watch(record, batch, jobs, from, to)
+  local decided = to == 'done' or to == 'discarded' or string.sub(to, 1, 7) == 'parked:' and to ~= 'parked:paused' and to ~= 'parked:rejected'
+  if not decided or from == 'parked:paused' then return end
+  local key = shelf_key(record, 'batch:' .. batch)
+  local v = redis.call('HMGET', key, 'paused', 'cancelled', 'ahead', 'canary', 'answered', 'refused')
+  if v[1] or v[2] then return end
+  if v[3] == '1' then return brake_ahead(record, batch, key, jobs, to, v[4]) end
+  local answered, refused = tonumber(v[5]) or 0, tonumber(v[6]) or 0
+  if from ~= 'in_flight' or to ~= 'done' and to ~= 'parked:refused' or answered >= brake_calls then return end
+  answered = redis.call('HINCRBY', key, 'answered', int(jobs))
+  if to == 'done' then return end
+  refused = redis.call('HINCRBY', key, 'refused', int(jobs))
+  if refused < brake_least then return end
+  brake_stop(record, batch, key, int(refused) .. ' of its first ' .. int(answered) .. ' calls were refused' .. brake_said)
+end
