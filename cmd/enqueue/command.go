@@ -31,12 +31,14 @@ type flags struct {
 	onFull                   string
 	at, expires              string
 	why                      string // of a replacement
+	canary                   int64  // how many jobs go first; 0: none do
 	dryRun, replace, yes     bool
 	withoutAmount            bool // a replacement may take away an amount
 	rejects                  string
 	expectCount, expectSum   string
 	patience                 time.Duration
 	expectsCount, expectsSum bool
+	canaries                 bool // canary is given
 }
 
 // options is the command line understood.
@@ -78,6 +80,11 @@ sum is in minor units of the field that the gateway's amount.field names, or for
 its own units: EUR=9635.86,JPY=1050. A difference refuses the file before the first job goes in
 (exit code 3).
 
+--canary 20 lets the first 20 jobs of the batch go ahead at each gateway. All of the file is taken in at once; the rest
+waits, parked as paused, until those are done, and goes in by itself then. If one of them is parked or discarded, the
+batch stops itself: "dispatcher batch NAME" says why. Run again, the same command says how it stands: exit code 3 if it
+has stopped itself.
+
 --replace gives parked jobs another payload and takes them in again, with the next generation of their
 idempotency key. The lines may be what "dispatcher dlq show --payload -o json", list and export write,
 edited: nothing but the payload may have changed. A job that has this payload already is a duplicate.
@@ -91,6 +98,7 @@ const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
   enqueue -g stripe -f erp.csv --id-field Rechnung --separator ';' --decimal ',' --encoding latin-1 --dry-run --show 3
   enqueue -g stripe -f november.ndjson --expect-count 1000 --expect-sum EUR=12345.00
   dispatcher dlq show inv-7 --payload -o json | jq -c '.payload.amount = 990' | enqueue --replace -f - --yes
+  enqueue -g stripe -f november.ndjson --batch 2026-11 --canary 20
   gunzip -c november.ndjson.gz | enqueue -g stripe -f - -o json`
 
 // newCommand returns the command line of enqueue.
@@ -105,7 +113,7 @@ func command(s cli.Streams, patience time.Duration) *cobra.Command {
 		Example: example,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f.expectsCount, f.expectsSum = cmd.Flags().Changed("expect-count"), cmd.Flags().Changed("expect-sum")
+			f.expectsCount, f.expectsSum, f.canaries = cmd.Flags().Changed("expect-count"), cmd.Flags().Changed("expect-sum"), cmd.Flags().Changed("canary")
 			opt, err := f.understand(time.Now())
 			if err != nil {
 				return err
@@ -142,6 +150,7 @@ func (f *flags) declare(cmd *cobra.Command) {
 	fs.StringVar(&f.expires, "expires", "", "send no job after this `TIME`, written as for --at")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "read, check and report, but send nothing to Redis")
 	fs.IntVar(&f.show, "show", 0, "with --dry-run, print the first `N` jobs of each gateway as they would be called, payloads too")
+	fs.Int64Var(&f.canary, "canary", 0, "let the first `N` jobs of the batch go ahead; the rest waits until they are done")
 	fs.BoolVar(&f.replace, "replace", false, "give parked jobs the payload of their line, and replay them")
 	fs.BoolVar(&f.yes, "yes", false, "do a --replace without asking")
 	fs.BoolVar(&f.withoutAmount, "without-amount", false, "let a --replace take away amounts that can be read now")
@@ -168,6 +177,9 @@ func (f *flags) understand(now time.Time) (options, error) {
 		return o, cli.Usage("name the billing file: -f november.ndjson, or -f - for standard input", "no file is named")
 	}
 	if err := f.checkReplace(); err != nil {
+		return o, err
+	}
+	if err := f.checkCanary(); err != nil {
 		return o, err
 	}
 	if f.show < 0 || f.show > 0 && !f.dryRun {

@@ -27,6 +27,7 @@ type report struct {
 	Amount   *job.Amounts `json:"amount,omitempty"`
 	NoAmount *int64       `json:"without_amount,omitempty"`
 	Control  *control     `json:"control,omitempty"`
+	Canary   canaries     `json:"canary,omitempty"`
 	// Show is the jobs that --show asks for.
 	Show []shownJob `json:"show,omitempty"`
 	// Replaced is the money before and after a replacement of payloads.
@@ -46,7 +47,7 @@ type control struct {
 // counts is the report without its times. The caller holds the lock, or is alone.
 func (t *tally) counts() report {
 	jobs := t.read.Load()
-	r := report{
+	r := report{Canary: t.canaries,
 		Read: jobs + t.bad, Enqueued: t.enqueued, Parked: t.parked, Duplicate: t.duplicate, Invalid: t.bad + t.conflicts,
 		Failed: jobs - t.enqueued - t.parked - t.duplicate - t.conflicts, Control: t.control,
 	}
@@ -127,6 +128,9 @@ func (t *tally) remark(r report) {
 	}
 	if r.Replaced != nil {
 		t.remarkReplaced(r)
+		return
+	}
+	if r.Canary.remark(t.s.Say(), t.opt.batch) {
 		return
 	}
 	if r.Parked > 0 {

@@ -104,7 +104,7 @@ func enqueue(ctx context.Context, src jobSource, t *tally) error {
 	if code := job.CodeOf(err); err != nil && (code == job.CodeUsage || code == job.CodeNotFound) {
 		return err
 	}
-	return errors.Join(err, t.verdict(), t.report(time.Now()))
+	return errors.Join(err, t.verdict(), t.canaries.verdict(t.opt.batch), t.report(time.Now()))
 }
 
 func work(ctx context.Context, src jobSource, t *tally) error {
@@ -127,7 +127,13 @@ func work(ctx context.Context, src jobSource, t *tally) error {
 	if r, ok := d.(replaceDoor); ok {
 		t.replacing = r.Replacement
 	}
-	return flow(ctx, src, d, t)
+	if err := flow(ctx, src, d, t); err != nil {
+		return err
+	}
+	if c, ok := d.(*canaryDoor); ok {
+		t.canaries, err = c.standing(ctx)
+	}
+	return err
 }
 
 // flow reads and admits until the file ends or something stops it.

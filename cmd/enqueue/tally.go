@@ -47,6 +47,7 @@ type tally struct {
 	declined  bool              // somebody was asked, and said no
 	sample    sample            // what a dry run has seen
 	faults    faults            // what was said of lines that can't be used
+	canaries  canaries          // how the jobs that go first stand; nil if none do
 	replacing *desk.Replacement // nil if no payloads are replaced
 	closed    bool              // the feeder may still hang in a read when the report is written: it changes nothing any more
 }

@@ -9,6 +9,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 	"spillway/internal/redisdb"
 )
 
@@ -48,10 +49,14 @@ func openDoor(ctx context.Context, src jobSource, warn func(format string, args 
 		}, nil
 	}
 	line := dispatch.Door(db.Client, src.cfg, src.opt.patience).Line()
-	return line, func() {
+	closeDoor := func() {
 		line.Close()
 		_ = db.Close()
-	}, nil
+	}
+	if src.opt.canary > 0 {
+		return &canaryDoor{door: line, src: src, client: db.Client, books: map[string]*ledger.Books{}}, closeDoor, nil
+	}
+	return line, closeDoor, nil
 }
 
 // noDoor is the door of a dry run: it gives no answers.

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -56,6 +57,8 @@ func batchStopped(b record.Batch, gateway Glance) string {
 		return "the batch is paused: " + b.Why
 	case !b.Cancelled.IsZero():
 		return "the batch is cancelled: " + b.Why
+	case b.Canary.Waits:
+		return fmt.Sprintf("the rest waits until the first %d jobs are done", b.Canary.Jobs)
 	}
 	return gateway.Stopped
 }
@@ -79,6 +82,8 @@ func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b reco
 		waiting += in(record.Place{State: job.Parked, Reason: job.Rejected})
 	}
 	switch {
+	case b.Canary.Waits && in(record.Place{State: job.Parked, Reason: job.Paused}) > 0:
+		return -1, nil
 	case !(b.Paused.IsZero() && b.Cancelled.IsZero()) && waiting+in(record.Place{State: job.Parked, Reason: job.Paused}, record.Place{State: job.Parked, Reason: job.Cancelled}) > 0:
 		return -1, nil
 	case waiting == 0:

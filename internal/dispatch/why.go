@@ -154,7 +154,8 @@ func behind(n int64, more bool) string {
 func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	why := fmt.Sprintf("%s since %s", r.Reason.As(), job.Moment(r.ParkedAt))
 	if r.Reason == job.Paused {
-		return fmt.Sprintf("%s: %s; %s", why, r.Error, ResumeBatch(r.Job.Batch)), nil
+		batch, _, err := Books(c, g).Batch(ctx, r.Job.Batch)
+		return fmt.Sprintf("%s: %s; %s", why, r.Error, GoOn(r.Job.Batch, batch)), err
 	}
 	if r.Reason != job.Rejected || g.Replay != config.ReplayAuto {
 		return why + `: see "dispatcher dlq show ` + r.Job.ID + `"`, nil
@@ -172,6 +173,19 @@ func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 // ResumeBatch says, for a person, what takes the jobs of a paused batch in again.
 func ResumeBatch(name string) string {
 	return fmt.Sprintf("\"dispatcher batch resume %s --why TEXT\" takes its jobs in again", ShellWord(name))
+}
+
+// GoOn says, for a person, what lets a batch go on that is paused, or whose jobs wait for its first ones.
+func GoOn(name string, b record.Batch) string {
+	word := ShellWord(name)
+	switch {
+	case b.Braked:
+		return fmt.Sprintf("see \"dispatcher dlq list --batch %s\"; mend the jobs with \"enqueue --replace\", then \"dispatcher batch resume %s --why TEXT\"; "+
+			"or give the batch up with \"dispatcher batch cancel %s --why TEXT\"", word, word, word)
+	case b.Canary.Waits:
+		return fmt.Sprintf("the rest goes in by itself then; \"dispatcher batch resume %s --why TEXT\" takes it in now", word)
+	}
+	return ResumeBatch(name)
 }
 
 // ShellWord is a text as one word of a command line for a shell.
