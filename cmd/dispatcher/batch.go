@@ -10,7 +10,6 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/producer"
 )
@@ -103,6 +102,9 @@ func (p *program) writeBatch(v *desk.Batch, by time.Time) error {
 		if g.PausedAt != nil {
 			t.Row(g.Gateway, "paused", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy)), "")
 		}
+		if c := g.Canary; c != nil && c.Waits {
+			t.Row(g.Gateway, "waits", "", "", cli.Uncut(fmt.Sprintf("until its first %d jobs are done: %d are", c.First, c.Done)), "")
+		}
 		if g.Cancelled != nil {
 			t.Row(g.Gateway, "cancelled", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.Cancelled, time.Now()), g.CancelBy, g.CancelWhy)), "")
 		}
@@ -114,11 +116,28 @@ func (p *program) writeBatch(v *desk.Batch, by time.Time) error {
 	if v.ETASeconds == nil {
 		p.remark("no ETA: %s", v.WhyNoETA())
 	}
-	if slices.ContainsFunc(v.Gateways, func(g desk.BatchGateway) bool { return g.PausedAt != nil }) {
-		p.remark("paused: %s", dispatch.ResumeBatch(v.Batch))
-	}
+	p.remarkGoOn(v)
 	if v.MakesIt != nil && *v.MakesIt {
 		p.remark("batch %q makes it by %s%s", v.Batch, job.Clock(by), v.Condition())
 	}
 	return nil
+}
+
+// remarkGoOn says what lets the batch go on where it stands still, once where that is the same at several gateways.
+func (p *program) remarkGoOn(v *desk.Batch) {
+	var said []string
+	for _, g := range v.Gateways {
+		if g.GoOn == "" || slices.Contains(said, g.GoOn) {
+			continue
+		}
+		said = append(said, g.GoOn)
+		word := "paused"
+		switch {
+		case g.StoppedItself:
+			word = "stopped by itself"
+		case g.PausedAt == nil:
+			word = "waits"
+		}
+		p.remark("%s: %s", word, g.GoOn)
+	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
 
@@ -64,7 +63,33 @@ func (p *program) showStatus(ctx context.Context, d *desk.Desk, rows []desk.Stat
 			p.remark("%s: parked.bytes is %s: once so much is parked, newcomers that find no room are turned away", r.Gateway, units.BytesSize(float64(r.BytesMost)))
 		}
 	}
+	if err := p.remarkStopped(ctx, d, rows); err != nil {
+		return err
+	}
 	return p.remarkPaused(ctx, d, rows)
+}
+
+// batchesNamed is how many batches of a gateway that stopped themselves status names.
+const batchesNamed = 3
+
+// remarkStopped says which batches have stopped themselves, why, and what to type.
+func (p *program) remarkStopped(ctx context.Context, d *desk.Desk, rows []desk.Status) error {
+	for _, r := range rows {
+		if r.AllParked() == 0 {
+			continue
+		}
+		list, all, err := d.Gateway(r.Gateway).StoppedBatches(ctx, batchesNamed)
+		if err != nil {
+			return err
+		}
+		for _, b := range list {
+			p.remark("%s: batch %s has stopped itself: %s: %s", r.Gateway, b.Batch, b.Why, b.GoOn)
+		}
+		if more := all - len(list); more > 0 {
+			p.remark("%s: so have %d more", r.Gateway, more)
+		}
+	}
+	return nil
 }
 
 // remarkHolds says whole, below a table on a terminal, what its cells have room to name only.
@@ -90,9 +115,14 @@ func (p *program) remarkPaused(ctx context.Context, d *desk.Desk, rows []desk.St
 		if err != nil {
 			return err
 		}
-		if batch != "" {
-			p.remark("%s: %s of paused batches, such as %s: %s", r.Gateway, job.JobsText(n), batch, dispatch.ResumeBatch(batch))
+		if batch == "" {
+			continue
 		}
+		goOn, err := d.Gateway(r.Gateway).GoOn(ctx, batch)
+		if err != nil {
+			return err
+		}
+		p.remark("%s: %s of paused batches, such as %s: %s", r.Gateway, job.JobsText(n), batch, goOn)
 	}
 	return nil
 }

@@ -25,6 +25,9 @@ const listTime = 4 * time.Second
 // trailShown is how many acts of people a page has.
 const trailShown = 10
 
+// stoppedShown is how many batches that stopped themselves a page names.
+const stoppedShown = 10
+
 type gatewayView struct {
 	base
 	G       glance
@@ -36,6 +39,7 @@ type gatewayView struct {
 	First   string // address of the first page; empty on it
 	Cut     bool   // the search took too long
 	Clear   []choice
+	Stopped []desk.StoppedBatch // batches that stopped themselves
 	Trail   []deadletter.Act
 	Act     *act
 	Who     string
@@ -81,6 +85,9 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v.Clear = choices(g.Name, v.Filter, someInDoubt(v.Filter, v.G.Glance.Parked))
+	if v.Stopped, _, err = g.StoppedBatches(r.Context(), stoppedShown); err != nil {
+		return err
+	}
 	if v.Trail, err = trail(r.Context(), g); err != nil {
 		return err
 	}

@@ -8,6 +8,22 @@ import (
 	"spillway/internal/ledger"
 )
 
+// A batch that stopped itself is named on its gateway's page, with why and what to type.
+func TestABatchThatStoppedItselfIsShown(t *testing.T) {
+	t.Parallel()
+	r := setup(t, setting{})
+	if holds, err := dispatch.Books(r.db.Client, r.g).SendAhead(t.Context(), "2026-11", 1); err != nil || !holds {
+		t.Fatal(holds, err)
+	}
+	r.put(2, `{"amount":500,"currency":"EUR"}`)
+	_, page := r.get("/gateways/" + r.g.Name)
+	wants(t, page, "its batch waits until its first job is done")
+	lacks(t, page, "has stopped itself")
+	r.parkOne("j0000", job.Refused, "HTTP 400: 4242")
+	_, page = r.get("/gateways/" + r.g.Name)
+	wants(t, page, "Batch 2026-11 has stopped itself", "its first job is parked as refused", "dispatcher dlq list --batch 2026-11", "dispatcher batch resume 2026-11 --why TEXT")
+}
+
 // What a paused batch needs is to be resumed. Nobody is told to throw its jobs away, or to replay what would only be parked again.
 func TestAPausedBatchIsToBeResumed(t *testing.T) {
 	t.Parallel()

@@ -42,6 +42,19 @@ type BatchGateway struct {
 	Cancelled  *time.Time   `json:"cancelled_at"`
 	CancelWhy  string       `json:"cancel_why,omitempty"`
 	CancelBy   string       `json:"cancelled_by,omitempty"`
+	// StoppedItself says that nobody but the batch itself has paused it (batch_brake, enqueue --canary).
+	StoppedItself bool         `json:"stopped_itself,omitempty"`
+	Canary        *BatchCanary `json:"canary,omitempty"`
+	// GoOn is what lets it go on, if it is paused or waits for its first jobs, for a person.
+	GoOn string `json:"-"`
+}
+
+// BatchCanary is the first jobs of a batch, which go ahead of the rest.
+type BatchCanary struct {
+	First int64 `json:"first"`
+	Done  int64 `json:"done"`
+	// Waits says that the rest is not let in yet.
+	Waits bool `json:"waits"`
 }
 
 // BatchPlace is the jobs of a batch in one state.
@@ -114,6 +127,9 @@ func (b *Batch) view() {
 		states, sum := placesOf(part.Places)
 		g := BatchGateway{Gateway: part.Name, Jobs: sum.Jobs, States: states, ETASeconds: seconds(part.ETA), ETAWhy: part.Stopped}
 		g.stopped(part.BatchGlance.Batch)
+		if part.BatchGlance.Batch.Canary.Waits || g.PausedAt != nil {
+			g.GoOn = dispatch.GoOn(b.Batch, part.BatchGlance.Batch)
+		}
 		b.Gateways = append(b.Gateways, g)
 		for place, one := range part.Places {
 			s := all[place]
@@ -136,6 +152,10 @@ func later(a, b time.Duration) time.Duration {
 
 // stopped says that the batch is paused or cancelled, since when, why and by whom.
 func (v *BatchGateway) stopped(b record.Batch) {
+	v.StoppedItself = b.Braked
+	if c := b.Canary; c.Jobs > 0 {
+		v.Canary = &BatchCanary{First: c.Jobs, Done: c.Done, Waits: c.Waits}
+	}
 	switch {
 	case !b.Paused.IsZero():
 		v.PausedAt, v.PauseWhy, v.PausedBy = when(b.Paused), b.Why, b.Who

@@ -195,6 +195,33 @@ func (d *Desk) StatusOfWell(ctx context.Context) (all []Status, damaged error) {
 	return all, damaged
 }
 
+// StoppedBatch is a batch that has paused itself.
+type StoppedBatch struct {
+	Batch, Why string
+	Since      time.Time
+	// GoOn is what lets it go on, for a person.
+	GoOn string
+}
+
+// StoppedBatches returns the batches that have paused themselves and of which nobody has decided anything since, as many as most, and how many there are.
+func (g *Gateway) StoppedBatches(ctx context.Context, most int) (list []StoppedBatch, all int, err error) {
+	names, err := g.Books.Braked(ctx)
+	for _, name := range names[:min(most, len(names))] {
+		b, _, err := g.Books.Batch(ctx, name)
+		if err != nil {
+			return nil, 0, err
+		}
+		list = append(list, StoppedBatch{name, b.Why, b.Paused, dispatch.GoOn(name, b)})
+	}
+	return list, len(names), err
+}
+
+// GoOn says what lets a batch go on of which jobs are parked as paused.
+func (g *Gateway) GoOn(ctx context.Context, batch string) (string, error) {
+	b, _, err := g.Books.Batch(ctx, batch)
+	return dispatch.GoOn(batch, b), err
+}
+
 // PausedBatch returns a paused batch of which jobs are parked, that of the job that is parked longest; empty if there is none.
 func (g *Gateway) PausedBatch(ctx context.Context) (string, error) {
 	for r, err := range g.Store.List(ctx, deadletter.Filter{Reasons: []job.Reason{job.Paused}, Limit: 1, NoPayload: true}) {

@@ -59,13 +59,14 @@ var (
 	gaugeLimit       = gauge("limit_rate", "Calls a second that each limit in force allows.", "limit")
 	gaugeHeld        = gauge("held_seconds", "How long the gateway is held yet. 0 while it is not.")
 	gaugePaused      = gauge("paused", "1 while an operator's pause, or doubt about Redis's data, stops the gateway; 0 else.")
+	gaugeStopped     = gauge("stopped_batches", "Batches that stopped themselves and of which nobody has decided anything since.")
 	gaugeETA         = gauge("eta_seconds", "When the last waiting job will have been called. Missing while nobody can say.")
 )
 
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
-		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeETA} {
+		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeStopped, gaugeETA} {
 		out <- d
 	}
 }
@@ -112,9 +113,14 @@ func (g *Gauges) read(ctx context.Context, gateway config.Gateway) ([]prometheus
 	if err != nil {
 		return nil, err
 	}
+	stopped, err := books.Braked(ctx)
+	if err != nil {
+		return nil, err
+	}
 	r := reading{gateway: gateway.Name, now: v.Now}
 	r.standing(v, head)
 	r.parked(heaps, money)
+	r.gauge(gaugeStopped, float64(len(stopped)))
 	r.gauge(gaugeParkedBytes, float64(v.ParkedBytes))
 	if most := gateway.Parked.Most; most > 0 {
 		r.gauge(gaugeMost, float64(most))

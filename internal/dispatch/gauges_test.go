@@ -9,10 +9,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/admission"
 	"spillway/internal/bucket"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
@@ -69,6 +71,7 @@ func TestTheGaugesSayWhatTheBooksSay(t *testing.T) {
 	if _, err := Door(r.db.Client, r.cfg, 0).Admit(t.Context(), name, jobs, admission.Park); err != nil {
 		t.Fatal(err)
 	}
+	r.db.Client.ZAdd(t.Context(), redisdb.NewKeys(name).Braked(), redis.Z{Score: 1, Member: "b"})
 	reg := r.instruments()
 	for _, want := range []struct {
 		name   string
@@ -90,6 +93,7 @@ func TestTheGaugesSayWhatTheBooksSay(t *testing.T) {
 		{"spillway_limit_rate", `limit="5000/m"`, 5000. / 60},
 		{"spillway_held_seconds", ``, 0},
 		{"spillway_paused", ``, 0},
+		{"spillway_stopped_batches", ``, 1},
 		{"spillway_calls_total", `verdict="done"`, 0},
 		{"spillway_redis_errors_total", ``, 0},
 	} {
