@@ -20,11 +20,26 @@ func batchFlows() []flow {
 		{name: "cancel a batch", settings: leak + narrow + sums, jobs: jobs, act: cancelBatch, again: cancelBatch},
 		{name: "pause a batch", settings: leak + narrow + sums, jobs: jobs, act: pauseBatch, again: pauseBatch},
 		{
+			name: "let first jobs go ahead", settings: leak + sums + roomy, prepare: sendAhead, act: dispatchAll,
+			jobs: []string{"ok-1", "fails-1", "ok-2", "later-1", "ok-3", "ok-4"},
+		},
+		{
+			name: "stop a batch by itself", settings: leak + sums + roomy + "batch_brake: {calls: 2, refused: 100%}\n", act: dispatchAll, stays: true,
+			jobs: []string{"refuses-1", "refuses-2", "ok-1", "later-1", "ok-2", "ok-3"},
+		},
+		{
 			name: "replay a batch", settings: leak + sums + "admission: {limits: [50/s], burst: 6}\nreplay: manual\n",
 			prepare: deadLetters, act: replayBatch, again: replayBatch,
 			jobs: []string{"refused-1", "spent-1", "refused-2", "spent-2", "refused-3", "spent-3", "waits-1", "waits-2"},
 		},
 	}
+}
+
+// sendAhead lets the first two jobs of the batch go ahead.
+func sendAhead(r *run) {
+	_, err := dispatch.Books(r.c, r.gateway()).SendAhead(r.ctx, batchName, 2)
+	r.must(err)
+	r.enqueue()
 }
 
 const batchName = "crash"

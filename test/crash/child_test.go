@@ -207,6 +207,7 @@ func (p *process) sizes(ctx context.Context) (sizes []int64, left int64, err err
 		for _, set := range []string{k.Scheduled(), k.Retrying(), k.Open(), k.Parked(string(job.Rejected)), k.AsynqRetry(), k.AsynqArchive()} {
 			cmds = append(cmds, c.ZCard(ctx, set))
 		}
+		cmds = append(cmds, c.HLen(ctx, k.Shelving())) // batches that are to be put aside or taken in
 		done = c.HGet(ctx, k.Counters(), "done")
 		return nil
 	})

@@ -31,6 +31,8 @@ type flow struct {
 	act func(context.Context, *process) error
 	// late leaves it to act to say from when on commands count.
 	late bool
+	// stays says that jobs may stay parked as paused: their batch stops itself.
+	stays bool
 	// again is what a person does once more after the crash. Nil: nothing.
 	again func(context.Context, *process) error
 }
@@ -112,6 +114,9 @@ func flowOf(name string) flow {
 func (f flow) ends(id string, killed bool) []string {
 	const done, unknown = "done", "parked unknown_outcome"
 	keys := f.request != keyless
+	if f.stays && wordOf(id) != refuses {
+		return []string{done, "parked paused"}
+	}
 	switch wordOf(id) {
 	case stale:
 		return []string{"parked expired"}
