@@ -75,7 +75,7 @@ const batchesNamed = 3
 // remarkStopped says which batches have stopped themselves, why, and what to type.
 func (p *program) remarkStopped(ctx context.Context, d *desk.Desk, rows []desk.Status) error {
 	for _, r := range rows {
-		if r.AllParked() == 0 {
+		if len(r.Parked) == 0 {
 			continue
 		}
 		list, all, err := d.Gateway(r.Gateway).StoppedBatches(ctx, batchesNamed)
