@@ -24,7 +24,7 @@ type batchFlags struct {
 func batchCommand(p *program) *cobra.Command {
 	f := &batchFlags{}
 	cmd := &cobra.Command{
-		Use: "batch NAME [-g GATEWAY]...", Short: "Show, export, pause, resume or cancel one batch",
+		Use: "batch NAME [-g GATEWAY]...", Short: "List the batches; show, export, pause, resume or cancel one",
 		Long: `Batch shows the jobs of one batch by state, with their sums of money where the gateway's amount says where
 payloads have them, and when the last job that goes by itself will have been called: at the rate of the last
 minute, or else at the limits, with all that waits at the gateway going first. It costs the same for a batch
@@ -32,7 +32,7 @@ of a million jobs. Exit code 4 if no gateway knows the batch.
 
 With --by it says whether that is in time: exit code 0 if so, 1 if not or if nobody can say. Where no dispatcher
 has ever served a gateway, it says so as if one began now.`,
-		Example: "  dispatcher batch 2026-11\n  dispatcher batch 2026-11 --by \"2026-11-30 18:00\"\n  dispatcher batch 2026-11 --export -o json > answers.ndjson",
+		Example: "  dispatcher batch list\n  dispatcher batch 2026-11\n  dispatcher batch 2026-11 --by \"2026-11-30 18:00\"\n  dispatcher batch 2026-11 --export -o json > answers.ndjson",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.export {
@@ -43,7 +43,7 @@ has ever served a gateway, it says so as if one began now.`,
 	}
 	gatewaysFlag(cmd, &f.gateways, "ask this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.by, "by", "", "say whether it will make it by `TIME`: +2h, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
-	cmd.AddCommand(batchPauseCommand(p), batchResumeCommand(p), batchCancelCommand(p))
+	cmd.AddCommand(batchListCommand(p), batchPauseCommand(p), batchResumeCommand(p), batchCancelCommand(p))
 	cmd.Flags().BoolVar(&f.export, "export", false, "write a line for each job, in the order of the file: what became of it, and the gateway's reference")
 	return cmd
 }

@@ -28,27 +28,73 @@ type BatchGlance struct {
 
 // LookBatch returns a gateway's glance of a batch; ok is false if it knows none of that name.
 func LookBatch(ctx context.Context, c redis.UniversalClient, g config.Gateway, name string) (v BatchGlance, ok bool, err error) {
-	books := Books(c, g)
-	if v.Batch, ok, err = books.Batch(ctx, name); err != nil || !ok {
+	b, ok, err := Books(c, g).Batch(ctx, name)
+	if err != nil || !ok {
 		return v, ok, err
 	}
-	gateway, err := Look(ctx, c, g)
+	l, err := NewBatchLooker(ctx, c, g)
 	if err != nil {
 		return v, ok, err
 	}
-	v.Now = gateway.Now
-	v.ETA, err = batchETA(ctx, books, g, v.Batch, gateway)
+	v, err = l.Glance(ctx, b)
+	return v, ok, err
+}
+
+// BatchLooker glances at batches of one gateway, and looks at the gateway once for all of them. It is for one goroutine.
+type BatchLooker struct {
+	c       redis.UniversalClient
+	g       config.Gateway
+	books   *ledger.Books
+	gateway Glance
+	// begun is the gateway as it will be if a dispatcher begins now, where none has ever served it; nil until somebody asks.
+	begun *Glance
+	due   map[job.State]time.Time // the last moments that were asked for
+}
+
+// NewBatchLooker looks at a gateway.
+func NewBatchLooker(ctx context.Context, c redis.UniversalClient, g config.Gateway) (*BatchLooker, error) {
+	gateway, err := Look(ctx, c, g)
+	return &BatchLooker{c: c, g: g, books: Books(c, g), gateway: gateway, due: map[job.State]time.Time{}}, err
+}
+
+// Glance returns the glance of a batch with these books.
+func (l *BatchLooker) Glance(ctx context.Context, b record.Batch) (v BatchGlance, err error) {
+	v = BatchGlance{Batch: b, Now: l.gateway.Now}
+	if v.ETA, err = l.eta(ctx, b, l.gateway); err != nil {
+		return v, err
+	}
 	if v.ETA < 0 {
-		v.Stopped = batchStopped(v.Batch, gateway)
+		v.Stopped = batchStopped(b, l.gateway)
 	}
 	v.FromNow = v.ETA
-	if err == nil && gateway.Stopped == neverServed {
-		gateway.Stopped = ""
-		if gateway.ETA, err = lastCall(ctx, c, g, gateway); err == nil {
-			v.FromNow, err = batchETA(ctx, books, g, v.Batch, gateway)
-		}
+	if l.gateway.Stopped == neverServed {
+		v.FromNow, err = l.fromNow(ctx, b)
 	}
-	return v, ok, err
+	return v, err
+}
+
+// fromNow is the ETA of a batch if a dispatcher begins now.
+func (l *BatchLooker) fromNow(ctx context.Context, b record.Batch) (time.Duration, error) {
+	if l.begun == nil {
+		begun := l.gateway
+		begun.Stopped = ""
+		var err error
+		if begun.ETA, err = lastCall(ctx, l.c, l.g, begun); err != nil {
+			return 0, err
+		}
+		l.begun = &begun
+	}
+	return l.eta(ctx, b, *l.begun)
+}
+
+// UnlookedBatch returns the glance of a batch without a look at its gateway; known is false where nobody can say the ETA without one.
+func UnlookedBatch(g config.Gateway, b record.Batch) (v BatchGlance, known bool) {
+	v.Batch = b
+	if v.ETA, known = etaByBooks(g, b); v.ETA < 0 {
+		v.Stopped = batchStopped(b, Glance{})
+	}
+	v.FromNow = v.ETA
+	return v, known
 }
 
 func batchStopped(b record.Batch, gateway Glance) string {
@@ -63,34 +109,60 @@ func batchStopped(b record.Batch, gateway Glance) string {
 	return gateway.Stopped
 }
 
-func batchETA(ctx context.Context, books *ledger.Books, g config.Gateway, b record.Batch, gateway Glance) (time.Duration, error) {
-	in := func(states ...record.Place) int64 {
-		var n int64
-		for _, p := range states {
-			n += b.Places[p].Jobs
-		}
-		return n
+// jobsIn counts the jobs of a batch in some places.
+func jobsIn(b record.Batch, places ...record.Place) (n int64) {
+	for _, p := range places {
+		n += b.Places[p].Jobs
 	}
-	var timed []job.State // in which its jobs wait for a moment; those of other batches may wait for a much later one
-	for _, state := range []job.State{job.Scheduled, job.Retrying} {
-		if in(record.Place{State: state}) > 0 {
-			timed = append(timed, state)
-		}
-	}
-	waiting := in(record.Place{State: job.Queued}, record.Place{State: job.InFlight}, record.Place{State: job.Scheduled}, record.Place{State: job.Retrying})
+	return n
+}
+
+// goingJobs is how many jobs of a batch go by themselves.
+func goingJobs(g config.Gateway, b record.Batch) int64 {
+	n := jobsIn(b, record.Place{State: job.Queued}, record.Place{State: job.InFlight}, record.Place{State: job.Scheduled}, record.Place{State: job.Retrying})
 	if g.Replay == config.ReplayAuto {
-		waiting += in(record.Place{State: job.Parked, Reason: job.Rejected})
+		n += jobsIn(b, record.Place{State: job.Parked, Reason: job.Rejected})
 	}
-	switch {
-	case b.Canary.Waits && in(record.Place{State: job.Parked, Reason: job.Paused}) > 0:
-		return -1, nil
-	case !(b.Paused.IsZero() && b.Cancelled.IsZero()) && waiting+in(record.Place{State: job.Parked, Reason: job.Paused}, record.Place{State: job.Parked, Reason: job.Cancelled}) > 0:
-		return -1, nil
-	case waiting == 0:
-		return 0, nil
-	case gateway.ETA < 0 || len(timed) == 0:
-		return gateway.ETA, nil
+	return n
+}
+
+// etaByBooks returns a batch's ETA where its books alone say it.
+func etaByBooks(g config.Gateway, b record.Batch) (left time.Duration, known bool) {
+	stopped := !b.Paused.IsZero() || !b.Cancelled.IsZero()
+	going := goingJobs(g, b)
+	if b.Canary.Waits && jobsIn(b, record.Place{State: job.Parked, Reason: job.Paused}) > 0 {
+		return -1, true
 	}
-	last, err := books.LastDue(ctx, timed...)
-	return max(gateway.ETA, last.Sub(gateway.Now)), err
+	if stopped && going+jobsIn(b, record.Place{State: job.Parked, Reason: job.Paused}, record.Place{State: job.Parked, Reason: job.Cancelled}) > 0 {
+		return -1, true
+	}
+	return 0, going == 0
+}
+
+func (l *BatchLooker) eta(ctx context.Context, b record.Batch, gateway Glance) (time.Duration, error) {
+	if left, known := etaByBooks(l.g, b); known {
+		return left, nil
+	}
+	left := gateway.ETA
+	// The moments for which its jobs wait; those of other batches may wait for a much later one.
+	for _, state := range []job.State{job.Scheduled, job.Retrying} {
+		if left < 0 || jobsIn(b, record.Place{State: state}) == 0 {
+			continue
+		}
+		last, err := l.lastDue(ctx, state)
+		if err != nil {
+			return left, err
+		}
+		left = max(left, last.Sub(gateway.Now))
+	}
+	return left, nil
+}
+
+func (l *BatchLooker) lastDue(ctx context.Context, state job.State) (time.Time, error) {
+	if at, known := l.due[state]; known {
+		return at, nil
+	}
+	at, err := l.books.LastDue(ctx, state)
+	l.due[state] = at
+	return at, err
 }

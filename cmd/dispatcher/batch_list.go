@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+)
+
+// batchListFlags are the flags of "batch list".
+type batchListFlags struct {
+	gateways []string
+	desk.BatchQuery
+}
+
+func batchListCommand(p *program) *cobra.Command {
+	f := &batchListFlags{}
+	cmd := &cobra.Command{
+		Use: "list [-g GATEWAY]...", Short: "List the batches, newest first, with their jobs and money",
+		Long: `List shows a row for each batch, summed over all gateways of the file, or over those named with -g. The newest
+comes first, by when its first job was accepted. It reads the books of the batches and no jobs: it takes as long for
+a thousand jobs as for ten million.
+
+WAITING is the jobs that go by themselves, those that wait for room included. PERSON is those that a person
+has to decide about: unknown outcomes, refused and exhausted. WHERE has all that are not done, by what they
+wait for. A batch is over when each of its jobs is done or discarded. An hour after all of its records have
+gone ("dedupe" in the configuration), it is no longer listed.`,
+		Example: "  dispatcher batch list\n  dispatcher batch list --active -g stripe\n  dispatcher batch list --limit 100 -o json",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.batchList(cmd, f) },
+	}
+	gatewaysFlag(cmd, &f.gateways, "only jobs at this `GATEWAY`; repeatable (default: all of the file)")
+	cmd.Flags().IntVar(&f.Limit, "limit", 0, "at most `N` batches (default: all)")
+	cmd.Flags().StringVar(&f.After, "after", "", "only batches behind this `CURSOR`, as -o json and the end of a list show it: the next page")
+	cmd.Flags().BoolVar(&f.Active, "active", false, "only batches of which something is left: jobs that are not done or discarded, nor parked by a cancel of the batch")
+	return cmd
+}
+
+func (p *program) batchList(cmd *cobra.Command, f *batchListFlags) error {
+	switch flags := cmd.Flags(); {
+	case f.Limit < 0 || f.Limit == 0 && flags.Changed("limit"):
+		return cli.Usage("give at least 1, or leave it out for all", "--limit %d is too few", f.Limit)
+	case f.After == "" && flags.Changed("after"):
+		return emptyFlag("after")
+	}
+	s, err := p.openAt(cmd.Context(), f.gateways)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return p.writeBatches(cmd.Context(), s.desk, f.BatchQuery)
+}
+
+func (p *program) writeBatches(ctx context.Context, d *desk.Desk, q desk.BatchQuery) error {
+	out := p.newPaged("BATCH", "STATE", "JOBS", "DONE", "WAITING", "PERSON", "DONE MONEY", "MONEY", "ETA", "FIRST JOB", "GATEWAYS", "WHERE", "STOPPED")
+	last := ""
+	for row, err := range d.Batches(ctx, q) {
+		if err == nil {
+			err = p.writeBatchRow(out, row)
+		}
+		if err != nil {
+			return err
+		}
+		last = row.Cursor
+	}
+	if err := out.flush(); err != nil {
+		return err
+	}
+	switch {
+	case p.JSON():
+	case out.rows == 0:
+		p.nothingMeant("batch")
+	case out.rows == q.Limit:
+		p.remark("there may be more: add --after %q", last)
+	}
+	return nil
+}
+
+func (p *program) writeBatchRow(out *paged, r desk.BatchRow) error {
+	if p.JSON() {
+		out.rows++
+		return cli.WriteJSON(out.out, r)
+	}
+	gateways := r.GatewaysText()
+	if !p.OutTerminal {
+		gateways = strings.Join(r.Gateways, ",")
+	}
+	return out.row(cli.Uncut(r.Batch), r.State, r.Jobs, r.Done.Jobs, r.Waiting.Jobs, r.NeedsPerson.Jobs, out.table.Money(r.Done), out.table.Money(r.Totals),
+		etaText(r.ETASeconds), r.FirstJobAt, cli.Uncut(gateways), cli.Uncut(r.Where()), cli.Uncut(r.Stopped()))
+}

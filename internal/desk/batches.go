@@ -1,0 +1,221 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"spillway/internal/dispatch"
+	"spillway/internal/ledger"
+	"spillway/internal/record"
+)
+
+// BatchQuery says which batches are listed.
+type BatchQuery struct {
+	Limit  int    // at most so many; 0 means all
+	After  string // the cursor of a batch: those behind it
+	Active bool   // only those of which something is left
+}
+
+// batchesAtOnce is how many batches are read together.
+const batchesAtOnce = 100
+
+// listedBatch is a batch that is to be read.
+type listedBatch struct {
+	name  string
+	first time.Time
+	at    []*Gateway // that know it, in the order of the desk
+}
+
+// Batches yields the batches of the desk's gateways, summed over them, newest first by when their first jobs were accepted. It reads the names of all batches, the books
+// of those that it yields, and no job. An error with the code usage says that the cursor is none.
+func (d *Desk) Batches(ctx context.Context, q BatchQuery) iter.Seq2[BatchRow, error] {
+	return func(yield func(BatchRow, error) bool) {
+		all, err := d.listBatches(ctx, q.After)
+		if err != nil {
+			yield(BatchRow{}, err)
+			return
+		}
+		left, looks := q.Limit, &batchLooks{}
+		for some := range slices.Chunk(all, batchesAtOnce) {
+			rows, err := readBatches(ctx, some, looks)
+			if err != nil {
+				yield(BatchRow{}, err)
+				return
+			}
+			for _, row := range rows {
+				if q.Active && row.left() == 0 {
+					continue
+				}
+				if !yield(row, nil) {
+					return
+				}
+				if left--; left == 0 {
+					return
+				}
+			}
+		}
+	}
+}
+
+// listBatches returns the batches behind a cursor, newest first.
+func (d *Desk) listBatches(ctx context.Context, after string) ([]listedBatch, error) {
+	from, err := parseBatchCursor(after)
+	if err != nil {
+		return nil, err
+	}
+	books := make([]*ledger.Books, len(d.Gateways))
+	for i, g := range d.Gateways {
+		books[i] = g.Books
+	}
+	starts, err := ledger.BatchStarts(ctx, books)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]*listedBatch{}
+	for i, g := range d.Gateways {
+		for _, start := range starts[i] {
+			b := byName[start.Name]
+			if b == nil {
+				b = &listedBatch{name: start.Name, first: start.First}
+				byName[start.Name] = b
+			}
+			b.at = append(b.at, g)
+			if start.First.Before(b.first) {
+				b.first = start.First
+			}
+		}
+	}
+	all := make([]listedBatch, 0, len(byName))
+	for _, b := range byName {
+		if after == "" || newestFirst(from, *b) < 0 {
+			all = append(all, *b)
+		}
+	}
+	slices.SortFunc(all, newestFirst)
+	return all, nil
+}
+
+func newestFirst(a, b listedBatch) int {
+	return cmp.Or(b.first.Compare(a.first), strings.Compare(a.name, b.name))
+}
+
+func (b listedBatch) cursor() string { return strconv.FormatInt(record.Micros(b.first), 10) + "/" + b.name }
+
+func parseBatchCursor(text string) (b listedBatch, err error) {
+	if text == "" {
+		return b, nil
+	}
+	digits, name, found := strings.Cut(text, "/")
+	us, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || !found || us <= 0 || name == "" {
+		return b, usage(`take it from "cursor" of the last batch that "batch list -o json" printed: 1763742851000001/2026-11`, "%q is not the cursor of a batch", text)
+	}
+	return listedBatch{name: name, first: record.Moment(us)}, nil
+}
+
+// readBatches reads the books of some batches, and leaves out those whose books are gone.
+func readBatches(ctx context.Context, some []listedBatch, looks *batchLooks) ([]BatchRow, error) {
+	var asked []ledger.BatchOf
+	for _, b := range some {
+		for _, g := range b.at {
+			asked = append(asked, ledger.BatchOf{Books: g.Books, Name: b.name})
+		}
+	}
+	books, err := ledger.Batches(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	if err := looks.look(ctx, some, books); err != nil {
+		return nil, err
+	}
+	var rows []BatchRow
+	for _, b := range some {
+		whole := &Batch{Batch: b.name}
+		for i, g := range b.at {
+			if len(books[i].Places) == 0 {
+				continue
+			}
+			glance, err := looks.glance(ctx, g, books[i])
+			if err != nil {
+				return nil, err
+			}
+			whole.parts = append(whole.parts, batchPart{g, glance})
+		}
+		books = books[len(b.at):]
+		if len(whole.parts) > 0 {
+			whole.view()
+			rows = append(rows, whole.row(b))
+		}
+	}
+	return rows, nil
+}
+
+const (
+	// mostLooked is how many gateways a list of batches looks at for their ETA: each look takes a few round trips.
+	mostLooked = 50
+	// looksAtOnce is how many of them are looked at side by side.
+	looksAtOnce = 8
+)
+
+// unlooked is why a list has no ETA for a batch.
+const unlooked = "more gateways have waiting jobs than a list looks at: ask for the batch alone"
+
+// batchLooks looks once at each gateway at which jobs of the listed batches wait.
+type batchLooks struct {
+	at map[*Gateway]*dispatch.BatchLooker
+}
+
+// look looks at the gateways whose ETA the books of some batches do not tell.
+func (l *batchLooks) look(ctx context.Context, some []listedBatch, books []record.Batch) error {
+	if l.at == nil {
+		l.at = map[*Gateway]*dispatch.BatchLooker{}
+	}
+	var ask []*Gateway
+	for _, b := range some {
+		for i, g := range b.at {
+			_, known := dispatch.UnlookedBatch(g.Gateway, books[i])
+			if _, looked := l.at[g]; !known && !looked && len(l.at) < mostLooked {
+				l.at[g] = nil
+				ask = append(ask, g)
+			}
+		}
+		books = books[len(b.at):]
+	}
+	for together := range slices.Chunk(ask, looksAtOnce) {
+		if err := l.lookTogether(ctx, together); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *batchLooks) lookTogether(ctx context.Context, together []*Gateway) error {
+	looked, errs := make([]*dispatch.BatchLooker, len(together)), make([]error, len(together))
+	var all sync.WaitGroup
+	for i, g := range together {
+		all.Go(func() { looked[i], errs[i] = dispatch.NewBatchLooker(ctx, g.redis, g.Gateway) })
+	}
+	all.Wait()
+	for i, g := range together {
+		l.at[g] = looked[i]
+	}
+	return cmp.Or(errs...)
+}
+
+func (l *batchLooks) glance(ctx context.Context, g *Gateway, books record.Batch) (dispatch.BatchGlance, error) {
+	v, known := dispatch.UnlookedBatch(g.Gateway, books)
+	if known {
+		return v, nil
+	}
+	if looker := l.at[g]; looker != nil {
+		return looker.Glance(ctx, books)
+	}
+	v.ETA, v.FromNow, v.Stopped = -1, -1, unlooked
+	return v, nil
+}
