@@ -24,12 +24,12 @@ type layout struct {
 }
 
 // fit writes rows so that no line is wider than width, and their columns are aligned. The titles, if there are any, are the first row.
-// A width of 0 means any.
-func fit(titles []string, rows [][]string, width int) string {
+// A width of 0 means any. No column is made narrower than whole says.
+func fit(titles []string, rows [][]string, width int, whole []int) string {
 	if len(titles) > 0 {
 		rows = append([][]string{titles}, rows...)
 	}
-	l := arrange(naturalWidths(rows), width)
+	l := arrange(naturalWidths(rows), width, whole)
 	var b strings.Builder
 	for i, row := range rows {
 		l.write(&b, row)
@@ -55,7 +55,7 @@ func naturalWidths(rows [][]string) []int {
 }
 
 // arrange has all columns side by side, if need be by making the widest one narrower; else the first of them that fit.
-func arrange(widths []int, width int) layout {
+func arrange(widths []int, width int, whole []int) layout {
 	total := -tableGap
 	for _, w := range widths {
 		total += w + tableGap
@@ -64,7 +64,7 @@ func arrange(widths []int, width int) layout {
 		return layout{widths}
 	}
 	widest := slices.Index(widths, slices.Max(widths))
-	if left := widths[widest] - (total - width); left >= leastWrapped {
+	if left := widths[widest] - (total - width); left >= max(leastWrapped, whole[widest]) {
 		widths[widest] = left
 		return layout{widths}
 	}
@@ -112,7 +112,7 @@ func (l layout) writeRest(b *strings.Builder, titles, row []string, width int) {
 		}
 		item := row[i]
 		if i < len(titles) {
-			item = strings.ToLower(titles[i]) + ":" + joint + item
+			item = titled(titles[i], item, width-2*restIndent)
 		}
 		if line != "" && restIndent+cells(line)+len(restGap)+cells(item) > width {
 			end()
@@ -123,6 +123,24 @@ func (l layout) writeRest(b *strings.Builder, titles, row []string, width int) {
 		line += item
 	}
 	end()
+}
+
+// titled puts the title before a cell. Its first word is on the title's line where both have room there, and whole on the next one else.
+func titled(title, cell string, width int) string {
+	first, _, _ := strings.Cut(cell, " ")
+	title = strings.ToLower(title) + ":"
+	if cells(title)+1+cells(first) > width && cells(first) <= width {
+		return title + " " + cell
+	}
+	return title + joint + cell
+}
+
+// longestWord is how wide the longest part of a text is at which no line breaks.
+func longestWord(text string) (most int) {
+	for word := range strings.SplitSeq(text, " ") {
+		most = max(most, cells(word))
+	}
+	return most
 }
 
 // wrapCell is a cell in lines of at most width columns.

@@ -31,6 +31,7 @@ type Table struct {
 	now      time.Time
 	titles   []string
 	rows     [][]string
+	whole    []int // by column: how wide the longest part is at which a Whole does not break
 }
 
 // NewTable returns a table for s.Out. The titles are shown on a terminal only. now is what times are relative to.
@@ -44,6 +45,12 @@ func (t *Table) Row(cells ...any) {
 	row := make([]string, len(cells))
 	for i, c := range cells {
 		row[i] = t.cell(c)
+		if i == len(t.whole) {
+			t.whole = append(t.whole, 0)
+		}
+		if _, is := c.(Whole); is {
+			t.whole[i] = max(t.whole[i], longestWord(row[i]))
+		}
 	}
 	t.rows = append(t.rows, row)
 }
@@ -138,7 +145,7 @@ func (t *Table) lines() string {
 	if len(t.rows) == 0 {
 		return ""
 	}
-	return fit(t.titles, t.rows, t.width)
+	return fit(t.titles, t.rows, t.width, t.whole)
 }
 
 func shorten(s string, most int) string {
