@@ -19,6 +19,7 @@ type batchFlags struct {
 	gateways []string
 	by       string
 	export   bool
+	out      exportFlags
 }
 
 func batchCommand(p *program) *cobra.Command {
@@ -31,10 +32,17 @@ minute, or else at the limits, with all that waits at the gateway going first. I
 of a million jobs. Exit code 4 if no gateway knows the batch.
 
 With --by it says whether that is in time: exit code 0 if so, 1 if not or if nobody can say. Where no dispatcher
-has ever served a gateway, it says so as if one began now.`,
-		Example: "  dispatcher batch list\n  dispatcher batch 2026-11\n  dispatcher batch 2026-11 --by \"2026-11-30 18:00\"\n  dispatcher batch 2026-11 --export -o json > answers.ndjson",
+has ever served a gateway, it says so as if one began now.
+
+With --export it writes a line for each job, gateway by gateway in the order of the file: what became of it, its
+amount, the gateway's reference, and who settled it and why.
+` + exportedHelp,
+		Example: "  dispatcher batch list\n  dispatcher batch 2026-11\n  dispatcher batch 2026-11 --by \"2026-11-30 18:00\"\n  dispatcher batch 2026-11 --export --format csv > 2026-11.csv",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !f.export && (f.out.format != "" || len(f.out.fields) > 0) {
+				return cli.Usage("add --export", "--format and --fields say how --export writes jobs")
+			}
 			if f.export {
 				return p.batchExport(cmd.Context(), args[0], f)
 			}
@@ -44,7 +52,8 @@ has ever served a gateway, it says so as if one began now.`,
 	gatewaysFlag(cmd, &f.gateways, "ask this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.by, "by", "", "say whether it will make it by `TIME`: +2h, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
 	cmd.AddCommand(batchListCommand(p), batchPauseCommand(p), batchResumeCommand(p), batchCancelCommand(p))
-	cmd.Flags().BoolVar(&f.export, "export", false, "write a line for each job, in the order of the file: what became of it, and the gateway's reference")
+	cmd.Flags().BoolVar(&f.export, "export", false, "write a line for each job, in the order of the file: what became of it, its amount, and the gateway's reference")
+	f.out.declare(cmd)
 	return cmd
 }
 

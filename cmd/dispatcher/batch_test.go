@@ -146,13 +146,13 @@ func TestBatchExportSaysWhatBecameOfEachJob(t *testing.T) {
 	r.batch()
 	r.c.Del(context.Background(), redisdb.NewKeys(r.two).Job("d"))
 	r.expect(r.command("batch", "b1", "--export", "-o", "json"), 0,
-		`{"id":"a","gateway":"one","state":"done","status":201,"reference":"pi_1","attempts":1,"replays":0,"accepted_at":"TIME","called_at":"TIME","finished_at":"TIME"}
-{"id":"b","gateway":"one","state":"parked","reason":"refused","status":402,"error":"HTTP 402: no","attempts":1,"replays":0,"accepted_at":"TIME","called_at":"TIME","parked_at":"TIME"}
-{"id":"c","gateway":"one","state":"queued","attempts":0,"replays":0,"accepted_at":"TIME"}
-{"id":"d","gateway":"two","state":"forgotten","attempts":0,"replays":0,"accepted_at":null}
+		`{"id":"a","gateway":"one","batch":"b1","state":"done","amount":1050,"currency":"EUR","status":201,"reference":"pi_1","attempts":1,"replays":0,"accepted_at":"TIME","called_at":"TIME","finished_at":"TIME"}
+{"id":"b","gateway":"one","batch":"b1","state":"parked","reason":"refused","amount":999999999999,"currency":"EUR","status":402,"error":"HTTP 402: no","attempts":1,"replays":0,"accepted_at":"TIME","called_at":"TIME","parked_at":"TIME"}
+{"id":"c","gateway":"one","batch":"b1","state":"queued","attempts":0,"replays":0,"accepted_at":"TIME"}
+{"id":"d","gateway":"two","batch":"b1","state":"forgotten","attempts":0,"replays":0,"accepted_at":null}
 `, "")
-	r.expect(r.command("batch", "b1", "--export", "-g", r.one), 0, "a\tone\tdone\t\t201\tpi_1\t1\tTIME\tTIME\tTIME\t\n"+
-		"b\tone\tparked\trefused\t402\t\t1\tTIME\tTIME\t\t\nc\tone\tqueued\t\t\t\t0\tTIME\t\t\t\n", "")
+	r.expect(r.command("batch", "b1", "--export", "-g", r.one), 0, "a\tone\tdone\t\t201\tpi_1\t1\tTIME\tTIME\tTIME\t\tEUR 1050\tb1\n"+
+		"b\tone\tparked\trefused\t402\t\t1\tTIME\tTIME\t\t\tEUR 999999999999\tb1\nc\tone\tqueued\t\t\t\t0\tTIME\t\t\t\t\tb1\n", "")
 	if got := r.command("batch", "none", "--export"); got.code != 4 {
 		t.Errorf("no such batch: %+v", got)
 	}

@@ -3,12 +3,9 @@ package desk
 import (
 	"cmp"
 	"context"
-	"iter"
-	"slices"
 	"strings"
 	"time"
 
-	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/record"
@@ -205,61 +202,4 @@ func (b *Batch) WhyNoETA() string {
 		}
 	}
 	return strings.Join(parts, "; ")
-}
-
-// Forgotten is the state of a job whose record is gone: it was over longer ago than dedupe.
-const Forgotten job.State = "forgotten"
-
-// BatchJob is a line of "batch NAME --export -o json".
-type BatchJob struct {
-	ID         string              `json:"id"`
-	Gateway    string              `json:"gateway"`
-	State      job.State           `json:"state"`
-	Reason     job.Reason          `json:"reason,omitempty"`
-	Status     int                 `json:"status,omitempty"`
-	Reference  string              `json:"reference,omitempty"`
-	Settled    *deadletter.Settled `json:"settled,omitempty"`
-	Error      string              `json:"error,omitempty"`
-	Attempts   int                 `json:"attempts"`
-	Replays    int                 `json:"replays"`
-	AcceptedAt *time.Time          `json:"accepted_at"`
-	CalledAt   *time.Time          `json:"called_at,omitempty"`
-	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
-	FinishedAt *time.Time          `json:"finished_at,omitempty"`
-}
-
-// BatchJobs yields what became of each job of a batch, gateway by gateway in the order of the file, in memory that does not grow with the batch. A batch that
-// nobody knows has none.
-func (d *Desk) BatchJobs(ctx context.Context, name string) iter.Seq2[BatchJob, error] {
-	return func(yield func(BatchJob, error) bool) {
-		for _, g := range d.Gateways {
-			settled := g.Store.Settlements()
-			for r, err := range g.Books.BatchJobs(ctx, name) {
-				line := batchJobOf(r)
-				if err == nil {
-					line.Settled, err = settled(ctx, r)
-				}
-				if !yield(line, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
-}
-
-func batchJobOf(r job.Record) BatchJob {
-	l := BatchJob{ID: r.Job.ID, Gateway: r.Job.Gateway, State: r.State, Status: r.Status, Reference: r.Reference, Error: r.Error,
-		Attempts: r.Attempts, Replays: r.Replays, AcceptedAt: when(r.Accepted), FinishedAt: when(r.Finished)}
-	switch r.State {
-	case "":
-		l.State = Forgotten
-	case job.Parked:
-		l.Reason, l.ParkedAt = r.Reason, when(r.ParkedAt)
-	case job.Discarded:
-		l.Reason = r.Reason
-	}
-	if len(r.History) > 0 {
-		l.CalledAt = when(r.History[len(r.History)-1].At)
-	}
-	return l
 }

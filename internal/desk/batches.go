@@ -105,7 +105,9 @@ func newestFirst(a, b listedBatch) int {
 	return cmp.Or(b.first.Compare(a.first), strings.Compare(a.name, b.name))
 }
 
-func (b listedBatch) cursor() string { return strconv.FormatInt(record.Micros(b.first), 10) + "/" + b.name }
+func (b listedBatch) cursor() string {
+	return strconv.FormatInt(record.Micros(b.first), 10) + "/" + b.name
+}
 
 func parseBatchCursor(text string) (b listedBatch, err error) {
 	if text == "" {

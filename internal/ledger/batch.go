@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -67,19 +66,26 @@ const batchPage = 500
 // BatchJobs yields the jobs of a batch in the order of acceptance, without payloads, and without a state those whose records are gone.
 // It reads page by page; jobs that are accepted meanwhile come last.
 func (b *Books) BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record, error] {
+	return b.BatchRecords(ctx, name, false)
+}
+
+// BatchRecords is BatchJobs; payloads says that their payloads are read too, and opened.
+func (b *Books) BatchRecords(ctx context.Context, name string, payloads bool) iter.Seq2[job.Record, error] {
 	return func(yield func(job.Record, error) bool) {
 		for from := int64(0); ; from += batchPage {
 			ids, err := b.c.LRange(ctx, b.keys.BatchIDs(name), from, from+batchPage-1).Result()
-			var found []job.Record
-			if err == nil {
-				found, err = b.batchRecords(ctx, name, ids)
-			}
 			if err != nil {
 				yield(job.Record{}, fmt.Errorf("read batch %q of %s: %w", name, b.cfg.Gateway, err))
 				return
 			}
-			for _, r := range found {
-				if !yield(r, nil) {
+			for r, err := range b.records(ctx, ids, payloads) {
+				if err != nil {
+					err = fmt.Errorf("read batch %q of %s: %w", name, b.cfg.Gateway, err)
+				}
+				if r.Job.Batch != name { // gone, or in another life
+					r = job.Record{Job: job.Job{ID: r.Job.ID, Gateway: b.cfg.Gateway, Batch: name}}
+				}
+				if !yield(r, err) || err != nil {
 					return
 				}
 			}
@@ -88,15 +94,4 @@ func (b *Books) BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record
 			}
 		}
 	}
-}
-
-func (b *Books) batchRecords(ctx context.Context, name string, ids []string) (found []job.Record, failed error) {
-	record.Reader{C: b.c, Keys: b.keys, Fields: record.Listed()}.Read(ctx, ids, func(i int, h map[string]string, err error) {
-		if h["batch"] != name { // gone, or in another life
-			clear(h)
-			h["batch"] = name
-		}
-		found, failed = append(found, record.Parse(b.cfg.Gateway, ids[i], h)), cmp.Or(failed, err)
-	})
-	return found, failed
 }

@@ -84,6 +84,16 @@ func (k Keys) Aside(id string) string { return k.own + "aside:" + id }
 // JobPrefix is what Job puts before the id, for scripts that read ids from Redis.
 func (k Keys) JobPrefix() string { return k.own + "job:" }
 
+// AnyJob is the pattern, as SCAN takes it, of Job of every gateway.
+const AnyJob = prefix + "*}:job:*"
+
+// JobOf returns the gateway and the id of which a key is Job; ok is false if it is none.
+func JobOf(key string) (gateway, id string, ok bool) {
+	rest, ours := strings.CutPrefix(key, prefix)
+	gateway, id, found := strings.Cut(rest, "}:job:")
+	return gateway, id, ours && found
+}
+
 // Nobodys is a key that nobody writes. A script that lists it runs on no node of a cluster while its slot moves: either node refuses
 // several keys of which it lacks one.
 func (k Keys) Nobodys() string { return k.own + "nobodys" }

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/job"
+)
+
+// exportJobsFlags are the flags of "export".
+type exportJobsFlags struct {
+	gateways            []string
+	states              []string
+	since, until, times string
+	out                 exportFlags
+}
+
+const (
+	timesAccepted = "accepted"
+	timesFinished = "finished"
+)
+
+func exportCommand(p *program) *cobra.Command {
+	f := &exportJobsFlags{}
+	cmd := &cobra.Command{
+		Use: "export [flags]", Short: "Write what became of every job, for finance",
+		Long: `Export writes a line for each job that has a record, with its state, amount, currency, reference and times, and with
+who settled it and why: jobs of every batch, and of none. A record is kept until the job has been over for "dedupe".
+
+It goes through the keys of Redis in short steps while others work, so the lines are in no order: not in that of the
+file, and not in that of time. Each job comes once, as it stood when it was read; a job that comes in meanwhile may be
+left out. For the jobs of one batch in the order of the file there is "dispatcher batch NAME --export", which is
+quicker, and for a billing file of parked jobs "dispatcher dlq export".
+` + exportedHelp,
+		Example: "  dispatcher export -g stripe --format csv > stripe.csv\n  dispatcher export --time finished --since 2026-11-01 --until 2026-12-01 --state done --format csv\n" +
+			"  dispatcher export --state parked --fields payload.customer -o json",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.exportJobs(cmd, f) },
+	}
+	gatewaysFlag(cmd, &f.gateways, "only jobs of this `GATEWAY`; repeatable (default: all of the file)")
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.states, "state", nil, "only jobs in this `STATE`: scheduled, queued, in_flight, retrying, done, parked or discarded; repeatable (default: all)")
+	fs.StringVar(&f.since, "since", "", "only jobs accepted at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\", RFC 3339")
+	fs.StringVar(&f.until, "until", "", "only jobs accepted before `TIME`")
+	cli.Choice(cmd, &f.times, "time", "which time --since and --until mean: when the job was accepted, or when it was done or discarded", timesAccepted, timesFinished)
+	f.out.declare(cmd)
+	return cmd
+}
+
+// query checks the flags.
+func (f *exportJobsFlags) query(cmd *cobra.Command, now time.Time) (q desk.JobQuery, err error) {
+	for name, value := range map[string]string{"since": f.since, "until": f.until} {
+		if value == "" && cmd.Flags().Changed(name) {
+			return q, emptyFlag(name)
+		}
+	}
+	q.Fields, q.Finished = f.out.fields, f.times == timesFinished
+	for _, s := range f.states {
+		q.States = append(q.States, job.State(s))
+	}
+	if err = desk.CheckStates(q.States, "--state"); err != nil {
+		return q, err
+	}
+	if q.Since, err = desk.ParseAgo(f.since, now, "--since"); err != nil {
+		return q, err
+	}
+	if q.Until, err = desk.ParseAgo(f.until, now, "--until"); err != nil {
+		return q, err
+	}
+	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Until.After(q.Since) {
+		return q, cli.Usage("let --until be later than --since", "nothing is at or after %s and before %s", q.Since.Format(time.RFC3339), q.Until.Format(time.RFC3339))
+	}
+	return q, nil
+}
+
+func (p *program) exportJobs(cmd *cobra.Command, f *exportJobsFlags) error {
+	q, err := f.query(cmd, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := f.out.check(p); err != nil {
+		return err
+	}
+	s, err := p.openAt(cmd.Context(), f.gateways)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return p.writeJobs(cmd.Context(), s.desk, q, f)
+}
+
+func (p *program) writeJobs(ctx context.Context, d *desk.Desk, q desk.JobQuery, f *exportJobsFlags) error {
+	out, err := p.newJobWriter(&f.out)
+	if err != nil {
+		return err
+	}
+	if err := out.all(d.Jobs(ctx, q)); err != nil {
+		return err
+	}
+	if out.rows == 0 {
+		p.nothingMeant("job")
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/job"
+)
+
+// exportFlags say how jobs are written.
+type exportFlags struct {
+	format string
+	fields []string
+}
+
+const (
+	formatCSV    = "csv"
+	formatNDJSON = "ndjson"
+)
+
+// exportedHelp is what the help of each export says of fields and formats.
+const exportedHelp = `
+Amounts are in minor units. The column amount_major of --format csv has them in units of the currency, as ISO
+4217 divides them. A text that a spreadsheet would take for a formula has a ' before it.
+
+--fields adds fields of the payload. Only jobs that are neither done nor discarded have a payload: when a job is over
+its payload is deleted, and its fields are empty. Amount, currency and reference stay. To have more of a job
+that is done, put it into the id, or keep the billing file and match it by id. Sealed payloads need the keys
+of the configuration. The fields may hold personal data.`
+
+func (f *exportFlags) declare(cmd *cobra.Command) {
+	cli.Choice(cmd, &f.format, "format", "write `csv|ndjson`, CSV with a header (default: a table, and NDJSON with -o json)", "", formatCSV, formatNDJSON)
+	cmd.Flags().StringSliceVar(&f.fields, "fields", nil, "add `FIELDS` of the payload, with commas between: payload.customer,payload.invoice.number")
+}
+
+// check refuses flags that contradict one another, and asks for keys where payloads are read.
+func (f *exportFlags) check(p *program) error {
+	if f.format == formatCSV && p.JSON() {
+		return cli.Usage("choose one of the two", "--format csv and -o json don't go together")
+	}
+	p.payloads = len(f.fields) > 0
+	return desk.CheckJobFields(f.fields, "--fields")
+}
+
+// jobWriter writes a line for each job.
+type jobWriter struct {
+	p        *program
+	f        *exportFlags
+	out      *paged
+	csv      *cli.CSV // nil for other formats
+	rows     int
+	unopened int
+	why      error // of the first that could not be opened
+}
+
+// newJobWriter returns what writes jobs.
+func (p *program) newJobWriter(f *exportFlags) (w *jobWriter, err error) {
+	titles := []string{"ID", "GATEWAY", "STATE", "REASON", "STATUS", "REFERENCE", "ATTEMPTS", "ACCEPTED", "CALLED", "FINISHED", "SETTLED", "MONEY", "BATCH"}
+	for _, field := range f.fields {
+		titles = append(titles, strings.ToUpper(field))
+	}
+	w = &jobWriter{p: p, f: f, out: p.newPaged(titles...)}
+	if f.format == formatCSV {
+		w.csv, err = cli.NewCSV(w.out.out, append(strings.Split("id gateway batch state reason amount currency amount_major status reference attempts replays "+
+			"accepted_at called_at parked_at finished_at settled_as settled_at settled_by settled_why error", " "), f.fields...)...)
+	}
+	return w, err
+}
+
+func (w *jobWriter) write(l desk.JobLine) error {
+	w.rows++
+	if l.Unopened != nil {
+		if w.unopened++; w.unopened == 1 {
+			w.why = l.Unopened
+		}
+	}
+	switch {
+	case w.csv != nil:
+		return w.csv.Row(append(csvCells(l), w.fieldCells(l)...)...)
+	case w.f.format == formatNDJSON || w.p.JSON():
+		return cli.WriteJSON(w.out.out, l)
+	}
+	settled := ""
+	if l.Settled != nil {
+		settled = l.Settled.Text()
+	}
+	cells := []any{cli.Uncut(l.ID), cli.Uncut(l.Gateway), l.State, l.Reason, unlessZero(l.Status), cli.Uncut(l.Reference), l.Attempts,
+		moments(l.AcceptedAt), moments(l.CalledAt), moments(l.FinishedAt), cli.Uncut(settled), w.out.table.Money(l.Money()), cli.Uncut(l.Batch)}
+	return w.out.row(append(cells, w.fieldCells(l)...)...)
+}
+
+func csvCells(l desk.JobLine) []any {
+	amount, major := "", ""
+	if l.Amount != nil {
+		amount, major = l.Amount.String(), job.Money{Minor: l.Amount, Currency: l.Currency}.Units()
+	}
+	cells := []any{cli.Uncut(l.ID), cli.Uncut(l.Gateway), cli.Uncut(l.Batch), l.State, l.Reason, cli.Whole(amount), l.Currency, cli.Whole(major),
+		unlessZero(l.Status), cli.Uncut(l.Reference), l.Attempts, l.Replays, moments(l.AcceptedAt), moments(l.CalledAt), moments(l.ParkedAt), moments(l.FinishedAt)}
+	if s := l.Settled; s != nil {
+		cells = append(cells, s.As, s.At, cli.Uncut(s.Who), cli.Uncut(s.Why))
+	} else {
+		cells = append(cells, nil, nil, nil, nil)
+	}
+	return append(cells, cli.Uncut(l.Error))
+}
+
+// fieldCells are the fields of the payload: texts as they are, numbers as they were written, and what has parts as JSON.
+func (w *jobWriter) fieldCells(l desk.JobLine) []any {
+	var cells []any
+	for _, name := range w.f.fields {
+		switch v := l.Fields[name].(type) {
+		case nil:
+			cells = append(cells, nil)
+		case string:
+			cells = append(cells, cli.Uncut(v))
+		case json.Number:
+			cells = append(cells, cli.Whole(v))
+		case bool:
+			cells = append(cells, v)
+		default:
+			text, _ := json.Marshal(v) // it came from JSON
+			cells = append(cells, cli.Uncut(text))
+		}
+	}
+	return cells
+}
+
+// all writes these jobs. What was written before an error stays.
+func (w *jobWriter) all(lines iter.Seq2[desk.JobLine, error]) (err error) {
+	for line, failed := range lines {
+		if err = failed; err == nil {
+			err = w.write(line)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if ended := w.end(); err == nil {
+		err = ended
+	}
+	return err
+}
+
+// end writes what is left, and says of which jobs the fields could not be read.
+func (w *jobWriter) end() error {
+	if w.csv != nil {
+		if err := w.csv.Flush(); err != nil {
+			return err
+		}
+	}
+	if w.unopened > 0 {
+		w.p.remark("the fields of %s are empty, since their payloads can't be opened; the first: %v", job.JobsText(int64(w.unopened)), w.why)
+	}
+	if w.csv == nil && w.f.format == "" {
+		return w.out.flush()
+	}
+	if err := w.out.out.Flush(); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}
+
+func unlessZero(n int) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}
+
+func moments(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}

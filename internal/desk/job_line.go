@@ -1,0 +1,187 @@
+package desk
+
+import (
+	"context"
+	"iter"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// Forgotten is the state of a job whose record is gone: it was over longer ago than dedupe.
+const Forgotten job.State = "forgotten"
+
+// JobLine is what became of a job: a line of "export" and of "batch NAME --export".
+type JobLine struct {
+	ID         string              `json:"id"`
+	Gateway    string              `json:"gateway"`
+	Batch      string              `json:"batch,omitempty"`
+	State      job.State           `json:"state"`
+	Reason     job.Reason          `json:"reason,omitempty"`
+	Amount     *big.Int            `json:"amount,omitempty"` // in minor units; nil where the books have none
+	Currency   string              `json:"currency,omitempty"`
+	Status     int                 `json:"status,omitempty"`
+	Reference  string              `json:"reference,omitempty"`
+	Settled    *deadletter.Settled `json:"settled,omitempty"`
+	Error      string              `json:"error,omitempty"`
+	Attempts   int                 `json:"attempts"`
+	Replays    int                 `json:"replays"`
+	AcceptedAt *time.Time          `json:"accepted_at"`
+	CalledAt   *time.Time          `json:"called_at,omitempty"`
+	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
+	FinishedAt *time.Time          `json:"finished_at,omitempty"`
+	// Fields are the fields of the payload that were asked for, by their paths; nil those that it does not have.
+	Fields map[string]any `json:"fields,omitempty"`
+
+	// Unopened is why its fields can't be read; nil if they can, or none was asked for.
+	Unopened error `json:"-"`
+}
+
+// payloadPrefix begins the path of a field of the payload, as people write it.
+const payloadPrefix = "payload."
+
+// JobFields are the fields of payloads that an export is to have, as people write them: "payload.customer.name".
+type JobFields []string
+
+// CheckJobFields returns an error with the code usage if one of them is no field of a payload. name is how errors call them all.
+func CheckJobFields(fields JobFields, name string) error {
+	for _, f := range fields {
+		if path, is := strings.CutPrefix(f, payloadPrefix); !is || slices.Contains(strings.Split(path, "."), "") {
+			return usage("write payload.customer, or payload.customer.name for one that is deeper; with commas between several", "%s %q is no field of a payload", name, f)
+		}
+	}
+	return nil
+}
+
+// fill puts the fields of a job's payload into a line.
+func (fields JobFields) fill(l *JobLine, r job.Record) {
+	if len(fields) == 0 {
+		return
+	}
+	paths := make([]string, len(fields))
+	for i, f := range fields {
+		paths[i] = strings.TrimPrefix(f, payloadPrefix)
+	}
+	l.Fields, l.Unopened = make(map[string]any, len(fields)), r.Unopened
+	for i, value := range job.FieldsOf(r.Job.Payload, paths) {
+		l.Fields[fields[i]] = value
+	}
+}
+
+// BatchJobs yields what became of each job of a batch, gateway by gateway in the order of the file, in memory that does not grow with the batch. A batch that
+// nobody knows has none.
+func (d *Desk) BatchJobs(ctx context.Context, name string, fields JobFields) iter.Seq2[JobLine, error] {
+	return func(yield func(JobLine, error) bool) {
+		for _, g := range d.Gateways {
+			settled := g.Store.Settlements()
+			for r, err := range g.Books.BatchRecords(ctx, name, len(fields) > 0) {
+				var line JobLine
+				if err == nil {
+					line, err = lineOf(ctx, r, settled, fields)
+				}
+				if !yield(line, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// JobQuery says which jobs are exported.
+type JobQuery struct {
+	States       []job.State // none means all
+	Since, Until time.Time   // from, and before; zero means any time
+	// Finished says that the times are those at which jobs were done or discarded; else those at which they were accepted.
+	Finished bool
+	Fields   JobFields
+}
+
+// States are the states of a job that has a record, in the order of its way.
+func States() []job.State {
+	return []job.State{job.Scheduled, job.Queued, job.InFlight, job.Retrying, job.Done, job.Parked, job.Discarded}
+}
+
+// CheckStates returns an error with the code usage if a job has no such state. name is how errors call it.
+func CheckStates(states []job.State, name string) error {
+	for _, s := range states {
+		if !slices.Contains(States(), s) {
+			return usage("the states are scheduled, queued, in_flight, retrying, done, parked and discarded", "%s %q is no state of a job", name, s)
+		}
+	}
+	return nil
+}
+
+func (q JobQuery) means(r job.Record) bool {
+	at := r.Accepted
+	if q.Finished {
+		at = r.Finished
+	}
+	switch {
+	case len(q.States) > 0 && !slices.Contains(q.States, r.State):
+		return false
+	case q.Finished && at.IsZero():
+		return false
+	}
+	return (q.Since.IsZero() || !at.Before(q.Since)) && (q.Until.IsZero() || at.Before(q.Until))
+}
+
+// Jobs yields what became of each job of the desk's gateways that is meant, in no order, in memory that does not grow with them beyond some bound.
+// Each comes once, as it stood when it was read.
+func (d *Desk) Jobs(ctx context.Context, q JobQuery) iter.Seq2[JobLine, error] {
+	return func(yield func(JobLine, error) bool) {
+		books, settled := make([]*ledger.Books, len(d.Gateways)), map[string]settlements{}
+		for i, g := range d.Gateways {
+			books[i], settled[g.Name] = g.Books, g.Store.Settlements()
+		}
+		for r, err := range ledger.EachJob(ctx, books, len(q.Fields) > 0) {
+			var line JobLine
+			if err == nil && !q.means(r) {
+				continue
+			}
+			if err == nil {
+				line, err = lineOf(ctx, r, settled[r.Job.Gateway], q.Fields)
+			}
+			if !yield(line, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// settlements says how a person settled a job.
+type settlements func(context.Context, job.Record) (*deadletter.Settled, error)
+
+func lineOf(ctx context.Context, r job.Record, settled settlements, fields JobFields) (l JobLine, err error) {
+	l = JobLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Batch: r.Job.Batch, State: r.State, Status: r.Status, Reference: r.Reference, Error: r.Error,
+		Attempts: r.Attempts, Replays: r.Replays, AcceptedAt: when(r.Accepted), FinishedAt: when(r.Finished)}
+	switch r.State {
+	case "":
+		l.State = Forgotten
+	case job.Parked:
+		l.Reason, l.ParkedAt = r.Reason, when(r.ParkedAt)
+	case job.Discarded:
+		l.Reason = r.Reason
+	}
+	if m, ok := job.Booked(r.Money); ok {
+		l.Amount, l.Currency = m.Minor, m.Currency
+	}
+	if len(r.History) > 0 {
+		l.CalledAt = when(r.History[len(r.History)-1].At)
+	}
+	fields.fill(&l, r)
+	l.Settled, err = settled(ctx, r)
+	return l, err
+}
+
+// Money is its amount as a sum of one job; empty where the books have none.
+func (l JobLine) Money() (t job.Totals) {
+	if l.Amount != nil {
+		t.Amount.Add(job.Money{Minor: l.Amount, Currency: l.Currency})
+	}
+	return t
+}
