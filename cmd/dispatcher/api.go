@@ -38,6 +38,7 @@ func (s served) api(cfg httpapi.Config) *httpapi.API {
 		rows, err := desk.New(s.db.Client, s.file.Load().Gateways).Status(ctx)
 		return statusDocument{rows}, err
 	}
+	s.showBatches(&cfg)
 	return httpapi.New(cfg)
 }
 

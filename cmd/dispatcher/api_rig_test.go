@@ -199,6 +199,9 @@ func (a *apiRig) hold(r *http.Request, got answer) {
 			pattern += "/{id}"
 		}
 	}
+	if strings.HasPrefix(pattern, "/v1/batches/") {
+		pattern = "/v1/batches/{name}"
+	}
 	item := a.doc.Paths.Value(pattern)
 	if item == nil || item.GetOperation(r.Method) == nil {
 		return // asked for what isn't there

@@ -19,5 +19,7 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	testkit.Described(t, answer.Body.Bytes(), "Status", struct {
 		Gateways []desk.Status `json:"gateways"`
 	}{})
+	testkit.Described(t, answer.Body.Bytes(), "Batches", batchesDocument{})
+	testkit.Described(t, answer.Body.Bytes(), "Batch", desk.Batch{})
 	testkit.Listed(t, answer.Body.Bytes(), "JobView", "reason", job.Reasons())
 }

@@ -33,6 +33,9 @@ type Config struct {
 	Job func(ctx context.Context, gateway, id string) (any, error)
 	// Status returns the status of every gateway, to be written as JSON.
 	Status func(ctx context.Context) (any, error)
+	// Batches returns a page of batches, and Batch how one stands at these gateways (none: at all), to be written as JSON.
+	Batches func(ctx context.Context, q BatchQuery) (any, error)
+	Batch   func(ctx context.Context, name string, gateways []string) (any, error)
 	// Metrics answers /metrics.
 	Metrics http.Handler
 	// Ready says whether the dispatcher can do its work: Redis answers, and its data is what was seen of it. The message of a

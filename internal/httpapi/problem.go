@@ -35,6 +35,7 @@ const (
 	codePath        code = "unknown_path"
 	codeGateway     code = "unknown_gateway"
 	codeJob         code = "unknown_job"
+	codeBatch       code = "unknown_batch"
 	codeMethod      code = "method_not_allowed"
 	codeMedia       code = "unknown_media_type"
 	codeInvalid     code = "invalid_job"
@@ -55,6 +56,7 @@ var statuses = map[code]int{
 	codePath:        http.StatusNotFound,
 	codeGateway:     http.StatusNotFound,
 	codeJob:         http.StatusNotFound,
+	codeBatch:       http.StatusNotFound,
 	codeMethod:      http.StatusMethodNotAllowed,
 	codeMedia:       http.StatusUnsupportedMediaType,
 	codeInvalid:     http.StatusBadRequest,
@@ -91,6 +93,9 @@ var codes = map[job.Code]code{
 
 // problemOf is what a caller hears of an error: a coded one's own words, of any other nothing but that the log knows more.
 func problemOf(err error) problem {
+	if p, is := errors.AsType[*problem](err); is {
+		return *p
+	}
 	e, ok := errors.AsType[*job.Error](redisdb.Coded(err))
 	if !ok {
 		return newProblem(codeFailed, "something failed here; the dispatcher's log says what", "send the same again: "+knownByID)
