@@ -31,13 +31,13 @@ type act struct {
 	ended error // once over is closed
 }
 
-// acts are the last acts of this process.
-type acts struct {
+// acts are the last acts of this process, of one kind.
+type acts[A any] struct {
 	mu  sync.Mutex
-	all []*act
+	all []A
 }
 
-func (s *acts) add(a *act) {
+func (s *acts[A]) add(a A) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all = append(s.all, a); len(s.all) > actsKept {
@@ -45,24 +45,24 @@ func (s *acts) add(a *act) {
 	}
 }
 
-// find returns an act of the gateway; nil if this process knows none of that id.
-func (s *acts) find(id, gateway string) *act {
+// find returns the act that is meant; none if this process knows no such act.
+func (s *acts[A]) find(is func(A) bool) (none A) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.all {
-		if a.ID == id && a.bulk.Name == gateway {
+		if is(a) {
 			return a
 		}
 	}
-	return nil
+	return none
 }
 
-// wait returns when the act is over, but no later than after d.
-func (a *act) wait(ctx context.Context, d time.Duration) {
+// await returns when an act is over, but no later than after d.
+func await(ctx context.Context, over <-chan struct{}, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	select {
-	case <-a.over:
+	case <-over:
 	case <-ctx.Done():
 	}
 }

@@ -133,7 +133,7 @@ func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a := c.begin(b, d, saying{who: who, why: why, from: r.RemoteAddr})
-	a.wait(r.Context(), patience)
+	await(r.Context(), a.over, patience)
 	remember(w, r, who)
 	http.Redirect(w, r, "/gateways/"+g.Name+"?act="+a.ID, http.StatusSeeOther)
 	return nil

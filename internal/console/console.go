@@ -1,5 +1,5 @@
 // Package console is the operator's page of a running dispatcher: every gateway at a glance, its dead letters with replay,
-// discard and resolve, pause and limits, and all that is known of one job. Pages are made on the server and work without
+// discard and resolve, pause and limits, the batches, and all that is known of one job. Pages are made on the server and work without
 // JavaScript; with it they stay up to date.
 //
 // Nothing is changed by a GET. Whatever touches dead letters or limits is shown first, with a form that does exactly what was
@@ -40,13 +40,15 @@ type Config struct {
 
 // Console is an http.Handler for everything under /. Safe for concurrent use.
 type Console struct {
-	cfg     Config
-	inner   http.Handler
-	ctx     context.Context // of what runs longer than its request
-	halt    context.CancelFunc
-	acts    acts
-	running sync.WaitGroup
-	served  atomic.Pointer[desk.Desk]
+	cfg   Config
+	inner http.Handler
+	ctx   context.Context // of what runs longer than its request
+	halt  context.CancelFunc
+	acts  acts[*act]
+	// batchActs are those upon batches.
+	batchActs acts[*batchAct]
+	running   sync.WaitGroup
+	served    atomic.Pointer[desk.Desk]
 }
 
 // New returns the console.
@@ -70,6 +72,9 @@ func New(cfg Config) *Console {
 	page("POST /gateways/{gateway}/resume", c.resume)
 	page("GET /gateways/{gateway}/limit", c.limitPreview)
 	page("POST /gateways/{gateway}/limit", c.setLimit)
+	page("GET /batches", c.batches)
+	page("GET /batches/{name}", c.batchPage)
+	page("POST /batches", c.batchDo)
 	page("GET /jobs", c.jobPage)
 	page("GET /jobs/{id...}", c.jobPage)
 	page("GET /", func(http.ResponseWriter, *http.Request) error { return notFound("there is no such page") })

@@ -91,7 +91,7 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 	if v.Trail, err = trail(r.Context(), g); err != nil {
 		return err
 	}
-	v.Act = c.acts.find(q.Get("act"), g.Name)
+	v.Act = c.acts.find(func(a *act) bool { return a.ID == q.Get("act") && a.bulk.Name == g.Name })
 	c.show(w, r, http.StatusOK, "gateway.html", v)
 	return nil
 }

@@ -42,17 +42,18 @@ func parsePages() map[string]*template.Template {
 }
 
 var functions = template.FuncMap{
-	"abs":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-	"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-	"ago":     func(t time.Time) string { return relative(time.Until(t)) },
-	"count":   func(n any) string { return grouped(fmt.Sprint(n)) },
-	"dur":     short,
-	"jobs":    jobs,
-	"words":   words,
-	"joblink": jobLink,
-	"sums":    func(text string) []string { return strings.SplitAfter(text, ", ") },
-	"reasons": job.Reasons,
-	"has":     func(all []job.Reason, r job.Reason) bool { return slices.Contains(all, r) },
+	"abs":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"iso":       func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"ago":       func(t time.Time) string { return relative(time.Until(t)) },
+	"count":     func(n any) string { return grouped(fmt.Sprint(n)) },
+	"dur":       short,
+	"jobs":      jobs,
+	"words":     words,
+	"joblink":   jobLink,
+	"batchlink": func(name string) string { return batchLink(name, nil) },
+	"sums":      func(text string) []string { return strings.SplitAfter(text, ", ") },
+	"reasons":   job.Reasons,
+	"has":       func(all []job.Reason, r job.Reason) bool { return slices.Contains(all, r) },
 }
 
 // words is a name for people. That of a reason or a state has lines under its words.

@@ -3,6 +3,7 @@ package desk
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 

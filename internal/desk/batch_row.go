@@ -45,6 +45,9 @@ type BatchRow struct {
 	Cursor    string     `json:"cursor"`
 }
 
+// Row is the batch as lists show it, but for its place in them.
+func (b *Batch) Row() BatchRow { return b.row(listedBatch{name: b.Batch}) }
+
 // row is the batch as lists show it.
 func (b *Batch) row(l listedBatch) BatchRow {
 	r := BatchRow{Batch: b.Batch, State: BatchActive, FirstJobAt: l.first, Totals: b.Totals, States: b.States, ETASeconds: b.ETASeconds, ETAWhy: b.WhyNoETA(), Cursor: l.cursor()}

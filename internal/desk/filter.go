@@ -61,6 +61,15 @@ func ParseAgo(text string, now time.Time, name string) (time.Time, error) {
 	return t, nil
 }
 
+// ParseBy reads the time by which a batch is to be through: +2h, or a moment.
+func ParseBy(text string, now time.Time) (time.Time, error) {
+	t, err := producer.ParseTime(text, now)
+	if err != nil {
+		return t, usage(`write +2h, 2026-11-30, "2026-11-30 18:00" or 2026-11-30T18:00:00Z; without a zone it is UTC`, "%q is not a time", text)
+	}
+	return t, nil
+}
+
 func reasonNames() []string {
 	all := make([]string, len(job.Reasons()))
 	for i, r := range job.Reasons() {

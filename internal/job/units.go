@@ -3,6 +3,9 @@ package job
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"math/big"
+	"slices"
 	"strings"
 
 	"github.com/bojanz/currency"
@@ -31,4 +34,21 @@ func FieldsOf(payload []byte, paths []string) []any {
 		values[i] = valueAt(object, path)
 	}
 	return values
+}
+
+// Sorted returns the sums by currency, in the order of their names.
+func (a Amounts) Sorted() []Money {
+	var all []Money
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		all = append(all, Money{Minor: a[name], Currency: name})
+	}
+	return all
+}
+
+// Of returns the sum of one currency.
+func (a Amounts) Of(currency string) *big.Int {
+	if sum := a[currency]; sum != nil {
+		return sum
+	}
+	return new(big.Int)
 }
