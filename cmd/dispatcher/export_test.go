@@ -155,7 +155,7 @@ func TestExportChoosesByStateAndTime(t *testing.T) {
 	}
 	for _, c := range []struct{ args, want string }{
 		{"", "a b c u rubbish"}, {"--state done", "c u"}, {"--state parked --state queued -g " + r.one, "a"}, {"--since 30d", "a b u"}, {"--until 30d", "c rubbish"},
-		{"--time finished --since 30d", "c u"}, {"--state discarded", ""},
+		{"--time finished --since 30d", "c u"}, {"--time finished --until 2100-01-01", "c u"}, {"--state discarded", ""},
 	} {
 		if got := ids(strings.Fields(c.args)...); got != c.want {
 			t.Errorf("%s: %q, want %q", c.args, got, c.want)
