@@ -86,6 +86,9 @@ func TestDLQListBeginsWithWhatNeedsAPerson(t *testing.T) {
 	if got := r.run("list", "--after", "refused/"+r.two+"/1"); got.code != 0 || !strings.HasPrefix(got.out, "f\t") {
 		t.Errorf("in a pipe it does not go on where a person has left off: %+v", got)
 	}
+	if got := r.run("list", "--after", "rejected/"+r.one+"/1"); got.code != 0 || got.out != "" {
+		t.Errorf("behind the last reason it begins anew: %+v", got)
+	}
 	if got := r.run("export", "--after", "refused/"+r.two+"/1"); got.code != 2 || got.out != "" {
 		t.Errorf("an export takes a cursor of another order: %+v", got)
 	}

@@ -53,10 +53,10 @@ func (s *Selection) EachByNeed(ctx context.Context, cursor string, visit func(*G
 
 // needed is the reasons that the filter means, in their order, from first on; empty: from the beginning.
 func (s *Selection) needed(first job.Reason) []job.Reason {
-	all := slices.DeleteFunc(job.Reasons(), func(r job.Reason) bool {
+	all := job.Reasons()
+	return slices.DeleteFunc(all[max(slices.Index(all, first), 0):], func(r job.Reason) bool {
 		return len(s.Filter.Reasons) > 0 && !slices.Contains(s.Filter.Reasons, r) || r == job.Rejected && s.LeavesOut()
 	})
-	return all[max(slices.Index(all, first), 0):]
 }
 
 // LeavesOut says that a list for people leaves out the jobs that wait for room: it does unless the filter has a reason, an id or a pattern.
