@@ -70,6 +70,14 @@ func newAlgorithm(name string, limits []job.Limit, burst, precision int64) (Algo
 //go:embed algorithm.lua
 var algorithmLua string
 
+// The checks as they are composed with the ledger's scripts: one text each, however many gateways there are.
+var (
+	levelCheck         = algorithmLua + levelLua
+	fixedWindowCheck   = algorithmLua + fixedWindowLua
+	slidingWindowCheck = algorithmLua + slidingWindowLua
+	slidingLogCheck    = algorithmLua + slidingLogLua
+)
+
 // args returns the version of limits: the algorithm's name, then the numbers of each limit, such as "token-bucket 1/10/600/ 1/90/5400/ ".
 func args(name string, rows [][]int64) []any {
 	version := name + " "

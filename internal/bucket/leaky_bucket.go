@@ -17,7 +17,7 @@ type LeakyBucket struct {
 }
 
 // Lua returns the fragments that keep the limits, a token bucket's: one unit leaks out per µs.
-func (LeakyBucket) Lua() string { return algorithmLua + levelLua }
+func (LeakyBucket) Lua() string { return levelCheck }
 
 // interval is how long one token takes to leak out, in µs.
 func interval(l job.Limit) int64 { return (l.Window.Microseconds() + l.N - 1) / l.N }

@@ -83,4 +83,4 @@ func below(n, w, maxC int64) (r, c int64) {
 }
 
 // Lua returns the fragments that keep the limits.
-func (TokenBucket) Lua() string { return algorithmLua + levelLua }
+func (TokenBucket) Lua() string { return levelCheck }

@@ -24,7 +24,7 @@ type FixedWindow struct {
 }
 
 // Lua returns the fragments that keep the limits.
-func (FixedWindow) Lua() string { return algorithmLua + fixedWindowLua }
+func (FixedWindow) Lua() string { return fixedWindowCheck }
 
 // Args returns, for each limit, its number and its window in µs.
 func (f FixedWindow) Args() []any { return windowArgs(job.FixedWindow, f.Limits) }
@@ -45,7 +45,7 @@ type SlidingWindow struct {
 }
 
 // Lua returns the fragments that keep the limits.
-func (SlidingWindow) Lua() string { return algorithmLua + slidingWindowLua }
+func (SlidingWindow) Lua() string { return slidingWindowCheck }
 
 // Args returns, for each limit, its number, its window and the length of a part, in µs.
 func (s SlidingWindow) Args() []any {
@@ -76,7 +76,7 @@ type SlidingLog struct {
 }
 
 // Lua returns the fragments that keep the limits.
-func (SlidingLog) Lua() string { return algorithmLua + slidingLogLua }
+func (SlidingLog) Lua() string { return slidingLogCheck }
 
 // Args returns, for each limit, its number and its window in µs.
 func (s SlidingLog) Args() []any { return windowArgs(job.SlidingLog, s.Limits) }

@@ -5,6 +5,7 @@ package record
 
 import (
 	"embed"
+	"sync"
 
 	"spillway/internal/redisdb"
 )
@@ -67,10 +68,27 @@ var (
 // Accept returns the script that takes in new jobs by an admission check: a fragment that defines bucket_load, bucket_take and their like. It
 // keeps its answer.
 func Accept(bucket string) *redisdb.Script {
-	return redisdb.NewScript(redisdb.NowLua, Lua, bucket, lua("forms"), "local function offered()", lua("accept"), "end", lua("receipt")).Replicated()
+	return accepts.of(bucket, func() *redisdb.Script {
+		return redisdb.NewScript(redisdb.NowLua, Lua, bucket, lua("forms"), "local function offered()", lua("accept"), "end", lua("receipt")).Replicated()
+	})
 }
 
 // Readmit returns the script that takes parked jobs in again by an admission check, as Accept.
 func Readmit(bucket string) *redisdb.Script {
-	return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, lua("forms"), lua("readmit"))
+	return readmits.of(bucket, func() *redisdb.Script {
+		return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, lua("forms"), lua("readmit"))
+	})
+}
+
+var accepts, readmits perCheck
+
+// perCheck is a script that is composed once for each admission check: there are a handful of those, and maybe thousands of gateways.
+type perCheck struct{ made sync.Map }
+
+func (p *perCheck) of(bucket string, compose func() *redisdb.Script) *redisdb.Script {
+	if s, ok := p.made.Load(bucket); ok {
+		return s.(*redisdb.Script)
+	}
+	s, _ := p.made.LoadOrStore(bucket, compose())
+	return s.(*redisdb.Script)
 }

@@ -31,3 +31,15 @@ func TestNoScriptMissesAFunction(t *testing.T) {
 		}
 	}
 }
+
+// A process with thousands of gateways has the text of each script once.
+func TestAScriptIsComposedOnceForEachAdmissionCheck(t *testing.T) {
+	t.Parallel()
+	const check, other = "local function bucket_load() end\n", "local function bucket_load() return 1 end\n"
+	if Accept(check) != Accept(check) || Readmit(check) != Readmit(check) {
+		t.Error("the same admission check has its scripts composed again")
+	}
+	if Accept(check) == Accept(other) || Readmit(check) == Readmit(other) {
+		t.Error("another admission check has the scripts of the first")
+	}
+}
