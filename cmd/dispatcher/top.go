@@ -85,10 +85,7 @@ func topEnvironment(env []string) []string {
 }
 
 // topRow is one gateway at one look.
-type topRow struct {
-	desk.Status
-	Calls []int64 // that ended in each span of ledger.CallSpan, oldest first
-}
+type topRow struct{ desk.Watched }
 
 // topSource looks at gateways and acts on them. It opens Redis at the first look that reaches it: top may start while Redis is away.
 type topSource struct {
@@ -133,14 +130,13 @@ func (s *topSource) look(ctx context.Context) ([]topRow, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
-	rows := make([]topRow, len(d.Gateways))
-	for i, g := range d.Gateways {
-		if rows[i].Status, err = g.Status(ctx); err == nil {
-			rows[i].Calls, err = g.Calls(ctx, rows[i].Status)
-		}
-		if err != nil {
-			return nil, err
-		}
+	all, err := d.Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]topRow, len(all))
+	for i, one := range all {
+		rows[i] = topRow{one}
 	}
 	return rows, nil
 }

@@ -241,7 +241,7 @@ func row(name string, changes ...func(*dispatch.Glance)) topRow {
 	for _, change := range changes {
 		change(&v)
 	}
-	return topRow{desk.StatusOf(name, v, nil), make([]int64, 24)}
+	return topRow{desk.Watched{Status: desk.StatusOf(name, v, nil), Calls: make([]int64, 24)}}
 }
 
 func TestTopAsksBeforeItActs(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
@@ -63,9 +65,19 @@ func (p *Pacer) setPaused(ctx context.Context, paused, why string) error {
 
 // Look returns what keeps the gateway's calls back.
 func (p *Pacer) Look(ctx context.Context) (Standing, error) {
-	v, err := lookScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Pace(), p.keys.LiveLimits()}, p.now()).Slice()
+	return look(ctx, p.client, p.gateway, p.now())
+}
+
+// Look returns what keeps a gateway's calls back, to whoever has no pacer of it.
+func Look(ctx context.Context, c redis.Scripter, gateway string) (Standing, error) {
+	return look(ctx, c, gateway, 0)
+}
+
+func look(ctx context.Context, c redis.Scripter, gateway string, now int64) (Standing, error) {
+	k := redisdb.NewKeys(gateway)
+	v, err := lookScript.Run(ctx, c, []string{k.Hold(), k.Pace(), k.LiveLimits()}, now).Slice()
 	if err != nil {
-		return Standing{}, fmt.Errorf("what holds %s back could not be read: %w", p.gateway, err)
+		return Standing{}, fmt.Errorf("what holds %s back could not be read: %w", gateway, err)
 	}
 	if len(v) != 8 {
 		return Standing{}, fmt.Errorf("look.lua answered with %d values: is another version of the program using this Redis?", len(v))

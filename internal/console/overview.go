@@ -1,10 +1,8 @@
 package console
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"spillway/internal/desk"
@@ -92,27 +90,14 @@ type overviewView struct {
 	Now  time.Time
 }
 
-// looksAtOnce bounds how many gateways one page asks about side by side.
-const looksAtOnce = 8
-
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
-	gateways := c.desk().Gateways
-	rows := make([]glance, len(gateways))
-	errs := make([]error, len(rows))
-	turns := make(chan struct{}, looksAtOnce)
-	var all sync.WaitGroup
-	for i, g := range gateways {
-		all.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			rows[i], errs[i] = look(r.Context(), g)
-		})
+	all, err := c.desk().Watch(r.Context())
+	if err != nil {
+		return err
 	}
-	all.Wait()
-	for i, err := range errs {
-		if err != nil {
-			return fmt.Errorf("look at %s: %w", gateways[i].Name, err)
-		}
+	rows := make([]glance, len(all))
+	for i, one := range all {
+		rows[i] = newGlance(one.Status, one.Calls)
 	}
 	c.show(w, r, http.StatusOK, "overview.html", &overviewView{base: base{Title: "Gateways", Live: true}, Rows: rows, Now: time.Now()})
 	return nil

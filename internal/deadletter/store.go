@@ -48,6 +48,13 @@ func (s *Store) For(e *Entry) *Store {
 	return &one
 }
 
+// On returns the store for whoever reads it by another client of the same Redis.
+func (s *Store) On(c redis.UniversalClient) *Store {
+	one := *s
+	one.c = c
+	return &one
+}
+
 func (s *Store) actPlace() string {
 	if s.act == nil {
 		return ""

@@ -103,13 +103,19 @@ type batchPart struct {
 // Batch returns how a batch stands at the gateways that know it. An error with the code not_found says that none does.
 func (d *Desk) Batch(ctx context.Context, name string) (*Batch, error) {
 	b := &Batch{Batch: name}
-	for _, g := range d.Gateways {
+	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (*dispatch.BatchGlance, error) {
 		v, ok, err := dispatch.LookBatch(ctx, g.redis, g.Gateway, name)
-		if err != nil {
+		if err != nil || !ok {
 			return nil, err
 		}
-		if ok {
-			b.parts = append(b.parts, batchPart{g, v})
+		return &v, nil
+	})
+	if err := cmp.Or(errs...); err != nil {
+		return nil, err
+	}
+	for i, v := range found {
+		if v != nil {
+			b.parts = append(b.parts, batchPart{d.Gateways[i], *v})
 		}
 	}
 	if len(b.parts) == 0 {

@@ -5,6 +5,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/redisdb"
 )
 
 // Desk is some gateways of one Redis. Safe for concurrent use.
@@ -40,6 +42,20 @@ func New(c redis.UniversalClient, gateways []config.Gateway) *Desk {
 		d.Gateways[i] = &Gateway{Gateway: g, Store: dispatch.Store(c, g), Books: dispatch.Books(c, g), redis: c}
 	}
 	return d
+}
+
+// abreast runs look for each gateway, beside one another and in common round trips, and returns what they found, in the order of the gateways. It is for
+// reading.
+func abreast[T any](ctx context.Context, d *Desk, look func(context.Context, *Gateway) (T, error)) ([]T, []error) {
+	found, errs := make([]T, len(d.Gateways)), make([]error, len(d.Gateways))
+	if len(found) == 0 {
+		return nil, nil
+	}
+	redisdb.Abreast(ctx, d.Gateways[0].redis, len(found), func(c redis.UniversalClient, i int) {
+		g := d.Gateways[i]
+		found[i], errs[i] = look(ctx, &Gateway{Gateway: g.Gateway, Store: g.Store.On(c), Books: g.Books.On(c), redis: c})
+	})
+	return found, errs
 }
 
 // Gateway returns the gateway of that name; nil if the desk has none.
@@ -75,14 +91,20 @@ type Found struct {
 
 // Find returns the records of a job id, of each gateway that knows one. An error with the code not_found says that none does.
 func (d *Desk) Find(ctx context.Context, id string) ([]Found, error) {
-	var all []Found
-	for _, g := range d.Gateways {
+	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (*job.Record, error) {
 		rec, ok, err := g.Books.Find(ctx, id)
-		if err != nil {
+		if err != nil || !ok {
 			return nil, err
 		}
-		if ok {
-			all = append(all, Found{g, rec})
+		return &rec, nil
+	})
+	if err := cmp.Or(errs...); err != nil {
+		return nil, err
+	}
+	var all []Found
+	for i, rec := range found {
+		if rec != nil {
+			all = append(all, Found{d.Gateways[i], *rec})
 		}
 	}
 	if len(all) == 0 {

@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,20 +170,15 @@ func (s Status) Why() string {
 
 // Status returns how each gateway stands.
 func (d *Desk) Status(ctx context.Context) ([]Status, error) {
-	all := make([]Status, len(d.Gateways))
-	for i, g := range d.Gateways {
-		var err error
-		if all[i], err = g.Status(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	all, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (Status, error) { return g.Status(ctx) })
+	return all, cmp.Or(errs...)
 }
 
 // StatusOfWell returns how each gateway stands that can be looked at, and what is wrong with the data of the others.
 func (d *Desk) StatusOfWell(ctx context.Context) (all []Status, damaged error) {
-	for _, g := range d.Gateways {
-		s, err := g.Status(ctx)
+	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (Status, error) { return g.Status(ctx) })
+	for i, g := range d.Gateways {
+		err := errs[i]
 		if _, is := errors.AsType[*redisdb.DamagedError](err); err != nil && !is {
 			return nil, err
 		}
@@ -190,7 +186,7 @@ func (d *Desk) StatusOfWell(ctx context.Context) (all []Status, damaged error) {
 			damaged = errors.Join(damaged, fmt.Errorf("gateway %s: %w", g.Name, err))
 			continue
 		}
-		all = append(all, s)
+		all = append(all, found[i])
 	}
 	return all, damaged
 }
@@ -220,6 +216,26 @@ func (g *Gateway) StoppedBatches(ctx context.Context, most int) (list []StoppedB
 func (g *Gateway) GoOn(ctx context.Context, batch string) (string, error) {
 	b, _, err := g.Books.Batch(ctx, batch)
 	return dispatch.GoOn(batch, b), err
+}
+
+// Watched is how a gateway stands, with the calls that ended in each span of ledger.CallSpan up to then, oldest first.
+type Watched struct {
+	Status
+	Calls []int64
+}
+
+// Watch returns how each gateway stands, with the calls of the last minutes.
+func (d *Desk) Watch(ctx context.Context) ([]Watched, error) {
+	all, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (w Watched, err error) {
+		if w.Status, err = g.Status(ctx); err == nil {
+			w.Calls, err = g.Calls(ctx, w.Status)
+		}
+		if err != nil {
+			err = fmt.Errorf("look at %s: %w", g.Name, err)
+		}
+		return w, err
+	})
+	return all, cmp.Or(errs...)
 }
 
 // PausedBatch returns a paused batch of which jobs are parked, that of the job that is parked longest; empty if there is none.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/big"
 	"regexp"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,12 +13,11 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/redisdb"
 )
 
-const (
-	scrapeWithin = 3 * time.Second // a scrape waits for Redis no longer
-	scrapeAtOnce = 8               // gateways looked at beside one another
-)
+const scrapeWithin = 3 * time.Second // a scrape waits for Redis no longer
 
 // Gauges shows what Redis's books say of each gateway, at the moment of each scrape. Every process that serves a gateway shows the
 // same figures: queries take their maximum, not their sum.
@@ -75,39 +73,41 @@ func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
 func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeWithin)
 	defer cancel()
-	turns, done := make(chan struct{}, scrapeAtOnce), sync.WaitGroup{}
-	for _, gateway := range *g.gateways.Load() {
-		turns <- struct{}{}
-		done.Go(func() {
-			defer func() { <-turns }()
-			found, err := g.read(ctx, gateway)
-			read := 1.0
-			if err != nil {
-				read, found = 0, nil
-			}
-			out <- prometheus.MustNewConstMetric(gaugeRead, prometheus.GaugeValue, read, gateway.Name)
-			for _, m := range found {
-				out <- m
-			}
-		})
+	gateways := *g.gateways.Load()
+	found, errs := make([][]prometheus.Metric, len(gateways)), make([]error, len(gateways))
+	redisdb.Abreast(ctx, g.redis, len(gateways), func(c redis.UniversalClient, i int) {
+		found[i], errs[i] = readGauges(ctx, c, gateways[i])
+	})
+	for i, gateway := range gateways {
+		read := 1.0
+		if errs[i] != nil {
+			read, found[i] = 0, nil
+		}
+		out <- prometheus.MustNewConstMetric(gaugeRead, prometheus.GaugeValue, read, gateway.Name)
+		for _, m := range found[i] {
+			out <- m
+		}
 	}
-	done.Wait()
 }
 
-// read returns all that is shown of a gateway, or nothing.
-func (g *Gauges) read(ctx context.Context, gateway config.Gateway) ([]prometheus.Metric, error) {
-	v, err := Look(ctx, g.redis, gateway)
+// readGauges returns all that is shown of a gateway, or nothing.
+func readGauges(ctx context.Context, c redis.UniversalClient, gateway config.Gateway) ([]prometheus.Metric, error) {
+	v, err := Look(ctx, c, gateway)
 	if err != nil {
 		return nil, err
 	}
-	books := Books(g.redis, gateway)
-	head, err := books.HeadSince(ctx)
-	if err != nil {
-		return nil, err
+	books := ledger.New(c, ledger.Config{Gateway: gateway.Name})
+	var head time.Time
+	if v.Queued > 0 {
+		if head, err = books.HeadSince(ctx); err != nil {
+			return nil, err
+		}
 	}
-	heaps, err := deadletter.New(g.redis, gateway.Name).Count(ctx, deadletter.Filter{})
-	if err != nil {
-		return nil, err
+	var heaps map[job.Reason]deadletter.Heap
+	if v.AllParked() > 0 {
+		if heaps, err = deadletter.New(c, gateway.Name).Count(ctx, deadletter.Filter{}); err != nil {
+			return nil, err
+		}
 	}
 	money, err := books.ParkedMoney(ctx)
 	if err != nil {

@@ -84,7 +84,7 @@ func inForce(ctx context.Context, c redis.UniversalClient, g config.Gateway, ask
 	if err != nil {
 		return nil, err
 	}
-	p, err := bucket.NewPacer(c, pacing(g, now), bucket.NewMetrics(nil))
+	p, err := bucket.NewPacer(c, pacing(g, now), unmeasured)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func CheckLimits(c redis.UniversalClient, g config.Gateway, to []job.Limit) erro
 	if err := g.Leak.WithLimits(to); err != nil {
 		return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "the limits of the file keep the same rules"}
 	}
-	if _, err := bucket.NewPacer(c, pacing(g, Limits{Limits: to}), bucket.NewMetrics(nil)); err != nil {
+	if _, err := bucket.NewPacer(c, pacing(g, Limits{Limits: to}), unmeasured); err != nil {
 		return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "write limits like 100/s or 300/10s"}
 	}
 	if _, err := newAlgorithm(AdmissionAt(g, Limits{Limits: to, Live: true})); err != nil {

@@ -11,6 +11,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 	"spillway/internal/record"
 )
 
@@ -61,11 +62,11 @@ func (v Glance) Bottleneck() string { return Bottleneck(v.Admission, v.Limits) }
 
 // Look returns a gateway's glance.
 func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glance, error) {
-	s, err := Books(c, g).Look(ctx)
+	s, err := ledger.Look(ctx, c, g.Name)
 	if err != nil {
 		return Glance{}, err
 	}
-	h, err := Hold(ctx, c, g)
+	h, sign, err := hold(ctx, c, g)
 	if err != nil {
 		return Glance{}, err
 	}
@@ -75,9 +76,7 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	}
 	v := Glance{Standing: s, Hold: h, Limits: now.Limits, Admission: AdmissionAt(g, now).Limits}
 	v.ParkedNear = job.ParkedBound{Jobs: nearly(v.AllParked(), g.Parked.Most), Bytes: nearly(v.ParkedBytes, g.Parked.Bytes)}
-	if v.Stopped, err = endless(ctx, c, g, h); err != nil {
-		return Glance{}, err
-	}
+	v.Stopped = endless(h, sign)
 	v.ETA, err = lastCall(ctx, c, g, v)
 	return v, err
 }
@@ -104,25 +103,20 @@ func lastCall(ctx context.Context, c redis.UniversalClient, g config.Gateway, v 
 const neverServed = "no dispatcher has ever served the gateway: start one with \"dispatcher run\""
 
 // endless says why nobody calls a gateway, where nobody knows until when. It alone decides where there is no ETA.
-func endless(ctx context.Context, c redis.UniversalClient, g config.Gateway, h bucket.Standing) (string, error) {
+func endless(h bucket.Standing, sign incarnation.Sign) string {
 	switch {
 	case h.Paused:
-		return "the gateway is paused: " + h.PauseWhy, nil
+		return "the gateway is paused: " + h.PauseWhy
 	case h.Denied:
-		return "the gateway does not let calls in, " + Cause(h) + "; " + triedAgain(h), nil
+		return "the gateway does not let calls in, " + Cause(h) + "; " + triedAgain(h)
 	case h.Endless:
-		return "the gateway is held until it answers as it should, and " + triedAgain(h) + ": " + h.Reason, nil
+		return "the gateway is held until it answers as it should, and " + triedAgain(h) + ": " + h.Reason
+	case sign.Last.IsZero():
+		return neverServed
+	case sign.Now.Sub(sign.Last) > quiet:
+		return fmt.Sprintf("no dispatcher serves the gateway since %s: start one with \"dispatcher run\"", job.Moment(sign.Last))
 	}
-	last, now, err := incarnation.LastSign(ctx, c, g.Name)
-	switch {
-	case err != nil:
-		return "", err
-	case last.IsZero():
-		return neverServed, nil
-	case now.Sub(last) > quiet:
-		return fmt.Sprintf("no dispatcher serves the gateway since %s: start one with \"dispatcher run\"", job.Moment(last)), nil
-	}
-	return "", nil
+	return ""
 }
 
 // Cause is why the gateway is held, with what a person can do about it where that is needed.
@@ -139,6 +133,9 @@ func triedAgain(h bucket.Standing) string {
 	}
 	return "it is tried again at " + job.Moment(h.HeldUntil)
 }
+
+// unmeasured is for pacers that only look.
+var unmeasured = bucket.NewMetrics(nil)
 
 // rateSpan is how far back the present rate looks: a limit with a longer window may be used up, and the rate not show it yet.
 const rateSpan = time.Minute
@@ -160,7 +157,7 @@ func longWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, v 
 	if !long {
 		return 0, nil
 	}
-	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: v.Limits}), bucket.NewMetrics(nil))
+	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: v.Limits}), unmeasured)
 	if err != nil {
 		return 0, err
 	}
@@ -174,23 +171,24 @@ const staleWhy = "Redis has lost the version of the limits that the pacer keeps,
 
 // Hold returns what keeps a gateway's calls back. Data that is doubted shows as a pause, which resume does not end; so does a lost version of the limits.
 func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucket.Standing, error) {
-	p, err := Pacer(c, g, bucket.NewMetrics(nil))
-	if err != nil {
-		return bucket.Standing{}, err
+	h, _, err := hold(ctx, c, g)
+	return h, err
+}
+
+// hold is Hold, and what the age of the gateway's data says.
+func hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (h bucket.Standing, sign incarnation.Sign, err error) {
+	if h, err = bucket.Look(ctx, c, g.Name); err != nil {
+		return h, sign, err
 	}
-	defer p.Close(ctx)
-	h, err := p.Look(ctx)
-	if err != nil {
-		return h, err
-	}
-	why, err := incarnation.Why(ctx, c, g.Name)
+	sign, err = incarnation.Look(ctx, c, g.Name)
+	why := sign.Doubt
 	if why == "" && h.Stale {
 		why = staleWhy
 	}
 	if why != "" {
 		h.Paused, h.Barred, h.PauseWhy = true, true, why
 	}
-	return h, err
+	return h, sign, err
 }
 
 // waiting is how many jobs there are that go by themselves.

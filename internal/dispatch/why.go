@@ -107,7 +107,7 @@ func whyQueued(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 
 // whyNoSlot says which limit the next slot waits for, where that is not just the pace.
 func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance) (string, error) {
-	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: v.Limits}), bucket.NewMetrics(nil))
+	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: v.Limits}), unmeasured)
 	if err != nil {
 		return "", err
 	}

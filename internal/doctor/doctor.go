@@ -7,10 +7,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
@@ -206,9 +209,16 @@ func (x *examination) examine(ctx context.Context, db *redisdb.DB) error {
 	if err := x.servers(ctx, db); err != nil {
 		return err
 	}
-	for _, g := range x.p.Gateways {
-		if err := x.standing(ctx, db.Client, g); err != nil {
-			return err
+	each, errs := make([]*examination, len(x.p.Gateways)), make([]error, len(x.p.Gateways))
+	redisdb.Abreast(ctx, db.Client, len(each), func(c redis.UniversalClient, i int) {
+		each[i] = &examination{p: x.p, latency: map[string]time.Duration{}}
+		errs[i] = each[i].standing(ctx, c, x.p.Gateways[i])
+	})
+	for i, one := range each {
+		x.add(one.Checks...)
+		maps.Copy(x.latency, one.latency)
+		if errs[i] != nil {
+			return errs[i]
 		}
 	}
 	return nil

@@ -53,9 +53,6 @@ func Doubted(all []*Watch) (message, hint string) {
 // Why says, for a person who looks at a gateway, that its data is doubted; empty if it is not. It needs no memory of its own: doubts are
 // written down.
 func Why(ctx context.Context, c redis.UniversalClient, gateway string) (string, error) {
-	d, err := look(ctx, c, gateway, 0)
-	if err != nil || d.doubt.from == 0 {
-		return "", err
-	}
-	return fmt.Sprintf("Redis was restored to %s: check, then start one dispatcher with --after-restore", clockTime(d.doubt.from)), nil
+	s, err := Look(ctx, c, gateway)
+	return s.Doubt, err
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
@@ -142,6 +144,11 @@ func retryOf(us int64) time.Duration {
 // in the same step.
 func (b *Books) For(act func() string) *Books {
 	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act}
+}
+
+// On returns the books for whoever reads them by another client of the same Redis.
+func (b *Books) On(c redis.UniversalClient) *Books {
+	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act}
 }
 
 func (b *Books) actPlace() string {

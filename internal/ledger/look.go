@@ -18,6 +18,12 @@ func (b *Books) Look(ctx context.Context) (record.Standing, error) {
 	return standing(lookScript.Run(ctx, b.c, b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix()))
 }
 
+// Look returns a gateway's standing, to whoever has no books of it.
+func Look(ctx context.Context, c redis.UniversalClient, gateway string) (record.Standing, error) {
+	b := Books{c: c, keys: redisdb.NewKeys(gateway)}
+	return b.Look(ctx)
+}
+
 func (b *Books) lookKeys() []string {
 	k := b.keys
 	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due()}, b.keys.AllParked()...)

@@ -67,10 +67,10 @@ func (n naming) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (n naming) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
-		if !says(err, wrongType) {
-			return err
+		if err == nil {
+			return nil
 		}
-		for _, cmd := range cmds {
+		for _, cmd := range cmds { // another one's failure may come before it
 			named := n.name(ctx, cmd.Err(), cmd.Args())
 			if named == nil {
 				continue

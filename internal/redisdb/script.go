@@ -40,6 +40,9 @@ func (s *Script) Replicated() *Script {
 // Run runs the script by its hash and, when Redis does not know it (a restart, a fail-over, SCRIPT FLUSH), by its text.
 // NOSCRIPT proves that nothing ran, so that is the one failure after which it is sent again.
 func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	if w, ok := c.(*crew); ok {
+		return w.run(ctx, s, keys, args)
+	}
 	if s.replicated {
 		ctx = Replicated(ctx)
 	}

@@ -1,0 +1,154 @@
+package redisdb
+
+import (
+	"context"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	mostAbreast = 256 // callers that share a round trip
+	crewsAtOnce = 2   // groups of them beside one another: while Redis answers one, the answers to the other are read
+)
+
+// Abreast runs f for each i below n, beside one another, with a client whose scripts and reads share round trips: a look at thousands of
+// gateways costs a few of them. Each goes as soon as all who share it wait, so f must not wait for another one's f. What the client has no method of its own
+// for (crew) goes by itself, at once. ctx bounds all that goes in common. f is for reading: what was sent may have run although its answer is an error.
+func Abreast(ctx context.Context, c redis.UniversalClient, n int, f func(c redis.UniversalClient, i int)) {
+	turns, all := make(chan struct{}, crewsAtOnce), sync.WaitGroup{}
+	for from := 0; from < n; from += mostAbreast {
+		turns <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turns }()
+			newCrew(ctx, c, min(mostAbreast, n-from)).row(from, f)
+		})
+	}
+	all.Wait()
+}
+
+// crew is the client of some callers that go abreast.
+type crew struct {
+	redis.UniversalClient
+	ctx context.Context //nolint:containedctx // of what goes in common
+
+	mu       sync.Mutex
+	size     int
+	busy     int // callers that neither wait for an answer nor are through
+	asked    []redis.Cmder
+	answered chan struct{} // closes when what is asked now has been answered
+
+	loading sync.Mutex
+	loaded  map[*Script]error
+}
+
+func newCrew(ctx context.Context, c redis.UniversalClient, size int) *crew {
+	return &crew{UniversalClient: c, ctx: ctx, size: size, busy: size, answered: make(chan struct{}), loaded: map[*Script]error{}}
+}
+
+func (w *crew) row(from int, f func(c redis.UniversalClient, i int)) {
+	var all sync.WaitGroup
+	for i := range w.size {
+		all.Go(func() {
+			defer w.rest(nil)
+			f(w, from+i)
+		})
+	}
+	all.Wait()
+}
+
+// ask sends a command with those of the others, and returns when it has been answered.
+func (w *crew) ask(cmd redis.Cmder) { <-w.rest(cmd) }
+
+// rest takes a caller out of those that are busy, with what it asks, if anything. The last one sends for all.
+func (w *crew) rest(cmd redis.Cmder) <-chan struct{} {
+	w.mu.Lock()
+	answered := w.answered
+	if w.busy--; cmd != nil {
+		w.asked = append(w.asked, cmd)
+	}
+	if w.busy > 0 || len(w.asked) == 0 {
+		w.mu.Unlock()
+		return answered
+	}
+	all := w.asked
+	w.asked, w.answered, w.busy = nil, make(chan struct{}), len(all)
+	w.mu.Unlock()
+	w.send(all)
+	close(answered)
+	return answered
+}
+
+// send runs commands in one round trip. Each has its own error.
+func (w *crew) send(all []redis.Cmder) {
+	if len(all) == 1 {
+		_ = w.Process(w.ctx, all[0])
+		return
+	}
+	_, _ = w.Pipelined(w.ctx, func(p redis.Pipeliner) error {
+		for _, cmd := range all {
+			_ = p.Process(w.ctx, cmd)
+		}
+		return nil
+	})
+}
+
+// run runs a script that only reads. Redis is given the text once for all, if it does not know it.
+func (w *crew) run(ctx context.Context, s *Script, keys []string, args []any) *redis.Cmd {
+	cmd := w.EvalSha(ctx, s.s.Hash(), keys, args...)
+	if !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		return cmd
+	}
+	if err := w.load(s); err != nil {
+		cmd.SetErr(err)
+		return cmd
+	}
+	return w.EvalSha(ctx, s.s.Hash(), keys, args...)
+}
+
+func (w *crew) load(s *Script) error {
+	w.loading.Lock()
+	defer w.loading.Unlock()
+	err, done := w.loaded[s]
+	if !done {
+		err = s.load(w.ctx, w.UniversalClient)
+		w.loaded[s] = err
+	}
+	return err
+}
+
+// EvalSha runs a script.
+func (w *crew) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "evalsha", sha, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	w.ask(cmd)
+	return cmd
+}
+
+// HGetAll reads a hash.
+func (w *crew) HGetAll(ctx context.Context, key string) *redis.MapStringStringCmd {
+	cmd := redis.NewMapStringStringCmd(ctx, "hgetall", key)
+	w.ask(cmd)
+	return cmd
+}
+
+// HGet reads a field of a hash.
+func (w *crew) HGet(ctx context.Context, key, field string) *redis.StringCmd {
+	cmd := redis.NewStringCmd(ctx, "hget", key, field)
+	w.ask(cmd)
+	return cmd
+}
+
+// LIndex reads an element of a list.
+func (w *crew) LIndex(ctx context.Context, key string, index int64) *redis.StringCmd {
+	cmd := redis.NewStringCmd(ctx, "lindex", key, index)
+	w.ask(cmd)
+	return cmd
+}
