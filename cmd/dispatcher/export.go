@@ -72,7 +72,7 @@ func (f *exportJobsFlags) query(cmd *cobra.Command, now time.Time) (q desk.JobQu
 		return q, err
 	}
 	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Until.After(q.Since) {
-		return q, cli.Usage("let --until be later than --since", "nothing is at or after %s and before %s", q.Since.Format(time.RFC3339), q.Until.Format(time.RFC3339))
+		return q, cli.Usage("let --until be later than --since", "nothing is at or after %s and before %s", job.Moment(q.Since), job.Moment(q.Until))
 	}
 	return q, nil
 }

@@ -82,7 +82,7 @@ func (v *batchView) judge(b *desk.Batch) error {
 		return err
 	}
 	late, known := b.Judge(by)
-	at := by.UTC().Format("2006-01-02 15:04 UTC")
+	at := job.Clock(by.UTC())
 	switch v.Makes = *b.MakesIt; {
 	case v.Makes:
 		v.Verdict = "It makes it by " + at + b.Condition() + "."

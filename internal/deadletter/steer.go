@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// steered are the acts of the trail that are no act upon jobs: a gateway was paused or resumed, or its limits changed. What of such
+// steered are the acts of the trail that are no act upon jobs: a gateway was paused, resumed or renamed, or its limits changed. What of such
 // an act begins with one of these words.
-var steered = []string{"pause", "resume", "limit"}
+var steered = []string{"pause", "resume", "limit", "gateway"}
 
 // Steers says that the act changed the gateway, and was done to no job.
 func (a Act) Steers() bool {

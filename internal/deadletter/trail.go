@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // Act is one thing that a person did to dead letters.
@@ -58,6 +59,9 @@ func (e *Entry) Begin(ctx context.Context) error {
 	e.begun = time.Now()
 	line, err := e.line()
 	if err != nil {
+		return err
+	}
+	if err := redisdb.NotLeaving(ctx, e.store.c, e.store.gateway); err != nil {
 		return err
 	}
 	n, err := e.store.c.RPush(ctx, e.store.keys.Trail(), line).Result()

@@ -96,7 +96,7 @@ func MaxCost(g config.Gateway) int64 {
 func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
 	gateways := make(map[string]admission.Gateway, len(cfg.Gateways))
 	for _, g := range cfg.Gateways {
-		gateways[g.Name] = admission.Gateway{Books: Books(c, g), MaxCost: MaxCost(g), Money: Money(g.Amount), Keys: keysOf(g.Name)}
+		gateways[g.Name] = admission.Gateway{Books: &registering{Books: Books(c, g), redis: c, gateway: g.Name}, MaxCost: MaxCost(g), Money: Money(g.Amount), Keys: keysOf(g.Name)}
 	}
 	return admission.New(admission.Config{
 		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},

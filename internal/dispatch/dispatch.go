@@ -133,9 +133,12 @@ func (d *Dispatcher) patiently(ctx context.Context, step func(context.Context) e
 	return redisdb.Patiently(ctx, d.p.Patience, step)
 }
 
-// announce tells asynq's own tools of the queues.
+// announce writes gateways into the register, and tells asynq's own tools of their queues.
 func (d *Dispatcher) announce(ctx context.Context, units []*unit) error {
 	for _, u := range units {
+		if err := redisdb.Register(ctx, d.p.DB.Client, u.name); err != nil {
+			return err
+		}
 		err := queue.Announce(ctx, d.p.DB.Client, u.name)
 		if redisdb.Away(err) {
 			return err

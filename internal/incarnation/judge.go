@@ -37,7 +37,8 @@ type data struct {
 	v       string
 	gaps    []span
 	marks   string
-	doubt   doubt // the zero doubt: nobody has any
+	doubt   doubt  // the zero doubt: nobody has any
+	moving  string // what is being done to the gateway: see Move.What
 }
 
 // finding says what a look at the data means.

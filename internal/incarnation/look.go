@@ -44,10 +44,10 @@ func look(ctx context.Context, c redis.UniversalClient, gateway string, now int6
 	if err != nil {
 		return data{}, err
 	}
-	if len(v) != 9 {
+	if len(v) != 10 {
 		return data{}, fmt.Errorf("look.lua answered with %d values: is another version of Spillway at work on this Redis?", len(v))
 	}
-	d := data{line: v[1], v: v[3], marks: v[5], gaps: spans(v[4]), doubt: doubt{line: v[8]}}
+	d := data{line: v[1], v: v[3], marks: v[5], gaps: spans(v[4]), doubt: doubt{line: v[8]}, moving: v[9]}
 	for i, to := range map[int]*int64{0: &d.now, 2: &d.at, 6: &d.doubt.from, 7: &d.doubt.seen} {
 		if v[i] == "" {
 			continue

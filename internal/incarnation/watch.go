@@ -65,7 +65,7 @@ func NewWatch(c redis.UniversalClient, p Params) *Watch {
 // Meet looks at the data and compares it with what was seen before. An error means that Redis could not be asked.
 func (w *Watch) Meet(ctx context.Context) error {
 	for range lookMost {
-		d, err := look(ctx, w.client, w.p.Gateway, w.p.NowMicros.Now())
+		d, err := w.look(ctx)
 		if err != nil {
 			return err
 		}
@@ -85,6 +85,18 @@ func (w *Watch) Meet(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// look asks the data for its age. Of a gateway that is being renamed or forgotten it is an error, and nobody calls it.
+func (w *Watch) look(ctx context.Context) (data, error) {
+	d, err := look(ctx, w.client, w.p.Gateway, w.p.NowMicros.Now())
+	if err == nil && d.moving != "" {
+		w.mu.Lock()
+		w.version = unfit
+		w.mu.Unlock()
+		err = redisdb.LeavingError(w.p.Gateway, d.moving)
+	}
+	return d, err
 }
 
 // write writes down what was found; that somebody else was faster shows at the next look.
@@ -136,7 +148,7 @@ func (w *Watch) Felt(ctx context.Context, at int64) error {
 func (w *Watch) Confirm(ctx context.Context) (bool, error) {
 	confirmed := false
 	for range lookMost {
-		d, err := look(ctx, w.client, w.p.Gateway, w.p.NowMicros.Now())
+		d, err := w.look(ctx)
 		if err != nil {
 			return confirmed, err
 		}

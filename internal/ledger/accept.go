@@ -60,7 +60,7 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	args = append(args, c.text, ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number)
 	reply, err := b.accept.Run(ctx, b.c, keys, args...).Text()
 	if err != nil {
-		return nil, room, err
+		return nil, room, redisdb.Leaving(b.cfg.Gateway, err)
 	}
 	reply, tooMany := strings.CutPrefix(reply, "!")
 	reply, tooLong := strings.CutPrefix(reply, "#")

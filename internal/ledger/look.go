@@ -32,26 +32,39 @@ func (b *Books) lookKeys() []string {
 // Odd looks at many gateways on one Redis in one round trip, and says of each, in the order of all, whether its totals don't add up or could not be
 // read. The error is that of the first, if none could be read.
 func Odd(ctx context.Context, c redis.UniversalClient, all []*Books) ([]bool, error) {
-	cmds := make([]*redis.Cmd, len(all))
-	_ = lookScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each has its own error
-		for i, b := range all {
-			cmds[i] = run(b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix())
-		}
-	})
 	odd, failed := make([]bool, len(all)), 0
 	var first error
-	for i, cmd := range cmds {
-		s, err := standing(cmd)
-		odd[i] = err != nil || s.Missing() != 0
-		if err != nil {
+	for i, seen := range LookAll(ctx, c, all) {
+		odd[i] = seen.Err != nil || seen.Missing() != 0
+		if seen.Err != nil {
 			failed++
-			first = cmp.Or(first, err)
+			first = cmp.Or(first, seen.Err)
 		}
 	}
 	if failed < len(all) {
 		first = nil
 	}
 	return odd, first
+}
+
+// Seen is a gateway's standing, or why it could not be looked at.
+type Seen struct {
+	record.Standing
+	Err error
+}
+
+// LookAll is Look for many gateways on one Redis, in one round trip.
+func LookAll(ctx context.Context, c redis.UniversalClient, all []*Books) []Seen {
+	cmds, seen := make([]*redis.Cmd, len(all)), make([]Seen, len(all))
+	_ = lookScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each has its own error
+		for i, b := range all {
+			cmds[i] = run(b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix())
+		}
+	})
+	for i, cmd := range cmds {
+		seen[i].Standing, seen[i].Err = standing(cmd)
+	}
+	return seen
 }
 
 // standing reads look.lua's answer.

@@ -10,6 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"spillway/internal/redisdb"
 )
 
 // taskType marks the tasks that are ours.
@@ -111,5 +113,5 @@ func (capture) EvalSha(ctx context.Context, _ string, _ []string, args ...any) *
 
 // Announce makes a gateway's queue known to asynq's own tools, which list queues from a set of their own.
 func Announce(ctx context.Context, c redis.UniversalClient, gateway string) error {
-	return c.SAdd(ctx, "asynq:queues", gateway).Err()
+	return c.SAdd(ctx, redisdb.AsynqQueues, gateway).Err()
 }

@@ -2,10 +2,11 @@ package queue
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// The fields of asynq's TaskMessage (internal/proto/asynq.proto of v0.26.0) that are read here.
+// The fields of asynq's TaskMessage (internal/proto/asynq.proto of v0.26.0) that are read here, or written.
 const (
 	payloadField = 2
 	idField      = 3
+	queueField   = 4
 )
 
 // message is what is read of a task's encoded message.
@@ -39,4 +40,26 @@ func parseMessage(b []byte) (m message, ok bool) {
 		}
 	}
 	return m, m.id != ""
+}
+
+// Moved returns a task's message with another queue's name in it; what is no message stays as it is.
+func Moved(msg []byte, queue string) []byte {
+	moved := make([]byte, 0, len(msg)+len(queue))
+	for rest := msg; len(rest) > 0; {
+		number, kind, head := protowire.ConsumeTag(rest)
+		if head < 0 {
+			return msg
+		}
+		size := protowire.ConsumeFieldValue(number, kind, rest[head:])
+		if size < 0 {
+			return msg
+		}
+		if number == queueField {
+			moved = protowire.AppendString(protowire.AppendTag(moved, queueField, protowire.BytesType), queue)
+		} else {
+			moved = append(moved, rest[:head+size]...)
+		}
+		rest = rest[head+size:]
+	}
+	return moved
 }

@@ -10,7 +10,7 @@
 --      jobs in one text (chunk.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
 --      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
 --      '' or "cost at expires batch" (at µs, 0 = now; expires µs, 0 = never; batch may be nothing)
--- returns a text, with a ! or a # before it if a job could only be parked and too many jobs or bytes are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
+-- returns the error LEAVING if the gateway is being renamed or forgotten; else a text, with a ! or a # before it if a job could only be parked and too many jobs or bytes are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
 --      5 no room (wait, fail), or too many parked jobs  6 the id is an idempotency key that another job has used
 --      7 a key that is read for this job is of another type;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
@@ -18,6 +18,8 @@
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED = '1', '2', '3', '4', '5', '6', '7'
 local NO_ROOM = 'no room at admission'
 local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
+local leaving = redis.pcall('HGET', books_key(ARGV[8], 'alive'), 'moving') -- whatever else is wrong with that key is no reason to take nothing in
+if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
 local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
 -- Newcomers stay behind parked jobs, but for those at the front that can never go in.
 local function others_wait() return redis.call('ZCOUNT', KEYS[3], '(' .. (redis.call('HGET', KEYS[4], 'unfit') or '0'), '+inf') > 0 end

@@ -1,6 +1,6 @@
 -- receipt.lua: a script that can be asked again. An offer comes twice when its answer was lost, and the first may even come after the
 -- second, out of a stalled connection: whichever is first is carried out, and the other gets its answer.
--- Needs offered(), the script itself, which returns a text and finds neither of these in KEYS and ARGV:
+-- Needs offered(), the script itself, which returns a text, or an error where it changed nothing, and finds neither of these in KEYS and ARGV:
 -- KEYS last two: receipt, the number of the lane's last offer and the answer to it, and the receipt of the lane behind which it is to come
 -- ARGV last three: number of the offer, how long its answer is kept (ms), number of the offer behind which it is to come (0: behind none)
 -- returns what offered() returns, or has returned; an error if the lane has gone on since: nobody waits for the answer then; or, with
@@ -16,5 +16,6 @@ if after ~= '0' then
   if shut ~= '' then return redis.error_reply('SHUT nothing goes in behind the offer before this one') end
 end
 answer = offered()
+if type(answer) == 'table' then return answer end -- an error: nothing was changed
 redis.call('SET', receipt, number .. ' ' .. answer, 'PX', lifetime)
 return answer

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,7 +35,7 @@ const startWithin = patience
 const often = 5 * time.Millisecond
 
 var shared = sync.OnceValues(func() (*process, error) {
-	return launch(launchParams{dir: "", args: volatile()})
+	return launch(launchParams{dir: "", args: append(volatile(), "--databases", "4096")})
 })
 
 // Redis returns the URL of a redis-server that all tests of this binary share. It keeps nothing on disk.
@@ -46,6 +47,19 @@ func Redis(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return p.url()
+}
+
+var databases atomic.Int64
+
+// Database returns the URL of a database of the shared redis-server that no other test of this binary has, and a client of it. It is for tests that
+// look at all gateways there are.
+func Database(t testing.TB) (string, redis.UniversalClient) {
+	t.Helper()
+	number := databases.Add(1)
+	url := strings.TrimSuffix(Redis(t), "/0") + "/" + strconv.FormatInt(number, 10)
+	c := connectTo(strings.TrimPrefix(strings.TrimSuffix(Redis(t), "/0"), "redis://"), int(number))
+	t.Cleanup(func() { _ = c.Close() })
+	return url, c
 }
 
 // Client returns a client of the shared redis-server, closed when the test ends.
@@ -62,10 +76,13 @@ func clientOf(t testing.TB, addr string) *redis.Client {
 
 // connect never tries twice: a test wants to see the first answer. The driver's own log is off, since asking until a
 // server has come up would fill the tests' output.
-func connect(addr string) *redis.Client {
+func connect(addr string) *redis.Client { return connectTo(addr, 0) }
+
+func connectTo(addr string, database int) *redis.Client {
 	logging.Disable()
 	return redis.NewClient(&redis.Options{
 		Addr:                     addr,
+		DB:                       database,
 		Protocol:                 2,
 		MaxRetries:               -1,
 		DialerRetries:            1,

@@ -1,0 +1,45 @@
+package dispatch
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/admission"
+	"spillway/internal/incarnation"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// registering are books that write their gateway into the register before the first job goes in: one command for a process and gateway.
+type registering struct {
+	admission.Books
+	redis   redis.UniversalClient
+	gateway string
+	done    atomic.Bool
+}
+
+// Offer implements admission.Books.
+func (r *registering) Offer(jobs []job.Newcomer) (job.Offer, error) {
+	offer, err := r.Books.Offer(jobs)
+	if err != nil || r.done.Load() {
+		return offer, err
+	}
+	return func(ctx context.Context, ticket job.Ticket, mode string) ([]job.Admittance, job.Room, error) {
+		if !r.done.Load() {
+			if err := redisdb.Register(ctx, r.redis, r.gateway); err != nil {
+				return nil, job.Room{}, err
+			}
+			r.done.Store(true)
+		}
+		return offer(ctx, ticket, mode)
+	}, nil
+}
+
+// LastServed is when a dispatcher that serves the gateway last gave a sign of life, zero if none ever did, and whether one is likely to be at work.
+func LastServed(ctx context.Context, c redis.UniversalClient, gateway string) (last time.Time, serves bool, err error) {
+	last, now, err := incarnation.LastSign(ctx, c, gateway)
+	return last, err == nil && now.Sub(last) <= quiet, err
+}

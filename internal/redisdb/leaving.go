@@ -1,0 +1,47 @@
+package redisdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+)
+
+// leaving begins the error of a script that refuses a gateway which is being renamed or forgotten; what is done follows.
+const leaving = "LEAVING "
+
+// Leaving gives such an error a code and words. Others are left as they are.
+func Leaving(gateway string, err error) error {
+	if !says(err, []string{strings.TrimSpace(leaving)}) {
+		return err
+	}
+	return LeavingError(gateway, strings.TrimPrefix(err.Error(), leaving))
+}
+
+// LeavingError is the error of a gateway that is being renamed or forgotten, as what says: "rename OLD NEW" or "forget NAME".
+func LeavingError(gateway, what string) error {
+	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("gateway %s is not to be used now: \"dispatcher gateway %s\" was begun and is not over", gateway, what),
+		Hint: "wait until it is over; if it was killed, run it again: it goes on"}
+}
+
+// Moving returns what is being done to a gateway: "rename OLD NEW", "forget NAME" or nothing.
+func Moving(ctx context.Context, c redis.UniversalClient, gateway string) (string, error) {
+	what, err := c.HGet(ctx, NewKeys(gateway).Alive(), "moving").Result()
+	if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return "", nil
+	}
+	return what, err
+}
+
+// NotLeaving returns an error for a gateway that is being renamed or forgotten, or nil.
+func NotLeaving(ctx context.Context, c redis.UniversalClient, gateway string) error {
+	what, err := Moving(ctx, c, gateway)
+	if err != nil || what == "" {
+		return err
+	}
+	return LeavingError(gateway, what)
+}
