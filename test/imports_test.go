@@ -58,7 +58,7 @@ var mayImport = map[string]string{
 	"bench":          "bucket job ledger provider redisdb",
 	"desk":           "admission audit bucket clock config deadletter dispatch job ledger producer record redisdb seal tracing",
 	"console":        "config deadletter desk dispatch job ledger redisdb tracing",
-	"doctor":         "config dispatch incarnation job record redisdb",
+	"doctor":         "config desk dispatch incarnation job record redisdb",
 	"demo":           everything + " -cmd -testkit",
 	"cmd/enqueue":    everything + " -cmd -testkit",
 	"cmd/dispatcher": everything + " -cmd -testkit",

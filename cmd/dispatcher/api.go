@@ -35,8 +35,13 @@ func (s served) api(cfg httpapi.Config) *httpapi.API {
 		return found.Job(ctx)
 	}
 	cfg.Status = func(ctx context.Context) (any, error) {
-		rows, err := desk.New(s.db.Client, s.file.Load().Gateways).Status(ctx)
-		return statusDocument{rows}, err
+		d := desk.New(s.db.Client, s.file.Load().Gateways).Of(s.db.Client, s.file.Load().Names())
+		rows, err := d.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		unlisted, err := d.Unlisted(ctx)
+		return statusDocument{rows, unlisted}, err
 	}
 	s.showBatches(&cfg)
 	return httpapi.New(cfg)

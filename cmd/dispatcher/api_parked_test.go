@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"spillway/internal/redisdb"
-	"spillway/internal/testkit"
 )
 
 // Where no more may be parked, a caller hears 429 and why, alone and in bulk; what is known stays a duplicate.
 func TestPostedJobsBeyondTheParkedOnesAreTooMany(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, testkit.Redis(t), "admission: {limits: [1/h], burst: 1}\n    parked: {most: 2}")
+	a := newAPIRig(t, "", "admission: {limits: [1/h], burst: 1}\n    parked: {most: 2}")
 	for id, want := range []int{202, 202, 202, 429, 429} {
 		got := a.post(fmt.Sprintf(`{"id":"j%d"}`, id), "?on_full=park")
 		v := a.told(got.body)
@@ -46,8 +45,8 @@ func TestADamagedKeyStopsItsOwnJobOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, kind := range []string{"string", "set"} {
-				a := newAPIRig(t, testkit.Redis(t), "")
-				key, c := damaged.key(redisdb.NewKeys(a.gateway)), testkit.Client(t)
+				a := newAPIRig(t, "", "")
+				key, c := damaged.key(redisdb.NewKeys(a.gateway)), a.c
 				err := c.SAdd(t.Context(), key, "y").Err()
 				if kind == "string" {
 					err = c.Set(t.Context(), key, "y", 0).Err()

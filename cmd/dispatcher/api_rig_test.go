@@ -17,6 +17,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
@@ -31,6 +32,8 @@ type apiRig struct {
 	t       *testing.T
 	cfg     *config.Config
 	gateway string
+	redis   string // its URL
+	c       redis.UniversalClient
 	api     *httpapi.API
 	url     string
 	doc     *openapi3.T
@@ -57,11 +60,15 @@ func (h *heard) String() string {
 	return h.text.String()
 }
 
-func newAPIRig(t *testing.T, redis, settings string) *apiRig {
+// newAPIRig makes one on the Redis of this URL, or where it is empty, in a database of its own.
+func newAPIRig(t *testing.T, url, settings string) *apiRig {
 	t.Helper()
-	a := &apiRig{t: t, gateway: testkit.Gateway(t), log: &heard{}, all: &heard{}}
+	if url == "" {
+		url, _ = testkit.Database(t)
+	}
+	a := &apiRig{t: t, redis: url, gateway: testkit.Gateway(t), log: &heard{}, all: &heard{}}
 	text := fmt.Sprintf("redis: %s\ntoken: %s\ngateways:\n  %s:\n    request: {url: \"https://one.example/charge\"}\n    leak: {limits: [100/s]}\n    %s\n",
-		redis, apiToken, a.gateway, settings)
+		url, apiToken, a.gateway, settings)
 	var err error
 	if a.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true}); err != nil {
 		t.Fatal(err)
@@ -70,6 +77,7 @@ func newAPIRig(t *testing.T, redis, settings string) *apiRig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.c = db.Client
 	s := served{file: newInForce(a.cfg), door: newDoor(dispatch.Door(db.Client, a.cfg, apiPatience)), db: db, log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	a.api = s.api(httpapi.Config{Guard: httpapi.NewGuard(apiToken), Ready: s.takesJobs,
 		Metrics: http.NotFoundHandler()})

@@ -20,7 +20,7 @@ const roomForAll = "admission: {limits: [100000/s], burst: 1000000}\n    replay:
 func TestAPITakesManyFromAClientThatOnlySends(t *testing.T) {
 	t.Parallel()
 	const n = 20_000
-	a := newAPIRig(t, testkit.Redis(t), roomForAll)
+	a := newAPIRig(t, "", roomForAll)
 	var text strings.Builder
 	for i := 1; i <= n; i++ {
 		if i%5_000 == 0 {
@@ -78,7 +78,7 @@ func (a *apiRig) sendThenRead(text string, status int) string {
 // The answer to the first lines is there while the last have not been sent.
 func TestAPIAnswersWhileTheBodyIsStillSent(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, testkit.Redis(t), roomForAll)
+	a := newAPIRig(t, "", roomForAll)
 	body, answers := a.stream()
 	a.sendJobs(body, 0, 500)
 	for i := range 500 {
@@ -204,7 +204,7 @@ func TestReadyzTellsOfARedisThatTakesNoWrites(t *testing.T) {
 // Of callers that send the same job at once, one is told that it was taken in, and the others that it is known.
 func TestAPITakesAJobOnceFromACrowd(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, testkit.Redis(t), roomForAll)
+	a := newAPIRig(t, "", roomForAll)
 	const callers, jobs = 40, 10
 	var mu sync.Mutex
 	codes := map[string]map[int]int{}
@@ -236,7 +236,7 @@ func TestAPITakesAJobOnceFromACrowd(t *testing.T) {
 
 func TestAPITakesNothingInWhenItStops(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, testkit.Redis(t), roomForAll)
+	a := newAPIRig(t, "", roomForAll)
 	body, answers := a.stream()
 	a.sendJobs(body, 0, 500)
 	for range 500 {

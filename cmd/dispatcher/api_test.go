@@ -14,14 +14,13 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/job"
-	"spillway/internal/testkit"
 )
 
 const roomForThree = "admission: {limits: [1/h, 48/d], burst: 3}\n    replay: manual"
 
 func TestAPITakesJobsInOnce(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, testkit.Redis(t), roomForThree)
+	a := newAPIRig(t, "", roomForThree)
 	for i, c := range []struct {
 		line, query       string
 		code              int
@@ -86,7 +85,7 @@ func (a *apiRig) expectLimits(got answer, left int) {
 
 func TestAPISaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, testkit.Redis(t), roomForThree)
+	a := newAPIRig(t, "", roomForThree)
 	large := `{"id":"large","payload":{"x":"` + strings.Repeat("y", job.MaxLine) + `"}}`
 	unsized := func(text string) io.Reader { return io.MultiReader(strings.NewReader(text)) }
 	for i, c := range []struct {
@@ -136,7 +135,7 @@ func TestAPISaysWhatIsWrong(t *testing.T) {
 
 func TestAPIWantsTheToken(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, testkit.Redis(t), roomForThree)
+	a := newAPIRig(t, "", roomForThree)
 	for _, c := range []struct{ method, path string }{{"POST", a.jobs("")}, {"GET", a.jobs("/a")}, {"GET", "/v1/status"}, {"GET", "/metrics"}, {"GET", "/v1/x"}} {
 		for _, shown := range []string{"", "Bearer ", "Bearer wrong", "Basic " + apiToken, "Bearer " + apiToken + "x"} {
 			r, err := http.NewRequestWithContext(t.Context(), c.method, a.url+c.path, strings.NewReader(`{"id":"a"}`))
@@ -164,9 +163,9 @@ func TestAPIWantsTheToken(t *testing.T) {
 // What the API shows of jobs and gateways is what the commands print.
 func TestAPIShowsWhatTheCommandsPrint(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, testkit.Redis(t), roomForThree)
+	a := newAPIRig(t, "", roomForThree)
 	file := filepath.Join(t.TempDir(), "dispatcher.yaml")
-	text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: {url: \"https://one.example/charge\"}\n    leak: {limits: [100/s]}\n    %s\n", testkit.Redis(t), a.gateway, roomForThree)
+	text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: {url: \"https://one.example/charge\"}\n    leak: {limits: [100/s]}\n    %s\n", a.redis, a.gateway, roomForThree)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +183,7 @@ func TestAPIShowsWhatTheCommandsPrint(t *testing.T) {
 
 func TestAPIAnswersEachLineOfMany(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, testkit.Redis(t), roomForThree)
+	a := newAPIRig(t, "", roomForThree)
 	a.post(`{"id":"known"}`, "")
 	got := a.bulk("{\"id\":\"known\"}\n\n{\"id\":\"b\"}\nrubbish\n{\"id\":\"known\",\"payload\":{\"x\":1}}\r\n{\"id\":\"c\"}\n{\"id\":\"d\"}\n{\"id\":\"e\",\"gateway\":\"other\"}\n{\"id\":\"b\"}")
 	if got.code != 202 || got.header.Get("Content-Type") != asNDJSONType {

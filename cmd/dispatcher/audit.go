@@ -55,7 +55,11 @@ func (p *program) audit(ctx context.Context, names []string, o auditOptions) err
 			return err
 		}
 	}
-	if err := p.writeBooks(books, o.verbose); err != nil {
+	unlisted, err := p.unlisted(ctx, s, names)
+	if err != nil {
+		return err
+	}
+	if err := p.writeBooks(auditDocument{verdict(books) == nil, books, unlisted}, o.verbose); err != nil {
 		return err
 	}
 	return verdict(books)
@@ -71,10 +75,19 @@ func (p *program) auditOne(ctx context.Context, g *desk.Gateway, o auditOptions)
 	return g.Audit(ctx, desk.AuditOptions{Most: o.most, Repair: o.repair, Progress: bar.Set})
 }
 
-func (p *program) writeBooks(books []desk.Audit, verbose bool) error {
+// auditDocument is what audit prints as JSON.
+type auditDocument struct {
+	OK       bool         `json:"ok"`
+	Gateways []desk.Audit `json:"gateways"`
+	// Unlisted are the gateways with jobs that the file does not have: they were not checked.
+	Unlisted []desk.Unlisted `json:"unlisted,omitempty"`
+}
+
+func (p *program) writeBooks(v auditDocument, verbose bool) error {
 	if p.JSON() {
-		return cli.WriteJSON(p.Out, map[string]any{"ok": verdict(books) == nil, "gateways": books})
+		return cli.WriteJSON(p.Out, v)
 	}
+	books := v.Gateways
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "ACCEPTED", "SCHEDULED", "QUEUED", "IN FLIGHT", "RETRYING", "WAITING FOR ROOM", "DONE", "PARKED", "DISCARDED", "BOOKS")
 	for _, b := range books {
 		t.Row(b.Gateway, b.Accepted, b.Scheduled, b.Queued, b.InFlight, b.Retrying, b.Parked[string(job.Rejected)], b.Done, cli.Uncut(p.parkedText(b.Parked)), b.Discarded, b.Order())
@@ -82,6 +95,7 @@ func (p *program) writeBooks(books []desk.Audit, verbose bool) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	p.remarkUnlisted("not checked: ", v.Unlisted)
 	return p.listFindings(books, verbose)
 }
 

@@ -126,6 +126,9 @@ func (p *program) writeBatch(v *desk.Batch, by time.Time) error {
 		p.remark("no ETA: %s", v.WhyNoETA())
 	}
 	p.remarkGoOn(v)
+	for _, part := range v.Unlisted {
+		p.remark("%s", part.Text())
+	}
 	if v.MakesIt != nil && *v.MakesIt {
 		p.remark("batch %q makes it by %s%s", v.Batch, job.Clock(by), v.Condition())
 	}

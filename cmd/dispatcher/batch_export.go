@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"spillway/internal/cli"
-	"spillway/internal/desk"
 )
 
 // batchExport writes a line for each job, gateway by gateway in the order of the file, in memory that does not grow with the batch.
@@ -28,7 +27,7 @@ func (p *program) batchExport(ctx context.Context, name string, f *batchFlags) e
 		return err
 	}
 	if out.rows == 0 {
-		return desk.NoBatch(name)
+		return s.desk.NoBatch(ctx, name)
 	}
 	return nil
 }

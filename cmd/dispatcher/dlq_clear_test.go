@@ -288,7 +288,7 @@ func TestDLQReplayInterruptedSaysHowFarItGotAndGoesOn(t *testing.T) {
 	if got, want := r.trail(r.one), `{"at":"TIME","who":"WHO","what":"replay","filter":"","jobs":2,"amount":{"EUR":20},"without_amount":0,"ended":"TIME"}`; got != want {
 		t.Errorf("trail %s, want %s", got, want)
 	}
-	r.configure(testkit.Redis(t))
+	r.configure(r.url)
 	r.must(r.c.Del(r.ctx, redisdb.NewKeys(r.one).Admission()).Err())
 	r.expect(r.run("replay", "--yes", "-q"), 0, "replayed 2 jobs (EUR 0.20)\n", "")
 }

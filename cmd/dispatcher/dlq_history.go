@@ -24,8 +24,8 @@ func dlqHistoryCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "history [flags]", Short: "Show who did what to dead letters and gateways, when and why",
 		Long: `History lists what people did to jobs (replay, discard, resolve, replace, park) and to the gateway itself
-(pause, resume, limits), gateway by gateway in the file's order, and within a gateway
-oldest first: who, when, why, which flags chose the jobs, how many there were and how much money. Nothing
+(pause, resume, limits, rename), gateway by gateway in the file's order, and within a gateway
+oldest first, and at the end the gateways that were forgotten: who, when, why, which flags chose the jobs, how many there were and how much money. Nothing
 is ever trimmed from it. An act without an end is under way or was killed: the count of its jobs is right
 all the same, their money may be a second behind.`,
 		Example: "  dispatcher dlq history -g stripe\n  dispatcher dlq history --since 30d -o json",
@@ -87,10 +87,33 @@ func (p *program) dlqHistory(ctx context.Context, f *historyFlags) error {
 			return err
 		}
 	}
+	if err := p.forgotten(ctx, s, f.gateways, &chosen, list); err != nil {
+		return err
+	}
 	if list.rows == 0 {
 		p.nothingMeant("act")
 	}
 	return list.flush()
+}
+
+// forgotten lists the gateways that were forgotten, behind the others, unless some gateways are named.
+func (p *program) forgotten(ctx context.Context, s *session, names []string, chosen *span, list *paged) error {
+	if len(names) > 0 {
+		return nil
+	}
+	all, err := s.desk.Forgotten(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		if chosen.left != 0 && chosen.means(f.Act) {
+			chosen.left--
+			if err := list.addAct(actView{f.Gateway, f.Act}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func listActs(ctx context.Context, store *deadletter.Store, chosen *span, show func(deadletter.Act) error) error {

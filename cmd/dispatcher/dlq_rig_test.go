@@ -31,15 +31,17 @@ type rig struct {
 	ctx      context.Context
 	c        redis.UniversalClient
 	file     string
+	url      string
 	cfg      *config.Config
 	one, two string
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, ctx: t.Context(), c: testkit.Client(t), file: filepath.Join(t.TempDir(), "dispatcher.yaml"),
+	url, c := testkit.Database(t)
+	r := &rig{t: t, ctx: t.Context(), c: c, url: url, file: filepath.Join(t.TempDir(), "dispatcher.yaml"),
 		one: testkit.Gateway(t), two: testkit.Gateway(t)}
-	r.configure(testkit.Redis(t))
+	r.configure(url)
 	return r
 }
 

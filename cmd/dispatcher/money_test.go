@@ -8,7 +8,6 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/job"
-	"spillway/internal/testkit"
 )
 
 // manyCurrencies parks jobs in seven currencies: one line of their sums is longer than a cell may be.
@@ -75,7 +74,7 @@ func TestActsSayMoneyInUnits(t *testing.T) {
 // A job whose amount is none is refused like any other that can't be used, and stops no job beside it.
 func TestAPIRefusesAmountsThatAreNone(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, testkit.Redis(t), "amount: {field: amount, currency: currency, least: 100, most: 5000}")
+	a := newAPIRig(t, "", "amount: {field: amount, currency: currency, least: 100, most: 5000}")
 	bad := []string{`{"amount":-500}`, `{"amount":0}`, `{"amount":99}`, `{"amount":5001}`, `{"amount":1.5}`, `{"amount":1e3}`, `{"amount":"+100"}`, `{"amount":100,"currency":"EURO"}`}
 	var bulk strings.Builder
 	for i, payload := range bad {

@@ -16,9 +16,7 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	answer := httptest.NewRecorder()
 	httpapi.New(httpapi.Config{}).ServeHTTP(answer, httptest.NewRequest("GET", "http://127.0.0.1/openapi.json", nil))
 	testkit.Described(t, answer.Body.Bytes(), "JobView", desk.Job{})
-	testkit.Described(t, answer.Body.Bytes(), "Status", struct {
-		Gateways []desk.Status `json:"gateways"`
-	}{})
+	testkit.Described(t, answer.Body.Bytes(), "Status", statusDocument{})
 	testkit.Described(t, answer.Body.Bytes(), "Batches", batchesDocument{})
 	testkit.Described(t, answer.Body.Bytes(), "Batch", desk.Batch{})
 	testkit.Listed(t, answer.Body.Bytes(), "JobView", "reason", job.Reasons())

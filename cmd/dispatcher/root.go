@@ -35,7 +35,7 @@ func newCommand(s cli.Streams) *cobra.Command {
 	}
 	p.AddTo(root)
 	root.AddCommand(runCommand(p), statusCommand(p), topCommand(p), jobCommand(p), doctorCommand(p), dlqCommand(p), auditCommand(p), limitCommand(p), pauseCommand(p), resumeCommand(p), demoCommand(p), providerCommand(p))
-	root.AddCommand(batchCommand(p), parkCommand(p), exportCommand(p), healthcheckCommand(p), configCommand(p), cli.ManCommand(s, &p.Common))
+	root.AddCommand(batchCommand(p), gatewayCommand(p), parkCommand(p), exportCommand(p), healthcheckCommand(p), configCommand(p), cli.ManCommand(s, &p.Common))
 	return root
 }
 
@@ -72,7 +72,7 @@ func (p *program) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{cfg: cfg, db: db, desk: desk.New(db.Client, cfg.Gateways)}, nil
+	return &session{cfg: cfg, db: db, desk: desk.New(db.Client, cfg.Gateways).Of(db.Client, cfg.Names())}, nil
 }
 
 // loadShared reads the configuration, and refuses one whose Redis nobody else can see.
@@ -96,10 +96,11 @@ func (p *program) openAt(ctx context.Context, names []string) (*session, error) 
 	}
 	chosen, err := gateways(s.cfg, names)
 	if err != nil {
+		err = s.desk.Explain(ctx, names, err)
 		s.close()
 		return nil, err
 	}
-	s.desk = desk.New(s.db.Client, chosen)
+	s.desk = desk.New(s.db.Client, chosen).Of(s.db.Client, s.cfg.Names())
 	return s, nil
 }
 

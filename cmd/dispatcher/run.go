@@ -166,7 +166,7 @@ func (p *program) serve(ctx context.Context, s served) error {
 	}
 	guard, meters := httpapi.NewGuard(""), httpapi.NewMetrics(reg)
 	guard.Use(s.at.access)
-	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Guard: guard, Log: s.log, Queues: true, Traces: s.traces})
+	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Listed: func() []string { return s.file.Load().Names() }, Guard: guard, Log: s.log, Queues: true, Traces: s.traces})
 	w := &web{failed: make(chan error, 1)}
 	var parts lifecycle.Group
 	parts.Add(lifecycle.Step{Name: "traces", Stop: s.traces.Close})
@@ -188,6 +188,8 @@ func (p *program) serve(ctx context.Context, s served) error {
 		}})
 	again := &reloader{s: s, d: d, api: api, guard: guard, console: page, gauges: gauges, meters: newReloadMetrics(reg)}
 	parts.Add(lifecycle.Step{Name: "reloading the configuration", Start: again.start, Stop: again.stop})
+	watch := &unlistedWatch{s: s}
+	parts.Add(lifecycle.Step{Name: "naming what the file does not have", Start: watch.start, Stop: watch.stop})
 	parts.Add(lifecycle.Step{Name: "taking jobs in", Stop: func(context.Context) error { api.Stopping(); return nil }})
 	parts.Add(lifecycle.Step{Name: "the greeting", Start: func(context.Context) error { s.greet(w.address()); return nil }})
 	switch err := parts.Run(ctx, context.Background(), w.failed); {

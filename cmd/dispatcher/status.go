@@ -41,19 +41,25 @@ func (p *program) status(ctx context.Context, names []string) error {
 	if damaged != nil && len(rows) == 0 {
 		return damaged
 	}
-	if err := p.showStatus(ctx, s.desk, rows); err != nil {
+	unlisted, err := p.unlisted(ctx, s, names)
+	if err != nil {
+		return err
+	}
+	if err := p.showStatus(ctx, s.desk, statusDocument{rows, unlisted}); err != nil {
 		return err
 	}
 	return damaged
 }
 
-func (p *program) showStatus(ctx context.Context, d *desk.Desk, rows []desk.Status) error {
+func (p *program) showStatus(ctx context.Context, d *desk.Desk, v statusDocument) error {
 	if p.JSON() {
-		return cli.WriteJSON(p.Out, statusDocument{rows})
+		return cli.WriteJSON(p.Out, v)
 	}
+	rows := v.Gateways
 	if err := p.statusTable(rows); err != nil {
 		return err
 	}
+	p.remarkUnlisted("", v.Unlisted)
 	p.remarkHolds(rows)
 	for _, r := range rows {
 		if r.ParkedMost > 0 {
@@ -130,6 +136,8 @@ func (p *program) remarkPaused(ctx context.Context, d *desk.Desk, rows []desk.St
 // statusDocument is what status prints as JSON.
 type statusDocument struct {
 	Gateways []desk.Status `json:"gateways"`
+	// Unlisted are the gateways with jobs that the file does not have.
+	Unlisted []desk.Unlisted `json:"unlisted,omitempty"`
 }
 
 func (p *program) statusTable(rows []desk.Status) error {

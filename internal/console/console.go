@@ -28,6 +28,8 @@ type Config struct {
 	Redis redis.UniversalClient
 	// Gateways are those it shows and acts on.
 	Gateways []config.Gateway
+	// Listed returns the names of all gateways that the file has; those with jobs that it does not have are named. Nil: nobody looks for them.
+	Listed func() []string
 	// Guard is of the HTTP side, which stands before the console. Without a token, only requests to a loopback address are answered.
 	Guard Guard
 	// Log is told of every action: who, what and why, never a payload.
@@ -84,7 +86,13 @@ func New(cfg Config) *Console {
 }
 
 // Use shows the gateways as they are configured now, to the requests that come from now on.
-func (c *Console) Use(gateways []config.Gateway) { c.served.Store(desk.New(c.cfg.Redis, gateways)) }
+func (c *Console) Use(gateways []config.Gateway) {
+	d := desk.New(c.cfg.Redis, gateways)
+	if c.cfg.Listed != nil {
+		d.Of(c.cfg.Redis, c.cfg.Listed())
+	}
+	c.served.Store(d)
+}
 
 func (c *Console) desk() *desk.Desk { return c.served.Load() }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -87,7 +88,9 @@ func stateOf(s desk.Status) state {
 type overviewView struct {
 	base
 	Rows []glance
-	Now  time.Time
+	// Unlisted are the gateways with jobs that the file does not have.
+	Unlisted []desk.Unlisted
+	Now      time.Time
 }
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
@@ -99,6 +102,18 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 	for i, one := range all {
 		rows[i] = newGlance(one.Status, one.Calls)
 	}
-	c.show(w, r, http.StatusOK, "overview.html", &overviewView{base: base{Title: "Gateways", Live: true}, Rows: rows, Now: time.Now()})
+	unlisted, err := c.unlisted(r.Context())
+	if err != nil {
+		return err
+	}
+	c.show(w, r, http.StatusOK, "overview.html", &overviewView{base: base{Title: "Gateways", Live: true}, Rows: rows, Unlisted: unlisted, Now: time.Now()})
 	return nil
+}
+
+// unlisted returns the gateways with jobs that the file does not have.
+func (c *Console) unlisted(ctx context.Context) ([]desk.Unlisted, error) {
+	if c.cfg.Listed == nil {
+		return nil, nil
+	}
+	return desk.UnlistedOf(ctx, c.cfg.Redis, c.cfg.Listed())
 }

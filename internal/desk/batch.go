@@ -21,6 +21,8 @@ type Batch struct {
 	By         *time.Time     `json:"by,omitempty"`
 	MakesIt    *bool          `json:"makes_it,omitempty"`
 	Gateways   []BatchGateway `json:"gateways"`
+	// Unlisted is what there is of the batch at gateways that the configuration does not have.
+	Unlisted []BatchElsewhere `json:"unlisted,omitempty"`
 
 	// fromNow is when the last job will have been called, if dispatchers begin now where none has ever been; negative when nobody can say.
 	fromNow time.Duration
@@ -119,10 +121,12 @@ func (d *Desk) Batch(ctx context.Context, name string) (*Batch, error) {
 		}
 	}
 	if len(b.parts) == 0 {
-		return nil, NoBatch(name)
+		return nil, d.NoBatch(ctx, name)
 	}
 	b.view()
-	return b, nil
+	var err error
+	b.Unlisted, err = d.elsewhere(ctx, name)
+	return b, err
 }
 
 func (b *Batch) view() {

@@ -24,6 +24,9 @@ import (
 // Desk is some gateways of one Redis. Safe for concurrent use.
 type Desk struct {
 	Gateways []*Gateway // in the order of the configuration
+
+	redis  redis.UniversalClient // see Of; nil: nobody looks beyond the gateways
+	listed []string              // the names of all that the configuration has
 }
 
 // Gateway is one gateway at the desk.
@@ -108,8 +111,7 @@ func (d *Desk) Find(ctx context.Context, id string) ([]Found, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no job %q", id),
-			Hint: "it was never enqueued here, or it was done longer ago than dedupe"}
+		return nil, d.noJob(ctx, id)
 	}
 	return all, nil
 }

@@ -46,13 +46,7 @@ func (s *Selection) knowsBatch(ctx context.Context) error {
 			return err
 		}
 	}
-	return NoBatch(name)
-}
-
-// NoBatch is the error of a batch that no gateway knows.
-func NoBatch(name string) error {
-	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no batch %q", name),
-		Hint: "no job of it was enqueued here, or its last job was over longer ago than dedupe"}
+	return s.NoBatch(ctx, name)
 }
 
 // Cursor is a parked job's place in the order of all: GATEWAY/STAMP. No two jobs of a gateway have the same stamp, and a job that is

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
@@ -221,7 +222,19 @@ func (x *examination) examine(ctx context.Context, db *redisdb.DB) error {
 			return errs[i]
 		}
 	}
-	return nil
+	if len(x.p.Gateways) < len(x.p.Config.Gateways) { // others were not asked for
+		return nil
+	}
+	return x.unlisted(ctx, db)
+}
+
+// unlisted names the gateways with jobs that the file does not have.
+func (x *examination) unlisted(ctx context.Context, db *redisdb.DB) error {
+	all, err := desk.UnlistedOf(ctx, db.Client, x.p.Config.Names())
+	for _, u := range all {
+		x.add(warn("unlisted", u.Gateway, u.Hint(), "%s", u.Text()))
+	}
+	return err
 }
 
 func (x *examination) unreachable(err error) {

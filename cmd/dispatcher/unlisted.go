@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"spillway/internal/desk"
+	"spillway/internal/redisdb"
+)
+
+// unlisted returns the gateways with jobs that the file does not have, unless some gateways were asked for by name.
+func (p *program) unlisted(ctx context.Context, s *session, names []string) ([]desk.Unlisted, error) {
+	if len(names) > 0 {
+		return nil, nil
+	}
+	return s.desk.Unlisted(ctx)
+}
+
+// remarkUnlisted says which they are, and what to do.
+func (p *program) remarkUnlisted(before string, all []desk.Unlisted) {
+	for _, u := range all {
+		p.remark("%s%s\nhint: %s", before, u.Text(), u.Hint())
+	}
+}
+
+// unlistedEvery is how often a running dispatcher looks for gateways with jobs that its file does not have.
+const unlistedEvery = time.Hour
+
+// unlistedWatch names them in the log, at the start and every hour, and keeps the gateways that are served in the register: it may have been lost with
+// what a Redis forgot.
+type unlistedWatch struct {
+	s    served
+	halt context.CancelFunc
+	over chan struct{}
+}
+
+func (w *unlistedWatch) start(context.Context) error {
+	ctx, halt := context.WithCancel(context.Background())
+	w.halt, w.over = halt, make(chan struct{})
+	go func() {
+		defer close(w.over)
+		again := time.NewTicker(unlistedEvery)
+		defer again.Stop()
+		for {
+			w.look(ctx)
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+func (w *unlistedWatch) stop(ctx context.Context) error {
+	w.halt()
+	select {
+	case <-w.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *unlistedWatch) look(ctx context.Context) {
+	for _, g := range w.s.gateways {
+		if err := redisdb.Register(ctx, w.s.db.Client, g.Name); err != nil {
+			w.complain(ctx, err)
+			return
+		}
+	}
+	all, err := desk.UnlistedOf(ctx, w.s.db.Client, w.s.file.Load().Names())
+	if err != nil {
+		w.complain(ctx, err)
+	}
+	for _, u := range all {
+		w.s.log.Warn("jobs of a gateway that the file does not have: "+u.Text(), "gateway", u.Gateway, "jobs", u.Jobs, "money", u.Money(), "hint", u.Hint())
+	}
+}
+
+func (w *unlistedWatch) complain(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		w.s.log.Warn("not looked for gateways that the file does not have", "error", err)
+	}
+}

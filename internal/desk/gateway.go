@@ -1,0 +1,142 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"spillway/internal/config"
+	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// Known is a gateway that the configuration has, or that Redis knows: a line of "gateway list".
+type Known struct {
+	Unlisted
+	InFile bool `json:"in_file"`
+}
+
+// Known returns all gateways of the configuration and all that ever had jobs, by name.
+func (d *Desk) Known(ctx context.Context) ([]Known, error) {
+	names, err := redisdb.Registered(ctx, d.redis)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(append(names, d.listed...), func(name string) bool { return job.CheckGateway(name) != nil })
+	slices.Sort(names)
+	names = slices.Compact(names)
+	looked, err := lookAt(ctx, d.redis, names)
+	if err != nil {
+		return nil, err
+	}
+	var all []Known
+	for _, name := range names {
+		i := slices.IndexFunc(looked, func(u Unlisted) bool { return u.Gateway == name })
+		k := Known{InFile: slices.Contains(d.listed, name), Unlisted: Unlisted{Gateway: name, Parked: map[string]int64{}}}
+		if i >= 0 {
+			k.Unlisted = looked[i]
+		}
+		if i >= 0 || k.InFile {
+			all = append(all, k)
+		}
+	}
+	return all, nil
+}
+
+// Departure is a gateway that the configuration does not have, and that is to get another name or to be forgotten.
+type Departure struct {
+	Gateway string `json:"gateway"`
+	To      string `json:"to,omitempty"`
+	job.Totals
+	Unsummed int64 `json:"without_sum"`
+	// Charged is how many of the jobs may have been charged. They hold a gateway back that is to be forgotten.
+	Charged int64 `json:"may_have_charged"`
+	// Otherwise is how many of those went out with another URL, method, encoding or prefix of the key than the new name's: they will be parked, and not called.
+	Otherwise int64 `json:"sent_otherwise,omitempty"`
+	Done      bool  `json:"done"`
+
+	seen   Unlisted
+	moving dispatch.Moving
+}
+
+// What is "rename up to stripe-eu" or "forget up".
+func (d *Departure) What() string {
+	if d.To == "" {
+		return "forget " + d.Gateway
+	}
+	return "rename " + d.Gateway + " to " + d.To
+}
+
+// Text is that with the jobs and their money.
+func (d *Departure) Text() string {
+	what, _, _ := strings.Cut(d.seen.Text(), " of ")
+	if d.seen.Damaged != "" {
+		what = "what can be read of its jobs"
+	}
+	return d.What() + ": " + what
+}
+
+// Depart looks at a gateway that is to get another name, or to be forgotten: to has no name then. An error says why that can't be.
+func (d *Desk) Depart(ctx context.Context, old string, to config.Gateway) (*Departure, error) {
+	if slices.Contains(d.listed, old) {
+		return nil, usage("take it out of the file first; what serves it must be stopped or restarted then", "the file has gateway %q", old)
+	}
+	looked, err := lookAt(ctx, d.redis, []string{old})
+	if err != nil {
+		return nil, err
+	}
+	if len(looked) == 0 {
+		return nil, &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q is known: it never had a job here, or it was renamed or forgotten", old), Hint: "see: dispatcher gateway list"}
+	}
+	m := dispatch.Moving{Redis: d.redis, Old: old, New: to}
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	called, err := m.MayBeCharged(ctx)
+	u := looked[0]
+	return &Departure{Gateway: old, To: to.Name, Totals: u.Totals, Unsummed: u.Unsummed, Charged: called.Waiting + called.Parked, Otherwise: called.Otherwise, seen: u, moving: m}, err
+}
+
+// HeldBack says why it is not to be done; nil if it may.
+func (d *Departure) HeldBack() error {
+	if d.To != "" || d.Charged == 0 {
+		return nil
+	}
+	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("%s of %s may have been charged, and nobody would ever know", job.JobsText(d.Charged), d.Gateway),
+		Hint: fmt.Sprintf("put %s back into the file, then: dispatcher dlq resolve -g %[1]s --done|--not-done; those that wait for another call: dispatcher park ID first", d.Gateway)}
+}
+
+// Do does it. Killed anywhere, it goes on when it is done again. did is told how many keys each step has changed.
+func (d *Departure) Do(ctx context.Context, by By, did func(keys int64)) error {
+	m := d.moving
+	m.Did = did
+	m.Act = deadletter.Act{Who: by.Who, What: "gateway " + d.What(), Why: by.Why, Deed: deadletter.Deed{Totals: d.Totals}}
+	do := m.Forget
+	if d.To != "" {
+		do = m.Rename
+	}
+	err := do(ctx)
+	d.Done = err == nil
+	return err
+}
+
+// Forgotten returns the entries of the gateways that were forgotten, oldest first.
+func (d *Desk) Forgotten(ctx context.Context) ([]dispatch.Forgotten, error) {
+	all, err := dispatch.AllForgotten(ctx, d.redis)
+	slices.SortFunc(all, func(a, b dispatch.Forgotten) int { return a.At.Compare(b.At) })
+	return all, err
+}
+
+// Remark is what is unusual about the gateway; empty if nothing is.
+func (k Known) Remark() string {
+	switch {
+	case k.Damaged != "":
+		return "can't be looked at: " + k.Damaged
+	case k.Moving != "":
+		return k.Moving + " was begun and is not over"
+	}
+	return ""
+}

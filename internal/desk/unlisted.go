@@ -1,0 +1,239 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/record"
+	"spillway/internal/redisdb"
+)
+
+// Unlisted is a gateway that has jobs, or had some, and that the configuration does not have.
+type Unlisted struct {
+	Gateway string `json:"gateway"`
+	// Totals are the jobs that are not over, and what is known of their money: of those that are parked, and of the batches of the others.
+	job.Totals
+	// Unsummed is how many of the jobs are in no sum: they wait, and have no batch.
+	Unsummed int64            `json:"without_sum"`
+	Waiting  int64            `json:"waiting"` // scheduled, queued, in flight or retrying
+	Parked   map[string]int64 `json:"parked"`  // by reason; those without jobs are left out
+	Done     int64            `json:"done"`
+	// LastServed is when a dispatcher that serves it last gave a sign of life; nil if none ever did.
+	LastServed *time.Time `json:"last_served"`
+	// Served says that one is likely to be at work: with another file.
+	Served bool `json:"served"`
+	// Moving is what was begun and is not over: "rename OLD NEW" or "forget NAME". Empty: nothing.
+	Moving string `json:"moving,omitempty"`
+	// Damaged is why it can't be looked at; empty if it can.
+	Damaged string `json:"damaged,omitempty"`
+}
+
+// mostBatches bounds how many batches of a gateway are looked at for the money of what waits.
+const mostBatches = 200
+
+// Text is "500 jobs (EUR 12,345.00) of up, which the file does not have".
+func (u Unlisted) Text() string {
+	text := u.Totals.String() + " of " + u.Gateway + ", which the file does not have"
+	if u.Unsummed > 0 && len(u.Amount) > 0 {
+		text = strings.Replace(text, " (", " (at least ", 1)
+	}
+	if u.Damaged != "" {
+		text = fmt.Sprintf("the jobs of %s, which the file does not have, can't be looked at: %s", u.Gateway, u.Damaged)
+	}
+	if u.Moving != "" {
+		text += "; \"dispatcher gateway " + u.Moving + "\" was begun and is not over"
+	}
+	if u.Served {
+		text += "; a dispatcher with another file serves it"
+	}
+	return text
+}
+
+// Hint says what to do about it.
+func (u Unlisted) Hint() string {
+	if u.Moving != "" {
+		return "wait until it is over; if it was killed, run it again: it goes on"
+	}
+	if u.Served {
+		return "nothing, if that is meant; see: dispatcher gateway list"
+	}
+	return fmt.Sprintf("nobody calls them: put it back into the file, or: dispatcher gateway rename %s NEW, or: dispatcher gateway forget %[1]s", u.Gateway)
+}
+
+// UnlistedOf returns the gateways with jobs that are not over and that the configuration does not have, by name. listed are the names that it has.
+func UnlistedOf(ctx context.Context, c redis.UniversalClient, listed []string) ([]Unlisted, error) {
+	names, err := redisdb.Registered(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return job.CheckGateway(name) != nil || slices.Contains(listed, name) })
+	all, err := lookAt(ctx, c, names)
+	return slices.DeleteFunc(all, func(u Unlisted) bool { return u.Jobs == 0 && u.Damaged == "" && u.Moving == "" }), err
+}
+
+// lookAt looks at gateways that no configuration is known of, and leaves out those that never had a job: asynq's queues may be other people's.
+func lookAt(ctx context.Context, c redis.UniversalClient, names []string) ([]Unlisted, error) {
+	books := make([]*ledger.Books, len(names))
+	for i, name := range names {
+		books[i] = ledger.New(c, ledger.Config{Gateway: name})
+	}
+	var all []Unlisted
+	for i, seen := range ledger.LookAll(ctx, c, books) {
+		err := seen.Err
+		u := Unlisted{Gateway: names[i], Parked: map[string]int64{}}
+		if err == nil {
+			u.Moving, err = redisdb.Moving(ctx, c, u.Gateway)
+		}
+		if err == nil && seen.Accepted > 0 {
+			err = u.fill(ctx, c, books[i], seen.Standing)
+		}
+		if redisdb.Away(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		if err != nil {
+			u.Damaged = err.Error()
+		}
+		if err != nil || seen.Accepted > 0 || u.Moving != "" {
+			all = append(all, u)
+		}
+	}
+	return all, nil
+}
+
+func (u *Unlisted) fill(ctx context.Context, c redis.UniversalClient, b *ledger.Books, s record.Standing) error {
+	u.Waiting, u.Done = s.Queued+s.InFlight+s.Scheduled+s.Retrying, s.Done
+	u.Jobs = u.Waiting
+	for r, n := range s.Parked {
+		u.Parked[string(r)] = n
+		u.Jobs += n
+	}
+	last, serves, err := dispatch.LastServed(ctx, c, u.Gateway)
+	if u.LastServed, u.Served = when(last), serves; err != nil || u.Jobs == 0 {
+		return err
+	}
+	parked, err := b.ParkedMoney(ctx)
+	if err != nil {
+		return err
+	}
+	for _, sum := range parked {
+		u.addMoney(sum)
+	}
+	waiting, err := b.WaitingMoney(ctx, mostBatches)
+	u.addMoney(waiting)
+	u.Unsummed = max(u.Waiting-waiting.Jobs, 0)
+	return err
+}
+
+func (u *Unlisted) addMoney(sum job.Totals) {
+	u.Amount.AddAll(sum.Amount)
+	u.NoAmount += sum.NoAmount
+}
+
+// Of returns the desk with what it needs to say where else something may be: the names of all gateways that the configuration has.
+func (d *Desk) Of(c redis.UniversalClient, listed []string) *Desk {
+	d.redis, d.listed = c, listed
+	return d
+}
+
+// Unlisted returns the gateways with jobs that the configuration does not have. A desk that does not know what the configuration has returns none.
+func (d *Desk) Unlisted(ctx context.Context) ([]Unlisted, error) {
+	if d.redis == nil {
+		return nil, nil
+	}
+	return UnlistedOf(ctx, d.redis, d.listed)
+}
+
+// unlistedWith returns the names of the gateways that the configuration does not have and in which a key is.
+func (d *Desk) unlistedWith(ctx context.Context, key func(redisdb.Keys) string) (with []string, err error) {
+	if d.redis == nil {
+		return nil, nil
+	}
+	names, err := redisdb.Registered(ctx, d.redis)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if slices.Contains(d.listed, name) {
+			continue
+		}
+		n, err := d.redis.Exists(ctx, key(redisdb.NewKeys(name))).Result()
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			with = append(with, name)
+		}
+	}
+	return with, nil
+}
+
+// notHere is the error of something that no gateway of the desk knows, what being "job %q" with its name. Where a gateway knows it that the configuration does not have, the
+// error says so; else is its hint where none does.
+func (d *Desk) notHere(ctx context.Context, what, otherwise string, key func(redisdb.Keys) string) error {
+	with, err := d.unlistedWith(ctx, key)
+	if err != nil {
+		return err
+	}
+	if len(with) == 0 {
+		return &job.Error{Code: job.CodeNotFound, Message: "no " + what, Hint: otherwise}
+	}
+	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway of the file knows %s, but %s does, which the file does not have", what, strings.Join(with, ", ")),
+		Hint: fmt.Sprintf("put %s back into the file, or: dispatcher gateway rename %[1]s NEW; \"dispatcher gateway list\" shows what it has", with[0])}
+}
+
+func (d *Desk) noJob(ctx context.Context, id string) error {
+	return d.notHere(ctx, fmt.Sprintf("job %q", id), "it was never enqueued here, or it was done longer ago than dedupe",
+		func(k redisdb.Keys) string { return k.Job(id) })
+}
+
+// NoBatch is the error of a batch that no gateway of the desk knows.
+func (d *Desk) NoBatch(ctx context.Context, name string) error {
+	return d.notHere(ctx, fmt.Sprintf("batch %q", name), "no job of it was enqueued here, or its last job was over longer ago than dedupe",
+		func(k redisdb.Keys) string { return k.Batch(name) })
+}
+
+// BatchElsewhere is a part of a batch at a gateway that the configuration does not have.
+type BatchElsewhere struct {
+	Gateway string `json:"gateway"`
+	job.Totals
+}
+
+// Text is "12 jobs (EUR 10.50) of it are at up, which the file does not have".
+func (e BatchElsewhere) Text() string {
+	return e.Totals.String() + " of it are at " + e.Gateway + ", which the file does not have: they are not among these"
+}
+
+// elsewhere returns the parts of a batch at gateways that the configuration does not have.
+func (d *Desk) elsewhere(ctx context.Context, batch string) (all []BatchElsewhere, err error) {
+	with, err := d.unlistedWith(ctx, func(k redisdb.Keys) string { return k.Batch(batch) })
+	for _, name := range with {
+		b, _, err := ledger.New(d.redis, ledger.Config{Gateway: name}).Batch(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, BatchElsewhere{name, b.Sum(func(record.Place) bool { return true })})
+	}
+	return all, err
+}
+
+// Explain returns the error that the configuration has none of these gateways, and says so where Redis knows one of them.
+func (d *Desk) Explain(ctx context.Context, names []string, unknown error) error {
+	all, err := d.Unlisted(ctx)
+	if err != nil {
+		return unknown
+	}
+	for _, u := range all {
+		if slices.Contains(names, u.Gateway) {
+			return &job.Error{Code: job.CodeOf(unknown), Message: unknown.Error() + ", but Redis has " + u.Text(), Hint: u.Hint()}
+		}
+	}
+	return unknown
+}
