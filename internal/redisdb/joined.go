@@ -28,7 +28,7 @@ func joined(all []*asked) (runs []*joint) {
 }
 
 func (a *asked) joins(b *asked) bool {
-	return a.several != nil && a.several == b.several && len(a.keys) == len(b.keys) && len(a.args) == len(b.args)
+	return a.several != nil && a.several == b.several && a.gateway == b.gateway && len(a.keys) == len(b.keys) && len(a.args) == len(b.args)
 }
 
 func (r *joint) run(ctx context.Context, c redis.Scripter) {

@@ -67,6 +67,8 @@ type DB struct {
 	at           *target
 	waitReplicas int
 	close        func() error
+	joining      sync.Once
+	joined       redis.UniversalClient // see Together
 }
 
 // Open connects to the Redis at rawURL, one of the forms of the configuration, and waits for its first answer. The error is an *Error:

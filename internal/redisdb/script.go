@@ -47,7 +47,7 @@ func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args 
 		ctx = Replicated(ctx)
 	}
 	if t, ok := c.(*together); ok && s.several != nil {
-		if cmd := t.run(&asked{ctx: ctx, sha: s.s.Hash(), several: s.several, keys: keys, args: args}); !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		if cmd := t.run(askedOf(ctx, s, keys, args)); !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 			return cmd
 		}
 		return s.s.Eval(ctx, c, keys, args...)

@@ -10,7 +10,7 @@ import (
 )
 
 // together is a client whose scripts share round trips: what is asked for while one is under way goes in one pipeline as soon as it has come
-// back, and what runs the same shared script goes as one run of it. Where Redis is far away, or stalls, there may be mostFlying under way. Nobody
+// back, and what runs the same shared script goes as one run of it. Where Redis is far away, or stalls, another one goes every 5 ms, up to mostFlying. Nobody
 // waits for company, so that with little to do each goes by itself, at once.
 type together struct {
 	redis.UniversalClient
@@ -22,7 +22,7 @@ type together struct {
 }
 
 const (
-	mostFlying   = 2
+	mostFlying   = 16                   // so many begin 5 ms apart while a Redis that is 80 ms away answers the first
 	mostTogether = 64                   // scripts in one round trip
 	patience     = 5 * time.Millisecond // a round trip that takes longer keeps no other one waiting
 )
@@ -34,20 +34,39 @@ type asked struct {
 	keys []string
 	args []any
 	cmd  *redis.Cmd
-	// several runs the script for several callers; nil if each runs by itself
+	// several runs the script for several callers of the gateway; nil if each runs by itself
 	several *redis.Script
+	gateway string
+	few     []redis.Cmder // some commands in place of a script
 	// turn gets those that go in this one's round trip, itself first, or none when somebody else's has brought the answer.
 	turn chan []*asked
 }
 
-// Together returns a client that runs the scripts of one gateway in shared round trips: their keys must all be in one slot of a cluster. A
+// Together returns a client that runs scripts in round trips that all of this process share, whatever their gateways: what a call costs is the same with
+// one gateway or with hundreds. The nodes of a cluster wait for nobody: there a client is for one gateway. A
 // script whose context ends while it waits for its turn does not run; one that shares a round trip waits for that, which the client's own
 // time-outs bound. Where replicas are waited for, which goes by single commands, it is the DB's own client.
 func (db *DB) Together() redis.UniversalClient {
 	if db.waitReplicas > 0 {
 		return db.Client
 	}
-	return &together{UniversalClient: db.Client}
+	if _, cluster := db.Client.(*redis.ClusterClient); cluster {
+		return &together{UniversalClient: db.Client}
+	}
+	db.joining.Do(func() { db.joined = &together{UniversalClient: db.Client} })
+	return db.joined
+}
+
+// SendsOnce says that nothing is sent again by itself: the DB's clients never do that.
+func (t *together) SendsOnce() {}
+
+// askedOf is a run of a script that may go as one with others of its gateway.
+func askedOf(ctx context.Context, s *Script, keys []string, args []any) *asked {
+	a := &asked{ctx: ctx, sha: s.s.Hash(), several: s.several, keys: keys, args: args}
+	if len(keys) > 0 {
+		a.gateway, _ = gatewayIn(keys[0])
+	}
+	return a
 }
 
 // EvalSha runs a script.
@@ -118,7 +137,7 @@ func (t *together) send(all []*asked, begun time.Time) {
 	if len(runs) == 1 {
 		runs[0].run(ctx, t.UniversalClient)
 	} else {
-		_, _ = t.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+		_, _ = t.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
 			for _, r := range runs {
 				r.run(ctx, p)
 			}
@@ -134,6 +153,10 @@ func (t *together) send(all []*asked, begun time.Time) {
 }
 
 func (a *asked) run(c redis.Scripter, ctx context.Context) { //nolint:revive // the context is another one's
+	if a.few != nil {
+		a.pipe(ctx, c)
+		return
+	}
 	a.cmd = c.EvalSha(ctx, a.sha, a.keys, a.args...)
 }
 
@@ -156,4 +179,44 @@ func (t *together) some(most int, now time.Time) []*asked {
 	some := t.waiting[:n:n]
 	t.waiting, t.latest = t.waiting[n:], now
 	return some
+}
+
+const fewAtOnce = 8 // commands of one pipeline that goes with others
+
+// Pipelined runs commands in a round trip that they share, if they are few.
+func (t *together) Pipelined(ctx context.Context, queue func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+	p := t.UniversalClient.Pipeline()
+	if err := queue(p); err != nil {
+		return nil, err
+	}
+	cmds := p.Cmds()
+	if len(cmds) == 0 || len(cmds) > fewAtOnce {
+		return p.Exec(ctx)
+	}
+	a := &asked{ctx: ctx, few: cmds}
+	if t.run(a); a.cmd != nil { // it has waited in vain
+		for _, cmd := range cmds {
+			cmd.SetErr(a.cmd.Err())
+		}
+	}
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			return cmds, err
+		}
+	}
+	return cmds, nil
+}
+
+// pipe runs some commands: in the pipeline that c is, or in one of their own.
+func (a *asked) pipe(ctx context.Context, c redis.Scripter) {
+	if client, alone := c.(redis.UniversalClient); alone {
+		_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+			a.pipe(ctx, p)
+			return nil
+		})
+		return
+	}
+	for _, cmd := range a.few {
+		_ = c.(redis.Pipeliner).Process(ctx, cmd)
+	}
 }

@@ -139,7 +139,8 @@ func TestWhoWaitsForHisTurnMayLeave(t *testing.T) {
 	s.Pause()
 	defer s.Continue()
 	var first sync.WaitGroup
-	for i := range 2 { // as many round trips as may be under way, the second because the first one takes so long
+	const most = 16 // round trips that may be under way, as each takes so long
+	for i := range most {
 		first.Go(func() {
 			if err := echo.Run(context.Background(), c, []string{"k"}, i, "").Err(); err != nil {
 				t.Error(err)
@@ -171,8 +172,8 @@ func TestWhoWaitsForHisTurnMayLeave(t *testing.T) {
 	if err := echo.Run(t.Context(), c, []string{"k"}, 1, "").Err(); err != nil {
 		t.Error(err)
 	}
-	if n, err := c.Get(t.Context(), "k").Int(); err != nil || n != 4 {
-		t.Errorf("%d scripts have run, want the first, two, and the last: %v", n, err)
+	if n, err := c.Get(t.Context(), "k").Int(); err != nil || n != most+2 {
+		t.Errorf("%d scripts have run, want the first, %d, and the last: %v", n, most, err)
 	}
 }
 
@@ -182,5 +183,74 @@ func TestWhoWaitsForReplicasGoesAlone(t *testing.T) {
 	db, c, _ := openTogether(t, redisdb.Options{WaitReplicas: 1})
 	if c != db.Client {
 		t.Error("scripts that replicas are waited for share round trips")
+	}
+}
+
+// several is a script that runs as one for several callers. It counts them by gateway.
+var several = redisdb.NewSharedScript("local function gather() end\nlocal function gathered() end\n", `
+redis.call('INCR', KEYS[1])
+return KEYS[1] .. ARGV[1]`)
+
+// All gateways of a process share round trips; what runs as one is of one gateway alone.
+func TestGatewaysShareRoundTripsAndNotRuns(t *testing.T) {
+	t.Parallel()
+	db, _, count := openTogether(t, redisdb.Options{})
+	const gateways, each = 20, 20
+	if db.Together() != db.Together() {
+		t.Error("two gateways do not share a client")
+	}
+	var all sync.WaitGroup
+	for g := range gateways {
+		for i := range each {
+			all.Go(func() {
+				key := redisdb.NewKeys(fmt.Sprint("g", g)).Rate()
+				if got, err := several.Run(t.Context(), db.Together(), []string{key}, i).Text(); err != nil || got != key+fmt.Sprint(i) {
+					t.Errorf("gateway %d got %q, %v", g, got, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	for g := range gateways {
+		if n, err := db.Client.Get(t.Context(), redisdb.NewKeys(fmt.Sprint("g", g)).Rate()).Int(); err != nil || n != each {
+			t.Errorf("%d runs for gateway %d, %v", n, g, err)
+		}
+	}
+	if n := count.n.Load(); n > gateways*each/2 {
+		t.Errorf("%d scripts took %d round trips", gateways*each, n)
+	}
+}
+
+func TestSmallPipelinesShareRoundTripsToo(t *testing.T) {
+	t.Parallel()
+	_, c, count := openTogether(t, redisdb.Options{})
+	const all = 300
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() {
+			var own, sum *redis.IntCmd
+			cmds, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				own, sum = p.Incr(t.Context(), fmt.Sprint("own", i)), p.Incr(t.Context(), "sum")
+				if i == 7 {
+					p.HGet(t.Context(), "sum", "f")
+				}
+				return nil
+			})
+			if failed := err != nil; failed != (i == 7) || own.Val() != 1 || sum.Val() < 1 || len(cmds) < 2 {
+				t.Errorf("pipeline %d: %v, %v", i, cmds, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n, err := c.Get(t.Context(), "sum").Int(); err != nil || n != all {
+		t.Errorf("%d of %d have run, %v", n, all, err)
+	}
+	if n := count.n.Load(); n > all/2 {
+		t.Errorf("%d pipelines at once took %d round trips", all, n)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Pipelined(ended, func(p redis.Pipeliner) error { p.Incr(ended, "sum"); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("a pipeline whose context has ended: %v", err)
 	}
 }
