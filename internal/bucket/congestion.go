@@ -22,6 +22,7 @@ type congestion struct {
 	mu    sync.Mutex
 	hand  map[int64]inHand // by the slot's number
 	less  float64          // the bound is so much less than the plan's
+	all   *Burden          // of the process
 	freed chan struct{}
 }
 
@@ -40,6 +41,7 @@ func (c *congestion) start(s job.Slot, now int64, short bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hand[s.Number] = inHand{now, short}
+	c.all.add(1)
 }
 
 // inTime notes that a slot's job was ready to be called when the slot came, or later, but not too late. What comes after that, as the way to the
@@ -65,6 +67,7 @@ func (c *congestion) unused(s job.Slot, passed bool, most int64) {
 func (c *congestion) end(s job.Slot) (h inHand, ok bool) {
 	if h, ok = c.hand[s.Number]; ok {
 		delete(c.hand, s.Number)
+		c.all.add(-1)
 		close(c.freed)
 		c.freed = make(chan struct{})
 	}
@@ -76,7 +79,9 @@ func (c *congestion) end(s job.Slot) (h inHand, ok bool) {
 func (c *congestion) room(now, least, most int64) (int64, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	before := len(c.hand)
 	maps.DeleteFunc(c.hand, func(_ int64, h inHand) bool { return now > h.since+strayed })
+	c.all.add(int64(len(c.hand) - before))
 	c.less = min(c.less, float64(most-1)) // the limit may have been higher
 	if c.less == 0 {
 		return job.MaxCount, c.freed

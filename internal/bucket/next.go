@@ -47,17 +47,45 @@ func (p *Pacer) next(ctx context.Context) (job.Slot, error) {
 			}
 			continue
 		}
+		pl := p.plan.Load()
+		if early := p.early(pl); early > 0 {
+			if err := p.sleep(ctx, early, nil); err != nil {
+				return job.Slot{}, err
+			}
+			continue
+		}
 		room, err := p.room(ctx)
 		if err != nil {
 			return job.Slot{}, err
 		}
-		want := p.plan.Load().batch
-		g, err := p.ask(ctx, wish{want: min(want, room), short: room < want, lead: p.soonest()})
+		want := min(pl.batch, pl.reach)
+		n, err := p.congestion.all.enter(ctx, p.closed, min(want, room))
+		if err != nil {
+			return job.Slot{}, err
+		}
+		g, err := p.ask(ctx, wish{want: n, short: room < want, lead: p.soonest()})
+		p.congestion.all.leave(n)
 		p.keep(g.slots)
 		if err := p.after(ctx, g, err, &tries); err != nil {
 			return job.Slot{}, err
 		}
 	}
+}
+
+// early returns for how long it is of no use to ask for a slot: the latest one is this pacer's, and the next one is still beyond the horizon. With one slot
+// in a horizon that saves every other question.
+func (p *Pacer) early(pl *plan) time.Duration {
+	p.mu.Lock()
+	latest := p.latest
+	p.mu.Unlock()
+	if latest == 0 || pl.tolerance > 0 {
+		return 0
+	}
+	left := time.Duration(latest+pl.spacing-pl.horizon-p.bounds.notAfter(p.local(p.clock.Now()))) * time.Microsecond
+	if left < shortestNap {
+		return 0
+	}
+	return min(left, heldPoll)
 }
 
 // More returns further slots that are held here and due within the lead, as Next would, in order; at most so many. It doesn't wait.
@@ -92,7 +120,12 @@ func (p *Pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
 		if _, err := p.room(ctx); err != nil {
 			return job.Slot{}, err
 		}
+		n, err := p.congestion.all.enter(ctx, p.closed, 1)
+		if err != nil {
+			return job.Slot{}, err
+		}
 		g, err := p.ask(ctx, wish{want: 1, short: true, cost: cost, lead: min(takeLead.Microseconds(), pl.horizon/2)})
+		p.congestion.all.leave(n)
 		if len(g.slots) == 1 {
 			return g.slots[0], nil
 		}

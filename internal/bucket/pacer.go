@@ -57,7 +57,7 @@ type PacerConfig struct {
 //	Take  ──turn──> reserve.lua, one slot
 //	Written ──────> late.lua, in the background; Close waits for it
 type Pacer struct {
-	client  once
+	client  redis.UniversalClient
 	keys    redisdb.Keys
 	gateway string
 	name    string // begins this pacer's leases
@@ -86,7 +86,8 @@ type Pacer struct {
 	known   knowledge
 	found   []Loss // not yet asked for
 	pace    readiness
-	callers int // goroutines inside Next
+	latest  int64 // the latest slot of all, while it is known to be this pacer's and was not given back; else 0
+	callers int   // goroutines inside Next
 	done    bool
 	work    sync.WaitGroup // what runs in the background
 }
@@ -111,7 +112,7 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		return nil, err
 	}
 	p := &Pacer{
-		client:     once{c},
+		client:     onceOf(c),
 		keys:       redisdb.NewKeys(cfg.Gateway),
 		gateway:    cfg.Gateway,
 		name:       rand.Text()[:12],
@@ -136,6 +137,9 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 	return p, nil
 }
 
+// Share has the pacer take part in the burden of its process. To be called before it is used.
+func (p *Pacer) Share(b *Burden) { p.congestion.all = b }
+
 // Change replaces what the pacer keeps; from the next reservation on. Only the gateway's name must stay. Slots that are
 // held locally are given back.
 func (p *Pacer) Change(ctx context.Context, cfg PacerConfig) error {
@@ -149,7 +153,7 @@ func (p *Pacer) Change(ctx context.Context, cfg PacerConfig) error {
 	p.Empty(ctx, job.Slot{})
 	p.plan.Store(made)
 	p.mu.Lock()
-	p.known.refused = row{}
+	p.known.refused, p.latest = row{}, 0
 	p.mu.Unlock()
 	p.Wake()
 	return nil

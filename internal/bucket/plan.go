@@ -44,6 +44,7 @@ type plan struct {
 	tolerance int64
 	batch     int64
 	inHand    int64 // slots that one process holds at the most, where its machine is busy
+	reach     int64 // slots that there can be within the horizon, and so in one answer
 	epsilon   int64
 	tooLate   int64
 	outlives  int64
@@ -73,6 +74,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	}
 	p.batch = max(min(batchSpan.Microseconds()/max(p.spacing, 1), p.maxCost/batchPart, batchMost), batchLeast)
 	p.inHand = max((p.horizon+p.tooLate)/max(p.spacing, 1), batchLeast, cfg.Burst)
+	p.reach = 1 + (p.horizon+p.tolerance)/max(p.spacing, 1)
 	p.audit = newAudit(p.windows)
 	return p, nil
 }

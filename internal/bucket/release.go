@@ -44,8 +44,16 @@ func (p *Pacer) giveBack(slots []job.Slot) {
 // unused notes that slots are given back, and whether they have passed.
 func (p *Pacer) unused(slots []job.Slot) {
 	now, pl := p.bounds.notAfter(p.local(p.clock.Now())), p.plan.Load()
+	p.mu.Lock()
+	if slices.ContainsFunc(slots, func(s job.Slot) bool { return s.At == p.latest }) {
+		p.latest = 0 // the next slot may be as early as this one
+	}
+	p.mu.Unlock()
 	for _, s := range slots {
-		p.congestion.unused(s, p.bounds.current(s.Era) && now > s.At+pl.tooLate, pl.inHand)
+		passed := p.bounds.current(s.Era) && now > s.At+pl.tooLate
+		if p.congestion.unused(s, passed, pl.inHand); passed {
+			p.congestion.all.ready(now-s.At, pl.tooLate)
+		}
 	}
 }
 

@@ -207,6 +207,11 @@ func (p *Pacer) learn(r reply, jumpSent, leapt, era int64) grant {
 		p.found = append(p.found, r.loss)
 	}
 	stale := p.known.learn(r, jumpSent, leapt)
+	if n := len(r.slots); n > 0 && leapt == 0 && r.slots[n-1].At == r.books.last {
+		p.latest = r.books.last
+	} else if p.latest != r.books.last || leapt != 0 {
+		p.latest = 0
+	}
 	p.known.refused.add(r.state == stateStale, p.clock.Now())
 	p.mu.Unlock()
 	for i := range r.slots {

@@ -62,6 +62,14 @@ var (
 // and a repeated reservation would take its slots twice.
 type once struct{ redis.UniversalClient }
 
+// onceOf is a client that sends a script one time only: c itself, if it says that it does.
+func onceOf(c redis.UniversalClient) redis.UniversalClient {
+	if _, already := c.(interface{ SendsOnce() }); already {
+		return c
+	}
+	return once{c}
+}
+
 type onceCmd struct{ *redis.Cmd }
 
 func (onceCmd) NoRetry() bool { return true }

@@ -97,9 +97,11 @@ func (r *readiness) most() int64 { return int64(r.mean + 4*r.deviation) }
 
 // Ready reports the moment at which the handler of the slot's job was ready to write, for Lead to learn from.
 func (p *Pacer) Ready(s job.Slot, at time.Time) {
-	if p.bounds.notAfter(p.local(at)) <= s.At+p.plan.Load().epsilon {
+	pl, late := p.plan.Load(), p.bounds.notAfter(p.local(at))-s.At
+	if late <= pl.epsilon {
 		p.congestion.inTime(s)
 	}
+	p.congestion.all.ready(late, pl.tooLate)
 	if s.Asked == 0 {
 		return
 	}

@@ -46,6 +46,8 @@ type Dispatcher struct {
 	longest   time.Duration           // the longest time-out of a call at the start: no stop waits longer
 	state     *incarnation.Store      // nil: nothing is kept on this machine
 	forgetful bool                    // it can't be kept, and the log has said so
+	burden    *bucket.Burden
+	overSaid  time.Time // when the log last said that this process is too slow; the pulse's own
 	ctx       context.Context
 	halt      context.CancelFunc
 	loops     sync.WaitGroup
@@ -66,7 +68,10 @@ func New(p Params) (*Dispatcher, error) {
 		log: p.Log, traces: p.Traces}
 	t.faults = newMachineMetrics(p.Metrics)
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
-	d := &Dispatcher{p: p}
+	d := &Dispatcher{p: p, burden: bucket.NewBurden(p.Metrics)}
+	if len(p.Gateways) > 1 {
+		t.burden = d.burden
+	}
 	t.memory = d.recall()
 	d.tools = t
 	d.ctx, d.halt = context.WithCancel(context.Background())

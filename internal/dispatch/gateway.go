@@ -44,7 +44,7 @@ type unit struct {
 	tools     tools
 	log       *slog.Logger
 	redis     redis.UniversalClient
-	calls     redis.UniversalClient // for what each call costs: such scripts share round trips
+	calls     redis.UniversalClient // for what each call costs: such scripts share round trips with those of all gateways
 	grace     time.Duration         // the longest time-out of a call that a stop waits for
 	hands     int                   // how many jobs the server has in hand at most
 	pacing    sync.Mutex            // whoever has it tells the pacer what to keep
@@ -77,6 +77,7 @@ type tools struct {
 	redis   redis.UniversalClient
 	calls   func() redis.UniversalClient
 	pacing  *bucket.Metrics
+	burden  *bucket.Burden // nil: there is one gateway, whose pacer looks after itself
 	working *worker.Metrics
 	log     *slog.Logger
 	traces  *tracing.Tracer
@@ -93,16 +94,17 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	u.ctx, u.halt = context.WithCancel(d.ctx)
 	var err error
-	if u.pacer, err = Pacer(t.redis, g, t.pacing); err != nil {
+	if u.pacer, err = Pacer(u.calls, g, t.pacing); err != nil {
 		return nil, err
 	}
+	u.pacer.Share(t.burden)
 	first, err := u.newSet(g)
 	if err != nil {
 		return nil, err
 	}
 	u.set.Store(first)
 	u.kept = pacing(g, Limits{Limits: g.Leak.Limits})
-	u.server = queue.NewServer(t.redis, queue.ServerConfig{
+	u.server = queue.NewServer(u.calls, queue.ServerConfig{
 		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine}, Handle: u.handle,
 		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
 	})

@@ -15,6 +15,7 @@ import (
 
 const (
 	pulseEvery   = 400 * time.Millisecond // how often the gateways are looked at, all in one round trip; idle ones every other time
+	manyUnits    = 500                    // of more gateways than that all are looked at as seldom as idle ones
 	sweepAtLeast = 30 * time.Second
 	loopBackoff  = time.Second // after an error
 )
@@ -23,13 +24,24 @@ const (
 // there is no other.
 func (d *Dispatcher) pulse(ctx context.Context) {
 	for next := pulseEvery; await(ctx, next, nil); {
-		if next = pulseEvery; d.idle() {
+		if next = pulseEvery; d.idle() || len(d.units()) > manyUnits {
 			next = 2 * pulseEvery
 		}
+		d.sayOverloaded()
 		if err := d.pulseOnce(ctx); err != nil && ctx.Err() == nil {
 			d.p.Log.Warn("gateways not looked at, trying again", "error", err)
 			await(ctx, loopBackoff, nil)
 		}
+	}
+}
+
+// sayOverloaded says now and then that this process is too slow for what its gateways allow.
+func (d *Dispatcher) sayOverloaded() {
+	slots, is := d.burden.Overloaded(time.Now())
+	if is && time.Since(d.overSaid) > complainEvery {
+		d.overSaid = time.Now()
+		d.p.Log.Warn("this process is too slow for all that its gateways allow: it calls as often as it can, and takes no more slots than it can use",
+			"slots_in_hand_at_most", slots, "hint", "run dispatchers on more machines, or give this one and Redis more processors")
 	}
 }
 

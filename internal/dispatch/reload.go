@@ -82,6 +82,9 @@ func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Rel
 	plans := make([]plan, len(gateways))
 	served := d.byName()
 	d.recallAlso(gateways, served)
+	if len(gateways) > 1 {
+		d.tools.burden = d.burden // those that come are not alone any more
+	}
 	for i, g := range gateways {
 		var err error
 		if plans[i], err = d.planned(served[g.Name], g); err != nil {

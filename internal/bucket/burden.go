@@ -1,0 +1,163 @@
+package bucket
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	burdenLeast  = 16                     // slots in hand of a process that is too slow for its gateways
+	burdenFirst  = 64                     // the bound begins here, and doubles as it is used until something is late
+	burdenSteps  = 4                      // by so much the bound rises while as many slots are used as it allows
+	burdenCut    = 0.8                    // to such a part it falls when a job is late
+	burdenLost   = 0.5                    // and to such a part when its slot has passed
+	burdenEvery  = 100 * time.Millisecond // but no more often
+	burdenLate   = 16                     // a job is late that is ready by such a part of the last moment after its slot
+	burdenRecent = 10 * time.Second       // a process that had to wait so lately is overloaded
+)
+
+// Burden bounds how many slots a process has in hand, over all of its gateways: those that are reserved, and whose jobs are not ready to be called. With
+// hundreds of gateways each of them may do with one slot, and all together be more than the process can do: then jobs are ready late, slots pass, and what is
+// given back is work too. So it is the delay that counts, and not only what is lost: a job that is ready long after its slot makes the bound a fifth less, one whose slot has passed
+// halves it, and those that are ready in time make it more again while somebody waits. Who waits for a slot has his turn, in order. Nil bounds nothing.
+type Burden struct {
+	mu      sync.Mutex
+	bound   float64
+	hand    int64 // slots in hand
+	asked   int64 // slots that are being asked for
+	waiting []chan struct{}
+	cut     time.Time // when the bound fell last; zero: nothing was late yet
+	held    time.Time // when somebody had to wait last
+	shown   prometheus.Gauge
+}
+
+// NewBurden returns the burden of a process. It shows its bound as a metric.
+func NewBurden(reg prometheus.Registerer) *Burden {
+	b := &Burden{bound: burdenFirst, shown: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_slots_in_hand_bound",
+		Help: "How many slots this process may have in hand, over all its gateways, as it is too slow for more. 0 while it is not."})}
+	if reg != nil {
+		reg.MustRegister(b.shown)
+	}
+	return b
+}
+
+// Overloaded says whether the process has made calls wait lately because it is too slow for them, and how many slots it may have in hand.
+func (b *Burden) Overloaded(now time.Time) (slots int64, is bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return int64(b.bound), !b.cut.IsZero() && now.Sub(b.held) < burdenRecent
+}
+
+// enter waits until slots may be asked for, and returns how many, at the most.
+func (b *Burden) enter(ctx context.Context, closed <-chan struct{}, want int64) (int64, error) {
+	if b == nil {
+		return want, nil
+	}
+	for {
+		n, turn := b.some(want)
+		if n > 0 {
+			return n, nil
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			b.give(turn)
+			return 0, ctx.Err()
+		case <-closed:
+			b.give(turn)
+			return 0, ErrClosed
+		}
+	}
+}
+
+func (b *Burden) some(want int64) (n int64, turn chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n = min(want, b.room()); n > 0 {
+		b.asked += n
+		return n, nil
+	}
+	turn = make(chan struct{})
+	b.waiting, b.held = append(b.waiting, turn), time.Now()
+	return 0, turn
+}
+
+// give passes on the turn of somebody who has gone, if it had come.
+func (b *Burden) give(turn chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, w := range b.waiting {
+		if w == turn {
+			b.waiting = append(b.waiting[:i:i], b.waiting[i+1:]...)
+			return
+		}
+	}
+	b.wake()
+}
+
+// room is how many slots more may be asked for. The caller holds mu.
+func (b *Burden) room() int64 { return int64(b.bound) - b.hand - b.asked }
+
+// leave notes that so many slots are asked for no longer: those that came are in hand.
+func (b *Burden) leave(n int64) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked -= n
+	b.wake()
+}
+
+// add notes slots more in hand, or fewer.
+func (b *Burden) add(n int64) {
+	if b == nil || n == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hand += n
+	b.wake()
+}
+
+// wake lets those go that there is room for, first come first. The caller holds mu.
+func (b *Burden) wake() {
+	for room := b.room(); len(b.waiting) > 0 && room > 0; room-- {
+		close(b.waiting[0])
+		b.waiting = b.waiting[1:]
+	}
+}
+
+// ready notes how long after its slot a job was ready, in µs, and up to when the slot was of use. What passed was ready too late.
+func (b *Burden) ready(late, most int64) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch now := time.Now(); {
+	case late > most/burdenLate:
+		if now.Sub(b.cut) < burdenEvery {
+			return
+		}
+		b.cut = now
+		b.bound = min(b.bound, max(float64(b.hand), burdenFirst))
+		part := burdenCut
+		if late >= most {
+			part = burdenLost
+		}
+		b.bound = max(b.bound*part, burdenLeast)
+	case len(b.waiting) > 0 && b.cut.IsZero():
+		b.bound++
+		b.wake()
+	case len(b.waiting) > 0:
+		b.bound += burdenSteps / b.bound
+		b.wake()
+	}
+	if !b.cut.IsZero() {
+		b.shown.Set(b.bound)
+	}
+}

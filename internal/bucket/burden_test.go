@@ -1,0 +1,143 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+func TestAProcessThatIsTooSlowTakesFewerSlots(t *testing.T) {
+	t.Parallel()
+	const most = 250_000
+	b, open := NewBurden(nil), make(chan struct{})
+	enter := func(want int64) int64 {
+		t.Helper()
+		n, err := b.enter(t.Context(), open, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := enter(500); n != burdenFirst {
+		t.Fatalf("%d slots of 500 at first, want %d", n, burdenFirst)
+	}
+	_, turn := b.some(500)
+	for range 500 - burdenFirst {
+		b.ready(most/burdenLate, most) // in time
+	}
+	<-turn
+	if n := enter(500); n != 500-burdenFirst && n != 1 {
+		t.Fatalf("%d slots more", n)
+	}
+	b.bound, b.hand, b.asked = 500, 500, 0
+	if _, is := b.Overloaded(time.Now()); is {
+		t.Error("it is overloaded, and nothing was late")
+	}
+	b.ready(most/2, most)
+	if b.bound != 400 {
+		t.Errorf("the bound is %v after a late job, want a fifth less than 500", b.bound)
+	}
+	b.ready(most, most)
+	if b.bound != 400 {
+		t.Errorf("the bound is %v: it fell twice at once", b.bound)
+	}
+	b.cut = time.Time{}
+	if b.ready(most, most); b.bound != 200 {
+		t.Errorf("the bound is %v after a slot that passed, want half of 400", b.bound)
+	}
+	got := make(chan int64, 2)
+	for i := range 2 {
+		go func() { n, _ := b.enter(context.Background(), open, 1); got <- n }()
+		testkit.Eventually(t, time.Second, "somebody to wait", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiting) == i+1 })
+	}
+	if _, is := b.Overloaded(time.Now()); !is {
+		t.Error("somebody waits, and it is not overloaded")
+	}
+	for range 50 {
+		b.ready(0, most)
+	}
+	if b.bound <= 200 || b.bound > 202 {
+		t.Errorf("the bound is %v, want a little more than 200", b.bound)
+	}
+	b.add(-299)
+	if len(got) != 0 {
+		t.Error("somebody went in without room")
+	}
+	b.add(-200)
+	if n := <-got + <-got; n != 2 {
+		t.Errorf("%d slots for the two that waited", n)
+	}
+	b.leave(2)
+	if b.asked != 0 || b.hand != 1 {
+		t.Errorf("%d asked for, %d in hand", b.asked, b.hand)
+	}
+}
+
+// Whoever gives up while it waits leaves its turn to the next.
+func TestATurnIsNotLost(t *testing.T) {
+	t.Parallel()
+	b, closed := NewBurden(nil), make(chan struct{})
+	b.bound, b.hand = 1, 1
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.enter(gone, nil, 1); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	close(closed)
+	if _, err := b.enter(t.Context(), closed, 1); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	_, first := b.some(1)
+	_, second := b.some(1)
+	b.add(-1)
+	<-first
+	b.give(first) // its turn had come
+	select {
+	case <-second:
+	default:
+		t.Error("nobody's turn: the one that had it is gone")
+	}
+}
+
+// Where one slot at a time is within the horizon, each is asked for once and not a second time to hear that the next one is too far off.
+func TestASlowGatewayIsAskedOnceForEachSlot(t *testing.T) {
+	t.Parallel()
+	c, gateway := testkit.Client(t), testkit.Gateway(t)
+	p, err := NewPacer(c, PacerConfig{Gateway: gateway, Limits: []job.Limit{{N: 5, Window: time.Second}}}, NewMetrics(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(context.Background())
+	pending := redisdb.NewKeys(gateway).Pending()
+	for range 20 {
+		c.RPush(t.Context(), pending, "x~1")
+	}
+	slot, err := p.Next(t.Context()) // a new life begins with some questions
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := p.asks.Load()
+	for range 4 {
+		next, err := p.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gap := next.At - slot.At; gap < 180_000 || gap > 260_000 {
+			t.Errorf("the next slot is %d µs later, want 180 to 260 ms", gap)
+		}
+		slot = next
+	}
+	if asks := p.asks.Load() - before; asks > 5 {
+		t.Errorf("asked %d times for 4 slots", asks)
+	}
+	p.Empty(t.Context(), slot)
+	next, err := p.Next(t.Context())
+	if err != nil || next.At > slot.At+50_000 {
+		t.Errorf("after a slot that was given back, the next is %d µs later (%v), want the same again or nearly", next.At-slot.At, err)
+	}
+}
