@@ -17,12 +17,14 @@ const (
 	burdenEvery  = 100 * time.Millisecond // but no more often
 	burdenLate   = 16                     // a job is late that is ready by such a part of the last moment after its slot
 	burdenRecent = 10 * time.Second       // a process that had to wait so lately is overloaded
+	burdenWait   = 10 * time.Second       // nobody waits longer: slots in hand of a gateway that asks no more may never be counted out
 )
 
 // Burden bounds how many slots a process has in hand, over all of its gateways: those that are reserved, and whose jobs are not ready to be called. With
 // hundreds of gateways each of them may do with one slot, and all together be more than the process can do: then jobs are ready late, slots pass, and what is
 // given back is work too. So it is the delay that counts, and not only what is lost: a job that is ready long after its slot makes the bound a fifth less, one whose slot has passed
-// halves it, and those that are ready in time make it more again while somebody waits. Who waits for a slot has his turn, in order. Nil bounds nothing.
+// halves it, and those that are ready in time make it more again while somebody waits. Those that wait for a slot get it in order, or one after ten seconds at
+// the latest. Nil bounds nothing.
 type Burden struct {
 	mu      sync.Mutex
 	bound   float64
@@ -31,12 +33,13 @@ type Burden struct {
 	waiting []chan struct{}
 	cut     time.Time // when the bound fell last; zero: nothing was late yet
 	held    time.Time // when somebody had to wait last
+	wait    time.Duration
 	shown   prometheus.Gauge
 }
 
 // NewBurden returns the burden of a process. It shows its bound as a metric.
 func NewBurden(reg prometheus.Registerer) *Burden {
-	b := &Burden{bound: burdenFirst, shown: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_slots_in_hand_bound",
+	b := &Burden{bound: burdenFirst, wait: burdenWait, shown: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_slots_in_hand_bound",
 		Help: "How many slots this process may have in hand, over all its gateways, as it is too slow for more. 0 while it is not."})}
 	if reg != nil {
 		reg.MustRegister(b.shown)
@@ -56,13 +59,19 @@ func (b *Burden) enter(ctx context.Context, closed <-chan struct{}, want int64) 
 	if b == nil {
 		return want, nil
 	}
-	for {
-		n, turn := b.some(want)
-		if n > 0 {
-			return n, nil
-		}
+	n, turn := b.some(want)
+	if n > 0 {
+		return n, nil
+	}
+	limit := time.NewTimer(b.wait)
+	defer limit.Stop()
+	for ; n == 0; n, turn = b.some(want) {
 		select {
 		case <-turn:
+		case <-limit.C:
+			b.give(turn)
+			b.leave(-1)
+			return 1, nil
 		case <-ctx.Done():
 			b.give(turn)
 			return 0, ctx.Err()
@@ -71,6 +80,7 @@ func (b *Burden) enter(ctx context.Context, closed <-chan struct{}, want int64) 
 			return 0, ErrClosed
 		}
 	}
+	return n, nil
 }
 
 func (b *Burden) some(want int64) (n int64, turn chan struct{}) {

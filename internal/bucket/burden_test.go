@@ -78,7 +78,37 @@ func TestAProcessThatIsTooSlowTakesFewerSlots(t *testing.T) {
 	}
 }
 
-// Whoever gives up while it waits leaves its turn to the next.
+// Slots in hand that nobody counts out, as their gateway asks for no more, keep nobody waiting for ever.
+func TestNobodyWaitsForEverForAPlaceInTheHand(t *testing.T) {
+	t.Parallel()
+	b := NewBurden(nil)
+	b.bound, b.hand, b.wait = burdenLeast, burdenLeast, time.Millisecond
+	for i := range int64(3) {
+		if n, err := b.enter(t.Context(), nil, 5); n != 1 || err != nil {
+			t.Fatalf("%d slots, %v", n, err)
+		}
+		if b.asked != i+1 || len(b.waiting) != 0 {
+			t.Fatalf("%d asked for, %d wait", b.asked, len(b.waiting))
+		}
+	}
+}
+
+// A pacer that closes leaves no slots of its own in the hand of its process.
+func TestWhatAClosedPacerHadIsInHandNoMore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t), 7)
+	p, b := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}}), NewBurden(nil)
+	p.Share(b)
+	w.expect(w.reserve(p, wish{want: 4, cost: 1}), stateOK, 4)
+	if b.hand != 4 {
+		t.Fatalf("%d in hand, want 4", b.hand)
+	}
+	if p.Close(t.Context()); b.hand != 0 {
+		t.Errorf("%d in hand of a pacer that has closed", b.hand)
+	}
+}
+
+// Somebody who gives up while waiting leaves the turn to the next.
 func TestATurnIsNotLost(t *testing.T) {
 	t.Parallel()
 	b, closed := NewBurden(nil), make(chan struct{})

@@ -74,6 +74,14 @@ func (c *congestion) end(s job.Slot) (h inHand, ok bool) {
 	return h, ok
 }
 
+// close takes all slots out of the hand: nobody asks for more.
+func (c *congestion) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all.add(-int64(len(c.hand)))
+	clear(c.hand)
+}
+
 // room returns how many slots this process may reserve at a local moment in µs, where the plan's bound is most and the lowest one least, and what
 // closes when a slot is no longer in hand.
 func (c *congestion) room(now, least, most int64) (int64, <-chan struct{}) {

@@ -190,6 +190,7 @@ func (p *Pacer) Close(ctx context.Context) {
 	case <-idle:
 	case <-ctx.Done():
 	}
+	p.congestion.close()
 }
 
 // over says that Close has been called.
