@@ -36,10 +36,13 @@ func TestNoScriptMissesAFunction(t *testing.T) {
 func TestAScriptIsComposedOnceForEachAdmissionCheck(t *testing.T) {
 	t.Parallel()
 	const check, other = "local function bucket_load() end\n", "local function bucket_load() return 1 end\n"
-	if Accept(check) != Accept(check) || Readmit(check) != Readmit(check) {
-		t.Error("the same admission check has its scripts composed again")
-	}
-	if Accept(check) == Accept(other) || Readmit(check) == Readmit(other) {
-		t.Error("another admission check has the scripts of the first")
+	for name, composed := range map[string]func(string) *redisdb.Script{"accept": Accept, "readmit": Readmit} {
+		first := composed(check)
+		if composed(check) != first {
+			t.Errorf("%s: the same admission check has its script composed again", name)
+		}
+		if composed(other) == first {
+			t.Errorf("%s: another admission check has the script of the first", name)
+		}
 	}
 }
