@@ -22,7 +22,10 @@ func TestALostAnswerIsToldAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	r.put(0, 1) // the script is known from here on
+	door := Door(db.Client, r.cfg, 30*time.Second)
+	if _, err := door.Admit(t.Context(), r.cfg.Gateways[0].Name, []job.Job{{ID: "first", Cost: 1}}, admission.Park); err != nil {
+		t.Fatal(err) // the script is known from here on, and the gateway is in the register
+	}
 	jobs := make([]job.Job, 500)
 	for i := range jobs {
 		jobs[i] = job.Job{ID: fmt.Sprintf("line-%d", i), Cost: 1}
@@ -34,7 +37,7 @@ func TestALostAnswerIsToldAgain(t *testing.T) {
 	said := make(chan told, 1)
 	line.LoseAnswers(true)
 	go func() {
-		answers, err := Door(db.Client, r.cfg, 30*time.Second).Admit(t.Context(), r.cfg.Gateways[0].Name, jobs, admission.Park)
+		answers, err := door.Admit(t.Context(), r.cfg.Gateways[0].Name, jobs, admission.Park)
 		said <- told{answers, err}
 	}()
 	testkit.Eventually(t, 10*time.Second, "the jobs to be in", func() bool { return r.standing(0).Accepted == 501 })
