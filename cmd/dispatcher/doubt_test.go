@@ -117,7 +117,7 @@ func TestWhoSettledAJobShowsWithIt(t *testing.T) {
 	if lines := strings.Split(export.out, "\n"); !strings.Contains(lines[0], done) || !strings.Contains(lines[1], notDone) || strings.Contains(lines[2], "settled") {
 		t.Errorf("the export has\n%s", export.out)
 	}
-	if text := r.command("batch", "nov", "--export"); !strings.Contains(text.out, "\tdone at TIME by "+who+": in the settlement file\n") {
+	if text := r.command("batch", "nov", "--export"); !strings.Contains(text.out, "\tdone at TIME by "+who+": in the settlement file\tEUR 7\tnov\n") {
 		t.Errorf("the export has\n%s", text.out)
 	}
 }

@@ -230,7 +230,7 @@ func (d *Desk) Watch(ctx context.Context) ([]Watched, error) {
 		if w.Status, err = g.Status(ctx); err == nil {
 			w.Calls, err = g.Calls(ctx, w.Status)
 		}
-		if err != nil {
+		if err != nil && !redisdb.Away(err) { // which is away for all of them
 			err = fmt.Errorf("look at %s: %w", g.Name, err)
 		}
 		return w, err
