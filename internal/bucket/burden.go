@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ const (
 	burdenLeast  = 16                     // slots in hand of a process that is too slow for its gateways
 	burdenFirst  = 64                     // the bound begins here, and doubles as it is used until something is late
 	burdenSteps  = 4                      // by so much the bound rises while as many slots are used as it allows
+	burdenFar    = 8                      // and by so much where Redis is far away: jobs take long there, however few they are
 	burdenCut    = 0.8                    // to such a part it falls when a job is late
 	burdenLost   = 0.5                    // and to such a part when its slot has passed
 	burdenEvery  = 100 * time.Millisecond // but no more often
@@ -30,7 +32,7 @@ type Burden struct {
 	bound   float64
 	hand    int64 // slots in hand
 	asked   int64 // slots that are being asked for
-	waiting []chan struct{}
+	waiting []*turn
 	cut     time.Time // when the bound fell last; zero: nothing was late yet
 	held    time.Time // when somebody had to wait last
 	wait    time.Duration
@@ -59,52 +61,57 @@ func (b *Burden) enter(ctx context.Context, closed <-chan struct{}, want int64) 
 	if b == nil {
 		return want, nil
 	}
-	n, turn := b.some(want)
+	n, mine := b.some(want)
 	if n > 0 {
 		return n, nil
 	}
 	limit := time.NewTimer(b.wait)
 	defer limit.Stop()
-	for ; n == 0; n, turn = b.some(want) {
-		select {
-		case <-turn:
-		case <-limit.C:
-			b.give(turn)
-			b.leave(-1)
-			return 1, nil
-		case <-ctx.Done():
-			b.give(turn)
-			return 0, ctx.Err()
-		case <-closed:
-			b.give(turn)
-			return 0, ErrClosed
-		}
+	select {
+	case <-mine.come:
+		return mine.gets, nil
+	case <-limit.C:
+		b.give(mine)
+		b.leave(-1)
+		return 1, nil
+	case <-ctx.Done():
+		b.give(mine)
+		return 0, ctx.Err()
+	case <-closed:
+		b.give(mine)
+		return 0, ErrClosed
 	}
-	return n, nil
 }
 
-func (b *Burden) some(want int64) (n int64, turn chan struct{}) {
+// turn is somebody who waits for slots.
+type turn struct {
+	want int64
+	gets int64         // counted as asked for when it has come
+	come chan struct{} // closes then
+}
+
+// some returns how many slots may be asked for at once, or a turn to wait for: nobody passes those that wait.
+func (b *Burden) some(want int64) (n int64, mine *turn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n = min(want, b.room()); n > 0 {
+	if n = min(want, b.room()); n > 0 && len(b.waiting) == 0 {
 		b.asked += n
 		return n, nil
 	}
-	turn = make(chan struct{})
-	b.waiting, b.held = append(b.waiting, turn), time.Now()
-	return 0, turn
+	mine = &turn{want: want, come: make(chan struct{})}
+	b.waiting, b.held = append(b.waiting, mine), time.Now()
+	return 0, mine
 }
 
-// give passes on the turn of somebody who has gone, if it had come.
-func (b *Burden) give(turn chan struct{}) {
+// give is for somebody who waits no longer. Slots that came meanwhile are for the next.
+func (b *Burden) give(mine *turn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, w := range b.waiting {
-		if w == turn {
-			b.waiting = append(b.waiting[:i:i], b.waiting[i+1:]...)
-			return
-		}
+	if i := slices.Index(b.waiting, mine); i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+		return
 	}
+	b.asked -= mine.gets
 	b.wake()
 }
 
@@ -133,18 +140,26 @@ func (b *Burden) add(n int64) {
 	b.wake()
 }
 
-// wake lets those go that there is room for, first come first. The caller holds mu.
+// wake lets those go that there is room for, first come first, and as many slots each as leave some for the others. The caller holds mu.
 func (b *Burden) wake() {
-	for room := b.room(); len(b.waiting) > 0 && room > 0; room-- {
-		close(b.waiting[0])
+	for room := b.room(); len(b.waiting) > 0 && room > 0; room = b.room() {
+		next := b.waiting[0]
+		next.gets = min(next.want, max(room/int64(len(b.waiting)), 1))
+		b.asked += next.gets
 		b.waiting = b.waiting[1:]
+		close(next.come)
 	}
 }
 
-// ready notes how long after its slot a job was ready, in µs, and up to when the slot was of use. What passed was ready too late.
-func (b *Burden) ready(late, most int64) {
+// ready notes how long after its slot a job was ready, in µs, and up to when the slot was of use. What passed was ready too late. An answer of Redis takes so long
+// as away says: where that alone makes jobs late, fewer slots mend nothing, and no job counts as late.
+func (b *Burden) ready(late, most, away int64) {
 	if b == nil {
 		return
+	}
+	far := 2*away > most/burdenLate
+	if far {
+		late = 0
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,6 +175,9 @@ func (b *Burden) ready(late, most int64) {
 			part = burdenLost
 		}
 		b.bound = max(b.bound*part, burdenLeast)
+	case len(b.waiting) > 0 && far:
+		b.bound += burdenFar
+		b.wake()
 	case len(b.waiting) > 0 && b.cut.IsZero():
 		b.bound++
 		b.wake()

@@ -26,28 +26,25 @@ func TestAProcessThatIsTooSlowTakesFewerSlots(t *testing.T) {
 	if n := enter(500); n != burdenFirst {
 		t.Fatalf("%d slots of 500 at first, want %d", n, burdenFirst)
 	}
-	_, turn := b.some(500)
-	for range 500 - burdenFirst {
-		b.ready(most/burdenLate, most) // in time
-	}
-	<-turn
-	if n := enter(500); n != 500-burdenFirst && n != 1 {
-		t.Fatalf("%d slots more", n)
+	_, next := b.some(500)
+	b.ready(most/burdenLate, most, 0) // in time
+	if <-next.come; next.gets != 1 || b.bound != burdenFirst+1 {
+		t.Fatalf("%d slots more, the bound is %v", next.gets, b.bound)
 	}
 	b.bound, b.hand, b.asked = 500, 500, 0
 	if _, is := b.Overloaded(time.Now()); is {
 		t.Error("it is overloaded, and nothing was late")
 	}
-	b.ready(most/2, most)
+	b.ready(most/2, most, 0)
 	if b.bound != 400 {
 		t.Errorf("the bound is %v after a late job, want a fifth less than 500", b.bound)
 	}
-	b.ready(most, most)
+	b.ready(most, most, 0)
 	if b.bound != 400 {
 		t.Errorf("the bound is %v: it fell twice at once", b.bound)
 	}
 	b.cut = time.Time{}
-	if b.ready(most, most); b.bound != 200 {
+	if b.ready(most, most, 0); b.bound != 200 {
 		t.Errorf("the bound is %v after a slot that passed, want half of 400", b.bound)
 	}
 	got := make(chan int64, 2)
@@ -59,7 +56,7 @@ func TestAProcessThatIsTooSlowTakesFewerSlots(t *testing.T) {
 		t.Error("somebody waits, and it is not overloaded")
 	}
 	for range 50 {
-		b.ready(0, most)
+		b.ready(0, most, 0)
 	}
 	if b.bound <= 200 || b.bound > 202 {
 		t.Errorf("the bound is %v, want a little more than 200", b.bound)
@@ -90,6 +87,47 @@ func TestNobodyWaitsForEverForAPlaceInTheHand(t *testing.T) {
 		if b.asked != i+1 || len(b.waiting) != 0 {
 			t.Fatalf("%d asked for, %d wait", b.asked, len(b.waiting))
 		}
+	}
+}
+
+// Where Redis is far away every job is ready late by its answers alone. Fewer slots mend nothing there.
+func TestAFarRedisIsNoBurden(t *testing.T) {
+	t.Parallel()
+	const most = 250_000
+	b := NewBurden(nil)
+	b.some(burdenFirst)
+	b.some(1)
+	for range 10 {
+		b.ready(most/2, most, 20_000)
+		b.ready(most, most, 20_000)
+	}
+	if b.bound <= burdenFirst {
+		t.Errorf("the bound is %v, at first it was %d", b.bound, burdenFirst)
+	}
+}
+
+// Those that wait get slots in order, and nobody that comes later passes them.
+func TestSlotsAreForThoseThatWaitLongest(t *testing.T) {
+	t.Parallel()
+	b := NewBurden(nil)
+	b.bound, b.hand = burdenLeast, burdenLeast
+	var waiting []*turn
+	for range 3 {
+		_, mine := b.some(8)
+		waiting = append(waiting, mine)
+	}
+	b.add(-1)
+	if n, later := b.some(1); n != 0 || waiting[0].gets != 1 || waiting[1].gets != 0 {
+		t.Errorf("%d slots for one that came later, %d and %d for the first two", n, waiting[0].gets, waiting[1].gets)
+	} else if b.give(later); len(b.waiting) != 2 {
+		t.Errorf("%d wait", len(b.waiting))
+	}
+	b.add(-6) // six for two: each gets three
+	if waiting[1].gets != 3 || waiting[2].gets != 3 || b.asked != 7 {
+		t.Errorf("%d and %d of six slots, %d asked for", waiting[1].gets, waiting[2].gets, b.asked)
+	}
+	if b.give(waiting[2]); b.asked != 4 {
+		t.Errorf("%d asked for after one has gone whose turn had come", b.asked)
 	}
 }
 
@@ -125,10 +163,10 @@ func TestATurnIsNotLost(t *testing.T) {
 	_, first := b.some(1)
 	_, second := b.some(1)
 	b.add(-1)
-	<-first
+	<-first.come
 	b.give(first) // its turn had come
 	select {
-	case <-second:
+	case <-second.come:
 	default:
 		t.Error("nobody's turn: the one that had it is gone")
 	}

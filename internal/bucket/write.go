@@ -101,7 +101,7 @@ func (p *Pacer) Ready(s job.Slot, at time.Time) {
 	if late <= pl.epsilon {
 		p.congestion.inTime(s)
 	}
-	p.congestion.all.ready(late, pl.tooLate)
+	p.congestion.all.ready(late, pl.tooLate, p.distance(at))
 	if s.Asked == 0 {
 		return
 	}

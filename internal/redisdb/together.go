@@ -165,7 +165,7 @@ func (t *together) next(begun time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if len(t.waiting) == 0 || t.flying > 1 && now.Sub(begun) < patience {
+	if len(t.waiting) == 0 || t.flying > 1 && now.Sub(begun) < patience && !begun.Equal(t.latest) { // another one that began later takes them along
 		t.flying--
 		return
 	}

@@ -177,6 +177,64 @@ func TestWhoWaitsForHisTurnMayLeave(t *testing.T) {
 	}
 }
 
+// stalling holds up the first script until it is let go, and the second for a moment.
+type stalling struct {
+	n      atomic.Int64
+	goes   chan struct{}
+	second chan struct{}
+}
+
+func (h *stalling) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *stalling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *stalling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			switch h.n.Add(1) {
+			case 1:
+				<-h.goes
+			case 2:
+				close(h.second)
+				<-time.After(2 * time.Millisecond)
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A connection that stalls holds up what it carries, and nothing that is asked for later: another round trip takes that along.
+func TestAStalledConnectionHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	db, c, _ := openTogether(t, redisdb.Options{})
+	if err := echo.Run(t.Context(), c, []string{"k"}, 0, "").Err(); err != nil {
+		t.Fatal(err)
+	}
+	h := &stalling{goes: make(chan struct{}), second: make(chan struct{})}
+	db.Client.AddHook(h)
+	var all sync.WaitGroup
+	run := func(i int) error { return echo.Run(context.Background(), c, []string{"k"}, i, "").Err() }
+	all.Go(func() { _ = run(1) })
+	testkit.Eventually(t, time.Second, "the first under way", func() bool { return h.n.Load() == 1 })
+	<-time.After(20 * time.Millisecond) // from then on another one may go beside it
+	all.Go(func() { _ = run(2) })
+	<-h.second
+	third := make(chan error)
+	go func() { third <- run(3) }()
+	select {
+	case err := <-third:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it waits for the one that stalls")
+	}
+	close(h.goes)
+	all.Wait()
+}
+
 // What replicas are waited for goes one by one: a pipeline would not wait.
 func TestWhoWaitsForReplicasGoesAlone(t *testing.T) {
 	t.Parallel()
