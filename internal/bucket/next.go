@@ -81,7 +81,7 @@ func (p *Pacer) early(pl *plan) time.Duration {
 	if latest == 0 || pl.tolerance > 0 {
 		return 0
 	}
-	left := time.Duration(latest+pl.spacing-pl.horizon-p.bounds.notAfter(p.local(p.clock.Now()))) * time.Microsecond
+	left := time.Duration(latest+pl.spacing-pl.horizon-p.bounds.earliest(p.local(p.clock.Now()))) * time.Microsecond
 	if left < shortestNap {
 		return 0
 	}
