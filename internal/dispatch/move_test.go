@@ -95,6 +95,69 @@ func (m *mover) moving(c redis.UniversalClient) Moving {
 	return Moving{Redis: c, Old: m.old.Name, New: m.new, Act: deadletter.Act{Who: "ann@host", What: "gateway rename", Why: "one name"}, once: 11}
 }
 
+// remembering has a machine that remembers what it saw serve the gateway until so many jobs are done, or its data is doubted.
+func (m *mover) remembering(g config.Gateway, state string, done int64) (doubt error) {
+	m.t.Helper()
+	d, err := New(Params{DB: m.db, Gateways: []config.Gateway{g}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Patience: patience, State: state})
+	m.must(err)
+	defer stop(d)
+	if err := d.Start(m.t.Context()); err != nil {
+		return err
+	}
+	testkit.Eventually(m.t, patience, "the jobs, or a doubt", func() bool {
+		s, err := Books(m.db.Client, g).Look(m.t.Context())
+		doubt = d.Ready()
+		return err == nil && s.Done == done || doubt != nil
+	})
+	return doubt
+}
+
+// dump is all of a gateway's data, and restore puts it back in place of what is there, as if a minute had passed.
+func (m *mover) dump(g config.Gateway) map[string]string {
+	m.t.Helper()
+	all, ctx := map[string]string{}, m.t.Context()
+	for _, start := range redisdb.Starts(g.Name) {
+		for _, key := range m.db.Client.Keys(ctx, start+"*").Val() {
+			all[key] = m.db.Client.Dump(ctx, key).Val()
+		}
+	}
+	return all
+}
+
+func (m *mover) restore(g config.Gateway, snapshot map[string]string) {
+	m.t.Helper()
+	ctx := m.t.Context()
+	for key := range m.dump(g) {
+		m.must(m.db.Client.Del(ctx, key).Err())
+	}
+	for key, text := range snapshot {
+		m.must(m.db.Client.Restore(ctx, key, 0, text).Err())
+	}
+	m.alive(g, "at", fmt.Sprint(time.Now().Add(-time.Minute).UnixMicro()))
+}
+
+// Redis is restored from before the calls, and the gateway gets another name before anybody serves it: no job is called again.
+func TestAnOldSnapshotIsNoticedUnderANewName(t *testing.T) {
+	t.Parallel()
+	m, state := newMover(t, testkit.Server(t).URL()), t.TempDir()
+	m.must(m.remembering(m.old, state, 0)) // the data gets its incarnation
+	m.put(m.old, 10)
+	snapshot := m.dump(m.old)
+	m.must(m.remembering(m.old, state, 9))
+	m.restore(m.old, snapshot)
+	m.must(m.moving(m.db.Client).Rename(t.Context()))
+	if err := m.remembering(m.new, state, 9); err == nil || !strings.Contains(err.Error(), "old snapshot") {
+		t.Errorf("served under its new name: %v", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, n := range m.calls {
+		if n > 1 {
+			t.Errorf("%s was called %d times", key, n)
+		}
+	}
+}
+
 // stands is how a gateway stands, in words, with the faults of its audit.
 func (m *mover) stands(g config.Gateway) string {
 	m.t.Helper()
@@ -141,14 +204,7 @@ func (m *mover) queued() {
 // serve calls what waits until so many jobs are done.
 func (m *mover) serve(g config.Gateway, done int64) {
 	m.t.Helper()
-	d, err := New(Params{DB: m.db, Gateways: []config.Gateway{g}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Patience: patience})
-	m.must(err)
-	m.must(d.Start(m.t.Context()))
-	defer stop(d)
-	testkit.Eventually(m.t, patience, "the jobs", func() bool {
-		s, err := Books(m.db.Client, g).Look(m.t.Context())
-		return err == nil && s.Done == done
-	})
+	m.must(m.remembering(g, "", done))
 }
 
 // A gateway that was renamed goes on under its new name: each job is called once with the key that it had, ids stay known, the books are in order.

@@ -1,5 +1,6 @@
--- arrive.lua: ends a rename, when all else has the new name. What was known of the data's age under either name is known under the new one. Composed after NowLua, alive.lua
--- and line.lua.
+-- arrive.lua: ends a rename, when all else has the new name. The data is that of the old name, and so is its age: who remembers it finds out if it is an old
+-- snapshot. The incarnations of the new name come before. If the old name's present one is among them, the new name's data goes back on it, and this is an older state:
+-- it is doubted. Composed after NowLua, alive.lua and line.lua.
 -- KEYS 1 alive of the old name  2 alive of the new name  ARGV 1 now (µs, 0 = Redis's)  2 what is done, as leave.lua has it
 -- returns 1 ended  0 it was before
 if redis.call('HGET', KEYS[2], 'moving') ~= ARGV[2] then return 0 end
@@ -13,7 +14,11 @@ if not old[1] and not new[1] then
   return 1
 end
 if not new[1] and old[4] then redis.call('HSET', KEYS[2], 'gaps', old[4]) end
+local present, line = string.match(old[1] or '', '%S+$'), line_with(new[1] or '', old[1] or '')
+local older = present and string.find(' ' .. (new[1] or '') .. ' ', ' ' .. present .. ' ', 1, true)
+local at = int(tonumber(old[1] and old[3] or new[3]) or 0)
 local marks = (new[2] or '') .. ' ' .. (old[2] or '')
-redis.call('HSET', KEYS[2], 'line', line_with(old[1] or '', new[1] or ''), 'at', int(math.max(tonumber(old[3]) or 0, tonumber(new[3]) or 0)), 'v', alive_changed(new[4], now))
+redis.call('HSET', KEYS[2], 'line', line, 'at', at, 'v', alive_changed(new[4], now))
+if older then redis.call('HSET', KEYS[2], 'df', at, 'ds', int(math.max(tonumber(new[3]) or 0, tonumber(old[3]) or 0)), 'dl', line) end
 if marks ~= ' ' then redis.call('HSET', KEYS[2], 'marks', string.match(marks, '^%s*(.-)%s*$')) end
 return 1

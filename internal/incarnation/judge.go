@@ -68,6 +68,24 @@ func judge(m Memory, d data) (finding, doubt) {
 	return calm, doubt{}
 }
 
+// judgeAll compares the data with what was seen of it, under its own name and under others: a snapshot may be older than the name. What was
+// seen under other names can only add a doubt.
+func judgeAll(own Memory, others []Memory, d data) (finding, doubt) {
+	found, lacking := judge(own, d)
+	for _, m := range others {
+		if found == missing {
+			break
+		}
+		if own.sees(d.line) && !m.sees(d.line) {
+			continue // the name went to another gateway since, whose line begins with what was seen before
+		}
+		if f, more := judge(m, d); f == missing {
+			return f, more
+		}
+	}
+	return found, lacking
+}
+
 // lacks says whether something was seen that is not in the data, and from when on the data knows nothing.
 func lacks(m Memory, d data) (bool, int64) {
 	ours, theirs := strings.Fields(m.Line), strings.Fields(d.line)

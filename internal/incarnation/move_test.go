@@ -46,6 +46,50 @@ func TestARenamedGatewaysAgeIsNotDoubted(t *testing.T) {
 			t.Error("the old name has a sign of life")
 		}
 	}
-	there(up, eu, Memory{Line: "b", At: now.UnixMicro()}, "a b")
-	there(eu, up, Memory{Line: "a", At: now.UnixMicro()}, "a b")
+	there(up, eu, Memory{Line: "b", At: now.UnixMicro()}, "b a")
+	there(eu, up, Memory{Line: "a", At: now.UnixMicro()}, "b a")
+}
+
+// A rename is done again after a restore from before it: a dispatcher that remembers the data under its new name has begun that name anew.
+func TestAnOlderStateThatIsRenamedAgainIsDoubted(t *testing.T) {
+	t.Parallel()
+	c, ctx := testkit.Client(t), t.Context()
+	m := Move{Old: testkit.Gateway(t), New: testkit.Gateway(t), Silence: -time.Hour}
+	c.HSet(ctx, redisdb.NewKeys(m.Old).Alive(), "line", "a", "at", moment-70*second, "v", "5")
+	c.HSet(ctx, redisdb.NewKeys(m.New).Alive(), "line", "a x", "at", moment, "v", "5")
+	if _, err := m.Leave(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Arrive(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	want := doubt{from: moment - 70*second, seen: moment, line: "a x"}
+	if d, err := look(ctx, c, m.New, 0); err != nil || d.doubt != want || d.line != "a x" {
+		t.Errorf("%+v, %v, want %+v", d, err, want)
+	}
+}
+
+// What was seen of a gateway's data under another name counts, but not that the name went on with other data.
+func TestWhatWasSeenUnderAnotherNameCounts(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		own, other Memory
+		d          data
+		want       finding
+	}{
+		"renamed":                             {other: Memory{"a", moment - second}, d: data{line: "a", at: moment - second}, want: calm},
+		"restored, and renamed":               {other: Memory{"a", moment - 5*second}, d: data{line: "a", at: moment - 70*second}, want: missing},
+		"the new name was served before":      {Memory{"b", moment}, Memory{"a", moment - 5*second}, data{line: "b a", at: moment - 70*second}, missing},
+		"from before a confirmed restore":     {other: Memory{"a b", moment - 5*second}, d: data{line: "a", at: moment - 70*second}, want: missing},
+		"an operator has confirmed it":        {other: Memory{"a", moment - 5*second}, d: data{line: "a b", at: moment}, want: calm},
+		"the old name went to another one":    {Memory{"a", moment - second}, Memory{"a x", moment}, data{line: "a", at: moment}, calm},
+		"nothing to do with it":               {Memory{"a", moment - second}, Memory{"b", moment}, data{line: "a", at: moment}, calm},
+		"seen since under the present name":   {Memory{"a", moment - second}, Memory{"a", moment - 90*second}, data{line: "a", at: moment}, calm},
+		"doubted already, and for this cause": {other: Memory{"a", moment}, d: data{line: "a", at: moment - 70*second, doubt: doubt{moment - 70*second, moment, "a"}}, want: doubted},
+	} {
+		tc.d.now = moment
+		if found, _ := judgeAll(tc.own, []Memory{tc.other}, tc.d); found != tc.want {
+			t.Errorf("%s: %s, want %s", name, found, tc.want)
+		}
+	}
 }

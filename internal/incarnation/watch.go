@@ -31,6 +31,8 @@ type Params struct {
 	Gateway string
 	// Memory is what this machine has seen before.
 	Memory Memory
+	// Others is what it has seen under other names: a gateway that was renamed had one of them.
+	Others []Memory
 	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.
 	NowMicros redisdb.Clock
 	Clock     clock.Clock
@@ -69,7 +71,7 @@ func (w *Watch) Meet(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		found, lacking := judge(w.Memory(), d)
+		found, lacking := judgeAll(w.Memory(), w.p.Others, d)
 		switch found {
 		case calm:
 			w.adopt(d)
@@ -152,7 +154,7 @@ func (w *Watch) Confirm(ctx context.Context) (bool, error) {
 		if err != nil {
 			return confirmed, err
 		}
-		found, lacking := judge(w.Memory(), d)
+		found, lacking := judgeAll(w.Memory(), w.p.Others, d)
 		switch found {
 		case fresh, calm:
 			return confirmed, w.Meet(ctx)
