@@ -13,7 +13,8 @@ import (
 )
 
 // canaryStays is how long the books of a batch stay of which no job came after SendAhead.
-const canaryStays = time.Hour
+// An enqueue may wait for room before its first job, and without the books its whole file would go in.
+const canaryStays = 30 * 24 * time.Hour
 
 // SendAhead lets only the first jobs of a batch in that is to come, until they are done; the rest is parked as paused. It says whether it holds: for a
 // batch that has jobs already it does only if it was said before the first of them.

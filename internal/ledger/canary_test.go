@@ -189,8 +189,8 @@ func TestAPauseOvertakesARelease(t *testing.T) {
 func TestOnlyABatchThatIsToComeHasFirstJobs(t *testing.T) {
 	t.Parallel()
 	b, _ := ahead(t, 2)
-	if ttl := b.c.PTTL(b.ctx, b.keys.Batch("p")).Val(); ttl <= 0 {
-		t.Errorf("books without a job stay: %v", ttl)
+	if ttl := b.c.PTTL(b.ctx, b.keys.Batch("p")).Val(); ttl < 29*24*time.Hour {
+		t.Errorf("books without a job go in %v: an enqueue may wait that long for room, or they stay for good", ttl)
 	}
 	b.accept("park", member("p1", "p"), member("q1", "q"))
 	if ttl := b.c.PTTL(b.ctx, b.keys.Batch("p")).Val(); ttl >= 0 {
