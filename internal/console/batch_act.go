@@ -23,7 +23,7 @@ type batchDeed struct {
 var batchDeeds = []batchDeed{
 	{desk.PauseBatch, "Pause", "No job of the batch is called any more until somebody resumes it; other batches go on in its place. Calls under way finish, " +
 		"and jobs of the batch that come in later wait with the others.", false},
-	{desk.ResumeBatch, "Resume", "The jobs that a pause holds back go in again through admission as there is room, in the order of the file. What a cancel has parked stays parked.", false},
+	{desk.ResumeBatch, "Resume", "The jobs that a pause or first jobs (enqueue --canary) hold back go in again through admission as there is room, in the order of the file. What a cancel has parked stays parked.", false},
 	{desk.CancelBatch, "Cancel", "All jobs of the batch that are not sent yet are parked as cancelled, also those that come in later. Calls under way finish first. " +
 		"Jobs that may have been charged are parked as unknown outcome. Each of them can be replayed.", true},
 }
@@ -44,6 +44,7 @@ func whyNot(d batchDeed, b *desk.Batch) string {
 		return !slices.ContainsFunc(b.Gateways, func(g desk.BatchGateway) bool { return !is(g) })
 	}
 	paused, cancelled := func(g desk.BatchGateway) bool { return g.PausedAt != nil }, func(g desk.BatchGateway) bool { return g.Cancelled != nil }
+	waits := func(g desk.BatchGateway) bool { return g.Canary != nil && g.Canary.Waits }
 	switch d.Verb {
 	case desk.PauseBatch.Verb:
 		if every(paused) {
@@ -57,8 +58,8 @@ func whyNot(d batchDeed, b *desk.Batch) string {
 			return "It is cancelled already."
 		}
 	default:
-		if every(func(g desk.BatchGateway) bool { return !paused(g) && !cancelled(g) }) {
-			return "It is neither paused nor cancelled."
+		if every(func(g desk.BatchGateway) bool { return !paused(g) && !cancelled(g) && !waits(g) }) {
+			return "It is neither paused nor cancelled, and does not wait for its first jobs."
 		}
 	}
 	return ""

@@ -159,3 +159,35 @@ func TestAnActUponABatchSaysHowFarItIs(t *testing.T) {
 	}
 	await(t.Context(), a.over, time.Hour)
 }
+
+// A batch whose first jobs go ahead says so, and the console lets the rest in, as "batch resume" does.
+func TestABatchThatWaitsForItsFirstJobsIsResumed(t *testing.T) {
+	t.Parallel()
+	r := setup(t, setting{})
+	if holds, err := dispatch.Books(r.db.Client, r.g).SendAhead(t.Context(), "b1", 1); err != nil || !holds {
+		t.Fatal(holds, err)
+	}
+	r.batchOf("b1", "a")
+	r.batchOf("b1", "b")
+	_, page := r.get("/batches/b1")
+	wants(t, page, "0 of the first 1 jobs are done; the rest waits", "Resume…")
+	_, after := r.act("b1", "resume")
+	wants(t, after, "<b>1 job resumed</b> (EUR 10.50)")
+	lacks(t, after, "the rest waits", "Resume…")
+	if rec := r.record("b"); rec.Reason != job.Rejected {
+		t.Errorf("b is %s, %s", rec.State, rec.Reason)
+	}
+}
+
+func TestABatchThatStoppedItselfSaysSo(t *testing.T) {
+	t.Parallel()
+	r := setup(t, setting{})
+	if holds, err := dispatch.Books(r.db.Client, r.g).SendAhead(t.Context(), "2026-11", 1); err != nil || !holds {
+		t.Fatal(holds, err)
+	}
+	r.put(2, `{"amount":1200,"currency":"EUR"}`)
+	r.parkOne("j0000", job.Refused, "HTTP 402")
+	_, page := r.get("/batches/2026-11")
+	wants(t, page, "The batch stopped itself at "+r.g.Name, "is parked as refused: HTTP", "Resume…")
+	lacks(t, page, "Paused at", "the rest waits until")
+}
