@@ -276,10 +276,11 @@ func (m Moving) Forget(ctx context.Context) error {
 	if err := m.endForgotten(ctx, field); err != nil {
 		return err
 	}
-	if err := m.Redis.Unlink(ctx, redisdb.NewKeys(m.Old).Alive()).Err(); err != nil {
+	// Alive goes last: while it says that the gateway leaves, no job goes in, so none goes in that the register then lacks.
+	if err := redisdb.Unregister(ctx, m.Redis, m.Old); err != nil {
 		return err
 	}
-	return redisdb.Unregister(ctx, m.Redis, m.Old)
+	return m.Redis.Unlink(ctx, redisdb.NewKeys(m.Old).Alive()).Err()
 }
 
 func unlink(ctx context.Context, node redis.UniversalClient, keys []string) (int64, error) {
