@@ -64,7 +64,12 @@ func (w *unlistedWatch) stop(ctx context.Context) error {
 }
 
 func (w *unlistedWatch) look(ctx context.Context) {
-	for _, g := range w.s.gateways {
+	serving, err := w.s.choose(w.s.file.Load())
+	if err != nil {
+		w.complain(ctx, err)
+		return
+	}
+	for _, g := range serving {
 		if err := redisdb.Register(ctx, w.s.db.Client, g.Name); err != nil {
 			w.complain(ctx, err)
 			return
