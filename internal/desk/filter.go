@@ -61,9 +61,9 @@ func ParseAgo(text string, now time.Time, name string) (time.Time, error) {
 	return t, nil
 }
 
-// ParseBy reads the time by which a batch is to be through: +2h, or a moment.
+// ParseBy reads the time by which a batch is to be through: +2h, or a moment, in UTC unless it says otherwise.
 func ParseBy(text string, now time.Time) (time.Time, error) {
-	t, err := producer.ParseTime(text, now)
+	t, err := producer.ParseTime(text, now.UTC())
 	if err != nil {
 		return t, usage(`write +2h, 2026-11-30, "2026-11-30 18:00" or 2026-11-30T18:00:00Z; without a zone it is UTC`, "%q is not a time", text)
 	}
