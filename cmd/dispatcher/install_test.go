@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"regexp"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"spillway/internal/cli"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
@@ -30,6 +33,8 @@ func typed(t *testing.T, page, with string) []string {
 	return lines
 }
 
+const installPage = "../../docs/install.md"
+
 // What docs/install.md says to type when a gateway is removed leaves no key of it, and takes none of another.
 func TestRemovingAGatewayLeavesNothingOfIt(t *testing.T) {
 	t.Parallel()
@@ -37,25 +42,62 @@ func TestRemovingAGatewayLeavesNothingOfIt(t *testing.T) {
 	server := testkit.Server(t)
 	r.configure(server.URL())
 	r.c = server.Client()
-	r.stock()
+	r.park(r.one, charge("a", "1050", "b1"), job.Refused, 402, "HTTP 402")
+	r.reject(r.one, charge("b", "99", "b1"))
+	r.park(r.two, job.Job{ID: "e", Payload: []byte(`{"n":1}`)}, job.UnknownOutcome, 0, "timed out")
 	r.must(r.c.SAdd(r.ctx, "asynq:queues", r.one, r.two).Err())
-	keys := func(gateway string) int {
-		return len(r.c.Keys(r.ctx, "*{"+gateway+"}*").Val())
+	before := r.keysOf(r.two)
+	if r.keysOf(r.one) < 10 || before < 5 {
+		t.Fatalf("%d and %d keys", r.keysOf(r.one), before)
 	}
-	before := keys(r.two)
-	if keys(r.one) < 10 || before < 5 {
-		t.Fatalf("%d and %d keys", keys(r.one), before)
+	text, err := os.ReadFile(r.file)
+	r.must(err)
+	r.must(os.WriteFile(r.file, bytes.ReplaceAll(text, []byte("  "+r.one+":"), []byte("  other:")), 0o600))
+	said, why, ok := strings.Cut(typed(t, installPage, "gateway forget NAME")[0], " --why ")
+	if !ok {
+		t.Fatalf("it gives no reason: %s", said)
 	}
-	for _, line := range typed(t, "../../docs/install.md", "NAME") {
-		cmd := exec.Command("sh", "-c", strings.ReplaceAll(line, "NAME", r.one))
-		cmd.Env = append(os.Environ(), "REDIS_URL="+server.URL())
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", line, err, out)
+	args := append(strings.Fields(strings.ReplaceAll(said, "NAME", r.one))[1:], "--why", strings.Trim(why, `"`), "--yes", "-c", r.file)
+	var out, errs strings.Builder
+	if code := cli.Main(name, newCommand, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out.String(), errs.String())
+	}
+	queues, err := redisdb.Registered(r.ctx, r.c)
+	if r.must(err); r.keysOf(r.one) > 0 || r.keysOf(r.two) != before || len(queues) != 1 || queues[0] != r.two {
+		t.Errorf("left: %d keys of it, %d of %d of the other, the register %v", r.keysOf(r.one), r.keysOf(r.two), before, queues)
+	}
+}
+
+// What it says to type when Spillway is removed leaves no key at all.
+func TestRemovingSpillwayLeavesNothingInRedis(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	server := testkit.Server(t)
+	r.configure(server.URL())
+	r.c = server.Client()
+	r.stock()
+	r.must(r.c.SAdd(r.ctx, redisdb.AsynqQueues, r.one, r.two).Err())
+	r.must(r.c.SAdd(r.ctx, redisdb.Gateways, r.one, r.two).Err())
+	r.must(r.c.HSet(r.ctx, redisdb.Forgotten, "x 1", "{}").Err())
+	for _, gateway := range []string{r.one, r.two} {
+		if r.keysOf(gateway) < 5 {
+			t.Fatalf("%d keys of %s", r.keysOf(gateway), gateway)
+		}
+		for _, line := range typed(t, installPage, `redis-cli -u "$REDIS_URL"`) {
+			cmd := exec.Command("sh", "-c", strings.ReplaceAll(line, "NAME", gateway))
+			cmd.Env = append(os.Environ(), "REDIS_URL="+server.URL())
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", line, err, out)
+			}
 		}
 	}
-	if queues := r.c.SMembers(r.ctx, "asynq:queues").Val(); keys(r.one) > 0 || keys(r.two) != before || len(queues) != 1 || queues[0] != r.two {
-		t.Errorf("left: %d keys of it, %d of %d of the other, the queues %v", keys(r.one), keys(r.two), before, queues)
+	if left := r.c.Keys(r.ctx, "*").Val(); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
+}
+
+func (r *rig) keysOf(gateway string) int {
+	return len(r.c.Keys(r.ctx, "*{"+gateway+"}*").Val())
 }
 
 // What the head of docker-compose.yml types inside a container is understood there, with the file that is mounted.
