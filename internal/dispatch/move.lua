@@ -1,11 +1,20 @@
 -- move.lua: gives keys of one gateway the names of another one. Each step may be done twice.
--- KEYS in pairs: the old name, the new one. What has the new name goes
+-- KEYS in pairs: the old name, the new one. What has the new name goes, but for jobs and their books: the new name had none, so those were moved here,
+-- and somebody has written under the old name since
 -- ARGV for each pair: '' or what the field msg of the hash is to be
--- returns how many keys got another name
+-- returns how many keys got another name; the error TAKEN if both names have such a key
 local moved = 0
+
+-- kept says that a key has jobs or their books, which nothing may overwrite.
+local function kept(key)
+  if string.find(key, '}:counters$') then return (tonumber(redis.call('HGET', key, 'accepted') or '') or 0) > 0 end
+  return (string.find(key, '}:job:') or string.find(key, '}:parked:') or string.find(key, '}:t:') or string.find(key, '}:pending$')) and redis.call('EXISTS', key) == 1
+end
+
 for i = 1, #ARGV do
   local old, new = KEYS[2 * i - 1], KEYS[2 * i]
   if redis.call('EXISTS', old) == 1 then
+    if kept(new) then return redis.error_reply('TAKEN both ' .. old .. ' and ' .. new .. ' are there: somebody has written under the old name meanwhile; nothing was overwritten') end
     if ARGV[i] ~= '' then redis.call('HSET', old, 'msg', ARGV[i]) end
     redis.call('RENAME', old, new)
     moved = moved + 1

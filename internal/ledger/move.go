@@ -64,7 +64,7 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	}
 	reply, err := record.Due.Run(ctx, b.c, keys, args...).Slice()
 	if err != nil {
-		return 0, next, err
+		return 0, next, redisdb.Leaving(b.cfg.Gateway, err)
 	}
 	moved, ok := at[int64](reply, 0)
 	if !ok {

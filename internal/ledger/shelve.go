@@ -113,7 +113,7 @@ func (s *shelving) pass(ctx context.Context) error {
 		reply, err := record.Shelve.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.cfg.NowMicros.Now(), s.name, s.what, s.text, k.JobPrefix(),
 			from, shelveChunk, s.b.actPlace()).StringSlice()
 		if err != nil {
-			return err
+			return redisdb.Leaving(s.b.cfg.Gateway, err)
 		}
 		if len(reply) == 0 {
 			return redisdb.BadReply("shelve.lua", reply)

@@ -7,9 +7,11 @@
 --      9 parked:paused
 -- ARGV 1 now (µs, 0 = Redis's)  2 batch  3 cancel | pause | resume | release  4 the error that the jobs get  5 prefix of records
 --      6 place of the first  7 how many  8 act's place in the trail ('' = none)
--- returns {how many of these places there are (-1: somebody has done another of these to the batch since, so that this one is over), for each
+-- returns the error LEAVING if the gateway is being renamed or forgotten; else {how many of these places there are (-1: somebody has done another of these to the batch since, so that this one is over), for each
 --      job that was changed its money ('' = none), behind a ? if it was parked as unknown_outcome, …}
 local now, batch, what = now_us(ARGV[1]), ARGV[2], ARGV[3]
+local leaving = redis.pcall('HGET', books_key(ARGV[5], 'alive'), 'moving')
+if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
 local books, shelving = books_key(ARGV[5], 'batch:' .. batch), books_key(ARGV[5], 'shelving')
 local mark = redis.call('HMGET', books, 'paused', 'cancelled', 'ahead')
 local is = mark[2] and 'cancel' or mark[1] and 'pause' or mark[3] == '2' and 'release' or 'resume'

@@ -5,6 +5,7 @@ import (
 	_ "embed" // the scripts are files
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -46,14 +47,25 @@ func (s *Script) Act(ctx context.Context, c redis.Scripter, keys []string, args 
 	}
 	cmd := s.Run(ctx, c, keys, append(args, begun)...)
 	if err := cmd.Err(); err != nil {
-		cmd.SetErr(unacted(err, time.UnixMicro(begun).Add(actLife)))
+		cmd.SetErr(unacted(Leaving(tagOf(keys[0]), err), time.UnixMicro(begun).Add(actLife)))
 	}
 	return cmd
 }
 
 // Itself runs a script of NewActScript that no person waits for: it is never too late.
 func (s *Script) Itself(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
-	return s.Run(ctx, c, keys, append(args, 0)...)
+	cmd := s.Run(ctx, c, keys, append(args, 0)...)
+	if err := cmd.Err(); err != nil {
+		cmd.SetErr(Leaving(tagOf(keys[0]), err))
+	}
+	return cmd
+}
+
+// tagOf returns the gateway that a key belongs to.
+func tagOf(key string) string {
+	_, rest, _ := strings.Cut(key, "{")
+	name, _, _ := strings.Cut(rest, "}")
+	return name
 }
 
 // unacted says of an act that failed what became of it.

@@ -1,0 +1,37 @@
+package dispatch
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// What takes parked jobs in again between two steps of a rename is refused, so that it overwrites no books.
+func TestNothingIsTakenInAgainDuringARename(t *testing.T) {
+	t.Parallel()
+	url := testkit.Server(t).URL()
+	m := newMover(t, url)
+	m.put(m.old, 40)
+	before, books := m.stands(m.old), Books(m.db.Client, m.old)
+	var parked []job.Return
+	for r, err := range Store(m.db.Client, m.old).List(t.Context(), deadletter.Filter{}) {
+		m.must(err)
+		parked = append(parked, job.Return{ID: r.Job.ID, Generation: r.Generation, Reason: r.Reason})
+	}
+	c, _ := m.cutting(url, 9, true)
+	if err := m.moving(c).Rename(t.Context()); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	_, _, err := books.Readmit(t.Context(), parked)
+	if err == nil || !strings.Contains(err.Error(), "was begun and is not over") {
+		t.Errorf("%d jobs were taken in again: %v", len(parked), err)
+	}
+	m.must(m.moving(m.db.Client).Rename(t.Context()))
+	if got := m.stands(m.new); got != before || !strings.Contains(got, "faults 0") {
+		t.Errorf("%s\nwas\n%s", got, before)
+	}
+}
