@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -136,14 +135,5 @@ func (p *program) writeMove(d *desk.Departure, decision cli.Decision) error {
 		return cli.WriteJSON(p.Out, d)
 	}
 	line := map[cli.Decision]string{cli.Go: "done: ", cli.DryRun: "would "}[decision] + d.Text()
-	if decision == cli.Declined {
-		line = "nothing was changed"
-	}
-	if _, err := fmt.Fprintln(p.Tell(), line); err != nil {
-		return fmt.Errorf("writing the result: %w", err)
-	}
-	if decision == cli.DryRun {
-		p.remark("nothing was done: add --yes to do it")
-	}
-	return nil
+	return p.tellDone(line, decision)
 }

@@ -87,6 +87,11 @@ func (p *program) writePark(d desk.ParkDeed, decision cli.Decision) error {
 	}
 	what := map[cli.Decision]string{cli.Go: "parked ", cli.DryRun: "would park "}[decision]
 	line := what + parkText(d)
+	return p.tellDone(line, decision)
+}
+
+// tellDone says what an act came to: line, if it was done or would be.
+func (p *program) tellDone(line string, decision cli.Decision) error {
 	if decision == cli.Declined {
 		line = "nothing was changed"
 	}

@@ -73,17 +73,12 @@ func (m *Metrics) Begin(gateway string) {
 
 // Forget takes the instruments of a gateway away that is served no more.
 func (m *Metrics) Forget(gateway string) {
-	for _, v := range job.Verdicts() {
-		m.calls.DeleteLabelValues(gateway, string(v))
+	of := prometheus.Labels{"gateway": gateway}
+	for _, c := range []*prometheus.CounterVec{m.calls, m.parks, m.backs, m.tries, m.limited, m.sealed} {
+		c.DeletePartialMatch(of)
 	}
-	for _, r := range job.Reasons() {
-		m.parks.DeleteLabelValues(gateway, string(r))
-	}
-	for _, c := range []*prometheus.CounterVec{m.backs, m.tries, m.limited, m.sealed} {
-		c.DeleteLabelValues(gateway)
-	}
-	for _, v := range []*prometheus.HistogramVec{m.seconds, m.ends, m.needed} {
-		v.DeleteLabelValues(gateway)
+	for _, h := range []*prometheus.HistogramVec{m.seconds, m.ends, m.needed} {
+		h.DeletePartialMatch(of)
 	}
 }
 
