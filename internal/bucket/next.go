@@ -16,7 +16,6 @@ const (
 	shortestNap = 200 * time.Microsecond
 	firstRetry  = 50 * time.Millisecond
 	lastRetry   = 2 * time.Second
-	takeLead    = time.Millisecond // a handler that takes its own slot is ready when it asks
 )
 
 // Next waits until a job is pending and its slot is due within the lead, and returns the slot. The caller then pulls
@@ -46,6 +45,11 @@ func (p *Pacer) next(ctx context.Context) (job.Slot, error) {
 				return s, nil
 			}
 			continue
+		}
+		if free := p.waiters.ready(); free != nil { // their jobs are nearer to being called than one that is to be pulled; but where Redis is far away, both go on
+			if err := p.sleep(ctx, horizonMost, free); err != nil {
+				return job.Slot{}, err
+			}
 		}
 		pl := p.plan.Load()
 		if early := p.early(pl); early > 0 {
@@ -101,38 +105,6 @@ func (p *Pacer) More(most int) (slots []job.Slot) {
 		slots = append(slots, s)
 	}
 	return slots
-}
-
-// Take waits for a slot for a job that was already pulled: one that came without a slot, or whose slot has passed. It
-// doesn't look at the queue. It returns ctx.Err() as soon as ctx ends, ErrClosed, or job.ErrCost.
-func (p *Pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
-	if err := p.turn(ctx, p.takeTurn); err != nil {
-		return job.Slot{}, err
-	}
-	defer func() { <-p.takeTurn }()
-	cost = max(cost, 1)
-	var tries retries
-	for {
-		pl := p.plan.Load()
-		if cost > pl.maxCost {
-			return job.Slot{}, job.ErrCost
-		}
-		if _, err := p.room(ctx); err != nil {
-			return job.Slot{}, err
-		}
-		n, err := p.congestion.all.enter(ctx, p.closed, 1)
-		if err != nil {
-			return job.Slot{}, err
-		}
-		g, err := p.ask(ctx, wish{want: 1, short: true, cost: cost, lead: min(takeLead.Microseconds(), pl.horizon/2)})
-		p.congestion.all.leave(n)
-		if len(g.slots) == 1 {
-			return g.slots[0], nil
-		}
-		if err := p.after(ctx, g, err, &tries); err != nil {
-			return job.Slot{}, err
-		}
-	}
 }
 
 // turn waits for the token; one at a time reserves, the others line up behind it.

@@ -24,6 +24,8 @@ const HoldChannel = redisdb.Wake + ":hold"
 var (
 	// ErrClosed is what Next and Take return after Close.
 	ErrClosed = errors.New("the pacer is closed: it gives out no more slots")
+	// ErrHeld is what Retake returns while calls wait for more than their time.
+	ErrHeld = errors.New("calls are held, paused, or as many under way as may be")
 
 	errNoAnswer = errors.New("no answer from Redis: check that it runs and can be reached")
 )
@@ -77,6 +79,7 @@ type Pacer struct {
 	closed             chan struct{}
 	asks, given        atomic.Int64 // reservations, and slots that came of them
 
+	waiters    waiters
 	late       lateCalls
 	congestion congestion
 	refuse     atomic.Pointer[error] // see Broken

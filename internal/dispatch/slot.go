@@ -25,6 +25,13 @@ func (p pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
 	return p.Pacer.Take(ctx, cost)
 }
 
+func (p pacer) Retake(ctx context.Context, cost int64) (job.Slot, error) {
+	if p.machine.unfit() != nil {
+		return job.Slot{}, errUnfit
+	}
+	return p.Pacer.Retake(ctx, cost)
+}
+
 func (p pacer) Failed(ctx context.Context, f job.Failure) (job.Fallout, error) {
 	return p.Pacer.Failed(ctx, p.circuit, f)
 }

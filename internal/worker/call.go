@@ -23,13 +23,7 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot job.Slot, latest 
 		w.unfit(ctx, a, err)
 		return
 	}
-	tooLate := func(now time.Time) bool { return now.After(latest) || w.cfg.Pacer.TooLate(slot, now) }
-	begun := w.cfg.Clock.Now()
-	w.cfg.Pacer.Ready(slot, begun)
-	// The pacer hears of the write before the answer: a call that went out late must be known while its window lasts.
-	res := w.cfg.Sender.Send(ctx, job.Request{Job: a.Job, Key: a.Key(), Due: w.cfg.Pacer.Due(slot), TooLate: tooLate,
-		Wrote: func(at time.Time) { w.cfg.Pacer.Written(slot, at) }})
-	w.traceCall(ctx, begun, res)
+	res, slot, begun := w.send(ctx, a, slot, latest)
 	if res.Late || res.Stage == job.NotSent && errors.Is(res.Err, job.ErrLocal) { // nobody's fault but this machine's: another process may call it
 		_ = w.cfg.Pacer.Release(ctx, slot)
 		w.giveBack(ctx, a)
@@ -53,6 +47,39 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot job.Slot, latest 
 	}
 	w.finish(ctx, a, e, j, out)
 	w.traceOutcome(ctx, "outcome", received, string(j.Verdict))
+}
+
+// send writes the call at its slot. On a busy machine slots pass before their jobs are ready; a job that is ready then takes another one, as it would be late
+// again if it went back to the queue and came the whole way again. It returns the slot of the last try, and when that began.
+func (w *Worker) send(ctx context.Context, a job.Attempt, slot job.Slot, latest time.Time) (job.Result, job.Slot, time.Time) {
+	for {
+		begun := w.cfg.Clock.Now()
+		w.cfg.Pacer.Ready(slot, begun)
+		res := job.Result{Stage: job.NotSent, Late: true}
+		if !w.cfg.Pacer.Passed(slot, begun) {
+			// The pacer hears of the write before the answer: a call that went out late must be known while its window lasts.
+			res = w.cfg.Sender.Send(ctx, job.Request{Job: a.Job, Key: a.Key(), Due: w.cfg.Pacer.Due(slot),
+				TooLate: func(now time.Time) bool { return now.After(latest) || w.cfg.Pacer.TooLate(slot, now) },
+				Wrote:   func(at time.Time) { w.cfg.Pacer.Written(slot, at) }})
+			w.traceCall(ctx, begun, res)
+		}
+		if !res.Late {
+			return res, slot, begun
+		}
+		_ = w.cfg.Pacer.Release(ctx, slot)
+		again, err := w.retake(a, latest)
+		if err != nil {
+			return res, job.Slot{}, begun
+		}
+		slot = again
+	}
+}
+
+// retake takes another slot for a job that is ready, if there is one before the latest moment at which it may be called.
+func (w *Worker) retake(a job.Attempt, latest time.Time) (job.Slot, error) {
+	taking, cancel := context.WithTimeout(w.cfg.Stopping, latest.Sub(w.cfg.Clock.Now()))
+	defer cancel()
+	return w.cfg.Pacer.Retake(taking, a.Job.Cost)
 }
 
 // fit trades a slot whose cost is too small for this job against one of its own cost.

@@ -28,6 +28,10 @@ var errHeld = errors.New("nothing is called: Redis's data is not what was seen o
 type Pacer interface {
 	// Take waits for a slot of that cost. It returns job.ErrCost if there can be none.
 	Take(ctx context.Context, cost int64) (job.Slot, error)
+	// Retake is Take for a job that is ready and whose slot has passed. It returns an error where it would wait for more than its time.
+	Retake(ctx context.Context, cost int64) (job.Slot, error)
+	// Passed says that the slot can't be used any more.
+	Passed(s job.Slot, now time.Time) bool
 	// Due is the local moment before which nothing may be written.
 	Due(s job.Slot) time.Time
 	// TooLate says that the slot passed too long before now: release it and send nothing.

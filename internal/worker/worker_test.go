@@ -46,6 +46,8 @@ type pacer struct {
 	fewer     int
 	few       int64
 	none      bool
+	passed    bool // the present slot
+	retakes   int  // slots that there are for jobs whose own one has passed
 	tooDear   bool
 	failures  []job.Failure
 	slot      *slot // of the present delivery
@@ -65,6 +67,14 @@ func (p *pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
 	p.taken = append(p.taken, cost)
 	return job.Slot{At: 2, Cost: cost}, nil
 }
+func (p *pacer) Retake(context.Context, int64) (job.Slot, error) {
+	if p.retakes == 0 {
+		return job.Slot{}, errors.New("calls are held")
+	}
+	p.retakes--
+	return job.Slot{At: 2, Cost: 1}, nil
+}
+func (p *pacer) Passed(s job.Slot, _ time.Time) bool { return s == present && p.passed }
 func (p *pacer) of(s job.Slot) *slot {
 	if s == present {
 		return p.slot
@@ -78,7 +88,9 @@ func (p *pacer) Written(s job.Slot, _ time.Time)   { p.of(s).count(&p.of(s).writ
 func (p *pacer) End(_ context.Context, s job.Slot) { p.of(s).count(&p.of(s).ended) }
 func (p *pacer) Release(_ context.Context, slots ...job.Slot) error {
 	for _, s := range slots {
-		p.of(s).count(&p.of(s).released)
+		if !s.Zero() {
+			p.of(s).count(&p.of(s).released)
+		}
 	}
 	return nil
 }
@@ -101,14 +113,19 @@ func (p *pacer) Failed(_ context.Context, f job.Failure) (job.Fallout, error) {
 	return job.Fallout{At: time.Now(), Outage: time.Now(), Held: max(f.For, time.Second), Opened: true}, nil
 }
 
-// sender answers every call alike and remembers the keys.
+// sender answers every call alike, but the first ones that are too late, and remembers the keys.
 type sender struct {
+	late      int
 	answer    job.Result
 	keys      []string
 	answering func() // between the write and the answer
 }
 
 func (s *sender) Send(_ context.Context, c job.Request) job.Result {
+	if s.late > 0 {
+		s.late--
+		return job.Result{Stage: job.NotSent, Late: true, Err: errors.New("late")}
+	}
 	s.keys = append(s.keys, c.Key)
 	r := s.answer
 	if r.Stage != job.NotSent || !r.Wrote.IsZero() {
@@ -279,6 +296,43 @@ func TestWhatBecomesOfAJob(t *testing.T) {
 			}
 			if problems, err := testutil.GatherAndLint(r.reg); err != nil || len(problems) > 0 {
 				t.Errorf("metrics: %v %v", problems, err)
+			}
+		})
+	}
+}
+
+// A job that is ready when its slot has passed takes another one, as often as it must, and is called once.
+func TestAJobThatIsReadyTakesAnotherSlot(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		passed  bool // before the call is begun
+		late    int  // calls that are too late just before the write
+		retakes int
+		called  int
+	}{
+		"its slot passes before the call":       {true, 0, 1, 1},
+		"its slot passes at the write":          {false, 1, 1, 1},
+		"three slots pass":                      {true, 2, 3, 1},
+		"there is no other slot":                {true, 0, 0, 0},
+		"two slots pass, and there is no third": {false, 2, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := setup(t, answered(200, nil), true)
+			r.pacer.passed, r.pacer.retakes, r.sender.late = tc.passed, tc.retakes, tc.late
+			r.accept(job.Job{ID: "j"})
+			present := r.deliver("j")
+			state := job.Done
+			if tc.called == 0 {
+				state = job.Queued
+			}
+			if rec := r.record("j"); rec.State != state || len(r.sender.keys) != tc.called || rec.Spent != 0 {
+				t.Errorf("%s after %d calls, %d attempts spent; want %s after %d, none", rec.State, len(r.sender.keys), rec.Spent, state, tc.called)
+			}
+			other := &r.pacer.other
+			if present.released != 1 || present.written != 0 || other.written != tc.called || other.released+other.written != tc.retakes-r.pacer.retakes {
+				t.Errorf("the slot was released %d times and written %d times; the %d others %d and %d times", present.released, present.written,
+					tc.retakes-r.pacer.retakes, other.released, other.written)
 			}
 		})
 	}

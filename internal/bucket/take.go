@@ -1,0 +1,186 @@
+package bucket
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"spillway/internal/job"
+)
+
+const takeLead = time.Millisecond // a handler that takes its own slot is ready when it asks
+
+// Take waits for a slot for a job that was already pulled: one that came without a slot, or whose slot has passed. It
+// doesn't look at the queue. It returns ctx.Err() as soon as ctx ends, ErrClosed, or job.ErrCost.
+func (p *Pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
+	return p.take(ctx, cost, true)
+}
+
+// Retake is Take for a job that is ready to be called and whose slot has passed. It returns ErrHeld where it would have to wait for the end of a hold or a
+// pause, or for calls under way, or where the slot is for the call that is sent ahead after a hold: the job is better back in its queue then.
+func (p *Pacer) Retake(ctx context.Context, cost int64) (job.Slot, error) {
+	return p.take(ctx, cost, false)
+}
+
+// waiter is a job that waits in Take or Retake.
+type waiter struct {
+	cost    int64
+	patient bool
+	got     chan taken // has room for one
+}
+
+type taken struct {
+	slot job.Slot
+	err  error
+}
+
+// waiters are served in the order in which they came; one of them asks for those behind it too.
+type waiters struct {
+	mu   sync.Mutex
+	all  []*waiter
+	free chan struct{} // closes when no job that is ready waits; nil while none does
+}
+
+// first returns how many of the first waiters want slots of one cost, and which cost.
+func (l *waiters) first() (n, cost int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.all {
+		if n > 0 && w.cost != cost {
+			break
+		}
+		n, cost = n+1, w.cost
+	}
+	return n, cost
+}
+
+func (l *waiters) join(w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, w)
+	if !w.patient && l.free == nil {
+		l.free = make(chan struct{})
+	}
+}
+
+// ready returns what closes when no job that is ready waits; nil if none does.
+func (l *waiters) ready() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.free
+}
+
+// answer takes the waiters out that this one returns something for.
+func (l *waiters) answer(is func(*waiter) *taken) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = slices.DeleteFunc(l.all, func(w *waiter) bool {
+		t := is(w)
+		if t != nil {
+			w.got <- *t
+		}
+		return t != nil
+	})
+	if l.free != nil && !slices.ContainsFunc(l.all, func(w *waiter) bool { return !w.patient }) {
+		close(l.free)
+		l.free = nil
+	}
+}
+
+// serve hands out slots of that cost in order, and returns those that nobody waits for any more.
+func (l *waiters) serve(slots []job.Slot, cost int64) (left []job.Slot) {
+	l.answer(func(w *waiter) *taken {
+		if len(slots) == 0 || w.cost != cost {
+			return nil
+		}
+		t := &taken{slot: slots[0]}
+		slots = slots[1:]
+		return t
+	})
+	return slots
+}
+
+func (p *Pacer) take(ctx context.Context, cost int64, patient bool) (job.Slot, error) {
+	if p.over() {
+		return job.Slot{}, ErrClosed
+	}
+	t := &waiter{cost: max(cost, 1), patient: patient, got: make(chan taken, 1)}
+	p.waiters.join(t)
+	err := ctx.Err()
+	for err == nil {
+		select {
+		case r := <-t.got:
+			return r.slot, r.err
+		case p.takeTurn <- struct{}{}:
+			err = p.serve(ctx, t)
+			<-p.takeTurn
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-p.closed:
+			err = ErrClosed
+		}
+	}
+	p.waiters.answer(func(other *waiter) *taken {
+		if other != t {
+			return nil
+		}
+		return &taken{err: err}
+	})
+	r := <-t.got // a slot, if it came first
+	return r.slot, r.err
+}
+
+// serve asks for slots for those that wait until this waiter has got its own.
+func (p *Pacer) serve(ctx context.Context, t *waiter) error {
+	var tries retries
+	for len(t.got) == 0 {
+		if err := p.askForWaiters(ctx, &tries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askForWaiters asks once, for as many slots of one cost as are wanted and may come in one answer.
+func (p *Pacer) askForWaiters(ctx context.Context, tries *retries) error {
+	pl := p.plan.Load()
+	p.waiters.answer(func(w *waiter) *taken {
+		if w.cost <= pl.maxCost {
+			return nil
+		}
+		return &taken{err: job.ErrCost}
+	})
+	want, cost := p.waiters.first()
+	if want == 0 {
+		return nil
+	}
+	room, err := p.room(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := p.congestion.all.enter(ctx, p.closed, min(want, room, pl.batch, pl.reach))
+	if err != nil {
+		return err
+	}
+	g, err := p.ask(ctx, wish{want: n, short: true, cost: cost, lead: min(takeLead.Microseconds(), pl.horizon/2)})
+	p.congestion.all.leave(n)
+	if err == nil && g.barred() {
+		p.waiters.answer(func(w *waiter) *taken {
+			if w.patient {
+				return nil
+			}
+			return &taken{err: ErrHeld}
+		})
+	}
+	p.giveBack(p.waiters.serve(g.slots, cost))
+	if len(g.slots) > 0 && err == nil {
+		return nil
+	}
+	return p.after(ctx, g, err, tries)
+}
+
+// barred says that calls wait for more than their time, or for the one that goes ahead.
+func (g grant) barred() bool {
+	return g.state == stateHeld || g.state == statePaused || g.state == stateFull || len(g.slots) > 0 && g.slots[0].Probe
+}
