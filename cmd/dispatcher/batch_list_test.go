@@ -70,7 +70,7 @@ func TestBatchListSumsEachBatchOverItsGateways(t *testing.T) {
 		t.Errorf("one gateway alone: %+v", rows)
 	}
 	got := r.command("batch", "list", "--limit", "1")
-	got.out = regexp.MustCompile(`\t[0-9.]+s\t`).ReplaceAllString(got.out, "\tETA\t")
+	got.out = regexp.MustCompile(`\t[0-9.]+m?s\t`).ReplaceAllString(got.out, "\tETA\t")
 	if want := "b2\tactive\t1\t0\t1\t0\t\tEUR 1\tETA\tTIME\tone\t1 queued\t\n"; got.out != want || !strings.Contains(got.err, `there may be more: add --after "`) {
 		t.Errorf("a page of one: %+v, want %q", got, want)
 	}

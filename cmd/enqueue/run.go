@@ -77,7 +77,7 @@ func (o *options) sayZones(s cli.Streams) {
 
 // serve tells the producer of the gateways. Where there is one alone, lines that name none are its own.
 func (o *options) serve(cfg *config.Config) error {
-	o.read.Gateways, o.read.Amount, o.read.Open, o.read.Map = known(cfg), amounts(cfg, !o.withoutAmount), opener(cfg), mapsOf(cfg)
+	o.read.Gateways, o.read.Amount, o.read.Key, o.read.Open, o.read.Map = known(cfg), amounts(cfg, !o.withoutAmount), keys(cfg), opener(cfg), mapsOf(cfg)
 	if o.gateway == "" && len(cfg.Gateways) == 1 {
 		o.read.Gateway = cfg.Gateways[0].Name
 	}
@@ -264,6 +264,17 @@ func amounts(cfg *config.Config, required bool) func(string) job.AmountRule {
 		rule := dispatch.AmountRule(g)
 		rule.Required = rule.Required && required
 		return rule
+	}
+}
+
+// keys tells the producer which ids a gateway's idempotency keys can't be made of; nil where they can be made of all.
+func keys(cfg *config.Config) func(gateway, id string) error {
+	if !slices.ContainsFunc(cfg.Gateways, func(g config.Gateway) bool { return g.Request.Key.Picky() }) {
+		return nil
+	}
+	return func(gateway, id string) error {
+		g, _ := cfg.Gateway(gateway)
+		return g.Request.Key.Check(id)
 	}
 }
 

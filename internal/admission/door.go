@@ -44,6 +44,8 @@ type Books interface {
 type Gateway struct {
 	Books   Books
 	MaxCost int64 // more than this can never be granted
+	// Key returns why the gateway would not take the idempotency key of a job with that id, or nil. Nil: it takes all.
+	Key func(id string) error
 	// Money reads a payload's money as its record has it. Nil: the books read it themselves, if there is any.
 	Money func(payload []byte) string
 	// Keys are the keys of Redis that are read for a job on its way in, for messages. Nil: they are not named.
@@ -171,7 +173,11 @@ func (e *entries) add(at int, n job.Newcomer) {
 func (d *Door) check(g Gateway, jobs []job.Job, answers []Answer) entries {
 	left := entries{make([]int, 0, len(jobs)), make([]job.Newcomer, 0, len(jobs))}
 	for i, j := range jobs {
-		if err := CheckJob(j, g.MaxCost); err != nil {
+		err := CheckJob(j, g.MaxCost)
+		if err == nil && g.Key != nil {
+			err = g.Key(j.ID)
+		}
+		if err != nil {
 			answers[i].Err = err
 			continue
 		}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -15,14 +16,15 @@ func (r *reader) answers(n node, a *Answers) {
 	profile := r.word(&a.Profile, choice("a profile of answers", ProfileDefault, ProfileStripe))
 	rules := func(n node) {
 		for _, item := range r.items(n, "write at least one rule, like {status: 429, then: hold}") {
-			a.Rules = append(a.Rules, r.rule(item))
+			a.Rules = append(a.Rules, r.rules(item)...)
 		}
 	}
 	switch n.tree.(type) {
 	case *ast.SequenceNode:
 		rules(n)
 	case *ast.MappingNode, *ast.MappingValueNode:
-		r.object(n, field{"profile", profile}, field{"rules", rules}, field{"done_needs", func(n node) { a.DoneNeeds = r.needs(n) }})
+		r.object(n, field{"profile", profile}, field{"rules", rules}, field{"done_needs", func(n node) { a.DoneNeeds = r.needs(n) }},
+			field{"saved", func(n node) { a.Saved = r.saved(n) }})
 	default:
 		profile(n)
 	}
@@ -54,6 +56,21 @@ func (r *reader) needs(n node) map[string][]string {
 	return all
 }
 
+// saved reads what repeats get after answers of each class.
+func (r *reader) saved(n node) map[string]job.Saved {
+	all := map[string]job.Saved{}
+	var fields []field
+	for _, class := range []string{Class2xx, Class4xx, Class5xx} {
+		fields = append(fields, field{class, func(n node) {
+			var word string
+			r.word(&word, choice("what a repeat gets", job.Saveds()...))(n)
+			all[class] = job.Saved(word)
+		}})
+	}
+	r.object(n, fields...)
+	return all
+}
+
 // wantedText reads a value wanted in an answer. null is one: a word, as true is.
 func (r *reader) wantedText(n node) (string, bool) {
 	if isNull(n) {
@@ -62,18 +79,21 @@ func (r *reader) wantedText(n node) (string, bool) {
 	return r.text(n)
 }
 
-func (r *reader) rule(n node) Rule {
-	var rule Rule
-	var status int64
+// rules reads one rule of the file. One with lists of statuses or values is a rule for each of their combinations.
+func (r *reader) rules(n node) []Rule {
+	one := Rule{}
+	statuses, headers, fields := []int{0}, []map[string]string{nil}, []map[string]string{nil}
 	r.object(n,
-		field{"status", r.count(&status, 100, 599)},
-		field{"header", func(n node) { rule.Header = r.wantedHeaders(n) }},
-		field{"body", func(n node) { rule.Body = r.wantedFields(n) }},
-		field{"then", r.word(&rule.Then, choice("a verdict", job.Verdicts()...))},
+		field{"event", r.word(&one.Event, checkEvent)},
+		field{"when", r.word(&one.When, choice("a call", job.WhenFirst, job.WhenRepeat))},
+		field{"status", func(n node) { statuses = r.statuses(n) }},
+		field{"header", func(n node) { headers = r.wantedHeaders(n) }},
+		field{"body", func(n node) { fields = r.wantedFields(n) }},
+		field{"then", r.word(&one.Then, choice("a verdict", job.Verdicts()...))},
+		field{"reference", r.word(&one.Reference, checkReference)},
 	)
-	rule.Status = int(status)
 	if r.faulted[n.path] {
-		return rule
+		return nil
 	}
 	if !slices.ContainsFunc([]string{"status", "header", "body"}, func(k string) bool { return r.written(join(n.path, k)) }) {
 		r.fault(n.path, "the rule would match every answer: give it a status, a header or a body")
@@ -81,20 +101,73 @@ func (r *reader) rule(n node) Rule {
 	if !r.written(join(n.path, "then")) {
 		r.missing(n.path+".then", "say what such an answer means: "+verdictList())
 	}
-	return rule
+	if len(statuses)*len(headers)*len(fields) > mostOfRule {
+		r.fault(n.path, "its lists have more than %d combinations: write several rules, or regular expressions between slashes", mostOfRule)
+		return nil
+	}
+	var all []Rule
+	for _, one.Status = range statuses {
+		for _, one.Header = range headers {
+			for _, one.Body = range fields {
+				all = append(all, one)
+			}
+		}
+	}
+	return all
+}
+
+// mostOfRule is how many combinations the lists of one rule may have.
+const mostOfRule = 200
+
+func checkEvent(text string) string {
+	if !plainKey(text) {
+		return "is no event: use letters, digits, _ and -, like key_in_use"
+	}
+	return ""
+}
+
+// The classes of statuses.
+const (
+	Class2xx = "2xx"
+	Class4xx = "4xx"
+	Class5xx = "5xx"
+)
+
+// statuses reads a status, a class of them, or a list of these.
+func (r *reader) statuses(n node) []int {
+	each := []node{n}
+	if _, list := n.tree.(*ast.SequenceNode); list {
+		each = r.items(n, "write at least one status, like [409, 422]")
+	}
+	var all []int
+	for _, one := range each {
+		if text, ok := r.filled(one); ok && len(text) == 3 && text[1:] == "xx" && text[0] >= '1' && text[0] <= '5' {
+			all = append(all, int(text[0]-'0'))
+			continue
+		}
+		var status int64
+		r.count(&status, 100, 599)(one)
+		all = append(all, int(status))
+	}
+	return all
 }
 
 // verdictList is the verdicts as a person lists them.
 func verdictList() string {
-	var words []string
-	for _, v := range job.Verdicts() {
-		words = append(words, string(v))
-	}
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " or " + words[last]
+	all := words(job.Verdicts())
+	last := len(all) - 1
+	return strings.Join(all[:last], ", ") + " or " + all[last]
 }
 
-func (r *reader) wantedHeaders(n node) map[string]string {
+func words[T ~string](of []T) []string {
+	all := make([]string, len(of))
+	for i, one := range of {
+		all[i] = string(one)
+	}
+	return all
+}
+
+func (r *reader) wantedHeaders(n node) []map[string]string {
 	names := map[string]string{}
 	return r.wanted(n, "write the answer's header and its value, like {Reason: busy}", func(key string) string {
 		rule := checkWantedHeader(key, names)
@@ -103,13 +176,13 @@ func (r *reader) wantedHeaders(n node) map[string]string {
 	})
 }
 
-func (r *reader) wantedFields(n node) map[string]string {
+func (r *reader) wantedFields(n node) []map[string]string {
 	return r.wanted(n, "write a field of the answer's body and its value, like {error.code: busy}", checkField)
 }
 
-// wanted reads a mapping of names to the texts wanted there.
-func (r *reader) wanted(n node, hint string, check func(string) string) map[string]string {
-	all := map[string]string{}
+// wanted reads a mapping of names to what is wanted there: a text, a regular expression between slashes, or a list of these. Each combination is one of those returned.
+func (r *reader) wanted(n node, hint string, check func(string) string) []map[string]string {
+	all := []map[string]string{{}}
 	entries := r.entries(n)
 	if len(entries) == 0 && !r.faulted[n.path] {
 		r.fault(n.path, "this is empty, so it asks for nothing: %s", hint)
@@ -120,9 +193,36 @@ func (r *reader) wanted(n node, hint string, check func(string) string) map[stri
 			r.fault(e.value.path, "%q %s", e.key, rule)
 			continue
 		}
-		if text, ok := r.wantedText(e.value); ok {
-			all[e.key] = text
+		values := []node{e.value}
+		if _, list := e.value.tree.(*ast.SequenceNode); list {
+			values = r.items(e.value, "write at least one value, like [busy, locked]")
+		}
+		if all = r.times(all, e.key, values); len(all) > mostOfRule {
+			return all // which the rule says
 		}
 	}
 	return all
+}
+
+// times returns each of the mappings with each of the values for one more name.
+func (r *reader) times(all []map[string]string, name string, values []node) (product []map[string]string) {
+	for _, v := range values {
+		text, ok := r.wantedText(v)
+		if !ok {
+			continue
+		}
+		if err := job.CheckWanted(text); err != nil {
+			r.fault(v.path, "%v", err)
+			continue
+		}
+		for _, one := range all {
+			with := maps.Clone(one)
+			with[name] = text
+			product = append(product, with)
+		}
+	}
+	if len(product) == 0 {
+		return all // every value is at fault
+	}
+	return product
 }

@@ -67,7 +67,7 @@ var badFiles = map[string][]string{
 		`7:29: gateways.stripe.answers[0].body: this is empty, so it asks for nothing: write a field of the answer's body and its value, like {error.code: busy}`,
 	},
 	"answers-body-list": {
-		`7:23: gateways.stripe.answers[0].body.code: this is not a single value: write one, such as a text or a number`,
+		`7:23: gateways.stripe.answers[0].body.code[0]: this is not a single value: write one, such as a text or a number`,
 	},
 	"answers-body-path": {
 		`7:23: gateways.stripe.answers[0].body["error..code"]: "error..code" is not a field: write its name, with dots between the levels, like amount or order.total`,
@@ -82,7 +82,7 @@ var badFiles = map[string][]string{
 		`7:29: gateways.stripe.answers[0].headers: unknown key: did you mean header?`,
 	},
 	"answers-no-then": {
-		`7:16: gateways.stripe.answers[0].then: is missing: say what such an answer means: done, hold, retry, fewer, refused or unknown`,
+		`7:16: gateways.stripe.answers[0].then: is missing: say what such an answer means: done, hold, retry, fewer, refused, unknown or accepted`,
 	},
 	"answers-profile": {
 		`7:14: gateways.stripe.answers: "strip" is not a profile of answers: did you mean stripe?`,
@@ -94,13 +94,13 @@ var badFiles = map[string][]string{
 		`7:39: gateways.stripe.answers.rules: this is not a list: write at least one rule, like {status: 429, then: hold}`,
 	},
 	"answers-status-class": {
-		`8:17: gateways.stripe.answers[0].status: "5xx" is not a number: write a whole one from 100 to 599`,
+		`8:17: gateways.stripe.answers[0].status: "6xx" is not a number: write a whole one from 100 to 599`,
 	},
 	"answers-status": {
 		`7:24: gateways.stripe.answers[0].status: "42" is too small: give at least 100`,
 	},
 	"answers-then": {
-		`7:35: gateways.stripe.answers[0].then: "wait" is not a verdict: use one of done, hold, retry, fewer, refused, unknown`,
+		`7:35: gateways.stripe.answers[0].then: "wait" is not a verdict: use one of done, hold, retry, fewer, refused, unknown, accepted`,
 	},
 	"attempts": {
 		`7:23: gateways.stripe.retry.attempts: "0" is too small: give at least 1`,

@@ -58,6 +58,7 @@ func (c *cell) words() []string {
 type subject struct {
 	name string
 	line *line // of the merchants file that makes it; nil: it stands in the configuration itself
+	pack packed
 }
 
 // ofSubject is what stands in a gateway's values for its name, or for a column of its line.

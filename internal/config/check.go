@@ -66,12 +66,15 @@ func (r *reader) checkRequest(path string, q *Request) {
 		r.clash(path+".tls", path+".url", "the url is http, which knows no certificates: take tls out, or call https")
 	}
 	r.checkSign(path+".sign", q)
-	if q.IdempotencyHeader != "" {
+	if q.Key.In == job.KeyInBody && bodiless(q.Method) {
+		r.clash(path+".key.in", path+".method", "a %s has no body for the key to stand in: use header or query", q.Method)
+	}
+	if q.Key.Any() {
 		r.checkKey(path, q)
 		return
 	}
 	q.KeyLifetime = 0
-	if q.KeyPrefix != "" {
+	if q.Key.Prefix != "" {
 		r.clash(path+".idempotency_prefix", path+".key.prefix", "without an idempotency header there are no keys that a prefix could stand before: "+
 			"take one of the two out")
 	}

@@ -74,6 +74,8 @@ type Gateway struct {
 	Name string
 	// At is where the file names it, for messages.
 	At Position
+	// Pack is the name of the pack that it is like. Empty = none.
+	Pack string
 	// Encryption is the configuration's: the same for each gateway.
 	Encryption *Encryption
 	// Request says how it is called.
@@ -124,15 +126,16 @@ type Request struct {
 	// Headers go with every call, under the names as written. A value is empty only when Options.Secrets is off and
 	// a variable in it is not set.
 	Headers map[string]Secret
-	// IdempotencyHeader carries the idempotency key. Empty = the gateway has none. Default Idempotency-Key.
-	IdempotencyHeader string
-	// KeyPrefix stands before the job's id in its key, on the wire alone; at most 40 visible ASCII characters. Default none.
-	KeyPrefix string
-	// KeyPrefixWritten says that the file has KeyPrefix, even if as "".
+	// Key is where idempotency keys stand and how they are written. Without a Name the gateway has none. Default the header Idempotency-Key, and the job's id.
+	// A prefix has at most 40 visible ASCII characters.
+	Key job.KeyShape
+	// KeyPrefixWritten says that the file has Key.Prefix, even if as "".
 	KeyPrefixWritten bool
-	// KeyLifetime is how long the gateway remembers a key; 0 exactly when there is no IdempotencyHeader. Default 5 min, below the shortest that
+	// KeyLifetime is how long the gateway remembers a key; 0 exactly when it has none. Default 5 min, below the shortest that
 	// any gateway is known to keep. Longer than the gateway's own, and a call with a forgotten key charges twice. What may be relied on is KeyCovers.
 	KeyLifetime time.Duration
+	// KeyForgets says that the gateway makes a call again whose first answer was a failure, although the key is the same: a key covers nothing then.
+	KeyForgets bool
 	// Timeout bounds one call, from its slot to the end of its answer; above 0. Default 30 s.
 	Timeout time.Duration
 	// TLS says whom to trust and who we are, where the URL is https. The zero TLS: the system's roots, and no certificate of our own.
@@ -153,11 +156,13 @@ const (
 type Answers struct {
 	// Profile is a built-in table, ProfileDefault or ProfileStripe. Default ProfileDefault.
 	Profile string
-	// Rules go before the profile, in their order: the first that matches decides.
+	// Rules go before the profile, in their order: the first that matches decides. A pack's stand behind the file's.
 	Rules []Rule
 	// DoneNeeds holds dotted paths into the body of an answer with a 2xx, and for each the values, as texts, of which it must have one: else the
 	// outcome is unknown, unless a rule decides. nil = a 2xx is enough.
 	DoneNeeds map[string][]string
+	// Saved says what a repeat gets after a first answer with a status of these classes ("2xx", "4xx", "5xx"). A class that is not there: as the profile has it.
+	Saved map[string]job.Saved
 }
 
 // The built-in profiles of answers.
@@ -166,16 +171,22 @@ const (
 	ProfileStripe  = "stripe"
 )
 
-// Rule gives an answer a meaning of its own. All that is set must match; at least one of the three is set.
+// Rule gives an answer a meaning of its own. All that is set must match; at least one of status, header and body is set.
 type Rule struct {
-	// Status is the HTTP status, 100 to 599. 0 = any.
+	// Event names what has happened, in a word. Empty = it has no name.
+	Event string
+	// When is job.WhenFirst, job.WhenRepeat, or empty for both.
+	When string
+	// Status is the HTTP status, 100 to 599, or 1 to 5 for all that begin with that digit. 0 = any.
 	Status int
-	// Header holds names and the value wanted of each.
+	// Header holds names and the value wanted of each, or a regular expression between slashes.
 	Header map[string]string
-	// Body holds dotted paths into the answer and the value wanted there, as text: 301 and "301" are the same.
+	// Body holds dotted paths into the answer and the value wanted there, as text: 301 and "301" are the same. Between slashes it is a regular expression.
 	Body map[string]string
-	// Then is one of done, hold, retry, fewer, refused, unknown.
+	// Then is one of job.Verdicts.
 	Then string
+	// Reference is the dotted path of the gateway's own reference in such an answer. Empty = Gateway.Reference.
+	Reference string
 }
 
 // MostAmount is the largest whole number that every reader of JSON takes exactly (RFC 7493), in minor units.
@@ -284,12 +295,12 @@ func Default() *Config {
 func DefaultGateway() Gateway {
 	return Gateway{
 		Request: Request{
-			Method:            "POST",
-			Encoding:          EncodingJSON,
-			Headers:           map[string]Secret{},
-			IdempotencyHeader: "Idempotency-Key",
-			KeyLifetime:       5 * time.Minute,
-			Timeout:           30 * time.Second,
+			Method:      "POST",
+			Encoding:    EncodingJSON,
+			Headers:     map[string]Secret{},
+			Key:         job.KeyShape{Name: "Idempotency-Key"},
+			KeyLifetime: 5 * time.Minute,
+			Timeout:     30 * time.Second,
 		},
 		Answers:    Answers{Profile: ProfileDefault},
 		Reference:  "id",

@@ -91,7 +91,7 @@ func checkPromises(t *testing.T, c *Config) {
 			t.Errorf("no limits: %+v", g)
 		case g.Request.URL == "", g.Request.Timeout <= 0, g.Retry.Attempts < 1, g.Retry.Max < g.Retry.First:
 			t.Errorf("can't be served: %+v", g)
-		case (g.Request.IdempotencyHeader == "") != (g.Request.KeyLifetime == 0):
+		case !g.Request.Key.Any() != (g.Request.KeyLifetime == 0):
 			t.Errorf("a header without a lifetime: %+v", g)
 		}
 	}

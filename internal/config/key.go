@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -20,12 +21,79 @@ const (
 )
 
 // KeyCovers is how long after a key's first call another call may begin with it: then the gateway knows the key until that call's end.
-// 0 where there are no keys.
-func (q Request) KeyCovers() time.Duration { return max(q.KeyLifetime-q.Timeout-keyMargin, 0) }
+// 0 where there are no keys, or where they cover nothing.
+func (q Request) KeyCovers() time.Duration {
+	if q.KeyForgets {
+		return 0
+	}
+	return q.keyLives()
+}
 
-// key reads what the gateway's idempotency keys look like.
+func (q Request) keyLives() time.Duration { return max(q.KeyLifetime-q.Timeout-keyMargin, 0) }
+
+// key reads where the gateway's idempotency keys stand and what they look like.
 func (r *reader) key(n node, q *Request) {
-	r.object(n, field{"prefix", r.prefix(q)})
+	least, most := int64(0), int64(0)
+	k := &q.Key
+	r.object(n,
+		field{"in", r.word(&k.In, choice("a place for a key", job.KeyInHeader, job.KeyInBody, job.KeyInQuery))},
+		field{"name", r.word(&k.Name, checkKeyName)},
+		field{"prefix", r.prefix(q)},
+		field{"form", r.word(&k.Form, choice("a form of keys", job.KeyID, job.KeyUUID, job.KeyHash))},
+		field{"min", r.count(&least, 1, maxKey)},
+		field{"max", r.count(&most, 1, maxKey)},
+		field{"alphabet", r.word(&k.Alphabet, checkAlphabet)},
+	)
+	k.Min, k.Max = int(least), int(most)
+	name := join(n.path, "name")
+	switch {
+	case k.Header() == "" && !r.written(name):
+		r.missing(name, "write what the "+k.In+" calls the key")
+	case k.Header() != "" && r.written(name):
+		if rule := checkKeyHeader(k.Name); rule != "" {
+			r.fault(name, "%q %s", k.Name, rule)
+		}
+	}
+	if k.Max > 0 && k.Min > k.Max {
+		r.clash(join(n.path, "min"), join(n.path, "max"), "no key has at least %d and at most %d characters: make max the larger one", k.Min, k.Max)
+	}
+	if made := len(k.Text("")); k.Max > 0 && (k.Form == job.KeyUUID || k.Form == job.KeyHash) && made > k.Max {
+		r.clash(join(n.path, "form"), join(n.path, "max"), "a key of the form %s has %d characters, and the gateway takes no more than %d: use another form", k.Form, made, k.Max)
+	}
+}
+
+// maxKey is the longest key that can be asked for: longer ones are in no provider's documents.
+const maxKey = 1024
+
+// keyHeader takes in the short form of a key in a header. Of two forms, the file's stands above the pack's.
+func (r *reader) keyHeader(path string, q *Request, header string) {
+	short, long := path+".idempotency_header", path+".key.name"
+	pack := r.subject.pack
+	switch fromPack := func(field string) bool { return pack.name != "" && r.places[field] == pack.at }; {
+	case r.written(long) && fromPack(short):
+		return
+	case r.written(long) && !fromPack(long):
+		r.clash(short, long, "idempotency_header is the short form of key.name: keep one of them")
+		return
+	}
+	q.Key.In, q.Key.Name = "", header
+}
+
+func checkKeyName(text string) string {
+	if text == "" {
+		return `is no name: write one, or idempotency_header: "" where the gateway has no keys`
+	}
+	if strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return "is no name of a header, a field or a parameter: use visible ASCII characters without spaces"
+	}
+	return ""
+}
+
+func checkAlphabet(text string) string {
+	if err := job.CheckAlphabet(text); err != nil {
+		return "is no alphabet: " + err.Error()
+	}
+	return ""
 }
 
 // prefix reads what stands before each job's id in its key: in one of two places, of which one may be used.
@@ -36,7 +104,7 @@ func (r *reader) prefix(q *Request) func(node) {
 			return
 		}
 		q.KeyPrefixWritten = true
-		r.word(&q.KeyPrefix, checkPrefix)(n)
+		r.word(&q.Key.Prefix, checkPrefix)(n)
 	}
 }
 
@@ -57,13 +125,13 @@ func (r *reader) checkKey(path string, q *Request) {
 	case q.KeyLifetime == 0:
 		r.clash(life, path+".idempotency_header", "a key that is forgotten at once protects nothing: "+
 			`give the gateway's own lifetime, or, where it has no keys, write idempotency_header: ""`)
-	case q.KeyCovers() == 0 && !r.unset[timeout]:
+	case q.keyLives() == 0 && !r.unset[timeout]:
 		r.clash(life, timeout, "a key that lives for %s%s is forgotten before a second call with it has ended, as a call may take %s%s and the margin is %s: "+
 			"write the gateway's own key_lifetime, or a timeout below the difference",
 			job.FormatDuration(q.KeyLifetime), r.defaulted(life), job.FormatDuration(q.Timeout), r.defaulted(timeout), job.FormatDuration(keyMargin))
 	}
 	for name := range q.Headers {
-		if strings.EqualFold(name, q.IdempotencyHeader) {
+		if strings.EqualFold(name, q.Key.Header()) {
 			r.fault(join(path+".headers", name), "this is the idempotency header, which each job fills with its own key: take it out here")
 		}
 	}
@@ -72,19 +140,19 @@ func (r *reader) checkKey(path string, q *Request) {
 // checkShared reports gateways that one provider would take for one: the same server and the same header for keys, and no prefixes that keep
 // their keys apart. Job ids are only unique within a gateway, so a job of the one would be answered with the charge of the other's.
 func (r *reader) checkShared(all []Gateway) {
-	type provider struct{ server, header string }
+	type provider struct{ server, in, name string }
 	known := map[provider]prefixes{}
 	for i, g := range all {
 		q := g.Request
 		server, told := q.server()
-		if !told || q.IdempotencyHeader == "" || q.KeyPrefixWritten && q.KeyPrefix == "" {
+		if !told || !q.Key.Any() || q.KeyPrefixWritten && q.Key.Prefix == "" {
 			continue // nobody can say, or somebody has said that the accounts are different
 		}
-		at := provider{server, strings.ToLower(q.IdempotencyHeader)}
+		at := provider{server, cmp.Or(q.Key.In, job.KeyInHeader), strings.ToLower(q.Key.Name)}
 		if known[at].whole == nil {
 			known[at] = newPrefixes()
 		}
-		if k := known[at].add(q.KeyPrefix, i); k < i {
+		if k := known[at].add(q.Key.Prefix, i); k < i {
 			r.mixed(g, all[k], server)
 		}
 	}
@@ -100,7 +168,7 @@ func (r *reader) mixed(g, other Gateway, server string) {
 	if g.At.File != r.file {
 		hint = `"{name}:" for all of a template`
 	}
-	r.fault(path, `gateway %q (%s) calls %s too, with keys in the same header, and no prefix keeps the keys of the two apart: a job of the one would be `+
+	r.fault(path, `gateway %q (%s) calls %s too, with keys in the same place, and no prefix keeps the keys of the two apart: a job of the one would be `+
 		`answered with the charge of the other's job of that id. Give the newer gateway a prefix that does not begin like the other's, such as %s, or write `+
 		`idempotency_prefix: "" for one of them if their accounts are different`, other.Name, other.At.seenFrom(g.At), server, hint)
 }

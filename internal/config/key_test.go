@@ -118,8 +118,8 @@ func TestPrefixesOfKeys(t *testing.T) {
 	}
 	for text, want := range map[string]string{"": "", `, idempotency_prefix: ""`: "", ", idempotency_prefix: acme/eu-": "acme/eu-", ", key: {prefix: 7_}": "7_",
 		", idempotency_prefix: " + strings.Repeat("p", 40): strings.Repeat("p", 40)} {
-		if q := parse(t, strings.TrimSuffix(head, ", ")+text+"}\n").Gateways[0].Request; q.KeyPrefix != want {
-			t.Errorf("%s: prefix %q, want %q", text, q.KeyPrefix, want)
+		if q := parse(t, strings.TrimSuffix(head, ", ")+text+"}\n").Gateways[0].Request; q.Key.Prefix != want {
+			t.Errorf("%s: prefix %q, want %q", text, q.Key.Prefix, want)
 		}
 	}
 }

@@ -15,11 +15,16 @@ type layers struct {
 }
 
 // layer reads keys of a gateway that others are to have. Which keys there are is looked at in each gateway that has them: only there the
-// layer is complete.
-func (r *reader) layer(n node) ast.Node {
+// layer is complete. A template may be like a pack.
+func (r *reader) layer(n node, template bool) ast.Node {
 	for _, pair := range pairs(n.tree) {
 		if key, _ := keyText(pair.Key); key == "like" {
-			r.faultAt(r.at(pair.Key), join(n.path, key), "only gateways and merchants are like a template: put what several templates share into defaults")
+			at := node{tree: pair.Value, path: join(n.path, key)}
+			if name, _ := raw(at); template && isPack(name) {
+				r.pack(at, name)
+				continue
+			}
+			r.faultAt(r.at(pair.Key), at.path, "only gateways and merchants are like a template: put what several templates share into defaults")
 		}
 	}
 	if !isMapping(n.tree) {
@@ -37,39 +42,54 @@ func (r *reader) templates(n node) map[string]ast.Node {
 			r.fault(e.value.path, "%q is not a template's name: use lower-case letters, digits, _ and -, starting with a letter or digit", e.key)
 			continue
 		}
-		all[e.key] = r.layer(e.value)
+		all[e.key] = r.layer(e.value, true)
 	}
 	return all
 }
 
-// layered returns a gateway's keys above those of its template and the defaults.
-func (r *reader) layered(e entry, l layers) ast.Node {
+// layered returns a gateway's keys above those of its template, the defaults and its pack, and the pack's name.
+func (r *reader) layered(e entry, l layers) (tree ast.Node, pack packed) {
 	if !isMapping(e.value.tree) {
-		return e.value.tree
+		return e.value.tree, packed{}
 	}
-	base := l.defaults
-	for _, pair := range pairs(e.value.tree) {
-		if key, _ := keyText(pair.Key); key == "like" {
-			base = r.like(node{tree: pair.Value, path: join(e.value.path, key)}, l)
-			break
-		}
+	b := base{above: l.defaults}
+	if like := valueOf(e.value.tree, "like"); like != nil {
+		b = r.like(node{tree: like, path: join(e.value.path, "like")}, l)
 	}
-	return over(base, e.value.tree)
+	return overPack(b.below, over(b.above, e.value.tree)), b.pack
 }
 
-// like returns what gateways have that are like the template which a node names.
-func (r *reader) like(n node, l layers) ast.Node {
+// base is what a gateway's own keys stand above.
+type base struct {
+	above ast.Node // the template's and the defaults' keys
+	below ast.Node // the pack's; nil: there is none
+	pack  packed
+}
+
+// like returns what gateways have that are like the template or the pack which a node names.
+func (r *reader) like(n node, l layers) base {
 	name, _ := raw(n)
+	if isPack(name) {
+		tree := r.pack(n, name)
+		return base{l.defaults, tree, r.packed(name)}
+	}
 	template, found := l.templates[name]
 	if !found {
-		hint := "the file has no templates, write it below templates"
+		hint := "the file has no templates, write it below templates, or name a pack, as dispatcher packs list has them"
 		if names := slices.Sorted(maps.Keys(l.templates)); len(names) > 0 {
 			hint = "it is one of " + strings.Join(names, ", ")
 		}
 		r.faultAt(r.at(n.tree), n.path, "there is no template %q: %s", name, hint)
 		r.faulted[parent(n.path)] = true // what the template would have had is not missed
 	}
-	return over(l.defaults, template)
+	b := base{above: over(l.defaults, template)}
+	if like := valueOf(template, "like"); like != nil {
+		if of, _ := raw(node{tree: like}); isPack(of) {
+			b.below = r.pack(node{tree: like, path: n.path}, of)
+			b.pack = r.packed(of)
+		}
+	}
+	return b
 }
 
 // over returns one layer above another: of two mappings the keys of both, of anything else the upper one.

@@ -23,6 +23,7 @@ type sheet struct {
 	file      string
 	separator rune
 	base      ast.Node
+	pack      packed // that base has keys of
 	columns   []column
 	named     map[string]int // columns by their names
 }
@@ -68,7 +69,10 @@ func (r *reader) merchantsFile(n node, l layers) []Gateway {
 	s, name, separator := &sheet{base: l.defaults, separator: ','}, "", ","
 	at := node{path: join(n.path, "file")}
 	r.object(n,
-		field{"like", func(n node) { s.base = r.like(n, l) }},
+		field{"like", func(n node) {
+			b := r.like(n, l)
+			s.base, s.pack = overPack(b.below, b.above), b.pack
+		}},
 		field{"file", func(n node) { at = n; r.word(&name, checkFileName)(n) }},
 		field{"separator", r.word(&separator, checkSeparator)},
 	)
@@ -201,7 +205,7 @@ func (r *reader) merchant(l *line, aside *reader) []Gateway {
 	if tree == nil {
 		tree = &ast.MappingNode{}
 	}
-	g := aside.only(r, subject{name, l}, node{tree: tree, path: path})
+	g := aside.only(r, subject{name, l, l.sheet.pack}, node{tree: tree, path: path})
 	g.Name, g.At = name, at
 	return []Gateway{g}
 }

@@ -65,7 +65,7 @@ func TestLayers(t *testing.T) {
 	}
 	for _, g := range c.Gateways {
 		if g.Retry.Attempts != 3 || g.Request.Headers["X-Gateway"].Reveal() != g.Name || g.Request.Headers["Authorization"] != "Bearer "+canary ||
-			g.Request.KeyPrefix != g.Name+":" {
+			g.Request.Key.Prefix != g.Name+":" {
 			t.Errorf("%s has not all of the defaults: %+v, %v", g.Name, g, g.Request.Headers["X-Gateway"].Reveal())
 		}
 	}
@@ -115,7 +115,7 @@ func TestMerchants(t *testing.T) {
 		t.Fatalf("gateways %v, secrets in %v", c.Names(), c.SecretFiles)
 	}
 	m1, m2, m3, m4 := c.Gateways[0], c.Gateways[1], c.Gateways[2], c.Gateways[3]
-	if m1.Request.URL != "https://api.example.com/acct_1/pay" || m1.Request.Headers["Authorization"].Reveal() != "Bearer one" || m1.Request.KeyPrefix != "m1:" {
+	if m1.Request.URL != "https://api.example.com/acct_1/pay" || m1.Request.Headers["Authorization"].Reveal() != "Bearer one" || m1.Request.Key.Prefix != "m1:" {
 		t.Errorf("got %+v", m1.Request)
 	}
 	if filepath.Base(m2.At.File) != "merchants.csv" || m2.At.Line != 3 || m2.At.Column != 1 {
@@ -204,8 +204,8 @@ var badMerchants = map[string]struct{ file, csv, want string }{
 	"no file":          {file: "templates: {base: {}}\nmerchants: {like: base}\n", want: `d.yaml:2:1: merchants.file: is missing: name the CSV file with a gateway in each line, like merchants.csv`},
 	"bad separator":    {file: "merchants: {file: merchants.csv, separator: x}\n", want: `d.yaml:1:45: merchants.separator: "x" can't stand between columns: use , or ; or | or tab`},
 	"no such template": {file: "templates: {base: {}}\nmerchants: {like: bsae, file: merchants.csv}\n", want: `d.yaml:2:19: merchants.like: there is no template "bsae": it is one of base`},
-	"a pack": {file: "gateways: {g: {like: stripe/v1}}\n",
-		want: `d.yaml:1:22: gateways.g.like: there is no template "stripe/v1": the file has no templates, write it below templates`},
+	"no such template at all": {file: "gateways: {g: {like: base}}\n",
+		want: `d.yaml:1:22: gateways.g.like: there is no template "base": the file has no templates, write it below templates, or name a pack, as dispatcher packs list has them`},
 	"like in a template": {file: "templates: {a: {like: b}}\n" + minimal,
 		want: `d.yaml:1:17: templates.a.like: only gateways and merchants are like a template: put what several templates share into defaults`},
 	"template's name": {file: "templates: {a/b: {}}\n" + minimal,

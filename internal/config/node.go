@@ -24,6 +24,7 @@ type reader struct {
 	subject *subject            // the gateway that is read; nil: none is
 	pems    map[string]string   // PEM files that were found right, by the key that names them and their path: many gateways name the same
 	pairs   map[TLS]error       // what came of certificates and their keys
+	packs   map[string]readPack // by their names
 }
 
 // node is one value of the file.

@@ -28,7 +28,7 @@ func (r *reader) config(body ast.Node) *Config {
 		field{"token_previous", r.secret(&c.TokenPrevious, checkToken)},
 		field{"cookie_secure", r.truth(&c.CookieSecure)},
 		field{"encryption", func(n node) { c.Encryption = r.encryption(n) }},
-		field{"defaults", func(n node) { common.defaults = r.layer(n) }},
+		field{"defaults", func(n node) { common.defaults = r.layer(n, false) }},
 		field{"templates", func(n node) { common.templates = r.templates(n) }},
 		field{"gateways", func(n node) { own = n }},
 		field{"merchants", func(n node) { members = n }},
@@ -109,8 +109,8 @@ func (r *reader) gateways(n node, l layers) []Gateway {
 			r.fault(e.value.path, "%s", rule)
 			continue
 		}
-		e.value.tree = r.layered(e, l)
-		r.subject = &subject{name: e.key}
+		tree, pack := r.layered(e, l)
+		e.value.tree, r.subject = tree, &subject{name: e.key, pack: pack}
 		g := r.gateway(e.value)
 		r.subject = nil
 		g.Name, g.At = e.key, e.at
@@ -124,6 +124,7 @@ func (r *reader) gateway(n node) Gateway {
 		r.opt.written(r.subject.name, r.writtenOut(node{tree: n.tree}))
 	}
 	g := DefaultGateway()
+	g.Pack = r.subject.pack.name
 	r.object(n,
 		field{"like", func(node) {}}, // layered has read it
 		field{"request", func(n node) { r.request(n, &g.Request) }},
@@ -144,6 +145,8 @@ func (r *reader) gateway(n node) Gateway {
 	if g.Map != nil && !r.written(n.path+".amount.required") {
 		g.Amount.Required = g.Amount.Field != ""
 	}
+	saved := g.Answers.Saved[Class5xx]
+	g.Request.KeyForgets = saved == job.SavedNot || saved == job.SavedUnknown
 	r.check(n.path, &g)
 	g.Admission.fill(g.Leak)
 	return g
@@ -172,12 +175,13 @@ func (r *reader) request(n node, q *Request) {
 	optional := func(read func(node)) func(node) {
 		return func(n node) { n.optional = !r.opt.Secrets; read(n) }
 	}
+	header := q.Key.Name
 	r.object(n,
 		field{"url", optional(func(n node) { r.url(n, q) })},
 		field{"method", optional(r.word(&q.Method, checkMethod))},
 		field{"encoding", optional(r.word(&q.Encoding, choice("an encoding", EncodingJSON, EncodingForm)))},
 		field{"headers", optional(func(n node) { q.Headers = r.headers(n) })},
-		field{"idempotency_header", r.word(&q.IdempotencyHeader, checkKeyHeader)},
+		field{"idempotency_header", r.word(&header, checkKeyHeader)},
 		field{"idempotency_prefix", r.prefix(q)},
 		field{"key", func(n node) { r.key(n, q) }},
 		field{"key_lifetime", r.duration(&q.KeyLifetime, 0)},
@@ -186,6 +190,9 @@ func (r *reader) request(n node, q *Request) {
 		field{"proxy", optional(r.secret(&q.Proxy, checkProxy))},
 		field{"sign", optional(func(n node) { r.sign(n, &q.Sign) })},
 	)
+	if r.written(join(n.path, "idempotency_header")) {
+		r.keyHeader(n.path, q, header)
+	}
 }
 
 // url reads the URL. It may hold a password or a key, so only its form in the file is ever shown.

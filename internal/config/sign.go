@@ -90,7 +90,7 @@ func (r *reader) checkSign(path string, q *Request) {
 		if name == "" {
 			continue
 		}
-		if strings.EqualFold(name, q.IdempotencyHeader) {
+		if strings.EqualFold(name, q.Key.Header()) {
 			r.fault(path+field, "%s is the idempotency header: use another one", name)
 		}
 		for own := range q.Headers {

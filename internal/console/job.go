@@ -90,7 +90,7 @@ func viewJob(ctx context.Context, f desk.Found) (*jobView, error) {
 	v := &jobView{base: base{Title: rec.Job.ID}, Record: rec, Gateway: f.Name, ID: rec.Job.ID, Most: f.Retry.Attempts, By: all.Settled}
 	v.Why, v.Next = why(f, all.Why)
 	if all.Key != "" {
-		v.Key = f.Request.KeyPrefix + all.Key
+		v.Key = f.Request.Key.Text(all.Key)
 	}
 	if len(rec.Job.Payload)+len(rec.Sealed) > 0 || rec.Money != "" {
 		v.Money = f.Money(rec).Money()

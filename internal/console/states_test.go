@@ -68,7 +68,7 @@ func TestAGatewayThatNobodyServesIsNotIdle(t *testing.T) {
 func TestAJobSaysItsKeyAndItsDamage(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
-	r.g.Request.KeyPrefix, r.cfg.Gateways[0].Request.KeyPrefix = "one-", "one-"
+	r.g.Request.Key.Prefix, r.cfg.Gateways[0].Request.Key.Prefix = "one-", "one-"
 	r.start("")
 	r.park(1, `{"amount":500,"currency":"EUR"}`, job.Refused, "HTTP 402")
 	_, page := r.get(jobLink(r.g.Name, "j0000"))

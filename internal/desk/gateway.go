@@ -82,7 +82,7 @@ func (d *Departure) Text() string {
 // Depart looks at a gateway that is to get another name, or to be forgotten: to has no name then. An error says why that can't be.
 func (d *Desk) Depart(ctx context.Context, old string, to config.Gateway) (*Departure, error) {
 	if slices.Contains(d.listed, old) {
-		return nil, usage("take it out of the file first; what serves it must be stopped or restarted then", "the file has gateway %q", old)
+		return nil, usage("take it out of the file first, and send SIGHUP to the dispatchers that serve it, or stop them", "the file has gateway %q", old)
 	}
 	looked, err := lookAt(ctx, d.redis, []string{old})
 	if err != nil {

@@ -74,7 +74,7 @@ func (f Found) Job(ctx context.Context) (Job, error) {
 
 // key is the idempotency key of a generation as it is without the gateway's prefix; empty where the gateway has none.
 func (f Found) key(generation int64) string {
-	if f.Request.IdempotencyHeader == "" {
+	if !f.Request.Key.Any() {
 		return ""
 	}
 	return job.IdempotencyKey(f.Record.Job.ID, generation)

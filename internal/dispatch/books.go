@@ -32,7 +32,7 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		Encode:      queue.NewEncoder(g.Name).Encode,
 		InOrder:     g.Replay == config.ReplayAuto,
 		Parked:      job.ParkedBound{Jobs: g.Parked.Most, Bytes: g.Parked.Bytes},
-		Keys:        g.Request.IdempotencyHeader != "",
+		Keys:        g.Request.Key.Any(),
 		KeyLifetime: g.Request.KeyCovers(),
 		Sent:        sent(g),
 		Attempts:    g.Retry.Attempts,
@@ -51,7 +51,7 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 // sent is the digest of what a gateway's calls are made of: while one of a job's may have charged, no other one is made of something else.
 func sent(g config.Gateway) string {
 	q := g.Request
-	return gateway.Config{URL: q.URL.Reveal(), Method: q.Method, Encoding: q.Encoding, IdempotencyHeader: q.IdempotencyHeader, KeyPrefix: q.KeyPrefix}.Digest()
+	return gateway.Config{URL: q.URL.Reveal(), Method: q.Method, Encoding: q.Encoding, Key: q.Key}.Digest()
 }
 
 // Store returns one gateway's dead letters.
@@ -63,7 +63,7 @@ func Store(c redis.UniversalClient, g config.Gateway) *deadletter.Store {
 
 // Rules say which of a gateway's parked jobs may be sent again, at a moment on Redis's clock.
 func Rules(g config.Gateway, now time.Time) deadletter.Rules {
-	return deadletter.Rules{Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyCovers(), Now: now, Money: Money(g.Amount)}
+	return deadletter.Rules{Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Now: now, Money: Money(g.Amount)}
 }
 
 // Box returns what seals and opens the payloads of a gateway; nil where the configuration has no encryption.
@@ -96,7 +96,7 @@ func MaxCost(g config.Gateway) int64 {
 func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
 	gateways := make(map[string]admission.Gateway, len(cfg.Gateways))
 	for _, g := range cfg.Gateways {
-		gateways[g.Name] = admission.Gateway{Books: &registering{Books: Books(c, g), redis: c, gateway: g.Name}, MaxCost: MaxCost(g), Money: Money(g.Amount), Keys: keysOf(g.Name)}
+		gateways[g.Name] = admission.Gateway{Books: &registering{Books: Books(c, g), redis: c, gateway: g.Name}, MaxCost: MaxCost(g), Money: Money(g.Amount), Key: g.Request.Key.Check, Keys: keysOf(g.Name)}
 	}
 	return admission.New(admission.Config{
 		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},

@@ -135,7 +135,7 @@ func callConfig(g config.Gateway) (gateway.Config, error) {
 		headers[name] = value.Reveal()
 	}
 	return gateway.Config{URL: g.Request.URL.Reveal(), Method: g.Request.Method, Encoding: g.Request.Encoding, Headers: headers,
-		IdempotencyHeader: g.Request.IdempotencyHeader, KeyPrefix: g.Request.KeyPrefix, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
+		Key: g.Request.Key, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
 		Proxy: g.Request.Proxy.Reveal(), Sign: signing(g.Request.Sign)}, nil
 }
 
@@ -157,10 +157,10 @@ func table(g config.Gateway) (outcome.Table, error) {
 	}
 	rules := make([]outcome.Rule, len(a.Rules))
 	for i, r := range a.Rules {
-		rules[i] = outcome.Rule{Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then)}
+		rules[i] = outcome.Rule{When: r.When, Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then), Reference: r.Reference}
 	}
 	t, err = t.With(rules)
-	return t.Referring(g.Reference).Needing(a.DoneNeeds).Holding(g.Hold.Max).Hiding(newMask(g.Request).hide), err
+	return t.Referring(g.Reference).Needing(a.DoneNeeds).Saving(a.Saved[config.Class5xx]).Holding(g.Hold.Max).Hiding(newMask(g.Request).hide), err
 }
 
 // The bounds of how many jobs of one gateway a process may have in hand.

@@ -11,7 +11,7 @@ import (
 func TestKeylessGatewaysAreWarnedOfAtTheStart(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick, quick)
-	r.cfg.Gateways[0].Request.IdempotencyHeader = ""
+	r.cfg.Gateways[0].Request.Key.Name = ""
 	for fsync, want := range map[string]int{"everysec": 1, "always": 0} {
 		r.on(testkit.Server(t, "--appendonly", "yes", "--appendfsync", fsync))
 		found, err := LookForKeyless(t.Context(), r.db, r.cfg.Gateways, 0, patience)

@@ -179,17 +179,17 @@ func TestTheExampleBooksWhatIsPaidAlone(t *testing.T) {
 		{"adyen", `{"pspReference":"993617895215577D","resultCode":"Refused","refusalReason":"CVC Declined"}`, 200, job.VerdictRefused, ""},
 		{"adyen", `{"resultCode":"Cancelled"}`, 200, job.VerdictRefused, ""},
 		{"adyen", `{"resultCode":"Error"}`, 200, job.VerdictRefused, ""},
-		{"adyen", `{"resultCode":"Received"}`, 200, job.VerdictUnknown, ""},
-		{"adyen", `{"resultCode":"Pending"}`, 200, job.VerdictUnknown, ""},
-		{"adyen", `{"resultCode":"RedirectShopper"}`, 200, job.VerdictUnknown, ""},
+		{"adyen", `{"resultCode":"Received"}`, 200, job.VerdictAccepted, ""},
+		{"adyen", `{"resultCode":"Pending"}`, 200, job.VerdictAccepted, ""},
+		{"adyen", `{"resultCode":"RedirectShopper"}`, 200, job.VerdictRefused, ""},
 		{"adyen", `{"resultCode":"PartiallyAuthorised"}`, 200, job.VerdictUnknown, ""},
 		{"adyen", ``, 200, job.VerdictUnknown, ""},
 		{"adyen", `{"errorCode":"704","message":"request already processed or in progress"}`, 422, job.VerdictUnknown, ""},
 		{"adyen", `{"errorCode":"704"}`, 409, job.VerdictUnknown, ""},
 		{"adyen", `{"errorCode":"130"}`, 422, job.VerdictRefused, ""},
 		{"stripe", `{"id":"pi_1","status":"succeeded"}`, 200, job.VerdictDone, "pi_1"},
-		{"stripe", `{"id":"pi_1","status":"processing"}`, 200, job.VerdictUnknown, ""},
-		{"stripe", `{"id":"pi_1","status":"requires_action"}`, 200, job.VerdictUnknown, ""},
+		{"stripe", `{"id":"pi_1","status":"processing"}`, 200, job.VerdictAccepted, "pi_1"},
+		{"stripe", `{"id":"pi_1","status":"requires_action"}`, 200, job.VerdictRefused, ""},
 	} {
 		g, _ := cfg.Gateway(c.gateway)
 		judge, err := table(g)

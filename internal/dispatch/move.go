@@ -30,8 +30,9 @@ var joinLua string
 var moveScript, joinScript = redisdb.NewScript(moveLua), redisdb.NewScript(joinLua)
 
 const (
-	scanned   = 1000 // keys that one look goes through
-	movedOnce = 200  // keys that one step changes
+	scanned   = 1000    // keys that one look goes through
+	movedOnce = 200     // keys that one step changes
+	taken     = "TAKEN" // begins the error of move.lua where a key of the new name is there already
 )
 
 // Moving is a gateway that the configuration does not have, and that gets another name or is forgotten.
@@ -189,7 +190,12 @@ func (m Moving) rename(ctx context.Context, c redis.UniversalClient, keys []stri
 	for _, key := range keys {
 		pairs = append(pairs, key, strings.Replace(key, "{"+m.Old+"}", "{"+m.New.Name+"}", 1))
 	}
-	return moveScript.Run(ctx, c, pairs, messages...).Int64()
+	n, err := moveScript.Run(ctx, c, pairs, messages...).Int64()
+	if redis.HasErrorPrefix(err, taken) {
+		return n, &job.Error{Code: job.CodeFailed, Message: strings.TrimPrefix(err.Error(), taken+" "),
+			Hint: "stop whatever still writes under the old name, and look at both keys; delete the one that is wrong, and run the same again: it goes on"}
+	}
+	return n, err
 }
 
 // messages returns what the tasks among some keys say with the queue's new name; "" for all other keys.

@@ -7,6 +7,7 @@ import (
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
@@ -30,6 +31,28 @@ func TestNothingIsTakenInAgainDuringARename(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "was begun and is not over") {
 		t.Errorf("%d jobs were taken in again: %v", len(parked), err)
 	}
+	m.must(m.moving(m.db.Client).Rename(t.Context()))
+	if got := m.stands(m.new); got != before || !strings.Contains(got, "faults 0") {
+		t.Errorf("%s\nwas\n%s", got, before)
+	}
+}
+
+// Something has written a job under both names: nothing is overwritten, the error says which keys and what to do, and the rename goes on when one of them is gone.
+func TestARenameOverwritesNoJob(t *testing.T) {
+	t.Parallel()
+	m := newMover(t, testkit.Redis(t))
+	m.put(m.old, 30)
+	before, foreign := m.stands(m.old), redisdb.NewKeys(m.new.Name).Job("C-007")
+	m.must(m.db.Client.HSet(t.Context(), foreign, "x", "1").Err())
+	err := m.moving(m.db.Client).Rename(t.Context())
+	coded, ok := errors.AsType[*job.Error](err)
+	if !ok || !strings.Contains(coded.Message, foreign) || strings.Contains(coded.Message, taken) || !strings.Contains(coded.Hint, "it goes on") {
+		t.Errorf("%v", err)
+	}
+	if m.db.Client.HGet(t.Context(), foreign, "x").Val() != "1" {
+		t.Error("the foreign key was overwritten")
+	}
+	m.must(m.db.Client.Del(t.Context(), foreign).Err())
 	m.must(m.moving(m.db.Client).Rename(t.Context()))
 	if got := m.stands(m.new); got != before || !strings.Contains(got, "faults 0") {
 		t.Errorf("%s\nwas\n%s", got, before)

@@ -56,7 +56,7 @@ func (u *unit) working(s *set, parking *deadletter.Store, answers outcome.Table)
 		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine}, Ledger: nudging{s.books, u.due}, DeadLetters: parking,
 		Sender: sender{s.client, u.machine}, Judge: answers, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
-		Keys: g.Request.IdempotencyHeader != "", KeyLifetime: g.Request.KeyCovers(), Sent: sent(g),
+		Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Sent: sent(g),
 		Owner: newOwner(), Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log, Traces: t.traces,
 	}
 }

@@ -27,7 +27,7 @@ const (
 // lint says what of a gateway's configuration is allowed and unwise. connect is how long a connection took; zero if there was none.
 func (x *examination) lint(g config.Gateway, connect time.Duration) {
 	var found []Check
-	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintHold, lintAnswers, lintURL} {
+	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintHold, lintAnswers, lintURL, lintPack} {
 		found = append(found, rule(g)...)
 	}
 	found = append(found, x.lintFlight(g, connect)...)
@@ -102,7 +102,7 @@ func lintTimes(g config.Gateway) (found []Check) {
 func lintKeys(g config.Gateway) []Check {
 	const name = "idempotency"
 	switch {
-	case g.Request.IdempotencyHeader == "":
+	case !g.Request.Key.Any():
 		return []Check{warn(name, g.Name, "if the gateway does have idempotency keys, name its header in request.idempotency_header",
 			"no idempotency header: every call that is cut off is parked as unknown_outcome, for a person to look up")}
 	case g.Dedupe < g.Request.KeyLifetime:

@@ -41,10 +41,8 @@ type Config struct {
 	Encoding string
 	// Headers go with every call; their values may be secrets.
 	Headers map[string]string
-	// IdempotencyHeader carries Request.Key. Empty = the gateway has none.
-	IdempotencyHeader string
-	// KeyPrefix goes before Request.Key, so that two gateways' keys are never the same.
-	KeyPrefix string
+	// Key says where Request.Key stands and how it is written. The zero KeyShape: the gateway has no keys.
+	Key job.KeyShape
 	// Timeout bounds a call from its slot to the end of its answer. Zero means 30 s.
 	Timeout time.Duration
 	// MaxConns is how many idle connections are kept for the next calls; more calls than that open their own and

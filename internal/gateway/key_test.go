@@ -17,7 +17,7 @@ func TestAKeyGoesOutWithItsPrefix(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r }))
 	defer srv.Close()
 	for prefix, want := range map[string]string{"": "inv-1~2", "eu-": "eu-inv-1~2"} {
-		c, err := New(Config{URL: srv.URL + "/{id}", IdempotencyHeader: "Idempotency-Key", KeyPrefix: prefix,
+		c, err := New(Config{URL: srv.URL + "/{id}", Key: job.KeyShape{Name: "Idempotency-Key", Prefix: prefix},
 			Sign: Sign{Header: "X-Sign", Secret: []byte("s"), Content: "{key} {id}"}})
 		if err != nil {
 			t.Fatal(err)
@@ -35,7 +35,7 @@ func TestAKeyGoesOutWithItsPrefix(t *testing.T) {
 			t.Errorf("prefix %q: key %q, path %s, signature of %q is another", prefix, r.Header.Get("Idempotency-Key"), r.URL.Path, want+" inv-1")
 		}
 	}
-	if _, err := New(Config{URL: srv.URL, IdempotencyHeader: "K", KeyPrefix: "a b"}); err == nil || !strings.Contains(err.Error(), "idempotency_prefix") {
+	if _, err := New(Config{URL: srv.URL, Key: job.KeyShape{Name: "K", Prefix: "a b"}}); err == nil || !strings.Contains(err.Error(), "idempotency_prefix") {
 		t.Errorf("a prefix that breaks the header: %v", err)
 	}
 }
@@ -43,14 +43,14 @@ func TestAKeyGoesOutWithItsPrefix(t *testing.T) {
 // What would make another request of the same payload under the same key is noticed, and nothing else is: secrets are rotated while calls are unsure.
 func TestTheDigestOfARequestFollowsWhatIsSent(t *testing.T) {
 	t.Parallel()
-	base := Config{URL: "https://api.test/v1?k=1", IdempotencyHeader: "Idempotency-Key"}
+	base := Config{URL: "https://api.test/v1?k=1", Key: job.KeyShape{Name: "Idempotency-Key"}}
 	for name, c := range map[string]struct {
 		change func(*Config)
 		want   string
 	}{
 		"nothing":            {func(*Config) {}, ""},
 		"defaults, written":  {func(c *Config) { c.Method, c.Encoding = "POST", "json" }, ""},
-		"the header's case":  {func(c *Config) { c.IdempotencyHeader = "idempotency-key" }, ""},
+		"the header's case":  {func(c *Config) { c.Key.Name = "idempotency-key" }, ""},
 		"headers":            {func(c *Config) { c.Headers = map[string]string{"Authorization": "Bearer new"} }, ""},
 		"signature, timeout": {func(c *Config) { c.Sign.Header, c.Timeout = "X", time.Hour }, ""},
 		"path":               {func(c *Config) { c.URL = "https://api.test/v2?k=1" }, "url or method"},
@@ -58,8 +58,8 @@ func TestTheDigestOfARequestFollowsWhatIsSent(t *testing.T) {
 		"placeholder":        {func(c *Config) { c.URL = "https://api.test/v1?k={id}" }, "url or method"},
 		"method":             {func(c *Config) { c.Method = "PUT" }, "url or method"},
 		"encoding":           {func(c *Config) { c.Encoding = "form" }, "encoding"},
-		"prefix":             {func(c *Config) { c.KeyPrefix = "eu-" }, "idempotency_header or prefix"},
-		"the key's header":   {func(c *Config) { c.IdempotencyHeader = "X-Key" }, "idempotency_header or prefix"},
+		"prefix":             {func(c *Config) { c.Key.Prefix = "eu-" }, "idempotency_header, prefix or key"},
+		"the key's header":   {func(c *Config) { c.Key.Name = "X-Key" }, "idempotency_header, prefix or key"},
 	} {
 		now := base
 		c.change(&now)
@@ -68,7 +68,7 @@ func TestTheDigestOfARequestFollowsWhatIsSent(t *testing.T) {
 		}
 	}
 	keyless := Config{URL: base.URL}.Digest()
-	if got := job.SentChanges(keyless, base.Digest()); len(keyless) != 16 || strings.Join(got, ", ") != "idempotency_header or prefix" {
+	if got := job.SentChanges(keyless, base.Digest()); len(keyless) != 16 || strings.Join(got, ", ") != "idempotency_header, prefix or key" {
 		t.Errorf("from no keys to keys: %q changed (%s)", got, keyless)
 	}
 }

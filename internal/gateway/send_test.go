@@ -79,8 +79,8 @@ const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 func client(t *testing.T, cfg Config) *Client {
 	t.Helper()
-	if cfg.IdempotencyHeader == "" {
-		cfg.IdempotencyHeader = "Idempotency-Key"
+	if !cfg.Key.Any() {
+		cfg.Key.Name = "Idempotency-Key"
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 5 * time.Second

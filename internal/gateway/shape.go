@@ -15,14 +15,13 @@ import (
 
 // shape is how calls to one gateway look.
 type shape struct {
-	url       template
-	method    string
-	form      bool
-	header    http.Header
-	host      string // overrides the URL's, where the headers say Host
-	keyHeader string
-	keyPrefix string
-	signer    *signer // nil: calls are not signed
+	url    template
+	method string
+	form   bool
+	header http.Header
+	host   string // overrides the URL's, where the headers say Host
+	key    job.KeyShape
+	signer *signer // nil: calls are not signed
 }
 
 var (
@@ -33,7 +32,7 @@ var (
 )
 
 func newShape(cfg Config) (shape, error) {
-	s := shape{method: cfg.Method, keyHeader: cfg.IdempotencyHeader, keyPrefix: cfg.KeyPrefix}
+	s := shape{method: cfg.Method, key: cfg.Key}
 	if s.method == "" {
 		s.method = http.MethodPost
 	}
@@ -47,13 +46,10 @@ func newShape(cfg Config) (shape, error) {
 	default:
 		return s, fmt.Errorf("encoding: %q is unknown: use json or form", cfg.Encoding)
 	}
-	if s.keyHeader != "" && !token(s.keyHeader) {
-		return s, fmt.Errorf("idempotency_header: %q is not a header's name", s.keyHeader)
+	err := s.checkKey()
+	if err != nil {
+		return s, err
 	}
-	if !headerSafe(s.keyPrefix) {
-		return s, fmt.Errorf("idempotency_prefix: %q can't travel in a header: use visible ASCII characters without spaces", s.keyPrefix)
-	}
-	var err error
 	if s.url, err = parseTemplate(cfg.URL); err != nil {
 		return s, fmt.Errorf("url: %w", err)
 	}
@@ -81,7 +77,7 @@ func (s *shape) setHeaders(headers map[string]string) error {
 			return fmt.Errorf("headers: %s is set by the call itself: remove it", canonical)
 		case !printable(value):
 			return fmt.Errorf("headers: the value of %s holds a line break or another control character: remove it", canonical)
-		case strings.EqualFold(canonical, s.keyHeader):
+		case strings.EqualFold(canonical, s.key.Header()):
 			return fmt.Errorf("headers: %s carries the idempotency key: remove it", canonical)
 		case canonical == "Host":
 			s.host = value
@@ -95,8 +91,15 @@ func (s *shape) setHeaders(headers map[string]string) error {
 // Digest is a digest of what the calls of this configuration are made of but for the payload: see job.SentDigest. Where no key
 // goes out it has one too: a call that a later key is to cover did not carry it.
 func (cfg Config) Digest() string {
-	return job.SentDigest(cmp.Or(cfg.Method, http.MethodPost)+" "+cfg.URL, cmp.Or(cfg.Encoding, "json"),
-		textproto.CanonicalMIMEHeaderKey(cfg.IdempotencyHeader)+": "+cfg.KeyPrefix)
+	k := cfg.Key
+	key := textproto.CanonicalMIMEHeaderKey(k.Header()) + ": " + k.Prefix
+	if k.Header() == "" && k.Any() {
+		key = k.In + " " + k.Name + ": " + k.Prefix
+	}
+	if k.Form != "" && k.Form != job.KeyID {
+		key += " " + k.Form
+	}
+	return job.SentDigest(cmp.Or(cfg.Method, http.MethodPost)+" "+cfg.URL, cmp.Or(cfg.Encoding, "json"), key)
 }
 
 func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
@@ -108,9 +111,12 @@ func (s *shape) message(call job.Request, at time.Time) (message, error) {
 		payload = json.RawMessage("{}")
 	}
 	if call.Key != "" {
-		call.Key = s.keyPrefix + call.Key
+		call.Key = s.key.Text(call.Key)
 	}
 	target, err := s.url.render(call.Job, payload)
+	if err == nil && call.Key != "" {
+		target, payload, err = s.keyed(target, payload, call.Key)
+	}
 	if err != nil {
 		return message{}, err
 	}
@@ -119,11 +125,11 @@ func (s *shape) message(call job.Request, at time.Time) (message, error) {
 	if s.host != "" {
 		m.head.Host = s.host
 	}
-	if s.keyHeader != "" && call.Key != "" {
+	if name := s.key.Header(); name != "" && call.Key != "" {
 		if !headerSafe(call.Key) {
 			return message{}, invalid("the idempotency key can't travel in a header: it must be visible ASCII without spaces")
 		}
-		m.head.Header[textproto.CanonicalMIMEHeaderKey(s.keyHeader)] = []string{call.Key}
+		m.head.Header[textproto.CanonicalMIMEHeaderKey(name)] = []string{call.Key}
 	}
 	if s.hasBody() {
 		m.body, err = s.encode(payload)

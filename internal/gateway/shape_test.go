@@ -113,11 +113,11 @@ func TestConfigurationsThatCantBe(t *testing.T) {
 		{Config{URL: good + "/id}"}, "url: a } has no {"},
 		{Config{URL: good, Method: "post"}, "method: \"post\" can't be used"},
 		{Config{URL: good, Encoding: "xml"}, "encoding: \"xml\" is unknown"},
-		{Config{URL: good, IdempotencyHeader: "Idempotency Key"}, "idempotency_header"},
+		{Config{URL: good, Key: job.KeyShape{Name: "Idempotency Key"}}, "key.name"},
 		{Config{URL: good, Headers: map[string]string{"Content-length": canary}}, "headers: Content-Length is set by the call itself"},
 		{Config{URL: good, Headers: map[string]string{"X-A": canary + "\r\nX-B: c"}}, "headers: the value of X-A holds a line break"},
 		{Config{URL: good, Headers: map[string]string{"X A": canary}}, "headers: \"X A\" is not a header's name"},
-		{Config{URL: good, IdempotencyHeader: "idempotency-key", Headers: map[string]string{"Idempotency-Key": canary}}, "headers: Idempotency-Key carries the idempotency key"},
+		{Config{URL: good, Key: job.KeyShape{Name: "idempotency-key"}, Headers: map[string]string{"Idempotency-Key": canary}}, "headers: Idempotency-Key carries the idempotency key"},
 	} {
 		_, err := New(c.cfg)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), canary) {

@@ -88,7 +88,7 @@ type Ending struct {
 	Foreign bool          // the key is in use by somebody else: it does not count as sent
 	At      time.Time     // when the call was written, or the attempt begun
 	Took    time.Duration // the call's duration
-	// Reference is the gateway's own name for the payment; empty unless it succeeded and said one.
+	// Reference is the gateway's own name for the payment; empty unless it was paid or accepted, and the answer said one.
 	Reference string
 	// Trouble says that the gateway failed, wanted to be left alone, or did not let the call in, and that this was counted.
 	Trouble bool

@@ -51,11 +51,13 @@ const (
 	VerdictFewer   Verdict = "fewer"   // too many calls at once, not too fast
 	VerdictRefused Verdict = "refused" // a definite no: park it
 	VerdictUnknown Verdict = "unknown" // nobody knows whether it was charged: park it for a person
+	// VerdictAccepted: the gateway has it, and its outcome comes later. It is parked for a person as one of unknown outcome.
+	VerdictAccepted Verdict = "accepted"
 )
 
 // Verdicts returns every verdict.
 func Verdicts() []Verdict {
-	return []Verdict{VerdictDone, VerdictHold, VerdictRetry, VerdictFewer, VerdictRefused, VerdictUnknown}
+	return []Verdict{VerdictDone, VerdictHold, VerdictRetry, VerdictFewer, VerdictRefused, VerdictUnknown, VerdictAccepted}
 }
 
 // Trouble is what kind of trouble a call met that may be the gateway's.
@@ -81,7 +83,7 @@ const (
 // Request is one call to a gateway, before it is made.
 type Request struct {
 	Job Job
-	// Key is the idempotency key. It is sent where the gateway has a header for it.
+	// Key is the idempotency key, without what the gateway's KeyShape makes of it. It is sent where the gateway has keys.
 	Key string
 	// Due is the slot: nothing is written before it. Zero means at once.
 	Due time.Time

@@ -10,7 +10,7 @@ import (
 var sentParts = []struct {
 	name   string
 	digits int
-}{{"url or method", 6}, {"encoding", 4}, {"idempotency_header or prefix", 6}}
+}{{"url or method", 6}, {"encoding", 4}, {"idempotency_header, prefix or key", 6}}
 
 // SentDigest is a short digest of what a gateway's calls are made of: the request's target, how the body is written, and how the key is shown.
 // Two calls with one key must not differ in it.

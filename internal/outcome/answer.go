@@ -2,12 +2,15 @@ package outcome
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -38,12 +41,15 @@ const (
 // match compares the rule with an answer. A rule about a body that was cut off can't be answered: to go on to the
 // next rule, and take a 200 for a success, might take "try later" for a payment.
 func (r Rule) match(a *answer) match {
-	if r.Status != 0 && r.Status != a.in.Result.Status {
+	switch again := a.in.Again || a.in.Lapse; {
+	case r.Status != 0 && r.Status != a.in.Result.Status && r.Status != a.in.Result.Status/100:
+		return differs
+	case r.When == job.WhenFirst && again, r.When == job.WhenRepeat && !again:
 		return differs
 	}
 	h := http.Header(a.in.Result.Header)
 	for name, want := range r.Header {
-		if h.Get(name) != want {
+		if !fits(want, h.Get(name)) {
 			return differs
 		}
 	}
@@ -55,11 +61,29 @@ func (r Rule) match(a *answer) match {
 		return unreadable
 	}
 	for path, want := range r.Body {
-		if got, there := lookUp(doc, path); !there || got != want {
+		if got, there := lookUp(doc, path); !there || !fits(want, got) {
 			return differs
 		}
 	}
 	return matches
+}
+
+var patterns sync.Map // regular expressions by what they are written as; one that can't be read is nil
+
+// fits says whether a value is the wanted one. A header that is absent has no value, and fits no expression.
+func fits(want, got string) bool {
+	expression, ok := job.Pattern(want)
+	if !ok {
+		return want == got
+	}
+	known, ok := patterns.Load(expression)
+	if !ok {
+		re, _ := regexp.Compile(expression) // job.CheckWanted has said so
+		known = re
+		patterns.Store(expression, re)
+	}
+	re, _ := known.(*regexp.Regexp)
+	return re != nil && got != "" && re.MatchString(got)
 }
 
 // body returns the answer's document, and whether there is one.
@@ -134,12 +158,12 @@ func scalar(v any) (string, bool) {
 const maxReference = 100
 
 // referred adds the gateway's own reference to a success. What is too long, or not visible ASCII, is no reference.
-func (t Table) referred(a *answer, j Judgement) Judgement {
-	if j.Verdict != job.VerdictDone || t.reference == "" {
+func (t Table) referred(a *answer, j Judgement, path string) Judgement {
+	if path = cmp.Or(path, t.reference); j.Verdict != job.VerdictDone && j.Verdict != job.VerdictAccepted || path == "" {
 		return j
 	}
 	doc, _ := a.body()
-	ref, ok := lookUp(doc, t.reference)
+	ref, ok := lookUp(doc, path)
 	ref = string(a.in.shown([]byte(ref)))
 	if ok && ref != "null" && len(ref) <= maxReference && strings.IndexFunc(ref, func(r rune) bool { return r <= ' ' || r > '~' }) < 0 {
 		j.Reference = ref

@@ -62,7 +62,7 @@ type Judgement struct {
 	Reference string
 	// Alarm asks for a person: the gateway does not let us in (401, 403).
 	Alarm bool
-	// Fault says that the gateway failed, or could not be reached: 5xx, unless a rule gave it a meaning or it asked to wait,
+	// Fault says that the gateway failed, or could not be reached: 5xx, unless a rule gave it a meaning other than unknown, or takes it for a repeated answer, or it asked to wait,
 	// a time-out, a connection that broke or was refused, a failed look-up or handshake. Many of them are an outage.
 	Fault bool
 	// Foreign says that the key is in use by somebody else: what the gateway knows of it is not what became of this job.
@@ -84,7 +84,7 @@ func (t Table) Judge(in Input) Judgement {
 // answered judges an answer: the first rule that matches decides, unless the answer can't be taken for what it says.
 func (t Table) answered(in Input) Judgement {
 	a := &answer{in: in, most: cmp.Or(t.most, usualMax)}
-	v, found := t.verdict(a)
+	v, found, rule := t.verdict(a)
 	why := t.doubt(a, v, found)
 	switch {
 	case why == onlyAgain && in.Result.Status == http.StatusPaymentRequired:
@@ -94,26 +94,26 @@ func (t Table) answered(in Input) Judgement {
 	case found == unreadable:
 		return lost(in, a.why()+", answer cut off", a.line())
 	}
-	j := t.referred(a, a.judge(v))
-	j.Fault = found == differs && in.Result.Status >= 500 && v != job.VerdictHold
+	j := t.referred(a, a.judge(v), rule.Reference)
+	j.Fault = in.Result.Status >= 500 && (found == differs && v != job.VerdictHold || v == job.VerdictUnknown && rule.When != job.WhenRepeat)
 	// While no call of the job's own can hold the key, a conflict is with somebody else's.
 	j.Foreign = in.Result.Status == http.StatusConflict && in.KeySent && (!in.Again || !in.Unsure && !in.Lapse)
 	return j
 }
 
-// verdict is what an answer means by the first rule that matches, else by its status, and which of the two it was.
-func (t Table) verdict(a *answer) (job.Verdict, match) {
+// verdict is what an answer means by the first rule that matches, else by its status, which of the two it was, and that rule.
+func (t Table) verdict(a *answer) (v job.Verdict, found match, by Rule) {
 	for _, rules := range [][]Rule{t.user, t.profile} {
 		for _, r := range rules {
 			if m := r.match(a); m != differs {
-				return r.Then, m
+				return r.Then, m, r
 			}
 		}
 	}
 	if v := byStatus(a); v != job.VerdictDone || t.paid(a) != unreadable {
-		return v, differs
+		return v, differs, Rule{}
 	}
-	return job.VerdictDone, unreadable
+	return job.VerdictDone, unreadable, Rule{}
 }
 
 // byStatus is the default profile: what a status means where no rule says otherwise.
@@ -149,6 +149,9 @@ func (a *answer) judge(v job.Verdict) Judgement {
 	j := Judgement{Verdict: v, Why: a.why()}
 	if v != job.VerdictDone {
 		j.Error = a.line()
+	}
+	if v == job.VerdictAccepted {
+		j.Error = outcomeLater + j.Error
 	}
 	switch v {
 	case job.VerdictHold:

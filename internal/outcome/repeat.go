@@ -17,9 +17,12 @@ const (
 	notPaid     = "it does not have what done_needs asks for"
 )
 
+// outcomeLater begins the error of a job that the gateway has accepted.
+const outcomeLater = "accepted, outcome later: "
+
 // doubt returns why an answer can't be taken for the verdict that its status or a rule, found, gives it; empty where it can.
 func (t Table) doubt(a *answer, v job.Verdict, found match) string {
-	decided := v == job.VerdictDone || v == job.VerdictRefused
+	decided := v == job.VerdictDone || v == job.VerdictRefused || v == job.VerdictAccepted
 	switch {
 	case a.marked() && (!a.in.Again || v == job.VerdictDone && found != unreadable && !a.in.Unsure && !a.in.Lapse):
 		return notOurs

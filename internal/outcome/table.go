@@ -11,15 +11,19 @@ import (
 
 // Rule gives an answer a meaning of its own. All that is set must match.
 type Rule struct {
-	// Status is the HTTP status. 0 = any.
+	// Status is the HTTP status, or 1 to 5 for all that begin with that digit. 0 = any.
 	Status int
-	// Header holds names, in any case, and the exact value wanted of each; "" wants the header absent.
+	// When is job.WhenFirst, job.WhenRepeat, or empty for both.
+	When string
+	// Header holds names, in any case, and the value wanted of each; "" wants the header absent. A value between slashes is a regular expression.
 	Header map[string]string
 	// Body holds dotted paths into the JSON answer (error.code, items.0.id) and the value wanted there, as text:
-	// 301 and "301" are the same, true and null are words. A form-encoded answer is looked up by its flat names.
+	// 301 and "301" are the same, true and null are words. A form-encoded answer is looked up by its flat names. A value between slashes is a regular expression.
 	Body map[string]string
 	// Then is what such an answer means.
 	Then job.Verdict
+	// Reference is the dotted path of the gateway's own reference in such an answer. Empty means the table's.
+	Reference string
 }
 
 // Table is an ordered list of rules above what the status alone means. The zero Table is profile "default".
@@ -64,6 +68,14 @@ func (t Table) Referring(path string) Table {
 	return t
 }
 
+// Saving returns the table of a gateway that keeps 5xx under the key, as said. Empty leaves it as the profile has it.
+func (t Table) Saving(failures job.Saved) Table {
+	if failures != "" {
+		t.saves = failures == job.SavedAnswer
+	}
+	return t
+}
+
 // Holding returns the table by which no answer asks for a longer wait than this. Zero means 15 min.
 func (t Table) Holding(most time.Duration) Table {
 	t.most = most
@@ -87,10 +99,19 @@ func (r Rule) check() error {
 	switch {
 	case r.Status == 0 && len(r.Header) == 0 && len(r.Body) == 0:
 		return errors.New("it matches every answer: give it a status, a header or a body")
-	case r.Status != 0 && (r.Status < 100 || r.Status > 599):
-		return fmt.Errorf("status %d is not an HTTP status: use 100 to 599, or leave it out for any", r.Status)
+	case r.Status != 0 && r.Status/100 > 5 || r.Status < 0 || r.Status > 5 && r.Status < 100:
+		return fmt.Errorf("status %d is not an HTTP status: use 100 to 599, 1 to 5 for a class, or leave it out for any", r.Status)
+	case r.When != "" && r.When != job.WhenFirst && r.When != job.WhenRepeat:
+		return fmt.Errorf("when: %q is not a call: use first or repeat, or leave it out for both", r.When)
 	case !slices.Contains(job.Verdicts(), r.Then):
 		return fmt.Errorf("then: %q is not a verdict: use one of %v", r.Then, job.Verdicts())
+	}
+	for _, wanted := range []map[string]string{r.Header, r.Body} {
+		for name, want := range wanted {
+			if err := job.CheckWanted(want); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
 	}
 	return nil
 }

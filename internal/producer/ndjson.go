@@ -199,6 +199,11 @@ func (r *Reader) checked(j job.Job) (job.Job, error) {
 	case len(j.Payload) > job.MaxLine:
 		return job.Job{}, fmt.Errorf("its payload would have %d bytes: the most is %d", len(j.Payload), job.MaxLine)
 	}
+	if r.opt.Key != nil {
+		if err := r.opt.Key(j.Gateway, j.ID); err != nil {
+			return job.Job{}, err
+		}
+	}
 	if err := CheckAmount(j.Payload, r.gate.amount); err != nil {
 		if r.gate.plan != nil && !r.mapped {
 			err = r.gate.plan.traced(err)

@@ -41,6 +41,8 @@ type Options struct {
 	Gateways func(name string) (maxCost int64, ok bool)
 	// Amount says where a gateway's payloads have their money and how much that may be. Nil: it is not looked at.
 	Amount func(gateway string) job.AmountRule
+	// Key returns why a gateway would not take the idempotency key of a job with that id, or nil. Nil: it takes all.
+	Key func(gateway, id string) error
 	// Map says what becomes a gateway's payloads; nil for a gateway, and a nil Map: the records do. What dlq export has sealed, lines that say
 	// "mapped", and with Shown all lines in the wrapped form, are payloads already.
 	Map func(gateway string) *job.Map

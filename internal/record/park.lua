@@ -4,7 +4,8 @@
 --      8 reason: paused and cancelled mean that its batch is one of these, and it is parked as what its batch is now: as rejected if that is
 --        neither any more, and as unknown_outcome if it is cancelled and an earlier call may have charged  9 error  10 "1": the call may have charged; "other": and the key is somebody else's, so it
 --        does not count as sent; "no": neither it nor an earlier call with the key has charged
---      11 "1": the gateway answered, and did not fail  12 the brake of batches (brake.lua), then those of redisdb.TaskEnd
+--      11 "1": the gateway answered, and did not fail  12 the brake of batches (brake.lua)
+--      13 the gateway's own reference, where it has accepted the payment ('' = none), then those of redisdb.TaskEnd
 -- returns 1 parked, or done if an earlier call turned out to have succeeded, and the attempt's task is over  0 the record has moved on
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
@@ -25,6 +26,7 @@ if reason == 'paused' or reason == 'cancelled' then
   end
   set = books_key(record, 'parked:' .. reason)
 end
+if ARGV[13] ~= '' then redis.call('HSET', record, '@reference', ARGV[13]) end
 become_of(record, job, 'parked', '@reason', reason, '@error', error, '@parked_at', int(when))
 doubt(record, ARGV[10])
 redis.call('ZADD', set, int(when), id)

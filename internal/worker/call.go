@@ -131,7 +131,7 @@ func (w *Worker) putAside(ctx context.Context, a job.Attempt) {
 
 // keyLives says whether another call may still go out with the key that this one carried.
 func (w *Worker) keyLives(a job.Attempt) bool {
-	return w.cfg.Keys && (!a.KeySent || a.KeyAge < w.cfg.KeyLifetime)
+	return w.cfg.Keys && w.cfg.KeyLifetime > 0 && (!a.KeySent || a.KeyAge < w.cfg.KeyLifetime)
 }
 
 func ending(res job.Result, j outcome.Judgement, begun time.Time) job.Ending {
@@ -148,7 +148,7 @@ func ending(res job.Result, j outcome.Judgement, begun time.Time) job.Ending {
 // a 408 or a 5xx for a wait does not change that: only 503 says that nothing was tried.
 func unsure(res job.Result, v job.Verdict) bool {
 	switch {
-	case v == job.VerdictUnknown || res.Stage == job.Sent:
+	case v == job.VerdictUnknown || v == job.VerdictAccepted || res.Stage == job.Sent:
 		return true
 	case res.Stage == job.NotSent:
 		return false

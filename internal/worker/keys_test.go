@@ -201,7 +201,7 @@ func TestWhileUnsureNoOtherRequestGoesOut(t *testing.T) {
 		"nothing":  {then, ""},
 		"url":      {job.SentDigest("POST https://pay.example/v2", "json", "Idempotency-Key: "), "url or method"},
 		"encoding": {job.SentDigest("POST https://pay.example/v1", "form", "Idempotency-Key: "), "encoding"},
-		"prefix":   {job.SentDigest("POST https://pay.example/v1", "json", "Idempotency-Key: eu-"), "idempotency_header or prefix"},
+		"prefix":   {job.SentDigest("POST https://pay.example/v1", "json", "Idempotency-Key: eu-"), "idempotency_header, prefix or key"},
 		"two":      {job.SentDigest("PUT https://pay.example/v1", "form", "Idempotency-Key: "), "url or method, encoding;"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -327,7 +327,7 @@ func TestARuleMakesNoCallAgainThatMayHaveCharged(t *testing.T) {
 func TestAKeyCoversNoCallThatDidNotCarryIt(t *testing.T) {
 	t.Parallel()
 	keyless := gateway.Config{URL: "https://pay.example/v1"}.Digest()
-	keyed := gateway.Config{URL: "https://pay.example/v1", IdempotencyHeader: "Idempotency-Key"}.Digest()
+	keyed := gateway.Config{URL: "https://pay.example/v1", Key: job.KeyShape{Name: "Idempotency-Key"}}.Digest()
 	for _, how := range []string{"replayed", "cut off"} {
 		r := setup(t, job.Result{}, false)
 		r.configured(keyless)
@@ -379,6 +379,46 @@ func TestARefusalAfterALossOfRedisIsNoNo(t *testing.T) {
 		change, why := r.replay("j")
 		if (rec.Reason == job.Refused) != no || rec.Unsure == no || (change == job.NextKey) != no || why != "" {
 			t.Errorf("%d: %s, may have charged: %v, replayed with key %q (%s)", status, rec.Reason, rec.Unsure, change, why)
+		}
+	}
+}
+
+// A payment that the gateway has accepted is neither booked nor sent again: it is parked with its reference, for somebody who can ask what became of it.
+func TestAnAcceptedPaymentIsParkedWithItsReference(t *testing.T) {
+	t.Parallel()
+	accepted := job.Result{Stage: job.Answered, Status: 202, Body: []byte(`{"id":"tr_1"}`)}
+	r := setup(t, accepted, true)
+	table, err := outcome.Table{}.Referring("id").With([]outcome.Rule{{Status: 202, Then: job.VerdictAccepted}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.made.Judge = table
+	r.w = worker.New(r.made)
+	r.accept(job.Job{ID: "j"})
+	r.deliver("j")
+	rec := r.record("j")
+	if rec.State != job.Parked || rec.Reason != job.UnknownOutcome || rec.Reference != "tr_1" || !rec.Unsure || !strings.HasPrefix(rec.Error, "accepted, outcome later") {
+		t.Errorf("%s %s, reference %q, in doubt %v: %s", rec.State, rec.Reason, rec.Reference, rec.Unsure, rec.Error)
+	}
+	if len(r.pacer.failures)+len(r.pacer.holds) != 0 || r.pacer.succeeded == 0 {
+		t.Error("the gateway has done its work: no trouble")
+	}
+}
+
+// Where the gateway makes a failed call again although the key is the same, no second call goes out after one that may have charged.
+func TestAKeyThatCoversNothingIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]job.Result{"a 500": answered(500, nil), "a lost answer": lost} {
+		r := setup(t, answer, true)
+		r.made.KeyLifetime = 0
+		r.w = worker.New(r.made)
+		r.accept(job.Job{ID: "j"})
+		r.deliver("j")
+		if rec := r.record("j"); rec.State != job.Parked || rec.Reason != job.UnknownOutcome {
+			t.Errorf("%s: %s %s", name, rec.State, rec.Reason)
+		}
+		if len(r.sender.keys) != 1 || r.sender.keys[0] == "" {
+			t.Errorf("%s: keys %v: the key goes out all the same", name, r.sender.keys)
 		}
 	}
 }

@@ -84,7 +84,8 @@ type Config struct {
 	Attempts int
 	// Timeout is the gateway's: how long one call may take.
 	Timeout time.Duration
-	// Keys says that an idempotency key goes with each call; KeyLifetime is how long after its first call another one may begin with it.
+	// Keys says that an idempotency key goes with each call; KeyLifetime is how long after its first call another one may begin with it. Zero: a key
+	// covers no second call.
 	Keys        bool
 	KeyLifetime time.Duration
 	// Sent is the ledger's digest of what a call is made of.

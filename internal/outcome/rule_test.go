@@ -1,0 +1,123 @@
+package outcome
+
+import (
+	"strings"
+	"testing"
+
+	"spillway/internal/job"
+)
+
+func came(status int, body string, header ...string) job.Result {
+	return job.Result{Stage: job.Answered, Status: status, Body: []byte(body), Header: headers(header...)}
+}
+
+func TestWhatARuleAsksFor(t *testing.T) {
+	t.Parallel()
+	first, repeat := Input{KeySent: true, KeyLives: true}, Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}
+	lapse := Input{KeySent: true, KeyLives: true, Lapse: true}
+	for name, tc := range map[string]struct {
+		rule Rule
+		in   Input
+		got  job.Result
+		fits bool
+	}{
+		"a class":                        {Rule{Status: 4}, first, came(409, ""), true},
+		"another class":                  {Rule{Status: 4}, first, came(500, ""), false},
+		"first, on a first call":         {Rule{Status: 409, When: job.WhenFirst}, first, came(409, ""), true},
+		"first, on a repeat":             {Rule{Status: 409, When: job.WhenFirst}, repeat, came(409, ""), false},
+		"first, where one is forgotten":  {Rule{Status: 409, When: job.WhenFirst}, lapse, came(409, ""), false},
+		"repeat, on a repeat":            {Rule{Status: 409, When: job.WhenRepeat}, repeat, came(409, ""), true},
+		"repeat, where one is forgotten": {Rule{Status: 409, When: job.WhenRepeat}, lapse, came(409, ""), true},
+		"repeat, on a first call":        {Rule{Status: 409, When: job.WhenRepeat}, first, came(409, ""), false},
+		"an expression":                  {Rule{Body: map[string]string{"m": "/already (done|running)/"}}, first, came(422, `{"m":"is already running."}`), true},
+		"an expression, not there":       {Rule{Body: map[string]string{"m": "/^already/"}}, first, came(422, `{"m":"is already running."}`), false},
+		"an expression in a header":      {Rule{Header: map[string]string{"Reason": "/-rate$/"}}, first, came(429, "", "Reason", "endpoint-rate"), true},
+		"no header fits no expression":   {Rule{Header: map[string]string{"Reason": "/.*/"}}, first, came(429, ""), false},
+	} {
+		tc.rule.Then = job.VerdictFewer // which no answer means by itself
+		table, err := Table{}.With([]Rule{tc.rule})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		tc.in.Result = tc.got
+		if v := table.Judge(tc.in).Verdict; (v == job.VerdictFewer) != tc.fits {
+			t.Errorf("%s: %s", name, v)
+		}
+	}
+	for name, r := range map[string]Rule{"when": {Status: 1, When: "never"}, "status": {Status: 7}, "high status": {Status: 600}, "expression": {Body: map[string]string{"a": "/(/"}}} {
+		r.Then = job.VerdictDone
+		if _, err := (Table{}).With([]Rule{r}); err == nil {
+			t.Errorf("%s: no fault in %+v", name, r)
+		}
+	}
+}
+
+// What the gateway has accepted is neither done nor refused; its reference is kept, and its error says what to wait for.
+func TestAnAcceptedAnswerKeepsItsReference(t *testing.T) {
+	t.Parallel()
+	table, err := Table{}.Referring("id").With([]Rule{
+		{Status: 202, Then: job.VerdictAccepted},
+		{Status: 409, When: job.WhenRepeat, Then: job.VerdictAccepted, Reference: "error.links.0.id"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		in   Input
+		want string
+	}{
+		{Input{KeySent: true, KeyLives: true, Result: came(202, `{"id":"tr_1"}`)}, "tr_1"},
+		{Input{KeySent: true, KeyLives: true, Again: true, Unsure: true, Result: came(409, `{"id":"no","error":{"links":[{"id":"PM1"}]}}`)}, "PM1"},
+		{Input{KeySent: true, KeyLives: true, Again: true, Unsure: true, Result: came(202, `{"id":"tr_1"}`, "Idempotent-Replayed", "true")}, "tr_1"},
+	} {
+		j := table.Judge(tc.in)
+		if j.Verdict != job.VerdictAccepted || j.Reference != tc.want || !strings.HasPrefix(j.Error, "accepted, outcome later: HTTP ") || j.Fault || !j.Spent {
+			t.Errorf("%+v, want it accepted as %s", j, tc.want)
+		}
+	}
+}
+
+func TestSavedFailuresAreSaidByTheTable(t *testing.T) {
+	t.Parallel()
+	const body = `{"error":{"message":"see req_abc123XYZ"}}`
+	last := "HTTP 500: " + body
+	in := Input{KeySent: true, KeyLives: true, Again: true, Unsure: true, Last: last, Result: came(500, body)}
+	for saved, want := range map[job.Saved]job.Verdict{"": job.VerdictRetry, job.SavedAnswer: job.VerdictUnknown, job.SavedNot: job.VerdictRetry} {
+		if j := (Table{}).Saving(saved).Judge(in); j.Verdict != want || j.Fault != (want == job.VerdictRetry) {
+			t.Errorf("%q: %+v, want %s", saved, j, want)
+		}
+	}
+	stripe, err := Profile("stripe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j := stripe.Saving("").Judge(in); j.Verdict != job.VerdictUnknown {
+		t.Errorf("the profile's own word is forgotten: %+v", j)
+	}
+}
+
+// A failure is the gateway's also where a rule says that nothing is to be sent again: else an outage of such answers would park every job. What a rule takes for a repeated answer is none.
+func TestAFailureThatARuleTakesForUnknownIsTheGateways(t *testing.T) {
+	t.Parallel()
+	repeat := Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}
+	for name, tc := range map[string]struct {
+		rule  Rule
+		in    Input
+		code  int
+		fault bool
+	}{
+		"unknown":           {Rule{Status: 5, Then: job.VerdictUnknown}, Input{KeySent: true, KeyLives: true}, 502, true},
+		"a repeated answer": {Rule{Status: 5, When: job.WhenRepeat, Then: job.VerdictUnknown}, repeat, 500, false},
+		"another meaning":   {Rule{Status: 5, Then: job.VerdictRetry}, Input{KeySent: true, KeyLives: true}, 500, false},
+		"no failure":        {Rule{Status: 4, Then: job.VerdictUnknown}, Input{KeySent: true, KeyLives: true}, 400, false},
+	} {
+		table, err := Table{}.With([]Rule{tc.rule})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc.in.Result = came(tc.code, "")
+		if j := table.Judge(tc.in); j.Fault != tc.fault || j.Verdict != tc.rule.Then {
+			t.Errorf("%s: %+v", name, j)
+		}
+	}
+}

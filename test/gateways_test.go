@@ -1,0 +1,171 @@
+package test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"spillway/internal/config"
+	"spillway/internal/packs"
+)
+
+var update = flag.Bool("update", false, "write docs/gateways.md from the packs")
+
+const gatewaysPage = "../docs/gateways.md"
+
+// docs/gateways.md is made from the packs: go test ./test -run TestTheGatewaysPage -update
+func TestTheGatewaysPageIsMadeFromThePacks(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("# Payment gateways\n\nWhat is known of each gateway that has a pack: see [Packs](configuration.md#packs). This page is made from the packs; " +
+		"`dispatcher packs show NAME` prints one with the source of each value.\n\n")
+	for _, name := range packs.Names() {
+		section(t, &b, name)
+	}
+	want := strings.TrimRight(b.String(), "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(gatewaysPage, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(gatewaysPage); err != nil || string(got) != want {
+		t.Errorf("docs/gateways.md is not what the packs make: run go test ./test -run TestTheGatewaysPage -update (%v)", err)
+	}
+}
+
+// section writes what is known of one gateway.
+func section(t *testing.T, b *strings.Builder, name string) {
+	t.Helper()
+	p, err := packs.Get(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse("pack.yaml", []byte("gateways: {g: {like: "+name+", request: {url: \"https://gateway.example\"}, leak: {limits: [1/d]}}}\n"), config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := c.Gateways[0]
+	fmt.Fprintf(b, "## %s\n\n`like: %s`, read on %s.\n\n", p.Title, name, p.Read)
+	fmt.Fprintf(b, "- Keys: %s\n", keys(p, g))
+	fmt.Fprintf(b, "- Limits: %s\n", limits(p))
+	fmt.Fprintf(b, "- Done: %s\n\n", done(g))
+	if len(g.Answers.Rules) > 0 {
+		b.WriteString("| event | answer | call | what it means |\n|---|---|---|---|\n")
+		for _, e := range events(g.Answers.Rules) {
+			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", e.name, e.answers, e.when, e.then)
+		}
+		b.WriteString("\n")
+	}
+	for _, caveat := range p.Caveats {
+		fmt.Fprintf(b, "- %s\n", caveat)
+	}
+	if len(p.Unverified) > 0 {
+		fmt.Fprintf(b, "- No source was found for: %s.\n", "`"+strings.Join(p.Unverified, "`, `")+"`")
+	}
+	b.WriteString("\nSources: ")
+	var letters []string
+	for letter := range p.Sources {
+		letters = append(letters, letter)
+	}
+	slices.Sort(letters)
+	for i, letter := range letters {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(b, "[%s](%s)", letter, p.Sources[letter])
+	}
+	b.WriteString(".\n\n")
+}
+
+func keys(p packs.Pack, g config.Gateway) string {
+	k := g.Request.Key
+	if !k.Any() {
+		return "none. A call without a clear answer is never sent again."
+	}
+	in := k.In
+	if in == "" {
+		in = "header"
+	}
+	text := fmt.Sprintf("in the %s, as `%s`", in, k.Name)
+	if k.Form != "" && k.Form != "id" {
+		text += ", written as " + k.Form
+	}
+	if k.Max > 0 {
+		text += fmt.Sprintf(", at most %d characters", k.Max)
+	}
+	if life, ok := config.PackLifetime(p); ok {
+		text += fmt.Sprintf(". The gateway keeps them for %s.", life)
+	} else {
+		text += ". The gateway publishes no lifetime: a key is trusted for 5 minutes."
+	}
+	if g.Request.KeyForgets {
+		text += " After a failure or a lost answer a key covers no second call."
+	}
+	return text
+}
+
+func limits(p packs.Pack) string {
+	if len(p.Limits) == 0 {
+		return "none is published."
+	}
+	var all []string
+	for _, l := range p.Limits {
+		all = append(all, l.Limit+" per "+l.Per)
+	}
+	return strings.Join(all, ", ") + "."
+}
+
+func done(g config.Gateway) string {
+	if len(g.Answers.DoneNeeds) == 0 {
+		return "a 2xx, where no rule says otherwise."
+	}
+	var needs []string
+	for field, values := range g.Answers.DoneNeeds {
+		needs = append(needs, fmt.Sprintf("`%s` is %s", field, strings.Join(values, " or ")))
+	}
+	slices.Sort(needs)
+	return "a 2xx where " + strings.Join(needs, " and ") + ", or where a rule says so."
+}
+
+// event is a rule as the page shows it.
+type event struct{ name, answers, when, then string }
+
+// events are rules, those that one rule of a pack made taken together.
+func events(rules []config.Rule) (all []event) {
+	for _, r := range rules {
+		e := event{r.Event, matched(r), r.When, r.Then}
+		if e.when == "" {
+			e.when = "any"
+		}
+		if last := len(all) - 1; last >= 0 && all[last].name == e.name && all[last].when == e.when && all[last].then == e.then {
+			all[last].answers += "; " + e.answers
+			continue
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+func matched(r config.Rule) string {
+	var parts []string
+	switch {
+	case r.Status >= 100:
+		parts = append(parts, fmt.Sprint(r.Status))
+	case r.Status > 0:
+		parts = append(parts, fmt.Sprintf("%dxx", r.Status))
+	}
+	for _, wanted := range []map[string]string{r.Header, r.Body} {
+		var names []string
+		for name := range wanted {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			parts = append(parts, fmt.Sprintf("`%s: %s`", name, strings.ReplaceAll(wanted[name], "|", `\|`)))
+		}
+	}
+	return strings.Join(parts, " ")
+}
