@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"spillway/internal/config"
+	"spillway/internal/job"
 	"spillway/internal/packs"
 )
 
@@ -75,7 +76,8 @@ func section(t *testing.T, b *strings.Builder, name string) {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(b, "[%s](%s)", letter, p.Sources[letter])
+		address, remark, _ := strings.Cut(p.Sources[letter], " ")
+		b.WriteString(strings.TrimSpace(fmt.Sprintf("[%s](%s) %s", letter, address, remark)))
 	}
 	b.WriteString(".\n\n")
 }
@@ -97,7 +99,7 @@ func keys(p packs.Pack, g config.Gateway) string {
 		text += fmt.Sprintf(", at most %d characters", k.Max)
 	}
 	if life, ok := config.PackLifetime(p); ok {
-		text += fmt.Sprintf(". The gateway keeps them for %s.", life)
+		text += fmt.Sprintf(". The gateway keeps them for %s.", job.FormatDuration(life))
 	} else {
 		text += ". The gateway publishes no lifetime: a key is trusted for 5 minutes."
 	}

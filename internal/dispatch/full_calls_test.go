@@ -75,6 +75,7 @@ func TestWhatCallsCameToIsWrittenDownInAFullRedis(t *testing.T) {
 		"403":              {answer: status(403), state: job.Retrying, held: true, calls: "[403 hold]"},
 		"402":              {answer: status(402), state: job.Parked, reason: job.Refused, calls: "[402 refused]"},
 		"fewer":            {answer: status(418), state: job.Retrying, held: true, calls: "[418 fewer]"},
+		"accepted":         {answer: status(202), state: job.Parked, reason: job.UnknownOutcome, calls: "[202 accepted]"},
 		"refused":          {state: job.Retrying, calls: "[]"},
 		"time-out":         {answer: hang, state: job.Retrying, calls: "[0 retry]"},
 		"time-out, no key": {answer: hang, keyless: true, state: job.Parked, reason: job.UnknownOutcome, calls: "[0 unknown]"},
@@ -147,7 +148,7 @@ func full(t *testing.T, answer http.HandlerFunc, keyless bool) (*rig, *testkit.R
 		header = ""
 	}
 	text := fmt.Sprintf(`gateways: {g: {request: {url: %q, timeout: 1s, idempotency_header: %q}, leak: {limits: [50/s]}, circuit: {failures: 2},
-    answers: {rules: [{status: 418, then: fewer}]}}}`, url, header)
+    answers: {rules: [{status: 418, then: fewer}, {status: 202, then: accepted}]}}}`, url, header)
 	cfg, err := config.Parse("x.yaml", []byte(text), config.Options{Secrets: true})
 	if err != nil {
 		t.Fatal(err)

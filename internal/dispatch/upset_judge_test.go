@@ -206,7 +206,12 @@ func (j *upsetJudge) look(able bool) {
 		j.explained = now
 		return
 	}
-	if window, _ := j.shortest(); now-from > max(window, soon)+unsaid && now-j.ready > recovered {
+	window, _ := j.shortest()
+	longest := max(window, soon) + unsaid
+	if j.force[len(j.force)-1].from > from-window { // a slot that is given back when others keep the new limits already stays charged
+		longest += window
+	}
+	if now-from > longest && now-j.ready > recovered {
 		j.find("no call from %s to %s: job says %q", from, now, why)
 	}
 }
