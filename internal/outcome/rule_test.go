@@ -121,3 +121,28 @@ func TestAFailureThatARuleTakesForUnknownIsTheGateways(t *testing.T) {
 		}
 	}
 }
+
+// A call that runs for longer than all attempts take would leave its job exhausted, though it was charged.
+func TestWaitingForTheOwnCallSpendsNoAttempt(t *testing.T) {
+	t.Parallel()
+	table, err := Table{}.With([]Rule{{Status: 4, Body: map[string]string{"code": "in_use"}, Then: job.VerdictRetry}, {Status: 5, Then: job.VerdictRetry}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		in    Input
+		code  int
+		spent bool
+	}{
+		"an earlier call may run":            {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 409, false},
+		"one that is forgotten":              {Input{KeySent: true, KeyLives: true, Lapse: true}, 422, false},
+		"no earlier call":                    {Input{KeySent: true, KeyLives: true}, 409, true},
+		"earlier calls that came to nothing": {Input{KeySent: true, KeyLives: true, Again: true}, 409, true},
+		"a failure":                          {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 500, true},
+	} {
+		tc.in.Result = came(tc.code, `{"code":"in_use"}`)
+		if j := table.Judge(tc.in); j.Verdict != job.VerdictRetry || j.Spent != tc.spent {
+			t.Errorf("%s: %+v", name, j)
+		}
+	}
+}
