@@ -1,0 +1,145 @@
+package double
+
+import "time"
+
+// stage is when in a call a fate comes.
+type stage int
+
+const (
+	fillStage stage = iota // before the limits are looked at
+	gateStage              // before the key is looked at
+	workStage              // when the call is executed
+)
+
+func (f *armedFate) stage() stage {
+	switch {
+	case f.plan.Fill:
+		return fillStage
+	case len(f.plan.Gate) > 0:
+		return gateStage
+	}
+	return workStage
+}
+
+// due returns the fate that a call meets at a stage, and counts the call for it: the first one that fits it and is not used up. Nil: that
+// one is of another stage, or there is none.
+func (d *Double) due(c *call, at stage) *armedFate {
+	for _, f := range d.armed {
+		if !f.fits(c) || f.plan.WithKey && c.rule == nil {
+			continue
+		}
+		if n := f.met[c.job]; f.Calls >= 0 && n >= max(f.Calls, 1) {
+			continue
+		}
+		if f.stage() != at {
+			return nil
+		}
+		f.met[c.job]++
+		c.log.Fate = f.Name
+		return f
+	}
+	return nil
+}
+
+// choose takes the answer of a list that the fate's reason means, or the next one.
+func (f *armedFate) choose(d *Double, of names) string {
+	if name := find(of, f.Reason); name != "" && f.Reason != "" {
+		return name
+	}
+	return d.turn("fate "+f.Name, of)
+}
+
+// first is what the execution comes to.
+func (f *armedFate) first(d *Double, normal string) string {
+	if len(f.plan.First) == 0 {
+		return normal
+	}
+	return f.choose(d, f.plan.First)
+}
+
+// saves is what the key keeps; "": what the table says.
+func (f *armedFate) saves(d *Double) string {
+	if f.Save != "" {
+		return f.Save
+	}
+	return d.turn("save "+f.Name, f.plan.Save)
+}
+
+// charges says whether money moves, where it would otherwise or not.
+func (f *armedFate) charges(d *Double, otherwise bool) bool {
+	if f.Charge != nil {
+		return *f.Charge
+	}
+	switch f.plan.Charge {
+	case "yes":
+		return true
+	case "no":
+		return false
+	case "turn":
+		return d.turn("charge "+f.Name, names{"yes", "no"}) == "yes"
+	}
+	return otherwise
+}
+
+func (f *armedFate) delay() instant {
+	if f.Delay > 0 {
+		return f.Delay
+	}
+	return 30 * time.Second
+}
+
+// life is how long a key lives.
+func (f *armedFate) life(k *Key) span {
+	switch {
+	case f.Life > 0:
+		return span(f.Life)
+	case f.plan.Short:
+		return k.Short
+	}
+	return k.Life
+}
+
+// running is what repeats get while the first call runs; "": what the table says. f may be nil.
+func (f *armedFate) running(d *Double) string {
+	switch {
+	case f == nil:
+		return ""
+	case f.Running != "":
+		return f.Running
+	}
+	return d.turn("running "+f.Name, f.plan.Running)
+}
+
+// repeat is what repeats get after it; "": what is saved. f may be nil.
+func (f *armedFate) repeat(d *Double) string {
+	if f == nil {
+		return ""
+	}
+	return d.turn("repeat "+f.Name, f.plan.Repeat)
+}
+
+// shape does to a payment what the fate says of it.
+func (f *armedFate) shape(p *payment, at instant) {
+	if f.plan.To != "" {
+		p.moves = []move{{at: at, to: f.plan.To}}
+	}
+	if f.plan.Lag {
+		p.lags = true
+	}
+	if f.plan.Step {
+		p.fate = f
+	}
+	if f.Final == "" {
+		return
+	}
+	when := at + 72*time.Hour
+	if n := len(p.moves); n > 0 {
+		when = p.moves[n-1].at
+		p.moves = p.moves[:n-1]
+	}
+	if f.Delay > 0 && !f.plan.Delay {
+		when = at + f.Delay
+		p.moves = nil
+	}
+	p.moves = append(p.moves, move{at: when, to: f.Final})
+}

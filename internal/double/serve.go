@@ -1,0 +1,194 @@
+package double
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// maxBody bounds a request.
+const maxBody = 4 << 20
+
+// reply is what becomes of a call.
+type reply struct {
+	name string
+	answer
+	cut bool
+	// wait is what has to end first: the reply follows from it then.
+	wait *execution
+	// repeats is the key that the call repeats, with wait.
+	repeats *record
+}
+
+// ServeHTTP answers a call to the gateway, and /_double/ledger, /_double/calls and /_double/fates.
+func (d *Double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if what, ok := strings.CutPrefix(r.URL.Path, "/_double/"); ok {
+		d.control(w, r, what)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var long *http.MaxBytesError
+	if errors.As(err, &long) {
+		http.Error(w, "the body has more than 4 MB", http.StatusRequestEntityTooLarge)
+		return
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler) // the caller has gone in the middle of his request: nothing was taken
+	}
+	c := d.read(r, body)
+	rep := d.arrive(c)
+	for rep.wait != nil {
+		if d.until(r.Context(), rep.wait.ends) != nil {
+			d.leave(c)
+			panic(http.ErrAbortHandler) // the work goes on all the same
+		}
+		rep = d.after(c, rep)
+	}
+	d.leave(c) // before the answer: who has it can't be counted as under way
+	write(w, rep)
+}
+
+// arrive counts the call and decides what becomes of it.
+func (d *Double) arrive(c *call) reply {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.settle()
+	d.note(c.log)
+	for _, s := range d.subjects(c) {
+		d.flying[s]++
+	}
+	rep := d.decide(c)
+	if rep.wait == nil || rep.cut {
+		d.reckon(c, &rep)
+	}
+	return rep
+}
+
+// after is the reply to a call that had to wait.
+func (d *Double) after(c *call, before reply) reply {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.settle()
+	rep := before.wait.reply
+	if before.repeats != nil {
+		rep = d.repeat(c, before.repeats)
+	}
+	if rep.wait == nil {
+		d.reckon(c, &rep)
+	}
+	return rep
+}
+
+// reckon writes the reply into the log and adds what every answer tells.
+func (d *Double) reckon(c *call, rep *reply) {
+	c.log.Answer = rep.name
+	if rep.cut {
+		rep.wait = nil
+		return
+	}
+	c.log.Status = rep.status
+	rep.headers = d.withTells(c, rep.headers)
+}
+
+func (d *Double) leave(c *call) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.subjects(c) {
+		d.flying[s]--
+	}
+}
+
+// write answers, or cuts the connection.
+func write(w http.ResponseWriter, rep reply) {
+	if rep.cut {
+		panic(http.ErrAbortHandler) // net/http's way to close a connection without an answer
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	for name, value := range rep.headers {
+		h.Set(name, value)
+	}
+	w.WriteHeader(rep.status)
+	_, _ = io.WriteString(w, rep.body)
+}
+
+// decide goes through the layers of a gateway: limits, rights, then what the endpoint does.
+func (d *Double) decide(c *call) reply {
+	if c.endpoint == nil {
+		return d.say(c, "not-found", nil)
+	}
+	if c.endpoint.Kind == "token" {
+		return d.token(c)
+	}
+	pays := c.endpoint.Kind == "pay" || c.endpoint.Kind == "step"
+	if pays {
+		d.fill(c)
+	}
+	if over := d.count(c); over != nil {
+		return d.sayOver(c, over)
+	}
+	if !d.authorised(c) {
+		return d.unauthorised(c)
+	}
+	switch c.endpoint.Kind {
+	case "get", "search", "list", "stored":
+		return d.lookUp(c)
+	case "cancel":
+		return d.cancel(c)
+	}
+	return d.pay(c)
+}
+
+// pay is a call that moves money: its key is looked at first, then it is executed.
+func (d *Double) pay(c *call) reply {
+	if f := d.due(c, gateStage); f != nil {
+		name := f.choose(d, f.plan.Gate)
+		if name == "unauthorised" {
+			return d.unauthorised(c)
+		}
+		return d.say(c, name, nil)
+	}
+	if bad := d.badKey(c); bad != "" {
+		return d.say(c, bad, nil)
+	}
+	var target *payment
+	if c.endpoint.Kind == "step" {
+		if target = d.byID[c.parts["id"]]; target == nil {
+			return d.say(c, "not-found", nil)
+		}
+	} else if wrong := d.badRequest(c); wrong != nil {
+		rep := d.say(c, "invalid", nil)
+		rep.headers = with(rep.headers, "X-Double-Reason", wrong.Error())
+		return rep
+	}
+	if rec := d.known(c); rec != nil {
+		return d.repeat(c, rec)
+	}
+	if target != nil {
+		return d.step(c, target)
+	}
+	f := d.due(c, workStage)
+	switch {
+	case f != nil && f.plan.Cut == "before":
+		return reply{name: "cut-before-charge", cut: true}
+	case f != nil && f.plan.Foreign && c.rule != nil:
+		return d.repeat(c, d.foreign(c, f))
+	case d.guessesDouble(c):
+		return d.say(c, d.table.Duplicates.Answer, nil)
+	}
+	return d.execute(c, f, nil)
+}
+
+// step is the further call that moves the money of a payment.
+func (d *Double) step(c *call, p *payment) reply {
+	if again := c.endpoint.Again; again != "" && p.paid {
+		return d.say(c, again, p)
+	}
+	var f *armedFate
+	if p.fate != nil && p.fate.plan.Step {
+		f, p.fate = &armedFate{Fate: p.fate.Fate, plan: Plan{Cut: "after"}}, nil // once
+		c.log.Fate = f.Name
+	}
+	return d.execute(c, f, p)
+}

@@ -1,0 +1,257 @@
+package double
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"spillway/internal/job"
+)
+
+//go:embed tables/*.yaml
+var tables embed.FS
+
+// Table is one gateway: everything that a double does differently from the others.
+type Table struct {
+	// Gateway is its name with its version, like stripe/v1. The file is tables/stripe-v1.yaml.
+	Gateway string `yaml:"gateway"`
+	// About says in a sentence what it is, and what of it is played.
+	About string `yaml:"about"`
+	// Read is the day on which the documents were read.
+	Read string `yaml:"read"`
+
+	Auth    Auth    `yaml:"auth"`
+	Request Request `yaml:"request"`
+	// Keys are where an idempotency key may stand. The first that a call carries is its key; none: every call is executed.
+	Keys  []Key `yaml:"keys"`
+	Saved Saved `yaml:"saved"`
+	// Running is what a repeat gets while the first call runs: answers, or wait for the first one's; in turn.
+	Running names `yaml:"running"`
+
+	// ID is a payment's id at the gateway; {n} is its number.
+	ID string `yaml:"id"`
+	// Payment is the body that shows a payment, with the words in braces filled in.
+	Payment string `yaml:"payment"`
+	// Words are the states that a payment can be in, and the gateway's word for each.
+	Words map[string]string `yaml:"words"`
+	// Normal is the state that a good payment begins in: paid, pending (the outcome comes later) or created (a second call moves the
+	// money).
+	Normal string `yaml:"normal"`
+	// Moves are what becomes of a state by itself.
+	Moves map[string][]Move `yaml:"moves"`
+
+	// Answers are what it can say, by name. One with the name of a state is the answer of a payment in that state.
+	Answers map[string]Answer `yaml:"answers"`
+	Limits  []Limit           `yaml:"limits"`
+	// Tells are headers on every answer, with the words in braces filled in: {limit} {used} {left} {reset_unix}
+	// {reset_date} {key}. One without a value is left out.
+	Tells map[string]string `yaml:"tells"`
+	// Endpoints are the paths it knows. A POST to any other path is a payment.
+	Endpoints []Endpoint `yaml:"endpoints"`
+	// Duplicates is how it guesses doubles by their content; nil: it does not.
+	Duplicates *Duplicates `yaml:"duplicates"`
+
+	// Fates are those it can play beside the common ones. A plan that is written replaces the usual one of the fate.
+	Fates map[string]Plan `yaml:"fates"`
+	// Without says of a fate why its documents exclude it, where there is more to say than that.
+	Without map[string]string `yaml:"without"`
+}
+
+// Auth is what a call must carry. Without the header it gets the answer unauthorised.
+type Auth struct {
+	Header string `yaml:"header"`
+	// Life is that of a token from an endpoint of the kind token. Tokens of another make are keys that live for ever.
+	Life span `yaml:"life"`
+}
+
+// Request is where things stand in a payment's body. Fields are dotted paths; .* at an end is any field there.
+type Request struct {
+	Encoding string `yaml:"encoding"` // json or form
+	Amount   string `yaml:"amount"`
+	// Optional allows a payment without an amount, which stands elsewhere: in a quote, in an order.
+	Optional bool   `yaml:"optional"`
+	Unit     string `yaml:"unit"` // minor (a whole number), string (a decimal text) or number (a decimal number)
+	Currency string `yaml:"currency"`
+	// Reference is where the caller's own id may stand; the first one that does holds.
+	Reference names `yaml:"reference"`
+}
+
+// Key is one place for an idempotency key.
+type Key struct {
+	In       string `yaml:"in"` // header or body
+	Name     string `yaml:"name"`
+	Required bool   `yaml:"required"`
+	Min      int    `yaml:"min"` // 0: none
+	Max      int    `yaml:"max"` // 0: none
+	Alphabet string `yaml:"alphabet"`
+	Form     string `yaml:"form"` // uuid, or nothing
+	Missing  string `yaml:"missing"`
+	Bad      string `yaml:"bad"`
+	// Life is how long it is known, from its first call: the least that the documents allow.
+	Life span `yaml:"life"`
+	// Unpublished says that no document gives it, and Life is a guess.
+	Unpublished bool `yaml:"unpublished"`
+	// Short is the shortest life that has ever been published, or has to be feared.
+	Short span `yaml:"short"`
+	// Scope is within what it is one key, beyond the account: path, host, header:NAME.
+	Scope names `yaml:"scope"`
+}
+
+// Saved is what a repeat gets, by the first answer: answer, state (the payment as it is now; where there is none it is executed),
+// nothing (it is executed), or an answer by name. With a bar it depends on whether there is a payment: state|failed-before. Several are
+// taken in turn, key by key.
+type Saved struct {
+	Success names `yaml:"2xx"`
+	Refusal names `yaml:"4xx"`
+	Failure names `yaml:"5xx"`
+	// Mark is the headers of a saved answer that is given again.
+	Mark map[string]string `yaml:"mark"`
+	// Compare is what must be equal in a repeat: path, body.
+	Compare names `yaml:"compare"`
+	// Mismatch is the answer where it is not.
+	Mismatch string `yaml:"mismatch"`
+}
+
+func (s Saved) of(status int) (class string, modes names) {
+	switch status / 100 {
+	case 5:
+		return "5xx", s.Failure
+	case 4:
+		return "4xx", s.Refusal
+	}
+	return "2xx", s.Success
+}
+
+// Answer is one answer.
+type Answer struct {
+	Status  int               `yaml:"status"`
+	Headers map[string]string `yaml:"headers"`
+	// Body is its text, with the words in braces filled in. Left out, it is the payment where the status is 2xx.
+	Body *string `yaml:"body"`
+	// Charges says that the money has moved all the same.
+	Charges bool `yaml:"charges"`
+	// Saves overrides Saved for this one.
+	Saves string `yaml:"saves"`
+}
+
+// Move is what becomes of a payment, by its age.
+type Move struct {
+	After span   `yaml:"after"`
+	To    string `yaml:"to"`
+}
+
+// Limit is one bound on calls: so many in each window, or so many at once.
+type Limit struct {
+	Limit  *job.Limit `yaml:"limit"`
+	AtOnce int        `yaml:"at_once"`
+	// Over is what is counted: account (every call), endpoint (those to one), writes, lookups, ip (those from one address) or
+	// unauthorised (answers 401).
+	Over   string `yaml:"over"`
+	Answer string `yaml:"answer"`
+}
+
+// Endpoint is a path with a meaning. Its parts in braces stand for anything; it is compared with the end of the path called.
+type Endpoint struct {
+	// Kind is pay, step (a further call that moves the money of payment {id}), get (payment {id}), search (payments by own reference,
+	// in the query's Param), list, stored (the first answer to {key}), cancel (by the key in the body's field Param) or token.
+	Kind   string `yaml:"kind"`
+	Path   string `yaml:"path"`
+	Param  string `yaml:"param"`
+	Body   string `yaml:"body"` // with {payments} in a search or a list
+	Size   string `yaml:"size"` // of a list: the query's word for how many
+	After  string `yaml:"after"`
+	Answer string `yaml:"answer"` // of a step or a cancel
+	// Keyless is a step that knows no keys; Again is the answer where the payment is paid already. Without it money moves again.
+	Keyless bool   `yaml:"keyless"`
+	Leaves  string `yaml:"leaves"` // the state in which a step leaves the payment; "": paid
+	Again   string `yaml:"again"`
+	// Lag is how long a new payment is not found by a search or a list; WorstLag is what the documents admit to.
+	Lag      span `yaml:"lag"`
+	WorstLag span `yaml:"worst_lag"`
+}
+
+// Duplicates is a guess: two payments of the same content are one.
+type Duplicates struct {
+	Same       names  `yaml:"same"` // amount, currency, reference
+	Within     span   `yaml:"within"`
+	WithoutKey bool   `yaml:"without_key"` // those without a key alone
+	Answer     string `yaml:"answer"`
+}
+
+// Names lists the gateways there are, in alphabetical order.
+func Names() []string {
+	files, err := fs.Glob(tables, "tables/*.yaml")
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	all := make([]string, 0, len(files))
+	for _, f := range files {
+		all = append(all, strings.Replace(strings.TrimSuffix(path.Base(f), ".yaml"), "-", "/", 1))
+	}
+	return all
+}
+
+// Load returns the table of a gateway, like stripe/v1. The error of an unknown name lists those there are.
+func Load(name string) (*Table, error) {
+	text, err := tables.ReadFile("tables/" + strings.Replace(name, "/", "-", 1) + ".yaml")
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !strings.Contains(name, "/") {
+		return nil, fmt.Errorf("there is no double of %q%s; there are %s", name, job.DidYouMean(name, "", Names()), strings.Join(Names(), ", "))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the double of %q: %w", name, err)
+	}
+	t, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("the double of %s: %w", name, err)
+	}
+	return t, nil
+}
+
+// Parse reads and checks a table. Fields that it does not know are errors.
+func Parse(text []byte) (*Table, error) {
+	t := &Table{}
+	if err := yaml.UnmarshalWithOptions(text, t, yaml.Strict()); err != nil {
+		return nil, err
+	}
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// span is a time as people write it: 24h, 30d.
+type span time.Duration
+
+// UnmarshalText reads the time.
+func (s *span) UnmarshalText(text []byte) error {
+	d, rule := job.ReadDuration(string(text))
+	if rule != "" {
+		return fmt.Errorf("%q %s", text, rule)
+	}
+	*s = span(d)
+	return nil
+}
+
+// names is a name, or a list of them.
+type names []string
+
+// UnmarshalYAML reads either.
+func (n *names) UnmarshalYAML(unmarshal func(any) error) error {
+	var list []string
+	if err := unmarshal(&list); err == nil {
+		*n = list
+		return nil
+	}
+	var one string
+	if err := unmarshal(&one); err != nil {
+		return err
+	}
+	*n = names{one}
+	return nil
+}
