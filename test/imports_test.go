@@ -54,8 +54,9 @@ var mayImport = map[string]string{
 	"httpapi":  "job admission producer redisdb tracing",
 	"cli":      "job redisdb",
 	"provider": "job",
+	"double":   "job clock",
 	// where it is put together
-	"dispatch":       everything + " -cmd -testkit -demo -provider",
+	"dispatch":       everything + " -cmd -testkit -demo -provider -double",
 	"bench":          "bucket job ledger provider redisdb",
 	"desk":           "admission audit bucket clock config deadletter dispatch job ledger producer record redisdb seal tracing",
 	"console":        "config deadletter desk dispatch job ledger redisdb tracing",

@@ -12,12 +12,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
+	"spillway/internal/double"
 	"spillway/internal/provider"
 )
 
 func providerCommand(p *program) *cobra.Command {
 	listen := "127.0.0.1:9500"
 	behaviour := provider.Config{Limits: []provider.Limit{{N: 100, Window: time.Second}}, Service: 20 * time.Millisecond}
+	like := likeness{scale: 1}
 	cmd := &cobra.Command{
 		Use: "provider", Short: "Play a strict payment gateway, to try a configuration against",
 		Long: `Provider answers like a payment gateway that means its limits: it counts every arrival in exact rolling windows and
@@ -33,12 +35,21 @@ charge=true and charge=false say otherwise. An incident is an answer for all job
                    "save_500":true,"fates":[{"id":"inv-3","status":403}],"incident":{"status":503,"retry_after":"2s"}}
   POST /reset      forget what was seen
 
-It stops on SIGINT or SIGTERM, and writes its stats to standard output then.`,
+It stops on SIGINT or SIGTERM, and writes its stats to standard output then.
+
+` + likeHelp(),
 		Example: "  dispatcher provider --limit 100/s --limit 5000/m --decline 10%\n" +
 			"  dispatcher provider --listen 127.0.0.1:9501 --service 200ms --hang 1% --no-keys -o json\n" +
-			"  dispatcher provider --save-500 --fate share=5%,status=500 --fate id=inv-00003,status=403",
+			"  dispatcher provider --save-500 --fate share=5%,status=500 --fate id=inv-00003,status=403\n" +
+			"  dispatcher provider --like stripe/v1 --fate saved-500=share=5% --fate 429=job=inv-00003,reason=endpoint-rate",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.provide(cmd.Context(), listen, behaviour) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := like.check(cmd); err != nil {
+				return err
+			}
+			like.service = behaviour.Service
+			return p.provide(cmd.Context(), listen, behaviour, like)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", listen, "`ADDRESS` to answer on")
@@ -52,7 +63,9 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.`,
 	f.BoolVar(&behaviour.Save500, "save-500", false, "save an answer 500 under its key, and repeat it for ever")
 	f.BoolVar(&behaviour.Charge500, "charge-500", false, "charge before an answer 500 by --fail, --fail-every or --incident")
 	f.BoolVar(&behaviour.NoMarks, "no-marks", false, "leave Idempotent-Replayed out of answers that are given again")
-	f.Var((*fateFlag)(&behaviour.Fates), "fate", "always the same answer for some jobs, as `FATE`, like share=5%,status=500; repeatable, the first that fits holds")
+	f.StringArrayVar(&like.fates, "fate", nil, "always the same answer for some jobs, as `FATE`, like share=5%,status=500 or, with --like, saved-500=share=5%; repeatable, the first that fits holds")
+	f.StringVar(&like.gateway, "like", "", "play the double of a real gateway, by `NAME`, like stripe/v1")
+	f.Float64Var(&like.scale, "time-scale", like.scale, "with --like, how many times as fast its time runs, as `N`")
 	f.Var((*incidentFlag)(&behaviour.Incident), "incident", "`ANSWER` for all, like status=429,retry_after=3s,share=30%")
 	f.BoolVar(&behaviour.Down, "down", false, "answer every call with 503")
 	f.BoolVar(&behaviour.NoKeys, "no-keys", false, "ignore idempotency keys: every call charges")
@@ -60,13 +73,26 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.`,
 }
 
 // provide answers until ctx ends. It returns nil then: to be stopped is how it ends.
-func (p *program) provide(ctx context.Context, listen string, behaviour provider.Config) error {
+func (p *program) provide(ctx context.Context, listen string, behaviour provider.Config, like likeness) error {
 	if behaviour.Service < 0 || behaviour.DeclineEvery < 0 || behaviour.FailEvery < 0 {
 		return cli.Usage("give 0 or more", "--service, --decline-every and --fail-every can't be negative")
+	}
+	var played *double.Double
+	var err error
+	if like.gateway != "" {
+		played, err = like.double()
+	} else {
+		behaviour.Fates, err = strictFates(like.fates)
+	}
+	if err != nil {
+		return err
 	}
 	ln, err := bindProvider(listen)
 	if err != nil {
 		return err
+	}
+	if played != nil {
+		return p.playDouble(ctx, ln, played)
 	}
 	strict := provider.New(behaviour)
 	if !p.Quiet {

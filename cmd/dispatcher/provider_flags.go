@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"spillway/internal/provider"
 )
@@ -56,30 +55,6 @@ func (s *shareFlag) Set(text string) error {
 
 // Type names the value in the help.
 func (*shareFlag) Type() string { return "share" }
-
-// fateFlag is a repeatable --fate.
-type fateFlag []provider.Fate
-
-// String shows the fates so far.
-func (l *fateFlag) String() string {
-	texts := make([]string, len(*l))
-	for i, f := range *l {
-		texts[i] = f.String()
-	}
-	return strings.Join(texts, " ")
-}
-
-// Set adds one fate.
-func (l *fateFlag) Set(text string) error {
-	f, err := provider.ParseFate(text)
-	if err == nil {
-		*l = append(*l, f)
-	}
-	return err
-}
-
-// Type names the value in the help.
-func (*fateFlag) Type() string { return "fate" }
 
 // incidentFlag is the trouble that it begins with.
 type incidentFlag provider.Incident

@@ -15,11 +15,8 @@ const grace = 2 * time.Second
 // ServeHTTP answers GET /stats, GET /calls, GET, PUT and PATCH /settings and POST /reset; a call to any other path is
 // a charge. Arrivals are stamped here, unless the connection came through Serve.
 func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	at := time.Now()
-	if c, ok := r.Context().Value(stampKey{}).(*stampedConn); ok {
-		at = c.stamp(at)
-		defer c.clear()
-	}
+	at, done := Arrival(r)
+	defer done()
 	switch r.URL.Path {
 	case "/stats":
 		p.serveStats(w, r)
@@ -34,14 +31,28 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// Arrival returns when a request came in: at its stamp where Serve saw it, or otherwise now. The caller calls done when it has
+// answered.
+func Arrival(r *http.Request) (at time.Time, done func()) {
+	at = time.Now()
+	c, ok := r.Context().Value(stampKey{}).(*stampedConn)
+	if !ok {
+		return at, func() {}
+	}
+	return c.stamp(at), c.clear
+}
+
 // Serve answers on ln until ctx is done, and returns nil then. Each arrival is stamped at the first byte of its
 // request, on Linux by the kernel: a busy machine delays the counting, but not what is counted. Connections that
 // stamp by themselves are believed (see Listen).
-func (p *Provider) Serve(ctx context.Context, ln net.Listener) error {
+func (p *Provider) Serve(ctx context.Context, ln net.Listener) error { return Serve(ctx, ln, p) }
+
+// Serve is Provider.Serve with another handler, which asks Arrival for the stamps.
+func Serve(ctx context.Context, ln net.Listener, handler http.Handler) error {
 	hung, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	srv := &http.Server{
-		Handler:           p,
+		Handler:           handler,
 		ReadHeaderTimeout: time.Minute,
 		BaseContext:       func(net.Listener) context.Context { return hung },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/double"
+	"spillway/internal/provider"
+)
+
+// likeness is what is asked of the double of a real gateway.
+type likeness struct {
+	gateway string
+	scale   float64
+	service time.Duration
+	fates   []string
+}
+
+// ofTheStrict are the flags that say what a double knows from its table.
+var ofTheStrict = []string{"limit", "decline", "decline-every", "fail-every", "fail", "hang", "save-500", "charge-500", "no-marks", "incident", "down", "no-keys"}
+
+// likeHelp is the part of the help that lists the gateways and the fates.
+func likeHelp() string {
+	text := "With --like it is the double of a real gateway instead, and behaves as that one's documents say: where the key stands, how long\n" +
+		"it lives, what is saved under it, what a repeat gets, which limits hold. --time-scale 1000 has its days take 86 seconds. A fate is\n" +
+		"FATE=WHAT then: WHAT is job=ID (job=old-* for all that begin so), key=PREFIX or share=5%, and then calls=3 (or all), reason,\n" +
+		"charge, save, delay, life, running, final. GET /_double/ledger shows what was charged, GET /_double/calls each call, and POST\n" +
+		"/_double/fates arms more: {\"fate\":\"saved-500\",\"job\":\"inv-3\"}.\n\nGateways: " + strings.Join(double.Names(), ", ") + ".\n\nFates, of which each gateway has its own:\n"
+	for _, name := range double.FateNames() {
+		text += fmt.Sprintf("  %-20s %s\n", name, double.FateSays(name))
+	}
+	return text
+}
+
+// check refuses what is of one of the two providers and asked of the other.
+func (l likeness) check(cmd *cobra.Command) error {
+	f := cmd.Flags()
+	if l.gateway == "" {
+		if f.Changed("time-scale") {
+			return cli.Usage("add --like, with one of "+strings.Join(double.Names(), ", "), "--time-scale is that of a double's")
+		}
+		return nil
+	}
+	for _, name := range ofTheStrict {
+		if f.Changed(name) {
+			return cli.Usage("leave --"+name+" out, or leave --like out; trouble is made with --fate", "the double of %s knows from its documents what --%s would say", l.gateway, name)
+		}
+	}
+	if l.scale <= 0 || l.service < 0 {
+		return cli.Usage("give 1 or more for --time-scale, and 0s or more for --service", "time can't stand still or go back")
+	}
+	return nil
+}
+
+// double makes the double that was asked for.
+func (l likeness) double() (*double.Double, error) {
+	table, err := double.Load(l.gateway)
+	if err != nil {
+		return nil, cli.Usage("choose one of them", "--like: %v", err)
+	}
+	options := double.Options{TimeScale: l.scale, Service: l.service}
+	for _, text := range l.fates {
+		fate, err := double.ParseFate(text)
+		if err != nil {
+			return nil, cli.Usage("write FATE=WHAT, like saved-500=share=5%", "--fate: %v", err)
+		}
+		options.Fates = append(options.Fates, fate)
+	}
+	d, err := double.New(table, options)
+	if err != nil {
+		return nil, cli.Usage("see dispatcher provider --help", "--fate: %v", err)
+	}
+	return d, nil
+}
+
+// strictFates reads the fates of the strict provider.
+func strictFates(texts []string) (fates []provider.Fate, err error) {
+	for _, text := range texts {
+		f, err := provider.ParseFate(text)
+		if err != nil {
+			return nil, cli.Usage("with --like NAME fates are FATE=WHAT", "invalid argument %q for \"--fate\" flag: %v", text, err)
+		}
+		fates = append(fates, f)
+	}
+	return fates, nil
+}
+
+// playDouble answers until ctx ends.
+func (p *program) playDouble(ctx context.Context, ln net.Listener, d *double.Double) error {
+	if !p.Quiet {
+		fmt.Fprintf(p.Err, "the double of %s answers on http://%s; GET /_double/ledger and /_double/calls, POST /_double/fates; stop it with Ctrl-C\n",
+			d.Table().Gateway, ln.Addr())
+	}
+	err := provider.Serve(ctx, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at, done := provider.Arrival(r)
+		defer done()
+		d.ServeHTTP(w, r.WithContext(double.WithArrival(r.Context(), at)))
+	}))
+	if err != nil {
+		return fmt.Errorf("the double could not go on: %w", err)
+	}
+	s := d.Stats()
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, s)
+	}
+	t := cli.NewTable(p.Streams, time.Now(), "SEEN", "NUMBER")
+	t.Row("calls", s.Calls)
+	t.Row("with a known key", s.Repeats)
+	t.Row("cut", s.Cut)
+	t.Row("charged", s.Charged)
+	t.Row("jobs charged twice", s.ChargedTwice)
+	for _, state := range slices.Sorted(maps.Keys(s.States)) {
+		t.Row("charges that are "+state, s.States[state])
+	}
+	return t.Flush()
+}
