@@ -34,11 +34,23 @@ func likeHelp() string {
 		"it lives, what is saved under it, what a repeat gets, which limits hold. --time-scale 1000 has its days take 86 seconds. A fate is\n" +
 		"FATE=WHAT then: WHAT is job=ID (job=old-* for all that begin so), key=PREFIX or share=5%, and then calls=3 (or all), reason,\n" +
 		"charge, save, delay, life, running, final. GET /_double/ledger shows what was charged, GET /_double/calls each call, and POST\n" +
-		"/_double/fates arms more: {\"fate\":\"saved-500\",\"job\":\"inv-3\"}.\n\nGateways: " + strings.Join(double.Names(), ", ") + ".\n\nFates, of which each gateway has its own:\n"
+		"/_double/fates arms more: {\"fate\":\"saved-500\",\"job\":\"inv-3\"}.\n\nGateways:\n" + columns(double.Names(), 100) + "\nFates, of which each gateway has its own:\n"
 	for _, name := range double.FateNames() {
 		text += fmt.Sprintf("  %-20s %s\n", name, double.FateSays(name))
 	}
 	return text
+}
+
+// columns writes words in lines of at most so many characters.
+func columns(words []string, width int) string {
+	var text, line string
+	for _, w := range words {
+		if len(line)+len(w) > width {
+			text, line = text+line+"\n", ""
+		}
+		line += "  " + w
+	}
+	return text + line + "\n"
 }
 
 // check refuses what is of one of the two providers and asked of the other.

@@ -8,6 +8,7 @@ package double
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -54,7 +55,8 @@ type Double struct {
 	working  []*execution
 }
 
-// New returns a double that behaves as the table says. It fails where a fate is none of the table's, or a choice is none.
+// New returns a double that behaves as the table says. It fails where a fate is none of the table's, a choice is
+// none, or a time is negative.
 func New(t *Table, o Options) (*Double, error) {
 	d := &Double{table: t, clock: o.Clock, scale: o.TimeScale, service: o.Service, choose: o.Choose,
 		keys: map[string]*record{}, byID: map[string]*payment{}, windows: map[subject]*window{}, flying: map[subject]int{},
@@ -64,6 +66,9 @@ func New(t *Table, o Options) (*Double, error) {
 	}
 	if d.scale == 0 {
 		d.scale = 1
+	}
+	if d.scale < 0 || d.service < 0 {
+		return nil, errors.New("a time scale, and the time that a call takes, are not negative")
 	}
 	d.began = d.clock.Now()
 	if err := t.checkChoices(o.Choose); err != nil {

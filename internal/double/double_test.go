@@ -249,6 +249,9 @@ limits:
 			t.Errorf("%s for %s: %v, want %s", wrong.to, wrong.from, err, wrong.says)
 		}
 	}
+	if _, err := New(table, Options{TimeScale: -1}); err == nil || !strings.Contains(err.Error(), "not negative") {
+		t.Errorf("time that goes back: %v", err)
+	}
 	if _, err := New(table, Options{Choose: map[string]string{"running": "wait"}}); err == nil || !strings.Contains(err.Error(), "running=busy") {
 		t.Errorf("a choice that there is not: %v", err)
 	}

@@ -214,6 +214,9 @@ func (t *Table) checkFate(f Fate) error {
 		return fmt.Errorf("%s has no fate %s (%s): %s; it has %s", t.Gateway, f.Name, kinds[f.Name].says, why, strings.Join(t.FateNames(), ", "))
 	}
 	p := t.plan(f.Name)
+	if f.Charge != nil && len(p.First) == 0 {
+		return fmt.Errorf("the fate %s: charge is for answers that leave it open: cut-before-charge has not charged, and cut-after-charge has", f.Name)
+	}
 	if of := slices.Concat(p.Gate, p.First); f.Reason != "" && find(of, f.Reason) == "" {
 		return fmt.Errorf("the fate %s of %s has no reason %q%s; it has %s", f.Name, t.Gateway, f.Reason, job.DidYouMean(f.Reason, "", of), strings.Join(of, ", "))
 	}

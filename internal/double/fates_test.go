@@ -120,6 +120,7 @@ func TestFatesThatAGatewayCanNotHave(t *testing.T) {
 		{"stripe/v1", "decline=share=0", "no share of jobs"},
 		{"stripe/v1", "slow=job=a,delay=long", "is not a duration"},
 		{"stripe/v1", "saved-500=job=a,save=it", "write answer or nothing"},
+		{"stripe/v1", "cut-after-charge=job=a,charge=false", "cut-before-charge has not charged"},
 	} {
 		r := newRig(t, c.gateway, Options{})
 		f, err := ParseFate(c.fate)

@@ -63,7 +63,7 @@ var kinds = map[string]kind{
 	"key-too-long":        {says: "the key is refused as too long", plan: Plan{Gate: names{"bad-key"}}},
 	"saved-500":           {says: "a 500 is saved under the key, and each repeat gets it again; it has charged each other time", plan: Plan{First: names{"error"}, Charge: "turn", Save: names{"answer"}}},
 	"5xx-not-saved":       {says: "a server error after the charge is not saved: a repeat charges again", plan: Plan{First: names{"error"}, Charge: "yes", Save: names{"nothing"}}},
-	"key-forgotten":       {says: "the answer is lost, and nobody is reached until the key is forgotten", plan: Plan{Cut: "after", Outage: true}},
+	"key-forgotten":       {says: "the answer is lost, and the service is down for this key until it is forgotten", plan: Plan{Cut: "after", Outage: true}},
 	"life-unpublished":    {says: "as key-forgotten, with the shortest life that has to be feared", plan: Plan{Cut: "after", Outage: true, Short: true}},
 	"life-shrank":         {says: "as key-forgotten, with the shortest life ever published", plan: Plan{Cut: "after", Outage: true, Short: true}},
 	"409-done":            {says: "the answer is lost, and repeats get a conflict that names the payment", plan: Plan{Cut: "after"}},
@@ -85,7 +85,7 @@ var kinds = map[string]kind{
 	"long-windows":        {says: "others have used up the longest window: a tenth of it is left to wait", plan: Plan{Fill: true}},
 	"not-found-yet":       {says: "the answer is lost, and searches don't find the payment for as long as the documents admit to", plan: Plan{Cut: "after", Lag: true}},
 	"two-steps":           {says: "a second call moves the money, and its answer is lost", plan: Plan{Step: true}},
-	"guess":               {says: "the answer is lost, and repeats are taken for doubles by their content", plan: Plan{Cut: "after", Repeat: names{"guess"}}},
+	"guess":               {says: "a payment is taken for a double of another one by its content", plan: Plan{Cut: "after", Repeat: names{"guess"}}},
 }
 
 // FateNames lists the fates there are, in alphabetical order.
