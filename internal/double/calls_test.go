@@ -2,6 +2,7 @@ package double
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -181,4 +182,33 @@ func TestTheMachinesClock(t *testing.T) {
 		t.Errorf("status %d", code)
 	}
 	r.charged("all three", 3)
+}
+
+// A repeat that waited for a call that left nothing behind is executed itself.
+func TestAWaitForACallThatFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "stripe/v2", Options{Service: time.Second, Choose: map[string]string{"running": "wait"}})
+	r.arm("5xx=job=inv-1")
+	c := charge{job: "inv-1", key: "k1"}
+	first, second := r.start(c), r.start(c)
+	r.hands.advance(time.Second)
+	r.want("the first", <-first, 500)
+	r.charged("nothing yet", 0)
+	for len(second) == 0 { // its own second begins when it is awake
+		r.hands.advance(time.Second)
+	}
+	r.want("the second", <-second, 200, "succeeded")
+	r.charged("once", 1)
+}
+
+// What callers write stands in answers as JSON has it.
+func TestReferencesAreQuoted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "adyen/v72", Options{})
+	const job = "inv \"1\" \\ {id} ü"
+	got := r.pay(charge{job: job, key: "k1"})
+	var answer struct{ MerchantReference string }
+	if err := json.Unmarshal([]byte(got.body), &answer); err != nil || answer.MerchantReference != job {
+		t.Errorf("%v: %s", err, got.body)
+	}
 }

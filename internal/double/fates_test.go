@@ -166,6 +166,27 @@ func TestAFateIsOfJobsOfKeysOrOfAShare(t *testing.T) {
 		}
 		again.hands.advance(10 * time.Millisecond)
 	}
+	// It is of jobs: another key of one makes no difference, and another fate or seed is of others.
+	jobs := func(fate string, generation string) (met string) {
+		r := newRig(t, "checkout/v1", Options{})
+		r.arm(fate)
+		for i := range 60 {
+			r.pay(charge{job: fmt.Sprint("inv-", i), key: fmt.Sprint("k-", i, generation)})
+			r.hands.advance(10 * time.Millisecond)
+		}
+		for _, c := range r.Calls() {
+			if c.Fate != "" {
+				met += c.Job + " "
+			}
+		}
+		return met
+	}
+	if one, two := jobs("unavailable=share=30%", ""), jobs("unavailable=share=30%", "~2"); one != two || one == "" {
+		t.Errorf("%s, and with other keys %s", one, two)
+	}
+	if one := jobs("unavailable=share=30%", ""); one == jobs("expired-token=share=30%", "") || one == jobs("unavailable=share=30%,seed=1", "") {
+		t.Errorf("%s, and the same with another fate, or with another seed", one)
+	}
 }
 
 // A fate that is used up lets the job go on.
