@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"spillway/internal/testkit"
 )
 
 // Parameters are checked before the key is looked at: what is refused for them leaves nothing behind.
@@ -194,11 +196,29 @@ func TestAWaitForACallThatFails(t *testing.T) {
 	r.hands.advance(time.Second)
 	r.want("the first", <-first, 500)
 	r.charged("nothing yet", 0)
-	for len(second) == 0 { // its own second begins when it is awake
-		r.hands.advance(time.Second)
-	}
+	testkit.EventuallyEvery(t, 100*time.Microsecond, time.Minute, "the second one's answer", func() bool {
+		if r.hands.waiters() > 0 { // its own second begins when it is awake
+			r.hands.advance(time.Second)
+		}
+		return len(second) == 1
+	})
 	r.want("the second", <-second, 200, "succeeded")
 	r.charged("once", 1)
+}
+
+// An answer is lost when the work is done: the caller waits for as long, and finds the charge booked.
+func TestACutComesAfterTheWork(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "stripe/v1", Options{Service: time.Second})
+	r.arm("cut-after-charge=job=inv-1")
+	c := charge{job: "inv-1", key: "k1"}
+	first := r.start(c)
+	r.want("meanwhile", r.pay(c), 409)
+	r.charged("nothing yet", 0)
+	r.hands.advance(time.Second)
+	r.want("lost", <-first, 0)
+	r.charged("when it is lost", 1)
+	r.want("again", r.pay(c), 200, "succeeded")
 }
 
 // What callers write stands in answers as JSON has it.

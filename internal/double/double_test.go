@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"spillway/internal/testkit"
 )
 
 const (
@@ -105,19 +107,8 @@ func TestTheLedgerIsExact(t *testing.T) {
 	r := newRig(t, "adyen/v72", Options{Service: time.Millisecond, Clock: nil})
 	r.arm("cut-after-charge=job=cut-*", "cut-before-charge=job=never-*,calls=all", "2xx-no=job=no-*", "429=job=late-*")
 	r.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, MaxConnsPerHost: 64}}
-	done, tick := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(tick)
-		for {
-			select {
-			case <-done:
-				return
-			default:
-				r.hands.advance(time.Millisecond)
-			}
-		}
-	}()
 	var all sync.WaitGroup
+	ended := make(chan struct{})
 	for g := range 64 {
 		all.Go(func() {
 			for i := range 4 {
@@ -131,9 +122,16 @@ func TestTheLedgerIsExact(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
-	close(done)
-	<-tick
+	go func() { all.Wait(); close(ended) }()
+	testkit.EventuallyEvery(t, 100*time.Microsecond, time.Minute, "all answers", func() bool {
+		r.hands.advance(time.Millisecond)
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
 	sum, seen := 0, map[string]int{}
 	for _, e := range r.Ledger() {
 		seen[e.Job]++

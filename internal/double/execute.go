@@ -61,6 +61,9 @@ func (d *Double) execute(c *call, f *armedFate, target *payment) reply {
 	cut := f != nil && f.plan.Cut == "after"
 	if e.ends > now {
 		d.working = append(d.working, e)
+		if cut && f.plan.Delay {
+			return reply{name: e.outcome, cut: true} // at once, while the work goes on
+		}
 		return reply{name: e.outcome, wait: e, cut: cut}
 	}
 	d.finish(e)

@@ -59,7 +59,7 @@ func (d *Double) arrive(c *call) reply {
 		d.flying[s]++
 	}
 	rep := d.decide(c)
-	if rep.wait == nil || rep.cut {
+	if rep.wait == nil {
 		d.reckon(c, &rep)
 	}
 	return rep
@@ -71,6 +71,7 @@ func (d *Double) after(c *call, before reply) reply {
 	defer d.mu.Unlock()
 	d.settle()
 	rep := before.wait.reply
+	rep.cut = before.cut
 	if before.repeats != nil {
 		rep = d.repeat(c, before.repeats)
 	}
@@ -84,7 +85,6 @@ func (d *Double) after(c *call, before reply) reply {
 func (d *Double) reckon(c *call, rep *reply) {
 	c.log.Answer = rep.name
 	if rep.cut {
-		rep.wait = nil
 		return
 	}
 	c.log.Status = rep.status
