@@ -24,6 +24,8 @@ type Options struct {
 	TimeScale float64
 	// Service is how long each execution takes, by the clock: the scale does not shorten it. 0 answers at once.
 	Service time.Duration
+	// KeyLife is how long all keys live, by the double's time. 0 is as long as the table says.
+	KeyLife time.Duration
 	// Fates are armed from the start, in this order.
 	Fates []Fate
 	// Choose fixes what is otherwise taken in turn: "running" for what a repeat gets while the first call runs, "2xx", "4xx" and
@@ -37,6 +39,7 @@ type Double struct {
 	clock   clock.Clock
 	scale   float64
 	service time.Duration
+	keyLife time.Duration
 	choose  map[string]string
 	began   time.Time
 
@@ -58,7 +61,7 @@ type Double struct {
 // New returns a double that behaves as the table says. It fails where a fate is none of the table's, a choice is
 // none, or a time is negative.
 func New(t *Table, o Options) (*Double, error) {
-	d := &Double{table: t, clock: o.Clock, scale: o.TimeScale, service: o.Service, choose: o.Choose,
+	d := &Double{table: t, clock: o.Clock, scale: o.TimeScale, service: o.Service, keyLife: o.KeyLife, choose: o.Choose,
 		keys: map[string]*record{}, byID: map[string]*payment{}, windows: map[subject]*window{}, flying: map[subject]int{},
 		turns: map[string]int{}, tokens: map[string]instant{}, sums: map[string]instant{}}
 	if d.clock == nil {
@@ -67,8 +70,8 @@ func New(t *Table, o Options) (*Double, error) {
 	if d.scale == 0 {
 		d.scale = 1
 	}
-	if d.scale < 0 || d.service < 0 {
-		return nil, errors.New("a time scale, and the time that a call takes, are not negative")
+	if d.scale < 0 || d.service < 0 || d.keyLife < 0 {
+		return nil, errors.New("a time scale, the time that a call takes and the life of keys are not negative")
 	}
 	d.began = d.clock.Now()
 	if err := t.checkChoices(o.Choose); err != nil {

@@ -146,6 +146,19 @@ func TestTheLedgerIsExact(t *testing.T) {
 	}
 }
 
+func TestTheLifeOfKeysCanBeSet(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "square/v2", Options{KeyLife: 6 * time.Minute})
+	c := charge{job: "inv-1", key: oneKey}
+	r.pay(c)
+	r.hands.advance(6*time.Minute - 1)
+	r.pay(c)
+	r.charged("within six minutes", 1)
+	r.hands.advance(1)
+	r.pay(c)
+	r.charged("after them", 2)
+}
+
 func TestTimeIsScaled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "mollie/v2", Options{TimeScale: 1000})

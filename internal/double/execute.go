@@ -52,9 +52,9 @@ func (d *Double) execute(c *call, f *armedFate, target *payment) reply {
 		e.charges = f.charges(d, e.charges)
 	}
 	if c.rule != nil {
-		e.rec = &record{born: c.at, life: c.rule.Life, print: c.print, fate: f, work: e}
+		e.rec = &record{born: c.at, life: d.life(c.rule), print: c.print, fate: f, work: e}
 		if f != nil {
-			e.rec.life = f.life(c.rule)
+			e.rec.life = f.life(c.rule, e.rec.life)
 		}
 		d.keys[c.identity] = e.rec
 	}
@@ -74,14 +74,14 @@ func (d *Double) execute(c *call, f *armedFate, target *payment) reply {
 
 // settle finishes what has ended by now, in order.
 func (d *Double) settle() {
-	if len(d.working) == 0 {
-		return
-	}
-	now := d.now()
-	slices.SortStableFunc(d.working, func(a, b *execution) int { return int(min(max(a.ends-b.ends, -1), 1)) })
-	for len(d.working) > 0 && d.working[0].ends <= now {
-		d.finish(d.working[0])
+	for now := d.now(); len(d.working) > 0; {
+		slices.SortStableFunc(d.working, func(a, b *execution) int { return cmp.Compare(a.ends, b.ends) })
+		first := d.working[0]
+		if first.ends > now {
+			return
+		}
 		d.working = d.working[1:]
+		d.finish(first)
 	}
 }
 
@@ -100,6 +100,8 @@ func (d *Double) finish(e *execution) {
 	}
 	if e.charges {
 		d.book(e, p)
+	} else if f := e.fate; f != nil && f.Final == "paid" && p == nil { // rolled forward later, behind the answer's back
+		d.working = append(d.working, &execution{call: c, fate: &armedFate{Fate: Fate{Name: f.Name}}, outcome: "paid", charges: true, ends: e.ends + f.later()})
 	}
 	name := e.outcome
 	if e.target != nil && c.endpoint.Answer != "" && name == cmp.Or(c.endpoint.Leaves, "paid") {
@@ -208,7 +210,7 @@ func (d *Double) foreign(c *call, f *armedFate) *record {
 	theirs.reference, theirs.job, theirs.amount = "of-somebody-else", "of-somebody-else", anotherAmount(c.amount)
 	now := d.now()
 	p := d.newPayment(&theirs, now, d.table.Normal)
-	rec := &record{born: now, life: c.rule.Life, print: "of somebody else", fate: f, payment: p, first: d.say(&theirs, d.table.Normal, p)}
+	rec := &record{born: now, life: d.life(c.rule), print: "of somebody else", fate: f, payment: p, first: d.say(&theirs, d.table.Normal, p)}
 	_, modes := d.table.Saved.of(http.StatusOK)
 	rec.mode = d.turn("2xx", modes)
 	d.keys[c.identity] = rec

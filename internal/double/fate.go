@@ -39,7 +39,8 @@ type Fate struct {
 	Life time.Duration
 	// Running chooses what repeats get while the first call runs. "" takes them in turn.
 	Running string
-	// Final is the state in which the payment ends. "" leaves it to the fate and the table.
+	// Final is the state in which the payment ends. "" leaves it to the fate and the table. With an error that has charged nothing, paid
+	// is a payment that is made later, though the answer was an error.
 	Final string
 }
 

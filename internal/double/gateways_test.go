@@ -39,6 +39,21 @@ func TestStripeSavesA500AndMarksIt(t *testing.T) {
 	r.want("another key", r.pay(charge{job: "inv-2", key: "k2~2"}), 200, "succeeded")
 }
 
+func TestStripeRollsA500Forward(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "stripe/v1", Options{})
+	r.arm("saved-500=job=inv-1,charge=false,final=paid,delay=2h")
+	r.want("first", r.pay(charge{job: "inv-1", key: "k1"}), 500)
+	r.hands.advance(2*time.Hour - 1)
+	r.charged("nothing within two hours", 0)
+	r.hands.advance(1)
+	if e := r.charged("and then", 1)[0]; e.State != "paid" || e.Job != "inv-1" || e.Key != "k1" || e.Fate != "saved-500" {
+		t.Errorf("%+v", e)
+	}
+	r.want("the saved answer stays", r.pay(charge{job: "inv-1", key: "k1"}), 500)
+	r.want("the payment is found", r.get("/v1/payment_intents/pi_00000001"), 200, "succeeded")
+}
+
 func TestStripeDoesNotSaveWhatWasNotExecuted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "stripe/v1", Options{})
@@ -148,6 +163,12 @@ func TestPayPalsThreeStoresAndItsTokens(t *testing.T) {
 	r.hands.advance(10 * time.Minute)
 	r.want("the link", r.get("/v1/payments/payouts/PB00000001"), 200, `"batch_status":"SUCCESS"`)
 	if e := r.charged("once", 1)[0]; e.State != "paid" || e.Amount != "12.50" || e.Key != "batch-1" {
+		t.Errorf("%+v", e)
+	}
+	r.arm("2xx-later=job=inv-9,reason=unclaimed")
+	r.want("nobody claims it", r.pay(charge{job: "inv-9", key: "batch-9"}), 201, "UNCLAIMED")
+	r.hands.advance(30 * day)
+	if e := r.charged("30 days later", 2)[1]; e.State != "returned" {
 		t.Errorf("%+v", e)
 	}
 	token := func() string {

@@ -88,15 +88,31 @@ func (f *armedFate) delay() instant {
 	return 30 * time.Second
 }
 
-// life is how long a key lives.
-func (f *armedFate) life(k *Key) span {
+// later is how long it takes the payment to reach its final state.
+func (f *armedFate) later() instant {
+	if f.Delay > 0 && !f.plan.Delay {
+		return f.Delay
+	}
+	return 72 * time.Hour
+}
+
+// life is how long a key lives without a fate.
+func (d *Double) life(k *Key) span {
+	if d.keyLife > 0 {
+		return span(d.keyLife)
+	}
+	return k.Life
+}
+
+// life is how long a key lives that would otherwise live for a time.
+func (f *armedFate) life(k *Key, otherwise span) span {
 	switch {
 	case f.Life > 0:
 		return span(f.Life)
 	case f.plan.Short:
 		return k.Short
 	}
-	return k.Life
+	return otherwise
 }
 
 // running is what repeats get while the first call runs; "": what the table says. f may be nil.
@@ -132,13 +148,11 @@ func (f *armedFate) shape(p *payment, at instant) {
 	if f.Final == "" {
 		return
 	}
-	when := at + 72*time.Hour
-	if n := len(p.moves); n > 0 {
+	when := at + f.later()
+	if n := len(p.moves); n > 0 && f.Delay == 0 {
 		when = p.moves[n-1].at
 		p.moves = p.moves[:n-1]
-	}
-	if f.Delay > 0 && !f.plan.Delay {
-		when = at + f.Delay
+	} else {
 		p.moves = nil
 	}
 	p.moves = append(p.moves, move{at: when, to: f.Final})
