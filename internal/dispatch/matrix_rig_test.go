@@ -195,10 +195,10 @@ var own = map[string]string{
 	"stripe/v2": "answers: {done_needs: {status: [succeeded]}, rules: [{event: action, status: 2xx, body: {status: requires_action}, then: refused}]}",
 }
 
-// configured is a gateway that is like the pack, with what a user has to write, and more attempts: each answer that the first call still runs spends one.
+// configured is a gateway that is like the pack, with what a user has to write.
 func configured(t *testing.T, table *double.Table) config.Gateway {
 	t.Helper()
-	text := fmt.Sprintf("gateways:\n  shop:\n    like: %s\n    request: {url: \"http://127.0.0.1/pay\", headers: {%s: Bearer sk_1}}\n    retry: {attempts: 8}\n",
+	text := fmt.Sprintf("gateways:\n  shop:\n    like: %s\n    request: {url: \"http://127.0.0.1/pay\", headers: {%s: Bearer sk_1}}\n",
 		table.Gateway, table.Auth.Header)
 	pack, err := packs.Get(table.Gateway)
 	if err != nil {

@@ -116,7 +116,7 @@ func rows(t *testing.T, table string) (all []row) {
 }
 
 // leastCells is how many cells there are at least: none may go missing unnoticed.
-const leastCells = 1282
+const leastCells = 1372
 
 // Each pack meets each fate that its gateway's documents don't exclude, in front of the double of that gateway. Its worker dies before or after the write of
 // the first or second call, or not at all. No job is charged twice, none is booked without a charge, none is refused with one, and each ends as the table
@@ -126,10 +126,6 @@ func TestPacksByFatesByCrashes(t *testing.T) {
 	played := &tally{}
 	t.Run("cells", func(t *testing.T) {
 		for _, name := range double.Names() {
-			if why := leftOut[name]; why != "" {
-				t.Logf("%s is left out: %s", name, why)
-				continue
-			}
 			if !slices.Contains(packs.Names(), name) {
 				t.Errorf("%s has a double and no pack", name)
 				continue
@@ -184,7 +180,7 @@ func (s *tally) report(t *testing.T) {
 		slices.Sort(s.theirs)
 		t.Logf("booked by somebody else's answer, since no rule can compare references:\n%s", strings.Join(s.theirs, "\n"))
 	}
-	if s.packs == len(double.Names())-len(leftOut) && !s.some && s.cells < leastCells {
+	if s.packs == len(double.Names()) && !s.some && s.cells < leastCells {
 		t.Errorf("only %d cells, and there have been %d", s.cells, leastCells)
 	}
 }

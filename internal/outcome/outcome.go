@@ -49,7 +49,7 @@ func (in Input) living() bool { return in.KeySent && in.KeyLives }
 type Judgement struct {
 	Verdict job.Verdict
 	// Spent says that the call uses up one of the job's attempts. Holds, calls that were not sent, and answers which
-	// say that nothing was tried (425, 429, and a 4xx for which a rule says retry while an earlier call may still run) use up none.
+	// say that nothing was tried (425, 429, and while an earlier call may still run a 409, or a 4xx for which a rule says retry) use up none.
 	Spent bool
 	// HoldFor is how long the gateway asked to be left alone. Only with job.VerdictHold; 0 = it did not say: a growing back-off.
 	HoldFor time.Duration
@@ -96,7 +96,7 @@ func (t Table) answered(in Input) Judgement {
 	}
 	j := t.referred(a, a.judge(v), rule.Reference)
 	j.Fault = in.Result.Status >= 500 && (found == differs && v != job.VerdictHold || v == job.VerdictUnknown && rule.When != job.WhenRepeat)
-	if status := in.Result.Status; v == job.VerdictRetry && found == matches && status >= 400 && status <= 499 && (in.Unsure || in.Lapse) {
+	if status := in.Result.Status; v == job.VerdictRetry && (status == http.StatusConflict || found == matches && status/100 == 4) && (in.Unsure || in.Lapse) {
 		j.Spent = false // the job's own call still runs: nothing was tried, and it ends with the key's life
 	}
 	// While no call of the job's own can hold the key, a conflict is with somebody else's.
