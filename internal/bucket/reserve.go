@@ -288,8 +288,11 @@ func (p *Pacer) ask(ctx context.Context, w wish) (grant, error) {
 		g   grant
 		err error
 	}
+	if p.over() {
+		return grant{}, ErrClosed
+	}
 	answers, gone := make(chan answer), make(chan struct{})
-	p.background(func() {
+	go p.background(func() { // on a goroutine of its own: a pacer that closes meanwhile runs it at once
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 		defer cancel()
 		g, err := p.reserve(asking, w)

@@ -135,15 +135,15 @@ func (p *Pacer) take(ctx context.Context, cost int64, patient bool) (job.Slot, e
 func (p *Pacer) serve(ctx context.Context, t *waiter) error {
 	var tries retries
 	for len(t.got) == 0 {
-		if err := p.askForWaiters(ctx, &tries); err != nil {
+		if err := p.askForWaiters(ctx, t, &tries); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// askForWaiters asks once, for as many slots of one cost as are wanted and may come in one answer.
-func (p *Pacer) askForWaiters(ctx context.Context, tries *retries) error {
+// askForWaiters asks once, for as many slots of one cost as are wanted and may come in one answer. It waits as long as that says, unless this waiter has its own.
+func (p *Pacer) askForWaiters(ctx context.Context, t *waiter, tries *retries) error {
 	pl := p.plan.Load()
 	p.waiters.answer(func(w *waiter) *taken {
 		if w.cost <= pl.maxCost {
@@ -174,7 +174,7 @@ func (p *Pacer) askForWaiters(ctx context.Context, tries *retries) error {
 		})
 	}
 	p.giveBack(p.waiters.serve(g.slots, cost))
-	if len(g.slots) > 0 && err == nil {
+	if len(t.got) > 0 || len(g.slots) > 0 && err == nil {
 		return nil
 	}
 	return p.after(ctx, g, err, tries)

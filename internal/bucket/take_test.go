@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/clock"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
@@ -136,5 +137,69 @@ func TestJobsThatAreReadyGoBeforeThoseInTheQueue(t *testing.T) {
 	<-p.takeTurn
 	if first, second := <-taken, <-pulled; first.Zero() || second.Zero() {
 		t.Errorf("got %+v and %+v", first, second)
+	}
+}
+
+// closing closes a pacer when it first looks at the time.
+type closing struct {
+	clock.Clock
+	once  *sync.Once
+	close func()
+}
+
+func (c closing) Now() time.Time {
+	c.once.Do(c.close)
+	return c.Clock.Now()
+}
+
+// A pacer that closes just before a slot is asked for keeps nobody waiting.
+func TestTakeEndsWhenThePacerCloses(t *testing.T) {
+	t.Parallel()
+	p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}})
+	p.clock = closing{p.clock, &sync.Once{}, func() { p.Close(context.Background()) }}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := p.Take(ctx, 1); !errors.Is(err, ErrClosed) {
+		t.Errorf("%v, want ErrClosed", err)
+	}
+}
+
+// The one that asks for others too hears at once that calls are held, and leaves the wake-up to those who wait for it.
+func TestWhoAsksIsToldAtOnceThatCallsAreHeld(t *testing.T) {
+	t.Parallel()
+	p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}})
+	if _, err := hold(t.Context(), p, time.Minute, job.Slot{}); err != nil {
+		t.Fatal(err)
+	}
+	p.Wake()
+	if _, err := p.Retake(t.Context(), 1); !errors.Is(err, ErrHeld) {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.wake:
+	default:
+		t.Error("the wake-up is gone")
+	}
+}
+
+// How far back a slot lies goes on counting while the machine is suspended, and is not known when Redis's clock has been set.
+func TestHowFarBackASlotLies(t *testing.T) {
+	t.Parallel()
+	p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}})
+	s, err := p.Take(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, ok := p.Behind(s, p.clock.Now()); !ok || d < -time.Second || d > 10*time.Second {
+		t.Errorf("%s back, %v", d, ok)
+	}
+	was := p.asleep
+	p.asleep = func() time.Duration { return was() + time.Hour }
+	if d, ok := p.Behind(s, p.clock.Now()); ok && d < 59*time.Minute {
+		t.Errorf("after an hour asleep %s back, %v", d, ok)
+	}
+	s.Era--
+	if _, ok := p.Behind(s, p.clock.Now()); ok {
+		t.Error("a slot of an earlier era lies on this clock")
 	}
 }

@@ -44,6 +44,12 @@ func (p *Pacer) TooLate(s job.Slot, now time.Time) bool {
 	return true
 }
 
+// Behind returns how far a slot lies back at most, by Redis's clock and with the time for which this machine was suspended; negative for one that is to come.
+// ok is false if Redis's clock has been set since it was given out.
+func (p *Pacer) Behind(s job.Slot, now time.Time) (d time.Duration, ok bool) {
+	return time.Duration(p.bounds.notAfter(p.local(now))-s.At) * time.Microsecond, p.bounds.current(s.Era)
+}
+
 // Passed reports, as TooLate does, whether the slot is of no use any more, for one whose call is not about to be written yet.
 func (p *Pacer) Passed(s job.Slot, now time.Time) bool {
 	p.mu.Lock()

@@ -145,8 +145,8 @@ func (r *reader) gateway(n node) Gateway {
 	if g.Map != nil && !r.written(n.path+".amount.required") {
 		g.Amount.Required = g.Amount.Field != ""
 	}
-	saved := g.Answers.Saved[Class5xx]
-	g.Request.KeyForgets = saved == job.SavedNot || saved == job.SavedUnknown
+	saved := g.Answers.Saved
+	g.Request.KeyForgets = saved[Class2xx] == job.SavedNot || saved[Class5xx] == job.SavedNot || saved[Class5xx] == job.SavedUnknown
 	r.check(n.path, &g)
 	g.Admission.fill(g.Leak)
 	return g

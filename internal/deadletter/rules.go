@@ -32,11 +32,12 @@ func (r Rules) money(payload []byte) string {
 
 // Why a job is held back.
 const (
-	notAJob   = "not a job: there is nothing to send"
-	paused    = `its batch is paused: "dispatcher batch resume" takes it in again`
-	tooLate   = "its time to expire has passed"
-	neverRoom = "its cost is more than admission can ever grant: raise its burst or its limits"
-	noKeys    = `an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use "dlq resolve"`
+	notAJob    = "not a job: there is nothing to send"
+	paused     = `its batch is paused: "dispatcher batch resume" takes it in again`
+	tooLate    = "its time to expire has passed"
+	neverRoom  = "its cost is more than admission can ever grant: raise its burst or its limits"
+	coversNone = `an earlier call may have charged, and a key of this gateway covers no second call: look it up, then use "dlq resolve"`
+	noKeys     = `an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use "dlq resolve"`
 )
 
 // Key says what a replay does to a job's idempotency key; why is not empty if the job is to be held back instead. After
@@ -59,7 +60,9 @@ func (r Rules) Key(rec job.Record) (change job.KeyChange, why string) {
 	switch {
 	case unsure && !r.Keys:
 		return "", noKeys
-	case !unsure && (!r.Keys || rec.FirstCall.IsZero()):
+	case unsure && r.KeyLifetime == 0:
+		return "", coversNone
+	case !unsure && (!r.Keys || r.KeyLifetime == 0 || rec.FirstCall.IsZero()):
 		return job.KeepKey, ""
 	case r.remembered(rec):
 		return job.KeepKey, ""

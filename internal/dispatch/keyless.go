@@ -10,12 +10,12 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Keyless warns of gateways whose calls carry no idempotency key, on a Redis that may forget a call: it would be made again, and nobody would know.
+// Keyless warns of gateways whose calls carry no idempotency key, or one that covers no second call, on a Redis that may forget a call: it would be made again, and nobody would know.
 // Nil if there are none, or Redis forgets nothing.
 func Keyless(gateways []config.Gateway, h redisdb.Health, wait int) *redisdb.Finding {
 	var names []string
 	for _, g := range gateways {
-		if !g.Request.Key.Any() {
+		if g.Request.KeyCovers() == 0 {
 			names = append(names, g.Name)
 		}
 	}
@@ -24,7 +24,7 @@ func Keyless(gateways []config.Gateway, h redisdb.Health, wait int) *redisdb.Fin
 		return nil
 	}
 	return &redisdb.Finding{Severity: redisdb.Warn, Hint: hint,
-		Message: fmt.Sprintf("calls of %s carry no idempotency key, and %s: a call that it forgets is made again, and may charge twice unnoticed",
+		Message: fmt.Sprintf("calls of %s carry no idempotency key that covers a second call, and %s: a call that it forgets is made again, and may charge twice unnoticed",
 			strings.Join(names, ", "), what)}
 }
 

@@ -108,6 +108,7 @@ func (p *eager) Take(_ context.Context, cost int64) (job.Slot, error) {
 }
 func (p *eager) Retake(ctx context.Context, cost int64) (job.Slot, error) { return p.Take(ctx, cost) }
 func (p *eager) Passed(job.Slot, time.Time) bool                          { return false }
+func (p *eager) Behind(job.Slot, time.Time) (time.Duration, bool)         { return 0, true }
 func (p *eager) Due(job.Slot) time.Time                                   { return time.Now() }
 func (p *eager) TooLate(job.Slot, time.Time) bool                         { return false }
 func (p *eager) Ready(job.Slot, time.Time)                                {}

@@ -105,6 +105,9 @@ func lintKeys(g config.Gateway) []Check {
 	case !g.Request.Key.Any():
 		return []Check{warn(name, g.Name, "if the gateway does have idempotency keys, name its header in request.idempotency_header",
 			"no idempotency header: every call that is cut off is parked as unknown_outcome, for a person to look up")}
+	case g.Request.KeyForgets:
+		return []Check{warn(name, g.Name, "look parked jobs up at the gateway; see the caveats of its pack, if it has one",
+			"the gateway makes a call again whose answer was a failure (answers.saved), so every call that is cut off is parked as unknown_outcome, for a person to look up")}
 	case g.Dedupe < g.Request.KeyLifetime:
 		return []Check{warn(name, g.Name, "make dedupe at least as long as request.key_lifetime",
 			"a job is forgotten %s after it is done (dedupe), before the gateway forgets its key (%s): enqueued again in between, it would be answered with the old answer",

@@ -15,6 +15,9 @@ func (s *shape) checkKey() error {
 	if name := s.key.Header(); name != "" && !token(name) {
 		return fmt.Errorf("key.name: %q is not a header's name", name)
 	}
+	if s.key.In == job.KeyInQuery && s.url.base.Query().Has(s.key.Name) {
+		return fmt.Errorf("key.name: the url has a parameter %s already, and the gateway may take that for every job's key: take it out there", s.key.Name)
+	}
 	if s.key.In == job.KeyInBody && !s.hasBody() {
 		return fmt.Errorf("key.in: a %s has no body for the key: use header or query", s.method)
 	}

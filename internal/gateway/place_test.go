@@ -76,6 +76,9 @@ func TestWhereAKeyStands(t *testing.T) {
 	if _, err := New(Config{URL: "https://a.example", Method: "GET", Key: job.KeyShape{In: job.KeyInBody, Name: "k"}}); err == nil {
 		t.Error("a GET has no body")
 	}
+	if _, err := New(Config{URL: "https://a.example/?k=fixed", Key: job.KeyShape{In: job.KeyInQuery, Name: "k"}}); err == nil || !strings.Contains(err.Error(), "has a parameter k already") {
+		t.Errorf("a parameter of the key's name: %v", err)
+	}
 }
 
 // Two calls of one job are made of the same things only where their keys look the same. The digest of a key in a header is what it was.

@@ -46,12 +46,12 @@ func newShape(cfg Config) (shape, error) {
 	default:
 		return s, fmt.Errorf("encoding: %q is unknown: use json or form", cfg.Encoding)
 	}
-	err := s.checkKey()
-	if err != nil {
-		return s, err
-	}
+	var err error
 	if s.url, err = parseTemplate(cfg.URL); err != nil {
 		return s, fmt.Errorf("url: %w", err)
+	}
+	if err := s.checkKey(); err != nil {
+		return s, err
 	}
 	if s.signer, err = newSigner(cfg.Sign); err != nil {
 		return s, fmt.Errorf("sign: %w", err)

@@ -96,11 +96,14 @@ func (t Table) answered(in Input) Judgement {
 	}
 	j := t.referred(a, a.judge(v), rule.Reference)
 	j.Fault = in.Result.Status >= 500 && (found == differs && v != job.VerdictHold || v == job.VerdictUnknown && rule.When != job.WhenRepeat)
-	if status := in.Result.Status; v == job.VerdictRetry && (status == http.StatusConflict || found == matches && status/100 == 4) && (in.Unsure || in.Lapse) {
+	if status := in.Result.Status; v == job.VerdictRetry && (status == http.StatusConflict || found == matches && status/100 == 4 && status != http.StatusRequestTimeout) && (in.Unsure || in.Lapse) {
 		j.Spent = false // the job's own call still runs: nothing was tried, and it ends with the key's life
 	}
 	// While no call of the job's own can hold the key, a conflict is with somebody else's.
 	j.Foreign = in.Result.Status == http.StatusConflict && in.KeySent && (!in.Again || !in.Unsure && !in.Lapse)
+	if j.Foreign {
+		j.Reference = "" // of somebody else's payment
+	}
 	return j
 }
 

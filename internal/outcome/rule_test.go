@@ -138,6 +138,7 @@ func TestWaitingForTheOwnCallSpendsNoAttempt(t *testing.T) {
 		"one that is forgotten":              {Input{KeySent: true, KeyLives: true, Lapse: true}, 422, false},
 		"no earlier call":                    {Input{KeySent: true, KeyLives: true}, 409, true},
 		"earlier calls that came to nothing": {Input{KeySent: true, KeyLives: true, Again: true}, 409, true},
+		"a time-out of the gateway's":        {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 408, true},
 		"a failure":                          {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 500, true},
 	} {
 		tc.in.Result = came(tc.code, `{"code":"in_use"}`)

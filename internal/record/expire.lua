@@ -13,7 +13,7 @@ for i = 4, #KEYS do
     redis.call('ZREM', books_key(record, books_place('parked', v[3])), id)
     become(record, 'parked', '@reason', 'expired', '@error', 'its time had passed when it was found not to be charged', '@parked_at', int(when),
       '@key_generation', int(next_key(record, v[5])), '@looked_up_at', int(now), '@settled', settled_by('not_done', now, ARGV[2]))
-    redis.call('HDEL', record, '@first_call_at', '@may_have_charged')
+    redis.call('HDEL', record, '@first_call_at', '@may_have_charged', '@reference')
     redis.call('ZADD', KEYS[2], int(when), id)
     settled, answer = settled + 1, 1
   end

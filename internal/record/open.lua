@@ -1,7 +1,7 @@
 -- open.lua: writes an attempt down before its call, or says why there must be none.
 -- KEYS 1 record  2 open  3 costs  4 counters  5 hold  6 alive
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 µs from now to the attempt's deadline
---      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 attempts allowed
+--      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs, 0: one covers no second call)  8 attempts allowed
 --      9 version of the data ('' = not watched)  10 the least sign of life it must have (µs)  11 marks of confirmed restores (alive.lua)
 --      12 digest of what a call is made of now, but for the payload ('' = not watched)
 -- returns {opening, cost, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs), outages it has failed in,
@@ -53,7 +53,7 @@ end
 
 local cut = over and job.@opened_at -- its last owner died with the call under way, as far as anybody knows
 local function opening()
-  local forgotten = ARGV[6] ~= '1' or rekeyed or (first > 0 and now - first > tonumber(ARGV[7]))
+  local forgotten = ARGV[6] ~= '1' or tonumber(ARGV[7]) == 0 or rekeyed or (first > 0 and now - first > tonumber(ARGV[7]))
   if cut then -- that attempt counts
     spent, calls = redis.call('HINCRBY', record, '@spent', 1), calls + 1
     history(record, int(now) .. ' 0 0 cut_off')

@@ -49,7 +49,7 @@ end
 
 local function past(key_change)
   local drop = {unpack(PAST)}
-  if key_change ~= 'keep' then drop[#drop + 1], drop[#drop + 2] = '@first_call_at', '@may_have_charged' end
+  if key_change ~= 'keep' then drop[#drop + 1], drop[#drop + 2], drop[#drop + 3] = '@first_call_at', '@may_have_charged', '@reference' end
   if not by_itself then drop[#drop + 1] = '@self_replays' end
   return drop
 end

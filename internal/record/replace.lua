@@ -14,7 +14,7 @@ for i = 1, #KEYS - 1 do
     local fields = {'@digest', ARGV[a + 4], '@key_generation', int(next_key(record, v[5])), '@edited_at', int(math.max(now, tonumber(v[6]) or 0))}
     payload_put(fields, #fields, ARGV[a + 3], 1, #ARGV[a + 3])
     local bytes = payload_bytes(record)
-    redis.call('HDEL', record, '@first_call_at', '@may_have_charged', unpack(PAYLOAD))
+    redis.call('HDEL', record, '@first_call_at', '@may_have_charged', '@reference', unpack(PAYLOAD))
     redis.call('HSET', record, unpack(fields))
     reprice(record, ARGV[a + 5], bytes)
   end

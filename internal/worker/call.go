@@ -18,12 +18,13 @@ const takeCostly = 2 * time.Second
 
 // call sends the job at its slot and deals with what comes of it.
 func (w *Worker) call(ctx context.Context, a job.Attempt, slot job.Slot, latest time.Time) {
+	fence := fence{w.cfg.Pacer, slot, latest}
 	slot, err := w.fit(ctx, a, slot)
 	if err != nil {
 		w.unfit(ctx, a, err)
 		return
 	}
-	res, slot, begun := w.send(ctx, a, slot, latest)
+	res, slot, begun := w.send(ctx, a, slot, fence)
 	if res.Late || res.Stage == job.NotSent && errors.Is(res.Err, job.ErrLocal) { // nobody's fault but this machine's: another process may call it
 		_ = w.cfg.Pacer.Release(ctx, slot)
 		w.giveBack(ctx, a)
@@ -51,15 +52,15 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot job.Slot, latest 
 
 // send writes the call at its slot. On a busy machine slots pass before their jobs are ready; a job that is ready then takes another one, as it would be late
 // again if it went back to the queue and came the whole way again. It returns the slot of the last try, and when that began.
-func (w *Worker) send(ctx context.Context, a job.Attempt, slot job.Slot, latest time.Time) (job.Result, job.Slot, time.Time) {
+func (w *Worker) send(ctx context.Context, a job.Attempt, slot job.Slot, fence fence) (job.Result, job.Slot, time.Time) {
 	for {
 		begun := w.cfg.Clock.Now()
 		w.cfg.Pacer.Ready(slot, begun)
 		res := job.Result{Stage: job.NotSent, Late: true}
-		if !w.cfg.Pacer.Passed(slot, begun) {
+		if !fence.over(begun) && !w.cfg.Pacer.Passed(slot, begun) {
 			// The pacer hears of the write before the answer: a call that went out late must be known while its window lasts.
 			res = w.cfg.Sender.Send(ctx, job.Request{Job: a.Job, Key: a.Key(), Due: w.cfg.Pacer.Due(slot),
-				TooLate: func(now time.Time) bool { return now.After(latest) || w.cfg.Pacer.TooLate(slot, now) },
+				TooLate: func(now time.Time) bool { return fence.over(now) || w.cfg.Pacer.TooLate(slot, now) },
 				Wrote:   func(at time.Time) { w.cfg.Pacer.Written(slot, at) }})
 			w.traceCall(ctx, begun, res)
 		}
@@ -67,7 +68,11 @@ func (w *Worker) send(ctx context.Context, a job.Attempt, slot job.Slot, latest 
 			return res, slot, begun
 		}
 		_ = w.cfg.Pacer.Release(ctx, slot)
-		again, err := w.retake(a, latest)
+		now := w.cfg.Clock.Now()
+		if fence.over(now) {
+			return res, job.Slot{}, begun
+		}
+		again, err := w.retake(a, fence.latest.Sub(now))
 		if err != nil {
 			return res, job.Slot{}, begun
 		}
@@ -75,11 +80,24 @@ func (w *Worker) send(ctx context.Context, a job.Attempt, slot job.Slot, latest 
 	}
 }
 
-// retake takes another slot for a job that is ready, if there is one before the latest moment at which it may be called.
-func (w *Worker) retake(a job.Attempt, latest time.Time) (job.Slot, error) {
-	taking, cancel := context.WithTimeout(w.cfg.Stopping, latest.Sub(w.cfg.Clock.Now()))
+// retake takes another slot for a job that is ready, if there is one within that time.
+func (w *Worker) retake(a job.Attempt, within time.Duration) (job.Slot, error) {
+	taking, cancel := context.WithTimeout(w.cfg.Stopping, within)
 	defer cancel()
 	return w.cfg.Pacer.Retake(taking, a.Job.Cost)
+}
+
+// fence keeps a job from being called when others may have judged its attempt. This process's own clock stands still while the machine is suspended and knows
+// nothing of Redis's clock, by which they judge: so it goes by the job's first slot as well, which lies on that.
+type fence struct {
+	pacer  Pacer
+	first  job.Slot
+	latest time.Time
+}
+
+func (f fence) over(now time.Time) bool {
+	behind, ok := f.pacer.Behind(f.first, now)
+	return !ok || behind > margin/2 || now.After(f.latest)
 }
 
 // fit trades a slot whose cost is too small for this job against one of its own cost.

@@ -422,3 +422,56 @@ func TestAKeyThatCoversNothingIsNotTrusted(t *testing.T) {
 		}
 	}
 }
+
+// The reference of a payment that was accepted and came to nothing is not that of the next one.
+func TestTheReferenceGoesWithItsKey(t *testing.T) {
+	t.Parallel()
+	r := setup(t, job.Result{Stage: job.Answered, Status: 202, Body: []byte(`{"id":"tr_FAILED"}`)}, true)
+	table, err := outcome.Table{}.Referring("id").With([]outcome.Rule{{Status: 202, Then: job.VerdictAccepted}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.made.Judge = table
+	r.w = worker.New(r.made)
+	r.accept(job.Job{ID: "j"})
+	r.deliver("j")
+	rec := r.record("j")
+	if _, _, err := r.books.Readmit(t.Context(), []job.Return{{ID: "j", Generation: rec.Generation, Reason: rec.Reason, Key: job.SettleKey}}); err != nil || rec.Reference != "tr_FAILED" {
+		t.Fatalf("%v, reference %q", err, rec.Reference)
+	}
+	if rec = r.call("j", job.Result{Stage: job.Answered, Status: 200, Body: []byte(`{"ok":true}`)}); rec.State != job.Done || rec.Reference != "" {
+		t.Errorf("%s with the reference %q", rec.State, rec.Reference)
+	}
+}
+
+// A job in doubt of which no call is known is not called again when a key covers no second call any more.
+func TestADoubtWithoutACallOutlivesAKeyThatCoversNothing(t *testing.T) {
+	t.Parallel()
+	r := setup(t, answered(409, nil), true)
+	r.accept(job.Job{ID: "j"})
+	r.deliver("j")
+	if rec := r.record("j"); !rec.Unsure {
+		t.Fatalf("%+v: want it in doubt", rec)
+	}
+	r.kept.KeyLifetime, r.made.KeyLifetime = 0, 0
+	r.books = ledger.New(r.c, r.kept)
+	r.flaky.Books = r.books
+	r.w = worker.New(r.made)
+	if rec := r.call("j", answered(200, nil)); rec.Reason != job.UnknownOutcome || len(r.sender.keys) != 1 {
+		t.Errorf("%s %s after the keys %v", rec.State, rec.Reason, r.sender.keys)
+	}
+}
+
+// A job that no call can have charged goes again, and one in doubt is held back with a reason that is true.
+func TestReplaysWhereAKeyCoversNothing(t *testing.T) {
+	t.Parallel()
+	rules := deadletter.Rules{Keys: true, Now: time.Now()}
+	called := job.Record{Reason: job.Exhausted, State: job.Parked, FirstCall: time.Now().Add(-time.Hour)}
+	if change, why := rules.Key(called); change != job.KeepKey || why != "" {
+		t.Errorf("%s %q", change, why)
+	}
+	called.Unsure = true
+	if _, why := rules.Key(called); !strings.Contains(why, "covers no second call") {
+		t.Errorf("%q", why)
+	}
+}

@@ -32,6 +32,9 @@ type Pacer interface {
 	Retake(ctx context.Context, cost int64) (job.Slot, error)
 	// Passed says that the slot can't be used any more.
 	Passed(s job.Slot, now time.Time) bool
+	// Behind is how far back a slot lies by now, on the clock that attempts' deadlines go by, and also while this machine was suspended; ok is false where that clock has
+	// been set since.
+	Behind(s job.Slot, now time.Time) (d time.Duration, ok bool)
 	// Due is the local moment before which nothing may be written.
 	Due(s job.Slot) time.Time
 	// TooLate says that the slot passed too long before now: release it and send nothing.

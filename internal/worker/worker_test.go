@@ -47,7 +47,9 @@ type pacer struct {
 	few       int64
 	none      bool
 	passed    bool // the present slot
-	retakes   int  // slots that there are for jobs whose own one has passed
+	behind    time.Duration
+	bygone    bool
+	retakes   int // slots that there are for jobs whose own one has passed
 	tooDear   bool
 	failures  []job.Failure
 	slot      *slot // of the present delivery
@@ -74,7 +76,8 @@ func (p *pacer) Retake(context.Context, int64) (job.Slot, error) {
 	p.retakes--
 	return job.Slot{At: 2, Cost: 1}, nil
 }
-func (p *pacer) Passed(s job.Slot, _ time.Time) bool { return s == present && p.passed }
+func (p *pacer) Behind(job.Slot, time.Time) (time.Duration, bool) { return p.behind, !p.bygone }
+func (p *pacer) Passed(s job.Slot, _ time.Time) bool              { return s == present && p.passed }
 func (p *pacer) of(s job.Slot) *slot {
 	if s == present {
 		return p.slot
@@ -333,6 +336,29 @@ func TestAJobThatIsReadyTakesAnotherSlot(t *testing.T) {
 			if present.released != 1 || present.written != 0 || other.written != tc.called || other.released+other.written != tc.retakes-r.pacer.retakes {
 				t.Errorf("the slot was released %d times and written %d times; the %d others %d and %d times", present.released, present.written,
 					tc.retakes-r.pacer.retakes, other.released, other.written)
+			}
+		})
+	}
+}
+
+// Others may have judged the attempt by the clock that slots lie on, which goes on while this machine is suspended: nothing is called then, whatever this
+// process's own clock says.
+func TestAJobWhoseSlotIsLongPastIsNotCalled(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*pacer){
+		"an hour asleep":           func(p *pacer) { p.behind = time.Hour },
+		"Redis's clock was set":    func(p *pacer) { p.bygone = true },
+		"the slot has passed, too": func(p *pacer) { p.behind, p.passed = time.Hour, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := setup(t, answered(200, nil), false)
+			set(r.pacer)
+			r.pacer.retakes = 3
+			r.accept(job.Job{ID: "j"})
+			s := r.deliver("j")
+			if rec := r.record("j"); rec.State != job.Queued || len(r.sender.keys) != 0 || s.released != 1 || r.pacer.retakes != 3 {
+				t.Errorf("%s after %d calls, the slot released %d times, %d slots left", rec.State, len(r.sender.keys), s.released, r.pacer.retakes)
 			}
 		})
 	}
