@@ -122,6 +122,9 @@ const leastCells = 1372
 // the first or second call, or not at all. No job is charged twice, none is booked without a charge, none is refused with one, and each ends as the table
 // says. At most one call could only bring the same answer again.
 func TestPacksByFatesByCrashes(t *testing.T) {
+	if testkit.Race {
+		t.Skip("more than a thousand cells under the race detector keep the processors from tests that wait for them: make test runs it")
+	}
 	t.Parallel()
 	played := &tally{}
 	t.Run("cells", func(t *testing.T) {
