@@ -23,7 +23,7 @@ const (
 // KeyCovers is how long after a key's first call another call may begin with it: then the gateway knows the key until that call's end.
 // 0 where there are no keys, or where they cover nothing.
 func (q Request) KeyCovers() time.Duration {
-	if q.KeyForgets {
+	if !q.Key.Any() || q.KeyForgets {
 		return 0
 	}
 	return q.keyLives()

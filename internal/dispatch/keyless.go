@@ -15,7 +15,7 @@ import (
 func Keyless(gateways []config.Gateway, h redisdb.Health, wait int) *redisdb.Finding {
 	var names []string
 	for _, g := range gateways {
-		if !g.Request.Key.Any() || g.Request.KeyCovers() == 0 {
+		if g.Request.KeyCovers() == 0 {
 			names = append(names, g.Name)
 		}
 	}

@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"regexp"
+	"sync"
 )
 
 // The calls that a rule on answers is for.
@@ -32,6 +33,29 @@ func Pattern(want string) (expression string, ok bool) {
 		return "", false
 	}
 	return want[1 : len(want)-1], true
+}
+
+// Fits says whether a value of an answer is the wanted one. What is absent or empty fits no expression.
+func Fits(want, got string) bool {
+	expression, ok := Pattern(want)
+	if !ok {
+		return want == got
+	}
+	return got != "" && matches(expression, got)
+}
+
+var compiled sync.Map // regular expressions by their texts; nil for one that can't be read
+
+// matches says whether a text matches an expression that the configuration was checked for.
+func matches(expression, text string) bool {
+	known, ok := compiled.Load(expression)
+	if !ok {
+		re, _ := regexp.Compile(expression)
+		known = re
+		compiled.Store(expression, re)
+	}
+	re, _ := known.(*regexp.Regexp)
+	return re != nil && re.MatchString(text)
 }
 
 // CheckWanted returns why a value can't be wanted in an answer, or nil.

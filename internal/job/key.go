@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/google/uuid"
 )
@@ -88,7 +87,7 @@ func (k KeyShape) Check(id string) error {
 		return fmt.Errorf("its idempotency key would have %d characters, and the gateway takes no fewer than %d%s", len(first), k.Min, hint)
 	case k.Max > 0 && len(later) > k.Max:
 		return fmt.Errorf("its idempotency key would have up to %d characters, and the gateway takes no more than %d%s", len(later), k.Max, hint)
-	case k.Alphabet != "" && !classOf(k.Alphabet).MatchString(later):
+	case k.Alphabet != "" && !matches(class(k.Alphabet), later):
 		return fmt.Errorf("its idempotency key, or one for a second try (%s), would have characters that the gateway does not take; it takes %s%s", shownKey(later), k.Alphabet, hint)
 	}
 	return nil
@@ -103,24 +102,15 @@ func shownKey(key string) string {
 	return key
 }
 
-var classes sync.Map // of alphabets
-
-// classOf returns what matches texts of this alphabet alone. CheckAlphabet has seen it.
-func classOf(alphabet string) *regexp.Regexp {
-	if known, ok := classes.Load(alphabet); ok {
-		return known.(*regexp.Regexp) //nolint:forcetypeassert // nothing else is stored
-	}
-	re := regexp.MustCompile("^[" + alphabet + "]*$")
-	classes.Store(alphabet, re)
-	return re
-}
+// class is an expression for texts of this alphabet alone.
+func class(alphabet string) string { return "^[" + alphabet + "]*$" }
 
 // CheckAlphabet returns why a text can't be the alphabet of keys, or nil.
 func CheckAlphabet(text string) error {
 	if strings.ContainsAny(text, "[]\\^") || text == "" {
 		return fmt.Errorf("write the characters as in a regular expression's class, without brackets, like a-zA-Z0-9_-")
 	}
-	if _, err := regexp.Compile("^[" + text + "]*$"); err != nil {
+	if _, err := regexp.Compile(class(text)); err != nil {
 		return fmt.Errorf("the characters can't be read: write them like a-zA-Z0-9_-")
 	}
 	return nil

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -49,7 +47,7 @@ func (r Rule) match(a *answer) match {
 	}
 	h := http.Header(a.in.Result.Header)
 	for name, want := range r.Header {
-		if !fits(want, h.Get(name)) {
+		if !job.Fits(want, h.Get(name)) {
 			return differs
 		}
 	}
@@ -61,29 +59,11 @@ func (r Rule) match(a *answer) match {
 		return unreadable
 	}
 	for path, want := range r.Body {
-		if got, there := lookUp(doc, path); !there || !fits(want, got) {
+		if got, there := lookUp(doc, path); !there || !job.Fits(want, got) {
 			return differs
 		}
 	}
 	return matches
-}
-
-var patterns sync.Map // regular expressions by what they are written as; one that can't be read is nil
-
-// fits says whether a value is the wanted one. A header that is absent has no value, and fits no expression.
-func fits(want, got string) bool {
-	expression, ok := job.Pattern(want)
-	if !ok {
-		return want == got
-	}
-	known, ok := patterns.Load(expression)
-	if !ok {
-		re, _ := regexp.Compile(expression) // job.CheckWanted has said so
-		known = re
-		patterns.Store(expression, re)
-	}
-	re, _ := known.(*regexp.Regexp)
-	return re != nil && got != "" && re.MatchString(got)
 }
 
 // body returns the answer's document, and whether there is one.

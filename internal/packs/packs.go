@@ -48,7 +48,7 @@ type Limit struct {
 	Per string `yaml:"per" json:"per"`
 }
 
-// Per words that say that a limit holds for one gateway of the configuration alone.
+// perEndpoint is the Per of a limit that holds for one endpoint, as a gateway of the configuration is.
 const perEndpoint = "endpoint"
 
 // Text returns the file as it stands, with its comments.

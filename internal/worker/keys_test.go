@@ -383,11 +383,10 @@ func TestARefusalAfterALossOfRedisIsNoNo(t *testing.T) {
 	}
 }
 
-// A payment that the gateway has accepted is neither booked nor sent again: it is parked with its reference, for somebody who can ask what became of it.
-func TestAnAcceptedPaymentIsParkedWithItsReference(t *testing.T) {
-	t.Parallel()
-	accepted := job.Result{Stage: job.Answered, Status: 202, Body: []byte(`{"id":"tr_1"}`)}
-	r := setup(t, accepted, true)
+// accepted has a job called whose payment the gateway accepts, with that reference.
+func accepted(t *testing.T, reference string) *rig {
+	t.Helper()
+	r := setup(t, job.Result{Stage: job.Answered, Status: 202, Body: []byte(`{"id":"` + reference + `"}`)}, true)
 	table, err := outcome.Table{}.Referring("id").With([]outcome.Rule{{Status: 202, Then: job.VerdictAccepted}})
 	if err != nil {
 		t.Fatal(err)
@@ -396,6 +395,13 @@ func TestAnAcceptedPaymentIsParkedWithItsReference(t *testing.T) {
 	r.w = worker.New(r.made)
 	r.accept(job.Job{ID: "j"})
 	r.deliver("j")
+	return r
+}
+
+// A payment that the gateway has accepted is neither booked nor sent again: it is parked with its reference, for somebody who can ask what became of it.
+func TestAnAcceptedPaymentIsParkedWithItsReference(t *testing.T) {
+	t.Parallel()
+	r := accepted(t, "tr_1")
 	rec := r.record("j")
 	if rec.State != job.Parked || rec.Reason != job.UnknownOutcome || rec.Reference != "tr_1" || !rec.Unsure || !strings.HasPrefix(rec.Error, "accepted, outcome later") {
 		t.Errorf("%s %s, reference %q, in doubt %v: %s", rec.State, rec.Reason, rec.Reference, rec.Unsure, rec.Error)
@@ -426,15 +432,7 @@ func TestAKeyThatCoversNothingIsNotTrusted(t *testing.T) {
 // The reference of a payment that was accepted and came to nothing is not that of the next one.
 func TestTheReferenceGoesWithItsKey(t *testing.T) {
 	t.Parallel()
-	r := setup(t, job.Result{Stage: job.Answered, Status: 202, Body: []byte(`{"id":"tr_FAILED"}`)}, true)
-	table, err := outcome.Table{}.Referring("id").With([]outcome.Rule{{Status: 202, Then: job.VerdictAccepted}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.made.Judge = table
-	r.w = worker.New(r.made)
-	r.accept(job.Job{ID: "j"})
-	r.deliver("j")
+	r := accepted(t, "tr_FAILED")
 	rec := r.record("j")
 	if _, _, err := r.books.Readmit(t.Context(), []job.Return{{ID: "j", Generation: rec.Generation, Reason: rec.Reason, Key: job.SettleKey}}); err != nil || rec.Reference != "tr_FAILED" {
 		t.Fatalf("%v, reference %q", err, rec.Reference)
