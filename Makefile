@@ -34,11 +34,12 @@ long: install-test-deps ## what make test tries at random, several times as ofte
 race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then
 	CGO_ENABLED=1 go test -race -count=5 -timeout 60m ./internal/...
 
-lint: ## gofmt, go vet and staticcheck; the linter is fetched at its pinned version
+lint: ## gofmt, go vet and staticcheck, which is fetched at its pinned version, and luacheck over the scripts as Redis gets them (apt-get as root; SKIP where it can not be installed)
 	@unformatted=$$(gofmt -l bench cmd internal test); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	cd bench && go vet ./...
 	go run $(STATICCHECK) ./...
+	@if ./test/deps.sh luacheck; then go test -vet=off ./test -run Luacheck; else echo "SKIP: luacheck can not be installed here"; fi
 
 vuln: ## known vulnerabilities of what is called, by govulncheck; SKIP where its database can not be reached
 	@if curl -fsS -m 10 -o /dev/null https://vuln.go.dev/index/modules.json; then go run $(VULNCHECK) ./...; \

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what the tests need beyond Go: redis-server, a C compiler for the race detector, and what is named (a command of its package's name).
+# Installs what the tests need beyond Go: redis-server, a C compiler for the race detector, and what is named: a command of its package's name, or luacheck.
 set -euo pipefail
 
 packages=()
 command -v redis-server >/dev/null || packages+=(redis-server)
 command -v "${CC:-gcc}" >/dev/null || command -v clang >/dev/null || packages+=(gcc libc6-dev)
 for tool in "$@"; do
-  command -v "$tool" >/dev/null || packages+=("$tool")
+  command -v "$tool" >/dev/null || packages+=("${tool/luacheck/lua-check}")
 done
 [ ${#packages[@]} -eq 0 ] && exit 0
 

@@ -49,7 +49,8 @@ end
 
 -- tail reads the list's values from a moment on, and how many come before them.
 local function tail(list, moment)
-  local len, reach, from, v = call('LLEN', list), 2 * POOL_CHUNK, 0, {}
+  local len, reach = call('LLEN', list), 2 * POOL_CHUNK
+  local from, v
   repeat
     reach = reach * 2
     from = math.max(len - reach, 0)

@@ -332,7 +332,8 @@ end
 -- Slots that are out already, in any process, will be used by the jobs that wait first.
 local function slots_ahead()
   if last <= now or width[1] > 0 then return 0 end
-  local count, seen, v = 0, 0, nil
+  local count, seen = 0, 0
+  local v
   repeat
     v = call('LRANGE', KEYS[10], -seen - POOL_CHUNK, -seen - 1)
     for i = 1, #v, 2 do
@@ -429,7 +430,8 @@ end
 -- append puts pairs of an exact list where they belong: behind those that count no later. What counts late so keeps none waiting that counts
 -- earlier. Returns whether it has made the list anew.
 local function append(list, p)
-  local first, reach, v = tonumber(p[1]), 2, nil
+  local first, reach = tonumber(p[1]), 2
+  local v
   repeat
     v = call('LRANGE', list, -reach, -1)
     reach = reach * 8

@@ -65,14 +65,14 @@ local function brake_watch(record, batch, jobs, from, to)
   local decided = to == 'done' or to == 'discarded' or string.sub(to, 1, 7) == 'parked:' and to ~= 'parked:paused' and to ~= 'parked:rejected'
   if not decided or from == 'parked:paused' then return end
   local key = shelf_key(record, 'batch:' .. batch)
-  local v = redis.call('HMGET', key, 'paused', 'cancelled', 'ahead', 'canary', 'answered', 'refused')
+  local v = redis.call('HMGET', key, 'paused', 'cancelled', 'ahead', 'canary', 'answered')
   if v[1] or v[2] then return end
   if v[3] == '1' then return brake_ahead(record, batch, key, jobs, to, v[4]) end
-  local answered, refused = tonumber(v[5]) or 0, tonumber(v[6]) or 0
+  local answered = tonumber(v[5]) or 0
   if from ~= 'in_flight' or to ~= 'done' and to ~= 'parked:refused' or answered >= brake_calls then return end
   answered = redis.call('HINCRBY', key, 'answered', int(jobs))
   if to == 'done' then return end
-  refused = redis.call('HINCRBY', key, 'refused', int(jobs))
+  local refused = redis.call('HINCRBY', key, 'refused', int(jobs))
   if refused < brake_least then return end
   brake_stop(record, batch, key, int(refused) .. ' of its first ' .. int(answered) .. ' calls were refused' .. brake_said)
 end

@@ -30,12 +30,12 @@ if not lease or lease * 1000000 < now then
   redis.call('ZREM', KEYS[7], ARGV[4])
   redis.call('DEL', KEYS[5])
 end
-local called = job.@opened_at -- if not, it was opened only to be parked
-local ending = called and int(now) .. ' 0 0 cut_off' or ''
-end_attempt({record = record, open = KEYS[2], rate = KEYS[12]}, job, id, now, called and 1 or 0, ending, 0)
+local sent = job.@opened_at -- if not, it was opened only to be parked
+local ending = sent and int(now) .. ' 0 0 cut_off' or ''
+end_attempt({record = record, open = KEYS[2], rate = KEYS[12]}, job, id, now, sent and 1 or 0, ending, 0)
 
 if paid_before(record, KEYS[9], now, job) then return 'done' end
-if called then redis.call('HSET', record, '@may_have_charged', '1') end
+if sent then redis.call('HSET', record, '@may_have_charged', '1') end
 
 local function park(reason, set, error)
   local when = stamp(KEYS[9], now)
@@ -43,10 +43,10 @@ local function park(reason, set, error)
   redis.call('ZADD', set, int(when), id)
   return reason
 end
-if called and (ARGV[7] ~= '1' or now - (tonumber(job.@first_call_at) or 0) > tonumber(ARGV[8])) then
+if sent and (ARGV[7] ~= '1' or now - (tonumber(job.@first_call_at) or 0) > tonumber(ARGV[8])) then
   return park('unknown_outcome', KEYS[10], 'the worker died while the call was under way')
 end
-if called and tonumber(redis.call('HGET', record, '@spent')) >= tonumber(ARGV[9]) then
+if sent and tonumber(redis.call('HGET', record, '@spent')) >= tonumber(ARGV[9]) then
   return park('exhausted', KEYS[11], 'the worker died while the call was under way, at the last attempt')
 end
 become_of(record, job, 'queued', '@generation', int(tonumber(job.@generation) + 1))

@@ -20,21 +20,21 @@ end
 
 -- shelf_remove takes an id out of a set. Between shelf_gather and shelf_gathered it only notes it: a script that takes out many jobs changes
 -- each set once.
-local leaving
+local removed -- between shelf_gather and shelf_gathered: the ids to take out of each set
 local function shelf_remove(set, id)
-  if not leaving then return redis.call('ZREM', set, id) end
-  local ids = leaving[set] or {}
-  leaving[set] = ids
+  if not removed then return redis.call('ZREM', set, id) end
+  local ids = removed[set] or {}
+  removed[set] = ids
   ids[#ids + 1] = id
 end
 
-local function shelf_gather() leaving = {} end
+local function shelf_gather() removed = {} end
 
 local function shelf_gathered()
-  for set, ids in pairs(leaving) do
+  for set, ids in pairs(removed) do
     for i = 1, #ids, 1000 do redis.call('ZREM', set, unpack(ids, i, math.min(i + 999, #ids))) end
   end
-  leaving = nil
+  removed = nil
 end
 
 -- shelf_batch is the part of parked:<reason> that is of one batch. A name is made once for a script.

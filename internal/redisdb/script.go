@@ -5,6 +5,7 @@ import (
 	_ "embed" // the scripts are files
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,8 +19,27 @@ type Script struct {
 
 // NewScript joins fragments, in order, into one script. Fragments define local functions, of which it gets those that it uses; the last one is
 // the body.
-func NewScript(fragments ...string) *Script {
-	return &Script{s: redis.NewScript(Compose(fragments...))}
+func NewScript(fragments ...string) *Script { return &Script{s: composed(fragments)} }
+
+// texts are the scripts that were put together so far.
+var texts struct {
+	sync.Mutex
+	all []string
+}
+
+// Texts returns the text of every script that was put together so far, for a linter to read.
+func Texts() []string {
+	texts.Lock()
+	defer texts.Unlock()
+	return slices.Clone(texts.all)
+}
+
+func composed(fragments []string) *redis.Script {
+	text := Compose(fragments...)
+	texts.Lock()
+	defer texts.Unlock()
+	texts.all = append(texts.all, text)
+	return redis.NewScript(text)
 }
 
 // NewSharedScript joins fragments into a script that runs for several callers at once where a client of Together has several that wait for it:
@@ -28,7 +48,7 @@ func NewScript(fragments ...string) *Script {
 func NewSharedScript(fragments ...string) *Script {
 	s, last := NewScript(fragments...), len(fragments)-1
 	body := "local function one(KEYS, ARGV)\n" + fragments[last] + "\nend\n" + severalLua
-	s.several = redis.NewScript(Compose(append(slices.Clone(fragments[:last]), body)...))
+	s.several = composed(append(slices.Clone(fragments[:last]), body))
 	return s
 }
 
