@@ -22,13 +22,7 @@ const complainEvery = time.Minute
 
 // watch returns the watch over the age of a gateway's data.
 func watch(g config.Gateway, t tools) *incarnation.Watch {
-	var others []incarnation.Memory
-	for name, m := range t.memory {
-		if name != g.Name {
-			others = append(others, m)
-		}
-	}
-	return incarnation.NewWatch(t.redis, incarnation.Params{Gateway: g.Name, Memory: t.memory[g.Name], Others: others, Clock: clock.Real{},
+	return incarnation.NewWatch(t.redis, incarnation.Params{Gateway: g.Name, Past: t.past, Clock: clock.Real{},
 		Metrics: t.ages, Log: t.log})
 }
 

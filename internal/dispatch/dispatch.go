@@ -72,7 +72,7 @@ func New(p Params) (*Dispatcher, error) {
 	if len(p.Gateways) > 1 {
 		t.burden = d.burden
 	}
-	t.memory = d.recall()
+	t.past = incarnation.NewPast(d.recall())
 	d.tools = t
 	d.ctx, d.halt = context.WithCancel(context.Background())
 	units := make([]*unit, len(p.Gateways))

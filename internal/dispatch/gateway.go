@@ -73,7 +73,7 @@ type unit struct {
 type tools struct {
 	ages    *incarnation.Metrics
 	faults  machineMetrics
-	memory  map[string]incarnation.Memory // what was seen of each gateway's data
+	past    *incarnation.Past // what was seen of each gateway's data
 	redis   redis.UniversalClient
 	calls   func() redis.UniversalClient
 	pacing  *bucket.Metrics

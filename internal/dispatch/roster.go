@@ -57,17 +57,10 @@ func (d *Dispatcher) recallAlso(gateways []config.Gateway, served map[string]*un
 	}
 	seen, _ := d.state.Recall() // what can't be read was said at the start
 	for gateway, m := range seen {
-		if _, known := d.tools.memory[gateway]; !known {
-			d.remind(gateway, m)
+		if _, known := d.tools.past.Of(gateway); !known {
+			d.tools.past.Put(gateway, m)
 		}
 	}
-}
-
-func (d *Dispatcher) remind(gateway string, m incarnation.Memory) {
-	if d.tools.memory == nil {
-		d.tools.memory = map[string]incarnation.Memory{}
-	}
-	d.tools.memory[gateway] = m
 }
 
 // drop takes back what was made for a reload that is refused.
@@ -101,7 +94,7 @@ func (d *Dispatcher) enlist(plans []plan) (gone []string) {
 
 // leave serves a gateway no more: nothing is pulled from now on, and its calls under way finish beside what goes on. Its jobs stay in Redis.
 func (d *Dispatcher) leave(u *unit) {
-	d.remind(u.name, u.data.Memory())
+	d.tools.past.Put(u.name, u.data.Memory())
 	if d.state != nil {
 		_ = d.state.Keep(map[string]incarnation.Memory{u.name: u.data.Memory()}) // else the next start knows a little less
 	}

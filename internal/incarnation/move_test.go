@@ -88,7 +88,9 @@ func TestWhatWasSeenUnderAnotherNameCounts(t *testing.T) {
 		"doubted already, and for this cause": {other: Memory{"a", moment}, d: data{line: "a", at: moment - 70*second, doubt: doubt{moment - 70*second, moment, "a"}}, want: doubted},
 	} {
 		tc.d.now = moment
-		if found, _ := judgeAll(tc.own, []Memory{tc.other}, tc.d); found != tc.want {
+		past := NewPast(map[string]Memory{"here": tc.own, "elsewhere": {Line: "z"}})
+		past.Put("elsewhere", tc.other)
+		if found, _ := judgeAll(tc.own, past.others("here", tc.d.line), tc.d); found != tc.want {
 			t.Errorf("%s: %s, want %s", name, found, tc.want)
 		}
 	}

@@ -29,10 +29,8 @@ const unfit = "?"
 // Params say whose data is watched.
 type Params struct {
 	Gateway string
-	// Memory is what this machine has seen before.
-	Memory Memory
-	// Others is what it has seen under other names: a gateway that was renamed had one of them.
-	Others []Memory
+	// Past is what this machine has seen before, under this name and under others. Nil: nothing.
+	Past *Past
 	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.
 	NowMicros redisdb.Clock
 	Clock     clock.Clock
@@ -60,7 +58,8 @@ type Watch struct {
 // NewWatch returns a watch that lets nobody call until Meet.
 func NewWatch(c redis.UniversalClient, p Params) *Watch {
 	k := redisdb.NewKeys(p.Gateway)
-	return &Watch{p: p, client: c, keys: []string{k.Alive(), k.Pace()}, memory: p.Memory, version: unfit,
+	seen, _ := p.Past.Of(p.Gateway)
+	return &Watch{p: p, client: c, keys: []string{k.Alive(), k.Pace()}, memory: seen, version: unfit,
 		free: make(chan struct{})}
 }
 
@@ -71,7 +70,7 @@ func (w *Watch) Meet(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		found, lacking := judgeAll(w.Memory(), w.p.Others, d)
+		found, lacking := judgeAll(w.Memory(), w.p.Past.others(w.p.Gateway, d.line), d)
 		switch found {
 		case calm:
 			w.adopt(d)
@@ -154,7 +153,7 @@ func (w *Watch) Confirm(ctx context.Context) (bool, error) {
 		if err != nil {
 			return confirmed, err
 		}
-		found, lacking := judgeAll(w.Memory(), w.p.Others, d)
+		found, lacking := judgeAll(w.Memory(), w.p.Past.others(w.p.Gateway, d.line), d)
 		switch found {
 		case fresh, calm:
 			return confirmed, w.Meet(ctx)

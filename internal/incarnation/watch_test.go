@@ -52,7 +52,7 @@ type dispatcher struct {
 func (w *world) dispatcher(m Memory) *dispatcher {
 	w.t.Helper()
 	d := &dispatcher{w: w, log: &bytes.Buffer{}, reg: prometheus.NewRegistry()}
-	d.Watch = NewWatch(w.c, Params{Gateway: w.gateway, Memory: m, NowMicros: w.now.Load, Clock: w,
+	d.Watch = NewWatch(w.c, Params{Gateway: w.gateway, Past: NewPast(map[string]Memory{w.gateway: m}), NowMicros: w.now.Load, Clock: w,
 		Metrics: NewMetrics(d.reg, []string{w.gateway}), Log: slog.New(slog.NewTextHandler(d.log, nil))})
 	if err := d.Meet(w.t.Context()); err != nil {
 		w.t.Fatal(err)
