@@ -12,17 +12,14 @@ import (
 // againEvery is how often jobs parked as exhausted are looked for whose time to go in by themselves has come.
 const againEvery = 2 * time.Second
 
-// recoverer takes jobs parked as exhausted in again when the gateway is well, where the configuration says so.
-func (u *unit) recoverer(ctx context.Context) {
-	for await(ctx, againEvery, nil) {
-		if u.now().cfg.Exhausted != config.ReplayRecovery {
-			continue
-		}
+// recoverDue takes jobs parked as exhausted in again when the gateway is well, where the configuration says so.
+func (u *unit) recoverDue(ctx context.Context) time.Duration {
+	if u.now().cfg.Exhausted == config.ReplayRecovery {
 		if err := u.recoverOnce(ctx); err != nil {
 			u.complain(ctx, "exhausted jobs not taken in, trying again", err)
-			await(ctx, loopBackoff, nil)
 		}
 	}
+	return againEvery
 }
 
 // recoverOnce takes in what is due and finds room. Any number of processes may do it at once: the script takes each job once.

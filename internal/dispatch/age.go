@@ -133,7 +133,7 @@ func (u *unit) age(ctx context.Context, alive int64) {
 
 // remember writes down now and then, and at the end, what was seen.
 func (d *Dispatcher) remember(ctx context.Context) {
-	for await(ctx, rememberEvery, nil) {
+	for await(ctx, rememberEvery) {
 		d.keep()
 	}
 	d.keep()

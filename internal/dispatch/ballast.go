@@ -1,6 +1,10 @@
 package dispatch
 
-import "sync"
+import (
+	"os"
+	"runtime/debug"
+	"sync"
+)
 
 // ballast is memory that nobody ever touches, so that the system never gives it. Go collects its garbage when there is as much of it as of what
 // is in use, which is a few MiB in a dispatcher: with much to do that is fifteen times a second, for a fifth of the process's work. This counts as in use. So
@@ -8,3 +12,13 @@ import "sync"
 var ballast = sync.OnceValue(func() []byte { return make([]byte, ballastSize) })
 
 const ballastSize = 32 << 20 // bytes
+
+// boundGarbage says how much garbage there may be beside what serves so many gateways: as much, and of more than manyUnits gateways a smaller share, as what
+// serves thousands takes 300 MB. $GOGC and $GOMEMLIMIT come before it.
+func boundGarbage(gateways int) {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(max(leastGarbage, 100*manyUnits/max(gateways, manyUnits)))
+	}
+}
+
+const leastGarbage = 30 // percent

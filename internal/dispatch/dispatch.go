@@ -60,6 +60,7 @@ type Dispatcher struct {
 // New returns a dispatcher that does nothing until Start.
 func New(p Params) (*Dispatcher, error) {
 	ballast()
+	boundGarbage(len(p.Gateways))
 	names := make([]string, len(p.Gateways))
 	for i, g := range p.Gateways {
 		names[i] = g.Name
@@ -127,9 +128,11 @@ func (d *Dispatcher) serve(u *unit) error {
 	if err := u.server.Start(); err != nil {
 		return err
 	}
-	for _, loop := range []func(context.Context){u.mover, u.replayer, u.recoverer, u.sweeper, u.shelver, u.mender, u.minder} {
-		u.run(loop)
+	for _, e := range u.errands {
+		e.begin(-1)
 	}
+	u.sweeper.nudge()
+	u.recoverer.nudge()
 	return nil
 }
 
@@ -198,7 +201,7 @@ func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
 		if channel == bucket.HoldChannel {
 			u.pacer.Empty(ctx, job.Slot{})
 			u.pacer.Report()
-			nudge(u.due) // the circuit may have closed: what waited for that goes on
+			u.mover.nudge() // the circuit may have closed: what waited for that goes on
 		}
 		u.pacer.Wake()
 	}

@@ -67,7 +67,9 @@ type unit struct {
 	halt      context.CancelFunc
 	loops     sync.WaitGroup
 
-	due, rejected, astray, odd, shelve chan struct{} // nudges for the mover, the replayer, the sweeper, the mender and the shelver
+	mover, replayer, recoverer, sweeper, shelver, mender, minder *errand
+	errands                                                      []*errand // all of these
+	trying                                                       bool      // the machine is out of service, and is tried; the minder's own
 }
 
 type tools struct {
@@ -87,12 +89,12 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	t := d.tools
 	data := watch(g, t)
 	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, calls: t.calls(),
-		grace: g.Request.Timeout, hands: concurrency(g),
-		due: make(chan struct{}, 1), rejected: make(chan struct{}, 1), astray: make(chan struct{}, 1), odd: make(chan struct{}, 1),
-		shelve: make(chan struct{}, 1)}
-	u.machine = newMachine(g.Name, t.faults, u.log)
+		grace: g.Request.Timeout, hands: concurrency(g)}
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	u.ctx, u.halt = context.WithCancel(d.ctx)
+	u.mover, u.replayer, u.recoverer, u.sweeper = u.errand(u.move), u.errand(u.replay), u.errand(u.recoverDue), u.errand(u.sweep)
+	u.shelver, u.minder = u.errand(u.shelve), u.errand(u.mind)
+	u.machine = newMachine(g.Name, t.faults, u.log, u.minder.nudge)
 	var err error
 	if u.pacer, err = Pacer(u.calls, g, t.pacing); err != nil {
 		return nil, err
@@ -103,6 +105,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 		return nil, err
 	}
 	u.set.Store(first)
+	u.mender = u.errand(u.mend(first.books))
 	u.kept = pacing(g, Limits{Limits: g.Leak.Limits})
 	u.server = queue.NewServer(u.calls, queue.ServerConfig{
 		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine}, Handle: u.handle,
@@ -184,13 +187,13 @@ func concurrency(g config.Gateway) int {
 // and not when somebody looks.
 type nudging struct {
 	*ledger.Books
-	due chan struct{}
+	due *errand
 }
 
 func (n nudging) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time.Duration) error {
 	err := n.Books.Back(ctx, a, e, wait)
 	if wait > 0 {
-		nudge(n.due)
+		n.due.nudge()
 	}
 	return err
 }

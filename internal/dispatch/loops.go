@@ -23,14 +23,14 @@ const (
 // pulse looks at all gateways until ctx ends and wakes whoever has work: an idle gateway costs one script every other pulse, and where all are idle
 // there is no other.
 func (d *Dispatcher) pulse(ctx context.Context) {
-	for next := pulseEvery; await(ctx, next, nil); {
+	for next := pulseEvery; await(ctx, next); {
 		if next = pulseEvery; d.idle() || len(d.units()) > manyUnits {
 			next = 2 * pulseEvery
 		}
 		d.sayOverloaded()
 		if err := d.pulseOnce(ctx); err != nil && ctx.Err() == nil {
 			d.p.Log.Warn("gateways not looked at, trying again", "error", err)
-			await(ctx, loopBackoff, nil)
+			await(ctx, loopBackoff)
 		}
 	}
 }
@@ -130,17 +130,17 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
 		u.pacer.Wake()
 	}
 	if p.DueIn >= 0 && p.DueIn < pulseEvery {
-		nudge(u.due)
+		u.mover.nudge()
 	}
 	if p.Rejected > 0 {
-		nudge(u.rejected)
+		u.replayer.nudge()
 	}
 	if p.Shelve {
-		nudge(u.shelve)
+		u.shelver.nudge()
 	}
 	// The processes take turns by chance; one that let a pulse pass does not let the next one pass.
 	if u.passed = p.Sweep && !u.passed && rand.N(2) == 0; p.Sweep && !u.passed {
-		nudge(u.astray)
+		u.sweeper.nudge()
 	}
 	if err := u.pacer.Watch(ctx); err != nil {
 		u.complain(ctx, "the circuit's state not read, trying again", err)
@@ -183,41 +183,31 @@ func (u *unit) follow(ctx context.Context, version int64) error {
 	return nil
 }
 
-func nudge(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+// move puts due retries and scheduled jobs at the head of the queue.
+func (u *unit) move(ctx context.Context) time.Duration {
+	_, next, err := u.now().books.MoveDue(ctx)
+	if err != nil {
+		u.complain(ctx, "due jobs not moved, trying again", err)
+		return loopBackoff
 	}
+	return next
 }
 
-// mover puts due retries and scheduled jobs at the head of the queue until ctx ends.
-func (u *unit) mover(ctx context.Context) {
-	next := time.Duration(-1)
-	for await(ctx, next, u.due) {
-		var err error
-		if _, next, err = u.now().books.MoveDue(ctx); err != nil {
-			u.complain(ctx, "due jobs not moved, trying again", err)
-			next = loopBackoff
-		}
-	}
-}
-
-// sweeper takes up what dead workers left, and what others put into the queue and asynq put aside: at once, when a pulse
+// sweep takes up what dead workers left, and what others put into the queue and asynq put aside: when a pulse
 // says that there may be some, and now and then.
-func (u *unit) sweeper(ctx context.Context) {
-	for next := time.Duration(0); await(ctx, next, u.astray); next = sweepAtLeast {
-		swept, err := u.now().books.Sweep(ctx)
-		if err != nil {
-			u.complain(ctx, "sweep failed, trying again", err)
-		}
-		if swept != (ledger.Swept{}) {
-			u.log.Warn("took up what a dead or stalled worker left", "calls_cut_off", swept.Reclaimed,
-				"put_back", swept.Requeued, "old_tasks_removed", swept.Removed)
-		}
-		if err := u.parkStrays(ctx); err != nil {
-			u.complain(ctx, "stray tasks not parked, trying again", err)
-		}
+func (u *unit) sweep(ctx context.Context) time.Duration {
+	swept, err := u.now().books.Sweep(ctx)
+	if err != nil {
+		u.complain(ctx, "sweep failed, trying again", err)
 	}
+	if swept != (ledger.Swept{}) {
+		u.log.Warn("took up what a dead or stalled worker left", "calls_cut_off", swept.Reclaimed,
+			"put_back", swept.Requeued, "old_tasks_removed", swept.Removed)
+	}
+	if err := u.parkStrays(ctx); err != nil {
+		u.complain(ctx, "stray tasks not parked, trying again", err)
+	}
+	return sweepAtLeast
 }
 
 // parkStrays parks tasks that are not ours and that asynq will never deliver.
@@ -243,17 +233,12 @@ func (u *unit) complain(ctx context.Context, what string, err error) {
 	}
 }
 
-// await waits for d (for ever if negative), a nudge, or the end; it reports whether to go on.
-func await(ctx context.Context, d time.Duration, nudged <-chan struct{}) bool {
-	var over <-chan time.Time
-	if d >= 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		over = t.C
-	}
+// await waits for d, or the end; it reports whether to go on.
+func await(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
 	select {
-	case <-over:
-	case <-nudged:
+	case <-t.C:
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil

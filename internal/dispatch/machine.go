@@ -32,7 +32,7 @@ type ownMachine struct {
 	log    *slog.Logger
 	faults prometheus.Counter
 	out    prometheus.Gauge
-	failed chan struct{} // a nudge for the minder
+	failed func() // wakes the minder
 
 	mu    sync.Mutex
 	why   error         // nil: it is in service
@@ -65,8 +65,8 @@ func (m machineMetrics) forget(gateway string) {
 	m.out.DeleteLabelValues(gateway)
 }
 
-func newMachine(gateway string, m machineMetrics, log *slog.Logger) *ownMachine {
-	return &ownMachine{log: log, faults: m.faults.WithLabelValues(gateway), out: m.out.WithLabelValues(gateway), failed: make(chan struct{}, 1)}
+func newMachine(gateway string, m machineMetrics, log *slog.Logger, failed func()) *ownMachine {
+	return &ownMachine{log: log, faults: m.faults.WithLabelValues(gateway), out: m.out.WithLabelValues(gateway), failed: failed}
 }
 
 // called takes in what a call came to.
@@ -82,7 +82,7 @@ func (m *ownMachine) called(err error) {
 	}
 	m.why, m.fit = err, make(chan struct{})
 	m.out.Set(1)
-	nudge(m.failed)
+	m.failed()
 	if m.pause > 0 && time.Since(m.since) < fitFor {
 		return // the log knows
 	}
@@ -151,19 +151,23 @@ func (m *ownMachine) back() {
 	m.log.Info("this machine can call the gateway again: back in service")
 }
 
-// minder tries the machine while the process is out of service, until ctx ends: by a connection to the gateway over which nothing is sent. Any
+// mind tries the machine while the process is out of service: by a connection to the gateway over which nothing is sent. Any
 // end but a fault of the machine's puts the process back, as it is for the calls to find out what else is wrong.
-func (u *unit) minder(ctx context.Context) {
-	for await(ctx, -1, u.machine.failed) {
+func (u *unit) mind(ctx context.Context) time.Duration {
+	switch {
+	case u.machine.unfit() == nil:
+		return -1
+	case !u.trying:
 		u.pacer.Empty(ctx, job.Slot{}) // others may have its slots
-		for await(ctx, u.machine.next(), nil) {
-			if !errors.Is(u.now().client.Reach(ctx), job.ErrLocal) {
-				u.machine.back()
-				u.pacer.Wake()
-				break
-			}
-		}
+		u.trying = true
+		return u.machine.next()
+	case errors.Is(u.now().client.Reach(ctx), job.ErrLocal):
+		return u.machine.next()
 	}
+	u.trying = false
+	u.machine.back()
+	u.pacer.Wake()
+	return -1
 }
 
 // TakesJobs returns why Redis does not answer, or takes no writes for these gateways; nil if it does both. Everybody may read what the error's message

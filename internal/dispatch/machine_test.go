@@ -22,7 +22,7 @@ func noDescriptor() error {
 // fitness is one process's machine for one gateway, with its log.
 func fitness() (*ownMachine, *bytes.Buffer) {
 	var log bytes.Buffer
-	return newMachine("g", newMachineMetrics(nil), slog.New(slog.NewTextHandler(&log, nil))), &log
+	return newMachine("g", newMachineMetrics(nil), slog.New(slog.NewTextHandler(&log, nil)), func() {}), &log
 }
 
 // The log says once what is wrong and what to do, however often it comes back within a while, and each try comes later.

@@ -11,10 +11,10 @@ import (
 // totalsFirst is when the totals are looked at for the first time, and how long after a failure again.
 const totalsFirst = 2 * time.Second
 
-// totals looks at the totals of all gateways in one round trip, so that idle ones cost next to nothing, and wakes the menders of those where they
+// totals looks at the totals of all gateways in one round trip, so that idle ones cost next to nothing, and has those mended where they
 // don't add up, until ctx ends.
 func (d *Dispatcher) totals(ctx context.Context) {
-	for next := totalsFirst; await(ctx, next, nil); {
+	for next := totalsFirst; await(ctx, next); {
 		units := d.units()
 		books := make([]*ledger.Books, len(units))
 		for i, u := range units {
@@ -30,28 +30,27 @@ func (d *Dispatcher) totals(ctx context.Context) {
 		}
 		for i, u := range units {
 			if odd[i] {
-				nudge(u.odd)
+				u.mender.nudge()
 			}
 		}
 	}
 }
 
-// mender puts right what writes behind our back, evictions and lost writes have put out of place, until ctx ends. It looks closer whenever the totals
-// did not add up, until they do.
-func (u *unit) mender(ctx context.Context) {
-	m := audit.New(u.redis, u.name, u.now().books).Mender()
-	for next := time.Duration(-1); await(ctx, next, u.odd); {
-		var did audit.Mended
-		var err error
-		if did, next, err = m.Look(ctx); err != nil {
+// mend returns the errand that puts right what writes behind our back, evictions and lost writes have put out of place. It looks closer when the totals did not add up, until they do.
+func (u *unit) mend(books *ledger.Books) func(context.Context) time.Duration {
+	m := audit.New(u.redis, u.name, books).Mender()
+	return func(ctx context.Context) time.Duration {
+		did, next, err := m.Look(ctx)
+		if err != nil {
 			u.complain(ctx, "totals not looked at, trying again", err)
-		}
-		if next >= audit.CalmLook {
-			next = -1
 		}
 		if did != (audit.Mended{}) {
 			u.log.Error("jobs were lost or out of place and are put right: find out who else writes to this Redis, or whether it evicts or lost writes",
 				"queued_again", did.Requeued, "placed", did.Placed, "entries_removed", did.Removed)
 		}
+		if next >= audit.CalmLook {
+			return -1
+		}
+		return next
 	}
 }

@@ -53,7 +53,7 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 func (u *unit) working(s *set, parking *deadletter.Store, answers outcome.Table) worker.Config {
 	g, t := s.cfg, u.tools
 	return worker.Config{
-		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine}, Ledger: nudging{s.books, u.due}, DeadLetters: parking,
+		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine}, Ledger: nudging{s.books, u.mover}, DeadLetters: parking,
 		Sender: sender{s.client, u.machine}, Judge: answers, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
 		Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Sent: sent(g),
@@ -93,6 +93,7 @@ func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Rel
 		}
 		out.add(plans[i])
 	}
+	boundGarbage(len(gateways))
 	out.Removed = d.enlist(plans)
 	for _, p := range plans {
 		if p.set != nil {
@@ -177,6 +178,6 @@ func (u *unit) settleIn(ctx context.Context) {
 		u.limits.Store(-1)
 		u.complain(ctx, "limits of the reloaded file not taken over yet, trying again", err)
 	}
-	nudge(u.rejected)
+	u.replayer.nudge()
 	u.pacer.Wake()
 }

@@ -20,19 +20,17 @@ const (
 	lookAnew     = time.Minute // how often those that can never go in are looked at again: some may have been put before others meanwhile
 )
 
-// replayer takes jobs parked as rejected in again, oldest first, as room appears.
-func (u *unit) replayer(ctx context.Context) {
-	next := time.Duration(-1)
-	for await(ctx, next, u.rejected) {
-		if next = -1; u.now().cfg.Replay != config.ReplayAuto {
-			continue
-		}
-		var err error
-		if next, err = u.replayOnce(ctx); err != nil {
-			u.complain(ctx, "parked jobs not taken in, trying again", err)
-			next = loopBackoff
-		}
+// replay takes jobs parked as rejected in again, oldest first, as room appears.
+func (u *unit) replay(ctx context.Context) time.Duration {
+	if u.now().cfg.Replay != config.ReplayAuto {
+		return -1
 	}
+	next, err := u.replayOnce(ctx)
+	if err != nil {
+		u.complain(ctx, "parked jobs not taken in, trying again", err)
+		return loopBackoff
+	}
+	return next
 }
 
 // left is what a replayer knows of the jobs that can never go in, since admission was made smaller than they cost: they must not hold the others up.

@@ -34,6 +34,9 @@ func (u *unit) end(ctx context.Context) {
 	u.server.Stop(ctx)
 	u.pacer.Close(ctx)
 	u.now().client.Close()
+	for _, e := range u.errands {
+		e.end()
+	}
 	u.loops.Wait()
 }
 
@@ -154,7 +157,7 @@ func (d *Dispatcher) later(units []*unit) {
 		return
 	}
 	d.run(func(ctx context.Context) {
-		for len(units) > 0 && await(ctx, mendEvery, nil) {
+		for len(units) > 0 && await(ctx, mendEvery) {
 			units = d.begin(ctx, slices.DeleteFunc(units, func(u *unit) bool { return u.ctx.Err() != nil }))
 		}
 	})

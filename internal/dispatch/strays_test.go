@@ -28,7 +28,7 @@ func TestAForeignTaskThatAsynqPutAsideIsParked(t *testing.T) {
 	r.overdue("email-1")
 	d := r.serve()
 	testkit.Eventually(t, 15*time.Second, "the task to be parked", func() bool {
-		nudge(d.units()[0].astray)
+		d.units()[0].sweeper.nudge()
 		return r.standing(0).Parked[job.Unreadable] == 1
 	})
 	k := redisdb.NewKeys(r.cfg.Gateways[0].Name)

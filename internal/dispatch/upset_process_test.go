@@ -52,7 +52,7 @@ func (t *upsetTrial) process() *upsetProcess {
 func (p *upsetProcess) serve() {
 	p.d.run(func(ctx context.Context) {
 		for p.d.meet(ctx) != nil || p.d.lookAtAll(ctx) != nil {
-			if !await(ctx, time.Second, nil) {
+			if !await(ctx, time.Second) {
 				return
 			}
 		}
@@ -81,7 +81,10 @@ func (p *upsetProcess) begins(ctx context.Context) bool {
 // somebody waits for one.
 func (p *upsetProcess) pulse(ctx context.Context) {
 	for at := time.Now().Add(pulseEvery); ; {
-		if !await(ctx, max(time.Until(at), 0), p.files) {
+		select {
+		case <-time.After(max(time.Until(at), 0)):
+		case <-p.files:
+		case <-ctx.Done():
 			return
 		}
 		if time.Now().Before(at) {

@@ -406,7 +406,10 @@ func (t *upsetTrial) reload(u upset) {
 	t.mu.Unlock()
 	t.later(0, func() {
 		for _, p := range all {
-			nudge(p.files)
+			select {
+			case p.files <- struct{}{}:
+			default:
+			}
 			until(time.Now().Add(u.length))
 		}
 	})

@@ -143,12 +143,12 @@ func retryOf(us int64) time.Duration {
 // For returns the books for one act: act names its place in the trail, and what Readmit takes, or an act upon a batch parks, is counted for it
 // in the same step.
 func (b *Books) For(act func() string) *Books {
-	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act}
+	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act, felt: b.felt}
 }
 
 // On returns the books for whoever reads them by another client of the same Redis.
 func (b *Books) On(c redis.UniversalClient) *Books {
-	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act}
+	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act, felt: b.felt}
 }
 
 func (b *Books) actPlace() string {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -81,7 +82,8 @@ type Books struct {
 	accept  *redisdb.Script
 	readmit *redisdb.Script
 	watch   watch
-	act     func() string // see For; nil means none
+	act     func() string   // see For; nil means none
+	felt    func() []string // the keys of its pulse
 }
 
 // New returns the books of a gateway.
@@ -96,6 +98,7 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 	if cfg.Bucket != nil {
 		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua()), record.Readmit(cfg.Bucket.Lua())
 	}
+	b.felt = sync.OnceValue(b.pulseKeys)
 	return b
 }
 

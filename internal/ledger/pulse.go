@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,11 +28,8 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 	cmds := make([]*redis.Cmd, len(all))
 	_ = pulseScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each has its own error
 		for i, b := range all {
-			k := b.keys
-			keys := append([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(),
-				k.LiveLimits()}, b.keys.AsynqSets()...)
 			age := b.cfg.Age()
-			cmds[i] = run(append(keys, k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving()), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least)
+			cmds[i] = run(b.felt(), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least)
 		}
 	})
 	pulses, well := make([]Pulse, len(all)), false
@@ -43,6 +41,13 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 		return nil, pulses[0].Err
 	}
 	return pulses, nil
+}
+
+// pulseKeys are the KEYS of pulse.lua, made once: thousands of gateways are looked at each second.
+func (b *Books) pulseKeys() []string {
+	k := b.keys
+	return slices.Concat([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(), k.LiveLimits()},
+		k.AsynqSets(), []string{k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving()})
 }
 
 // pulse reads pulse.lua's answer.
