@@ -20,6 +20,7 @@ type options struct {
 	svg           string
 	cluster       bool
 	asynq         string // set in the process that is the bare asynq server
+	crowd         bool
 	limit         bool
 	limitWorker   string // set in a worker process of the comparison against a limit
 }
@@ -32,6 +33,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 3, "runs in bulk; the median is shown; 0 leaves them out")
 	flag.StringVar(&o.svg, "svg", "", "write a plot of the runs in bulk to this `FILE`")
 	flag.BoolVar(&o.cluster, "cluster", false, "measure one redis-server beside a cluster of three instead, -runs times")
+	flag.BoolVar(&o.crowd, "crowd", false, "compare crowds of gateways with one that allows as much instead, -runs times")
 	full := flag.Bool("full", false, "1,000,000 jobs")
 	flag.StringVar(&o.asynq, "asynq", "", "for this program's own use")
 	flag.BoolVar(&o.limit, "limit", false, "compare ways to keep a provider's limit instead, with 3,000 jobs or -jobs; -svg draws that then")
@@ -58,6 +60,9 @@ func start(o options) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if o.crowd {
+		return crowding(ctx, o.runs)
+	}
 	if o.cluster {
 		return clustered(ctx, o)
 	}
