@@ -126,6 +126,8 @@ type Request struct {
 	// Headers go with every call, under the names as written. A value is empty only when Options.Secrets is off and
 	// a variable in it is not set.
 	Headers map[string]Secret
+	// JobHeaders are the headers whose values have places for {id} or {payload.FIELD}: their parts, in order.
+	JobHeaders map[string][]HeaderPart
 	// Key is where idempotency keys stand and how they are written. Without a Name the gateway has none. Default the header Idempotency-Key, and the job's id.
 	// A prefix has at most 40 visible ASCII characters.
 	Key job.KeyShape
@@ -144,6 +146,16 @@ type Request struct {
 	Proxy Secret
 	// Sign says how calls are signed. The zero Sign: not at all.
 	Sign Sign
+}
+
+// HeaderPart is a piece of a header's value. One of its fields is set.
+type HeaderPart struct {
+	// Text stands in the file.
+	Text Secret
+	// Variable is the value of a variable or file. Empty only when Options.Secrets is off and it is not set.
+	Variable Secret
+	// Place is what the job fills in: id or payload.FIELD.
+	Place string
 }
 
 // The encodings of a payload.

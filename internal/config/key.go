@@ -130,7 +130,7 @@ func (r *reader) checkKey(path string, q *Request) {
 			"write the gateway's own key_lifetime, or a timeout below the difference",
 			job.FormatDuration(q.KeyLifetime), r.defaulted(life), job.FormatDuration(q.Timeout), r.defaulted(timeout), job.FormatDuration(keyMargin))
 	}
-	for name := range q.Headers {
+	for _, name := range q.headerNames() {
 		if strings.EqualFold(name, q.Key.Header()) {
 			r.fault(join(path+".headers", name), "this is the idempotency header, which each job fills with its own key: take it out here")
 		}

@@ -163,30 +163,6 @@ func TestAKeyLivesUntilItsLastCallsEnd(t *testing.T) {
 	}
 }
 
-// Headers are the same for all jobs: a placeholder in one would go out as it stands.
-func TestHeadersHaveNoPlaceholders(t *testing.T) {
-	t.Parallel()
-	text := func(value string) string {
-		return "gateways:\n  g:\n    leak: {limits: [1/s]}\n    request:\n      url: https://pay.example/{id}\n      headers: {X-H: '" + value + "'}\n"
-	}
-	for _, value := range []string{"{id}", "{payload.account}", "acct {payload.a.b}!", "Bearer ${CANARY}{id}", "{payload.}", "$${id}", "${NOT_SET} {id}"} {
-		got := faultsOf(t, text(value), Options{})
-		if len(got) != 1 || !strings.HasPrefix(got[0], "f:6:") || !strings.Contains(got[0], `gateways.g.request.headers.X-H: `) ||
-			!strings.Contains(got[0], "headers are the same for all jobs") || strings.Contains(got[0], canary) {
-			t.Errorf("%s: %v", value, got)
-		}
-	}
-	for _, value := range []string{"{}", `{"id":1}`, "{ids}", "payload.x", "{tenant}"} {
-		if got := faultsOf(t, text(value), Options{}); len(got) > 0 {
-			t.Errorf("%s: %v", value, got)
-		}
-	}
-	env := func(string) (string, bool) { return "x{id}y", true }
-	if got := faultsOf(t, text("${id}"), Options{Secrets: true, Env: env}); len(got) > 0 {
-		t.Errorf("a variable called id, with braces in its secret: %v", got)
-	}
-}
-
 func TestWhatDoneNeeds(t *testing.T) {
 	t.Parallel()
 	const head = "gateways:\n  g:\n    request: {url: https://pay.example/x}\n    leak: {limits: [1/s]}\n    answers: "

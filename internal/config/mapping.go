@@ -124,6 +124,13 @@ func (r *reader) checkMap(path string, g *Gateway) {
 			r.clash(path+".request.url", path+".map", "the url takes the payload's field %q, and the map does not make it: name it there", field)
 		}
 	}
+	for name, parts := range g.Request.JobHeaders {
+		for _, field := range fieldsOf(parts) {
+			if !makes(g.Map, field) {
+				r.clash(join(path+".request.headers", name), path+".map", "the header takes the payload's field %q, and the map does not make it: name it there", field)
+			}
+		}
+	}
 	for key, field := range map[string]string{"field": g.Amount.Field, "currency": g.Amount.Currency} {
 		told := key == "currency" && g.Map.Currency != "" // checkMinor has looked
 		if field != "" && !told && !makes(g.Map, field) {

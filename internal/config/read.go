@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"net/textproto"
 	"regexp"
 	"slices"
 	"time"
@@ -180,7 +179,7 @@ func (r *reader) request(n node, q *Request) {
 		field{"url", optional(func(n node) { r.url(n, q) })},
 		field{"method", optional(r.word(&q.Method, checkMethod))},
 		field{"encoding", optional(r.word(&q.Encoding, choice("an encoding", EncodingJSON, EncodingForm)))},
-		field{"headers", optional(func(n node) { q.Headers = r.headers(n) })},
+		field{"headers", optional(func(n node) { r.headers(n, q) })},
 		field{"idempotency_header", r.word(&header, checkKeyHeader)},
 		field{"idempotency_prefix", r.prefix(q)},
 		field{"key", func(n node) { r.key(n, q) }},
@@ -203,29 +202,6 @@ func (r *reader) url(n node, q *Request) {
 		q.URLText = RedactURL(raw)
 	}
 	q.URL = Secret(text)
-}
-
-// placeholder is what looks like a placeholder of the url.
-var placeholder = regexp.MustCompile(`\{(id|payload\.[^{}]*)\}`)
-
-func (r *reader) headers(n node) map[string]Secret {
-	all, names := map[string]Secret{}, map[string]string{}
-	for _, e := range r.entries(n) {
-		if rule := checkHeaderName(e.key, names); rule != "" {
-			r.places[e.value.path] = e.at
-			r.fault(e.value.path, "%q %s", e.key, rule)
-			continue
-		}
-		names[textproto.CanonicalMIMEHeaderKey(e.key)] = e.key
-		if text, ok := r.filled(e.value); ok && placeholder.MatchString(reference.ReplaceAllString(text, "")) {
-			r.fault(e.value.path, "there is a placeholder in it, and headers are the same for all jobs: {id} and {payload.FIELD} are filled in in the url alone")
-			continue
-		}
-		var value Secret
-		r.secret(&value, checkHeaderValue)(e.value)
-		all[e.key] = value
-	}
-	return all
 }
 
 func (r *reader) amount(n node, a *Amount) {

@@ -93,7 +93,7 @@ func (r *reader) checkSign(path string, q *Request) {
 		if strings.EqualFold(name, q.Key.Header()) {
 			r.fault(path+field, "%s is the idempotency header: use another one", name)
 		}
-		for own := range q.Headers {
+		for _, own := range q.headerNames() {
 			if strings.EqualFold(name, own) {
 				r.fault(path+field, "%s is among headers too: take it out there", name)
 			}

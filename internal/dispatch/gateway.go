@@ -138,8 +138,19 @@ func callConfig(g config.Gateway) (gateway.Config, error) {
 		headers[name] = value.Reveal()
 	}
 	return gateway.Config{URL: g.Request.URL.Reveal(), Method: g.Request.Method, Encoding: g.Request.Encoding, Headers: headers,
-		Key: g.Request.Key, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
+		JobHeaders: jobHeaders(g.Request),
+		Key:        g.Request.Key, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
 		Proxy: g.Request.Proxy.Reveal(), Sign: signing(g.Request.Sign)}, nil
+}
+
+func jobHeaders(q config.Request) map[string][]gateway.HeaderPart {
+	all := make(map[string][]gateway.HeaderPart, len(q.JobHeaders))
+	for name, parts := range q.JobHeaders {
+		for _, p := range parts {
+			all[name] = append(all[name], gateway.HeaderPart{Text: p.Text.Reveal(), Secret: p.Variable.Reveal(), Place: p.Place})
+		}
+	}
+	return all
 }
 
 // Via returns the proxy that a gateway is called through; nil where there is none.

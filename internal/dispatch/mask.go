@@ -29,6 +29,18 @@ func newMask(q config.Request) mask {
 			}
 		}
 	}
+	for name, parts := range q.JobHeaders {
+		for _, p := range parts {
+			if harmless.MatchString(name) {
+				break
+			}
+			text := p.Text.Reveal()
+			if _, credentials, ok := strings.Cut(text, " "); ok {
+				text = credentials
+			}
+			all[text], all[p.Variable.Reveal()] = true, true
+		}
+	}
 	for _, address := range []string{q.URL.Reveal(), q.Proxy.Reveal()} {
 		inURL(address, all)
 	}

@@ -21,13 +21,15 @@ func TestSecretsThatAGatewayRepeatsAreMasked(t *testing.T) {
 		Headers: map[string]config.Secret{"Authorization": "Bearer sk_live_1", "X-Tenant": "tenant-secret", "Content-Type": "application/json",
 			"Stripe-Version": "2024-06-20", "X-Short": "on"},
 		Sign: config.Sign{Secret: "hmac-secret"},
+		JobHeaders: map[string][]config.HeaderPart{"X-Auth": {{Text: "Bearer "}, {Variable: "sk_variable"}, {Text: " secret-in-the-file:"}, {Place: "payload.a"}},
+			"X-Version": {{Text: "version-"}, {Place: "id"}}},
 	})
-	said := `Bearer sk_live_1|sk_live_1|tenant-secret|key/in url|key%2Fin+url|url-password|proxy-password|hmac-secret`
+	said := `sk_variable|secret-in-the-file:|Bearer sk_live_1|sk_live_1|tenant-secret|key/in url|key%2Fin+url|url-password|proxy-password|hmac-secret`
 	got := string(m.hide([]byte(said)))
 	if rest := strings.ReplaceAll(got, "<secret>", ""); strings.Trim(rest, "|") != "" {
 		t.Errorf("still there: %s", rest)
 	}
-	for _, kept := range []string{"application/json", "2024-06-20", "on", "10000000", "https://pay.example", "{payload.signature}"} {
+	for _, kept := range []string{"application/json", "2024-06-20", "on", "10000000", "Bearer", "version-", "payload.a", "https://pay.example", "{payload.signature}"} {
 		if got := string(m.hide([]byte(kept))); got != kept {
 			t.Errorf("%s became %s", kept, got)
 		}

@@ -41,6 +41,8 @@ type Config struct {
 	Encoding string
 	// Headers go with every call; their values may be secrets.
 	Headers map[string]string
+	// JobHeaders go with every call too, and their values have places for what the job has. A job without it can't be called.
+	JobHeaders map[string][]HeaderPart
 	// Key says where Request.Key stands and how it is written. The zero KeyShape: the gateway has no keys.
 	Key job.KeyShape
 	// Timeout bounds a call from its slot to the end of its answer. Zero means 30 s.

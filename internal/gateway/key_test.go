@@ -57,14 +57,30 @@ func TestTheDigestOfARequestFollowsWhatIsSent(t *testing.T) {
 		"query":              {func(c *Config) { c.URL = "https://api.test/v1?k=2" }, "url or method"},
 		"placeholder":        {func(c *Config) { c.URL = "https://api.test/v1?k={id}" }, "url or method"},
 		"method":             {func(c *Config) { c.Method = "PUT" }, "url or method"},
-		"encoding":           {func(c *Config) { c.Encoding = "form" }, "encoding"},
+		"a job's header":     {func(c *Config) { c.JobHeaders = accountHeader() }, "headers with placeholders"},
+		"encoding":           {func(c *Config) { c.Encoding = "form" }, "encoding or strip"},
 		"prefix":             {func(c *Config) { c.Key.Prefix = "eu-" }, "idempotency_header, prefix or key"},
 		"the key's header":   {func(c *Config) { c.Key.Name = "X-Key" }, "idempotency_header, prefix or key"},
 	} {
 		now := base
 		c.change(&now)
-		if got := strings.Join(job.SentChanges(base.Digest(), now.Digest()), ", "); got != c.want || len(now.Digest()) != 16 || (now.Digest() == base.Digest()) != (c.want == "") {
+		if got := strings.Join(job.SentChanges(base.Digest(), now.Digest()), ", "); got != c.want || len(now.Digest()) != 16 && now.JobHeaders == nil || (now.Digest() == base.Digest()) != (c.want == "") {
 			t.Errorf("%s: %q changed, want %q (%s, %s)", name, got, c.want, base.Digest(), now.Digest())
+		}
+	}
+	account := func(parts ...HeaderPart) string {
+		return Config{URL: base.URL, Key: base.Key, JobHeaders: map[string][]HeaderPart{"X-Account": parts}}.Digest()
+	}
+	first := account(HeaderPart{Secret: "old"}, HeaderPart{Text: " "}, HeaderPart{Place: "payload.a"})
+	if now := account(HeaderPart{Secret: "new"}, HeaderPart{Text: " "}, HeaderPart{Place: "payload.a"}); now != first {
+		t.Error("a secret that was rotated makes another request")
+	}
+	for name, now := range map[string]string{
+		"place": account(HeaderPart{Secret: "old"}, HeaderPart{Text: " "}, HeaderPart{Place: "payload.b"}),
+		"text":  account(HeaderPart{Secret: "old"}, HeaderPart{Text: "-"}, HeaderPart{Place: "payload.a"}),
+	} {
+		if got := job.SentChanges(first, now); strings.Join(got, ", ") != "headers with placeholders" {
+			t.Errorf("another %s: %q changed", name, got)
 		}
 	}
 	keyless := Config{URL: base.URL}.Digest()

@@ -96,7 +96,7 @@ func TestTheDigestTellsKeysApart(t *testing.T) {
 	if spelt := (Config{URL: "https://a.example", Key: job.KeyShape{In: job.KeyInHeader, Name: "K", Form: job.KeyID, Max: 9}}).Digest(); spelt != base {
 		t.Error("the defaults written out make other calls")
 	}
-	if want := job.SentDigest("POST https://a.example", "json", "K: "); base != want {
+	if want := job.SentDigest("POST https://a.example", "json", "K: ", ""); base != want {
 		t.Errorf("%s, want %s as in the versions before", base, want)
 	}
 }

@@ -19,17 +19,13 @@ type shape struct {
 	method string
 	form   bool
 	header http.Header
-	host   string // overrides the URL's, where the headers say Host
+	jobs   []jobHeader // those with places
+	host   string      // overrides the URL's, where the headers say Host
 	key    job.KeyShape
 	signer *signer // nil: calls are not signed
 }
 
-var (
-	methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
-	// ownHeaders are written by HTTP itself; a second value would break the message or the connection.
-	ownHeaders = []string{"Accept-Encoding", "Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Connection",
-		"Te", "Trailer", "Transfer-Encoding", "Upgrade"}
-)
+var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 func newShape(cfg Config) (shape, error) {
 	s := shape{method: cfg.Method, key: cfg.Key}
@@ -56,36 +52,10 @@ func newShape(cfg Config) (shape, error) {
 	if s.signer, err = newSigner(cfg.Sign); err != nil {
 		return s, fmt.Errorf("sign: %w", err)
 	}
-	return s, s.setHeaders(cfg.Headers)
-}
-
-// setHeaders checks and keeps the headers. Errors name a header, never its value.
-func (s *shape) setHeaders(headers map[string]string) error {
-	s.header = http.Header{"User-Agent": {"spillway"}, "Accept-Encoding": {"identity"}}
-	if s.hasBody() {
-		s.header.Set("Content-Type", "application/json")
-		if s.form {
-			s.header.Set("Content-Type", "application/x-www-form-urlencoded")
-		}
+	if err := s.setHeaders(cfg.Headers); err != nil {
+		return s, err
 	}
-	for name, value := range headers {
-		canonical := textproto.CanonicalMIMEHeaderKey(name)
-		switch {
-		case !token(name):
-			return fmt.Errorf("headers: %q is not a header's name", name)
-		case slices.Contains(ownHeaders, canonical):
-			return fmt.Errorf("headers: %s is set by the call itself: remove it", canonical)
-		case !printable(value):
-			return fmt.Errorf("headers: the value of %s holds a line break or another control character: remove it", canonical)
-		case strings.EqualFold(canonical, s.key.Header()):
-			return fmt.Errorf("headers: %s carries the idempotency key: remove it", canonical)
-		case canonical == "Host":
-			s.host = value
-		default:
-			s.header.Set(canonical, value)
-		}
-	}
-	return nil
+	return s, s.setJobHeaders(cfg.JobHeaders)
 }
 
 // Digest is a digest of what the calls of this configuration are made of but for the payload: see job.SentDigest. Where no key
@@ -99,7 +69,7 @@ func (cfg Config) Digest() string {
 	if k.Form != "" && k.Form != job.KeyID {
 		key += " " + k.Form
 	}
-	return job.SentDigest(cmp.Or(cfg.Method, http.MethodPost)+" "+cfg.URL, cmp.Or(cfg.Encoding, "json"), key)
+	return job.SentDigest(cmp.Or(cfg.Method, http.MethodPost)+" "+cfg.URL, cmp.Or(cfg.Encoding, "json"), key, asConfigured(cfg.JobHeaders))
 }
 
 func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
@@ -113,7 +83,8 @@ func (s *shape) message(call job.Request, at time.Time) (message, error) {
 	if call.Key != "" {
 		call.Key = s.key.Text(call.Key)
 	}
-	target, err := s.url.render(call.Job, payload)
+	v := &values{job: call.Job, payload: payload}
+	target, err := s.url.render(v)
 	if err == nil && call.Key != "" {
 		target, payload, err = s.keyed(target, payload, call.Key)
 	}
@@ -131,6 +102,9 @@ func (s *shape) message(call job.Request, at time.Time) (message, error) {
 		}
 		m.head.Header[textproto.CanonicalMIMEHeaderKey(name)] = []string{call.Key}
 	}
+	if err := s.fill(m.head.Header, v); err != nil {
+		return message{}, err
+	}
 	if s.hasBody() {
 		m.body, err = s.encode(payload)
 	}
@@ -145,18 +119,4 @@ func (s *shape) encode(payload json.RawMessage) ([]byte, error) {
 		return encodeForm(payload)
 	}
 	return payload, nil
-}
-
-// headerSafe says that HTTP carries s unchanged: visible ASCII without spaces. A key may be longer than an id.
-func headerSafe(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
-}
-
-func printable(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0
-}
-
-// token says that s can be a header's name.
-func token(s string) bool {
-	return s != "" && headerSafe(s) && !strings.ContainsAny(s, `()<>@,;:\"/[]?={}`)
 }

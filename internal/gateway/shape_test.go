@@ -81,7 +81,7 @@ func TestURLs(t *testing.T) {
 			t.Errorf("%s: %v", c.template, err)
 			continue
 		}
-		u, err := tmpl.render(job.Job{ID: "inv/7+&"}, json.RawMessage(payload))
+		u, err := tmpl.render(&values{job: job.Job{ID: "inv/7+&"}, payload: json.RawMessage(payload)})
 		switch {
 		case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) || job.CodeOf(err) != job.CodeInvalid):
 			t.Errorf("%s: %v, want %q", c.template, err, c.err)

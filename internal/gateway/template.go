@@ -19,15 +19,23 @@ type template struct {
 	secure bool
 }
 
-// part is a piece of a URL: literal text, or a place.
+// part is a piece of a URL or of a header's value: literal text, or a place.
 type part struct {
 	text  string
 	id    bool     // {id}
 	path  []string // {payload.a.b}
-	query bool     // the place is behind the question mark
+	query bool     // the place is behind the question mark of a URL
 }
 
 func (p part) place() bool { return p.id || p.path != nil }
+
+// name is what stands between the braces of a place.
+func (p part) name() string {
+	if p.id {
+		return "id"
+	}
+	return "payload." + strings.Join(p.path, ".")
+}
 
 // parseTemplate reads a URL. Its errors don't quote it: the query may hold a secret.
 func parseTemplate(raw string) (template, error) {
@@ -48,25 +56,27 @@ func parseTemplate(raw string) (template, error) {
 		if !closed {
 			return t, errors.New("a { has no } behind it")
 		}
-		p, err := parsePlace(name, query)
+		p, err := parsePlace(name)
 		if err != nil {
 			return t, err
 		}
+		p.query = query
 		t.parts = append(t.parts, p)
 		rest = tail
 	}
 	return t, t.check()
 }
 
-func parsePlace(name string, query bool) (part, error) {
+// parsePlace reads what stands between the braces of a place.
+func parsePlace(name string) (part, error) {
 	if name == "id" {
-		return part{id: true, query: query}, nil
+		return part{id: true}, nil
 	}
 	field, ok := strings.CutPrefix(name, "payload.")
 	if !ok || field == "" {
 		return part{}, errors.New("{" + name + "} is unknown: use {id} or {payload.FIELD}")
 	}
-	return part{path: strings.Split(field, "."), query: query}, nil
+	return part{path: strings.Split(field, ".")}, nil
 }
 
 // check parses the URL with each place filled in.
@@ -109,17 +119,17 @@ func (t *template) address() string {
 }
 
 // render fills the places in. Nobody may change the URL: where there are no places it is everybody's.
-func (t *template) render(j job.Job, payload json.RawMessage) (*url.URL, error) {
+func (t *template) render(v *values) (*url.URL, error) {
 	if len(t.parts) == 1 {
 		return t.base, nil
 	}
 	var b strings.Builder
 	for _, p := range t.parts {
-		value, err := p.value(j, payload)
+		text, err := p.inURL(v)
 		if err != nil {
 			return nil, err
 		}
-		b.WriteString(value)
+		b.WriteString(text)
 	}
 	u, err := url.Parse(b.String())
 	if err != nil {
@@ -128,36 +138,52 @@ func (t *template) render(j job.Job, payload json.RawMessage) (*url.URL, error) 
 	return u, nil
 }
 
-// value returns a part's text, escaped for its place.
-func (p part) value(j job.Job, payload json.RawMessage) (string, error) {
+// inURL returns a part's text, escaped for its place in a URL.
+func (p part) inURL(v *values) (string, error) {
 	if !p.place() {
 		return p.text, nil
 	}
-	name, value := "id", j.ID
-	if !p.id {
-		name = "payload." + strings.Join(p.path, ".")
-		var ok bool
-		if value, ok = field(payload, p.path); !ok {
-			return "", invalid("the gateway's url needs {%s}, and the payload has no text, number or boolean there", name)
-		}
-	}
-	if p.query {
+	value, err := v.need(p, "url")
+	switch {
+	case err != nil:
+		return "", err
+	case p.query:
 		return url.QueryEscape(value), nil
-	}
-	if value == "" || value == "." || value == ".." {
-		return "", invalid("the gateway's url needs {%s} in its path, where it can't be empty, . or ..", name)
+	case value == "" || value == "." || value == "..":
+		return "", invalid("the gateway's url needs {%s} in its path, where it can't be empty, . or ..", p.name())
 	}
 	return url.PathEscape(value), nil
 }
 
-// field looks a scalar up in the payload, with numbers as they stand.
-func field(payload json.RawMessage, path []string) (string, bool) {
-	d := json.NewDecoder(bytes.NewReader(payload))
-	d.UseNumber()
-	var doc any
-	if d.Decode(&doc) != nil {
-		return "", false
+// values are what the places of one call are filled in with.
+type values struct {
+	job     job.Job
+	payload json.RawMessage
+	doc     any // the payload, once a place has needed it
+}
+
+// need returns the value of a place. who needs it is for the error.
+func (v *values) need(p part, who string) (string, error) {
+	if p.id {
+		return v.job.ID, nil
 	}
+	value, ok := v.field(p.path)
+	if !ok {
+		return "", invalid("the gateway's %s needs {%s}, and the payload has no text, number or boolean there", who, p.name())
+	}
+	return value, nil
+}
+
+// field looks a scalar up in the payload, with numbers as they stand.
+func (v *values) field(path []string) (string, bool) {
+	if v.doc == nil {
+		d := json.NewDecoder(bytes.NewReader(v.payload))
+		d.UseNumber()
+		if d.Decode(&v.doc) != nil {
+			return "", false
+		}
+	}
+	doc := v.doc
 	for _, step := range path {
 		object, ok := doc.(map[string]any)
 		if !ok {

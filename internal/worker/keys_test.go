@@ -196,13 +196,13 @@ func TestAPaymentThatWasBegunMayHaveCharged(t *testing.T) {
 // A job that may have been charged is not called with another request than the one that may have charged it; any other job is.
 func TestWhileUnsureNoOtherRequestGoesOut(t *testing.T) {
 	t.Parallel()
-	then := job.SentDigest("POST https://pay.example/v1", "json", "Idempotency-Key: ")
+	then := job.SentDigest("POST https://pay.example/v1", "json", "Idempotency-Key: ", "")
 	for name, c := range map[string]struct{ now, says string }{
 		"nothing":  {then, ""},
-		"url":      {job.SentDigest("POST https://pay.example/v2", "json", "Idempotency-Key: "), "url or method"},
-		"encoding": {job.SentDigest("POST https://pay.example/v1", "form", "Idempotency-Key: "), "encoding"},
-		"prefix":   {job.SentDigest("POST https://pay.example/v1", "json", "Idempotency-Key: eu-"), "idempotency_header, prefix or key"},
-		"two":      {job.SentDigest("PUT https://pay.example/v1", "form", "Idempotency-Key: "), "url or method, encoding;"},
+		"url":      {job.SentDigest("POST https://pay.example/v2", "json", "Idempotency-Key: ", ""), "url or method"},
+		"encoding": {job.SentDigest("POST https://pay.example/v1", "form", "Idempotency-Key: ", ""), "encoding or strip"},
+		"prefix":   {job.SentDigest("POST https://pay.example/v1", "json", "Idempotency-Key: eu-", ""), "idempotency_header, prefix or key"},
+		"two":      {job.SentDigest("PUT https://pay.example/v1", "form", "Idempotency-Key: ", ""), "url or method, encoding or strip;"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -259,7 +259,7 @@ func TestTheDigestOfWhatWasSentIsThereWhileItIsNeeded(t *testing.T) {
 	t.Parallel()
 	r := setup(t, job.Result{}, true)
 	r.accept(job.Job{ID: "j"})
-	r.configured(job.SentDigest("POST https://pay.example/v1", "json", "Idempotency-Key: "))
+	r.configured(job.SentDigest("POST https://pay.example/v1", "json", "Idempotency-Key: ", ""))
 	has := func() bool { return r.c.HExists(t.Context(), r.keys.Job("j"), "sd").Val() }
 	before := has()
 	r.call("j", lost)

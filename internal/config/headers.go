@@ -1,0 +1,92 @@
+package config
+
+import (
+	"maps"
+	"net/textproto"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// placeholder is what the url and headers have for a job's own values.
+var placeholder = regexp.MustCompile(`\{(id|payload\.[^{}]*)\}`)
+
+// headers reads those that are the same for all jobs, and those with placeholders.
+func (r *reader) headers(n node, q *Request) {
+	q.Headers = map[string]Secret{}
+	names := map[string]string{}
+	for _, e := range r.entries(n) {
+		if rule := checkHeaderName(e.key, names); rule != "" {
+			r.places[e.value.path] = e.at
+			r.fault(e.value.path, "%q %s", e.key, rule)
+			continue
+		}
+		names[textproto.CanonicalMIMEHeaderKey(e.key)] = e.key
+		var value Secret
+		r.secret(&value, checkHeaderValue)(e.value)
+		text, _ := r.filled(e.value)
+		parts := r.headerParts(text)
+		if parts == nil {
+			q.Headers[e.key] = value
+			continue
+		}
+		if q.JobHeaders == nil {
+			q.JobHeaders = map[string][]HeaderPart{}
+		}
+		q.JobHeaders[e.key] = parts
+		for _, field := range fieldsOf(parts) {
+			if checkField(field) != "" {
+				r.fault(e.value.path, "has the placeholder {payload.%s}, which names no field: write it with dots between the levels, like {payload.order.account}", field)
+			}
+		}
+	}
+}
+
+// fieldsOf are the payload's fields that a header takes.
+func fieldsOf(parts []HeaderPart) (fields []string) {
+	for _, p := range parts {
+		if field, ok := strings.CutPrefix(p.Place, "payload."); ok {
+			fields = append(fields, field)
+		}
+	}
+	return fields
+}
+
+// headerNames are the names of all headers of the file.
+func (q Request) headerNames() []string {
+	return slices.AppendSeq(slices.Collect(maps.Keys(q.Headers)), maps.Keys(q.JobHeaders))
+}
+
+// piece is a part of a header's value that is no plain text.
+var piece = regexp.MustCompile(reference.String() + `|` + placeholder.String())
+
+// headerParts takes a header's value apart, as it stands in the file; nil where it has no placeholder. What a variable has in braces is none.
+func (r *reader) headerParts(text string) []HeaderPart {
+	var parts []HeaderPart
+	places := false
+	for text != "" {
+		at := piece.FindStringSubmatchIndex(text)
+		if at == nil {
+			parts = append(parts, HeaderPart{Text: Secret(text)})
+			break
+		}
+		if at[0] > 0 {
+			parts = append(parts, HeaderPart{Text: Secret(text[:at[0]])})
+		}
+		found := text[at[0]:at[1]]
+		text = text[at[1]:]
+		switch value, _, _ := expand(found, r.lookUp); {
+		case at[2] >= 0:
+			places = true
+			parts = append(parts, HeaderPart{Place: strings.Trim(found, "{}")})
+		case found == "$$":
+			parts = append(parts, HeaderPart{Text: Secret(value)})
+		default:
+			parts = append(parts, HeaderPart{Variable: Secret(value)})
+		}
+	}
+	if !places {
+		return nil
+	}
+	return parts
+}

@@ -1,0 +1,170 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// HeaderPart is a piece of a header's value that differs from job to job. One of its fields is set.
+type HeaderPart struct {
+	// Text goes out as it is.
+	Text string
+	// Secret does too. It may change while the outcome of calls is unknown: it is not in a Digest.
+	Secret string
+	// Place is id or payload.FIELD (dotted): what the job has there goes out.
+	Place string
+}
+
+// jobHeader is a header with places.
+type jobHeader struct {
+	name  string
+	parts []part
+}
+
+// maxInHeader is how many bytes of a payload go into one place of a header: servers take few KiB of headers.
+const maxInHeader = 1024
+
+// ownHeaders are written by HTTP itself; a second value would break the message or the connection.
+var ownHeaders = []string{"Accept-Encoding", "Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Connection",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// setHeaders checks and keeps the headers. Errors name a header, never its value.
+func (s *shape) setHeaders(headers map[string]string) error {
+	s.header = http.Header{"User-Agent": {"spillway"}, "Accept-Encoding": {"identity"}}
+	if s.hasBody() {
+		s.header.Set("Content-Type", "application/json")
+		if s.form {
+			s.header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+	}
+	for name, value := range headers {
+		canonical, err := s.checkHeader(name, value)
+		switch {
+		case err != nil:
+			return err
+		case canonical == "Host":
+			s.host = value
+		default:
+			s.header.Set(canonical, value)
+		}
+	}
+	return nil
+}
+
+// checkHeader returns a header's name in HTTP's own spelling, or why it can't have this value.
+func (s *shape) checkHeader(name, value string) (canonical string, err error) {
+	canonical = textproto.CanonicalMIMEHeaderKey(name)
+	switch {
+	case !token(name):
+		return "", fmt.Errorf("headers: %q is not a header's name", name)
+	case slices.Contains(ownHeaders, canonical):
+		return "", fmt.Errorf("headers: %s is set by the call itself: remove it", canonical)
+	case !printable(value):
+		return "", fmt.Errorf("headers: the value of %s holds a line break or another control character: remove it", canonical)
+	case strings.EqualFold(canonical, s.key.Header()):
+		return "", fmt.Errorf("headers: %s carries the idempotency key: remove it", canonical)
+	}
+	return canonical, nil
+}
+
+// setJobHeaders checks and keeps the headers with places.
+func (s *shape) setJobHeaders(headers map[string][]HeaderPart) error {
+	for name, parts := range headers {
+		h := jobHeader{}
+		for _, p := range parts {
+			canonical, err := s.checkHeader(name, p.Text+p.Secret)
+			if err != nil {
+				return err
+			}
+			h.name = canonical
+			piece := part{text: p.Text + p.Secret}
+			if p.Place != "" {
+				if piece, err = parsePlace(p.Place); err != nil {
+					return fmt.Errorf("headers: %s: %w", canonical, err)
+				}
+			}
+			h.parts = append(h.parts, piece)
+		}
+		if h.name == "Host" {
+			return errors.New("headers: Host is the same for all jobs: take the place out of it")
+		}
+		s.jobs = append(s.jobs, h)
+	}
+	return nil
+}
+
+// fill adds the headers with places to those of one call.
+func (s *shape) fill(to http.Header, v *values) error {
+	for _, h := range s.jobs {
+		value, err := h.value(v)
+		if err != nil {
+			return err
+		}
+		to.Set(h.name, value)
+	}
+	return nil
+}
+
+// value fills the places in.
+func (h jobHeader) value(v *values) (string, error) {
+	var b strings.Builder
+	for _, p := range h.parts {
+		text := p.text
+		if p.place() {
+			var err error
+			if text, err = v.need(p, "header "+h.name); err != nil {
+				return "", err
+			}
+			if !travels(text) {
+				return "", invalid("the gateway's header %s needs {%s}, and what the job has there can't travel in a header: it must have 1 to %d printable ASCII characters, "+
+					"and no space at either end", h.name, p.name(), maxInHeader)
+			}
+		}
+		b.WriteString(text)
+	}
+	return b.String(), nil
+}
+
+// asConfigured is how the headers with places stand in the configuration. Secrets are left out: they are rotated.
+func asConfigured(headers map[string][]HeaderPart) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		b.WriteString(textproto.CanonicalMIMEHeaderKey(name) + ": ")
+		for _, p := range headers[name] {
+			switch {
+			case p.Place != "":
+				b.WriteString("{" + p.Place + "}")
+			case p.Secret != "":
+				b.WriteString("${}")
+			}
+			b.WriteString(p.Text)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// travels says that a receiver of a header sees text as it is: printable ASCII, with no space at either end.
+func travels(text string) bool {
+	return text != "" && len(text) <= maxInHeader && strings.TrimSpace(text) == text &&
+		strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+}
+
+// headerSafe says that HTTP carries s unchanged: visible ASCII without spaces. A key may be longer than an id.
+func headerSafe(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+}
+
+func printable(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0
+}
+
+// token says that s can be a header's name.
+func token(s string) bool {
+	return s != "" && headerSafe(s) && !strings.ContainsAny(s, `()<>@,;:\"/[]?={}`)
+}
