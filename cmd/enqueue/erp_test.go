@@ -123,6 +123,23 @@ func TestADryRunShowsMoneyAndJobs(t *testing.T) {
 	}
 }
 
+// What is shown of a job is what would be sent; its money is read where it stands.
+func TestADryRunShowsNoFieldThatIsNotSent(t *testing.T) {
+	b := setup(t, place{})
+	b.write("dispatcher.yaml", "redis: "+testkit.Redis(t)+`
+gateways:
+  `+b.g+`:
+    request: {url: "https://pay.example", headers: {Stripe-Account: "{payload.account}"}, strip: [account, money.amount]}
+    amount: {field: money.amount, currency: money.currency}
+    leak: {limits: [100/s]}
+`)
+	b.write("jobs.ndjson", `{"id":"a","payload":{"account":"acct_1", "money":{"amount":1050,"currency":"EUR"} }}`+"\n")
+	got := b.run("-f", "jobs.ndjson", "--dry-run", "--show", "1")
+	if want := "\n" + `{"money":{"currency":"EUR"}}` + "\n"; got.code != 0 || !strings.Contains(got.out, want) || strings.Contains(got.out, "acct_1") || !strings.Contains(got.out, "EUR 10.50") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // The example does what examples/README.md says of it.
 func TestTheExampleOfAnERPSystem(t *testing.T) {
 	b := setup(t, place{})

@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf16"
 
+	"spillway/internal/gateway"
 	"spillway/internal/job"
 	"spillway/internal/producer"
 )
@@ -26,8 +27,8 @@ type shownJob struct {
 	Gateway string          `json:"gateway"`
 	ID      string          `json:"id"`
 	Method  string          `json:"method"`
-	URL     string          `json:"url"` // as it stands in the configuration: no variable is filled in
-	Payload json.RawMessage `json:"payload"`
+	URL     string          `json:"url"`     // as it stands in the configuration: no variable is filled in
+	Payload json.RawMessage `json:"payload"` // without the fields that are not sent
 }
 
 // String is the job in two lines. What can't be printed in the payload is escaped, as JSON does.
@@ -66,6 +67,10 @@ func (t *tally) seen(src jobSource, j job.Job) {
 	}
 	if t.sample.of[j.Gateway] < src.opt.show {
 		t.sample.of[j.Gateway]++
-		t.sample.jobs = append(t.sample.jobs, shownJob{j.Gateway, j.ID, g.Request.Method, g.Request.URLText, j.Payload})
+		sent, err := gateway.Strip(j.Payload, g.Request.Strip)
+		if err != nil {
+			sent = j.Payload
+		}
+		t.sample.jobs = append(t.sample.jobs, shownJob{j.Gateway, j.ID, g.Request.Method, g.Request.URLText, sent})
 	}
 }

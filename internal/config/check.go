@@ -65,6 +65,7 @@ func (r *reader) checkRequest(path string, q *Request) {
 	if q.TLS != (TLS{}) && strings.HasPrefix(q.URL.Reveal(), "http://") {
 		r.clash(path+".tls", path+".url", "the url is http, which knows no certificates: take tls out, or call https")
 	}
+	r.checkStrip(path, q)
 	r.checkSign(path+".sign", q)
 	if q.Key.In == job.KeyInBody && bodiless(q.Method) {
 		r.clash(path+".key.in", path+".method", "a %s has no body for the key to stand in: use header or query", q.Method)

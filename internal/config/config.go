@@ -123,6 +123,8 @@ type Request struct {
 	Method string
 	// Encoding of the payload: EncodingJSON (default) or EncodingForm.
 	Encoding string
+	// Strip names fields of the payload (dotted paths) that are left out of the body. Default none.
+	Strip []string
 	// Headers go with every call, under the names as written. A value is empty only when Options.Secrets is off and
 	// a variable in it is not set.
 	Headers map[string]Secret

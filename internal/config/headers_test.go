@@ -61,9 +61,9 @@ func TestHeadersFromTheJobThatCantBe(t *testing.T) {
 		t.Errorf("a command that calls nobody needs no secrets: %v", got)
 	}
 	for line, want := range map[string]string{
-		"headers: {Idempotency-Key: '{id}'}":                                                          "this is the idempotency header",
-		"headers: {Host: '{payload.host}'}":                                                           `"Host" is a header that HTTP fills in by itself`,
-		"headers: {X-S: '{id}'}\n      sign: {header: x-s, secret: a, content: '{body}'}":             "x-s is among headers too",
+		"headers: {Idempotency-Key: '{id}'}":                                                                  "this is the idempotency header",
+		"headers: {Host: '{payload.host}'}":                                                                   `"Host" is a header that HTTP fills in by itself`,
+		"headers: {X-S: '{id}'}\n      sign: {header: x-s, secret: a, content: '{body}'}":                     "x-s is among headers too",
 		"headers: {X-A: '{payload.account}'}\n    map: {amount: {from: Betrag}}\n    amount: {field: amount}": "the header takes the payload's field \"account\", and the map does not make it",
 	} {
 		if got := faultsOf(t, withRequest(line), Options{}); len(got) != 1 || !strings.Contains(got[0], want) {

@@ -179,6 +179,7 @@ func (r *reader) request(n node, q *Request) {
 		field{"url", optional(func(n node) { r.url(n, q) })},
 		field{"method", optional(r.word(&q.Method, checkMethod))},
 		field{"encoding", optional(r.word(&q.Encoding, choice("an encoding", EncodingJSON, EncodingForm)))},
+		field{"strip", func(n node) { r.strip(n, q) }},
 		field{"headers", optional(func(n node) { r.headers(n, q) })},
 		field{"idempotency_header", r.word(&header, checkKeyHeader)},
 		field{"idempotency_prefix", r.prefix(q)},

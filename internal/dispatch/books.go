@@ -51,7 +51,7 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 // sent is the digest of what a gateway's calls are made of: while one of a job's may have charged, no other one is made of something else.
 func sent(g config.Gateway) string {
 	q := g.Request
-	return gateway.Config{URL: q.URL.Reveal(), Method: q.Method, Encoding: q.Encoding, Key: q.Key, JobHeaders: jobHeaders(q)}.Digest()
+	return gateway.Config{URL: q.URL.Reveal(), Method: q.Method, Encoding: q.Encoding, Key: q.Key, JobHeaders: jobHeaders(q), Strip: q.Strip}.Digest()
 }
 
 // Store returns one gateway's dead letters.

@@ -138,8 +138,8 @@ func callConfig(g config.Gateway) (gateway.Config, error) {
 		headers[name] = value.Reveal()
 	}
 	return gateway.Config{URL: g.Request.URL.Reveal(), Method: g.Request.Method, Encoding: g.Request.Encoding, Headers: headers,
-		JobHeaders: jobHeaders(g.Request),
-		Key:        g.Request.Key, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
+		JobHeaders: jobHeaders(g.Request), Strip: g.Request.Strip,
+		Key: g.Request.Key, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
 		Proxy: g.Request.Proxy.Reveal(), Sign: signing(g.Request.Sign)}, nil
 }
 

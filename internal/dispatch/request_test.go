@@ -2,10 +2,19 @@ package dispatch
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"spillway/internal/admission"
 	"spillway/internal/config"
 	"spillway/internal/gateway"
+	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // What is wrong with a request is said when the file is read, with its line: what the file may say, calls can be made of.
@@ -52,5 +61,59 @@ func checkRequest(t *testing.T, request string, may bool) {
 	}
 	if err != nil {
 		t.Errorf("%s is allowed in the file, and refused by the call: %v", request, err)
+	}
+}
+
+// A job names the account in its payload: that goes into a header and not into the body, as does what only the books need. A job that names none is refused,
+// and nobody is called.
+func TestAJobNamesItsAccount(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var calls []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, r.Header.Get("Stripe-Account")+" "+string(body))
+		fmt.Fprint(w, `{"id":"ch_1"}`)
+	}))
+	t.Cleanup(srv.Close)
+	r := setup(t, quick+"\namount: {field: total.minor, currency: total.currency}")
+	g := &r.cfg.Gateways[0]
+	cfg, err := config.Parse("x.yaml", []byte("gateways: {g: {leak: {limits: [1/s]}, request: {url: \""+srv.URL+"\", headers: {Stripe-Account: \"{payload.account}\"}, strip: [account, total]}}}"),
+		config.Options{Secrets: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := sent(*g)
+	g.Request = cfg.Gateways[0].Request
+	if got := strings.Join(job.SentChanges(before, sent(*g)), ", "); got != "url or method, encoding or strip, headers with placeholders" {
+		t.Errorf("changed: %s", got)
+	}
+	jobs := []job.Job{
+		{ID: "with", Gateway: g.Name, Cost: 1, Payload: []byte(`{"account":"acct_7", "total":{"minor":4900,"currency":"EUR"}, "pay" : 1.50}`)},
+		{ID: "without", Gateway: g.Name, Cost: 1, Payload: []byte(`{"total":{"minor":100,"currency":"EUR"}}`)},
+	}
+	if _, err := Door(r.db.Client, r.cfg, patience).Admit(t.Context(), g.Name, jobs, admission.Park); err != nil {
+		t.Fatal(err)
+	}
+	r.serve()
+	testkit.Eventually(t, 20*time.Second, "both to be at their ends", func() bool {
+		s := r.standing(0)
+		return s.Done+s.Parked[job.Refused] == 2
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if len(calls) != 1 || calls[0] != `acct_7 { "pay" : 1.50}` {
+		t.Errorf("calls: %q", calls)
+	}
+	books := Books(r.db.Client, *g)
+	paid, _, err := books.Find(t.Context(), "with")
+	refused, _, refusedErr := books.Find(t.Context(), "without")
+	if err != nil || refusedErr != nil {
+		t.Fatal(err, refusedErr)
+	}
+	if paid.State != job.Done || paid.Money != "4900 EUR" || refused.Reason != job.Refused || !strings.Contains(refused.Error, "header Stripe-Account needs {payload.account}") {
+		t.Errorf("%+v\n%+v", paid, refused)
 	}
 }

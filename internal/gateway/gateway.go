@@ -39,6 +39,8 @@ type Config struct {
 	Method string
 	// Encoding is json (also "") or form.
 	Encoding string
+	// Strip names fields of the payload (dotted paths) that are left out of the body. URL and JobHeaders may have them.
+	Strip []string
 	// Headers go with every call; their values may be secrets.
 	Headers map[string]string
 	// JobHeaders go with every call too, and their values have places for what the job has. A job without it can't be called.

@@ -58,6 +58,7 @@ func TestTheDigestOfARequestFollowsWhatIsSent(t *testing.T) {
 		"placeholder":        {func(c *Config) { c.URL = "https://api.test/v1?k={id}" }, "url or method"},
 		"method":             {func(c *Config) { c.Method = "PUT" }, "url or method"},
 		"a job's header":     {func(c *Config) { c.JobHeaders = accountHeader() }, "headers with placeholders"},
+		"strip":              {func(c *Config) { c.Strip = []string{"account"} }, "encoding or strip"},
 		"encoding":           {func(c *Config) { c.Encoding = "form" }, "encoding or strip"},
 		"prefix":             {func(c *Config) { c.Key.Prefix = "eu-" }, "idempotency_header, prefix or key"},
 		"the key's header":   {func(c *Config) { c.Key.Name = "X-Key" }, "idempotency_header, prefix or key"},
@@ -67,6 +68,9 @@ func TestTheDigestOfARequestFollowsWhatIsSent(t *testing.T) {
 		if got := strings.Join(job.SentChanges(base.Digest(), now.Digest()), ", "); got != c.want || len(now.Digest()) != 16 && now.JobHeaders == nil || (now.Digest() == base.Digest()) != (c.want == "") {
 			t.Errorf("%s: %q changed, want %q (%s, %s)", name, got, c.want, base.Digest(), now.Digest())
 		}
+	}
+	if one, other := (Config{URL: base.URL, Strip: []string{"a", "b"}}), (Config{URL: base.URL, Strip: []string{"b", "a"}}); one.Digest() != other.Digest() {
+		t.Error("the order of strip makes another request")
 	}
 	account := func(parts ...HeaderPart) string {
 		return Config{URL: base.URL, Key: base.Key, JobHeaders: map[string][]HeaderPart{"X-Account": parts}}.Digest()

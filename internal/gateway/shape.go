@@ -21,6 +21,7 @@ type shape struct {
 	header http.Header
 	jobs   []jobHeader // those with places
 	host   string      // overrides the URL's, where the headers say Host
+	strip  []string
 	key    job.KeyShape
 	signer *signer // nil: calls are not signed
 }
@@ -28,7 +29,7 @@ type shape struct {
 var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 func newShape(cfg Config) (shape, error) {
-	s := shape{method: cfg.Method, key: cfg.Key}
+	s := shape{method: cfg.Method, strip: cfg.Strip, key: cfg.Key}
 	if s.method == "" {
 		s.method = http.MethodPost
 	}
@@ -69,7 +70,11 @@ func (cfg Config) Digest() string {
 	if k.Form != "" && k.Form != job.KeyID {
 		key += " " + k.Form
 	}
-	return job.SentDigest(cmp.Or(cfg.Method, http.MethodPost)+" "+cfg.URL, cmp.Or(cfg.Encoding, "json"), key, asConfigured(cfg.JobHeaders))
+	encoding := cmp.Or(cfg.Encoding, "json")
+	if len(cfg.Strip) > 0 {
+		encoding += " without " + strings.Join(slices.Sorted(slices.Values(cfg.Strip)), " ")
+	}
+	return job.SentDigest(cmp.Or(cfg.Method, http.MethodPost)+" "+cfg.URL, encoding, key, asConfigured(cfg.JobHeaders))
 }
 
 func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
@@ -85,6 +90,9 @@ func (s *shape) message(call job.Request, at time.Time) (message, error) {
 	}
 	v := &values{job: call.Job, payload: payload}
 	target, err := s.url.render(v)
+	if err == nil && s.hasBody() {
+		payload, err = Strip(payload, s.strip)
+	}
 	if err == nil && call.Key != "" {
 		target, payload, err = s.keyed(target, payload, call.Key)
 	}

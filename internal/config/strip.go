@@ -1,0 +1,43 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"spillway/internal/job"
+)
+
+// strip reads the fields that are left out of the body. An empty list takes back what a template has.
+func (r *reader) strip(n node, q *Request) {
+	if list, ok := n.tree.(*ast.SequenceNode); ok && len(list.Values) == 0 {
+		return
+	}
+	for _, item := range r.items(n, "name the fields that are not sent, like [account]") {
+		var field string
+		r.word(&field, checkField)(item)
+		switch {
+		case field == "":
+		case slices.Contains(q.Strip, field):
+			r.fault(item.path, "%q is there twice: keep one of them", field)
+		default:
+			q.Strip = append(q.Strip, field)
+		}
+	}
+}
+
+// checkStrip reports what contradicts fields that are left out of the body.
+func (r *reader) checkStrip(path string, q *Request) {
+	if len(q.Strip) > 0 && bodiless(q.Method) {
+		r.clash(path+".strip", path+".method", "a %s has no body that a field could be left out of: take strip out, or use POST", q.Method)
+	}
+	for _, field := range q.Strip {
+		if key := q.Key.Name; q.Key.In == job.KeyInBody && (within(field, key) || within(key, field)) {
+			r.clash(path+".strip", path+".key.name", "%q is left out of the body, and the idempotency key goes there as %q: keep one of them", field, key)
+		}
+	}
+}
+
+// within says that a dotted path is another one, or leads through it.
+func within(path, other string) bool { return strings.HasPrefix(path+".", other+".") }
