@@ -239,6 +239,7 @@ func TestLints(t *testing.T) {
 		"no keys":              {[]string{`request: {url: "https://pay.example/", idempotency_header: ""}`, limits}, "idempotency", "unknown_outcome", "idempotency_header"},
 		"not encrypted":        {[]string{`request: {url: "http://pay.example/{id}"}`, limits}, "url", "pay.example unencrypted", "https://"},
 		"key in the url":       {[]string{`request: {url: "https://pay.example/?api_key=hunter2"}`, limits}, "url", "credential", "header"},
+		"no placeholder":       {[]string{`request: {url: "https://pay.example/", headers: {X-Key: "{}", X-Own: "{hunter2}", X-Id: "{id}"}}`, limits}, "headers", "X-Own has a word in braces", "{payload.FIELD}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,10 +2,12 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +29,7 @@ const (
 // lint says what of a gateway's configuration is allowed and unwise. connect is how long a connection took; zero if there was none.
 func (x *examination) lint(g config.Gateway, connect time.Duration) {
 	var found []Check
-	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintHold, lintAnswers, lintURL, lintPack} {
+	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintHold, lintAnswers, lintURL, lintHeaders, lintPack} {
 		found = append(found, rule(g)...)
 	}
 	found = append(found, x.lintFlight(g, connect)...)
@@ -142,6 +144,20 @@ func lintURL(g config.Gateway) (found []Check) {
 	if credential.MatchString(raw) {
 		found = append(found, warn(name, g.Name, `put it into a header, from a variable: headers: {Authorization: "Bearer ${KEY}"}`,
 			"the url holds what looks like a credential: proxies and the gateway's own log write urls down"))
+	}
+	return found
+}
+
+// almost is what somebody may have taken for a placeholder.
+var almost = regexp.MustCompile(`\{[A-Za-z_][A-Za-z0-9_.]*\}`)
+
+// lintHeaders names headers with a word in braces, which goes out as it stands.
+func lintHeaders(g config.Gateway) (found []Check) {
+	for _, name := range slices.Sorted(maps.Keys(g.Request.Headers)) {
+		if almost.MatchString(g.Request.Headers[name].Reveal()) {
+			found = append(found, warn("headers", g.Name, "write {payload.FIELD} or {id}, if it is to be filled in for each job",
+				"the header %s has a word in braces, and goes out with the braces", name))
+		}
 	}
 	return found
 }
