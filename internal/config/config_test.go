@@ -263,6 +263,10 @@ func TestDocumentedKeys(t *testing.T) {
 		"request.sign.header":           "required",
 		"request.sign.secret":           "required",
 		"request.sign.secret_encoding":  "text",
+		"request.sign.private_key":      "none",
+		"request.sign.jws.key_id":       "none",
+		"request.sign.jws.protected":    "none",
+		"request.sign.jws.unencoded":    "false",
 		"request.sign.algorithm":        s.Algorithm,
 		"request.sign.content":          s.Content,
 		"request.sign.encoding":         s.Encoding,
@@ -293,6 +297,7 @@ func TestDocumentedKeys(t *testing.T) {
 		"request.method":                g.Request.Method,
 		"request.encoding":              g.Request.Encoding,
 		"request.headers":               "none",
+		"request.strip":                 "none",
 		"request.idempotency_header":    g.Request.Key.Name,
 		"request.idempotency_prefix":    "none",
 		"request.key.in":                job.KeyInHeader,
@@ -355,11 +360,12 @@ func TestDocumentedKeys(t *testing.T) {
 		case top == "redis" && nested:
 			known, top = []string{"url", "tls.ca", "tls.cert", "tls.key", "tls.server_name"}, below // TestTheTLSOfRedis reads them
 		case nested:
-			if middle, deep, more := strings.Cut(below, "."); more {
-				known, top = strings.Split(keysOf(t, "  g: {"+top+": {"+middle+": {zzzzzz: 1}}}"), ", "), deep
-				break
+			levels := strings.Split(key, ".")
+			text := "{zzzzzz: 1}"
+			for _, level := range slices.Backward(levels[:len(levels)-1]) {
+				text = "{" + level + ": " + text + "}"
 			}
-			known, top = strings.Split(keysOf(t, "  g: {"+top+": {zzzzzz: 1}}"), ", "), below
+			known, top = strings.Split(keysOf(t, "  g: "+text), ", "), levels[len(levels)-1]
 		}
 		if !slices.Contains(known, top) {
 			t.Errorf("the program does not know %s, only %v", key, known)

@@ -9,17 +9,21 @@ import (
 	"strings"
 )
 
-// Sign says how calls are signed with a secret that the gateway knows too: HMAC over Content.
+// Sign says how calls are signed: HMAC over Content with a secret that the gateway knows too, or a signature with a private key.
 type Sign struct {
 	// Header carries Value. Empty = calls are not signed.
 	Header string
 	// Value is the header's text, with {signature} and perhaps {timestamp}. Default {signature}.
 	Value string
-	// Secret is the key, decoded. Empty only when Options.Secrets is off and a variable in it is not set.
+	// Secret is the key of HMAC, decoded. Empty where there is a PrivateKey, and when Options.Secrets is off and a variable in it is not set.
 	Secret Secret
-	// Algorithm is the digest: sha256 (default) or sha512.
+	// PrivateKey is a key in PEM: see Key. Empty where there is a Secret, and when Options.Secrets is off and a variable in it is not set.
+	PrivateKey Secret
+	// JWS makes the signature a detached JWS (RFC 7515, appendix F). Nil = it is the bare signature.
+	JWS *JWS
+	// Algorithm is the digest of HMAC, sha256 (default) or sha512, or one of the algorithms of private keys.
 	Algorithm string
-	// Content is what is signed, with {timestamp} {method} {path} {query} {body} {id} and {key} filled in. Default {timestamp}.{body}.
+	// Content is what is signed, with {timestamp} {method} {path} {query} {body} {id} and {key} filled in. Default {timestamp}.{body}; {body} in a JWS.
 	Content string
 	// Encoding of the signature is hex (default) or base64.
 	Encoding string
@@ -41,8 +45,10 @@ func (r *reader) sign(n node, s *Sign) {
 		field{"header", r.word(&s.Header, checkSignHeader)},
 		field{"value", r.word(&s.Value, checkSignValue)},
 		field{"secret", r.secret(&s.Secret, checkSignSecret)},
+		field{"private_key", r.secret(&s.PrivateKey, checkPrivateKey)},
+		field{"jws", func(n node) { r.jws(n, s) }},
 		field{"secret_encoding", r.word(&secretIs, choice("an encoding of a secret", "text", "hex", "base64"))},
-		field{"algorithm", r.word(&s.Algorithm, choice("a digest", "sha256", "sha512"))},
+		field{"algorithm", r.word(&s.Algorithm, choice("an algorithm of signatures", signAlgorithms()...))},
 		field{"content", r.word(&s.Content, checkSignContent)},
 		field{"encoding", r.word(&s.Encoding, choice("an encoding of a signature", "hex", "base64"))},
 		field{"timestamp_header", r.word(&s.TimestampHeader, checkSignHeader)},
@@ -51,9 +57,8 @@ func (r *reader) sign(n node, s *Sign) {
 	if !r.written(n.path + ".header") {
 		r.missing(n.path+".header", "name the header that carries the signature, like X-Signature")
 	}
-	if !r.written(n.path + ".secret") {
-		r.missing(n.path+".secret", `name the variable or file with the secret, like "${SIGNING_SECRET}"`)
-	}
+	r.signKey(n.path, s)
+	r.checkJWS(n.path, s)
 	r.decode(n.path+".secret", &s.Secret, secretIs)
 }
 
@@ -82,7 +87,7 @@ func (r *reader) checkSign(path string, q *Request) {
 		return
 	}
 	s := q.Sign
-	if strings.Contains(s.Content, "{timestamp}") && s.TimestampHeader == "" && !strings.Contains(s.Value, "{timestamp}") {
+	if strings.Contains(s.Content, "{timestamp}") && s.TimestampHeader == "" && !strings.Contains(s.Value, "{timestamp}") && !s.JWS.tells("{timestamp}") {
 		r.clash(path+".content", path+".header", "a {timestamp} is signed%s that the gateway never gets to see: "+
 			`give timestamp_header, or value: "t={timestamp},v1={signature}"`, r.defaulted(path+".content"))
 	}

@@ -37,7 +37,7 @@ func TestSign(t *testing.T) {
 		`header: S, secret: a, content: ""`:                                    `sign.content: "" is empty`,
 		`header: S, secret: a, content: "{body}", value: v1`:                   `sign.value: "v1" has no {signature} in it`,
 		`header: S, secret: a, content: "{body}", value: "{signature}{nonce}"`: `sign.value: "{signature}{nonce}" has {nonce} in it`,
-		timed + `, algorithm: md5`:                                             `sign.algorithm: "md5" is not a digest: use one of sha256, sha512`,
+		timed + `, algorithm: md5`:                                             `sign.algorithm: "md5" is not an algorithm of signatures: use one of sha256, sha512, rs256`,
 		timed + `, encoding: base46`:                                           `sign.encoding: "base46" is not an encoding of a signature: did you mean base64?`,
 		timed + `, secret_encoding: hex`:                                       `sign.secret: is not hex, as secret_encoding says`,
 		timed + `, timestamp: iso`:                                             `sign.timestamp: "iso" is not a way to write a time: use one of unix, unix-ms, rfc3339`,

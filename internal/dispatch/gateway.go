@@ -133,6 +133,10 @@ func callConfig(g config.Gateway) (gateway.Config, error) {
 	if err != nil {
 		return gateway.Config{}, fmt.Errorf("tls: %w", err)
 	}
+	signs, err := signing(g.Request.Sign)
+	if err != nil {
+		return gateway.Config{}, fmt.Errorf("sign.private_key: %w", err)
+	}
 	headers := make(map[string]string, len(g.Request.Headers))
 	for name, value := range g.Request.Headers {
 		headers[name] = value.Reveal()
@@ -140,7 +144,7 @@ func callConfig(g config.Gateway) (gateway.Config, error) {
 	return gateway.Config{URL: g.Request.URL.Reveal(), Method: g.Request.Method, Encoding: g.Request.Encoding, Headers: headers,
 		JobHeaders: jobHeaders(g.Request), Strip: g.Request.Strip,
 		Key: g.Request.Key, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
-		Proxy: g.Request.Proxy.Reveal(), Sign: signing(g.Request.Sign)}, nil
+		Proxy: g.Request.Proxy.Reveal(), Sign: signs}, nil
 }
 
 func jobHeaders(q config.Request) map[string][]gateway.HeaderPart {
@@ -158,9 +162,14 @@ func Via(g config.Gateway) (*gateway.Proxy, error) {
 	return gateway.ParseProxy(g.Request.Proxy.Reveal())
 }
 
-func signing(s config.Sign) gateway.Sign {
-	return gateway.Sign{Header: s.Header, Value: s.Value, Secret: []byte(s.Secret.Reveal()), Algorithm: s.Algorithm, Content: s.Content,
+func signing(s config.Sign) (gateway.Sign, error) {
+	key, err := s.Key()
+	to := gateway.Sign{Header: s.Header, Value: s.Value, Secret: []byte(s.Secret.Reveal()), Key: key, Algorithm: s.Algorithm, Content: s.Content,
 		Encoding: s.Encoding, TimestampHeader: s.TimestampHeader, Timestamp: s.Timestamp}
+	if s.JWS != nil {
+		to.JWS = &gateway.JWS{KeyID: s.JWS.KeyID, Unencoded: s.JWS.Unencoded, Protected: s.JWS.Protected}
+	}
+	return to, err
 }
 
 func table(g config.Gateway) (outcome.Table, error) {

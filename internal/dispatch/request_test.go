@@ -1,6 +1,13 @@
 package dispatch
 
 import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,6 +40,11 @@ func TestWhatTheFileMaySayOfARequestCanBeCalled(t *testing.T) {
 	} {
 		checkRequest(t, request, may)
 	}
+	for algorithm, private := range signingKeys(t) {
+		key := "\"" + strings.ReplaceAll(private, "\n", `\n`) + "\""
+		checkRequest(t, `url: "https://x.example/", sign: {header: S, content: "{body}", algorithm: `+algorithm+`, private_key: `+key+`}`, true)
+		checkRequest(t, `url: "https://x.example/", sign: {header: S, algorithm: `+algorithm+`, private_key: `+key+`, jws: {key_id: k, protected: {a: [1], crit: [a]}}}`, algorithm != "es256-raw")
+	}
 	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 		checkRequest(t, `url: "https://x.example/", method: `+method, true)
 	}
@@ -44,6 +56,32 @@ func TestWhatTheFileMaySayOfARequestCanBeCalled(t *testing.T) {
 		checkRequest(t, fmt.Sprintf(`url: "https://x.example/", headers: {%s: a}`, name), may)
 		checkRequest(t, fmt.Sprintf(`url: "https://x.example/", idempotency_header: %s`, name), may)
 	}
+}
+
+// signingKeys are private keys in PEM, by the algorithms that need them.
+func signingKeys(t *testing.T) map[string]string {
+	t.Helper()
+	long, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for algorithm, key := range map[string]any{"rs256": long, "ps256": long, "es256": curve, "es256-raw": curve, "ed25519": ed} {
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[algorithm] = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	}
+	return all
 }
 
 func checkRequest(t *testing.T, request string, may bool) {

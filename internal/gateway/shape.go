@@ -117,7 +117,7 @@ func (s *shape) message(call job.Request, at time.Time) (message, error) {
 		m.body, err = s.encode(payload)
 	}
 	if s.signer != nil && err == nil {
-		s.signer.sign(&m, call, at)
+		err = s.signer.sign(&m, call, at)
 	}
 	return m, err
 }
