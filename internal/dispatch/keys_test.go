@@ -141,24 +141,32 @@ func TestNoCallBeginsWithAKeyThatMayEndBeforeIt(t *testing.T) {
 // Settings that change while an answer is lost are noticed, with their names.
 func TestAReloadedRequestIsNotTakenForTheOldOne(t *testing.T) {
 	t.Parallel()
-	a := &account{answers: map[string]string{}, hang: 1}
-	r := twoOf(t, a, "idempotency_prefix: eu-", "idempotency_prefix: us-")
-	r.cfg.Gateways[0].Retry.First, r.cfg.Gateways[0].Retry.Max = time.Hour, time.Hour
-	d := r.serve()
-	r.put(0, 1)
-	books := Books(r.db.Client, r.cfg.Gateways[0])
-	testkit.Eventually(t, 20*time.Second, "the lost answer", func() bool {
-		rec, _, err := books.Find(t.Context(), "j0000")
-		return err == nil && rec.State == job.Retrying
-	})
-	changed := slices.Clone(r.cfg.Gateways)
-	changed[0].Request.Encoding = config.EncodingForm
-	if _, err := d.Reload(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
-	r.due(0, "j0000")
-	if rec := r.settled(0, "j0000"); rec.Reason != job.UnknownOutcome || !strings.Contains(rec.Error, "configuration: encoding;") || len(rec.History) != 1 {
-		t.Errorf("%s %s, %d calls: %s", rec.State, rec.Reason, len(rec.History), rec.Error)
+	for named, change := range map[string]func(q *config.Request){
+		"encoding or strip":         func(q *config.Request) { q.Strip = []string{"account"} },
+		"headers with placeholders": func(q *config.Request) { q.JobHeaders = map[string][]config.HeaderPart{"X-Id": {{Place: "id"}}} },
+		"url or method, encoding or strip": func(q *config.Request) {
+			q.Method, q.Encoding = "PUT", config.EncodingForm
+		},
+	} {
+		a := &account{answers: map[string]string{}, hang: 1}
+		r := twoOf(t, a, "idempotency_prefix: eu-", "idempotency_prefix: us-")
+		r.cfg.Gateways[0].Retry.First, r.cfg.Gateways[0].Retry.Max = time.Hour, time.Hour
+		d := r.serve()
+		r.put(0, 1)
+		books := Books(r.db.Client, r.cfg.Gateways[0])
+		testkit.Eventually(t, 20*time.Second, "the lost answer", func() bool {
+			rec, _, err := books.Find(t.Context(), "j0000")
+			return err == nil && rec.State == job.Retrying
+		})
+		changed := slices.Clone(r.cfg.Gateways)
+		change(&changed[0].Request)
+		if _, err := d.Reload(t.Context(), changed); err != nil {
+			t.Fatal(err)
+		}
+		r.due(0, "j0000")
+		if rec := r.settled(0, "j0000"); rec.Reason != job.UnknownOutcome || !strings.Contains(rec.Error, "configuration: "+named+";") || len(rec.History) != 1 {
+			t.Errorf("%s: %s %s, %d calls: %s", named, rec.State, rec.Reason, len(rec.History), rec.Error)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -132,21 +131,22 @@ func (h jobHeader) value(v *values) (string, error) {
 
 // asConfigured is how the headers with places stand in the configuration. Secrets are left out: they are rotated.
 func asConfigured(headers map[string][]HeaderPart) string {
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		b.WriteString(textproto.CanonicalMIMEHeaderKey(name) + ": ")
-		for _, p := range headers[name] {
+	var lines []string
+	for name, parts := range headers {
+		line := textproto.CanonicalMIMEHeaderKey(name) + ": "
+		for _, p := range parts {
 			switch {
 			case p.Place != "":
-				b.WriteString("{" + p.Place + "}")
+				line += "{" + p.Place + "}"
 			case p.Secret != "":
-				b.WriteString("${}")
+				line += "${}"
 			}
-			b.WriteString(p.Text)
+			line += p.Text
 		}
-		b.WriteByte('\n')
+		lines = append(lines, line)
 	}
-	return b.String()
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 // travels says that a receiver of a header sees text as it is: printable ASCII, with no space at either end.

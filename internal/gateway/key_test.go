@@ -87,6 +87,13 @@ func TestTheDigestOfARequestFollowsWhatIsSent(t *testing.T) {
 			t.Errorf("another %s: %q changed", name, got)
 		}
 	}
+	spelt := func(a, b string) string {
+		place := []HeaderPart{{Place: "id"}}
+		return Config{URL: base.URL, JobHeaders: map[string][]HeaderPart{a: place, b: place}}.Digest()
+	}
+	if spelt("x-a", "X-B") != spelt("X-A", "x-b") {
+		t.Error("the case of a header's name makes another request")
+	}
 	keyless := Config{URL: base.URL}.Digest()
 	if got := job.SentChanges(keyless, base.Digest()); len(keyless) != 16 || strings.Join(got, ", ") != "idempotency_header, prefix or key" {
 		t.Errorf("from no keys to keys: %q changed (%s)", got, keyless)
