@@ -78,6 +78,7 @@ func TestTheFileWinsOverItsPack(t *testing.T) {
 		"a list of rules":         {"    answers: [{status: 418, then: refused}]\n", 1, len(pack), func(g Gateway) bool { return g.Answers.Rules[0].Status == 418 }},
 		"a mapping with rules":    {"    answers: {rules: [{status: 418, then: refused}], done_needs: {status: ok}}\n", 1, len(pack), func(g Gateway) bool { return slices.Equal(g.Answers.DoneNeeds["status"], []string{"ok"}) }},
 		"a mapping without":       {"    answers: {saved: {5xx: runs_again}}\n", 0, len(pack), func(g Gateway) bool { return g.Request.KeyForgets && g.Request.KeyCovers() == 0 }},
+		"failures charge once":    {"    answers: {saved: {5xx: charges_once}}\n", 0, len(pack), func(g Gateway) bool { return !g.Request.KeyForgets && g.Request.KeyCovers() > 0 }},
 		"successes are not saved": {"    answers: {saved: {2xx: runs_again}}\n", 0, len(pack), func(g Gateway) bool { return g.Request.KeyCovers() == 0 }},
 		"another profile":         {"    answers: default\n", 0, 0, func(g Gateway) bool { return g.Answers.DoneNeeds == nil }},
 		"a reference":             {"    reference: other\n", 0, len(pack), func(g Gateway) bool { return g.Reference == "other" }},

@@ -17,15 +17,18 @@ type Saved string
 
 // What a repeat gets.
 const (
-	SavedAnswer  Saved = "answer"     // the first answer
-	SavedState   Saved = "state"      // the present state of the payment
-	SavedError   Saved = "error"      // an error of its own
-	SavedNot     Saved = "runs_again" // nothing is saved: the call is made again
-	SavedUnknown Saved = "unknown"    // nobody says
+	SavedAnswer  Saved = "answer"       // the first answer
+	SavedState   Saved = "state"        // the present state of the payment
+	SavedError   Saved = "error"        // an error of its own
+	SavedNot     Saved = "runs_again"   // nothing is saved: the call is made again
+	SavedOnce    Saved = "charges_once" // nothing is saved, and the key still keeps it from charging twice: the call is made again
+	SavedUnknown Saved = "unknown"      // nobody says
 )
 
 // Saveds returns every one.
-func Saveds() []Saved { return []Saved{SavedAnswer, SavedState, SavedError, SavedNot, SavedUnknown} }
+func Saveds() []Saved {
+	return []Saved{SavedAnswer, SavedState, SavedError, SavedNot, SavedOnce, SavedUnknown}
+}
 
 // Pattern returns the regular expression that a value wanted in an answer is where it stands between slashes; ok is false for a plain text.
 func Pattern(want string) (expression string, ok bool) {

@@ -59,7 +59,7 @@ func (r Rule) match(a *answer) match {
 		return unreadable
 	}
 	for path, want := range r.Body {
-		if got, there := lookUp(doc, path); !there || !job.Fits(want, got) {
+		if got, ok := fieldOf(doc, path); !ok || !job.Fits(want, got) {
 			return differs
 		}
 	}
@@ -97,27 +97,54 @@ func parse(r job.Result) (any, bool) {
 	return flat, true
 }
 
+// fieldOf returns the text at a dotted path. A field that the document lacks is as an empty one, which is what headers are. ok is false for a list or an object,
+// and where there is no document that could have fields: an error page does not say that there was no error.
+func fieldOf(doc any, path string) (text string, ok bool) {
+	v, there := follow(doc, path)
+	if !there {
+		return "", hasFields(doc)
+	}
+	return scalar(v)
+}
+
+func hasFields(doc any) bool {
+	switch doc.(type) {
+	case map[string]any, []any:
+		return true
+	}
+	return false
+}
+
 // lookUp follows a dotted path to a scalar and returns it as text.
 func lookUp(doc any, path string) (string, bool) {
+	v, there := follow(doc, path)
+	if !there {
+		return "", false
+	}
+	return scalar(v)
+}
+
+// follow returns what stands at a dotted path, and whether anything does.
+func follow(doc any, path string) (any, bool) {
 	for _, step := range strings.Split(path, ".") {
 		switch at := doc.(type) {
 		case map[string]any:
 			next, ok := at[step]
 			if !ok {
-				return "", false
+				return nil, false
 			}
 			doc = next
 		case []any:
 			i, err := strconv.Atoi(step)
 			if err != nil || i < 0 || i >= len(at) {
-				return "", false
+				return nil, false
 			}
 			doc = at[i]
 		default:
-			return "", false
+			return nil, false
 		}
 	}
-	return scalar(doc)
+	return doc, true
 }
 
 func scalar(v any) (string, bool) {

@@ -81,7 +81,7 @@ func (t Table) paid(a *answer) match {
 		return unreadable
 	}
 	for path, values := range t.needs {
-		if got, there := lookUp(doc, path); !there || !slices.Contains(values, got) {
+		if got, ok := fieldOf(doc, path); !ok || !slices.Contains(values, got) {
 			return differs
 		}
 	}

@@ -1,6 +1,7 @@
 package outcome
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -52,6 +53,40 @@ func TestWhatARuleAsksFor(t *testing.T) {
 	}
 }
 
+// A wanted "" asks for a field that the body lacks, or has empty, as it does with headers. A body that has no fields at all, or of which a part is missing, does not say so.
+func TestARuleOnAnAbsentField(t *testing.T) {
+	t.Parallel()
+	cut := came(200, `{"id":"1","err`)
+	cut.Err = errors.New("the answer was cut off")
+	for name, tc := range map[string]struct {
+		got  job.Result
+		want job.Verdict
+	}{
+		"absent":                 {came(200, `{"id":"1"}`), job.VerdictFewer},
+		"empty":                  {came(200, `{"error":{"code":""}}`), job.VerdictFewer},
+		"nothing above it":       {came(200, `{"error":null}`), job.VerdictFewer},
+		"absent in a form":       {came(200, "id=1"), job.VerdictFewer},
+		"there":                  {came(200, `{"error":{"code":"x"}}`), job.VerdictUnknown},
+		"null, which is no text": {came(200, `{"error":{"code":null}}`), job.VerdictUnknown},
+		"a list":                 {came(200, `{"error":{"code":[]}}`), job.VerdictUnknown},
+		"an error page":          {came(200, "<html>"), job.VerdictUnknown},
+		"a text":                 {came(200, `"busy"`), job.VerdictUnknown},
+		"no body":                {came(200, ""), job.VerdictUnknown},
+		"cut off":                {cut, job.VerdictRetry},
+	} {
+		table := profile(t, "", Rule{Status: 200, Body: map[string]string{"error.code": ""}, Then: job.VerdictFewer}).Needing(map[string][]string{"paid": {"yes"}})
+		if j := table.Judge(Input{KeySent: true, KeyLives: true, Result: tc.got}); j.Verdict != tc.want {
+			t.Errorf("%s: %+v, want %s", name, j, tc.want)
+		}
+	}
+	table := Table{}.Needing(map[string][]string{"error": {""}})
+	for body, want := range map[string]job.Verdict{`{"id":"1"}`: job.VerdictDone, `{"error":"no"}`: job.VerdictUnknown, "": job.VerdictUnknown} {
+		if j := table.Judge(Input{KeySent: true, KeyLives: true, Result: came(200, body)}); j.Verdict != want {
+			t.Errorf("done_needs, %s: %+v, want %s", body, j, want)
+		}
+	}
+}
+
 // What the gateway has accepted is neither done nor refused; its reference is kept, and its error says what to wait for.
 func TestAnAcceptedAnswerKeepsItsReference(t *testing.T) {
 	t.Parallel()
@@ -82,7 +117,7 @@ func TestSavedFailuresAreSaidByTheTable(t *testing.T) {
 	const body = `{"error":{"message":"see req_abc123XYZ"}}`
 	last := "HTTP 500: " + body
 	in := Input{KeySent: true, KeyLives: true, Again: true, Unsure: true, Last: last, Result: came(500, body)}
-	for saved, want := range map[job.Saved]job.Verdict{"": job.VerdictRetry, job.SavedAnswer: job.VerdictUnknown, job.SavedNot: job.VerdictRetry} {
+	for saved, want := range map[job.Saved]job.Verdict{"": job.VerdictRetry, job.SavedAnswer: job.VerdictUnknown, job.SavedNot: job.VerdictRetry, job.SavedOnce: job.VerdictRetry} {
 		if j := (Table{}).Saving(saved).Judge(in); j.Verdict != want || j.Fault != (want == job.VerdictRetry) {
 			t.Errorf("%q: %+v, want %s", saved, j, want)
 		}

@@ -18,7 +18,7 @@ type Rule struct {
 	// Header holds names, in any case, and the value wanted of each; "" wants the header absent. A value between slashes is a regular expression.
 	Header map[string]string
 	// Body holds dotted paths into the JSON answer (error.code, items.0.id) and the value wanted there, as text:
-	// 301 and "301" are the same, true and null are words. A form-encoded answer is looked up by its flat names. A value between slashes is a regular expression.
+	// 301 and "301" are the same, true and null are words; "" wants the field absent or empty, in a body that has fields. A form-encoded answer is looked up by its flat names. A value between slashes is a regular expression.
 	Body map[string]string
 	// Then is what such an answer means.
 	Then job.Verdict
