@@ -76,6 +76,7 @@ func TestWhatCallsCameToIsWrittenDownInAFullRedis(t *testing.T) {
 		"402":              {answer: status(402), state: job.Parked, reason: job.Refused, calls: "[402 refused]"},
 		"fewer":            {answer: status(418), state: job.Retrying, held: true, calls: "[418 fewer]"},
 		"accepted":         {answer: status(202), state: job.Parked, reason: job.UnknownOutcome, calls: "[202 accepted]"},
+		"new key":          {answer: status(421), state: job.Retrying, calls: "[421 new_key]"},
 		"refused":          {state: job.Retrying, calls: "[]"},
 		"time-out":         {answer: hang, state: job.Retrying, calls: "[0 retry]"},
 		"time-out, no key": {answer: hang, keyless: true, state: job.Parked, reason: job.UnknownOutcome, calls: "[0 unknown]"},
@@ -148,7 +149,7 @@ func full(t *testing.T, answer http.HandlerFunc, keyless bool) (*rig, *testkit.R
 		header = ""
 	}
 	text := fmt.Sprintf(`gateways: {g: {request: {url: %q, timeout: 1s, idempotency_header: %q}, leak: {limits: [50/s]}, circuit: {failures: 2},
-    answers: {rules: [{status: 418, then: fewer}, {status: 202, then: accepted}]}}}`, url, header)
+    answers: {rules: [{status: 418, then: fewer}, {status: 202, then: accepted}, {status: 421, then: new_key}]}}}`, url, header)
 	cfg, err := config.Parse("x.yaml", []byte(text), config.Options{Secrets: true})
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,9 @@ const (
 	SavedUnknown Saved = "unknown"      // nobody says
 )
 
+// OwnID stands for the job's id among the fields of its payload that an answer is compared with.
+const OwnID = "{id}"
+
 // Saveds returns every one.
 func Saveds() []Saved {
 	return []Saved{SavedAnswer, SavedState, SavedError, SavedNot, SavedOnce, SavedUnknown}

@@ -99,7 +99,7 @@ type Ending struct {
 }
 
 // Doubt is what the ending says of the present key, as the scripts read it: "1" it may have charged, "other" the same, and the key is in use
-// by somebody else, "no" it has not charged, whatever an earlier call left open, "0" nothing new.
+// by somebody else, "no" it has not charged, whatever an earlier call left open, "next" the same, and the job goes on with the next key, "0" nothing new.
 func (e Ending) Doubt() string {
 	switch {
 	case e.Unsure && e.Foreign:
@@ -108,6 +108,8 @@ func (e Ending) Doubt() string {
 		return "1"
 	case e.Called && e.Verdict == VerdictRefused:
 		return "no"
+	case e.Called && e.Verdict == VerdictNewKey:
+		return "next"
 	}
 	return "0"
 }

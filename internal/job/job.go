@@ -53,11 +53,12 @@ const (
 	VerdictUnknown Verdict = "unknown" // nobody knows whether it was charged: park it for a person
 	// VerdictAccepted: the gateway has it, and its outcome comes later. It is parked for a person as one of unknown outcome.
 	VerdictAccepted Verdict = "accepted"
+	VerdictNewKey   Verdict = "new_key" // a definite no for this key: this job again, after its back-off, with the next key
 )
 
 // Verdicts returns every verdict.
 func Verdicts() []Verdict {
-	return []Verdict{VerdictDone, VerdictHold, VerdictRetry, VerdictFewer, VerdictRefused, VerdictUnknown, VerdictAccepted}
+	return []Verdict{VerdictDone, VerdictHold, VerdictRetry, VerdictFewer, VerdictRefused, VerdictUnknown, VerdictAccepted, VerdictNewKey}
 }
 
 // Trouble is what kind of trouble a call met that may be the gateway's.

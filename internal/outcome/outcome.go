@@ -27,6 +27,8 @@ type Input struct {
 	Lapse bool
 	// Last is what an earlier call came to, as Judgement.Error; empty where it is not known.
 	Last string
+	// Job is the job that was called: its id and payload are compared with the answer, see Table.Matching.
+	Job job.Job
 	// Received is the moment at which the answer arrived, by the local clock. Dates in the answer are measured
 	// against its own Date header, and against this where it has none.
 	Received time.Time
@@ -85,6 +87,12 @@ func (t Table) Judge(in Input) Judgement {
 func (t Table) answered(in Input) Judgement {
 	a := &answer{in: in, most: cmp.Or(t.most, usualMax)}
 	v, found, rule := t.verdict(a)
+	if v == job.VerdictNewKey && !in.KeySent {
+		v = job.VerdictRefused // there is no key to take another one of
+	}
+	if t.incomparable(a, v) {
+		found = unreadable
+	}
 	why := t.doubt(a, v, found)
 	switch {
 	case why == onlyAgain && in.Result.Status == http.StatusPaymentRequired:
@@ -93,6 +101,9 @@ func (t Table) answered(in Input) Judgement {
 		return a.doubted(why)
 	case found == unreadable:
 		return lost(in, a.why()+", answer cut off", a.line())
+	}
+	if field := t.differing(a, v); field != "" {
+		return a.another(field)
 	}
 	j := t.referred(a, a.judge(v), rule.Reference)
 	j.Fault = in.Result.Status >= 500 && (found == differs && v != job.VerdictHold || v == job.VerdictUnknown && rule.When != job.WhenRepeat)

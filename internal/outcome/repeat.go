@@ -14,6 +14,7 @@ const (
 	notOurs     = "a repeated answer, and no earlier call of this job can have got it: some other job or program has used the key"
 	onlyAgain   = "a repeated answer: asking again with this key brings the same, and whether the first call has charged is not known"
 	notAboutPay = "it says nothing of the earlier call with this key, which may have charged"
+	noNewKey    = "it asks for another key, and an earlier call with this one may have charged"
 	notPaid     = "it does not have what done_needs asks for"
 )
 
@@ -22,12 +23,14 @@ const outcomeLater = "accepted, outcome later: "
 
 // doubt returns why an answer can't be taken for the verdict that its status or a rule, found, gives it; empty where it can.
 func (t Table) doubt(a *answer, v job.Verdict, found match) string {
-	decided := v == job.VerdictDone || v == job.VerdictRefused || v == job.VerdictAccepted
+	decided := v == job.VerdictDone || v == job.VerdictRefused || v == job.VerdictAccepted || v == job.VerdictNewKey
 	switch {
-	case a.marked() && (!a.in.Again || v == job.VerdictDone && found != unreadable && !a.in.Unsure && !a.in.Lapse):
+	case a.marked() && (!a.in.Again || (v == job.VerdictDone || v == job.VerdictNewKey) && found != unreadable && !a.in.Unsure && !a.in.Lapse):
 		return notOurs
 	case found == unreadable:
 		return "" // the rest of it may say what it means
+	case v == job.VerdictNewKey && (a.in.Unsure || a.in.Lapse):
+		return noNewKey
 	case !decided && (a.marked() || t.savedFailure(a)):
 		return onlyAgain
 	case (a.in.Unsure || a.in.Lapse) && v == job.VerdictRefused && found == differs && a.in.Result.Status != http.StatusPaymentRequired:
@@ -41,7 +44,7 @@ func (t Table) doubt(a *answer, v job.Verdict, found match) string {
 // doubted is an answer that is not taken for what it says. One that is only repeated is no failure, and no attempt: nothing was tried.
 func (a *answer) doubted(why string) Judgement {
 	j := a.judge(job.VerdictUnknown)
-	j.Spent = why == notAboutPay || why == notPaid
+	j.Spent = why == notAboutPay || why == notPaid || why == noNewKey
 	j.Foreign = why == notOurs
 	j.Error += " (" + why + ")"
 	return j

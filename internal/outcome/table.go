@@ -31,6 +31,7 @@ type Table struct {
 	user, profile []Rule
 	reference     string
 	needs         map[string][]string // of the body of a 2xx, for done
+	own           map[string]string   // fields of the body, and what they have to match
 	saves         bool                // the gateway saves failures under the key
 	most          time.Duration       // the longest wait that an answer can ask for; 0: usualMax
 	hide          func([]byte) []byte // nil: nothing is to be hidden

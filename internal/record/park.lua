@@ -3,7 +3,7 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 "1": the attempt counts  6 history line  7 status
 --      8 reason: paused and cancelled mean that its batch is one of these, and it is parked as what its batch is now: as rejected if that is
 --        neither any more, and as unknown_outcome if it is cancelled and an earlier call may have charged  9 error  10 "1": the call may have charged; "other": and the key is somebody else's, so it
---        does not count as sent; "no": neither it nor an earlier call with the key has charged
+--        does not count as sent; "no": neither it nor an earlier call with the key has charged; "next": the same, and another try takes the next key
 --      11 "1": the gateway answered, and did not fail  12 the brake of batches (brake.lua)
 --      13 the gateway's own reference, where it has accepted the payment ('' = none), then those of redisdb.TaskEnd
 -- returns 1 parked, or done if an earlier call turned out to have succeeded, and the attempt's task is over  0 the record has moved on

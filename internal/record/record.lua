@@ -166,8 +166,19 @@ local function end_attempt(keys, job, id, now, spent, line, status)
   job.set, job.drop = set, drop
 end
 
+-- next_key returns the next generation of the idempotency key that is no other job's id.
+local function next_key(record, present)
+  local k = (tonumber(present) or 1) + 1
+  while redis.call('EXISTS', record .. '~' .. int(k)) == 1 do k = k + 1 end
+  return k
+end
+
 -- doubt writes down what an attempt's end says of the present key (job.Ending.Doubt).
 local function doubt(record, says)
+  if says == 'next' then
+    redis.call('HSET', record, '@key_generation', int(next_key(record, redis.call('HGET', record, '@key_generation'))))
+    redis.call('HDEL', record, '@first_call_at', '@may_have_charged', '@reference')
+  end
   if says == '1' or says == 'other' then redis.call('HSET', record, '@may_have_charged', '1') end
   if says == 'other' then redis.call('HDEL', record, '@first_call_at') end
   if says == 'no' then redis.call('HDEL', record, '@may_have_charged') end
@@ -184,13 +195,6 @@ local function task_end(keys, args)
   if held == 0 then return end
   gather_count(keys[k + 3], args[a + 1])
   gather_count(keys[k + 4])
-end
-
--- next_key returns the next generation of the idempotency key that is no other job's id.
-local function next_key(record, present)
-  local k = (tonumber(present) or 1) + 1
-  while redis.call('EXISTS', record .. '~' .. int(k)) == 1 do k = k + 1 end
-  return k
 end
 
 -- in_doubt says of a parked job that it may have been charged, by its reason and may_have_charged.

@@ -32,7 +32,7 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot job.Slot, latest 
 	}
 	received := w.cfg.Clock.Now()
 	j := w.cfg.Judge.Judge(outcome.Input{Result: res, KeySent: w.cfg.Keys, KeyLives: w.keyLives(a), Again: a.KeySent || a.Lapse, Unsure: a.Unsure, Lapse: a.Lapse,
-		Last: a.LastError, Received: received})
+		Last: a.LastError, Received: received, Job: a.Job})
 	w.meters.called(j.Verdict, res)
 	e := ending(res, j, begun)
 	out := w.tell(ctx, a, slot, res, j)
@@ -201,6 +201,8 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 		w.logCall(ctx, a, e, "fewer at once: "+strconv.FormatInt(out.few, 10), 0)
 	case job.VerdictRetry:
 		w.retry(ctx, a, e, out.Fallout)
+	case job.VerdictNewKey: // the ledger and the store take the next key in the script that ends the attempt
+		w.again(ctx, a, e, 0)
 	case job.VerdictRefused:
 		w.park(ctx, a, e, job.Refused)
 	default:
