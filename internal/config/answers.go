@@ -24,6 +24,7 @@ func (r *reader) answers(n node, a *Answers) {
 		rules(n)
 	case *ast.MappingNode, *ast.MappingValueNode:
 		r.object(n, field{"profile", profile}, field{"rules", rules}, field{"done_needs", func(n node) { a.DoneNeeds = r.needs(n) }},
+			field{"matches", func(n node) { a.Matches = r.matches(n) }},
 			field{"saved", func(n node) { a.Saved = r.saved(n) }})
 	default:
 		profile(n)
@@ -51,6 +52,31 @@ func (r *reader) needs(n node) map[string][]string {
 			if text, ok := r.wantedText(v); ok {
 				all[e.key] = append(all[e.key], text)
 			}
+		}
+	}
+	return all
+}
+
+// matches reads the fields of an answer that say which payment it is about, each with the payload's field that has the same, or the job's id.
+func (r *reader) matches(n node) map[string]string {
+	all := map[string]string{}
+	entries := r.entries(n)
+	if len(entries) == 0 && !r.faulted[n.path] {
+		r.fault(n.path, "this is empty, so it compares nothing: write a field of the answer's body and the payload's field with the same value, like {merchantReference: reference}")
+	}
+	for _, e := range entries {
+		if rule := checkField(e.key); rule != "" {
+			r.places[e.value.path] = e.at
+			r.fault(e.value.path, "%q %s", e.key, rule)
+			continue
+		}
+		text, ok := r.text(e.value)
+		switch {
+		case !ok:
+		case text != job.OwnID && checkField(text) != "":
+			r.fault(e.value.path, "%q is no field of the payload: write its name, with dots between the levels, or \"{id}\" for the job's id", text)
+		default:
+			all[e.key] = text
 		}
 	}
 	return all

@@ -175,6 +175,9 @@ type Answers struct {
 	// DoneNeeds holds dotted paths into the body of an answer with a 2xx, and for each the values, as texts, of which it must have one: else the
 	// outcome is unknown, unless a rule decides. nil = a 2xx is enough.
 	DoneNeeds map[string][]string
+	// Matches holds dotted paths into the body of an answer that means done, accepted or new_key, and for each the payload's field, or job.OwnID, from which it must not
+	// differ: else the answer is another payment's. nil = nothing is compared.
+	Matches map[string]string
 	// Saved says what a repeat gets after a first answer with a status of these classes ("2xx", "4xx", "5xx"). A class that is not there: as the profile has it.
 	Saved map[string]job.Saved
 }

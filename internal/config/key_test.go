@@ -189,3 +189,23 @@ func TestWhatDoneNeeds(t *testing.T) {
 		t.Errorf("by default: %+v", a)
 	}
 }
+
+func TestWhatAnAnswerMatches(t *testing.T) {
+	t.Parallel()
+	const head = "gateways:\n  g:\n    request: {url: https://pay.example/x}\n    leak: {limits: [1/s]}\n    answers: "
+	a := parse(t, head+"{matches: {data.ref: order.ref, meta.job: \"{id}\"}}\n").Gateways[0].Answers
+	if want := map[string]string{"data.ref": "order.ref", "meta.job": "{id}"}; !reflect.DeepEqual(a.Matches, want) {
+		t.Errorf("got %v", a.Matches)
+	}
+	for text, want := range map[string]string{
+		"{matches: {}}":             "answers.matches: this is empty, so it compares nothing",
+		"{matches: ref}":            "answers.matches: this is not a mapping",
+		"{matches: {a..b: ref}}":    `answers.matches.a..b: "a..b" is not a field`,
+		"{matches: {a: \"{key}\"}}": `x.yaml:5:27: gateways.g.answers.matches.a: "{key}" is no field of the payload`,
+		"{matches: {a: [b]}}":       "answers.matches.a: this is not a single value",
+	} {
+		if got := faultsOf(t, head+text+"\n", Options{}); len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("%s: %v, want %s", text, got, want)
+		}
+	}
+}

@@ -121,7 +121,7 @@ var expected = map[string]string{
 		2xx-later                                  accepted accepted accepted
 		2xx-no                                     refused  refused  refused
 		2xx-action                                 refused  refused  refused
-		scope                                      theirs   theirs   theirs
+		scope                                      unknown  unknown  unknown
 		store-down                                 done     done     done
 		hint-against-status reason=hint-stop saved-5xx=answer  unknown unknown unknown
 		hint-against-status reason=hint-stop saved-5xx=state   unknown unknown done
@@ -328,7 +328,7 @@ var expected = map[string]string{
 		5xx-not-saved                              unknown  unknown  unknown
 		key-forgotten wait=late                    unknown  unknown  unknown
 		key-forgotten wait=past                    unknown  unknown  unknown
-		other-body-replays                         accepted unknown  unknown
+		other-body-replays                         unknown  unknown  unknown
 		2xx-later                                  accepted unknown  unknown
 		2xx-no                                     refused  unknown  unknown
 		long-windows wait=window                   accepted unknown  unknown

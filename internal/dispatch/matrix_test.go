@@ -21,8 +21,8 @@ const (
 	endAccepted = "accepted" // parked: the gateway has it, the outcome comes later
 	endUnknown  = "unknown"  // parked: nothing is sent again, a person decides
 	endLine     = "line"     // it never came in: its id can be no key
-	// endTheirs is booked by the answer to somebody else's payment, which has the same key. The gateway does not say so, and no rule can compare the
-	// answer's own reference with the job's. Only keys that nobody shares help.
+	// endTheirs is booked by the answer to somebody else's payment, which has the same key. Nothing in the answer says so: Klarna's has no body to compare with
+	// the job. Only keys that nobody shares help.
 	endTheirs = "theirs"
 )
 
@@ -181,7 +181,7 @@ func (s *tally) report(t *testing.T) {
 	t.Logf("%d cells of %d packs", s.cells, s.packs)
 	if len(s.theirs) > 0 {
 		slices.Sort(s.theirs)
-		t.Logf("booked by somebody else's answer, since no rule can compare references:\n%s", strings.Join(s.theirs, "\n"))
+		t.Logf("booked by somebody else's answer, since nothing in it can be compared:\n%s", strings.Join(s.theirs, "\n"))
 	}
 	if s.packs == len(double.Names()) && !s.some && s.cells < leastCells {
 		t.Errorf("only %d cells, and there have been %d", s.cells, leastCells)
