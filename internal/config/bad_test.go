@@ -82,7 +82,7 @@ var badFiles = map[string][]string{
 		`7:29: gateways.stripe.answers[0].headers: unknown key: did you mean header?`,
 	},
 	"answers-no-then": {
-		`7:16: gateways.stripe.answers[0].then: is missing: say what such an answer means: done, hold, retry, fewer, refused, unknown or accepted`,
+		`7:16: gateways.stripe.answers[0].then: is missing: say what such an answer means: done, hold, retry, fewer, refused, unknown, accepted or new_key`,
 	},
 	"answers-profile": {
 		`7:14: gateways.stripe.answers: "strip" is not a profile of answers: did you mean stripe?`,
@@ -100,7 +100,7 @@ var badFiles = map[string][]string{
 		`7:24: gateways.stripe.answers[0].status: "42" is too small: give at least 100`,
 	},
 	"answers-then": {
-		`7:35: gateways.stripe.answers[0].then: "wait" is not a verdict: use one of done, hold, retry, fewer, refused, unknown, accepted`,
+		`7:35: gateways.stripe.answers[0].then: "wait" is not a verdict: use one of done, hold, retry, fewer, refused, unknown, accepted, new_key`,
 	},
 	"attempts": {
 		`7:23: gateways.stripe.retry.attempts: "0" is too small: give at least 1`,

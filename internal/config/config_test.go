@@ -311,6 +311,7 @@ func TestDocumentedKeys(t *testing.T) {
 		"request.timeout":               job.FormatDuration(g.Request.Timeout),
 		"answers":                       g.Answers.Profile,
 		"answers.done_needs":            "none",
+		"answers.matches":               "none",
 		"answers.saved":                 "none",
 		"reference":                     g.Reference,
 		"amount.field":                  "none",
