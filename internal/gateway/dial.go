@@ -34,8 +34,17 @@ func newDialer(addr string, secure bool, timeout time.Duration, base *tls.Config
 	return d
 }
 
-// dial opens a connection, with its TLS handshake done. It is net/http's way to one.
+// dial opens a connection for calls, which writes only under a gate. It is net/http's way to one.
 func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	conn, counted, err := d.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &gatedConn{Conn: conn, handed: &counted.handed, closed: make(chan struct{})}, nil
+}
+
+// connect opens a connection, with its TLS handshake done, and what counts the bytes beneath.
+func (d *dialer) connect(ctx context.Context) (net.Conn, *countedConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, errDialTimeout)
 	defer cancel()
 	hop := d.addr
@@ -44,23 +53,22 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", hop)
 	if err != nil {
-		return nil, d.dialError(ctx, err)
+		return nil, nil, d.dialError(ctx, err)
 	}
 	if d.proxy != nil && d.tls != nil {
 		if err := d.proxy.Tunnel(ctx, tcp, d.addr); err != nil {
 			tcp.Close()
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	counted := &countedConn{Conn: tcp}
-	c := &gatedConn{Conn: counted, handed: &counted.handed, closed: make(chan struct{})}
-	if d.tls != nil {
-		secure := tls.Client(counted, d.tls)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			tcp.Close()
-			return nil, d.handshakeError(ctx, err)
-		}
-		c.Conn = secure
+	if d.tls == nil {
+		return counted, counted, nil
 	}
-	return c, nil
+	secure := tls.Client(counted, d.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		tcp.Close()
+		return nil, nil, d.handshakeError(ctx, err)
+	}
+	return secure, counted, nil
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -58,6 +59,8 @@ type Config struct {
 	Proxy string
 	// Sign says how calls are signed. The zero Sign: not at all.
 	Sign Sign
+	// OAuth2 says where the access tokens of calls come from. The zero OAuth2: calls carry none.
+	OAuth2 OAuth2
 }
 
 // Client calls one gateway. It is safe for any number of goroutines.
@@ -82,24 +85,34 @@ func New(cfg Config) (*Client, error) {
 	if maxConns <= 0 {
 		maxConns = defaultMaxConns
 	}
-	c.dialer = newDialer(s.url.address(), s.url.secure, min(dialTimeout, c.timeout), cfg.TLS)
-	if c.dialer.proxy, err = ParseProxy(cfg.Proxy); err != nil {
+	if c.dialer, err = cfg.dialer(s.url.address(), s.url.secure, min(dialTimeout, c.timeout)); err != nil {
+		return nil, err
+	}
+	c.transport = newTransport(c.dialer, c.dialer.dial)
+	c.transport.MaxIdleConnsPerHost = maxConns
+	return c, nil
+}
+
+// dialer returns what opens connections to an address by the configuration's TLS and proxy.
+func (cfg Config) dialer(addr string, secure bool, timeout time.Duration) (*dialer, error) {
+	proxy, err := ParseProxy(cfg.Proxy)
+	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
-	c.transport = newTransport(c.dialer, maxConns)
-	return c, nil
+	d := newDialer(addr, secure, timeout, cfg.TLS)
+	d.proxy = proxy
+	return d, nil
 }
 
 // newTransport leaves out all that the default one does unasked: proxies from the environment, gzip, HTTP/2.
 // Using it without http.Client leaves out redirects and cookies as well.
-func newTransport(d *dialer, maxConns int) *http.Transport {
+func newTransport(d *dialer, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	t := &http.Transport{
-		DialContext:            d.dial,
-		DialTLSContext:         d.dial,
+		DialContext:            dial,
+		DialTLSContext:         dial,
 		DisableCompression:     true,
-		MaxIdleConnsPerHost:    maxConns,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: 256 << 10,
 		Protocols:              protocols,

@@ -104,6 +104,9 @@ func (s *shape) message(call job.Request, at time.Time) (message, error) {
 	if s.host != "" {
 		m.head.Host = s.host
 	}
+	if call.Bearer != "" {
+		m.head.Header.Set("Authorization", "Bearer "+call.Bearer)
+	}
 	if name := s.key.Header(); name != "" && call.Key != "" {
 		if !headerSafe(call.Key) {
 			return message{}, invalid("the idempotency key can't travel in a header: it must be visible ASCII without spaces")

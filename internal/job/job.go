@@ -86,6 +86,8 @@ type Request struct {
 	Job Job
 	// Key is the idempotency key, without what the gateway's KeyShape makes of it. It is sent where the gateway has keys.
 	Key string
+	// Bearer is the access token that the call carries, a secret. Empty = none.
+	Bearer string
 	// Due is the slot: nothing is written before it. Zero means at once.
 	Due time.Time
 	// TooLate is asked just before the write, with the present moment; true gives the call up (Result.Late). nil = never.
@@ -104,6 +106,8 @@ type Result struct {
 	Err    error               // why there is no answer; never holds a payload or a secret
 	// Late reports a call that was given up before its write because its slot had passed too long ago.
 	Late bool
+	// Renewed reports a 401 on an access token that was dropped since: the job may go again, with another one.
+	Renewed bool
 	// Wrote is the local moment just after the first byte was handed to the kernel; zero if NotSent.
 	Wrote time.Time
 	// Took is the time from the write (or from the start, if NotSent) to the end.
