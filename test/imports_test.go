@@ -43,6 +43,7 @@ var mayImport = map[string]string{
 	"queue":      "job clock record redisdb",
 	"bucket":     "job clock record redisdb",
 	"gateway":    "job",
+	"access":     "redisdb seal",
 	"outcome":    "job",
 	"worker":     "job clock outcome tracing",
 	"deadletter": "job clock record redisdb seal",

@@ -34,10 +34,10 @@ const (
 // ownTypes and asynqTypes are the types of a gateway's keys, by what is behind its hash tag.
 var (
 	ownTypes = map[string]string{
-		"admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "retries": list, "replays": list,
+		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "moments": hash, "limits": hash, "alive": hash,
 		"trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "mend": text, "nobodys": text, "mark": text,
-		"job:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
+		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
 	}
 	asynqTypes = map[string]string{"pending": list, "paused": text, "active": list, "lease": zset, "retry": zset, "archived": zset, "scheduled": zset,
 		"completed": zset, "processed": text, "t:" + oneOf: hash, "processed:" + oneOf: text}
@@ -97,6 +97,12 @@ func JobOf(key string) (gateway, id string, ok bool) {
 // Nobodys is a key that nobody writes. A script that lists it runs on no node of a cluster while its slot moves: either node refuses
 // several keys of which it lacks one.
 func (k Keys) Nobodys() string { return k.own + "nobodys" }
+
+// Access is why the gateway has no access token (hash; gone where it has one).
+func (k Keys) Access() string { return k.own + "access" }
+
+// AccessOf is the access token that credentials of that digest have, and who fetches it (hash; gone when the token has ended).
+func (k Keys) AccessOf(digest string) string { return k.own + "access:" + digest }
 
 // Admission is the state of the admission check (hash).
 func (k Keys) Admission() string { return k.own + "admission" }

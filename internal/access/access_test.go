@@ -1,0 +1,338 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/redisdb"
+	"spillway/internal/seal"
+	"spillway/internal/testkit"
+)
+
+// endpoint grants tokens of one life, and counts who asks.
+type endpoint struct {
+	life  time.Duration
+	asked atomic.Int64
+	no    atomic.Pointer[error] // nil: it grants
+	hang  chan struct{}         // nil: it answers at once
+	wait  time.Duration
+	again bool // with no: it can be asked again soon
+}
+
+func (e *endpoint) fetch(ctx context.Context) (Answer, error) {
+	n := e.asked.Add(1)
+	if e.hang != nil {
+		select {
+		case <-e.hang:
+		case <-ctx.Done():
+			return Answer{}, ctx.Err()
+		}
+	}
+	if no := e.no.Load(); no != nil {
+		return Answer{Refused: !e.again, Wait: e.wait}, *no
+	}
+	return Answer{Token: fmt.Sprintf("token-%d", n), Life: e.life}, nil
+}
+
+// process is a keeper as another process would have it.
+func process(t *testing.T, e *endpoint, gateway string, with ...func(*Config)) *Keeper {
+	t.Helper()
+	cfg := Config{Gateway: gateway, Redis: testkit.Client(t), Credentials: "id secret", Fetch: e.fetch, Within: 10 * time.Second,
+		Metrics: NewMetrics(nil), Log: slog.New(slog.DiscardHandler)}
+	for _, f := range with {
+		f(&cfg)
+	}
+	k := New(cfg)
+	t.Cleanup(k.Close)
+	return k
+}
+
+func current(t *testing.T, k *Keeper) *Token {
+	t.Helper()
+	if err := k.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := k.Current()
+	if got == nil {
+		t.Fatal("there is no token")
+	}
+	return got
+}
+
+// Eight processes that call all the time share one token: one request for each of several lives, and none of them is ever without one.
+func TestProcessesShareOneTokenOverItsLives(t *testing.T) {
+	t.Parallel()
+	const life, lives = 2 * time.Second, 4
+	e, gateway := &endpoint{life: life}, testkit.Gateway(t)
+	all := make([]*Keeper, 8)
+	for i := range all {
+		all[i] = process(t, e, gateway)
+	}
+	var running sync.WaitGroup
+	var without, used atomic.Int64
+	began := time.Now()
+	for _, k := range all {
+		running.Go(func() {
+			if k.Wait(t.Context()) != nil {
+				return
+			}
+			for time.Since(began) < lives*life*4/5 {
+				used.Add(1)
+				if k.Current() == nil {
+					without.Add(1)
+					_ = k.Wait(t.Context())
+				}
+				<-time.After(time.Millisecond) // a call
+			}
+		})
+	}
+	running.Wait()
+	took := time.Since(began)
+	most := int64(took/(life*4/5)) + 1
+	if n := e.asked.Load(); n < lives-1 || n > most {
+		t.Errorf("%d requests for tokens of %s in %s, want about %d and at most %d", n, life, took, lives, most)
+	}
+	if n := without.Load(); n > int64(len(all)) {
+		t.Errorf("no token in %d of %d calls", n, used.Load())
+	}
+	t.Logf("%d requests, %d of %d calls had to wait", e.asked.Load(), without.Load(), used.Load())
+}
+
+// A process that dies while it fetches keeps the others from a token for no longer than a fetch may take.
+func TestAProcessThatDiesWhileItFetchesIsReplaced(t *testing.T) {
+	t.Parallel()
+	gateway := testkit.Gateway(t)
+	dead, e := &endpoint{hang: make(chan struct{})}, &endpoint{life: time.Hour}
+	dies := process(t, dead, gateway, func(c *Config) {
+		c.Within = 500 * time.Millisecond
+		c.Fetch = func(context.Context) (Answer, error) { // nothing ends it
+			dead.asked.Add(1)
+			<-dead.hang
+			return Answer{Token: "late", Life: time.Hour}, nil
+		}
+	})
+	go func() { _ = dies.Wait(context.Background()) }()
+	testkit.Eventually(t, 10*time.Second, "the one that dies to fetch", func() bool { return dead.asked.Load() == 1 })
+	lives := process(t, e, gateway)
+	if got := current(t, lives); got.Text != "token-1" {
+		t.Errorf("got %q", got.Text)
+	}
+	close(dead.hang) // it was not dead, only slow: what it comes with is not taken
+	if got := current(t, dies); got.Text != "token-1" {
+		t.Errorf("the slow one has %q, which is not the token of all", got.Text)
+	}
+}
+
+// A refused token is dropped once for all processes. One that was fetched in its place is not, until it is older.
+func TestARefusedTokenIsReplacedOnce(t *testing.T) {
+	t.Parallel()
+	e, gateway := &endpoint{life: time.Hour}, testkit.Gateway(t)
+	a, b := process(t, e, gateway), process(t, e, gateway)
+	first, same := current(t, a), current(t, b)
+	if first.Text != same.Text {
+		t.Fatalf("%q and %q", first.Text, same.Text)
+	}
+	if !a.Refused(t.Context(), first) || !b.Refused(t.Context(), same) || !b.Refused(t.Context(), same) {
+		t.Error("a token that was revoked is no reason to hold the gateway")
+	}
+	if a.Ready() || b.Ready() {
+		t.Error("a refused token is still used")
+	}
+	second := current(t, a)
+	if !b.Refused(t.Context(), same) {
+		t.Error("a call that was under way with the old token is no reason to hold the gateway")
+	}
+	if got := current(t, b); got.Text != second.Text || e.asked.Load() != 2 {
+		t.Errorf("%q and %q after %d requests", second.Text, got.Text, e.asked.Load())
+	}
+	if a.Refused(t.Context(), second) || !a.Ready() {
+		t.Error("a gateway that refuses a token that was fetched just now does not let us in")
+	}
+	if got := strings.Join(a.Known(), " "); got != "token-2 token-1" {
+		t.Errorf("answers are searched for %q", got)
+	}
+	// As old as that, it may have been revoked as well.
+	k := redisdb.NewKeys(gateway).AccessOf(digest(nil, "id secret"))
+	testkit.Client(t).HSet(t.Context(), k, "number", "1000")
+	second.number = "1000"
+	if !a.Refused(t.Context(), second) || current(t, a).Text != "token-3" {
+		t.Error("a token is never replaced again")
+	}
+}
+
+// While the endpoint says no, all processes together ask it as seldom as the back-off says, and a new one of them asks at once when the credentials are others.
+func TestARefusalIsAskedForAgainLaterAndLater(t *testing.T) {
+	t.Parallel()
+	e, gateway := &endpoint{life: time.Hour}, testkit.Gateway(t)
+	no := errors.New("HTTP 401 from https://t.example/token: invalid_client")
+	e.no.Store(&no)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	var waiting sync.WaitGroup
+	for range 8 {
+		k := process(t, e, gateway)
+		waiting.Go(func() { _ = k.Wait(ctx) })
+	}
+	waiting.Wait()
+	if n := e.asked.Load(); n < 2 || n > 4 {
+		t.Errorf("eight processes asked %d times in 4 s, want 3", n)
+	}
+	why, err := Look(t.Context(), testkit.Client(t), gateway)
+	if err != nil || why.Why != "no access token: "+no.Error() || why.Again.Before(time.Now()) {
+		t.Errorf("%+v, %v", why, err)
+	}
+	asked := e.asked.Load()
+	e.no.Store(nil)
+	rotated := process(t, e, gateway, func(c *Config) { c.Credentials = "id rotated" })
+	began := time.Now()
+	current(t, rotated)
+	if took := time.Since(began); took > 500*time.Millisecond || e.asked.Load() != asked+1 {
+		t.Errorf("other credentials: a token after %s and %d requests", took, e.asked.Load()-asked)
+	}
+	if why, err := Look(t.Context(), testkit.Client(t), gateway); err != nil || why.Why != "" {
+		t.Errorf("%+v, %v", why, err)
+	}
+}
+
+// What the endpoint asks for is kept to, and a machine that can't reach it keeps nobody else from asking.
+func TestAWaitIsKeptToAndALocalFaultIsNobodyElses(t *testing.T) {
+	t.Parallel()
+	gateway := testkit.Gateway(t)
+	e := &endpoint{wait: time.Hour, again: true}
+	no := errors.New("HTTP 429 from https://t.example/token")
+	e.no.Store(&no)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_ = process(t, e, gateway).Wait(ctx)
+	if n := e.asked.Load(); n != 1 {
+		t.Errorf("asked %d times, though the endpoint wants to be left alone for an hour", n)
+	}
+	other := testkit.Gateway(t)
+	ill := process(t, e, other, func(c *Config) {
+		c.Fetch = func(context.Context) (Answer, error) { return Answer{Local: true}, errors.New("no descriptors") }
+	})
+	short, end := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer end()
+	_ = ill.Wait(short)
+	if why, err := Look(t.Context(), testkit.Client(t), other); err != nil || why.Why != "" {
+		t.Errorf("%+v, %v", why, err)
+	}
+	current(t, process(t, &endpoint{life: time.Hour}, other))
+}
+
+// With encryption the token lies sealed in Redis, and one that somebody put there in plain is not used.
+func TestATokenIsSealed(t *testing.T) {
+	t.Parallel()
+	gateway := testkit.Gateway(t)
+	box := seal.New(gateway, "k1", []seal.Key{{ID: "k1", Secret: []byte(strings.Repeat("k", seal.KeyBytes))}})
+	sealing := func(c *Config) { c.Box = box }
+	e := &endpoint{life: time.Hour}
+	current(t, process(t, e, gateway, sealing))
+	c := testkit.Client(t)
+	names := redisdb.NewKeys(gateway)
+	key := names.AccessOf(digest(box, "id secret"))
+	stored := c.HGetAll(t.Context(), key).Val()
+	if len(stored) == 0 || strings.Contains(fmt.Sprint(stored, key), "token-1") || !seal.Sealed([]byte(stored["token"])) {
+		t.Errorf("in Redis: %q", stored)
+	}
+	if got := current(t, process(t, e, gateway, sealing)); got.Text != "token-1" || e.asked.Load() != 1 {
+		t.Errorf("another process has %q", got.Text)
+	}
+	c.HSet(t.Context(), key, "token", "planted")
+	if got := current(t, process(t, e, gateway, sealing)); got.Text != "token-2" {
+		t.Errorf("a process uses %q", got.Text)
+	}
+	bare := process(t, e, gateway, func(c *Config) { c.Box = seal.New(gateway, "k1", nil) })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := bare.Wait(ctx); err == nil || e.asked.Load() != 2 {
+		t.Errorf("a process without the key: %v, %d requests", err, e.asked.Load())
+	}
+}
+
+// In plain it has a TTL, as has what is known of a failure.
+func TestWhatIsInRedisEnds(t *testing.T) {
+	t.Parallel()
+	gateway := testkit.Gateway(t)
+	e := &endpoint{}
+	got := current(t, process(t, e, gateway))
+	if left := time.Until(got.end); left < DefaultLife-2*time.Second || left > DefaultLife-margin {
+		t.Errorf("a token without a life ends in %s", left)
+	}
+	c := testkit.Client(t)
+	key := redisdb.NewKeys(gateway).AccessOf(digest(nil, "id secret"))
+	if ttl := c.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > DefaultLife-margin+time.Second {
+		t.Errorf("the token's TTL is %s", ttl)
+	}
+	other := testkit.Gateway(t)
+	no := errors.New("HTTP 500 from https://t.example/token")
+	e.no.Store(&no)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_ = process(t, e, other).Wait(ctx)
+	for _, key := range []string{redisdb.NewKeys(other).AccessOf(digest(nil, "id secret")), redisdb.NewKeys(other).Access()} {
+		if ttl := c.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > 3*time.Minute {
+			t.Errorf("the TTL of %s is %s", key, ttl)
+		}
+	}
+}
+
+// While the token is fresh no call asks Redis for anything.
+func TestAFreshTokenCostsRedisNothing(t *testing.T) {
+	t.Parallel()
+	e, counted := &endpoint{life: time.Hour}, &counting{}
+	k := process(t, e, testkit.Gateway(t), func(c *Config) {
+		c.Redis.AddHook(counted)
+	})
+	current(t, k)
+	before := counted.n.Load()
+	for range 10000 {
+		k.Current().Works()
+	}
+	if n := counted.n.Load() - before; n != 0 || before == 0 {
+		t.Errorf("%d commands before, and %d while the token was fresh", before, n)
+	}
+}
+
+type counting struct{ n atomic.Int64 }
+
+func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// Close ends a Wait: a reload with other credentials does not wait for the old ones.
+func TestCloseEndsAWait(t *testing.T) {
+	t.Parallel()
+	e := &endpoint{hang: make(chan struct{})}
+	k := process(t, e, testkit.Gateway(t))
+	over := make(chan error)
+	go func() { over <- k.Wait(t.Context()) }()
+	testkit.Eventually(t, 10*time.Second, "it to be asked", func() bool { return e.asked.Load() == 1 })
+	k.Close()
+	if err := <-over; err != nil || k.Ready() {
+		t.Errorf("%v, ready: %t", err, k.Ready())
+	}
+	var none *Keeper
+	none.Close()
+	if !none.Ready() || none.Wait(t.Context()) != nil || none.Known() != nil {
+		t.Error("a gateway without tokens waits for one")
+	}
+}

@@ -1,0 +1,31 @@
+-- take.lua: which access token is there, and who asks for the next one? Composed after NowLua.
+-- KEYS 1 access of these credentials
+-- ARGV 1 now (µs, 0 = Redis's)  2 who asks  3 how long it may take to fetch one (µs)
+-- returns {state, token ('' = none that lives), its number, how long it lives (µs), in how long the next one is to be fetched (µs), how long to wait (µs)}. States:
+--      good   the token lives, and it is too early for another one
+--      fetch  the caller is to fetch one, and nobody else does for as long as that may take
+--      busy   another one fetches, for as long as that may take
+--      later  it could not be fetched: nobody asks again before
+-- Hash: token (sealed, where payloads are)  number (µs when it was granted)  ends, renew (µs)  replaced (1: the one before it was refused)
+--      dropped (1: the gateway refused the last one)  owner (who fetches)  asked (µs since when)  until (µs until when)
+--      fails (in a row)  again (µs before which nobody asks)
+local call = redis.call
+call('HDEL', KEYS[1], '') -- Redis lets a script go on that has begun to write, also when its memory is full
+local now = now_us(ARGV[1])
+local got = call('HMGET', KEYS[1], 'token', 'number', 'ends', 'renew', 'owner', 'until', 'again')
+local ends, renew = tonumber(got[3] or '') or 0, tonumber(got[4] or '') or 0
+local lives = got[1] and ends > now
+
+local function answer(state, wait)
+  if not lives then return {state, '', '0', '0', '0', int(wait)} end
+  return {state, got[1], got[2], int(ends - now), int(math.max(renew - now, 0)), int(wait)}
+end
+
+if lives and renew > now then return answer('good', 0) end
+local fetched, again = tonumber(got[6] or '') or 0, tonumber(got[7] or '') or 0
+if fetched > now and got[5] ~= ARGV[2] then return answer('busy', fetched - now) end
+if again > now then return answer('later', again - now) end
+call('HSET', KEYS[1], 'owner', ARGV[2], 'asked', int(now), 'until', int(now + tonumber(ARGV[3])))
+local kept = math.max(ends, again, now + tonumber(ARGV[3])) + 120000000
+call('PEXPIREAT', KEYS[1], int(kept / 1000))
+return answer('fetch', 0)
