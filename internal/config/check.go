@@ -67,6 +67,7 @@ func (r *reader) checkRequest(path string, q *Request) {
 	}
 	r.checkStrip(path, q)
 	r.checkSign(path+".sign", q)
+	r.checkOAuth2(path, q)
 	if q.Key.In == job.KeyInBody && bodiless(q.Method) {
 		r.clash(path+".key.in", path+".method", "a %s has no body for the key to stand in: use header or query", q.Method)
 	}

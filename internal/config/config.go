@@ -148,6 +148,8 @@ type Request struct {
 	Proxy Secret
 	// Sign says how calls are signed. The zero Sign: not at all.
 	Sign Sign
+	// OAuth2 says where the access token of calls comes from. Not On: they carry none.
+	OAuth2 OAuth2
 }
 
 // HeaderPart is a piece of a header's value. One of its fields is set.

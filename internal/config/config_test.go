@@ -251,7 +251,7 @@ func TestDocumentedKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\| [^|]+ \\| ([^|]+) \\| ").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\| [^|]+ \\| ([^|]+) \\| ").FindAllStringSubmatch(string(text), -1) {
 		got[m[1]] = strings.Trim(m[2], "`")
 	}
 	c, g, s := Default(), DefaultGateway(), defaultSign()
@@ -273,6 +273,12 @@ func TestDocumentedKeys(t *testing.T) {
 		"request.sign.value":            s.Value,
 		"request.sign.timestamp_header": "none",
 		"request.sign.timestamp":        s.Timestamp,
+		"request.oauth2.token_url":      "required",
+		"request.oauth2.client_id":      "required",
+		"request.oauth2.client_secret":  "required",
+		"request.oauth2.scope":          "none",
+		"request.oauth2.audience":       "none",
+		"request.oauth2.auth":           AuthHeader,
 		"redis":                         c.Redis.Reveal(),
 		"redis.url":                     "required",
 		"defaults":                      "none",

@@ -76,6 +76,14 @@ func PackLifetime(p packs.Pack) (lifetime time.Duration, ok bool) {
 	return lifetime, rule == "" && lifetime > 0
 }
 
+// PackTokenURL returns where a pack has access tokens asked for; empty where it does not say.
+func PackTokenURL(p packs.Pack) string {
+	request, _ := p.Gateway["request"].(map[string]any)
+	oauth2, _ := request["oauth2"].(map[string]any)
+	at, _ := oauth2["token_url"].(string)
+	return at
+}
+
 // moved has all that it visits stand in one place: messages are about the user's file.
 type moved Position
 

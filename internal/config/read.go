@@ -189,6 +189,7 @@ func (r *reader) request(n node, q *Request) {
 		field{"tls", optional(func(n node) { r.tls(n, &q.TLS) })},
 		field{"proxy", optional(r.secret(&q.Proxy, checkProxy))},
 		field{"sign", optional(func(n node) { r.sign(n, &q.Sign) })},
+		field{"oauth2", optional(func(n node) { r.oauth2(n, &q.OAuth2) })},
 	)
 	if r.written(join(n.path, "idempotency_header")) {
 		r.keyHeader(n.path, q, header)

@@ -27,7 +27,7 @@ func Written(path string, names []string) ([]byte, error) {
 func AsJSON(document []byte) ([]byte, error) { return yaml.YAMLToJSON(document) }
 
 // secrets are the keys of a gateway whose text may be a secret even where it names no variable.
-var secrets = []string{"request.headers.", "request.proxy", "request.sign.secret", "request.sign.private_key"}
+var secrets = []string{"request.headers.", "request.proxy", "request.sign.secret", "request.sign.private_key", "request.oauth2.client_secret"}
 
 // writtenOut returns a node as a value that YAML writes, with what is filled in for the gateway.
 func (r *reader) writtenOut(n node) any {

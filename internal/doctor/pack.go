@@ -68,6 +68,8 @@ func unverified(g config.Gateway, p packs.Pack) []string {
 		switch {
 		case rule:
 			return !slices.ContainsFunc(g.Answers.Rules, func(r config.Rule) bool { return r.Event == event })
+		case path == "request.oauth2.token_url":
+			return !g.Request.OAuth2.On || g.Request.OAuth2.TokenURL.Reveal() != config.PackTokenURL(p)
 		case path == "request.key_lifetime":
 			published, ok := config.PackLifetime(p)
 			return ok && g.Request.KeyLifetime != published
