@@ -21,6 +21,8 @@ type Standing struct {
 	PauseWhy string
 	// Barred means that Paused stands for something that no operator did and Resume does not end, which PauseWhy names. Look never sets it.
 	Barred bool
+	// NoToken means that Reason says why there is no access token for calls, and HeldUntil when it is tried again. Look never sets it.
+	NoToken bool
 	// Stale means that nobody who goes by the version of the limits that Redis knows has been given a slot for 2 s: the pacer has seen a
 	// newer one, which Redis has lost.
 	Stale bool

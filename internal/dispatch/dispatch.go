@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/access"
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/incarnation"
@@ -66,7 +67,8 @@ func New(p Params) (*Dispatcher, error) {
 		names[i] = g.Name
 	}
 	t := tools{redis: p.DB.Client, calls: p.DB.Together, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
-		log: p.Log, traces: p.Traces}
+		access: access.NewMetrics(p.Metrics),
+		log:    p.Log, traces: p.Traces}
 	t.faults = newMachineMetrics(p.Metrics)
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p, burden: bucket.NewBurden(p.Metrics)}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/access"
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/gateway"
@@ -81,6 +82,7 @@ type tools struct {
 	pacing  *bucket.Metrics
 	burden  *bucket.Burden // nil: there is one gateway, whose pacer looks after itself
 	working *worker.Metrics
+	access  *access.Metrics
 	log     *slog.Logger
 	traces  *tracing.Tracer
 }
@@ -108,7 +110,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	u.mender = u.errand(u.mend(first.books))
 	u.kept = pacing(g, Limits{Limits: g.Leak.Limits})
 	u.server = queue.NewServer(u.calls, queue.ServerConfig{
-		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine}, Handle: u.handle,
+		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine, u.tokens}, Handle: u.handle,
 		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
 	})
 	return u, nil
@@ -144,7 +146,7 @@ func callConfig(g config.Gateway) (gateway.Config, error) {
 	return gateway.Config{URL: g.Request.URL.Reveal(), Method: g.Request.Method, Encoding: g.Request.Encoding, Headers: headers,
 		JobHeaders: jobHeaders(g.Request), Strip: g.Request.Strip,
 		Key: g.Request.Key, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
-		Proxy: g.Request.Proxy.Reveal(), Sign: signs}, nil
+		Proxy: g.Request.Proxy.Reveal(), Sign: signs, OAuth2: granting(g.Request.OAuth2)}, nil
 }
 
 func jobHeaders(q config.Request) map[string][]gateway.HeaderPart {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/access"
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/incarnation"
@@ -109,6 +110,8 @@ func endless(h bucket.Standing, sign incarnation.Sign) string {
 		return "the gateway is paused: " + h.PauseWhy
 	case h.Denied:
 		return "the gateway does not let calls in, " + Cause(h) + "; " + triedAgain(h)
+	case h.NoToken:
+		return h.Reason + "; one is asked for again at " + job.Moment(h.HeldUntil)
 	case h.Endless:
 		return "the gateway is held until it answers as it should, and " + triedAgain(h) + ": " + h.Reason
 	case sign.Last.IsZero():
@@ -179,6 +182,16 @@ func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucke
 func hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (h bucket.Standing, sign incarnation.Sign, err error) {
 	if h, err = bucket.Look(ctx, c, g.Name); err != nil {
 		return h, sign, err
+	}
+	if g.Request.OAuth2.On {
+		token, err := access.Look(ctx, c, g.Name)
+		if err != nil {
+			return h, sign, err
+		}
+		if token.Why != "" {
+			h.HeldUntil, h.Reason, h.NoToken = token.Again, token.Why, true
+			h.Endless, h.Probing, h.Circuit, h.Denied = true, true, false, false
+		}
 	}
 	sign, err = incarnation.Look(ctx, c, g.Name)
 	why := sign.Doubt

@@ -5,8 +5,10 @@ import (
 	"encoding/base64"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
+	"spillway/internal/access"
 	"spillway/internal/config"
 )
 
@@ -15,7 +17,7 @@ import (
 type mask struct{ needles []needle }
 
 func newMask(q config.Request) mask {
-	all := map[string]bool{q.Sign.Secret.Reveal(): true}
+	all := map[string]bool{q.Sign.Secret.Reveal(): true, q.OAuth2.ClientSecret.Reveal(): true}
 	for name, value := range q.Headers {
 		if harmless.MatchString(name) {
 			continue
@@ -41,16 +43,31 @@ func newMask(q config.Request) mask {
 			all[text], all[p.Variable.Reveal()] = true, true
 		}
 	}
-	for _, address := range []string{q.URL.Reveal(), q.Proxy.Reveal()} {
+	for _, address := range []string{q.URL.Reveal(), q.Proxy.Reveal(), q.OAuth2.TokenURL.Reveal()} {
 		inURL(address, all)
 	}
 	var m mask
 	for text := range all {
-		if len(text) >= leastSecret {
-			m.needles = append(m.needles, needlesOf(text)...)
-		}
+		m.add(text)
 	}
 	return m
+}
+
+func (m *mask) add(secret string) {
+	if len(secret) >= leastSecret {
+		m.needles = append(m.needles, needlesOf(secret)...)
+	}
+}
+
+// with returns what hides the access tokens of now as well.
+func (m mask) with(tokens *access.Keeper) func([]byte) []byte {
+	return func(text []byte) []byte {
+		now := mask{slices.Clone(m.needles)}
+		for _, token := range tokens.Known() {
+			now.add(token)
+		}
+		return now.hide(text)
+	}
 }
 
 // inBasic returns the secret of a user and password in base64: the password, or the user where there is none.

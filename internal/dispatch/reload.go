@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"time"
 
+	"spillway/internal/access"
 	"spillway/internal/bucket"
 	"spillway/internal/clock"
 	"spillway/internal/config"
@@ -22,10 +23,19 @@ type set struct {
 	cfg    config.Gateway
 	books  *ledger.Books
 	client *gateway.Client
+	tokens *access.Keeper // nil: calls carry none
 	worker *worker.Worker
 }
 
 func (u *unit) now() *set { return u.set.Load() }
+
+func (u *unit) tokens() *access.Keeper { return u.now().tokens }
+
+// close lets go of what the set had. Its calls under way finish.
+func (s *set) close() {
+	s.tokens.Close()
+	s.client.Close()
+}
 
 // newSet makes what the configuration asks for, or says why it can't be had. Nothing is changed by it.
 func (u *unit) newSet(g config.Gateway) (*set, error) {
@@ -36,12 +46,18 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	if err == nil {
 		s.client, err = gateway.New(how)
 	}
+	if err == nil {
+		s.tokens, err = u.keeper(g, how)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
 	}
 	answers, err := table(g)
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
+	}
+	if s.tokens != nil {
+		answers = answers.Hiding(newMask(g.Request).with(s.tokens))
 	}
 	parking := Store(u.calls, g)
 	parking.TaskEnded = ended
@@ -53,8 +69,8 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 func (u *unit) working(s *set, parking *deadletter.Store, answers outcome.Table) worker.Config {
 	g, t := s.cfg, u.tools
 	return worker.Config{
-		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine}, Ledger: nudging{s.books, u.mover}, DeadLetters: parking,
-		Sender: sender{s.client, u.machine}, Judge: answers, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
+		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine, s.tokens}, Ledger: nudging{s.books, u.mover}, DeadLetters: parking,
+		Sender: sender{s.client, u.machine, s.tokens}, Judge: answers, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
 		Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Sent: sent(g),
 		Owner: newOwner(), Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log, Traces: t.traces,
@@ -98,7 +114,7 @@ func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Rel
 	for _, p := range plans {
 		if p.set != nil {
 			old := p.unit.set.Swap(p.set)
-			defer old.client.Close() // its calls under way finish
+			defer old.close() // its calls under way finish
 		}
 	}
 	for _, p := range plans {

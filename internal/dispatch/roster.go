@@ -33,7 +33,7 @@ func (u *unit) end(ctx context.Context) {
 	u.stop()
 	u.server.Stop(ctx)
 	u.pacer.Close(ctx)
-	u.now().client.Close()
+	u.now().close()
 	for _, e := range u.errands {
 		e.end()
 	}
@@ -130,6 +130,7 @@ func (d *Dispatcher) forget(gateway string) {
 	d.tools.working.Forget(gateway)
 	d.tools.pacing.Forget(gateway)
 	d.tools.ages.Forget(gateway)
+	d.tools.access.Forget(gateway)
 	d.tools.faults.forget(gateway)
 }
 

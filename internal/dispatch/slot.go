@@ -3,8 +3,10 @@ package dispatch
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"time"
 
+	"spillway/internal/access"
 	"spillway/internal/bucket"
 	"spillway/internal/gateway"
 	"spillway/internal/incarnation"
@@ -16,18 +18,30 @@ type pacer struct {
 	*bucket.Pacer
 	circuit job.Circuit
 	machine *ownMachine
+	tokens  *access.Keeper
+}
+
+// barred returns why no slot is of use now.
+func (p pacer) barred() error {
+	switch {
+	case p.machine.unfit() != nil:
+		return errUnfit
+	case !p.tokens.Ready():
+		return errNoToken
+	}
+	return nil
 }
 
 func (p pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
-	if p.machine.unfit() != nil {
-		return job.Slot{}, errUnfit
+	if err := p.barred(); err != nil {
+		return job.Slot{}, err
 	}
 	return p.Pacer.Take(ctx, cost)
 }
 
 func (p pacer) Retake(ctx context.Context, cost int64) (job.Slot, error) {
-	if p.machine.unfit() != nil {
-		return job.Slot{}, errUnfit
+	if err := p.barred(); err != nil {
+		return job.Slot{}, err
 	}
 	return p.Pacer.Retake(ctx, cost)
 }
@@ -36,14 +50,15 @@ func (p pacer) Failed(ctx context.Context, f job.Failure) (job.Fallout, error) {
 	return p.Pacer.Failed(ctx, p.circuit, f)
 }
 
-// gate is the pacer as the queue sees it. While the data is not what was seen of it, or this machine can't call, nothing is pulled.
+// gate is the pacer as the queue sees it. While the data is not what was seen of it, this machine can't call, or there is no access token, nothing is pulled.
 type gate struct {
 	*bucket.Pacer
 	data    *incarnation.Watch
 	machine *ownMachine
+	tokens  func() *access.Keeper
 }
 
-func (g gate) free() bool { return g.data.Free() && g.machine.unfit() == nil }
+func (g gate) free() bool { return g.data.Free() && g.machine.unfit() == nil && g.tokens().Ready() }
 
 func (g gate) Next(ctx context.Context) (job.Slot, error) {
 	for {
@@ -55,6 +70,9 @@ func (g gate) Next(ctx context.Context) (job.Slot, error) {
 			return s, err
 		}
 		g.Empty(ctx, s)
+		if err := g.tokens().Wait(ctx); err != nil { // only now, with a job to call: an idle gateway needs no token
+			return job.Slot{}, err
+		}
 	}
 }
 
@@ -66,17 +84,39 @@ func (g gate) More(most int) []job.Slot {
 }
 
 func (g gate) Passed(s job.Slot) bool {
-	return g.Pacer.Passed(s, time.Now()) || g.machine.unfit() != nil
+	return g.Pacer.Passed(s, time.Now()) || g.machine.unfit() != nil || !g.tokens().Ready()
 }
 
 // sender is the gateway client as the worker sees it.
 type sender struct {
 	c       *gateway.Client
 	machine *ownMachine
+	tokens  *access.Keeper
 }
 
 func (s sender) Send(ctx context.Context, r job.Request) job.Result {
+	if s.tokens != nil {
+		return s.sendWith(ctx, s.tokens.Current(), r)
+	}
 	res := s.c.Send(ctx, r)
 	s.machine.called(res.Err)
+	return res
+}
+
+// sendWith makes a call with an access token, and drops a token that the gateway does not take.
+func (s sender) sendWith(ctx context.Context, t *access.Token, r job.Request) job.Result {
+	if t == nil {
+		return job.Result{Stage: job.NotSent, Err: errNoToken}
+	}
+	r.Bearer = t.Text
+	res := s.c.Send(ctx, r)
+	s.machine.called(res.Err)
+	switch {
+	case res.Stage != job.Answered:
+	case res.Status == http.StatusUnauthorized:
+		res.Renewed = s.tokens.Refused(ctx, t)
+	default:
+		t.Works()
+	}
 	return res
 }

@@ -69,6 +69,8 @@ type Judgement struct {
 	Fault bool
 	// Foreign says that the key is in use by somebody else: what the gateway knows of it is not what became of this job.
 	Foreign bool
+	// Renew says that an access token which had run out was not taken, and was dropped: nothing was tried, and the job goes again with another one. No attempt is spent.
+	Renew bool
 }
 
 // Judge says what a call's result means. It always has an answer: what nobody can know is unknown.
@@ -87,6 +89,9 @@ func (t Table) Judge(in Input) Judgement {
 func (t Table) answered(in Input) Judgement {
 	a := &answer{in: in, most: cmp.Or(t.most, usualMax)}
 	v, found, rule := t.verdict(a)
+	if in.Result.Renewed && found == differs { // else a rule says what a 401 means
+		return Judgement{Verdict: job.VerdictRetry, Renew: true, Why: a.why(), Error: a.line()}
+	}
 	if v == job.VerdictNewKey && !in.KeySent {
 		v = job.VerdictRefused // there is no key to take another one of
 	}

@@ -184,6 +184,11 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 		w.park(ctx, a, e, job.UnknownOutcome)
 		return
 	}
+	if j.Renew {
+		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{}, 0) })
+		w.cfg.Log.Debug("put back: its access token was not taken", "job", a.Job.ID)
+		return
+	}
 	switch j.Verdict {
 	case job.VerdictDone:
 		w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Done(ctx, a, e) })

@@ -37,7 +37,7 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	m := &Metrics{
 		calls:   counter(MetricCalls, "Calls by what their outcome meant.", "verdict"),
 		parks:   counter(MetricParked, "Jobs this process parked, by reason.", "reason"),
-		backs:   counter("spillway_given_back_total", "Jobs put back at the head of the queue uncalled: their slot had passed and they got no other, or this machine could not call."),
+		backs:   counter("spillway_given_back_total", "Jobs put back at the head of the queue uncalled: their slot had passed and they got no other, this machine could not call, or there was no access token."),
 		tries:   counter("spillway_record_retries_total", "Times that writing an outcome down had to be tried again."),
 		sealed:  counter("spillway_unopened_payloads_total", "Times that a job was put aside uncalled, since its payload can't be opened here: its key is missing, or it is not sealed and must be."),
 		limited: counter("spillway_too_many_requests_total", "Answers with status 429."),
