@@ -29,7 +29,7 @@ const (
 // lint says what of a gateway's configuration is allowed and unwise. connect is how long a connection took; zero if there was none.
 func (x *examination) lint(g config.Gateway, connect time.Duration) {
 	var found []Check
-	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintHold, lintAnswers, lintURL, lintHeaders, lintPack} {
+	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintHold, lintAnswers, lintURL, lintTokenURL, lintHeaders, lintPack} {
 		found = append(found, rule(g)...)
 	}
 	found = append(found, x.lintFlight(g, connect)...)
@@ -160,6 +160,16 @@ func lintHeaders(g config.Gateway) (found []Check) {
 		}
 	}
 	return found
+}
+
+func lintTokenURL(g config.Gateway) []Check {
+	scheme, rest, _ := strings.Cut(g.Request.OAuth2.TokenURL.Reveal(), "://")
+	host, _, _ := strings.Cut(rest, "/")
+	if !g.Request.OAuth2.On || scheme != "http" || loopback(host) {
+		return nil
+	}
+	return []Check{warn("url", g.Name, "write https:// in request.oauth2.token_url",
+		"the client secret goes to %s unencrypted: whoever is on the way can call the gateway in your name", bare(host))}
 }
 
 // bare returns the host without user and password.

@@ -38,15 +38,22 @@ func (x *examination) reachAll(ctx context.Context) map[string]chan way {
 		go func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			to <- x.reach(ctx, g)
+			found := x.reach(ctx, g, target{g.Request.URL.Reveal(), "request.url"})
+			if o := g.Request.OAuth2; o.On { // no token is asked for: some gateways end the one before by that
+				found.checks = append(found.checks, x.reach(ctx, g, target{o.TokenURL.Reveal(), "request.oauth2.token_url"}).checks...)
+			}
+			to <- found
 		}()
 	}
 	return ways
 }
 
-func (x *examination) reach(ctx context.Context, g config.Gateway) way {
+// target is an address that a gateway's calls need, and the key that names it.
+type target struct{ url, field string }
+
+func (x *examination) reach(ctx context.Context, g config.Gateway, to target) way {
 	const name = "reach"
-	addr, host, secure, err := address(g)
+	addr, host, secure, err := to.address()
 	if err != nil {
 		return way{checks: []Check{warn(name, g.Name, "set its variables, and run doctor again", "not tried: %v", err)}}
 	}
@@ -57,7 +64,7 @@ func (x *examination) reach(ctx context.Context, g config.Gateway) way {
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.p.ReachWithin)
 	defer cancel()
-	hop := hop{addr: addr, field: "request.url"}
+	hop := hop{addr: addr, field: to.field}
 	if via != nil {
 		hop.addr, hop.field = via.Addr, "request.proxy"
 	}
@@ -76,23 +83,23 @@ func (x *examination) reach(ctx context.Context, g config.Gateway) way {
 			return way{checks: []Check{fail(name, g.Name, "check request.proxy, and that the proxy lets this machine out to the gateway", "%v", err)}}
 		}
 	}
-	return x.handshake(ctx, g, conn, conf, addr, host, began)
+	return x.handshake(ctx, g, conn, conf, end{addr, host, to.field}, began)
 }
 
-// address returns where a gateway's calls go.
-func address(g config.Gateway) (addr, host string, secure bool, err error) {
-	raw := g.Request.URL.Reveal()
-	if raw == "" {
-		return "", "", false, errors.New("its url needs a variable that is not set here")
+// address returns where it is.
+func (t target) address() (addr, host string, secure bool, err error) {
+	what := t.field[strings.LastIndexByte(t.field, '.')+1:]
+	if t.url == "" {
+		return "", "", false, fmt.Errorf("its %s needs a variable that is not set here", what)
 	}
-	rest, secure := strings.CutPrefix(raw, "https://")
+	rest, secure := strings.CutPrefix(t.url, "https://")
 	rest = strings.TrimPrefix(rest, "http://")
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		rest = rest[:i] // what stands behind may hold {id}, which is no URL yet
 	}
 	u, parseErr := url.Parse("//" + bare(rest))
 	if parseErr != nil || u.Hostname() == "" {
-		return "", "", false, errors.New("its url has no host that can be read")
+		return "", "", false, fmt.Errorf("its %s has no host that can be read", what)
 	}
 	port := u.Port()
 	if port == "" {
@@ -127,9 +134,13 @@ func root(err error) error {
 	}
 }
 
-func (x *examination) handshake(ctx context.Context, g config.Gateway, conn net.Conn, conf *tls.Config, addr, host string, began time.Time) way {
+// end is who must show a certificate: its address and its name, and the key that names it.
+type end struct{ addr, host, field string }
+
+func (x *examination) handshake(ctx context.Context, g config.Gateway, conn net.Conn, conf *tls.Config, at end, began time.Time) way {
 	const name = "tls"
-	conf.ServerName, conf.NextProtos = host, []string{"http/1.1"}
+	addr := at.addr
+	conf.ServerName, conf.NextProtos = at.host, []string{"http/1.1"}
 	asked := watchAsked(conf)
 	secure := tls.Client(conn, conf)
 	err := secure.HandshakeContext(ctx)
@@ -138,7 +149,7 @@ func (x *examination) handshake(ctx context.Context, g config.Gateway, conn net.
 		return way{checks: []Check{unwelcome(g, addr)}}
 	}
 	if err != nil {
-		return way{checks: []Check{unsecured(g, addr, err)}}
+		return way{checks: []Check{unsecured(g, at, err)}}
 	}
 	left := secure.ConnectionState().PeerCertificates[0].NotAfter.Sub(x.p.Now())
 	text := fmt.Sprintf("%s answers in %s with TLS; its certificate is valid for %.0f days", addr, short(took), left.Hours()/24)
@@ -148,9 +159,9 @@ func (x *examination) handshake(ctx context.Context, g config.Gateway, conn net.
 	return way{[]Check{ok(name, g.Name, "%s", text)}, took}
 }
 
-func unsecured(g config.Gateway, addr string, err error) Check {
+func unsecured(g config.Gateway, at end, err error) Check {
 	const name = "tls"
-	gateway := g.Name
+	gateway, addr := g.Name, at.addr
 	if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
 		return fail(name, gateway, "check this machine's clock; else tell whoever runs the gateway", "the certificate of %s has expired, or is not valid yet", addr)
 	}
@@ -163,7 +174,7 @@ func unsecured(g config.Gateway, addr string, err error) Check {
 			"nobody here vouches for the certificate of %s", addr)
 	}
 	if wrong, is := errors.AsType[x509.HostnameError](err); is {
-		return fail(name, gateway, "check the host in request.url", "the certificate of %s is not for %s", addr, wrong.Host)
+		return fail(name, gateway, "check the host in "+at.field, "the certificate of %s is not for %s", addr, wrong.Host)
 	}
 	return fail(name, gateway, "check that the url's port speaks TLS", "no TLS with %s: %v", addr, root(err))
 }
