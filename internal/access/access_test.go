@@ -111,9 +111,10 @@ func TestProcessesShareOneTokenOverItsLives(t *testing.T) {
 func TestAProcessThatDiesWhileItFetchesIsReplaced(t *testing.T) {
 	t.Parallel()
 	gateway := testkit.Gateway(t)
-	dead, e := &endpoint{hang: make(chan struct{})}, &endpoint{life: time.Hour}
+	dead, e, asks := &endpoint{hang: make(chan struct{})}, &endpoint{life: time.Hour, hang: make(chan struct{})}, &counting{}
 	dies := process(t, dead, gateway, func(c *Config) {
 		c.Within = 500 * time.Millisecond
+		c.Redis.AddHook(asks)
 		c.Fetch = func(context.Context) (Answer, error) { // nothing ends it
 			dead.asked.Add(1)
 			<-dead.hang
@@ -123,10 +124,18 @@ func TestAProcessThatDiesWhileItFetchesIsReplaced(t *testing.T) {
 	go func() { _ = dies.Wait(context.Background()) }()
 	testkit.Eventually(t, 10*time.Second, "the one that dies to fetch", func() bool { return dead.asked.Load() == 1 })
 	lives := process(t, e, gateway)
+	go func() { _ = lives.Wait(context.Background()) }()
+	testkit.Eventually(t, 10*time.Second, "another one to fetch", func() bool { return e.asked.Load() == 1 })
+	before := asks.n.Load()
+	close(dead.hang) // it was not dead, only slow: what it comes with is not taken
+	testkit.Eventually(t, 10*time.Second, "the slow one to wait", func() bool { return asks.n.Load() >= before+4 })
+	if dies.Ready() {
+		t.Error("a token that came too late is taken")
+	}
+	close(e.hang)
 	if got := current(t, lives); got.Text != "token-1" {
 		t.Errorf("got %q", got.Text)
 	}
-	close(dead.hang) // it was not dead, only slow: what it comes with is not taken
 	if got := current(t, dies); got.Text != "token-1" {
 		t.Errorf("the slow one has %q, which is not the token of all", got.Text)
 	}
@@ -286,6 +295,21 @@ func TestWhatIsInRedisEnds(t *testing.T) {
 	}
 }
 
+// A life counts from before the token was asked for, in the process that fetched it and in those that read it.
+func TestALifeCountsFromTheRequest(t *testing.T) {
+	t.Parallel()
+	gateway := testkit.Gateway(t)
+	e := &endpoint{life: 20 * time.Second, hang: make(chan struct{})}
+	a, b := process(t, e, gateway), process(t, e, gateway)
+	began := time.Now()
+	time.AfterFunc(time.Second, func() { close(e.hang) })
+	for name, k := range map[string]*Keeper{"fetched": a, "read": b} {
+		if got := current(t, k); got.end.Sub(began) > 19*time.Second+200*time.Millisecond || got.renew.Sub(began) > 16*time.Second+200*time.Millisecond {
+			t.Errorf("the token that was %s is used for %s, and renewed after %s", name, got.end.Sub(began), got.renew.Sub(began))
+		}
+	}
+}
+
 // While the token is fresh no call asks Redis for anything.
 func TestAFreshTokenCostsRedisNothing(t *testing.T) {
 	t.Parallel()
@@ -334,5 +358,36 @@ func TestCloseEndsAWait(t *testing.T) {
 	none.Close()
 	if !none.Ready() || none.Wait(t.Context()) != nil || none.Known() != nil {
 		t.Error("a gateway without tokens waits for one")
+	}
+}
+
+// Everything of a gateway is on one node of a cluster, and the Redis inside runs the scripts as a server does.
+func TestTheScriptsRunOnAClusterAndEmbedded(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"cluster": testkit.Cluster(t).URL(), "embedded": redisdb.Embedded} {
+		db, err := redisdb.Open(t.Context(), url, redisdb.Options{Wait: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		e := &endpoint{life: time.Hour, again: true}
+		no := errors.New("HTTP 500 from https://t.example/token")
+		e.no.Store(&no)
+		on := func(c *Config) { c.Redis, c.Backoff = db.Client, 100*time.Millisecond }
+		a, b := process(t, e, "g", on), process(t, e, "g", on)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_ = a.Wait(ctx)
+		if why, err := Look(t.Context(), db.Client, "g"); err != nil || why.Why == "" {
+			t.Errorf("%s: %+v, %v", name, why, err)
+		}
+		e.no.Store(nil)
+		first := current(t, a)
+		if current(t, b).Text != first.Text || !a.Refused(t.Context(), first) || current(t, a).Text == first.Text {
+			t.Errorf("%s: a token is not shared, or not replaced", name)
+		}
+		if why, err := Look(t.Context(), db.Client, "g"); err != nil || why.Why != "" {
+			t.Errorf("%s: %+v, %v", name, why, err)
+		}
 	}
 }

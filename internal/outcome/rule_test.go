@@ -182,3 +182,27 @@ func TestWaitingForTheOwnCallSpendsNoAttempt(t *testing.T) {
 		}
 	}
 }
+
+// An access token that ran out says nothing of the job, whatever its earlier calls came to. A rule on 401 decides all the same, and so does any other answer.
+func TestA401OnATokenThatWasReplacedSaysNothing(t *testing.T) {
+	t.Parallel()
+	ruled, err := Table{}.With([]Rule{{Status: 401, Then: job.VerdictRefused}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := came(401, "")
+	answer.Renewed = true
+	for _, in := range []Input{{}, {KeySent: true, KeyLives: true}, {KeySent: true, Again: true, Unsure: true}} {
+		in.Result = answer
+		if j := (Table{}).Judge(in); !j.Renew || j.Spent || j.Alarm || j.Fault || j.Verdict != job.VerdictRetry {
+			t.Errorf("%+v: %+v", in, j)
+		}
+		if j := ruled.Judge(in); j.Renew || j.Verdict != job.VerdictRefused {
+			t.Errorf("with a rule: %+v", j)
+		}
+		in.Result.Renewed = false
+		if j := (Table{}).Judge(in); j.Renew || j.Verdict != job.VerdictHold || !j.Alarm {
+			t.Errorf("on a fresh token: %+v", j)
+		}
+	}
+}

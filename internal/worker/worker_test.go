@@ -275,6 +275,7 @@ func TestWhatBecomesOfAJob(t *testing.T) {
 		{name: "a decline is refused", answer: answered(402, nil), state: job.Parked, reason: job.Refused, spent: 1},
 		{name: "a 429 holds everybody and spends nothing", answer: answered(429, map[string][]string{"Retry-After": {"3"}}), state: job.Retrying, holds: 1},
 		{name: "a revoked key refuses nothing", answer: answered(401, nil), state: job.Retrying, holds: 1},
+		{name: "an access token that ran out is another one's turn", answer: job.Result{Stage: job.Answered, Status: 401, Renewed: true}, state: job.Queued},
 		{name: "a server error waits", answer: answered(500, nil), state: job.Retrying, spent: 1},
 		{name: "a server error without a key is unknown", answer: answered(500, nil), keyless: true, state: job.Parked, reason: job.UnknownOutcome, spent: 1},
 		{name: "no answer with a living key waits", answer: sent, state: job.Retrying, spent: 1},
