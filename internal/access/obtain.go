@@ -124,9 +124,10 @@ func (k *Keeper) discard(t taken, why string) error {
 	return fmt.Errorf("the access token in Redis can't be used: %s; another one is fetched", why)
 }
 
+// use has calls carry a token from now on.
 func (k *Keeper) use(t *Token) {
 	old := k.token.Load()
-	if old != nil && old.number == t.number {
+	if old != nil && old.number == t.number && time.Now().Before(old.end) {
 		return
 	}
 	if old != nil {
