@@ -1,6 +1,8 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -72,5 +74,18 @@ func TestThePackKnowsTheTokenURL(t *testing.T) {
 	}
 	if _, err := Parse("x.yaml", []byte(like+"      oauth2: {client_id: a}\n"), Options{Secrets: true, Env: testEnv}); err == nil || !strings.Contains(err.Error(), "client_secret: is missing") {
 		t.Errorf("%v", err)
+	}
+}
+
+// config show does not show the secret, also where it stands in the file itself.
+func TestTheClientSecretIsNotWrittenOut(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	text := withRequest(`oauth2: {token_url: "https://x.example/token", client_id: me, client_secret: ` + canary + `}`)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Written(file, nil); err != nil || strings.Contains(string(got), canary) || !strings.Contains(string(got), "client_secret: <secret>") {
+		t.Errorf("%s, %v", got, err)
 	}
 }
