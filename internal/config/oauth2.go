@@ -67,7 +67,7 @@ func (r *reader) checkOAuth2(path string, q *Request) {
 	if !q.OAuth2.On {
 		return
 	}
-	for own := range q.Headers {
+	for _, own := range q.headerNames() {
 		if strings.EqualFold(own, bearerHeader) {
 			r.fault(join(path+".headers", own), "%s carries the access token of oauth2: take one of the two out", bearerHeader)
 		}

@@ -31,6 +31,7 @@ func TestOAuth2(t *testing.T) {
 		`{` + strings.Replace(least, "CANARY", "CANARY_LINE", 1) + `}`:                         "has a line end in it, which HTTP refuses",
 		`{` + least + `, secret: a}`:                                                           "oauth2.secret",
 		`{` + least + "}\n      headers: {authorization: Bearer x}":                            "headers.authorization: Authorization carries the access token of oauth2",
+		`{` + least + "}\n      headers: {Authorization: \"Bearer {payload.token}\"}":          "headers.Authorization: Authorization carries the access token of oauth2",
 		`{` + least + "}\n      idempotency_header: Authorization":                             "Authorization carries the access token of oauth2: use another header",
 		`{` + least + "}\n      sign: {header: Authorization, secret: a, content: \"{body}\"}": "sign.header: Authorization carries the access token of oauth2",
 	} {
