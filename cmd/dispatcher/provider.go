@@ -66,6 +66,8 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.
 	f.StringArrayVar(&like.fates, "fate", nil, "always the same answer for some jobs, as `FATE`, like share=5%,status=500 or, with --like, saved-500=share=5%; repeatable, the first that fits holds")
 	f.StringVar(&like.gateway, "like", "", "play the double of a real gateway, by `NAME`, like stripe/v1")
 	f.Float64Var(&like.scale, "time-scale", like.scale, "with --like, how many times as fast its time runs, as `N`")
+	f.DurationVar(&like.token, "token-life", 0, "with --like, how long an OAuth token lives, as `TIME`; 0s for as long as the gateway's do")
+	f.StringVar(&like.client, "token-client", "", "with --like, the only client that gets OAuth tokens, as `ID:SECRET`; otherwise each that has both")
 	f.Var((*incidentFlag)(&behaviour.Incident), "incident", "`ANSWER` for all, like status=429,retry_after=3s,share=30%")
 	f.BoolVar(&behaviour.Down, "down", false, "answer every call with 503")
 	f.BoolVar(&behaviour.NoKeys, "no-keys", false, "ignore idempotency keys: every call charges")

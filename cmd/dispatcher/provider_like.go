@@ -22,11 +22,16 @@ type likeness struct {
 	gateway string
 	scale   float64
 	service time.Duration
+	token   time.Duration // how long tokens live; 0: as the table says
+	client  string
 	fates   []string
 }
 
 // ofTheStrict are the flags that say what a double knows from its table.
 var ofTheStrict = []string{"limit", "decline", "decline-every", "fail-every", "fail", "hang", "save-500", "charge-500", "no-marks", "incident", "down", "no-keys"}
+
+// ofDoubles are the flags of doubles alone.
+var ofDoubles = []string{"time-scale", "token-life", "token-client"}
 
 // likeHelp is the part of the help that lists the gateways and the fates.
 func likeHelp() string {
@@ -34,7 +39,8 @@ func likeHelp() string {
 		"it lives, what is saved under it, what a repeat gets, which limits hold. --time-scale 1000 has its days take 86 seconds. A fate is\n" +
 		"FATE=WHAT then: WHAT is job=ID (job=old-* for all that begin so), key=PREFIX or share=5%, and then calls=3 (or all), reason,\n" +
 		"charge, save, delay, life, running, final. GET /_double/ledger shows what was charged, GET /_double/calls each call, and POST\n" +
-		"/_double/fates arms more: {\"fate\":\"saved-500\",\"job\":\"inv-3\"}.\n\nGateways:\n" + columns(double.Names(), 100) + "\nFates, of which each gateway has its own:\n"
+		"/_double/fates arms more: {\"fate\":\"saved-500\",\"job\":\"inv-3\"}. A gateway with OAuth has a token endpoint, and DELETE /_double/tokens\n" +
+		"ends all tokens.\n\nGateways:\n" + columns(double.Names(), 100) + "\nFates, of which each gateway has its own:\n"
 	for _, name := range double.FateNames() {
 		text += fmt.Sprintf("  %-20s %s\n", name, double.FateSays(name))
 	}
@@ -57,8 +63,10 @@ func columns(words []string, width int) string {
 func (l likeness) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	if l.gateway == "" {
-		if f.Changed("time-scale") {
-			return cli.Usage("add --like, with one of "+strings.Join(double.Names(), ", "), "--time-scale is that of a double's")
+		for _, name := range ofDoubles {
+			if f.Changed(name) {
+				return cli.Usage("add --like, with one of "+strings.Join(double.Names(), ", "), "--%s is that of a double's", name)
+			}
 		}
 		return nil
 	}
@@ -67,8 +75,8 @@ func (l likeness) check(cmd *cobra.Command) error {
 			return cli.Usage("leave --"+name+" out, or leave --like out; trouble is made with --fate", "the double of %s knows from its documents what --%s would say", l.gateway, name)
 		}
 	}
-	if l.scale <= 0 || l.service < 0 {
-		return cli.Usage("give 1 or more for --time-scale, and 0s or more for --service", "time can't stand still or go back")
+	if l.scale <= 0 || l.service < 0 || l.token < 0 {
+		return cli.Usage("give 1 or more for --time-scale, and 0s or more for --service and --token-life", "time can't stand still or go back")
 	}
 	return nil
 }
@@ -79,7 +87,7 @@ func (l likeness) double() (*double.Double, error) {
 	if err != nil {
 		return nil, cli.Usage("choose one of them", "--like: %v", err)
 	}
-	options := double.Options{TimeScale: l.scale, Service: l.service}
+	options := double.Options{TimeScale: l.scale, Service: l.service, TokenLife: l.token, Client: l.client}
 	for _, text := range l.fates {
 		fate, err := double.ParseFate(text)
 		if err != nil {
@@ -89,7 +97,7 @@ func (l likeness) double() (*double.Double, error) {
 	}
 	d, err := double.New(table, options)
 	if err != nil {
-		return nil, cli.Usage("see dispatcher provider --help", "--fate: %v", err)
+		return nil, cli.Usage("see dispatcher provider --help", "--like %s: %v", l.gateway, err)
 	}
 	return d, nil
 }
@@ -109,7 +117,7 @@ func strictFates(texts []string) (fates []provider.Fate, err error) {
 // playDouble answers until ctx ends.
 func (p *program) playDouble(ctx context.Context, ln net.Listener, d *double.Double) error {
 	if !p.Quiet {
-		fmt.Fprintf(p.Err, "the double of %s answers on http://%s; GET /_double/ledger and /_double/calls, POST /_double/fates; stop it with Ctrl-C\n",
+		fmt.Fprintf(p.Err, "the double of %s answers on http://%s; GET /_double/ledger and /_double/calls, POST /_double/fates, DELETE /_double/tokens; stop it with Ctrl-C\n",
 			d.Table().Gateway, ln.Addr())
 	}
 	err := provider.Serve(ctx, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,6 +138,7 @@ func (p *program) playDouble(ctx context.Context, ln net.Listener, d *double.Dou
 	t.Row("cut", s.Cut)
 	t.Row("charged", s.Charged)
 	t.Row("jobs charged twice", s.ChargedTwice)
+	t.Row("token requests", s.Tokens.Requests)
 	for _, state := range slices.Sorted(maps.Keys(s.States)) {
 		t.Row("charges that are "+state, s.States[state])
 	}

@@ -67,6 +67,33 @@ func TestProviderTimeScale(t *testing.T) {
 	}
 }
 
+func TestProviderGivesTokens(t *testing.T) {
+	t.Parallel()
+	p := play(t, "--like", "mangopay/v2", "--token-life", "20s", "--token-client", "shop:secret", "-o", "json")
+	for client, want := range map[string]int{"shop:secret": 200, "shop:another": 401} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v2.01/oauth/token", strings.NewReader("grant_type=client_credentials"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		id, secret, _ := strings.Cut(client, ":")
+		r.SetBasicAuth(id, secret)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if answer.StatusCode != want || err != nil || want == 200 && !bytes.Contains(body, []byte(`"expires_in":20`)) {
+			t.Errorf("%s: %d %s, %v, want %d", client, answer.StatusCode, body, err, want)
+		}
+	}
+	var s double.Stats
+	if err := json.Unmarshal([]byte(p.end()), &s); err != nil || s.Tokens != (double.TokenStats{Requests: 2, Given: 1, Alive: 1}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 func TestProviderLikeAskedWrongly(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, says string }{
@@ -77,6 +104,10 @@ func TestProviderLikeAskedWrongly(t *testing.T) {
 		{"--like stripe/v1 --fate 409-done=share=5%", "stripe/v1 has no fate 409-done"},
 		{"--like stripe/v1 --time-scale 0", "time can't stand still"},
 		{"--time-scale 10", "--time-scale is that of a double"},
+		{"--token-life 20s", "--token-life is that of a double"},
+		{"--like stripe/v1 --token-life 20s", "stripe/v1 has no token endpoint"},
+		{"--like mangopay/v2 --token-life -1s", "time can't stand still or go back"},
+		{"--like mangopay/v2 --token-client shop", "the client is written ID:SECRET"},
 		{"--fate saved-500=share=5%", "invalid argument"},
 	} {
 		var out, errOut bytes.Buffer

@@ -52,8 +52,8 @@ func (d *Double) read(r *http.Request, body []byte) *call {
 	c.endpoint, c.parts = d.table.endpoint(r.Method, r.URL.Path)
 	if r.Method != http.MethodGet {
 		encoding, contentType := d.table.Request.Encoding, r.Header.Get("Content-Type")
-		if c.endpoint != nil && c.endpoint.Kind == "token" && strings.Contains(contentType, "form") {
-			encoding = "form"
+		if c.endpoint != nil && c.endpoint.Kind == "token" {
+			encoding = "form" // as OAuth has it, whatever payments are
 		}
 		c.fields, c.broken = fieldsOf(encoding, contentType, body)
 	}

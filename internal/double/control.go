@@ -6,13 +6,18 @@ import (
 	"net/http"
 )
 
-// control answers what is no gateway's: the ledger, the log of calls and the fates.
+// control answers what is no gateway's: the ledger, the log of calls, the tokens and the fates.
 func (d *Double) control(w http.ResponseWriter, r *http.Request, what string) {
 	switch r.Method + " " + what {
 	case "GET ledger":
 		writeLines(w, d.Ledger())
 	case "GET calls":
 		writeLines(w, d.Calls())
+	case "GET tokens":
+		writeLines(w, []TokenStats{d.Tokens()})
+	case "DELETE tokens":
+		d.RevokeTokens()
+		w.WriteHeader(http.StatusNoContent)
 	case "GET fates":
 		writeLines(w, d.armedNow())
 	case "POST fates":
@@ -29,7 +34,7 @@ func (d *Double) control(w http.ResponseWriter, r *http.Request, what string) {
 		d.Disarm()
 		w.WriteHeader(http.StatusNoContent)
 	default:
-		http.Error(w, "there are GET /_double/ledger, GET /_double/calls, and GET, POST and DELETE /_double/fates", http.StatusNotFound)
+		http.Error(w, "there are GET /_double/ledger, GET /_double/calls, GET and DELETE /_double/tokens, and GET, POST and DELETE /_double/fates", http.StatusNotFound)
 	}
 }
 

@@ -26,6 +26,11 @@ type Options struct {
 	Service time.Duration
 	// KeyLife is how long all keys live, by the double's time. 0 is as long as the table says.
 	KeyLife time.Duration
+	// TokenLife is how long OAuth tokens live, by the double's time. 0 is as long as the table says. It is an error where the gateway has
+	// no token endpoint, and so is Client.
+	TokenLife time.Duration
+	// Client is the only one that gets tokens, as ID:SECRET. "" gives one to whoever sends both.
+	Client string
 	// Fates are armed from the start, in this order.
 	Fates []Fate
 	// Choose fixes what is otherwise taken in turn: "running" for what a repeat gets while the first call runs, "2xx", "4xx" and
@@ -53,7 +58,7 @@ type Double struct {
 	windows  map[subject]*window
 	flying   map[subject]int
 	turns    map[string]int
-	tokens   map[string]instant
+	tokens   tokens
 	sums     map[string]instant // the last charge of each content, for gateways that guess doubles by it
 	working  []*execution
 }
@@ -63,15 +68,19 @@ type Double struct {
 func New(t *Table, o Options) (*Double, error) {
 	d := &Double{table: t, clock: o.Clock, scale: o.TimeScale, service: o.Service, keyLife: o.KeyLife, choose: o.Choose,
 		keys: map[string]*record{}, byID: map[string]*payment{}, windows: map[subject]*window{}, flying: map[subject]int{},
-		turns: map[string]int{}, tokens: map[string]instant{}, sums: map[string]instant{}}
+		turns: map[string]int{}, sums: map[string]instant{}}
 	if d.clock == nil {
 		d.clock = clock.Real{}
 	}
 	if d.scale == 0 {
 		d.scale = 1
 	}
-	if d.scale < 0 || d.service < 0 || d.keyLife < 0 {
-		return nil, errors.New("a time scale, the time that a call takes and the life of keys are not negative")
+	if d.scale < 0 || d.service < 0 || d.keyLife < 0 || o.TokenLife < 0 {
+		return nil, errors.New("a time scale, the time that a call takes and the lives of keys and tokens are not negative")
+	}
+	var err error
+	if d.tokens, err = t.tokens(o); err != nil {
+		return nil, err
 	}
 	d.began = d.clock.Now()
 	if err := t.checkChoices(o.Choose); err != nil {

@@ -1,9 +1,7 @@
 package double
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -155,7 +153,7 @@ func TestAdyenRegionsCompaniesAndItsStoreOfKeys(t *testing.T) {
 	r.charged("which has charged", 4)
 }
 
-func TestPayPalsThreeStoresAndItsTokens(t *testing.T) {
+func TestPayPalsThreeStores(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "paypal/payouts-v1", Options{})
 	r.want("a payout", r.pay(charge{job: "inv-1", key: "batch-1"}), 201, "PENDING")
@@ -171,30 +169,6 @@ func TestPayPalsThreeStoresAndItsTokens(t *testing.T) {
 	if e := r.charged("30 days later", 2)[1]; e.State != "returned" {
 		t.Errorf("%+v", e)
 	}
-	token := func() string {
-		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, r.url+"/v1/oauth2/token", strings.NewReader("grant_type=client_credentials"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		if got := r.do(req); got.status != 401 {
-			t.Errorf("a token for nobody: %d", got.status)
-		}
-		req = req.Clone(context.Background())
-		req.SetBasicAuth("id", "secret")
-		req.Body, _ = req.GetBody()
-		got := r.do(req)
-		r.want("a token", got, 200, `"expires_in":32400`)
-		_, rest, _ := strings.Cut(got.body, `"access_token":"`)
-		text, _, _ := strings.Cut(rest, `"`)
-		return text
-	}
-	with := map[string]string{"Authorization": "Bearer " + token()}
-	r.hands.advance(9*time.Hour - 1)
-	r.want("a good token", r.pay(charge{job: "inv-2", key: "batch-2", header: with}), 201)
-	r.hands.advance(1)
-	r.want("that ran out", r.pay(charge{job: "inv-3", key: "batch-3", header: with}), 401, "invalid_token")
-	r.want("and one that never was", r.pay(charge{job: "inv-3", key: "batch-3", header: map[string]string{"Authorization": "Bearer tok_99"}}), 401)
 }
 
 func TestPayPalOrdersOfTwoSteps(t *testing.T) {

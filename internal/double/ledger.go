@@ -178,11 +178,12 @@ type Stats struct {
 	ChargedTwice int `json:"charged_twice"`
 	// States are the entries by their states.
 	States map[string]int `json:"states"`
+	Tokens TokenStats     `json:"tokens"`
 }
 
 // Stats sums the log and the ledger up.
 func (d *Double) Stats() Stats {
-	s := Stats{Gateway: d.table.Gateway, States: map[string]int{}}
+	s := Stats{Gateway: d.table.Gateway, States: map[string]int{}, Tokens: d.Tokens()}
 	charges := map[string]int{}
 	for _, e := range d.Ledger() {
 		s.Charged++

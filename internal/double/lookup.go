@@ -1,7 +1,6 @@
 package double
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -99,32 +98,4 @@ func (d *Double) cancel(c *call) reply {
 		rec.payment.become(d.now(), "canceled", d.table)
 	}
 	return d.say(c, c.endpoint.Answer, nil)
-}
-
-// token hands out an OAuth token.
-func (d *Double) token(c *call) reply {
-	if c.text("grant_type") != "client_credentials" {
-		return reply{name: "token", answer: answer{status: 400, body: `{"error":"unsupported_grant_type"}`}}
-	}
-	if c.header.Get("Authorization") == "" && c.text("client_secret") == "" {
-		return reply{name: "token", answer: answer{status: 401, body: `{"error":"invalid_client"}`}}
-	}
-	life := instant(d.table.Auth.Life)
-	token := fmt.Sprintf("tok_%d", len(d.tokens)+1)
-	d.tokens[token] = c.at + life
-	body := fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","expires_in":%d}`, token, int64(d.real(life).Seconds()))
-	return reply{name: "token", answer: answer{status: 200, body: body}}
-}
-
-// authorised says whether the call carries a good credential: a token of ours that has not run out, or any other text.
-func (d *Double) authorised(c *call) bool {
-	_, token, isPair := strings.Cut(c.header.Get(d.table.Auth.Header), " ")
-	if !isPair {
-		token = c.header.Get(d.table.Auth.Header)
-	}
-	if !strings.HasPrefix(token, "tok_") {
-		return token != ""
-	}
-	ends, known := d.tokens[token]
-	return known && c.at < ends
 }

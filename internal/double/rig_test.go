@@ -309,6 +309,13 @@ func (r *rig) charged(what string, n int) []Entry {
 	return all
 }
 
+// made is how many payments there are, whether money moved for them or not.
+func (r *rig) made() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.payments)
+}
+
 // firstID is the id of the first payment.
 func (r *rig) firstID() string {
 	r.mu.Lock()

@@ -21,7 +21,7 @@ type reply struct {
 	repeats *record
 }
 
-// ServeHTTP answers a call to the gateway, and /_double/ledger, /_double/calls and /_double/fates.
+// ServeHTTP answers a call to the gateway, and what control does below /_double/.
 func (d *Double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if what, ok := strings.CutPrefix(r.URL.Path, "/_double/"); ok {
 		d.control(w, r, what)

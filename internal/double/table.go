@@ -66,7 +66,7 @@ type Table struct {
 // Auth is what a call must carry. Without the header it gets the answer unauthorised.
 type Auth struct {
 	Header string `yaml:"header"`
-	// Life is that of a token from an endpoint of the kind token. Tokens of another make are keys that live for ever.
+	// Life is that of a token from an endpoint of the kind token. Credentials of another make are good for ever.
 	Life span `yaml:"life"`
 }
 
