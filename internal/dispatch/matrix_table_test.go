@@ -20,6 +20,10 @@ var unheard = map[string]string{
 	"checkout/v1 running-409": "nothing is sent again after a lost answer",
 	"checkout/v1 running-429": "nothing is sent again after a lost answer",
 	"qonto/v2 conflict":       "nothing is sent again after a lost answer",
+
+	"worldpay/payouts-v1 paid":     "of a payout that has moved on: nothing is sent again after a lost answer",
+	"worldpay/payouts-v1 again":    "nothing is sent again after a lost answer",
+	"worldpay/payouts-v1 conflict": "nothing is sent again after a lost answer",
 }
 
 // expected is how each pack's jobs have to end, by what the gateway's documents say and by what Spillway may conclude from an answer. It is written from
@@ -397,6 +401,24 @@ var expected = map[string]string{
 		life-unpublished wait=past                 unknown  unknown  unknown
 		2xx-later                                  accepted accepted accepted
 		two-steps                                  accepted accepted accepted
+	`,
+	// Neither the life of a key nor what a repeat of a failure gets is published: nothing is sent again after a 5xx or a lost answer.
+	"worldpay/payouts-v1": `
+		cut-before-charge                          unknown  unknown  unknown
+		cut-after-charge                           unknown  unknown  unknown
+		slow delay=2m                              unknown  unknown  unknown
+		decline                                    refused  unknown  unknown
+		429                                        accepted unknown  unknown
+		expired-token                              accepted unknown  unknown
+		unavailable                                unknown  unknown  unknown
+		5xx                                        unknown  unknown  unknown
+		5xx charge=true                            unknown  unknown  unknown
+		life-unpublished wait=late                 unknown  unknown  unknown
+		life-unpublished wait=past                 unknown  unknown  unknown
+		key-too-long calls=all                     refused  unknown  unknown
+		key-too-long id=long                       accepted unknown  unknown
+		2xx-later                                  accepted unknown  unknown
+		not-found-yet                              unknown  unknown  unknown
 	`,
 	// No key: nothing is sent again after the write.
 	"worldpay/v1": `

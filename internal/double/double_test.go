@@ -22,7 +22,7 @@ const (
 func TestAllGatewaysAreThere(t *testing.T) {
 	t.Parallel()
 	want := []string{"adyen/v72", "braintree/v1", "checkout/v1", "gocardless/v1", "klarna/v1", "mangopay/v2", "mollie/v2", "paypal/orders-v2", "paypal/payments-v2",
-		"paypal/payouts-v1", "qonto/v2", "razorpay/v1", "square/v2", "stripe/v1", "stripe/v2", "wise/v1", "worldpay/v1"}
+		"paypal/payouts-v1", "qonto/v2", "razorpay/v1", "square/v2", "stripe/v1", "stripe/v2", "wise/v1", "worldpay/payouts-v1", "worldpay/v1"}
 	if got := Names(); !slices.Equal(got, want) {
 		t.Errorf("there are %v, want %v", got, want)
 	}
@@ -61,7 +61,7 @@ func TestKeysAreForgottenAtExactlyTheirLife(t *testing.T) {
 		r.pay(c)
 		r.charged(gateway+", when it is", 2)
 	}
-	for _, gateway := range []string{"gocardless/v1", "square/v2", "wise/v1", "razorpay/v1"} {
+	for _, gateway := range []string{"gocardless/v1", "square/v2", "wise/v1", "razorpay/v1", "worldpay/payouts-v1"} {
 		if table, err := Load(gateway); err != nil || !table.Keys[0].Unpublished {
 			t.Errorf("%s: no life is published: %v", gateway, err)
 		}

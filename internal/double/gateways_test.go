@@ -292,6 +292,21 @@ func TestMangopayBlocksAndStores(t *testing.T) {
 	r.want("a tenth of a day later", r.pay(charge{job: "inv-2", key: keyOf("inv-2")}), 200)
 }
 
+func TestWorldpayPayoutsAreAcceptedOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "worldpay/payouts-v1", Options{})
+	key := strings.Repeat("k", 35)
+	r.want("a payout", r.pay(charge{job: "inv-1", key: key}), 202, `"payoutRequestId":"PZ00000001","idempotencyKey":"`+key+`"`)
+	r.want("again", r.pay(charge{job: "inv-1", key: key}), 200, `"payoutRequestId":"PZ00000001"`)
+	r.want("a key of 36 characters", r.pay(charge{job: "inv-2", key: key + "k"}), 400)
+	r.want("a search before the lag is over", r.get("/accountPayouts/events?transactionReference=inv-1"), 200, `{"items":[]}`)
+	r.hands.advance(24 * time.Hour)
+	r.want("the next day", r.get("/accountPayouts/events?transactionReference=inv-1"), 200, `"targetAmount":12.50`, `"paymentState":"COMPLETED"`)
+	if e := r.charged("once", 1)[0]; e.State != "paid" || e.Amount != "12.50" {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestSquareCancelsNothingAndTheLateCallCharges(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "square/v2", Options{})

@@ -164,7 +164,11 @@ func (r *rig) request(c charge) *http.Request {
 		header = map[string]string{}
 	}
 	if len(r.table.Keys) > 0 && c.key != "" {
-		if k := r.table.Keys[0]; k.In == "body" {
+		k := r.table.Keys[0]
+		if k.Max > 0 && len(c.key) > k.Max && uuid.MatchString(c.key) {
+			c.key = strings.ReplaceAll(c.key, "-", "") // shorter, and the same for the same
+		}
+		if k.In == "body" {
 			fields[k.Name] = c.key
 		} else {
 			header[k.Name] = c.key
