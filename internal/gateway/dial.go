@@ -13,10 +13,11 @@ type dialer struct {
 	timeout time.Duration
 	tls     *tls.Config // nil: plain
 	proxy   *Proxy      // nil: none
+	open    func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 func newDialer(addr string, secure bool, timeout time.Duration, base *tls.Config) *dialer {
-	d := &dialer{addr: addr, timeout: timeout}
+	d := &dialer{addr: addr, timeout: timeout, open: (&net.Dialer{}).DialContext}
 	if !secure {
 		return d
 	}
@@ -51,7 +52,7 @@ func (d *dialer) connect(ctx context.Context) (net.Conn, *countedConn, error) {
 	if d.proxy != nil {
 		hop = d.proxy.Addr
 	}
-	tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", hop)
+	tcp, err := d.open(ctx, "tcp", hop)
 	if err != nil {
 		return nil, nil, d.dialError(ctx, err)
 	}

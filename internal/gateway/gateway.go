@@ -57,6 +57,8 @@ type Config struct {
 	TLS *tls.Config
 	// Proxy is the URL of the HTTP proxy that the gateway is called through; it may hold a password. Empty = none: the environment's is not obeyed.
 	Proxy string
+	// Dial opens each connection to the gateway, its token endpoint, or its proxy. nil = over the machine's network.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Sign says how calls are signed. The zero Sign: not at all.
 	Sign Sign
 	// OAuth2 says where the access tokens of calls come from. The zero OAuth2: calls carry none.
@@ -101,6 +103,9 @@ func (cfg Config) dialer(addr string, secure bool, timeout time.Duration) (*dial
 	}
 	d := newDialer(addr, secure, timeout, cfg.TLS)
 	d.proxy = proxy
+	if cfg.Dial != nil {
+		d.open = cfg.Dial
+	}
 	return d, nil
 }
 

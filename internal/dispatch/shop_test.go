@@ -1,0 +1,261 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/admission"
+	"spillway/internal/config"
+	"spillway/internal/double"
+	"spillway/internal/gateway"
+	"spillway/internal/job"
+	"spillway/internal/record"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+	"spillway/internal/worker"
+)
+
+// shop is whole dispatchers before the double of a gateway, in virtual time: Redis is real, and so are the calls, over connections in memory.
+type shop struct {
+	t      *testing.T
+	v      *virtual
+	g      config.Gateway
+	double *double.Double
+	began  time.Time
+	door   *pipes
+	all    []*clerk
+	thaw   chan struct{} // closes when the run is judged
+}
+
+// open opens a shop inside a bubble, runs it, and closes it. settings are the gateway's part of the file, indented by four; URL is its address.
+func open(t *testing.T, table *double.Table, o double.Options, settings string, run func(s *shop)) {
+	t.Helper()
+	testkit.Redis(t)
+	name := testkit.Gateway(t)
+	bubble(t, func(t *testing.T) {
+		s := &shop{t: t, v: newVirtual(t, name, nil), began: time.Now(), door: newPipes(), thaw: make(chan struct{})}
+		cfg, err := config.Parse("x.yaml", []byte("redis: "+testkit.Redis(t)+"\ngateways:\n  "+name+":\n"+settings), config.Options{Secrets: true})
+		s.must(err)
+		s.g = cfg.Gateways[0]
+		s.double, err = double.New(table, o)
+		s.must(err)
+		srv := &http.Server{Handler: s.double, ReadHeaderTimeout: time.Hour}
+		go func() { _ = srv.Serve(s.door) }()
+		run(s)
+		close(s.thaw)
+		<-time.After(2 * time.Minute) // what the dead could not write down they write now
+		for _, c := range s.all {
+			c.d.Stop(context.Background())
+			c.client.Close()
+			_ = c.db.Close()
+		}
+		_ = srv.Close()
+	})
+}
+
+func (s *shop) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// wait lets the time pass until so long after the beginning.
+func (s *shop) wait(at time.Duration) { <-time.After(time.Until(s.began.Add(at))) }
+
+// clerk is one process. When it dies it reaches Redis no more, and calls nobody; what it has under way at the gateway goes on there. It wakes up when
+// the run is judged, so that the test can end.
+type clerk struct {
+	s      *shop
+	db     *redisdb.DB
+	d      *Dispatcher
+	client *gateway.Client
+	dead   atomic.Bool
+}
+
+var errDead = errors.New("this process has died")
+
+// hire starts one more process.
+func (s *shop) hire() *clerk {
+	s.t.Helper()
+	c := &clerk{s: s}
+	var err error
+	// Nobody may wait for a connection: the driver's timers for that are shared with other bubbles.
+	c.db, err = redisdb.Open(s.t.Context(), testkit.Redis(s.t), redisdb.Options{PoolSize: 4096})
+	s.must(err)
+	c.db.Client.AddHook(c)
+	c.db.Client.AddHook(s.v)
+	c.db.Client = listening{c.db.Client, s.v}
+	c.d, err = New(Params{DB: c.db, Gateways: []config.Gateway{s.g}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Patience: patience})
+	s.must(err)
+	c.call(c.d.units()[0])
+	s.must(c.d.Start(s.t.Context()))
+	s.all = append(s.all, c)
+	return c
+}
+
+// call has the process call the double.
+func (c *clerk) call(u *unit) {
+	set := *u.now()
+	request, err := callConfig(set.cfg)
+	c.s.must(err)
+	request.Dial = c.s.door.dial
+	c.client, err = gateway.New(request)
+	c.s.must(err)
+	judge, err := table(set.cfg)
+	c.s.must(err)
+	parking := Store(u.calls, set.cfg)
+	parking.TaskEnded = u.server.Ended
+	how := u.working(&set, parking, judge)
+	how.Sender = c
+	set.worker = worker.New(how)
+	u.set.Store(&set)
+}
+
+// Send calls the double, if the process still lives.
+func (c *clerk) Send(ctx context.Context, r job.Request) job.Result {
+	<-time.After(time.Until(r.Due))
+	if c.dead.Load() {
+		<-c.s.thaw
+		return job.Result{Stage: job.NotSent, Late: true}
+	}
+	return c.client.Send(ctx, r)
+}
+
+// DialHook changes nothing.
+func (c *clerk) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook keeps a dead process from Redis.
+func (c *clerk) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if c.gone() {
+			cmd.SetErr(errDead)
+			return errDead
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook does the same.
+func (c *clerk) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if c.gone() {
+			for _, cmd := range cmds {
+				cmd.SetErr(errDead)
+			}
+			return errDead
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// gone says that the process is dead and the run not judged yet.
+func (c *clerk) gone() bool {
+	select {
+	case <-c.s.thaw:
+		return false
+	default:
+		return c.dead.Load()
+	}
+}
+
+// take takes in payments, each with its own amount.
+func (s *shop) take(jobs ...job.Job) {
+	s.t.Helper()
+	cfg := &config.Config{Gateways: []config.Gateway{s.g}}
+	answers, err := Door(s.v.db.Client, cfg, patience).Admit(s.t.Context(), s.g.Name, jobs, admission.Park)
+	s.must(err)
+	for i, a := range answers {
+		if a.Outcome != job.Enqueued {
+			s.t.Fatalf("%s was not taken in: %+v", jobs[i].ID, a)
+		}
+	}
+}
+
+// settled waits until no job is on its way any more, at most so long, and returns how they stand.
+func (s *shop) settled(most time.Duration) record.Standing {
+	s.t.Helper()
+	books := Books(s.v.db.Client, s.g)
+	for end := time.Now().Add(most); ; <-time.After(time.Second) {
+		at, err := books.Look(s.t.Context())
+		s.must(err)
+		if left := at.Queued + at.InFlight + at.Retrying + at.Scheduled + at.Parked[job.Rejected]; left == 0 || time.Now().After(end) {
+			if left > 0 {
+				s.t.Errorf("%d jobs are still on their way after %s: %+v", left, time.Since(s.began), at)
+			}
+			return at
+		}
+	}
+}
+
+// record is a job's.
+func (s *shop) record(id string) job.Record {
+	s.t.Helper()
+	rec, ok, err := Books(s.v.db.Client, s.g).Find(s.t.Context(), id)
+	s.must(err)
+	if !ok {
+		s.t.Fatalf("job %s is lost", id)
+	}
+	return rec
+}
+
+// story is what the double has of a job.
+func (s *shop) story(id string) (text string) {
+	for _, c := range s.double.Calls() {
+		if c.Job == id {
+			text += fmt.Sprintf("\n  %s  %s %d, repeat: %v, fate %s", c.At.Sub(s.began), c.Answer, c.Status, c.Repeat, c.Fate)
+		}
+	}
+	return text
+}
+
+// pipes are connections in memory: virtual time passes while somebody waits at one.
+type pipes struct {
+	coming chan net.Conn
+	over   chan struct{}
+	once   sync.Once
+}
+
+func newPipes() *pipes { return &pipes{coming: make(chan net.Conn), over: make(chan struct{})} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.coming <- far:
+		return near, nil
+	case <-p.over:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Accept returns the next connection.
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.coming:
+		return c, nil
+	case <-p.over:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close takes no more.
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.over) })
+	return nil
+}
+
+// Addr is nowhere.
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
