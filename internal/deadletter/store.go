@@ -73,7 +73,7 @@ func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason jo
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold()}, end.Keys...)
 	parked, err := record.Park.Run(ctx, s.c, keys, s.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
-		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), s.Brake.Setting(), e.Reference, end.Task, end.Until).Int()
+		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), s.Brake.Setting(), e.Reference, redisdb.Flag(e.Verdict == job.VerdictAccepted), end.Task, end.Until).Int()
 	if parked == 1 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}

@@ -76,6 +76,32 @@ func (b *bench) braked() []string {
 
 var usualBrake = job.Brake{Calls: 50, Refused: 90}
 
+// A gateway that accepts payments and never pays at once has said yes, too: some refusals among many accepted stop nothing, and all of the first do.
+func TestABatchThatIsAcceptedGoesOn(t *testing.T) {
+	for _, c := range []struct{ accepted, refused, stopsAt int }{{100, 60, 0}, {6, 60, 0}, {5, 60, 45}, {0, 60, 45}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			b, store := braking(t, usualBrake)
+			b.accept("park", members("x", 1, c.accepted+c.refused)...)
+			for range c.accepted {
+				b.now += 1000
+				id, generation := b.pull()
+				a, _ := b.open(id, generation, id)
+				b.must(store.Park(b.ctx, a, job.Ending{Called: true, Spent: true, Status: 202, Verdict: job.VerdictAccepted, At: time.UnixMicro(b.now)}, job.UnknownOutcome))
+			}
+			stopped := 0
+			for n := 1; n <= c.refused && stopped == 0; n++ {
+				b.answers(store, false)
+				if len(b.braked()) > 0 {
+					stopped = n
+				}
+			}
+			if stopped != c.stopsAt {
+				t.Errorf("stopped after %d refusals, want %d", stopped, c.stopsAt)
+			}
+		})
+	}
+}
+
 // As soon as 45 of the first 50 answers can only be a no, the batch is paused by the script that parks the last of them: no process need be alive.
 func TestABatchWhoseFirstCallsAreRefusedStopsItself(t *testing.T) {
 	t.Parallel()

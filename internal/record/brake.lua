@@ -7,14 +7,15 @@
 --   braked             since when it has been stopped by itself (µs)
 -- spillway:{gateway}:braked has the batches that stopped themselves and that nobody has resumed, paused or cancelled since, by the moment.
 -- spillway:{gateway}:shelving says what a dispatcher is to do with a batch's jobs: pause or release.
-local brake_calls, brake_least, brake_said = 0, math.huge, ''
+local brake_calls, brake_least, brake_said, brake_accepted = 0, math.huge, '', false
 
 -- brake_with says how the brake is set ("CALLS REFUSED": it stops a batch of whose first calls so many were refused; '' = never), and the status of
--- the answer at hand (0 = none).
-local function brake_with(setting, status)
+-- the answer at hand (0 = none), and whether the gateway has accepted the payment by it: that is a yes, though the job is parked.
+local function brake_with(setting, status, accepted)
   local calls, least = string.match(setting, '^(%d+) (%d+)$')
   brake_calls, brake_least = tonumber(calls) or 0, tonumber(least) or math.huge
   brake_said = status > 0 and ': HTTP ' .. int(status) or ''
+  brake_accepted = accepted
 end
 
 -- brake_trail writes into the trail that the batch paused itself, with the jobs that this parks.
@@ -68,10 +69,10 @@ local function brake_watch(record, batch, jobs, from, to)
   local v = redis.call('HMGET', key, 'paused', 'cancelled', 'ahead', 'canary', 'answered')
   if v[1] or v[2] then return end
   if v[3] == '1' then return brake_ahead(record, batch, key, jobs, to, v[4]) end
-  local answered = tonumber(v[5]) or 0
-  if from ~= 'in_flight' or to ~= 'done' and to ~= 'parked:refused' or answered >= brake_calls then return end
+  local answered, yes = tonumber(v[5]) or 0, to == 'done' or brake_accepted
+  if from ~= 'in_flight' or not yes and to ~= 'parked:refused' or answered >= brake_calls then return end
   answered = redis.call('HINCRBY', key, 'answered', int(jobs))
-  if to == 'done' then return end
+  if yes then return end
   local refused = redis.call('HINCRBY', key, 'refused', int(jobs))
   if refused < brake_least then return end
   brake_stop(record, batch, key, int(refused) .. ' of its first ' .. int(answered) .. ' calls were refused' .. brake_said)

@@ -32,7 +32,7 @@ end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, 
 local asked, told = string.match(job.@history or '', '(%d+) %d+ (%d+) hold\n$') -- it was asked to wait a while ago: that was not this job's own trouble
 if told and told ~= '401' and told ~= '403' and now - tonumber(asked) < 30000000 then redis.call('HSET', KEYS[7], 'heeded', int(now)) end
 if ARGV[9] ~= '' then job.set[#job.set + 1], job.set[#job.set + 2] = '@reference', ARGV[9] end
-brake_with(ARGV[10], 0)
+brake_with(ARGV[10], 0, false)
 if gather_once(KEYS[7]) then outage_over(KEYS[7]) end
 finish(record, KEYS[4], 'done', now, ARGV[7], job, job)
 task_end(KEYS, ARGV)

@@ -5,7 +5,7 @@
 --        neither any more, and as unknown_outcome if it is cancelled and an earlier call may have charged  9 error  10 "1": the call may have charged; "other": and the key is somebody else's, so it
 --        does not count as sent; "no": neither it nor an earlier call with the key has charged; "next": the same, and another try takes the next key
 --      11 "1": the gateway answered, and did not fail  12 the brake of batches (brake.lua)
---      13 the gateway's own reference, where it has accepted the payment ('' = none), then those of redisdb.TaskEnd
+--      13 the gateway's own reference, where it has accepted the payment ('' = none)  14 "1": it has accepted it, then those of redisdb.TaskEnd
 -- returns 1 parked, or done if an earlier call turned out to have succeeded, and the attempt's task is over  0 the record has moved on
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
@@ -13,7 +13,7 @@ local job, mine = attempt(record, ARGV[3], ARGV[4])
 if not mine then return 0 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]))
 task_end(KEYS, ARGV)
-brake_with(ARGV[12], tonumber(ARGV[7]))
+brake_with(ARGV[12], tonumber(ARGV[7]), ARGV[14] == '1')
 if ARGV[11] == '1' then outage_over(KEYS[6]) end
 if paid_before(record, KEYS[4], now, job) then return 1 end
 local when, reason, set, error = stamp(KEYS[4], now), ARGV[8], KEYS[5], ARGV[9]
