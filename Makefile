@@ -29,7 +29,7 @@ long: install-test-deps ## what make test tries at random, several times as ofte
 	$(TEST) ./internal/bucket ./internal/producer -args -long
 	$(TEST) ./cmd/dispatcher -run DamagedKey -args -long
 	$(TEST) ./internal/ledger -run OneByOne -args -long
-	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls and doubles
+	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile|EachPacksBooks' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls and doubles
 
 race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then
 	CGO_ENABLED=1 go test -race -count=5 -timeout 60m ./internal/...

@@ -196,11 +196,10 @@ var own = map[string]string{
 	"stripe/v2": "answers: {done_needs: {status: [succeeded]}, rules: [{event: action, status: 2xx, body: {status: requires_action}, then: refused}]}",
 }
 
-// configured is a gateway that is like the pack, with what a user has to write.
-func configured(t *testing.T, table *double.Table) config.Gateway {
+// written is what a user has to write of a gateway that is like the pack: its part of the file. Where no limit is published it is 100/s.
+func written(t *testing.T, table *double.Table) string {
 	t.Helper()
-	text := fmt.Sprintf("gateways:\n  shop:\n    like: %s\n    request: {url: \"http://127.0.0.1/pay\", headers: {%s: Bearer sk_1}}\n",
-		table.Gateway, table.Auth.Header)
+	text := fmt.Sprintf("    like: %s\n    request: {url: \"http://127.0.0.1/pay\", headers: {%s: Bearer sk_1}}\n", table.Gateway, table.Auth.Header)
 	pack, err := packs.Get(table.Gateway)
 	if err != nil {
 		t.Fatal(err)
@@ -211,15 +210,24 @@ func configured(t *testing.T, table *double.Table) config.Gateway {
 	if lines := own[table.Gateway]; lines != "" {
 		text += "    " + lines + "\n"
 	}
-	cfg, err := config.Parse("x.yaml", []byte(text), config.Options{Secrets: true})
+	return text
+}
+
+// configured is a gateway that is like the pack.
+func configured(t *testing.T, table *double.Table) config.Gateway {
+	t.Helper()
+	cfg, err := config.Parse("x.yaml", []byte("gateways:\n  shop:\n"+written(t, table)), config.Options{Secrets: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return cfg.Gateways[0]
 }
 
-// payload is a payment as the gateway takes it.
-func payload(table *double.Table, id string) []byte {
+// payload is a payment as the gateway takes it, of 12.50 euros.
+func payload(table *double.Table, id string) []byte { return payment(table, id, 1250) }
+
+// payment is a payment as the gateway takes it, of so many cents. It has them in minor units as well, for gateways that take no such.
+func payment(table *double.Table, id string, cents int) []byte {
 	q := table.Request
 	var doc any
 	put := func(path string, value any) {
@@ -227,7 +235,9 @@ func payload(table *double.Table, id string) []byte {
 			doc = place(doc, strings.Split(strings.ReplaceAll(path, "*", "job"), "."), value)
 		}
 	}
-	put(q.Amount, map[string]any{"minor": 1250, "string": "12.50", "number": 12.5}[q.Unit])
+	decimal := fmt.Sprintf("%d.%02d", cents/100, cents%100)
+	put(q.Amount, map[string]any{"minor": cents, "string": decimal, "number": json.Number(decimal)}[q.Unit])
+	put(inCents, cents)
 	put(q.Currency, "EUR")
 	put(q.Reference[0], id)
 	text, err := json.Marshal(doc)
@@ -236,6 +246,9 @@ func payload(table *double.Table, id string) []byte {
 	}
 	return text
 }
+
+// inCents is a field of payments that no gateway knows.
+const inCents = "in_cents"
 
 // place puts a value at a path into a document of maps, and of lists where a step of the path is 0.
 func place(doc any, path []string, value any) any {
@@ -353,7 +366,7 @@ func (l *cell) linger(rec job.Record) {
 	case "past": // the gateway has forgotten the key
 		l.clock.until(l.clock.Now().Add(max(l.g.Request.KeyLifetime, l.lives()) + time.Second))
 	case "window": // what others have used up is free again
-		l.clock.until(l.clock.Now().Add(l.longest()/10 + time.Second))
+		l.clock.until(l.clock.Now().Add(longest(l.table)/10 + time.Second))
 	}
 }
 
@@ -369,9 +382,10 @@ func (l *cell) lives() (most time.Duration) {
 	return most
 }
 
-func (l *cell) longest() (window time.Duration) {
-	for _, limit := range l.table.Limits {
-		if limit.Limit != nil {
+// longest is the longest window that counts calls.
+func longest(table *double.Table) (window time.Duration) {
+	for _, limit := range table.Limits {
+		if limit.Limit != nil && limit.Over != "lookups" {
 			window = max(window, limit.Limit.Window)
 		}
 	}
