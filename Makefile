@@ -8,7 +8,7 @@ CHAOS ?= 1m
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test long race lint vuln fuzz bench soak crash chaos browser manifests image alerts demo module install-test-deps
+.PHONY: help build test long race lint vuln fuzz bench soak crash chaos browser manifests image alerts demo module stripe-mock install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -61,6 +61,10 @@ crash: install-test-deps ## kills a process at each of its Redis commands, in ev
 
 chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again
 	CGO_ENABLED=1 go test -race ./test/chaos -run 'TestChaos$$' -v -timeout 24h -args -chaos $(CHAOS) -seed $(SEED)
+
+stripe-mock: install-test-deps ## an ERP system's file against Stripe's own mock, which holds each call against Stripe's specification; installs stripe-mock with go install
+	@./test/deps.sh stripe-mock
+	PATH="$$(go env GOPATH)/bin:$$PATH" go test ./test/e2e -run StripeMock -v -timeout 10m
 
 alerts: ## the alert rules, the metrics and a real Prometheus beside dispatchers at work; installs prometheus (apt-get as root) where missing
 	@./test/deps.sh prometheus

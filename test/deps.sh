@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
-# Installs what the tests need beyond Go: redis-server, a C compiler for the race detector, and what is named: a command of its package's name, or luacheck.
+# Installs what the tests need beyond Go: redis-server, a C compiler for the race detector, and what is named: a command of its package's name, luacheck, or
+# stripe-mock.
 set -euo pipefail
+
+stripe_mock=github.com/stripe/stripe-mock@v0.203.0
 
 packages=()
 command -v redis-server >/dev/null || packages+=(redis-server)
 command -v "${CC:-gcc}" >/dev/null || command -v clang >/dev/null || packages+=(gcc libc6-dev)
 for tool in "$@"; do
+  if [ "$tool" = stripe-mock ]; then
+    go install "$stripe_mock" # into $(go env GOPATH)/bin; nothing is fetched where it is there already
+    continue
+  fi
   command -v "$tool" >/dev/null || packages+=("${tool/luacheck/lua-check}")
 done
 [ ${#packages[@]} -eq 0 ] && exit 0
