@@ -22,7 +22,9 @@ func TestTheGatewaysPageIsMadeFromThePacks(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	b.WriteString("# Payment gateways\n\nWhat is known of each gateway that has a pack: see [Packs](configuration.md#packs). This page is made from the packs; " +
-		"`dispatcher packs show NAME` prints one with the source of each value.\n\n")
+		"`dispatcher packs show NAME` prints one with the source of each value.\n\nThe table *trouble* says what becomes of a job, as each pack was tried with it before the " +
+		"[double](doubles.md#fates) of its gateway, which explains the words in its first column. The last column is for a process that dies before or after the job's first call. *Done* is charged once, *refused* is not charged. " +
+		"*Accepted* is parked, since the outcome comes later, and *unknown* is parked for a person who looks it up. More than one word: it depends on the gateway's answer.\n\n")
 	for _, name := range packs.Names() {
 		section(t, &b, name)
 	}
@@ -60,6 +62,11 @@ func section(t *testing.T, b *strings.Builder, name string) {
 		}
 		b.WriteString("\n")
 	}
+	b.WriteString("| trouble | the job is | if its process dies |\n|---|---|---|\n")
+	for _, f := range fatesOf(t, name) {
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", f.name, either(f.ends), either(f.dies))
+	}
+	b.WriteString("\n")
 	for _, caveat := range p.Caveats {
 		fmt.Fprintf(b, "- %s\n", caveat)
 	}
