@@ -61,11 +61,17 @@ func incident(t *testing.T, file string, mark map[string]string, verdict func(s 
 	})
 }
 
-// keepsTheLimit fails where the double had to refuse a call.
+// keepsTheLimit fails where the double had to refuse a call as one too many, unless others had used the limit up.
 func (s *shop) keepsTheLimit() {
+	s.t.Helper()
 	for _, c := range s.double.Calls() {
-		if c.Status == 429 {
-			s.t.Fatalf("a call above the limit, %s after the beginning", c.At.Sub(s.began))
+		switch {
+		case c.Status != 429:
+		case c.Fate == "long-windows":
+			return
+		case c.Fate == "":
+			s.t.Errorf("a call above the limit, %s after the beginning", c.At.Sub(s.began))
+			return
 		}
 	}
 }

@@ -83,6 +83,7 @@ func sell(t *testing.T, name string, n int) {
 			s.take(chunk...)
 		}
 		s.settled(30 * 24 * time.Hour)
+		s.keepsTheLimit()
 		s.closeTheBooks(sales)
 	})
 }
