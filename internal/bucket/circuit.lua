@@ -30,7 +30,7 @@
 --      probed (calls sent ahead in vain: see dequeue.lua)  heeded (µs when a job was done that had been told to wait before)
 --      runs, runlast: the same for jobs that may have failed before, and the last one's job
 --      bad (µs when a job last failed that had failed before)  level:KIND: see doubt.lua   outages: see outage.lua
---      few, fewat, fewfrom: see fewer.lua   turn: see dequeue.lua   paused, why: see pause.lua
+--      few, fewat, fewfrom: see fewer.lua   turn: see dequeue.lua   paused, why, paused_at: see pause.lua
 local FIRST, CLEAN, PART = 1000000, 30000000, 5000000
 local LONGEST_WAIT, USUAL_MOST = 60000000, 5000000
 local BLUR = 2000000 -- an outage begins so long before its first failure in a row: processes that stall write down what they saw in any order

@@ -79,17 +79,19 @@ func look(ctx context.Context, c redis.Scripter, gateway string, now int64) (Sta
 	if err != nil {
 		return Standing{}, fmt.Errorf("what holds %s back could not be read: %w", gateway, err)
 	}
-	if len(v) != 8 {
+	if len(v) != 9 {
 		return Standing{}, fmt.Errorf("look.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
 	s := Standing{Reason: fmt.Sprint(v[1]), Probing: v[2] == int64(1), Paused: v[3] == int64(1), PauseWhy: fmt.Sprint(v[4]),
 		Circuit: v[5] == int64(1), Endless: v[5] != int64(0), Denied: v[6] == int64(1), Stale: v[7] == int64(1)}
-	var micros int64
-	if _, err := fmt.Sscan(fmt.Sprint(v[0]), &micros); err != nil {
-		return Standing{}, fmt.Errorf("look.lua answered %v: is another version of the program using this Redis?", v[0])
-	}
-	if micros > 0 {
-		s.HeldUntil = time.UnixMicro(micros)
+	for i, at := range map[int]*time.Time{0: &s.HeldUntil, 8: &s.Since} {
+		var micros int64
+		if _, err := fmt.Sscan(fmt.Sprint(v[i]), &micros); err != nil {
+			return Standing{}, fmt.Errorf("look.lua answered %v: is another version of the program using this Redis?", v[i])
+		}
+		if micros > 0 {
+			*at = time.UnixMicro(micros)
+		}
 	}
 	return s, nil
 }

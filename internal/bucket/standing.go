@@ -19,6 +19,8 @@ type Standing struct {
 	// Paused means that an operator stopped the gateway; PauseWhy is what he gave as the reason.
 	Paused   bool
 	PauseWhy string
+	// Since is when it was paused, or else when the trouble began that the hold comes of; zero if nobody knows.
+	Since time.Time
 	// Barred means that Paused stands for something that no operator did and Resume does not end, which PauseWhy names. Look never sets it.
 	Barred bool
 	// NoToken means that Reason says why there is no access token for calls, and HeldUntil when it is tried again. Look never sets it.

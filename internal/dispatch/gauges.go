@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
-	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/redisdb"
@@ -103,12 +102,6 @@ func readGauges(ctx context.Context, c redis.UniversalClient, gateway config.Gat
 			return nil, err
 		}
 	}
-	var heaps map[job.Reason]deadletter.Heap
-	if v.AllParked() > 0 {
-		if heaps, err = deadletter.New(c, gateway.Name).Count(ctx, deadletter.Filter{}); err != nil {
-			return nil, err
-		}
-	}
 	money, err := books.ParkedMoney(ctx)
 	if err != nil {
 		return nil, err
@@ -119,7 +112,7 @@ func readGauges(ctx context.Context, c redis.UniversalClient, gateway config.Gat
 	}
 	r := reading{gateway: gateway.Name, now: v.Now}
 	r.standing(v, head)
-	r.parked(heaps, money)
+	r.parked(v, money)
 	r.gauge(gaugeStopped, float64(len(stopped)))
 	r.gauge(gaugeParkedBytes, float64(v.ParkedBytes))
 	if most := gateway.Parked.Most; most > 0 {
@@ -176,11 +169,10 @@ func (r *reading) standing(v Glance, head time.Time) {
 // currency is what may become a label: payloads must not be able to invent any number of them.
 var currency = regexp.MustCompile(`^[A-Za-z]{3}$`)
 
-func (r *reading) parked(heaps map[job.Reason]deadletter.Heap, money map[job.Reason]job.Totals) {
+func (r *reading) parked(v Glance, money map[job.Reason]job.Totals) {
 	for _, reason := range job.Reasons() {
-		h := heaps[reason]
-		r.gauge(gaugeParked, float64(h.Jobs), string(reason))
-		r.gauge(gaugeOldest, r.age(h.Oldest), string(reason))
+		r.gauge(gaugeParked, float64(v.Parked[reason]), string(reason))
+		r.gauge(gaugeOldest, r.age(v.Oldest[reason]), string(reason))
 		for c, minor := range money[reason].Amount {
 			if currency.MatchString(c) {
 				sum, _ := new(big.Float).SetInt(minor).Float64()

@@ -29,6 +29,8 @@ type Glance struct {
 	// Stopped says why nobody calls the gateway, where nobody knows until when: it is paused, it fails or does not let calls in, or no
 	// dispatcher serves it. Empty if none of these is so.
 	Stopped string
+	// Since is since when the gateway is held, paused or not served; zero if nobody knows.
+	Since time.Time
 	// ParkedNear is what bounds the parked jobs, without the bounds of which less than four fifths are used.
 	ParkedNear job.ParkedBound
 }
@@ -77,7 +79,7 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	}
 	v := Glance{Standing: s, Hold: h, Limits: now.Limits, Admission: AdmissionAt(g, now).Limits}
 	v.ParkedNear = job.ParkedBound{Jobs: nearly(v.AllParked(), g.Parked.Most), Bytes: nearly(v.ParkedBytes, g.Parked.Bytes)}
-	v.Stopped = endless(h, sign)
+	v.Stopped, v.Since = endless(h, sign), since(h, sign)
 	v.ETA, err = lastCall(ctx, c, g, v)
 	return v, err
 }
@@ -120,6 +122,19 @@ func endless(h bucket.Standing, sign incarnation.Sign) string {
 		return fmt.Sprintf("no dispatcher serves the gateway since %s: start one with \"dispatcher run\"", job.Moment(sign.Last))
 	}
 	return ""
+}
+
+// since says since when the gateway is held, paused or not served; zero where nobody knows, or it is none of these.
+func since(h bucket.Standing, sign incarnation.Sign) time.Time {
+	switch {
+	case h.Barred:
+		return time.Time{}
+	case h.Paused, h.Endless, !h.HeldUntil.IsZero():
+		return h.Since
+	case sign.Now.Sub(sign.Last) > quiet:
+		return sign.Last
+	}
+	return time.Time{}
 }
 
 // Cause is why the gateway is held, with what a person can do about it where that is needed.

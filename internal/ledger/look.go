@@ -73,17 +73,17 @@ func standing(cmd *redis.Cmd) (record.Standing, error) {
 	if err != nil {
 		return record.Standing{}, err
 	}
-	if len(n) != 11+len(job.Reasons()) {
+	if len(n) != 11+2*len(job.Reasons()) {
 		return record.Standing{}, redisdb.BadReply("look.lua", n)
 	}
 	s := record.Standing{Now: record.Moment(n[0]), Queued: n[1], InFlight: n[2], Scheduled: n[3], Retrying: n[4],
-		Done: n[5], Accepted: n[6], Discarded: n[7], ParkedBytes: max(n[10], 0), Parked: map[job.Reason]int64{}}
+		Done: n[5], Accepted: n[6], Discarded: n[7], ParkedBytes: max(n[10], 0), Parked: map[job.Reason]int64{}, Oldest: map[job.Reason]time.Time{}}
 	if span := time.Duration(n[9]) * time.Microsecond; n[8] > 0 && span > 0 {
 		s.Rate = float64(n[8]) / span.Seconds()
 	}
 	for i, r := range job.Reasons() {
 		if n[11+i] > 0 {
-			s.Parked[r] = n[11+i]
+			s.Parked[r], s.Oldest[r] = n[11+i], record.Moment(n[11+len(job.Reasons())+i])
 		}
 	}
 	return s, nil

@@ -2,7 +2,8 @@
 -- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open  8 retries  9 replays  10 due, then parked:<reason> of every reason
 -- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records
 -- returns {now, queued, in flight, scheduled, retrying, done, accepted, discarded, calls of the last minute,
---          age of the oldest bucket counted (µs), bytes of the parked ones' payloads, parked1, parked2, …}
+--          age of the oldest bucket counted (µs), bytes of the parked ones' payloads, parked1, parked2, …, then of each
+--          reason when its oldest job was parked (µs, 0 = there is none)}
 local now = now_us(ARGV[1])
 local flying = redis.call('ZCARD', KEYS[7]) -- attempts begun, and tasks pulled whose attempt has yet to begin
 for _, task in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
@@ -26,8 +27,14 @@ local queued = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[8]) + redis
 local seen = {now, queued, flying, redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
   tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, tonumber(counters[3]) or 0,
   calls, oldest and now - oldest * 5000000 or 0, 0}
+local firsts = {}
 for i = 11, #KEYS do
-  seen[#seen + 1] = redis.call('ZCARD', KEYS[i])
-  seen[11] = seen[11] + (tonumber(redis.call('HGET', KEYS[5], 'b:' .. string.match(KEYS[i], 'parked:[^:]+$'))) or 0)
+  local jobs, first = redis.call('ZCARD', KEYS[i]), 0
+  if jobs > 0 then
+    first = tonumber(redis.call('ZRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2])
+    seen[11] = seen[11] + (tonumber(redis.call('HGET', KEYS[5], 'b:' .. string.match(KEYS[i], 'parked:[^:]+$'))) or 0)
+  end
+  seen[#seen + 1], firsts[#firsts + 1] = jobs, first
 end
+for _, first in ipairs(firsts) do seen[#seen + 1] = first end
 return seen

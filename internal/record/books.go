@@ -143,7 +143,8 @@ type Standing struct {
 	Done      int64     // a counter that survives the dedupe window
 	Accepted  int64     // every job that was ever taken in
 	Discarded int64
-	Parked    map[job.Reason]int64 // only reasons with jobs
+	Parked    map[job.Reason]int64     // only reasons with jobs
+	Oldest    map[job.Reason]time.Time // when the first of those was parked
 	// ParkedBytes is how long the parked jobs' payloads are together, as they are stored.
 	ParkedBytes int64
 	Rate        float64 // calls a second, over the last minute or since calls began, if that is less

@@ -152,3 +152,10 @@ func (w *crew) LIndex(ctx context.Context, key string, index int64) *redis.Strin
 	w.ask(cmd)
 	return cmd
 }
+
+// ZRange reads a part of a sorted set.
+func (w *crew) ZRange(ctx context.Context, key string, from, to int64) *redis.StringSliceCmd {
+	cmd := redis.NewStringSliceCmd(ctx, "zrange", key, from, to)
+	w.ask(cmd)
+	return cmd
+}
