@@ -41,7 +41,10 @@ func (s served) api(cfg httpapi.Config) *httpapi.API {
 			return nil, err
 		}
 		unlisted, err := d.Unlisted(ctx)
-		return statusDocument{rows, unlisted}, err
+		if err != nil {
+			return nil, err
+		}
+		return statusOf(ctx, d, rows, unlisted)
 	}
 	s.showBatches(&cfg)
 	return httpapi.New(cfg)

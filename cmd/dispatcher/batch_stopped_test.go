@@ -41,7 +41,9 @@ func TestABatchThatStoppedItselfIsNamed(t *testing.T) {
 	if got := r.command("batch", "b 1", "-o", "json"); !strings.Contains(got.out, `"pause_why":"`+why+`","paused_by":"spillway",`) || !strings.Contains(got.out, `"stopped_itself":true`) {
 		t.Errorf("stopped, batch says %s", got.out)
 	}
-	if got, want := r.command("status"), "one: batch b 1 has stopped itself: "+why+": "+mend+"\none: 1 job of paused batches, such as b 1: "+mend+"\n"; got.err != want {
+	if got, want := r.command("status"), "needs a person, most urgent first:\n  one: batch b 1 has stopped itself: "+why+"; 2 jobs (EUR 0.03), since TIME\n    "+mend+
+		" (docs/runbook.md#spillwaybatchstopped)\n  one: the gateway refused them; 1 job (EUR 0.01), since TIME\n    dispatcher dlq list -g one --reason refused; then dispatcher dlq replay or discard"+
+		" (docs/runbook.md#spillwaymanyrefused)\none: 1 job of paused batches, such as b 1: "+mend+"\n"; got.err != want {
 		t.Errorf("stopped, status says %q, want %q", got.err, want)
 	}
 	if got, want := r.trail(r.one), `{"at":"TIME","who":"spillway","what":"batch pause","why":"`+why+`","filter":"--batch \"b 1\"","jobs":0,"amount":{},"without_amount":0,"ended":"TIME"}`; got != want {

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	units "github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
@@ -21,7 +21,7 @@ func statusCommand(p *program) *cobra.Command {
 		Use: "status [-g GATEWAY]...", Short: "Show every gateway at a glance",
 		Long: `Status shows one row for each configured gateway: what waits, what is under way, what is done, what is
 parked, why and how much money, the rate of the last minute, the hold, and when the last waiting job
-will have been called. Jobs that wait for room at admission go in by themselves. They are "rejected" under parked in
+will have been called. Above it stands what needs a person, the most urgent first. Jobs that wait for room at admission go in by themselves. They are "rejected" under parked in
 JSON, and for --reason.`,
 		Example: "  dispatcher status\n  dispatcher status -g stripe -o json",
 		Args:    cobra.NoArgs,
@@ -45,7 +45,11 @@ func (p *program) status(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.showStatus(ctx, s.desk, statusDocument{rows, unlisted}); err != nil {
+	v, err := statusOf(ctx, s.desk, rows, unlisted)
+	if err != nil {
+		return err
+	}
+	if err := p.showStatus(ctx, s.desk, v); err != nil {
 		return err
 	}
 	return damaged
@@ -55,47 +59,36 @@ func (p *program) showStatus(ctx context.Context, d *desk.Desk, v statusDocument
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, v)
 	}
-	rows := v.Gateways
-	if err := p.statusTable(rows); err != nil {
+	p.remarkNeeds(v.NeedsPerson)
+	if err := p.statusTable(v.Gateways); err != nil {
 		return err
 	}
-	p.remarkUnlisted("", v.Unlisted)
-	p.remarkHolds(rows)
-	for _, r := range rows {
-		if r.ParkedMost > 0 {
-			p.remark("%s: parked.most is %d: once so many jobs are parked, newcomers that find no room are turned away", r.Gateway, r.ParkedMost)
-		}
-		if r.BytesMost > 0 {
-			p.remark("%s: parked.bytes is %s: once so much is parked, newcomers that find no room are turned away", r.Gateway, units.BytesSize(float64(r.BytesMost)))
-		}
-	}
-	if err := p.remarkStopped(ctx, d, rows); err != nil {
-		return err
-	}
-	return p.remarkPaused(ctx, d, rows)
+	p.remarkServed(v.Unlisted)
+	p.remarkHolds(v.Gateways)
+	return p.remarkPaused(ctx, d, v.Gateways)
 }
 
-// batchesNamed is how many batches of a gateway that stopped themselves status names.
-const batchesNamed = 3
+// needsNamed is how many things that need a person status names. JSON has all.
+const needsNamed = 20
 
-// remarkStopped says which batches have stopped themselves, why, and what to type.
-func (p *program) remarkStopped(ctx context.Context, d *desk.Desk, rows []desk.Status) error {
-	for _, r := range rows {
-		if len(r.Parked) == 0 {
-			continue
-		}
-		list, all, err := d.Gateway(r.Gateway).StoppedBatches(ctx, batchesNamed)
-		if err != nil {
-			return err
-		}
-		for _, b := range list {
-			p.remark("%s: batch %s has stopped itself: %s: %s", r.Gateway, b.Batch, b.Why, b.GoOn)
-		}
-		if more := all - len(list); more > 0 {
-			p.remark("%s: so have %d more", r.Gateway, more)
-		}
+// remarkNeeds says what needs a person, and what to type.
+func (p *program) remarkNeeds(all []desk.Need) {
+	if len(all) == 0 {
+		p.remark("nothing needs a person")
+		return
 	}
-	return nil
+	p.remark("needs a person, most urgent first:")
+	for _, n := range all[:min(needsNamed, len(all))] {
+		p.remark("  %s\n    %s (%s)", n.Text(), n.Do, n.Runbook)
+	}
+	if more := len(all) - needsNamed; more > 0 {
+		p.remark("  and %d more: dispatcher status -o json has all", more)
+	}
+}
+
+// remarkServed names the gateways that another file has: nobody has to do anything about them.
+func (p *program) remarkServed(all []desk.Unlisted) {
+	p.remarkUnlisted("", slices.DeleteFunc(slices.Clone(all), func(u desk.Unlisted) bool { return u.NeedsPerson() }))
 }
 
 // remarkHolds says whole, below a table on a terminal, what its cells have room to name only.
@@ -135,9 +128,17 @@ func (p *program) remarkPaused(ctx context.Context, d *desk.Desk, rows []desk.St
 
 // statusDocument is what status prints as JSON.
 type statusDocument struct {
-	Gateways []desk.Status `json:"gateways"`
+	// NeedsPerson is what stays as it is until a person acts, the most urgent first.
+	NeedsPerson []desk.Need   `json:"needs_person"`
+	Gateways    []desk.Status `json:"gateways"`
 	// Unlisted are the gateways with jobs that the file does not have.
 	Unlisted []desk.Unlisted `json:"unlisted,omitempty"`
+}
+
+// statusOf adds what needs a person to what was seen.
+func statusOf(ctx context.Context, d *desk.Desk, rows []desk.Status, unlisted []desk.Unlisted) (statusDocument, error) {
+	needs, err := d.Needs(ctx, rows, unlisted)
+	return statusDocument{needs, rows, unlisted}, err
 }
 
 func (p *program) statusTable(rows []desk.Status) error {

@@ -43,6 +43,25 @@ func TestALookAtManyGatewaysTakesAFewRoundTrips(t *testing.T) {
 		"status": func() (int, error) { s, err := d.Status(t.Context()); return len(s), err },
 		"well":   func() (int, error) { s, err := d.StatusOfWell(t.Context()); return len(s), err },
 		"watch":  func() (int, error) { s, err := d.Watch(t.Context()); return len(s), err },
+		"needs": func() (int, error) {
+			s, err := d.Status(t.Context())
+			if err != nil {
+				return 0, err
+			}
+			for i := range s {
+				s[i].Parked = map[string]int64{"refused": 1} // a batch may have stopped itself
+			}
+			_, err = d.Needs(t.Context(), s, nil)
+			return len(s), err
+		},
+		"calls": func() (int, error) {
+			s, err := d.Status(t.Context())
+			if err != nil {
+				return 0, err
+			}
+			calls, err := d.Calls(t.Context(), s)
+			return len(calls), err
+		},
 		"job": func() (int, error) {
 			_, err := d.Find(t.Context(), "nobody's")
 			if job.CodeOf(err) != job.CodeNotFound {

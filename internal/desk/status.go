@@ -89,6 +89,21 @@ func (g *Gateway) Calls(ctx context.Context, s Status) ([]int64, error) {
 	return calls, err
 }
 
+// Calls is Gateway.Calls for gateways of the desk with these statuses, in their order.
+func (d *Desk) Calls(ctx context.Context, some []Status) ([][]int64, error) {
+	byName := make(map[string]*Gateway, len(d.Gateways))
+	for _, g := range d.Gateways {
+		byName[g.Name] = g
+	}
+	asked, at := &Desk{}, make(map[string]Status, len(some))
+	for _, s := range some {
+		asked.Gateways = append(asked.Gateways, byName[s.Gateway])
+		at[s.Gateway] = s
+	}
+	calls, errs := abreast(ctx, asked, func(ctx context.Context, g *Gateway) ([]int64, error) { return g.Calls(ctx, at[g.Name]) })
+	return calls, cmp.Or(errs...)
+}
+
 // seconds is a duration to the tenth of a second; nil where it is negative, since nobody knows it.
 func seconds(d time.Duration) *float64 {
 	if d < 0 {

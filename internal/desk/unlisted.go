@@ -68,15 +68,27 @@ func (u Unlisted) Hint() string {
 	return fmt.Sprintf("nobody calls them: put it back into the file, or: dispatcher gateway rename %s NEW, or: dispatcher gateway forget %[1]s", u.Gateway)
 }
 
+// NeedsPerson says that nobody calls its jobs until a person acts.
+func (u Unlisted) NeedsPerson() bool { return !u.Served || u.Moving != "" }
+
 // UnlistedOf returns the gateways with jobs that are not over and that the configuration does not have, by name. listed are the names that it has.
 func UnlistedOf(ctx context.Context, c redis.UniversalClient, listed []string) ([]Unlisted, error) {
 	names, err := redisdb.Registered(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return job.CheckGateway(name) != nil || slices.Contains(listed, name) })
+	names = slices.DeleteFunc(without(names, listed), func(name string) bool { return job.CheckGateway(name) != nil })
 	all, err := lookAt(ctx, c, names)
 	return slices.DeleteFunc(all, func(u Unlisted) bool { return u.Jobs == 0 && u.Damaged == "" && u.Moving == "" }), err
+}
+
+// without returns the names that are not listed. There may be thousands of both.
+func without(names, listed []string) []string {
+	known := make(map[string]bool, len(listed))
+	for _, name := range listed {
+		known[name] = true
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return known[name] })
 }
 
 // lookAt looks at gateways that no configuration is known of, and leaves out those that never had a job: asynq's queues may be other people's.
@@ -160,15 +172,18 @@ func (d *Desk) unlistedWith(ctx context.Context, key func(redisdb.Keys) string) 
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		if slices.Contains(d.listed, name) {
-			continue
+	names = without(names, d.listed)
+	found := make([]*redis.IntCmd, len(names))
+	if _, err := d.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, name := range names {
+			found[i] = p.Exists(ctx, key(redisdb.NewKeys(name)))
 		}
-		n, err := d.redis.Exists(ctx, key(redisdb.NewKeys(name))).Result()
-		if err != nil {
-			return nil, err
-		}
-		if n > 0 {
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		if found[i].Val() > 0 {
 			with = append(with, name)
 		}
 	}

@@ -1,0 +1,101 @@
+package desk
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/bucket"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/record"
+	"spillway/internal/testkit"
+)
+
+// What a person has to do stands in the order of its urgency, with since when, what waits for it and what to type. What ends by itself is not among it.
+func TestWhatNeedsAPersonIsSaidMostUrgentFirst(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
+	var euro job.Totals
+	euro.Amount.Add(job.Money{Minor: big.NewInt(4900), Currency: "EUR"})
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	var all []Status
+	gateway := func(name string, v dispatch.Glance) {
+		v.Now, v.Queued = now, 3
+		all = append(all, StatusOf(name, v, map[job.Reason]job.Totals{job.UnknownOutcome: euro}))
+	}
+	gateway("paused", dispatch.Glance{Hold: bucket.Standing{Paused: true, PauseWhy: "audit"}, Stopped: "x", Since: ago(2 * time.Hour)})
+	gateway("paused-just-now", dispatch.Glance{Hold: bucket.Standing{Paused: true}, Stopped: "x", Since: ago(time.Minute)})
+	gateway("full", dispatch.Glance{ParkedNear: job.ParkedBound{Jobs: 100, Bytes: 2048}})
+	gateway("refused", dispatch.Glance{Standing: record.Standing{Parked: map[job.Reason]int64{job.Refused: 7, job.Rejected: 9}}})
+	gateway("unserved", dispatch.Glance{Stopped: "no dispatcher", Since: ago(time.Minute)})
+	gateway("open", dispatch.Glance{Hold: bucket.Standing{Circuit: true, Endless: true, Reason: "HTTP 503"}, Stopped: "x", Since: ago(3 * time.Minute)})
+	gateway("open-just-now", dispatch.Glance{Hold: bucket.Standing{Circuit: true, Endless: true}, Stopped: "x", Since: ago(time.Minute)})
+	gateway("held", dispatch.Glance{Hold: bucket.Standing{HeldUntil: now.Add(time.Hour), Reason: "HTTP 429"}, Since: ago(time.Hour)})
+	gateway("denied", dispatch.Glance{Hold: bucket.Standing{Denied: true, Endless: true, Reason: "HTTP 401"}, Stopped: "x", Since: ago(time.Minute)})
+	gateway("doubted", dispatch.Glance{Hold: bucket.Standing{Paused: true, Barred: true, PauseWhy: "old data"}, Stopped: "x"})
+	for i, name := range []string{"late", "early"} {
+		gateway(name, dispatch.Glance{Standing: record.Standing{Parked: map[job.Reason]int64{job.UnknownOutcome: 2},
+			Oldest: map[job.Reason]time.Time{job.UnknownOutcome: ago(time.Duration(i+1) * time.Hour)}}})
+	}
+	last := ago(time.Hour)
+	unlisted := []Unlisted{{Gateway: "up", Totals: job.Totals{Jobs: 5}, LastServed: &last}, {Gateway: "elsewhere", Totals: job.Totals{Jobs: 5}, Served: true}}
+	needs, err := New(testkit.Client(t), nil).Needs(t.Context(), all, unlisted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, n := range needs {
+		since := "?"
+		if n.Since != nil {
+			since = now.Sub(*n.Since).String()
+		}
+		got = append(got, fmt.Sprint(n.Kind, " ", n.Gateway, " ", n.Totals, " ", since))
+		if n.What == "" || n.Do == "" || n.Runbook == "" || strings.Contains(n.Text()+n.Do, "%") {
+			t.Errorf("%+v", n)
+		}
+	}
+	want := `unknown_outcome early 2 jobs (EUR 49.00) 2h0m0s
+unknown_outcome late 2 jobs (EUR 49.00) 1h0m0s
+stopped doubted 3 jobs ?
+denied denied 3 jobs 1m0s
+circuit_open open 3 jobs 3m0s
+unserved unserved 3 jobs 1m0s
+unlisted up 5 jobs 1h0m0s
+parked_most full 0 jobs (EUR 49.00) ?
+parked_bytes full 0 jobs (EUR 49.00) ?
+refused refused 7 jobs ?
+paused paused 3 jobs 2h0m0s`
+	if s := strings.Join(got, "\n"); s != want {
+		t.Errorf("got\n%s\nwant\n%s", s, want)
+	}
+}
+
+// A gateway that was paused says since when, and so does one whose circuit is open.
+func TestAHoldSaysSinceWhen(t *testing.T) {
+	t.Parallel()
+	g := one(t)
+	before := time.Now().Add(-time.Second)
+	p, err := dispatch.Pacer(g.redis, g.Gateway, bucket.NewMetrics(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(t.Context())
+	trouble := job.Failure{Kind: job.Deny, Job: "j", Written: true, Why: "HTTP 401"}
+	if _, err := p.Failed(t.Context(), job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: time.Hour}, trouble); err != nil {
+		t.Fatal(err)
+	}
+	check := func(word string) {
+		s, err := g.Status(t.Context())
+		if err != nil || s.Word() != word || s.Glance.Since.Before(before) || s.Glance.Since.After(time.Now().Add(time.Second)) {
+			t.Errorf("want %s: %s since %s, %v", word, s.Word(), s.Glance.Since, err)
+		}
+	}
+	check(Denied)
+	if err := g.Pause(t.Context(), By{Who: "a test", Why: "audit"}, "audit"); err != nil {
+		t.Fatal(err)
+	}
+	check(Paused)
+}

@@ -1,0 +1,59 @@
+package desk
+
+import "spillway/internal/job"
+
+// runbook is the page that the sections below are of.
+const runbook = "docs/runbook.md#"
+
+// Runbook returns the section of the runbook that says what to do: the same one that the alert links to.
+func (k NeedKind) Runbook() string {
+	switch k {
+	case NeedStopped, NeedDenied, NeedCircuit, NeedUnserved, NeedPaused:
+		return RunbookOf(k.word())
+	case NeedBatch:
+		return runbook + "spillwaybatchstopped"
+	case NeedUnlisted:
+		return runbook + "jobs-of-a-gateway-that-the-file-does-not-have"
+	case NeedRoom:
+		return runbook + "spillwayparkednearmost"
+	case NeedBytes:
+		return runbook + "spillwayparkednearbytes"
+	}
+	return RunbookOfReason(job.Reason(k))
+}
+
+// word is what a status has for the kind.
+func (k NeedKind) word() string {
+	if k == NeedCircuit {
+		return Open
+	}
+	return string(k)
+}
+
+// RunbookOf returns the section of the runbook for a word that keeps a gateway's calls back, as Status.Word has it.
+func RunbookOf(word string) string {
+	switch word {
+	case Denied, Held:
+		return runbook + "spillwayheld"
+	case Open:
+		return runbook + "spillwaycircuitopen"
+	case Paused:
+		return runbook + "spillwaypaused"
+	}
+	return runbook + "what-keeps-a-gateways-calls-back"
+}
+
+// RunbookOfReason returns the section of the runbook for the reason of a parked job.
+func RunbookOfReason(r job.Reason) string {
+	switch r {
+	case job.UnknownOutcome:
+		return runbook + "spillwayunknownoutcomes"
+	case job.Refused:
+		return runbook + "spillwaymanyrefused"
+	case job.Exhausted:
+		return runbook + "spillwayexhausted"
+	case job.Unreadable:
+		return runbook + "spillwayunreadable"
+	}
+	return runbook + "why-a-job-is-parked"
+}
