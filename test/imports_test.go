@@ -60,7 +60,7 @@ var mayImport = map[string]string{
 	"dispatch":       everything + " -cmd -testkit -demo -provider -double",
 	"bench":          "bucket job ledger provider redisdb",
 	"desk":           "admission audit bucket clock config deadletter dispatch job ledger producer record redisdb seal tracing",
-	"console":        "config deadletter desk dispatch job ledger redisdb tracing",
+	"console":        "docs config deadletter desk dispatch job ledger redisdb tracing",
 	"doctor":         "config desk dispatch incarnation job packs record redisdb",
 	"demo":           everything + " -cmd -testkit",
 	"cmd/enqueue":    everything + " -cmd -testkit",

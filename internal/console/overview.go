@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,8 @@ type state struct {
 	Until time.Time
 	// Tried is when a call goes ahead to see whether a hold is over whose end nobody knows; zero else.
 	Tried time.Time
+	// Runbook is the section of the runbook that says what to do; empty where nothing keeps the calls back.
+	Runbook string
 }
 
 func newGlance(s desk.Status, calls []int64) glance {
@@ -61,53 +64,123 @@ func newGlance(s desk.Status, calls []int64) glance {
 }
 
 func stateOf(s desk.Status) state {
-	h := s.Glance.Hold
-	switch word := s.Word(); word {
+	word, h := s.Word(), s.Glance.Hold
+	v := state{Word: word, Why: h.Reason}
+	switch word {
 	case desk.Stopped, desk.Paused:
-		return state{Word: word, Why: h.PauseWhy}
+		v.Why = h.PauseWhy
 	case desk.Denied:
-		return state{Word: word, Why: dispatch.Cause(h), Tried: h.HeldUntil}
+		v.Why, v.Tried = dispatch.Cause(h), h.HeldUntil
 	case desk.Open:
-		return state{Word: "down", Why: h.Reason, Tried: h.HeldUntil}
+		v.Word, v.Tried = "down", h.HeldUntil
 	case desk.Held:
-		if h.Endless {
-			return state{Word: word, Why: h.Reason, Tried: h.HeldUntil}
+		if v.Until = h.HeldUntil; h.Endless {
+			v.Until, v.Tried = time.Time{}, h.HeldUntil
 		}
-		return state{Word: word, Why: h.Reason, Until: h.HeldUntil}
-	case desk.Probing:
-		return state{Word: word, Why: h.Reason}
 	case desk.Unserved:
-		return state{Word: word, Why: s.Glance.Stopped}
+		v.Why = s.Glance.Stopped
+	case "":
+		if s.Queued+s.InFlight == 0 && s.Rate1m == 0 {
+			return state{Word: "idle"}
+		}
+		return state{Word: "running"}
 	}
-	if s.Queued+s.InFlight == 0 && s.Rate1m == 0 {
-		return state{Word: "idle"}
-	}
-	return state{Word: "running"}
+	v.Runbook = runbookLink(desk.RunbookOf(word))
+	return v
 }
 
 type overviewView struct {
 	base
-	Rows []glance
-	// Unlisted are the gateways with jobs that the file does not have.
-	Unlisted []desk.Unlisted
-	Now      time.Time
+	Needs []needRow
+	More  int // needs that are not shown
+	gatewayList
+	// Elsewhere are the gateways with jobs that another file has: nobody has to do anything about them.
+	Elsewhere []desk.Unlisted
+	// Damaged is what is wrong with gateways that can't be looked at; empty: nothing.
+	Damaged string
 }
 
+// needRow is something that needs a person, as the page shows it.
+type needRow struct {
+	desk.Need
+	Link  string // of the page where to act; empty: there is none
+	Sums  string // the money, in words
+	Since time.Time
+}
+
+// needsShown is how many things that need a person the page begins with; the rest is asked for.
+const needsShown = 20
+
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
-	all, err := c.desk().Watch(r.Context())
+	d, ctx, q := c.desk(), r.Context(), r.URL.Query()
+	all, damaged := d.StatusOfWell(ctx)
+	if damaged != nil && len(all) == 0 {
+		return damaged
+	}
+	unlisted, err := c.unlisted(ctx)
 	if err != nil {
 		return err
 	}
-	rows := make([]glance, len(all))
-	for i, one := range all {
-		rows[i] = newGlance(one.Status, one.Calls)
-	}
-	unlisted, err := c.unlisted(r.Context())
+	needs, err := d.Needs(ctx, all, unlisted)
 	if err != nil {
 		return err
 	}
-	c.show(w, r, http.StatusOK, "overview.html", &overviewView{base: base{Title: "Gateways", Live: true}, Rows: rows, Unlisted: unlisted, Now: time.Now()})
+	v := &overviewView{base: base{Title: "Gateways", Live: true}, gatewayList: listOf(all, q)}
+	if damaged != nil {
+		v.Damaged = damaged.Error()
+	}
+	if v.Rows, err = glances(ctx, d, v.shown); err != nil {
+		return err
+	}
+	v.need(needs, q.Get("needs") == "all")
+	for _, u := range unlisted {
+		if !u.NeedsPerson() {
+			v.Elsewhere = append(v.Elsewhere, u)
+		}
+	}
+	c.show(w, r, http.StatusOK, "overview.html", v)
 	return nil
+}
+
+func (v *overviewView) need(needs []desk.Need, all bool) {
+	if !all && len(needs) > needsShown {
+		v.More = len(needs) - needsShown
+		needs = needs[:needsShown]
+	}
+	for _, n := range needs {
+		row := needRow{Need: n, Link: needLink(n), Sums: n.Money()}
+		if n.Since != nil {
+			row.Since = *n.Since
+		}
+		v.Needs = append(v.Needs, row)
+	}
+}
+
+// needLink is the page on which a person acts; empty where there is none.
+func needLink(n desk.Need) string {
+	switch n.Kind {
+	case desk.NeedUnlisted:
+		return ""
+	case desk.NeedBatch:
+		return batchLink(n.Batch, nil)
+	}
+	if slices.Contains(job.DeadReasons(), job.Reason(n.Kind)) {
+		return "/gateways/" + n.Gateway + "?reason=" + string(n.Kind) + "#letters"
+	}
+	return "/gateways/" + n.Gateway
+}
+
+// glances are the rows of some gateways, with their calls of the last minutes.
+func glances(ctx context.Context, d *desk.Desk, some []desk.Status) ([]glance, error) {
+	calls, err := d.Calls(ctx, some)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]glance, len(some))
+	for i, s := range some {
+		rows[i] = newGlance(s, calls[i])
+	}
+	return rows, nil
 }
 
 // unlisted returns the gateways with jobs that the file does not have.

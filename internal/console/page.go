@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
@@ -42,18 +43,21 @@ func parsePages() map[string]*template.Template {
 }
 
 var functions = template.FuncMap{
-	"abs":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-	"iso":       func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-	"ago":       func(t time.Time) string { return relative(time.Until(t)) },
-	"count":     func(n any) string { return grouped(fmt.Sprint(n)) },
-	"dur":       short,
-	"jobs":      jobs,
-	"words":     words,
-	"joblink":   jobLink,
-	"batchlink": func(name string) string { return batchLink(name, nil) },
-	"sums":      func(text string) []string { return strings.SplitAfter(text, ", ") },
-	"reasons":   job.Reasons,
-	"has":       func(all []job.Reason, r job.Reason) bool { return slices.Contains(all, r) },
+	"abs":          func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"iso":          func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"ago":          func(t time.Time) string { return relative(time.Until(t)) },
+	"count":        func(n any) string { return grouped(fmt.Sprint(n)) },
+	"dur":          short,
+	"jobs":         jobs,
+	"words":        words,
+	"joblink":      jobLink,
+	"runbook":      runbookLink,
+	"stoppedbatch": func() string { return runbookLink(desk.NeedBatch.Runbook()) },
+	"section":      func(r job.Reason) string { return runbookLink(desk.RunbookOfReason(r)) },
+	"batchlink":    func(name string) string { return batchLink(name, nil) },
+	"sums":         func(text string) []string { return strings.SplitAfter(text, ", ") },
+	"reasons":      job.Reasons,
+	"has":          func(all []job.Reason, r job.Reason) bool { return slices.Contains(all, r) },
 }
 
 // words is a name for people. That of a reason or a state has lines under its words.

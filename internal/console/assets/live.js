@@ -1,4 +1,4 @@
-// Keeps the page up to date: it fetches the page itself every two seconds and swaps the parts marked data-live. A part
+// Keeps the page up to date: it fetches the page itself every two seconds, or less often where that takes long, and swaps the parts marked data-live. A part
 // that somebody is typing into or has selected text in stays as it is. Without this file the pages work all the same.
 "use strict";
 (() => {
@@ -39,13 +39,14 @@
   };
 
   const loop = async () => {
+    const begun = Date.now();
     try {
       await refresh();
     } catch {
       document.body.classList.add("stale");
       says.textContent = "No answer since " + clock(seen) + ": what you see is old. Trying again.";
     }
-    setTimeout(loop, every);
+    setTimeout(loop, Math.max(every, 10 * (Date.now() - begun))); // thousands of gateways are a lot to look at
   };
   says.removeAttribute("role"); // it changes all the time: nobody wants to hear that
   setTimeout(loop, every);

@@ -1,0 +1,133 @@
+package console
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"spillway/internal/config"
+	"spillway/internal/httpapi"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// crowd shows many gateways of which none was ever served.
+func (r *rig) crowd(n int) {
+	all := make([]config.Gateway, n)
+	for i := range all {
+		all[i] = r.g
+		all[i].Name = fmt.Sprintf("%s-%04d", r.g.Name, i)
+	}
+	r.console.Use(all)
+}
+
+var rowName = regexp.MustCompile(`class="name"><a href="/gateways/[^"]*-(\d+)"`)
+
+// names are the gateways on a page of the list, by their numbers.
+func names(page string) (all []string) {
+	_, rows, _ := strings.Cut(page, `id="gateways"`)
+	for _, m := range rowName.FindAllStringSubmatch(rows, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// Of many gateways a page shows some; a form without JavaScript finds the others by name and state, and sorts them.
+func TestManyGatewaysHavePagesAndAreFound(t *testing.T) {
+	t.Parallel()
+	r := setup(t, setting{})
+	r.crowd(120)
+	one := r.g.Name + "-0077"
+	r.db.Client.HSet(t.Context(), redisdb.NewKeys(one).Hold(), "paused", 1, "why", "audit")
+	for query, want := range map[string]string{
+		"":                    "0000 to 0049 of 50",
+		"?page=2":             "0050 to 0099 of 50",
+		"?page=3":             "0100 to 0119 of 20",
+		"?page=99":            "0100 to 0119 of 20",
+		"?page=x":             "0000 to 0049 of 50",
+		"?name=-011":          "0110 to 0119 of 10",
+		"?state=paused":       "0077 to 0077 of 1",
+		"?state=unserved":     "0000 to 0049 of 50",
+		"?state=held":         "none",
+		"?sort=name&page=2":   "0050 to 0099 of 50",
+		"?name=NOBODY":        "none",
+		"?sort=nonsense":      "0000 to 0049 of 50",
+		"?name=-0077&state=x": "none",
+	} {
+		status, page := r.get("/" + query)
+		got := "none"
+		if all := names(page); len(all) > 0 {
+			got = fmt.Sprintf("%s to %s of %d", all[0], all[len(all)-1], len(all))
+		}
+		if status != 200 || got != want {
+			t.Errorf("%q: status %d, %s, want %s", query, status, got, want)
+		}
+	}
+	_, page := r.get("/?state=unserved&sort=parked&page=2")
+	wants(t, page, `<option value="unserved" selected>unserved (119)`, `<option value="parked" selected>`, "51 to 100 of 119, of 120 gateways",
+		`href="/?page=1&amp;sort=parked&amp;state=unserved#gateways">Previous page`, `href="/?page=3&amp;sort=parked&amp;state=unserved#gateways">Next page`)
+}
+
+// The page begins with what needs a person, and says so where nothing does.
+func TestTheFrontPageBeginsWithWhatNeedsAPerson(t *testing.T) {
+	t.Parallel()
+	r := setup(t, setting{})
+	_, page := r.get("/")
+	wants(t, page, "Nothing needs a person.")
+	lacks(t, page, `id="g-name"`) // one gateway is found without
+	r.put(3, `{"amount":500,"currency":"EUR"}`)
+	r.parkOne("j0000", job.Refused, "HTTP 402: no")
+	r.parkOne("j0001", job.UnknownOutcome, "time-out")
+	r.trouble(job.Deny, "HTTP 401")
+	_, page = r.get("/")
+	lacks(t, page, "Nothing needs a person")
+	wants(t, page, "since <time")
+	at := -1
+	for _, part := range []string{"nobody knows whether these payments were made", `1 job: <span class="sum">EUR 5.00`, `?reason=unknown_outcome#letters">Go there`, `href="/runbook#spillwayunknownoutcomes"`,
+		"HTTP 401: check the credentials", `href="/runbook#spillwayheld"`, "the gateway refused them", `<h2 id="gateways-title">`} {
+		i := strings.Index(page, part)
+		if i < at || i < 0 {
+			t.Errorf("%q is missing, or not in its place", part)
+		}
+		at = i
+	}
+}
+
+// BenchmarkTheOverviewOf3000Gateways measures the page as a browser gets it.
+func BenchmarkTheOverviewOf3000Gateways(b *testing.B) {
+	cfg, err := config.Parse("x.yaml", []byte("redis: redis://x\ngateways:\n  g:\n    request: {url: \"http://127.0.0.1:1/\"}\n    leak: {limits: [5/s, 1000/d]}\n"), config.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	all := make([]config.Gateway, 3000)
+	for i := range all {
+		all[i] = cfg.Gateways[0]
+		all[i].Name = fmt.Sprintf("%s-%04d", testkit.Gateway(b), i)
+	}
+	client := testkit.Client(b)
+	page := New(Config{Redis: client, Gateways: all, Guard: httpapi.NewGuard("")})
+	busy := func() (seconds float64) {
+		for line := range strings.Lines(client.Info(b.Context(), "cpu").Val()) {
+			for _, kind := range []string{"used_cpu_user:", "used_cpu_sys:"} {
+				if text, ok := strings.CutPrefix(strings.TrimSpace(line), kind); ok {
+					more, _ := strconv.ParseFloat(text, 64)
+					seconds += more
+				}
+			}
+		}
+		return seconds
+	}
+	before := busy()
+	for b.Loop() {
+		answer := httptest.NewRecorder()
+		page.ServeHTTP(answer, httptest.NewRequest("GET", "http://127.0.0.1/?sort=parked&page=7", nil))
+		if answer.Code != 200 || len(names(answer.Body.String())) != gatewaysShown {
+			b.Fatal(answer.Code, len(names(answer.Body.String())))
+		}
+	}
+	b.ReportMetric((busy()-before)/float64(b.N)*1000, "ms-of-Redis/op")
+}

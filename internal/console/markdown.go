@@ -1,0 +1,153 @@
+package console
+
+import (
+	"html"
+	"html/template"
+	"regexp"
+	"strings"
+)
+
+// htmlOf makes HTML of a page of Markdown as our pages use it: headings, paragraphs, lists, tables, commands indented by four, and within a line code,
+// bold and links. A heading's id is the one that GitHub gives it. Of the links only those within the page stay: the console has no other pages of Markdown.
+func htmlOf(text string) template.HTML {
+	var w page
+	for line := range strings.Lines(text) {
+		w.line(strings.TrimRight(line, "\n"))
+	}
+	w.begin("")
+	return template.HTML(w.out.String()) //nolint:gosec // all text of the page is escaped, and the page is part of the program
+}
+
+// page is a page in the making.
+type page struct {
+	out  strings.Builder
+	open string // the element that is open; empty: none
+	rows int    // of the open table
+}
+
+// begin ends what is open, unless it is that already.
+func (w *page) begin(element string) {
+	if w.open == element {
+		return
+	}
+	switch w.open {
+	case "":
+	case "li":
+		w.out.WriteString("</li></ul>\n")
+	case "oli":
+		w.out.WriteString("</li></ol>\n")
+	case "table":
+		w.out.WriteString("</tbody></table></div>\n")
+	default:
+		w.out.WriteString("</" + w.open + ">\n")
+	}
+	switch w.open = element; element {
+	case "", "h":
+		w.open = ""
+	case "li":
+		w.out.WriteString("<ul>")
+	case "oli":
+		w.out.WriteString("<ol>")
+	case "table":
+		w.rows = 0
+		w.out.WriteString(`<div class="wide" tabindex="0" role="group" aria-label="Table"><table>`)
+	case "pre":
+		w.out.WriteString(`<pre tabindex="0">`)
+	default:
+		w.out.WriteString("<" + element + ">")
+	}
+}
+
+var (
+	itemLine     = regexp.MustCompile(`^(-|\d+\.) `)
+	headingLine  = regexp.MustCompile(`^(#+) (.*)$`)
+	notInAnchors = regexp.MustCompile(`[^\w -]`)
+)
+
+func (w *page) line(line string) {
+	heading, item := headingLine.FindStringSubmatch(line), itemLine.FindString(line)
+	switch {
+	case line == "":
+		w.begin("")
+	case heading != nil:
+		w.begin("")
+		w.heading(len(heading[1]), heading[2])
+	case strings.HasPrefix(line, "    ") && (w.open == "" || w.open == "pre"):
+		w.begin("pre")
+		w.out.WriteString(html.EscapeString(line[4:]) + "\n")
+	case strings.HasPrefix(line, "| "):
+		w.begin("table")
+		w.row(line)
+	case strings.HasPrefix(line, "|-"): // between a table's head and its rows
+	case item != "":
+		w.item(item, line)
+	case w.open == "":
+		w.begin("p")
+		w.out.WriteString(inline(line))
+	default: // the paragraph or the item goes on
+		w.out.WriteString("\n" + inline(strings.TrimSpace(line)))
+	}
+}
+
+func (w *page) heading(level int, text string) {
+	tag, id := "h2", anchor(text)
+	if level == 1 {
+		tag = "h1"
+	}
+	w.out.WriteString("<" + tag + ` id="` + id + `">` + inline(text) + "</" + tag + ">\n")
+}
+
+// anchor is the id of a heading.
+func anchor(heading string) string {
+	return strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}
+
+func (w *page) item(mark, line string) {
+	list := "oli"
+	if mark == "- " {
+		list = "li"
+	}
+	if w.open == list {
+		w.out.WriteString("</li>")
+	}
+	w.begin(list)
+	w.out.WriteString("\n<li>" + inline(strings.TrimPrefix(line, mark)))
+}
+
+func (w *page) row(line string) {
+	cell, before, after := "td", "<tr>", "</tr>\n"
+	if w.rows++; w.rows == 1 {
+		cell, before, after = `th scope="col"`, "<thead><tr>", "</tr></thead>\n<tbody>"
+	}
+	w.out.WriteString(before)
+	for _, text := range strings.Split(strings.Trim(line, "| "), " | ") {
+		w.out.WriteString("<" + cell + ">" + inline(text) + "</" + cell[:2] + ">")
+	}
+	w.out.WriteString(after)
+}
+
+var (
+	bold  = regexp.MustCompile(`\*\*([^*]+)\*\*`)
+	links = regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`)
+)
+
+// inline makes HTML of the text of a line. What is code is not looked into.
+func inline(text string) string {
+	var out strings.Builder
+	for i, part := range strings.Split(text, "`") {
+		part = html.EscapeString(part)
+		if i%2 == 1 {
+			out.WriteString("<code>" + part + "</code>")
+			continue
+		}
+		part = links.ReplaceAllStringFunc(part, func(link string) string {
+			m := links.FindStringSubmatch(link)
+			if strings.HasPrefix(m[2], "#") {
+				return `<a href="` + m[2] + `">` + m[1] + "</a>"
+			}
+			return m[1]
+		})
+		out.WriteString(bold.ReplaceAllString(part, "<b>$1</b>"))
+	}
+	return out.String()
+}
