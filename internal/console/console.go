@@ -69,6 +69,7 @@ func New(cfg Config) *Console {
 	page("GET /{$}", c.overview)
 	page("GET /runbook", c.runbook)
 	page("GET /gateways/{gateway}", c.gatewayPage)
+	page("GET /gateways/{gateway}/answers", c.answers)
 	page("GET /gateways/{gateway}/clear", c.preview)
 	page("POST /gateways/{gateway}/clear", c.clear)
 	page("POST /gateways/{gateway}/pause", c.pause)

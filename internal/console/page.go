@@ -51,6 +51,7 @@ var functions = template.FuncMap{
 	"jobs":         jobs,
 	"words":        words,
 	"joblink":      jobLink,
+	"answerslink":  answersLink,
 	"runbook":      runbookLink,
 	"stoppedbatch": func() string { return runbookLink(desk.NeedBatch.Runbook()) },
 	"section":      func(r job.Reason) string { return runbookLink(desk.RunbookOfReason(r)) },

@@ -63,6 +63,24 @@ func (b *Books) LastDue(ctx context.Context, states ...job.State) (last time.Tim
 // batchPage is how many jobs of a batch are read at once.
 const batchPage = 500
 
+// Retrying returns jobs that wait out a back-off, without payloads: at most so many, those that are due last first. more says that there are others.
+func (b *Books) Retrying(ctx context.Context, most int64) (found []job.Record, more bool, err error) {
+	ids, err := b.c.ZRevRange(ctx, b.keys.Retrying(), 0, most).Result()
+	if err != nil {
+		return nil, false, fmt.Errorf("read which jobs of %s wait out a back-off: %w", b.cfg.Gateway, err)
+	}
+	if more = int64(len(ids)) > most; more {
+		ids = ids[:most]
+	}
+	for r, err := range b.records(ctx, ids, false) {
+		if err != nil {
+			return nil, false, err
+		}
+		found = append(found, r)
+	}
+	return found, more, nil
+}
+
 // BatchJobs yields the jobs of a batch in the order of acceptance, without payloads, and without a state those whose records are gone.
 // It reads page by page; jobs that are accepted meanwhile come last.
 func (b *Books) BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record, error] {

@@ -1,0 +1,41 @@
+package desk
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// However many kinds of answers there are, so many are told apart, and the rest is a number. What is of one payment tells none apart.
+func TestAnswersTakeNoMoreRoomThanTheyMay(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := answerSum{since: now.Add(-time.Hour), kinds: map[Answer]*Answer{}}
+	answer := func(id, text string, at time.Time) {
+		s.add(job.Record{Job: job.Job{ID: id}, Error: text, History: []job.Call{{At: at, Status: 402, Verdict: "refused"}}})
+	}
+	for i := range mostAnswers + 7 {
+		answer(fmt.Sprint("j", i), "HTTP 402: "+strings.Repeat("x", i+1), now)
+	}
+	answer("old", "HTTP 402: x", now.Add(-2*time.Hour))
+	answer("a", "HTTP 402: x", now.Add(-time.Minute))
+	answer("b", "HTTP 402: x", now.Add(time.Minute))
+	s.add(job.Record{Job: job.Job{ID: "never called"}})
+	got := s.answers()
+	if len(got.List) != mostAnswers || got.Others != 7 || got.Looked != mostAnswers+9 || got.List[0].Jobs != 3 || got.List[0].Example != "b" {
+		t.Errorf("%d kinds, %d others, %d looked at, first %+v", len(got.List), got.Others, got.Looked, got.List[0])
+	}
+	for text, want := range map[string]string{
+		`HTTP 402: {"id":"ch_3MtwBw","code":"card_declined"}`: `HTTP 402: {"id":"…","code":"card_declined"}`,
+		"HTTP 503": "HTTP 503",
+		"dial tcp 10.0.0.1:443: connect: connection refused": "dial tcp 10.0.0.1:443: connect: connection refused",
+		strings.Repeat("é", 200):                             strings.Repeat("é", mostWords) + "…",
+	} {
+		if got := firstWords(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}
