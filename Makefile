@@ -74,9 +74,9 @@ alerts: ## the alert rules, the metrics and a real Prometheus beside dispatchers
 bench: install-test-deps ## how fast jobs go in and out, and their memory, beside asynq, BullMQ (where node is) and a raw pipeline, and what admission costs, in one run (BENCH=-full: 1,000,000 jobs, BENCH=-cluster: a cluster of three, BENCH=-limit: peers that keep a limit; docs/benchmarks.md)
 	cd bench && go run . $(BENCH)
 
-browser: ## drives the console in headless Chromium, with and without JavaScript; installs chromium (apt-get as root) where missing; SHOTS=dir keeps pictures of every page
+browser: ## drives the console in headless Chromium, with and without JavaScript; installs chromium (apt-get as root) where missing; SHOTS=dir keeps pictures of every page; AXE=axe.min.js checks them with npm's axe-core
 	@./test/deps.sh chromium
-	cd test/browser && go vet . && go test -count=1 . $(if $(SHOTS),-args -shots $(abspath $(SHOTS)))
+	cd test/browser && go vet . && go test -count=1 . -args $(if $(SHOTS),-shots $(abspath $(SHOTS))) $(if $(AXE),-axe $(abspath $(AXE)))
 
 manifests: ## docker-compose.yml by compose's own loader (with every profile), deploy/kubernetes by Kubernetes' own types, strictly
 	cd test/manifests && go vet . && go test -count=1 .

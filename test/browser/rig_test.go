@@ -243,18 +243,24 @@ func scheme(name string) step {
 	})
 }
 
-// picture writes screenshots of a page, if they are asked for.
+// picture checks a page as the eye and as a reader of the screen have it, and writes screenshots of it, if they are asked for.
 func (r *rig) picture(name string) {
 	r.t.Helper()
-	if *shots == "" {
-		return
-	}
-	if err := os.MkdirAll(*shots, 0o755); err != nil {
-		r.t.Fatal(err)
+	if *shots != "" {
+		if err := os.MkdirAll(*shots, 0o755); err != nil {
+			r.t.Fatal(err)
+		}
 	}
 	for _, wide := range []int64{390, 1600} {
 		for _, light := range []string{"light", "dark"} {
 			r.do("a picture of "+name, chromedp.EmulateViewport(wide, 900), scheme(light))
+			r.fits(fmt.Sprintf("%s at %d", name, wide))
+			if *axe != "" {
+				r.accessible(fmt.Sprintf("%s at %d, %s", name, wide, light))
+			}
+			if *shots == "" {
+				continue
+			}
 			png, err := ask(r, chromedp.FullScreenshot(100))
 			if err != nil {
 				r.t.Fatal(err)

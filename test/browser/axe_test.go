@@ -1,0 +1,42 @@
+package browser
+
+import (
+	"flag"
+	"os"
+	"strings"
+
+	"github.com/chromedp/chromedp"
+)
+
+var axe = flag.String("axe", "", "the `file` axe.min.js of npm's axe-core: every page that is pictured is checked with it")
+
+// broken is a rule that a page breaks.
+type broken struct {
+	ID, Help, Where string
+}
+
+// fits checks that nothing of the page is wider than the window.
+func (r *rig) fits(name string) {
+	r.t.Helper()
+	over, err := ask(r, chromedp.Evaluate[int](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
+	if err != nil || over > 0 {
+		r.t.Errorf("%s: %d pixels wider than the window, %v", name, over, err)
+	}
+}
+
+// accessible checks that axe-core finds nothing wrong with the page as it stands now.
+func (r *rig) accessible(name string) {
+	r.t.Helper()
+	script, err := os.ReadFile(*axe)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	all, err := ask(r, chromedp.Evaluate[[]broken](string(script)+`;
+axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => ({ID: v.id, Help: v.help, Where: n.target.join(" ") + ": " + n.failureSummary.replace(/\s+/g, " ")}))))`, chromedp.EvalAwaitPromise))
+	if err != nil {
+		r.t.Errorf("%s: axe-core: %v", name, err)
+	}
+	for _, b := range all {
+		r.t.Errorf("%s: %s: %s: %s", name, b.ID, b.Help, strings.TrimSpace(b.Where))
+	}
+}
