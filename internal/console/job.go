@@ -49,6 +49,9 @@ func (c *Console) jobPage(w http.ResponseWriter, r *http.Request) error {
 		return wrong("no job's id was given", "type one in above")
 	}
 	found, err := c.find(r.Context(), id, r.URL.Query().Get("gateway"))
+	if prefix, is := prefixOf(id); is && job.CodeOf(err) == job.CodeNotFound {
+		return c.search(w, r, prefix)
+	}
 	if err != nil {
 		return err
 	}

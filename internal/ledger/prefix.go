@@ -1,0 +1,84 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// PrefixSearch is a search for jobs by the beginning of their ids, which goes through the keys of Redis: it knows no order of ids.
+type PrefixSearch struct {
+	Prefix string
+	After  string // where another search stopped; empty: from the beginning
+	Jobs   int    // it stops when it has found so many
+	Keys   int64  // or when it has looked at about so many keys of Redis
+}
+
+// PrefixFound is what a PrefixSearch found.
+type PrefixFound struct {
+	IDs  map[string][]string // by gateway. A job that came in, or that an earlier search had, may be missing or come twice
+	Keys int64               // about how many keys were looked at
+	Next string              // where it stopped, for After; empty if it went through all
+}
+
+// scanAt is a place in the scan of some nodes.
+type scanAt struct {
+	node   int
+	cursor uint64
+}
+
+func (at scanAt) String() string { return fmt.Sprintf("%d-%d", at.node, at.cursor) }
+
+// FindPrefix searches many gateways on one Redis. An error with the code usage says that After is none of its own.
+func FindPrefix(ctx context.Context, all []*Books, q PrefixSearch) (PrefixFound, error) {
+	found, at := PrefixFound{IDs: map[string][]string{}}, scanAt{}
+	if q.After != "" {
+		if _, err := fmt.Sscanf(q.After, "%d-%d", &at.node, &at.cursor); err != nil || at.node < 0 || at.String() != q.After {
+			return found, &job.Error{Code: job.CodeUsage, Message: "there is no such place in a search", Hint: "begin from the first page"}
+		}
+	}
+	nodes, err := nodesOf(ctx, all)
+	known := map[string]bool{}
+	for _, b := range all {
+		known[b.cfg.Gateway] = true
+	}
+	seen, jobs := map[string]bool{}, 0
+	for err == nil && at.node < len(nodes) {
+		if jobs >= q.Jobs || found.Keys >= q.Keys {
+			found.Next = at.String()
+			break
+		}
+		var keys []string
+		if keys, at.cursor, err = scanPrefix(ctx, nodes[at.node], at.cursor, q.Prefix); err != nil {
+			break
+		}
+		found.Keys += scanStep
+		for _, key := range keys {
+			gateway, id, ok := redisdb.JobOf(key)
+			if ok && known[gateway] && strings.HasPrefix(id, q.Prefix) && !seen[key] {
+				seen[key] = true
+				found.IDs[gateway] = append(found.IDs[gateway], id)
+				jobs++
+			}
+		}
+		if at.cursor == 0 {
+			at.node++
+		}
+	}
+	return found, err
+}
+
+var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
+
+func scanPrefix(ctx context.Context, node redis.Cmdable, cursor uint64, prefix string) ([]string, uint64, error) {
+	keys, next, err := node.Scan(ctx, cursor, redisdb.AnyJob[:len(redisdb.AnyJob)-1]+literal.Replace(prefix)+"*", scanStep).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("search the keys of Redis: %w", err)
+	}
+	return keys, next, nil
+}
