@@ -23,6 +23,7 @@ func story(t *testing.T, scripts bool) {
 	r := setup(t)
 	r.enqueue("stripe", "november", 12)
 	r.enqueue("adyen", "october", 30) // ten find no room
+	r.silent = !scripts
 	r.do("JavaScript", javaScript(scripts))
 	r.logIn()
 	r.findAndReplay(scripts)
