@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
 )
 
 // Where no more may be parked, a caller hears 429 and why, alone and in bulk; what is known stays a duplicate.
@@ -68,5 +69,26 @@ func TestADamagedKeyStopsItsOwnJobOnly(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// With one scope for ids a job that another gateway knows is a duplicate, and the answer leads there.
+func TestAPINamesTheGatewayThatKnowsAJob(t *testing.T) {
+	t.Parallel()
+	other := testkit.Gateway(t)
+	a := newAPIRig(t, "", roomForThree+"\n  "+other+": {request: {url: \"https://other.example\", idempotency_prefix: o-}, leak: {limits: [1/s]}}\ndedupe_scope: all")
+	if got := a.ask("POST", "/v1/gateways/"+other+"/jobs", "application/json", strings.NewReader(`{"id":"x"}`)); got.code != 202 {
+		t.Fatalf("%d %s", got.code, got.body)
+	}
+	got := a.post(`{"id":"x"}`, "")
+	if want := fmt.Sprintf(`{"id":"x","gateway":%q,"result":"duplicate","state":"queued","known_at":%q}`, a.gateway, other); got.code != 200 ||
+		strings.TrimSpace(got.body) != want || got.header.Get("Location") != "/v1/gateways/"+other+"/jobs/x" {
+		t.Errorf("%d %s\n%s\nwant %s", got.code, got.header.Get("Location"), got.body, want)
+	}
+	if got := a.post(`{"id":"x","payload":{"n":2}}`, ""); got.code != 409 || !strings.Contains(got.body, "known at gateway "+other) {
+		t.Errorf("another payload: %d %s", got.code, got.body)
+	}
+	if got := a.bulk("{\"id\":\"x\"}\n{\"id\":\"y\"}\n"); got.code != 202 || !strings.Contains(got.body, fmt.Sprintf(`"result":"duplicate","known_at":%q`, other)) {
+		t.Errorf("many: %d %s", got.code, got.body)
 	}
 }

@@ -166,6 +166,7 @@ func (r *reloader) admits(now *config.Config) error {
 func merge(old, now *config.Config, serving []config.Gateway) (*config.Config, []string) {
 	merged, kept := *old, differences(*old, *now)
 	merged.Encryption, merged.CookieSecure, merged.SecretFiles = now.Encryption, now.CookieSecure, now.SecretFiles
+	merged.DedupeScope = now.DedupeScope
 	if (old.Token == "") == (now.Token == "") {
 		merged.Token, merged.TokenPrevious = now.Token, now.TokenPrevious
 	} else {
@@ -191,7 +192,7 @@ func differences(old, now config.Config) []string {
 	for i := range a.NumField() {
 		field := a.Type().Field(i).Name
 		switch field {
-		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "CookieSecure", "SecretFiles": // taken over, or named by merge
+		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "CookieSecure", "SecretFiles", "DedupeScope": // taken over, or named by merge
 			continue
 		}
 		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {

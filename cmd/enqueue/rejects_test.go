@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -60,5 +62,26 @@ func TestRejectsGoIntoAFileOfTheirOwn(t *testing.T) {
 	}
 	if got := reject("no such folder/bad"); got.code != 2 {
 		t.Errorf("a folder that is not there: %+v", got)
+	}
+}
+
+// An id that another gateway knows is a duplicate as any other, and with another payload an invalid line; what is said names the gateway.
+func TestIDsOfOtherGatewaysWithOneScope(t *testing.T) {
+	b := setup(t, place{})
+	b.write("dispatcher.yaml", "dedupe_scope: all\n"+b.read("dispatcher.yaml"))
+	id := b.g + "-invoice-" // ids of other tests share the Redis
+	b.write("a.ndjson", fmt.Sprintf("{\"id\":\"%[1]s1\"}\n{\"id\":\"%[1]s2\",\"payload\":{\"x\":1}}\n", id))
+	b.write("b.ndjson", fmt.Sprintf("{\"id\":\"%[1]s1\"}\n{\"id\":\"%[1]s2\",\"payload\":{\"x\":2}}\n{\"id\":\"%[1]s3\"}\n", id))
+	b.want(b.run("-g", b.g, "-f", "a.ndjson", "-o", "json"), result{0, counts(2, 2, 0, 0, 0, 0), ""})
+	b.want(b.run("-g", b.g2, "-f", "b.ndjson", "-o", "json", "--rejects", "bad"), result{3,
+		strings.Replace(counts(3, 1, 0, 1, 1, 0), `"failed":0`, fmt.Sprintf(`"failed":0,"duplicate_at":{%q:1}`, b.g), 1),
+		"line 2: this id is known at gateway G with another payload: the first one stands; give this job an id of its own\n" +
+			"1 of the duplicates: known at gateway G (dedupe_scope: all), and not taken in here\n" +
+			"enqueue: 1 of 3 lines could not be used\nhint: mend them in bad and enqueue that\n"})
+	if got := b.read("bad"); got != fmt.Sprintf("{\"id\":\"%s2\",\"payload\":{\"x\":2}}\n", id) {
+		t.Errorf("rejects: %q", got)
+	}
+	if b.record(b.g2, id+"1").State != "" || b.record(b.g2, id+"3").State != "queued" {
+		t.Error("the other gateway has other jobs")
 	}
 }

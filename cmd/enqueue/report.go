@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"spillway/internal/cli"
@@ -13,12 +15,15 @@ import (
 
 // report is what enqueue writes to standard output. Read is always the sum of the five counts after it.
 type report struct {
-	Read          int64   `json:"read"`
-	Enqueued      int64   `json:"enqueued"`
-	Parked        int64   `json:"parked"`
-	Duplicate     int64   `json:"duplicate"`
-	Invalid       int64   `json:"invalid"`
-	Failed        int64   `json:"failed"`
+	Read      int64 `json:"read"`
+	Enqueued  int64 `json:"enqueued"`
+	Parked    int64 `json:"parked"`
+	Duplicate int64 `json:"duplicate"`
+	Invalid   int64 `json:"invalid"`
+	Failed    int64 `json:"failed"`
+	// DuplicateAt is how many of the duplicates another gateway knows, by its name. Nil: none.
+	DuplicateAt map[string]int64 `json:"duplicate_at,omitempty"`
+
 	Seconds       float64 `json:"seconds"`
 	JobsPerSecond int64   `json:"jobs_per_second"`
 	DryRun        bool    `json:"dry_run,omitempty"`
@@ -49,7 +54,7 @@ func (t *tally) counts() report {
 	jobs := t.read.Load()
 	r := report{Canary: t.canaries,
 		Read: jobs + t.bad, Enqueued: t.enqueued, Parked: t.parked, Duplicate: t.duplicate, Invalid: t.bad + t.conflicts,
-		Failed: jobs - t.enqueued - t.parked - t.duplicate - t.conflicts, Control: t.control,
+		Failed: jobs - t.enqueued - t.parked - t.duplicate - t.conflicts, Control: t.control, DuplicateAt: maps.Clone(t.elsewhere),
 	}
 	if t.opt.dryRun || t.declined {
 		r.DryRun, r.Usable, r.Show = true, &jobs, t.sample.jobs
@@ -129,6 +134,9 @@ func (t *tally) remark(r report) {
 	if r.Replaced != nil {
 		t.remarkReplaced(r)
 		return
+	}
+	for _, gateway := range slices.Sorted(maps.Keys(r.DuplicateAt)) {
+		fmt.Fprintf(t.s.Say(), "%s of the duplicates: known at gateway %s (dedupe_scope: all), and not taken in here\n", job.CountText(r.DuplicateAt[gateway]), gateway)
 	}
 	if r.Canary.remark(t.s.Say(), t.opt.batch) {
 		return

@@ -37,9 +37,10 @@ type tally struct {
 	enqueued  int64
 	parked    int64
 	duplicate int64
-	conflicts int64 // invalid for their payload: they were read as jobs
-	bad       int64 // invalid as lines
-	full      error // that there was no room; nil: there was so far
+	elsewhere map[string]int64 // those of the duplicates that other gateways know, by the gateway
+	conflicts int64            // invalid for their payload: they were read as jobs
+	bad       int64            // invalid as lines
+	full      error            // that there was no room; nil: there was so far
 	control   *control
 	started   time.Time
 	fed       bool              // the lines have begun, and the control totals fitted
@@ -138,6 +139,12 @@ func (t *tally) count(a admission.Answer, from origin) error {
 		t.parked++
 	case job.Duplicate:
 		t.duplicate++
+		if a.KnownAt != "" {
+			if t.elsewhere == nil {
+				t.elsewhere = map[string]int64{}
+			}
+			t.elsewhere[a.KnownAt]++
+		}
 	default:
 		if a.Err == nil {
 			return nil // no answer: counted as failed

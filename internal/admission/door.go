@@ -82,6 +82,8 @@ type Answer struct {
 	RetryAfter time.Duration
 	// Room is what the offer of this job left. Nil where the books were not asked.
 	Room *job.Room
+	// KnownAt is, for a Duplicate or a Conflict, the other gateway that knows the job. Empty: its own does.
+	KnownAt string
 }
 
 const (
@@ -147,14 +149,14 @@ func (p *prepared) admit(ctx context.Context, mode Mode) ([]Answer, error) {
 			return p.answers, err
 		}
 		p.note(got, room)
-		full := p.left.full(p.answers)
-		if mode != Wait || len(full.jobs) == 0 {
+		still := p.left.still(p.answers, mode)
+		if len(still.jobs) == 0 {
 			return p.answers, nil
 		}
 		if err := d.sleep(ctx, roomIn(room.Retry)); err != nil {
-			return forget(full, p.answers), err
+			return forget(still, p.answers), err
 		}
-		p.left = full
+		p.left = still
 		p.ready()
 	}
 	return p.answers, nil
@@ -230,7 +232,13 @@ func (d *Door) put(ctx context.Context, offer job.Offer, ticket job.Ticket, mode
 	}
 }
 
-var errConflict = errors.New("this id is known with another payload: the first one stands; give this job an id of its own")
+// conflict says that an id has another payload already, at another gateway if one is named.
+func conflict(at string) error {
+	if at != "" {
+		at = " at gateway " + at
+	}
+	return fmt.Errorf("this id is known%s with another payload: the first one stands; give this job an id of its own", at)
+}
 
 var errKeyTaken = errors.New("this id is an idempotency key that a replay of another job has used: the gateway would take this payment for that one; give this job another id")
 
@@ -247,10 +255,10 @@ func (g Gateway) damaged(j job.Job) error {
 // note writes down what the books answered on what was left.
 func (p *prepared) note(got []job.Admittance, room job.Room) {
 	for i, at := range p.left.at {
-		a := Answer{Outcome: got[i], Room: &room}
+		a := Answer{Outcome: got[i], Room: &room, KnownAt: room.Elsewhere[i]}
 		switch got[i] {
 		case job.Conflict:
-			a.Err = errConflict
+			a.Err = conflict(a.KnownAt)
 		case job.KeyTaken:
 			a.Outcome, a.Err = job.Conflict, errKeyTaken
 		case job.Damaged:
@@ -262,10 +270,10 @@ func (p *prepared) note(got []job.Admittance, room job.Room) {
 	}
 }
 
-// full are those for which there was no room.
-func (e entries) full(answers []Answer) (still entries) {
+// still are those that are offered once more: those that another gateway was taking in, and where room is waited for those for which there was none.
+func (e entries) still(answers []Answer, mode Mode) (still entries) {
 	for i, at := range e.at {
-		if answers[at].Outcome == job.Full {
+		if o := answers[at].Outcome; o == job.Claimed || o == job.Full && mode == Wait {
 			still.add(at, e.jobs[i])
 		}
 	}

@@ -81,6 +81,7 @@ func (p *Passage) pass(ctx context.Context, what *prepared, before *Passage, mod
 	}
 	if before != nil && !before.ended() && before.books == p.books {
 		if len(what.left.jobs) > 0 && p.overtake(ctx, what, before) {
+			p.finish(ctx, what)
 			return
 		}
 		<-before.over
@@ -104,7 +105,21 @@ func (p *Passage) pass(ctx context.Context, what *prepared, before *Passage, mod
 	got, room, err := what.door.put(ctx, what.offer, p.ticket, Park)
 	if p.err = err; err == nil {
 		p.note(what, got, room)
+		p.finish(ctx, what)
 	}
+}
+
+// finish takes in what another gateway was taking in, when that has ended.
+func (p *Passage) finish(ctx context.Context, what *prepared) {
+	if what.left = what.left.still(what.answers, Park); len(what.left.jobs) == 0 {
+		return
+	}
+	if p.err = what.door.sleep(ctx, pollParked); p.err != nil {
+		forget(what.left, what.answers)
+		return
+	}
+	what.ready()
+	p.answers, p.err = what.admit(ctx, Park)
 }
 
 // overtake offers before the offer before has ended, and reports whether that came to something.

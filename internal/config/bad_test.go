@@ -371,6 +371,9 @@ var badFiles = map[string][]string{
 	"redis": {
 		`1:8: redis: <secret> is not a Redis address: write redis://, rediss://, redis-socket://, redis-sentinel:// or redis-cluster:// and what follows it, like redis://127.0.0.1:6379/0, or embedded`,
 	},
+	"dedupe-scope": {
+		`2:15: dedupe_scope: "everywhere" is not a scope of ids: use one of gateway, all`,
+	},
 	"wait-replicas": {
 		`2:16: wait_replicas: "two" is not a number: write a whole one from 0 to 16`,
 	},

@@ -38,6 +38,8 @@ type Config struct {
 	CookieSecure bool
 	// Encryption says how payloads are sealed. Nil = they are not.
 	Encryption *Encryption
+	// DedupeScope says where an id must be unknown for a job to be taken in. Default DedupeGateway.
+	DedupeScope DedupeScope
 	// Gateways are in the order of the file; at least one.
 	Gateways []Gateway
 	// SecretFiles are the files that ${file:PATH} names.
@@ -304,9 +306,18 @@ const (
 	ReplayRecovery Replay = "after-recovery"
 )
 
+// DedupeScope is where an id must be unknown for a job to be taken in.
+type DedupeScope string
+
+// The scopes.
+const (
+	DedupeGateway DedupeScope = "gateway" // at the job's gateway
+	DedupeAll     DedupeScope = "all"     // at every gateway that Redis has jobs of
+)
+
 // Default returns a configuration without gateways: what holds where the file says nothing.
 func Default() *Config {
-	return &Config{Redis: "redis://127.0.0.1:6379/0", Listen: "127.0.0.1:9400"}
+	return &Config{Redis: "redis://127.0.0.1:6379/0", Listen: "127.0.0.1:9400", DedupeScope: DedupeGateway}
 }
 
 // DefaultGateway returns a gateway without a URL and limits: what holds where the file says nothing.

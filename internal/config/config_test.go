@@ -49,6 +49,7 @@ func TestDocumentedSample(t *testing.T) {
 		Listen:        "127.0.0.1:9400",
 		ListenWritten: true,
 		Token:         canary,
+		DedupeScope:   DedupeGateway,
 		Gateways: []Gateway{{
 			Name: "stripe",
 			At:   Position{"dispatcher.yaml", 5, 3},
@@ -296,6 +297,7 @@ func TestDocumentedKeys(t *testing.T) {
 		"token":                         "none",
 		"token_previous":                "none",
 		"cookie_secure":                 "false",
+		"dedupe_scope":                  string(c.DedupeScope),
 		"encryption.keys":               "required",
 		"encryption.active":             "required",
 		"encryption.require":            "false",
@@ -356,7 +358,7 @@ func TestDocumentedKeys(t *testing.T) {
 	for key := range want {
 		top, below, nested := strings.Cut(key, ".")
 		known := strings.Split(keysOf(t, ""), ", ")
-		if !slices.Contains([]string{"redis", "wait_replicas", "listen", "token", "token_previous", "cookie_secure", "defaults", "templates"}, key) {
+		if !slices.Contains([]string{"redis", "wait_replicas", "listen", "token", "token_previous", "cookie_secure", "dedupe_scope", "defaults", "templates"}, key) {
 			known = strings.Split(keysOf(t, "  g: {zzzzzz: 1}"), ", ")
 		}
 		switch {

@@ -27,6 +27,7 @@ func (r *reader) config(body ast.Node) *Config {
 		field{"token_previous", r.secret(&c.TokenPrevious, checkToken)},
 		field{"cookie_secure", r.truth(&c.CookieSecure)},
 		field{"encryption", func(n node) { c.Encryption = r.encryption(n) }},
+		field{"dedupe_scope", r.word((*string)(&c.DedupeScope), choice("a scope of ids", string(DedupeGateway), string(DedupeAll)))},
 		field{"defaults", func(n node) { common.defaults = r.layer(n, false) }},
 		field{"templates", func(n node) { common.templates = r.templates(n) }},
 		field{"gateways", func(n node) { own = n }},

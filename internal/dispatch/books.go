@@ -94,13 +94,24 @@ func MaxCost(g config.Gateway) int64 {
 
 // Door returns the way in to every gateway of a configuration. patience is how long to go on while Redis is away.
 func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
-	gateways := make(map[string]admission.Gateway, len(cfg.Gateways))
+	gateways, scoped := make(map[string]admission.Gateway, len(cfg.Gateways)), scope(c, cfg)
 	for _, g := range cfg.Gateways {
-		gateways[g.Name] = admission.Gateway{Books: &registering{Books: Books(c, g), redis: c, gateway: g.Name}, MaxCost: MaxCost(g), Money: Money(g.Amount), Key: g.Request.Key.Check, Keys: keysOf(g.Name)}
+		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount), Key: g.Request.Key.Check, Keys: keysOf(g.Name)}
 	}
 	return admission.New(admission.Config{
 		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},
 	})
+}
+
+// scope returns what has a gateway's books look for ids where the configuration says that they must be unknown.
+func scope(c redis.UniversalClient, cfg *config.Config) func(gateway string, books ledger.Offerer) admission.Books {
+	if cfg.DedupeScope != config.DedupeAll {
+		return func(_ string, books ledger.Offerer) admission.Books { return books }
+	}
+	all := ledger.NewAnywhere(c, cfg.Names(), func(gateway string) *seal.Box {
+		return Box(config.Gateway{Name: gateway, Encryption: cfg.Encryption})
+	})
+	return func(gateway string, books ledger.Offerer) admission.Books { return all.Of(gateway, books) }
 }
 
 // keysOf names the keys of Redis that accept.lua reads for a job alone, or for its batch.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,7 +26,8 @@ type taken struct {
 	Status  int            `json:"status,omitempty"` // as if the job had come alone; many jobs alone
 	Result  job.Admittance `json:"result"`           // enqueued, parked or duplicate
 	State   job.State      `json:"state,omitempty"`
-	Reason  job.Reason     `json:"reason,omitempty"` // of parking
+	Reason  job.Reason     `json:"reason,omitempty"`   // of parking
+	KnownAt string         `json:"known_at,omitempty"` // the other gateway that knows a duplicate
 }
 
 // order is a POST of jobs: to whom, and what happens to those without room.
@@ -180,10 +182,11 @@ func (a *API) tell(w http.ResponseWriter, r *http.Request, j job.Job, got admiss
 		return
 	}
 	t.Gateway = r.PathValue("gateway")
+	at := cmp.Or(t.KnownAt, t.Gateway)
 	status := t.Status
 	t.Status = 0
 	if got.Outcome == job.Duplicate {
-		if state, err := a.cfg.State(r.Context(), t.Gateway, j.ID); err == nil {
+		if state, err := a.cfg.State(r.Context(), at, j.ID); err == nil {
 			t.State = state
 		}
 	}
@@ -193,7 +196,7 @@ func (a *API) tell(w http.ResponseWriter, r *http.Request, j job.Job, got admiss
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Location", place(t.Gateway, j.ID))
+	w.Header().Set("Location", place(at, j.ID))
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text, '\n'))
 }
@@ -219,7 +222,7 @@ func outcome(j job.Job, got admission.Answer, now time.Time) (taken, *problem) {
 	case job.ParkedNow:
 		t.State, t.Reason = job.Parked, job.Rejected
 	case job.Duplicate:
-		t.Status = http.StatusOK
+		t.Status, t.KnownAt = http.StatusOK, got.KnownAt
 	default:
 		p := declined(got)
 		p.ID = j.ID

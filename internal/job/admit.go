@@ -20,6 +20,7 @@ const (
 	KeyTaken  Admittance = "key_taken" // the id is an idempotency key that another job has used: nothing changed
 	Full      Admittance = "full"      // no room, and not parked either: nothing changed
 	Damaged   Admittance = "damaged"   // a key of the job in Redis is of another type: nothing changed
+	Claimed   Admittance = "claimed"   // another gateway is taking this id in at the moment: nothing changed, and nobody knows yet what comes of it
 	Gone      Admittance = "gone"      // a replay found the job no longer parked as it was: nothing changed
 )
 
@@ -28,6 +29,8 @@ const (
 type Ticket struct {
 	Lane   string // of one caller, who makes one offer at a time
 	Number int64  // 1 or more
+	// Until is the moment of Redis's clock (µs) from which on the offer changes nothing and fails. Zero: there is none.
+	Until int64
 	// Behind is the offer of another lane that must have been carried out before: until then this one changes nothing and fails. Zero: none.
 	Behind Place
 }
@@ -56,6 +59,8 @@ type Room struct {
 	Reset time.Duration
 	// Parked is what bounds the gateway's parked jobs, where a job of the offer was not parked for that. Zero: that was not so.
 	Parked ParkedBound
+	// Elsewhere has, by their places in the offer, the other gateway that knows a job: of duplicates and conflicts with one. Nil: there are none.
+	Elsewhere map[int]string
 }
 
 // ParkedBound is what the parked jobs of a gateway may come to, of all reasons together, for a newcomer to be parked.

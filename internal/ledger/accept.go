@@ -57,7 +57,7 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	args = append(args, b.cfg.NowMicros.Now(), mode, redisdb.Flag(b.cfg.InOrder), b.cfg.Gateway, redisdb.Wake, c.batch, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound())
 	args = append(args, c.forms...)
 	args = append(args, check...)
-	args = append(args, c.text, ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number)
+	args = append(args, c.text, ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number, ticket.Until)
 	reply, err := b.accept.Run(ctx, b.c, keys, args...).Text()
 	if err != nil {
 		return nil, room, redisdb.Leaving(b.cfg.Gateway, err)

@@ -12,12 +12,15 @@ var files embed.FS
 
 func lua(name string) string { return record.Text(files, name) }
 
-// What only reads, and what takes stale tasks out of the queue. The scripts that change a record are in internal/record.
+// What only reads, what claims ids, and what takes stale tasks out of the queue. The scripts that change a record are in internal/record.
 var (
 	lookScript     = redisdb.NewScript(redisdb.NowLua, lua("look"))
 	pulseScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lua("pulse"))
 	waitingScript  = redisdb.NewScript(redisdb.NowLua, lua("waiting"))
 	rejectedScript = redisdb.NewScript(lua("rejected"))
 	astrayScript   = redisdb.NewScript(redisdb.NowLua, lua("astray"))
+	claimScript    = redisdb.NewScript(redisdb.NowLua, lua("claim")).Replicated()
+	unclaimScript  = redisdb.NewScript(lua("unclaim"))
+	knownScript    = redisdb.NewScript(lua("known"))
 	papersScript   = redisdb.NewScript(redisdb.NowLua, lua("papers"))
 )

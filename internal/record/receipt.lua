@@ -2,14 +2,17 @@
 -- second, out of a stalled connection: whichever is first is carried out, and the other gets its answer.
 -- Needs offered(), the script itself, which returns a text, or an error where it changed nothing, and finds neither of these in KEYS and ARGV:
 -- KEYS last two: receipt, the number of the lane's last offer and the answer to it, and the receipt of the lane behind which it is to come
--- ARGV last three: number of the offer, how long its answer is kept (ms), number of the offer behind which it is to come (0: behind none)
+-- ARGV first: now (µs, 0 = Redis's); last four: number of the offer, how long its answer is kept (ms), number of the offer behind which it is to come (0: behind none),
+--      when it is too late to carry it out (µs, 0: never)
 -- returns what offered() returns, or has returned; an error if the lane has gone on since: nobody waits for the answer then; or, with
--- nothing changed, if it has overtaken the offer behind which it is to come, or if the answer to that begins with a ! or a #: nothing goes in behind it
+-- nothing changed, if it is too late for that (LATE), if it has overtaken the offer behind which it is to come, or if the answer to that begins with a ! or a #: nothing goes in behind it
 local ahead, receipt = table.remove(KEYS), table.remove(KEYS)
+local till = table.remove(ARGV)
 local after, lifetime, number = table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)
 local last, answer = string.match(redis.call('GET', receipt) or '0 ', '^(%d+) (.*)$')
 if last == number then return answer end
 if tonumber(last) > tonumber(number) then return redis.error_reply('SUPERSEDED a later offer of this lane has been answered') end
+if till ~= '0' and now_us(ARGV[1]) >= tonumber(till) then return redis.error_reply('LATE this offer was to be carried out by now') end
 if after ~= '0' then
   local carried, shut = string.match(redis.call('GET', ahead) or '0 ', '^(%d+) ([!#]?)')
   if tonumber(carried) < tonumber(after) then return redis.error_reply('EARLY the offer before this one was not carried out yet') end

@@ -1,6 +1,7 @@
 package redisdb
 
 import (
+	"hash/fnv"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ const (
 var (
 	ownTypes = map[string]string{
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "retries": list, "replays": list,
-		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "moments": hash, "limits": hash, "alive": hash,
+		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
 		"trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "mend": text, "nobodys": text, "mark": text,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
 	}
@@ -182,6 +183,9 @@ func (k Keys) LiveLimits() string { return k.own + "limits" }
 // Alive is the age of the gateway's data (hash; fields in alive.lua).
 func (k Keys) Alive() string { return k.own + "alive" }
 
+// Slow is the dispatchers that are too slow for their limits (hash; fields in internal/ledger/pulse.lua; gone a minute after the last one said so).
+func (k Keys) Slow() string { return k.own + "slow" }
+
 // Trail is what people did to dead letters (list of JSON).
 func (k Keys) Trail() string { return k.own + "trail" }
 
@@ -265,6 +269,18 @@ func (k Keys) TaskPrefix() string { return k.asynq + "t:" }
 
 // Receipt is the answer to the last offer of jobs in one lane (string; gone when nobody can want it any more).
 func (k Keys) Receipt(lane string) string { return k.own + "receipt:" + lane }
+
+// claimTags is how many hash tags the claims of ids share, so that one script claims several of them and a cluster spreads them.
+const claimTags = 16
+
+// Claim is the claim of an id for one gateway, while it is being taken in there and no other gateway may (hash: gateway, and a field for each offer that claims it). Offers
+// with the same tag can share a script.
+func Claim(id string) (key, tag string) {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	tag = strconv.Itoa(int(h.Sum32() % claimTags))
+	return "spillway:claim:{" + tag + "}:" + id, tag
+}
 
 // Wake is the channel on which a gateway's name is published when a job has become due.
 // It has no hash tag: one subscription serves every gateway.

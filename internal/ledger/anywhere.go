@@ -1,0 +1,226 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+	"spillway/internal/seal"
+)
+
+const (
+	// claimLife is how long an id stays claimed for a gateway if nobody gives the claim back, because a process died.
+	claimLife = 12 * time.Second
+	// claimUse is how long jobs may be taken in under a claim. The rest of its life allows for clocks of a cluster's nodes that differ.
+	claimUse = 4 * time.Second
+)
+
+// Anywhere keeps ids known over all gateways: it lets a job in only if no other gateway knows its id. Safe for concurrent use.
+//
+//	claim the ids → ask the other gateways → accept.lua, until claimUse is over → give the claims back
+//
+// The claims keep two gateways from taking the same id in at once. Beyond that the records alone say what is known, so an id is known exactly as long as a record of it is.
+type Anywhere struct {
+	c          redis.UniversalClient
+	gateways   []string
+	box        func(gateway string) *seal.Box
+	registered atomic.Pointer[[]string] // as it was when it was read last; nil: it was not yet
+}
+
+// NewAnywhere returns it for these gateways and all others that Redis has jobs of. box returns what has sealed a gateway's digests, nil for nothing.
+func NewAnywhere(c redis.UniversalClient, gateways []string, box func(gateway string) *seal.Box) *Anywhere {
+	return &Anywhere{c: c, gateways: gateways, box: box}
+}
+
+// Offerer are books that take chunks of jobs in.
+type Offerer interface {
+	Offer(jobs []job.Newcomer) (job.Offer, error)
+}
+
+// Of returns the books of one gateway, through which only jobs get whose ids no other gateway knows.
+func (a *Anywhere) Of(gateway string, books Offerer) Offerer {
+	return &unique{all: a, gateway: gateway, books: books}
+}
+
+type unique struct {
+	all     *Anywhere
+	gateway string
+	books   Offerer
+}
+
+// Offer implements Offerer. Answers may be job.Claimed, and Room.Elsewhere says which other gateway knows a job.
+func (u *unique) Offer(jobs []job.Newcomer) (job.Offer, error) {
+	whole, err := u.books.Offer(jobs)
+	if err != nil {
+		return nil, err
+	}
+	o := &uniqueOffer{unique: u, jobs: jobs, whole: whole}
+	return o.put, nil
+}
+
+// uniqueOffer is one offer. Its fields are as the last look at the other gateways left them.
+type uniqueOffer struct {
+	*unique
+	jobs  []job.Newcomer
+	whole job.Offer // of all jobs, ready before anybody is asked: mostly no other gateway knows any
+
+	sent      bool // what is left went to the books, and no answer came
+	claim     claim
+	answers   []job.Admittance // of the jobs that other gateways know or claim
+	elsewhere map[int]string
+	left      []int // the places of the others
+	offer     job.Offer
+}
+
+func (o *uniqueOffer) put(ctx context.Context, ticket job.Ticket, mode string) ([]job.Admittance, job.Room, error) {
+	if o.sent { // the same again, for the answer that was lost; once it is too late for it, nothing was carried out and nothing will be
+		if answers, room, err := o.send(ctx, ticket, mode); !late(err) {
+			return answers, room, err
+		}
+	}
+	if err := o.look(ctx); err != nil {
+		return nil, job.Room{}, err
+	}
+	answers, room, err := o.send(ctx, ticket, mode)
+	if late(err) {
+		err = &redisdb.Error{Kind: redisdb.ErrAway, Message: fmt.Sprintf("Redis took jobs in later than %s after their ids were claimed", claimUse), Err: err}
+	}
+	return answers, room, err
+}
+
+func late(err error) bool { return redis.HasErrorPrefix(err, "LATE") }
+
+// look claims the ids, asks the other gateways, and gets ready to offer what none of them knows or claims.
+func (o *uniqueOffer) look(ctx context.Context) error {
+	o.sent, o.left, o.offer = false, nil, o.whole
+	o.answers, o.elsewhere = make([]job.Admittance, len(o.jobs)), map[int]string{}
+	var err error
+	if o.claim, err = o.all.claim(ctx, o.gateway, o.jobs); err != nil {
+		return err
+	}
+	known, err := o.all.known(ctx, o.gateway, o.jobs)
+	if err != nil {
+		return err
+	}
+	var rest []job.Newcomer
+	for i, n := range o.jobs {
+		k, is := known[i]
+		switch {
+		case is:
+			o.elsewhere[i], o.answers[i] = k.gateway, job.Conflict
+			if o.all.box(k.gateway).SameDigest(n.Job.ID, n.Digest, k.digest) {
+				o.answers[i] = job.Duplicate
+			}
+		case o.claim.others[i]:
+			o.answers[i] = job.Claimed
+		default:
+			o.left, rest = append(o.left, i), append(rest, n)
+		}
+	}
+	if len(rest) < len(o.jobs) {
+		o.offer, err = o.books.Offer(rest)
+	}
+	return err
+}
+
+// send puts what is left before the gateway's own books, and gives the claims back once they have answered.
+func (o *uniqueOffer) send(ctx context.Context, ticket job.Ticket, mode string) ([]job.Admittance, job.Room, error) {
+	o.sent, ticket.Until = true, o.claim.until
+	some, room, err := o.offer(ctx, ticket, mode)
+	if err != nil {
+		return nil, room, err
+	}
+	o.sent = false
+	o.all.unclaim(ctx, o.claim)
+	for i, at := range o.left {
+		o.answers[at] = some[i]
+	}
+	room.Elsewhere = o.elsewhere
+	return o.answers, room, nil
+}
+
+// known is a job that a gateway knows, and the digest of its payload.
+type known struct{ gateway, digest string }
+
+// known asks all gateways but one which jobs they know. While one is being renamed, a job may be missed under either name by who asks for it first under the new
+// one and then under the old one: so all are asked twice. They are asked again, too, if some have come or gone since the register was read.
+func (a *Anywhere) known(ctx context.Context, but string, jobs []job.Newcomer) (map[int]known, error) {
+	found, last := map[int]known{}, a.registered.Load()
+	if last == nil {
+		if _, err := a.learn(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for pass := 1; ; pass++ {
+		moving, err := a.ask(ctx, but, jobs, found)
+		if err != nil {
+			return nil, err
+		}
+		changed, err := a.learn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !changed && (!moving || pass > 1) {
+			return found, nil
+		}
+	}
+}
+
+// learn reads the register, and reports whether it has changed since it was read last.
+func (a *Anywhere) learn(ctx context.Context) (changed bool, err error) {
+	names, err := redisdb.Registered(ctx, a.c)
+	if err != nil {
+		return false, err
+	}
+	last := a.registered.Swap(&names)
+	return last == nil || !slices.Equal(*last, names), nil
+}
+
+// ask asks all gateways but one once, in one round trip, and reports whether one is being renamed.
+func (a *Anywhere) ask(ctx context.Context, but string, jobs []job.Newcomer, found map[int]known) (moving bool, err error) {
+	var asked map[string]*redis.Cmd
+	err = knownScript.Pipelined(ctx, a.c, func(run redisdb.Runner) {
+		asked = map[string]*redis.Cmd{}
+		for _, name := range slices.Concat(a.gateways, *a.registered.Load()) {
+			if name == but || asked[name] != nil {
+				continue
+			}
+			k := redisdb.NewKeys(name)
+			keys := append(make([]string, 0, 1+len(jobs)), k.Alive())
+			for _, n := range jobs {
+				keys = append(keys, k.Job(n.Job.ID))
+			}
+			asked[name] = run(keys)
+		}
+	})
+	if err != nil {
+		return false, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		reply, err := asked[name].Slice()
+		if err != nil {
+			return false, err
+		}
+		is, ok := at[int64](reply, 0)
+		if !ok {
+			return false, redisdb.BadReply("known.lua", reply)
+		}
+		moving = moving || is == 1
+		for i := 1; i < len(reply); i += 2 {
+			place, ok1 := at[int64](reply, i)
+			digest, ok2 := at[string](reply, i+1)
+			if !ok1 || !ok2 || place < 1 || place > int64(len(jobs)) {
+				return false, redisdb.BadReply("known.lua", reply)
+			}
+			found[int(place)-1] = known{name, digest}
+		}
+	}
+	return moving, nil
+}

@@ -1,0 +1,88 @@
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// claim is the claims of one offer.
+type claim struct {
+	token  string
+	groups []*claimGroup
+	until  int64        // when it is too late to take jobs in under them (µs, Redis's clock)
+	others map[int]bool // places of the jobs that another gateway claims
+}
+
+// claimGroup is claims that one script makes.
+type claimGroup struct {
+	keys []string
+	at   []int // the places of their jobs
+	now  int64 // when they were made
+	err  error
+}
+
+// claim claims the ids of jobs for a gateway.
+func (a *Anywhere) claim(ctx context.Context, gateway string, jobs []job.Newcomer) (claim, error) {
+	c := claim{token: rand.Text(), groups: a.groups(jobs), others: map[int]bool{}}
+	replies := make([][]any, len(c.groups))
+	c.each(func(i int, g *claimGroup) {
+		replies[i], g.err = claimScript.Run(ctx, a.c, g.keys, gateway, c.token, claimLife.Milliseconds()).Slice()
+	})
+	for i, g := range c.groups {
+		if g.err != nil {
+			return c, g.err
+		}
+		now, ok := at[int64](replies[i], 0)
+		if !ok || len(replies[i]) != 1+len(g.keys) {
+			return c, redisdb.BadReply("claim.lua", replies[i])
+		}
+		if until := now + claimUse.Microseconds(); c.until == 0 || until < c.until {
+			c.until = until
+		}
+		for n, place := range g.at {
+			if other, _ := at[string](replies[i], 1+n); other != "" {
+				c.others[place] = true
+			}
+		}
+	}
+	return c, nil
+}
+
+// unclaim gives claims back. Those that it can't give back end by themselves.
+func (a *Anywhere) unclaim(ctx context.Context, c claim) {
+	c.each(func(_ int, g *claimGroup) { _ = unclaimScript.Run(ctx, a.c, g.keys, c.token).Err() })
+}
+
+// each works on all groups at once.
+func (c claim) each(do func(int, *claimGroup)) {
+	var all sync.WaitGroup
+	for i, g := range c.groups {
+		all.Go(func() { do(i, g) })
+	}
+	all.Wait()
+}
+
+// groups returns the claims of jobs as one script can make them: in a cluster, those with the same hash tag.
+func (a *Anywhere) groups(jobs []job.Newcomer) (groups []*claimGroup) {
+	_, cluster := a.c.(*redis.ClusterClient)
+	byTag := map[string]*claimGroup{}
+	for i, n := range jobs {
+		key, tag := redisdb.Claim(n.Job.ID)
+		if !cluster {
+			tag = ""
+		}
+		g := byTag[tag]
+		if g == nil {
+			g = &claimGroup{}
+			byTag[tag], groups = g, append(groups, g)
+		}
+		g.keys, g.at = append(g.keys, key), append(g.at, i)
+	}
+	return groups
+}
