@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 func TestStatusShowsTheMoneyThatIsParked(t *testing.T) {
@@ -116,5 +118,28 @@ func TestTheRunbookNamesEveryHoldAndReason(t *testing.T) {
 		if !strings.Contains(string(text), "\n| `"+word+"` | ") {
 			t.Errorf("docs/runbook.md has no line for `%s`: say what it means and what to do", word)
 		}
+	}
+}
+
+// A dispatcher that is too slow for its limits is named once, with its gateways, since when, and what to do.
+func TestStatusNamesADispatcherThatIsTooSlow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	now, err := r.c.Time(t.Context()).Result()
+	r.must(err)
+	since := now.Add(-time.Hour).Truncate(time.Second)
+	for _, g := range []string{r.one, r.two} {
+		r.must(r.c.HSet(t.Context(), redisdb.NewKeys(g).Slow(), "host.7", fmt.Sprintf("%d %d 40", since.UnixMicro(), now.UnixMicro())).Err())
+	}
+	var out, errs bytes.Buffer
+	cli.Main(name, newCommand, []string{"status", "-c", r.file}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	if want := fmt.Sprintf("%s, %s: the dispatcher host.7 is too slow for the limits since %s", r.one, r.two, job.Moment(since)); strings.Count(errs.String(), want) != 1 ||
+		!strings.Contains(errs.String(), "run dispatchers on more machines") {
+		t.Errorf("status says %q, want %q", errs.String(), want)
+	}
+	out.Reset()
+	cli.Main(name, newCommand, []string{"status", "-c", r.file, "-g", r.two, "-o", "json"}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	if want := fmt.Sprintf(`"overloaded":[{"process":"host.7","since":%q,"slots_in_hand_at_most":40}]`, since.UTC().Format(time.RFC3339)); !strings.Contains(out.String(), want) {
+		t.Errorf("status says %s, want %s", out.String(), want)
 	}
 }

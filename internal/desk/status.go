@@ -38,6 +38,7 @@ type Status struct {
 	PauseWhy   string           `json:"pause_why,omitempty"`
 	ETASeconds *float64         `json:"eta_seconds"`
 	ETAWhy     string           `json:"eta_why,omitempty"`
+	Overloaded []Overload       `json:"overloaded,omitempty"` // the dispatchers that are too slow for their limits
 
 	// Glance is what the status was made from.
 	Glance dispatch.Glance `json:"-"`
@@ -63,6 +64,9 @@ func StatusOf(name string, v dispatch.Glance, money map[job.Reason]job.Totals) S
 	s := Status{Gateway: name, Queued: v.Queued, InFlight: v.InFlight, Scheduled: v.Scheduled, Retrying: v.Retrying,
 		Done: v.Done, Parked: map[string]int64{}, ParkedMost: v.ParkedNear.Jobs, Bytes: v.ParkedBytes, BytesMost: v.ParkedNear.Bytes, Limits: limitTexts(v.Limits),
 		Admission: limitTexts(v.Admission), Bottleneck: v.Bottleneck(), Rate1m: tenth(v.Rate), Paused: v.Hold.Paused, PauseWhy: v.Hold.PauseWhy, Glance: v, Money: money}
+	for _, p := range v.Slow {
+		s.Overloaded = append(s.Overloaded, Overload{p.Process, p.Since.UTC(), p.Slots, []string{name}})
+	}
 	for r, n := range v.Parked {
 		s.Parked[string(r)] = n
 	}

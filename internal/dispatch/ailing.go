@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 	"spillway/internal/redisdb"
 )
 
@@ -26,7 +27,7 @@ func (u *unit) ails(ctx context.Context, err error) bool {
 // awaitMending serves a gateway as soon as its keys are what they should be.
 func (d *Dispatcher) awaitMending(ctx context.Context, u *unit) {
 	for await(ctx, mendEvery) {
-		if u.meet(ctx, u.restored) != nil || d.look(ctx, []*unit{u}) != nil || u.blind != nil {
+		if u.meet(ctx, u.restored) != nil || d.look(ctx, []*unit{u}, ledger.Slow{}) != nil || u.blind != nil {
 			continue
 		}
 		u.ailing.Store(false)

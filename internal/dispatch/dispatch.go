@@ -48,6 +48,8 @@ type Dispatcher struct {
 	state     *incarnation.Store      // nil: nothing is kept on this machine
 	forgetful bool                    // it can't be kept, and the log has said so
 	burden    *bucket.Burden
+	tooSlow   func(now time.Time) (slots int64, is bool)
+	over      overload  // the pulse's own
 	overSaid  time.Time // when the log last said that this process is too slow; the pulse's own
 	ctx       context.Context
 	halt      context.CancelFunc
@@ -72,6 +74,7 @@ func New(p Params) (*Dispatcher, error) {
 	t.faults = newMachineMetrics(p.Metrics)
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p, burden: bucket.NewBurden(p.Metrics)}
+	d.tooSlow = d.burden.Overloaded
 	if len(p.Gateways) > 1 {
 		t.burden = d.burden
 	}

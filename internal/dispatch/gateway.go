@@ -224,6 +224,11 @@ func (n nudging) Back(ctx context.Context, a job.Attempt, e job.Ending, wait tim
 func newOwner() string {
 	var b [6]byte
 	rand.Read(b[:])
+	return processName() + "." + hex.EncodeToString(b[:])
+}
+
+// processName is HOST.PID of this process.
+func processName() string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("%s.%d.%s", host, os.Getpid(), hex.EncodeToString(b[:]))
+	return fmt.Sprintf("%s.%d", host, os.Getpid())
 }

@@ -33,6 +33,8 @@ type Glance struct {
 	Since time.Time
 	// ParkedNear is what bounds the parked jobs, without the bounds of which less than four fifths are used.
 	ParkedNear job.ParkedBound
+	// Slow are the dispatchers that serve the gateway and are too slow for their limits, as they said in the last ten seconds.
+	Slow []ledger.SlowSince
 }
 
 // AllParked is how many jobs are parked, for whatever reason.
@@ -80,6 +82,9 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	v := Glance{Standing: s, Hold: h, Limits: now.Limits, Admission: AdmissionAt(g, now).Limits}
 	v.ParkedNear = job.ParkedBound{Jobs: nearly(v.AllParked(), g.Parked.Most), Bytes: nearly(v.ParkedBytes, g.Parked.Bytes)}
 	v.Stopped, v.Since = endless(h, sign), since(h, sign)
+	if v.Slow, err = ledger.SlowOnes(ctx, c, g.Name, s.Now); err != nil {
+		return v, err
+	}
 	v.ETA, err = lastCall(ctx, c, g, v)
 	return v, err
 }

@@ -16,6 +16,7 @@ import (
 const (
 	pulseEvery   = 400 * time.Millisecond // how often the gateways are looked at, all in one round trip; idle ones every other time
 	manyUnits    = 500                    // of more gateways than that all are looked at as seldom as idle ones
+	tellEvery    = 2 * time.Second        // how often Redis hears that this process is too slow
 	sweepAtLeast = 30 * time.Second
 	loopBackoff  = time.Second // after an error
 )
@@ -27,7 +28,6 @@ func (d *Dispatcher) pulse(ctx context.Context) {
 		if next = pulseEvery; d.idle() || len(d.units()) > manyUnits {
 			next = 2 * pulseEvery
 		}
-		d.sayOverloaded()
 		if err := d.pulseOnce(ctx); err != nil && ctx.Err() == nil {
 			d.p.Log.Warn("gateways not looked at, trying again", "error", err)
 			await(ctx, loopBackoff)
@@ -35,23 +35,42 @@ func (d *Dispatcher) pulse(ctx context.Context) {
 	}
 }
 
-// sayOverloaded says now and then that this process is too slow for what its gateways allow.
-func (d *Dispatcher) sayOverloaded() {
-	slots, is := d.burden.Overloaded(time.Now())
-	if is && time.Since(d.overSaid) > complainEvery {
-		d.overSaid = time.Now()
+// overloaded says, now and then, that this process is too slow for what its gateways allow: it returns what Redis is to hear of it with a pulse, and
+// tells the log.
+func (d *Dispatcher) overloaded() (s ledger.Slow) {
+	now := time.Now()
+	slots, is := d.tooSlow(now)
+	if !is {
+		d.over = overload{}
+		return s
+	}
+	if d.over.since.IsZero() {
+		d.over.since = now
+	}
+	if now.Sub(d.over.told) > tellEvery {
+		d.over.told = now
+		s = ledger.Slow{Process: processName(), For: now.Sub(d.over.since), Slots: slots}
+	}
+	if now.Sub(d.overSaid) > complainEvery {
+		d.overSaid = now
 		d.p.Log.Warn("this process is too slow for all that its gateways allow: it calls as often as it can, and takes no more slots than it can use",
 			"slots_in_hand_at_most", slots, "hint", "run dispatchers on more machines, or give this one and Redis more processors")
 	}
+	return s
 }
 
+// overload is since when this process is too slow, and when Redis was told last; zero: it is not.
+type overload struct{ since, told time.Time }
+
 // pulseOnce looks at the gateways once. What is wrong with one of them alone goes to the log and keeps none from its turn.
-func (d *Dispatcher) pulseOnce(ctx context.Context) error { return d.look(ctx, d.well(d.turn())) }
+func (d *Dispatcher) pulseOnce(ctx context.Context) error {
+	return d.look(ctx, d.well(d.turn()), d.overloaded())
+}
 
 // lookAtAll is a pulse of all gateways, whether or not it is their turn.
 func (d *Dispatcher) lookAtAll(ctx context.Context) error {
 	well := d.well(d.units())
-	if err := d.look(ctx, well); err != nil {
+	if err := d.look(ctx, well, ledger.Slow{}); err != nil {
 		return err
 	}
 	for _, u := range well {
@@ -67,12 +86,12 @@ func (d *Dispatcher) well(units []*unit) []*unit {
 	return slices.DeleteFunc(slices.Clone(units), func(u *unit) bool { return u.ailing.Load() })
 }
 
-func (d *Dispatcher) look(ctx context.Context, units []*unit) error {
+func (d *Dispatcher) look(ctx context.Context, units []*unit, slow ledger.Slow) error {
 	books := make([]*ledger.Books, len(units))
 	for i, u := range units {
 		books[i] = u.now().books
 	}
-	pulses, err := ledger.Pulses(ctx, d.p.DB.Client, books)
+	pulses, err := ledger.Pulses(ctx, d.p.DB.Client, books, slow)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"spillway/internal/config"
 	"spillway/internal/incarnation"
+	"spillway/internal/ledger"
 )
 
 // units are the gateways at work, in the order of the file. A reload puts other ones in their place.
@@ -171,7 +172,7 @@ func (d *Dispatcher) begin(ctx context.Context, units []*unit) (left []*unit) {
 		return nil
 	}
 	met, left := d.met(ctx, units)
-	err := d.look(ctx, met)
+	err := d.look(ctx, met, ledger.Slow{})
 	if err == nil {
 		err = d.announce(ctx, met)
 	}

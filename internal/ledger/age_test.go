@@ -232,7 +232,7 @@ func TestThePulseGivesASignOfLife(t *testing.T) {
 	} {
 		b.now = first + tc.passed
 		*age = ledger.Age{Version: tc.version, Least: tc.least}
-		pulses, err := ledger.Pulses(b.ctx, b.c, []*ledger.Books{b.books})
+		pulses, err := ledger.Pulses(b.ctx, b.c, []*ledger.Books{b.books}, ledger.Slow{})
 		b.must(err)
 		want(t, tc.name, pulses[0].Alive, tc.said)
 		want(t, tc.name+": written", at(), tc.written)

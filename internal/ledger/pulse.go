@@ -23,13 +23,14 @@ type Pulse struct {
 }
 
 // Pulses takes the pulse of many gateways on one Redis in one round trip, so that idle gateways cost next to nothing.
-// The answers are in the order of all. The error is that of the first, if none could be looked at; what is wrong with some of them is in their pulses.
-func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse, error) {
+// What a process is too slow for is said in the same scripts. The answers are in the order of all. The error is that of the first, if none could be looked at; what is wrong with some of them is in their pulses.
+func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books, slow Slow) ([]Pulse, error) {
 	cmds := make([]*redis.Cmd, len(all))
 	_ = pulseScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each has its own error
 		for i, b := range all {
 			age := b.cfg.Age()
-			cmds[i] = run(b.felt(), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least)
+			cmds[i] = run(b.felt(), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least,
+				slow.Process, slow.For.Microseconds(), slow.Slots)
 		}
 	})
 	pulses, well := make([]Pulse, len(all)), false
@@ -47,7 +48,7 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books) ([]Pulse
 func (b *Books) pulseKeys() []string {
 	k := b.keys
 	return slices.Concat([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(), k.LiveLimits()},
-		k.AsynqSets(), []string{k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving()})
+		k.AsynqSets(), []string{k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving(), k.Slow()})
 }
 
 // pulse reads pulse.lua's answer.

@@ -16,7 +16,7 @@ import (
 // pulse takes the gateway's pulse, as a dispatcher does twice a second, and returns what it says.
 func (b *bench) pulse() ledger.Pulse {
 	b.t.Helper()
-	p, err := ledger.Pulses(b.ctx, b.c, []*ledger.Books{b.books})
+	p, err := ledger.Pulses(b.ctx, b.c, []*ledger.Books{b.books}, ledger.Slow{})
 	b.must(err)
 	return p[0]
 }

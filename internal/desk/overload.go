@@ -1,0 +1,50 @@
+package desk
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// Overload is a dispatcher that is too slow for what its gateways allow: it calls as often as it can.
+type Overload struct {
+	Process string    `json:"process"` // HOST.PID
+	Since   time.Time `json:"since"`
+	Slots   int64     `json:"slots_in_hand_at_most"` // it takes no more slots than it can use
+	// Gateways are those at which it said so.
+	Gateways []string `json:"-"`
+}
+
+// Overloads returns the dispatchers that are too slow, each once with all of its gateways, in the order of their first gateways.
+func Overloads(all []Status) (found []Overload) {
+	for _, s := range all {
+		for _, o := range s.Overloaded {
+			i := slices.IndexFunc(found, func(f Overload) bool { return f.Process == o.Process })
+			if i < 0 {
+				i, found = len(found), append(found, Overload{Process: o.Process, Since: o.Since, Slots: o.Slots})
+			}
+			f := &found[i]
+			f.Gateways = append(f.Gateways, s.Gateway)
+			if o.Since.Before(f.Since) {
+				f.Since = o.Since
+			}
+		}
+	}
+	return found
+}
+
+// gatewaysNamed is how many of its gateways are named.
+const gatewaysNamed = 3
+
+// String says since when it is too slow, and what to do.
+func (o Overload) String() string {
+	names := strings.Join(o.Gateways[:min(gatewaysNamed, len(o.Gateways))], ", ")
+	if more := len(o.Gateways) - gatewaysNamed; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%s: the dispatcher %s is too slow for the limits since %s, and calls as often as it can: run dispatchers on more machines, or give that one and Redis more processors",
+		names, o.Process, job.Moment(o.Since))
+}
