@@ -195,10 +195,10 @@ func (f *flags) understand(now time.Time) (options, error) {
 	}
 	o.read = producer.Options{Format: cmp.Or(f.format, producer.FormatOf(f.file)), IDField: f.idField, Gateway: f.gateway, Batch: f.batch, At: at, Expires: expires,
 		Shown: f.replace, Encoding: f.encoding, Flags: true}
-	if o.read.Separator, err = characterFlag("separator", f.separator); err != nil {
+	if o.read.Separator, err = cli.Character("separator", f.separator); err != nil {
 		return o, err
 	}
-	if o.read.Decimal, err = characterFlag("decimal", f.decimal); err != nil {
+	if o.read.Decimal, err = cli.Character("decimal", f.decimal); err != nil {
 		return o, err
 	}
 	return o, f.understandTotals(&o)
@@ -218,19 +218,6 @@ func (f *flags) understandTotals(o *options) (err error) {
 	}
 	o.sum, err = wholeFlag("expect-sum", f.expectSum, f.expectsSum)
 	return err
-}
-
-// characterFlag reads one character; 0 where the flag is not given.
-func characterFlag(flag, text string) (byte, error) {
-	switch {
-	case text == "":
-		return 0, nil
-	case text == "tab":
-		return '\t', nil
-	case len(text) > 1:
-		return 0, cli.Usage("give one character in quotes, like ';'", "--%s %q is not one character", flag, text)
-	}
-	return text[0], nil
 }
 
 // sumsFlag reads sums by currency, each in units of its currency.

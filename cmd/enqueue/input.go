@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"sync/atomic"
 	"time"
@@ -23,34 +22,18 @@ type input struct {
 
 // openInput opens the file, or standard input for "-".
 func openInput(s cli.Streams, path string) (*input, error) {
+	in := &input{path: path, r: s.In}
 	if path == "-" {
-		in := &input{path: "standard input", r: s.In}
+		in.path = "standard input"
 		in.file, _ = s.In.(*os.File)
 		return in, nil
 	}
-	f, err := os.Open(path)
+	f, err := cli.OpenFile(path, "-f")
 	if err != nil {
-		return nil, wrongFile(path, err)
+		return nil, err
 	}
-	if info, err := f.Stat(); err != nil || info.IsDir() {
-		_ = f.Close()
-		if err == nil {
-			err = errors.New("it is a directory")
-		}
-		return nil, wrongFile(path, err)
-	}
-	return &input{path: path, r: f, file: f}, nil
-}
-
-func wrongFile(path string, err error) error {
-	hint := "check the path given to -f; -f - reads standard input"
-	if errors.Is(err, fs.ErrPermission) {
-		hint = "ask for the right to read it, or run as a user who may"
-	}
-	if inner := errors.Unwrap(err); inner != nil {
-		err = inner // os repeats the path
-	}
-	return cli.Usage(hint, "can't read %s: %v", path, err)
+	in.r, in.file = f, f
+	return in, nil
 }
 
 // Read implements io.Reader.

@@ -47,7 +47,7 @@ type tally struct {
 	csv       bool              // the file seems to be CSV, and is read as NDJSON for want of a name or a flag that says so
 	declined  bool              // somebody was asked, and said no
 	sample    sample            // what a dry run has seen
-	faults    faults            // what was said of lines that can't be used
+	faults    cli.Faults        // what was said of lines that can't be used
 	canaries  canaries          // how the jobs that go first stand; nil if none do
 	replacing *desk.Replacement // nil if no payloads are replaced
 	closed    bool              // the feeder may still hang in a read when the report is written: it changes nothing any more
@@ -97,7 +97,7 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 
 // fault says why a line can't be used, unless that was said of many.
 func (t *tally) fault(line int, why string) {
-	if t.faults.add(why) {
+	if t.faults.Add(why) {
 		t.say("line %d: %s", line, why)
 	}
 }
@@ -188,7 +188,7 @@ func (t *tally) stopped(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
-	for _, more := range t.faults.more() {
+	for _, more := range t.faults.More() {
 		t.say("%s", more)
 	}
 	if t.progress != nil {

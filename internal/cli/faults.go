@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 // mostAlike is how many lines with the same fault are named: a million of them would hide all others.
 const mostAlike = 100
 
-// faults bounds what is said of lines that can't be used. Its zero value has heard of none.
-type faults struct {
+// Faults bounds what is said of lines that can't be used. Its zero value has heard of none.
+type Faults struct {
 	kinds map[string]*faultKind
 	order []*faultKind
 	last  *faultKind // usually the next one's too
@@ -26,8 +26,8 @@ type faultKind struct {
 // varying is what differs between two texts of one fault.
 var varying = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|[0-9]+`)
 
-// add reports whether the fault is to be said.
-func (f *faults) add(why string) bool {
+// Add reports whether the fault is to be said.
+func (f *Faults) Add(why string) bool {
 	k := f.last
 	if k == nil || k.first != why {
 		k = f.kind(why)
@@ -37,7 +37,7 @@ func (f *faults) add(why string) bool {
 	return k.lines <= mostAlike
 }
 
-func (f *faults) kind(why string) *faultKind {
+func (f *Faults) kind(why string) *faultKind {
 	name := varying.ReplaceAllString(why, "")
 	if k := f.kinds[name]; k != nil {
 		return k
@@ -50,8 +50,8 @@ func (f *faults) kind(why string) *faultKind {
 	return k
 }
 
-// more says how many faults were not said, a line for each kind.
-func (f *faults) more() (all []string) {
+// More says how many faults were not said, a line for each kind.
+func (f *Faults) More() (all []string) {
 	for _, k := range f.order {
 		if n := k.lines - mostAlike; n > 0 {
 			all = append(all, fmt.Sprintf("%s: and %s more like it", k.first, job.CountText(n)))
