@@ -2,6 +2,7 @@ package producer
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -94,11 +95,11 @@ func (r *Reader) useHeader(line Line) error {
 		return wrong("give each column a name of its own", err)
 	}
 	if h.id = slices.Index(h.names, r.opt.IDField); h.id < 0 {
-		return wrong(r.missingHint(h.names, text), fmt.Errorf("no column is named %q, as --id-field says", r.opt.IDField))
+		return wrong(r.missingHint(h.names, text), fmt.Errorf("no column is named %q, as %s says", r.opt.IDField, cmp.Or(r.opt.Told, "--id-field")))
 	}
 	if h.plan = r.gate.plan; h.plan != nil {
 		if err := h.plan.bind(h.names, h.id); err != nil {
-			return wrong("mend the map in the configuration, or the header row; "+theColumns(h.names), err)
+			return wrong("mend "+cmp.Or(r.opt.Told, "the map in the configuration")+", or the header row; "+theColumns(h.names), err)
 		}
 	}
 	r.csv = h

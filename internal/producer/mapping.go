@@ -18,6 +18,7 @@ type plan struct {
 	keep     bool
 	currency string
 	decimal  byte            // 0: nobody has said what stands before decimals
+	whose    string          // whose map it is, for errors
 	named    map[string]bool // fields of a record that Keep does not keep: the map takes or makes them
 	// used again for each record
 	items  []item
@@ -46,8 +47,8 @@ type item struct {
 	cell
 }
 
-func newPlan(m *job.Map, decimal byte) *plan {
-	p := &plan{keep: m.Keep, currency: m.Currency, decimal: decimal, named: map[string]bool{}}
+func newPlan(m *job.Map, opt Options) *plan {
+	p := &plan{keep: m.Keep, currency: m.Currency, decimal: opt.Decimal, whose: cmp.Or(opt.Told, "the gateway's map"), named: map[string]bool{}}
 	for _, f := range m.Fields {
 		t := newTarget(f, strings.Split(f.To, "."))
 		if f.Value == nil {
@@ -80,7 +81,7 @@ func (p *plan) bind(columns []string, id int) error {
 	for i := range p.targets {
 		t := &p.targets[i]
 		if t.column = slices.Index(columns, t.From); t.column < 0 && t.Value == nil {
-			return fmt.Errorf("no column is named %q, from which the gateway's map takes %s", t.From, t.To)
+			return fmt.Errorf("no column is named %q, from which %s takes %s", t.From, p.whose, t.To)
 		}
 	}
 	if !p.keep {

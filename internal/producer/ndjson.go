@@ -43,6 +43,14 @@ func (r *Reader) plainJob(raw []byte) (job.Job, error) {
 			}
 		}
 	}
+	if j.ID == "" && strings.Contains(r.opt.IDField, ".") {
+		if value := r.json.head(r.opt.IDField).value(new(parser)); value != nil {
+			var err error
+			if j.ID, err = idOf(value); err != nil {
+				return job.Job{}, err
+			}
+		}
+	}
 	if j.ID == "" {
 		return job.Job{}, fmt.Errorf("no id: the field %q is missing, null or empty", r.opt.IDField)
 	}

@@ -26,7 +26,7 @@ const (
 // Options says how a billing file is to be read. What a line says itself wins over Gateway, Batch, At and Expires.
 type Options struct {
 	Format  string    // ndjson or csv; empty means by the ending of the file's name, else ndjson
-	IDField string    // the field that is the id, and the line itself the payload; empty means the wrapped form; CSV needs it
+	IDField string    // the field that is the id (in NDJSON also a dotted path), and the line itself the payload; empty means the wrapped form; CSV needs it
 	Gateway string    // the gateway of lines that name none; empty means that every line must
 	Batch   string    // the batch of lines that name none; empty means none
 	At      time.Time // the earliest moment of sending; zero means now
@@ -53,6 +53,8 @@ type Options struct {
 	Decimal byte
 	// Encoding is one of Encodings. Empty means UTF-8.
 	Encoding string
+	// Told is the flag that names the id's column and makes Map, for errors. Empty: --id-field names the one, and the configuration has the other.
+	Told string
 	// Flags says that whoever reads the errors has flags: they may be told to use one.
 	Flags bool
 }
@@ -265,7 +267,7 @@ func (r *Reader) planOf(gateway string) *plan {
 		return p
 	}
 	if m := r.opt.Map(gateway); m != nil {
-		p = newPlan(m, r.opt.Decimal)
+		p = newPlan(m, r.opt)
 	}
 	if r.plans == nil {
 		r.plans = map[string]*plan{}
