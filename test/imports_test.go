@@ -51,6 +51,7 @@ var mayImport = map[string]string{
 	// beside it: one puts right what is lost, the other can stop it
 	"audit":       "clock job record redisdb",
 	"incarnation": "clock job redisdb",
+	"reconcile":   "job producer",
 	// around it
 	"httpapi":  "job admission producer redisdb tracing",
 	"cli":      "job redisdb",
@@ -59,7 +60,7 @@ var mayImport = map[string]string{
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider -double",
 	"bench":          "bucket job ledger provider redisdb",
-	"desk":           "admission audit bucket clock config deadletter dispatch job ledger producer record redisdb seal tracing",
+	"desk":           "admission audit bucket clock config deadletter dispatch job ledger producer reconcile record redisdb seal tracing",
 	"console":        "docs config deadletter desk dispatch job ledger redisdb tracing",
 	"doctor":         "config desk dispatch incarnation job packs record redisdb",
 	"demo":           everything + " -cmd -testkit",

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
@@ -56,9 +54,6 @@ func (f *resolveFlags) check() error {
 	return f.checkReference()
 }
 
-// mostReference is how many characters a reference may have, as that of an answer.
-const mostReference = 100
-
 func (f *resolveFlags) checkReference() error {
 	switch {
 	case !f.cmd.Flags().Changed("reference"):
@@ -67,8 +62,8 @@ func (f *resolveFlags) checkReference() error {
 		return cli.Usage("name the job with --id, and say --done", "--reference is of the payment of one job that is done")
 	case f.reference == "":
 		return cli.Usage("give it a value, or leave it out", "--reference is empty")
-	case len(f.reference) > mostReference || strings.ContainsFunc(f.reference, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return cli.Usage("copy it from the gateway: ch_3K…", "--reference must be 1 to %d visible ASCII characters without a space", mostReference)
+	case !desk.GoodReference(f.reference):
+		return cli.Usage("copy it from the gateway: ch_3K…", "--reference must be 1 to %d visible ASCII characters without a space", desk.MostReference)
 	}
 	return nil
 }

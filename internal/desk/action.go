@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+	"strings"
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
@@ -67,6 +68,14 @@ type Options struct {
 	MayBeCharged bool
 	// Reference is the gateway's own name for the payment of the one job that is done; empty: nobody knows it.
 	Reference string
+}
+
+// MostReference is how many characters a reference may have, as that of an answer.
+const MostReference = 100
+
+// GoodReference says that a text can be the gateway's own name for a payment.
+func GoodReference(text string) bool {
+	return text != "" && len(text) <= MostReference && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // text is the options as flags of the command line, for the trail.

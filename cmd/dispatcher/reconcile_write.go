@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/job"
+	"spillway/internal/reconcile"
+)
+
+// bad says of a line why it can't be used, unless that was said of many.
+func (r *reconciling) bad(line int, why error) {
+	if r.faults.Add(why.Error()) {
+		fmt.Fprintf(r.p.Say(), "line %d: %v\n", line, why)
+	}
+}
+
+// differing is the file of --differences. The nil *differing takes everything and keeps nothing.
+type differing struct {
+	f *os.File
+	w *bufio.Writer
+}
+
+func newDiffering(path string) (*differing, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, cli.Usage("name a file that may be written", "can't write --differences: %v", err)
+	}
+	return &differing{f, bufio.NewWriter(f)}, nil
+}
+
+func (d *differing) write(one reconcile.Difference) error {
+	if d == nil {
+		return nil
+	}
+	return cli.WriteJSON(d.w, one)
+}
+
+func (d *differing) close() error {
+	if d == nil {
+		return nil
+	}
+	err := d.w.Flush()
+	if closed := d.f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return fmt.Errorf("writing --differences: %w", err)
+	}
+	return nil
+}
+
+// reconciled is the result as JSON.
+type reconciled struct {
+	Gateway string `json:"gateway"`
+	*reconcile.Result
+	Resolve *resolved `json:"resolve,omitempty"`
+}
+
+// resolved is what --resolve came to.
+type resolved struct {
+	desk.Settled
+	DryRun bool `json:"dry_run"`
+}
+
+func (r *reconciling) write() error {
+	for _, more := range r.faults.More() {
+		fmt.Fprintln(r.p.Say(), more)
+	}
+	r.warn()
+	if r.p.JSON() {
+		v := reconciled{Gateway: r.gateway.Name, Result: r.result}
+		if r.settled != nil {
+			v.Resolve = &resolved{*r.settled, r.dry}
+		}
+		return cli.WriteJSON(r.p.Out, v)
+	}
+	if err := r.table(); err != nil || r.settled == nil {
+		return err
+	}
+	return r.told()
+}
+
+// warn says, also with -q, which jobs were charged and will be called again.
+func (r *reconciling) warn() {
+	sum := r.result.GoesOn
+	if sum.Jobs == 0 {
+		return
+	}
+	named := strings.Join(r.result.GoOn, ", ")
+	if more := sum.Jobs - int64(len(r.result.GoOn)); more > 0 {
+		named += fmt.Sprintf(" and %s more", job.CountText(more))
+	}
+	fmt.Fprintf(r.p.Say(), "warning: charged already, and called again unless somebody keeps it from that, so perhaps charged twice: %s of %s: %s\nhint: %s\n",
+		job.Totals{Jobs: sum.Jobs, Amount: sum.Reported}, r.gateway.Name, named, takenOut(r.gateway.Gateway, r.result.GoOn[0]))
+}
+
+// kindWords is what people call what a comparison came to.
+func kindWords(k reconcile.Kind) string {
+	switch k {
+	case reconcile.ChargedNotDone:
+		return "charged and not done"
+	case reconcile.DoneNotCharged:
+		return "done and not charged"
+	case reconcile.RefusedInDoubt:
+		return "refused and in doubt"
+	}
+	return strings.ReplaceAll(string(k), "_", " ")
+}
+
+func (r *reconciling) table() error {
+	t := cli.NewTable(r.p.Streams, time.Now(), "", "JOBS", "IN THE REPORT", "IN THE RECORDS")
+	row := func(what string, s reconcile.Sum) {
+		t.Row(cli.Uncut(what), s.Jobs, t.Money(job.Totals{Amount: s.Reported}), t.Money(job.Totals{Amount: s.Recorded}))
+	}
+	row(kindWords(reconcile.Agree), r.result.Agree)
+	for _, k := range reconcile.Differences() {
+		row(kindWords(k), *r.result.Differences[k])
+		if k == reconcile.ChargedNotDone {
+			for _, state := range slices.Sorted(maps.Keys(r.result.ByState)) {
+				row("  "+strings.ReplaceAll(state, "_", " "), *r.result.ByState[state])
+			}
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	r.p.remark("compared %s lines with %s records", job.CountText(r.result.Lines), job.CountText(r.result.Records))
+	for _, status := range slices.Sorted(maps.Keys(r.result.PassedOver)) {
+		r.p.remark("passed over, of the status %q: %s; it is neither in --done nor in --refused", status, job.CountText(r.result.PassedOver[status]))
+	}
+	return nil
+}
+
+// told says what --resolve came to.
+func (r *reconciling) told() error {
+	is := "were"
+	if r.dry {
+		is = "would be"
+	}
+	if _, err := fmt.Fprintln(r.p.Tell(), settledText(*r.settled, is)); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	if n := r.settled.Done.Jobs + r.settled.NotDone.Jobs; r.dry && n > 0 {
+		r.p.remark("nothing was changed: add --yes to do it")
+	}
+	return nil
+}
+
+// settledText says what was settled, or would be.
+func settledText(s desk.Settled, is string) string {
+	var parts []string
+	if s.Done.Jobs > 0 {
+		parts = append(parts, fmt.Sprintf("%s %s resolved as done", s.Done, is))
+	}
+	if s.NotDone.Jobs > 0 {
+		parts = append(parts, fmt.Sprintf("%s %s resolved as not done, to go in again with the next key", s.NotDone, is))
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "no parked job in doubt is made clear by the report")
+	}
+	if s.Left > 0 {
+		parts = append(parts, fmt.Sprintf("%s left alone: no longer parked like this, or held back", job.JobsText(s.Left)))
+	}
+	return strings.Join(parts, "\n")
+}
+
+// differ is nil where the report and the records agree.
+func (r *reconciling) differ() error {
+	differ, bad := r.result.Differ(), r.result.Bad
+	var parts []string
+	if differ > 0 {
+		parts = append(parts, "the report and the records differ: "+job.JobsText(differ))
+	}
+	if bad == 1 {
+		parts = append(parts, "1 line of the report can't be used")
+	} else if bad > 1 {
+		parts = append(parts, job.CountText(bad)+" lines of the report can't be used")
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	hint := ""
+	if differ > 0 && r.f.differences == "" {
+		hint = "--differences FILE lists them"
+	}
+	return &job.Error{Code: job.CodeInvalid, Message: strings.Join(parts, "; "), Hint: hint}
+}

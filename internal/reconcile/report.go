@@ -1,0 +1,224 @@
+package reconcile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"spillway/internal/job"
+	"spillway/internal/producer"
+)
+
+// Columns names the columns of a report; in NDJSON, fields or dotted paths. Empty: the report has none.
+type Columns struct {
+	ID, Amount, Currency, Status, Reference string
+}
+
+// ReportOptions says how a report is to be read.
+type ReportOptions struct {
+	Columns
+	Gateway string
+	Format  string // csv or ndjson; empty means by the ending of the file's name, else ndjson
+	// Separator, Decimal and Encoding are as in producer.Options.
+	Separator, Decimal byte
+	Encoding           string
+	// IDs is one of IDs. Empty means IDIsJob.
+	IDs string
+	// Minor says that amounts are whole numbers of minor units; else they are in units of their currency.
+	Minor bool
+	// OneCurrency is the currency of all lines, where no column has it. Empty: none is known.
+	OneCurrency string
+	// Done and Refused are the statuses that mean a charge and a refusal. Without a column Status every line is a charge.
+	Done, Refused []string
+}
+
+// check says what contradicts itself.
+func (o ReportOptions) check() error {
+	both := slices.IndexFunc(o.Done, func(s string) bool { return slices.Contains(o.Refused, s) })
+	_, listed := job.CurrencyDigits(o.OneCurrency)
+	switch {
+	case o.ID == "":
+		return usage("say which column has the ids: --map id=reference,amount=gross,currency=currency", "the map names no id")
+	case o.Status != "" && len(o.Done) == 0:
+		return usage("name the statuses that mean a charge: --done paid,settled", "the map names a status, and nobody says which of them are charges")
+	case o.Status == "" && len(o.Done)+len(o.Refused) > 0:
+		return usage("add the column to the map: --map id=…,status=COLUMN", "--done and --refused choose by the status, and the map names none")
+	case both >= 0:
+		return usage("let each status mean one thing", "the status %q is in --done and in --refused", o.Done[both])
+	case o.OneCurrency != "" && o.Currency != "":
+		return usage("leave one of the two out", "the map names the currency's column, and --currency says the currency")
+	case o.OneCurrency != "" && !listed:
+		return usage("write its three letters: --currency EUR", "ISO 4217 lists no currency %q", o.OneCurrency)
+	case o.Amount != "" && !o.Minor && o.Currency == "" && o.OneCurrency == "":
+		return usage("name its column, or say --currency EUR; or --amounts minor, if they are whole numbers of minor units",
+			"the map names an amount without a currency, which says how many decimals it has")
+	}
+	return nil
+}
+
+func usage(hint, format string, args ...any) error {
+	return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// What the payload is called that producer makes of a line.
+const (
+	toAmount    = "amount"
+	toCurrency  = "currency"
+	toStatus    = "status"
+	toReference = "reference"
+)
+
+// fields is the map by which producer makes a payload of a line's columns.
+func (o ReportOptions) fields() *job.Map {
+	m := &job.Map{}
+	add := func(to, from string, as job.MapAs) {
+		if from != "" {
+			m.Fields = append(m.Fields, job.MapField{To: to, From: from, As: as})
+		}
+	}
+	as := job.MapPlain
+	if !o.Minor {
+		as = job.MapMinor
+	}
+	add(toAmount, o.Amount, as)
+	add(toCurrency, o.Currency, job.MapPlain)
+	add(toStatus, o.Status, job.MapPlain)
+	add(toReference, o.Reference, job.MapPlain)
+	if o.OneCurrency != "" {
+		m.Fields = append(m.Fields, job.MapField{To: toCurrency, Value: json.RawMessage(`"` + o.OneCurrency + `"`)})
+	}
+	if o.Currency != "" || o.OneCurrency != "" {
+		m.Currency = toCurrency
+	}
+	return m
+}
+
+// Line is one line of a report.
+type Line struct {
+	Number    int
+	ID        string
+	Money     string // as job.MoneyField writes it; empty where the report has no amounts
+	Refused   bool   // it was refused; else it was charged
+	Status    string // where PassedOver
+	Reference string
+	// PassedOver says that it is neither a charge nor a refusal.
+	PassedOver bool
+	// Foreign is the id as the report has it, where that is not the job's; ID is the job's then, unless the line is Nobodys.
+	Foreign string
+	Nobodys bool
+	// Err is why the line can't be used.
+	Err error
+}
+
+// Report reads a settlement report as a stream.
+type Report struct {
+	opt ReportOptions
+	in  *producer.Reader
+}
+
+// NewReport returns a reader of r. It reads the header of a CSV file already. Its errors carry the code usage, or failed where r itself broke.
+func NewReport(r io.Reader, opt ReportOptions) (*Report, error) {
+	if err := opt.check(); err != nil {
+		return nil, err
+	}
+	fields := opt.fields()
+	in, err := producer.New(r, producer.Options{Format: opt.Format, IDField: opt.ID, Gateway: opt.Gateway, Separator: opt.Separator, Decimal: opt.Decimal,
+		Encoding: opt.Encoding, Map: func(string) *job.Map { return fields }, Told: "--map"})
+	if err != nil {
+		return nil, err
+	}
+	return &Report{opt: opt, in: in}, nil
+}
+
+// Next returns the next line that is not blank. io.EOF ends the report; any other error means that the input broke.
+func (r *Report) Next() (Line, error) {
+	read, err := r.in.Next()
+	if err != nil {
+		return Line{}, broken(err)
+	}
+	line := Line{Number: read.Number, Err: read.Err}
+	if read.Err == nil {
+		line.ID = read.Job.ID
+		line.Err = r.fill(&line, read.Job.Payload)
+	}
+	return line, nil
+}
+
+// broken says what to do where the input broke off.
+func broken(err error) error {
+	if e, ok := errors.AsType[*job.Error](err); ok {
+		return &job.Error{Code: e.Code, Message: e.Message, Err: e.Err, Hint: "mend it and run again: nothing was compared"}
+	}
+	return err
+}
+
+// fill reads what the map has made of a line.
+func (r *Report) fill(line *Line, payload []byte) (err error) {
+	var cells struct{ Status, Reference json.RawMessage }
+	if err := json.Unmarshal(payload, &cells); err != nil {
+		return errors.New("it can't be read")
+	}
+	if line.Reference, err = text(cells.Reference, r.opt.Reference); err != nil {
+		return err
+	}
+	status, err := text(cells.Status, r.opt.Status)
+	if err != nil {
+		return err
+	}
+	switch status = strings.TrimSpace(status); {
+	case r.opt.Status == "" || slices.Contains(r.opt.Done, status):
+	case slices.Contains(r.opt.Refused, status):
+		line.Refused = true
+	default:
+		line.PassedOver, line.Status = true, status
+	}
+	if r.opt.Amount == "" || line.PassedOver {
+		return nil
+	}
+	line.Money = producer.Money(payload, toAmount, r.opt.fieldOfCurrency())
+	if line.Money == "-" && !line.Refused {
+		return r.opt.noMoney(payload)
+	}
+	return nil
+}
+
+// fieldOfCurrency is where the payload has its currency; empty: none is known.
+func (o ReportOptions) fieldOfCurrency() string {
+	if o.Currency == "" && o.OneCurrency == "" {
+		return ""
+	}
+	return toCurrency
+}
+
+// noMoney says why a charge has no amount that can be read.
+func (o ReportOptions) noMoney(payload []byte) error {
+	if _, err := job.MoneyOf(payload, toAmount, ""); err != nil && o.Minor {
+		return fmt.Errorf("the field %q has no amount in minor units, which is a whole number: leave --amounts minor out if it is in units of the currency", o.Amount)
+	} else if err != nil {
+		return fmt.Errorf("the field %q has no amount", o.Amount)
+	}
+	if _, err := job.MoneyOf(payload, toAmount, o.fieldOfCurrency()); err != nil {
+		return job.NoCurrency(o.Currency)
+	}
+	return fmt.Errorf("the amount in the field %q is larger than any in the books", o.Amount)
+}
+
+// text is a text or a number of a payload.
+func text(value json.RawMessage, column string) (string, error) {
+	value = bytes.TrimSpace(value)
+	switch {
+	case len(value) == 0:
+		return "", nil
+	case value[0] == '{' || value[0] == '[':
+		return "", fmt.Errorf("the field %q is neither a text nor a number", column)
+	case value[0] != '"':
+		return string(value), nil
+	}
+	var s string
+	err := json.Unmarshal(value, &s)
+	return s, err
+}
