@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/reconcile"
 )
@@ -189,6 +192,22 @@ func TestReconcileSettlesWhatIsClear(t *testing.T) {
 	r.call(r.one, "doubt-refused", job.UnknownOutcome, 0, "timed out")
 	if got := r.reconcile(report, "--resolve", "--yes"); !strings.HasSuffix(got.out, "no parked job in doubt is made clear by the report\n") {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestReconcileSettlesTheParkingThatItSaw(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.payments()
+	at := r.record(r.one, "doubt").ParkedAt
+	for _, c := range []struct {
+		at   time.Time
+		done int64
+	}{{at.Add(-time.Microsecond), 0}, {at.Add(time.Microsecond), 0}, {at, 1}} {
+		s, err := desk.New(r.c, []config.Gateway{r.gateway(r.one)}).WouldSettle(t.Context(), []reconcile.Clear{{ID: "doubt", ParkedAt: c.at, Done: true}}, "november.csv")
+		if err != nil || s.Done.Jobs != c.done || s.Left != 1-c.done {
+			t.Errorf("parked at %s, settled as parked at %s: %+v, %v", at, c.at, s, err)
+		}
 	}
 }
 

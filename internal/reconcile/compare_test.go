@@ -125,6 +125,9 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 	text := "\ufeffid;gross;currency;status;charge\r\n" + strings.Join(b.report, "\r\n")
 	got, dir := map[Kind]map[string]bool{}, t.TempDir()
 	result, err := Run(t.Context(), Params{Report: reportOf(t, text, options), Records: each2(b.records), Dir: dir, Found: func(d Difference) error {
+		if named, err := os.ReadDir(dir); err != nil || len(named) > 0 {
+			return fmt.Errorf("%d temporary files have a name that a kill would leave behind, %w", len(named), err)
+		}
 		if got[d.Kind] == nil {
 			got[d.Kind] = map[string]bool{}
 		}
