@@ -23,7 +23,6 @@ type claim struct {
 type claimGroup struct {
 	keys []string
 	at   []int // the places of their jobs
-	now  int64 // when they were made
 	err  error
 }
 
