@@ -23,7 +23,7 @@
 -- wait is the gateway's: a real limit does so, and a job's own trouble never.
 -- Hash: until (µs)  reason  need (1: one call goes ahead, the rest follow when it succeeds)  probe (µs until which news of it is awaited)
 --      slot (its slot)  tries (calls sent ahead in this round that failed)  again (rounds that failed)  epoch  kind (that opened it)
---      clear (µs when the last hold was over)  delay (back-off of waits, µs)  circuit (1 while it is open)  cdelay (back-off of this hold, where it is none of a wait, µs)
+--      clear (µs when the last hold was over)  cleared (calls of its part of 5 s until then)  delay (back-off of waits, µs)  circuit (1 while it is open)  cdelay (back-off of this hold, where it is none of a wait, µs)
 --      endless (1 while the hold is none of a wait, and nobody knows when it ends; 2 if the gateway does not let calls in)
 --      fails "part:failures:of them unwritten:of jobs that had failed before …", a part for each 5 s, as the rate has them
 --      run, unrun (of them unwritten), runjob, runat: failures in a row that count, the last one's job, and when the first was
@@ -32,6 +32,7 @@
 --      bad (µs when a job last failed that had failed before)  level:KIND: see doubt.lua   outages: see outage.lua
 --      few, fewat, fewfrom: see fewer.lua   turn: see dequeue.lua   paused, why, paused_at: see pause.lua
 local FIRST, CLEAN, PART = 1000000, 30000000, 5000000
+local ENOUGH = 20 -- calls that a gateway has answered between two waits: the second begins a back-off of its own
 local LONGEST_WAIT, USUAL_MOST = 60000000, 5000000
 local BLUR = 2000000 -- an outage begins so long before its first failure in a row: processes that stall write down what they saw in any order
 -- So many calls are sent ahead one after the other before the gateway is held again: where jobs are known to be bad, or where the answer is a 500,
@@ -47,7 +48,7 @@ local proven, spent = written and tonumber(ARGV[8]) >= FORGIVEN, tonumber(ARGV[9
 local least, ratio, most = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[15])
 if most == 0 then most = USUAL_MOST end
 local names = {'until', 'need', 'slot', 'epoch', 'circuit', 'outages', 'run', 'unrun', 'runjob', 'runat', 'fails', 'cdelay', 'clear', 'delay',
-  'tries', 'again', 'endless', 'bad', 'runs', 'runlast', 'heeded', 'level:fail', 'level:deny', 'level:wait'}
+  'tries', 'again', 'endless', 'bad', 'runs', 'runlast', 'heeded', 'cleared', 'level:fail', 'level:deny', 'level:wait'}
 local got, v = call('HMGET', KEYS[1], unpack(names)), {}
 for i, name in ipairs(names) do v[name] = got[i] or nil end
 if v.need ~= '1' and v.outages then v.outages = outage_end(v.outages, tonumber(v.clear) or now) end -- as an older version of the program may have left it
@@ -74,13 +75,31 @@ end
 
 local function said(more) return 'circuit open: ' .. ARGV[10] .. (written and ' from ' or ', ') .. more end
 
+-- ended counts the calls whose end is written down, from the part of a moment on.
+local function ended(moment)
+  local parts, sum = {}, 0
+  for part = math.floor(moment / PART), math.floor(now / PART) do parts[#parts + 1] = int(part) end
+  for _, n in ipairs(call('HMGET', KEYS[2], unpack(parts))) do sum = sum + (tonumber(n) or 0) end
+  return sum
+end
+
+-- delay_before is the back-off of the last wait, as far as it counts. A gateway that has answered others since than the call that was sent ahead does not ask
+-- for a longer one: it finds some calls too many, or is asked somewhat too often.
+local function delay_before()
+  local delay, clear = tonumber(v.delay) or 0, tonumber(v.clear) or 0
+  if v.need == '1' or delay == 0 then return delay end
+  if now - clear >= CLEAN then return 0 end
+  local worked = ended(clear) - (tonumber(v.cleared) or 0)
+  if worked <= 1 then return delay end
+  return worked < ENOUGH and delay / 4 or 0
+end
+
 -- waits is how long a gateway is left alone that said "wait", with the back-off that goes with it.
 local function waits()
-  local clean = v.need ~= '1' and now - (tonumber(v.clear) or 0) >= CLEAN
-  local before = not clean and tonumber(v.delay) or 0
+  local before = delay_before()
   if asked > 0 then return asked, before end
   if proven then return FIRST, before end -- it may be its own trouble after all
-  local delay = before == 0 and FIRST or math.min(2 * before, LONGEST_WAIT)
+  local delay = math.max(FIRST, math.min(2 * before, LONGEST_WAIT))
   return delay, delay
 end
 
@@ -167,12 +186,7 @@ if not written then unrun, unwritten, u = unrun + 1, unwritten + 1, u + 1 end
 
 -- calls counts the calls of the window: those whose end is written down, those that were not written, and this one; but not failures of jobs
 -- that had failed before.
-local function calls()
-  local parts, sum = {}, unwritten - stale + (written and 1 or 0)
-  for part = oldest, this do parts[#parts + 1] = int(part) end
-  for _, n in ipairs(call('HMGET', KEYS[2], unpack(parts))) do sum = sum + (tonumber(n) or 0) end
-  return sum
-end
+local function calls() return ended(oldest * PART) + unwritten - stale + (written and 1 or 0) end
 
 -- in_a_row is how many failures one after the other are the gateway's trouble. Where a share of the calls before them failed too, it is as many as
 -- chance brings together in one call of a million.

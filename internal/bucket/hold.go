@@ -20,7 +20,7 @@ func (p *Pacer) Succeeded(ctx context.Context, s job.Slot, first bool) (closed b
 	if !probing {
 		return false
 	}
-	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold()}, p.now(), HoldChannel, p.gateway, s.At, redisdb.Flag(first)).Int64()
+	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Rate()}, p.now(), HoldChannel, p.gateway, s.At, redisdb.Flag(first)).Int64()
 	if err != nil || free == 0 {
 		return false // the next success says it again
 	}

@@ -21,6 +21,7 @@ type fate string
 const (
 	good      fate = "good"
 	once      fate = "fails once"     // its first call that gets through to the gateway is answered 500
+	delayed   fate = "first call 429" // once, without a word of how long to wait
 	poisoned  fate = "always 500"     // it can't be digested
 	forbidden fate = "always 403"     // of another merchant, say
 	limited   fate = "always 429"     // without a word of how long to wait
@@ -28,7 +29,7 @@ const (
 )
 
 // bad says that a job of this fate is never charged.
-func (f fate) bad() bool { return f != good && f != once }
+func (f fate) bad() bool { return f != good && f != once && f != delayed }
 
 // trouble is what is wrong with the gateway as a whole for a while.
 type trouble struct {
@@ -232,12 +233,15 @@ func (e *endpoint) answer(c job.Request, j *payee, kind string, unlucky bool) re
 		if unlucky {
 			return answered(500)
 		}
-	case "a quota":
+	case "a quota", "a quota, without Retry-After":
 		if at := time.Since(e.began).Truncate(time.Second); at != e.second {
 			e.second, e.inIt = at, 0
 		}
 		if e.inIt++; e.inIt > e.quota {
-			return wait(429, 1)
+			if kind == "a quota" {
+				return wait(429, 1)
+			}
+			return answered(429)
 		}
 	case askWait, outside:
 		r := wait(map[string]int{askWait: 429, outside: 503}[kind], 3)
@@ -270,6 +274,8 @@ func (e *endpoint) byFate(c job.Request, j *payee) reply {
 		return r
 	case j.fate == poisoned, j.fate == once && j.seen == 1:
 		return answered(500)
+	case j.fate == delayed && j.seen == 1:
+		return own(answered(429), 0)
 	case j.fate == forbidden, j.fate == limited:
 		return own(answered(map[fate]int{forbidden: 403, limited: 429}[j.fate]), 0)
 	case j.fate == busy:

@@ -222,6 +222,48 @@ func TestJobsThatAreAlwaysToldToWait(t *testing.T) {
 	}
 }
 
+// A gateway that works between two waits is held as shortly the second time as the first. Where each wait within 30 s of the last one doubled the hold, 40 jobs of
+// 2,000 that were told to wait once kept the rest for 33 minutes.
+func TestWaitsNowAndThenCostLittle(t *testing.T) {
+	play(t, 1, 100, "", nil, func(r *trial) {
+		all := make([]fate, 2000)
+		for i := range all {
+			if all[i] = good; i%50 == 7 {
+				all[i] = delayed
+			}
+		}
+		r.enqueue(all)
+		r.till(10 * time.Minute)
+	}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
+		exhausted(t, r, parked)
+		done, last := r.succeeded()
+		t.Logf("%d calls, %d done, the last after %s", len(r.gw.calls), done, last)
+		if done != 2000 || last > 90*time.Second {
+			t.Errorf("%d of 2000 jobs done, the last after %s", done, last)
+		}
+	})
+}
+
+// A gateway whose limit is below ours, and that does not say how long to wait, is called at a good part of its own limit.
+func TestARealLimitWithoutAWordIsUsed(t *testing.T) {
+	for quota, least := range map[int]int{50: 25, 10: 5} {
+		t.Run(fmt.Sprint(quota), func(t *testing.T) {
+			play(t, 1, 100, "", []trouble{{"a quota, without Retry-After", 0, time.Hour}}, func(r *trial) {
+				r.gw.quota = quota
+				r.good(4000)
+				r.till(2 * time.Minute)
+			}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
+				exhausted(t, r, parked)
+				done, _ := r.succeeded()
+				t.Logf("%d calls, %d done in two minutes", len(r.gw.calls), done)
+				if done < 120*least {
+					t.Errorf("%d done in two minutes, want %d at least", done, 120*least)
+				}
+			})
+		})
+	}
+}
+
 // succeeded is how many calls were answered 200, and when the last of them was.
 func (r *trial) succeeded() (done int, last time.Duration) {
 	for _, c := range r.gw.calls {
