@@ -101,7 +101,7 @@ func TestProcessesShareOneTokenOverItsLives(t *testing.T) {
 	if n := e.asked.Load(); n < lives-1 || n > most {
 		t.Errorf("%d requests for tokens of %s in %s, want about %d and at most %d", n, life, took, lives, most)
 	}
-	if n := without.Load(); n > int64(len(all)) {
+	if n := without.Load(); n > used.Load()/10 {
 		t.Errorf("no token in %d of %d calls", n, used.Load())
 	}
 	t.Logf("%d requests, %d of %d calls had to wait", e.asked.Load(), without.Load(), used.Load())
@@ -202,10 +202,9 @@ func TestARefusalIsAskedForAgainLaterAndLater(t *testing.T) {
 	asked := e.asked.Load()
 	e.no.Store(nil)
 	rotated := process(t, e, gateway, func(c *Config) { c.Credentials = "id rotated" })
-	began := time.Now()
 	current(t, rotated)
-	if took := time.Since(began); took > 500*time.Millisecond || e.asked.Load() != asked+1 {
-		t.Errorf("other credentials: a token after %s and %d requests", took, e.asked.Load()-asked)
+	if time.Now().After(why.Again) || e.asked.Load() != asked+1 {
+		t.Errorf("other credentials: a token at %s, where the old ones are tried again at %s, and %d requests", time.Now(), why.Again, e.asked.Load()-asked)
 	}
 	if why, err := Look(t.Context(), testkit.Client(t), gateway); err != nil || why.Why != "" {
 		t.Errorf("%+v, %v", why, err)
@@ -268,6 +267,20 @@ func TestATokenIsSealed(t *testing.T) {
 	}
 }
 
+// failsFirst has a process ask until its failure is written down.
+func failsFirst(t *testing.T, k *Keeper, c redis.UniversalClient, gateway string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	waiting.Go(func() { _ = k.Wait(ctx) })
+	testkit.Eventually(t, 30*time.Second, "the failure to be written down", func() bool {
+		why, err := Look(ctx, c, gateway)
+		return err == nil && why.Why != ""
+	})
+	cancel()
+	waiting.Wait()
+}
+
 // In plain it has a TTL, as has what is known of a failure.
 func TestWhatIsInRedisEnds(t *testing.T) {
 	t.Parallel()
@@ -285,9 +298,7 @@ func TestWhatIsInRedisEnds(t *testing.T) {
 	other := testkit.Gateway(t)
 	no := errors.New("HTTP 500 from https://t.example/token")
 	e.no.Store(&no)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_ = process(t, e, other).Wait(ctx)
+	failsFirst(t, process(t, e, other), c, other)
 	for _, key := range []string{redisdb.NewKeys(other).AccessOf(digest(nil, "id secret")), redisdb.NewKeys(other).Access()} {
 		if ttl := c.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > 3*time.Minute {
 			t.Errorf("the TTL of %s is %s", key, ttl)
@@ -302,9 +313,9 @@ func TestALifeCountsFromTheRequest(t *testing.T) {
 	e := &endpoint{life: 20 * time.Second, hang: make(chan struct{})}
 	a, b := process(t, e, gateway), process(t, e, gateway)
 	began := time.Now()
-	time.AfterFunc(time.Second, func() { close(e.hang) })
+	time.AfterFunc(3*time.Second, func() { close(e.hang) })
 	for name, k := range map[string]*Keeper{"fetched": a, "read": b} {
-		if got := current(t, k); got.end.Sub(began) > 19*time.Second+200*time.Millisecond || got.renew.Sub(began) > 16*time.Second+200*time.Millisecond {
+		if got := current(t, k); got.end.Sub(began) > 21*time.Second || got.renew.Sub(began) > 18*time.Second {
 			t.Errorf("the token that was %s is used for %s, and renewed after %s", name, got.end.Sub(began), got.renew.Sub(began))
 		}
 	}
@@ -375,12 +386,7 @@ func TestTheScriptsRunOnAClusterAndEmbedded(t *testing.T) {
 		e.no.Store(&no)
 		on := func(c *Config) { c.Redis, c.Backoff = db.Client, 100*time.Millisecond }
 		a, b := process(t, e, "g", on), process(t, e, "g", on)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		_ = a.Wait(ctx)
-		if why, err := Look(t.Context(), db.Client, "g"); err != nil || why.Why == "" {
-			t.Errorf("%s: %+v, %v", name, why, err)
-		}
+		failsFirst(t, a, db.Client, "g")
 		e.no.Store(nil)
 		first := current(t, a)
 		if current(t, b).Text != first.Text || !a.Refused(t.Context(), first) || current(t, a).Text == first.Text {

@@ -245,7 +245,7 @@ func TestWithoutATokenNothingIsCalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 20*time.Second, "the job to be done", a.done(1))
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 9*time.Second {
 		t.Errorf("it took %s: a slot was used for nothing", took)
 	}
 	if v := a.look(); v.Stopped != "" || v.Hold.NoToken {
@@ -267,7 +267,7 @@ func TestATokenEndpointThatIsDownForAWhile(t *testing.T) {
 	a.set(func() { a.down = false })
 	back := time.Now()
 	testkit.Eventually(t, 20*time.Second, "all to be done", a.done(20))
-	if took := time.Since(back); took > 4*time.Second {
+	if took := time.Since(back); took > 10*time.Second {
 		t.Errorf("it took %s after the endpoint was back", took)
 	}
 	if r := a.record("j0000"); r.Spent != 0 || len(r.History) != 1 {
