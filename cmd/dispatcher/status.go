@@ -63,9 +63,6 @@ func (p *program) showStatus(ctx context.Context, d *desk.Desk, v statusDocument
 	if err := p.statusTable(v.Gateways); err != nil {
 		return err
 	}
-	for _, o := range desk.Overloads(v.Gateways) {
-		p.remark("%v", o)
-	}
 	p.remarkServed(v.Unlisted)
 	p.remarkHolds(v.Gateways)
 	return p.remarkPaused(ctx, d, v.Gateways)

@@ -30,11 +30,12 @@ const (
 	NeedUnlisted NeedKind = "unlisted" // jobs of a gateway that the configuration does not have
 	NeedRoom     NeedKind = "parked_most"
 	NeedBytes    NeedKind = "parked_bytes"
+	NeedOverload NeedKind = "overloaded" // a dispatcher is too slow for the limits of its gateways
 )
 
 // NeedKinds returns all kinds, the most urgent first.
 func NeedKinds() []NeedKind {
-	return []NeedKind{NeedKind(job.UnknownOutcome), NeedStopped, NeedDenied, NeedCircuit, NeedUnserved, NeedBatch, NeedUnlisted, NeedRoom, NeedBytes,
+	return []NeedKind{NeedKind(job.UnknownOutcome), NeedStopped, NeedDenied, NeedCircuit, NeedUnserved, NeedBatch, NeedUnlisted, NeedOverload, NeedRoom, NeedBytes,
 		NeedKind(job.Unreadable), NeedKind(job.Exhausted), NeedKind(job.Refused), NeedPaused}
 }
 
@@ -65,8 +66,8 @@ type Need struct {
 // Text is the need in a line, for a terminal.
 func (n Need) Text() string {
 	text := n.Gateway + ": " + n.What
-	if n.Kind == NeedUnlisted {
-		text = n.What // which names the gateway and its jobs
+	if n.Kind == NeedUnlisted || n.Kind == NeedOverload {
+		text = n.What // which names the gateway and its jobs, or all gateways of the process
 	} else if n.Jobs > 0 {
 		text += "; " + n.Totals.String()
 	}
@@ -87,6 +88,9 @@ func (d *Desk) Needs(ctx context.Context, all []Status, unlisted []Unlisted) ([]
 		if n, is := u.need(); is {
 			needs = append(needs, n)
 		}
+	}
+	for _, o := range overloads(all) {
+		needs = append(needs, o.need())
 	}
 	stopped, err := d.stoppedNeeds(ctx, all)
 	if err != nil {

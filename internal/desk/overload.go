@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"spillway/internal/job"
 )
 
 // Overload is a dispatcher that is too slow for what its gateways allow: it calls as often as it can.
@@ -18,8 +16,8 @@ type Overload struct {
 	Gateways []string `json:"-"`
 }
 
-// Overloads returns the dispatchers that are too slow, each once with all of its gateways, in the order of their first gateways.
-func Overloads(all []Status) (found []Overload) {
+// overloads returns the dispatchers that are too slow, each once with all of its gateways, in the order of their first gateways.
+func overloads(all []Status) (found []Overload) {
 	for _, s := range all {
 		for _, o := range s.Overloaded {
 			i := slices.IndexFunc(found, func(f Overload) bool { return f.Process == o.Process })
@@ -39,12 +37,11 @@ func Overloads(all []Status) (found []Overload) {
 // gatewaysNamed is how many of its gateways are named.
 const gatewaysNamed = 3
 
-// String says since when it is too slow, and what to do.
-func (o Overload) String() string {
+func (o Overload) need() Need {
 	names := strings.Join(o.Gateways[:min(gatewaysNamed, len(o.Gateways))], ", ")
 	if more := len(o.Gateways) - gatewaysNamed; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("%s: the dispatcher %s is too slow for the limits since %s, and calls as often as it can: run dispatchers on more machines, or give that one and Redis more processors",
-		names, o.Process, job.Moment(o.Since))
+	return Need{Kind: NeedOverload, Gateway: o.Gateways[0], What: fmt.Sprintf("%s: the dispatcher %s is too slow for the limits, and calls as often as it can", names, o.Process),
+		Since: when(o.Since), Do: "run dispatchers on more machines, or give that one and Redis more processors", Runbook: NeedOverload.Runbook()}
 }
