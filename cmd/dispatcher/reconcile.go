@@ -32,6 +32,7 @@ type reconcileFlags struct {
 	since, until, batch         string
 	differences                 string
 	resolve                     bool
+	again                       bool
 	by                          string
 	consent                     cli.Consent
 }
@@ -53,8 +54,8 @@ Every line is compared with the records of all jobs of the gateway. --since and 
 them, of all that are done. A record is kept until its job has been over for "dedupe"; after that its charge is not ours.
 
 --resolve settles parked jobs in doubt that the report makes clear, as "dlq resolve" does, each with its entry in the trail: charged once, with the amount
-and currency of its record: done, with the report's reference; refused, where the job's present key is meant: not done, and the job goes in again through admission, with its next key. Nothing else is touched. It
-asks on a terminal; off one it is a dry run, unless --yes.
+and currency of its record: done, with the report's reference. With --again also those that were refused, where the job's present key is meant: not done, and the
+job goes in again through admission, with its next key, and is called. Nothing else is touched. It asks on a terminal; off one it is a dry run, unless --yes.
 
 Exit code 3: they differ, or some lines could not be used.`
 
@@ -89,6 +90,7 @@ func reconcileCommand(p *program) *cobra.Command {
 	fs.StringVar(&f.batch, "batch", "", "expect the jobs of the batch `NAME` alone")
 	fs.StringVar(&f.differences, "differences", "", "write a line of JSON for each difference to `FILE`")
 	fs.BoolVar(&f.resolve, "resolve", false, "settle parked jobs in doubt that the report makes clear")
+	fs.BoolVar(&f.again, "again", false, "with --resolve: call again, with their next keys, jobs in doubt that the report says were refused")
 	fs.StringVar(&f.by, "by", "", "`NAME` of who settles them, for the trail (default: the user and host)")
 	consentFlags(cmd, &f.consent)
 	return cmd
@@ -127,8 +129,8 @@ func (f *reconcileFlags) options() (o reconcile.ReportOptions, err error) {
 // checkResolve refuses to settle what the report can't make clear.
 func (f *reconcileFlags) checkResolve(o reconcile.ReportOptions) error {
 	switch {
-	case !f.resolve && (f.consent.Yes || f.by != ""):
-		return cli.Usage("add --resolve, or leave them out", "--yes and --by are for --resolve")
+	case !f.resolve && (f.consent.Yes || f.by != "" || f.again):
+		return cli.Usage("add --resolve, or leave them out", "--yes, --by and --again are for --resolve")
 	case f.resolve && o.Amount == "":
 		return cli.Usage("add the column to the map: amount=COLUMN", "--resolve compares amounts, and the map names none")
 	case f.by == "" && f.cmd.Flags().Changed("by"):
@@ -257,7 +259,11 @@ func (r *reconciling) resolve(ctx context.Context) error {
 	if name == "-" {
 		name = "standard input"
 	}
-	would, err := r.session.desk.WouldSettle(ctx, r.result.Clear, name)
+	settle := r.result.Clear
+	if !r.f.again {
+		settle = slices.DeleteFunc(settle, func(c reconcile.Clear) bool { return !c.Done })
+	}
+	would, err := r.session.desk.WouldSettle(ctx, settle, name)
 	if err != nil {
 		return err
 	}
@@ -283,7 +289,7 @@ func (r *reconciling) resolve(ctx context.Context) error {
 		return err
 	}
 	defer desk.Bounded(ctx, traces.Close)
-	done, err := r.session.desk.Settle(ctx, r.result.Clear, name, who, traces)
+	done, err := r.session.desk.Settle(ctx, settle, name, who, traces)
 	r.settled, r.dry = &done, false
 	if err != nil {
 		return &job.Error{Code: job.CodeOf(err), Message: settledText(done, "were"), Err: err, Hint: goOn}

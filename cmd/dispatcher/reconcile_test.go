@@ -157,13 +157,16 @@ func TestReconcileSettlesWhatIsClear(t *testing.T) {
 	r.payments()
 	report := r.reported(november)
 	const would = "1 job (EUR 7.00) would be resolved as done\n1 job (EUR 9.00) would be resolved as not done, to go in again with the next key\n"
-	if got := r.reconcile(report, "--resolve"); got.code != 3 || got.out != novembersTable+would || !strings.Contains(got.err, "nothing was changed: add --yes to do it\n") {
+	if got := r.reconcile(report, "--resolve"); !strings.HasSuffix(got.out, "\n1 job (EUR 7.00) would be resolved as done\n") {
+		t.Errorf("without --again: %+v", got)
+	}
+	if got := r.reconcile(report, "--resolve", "--again"); got.code != 3 || got.out != novembersTable+would || !strings.Contains(got.err, "nothing was changed: add --yes to do it\n") {
 		t.Errorf("a dry run: %+v", got)
 	}
 	if r.record(r.one, "doubt").State != job.Parked || r.trail(r.one) != "" {
 		t.Error("a dry run has changed something")
 	}
-	got := r.reconcile(report, "--resolve", "--by", "anna", "--yes", "-o", "json")
+	got := r.reconcile(report, "--resolve", "--again", "--by", "anna", "--yes", "-o", "json")
 	var v struct {
 		Resolve struct {
 			Done    job.Totals
@@ -190,7 +193,7 @@ func TestReconcileSettlesWhatIsClear(t *testing.T) {
 	}
 	// What was refused with its first key says nothing of its second one.
 	r.call(r.one, "doubt-refused", job.UnknownOutcome, 0, "timed out")
-	if got := r.reconcile(report, "--resolve", "--yes"); !strings.HasSuffix(got.out, "no parked job in doubt is made clear by the report\n") {
+	if got := r.reconcile(report, "--resolve", "--again", "--yes"); !strings.HasSuffix(got.out, "no parked job in doubt is made clear by the report\n") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -230,7 +233,7 @@ func TestReconcileIsAskedWrongly(t *testing.T) {
 		{"--report " + report + " --map id=invoice", `no column is named "invoice", as --map says`, 2},
 		{"--report " + report + " --map id=id,reference=charge", `no column is named "charge", from which --map takes reference`, 2},
 		{"--report " + report + " --map id=id --resolve", "--resolve compares amounts, and the map names none", 2},
-		{"--report " + report + " --map id=id --yes", "--yes and --by are for --resolve", 2},
+		{"--report " + report + " --map id=id --yes", "--yes, --by and --again are for --resolve", 2},
 		{"--report " + report + " --map id=id --batch b --since 2d", "--batch and --since or --until don't go together", 2},
 		{"--report " + report + " --map id=id --batch nov", `no batch "nov"`, 4},
 		{"--report " + report + "x --map id=id", "hint: check the path given to --report; --report - reads standard input", 2},
