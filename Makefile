@@ -53,7 +53,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 	done
 
 soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their rates as well, dispatchers killed all the time, and good jobs among bad ones in all ways (an hour); leave the machine alone meanwhile
-	go test ./test/e2e -run 'RedisClock|LimitIsKept|LimitSetLive|AShareLeaves|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
+	go test ./test/e2e -run 'RedisClock|EightProcesses|LimitIsKept|LimitSetLive|AShareLeaves|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
 	go test ./test/e2e -run 'GoodJobsNeverWait|JobsThatFailAgain' -v -parallel 4 -timeout 4h -args -soak $(SOAK) # they wait more than they work
 
 crash: install-test-deps ## kills a process at each of its Redis commands, in every way (make test takes every fourth, and has the ways take turns)
