@@ -94,6 +94,30 @@ func TestNewcomersDoNotOvertakeARelease(t *testing.T) {
 	b.clean("let go")
 }
 
+// At a gateway that accepts payments and pays them later, the first jobs have done their part when they are accepted: once each, also when a person settles one.
+func TestTheFirstJobsMayBeAccepted(t *testing.T) {
+	t.Parallel()
+	b, store := ahead(t, 3)
+	b.accept("park", members("p", 1, 5)...)
+	accepted := func() string {
+		id, generation := b.pull()
+		a, _ := b.open(id, generation, id)
+		b.must(store.Park(b.ctx, a, job.Ending{Called: true, Spent: true, Status: 202, Verdict: job.VerdictAccepted, At: time.UnixMicro(b.now)}, job.UnknownOutcome))
+		return id
+	}
+	first := accepted()
+	accepted()
+	b.took(store.Resolve(b.ctx, b.back(first), b.cfg.Dedupe, "po_1"))
+	if did := b.shelve(); did != nil {
+		t.Errorf("two of three are accepted, and %v", did)
+	}
+	b.answers(store, true)
+	if did := b.shelve(); !slices.Equal(did, []string{"release p 2"}) {
+		t.Errorf("a dispatcher did %v", did)
+	}
+	b.clean("let go")
+}
+
 func TestOneOfTheFirstJobsStopsTheRest(t *testing.T) {
 	t.Parallel()
 	const first = " of its first 3 jobs"

@@ -3,7 +3,7 @@
 --   answered, refused  how many of its calls were answered with yes or no, and how many with no, until the brake has seen enough of them
 --   canary             how many of its first jobs go ahead (canary.lua)
 --   ahead              1: the rest waits until they are done; 2: they are done, and shelve.lua takes in the rest; absent: nothing waits
---   canary_done        how many of them are done
+--   canary_done        how many of them are done or accepted
 --   braked             since when it has been stopped by itself (µs)
 -- spillway:{gateway}:braked has the batches that stopped themselves and that nobody has resumed, paused or cancelled since, by the moment.
 -- spillway:{gateway}:shelving says what a dispatcher is to do with a batch's jobs: pause or release.
@@ -48,9 +48,10 @@ local function brake_stop(record, batch, key, why)
   redis.call('HSET', shelf_key(record, 'shelving'), batch, 'pause')
 end
 
--- brake_ahead follows the jobs that go ahead: the rest goes in when all of them are done, and nothing does when one of them is parked or discarded.
-local function brake_ahead(record, batch, key, jobs, to, canary)
-  if to == 'done' then
+-- brake_ahead follows the jobs that go ahead: the rest goes in when all of them are done or accepted, and nothing does when one of them is parked otherwise or discarded.
+local function brake_ahead(record, batch, key, jobs, from, to, canary)
+  if to == 'done' and string.sub(from, 1, 7) == 'parked:' then return end -- it was accepted, and counted then
+  if to == 'done' or brake_accepted then
     if redis.call('HINCRBY', key, 'canary_done', int(jobs)) < tonumber(canary) then return end
     redis.call('HSET', key, 'ahead', '2')
     redis.call('HSET', shelf_key(record, 'shelving'), batch, 'release')
@@ -68,7 +69,7 @@ local function brake_watch(record, batch, jobs, from, to)
   local key = shelf_key(record, 'batch:' .. batch)
   local v = redis.call('HMGET', key, 'paused', 'cancelled', 'ahead', 'canary', 'answered')
   if v[1] or v[2] then return end
-  if v[3] == '1' then return brake_ahead(record, batch, key, jobs, to, v[4]) end
+  if v[3] == '1' then return brake_ahead(record, batch, key, jobs, from, to, v[4]) end
   local answered, yes = tonumber(v[5]) or 0, to == 'done' or brake_accepted
   if from ~= 'in_flight' or not yes and to ~= 'parked:refused' or answered >= brake_calls then return end
   answered = redis.call('HINCRBY', key, 'answered', int(jobs))
