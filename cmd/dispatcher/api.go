@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -44,7 +45,8 @@ func (s served) api(cfg httpapi.Config) *httpapi.API {
 		if err != nil {
 			return nil, err
 		}
-		return statusOf(ctx, d, rows, unlisted)
+		v, damaged, err := statusOf(ctx, d, rows, unlisted)
+		return v, cmp.Or(err, damaged)
 	}
 	s.showBatches(&cfg)
 	return httpapi.New(cfg)

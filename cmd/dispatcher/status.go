@@ -45,21 +45,25 @@ func (p *program) status(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	v, err := statusOf(ctx, s.desk, rows, unlisted)
+	v, unseen, err := statusOf(ctx, s.desk, rows, unlisted)
 	if err != nil {
 		return err
 	}
-	if err := p.showStatus(ctx, s.desk, v); err != nil {
+	damaged = desk.AlsoDamaged(damaged, unseen)
+	if err := p.showStatus(ctx, s.desk, v, damaged == nil); err != nil {
 		return err
 	}
 	return damaged
 }
 
-func (p *program) showStatus(ctx context.Context, d *desk.Desk, v statusDocument) error {
+// showStatus draws it. whole says that nothing is missing for what is damaged.
+func (p *program) showStatus(ctx context.Context, d *desk.Desk, v statusDocument, whole bool) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, v)
 	}
-	p.remarkNeeds(v.NeedsPerson)
+	if len(v.NeedsPerson) > 0 || whole {
+		p.remarkNeeds(v.NeedsPerson)
+	}
 	if err := p.statusTable(v.Gateways); err != nil {
 		return err
 	}
@@ -135,10 +139,10 @@ type statusDocument struct {
 	Unlisted []desk.Unlisted `json:"unlisted,omitempty"`
 }
 
-// statusOf adds what needs a person to what was seen.
-func statusOf(ctx context.Context, d *desk.Desk, rows []desk.Status, unlisted []desk.Unlisted) (statusDocument, error) {
-	needs, err := d.Needs(ctx, rows, unlisted)
-	return statusDocument{needs, rows, unlisted}, err
+// statusOf adds what needs a person to what was seen. damaged says what of that is missing.
+func statusOf(ctx context.Context, d *desk.Desk, rows []desk.Status, unlisted []desk.Unlisted) (v statusDocument, damaged, err error) {
+	needs, damaged, err := d.Needs(ctx, rows, unlisted)
+	return statusDocument{needs, rows, unlisted}, damaged, err
 }
 
 func (p *program) statusTable(rows []desk.Status) error {

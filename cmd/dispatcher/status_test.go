@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/bucket"
 	"spillway/internal/cli"
 	"spillway/internal/desk"
@@ -141,5 +143,23 @@ func TestStatusNamesADispatcherThatIsTooSlow(t *testing.T) {
 	cli.Main(name, newCommand, []string{"status", "-c", r.file, "-g", r.two, "-o", "json"}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	if want := fmt.Sprintf(`"overloaded":[{"process":"host.7","since":%q,"slots_in_hand_at_most":40}]`, since.UTC().Format(time.RFC3339)); !strings.Contains(out.String(), want) {
 		t.Errorf("status says %s, want %s", out.String(), want)
+	}
+}
+
+// A key of one gateway that is damaged takes no other gateway's row away, and status does not say that nothing needs a person.
+func TestStatusWithADamagedKeyOfOneGateway(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"braked", "batches", "money", "batch:b1"} {
+		r := newRig(t)
+		r.payments()
+		if key == "batch:b1" {
+			r.must(r.c.ZAdd(t.Context(), redisdb.NewKeys(r.one).Braked(), redis.Z{Score: 1, Member: "b1"}).Err())
+		}
+		full := "spillway:{" + r.one + "}:" + key
+		r.must(r.c.Del(t.Context(), full).Err())
+		r.must(r.c.Set(t.Context(), full, "rubbish", 0).Err())
+		if got := r.command("status"); got.code != 1 || !strings.Contains(got.out, "two\t") || strings.Contains(got.err, "nothing needs a person") {
+			t.Errorf("%s is damaged: %+v", key, got)
+		}
 	}
 }

@@ -199,7 +199,7 @@ func (k *Keeper) pause() time.Duration {
 
 // Wait waits until there is a token, or the keeper is closed. Its error is that of ctx.
 func (k *Keeper) Wait(ctx context.Context) error {
-	for k != nil && !k.Ready() && k.ctx.Err() == nil {
+	for k != nil && !k.Ready() && k.ctx.Err() == nil && ctx.Err() == nil {
 		wait, err := k.await(ctx)
 		if err != nil {
 			k.say("no access token, trying again", err)

@@ -397,3 +397,60 @@ func TestTheScriptsRunOnAClusterAndEmbedded(t *testing.T) {
 		}
 	}
 }
+
+// A stop does not wait for a token endpoint that hangs, however a renewal ahead began.
+func TestAWaitEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	hang := make(chan struct{})
+	var fetches atomic.Int64
+	k := process(t, &endpoint{}, testkit.Gateway(t), func(c *Config) {
+		c.Fetch = func(context.Context) (Answer, error) {
+			if fetches.Add(1) > 1 {
+				<-hang
+				return Answer{}, errors.New("no")
+			}
+			return Answer{Token: "a", Life: time.Second}, nil
+		}
+	})
+	current(t, k)
+	testkit.Eventually(t, 10*time.Second, "a renewal ahead, or of an ended token, to hang", func() bool { return k.Current() == nil && fetches.Load() > 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	over := make(chan struct{})
+	go func() { defer close(over); _ = k.Wait(ctx) }()
+	select {
+	case <-over:
+	case <-time.After(10 * time.Second):
+		t.Error("a wait goes on though its context has ended")
+	}
+	close(hang)
+	<-over
+}
+
+// What seems to have begun later than now is from before Redis's clock was set back: nobody waits for it, and a token of then is not used.
+func TestRedisClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	const step = 2 * time.Hour
+	c := testkit.Client(t)
+	back := func(gateway string, fields ...string) {
+		for _, f := range fields {
+			c.HIncrBy(t.Context(), redisdb.NewKeys(gateway).AccessOf(digest(nil, "id secret")), f, step.Microseconds())
+		}
+	}
+	gateway := testkit.Gateway(t)
+	e := &endpoint{life: time.Hour}
+	no := errors.New("HTTP 500 from https://t.example")
+	e.no.Store(&no)
+	failsFirst(t, process(t, e, gateway), c, gateway)
+	e.no.Store(nil)
+	back(gateway, "failed", "again")
+	current(t, process(t, e, gateway))
+
+	k := process(t, e, gateway)
+	k.Refused(t.Context(), current(t, k))
+	second := current(t, k)
+	back(gateway, "ends", "renew", "number")
+	if third := current(t, process(t, e, gateway)); third.Text == second.Text || time.Until(third.end) > time.Hour {
+		t.Errorf("%s, which is used for %s, where %s was before", third.Text, time.Until(third.end), second.Text)
+	}
+}

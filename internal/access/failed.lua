@@ -17,7 +17,7 @@ local wait = math.min(tonumber(ARGV[3]) * 2 ^ math.min(fails - 1, 20), most)
 wait = math.max(wait * (1 - tonumber(ARGV[6])), tonumber(ARGV[5]))
 local ends = got[4] and tonumber(got[3] or '') or 0
 if ends <= now then call('HDEL', KEYS[1], 'token') end
-call('HSET', KEYS[1], 'fails', fails, 'again', int(now + wait))
+call('HSET', KEYS[1], 'fails', fails, 'failed', int(now), 'again', int(now + wait))
 local kept = int((math.max(now + wait, ends) + 120000000) / 1000)
 call('PEXPIREAT', KEYS[1], kept)
 call('HSET', KEYS[2], 'why', ARGV[7], 'from', int(math.max(ends, now)), 'again', int(now + wait))

@@ -8,7 +8,8 @@ call('HDEL', KEYS[1], '')
 local now = now_us(ARGV[1])
 local got = call('HMGET', KEYS[1], 'number', 'token', 'replaced')
 if got[1] ~= ARGV[2] or not got[2] then return 1 end
-if got[3] == '1' and now - tonumber(got[1]) < tonumber(ARGV[3]) then return 0 end
+local age = now - tonumber(got[1]) -- below 0: Redis's clock was set back since
+if got[3] == '1' and age >= 0 and age < tonumber(ARGV[3]) then return 0 end
 call('HDEL', KEYS[1], 'token', 'ends', 'renew')
 call('HSET', KEYS[1], 'dropped', 1)
 return 1

@@ -8,13 +8,16 @@
 --      later  it could not be fetched: nobody asks again before
 -- Hash: token (sealed, where payloads are)  number (µs when it was granted)  ends, renew (µs)  replaced (1: the one before it was refused)
 --      dropped (1: the gateway refused the last one)  owner (who fetches)  asked (µs since when)  until (µs until when)
---      fails (in a row)  again (µs before which nobody asks)
+--      fails (in a row)  again (µs before which nobody asks)  failed (µs since when)
+-- What began later than now is from before Redis's clock was set back: it does not count.
 local call = redis.call
 call('HDEL', KEYS[1], '') -- Redis lets a script go on that has begun to write, also when its memory is full
 local now = now_us(ARGV[1])
-local got = call('HMGET', KEYS[1], 'token', 'number', 'ends', 'renew', 'owner', 'until', 'again')
+local got = call('HMGET', KEYS[1], 'token', 'number', 'ends', 'renew', 'owner', 'until', 'again', 'asked', 'failed')
 local ends, renew = tonumber(got[3] or '') or 0, tonumber(got[4] or '') or 0
-local lives = got[1] and ends > now
+
+local function begun(moment) return (tonumber(moment or '') or 0) <= now end
+local lives = got[1] and ends > now and begun(got[2])
 
 local function answer(state, wait)
   if not lives then return {state, '', '0', '0', '0', int(wait)} end
@@ -23,8 +26,8 @@ end
 
 if lives and renew > now then return answer('good', 0) end
 local fetched, again = tonumber(got[6] or '') or 0, tonumber(got[7] or '') or 0
-if fetched > now and got[5] ~= ARGV[2] then return answer('busy', fetched - now) end
-if again > now then return answer('later', again - now) end
+if fetched > now and got[5] ~= ARGV[2] and begun(got[8]) then return answer('busy', fetched - now) end
+if again > now and begun(got[9]) then return answer('later', again - now) end
 call('HSET', KEYS[1], 'owner', ARGV[2], 'asked', int(now), 'until', int(now + tonumber(ARGV[3])))
 local kept = math.max(ends, again, now + tonumber(ARGV[3])) + 120000000
 call('PEXPIREAT', KEYS[1], int(kept / 1000))

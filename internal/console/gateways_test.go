@@ -131,3 +131,18 @@ func BenchmarkTheOverviewOf3000Gateways(b *testing.B) {
 	}
 	b.ReportMetric((busy()-before)/float64(b.N)*1000, "ms-of-Redis/op")
 }
+
+// A key of one gateway that is damaged is said on the front page, and takes no other gateway away.
+func TestTheFrontPageWithADamagedKeyOfOneGateway(t *testing.T) {
+	t.Parallel()
+	r := setup(t, setting{})
+	r.put(2, `{"amount":500,"currency":"EUR"}`)
+	r.parkOne("j0000", job.Refused, "HTTP 402: no")
+	other := r.g
+	other.Name = testkit.Gateway(t)
+	r.console.Use([]config.Gateway{r.g, other})
+	r.db.Client.Set(t.Context(), redisdb.NewKeys(r.g.Name).Braked(), "rubbish", 0)
+	if status, page := r.get("/"); status != 200 || !strings.Contains(page, other.Name) || !strings.Contains(page, "braked") || strings.Contains(page, "othing needs a person") {
+		t.Errorf("%d\n%s", status, page)
+	}
+}

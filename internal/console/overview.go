@@ -121,10 +121,11 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	needs, err := d.Needs(ctx, all, unlisted)
+	needs, unseen, err := d.Needs(ctx, all, unlisted)
 	if err != nil {
 		return err
 	}
+	damaged = desk.AlsoDamaged(damaged, unseen)
 	v := &overviewView{base: base{Title: "Gateways", Live: true}, gatewayList: listOf(all, q)}
 	if damaged != nil {
 		v.Damaged = damaged.Error()

@@ -51,7 +51,7 @@ func TestALookAtManyGatewaysTakesAFewRoundTrips(t *testing.T) {
 			for i := range s {
 				s[i].Parked = map[string]int64{"refused": 1} // a batch may have stopped itself
 			}
-			_, err = d.Needs(t.Context(), s, nil)
+			_, _, err = d.Needs(t.Context(), s, nil)
 			return len(s), err
 		},
 		"calls": func() (int, error) {

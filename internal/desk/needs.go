@@ -78,9 +78,9 @@ func (n Need) Text() string {
 }
 
 // Needs returns what a person has to do, the most urgent first, from how the gateways stand and from the gateways that the configuration does not have.
-// Of one kind, what has lasted longest comes first.
-func (d *Desk) Needs(ctx context.Context, all []Status, unlisted []Unlisted) ([]Need, error) {
-	needs := []Need{}
+// Of one kind, what has lasted longest comes first. What can't be seen because the data of a gateway is damaged is missing, and damaged says so.
+func (d *Desk) Needs(ctx context.Context, all []Status, unlisted []Unlisted) (needs []Need, damaged, err error) {
+	needs = []Need{}
 	for _, s := range all {
 		needs = append(needs, s.needs()...)
 	}
@@ -92,9 +92,9 @@ func (d *Desk) Needs(ctx context.Context, all []Status, unlisted []Unlisted) ([]
 	for _, o := range overloads(all) {
 		needs = append(needs, o.need())
 	}
-	stopped, err := d.stoppedNeeds(ctx, all)
+	stopped, damaged, err := d.stoppedNeeds(ctx, all)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	needs = append(needs, stopped...)
 	kinds := map[NeedKind]int{}
@@ -104,7 +104,8 @@ func (d *Desk) Needs(ctx context.Context, all []Status, unlisted []Unlisted) ([]
 	slices.SortFunc(needs, func(a, b Need) int {
 		return cmp.Or(cmp.Compare(kinds[a.Kind], kinds[b.Kind]), earlier(a.Since, b.Since), strings.Compare(a.Gateway, b.Gateway), strings.Compare(a.Batch, b.Batch))
 	})
-	return needs, d.price(ctx, needs)
+	unpriced, err := d.price(ctx, needs)
+	return needs, AlsoDamaged(damaged, unpriced), err
 }
 
 // earlier puts the earlier moment first, and no moment last.
@@ -191,14 +192,15 @@ func (u Unlisted) need() (Need, bool) {
 }
 
 // stoppedNeeds returns the batches that stopped themselves.
-func (d *Desk) stoppedNeeds(ctx context.Context, all []Status) ([]Need, error) {
+func (d *Desk) stoppedNeeds(ctx context.Context, all []Status) (needs []Need, damaged, err error) {
 	parked := map[string]bool{}
 	for _, s := range all {
 		parked[s.Gateway] = len(s.Parked) > 0
 	}
 	some := &Desk{Gateways: slices.DeleteFunc(slices.Clone(d.Gateways), func(g *Gateway) bool { return !parked[g.Name] })}
 	found, errs := abreast(ctx, some, func(ctx context.Context, g *Gateway) ([]Need, error) { return g.stoppedNeeds(ctx) })
-	return slices.Concat(found...), cmp.Or(errs...)
+	damaged, err = some.damaged(errs)
+	return slices.Concat(found...), damaged, err
 }
 
 // mostStopped is how many batches of a gateway that stopped themselves are named.
@@ -222,7 +224,7 @@ func (g *Gateway) stoppedNeeds(ctx context.Context) (needs []Need, err error) {
 }
 
 // price adds what is known of the money that waits at the gateways that are held, as far as mostPriced goes.
-func (d *Desk) price(ctx context.Context, needs []Need) error {
+func (d *Desk) price(ctx context.Context, needs []Need) (damaged, err error) {
 	waiting := map[string]*Need{}
 	for i, n := range needs {
 		switch n.Kind {
@@ -239,5 +241,5 @@ func (d *Desk) price(ctx context.Context, needs []Need) error {
 	for i, g := range some.Gateways {
 		waiting[g.Name].Amount = sums[i].Amount
 	}
-	return cmp.Or(errs...)
+	return some.damaged(errs)
 }

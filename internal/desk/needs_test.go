@@ -42,7 +42,7 @@ func TestWhatNeedsAPersonIsSaidMostUrgentFirst(t *testing.T) {
 	}
 	last := ago(time.Hour)
 	unlisted := []Unlisted{{Gateway: "up", Totals: job.Totals{Jobs: 5}, LastServed: &last}, {Gateway: "elsewhere", Totals: job.Totals{Jobs: 5}, Served: true}}
-	needs, err := New(testkit.Client(t), nil).Needs(t.Context(), all, unlisted)
+	needs, _, err := New(testkit.Client(t), nil).Needs(t.Context(), all, unlisted)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"spillway/internal/deadletter"
@@ -196,18 +197,37 @@ func (d *Desk) Status(ctx context.Context) ([]Status, error) {
 // StatusOfWell returns how each gateway stands that can be looked at, and what is wrong with the data of the others.
 func (d *Desk) StatusOfWell(ctx context.Context) (all []Status, damaged error) {
 	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (Status, error) { return g.Status(ctx) })
-	for i, g := range d.Gateways {
-		err := errs[i]
+	damaged, err := d.damaged(errs)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range found {
+		if errs[i] == nil {
+			all = append(all, s)
+		}
+	}
+	return all, damaged
+}
+
+// AlsoDamaged joins what two looks found damaged, each key once.
+func AlsoDamaged(one, other error) error {
+	if one != nil && other != nil && strings.Contains(one.Error(), other.Error()) {
+		return one
+	}
+	return errors.Join(one, other)
+}
+
+// damaged joins what is wrong with the data of single gateways. err is the first error of another kind.
+func (d *Desk) damaged(errs []error) (damaged, err error) {
+	for i, err := range errs {
 		if _, is := errors.AsType[*redisdb.DamagedError](err); err != nil && !is {
 			return nil, err
 		}
 		if err != nil {
-			damaged = errors.Join(damaged, fmt.Errorf("gateway %s: %w", g.Name, err))
-			continue
+			damaged = errors.Join(damaged, fmt.Errorf("gateway %s: %w", d.Gateways[i].Name, err))
 		}
-		all = append(all, found[i])
 	}
-	return all, damaged
+	return damaged, nil
 }
 
 // StoppedBatch is a batch that has paused itself.

@@ -37,7 +37,7 @@ func (u *unit) keeper(g config.Gateway, how gateway.Config) (*access.Keeper, err
 	o := how.OAuth2
 	return access.New(access.Config{
 		Gateway: g.Name, Redis: u.redis, Box: Box(g), Credentials: fmt.Sprintf("%q", []string{o.TokenURL, o.ClientID, o.ClientSecret, o.Scope, o.Audience}),
-		Fetch: fetcher{endpoint, g.Hold.Max, u.machine}.fetch, Within: endpoint.Within(), Backoff: g.Circuit.Max,
+		Fetch: fetcher{endpoint, g.Hold.Max}.fetch, Within: endpoint.Within(), Backoff: g.Circuit.Max,
 		Metrics: u.tools.access, Log: u.log,
 	}), nil
 }
@@ -46,12 +46,10 @@ func (u *unit) keeper(g config.Gateway, how gateway.Config) (*access.Keeper, err
 type fetcher struct {
 	endpoint *gateway.Tokens
 	most     time.Duration // the longest wait that an answer can ask for
-	machine  *ownMachine
 }
 
 func (f fetcher) fetch(ctx context.Context) (access.Answer, error) {
 	token, life, err := f.endpoint.Fetch(ctx)
-	f.machine.called(err)
 	a := access.Answer{Token: token, Life: life, Local: errors.Is(err, job.ErrLocal)}
 	if no, ok := errors.AsType[*gateway.Denial](err); ok {
 		a.Refused = no.Status/100 != 5 && no.Status != http.StatusRequestTimeout

@@ -227,7 +227,7 @@ func TestWithoutATokenNothingIsCalled(t *testing.T) {
 	a.put(0, 1)
 	testkit.Eventually(t, 20*time.Second, "status to say why", func() bool { return a.look().Stopped != "" && a.look().Hold.NoToken })
 	v := a.look()
-	if want := "no access token: HTTP 401 from http://"; !strings.HasPrefix(v.Stopped, want) || !strings.Contains(v.Stopped, "/token: invalid_client; one is asked for again at ") {
+	if want := "no access token: HTTP 401 from http://"; !strings.HasPrefix(v.Stopped, want) || !strings.Contains(v.Stopped, ": invalid_client; one is asked for again at ") {
 		t.Errorf("stopped: %s", v.Stopped)
 	}
 	r := a.record("j0000")

@@ -49,7 +49,7 @@ func NewTokens(cfg Config) (*Tokens, error) {
 	if cfg.Timeout > 0 {
 		timeout = min(timeout, cfg.Timeout)
 	}
-	t := &Tokens{at: u.Scheme + "://" + u.Host + u.EscapedPath(), timeout: timeout}
+	t := &Tokens{at: u.Scheme + "://" + u.Host, timeout: timeout}
 	t.conf = clientcredentials.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret, TokenURL: o.TokenURL,
 		Scopes: strings.Fields(o.Scope), AuthStyle: oauth2.AuthStyleInHeader}
 	if o.InBody {
@@ -141,6 +141,9 @@ func (t *Tokens) denial(status int, what string) *Denial {
 // errorCode is what RFC 6749 (section 5.2) lets an error be named: never a sentence, which might repeat a secret.
 var errorCode = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
+// badNumber is what encoding/json and strconv say of expires_in, the one number that is read.
+var badNumber = regexp.MustCompile(`ParseInt|number literal`)
+
 // failed says why there is no token. The library's own errors cite the answer and the URL.
 func (t *Tokens) failed(ctx context.Context, err error) error {
 	if said, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
@@ -160,6 +163,8 @@ func (t *Tokens) failed(ctx context.Context, err error) error {
 		return clean
 	case ctx.Err() != nil:
 		return &callError{text: fmt.Sprintf("no answer from %s within %s", t.at, t.timeout), cause: context.Cause(ctx)}
+	case strings.HasPrefix(err.Error(), "oauth2: cannot parse json") && badNumber.MatchString(err.Error()):
+		return t.denial(http.StatusOK, "expires_in is no whole number")
 	case strings.HasPrefix(err.Error(), "oauth2: "):
 		return t.denial(http.StatusOK, "no access token in it")
 	}

@@ -83,7 +83,7 @@ func parse(r job.Result) (any, bool) {
 	if d.Decode(&doc) == nil {
 		return doc, true
 	}
-	if r.Err != nil || !bytes.ContainsRune(r.Body, '=') {
+	if r.Err != nil || !bytes.ContainsRune(r.Body, '=') || bytes.HasPrefix(bytes.TrimSpace(r.Body), []byte("<")) {
 		return nil, false
 	}
 	form, err := url.ParseQuery(string(r.Body))
@@ -108,11 +108,8 @@ func fieldOf(doc any, path string) (text string, ok bool) {
 }
 
 func hasFields(doc any) bool {
-	switch doc.(type) {
-	case map[string]any, []any:
-		return true
-	}
-	return false
+	fields, _ := doc.(map[string]any)
+	return len(fields) > 0
 }
 
 // lookUp follows a dotted path to a scalar and returns it as text.

@@ -41,7 +41,7 @@ local rekeyed = from and (tonumber(job.@edited_at) or 0) >= from
 -- Redis was found to have lost its latest writes since the job was accepted, settled or given another payload: an attempt may be among them. So what the gateway says of an earlier call
 -- may be about this job's own.
 local LOST_MATTERS = 600000000
-local lost = first == 0 and tonumber(redis.call('HGET', KEYS[5], 'lost'))
+local lost = tonumber(redis.call('HGET', KEYS[5], 'lost') or '')
 local known = math.max(tonumber(job.@accepted_at) or 0, tonumber(job.@looked_up_at) or 0, tonumber(job.@edited_at) or 0)
 local lapse = lost and known < lost and now - lost < LOST_MATTERS
 

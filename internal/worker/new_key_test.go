@@ -88,3 +88,21 @@ func TestNoNewKeyWithoutKeys(t *testing.T) {
 		t.Errorf("%s %s", rec.State, rec.Reason)
 	}
 }
+
+// After a loss of Redis an earlier call may be forgotten, whatever harmless answer came since: what the gateway says of the key may be about the job's own.
+func TestALossOutlivesAHarmlessAnswer(t *testing.T) {
+	t.Parallel()
+	for name, harmless := range map[string]job.Result{"429": answered(429, nil), "503": answered(503, map[string][]string{"Retry-After": {"1"}}), "425": answered(425, nil), "403": answered(403, nil)} {
+		for what, then := range map[string]job.Result{"new_key": spent, "400": answered(400, nil), "repeated 200": repeated(200)} {
+			r := newKeyRig(t, true)
+			r.made.Attempts = 6
+			r.c.HSet(t.Context(), r.keys.Hold(), "lost", fmt.Sprint(r.record("j").Accepted.UnixMicro()+1))
+			r.call("j", harmless)
+			rec := r.call("j", then)
+			paid := what == "repeated 200"
+			if (rec.State == job.Done) != paid || rec.KeyGeneration != 1 || !paid && rec.Reason != job.UnknownOutcome {
+				t.Errorf("%s, then %s: %s %s with key %d: %s", name, what, rec.State, rec.Reason, rec.KeyGeneration, rec.Error)
+			}
+		}
+	}
+}
