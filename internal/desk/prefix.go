@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"spillway/internal/ledger"
 )
@@ -12,6 +13,7 @@ import (
 const (
 	mostPrefixed = 100       // jobs of a page of a search
 	mostScanned  = 1_000_000 // keys of Redis that one page looks at: about a second
+	scanFor      = 4 * time.Second
 )
 
 // JobName names a job.
@@ -31,7 +33,7 @@ func (d *Desk) Prefixed(ctx context.Context, prefix, after string) (Prefixed, er
 	for i, g := range d.Gateways {
 		books[i] = g.Books
 	}
-	found, err := ledger.FindPrefix(ctx, books, ledger.PrefixSearch{Prefix: prefix, After: after, Jobs: mostPrefixed, Keys: mostScanned})
+	found, err := ledger.FindPrefix(ctx, books, ledger.PrefixSearch{Prefix: prefix, After: after, Jobs: mostPrefixed, Keys: mostScanned, Within: scanFor})
 	p := Prefixed{Keys: found.Keys, Next: found.Next}
 	for gateway, ids := range found.IDs {
 		for _, id := range ids {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,6 +18,8 @@ type PrefixSearch struct {
 	After  string // where another search stopped; empty: from the beginning
 	Jobs   int    // it stops when it has found so many
 	Keys   int64  // or when it has looked at about so many keys of Redis
+	// Within is how long it goes on; 0: for as long as it takes.
+	Within time.Duration
 }
 
 // PrefixFound is what a PrefixSearch found.
@@ -47,9 +50,10 @@ func FindPrefix(ctx context.Context, all []*Books, q PrefixSearch) (PrefixFound,
 	for _, b := range all {
 		known[b.cfg.Gateway] = true
 	}
-	seen, jobs := map[string]bool{}, 0
+	seen, jobs, begun := map[string]bool{}, 0, time.Now()
 	for err == nil && at.node < len(nodes) {
-		if jobs >= q.Jobs || found.Keys >= q.Keys {
+		late := q.Within > 0 && found.Keys > 0 && time.Since(begun) >= q.Within
+		if jobs >= q.Jobs || found.Keys >= q.Keys || late {
 			found.Next = at.String()
 			break
 		}
