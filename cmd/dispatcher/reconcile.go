@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -54,8 +55,9 @@ Every line is compared with the records of all jobs of the gateway. --since and 
 them, of all that are done. A record is kept until its job has been over for "dedupe"; after that its charge is not ours.
 
 --resolve settles parked jobs in doubt that the report makes clear, as "dlq resolve" does, each with its entry in the trail: charged once, with the amount
-and currency of its record: done, with the report's reference. With --again also those that were refused, where the job's present key is meant: not done, and the
-job goes in again through admission, with its next key, and is called. Nothing else is touched. It asks on a terminal; off one it is a dry run, unless --yes.
+and currency of its record, and no other line of it: done, with the report's reference. With --again also those that were refused, where the job was called once
+in its life and each line of it is a refusal: not done, and the job goes in again through admission, with its next key, and is called. A line that can't be used
+and has no id may be any job's: then none is called again. Nothing else is touched. It asks on a terminal; off one it is a dry run, unless --yes.
 
 Exit code 3: they differ, or some lines could not be used.`
 
@@ -133,6 +135,8 @@ func (f *reconcileFlags) checkResolve(o reconcile.ReportOptions) error {
 		return cli.Usage("add --resolve, or leave them out", "--yes, --by and --again are for --resolve")
 	case f.resolve && o.Amount == "":
 		return cli.Usage("add the column to the map: amount=COLUMN", "--resolve compares amounts, and the map names none")
+	case f.resolve && o.Currency == "" && o.OneCurrency == "":
+		return cli.Usage("name its column, currency=COLUMN, or say --currency EUR", "--resolve compares currencies, and the report has none")
 	case f.by == "" && f.cmd.Flags().Changed("by"):
 		return emptyFlag("by")
 	}
@@ -218,11 +222,13 @@ func (p *program) openOne(ctx context.Context, name string) (*session, *desk.Gat
 }
 
 func (r *reconciling) compare(ctx context.Context, opt reconcile.ReportOptions, s desk.Settling) error {
-	in, err := r.input()
+	in, file, err := r.input()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }()
+	if r.f.report != "-" {
+		defer func() { _ = file.Close() }()
+	}
 	report, err := reconcile.NewReport(in, opt)
 	if err != nil {
 		return err
@@ -231,7 +237,7 @@ func (r *reconciling) compare(ctx context.Context, opt reconcile.ReportOptions, 
 	if err != nil {
 		return err
 	}
-	out, err := newDiffering(r.f.differences)
+	out, err := newDiffering(r.f.differences, file)
 	if err != nil {
 		return err
 	}
@@ -242,15 +248,14 @@ func (r *reconciling) compare(ctx context.Context, opt reconcile.ReportOptions, 
 	return err
 }
 
-func (r *reconciling) input() (io.ReadCloser, error) {
+// input is the report and its file, which is nil where standard input is none.
+func (r *reconciling) input() (io.Reader, *os.File, error) {
 	if r.f.report == "-" {
-		return io.NopCloser(r.p.In), nil
+		f, _ := r.p.In.(*os.File)
+		return r.p.In, f, nil
 	}
 	f, err := cli.OpenFile(r.f.report, "--report")
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
+	return f, f, err
 }
 
 // resolve settles what the report makes clear, once somebody has agreed to it.

@@ -155,8 +155,12 @@ func TestReconcileSettlesWhatIsClear(t *testing.T) {
 	r := newRig(t)
 	r.served()
 	r.payments()
-	report := r.reported(november)
+	whole := r.reported(november)
+	report := r.reported(strings.Replace(november, ";1,00;EUR;paid;pi_agrees\r\n", "", 1))
 	const would = "1 job (EUR 7.00) would be resolved as done\n1 job (EUR 9.00) would be resolved as not done, to go in again with the next key\n"
+	if got := r.reconcile(whole, "--resolve", "--again"); !strings.HasSuffix(got.out, "\n1 job (EUR 7.00) would be resolved as done\n") || !strings.Contains(got.err, "nobody is called again: ") {
+		t.Errorf("with a line that may be any job's: %+v", got)
+	}
 	if got := r.reconcile(report, "--resolve"); !strings.HasSuffix(got.out, "\n1 job (EUR 7.00) would be resolved as done\n") {
 		t.Errorf("without --again: %+v", got)
 	}
@@ -198,6 +202,66 @@ func TestReconcileSettlesWhatIsClear(t *testing.T) {
 	}
 }
 
+// TestReconcileCallsNobodyAgainInDoubt: a job of two calls under one key may have been charged by either, and a report of two minds says nothing.
+func TestReconcileCallsNobodyAgainInDoubt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.served()
+	r.park(r.one, charge("again", "700", "b1"), job.UnknownOutcome, 0, "timed out")
+	if got := r.run("replay", "--id", "again", "--expired-keys", "--yes"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	r.call(r.one, "again", job.UnknownOutcome, 0, "timed out")
+	r.park(r.one, charge("doubt", "700", "b1"), job.UnknownOutcome, 0, "timed out")
+	if rec := r.record(r.one, "again"); rec.KeyGeneration != 1 || rec.Attempts != 1 || len(rec.History) != 2 {
+		t.Fatalf("%+v", rec)
+	}
+	for _, lines := range []string{
+		"again;7,00;EUR;failed;pi_1",
+		"doubt;7,00;EUR;failed;\r\ndoubt;7,00;EUR;processing;pi_2",
+		"doubt;7,00;EUR;failed;\r\ndoubt;7.00;EUR;paid;pi_2",
+		"doubt;7,00;EUR;paid;pi_1\r\ndoubt;7,00;EUR;failed;pi_1",
+	} {
+		got := r.reconcile(r.reported("id;gross;currency;status;charge\r\n"+lines), "--resolve", "--again", "--yes")
+		if !strings.HasSuffix(got.out, "no parked job in doubt is made clear by the report\n") {
+			t.Errorf("%s: %+v", lines, got)
+		}
+	}
+	for _, id := range []string{"again", "doubt"} {
+		if rec := r.record(r.one, id); rec.State != job.Parked || rec.KeyGeneration != 1 {
+			t.Errorf("%+v", rec)
+		}
+	}
+}
+
+// TestReconcileWritesOverNothing: --differences spares the report and what a link leads to, and nobody else may read it.
+func TestReconcileWritesOverNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.payments()
+	report, dir := r.reported(november), t.TempDir()
+	other, link, victim := filepath.Join(dir, "other"), filepath.Join(dir, "link"), filepath.Join(dir, "victim")
+	r.must(os.Link(report, other))
+	r.must(os.WriteFile(victim, []byte("precious"), 0o644))
+	r.must(os.Symlink(victim, link))
+	for path, want := range map[string]string{report: "--differences would write over the report itself", other: "--differences would write over the report itself", link: "is a symbolic link"} {
+		if got := r.reconcile(report, "--differences", path); got.code != 2 || !strings.Contains(got.err, want) {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+	for path, want := range map[string]string{report: november, victim: "precious"} {
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			t.Errorf("%s has %q, %v", path, text, err)
+		}
+	}
+	if got := r.reconcile(report, "--differences", victim); got.code != 3 {
+		t.Errorf("%+v", got)
+	}
+	if info, err := os.Stat(victim); err != nil || info.Mode().Perm() != 0o600 || info.Size() < 100 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
 func TestReconcileSettlesTheParkingThatItSaw(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -233,6 +297,8 @@ func TestReconcileIsAskedWrongly(t *testing.T) {
 		{"--report " + report + " --map id=invoice", `no column is named "invoice", as --map says`, 2},
 		{"--report " + report + " --map id=id,reference=charge", `no column is named "charge", from which --map takes reference`, 2},
 		{"--report " + report + " --map id=id --resolve", "--resolve compares amounts, and the map names none", 2},
+		{"--report " + report + " --map id=id,amount=gross --amounts minor --resolve", "--resolve compares currencies, and the report has none", 2},
+		{"--report " + report + " --map id=id,status=id --done a,", "--done or --refused has an empty status", 2},
 		{"--report " + report + " --map id=id --yes", "--yes, --by and --again are for --resolve", 2},
 		{"--report " + report + " --map id=id --batch b --since 2d", "--batch and --since or --until don't go together", 2},
 		{"--report " + report + " --map id=id --batch nov", `no batch "nov"`, 4},

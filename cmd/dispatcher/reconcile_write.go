@@ -24,19 +24,24 @@ func (r *reconciling) bad(line int, why error) {
 
 // differing is the file of --differences. The nil *differing takes everything and keeps nothing.
 type differing struct {
-	f *os.File
-	w *bufio.Writer
+	out cli.Output
+	w   *bufio.Writer
 }
 
-func newDiffering(path string) (*differing, error) {
+// newDiffering makes the file. report is that of --report; nil where it is none.
+func newDiffering(path string, report *os.File) (*differing, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, cli.Usage("name a file that may be written", "can't write --differences: %v", err)
+	d := &differing{out: cli.Output{Path: path, Flag: "--differences", Input: report, InputIs: "the report", Holds: "differences hold payments"}}
+	if err := d.out.Check(); err != nil {
+		return nil, err
 	}
-	return &differing{f, bufio.NewWriter(f)}, nil
+	if err := d.out.Begin(); err != nil {
+		return nil, fmt.Errorf("writing --differences: %w", err)
+	}
+	d.w = bufio.NewWriter(d.out.File)
+	return d, nil
 }
 
 func (d *differing) write(one reconcile.Difference) error {
@@ -51,7 +56,7 @@ func (d *differing) close() error {
 		return nil
 	}
 	err := d.w.Flush()
-	if closed := d.f.Close(); err == nil {
+	if closed := d.out.File.Close(); err == nil {
 		err = closed
 	}
 	if err != nil {
@@ -139,6 +144,9 @@ func (r *reconciling) table() error {
 	for _, status := range slices.Sorted(maps.Keys(r.result.PassedOver)) {
 		r.p.remark("passed over, of the status %q: %s; it is neither in --done nor in --refused", status, job.CountText(r.result.PassedOver[status]))
 	}
+	if n := r.result.Refunds; n > 0 {
+		r.p.remark("refunds, which are no charges: %s, of a negative amount", job.CountText(n))
+	}
 	return nil
 }
 
@@ -150,6 +158,9 @@ func (r *reconciling) told() error {
 	}
 	if _, err := fmt.Fprintln(r.p.Tell(), settledText(*r.settled, is)); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
+	}
+	if r.f.again && r.result.Nameless {
+		r.p.remark("nobody is called again: a line that can't be used has no id, and may be any job's; mend it or take it out")
 	}
 	if n := r.settled.Done.Jobs + r.settled.NotDone.Jobs; r.dry && n > 0 {
 		r.p.remark("nothing was changed: add --yes to do it")

@@ -187,6 +187,7 @@ func (r *Reader) csvJob(raw []byte) (job.Job, error) {
 	if j.ID = string(fields[h.id]); j.ID == "" {
 		return job.Job{}, fmt.Errorf("no id: the field %q is empty", r.opt.IDField)
 	}
+	r.id = j.ID
 	if h.plan != nil {
 		if j.Payload, err = h.plan.record(fields); err != nil {
 			return job.Job{}, err

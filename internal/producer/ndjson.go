@@ -54,6 +54,7 @@ func (r *Reader) plainJob(raw []byte) (job.Job, error) {
 	if j.ID == "" {
 		return job.Job{}, fmt.Errorf("no id: the field %q is missing, null or empty", r.opt.IDField)
 	}
+	r.id = j.ID
 	if r.gate.plan == nil {
 		j.Payload = r.compact(bytes.TrimSpace(raw))
 		return r.checked(j)

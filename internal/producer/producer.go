@@ -67,6 +67,7 @@ type Line struct {
 	Raw    []byte    // as read, with its line end; where it is too long, its beginning
 	Rest   io.Reader // what follows Raw of a line that is too long, valid until the next call of Next; else nil
 	Err    error     // why it can't be used, without the line's number; never holds a value of the payload
+	ID     string    // where Err is not nil and Options.IDField names the id: the id, if it could be read and is one
 }
 
 // Reader reads the lines of a billing file.
@@ -84,6 +85,7 @@ type Reader struct {
 	sealed []byte // its sealed payload, in quotes; nil if it has none
 	paid   bool   // it has a payload in plain
 	mapped bool   // it says that its payload is one already
+	id     string // its id, where Options.IDField names it
 }
 
 // New returns a reader of r. It reads the start of r already: the byte order mark and the header of a CSV file. Its
@@ -146,7 +148,10 @@ func (r *Reader) Next() (Line, error) {
 			continue
 		}
 		if line.Err == nil {
-			line.Job, line.Err = r.parse(line.Raw)
+			r.id = ""
+			if line.Job, line.Err = r.parse(line.Raw); line.Err != nil && job.CheckID(r.id) == nil {
+				line.ID = r.id
+			}
 		}
 		return line, nil
 	}

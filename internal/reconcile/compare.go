@@ -78,10 +78,17 @@ func (c *comparison) readReport(ctx context.Context) error {
 			if c.p.Bad != nil {
 				c.p.Bad(line.Number, line.Err)
 			}
-			continue
+			if line.ID == "" {
+				c.Nameless = true
+				continue
+			}
+			line.Err, line.Unclear = nil, true
 		case line.PassedOver:
 			c.passOver(line.Status)
-			continue
+			line.Unclear = true
+		case line.Refund:
+			c.Refunds++
+			line.Unclear = true
 		}
 		if err := into.put(line.ID, line); err != nil {
 			return err
@@ -126,17 +133,21 @@ func (c *comparison) namesOf(r Record) []string {
 	return nil
 }
 
-// translate gives lines whose ids are the gateway's the job's own. A name that several jobs have is the first one's, in the order of ids.
+// translate gives lines whose ids are the gateway's the job's own. A name that several jobs have is the first one's, in the order of ids; it makes nothing clear
+// of any of them.
 func (c *comparison) translate(ctx context.Context) error {
 	if !c.translates() {
 		return nil
 	}
 	for part := range partsOf {
-		ids := map[string]string{}
+		ids, others := map[string]string{}, map[string][]string{}
 		err := c.names.each(part, func(n name) error {
-			if id, known := ids[n.Name]; !known || n.ID < id {
-				ids[n.Name] = n.ID
+			id, known := ids[n.Name]
+			if known && id != n.ID {
+				others[n.Name] = append(others[n.Name], max(id, n.ID))
+				n.ID = min(id, n.ID)
 			}
+			ids[n.Name] = n.ID
 			return ctx.Err()
 		})
 		if err != nil {
@@ -148,6 +159,12 @@ func (c *comparison) translate(ctx context.Context) error {
 				l.ID = id
 			} else {
 				l.Nobodys = true
+			}
+			for _, other := range others[l.Foreign] {
+				l.Shared = true
+				if err := c.lines.put(other, Line{ID: other, Unclear: true}); err != nil {
+					return err
+				}
 			}
 			return c.lines.put(l.ID, l)
 		})
@@ -164,6 +181,7 @@ type pair struct {
 	charges  int
 	charge   *Line // the first of them
 	refusal  *Line // the last of them
+	unclear  bool  // some line says, or may say, something else of the job than the charge and the refusals
 	lines    []int // the first of all
 	reported job.Amounts
 }
@@ -201,6 +219,10 @@ func (c *comparison) compare(ctx context.Context) error {
 }
 
 func (p *pair) add(l Line) {
+	p.unclear = p.unclear || l.Unclear || l.Shared || p.otherReference(&l)
+	if l.Unclear {
+		return
+	}
 	if len(p.lines) < mostLines {
 		p.lines = append(p.lines, l.Number)
 	}
@@ -254,9 +276,11 @@ func (c *comparison) settle(id string, p *pair) error {
 func (p *pair) kind() Kind {
 	r := p.record
 	switch {
+	case r == nil && p.charges == 0 && p.refusal == nil:
+		return "" // only lines that say nothing
 	case r == nil:
 		return NotOurs
-	case p.charges > 1, p.charges == 1 && r.State == job.Done && p.otherReference():
+	case p.charges > 1, p.charges == 1 && r.State == job.Done && p.otherReference(p.charge):
 		return ChargedTwice
 	case p.charges == 1 && r.State != job.Done:
 		return ChargedNotDone
@@ -272,9 +296,9 @@ func (p *pair) kind() Kind {
 	return ""
 }
 
-// otherReference says that the report has the charge under another reference than the record.
-func (p *pair) otherReference() bool {
-	return p.charge.Reference != "" && p.record.Reference != "" && p.charge.Reference != p.record.Reference
+// otherReference says that a line has another reference than the record.
+func (p *pair) otherReference(l *Line) bool {
+	return p.record != nil && l.Reference != "" && p.record.Reference != "" && l.Reference != p.record.Reference
 }
 
 func (p *pair) difference(kind Kind, id string) Difference {
@@ -292,17 +316,16 @@ func (p *pair) difference(kind Kind, id string) Difference {
 	return d
 }
 
-// clears says that the report settles a parked job in doubt: it was charged once, with the money that its record has; or it was refused, and what was refused is
-// the call with its present key.
+// clears says that the report settles a parked job in doubt. Each line of the job must say the same: it was charged once, with the money that its record has; or it
+// was refused, the only call that it ever had is the one with its present key, and no line may be another one of the job's.
 func (c *comparison) clears(kind Kind, p *pair) (Clear, bool) {
 	r := p.record
-	if r == nil || r.State != job.Parked || !r.InDoubt {
+	if r == nil || r.State != job.Parked || !r.InDoubt || p.unclear {
 		return Clear{}, false
 	}
 	switch kind {
 	case ChargedNotDone:
-		reported, recorded := amountOf(p.charge.Money), amountOf(r.Money)
-		if reported == nil || recorded == nil || compared(reported, recorded) != Agree {
+		if p.refusal != nil || !same(amountOf(p.charge.Money), amountOf(r.Money)) {
 			return Clear{}, false
 		}
 		reference := p.charge.Reference
@@ -312,7 +335,7 @@ func (c *comparison) clears(kind Kind, p *pair) (Clear, bool) {
 		return Clear{ID: r.ID, ParkedAt: r.ParkedAt, Done: true, Line: p.charge.Number, Reference: reference}, true
 	case RefusedInDoubt:
 		present := len(r.Keys) > 0 && p.refusal.Foreign == r.Keys[len(r.Keys)-1]
-		return Clear{ID: r.ID, ParkedAt: r.ParkedAt, Line: p.refusal.Number}, r.FirstKey || present
+		return Clear{ID: r.ID, ParkedAt: r.ParkedAt, Line: p.refusal.Number}, r.Calls == 1 && (r.FirstKey || present) && !c.Nameless
 	}
 	return Clear{}, false
 }

@@ -169,11 +169,13 @@ func TestOnlyWhatIsClearIsSettled(t *testing.T) {
 		{"charged twice", "", "a;7,00;EUR;paid;ch_1\na;7,00;EUR;paid;ch_1", Record{InDoubt: true, Money: "700 EUR"}, ""},
 		{"no doubt", "", "a;7,00;EUR;paid;ch_1", Record{Reason: job.Refused, Money: "700 EUR"}, ""},
 		{"not parked", "", "a;7,00;EUR;paid;ch_1", Record{State: job.Retrying, InDoubt: true, Money: "700 EUR"}, ""},
-		{"refused, then charged", "", "a;7,00;EUR;failed;\na;7,00;EUR;paid;ch_1", Record{InDoubt: true, FirstKey: true, Money: "700 EUR"}, "done line 3 ch_1"},
-		{"refused", "", "a;7,00;EUR;failed;", Record{InDoubt: true, FirstKey: true, Money: "700 EUR"}, "not done line 2 "},
-		{"refused under some key of several", "", "a;7,00;EUR;failed;", Record{InDoubt: true, Money: "700 EUR"}, ""},
-		{"refused under an earlier key", IDIsKey, "a;7,00;EUR;failed;", Record{InDoubt: true, Keys: []string{"a", "a~2"}, Money: "700 EUR"}, ""},
-		{"refused under the present key", IDIsKey, "a~2;7,00;EUR;failed;", Record{InDoubt: true, Keys: []string{"a", "a~2"}, Money: "700 EUR"}, "not done line 2 "},
+		{"refused, then charged", "", "a;7,00;EUR;failed;\na;7,00;EUR;paid;ch_1", Record{InDoubt: true, FirstKey: true, Calls: 1, Money: "700 EUR"}, ""},
+		{"refused", "", "a;7,00;EUR;failed;", Record{InDoubt: true, FirstKey: true, Calls: 1, Money: "700 EUR"}, "not done line 2 "},
+		{"refused twice", "", "a;7,00;EUR;failed;\na;7,00;EUR;failed;", Record{InDoubt: true, FirstKey: true, Calls: 1, Money: "700 EUR"}, "not done line 3 "},
+		{"refused, and called twice under one key", "", "a;7,00;EUR;failed;", Record{InDoubt: true, FirstKey: true, Calls: 2, Money: "700 EUR"}, ""},
+		{"refused under some key of several", "", "a;7,00;EUR;failed;", Record{InDoubt: true, Calls: 1, Money: "700 EUR"}, ""},
+		{"refused under an earlier key", IDIsKey, "a;7,00;EUR;failed;", Record{InDoubt: true, Calls: 1, Keys: []string{"a", "a~2"}, Money: "700 EUR"}, ""},
+		{"refused under the present key", IDIsKey, "a~2;7,00;EUR;failed;", Record{InDoubt: true, Calls: 1, Keys: []string{"a", "a~2"}, Money: "700 EUR"}, "not done line 2 "},
 		{"charged under an earlier key", IDIsKey, "a;7,00;EUR;paid;ch_1", Record{InDoubt: true, Keys: []string{"a", "a~2"}, Money: "700 EUR"}, "done line 2 ch_1"},
 		{"charged under both keys", IDIsKey, "a;7,00;EUR;paid;ch_1\na~2;7,00;EUR;paid;ch_2", Record{InDoubt: true, Keys: []string{"a", "a~2"}, Money: "700 EUR"}, ""},
 		{"its reference is the id", IDIsReference, "ch_1;7,00;EUR;paid;", Record{InDoubt: true, Reference: "ch_1", Money: "700 EUR"}, "done line 2 ch_1"},
@@ -204,6 +206,87 @@ func TestOnlyWhatIsClearIsSettled(t *testing.T) {
 				t.Errorf("settles %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestADoubtfulLineSettlesNothing: a line that may say something else of a job keeps it from being settled.
+func TestADoubtfulLineSettlesNothing(t *testing.T) {
+	t.Parallel()
+	doubt := Record{ID: "a", State: job.Parked, Reason: job.UnknownOutcome, InDoubt: true, FirstKey: true, Calls: 1, Money: "700 EUR"}
+	with := func(change func(*Record)) Record {
+		r := doubt
+		change(&r)
+		return r
+	}
+	known := with(func(r *Record) { r.Reference = "ch_1" })
+	twin := Record{ID: "b", State: job.Done, Money: "700 EUR", Reference: "ch_1", Keys: []string{"k"}}
+	byReference := func(o *ReportOptions) { o.IDs = IDIsReference }
+	byKey := func(o *ReportOptions) { o.IDs = IDIsKey }
+	for _, c := range []struct {
+		name    string
+		opt     func(*ReportOptions)
+		lines   string
+		records []Record
+		want    string
+	}{
+		{"failed, then processing", nil, "a;7,00;EUR;failed;\na;7,00;EUR;processing;ch_2", []Record{doubt}, ""},
+		{"failed, then paid with an amount that can't be read", nil, "a;7,00;EUR;failed;\na;7.00;EUR;paid;ch_2", []Record{doubt}, ""},
+		{"failed, and a line that can't be used of another job", nil, "a;7,00;EUR;failed;\nb;7.00;EUR;paid;ch_2", []Record{doubt}, "a not done"},
+		{"failed, and a line without an id", nil, "a;7,00;EUR;failed;\n;7,00;EUR;paid;ch_2", []Record{doubt}, ""},
+		{"failed, and a line whose id is none", nil, "a;7,00;EUR;failed;\na ;7,00;EUR;paid;ch_2", []Record{doubt}, ""},
+		{"failed, and a line of too few fields", nil, "a;7,00;EUR;failed;\na;7,00", []Record{doubt}, ""},
+		{"paid, and a line without an id", nil, "a;7,00;EUR;paid;\n;0,30;EUR;fee;", []Record{doubt}, "a done"},
+		{"paid, then failed", nil, "a;7,00;EUR;paid;ch_1\na;7,00;EUR;failed;ch_1", []Record{doubt}, ""},
+		{"paid, then processing", nil, "a;7,00;EUR;paid;ch_1\na;7,00;EUR;processing;ch_1", []Record{doubt}, ""},
+		{"paid, and a line that can't be used", nil, "a;7,00;EUR;paid;ch_1\na;7.00;EUR;paid;ch_1", []Record{doubt}, ""},
+		{"paid under another reference", nil, "a;7,00;EUR;paid;ch_9", []Record{known}, ""},
+		{"paid under its reference", nil, "a;7,00;EUR;paid;ch_1", []Record{known}, "a done"},
+		{"paid under no reference", nil, "a;7,00;EUR;paid;", []Record{known}, "a done"},
+		{"failed under another reference", nil, "a;7,00;EUR;failed;ch_9\na;7,00;EUR;failed;ch_1", []Record{known}, ""},
+		{"failed under its reference", nil, "a;7,00;EUR;failed;ch_1", []Record{known}, "a not done"},
+		{"a reference of two jobs", byReference, "ch_1;7,00;EUR;paid;", []Record{known, twin}, ""},
+		{"a key of two jobs", byKey, "k;7,00;EUR;failed;", []Record{with(func(r *Record) { r.Keys = []string{"k"} }), twin}, ""},
+		{"a key of its own, and one of two jobs", byKey, "k;7,00;EUR;paid;\nk2;7,00;EUR;failed;", []Record{with(func(r *Record) { r.ID, r.Keys = "c", []string{"k", "k2"} }), twin}, ""},
+		{"minor units without a currency", func(o *ReportOptions) { o.Minor, o.Currency = true, "" }, "a;700;JPY;paid;", []Record{doubt}, ""},
+		{"no currency in the record", nil, "a;7,00;EUR;paid;", []Record{with(func(r *Record) { r.Money = "700 " })}, ""},
+		{"no currency in either", func(o *ReportOptions) { o.Minor, o.Currency = true, "" }, "a;700;JPY;paid;", []Record{with(func(r *Record) { r.Money = "700 " })}, ""},
+		{"a status with a blank", func(o *ReportOptions) { o.Done = []string{"paid", " settled"} }, "a;7,00;EUR;settled;ch_1", []Record{doubt}, "a done"},
+		{"a refund", nil, "a;-7,00;EUR;paid;ch_1", []Record{doubt}, ""},
+		{"paid, and a refund", nil, "a;7,00;EUR;paid;ch_1\na;-7,00;EUR;paid;ch_1", []Record{doubt}, ""},
+		{"a refused refund", nil, "a;-7,00;EUR;failed;ch_1", []Record{doubt}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			opt := options
+			if c.opt != nil {
+				c.opt(&opt)
+			}
+			result, err := Run(t.Context(), Params{Report: reportOf(t, "id;gross;currency;status;charge\n"+c.lines, opt), Records: each2(c.records), Dir: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, one := range result.Clear {
+				got += one.ID + map[bool]string{true: " done", false: " not done"}[one.Done]
+			}
+			if got != c.want {
+				t.Errorf("settles %q, want %q", got, c.want)
+			}
+			if refund := strings.Contains(c.lines, "-7,00"); (result.Refunds == 1) != refund || result.Differences[NotOurs].Jobs != 0 {
+				t.Errorf("%d refunds, %d not ours", result.Refunds, result.Differences[NotOurs].Jobs)
+			}
+		})
+	}
+}
+
+// TestARefundIsNoCharge: what was charged, done and paid back agrees; lines that say nothing are nobody's.
+func TestARefundIsNoCharge(t *testing.T) {
+	t.Parallel()
+	lines := "a;7,00;EUR;paid;ch_1\na;-7,00;EUR;paid;ch_1\nstranger;-1,00;EUR;paid;\nstranger;1,00;EUR;fee;\nstranger;1.00;EUR;paid;"
+	records := []Record{{ID: "a", State: job.Done, Expected: true, Money: "700 EUR", Reference: "ch_1"}}
+	result, err := Run(t.Context(), Params{Report: reportOf(t, "id;gross;currency;status;charge\n"+lines, options), Records: each2(records), Dir: t.TempDir()})
+	if err != nil || result.Agree.Jobs != 1 || result.Refunds != 2 || result.Bad != 1 || result.Differ() != 0 {
+		t.Errorf("%+v, %v", result, err)
 	}
 }
 

@@ -31,6 +31,11 @@ func compared(reported, recorded *Amount) Kind {
 	return Agree
 }
 
+// same says that both are there, with the same amount of the same currency.
+func same(reported, recorded *Amount) bool {
+	return reported != nil && recorded != nil && reported.Currency != "" && reported.Currency == recorded.Currency && reported.Minor.Cmp(recorded.Minor) == 0
+}
+
 // add adds one more job.
 func (s *Sum) add(reported job.Amounts, recorded *Amount) {
 	s.Jobs++

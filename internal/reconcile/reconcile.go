@@ -61,6 +61,8 @@ type Record struct {
 	Keys []string
 	// FirstKey says that the job had no other key than the present one: what is said of an earlier call is said of this one.
 	FirstKey bool
+	// Calls is how many calls of it may have reached the gateway since it was accepted.
+	Calls int
 }
 
 // where is the state for people and programs: the reason of what is parked.
@@ -121,7 +123,9 @@ type Result struct {
 	Records int64 `json:"records"`   // that were compared
 	// PassedOver is how many lines had a status that is neither a charge nor a refusal, by status. Beyond 20 of them, the others count as "others".
 	PassedOver map[string]int64 `json:"passed_over"`
-	Agree      Sum              `json:"agree"`
+	// Refunds is how many lines had a negative amount. They are neither charges nor refusals.
+	Refunds int64 `json:"refunds"`
+	Agree   Sum   `json:"agree"`
 	// Differences has each kind, also where no job is of it.
 	Differences map[Kind]*Sum `json:"differences"`
 	// ByState is the jobs that were charged and are not done, by their state; where they are parked, by the reason.
@@ -131,6 +135,8 @@ type Result struct {
 	// GoOn is the first of these.
 	GoOn []string `json:"may_be_charged_again_ids,omitempty"`
 
+	// Nameless says that some line can't be used and has no id that can be read. It may be any job's, so that none is clearly refused.
+	Nameless bool `json:"-"`
 	// Clear is what the report settles.
 	Clear []Clear `json:"-"`
 }

@@ -47,6 +47,8 @@ func (o ReportOptions) check() error {
 		return usage("name the statuses that mean a charge: --done paid,settled", "the map names a status, and nobody says which of them are charges")
 	case o.Status == "" && len(o.Done)+len(o.Refused) > 0:
 		return usage("add the column to the map: --map id=…,status=COLUMN", "--done and --refused choose by the status, and the map names none")
+	case slices.Contains(o.Done, ""), slices.Contains(o.Refused, ""):
+		return usage("name each status: --done paid,settled", "--done or --refused has an empty status")
 	case both >= 0:
 		return usage("let each status mean one thing", "the status %q is in --done and in --refused", o.Done[both])
 	case o.OneCurrency != "" && o.Currency != "":
@@ -107,10 +109,16 @@ type Line struct {
 	Reference string
 	// PassedOver says that it is neither a charge nor a refusal.
 	PassedOver bool
+	// Refund says that its amount is negative: whatever became of it, it is no charge, and no refusal of one.
+	Refund bool
+	// Unclear says that it names its job, and not what became of the job: it is passed over, a refund, or can't be used.
+	Unclear bool
+	// Shared says that several jobs have the name that it gives.
+	Shared bool
 	// Foreign is the id as the report has it, where that is not the job's; ID is the job's then, unless the line is Nobodys.
 	Foreign string
 	Nobodys bool
-	// Err is why the line can't be used.
+	// Err is why the line can't be used. ID is empty then if it could not be read.
 	Err error
 }
 
@@ -122,6 +130,7 @@ type Report struct {
 
 // NewReport returns a reader of r. It reads the header of a CSV file already. Its errors carry the code usage, or failed where r itself broke.
 func NewReport(r io.Reader, opt ReportOptions) (*Report, error) {
+	opt.Done, opt.Refused = trimmed(opt.Done), trimmed(opt.Refused)
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
@@ -134,13 +143,22 @@ func NewReport(r io.Reader, opt ReportOptions) (*Report, error) {
 	return &Report{opt: opt, in: in}, nil
 }
 
+// trimmed is statuses without the white space around them, as those of a line are compared.
+func trimmed(statuses []string) []string {
+	all := make([]string, 0, len(statuses))
+	for _, s := range statuses {
+		all = append(all, strings.TrimSpace(s))
+	}
+	return all
+}
+
 // Next returns the next line that is not blank. io.EOF ends the report; any other error means that the input broke.
 func (r *Report) Next() (Line, error) {
 	read, err := r.in.Next()
 	if err != nil {
 		return Line{}, broken(err)
 	}
-	line := Line{Number: read.Number, Err: read.Err}
+	line := Line{Number: read.Number, ID: read.ID, Err: read.Err}
 	if read.Err == nil {
 		line.ID = read.Job.ID
 		line.Err = r.fill(&line, read.Job.Payload)
@@ -183,6 +201,7 @@ func (r *Report) fill(line *Line, payload []byte) (err error) {
 	if line.Money == "-" && !line.Refused {
 		return r.opt.noMoney(payload)
 	}
+	line.Refund = strings.HasPrefix(line.Money, "-") && line.Money != "-"
 	return nil
 }
 
