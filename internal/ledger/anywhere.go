@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -21,6 +20,9 @@ const (
 	// claimUse is how long jobs may be taken in under a claim. The rest of its life allows for clocks of a cluster's nodes that differ.
 	claimUse = 4 * time.Second
 )
+
+// keysAtOnce is how many keys one pipeline looks at, but for one gateway's: Redis takes well below a second for them.
+const keysAtOnce = 50_000
 
 // Anywhere keeps ids known over all gateways: it lets a job in only if no other gateway knows its id. Safe for concurrent use.
 //
@@ -97,6 +99,11 @@ func (o *uniqueOffer) put(ctx context.Context, ticket job.Ticket, mode string) (
 
 func late(err error) bool { return redis.HasErrorPrefix(err, "LATE") }
 
+// turnedAway says that the books changed nothing. That proves nothing of the same offer sent before, which may still be on its way.
+func turnedAway(err error) bool {
+	return late(err) || redis.HasErrorPrefix(err, "EARLY") || redis.HasErrorPrefix(err, "SHUT")
+}
+
 // look claims the ids, asks the other gateways, and gets ready to offer what none of them knows or claims.
 func (o *uniqueOffer) look(ctx context.Context) error {
 	o.sent, o.left, o.offer = false, nil, o.whole
@@ -105,7 +112,7 @@ func (o *uniqueOffer) look(ctx context.Context) error {
 	if o.claim, err = o.all.claim(ctx, o.gateway, o.jobs); err != nil {
 		return err
 	}
-	known, err := o.all.known(ctx, o.gateway, o.jobs)
+	known, err := o.all.known(ctx, &o.claim, o.jobs)
 	if err != nil {
 		return err
 	}
@@ -130,11 +137,16 @@ func (o *uniqueOffer) look(ctx context.Context) error {
 	return err
 }
 
-// send puts what is left before the gateway's own books, and gives the claims back once they have answered.
+// send puts what is left before the gateway's own books, and gives the claims back once they have answered, or have turned it away.
 func (o *uniqueOffer) send(ctx context.Context, ticket job.Ticket, mode string) ([]job.Admittance, job.Room, error) {
+	again := o.sent
 	o.sent, ticket.Until = true, o.claim.until
 	some, room, err := o.offer(ctx, ticket, mode)
 	if err != nil {
+		if !again && turnedAway(err) {
+			o.sent = false
+			o.all.unclaim(ctx, o.claim)
+		}
 		return nil, room, err
 	}
 	o.sent = false
@@ -151,60 +163,82 @@ type known struct{ gateway, digest string }
 
 // known asks all gateways but one which jobs they know. While one is being renamed, a job may be missed under either name by who asks for it first under the new
 // one and then under the old one: so all are asked twice. They are asked again, too, if some have come or gone since the register was read.
-func (a *Anywhere) known(ctx context.Context, but string, jobs []job.Newcomer) (map[int]known, error) {
+func (a *Anywhere) known(ctx context.Context, c *claim, jobs []job.Newcomer) (map[int]known, error) {
 	found, last := map[int]known{}, a.registered.Load()
 	if last == nil {
-		if _, err := a.learn(ctx); err != nil {
+		names, err := a.learn(ctx)
+		if err != nil {
 			return nil, err
 		}
+		last = &names
 	}
 	for pass := 1; ; pass++ {
-		moving, err := a.ask(ctx, but, jobs, found)
+		moving, err := a.ask(ctx, c, *last, jobs, found)
 		if err != nil {
 			return nil, err
 		}
-		changed, err := a.learn(ctx)
+		names, err := a.learn(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if !changed && (!moving || pass > 1) {
+		if slices.Equal(*last, names) && (!moving || pass > 1) {
 			return found, nil
 		}
+		last = &names
 	}
 }
 
-// learn reads the register, and reports whether it has changed since it was read last.
-func (a *Anywhere) learn(ctx context.Context) (changed bool, err error) {
+// learn reads the register. Queues of asynq that can't be gateways are other people's.
+func (a *Anywhere) learn(ctx context.Context) ([]string, error) {
 	names, err := redisdb.Registered(ctx, a.c)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	last := a.registered.Swap(&names)
-	return last == nil || !slices.Equal(*last, names), nil
+	names = slices.DeleteFunc(names, func(name string) bool { return job.CheckGateway(name) != nil })
+	a.registered.Store(&names)
+	return names, nil
 }
 
-// ask asks all gateways but one once, in one round trip, and reports whether one is being renamed.
-func (a *Anywhere) ask(ctx context.Context, but string, jobs []job.Newcomer, found map[int]known) (moving bool, err error) {
-	var asked map[string]*redis.Cmd
-	err = knownScript.Pipelined(ctx, a.c, func(run redisdb.Runner) {
-		asked = map[string]*redis.Cmd{}
-		for _, name := range slices.Concat(a.gateways, *a.registered.Load()) {
-			if name == but || asked[name] != nil {
-				continue
+// ask asks all gateways but the claim's own once, and reports whether one is being renamed. Where it takes several pipelines, the claims are renewed after each: they
+// last for however many gateways there are.
+func (a *Anywhere) ask(ctx context.Context, c *claim, registered []string, jobs []job.Newcomer, found map[int]known) (moving bool, err error) {
+	names := slices.Concat(a.gateways, registered)
+	slices.Sort(names)
+	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == c.gateway })
+	most := max(1, keysAtOnce/max(1, len(jobs)))
+	for some := range slices.Chunk(names, most) {
+		moves, err := a.askSome(ctx, some, jobs, found)
+		if err != nil {
+			return false, err
+		}
+		moving = moving || moves
+		if len(names) > most {
+			if err := a.renew(ctx, c); err != nil {
+				return false, err
 			}
+		}
+	}
+	return moving, nil
+}
+
+// askSome asks some gateways in one pipeline, and reports whether one is being renamed.
+func (a *Anywhere) askSome(ctx context.Context, names []string, jobs []job.Newcomer, found map[int]known) (moving bool, err error) {
+	asked := make([]*redis.Cmd, len(names))
+	err = knownScript.Pipelined(ctx, a.c, func(run redisdb.Runner) {
+		for i, name := range names {
 			k := redisdb.NewKeys(name)
 			keys := append(make([]string, 0, 1+len(jobs)), k.Alive())
 			for _, n := range jobs {
 				keys = append(keys, k.Job(n.Job.ID))
 			}
-			asked[name] = run(keys)
+			asked[i] = run(keys)
 		}
 	})
 	if err != nil {
 		return false, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(asked)) {
-		reply, err := asked[name].Slice()
+	for i, name := range names {
+		reply, err := asked[i].Slice()
 		if err != nil {
 			return false, err
 		}

@@ -13,10 +13,11 @@ import (
 
 // claim is the claims of one offer.
 type claim struct {
-	token  string
-	groups []*claimGroup
-	until  int64        // when it is too late to take jobs in under them (µs, Redis's clock)
-	others map[int]bool // places of the jobs that another gateway claims
+	gateway string
+	token   string
+	groups  []*claimGroup
+	until   int64        // when it is too late to take jobs in under them (µs, Redis's clock)
+	others  map[int]bool // places of the jobs that another gateway claims, or of which the claim has ended
 }
 
 // claimGroup is claims that one script makes.
@@ -28,18 +29,28 @@ type claimGroup struct {
 
 // claim claims the ids of jobs for a gateway.
 func (a *Anywhere) claim(ctx context.Context, gateway string, jobs []job.Newcomer) (claim, error) {
-	c := claim{token: rand.Text(), groups: a.groups(jobs), others: map[int]bool{}}
+	c := claim{gateway: gateway, token: rand.Text(), groups: a.groups(jobs), others: map[int]bool{}}
+	err := a.run(ctx, &c, false)
+	return c, err
+}
+
+// renew has claims that have not ended live as long again from now on. One that has ended is not made again: what it kept off may have happened.
+func (a *Anywhere) renew(ctx context.Context, c *claim) error { return a.run(ctx, c, true) }
+
+// run runs claim.lua for all groups.
+func (a *Anywhere) run(ctx context.Context, c *claim, held bool) error {
 	replies := make([][]any, len(c.groups))
 	c.each(func(i int, g *claimGroup) {
-		replies[i], g.err = claimScript.Run(ctx, a.c, g.keys, gateway, c.token, claimLife.Milliseconds()).Slice()
+		replies[i], g.err = claimScript.Run(ctx, a.c, g.keys, c.gateway, c.token, claimLife.Milliseconds(), redisdb.Flag(held)).Slice()
 	})
+	c.until = 0
 	for i, g := range c.groups {
 		if g.err != nil {
-			return c, g.err
+			return g.err
 		}
 		now, ok := at[int64](replies[i], 0)
 		if !ok || len(replies[i]) != 1+len(g.keys) {
-			return c, redisdb.BadReply("claim.lua", replies[i])
+			return redisdb.BadReply("claim.lua", replies[i])
 		}
 		if until := now + claimUse.Microseconds(); c.until == 0 || until < c.until {
 			c.until = until
@@ -50,7 +61,7 @@ func (a *Anywhere) claim(ctx context.Context, gateway string, jobs []job.Newcome
 			}
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // unclaim gives claims back. Those that it can't give back end by themselves.
