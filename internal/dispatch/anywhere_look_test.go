@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -191,5 +193,48 @@ func TestAClaimThatEndsDuringALookCountsNoMore(t *testing.T) {
 	w.must(err)
 	if answers[0] != job.Claimed || answers[1] != job.Enqueued || w.known("x0") != 1 {
 		t.Errorf("it comes to %s and %s, and %d gateways have it", answers[0], answers[1], w.known("x0"))
+	}
+}
+
+// Two producers bring the same ids to two gateways in opposite orders, each with the next chunk on its way before the one before is answered. Each id goes in once, and
+// they don't wait for each other until claims end.
+func TestTwoLinesInOppositeOrdersTakeNoIDTwice(t *testing.T) {
+	t.Parallel()
+	w := newAnywhere(t, testkit.Server(t).URL())
+	for round := range testkit.Often(10, 60) {
+		var chunks [4][]job.Job
+		for i := range chunks {
+			for n := range []int{400, 3, 400, 3}[i] {
+				chunks[i] = append(chunks[i], payloads(`{}`, fmt.Sprintf("r%d-%d-%d", round, i, n))...)
+			}
+		}
+		var both sync.WaitGroup
+		begun := time.Now()
+		for name, order := range map[string][]int{w.a: {0, 1, 2, 3}, w.b: {2, 1, 0, 3}} {
+			both.Go(func() {
+				line := w.door().Line()
+				defer line.Close()
+				before := admission.Answered(nil, nil)
+				for _, i := range order {
+					now := line.Begin(t.Context(), name, chunks[i], admission.Park)
+					if _, err := before.Wait(); err != nil {
+						t.Error(err)
+					}
+					before = now
+				}
+				if _, err := before.Wait(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("round %d took %v", round, took)
+		}
+		for _, j := range slices.Concat(chunks[:]...) {
+			if n := w.known(j.ID); n != 1 {
+				t.Fatalf("%s is at %d gateways", j.ID, n)
+			}
+		}
 	}
 }
