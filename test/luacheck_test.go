@@ -21,7 +21,7 @@ func TestTheScriptsPassLuacheck(t *testing.T) {
 	t.Parallel()
 	linter, err := exec.LookPath("luacheck")
 	if err != nil {
-		t.Skip("SKIP: luacheck is not installed here: make lint runs it")
+		t.Skip("luacheck is not installed here: make lint runs it")
 	}
 	for _, name := range job.Algorithms() {
 		alg, err := bucket.NewAlgorithm(name, []job.Limit{{N: 100, Window: time.Second}}, 100, 10)

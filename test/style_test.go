@@ -1,6 +1,7 @@
 package test
 
 import (
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,21 +35,28 @@ func TestTestsDoNotSleep(t *testing.T) {
 
 var (
 	skip = regexp.MustCompile(`\b[a-z]+\.Skip\w*\(.*`)
-	told = regexp.MustCompile(`\.Skipf?\(".+: make [a-z-]+ runs it"`)
+	told = regexp.MustCompile(`\.Skipf?\(".+: (make [a-z-]+) runs it"`)
 	// hidden is a test that ends early because of a flag or a variable of the environment, and counts as passed.
 	hidden = regexp.MustCompile(`if [^\n{]*(?:\*[a-z]\w*|length|testing\.Short\(\)|os\.Getenv\([^\n{]*) == (?:0|""|false|nil)[^\n{]* \{\n(?:\s*\w+\.Logf?\([^\n]*\n)?\s*return\n`)
 )
 
-// What does not run says so, and why, and which target runs it.
+// What does not run says so, and why, and which target runs it: one that CI calls.
 func TestTestsThatDoNotRunSkipWithAReason(t *testing.T) {
 	t.Parallel()
+	ci, err := os.ReadFile("../.ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, f := range sources(t) {
 		if !f.test || f.path == "test/style_test.go" {
 			continue
 		}
 		for _, call := range skip.FindAllString(f.text, -1) {
-			if !told.MatchString(call) {
+			switch says := told.FindStringSubmatch(call); {
+			case says == nil:
 				t.Errorf(`%s: %s does not say "why: make target runs it"`, f.path, call)
+			case !regexp.MustCompile(`(?m)^\s*step ` + says[1] + `\b`).Match(ci):
+				t.Errorf("%s: %s: .ci/run has no %s", f.path, call, says[1])
 			}
 		}
 		for _, found := range hidden.FindAllString(f.text, -1) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,27 +35,8 @@ type apiRig struct {
 	api     *httpapi.API
 	url     string
 	doc     *openapi3.T
-	log     *heard
-	all     *heard // bodies and headers of all answers
-}
-
-// heard collects what several goroutines say.
-type heard struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (h *heard) Write(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.Write(p)
-}
-
-func (h *heard) String() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.String()
+	log     *testkit.Log
+	all     *testkit.Log // bodies and headers of all answers
 }
 
 // newAPIRig makes one on the Redis of this URL, or where it is empty, in a database of its own.
@@ -66,7 +45,7 @@ func newAPIRig(t *testing.T, url, settings string) *apiRig {
 	if url == "" {
 		url, _ = testkit.Database(t)
 	}
-	a := &apiRig{t: t, redis: url, gateway: testkit.Gateway(t), log: &heard{}, all: &heard{}}
+	a := &apiRig{t: t, redis: url, gateway: testkit.Gateway(t), log: &testkit.Log{}, all: &testkit.Log{}}
 	text := fmt.Sprintf("redis: %s\ntoken: %s\ngateways:\n  %s:\n    request: {url: \"https://one.example/charge\"}\n    leak: {limits: [100/s]}\n    %s\n",
 		url, apiToken, a.gateway, settings)
 	var err error

@@ -32,7 +32,7 @@ type ward struct {
 	*rig
 	sick  []patient
 	well  string
-	log   *heard
+	log   *testkit.Log
 	calls sync.Map // by gateway: *atomic.Int64
 	stop  func()
 	named bool // whoever fails for a damaged key has to say which it is
@@ -50,7 +50,7 @@ const eachHas = 6 // jobs of each gateway
 func newWard(t *testing.T) *ward {
 	t.Helper()
 	server := testkit.Server(t)
-	w := &ward{rig: &rig{t: t, ctx: t.Context(), c: server.Client(), file: filepath.Join(t.TempDir(), "dispatcher.yaml"), one: "\x00", two: "\x01"}, log: &heard{}}
+	w := &ward{rig: &rig{t: t, ctx: t.Context(), c: server.Client(), file: filepath.Join(t.TempDir(), "dispatcher.yaml"), one: "\x00", two: "\x01"}, log: &testkit.Log{}}
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		n, _ := w.calls.LoadOrStore(strings.Trim(r.URL.Path, "/"), &atomic.Int64{})
 		n.(*atomic.Int64).Add(1)

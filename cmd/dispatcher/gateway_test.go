@@ -103,7 +103,7 @@ func (r *renamed) serve(cond func(log string) bool) string {
 	r.t.Helper()
 	ctx, stop := context.WithCancel(r.t.Context())
 	defer stop()
-	log, over := &heard{}, make(chan int, 1)
+	log, over := &testkit.Log{}, make(chan int, 1)
 	root := newCommand(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: log})
 	root.SetArgs([]string{"run", "-c", r.file, "--log-format", "json"})
 	go func() {

@@ -77,7 +77,7 @@ type running struct {
 	lock         *locked
 	judge        *provider.Provider
 	urls         [2]string
-	log          *heard
+	log          *testkit.Log
 	cfg          *config.Config
 	stop         func()
 	admission    string   // of the gateway with a lock
@@ -89,7 +89,7 @@ type running struct {
 func newRunning(t *testing.T) *running {
 	t.Helper()
 	r := &running{t: t, dir: t.TempDir(), keys: testkit.Gateway(t), strict: testkit.Gateway(t), lock: &locked{known: []string{oldKey}},
-		judge: provider.New(provider.Config{}), log: &heard{}, admission: "{limits: [100000/s]}"}
+		judge: provider.New(provider.Config{}), log: &testkit.Log{}, admission: "{limits: [100000/s]}"}
 	r.file = filepath.Join(r.dir, "dispatcher.yaml")
 	srv := httptest.NewServer(r.lock)
 	t.Cleanup(srv.Close)

@@ -34,21 +34,8 @@ func (r *reader) answers(n node, a *Answers) {
 // needs reads the fields that an answer must have to mean done, each with a value or a list of values that will do.
 func (r *reader) needs(n node) map[string][]string {
 	all := map[string][]string{}
-	entries := r.entries(n)
-	if len(entries) == 0 && !r.faulted[n.path] {
-		r.fault(n.path, "this is empty, so it asks for nothing: write a field of the answer's body and its value, like {resultCode: Authorised}")
-	}
-	for _, e := range entries {
-		if rule := checkField(e.key); rule != "" {
-			r.places[e.value.path] = e.at
-			r.fault(e.value.path, "%q %s", e.key, rule)
-			continue
-		}
-		values := []node{e.value}
-		if _, list := e.value.tree.(*ast.SequenceNode); list {
-			values = r.items(e.value, "write at least one value, like [paid, captured]")
-		}
-		for _, v := range values {
+	for _, e := range r.named(n, "asks for", "write a field of the answer's body and its value, like {resultCode: Authorised}", checkField) {
+		for _, v := range r.values(e.value, "write at least one value, like [paid, captured]") {
 			if text, ok := r.wantedText(v); ok {
 				all[e.key] = append(all[e.key], text)
 			}
@@ -57,19 +44,35 @@ func (r *reader) needs(n node) map[string][]string {
 	return all
 }
 
-// matches reads the fields of an answer that say which payment it is about, each with the payload's field that has the same, or the job's id.
-func (r *reader) matches(n node) map[string]string {
-	all := map[string]string{}
+// named returns the entries of a mapping whose names pass a check. One without any is at fault: it asks for, or compares, nothing.
+func (r *reader) named(n node, does, hint string, check func(string) string) (good []entry) {
 	entries := r.entries(n)
 	if len(entries) == 0 && !r.faulted[n.path] {
-		r.fault(n.path, "this is empty, so it compares nothing: write a field of the answer's body and the payload's field with the same value, like {merchantReference: reference}")
+		r.fault(n.path, "this is empty, so it %s nothing: %s", does, hint)
 	}
 	for _, e := range entries {
-		if rule := checkField(e.key); rule != "" {
+		if rule := check(e.key); rule != "" {
 			r.places[e.value.path] = e.at
 			r.fault(e.value.path, "%q %s", e.key, rule)
 			continue
 		}
+		good = append(good, e)
+	}
+	return good
+}
+
+// values returns a node, or the items of it where it is a list.
+func (r *reader) values(n node, hint string) []node {
+	if _, list := n.tree.(*ast.SequenceNode); list {
+		return r.items(n, hint)
+	}
+	return []node{n}
+}
+
+// matches reads the fields of an answer that say which payment it is about, each with the payload's field that has the same, or the job's id.
+func (r *reader) matches(n node) map[string]string {
+	all := map[string]string{}
+	for _, e := range r.named(n, "compares", "write a field of the answer's body and the payload's field with the same value, like {merchantReference: reference}", checkField) {
 		text, ok := r.text(e.value)
 		switch {
 		case !ok:
@@ -161,12 +164,8 @@ const (
 
 // statuses reads a status, a class of them, or a list of these.
 func (r *reader) statuses(n node) []int {
-	each := []node{n}
-	if _, list := n.tree.(*ast.SequenceNode); list {
-		each = r.items(n, "write at least one status, like [409, 422]")
-	}
 	var all []int
-	for _, one := range each {
+	for _, one := range r.values(n, "write at least one status, like [409, 422]") {
 		if text, ok := r.filled(one); ok && len(text) == 3 && text[1:] == "xx" && text[0] >= '1' && text[0] <= '5' {
 			all = append(all, int(text[0]-'0'))
 			continue
@@ -209,20 +208,8 @@ func (r *reader) wantedFields(n node) []map[string]string {
 // wanted reads a mapping of names to what is wanted there: a text, a regular expression between slashes, or a list of these. Each combination is one of those returned.
 func (r *reader) wanted(n node, hint string, check func(string) string) []map[string]string {
 	all := []map[string]string{{}}
-	entries := r.entries(n)
-	if len(entries) == 0 && !r.faulted[n.path] {
-		r.fault(n.path, "this is empty, so it asks for nothing: %s", hint)
-	}
-	for _, e := range entries {
-		if rule := check(e.key); rule != "" {
-			r.places[e.value.path] = e.at
-			r.fault(e.value.path, "%q %s", e.key, rule)
-			continue
-		}
-		values := []node{e.value}
-		if _, list := e.value.tree.(*ast.SequenceNode); list {
-			values = r.items(e.value, "write at least one value, like [busy, locked]")
-		}
+	for _, e := range r.named(n, "asks for", hint, check) {
+		values := r.values(e.value, "write at least one value, like [busy, locked]")
 		if all = r.times(all, e.key, values); len(all) > mostOfRule {
 			return all // which the rule says
 		}

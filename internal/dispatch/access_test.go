@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"spillway/internal/config"
 	"spillway/internal/job"
@@ -24,7 +21,7 @@ const clientSecret = "s3cret-of-the-client"
 // authority is a token endpoint, and the gateway that its tokens open.
 type authority struct {
 	*rig
-	log *lockedLog
+	log *testkit.Log
 
 	mu      sync.Mutex
 	life    int                                                    // of tokens, in seconds
@@ -38,28 +35,10 @@ type authority struct {
 	answer  func(call int, w http.ResponseWriter, r *http.Request) // nil: 200
 }
 
-// lockedLog is a log that tests read.
-type lockedLog struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // opened makes a gateway that wants access tokens; settings are the rest of its part of the file.
 func opened(t *testing.T, settings string) *authority {
 	t.Helper()
-	a := &authority{rig: &rig{t: t}, log: &lockedLog{}, life: 3600, valid: map[string]bool{}, secret: clientSecret}
+	a := &authority{rig: &rig{t: t}, log: &testkit.Log{}, life: 3600, valid: map[string]bool{}, secret: clientSecret}
 	endpoint := httptest.NewServer(http.HandlerFunc(a.grant))
 	gateway := httptest.NewServer(http.HandlerFunc(a.pay))
 	t.Cleanup(endpoint.Close)
@@ -132,25 +111,14 @@ func (a *authority) counts() (asked, called, refused int) {
 // start serves with a log that is read.
 func (a *authority) start() *Dispatcher {
 	a.t.Helper()
-	d, err := New(Params{DB: a.db, Gateways: a.cfg.Gateways, Metrics: prometheus.NewRegistry(), Patience: patience,
-		Log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	if err := d.Start(a.t.Context()); err != nil {
-		a.t.Fatal(err)
-	}
 	a.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		d.Stop(ctx)
 		for _, secret := range []string{"access-token", clientSecret} {
 			if strings.Contains(a.log.String(), secret) {
 				a.t.Errorf("%s is in the log", secret)
 			}
 		}
 	})
-	return d
+	return a.serveWith(slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 }
 
 func (a *authority) done(n int64) func() bool {

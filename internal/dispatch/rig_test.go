@@ -76,10 +76,11 @@ func (r *rig) count() int {
 }
 
 // serve starts a dispatcher for all gateways.
-func (r *rig) serve() *Dispatcher {
+func (r *rig) serve() *Dispatcher { return r.serveWith(slog.New(slog.DiscardHandler)) }
+
+func (r *rig) serveWith(log *slog.Logger) *Dispatcher {
 	r.t.Helper()
-	d, err := New(Params{DB: r.db, Gateways: r.cfg.Gateways, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Patience: patience})
+	d, err := New(Params{DB: r.db, Gateways: r.cfg.Gateways, Metrics: prometheus.NewRegistry(), Log: log, Patience: patience})
 	if err != nil {
 		r.t.Fatal(err)
 	}

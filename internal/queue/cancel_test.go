@@ -12,7 +12,7 @@ import (
 // A server keeps no connection to hear of cancellations that mean nothing here, jobs come all the same, and a stop waits for nothing and says nothing of it.
 func TestNobodyListensForCancellations(t *testing.T) {
 	t.Parallel()
-	r, log := setup(t), &lines{}
+	r, log := setup(t), &testkit.Log{}
 	r.c = testkit.Server(t).Client()
 	r.srv.cfg.Log = slog.New(slog.NewTextHandler(log, nil))
 	r.srv = NewServer(r.c, r.srv.cfg)
@@ -30,7 +30,7 @@ func TestNobodyListensForCancellations(t *testing.T) {
 	if took := time.Since(begun); took > 4*time.Second { // asynq rests for five after a subscription that failed
 		t.Errorf("the stop took %s", took)
 	}
-	if said := log.text(); said != "" {
+	if said := log.String(); said != "" {
 		t.Errorf("the log says: %s", said)
 	}
 	other := r.srv.client.Subscribe(t.Context(), "another")

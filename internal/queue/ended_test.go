@@ -5,31 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
-
-// lines keeps what was logged.
-type lines struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // endIt does what the scripts do that end a task together with its attempt.
 func (r *rig) endIt(taskID string) {
@@ -47,7 +28,7 @@ func TestATaskThatHasEndedIsNotEndedAgain(t *testing.T) {
 	for name, fail := range map[string]bool{"well": false, "with an error": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, log := setup(t), &lines{}
+			r, log := setup(t), &testkit.Log{}
 			r.srv = NewServer(r.c, ServerConfig{Gateway: r.gw, Concurrency: 20, Gate: r.gate, Grace: 5 * time.Second,
 				Log: slog.New(slog.NewTextHandler(log, nil)), Handle: func(ctx context.Context, d job.Delivery) error {
 					r.endIt(d.TaskID)
@@ -62,7 +43,7 @@ func TestATaskThatHasEndedIsNotEndedAgain(t *testing.T) {
 			}
 			testkit.Eventually(t, 10*time.Second, "three deliveries", func() bool { return len(r.deliveries()) == 3 })
 			r.srv.Stop(context.Background())
-			if got := log.text(); got != "" {
+			if got := log.String(); got != "" {
 				t.Errorf("asynq complains:\n%s", got)
 			}
 			left := r.c.Keys(context.Background(), fmt.Sprintf("asynq:{%s}:*", r.gw)).Val()

@@ -1,7 +1,6 @@
 package testkit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ Run "make test", which installs it, or install it yourself: apt-get install redi
 type process struct {
 	cmd    *exec.Cmd
 	port   int
-	output *lockedBuffer
+	output *Log
 	exited chan struct{}
 }
 
@@ -67,7 +66,7 @@ func launchOn(lp launchParams) (*process, error) {
 	if lp.dir == "" {
 		lp.dir = os.TempDir()
 	}
-	p := &process{port: lp.port, output: &lockedBuffer{}, exited: make(chan struct{})}
+	p := &process{port: lp.port, output: &Log{}, exited: make(chan struct{})}
 	p.cmd = exec.Command(bin, lp.commandLine()...)
 	p.cmd.Env = append(os.Environ(), lp.env...)
 	if err := p.begin(); err != nil {
@@ -172,21 +171,4 @@ func freePort() (int, error) {
 		return port, nil
 	}
 	return 0, errors.New("no free port between 11000 and 20000 on 127.0.0.1")
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
