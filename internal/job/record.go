@@ -28,6 +28,11 @@ type Record struct {
 	Reference     string    // the gateway's own, of the call that succeeded; empty if it gave none
 	Unsure        bool      // a call with the present key may have charged
 	Settled       Settlement
+	Looks         int       // look-ups made since CallEnded, but for those that failed
+	NextLook      time.Time // when the next one is due; zero unless the job is pending
+	LastSeen      string    // what the last one saw, for a person
+	CallEnded     time.Time // end of the call in doubt, which look-ups ask for; zero if none did
+	Taken         bool      // the gateway has said that it accepted the payment
 	History       []Call
 	// Sealed is the payload as it is stored, where that is sealed. Job.Payload is empty where Unopened says why it can't be opened: it is sealed, or damaged.
 	Sealed   []byte
