@@ -21,7 +21,6 @@ import (
 var (
 	errTimeout     = errors.New("the time-out")
 	errDialTimeout = errors.New("the time-out for connecting")
-	errLongAnswer  = errors.New("the answer is longer than 64 KiB")
 )
 
 // callError is a sentence with a cause to be asked about by errors.Is, whose text is not shown.
@@ -80,6 +79,11 @@ func (c *Client) ended(ctx context.Context, missing string) (error, bool) {
 		return &callError{text: fmt.Sprintf("%s within %s", missing, c.timeout), cause: context.DeadlineExceeded}, true
 	}
 	return &callError{text: "the call was broken off: " + missing, cause: context.Canceled}, true
+}
+
+// tooLong says how much of an answer is read.
+func (c *Client) tooLong() error {
+	return fmt.Errorf("the answer is longer than %d KiB", c.most>>10)
 }
 
 // cutOff says why an answer's body ended too soon.

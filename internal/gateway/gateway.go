@@ -63,12 +63,15 @@ type Config struct {
 	Sign Sign
 	// OAuth2 says where the access tokens of calls come from. The zero OAuth2: calls carry none.
 	OAuth2 OAuth2
+
+	places func(name string) (part, error) // of the URL; nil: parsePlace
 }
 
 // Client calls one gateway. It is safe for any number of goroutines.
 type Client struct {
 	shape     shape
 	timeout   time.Duration
+	most      int64 // how much of an answer's body is read, in bytes
 	dialer    *dialer
 	transport *http.Transport
 }
@@ -79,7 +82,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{shape: s, timeout: cfg.Timeout}
+	c := &Client{shape: s, timeout: cfg.Timeout, most: maxAnswer}
 	if c.timeout <= 0 {
 		c.timeout = defaultTimeout
 	}
@@ -133,7 +136,23 @@ func newTransport(d *dialer, dial func(ctx context.Context, network, addr string
 // not sent, with an error of code job.CodeInvalid.
 func (c *Client) Send(ctx context.Context, call job.Request) job.Result {
 	start := time.Now()
-	res := c.send(ctx, call, start)
+	m, err := c.shape.message(call, later(start, call.Due))
+	return c.exchange(ctx, call, start, m, err)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// exchange makes a call of a message, unless there is an error in its place.
+func (c *Client) exchange(ctx context.Context, call job.Request, start time.Time, m message, err error) job.Result {
+	res := job.Result{Stage: job.NotSent, Err: err}
+	if err == nil {
+		res = c.send(ctx, call, start, &m)
+	}
 	from := start
 	if !res.Wrote.IsZero() {
 		from = res.Wrote
@@ -143,20 +162,12 @@ func (c *Client) Send(ctx context.Context, call job.Request) job.Result {
 }
 
 // send goes through dead connections until one stands, writes once, and reads the answer.
-func (c *Client) send(ctx context.Context, call job.Request, start time.Time) job.Result {
-	from := start
-	if call.Due.After(from) {
-		from = call.Due
-	}
-	m, err := c.shape.message(call, from)
-	if err != nil {
-		return job.Result{Stage: job.NotSent, Err: err}
-	}
+func (c *Client) send(ctx context.Context, call job.Request, start time.Time, m *message) job.Result {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer time.AfterFunc(time.Until(from.Add(c.timeout)), func() { cancel(errTimeout) }).Stop()
+	defer time.AfterFunc(time.Until(later(start, call.Due).Add(c.timeout)), func() { cancel(errTimeout) }).Stop()
 	for try := 1; ; try++ {
-		res, again := c.try(ctx, cancel, call, &m)
+		res, again := c.try(ctx, cancel, call, m)
 		if !again || try == maxTries {
 			return res
 		}

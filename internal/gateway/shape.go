@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -44,7 +45,7 @@ func newShape(cfg Config) (shape, error) {
 		return s, fmt.Errorf("encoding: %q is unknown: use json or form", cfg.Encoding)
 	}
 	var err error
-	if s.url, err = parseTemplate(cfg.URL); err != nil {
+	if s.url, err = parseTemplate(cfg.URL, cfg.place()); err != nil {
 		return s, fmt.Errorf("url: %w", err)
 	}
 	if err := s.checkKey(); err != nil {
@@ -77,6 +78,14 @@ func (cfg Config) Digest() string {
 	return job.SentDigest(cmp.Or(cfg.Method, http.MethodPost)+" "+cfg.URL, encoding, key, asConfigured(cfg.JobHeaders))
 }
 
+// place reads the places of the URL.
+func (cfg Config) place() func(string) (part, error) {
+	if cfg.places != nil {
+		return cfg.places
+	}
+	return parsePlace
+}
+
 func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
 
 // message makes a job into a request of that moment. Its errors have the code job.CodeInvalid.
@@ -99,6 +108,18 @@ func (s *shape) message(call job.Request, at time.Time) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
+	m, err := s.head(call, target, v)
+	if err == nil && s.hasBody() {
+		m.body, err = s.encode(payload)
+	}
+	if s.signer != nil && err == nil {
+		err = s.signer.sign(&m, call, at)
+	}
+	return m, err
+}
+
+// head makes a message without its body.
+func (s *shape) head(call job.Request, target *url.URL, v *values) (message, error) {
 	m := message{head: http.Request{Method: s.method, URL: target, Host: target.Host, Header: s.header.Clone()}}
 	m.head.Proto, m.head.ProtoMajor, m.head.ProtoMinor = "HTTP/1.1", 1, 1
 	if s.host != "" {
@@ -113,16 +134,7 @@ func (s *shape) message(call job.Request, at time.Time) (message, error) {
 		}
 		m.head.Header[textproto.CanonicalMIMEHeaderKey(name)] = []string{call.Key}
 	}
-	if err := s.fill(m.head.Header, v); err != nil {
-		return message{}, err
-	}
-	if s.hasBody() {
-		m.body, err = s.encode(payload)
-	}
-	if s.signer != nil && err == nil {
-		err = s.signer.sign(&m, call, at)
-	}
-	return m, err
+	return m, s.fill(m.head.Header, v)
 }
 
 func (s *shape) encode(payload json.RawMessage) ([]byte, error) {

@@ -76,7 +76,7 @@ func TestURLs(t *testing.T) {
 		{"https://api.test/{payload.customer.empty}/x", "", "can't be empty"},
 		{"https://api.test/{payload.customer.up}/x", "", "can't be empty, . or .."},
 	} {
-		tmpl, err := parseTemplate(c.template)
+		tmpl, err := parseTemplate(c.template, parsePlace)
 		if err != nil {
 			t.Errorf("%s: %v", c.template, err)
 			continue

@@ -17,6 +17,7 @@ type template struct {
 	parts  []part
 	base   *url.URL // with "x" at the places
 	secure bool
+	who    string // has the places, in errors
 }
 
 // part is a piece of a URL or of a header's value: literal text, or a place.
@@ -24,22 +25,26 @@ type part struct {
 	text  string
 	id    bool     // {id}
 	path  []string // {payload.a.b}
+	look  string   // of a look-up alone: {key}, {reference} or {first_call}
 	query bool     // the place is behind the question mark of a URL
 }
 
-func (p part) place() bool { return p.id || p.path != nil }
+func (p part) place() bool { return p.id || p.path != nil || p.look != "" }
 
 // name is what stands between the braces of a place.
 func (p part) name() string {
-	if p.id {
+	switch {
+	case p.id:
 		return "id"
+	case p.look != "":
+		return p.look
 	}
 	return "payload." + strings.Join(p.path, ".")
 }
 
-// parseTemplate reads a URL. Its errors don't quote it: the query may hold a secret.
-func parseTemplate(raw string) (template, error) {
-	var t template
+// parseTemplate reads a URL whose places are read by a function. Its errors don't quote it: the query may hold a secret.
+func parseTemplate(raw string, place func(name string) (part, error)) (template, error) {
+	t := template{who: "url"}
 	query := false
 	rest := raw
 	for rest != "" {
@@ -56,7 +61,7 @@ func parseTemplate(raw string) (template, error) {
 		if !closed {
 			return t, errors.New("a { has no } behind it")
 		}
-		p, err := parsePlace(name)
+		p, err := place(name)
 		if err != nil {
 			return t, err
 		}
@@ -125,7 +130,7 @@ func (t *template) render(v *values) (*url.URL, error) {
 	}
 	var b strings.Builder
 	for _, p := range t.parts {
-		text, err := p.inURL(v)
+		text, err := p.inURL(v, t.who)
 		if err != nil {
 			return nil, err
 		}
@@ -133,24 +138,24 @@ func (t *template) render(v *values) (*url.URL, error) {
 	}
 	u, err := url.Parse(b.String())
 	if err != nil {
-		return nil, invalid("the gateway's url can't be made for this job: compare its {places} with the payload")
+		return nil, invalid("the gateway's %s can't be made for this job: compare its {places} with the payload", t.who)
 	}
 	return u, nil
 }
 
 // inURL returns a part's text, escaped for its place in a URL.
-func (p part) inURL(v *values) (string, error) {
+func (p part) inURL(v *values, who string) (string, error) {
 	if !p.place() {
 		return p.text, nil
 	}
-	value, err := v.need(p, "url")
+	value, err := v.need(p, who)
 	switch {
 	case err != nil:
 		return "", err
 	case p.query:
 		return url.QueryEscape(value), nil
 	case value == "" || value == "." || value == "..":
-		return "", invalid("the gateway's url needs {%s} in its path, where it can't be empty, . or ..", p.name())
+		return "", invalid("the gateway's %s needs {%s} in its path, where it can't be empty, . or ..", who, p.name())
 	}
 	return url.PathEscape(value), nil
 }
@@ -159,13 +164,20 @@ func (p part) inURL(v *values) (string, error) {
 type values struct {
 	job     job.Job
 	payload json.RawMessage
-	doc     any // the payload, once a place has needed it
+	doc     any               // the payload, once a place has needed it
+	look    map[string]string // the places of a look-up alone
 }
 
 // need returns the value of a place. who needs it is for the error.
 func (v *values) need(p part, who string) (string, error) {
 	if p.id {
 		return v.job.ID, nil
+	}
+	if p.look != "" {
+		if value := v.look[p.look]; value != "" {
+			return value, nil
+		}
+		return "", invalid("the gateway's %s needs {%s}, and the job has none yet", who, p.look)
 	}
 	value, ok := v.field(p.path)
 	if !ok {

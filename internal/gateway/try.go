@@ -50,22 +50,22 @@ func (c *Client) read(resp *http.Response) job.Result {
 		return res
 	}
 	// One byte more than is kept tells a long answer from a full one, and meets the end that frees the connection.
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, c.most+1))
 	switch {
 	case err != nil:
 		res.Err = c.cutOff(err)
-	case len(body) > maxAnswer:
-		body, res.Err = body[:maxAnswer], errLongAnswer
+	case int64(len(body)) > c.most:
+		body, res.Err = body[:c.most], c.tooLong()
 	}
 	res.Body = body
 	if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
-		res = unzip(res)
+		res = c.unzip(res)
 	}
 	return res
 }
 
 // unzip reads an answer that was compressed though we asked for identity.
-func unzip(res job.Result) job.Result {
+func (c *Client) unzip(res job.Result) job.Result {
 	z, err := gzip.NewReader(bytes.NewReader(res.Body))
 	if err != nil {
 		if res.Err == nil && len(res.Body) > 0 {
@@ -73,10 +73,10 @@ func unzip(res job.Result) job.Result {
 		}
 		return res
 	}
-	body, err := io.ReadAll(io.LimitReader(z, maxAnswer+1))
+	body, err := io.ReadAll(io.LimitReader(z, c.most+1))
 	switch {
-	case len(body) > maxAnswer:
-		body, res.Err = body[:maxAnswer], errLongAnswer
+	case int64(len(body)) > c.most:
+		body, res.Err = body[:c.most], c.tooLong()
 	case err != nil && res.Err == nil:
 		res.Err = errors.New("the answer's gzip is cut off or damaged")
 	}

@@ -28,6 +28,12 @@ const (
 // OwnID stands for the job's id among the fields of its payload that an answer is compared with.
 const OwnID = "{id}"
 
+// What a look-up's answer is compared with beside these: the idempotency key as it was sent, and the gateway's own reference.
+const (
+	OwnKey       = "{key}"
+	OwnReference = "{reference}"
+)
+
 // Saveds returns every one.
 func Saveds() []Saved {
 	return []Saved{SavedAnswer, SavedState, SavedError, SavedNot, SavedOnce, SavedUnknown}

@@ -102,7 +102,7 @@ type Result struct {
 	Stage  Stage
 	Status int                 // HTTP status; 0 unless Stage is Answered
 	Header map[string][]string // the answer's headers, canonical names
-	Body   []byte              // at most the first 64 KiB of the answer
+	Body   []byte              // at most the first 64 KiB of the answer, or MiB where it is a look-up's
 	Err    error               // why there is no answer; never holds a payload or a secret
 	// Late reports a call that was given up before its write because its slot had passed too long ago.
 	Late bool
