@@ -32,6 +32,7 @@ func (r *reader) check(path string, g *Gateway) {
 	}
 	r.checkLeak(path+".leak", g.Leak)
 	r.checkAdmission(path+".admission", g)
+	r.checkLookup(path+".lookup", g)
 	if t := g.Retry; t.Max < t.First {
 		r.clash(path+".retry.max", path+".retry.first", "max, %s%s, is shorter than first, %s%s: make max the longer one",
 			job.FormatDuration(t.Max), r.defaulted(path+".retry.max"), job.FormatDuration(t.First), r.defaulted(path+".retry.first"))
@@ -289,8 +290,11 @@ func checkReference(path string) string {
 	return checkField(path)
 }
 
-func checkURL(text string) string {
-	plain, rule := fillPlaceholders(text)
+func checkURL(text string) string { return checkURLWith(text, nil) }
+
+// checkURLWith tests a URL that may have more placeholders.
+func checkURLWith(text string, more []string) string {
+	plain, rule := fillPlaceholders(text, more)
 	if rule != "" {
 		return rule
 	}
@@ -314,9 +318,9 @@ func checkURL(text string) string {
 	return ""
 }
 
-// fillPlaceholders puts 0 where {id} and {payload.FIELD} stand.
-func fillPlaceholders(text string) (plain, rule string) {
-	const known = "{id} and {payload.FIELD} are all there is"
+// fillPlaceholders puts 0 where {id}, {payload.FIELD} and more of them stand.
+func fillPlaceholders(text string, more []string) (plain, rule string) {
+	known := placesHint(more)
 	_, rest, _ := strings.Cut(text, "://")
 	if end := strings.IndexAny(rest, "/?#"); end < 0 && strings.Contains(rest, "{") || end >= 0 && strings.Contains(rest[:end], "{") {
 		return "", "has a placeholder in its host: limits are for one host, so give each its own gateway"
@@ -330,7 +334,7 @@ func fillPlaceholders(text string) (plain, rule string) {
 		case !found:
 			return plain, ""
 		}
-		if path, ok := strings.CutPrefix(name, "payload."); name != "id" && (!ok || checkField(path) != "") {
+		if path, ok := strings.CutPrefix(name, "payload."); name != "id" && !slices.Contains(more, name) && (!ok || checkField(path) != "") {
 			return "", "has an unknown placeholder: " + known
 		}
 		plain = before + "0" + tail

@@ -84,6 +84,8 @@ type Gateway struct {
 	Request Request
 	// Answers says what its answers mean.
 	Answers Answers
+	// Lookup says how it is asked what became of a payment. nil (default) = it is not.
+	Lookup *Lookup
 	// Reference is the dotted path, in the body of an answer that means done, of the gateway's own reference for the payment. Default
 	// id; empty = none is kept.
 	Reference string

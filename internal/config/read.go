@@ -129,6 +129,7 @@ func (r *reader) gateway(n node) Gateway {
 		field{"like", func(node) {}}, // layered has read it
 		field{"request", func(n node) { r.request(n, &g.Request) }},
 		field{"answers", func(n node) { r.answers(n, &g.Answers) }},
+		field{"lookup", func(n node) { g.Lookup = r.lookup(n) }},
 		field{"reference", r.word(&g.Reference, checkReference)},
 		field{"amount", func(n node) { r.amount(n, &g.Amount) }},
 		field{"map", func(n node) { g.Map = r.mapping(n) }},

@@ -1,0 +1,182 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// lookPlaces are those that a look-up has beside those of a call.
+var lookPlaces = []string{"key", "reference", "first_call"}
+
+// checkLookURL tests a whole URL, or what stands behind the request's server.
+func checkLookURL(text string) string {
+	if strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//") || strings.HasPrefix(text, "?") {
+		text = "https://x" + text
+	}
+	if !strings.HasPrefix(text, "http://") && !strings.HasPrefix(text, "https://") {
+		return "is not a URL: write one like https://api.example.com/v1/payments?reference={id}, or /v1/payments?reference={id} for the request's server"
+	}
+	return checkURLWith(text, lookPlaces)
+}
+
+// inText is a place in a body, which must stand within a text of its JSON.
+var inText = regexp.MustCompile(`\{(?:id|key|reference|first_call|payload\.[^{}\s"]+)\}`)
+
+// checkLookBody lets a body be a JSON object with places in its texts.
+func checkLookBody(text string) string {
+	if plain := inText.ReplaceAllString(text, "x"); !strings.HasPrefix(strings.TrimSpace(text), "{") || !json.Valid([]byte(plain)) {
+		return "is no JSON object: write one, with places in its texts alone, like '{\"reference\": \"{id}\"}'"
+	}
+	return ""
+}
+
+// checkLookRule reports what contradicts itself in a rule.
+func (r *reader) checkLookRule(path string, rule LookRule) {
+	then, after := path+".then", path+".after"
+	if !slices.ContainsFunc([]string{"status", "header", "body", "absent"}, func(k string) bool { return r.written(path + "." + k) }) {
+		r.fault(path, "the rule would match every answer: give it a status, a header, a body or absent")
+	}
+	switch {
+	case !r.written(then):
+		r.missing(then, "say what such an answer means: done, refused, later or not_done")
+	case rule.Then == string(job.LookNotDone) && !r.written(after):
+		r.missing(after, "say how long after the call the gateway may still make the payment, or not show it yet; 0s if it promises that a look-up sees all that was made before")
+	case rule.Then != string(job.LookNotDone) && r.written(after):
+		r.clash(after, then, "only a not_done is believed later than it is seen: take after out")
+	}
+	if rule.Absent && r.written(path+".body") {
+		r.clash(path+".body", path+".absent", "absent is the end of a list without the payment, so there is no body to look at: take one of the two out")
+	}
+}
+
+// checkLookup reports what contradicts itself in a gateway's look-up, and makes its URLs whole.
+func (r *reader) checkLookup(path string, g *Gateway) {
+	l := g.Lookup
+	if l == nil || r.faulted[path] {
+		return
+	}
+	if l.Doubted != nil {
+		r.checkQuery(path, path, g, l.Doubted)
+	}
+	if l.Accepted != nil && l.Accepted != l.Doubted {
+		r.checkQuery(path+".accepted", path, g, l.Accepted)
+	}
+}
+
+// checkQuery looks at one way to ask. What it lacks stands at base.
+func (r *reader) checkQuery(path, base string, g *Gateway, q *Query) {
+	at := func(key string) string {
+		if p := path + "." + key; r.written(p) || !r.written(base+"."+key) {
+			return p
+		}
+		return base + "." + key
+	}
+	r.wholeURL(at("url"), g.Request, q)
+	r.checkPlaces(path, at, g, q)
+	if q.Body != "" && q.Method != "POST" {
+		r.clash(at("body"), at("method"), "a GET has no body: write method: POST, or take body out")
+	}
+	if len(q.Answers) == 0 && !r.written(at("answers")) {
+		r.missing(path+".answers", "say what the gateway's answers mean, like [{body: {status: paid}, then: done}]")
+	}
+	if len(q.Matches) == 0 && q.Scan == nil && !r.written(at("matches")) && !r.written(at("scan")) {
+		r.missing(path+".matches", `say by what an answer is known to be about the job's payment, like {reference: "{id}"}`)
+	}
+	if q.Scan == nil && slices.ContainsFunc(q.Answers, func(rule LookRule) bool { return rule.Absent }) {
+		r.clash(at("answers"), path+".scan", "absent is the end of a list, and there is no scan that walks one: write scan, or a status or body in place of absent")
+	}
+	r.checkSchedule(at("schedule"), at("answers"), q)
+}
+
+// wholeURL puts the request's server before a URL that begins behind it.
+func (r *reader) wholeURL(path string, of Request, q *Query) {
+	base, text := of.URL.Reveal(), q.URL.Reveal()
+	switch {
+	case text == "" || r.faulted[path]:
+	case strings.HasPrefix(text, "?"):
+		q.URL = Secret(behind(base, "?") + text)
+	case strings.HasPrefix(text, "/"):
+		q.URL = Secret(server(base) + text)
+	case strings.HasPrefix(base, "https://") && !strings.HasPrefix(text, "https://"):
+		r.fault(path, "the look-up carries the headers of the request, whose url is https: write https here too")
+	}
+	if base == "" && !strings.Contains(text, "://") {
+		q.URL = ""
+	}
+}
+
+// server returns a URL up to the end of its host.
+func server(of string) string {
+	scheme, rest, _ := strings.Cut(of, "://")
+	return scheme + "://" + behind(rest, "/?")
+}
+
+// behind returns a text up to the first of some characters.
+func behind(text, end string) string {
+	if i := strings.IndexAny(text, end); i >= 0 {
+		return text[:i]
+	}
+	return text
+}
+
+// checkPlaces looks whether jobs can have what is to be filled in, and whether it names the call.
+func (r *reader) checkPlaces(path string, at func(string) string, g *Gateway, q *Query) {
+	has := func(what string) bool {
+		matched := slices.Contains(values(q.Matches), what)
+		if q.Scan != nil {
+			matched = matched || slices.Contains(values(q.Scan.Match), what)
+		}
+		return matched || strings.Contains(q.URLText+q.Body, what)
+	}
+	q.OneKey = has(job.OwnKey) || has(job.OwnReference)
+	if has(job.OwnKey) && !g.Request.Key.Any() {
+		r.fault(at("url"), "the look-up uses {key}, and the gateway has no keys: use {id} or {reference}")
+	}
+	if has(job.OwnReference) && g.Reference == "" {
+		r.fault(at("url"), "the look-up uses {reference}, and the gateway's reference is \"\", so none is kept: use {id} or {key}")
+	}
+}
+
+func values(of map[string]string) (all []string) {
+	for _, v := range of {
+		all = append(all, v)
+	}
+	return all
+}
+
+// checkSchedule reports look-ups that end before a not_done can be believed: it takes two, and the second after that time.
+func (r *reader) checkSchedule(path, answers string, q *Query) {
+	var whole time.Duration
+	for _, one := range q.Schedule {
+		whole += one
+	}
+	if slices.Contains(q.Schedule, 0) || len(q.Schedule) == 0 {
+		return // which is at fault
+	}
+	for _, rule := range q.Answers {
+		switch {
+		case rule.Then != string(job.LookNotDone):
+		case len(q.Schedule) < 2:
+			r.clash(path, answers, "a not_done is believed only when two look-ups in a row say it, and there is one: give the schedule one more time")
+			return
+		case whole < rule.After:
+			r.clash(path, answers, "the last look-up is made %s after the call%s, and a not_done is believed only %s after it: make the schedule longer, or after shorter",
+				whole, r.defaulted(path), job.FormatDuration(rule.After))
+			return
+		}
+	}
+}
+
+// placesHint lists what may stand in a URL's braces.
+func placesHint(more []string) string {
+	if len(more) == 0 {
+		return "{id} and {payload.FIELD} are all there is"
+	}
+	return fmt.Sprintf("{id}, {%s} and {payload.FIELD} are all there is", strings.Join(more, "}, {"))
+}
