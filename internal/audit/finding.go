@@ -37,7 +37,7 @@ type Finding struct {
 	ID    string // of the job, or of the task if it is not one of a job; empty for the totals
 	What  Wrong
 	State job.State // that its record says; empty if there is none
-	Where string    // the place that is meant: scheduled, retrying, open, parked:REASON, pending, active, or a set of asynq's
+	Where string    // the place that is meant: scheduled, retrying, open, asking, parked:REASON, pending, active, or a set of asynq's
 	Text  string    // of the totals, and of books
 }
 

@@ -119,7 +119,7 @@ func (g *Gateway) mendOne(ctx context.Context, id string, missed int64) (string,
 		return "", err
 	}
 	old := job.TaskID(id, generation)
-	keys := []string{k.Job(id), k.Due(), k.Active(), k.Costs(), k.Task(old), newKey, k.Scheduled(), k.Retrying(), k.Open(), k.Retries()}
+	keys := []string{k.Job(id), k.Due(), k.Active(), k.Costs(), k.Task(old), newKey, k.Scheduled(), k.Retrying(), k.Open(), k.Asking(), k.Retries()}
 	keys = append(append(keys, g.keys.AsynqSets()...), g.keys.AllParked()...)
 	args := []any{g.NowMicros.Now(), id, generation, old, newID, msg, missed, g.name, redisdb.Wake, len(g.keys.AsynqSets())}
 	for _, r := range job.Reasons() {

@@ -1,16 +1,16 @@
 -- mend.lua: puts a job where its record says, and nowhere else. A queued job that has lost its task gets another one, in a new
 -- generation: should the old one turn up after all, it is stale paper.
 -- KEYS 1 record  2 due  3 active  4 costs  5 old task  6 new task  7 scheduled  8 retrying  9 open
---      10 retries  11… asynq's own sets: retry, archived, scheduled, completed, then parked:<reason> of every reason
+--      10 asking  11 retries  12… asynq's own sets: retry, archived, scheduled, completed, then parked:<reason> of every reason
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation of the old task  4 old task id  5 new task id  6 new task message
 --      7 a task that says it was pending before this was missed in the queue (µs, 0 = it was not looked for)  8 gateway  9 wake channel
 --      10 how many sets of asynq's, then the reasons in the order of their keys
 -- returns 'none' | 'queued' (at the head, with a new task) | 'placed' | 'removed' (entries of a job that has no record)
 local record, id, now = KEYS[1], ARGV[2], now_us(ARGV[1])
-local first_parked = 11 + tonumber(ARGV[10])
-local v = redis.call('HMGET', record, '@state', '@generation', '@cost', '@not_before', '@due_at', '@deadline', '@parked_at', '@reason', '@batch', '@history')
+local first_parked = 12 + tonumber(ARGV[10])
+local v = redis.call('HMGET', record, '@state', '@generation', '@cost', '@not_before', '@due_at', '@deadline', '@parked_at', '@reason', '@batch', '@history', '@ask_at')
 local state = v[1]
-local places = {scheduled = {KEYS[7], v[4]}, retrying = {KEYS[8], v[5]}, in_flight = {KEYS[9], v[6]}}
+local places = {scheduled = {KEYS[7], v[4]}, retrying = {KEYS[8], v[5]}, in_flight = {KEYS[9], v[6]}, pending = {KEYS[10], v[11]}}
 local other = {queued = true, done = true, discarded = true}
 local home, score = nil, nil
 if places[state] then home, score = places[state][1], places[state][2] end
@@ -28,7 +28,7 @@ end
 
 local moved = 0
 for i = 7, #KEYS do
-  local line_or_asynqs = i >= 10 and i < first_parked
+  local line_or_asynqs = i >= 11 and i < first_parked
   local gone = KEYS[i] ~= home and not line_or_asynqs and redis.call('ZREM', KEYS[i], id) or 0
   moved = moved + gone
   if gone > 0 and i >= first_parked then
@@ -52,8 +52,8 @@ end
 if not lost() then return moved > 0 and 'placed' or 'none' end
 redis.call('DEL', KEYS[5])
 redis.call('HDEL', KEYS[4], ARGV[4])
-for i = 11, first_parked - 1 do redis.call('ZREM', KEYS[i], ARGV[4]) end
+for i = 12, first_parked - 1 do redis.call('ZREM', KEYS[i], ARGV[4]) end
 redis.call('HSET', record, '@generation', int(tonumber(v[2]) + 1))
-pend('RPUSH', line_of(v[10], KEYS[2], KEYS[10]), KEYS[6], ARGV[5], ARGV[6], KEYS[4], tonumber(v[3]) or 1, now)
+pend('RPUSH', line_of(v[10], KEYS[2], KEYS[11]), KEYS[6], ARGV[5], ARGV[6], KEYS[4], tonumber(v[3]) or 1, now)
 redis.call('PUBLISH', ARGV[9], ARGV[8])
 return 'queued'

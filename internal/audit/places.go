@@ -27,7 +27,7 @@ func (g *Gateway) lines() []place {
 
 // sets are the places of jobs that are not queued.
 func (g *Gateway) sets() []place {
-	all := []place{{"scheduled", g.keys.Scheduled(), "ZRANGE"}, {"retrying", g.keys.Retrying(), "ZRANGE"}, {"open", g.keys.Open(), "ZRANGE"}}
+	all := []place{{"scheduled", g.keys.Scheduled(), "ZRANGE"}, {"retrying", g.keys.Retrying(), "ZRANGE"}, {"open", g.keys.Open(), "ZRANGE"}, {"asking", g.keys.Asking(), "ZRANGE"}}
 	for _, r := range job.Reasons() {
 		all = append(all, place{"parked:" + string(r), g.keys.Parked(string(r)), "ZRANGE"})
 	}
@@ -45,7 +45,7 @@ type whereabouts struct {
 // places judges jobs by their records; deep looks through the whole queue for each that is queued. Jobs without a record are left out.
 func (g *Gateway) places(ctx context.Context, ids []string, deep bool) ([]whereabouts, error) {
 	k := g.keys
-	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Open(), k.Retries(), k.Replays(), k.Due()}, g.keys.AllParked()...)
+	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Open(), k.Retries(), k.Replays(), k.Due(), k.Asking()}, g.keys.AllParked()...)
 	args := []any{k.JobPrefix(), k.TaskPrefix(), redisdb.Flag(deep), len(job.Reasons())}
 	for _, r := range job.Reasons() {
 		args = append(args, string(r))

@@ -1,12 +1,12 @@
 -- records.lua: whether jobs stand where their records say, and nowhere else. Reads only.
--- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 open  6 retries  7 replays  8 due, then parked:<reason> of every reason
+-- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 open  6 retries  7 replays  8 due  9 asking, then parked:<reason> of every reason
 -- ARGV 1 prefix of records  2 prefix of tasks  3 "1": look for tasks in the queue's lines too, in time that grows with their length
 --      4 number of reasons, then the reasons in the order of their keys, then ids
 -- returns for each id four: state ('' = no record), generation, what is wrong ('' = nothing seen), where;
 --      of a queued job whose task says that it is pending, where is since when (ns), unless the lines were looked through
 local reasons, ids_at = tonumber(ARGV[4]), 5 + tonumber(ARGV[4])
-local home = {scheduled = 'scheduled', retrying = 'retrying', in_flight = 'open'}
-local known = {queued = true, parked = true, done = true, discarded = true, scheduled = true, retrying = true, in_flight = true}
+local home = {scheduled = 'scheduled', retrying = 'retrying', in_flight = 'open', pending = 'asking'}
+local known = {queued = true, parked = true, done = true, discarded = true, scheduled = true, retrying = true, in_flight = true, pending = true}
 
 local sets = {}
 local function add_set(key, name)
@@ -15,7 +15,8 @@ end
 add_set(KEYS[3], 'scheduled')
 add_set(KEYS[4], 'retrying')
 add_set(KEYS[5], 'open')
-for i = 1, reasons do add_set(KEYS[8 + i], 'parked:' .. ARGV[4 + i]) end
+add_set(KEYS[9], 'asking')
+for i = 1, reasons do add_set(KEYS[9 + i], 'parked:' .. ARGV[4 + i]) end
 
 local function task_of(task_id)
   local t = redis.call('HMGET', ARGV[2] .. task_id, 'state', 'msg', 'pending_since')

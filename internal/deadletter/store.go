@@ -27,6 +27,8 @@ type Store struct {
 	NowMicros redisdb.Clock
 	// Brake says when a batch stops itself.
 	Brake job.Brake
+	// Asks says when the gateway is first asked after a job that may have been charged. The zero value: never, such jobs are parked.
+	Asks job.Asks
 	// TaskEnded hears of each task that Park has taken out of the queue's hands together with its attempt. Nil: nobody hears.
 	TaskEnded func(taskID string)
 	act       func() string // see For
@@ -67,18 +69,29 @@ func New(c redis.UniversalClient, gateway string) *Store {
 	return &Store{c: c, gateway: gateway, keys: redisdb.NewKeys(gateway)}
 }
 
-// Park ends an attempt in the store. Doing it twice is the same as once; nothing happens if the record has moved on.
+// parkAsks is park.lua's answer on a job that is pending now.
+const parkAsks = 2
+
+// Park is ParkOrAsk for a caller that does not want to know which it was.
 func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) error {
+	_, err := s.ParkOrAsk(ctx, a, e, reason)
+	return err
+}
+
+// ParkOrAsk ends an attempt in the store. Where look-ups are configured, a job that may have been charged is pending instead, and asked is true. Doing it twice
+// is the same as once; nothing happens if the record has moved on.
+func (s *Store) ParkOrAsk(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) (asked bool, err error) {
 	k := s.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
-	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold()}, end.Keys...)
+	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold(), k.Asking()}, end.Keys...)
+	accepted := e.Verdict == job.VerdictAccepted
 	parked, err := record.Park.Run(ctx, s.c, keys, s.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
-		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), s.Brake.Setting(), e.Reference, redisdb.Flag(e.Verdict == job.VerdictAccepted), end.Task, end.Until).Int()
-	if parked == 1 && s.TaskEnded != nil {
+		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), s.Brake.Setting(), e.Reference, redisdb.Flag(accepted), s.Asks.First(accepted), end.Task, end.Until).Int()
+	if parked > 0 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}
 	_, err = record.IfDamaged(ctx, s.c, k, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.NowMicros.Now(), err)
-	return err
+	return parked == parkAsks, err
 }
 
 // ParkUnreadable parks something in the queue that is not a job: its content is sealed like a payload. An id that no job could have, or that some

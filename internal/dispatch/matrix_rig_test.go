@@ -436,7 +436,7 @@ type mortalStore struct {
 	l *cell
 }
 
-func (s mortalStore) Park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) error {
+func (s mortalStore) ParkOrAsk(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) (bool, error) {
 	s.l.die(diesAfter)
-	return s.Store.Park(ctx, a, e, reason)
+	return s.Store.ParkOrAsk(ctx, a, e, reason)
 }

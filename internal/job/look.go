@@ -16,9 +16,26 @@ const (
 	LookNotDone LookVerdict = "not_done" // the gateway has no such payment; believed only when it says so twice
 )
 
+// InHistory names the verdict in a record's history, where those of calls stand too.
+func (v LookVerdict) InHistory() string { return "look_" + string(v) }
+
 // LookVerdicts returns every one.
 func LookVerdicts() []LookVerdict {
 	return []LookVerdict{LookDone, LookRefused, LookLater, LookNotDone}
+}
+
+// Asks is how long after the end of a call the gateway is first asked what came of it. Zero: it is not asked.
+type Asks struct {
+	Unknown  time.Duration // where nobody knows whether it was charged
+	Accepted time.Duration // where the gateway has said that it accepted the payment
+}
+
+// First is the one of both in µs, as scripts have it.
+func (a Asks) First(accepted bool) int64 {
+	if accepted {
+		return a.Accepted.Microseconds()
+	}
+	return a.Unknown.Microseconds()
 }
 
 // Look is one look-up of a pending job, written down before it is made.
@@ -35,6 +52,8 @@ type Look struct {
 	Made      int       // look-ups made so far that count for the schedule
 	Absent    int       // how many of the last ones in a row said not_done
 	Failed    int       // how many of the last ones in a row failed
+	Entered   time.Time // when the job was accepted here, on Redis's clock
+	Claimed   time.Time // when this look-up was claimed, on Redis's clock
 }
 
 // Key is the idempotency key of the call in doubt, as Attempt.Key.

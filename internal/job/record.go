@@ -30,6 +30,7 @@ type Record struct {
 	Settled       Settlement
 	Looks         int       // look-ups made since CallEnded, but for those that failed
 	NextLook      time.Time // when the next one is due; zero unless the job is pending
+	LookFailing   time.Time // when the first of the last look-ups in a row ended that failed; zero if the last one did not
 	LastSeen      string    // what the last one saw, for a person
 	CallEnded     time.Time // end of the call in doubt, which look-ups ask for; zero if none did
 	Taken         bool      // the gateway has said that it accepted the payment

@@ -48,6 +48,8 @@ type Config struct {
 	Sent string
 	// KeyLifetime is how long after a key's first call another one may begin with it.
 	KeyLifetime time.Duration
+	// Asks says when the gateway is first asked after a job that may have been charged. The zero value: never, such jobs are parked.
+	Asks job.Asks
 	// Attempts is how many attempts a job has before it is parked as exhausted; at least 1.
 	Attempts int
 	// Money reads a payload's money as a record has it (job.Money.Field). Nil: the gateway's jobs have none.

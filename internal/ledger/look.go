@@ -26,7 +26,7 @@ func Look(ctx context.Context, c redis.UniversalClient, gateway string) (record.
 
 func (b *Books) lookKeys() []string {
 	k := b.keys
-	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due()}, b.keys.AllParked()...)
+	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due(), k.Asking()}, b.keys.AllParked()...)
 }
 
 // Odd looks at many gateways on one Redis in one round trip, and says of each, in the order of all, whether its totals don't add up or could not be
@@ -67,23 +67,26 @@ func LookAll(ctx context.Context, c redis.UniversalClient, all []*Books) []Seen 
 	return seen
 }
 
+// firstReason is the place in look.lua's answer of the first reason for which jobs are parked.
+const firstReason = 12
+
 // standing reads look.lua's answer.
 func standing(cmd *redis.Cmd) (record.Standing, error) {
 	n, err := cmd.Int64Slice()
 	if err != nil {
 		return record.Standing{}, err
 	}
-	if len(n) != 11+2*len(job.Reasons()) {
+	if len(n) != firstReason+2*len(job.Reasons()) {
 		return record.Standing{}, redisdb.BadReply("look.lua", n)
 	}
 	s := record.Standing{Now: record.Moment(n[0]), Queued: n[1], InFlight: n[2], Scheduled: n[3], Retrying: n[4],
-		Done: n[5], Accepted: n[6], Discarded: n[7], ParkedBytes: max(n[10], 0), Parked: map[job.Reason]int64{}, Oldest: map[job.Reason]time.Time{}}
+		Done: n[5], Accepted: n[6], Discarded: n[7], ParkedBytes: max(n[10], 0), Pending: n[11], Parked: map[job.Reason]int64{}, Oldest: map[job.Reason]time.Time{}}
 	if span := time.Duration(n[9]) * time.Microsecond; n[8] > 0 && span > 0 {
 		s.Rate = float64(n[8]) / span.Seconds()
 	}
 	for i, r := range job.Reasons() {
-		if n[11+i] > 0 {
-			s.Parked[r], s.Oldest[r] = n[11+i], record.Moment(n[11+len(job.Reasons())+i])
+		if n[firstReason+i] > 0 {
+			s.Parked[r], s.Oldest[r] = n[firstReason+i], record.Moment(n[firstReason+len(job.Reasons())+i])
 		}
 	}
 	return s, nil

@@ -3,7 +3,7 @@
 -- ARGV 1 place of the first  2 how many  3 prefix of records  4 prefix of tasks
 -- returns {how many tasks were looked at, how many of them were taken out}
 local GONE = '~' -- no task is called so
-local over = {parked = true, done = true, discarded = true, scheduled = true, retrying = true}
+local over = {parked = true, done = true, discarded = true, scheduled = true, retrying = true, pending = true}
 local from, gone = tonumber(ARGV[1]), 0
 local tasks = redis.call('LRANGE', KEYS[1], ARGV[1], int(from + tonumber(ARGV[2]) - 1))
 for i, task in ipairs(tasks) do

@@ -15,6 +15,7 @@ type Pulse struct {
 	Pending  int64         // jobs in the queue, in all its lines
 	Rejected int64         // jobs parked as rejected
 	DueIn    time.Duration // until the next scheduled or retrying job is due; negative if none waits for its time
+	AskIn    time.Duration // until the next look-up is due; negative if no job is pending
 	Sweep    bool          // a sweep will find something to look at
 	Limits   int64         // version of the limits that were set live; zero if they never were
 	Alive    int64         // the data's last sign of life in µs; zero if nobody watches it, negative if it is not what was seen
@@ -48,22 +49,27 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books, slow Slo
 func (b *Books) pulseKeys() []string {
 	k := b.keys
 	return slices.Concat([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(), k.LiveLimits()},
-		k.AsynqSets(), []string{k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving(), k.Slow()})
+		k.AsynqSets(), []string{k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving(), k.Slow(), k.Asking()})
 }
 
 // pulse reads pulse.lua's answer.
 func (b *Books) pulse(cmd *redis.Cmd) Pulse {
 	n, err := cmd.Int64Slice()
-	if err == nil && len(n) != 8 {
+	if err == nil && len(n) != 9 {
 		err = redisdb.BadReply("pulse.lua", n)
 	}
 	if err != nil {
-		return Pulse{DueIn: -1, Err: err}
+		return Pulse{DueIn: -1, AskIn: -1, Err: err}
 	}
 	b.watch.feel(n[5])
-	p := Pulse{Pending: n[0], Rejected: n[1], DueIn: time.Duration(n[2]) * time.Microsecond, Sweep: n[3] == 1, Limits: n[4], Alive: n[6], Shelve: n[7] == 1}
-	if n[2] < 0 {
-		p.DueIn = -1
-	}
+	p := Pulse{Pending: n[0], Rejected: n[1], DueIn: until(n[2]), AskIn: until(n[8]), Sweep: n[3] == 1, Limits: n[4], Alive: n[6], Shelve: n[7] == 1}
 	return p
+}
+
+// until is a time in µs that a script has said; negative: none.
+func until(us int64) time.Duration {
+	if us < 0 {
+		return -1
+	}
+	return time.Duration(us) * time.Microsecond
 }

@@ -29,8 +29,8 @@ type shelving struct {
 	did  func(Shelved) error
 }
 
-// Shelved is what a step of an act upon a batch did: the sums of all jobs that it parked, and of those among them that are parked as
-// unknown_outcome, since an earlier call may have charged.
+// Shelved is what a step of an act upon a batch did: the sums of all jobs that it parked, and of those among them of which an earlier call may have
+// charged: they are parked as unknown_outcome, or pending where look-ups are configured.
 type Shelved struct {
 	job.Totals
 	Doubt job.Totals
@@ -54,7 +54,7 @@ func (b *Books) mark(ctx context.Context, name, field, who, why string) (there b
 
 // CancelBatch parks all of a batch that isn't sent yet as cancelled, in the order of the file: jobs queued, scheduled, waiting out a back-off
 // or for room, and those that a pause has parked. A job of them of which an earlier call may have charged is parked as unknown_outcome, for a
-// person to look it up. Calls under way finish; those of their jobs that come back within patience are
+// person to look it up, or is pending where look-ups are configured. Calls under way finish; those of their jobs that come back within patience are
 // parked now, and later ones when they come. So are jobs that are accepted from now on, until the batch is resumed: the producer may be
 // at work still. What a person takes in again is called. did is told of each step what it parked; its error ends the act.
 func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience time.Duration, did func(Shelved) error) error {
@@ -105,13 +105,13 @@ func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Shelved) 
 func (s *shelving) pass(ctx context.Context) error {
 	k := s.b.keys
 	keys := []string{k.BatchIDs(s.name), k.Counters(), k.Scheduled(), k.Retrying(), k.Parked(string(job.Rejected)), k.Parked(string(job.Cancelled)), k.Acts(),
-		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Paused))}
+		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Paused)), k.Asking()}
 	for from := int64(0); ; from += shelveChunk {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		reply, err := record.Shelve.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.cfg.NowMicros.Now(), s.name, s.what, s.text, k.JobPrefix(),
-			from, shelveChunk, s.b.actPlace()).StringSlice()
+			from, shelveChunk, s.b.actPlace(), s.b.cfg.Asks.First(false)).StringSlice()
 		if err != nil {
 			return redisdb.Leaving(s.b.cfg.Gateway, err)
 		}

@@ -13,7 +13,7 @@ import (
 // Waits says that a job in this place goes on by itself, or is under way.
 func Waits(p record.Place) bool {
 	switch p.State {
-	case job.Scheduled, job.Queued, job.InFlight, job.Retrying:
+	case job.Scheduled, job.Queued, job.InFlight, job.Retrying, job.Pending:
 		return true
 	}
 	return false

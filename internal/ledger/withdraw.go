@@ -10,8 +10,8 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Withdraw parks jobs that wait for their call, in the generation given: queued, scheduled or waiting out a back-off. They are parked as
-// cancelled with this error, and as unknown_outcome where an earlier call may have charged. It says of each whether it was taken: one that is
+// Withdraw parks jobs that wait for their call, in the generation given: queued, scheduled, waiting out a back-off, or pending. They are parked as
+// cancelled with this error, and as unknown_outcome where an earlier call may have charged, as that of a pending one may. It says of each whether it was taken: one that is
 // in flight, parked or over by now is left alone. Keep chunks to a few hundred jobs.
 func (b *Books) Withdraw(ctx context.Context, jobs []job.Return, why string) ([]bool, error) {
 	return b.withdraw(ctx, jobs, "park", Discarding{Why: why})
@@ -26,14 +26,15 @@ type Discarding struct {
 	MayBeCharged bool
 }
 
-// WithdrawForGood is Withdraw of jobs that are discarded in the same step. One that may have been charged by now is not taken, unless that is allowed.
+// WithdrawForGood is Withdraw of jobs that are discarded in the same step. One that may have been charged by now is not taken, unless that is allowed,
+// and a pending one never.
 func (b *Books) WithdrawForGood(ctx context.Context, jobs []job.Return, d Discarding) ([]bool, error) {
 	return b.withdraw(ctx, jobs, "discard", d)
 }
 
 func (b *Books) withdraw(ctx context.Context, jobs []job.Return, what string, d Discarding) ([]bool, error) {
 	k := b.keys
-	keys := []string{k.Counters(), k.Scheduled(), k.Retrying(), k.Costs(), k.Parked(string(job.Cancelled)), k.Parked(string(job.UnknownOutcome)), k.Acts()}
+	keys := []string{k.Counters(), k.Scheduled(), k.Retrying(), k.Costs(), k.Parked(string(job.Cancelled)), k.Parked(string(job.UnknownOutcome)), k.Acts(), k.Asking()}
 	args := []any{b.cfg.NowMicros.Now(), what, d.Why, d.Dedupe.Milliseconds(), b.actPlace(), redisdb.Flag(d.MayBeCharged)}
 	for _, j := range jobs {
 		keys = append(keys, k.Job(j.ID))

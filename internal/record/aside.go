@@ -21,7 +21,7 @@ func SetAside(ctx context.Context, c redis.Scripter, k redisdb.Keys, id, note st
 	if note != "" {
 		why += "; " + note
 	}
-	keys := []string{k.Job(id), k.Aside(id), k.Counters(), k.Parked("unreadable"), k.Open(), k.Scheduled(), k.Retrying()}
+	keys := []string{k.Job(id), k.Aside(id), k.Counters(), k.Parked("unreadable"), k.Open(), k.Scheduled(), k.Retrying(), k.Asking()}
 	keys = append(keys, from...)
 	return Aside.Run(ctx, c, keys, now, id, int64(asideGeneration), why).Bool()
 }

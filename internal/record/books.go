@@ -140,6 +140,7 @@ type Standing struct {
 	InFlight  int64     // pulled and not finished, even if the worker has died
 	Scheduled int64     // their time is to come
 	Retrying  int64     // waiting out a back-off
+	Pending   int64     // called, and their outcome is being asked for
 	Done      int64     // a counter that survives the dedupe window
 	Accepted  int64     // every job that was ever taken in
 	Discarded int64
@@ -153,7 +154,7 @@ type Standing struct {
 // Missing is how many jobs were accepted beyond those that stand somewhere; negative if more stand somewhere than were accepted, as
 // long as tasks of jobs that have moved on, or that are not ours, wait in the queue.
 func (s Standing) Missing() int64 {
-	found := s.Queued + s.InFlight + s.Scheduled + s.Retrying + s.Done + s.Discarded
+	found := s.Queued + s.InFlight + s.Scheduled + s.Retrying + s.Pending + s.Done + s.Discarded
 	for _, n := range s.Parked {
 		found += n
 	}

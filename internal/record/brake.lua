@@ -7,15 +7,15 @@
 --   braked             since when it has been stopped by itself (µs)
 -- spillway:{gateway}:braked has the batches that stopped themselves and that nobody has resumed, paused or cancelled since, by the moment.
 -- spillway:{gateway}:shelving says what a dispatcher is to do with a batch's jobs: pause or release.
-local brake_calls, brake_least, brake_said, brake_accepted = 0, math.huge, '', false
+local brake_calls, brake_least, brake_said, brake_accepted, brake_counted = 0, math.huge, '', false, false
 
 -- brake_with says how the brake is set ("CALLS REFUSED": it stops a batch of whose first calls so many were refused; '' = never), and the status of
--- the answer at hand (0 = none), and whether the gateway has accepted the payment by it: that is a yes, though the job is parked.
-local function brake_with(setting, status, accepted)
+-- the answer at hand (0 = none), and whether the gateway has accepted the payment by it: that is a yes, though the job is parked or pending. counted: it has said so before, of a job that is pending, and that was counted.
+local function brake_with(setting, status, accepted, counted)
   local calls, least = string.match(setting, '^(%d+) (%d+)$')
   brake_calls, brake_least = tonumber(calls) or 0, tonumber(least) or math.huge
   brake_said = status > 0 and ': HTTP ' .. int(status) or ''
-  brake_accepted = accepted
+  brake_accepted, brake_counted = accepted, counted
 end
 
 -- brake_trail writes into the trail that the batch paused itself, with the jobs that this parks.
@@ -50,7 +50,7 @@ end
 
 -- brake_ahead follows the jobs that go ahead: the rest goes in when all of them are done or accepted, and nothing does when one of them is parked otherwise or discarded.
 local function brake_ahead(record, batch, key, jobs, from, to, canary)
-  if to == 'done' and string.sub(from, 1, 7) == 'parked:' then return end -- it was accepted, and counted then
+  if to == 'done' and (brake_counted or string.sub(from, 1, 7) == 'parked:') then return end -- it was accepted, and counted then
   if to == 'done' or brake_accepted then
     if redis.call('HINCRBY', key, 'canary_done', int(jobs)) < tonumber(canary) then return end
     redis.call('HSET', key, 'ahead', '2')
@@ -64,15 +64,17 @@ end
 
 -- brake_watch hears of jobs of a batch that go from one place of its books to another.
 local function brake_watch(record, batch, jobs, from, to)
-  local decided = to == 'done' or to == 'discarded' or string.sub(to, 1, 7) == 'parked:' and to ~= 'parked:paused' and to ~= 'parked:rejected'
+  local decided = to == 'done' or to == 'discarded' or to == 'pending' and brake_accepted or
+    string.sub(to, 1, 7) == 'parked:' and to ~= 'parked:paused' and to ~= 'parked:rejected'
   if not decided or from == 'parked:paused' then return end
   local key = shelf_key(record, 'batch:' .. batch)
   local v = redis.call('HMGET', key, 'paused', 'cancelled', 'ahead', 'canary', 'answered')
   if v[1] or v[2] then return end
   if v[3] == '1' then return brake_ahead(record, batch, key, jobs, from, to, v[4]) end
   local answered, yes = tonumber(v[5]) or 0, to == 'done' or brake_accepted
-  if from ~= 'in_flight' or not yes and to ~= 'parked:refused' or answered >= brake_calls then return end
-  answered = redis.call('HINCRBY', key, 'answered', int(jobs))
+  if from ~= 'in_flight' and from ~= 'pending' or not yes and to ~= 'parked:refused' or answered >= brake_calls then return end
+  if brake_counted and yes then return end
+  if not brake_counted then answered = redis.call('HINCRBY', key, 'answered', int(jobs)) end
   if yes then return end
   local refused = redis.call('HINCRBY', key, 'refused', int(jobs))
   if refused < brake_least then return end

@@ -26,13 +26,14 @@ if not mine then
   if job.@state == 'discarded' then redis.call('HINCRBY', KEYS[4], 'discarded', -1) end
   redis.call('ZREM', KEYS[5], id)
   redis.call('ZREM', KEYS[6], id)
+  if job.@state == 'pending' then redis.call('ZREM', books_key(record, 'asking'), id) end
   if job.@state == 'parked' then redis.call('ZREM', books_key(record, books_place('parked', job.@reason)), id) end
 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, ARGV[6], tonumber(ARGV[5]))
 local asked, told = string.match(job.@history or '', '(%d+) %d+ (%d+) hold\n$') -- it was asked to wait a while ago: that was not this job's own trouble
 if told and told ~= '401' and told ~= '403' and now - tonumber(asked) < 30000000 then redis.call('HSET', KEYS[7], 'heeded', int(now)) end
 if ARGV[9] ~= '' then job.set[#job.set + 1], job.set[#job.set + 2] = '@reference', ARGV[9] end
-brake_with(ARGV[10], 0, false)
+brake_with(ARGV[10], 0, false, job.@accepted_by_gateway == '1')
 if gather_once(KEYS[7]) then outage_over(KEYS[7]) end
 finish(record, KEYS[4], 'done', now, ARGV[7], job, job)
 task_end(KEYS, ARGV)

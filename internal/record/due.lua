@@ -1,9 +1,9 @@
 -- due.lua: jobs whose back-off or time has passed go to the tail of a line of the queue, in the order in which they became due: after a back-off to the
 -- retries, jobs that were never called to due. A job whose attempts are used up is parked instead, so that it takes no slot; whether the last one was
--- an outage's is known by now.
--- KEYS 1 retrying or scheduled  2 retries or due  3 costs  4 hold  5 counters  6 parked:exhausted, then for each job: record, task
+-- an outage's is known by now. Where look-ups are configured, the gateway is asked after one that may have been charged.
+-- KEYS 1 retrying or scheduled  2 retries or due  3 costs  4 hold  5 counters  6 parked:exhausted  7 asking, then for each job: record, task
 -- ARGV 1 now (µs, 0 = Redis's)  2 state they are in: retrying | scheduled  3 gateway  4 wake channel  5 attempts allowed
---      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs), then for each job, the first due first: id, generation, new task id, task message
+--      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 until the first look-up (µs, 0 = none is configured), then for each job, the first due first: id, generation, new task id, task message
 -- returns the error LEAVING if the gateway is being renamed or forgotten; else {how many were moved, id of a job that was parked, …}
 local leaving = redis.pcall('HGET', books_key(KEYS[1], 'alive'), 'moving')
 if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
@@ -17,15 +17,19 @@ local function used_up(record, job)
   return not (job.@may_have_charged and not key_lives) and not (job.@expires_at and now >= tonumber(job.@expires_at)) and not books_stopped(record, job.@batch)
 end
 
-local key, moments = 7, {}
-for a = 8, #ARGV, 4 do
+local key, moments = 8, {}
+for a = 9, #ARGV, 4 do
   local record, id = KEYS[key], ARGV[a]
   local job = read(record, '@state', '@generation', '@cost', '@failures', '@spent', '@first_call_at', '@may_have_charged', '@expires_at', '@batch',
     '@money', '@reason', '@not_before')
   local due = tonumber(redis.call('ZSCORE', KEYS[1], id))
   if due and due <= now and job.@state == ARGV[2] and job.@generation == ARGV[a + 1] then
     redis.call('ZREM', KEYS[1], id)
-    if used_up(record, job) then
+    local over = used_up(record, job)
+    if over and job.@may_have_charged and tonumber(ARGV[8]) > 0 then
+      ask_for(record, job, KEYS[7], id, now, ARGV[8])
+      moved = moved + 1
+    elseif over then
       local when = stamp(KEYS[5], now)
       become_of(record, job, 'parked', '@reason', 'exhausted', '@parked_at', int(when))
       redis.call('ZADD', KEYS[6], int(when), id)

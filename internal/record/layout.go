@@ -46,6 +46,7 @@ var layout = append([]field{
 	{"accepted_by_gateway", "ag", listed | past | over, `"1": the gateway has said that it accepted the payment`},
 	{"absent", "lz", past | over, "how many of the last look-ups in a row said not_done"},
 	{"ask_failed", "lf", past | over, "how many of the last look-ups in a row failed"},
+	{"ask_failing", "lg", listed | past | over, "when the first of them ended"},
 	{"ask_owner", "lo", past | over, "of the look-up under way"},
 	{"digest", "d", 0, "of the payload"},
 	{"owner", "o", 0, "of the open attempt"},

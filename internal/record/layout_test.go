@@ -73,11 +73,11 @@ func TestARecordIsReadByItsShortNames(t *testing.T) {
 	at := func(us int64) time.Time { return time.UnixMicro(us).UTC() }
 	r := Parse("stripe", "charge", Named(map[string]string{"s": "parked", "g": "3", "k": "2", "n": "4", "y": "1", "t": "10", "c": "5", "b": "november", "at": "11", "x": "12", "f": "13",
 		"od": "14", "fin": "15", "due": "16", "am": "1", "r": "refused", "e": "declined", "pa": "17", "st": "402", "h": "18 19 402 refused\n", "ca": "6", "ed": "20",
-		"ref": "ch_1", "m": "1050 EUR", "by": "not_done 21 7", "lq": "3", "la": "22", "ls": "404", "ce": "23", "ag": "1", "pn": "2", "p1": `{"a":`, "p2": "1}", "unheard_of": "x"}))
+		"ref": "ch_1", "m": "1050 EUR", "by": "not_done 21 7", "lq": "3", "la": "22", "lg": "24", "ls": "404", "ce": "23", "ag": "1", "pn": "2", "p1": `{"a":`, "p2": "1}", "unheard_of": "x"}))
 	want := job.Record{Job: job.Job{ID: "charge", Gateway: "stripe", Payload: []byte(`{"a":1}`), Cost: 5, At: at(11), Expires: at(12), Batch: "november"}, State: job.Parked, Generation: 3,
 		KeyGeneration: 2, Attempts: 6, Spent: 4, Replays: 1, Accepted: at(10), Finished: at(15), Due: at(16), Deadline: at(14), FirstCall: at(13), Reason: job.Refused,
 		Error: "declined", ParkedAt: at(17), Edited: at(20), Status: 402, Money: "1050 EUR", Reference: "ch_1", Unsure: true, Settled: job.Settlement{At: at(21), Act: "7"},
-		Looks: 3, NextLook: at(22), LastSeen: "404", CallEnded: at(23), Taken: true, History: []job.Call{{At: at(18), Took: 19 * time.Microsecond, Status: 402, Verdict: "refused"}}}
+		Looks: 3, NextLook: at(22), LookFailing: at(24), LastSeen: "404", CallEnded: at(23), Taken: true, History: []job.Call{{At: at(18), Took: 19 * time.Microsecond, Status: 402, Verdict: "refused"}}}
 	if got, expected := fmt.Sprintf("%+v", r), fmt.Sprintf("%+v", want); got != expected {
 		t.Errorf("read as\n%s\nwant\n%s", got, expected)
 	}

@@ -28,7 +28,7 @@ import (
 func TestTheLifeOfARecordIsDrawnAsItIs(t *testing.T) {
 	t.Parallel()
 	drawn, picture := life(t)
-	for _, s := range []job.State{job.Scheduled, job.Queued, job.InFlight, job.Retrying, job.Done, job.Parked, job.Discarded} {
+	for _, s := range []job.State{job.Scheduled, job.Queued, job.InFlight, job.Retrying, job.Pending, job.Done, job.Parked, job.Discarded} {
 		if !strings.Contains(picture, string(s)) {
 			t.Errorf("the picture lacks the state %s", s)
 		}
@@ -89,7 +89,8 @@ var named = func() map[string]string {
 	all := map[string]string{}
 	for name, s := range map[string]*redisdb.Script{"accept": record.Accept(check.Lua()), "readmit": record.Readmit(check.Lua()), "open": record.Open, "done": record.Done,
 		"back": record.Back, "park": record.Park, "due": record.Due, "reclaim": record.Reclaim, "settle": record.Settle, "shelve": record.Shelve, "withdraw": record.Withdraw,
-		"discard": record.Discard, "resolve": record.Resolve, "expire": record.Expire, "replace": record.Replace, "unreadable": record.Unreadable, "aside": record.Aside} {
+		"discard": record.Discard, "resolve": record.Resolve, "expire": record.Expire, "replace": record.Replace, "unreadable": record.Unreadable, "aside": record.Aside,
+		"look_claim": record.LookClaim, "look_end": record.LookEnd, "ask": record.Ask, "unask": record.Unask} {
 		s.Run(context.Background(), hashes(func(sha string) { all[sha] = name }), []string{"k"})
 	}
 	return all
@@ -124,6 +125,7 @@ type living struct {
 	ctx   context.Context
 	c     redis.UniversalClient // of the test
 	books *ledger.Books
+	asked *ledger.Books // of the same gateway, where look-ups are configured, and a key lives for half a minute
 	store *deadletter.Store
 	keys  redisdb.Keys
 	now   int64
@@ -137,6 +139,8 @@ func newLiving(t *testing.T, seen map[string]bool) *living {
 	watched := testkit.Client(t)
 	watched.AddHook(l)
 	l.books = ledger.New(watched, ledger.Config{Gateway: name, Keys: true, KeyLifetime: 24 * time.Hour, Attempts: 3, Dedupe: time.Hour, Bucket: check,
+		Encode: queue.NewEncoder(name).Encode, NowMicros: func() int64 { return l.now }})
+	l.asked = ledger.New(watched, ledger.Config{Gateway: name, Keys: true, KeyLifetime: 30 * time.Second, Attempts: 3, Dedupe: time.Hour, Bucket: check, Asks: asks,
 		Encode: queue.NewEncoder(name).Encode, NowMicros: func() int64 { return l.now }})
 	l.store = deadletter.New(watched, name)
 	l.store.NowMicros = func() int64 { return l.now }
@@ -271,6 +275,33 @@ func (l *living) twice() job.Attempt {
 	return second
 }
 
+// asks is when the gateway is first asked, where look-ups are configured.
+var asks = job.Asks{Unknown: time.Second, Accepted: time.Second}
+
+// pending is a job whose outcome is being asked for. It returns the attempt.
+func (l *living) pending() job.Attempt {
+	l.store.Asks = asks
+	return l.parked(job.UnknownOutcome)
+}
+
+// look asks for the outcome of the job, and finds that.
+func (l *living) look(f job.Finding) {
+	l.t.Helper()
+	l.now += time.Minute.Microseconds()
+	look, _, ok, err := l.asked.ClaimLook(l.ctx, ledger.Claim{Owner: rand.Text(), For: time.Minute})
+	if l.must(err); !ok {
+		l.t.Fatal("no look-up is due")
+	}
+	_, err = l.asked.EndLook(l.ctx, look, ledger.LookEnd{Finding: f, At: time.UnixMicro(l.now), Next: -1})
+	l.must(err)
+}
+
+// absent asks twice, and the gateway has no such payment.
+func (l *living) absent() {
+	l.look(job.Finding{Verdict: job.LookNotDone})
+	l.look(job.Finding{Verdict: job.LookNotDone})
+}
+
 func noted(ledger.Shelved) error { return nil }
 
 // lives are ways to live that go over each arrow at least once.
@@ -378,6 +409,63 @@ var lives = []func(l *living){
 		l.twice()
 		l.now += time.Minute.Microseconds()
 		l.open()
+	},
+	func(l *living) { // the gateway is asked, and says what came of it
+		l.pending()
+		l.look(job.Finding{Verdict: job.LookDone})
+	},
+	func(l *living) {
+		l.pending()
+		l.look(job.Finding{Verdict: job.LookRefused, Error: "declined"})
+	},
+	func(l *living) { // it can't say, and can when a person has it asked again
+		l.pending()
+		l.look(job.Finding{Verdict: job.LookLater})
+		_, err := l.asked.AskAgain(l.ctx, l.as(job.UnknownOutcome, ""))
+		l.must(err)
+		l.absent()
+	},
+	func(l *living) { // not charged, and its attempts are used up
+		l.pending()
+		l.c.HSet(l.ctx, l.keys.Job("j"), record.Short("spent"), 3)
+		l.absent()
+	},
+	func(l *living) { // a success that comes while the gateway is being asked
+		l.late(l.pending())
+	},
+	func(l *living) { // a person parks it
+		l.pending()
+		_, err := l.books.Withdraw(l.ctx, l.as("", ""), "by hand")
+		l.must(err)
+	},
+	func(l *living) { // nobody asks any more
+		l.pending()
+		_, _, err := l.asked.Unask(l.ctx, "no look-up is configured")
+		l.must(err)
+	},
+	func(l *living) { // its worker died
+		l.queued()
+		l.open()
+		l.now += time.Minute.Microseconds()
+		_, err := l.asked.Sweep(l.ctx)
+		l.must(err)
+	},
+	func(l *living) { // cancelled while it waits out a back-off
+		l.retrying()
+		l.must(l.asked.CancelBatch(l.ctx, "b", "me", "mistake", 0, noted))
+	},
+	func(l *living) { // or after a pause of its batch
+		l.retrying()
+		l.must(l.asked.PauseBatch(l.ctx, "b", "me", "wait", noted))
+		l.must(l.asked.CancelBatch(l.ctx, "b", "me", "mistake", 0, noted))
+	},
+	func(l *living) { // its attempts are used up, as is known when its back-off is over
+		l.retrying()
+		l.c.HSet(l.ctx, l.keys.Job("j"), record.Short("failures"), fmt.Sprint(l.now, " "), record.Short("spent"), 3)
+		l.c.HSet(l.ctx, l.keys.Job("j"), record.Short("first_call_at"), l.now+time.Minute.Microseconds()) // its key lives
+		l.now += time.Minute.Microseconds()
+		_, _, err := l.asked.MoveDue(l.ctx)
+		l.must(err)
 	},
 	func(l *living) { l.must(l.store.ParkUnreadable(l.ctx, "j", []byte("x"), "not a job")) },
 	func(l *living) { // something else wrote into its record

@@ -200,6 +200,13 @@ end
 -- in_doubt says of a parked job that it may have been charged, by its reason and may_have_charged.
 local function in_doubt(reason, may_have_charged) return reason == 'unknown_outcome' or may_have_charged and true or false end
 
+-- ask_for has the gateway asked after a job whose outcome is in doubt, instead of parking it: its first look-up comes after a while (µs). fields go with its state.
+local function ask_for(record, job, asking, id, now, wait, ...)
+  local at = int(now + math.max(tonumber(wait), 1))
+  become_of(record, job, 'pending', '@ask_at', at, '@asked', '0', '@call_ended_at', int(now), ...)
+  redis.call('ZADD', asking, at, id)
+end
+
 -- settled_by is the field by of a job that a person settles now, in the act of this place.
 local function settled_by(as, now, place) return as .. ' ' .. int(now) .. ' ' .. place end
 

@@ -47,6 +47,14 @@ var (
 	Settle  = redisdb.NewScript(redisdb.NowLua, Lua, lua("settle"))
 )
 
+// What look-ups do to pending jobs: those whose outcome is in doubt.
+var (
+	LookClaim = redisdb.NewScript(redisdb.NowLua, Lua, redisdb.AliveLua, lua("look_claim"))
+	LookEnd   = redisdb.NewScript(redisdb.NowLua, Lua, OutageLua, lua("look_end")).Replicated()
+	Ask       = redisdb.NewActScript(redisdb.NowLua, Lua, lua("ask"))
+	Unask     = redisdb.NewScript(redisdb.NowLua, Lua, lua("unask"))
+)
+
 // What people do to jobs and batches. Readmit takes parked jobs in again.
 var (
 	Stop     = redisdb.NewSwitchScript(redisdb.NowLua, lua("stop"))

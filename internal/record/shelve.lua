@@ -2,13 +2,14 @@
 -- again, behind all that waits for room. The tasks of jobs that were queued stay: papers.lua takes them out, and whoever pulls one before drops it.
 -- A dispatcher does it for a batch that has stopped itself, or whose first jobs are done (pause and release, brake.lua). A release lets newcomers in with its last stretch, so
 -- that none of them overtakes those that wait.
--- A cancel parks as unknown_outcome what an earlier call may have charged. A pause leaves such jobs: resumed, they go on with their key.
+-- A cancel parks as unknown_outcome what an earlier call may have charged, or has the gateway asked after it where look-ups are configured. A pause leaves such jobs: resumed, they go on with their key.
 -- KEYS 1 the batch's ids  2 counters  3 scheduled  4 retrying  5 parked:rejected  6 parked:cancelled  7 acts  8 parked:unknown_outcome
---      9 parked:paused
+--      9 parked:paused  10 asking
 -- ARGV 1 now (µs, 0 = Redis's)  2 batch  3 cancel | pause | resume | release  4 the error that the jobs get  5 prefix of records
 --      6 place of the first  7 how many  8 act's place in the trail ('' = none)
+--      9 until the first look-up (µs, 0 = none is configured)
 -- returns the error LEAVING if the gateway is being renamed or forgotten; else {how many of these places there are (-1: somebody has done another of these to the batch since, so that this one is over), for each
---      job that was changed its money ('' = none), behind a ? if it was parked as unknown_outcome, …}
+--      job that was changed its money ('' = none), behind a ? if it may have been charged: it is parked as unknown_outcome, or pending, …}
 local now, batch, what = now_us(ARGV[1]), ARGV[2], ARGV[3]
 local leaving = redis.pcall('HGET', books_key(ARGV[5], 'alive'), 'moving')
 if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
@@ -55,7 +56,12 @@ local function shelve(record, id)
   local from = ({scheduled = KEYS[3], retrying = KEYS[4]})[v[1]] or (v[1] == 'parked' and v[2] == 'rejected' and KEYS[5]) or paused
   if not from and v[1] ~= 'queued' then return false end
   if from then redis.call('ZREM', from, id) end
-  if v[6] and what == 'cancel' then
+  if v[6] and what == 'cancel' and tonumber(ARGV[9]) > 0 then
+    local job = read(record, '@state', '@reason', '@batch', '@money', '@pieces')
+    job.drop = {'@due_at', '@despite_cancel', '@reason', '@parked_at'}
+    ask_for(record, job, KEYS[10], id, now, ARGV[9], '@error', ARGV[4] .. MAY_HAVE_CHARGED)
+    return DOUBT
+  elseif v[6] and what == 'cancel' then
     park(record, id, 'unknown_outcome', KEYS[8], MAY_HAVE_CHARGED)
     return DOUBT
   end

@@ -1,12 +1,12 @@
--- withdraw.lua: a person takes jobs that wait for their call out of the queue: they are parked, or parked and discarded in one step. The task
+-- withdraw.lua: a person takes jobs that wait for their call out of the queue: they are parked, or parked and discarded in one step. One that is pending is only parked, as unknown_outcome. The task
 -- of one that was queued stays: papers.lua takes it out, and who pulls it before drops it.
--- KEYS 1 counters  2 scheduled  3 retrying  4 costs  5 parked:cancelled  6 parked:unknown_outcome  7 acts, then for each job: record
+-- KEYS 1 counters  2 scheduled  3 retrying  4 costs  5 parked:cancelled  6 parked:unknown_outcome  7 acts  8 asking, then for each job: record
 -- ARGV 1 now (µs, 0 = Redis's)  2 park | discard  3 the error that the jobs get  4 dedupe (ms; of a discard)  5 act's place in the trail ('' = none)
 --      6 "1": also discard what may have been charged, then for each job: id, generation
 -- returns for each job: 1 taken  2 taken, and its task is in the queue or with a worker that has not begun its call  0 it does not wait like this any more, or was to
 --      be discarded and may have been charged since somebody looked
 local now, answers, taken = now_us(ARGV[1]), {}, 0
-local from = {scheduled = KEYS[2], retrying = KEYS[3]}
+local from = {scheduled = KEYS[2], retrying = KEYS[3], pending = KEYS[8]}
 
 -- park parks a job as what it may be: an earlier call may have charged.
 local function park(record, id, may_have_charged)
@@ -14,7 +14,7 @@ local function park(record, id, may_have_charged)
   if may_have_charged then reason, set, error = 'unknown_outcome', KEYS[6], error .. MAY_HAVE_CHARGED end
   local when = int(stamp(KEYS[1], now))
   become(record, 'parked', '@reason', reason, '@error', error, '@parked_at', when)
-  redis.call('HDEL', record, '@due_at', '@despite_cancel')
+  redis.call('HDEL', record, '@due_at', '@despite_cancel', '@ask_at', '@ask_owner')
   redis.call('ZADD', set, when, id)
   return set, error
 end
@@ -26,15 +26,15 @@ local function discard(record, id, set, error)
   redis.call('HSET', record, '@error', error)
 end
 
-for i = 8, #KEYS do
-  local record, a, answer = KEYS[i], 2 * i - 9, 0
+for i = 9, #KEYS do
+  local record, a, answer = KEYS[i], 2 * i - 11, 0
   local id = ARGV[a]
   local v = redis.call('HMGET', record, '@state', '@generation', '@may_have_charged')
-  local queued = v[1] == 'queued'
-  local allowed = ARGV[2] == 'park' or not v[3] or ARGV[6] == '1'
+  local queued, pending = v[1] == 'queued', v[1] == 'pending'
+  local allowed = ARGV[2] == 'park' or not pending and (not v[3] or ARGV[6] == '1')
   if allowed and v[2] == ARGV[a + 1] and (queued or from[v[1]]) then
     if queued then redis.call('HDEL', KEYS[4], id .. '~' .. v[2]) else redis.call('ZREM', from[v[1]], id) end
-    local set, error = park(record, id, v[3])
+    local set, error = park(record, id, v[3] or pending)
     if ARGV[2] == 'discard' then discard(record, id, set, error) end
     taken, answer = taken + 1, queued and 2 or 1
   end

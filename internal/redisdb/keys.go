@@ -35,7 +35,7 @@ const (
 // ownTypes and asynqTypes are the types of a gateway's keys, by what is behind its hash tag.
 var (
 	ownTypes = map[string]string{
-		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "retries": list, "replays": list,
+		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
 		"trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "mend": text, "nobodys": text, "mark": text,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
@@ -131,6 +131,9 @@ func (k Keys) Retrying() string { return k.own + "retrying" }
 
 // Asking is the jobs whose outcome is being asked for (sorted set: job id, when its next look-up is due in µs).
 func (k Keys) Asking() string { return k.own + "asking" }
+
+// Looks is what bounds the look-ups, over all processes (hash; fields in internal/record/look_claim.lua).
+func (k Keys) Looks() string { return k.own + "looks" }
 
 // Retries is the queue's line of jobs that were called before and whose back-off is over (list of task ids, as Pending).
 func (k Keys) Retries() string { return k.own + "retries" }

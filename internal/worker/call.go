@@ -276,8 +276,15 @@ func (w *Worker) hold(ctx context.Context, a job.Attempt, e job.Ending, j outcom
 }
 
 func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) {
-	begun := w.cfg.Clock.Now()
-	w.persist(ctx, a.Job.ID, func() error { return w.cfg.DeadLetters.Park(ctx, a, e, reason) })
+	begun, asked := w.cfg.Clock.Now(), false
+	w.persist(ctx, a.Job.ID, func() (err error) {
+		asked, err = w.cfg.DeadLetters.ParkOrAsk(ctx, a, e, reason)
+		return err
+	})
+	if asked {
+		w.logCall(ctx, a, e, "pending: the gateway is asked what came of it", 0)
+		return
+	}
 	w.traceOutcome(ctx, "park", begun, string(reason))
 	w.cfg.Metrics.parked(w.cfg.Gateway, reason)
 	w.logCall(ctx, a, e, "parked as "+string(reason), 0)

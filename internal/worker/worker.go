@@ -65,7 +65,8 @@ type Ledger interface {
 
 // DeadLetters parks jobs.
 type DeadLetters interface {
-	Park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) error
+	// ParkOrAsk parks a job; asked says that it is pending instead, since the gateway is asked whether it was charged.
+	ParkOrAsk(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) (asked bool, err error)
 	ParkUnreadable(ctx context.Context, id string, content []byte, why string) error
 }
 

@@ -1,0 +1,226 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/record"
+	"spillway/internal/redisdb"
+)
+
+// AskLimit bounds the look-ups of a gateway, over all processes: at most N begin in any window of that length.
+type AskLimit struct {
+	job.Limit
+	// WhileQueued says that it holds only while jobs wait in the queue.
+	WhileQueued bool
+}
+
+// askBurst is the part of a limit that may begin together.
+const askBurst = 10
+
+// args are the limit as look_claim.lua reads it: its field, the time between two look-ups in µs, and how many may begin together. So many and what the rest
+// of the window brings are no more than N.
+func (l AskLimit) args(place int) []any {
+	n := max(l.N, 1)
+	burst, rest := max(n/askBurst, 1), int64(1)
+	if n > 1 {
+		rest = n - burst
+	}
+	field := "l" + strconv.Itoa(place)
+	if l.WhileQueued {
+		field = "s" + strconv.Itoa(place) + "-"
+	}
+	return []any{field, float64(l.Window.Microseconds()) / float64(rest), burst}
+}
+
+// Claim says which look-up is to be claimed.
+type Claim struct {
+	Owner string // unique to the look-up
+	// Page is the job whose look-up goes on, since its answer has further pages. Empty: the first look-up that is due.
+	Page string
+	// For is how long the claim holds: nobody else makes this look-up until then.
+	For    time.Duration
+	Limits []AskLimit
+}
+
+// MayAsk returns how many look-ups may begin now, and how long it is until more may: negative if no job is pending.
+func (b *Books) MayAsk(ctx context.Context, limits []AskLimit) (n int, next time.Duration, err error) {
+	reply, err := b.claim(ctx, Claim{Limits: limits})
+	if err != nil {
+		return 0, -1, err
+	}
+	return int(reply.n), until(reply.next), nil
+}
+
+// ClaimLook claims a look-up that is due and writes that down, before it is made. ok is false if there is none, or none may be made now: next is how long
+// until one may, negative if no job is pending. With ok and an error the look-up is claimed, and
+// its payload can't be opened. Its answer goes to EndLook; if none does, the look-up is made again after the claim has run out.
+func (b *Books) ClaimLook(ctx context.Context, c Claim) (l job.Look, next time.Duration, ok bool, err error) {
+	reply, err := b.claim(ctx, c)
+	if err == nil && reply.n < 0 {
+		id, _ := at[string](reply.rest, 0)
+		return job.Look{}, 0, false, b.setAside(ctx, id, b.keys.Asking())
+	}
+	if err != nil || reply.n == 0 {
+		return job.Look{}, until(reply.next), false, err
+	}
+	l, digest, err := b.looked(reply.rest)
+	if err != nil {
+		return job.Look{}, -1, false, err
+	}
+	l.Owner = c.Owner
+	l.Job.Payload, err = b.cfg.Box.OpenJob(l.Job.ID, l.Job.Payload, digest)
+	return l, 0, true, err
+}
+
+// claimReply is look_claim.lua's answer.
+type claimReply struct {
+	n, next int64
+	rest    []any
+}
+
+func (b *Books) claim(ctx context.Context, c Claim) (r claimReply, err error) {
+	k, age := b.keys, b.cfg.Age()
+	keys := append([]string{k.Asking(), k.Looks(), k.Hold(), k.Alive(), k.Retrying()}, k.Lines()...)
+	args := []any{b.cfg.NowMicros.Now(), k.JobPrefix(), c.Owner, c.Page, c.For.Microseconds(), age.Version, age.Least, len(c.Limits)}
+	for i, l := range c.Limits {
+		args = append(args, l.args(i)...)
+	}
+	reply, err := record.LookClaim.Run(ctx, b.c, keys, args...).Slice()
+	if err != nil {
+		return r, err
+	}
+	n, ok1 := at[int64](reply, 0)
+	next, ok2 := at[int64](reply, 1)
+	if !ok1 || !ok2 {
+		return r, redisdb.BadReply("look_claim.lua", reply)
+	}
+	return claimReply{n, next, reply[2:]}, nil
+}
+
+// claimFields is how many values look_claim.lua says of a look-up before its payload.
+const claimFields = 15
+
+// looked reads what look_claim.lua says of a look-up that it has claimed.
+func (b *Books) looked(rest []any) (l job.Look, digest string, err error) {
+	if len(rest) < claimFields {
+		return l, "", redisdb.BadReply("look_claim.lua", rest)
+	}
+	text := func(i int) string { v, _ := at[string](rest, i); return v }
+	var failed error
+	number := func(i int) int64 {
+		n, err := strconv.ParseInt(text(i), 10, 64)
+		if err != nil {
+			failed = redisdb.BadReply("look_claim.lua", rest[i])
+		}
+		return n
+	}
+	l = job.Look{Job: job.Job{ID: text(0), Gateway: b.cfg.Gateway, Cost: number(12), Batch: text(13), Payload: joined(rest[claimFields:])},
+		Generation: number(1), KeyGeneration: number(2), Accepted: text(3) == "1", Reference: text(4), First: record.Moment(number(5)), Ended: record.Moment(number(6)),
+		Made: int(number(7)), Absent: int(number(8)), Failed: int(number(9)), Entered: record.Moment(number(10)), Claimed: record.Moment(number(11))}
+	return l, text(14), failed
+}
+
+// LookEnd is what a look-up came to, and when the next one is due.
+type LookEnd struct {
+	job.Finding
+	// At is when it was written, and Took how long it was under way.
+	At   time.Time
+	Took time.Duration
+	// Next is how long until the next look-up as the schedule has it; negative: this was the last one. Where the look-up failed: how long until it is made again.
+	Next time.Duration
+	// Least is the least time between two look-ups.
+	Least time.Duration
+	// Unmade says that the look-up was not made at all: it counts for nothing, and is made again after Next.
+	Unmade bool
+}
+
+// What became of a job after a look-up.
+const (
+	AfterGone   = "gone" // the claim ran out: nothing was written
+	AfterQueued = "queued"
+	AfterDone   = string(job.Done)
+	AfterAsking = string(job.Pending)
+)
+
+// EndLook writes down what a look-up came to, and returns what became of the job: one of the above, or the reason for which it is parked. That it was done is
+// written down also where the claim has run out.
+func (b *Books) EndLook(ctx context.Context, l job.Look, e LookEnd) (string, error) {
+	taskID, taskKey, msg, err := b.Task(l.Job.ID, l.Generation+1)
+	if err != nil {
+		return "", err
+	}
+	k, verdict, line := b.keys, string(e.Verdict), e.line()
+	switch {
+	case e.Unmade:
+		verdict = ""
+	case e.Failed:
+		verdict = "failed"
+	}
+	parked := func(r job.Reason) string { return k.Parked(string(r)) }
+	keys := []string{k.Job(l.Job.ID), k.Asking(), k.Counters(), k.Hold(), k.Retries(), taskKey, k.Costs(), parked(job.Refused), parked(job.Exhausted), parked(job.UnknownOutcome)}
+	came, err := record.LookEnd.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), l.Job.ID, l.Generation, l.Owner, verdict, micros(e.Next), e.Least.Microseconds(),
+		record.Micros(l.Claimed), e.After.Microseconds(), e.Error, e.Status, e.Reference, line, b.cfg.Dedupe.Milliseconds(), b.cfg.Brake.Setting(), b.cfg.Attempts,
+		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Sent, taskID, msg, b.cfg.Gateway, redisdb.Wake).Text()
+	if err != nil || came != AfterGone || verdict != string(job.LookDone) {
+		_, err = b.orAside(ctx, l.Job.ID, "", err)
+		return came, err
+	}
+	a := job.Attempt{Job: l.Job, Generation: l.Generation, Owner: l.Owner, Accepted: l.Entered}
+	return came, b.Done(ctx, a, job.Ending{Status: e.Status, Reference: e.Reference})
+}
+
+// micros is a time in µs as scripts read it; -1 for one that is negative.
+func micros(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	return d.Microseconds()
+}
+
+// line is the look-up as one line of the record's history, where it decides what became of the job.
+func (e LookEnd) line() string {
+	if e.Unmade || e.Failed || e.Verdict == job.LookLater {
+		return ""
+	}
+	return fmt.Sprintf("%d %d %d %s", e.At.UnixMicro(), e.Took.Microseconds(), e.Status, e.Verdict.InHistory())
+}
+
+// AskAgain has the gateway asked after parked jobs that may have been charged, for whatever reason they are parked. It says of each whether it was taken: one
+// that is not parked in the generation given any more, or is not in doubt, is left alone.
+func (b *Books) AskAgain(ctx context.Context, jobs []job.Return) ([]bool, error) {
+	keys, args := []string{b.keys.Asking(), b.keys.Acts()}, []any{b.cfg.NowMicros.Now(), b.actPlace()}
+	for _, j := range jobs {
+		keys = append(keys, b.keys.Job(j.ID))
+		args = append(args, j.ID, j.Generation)
+	}
+	taken, err := record.Ask.Act(ctx, b.c, keys, args...).BoolSlice()
+	if err == nil && len(taken) != len(jobs) {
+		err = redisdb.BadReply("ask.lua", taken)
+	}
+	return taken, err
+}
+
+const (
+	unaskChunk = 200
+	// unasked is how long nobody may have looked who asks, for pending jobs to be parked: another process may still have a look-up in its file.
+	unasked = time.Minute
+)
+
+// Unask parks pending jobs as unknown_outcome with this error, where nobody asks after them any more. It returns how many it parked, and how long until others
+// are to be parked: negative if no job is pending.
+func (b *Books) Unask(ctx context.Context, why string) (parked int, next time.Duration, err error) {
+	k := b.keys
+	n, err := record.Unask.Run(ctx, b.c, []string{k.Asking(), k.Looks(), k.Counters(), k.Parked(string(job.UnknownOutcome))}, b.cfg.NowMicros.Now(), k.JobPrefix(),
+		unaskChunk, why, unasked.Microseconds()).Int64Slice()
+	if err == nil && len(n) != 2 {
+		err = redisdb.BadReply("unask.lua", n)
+	}
+	if err != nil {
+		return 0, -1, err
+	}
+	return int(n[0]), until(n[1]), nil
+}

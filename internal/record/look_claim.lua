@@ -1,0 +1,106 @@
+-- look_claim.lua: claims a look-up that is due, or says how many may begin now. A claim moves the job's place in asking behind its deadline: that of a dead process
+-- runs out by itself, and the look-up is made again. Composed after NowLua, record.lua and alive.lua.
+-- KEYS 1 asking  2 looks  3 hold  4 alive  5 retrying, then the lines of the queue
+-- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 owner ('' = only look, claim nothing)  4 id of the job whose look-up goes on, since its answer has further pages ('' = none: the first that is due)
+--      5 how long the claim holds (µs)  6 version of the data ('' = not watched)  7 the least sign of life it must have (µs)
+--      8 how many limits look-ups have, then of each three: its field in looks, the time between two look-ups (µs), how many may begin together; behind
+--        a - in the field it holds only while jobs wait in the queue
+-- returns {how many may begin now (with an owner: 1 if one was claimed; -1: the record of the job whose id follows is damaged), µs until more may (-1: none is
+--      pending)}, and behind a claim: id, generation, key generation,
+--      1 if the gateway has accepted the payment, its reference, first call with the key (µs), end of the call (µs), look-ups made,
+--      those of them that said not_done in a row, those that failed in a row, when the job was accepted (µs), when this one was claimed (µs),
+--      cost, batch, the payload's digest, payload, in one piece or several
+-- Fields of looks: beat (when somebody looked last who asks, µs), and of each limit the moment at which it is as if none had been made (µs).
+local AT_ONCE, BEAT, IDLE, STAY = 64, 5000000, 1000000, 86400000
+local now, owner = now_us(ARGV[1]), ARGV[3]
+if ARGV[6] ~= '' and not alive_fits(KEYS[4], ARGV[6], ARGV[7]) then return {0, IDLE} end
+if redis.call('EXISTS', KEYS[1]) == 0 then return {0, -1} end
+if now - (tonumber(redis.call('HGET', KEYS[2], 'beat')) or 0) > BEAT then
+  redis.call('HSET', KEYS[2], 'beat', int(now))
+  redis.call('PEXPIRE', KEYS[2], STAY)
+end
+
+local queued = false -- jobs wait in the queue
+for i = 6, #KEYS do queued = queued or redis.call('EXISTS', KEYS[i]) == 1 end
+
+-- held returns for how long no look-up may begin (µs, 0: one may), and how many may then. While the gateway is tried after a hold, jobs go first: their calls say more of it.
+local function held()
+  local v = redis.call('HMGET', KEYS[3], 'paused', 'until', 'need', 'probe')
+  if v[1] == '1' then return IDLE, 0 end
+  if owner == '' and (tonumber(v[2]) or 0) > now then return tonumber(v[2]) - now, 0 end
+  if v[3] ~= '1' then return 0, AT_ONCE end
+  if queued or redis.call('EXISTS', KEYS[5]) == 1 then return IDLE, 0 end
+  if owner == '' and (tonumber(v[4]) or 0) > now then return math.min(tonumber(v[4]) - now, IDLE), 0 end
+  return 0, 1
+end
+
+-- limited returns the same for the limits, each of which allows so many at once and one more each interval; and what they are once one more was made.
+local function limited()
+  local wait, most, after = 0, AT_ONCE, {}
+  for a = 9, 6 + 3 * tonumber(ARGV[8]) + 2, 3 do
+    local field, while_queued = string.match(ARGV[a], '^(%w+)(%-?)$')
+    if while_queued == '' or queued then
+      local interval, tolerance = tonumber(ARGV[a + 1]), tonumber(ARGV[a + 1]) * (tonumber(ARGV[a + 2]) - 1)
+      local full = math.max(math.min(tonumber(redis.call('HGET', KEYS[2], field)) or 0, now + tolerance + interval), now) -- a clock that was set back holds nobody up
+      if full - now > tolerance then
+        wait, most = math.max(wait, full - now - tolerance), 0
+      else
+        most = math.min(most, math.floor((tolerance - (full - now)) / interval) + 1)
+      end
+      after[#after + 1], after[#after + 2] = field, int(math.ceil(full + interval))
+    end
+  end
+  return wait, most, after
+end
+
+-- due returns the ids of jobs whose look-up is due, up to a number, and how long it is until the next one is.
+local function due(most)
+  local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(now), 'LIMIT', 0, most)
+  if #ids > 0 then return ids, 0 end
+  local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+  return ids, first[2] and tonumber(first[2]) - now or -1
+end
+
+-- mine says whether the next look-up of a job may be claimed; nil if its record is damaged. One that does not stand where its record says is put there: the
+-- record is right.
+local function mine(id)
+  local v = redis.pcall('HMGET', ARGV[2] .. id, '@state', '@ask_at', '@ask_owner', '@generation')
+  if v.err or v[1] == 'pending' and not string.find(v[4] or '', '^%d+$') then return nil end
+  if v[1] ~= 'pending' then
+    redis.call('ZREM', KEYS[1], id)
+    return false
+  end
+  if ARGV[4] ~= '' then return v[3] == owner end
+  local at = tonumber(v[2]) or 0
+  if at > now then redis.call('ZADD', KEYS[1], int(at), id) end
+  return at <= now
+end
+
+local function claimed(id, after)
+  local record, deadline = ARGV[2] .. id, int(now + tonumber(ARGV[5]))
+  redis.call('HSET', record, '@ask_owner', owner, '@ask_at', deadline)
+  redis.call('ZADD', KEYS[1], deadline, id)
+  if #after > 0 then redis.call('HSET', KEYS[2], unpack(after)) end
+  local job = read_all(record)
+  return payload_pieces({1, 0, id, job.@generation or '', job.@key_generation or '1', job.@accepted_by_gateway or '0', job.@reference or '',
+    job.@first_call_at or '0', job.@call_ended_at or '0', job.@asked or '0', job.@absent or '0', job.@ask_failed or '0', job.@accepted_at or '0', int(now),
+    job.@cost or '1', job.@batch or '', job.@digest or ''}, job)
+end
+
+local wait, most = held()
+if most == 0 then return {0, math.ceil(wait)} end
+local pause, room, after = limited()
+if room == 0 then return {0, math.ceil(pause)} end
+most = math.min(most, room)
+if owner == '' then
+  local ids, next_in = due(most)
+  return {#ids, math.ceil(next_in)}
+end
+local ids, next_in = {ARGV[4]}, IDLE
+if ARGV[4] == '' then ids, next_in = due(AT_ONCE) end
+for _, id in ipairs(ids) do
+  local is = mine(id)
+  if is then return claimed(id, after) end
+  if is == nil then return {-1, 0, id} end
+end
+return {0, math.ceil(next_in)}
