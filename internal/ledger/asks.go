@@ -134,6 +134,8 @@ type LookEnd struct {
 	Next time.Duration
 	// Least is the least time between two look-ups.
 	Least time.Duration
+	// Hold is how long nobody makes any look-up, since the gateway asks for that. Zero: look-ups go on.
+	Hold time.Duration
 	// Unmade says that the look-up was not made at all: it counts for nothing, and is made again after Next.
 	Unmade bool
 }
@@ -161,10 +163,10 @@ func (b *Books) EndLook(ctx context.Context, l job.Look, e LookEnd) (string, err
 		verdict = "failed"
 	}
 	parked := func(r job.Reason) string { return k.Parked(string(r)) }
-	keys := []string{k.Job(l.Job.ID), k.Asking(), k.Counters(), k.Hold(), k.Retries(), taskKey, k.Costs(), parked(job.Refused), parked(job.Exhausted), parked(job.UnknownOutcome)}
+	keys := []string{k.Job(l.Job.ID), k.Asking(), k.Counters(), k.Hold(), k.Retries(), taskKey, k.Costs(), parked(job.Refused), parked(job.Exhausted), parked(job.UnknownOutcome), k.Looks()}
 	came, err := record.LookEnd.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), l.Job.ID, l.Generation, l.Owner, verdict, micros(e.Next), e.Least.Microseconds(),
 		record.Micros(l.Claimed), e.After.Microseconds(), e.Error, e.Status, e.Reference, line, b.cfg.Dedupe.Milliseconds(), b.cfg.Brake.Setting(), b.cfg.Attempts,
-		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Sent, taskID, msg, b.cfg.Gateway, redisdb.Wake).Text()
+		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Sent, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Hold.Microseconds()).Text()
 	if err != nil || came != AfterGone || verdict != string(job.LookDone) {
 		_, err = b.orAside(ctx, l.Job.ID, "", err)
 		return came, err

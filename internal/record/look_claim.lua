@@ -10,7 +10,7 @@
 --      1 if the gateway has accepted the payment, its reference, first call with the key (µs), end of the call (µs), look-ups made,
 --      those of them that said not_done in a row, those that failed in a row, when the job was accepted (µs), when this one was claimed (µs),
 --      cost, batch, the payload's digest, payload, in one piece or several
--- Fields of looks: beat (when somebody looked last who asks, µs), and of each limit the moment at which it is as if none had been made (µs).
+-- Fields of looks: beat (when somebody looked last who asks, µs), until (the gateway asks for no look-ups, µs), and of each limit the moment at which it is as if none had been made (µs).
 local AT_ONCE, BEAT, IDLE, STAY = 64, 5000000, 1000000, 86400000
 local now, owner = now_us(ARGV[1]), ARGV[3]
 if ARGV[6] ~= '' and not alive_fits(KEYS[4], ARGV[6], ARGV[7]) then return {0, IDLE} end
@@ -27,6 +27,8 @@ for i = 6, #KEYS do queued = queued or redis.call('EXISTS', KEYS[i]) == 1 end
 local function held()
   local v = redis.call('HMGET', KEYS[3], 'paused', 'until', 'need', 'probe')
   if v[1] == '1' then return IDLE, 0 end
+  local asked = tonumber(redis.call('HGET', KEYS[2], 'until')) or 0 -- to make no look-ups
+  if asked > now then return asked - now, 0 end
   if owner == '' and (tonumber(v[2]) or 0) > now then return tonumber(v[2]) - now, 0 end
   if v[3] ~= '1' then return 0, AT_ONCE end
   if queued or redis.call('EXISTS', KEYS[5]) == 1 then return IDLE, 0 end

@@ -1,12 +1,12 @@
 -- look_end.lua: writes down what a look-up of a pending job came to, and what becomes of the job. Only the owner of the claim may: an answer that comes after its claim ran out is another one's to find.
 -- That the gateway has no such payment is believed only when two look-ups in a row say so and the second was made late enough after the end of the call.
--- KEYS 1 record  2 asking  3 counters  4 hold  5 retries  6 new task  7 costs  8 parked:refused  9 parked:exhausted  10 parked:unknown_outcome
+-- KEYS 1 record  2 asking  3 counters  4 hold  5 retries  6 new task  7 costs  8 parked:refused  9 parked:exhausted  10 parked:unknown_outcome  11 looks
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 done | refused | later | not_done | failed (it says nothing) | '' (it was not made)
 --      6 until the next one: with failed and '' so long (µs); else as the schedule has it (µs, -1: it was the last one)  7 the least time between two of them (µs)
 --      8 when this one was claimed (µs)  9 not_done is believed so long after the call ended (µs)  10 what it saw  11 status
 --      12 the gateway's reference ('' = none)  13 history line  14 dedupe (ms)  15 the brake of batches (brake.lua)  16 attempts allowed
 --      17 "1": the gateway keeps idempotency keys  18 how long it keeps one (µs)  19 digest of what a call is made of now ('' = not watched)
---      20 new task id  21 new task message  22 gateway  23 wake channel
+--      20 new task id  21 new task message  22 gateway  23 wake channel  24 for how long no look-up of the gateway is made (µs, 0 = they go on)
 -- returns gone (it is not this owner's any more: nothing was written) | pending | done | queued | refused | exhausted | unknown_outcome
 local record, id, verdict = KEYS[1], ARGV[2], ARGV[5]
 local now = now_us(ARGV[1])
@@ -15,6 +15,7 @@ if job.@state ~= 'pending' or job.@generation ~= ARGV[3] or job.@ask_owner ~= AR
 local made, absent = (tonumber(job.@asked) or 0) + 1, verdict == 'not_done' and (tonumber(job.@absent) or 0) + 1 or 0
 local ended, claimed, least, seen = tonumber(job.@call_ended_at) or now, tonumber(ARGV[8]), tonumber(ARGV[7]), ARGV[10]
 redis.call('ZREM', KEYS[2], id) -- first: when its memory is full, Redis lets a script go on that has begun to write
+if ARGV[24] ~= '0' then redis.call('HSET', KEYS[11], 'until', int(now + tonumber(ARGV[24]))) end
 brake_with(ARGV[15], tonumber(ARGV[11]), false, job.@accepted_by_gateway == '1')
 job.set, job.drop = {}, {'@ask_owner'}
 local function put(name, value) job.set[#job.set + 1], job.set[#job.set + 2] = name, value end

@@ -291,9 +291,12 @@ func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason j
 }
 
 // Exhausted notes that a job was parked when its back-off was over, its attempts being used up.
-func (w *Worker) Exhausted(id string) {
-	w.cfg.Metrics.parked(w.cfg.Gateway, job.Exhausted)
-	w.cfg.Log.Info(LineParked, "job", id, "reason", job.Exhausted)
+func (w *Worker) Exhausted(id string) { w.Parked(id, job.Exhausted) }
+
+// Parked notes that a job was parked without an attempt.
+func (w *Worker) Parked(id string, reason job.Reason) {
+	w.cfg.Metrics.parked(w.cfg.Gateway, reason)
+	w.cfg.Log.Info(LineParked, "job", id, "reason", reason)
 }
 
 // parkUnsent parks a job that must not be called (again), as the ledger found when the attempt was opened.
