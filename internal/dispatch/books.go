@@ -35,6 +35,7 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		Keys:        g.Request.Key.Any(),
 		KeyLifetime: g.Request.KeyCovers(),
 		Sent:        sent(g),
+		Asks:        asks(g),
 		Attempts:    g.Retry.Attempts,
 		Brake:       g.BatchBrake,
 		Dedupe:      g.Dedupe,
@@ -48,6 +49,16 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 	return cfg
 }
 
+// asks says when a gateway is first asked what came of a call in doubt.
+func asks(g config.Gateway) (a job.Asks) {
+	for accepted, first := range map[bool]*time.Duration{false: &a.Unknown, true: &a.Accepted} {
+		if q := g.Lookup.For(accepted); q != nil {
+			*first = max(q.Schedule[0], time.Microsecond)
+		}
+	}
+	return a
+}
+
 // sent is the digest of what a gateway's calls are made of: while one of a job's may have charged, no other one is made of something else.
 func sent(g config.Gateway) string {
 	q := g.Request
@@ -57,7 +68,7 @@ func sent(g config.Gateway) string {
 // Store returns one gateway's dead letters.
 func Store(c redis.UniversalClient, g config.Gateway) *deadletter.Store {
 	s := deadletter.New(c, g.Name).Sealing(Box(g))
-	s.Brake = g.BatchBrake
+	s.Brake, s.Asks = g.BatchBrake, asks(g)
 	return s
 }
 

@@ -71,7 +71,7 @@ func New(p Params) (*Dispatcher, error) {
 	t := tools{redis: p.DB.Client, calls: p.DB.Together, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
 		access: access.NewMetrics(p.Metrics),
 		log:    p.Log, traces: p.Traces}
-	t.faults = newMachineMetrics(p.Metrics)
+	t.faults, t.looking = newMachineMetrics(p.Metrics), newLookMetrics(p.Metrics)
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p, burden: bucket.NewBurden(p.Metrics)}
 	d.tooSlow = d.burden.Overloaded

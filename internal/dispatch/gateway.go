@@ -34,7 +34,7 @@ import (
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
 //
 //	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), recoverer (those parked as exhausted),
-//	sweeper (what the dead left), shelver (batches that stopped themselves); by the process's look at the totals: mender (what is lost or out of place)
+//	sweeper (what the dead left), asker (look-ups of pending jobs), shelver (batches that stopped themselves); by the process's look at the totals: mender (what is lost or out of place)
 type unit struct {
 	name      string
 	set       atomic.Pointer[set]
@@ -68,14 +68,19 @@ type unit struct {
 	halt      context.CancelFunc
 	loops     sync.WaitGroup
 
-	mover, replayer, recoverer, sweeper, shelver, mender, minder *errand
-	errands                                                      []*errand // all of these
-	trying                                                       bool      // the machine is out of service, and is tried; the minder's own
+	askers askers
+	looked atomic.Uint64 // look-ups so far, for their owners' names
+	owner  string
+
+	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker *errand
+	errands                                                             []*errand // all of these
+	trying                                                              bool      // the machine is out of service, and is tried; the minder's own
 }
 
 type tools struct {
 	ages    *incarnation.Metrics
 	faults  machineMetrics
+	looking lookMetrics
 	past    *incarnation.Past // what was seen of each gateway's data
 	redis   redis.UniversalClient
 	calls   func() redis.UniversalClient
@@ -91,11 +96,13 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	t := d.tools
 	data := watch(g, t)
 	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, calls: t.calls(),
-		grace: g.Request.Timeout, hands: concurrency(g)}
+		grace: g.Request.Timeout, hands: concurrency(g), owner: newOwner()}
+	t.looking.begin(g.Name)
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	u.ctx, u.halt = context.WithCancel(d.ctx)
 	u.mover, u.replayer, u.recoverer, u.sweeper = u.errand(u.move), u.errand(u.replay), u.errand(u.recoverDue), u.errand(u.sweep)
 	u.shelver, u.minder = u.errand(u.shelve), u.errand(u.mind)
+	u.asker = u.errand(u.ask)
 	u.machine = newMachine(g.Name, t.faults, u.log, u.minder.nudge)
 	var err error
 	if u.pacer, err = Pacer(u.calls, g, t.pacing); err != nil {

@@ -16,6 +16,7 @@ import (
 const (
 	pulseEvery   = 400 * time.Millisecond // how often the gateways are looked at, all in one round trip; idle ones every other time
 	manyUnits    = 500                    // of more gateways than that all are looked at as seldom as idle ones
+	askSoon      = 2 * time.Second        // a gateway is not idle whose next look-up is due so soon
 	tellEvery    = 2 * time.Second        // how often Redis hears that this process is too slow
 	sweepAtLeast = 30 * time.Second
 	loopBackoff  = time.Second // after an error
@@ -144,12 +145,15 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
 	u.blind = nil
 	u.sayBroken(ctx, "no slots, trying again", u.pacer.Broken())
 	u.age(ctx, p.Alive)
-	u.idle = p.Pending == 0 && p.Rejected == 0 && p.DueIn < 0 && !p.Sweep && !p.Shelve
+	u.idle = p.Pending == 0 && p.Rejected == 0 && p.DueIn < 0 && (p.AskIn < 0 || p.AskIn > askSoon) && !p.Sweep && !p.Shelve
 	if p.Pending > 0 {
 		u.pacer.Wake()
 	}
 	if p.DueIn >= 0 && p.DueIn < pulseEvery {
 		u.mover.nudge()
+	}
+	if p.AskIn >= 0 && p.AskIn < pulseEvery || p.AskIn >= 0 && u.now().asks == nil {
+		u.asker.nudge()
 	}
 	if p.Rejected > 0 {
 		u.replayer.nudge()

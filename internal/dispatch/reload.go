@@ -25,6 +25,7 @@ type set struct {
 	client *gateway.Client
 	tokens *access.Keeper // nil: calls carry none
 	worker *worker.Worker
+	asks   *lookup // nil: the gateway is not asked what came of calls
 }
 
 func (u *unit) now() *set { return u.set.Load() }
@@ -34,6 +35,9 @@ func (u *unit) tokens() *access.Keeper { return u.now().tokens }
 // close lets go of what the set had. Its calls under way finish.
 func (s *set) close() {
 	s.tokens.Close()
+	if s.asks != nil {
+		s.asks.close()
+	}
 	s.client.Close()
 }
 
@@ -51,6 +55,13 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
+	}
+	if g.Lookup != nil {
+		asks, err := newLookup(g, s.tokens)
+		if err != nil {
+			return nil, fmt.Errorf("gateway %s: %w", g.Name, err)
+		}
+		s.asks = &asks
 	}
 	answers, err := table(g)
 	if err != nil {
@@ -195,5 +206,6 @@ func (u *unit) settleIn(ctx context.Context) {
 		u.complain(ctx, "limits of the reloaded file not taken over yet, trying again", err)
 	}
 	u.replayer.nudge()
+	u.asker.nudge()
 	u.pacer.Wake()
 }

@@ -133,6 +133,7 @@ func (d *Dispatcher) forget(gateway string) {
 	d.tools.ages.Forget(gateway)
 	d.tools.access.Forget(gateway)
 	d.tools.faults.forget(gateway)
+	d.tools.looking.forget(gateway)
 }
 
 // meetAtOnce is how many gateways are compared with what was seen of their data beside one another.

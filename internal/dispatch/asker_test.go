@@ -1,0 +1,167 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/record"
+	"spillway/internal/testkit"
+)
+
+// cashier is a gateway without idempotency keys that can be asked what it has charged. The job's id says what its calls come to: those with "lost" are charged and get no
+// answer, those with "cut" get none and are not charged, the first time, and those with "no" are declined without an answer.
+type cashier struct {
+	mu    sync.Mutex
+	paid  map[string]int // charges by job
+	calls map[string]int // calls by job
+	said  map[string]string
+	looks []time.Time
+	// ask answers a look-up; nil: as things are.
+	ask func(w http.ResponseWriter, id string) (answered bool)
+}
+
+func newCashier() *cashier {
+	return &cashier{paid: map[string]int{}, calls: map[string]int{}, said: map[string]string{}}
+}
+
+func (c *cashier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Method == http.MethodGet {
+		c.look(w, r.URL.Query().Get("reference"))
+		return
+	}
+	var body struct{ ID string }
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	id := body.ID
+	c.calls[id]++
+	first := c.calls[id] == 1
+	switch {
+	case strings.Contains(id, "no"):
+		c.said[id] = "declined"
+		panic(http.ErrAbortHandler)
+	case strings.Contains(id, "cut") && first:
+		panic(http.ErrAbortHandler)
+	}
+	c.paid[id]++
+	c.said[id] = "captured"
+	if strings.Contains(id, "lost") && first {
+		panic(http.ErrAbortHandler)
+	}
+	fmt.Fprintf(w, `{"id":"ref-%s","status":"captured"}`, id)
+}
+
+func (c *cashier) look(w http.ResponseWriter, id string) {
+	c.looks = append(c.looks, time.Now())
+	if c.ask != nil && c.ask(w, id) {
+		return
+	}
+	if status := c.said[id]; status != "" {
+		fmt.Fprintf(w, `{"data":[{"id":"ref-%s","reference":%q,"status":%q}]}`, id, id, status)
+		return
+	}
+	fmt.Fprint(w, `{"data":[]}`)
+}
+
+// asked is the gateway's part of the file.
+const asked = `leak: {limits: [200/s], jitter: 1ms}
+retry: {attempts: 3}
+circuit: {failures: 100}
+reference: id
+lookup:
+  url: /?reference={id}
+  schedule: [100ms, 100ms, 100ms, 1h]
+  scan: {items: data, match: {reference: "{id}"}}
+  answers:
+    - {body: {status: captured}, then: done, reference: id}
+    - {body: {status: declined}, then: refused}
+    - {absent: true, then: not_done, after: 200ms}`
+
+// before makes a gateway of these settings that calls a cashier.
+func before(t *testing.T, c *cashier, settings string) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	srv := httptest.NewServer(c)
+	t.Cleanup(srv.Close)
+	text := "redis: " + testkit.Redis(t) + "\ngateways:\n" + fmt.Sprintf("  %s:\n    request: {url: %q, timeout: 5s, idempotency_header: \"\"}\n    %s\n", testkit.Gateway(t), srv.URL, strings.ReplaceAll(settings, "\n", "\n    "))
+	var err error
+	if r.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true}); err != nil {
+		t.Fatal(err)
+	}
+	if r.db, err = Open(t.Context(), r.cfg, patience); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.db.Close() })
+	return r
+}
+
+// take takes in jobs whose payload names them.
+func (r *rig) take(ids ...string) {
+	r.t.Helper()
+	name := r.cfg.Gateways[0].Name
+	jobs := make([]job.Job, len(ids))
+	for i, id := range ids {
+		jobs[i] = job.Job{ID: id, Gateway: name, Payload: fmt.Appendf(nil, `{"id":%q}`, id), Cost: 1}
+	}
+	if _, err := Door(r.db.Client, r.cfg, patience).Admit(r.t.Context(), name, jobs, admission.Park); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// until waits until the gateway stands like that.
+func (r *rig) until(what string, is func(record.Standing) bool) record.Standing {
+	r.t.Helper()
+	var s record.Standing
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); await(r.t.Context(), 20*time.Millisecond) {
+		if s = r.standing(0); is(s) {
+			return s
+		}
+	}
+	r.t.Fatalf("not %s after a minute: %+v", what, s)
+	return s
+}
+
+func (r *rig) find(id string) job.Record {
+	r.t.Helper()
+	rec, _, err := Books(r.db.Client, r.cfg.Gateways[0]).Find(r.t.Context(), id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return rec
+}
+
+// What a gateway without keys can tell is left to nobody: a charge whose answer was lost is found, one that was never made is made, and a no is a no.
+func TestUnknownOutcomesSettleThemselves(t *testing.T) {
+	t.Parallel()
+	c := newCashier()
+	r := before(t, c, asked)
+	ids := []string{"well-1", "lost-1", "lost-2", "cut-1", "cut-2", "no-1"}
+	r.take(ids...)
+	r.serve()
+	s := r.until("settled", func(s record.Standing) bool { return s.Done+s.Parked[job.Refused]+s.Parked[job.UnknownOutcome]+s.Parked[job.Exhausted] == int64(len(ids)) })
+	if s.Done != 5 || s.Parked[job.Refused] != 1 || s.Missing() != 0 {
+		t.Errorf("they stand %+v", s)
+	}
+	for _, id := range ids {
+		rec := r.find(id)
+		t.Logf("%s: %s %s, reference %q, %+v", id, rec.State, rec.Reason, rec.Reference, rec.History)
+		if want := map[bool]int{true: 0, false: 1}[strings.HasPrefix(id, "no")]; c.paid[id] != want {
+			t.Errorf("%s was charged %d times", id, c.paid[id])
+		}
+		if rec.State == job.Done && rec.Reference != "ref-"+id {
+			t.Errorf("%s has the reference %q", id, rec.Reference)
+		}
+	}
+	if no := r.find("no-1"); no.Unsure || !strings.Contains(no.Error, "declined") {
+		t.Errorf("the refused one is in doubt (%t), and says %q", no.Unsure, no.Error)
+	}
+}
