@@ -190,6 +190,9 @@ func shutDown(ctx context.Context, p *process) error {
 		if n := p.direct.ZCard(ctx, redisdb.NewKeys(p.Gateway).Open()).Val(); n >= 2 {
 			break
 		}
+		if _, left, err := p.sizes(ctx); err == nil && left == 0 {
+			return errors.Join(errors.New("no two calls were under way at once"), stop(d))
+		}
 	}
 	p.arm()
 	return stop(d)
