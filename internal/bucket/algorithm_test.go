@@ -104,6 +104,7 @@ func drawStep(t *rapid.T) int64 {
 
 // Redis and the model give the same answers to the same questions, whatever clock, limits and algorithm do in between.
 func TestAlgorithmIsItsModel(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client := testkit.Client(t)
 	for _, name := range job.Algorithms() {
@@ -184,6 +185,7 @@ func limitsOf(alg Algorithm) []job.Limit {
 
 // No stretch of time holds more than the algorithm says, even when Redis's clock is set back on the way.
 func TestBound(t *testing.T) {
+	testkit.OneGoroutine(t)
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
 		for _, name := range job.Algorithms() {
 			rapid.Check(t, func(rt *rapid.T) {
@@ -216,6 +218,7 @@ func TestBound(t *testing.T) {
 // The same with work always waiting, which finds the edges: where one part is counted too few, 5 per 10 s in 10 parts
 // let 5 in at 9.99 s and 5 more at 19 s.
 func TestBoundWhenSaturated(t *testing.T) {
+	testkit.OneGoroutine(t)
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
 		for _, name := range job.Algorithms() {
 			rapid.Check(t, func(rt *rapid.T) {
@@ -255,6 +258,7 @@ func aligned(t *rapid.T, f FixedWindow, all []granted) {
 
 // A window counts what went in before the limit's number changed.
 func TestNumberChangesLive(t *testing.T) {
+	testkit.OneGoroutine(t)
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
 		for _, name := range []string{job.SlidingWindow, job.SlidingLog} {
 			rapid.Check(t, func(rt *rapid.T) {
@@ -295,6 +299,7 @@ func since(all []granted, at int64) (sum int64) {
 
 // A change of algorithm never adds the new one's room to what the old one let in.
 func TestAlgorithmChangesLive(t *testing.T) {
+	testkit.OneGoroutine(t)
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
 		const second = int64(1_000_000)
 		limits := []job.Limit{{N: 100, Window: time.Second}}
@@ -325,6 +330,7 @@ func TestAlgorithmChangesLive(t *testing.T) {
 
 // Limits that come and go in other places keep what was taken: a daily quota isn't given back by dropping another limit.
 func TestLimitsMoveLive(t *testing.T) {
+	testkit.OneGoroutine(t)
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
 		for _, name := range job.Algorithms() {
 			both, _ := newAlgorithm(name, []job.Limit{{N: 100, Window: time.Second}, {N: 100, Window: 24 * time.Hour}}, 100, 10)
@@ -402,6 +408,7 @@ func TestClockSetBackWhileFull(t *testing.T) {
 
 // With work always waiting, a window is used as far as its algorithm promises.
 func TestUtilisation(t *testing.T) {
+	testkit.OneGoroutine(t)
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
 		for _, name := range job.Algorithms() {
 			const n, precision = 50, 20
@@ -424,6 +431,7 @@ func TestUtilisation(t *testing.T) {
 
 // However long it runs, a key holds what its windows need and goes when nothing is in use; a level's stays, and is small.
 func TestMemoryIsBounded(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client := testkit.Client(t)
 	ctx := context.Background()

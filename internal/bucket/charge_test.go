@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // shifted has Redis's clock, as this process's scripts are told it, ahead of the world's by shift µs.
@@ -193,6 +194,7 @@ func TestALossMayHaveTakenACostlyJob(t *testing.T) {
 
 // As long as a process asks, the state stays: that it is gone later means a loss.
 func TestAnIdleGatewayKeepsItsState(t *testing.T) {
+	testkit.OneGoroutine(t)
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
@@ -281,6 +283,7 @@ func TestALeapIsChargedOnce(t *testing.T) {
 
 // All is lost while a day's limit is out of force, and hours after the last call: it is charged all the same when it comes back.
 func TestALossIsNoticedHoursAfterALimitLeft(t *testing.T) {
+	testkit.OneGoroutine(t)
 	w, _ := scenario(t)
 	second, thousand := job.Limit{N: 20, Window: time.Second}, job.Limit{N: 1000, Window: day}
 	p := w.pacer(PacerConfig{Limits: []job.Limit{second, thousand}})
@@ -299,6 +302,7 @@ func TestALossIsNoticedHoursAfterALimitLeft(t *testing.T) {
 
 // A process that was cut off tells of a loss from long ago, while the long limit is out of force: what was called since counts when the limit is back.
 func TestAnOldLossKeepsWhatWasCalledSince(t *testing.T) {
+	testkit.OneGoroutine(t)
 	w, _ := scenario(t)
 	ten, hour := job.Limit{N: 10, Window: time.Second}, job.Limit{N: 1000, Window: time.Hour}
 	cfg := PacerConfig{Limits: []job.Limit{ten, hour}}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 func usual() job.Circuit {
@@ -169,6 +170,7 @@ func TestOneJobDoesNotOpenTheCircuit(t *testing.T) {
 
 // Jobs that failed in two outages already, while others went through, say no more about the gateway.
 func TestJobsThatAlwaysFailCountNoMore(t *testing.T) {
+	testkit.OneGoroutine(t)
 	f := failures(t)
 	for i := range 200 {
 		f.pass(10 * time.Millisecond)

@@ -8,11 +8,13 @@ import (
 	"pgregory.net/rapid"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // Whatever the delays there and back, the true distance of the clocks stays inside the bounds, through 100 ppm of drift;
 // so a call is never due before Redis's clock shows its slot.
 func TestClockBoundsHoldTheTruth(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		const theta = int64(1_700_000_000_000_000)
@@ -93,6 +95,7 @@ func TestASlowAnswerHidesHowFarAClockHasMoved(t *testing.T) {
 // While a clock is slewed, and when that is over, what is known of it is true: an answer that lies within what was known may still show that the clock has
 // moved, by as much as the way to Redis takes. Up to 1 % it is true also before any answer contradicts.
 func TestTheBoundsAreTrueBehindASlew(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for _, ppm := range []int64{83_333, -83_333, 10_000, -10_000, 5000} {
 		for seed := range uint64(20) {

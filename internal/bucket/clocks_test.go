@@ -311,6 +311,7 @@ func (y way) Process(ctx context.Context, cmd redis.Cmder) error {
 // Redis's clock is slewed: calls go on, no window by the gateway's clock is above the limit, also where a process begins in the middle of it, and
 // after it the rate is what it was.
 func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		ppm    int64
@@ -359,6 +360,7 @@ func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
 // Redis's clock is slewed from the moment on at which the only process dies, and nobody watches it until another one begins, within a window of the calls
 // of the first.
 func TestAProcessBeginsInASlewThatNobodyWatched(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	limits := []job.Limit{{N: 8, Window: time.Second}}
 	cfg := PacerConfig{Limits: limits, Burst: 8, Jitter: 5 * time.Millisecond}

@@ -8,10 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // The embedded Redis has a Lua of its own; every algorithm runs on it as well.
 func TestAlgorithmsRunEmbedded(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = client.Close() })

@@ -73,6 +73,7 @@ func TestAWindowThatComesBackCountsWhatWasCalled(t *testing.T) {
 
 // No more windows are remembered than fit, and what is over is forgotten.
 func TestWindowsOutOfForceAreFewAndShort(t *testing.T) {
+	testkit.OneGoroutine(t)
 	w, ctx := scenario(t)
 	cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: []job.Limit{{N: 20, Window: time.Second}}}
 	p := w.pacer(cfg)

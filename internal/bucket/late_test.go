@@ -15,6 +15,7 @@ import (
 
 // Many late calls in one report come to the same as each by itself.
 func TestManyLateCallsAtOnceAreAsGoodAsOneByOne(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

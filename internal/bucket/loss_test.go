@@ -209,6 +209,7 @@ func TestAnOlderLifeIsNoticed(t *testing.T) {
 
 // Limits that were lower when all was lost are charged with what the higher ones allow, too: these may come back.
 func TestALossUnderLowerLimitsIsChargedForHigherOnes(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	w := newWorld(t, testkit.Server(t).Client(), 3)
 	thousand := job.Limit{N: 1000, Window: day}

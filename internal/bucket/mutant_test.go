@@ -15,6 +15,7 @@ import (
 
 // Each part of the proof is needed: left out, the check of TestLimitsHoldInEveryWindow finds windows above the limit.
 func TestMutantsBreakTheLimit(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	base := trial{cfg: PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}, Jitter: 5 * time.Millisecond}, lasts: 6 * time.Second}
 	late, lost, far, released, parts, odd := base, base, base, base, base, base

@@ -45,6 +45,7 @@ func FuzzReserve(f *testing.F) {
 
 // The same with operations at random.
 func TestAnyOperations(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client := testkit.Client(t)
 	rng := rand.New(rand.NewPCG(5, 5))

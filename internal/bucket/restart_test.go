@@ -94,6 +94,7 @@ func TestTwoLossesThatAreNoticedTogether(t *testing.T) {
 
 // A long window isn't charged for the time in which Redis is known to have granted nothing.
 func TestARestartAfterAnIdleNightLeavesTheDaysBudget(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	server := testkit.Server(t)
 	w := newWorld(t, server.Client(), 3)

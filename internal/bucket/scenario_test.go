@@ -431,6 +431,7 @@ func TestCostPeek(t *testing.T) {
 
 // A new window is filled from what the old ones remember, so that changed limits hold from the first call on.
 func TestLimitsChangeLive(t *testing.T) {
+	testkit.OneGoroutine(t)
 	w, ctx := scenario(t)
 	cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }}
 	cfg.Limits = []job.Limit{{N: 40, Window: time.Second}, {N: 200, Window: 10 * time.Second}}

@@ -16,6 +16,7 @@ import (
 
 // A log of many chunks, with refunds and gaps that cut across them, is still its model.
 func TestLongLogIsItsModel(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	tk, m, now := newTaker(testkit.Client(t), testkit.Gateway(t)), &model{}, epoch
 	alg := SlidingLog{[]job.Limit{{N: 90, Window: time.Second}, {N: 400, Window: 10 * time.Second}}}
@@ -38,6 +39,7 @@ func TestLongLogIsItsModel(t *testing.T) {
 
 // A run reads a few chunks of the log, however long it is and however much of it has lapsed.
 func TestLongLogIsReadLittle(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client := testkit.Server(t).Client()
 	ctx := context.Background()

@@ -287,6 +287,7 @@ var everyday = map[string]time.Duration{"100/s": 12 * time.Second, "burst of 10"
 
 // No rolling window at the gateway holds more than a limit allows, and the rate is what the formula says.
 func TestLimitsHoldInEveryWindow(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, tr := range limitSets {
 		t.Run(name, func(t *testing.T) {
@@ -318,6 +319,7 @@ func TestLimitsHoldInEveryWindow(t *testing.T) {
 
 // The same for limits, jitter, bursts, costs and troubles of any kind.
 func TestAnyLimitsHold(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client := testkit.Client(t)
 	rapid.Check(t, func(rt *rapid.T) {

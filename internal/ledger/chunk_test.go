@@ -73,6 +73,7 @@ func onAlgorithm(t *testing.T, algorithm, name string, money func([]byte) string
 
 // Jobs that come in one chunk, whether they go in or are parked, leave to the last field what they leave when each comes by itself.
 func TestAChunkLeavesWhatItsJobsLeaveOneByOne(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	meets := []struct {
 		name   string

@@ -102,6 +102,15 @@ func Often(short, full int) int {
 	return short
 }
 
+// OneGoroutine skips, under the race detector, a test whose one goroutine drives Redis's scripts or looks at numbers: there is nothing to
+// race, and it takes three times as long. Call it first.
+func OneGoroutine(t testing.TB) {
+	t.Helper()
+	if Race {
+		t.Skip("one goroutine does it all, and the race detector would make it three times as long: make test runs it")
+	}
+}
+
 var gateways atomic.Int64
 
 // Gateway returns a gateway name that no other test of this binary has.
