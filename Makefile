@@ -8,7 +8,7 @@ CHAOS ?= 1m
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test long race lint vuln fuzz bench soak crash chaos browser manifests image alerts demo module stripe-mock install-test-deps
+.PHONY: help build test stories plain raced long race lint vuln fuzz bench soak crash chaos browser manifests image alerts demo module stripe-mock install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -16,23 +16,37 @@ help: ## what can be made
 build: ## both programs, static, into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
-# They wait more than they work: more of them at once than there are processors, the longest first. The race detector would keep each
-# process for a second at its end, and vet is make lint's.
-TEST := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -vet=off -timeout 45m
+# Tests wait more than they work: more of them at once than there are processors, the longest first. The race detector would keep each
+# process for a second at its end, vet is make lint's, and without tables for a debugger a test binary is linked in half the time.
+PLAIN := go test -vet=off -ldflags=-w -timeout 45m
+RACED := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(PLAIN) -race
+# What runs without the race detector: stories in virtual time, what one goroutine drives, and processes that are killed.
+UNRACED := ./internal/dispatch ./test/crash ./internal/bucket ./internal/ledger ./internal/record ./test
+# What has nothing else to run, or runs by itself.
+NOTRACED := -e internal/record$$ -e spillway/test$$ -e test/crash$$ -e test/e2e$$ -e test/chaos$$
 
-test: install-test-deps ## installs what the tests need, then runs them all under the race detector, but for the stories in virtual time
-	go test -vet=off -timeout 45m -parallel 12 ./internal/dispatch
-	$(TEST) -p 3 -parallel 6 ./test/crash ./internal/bucket ./internal/dispatch $$(go list ./... | grep -v -e /test/e2e -e /test/chaos)
-	$(TEST) -p 1 ./test/e2e ./test/chaos # alone: their stories measure time
+test: install-test-deps ## installs what the tests need, then runs them all, under the race detector where several goroutines are at work
+	@$(MAKE) --no-print-directory -k -j 2 stories plain raced
+
+stories: install-test-deps ## the built programs against real servers, a part of make test
+	$(PLAIN) ./test/e2e
+	$(RACED) ./test/chaos
+
+plain: install-test-deps ## what needs no race detector, a part of make test
+	$(PLAIN) -p 3 -parallel 12 $(UNRACED)
+
+raced: install-test-deps ## what runs under the race detector, a part of make test
+	$(RACED) -p 3 -parallel 6 ./cmd/dispatcher ./internal/dispatch $$(go list ./... | grep -v $(NOTRACED))
 
 long: install-test-deps ## what make test tries at random, several times as often
-	$(TEST) ./internal/bucket ./internal/producer -args -long
-	$(TEST) ./cmd/dispatcher -run DamagedKey -args -long
-	$(TEST) ./internal/ledger -run OneByOne -args -long
+	$(PLAIN) ./internal/bucket ./internal/producer -args -long
+	$(RACED) ./cmd/dispatcher -run DamagedKey -args -long
+	$(PLAIN) ./internal/ledger -run 'OneByOne|ExactlyOnePlace' -args -long
 	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile|EachPacksBooks' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls and doubles
 
-race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then
-	CGO_ENABLED=1 go test -race -count=5 -timeout 60m ./internal/...
+race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then, and the stories of make test with programs under the race detector
+	$(RACED) -count=5 -timeout 60m ./internal/...
+	$(RACED) ./test/e2e
 
 lint: ## gofmt, go vet and staticcheck, which is fetched at its pinned version, and luacheck over the scripts as Redis gets them (apt-get as root; SKIP where it can not be installed)
 	@unformatted=$$(gofmt -l bench cmd internal test); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi

@@ -36,9 +36,9 @@ func TestMain(m *testing.M) {
 		bin = dir
 		flag.Parse()
 		if *soak == 0 { // the stories wait more than they work: more of them at once than there are processors
-			_ = flag.Set("test.parallel", "6")
+			_ = flag.Set("test.parallel", "8")
 		}
-		build := exec.Command("go", "build", fmt.Sprintf("-race=%v", *soak == 0 && *million == 0), "-ldflags=-s -w", "-o", dir, "spillway/cmd/...")
+		build := exec.Command("go", "build", fmt.Sprintf("-race=%v", testkit.Race), "-ldflags=-s -w", "-o", dir, "spillway/cmd/...")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
 			return 1
