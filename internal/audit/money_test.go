@@ -1,7 +1,6 @@
 package audit_test
 
 import (
-	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"spillway/internal/audit"
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // amounts have small and large sums, and one that can't be booked.
@@ -58,24 +58,13 @@ func TestAnAuditFindsAndRepairsTheMoneyParked(t *testing.T) {
 }
 
 // swap does something before each page of a list but the first is read.
-type swap struct {
-	set  string
-	does func()
-}
-
-func (s swap) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (s swap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (s swap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 2 && args[1] == s.set && slices.ContainsFunc(args[2:], func(a any) bool { text, ok := a.(string); return ok && strings.HasPrefix(text, "(") }) {
-			s.does()
+func swap(set string, does func()) testkit.Hook {
+	return testkit.Hook{Alone: func(cmd redis.Cmder, send func() error) error {
+		if args := cmd.Args(); len(args) > 2 && args[1] == set && slices.ContainsFunc(args[2:], func(a any) bool { text, ok := a.(string); return ok && strings.HasPrefix(text, "(") }) {
+			does()
 		}
-		return next(ctx, cmd)
-	}
+		return send()
+	}}
 }
 
 // While one job goes and another one of the same length and amount comes, the sums stay as they are and no count is of one moment: an audit finds nothing
@@ -85,7 +74,7 @@ func TestSumsThatComeBackAreNoProof(t *testing.T) {
 	b := setup(t, 1).withMoney()
 	b.accept("park", numbered(1, 620)...)
 	n, off := 0, false
-	b.c.AddHook(swap{b.keys.Parked("rejected"), func() {
+	b.c.AddHook(swap(b.keys.Parked("rejected"), func() {
 		if off {
 			return
 		}
@@ -96,7 +85,7 @@ func TestSumsThatComeBackAreNoProof(t *testing.T) {
 			b.t.Fatal("the job was not discarded")
 		}
 		want(t, "the newcomer", b.accept("park", numbered(620+n, 620+n)...)[0], job.ParkedNow)
-	}})
+	}))
 	for _, repair := range []bool{false, true} {
 		if a := b.check(repair); a.Faults.Total != 0 {
 			t.Errorf("repair %v: %s", repair, a.Faults.List[0].Describe())

@@ -19,33 +19,23 @@ import (
 )
 
 // unanswered counts what got no answer in time, as on a machine that stalls: permits and leases may stay taken then.
-type unanswered struct{ n atomic.Int64 }
-
-func (u *unanswered) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (u *unanswered) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
+func unanswered(client redis.UniversalClient) *atomic.Int64 {
+	n := &atomic.Int64{}
+	client.AddHook(testkit.Around(func(_ []redis.Cmder, send func() error) error {
+		err := send()
 		if redisdb.Away(err) {
-			u.n.Add(1)
+			n.Add(1)
 		}
 		return err
-	}
-}
-func (u *unanswered) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if redisdb.Away(err) {
-			u.n.Add(1)
-		}
-		return err
-	}
+	}))
+	return n
 }
 
 // Many goroutines do everything at once; afterwards every slot that was not used has been given back, exactly once.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-	client, gateway, lost := testkit.Client(t), testkit.Gateway(t), &unanswered{}
-	client.AddHook(lost)
+	client, gateway := testkit.Client(t), testkit.Gateway(t)
+	lost := unanswered(client)
 	keys := redisdb.NewKeys(gateway)
 	cfg := PacerConfig{Gateway: gateway, Limits: []job.Limit{{N: 2000, Window: time.Second}}, MaxInFlight: 500, Burst: 50}
 	fill(t, client, keys.Pending(), 100_000)
@@ -86,10 +76,10 @@ func TestEverythingAtOnce(t *testing.T) {
 		t.Errorf("Next after Close: %v", err)
 	}
 	taken, _ := client.HGet(t.Context(), keys.Pace(), "n1").Int64()
-	if used.Load() == 0 || taken < used.Load() || taken > used.Load() && lost.n.Load() == 0 {
+	if used.Load() == 0 || taken < used.Load() || taken > used.Load() && lost.Load() == 0 {
 		t.Errorf("%d permits are taken, %d slots were used", taken, used.Load())
 	}
-	if n := client.ZCard(t.Context(), keys.Flight()).Val(); n != 0 && lost.n.Load() == 0 {
+	if n := client.ZCard(t.Context(), keys.Flight()).Val(); n != 0 && lost.Load() == 0 {
 		t.Errorf("%d leases are left", n)
 	}
 }

@@ -1,28 +1,13 @@
 package desk
 
 import (
-	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
-
-// trips counts round trips.
-type trips struct{ n atomic.Int64 }
-
-func (h *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { h.n.Add(1); return next(ctx, cmd) }
-}
-func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { h.n.Add(1); return next(ctx, cmds) }
-}
 
 // A look at 300 gateways costs as many round trips as one at a few, whatever is looked for.
 func TestALookAtManyGatewaysTakesAFewRoundTrips(t *testing.T) {
@@ -36,8 +21,8 @@ func TestALookAtManyGatewaysTakesAFewRoundTrips(t *testing.T) {
 		gateways[i].Leak.Limits = []job.Limit{{N: 5, Window: 1e9}}
 		gateways[i].Admission.Limits = gateways[i].Leak.Limits
 	}
-	c, count := testkit.Client(t), &trips{}
-	c.AddHook(count)
+	c := testkit.Client(t)
+	count := testkit.Trips(c)
 	d := New(c, gateways)
 	for what, look := range map[string]func() (int, error){
 		"status": func() (int, error) { s, err := d.Status(t.Context()); return len(s), err },
@@ -76,12 +61,12 @@ func TestALookAtManyGatewaysTakesAFewRoundTrips(t *testing.T) {
 			return all, nil
 		},
 	} {
-		count.n.Store(0)
+		count.Store(0)
 		n, err := look()
 		if err != nil || n != all {
 			t.Errorf("%s: %d gateways, %v", what, n, err)
 		}
-		if trips := count.n.Load(); trips > 24 {
+		if trips := count.Load(); trips > 24 {
 			t.Errorf("%s: %d round trips for %d gateways, want 24 at most", what, trips, all)
 		}
 	}

@@ -1,54 +1,42 @@
 package dispatch
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // slowly delays what goes to Redis, and what comes back.
-type slowly struct{ there, back func(commands int) }
-
-func (s slowly) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (s slowly) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		s.there(1)
-		defer s.back(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (s slowly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		s.there(len(cmds))
-		defer s.back(len(cmds))
-		return next(ctx, cmds)
-	}
+func slowly(there, back func(commands int)) testkit.Hook {
+	return testkit.Around(func(cmds []redis.Cmder, send func() error) error {
+		there(len(cmds))
+		defer back(len(cmds))
+		return send()
+	})
 }
 
 // oneProcessor is a machine that all processes of a trial share: each of their commands to Redis takes its processor for a while, one after the other.
-func oneProcessor(takes time.Duration) slowly {
+func oneProcessor(takes time.Duration) testkit.Hook {
 	turn := make(chan struct{}, 1)
-	return slowly{func(commands int) {
+	return slowly(func(commands int) {
 		turn <- struct{}{}
 		<-time.After(time.Duration(commands) * takes)
 		<-turn
-	}, func(int) {}}
+	}, func(int) {})
 }
 
 // farAway is a Redis whose answers take so long.
-func farAway(away time.Duration) slowly {
+func farAway(away time.Duration) testkit.Hook {
 	half := func(int) { <-time.After(away / 2) }
-	return slowly{half, half}
+	return slowly(half, half)
 }
 
 // slowCalls counts the calls in 30 s at a limit of 100/s, ten seconds after the beginning.
-func slowCalls(t *testing.T, processes int, how func() slowly) (n int) {
+func slowCalls(t *testing.T, processes int, how func() testkit.Hook) (n int) {
 	t.Helper()
 	const begin, end = 10 * time.Second, 40 * time.Second
 	play(t, processes, 100, "", nil, func(r *trial) {
@@ -74,7 +62,7 @@ func TestAMachineThatIsTooBusyGoesOnCalling(t *testing.T) {
 	for takes, least := range map[time.Duration]int{6 * time.Millisecond: 1700, 10 * time.Millisecond: 550, 20 * time.Millisecond: 100} {
 		t.Run(takes.String()+" a command", func(t *testing.T) {
 			t.Parallel()
-			if n := slowCalls(t, 2, func() slowly { return oneProcessor(takes) }); n < least {
+			if n := slowCalls(t, 2, func() testkit.Hook { return oneProcessor(takes) }); n < least {
 				t.Errorf("%d calls, want %d at least", n, least)
 			}
 		})
@@ -90,7 +78,7 @@ func TestAFarRedisKeepsMostOfTheRate(t *testing.T) {
 		120 * time.Millisecond: 250} {
 		t.Run(away.String()+" away", func(t *testing.T) {
 			t.Parallel()
-			if n := slowCalls(t, 1, func() slowly { return farAway(away) }); n < least {
+			if n := slowCalls(t, 1, func() testkit.Hook { return farAway(away) }); n < least {
 				t.Errorf("%d calls, want %d at least", n, least)
 			}
 		})

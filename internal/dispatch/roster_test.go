@@ -98,7 +98,7 @@ func TestANewGatewayDoesNotDisturbTheOthers(t *testing.T) {
 	c := hire(r, "", 0)
 	c.eventually("calls at the limit", func() bool { return len(j.calls()) >= 60 })
 	asked := &unanswered{of: other.Name, answer: make(chan struct{})}
-	r.db.Client.AddHook(asked)
+	r.db.Client.AddHook(testkit.Around(asked.wait))
 	did := make(chan Reloaded)
 	go func() {
 		got, err := c.d.Reload(t.Context(), c.of(0, 1))
@@ -128,30 +128,15 @@ type unanswered struct {
 	times  atomic.Int64
 }
 
-func (u *unanswered) wait(cmds ...redis.Cmder) {
+func (u *unanswered) wait(cmds []redis.Cmder, send func() error) error {
 	for _, cmd := range cmds {
 		if strings.Contains(fmt.Sprint(cmd.Args()...), u.of) {
 			u.times.Add(1)
 			<-u.answer
-			return
+			break
 		}
 	}
-}
-
-func (u *unanswered) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (u *unanswered) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		u.wait(cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (u *unanswered) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		u.wait(cmds...)
-		return next(ctx, cmds)
-	}
+	return send()
 }
 
 // willing is the address of a gateway that says yes to everything.

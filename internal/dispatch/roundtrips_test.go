@@ -28,9 +28,8 @@ type counter struct {
 	all, own, scripts int
 }
 
-func (c *counter) count(cmds ...redis.Cmder) {
+func (c *counter) count(cmds []redis.Cmder, send func() error) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	scripts := 0
 	for _, cmd := range cmds {
 		if c.forAJob(cmd) {
@@ -40,6 +39,8 @@ func (c *counter) count(cmds ...redis.Cmder) {
 	c.all++
 	c.own += min(scripts, 1)
 	c.scripts += scripts
+	c.mu.Unlock()
+	return send()
 }
 
 func (c *counter) forAJob(cmd redis.Cmder) bool {
@@ -48,20 +49,6 @@ func (c *counter) forAJob(cmd redis.Cmder) bool {
 		first, _ = a[3].(string)
 	}
 	return strings.HasPrefix(first, c.keys.JobPrefix()) || first == c.keys.Active() || first == c.keys.Pending() && len(cmd.Args()) == 15
-}
-
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.count(cmd)
-		return next(ctx, cmd)
-	}
-}
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.count(cmds...)
-		return next(ctx, cmds)
-	}
 }
 
 // A job costs three scripts: its dequeue, the opening of its attempt, and its outcome with the end of its task. Jobs that are under way at the same
@@ -88,7 +75,7 @@ func TestAJobCostsThreeScriptsAtMost(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := &counter{keys: redisdb.NewKeys(g.Name)}
-	db.Client.AddHook(count)
+	db.Client.AddHook(testkit.Around(count.count))
 	d, err := New(Params{DB: db, Gateways: []config.Gateway{g}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

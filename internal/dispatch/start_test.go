@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // cutter loses one round trip, after which the connection is as good as new.
@@ -30,32 +31,17 @@ func (c *cutter) cuts() bool {
 	return c.left == -1
 }
 
-func (c *cutter) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (c *cutter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !c.cuts() {
-			return next(ctx, cmd)
-		}
-		if c.answered {
-			_ = next(ctx, cmd)
-		}
+func (c *cutter) do(cmds []redis.Cmder, send func() error) error {
+	if !c.cuts() {
+		return send()
+	}
+	if c.answered {
+		_ = send()
+	}
+	for _, cmd := range cmds {
 		cmd.SetErr(io.EOF)
-		return io.EOF
 	}
-}
-func (c *cutter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if !c.cuts() {
-			return next(ctx, cmds)
-		}
-		if c.answered {
-			_ = next(ctx, cmds)
-		}
-		for _, cmd := range cmds {
-			cmd.SetErr(io.EOF)
-		}
-		return io.EOF
-	}
+	return io.EOF
 }
 
 // startWith starts a dispatcher, whose limits were set live, that loses one of its first round trips, and returns whether that was before Start returned.
@@ -70,7 +56,7 @@ func startWith(t *testing.T, cut *cutter, p Params) (lost bool, err error) {
 	if err := SetLimits(t.Context(), r.db.Client, r.cfg.Gateways[0], []job.Limit{{N: 5, Window: time.Second}}); err != nil {
 		t.Fatal(err)
 	}
-	r.db.Client.AddHook(cut)
+	r.db.Client.AddHook(testkit.Around(cut.do))
 	if err = d.Start(t.Context()); err == nil && d.units()[0].limits.Load() == 0 {
 		t.Error("it has begun with the file's limits, not with those that were set live")
 	}

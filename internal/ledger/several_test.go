@@ -26,20 +26,11 @@ type crowd struct {
 	held atomic.Int64                  // runs that came to the gate
 }
 
-func (h *crowd) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h *crowd) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
+func (h *crowd) see(cmds []redis.Cmder, send func() error) error {
+	for _, cmd := range cmds {
 		h.note(cmd)
-		return next(ctx, cmd)
 	}
-}
-func (h *crowd) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			h.note(cmd)
-		}
-		return next(ctx, cmds)
-	}
+	return send()
 }
 
 func (h *crowd) note(cmd redis.Cmder) {
@@ -157,7 +148,7 @@ func TestAttemptsThatShareAScriptComeToTheSame(t *testing.T) {
 	with.cfg.NowMicros = func() int64 { return with.now }
 	with.on(db.Together())
 	with.books = ledger.New(with.c, with.cfg)
-	db.Client.AddHook(hook)
+	db.Client.AddHook(testkit.Around(hook.see))
 
 	ids := scene(alone)
 	if others := scene(&with); !slices.Equal(ids, others) {

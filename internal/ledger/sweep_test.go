@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/testkit"
 )
 
 // pulse takes the gateway's pulse, as a dispatcher does twice a second, and returns what it says.
@@ -166,23 +166,14 @@ func TestAfterAStallTheLivingAreAskedFirst(t *testing.T) {
 	}
 }
 
-// meddler does something between a sweep's look and what it does about it.
-type meddler struct {
-	record string
-	meddle func()
-}
-
-func (m meddler) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (m meddler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (m meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if a := cmd.Args(); len(a) > 3 && a[3] == m.record {
-			m.meddle()
+// meddling does something between a sweep's look and what it does about it.
+func meddling(record string, meddle func()) testkit.Hook {
+	return testkit.Hook{Alone: func(cmd redis.Cmder, send func() error) error {
+		if a := cmd.Args(); len(a) > 3 && a[3] == record {
+			meddle()
 		}
-		return next(ctx, cmd)
-	}
+		return send()
+	}}
 }
 
 // The heartbeat comes at the last moment: settle.lua looks once more.
@@ -192,7 +183,7 @@ func TestAHeartbeatAtTheLastMomentCounts(t *testing.T) {
 	b.accept("park", numbered(1, 1)...)
 	b.pull()
 	asked := false
-	b.c.AddHook(meddler{b.keys.Job("j1"), func() { asked = true; b.beat(0, "j1~1") }})
+	b.c.AddHook(meddling(b.keys.Job("j1"), func() { asked = true; b.beat(0, "j1~1") }))
 	did, _ := b.live(15*time.Second, nil)
 	want(t, "the sweep was about to take it", asked, true)
 	want(t, "did", did, ledger.Swept{})

@@ -367,17 +367,6 @@ func TestOneStallIsNoDistance(t *testing.T) {
 	}
 }
 
-// trips counts round trips.
-type trips struct{ n atomic.Int64 }
-
-func (c *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (c *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { c.n.Add(1); return next(ctx, cmd) }
-}
-func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { c.n.Add(1); return next(ctx, cmds) }
-}
-
 func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -394,10 +383,9 @@ func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 	if n := r.c.LLen(ctx, r.keys.Active()).Val(); n != 6 || len(c.jobs) != 6 {
 		t.Fatalf("%d pulled, %d on their way to asynq", n, len(c.jobs))
 	}
-	count := &trips{}
-	r.c.AddHook(count)
+	count := testkit.Trips(r.c)
 	c.finish(ctx)
-	if n := count.n.Load(); n > 4 { // there is no connection yet, and the script is not known
+	if n := count.Load(); n > 4 { // there is no connection yet, and the script is not known
 		t.Errorf("six jobs went back in %d round trips: a stop waits for each", n)
 	}
 	left := append(r.c.LRange(ctx, r.keys.Pending(), 0, -1).Val(), r.c.LRange(ctx, r.keys.Due(), 0, -1).Val()...)

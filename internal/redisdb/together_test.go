@@ -19,18 +19,12 @@ import (
 // trips counts round trips, and those of a single script.
 type trips struct{ n, single atomic.Int64 }
 
-func (h *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.n.Add(1)
-		if cmd.Name() == "evalsha" {
-			h.single.Add(1)
-		}
-		return next(ctx, cmd)
+func (h *trips) see(cmds []redis.Cmder, send func() error) error {
+	h.n.Add(1)
+	if len(cmds) == 1 && cmds[0].Name() == "evalsha" {
+		h.single.Add(1)
 	}
-}
-func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { h.n.Add(1); return next(ctx, cmds) }
+	return send()
 }
 
 func openTogether(t *testing.T, opt redisdb.Options) (*redisdb.DB, redis.UniversalClient, *trips) {
@@ -41,7 +35,7 @@ func openTogether(t *testing.T, opt redisdb.Options) (*redisdb.DB, redis.Univers
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	count := &trips{}
-	db.Client.AddHook(count)
+	db.Client.AddHook(testkit.Around(count.see))
 	return db, db.Together(), count
 }
 
@@ -135,7 +129,7 @@ func TestWhoWaitsForHisTurnMayLeave(t *testing.T) {
 	if err := echo.Run(t.Context(), c, []string{"k"}, 0, "").Err(); err != nil {
 		t.Fatal(err)
 	}
-	db.Client.AddHook(count)
+	db.Client.AddHook(testkit.Around(count.see))
 	s.Pause()
 	defer s.Continue()
 	var first sync.WaitGroup
@@ -184,25 +178,17 @@ type stalling struct {
 	second chan struct{}
 }
 
-func (h *stalling) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *stalling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *stalling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "evalsha" {
-			switch h.n.Add(1) {
-			case 1:
-				<-h.goes
-			case 2:
-				close(h.second)
-				<-time.After(2 * time.Millisecond)
-			}
+func (h *stalling) see(cmd redis.Cmder, send func() error) error {
+	if cmd.Name() == "evalsha" {
+		switch h.n.Add(1) {
+		case 1:
+			<-h.goes
+		case 2:
+			close(h.second)
+			<-time.After(2 * time.Millisecond)
 		}
-		return next(ctx, cmd)
 	}
+	return send()
 }
 
 // A connection that stalls holds up what it carries, and nothing that is asked for later: another round trip takes that along.
@@ -213,7 +199,7 @@ func TestAStalledConnectionHoldsUpNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &stalling{goes: make(chan struct{}), second: make(chan struct{})}
-	db.Client.AddHook(h)
+	db.Client.AddHook(testkit.Hook{Alone: h.see})
 	var all sync.WaitGroup
 	run := func(i int) error { return echo.Run(context.Background(), c, []string{"k"}, i, "").Err() }
 	all.Go(func() { _ = run(1) })
