@@ -99,6 +99,10 @@ func TestAnAuditFindsWhatIsWrong(t *testing.T) {
 			"accepted: 8, found: 9\nrejected: parked, but in parked:refused too"},
 		"queued and open": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.Open(), redis.Z{Score: 1, Member: "j2"}) },
 			"accepted: 8, found: 9\nj2: queued, but in open too"},
+		"no entry in asking": {func(b *bench) {
+			b.pending()
+			b.c.Del(b.ctx, b.keys.Asking())
+		}, "accepted: 9, found: 8\npending: pending, but not in asking"},
 		"done with leftovers": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.Retrying(), redis.Z{Score: 1, Member: "done"}) },
 			"accepted: 8, found: 9\ndone: done, but in retrying too"},
 		"a member without a record": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.Parked("expired"), redis.Z{Score: 1, Member: "ghost"}) },

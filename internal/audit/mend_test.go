@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/audit"
+	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
@@ -64,6 +65,23 @@ func (b *bench) stock() {
 	b.accept("park", job.Job{ID: "rejected", Cost: 90})
 }
 
+// pending adds a job whose outcome is being asked for.
+func (b *bench) pending() {
+	b.t.Helper()
+	b.accept("park", job.Job{ID: "pending"})
+	for id, g := b.pull(); ; id, g = b.pull() {
+		a, _ := b.open(id, g, "w")
+		if id == "pending" {
+			store := deadletter.New(b.c, b.name)
+			store.Asks = job.Asks{Unknown: time.Hour}
+			e := job.Ending{Called: true, Spent: true, Verdict: job.VerdictUnknown, At: time.UnixMicro(b.now), Unsure: true}
+			b.must(store.Park(b.ctx, a, e, job.UnknownOutcome))
+			return
+		}
+		b.must(b.books.Back(b.ctx, a, job.Ending{}, time.Hour))
+	}
+}
+
 // Everything that can get lost or out of place, one at a time: it is noticed, found and put right.
 func TestWhatIsOutOfPlaceIsPutRight(t *testing.T) {
 	t.Parallel()
@@ -93,6 +111,13 @@ func TestWhatIsOutOfPlaceIsPutRight(t *testing.T) {
 		}, audit.Mended{Placed: 1}},
 		"a job that is done and retrying": {func(b *bench) {
 			b.c.ZAdd(b.ctx, b.keys.Retrying(), redis.Z{Score: float64(b.now + 1e9), Member: "done"})
+		}, audit.Mended{Placed: 1}},
+		"the entry of a pending job": {func(b *bench) {
+			b.pending()
+			b.c.Del(b.ctx, b.keys.Asking())
+		}, audit.Mended{Placed: 1}},
+		"a job that is done and pending": {func(b *bench) {
+			b.c.ZAdd(b.ctx, b.keys.Asking(), redis.Z{Score: 1, Member: "done"})
 		}, audit.Mended{Placed: 1}},
 		"an entry without a record": {func(b *bench) {
 			b.c.ZAdd(b.ctx, b.keys.Parked("refused"), redis.Z{Score: 1, Member: "ghost"})

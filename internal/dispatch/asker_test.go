@@ -139,6 +139,69 @@ func (r *rig) find(id string) job.Record {
 	return rec
 }
 
+// After a hold a look-up goes ahead where nothing else does: a gateway with nothing but pending jobs gets well again.
+func TestALookUpEndsAHold(t *testing.T) {
+	t.Parallel()
+	c := newCashier()
+	r := before(t, c, asked)
+	r.take("lost-1")
+	d := r.serve()
+	r.until("pending", func(s record.Standing) bool { return s.Pending == 1 })
+	u := d.units()[0]
+	out, err := u.pacer.Failed(t.Context(), job.Circuit{}, job.Failure{Kind: job.Wait, For: 300 * time.Millisecond, Job: "x", Why: "HTTP 429", Written: true})
+	if err != nil || !out.Opened {
+		t.Fatalf("held: %+v, %v", out, err)
+	}
+	r.until("done", func(s record.Standing) bool { return s.Done == 1 })
+	c.mu.Lock()
+	early := c.looks[0].Before(out.At.Add(300 * time.Millisecond))
+	c.mu.Unlock()
+	if well, err := u.well(t.Context()); early || !well || err != nil {
+		t.Errorf("asked while held: %t; the gateway is well: %t, %v", early, well, err)
+	}
+}
+
+// A 429 of a look-up holds the gateway, and only look-ups where they have limits of their own. Neither uses the schedule up.
+func TestALookUpIsToldToWait(t *testing.T) {
+	t.Parallel()
+	for name, own := range map[string]string{"the gateway's limit": "", "their own limit": "\n  limits: [100/s]"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCashier()
+			told := 0
+			c.ask = func(w http.ResponseWriter, _ string) bool {
+				if told++; told > 6 { // more often than the schedule has look-ups
+					return false
+				}
+				w.Header().Set("Retry-After", "0")
+				if told == 1 {
+					w.Header().Set("Retry-After", "1")
+				}
+				w.WriteHeader(map[bool]int{true: 429, false: 500}[told == 1])
+				return true
+			}
+			r := before(t, c, strings.Replace(asked, "lookup:", "lookup:"+own, 1))
+			r.take("lost-1")
+			u := r.serve().units()[0]
+			r.until("told", func(record.Standing) bool { c.mu.Lock(); defer c.mu.Unlock(); return told > 0 })
+			held := false
+			for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end) && !held; await(t.Context(), 20*time.Millisecond) {
+				h, err := Hold(t.Context(), r.db.Client, u.now().cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				held = !h.HeldUntil.IsZero()
+			}
+			if held != (own == "") {
+				t.Errorf("the gateway is held: %t", held)
+			}
+			if rec := r.find("lost-1"); rec.State != job.Pending || rec.Looks != 0 || !strings.Contains(rec.LastSeen, "429") {
+				t.Errorf("it is %s after %d look-ups that count, and saw %q", rec.State, rec.Looks, rec.LastSeen)
+			}
+		})
+	}
+}
+
 // What a gateway without keys can tell is left to nobody: a charge whose answer was lost is found, one that was never made is made, and a no is a no.
 func TestUnknownOutcomesSettleThemselves(t *testing.T) {
 	t.Parallel()
@@ -147,7 +210,9 @@ func TestUnknownOutcomesSettleThemselves(t *testing.T) {
 	ids := []string{"well-1", "lost-1", "lost-2", "cut-1", "cut-2", "no-1"}
 	r.take(ids...)
 	r.serve()
-	s := r.until("settled", func(s record.Standing) bool { return s.Done+s.Parked[job.Refused]+s.Parked[job.UnknownOutcome]+s.Parked[job.Exhausted] == int64(len(ids)) })
+	s := r.until("settled", func(s record.Standing) bool {
+		return s.Done+s.Parked[job.Refused]+s.Parked[job.UnknownOutcome]+s.Parked[job.Exhausted] == int64(len(ids))
+	})
 	if s.Done != 5 || s.Parked[job.Refused] != 1 || s.Missing() != 0 {
 		t.Errorf("they stand %+v", s)
 	}
