@@ -20,7 +20,7 @@ func auditCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit [-g GATEWAY]...", Short: "Check the books: every job accepted is in exactly one place",
 		Long: `Audit goes through all that a gateway has in Redis and checks that each job is where its record says, and
-nowhere else, that accepted = scheduled + queued + in flight + retrying + done + parked + discarded, and that
+nowhere else, that accepted = scheduled + queued + in flight + retrying + pending + done + parked + discarded, and that
 the books of each batch are what the records of its jobs say. It only looks, unless --repair. Dispatchers may go on working meanwhile: what looks wrong is judged again before it counts. With
 a million jobs it takes about half a minute. Exit code 1 if something is wrong, with a list of what, by job.`,
 		Example: "  dispatcher audit\n  dispatcher audit -g stripe -o json",
@@ -88,9 +88,9 @@ func (p *program) writeBooks(v auditDocument, verbose bool) error {
 		return cli.WriteJSON(p.Out, v)
 	}
 	books := v.Gateways
-	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "ACCEPTED", "SCHEDULED", "QUEUED", "IN FLIGHT", "RETRYING", "WAITING FOR ROOM", "DONE", "PARKED", "DISCARDED", "BOOKS")
+	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "ACCEPTED", "SCHEDULED", "QUEUED", "IN FLIGHT", "RETRYING", "PENDING", "WAITING FOR ROOM", "DONE", "PARKED", "DISCARDED", "BOOKS")
 	for _, b := range books {
-		t.Row(b.Gateway, b.Accepted, b.Scheduled, b.Queued, b.InFlight, b.Retrying, b.Parked[string(job.Rejected)], b.Done, cli.Uncut(p.parkedText(b.Parked)), b.Discarded, b.Order())
+		t.Row(b.Gateway, b.Accepted, b.Scheduled, b.Queued, b.InFlight, b.Retrying, b.Pending, b.Parked[string(job.Rejected)], b.Done, cli.Uncut(p.parkedText(b.Parked)), b.Discarded, b.Order())
 	}
 	if err := t.Flush(); err != nil {
 		return err

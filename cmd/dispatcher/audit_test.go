@@ -37,8 +37,8 @@ func TestAuditOfBooksInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.stock()
-	r.expect(r.runAudit(false), 0, `one	4	0	0	0	0	2	0	unknown_outcome 1, refused 1	0	in order
-two	2	0	0	0	0	0	0	unknown_outcome 1, unreadable 1	0	in order
+	r.expect(r.runAudit(false), 0, `one	4	0	0	0	0	0	2	0	unknown_outcome 1, refused 1	0	in order
+two	2	0	0	0	0	0	0	0	unknown_outcome 1, unreadable 1	0	in order
 `, "")
 }
 
@@ -48,7 +48,7 @@ func TestAuditListsWhatIsWrong(t *testing.T) {
 	r.lose()
 	const lost = `q1	queued, but no task of it is in the queue or with a worker	a running dispatcher puts it right within two minutes; if it comes back, find out who else writes to this Redis`
 	got := r.runAudit(false, "-g", r.one)
-	if got.code != 1 || !strings.HasPrefix(got.out, "one\t2\t0\t2\t0\t1\t0\t0\texpired 1\t0\t4 faults\n") || !strings.Contains(got.out, "\none\t"+lost+"\n") {
+	if got.code != 1 || !strings.HasPrefix(got.out, "one\t2\t0\t2\t0\t1\t0\t0\t0\texpired 1\t0\t4 faults\n") || !strings.Contains(got.out, "\none\t"+lost+"\n") {
 		t.Errorf("exit code %d, want 1, and q1 in the list:\n%s", got.code, got.out)
 	}
 	for _, want := range []string{"one\tq2\tqueued, but in retrying too\t", "one\tghost\tin parked:expired, but it has no record\t",

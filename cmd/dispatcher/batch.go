@@ -111,6 +111,9 @@ func (p *program) writeBatch(v *desk.Batch, by time.Time) error {
 		if g.PausedAt != nil {
 			t.Row(g.Gateway, "paused", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy)), "")
 		}
+		if g.Pending != nil {
+			t.Row(g.Gateway, "asked about", "", "", cli.Uncut(g.Pending.Text()), "")
+		}
 		if c := g.Canary; c != nil && c.Waits {
 			t.Row(g.Gateway, "waits", "", "", cli.Uncut(fmt.Sprintf("until its first %d jobs are done: %d are", c.First, c.Done)), "")
 		}

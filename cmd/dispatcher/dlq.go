@@ -15,7 +15,7 @@ import (
 const dlqLong = `Dlq looks through the parked jobs, and sends them on their way.
 
 list, show, stats, export and history look. replay takes jobs in again through admission, discard takes them out
-for good, resolve settles those that may have been charged. These three say how many jobs and how much
+for good, resolve settles those that may have been charged, or has the gateway asked about them. These three say how many jobs and how much
 money they would touch, and ask on a terminal; off one they are a dry run, unless --yes is given.
 
 Each act is written down, for history.

@@ -81,6 +81,9 @@ func (p *program) parkedTable(v desk.ParkedWhole, most int) error {
 	t.Row("a replay", cli.Uncut(v.Replay))
 	timeRows(t, timeRow{"accepted", v.AcceptedAt}, timeRow{"at", v.At}, timeRow{"expires", v.Expires}, timeRow{"first call", v.FirstCall},
 		timeRow{"payload replaced", v.Edited})
+	if v.LastLook != "" {
+		t.Row("last look-up", cli.Uncut(v.LastLook))
+	}
 	callRows(t, v.Calls)
 	if len(v.Payload) > 0 {
 		t.Row("payload", cli.Uncut(v.Payload))

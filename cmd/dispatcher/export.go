@@ -43,7 +43,7 @@ quicker, and for a billing file of parked jobs "dispatcher dlq export".
 	}
 	gatewaysFlag(cmd, &f.gateways, "only jobs of this `GATEWAY`; repeatable (default: all of the file)")
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.states, "state", nil, "only jobs in this `STATE`: scheduled, queued, in_flight, retrying, done, parked or discarded; repeatable (default: all)")
+	fs.StringArrayVar(&f.states, "state", nil, "only jobs in this `STATE`: scheduled, queued, in_flight, retrying, pending, done, parked or discarded; repeatable (default: all)")
 	fs.StringVar(&f.since, "since", "", "only jobs accepted at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\", RFC 3339")
 	fs.StringVar(&f.until, "until", "", "only jobs accepted before `TIME`")
 	cli.Choice(cmd, &f.times, "time", "which time --since and --until mean: when the job was accepted, or when it was done or discarded", timesAccepted, timesFinished)

@@ -81,9 +81,27 @@ func timeRows(t *cli.Table, rows ...timeRow) {
 	}
 }
 
+// lookRows are what is known of a job's look-ups, if it was asked about.
+func lookRows(t *cli.Table, v desk.Job) {
+	timeRows(t, timeRow{"call in doubt ended", v.CallEnded}, timeRow{"next look-up", v.NextLook})
+	if v.Lookups > 0 {
+		t.Row("look-ups", v.Lookups)
+	}
+	if v.LastLook != "" {
+		t.Row("last look-up", cli.Uncut(v.LastLook))
+	}
+	timeRows(t, timeRow{"look-ups fail since", v.LooksFail})
+}
+
 func callRows(t *cli.Table, calls []desk.Call) {
-	for i, c := range calls {
-		t.Row(fmt.Sprintf("call %d", i+1), cli.Uncut(c.Text()))
+	n := 0
+	for _, c := range calls {
+		what := "look-up"
+		if !c.Lookup() {
+			n++
+			what = fmt.Sprintf("call %d", n)
+		}
+		t.Row(what, cli.Uncut(c.Text()))
 	}
 }
 
@@ -111,6 +129,7 @@ func (p *program) jobTable(v jobShown, most int, payload bool) error {
 	if v.Error != "" {
 		t.Row("error", cli.Uncut(v.Error))
 	}
+	lookRows(t, v.Job)
 	callRows(t, v.Calls)
 	switch {
 	case len(v.Payload) > 0:

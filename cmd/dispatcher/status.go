@@ -21,7 +21,8 @@ func statusCommand(p *program) *cobra.Command {
 		Use: "status [-g GATEWAY]...", Short: "Show every gateway at a glance",
 		Long: `Status shows one row for each configured gateway: what waits, what is under way, what is done, what is
 parked, why and how much money, the rate of the last minute, the hold, and when the last waiting job
-will have been called. Above it stands what needs a person, the most urgent first. Jobs that wait for room at admission go in by themselves. They are "rejected" under parked in
+will have been called. PENDING is jobs of which the gateway is asked what became of their call: they settle
+themselves. Above it stands what needs a person, the most urgent first. Jobs that wait for room at admission go in by themselves. They are "rejected" under parked in
 JSON, and for --reason.`,
 		Example: "  dispatcher status\n  dispatcher status -g stripe -o json",
 		Args:    cobra.NoArgs,
@@ -146,13 +147,13 @@ func statusOf(ctx context.Context, d *desk.Desk, rows []desk.Status, unlisted []
 }
 
 func (p *program) statusTable(rows []desk.Status) error {
-	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "QUEUED", "IN FLIGHT", "SCHEDULED", "RETRYING", "WAITING FOR ROOM", "DONE", "PARKED", "MONEY", "LIMITS", "RATE", "HOLD", "ETA")
+	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "QUEUED", "IN FLIGHT", "SCHEDULED", "RETRYING", "PENDING", "WAITING FOR ROOM", "DONE", "PARKED", "MONEY", "LIMITS", "RATE", "HOLD", "ETA")
 	for _, r := range rows {
 		hold := r.Why()
 		if p.OutTerminal {
 			hold = r.Word()
 		}
-		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.ForRoom(), r.Done, cli.Uncut(p.parkedText(r.Parked)), t.Money(job.Totals{Amount: r.Dead().Amount}),
+		t.Row(r.Gateway, r.Queued, r.InFlight, r.Scheduled, r.Retrying, r.Pending, r.ForRoom(), r.Done, cli.Uncut(p.parkedText(r.Parked)), t.Money(job.Totals{Amount: r.Dead().Amount}),
 			cli.Uncut(r.LimitsText()),
 			fmt.Sprintf("%.1f/s", r.Rate1m), hold, etaText(r.ETASeconds))
 	}

@@ -32,12 +32,12 @@ func TestWhatWaitsForRoomIsNoDeadLetter(t *testing.T) {
 		args []string
 		want string // after runs of spaces became one
 	}{
-		{[]string{"status", "-g", r.one}, `(?m)^one 0 0 0 0 2 0 unknown_outcome 1, refused 1 EUR 10\.51 `},
+		{[]string{"status", "-g", r.one}, `(?m)^one 0 0 0 0 0 2 0 unknown_outcome 1, refused 1 EUR 10\.51 `},
 		{[]string{"batch", "b1"}, `(?m)^one waiting for room - 1 EUR 0\.99 -$\n^one parked refused 1 `},
 		{[]string{"job", "b"}, `(?m)^state waiting for room$\n^why waiting for room since TIME: `},
 		{[]string{"dlq", "stats", "-g", r.one}, `(?m)^one total 2 .* EUR 10\.51$\n^one waiting for room 2 `},
 		{[]string{"dlq", "show", "b"}, `(?m)^reason waiting for room$`},
-		{[]string{"audit", "-g", r.one}, `(?m)^one 4 0 0 0 0 2 0 unknown_outcome 1, refused 1 `},
+		{[]string{"audit", "-g", r.one}, `(?m)^one 4 0 0 0 0 0 2 0 unknown_outcome 1, refused 1 `},
 	} {
 		got := r.commandWith(person(), c.args...)
 		text := squeeze(got.out)

@@ -58,7 +58,7 @@ func (s *stage) reckon(ctx context.Context, r *Reckoning) ([]provider.CallLine, 
 	for reason, n := range at.Parked {
 		r.Parked[string(reason)] = int(n)
 	}
-	r.Waiting = int(at.Queued + at.InFlight + at.Scheduled + at.Retrying)
+	r.Waiting = int(at.Queued + at.InFlight + at.Scheduled + at.Retrying + at.Pending)
 	seen := s.strict.Stats()
 	r.Calls, r.Failed, r.TooMany = seen.Calls, seen.Failed, seen.TooMany
 	r.Charged, r.ChargedTwice = seen.Charged, seen.ChargedTwice

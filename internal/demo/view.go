@@ -39,7 +39,7 @@ func (s *stage) look(ctx context.Context, jobs int) (View, error) {
 	seen := s.strict.Stats()
 	v := View{Since: time.Since(s.begun), Jobs: jobs, Done: int(at.Done), Refused: int(at.Parked[job.Refused]),
 		Expired: int(at.Parked[job.Expired]), Rejected: int(at.Parked[job.Rejected]),
-		Waiting: int(at.Queued + at.Scheduled + at.Retrying), InFlight: int(at.InFlight),
+		Waiting: int(at.Queued + at.Scheduled + at.Retrying + at.Pending), InFlight: int(at.InFlight),
 		Calls: seen.Calls, TooMany: seen.TooMany, Worst: seen.MaxInWindow[0], Allowed: s.p.Limit.N, Limit: s.p.Limit.String()}
 	from := time.Now().Add(-s.p.Limit.Window).UnixMicro()
 	calls := s.strict.Calls()

@@ -18,6 +18,7 @@ type Audit struct {
 	Queued    int64            `json:"queued"`
 	InFlight  int64            `json:"in_flight"`
 	Retrying  int64            `json:"retrying"`
+	Pending   int64            `json:"pending"`
 	Done      int64            `json:"done"`
 	Parked    map[string]int64 `json:"parked"`
 	Discarded int64            `json:"discarded"`
@@ -55,7 +56,7 @@ func (g *Gateway) Audit(ctx context.Context, o AuditOptions) (Audit, error) {
 		return Audit{}, err
 	}
 	v := Audit{Gateway: g.Name, OK: a.Faults.Total == 0, Accepted: a.Accepted, Scheduled: a.Scheduled, Queued: a.Queued, InFlight: a.InFlight,
-		Retrying: a.Retrying, Done: a.Done, Parked: map[string]int64{}, Discarded: a.Discarded, Records: a.Records,
+		Retrying: a.Retrying, Pending: a.Pending, Done: a.Done, Parked: map[string]int64{}, Discarded: a.Discarded, Records: a.Records,
 		Seconds: math.Round(time.Since(began).Seconds()*1000) / 1000, Faults: a.Faults.Total, Findings: findings(a.Faults.List), NotesAll: a.Notes.Total, Notes: findings(a.Notes.List)}
 	for r, n := range a.Parked {
 		v.Parked[string(r)] = n

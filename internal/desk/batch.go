@@ -45,8 +45,26 @@ type BatchGateway struct {
 	// StoppedItself says that nobody but the batch itself has paused it (batch_brake, enqueue --canary).
 	StoppedItself bool         `json:"stopped_itself,omitempty"`
 	Canary        *BatchCanary `json:"canary,omitempty"`
+	// Pending is the jobs of which the gateway is asked what became of them; nil if there are none.
+	Pending *BatchPending `json:"pending,omitempty"`
 	// GoOn is what lets it go on, if it is paused or waits for its first jobs, for a person.
 	GoOn string `json:"-"`
+}
+
+// BatchPending is the jobs of a batch of which the outcome is being asked for.
+type BatchPending struct {
+	Jobs int64 `json:"jobs"`
+	// Next is when the first of them is asked about next; nil if nobody can say.
+	Next *time.Time `json:"next_lookup_at"`
+}
+
+// Text is "the gateway is asked what became of 3 jobs, next at TIME".
+func (p BatchPending) Text() string {
+	text := "the gateway is asked what became of " + job.JobsText(p.Jobs)
+	if p.Next != nil {
+		text += ", next at " + job.Moment(*p.Next)
+	}
+	return text
 }
 
 // BatchCanary is the first jobs of a batch, which go ahead of the rest.
@@ -138,6 +156,9 @@ func (b *Batch) view() {
 		if part.BatchGlance.Batch.Canary.Waits || g.PausedAt != nil {
 			g.GoOn = dispatch.GoOn(b.Batch, part.BatchGlance.Batch)
 		}
+		if n := part.Places[record.Place{State: job.Pending}].Jobs; n > 0 {
+			g.Pending = &BatchPending{n, when(part.NextLook)}
+		}
 		b.Gateways = append(b.Gateways, g)
 		for place, one := range part.Places {
 			s := all[place]
@@ -174,7 +195,7 @@ func (v *BatchGateway) stopped(b record.Batch) {
 
 // placesOf returns the places in the order of a job's way, and the sum of all.
 func placesOf(in map[record.Place]job.Totals) (list []BatchPlace, sum job.Totals) {
-	order := []record.Place{{State: job.Scheduled}, {State: job.Queued}, {State: job.InFlight}, {State: job.Retrying}, {State: job.Done}}
+	order := []record.Place{{State: job.Scheduled}, {State: job.Queued}, {State: job.InFlight}, {State: job.Retrying}, {State: job.Pending}, {State: job.Done}}
 	for _, r := range job.Reasons() {
 		order = append(order, record.Place{State: job.Parked, Reason: r})
 	}

@@ -88,7 +88,7 @@ func (r *BatchRow) sumOf(p BatchPlace) *job.Totals {
 	switch p.State {
 	case job.Done:
 		return &r.Done
-	case job.Scheduled, job.Queued, job.InFlight, job.Retrying:
+	case job.Scheduled, job.Queued, job.InFlight, job.Retrying, job.Pending:
 		return &r.Waiting
 	}
 	switch {

@@ -35,7 +35,14 @@ type Job struct {
 	DueAt      *time.Time          `json:"due_at,omitempty"`
 	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
 	FinishedAt *time.Time          `json:"finished_at,omitempty"`
-	Calls      []Call              `json:"calls"`
+	// Lookups is how many look-ups were made since the call in doubt ended, without those that failed.
+	Lookups   int        `json:"lookups,omitempty"`
+	NextLook  *time.Time `json:"next_lookup_at,omitempty"`
+	LastLook  string     `json:"last_lookup,omitempty"` // what the last one saw, for a person
+	LooksFail *time.Time `json:"lookups_fail_since,omitempty"`
+	CallEnded *time.Time `json:"call_ended_at,omitempty"`
+	HasIt     bool       `json:"accepted_by_gateway,omitempty"` // the gateway said so
+	Calls     []Call     `json:"calls"`
 	// PayloadDeleted is true of a job that is over: nobody can show its payload.
 	PayloadDeleted bool `json:"payload_deleted,omitempty"`
 }
@@ -47,6 +54,9 @@ type Call struct {
 	Status  int       `json:"status"` // 0: no answer came
 	Verdict string    `json:"verdict"`
 }
+
+// Lookup says that it was a look-up, and no call.
+func (c Call) Lookup() bool { return job.Call{Verdict: c.Verdict}.Lookup() }
 
 // Text is "TIME  HTTP 200  done  0.123 s".
 func (c Call) Text() string {
@@ -68,6 +78,8 @@ func (f Found) Job(ctx context.Context) (Job, error) {
 		Replays: r.Replays, Key: f.key(r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
 		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), PayloadDeleted: r.PayloadGone() != "", Amount: f.Money(r).Amount, Calls: callsOf(r)}
+	v.Lookups, v.LastLook, v.HasIt = r.Looks, r.LastSeen, r.Taken
+	v.NextLook, v.LooksFail, v.CallEnded = when(r.NextLook), when(r.LookFailing), when(r.CallEnded)
 	v.Settled, err = f.Store.Settlements()(ctx, r)
 	return v, err
 }
@@ -155,6 +167,8 @@ type ParkedWhole struct {
 	Unsure     bool        `json:"may_have_charged"`
 	Amount     job.Amounts `json:"amount"`
 	Replay     string      `json:"replay"` // what one would do with it
+	Lookups    int         `json:"lookups,omitempty"`
+	LastLook   string      `json:"last_lookup,omitempty"`
 	Calls      []Call      `json:"calls"`
 }
 
@@ -167,7 +181,7 @@ func (f Found) ParkedWhole(ctx context.Context, payload bool) (ParkedWhole, erro
 	r := f.Record
 	v := ParkedWhole{Parked: ParkedOf(r, payload), Spent: r.Spent, Cost: r.Job.Cost, Key: f.key(r.KeyGeneration), Status: r.Status,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall), Edited: when(r.Edited),
-		Unsure: r.InDoubt(), Amount: f.Money(r).Amount, Calls: callsOf(r)}
+		Unsure: r.InDoubt(), Amount: f.Money(r).Amount, Lookups: r.Looks, LastLook: r.LastSeen, Calls: callsOf(r)}
 	rules := dispatch.Rules(f.Gateway.Gateway, now.Now)
 	change, why := rules.Key(r)
 	switch {

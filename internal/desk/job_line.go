@@ -103,14 +103,14 @@ type JobQuery struct {
 
 // States are the states of a job that has a record, in the order of its way.
 func States() []job.State {
-	return []job.State{job.Scheduled, job.Queued, job.InFlight, job.Retrying, job.Done, job.Parked, job.Discarded}
+	return []job.State{job.Scheduled, job.Queued, job.InFlight, job.Retrying, job.Pending, job.Done, job.Parked, job.Discarded}
 }
 
 // CheckStates returns an error with the code usage if a job has no such state. name is how errors call it.
 func CheckStates(states []job.State, name string) error {
 	for _, s := range states {
 		if !slices.Contains(States(), s) {
-			return usage("the states are scheduled, queued, in_flight, retrying, done, parked and discarded", "%s %q is no state of a job", name, s)
+			return usage("the states are scheduled, queued, in_flight, retrying, pending, done, parked and discarded", "%s %q is no state of a job", name, s)
 		}
 	}
 	return nil
@@ -170,8 +170,8 @@ func lineOf(ctx context.Context, r job.Record, settled settlements, fields JobFi
 	if m, ok := job.Booked(r.Money); ok {
 		l.Amount, l.Currency = m.Minor, m.Currency
 	}
-	if len(r.History) > 0 {
-		l.CalledAt = when(r.History[len(r.History)-1].At)
+	if calls := r.Calls(); len(calls) > 0 {
+		l.CalledAt = when(calls[len(calls)-1].At)
 	}
 	fields.fill(&l, r)
 	l.Settled, err = settled(ctx, r)

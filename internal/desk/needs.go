@@ -30,18 +30,21 @@ const (
 	NeedUnlisted NeedKind = "unlisted" // jobs of a gateway that the configuration does not have
 	NeedRoom     NeedKind = "parked_most"
 	NeedBytes    NeedKind = "parked_bytes"
-	NeedOverload NeedKind = "overloaded" // a dispatcher is too slow for the limits of its gateways
+	NeedLookups  NeedKind = "lookups_fail" // those of a pending job fail for FailingLong or more
+	NeedOverload NeedKind = "overloaded"   // a dispatcher is too slow for the limits of its gateways
 )
 
 // NeedKinds returns all kinds, the most urgent first.
 func NeedKinds() []NeedKind {
-	return []NeedKind{NeedKind(job.UnknownOutcome), NeedStopped, NeedDenied, NeedCircuit, NeedUnserved, NeedBatch, NeedUnlisted, NeedOverload, NeedRoom, NeedBytes,
+	return []NeedKind{NeedKind(job.UnknownOutcome), NeedStopped, NeedDenied, NeedCircuit, NeedUnserved, NeedBatch, NeedLookups, NeedUnlisted, NeedOverload, NeedRoom, NeedBytes,
 		NeedKind(job.Unreadable), NeedKind(job.Exhausted), NeedKind(job.Refused), NeedPaused}
 }
 
 const (
 	openLong   = 2 * time.Minute // as long as the alert SpillwayCircuitOpen waits
 	pausedLong = time.Hour       // as long as the alert SpillwayPaused waits
+	// FailingLong is for how long look-ups fail until a person is needed: as long as the alert SpillwayLookupsFail waits.
+	FailingLong = 15 * time.Minute
 	// mostPriced is how many held gateways are looked at for the money of what waits: each takes two round trips.
 	mostPriced = 50
 )
@@ -137,6 +140,9 @@ func (s Status) needs() (all []Need) {
 	if n, is := s.heldNeed(); is {
 		all = append(all, n)
 	}
+	if n, is := s.lookupsNeed(); is {
+		all = append(all, n)
+	}
 	parked := job.Totals{Jobs: s.Glance.AllParked(), Amount: s.Amount, NoAmount: s.NoAmount}
 	decide := fmt.Sprintf("dispatcher dlq stats -g %s; replay, resolve or discard what is parked, or raise the bound", s.Gateway)
 	if s.ParkedMost > 0 {
@@ -168,7 +174,7 @@ var (
 // heldNeed returns what keeps the gateway's calls back, if only a person ends it.
 func (s Status) heldNeed() (Need, bool) {
 	v := s.Glance
-	waiting := job.Totals{Jobs: v.Queued + v.InFlight + v.Scheduled + v.Retrying + v.ForRoom()}
+	waiting := job.Totals{Jobs: v.Queued + v.InFlight + v.Scheduled + v.Retrying + v.Pending + v.ForRoom()}
 	lasts := v.Now.Sub(v.Since)
 	switch s.Word() {
 	case Stopped:
@@ -183,6 +189,14 @@ func (s Status) heldNeed() (Need, bool) {
 		return s.need(NeedPaused, "paused: "+v.Hold.PauseWhy, v.Since, waiting, fmt.Sprintf("dispatcher resume -g %s", s.Gateway)), waiting.Jobs > 0 && lasts >= pausedLong
 	}
 	return Need{}, false
+}
+
+// lookupsNeed returns that the look-ups of a pending job have failed for long. That jobs are pending needs nobody.
+func (s Status) lookupsNeed() (Need, bool) {
+	a := s.Glance.Asking
+	n := s.need(NeedLookups, "look-ups of pending jobs fail, such as that of "+a.FailingJob+": "+a.FailingWhy, a.Failing, job.Totals{Jobs: s.Pending},
+		"check lookup of the gateway in the file, and its credentials: dispatcher job "+dispatch.ShellWord(a.FailingJob))
+	return n, !a.Failing.IsZero() && s.Glance.Now.Sub(a.Failing) >= FailingLong
 }
 
 // need returns the need of a gateway that the configuration does not have, unless another file has it.

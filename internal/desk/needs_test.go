@@ -99,3 +99,23 @@ func TestAHoldSaysSinceWhen(t *testing.T) {
 	}
 	check(Paused)
 }
+
+// That jobs are pending needs nobody, and neither do look-ups that failed a moment ago.
+func TestLookupsNeedAPersonOnceTheyFailForLong(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
+	for failing, want := range map[time.Duration]int{0: 0, FailingLong - time.Second: 0, FailingLong: 1} {
+		v := dispatch.Glance{Standing: record.Standing{Now: now, Pending: 3}}
+		if failing > 0 {
+			v.Asking.Failing, v.Asking.FailingJob, v.Asking.FailingWhy = now.Add(-failing), "a b", "HTTP 503"
+		}
+		needs := StatusOf("stripe", v, nil).needs()
+		if len(needs) != want {
+			t.Errorf("look-ups that fail for %s: %+v", failing, needs)
+		}
+		if len(needs) == 1 && (needs[0].Kind != NeedLookups || needs[0].Jobs != 3 || !strings.HasSuffix(needs[0].Do, "dispatcher job 'a b'") ||
+			needs[0].What != "look-ups of pending jobs fail, such as that of a b: HTTP 503") {
+			t.Errorf("%+v", needs[0])
+		}
+	}
+}

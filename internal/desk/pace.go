@@ -99,7 +99,7 @@ func (g *Gateway) openCircuit(ctx context.Context, hold bucket.Standing) (string
 	if err != nil {
 		return "", err
 	}
-	if now.Queued+now.InFlight+now.Retrying == 0 {
+	if now.Queued+now.InFlight+now.Retrying+now.Pending == 0 {
 		return "", nil
 	}
 	return because("the circuit of "+g.Name+" is open", hold.Reason), nil

@@ -53,7 +53,7 @@ func (g *Gateway) reconciled(r job.Record) reconcile.Record {
 	itself := r.Reason == job.Paused || r.Reason == job.Rejected && g.Replay == config.ReplayAuto || r.Reason == job.Exhausted && g.Exhausted != config.ReplayManual
 	return reconcile.Record{ID: r.Job.ID, Batch: r.Job.Batch, State: r.State, Reason: r.Reason, Money: r.Money, Reference: r.Reference, InDoubt: r.InDoubt(),
 		GoesOn:   r.Waits() || r.State == job.InFlight || r.State == job.Parked && itself,
-		FirstKey: r.KeyGeneration == 1, Calls: max(len(r.History), r.Attempts), ParkedAt: r.ParkedAt}
+		FirstKey: r.KeyGeneration == 1, Calls: max(len(r.Calls()), r.Attempts), ParkedAt: r.ParkedAt}
 }
 
 // keysOf is the idempotency keys of a job, as they went out.

@@ -14,6 +14,8 @@ func (k NeedKind) Runbook() string {
 		return runbook + "spillwaybatchstopped"
 	case NeedUnlisted:
 		return runbook + "jobs-of-a-gateway-that-the-file-does-not-have"
+	case NeedLookups:
+		return runbook + "spillwaylookupsfail"
 	case NeedOverload:
 		return runbook + "spillwaybelowitslimit"
 	case NeedRoom:

@@ -175,6 +175,8 @@ func (s *Selection) whereabouts(ctx context.Context, id string) (string, error) 
 			return fmt.Sprintf("job %q is %s at %s, and the other flags leave it out", id, r.Reason.As(), f.Name), nil
 		case job.InFlight:
 			known = append(known, fmt.Sprintf("%s at %s, until %s at the latest", r.State, f.Name, job.Moment(r.Deadline)))
+		case job.Pending:
+			known = append(known, fmt.Sprintf("%s at %s, which is asked what became of it", r.State, f.Name))
 		default:
 			known = append(known, fmt.Sprintf("%s at %s", r.State, f.Name))
 		}

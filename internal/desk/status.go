@@ -22,6 +22,8 @@ type Status struct {
 	InFlight   int64            `json:"in_flight"`
 	Scheduled  int64            `json:"scheduled"`
 	Retrying   int64            `json:"retrying"`
+	Pending    int64            `json:"pending"`                  // their outcome is being asked for
+	NextLook   *time.Time       `json:"next_lookup_at,omitempty"` // of the pending jobs
 	Done       int64            `json:"done"`
 	Parked     map[string]int64 `json:"parked"`                // by reason; those without jobs are left out
 	ParkedMost int64            `json:"parked_most,omitempty"` // once more than 80 % of it are parked
@@ -62,7 +64,7 @@ func (g *Gateway) Status(ctx context.Context) (Status, error) {
 
 // StatusOf makes a status of what was seen of a gateway, and of the money that is parked there, by reason.
 func StatusOf(name string, v dispatch.Glance, money map[job.Reason]job.Totals) Status {
-	s := Status{Gateway: name, Queued: v.Queued, InFlight: v.InFlight, Scheduled: v.Scheduled, Retrying: v.Retrying,
+	s := Status{Gateway: name, Queued: v.Queued, InFlight: v.InFlight, Scheduled: v.Scheduled, Retrying: v.Retrying, Pending: v.Pending, NextLook: when(v.Asking.Next),
 		Done: v.Done, Parked: map[string]int64{}, ParkedMost: v.ParkedNear.Jobs, Bytes: v.ParkedBytes, BytesMost: v.ParkedNear.Bytes, Limits: limitTexts(v.Limits),
 		Admission: limitTexts(v.Admission), Bottleneck: v.Bottleneck(), Rate1m: tenth(v.Rate), Paused: v.Hold.Paused, PauseWhy: v.Hold.PauseWhy, Glance: v, Money: money}
 	for _, p := range v.Slow {

@@ -23,7 +23,7 @@ type Unlisted struct {
 	job.Totals
 	// Unsummed is how many of the jobs are in no sum: they wait, and have no batch.
 	Unsummed int64            `json:"without_sum"`
-	Waiting  int64            `json:"waiting"` // scheduled, queued, in flight or retrying
+	Waiting  int64            `json:"waiting"` // scheduled, queued, in flight, retrying or pending
 	Parked   map[string]int64 `json:"parked"`  // by reason; those without jobs are left out
 	Done     int64            `json:"done"`
 	// LastServed is when a dispatcher that serves it last gave a sign of life; nil if none ever did.
@@ -121,7 +121,7 @@ func lookAt(ctx context.Context, c redis.UniversalClient, names []string) ([]Unl
 }
 
 func (u *Unlisted) fill(ctx context.Context, c redis.UniversalClient, b *ledger.Books, s record.Standing) error {
-	u.Waiting, u.Done = s.Queued+s.InFlight+s.Scheduled+s.Retrying, s.Done
+	u.Waiting, u.Done = s.Queued+s.InFlight+s.Scheduled+s.Retrying+s.Pending, s.Done
 	u.Jobs = u.Waiting
 	for r, n := range s.Parked {
 		u.Parked[string(r)] = n

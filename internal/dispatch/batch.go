@@ -22,6 +22,8 @@ type BatchGlance struct {
 	ETA time.Duration
 	// FromNow is ETA; or, where no dispatcher has ever served the gateway, what it will be if one begins now.
 	FromNow time.Duration
+	// NextLook is when the outcome of one of its jobs is asked for next; zero if nobody can say, and in lists.
+	NextLook time.Time
 	// Stopped says why nobody can say: the batch is paused or cancelled, or the gateway's Glance.Stopped. Empty where ETA is known.
 	Stopped string
 }
@@ -36,7 +38,9 @@ func LookBatch(ctx context.Context, c redis.UniversalClient, g config.Gateway, n
 	if err != nil {
 		return v, ok, err
 	}
-	v, err = l.Glance(ctx, b)
+	if v, err = l.Glance(ctx, b); err == nil && jobsIn(b, record.Place{State: job.Pending}) > 0 {
+		v.NextLook, err = l.books.NextLook(ctx, name)
+	}
 	return v, ok, err
 }
 
@@ -129,14 +133,14 @@ func goingJobs(g config.Gateway, b record.Batch) int64 {
 // etaByBooks returns a batch's ETA where its books alone say it.
 func etaByBooks(g config.Gateway, b record.Batch) (left time.Duration, known bool) {
 	stopped := !b.Paused.IsZero() || !b.Cancelled.IsZero()
-	going := goingJobs(g, b)
+	going, asked := goingJobs(g, b), jobsIn(b, record.Place{State: job.Pending})
 	if b.Canary.Waits && jobsIn(b, record.Place{State: job.Parked, Reason: job.Paused}) > 0 {
 		return -1, true
 	}
 	if stopped && going+jobsIn(b, record.Place{State: job.Parked, Reason: job.Paused}, record.Place{State: job.Parked, Reason: job.Cancelled}) > 0 {
 		return -1, true
 	}
-	return 0, going == 0
+	return 0, going+asked == 0
 }
 
 func (l *BatchLooker) eta(ctx context.Context, b record.Batch, gateway Glance) (time.Duration, error) {
@@ -144,8 +148,8 @@ func (l *BatchLooker) eta(ctx context.Context, b record.Batch, gateway Glance) (
 		return left, nil
 	}
 	left := gateway.ETA
-	// The moments for which its jobs wait; those of other batches may wait for a much later one.
-	for _, state := range []job.State{job.Scheduled, job.Retrying} {
+	// The moments for which its jobs wait, be it for their next look-up; those of other batches may wait for a much later one.
+	for _, state := range []job.State{job.Scheduled, job.Retrying, job.Pending} {
 		if left < 0 || jobsIn(b, record.Place{State: state}) == 0 {
 			continue
 		}

@@ -42,6 +42,8 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 var (
 	gaugeRead        = gauge("books_read", "1 if Redis's books of the gateway could be read for this scrape; 0 else, and the rest is missing.")
 	gaugeJobs        = gauge("jobs", "Jobs that wait or are under way, by state, over all processes.", "state")
+	gaugeLookAge     = gauge("pending_oldest_age_seconds", "How long ago the call ended that is in doubt for longest among pending jobs. 0 where no job is pending.")
+	gaugeLookFails   = gauge("lookups_failing_seconds", "For how long the look-ups of a pending job have failed, of the one for which they do so for longest. 0 where none fails.")
 	gaugeHead        = gauge("queue_head_age_seconds", "How long the job at the head of the queue has been in it. 0 when it is empty.")
 	gaugeParked      = gauge("parked_jobs", "Jobs in the dead-letter store, by reason.", "reason")
 	gaugeParkedBytes = gauge("parked_bytes", "Bytes of the parked jobs' payloads as they are stored, of all reasons together.")
@@ -62,7 +64,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
+	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeLookAge, gaugeLookFails, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
 		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeStopped, gaugeETA} {
 		out <- d
 	}
@@ -148,9 +150,11 @@ func (r *reading) age(at time.Time) float64 {
 }
 
 func (r *reading) standing(v Glance, head time.Time) {
-	for state, n := range map[job.State]int64{job.Queued: v.Queued, job.InFlight: v.InFlight, job.Scheduled: v.Scheduled, job.Retrying: v.Retrying} {
+	for state, n := range map[job.State]int64{job.Queued: v.Queued, job.InFlight: v.InFlight, job.Scheduled: v.Scheduled, job.Retrying: v.Retrying, job.Pending: v.Pending} {
 		r.gauge(gaugeJobs, float64(n), string(state))
 	}
+	r.gauge(gaugeLookAge, r.age(v.Asking.Oldest))
+	r.gauge(gaugeLookFails, r.age(v.Asking.Failing))
 	r.gauge(gaugeHead, r.age(head))
 	r.add(gaugeAccepted, prometheus.CounterValue, float64(v.Accepted))
 	r.add(gaugeDone, prometheus.CounterValue, float64(v.Done))

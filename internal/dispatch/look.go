@@ -35,6 +35,8 @@ type Glance struct {
 	ParkedNear job.ParkedBound
 	// Slow are the dispatchers that serve the gateway and are too slow for their limits, as they said in the last ten seconds.
 	Slow []ledger.SlowSince
+	// Asking is what is known of the look-ups of the pending jobs.
+	Asking ledger.Asking
 }
 
 // AllParked is how many jobs are parked, for whatever reason.
@@ -84,6 +86,11 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	v.Stopped, v.Since = endless(h, sign), since(h, sign)
 	if v.Slow, err = ledger.SlowOnes(ctx, c, g.Name, s.Now); err != nil {
 		return v, err
+	}
+	if v.Pending > 0 {
+		if v.Asking, err = Books(c, g).Asking(ctx); err != nil {
+			return v, err
+		}
 	}
 	v.ETA, err = lastCall(ctx, c, g, v)
 	return v, err
@@ -224,9 +231,9 @@ func hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (h buc
 	return h, sign, err
 }
 
-// waiting is how many jobs there are that go by themselves.
+// waiting is how many jobs there are that go by themselves. One that is pending takes a slot for its look-up.
 func waiting(v Glance, g config.Gateway) int64 {
-	n := v.Queued + v.InFlight + v.Scheduled + v.Retrying
+	n := v.Queued + v.InFlight + v.Scheduled + v.Retrying + v.Pending
 	if g.Replay == config.ReplayAuto {
 		n += v.Parked[job.Rejected]
 	}
@@ -251,6 +258,9 @@ func eta(v Glance, g config.Gateway) time.Duration {
 	}
 	if v.Hold.HeldUntil.After(v.Now) {
 		left += v.Hold.HeldUntil.Sub(v.Now)
+	}
+	if jobs == v.Pending { // nobody is called but for a look-up
+		left = max(left, v.Asking.Next.Sub(v.Now))
 	}
 	return left
 }

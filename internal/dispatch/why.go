@@ -47,6 +47,8 @@ func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r jo
 	switch r.State {
 	case job.Scheduled:
 		return also("scheduled for "+job.Moment(r.Job.At), stopped), nil
+	case job.Pending:
+		return also(whyPending(r), stopped), nil
 	case job.Retrying:
 		if v.Hold.Circuit {
 			return "waiting until the gateway answers again, jobs that were not called yet try it first: " + v.Hold.Reason, nil
@@ -54,6 +56,26 @@ func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r jo
 		return also(fmt.Sprintf("waiting out a back-off until %s, with %d attempts of %d spent", job.Moment(r.Due), r.Spent, g.Retry.Attempts), stopped), nil
 	}
 	return whyQueued(ctx, c, g, r, v, stopped)
+}
+
+// whyPending says what was asked for a pending job, and when the gateway is asked again.
+func whyPending(r job.Record) string {
+	why := "the gateway is asked what became of its call"
+	if r.Taken {
+		why = "the gateway has accepted it, and is asked what became of it"
+	}
+	why += ": the next look-up is due at " + job.Moment(r.NextLook)
+	switch r.Looks {
+	case 0:
+	case 1:
+		why += "; 1 was made"
+	default:
+		why += fmt.Sprintf("; %d were made", r.Looks)
+	}
+	if r.LastSeen != "" {
+		why += "; the last one saw: " + r.LastSeen
+	}
+	return why
 }
 
 // also adds what would keep the job back even if its time had come.

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
@@ -46,6 +47,7 @@ func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g c
 	before := len(x.Checks)
 	x.held(g, v, doubt != "")
 	x.parked(g, v)
+	x.pending(g, v)
 	x.live(g, v)
 	if err := x.served(ctx, c, g, v); err != nil {
 		return err
@@ -55,6 +57,9 @@ func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g c
 	}
 	if len(x.Checks) == before && doubt == "" {
 		x.add(ok("standing", g.Name, "not held, and nothing waits for a person"))
+	}
+	if v.Pending > 0 && !v.Asking.Oldest.IsZero() {
+		x.add(ok("pending", g.Name, "it is asked what became of %s, for the longest since %s, next at %s", job.JobsText(v.Pending), job.Moment(v.Asking.Oldest), job.Moment(v.Asking.Next)))
 	}
 	return nil
 }
@@ -98,6 +103,18 @@ func (x *examination) parked(g config.Gateway, v dispatch.Glance) {
 	}
 }
 
+// pending looks at what keeps pending jobs from settling themselves.
+func (x *examination) pending(g config.Gateway, v dispatch.Glance) {
+	if v.Pending > 0 && g.Lookup == nil {
+		x.add(warn("no_lookup", g.Name, "put lookup back into the file; or look them up when a dispatcher has parked them as unknown_outcome, which it does within a minute",
+			"nobody asks any more what became of %s: the file has no lookup", job.JobsText(v.Pending)))
+	}
+	if a := v.Asking; !a.Failing.IsZero() && v.Now.Sub(a.Failing) >= desk.FailingLong {
+		x.add(warn("lookups_fail", g.Name, "check lookup of the gateway in the file, and its credentials: dispatcher job "+dispatch.ShellWord(a.FailingJob),
+			"look-ups of pending jobs fail since %s, such as that of %s: %s", job.Moment(a.Failing), a.FailingJob, a.FailingWhy))
+	}
+}
+
 // live says that the file is not what holds.
 func (x *examination) live(g config.Gateway, v dispatch.Glance) {
 	now, file := fmt.Sprint(v.Limits), fmt.Sprint(g.Leak.Limits)
@@ -115,7 +132,7 @@ func (x *examination) live(g config.Gateway, v dispatch.Glance) {
 // served says that jobs wait and nobody is there to call.
 func (x *examination) served(ctx context.Context, c redis.UniversalClient, g config.Gateway, v dispatch.Glance) error {
 	last, now, err := incarnation.LastSign(ctx, c, g.Name)
-	if err != nil || now.Sub(last) <= silence || v.Queued+v.Retrying+v.Scheduled+v.InFlight == 0 {
+	if err != nil || now.Sub(last) <= silence || v.Queued+v.Retrying+v.Scheduled+v.InFlight+v.Pending == 0 {
 		return err
 	}
 	seen := "has ever served it"

@@ -1,6 +1,9 @@
 package job
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Pending is the state of a job that the gateway has, or may have: its outcome is being asked for.
 const Pending State = "pending"
@@ -16,8 +19,14 @@ const (
 	LookNotDone LookVerdict = "not_done" // the gateway has no such payment; believed only when it says so twice
 )
 
+// inHistory begins the verdict of a look-up in a record's history.
+const inHistory = "look_"
+
 // InHistory names the verdict in a record's history, where those of calls stand too.
-func (v LookVerdict) InHistory() string { return "look_" + string(v) }
+func (v LookVerdict) InHistory() string { return inHistory + string(v) }
+
+// Lookup says that the line of the history is of a look-up, and not of a call.
+func (c Call) Lookup() bool { return strings.HasPrefix(c.Verdict, inHistory) }
 
 // LookVerdicts returns every one.
 func LookVerdicts() []LookVerdict {

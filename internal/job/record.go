@@ -2,6 +2,7 @@ package job
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -39,6 +40,9 @@ type Record struct {
 	Sealed   []byte
 	Unopened error
 }
+
+// Calls is the calls of the history, without the look-ups.
+func (r Record) Calls() []Call { return slices.DeleteFunc(slices.Clone(r.History), Call.Lookup) }
 
 // Replaced says that the job was given another payload, and with it another key, since it was parked.
 func (r Record) Replaced() bool { return !r.Edited.IsZero() && !r.Edited.Before(r.ParkedAt) }

@@ -42,9 +42,9 @@ func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]job.Totals, err
 	return sums, nil
 }
 
-// LastDue returns the latest moment for which a job of the gateway waits in one of these states, Scheduled or Retrying; zero if none does.
+// LastDue returns the latest moment for which a job of the gateway waits in one of these states, Scheduled, Retrying or Pending (for its next look-up); zero if none does.
 func (b *Books) LastDue(ctx context.Context, states ...job.State) (last time.Time, err error) {
-	sets := map[job.State]string{job.Scheduled: b.keys.Scheduled(), job.Retrying: b.keys.Retrying()}
+	sets := map[job.State]string{job.Scheduled: b.keys.Scheduled(), job.Retrying: b.keys.Retrying(), job.Pending: b.keys.Asking()}
 	for _, state := range states {
 		set := sets[state]
 		found, err := b.c.ZRevRangeWithScores(ctx, set, 0, 0).Result()
