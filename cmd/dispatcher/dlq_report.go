@@ -19,6 +19,7 @@ type cleared struct {
 	Replayed  *int                      `json:"replayed,omitempty"`
 	Discarded *int                      `json:"discarded,omitempty"`
 	Resolved  *int                      `json:"resolved,omitempty"`
+	Asked     *int                      `json:"asked,omitempty"`
 	HeldBack  int                       `json:"held_back"`
 	Gone      int                       `json:"gone"`
 	DryRun    bool                      `json:"dry_run"`
@@ -72,6 +73,8 @@ func (w *clearance) result(d cli.Decision, cut error) cleared {
 		r.Replayed = &sum.Taken
 	case desk.Discard.Name:
 		r.Discarded = &sum.Taken
+	case desk.Ask.Name:
+		r.Asked = &sum.Taken
 	default:
 		r.Resolved = &sum.Taken
 	}

@@ -10,13 +10,13 @@ import (
 // resolveFlags are the flags of resolve that the others have not.
 type resolveFlags struct {
 	*clearFlags
-	done, notDone bool
-	reference     string
+	done, notDone, ask bool
+	reference          string
 }
 
 func dlqResolveCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "resolve --done|--not-done --why REASON [flags]", Short: "Settle jobs that may have been charged, once they were looked up",
+		Use: "resolve --done|--not-done|--ask --why REASON [flags]", Short: "Settle jobs that may have been charged, or have the gateway asked",
 		Long: `Resolve settles parked jobs in doubt, once a person has looked them up at the gateway: those of unknown_outcome,
 and those parked for any other reason of which an earlier call may have charged. Without --reason and --id it means
 all of these; other jobs that are named are held back.
@@ -24,15 +24,19 @@ all of these; other jobs that are named are held back.
 --done: they were charged, and are done; --reference keeps the gateway's own name for the payment of one job.
 --not-done: they were not, and go in again through admission, with a new generation of their idempotency key. One
 whose time has passed is not called any more: it stays, parked as expired, and can be discarded.
+--ask: nobody looks them up, the gateway is asked now, if the file has a lookup for it. They are pending then, and
+settle themselves as soon as the gateway can tell; after the last look-up of its schedule they are parked again.
+--why may be left out.
 
 Who settled a job, when and why stands in "dispatcher job", and in "dispatcher batch NAME --export".`,
-		Example: "  dispatcher dlq resolve --done --id inv-1042 --reference ch_3K --why 'in the settlement file'\n  dispatcher dlq resolve --not-done -g adyen --since 2d --why 'not in the settlement file'",
+		Example: "  dispatcher dlq resolve --done --id inv-1042 --reference ch_3K --why 'in the settlement file'\n  dispatcher dlq resolve --not-done -g adyen --since 2d --why 'not in the settlement file'\n  dispatcher dlq resolve --ask --batch 2026-11",
 		Args:    noArgs,
 	}
 	f := &resolveFlags{clearFlags: clearingFlags(cmd)}
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, written down; required")
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, written down; required, but for --ask")
 	cmd.Flags().BoolVar(&f.done, "done", false, "they were charged")
 	cmd.Flags().BoolVar(&f.notDone, "not-done", false, "they were not charged")
+	cmd.Flags().BoolVar(&f.ask, "ask", false, "have the gateway asked now")
 	cmd.Flags().StringVar(&f.reference, "reference", "", "the gateway's own `NAME` for the payment, with --done and one --id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.check(); err != nil {
@@ -44,9 +48,18 @@ Who settled a job, when and why stands in "dispatcher job", and in "dispatcher b
 }
 
 func (f *resolveFlags) check() error {
-	if f.done == f.notDone {
-		return cli.Usage("look the jobs up at the gateway, then say --done if they were charged, --not-done if not",
-			"a resolve needs either --done or --not-done")
+	said := 0
+	for _, flag := range []bool{f.done, f.notDone, f.ask} {
+		if flag {
+			said++
+		}
+	}
+	if said != 1 {
+		return cli.Usage("look the jobs up at the gateway, then say --done if they were charged, --not-done if not; or --ask to have the gateway asked",
+			"a resolve needs one of --done, --not-done and --ask")
+	}
+	if f.ask {
+		return f.checkReference()
 	}
 	if err := f.needWhy("resolve"); err != nil {
 		return err
@@ -69,8 +82,11 @@ func (f *resolveFlags) checkReference() error {
 }
 
 func (f *resolveFlags) action() desk.Action {
-	if f.done {
+	switch {
+	case f.done:
 		return desk.Done
+	case f.ask:
+		return desk.Ask
 	}
 	return desk.NotDone
 }

@@ -67,7 +67,7 @@ func TestReplayByFilterDoesWhatThePreviewShowed(t *testing.T) {
 
 func TestAPreviewChangesNothing(t *testing.T) {
 	t.Parallel()
-	r := setup(t, setting{})
+	r := setup(t, setting{lookup: true})
 	r.park(2, `{}`, job.UnknownOutcome, "time-out")
 	for _, do := range deeds {
 		if status, _ := r.get("/gateways/" + r.g.Name + "/clear?do=" + do.Name); status != 200 {

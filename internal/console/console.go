@@ -76,6 +76,8 @@ func New(cfg Config) *Console {
 	page("POST /gateways/{gateway}/resume", c.resume)
 	page("GET /gateways/{gateway}/limit", c.limitPreview)
 	page("POST /gateways/{gateway}/limit", c.setLimit)
+	page("GET /gateways/{gateway}/park", c.parkPreview)
+	page("POST /gateways/{gateway}/park", c.park)
 	page("GET /batches", c.batches)
 	page("GET /batches/{name}", c.batchPage)
 	page("POST /batches", c.batchDo)

@@ -40,6 +40,7 @@ type rig struct {
 type setting struct {
 	token     string
 	admission string // burst of admission; empty means room for all
+	lookup    bool   // the gateway can be asked what became of a call
 }
 
 func setup(t *testing.T, s setting) *rig {
@@ -56,6 +57,9 @@ func setupAt(t *testing.T, address string, s setting) *rig {
 	}
 	text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: {url: \"http://127.0.0.1:1/\"}\n    amount: {field: amount, currency: currency}\n"+
 		"    leak: {limits: [100/s]}\n    admission: %s\n    replay: manual\n", address, name, s.admission)
+	if s.lookup {
+		text += "    lookup: {url: \"/payments?reference={id}\", matches: {amount: amount}, answers: [{status: 200, body: {status: paid}, then: done}]}\n"
+	}
 	var err error
 	if r.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true}); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,8 @@ type deed struct {
 var deeds = []deed{
 	{desk.Replay, "Replay", "replayed",
 		"The jobs go in again through admission, oldest first, with attempts counted anew. The idempotency key stays, unless the gateway has said a definite no."},
+	{desk.Ask, "Ask the gateway", "asked about",
+		"The gateway is asked now what became of these jobs. They are pending until it can tell, and settle themselves then. After the last look-up of its schedule they are parked again."},
 	{desk.Done, "Resolve as done", "resolved as done",
 		"You have looked these jobs up at the gateway, and every one of them was charged. They count as done and are never sent again."},
 	{desk.NotDone, "Resolve as not done", "resolved as not done",

@@ -84,7 +84,7 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 	if err := list(r.Context(), g, v, q.Get("after")); err != nil {
 		return err
 	}
-	v.Clear = choices(g.Name, v.Filter, someInDoubt(v.Filter, v.G.Glance.Parked))
+	v.Clear = choices(g, v.Filter, someInDoubt(v.Filter, v.G.Glance.Parked))
 	if v.Stopped, _, err = g.StoppedBatches(r.Context(), stoppedShown); err != nil {
 		return err
 	}
@@ -164,17 +164,17 @@ func someInDoubt(f filter, parked map[job.Reason]int64) bool {
 }
 
 // choices are the links to the previews for the filter. Resolving is offered only where jobs may be in doubt, and nothing else for jobs of paused
-// batches: those go on when their batch is resumed.
-func choices(gateway string, f filter, doubt bool) []choice {
+// batches: those go on when their batch is resumed. Asking is offered where the gateway can be asked.
+func choices(g *desk.Gateway, f filter, doubt bool) []choice {
 	var all []choice
 	paused := slices.Equal(f.Reasons, []job.Reason{job.Paused})
 	for _, d := range deeds {
-		if d.InDoubt && !doubt || paused && !d.InDoubt {
+		if d.InDoubt && !doubt || paused && !d.InDoubt || d.Name == desk.Ask.Name && !g.CanAsk() {
 			continue
 		}
 		q := f.query()
 		q.Set("do", d.Name)
-		all = append(all, choice{d.Name, d.Label, "/gateways/" + gateway + "/clear?" + q.Encode()})
+		all = append(all, choice{d.Name, d.Label, "/gateways/" + g.Name + "/clear?" + q.Encode()})
 	}
 	return all
 }

@@ -100,13 +100,16 @@ func viewJob(ctx context.Context, f desk.Found) (*jobView, error) {
 	}
 	for _, e := range []event{{"accepted", rec.Accepted}, {"not before", rec.Job.At}, {"first call with this key", rec.FirstCall}, {"due again", rec.Due},
 		{"open attempt ends at the latest", rec.Deadline}, {"parked", rec.ParkedAt}, {"edited", rec.Edited}, {"expires", rec.Job.Expires},
-		{"finished", rec.Finished}} {
+		{"finished", rec.Finished}, {"call in doubt ended", rec.CallEnded}, {"next look-up", rec.NextLook}, {"look-ups fail since", rec.LookFailing}} {
 		if !e.At.IsZero() {
 			v.Times = append(v.Times, e)
 		}
 	}
 	if rec.State == job.Parked {
-		v.Clear = choices(f.Name, filter{means: deadletter.Filter{IDs: []string{rec.Job.ID}, Reasons: []job.Reason{rec.Reason}}, Reasons: []job.Reason{rec.Reason}}, rec.InDoubt())
+		v.Clear = choices(f.Gateway, filter{means: deadletter.Filter{IDs: []string{rec.Job.ID}, Reasons: []job.Reason{rec.Reason}}, Reasons: []job.Reason{rec.Reason}}, rec.InDoubt())
+	}
+	if parkable(rec) {
+		v.Clear = []choice{{"park", parkLabel(rec), "/gateways/" + f.Name + "/park?" + url.Values{"id": {rec.Job.ID}}.Encode()}}
 	}
 	return v, nil
 }
@@ -139,10 +142,16 @@ func why(f desk.Found, notRunning string) (why, next string) {
 		}
 		if rec.InDoubt() {
 			next = "It may have been charged: look it up at the gateway, then resolve it as done or as not done. It can't be discarded before."
+			if f.CanAsk() {
+				next += " Or have the gateway asked."
+			}
 		}
 		return why, next
 	}
-	return sentence(notRunning), ""
+	if rec.State == job.Pending {
+		next = "It settles itself as soon as the gateway can tell. To settle it yourself, stop the asking first."
+	}
+	return sentence(notRunning), next
 }
 
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }

@@ -11,12 +11,24 @@ import (
 const (
 	inDoubt = "may have been charged: look it up, then dlq resolve"
 	noDoubt = "it can't have been charged, so there is nothing to settle: replay or discard it"
+	noLooks = "its gateway has no lookup in the file, so nobody can ask it: look it up, then dlq resolve --done or --not-done"
 )
 
 // Discard says why a job is not to be discarded: nobody knows whether it was charged.
 func (r Rules) Discard(rec job.Record) (change job.KeyChange, why string) {
 	if rec.InDoubt() && !r.MayBeCharged {
 		return "", inDoubt
+	}
+	return job.KeepKey, ""
+}
+
+// Ask says why the gateway is not to be asked about a job: there is no doubt about it, or no way to ask.
+func (r Rules) Ask(rec job.Record) (change job.KeyChange, why string) {
+	switch {
+	case !rec.InDoubt():
+		return "", noDoubt
+	case r.Asks.First(rec.Taken) == 0:
+		return "", noLooks
 	}
 	return job.KeepKey, ""
 }
@@ -57,6 +69,11 @@ func (c Clearing) Done(ctx context.Context, r Rules, dedupe time.Duration, refer
 		return c.Store.Resolve(ctx, jobs, dedupe, reference)
 	}
 	return c.run(ctx, r.Done, removing(resolve), removeChunk)
+}
+
+// Ask has the gateway asked about jobs in doubt, at once: again does it, and says of each job whether it was still parked like this.
+func (c Clearing) Ask(ctx context.Context, r Rules, again func(context.Context, []job.Return) ([]bool, error)) (Cleared, error) {
+	return c.run(ctx, r.Ask, removing(again), removeChunk)
 }
 
 // Discard takes the jobs out for good. They stay known for the dedupe window. Jobs that may have been charged are held back, unless the rules

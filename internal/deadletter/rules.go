@@ -14,6 +14,8 @@ type Rules struct {
 	KeyLifetime time.Duration // for how long after a key's first call another one may begin with it
 	// ExpiredKeys lets jobs go whose key the gateway has forgotten by now.
 	ExpiredKeys bool
+	// Asks says when the gateway is first asked what became of a call. Zero: it can't be asked.
+	Asks job.Asks
 	// MayBeCharged lets jobs be discarded that may have been charged.
 	MayBeCharged bool
 	// LoseAmounts lets a replacement take away an amount that can be read.

@@ -2,13 +2,14 @@ package desk
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
 )
 
-// Action is what an operator does to parked jobs. There are Replay, Done, NotDone and Discard.
+// Action is what an operator does to parked jobs. There are Replay, Ask, Done, NotDone and Discard.
 type Action struct {
 	Name string // as forms and programs have it
 	Verb string // "replay", as in "replay 12 jobs?"
@@ -23,6 +24,7 @@ type Action struct {
 	Heeds bool
 
 	trail   string // as it stands in the trail
+	asks    bool   // only gateways that can be asked what became of a call are for it
 	waiting bool   // jobs that are named may also wait for their call
 	decide  func(deadletter.Rules, job.Record) (change job.KeyChange, why string)
 	run     func(context.Context, deadletter.Clearing, *Bulk) (deadletter.Cleared, error)
@@ -34,6 +36,11 @@ var (
 	Replay = Action{Name: "replay", Verb: "replay", Past: "replayed", Heeds: true, trail: "replay", decide: deadletter.Rules.Key,
 		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
 			return c.Replay(ctx, b.admit, b.rules)
+		}}
+	// Ask has the gateway asked now what became of jobs in doubt: they are pending until it can tell.
+	Ask = Action{Name: "ask", Verb: "ask about", Past: "asked about", InDoubt: true, trail: "resolve --ask", asks: true, decide: deadletter.Rules.Ask,
+		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
+			return c.Ask(ctx, b.rules, b.books.AskAgain)
 		}}
 	// Done settles jobs in doubt as charged.
 	Done = Action{Name: "done", Verb: "resolve as done", Past: "resolved", NeedsWhy: true, InDoubt: true, Final: true, trail: "resolve --done", decide: deadletter.Rules.Done,
@@ -57,6 +64,17 @@ func (a Action) means(f deadletter.Filter) deadletter.Filter {
 	f.InDoubt = a.InDoubt && len(f.IDs)+len(f.Reasons) == 0
 	f.Waiting = a.waiting && len(f.IDs) > 0
 	return f
+}
+
+// CanAsk says that a gateway can be asked what became of a call.
+func (g *Gateway) CanAsk() bool { return g.Lookup != nil }
+
+// offered returns an error with the code usage if none of the gateways is for the action.
+func (a Action) offered(d *Desk) error {
+	if !a.asks || slices.ContainsFunc(d.Gateways, (*Gateway).CanAsk) {
+		return nil
+	}
+	return usage("look the jobs up there, then say --done or --not-done; or give the gateway a lookup in the file", "no look-up is configured for %s: nobody can ask there", d.Names())
 }
 
 // Options is what an operator says of an action beside its jobs. The zero value says nothing.

@@ -32,6 +32,7 @@ type Bulk struct {
 	filter deadletter.Filter
 	rules  deadletter.Rules
 	admit  job.Readmitter
+	books  *ledger.Books // for the act
 	met    deadletter.Preview
 
 	mu   sync.Mutex
@@ -135,7 +136,7 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 	entry := b.Store.Entry(deadletter.Act{At: b.rules.Now, Who: by.Who, What: b.Action.trail, Why: by.Why,
 		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())})
 	books := b.Books.For(entry.Place) // what is taken is counted in the step that takes it
-	b.admit = traces.Replays(b.Name, books)
+	b.admit, b.books = traces.Replays(b.Name, books), books
 	b.mu.Lock()
 	b.held = map[string]int{}
 	b.mu.Unlock()

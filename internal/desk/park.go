@@ -24,7 +24,7 @@ type ParkDeed struct {
 // WouldPark says what Park would do. An error says why the job can't be parked.
 func (f Found) WouldPark() (ParkDeed, error) {
 	money := f.Money(f.Record)
-	d := ParkDeed{ID: f.Record.Job.ID, Gateway: f.Name, Was: f.Record.State, Reason: job.Cancelled, Unsure: f.Record.Unsure,
+	d := ParkDeed{ID: f.Record.Job.ID, Gateway: f.Name, Was: f.Record.State, Reason: job.Cancelled, Unsure: f.Record.Unsure || f.Record.State == job.Pending,
 		Amount: money.Amount, NoAmount: money.NoAmount}
 	if d.Unsure {
 		d.Reason = job.UnknownOutcome
@@ -36,7 +36,7 @@ func (f Found) WouldPark() (ParkDeed, error) {
 func (f Found) waitsStill() error {
 	rec := f.Record
 	switch {
-	case rec.Waits():
+	case rec.Waits(), rec.State == job.Pending:
 		return nil
 	case rec.State == job.InFlight:
 		return &job.Error{Code: job.CodeFailed,
@@ -50,7 +50,7 @@ func (f Found) waitsStill() error {
 		Hint: "there is nothing left to park"}
 }
 
-// Park takes a job that waits for its call out of the queue and parks it. It is written down first. A job that has moved on since it was found is left alone:
+// Park takes a job that waits for its call out of the queue, or a pending one out of the asking, and parks it. It is written down first. A job that has moved on since it was found is left alone:
 // an error with the code failed says so.
 func (f Found) Park(ctx context.Context, by By) error {
 	now, err := f.redis.Time(ctx).Result()

@@ -22,6 +22,9 @@ type Plan struct {
 
 // Plan counts what an action would do to the selection, and changes nothing. If ctx's time runs out, the plan covers what was counted by then.
 func (s *Selection) Plan(ctx context.Context, a Action, o Options) (*Plan, error) {
+	if err := a.offered(s.Desk); err != nil {
+		return nil, err
+	}
 	chosen := *s
 	chosen.Filter = a.means(s.Filter)
 	p := &Plan{Action: a}

@@ -74,7 +74,7 @@ func Store(c redis.UniversalClient, g config.Gateway) *deadletter.Store {
 
 // Rules say which of a gateway's parked jobs may be sent again, at a moment on Redis's clock.
 func Rules(g config.Gateway, now time.Time) deadletter.Rules {
-	return deadletter.Rules{Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Now: now, Money: Money(g.Amount)}
+	return deadletter.Rules{Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Asks: asks(g), Now: now, Money: Money(g.Amount)}
 }
 
 // Box returns what seals and opens the payloads of a gateway; nil where the configuration has no encryption.
