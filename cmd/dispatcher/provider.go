@@ -23,7 +23,8 @@ func providerCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "provider", Short: "Play a strict payment gateway, to try a configuration against",
 		Long: `Provider answers like a payment gateway that means its limits: it counts every arrival in exact rolling windows and
-answers 429 to each call above them. Beyond that it declines, fails or hangs as told. A call to any path is a charge.
+answers 429 to each call above them. Beyond that it declines, fails or hangs as told. A call to any path is a charge,
+but GET /lookups/ID, which says what became of a job.
 
 A fate is the one answer that a job always gets, or a share of all jobs. It takes id=JOB (id=old-* for all that begin so) or
 share=5%, then status=500 or hang, and retry_after=1s. It charges nothing, unless it hangs, is a success or a redirection:
@@ -67,6 +68,7 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.
 	f.StringVar(&like.gateway, "like", "", "play the double of a real gateway, by `NAME`, like stripe/v1")
 	f.Float64Var(&like.scale, "time-scale", like.scale, "with --like, how many times as fast its time runs, as `N`")
 	f.DurationVar(&like.token, "token-life", 0, "with --like, how long an OAuth token lives, as `TIME`; 0s for as long as the gateway's do")
+	f.DurationVar(&like.lag, "lookup-lag", 0, "with --like, how long searches and lists don't find a new payment, as `TIME`; 0s for as long as the gateway's documents say")
 	f.StringVar(&like.client, "token-client", "", "with --like, the only client that gets OAuth tokens, as `ID:SECRET`; otherwise each that has both")
 	f.Var((*incidentFlag)(&behaviour.Incident), "incident", "`ANSWER` for all, like status=429,retry_after=3s,share=30%")
 	f.BoolVar(&behaviour.Down, "down", false, "answer every call with 503")
@@ -127,7 +129,7 @@ func (p *program) statsTable(s provider.Stats) error {
 		name string
 		n    int
 	}{
-		{"calls", s.Calls}, {"answered 200", s.OK}, {"charged", s.Charged}, {"charged twice", s.ChargedTwice}, {"declined (402)", s.Declined},
+		{"calls", s.Calls}, {"answered 200", s.OK}, {"charged", s.Charged}, {"charged twice", s.ChargedTwice}, {"look-ups", s.Lookups}, {"declined (402)", s.Declined},
 		{"failed (500)", s.Failed}, {"down (503)", s.Down}, {"too many (429)", s.TooMany}, {"in conflict (409)", s.Conflicts},
 		{"another answer", s.Other}, {"hung", s.Hung}, {"answered again", s.Replayed}, {"to jobs never called before", s.FirstCalls}, {"most in flight", s.MaxInFlight},
 	} {

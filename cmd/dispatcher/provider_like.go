@@ -24,6 +24,7 @@ type likeness struct {
 	service time.Duration
 	token   time.Duration // how long tokens live; 0: as the table says
 	client  string
+	lag     time.Duration // of searches and lists; 0: as the table says
 	fates   []string
 }
 
@@ -31,14 +32,15 @@ type likeness struct {
 var ofTheStrict = []string{"limit", "decline", "decline-every", "fail-every", "fail", "hang", "save-500", "charge-500", "no-marks", "incident", "down", "no-keys"}
 
 // ofDoubles are the flags of doubles alone.
-var ofDoubles = []string{"time-scale", "token-life", "token-client"}
+var ofDoubles = []string{"time-scale", "token-life", "token-client", "lookup-lag"}
 
 // likeHelp is the part of the help that lists the gateways and the fates.
 func likeHelp() string {
 	text := "With --like it is the double of a real gateway instead, and behaves as that one's documents say: where the key stands, how long\n" +
 		"it lives, what is saved under it, what a repeat gets, which limits hold. --time-scale 1000 has its days take 86 seconds. A fate is\n" +
 		"FATE=WHAT then: WHAT is job=ID (job=old-* for all that begin so), key=PREFIX or share=5%, and then calls=3 (or all), reason,\n" +
-		"charge, save, delay, life, running, final. GET /_double/ledger shows what was charged, GET /_double/calls each call, and POST\n" +
+		"charge, save, delay, life, running, final. GET /_double/ledger shows what was charged, GET /_double/calls each call,\n" +
+		"GET /_double/lookups what each look-up said and what was true, and POST\n" +
 		"/_double/fates arms more: {\"fate\":\"saved-500\",\"job\":\"inv-3\"}. A gateway with OAuth has a token endpoint, and DELETE /_double/tokens\n" +
 		"ends all tokens.\n\nGateways:\n" + columns(double.Names(), 100) + "\nFates, of which each gateway has its own:\n"
 	for _, name := range double.FateNames() {
@@ -75,8 +77,8 @@ func (l likeness) check(cmd *cobra.Command) error {
 			return cli.Usage("leave --"+name+" out, or leave --like out; trouble is made with --fate", "the double of %s knows from its documents what --%s would say", l.gateway, name)
 		}
 	}
-	if l.scale <= 0 || l.service < 0 || l.token < 0 {
-		return cli.Usage("give 1 or more for --time-scale, and 0s or more for --service and --token-life", "time can't stand still or go back")
+	if l.scale <= 0 || l.service < 0 || l.token < 0 || l.lag < 0 {
+		return cli.Usage("give 1 or more for --time-scale, and 0s or more for --service, --token-life and --lookup-lag", "time can't stand still or go back")
 	}
 	return nil
 }
@@ -87,7 +89,7 @@ func (l likeness) double() (*double.Double, error) {
 	if err != nil {
 		return nil, cli.Usage("choose one of them", "--like: %v", err)
 	}
-	options := double.Options{TimeScale: l.scale, Service: l.service, TokenLife: l.token, Client: l.client}
+	options := double.Options{TimeScale: l.scale, Service: l.service, TokenLife: l.token, Client: l.client, Lag: l.lag}
 	for _, text := range l.fates {
 		fate, err := double.ParseFate(text)
 		if err != nil {
@@ -136,6 +138,7 @@ func (p *program) playDouble(ctx context.Context, ln net.Listener, d *double.Dou
 	t.Row("calls", s.Calls)
 	t.Row("with a known key", s.Repeats)
 	t.Row("cut", s.Cut)
+	t.Row("look-ups", s.Lookups)
 	t.Row("charged", s.Charged)
 	t.Row("jobs charged twice", s.ChargedTwice)
 	t.Row("token requests", s.Tokens.Requests)

@@ -195,7 +195,7 @@ func playPack(t *testing.T, name string, played *tally) {
 		t.Fatal(err)
 	}
 	all := rows(t, expected[name])
-	for _, fate := range table.FateNames() {
+	for _, fate := range table.FatesOfPayments() {
 		if !slices.ContainsFunc(all, func(r row) bool { return r.fate == fate }) {
 			t.Errorf("no row for the fate %s", fate)
 		}

@@ -93,7 +93,7 @@ func sell(t *testing.T, name string, n int) {
 func (s *shop) trouble(table *double.Table) {
 	s.t.Helper()
 	all := rows(s.t, expected[table.Gateway])
-	for _, fate := range table.FateNames() {
+	for _, fate := range table.FatesOfPayments() {
 		theirs := slices.ContainsFunc(all, func(r row) bool { return r.fate == fate && slices.Contains(r.ends, endTheirs) })
 		switch {
 		case theirs:

@@ -50,7 +50,7 @@ func quoted(text string) string {
 }
 
 // bodyWords are the words that every template knows.
-var bodyWords = []string{"id", "n", "reference", "amount", "currency", "key", "status", "host", "unix", "retry_after", "payments", "stored_status", "stored_text", "stored_body"}
+var bodyWords = []string{"id", "n", "reference", "amount", "currency", "key", "status", "host", "unix", "retry_after", "payments", "more", "next_cursor", "next_page", "next_url", "next_link", "stored_status", "stored_text", "stored_body"}
 
 // words are those of a payment as it is at a moment, as they stand in a body. Without a payment they are the call's.
 func (d *Double) words(c *call, p *payment, at instant) map[string]string {

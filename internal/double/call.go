@@ -297,6 +297,12 @@ type Call struct {
 	// Answer is its name in the table, and Status the one sent; 0: the connection was cut, or there is no answer yet.
 	Answer string `json:"answer"`
 	Status int    `json:"status"`
+	// Look is the kind of a look-up: get, search, list or stored; "" of a payment. Job is whom it was about then; "" of a list.
+	Look string `json:"look,omitempty"`
+	// Said is what a look-up showed: "nothing", a payment's state and id, or how many payments. "" where it failed.
+	Said string `json:"said,omitempty"`
+	// Truth is the states of what the ledger had of the job at that moment; "" is nothing.
+	Truth string `json:"truth,omitempty"`
 	// Repeat says that the key was known.
 	Repeat bool `json:"repeat,omitempty"`
 	// Fate is the fate that the call met, or its key's first call.

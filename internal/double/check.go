@@ -1,6 +1,7 @@
 package double
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -121,8 +122,10 @@ func (t *Table) checkAnswers() error {
 			}
 		}
 	}
-	if err := isJSON(t.Payment); err != nil {
-		return fmt.Errorf("payment: %w", err)
+	for name, template := range map[string]string{"payment": t.Payment, "item": cmp.Or(t.Item, "{}")} {
+		if err := isJSON(template); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return nil
 }
@@ -168,6 +171,10 @@ func (t *Table) checkEndpoints() error {
 			return fmt.Errorf("endpoints: %s: leaves: words has no state %q", e.Path, e.Leaves)
 		case e.Kind == "search" && e.Param == "", e.Kind == "cancel" && (e.Param == "" || t.Words["canceled"] == ""):
 			return fmt.Errorf("endpoints: %s: a %s needs its param, and to cancel a word for canceled", e.Path, e.Kind)
+		case (e.After != "" || e.Page != "" || e.Since != "" || e.Order != "" || e.Inclusive) && e.Kind != "list":
+			return fmt.Errorf("endpoints: %s: after, inclusive, page, since and order are words of a list", e.Path)
+		case e.After != "" && e.Page != "":
+			return fmt.Errorf("endpoints: %s: a list goes on after a payment, or by the number of its page: write after or page", e.Path)
 		case !slices.Contains([]string{"pay", "step", "get", "search", "list", "stored", "cancel", "token"}, e.Kind):
 			return fmt.Errorf("endpoints: %s: there is no kind %q", e.Path, e.Kind)
 		}
@@ -189,7 +196,7 @@ func (t *Table) checkFates() error {
 		}
 	}
 	for name := range t.Fates {
-		if kinds[name].says == "" || kinds[name].common {
+		if kinds[name].says == "" || kinds[name].common || kinds[name].looks {
 			return fmt.Errorf("fates: %s: there is no such fate, or every gateway has it", name)
 		}
 	}
@@ -221,6 +228,8 @@ func (t *Table) checkPlan(p Plan) error {
 		return fmt.Errorf("keys: write the short life")
 	case p.To != "" && t.Words[p.To] == "":
 		return fmt.Errorf("words has no state %q", p.To)
+	case p.Look != "" && !slices.Contains([]string{"nothing", "another", "half"}, p.Look):
+		return fmt.Errorf("look: %q: write nothing, another or half", p.Look)
 	case p.Fill && !slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Limit != nil }):
 		return fmt.Errorf("the gateway has no windows")
 	case p.Step && !slices.ContainsFunc(t.Endpoints, func(e Endpoint) bool { return e.Kind == "step" }):

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 )
 
 // control answers what is no gateway's: the ledger, the log of calls, the tokens and the fates.
@@ -13,6 +14,8 @@ func (d *Double) control(w http.ResponseWriter, r *http.Request, what string) {
 		writeLines(w, d.Ledger())
 	case "GET calls":
 		writeLines(w, d.Calls())
+	case "GET lookups":
+		writeLines(w, slices.DeleteFunc(d.Calls(), func(c Call) bool { return c.Look == "" }))
 	case "GET tokens":
 		writeLines(w, []TokenStats{d.Tokens()})
 	case "DELETE tokens":
@@ -34,7 +37,7 @@ func (d *Double) control(w http.ResponseWriter, r *http.Request, what string) {
 		d.Disarm()
 		w.WriteHeader(http.StatusNoContent)
 	default:
-		http.Error(w, "there are GET /_double/ledger, GET /_double/calls, GET and DELETE /_double/tokens, and GET, POST and DELETE /_double/fates", http.StatusNotFound)
+		http.Error(w, "there are GET /_double/ledger, GET /_double/calls, GET /_double/lookups, GET and DELETE /_double/tokens, and GET, POST and DELETE /_double/fates", http.StatusNotFound)
 	}
 }
 

@@ -26,6 +26,8 @@ type Options struct {
 	Service time.Duration
 	// KeyLife is how long all keys live, by the double's time. 0 is as long as the table says.
 	KeyLife time.Duration
+	// Lag is how long searches and lists don't find a new payment, by the double's time. 0 is as long as the table says.
+	Lag time.Duration
 	// TokenLife is how long OAuth tokens live, by the double's time. 0 is as long as the table says. It is an error where the gateway has
 	// no token endpoint, and so is Client.
 	TokenLife time.Duration
@@ -45,6 +47,7 @@ type Double struct {
 	scale   float64
 	service time.Duration
 	keyLife time.Duration
+	lag     time.Duration
 	choose  map[string]string
 	began   time.Time
 
@@ -54,6 +57,7 @@ type Double struct {
 	payments []*payment
 	byID     map[string]*payment
 	ledger   []*booking
+	byJob    map[string][]*booking
 	calls    []*Call
 	windows  map[subject]*window
 	flying   map[subject]int
@@ -66,8 +70,8 @@ type Double struct {
 // New returns a double that behaves as the table says. It fails where a fate is none of the table's, a choice is
 // none, or a time is negative.
 func New(t *Table, o Options) (*Double, error) {
-	d := &Double{table: t, clock: o.Clock, scale: o.TimeScale, service: o.Service, keyLife: o.KeyLife, choose: o.Choose,
-		keys: map[string]*record{}, byID: map[string]*payment{}, windows: map[subject]*window{}, flying: map[subject]int{},
+	d := &Double{table: t, clock: o.Clock, scale: o.TimeScale, service: o.Service, keyLife: o.KeyLife, lag: o.Lag, choose: o.Choose,
+		keys: map[string]*record{}, byID: map[string]*payment{}, byJob: map[string][]*booking{}, windows: map[subject]*window{}, flying: map[subject]int{},
 		turns: map[string]int{}, sums: map[string]instant{}}
 	if d.clock == nil {
 		d.clock = clock.Real{}
@@ -75,8 +79,8 @@ func New(t *Table, o Options) (*Double, error) {
 	if d.scale == 0 {
 		d.scale = 1
 	}
-	if d.scale < 0 || d.service < 0 || d.keyLife < 0 || o.TokenLife < 0 {
-		return nil, errors.New("a time scale, the time that a call takes and the lives of keys and tokens are not negative")
+	if d.scale < 0 || d.service < 0 || d.keyLife < 0 || d.lag < 0 || o.TokenLife < 0 {
+		return nil, errors.New("a time scale, the time that a call takes, the lives of keys and tokens and the lag of look-ups are not negative")
 	}
 	var err error
 	if d.tokens, err = t.tokens(o); err != nil {

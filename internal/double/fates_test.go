@@ -23,7 +23,7 @@ func TestFatesPlayAsTheTablesSay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, fate := range table.FateNames() {
+		for _, fate := range table.FatesOfPayments() {
 			lines = append(lines, fmt.Sprintf("%-19s %-20s %s", gateway, fate, story(t, table, fate)))
 		}
 	}

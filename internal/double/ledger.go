@@ -46,8 +46,9 @@ type payment struct {
 	state     string
 	moves     []move
 	paid      bool
-	lags      bool
-	fate      *armedFate // to be met by its second call
+	lag       *instant          // how long it is not found; nil: as long as any other
+	parts     map[string]string // of the path to which it was paid
+	fate      *armedFate        // to be met by its second call
 }
 
 // move is a state that a payment goes into.
@@ -57,7 +58,7 @@ type move struct {
 }
 
 func (d *Double) newPayment(c *call, at instant, state string) *payment {
-	p := &payment{n: len(d.payments) + 1, reference: c.reference, amount: c.amount, currency: c.currency, key: c.key, made: at}
+	p := &payment{n: len(d.payments) + 1, reference: c.reference, amount: c.amount, currency: c.currency, key: c.key, made: at, parts: c.parts}
 	p.id = strings.ReplaceAll(d.table.ID, "{n}", fmt.Sprintf("%08d", p.n))
 	p.become(at, state, d.table)
 	d.payments = append(d.payments, p)
@@ -94,7 +95,8 @@ func (d *Double) book(e *execution, p *payment) {
 	if e.fate != nil {
 		entry.Fate = e.fate.Name
 	}
-	d.ledger = append(d.ledger, &booking{entry: entry, payment: p})
+	b := &booking{entry: entry, payment: p}
+	d.ledger, d.byJob[entry.Job] = append(d.ledger, b), append(d.byJob[entry.Job], b)
 	if dup := d.table.Duplicates; dup != nil {
 		d.sums[dup.content(e.call)] = e.ends
 	}
@@ -173,6 +175,8 @@ type Stats struct {
 	Calls   int `json:"calls"`
 	Repeats int `json:"repeats"`
 	Cut     int `json:"cut"`
+	// Lookups are the calls that only ask.
+	Lookups int `json:"lookups"`
 	// Charged are the ledger's entries, and ChargedTwice the jobs with more than one that has not failed.
 	Charged      int `json:"charged"`
 	ChargedTwice int `json:"charged_twice"`
@@ -201,6 +205,9 @@ func (d *Double) Stats() Stats {
 		}
 		if c.Status == 0 {
 			s.Cut++
+		}
+		if c.Look != "" {
+			s.Lookups++
 		}
 	}
 	return s

@@ -1,6 +1,9 @@
 package double
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // stage is when in a call a fate comes.
 type stage int
@@ -9,10 +12,13 @@ const (
 	fillStage stage = iota // before the limits are looked at
 	gateStage              // before the key is looked at
 	workStage              // when the call is executed
+	lookStage              // when the call only asks
 )
 
 func (f *armedFate) stage() stage {
 	switch {
+	case kinds[f.Name].looks:
+		return lookStage
 	case f.plan.Fill:
 		return fillStage
 	case len(f.plan.Gate) > 0:
@@ -22,10 +28,13 @@ func (f *armedFate) stage() stage {
 }
 
 // due returns the fate that a call meets at a stage, and counts the call for it: the first one that fits it and is not used up. Nil: that
-// one is of another stage, or there is none.
+// one is of another stage, or there is none. Look-ups and payments meet fates of their own.
 func (d *Double) due(c *call, at stage) *armedFate {
 	for _, f := range d.armed {
-		if !f.fits(c) || f.plan.WithKey && c.rule == nil {
+		if (f.stage() == lookStage) != (at == lookStage) || !f.fits(c) || f.plan.WithKey && c.rule == nil {
+			continue
+		}
+		if f.plan.Look == "nothing" && f.Delay > 0 && c.endpoint.Kind != "list" && !d.young(c.job, f.Delay) {
 			continue
 		}
 		if n := f.met[c.job]; f.Calls >= 0 && n >= max(f.Calls, 1) {
@@ -39,6 +48,20 @@ func (d *Double) due(c *call, at stage) *armedFate {
 		return f
 	}
 	return nil
+}
+
+// young says that no payment of a job is older than that.
+func (d *Double) young(job string, age instant) bool {
+	return !slices.ContainsFunc(d.byJob[job], func(b *booking) bool { return d.now() >= b.payment.made+age })
+}
+
+// hide takes away what a look-up does not show: all, or what is younger than the fate's delay.
+func (f *armedFate) hide(d *Double, found finding) finding {
+	found.shown = slices.DeleteFunc(found.shown, func(p *payment) bool { return f.Delay == 0 || d.now() < p.made+f.Delay })
+	if len(found.shown) == 0 {
+		found.rec = nil
+	}
+	return found
 }
 
 // choose takes the answer of a list that the fate's reason means, or the next one.
@@ -140,7 +163,11 @@ func (f *armedFate) shape(p *payment, at instant) {
 		p.moves = []move{{at: at, to: f.plan.To}}
 	}
 	if f.plan.Lag {
-		p.lags = true
+		lag := worstLag
+		if f.Delay > 0 {
+			lag = f.Delay
+		}
+		p.lag = &lag
 	}
 	if f.plan.Step {
 		p.fate = f

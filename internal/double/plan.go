@@ -35,18 +35,21 @@ type Plan struct {
 	Foreign bool `yaml:"foreign"`
 	// Fill takes up the longest window for nine tenths of its length, as if others had called.
 	Fill bool `yaml:"fill"`
-	// Lag hides the payment from searches and lists for as long as the documents admit to.
+	// Lag hides the payment from searches and lists for as long as the documents admit to, or for the fate's delay.
 	Lag bool `yaml:"lag"`
 	// To is the state into which the payment goes as soon as it is made.
 	To string `yaml:"to"`
 	// Step has the second call of the payment meet the fate: it moves the money, and its answer is cut.
 	Step bool `yaml:"step"`
+	// Look is what a look-up shows: nothing, another (somebody else's payment) or half (an answer that ends in its middle).
+	Look string `yaml:"look"`
 }
 
 // kind is a fate, whatever gateway has it.
 type kind struct {
 	says   string
 	common bool // every gateway has it
+	looks  bool // it is of look-ups, and every gateway that can be asked has it
 	plan   Plan
 }
 
@@ -84,8 +87,17 @@ var kinds = map[string]kind{
 	"limits-in-disguise":  {says: "a limit that does not look like one", plan: Plan{Gate: names{"limit-*"}}},
 	"long-windows":        {says: "others have used up the longest window: a tenth of it is left to wait", plan: Plan{Fill: true}},
 	"not-found-yet":       {says: "the answer is lost, and searches don't find the payment for as long as the documents admit to", plan: Plan{Cut: "after", Lag: true}},
-	"two-steps":           {says: "a second call moves the money, and its answer is lost", plan: Plan{Step: true}},
-	"guess":               {says: "a payment is taken for a double of another one by its content", plan: Plan{Cut: "after", Repeat: names{"guess"}}},
+	"look-absent":         {looks: true, says: "a look-up does not find the payment", plan: Plan{Look: "nothing"}},
+	"look-another":        {looks: true, says: "a look-up shows somebody else's payment", plan: Plan{Look: "another"}},
+	"look-truncated":      {looks: true, says: "a look-up's answer ends in its middle", plan: Plan{Look: "half"}},
+	"look-5xx":            {looks: true, says: "a look-up gets a server error", plan: Plan{Gate: names{"error"}}},
+	"look-429":            {looks: true, says: "a look-up is told that a limit is used up", plan: Plan{Gate: names{"429*"}}},
+	"look-down":           {looks: true, says: "a look-up gets a 503", plan: Plan{Gate: names{"unavailable"}}},
+	"look-cut":            {looks: true, says: "a look-up's answer is lost", plan: Plan{Cut: "after"}},
+	"look-slow":           {looks: true, says: "a look-up takes long", plan: Plan{Delay: true}},
+
+	"two-steps": {says: "a second call moves the money, and its answer is lost", plan: Plan{Step: true}},
+	"guess":     {says: "a payment is taken for a double of another one by its content", plan: Plan{Cut: "after", Repeat: names{"guess"}}},
 }
 
 // FateNames lists the fates there are, in alphabetical order.
@@ -106,9 +118,24 @@ func (t *Table) FateNames() []string {
 	return slices.DeleteFunc(FateNames(), func(name string) bool { return !t.has(name) })
 }
 
+// FatesOfPayments lists those of the gateway's fates that payments meet.
+func (t *Table) FatesOfPayments() []string {
+	return slices.DeleteFunc(t.FateNames(), func(name string) bool { return kinds[name].looks })
+}
+
+// FatesOfLookups lists those of the gateway's fates that look-ups meet; none where it can't be asked.
+func (t *Table) FatesOfLookups() []string {
+	return slices.DeleteFunc(t.FateNames(), func(name string) bool { return !kinds[name].looks })
+}
+
 func (t *Table) has(fate string) bool {
 	_, own := t.Fates[fate]
-	return own || kinds[fate].common
+	return own || kinds[fate].common || kinds[fate].looks && t.asked()
+}
+
+// asked says whether the gateway can be asked after payments.
+func (t *Table) asked() bool {
+	return slices.ContainsFunc(t.Endpoints, func(e Endpoint) bool { return e.asks() })
 }
 
 // plan is what the fate does at this gateway, with the stars of its answers written out.
@@ -143,6 +170,6 @@ func (t *Table) spread(name string) names {
 
 // empty says whether the table leaves the plan to the fate.
 func (p Plan) empty() bool {
-	return len(p.Gate)+len(p.First)+len(p.Save)+len(p.Running)+len(p.Repeat) == 0 && p.Charge+p.Cut+p.To == "" &&
+	return len(p.Gate)+len(p.First)+len(p.Save)+len(p.Running)+len(p.Repeat) == 0 && p.Charge+p.Cut+p.To+p.Look == "" &&
 		!p.WithKey && !p.Delay && !p.Outage && !p.Short && !p.Foreign && !p.Fill && !p.Lag && !p.Step
 }

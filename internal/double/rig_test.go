@@ -326,3 +326,9 @@ func (r *rig) firstID() string {
 	defer r.mu.Unlock()
 	return r.payments[0].id
 }
+
+// awaits waits until so many wait for the clock.
+func (h *hands) awaits(t *testing.T, n int) {
+	t.Helper()
+	testkit.EventuallyEvery(t, 100*time.Microsecond, time.Minute, "somebody to wait for the clock", func() bool { return h.waiters() >= n })
+}

@@ -121,6 +121,9 @@ func (d *Double) decide(c *call) reply {
 	if c.endpoint.Kind == "token" {
 		return d.token(c)
 	}
+	if c.endpoint.asks() {
+		d.whose(c)
+	}
 	pays := c.endpoint.Kind == "pay" || c.endpoint.Kind == "step"
 	if pays {
 		d.fill(c)
@@ -133,7 +136,7 @@ func (d *Double) decide(c *call) reply {
 	}
 	switch c.endpoint.Kind {
 	case "get", "search", "list", "stored":
-		return d.lookUp(c)
+		return d.look(c)
 	case "cancel":
 		return d.cancel(c)
 	}

@@ -38,6 +38,8 @@ type Table struct {
 	ID string `yaml:"id"`
 	// Payment is the body that shows a payment, with the words in braces filled in.
 	Payment string `yaml:"payment"`
+	// Item shows a payment within a list or a search. "" is as Payment.
+	Item string `yaml:"item"`
 	// Words are the states that a payment can be in, and the gateway's word for each.
 	Words map[string]string `yaml:"words"`
 	// Normal is the state that a good payment begins in: paid, pending (the outcome comes later) or created (a second call moves the
@@ -160,13 +162,24 @@ type Limit struct {
 type Endpoint struct {
 	// Kind is pay, step (a further call that moves the money of payment {id}), get (payment {id}), search (payments by own reference,
 	// in the query's Param), list, stored (the first answer to {key}), cancel (by the key in the body's field Param) or token.
-	Kind   string `yaml:"kind"`
-	Path   string `yaml:"path"`
-	Param  string `yaml:"param"`
-	Body   string `yaml:"body"` // with {payments} in a search or a list
-	Size   string `yaml:"size"` // of a list: the query's word for how many
-	After  string `yaml:"after"`
-	Answer string `yaml:"answer"` // of a step or a cancel
+	Kind  string `yaml:"kind"`
+	Path  string `yaml:"path"`
+	Param string `yaml:"param"`
+	// Body has {payments} in a search or a list, and there the words of a list that goes on: {more} true or false, {next_cursor} {next_page}
+	// {next_url} and {next_link}, each null at its end.
+	Body string `yaml:"body"`
+	// Size, After, Page, Since and Order are a list's words in the query: how many a page has, the payment after which it begins, its
+	// number from 1, since when (RFC 3339), and ASC for the oldest first.
+	Size  string `yaml:"size"`
+	After string `yaml:"after"`
+	Page  string `yaml:"page"`
+	Since string `yaml:"since"`
+	Order string `yaml:"order"`
+	// Most is how many payments a page has at most; 0 is 100.
+	Most int `yaml:"most"`
+	// Inclusive has a page begin with the payment of After.
+	Inclusive bool   `yaml:"inclusive"`
+	Answer    string `yaml:"answer"` // of a step or a cancel
 	// Keyless is a step that knows no keys; Again is the answer where the payment is paid already. Without it money moves again.
 	Keyless bool   `yaml:"keyless"`
 	Leaves  string `yaml:"leaves"` // the state in which a step leaves the payment; "": paid

@@ -14,6 +14,7 @@ var bodies = map[int]string{
 	http.StatusPaymentRequired:     `{"error":{"code":"card_declined","message":"Your card was declined."}}`,
 	http.StatusConflict:            `{"error":{"code":"idempotency_key_in_use","message":"The first request with this key is still running."}}`,
 	http.StatusTooManyRequests:     `{"error":{"code":"rate_limit","message":"Too many requests."}}`,
+	http.StatusNotFound:            notFound,
 	http.StatusInternalServerError: `{"error":{"code":"internal","message":"Something went wrong."}}`,
 	http.StatusServiceUnavailable:  `{"error":{"code":"unavailable","message":"The service is down."}}`,
 }

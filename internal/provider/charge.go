@@ -20,10 +20,13 @@ type charge struct {
 
 // payer is what is known of one job id.
 type payer struct {
-	number   int // of the job ids that work was begun for, from 1
-	charges  int
-	declined bool // by DeclineEvery: once, so that a replay with a new key goes through
-	failed   bool // by FailEvery, once
+	number  int // of the job ids that work was begun for, from 1
+	charges int
+	charge  int // the number of the last one
+	// chargedAt is when that was.
+	chargedAt time.Time
+	declined  bool // by DeclineEvery: once, so that a replay with a new key goes through
+	failed    bool // by FailEvery, once
 }
 
 var generation = regexp.MustCompile(`~[0-9]+$`)
@@ -244,6 +247,7 @@ func (p *Provider) book(c *call) int {
 	p.counts.Charged++
 	if who := p.ids[c.id]; who != nil { // nil after a reset
 		who.charges++
+		who.charge, who.chargedAt = p.charges, time.Now()
 		if who.charges == 2 {
 			p.counts.ChargedTwice++
 		}

@@ -16,6 +16,7 @@ type call struct {
 	status int  // 0: not answered, or not yet
 	first  bool // no call of its job came before
 	over   bool
+	look   bool          // it only asked
 	wait   time.Duration // with over: when to come again
 }
 

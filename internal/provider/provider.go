@@ -47,6 +47,10 @@ type Config struct {
 	NoHint bool
 	// CountRefused makes calls refused with 429 use up the limit too, as some gateways do.
 	CountRefused bool
+	// LookupLag is how long a look-up (GET /lookups/ID) does not find a new charge.
+	LookupLag time.Duration
+	// LookupFail is the share of look-ups, 0 to 1, answered with 500, and LookupHang that of those never answered.
+	LookupFail, LookupHang float64
 	// NoKeys ignores idempotency keys: every call charges.
 	NoKeys bool
 	// Seed makes the chances repeatable. 0 = random.

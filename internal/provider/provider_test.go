@@ -254,7 +254,7 @@ func TestSettingsChangeWhileItRuns(t *testing.T) {
 	if status != 200 {
 		t.Fatalf("PATCH /settings: %d %s", status, body)
 	}
-	want := `{"limit":["100/s","1/10ms"],"service":"20ms","decline":0.1,"decline_every":0,"fail_every":0,"fail":0,"hang":0,"down":true,"retry_after":"1.5s","no_hint":false,"count_refused":false,"keys":false,` +
+	want := `{"limit":["100/s","1/10ms"],"service":"20ms","decline":0.1,"decline_every":0,"fail_every":0,"fail":0,"hang":0,"down":true,"retry_after":"1.5s","no_hint":false,"count_refused":false,"lookup_lag":"0s","lookup_fail":0,"lookup_hang":0,"keys":false,` +
 		`"save_500":false,"charge_500":false,"marks":true,"fates":[],"incident":null}`
 	if got := strings.TrimSpace(body); got != want {
 		t.Errorf("PATCH /settings answers\n%s, want\n%s", got, want)

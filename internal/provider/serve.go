@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,8 +13,8 @@ import (
 // grace is how long calls under way may take when Serve is told to stop.
 const grace = 2 * time.Second
 
-// ServeHTTP answers GET /stats, GET /calls, GET, PUT and PATCH /settings and POST /reset; a call to any other path is
-// a charge. Arrivals are stamped here, unless the connection came through Serve.
+// ServeHTTP answers GET /stats, GET /calls, GET, PUT and PATCH /settings and POST /reset, and GET /lookups/ID, which says what
+// became of a job; a call to any other path is a charge. Arrivals are stamped here, unless the connection came through Serve.
 func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at, done := Arrival(r)
 	defer done()
@@ -27,6 +28,10 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/reset":
 		p.serveReset(w, r)
 	default:
+		if id, asks := strings.CutPrefix(r.URL.Path, lookups); asks && r.Method == http.MethodGet {
+			p.serveLookup(w, r, id, at)
+			return
+		}
 		p.serveCharge(w, r, at)
 	}
 }

@@ -25,6 +25,9 @@ type settings struct {
 	RetryAfter   *duration  `json:"retry_after"`
 	NoHint       *bool      `json:"no_hint"`
 	CountRefused *bool      `json:"count_refused"`
+	LookupLag    *duration  `json:"lookup_lag"`
+	LookupFail   *share     `json:"lookup_fail"`
+	LookupHang   *share     `json:"lookup_hang"`
 	Keys         *bool      `json:"keys"`
 	Save500      *bool      `json:"save_500"`
 	Charge500    *bool      `json:"charge_500"`
@@ -77,6 +80,9 @@ func (s settings) apply(c *Config) {
 	set(&c.RetryAfter, (*time.Duration)(s.RetryAfter))
 	set(&c.NoHint, s.NoHint)
 	set(&c.CountRefused, s.CountRefused)
+	set(&c.LookupLag, (*time.Duration)(s.LookupLag))
+	set(&c.LookupFail, (*float64)(s.LookupFail))
+	set(&c.LookupHang, (*float64)(s.LookupHang))
 	if s.Keys != nil {
 		c.NoKeys = !*s.Keys
 	}
@@ -103,6 +109,7 @@ func asSettings(c Config) settings {
 		Limit: (*limitList)(&c.Limits), Service: (*duration)(&c.Service), Decline: (*share)(&c.Decline),
 		DeclineEvery: &c.DeclineEvery, FailEvery: &c.FailEvery, Fail: (*share)(&c.Fail), Hang: (*share)(&c.Hang), Down: &c.Down,
 		RetryAfter: (*duration)(&c.RetryAfter), NoHint: &c.NoHint, CountRefused: &c.CountRefused, Keys: &keys,
+		LookupLag: (*duration)(&c.LookupLag), LookupFail: (*share)(&c.LookupFail), LookupHang: (*share)(&c.LookupHang),
 		Save500: &c.Save500, Charge500: &c.Charge500, Marks: &marks, Fates: (*fateList)(&c.Fates), Incident: incidentField{Incident: c.Incident},
 	}
 }

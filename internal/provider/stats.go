@@ -11,7 +11,9 @@ import (
 
 // Stats is what the provider saw.
 type Stats struct {
-	Calls        int `json:"calls"`         // arrivals, refused ones too
+	Calls        int `json:"calls"`         // arrivals, refused ones too; look-ups apart
+	Lookups      int `json:"lookups"`       // look-ups, refused ones too
+	LookupsFound int `json:"lookups_found"` // those that found a charge
 	FirstCalls   int `json:"first_calls"`   // those of jobs that had never been called
 	OK           int `json:"ok"`            // answers 200, repeated ones too
 	Charged      int `json:"charged"`       // charges: with idempotency keys, distinct keys charged
@@ -19,7 +21,7 @@ type Stats struct {
 	Declined     int `json:"declined"`      // first answers 402
 	Failed       int `json:"failed"`        // answers 500
 	Down         int `json:"down"`          // answers 503
-	TooMany      int `json:"too_many"`      // answers 429
+	TooMany      int `json:"too_many"`      // answers 429, to look-ups too
 	Conflicts    int `json:"conflicts"`     // answers 409: the first call with the key was still running
 	Other        int `json:"other"`         // answers with any other status, by a fate or an incident
 	Hung         int `json:"hung"`          // never answered
@@ -110,6 +112,7 @@ type CallLine struct {
 	Key    string `json:"key"`             // its idempotency key, or its job id without one
 	Status int    `json:"status"`          // 0: not answered, or not yet
 	First  bool   `json:"first,omitempty"` // no call of its job came before
+	Look   bool   `json:"look,omitempty"`  // it only asked; its key is the job's id
 }
 
 // Calls returns the arrivals that are kept, in their order.
@@ -118,7 +121,7 @@ func (p *Provider) Calls() []CallLine {
 	defer p.mu.Unlock()
 	lines := make([]CallLine, len(p.log.calls))
 	for i, c := range p.log.calls {
-		lines[i] = CallLine{At: c.at / 1000, Key: c.key, Status: c.status, First: c.first}
+		lines[i] = CallLine{At: c.at / 1000, Key: c.key, Status: c.status, First: c.first, Look: c.look}
 		if c.key == "" {
 			lines[i].Key = c.id
 		}
