@@ -42,7 +42,7 @@ long: install-test-deps ## what make test tries at random, several times as ofte
 	$(PLAIN) ./internal/bucket ./internal/producer -args -long
 	$(RACED) ./cmd/dispatcher -run DamagedKey -args -long
 	$(PLAIN) ./internal/ledger -run 'OneByOne|ExactlyOnePlace' -args -long
-	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile|EachPacksBooks' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls and doubles
+	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile|EachPacksBooks|GatewayCanTell|LostAnswersAre|IncidentsLookups' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls, doubles and look-ups
 
 race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then, and the stories of make test with programs under the race detector
 	$(RACED) -count=5 -timeout 60m ./internal/...

@@ -36,15 +36,22 @@ type shop struct {
 	door   *pipes
 	all    []*clerk
 	thaw   chan struct{} // closes when the run is judged
+	bills  []bill        // what was taken in, where a story has it
 }
 
 // open opens a shop inside a bubble, runs it, and closes it. settings are the gateway's part of the file, indented by four; URL is its address.
 func open(t *testing.T, table *double.Table, o double.Options, settings string, run func(s *shop)) {
 	t.Helper()
+	openMutant(t, table, o, settings, nil, run)
+}
+
+// openMutant opens a shop of a program with a fault.
+func openMutant(t *testing.T, table *double.Table, o double.Options, settings string, m mutant, run func(s *shop)) {
+	t.Helper()
 	testkit.Redis(t)
 	name := testkit.Gateway(t)
 	bubble(t, func(t *testing.T) {
-		s := &shop{t: t, v: newVirtual(t, name, nil), began: time.Now(), door: newPipes(), thaw: make(chan struct{})}
+		s := &shop{t: t, v: newVirtual(t, name, m), began: time.Now(), door: newPipes(), thaw: make(chan struct{})}
 		cfg, err := config.Parse("x.yaml", []byte("redis: "+testkit.Redis(t)+"\ngateways:\n  "+name+":\n"+settings), config.Options{Secrets: true})
 		s.must(err)
 		s.g = cfg.Gateways[0]
@@ -61,6 +68,9 @@ func open(t *testing.T, table *double.Table, o double.Options, settings string, 
 			_ = c.db.Close()
 		}
 		_ = srv.Close()
+		if left := s.v.unmade(); len(left) > 0 {
+			t.Errorf("no script has the text %q", left)
+		}
 	})
 }
 
@@ -113,6 +123,7 @@ func (c *clerk) call(u *unit) {
 	request.Dial = c.s.door.dial
 	c.client, err = gateway.New(request)
 	c.s.must(err)
+	c.asking(&set, request)
 	judge, err := table(set.cfg)
 	c.s.must(err)
 	parking := Store(u.calls, set.cfg)
@@ -123,14 +134,41 @@ func (c *clerk) call(u *unit) {
 	u.set.Store(&set)
 }
 
+// asking has the process ask the double.
+func (c *clerk) asking(set *set, request gateway.Config) {
+	if set.asks == nil {
+		return
+	}
+	g, how := set.cfg, *set.asks
+	for accepted, to := range map[bool]*query{false: &how.doubted, true: &how.accepted} {
+		q := g.Lookup.For(accepted)
+		if q == nil {
+			continue
+		}
+		var err error
+		*to, err = newQuery(g, request, *q, lookMask(g).with(set.tokens))
+		c.s.must(err)
+		send := to.Send
+		to.Send = func(ctx context.Context, r job.LookRequest) job.Result {
+			return c.ifAlive(r.Due, func() job.Result { return send(ctx, r) })
+		}
+	}
+	set.asks = &how
+}
+
 // Send calls the double, if the process still lives.
 func (c *clerk) Send(ctx context.Context, r job.Request) job.Result {
-	<-time.After(time.Until(r.Due))
+	return c.ifAlive(r.Due, func() job.Result { return c.client.Send(ctx, r) })
+}
+
+// ifAlive sends something when its time has come.
+func (c *clerk) ifAlive(due time.Time, send func() job.Result) job.Result {
+	<-time.After(time.Until(due))
 	if c.dead.Load() {
 		<-c.s.thaw
 		return job.Result{Stage: job.NotSent, Late: true}
 	}
-	return c.client.Send(ctx, r)
+	return send()
 }
 
 // DialHook changes nothing.
@@ -190,7 +228,7 @@ func (s *shop) settled(most time.Duration) record.Standing {
 	for end := time.Now().Add(most); ; <-time.After(time.Second) {
 		at, err := books.Look(s.t.Context())
 		s.must(err)
-		if left := at.Queued + at.InFlight + at.Retrying + at.Scheduled + at.Parked[job.Rejected]; left == 0 || time.Now().After(end) {
+		if left := at.Queued + at.InFlight + at.Retrying + at.Scheduled + at.Pending + at.Parked[job.Rejected]; left == 0 || time.Now().After(end) {
 			if left > 0 {
 				s.t.Errorf("%d jobs are still on their way after %s: %+v", left, time.Since(s.began), at)
 			}
