@@ -53,7 +53,8 @@ type account struct {
 	*gateway
 	rate    int // calls a second by the file
 	keyless bool
-	cap     int // of calls under way; 0 for none
+	asked   bool // the gateway is asked after jobs in doubt
+	cap     int  // of calls under way; 0 for none
 	limits  []change
 	lowered []span         // when the provider allowed less than its contract
 	jobs    []string       // every job that was offered, all of them accepted in the end
@@ -70,7 +71,7 @@ type account struct {
 }
 
 // The gateways: one with keys and little room at admission, one without keys, one with a cap of calls under way and a
-// longer limit beside the short one. Each has some jobs that it never digests.
+// longer limit beside the short one, and one without keys that is asked what became of a call, and lags, fails and hangs now and then when it is. Each has some jobs that it never digests.
 var accounts = []struct {
 	spec
 	rate, cap int
@@ -81,7 +82,15 @@ var accounts = []struct {
 		request: `idempotency_header: ""`, rest: "leak: {limits: [30/s], jitter: 10ms}\n" + patient}, rate: 30},
 	{spec: spec{name: "worldline", provider: provider.Config{Limits: limits("20/s", "150/10s"), Service: 100 * ms, RetryAfter: sec, Fates: poisoned(0.1)},
 		request: "key_lifetime: 24h", rest: "leak: {limits: [20/s, 150/10s], jitter: 10ms, max_in_flight: 3}\n" + patient}, rate: 15, cap: 3},
+	{spec: spec{name: "worldpay", provider: provider.Config{Limits: limits("15/s"), Service: 20 * ms, RetryAfter: sec, NoKeys: true, Fates: poisoned(0.02), LookupLag: lookupLag, LookupFail: 0.05, LookupHang: 0.02},
+		request: `idempotency_header: ""`, rest: "leak: {limits: [15/s], jitter: 10ms}\nretry: {attempts: 3, first: 200ms, max: 2s}\n" + lookup}, rate: 15},
 }
+
+const (
+	lookupLag = 2 * sec
+	// lookup believes that there is no charge when a call that stood still on its way must have come, and the lag is over.
+	lookup = "lookup: {url: \"/lookups/{id}\", schedule: [2s, 5s, 10s, 10s, 10s, 10s, 20s, 20s, 30s, 30s, 30s, 30s], matches: {job: \"{id}\"}, answers: [{body: {status: succeeded}, then: done, reference: id}, {status: 404, then: not_done, after: 15s}]}\n"
+)
 
 const (
 	attempts = 8
@@ -140,7 +149,7 @@ func newChaos(t *testing.T) *chaos {
 	c.world = newWorld(t, dir, specs...)
 	c.complain = c.fault
 	for i, a := range accounts {
-		c.accounts[a.name] = &account{gateway: c.gateways[i], rate: a.rate, keyless: a.provider.NoKeys, cap: a.cap,
+		c.accounts[a.name] = &account{gateway: c.gateways[i], rate: a.rate, keyless: a.provider.NoKeys, asked: strings.Contains(a.rest, "lookup:"), cap: a.cap,
 			limits: []change{{limits: a.provider.Limits, sure: true}}, settled: map[string]int{}}
 	}
 	return c

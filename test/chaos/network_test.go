@@ -32,7 +32,7 @@ func (w *world) reckon(g *gateway, ids []string, keyless bool) provider.Stats {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for i, fault := range books(list, keyless, nil) {
+	for i, fault := range books(list, keyless, false, nil) {
 		if i < 20 {
 			w.t.Error(fault)
 		}

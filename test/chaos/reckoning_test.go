@@ -66,6 +66,9 @@ var generation = regexp.MustCompile(`~[0-9]+$`)
 func (g *gateway) seen() map[string][]provider.CallLine {
 	by := map[string][]provider.CallLine{}
 	for _, c := range g.Calls() {
+		if c.Look {
+			continue
+		}
 		id := generation.ReplaceAllString(c.Key, "")
 		by[id] = append(by[id], c)
 	}
@@ -108,7 +111,7 @@ func word(v any) string {
 // for a while after its job's end, when the answer to asynq's own "done" was lost.
 func (w *world) places(ctx context.Context, keys redisdb.Keys) (map[string][]string, error) {
 	by := map[string][]string{}
-	sets := map[string]string{"scheduled": keys.Scheduled(), "retrying": keys.Retrying(), "open": keys.Open()}
+	sets := map[string]string{"scheduled": keys.Scheduled(), "retrying": keys.Retrying(), "open": keys.Open(), "pending": keys.Asking()}
 	for _, r := range job.Reasons() {
 		sets[string(r)] = keys.Parked(string(r))
 	}
@@ -135,18 +138,18 @@ func (w *world) places(ctx context.Context, keys redisdb.Keys) (map[string][]str
 }
 
 // books checks that every job stands in exactly one place, that it is at an end, and that money and calls agree with what
-// the books say. settled counts how often a person told the program that a job was not charged.
-func books(list []entry, keyless bool, settled map[string]int) []string {
+// the books say. settled counts how often a person told the program that a job was not charged; asked says that the gateway may have.
+func books(list []entry, keyless, asked bool, settled map[string]int) []string {
 	var faults []string
 	for _, e := range list {
-		if why := e.wrong(keyless, settled[e.id]); why != "" {
+		if why := e.wrong(keyless, asked, settled[e.id]); why != "" {
 			faults = append(faults, why+": "+e.String())
 		}
 	}
 	return faults
 }
 
-func (e entry) wrong(keyless bool, settled int) string {
+func (e entry) wrong(keyless, asked bool, settled int) string {
 	charges := e.charges(keyless)
 	switch {
 	case e.state == "":
@@ -157,7 +160,7 @@ func (e entry) wrong(keyless bool, settled int) string {
 		return "at an end, and still somewhere"
 	case charges > 1:
 		return "charged more than once"
-	case keyless && e.unsure() > 1+settled:
+	case keyless && !asked && e.unsure() > 1+settled:
 		return "called again after a call of unknown outcome, without a key"
 	case e.state == "done" && charges != 1:
 		return "done and not charged"
@@ -181,7 +184,7 @@ func (c *chaos) reckon() {
 			c.fault("%s: the books can't be read: %v", a.name, err)
 			continue
 		}
-		for _, f := range books(list, a.keyless, a.settled) {
+		for _, f := range books(list, a.keyless, a.asked, a.settled) {
 			c.fault("%s: %s", a.name, f)
 		}
 		for _, e := range list {
@@ -195,14 +198,17 @@ func (c *chaos) reckon() {
 }
 
 // expected says whether the faults explain why a job is parked. Nothing refuses jobs but the provider. Only a gateway without keys has unknown
-// outcomes, or one that repeats a 500 that it has saved. Attempts are used up where there are keys, or where each answer was a clear one.
+// outcomes, or one that repeats a 500 that it has saved; where the gateway is asked there are none. Attempts are used up where there are keys, or where each answer was a clear one.
 func (a *account) expected(e entry) bool {
 	switch {
 	case e.state != "parked", e.reason == "refused":
 		return true
 	case e.reason == "unknown_outcome":
-		return a.keyless || e.repeated()
+		return !a.asked && (a.keyless || e.repeated())
 	case e.reason == "exhausted":
+		if a.asked {
+			return e.charges(true) == 0
+		}
 		return e.attempts == strconv.Itoa(attempts) && (!a.keyless || e.answered(http.StatusForbidden) > 0)
 	}
 	return false
@@ -319,6 +325,9 @@ func (c *chaos) table() string {
 		a := c.accounts[name]
 		s := a.Stats()
 		fmt.Fprintf(&b, "\n%s: %d jobs in %d files by %d runs of enqueue: %v\n", name, len(a.jobs), a.files, a.runs, a.states)
+		if a.asked {
+			fmt.Fprintf(&b, "  %d look-ups, %d found a charge\n", s.Lookups, s.LookupsFound)
+		}
 		fmt.Fprintf(&b, "  %d calls, %d charged, %d twice; answers: %d repeated, %d 409, %d 402, %d 403, %d 500, %d 503, %d 429, %d never\n",
 			s.Calls, s.Charged, s.ChargedTwice, s.Replayed, s.Conflicts, s.Declined, s.Other, s.Failed, s.Down, s.TooMany, s.Hung)
 		fated := 0

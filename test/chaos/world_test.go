@@ -296,6 +296,7 @@ func tail(text string) string {
 type standing struct {
 	Gateway                           string
 	Queued, Scheduled, Retrying, Done int
+	Pending                           int
 	InFlight                          int `json:"in_flight"`
 	Parked                            map[string]int
 	Paused                            bool
@@ -303,7 +304,7 @@ type standing struct {
 
 // left counts the jobs that are not at an end.
 func (s standing) left() int {
-	return s.Queued + s.Scheduled + s.Retrying + s.InFlight + s.Parked["rejected"]
+	return s.Queued + s.Scheduled + s.Retrying + s.InFlight + s.Pending + s.Parked["rejected"]
 }
 
 func (w *world) status() map[string]standing {
@@ -326,7 +327,7 @@ func (w *world) waiting(g *gateway) int64 {
 	for _, line := range k.Lines() {
 		n += w.db.LLen(ctx, line).Val()
 	}
-	for _, set := range []string{k.Scheduled(), k.Retrying(), k.Open(), k.Parked("rejected")} {
+	for _, set := range []string{k.Scheduled(), k.Retrying(), k.Open(), k.Asking(), k.Parked("rejected")} {
 		n += w.db.ZCard(ctx, set).Val()
 	}
 	return n

@@ -58,7 +58,7 @@ func (r *run) read() books {
 
 // sets are those that a job may stand in.
 func (r *run) sets() map[string]string {
-	sets := map[string]string{"scheduled": r.keys.Scheduled(), "retrying": r.keys.Retrying(), "in_flight": r.keys.Open()}
+	sets := map[string]string{"scheduled": r.keys.Scheduled(), "retrying": r.keys.Retrying(), "in_flight": r.keys.Open(), "pending": r.keys.Asking()}
 	for _, reason := range job.Reasons() {
 		sets["parked "+string(reason)] = r.keys.Parked(string(reason))
 	}
@@ -195,7 +195,7 @@ func (r *run) reckon() {
 func (r *run) job(id string, rec job.Record) {
 	var calls []arrival
 	for _, c := range r.till.seen() {
-		if c.id == id {
+		if c.id == id && !c.look {
 			calls = append(calls, c)
 		}
 	}
@@ -222,7 +222,7 @@ func (r *run) job(id string, rec job.Record) {
 	case charges > 0 && rec.State != job.Done && rec.Reason != job.UnknownOutcome:
 		wrong("charged")
 	}
-	if r.flow.request == keyless && len(calls) > 1 {
+	if r.flow.request == keyless && len(calls) > 1 && !r.flow.asks() {
 		wrong("called again without a key")
 	}
 	if len(rec.History) < len(calls) {
@@ -240,7 +240,7 @@ func (f flow) key(id string) string {
 	switch {
 	case f.request == keyless:
 		return ""
-	case wordOf(id) == refused, wordOf(id) == unpaid:
+	case wordOf(id) == refused, wordOf(id) == unpaid && !f.asks():
 		return job.IdempotencyKey(id, 2)
 	}
 	return id
@@ -267,7 +267,7 @@ func (r *run) left(key string) bool {
 		return true
 	}
 	return slices.Contains([]string{r.keys.Pending(), r.keys.Retries(), r.keys.Replays(), r.keys.Due(), r.keys.Active(), r.keys.Lease(), r.keys.Open(), r.keys.Costs(),
-		r.keys.Scheduled(), r.keys.Retrying(), r.keys.AsynqRetry(), r.keys.AsynqScheduled(), r.keys.AsynqCompleted()}, key)
+		r.keys.Asking(), r.keys.Scheduled(), r.keys.Retrying(), r.keys.AsynqRetry(), r.keys.AsynqScheduled(), r.keys.AsynqCompleted()}, key)
 }
 
 // clear makes room in Redis.

@@ -204,7 +204,7 @@ func (p *process) sizes(ctx context.Context) (sizes []int64, left int64, err err
 	var done *redis.StringCmd
 	_, err = p.direct.Pipelined(ctx, func(c redis.Pipeliner) error {
 		cmds = append(cmds, c.LLen(ctx, k.Pending()), c.LLen(ctx, k.Retries()), c.LLen(ctx, k.Replays()), c.LLen(ctx, k.Due()), c.LLen(ctx, k.Active()))
-		for _, set := range []string{k.Scheduled(), k.Retrying(), k.Open(), k.Parked(string(job.Rejected)), k.AsynqRetry(), k.AsynqArchive()} {
+		for _, set := range []string{k.Scheduled(), k.Retrying(), k.Open(), k.Asking(), k.Parked(string(job.Rejected)), k.AsynqRetry(), k.AsynqArchive()} {
 			cmds = append(cmds, c.ZCard(ctx, set))
 		}
 		cmds = append(cmds, c.HLen(ctx, k.Shelving())) // batches that are to be put aside or taken in

@@ -46,6 +46,9 @@ const (
 	roomy     = "admission: {limits: [1000/s], burst: 1000}\n"
 	narrow    = "admission: {limits: [40/s], burst: 4}\n"
 	keyless   = `, idempotency_header: ""`
+	asked     = `answers: {rules: [{status: 202, then: accepted}]}
+lookup: {url: "/{name}/look/{id}", schedule: [100ms, 200ms, 200ms, 300ms, 500ms, 1s, 1s, 2s, 2s, 2s], matches: {job: "{id}"}, answers: [{body: {status: paid}, then: done, reference: id}, {body: {status: declined}, then: refused}, {status: 404, then: not_done, after: 300ms}]}
+`
 )
 
 // More words that ids begin with.
@@ -94,6 +97,18 @@ func flows() []flow {
 			jobs: []string{"hangs-1", "hangs-2", "ok-1"},
 		},
 		{
+			name: "ask", request: keyless, settings: leak + roomy + asked, act: dispatchAll,
+			jobs: []string{"cut-1", "drops-1", "taken-1", "denied-1", "hides-1", "fails-1", "balks-1", "refuses-1", "ok-1"},
+		},
+		{
+			name: "ask, with keys", settings: leak + roomy + asked, act: dispatchAll,
+			jobs: []string{"taken-1", "denied-1", "cut-1", "refuses-1"},
+		},
+		{
+			name: "recover and ask", request: keyless, settings: leak + roomy + asked, prepare: victim, bereft: true, act: dispatchAll,
+			jobs: []string{"hangs-1", "hangs-2", "ok-1"},
+		},
+		{
 			name: "clear dead letters", settings: leak + "admission: {limits: [50/s], burst: 10}\nreplay: manual\n", prepare: deadLetters, act: clearAll, again: clearAll,
 			jobs: []string{"refused-1", "spent-1", "paid-1", "unpaid-1", "dropped-1", "refused-2", "spent-2", "paid-2", "unpaid-2", "dropped-2", "waits-1", "waits-2"},
 		},
@@ -118,6 +133,8 @@ func (f flow) ends(id string, killed bool) []string {
 		return []string{done, "parked paused"}
 	}
 	switch wordOf(id) {
+	case denied:
+		return []string{"parked refused"}
 	case stale:
 		return []string{"parked expired"}
 	case dropped:
@@ -126,17 +143,23 @@ func (f flow) ends(id string, killed bool) []string {
 		if keys || !killed {
 			return []string{"parked refused"}
 		}
+		if f.asks() {
+			return []string{"parked refused", done} // what nobody has heard of is not there, and the next call is no first one
+		}
 		return []string{"parked refused", unknown}
 	case fails, cut, hangs:
-		if !keys {
+		if !keys && !f.asks() {
 			return []string{unknown}
 		}
 	}
-	if keys || !killed {
+	if keys || !killed || f.asks() {
 		return []string{done}
 	}
 	return []string{done, unknown}
 }
+
+// asks says that the gateway is asked after jobs in doubt.
+func (f flow) asks() bool { return strings.Contains(f.settings, "lookup:") }
 
 // jobs makes jobs of ids.
 func (s spec) make(ids ...string) []job.Job {

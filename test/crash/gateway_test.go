@@ -23,6 +23,11 @@ const (
 	refuses = "refuses" // each call with the job's first key is answered with 402
 	holds   = "holds"   // the first call is answered with 429
 	slow    = "slow"    // charged after a while
+	drops   = "drops"   // the first call is not charged, and the connection reset
+	hides   = "hides"   // as cut, and the first look-up does not find it
+	taken   = "taken"   // answered with 202, and charged when it is looked up for the second time
+	denied  = "denied"  // answered with 202, and declined when it is looked up
+	balks   = "balks"   // as cut, and the first look-up is answered with 500
 )
 
 // slowness is long enough for a second call to begin meanwhile, on a busy machine too.
@@ -40,6 +45,7 @@ type till struct {
 	provider *provider.Provider
 	mu       sync.Mutex
 	calls    []arrival
+	looks    map[string]int // by job
 	charges  map[string]int
 }
 
@@ -47,11 +53,15 @@ type till struct {
 type arrival struct {
 	id, key string
 	at      time.Time
-	answer  int // 0: none
+	look    bool // it only asked
+	answer  int  // 0: none
 }
 
 // String says which key came when, and what the answer was.
 func (a arrival) String() string {
+	if a.look {
+		return fmt.Sprintf("%s a look-up→%d", a.at.Format("05.000"), a.answer)
+	}
 	return fmt.Sprintf("%s key %q→%d", a.at.Format("05.000"), a.key, a.answer)
 }
 
@@ -75,7 +85,7 @@ func openBank(t *testing.T) *bank {
 func (b *bank) open(gateway string) *till {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.tills[gateway] = &till{provider: provider.New(provider.Config{}), charges: map[string]int{}}
+	b.tills[gateway] = &till{provider: provider.New(provider.Config{}), charges: map[string]int{}, looks: map[string]int{}}
 	return b.tills[gateway]
 }
 
@@ -97,13 +107,17 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such gateway", http.StatusInternalServerError)
 		return
 	}
+	if asked, look := strings.CutPrefix(id, "look/"); look {
+		t.look(w, arrival{id: asked, at: at, look: true})
+		return
+	}
 	t.serve(w, r, arrival{id: id, key: r.Header.Get("Idempotency-Key"), at: at})
 }
 
 // serve answers one call and notes it.
 func (t *till) serve(w http.ResponseWriter, r *http.Request, a arrival) {
 	n := t.arrive(a)
-	first := !slices.ContainsFunc(t.seen()[:n], func(b arrival) bool { return b.id == a.id })
+	first := !slices.ContainsFunc(t.seen()[:n], func(b arrival) bool { return b.id == a.id && !b.look })
 	status := 0
 	switch word := wordOf(a.id); {
 	case word == refuses && (a.key == "" && first || a.key == a.id):
@@ -114,9 +128,13 @@ func (t *till) serve(w http.ResponseWriter, r *http.Request, a arrival) {
 	case word == fails && first:
 		t.charge(r, a)
 		status = http.StatusInternalServerError
-	case word == cut && first:
+	case slices.Contains([]string{cut, hides, balks}, word) && first:
 		t.charge(r, a)
 		panic(http.ErrAbortHandler)
+	case word == drops && first:
+		panic(http.ErrAbortHandler)
+	case word == taken, word == denied:
+		status = http.StatusAccepted
 	case word == hangs && first:
 		t.charge(r, a)
 		<-r.Context().Done()
@@ -131,6 +149,39 @@ func (t *till) serve(w http.ResponseWriter, r *http.Request, a arrival) {
 	t.calls[n].answer = status
 	t.mu.Unlock()
 	w.WriteHeader(status)
+}
+
+// look answers what became of a job, and notes it. A job that is taken is charged by and by.
+func (t *till) look(w http.ResponseWriter, a arrival) {
+	n := t.arrive(a)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.looks[a.id]++
+	first, word, state := t.looks[a.id] == 1, wordOf(a.id), ""
+	called := slices.ContainsFunc(t.calls[:n], func(b arrival) bool { return b.id == a.id && !b.look })
+	if word == taken && called && !first && t.charges[a.id] == 0 {
+		t.charges[a.id]++
+	}
+	switch {
+	case word == balks && first:
+		t.calls[n].answer = http.StatusInternalServerError
+	case word == hides && first:
+	case word == denied && called:
+		state = "declined"
+	case t.charges[a.id] > 0:
+		state = "paid"
+	case word == taken && called:
+		state = "open"
+	}
+	if t.calls[n].answer == 0 && state == "" {
+		t.calls[n].answer = http.StatusNotFound
+	}
+	if state != "" {
+		t.calls[n].answer = http.StatusOK
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(t.calls[n].answer)
+	fmt.Fprintf(w, `{"id":"ch_%[1]s","job":%[1]q,"status":%[2]q}`, a.id, state)
 }
 
 func wordOf(id string) string {

@@ -20,6 +20,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -209,7 +210,8 @@ type paper struct {
 	owners map[string]string // of open attempts, by job
 	active []string
 	flight []string
-	probe  string // slot of the call sent ahead after a hold
+	probe  string            // slot of the call sent ahead after a hold
+	looks  map[string]string // owners of claimed look-ups, by job
 }
 
 // snapshot notes what the dead process has left. Nobody else is at work.
@@ -224,6 +226,14 @@ func (r *run) snapshot() {
 	r.must(err)
 	p.flight, err = r.c.ZRange(r.ctx, r.keys.Flight(), 0, -1).Result()
 	r.must(err)
+	asked, err := r.c.ZRange(r.ctx, r.keys.Asking(), 0, -1).Result()
+	r.must(err)
+	p.looks = map[string]string{}
+	for _, id := range asked {
+		if owner := r.c.HGet(r.ctx, r.keys.Job(id), record.Short("ask_owner")).Val(); owner != "" {
+			p.looks[id] = owner
+		}
+	}
 	p.probe = r.c.HGet(r.ctx, r.keys.Hold(), "slot").Val()
 	r.paper = p
 }
@@ -235,6 +245,12 @@ func (r *run) age() {
 		if r.c.HGet(r.ctx, r.keys.Job(id), "o").Val() == owner {
 			r.must(r.c.HIncrBy(r.ctx, r.keys.Job(id), "od", -minute*1e6).Err())
 			r.older(r.keys.Open(), id, minute*1e6)
+		}
+	}
+	for id, owner := range r.paper.looks {
+		if r.c.HGet(r.ctx, r.keys.Job(id), record.Short("ask_owner")).Val() == owner {
+			r.must(r.c.HIncrBy(r.ctx, r.keys.Job(id), record.Short("ask_at"), -minute*1e6).Err())
+			r.older(r.keys.Asking(), id, minute*1e6)
 		}
 	}
 	for _, task := range r.paper.active {

@@ -247,6 +247,7 @@ func decode[T any](t *testing.T, text string) T {
 type standing struct {
 	Gateway                                     string
 	Queued, InFlight, Scheduled, Retrying, Done int
+	Pending                                     int
 	Parked                                      map[string]int
 	Limits                                      []string
 	HeldUntil                                   *time.Time
@@ -281,7 +282,7 @@ func (w *world) settled(within time.Duration) standing {
 	var s standing
 	w.shown(w.t, within, "everything to be done or parked", func() bool {
 		s = w.status()
-		return s.Queued+s.InFlight+s.Scheduled+s.Retrying+s.Parked["rejected"] == 0
+		return s.Queued+s.InFlight+s.Scheduled+s.Retrying+s.Pending+s.Parked["rejected"] == 0
 	})
 	return s
 }
