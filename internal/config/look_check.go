@@ -14,15 +14,35 @@ import (
 // lookPlaces are those that a look-up has beside those of a call.
 var lookPlaces = []string{"key", "reference", "first_call"}
 
-// checkLookURL tests a whole URL, or what stands behind the request's server.
+// onRequest is the beginning of a URL that stands on the request's: its server (/…), or its path (?…, ./…, and ../… for each part that is taken off).
+var onRequest = regexp.MustCompile(`^(/[^/]|/$|\?|\./|\.\.)`)
+
+// checkLookURL tests a whole URL, or what stands on the request's.
 func checkLookURL(text string) string {
-	if strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//") || strings.HasPrefix(text, "?") {
-		text = "https://x" + text
+	if onRequest.MatchString(text) {
+		text = joined("https://x/", text)
 	}
 	if !strings.HasPrefix(text, "http://") && !strings.HasPrefix(text, "https://") {
 		return "is not a URL: write one like https://api.example.com/v1/payments?reference={id}, or /v1/payments?reference={id} for the request's server"
 	}
 	return checkURLWith(text, lookPlaces)
+}
+
+// joined returns what a URL that stands on another one is.
+func joined(base, text string) string {
+	base = behind(base, "?")
+	at := len(server(base))
+	if text[0] == '/' {
+		return base[:at] + text
+	}
+	path := strings.TrimRight(base[at:], "/")
+	for rest, up := strings.CutPrefix(text, ".."); up; rest, up = strings.CutPrefix(text, "..") {
+		path, text = path[:max(strings.LastIndexByte(path, '/'), 0)], rest
+		if next, more := strings.CutPrefix(rest, "/.."); more {
+			text = ".." + next
+		}
+	}
+	return base[:at] + path + strings.TrimPrefix(text, ".")
 }
 
 // inText is a place in a body, which must stand within a text of its JSON.
@@ -94,20 +114,17 @@ func (r *reader) checkQuery(path, base string, g *Gateway, q *Query) {
 	r.checkSchedule(at("schedule"), at("answers"), q)
 }
 
-// wholeURL puts the request's server before a URL that begins behind it.
+// wholeURL makes a URL whole that stands on the request's.
 func (r *reader) wholeURL(path string, of Request, q *Query) {
 	base, text := of.URL.Reveal(), q.URL.Reveal()
 	switch {
 	case text == "" || r.faulted[path]:
-	case strings.HasPrefix(text, "?"):
-		q.URL = Secret(behind(base, "?") + text)
-	case strings.HasPrefix(text, "/"):
-		q.URL = Secret(server(base) + text)
+	case onRequest.MatchString(text) && base == "":
+		q.URL = ""
+	case onRequest.MatchString(text):
+		q.URL = Secret(joined(base, text))
 	case strings.HasPrefix(base, "https://") && !strings.HasPrefix(text, "https://"):
 		r.fault(path, "the look-up carries the headers of the request, whose url is https: write https here too")
-	}
-	if base == "" && !strings.Contains(text, "://") {
-		q.URL = ""
 	}
 }
 

@@ -115,9 +115,15 @@ func TestHowAcceptedJobsAreAskedFor(t *testing.T) {
 func TestTheURLOfALookup(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
-		"/v1/{id}":                   "https://pay.example:8443/v1/{id}",
-		"?reference={id}":            "https://pay.example:8443/v1/pay?reference={id}",
-		"https://other.example/{id}": "https://other.example/{id}",
+		"/v1/{id}":                    "https://pay.example:8443/v1/{id}",
+		"?reference={id}":             "https://pay.example:8443/v1/pay?reference={id}",
+		"./{reference}":               "https://pay.example:8443/v1/pay/{reference}",
+		"..":                          "https://pay.example:8443/v1",
+		"../payments/{id}":            "https://pay.example:8443/v1/payments/{id}",
+		"../../v2/{id}":               "https://pay.example:8443/v2/{id}",
+		"../../../../responses/{key}": "https://pay.example:8443/responses/{key}",
+		"..?a={id}":                   "https://pay.example:8443/v1?a={id}",
+		"https://other.example/{id}":  "https://other.example/{id}",
 	} {
 		c, err := asking(t, payURL, `{url: "`+url+`", `+found+`}`)
 		if err != nil {
