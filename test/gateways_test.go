@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"spillway/internal/config"
 	"spillway/internal/job"
@@ -24,7 +25,8 @@ func TestTheGatewaysPageIsMadeFromThePacks(t *testing.T) {
 	b.WriteString("# Payment gateways\n\nWhat is known of each gateway that has a pack: see [Packs](configuration.md#packs). This page is made from the packs; " +
 		"`dispatcher packs show NAME` prints one with the source of each value.\n\nThe table *trouble* says what becomes of a job, as each pack was tried with it before the " +
 		"[double](doubles.md#fates) of its gateway, which explains the words in its first column. The last column is for a process that dies before or after the job's first call. *Done* is charged once, *refused* is not charged. " +
-		"*Accepted* is parked, since the outcome comes later, and *unknown* is parked for a person who looks it up. More than one word: it depends on the gateway's answer.\n\n")
+		"*Accepted* is parked, since the outcome comes later, and *unknown* is parked for a person who looks it up. More than one word: it depends on the gateway's answer.\n\n" +
+		"The table *look-up* says how Spillway [asks after](configuration.md#look-ups) jobs that are unknown or accepted; its times count from the end of the call.\n\n")
 	for _, name := range packs.Names() {
 		section(t, &b, name)
 	}
@@ -62,6 +64,7 @@ func section(t *testing.T, b *strings.Builder, name string) {
 		}
 		b.WriteString("\n")
 	}
+	lookups(b, g.Lookup)
 	b.WriteString("| trouble | the job is | if its process dies |\n|---|---|---|\n")
 	for _, f := range fatesOf(t, name) {
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", f.name, either(f.ends), either(f.dies))
@@ -177,4 +180,57 @@ func matched(r config.Rule) string {
 		}
 	}
 	return strings.Join(parts, " ")
+}
+
+// lookups writes how the gateway is asked.
+func lookups(b *strings.Builder, l *config.Lookup) {
+	if l == nil {
+		b.WriteString("There is no look-up in the pack.\n\n")
+		return
+	}
+	b.WriteString("| look-up of | asks | after | done | refused | not there |\n|---|---|---|---|---|---|\n")
+	for _, accepted := range []bool{false, true} {
+		q, of := l.For(accepted), map[bool]string{false: "unknown jobs", true: "accepted jobs"}[accepted]
+		switch {
+		case q == nil:
+			fmt.Fprintf(b, "| %s | nothing | | | | |\n", of)
+		case accepted && l.Accepted == l.Doubted:
+			fmt.Fprintf(b, "| %s | as above | | | | |\n", of)
+		default:
+			fmt.Fprintf(b, "| %s | `%s` | %s | %s | %s | %s |\n", of, q.URLText, times(q.Schedule), means(q, "done"), means(q, "refused"), absent(q))
+		}
+	}
+	b.WriteString("\n")
+}
+
+// times are the moments of look-ups after the call.
+func times(schedule []time.Duration) string {
+	var all []string
+	var at time.Duration
+	for _, wait := range schedule {
+		at += wait
+		all = append(all, job.FormatDuration(at))
+	}
+	return strings.Join(all, ", ")
+}
+
+// means is which answers to a look-up mean a verdict.
+func means(q *config.Query, then string) string {
+	var all []string
+	for _, r := range q.Answers {
+		if r.Then == then {
+			all = append(all, matched(config.Rule{Status: r.Status, Header: r.Header, Body: r.Body}))
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// absent is what becomes of a job whose payment is not found.
+func absent(q *config.Query) string {
+	for _, r := range q.Answers {
+		if r.Then == string(job.LookNotDone) {
+			return "made again, " + job.FormatDuration(r.After) + " after the call at the earliest"
+		}
+	}
+	return "a person"
 }

@@ -236,7 +236,9 @@ func TestLints(t *testing.T) {
 		"default answers":      {[]string{req, limits, "answers: default"}, "answers", "every 2xx counts as paid", "done_needs"},
 		"few in flight":        {[]string{req, "leak: {limits: [100/s], max_in_flight: 10}"}, "in_flight", "no more than 100ms", "raise leak.max_in_flight to 50"},
 		"dedupe":               {[]string{req, limits, "dedupe: 1m"}, "idempotency", "forgotten 1m after", "make dedupe"},
-		"no keys":              {[]string{`request: {url: "https://pay.example/", idempotency_header: ""}`, limits}, "idempotency", "unknown_outcome", "idempotency_header"},
+		"no keys":              {[]string{`request: {url: "https://pay.example/", idempotency_header: ""}`, limits}, "idempotency", "no idempotency header and no lookup", "write lookup; if it does have idempotency keys, name its header in request.idempotency_header"},
+		"keys that forget":     {[]string{req, limits, "answers: {saved: {5xx: runs_again}, rules: [{status: 200, then: done}]}"}, "idempotency", "a call again whose answer was a failure", "write lookup"},
+		"not_done by a status": {[]string{req, limits, "answers: [{status: 200, then: done}]", `lookup: {url: "/{id}", matches: {r: "{id}"}, answers: [{status: 404, then: not_done, after: 1m}]}`}, "lookup", "a status alone for not_done", "body"},
 		"not encrypted":        {[]string{`request: {url: "http://pay.example/{id}"}`, limits}, "url", "pay.example unencrypted", "https://"},
 		"key in the url":       {[]string{`request: {url: "https://pay.example/?api_key=hunter2"}`, limits}, "url", "credential", "header"},
 		"no placeholder":       {[]string{`request: {url: "https://pay.example/", headers: {X-Key: "{}", X-Own: "{hunter2}", X-Id: "{id}"}}`, limits}, "headers", "X-Own has a word in braces", "{payload.FIELD}"},
@@ -272,6 +274,7 @@ func TestFineConfigurations(t *testing.T) {
 		"capped":    {req, "leak: {limits: [100/s], max_in_flight: 64}"},
 		"a need":    {req, limits, "answers: {done_needs: {status: paid}}"},
 		"a rule":    {req, limits, "answers: [{status: 200, then: done}]"},
+		"a look-up": {`request: {url: "https://pay.example/", idempotency_header: ""}`, limits, "answers: [{status: 200, then: done}]", `lookup: {url: "/{id}", matches: {r: "{id}"}, answers: [{status: 404, body: {code: x}, then: not_done, after: 1m}]}`},
 	} {
 		p := newPatient(t, "redis://127.0.0.1:1/0", gateway...)
 		x := &examination{p: p.p}

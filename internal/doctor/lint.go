@@ -29,7 +29,7 @@ const (
 // lint says what of a gateway's configuration is allowed and unwise. connect is how long a connection took; zero if there was none.
 func (x *examination) lint(g config.Gateway, connect time.Duration) {
 	var found []Check
-	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintHold, lintAnswers, lintURL, lintTokenURL, lintHeaders, lintPack} {
+	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintLookup, lintHold, lintAnswers, lintURL, lintTokenURL, lintHeaders, lintPack} {
 		found = append(found, rule(g)...)
 	}
 	found = append(found, x.lintFlight(g, connect)...)
@@ -103,12 +103,13 @@ func lintTimes(g config.Gateway) (found []Check) {
 
 func lintKeys(g config.Gateway) []Check {
 	const name = "idempotency"
+	asks := g.Lookup.For(false) != nil // then the gateway says what became of such a call
 	switch {
-	case !g.Request.Key.Any():
-		return []Check{warn(name, g.Name, "if the gateway does have idempotency keys, name its header in request.idempotency_header",
-			"no idempotency header: every call that is cut off is parked as unknown_outcome, for a person to look up")}
-	case g.Request.KeyForgets:
-		return []Check{warn(name, g.Name, "look parked jobs up at the gateway; see the caveats of its pack, if it has one",
+	case !g.Request.Key.Any() && !asks:
+		return []Check{warn(name, g.Name, "if the gateway can be asked what became of a payment, write lookup; if it does have idempotency keys, name its header in request.idempotency_header",
+			"no idempotency header and no lookup: every call that is cut off is parked as unknown_outcome, for a person to look up")}
+	case g.Request.KeyForgets && !asks:
+		return []Check{warn(name, g.Name, "if the gateway can be asked what became of a payment, write lookup; else look parked jobs up there, and see the caveats of its pack, if it has one",
 			"the gateway makes a call again whose answer was a failure (answers.saved), so every call that is cut off is parked as unknown_outcome, for a person to look up")}
 	case g.Dedupe < g.Request.KeyLifetime:
 		return []Check{warn(name, g.Name, "make dedupe at least as long as request.key_lifetime",
@@ -119,6 +120,23 @@ func lintKeys(g config.Gateway) []Check {
 }
 
 // lintAnswers names a gateway of which the file says nothing but that a 2xx is a payment: many decline with one, too.
+// lintLookup warns of a not_done that any error could say.
+func lintLookup(g config.Gateway) []Check {
+	for _, accepted := range []bool{false, true} {
+		q := g.Lookup.For(accepted)
+		if q == nil {
+			continue
+		}
+		for _, r := range q.Answers {
+			if r.Then == string(job.LookNotDone) && !r.Absent && len(r.Header)+len(r.Body) == 0 {
+				return []Check{warn("lookup", g.Name, "write a header or a field of the answer's body beside the status, as in {status: 404, body: {code: not_found}, then: not_done}",
+					"a look-up takes a status alone for not_done, and a wrong URL may get that status too: a payment that was made would be made again")}
+			}
+		}
+	}
+	return nil
+}
+
 func lintAnswers(g config.Gateway) []Check {
 	if a := g.Answers; a.Profile != config.ProfileDefault || len(a.Rules) > 0 || len(a.DoneNeeds) > 0 {
 		return nil

@@ -73,6 +73,8 @@ func unverified(g config.Gateway, p packs.Pack) []string {
 		case path == "request.key_lifetime":
 			published, ok := config.PackLifetime(p)
 			return ok && g.Request.KeyLifetime != published
+		case path == "lookup" || strings.HasPrefix(path, "lookup."):
+			return g.Lookup == nil
 		case strings.HasPrefix(path, "leak."):
 			return cmp.Compare(rate(g.Leak.Limits), rate(packLimits(p))) != 0
 		}

@@ -60,6 +60,14 @@ func TestUnverifiedValuesThatHold(t *testing.T) {
 	if got := strings.Join(unverified(g, p), " "); got != "reference" {
 		t.Error(got)
 	}
+	p.Unverified = []string{"lookup", "lookup.accepted.answers"}
+	if got := unverified(g, p); len(got) > 0 {
+		t.Errorf("a gateway without a look-up: %v", got)
+	}
+	g.Lookup = &config.Lookup{}
+	if got := unverified(g, p); len(got) != 2 {
+		t.Error(got)
+	}
 }
 
 func TestAnOldPackIsNamed(t *testing.T) {
