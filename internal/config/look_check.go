@@ -155,6 +155,11 @@ func (r *reader) checkPlaces(path string, at func(string) string, g *Gateway, q 
 	if has(job.OwnKey) && !g.Request.Key.Any() {
 		r.fault(at("url"), "the look-up uses {key}, and the gateway has no keys: use {id} or {reference}")
 	}
+	for _, used := range placeholder.FindAllStringSubmatch(q.URLText+q.Body, -1) {
+		if field, inPayload := strings.CutPrefix(used[1], "payload."); inPayload && g.Map != nil && !makes(g.Map, field) {
+			r.clash(at("url"), parent(path)+".map", "the look-up takes the payload's field %q, and the map does not make it: name it there", field)
+		}
+	}
 	if has(job.OwnReference) && g.Reference == "" {
 		r.fault(at("url"), "the look-up uses {reference}, and the gateway's reference is \"\", so none is kept: use {id} or {key}")
 	}

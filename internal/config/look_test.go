@@ -199,6 +199,10 @@ func TestAnUnusableLookupIsNamedWhereItStands(t *testing.T) {
 			t.Errorf("%s: %v", lookup, err)
 		}
 	}
+	mapped := "gateways: {a: {map: {amount: {from: Total}}, request: {url: \"https://a.example\"}, leak: {limits: [1/s]}, lookup: {url: \"/{payload.order}\", " + found + "}}}"
+	if _, err := Parse("x.yaml", []byte(mapped), Options{}); err == nil || !strings.Contains(err.Error(), `gateways.a.lookup.url: the look-up takes the payload's field "order", and the map does not make it: name it there`) {
+		t.Error(err)
+	}
 	if _, err := Parse("x.yaml", []byte("gateways: {a: {reference: \"\", request: {url: \"https://a.example\"}, leak: {limits: [1/s]}, lookup: {url: \"/{reference}\", "+found+"}}}"), Options{}); err == nil ||
 		!strings.Contains(err.Error(), "the look-up uses {reference}, and the gateway's reference is \"\", so none is kept") {
 		t.Error(err)

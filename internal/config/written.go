@@ -69,7 +69,7 @@ func (r *reader) writtenScalar(n node) any {
 		}
 		return mask
 	}
-	if strings.Contains(text, "://") {
+	if strings.Contains(text, "://") || strings.HasPrefix(n.path, "lookup.") && strings.HasSuffix(n.path, ".url") {
 		return RedactURL(text)
 	}
 	if c, ok := n.tree.(*cell); ok && strings.HasSuffix(n.path, "limits") {

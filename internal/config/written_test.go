@@ -15,6 +15,7 @@ templates:
     leak: {limits: [5/s]}
     answers: {rules: [{status: 429, then: hold}], done_needs: {paid: true}}
     map: {note: {value: "1"}}
+    lookup: {url: "?r={id}&m={merchant.account}&token=sk_canary", share: 5%, schedule: [1s, 1m], matches: {r: "{id}"}, answers: [{status: 404, body: {code: none}, then: not_done, after: 5s}]}
 merchants: {like: shop, file: m.csv}
 `
 
@@ -57,6 +58,20 @@ func TestWhatALineComesToIsWrittenOut(t *testing.T) {
     map:
       note:
         value: "1"
+    lookup:
+      url: ?r={id}&m=acct_2&token=<secret>
+      share: 5%
+      schedule:
+      - 1s
+      - 1m
+      matches:
+        r: "{id}"
+      answers:
+      - status: 404
+        body:
+          code: none
+        then: not_done
+        after: 5s
 `
 	if string(got) != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
