@@ -25,8 +25,8 @@ func TestTheGatewaysPageIsMadeFromThePacks(t *testing.T) {
 	b.WriteString("# Payment gateways\n\nWhat is known of each gateway that has a pack: see [Packs](configuration.md#packs). This page is made from the packs; " +
 		"`dispatcher packs show NAME` prints one with the source of each value.\n\nThe table *trouble* says what becomes of a job, as each pack was tried with it before the " +
 		"[double](doubles.md#fates) of its gateway, which explains the words in its first column. The last column is for a process that dies before or after the job's first call. *Done* is charged once, *refused* is not charged. " +
-		"*Accepted* is parked, since the outcome comes later, and *unknown* is parked for a person who looks it up. More than one word: it depends on the gateway's answer.\n\n" +
-		"The table *look-up* says how Spillway [asks after](configuration.md#look-ups) jobs that are unknown or accepted; its times count from the end of the call.\n\n")
+		"*Accepted*: the outcome comes later. *Unknown*: nobody knows. More than one word: it depends on the gateway's answer.\n\n" +
+		"The table *look-up* says how Spillway [asks after](configuration.md#look-ups) unknown and accepted jobs; its times count from the end of the call. A job that is not settled after the last one, or of which nothing is asked, is parked for a person.\n\n")
 	for _, name := range packs.Names() {
 		section(t, &b, name)
 	}

@@ -196,10 +196,11 @@ var own = map[string]string{
 	"stripe/v2": "answers: {done_needs: {status: [succeeded]}, rules: [{event: action, status: 2xx, body: {status: requires_action}, then: refused}]}",
 }
 
-// written is what a user has to write of a gateway that is like the pack: its part of the file. Where no limit is published it is 100/s.
+// written is what a user has to write of a gateway that is like the pack: its part of the file. Where no limit is published it is 100/s. It asks for nothing
+// afterwards: what calls come to is one thing, and what look-ups make of it another.
 func written(t *testing.T, table *double.Table) string {
 	t.Helper()
-	text := fmt.Sprintf("    like: %s\n    request: {url: \"http://127.0.0.1/pay\", headers: {%s: Bearer sk_1}}\n", table.Gateway, table.Auth.Header)
+	text := fmt.Sprintf("    like: %s\n    lookup: off\n    request: {url: \"http://127.0.0.1/pay\", headers: {%s: Bearer sk_1}}\n", table.Gateway, table.Auth.Header)
 	pack, err := packs.Get(table.Gateway)
 	if err != nil {
 		t.Fatal(err)
