@@ -13,14 +13,13 @@ import (
 )
 
 // tell lets the pacer know what a look-up says of the gateway. That it asks to be left alone holds for everybody, unless look-ups have limits of their own. Any other
-// trouble of theirs says nothing of calls. But where the look-up was sent ahead after a hold, what it comes to ends the hold, or begins another one.
+// trouble of theirs says nothing of calls: counted as an outage of its own, it would cost jobs attempts. But where the look-up was sent ahead after a hold and was
+// answered, that ends the hold.
 func (l *lookUp) tell(ctx context.Context, res job.Result, f job.Finding) {
 	waits := f.Limited || f.Wait > 0 && f.Status == http.StatusServiceUnavailable
-	fail := job.Failure{Kind: job.Fail, For: f.Wait, Job: l.look.Job.ID, Slot: l.slot.At, Took: res.Took, Written: res.Stage != job.NotSent, Why: "a look-up: " + said(res)}
+	fail := job.Failure{Kind: job.Wait, For: f.Wait, Job: l.look.Job.ID, Slot: l.slot.At, Took: res.Took, Written: res.Stage != job.NotSent, Why: "a look-up: " + said(res)}
 	switch {
 	case waits && len(l.s.asks.Limits) == 0:
-		fail.Kind = job.Wait
-	case f.Failed && l.slot.Probe:
 	case l.slot.Probe && (f.Verdict != job.LookLater || res.Status/100 == 2) && l.pacer.Succeeded(ctx, l.slot, false):
 		l.u.log.Info("circuit closed: the gateway answers again", "job", l.look.Job.ID, "status", res.Status)
 		return
