@@ -158,7 +158,7 @@ func untrue(rec job.Record, booked []double.Entry) string {
 	case rec.State == job.Parked && rec.Reason == job.Refused && len(booked) == 0:
 	case rec.State == job.Parked && rec.Reason == job.Refused:
 		what = "is refused and charged"
-	case rec.Reason == job.Exhausted && !rec.InDoubt() && len(booked) == 0 && !strings.Contains(rec.Error, "repeated answer"): // the bank was asked, and the attempts are used up all the same
+	case rec.Reason == job.Exhausted && !rec.InDoubt() && len(booked) == 0 && (rec.KeyGeneration > 1 || !strings.Contains(rec.Error, "repeated answer")): // the bank was asked, and the attempts are used up all the same
 	case rec.State == job.Parked:
 		what = "is left to a person"
 	case rec.State != job.Parked:

@@ -47,10 +47,8 @@ func drawDoubts(seed uint64) doubts {
 	share("cut-before-charge", 10, "")
 	share("not-found-yet", 8, ",delay="+within(time.Minute-time.Second))
 	share("slow", 6, ",delay="+within(55*time.Second))
-	if !d.keys || !d.saves { // under its key a saved 500 comes again and again
-		share("5xx", 5, ",charge=false")
-		share("5xx", 5, ",charge=true")
-	}
+	share("5xx", 5, ",charge=false")
+	share("5xx", 5, ",charge=true")
 	share("decline", 5, "")
 	share("2xx-later", 8, ",delay="+within(10*time.Minute)+",final="+one(rng, "paid", "failed"))
 	share("unavailable", 3, "")

@@ -46,8 +46,19 @@ local function park(reason, set, error)
   return reason
 end
 
+-- used_up says that the last call under the key was answered, and that the answer settled nothing though the key lived: the gateway has saved it, and the key
+-- brings nothing else any more.
+local function used_up()
+  local status
+  for line in string.gmatch(job.@history or '', '[^\n]+') do
+    if not string.find(line, ' look_', 1, true) then status = string.match(line, '^%d+ %d+ (%d+) unknown$') end
+  end
+  return status ~= nil and status ~= '0'
+end
+
 -- key_lives says that the next call may carry the same key: the gateway takes it for the same call, should this one come after all.
 local function key_lives()
+  if used_up() then return false end
   local first = tonumber(job.@first_call_at) or 0
   return ARGV[17] == '1' and first > 0 and now - first <= tonumber(ARGV[18]) and not (ARGV[19] ~= '' and job.@sent_digest and job.@sent_digest ~= ARGV[19])
 end
