@@ -26,7 +26,7 @@ UNRACED := ./internal/dispatch ./test/crash ./internal/bucket ./internal/ledger 
 NOTRACED := -e internal/record$$ -e spillway/test$$ -e test/crash$$ -e test/e2e$$ -e test/chaos$$
 
 test: install-test-deps ## installs what the tests need, then runs them all, under the race detector where several goroutines are at work
-	@$(MAKE) --no-print-directory -k -j 2 stories plain raced
+	@$(MAKE) --no-print-directory -k plain raced stories
 
 stories: install-test-deps ## the built programs against real servers, a part of make test
 	$(PLAIN) ./test/e2e
