@@ -52,7 +52,9 @@ type Look struct {
 	Job           Job // with its payload
 	Generation    int64
 	KeyGeneration int64
-	Owner         string
+	// AbsentKey is the KeyGeneration when look-ups last found no payment of the job. Its calls before left none that a look-up could show. 1: they never did.
+	AbsentKey int64
+	Owner     string
 	// Accepted says that the gateway has said that it accepted the payment. False: nobody knows.
 	Accepted  bool
 	Reference string    // the gateway's own, if it is known

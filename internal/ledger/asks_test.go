@@ -154,6 +154,11 @@ func TestWhatWasNotDoneGoesOnWithALivingKey(t *testing.T) {
 				t.Errorf("it is %s with key %d, first called %s", r.State, r.KeyGeneration, r.FirstCall)
 			}
 			b.clean("went on")
+			b.inDoubt(store)
+			b.pass(firstLook)
+			if look := b.claim("o"); look.KeyGeneration != want || look.AbsentKey != want {
+				t.Errorf("asked after with key %d; look-ups found no call before key %d", look.KeyGeneration, look.AbsentKey)
+			}
 		})
 	}
 }

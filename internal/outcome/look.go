@@ -201,7 +201,7 @@ func (a *lookAnswer) about(f job.Finding, doc any, words func() string) job.Find
 	if f.Error = words(); !found {
 		return f
 	}
-	if rule.Then == job.LookRefused && a.in.Look.KeyGeneration > 1 && !a.t.OneKey {
+	if rule.Then == job.LookRefused && a.in.Look.KeyGeneration > max(a.in.Look.AbsentKey, 1) && !a.t.OneKey {
 		f.Error += " (" + earlierNo + ")"
 		return f
 	}

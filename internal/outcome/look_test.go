@@ -78,6 +78,8 @@ func TestWhatALookUpSays(t *testing.T) {
 		"nothing to compare":           {reply(200, `{"data":[{"id":"p1","amount":4900,"status":"paid"}]}`), nil, later("the answer has no data.0.reference, by which lookup.matches tells whose payment it is")},
 		"a job without an amount":      {as("paid"), func(l *job.Look) { l.Job.Payload = nil }, job.Finding{Verdict: job.LookDone, Status: 200, Reference: "p1"}},
 		"a reference that is no text":  {reply(200, `{"data":[{"id":{"a":1},"reference":"inv-1","amount":4900,"status":"paid"}]}`), func(l *job.Look) { l.Reference = "known" }, job.Finding{Verdict: job.LookDone, Status: 200, Reference: "known"}},
+		"declined, no old call there":  {as("declined"), func(l *job.Look) { l.KeyGeneration, l.AbsentKey = 2, 2 }, job.Finding{Verdict: job.LookRefused, Status: 200, Reference: "p1", Error: "HTTP 200: "}},
+		"declined, after a no again":   {as("declined"), func(l *job.Look) { l.KeyGeneration, l.AbsentKey = 3, 2 }, later("an earlier call of the job with another key")},
 		"declined, maybe an old call":  {as("declined"), func(l *job.Look) { l.KeyGeneration = 2 }, later("an earlier call of the job with another key")},
 		"paid, after a declined call":  {as("paid"), func(l *job.Look) { l.KeyGeneration = 2 }, job.Finding{Verdict: job.LookDone, Status: 200, Reference: "p1"}},
 		"down":                         {reply(503, `{"data":[]}`), nil, job.Finding{Verdict: job.LookLater, Status: 503, Failed: true, Error: "HTTP 503: "}},

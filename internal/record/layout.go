@@ -45,6 +45,7 @@ var layout = append([]field{
 	{"call_ended_at", "ce", listed | past | over, "end of the call in doubt"},
 	{"accepted_by_gateway", "ag", listed | past | over, `"1": the gateway has said that it accepted the payment`},
 	{"absent", "lz", past | over, "how many of the last look-ups in a row said not_done"},
+	{"absent_key", "lk", over, "key_generation when look-ups last found no payment of the job: its calls before left none that a look-up could show"},
 	{"ask_failed", "lf", past | over, "how many of the last look-ups in a row failed"},
 	{"ask_failing", "lg", listed | past | over, "when the first of them ended"},
 	{"ask_owner", "lo", past | over, "of the look-up under way"},

@@ -68,10 +68,13 @@ local function goes_on()
   drop('@asked', '@absent', '@ask_failed', '@ask_failing', '@seen', '@call_ended_at', '@accepted_by_gateway', '@may_have_charged', '@reference')
   put('@looked_up_at', int(now))
   noted()
+  local key = tonumber(job.@key_generation) or 1
   if not key_lives() then
-    put('@key_generation', int(next_key(record, job.@key_generation)))
+    key = next_key(record, key)
+    put('@key_generation', int(key))
     drop('@first_call_at')
   end
+  put('@absent_key', int(key))
   local spent = tonumber(job.@spent) or 0
   if job.@failures then spent = outage_forgive(record, KEYS[4], job.@failures, spent) end
   if spent >= tonumber(ARGV[16]) then return park('exhausted', KEYS[9], job.@error or '') end
