@@ -163,7 +163,7 @@ func (b *Books) EndLook(ctx context.Context, l job.Look, e LookEnd) (string, err
 		verdict = "failed"
 	}
 	parked := func(r job.Reason) string { return k.Parked(string(r)) }
-	keys := []string{k.Job(l.Job.ID), k.Asking(), k.Counters(), k.Hold(), k.Retries(), taskKey, k.Costs(), parked(job.Refused), parked(job.Exhausted), parked(job.UnknownOutcome), k.Looks()}
+	keys := []string{k.Job(l.Job.ID), k.Asking(), k.Counters(), k.Hold(), k.Retries(), taskKey, k.Costs(), parked(job.Refused), parked(job.Exhausted), parked(job.UnknownOutcome), k.Looks(), k.Alive()}
 	came, err := record.LookEnd.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), l.Job.ID, l.Generation, l.Owner, verdict, micros(e.Next), e.Least.Microseconds(),
 		record.Micros(l.Claimed), e.After.Microseconds(), e.Error, e.Status, e.Reference, line, b.cfg.Dedupe.Milliseconds(), b.cfg.Brake.Setting(), b.cfg.Attempts,
 		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Sent, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Hold.Microseconds()).Text()

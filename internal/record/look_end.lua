@@ -1,6 +1,7 @@
 -- look_end.lua: writes down what a look-up of a pending job came to, and what becomes of the job. Only the owner of the claim may: an answer that comes after its claim ran out is another one's to find.
 -- That the gateway has no such payment is believed only when two look-ups in a row say so and the second was made late enough after the end of the call.
--- KEYS 1 record  2 asking  3 counters  4 hold  5 retries  6 new task  7 costs  8 parked:refused  9 parked:exhausted  10 parked:unknown_outcome  11 looks
+-- Where Redis has forgotten calls since, one of them may have been this job's: so its end was then at the latest, and earlier look-ups say nothing of it.
+-- KEYS 1 record  2 asking  3 counters  4 hold  5 retries  6 new task  7 costs  8 parked:refused  9 parked:exhausted  10 parked:unknown_outcome  11 looks  12 alive
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 done | refused | later | not_done | failed (it says nothing) | '' (it was not made)
 --      6 until the next one: with failed and '' so long (µs); else as the schedule has it (µs, -1: it was the last one)  7 the least time between two of them (µs)
 --      8 when this one was claimed (µs)  9 not_done is believed so long after the call ended (µs)  10 what it saw  11 status
@@ -21,6 +22,12 @@ job.set, job.drop = {}, {'@ask_owner'}
 local function put(name, value) job.set[#job.set + 1], job.set[#job.set + 2] = name, value end
 local function drop(...)
   for _, name in ipairs({...}) do job.drop[#job.drop + 1] = name end
+end
+local forgotten = math.max(alive_forgotten(redis.call('HGET', KEYS[12], 'marks') or '', ended) or 0, tonumber(redis.call('HGET', KEYS[4], 'lost') or '') or 0)
+if forgotten > ended then
+  ended, absent = forgotten, claimed >= forgotten and math.min(absent, 1) or 0
+  put('@call_ended_at', int(ended))
+  put('@absent', int(absent))
 end
 local function noted()
   if ARGV[13] == '' then return end

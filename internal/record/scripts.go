@@ -50,7 +50,7 @@ var (
 // What look-ups do to pending jobs: those whose outcome is in doubt.
 var (
 	LookClaim = redisdb.NewScript(redisdb.NowLua, Lua, redisdb.AliveLua, lua("look_claim"))
-	LookEnd   = redisdb.NewScript(redisdb.NowLua, Lua, OutageLua, lua("look_end")).Replicated()
+	LookEnd   = redisdb.NewScript(redisdb.NowLua, Lua, OutageLua, redisdb.AliveLua, lua("look_end")).Replicated()
 	Ask       = redisdb.NewActScript(redisdb.NowLua, Lua, lua("ask"))
 	Unask     = redisdb.NewScript(redisdb.NowLua, Lua, lua("unask"))
 )

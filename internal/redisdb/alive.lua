@@ -32,6 +32,15 @@ end
 -- alive_changed returns the version of data that is changed now: not the one it had, even if the clock was set back.
 local function alive_changed(v, now) return int(math.max(now, (tonumber(v) or 0) + 1)) end
 
+-- alive_forgotten returns until when at most there were calls that the books have forgotten, after this moment (µs): the confirmation of a restore. nil: none is forgotten.
+local function alive_forgotten(marks, known)
+  local latest
+  for till in string.gmatch(marks or '', '%d+%-(%d+)') do
+    if known < tonumber(till) then latest = math.max(latest or 0, tonumber(till)) end
+  end
+  return latest
+end
+
 -- alive_unknown returns from when on a job's calls may be missing in the books, or nil: the time of the oldest snapshot that was
 -- restored, of those restores that were confirmed after the job's state was last known for certain.
 local function alive_unknown(marks, known)
