@@ -51,10 +51,15 @@ func (c *cashier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case strings.Contains(id, "cut") && first:
 		panic(http.ErrAbortHandler)
+	case strings.Contains(id, "soft") && first: // declined, and the file wants it tried again
+		c.said[id] = "declined"
+		w.WriteHeader(http.StatusPaymentRequired)
+		fmt.Fprint(w, `{"error":"try again"}`)
+		return
 	}
 	c.paid[id]++
 	c.said[id] = "captured"
-	if strings.Contains(id, "lost") && first {
+	if strings.Contains(id, "lost") && first || strings.Contains(id, "soft") {
 		panic(http.ErrAbortHandler)
 	}
 	fmt.Fprintf(w, `{"id":"ref-%s","status":"captured"}`, id)

@@ -54,7 +54,9 @@ type Look struct {
 	KeyGeneration int64
 	// AbsentKey is the KeyGeneration when look-ups last found no payment of the job. Its calls before left none that a look-up could show. 1: they never did.
 	AbsentKey int64
-	Owner     string
+	// Declined says that since then one of its calls was answered with a no, and tried again all the same.
+	Declined bool
+	Owner    string
 	// Accepted says that the gateway has said that it accepted the payment. False: nobody knows.
 	Accepted  bool
 	Reference string    // the gateway's own, if it is known

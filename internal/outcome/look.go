@@ -201,8 +201,8 @@ func (a *lookAnswer) about(f job.Finding, doc any, words func() string) job.Find
 	if f.Error = words(); !found {
 		return f
 	}
-	if rule.Then == job.LookRefused && a.in.Look.KeyGeneration > max(a.in.Look.AbsentKey, 1) && !a.t.OneKey {
-		f.Error += " (" + earlierNo + ")"
+	if rule.Then == job.LookRefused && a.earlierNo() {
+		f.Error += " (" + mayBeEarlier + ")"
 		return f
 	}
 	f.Verdict, f.After = rule.Then, rule.After
@@ -215,8 +215,14 @@ func (a *lookAnswer) about(f job.Finding, doc any, words func() string) job.Find
 	return f
 }
 
-// earlierNo is why a refusal is not believed.
-const earlierNo = "an earlier call of the job with another key ended in a no, and the answer may be about that one"
+// earlierNo says that a refusal may be about an earlier call: one that ended in a no and was made again, or one with another key.
+func (a *lookAnswer) earlierNo() bool {
+	l := a.in.Look
+	return l.Declined || l.KeyGeneration > max(l.AbsentKey, 1) && !a.t.OneKey
+}
+
+// mayBeEarlier is why such a refusal is not believed.
+const mayBeEarlier = "an earlier call of the job ended in a no, and the answer may be about that one"
 
 // rule returns the first rule that matches, and whether any does. absent: the list has no such payment.
 func (a *lookAnswer) rule(doc any, absent bool) (LookRule, bool) {

@@ -9,7 +9,8 @@
 --      pending)}, and behind a claim: id, generation, key generation,
 --      1 if the gateway has accepted the payment, its reference, first call with the key (µs), end of the call (µs), look-ups made,
 --      those of them that said not_done in a row, those that failed in a row, when the job was accepted (µs), when this one was claimed (µs),
---      cost, batch, the payload's digest, key generation when look-ups last found no payment of the job (1: they never did), payload, in one piece or several
+--      cost, batch, the payload's digest, key generation when look-ups last found no payment of the job (1: they never did), 1 if one of its calls since was answered with a no and
+--      tried again, payload, in one piece or several
 -- Fields of looks: beat (when somebody looked last who asks, µs), until (the gateway asks for no look-ups, µs), and of each limit the moment at which it is as if none had been made (µs).
 local AT_ONCE, BEAT, IDLE, STAY = 64, 5000000, 1000000, 86400000
 local now, owner = now_us(ARGV[1]), ARGV[3]
@@ -78,6 +79,17 @@ local function mine(id)
   return at <= now
 end
 
+-- declined says that since look-ups last found no payment of the job, one of its calls was answered with a no of the gateway's own, and tried again all the
+-- same: each of these may have left a payment of its own, which failed. A 429 leaves none, and a 408, 409 or 422 is in doubt itself.
+local function declined(history)
+  local no = false
+  for status, what in string.gmatch(history or '', '%d+ %d+ (%d+) ([^\n]+)\n') do
+    if what == 'look_not_done' then no = false end
+    no = no or what == 'retry' and string.sub(status, 1, 1) == '4' and not string.find(' 408 409 422 425 429 ', ' ' .. status .. ' ', 1, true)
+  end
+  return no
+end
+
 local function claimed(id, after)
   local record, deadline = ARGV[2] .. id, int(now + tonumber(ARGV[5]))
   redis.call('HSET', record, '@ask_owner', owner, '@ask_at', deadline)
@@ -86,7 +98,7 @@ local function claimed(id, after)
   local job = read_all(record)
   return payload_pieces({1, 0, id, job.@generation or '', job.@key_generation or '1', job.@accepted_by_gateway or '0', job.@reference or '',
     job.@first_call_at or '0', job.@call_ended_at or '0', job.@asked or '0', job.@absent or '0', job.@ask_failed or '0', job.@accepted_at or '0', int(now),
-    job.@cost or '1', job.@batch or '', job.@digest or '', job.@absent_key or '1'}, job)
+    job.@cost or '1', job.@batch or '', job.@digest or '', job.@absent_key or '1', declined(job.@history) and '1' or '0'}, job)
 end
 
 local wait, most = held()

@@ -1,0 +1,32 @@
+package dispatch
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"spillway/internal/job"
+	"spillway/internal/record"
+)
+
+// A gateway without keys has a payment for each call. That of a call which was declined, and made again, says nothing of the other one, which a search may not show yet.
+func TestAnEarlierCallsRefusalSettlesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCashier()
+	shown := 0
+	c.ask = func(w http.ResponseWriter, id string) bool {
+		if shown++; shown > 2 {
+			return false
+		}
+		fmt.Fprintf(w, `{"data":[{"id":"ref-0","reference":%q,"status":"declined"}]}`, id)
+		return true
+	}
+	r := before(t, c, strings.Replace(asked, "retry: {attempts: 3}", "retry: {attempts: 3, first: 10ms}\nanswers: {rules: [{status: 402, then: retry}]}", 1))
+	r.take("soft-1")
+	r.serve()
+	r.until("settled", func(s record.Standing) bool { return s.Done+s.Parked[job.Refused]+s.Parked[job.UnknownOutcome] == 1 })
+	if rec := r.find("soft-1"); rec.State != job.Done || c.paid["soft-1"] != 1 {
+		t.Errorf("it is %s %s: %s; charged %d times", rec.State, rec.Reason, rec.Error, c.paid["soft-1"])
+	}
+}
