@@ -12,7 +12,7 @@
 --      cost, batch, the payload's digest, key generation when look-ups last found no payment of the job (1: they never did), 1 if one of its calls since was answered with a no and
 --      tried again, payload, in one piece or several
 -- Fields of looks: beat (when somebody looked last who asks, µs), until (the gateway asks for no look-ups, µs), and of each limit the moment at which it is as if none had been made (µs).
-local AT_ONCE, BEAT, IDLE, STAY = 64, 5000000, 1000000, 86400000
+local AT_ONCE, BEAT, IDLE, SOON, STAY = 64, 5000000, 1000000, 10000000, 86400000
 local now, owner = now_us(ARGV[1]), ARGV[3]
 if ARGV[6] ~= '' and not alive_fits(KEYS[4], ARGV[6], ARGV[7]) then return {0, IDLE} end
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0, -1} end
@@ -24,7 +24,8 @@ end
 local queued = false -- jobs wait in the queue
 for i = 6, #KEYS do queued = queued or redis.call('EXISTS', KEYS[i]) == 1 end
 
--- held returns for how long no look-up may begin (µs, 0: one may), and how many may then. While the gateway is tried after a hold, jobs go first: their calls say more of it.
+-- held returns for how long no look-up may begin (µs, 0: one may), and how many may then. While the gateway is tried after a hold, jobs that are
+-- called soon go first: their calls say more of it.
 local function held()
   local v = redis.call('HMGET', KEYS[3], 'paused', 'until', 'need', 'probe')
   if v[1] == '1' then return IDLE, 0 end
@@ -32,7 +33,8 @@ local function held()
   if asked > now then return asked - now, 0 end
   if owner == '' and (tonumber(v[2]) or 0) > now then return tonumber(v[2]) - now, 0 end
   if v[3] ~= '1' then return 0, AT_ONCE end
-  if queued or redis.call('EXISTS', KEYS[5]) == 1 then return IDLE, 0 end
+  local retry = redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')[2]
+  if queued or retry and tonumber(retry) < now + SOON then return IDLE, 0 end
   if owner == '' and (tonumber(v[4]) or 0) > now then return math.min(tonumber(v[4]) - now, IDLE), 0 end
   return 0, 1
 end
