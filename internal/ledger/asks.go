@@ -56,7 +56,7 @@ func (b *Books) MayAsk(ctx context.Context, limits []AskLimit) (n int, next time
 }
 
 // ClaimLook claims a look-up that is due and writes that down, before it is made. ok is false if there is none, or none may be made now: next is how long
-// until one may, negative if no job is pending. With ok and an error the look-up is claimed, and
+// until one may, negative if no job is pending, or a look-up can't go on since its claim has run out. With ok and an error the look-up is claimed, and
 // its payload can't be opened. Its answer goes to EndLook; if none does, the look-up is made again after the claim has run out.
 func (b *Books) ClaimLook(ctx context.Context, c Claim) (l job.Look, next time.Duration, ok bool, err error) {
 	reply, err := b.claim(ctx, c)

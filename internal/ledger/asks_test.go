@@ -535,3 +535,38 @@ func TestWhatIsNotPendingIsNotAskedFor(t *testing.T) {
 		t.Errorf("pending are %v", left)
 	}
 }
+
+// A look-up goes on to the next page while it has its claim, which holds for longer then. Whose job has moved on, or is another one's to ask for, is told to let go.
+func TestALookUpGoesOnWhileItHasItsClaim(t *testing.T) {
+	t.Parallel()
+	b, store := asks(t, nil)
+	b.accept("park", job.Job{ID: "a"})
+	b.inDoubt(store)
+	b.pass(firstLook)
+	l := b.claim("o")
+	page := func(owner string) (time.Duration, bool) {
+		t.Helper()
+		_, next, ok, err := b.books.ClaimLook(b.ctx, ledger.Claim{Owner: owner, Page: "a", For: time.Minute})
+		b.must(err)
+		return next, ok
+	}
+	b.pass(20 * time.Second)
+	if _, ok := page("o"); !ok {
+		t.Error("the second page was not claimed")
+	}
+	b.pass(50 * time.Second)
+	if _, _, ok, err := b.books.ClaimLook(b.ctx, ledger.Claim{Owner: "p", For: time.Minute}); ok || err != nil {
+		t.Errorf("another one has claimed it meanwhile: %t, %v", ok, err)
+	}
+	b.pass(10 * time.Second)
+	b.claim("p")
+	if next, ok := page("o"); ok || next >= 0 {
+		t.Errorf("it is another one's: claimed: %t, again in %s", ok, next)
+	}
+	l.Owner = "p"
+	b.came(l, job.Finding{Verdict: job.LookDone}, -1)
+	if next, ok := page("p"); ok || next >= 0 {
+		t.Errorf("it is done: claimed: %t, again in %s", ok, next)
+	}
+	b.clean("done")
+}

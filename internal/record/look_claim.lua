@@ -6,7 +6,7 @@
 --      8 how many limits look-ups have, then of each three: its field in looks, the time between two look-ups (µs), how many may begin together; behind
 --        a - in the field it holds only while jobs wait in the queue
 -- returns {how many may begin now (with an owner: 1 if one was claimed; -1: the record of the job whose id follows is damaged), µs until more may (-1: none is
---      pending)}, and behind a claim: id, generation, key generation,
+--      pending; of a look-up that goes on: its claim is another one's, or the job is pending no more)}, and behind a claim: id, generation, key generation,
 --      1 if the gateway has accepted the payment, its reference, first call with the key (µs), end of the call (µs), look-ups made,
 --      those of them that said not_done in a row, those that failed in a row, when the job was accepted (µs), when this one was claimed (µs),
 --      cost, batch, the payload's digest, key generation when look-ups last found no payment of the job (1: they never did), 1 if one of its calls since was answered with a no and
@@ -112,7 +112,7 @@ if owner == '' then
   local ids, next_in = due(most)
   return {#ids, math.ceil(next_in)}
 end
-local ids, next_in = {ARGV[4]}, IDLE
+local ids, next_in = {ARGV[4]}, -1
 if ARGV[4] == '' then ids, next_in = due(AT_ONCE) end
 for _, id in ipairs(ids) do
   local is = mine(id)
