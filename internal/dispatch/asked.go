@@ -82,7 +82,7 @@ func (l *lookUp) end(ctx context.Context, f job.Finding, made bool) {
 
 // backOff is how long a look-up waits that failed, after so many that did.
 func backOff(failed int) time.Duration {
-	const most = 10 // doublings: more than lastLook
+	const most = 10 // doublings: more than lastRetry
 	return min(firstRetry<<min(failed, most), lastRetry)
 }
 

@@ -155,9 +155,9 @@ func (l *lookUp) begin(ctx context.Context) bool {
 	if err != nil {
 		l.u.complain(ctx, "a look-up not made", err)
 	}
-	if claimed { // its payload can't be opened as this process is configured
+	if claimed { // its payload can't be opened as this process is configured: it has failed, so that a person hears of it
 		l.look = look
-		l.write(ctx, ledger.LookEnd{Unmade: true, Next: sealedWait})
+		l.write(ctx, ledger.LookEnd{Finding: job.Finding{Failed: true, Error: err.Error()}, Next: sealedWait})
 	}
 	return false
 }

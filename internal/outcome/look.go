@@ -151,6 +151,11 @@ func failing(res job.Result) bool {
 	return res.Status >= 500 || res.Renewed
 }
 
+// denied says that the gateway does not let these credentials ask, where no rule says otherwise: that says nothing of a payment, and a person has to mend it.
+func denied(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
+}
+
 // lookAnswer is the answer to a look-up while it is judged.
 type lookAnswer struct {
 	t       LookTable
@@ -166,7 +171,7 @@ func (a *lookAnswer) judge(f *job.Finding) {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		f.Failed, f.Error = true, a.line.why()+", answer cut off: its JSON has no end"
 	case err != nil:
-		f.Error = a.line.why() + ": the answer is no JSON document, which alone can settle anything"
+		f.Failed, f.Error = denied(a.in.Result.Status), a.line.why()+": the answer is no JSON document, which alone can settle anything"
 	case a.t.Scan != nil && a.succeeded():
 		a.scan(f, doc)
 	default:
@@ -199,6 +204,7 @@ func (a *lookAnswer) about(f job.Finding, doc any, words func() string) job.Find
 		return f
 	}
 	if f.Error = words(); !found {
+		f.Failed = denied(f.Status)
 		return f
 	}
 	if rule.Then == job.LookRefused && a.earlierNo() {

@@ -33,6 +33,7 @@ var single = LookConfig{
 		{Body: map[string]string{"data.0.status": "processing"}, Then: job.LookLater},
 		{Body: map[string]string{"data.0.id": ""}, Then: job.LookNotDone, After: time.Minute},
 		{Status: 404, Then: job.LookNotDone, After: 2 * time.Minute},
+		{Status: 403, Body: map[string]string{"code": "closed"}, Then: job.LookRefused},
 		{Status: 4, Body: map[string]string{"code": "gone"}, Header: map[string]string{"X-Now": "yes"}, Then: job.LookRefused},
 	},
 }
@@ -69,7 +70,9 @@ func TestWhatALookUpSays(t *testing.T) {
 		"404 of the gateway":           {reply(404, `{"code":"not_found"}`), nil, job.Finding{Verdict: job.LookNotDone, Status: 404, After: 2 * time.Minute, Error: "HTTP 404: "}},
 		"404 of a proxy":               {reply(404, `<html>404</html>`), nil, job.Finding{Verdict: job.LookLater, Status: 404, Error: "no JSON document"}},
 		"404 with nothing":             {reply(404, ``), nil, job.Finding{Verdict: job.LookLater, Status: 404, Error: "no JSON document"}},
-		"403":                          {reply(403, `{"data":[]}`), nil, job.Finding{Verdict: job.LookLater, Status: 403, Error: "HTTP 403: "}},
+		"403":                          {reply(403, `{"data":[]}`), nil, job.Finding{Verdict: job.LookLater, Status: 403, Failed: true, Error: "HTTP 403: "}},
+		"401 of a proxy":               {reply(401, `<html>401</html>`), nil, job.Finding{Verdict: job.LookLater, Status: 401, Failed: true, Error: "no JSON document"}},
+		"403 that a rule names":        {reply(403, `{"code":"closed"}`), nil, job.Finding{Verdict: job.LookRefused, Status: 403, Error: "HTTP 403: "}},
 		"a class of statuses":          {job.Result{Stage: job.Answered, Status: 410, Header: map[string][]string{"X-Now": {"yes"}}, Body: []byte(`{"code":"gone"}`)}, nil, job.Finding{Verdict: job.LookRefused, Status: 410, Error: "HTTP 410: "}},
 		"it lacks the header":          {reply(410, `{"code":"gone"}`), nil, job.Finding{Verdict: job.LookLater, Status: 410, Error: "HTTP 410: "}},
 		"another job's":                {reply(200, `{"data":[{"id":"p2","reference":"INV-1","amount":4900,"status":"paid"}]}`), nil, later("the answer is another payment's, as its data.0.reference differs")},
