@@ -92,15 +92,24 @@ local function declined(history)
   return no
 end
 
+-- whole is a whole number of a record, as text; somebody may have written anything there.
+local function whole(value, otherwise)
+  local n = tonumber(value)
+  if n and n >= 0 and n < 9007199254740992 and n == math.floor(n) then return int(n) end
+  return otherwise or '0'
+end
+
 local function claimed(id, after)
   local record, deadline = ARGV[2] .. id, int(now + tonumber(ARGV[5]))
   redis.call('HSET', record, '@ask_owner', owner, '@ask_at', deadline)
   redis.call('ZADD', KEYS[1], deadline, id)
   if #after > 0 then redis.call('HSET', KEYS[2], unpack(after)) end
   local job = read_all(record)
-  return payload_pieces({1, 0, id, job.@generation or '', job.@key_generation or '1', job.@accepted_by_gateway or '0', job.@reference or '',
-    job.@first_call_at or '0', job.@call_ended_at or '0', job.@asked or '0', job.@absent or '0', job.@ask_failed or '0', job.@accepted_at or '0', int(now),
-    job.@cost or '1', job.@batch or '', job.@digest or '', job.@absent_key or '1', declined(job.@history) and '1' or '0'}, job)
+  local ended = whole(job.@call_ended_at, int(now))
+  if ended ~= job.@call_ended_at then redis.call('HSET', record, '@call_ended_at', ended) end
+  return payload_pieces({1, 0, id, whole(job.@generation), whole(job.@key_generation, '1'), job.@accepted_by_gateway or '0', job.@reference or '', whole(job.@first_call_at), ended, whole(job.@asked),
+    whole(job.@absent), whole(job.@ask_failed), whole(job.@accepted_at), int(now), whole(job.@cost, '1'), job.@batch or '', job.@digest or '', whole(job.@absent_key, '1'),
+    declined(job.@history) and '1' or '0'}, job)
 end
 
 local wait, most = held()
