@@ -35,7 +35,7 @@ type Glance struct {
 	ParkedNear job.ParkedBound
 	// Slow are the dispatchers that serve the gateway and are too slow for their limits, as they said in the last ten seconds.
 	Slow []ledger.SlowSince
-	// Asking is what is known of the look-ups of the pending jobs.
+	// Asking is what is known of the look-ups of the pending jobs. While the gateway is paused, it has none that fail.
 	Asking ledger.Asking
 }
 
@@ -90,6 +90,9 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	if v.Pending > 0 {
 		if v.Asking, err = Books(c, g).Asking(ctx); err != nil {
 			return v, err
+		}
+		if h.Paused { // nobody asks, and the pause is what says so
+			v.Asking = ledger.Asking{Next: v.Asking.Next, Oldest: v.Asking.Oldest}
 		}
 	}
 	v.ETA, err = lastCall(ctx, c, g, v)

@@ -7,6 +7,7 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -62,6 +63,12 @@ func TestAPendingJobSaysWhenTheGatewayIsAsked(t *testing.T) {
 	if fails, there := value(t, reg, "spillway_lookups_failing_seconds"); !there || fails != 0 {
 		t.Errorf("look-ups fail for %g s, %v", fails, there)
 	}
+	if err := c.HSet(ctx, redisdb.NewKeys(g.Name).Job(id), record.Short("ask_failing"), v.Now.Add(-time.Hour).UnixMicro()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := Look(ctx, c, g); err != nil || v.Asking.Failing.IsZero() || v.Asking.FailingJob != id {
+		t.Errorf("its look-ups fail: %+v, %v", v.Asking, err)
+	}
 	pacer, err := Pacer(c, g, bucket.NewMetrics(nil))
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +78,9 @@ func TestAPendingJobSaysWhenTheGatewayIsAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("the next look-up is due at ", "; the gateway is paused: maintenance")
+	if v, err := Look(ctx, c, g); err != nil || !v.Asking.Failing.IsZero() || v.Asking.FailingJob != "" {
+		t.Errorf("paused, nobody asks, and yet: %+v, %v", v.Asking, err)
+	}
 	if v, err := Look(ctx, c, g); err != nil || v.ETA >= 0 {
 		t.Errorf("paused, and its ETA is %s, %v", v.ETA, err)
 	}
