@@ -57,7 +57,7 @@ func (b *books) differ(n int) {
 	b.line(twice, minor, "EUR", "paid", "ch_"+twice)
 	b.line(twice, minor, "EUR", "paid", "ch_"+twice)
 	open := id(ChargedNotDone)
-	b.record(open, minor, []job.State{job.Queued, job.Retrying, job.Parked, job.Discarded}[n%4])
+	b.record(open, minor, []job.State{job.Queued, job.Retrying, job.Parked, job.Discarded, job.Pending}[n%5])
 	b.line(open, minor, "EUR", "paid", "")
 	missing := id(DoneNotCharged)
 	b.record(missing, minor, job.Done)
@@ -169,6 +169,7 @@ func TestOnlyWhatIsClearIsSettled(t *testing.T) {
 		{"charged twice", "", "a;7,00;EUR;paid;ch_1\na;7,00;EUR;paid;ch_1", Record{InDoubt: true, Money: "700 EUR"}, ""},
 		{"no doubt", "", "a;7,00;EUR;paid;ch_1", Record{Reason: job.Refused, Money: "700 EUR"}, ""},
 		{"not parked", "", "a;7,00;EUR;paid;ch_1", Record{State: job.Retrying, InDoubt: true, Money: "700 EUR"}, ""},
+		{"its gateway is being asked", "", "a;7,00;EUR;paid;ch_1", Record{State: job.Pending, InDoubt: true, Money: "700 EUR"}, ""},
 		{"refused, then charged", "", "a;7,00;EUR;failed;\na;7,00;EUR;paid;ch_1", Record{InDoubt: true, FirstKey: true, Calls: 1, Money: "700 EUR"}, ""},
 		{"refused", "", "a;7,00;EUR;failed;", Record{InDoubt: true, FirstKey: true, Calls: 1, Money: "700 EUR"}, "not done line 2 "},
 		{"refused twice", "", "a;7,00;EUR;failed;\na;7,00;EUR;failed;", Record{InDoubt: true, FirstKey: true, Calls: 1, Money: "700 EUR"}, "not done line 3 "},
