@@ -37,7 +37,8 @@ type Answer struct {
 
 // Answers is what a gateway last said of its jobs that are parked or wait out a back-off.
 type Answers struct {
-	List []Answer `json:"answers"` // the most frequent first
+	Gateway string   `json:"gateway"`
+	List    []Answer `json:"answers"` // the most frequent first
 	// Looked is how many jobs were looked at. More says that there are others, which were not.
 	Looked int  `json:"looked_at"`
 	More   bool `json:"more"`
@@ -48,7 +49,7 @@ type Answers struct {
 // Answers counts the gateway's last answers to jobs that are not done, since a time, of all jobs or of one batch. It reads the records that there are, a few thousand of
 // them at most: those of dead letters, what needs a person first, and of jobs in a back-off. A job that was done since is no longer among them.
 func (g *Gateway) Answers(ctx context.Context, since time.Time, batch string) (Answers, error) {
-	sum := answerSum{since: since, batch: batch, kinds: map[Answer]*Answer{}}
+	sum := answerSum{Answers: Answers{Gateway: g.Name}, since: since, batch: batch, kinds: map[Answer]*Answer{}}
 	parked := &Selection{Desk: &Desk{Gateways: []*Gateway{g}}, Filter: deadletter.Filter{Batch: batch, Since: since, NoPayload: true, Limit: mostAnswered + 1}}
 	n := 0
 	err := parked.EachByNeed(ctx, "", func(_ *Gateway, r job.Record) error {
@@ -79,10 +80,11 @@ type answerSum struct {
 }
 
 func (s *answerSum) add(r job.Record) {
-	if len(r.History) == 0 || s.batch != "" && r.Job.Batch != s.batch {
+	calls := r.Calls() // look-ups are none
+	if len(calls) == 0 || s.batch != "" && r.Job.Batch != s.batch {
 		return
 	}
-	last := r.History[len(r.History)-1]
+	last := calls[len(calls)-1]
 	if last.At.Before(s.since) {
 		return
 	}

@@ -39,3 +39,17 @@ func TestAnswersTakeNoMoreRoomThanTheyMay(t *testing.T) {
 		}
 	}
 }
+
+// A look-up is no call: the last answer of a job is that of its last call.
+func TestAnswersAreThoseOfCalls(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := answerSum{kinds: map[Answer]*Answer{}}
+	called := job.Call{At: now.Add(-time.Minute), Status: 504, Verdict: string(job.VerdictUnknown)}
+	asked := job.Call{At: now, Status: 200, Verdict: job.LookLater.InHistory()}
+	s.add(job.Record{Job: job.Job{ID: "a"}, Error: "HTTP 504", History: []job.Call{called, asked, asked}})
+	s.add(job.Record{Job: job.Job{ID: "never called"}, History: []job.Call{asked}})
+	if got := s.answers(); got.Looked != 1 || len(got.List) != 1 || got.List[0].Status != 504 || got.List[0].Verdict != string(job.VerdictUnknown) || !got.List[0].Last.Equal(called.At) {
+		t.Errorf("%+v", got)
+	}
+}

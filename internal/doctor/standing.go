@@ -155,7 +155,7 @@ func (x *examination) jobs(ctx context.Context, c redis.UniversalClient, g confi
 	var took []time.Duration
 	var stuck []string
 	for _, r := range records {
-		for _, call := range r.History {
+		for _, call := range r.Calls() {
 			if call.Status > 0 && call.Status != http.StatusTooManyRequests {
 				took = append(took, call.Took)
 			}
@@ -177,15 +177,15 @@ func (x *examination) jobs(ctx context.Context, c redis.UniversalClient, g confi
 
 // onlyTooMany says that all calls which a job is known to have had met 429, the first of them more than an hour ago.
 func onlyTooMany(r job.Record, now time.Time) bool {
-	if r.State != job.Queued && r.State != job.Retrying && r.State != job.InFlight || len(r.History) < 2 {
+	if r.State != job.Queued && r.State != job.Retrying && r.State != job.InFlight || len(r.Calls()) < 2 {
 		return false
 	}
-	first := r.History[0].At
+	first := r.Calls()[0].At
 	if !r.FirstCall.IsZero() && r.FirstCall.Before(first) {
 		first = r.FirstCall
 	}
 	return now.Sub(first) >= stuckFor &&
-		!slices.ContainsFunc(r.History, func(c job.Call) bool { return c.Status != http.StatusTooManyRequests })
+		!slices.ContainsFunc(r.Calls(), func(c job.Call) bool { return c.Status != http.StatusTooManyRequests })
 }
 
 // sample reads some records: of the head of the queue, of jobs that wait out a back-off, of calls under way, and of whatever one step of
