@@ -49,6 +49,7 @@ func (s served) api(cfg httpapi.Config) *httpapi.API {
 		return v, cmp.Or(err, damaged)
 	}
 	s.showBatches(&cfg)
+	s.showCalls(&cfg)
 	return httpapi.New(cfg)
 }
 

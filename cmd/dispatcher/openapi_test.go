@@ -19,5 +19,7 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	testkit.Described(t, answer.Body.Bytes(), "Status", statusDocument{})
 	testkit.Described(t, answer.Body.Bytes(), "Batches", batchesDocument{})
 	testkit.Described(t, answer.Body.Bytes(), "Batch", desk.Batch{})
+	testkit.Described(t, answer.Body.Bytes(), "CallHistory", desk.CallHistory{})
+	testkit.Described(t, answer.Body.Bytes(), "Answers", desk.Answers{})
 	testkit.Listed(t, answer.Body.Bytes(), "JobView", "reason", job.Reasons())
 }

@@ -11,6 +11,7 @@ import (
 type answersView struct {
 	base
 	desk.Answers
+	hourly
 	Name  string // of the gateway
 	Since string // as it was typed
 	Batch string
@@ -36,6 +37,9 @@ func (c *Console) answers(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if v.Answers, err = g.Answers(r.Context(), since, v.Batch); err != nil {
+		return err
+	}
+	if v.hourly, err = hoursOf(r, &desk.Desk{Gateways: []*desk.Gateway{g}}); err != nil {
 		return err
 	}
 	c.show(w, r, http.StatusOK, "answers.html", v)

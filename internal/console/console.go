@@ -67,6 +67,7 @@ func New(cfg Config) *Console {
 		})
 	}
 	page("GET /{$}", c.overview)
+	page("GET /hours", c.hours)
 	page("GET /runbook", c.runbook)
 	page("GET /gateways/{gateway}", c.gatewayPage)
 	page("GET /gateways/{gateway}/answers", c.answers)

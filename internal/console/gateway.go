@@ -30,7 +30,8 @@ const stoppedShown = 10
 
 type gatewayView struct {
 	base
-	G       glance
+	G glance
+	hourly
 	Set     limitsNow
 	Filter  filter
 	Letters []letter
@@ -86,6 +87,9 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 	}
 	v.Clear = choices(g, v.Filter, someInDoubt(v.Filter, v.G.Glance.Parked))
 	if v.Stopped, _, err = g.StoppedBatches(r.Context(), stoppedShown); err != nil {
+		return err
+	}
+	if v.hourly, err = hoursOf(r, &desk.Desk{Gateways: []*desk.Gateway{g}}); err != nil {
 		return err
 	}
 	if v.Trail, err = trail(r.Context(), g); err != nil {

@@ -44,6 +44,7 @@ func parsePages() map[string]*template.Template {
 
 var functions = template.FuncMap{
 	"abs":          func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"hour":         func(t time.Time) string { return job.Clock(t.UTC()) },
 	"iso":          func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"ago":          func(t time.Time) string { return relative(time.Until(t)) },
 	"count":        func(n any) string { return grouped(fmt.Sprint(n)) },

@@ -3,6 +3,7 @@ package desk
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"spillway/internal/config"
 	"spillway/internal/job"
@@ -46,6 +47,10 @@ func TestALookAtManyGatewaysTakesAFewRoundTrips(t *testing.T) {
 			}
 			calls, err := d.Calls(t.Context(), s)
 			return len(calls), err
+		},
+		"call history": func() (int, error) {
+			h, err := d.CallHistory(t.Context(), time.Time{}, ByGateway)
+			return all + len(h.Rows), err
 		},
 		"job": func() (int, error) {
 			_, err := d.Find(t.Context(), "nobody's")

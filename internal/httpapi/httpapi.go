@@ -36,6 +36,10 @@ type Config struct {
 	// Batches returns a page of batches, and Batch how one stands at these gateways (none: at all), to be written as JSON.
 	Batches func(ctx context.Context, q BatchQuery) (any, error)
 	Batch   func(ctx context.Context, name string, gateways []string) (any, error)
+	// Calls returns how many calls these gateways (none: all) had in the last hours, and Answers what one gateway last answered to jobs that are not done, to be written as
+	// JSON.
+	Calls   func(ctx context.Context, q CallsQuery) (any, error)
+	Answers func(ctx context.Context, gateway string, q AnswersQuery) (any, error)
 	// Metrics answers /metrics.
 	Metrics http.Handler
 	// Ready says whether the dispatcher can do its work: Redis answers, and its data is what was seen of it. The message of a

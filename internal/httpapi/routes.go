@@ -32,6 +32,8 @@ func (a *API) routes() []route {
 	return []route{
 		{"/v1/gateways/{gateway}/jobs", programs, map[string]http.HandlerFunc{http.MethodPost: a.post}},
 		{"/v1/gateways/{gateway}/jobs/{id}", people, get(a.job)},
+		{"/v1/gateways/{gateway}/answers", people, get(a.answers)},
+		{"/v1/calls", people, get(a.calls)},
 		{"/v1/batches", people, get(a.batches)},
 		{"/v1/batches/{name}", people, get(a.batch)},
 		{"/v1/status", people, get(a.status)},

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -26,4 +27,37 @@ func (b *Books) Calls(ctx context.Context, now time.Time) ([]int64, error) {
 		calls[i], _ = strconv.ParseInt(counted[span], 10, 64)
 	}
 	return calls, nil
+}
+
+// HoursKept is for how many hours before the present one calls are counted by their answers.
+const HoursKept = 24
+
+// AnswersOf is how many calls ended in an hour with an answer and a verdict.
+type AnswersOf struct {
+	Hour    time.Time // its beginning
+	Status  int       // 0 without an answer
+	Verdict string
+	Calls   int64
+}
+
+// Answers returns how many calls ended in each of the last HoursKept hours before now (on Redis's clock) and in the present one, by status and verdict, in no order.
+func (b *Books) Answers(ctx context.Context, now time.Time) ([]AnswersOf, error) {
+	counted, err := b.c.HGetAll(ctx, b.keys.Hours()).Result()
+	if err != nil {
+		return nil, err
+	}
+	var all []AnswersOf
+	for field, text := range counted {
+		var hour int64
+		var of AnswersOf
+		if n, _ := fmt.Sscan(field, &hour, &of.Status, &of.Verdict); n != 3 {
+			continue
+		}
+		of.Hour = time.Unix(hour*3600, 0).UTC()
+		of.Calls, _ = strconv.ParseInt(text, 10, 64)
+		if !of.Hour.Before(now.Truncate(time.Hour).Add(-HoursKept * time.Hour)) {
+			all = append(all, of)
+		}
+	}
+	return all, nil
 }

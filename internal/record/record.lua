@@ -108,6 +108,26 @@ local function called(rate, now)
   end
 end
 
+-- answered counts one call by the hour, the status and the verdict of its end, in the hash hours beside rate: "HOUR STATUS VERDICT". The present hour is kept
+-- and the 24 before it. It is for show, as rate is.
+local function answered(rate, now, line)
+  local status, verdict = string.match(line, ' (%d+) (%S+)$')
+  if not status then return end
+  local hours, hour = string.gsub(rate, 'rate$', 'hours'), math.floor(now / 3600000000)
+  local field = int(hour) .. ' ' .. status .. ' ' .. verdict
+  if not gather_once(hours) then return gather_book(hours, field) end
+  local calls = redis.pcall('HINCRBY', hours, field, '1')
+  if type(calls) == 'table' then
+    redis.call('DEL', hours)
+    calls = redis.call('HINCRBY', hours, field, '1')
+  end
+  if calls > 1 then return end
+  for _, known in ipairs(redis.call('HKEYS', hours)) do
+    if (tonumber(string.match(known, '^%d+')) or 0) < hour - 24 then redis.call('HDEL', hours, known) end
+  end
+  redis.call('PEXPIRE', hours, 90000000)
+end
+
 -- task_new creates the queue's task for a generation of a job, pending since a moment (µs, as text). Its key is made of the job's id, so what is there of
 -- another type is somebody else's rubbish, and goes.
 local function task_new(task, task_id, msg, costs, cost, since)
@@ -156,7 +176,10 @@ local function end_attempt(keys, job, id, now, spent, line, status)
   local set, drop = {}, {'@owner', '@deadline', '@opened_at'}
   if line ~= '' then
     set[1], set[2] = '@history', history_with(job.@history, line)
-    if not job.given_up then set[3], set[4] = '@calls', int(calls_made(job) + 1) end
+    if not job.given_up then
+      set[3], set[4] = '@calls', int(calls_made(job) + 1)
+      answered(keys.rate, now, line)
+    end
     called(keys.rate, now)
   elseif job.@first_call_at and job.@first_call_at == job.@opened_at then
     drop[4] = '@first_call_at'

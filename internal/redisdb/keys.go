@@ -36,7 +36,7 @@ const (
 var (
 	ownTypes = map[string]string{
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
-		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
+		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
 		"trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "mend": text, "nobodys": text, "mark": text,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
 	}
@@ -178,6 +178,10 @@ func (k Keys) Again() string { return k.own + "again" }
 
 // Rate is the calls of the last two minutes (hash: number of a 5 s bucket, calls).
 func (k Keys) Rate() string { return k.own + "rate" }
+
+// Hours is the calls of the last 24 hours and the present one (hash: "HOUR STATUS VERDICT", calls; the hour is a number since 1970). record.lua makes its
+// name from Rate.
+func (k Keys) Hours() string { return k.own + "hours" }
 
 // Moments is how many jobs were scheduled for each moment, and how many of them left before it (hash, by the moment in µs): jobs of one moment keep
 // their order by it.

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/job"
+)
+
+// callsFlags are the flags of "calls".
+type callsFlags struct {
+	gateways  []string
+	since, by string
+}
+
+func callsCommand(p *program) *cobra.Command {
+	f := &callsFlags{}
+	cmd := &cobra.Command{
+		Use: "calls [-g GATEWAY]...", Short: "Count the calls of the last 24 hours by their answers",
+		Long: `Calls counts the calls that ended in each of the last 24 hours and in the present one, over all gateways of the file or
+those named with -g, by HTTP status and verdict. Every call counts, whatever became of its job; look-ups are no calls.
+With --by gateway there is a row for each gateway that was called, over all of these hours.
+For what the gateway said in words, see "dispatcher answers".`,
+		Example: "  dispatcher calls\n  dispatcher calls -g stripe --since 3h\n  dispatcher calls --by gateway -o json",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.calls(cmd, f) },
+	}
+	gatewaysFlag(cmd, &f.gateways, "only calls of this `GATEWAY`; repeatable (default: all of the file)")
+	cmd.Flags().StringVar(&f.since, "since", "", "from the beginning of the hour of `TIME` on: 3h ago, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339 (default: all that is kept)")
+	cmd.Flags().StringVar(&f.by, "by", "", "a row for each `hour` or gateway (default: hour)")
+	return cmd
+}
+
+func (p *program) calls(cmd *cobra.Command, f *callsFlags) error {
+	by, err := desk.ParseCallsBy(f.by, "--by")
+	if err != nil {
+		return err
+	}
+	since, err := p.since(cmd, f.since)
+	if err != nil {
+		return err
+	}
+	s, err := p.openAt(cmd.Context(), f.gateways)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	h, err := s.desk.CallHistory(cmd.Context(), since, by)
+	if err != nil {
+		return err
+	}
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, h)
+	}
+	return p.callsTable(h, by)
+}
+
+// since reads the flag of this name.
+func (p *program) since(cmd *cobra.Command, text string) (time.Time, error) {
+	if text == "" && cmd.Flags().Changed("since") {
+		return time.Time{}, emptyFlag("since")
+	}
+	return desk.ParseAgo(text, time.Now(), "--since")
+}
+
+func (p *program) callsTable(h desk.CallHistory, by desk.CallsBy) error {
+	t := cli.NewTable(p.Streams, time.Now(), map[desk.CallsBy]string{desk.ByHour: "HOUR", desk.ByGateway: "GATEWAY"}[by], "CALLS", "DONE", "ANSWERS")
+	for _, r := range h.Rows {
+		of := r.Gateway
+		if r.Hour != nil {
+			of = p.hourText(*r.Hour)
+		}
+		t.Row(of, r.Calls, r.Done(), cli.Uncut(r.Text()))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	p.remark("since %s: calls %s, done %s", job.Moment(h.Since), job.CountText(h.All.Calls), job.CountText(h.All.Done()))
+	return nil
+}
+
+// hourText is the beginning of an hour: of the clock on the wall on a terminal, else as programs read it.
+func (p *program) hourText(at time.Time) string {
+	if p.OutTerminal {
+		return job.Clock(at.Local())
+	}
+	return job.Moment(at)
+}
