@@ -37,6 +37,18 @@ func (r *rig) payments() {
 	r.accept(r.manual(r.one), job.Enqueued, charge("waits", "500", ""))
 }
 
+// Where the records have no amounts, those of the report are not taken for the same.
+func TestReconcileSaysWhatAmountsItCantCompare(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.accept(r.manual(r.one), job.Enqueued, job.Job{ID: "bare", Gateway: r.one, Payload: []byte(`{}`), Cost: 1})
+	r.succeed(r.one, "pi_bare")
+	ran := r.reconcile(r.reported("id;gross;currency;status;charge\nbare;10,50;EUR;paid;pi_bare\n"))
+	if want := "amounts not compared: of 1 job, since"; ran.code != 0 || !strings.Contains(ran.err, want) {
+		t.Errorf("exit code %d, and it said %q, not %q", ran.code, ran.err, want)
+	}
+}
+
 const november = "id;gross;currency;status;charge\r\n" +
 	"agrees;10,50;EUR;paid;pi_agrees\r\n" +
 	"twice;10,50;EUR;paid;pi_twice\r\n" +

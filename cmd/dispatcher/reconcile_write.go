@@ -141,6 +141,9 @@ func (r *reconciling) table() error {
 		return err
 	}
 	r.p.remark("compared %s lines with %s records", job.CountText(r.result.Lines), job.CountText(r.result.Records))
+	if n := r.result.Uncompared; n > 0 {
+		r.p.remark("amounts not compared: of %s, since the records have none; \"amount\" in the gateway says where the payloads have theirs", job.JobsText(n))
+	}
 	for _, status := range slices.Sorted(maps.Keys(r.result.PassedOver)) {
 		r.p.remark("passed over, of the status %q: %s; it is neither in --done nor in --refused", status, job.CountText(r.result.PassedOver[status]))
 	}

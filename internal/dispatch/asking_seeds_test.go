@@ -40,8 +40,8 @@ func drawDoubts(seed uint64) doubts {
 			d.fates = append(d.fates, fmt.Sprintf("%s=share=%d%%,seed=%d%s", fate, n, seed, more))
 		}
 	}
-	within := func(most time.Duration) string {
-		return fmt.Sprint(time.Duration(1 + rng.Int64N(int64(most))).Round(time.Second))
+	within := func(most time.Duration) string { // to the double, 0s is no bound at all
+		return fmt.Sprint(max(time.Duration(1+rng.Int64N(int64(most))).Round(time.Second), time.Second))
 	}
 	share("cut-after-charge", 15, "")
 	share("cut-before-charge", 10, "")

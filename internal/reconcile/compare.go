@@ -247,6 +247,9 @@ func (c *comparison) settle(id string, p *pair) error {
 	d := p.difference(kind, id)
 	if kind == Agree {
 		c.Agree.add(p.reported, d.Recorded)
+		if p.charges > 0 && d.Reported != nil && d.Recorded == nil {
+			c.Uncompared++
+		}
 		return nil
 	}
 	c.Differences[kind].add(p.reported, d.Recorded)

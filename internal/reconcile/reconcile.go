@@ -126,6 +126,8 @@ type Result struct {
 	// Refunds is how many lines had a negative amount. They are neither charges nor refusals.
 	Refunds int64 `json:"refunds"`
 	Agree   Sum   `json:"agree"`
+	// Uncompared is how many of the charges that agree have an amount in the report and none in the record: nobody knows whether it is the same.
+	Uncompared int64 `json:"amounts_not_compared"`
 	// Differences has each kind, also where no job is of it.
 	Differences map[Kind]*Sum `json:"differences"`
 	// ByState is the jobs that were charged and are not done, by their state; where they are parked, by the reason.
