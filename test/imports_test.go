@@ -61,7 +61,7 @@ var mayImport = map[string]string{
 	"dispatch":       everything + " -cmd -testkit -demo -provider -double",
 	"bench":          "bucket job ledger provider redisdb",
 	"desk":           "admission audit bucket clock config deadletter dispatch job ledger producer reconcile record redisdb seal tracing",
-	"console":        "docs config deadletter desk dispatch job ledger redisdb tracing",
+	"console":        "docs config deadletter desk dispatch doctor job ledger redisdb tracing",
 	"doctor":         "config desk dispatch incarnation job packs record redisdb",
 	"demo":           everything + " -cmd -testkit",
 	"cmd/enqueue":    everything + " -cmd -testkit",

@@ -50,6 +50,7 @@ func (s served) api(cfg httpapi.Config) *httpapi.API {
 	}
 	s.showBatches(&cfg)
 	s.showCalls(&cfg)
+	cfg.Processes = func(ctx context.Context) (any, error) { return desk.WhoServes(ctx, s.db.Client) }
 	return httpapi.New(cfg)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -58,7 +59,8 @@ func newAPIRig(t *testing.T, url, settings string) *apiRig {
 	}
 	a.c = db.Client
 	s := served{file: newInForce(a.cfg), door: newDoor(dispatch.Door(db.Client, a.cfg, apiPatience)), db: db, log: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	a.api = s.api(httpapi.Config{Guard: httpapi.NewGuard(apiToken), Ready: s.takesJobs,
+	x := s.examiner()
+	a.api = s.api(httpapi.Config{Doctor: func(ctx context.Context) (any, error) { return x.Report(ctx) }, Guard: httpapi.NewGuard(apiToken), Ready: s.takesJobs,
 		Metrics: http.NotFoundHandler()})
 	srv := httptest.NewUnstartedServer(a.api)
 	srv.Config = a.api.Server(s.log)

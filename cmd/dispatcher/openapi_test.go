@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"spillway/internal/desk"
+	"spillway/internal/doctor"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
@@ -21,5 +22,7 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	testkit.Described(t, answer.Body.Bytes(), "Batch", desk.Batch{})
 	testkit.Described(t, answer.Body.Bytes(), "CallHistory", desk.CallHistory{})
 	testkit.Described(t, answer.Body.Bytes(), "Answers", desk.Answers{})
+	testkit.Described(t, answer.Body.Bytes(), "Processes", desk.Processes{})
+	testkit.Described(t, answer.Body.Bytes(), "Examined", doctor.Examined{})
 	testkit.Listed(t, answer.Body.Bytes(), "JobView", "reason", job.Reasons())
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/console"
 	"spillway/internal/dispatch"
+	"spillway/internal/doctor"
 	"spillway/internal/httpapi"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
@@ -120,7 +122,7 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 		at.text = f.listen
 	}
 	again := reloadable{load: func() (*config.Config, error) { return p.load(true) }, choose: choose, reload: hup}
-	return p.serve(ctx, served{reloadable: again, file: newInForce(cfg), door: newDoor(dispatch.Door(db.Client, cfg, apiPatience)), db: db, gateways: serving, at: at, log: log, traces: traces, state: stateDir(db, log), afterRestore: f.afterRestore, sums: p.sums(f.logLevel)})
+	return p.serve(ctx, served{reloadable: again, file: newInForce(cfg), door: newDoor(dispatch.Door(db.Client, cfg, apiPatience)), db: db, gateways: serving, some: len(f.gateways) > 0, at: at, log: log, traces: traces, state: stateDir(db, log), afterRestore: f.afterRestore, sums: p.sums(f.logLevel)})
 }
 
 type served struct {
@@ -129,6 +131,7 @@ type served struct {
 	door         *door
 	db           *redisdb.DB
 	gateways     []config.Gateway
+	some         bool // it serves the gateways that -g names
 	at           address
 	log          *slog.Logger
 	traces       *tracing.Tracer
@@ -159,20 +162,22 @@ func (p *program) serve(ctx context.Context, s served) error {
 	gauges := dispatch.NewGauges(s.db.Client, s.gateways)
 	books := prometheus.NewRegistry()
 	books.MustRegister(gauges)
+	w := &web{failed: make(chan error, 1)}
 	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log, Traces: s.traces,
+		Version: cli.Version(), Listen: w.address, Chosen: s.some,
 		State: s.state, AfterRestore: s.afterRestore, Patience: startPatience})
 	if err != nil {
 		return errors.Join(err, s.db.Close())
 	}
+	examiner := s.examiner()
 	guard, meters := httpapi.NewGuard(""), httpapi.NewMetrics(reg)
 	guard.Use(s.at.access)
-	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Listed: func() []string { return s.file.Load().Names() }, Guard: guard, Log: s.log, Queues: true, Traces: s.traces})
-	w := &web{failed: make(chan error, 1)}
+	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Listed: func() []string { return s.file.Load().Names() }, Guard: guard, Log: s.log, Queues: true, Traces: s.traces, Examiner: examiner})
 	var parts lifecycle.Group
 	parts.Add(lifecycle.Step{Name: "traces", Stop: s.traces.Close})
 	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
 	parts.Add(lifecycle.Step{Name: "what was begun at the console", Stop: page.Stop})
-	api := s.api(httpapi.Config{Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(), Queues: page.Protect(queue.Monitor(s.db.Client, "/queues/")),
+	api := s.api(httpapi.Config{Doctor: func(ctx context.Context) (any, error) { return examiner.Report(ctx) }, Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(), Queues: page.Protect(queue.Monitor(s.db.Client, "/queues/")),
 		Metrics: promhttp.HandlerFor(prometheus.Gatherers{reg, books}, promhttp.HandlerOpts{}), Requests: meters, Traces: s.traces})
 	parts.Add(lifecycle.Step{Name: "HTTP", Stop: w.stop,
 		Start: func(context.Context) error { return w.start(s.at, api, meters, s.log) }})
@@ -255,4 +260,18 @@ func report(ctx context.Context, log *slog.Logger, look func(context.Context) ([
 		log.Log(ctx, level, f.Message, "hint", f.Hint)
 	}
 	return err
+}
+
+// examiner looks for what will go wrong with the gateways that this process serves, from where it runs.
+func (s served) examiner() *doctor.Examiner {
+	return doctor.NewExaminer(func() doctor.Params {
+		cfg := s.file.Load()
+		chosen := cfg.Gateways
+		if s.some {
+			chosen = slices.DeleteFunc(slices.Clone(chosen), func(g config.Gateway) bool {
+				return !slices.ContainsFunc(s.gateways, func(one config.Gateway) bool { return one.Name == g.Name })
+			})
+		}
+		return doctor.Params{Config: cfg, Gateways: chosen, DB: s.db}
+	})
 }

@@ -85,7 +85,7 @@ func prepare(root *cobra.Command, s Streams) *program {
 	root.SetErr(s.Err)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.Version = version()
+	root.Version = Version()
 	root.Flags().Bool("version", false, "what this program was built from")
 	root.AddCommand(exitCodesTopic())
 	root.SetFlagErrorFunc(p.flagError)

@@ -9,8 +9,8 @@ import (
 // built is the version that the linker was given (-X), for a build without the git directory, as the image's is. Empty means that the version is the one Go has written down.
 var built string
 
-// version says what the program was built from, as Go has written it down: the module's version, the commit and its time, and the toolchain.
-func version() string {
+// Version says what the program was built from, as Go has written it down: the module's version, the commit and its time, and the toolchain.
+func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

@@ -19,6 +19,7 @@ import (
 
 	"spillway/internal/config"
 	"spillway/internal/desk"
+	"spillway/internal/doctor"
 	"spillway/internal/job"
 	"spillway/internal/tracing"
 )
@@ -36,6 +37,8 @@ type Config struct {
 	Log *slog.Logger
 	// Queues says that /queues/ has asynq's own monitor, to link to.
 	Queues bool
+	// Examiner looks for what will go wrong. Nil: nobody does.
+	Examiner *doctor.Examiner
 	// Traces hears of the jobs that a replay takes in. Nil: nobody does.
 	Traces *tracing.Tracer
 }
@@ -68,6 +71,7 @@ func New(cfg Config) *Console {
 	}
 	page("GET /{$}", c.overview)
 	page("GET /hours", c.hours)
+	page("GET /health", c.health)
 	page("GET /runbook", c.runbook)
 	page("GET /gateways/{gateway}", c.gatewayPage)
 	page("GET /gateways/{gateway}/answers", c.answers)

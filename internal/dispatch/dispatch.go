@@ -31,6 +31,12 @@ type Params struct {
 	Log     *slog.Logger
 	// Traces hears of what becomes of jobs. Nil: nobody does.
 	Traces *tracing.Tracer
+	// Version is the program's own, for those who ask who serves; empty: it is not said.
+	Version string
+	// Listen returns where the HTTP side is; empty, or nil: there is none.
+	Listen func() string
+	// Chosen says that Gateways are not all of the file's.
+	Chosen bool
 	// State is the directory in which this machine remembers what it has seen of Redis's data; empty: in memory alone.
 	State string
 	// AfterRestore is an operator's word that Redis was restored: calls go on, and what its data doesn't know counts as called.
@@ -71,6 +77,7 @@ func New(p Params) (*Dispatcher, error) {
 	t := tools{redis: p.DB.Client, calls: p.DB.Together, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
 		access: access.NewMetrics(p.Metrics),
 		log:    p.Log, traces: p.Traces}
+	t.made = &callsMade{}
 	t.faults, t.looking = newMachineMetrics(p.Metrics), newLookMetrics(p.Metrics)
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p, burden: bucket.NewBurden(p.Metrics)}
@@ -111,6 +118,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	d.run(d.pulse)
 	d.run(d.remember)
 	d.run(d.totals)
+	d.run(d.sayServing)
 	for _, u := range d.units() {
 		if u.ailing.Load() {
 			u.run(func(ctx context.Context) { d.awaitMending(ctx, u) })

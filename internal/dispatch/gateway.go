@@ -88,6 +88,7 @@ type tools struct {
 	burden  *bucket.Burden // nil: there is one gateway, whose pacer looks after itself
 	working *worker.Metrics
 	access  *access.Metrics
+	made    *callsMade
 	log     *slog.Logger
 	traces  *tracing.Tracer
 }

@@ -92,6 +92,7 @@ type sender struct {
 	c       *gateway.Client
 	machine *ownMachine
 	tokens  *access.Keeper
+	made    *callsMade
 }
 
 func (s sender) Send(ctx context.Context, r job.Request) job.Result {
@@ -100,6 +101,7 @@ func (s sender) Send(ctx context.Context, r job.Request) job.Result {
 	}
 	res := s.c.Send(ctx, r)
 	s.machine.called(res.Err)
+	s.made.add(res)
 	return res
 }
 
@@ -111,6 +113,7 @@ func (s sender) sendWith(ctx context.Context, t *access.Token, r job.Request) jo
 	r.Bearer = t.Text
 	res := s.c.Send(ctx, r)
 	s.machine.called(res.Err)
+	s.made.add(res)
 	switch {
 	case res.Stage != job.Answered:
 	case res.Status == http.StatusUnauthorized:

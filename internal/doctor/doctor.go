@@ -53,6 +53,8 @@ type Params struct {
 	Unset error
 	// Gateways are those that are looked at.
 	Gateways []config.Gateway
+	// DB is an open Redis to look at. Nil: that of the configuration is opened.
+	DB *redisdb.DB
 	// RedisWait is how long to wait for Redis's first answer. Zero means one try.
 	RedisWait time.Duration
 	// ReachWithin bounds the connection to one gateway. Zero means 5 s.
@@ -196,9 +198,13 @@ func (x *examination) redis(ctx context.Context) {
 	}
 	x.wayToRedis()
 	x.add(x.lintTLS("", x.p.Config.RedisTLS)...)
-	db, err := dispatch.Open(ctx, x.p.Config, x.p.RedisWait)
+	db, err := x.p.DB, error(nil)
+	if db == nil {
+		if db, err = dispatch.Open(ctx, x.p.Config, x.p.RedisWait); err == nil {
+			defer func() { _ = db.Close() }()
+		}
+	}
 	if err == nil {
-		defer func() { _ = db.Close() }()
 		err = x.examine(ctx, db)
 	}
 	if err != nil {

@@ -40,6 +40,9 @@ type Config struct {
 	// JSON.
 	Calls   func(ctx context.Context, q CallsQuery) (any, error)
 	Answers func(ctx context.Context, gateway string, q AnswersQuery) (any, error)
+	// Processes returns which dispatchers serve, and Doctor what will go wrong as seen from this one, to be written as JSON.
+	Processes func(ctx context.Context) (any, error)
+	Doctor    func(ctx context.Context) (any, error)
 	// Metrics answers /metrics.
 	Metrics http.Handler
 	// Ready says whether the dispatcher can do its work: Redis answers, and its data is what was seen of it. The message of a

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/job"
+)
+
+func processesCommand(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use: "processes", Short: "Show which dispatchers serve, their versions and last calls",
+		Long: `Processes lists the dispatchers ("dispatcher run") on this Redis: since when they run, their version, which gateways they serve, where their
+HTTP side is, how many calls they have made, and when the last one was. A process that was killed, or can't reach Redis,
+is silent; it is forgotten after six hours. One that was stopped is not listed.`,
+		Example: "  dispatcher processes\n  dispatcher processes -o json",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.processes(cmd.Context()) },
+	}
+}
+
+func (p *program) processes(ctx context.Context) error {
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	all, err := desk.WhoServes(ctx, s.db.Client)
+	if err != nil {
+		return err
+	}
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, all)
+	}
+	return p.processTable(all)
+}
+
+func (p *program) processTable(all desk.Processes) error {
+	t := cli.NewTable(p.Streams, time.Now(), "PROCESS", "STATE", "LAST SEEN", "STARTED", "GATEWAYS", "WHICH", "CALLS", "LAST CALL", "LISTEN", "VERSION")
+	for _, one := range all.List {
+		var last time.Time
+		if one.LastCall != nil {
+			last = *one.LastCall
+		}
+		t.Row(cli.Uncut(one.Process), string(one.State), one.Seen, one.Started, one.Gateways, cli.Uncut(one.Which()), one.Calls, last, one.Listen, cli.Uncut(one.Version))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	switch versions := all.Versions(); {
+	case len(versions) == 0:
+		p.remark("no dispatcher serves: start one with \"dispatcher run\"")
+	case len(versions) > 1:
+		p.remark("%s versions serve at once: %s", job.CountText(int64(len(versions))), strings.Join(versions, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package dispatch
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// servingEvery is how often a dispatcher says that it is alive.
+const servingEvery = 5 * time.Second
+
+// mostChosen is how many of the gateways that a process was told to serve are named.
+const mostChosen = 10
+
+// callsMade is how many calls this process has made, and when the last one was written.
+type callsMade struct{ n, last atomic.Int64 }
+
+// add takes in what came back of a call.
+func (c *callsMade) add(res job.Result) {
+	if !res.Wrote.IsZero() {
+		c.n.Add(1)
+		c.last.Store(res.Wrote.UnixMicro())
+	}
+}
+
+// sayServing tells Redis who serves, until the end. Nothing depends on it: that it can't be told is said once.
+func (d *Dispatcher) sayServing(ctx context.Context) {
+	started, failed := time.Now().UTC(), false
+	for {
+		err := redisdb.Serve(ctx, d.p.DB.Client, processName(), d.servingNow(started))
+		if err != nil && !failed && ctx.Err() == nil {
+			d.p.Log.Warn("Redis was not told that this process serves: who looks for it does not see it", "error", err)
+		}
+		failed = err != nil
+		if !await(ctx, servingEvery) {
+			break
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = redisdb.ServeNoMore(ctx, d.p.DB.Client, processName()) // else it is seen as silent for a while
+}
+
+// servingNow is what this process says of itself.
+func (d *Dispatcher) servingNow(started time.Time) redisdb.Serving {
+	units := d.units()
+	s := redisdb.Serving{Version: d.p.Version, Started: started, Gateways: len(units), Calls: d.tools.made.n.Load()}
+	if at := d.tools.made.last.Load(); at > 0 {
+		s.LastCall = time.UnixMicro(at).UTC()
+	}
+	if d.p.Listen != nil {
+		s.Listen = d.p.Listen()
+	}
+	if d.p.Chosen {
+		for _, u := range units[:min(mostChosen, len(units))] {
+			s.Chosen = append(s.Chosen, u.name)
+		}
+	}
+	return s
+}

@@ -1,0 +1,77 @@
+package redisdb
+
+import (
+	"context"
+	_ "embed" // the script is a file
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Processes is the dispatchers that serve gateways (hash; fields in serving.lua). It has no hash tag: it is of all gateways.
+const Processes = "spillway:processes"
+
+//go:embed serving.lua
+var servingLua string
+
+var servingScript = NewScript(NowLua, servingLua)
+
+// SilentKept is for how long a process stays known that has stopped to give signs of life without saying so.
+const SilentKept = 6 * time.Hour
+
+// Serving is what a process says of itself.
+type Serving struct {
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"`  // by its own clock
+	Gateways int       `json:"gateways"` // how many it serves
+	// Chosen are the first of them, where it was told to serve some of its file alone.
+	Chosen   []string  `json:"chosen,omitempty"`
+	Listen   string    `json:"listen,omitempty"` // where its HTTP side is; empty: it has none
+	Calls    int64     `json:"calls"`            // made since it started
+	LastCall time.Time `json:"last_call"`        // by its own clock; zero: none so far
+}
+
+// Process is a process that serves gateways, or did until lately.
+type Process struct {
+	Name string    // HOST.PID
+	Seen time.Time // its last sign of life, on Redis's clock
+	Serving
+}
+
+// Serve says that the process of that name is alive, and what it is.
+func Serve(ctx context.Context, c redis.UniversalClient, name string, s Serving) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("say what this process is: %w", err)
+	}
+	return servingScript.Run(ctx, c, []string{Processes}, 0, name, text, SilentKept.Microseconds()).Err()
+}
+
+// ServeNoMore says that the process of that name stops.
+func ServeNoMore(ctx context.Context, c redis.UniversalClient, name string) error {
+	return servingScript.Run(ctx, c, []string{Processes}, 0, name, "", SilentKept.Microseconds()).Err()
+}
+
+// WhoServes returns the processes that serve gateways or did until lately, in no order, and the time on Redis's clock. What can't be read is left out.
+func WhoServes(ctx context.Context, c redis.UniversalClient) (all []Process, now time.Time, err error) {
+	known, err := c.HGetAll(ctx, Processes).Result()
+	if err != nil {
+		return nil, now, err
+	}
+	if now, err = c.Time(ctx).Result(); err != nil {
+		return nil, now, err
+	}
+	for name, said := range known {
+		at, text, _ := strings.Cut(said, " ")
+		us, err := strconv.ParseInt(at, 10, 64)
+		p := Process{Name: name, Seen: time.UnixMicro(us).UTC()}
+		if err == nil && json.Unmarshal([]byte(text), &p.Serving) == nil && now.Sub(p.Seen) < SilentKept {
+			all = append(all, p)
+		}
+	}
+	return all, now.UTC(), nil
+}
