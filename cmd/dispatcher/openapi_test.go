@@ -24,5 +24,7 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	testkit.Described(t, answer.Body.Bytes(), "Answers", desk.Answers{})
 	testkit.Described(t, answer.Body.Bytes(), "Processes", desk.Processes{})
 	testkit.Described(t, answer.Body.Bytes(), "Examined", doctor.Examined{})
+	testkit.Described(t, answer.Body.Bytes(), "JobHits", desk.JobHits{})
+	testkit.Described(t, answer.Body.Bytes(), "Search", httpapi.SearchQuery{})
 	testkit.Listed(t, answer.Body.Bytes(), "JobView", "reason", job.Reasons())
 }

@@ -43,11 +43,7 @@ func (p *program) processes(ctx context.Context) error {
 func (p *program) processTable(all desk.Processes) error {
 	t := cli.NewTable(p.Streams, time.Now(), "PROCESS", "STATE", "LAST SEEN", "STARTED", "GATEWAYS", "WHICH", "CALLS", "LAST CALL", "LISTEN", "VERSION")
 	for _, one := range all.List {
-		var last time.Time
-		if one.LastCall != nil {
-			last = *one.LastCall
-		}
-		t.Row(cli.Uncut(one.Process), string(one.State), one.Seen, one.Started, one.Gateways, cli.Uncut(one.Which()), one.Calls, last, one.Listen, cli.Uncut(one.Version))
+		t.Row(cli.Uncut(one.Process), string(one.State), one.Seen, one.Started, one.Gateways, cli.Uncut(one.Which()), one.Calls, moments(one.LastCall), one.Listen, cli.Uncut(one.Version))
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -86,6 +86,8 @@ func New(cfg Config) *Console {
 	page("GET /batches", c.batches)
 	page("GET /batches/{name}", c.batchPage)
 	page("POST /batches", c.batchDo)
+	page("GET /search", c.searchForm)
+	page("POST /search", c.searchPayloads)
 	page("GET /jobs", c.jobPage)
 	page("GET /jobs/{id...}", c.jobPage)
 	page("GET /", func(http.ResponseWriter, *http.Request) error { return notFound("there is no such page") })

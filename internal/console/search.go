@@ -10,20 +10,61 @@ import (
 
 type searchView struct {
 	base
-	desk.Prefixed
+	desk.JobHits
 	Prefix string
-	More   string // address that goes on; empty where all was looked at
+	More   string // address that goes on; empty where all was looked at, or for a search of payloads
+	// Searched says that something was searched for.
+	Searched bool
+	// Posted is what a search of payloads was for.
+	Posted postedSearch
 }
+
+// postedSearch is a search of payloads as it was typed. It is sent in a form: what stands in payloads has no place in an address.
+type postedSearch struct{ Prefix, Field, Value, Gateway string }
 
 // search shows the jobs whose ids begin in some way.
 func (c *Console) search(w http.ResponseWriter, r *http.Request, prefix string) error {
-	v := &searchView{base: base{Title: "Jobs " + prefix + "*"}, Prefix: prefix}
+	v := &searchView{base: base{Title: "Jobs " + prefix + "*"}, Prefix: prefix, Searched: true}
 	var err error
-	if v.Prefixed, err = c.desk().Prefixed(r.Context(), prefix, r.URL.Query().Get("after")); err != nil {
+	if v.JobHits, err = c.desk().Search(r.Context(), desk.JobSearch{Prefix: prefix, After: r.URL.Query().Get("after"), Within: desk.ScanFor}); err != nil {
 		return err
 	}
-	if v.Next != "" {
-		v.More = "/jobs?" + url.Values{"id": {prefix + "*"}, "after": {v.Next}}.Encode()
+	if v.Next != nil {
+		v.More = "/jobs?" + url.Values{"id": {prefix + "*"}, "after": {*v.Next}}.Encode()
+	}
+	c.show(w, r, http.StatusOK, "search.html", v)
+	return nil
+}
+
+// searchForm asks what to search payloads for.
+func (c *Console) searchForm(w http.ResponseWriter, r *http.Request) error {
+	c.show(w, r, http.StatusOK, "search.html", &searchView{base: base{Title: "Search"}})
+	return nil
+}
+
+// searchPayloads shows the jobs with a field in their payloads.
+func (c *Console) searchPayloads(w http.ResponseWriter, r *http.Request) error {
+	p := postedSearch{typed(r, "id"), typed(r, "field"), typed(r, "value"), typed(r, "gateway")}
+	p.Prefix = strings.TrimSuffix(p.Prefix, "*")
+	v := &searchView{base: base{Title: "Search"}, Posted: p, Searched: true}
+	q, d := desk.JobSearch{Prefix: p.Prefix, After: r.PostFormValue("after"), Within: desk.ScanFor}, c.desk()
+	if p.Field+p.Value != "" {
+		field, err := desk.NewField(p.Field, p.Value, "the field")
+		if err != nil {
+			return err
+		}
+		q.Fields = []desk.FieldIs{field}
+	}
+	if p.Gateway != "" {
+		g, err := c.gateway(p.Gateway)
+		if err != nil {
+			return err
+		}
+		d = &desk.Desk{Gateways: []*desk.Gateway{g}}
+	}
+	var err error
+	if v.JobHits, err = d.Search(r.Context(), q); err != nil {
+		return err
 	}
 	c.show(w, r, http.StatusOK, "search.html", v)
 	return nil

@@ -9,9 +9,10 @@ import (
 	"spillway/internal/admission"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
-var foundJob = regexp.MustCompile(`<th scope="row" class="id"><a href="[^"]*">([^<]*)</a>`)
+var foundJob = regexp.MustCompile(`<th role="rowheader" scope="row" class="id"><a href="[^"]*">([^<]*)</a>`)
 
 // A star behind the beginning of an id finds the jobs whose ids begin so, page by page, and nothing that only looks like it.
 func TestJobsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
@@ -62,4 +63,49 @@ func TestJobsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
 	if status, _ := r.get("/jobs?id=inv"); status != 404 {
 		t.Errorf("without a star it is an id: status %d", status)
 	}
+}
+
+// A search of payloads is a form that is posted: neither an address nor the log has what was searched for, and nobody sees a payload.
+func TestPayloadsAreSearched(t *testing.T) {
+	t.Parallel()
+	r := setup(t, setting{})
+	r.put(3, `{"amount":500,"currency":"EUR","customer":"CANARY-1"}`)
+	_, page := r.get("/search")
+	wants(t, page, `action="/search" method="post"`)
+	lacks(t, page, "All keys of Redis")
+	form := url.Values{"field": {"payload.customer"}, "value": {"CANARY-1"}, "id": {"j000*"}, "gateway": {r.g.Name}}
+	status, page := r.post("/search", form)
+	if status != 200 || len(foundJob.FindAllStringSubmatch(page, -1)) != 3 {
+		t.Errorf("status %d:\n%s", status, page)
+	}
+	wants(t, page, "EUR 5.00", "2026-11", "queued", "All keys of Redis were looked at")
+	form.Set("value", "CANARY-2")
+	_, page = r.post("/search", form)
+	wants(t, page, "No such job.")
+	for field, value := range map[string]string{"field": "customer", "gateway": "nobody", "after": "x"} {
+		wrong := url.Values{"field": {"payload.customer"}, "value": {"CANARY-1"}}
+		wrong.Set(field, value)
+		if status, _ := r.post("/search", wrong); status != 400 && status != 404 {
+			t.Errorf("%s=%s: status %d", field, value, status)
+		}
+	}
+	if status, _ := r.post("/search", url.Values{}); status != 400 {
+		t.Errorf("nothing is searched for: status %d", status)
+	}
+	lacks(t, r.log.String(), "CANARY")
+}
+
+// What a key is missing for can't be searched, and the page says so.
+func TestASealedPayloadIsSearchedByWhoHasTheKey(t *testing.T) {
+	t.Parallel()
+	r := setupAt(t, testkit.Server(t).URL(), setting{})
+	r.encrypt("k1", "a")
+	r.put(2, `{"amount":500,"currency":"EUR","customer":"CANARY"}`)
+	form := url.Values{"field": {"payload.customer"}, "value": {"CANARY"}}
+	if _, page := r.post("/search", form); len(foundJob.FindAllStringSubmatch(page, -1)) != 2 {
+		t.Errorf("with the key:\n%s", page)
+	}
+	r.encrypt("k2", "b")
+	_, page := r.post("/search", form)
+	wants(t, page, "No such job.", "The payloads of 2 jobs can’t be read")
 }

@@ -40,6 +40,8 @@ type Config struct {
 	// JSON.
 	Calls   func(ctx context.Context, q CallsQuery) (any, error)
 	Answers func(ctx context.Context, gateway string, q AnswersQuery) (any, error)
+	// Search returns a page of the jobs that are searched for, to be written as JSON.
+	Search func(ctx context.Context, q SearchQuery) (any, error)
 	// Processes returns which dispatchers serve, and Doctor what will go wrong as seen from this one, to be written as JSON.
 	Processes func(ctx context.Context) (any, error)
 	Doctor    func(ctx context.Context) (any, error)

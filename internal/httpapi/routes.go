@@ -36,6 +36,7 @@ func (a *API) routes() []route {
 		{"/v1/calls", people, get(a.calls)},
 		{"/v1/batches", people, get(a.batches)},
 		{"/v1/batches/{name}", people, get(a.batch)},
+		{"/v1/search", people, map[string]http.HandlerFunc{http.MethodPost: a.search}},
 		{"/v1/processes", people, get(a.processes)},
 		{"/v1/doctor", people, get(a.doctor)},
 		{"/v1/status", people, get(a.status)},

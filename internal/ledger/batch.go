@@ -72,7 +72,7 @@ func (b *Books) Retrying(ctx context.Context, most int64) (found []job.Record, m
 	if more = int64(len(ids)) > most; more {
 		ids = ids[:most]
 	}
-	for r, err := range b.records(ctx, ids, false) {
+	for r, err := range b.Records(ctx, ids, false) {
 		if err != nil {
 			return nil, false, err
 		}
@@ -96,7 +96,7 @@ func (b *Books) BatchRecords(ctx context.Context, name string, payloads bool) it
 				yield(job.Record{}, fmt.Errorf("read batch %q of %s: %w", name, b.cfg.Gateway, err))
 				return
 			}
-			for r, err := range b.records(ctx, ids, payloads) {
+			for r, err := range b.Records(ctx, ids, payloads) {
 				if err != nil {
 					err = fmt.Errorf("read batch %q of %s: %w", name, b.cfg.Gateway, err)
 				}

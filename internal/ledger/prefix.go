@@ -20,6 +20,8 @@ type PrefixSearch struct {
 	Keys   int64  // or when it has looked at about so many keys of Redis
 	// Within is how long it goes on; 0: for as long as it takes.
 	Within time.Duration
+	// Keep says whether a job is meant, of which the payload was read and opened. Nil: all are, and no record is read.
+	Keep func(job.Record) bool
 }
 
 // PrefixFound is what a PrefixSearch found.
@@ -46,9 +48,9 @@ func FindPrefix(ctx context.Context, all []*Books, q PrefixSearch) (PrefixFound,
 		}
 	}
 	nodes, err := nodesOf(ctx, all)
-	known := map[string]bool{}
+	known := map[string]*Books{}
 	for _, b := range all {
-		known[b.cfg.Gateway] = true
+		known[b.cfg.Gateway] = b
 	}
 	seen, jobs, begun := map[string]bool{}, 0, time.Now()
 	for err == nil && at.node < len(nodes) {
@@ -62,19 +64,42 @@ func FindPrefix(ctx context.Context, all []*Books, q PrefixSearch) (PrefixFound,
 			break
 		}
 		found.Keys += scanStep
+		some := map[string][]string{}
 		for _, key := range keys {
 			gateway, id, ok := redisdb.JobOf(key)
-			if ok && known[gateway] && strings.HasPrefix(id, q.Prefix) && !seen[key] {
+			if ok && known[gateway] != nil && strings.HasPrefix(id, q.Prefix) && !seen[key] {
 				seen[key] = true
-				found.IDs[gateway] = append(found.IDs[gateway], id)
-				jobs++
+				some[gateway] = append(some[gateway], id)
 			}
+		}
+		for gateway, ids := range some {
+			if ids, err = q.kept(ctx, known[gateway], ids); err != nil {
+				return found, err
+			}
+			found.IDs[gateway] = append(found.IDs[gateway], ids...)
+			jobs += len(ids)
 		}
 		if at.cursor == 0 {
 			at.node++
 		}
 	}
 	return found, err
+}
+
+// kept returns the jobs that are meant.
+func (q PrefixSearch) kept(ctx context.Context, b *Books, ids []string) (kept []string, err error) {
+	if q.Keep == nil {
+		return ids, nil
+	}
+	for r, err := range b.Records(ctx, ids, true) {
+		if err != nil {
+			return nil, fmt.Errorf("read the jobs of %s: %w", b.cfg.Gateway, err)
+		}
+		if q.Keep(r) {
+			kept = append(kept, r.Job.ID)
+		}
+	}
+	return kept, nil
 }
 
 var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)

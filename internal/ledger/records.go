@@ -25,8 +25,11 @@ const (
 	mostSeen = 4_000_000
 )
 
-// records yields the records of these jobs in their order, without a state those that are gone.
-func (b *Books) records(ctx context.Context, ids []string, payloads bool) iter.Seq2[job.Record, error] {
+// Gateway is the name of the gateway that the books are of.
+func (b *Books) Gateway() string { return b.cfg.Gateway }
+
+// Records yields the records of these jobs in their order, without a state those that are gone. payloads says that their payloads are read too, and opened.
+func (b *Books) Records(ctx context.Context, ids []string, payloads bool) iter.Seq2[job.Record, error] {
 	reader, most := record.Reader{C: b.c, Keys: b.keys, Fields: record.Listed()}, recordsAtOnce
 	if payloads {
 		reader.Fields, most = slices.Concat(reader.Fields, []string{"digest"}, record.PayloadFields()), payloadsAtOnce
@@ -160,7 +163,7 @@ func (s *jobScan) first(key string) bool {
 }
 
 func (s *jobScan) read(ctx context.Context, b *Books, ids []string, yield func(job.Record, error) bool) error {
-	for r, err := range b.records(ctx, ids, s.payloads) {
+	for r, err := range b.Records(ctx, ids, s.payloads) {
 		switch {
 		case redisdb.DamagedKeyOf(err, b.keys.Job(r.Job.ID)): // it hides no other
 			r.State, r.Reason, r.Error = job.Parked, job.Unreadable, err.Error()

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/job"
+)
+
+// findFlags are the flags of "find".
+type findFlags struct {
+	gateways, fields []string
+	limit            int
+}
+
+func findCommand(p *program) *cobra.Command {
+	f := &findFlags{}
+	cmd := &cobra.Command{
+		Use: "find [BEGINNING-OF-ID] [--field payload.FIELD=VALUE]...", Short: "Find jobs by the beginning of their ids, or by fields of their payloads",
+		Long: `Find lists the jobs whose ids begin as said and whose payloads have all fields that are named. A field is a text, a number as it is
+written in the payload, true or false, and must be equal. Only jobs that are neither done nor discarded have a payload: those that are
+over are found by id alone. Sealed payloads need the keys of the configuration.
+
+Redis has no order of ids, so find goes through all of its keys, some hundred thousand a second, and some ten thousand payloads
+a second. It shows no payload.`,
+		Example: "  dispatcher find inv-2026-11\n  dispatcher find --field payload.customer=cus_1042 -g stripe\n  dispatcher find inv- --field payload.address.city=Bonn --limit 10 -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := desk.JobSearch{Limit: f.limit}
+			if len(args) == 1 {
+				q.Prefix = args[0]
+			}
+			return p.find(cmd, f, q)
+		},
+	}
+	gatewaysFlag(cmd, &f.gateways, "only jobs of this `GATEWAY`; repeatable (default: all of the file)")
+	cmd.Flags().StringArrayVar(&f.fields, "field", nil, "only jobs with this `FIELD=VALUE` in the payload: payload.customer=cus_1; repeatable: all of them")
+	cmd.Flags().IntVar(&f.limit, "limit", 0, "stop at `N` jobs (default: all)")
+	return cmd
+}
+
+func (p *program) find(cmd *cobra.Command, f *findFlags, q desk.JobSearch) error {
+	for _, text := range f.fields {
+		field, err := desk.ParseField(text, "--field")
+		if err != nil {
+			return err
+		}
+		q.Fields = append(q.Fields, field)
+	}
+	if f.limit < 0 || f.limit == 0 && cmd.Flags().Changed("limit") {
+		return cli.Usage("give at least 1, or leave it out for all", "--limit %d is too few", f.limit)
+	}
+	p.payloads = len(q.Fields) > 0
+	s, err := p.openAt(cmd.Context(), f.gateways)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	out := p.newPaged("ID", "GATEWAY", "STATE", "MONEY", "BATCH", "REFERENCE", "ACCEPTED")
+	unread, err := p.writeHits(cmd, s.desk, out, q)
+	if err != nil {
+		return err
+	}
+	if err := out.flush(); err != nil {
+		return err
+	}
+	if out.rows == 0 && !p.JSON() {
+		p.remark("no such job")
+	}
+	if f.limit > 0 && out.rows == f.limit {
+		p.remark("there may be more: find stopped at --limit %d", f.limit)
+	}
+	if unread > 0 {
+		p.remark("the payloads of %s can't be read, so nobody knows whether they are meant", job.JobsText(unread))
+	}
+	return nil
+}
+
+// writeHits writes the jobs of page after page.
+func (p *program) writeHits(cmd *cobra.Command, d *desk.Desk, out *paged, q desk.JobSearch) (unread int64, err error) {
+	most := q.Limit
+	for {
+		hits, err := d.Search(cmd.Context(), q)
+		if err != nil {
+			return unread, err
+		}
+		unread += hits.Unread
+		for _, h := range hits.Jobs {
+			if most > 0 && out.rows == most {
+				return unread, nil
+			}
+			if err := p.writeHit(out, h); err != nil {
+				return unread, err
+			}
+		}
+		if hits.Next == nil || most > 0 && out.rows == most {
+			return unread, nil
+		}
+		q.After = *hits.Next
+	}
+}
+
+func (p *program) writeHit(out *paged, h desk.JobHit) error {
+	if p.JSON() {
+		out.rows++
+		return cli.WriteJSON(out.out, h)
+	}
+	state := string(h.State)
+	if h.Reason != "" {
+		state += " " + string(h.Reason)
+		if p.OutTerminal {
+			state = string(h.State) + ": " + h.Reason.Words()
+		}
+	}
+	return out.row(cli.Uncut(h.ID), h.Gateway, state, out.table.Money(h.Money()), cli.Uncut(h.Batch), cli.Uncut(h.Reference), moments(h.AcceptedAt))
+}
