@@ -83,10 +83,11 @@ func (p *program) remarkNeeds(all []desk.Need) {
 		return
 	}
 	p.remark("needs a person, most urgent first:")
-	for _, n := range all[:min(needsNamed, len(all))] {
+	groups := desk.GroupNeeds(all)
+	for _, n := range groups[:min(needsNamed, len(groups))] {
 		p.remark("  %s\n    %s (%s)", n.Text(), n.Do, n.Runbook)
 	}
-	if more := len(all) - needsNamed; more > 0 {
+	if more := len(groups) - needsNamed; more > 0 {
 		p.remark("  and %d more: dispatcher status -o json has all", more)
 	}
 }

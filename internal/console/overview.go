@@ -102,7 +102,7 @@ type overviewView struct {
 
 // needRow is something that needs a person, as the page shows it.
 type needRow struct {
-	desk.Need
+	desk.NeedGroup
 	Link  string // of the page where to act; empty: there is none
 	Sums  string // the money, in words
 	Since time.Time
@@ -144,12 +144,16 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (v *overviewView) need(needs []desk.Need, all bool) {
-	if !all && len(needs) > needsShown {
-		v.More = len(needs) - needsShown
-		needs = needs[:needsShown]
+	groups := desk.GroupNeeds(needs)
+	if !all && len(groups) > needsShown {
+		v.More = len(groups) - needsShown
+		groups = groups[:needsShown]
 	}
-	for _, n := range needs {
-		row := needRow{Need: n, Link: needLink(n), Sums: n.Money()}
+	for _, n := range groups {
+		row := needRow{NeedGroup: n, Link: needLink(n.Need), Sums: n.Money()}
+		if n.Several() {
+			row.Link = groupLink(n.Kind)
+		}
 		if n.Since != nil {
 			row.Since = *n.Since
 		}
@@ -169,6 +173,17 @@ func needLink(n desk.Need) string {
 		return "/gateways/" + n.Gateway + "?reason=" + string(n.Kind) + "#letters"
 	}
 	return "/gateways/" + n.Gateway
+}
+
+// groupLink is the list of the gateways that have a need of that kind.
+func groupLink(kind desk.NeedKind) string {
+	switch kind {
+	case desk.NeedStopped, desk.NeedDenied, desk.NeedUnserved, desk.NeedPaused:
+		return "/?state=" + string(kind) + "#gateways"
+	case desk.NeedCircuit:
+		return "/?state=down#gateways"
+	}
+	return "/?sort=parked#gateways"
 }
 
 // glances are the rows of some gateways, with their calls of the last minutes.

@@ -89,6 +89,7 @@ func Run(ctx context.Context, p Params) (Report, error) {
 	x.secrets()
 	x.token()
 	x.secretFiles()
+	x.sharedAccounts()
 	ways := x.reachAll(ctx) // while Redis is looked at
 	x.redis(ctx)
 	for _, g := range p.Gateways {

@@ -238,6 +238,7 @@ func TestLints(t *testing.T) {
 		"dedupe":               {[]string{req, limits, "dedupe: 1m"}, "idempotency", "forgotten 1m after", "make dedupe"},
 		"no keys":              {[]string{`request: {url: "https://pay.example/", idempotency_header: ""}`, limits}, "idempotency", "no idempotency header and no lookup", "write lookup; if it does have idempotency keys, name its header in request.idempotency_header"},
 		"keys that forget":     {[]string{req, limits, "answers: {saved: {5xx: runs_again}, rules: [{status: 200, then: done}]}"}, "idempotency", "a call again whose answer was a failure", "write lookup"},
+		"new keys of none":     {[]string{`request: {url: "https://pay.example/", idempotency_header: ""}`, limits, "answers: [{status: 409, then: new_key}]", `lookup: {url: "/{id}", matches: {r: "{id}"}, answers: [{status: 200, then: done}]}`}, "answers", "no idempotency keys", "then: refused"},
 		"not_done by a status": {[]string{req, limits, "answers: [{status: 200, then: done}]", `lookup: {url: "/{id}", matches: {r: "{id}"}, answers: [{status: 404, then: not_done, after: 1m}]}`}, "lookup", "a status alone for not_done", "body"},
 		"not encrypted":        {[]string{`request: {url: "http://pay.example/{id}"}`, limits}, "url", "pay.example unencrypted", "https://"},
 		"key in the url":       {[]string{`request: {url: "https://pay.example/?api_key=hunter2"}`, limits}, "url", "credential", "header"},

@@ -29,7 +29,7 @@ const (
 // lint says what of a gateway's configuration is allowed and unwise. connect is how long a connection took; zero if there was none.
 func (x *examination) lint(g config.Gateway, connect time.Duration) {
 	var found []Check
-	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintLookup, lintHold, lintAnswers, lintURL, lintTokenURL, lintHeaders, lintPack} {
+	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintLookup, lintHold, lintAnswers, lintNewKey, lintURL, lintTokenURL, lintHeaders, lintPack} {
 		found = append(found, rule(g)...)
 	}
 	found = append(found, x.lintFlight(g, connect)...)
@@ -119,7 +119,6 @@ func lintKeys(g config.Gateway) []Check {
 	return nil
 }
 
-// lintAnswers names a gateway of which the file says nothing but that a 2xx is a payment: many decline with one, too.
 // lintLookup warns of a not_done that any error could say.
 func lintLookup(g config.Gateway) []Check {
 	for _, accepted := range []bool{false, true} {
@@ -137,6 +136,7 @@ func lintLookup(g config.Gateway) []Check {
 	return nil
 }
 
+// lintAnswers names a gateway of which the file says nothing but that a 2xx is a payment: many decline with one, too.
 func lintAnswers(g config.Gateway) []Check {
 	if a := g.Answers; a.Profile != config.ProfileDefault || len(a.Rules) > 0 || len(a.DoneNeeds) > 0 {
 		return nil

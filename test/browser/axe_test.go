@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/chromedp/chromedp"
 )
@@ -31,7 +32,7 @@ func (r *rig) accessible(name string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	all, err := ask(r, chromedp.Evaluate[[]broken](string(script)+`;
+	all, err := askFor(r, 60*time.Second, chromedp.Evaluate[[]broken](string(script)+`;
 axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => ({ID: v.id, Help: v.help, Where: n.target.join(" ") + ": " + n.failureSummary.replace(/\s+/g, " ")}))))`, chromedp.EvalAwaitPromise))
 	if err != nil {
 		r.t.Errorf("%s: axe-core: %v", name, err)

@@ -187,8 +187,10 @@ func (r *rig) do(what string, steps ...step) {
 }
 
 // ask returns what an action finds now.
-func ask[T any](r *rig, a chromedp.Action[T]) (T, error) {
-	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
+func ask[T any](r *rig, a chromedp.Action[T]) (T, error) { return askFor(r, 5*time.Second, a) }
+
+func askFor[T any](r *rig, within time.Duration, a chromedp.Action[T]) (T, error) {
+	ctx, cancel := context.WithTimeout(r.ctx, within)
 	defer cancel()
 	return chromedp.Run(ctx, a)
 }
@@ -247,13 +249,18 @@ func scheme(name string) step {
 // picture checks a page as the eye and as a reader of the screen have it, and writes screenshots of it, if they are asked for.
 func (r *rig) picture(name string) {
 	r.t.Helper()
+	r.pictures(name, []int64{390, 1600}, []string{"light", "dark"})
+}
+
+func (r *rig) pictures(name string, widths []int64, schemes []string) {
+	r.t.Helper()
 	if *shots != "" {
 		if err := os.MkdirAll(*shots, 0o755); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	for _, wide := range []int64{390, 1600} {
-		for _, light := range []string{"light", "dark"} {
+	for _, wide := range widths {
+		for _, light := range schemes {
 			r.do("a picture of "+name, chromedp.EmulateViewport(wide, 900), scheme(light))
 			r.fits(fmt.Sprintf("%s at %d", name, wide))
 			if *axe != "" && !r.silent {
@@ -262,7 +269,7 @@ func (r *rig) picture(name string) {
 			if *shots == "" {
 				continue
 			}
-			png, err := ask(r, chromedp.FullScreenshot(100))
+			png, err := askFor(r, 30*time.Second, chromedp.FullScreenshot(100)) // of a page that may be very long
 			if err != nil {
 				r.t.Fatal(err)
 			}

@@ -16,6 +16,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/console"
 	"spillway/internal/dispatch"
+	"spillway/internal/doctor"
 	"spillway/internal/httpapi"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
@@ -92,7 +93,8 @@ func (r *rig) console() {
 	}
 	r.t.Cleanup(func() { _ = db.Close() })
 	guard := httpapi.NewGuard("")
-	pages := console.New(console.Config{Redis: db.Client, Gateways: cfg.Gateways, Guard: guard, Log: slog.New(slog.DiscardHandler)})
+	pages := console.New(console.Config{Redis: db.Client, Gateways: cfg.Gateways, Guard: guard, Log: slog.New(slog.DiscardHandler),
+		Examiner: doctor.NewExaminer(func() doctor.Params { return doctor.Params{Config: cfg, Gateways: cfg.Gateways, DB: db} })})
 	server := httptest.NewServer(httpapi.New(httpapi.Config{Guard: guard, Console: pages, Login: pages.Login()}))
 	r.t.Cleanup(server.Close)
 	r.url = server.URL
@@ -162,6 +164,17 @@ func TestTheConsoleInEveryState(t *testing.T) {
 		r.do(id, chromedp.Navigate(r.url+"/jobs/"+id))
 		r.sees(text)
 		r.picture("job-" + strings.TrimSuffix(id, "?payload=1"))
+	}
+	for path, text := range map[string]string{"/hours": "By gateway", "/health": "Redis and the file", "/batches": "december", "/runbook": "Runbook", "/search": "Field of the payload",
+		"/gateways/cards/answers": "card_declined", "/jobs?id=crowd-*": "All keys of Redis were looked at", "/gateways/cards/park?id=crowd-44": "crowd-44"} {
+		r.do(path, chromedp.Navigate(r.url+path))
+		r.sees(text)
+		r.picture("page" + strings.Map(func(c rune) rune {
+			if strings.ContainsRune("/?=*", c) {
+				return '-'
+			}
+			return c
+		}, path))
 	}
 	r.do("a preview", chromedp.Navigate(r.url+"/gateways/cards/clear?do=replay"))
 	r.sees("Would be held back")

@@ -1,0 +1,49 @@
+package desk
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// Needs of many gateways that are alike are one, in the place of the first; what is of one gateway stands for itself.
+func TestNeedsThatAreAlikeAreOne(t *testing.T) {
+	t.Parallel()
+	at := func(hour int) *time.Time { return new(time.Date(2026, 11, 30, hour, 0, 0, 0, time.UTC)) }
+	var euro job.Totals
+	euro.Amount.Add(job.Money{Minor: big.NewInt(150), Currency: "EUR"})
+	euro.Jobs = 2
+	all := []Need{{Kind: NeedKind(job.UnknownOutcome), Gateway: "g", What: "nobody knows", Totals: euro, Do: "look"}}
+	for i := range 2000 {
+		all = append(all, Need{Kind: NeedUnserved, Gateway: fmt.Sprintf("m%04d", i), What: fmt.Sprint("nobody serves it since ", i), Since: at(5 + i%3), Totals: euro, Do: fmt.Sprint("dispatcher run -g m", i)})
+	}
+	for i := range 4 {
+		all = append(all, Need{Kind: NeedBatch, Gateway: "g", Batch: fmt.Sprint("b", i), What: "it has stopped itself"})
+	}
+	for i := range 4 {
+		all = append(all, Need{Kind: NeedKind(job.Refused), Gateway: fmt.Sprint("r", i), What: "refused", Totals: euro, Do: fmt.Sprint("list -g r", i)})
+	}
+	for i := range 6 {
+		all = append(all, Need{Kind: NeedPaused, Gateway: fmt.Sprint("p", i), What: fmt.Sprint("paused: ", i/3), Totals: euro})
+	}
+	var got []string
+	for _, g := range GroupNeeds(all) {
+		got = append(got, fmt.Sprintf("%s: %s | %s", g.Kind, g.Text(), g.Do))
+	}
+	want := []string{
+		"unknown_outcome: g: nobody knows; 2 jobs (EUR 1.50) | look",
+		"unserved: m0000, m0001, m0002 and 1,997 more: no dispatcher serves these gateways; 4,000 jobs, since 2026-11-30T05:00:00Z | dispatcher run",
+		"batch_stopped: g: it has stopped itself | ", "batch_stopped: g: it has stopped itself | ", "batch_stopped: g: it has stopped itself | ", "batch_stopped: g: it has stopped itself | ",
+		"refused: r0, r1, r2 and 1 more: refused; 8 jobs (EUR 6.00) | for each of them: list -g r0",
+	}
+	for i := range 6 {
+		want = append(want, fmt.Sprintf("paused: p%d: paused: %d; 2 jobs (EUR 1.50) | ", i, i/3))
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
