@@ -97,7 +97,14 @@ func counted(n int, what string) string {
 // with tabs between.
 func (p *program) writeReport(r doctor.Report) error {
 	var b strings.Builder
-	for _, c := range r.Checks {
+	checks := make([]doctor.Shown, len(r.Checks))
+	for i, c := range r.Checks {
+		checks[i].Check = c
+	}
+	if p.OutTerminal {
+		checks = doctor.Few(r.Checks)
+	}
+	for _, c := range checks {
 		c.Message, c.Hint = oneLine(c.Message), oneLine(c.Hint)
 		if !p.OutTerminal {
 			fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\n", c.Level, c.Name, c.Gateway, c.Message, c.Hint)
@@ -115,6 +122,9 @@ func (p *program) writeReport(r doctor.Report) error {
 		b.WriteString(p.Hang(head, c.Message))
 		if c.Hint != "" {
 			b.WriteString(p.Hang(strings.Repeat(" ", checkIndent)+"→ ", c.Hint))
+		}
+		if c.More > 0 {
+			b.WriteString(p.Hang(strings.Repeat(" ", checkIndent), fmt.Sprintf("and %s more gateways: -o json has all", job.CountText(int64(c.More)))))
 		}
 	}
 	if p.OutTerminal {

@@ -9,9 +9,6 @@ import (
 	"spillway/internal/doctor"
 )
 
-// findingsShown is how many findings of a kind the page of health has.
-const findingsShown = 100
-
 // examineTime is how long the page waits for an examination. What takes longer is shown the next time.
 const examineTime = 4 * time.Second
 
@@ -22,8 +19,7 @@ type healthView struct {
 	Nobody bool
 	// Report is the last examination; nil: it is still under way.
 	Report       *doctor.Examined
-	Fails, Warns []doctor.Check
-	More         int            // findings that are not shown
+	Fails, Warns []doctor.Shown
 	Redis        []doctor.Check // what is well with Redis and with the file as a whole
 	Well         int            // what is well with gateways
 }
@@ -46,13 +42,7 @@ func (c *Console) health(w http.ResponseWriter, r *http.Request) (err error) {
 
 // sort puts what was found where the page has it.
 func (v *healthView) sort(of doctor.Examined) {
-	v.Fails, v.Warns = of.Findings(doctor.Fail), of.Findings(doctor.Warn)
-	for _, some := range []*[]doctor.Check{&v.Fails, &v.Warns} {
-		if more := len(*some) - findingsShown; more > 0 {
-			v.More += more
-			*some = (*some)[:findingsShown]
-		}
-	}
+	v.Fails, v.Warns = doctor.Few(of.Findings(doctor.Fail)), doctor.Few(of.Findings(doctor.Warn))
 	for _, ok := range of.Findings(doctor.OK) {
 		if ok.Gateway == "" {
 			v.Redis = append(v.Redis, ok)
