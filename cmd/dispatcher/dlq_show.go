@@ -73,6 +73,9 @@ func (p *program) parkedTable(v desk.ParkedWhole, most int) error {
 	t.Row("replays", replaysText(v.Replays))
 	t.Row("parked", v.ParkedAt)
 	t.Row("batch", cli.Uncut(v.Batch))
+	if v.Route != "" {
+		t.Row("route", v.Route)
+	}
 	if amount := t.Money(job.Totals{Amount: v.Amount}); amount != "" {
 		t.Row("amount", amount)
 	}

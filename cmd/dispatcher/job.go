@@ -112,6 +112,9 @@ func (p *program) jobTable(v jobShown, most int, payload bool) error {
 	t.Row("state", job.StateWords(v.State, v.Reason))
 	t.Row("why", cli.Uncut(v.Why))
 	t.Row("batch", cli.Uncut(v.Batch))
+	if v.Route != "" {
+		t.Row("route", v.Route)
+	}
 	if amount := t.Money(job.Totals{Amount: v.Amount}); amount != "" {
 		t.Row("amount", amount)
 	}

@@ -78,6 +78,7 @@ func (o *options) sayZones(s cli.Streams) {
 // serve tells the producer of the gateways. Where there is one alone, lines that name none are its own.
 func (o *options) serve(cfg *config.Config) error {
 	o.read.Gateways, o.read.Amount, o.read.Key, o.read.Open, o.read.Map = known(cfg), amounts(cfg, !o.withoutAmount), keys(cfg), opener(cfg), mapsOf(cfg)
+	o.read.RouteOf = routes(cfg)
 	if o.gateway == "" && len(cfg.Gateways) == 1 {
 		o.read.Gateway = cfg.Gateways[0].Name
 	}
@@ -275,6 +276,14 @@ func keys(cfg *config.Config) func(gateway, id string) error {
 	return func(gateway, id string) error {
 		g, _ := cfg.Gateway(gateway)
 		return g.Request.Key.Check(id)
+	}
+}
+
+// routes tells the producer which route a job takes.
+func routes(cfg *config.Config) func(gateway, route string) (string, error) {
+	return func(gateway, route string) (string, error) {
+		g, _ := cfg.Gateway(gateway)
+		return g.Route(route)
 	}
 }
 

@@ -67,6 +67,7 @@ func (t *tally) seen(src jobSource, j job.Job) {
 	}
 	if t.sample.of[j.Gateway] < src.opt.show {
 		t.sample.of[j.Gateway]++
+		g, _ = g.On(j.Route)
 		sent, err := gateway.Strip(j.Payload, g.Request.Strip)
 		if err != nil {
 			sent = j.Payload

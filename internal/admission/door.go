@@ -46,6 +46,8 @@ type Gateway struct {
 	MaxCost int64 // more than this can never be granted
 	// Key returns why the gateway would not take the idempotency key of a job with that id, or nil. Nil: it takes all.
 	Key func(id string) error
+	// Route returns the route that a job takes which names this one, or none (empty), or why it can't. Nil: the gateway has no routes.
+	Route func(name string) (string, error)
 	// Money reads a payload's money as its record has it. Nil: the books read it themselves, if there is any.
 	Money func(payload []byte) string
 	// Keys are the keys of Redis that are read for a job on its way in, for messages. Nil: they are not named.
@@ -179,6 +181,9 @@ func (d *Door) check(g Gateway, jobs []job.Job, answers []Answer) entries {
 		if err == nil && g.Key != nil {
 			err = g.Key(j.ID)
 		}
+		if err == nil && g.Route != nil {
+			j.Route, err = g.Route(j.Route)
+		}
 		if err != nil {
 			answers[i].Err = err
 			continue
@@ -242,6 +247,8 @@ func conflict(at string) error {
 
 var errKeyTaken = errors.New("this id is an idempotency key that a replay of another job has used: the gateway would take this payment for that one; give this job another id")
 
+var errElsewhere = errors.New("this id is known with another route of the gateway: the first one stands; give this job an id of its own")
+
 // damaged says of a job which of its keys may be the one that something else wrote to.
 func (g Gateway) damaged(j job.Job) error {
 	var named string
@@ -259,6 +266,8 @@ func (p *prepared) note(got []job.Admittance, room job.Room) {
 		switch got[i] {
 		case job.Conflict:
 			a.Err = conflict(a.KnownAt)
+		case job.Elsewhere:
+			a.Outcome, a.Err = job.Conflict, errElsewhere
 		case job.KeyTaken:
 			a.Outcome, a.Err = job.Conflict, errKeyTaken
 		case job.Damaged:

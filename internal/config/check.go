@@ -16,7 +16,7 @@ import (
 
 // check reports what of a gateway is missing and what contradicts itself.
 func (r *reader) check(path string, g *Gateway) {
-	if !r.written(path + ".request.url") {
+	if !r.written(path+".request.url") && !g.Routed {
 		r.missing(path+".request.url", "write where the gateway is called, like https://api.example.com/v1/payments")
 	}
 	if !r.written(path + ".leak.limits") {
@@ -32,7 +32,9 @@ func (r *reader) check(path string, g *Gateway) {
 	}
 	r.checkLeak(path+".leak", g.Leak)
 	r.checkAdmission(path+".admission", g)
-	r.checkLookup(path+".lookup", g)
+	if !g.Routed {
+		r.checkLookup(path+".lookup", g)
+	}
 	if t := g.Retry; t.Max < t.First {
 		r.clash(path+".retry.max", path+".retry.first", "max, %s%s, is shorter than first, %s%s: make max the longer one",
 			job.FormatDuration(t.Max), r.defaulted(path+".retry.max"), job.FormatDuration(t.First), r.defaulted(path+".retry.first"))

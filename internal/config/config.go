@@ -89,6 +89,10 @@ type Gateway struct {
 	// Reference is the dotted path, in the body of an answer that means done, of the gateway's own reference for the payment. Default
 	// id; empty = none is kept.
 	Reference string
+	// Routes are its named requests, in the order of the file; at most 32. Default none.
+	Routes []Route
+	// Routed says that it has no URL of its own: each of its jobs takes a route, and one that names none the first.
+	Routed bool
 	// Amount says where a payload has its money. The zero Amount: nowhere, no sums of money.
 	Amount Amount
 	// Map says how a record of a billing file becomes a payload. Nil (default) = a record is its payload.

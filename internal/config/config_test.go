@@ -336,6 +336,11 @@ func TestDocumentedKeys(t *testing.T) {
 		"lookup.matches":                "required",
 		"lookup.answers":                "required",
 		"lookup.accepted":               "as the others",
+		"routes":                        "none",
+		"routes.request":                "the gateway's",
+		"routes.answers":                "the gateway's",
+		"routes.lookup":                 "the gateway's",
+		"routes.reference":              "the gateway's",
 		"reference":                     g.Reference,
 		"amount.field":                  "none",
 		"amount.currency":               "none",
@@ -383,6 +388,8 @@ func TestDocumentedKeys(t *testing.T) {
 			known, top = []string{"file", "like", "separator"}, below // TestMerchantsOfSeveralFiles reads them
 		case top == "redis" && nested:
 			known, top = []string{"url", "tls.ca", "tls.cert", "tls.key", "tls.server_name"}, below // TestTheTLSOfRedis reads them
+		case top == "routes" && nested:
+			known, top = strings.Split(keysOf(t, "  g: {routes: {r: {zzzzzz: 1}}}"), ", "), below
 		case nested:
 			levels := strings.Split(key, ".")
 			text := "{zzzzzz: 1}"

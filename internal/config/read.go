@@ -123,13 +123,14 @@ func (r *reader) gateway(n node) Gateway {
 	if r.opt.written != nil {
 		r.opt.written(r.subject.name, r.writtenOut(node{tree: n.tree}))
 	}
-	g := DefaultGateway()
+	g, routes, faults := DefaultGateway(), node{}, len(r.faults)
 	g.Pack = r.subject.pack.name
 	r.object(n,
 		field{"like", func(node) {}}, // layered has read it
 		field{"request", func(n node) { r.request(n, &g.Request) }},
 		field{"answers", func(n node) { r.answers(n, &g.Answers) }},
 		field{"lookup", func(n node) { g.Lookup = r.lookup(n) }},
+		field{"routes", func(n node) { routes = n }},
 		field{"reference", r.word(&g.Reference, checkReference)},
 		field{"amount", func(n node) { r.amount(n, &g.Amount) }},
 		field{"map", func(n node) { g.Map = r.mapping(n) }},
@@ -148,8 +149,15 @@ func (r *reader) gateway(n node) Gateway {
 	}
 	saved := g.Answers.Saved
 	g.Request.KeyForgets = saved[Class2xx] == job.SavedNot || saved[Class5xx] == job.SavedNot || saved[Class5xx] == job.SavedUnknown
+	g.Routed = routes.path != "" && !r.written(n.path+".request.url")
 	r.check(n.path, &g)
 	g.Admission.fill(g.Leak)
+	if routes.path != "" {
+		g.Routes = r.routes(routes, n, faults)
+	}
+	if g.Routed { // what it has of these is for its routes
+		g.Lookup = nil
+	}
 	return g
 }
 

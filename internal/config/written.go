@@ -1,6 +1,7 @@
 package config
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -28,6 +29,9 @@ func AsJSON(document []byte) ([]byte, error) { return yaml.YAMLToJSON(document) 
 
 // secrets are the keys of a gateway whose text may be a secret even where it names no variable.
 var secrets = []string{"request.headers.", "request.proxy", "request.sign.secret", "request.sign.private_key", "request.oauth2.client_secret"}
+
+// inRoute begins the path of a key of a route.
+var inRoute = regexp.MustCompile(`^routes\.[^.]+\.`)
 
 // writtenOut returns a node as a value that YAML writes, with what is filled in for the gateway.
 func (r *reader) writtenOut(n node) any {
@@ -63,13 +67,14 @@ func (r *reader) writtenScalar(n node) any {
 		return nil
 	}
 	text, _ := r.filled(n)
-	if slices.ContainsFunc(secrets, func(key string) bool { return strings.HasPrefix(n.path, key) }) && text != "" {
+	path := inRoute.ReplaceAllString(n.path, "")
+	if slices.ContainsFunc(secrets, func(key string) bool { return strings.HasPrefix(path, key) }) && text != "" {
 		if refs := variable.FindAllString(text, -1); len(refs) > 0 {
 			return strings.Join(refs, "")
 		}
 		return mask
 	}
-	if strings.Contains(text, "://") || strings.HasPrefix(n.path, "lookup.") && strings.HasSuffix(n.path, ".url") {
+	if strings.Contains(text, "://") || strings.HasPrefix(path, "lookup.") && strings.HasSuffix(path, ".url") {
 		return RedactURL(text)
 	}
 	if c, ok := n.tree.(*cell); ok && strings.HasSuffix(n.path, "limits") {

@@ -27,7 +27,7 @@ func (r Rules) Ask(rec job.Record) (change job.KeyChange, why string) {
 	switch {
 	case !rec.InDoubt():
 		return "", noDoubt
-	case r.Asks.First(rec.Taken) == 0:
+	case asksOf(rec.Job.Route, r.Asks, r.RouteAsks).First(rec.Taken) == 0:
 		return "", noLooks
 	}
 	return job.KeepKey, ""

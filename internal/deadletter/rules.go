@@ -16,6 +16,8 @@ type Rules struct {
 	ExpiredKeys bool
 	// Asks says when the gateway is first asked what became of a call. Zero: it can't be asked.
 	Asks job.Asks
+	// RouteAsks is Asks of each of the gateway's routes, by their names.
+	RouteAsks map[string]job.Asks
 	// MayBeCharged lets jobs be discarded that may have been charged.
 	MayBeCharged bool
 	// LoseAmounts lets a replacement take away an amount that can be read.

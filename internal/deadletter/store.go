@@ -29,6 +29,8 @@ type Store struct {
 	Brake job.Brake
 	// Asks says when the gateway is first asked after a job that may have been charged. The zero value: never, such jobs are parked.
 	Asks job.Asks
+	// RouteAsks is Asks of each of the gateway's routes, by their names.
+	RouteAsks map[string]job.Asks
 	// TaskEnded hears of each task that Park has taken out of the queue's hands together with its attempt. Nil: nobody hears.
 	TaskEnded func(taskID string)
 	act       func() string // see For
@@ -69,6 +71,14 @@ func New(c redis.UniversalClient, gateway string) *Store {
 	return &Store{c: c, gateway: gateway, keys: redisdb.NewKeys(gateway)}
 }
 
+// asksOf returns when the gateway is first asked after a job of a route; the empty name is the gateway's own request.
+func asksOf(route string, own job.Asks, routes map[string]job.Asks) job.Asks {
+	if route == "" {
+		return own
+	}
+	return routes[route]
+}
+
 // parkAsks is park.lua's answer on a job that is pending now.
 const parkAsks = 2
 
@@ -86,7 +96,7 @@ func (s *Store) ParkOrAsk(ctx context.Context, a job.Attempt, e job.Ending, reas
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold(), k.Asking()}, end.Keys...)
 	accepted := e.Verdict == job.VerdictAccepted
 	parked, err := record.Park.Run(ctx, s.c, keys, s.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
-		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), s.Brake.Setting(), e.Reference, redisdb.Flag(accepted), s.Asks.First(accepted), end.Task, end.Until).Int()
+		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), s.Brake.Setting(), e.Reference, redisdb.Flag(accepted), asksOf(a.Job.Route, s.Asks, s.RouteAsks).First(accepted), end.Task, end.Until).Int()
 	if parked > 0 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}

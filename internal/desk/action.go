@@ -67,7 +67,7 @@ func (a Action) means(f deadletter.Filter) deadletter.Filter {
 }
 
 // CanAsk says that a gateway can be asked what became of a call.
-func (g *Gateway) CanAsk() bool { return g.Lookup != nil }
+func (g *Gateway) CanAsk() bool { return g.Asked() }
 
 // offered returns an error with the code usage if none of the gateways is for the action.
 func (a Action) offered(d *Desk) error {

@@ -45,7 +45,7 @@ func said(res job.Result) string {
 
 // end writes down what the look-up came to, and when the next one is due.
 func (l *lookUp) end(ctx context.Context, f job.Finding, made bool) {
-	schedule := l.s.asks.For(l.look.Accepted).Schedule
+	schedule := l.s.asks.For(l.look).Schedule
 	e := ledger.LookEnd{Finding: f, At: l.at, Took: l.took, Next: -1, Unmade: !made}
 	if len(schedule) > 0 {
 		e.Least = schedule[0]

@@ -193,7 +193,7 @@ func (l *lookUp) take(ctx context.Context) bool {
 
 // make makes the look-up, page by page. made is false if nothing of it was sent, by no fault of the gateway's.
 func (l *lookUp) make(ctx context.Context) (f job.Finding, made bool) {
-	q, page := l.s.asks.For(l.look.Accepted), ""
+	q, page := l.s.asks.For(l.look), ""
 	if !q.any() {
 		_ = l.pacer.Release(ctx, l.slot)
 		return job.Finding{Verdict: job.LookLater, Error: "the configuration has no look-up for a job like this"}, true

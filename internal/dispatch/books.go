@@ -34,7 +34,8 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		Parked:      job.ParkedBound{Jobs: g.Parked.Most, Bytes: g.Parked.Bytes},
 		Keys:        g.Request.Key.Any(),
 		KeyLifetime: g.Request.KeyCovers(),
-		Sent:        sent(g),
+		Sent:        sent(g.Own()),
+		RouteSent:   routeSent(g),
 		Asks:        asks(g),
 		Attempts:    g.Retry.Attempts,
 		Brake:       g.BatchBrake,
@@ -49,14 +50,51 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 	return cfg
 }
 
-// asks says when a gateway is first asked what came of a call in doubt.
+// asks says when a gateway is first asked what came of a call in doubt, whatever route its job takes: the earliest of all. A job whose route can't be asked for
+// is parked then.
 func asks(g config.Gateway) (a job.Asks) {
+	for _, as := range g.Ways() {
+		of := asksOf(as)
+		a.Unknown, a.Accepted = sooner(a.Unknown, of.Unknown), sooner(a.Accepted, of.Accepted)
+	}
+	return a
+}
+
+// sooner returns the shorter of two times, of which zero is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// asksOf is asks for the jobs of one route.
+func asksOf(as config.Gateway) (a job.Asks) {
 	for accepted, first := range map[bool]*time.Duration{false: &a.Unknown, true: &a.Accepted} {
-		if q := g.Lookup.For(accepted); q != nil {
+		if q := as.Lookup.For(accepted); q != nil {
 			*first = max(q.Schedule[0], time.Microsecond)
 		}
 	}
 	return a
+}
+
+// routeAsks is asksOf for each route, by its name; nil where the gateway has none.
+func routeAsks(g config.Gateway) map[string]job.Asks { return byRoute(g, asksOf) }
+
+// routeSent is sent for each route, by its name; nil where the gateway has none.
+func routeSent(g config.Gateway) map[string]string { return byRoute(g, sent) }
+
+// byRoute returns something of each route, by its name; nil where the gateway has none.
+func byRoute[T any](g config.Gateway, of func(config.Gateway) T) map[string]T {
+	if len(g.Routes) == 0 {
+		return nil
+	}
+	all := make(map[string]T, len(g.Routes))
+	for _, name := range g.RouteNames() {
+		as, _ := g.On(name)
+		all[name] = of(as)
+	}
+	return all
 }
 
 // sent is the digest of what a gateway's calls are made of: while one of a job's may have charged, no other one is made of something else.
@@ -68,13 +106,13 @@ func sent(g config.Gateway) string {
 // Store returns one gateway's dead letters.
 func Store(c redis.UniversalClient, g config.Gateway) *deadletter.Store {
 	s := deadletter.New(c, g.Name).Sealing(Box(g))
-	s.Brake, s.Asks = g.BatchBrake, asks(g)
+	s.Brake, s.Asks, s.RouteAsks = g.BatchBrake, asksOf(g.Own()), routeAsks(g)
 	return s
 }
 
 // Rules say which of a gateway's parked jobs may be sent again, at a moment on Redis's clock.
 func Rules(g config.Gateway, now time.Time) deadletter.Rules {
-	return deadletter.Rules{Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Asks: asks(g), Now: now, Money: Money(g.Amount)}
+	return deadletter.Rules{Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Asks: asksOf(g.Own()), RouteAsks: routeAsks(g), Now: now, Money: Money(g.Amount)}
 }
 
 // Box returns what seals and opens the payloads of a gateway; nil where the configuration has no encryption.
@@ -107,7 +145,7 @@ func MaxCost(g config.Gateway) int64 {
 func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
 	gateways, scoped := make(map[string]admission.Gateway, len(cfg.Gateways)), scope(c, cfg)
 	for _, g := range cfg.Gateways {
-		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount), Key: g.Request.Key.Check, Keys: keysOf(g.Name)}
+		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount), Key: g.Request.Key.Check, Route: g.Route, Keys: keysOf(g.Name)}
 	}
 	return admission.New(admission.Config{
 		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},

@@ -24,6 +24,45 @@ type lookup struct {
 	doubted, accepted query
 }
 
+// lookups are how a gateway is asked, by the routes of its jobs. The empty name is for jobs that name none.
+type lookups struct {
+	// Share, Limits and Pages are as in lookup; all routes have the first two in common.
+	Share  float64
+	Limits []job.Limit
+	Pages  int
+
+	routes map[string]lookup
+}
+
+// newLookups returns how a gateway is asked; nil where it is not.
+func newLookups(g config.Gateway, tokens *access.Keeper) (*lookups, error) {
+	if !g.Asked() {
+		return nil, nil
+	}
+	all := &lookups{routes: map[string]lookup{}}
+	for name, as := range g.Ways() {
+		l, err := newLookup(as, tokens)
+		if err != nil {
+			return nil, err
+		}
+		if as.Lookup != nil {
+			all.Share, all.Limits, all.Pages = l.Share, l.Limits, max(all.Pages, l.Pages)
+		}
+		all.routes[name] = l
+	}
+	return all, nil
+}
+
+// For returns how the gateway is asked for a job: the zero query where it can't be.
+func (l *lookups) For(look job.Look) query { return l.routes[look.Job.Route].For(look.Accepted) }
+
+// close lets go of idle connections. Look-ups under way finish.
+func (l *lookups) close() {
+	for _, one := range l.routes {
+		one.close()
+	}
+}
+
 // query is one way to ask. The zero query: there is none.
 type query struct {
 	// Send makes one request. Its answer may be as long as a page of a list.
@@ -47,7 +86,6 @@ func (l lookup) For(accepted bool) query {
 	return l.doubted
 }
 
-// close lets go of idle connections. Look-ups under way finish.
 func (l lookup) close() {
 	for _, q := range []query{l.doubted, l.accepted} {
 		if q.close != nil {

@@ -22,10 +22,11 @@ import (
 type set struct {
 	cfg    config.Gateway
 	books  *ledger.Books
-	client *gateway.Client
-	tokens *access.Keeper // nil: calls carry none
+	client *gateway.Client            // for jobs that name no route
+	routes map[string]*gateway.Client // for the others
+	tokens *access.Keeper             // nil: calls carry none
 	worker *worker.Worker
-	asks   *lookup // nil: the gateway is not asked what came of calls
+	asks   *lookups // nil: the gateway is not asked what came of calls
 }
 
 func (u *unit) now() *set { return u.set.Load() }
@@ -39,6 +40,9 @@ func (s *set) close() {
 		s.asks.close()
 	}
 	s.client.Close()
+	for _, c := range s.routes {
+		c.Close()
+	}
 }
 
 // newSet makes what the configuration asks for, or says why it can't be had. Nothing is changed by it.
@@ -46,34 +50,66 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	ended := func(taskID string) { u.server.Ended(taskID) }
 	s := &set{cfg: g}
 	s.books = watchedBooks(u.calls, g, u.data, hears{ended, func(id string) { s.worker.Exhausted(id) }, u.setAside})
-	how, err := callConfig(g)
+	own := g.Own()
+	how, err := callConfig(own)
 	if err == nil {
 		s.client, err = gateway.New(how)
 	}
 	if err == nil {
-		s.tokens, err = u.keeper(g, how)
+		s.tokens, err = u.keeper(own, how)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
 	}
-	if g.Lookup != nil {
-		asks, err := newLookup(g, s.tokens)
-		if err != nil {
-			return nil, fmt.Errorf("gateway %s: %w", g.Name, err)
-		}
-		s.asks = &asks
+	if s.asks, err = newLookups(g, s.tokens); err != nil {
+		return nil, fmt.Errorf("gateway %s: %w", g.Name, err)
 	}
-	answers, err := table(g)
+	answers, err := s.table(own)
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
 	}
+	parking := Store(u.calls, g)
+	parking.TaskEnded = ended
+	working := u.working(s, parking, answers)
+	if working.Routes, err = u.routes(s); err != nil {
+		return nil, err
+	}
+	s.worker = worker.New(working)
+	return s, nil
+}
+
+// table returns what the answers of a gateway mean, as the jobs of one route see it.
+func (s *set) table(g config.Gateway) (outcome.Table, error) {
+	answers, err := table(g)
 	if s.tokens != nil {
 		answers = answers.Hiding(newMask(g.Request).with(s.tokens))
 	}
-	parking := Store(u.calls, g)
-	parking.TaskEnded = ended
-	s.worker = worker.New(u.working(s, parking, answers))
-	return s, nil
+	return answers, err
+}
+
+// routes returns how the jobs of each route are called.
+func (u *unit) routes(s *set) (map[string]worker.Route, error) {
+	if len(s.cfg.Routes) == 0 {
+		return nil, nil
+	}
+	all := make(map[string]worker.Route, len(s.cfg.Routes))
+	s.routes = make(map[string]*gateway.Client, len(s.cfg.Routes))
+	for _, name := range s.cfg.RouteNames() {
+		as, _ := s.cfg.On(name)
+		how, err := callConfig(as)
+		if err == nil {
+			s.routes[name], err = gateway.New(how)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("gateway %s: routes.%s.request: %w", as.Name, name, err)
+		}
+		answers, err := s.table(as)
+		if err != nil {
+			return nil, fmt.Errorf("gateway %s: routes.%s.answers: %w", as.Name, name, err)
+		}
+		all[name] = worker.Route{Sender: sender{s.routes[name], u.machine, s.tokens, u.tools.made}, Judge: answers, Sent: sent(as)}
+	}
+	return all, nil
 }
 
 // working is what the worker of a set works with.
@@ -83,7 +119,7 @@ func (u *unit) working(s *set, parking *deadletter.Store, answers outcome.Table)
 		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine, s.tokens}, Ledger: nudging{s.books, u.mover}, DeadLetters: parking,
 		Sender: sender{s.client, u.machine, s.tokens, u.tools.made}, Judge: answers, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
-		Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Sent: sent(g),
+		Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Sent: sent(g.Own()),
 		Owner: newOwner(), Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log, Traces: t.traces,
 	}
 }

@@ -139,8 +139,8 @@ func (c *clerk) asking(set *set, request gateway.Config) {
 	if set.asks == nil {
 		return
 	}
-	g, how := set.cfg, *set.asks
-	for accepted, to := range map[bool]*query{false: &how.doubted, true: &how.accepted} {
+	g, how, own := set.cfg, *set.asks, set.asks.routes[""]
+	for accepted, to := range map[bool]*query{false: &own.doubted, true: &own.accepted} {
 		q := g.Lookup.For(accepted)
 		if q == nil {
 			continue
@@ -153,6 +153,7 @@ func (c *clerk) asking(set *set, request gateway.Config) {
 			return c.ifAlive(r.Due, func() job.Result { return send(ctx, r) })
 		}
 	}
+	how.routes = map[string]lookup{"": own}
 	set.asks = &how
 }
 

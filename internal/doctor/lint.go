@@ -29,9 +29,10 @@ const (
 // lint says what of a gateway's configuration is allowed and unwise. connect is how long a connection took; zero if there was none.
 func (x *examination) lint(g config.Gateway, connect time.Duration) {
 	var found []Check
-	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintLookup, lintHold, lintAnswers, lintNewKey, lintURL, lintTokenURL, lintHeaders, lintPack} {
+	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintHold, lintTokenURL, lintPack} {
 		found = append(found, rule(g)...)
 	}
+	found = append(found, lintWays(g)...)
 	found = append(found, x.lintFlight(g, connect)...)
 	found = append(found, x.lintTLS(g.Name, g.Request.TLS)...)
 	if len(found) == 0 {
@@ -41,6 +42,23 @@ func (x *examination) lint(g config.Gateway, connect time.Duration) {
 		c.Message = fmt.Sprintf("%s:%d: %s", g.At.File, g.At.Line, c.Message)
 		x.add(c)
 	}
+}
+
+// lintWays looks at each way in which the gateway is called. What is unwise in the gateway's own keys is said once.
+func lintWays(g config.Gateway) (found []Check) {
+	for name, as := range g.Ways() {
+		for _, rule := range []func(config.Gateway) []Check{lintLookup, lintAnswers, lintNewKey, lintURL, lintHeaders} {
+			for _, c := range rule(as) {
+				if name != "" && !slices.Contains(found, c) {
+					c.Message = fmt.Sprintf("route %s: %s", name, c.Message)
+				}
+				if !slices.Contains(found, c) {
+					found = append(found, c)
+				}
+			}
+		}
+	}
+	return found
 }
 
 // holdMost is how long one answer may well stop a gateway.
@@ -103,7 +121,7 @@ func lintTimes(g config.Gateway) (found []Check) {
 
 func lintKeys(g config.Gateway) []Check {
 	const name = "idempotency"
-	asks := g.Lookup.For(false) != nil // then the gateway says what became of such a call
+	asks := g.Own().Lookup.For(false) != nil // then the gateway says what became of such a call
 	switch {
 	case !g.Request.Key.Any() && !asks:
 		return []Check{warn(name, g.Name, "if the gateway can be asked what became of a payment, write lookup; if it does have idempotency keys, name its header in request.idempotency_header",

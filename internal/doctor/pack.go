@@ -74,7 +74,7 @@ func unverified(g config.Gateway, p packs.Pack) []string {
 			published, ok := config.PackLifetime(p)
 			return ok && g.Request.KeyLifetime != published
 		case path == "lookup" || strings.HasPrefix(path, "lookup."):
-			return g.Lookup == nil
+			return !g.Asked()
 		case strings.HasPrefix(path, "leak."):
 			return cmp.Compare(rate(g.Leak.Limits), rate(packLimits(p))) != 0
 		}

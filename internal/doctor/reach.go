@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,11 @@ func (x *examination) reachAll(ctx context.Context) map[string]chan way {
 		go func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			found := x.reach(ctx, g, target{g.Request.URL.Reveal(), "request.url"})
+			var found way
+			for _, to := range targets(g) {
+				one := x.reach(ctx, g, to)
+				found.checks, found.took = append(found.checks, one.checks...), max(found.took, one.took)
+			}
 			if o := g.Request.OAuth2; o.On { // no token is asked for: some gateways end the one before by that
 				found.checks = append(found.checks, x.reach(ctx, g, target{o.TokenURL.Reveal(), "request.oauth2.token_url"}).checks...)
 			}
@@ -46,6 +51,21 @@ func (x *examination) reachAll(ctx context.Context) map[string]chan way {
 		}()
 	}
 	return ways
+}
+
+// targets are the addresses that a gateway is called at, each once.
+func targets(g config.Gateway) (all []target) {
+	for name, as := range g.Ways() {
+		to := target{as.Request.URL.Reveal(), "request.url"}
+		if name != "" && g.Request.URL != as.Request.URL {
+			to.field = "routes." + name + ".request.url"
+		}
+		addr, _, _, err := to.address()
+		if !slices.ContainsFunc(all, func(t target) bool { a, _, _, e := t.address(); return a == addr && (e == nil) == (err == nil) }) {
+			all = append(all, to)
+		}
+	}
+	return all
 }
 
 // target is an address that a gateway's calls need, and the key that names it.

@@ -105,7 +105,7 @@ func (x *examination) parked(g config.Gateway, v dispatch.Glance) {
 
 // pending looks at what keeps pending jobs from settling themselves.
 func (x *examination) pending(g config.Gateway, v dispatch.Glance) {
-	if v.Pending > 0 && g.Lookup == nil {
+	if v.Pending > 0 && !g.Asked() {
 		x.add(warn("no_lookup", g.Name, "put lookup back into the file; or look them up when a dispatcher has parked them as unknown_outcome, which it does within a minute",
 			"nobody asks any more what became of %s: the file has no lookup", job.JobsText(v.Pending)))
 	}

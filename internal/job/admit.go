@@ -17,6 +17,7 @@ const (
 	ParkedNow Admittance = "parked"    // no room: parked as rejected
 	Duplicate Admittance = "duplicate" // known already, nothing changed
 	Conflict  Admittance = "conflict"  // the same id with another payload: the first one stands
+	Elsewhere Admittance = "elsewhere" // the same id with another route of the gateway: the first one stands
 	KeyTaken  Admittance = "key_taken" // the id is an idempotency key that another job has used: nothing changed
 	Full      Admittance = "full"      // no room, and not parked either: nothing changed
 	Damaged   Admittance = "damaged"   // a key of the job in Redis is of another type: nothing changed

@@ -49,6 +49,7 @@ const (
 	OpenExhausted Opening = "exhausted" // its attempts are used up: park it
 	OpenSealed    Opening = "sealed"    // its payload can't be opened as this process is configured: put it aside until that is mended
 	OpenDiffers   Opening = "differs"   // an attempt may have charged, and another call would not be the same request: park it
+	OpenUnrouted  Opening = "unrouted"  // the configuration does not have its route: put it aside until that is mended
 	OpenChanged   Opening = "changed"   // its payload is not what was sealed for it: park it
 	OpenPaused    Opening = "paused"    // its batch is paused: park it until the batch is resumed
 	OpenCancelled Opening = "cancelled" // its batch is cancelled: park it until a person takes it in again
@@ -69,7 +70,7 @@ type Attempt struct {
 	Accepted      time.Time     // when the job was accepted, on Redis's clock
 	Outages       int           // outages of the gateway that the job has met
 	Failed        time.Time     // its first failure that counts as an attempt, on Redis's clock; zero if there is none
-	// LastError is what went wrong last, with OpenGo and OpenExhausted; with OpenPaused, OpenCancelled, OpenSealed and OpenChanged why; with OpenDiffers what
+	// LastError is what went wrong last, with OpenGo and OpenExhausted; with OpenPaused, OpenCancelled, OpenSealed, OpenUnrouted and OpenChanged why; with OpenDiffers what
 	// was sent then (see SentChanges).
 	LastError string
 }

@@ -24,6 +24,8 @@ type Job struct {
 	Expires time.Time
 	// Batch is the producer's name for the run that the job belongs to. Empty means none.
 	Batch string
+	// Route is the gateway's named request that is made for the job. Empty means the gateway's own.
+	Route string
 }
 
 // State is where a job stands; its record says exactly one at every moment.

@@ -96,7 +96,7 @@ func (b *Books) moneyOf(n job.Newcomer) string {
 }
 
 // admittances are the answers of accept.lua by their digits, from 1.
-var admittances = []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full, job.KeyTaken, job.Damaged}
+var admittances = []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full, job.KeyTaken, job.Damaged, job.Elsewhere}
 
 // answersOf reads the reply of accept.lua on n jobs.
 func answersOf(reply string, n int) ([]job.Admittance, job.Room, error) {
@@ -143,12 +143,12 @@ func retryOf(us int64) time.Duration {
 // For returns the books for one act: act names its place in the trail, and what Readmit takes, or an act upon a batch parks, is counted for it
 // in the same step.
 func (b *Books) For(act func() string) *Books {
-	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act, felt: b.felt}
+	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act, felt: b.felt, routeSent: b.routeSent}
 }
 
 // On returns the books for whoever reads them by another client of the same Redis.
 func (b *Books) On(c redis.UniversalClient) *Books {
-	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act, felt: b.felt}
+	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act, felt: b.felt, routeSent: b.routeSent}
 }
 
 func (b *Books) actPlace() string {

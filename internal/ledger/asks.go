@@ -102,7 +102,7 @@ func (b *Books) claim(ctx context.Context, c Claim) (r claimReply, err error) {
 }
 
 // claimFields is how many values look_claim.lua says of a look-up before its payload.
-const claimFields = 17
+const claimFields = 18
 
 // looked reads what look_claim.lua says of a look-up that it has claimed.
 func (b *Books) looked(rest []any) (l job.Look, digest string, err error) {
@@ -118,7 +118,7 @@ func (b *Books) looked(rest []any) (l job.Look, digest string, err error) {
 		}
 		return n
 	}
-	l = job.Look{Job: job.Job{ID: text(0), Gateway: b.cfg.Gateway, Cost: number(12), Batch: text(13), Payload: joined(rest[claimFields:])},
+	l = job.Look{Job: job.Job{ID: text(0), Gateway: b.cfg.Gateway, Cost: number(12), Batch: text(13), Route: text(17), Payload: joined(rest[claimFields:])},
 		Generation: number(1), KeyGeneration: number(2), Accepted: text(3) == "1", Reference: text(4), First: record.Moment(number(5)), Ended: record.Moment(number(6)),
 		AbsentKey: number(15), Declined: text(16) == "1", Made: int(number(7)), Absent: int(number(8)), Failed: int(number(9)), Entered: record.Moment(number(10)), Claimed: record.Moment(number(11))}
 	return l, text(14), failed
@@ -166,7 +166,7 @@ func (b *Books) EndLook(ctx context.Context, l job.Look, e LookEnd) (string, err
 	keys := []string{k.Job(l.Job.ID), k.Asking(), k.Counters(), k.Hold(), k.Retries(), taskKey, k.Costs(), parked(job.Refused), parked(job.Exhausted), parked(job.UnknownOutcome), k.Looks(), k.Alive()}
 	came, err := record.LookEnd.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), l.Job.ID, l.Generation, l.Owner, verdict, micros(e.Next), e.Least.Microseconds(),
 		record.Micros(l.Claimed), e.After.Microseconds(), e.Error, e.Status, e.Reference, line, b.cfg.Dedupe.Milliseconds(), b.cfg.Brake.Setting(), b.cfg.Attempts,
-		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Sent, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Hold.Microseconds()).Text()
+		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.sent(l.Job.Route), taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Hold.Microseconds()).Text()
 	if err != nil || came != AfterGone || verdict != string(job.LookDone) {
 		_, err = b.orAside(ctx, l.Job.ID, "", err)
 		return came, err

@@ -18,7 +18,7 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.cfg.Age()
 	reply, err := record.Open.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), id, generation, owner, deadline.Microseconds(),
-		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent).Slice()
+		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent, b.routeSent).Slice()
 	if aside, err := b.orAside(ctx, id, "", err); aside {
 		return job.Attempt{}, job.OpenStale, nil
 	} else if err != nil {
@@ -50,11 +50,11 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 	}
 	a.Job.Batch, a.LastError = text(7), text(8)
 	a.Unsure, a.Lapse = number(digestAt+1) == 1, number(digestAt+1) == 2
-	a.Failed, a.Calls = record.Moment(number(digestAt+2)), int(number(digestAt+3))
+	a.Failed, a.Calls, a.Job.Route = record.Moment(number(digestAt+2)), int(number(digestAt+3)), text(digestAt+4)
 	if !ok {
 		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
 	}
-	a.Job.Payload = joined(reply[digestAt+4:])
+	a.Job.Payload = joined(reply[digestAt+5:])
 	return a, what, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +48,8 @@ type Config struct {
 	Brake job.Brake
 	// Sent is a digest of what a call is made of but for the payload: while an earlier call may have charged, no other is made. Empty: that is not watched.
 	Sent string
+	// RouteSent is Sent of each of the gateway's routes, by their names.
+	RouteSent map[string]string
 	// KeyLifetime is how long after a key's first call another one may begin with it.
 	KeyLifetime time.Duration
 	// Asks says when the gateway is first asked after a job that may have been charged. The zero value: never, such jobs are parked.
@@ -86,6 +90,8 @@ type Books struct {
 	watch   watch
 	act     func() string   // see For; nil means none
 	felt    func() []string // the keys of its pulse
+	// routeSent is Config.RouteSent as open.lua reads it.
+	routeSent string
 }
 
 // New returns the books of a gateway.
@@ -96,12 +102,28 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 	if cfg.Money == nil {
 		cfg.Money = func([]byte) string { return "" }
 	}
-	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway)}
+	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway), routeSent: routeSent(cfg.RouteSent)}
 	if cfg.Bucket != nil {
 		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua()), record.Readmit(cfg.Bucket.Lua())
 	}
 	b.felt = sync.OnceValue(b.pulseKeys)
 	return b
+}
+
+// routeSent are the digests of routes as open.lua reads them.
+func routeSent(of map[string]string) (text string) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		text += " " + name + " " + of[name] + " "
+	}
+	return text
+}
+
+// sent is the digest of what a call of a job of that route is made of; empty where the gateway has no such route, or nobody watches it.
+func (b *Books) sent(route string) string {
+	if route == "" {
+		return b.cfg.Sent
+	}
+	return b.cfg.RouteSent[route]
 }
 
 var errNoCheck = errors.New("these books take nothing in: they have no admission check")

@@ -17,20 +17,26 @@ func (b *Books) recognise(ctx context.Context, jobs []job.Newcomer, answers []jo
 	if b.cfg.Box == nil {
 		return nil
 	}
-	known := map[int]*redis.StringCmd{}
+	known := map[int]*redis.SliceCmd{}
 	_, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, a := range answers {
 			if a == job.Conflict {
-				known[i] = p.HGet(ctx, b.keys.Job(jobs[i].Job.ID), record.Short("digest"))
+				known[i] = p.HMGet(ctx, b.keys.Job(jobs[i].Job.ID), record.Short("digest"), record.Short("route"))
 			}
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil {
 		return err
 	}
 	for i, cmd := range known {
-		if b.cfg.Box.SameDigest(jobs[i].Job.ID, jobs[i].Digest, cmd.Val()) {
+		digest, _ := cmd.Val()[0].(string)
+		route, _ := cmd.Val()[1].(string)
+		switch {
+		case !b.cfg.Box.SameDigest(jobs[i].Job.ID, jobs[i].Digest, digest):
+		case route != jobs[i].Job.Route:
+			answers[i] = job.Elsewhere
+		default:
 			answers[i] = job.Duplicate
 		}
 	}

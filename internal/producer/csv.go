@@ -18,6 +18,7 @@ type csvHeader struct {
 	names []string
 	keys  [][]byte // each name as a JSON key with its colon
 	id    int      // the column of the id
+	route int      // that of the route; -1: there is none
 	row   [][]byte // the fields of the record at hand, used again for each
 	plan  *plan    // what makes payloads of records; nil: they are payloads
 }
@@ -90,12 +91,17 @@ func (r *Reader) useHeader(line Line) error {
 	if err != nil {
 		return wrong("mend the header row", err)
 	}
-	h := &csvHeader{raw: line.Raw}
+	h := &csvHeader{raw: line.Raw, route: -1}
 	if err := h.name(fields); err != nil {
 		return wrong("give each column a name of its own", err)
 	}
 	if h.id = slices.Index(h.names, r.opt.IDField); h.id < 0 {
 		return wrong(r.missingHint(h.names, text), fmt.Errorf("no column is named %q, as %s says", r.opt.IDField, cmp.Or(r.opt.Told, "--id-field")))
+	}
+	if r.opt.RouteField != "" {
+		if h.route = slices.Index(h.names, r.opt.RouteField); h.route < 0 {
+			return wrong(theColumns(h.names), fmt.Errorf("no column is named %q, as --route-field says", r.opt.RouteField))
+		}
 	}
 	if h.plan = r.gate.plan; h.plan != nil {
 		if err := h.plan.bind(h.names, h.id); err != nil {
@@ -188,6 +194,9 @@ func (r *Reader) csvJob(raw []byte) (job.Job, error) {
 		return job.Job{}, fmt.Errorf("no id: the field %q is empty", r.opt.IDField)
 	}
 	r.id = j.ID
+	if h.route >= 0 {
+		j.Route = cmp.Or(string(fields[h.route]), j.Route)
+	}
 	if h.plan != nil {
 		if j.Payload, err = h.plan.record(fields); err != nil {
 			return job.Job{}, err

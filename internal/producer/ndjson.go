@@ -2,6 +2,7 @@ package producer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,11 +56,16 @@ func (r *Reader) plainJob(raw []byte) (job.Job, error) {
 		return job.Job{}, fmt.Errorf("no id: the field %q is missing, null or empty", r.opt.IDField)
 	}
 	r.id = j.ID
+	var err error
+	if r.opt.RouteField != "" {
+		if j.Route, err = r.routeIn(r.opt.RouteField, j.Route); err != nil {
+			return job.Job{}, err
+		}
+	}
 	if r.gate.plan == nil {
 		j.Payload = r.compact(bytes.TrimSpace(raw))
 		return r.checked(j)
 	}
-	var err error
 	if j.Payload, err = r.gate.plan.object(&r.json, r.opt.IDField); err != nil {
 		return job.Job{}, err
 	}
@@ -133,7 +139,7 @@ func (r *Reader) flagJob() job.Job {
 	if r.opt.Shown {
 		cost = 0
 	}
-	return job.Job{Gateway: r.opt.Gateway, Cost: cost, At: r.opt.At, Expires: r.opt.Expires, Batch: r.opt.Batch}
+	return job.Job{Gateway: r.opt.Gateway, Cost: cost, At: r.opt.At, Expires: r.opt.Expires, Batch: r.opt.Batch, Route: r.opt.Route}
 }
 
 // set takes one member of a wrapped line. Null is as good as absent, but for the payload: nobody means to send nothing.
@@ -171,6 +177,12 @@ func (r *Reader) set(j *job.Job, m member) (err error) {
 		if !null && !(r.opt.Shown && string(m.value) == `""`) {
 			j.Batch, err = r.batchOf(m)
 		}
+	case "route":
+		if !null {
+			var route string
+			route, err = textOf(m)
+			j.Route = cmp.Or(route, j.Route)
+		}
 	default:
 		if r.opt.Shown && slices.Contains(shown, string(m.key)) {
 			return nil
@@ -185,7 +197,7 @@ func (r *Reader) unknownKey(key []byte) error {
 	if r.opt.Flags {
 		hint = "; where the line itself is the payload, name its id with --id-field"
 	}
-	return fmt.Errorf("unknown key %s: known are id, payload, gateway, cost, at, expires and batch%s", show(key), hint)
+	return fmt.Errorf("unknown key %s: known are id, payload, gateway, route, cost, at, expires and batch%s", show(key), hint)
 }
 
 // checked returns the job, or why it can't be one.
@@ -207,6 +219,9 @@ func (r *Reader) checked(j job.Job) (job.Job, error) {
 		return job.Job{}, errAfterLife
 	case len(j.Payload) > job.MaxLine:
 		return job.Job{}, fmt.Errorf("its payload would have %d bytes: the most is %d", len(j.Payload), job.MaxLine)
+	}
+	if j.Route, err = r.route(j); err != nil {
+		return job.Job{}, err
 	}
 	if r.opt.Key != nil {
 		if err := r.opt.Key(j.Gateway, j.ID); err != nil {
@@ -323,75 +338,4 @@ func checkBatch(name string) error {
 		}
 	}
 	return nil
-}
-
-// compact returns a JSON value without white space between its tokens: a copy only where there was some.
-func (r *Reader) compact(value []byte) json.RawMessage {
-	if !r.json.spaces {
-		return value[:len(value):len(value)]
-	}
-	return appendCompact(make([]byte, 0, len(value)), value)
-}
-
-// appendCompact appends valid JSON without the white space between its tokens.
-func appendCompact(dst, value []byte) []byte {
-	inString := false
-	for i := 0; i < len(value); i++ {
-		c := value[i]
-		switch {
-		case inString && c == '\\':
-			dst = append(dst, c)
-			i++
-			c = value[i]
-		case c == '"':
-			inString = !inString
-		case !inString && (c == ' ' || c == '\t' || c == '\r' || c == '\n'):
-			continue
-		}
-		dst = append(dst, c)
-	}
-	return dst
-}
-
-// unquote returns what a valid JSON string says.
-func unquote(raw []byte) string {
-	inner := raw[1 : len(raw)-1]
-	if bytes.IndexByte(inner, '\\') < 0 {
-		return string(inner)
-	}
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return string(inner) // unreachable: the parser has checked it
-	}
-	return s
-}
-
-// appendQuoted appends s as a JSON string that escapes only what must be escaped.
-func appendQuoted(dst, s []byte) []byte {
-	const hex = "0123456789abcdef"
-	dst = append(dst, '"')
-	for len(s) > 0 {
-		n := 0
-		for n < len(s) && plain[s[n]] {
-			n++
-		}
-		dst, s = append(dst, s[:n]...), s[n:]
-		if len(s) == 0 {
-			break
-		}
-		switch c := s[0]; c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		}
-		s = s[1:]
-	}
-	return append(dst, '"')
 }

@@ -31,6 +31,10 @@ type Options struct {
 	Batch   string    // the batch of lines that name none; empty means none
 	At      time.Time // the earliest moment of sending; zero means now
 	Expires time.Time // the moment after which jobs must not be sent any more; zero means never
+	Route   string    // the route of jobs that name none; empty means the gateway's own request
+	// RouteField is the field that is the route, where the line itself is the payload; in NDJSON also a dotted path. A line without it, or with an empty one, names
+	// none. Empty: no field is.
+	RouteField string
 	// Shown means that lines may be what dlq show, list and export write of parked jobs: what is not a job's own is
 	// passed over, an empty batch is none, a cost that isn't given is 0, and the payload must be there.
 	Shown bool
@@ -41,6 +45,8 @@ type Options struct {
 	Gateways func(name string) (maxCost int64, ok bool)
 	// Amount says where a gateway's payloads have their money and how much that may be. Nil: it is not looked at.
 	Amount func(gateway string) job.AmountRule
+	// RouteOf returns the route that a job of a gateway takes which names this one, or none (empty), or why it can't. Nil: any name will do.
+	RouteOf func(gateway, route string) (string, error)
 	// Key returns why a gateway would not take the idempotency key of a job with that id, or nil. Nil: it takes all.
 	Key func(gateway, id string) error
 	// Map says what becomes a gateway's payloads; nil for a gateway, and a nil Map: the records do. What dlq export has sealed, lines that say
@@ -185,6 +191,8 @@ func (r *Reader) checkOptions() error {
 		return usage("use ndjson or csv", "%q is not a format", o.Format)
 	case o.Format == CSV && o.IDField == "":
 		return usage("name the column of the id: --id-field invoice", "a CSV file needs --id-field")
+	case o.RouteField != "" && o.IDField == "":
+		return usage("leave --route-field out, or name the field of the id: --id-field invoice", "only where the lines are the payloads is a field of them the route; others say \"route\"")
 	case o.IDField != "" && o.Gateway == "":
 		return usage("name the gateway: -g stripe", "with --id-field the lines can't name their gateway")
 	case !o.At.IsZero() && !o.Expires.IsZero() && !o.Expires.After(o.At):
@@ -229,7 +237,8 @@ type gatewayCheck struct {
 	name   string
 	max    int64
 	amount job.AmountRule
-	plan   *plan // nil: its records are payloads
+	plan   *plan  // nil: its records are payloads
+	route  string // of jobs that name none
 }
 
 var (
@@ -260,6 +269,12 @@ func (r *Reader) maxCost(gateway string) (int64, error) {
 		r.gate.amount = r.opt.Amount(gateway)
 	}
 	r.gate.plan = r.planOf(gateway)
+	if r.opt.RouteOf != nil {
+		var err error
+		if r.gate.route, err = r.opt.RouteOf(gateway, ""); err != nil {
+			return 0, err
+		}
+	}
 	return most, nil
 }
 

@@ -3,11 +3,12 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 µs from now to the attempt's deadline
 --      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs, 0: one covers no second call)  8 attempts allowed
 --      9 version of the data ('' = not watched)  10 the least sign of life it must have (µs)  11 marks of confirmed restores (alive.lua)
---      12 digest of what a call is made of now, but for the payload ('' = not watched)
+--      12 digest of what a call is made of now, but for the payload ('' = not watched)  13 the same of the gateway's routes: a blank, name, blank, digest, and a blank
+--      behind each ('' = it has none)
 -- returns {opening, cost, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs), outages it has failed in,
 --      batch, what went wrong last (with 'go', 'exhausted', 'paused' and 'cancelled'; with 'differs' the digest of what was sent), the payload's digest,
 --      1 if a call with the present key may have charged (2: if there was one, since Redis may have forgotten it), when its
---      first failure was that counts as an attempt (µs, 0 = there is none), calls made since it was last admitted, payload, in one piece or several};
+--      first failure was that counts as an attempt (µs, 0 = there is none), calls made since it was last admitted, route ('' = none), payload, in one piece or several};
 --      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
 --      record is in flight and the caller's, to be called with 'go' and to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
@@ -51,6 +52,10 @@ if job.@failures then
   outages = tonumber(redis.call('HGET', record, '@outages_met')) or 0
 end
 
+-- digest is that of the job's call as it would be made now; '' where nobody watches it, or the gateway has no such route.
+local digest = ARGV[12]
+if job.@route then digest = string.match(ARGV[13], ' ' .. string.gsub(job.@route, '%-', '%%-') .. ' (%S+)') or '' end
+
 local cut = over and job.@opened_at -- its last owner died with the call under way, as far as anybody knows
 local function opening()
   local forgotten = ARGV[6] ~= '1' or tonumber(ARGV[7]) == 0 or rekeyed or (first > 0 and now - first > tonumber(ARGV[7]))
@@ -63,7 +68,7 @@ local function opening()
     if spent >= tonumber(ARGV[8]) then return 'exhausted' end
   end
   if job.@may_have_charged and forgotten then return 'unknown' end
-  if job.@may_have_charged and job.@sent_digest and ARGV[12] ~= '' and job.@sent_digest ~= ARGV[12] then
+  if job.@may_have_charged and job.@sent_digest and digest ~= '' and job.@sent_digest ~= digest then
     last_error = job.@sent_digest
     return 'differs'
   end
@@ -89,7 +94,7 @@ local what = opening()
 local deadline, moment = int(now + tonumber(ARGV[5])), int(now)
 local set = {'@owner', owner, '@deadline', deadline}
 if what == 'go' and first == 0 then set[5], set[6] = '@first_call_at', moment end
-if what == 'go' and ARGV[12] ~= '' and job.@sent_digest ~= ARGV[12] then set[#set + 1], set[#set + 2] = '@sent_digest', ARGV[12] end
+if what == 'go' and digest ~= '' and job.@sent_digest ~= digest then set[#set + 1], set[#set + 2] = '@sent_digest', digest end
 if what == 'go' or cut then set[#set + 1], set[#set + 2] = '@opened_at', moment end
 become_of(record, job, 'in_flight', unpack(set))
 if what ~= 'go' and not cut then -- to be parked: who finds this attempt cut off knows that nothing was sent
@@ -99,4 +104,5 @@ end
 gather_add(KEYS[2], deadline, id)
 return payload_pieces({what, cost, spent, tonumber(job.@key_generation) or 1, first > 0 and now - first or -1, tonumber(job.@accepted_at) or 0, outages,
   job.@batch or '', last_error, job.@digest or '', job.@may_have_charged and 1 or lapse and 2 or 0,
-  job.@failures and tonumber(string.match(redis.call('HGET', record, '@failures') or '', '^%d+') or 0) or 0, calls}, job)
+  job.@failures and tonumber(string.match(redis.call('HGET', record, '@failures') or '', '^%d+') or 0) or 0, calls,
+  job.@route or ''}, job)

@@ -17,21 +17,21 @@ import (
 const takeCostly = 2 * time.Second
 
 // call sends the job at its slot and deals with what comes of it.
-func (w *Worker) call(ctx context.Context, a job.Attempt, slot job.Slot, latest time.Time) {
+func (w *Worker) call(ctx context.Context, a job.Attempt, to Route, slot job.Slot, latest time.Time) {
 	fence := fence{w.cfg.Pacer, slot, latest}
 	slot, err := w.fit(ctx, a, slot)
 	if err != nil {
 		w.unfit(ctx, a, err)
 		return
 	}
-	res, slot, begun := w.send(ctx, a, slot, fence)
+	res, slot, begun := w.send(ctx, a, to.Sender, slot, fence)
 	if res.Late || res.Stage == job.NotSent && errors.Is(res.Err, job.ErrLocal) { // nobody's fault but this machine's: another process may call it
 		_ = w.cfg.Pacer.Release(ctx, slot)
 		w.giveBack(ctx, a)
 		return
 	}
 	received := w.cfg.Clock.Now()
-	j := w.cfg.Judge.Judge(outcome.Input{Result: res, KeySent: w.cfg.Keys, KeyLives: w.keyLives(a), Again: a.KeySent || a.Lapse, Unsure: a.Unsure, Lapse: a.Lapse,
+	j := to.Judge.Judge(outcome.Input{Result: res, KeySent: w.cfg.Keys, KeyLives: w.keyLives(a), Again: a.KeySent || a.Lapse, Unsure: a.Unsure, Lapse: a.Lapse,
 		Last: a.LastError, Received: received, Job: a.Job})
 	w.meters.called(j.Verdict, res)
 	e := ending(res, j, begun)
@@ -52,14 +52,14 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, slot job.Slot, latest 
 
 // send writes the call at its slot. On a busy machine slots pass before their jobs are ready; a job that is ready then takes another one, as it would be late
 // again if it went back to the queue and came the whole way again. It returns the slot of the last try, and when that began.
-func (w *Worker) send(ctx context.Context, a job.Attempt, slot job.Slot, fence fence) (job.Result, job.Slot, time.Time) {
+func (w *Worker) send(ctx context.Context, a job.Attempt, to Sender, slot job.Slot, fence fence) (job.Result, job.Slot, time.Time) {
 	for {
 		begun := w.cfg.Clock.Now()
 		w.cfg.Pacer.Ready(slot, begun)
 		res := job.Result{Stage: job.NotSent, Late: true}
 		if !fence.over(begun) && !w.cfg.Pacer.Passed(slot, begun) {
 			// The pacer hears of the write before the answer: a call that went out late must be known while its window lasts.
-			res = w.cfg.Sender.Send(ctx, job.Request{Job: a.Job, Key: a.Key(), Due: w.cfg.Pacer.Due(slot),
+			res = to.Send(ctx, job.Request{Job: a.Job, Key: a.Key(), Due: w.cfg.Pacer.Due(slot),
 				TooLate: func(now time.Time) bool { return fence.over(now) || w.cfg.Pacer.TooLate(slot, now) },
 				Wrote:   func(at time.Time) { w.cfg.Pacer.Written(slot, at) }})
 			w.traceCall(ctx, begun, res)
@@ -130,21 +130,25 @@ func (w *Worker) giveBack(ctx context.Context, a job.Attempt) {
 	w.cfg.Log.Debug("given back uncalled", "job", a.Job.ID)
 }
 
-// sealedWait is how long a job waits whose payload can't be opened here: until then somebody may have given the key, or a process takes
-// it that has it.
-const sealedWait = time.Minute
+// asideWait is how long a job waits whose payload can't be opened here, or whose route this process does not know: until then somebody may have given the key or the
+// route, or a process takes it that has it.
+const asideWait = time.Minute
 
-// putAside lets a job wait whose payload can't be opened as this process is configured: its key is missing, or it was never sealed and must be. It steps aside, so that it does not stop those that can be opened;
+// putAside lets a job wait that can't be called as this process is configured: its key is missing, it was never sealed and must be, or its route is not there. It steps aside, so that it does not stop those that can be opened;
 // no attempt is spent, and nothing is parked, since all others may want the same.
-func (w *Worker) putAside(ctx context.Context, a job.Attempt) {
-	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{Error: a.LastError}, sealedWait) })
-	w.cfg.Metrics.unopened(w.cfg.Gateway)
+func (w *Worker) putAside(ctx context.Context, a job.Attempt, opening job.Opening) {
+	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{Error: a.LastError}, asideWait) })
+	if opening == job.OpenUnrouted {
+		w.cfg.Metrics.unrouted(w.cfg.Gateway)
+	} else {
+		w.cfg.Metrics.unopened(w.cfg.Gateway)
+	}
 	level := slog.LevelDebug
-	if now := w.cfg.Clock.Now(); now.Sub(time.Unix(0, w.alarmed.Load())) >= sealedWait { // a million jobs may want the same key
+	if now := w.cfg.Clock.Now(); now.Sub(time.Unix(0, w.alarmed.Load())) >= asideWait { // a million jobs may want the same key
 		w.alarmed.Store(now.UnixNano())
 		level = slog.LevelError
 	}
-	w.cfg.Log.Log(ctx, level, "a job can't be called: put aside", "job", a.Job.ID, "wait", sealedWait, "error", a.LastError)
+	w.cfg.Log.Log(ctx, level, "a job can't be called: put aside", "job", a.Job.ID, "wait", asideWait, "error", a.LastError)
 }
 
 // keyLives says whether another call may still go out with the key that this one carried.
@@ -302,13 +306,14 @@ func (w *Worker) Parked(id string, reason job.Reason) {
 // parkUnsent parks a job that must not be called (again), as the ledger found when the attempt was opened.
 func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Opening) {
 	reason, why := job.Expired, "its time to expire passed before it was sent"
+	to, _ := w.route(a.Job.Route)
 	e := job.Ending{}
 	switch opening {
 	case job.OpenUnknown:
 		reason, why = job.UnknownOutcome, "an earlier call may have charged, and no living idempotency key covers another one"
 		e.Unsure = true
 	case job.OpenDiffers:
-		reason, why = job.UnknownOutcome, differs(a.LastError, w.cfg.Sent)
+		reason, why = job.UnknownOutcome, differs(a.LastError, to.Sent)
 		e.Unsure = true
 	case job.OpenExhausted:
 		reason, why = job.Exhausted, fmt.Sprintf("%d attempts used up, the last one cut off", w.cfg.Attempts)
@@ -345,6 +350,6 @@ func (w *Worker) logCall(ctx context.Context, a job.Attempt, e job.Ending, next 
 	if !w.cfg.Log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	w.cfg.Log.InfoContext(ctx, LineAttempt, "job", a.Job.ID, "batch", a.Job.Batch, "generation", a.Generation, "spent", a.Spent,
+	w.cfg.Log.InfoContext(ctx, LineAttempt, "job", a.Job.ID, "batch", a.Job.Batch, "route", a.Job.Route, "generation", a.Generation, "spent", a.Spent,
 		"verdict", e.Verdict, "status", e.Status, "took", e.Took.Round(time.Millisecond), "next", next, "wait", wait)
 }

@@ -25,6 +25,7 @@ type Metrics struct {
 	tries   *prometheus.CounterVec
 	limited *prometheus.CounterVec
 	sealed  *prometheus.CounterVec
+	lost    *prometheus.CounterVec
 }
 
 // NewMetrics registers the worker's instruments, zero from the start for each gateway.
@@ -40,6 +41,7 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 		backs:   counter("spillway_given_back_total", "Jobs put back at the head of the queue uncalled: their slot had passed and they got no other, this machine could not call, or there was no access token."),
 		tries:   counter("spillway_record_retries_total", "Times that writing an outcome down had to be tried again."),
 		sealed:  counter("spillway_unopened_payloads_total", "Times that a job was put aside uncalled, since its payload can't be opened here: its key is missing, or it is not sealed and must be."),
+		lost:    counter("spillway_unrouted_total", "Times that a job was put aside uncalled, since its route is not in the configuration here."),
 		limited: counter("spillway_too_many_requests_total", "Answers with status 429."),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_call_duration_seconds",
 			Help: "Time from the write of a call to its end.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14)}, []string{"gateway"}),
@@ -63,7 +65,7 @@ func (m *Metrics) Begin(gateway string) {
 	for _, r := range job.Reasons() {
 		m.parks.WithLabelValues(gateway, string(r))
 	}
-	for _, c := range []*prometheus.CounterVec{m.backs, m.tries, m.limited, m.sealed} {
+	for _, c := range []*prometheus.CounterVec{m.backs, m.tries, m.limited, m.sealed, m.lost} {
 		c.WithLabelValues(gateway)
 	}
 	for _, v := range []*prometheus.HistogramVec{m.seconds, m.ends, m.needed} {
@@ -74,7 +76,7 @@ func (m *Metrics) Begin(gateway string) {
 // Forget takes the instruments of a gateway away that is served no more.
 func (m *Metrics) Forget(gateway string) {
 	of := prometheus.Labels{"gateway": gateway}
-	for _, c := range []*prometheus.CounterVec{m.calls, m.parks, m.backs, m.tries, m.limited, m.sealed} {
+	for _, c := range []*prometheus.CounterVec{m.calls, m.parks, m.backs, m.tries, m.limited, m.sealed, m.lost} {
 		c.DeletePartialMatch(of)
 	}
 	for _, h := range []*prometheus.HistogramVec{m.seconds, m.ends, m.needed} {
@@ -126,4 +128,5 @@ func (m *Metrics) parked(gateway string, r job.Reason) {
 
 func (m *Metrics) givenBack(gateway string)  { m.backs.WithLabelValues(gateway).Inc() }
 func (m *Metrics) unopened(gateway string)   { m.sealed.WithLabelValues(gateway).Inc() }
+func (m *Metrics) unrouted(gateway string)   { m.lost.WithLabelValues(gateway).Inc() }
 func (m *Metrics) unrecorded(gateway string) { m.tries.WithLabelValues(gateway).Inc() }

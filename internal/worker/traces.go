@@ -43,6 +43,6 @@ func noteAttempt(ctx context.Context, a job.Attempt, e job.Ending, next string) 
 	if !tracing.Traced(ctx) {
 		return
 	}
-	tracing.Note(ctx, e.Verdict != job.VerdictDone, attribute.String("spillway.batch", a.Job.Batch), attribute.Int("spillway.attempt", a.Calls+1),
+	tracing.Note(ctx, e.Verdict != job.VerdictDone, attribute.String("spillway.batch", a.Job.Batch), attribute.String("spillway.route", a.Job.Route), attribute.Int("spillway.attempt", a.Calls+1),
 		attribute.String("spillway.verdict", string(e.Verdict)), attribute.Int("http.response.status_code", e.Status), attribute.String("spillway.next", next))
 }

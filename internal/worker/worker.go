@@ -11,6 +11,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -83,7 +84,9 @@ type Config struct {
 	DeadLetters DeadLetters
 	Sender      Sender
 	Judge       outcome.Table
-	Backoff     func(attempt int) time.Duration
+	// Routes are how jobs of the gateway's routes are called, by their names; those that name none go by Sender, Judge and Sent. Nil: there are none.
+	Routes  map[string]Route
+	Backoff func(attempt int) time.Duration
 	// Attempts is how many calls a job may use up before it is parked as exhausted; at least 1.
 	Attempts int
 	// Timeout is the gateway's: how long one call may take.
@@ -103,6 +106,14 @@ type Config struct {
 	Log      *slog.Logger
 	// Traces hears of each attempt. Nil: nobody does.
 	Traces *tracing.Tracer
+}
+
+// Route is how the jobs of one route are called.
+type Route struct {
+	Sender Sender
+	Judge  outcome.Table
+	// Sent is as in Config.
+	Sent string
 }
 
 // Worker deals with one gateway's deliveries. Safe for concurrent use.
@@ -146,8 +157,12 @@ func (w *Worker) handle(ctx context.Context, d job.Delivery) error {
 	begun, due := w.cfg.Clock.Now(), w.cfg.Pacer.Due(slot)
 	a, opening, err := w.open(ctx, d, due)
 	w.traceOpen(ctx, begun, opening)
+	to, has := w.route(a.Job.Route)
+	if err == nil && opening == job.OpenGo && !has {
+		opening, a.LastError = job.OpenUnrouted, unrouted(a.Job.Route)
+	}
 	if err == nil && opening == job.OpenGo {
-		w.call(ctx, a, slot, latest(begun, due))
+		w.call(ctx, a, to, slot, latest(begun, due))
 		return nil
 	}
 	_ = w.cfg.Pacer.Release(ctx, slot)
@@ -155,6 +170,19 @@ func (w *Worker) handle(ctx context.Context, d job.Delivery) error {
 		w.dontCall(ctx, a, opening, d)
 	}
 	return err
+}
+
+// route returns how the jobs of a route are called; has is false if the configuration does not have it.
+func (w *Worker) route(name string) (to Route, has bool) {
+	if name == "" {
+		return Route{w.cfg.Sender, w.cfg.Judge, w.cfg.Sent}, true
+	}
+	to, has = w.cfg.Routes[name]
+	return to, has
+}
+
+func unrouted(name string) string {
+	return fmt.Sprintf("the configuration of the dispatcher has no route %q at this gateway: put it back there, or take the job out with \"dispatcher park\"", name)
 }
 
 // handBack puts a job that gets no slot any more, since we are stopping, back at the head of the queue. An error would have asynq put
@@ -178,8 +206,8 @@ func (w *Worker) dontCall(ctx context.Context, a job.Attempt, opening job.Openin
 		w.cfg.Log.Debug("nothing to do for a task", "job", d.JobID, "generation", d.Generation, "because", opening)
 		return
 	}
-	if opening == job.OpenSealed {
-		w.putAside(ctx, a)
+	if opening == job.OpenSealed || opening == job.OpenUnrouted {
+		w.putAside(ctx, a, opening)
 		return
 	}
 	w.parkUnsent(ctx, a, opening)

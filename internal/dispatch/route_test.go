@@ -1,0 +1,180 @@
+package dispatch
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// twoRoutes is a gateway that is charged at one path and refunds at another one, and that can be asked after refunds alone. The first refund gets no answer.
+type twoRoutes struct {
+	mu   sync.Mutex
+	seen []string // method, path, a header, and the body of each request
+	lost int      // refunds whose answer is lost
+}
+
+func (g *twoRoutes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen = append(g.seen, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", r.Method, r.URL.Path, r.Header.Get("X-Kind"), body)))
+	switch {
+	case r.Method == http.MethodGet:
+		fmt.Fprintf(w, `{"status":"refunded","reference":"looked-up","of":%q}`, path.Base(r.URL.Path))
+	case strings.HasPrefix(r.URL.Path, "/refunds") && g.lost > 0:
+		g.lost--
+		panic(http.ErrAbortHandler)
+	case strings.HasPrefix(r.URL.Path, "/refunds"):
+		w.WriteHeader(http.StatusTeapot)
+		fmt.Fprint(w, `{"refund":{"id":"re_1"}}`)
+	default:
+		fmt.Fprint(w, `{"id":"ch_1"}`)
+	}
+}
+
+// requests returns those seen so far in order of their text.
+func (g *twoRoutes) requests() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Sorted(slices.Values(g.seen))
+}
+
+const routes = `leak: {limits: [200/s], jitter: 1ms}
+routes:
+  refund:
+    request: {url: "URL/refunds/{payload.charge}", encoding: form, headers: {X-Kind: refund}}
+    answers: [{status: 418, then: done}]
+    reference: refund.id
+    lookup: {url: "/refunds/of/{id}", schedule: [100ms], matches: {of: "{id}"}, answers: [{body: {status: refunded}, then: done, reference: reference}]}
+`
+
+// routed makes a gateway of these settings, in which URL stands for its address.
+func routed(t *testing.T, g http.Handler, request, settings string) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	srv := httptest.NewServer(g)
+	t.Cleanup(srv.Close)
+	text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: %s\n    %s\n", testkit.Redis(t), testkit.Gateway(t), request, strings.ReplaceAll(settings, "\n", "\n    "))
+	var err error
+	if r.cfg, err = config.Parse("x.yaml", []byte(strings.ReplaceAll(text, "URL", srv.URL)), config.Options{Secrets: true}); err != nil {
+		t.Fatal(err)
+	}
+	if r.db, err = Open(t.Context(), r.cfg, patience); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.db.Close() })
+	return r
+}
+
+// admit takes jobs in and returns what became of them, or what is wrong with them.
+func (r *rig) admit(jobs ...job.Job) (said []string) {
+	r.t.Helper()
+	for i := range jobs {
+		jobs[i].Gateway, jobs[i].Cost = r.cfg.Gateways[0].Name, 1
+	}
+	answers, err := Door(r.db.Client, r.cfg, patience).Admit(r.t.Context(), r.cfg.Gateways[0].Name, jobs, admission.Park)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, a := range answers {
+		if a.Err != nil {
+			said = append(said, a.Err.Error())
+			continue
+		}
+		said = append(said, string(a.Outcome))
+	}
+	return said
+}
+
+func (r *rig) found(id string) job.Record {
+	r.t.Helper()
+	rec, ok, err := Books(r.db.Client, r.cfg.Gateways[0]).Find(r.t.Context(), id)
+	if err != nil || !ok {
+		r.t.Fatalf("job %s: found %v, %v", id, ok, err)
+	}
+	return rec
+}
+
+// Jobs are called by their routes, judged by them, and asked after by them; jobs that name none go as ever.
+func TestJobsGoByTheirRoutes(t *testing.T) {
+	t.Parallel()
+	g := &twoRoutes{lost: 1}
+	r := routed(t, g, `{url: URL/charges, idempotency_header: ""}`, routes)
+	name := r.cfg.Gateways[0].Name
+	payload := []byte(`{"charge":"c/1"}`)
+	if got, want := r.admit(job.Job{ID: "a", Payload: payload}, job.Job{ID: "b", Payload: payload, Route: "refund"}, job.Job{ID: "c", Payload: payload, Route: "refnud"}),
+		[]string{"enqueued", "enqueued", fmt.Sprintf(`gateway %s has no route "refnud": it has refund; did you mean refund?`, name)}; !slices.Equal(got, want) {
+		t.Fatalf("got  %q\nwant %q", got, want)
+	}
+	r.serve()
+	testkit.Eventually(t, 10*time.Second, "both to be done", func() bool { return r.standing(0).Done == 2 })
+	if a := r.found("a"); a.Reference != "ch_1" || a.Job.Route != "" {
+		t.Errorf("a: %+v", a)
+	}
+	if b := r.found("b"); b.Reference != "looked-up" || b.Job.Route != "refund" || len(b.History) != 2 {
+		t.Errorf("b: %+v", b)
+	}
+	if got, want := g.requests(), []string{"GET /refunds/of/b refund", `POST /charges  {"charge":"c/1"}`, "POST /refunds/c/1 refund charge=c%2F1"}; !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	r.admit(job.Job{ID: "d", Payload: payload, Route: "refund"})
+	testkit.Eventually(t, 10*time.Second, "the refund to be done", func() bool { return r.standing(0).Done == 3 })
+	if d := r.found("d"); d.Reference != "re_1" || d.Status != http.StatusTeapot {
+		t.Errorf("d: %+v", d)
+	}
+}
+
+// A gateway without a request of its own has its first route for jobs that name none, and they have its name from then on.
+func TestTheFirstRouteIsTheUsualOne(t *testing.T) {
+	t.Parallel()
+	g := &twoRoutes{}
+	r := routed(t, g, `{headers: {X-Kind: any}}`, "leak: {limits: [200/s]}\nroutes: {charge: {request: {url: URL/charges}}, other: {request: {url: URL/other}}}")
+	r.admit(job.Job{ID: "a"}, job.Job{ID: "b", Route: "other"})
+	r.serve()
+	testkit.Eventually(t, 10*time.Second, "both to be done", func() bool { return r.standing(0).Done == 2 })
+	if a := r.found("a"); a.Job.Route != "charge" {
+		t.Errorf("a: %+v", a)
+	}
+	if got, want := g.requests(), []string{"POST /charges any {}", "POST /other any {}"}; !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// A route that a reload takes away has its jobs wait, and one that it brings has them called.
+func TestAReloadChangesRoutes(t *testing.T) {
+	t.Parallel()
+	g := &twoRoutes{}
+	r := routed(t, g, `{url: URL/charges}`, "leak: {limits: [200/s]}\nroutes: {other: {request: {url: URL/other}}}")
+	d := r.serve()
+	with := r.cfg.Gateways[0]
+	without := with
+	without.Routes = nil
+	if _, err := d.Reload(t.Context(), []config.Gateway{without}); err != nil {
+		t.Fatal(err)
+	}
+	r.admit(job.Job{ID: "a", Route: "other"}, job.Job{ID: "b"})
+	testkit.Eventually(t, 10*time.Second, "one to be put aside, one to be done", func() bool { s := r.standing(0); return s.Done == 1 && s.Retrying == 1 })
+	if a := r.found("a"); a.Spent != 0 || !strings.Contains(a.Error, `no route "other"`) {
+		t.Errorf("a: %+v", a)
+	}
+	if _, err := d.Reload(t.Context(), []config.Gateway{with}); err != nil {
+		t.Fatal(err)
+	}
+	r.admit(job.Job{ID: "c", Route: "other"})
+	testkit.Eventually(t, 10*time.Second, "the new one to be done", func() bool { return r.standing(0).Done == 2 })
+	if got, want := g.requests(), []string{"POST /charges  {}", "POST /other  {}"}; !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
