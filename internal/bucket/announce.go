@@ -43,7 +43,7 @@ func (p *Pacer) announceAll(a *announcement) (heard map[int64]bool) {
 	for i, s := range a.slots {
 		calls[i] = p.moved(a.plan, s, s.At+a.plan.tooLate)
 	}
-	within := time.Duration(a.plan.tooLate+p.distance(now)) * time.Microsecond // after that their slots have passed
+	within := time.Duration(a.plan.tooLate+p.unknown(now)) * time.Microsecond // after that their slots have passed
 	counted, err := p.reportOnce(calls, within)
 	if err != nil {
 		return nil
@@ -58,8 +58,8 @@ func (p *Pacer) announceAll(a *announcement) (heard map[int64]bool) {
 	return heard
 }
 
-// distance is the time that Redis needs for an answer, at the most that it can have been, in µs.
-func (p *Pacer) distance(now time.Time) int64 {
+// unknown is how well Redis's clock is known, in µs: by no more than a round trip, and less well where the last one is long ago.
+func (p *Pacer) unknown(now time.Time) int64 {
 	at := p.local(now)
 	return p.bounds.notAfter(at) - p.bounds.earliest(at)
 }

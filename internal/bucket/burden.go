@@ -13,11 +13,11 @@ const (
 	burdenLeast  = 16                     // slots in hand of a process that is too slow for its gateways
 	burdenFirst  = 64                     // the bound begins here, and doubles as it is used until something is late
 	burdenSteps  = 4                      // by so much the bound rises while as many slots are used as it allows
-	burdenFar    = 8                      // and by so much where Redis is far away: jobs take long there, however few they are
 	burdenCut    = 0.8                    // to such a part it falls when a job is late
 	burdenLost   = 0.5                    // and to such a part when its slot has passed
 	burdenEvery  = 100 * time.Millisecond // but no more often
-	burdenLate   = 16                     // a job is late that is ready by such a part of the last moment after its slot
+	burdenLate   = 16                     // a job is late that is ready by such a part of the last moment after its slot,
+	burdenTrips  = 4                      // and by so many answers of Redis: the slots come with one, and a job is pulled and claimed by two
 	burdenRecent = 10 * time.Second       // a process that had to wait so lately is overloaded
 	burdenWait   = 10 * time.Second       // nobody waits longer: slots in hand of a gateway that asks no more may never be counted out
 )
@@ -36,6 +36,7 @@ type Burden struct {
 	cut     time.Time // when the bound fell last; zero: nothing was late yet
 	held    time.Time // when somebody had to wait last
 	wait    time.Duration
+	away    away // of Redis, for all gateways
 	shown   prometheus.Gauge
 }
 
@@ -151,20 +152,17 @@ func (b *Burden) wake() {
 	}
 }
 
-// ready notes how long after its slot a job was ready, in µs, and up to when the slot was of use. What passed was ready too late. An answer of Redis takes so long
-// as away says: where that alone makes jobs late, fewer slots mend nothing, and no job counts as late.
-func (b *Burden) ready(late, most, away int64) {
+// ready notes how long after its slot a job was ready, in µs, and up to when the slot was of use. What passed was ready too late. Where Redis is far away, its
+// answers alone make jobs late: fewer slots mend nothing there.
+func (b *Burden) ready(late, most int64) {
 	if b == nil {
 		return
 	}
-	far := 2*away > most/burdenLate
-	if far {
-		late = 0
-	}
+	trips := burdenTrips * b.away.is()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch now := time.Now(); {
-	case late > most/burdenLate:
+	case late > most/burdenLate+trips:
 		if now.Sub(b.cut) < burdenEvery {
 			return
 		}
@@ -175,10 +173,7 @@ func (b *Burden) ready(late, most, away int64) {
 			part = burdenLost
 		}
 		b.bound = max(b.bound*part, burdenLeast)
-	case len(b.waiting) > 0 && far:
-		b.bound += burdenFar
-		b.wake()
-	case len(b.waiting) > 0 && b.cut.IsZero():
+	case len(b.waiting) > 0 && (b.cut.IsZero() || trips > most/burdenLate):
 		b.bound++
 		b.wake()
 	case len(b.waiting) > 0:

@@ -27,7 +27,7 @@ func TestAProcessThatIsTooSlowTakesFewerSlots(t *testing.T) {
 		t.Fatalf("%d slots of 500 at first, want %d", n, burdenFirst)
 	}
 	_, next := b.some(500)
-	b.ready(most/burdenLate, most, 0) // in time
+	b.ready(most/burdenLate, most) // in time
 	if <-next.come; next.gets != 1 || b.bound != burdenFirst+1 {
 		t.Fatalf("%d slots more, the bound is %v", next.gets, b.bound)
 	}
@@ -35,16 +35,16 @@ func TestAProcessThatIsTooSlowTakesFewerSlots(t *testing.T) {
 	if _, is := b.Overloaded(time.Now()); is {
 		t.Error("it is overloaded, and nothing was late")
 	}
-	b.ready(most/2, most, 0)
+	b.ready(most/2, most)
 	if b.bound != 400 {
 		t.Errorf("the bound is %v after a late job, want a fifth less than 500", b.bound)
 	}
-	b.ready(most, most, 0)
+	b.ready(most, most)
 	if b.bound != 400 {
 		t.Errorf("the bound is %v: it fell twice at once", b.bound)
 	}
 	b.cut = time.Time{}
-	if b.ready(most, most, 0); b.bound != 200 {
+	if b.ready(most, most); b.bound != 200 {
 		t.Errorf("the bound is %v after a slot that passed, want half of 400", b.bound)
 	}
 	got := make(chan int64, 2)
@@ -56,7 +56,7 @@ func TestAProcessThatIsTooSlowTakesFewerSlots(t *testing.T) {
 		t.Error("somebody waits, and it is not overloaded")
 	}
 	for range 50 {
-		b.ready(0, most, 0)
+		b.ready(0, most)
 	}
 	if b.bound <= 200 || b.bound > 202 {
 		t.Errorf("the bound is %v, want a little more than 200", b.bound)
@@ -90,19 +90,22 @@ func TestNobodyWaitsForEverForAPlaceInTheHand(t *testing.T) {
 	}
 }
 
-// Where Redis is far away every job is ready late by its answers alone. Fewer slots mend nothing there.
+// Where Redis is far away every job is ready late by its answers alone. Fewer slots mend nothing there; but where more than that is late, the machine is busy, too.
 func TestAFarRedisIsNoBurden(t *testing.T) {
 	t.Parallel()
 	const most = 250_000
 	b := NewBurden(nil)
+	b.away.add(40_000, time.Now())
 	b.some(burdenFirst)
 	b.some(1)
 	for range 10 {
-		b.ready(most/2, most, 20_000)
-		b.ready(most, most, 20_000)
+		b.ready(4*40_000, most)
 	}
 	if b.bound <= burdenFirst {
 		t.Errorf("the bound is %v, at first it was %d", b.bound, burdenFirst)
+	}
+	if b.ready(most, most); b.bound >= burdenFirst {
+		t.Errorf("the bound is %v after a slot that passed by more than the way", b.bound)
 	}
 }
 

@@ -102,7 +102,7 @@ func (c *congestion) room(now, least, most int64) (int64, <-chan struct{}) {
 func (p *Pacer) room(ctx context.Context) (int64, error) {
 	for {
 		now, pl := p.clock.Now(), p.plan.Load()
-		n, freed := p.congestion.room(p.local(now), 1+p.distance(now)/max(pl.spacing, 1), pl.inHand)
+		n, freed := p.congestion.room(p.local(now), 1+p.away.is()/max(pl.spacing, 1), pl.inHand)
 		if n > 0 {
 			return n, nil
 		}

@@ -52,7 +52,7 @@ func (p *Pacer) unused(slots []job.Slot) {
 	for _, s := range slots {
 		passed := p.bounds.current(s.Era) && now > s.At+pl.tooLate
 		if p.congestion.unused(s, passed, pl.inHand); passed {
-			p.congestion.all.ready(now-s.At, pl.tooLate, p.distance(p.clock.Now()))
+			p.congestion.all.ready(now-s.At, pl.tooLate)
 		}
 	}
 }

@@ -58,11 +58,13 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	p.mu.Unlock()
 	sent := p.local(p.clock.Now())
 	v, err := reserveScript.Run(ctx, p.client, p.slotKeys(pl), args...).Slice()
-	received := p.local(p.clock.Now()) + 1
+	now := p.clock.Now()
+	received := p.local(now) + 1
 	if err != nil {
 		p.unanswered(w, lease, err)
 		return grant{}, err
 	}
+	p.away.add(received-sent, now)
 	r, err := decode(v)
 	if err != nil {
 		return grant{}, err

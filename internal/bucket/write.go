@@ -107,7 +107,7 @@ func (p *Pacer) Ready(s job.Slot, at time.Time) {
 	if late <= pl.epsilon {
 		p.congestion.inTime(s)
 	}
-	p.congestion.all.ready(late, pl.tooLate, p.distance(at))
+	p.congestion.all.ready(late, pl.tooLate)
 	if s.Asked == 0 {
 		return
 	}

@@ -1,0 +1,44 @@
+package bucket
+
+import (
+	"sync"
+	"time"
+)
+
+// awayFor is how long the shortest round trip tells how far away Redis is.
+const awayFor = 10 * time.Second
+
+// away learns how far away Redis is: how long an answer takes, there and back. A busy machine makes answers late too: a script waits for others of this
+// process, or a goroutine for a processor when the answer has come. That is no distance, and it varies. Of hundreds of round trips some wait for nothing,
+// so the shortest one counts. Where none was short for a while, Redis may have moved, and what is believed doubles at most: a process that is overloaded, and takes its own
+// queue for a long way, makes the queue longer.
+type away struct {
+	mu    sync.Mutex
+	far   int64     // what is believed, in µs; 0: no answer came yet
+	least int64     // the shortest round trip since then, in µs; 0: there was none
+	since time.Time // zero: no answer came yet
+}
+
+// add takes in a round trip that took so many µs and has ended now.
+func (a *away) add(took int64, now time.Time) {
+	took = max(took, 1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.far == 0 {
+		a.far, a.since = took, now
+	}
+	a.far = min(a.far, took)
+	if a.least == 0 || took < a.least {
+		a.least = took
+	}
+	if now.Sub(a.since) >= awayFor {
+		a.far, a.least, a.since = min(a.least, 2*a.far), 0, now
+	}
+}
+
+// is returns how far away Redis is, in µs.
+func (a *away) is() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.far
+}

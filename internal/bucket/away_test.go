@@ -1,0 +1,61 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// A machine that is busy makes most answers late, and some are not: they tell how far away Redis is.
+func TestABusyMachineIsNotTakenForAFarRedis(t *testing.T) {
+	t.Parallel()
+	var a away
+	now := time.Unix(1000, 0)
+	round := func(trips ...int64) {
+		for _, took := range trips {
+			now = now.Add(awayFor / time.Duration(len(trips)))
+			a.add(took, now)
+		}
+	}
+	for range 20 {
+		round(30_000, 400, 90_000, 25_000)
+	}
+	if far := a.is(); far != 400 {
+		t.Errorf("%d µs away, want 400", far)
+	}
+	round(30_000, 20_000) // not one of these waited for nothing
+	if far := a.is(); far > 800 {
+		t.Errorf("%d µs away after some seconds of long ones, want twice as far at most", far)
+	}
+	for range 10 {
+		round(31_000, 20_000)
+	}
+	if far := a.is(); far != 20_000 {
+		t.Errorf("%d µs away after Redis has moved, want 20,000", far)
+	}
+	if a.add(300, now); a.is() != 300 {
+		t.Errorf("%d µs away after an answer within 300", a.is())
+	}
+}
+
+// One process knows one distance, by the answers to all of its gateways.
+func TestGatewaysShareTheDistanceToRedis(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t), 7)
+	alone := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
+	if w.expect(w.reserve(alone, wish{want: 1, cost: 1}), stateOK, 1); alone.away.is() == 0 {
+		t.Error("an answer came, and Redis is nowhere")
+	}
+	b := NewBurden(nil)
+	shared := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
+	shared.Share(b)
+	if w.expect(w.reserve(shared, wish{want: 1, cost: 1}), stateOK, 1); b.away.is() == 0 {
+		t.Error("the process does not know of the answer to its gateway")
+	}
+	other := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
+	if other.Share(b); other.away.is() != b.away.is() {
+		t.Error("another gateway of the process does not know the distance")
+	}
+}
