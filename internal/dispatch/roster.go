@@ -189,9 +189,7 @@ func (d *Dispatcher) begin(ctx context.Context, units []*unit) (left []*unit) {
 			continue
 		}
 		u.ailing.Store(false)
-		if err := d.serve(u); err != nil {
-			u.complain(ctx, "gateway not served", err)
-		}
+		d.serve(u)
 		u.log.Info("serving", "limits", u.limitsNow())
 	}
 	return left

@@ -21,18 +21,21 @@ const unheard = "cannot subscribe to cancelation channel"
 
 var errUnheard = errors.New("nobody listens for cancellations")
 
-// Subscribe gives asynq a subscription to cancellations that waits for its connection until the server is halted, and passes on all else.
+// Subscribe gives asynq a subscription to cancellations that waits for its connection until the server rests or is halted, and passes on all else.
 func (c *gatedClient) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	if !slices.Equal(channels, []string{cancelChannel}) {
 		return c.UniversalClient.Subscribe(ctx, channels...)
 	}
+	c.mu.Lock()
+	session := c.session
+	c.mu.Unlock()
 	deaf := redis.NewClient(&redis.Options{MaxRetries: -1, DialerRetries: 1, PoolSize: 1, DialTimeout: math.MaxInt64,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // else it looks its address up
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			<-c.stop.Done()
+			<-session.Done()
 			return nil, errUnheard
 		}})
-	context.AfterFunc(c.stop, func() { _ = deaf.Close() })
+	context.AfterFunc(session, func() { _ = deaf.Close() })
 	return deaf.Subscribe(ctx, channels...)
 }
 

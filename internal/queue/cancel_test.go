@@ -16,9 +16,7 @@ func TestNobodyListensForCancellations(t *testing.T) {
 	r.c = testkit.Server(t).Client()
 	r.srv.cfg.Log = slog.New(slog.NewTextHandler(log, nil))
 	r.srv = NewServer(r.c, r.srv.cfg)
-	if err := r.srv.Start(); err != nil {
-		t.Fatal(err)
-	}
+	r.srv.Start()
 	r.put(1, 1)
 	r.gate.allow <- struct{}{}
 	testkit.Eventually(t, 20*time.Second, "the job", func() bool { return len(r.deliveries()) == 1 })

@@ -40,20 +40,25 @@ type gatedClient struct {
 	most  int             // jobs that asynq takes at once
 	hands *hands          // for pulls
 
-	longest time.Duration // that a dequeue waits
+	longest     time.Duration // that a dequeue waits
+	restAfter   time.Duration // without anything to do
+	rouse, rest func()        // begin and end asynq's server
 
 	news  chan struct{}  // something of what follows has changed
 	pulls sync.WaitGroup // pulls under way, and the wait for a slot
 
 	mu       sync.Mutex
-	waiting  bool          // for the next slot
-	shut     bool          // the gate gives no more
-	air      int           // jobs that are being pulled
-	handling int           // jobs that handlers have in hand
-	resting  int           // pulls that failed, and wait before asynq hears of it
-	wary     bool          // the last pull failed: one at a time until one succeeds
-	far      time.Duration // how long a pull usually takes
-	slots    []job.Slot    // waited for, and not pulled for yet
+	waiting  bool            // for the next slot
+	asleep   bool            // no asynq server is to dequeue
+	used     time.Time       // when it had something to do last
+	session  context.Context // of asynq's server
+	shut     bool            // the gate gives no more
+	air      int             // jobs that are being pulled
+	handling int             // jobs that handlers have in hand
+	resting  int             // pulls that failed, and wait before asynq hears of it
+	wary     bool            // the last pull failed: one at a time until one succeeds
+	far      time.Duration   // how long a pull usually takes
+	slots    []job.Slot      // waited for, and not pulled for yet
 	jobs     []pulled
 	failed   *redis.Cmd          // an error for asynq's log
 	ready    map[string]job.Slot // slots of tasks that were pulled, for their handlers, by task id
@@ -149,6 +154,9 @@ func (c *gatedClient) dequeue(ctx context.Context, pull puller) *redis.Cmd {
 		select {
 		case <-c.news:
 		case <-enough.C:
+			if c.doze() {
+				go c.rest()
+			}
 			return nothing(ctx)
 		}
 	}
@@ -163,7 +171,7 @@ func (c *gatedClient) step(ctx context.Context, pull puller) *redis.Cmd {
 		return nil // news
 	case c.failed != nil:
 		return take(&c.failed)
-	case c.shut || c.stop.Err() != nil:
+	case c.shut || c.asleep || c.stop.Err() != nil:
 		return nothing(ctx)
 	}
 	for c.room() && len(c.slots) > 0 {
@@ -227,14 +235,18 @@ func (c *gatedClient) await() {
 	if err == nil {
 		slots = append(slots, c.gate.More(more)...)
 	}
+	asleep := false
 	c.change(func() {
 		c.waiting = false
 		if err != nil {
 			c.shut = true
 			return
 		}
-		c.slots = append(c.slots, slots...)
+		c.slots, asleep = append(c.slots, slots...), c.asleep
 	})
+	if asleep {
+		c.rouse()
+	}
 }
 
 // pullAt pulls the jobs for slots. Redis may be far away: nobody waits for the answer before the next pull.

@@ -10,9 +10,11 @@ import (
 // grows to what a call to Redis and one over HTTP need: an eighth of the dispatcher's time at a thousand jobs a second.
 type hands struct {
 	work chan func()
-	stop chan struct{} // closed when no more comes
-	once sync.Once
 	used sync.Pool // tasks that are over
+
+	mu     sync.Mutex
+	stop   chan struct{} // closes for those that have nothing to do
+	closed bool
 }
 
 // task is something to do for somebody who waits until it is over, and is told of a panic.
@@ -58,10 +60,16 @@ func (h *hands) run(f func()) {
 		f()
 		select {
 		case f = <-h.work:
-		case <-h.stop:
+		case <-h.ends():
 			return
 		}
 	}
+}
+
+func (h *hands) ends() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stop
 }
 
 func (t *task) tell() {
@@ -75,5 +83,22 @@ func (t *task) tell() {
 	t.f()
 }
 
-// close ends those that have nothing to do.
-func (h *hands) close() { h.once.Do(func() { close(h.stop) }) }
+// trim ends those that have nothing to do now.
+func (h *hands) trim() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		close(h.stop)
+		h.stop = make(chan struct{})
+	}
+}
+
+// close ends those that have nothing to do, and the others when they have done it.
+func (h *hands) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.closed = true
+		close(h.stop)
+	}
+}

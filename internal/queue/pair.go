@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -52,7 +53,7 @@ func (c *gatedClient) arrived() (cmd *redis.Cmd, left []job.Slot) {
 		return nil, nil
 	}
 	first := c.jobs[0]
-	c.jobs = c.jobs[1:]
+	c.jobs, c.used = c.jobs[1:], time.Now()
 	if slot, ok := c.ready[first.task]; ok && c.gate.Passed(slot) {
 		left = []job.Slot{slot}
 		delete(c.ready, first.task)
@@ -101,5 +102,6 @@ func (c *gatedClient) giveBack(ctx context.Context, slots []job.Slot) {
 func (c *gatedClient) has(more int) {
 	c.mu.Lock()
 	c.handling += more
+	c.used = time.Now()
 	c.mu.Unlock()
 }

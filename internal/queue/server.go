@@ -1,5 +1,5 @@
 // Package queue is step 3 of 8, and the only package that sees asynq: it encodes tasks, runs one asynq server for each
-// gateway, and holds its dequeue back until a slot is near. What becomes of a job is never asynq's to decide: the
+// gateway that has jobs, and holds its dequeue back until a slot is near. What becomes of a job is never asynq's to decide: the
 // handler answers "done" when it has written down what is to happen next, and fails only when it could not.
 package queue
 
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -35,8 +36,13 @@ type Server struct {
 	cfg    ServerConfig
 	client *gatedClient
 	halt   context.CancelFunc
-	srv    *asynq.Server
 	hands  *hands
+
+	mu      sync.Mutex
+	srv     *asynq.Server   // nil while there is nothing to do
+	session context.Context // ends with that
+	leave   context.CancelFunc
+	halted  bool
 }
 
 // NewServer returns a server that pulls nothing until Start.
@@ -45,37 +51,45 @@ func NewServer(c redis.UniversalClient, cfg ServerConfig) *Server {
 	h := newHands()
 	s := &Server{cfg: cfg, halt: halt, hands: h}
 	s.client = &gatedClient{UniversalClient: c, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, hands: h,
-		longest: longestWait, news: make(chan struct{}, 1), ready: make(map[string]job.Slot)}
-	s.srv = asynq.NewServerFromRedisClient(s.client, asynq.Config{
-		Concurrency:              cfg.Concurrency,
-		Queues:                   map[string]int{cfg.Gateway: 1},
-		TaskCheckInterval:        time.Millisecond, // the gate waits instead
-		DelayedTaskCheckInterval: 100 * 365 * 24 * time.Hour,
-		JanitorInterval:          24 * time.Hour, // nothing of ours is ever "completed" in asynq's sense
-		ShutdownTimeout:          cfg.Grace,
-		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
-		IsFailure:                func(error) bool { return false },
-		Logger:                   asynqLog{cfg.Log.With("gateway", cfg.Gateway)},
-		LogLevel:                 asynq.WarnLevel,
-	})
+		longest: longestWait, restAfter: restAfter, news: make(chan struct{}, 1), ready: make(map[string]job.Slot)}
 	return s
 }
 
-// Start begins to pull jobs.
-func (s *Server) Start() error {
-	return s.srv.Start(asynq.HandlerFunc(s.deliver))
+func (s *Server) newAsynq() *asynq.Server {
+	return asynq.NewServerFromRedisClient(s.client, asynq.Config{
+		Concurrency:              s.cfg.Concurrency,
+		Queues:                   map[string]int{s.cfg.Gateway: 1},
+		TaskCheckInterval:        time.Millisecond, // the gate waits instead
+		DelayedTaskCheckInterval: 100 * 365 * 24 * time.Hour,
+		JanitorInterval:          24 * time.Hour, // nothing of ours is ever "completed" in asynq's sense
+		ShutdownTimeout:          s.cfg.Grace,
+		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
+		IsFailure:                func(error) bool { return false },
+		Logger:                   asynqLog{s.cfg.Log.With("gateway", s.cfg.Gateway)},
+		LogLevel:                 asynq.WarnLevel,
+	})
 }
+
+// Start begins to pull jobs, as soon as there are any.
+func (s *Server) Start() { s.client.begin(s.rouse, s.rest) }
 
 // Halt pulls no more jobs; those in hand go on.
 func (s *Server) Halt() {
 	s.halt()
-	s.srv.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.halted = true
+	if s.srv != nil {
+		s.srv.Stop()
+	}
 }
 
 // Stop halts, waits for the jobs in hand up to the grace time, and gives unused slots and jobs back.
 func (s *Server) Stop(ctx context.Context) {
 	s.Halt()
-	s.srv.Shutdown()
+	if s.srv != nil { // nobody changes it any more
+		s.srv.Shutdown()
+	}
 	s.hands.close()
 	s.client.finish(ctx)
 }
