@@ -1,19 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -56,16 +52,17 @@ var crowds = [][2]crowd{
 
 // crowded is what a trial of a crowd came to.
 type crowded struct {
-	rate    float64 // calls a second
-	fullest int     // calls of one gateway within a second, at most
-	back    float64 // the share of slots that were given back or came too late
-	mib     float64 // of the process's memory, at most
-	idle    float64 // processor time of the process before there were jobs, as a share of one processor
-	status  time.Duration
+	rate    float64       // calls a second
+	fullest int           // calls of one gateway within a second, at most
+	back    float64       // the share of slots that were given back or came too late
+	mib     float64       // of the process's memory, at most
+	idle    float64       // processor time of the process before there were jobs, as a share of one processor
+	ready   time.Duration // from the start of the process
+	views   views
 }
 
-// crowding compares crowds of gateways with one that allows as much.
-func crowding(ctx context.Context, runs int) error {
+// crowding compares crowds of gateways with one that allows as much: those of these numbers, or all of them where which is empty.
+func crowding(ctx context.Context, runs int, which string) error {
 	dir, err := os.MkdirTemp("", "spillway-crowd-")
 	if err != nil {
 		return err
@@ -74,9 +71,13 @@ func crowding(ctx context.Context, runs int) error {
 	if err := buildInto(dir); err != nil {
 		return err
 	}
-	fmt.Println("| | calls/s | of what is allowed | to one gateway | fullest second | slots unused | MiB | idle | status |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+	fmt.Println("| | calls/s | of what is allowed | to one gateway | fullest second | slots unused | MiB | idle | ready | status | job | console | /metrics |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 	for range runs {
-		for _, pair := range crowds {
+		for i, pair := range crowds {
+			if which != "" && !strings.Contains(which, fmt.Sprint(i+1)) {
+				continue
+			}
 			var one float64
 			for _, c := range pair {
 				got, err := c.trial(ctx, dir)
@@ -86,8 +87,10 @@ func crowding(ctx context.Context, runs int) error {
 				if c.gateways == 1 {
 					one = got.rate
 				}
-				fmt.Printf("| %s | %.0f | %.1f %% | %.2f | %d of %d | %.2f %% | %.0f | %.1f %% | %.2f s |\n", c, got.rate, 100*got.rate/float64(c.busy*c.perSecond),
-					got.rate/one, got.fullest, c.perSecond, 100*got.back, got.mib, 100*got.idle, got.status.Seconds())
+				v := got.views
+				fmt.Printf("| %s | %.0f | %.1f %% | %.2f | %d of %d | %.2f %% | %.0f | %.1f %% | %.1f s | %.2f s | %.2f s | %.2f s | %.2f s |\n", c, got.rate,
+					100*got.rate/float64(c.busy*c.perSecond), got.rate/one, got.fullest, c.perSecond, 100*got.back, got.mib, 100*got.idle,
+					got.ready.Seconds(), v.status.Seconds(), v.job.Seconds(), v.console.Seconds(), v.metrics.Seconds())
 			}
 		}
 	}
@@ -100,11 +103,12 @@ func (c crowd) trial(ctx context.Context, dir string) (got crowded, err error) {
 		return got, err
 	}
 	defer redis.stop()
-	gw, err := newGateways()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	gw, err := newGateways(ctx)
 	if err != nil {
 		return got, err
 	}
-	defer gw.srv.Close()
 	names := strings.Builder{}
 	names.WriteString("name\n")
 	for i := range c.gateways {
@@ -124,6 +128,7 @@ func (c crowd) trial(ctx context.Context, dir string) (got crowded, err error) {
 	_ = ln.Close()
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, "dispatcher"), "run", "-c", config, "--listen", listen, "-q", "--log-level", "error")
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+redis.dir)
+	begun := time.Now()
 	if err := cmd.Start(); err != nil {
 		return got, err
 	}
@@ -134,6 +139,7 @@ func (c crowd) trial(ctx context.Context, dir string) (got crowded, err error) {
 	if err := ready(ctx, listen); err != nil {
 		return got, err
 	}
+	got.ready = time.Since(begun)
 	before := processorTime(cmd.Process.Pid)
 	if err := pause(ctx, crowdIdle); err != nil {
 		return got, err
@@ -150,14 +156,11 @@ func (c crowd) trial(ctx context.Context, dir string) (got crowded, err error) {
 		return got, err
 	}
 	got.rate, got.fullest = gw.seen(from, time.Now())
-	start := time.Now()
-	if err := exec.CommandContext(ctx, filepath.Join(dir, "dispatcher"), "status", "-c", config, "-o", "json").Run(); err != nil {
-		return got, fmt.Errorf("dispatcher status: %w", err)
+	if got.views, err = look(ctx, filepath.Join(dir, "dispatcher"), config, "http://"+listen); err != nil {
+		return got, err
 	}
-	got.status = time.Since(start)
-	got.mib = most(cmd.Process.Pid)
-	got.back, err = unused(ctx, listen)
-	return got, err
+	got.mib, got.back = most(cmd.Process.Pid), got.views.unused
+	return got, nil
 }
 
 // crowdJobs is how many jobs there are in a trial, at most: more than any machine calls in it.
@@ -177,55 +180,6 @@ func (c crowd) enqueue(ctx context.Context, dir, config string) error {
 		return fmt.Errorf("enqueue: %w\n%s", err, out)
 	}
 	return nil
-}
-
-// gateways answer every call at once and note when each was called.
-type gateways struct {
-	srv *http.Server
-	url string
-
-	mu    sync.Mutex
-	calls map[string][]time.Time
-}
-
-func newGateways() (*gateways, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	g := &gateways{url: "http://" + ln.Addr().String(), calls: map[string][]time.Time{}}
-	g.srv = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		now := time.Now()
-		_, _ = io.Copy(io.Discard, r.Body)
-		g.mu.Lock()
-		g.calls[r.URL.Path] = append(g.calls[r.URL.Path], now)
-		g.mu.Unlock()
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"id":"pay_1"}`))
-	}), ReadHeaderTimeout: time.Second}
-	go func() { _ = g.srv.Serve(ln) }()
-	return g, nil
-}
-
-// seen returns the calls a second between two moments, and the most of one gateway within any second.
-func (g *gateways) seen(from, to time.Time) (rate float64, fullest int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := 0
-	for _, calls := range g.calls {
-		slices.SortFunc(calls, time.Time.Compare)
-		first := 0
-		for i, at := range calls {
-			if at.After(from) && at.Before(to) {
-				n++
-			}
-			for at.Sub(calls[first]) >= time.Second {
-				first++
-			}
-			fullest = max(fullest, i-first+1)
-		}
-	}
-	return float64(n) / to.Sub(from).Seconds(), fullest
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -252,53 +206,4 @@ func ready(ctx context.Context, listen string) error {
 		}
 	}
 	return errors.New("the dispatcher was not ready within a minute")
-}
-
-// processorTime is what a process has taken, in Linux's hundredths of a second.
-func processorTime(pid int) time.Duration {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(text), ") ")
-	var user, system int64
-	if f := strings.Fields(rest); len(f) > 12 {
-		_, _ = fmt.Sscan(f[11]+" "+f[12], &user, &system)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond
-}
-
-// most is the most memory that a process has had, in MiB.
-func most(pid int) (mib float64) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(text)) {
-		if size, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			_, _ = fmt.Sscan(size, &mib)
-		}
-	}
-	return mib / 1024
-}
-
-// unused is the share of the slots granted that no call was made in.
-func unused(ctx context.Context, listen string) (float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+listen+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	sums := map[string]float64{}
-	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
-		name, rest, _ := strings.Cut(lines.Text(), "{")
-		var n float64
-		if _, value, ok := strings.Cut(rest, "} "); ok {
-			_, _ = fmt.Sscan(value, &n)
-		}
-		sums[name] += n
-	}
-	granted := sums["spillway_slots_granted_total"]
-	if granted == 0 {
-		return 0, errors.New("/metrics tells of no slot")
-	}
-	return (sums["spillway_slots_released_total"] + sums["spillway_slots_lost_total"]) / granted, nil
 }

@@ -21,6 +21,7 @@ type options struct {
 	cluster       bool
 	asynq         string // set in the process that is the bare asynq server
 	crowd         bool
+	crowds        string
 	limit         bool
 	limitWorker   string // set in a worker process of the comparison against a limit
 }
@@ -34,6 +35,7 @@ func main() {
 	flag.StringVar(&o.svg, "svg", "", "write a plot of the runs in bulk to this `FILE`")
 	flag.BoolVar(&o.cluster, "cluster", false, "measure one redis-server beside a cluster of three instead, -runs times")
 	flag.BoolVar(&o.crowd, "crowd", false, "compare crowds of gateways with one that allows as much instead, -runs times")
+	flag.StringVar(&o.crowds, "crowds", "", "with -crowd: only the crowds of these numbers, such as 14: 1 is 300 × 5/s, 2 is 1,000 × 1/s, 3 and 4 are 3,000 × 5/s, 50 of them busy and all")
 	full := flag.Bool("full", false, "1,000,000 jobs")
 	flag.StringVar(&o.asynq, "asynq", "", "for this program's own use")
 	flag.BoolVar(&o.limit, "limit", false, "compare ways to keep a provider's limit instead, with 3,000 jobs or -jobs; -svg draws that then")
@@ -61,7 +63,7 @@ func start(o options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if o.crowd {
-		return crowding(ctx, o.runs)
+		return crowding(ctx, o.runs, o.crowds)
 	}
 	if o.cluster {
 		return clustered(ctx, o)
