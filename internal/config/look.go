@@ -53,9 +53,9 @@ type Query struct {
 	OneKey bool
 }
 
-// Pages is how many pages of a list are looked through; 1 where there is none.
+// Pages is how many pages of a list are looked through at most; 1 where there is none, or none that says where it goes on.
 func (q *Query) Pages() int {
-	if q.Scan == nil {
+	if q.Scan == nil || q.Scan.Next == "" {
 		return 1
 	}
 	return q.Scan.Pages

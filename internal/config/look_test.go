@@ -36,8 +36,11 @@ func TestALookupIsReadWithItsDefaults(t *testing.T) {
 	if !reflect.DeepEqual(l.Doubted, want) {
 		t.Errorf("%+v\nwant %+v", l.Doubted, want)
 	}
-	if l.Doubted.Pages() != 1 {
-		t.Error(l.Doubted.Pages())
+	if n := l.Doubted.Pages(); n != 1 {
+		t.Error(n)
+	}
+	if n := (&Query{Scan: &Scan{Pages: usualPages}}).Pages(); n != 1 {
+		t.Errorf("a list that says nothing of a next page has %d", n)
 	}
 	var none *Lookup
 	if none.For(true) != nil || none.For(false) != nil {

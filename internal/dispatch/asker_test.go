@@ -25,6 +25,7 @@ type cashier struct {
 	calls map[string]int // calls by job
 	said  map[string]string
 	looks []time.Time
+	last  time.Time // when the last call came
 	// ask answers a look-up; nil: as things are.
 	ask func(w http.ResponseWriter, id string) (answered bool)
 }
@@ -43,6 +44,7 @@ func (c *cashier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var body struct{ ID string }
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	id := body.ID
+	c.last = time.Now()
 	c.calls[id]++
 	first := c.calls[id] == 1
 	switch {
