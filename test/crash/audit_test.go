@@ -211,9 +211,9 @@ func (r *run) job(id string, rec job.Record) {
 	}
 	charges := r.till.charged(id)
 	switch {
-	case wordOf(id) == paid:
+	case wordOf(id) == paid, wordOf(id) == found:
 		if len(calls) > 0 {
-			wrong("called although it was resolved as done")
+			wrong("called although it was charged, as a person or the gateway says")
 		}
 	case charges > 1:
 		wrong("charged %d times", charges)

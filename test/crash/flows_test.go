@@ -62,6 +62,8 @@ const (
 	paid    = "paid"    // parked: outcome unknown, and it was charged
 	unpaid  = "unpaid"  // parked: outcome unknown, and it was not
 	dropped = "dropped" // parked as refused, to be discarded
+	found   = "found"   // parked: outcome unknown, it was charged, and the gateway is asked
+	missing = "missing" // parked: outcome unknown, it was not charged, and the gateway is asked
 )
 
 func flows() []flow {
@@ -111,6 +113,14 @@ func flows() []flow {
 		{
 			name: "clear dead letters", settings: leak + "admission: {limits: [50/s], burst: 10}\nreplay: manual\n", prepare: deadLetters, act: clearAll, again: clearAll,
 			jobs: []string{"refused-1", "spent-1", "paid-1", "unpaid-1", "dropped-1", "refused-2", "spent-2", "paid-2", "unpaid-2", "dropped-2", "waits-1", "waits-2"},
+		},
+		{
+			name: "have dead letters asked about", request: keyless, settings: leak + roomy + asked, prepare: deadLetters, act: askAll, again: clearAll,
+			jobs: []string{"found-1", "missing-1", "found-2", "missing-2"},
+		},
+		{
+			name: "have dead letters asked about, with keys", settings: leak + roomy + asked, prepare: deadLetters, act: askAll, again: clearAll,
+			jobs: []string{"missing-1", "found-1", "missing-2"},
 		},
 		{
 			name: "shut down", settings: strings.Replace(leak, "}", ", max_in_flight: 3}", 1) + roomy, act: shutDown, late: true,
@@ -253,9 +263,12 @@ func deadLetters(r *run) {
 		case spent:
 			end.Status, end.Verdict, end.Unsure = 500, job.VerdictRetry, true
 			r.park(id, end, job.Exhausted)
-		case paid, unpaid:
+		case paid, unpaid, found, missing:
 			end.Status, end.Verdict, end.Unsure = 0, job.VerdictUnknown, true
 			r.park(id, end, job.UnknownOutcome)
+			if wordOf(id) == found {
+				r.till.found(id)
+			}
 		}
 	}
 }
@@ -268,16 +281,21 @@ func clearAll(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	rules := deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyCovers(), Now: now.Now}
+	rules := dispatch.Rules(g, now.Now)
 	do := map[string]func(deadletter.Clearing) (deadletter.Cleared, error){
 		"replay":             func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Replay(ctx, books, rules) },
 		"resolve --done":     func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Done(ctx, rules, g.Dedupe, "ch_1") },
 		"resolve --not-done": func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.NotDone(ctx, books, rules) },
+		"resolve --ask":      func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Ask(ctx, rules, books.AskAgain) },
 		"discard":            func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Discard(ctx, rules, g.Dedupe) },
 	}
 	for _, a := range acts {
+		ids := idsOf(p.Flow, a.words...)
+		if len(ids) == 0 {
+			continue
+		}
 		entry := store.Entry(deadletter.Act{At: now.Now, Who: "test", What: a.what, Why: "crash"})
-		done, err := do[a.what](deadletter.Clearing{Store: store, Filter: deadletter.Filter{IDs: idsOf(p.Flow, a.words...)},
+		done, err := do[a.what](deadletter.Clearing{Store: store, Filter: deadletter.Filter{IDs: ids},
 			Clock: clock.Real{}, Begin: entry.Begin})
 		if err := errors.Join(err, entry.End(ctx, deadletter.Deed{Totals: job.Totals{Jobs: int64(done.Taken)}})); err != nil {
 			return err
@@ -294,7 +312,16 @@ var acts = []struct {
 	{"replay", []string{refused, spent, waits}},
 	{"resolve --done", []string{paid}},
 	{"resolve --not-done", []string{unpaid}},
+	{"resolve --ask", []string{found, missing}},
 	{"discard", []string{dropped}},
+}
+
+// askAll has the gateway asked about the dead letters, and asks it.
+func askAll(ctx context.Context, p *process) error {
+	if err := clearAll(ctx, p); err != nil {
+		return err
+	}
+	return p.dispatch(ctx)
 }
 
 func idsOf(flow string, words ...string) (ids []string) {

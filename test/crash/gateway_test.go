@@ -208,6 +208,13 @@ func (t *till) charge(r *http.Request, a arrival) int {
 	return answer.Code
 }
 
+// found notes that a job was charged before.
+func (t *till) found(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.charges[id]++
+}
+
 // seen returns the calls in the order of their coming.
 func (t *till) seen() []arrival {
 	t.mu.Lock()
