@@ -278,5 +278,9 @@ func (r *rig) pictures(name string, widths []int64, schemes []string) {
 			}
 		}
 	}
+	for _, wide := range []int64{768, 1100, 1180, 1366} { // tablets, and where tables come in place of cards
+		r.do("a look at "+name, chromedp.EmulateViewport(wide, 900))
+		r.fits(fmt.Sprintf("%s at %d", name, wide))
+	}
 	r.do("the window", chromedp.EmulateViewport(1600, 1000))
 }
