@@ -5,14 +5,19 @@ import (
 	"time"
 )
 
-// awayFor is how long the shortest round trip tells how far away Redis is.
-const awayFor = 10 * time.Second
+const (
+	awayFor  = 10 * time.Second // so long the shortest round trip tells how far away Redis is
+	awayStep = 4_000            // µs
+)
 
 // away learns how far away Redis is: how long an answer takes, there and back. A busy machine makes answers late too: a script waits for others of this
 // process, or a goroutine for a processor when the answer has come. That is no distance, and it varies. Of hundreds of round trips some wait for nothing,
-// so the shortest one counts. Where none was short for a while, Redis may have moved, and what is believed doubles at most: a process that is overloaded, and takes its own
-// queue for a long way, makes the queue longer.
+// so the shortest one of the last ten to twenty seconds counts.
 type away struct {
+	// careful is for a process with many gateways, where none of the round trips may be short while it is overloaded, and one that takes its own queue for a long way makes the
+	// queue longer. So what is believed doubles at most in ten seconds, or grows by awayStep.
+	careful bool
+
 	mu    sync.Mutex
 	far   int64     // what is believed, in µs; 0: no answer came yet
 	least int64     // the shortest round trip since then, in µs; 0: there was none
@@ -32,7 +37,11 @@ func (a *away) add(took int64, now time.Time) {
 		a.least = took
 	}
 	if now.Sub(a.since) >= awayFor {
-		a.far, a.least, a.since = min(a.least, 2*a.far), 0, now
+		far := a.least
+		if a.careful {
+			far = min(far, max(2*a.far, a.far+awayStep))
+		}
+		a.far, a.least, a.since = far, 0, now
 	}
 }
 

@@ -11,12 +11,13 @@ import (
 // A machine that is busy makes most answers late, and some are not: they tell how far away Redis is.
 func TestABusyMachineIsNotTakenForAFarRedis(t *testing.T) {
 	t.Parallel()
-	var a away
+	a, moving := away{careful: true}, away{}
 	now := time.Unix(1000, 0)
 	round := func(trips ...int64) {
 		for _, took := range trips {
 			now = now.Add(awayFor / time.Duration(len(trips)))
 			a.add(took, now)
+			moving.add(took, now)
 		}
 	}
 	for range 20 {
@@ -25,9 +26,14 @@ func TestABusyMachineIsNotTakenForAFarRedis(t *testing.T) {
 	if far := a.is(); far != 400 {
 		t.Errorf("%d µs away, want 400", far)
 	}
+	round(30_000, 20_000)
 	round(30_000, 20_000) // not one of these waited for nothing
-	if far := a.is(); far > 800 {
-		t.Errorf("%d µs away after some seconds of long ones, want twice as far at most", far)
+	if far := a.is(); far != 4400 || moving.is() != 20_000 {
+		t.Errorf("%d µs away after some seconds of long ones, want 4,400; and where it is taken as it is, %d", far, moving.is())
+	}
+	round(30_000, 20_000)
+	if far := a.is(); far != 8800 {
+		t.Errorf("%d µs away after some more, want 8,800", far)
 	}
 	for range 10 {
 		round(31_000, 20_000)
@@ -55,7 +61,9 @@ func TestGatewaysShareTheDistanceToRedis(t *testing.T) {
 		t.Error("the process does not know of the answer to its gateway")
 	}
 	other := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
-	if other.Share(b); other.away.is() != b.away.is() {
-		t.Error("another gateway of the process does not know the distance")
+	b.away.far = 1_000_000_000
+	other.Share(b)
+	if w.expect(w.reserve(other, wish{want: 1, cost: 1}), stateOK, 1); b.away.is() == 1_000_000_000 {
+		t.Error("the process does not know of a nearer answer to another gateway")
 	}
 }

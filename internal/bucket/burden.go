@@ -13,10 +13,13 @@ const (
 	burdenLeast  = 16                     // slots in hand of a process that is too slow for its gateways
 	burdenFirst  = 64                     // the bound begins here, and doubles as it is used until something is late
 	burdenSteps  = 4                      // by so much the bound rises while as many slots are used as it allows
-	burdenCut    = 0.8                    // to such a part it falls when a job is late
-	burdenLost   = 0.5                    // and to such a part when its slot has passed
-	burdenEvery  = 100 * time.Millisecond // but no more often
-	burdenLate   = 16                     // a job is late that is ready by such a part of the last moment after its slot,
+	burdenCut    = 0.8                    // to such a part it falls when one of burdenMany jobs is late, or one of burdenFew slots has passed
+	burdenLost   = 0.5                    // and to such a part when one of burdenMany slots has passed
+	burdenMany   = 8                      // single ones are late because of a neighbour, or a pause of the garbage collector
+	burdenFew    = 128                    // slots that pass are work for nothing
+	burdenEvery  = 100 * time.Millisecond // so often that is looked at
+	burdenJobs   = 16                     // and for so many jobs
+	burdenLate   = 8                      // a job is late that is ready by such a part of the last moment after its slot,
 	burdenTrips  = 4                      // and by so many answers of Redis: the slots come with one, and a job is pulled and claimed by two
 	burdenRecent = 10 * time.Second       // a process that had to wait so lately is overloaded
 	burdenWait   = 10 * time.Second       // nobody waits longer: slots in hand of a gateway that asks no more may never be counted out
@@ -33,6 +36,7 @@ type Burden struct {
 	hand    int64 // slots in hand
 	asked   int64 // slots that are being asked for
 	waiting []*turn
+	seen    tally
 	cut     time.Time // when the bound fell last; zero: nothing was late yet
 	held    time.Time // when somebody had to wait last
 	wait    time.Duration
@@ -42,7 +46,7 @@ type Burden struct {
 
 // NewBurden returns the burden of a process. It shows its bound as a metric.
 func NewBurden(reg prometheus.Registerer) *Burden {
-	b := &Burden{bound: burdenFirst, wait: burdenWait, shown: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_slots_in_hand_bound",
+	b := &Burden{bound: burdenFirst, wait: burdenWait, away: away{careful: true}, shown: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_slots_in_hand_bound",
 		Help: "How many slots this process may have in hand, over all its gateways, as it is too slow for more. 0 while it is not."})}
 	if reg != nil {
 		reg.MustRegister(b.shown)
@@ -55,6 +59,13 @@ func (b *Burden) Overloaded(now time.Time) (slots int64, is bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return int64(b.bound), !b.cut.IsZero() && now.Sub(b.held) < burdenRecent
+}
+
+// answered notes that an answer of Redis has come now, after so many µs.
+func (b *Burden) answered(took int64, now time.Time) {
+	if b != nil {
+		b.away.add(took, now)
+	}
 }
 
 // enter waits until slots may be asked for, and returns how many, at the most.
@@ -82,6 +93,23 @@ func (b *Burden) enter(ctx context.Context, closed <-chan struct{}, want int64) 
 		b.give(mine)
 		return 0, ErrClosed
 	}
+}
+
+// tally counts the jobs that were ready since the bound was looked at last.
+type tally struct {
+	jobs, late, lost int64 // lost: their slots had passed; late: these too
+	since            time.Time
+}
+
+// part returns to which part the bound falls for them.
+func (t tally) part() float64 {
+	switch {
+	case t.lost*burdenMany >= t.jobs:
+		return burdenLost
+	case t.late*burdenMany >= t.jobs, t.lost*burdenFew >= t.jobs:
+		return burdenCut
+	}
+	return 1
 }
 
 // turn is somebody who waits for slots.
@@ -161,25 +189,33 @@ func (b *Burden) ready(late, most int64) {
 	trips := burdenTrips * b.away.is()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch now := time.Now(); {
-	case late > most/burdenLate+trips:
-		if now.Sub(b.cut) < burdenEvery {
-			return
-		}
-		b.cut = now
-		b.bound = min(b.bound, max(float64(b.hand), burdenFirst))
-		part := burdenCut
+	b.seen.jobs++
+	if late > most/burdenLate+trips {
+		b.seen.late++
 		if late >= most {
-			part = burdenLost
+			b.seen.lost++
 		}
-		b.bound = max(b.bound*part, burdenLeast)
-	case len(b.waiting) > 0 && (b.cut.IsZero() || trips > most/burdenLate):
-		b.bound++
-		b.wake()
-	case len(b.waiting) > 0:
-		b.bound += burdenSteps / b.bound
+	} else if len(b.waiting) > 0 {
+		if b.cut.IsZero() || trips > most/burdenLate {
+			b.bound++
+		} else {
+			b.bound += burdenSteps / b.bound
+		}
 		b.wake()
 	}
+	if now := time.Now(); b.seen.jobs >= burdenJobs && now.Sub(b.seen.since) >= burdenEvery {
+		b.judge(now)
+	}
+}
+
+// judge looks at what was seen, and begins anew. The caller holds mu.
+func (b *Burden) judge(now time.Time) {
+	if part := b.seen.part(); part < 1 {
+		b.cut = now
+		b.bound = min(b.bound, max(float64(b.hand), burdenFirst))
+		b.bound = max(b.bound*part, burdenLeast)
+	}
+	b.seen = tally{since: now}
 	if !b.cut.IsZero() {
 		b.shown.Set(b.bound)
 	}

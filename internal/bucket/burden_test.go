@@ -35,18 +35,37 @@ func TestAProcessThatIsTooSlowTakesFewerSlots(t *testing.T) {
 	if _, is := b.Overloaded(time.Now()); is {
 		t.Error("it is overloaded, and nothing was late")
 	}
-	b.ready(most/2, most)
-	if b.bound != 400 {
-		t.Errorf("the bound is %v after a late job, want a fifth less than 500", b.bound)
+	judge := func(late, lost int) float64 { // of burdenJobs jobs
+		for i := range burdenJobs {
+			switch {
+			case i < lost:
+				b.ready(most, most)
+			case i < lost+late:
+				b.ready(most/2, most)
+			default:
+				b.ready(0, most)
+			}
+		}
+		return b.bound
 	}
-	b.ready(most, most)
-	if b.bound != 400 {
-		t.Errorf("the bound is %v: it fell twice at once", b.bound)
+	if bound := judge(1, 0); bound != 500 {
+		t.Errorf("the bound is %v after one late job of %d, want 500 as before", bound, burdenJobs)
 	}
-	b.cut = time.Time{}
-	if b.ready(most, most); b.bound != 200 {
-		t.Errorf("the bound is %v after a slot that passed, want half of 400", b.bound)
+	b.seen.since = time.Time{}
+	if bound := judge(2, 0); bound != 400 {
+		t.Errorf("the bound is %v where one job of eight is late, want a fifth less than 500", bound)
 	}
+	if bound := judge(0, 16); bound != 400 {
+		t.Errorf("the bound is %v: it fell twice at once", bound)
+	}
+	if b.seen = (tally{}); judge(0, 2) != 200 {
+		t.Errorf("the bound is %v where one slot of eight has passed, want half of 400", b.bound)
+	}
+	b.bound = 250
+	if b.seen = (tally{}); judge(0, 1) != 200 {
+		t.Errorf("the bound is %v where a slot of %d has passed, want a fifth less than 250", b.bound, burdenJobs)
+	}
+	b.hand, b.asked = 500, 0
 	got := make(chan int64, 2)
 	for i := range 2 {
 		go func() { n, _ := b.enter(context.Background(), open, 1); got <- n }()
@@ -104,8 +123,12 @@ func TestAFarRedisIsNoBurden(t *testing.T) {
 	if b.bound <= burdenFirst {
 		t.Errorf("the bound is %v, at first it was %d", b.bound, burdenFirst)
 	}
-	if b.ready(most, most); b.bound >= burdenFirst {
-		t.Errorf("the bound is %v after a slot that passed by more than the way", b.bound)
+	b.seen = tally{}
+	for range burdenJobs {
+		b.ready(most, most)
+	}
+	if b.bound >= burdenFirst {
+		t.Errorf("the bound is %v after slots that passed by more than the way", b.bound)
 	}
 }
 

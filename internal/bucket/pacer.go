@@ -82,7 +82,7 @@ type Pacer struct {
 	waiters    waiters
 	late       lateCalls
 	congestion congestion
-	away       *away                 // how far away Redis is
+	away       away                  // how far away Redis is
 	refuse     atomic.Pointer[error] // see Broken
 
 	mu      sync.Mutex
@@ -133,7 +133,6 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		known:      knowledge{epoch: -1},
 		late:       newLateCalls(),
 		congestion: newCongestion(),
-		away:       &away{},
 	}
 	for range 3 { // one of them was not interrupted
 		p.sleptFirst = max(p.sleptFirst, p.asleep())
@@ -143,11 +142,7 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 }
 
 // Share has the pacer take part in the burden of its process. To be called before it is used.
-func (p *Pacer) Share(b *Burden) {
-	if b != nil {
-		p.congestion.all, p.away = b, &b.away
-	}
-}
+func (p *Pacer) Share(b *Burden) { p.congestion.all = b }
 
 // Change replaces what the pacer keeps; from the next reservation on. Only the gateway's name must stay. Slots that are
 // held locally are given back.

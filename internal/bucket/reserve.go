@@ -65,6 +65,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 		return grant{}, err
 	}
 	p.away.add(received-sent, now)
+	p.congestion.all.answered(received-sent, now)
 	r, err := decode(v)
 	if err != nil {
 		return grant{}, err

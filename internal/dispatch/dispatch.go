@@ -61,6 +61,7 @@ type Dispatcher struct {
 	halt      context.CancelFunc
 	loops     sync.WaitGroup
 	turns     int // pulses so far; the pulse's own
+	from      int // where the next pulse begins, of many gateways; the pulse's own
 	reloading sync.Mutex
 	serving   sync.Mutex // whoever has it begins to serve a gateway, or stops all
 	leaving   sync.WaitGroup

@@ -15,7 +15,10 @@ import (
 
 const (
 	pulseEvery   = 400 * time.Millisecond // how often the gateways are looked at, all in one round trip; idle ones every other time
-	manyUnits    = 500                    // of more gateways than that all are looked at as seldom as idle ones
+	manyUnits    = 500                    // of more gateways than that some are looked at at a time,
+	fewEvery     = 100 * time.Millisecond // so often,
+	fewLeast     = 200                    // so many: a look takes Redis some 50 µs, and calls wait for it,
+	fewPart      = 40                     // but such a part of all at least: each has its turn within fewPart × fewEvery
 	askSoon      = 2 * time.Second        // a gateway is not idle whose next look-up is due so soon
 	tellEvery    = 2 * time.Second        // how often Redis hears that this process is too slow
 	sweepAtLeast = 30 * time.Second
@@ -25,16 +28,35 @@ const (
 // pulse looks at all gateways until ctx ends and wakes whoever has work: an idle gateway costs one script every other pulse, and where all are idle
 // there is no other.
 func (d *Dispatcher) pulse(ctx context.Context) {
-	for next := pulseEvery; await(ctx, next); {
-		if next = pulseEvery; d.idle() || len(d.units()) > manyUnits {
-			next = 2 * pulseEvery
-		}
+	for next := pulseEvery; await(ctx, next); next = d.pause() {
 		if err := d.pulseOnce(ctx); err != nil && ctx.Err() == nil {
 			d.p.Log.Warn("gateways not looked at, trying again", "error", err)
 			await(ctx, loopBackoff)
 		}
 	}
 }
+
+// pause returns how long it is from one pulse to the next.
+func (d *Dispatcher) pause() time.Duration {
+	switch {
+	case len(d.units()) > manyUnits:
+		return fewEvery
+	case d.idle():
+		return 2 * pulseEvery
+	}
+	return pulseEvery
+}
+
+// between returns how long it is from one look at a gateway that has jobs to the next.
+func (d *Dispatcher) between() time.Duration {
+	if n := len(d.units()); n > manyUnits {
+		return time.Duration((n+few(n)-1)/few(n)) * fewEvery
+	}
+	return 2 * pulseEvery
+}
+
+// few is how many of n gateways are looked at at a time, where they are many.
+func few(n int) int { return max(fewLeast, (n+fewPart-1)/fewPart) }
 
 // overloaded says, now and then, that this process is too slow for what its gateways allow: it returns what Redis is to hear of it with a pulse, and
 // tells the log.
@@ -48,8 +70,10 @@ func (d *Dispatcher) overloaded() (s ledger.Slow) {
 	if d.over.since.IsZero() {
 		d.over.since = now
 	}
-	if now.Sub(d.over.told) > tellEvery {
-		d.over.told = now
+	if now.Sub(d.over.told) > tellEvery && d.from == 0 {
+		d.over.told, d.over.telling = now, len(d.units())
+	}
+	if d.over.telling > 0 { // all gateways, some at a time where they are many
 		s = ledger.Slow{Process: processName(), For: now.Sub(d.over.since), Slots: slots}
 	}
 	if now.Sub(d.overSaid) > complainEvery {
@@ -61,11 +85,16 @@ func (d *Dispatcher) overloaded() (s ledger.Slow) {
 }
 
 // overload is since when this process is too slow, and when Redis was told last; zero: it is not.
-type overload struct{ since, told time.Time }
+type overload struct {
+	since, told time.Time
+	telling     int // so many gateways have not heard of it since then
+}
 
 // pulseOnce looks at the gateways once. What is wrong with one of them alone goes to the log and keeps none from its turn.
 func (d *Dispatcher) pulseOnce(ctx context.Context) error {
-	return d.look(ctx, d.well(d.turn()), d.overloaded())
+	slow, units := d.overloaded(), d.turn()
+	d.over.telling -= len(units)
+	return d.look(ctx, d.well(units), slow)
 }
 
 // lookAtAll is a pulse of all gateways, whether or not it is their turn.
@@ -88,7 +117,7 @@ func (d *Dispatcher) well(units []*unit) []*unit {
 }
 
 func (d *Dispatcher) look(ctx context.Context, units []*unit, slow ledger.Slow) error {
-	books := make([]*ledger.Books, len(units))
+	books, next := make([]*ledger.Books, len(units)), d.between()
 	for i, u := range units {
 		books[i] = u.now().books
 	}
@@ -101,7 +130,7 @@ func (d *Dispatcher) look(ctx context.Context, units []*unit, slow ledger.Slow) 
 			u.unfelt(ctx, pulses[i].Err)
 			continue
 		}
-		err = cmp.Or(err, u.feel(ctx, pulses[i]))
+		err = cmp.Or(err, u.feel(ctx, pulses[i], next))
 	}
 	return err
 }
@@ -121,8 +150,18 @@ func (u *unit) sayBroken(ctx context.Context, what string, err error) {
 }
 
 // turn returns the gateways whose turn it is: the idle ones every other time, all together, or always where there are no others. What wakes an idle
-// gateway at once is published.
+// gateway at once is published. Of many gateways the next ones.
 func (d *Dispatcher) turn() []*unit {
+	if all := d.units(); len(all) > manyUnits {
+		from := d.from
+		if from >= len(all) { // there were more
+			from = 0
+		}
+		upto := min(from+few(len(all)), len(all))
+		d.from = upto % len(all)
+		return all[from:upto]
+	}
+	d.from = 0
 	if d.turns++; d.turns%2 == 0 || d.idle() {
 		return d.units()
 	}
@@ -140,8 +179,8 @@ func (d *Dispatcher) idle() bool {
 	return !slices.ContainsFunc(d.units(), func(u *unit) bool { return !u.ailing.Load() && !u.idle })
 }
 
-// feel wakes what a pulse says has work. It is an error if Redis was away when the limits that hold now were asked for.
-func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
+// feel wakes what a pulse says has work, or will have before the next one. It is an error if Redis was away when the limits that hold now were asked for.
+func (u *unit) feel(ctx context.Context, p ledger.Pulse, next time.Duration) error {
 	u.blind = nil
 	u.sayBroken(ctx, "no slots, trying again", u.pacer.Broken())
 	u.age(ctx, p.Alive)
@@ -149,10 +188,10 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse) error {
 	if p.Pending > 0 {
 		u.pacer.Wake()
 	}
-	if p.DueIn >= 0 && p.DueIn < pulseEvery {
+	if p.DueIn >= 0 && p.DueIn < next {
 		u.mover.nudge()
 	}
-	if p.AskIn >= 0 && p.AskIn < pulseEvery || p.AskIn >= 0 && u.now().asks == nil {
+	if p.AskIn >= 0 && p.AskIn < next || p.AskIn >= 0 && u.now().asks == nil {
 		u.asker.nudge()
 	}
 	if p.Rejected > 0 {

@@ -1,0 +1,73 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+)
+
+// Of many gateways each has its turn, in order, and no round trip looks at all of them. What comes after a reload with fewer begins anew.
+func TestManyGatewaysAreLookedAtInTurns(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{manyUnits + 1, 3000, 30_000} {
+		d := &Dispatcher{}
+		units := make([]*unit, n)
+		for i := range units {
+			units[i] = &unit{idle: true}
+		}
+		d.roster.Store(&units)
+		looked, pulses := map[*unit]int{}, 0
+		for len(looked) < n {
+			turn := d.turn()
+			if len(turn) == 0 || len(turn) > max(fewLeast, n/fewPart) {
+				t.Fatalf("%d of %d gateways at a time", len(turn), n)
+			}
+			for _, u := range turn {
+				looked[u]++
+			}
+			pulses++
+		}
+		if took := time.Duration(pulses) * d.pause(); took != d.between() || took > fewPart*fewEvery {
+			t.Errorf("%d gateways have had their turns after %v, want %v", n, took, d.between())
+		}
+		for u, times := range looked {
+			if times != 1 {
+				t.Fatalf("%p had %d turns", u, times)
+			}
+		}
+		fewer := units[:manyUnits+1]
+		d.turn()
+		d.roster.Store(&fewer)
+		for range 10 {
+			if turn := d.turn(); len(turn) == 0 {
+				t.Fatal("nobody's turn")
+			}
+		}
+	}
+	d := &Dispatcher{}
+	units := []*unit{{}, {idle: true}}
+	if d.roster.Store(&units); len(d.turn()) != 1 || len(d.turn()) != 2 {
+		t.Error("of few gateways the idle ones have their turn every other time")
+	}
+}
+
+// Where gateways are looked at in turns, each hears within one round that the process is too slow, and once in a while only.
+func TestAllOfManyGatewaysHearThatAProcessIsTooSlow(t *testing.T) {
+	t.Parallel()
+	d := &Dispatcher{tooSlow: func(time.Time) (int64, bool) { return 20, true }, overSaid: time.Now()}
+	units := make([]*unit, 1000)
+	for i := range units {
+		units[i] = &unit{}
+	}
+	d.roster.Store(&units)
+	heard := 0
+	for range 2 * len(units) / few(len(units)) {
+		slow, turn := d.overloaded(), d.turn()
+		d.over.telling -= len(turn)
+		if slow.Process != "" {
+			heard += len(turn)
+		}
+	}
+	if heard != len(units) {
+		t.Errorf("%d gateways of %d heard it in two rounds", heard, len(units))
+	}
+}
