@@ -1,6 +1,10 @@
 package bucket
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Metrics are the pacer's instruments. One set serves every gateway of a process.
 type Metrics struct {
@@ -58,13 +62,13 @@ func (m *Metrics) Forget(gateway string) {
 	m.fullest.DeletePartialMatch(prometheus.Labels{"gateway": gateway})
 }
 
-// instruments are the metrics of one gateway; every counter is there, at zero, from the start.
+// instruments are the metrics of one gateway; every counter is there, at zero, from the start, the histogram from the first call on.
 type instruments struct {
 	granted, released, late, lost, holds, quarantines, opened prometheus.Counter
 
 	circuit  *openGauge
-	lateness prometheus.Observer
-	fullest  *prometheus.GaugeVec // by window
+	lateness func() prometheus.Observer // there when it is first used
+	fullest  *prometheus.GaugeVec       // by window
 }
 
 func (m *Metrics) of(gateway string) instruments {
@@ -77,7 +81,7 @@ func (m *Metrics) of(gateway string) instruments {
 		quarantines: m.quarantines.WithLabelValues(gateway),
 		opened:      m.opened.WithLabelValues(gateway),
 		circuit:     &openGauge{shown: m.circuit.WithLabelValues(gateway)},
-		lateness:    m.lateness.WithLabelValues(gateway),
+		lateness:    sync.OnceValue(func() prometheus.Observer { return m.lateness.WithLabelValues(gateway) }),
 		fullest:     m.fullest.MustCurryWith(prometheus.Labels{"gateway": gateway}),
 	}
 }

@@ -69,7 +69,7 @@ func (p *Pacer) Written(s job.Slot, at time.Time) {
 	}
 	wrote := p.bounds.notAfter(p.local(at))
 	late := wrote - s.At
-	p.meters.lateness.Observe(float64(max(late, 0)) / 1e6)
+	p.meters.lateness().Observe(float64(max(late, 0)) / 1e6)
 	if late > pl.epsilon {
 		p.meters.late.Inc()
 	}

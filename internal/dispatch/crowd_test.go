@@ -34,6 +34,11 @@ func TestManyGatewaysAreLookedAtInTurns(t *testing.T) {
 				t.Fatalf("%p had %d turns", u, times)
 			}
 		}
+		d.turn() // those behind it are next
+		units[0].woken.Store(true)
+		if turn := d.turn(); turn[len(turn)-1] != units[0] {
+			t.Error("a gateway of which something was published waits for its turn")
+		}
 		fewer := units[:manyUnits+1]
 		d.turn()
 		d.roster.Store(&fewer)

@@ -212,6 +212,7 @@ func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
 			u.pacer.Report()
 			u.mover.nudge() // the circuit may have closed: what waited for that goes on
 		}
+		u.woken.Store(true)
 		u.pacer.Wake()
 	}
 }

@@ -54,6 +54,7 @@ type unit struct {
 	limits    atomic.Int64 // version of the limits that the pacer keeps
 	refused   int64        // version of those that could not be taken over, as the log has said; the pulse's own
 	idle      bool         // the last pulse found nothing to do; the pulse's own
+	woken     atomic.Bool  // something was published of it since it was looked at last
 	passed    bool         // the last pulse that called for a sweep led to none; the pulse's own
 	unread    time.Time    // when the log last said that the data's age can't be looked at; the pulse's own
 	ailing    atomic.Bool  // it is not served, since one of its keys is damaged

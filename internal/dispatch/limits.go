@@ -65,7 +65,11 @@ func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, t
 	for i, l := range to {
 		texts[i] = l.String()
 	}
-	return limitsScript.Act(ctx, c, limitsKeys(g), 0, 0, strings.Join(texts, " ")).Err()
+	err := limitsScript.Act(ctx, c, limitsKeys(g), 0, 0, strings.Join(texts, " ")).Err()
+	if err == nil {
+		_ = c.Publish(ctx, redisdb.Wake, g.Name).Err() // else the next look at the gateway finds them, which takes longer where there are thousands
+	}
+	return err
 }
 
 // Charged returns what losses have charged the limits with that hold for a gateway now, and still counts.

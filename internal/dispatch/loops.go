@@ -150,7 +150,7 @@ func (u *unit) sayBroken(ctx context.Context, what string, err error) {
 }
 
 // turn returns the gateways whose turn it is: the idle ones every other time, all together, or always where there are no others. What wakes an idle
-// gateway at once is published. Of many gateways the next ones.
+// gateway at once is published. Of many gateways the next ones, and those of which something was published.
 func (d *Dispatcher) turn() []*unit {
 	if all := d.units(); len(all) > manyUnits {
 		from := d.from
@@ -159,7 +159,13 @@ func (d *Dispatcher) turn() []*unit {
 		}
 		upto := min(from+few(len(all)), len(all))
 		d.from = upto % len(all)
-		return all[from:upto]
+		turn := slices.Clone(all[from:upto])
+		for i, u := range all {
+			if u.woken.Swap(false) && (i < from || i >= upto) {
+				turn = append(turn, u)
+			}
+		}
+		return turn
 	}
 	d.from = 0
 	if d.turns++; d.turns%2 == 0 || d.idle() {

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"math"
 	"net"
 	"slices"
 	"strings"
@@ -21,7 +20,7 @@ const unheard = "cannot subscribe to cancelation channel"
 
 var errUnheard = errors.New("nobody listens for cancellations")
 
-// Subscribe gives asynq a subscription to cancellations that waits for its connection until the server rests or is halted, and passes on all else.
+// Subscribe gives asynq a subscription to cancellations when the server rests or is halted, which comes to nothing then, and passes on all else.
 func (c *gatedClient) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	if !slices.Equal(channels, []string{cancelChannel}) {
 		return c.UniversalClient.Subscribe(ctx, channels...)
@@ -29,13 +28,11 @@ func (c *gatedClient) Subscribe(ctx context.Context, channels ...string) *redis.
 	c.mu.Lock()
 	session := c.session
 	c.mu.Unlock()
-	deaf := redis.NewClient(&redis.Options{MaxRetries: -1, DialerRetries: 1, PoolSize: 1, DialTimeout: math.MaxInt64,
+	<-session.Done()
+	deaf := redis.NewClient(&redis.Options{MaxRetries: -1, DialerRetries: 1, PoolSize: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // else it looks its address up
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			<-session.Done()
-			return nil, errUnheard
-		}})
-	context.AfterFunc(session, func() { _ = deaf.Close() })
+		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return nil, errUnheard }})
+	defer deaf.Close()
 	return deaf.Subscribe(ctx, channels...)
 }
 

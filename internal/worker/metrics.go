@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,7 +29,8 @@ type Metrics struct {
 	lost    *prometheus.CounterVec
 }
 
-// NewMetrics registers the worker's instruments, zero from the start for each gateway.
+// NewMetrics registers the worker's instruments. The counters of each gateway are there at zero from the start, its histograms from its first call on: of thousands
+// of gateways few have calls, and a histogram is a dozen series.
 func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"gateway"}, labels...))
@@ -57,7 +59,7 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	return m
 }
 
-// Begin has the instruments of a gateway at zero.
+// Begin has the counters of a gateway at zero.
 func (m *Metrics) Begin(gateway string) {
 	for _, v := range job.Verdicts() {
 		m.calls.WithLabelValues(gateway, string(v))
@@ -67,9 +69,6 @@ func (m *Metrics) Begin(gateway string) {
 	}
 	for _, c := range []*prometheus.CounterVec{m.backs, m.tries, m.limited, m.sealed, m.lost} {
 		c.WithLabelValues(gateway)
-	}
-	for _, v := range []*prometheus.HistogramVec{m.seconds, m.ends, m.needed} {
-		v.WithLabelValues(gateway)
 	}
 }
 
@@ -88,12 +87,15 @@ func (m *Metrics) Forget(gateway string) {
 type meters struct {
 	calls                 map[job.Verdict]prometheus.Counter
 	limited               prometheus.Counter
-	seconds, ends, needed prometheus.Observer
+	seconds, ends, needed func() prometheus.Observer // there when they are first used
 }
 
 func (m *Metrics) of(gateway string) meters {
+	used := func(v *prometheus.HistogramVec) func() prometheus.Observer {
+		return sync.OnceValue(func() prometheus.Observer { return v.WithLabelValues(gateway) })
+	}
 	g := meters{calls: make(map[job.Verdict]prometheus.Counter), limited: m.limited.WithLabelValues(gateway),
-		seconds: m.seconds.WithLabelValues(gateway), ends: m.ends.WithLabelValues(gateway), needed: m.needed.WithLabelValues(gateway)}
+		seconds: used(m.seconds), ends: used(m.ends), needed: used(m.needed)}
 	for _, v := range job.Verdicts() {
 		g.calls[v] = m.calls.WithLabelValues(gateway, string(v))
 	}
@@ -106,8 +108,8 @@ func (m *meters) done(a job.Attempt, at time.Time) {
 	if a.Job.At.After(from) {
 		from = a.Job.At
 	}
-	m.ends.Observe(max(at.Sub(from).Seconds(), 0))
-	m.needed.Observe(float64(a.Calls + 1))
+	m.ends().Observe(max(at.Sub(from).Seconds(), 0))
+	m.needed().Observe(float64(a.Calls + 1))
 }
 
 func (m *meters) called(v job.Verdict, res job.Result) {
@@ -115,7 +117,7 @@ func (m *meters) called(v job.Verdict, res job.Result) {
 		c.Inc()
 	}
 	if res.Stage != job.NotSent {
-		m.seconds.Observe(res.Took.Seconds())
+		m.seconds().Observe(res.Took.Seconds())
 	}
 	if res.Status == 429 {
 		m.limited.Inc()
