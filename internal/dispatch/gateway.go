@@ -99,7 +99,6 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	data := watch(g, t)
 	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, calls: t.calls(),
 		grace: g.Request.Timeout, hands: concurrency(g), owner: newOwner()}
-	t.looking.begin(g.Name)
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	u.ctx, u.halt = context.WithCancel(d.ctx)
 	u.mover, u.replayer, u.recoverer, u.sweeper = u.errand(u.move), u.errand(u.replay), u.errand(u.recoverDue), u.errand(u.sweep)

@@ -64,6 +64,9 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	if s.asks, err = newLookups(g, s.tokens); err != nil {
 		return nil, fmt.Errorf("gateway %s: %w", g.Name, err)
 	}
+	if s.asks != nil {
+		u.tools.looking.begin(g.Name)
+	}
 	answers, err := s.table(own)
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
