@@ -144,8 +144,10 @@ func (s *shop) bookings() map[string][]double.Entry {
 	return all
 }
 
-// untrue says what of a job's end is not true by the bank's ledger, or was left to a person though the bank could tell; "" where nothing is.
-func untrue(rec job.Record, booked []double.Entry) string {
+// untrue says what of a job's end is not true by the bank's ledger, or was left to a person though the bank could tell; "" where nothing is. A job may end as exhausted: the
+// bank told after each call that it made no payment of it, and so many calls are all that it has. One whose calls brought the first one's saved failure again has not had them.
+func (s *shop) untrue(rec job.Record, booked []double.Entry) string {
+	tried := rec.Attempts >= s.g.Retry.Attempts && (rec.KeyGeneration > 1 || !strings.Contains(rec.Error, "repeated answer"))
 	what := ""
 	switch {
 	case len(booked) > 1:
@@ -158,7 +160,7 @@ func untrue(rec job.Record, booked []double.Entry) string {
 	case rec.State == job.Parked && rec.Reason == job.Refused && len(booked) == 0:
 	case rec.State == job.Parked && rec.Reason == job.Refused:
 		what = "is refused and charged"
-	case rec.Reason == job.Exhausted && !rec.InDoubt() && len(booked) == 0 && (rec.KeyGeneration > 1 || !strings.Contains(rec.Error, "repeated answer")): // the bank was asked, and the attempts are used up all the same
+	case rec.State == job.Parked && rec.Reason == job.Exhausted && !rec.InDoubt() && len(booked) == 0 && tried:
 	case rec.State == job.Parked:
 		what = "is left to a person"
 	case rec.State != job.Parked:

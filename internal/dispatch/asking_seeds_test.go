@@ -86,7 +86,7 @@ func (d doubts) play(t *testing.T, m mutant) (wrong []string) {
 		s.settled(3 * 24 * time.Hour)
 		booked := s.bookings()
 		for _, id := range ids {
-			if fault := untrue(s.record(id), booked[id]); fault != "" {
+			if fault := s.untrue(s.record(id), booked[id]); fault != "" {
 				wrong = append(wrong, fault+s.story(id))
 			}
 		}

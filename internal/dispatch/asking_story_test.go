@@ -63,7 +63,7 @@ func (s *shop) trueToTheLedger(ids []string) {
 	s.t.Helper()
 	booked, wrong := s.bookings(), 0
 	for _, id := range ids {
-		if fault := untrue(s.record(id), booked[id]); fault != "" {
+		if fault := s.untrue(s.record(id), booked[id]); fault != "" {
 			if wrong++; wrong < 5 {
 				s.t.Error(fault, s.story(id))
 			}
