@@ -27,9 +27,9 @@ const (
 
 // Burden bounds how many slots a process has in hand, over all of its gateways: those that are reserved, and whose jobs are not ready to be called. With
 // hundreds of gateways each of them may do with one slot, and all together be more than the process can do: then jobs are ready late, slots pass, and what is
-// given back is work too. So it is the delay that counts, and not only what is lost: a job that is ready long after its slot makes the bound a fifth less, one whose slot has passed
-// halves it, and those that are ready in time make it more again while somebody waits. Those that wait for a slot get it in order, or one after ten seconds at
-// the latest. Nil bounds nothing.
+// given back is work too. So it is the delay that counts, and not only what is lost: where one of eight jobs is ready long after its slot, or one of 128 slots has passed, the bound
+// gets a fifth less; where one of eight has passed, it is halved; and jobs that are ready in time make it more again while somebody waits. Those that wait for a slot get it in
+// order, or one after ten seconds at the latest. Nil bounds nothing.
 type Burden struct {
 	mu      sync.Mutex
 	bound   float64

@@ -28,7 +28,7 @@ import (
 
 // unit is one gateway at work in this process:
 //
-//	asynq server ──dequeue──▶ gate ◀──slots── pacer ◀── Redis
+//	asynq server ──dequeue──▶ gate ◀──slots── pacer ◀── Redis       (asynq's server runs while there are jobs)
 //	     │ delivery with its slot
 //	     ▼
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold

@@ -167,3 +167,24 @@ func TestAServerThatStopsAtRestKeepsNothing(t *testing.T) {
 		t.Errorf("slots %s came back", got)
 	}
 }
+
+// A slot that comes between the decision to rest and the rest itself keeps the server.
+func TestASlotThatComesFirstKeepsTheServer(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.srv.client
+	c.longest, c.restAfter = time.Hour, 0
+	r.start()
+	r.put(1, 1)
+	r.allow(1)
+	testkit.Eventually(t, 20*time.Second, "the job", func() bool { return len(r.deliveries()) == 1 })
+	testkit.Eventually(t, 20*time.Second, "it to be about to rest", c.doze)
+	r.srv.rouse()
+	r.srv.rest()
+	if r.asleep() || c.dozes() {
+		t.Errorf("it rests (%v), or serves no dequeue (%v)", r.asleep(), c.dozes())
+	}
+	r.put(2, 2)
+	r.allow(1)
+	testkit.Eventually(t, 20*time.Second, "the next job", func() bool { return len(r.deliveries()) == 2 })
+}
