@@ -7,7 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// An asynq server takes nine goroutines and 70 kB, and a process may serve thousands of gateways, few of which have jobs at a time. So a gateway
+// An asynq server takes seven goroutines and some 60 kB, and a process may serve thousands of gateways, few of which have jobs at a time. So a gateway
 // has one while it has jobs: the first slot, which comes when a job is pending, starts it, and one that had nothing to do for a while stops.
 // What dead workers left is found without it, by the sweep that every process makes of all its gateways.
 //
