@@ -22,14 +22,14 @@ const (
 	burdenLate   = 8                      // a job is late that is ready by such a part of the last moment after its slot,
 	burdenTrips  = 4                      // and by so many answers of Redis: the slots come with one, and a job is pulled and claimed by two
 	burdenRecent = 10 * time.Second       // a process that had to wait so lately is overloaded
-	burdenWait   = 10 * time.Second       // nobody waits longer: slots in hand of a gateway that asks no more may never be counted out
+	burdenWait   = 10 * time.Second       // where nobody has had his turn for so long, slots in hand were never counted out, of a gateway that asks no more
 )
 
 // Burden bounds how many slots a process has in hand, over all of its gateways: those that are reserved, and whose jobs are not ready to be called. With
 // hundreds of gateways each of them may do with one slot, and all together be more than the process can do: then jobs are ready late, slots pass, and what is
 // given back is work too. So it is the delay that counts, and not only what is lost: where one of eight jobs is ready long after its slot, or one of 128 slots has passed, the bound
 // gets a fifth less; where one of eight has passed, it is halved; and jobs that are ready in time make it more again while somebody waits. Those that wait for a slot get it in
-// order, or one after ten seconds at the latest. Nil bounds nothing.
+// order, however many they are; where nobody has had his turn for ten seconds, each that waited so long gets one. Nil bounds nothing.
 type Burden struct {
 	mu      sync.Mutex
 	bound   float64
@@ -39,6 +39,7 @@ type Burden struct {
 	seen    tally
 	cut     time.Time // when the bound fell last; zero: nothing was late yet
 	held    time.Time // when somebody had to wait last
+	moved   time.Time // when somebody had his turn last
 	wait    time.Duration
 	away    away // of Redis, for all gateways
 	shown   prometheus.Gauge
@@ -79,20 +80,33 @@ func (b *Burden) enter(ctx context.Context, closed <-chan struct{}, want int64) 
 	}
 	limit := time.NewTimer(b.wait)
 	defer limit.Stop()
-	select {
-	case <-mine.come:
-		return mine.gets, nil
-	case <-limit.C:
-		b.give(mine)
-		b.leave(-1)
-		return 1, nil
-	case <-ctx.Done():
-		b.give(mine)
-		return 0, ctx.Err()
-	case <-closed:
-		b.give(mine)
-		return 0, ErrClosed
+	for {
+		select {
+		case <-mine.come:
+			return mine.gets, nil
+		case <-limit.C:
+			if left := b.moves(); left > 0 {
+				limit.Reset(left)
+				continue
+			}
+			b.give(mine)
+			b.leave(-1)
+			return 1, nil
+		case <-ctx.Done():
+			b.give(mine)
+			return 0, ctx.Err()
+		case <-closed:
+			b.give(mine)
+			return 0, ErrClosed
+		}
 	}
+}
+
+// moves returns for how long it is still believed that the turn comes to those that wait.
+func (b *Burden) moves() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.wait - time.Since(b.moved)
 }
 
 // tally counts the jobs that were ready since the bound was looked at last.
@@ -125,6 +139,7 @@ func (b *Burden) some(want int64) (n int64, mine *turn) {
 	defer b.mu.Unlock()
 	if n = min(want, b.room()); n > 0 && len(b.waiting) == 0 {
 		b.asked += n
+		b.moved = time.Now()
 		return n, nil
 	}
 	mine = &turn{want: want, come: make(chan struct{})}
@@ -175,7 +190,7 @@ func (b *Burden) wake() {
 		next := b.waiting[0]
 		next.gets = min(next.want, max(room/int64(len(b.waiting)), 1))
 		b.asked += next.gets
-		b.waiting = b.waiting[1:]
+		b.waiting, b.moved = b.waiting[1:], time.Now()
 		close(next.come)
 	}
 }

@@ -109,6 +109,29 @@ func TestNobodyWaitsForEverForAPlaceInTheHand(t *testing.T) {
 	}
 }
 
+// While turns come, however slowly to each of thousands, nobody passes the bound for having waited long.
+func TestNobodyPassesTheBoundWhileTurnsCome(t *testing.T) {
+	t.Parallel()
+	b := NewBurden(nil)
+	b.bound, b.hand, b.wait = burdenLeast, burdenLeast, 20*time.Millisecond
+	b.moved = time.Now().Add(time.Hour) // turns come all the time
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if n, err := b.enter(ctx, nil, 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%d slots, %v: it has passed the bound", n, err)
+	}
+	b.moved = time.Time{}
+	b.bound = burdenLeast + 1
+	if n, _ := b.some(1); n != 1 || b.moved.IsZero() {
+		t.Error("a turn that came at once is none")
+	}
+	_, mine := b.some(1)
+	b.moved = time.Time{}
+	if b.add(-1); mine.gets != 1 || b.moved.IsZero() {
+		t.Error("a turn that was waited for is none")
+	}
+}
+
 // Where Redis is far away every job is ready late by its answers alone. Fewer slots mend nothing there; but where more than that is late, the machine is busy, too.
 func TestAFarRedisIsNoBurden(t *testing.T) {
 	t.Parallel()
