@@ -40,7 +40,7 @@ another batch, or end this with "batch resume" first. Nothing is lost: "dlq repl
 takes the jobs in again.
 
 A job of which an earlier call may have charged is parked as unknown_outcome instead, and counted: look it up at the
-gateway, then "dlq resolve".`)
+gateway, then "dlq resolve". Where the gateway has a lookup it is asked, and such jobs are pending until it can tell.`)
 }
 
 func (p *program) batchActCommand(a desk.BatchAction, short, long string) *cobra.Command {
@@ -109,17 +109,28 @@ func (p *program) writeDeed(d batchDone, a desk.BatchAction, decision cli.Decisi
 		return cli.WriteJSON(p.Out, d)
 	}
 	for _, g := range d.Gateways {
+		did := a.Past
 		if !d.Done {
-			fmt.Fprintf(p.Tell(), "%s: would %s %s of batch %q\n", g.Gateway, a.Verb, g.Totals, d.Batch)
-			continue
+			did = "would " + a.Verb
 		}
-		fmt.Fprintf(p.Tell(), "%s: %s %s of batch %q\n", g.Gateway, a.Past, g.Totals, d.Batch)
+		fmt.Fprintf(p.Tell(), "%s: %s %s of batch %q\n", g.Gateway, did, g.Totals, d.Batch)
 		if g.Doubt != nil {
 			fmt.Fprintf(p.Tell(), "%s: of these, %s may have been charged, and wait as %s: look them up, then \"dispatcher dlq resolve\"\n", g.Gateway, *g.Doubt, job.UnknownOutcome)
+		}
+		if g.Pending != nil {
+			fmt.Fprintf(p.Tell(), "%s: %s of batch %q may have been charged, and %s pending: its gateway is asked, and can tell\n", g.Gateway, *g.Pending, d.Batch, areText(g.Pending.Jobs))
 		}
 	}
 	if decision == cli.DryRun {
 		p.remark("nothing was done: add --yes to do it")
 	}
 	return nil
+}
+
+// areText is the verb of so many jobs.
+func areText(jobs int64) string {
+	if jobs == 1 {
+		return "is"
+	}
+	return "are"
 }

@@ -218,3 +218,28 @@ func TestAPendingJobWithoutALookUpIsNamed(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// Pausing and cancelling a batch say how many of its jobs are pending: they are left alone, and so is what a cancel finds in doubt, since the gateway is asked.
+func TestABatchThatIsStoppedSaysWhatIsPending(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.lookups()
+	r.served()
+	r.pend(charge("a", "100", "nov"))
+	r.accept(r.gateway(r.one), job.Enqueued, charge("b", "200", "nov"), charge("c", "400", "nov"))
+	id, generation, _ := job.ParseTaskID(testkit.Pop(t, r.c, redisdb.NewKeys(r.one).Lines()))
+	books := dispatch.Books(r.c, r.gateway(r.one))
+	a, _, err := books.Open(r.ctx, id, generation, "w1", time.Minute)
+	r.must(err)
+	r.must(books.Back(r.ctx, a, job.Ending{Called: true, Spent: true, Status: 500, Verdict: job.VerdictRetry, Unsure: true, At: time.UnixMicro(1)}, time.Hour))
+	const leaves = "one: 1 job (EUR 1.00) of batch \"nov\" may have been charged, and is pending: its gateway is asked, and can tell\n"
+	r.expect(r.command("batch", "pause", "nov", "--why", "wrong"), 0, "one: would pause 2 jobs (EUR 6.00) of batch \"nov\"\n"+leaves, "nothing was done: add --yes to do it\n")
+	r.expect(r.command("batch", "pause", "nov", "--why", "wrong", "--yes"), 0, "one: paused 2 jobs (EUR 6.00) of batch \"nov\"\n"+leaves, "")
+	r.expect(r.command("batch", "resume", "nov", "--why", "right", "--yes"), 0, "one: resumed 2 jobs (EUR 6.00) of batch \"nov\"\n", "")
+	r.expect(r.command("batch", "cancel", "nov", "--why", "wrong", "--yes"), 0, "one: cancelled 2 jobs (EUR 6.00) of batch \"nov\"\n"+
+		"one: 2 jobs (EUR 3.00) of batch \"nov\" may have been charged, and are pending: its gateway is asked, and can tell\n", "")
+	got := r.command("batch", "cancel", "nov", "--why", "wrong", "--yes", "-o", "json")
+	if want := `"pending":{"jobs":2,"amount":{"EUR":300},"without_amount":0}`; !strings.Contains(got.out, want) || strings.Contains(got.out, "unknown_outcome") {
+		t.Errorf("%+v, want %s", got, want)
+	}
+}

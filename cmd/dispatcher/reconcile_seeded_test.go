@@ -10,38 +10,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"spillway/internal/deadletter"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/reconcile"
-	"spillway/internal/redisdb"
-	"spillway/internal/testkit"
 )
-
-// ask makes the next call of a gateway's queue, which gets no answer, and has the gateway asked.
-func (r *rig) ask(gateway string) {
-	r.t.Helper()
-	g := r.gateway(gateway)
-	id, generation, _ := job.ParseTaskID(testkit.Pop(r.t, r.c, redisdb.NewKeys(gateway).Lines()))
-	a, opening, err := dispatch.Books(r.c, g).Open(r.ctx, id, generation, "w1", time.Minute)
-	if r.must(err); opening != job.OpenGo {
-		r.t.Fatalf("%s: %s", id, opening)
-	}
-	store := deadletter.New(r.c, gateway)
-	store.Asks = job.Asks{Unknown: time.Hour, Accepted: time.Hour}
-	asked, err := store.ParkOrAsk(r.ctx, a, job.Ending{Called: true, Spent: true, Verdict: job.VerdictUnknown, At: time.UnixMicro(1), Unsure: true}, job.UnknownOutcome)
-	if r.must(err); !asked {
-		r.t.Fatalf("%s is not pending", id)
-	}
-}
 
 // Fifty differences of each kind, among jobs that agree, in an order that a seed gives: the command finds these and no others, and settles what is clear of those parked.
 func TestReconcileFindsEachOfManyDifferences(t *testing.T) {
 	t.Parallel()
 	const each = 50
 	r := newRig(t)
+	r.lookups()
 	r.served()
 	rng := rand.New(rand.NewPCG(18, 5))
 	want := map[reconcile.Kind]map[string]bool{}
@@ -85,8 +64,7 @@ func TestReconcileFindsEachOfManyDifferences(t *testing.T) {
 		case 1:
 			r.park(r.one, open, job.Refused, 402, "HTTP 402")
 		default:
-			r.accept(r.manual(r.one), job.Enqueued, open)
-			r.ask(r.one)
+			r.pend(open)
 			pending++
 		}
 		line(open.ID, minor, "EUR", "paid", "")

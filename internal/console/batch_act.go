@@ -115,12 +115,13 @@ type batchAct struct {
 
 // batchActNow is such an action as it stands.
 type batchActNow struct {
-	Past  string
-	Jobs  int64
-	Money string
-	Doubt job.Totals
-	Over  bool
-	Error string
+	Past    string
+	Jobs    int64
+	Money   string
+	Doubt   job.Totals
+	Pending job.Totals
+	Over    bool
+	Error   string
 }
 
 // Now returns how far the action got.
@@ -136,6 +137,9 @@ func (a *batchAct) Now() batchActNow {
 		all.Add(d.Totals)
 		if d.Doubt != nil {
 			v.Doubt.Add(*d.Doubt)
+		}
+		if d.Pending != nil {
+			v.Pending.Add(*d.Pending)
 		}
 	}
 	v.Over, v.Jobs, v.Money = true, all.Jobs, all.Money()

@@ -42,6 +42,9 @@ func TestPagesSayWhatIsPending(t *testing.T) {
 	wants(t, page, `class="status pending">pending<`, "The gateway is asked what became of its call: the next look-up is due at", "It settles itself as soon as the gateway can tell.",
 		"<dt>next look-up</dt>", "Stop asking, and park…")
 	lacks(t, page, "do=discard", "do=ask")
+	preview, after := r.act("2026-11", "cancel")
+	wants(t, preview, "and 1 job pending, left to the gateway")
+	wants(t, after, "<p>Left pending: 1 job (EUR 7.00) of the batch may have been charged, and the gateway is asked.</p>")
 }
 
 // A person stops the asking on the job's page, with a name and a reason; then the job can be settled there, or asked about again.

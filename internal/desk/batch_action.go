@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,9 @@ type BatchAction struct {
 	Verb, Past string
 	// would says which of a batch's jobs it would touch.
 	would func(record.Batch) job.Totals
-	run   func(ctx context.Context, g *Gateway, books *ledger.Books, what batchOrder) error
+	// leaves says that it leaves pending jobs as they are, which were to be stopped with the others.
+	leaves bool
+	run    func(ctx context.Context, g *Gateway, books *ledger.Books, what batchOrder) error
 }
 
 // batchOrder is one act upon a batch.
@@ -35,7 +38,7 @@ const comeBack = 5 * time.Second
 // The actions upon batches.
 var (
 	// PauseBatch parks the jobs of a batch that wait.
-	PauseBatch = BatchAction{Verb: "pause", Past: "paused", would: unsent,
+	PauseBatch = BatchAction{Verb: "pause", Past: "paused", would: unsent, leaves: true,
 		run: func(ctx context.Context, _ *Gateway, books *ledger.Books, o batchOrder) error {
 			return books.PauseBatch(ctx, o.batch, o.by.Who, o.by.Why, o.did)
 		}}
@@ -45,7 +48,7 @@ var (
 			return books.ResumeBatch(ctx, o.batch, o.did)
 		}}
 	// CancelBatch parks all that is not sent yet, and waits for the calls under way.
-	CancelBatch = BatchAction{Verb: "cancel", Past: "cancelled", would: uncalled,
+	CancelBatch = BatchAction{Verb: "cancel", Past: "cancelled", would: uncalled, leaves: true,
 		run: func(ctx context.Context, g *Gateway, books *ledger.Books, o batchOrder) error {
 			return books.CancelBatch(ctx, o.batch, o.by.Who, o.by.Why, g.Request.Timeout+comeBack, o.did)
 		}}
@@ -80,12 +83,18 @@ type BatchDeed struct {
 	job.Totals
 	// Doubt is those of the jobs that may have been charged, and are parked as unknown_outcome; nil if none is.
 	Doubt *job.Totals `json:"unknown_outcome,omitempty"`
+	// Pending is all jobs of the batch that are pending then, since they may have been charged: a pause and a cancel leave them. nil if none is, and for a resume.
+	Pending *job.Totals `json:"pending,omitempty"`
 }
 
-func batchDeed(gateway string, s ledger.Shelved) BatchDeed {
-	d := BatchDeed{Gateway: gateway, Totals: s.Totals}
-	if s.Doubt.Jobs > 0 {
+// deed is what an action came to with the batch as it stands. Where the gateway can be asked, what is in doubt is pending.
+func (part batchPart) deed(a BatchAction, s ledger.Shelved, now record.Batch) BatchDeed {
+	d := BatchDeed{Gateway: part.Name, Totals: s.Totals}
+	if s.Doubt.Jobs > 0 && part.Lookup.For(false) == nil {
 		d.Doubt = &s.Doubt
+	}
+	if pending := now.Sum(func(p record.Place) bool { return p.State == job.Pending }); a.leaves && pending.Jobs > 0 {
+		d.Pending = &pending
 	}
 	return d
 }
@@ -94,7 +103,7 @@ func batchDeed(gateway string, s ledger.Shelved) BatchDeed {
 func (b *Batch) Would(a BatchAction) []BatchDeed {
 	deeds := make([]BatchDeed, len(b.parts))
 	for i, part := range b.parts {
-		deeds[i] = batchDeed(part.Name, ledger.Shelved{Totals: a.would(part.BatchGlance.Batch)})
+		deeds[i] = part.deed(a, ledger.Shelved{Totals: a.would(part.BatchGlance.Batch)}, part.BatchGlance.Batch)
 	}
 	return deeds
 }
@@ -142,5 +151,6 @@ func (part batchPart) do(ctx context.Context, a BatchAction, o batchOrder, did f
 		err = &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("the %s of batch %q at %s was not done for all jobs: %s", a.Verb, o.batch, part.Name, err),
 			Hint: fmt.Sprintf("see \"dispatcher batch %s\" and \"dispatcher dlq history\", and run it again if it is to hold", dispatch.ShellWord(o.batch))}
 	}
-	return batchDeed(part.Name, sum), err
+	batch, _, unseen := part.Books.Batch(last, o.batch)
+	return part.deed(a, sum, batch), cmp.Or(err, unseen)
 }
