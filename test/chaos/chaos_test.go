@@ -264,6 +264,9 @@ func (c *chaos) restore() {
 		c.gateways[i].Set(a.provider)
 		c.direct("dispatcher", "resume", "-g", a.name)
 		c.limit(c.accounts[a.name], nil, "--redis", c.redis.URL())
+		if c.accounts[a.name].asked { // a person may have been kept from it
+			c.direct("dispatcher", askAbout(a.name)...)
+		}
 	}
 }
 

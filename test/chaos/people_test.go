@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"spillway/internal/provider"
+	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
@@ -43,6 +44,7 @@ func (c *chaos) peopleActs() map[string]act {
 			return nil
 		},
 		"resolve": func(event) func() { c.resolve(); return nil },
+		"ask":     func(event) func() { c.ask(); return nil },
 		"discard": func(e event) func() {
 			c.try(20*sec, "dispatcher", "dlq", "discard", "--reason", "refused", "--limit", fmt.Sprint(1+e.pick%3), "--yes", "--why", "chaos")
 			return nil
@@ -92,7 +94,8 @@ func (c *chaos) finish(cmd *exec.Cmd, then func()) result {
 	}
 	err := cmd.Wait()
 	r := result{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
-	if broken(r.err) != "" || !slices.Contains([]int{0, 5, 130, -1}, r.code) {
+	movedOn := slices.Contains(cmd.Args, "park") && (r.code == 1 || r.code == 4) // a job that was pending when somebody looked
+	if broken(r.err) != "" || !slices.Contains([]int{0, 5, 130, -1}, r.code) && !movedOn {
 		c.fault("%v: exit code %d, %v\n%s", cmd.Args, r.code, err, r.err)
 	}
 	return r
@@ -157,6 +160,27 @@ func (c *chaos) resolve() {
 	if len(not) > 0 {
 		c.try(20*sec, "dispatcher", append(append(verb, "--not-done"), not...)...)
 	}
+}
+
+// ask stops the asking about a few jobs, and has their gateways asked again, with others that a person's last such deed has left parked.
+func (c *chaos) ask() {
+	for _, a := range c.accounts {
+		if !a.asked {
+			continue
+		}
+		ids, err := c.db.ZRange(context.Background(), redisdb.NewKeys(a.name).Asking(), 0, 1).Result()
+		if err != nil {
+			return // Redis is away
+		}
+		for _, id := range ids {
+			c.try(20*sec, "dispatcher", "park", id, "-g", a.name, "--yes", "--why", "chaos")
+		}
+		c.try(20*sec, "dispatcher", askAbout(a.name)...)
+	}
+}
+
+func askAbout(gateway string) []string {
+	return []string{"dlq", "resolve", "--ask", "-g", gateway, "--reason", "unknown_outcome", "--yes", "--why", "chaos"}
 }
 
 // producerLane has a billing file now and then, so that all of them together are a third of what the limits allow.

@@ -126,6 +126,7 @@ var (
 		{"pause", 2, 300 * ms, 3 * sec},
 		{"replay", 4, 0, 0},
 		{"resolve", 4, 0, 0},
+		{"ask", 3, 0, 0},
 		{"discard", 1, 0, 0},
 	}}
 )

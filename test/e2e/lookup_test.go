@@ -75,3 +75,34 @@ func TestAfterARestoreTheGatewayIsAsked(t *testing.T) {
 	a.ok("dispatcher", "audit")
 	again.stop()
 }
+
+// TestAfterARestorePendingJobsAreAskedFor restores Redis to when some jobs were pending already, others had not been called, and some were under way. The gateway's look-ups
+// lag, and a fifth of its answers never comes.
+func TestAfterARestorePendingJobsAreAskedFor(t *testing.T) {
+	t.Parallel()
+	a := newArchive(t, provider.Config{Limits: []provider.Limit{{N: 20, Window: time.Second}}, NoKeys: true, Hang: 0.2, LookupLag: 500 * time.Millisecond}, strings.Replace(askedAfter, "100/s", "20/s", 1))
+	a.named()
+	a.offer("before", 80)
+	first := a.dispatcher()
+	testkit.Eventually(t, time.Minute, "pending jobs", func() bool { return a.provider.Stats().Calls >= 30 && a.status().Pending > 0 })
+	first.kill()
+	pending := a.status().Pending
+	a.take(time.Minute)
+	second := a.dispatcher()
+	testkit.Eventually(t, time.Minute, "more calls", func() bool { return a.provider.Stats().Calls >= 55 })
+	second.kill()
+	a.restore()
+	a.refused()
+	again := a.dispatcher("--after-restore")
+	a.shown(t, 3*time.Minute, "all to be done", func() bool { return a.status().Done == 80 })
+	if s := a.settled(time.Minute); s.Done != 80 || len(s.Parked) != 0 {
+		t.Errorf("%+v, want all done", s)
+	}
+	seen := a.strict()
+	if seen.Charged != 80 || seen.ChargedTwice != 0 {
+		t.Errorf("%d charged, %d twice; want 80 and none", seen.Charged, seen.ChargedTwice)
+	}
+	t.Logf("%d pending in the snapshot, %d calls, %d look-ups, %d of them found a charge", pending, seen.Calls, seen.Lookups, seen.LookupsFound)
+	a.ok("dispatcher", "audit")
+	again.stop()
+}
