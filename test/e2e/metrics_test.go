@@ -43,12 +43,17 @@ func fetch(t *testing.T, address string) string {
 	return string(body)
 }
 
-// TestTheMetricsThatAreAskedForAreThere holds the alerts and the dashboard against what a dispatcher shows from its start.
+// TestTheMetricsThatAreAskedForAreThere holds the alerts and the dashboard against what a dispatcher shows once it has made a call.
 func TestTheMetricsThatAreAskedForAreThere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, provider.Config{}, "    leak: {limits: [100/s]}\n    amount: {field: amount, currency: currency}\n    admission: {limits: [1/h], burst: 1}\n    replay: manual\n")
+	w := newWorld(t, provider.Config{}, "    leak: {limits: [100/s]}\n    amount: {field: amount, currency: currency}\n    admission: {limits: [1/h], burst: 1}\n    replay: manual\n"+
+		"    lookup: {url: \"/lookups/{id}\", schedule: [1h], matches: {job: \"{id}\"}, answers: [{body: {status: succeeded}, then: done}]}\n")
 	w.do("enqueue", "-g", "stripe", "-f", w.jobs("two.ndjson", 2), "-q") // one is parked, with its money
-	shown := fetch(t, "http://"+w.listening()+"/metrics")
+	at, shown := "http://"+w.listening()+"/metrics", ""
+	testkit.Eventually(t, 20*time.Second, "the first call to be counted", func() bool {
+		shown = fetch(t, at)
+		return strings.Contains(shown, "\nspillway_job_duration_seconds_bucket")
+	})
 	for _, file := range []string{"../../deploy/prometheus/alerts.yml", "../../deploy/grafana/dashboards/spillway.json"} {
 		asked := regexp.MustCompile(`spillway_[a-z_]+`).FindAllString(read(t, file), -1)
 		if len(asked) == 0 {
