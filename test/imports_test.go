@@ -52,6 +52,7 @@ var mayImport = map[string]string{
 	"audit":       "clock job record redisdb",
 	"incarnation": "clock job redisdb",
 	"reconcile":   "job producer",
+	"feed":        "job record redisdb",
 	// around it
 	"httpapi":  "job admission producer redisdb tracing",
 	"cli":      "job redisdb",
@@ -60,7 +61,7 @@ var mayImport = map[string]string{
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider -double",
 	"bench":          "bucket job ledger provider redisdb",
-	"desk":           "admission audit bucket clock config deadletter dispatch job ledger producer reconcile record redisdb seal tracing",
+	"desk":           "admission audit bucket clock config deadletter dispatch feed job ledger producer reconcile record redisdb seal tracing",
 	"console":        "docs config deadletter desk dispatch doctor job ledger redisdb tracing",
 	"doctor":         "config desk dispatch incarnation job packs record redisdb",
 	"demo":           everything + " -cmd -testkit",

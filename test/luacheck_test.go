@@ -28,9 +28,11 @@ func TestTheScriptsPassLuacheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		record.Accept(alg.Lua())
+		record.Accept(alg.Lua(), true)
+		record.Accept(alg.Lua(), false)
 		record.Readmit(alg.Lua())
 	}
+	record.Told()
 	dir, texts := t.TempDir(), redisdb.Texts()
 	if len(texts) < 40 {
 		t.Fatalf("%d scripts were put together", len(texts))

@@ -52,6 +52,7 @@ func (s served) api(cfg httpapi.Config) *httpapi.API {
 	s.showCalls(&cfg)
 	cfg.Search = s.search
 	cfg.Processes = func(ctx context.Context) (any, error) { return desk.WhoServes(ctx, s.db.Client) }
+	cfg.Outcomes = s.outcomes
 	return httpapi.New(cfg)
 }
 

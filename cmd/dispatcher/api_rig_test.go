@@ -183,9 +183,10 @@ func (a *apiRig) hold(r *http.Request, got answer) {
 	}
 	pattern := r.URL.Path
 	if rest, ok := strings.CutPrefix(pattern, "/v1/gateways/"); ok {
-		pattern = "/v1/gateways/{gateway}/jobs"
-		if strings.Count(rest, "/") > 1 {
-			pattern += "/{id}"
+		_, what, _ := strings.Cut(rest, "/")
+		pattern = "/v1/gateways/{gateway}/" + what
+		if strings.HasPrefix(what, "jobs/") {
+			pattern = "/v1/gateways/{gateway}/jobs/{id}"
 		}
 	}
 	if strings.HasPrefix(pattern, "/v1/batches/") {
@@ -213,8 +214,11 @@ func (a *apiRig) holdLines(text string) {
 			a.t.Fatal(err)
 		}
 		schema := "Problem"
-		if v["result"] != nil {
+		switch {
+		case v["result"] != nil:
 			schema = "Taken"
+		case v["cursor"] != nil:
+			schema = "Outcome"
 		}
 		if err := a.doc.Components.Schemas[schema].Value.VisitJSON(v, openapi3.EnableJSONSchema2020()); err != nil {
 			a.t.Errorf("%s: not a %s: %v", line, schema, err)

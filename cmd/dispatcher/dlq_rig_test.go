@@ -188,7 +188,9 @@ func (r *rig) call(gateway, want string, reason job.Reason, status int, text str
 	if e.Unsure {
 		e.Verdict = job.VerdictUnknown
 	}
-	r.must(deadletter.New(r.c, gateway).Park(r.ctx, a, e, reason))
+	store := deadletter.New(r.c, gateway)
+	store.Feed = g.Outcomes != nil
+	r.must(store.Park(r.ctx, a, e, reason))
 }
 
 func (r *rig) record(gateway, id string) job.Record {

@@ -6,6 +6,7 @@ import (
 
 	"spillway/internal/desk"
 	"spillway/internal/doctor"
+	"spillway/internal/feed"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
@@ -26,5 +27,7 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	testkit.Described(t, answer.Body.Bytes(), "Examined", doctor.Examined{})
 	testkit.Described(t, answer.Body.Bytes(), "JobHits", desk.JobHits{})
 	testkit.Described(t, answer.Body.Bytes(), "Search", httpapi.SearchQuery{})
+	testkit.Described(t, answer.Body.Bytes(), "Outcome", feed.Outcome{})
+	testkit.Described(t, answer.Body.Bytes(), "Acked", feed.Acked{})
 	testkit.Listed(t, answer.Body.Bytes(), "JobView", "reason", job.Reasons())
 }

@@ -109,6 +109,9 @@ func (g *Gateway) Audit(ctx context.Context, p Params) (Report, error) {
 	if err := batches.run(ctx); err != nil {
 		return a.report, err
 	}
+	if err := a.told(ctx); err != nil {
+		return a.report, err
+	}
 	return a.report, a.sum(ctx, s)
 }
 

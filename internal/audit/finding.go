@@ -24,6 +24,8 @@ const (
 	BatchBooks Wrong = "batch_books"
 	// MoneyBooks: the sums of the money that is parked differ from the records.
 	MoneyBooks Wrong = "money_books"
+	// Outcomes: the outcome feed said something else last than the records do.
+	Outcomes Wrong = "outcomes"
 )
 
 // What may be remarkable and is no fault.
@@ -61,6 +63,7 @@ var words = map[Wrong]struct{ text, hint string }{
 	Totals:      {"", "jobs or counters were lost, or changed by hand: compare the batch with the billing file, and enqueue the file again: known jobs are duplicates"},
 	BatchBooks:  {"", rewritten},
 	MoneyBooks:  {"", rewritten},
+	Outcomes:    {"", "tell the readers of outcomes what the record says (dispatcher export); have every program use a file with outcomes, and find out who else writes to this Redis"},
 	OldTask:     {"in WHERE: a task of a job that has moved on", ""},
 	ForeignTask: {"in WHERE: a task that is not a job's", ""},
 }

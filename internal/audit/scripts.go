@@ -17,6 +17,7 @@ var (
 	tasksScript      = redisdb.NewScript(redisdb.NowLua, lua("tasks"))
 	membersScript    = redisdb.NewScript(redisdb.NowLua, lua("members"))
 	parkedSumsScript = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("parked_sums"))
+	toldScript       = redisdb.NewScript(redisdb.NowLua, lua("told"))
 	mendScript       = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("mend"))
 	rebookScript     = redisdb.NewScript(lua("rebook")).Replicated()
 	reshelveScript   = redisdb.NewScript(record.Lua, lua("reshelve")).Replicated()

@@ -129,6 +129,15 @@ var badFiles = map[string][]string{
 	"brake-calls": {
 		`7:26: gateways.stripe.batch_brake.calls: "1" is too small: give at least 2`,
 	},
+	"outcomes-word": {
+		`7:15: gateways.stripe.outcomes: "on" does not say who reads the outcomes: write off, or its keys, like {readers: [ledger], max_behind: 1000000}`,
+	},
+	"outcomes-readers": {
+		`8:25: gateways.stripe.outcomes.readers[1]: "ledger" is there twice: keep one of them`,
+		`8:33: gateways.stripe.outcomes.readers[2]: "Mail er" is not a reader's name: use up to 40 lower-case letters, digits, _ and -, starting with a letter or digit`,
+		`9:13: gateways.stripe.outcomes.keep: "1ms" is too short: give at least 1s`,
+		`10:13: gateways.stripe.outcomes.then: "wait" is not a way: use one of hold, drop`,
+	},
 	"circuit-failures": {
 		`7:25: gateways.stripe.circuit.failures: "1" is too small: give at least 2`,
 	},
@@ -441,7 +450,7 @@ var badFiles = map[string][]string{
 		`7:7: gateways.stripe.leak.jiter: unknown key: did you mean jitter?`,
 	},
 	"unknown-key-no-idea": {
-		`7:5: gateways.stripe.colour: unknown key: use one of like, request, answers, lookup, routes, reference, amount, map, leak, admission, retry, circuit, hold, batch_brake, parked, replay, dedupe`,
+		`7:5: gateways.stripe.colour: unknown key: use one of like, request, answers, lookup, routes, reference, amount, map, leak, admission, retry, circuit, hold, batch_brake, parked, outcomes, replay, dedupe`,
 	},
 	"unknown-key": {
 		`1:1: gatways: unknown key: did you mean gateways?`,

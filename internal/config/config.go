@@ -111,6 +111,8 @@ type Gateway struct {
 	BatchBrake job.Brake
 	// Parked bounds what producers can have parked.
 	Parked Parked
+	// Outcomes says who reads the outcomes of its jobs. Nil (default): nobody does, and none is told.
+	Outcomes *Outcomes
 	// Replay says whether jobs parked as rejected go in by themselves. Default ReplayAuto.
 	Replay Replay
 	// Exhausted says whether jobs parked as exhausted go in by themselves, ReplayRecovery, or not. Default ReplayManual.

@@ -73,6 +73,7 @@ func TestDocumentedSample(t *testing.T) {
 			Hold:       Hold{Max: 15 * time.Minute},
 			BatchBrake: job.Brake{Calls: 50, Refused: 90},
 			Parked:     Parked{Most: 5_000_000, Bytes: 4 << 30},
+			Outcomes:   &Outcomes{Readers: []string{"ledger"}, Keep: 7 * 24 * time.Hour, MaxBehind: 1_000_000, Then: OutcomesHold},
 			Replay:     "auto",
 			Exhausted:  "manual",
 			Dedupe:     30 * 24 * time.Hour,
@@ -369,6 +370,10 @@ func TestDocumentedKeys(t *testing.T) {
 		"batch_brake.refused":           strconv.FormatInt(g.BatchBrake.Refused, 10) + "%",
 		"parked.most":                   strconv.FormatInt(g.Parked.Most, 10),
 		"parked.bytes":                  units.BytesSize(float64(g.Parked.Bytes)),
+		"outcomes.readers":              "none",
+		"outcomes.keep":                 job.FormatDuration(DefaultOutcomes().Keep),
+		"outcomes.max_behind":           strconv.FormatInt(DefaultOutcomes().MaxBehind, 10),
+		"outcomes.then":                 DefaultOutcomes().Then,
 		"replay":                        string(g.Replay),
 		"dedupe":                        job.FormatDuration(g.Dedupe),
 	}

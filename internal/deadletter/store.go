@@ -27,6 +27,8 @@ type Store struct {
 	NowMicros redisdb.Clock
 	// Brake says when a batch stops itself.
 	Brake job.Brake
+	// Feed says that the gateway has an outcome feed: each change that ends or parks a job is told there.
+	Feed bool
 	// Asks says when the gateway is first asked after a job that may have been charged. The zero value: never, such jobs are parked.
 	Asks job.Asks
 	// RouteAsks is Asks of each of the gateway's routes, by their names.
@@ -95,12 +97,12 @@ func (s *Store) ParkOrAsk(ctx context.Context, a job.Attempt, e job.Ending, reas
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold(), k.Asking()}, end.Keys...)
 	accepted := e.Verdict == job.VerdictAccepted
-	parked, err := record.Park.Run(ctx, s.c, keys, s.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
+	parked, err := record.Park.For(s.Feed).Run(ctx, s.c, keys, s.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
 		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), s.Brake.Setting(), e.Reference, redisdb.Flag(accepted), asksOf(a.Job.Route, s.Asks, s.RouteAsks).First(accepted), end.Task, end.Until).Int()
 	if parked > 0 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}
-	_, err = record.IfDamaged(ctx, s.c, k, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.NowMicros.Now(), err)
+	_, err = record.IfDamaged(ctx, s.c, record.Of{Keys: k, Feed: s.Feed}, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.NowMicros.Now(), err)
 	return parked == parkAsks, err
 }
 
@@ -120,7 +122,7 @@ func (s *Store) ParkUnreadable(ctx context.Context, id string, content []byte, w
 			return err
 		}
 		keys := []string{s.keys.Job(id), s.keys.Counters(), s.keys.Parked(string(job.Unreadable))}
-		parked, err := record.Unreadable.Run(ctx, s.c, keys, s.NowMicros.Now(), id, stored, digest, why).Bool()
+		parked, err := record.Unreadable.For(s.Feed).Run(ctx, s.c, keys, s.NowMicros.Now(), id, stored, digest, why).Bool()
 		if err != nil || parked || id == own {
 			return err
 		}
@@ -146,20 +148,20 @@ func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Dura
 		keys = append(keys, s.keys.Job(r.ID), s.keys.Parked(string(r.Reason)))
 		args = append(args, r.ID, r.Generation, string(r.Reason))
 	}
-	return taken(record.Discard.Act(ctx, s.c, keys, args...), "discard.lua", len(jobs))
+	return taken(record.Discard.For(s.Feed).Act(ctx, s.c, keys, args...), "discard.lua", len(jobs))
 }
 
 // Resolve makes jobs in doubt done, since a person has found that they were charged, for whatever reason they are parked. It says of each whether
 // it was taken: one that is not parked any more in the generation given, or not in doubt, is left alone. reference is what the gateway calls the
 // payment; empty: nobody knows.
 func (s *Store) Resolve(ctx context.Context, jobs []job.Return, dedupe time.Duration, reference string) ([]bool, error) {
-	return s.settle(ctx, settling{script: record.Resolve, name: "resolve.lua", keys: []string{s.keys.Counters(), s.keys.Acts()},
+	return s.settle(ctx, settling{script: record.Resolve.For(s.Feed), name: "resolve.lua", keys: []string{s.keys.Counters(), s.keys.Acts()},
 		args: []any{s.NowMicros.Now(), dedupe.Milliseconds(), s.actPlace(), reference}}, jobs)
 }
 
 // expire settles jobs in doubt whose time has passed as not charged: they stay, parked as expired.
 func (s *Store) expire(ctx context.Context, jobs []job.Return) ([]bool, error) {
-	return s.settle(ctx, settling{script: record.Expire, name: "expire.lua", keys: []string{s.keys.Counters(), s.keys.Parked(string(job.Expired)), s.keys.Acts()},
+	return s.settle(ctx, settling{script: record.Expire.For(s.Feed), name: "expire.lua", keys: []string{s.keys.Counters(), s.keys.Parked(string(job.Expired)), s.keys.Acts()},
 		args: []any{s.NowMicros.Now(), s.actPlace()}}, jobs)
 }
 

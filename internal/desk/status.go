@@ -43,6 +43,8 @@ type Status struct {
 	ETAWhy     string           `json:"eta_why,omitempty"`
 	Overloaded []Overload       `json:"overloaded,omitempty"` // the dispatchers that are too slow for their limits
 
+	Outcomes *Told `json:"outcomes,omitempty"` // how the outcome feed stands; nil where there is none
+
 	// Glance is what the status was made from.
 	Glance dispatch.Glance `json:"-"`
 	// Money is what is parked, by reason.
@@ -73,6 +75,7 @@ func StatusOf(name string, v dispatch.Glance, money map[job.Reason]job.Totals) S
 	for r, n := range v.Parked {
 		s.Parked[string(r)] = n
 	}
+	s.Outcomes = toldOf(v.Outcomes)
 	for _, of := range money {
 		s.Amount.AddAll(of.Amount)
 		s.NoAmount += of.NoAmount

@@ -39,6 +39,7 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		Asks:        asks(g),
 		Attempts:    g.Retry.Attempts,
 		Brake:       g.BatchBrake,
+		Feed:        g.Outcomes != nil,
 		Dedupe:      g.Dedupe,
 		Money:       Money(g.Amount),
 		Box:         Box(g),
@@ -106,7 +107,7 @@ func sent(g config.Gateway) string {
 // Store returns one gateway's dead letters.
 func Store(c redis.UniversalClient, g config.Gateway) *deadletter.Store {
 	s := deadletter.New(c, g.Name).Sealing(Box(g))
-	s.Brake, s.Asks, s.RouteAsks = g.BatchBrake, asksOf(g.Own()), routeAsks(g)
+	s.Brake, s.Asks, s.RouteAsks, s.Feed = g.BatchBrake, asksOf(g.Own()), routeAsks(g), g.Outcomes != nil
 	return s
 }
 

@@ -143,6 +143,9 @@ func (d *Dispatcher) serve(u *unit) {
 	}
 	u.sweeper.nudge()
 	u.recoverer.nudge()
+	if u.now().cfg.Outcomes != nil {
+		u.teller.nudge()
+	}
 }
 
 // patiently does a step of the start that may be repeated: a connection that is cut just then is no reason to give up.

@@ -34,7 +34,7 @@ import (
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
 //
 //	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), recoverer (those parked as exhausted),
-//	sweeper (what the dead left), asker (look-ups of pending jobs), shelver (batches that stopped themselves); by the process's look at the totals: mender (what is lost or out of place)
+//	sweeper (what the dead left), asker (look-ups of pending jobs), teller (readers of the outcome feed), shelver (batches that stopped themselves); by the process's look at the totals: mender (what is lost or out of place)
 type unit struct {
 	name      string
 	set       atomic.Pointer[set]
@@ -69,13 +69,15 @@ type unit struct {
 	halt      context.CancelFunc
 	loops     sync.WaitGroup
 
+	told   told
+	toldAt time.Time // when the last pulse had the feed looked at; the pulse's own
 	askers askers
 	looked atomic.Uint64 // look-ups so far, for their owners' names
 	owner  string
 
-	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker *errand
-	errands                                                             []*errand // all of these
-	trying                                                              bool      // the machine is out of service, and is tried; the minder's own
+	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker, teller *errand
+	errands                                                                     []*errand // all of these
+	trying                                                                      bool      // the machine is out of service, and is tried; the minder's own
 }
 
 type tools struct {
@@ -103,7 +105,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	u.ctx, u.halt = context.WithCancel(d.ctx)
 	u.mover, u.replayer, u.recoverer, u.sweeper = u.errand(u.move), u.errand(u.replay), u.errand(u.recoverDue), u.errand(u.sweep)
 	u.shelver, u.minder = u.errand(u.shelve), u.errand(u.mind)
-	u.asker = u.errand(u.ask)
+	u.asker, u.teller = u.errand(u.ask), u.errand(u.tell)
 	u.machine = newMachine(g.Name, t.faults, u.log, u.minder.nudge)
 	var err error
 	if u.pacer, err = Pacer(u.calls, g, t.pacing); err != nil {
@@ -118,7 +120,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	u.mender = u.errand(u.mend(first.books))
 	u.kept = pacing(g, Limits{Limits: g.Leak.Limits})
 	u.server = queue.NewServer(u.calls, queue.ServerConfig{
-		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine, u.tokens}, Handle: u.handle,
+		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine, u.tokens, &u.told}, Handle: u.handle,
 		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
 	})
 	return u, nil

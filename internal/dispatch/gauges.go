@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
+	"spillway/internal/feed"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/redisdb"
@@ -57,15 +58,20 @@ var (
 	gaugeRate        = gauge("call_rate", "Calls a second over the last minute, over all processes.")
 	gaugeLimit       = gauge("limit_rate", "Calls a second that each limit in force allows.", "limit")
 	gaugeHeld        = gauge("held_seconds", "How long the gateway is held yet. 0 while it is not.")
-	gaugePaused      = gauge("paused", "1 while an operator's pause, or doubt about Redis's data, stops the gateway; 0 else.")
+	gaugePaused      = gauge("paused", "1 while an operator's pause, doubt about Redis's data, or a reader of outcomes that is too far behind stops the gateway; 0 else.")
 	gaugeStopped     = gauge("stopped_batches", "Batches that stopped themselves and of which nobody has decided anything since.")
+	gaugeTold        = gauge("outcomes_told_total", "Outcomes of jobs and batches ever told to the gateway's feed. Missing where it has none.")
+	gaugeToldHeld    = gauge("outcomes_held", "1 while the gateway is held, since a reader of its outcomes is too far behind; 0 else. Missing where it has no feed.")
+	gaugeBehind      = gauge("outcomes_behind", "Outcomes that a reader has not acknowledged.", "reader")
+	gaugeBehindAge   = gauge("outcomes_behind_seconds", "How long ago the first outcome was that a reader has not acknowledged. 0 where it has all.", "reader")
+	gaugeDropped     = gauge("outcomes_dropped_total", "Outcomes that were dropped before a reader had them.", "reader")
 	gaugeETA         = gauge("eta_seconds", "When the last waiting job will have been called. Missing while nobody can say.")
 )
 
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeLookAge, gaugeLookFails, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
-		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeStopped, gaugeETA} {
+		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeStopped, gaugeTold, gaugeToldHeld, gaugeBehind, gaugeBehindAge, gaugeDropped, gaugeETA} {
 		out <- d
 	}
 }
@@ -115,6 +121,7 @@ func readGauges(ctx context.Context, c redis.UniversalClient, gateway config.Gat
 	r := reading{gateway: gateway.Name, now: v.Now}
 	r.standing(v, head)
 	r.parked(v, money)
+	r.told(v.Outcomes)
 	r.gauge(gaugeStopped, float64(len(stopped)))
 	r.gauge(gaugeParkedBytes, float64(v.ParkedBytes))
 	if most := gateway.Parked.Most; most > 0 {
@@ -167,6 +174,20 @@ func (r *reading) standing(v Glance, head time.Time) {
 	r.gauge(gaugePaused, map[bool]float64{true: 1}[v.Hold.Paused])
 	if v.ETA >= 0 {
 		r.gauge(gaugeETA, v.ETA.Seconds())
+	}
+}
+
+// told is the outcome feed, where the gateway has one.
+func (r *reading) told(s *feed.Standing) {
+	if s == nil {
+		return
+	}
+	r.add(gaugeTold, prometheus.CounterValue, float64(s.Told))
+	r.gauge(gaugeToldHeld, map[bool]float64{false: 1}[s.Held.IsZero()])
+	for _, one := range s.Readers {
+		r.gauge(gaugeBehind, float64(one.Behind), one.Reader)
+		r.gauge(gaugeBehindAge, r.age(one.Since), one.Reader)
+		r.add(gaugeDropped, prometheus.CounterValue, float64(one.Dropped), one.Reader)
 	}
 }
 

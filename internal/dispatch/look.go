@@ -10,6 +10,7 @@ import (
 	"spillway/internal/access"
 	"spillway/internal/bucket"
 	"spillway/internal/config"
+	"spillway/internal/feed"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
@@ -37,6 +38,8 @@ type Glance struct {
 	Slow []ledger.SlowSince
 	// Asking is what is known of the look-ups of the pending jobs. While the gateway is paused, it has none that fail.
 	Asking ledger.Asking
+	// Outcomes is how the outcome feed stands; nil where the gateway has none.
+	Outcomes *feed.Standing
 }
 
 // AllParked is how many jobs are parked, for whatever reason.
@@ -73,7 +76,7 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	if err != nil {
 		return Glance{}, err
 	}
-	h, sign, err := hold(ctx, c, g)
+	h, sign, told, err := hold(ctx, c, g)
 	if err != nil {
 		return Glance{}, err
 	}
@@ -81,7 +84,7 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	if err != nil {
 		return Glance{}, err
 	}
-	v := Glance{Standing: s, Hold: h, Limits: now.Limits, Admission: AdmissionAt(g, now).Limits}
+	v := Glance{Standing: s, Hold: h, Outcomes: told, Limits: now.Limits, Admission: AdmissionAt(g, now).Limits}
 	v.ParkedNear = job.ParkedBound{Jobs: nearly(v.AllParked(), g.Parked.Most), Bytes: nearly(v.ParkedBytes, g.Parked.Bytes)}
 	v.Stopped, v.Since = endless(h, sign), since(h, sign)
 	if v.Slow, err = ledger.SlowOnes(ctx, c, g.Name, s.Now); err != nil {
@@ -142,8 +145,6 @@ func endless(h bucket.Standing, sign incarnation.Sign) string {
 // since says since when the gateway is held, paused or not served; zero where nobody knows, or it is none of these.
 func since(h bucket.Standing, sign incarnation.Sign) time.Time {
 	switch {
-	case h.Barred:
-		return time.Time{}
 	case h.Paused, h.Endless, !h.HeldUntil.IsZero():
 		return h.Since
 	case sign.Now.Sub(sign.Last) > quiet:
@@ -202,36 +203,43 @@ func longWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, v 
 // staleWhy is why nobody is called while the limits that Redis knows are older than those that the pacer has seen.
 const staleWhy = "Redis has lost the version of the limits that the pacer keeps, and no dispatcher has mended it: set them again, dispatcher limit set or limit reset"
 
-// Hold returns what keeps a gateway's calls back. Data that is doubted shows as a pause, which resume does not end; so does a lost version of the limits.
+// Hold returns what keeps a gateway's calls back. Data that is doubted shows as a pause, which resume does not end; so do a lost version of the limits, and a
+// reader of outcomes that is too far behind.
 func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucket.Standing, error) {
-	h, _, err := hold(ctx, c, g)
+	h, _, _, err := hold(ctx, c, g)
 	return h, err
 }
 
-// hold is Hold, and what the age of the gateway's data says.
-func hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (h bucket.Standing, sign incarnation.Sign, err error) {
+// hold is Hold, and what the age of the gateway's data says, and how its outcome feed stands, if it has one.
+func hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (h bucket.Standing, sign incarnation.Sign, told *feed.Standing, err error) {
 	if h, err = bucket.Look(ctx, c, g.Name); err != nil {
-		return h, sign, err
+		return h, sign, nil, err
 	}
 	if g.Request.OAuth2.On {
 		token, err := access.Look(ctx, c, g.Name)
 		if err != nil {
-			return h, sign, err
+			return h, sign, nil, err
 		}
 		if token.Why != "" {
 			h.HeldUntil, h.Reason, h.NoToken = token.Again, token.Why, true
 			h.Endless, h.Probing, h.Circuit, h.Denied = true, true, false, false
 		}
 	}
-	sign, err = incarnation.Look(ctx, c, g.Name)
+	if sign, err = incarnation.Look(ctx, c, g.Name); err == nil {
+		told, err = lookAtFeed(ctx, c, g)
+	}
 	why := sign.Doubt
 	if why == "" && h.Stale {
 		why = staleWhy
 	}
-	if why != "" {
-		h.Paused, h.Barred, h.PauseWhy = true, true, why
+	var from time.Time // nobody knows since when data is doubted
+	if why == "" && !h.Paused && told != nil && !told.Held.IsZero() {
+		why, from = untold(g, *told), told.Held
 	}
-	return h, sign, err
+	if why != "" {
+		h.Paused, h.Barred, h.PauseWhy, h.Since = true, true, why, from
+	}
+	return h, sign, told, err
 }
 
 // waiting is how many jobs there are that go by themselves. One that is pending takes a slot for its look-up.

@@ -193,6 +193,7 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse, next time.Duration) err
 	u.idle = p.Pending == 0 && p.Rejected == 0 && p.DueIn < 0 && (p.AskIn < 0 || p.AskIn > askSoon) && !p.Sweep && !p.Shelve
 	if p.Pending > 0 {
 		u.pacer.Wake()
+		u.tellIfDue()
 	}
 	if p.DueIn >= 0 && p.DueIn < next {
 		u.mover.nudge()

@@ -246,5 +246,6 @@ func (u *unit) settleIn(ctx context.Context) {
 	}
 	u.replayer.nudge()
 	u.asker.nudge()
+	u.teller.nudge()
 	u.pacer.Wake()
 }

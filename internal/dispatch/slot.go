@@ -50,19 +50,23 @@ func (p pacer) Failed(ctx context.Context, f job.Failure) (job.Fallout, error) {
 	return p.Pacer.Failed(ctx, p.circuit, f)
 }
 
-// gate is the pacer as the queue sees it. While the data is not what was seen of it, this machine can't call, or there is no access token, nothing is pulled.
+// gate is the pacer as the queue sees it. While the data is not what was seen of it, this machine can't call, there is no access token, or a
+// reader of outcomes is too far behind, nothing is pulled.
 type gate struct {
 	*bucket.Pacer
 	data    *incarnation.Watch
 	machine *ownMachine
 	tokens  func() *access.Keeper
+	told    *told
 }
 
-func (g gate) free() bool { return g.data.Free() && g.machine.unfit() == nil && g.tokens().Ready() }
+func (g gate) free() bool {
+	return g.data.Free() && g.machine.unfit() == nil && g.tokens().Ready() && !g.told.held()
+}
 
 func (g gate) Next(ctx context.Context) (job.Slot, error) {
 	for {
-		if err := cmp.Or(g.data.Wait(ctx), g.machine.wait(ctx)); err != nil {
+		if err := cmp.Or(g.data.Wait(ctx), g.machine.wait(ctx), g.told.wait(ctx)); err != nil {
 			return job.Slot{}, err
 		}
 		s, err := g.Pacer.Next(ctx)
@@ -70,6 +74,9 @@ func (g gate) Next(ctx context.Context) (job.Slot, error) {
 			return s, err
 		}
 		g.Empty(ctx, s)
+		if g.told.held() {
+			continue
+		}
 		if err := g.tokens().Wait(ctx); err != nil { // only now, with a job to call: an idle gateway needs no token
 			return job.Slot{}, err
 		}
@@ -84,7 +91,7 @@ func (g gate) More(most int) []job.Slot {
 }
 
 func (g gate) Passed(s job.Slot) bool {
-	return g.Pacer.Passed(s, time.Now()) || g.machine.unfit() != nil || !g.tokens().Ready()
+	return g.Pacer.Passed(s, time.Now()) || g.machine.unfit() != nil || !g.tokens().Ready() || g.told.held()
 }
 
 // sender is the gateway client as the worker sees it.

@@ -112,7 +112,7 @@ func (p *upsetProcess) listen(ctx context.Context) {
 // pull hands each slot to a worker, as the queue does.
 func (p *upsetProcess) pull(ctx context.Context) {
 	u := p.d.units()[0]
-	g := gate{u.pacer, u.data, u.machine, u.tokens}
+	g := gate{u.pacer, u.data, u.machine, u.tokens, &u.told}
 	for {
 		s, err := g.Next(ctx)
 		if err != nil {

@@ -49,6 +49,9 @@ func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g c
 	x.parked(g, v)
 	x.pending(g, v)
 	x.live(g, v)
+	if err := x.outcomes(ctx, c, g, v); err != nil {
+		return err
+	}
 	if err := x.served(ctx, c, g, v); err != nil {
 		return err
 	}
@@ -71,6 +74,8 @@ func (x *examination) held(g config.Gateway, v dispatch.Glance, doubted bool) {
 	case h.Stale:
 		x.add(fail("limits_lost", g.Name, fmt.Sprintf("start a dispatcher of this version, which mends it; or set them again: dispatcher limit set -g %s …, or limit reset -g %[1]s", g.Name),
 			"nothing is called: %s", h.PauseWhy))
+	case h.Barred && v.Outcomes != nil && !v.Outcomes.Held.IsZero():
+		x.add(fail("outcomes_held", g.Name, "start the reader; or raise outcomes.max_behind or take the reader out of the file, and send SIGHUP to the dispatchers", "nobody calls it: %s", h.PauseWhy))
 	case h.Paused:
 		x.add(warn("paused", g.Name, "when the reason has gone: dispatcher resume -g "+g.Name, "nobody calls it: paused, %s", h.PauseWhy))
 	case h.NoToken:

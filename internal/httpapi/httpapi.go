@@ -45,6 +45,8 @@ type Config struct {
 	// Processes returns which dispatchers serve, and Doctor what will go wrong as seen from this one, to be written as JSON.
 	Processes func(ctx context.Context) (any, error)
 	Doctor    func(ctx context.Context) (any, error)
+	// Outcomes returns the outcome feed of a gateway. An error with the code not_found says that it has none.
+	Outcomes func(gateway string) (Outcomes, error)
 	// Metrics answers /metrics.
 	Metrics http.Handler
 	// Ready says whether the dispatcher can do its work: Redis answers, and its data is what was seen of it. The message of a

@@ -36,6 +36,8 @@ const (
 	codeGateway     code = "unknown_gateway"
 	codeJob         code = "unknown_job"
 	codeBatch       code = "unknown_batch"
+	codeOutcomes    code = "no_outcomes"
+	codeReader      code = "unknown_reader"
 	codeMethod      code = "method_not_allowed"
 	codeMedia       code = "unknown_media_type"
 	codeInvalid     code = "invalid_job"
@@ -57,6 +59,8 @@ var statuses = map[code]int{
 	codeGateway:     http.StatusNotFound,
 	codeJob:         http.StatusNotFound,
 	codeBatch:       http.StatusNotFound,
+	codeOutcomes:    http.StatusNotFound,
+	codeReader:      http.StatusNotFound,
 	codeMethod:      http.StatusMethodNotAllowed,
 	codeMedia:       http.StatusUnsupportedMediaType,
 	codeInvalid:     http.StatusBadRequest,

@@ -34,6 +34,8 @@ func (a *API) routes() []route {
 		{"/v1/gateways/{gateway}/jobs/{id}", people, get(a.job)},
 		{"/v1/gateways/{gateway}/answers", people, get(a.answers)},
 		{"/v1/calls", people, get(a.calls)},
+		{"/v1/gateways/{gateway}/outcomes", people, get(a.outcomes)},
+		{"/v1/gateways/{gateway}/outcomes/ack", programs, map[string]http.HandlerFunc{http.MethodPost: a.ackOutcomes}},
 		{"/v1/batches", people, get(a.batches)},
 		{"/v1/batches/{name}", people, get(a.batch)},
 		{"/v1/search", people, map[string]http.HandlerFunc{http.MethodPost: a.search}},

@@ -1,6 +1,6 @@
 -- confirm.lua: an operator says that calls may go on with the data as it is: a new incarnation begins, with a mark of what its books lack.
 -- Composed after NowLua, alive.lua and line.lua.
--- KEYS 1 alive  2 pace  ARGV 1 now (µs, 0 = Redis's)  2 v as the caller has seen it  3 name of the new incarnation
+-- KEYS 1 alive  2 pace  3 feed  ARGV 1 now (µs, 0 = Redis's)  2 v as the caller has seen it  3 name of the new incarnation
 -- returns 1 written  0 the data has changed meanwhile: look again
 local KEPT = 16
 local v = redis.call('HMGET', KEYS[1], 'v', 'line', 'marks', 'df', 'dl', 'ds', 'at')
@@ -18,6 +18,7 @@ for i, mark in ipairs(marks) do marks[i] = int(mark[1]) .. '-' .. int(mark[2]) e
 local line = line_with(line_with(v[2] or '', v[5] or ''), ARGV[3])
 redis.call('HSET', KEYS[1], 'line', line, 'at', int(now), 'v', alive_changed(v[1], now), 'marks', table.concat(marks, ' '))
 redis.call('HDEL', KEYS[1], 'gaps', 'df', 'ds', 'dl')
+feed_epoch(KEYS[3], now)
 -- All that can have been called since counts in the limits, whatever the pacer has taken the snapshot for: see r and c in bucket's reserve.lua. By a clock that is
 -- behind, nobody can tell since when.
 if redis.call('EXISTS', KEYS[2]) == 1 then

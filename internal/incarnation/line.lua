@@ -1,4 +1,4 @@
--- line.lua: lists of incarnations. A fragment: local functions only.
+-- line.lua: lists of incarnations, and what begins with one. A fragment: local functions only.
 
 -- line_with adds to a list what it lacks of another one.
 local function line_with(line, more)
@@ -8,4 +8,11 @@ local function line_with(line, more)
     end
   end
   return line
+end
+
+-- feed_epoch begins an epoch of the outcome feed, if there is one (told.lua of internal/record): what is told from now on comes behind all that was told before, also to readers
+-- that have seen what this data lacks, and by a clock that is behind.
+local function feed_epoch(feed, now)
+  local epoch = redis.pcall('HGET', feed, 'epoch')
+  if type(epoch) == 'string' then redis.call('HSET', feed, 'epoch', int(math.max((tonumber(epoch) or 0) + 1, math.floor(now / 1000000)))) end
 end

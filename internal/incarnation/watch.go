@@ -42,7 +42,7 @@ type Params struct {
 type Watch struct {
 	p      Params
 	client redis.UniversalClient
-	keys   []string // alive, pace
+	keys   []string // alive, pace, feed
 
 	mu      sync.Mutex
 	memory  Memory
@@ -59,7 +59,7 @@ type Watch struct {
 func NewWatch(c redis.UniversalClient, p Params) *Watch {
 	k := redisdb.NewKeys(p.Gateway)
 	seen, _ := p.Past.Of(p.Gateway)
-	return &Watch{p: p, client: c, keys: []string{k.Alive(), k.Pace()}, memory: seen, version: unfit,
+	return &Watch{p: p, client: c, keys: []string{k.Alive(), k.Pace(), k.Feed()}, memory: seen, version: unfit,
 		free: make(chan struct{})}
 }
 

@@ -540,3 +540,24 @@ func TestAConfirmedRestoreIsToldToThePacer(t *testing.T) {
 		})
 	}
 }
+
+// What is told after a restore comes behind all that was told before: a doubt begins an epoch of the outcome feed, and so does the operator's word.
+func TestARestoreBeginsAnEpochOfTheFeed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t))
+	d := w.dispatcher(Memory{})
+	feed := redisdb.NewKeys(w.gateway).Feed()
+	epoch := func() int64 { n, _ := w.c.HGet(t.Context(), feed, "epoch").Int64(); return n }
+	if err := w.c.HSet(t.Context(), feed, "epoch", moment).Err(); err != nil { // of a clock that was far ahead
+		t.Fatal(err)
+	}
+	seen := d.Memory()
+	seen.At += 60 * second
+	other := w.dispatcher(seen)
+	if !other.Doubted() || epoch() != moment+1 {
+		t.Errorf("the epoch is %d after a doubt, want %d", epoch(), int64(moment)+1)
+	}
+	if confirmed, err := other.Confirm(t.Context()); err != nil || !confirmed || epoch() != moment+2 {
+		t.Errorf("the epoch is %d after %v %v, want %d", epoch(), confirmed, err, int64(moment)+2)
+	}
+}

@@ -9,7 +9,7 @@ import (
 
 // setAside parks a job as unreadable whose record is damaged, so that it stops no other. from are further sets that it stands in.
 func (b *Books) setAside(ctx context.Context, id string, from ...string) error {
-	done, err := record.SetAside(ctx, b.c, b.keys, id, "", b.cfg.NowMicros.Now(), from...)
+	done, err := record.SetAside(ctx, b.c, record.Of{Keys: b.keys, Feed: b.cfg.Feed}, id, "", b.cfg.NowMicros.Now(), from...)
 	if done && b.cfg.SetAside != nil {
 		b.cfg.SetAside(id)
 	}
@@ -19,7 +19,7 @@ func (b *Books) setAside(ctx context.Context, id string, from ...string) error {
 // orAside is the error of a script on a job's record; nil if it came of the record's being damaged, and the job was set aside. note is what is known of
 // the job besides.
 func (b *Books) orAside(ctx context.Context, id, note string, err error) (aside bool, _ error) {
-	aside, err = record.IfDamaged(ctx, b.c, b.keys, id, note, b.cfg.NowMicros.Now(), err)
+	aside, err = record.IfDamaged(ctx, b.c, record.Of{Keys: b.keys, Feed: b.cfg.Feed}, id, note, b.cfg.NowMicros.Now(), err)
 	if aside && b.cfg.SetAside != nil {
 		b.cfg.SetAside(id)
 	}

@@ -164,7 +164,7 @@ func (b *Books) EndLook(ctx context.Context, l job.Look, e LookEnd) (string, err
 	}
 	parked := func(r job.Reason) string { return k.Parked(string(r)) }
 	keys := []string{k.Job(l.Job.ID), k.Asking(), k.Counters(), k.Hold(), k.Retries(), taskKey, k.Costs(), parked(job.Refused), parked(job.Exhausted), parked(job.UnknownOutcome), k.Looks(), k.Alive()}
-	came, err := record.LookEnd.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), l.Job.ID, l.Generation, l.Owner, verdict, micros(e.Next), e.Least.Microseconds(),
+	came, err := record.LookEnd.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), l.Job.ID, l.Generation, l.Owner, verdict, micros(e.Next), e.Least.Microseconds(),
 		record.Micros(l.Claimed), e.After.Microseconds(), e.Error, e.Status, e.Reference, line, b.cfg.Dedupe.Milliseconds(), b.cfg.Brake.Setting(), b.cfg.Attempts,
 		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.sent(l.Job.Route), taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Hold.Microseconds()).Text()
 	if err != nil || came != AfterGone || verdict != string(job.LookDone) {
@@ -216,7 +216,7 @@ const (
 // are to be parked: negative if no job is pending.
 func (b *Books) Unask(ctx context.Context, why string) (parked int, next time.Duration, err error) {
 	k := b.keys
-	n, err := record.Unask.Run(ctx, b.c, []string{k.Asking(), k.Looks(), k.Counters(), k.Parked(string(job.UnknownOutcome))}, b.cfg.NowMicros.Now(), k.JobPrefix(),
+	n, err := record.Unask.For(b.cfg.Feed).Run(ctx, b.c, []string{k.Asking(), k.Looks(), k.Counters(), k.Parked(string(job.UnknownOutcome))}, b.cfg.NowMicros.Now(), k.JobPrefix(),
 		unaskChunk, why, unasked.Microseconds()).Int64Slice()
 	if err == nil && len(n) != 2 {
 		err = redisdb.BadReply("unask.lua", n)

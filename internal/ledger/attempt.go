@@ -17,7 +17,7 @@ import (
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.cfg.Age()
-	reply, err := record.Open.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), id, generation, owner, deadline.Microseconds(),
+	reply, err := record.Open.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), id, generation, owner, deadline.Microseconds(),
 		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent, b.routeSent).Slice()
 	if aside, err := b.orAside(ctx, id, "", err); aside {
 		return job.Attempt{}, job.OpenStale, nil
@@ -80,7 +80,7 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := slices.Concat([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}, end.Keys)
-	done, err := record.Done.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
+	done, err := record.Done.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
 		b.cfg.Dedupe.Milliseconds(), record.Micros(a.Accepted), e.Reference, b.cfg.Brake.Setting(), end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, done == 1 || done == 2)
 	_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, true), err)
@@ -97,7 +97,7 @@ func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Due(), taskKey, k.Retrying(), k.Costs(), k.Counters(), k.Hold(), k.Retries()}, end.Keys...)
-	back, err := record.Back.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
+	back, err := record.Back.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
 		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Doubt(), redisdb.Flag(e.Alive()), record.Micros(e.Failed), record.Micros(e.Outage),
 		end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, back == 1)

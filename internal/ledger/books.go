@@ -46,6 +46,8 @@ type Config struct {
 	Keys bool
 	// Brake says when a batch stops itself.
 	Brake job.Brake
+	// Feed says that the gateway has an outcome feed: each change that ends or parks a job is told there.
+	Feed bool
 	// Sent is a digest of what a call is made of but for the payload: while an earlier call may have charged, no other is made. Empty: that is not watched.
 	Sent string
 	// RouteSent is Sent of each of the gateway's routes, by their names.
@@ -104,7 +106,7 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 	}
 	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway), routeSent: routeSent(cfg.RouteSent)}
 	if cfg.Bucket != nil {
-		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua()), record.Readmit(cfg.Bucket.Lua())
+		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua(), cfg.Feed), record.Readmit(cfg.Bucket.Lua())
 	}
 	b.felt = sync.OnceValue(b.pulseKeys)
 	return b

@@ -62,7 +62,7 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 		keys = append(keys, k.Job(w.id), taskKey)
 		args = append(args, w.id, w.generation, taskID, msg)
 	}
-	reply, err := record.Due.Run(ctx, b.c, keys, args...).Slice()
+	reply, err := record.Due.For(b.cfg.Feed).Run(ctx, b.c, keys, args...).Slice()
 	if err != nil {
 		return 0, next, redisdb.Leaving(b.cfg.Gateway, err)
 	}

@@ -110,7 +110,7 @@ func (s *shelving) pass(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		reply, err := record.Shelve.Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.cfg.NowMicros.Now(), s.name, s.what, s.text, k.JobPrefix(),
+		reply, err := record.Shelve.For(s.b.cfg.Feed).Run(context.WithoutCancel(ctx), s.b.c, keys, s.b.cfg.NowMicros.Now(), s.name, s.what, s.text, k.JobPrefix(),
 			from, shelveChunk, s.b.actPlace(), s.b.cfg.Asks.First(false)).StringSlice()
 		if err != nil {
 			return redisdb.Leaving(s.b.cfg.Gateway, err)

@@ -69,7 +69,7 @@ func (b *Books) reclaimOne(ctx context.Context, w waiter) (string, error) {
 	k, old := b.keys, job.TaskID(w.id, w.generation)
 	keys := []string{k.Job(w.id), k.Open(), k.Due(), taskKey, k.Task(old), k.Active(), k.Lease(), k.Costs(), k.Counters(),
 		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Exhausted)), k.Rate(), k.Alive(), k.Retries(), k.Asking()}
-	return record.Reclaim.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), w.id, w.generation, old, taskID, msg, redisdb.Flag(b.cfg.Keys),
+	return record.Reclaim.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), w.id, w.generation, old, taskID, msg, redisdb.Flag(b.cfg.Keys),
 		b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, b.cfg.Gateway, redisdb.Wake, patience.Microseconds(), b.cfg.Asks.First(false)).Text()
 }
 

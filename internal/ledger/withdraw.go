@@ -40,7 +40,7 @@ func (b *Books) withdraw(ctx context.Context, jobs []job.Return, what string, d 
 		keys = append(keys, k.Job(j.ID))
 		args = append(args, j.ID, j.Generation)
 	}
-	answers, err := record.Withdraw.Act(ctx, b.c, keys, args...).Int64Slice()
+	answers, err := record.Withdraw.For(b.cfg.Feed).Act(ctx, b.c, keys, args...).Int64Slice()
 	if err != nil {
 		return nil, err
 	}

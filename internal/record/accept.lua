@@ -165,6 +165,7 @@ local function park(i, reason, set, error)
   stamped = stamped and stamped + 1 or stamp(keys[4], now)
   local record, id, when = records[i], ids[i], int(stamped)
   record_new(i, 'parked', books_place('parked', reason), {'@reason', reason, '@error', error, '@parked_at', when})
+  feed_job(record, 'parked') --fed
   shelve(set, when, id)
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, id) end
   return PARKED

@@ -20,4 +20,5 @@ redis.call('HSET', KEYS[1], '@state', 'parked', '@generation', ARGV[3], '@digest
   '@error', ARGV[4], '@parked_at', when, '@may_have_charged', '1')
 for i = 5, #KEYS do redis.call('ZREM', KEYS[i], ARGV[2]) end
 redis.call('ZADD', KEYS[4], when, ARGV[2])
+feed_job(KEYS[1], 'parked') --fed
 return 1

@@ -94,6 +94,7 @@ local function books_move(record, batch, sum, from, to)
   books_sums(key, from, sum, -1)
   books_sums(key, to, sum, 1)
   books_count(key, 'live', ((books_over(from) and 1 or 0) - (books_over(to) and 1 or 0)) * sum.jobs)
+  if books_over(to) and not books_over(from) and redis.call('HGET', key, 'live') == '0' then feed_batch(record, batch) end --fed
   brake_watch(record, batch, sum.jobs, from, to)
 end
 
@@ -169,6 +170,7 @@ local function become_of(record, job, state, ...)
   redis.call('HSET', record, '@state', state, unpack(set))
   if job.drop then redis.call('HDEL', record, unpack(job.drop)) end
   job.set, job.drop = nil, nil
+  feed_job(record, state) --fed
   shelf_move(record, job.@batch, job.@state, reason, state, fields)
   if not job.@batch and not job.@money and bytes == 0 then return end
   for i = 1, #fields, 2 do

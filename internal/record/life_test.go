@@ -16,6 +16,7 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/deadletter"
+	"spillway/internal/feed"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/queue"
@@ -39,8 +40,14 @@ func TestTheLifeOfARecordIsDrawnAsItIs(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	for _, live := range lives {
-		live(newLiving(t, seen))
+	for i, live := range lives {
+		for _, feed := range []bool{false, true} {
+			l := newLiving(t, seen, feed)
+			live(l)
+			if told := l.c.Exists(l.ctx, l.keys.Outcomes(), l.keys.Feed()).Val(); told > 0 && !feed {
+				t.Errorf("life %d has outcomes of a gateway without a feed", i)
+			}
+		}
 	}
 	for _, arrow := range slices.Sorted(maps.Keys(seen)) {
 		if !drawn[arrow] {
@@ -84,14 +91,26 @@ func life(t *testing.T) (arrows map[string]bool, picture string) {
 // check is the admission check of these tests.
 var check = bucket.TokenBucket{Limits: []job.Limit{{N: 100, Window: time.Second}}, Burst: 2}
 
+// both are the scripts that change a record in two forms, and which of them tell the outcome feed.
+var both = map[string]record.Script{"open": record.Open, "done": record.Done, "back": record.Back, "park": record.Park, "due": record.Due, "reclaim": record.Reclaim,
+	"shelve": record.Shelve, "withdraw": record.Withdraw, "discard": record.Discard, "resolve": record.Resolve, "expire": record.Expire,
+	"unreadable": record.Unreadable, "aside": record.Aside, "look_end": record.LookEnd, "unask": record.Unask}
+
 // named is the scripts that change a record, by the hash that Redis knows them by.
 var named = func() map[string]string {
 	all := map[string]string{}
-	for name, s := range map[string]*redisdb.Script{"accept": record.Accept(check.Lua()), "readmit": record.Readmit(check.Lua()), "open": record.Open, "done": record.Done,
-		"back": record.Back, "park": record.Park, "due": record.Due, "reclaim": record.Reclaim, "settle": record.Settle, "shelve": record.Shelve, "withdraw": record.Withdraw,
-		"discard": record.Discard, "resolve": record.Resolve, "expire": record.Expire, "replace": record.Replace, "unreadable": record.Unreadable, "aside": record.Aside,
-		"look_claim": record.LookClaim, "look_end": record.LookEnd, "ask": record.Ask, "unask": record.Unask} {
+	note := func(name string, s *redisdb.Script) {
 		s.Run(context.Background(), hashes(func(sha string) { all[sha] = name }), []string{"k"})
+	}
+	for name, s := range map[string]*redisdb.Script{"readmit": record.Readmit(check.Lua()), "settle": record.Settle, "replace": record.Replace,
+		"look_claim": record.LookClaim, "ask": record.Ask} {
+		note(name, s)
+	}
+	for _, feed := range []bool{false, true} {
+		note("accept", record.Accept(check.Lua(), feed))
+		for name, s := range both {
+			note(name, s.For(feed))
+		}
 	}
 	return all
 }()
@@ -130,19 +149,25 @@ type living struct {
 	keys  redisdb.Keys
 	now   int64
 	seen  map[string]bool
+	feed  *feed.Feed // nil: the gateway has none
+	read  feed.Cursor
 }
 
-func newLiving(t *testing.T, seen map[string]bool) *living {
+func newLiving(t *testing.T, seen map[string]bool, told bool) *living {
 	t.Helper()
 	name := testkit.Gateway(t)
 	l := &living{t: t, ctx: t.Context(), c: testkit.Client(t), keys: redisdb.NewKeys(name), now: 1_700_000_000_000_000, seen: seen}
+	if told {
+		l.feed = feed.New(l.c, feed.Config{Gateway: name})
+	}
 	watched := testkit.Client(t)
 	watched.AddHook(l)
-	l.books = ledger.New(watched, ledger.Config{Gateway: name, Keys: true, KeyLifetime: 24 * time.Hour, Attempts: 3, Dedupe: time.Hour, Bucket: check,
+	l.books = ledger.New(watched, ledger.Config{Gateway: name, Keys: true, KeyLifetime: 24 * time.Hour, Attempts: 3, Dedupe: time.Hour, Bucket: check, Feed: told,
 		Encode: queue.NewEncoder(name).Encode, NowMicros: func() int64 { return l.now }})
-	l.asked = ledger.New(watched, ledger.Config{Gateway: name, Keys: true, KeyLifetime: 30 * time.Second, Attempts: 3, Dedupe: time.Hour, Bucket: check, Asks: asks,
+	l.asked = ledger.New(watched, ledger.Config{Gateway: name, Keys: true, KeyLifetime: 30 * time.Second, Attempts: 3, Dedupe: time.Hour, Bucket: check, Feed: told, Asks: asks,
 		Encode: queue.NewEncoder(name).Encode, NowMicros: func() int64 { return l.now }})
 	l.store = deadletter.New(watched, name)
+	l.store.Feed = told
 	l.store.NowMicros = func() int64 { return l.now }
 	return l
 }
@@ -166,13 +191,14 @@ func (l *living) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 // ProcessHook notes what each script makes of the job.
 func (l *living) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		before := l.state()
+		before, stood, live := l.state(), l.stands(), l.live()
 		err := next(ctx, cmd)
+		script := fmt.Sprint(cmd.Args()[1:2])
+		if script = script[1 : len(script)-1]; cmd.Name() == "eval" {
+			script = redis.NewScript(script).Hash()
+		}
+		l.told(fmt.Sprintf("%s → %s: %s", stood, l.stands(), named[script]), stood, live)
 		if after := l.state(); after != before {
-			script := redis.NewScript(fmt.Sprint(cmd.Args()[1])).Hash()
-			if cmd.Name() == "evalsha" {
-				script = fmt.Sprint(cmd.Args()[1])
-			}
 			l.seen[fmt.Sprintf("%s → %s: %s", before, after, named[script])] = true
 		}
 		return err

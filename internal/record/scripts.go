@@ -5,6 +5,8 @@ package record
 
 import (
 	"embed"
+	"slices"
+	"strings"
 	"sync"
 
 	"spillway/internal/redisdb"
@@ -30,54 +32,120 @@ var OutageLua = lua("outage")
 
 // Lua is shelf.lua, brake.lua, batch.lua, gather.lua and record.lua: what every change of a record's state does, to the books of its batch and to the order of
 // what is parked too. It goes after redisdb.NowLua.
-var Lua = lua("shelf") + "\n" + lua("brake") + "\n" + lua("batch") + "\n" + lua("gather") + "\n" + lua("record")
+var Lua = fragments(false)
+
+// fragments returns Lua; with feed.lua and told.lua for the scripts of gateways with an outcome feed.
+func fragments(feed bool) string {
+	names := []string{"shelf", "brake", "batch", "gather", "record"}
+	if feed {
+		names = []string{"shelf", "feed", "brake", "batch", "gather", "record", "told"}
+	}
+	var all []string
+	for _, name := range names {
+		all = append(all, forFeed(lua(name), feed))
+	}
+	return strings.Join(all, "\n")
+}
+
+// forFeed returns a script without its lines that end in --fed, if it is not for gateways with an outcome feed.
+func forFeed(script string, feed bool) string {
+	if feed {
+		return script
+	}
+	var kept strings.Builder
+	for line := range strings.Lines(script) {
+		if !strings.HasSuffix(line, "--fed\n") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
+
+// Script is a script that can end or park jobs, in two forms: one for gateways with an outcome feed, which tells it, and one for all others.
+type Script struct {
+	untold *redisdb.Script
+	told   func() *redisdb.Script // composed when it is first asked for
+}
+
+// For returns the form for gateways with an outcome feed, or the one for those without.
+func (s Script) For(feed bool) *redisdb.Script {
+	if feed {
+		return s.told()
+	}
+	return s.untold
+}
+
+// both composes the two forms of the script whose body has this name. kind is one of redisdb's New functions, and behind are fragments that go behind Lua.
+func both(kind func(fragments ...string) *redisdb.Script, body string, behind ...string) Script {
+	of := func(feed bool) *redisdb.Script {
+		return kind(slices.Concat([]string{redisdb.NowLua, fragments(feed)}, behind, []string{forFeed(lua(body), feed)})...)
+	}
+	return Script{untold: of(false), told: sync.OnceValue(func() *redisdb.Script { return of(true) })}
+}
+
+// replicated returns a kind of script that is redisdb.Script.Replicated.
+func replicated(kind func(fragments ...string) *redisdb.Script) func(fragments ...string) *redisdb.Script {
+	return func(fragments ...string) *redisdb.Script { return kind(fragments...).Replicated() }
+}
+
+// Told returns all scripts in the form for gateways with an outcome feed, for a linter to read.
+func Told() (all []*redisdb.Script) {
+	for _, s := range []Script{Open, Done, Back, Park, Due, Reclaim, LookEnd, Unask, Shelve, Withdraw, Discard, Resolve, Expire, Unreadable, Aside} {
+		all = append(all, s.For(true))
+	}
+	return all
+}
 
 // What an attempt does to its job.
 var (
-	Open = redisdb.NewSharedScript(redisdb.NowLua, Lua, OutageLua, redisdb.AliveLua, lua("open")).Replicated()
-	Done = redisdb.NewSharedScript(redisdb.NowLua, Lua, OutageLua, lua("done")).Replicated()
-	Back = redisdb.NewScript(redisdb.NowLua, Lua, OutageLua, lua("back")).Replicated()
-	Park = redisdb.NewScript(redisdb.NowLua, Lua, OutageLua, lua("park")).Replicated()
+	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, redisdb.AliveLua)
+	Done = both(replicated(redisdb.NewSharedScript), "done", OutageLua)
+	Back = both(replicated(redisdb.NewScript), "back", OutageLua)
+	Park = both(replicated(redisdb.NewScript), "park", OutageLua)
 )
 
 // What becomes of jobs whose time has come, or whose worker died.
 var (
-	Due     = redisdb.NewScript(redisdb.NowLua, Lua, OutageLua, lua("due"))
-	Reclaim = redisdb.NewScript(redisdb.NowLua, Lua, lua("reclaim"))
+	Due     = both(redisdb.NewScript, "due", OutageLua)
+	Reclaim = both(redisdb.NewScript, "reclaim")
 	Settle  = redisdb.NewScript(redisdb.NowLua, Lua, lua("settle"))
 )
 
 // What look-ups do to pending jobs: those whose outcome is in doubt.
 var (
 	LookClaim = redisdb.NewScript(redisdb.NowLua, Lua, redisdb.AliveLua, lua("look_claim"))
-	LookEnd   = redisdb.NewScript(redisdb.NowLua, Lua, OutageLua, redisdb.AliveLua, lua("look_end")).Replicated()
+	LookEnd   = both(replicated(redisdb.NewScript), "look_end", OutageLua, redisdb.AliveLua)
 	Ask       = redisdb.NewActScript(redisdb.NowLua, Lua, lua("ask"))
-	Unask     = redisdb.NewScript(redisdb.NowLua, Lua, lua("unask"))
+	Unask     = both(redisdb.NewScript, "unask")
 )
 
 // What people do to jobs and batches. Readmit takes parked jobs in again.
 var (
 	Stop     = redisdb.NewSwitchScript(redisdb.NowLua, lua("stop"))
 	Ahead    = redisdb.NewScript(redisdb.NowLua, lua("canary")).Replicated()
-	Shelve   = redisdb.NewScript(redisdb.NowLua, Lua, lua("shelve")).Replicated()
-	Withdraw = redisdb.NewActScript(redisdb.NowLua, Lua, lua("withdraw"))
-	Discard  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("discard"))
-	Resolve  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("resolve"))
-	Expire   = redisdb.NewActScript(redisdb.NowLua, Lua, lua("expire"))
+	Shelve   = both(replicated(redisdb.NewScript), "shelve")
+	Withdraw = both(redisdb.NewActScript, "withdraw")
+	Discard  = both(redisdb.NewActScript, "discard")
+	Resolve  = both(redisdb.NewActScript, "resolve")
+	Expire   = both(redisdb.NewActScript, "expire")
 	Replace  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("replace"))
 )
 
 // What is parked without having been a job, or whose record is damaged.
 var (
-	Unreadable = redisdb.NewScript(redisdb.NowLua, Lua, lua("unreadable"))
-	Aside      = redisdb.NewScript(redisdb.NowLua, Lua, lua("aside"))
+	Unreadable = both(redisdb.NewScript, "unreadable")
+	Aside      = both(redisdb.NewScript, "aside")
 )
 
 // Accept returns the script that takes in new jobs by an admission check: a fragment that defines bucket_load, bucket_take and their like. It
-// keeps its answer.
-func Accept(bucket string) *redisdb.Script {
-	return accepts.of(bucket, func() *redisdb.Script {
-		return redisdb.NewScript(redisdb.NowLua, Lua, bucket, lua("forms"), "local function offered()", lua("accept"), "end", lua("receipt")).Replicated()
+// keeps its answer. feed: of a gateway with an outcome feed.
+func Accept(bucket string, feed bool) *redisdb.Script {
+	of := &accepts
+	if feed {
+		of = &toldAccepts
+	}
+	return of.of(bucket, func() *redisdb.Script {
+		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("forms"), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
 	})
 }
 
@@ -88,7 +156,7 @@ func Readmit(bucket string) *redisdb.Script {
 	})
 }
 
-var accepts, readmits perCheck
+var accepts, toldAccepts, readmits perCheck
 
 // perCheck is a script that is composed once for each admission check: there are a handful of those, and maybe thousands of gateways.
 type perCheck struct{ made sync.Map }

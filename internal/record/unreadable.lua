@@ -10,5 +10,6 @@ redis.call('HSET', KEYS[1], '@state', 'parked', '@generation', '1', '@digest', A
   '@reason', 'unreadable', '@error', ARGV[5], '@parked_at', when)
 books_count(KEYS[2], 'b:parked:unreadable', #ARGV[3])
 redis.call('ZADD', KEYS[3], when, ARGV[2])
+feed_job(KEYS[1], 'parked') --fed
 redis.call('HINCRBY', KEYS[2], 'accepted', 1)
 return 1

@@ -28,6 +28,7 @@ const (
 	list   = "list"
 	zset   = "zset"
 	text   = "string"
+	stream = "stream"
 	oneOf  = "*" // ends the name of what there are several of in a gateway
 	paceOf = "pace:"
 )
@@ -37,7 +38,7 @@ var (
 	ownTypes = map[string]string{
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
-		"trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "mend": text, "nobodys": text, "mark": text,
+		"trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "mend": text, "nobodys": text, "mark": text,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
 	}
 	asynqTypes = map[string]string{"pending": list, "paused": text, "active": list, "lease": zset, "retry": zset, "archived": zset, "scheduled": zset,
@@ -217,6 +218,12 @@ func (k Keys) Braked() string { return k.own + "braked" }
 
 // Shelving is what dispatchers are to do with the jobs of batches (hash: name, pause or release; see internal/record/brake.lua).
 func (k Keys) Shelving() string { return k.own + "shelving" }
+
+// Outcomes is the outcomes of jobs that are kept for their readers (stream; its entries are described in internal/record/told.lua, which makes this name and the next).
+func (k Keys) Outcomes() string { return k.own + "outcomes" }
+
+// Feed is how the outcome feed stands, and how far its readers are (hash; fields in internal/record/told.lua and internal/feed/readers.lua).
+func (k Keys) Feed() string { return k.own + "feed" }
 
 // Money is the sums of what is parked (hash; fields in internal/record/batch.lua).
 func (k Keys) Money() string { return k.own + "money" }

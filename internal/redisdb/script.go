@@ -5,6 +5,7 @@ import (
 	_ "embed" // the scripts are files
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +19,7 @@ type Script struct {
 }
 
 // NewScript joins fragments, in order, into one script. Fragments define local functions, of which it gets those that it uses; the last one is
-// the body.
+// the body. Where a fragment defines at_end, that runs behind the body, also if the body has failed.
 func NewScript(fragments ...string) *Script { return &Script{s: composed(fragments)} }
 
 // texts are the scripts that were put together so far.
@@ -35,7 +36,7 @@ func Texts() []string {
 }
 
 func composed(fragments []string) *redis.Script {
-	text := Compose(fragments...)
+	text := Compose(ended(fragments)...)
 	texts.Lock()
 	defer texts.Unlock()
 	texts.all = append(texts.all, text)
@@ -50,6 +51,15 @@ func NewSharedScript(fragments ...string) *Script {
 	body := "local function one(KEYS, ARGV)\n" + fragments[last] + "\nend\n" + severalLua
 	s.several = composed(append(slices.Clone(fragments[:last]), body))
 	return s
+}
+
+// ended returns the fragments with at_end behind the body, where one of them defines it.
+func ended(fragments []string) []string {
+	last := len(fragments) - 1
+	if !slices.ContainsFunc(fragments[:last], func(f string) bool { return strings.Contains(f, "\nlocal function at_end()") }) {
+		return fragments
+	}
+	return append(slices.Clone(fragments[:last]), "\nlocal function body()\n"+fragments[last]+"\nend\n"+endedLua)
 }
 
 // Replicated returns the script for what must not be forgotten once it was answered: Run then runs it under Replicated.
@@ -154,6 +164,9 @@ local function int(x) return number_text(WHOLE, x) end
 
 //go:embed several.lua
 var severalLua string
+
+//go:embed ended.lua
+var endedLua string
 
 // AliveLua is alive.lua: the age of a gateway's data, as the scripts that must not work on old data look at it.
 //

@@ -101,6 +101,7 @@ func place(rec job.Record, crashed bool) []string {
 
 // consistent checks that each job is in exactly one place, and that the counters sum.
 func (r *run) consistent(when string, b books, crashed bool) {
+	r.outcomes(when, b)
 	counts := map[job.State]int64{}
 	for id, rec := range b.records {
 		counts[rec.State]++

@@ -88,7 +88,7 @@ func unnoted(ledger.Shelved) error { return nil }
 // replay takes parked jobs in again, as "dlq replay" does.
 func (p *process) replay(ctx context.Context, f deadletter.Filter) error {
 	g := p.gateway()
-	books, store := dispatch.Books(p.db.Client, g), deadletter.New(p.db.Client, g.Name)
+	books, store := dispatch.Books(p.db.Client, g), dispatch.Store(p.db.Client, g)
 	now, err := books.Look(ctx)
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ type spec struct {
 	Base    int64  // µs; the jobs' times count from here
 	How     string // "": not at all
 	At      int    // at this command
+	Fed     bool   // the gateway has an outcome feed
 }
 
 // config returns the configuration of a flow's one gateway.
@@ -40,6 +41,9 @@ func (s spec) config(redis string) (*config.Config, error) {
 	text := fmt.Sprintf("redis: redis://%s/0\ngateways:\n  %s:\n    request: {url: \"http://%s/%s/{id}\", timeout: 2s%s}\n", redis, s.Gateway, s.Bank, s.Gateway, f.request)
 	for line := range strings.Lines(f.settings) {
 		text += "    " + strings.TrimSpace(line) + "\n"
+	}
+	if s.Fed {
+		text += "    outcomes: {}\n"
 	}
 	return config.Parse("crash.yaml", []byte(text), config.Options{Secrets: true})
 }

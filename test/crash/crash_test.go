@@ -157,7 +157,7 @@ func (s *stage) points() (first, step int) {
 func (s *stage) newRun(f flow, way string, at int) *run {
 	gateway := fmt.Sprintf("g%d", s.runs.Add(1))
 	return &run{
-		spec: spec{Flow: f.name, Gateway: gateway, Bank: s.bank.addr, Redis: s.addr, Base: time.Now().UnixMicro(), How: way, At: at},
+		spec: spec{Flow: f.name, Gateway: gateway, Bank: s.bank.addr, Redis: s.addr, Base: time.Now().UnixMicro(), How: way, At: at, Fed: rand.IntN(2) == 0},
 		flow: f, bank: s.bank, c: s.c, keys: redisdb.NewKeys(gateway), ctx: context.Background(), early: rand.IntN(2) == 0,
 	}
 }
@@ -168,7 +168,11 @@ func (r *run) String() string {
 	if r.early {
 		when = "before the next process starts"
 	}
-	return fmt.Sprintf("%s, %s command %d (-args -how %s -at %d), the dead one's deadlines pass %s:", r.flow.name, r.How, r.At, r.How, r.At, when)
+	feed := "without an outcome feed"
+	if r.Fed {
+		feed = "with an outcome feed"
+	}
+	return fmt.Sprintf("%s, %s command %d (-args -how %s -at %d), %s, the dead one's deadlines pass %s:", r.flow.name, r.How, r.At, r.How, r.At, feed, when)
 }
 
 func tail(text string) string {

@@ -276,7 +276,7 @@ func deadLetters(r *run) {
 // clearAll deals with all dead letters, each sort as it should be.
 func clearAll(ctx context.Context, p *process) error {
 	g := p.gateway()
-	books, store := dispatch.Books(p.db.Client, g), deadletter.New(p.db.Client, g.Name)
+	books, store := dispatch.Books(p.db.Client, g), dispatch.Store(p.db.Client, g)
 	now, err := books.Look(ctx)
 	if err != nil {
 		return err

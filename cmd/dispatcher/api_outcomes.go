@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+
+	"spillway/internal/desk"
+	"spillway/internal/httpapi"
+)
+
+// toldOutcomes is a gateway's outcome feed as the API tells it.
+type toldOutcomes struct{ *desk.Outcomes }
+
+// outcomes returns the outcome feed of a gateway of the file.
+func (s served) outcomes(gateway string) (httpapi.Outcomes, error) {
+	d, err := s.deskOf([]string{gateway})
+	if err != nil {
+		return nil, err
+	}
+	told, err := d.Gateways[0].Outcomes()
+	return toldOutcomes{told}, err
+}
+
+// Read implements httpapi.Outcomes.
+func (t toldOutcomes) Read(ctx context.Context, after string, limit int) ([]httpapi.Outcome, error) {
+	page, err := t.Outcomes.Read(ctx, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	lines := make([]httpapi.Outcome, len(page))
+	for i, o := range page {
+		text, err := json.Marshal(o)
+		if err != nil {
+			return nil, err
+		}
+		lines[i] = httpapi.Outcome{Cursor: o.Cursor, Line: text}
+	}
+	return lines, nil
+}
+
+// Ack implements httpapi.Outcomes.
+func (t toldOutcomes) Ack(ctx context.Context, reader, cursor string) (any, error) {
+	return t.Outcomes.Ack(ctx, reader, cursor)
+}

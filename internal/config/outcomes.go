@@ -1,0 +1,74 @@
+package config
+
+import (
+	"slices"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// Outcomes says who reads the outcomes of a gateway's jobs, and how long they are kept.
+type Outcomes struct {
+	// Readers are the names of those for which an outcome is kept until each of them has acknowledged it. None: it is kept for Keep.
+	Readers []string
+	// Keep is how long an outcome is kept where there are no readers; at least 1 s. Default 7 d.
+	Keep time.Duration
+	// MaxBehind is how many outcomes a reader may be behind. 0: any number; each takes up to 160 bytes of Redis. Default 1,000,000.
+	MaxBehind int64
+	// Then is what happens when a reader is further behind: OutcomesHold (default) or OutcomesDrop.
+	Then string
+}
+
+// What happens when a reader of outcomes is too far behind.
+const (
+	OutcomesHold = "hold" // nobody calls the gateway until the reader has caught up
+	OutcomesDrop = "drop" // the oldest outcomes are dropped, and counted
+)
+
+// outcomes reads who reads the outcomes: its keys, or off, which is nil.
+func (r *reader) outcomes(n node) *Outcomes {
+	if _, scalar := raw(n); scalar {
+		var word string
+		r.word(&word, func(text string) string {
+			if text == "off" {
+				return ""
+			}
+			return "does not say who reads the outcomes: write off, or its keys, like {readers: [ledger], max_behind: 1000000}"
+		})(n)
+		return nil
+	}
+	o := DefaultOutcomes()
+	r.object(n,
+		field{"readers", func(n node) { r.readers(n, &o) }},
+		field{"keep", r.duration(&o.Keep, time.Second)},
+		field{"max_behind", r.count(&o.MaxBehind, 0, job.MaxCount)},
+		field{"then", r.word(&o.Then, choice("a way", OutcomesHold, OutcomesDrop))},
+	)
+	return &o
+}
+
+// DefaultOutcomes returns what the keys of outcomes are where they are not written.
+func DefaultOutcomes() Outcomes {
+	return Outcomes{Keep: 7 * 24 * time.Hour, MaxBehind: 1_000_000, Then: OutcomesHold}
+}
+
+func (r *reader) readers(n node, o *Outcomes) {
+	for _, item := range r.items(n, "name those that read the outcomes, like [ledger]; leave readers out where nobody acknowledges them") {
+		var name string
+		r.word(&name, checkReader)(item)
+		switch {
+		case name == "":
+		case slices.Contains(o.Readers, name):
+			r.fault(item.path, "%q is there twice: keep one of them", name)
+		default:
+			o.Readers = append(o.Readers, name)
+		}
+	}
+}
+
+func checkReader(name string) string {
+	if gatewayName.MatchString(name) && len(name) <= 40 {
+		return ""
+	}
+	return "is not a reader's name: use up to 40 lower-case letters, digits, _ and -, starting with a letter or digit"
+}

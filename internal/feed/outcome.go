@@ -1,0 +1,104 @@
+package feed
+
+import (
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/record"
+)
+
+// BatchDone is the state of an outcome that is a batch's: each of its jobs at the gateway that were taken in so far is done or discarded. More
+// jobs of the batch may come, and then it is told again.
+const BatchDone = "batch_done"
+
+// Outcome is one line of the feed. It never has a payload.
+type Outcome struct {
+	Cursor  string `json:"cursor"`
+	Gateway string `json:"gateway"`
+	ID      string `json:"id,omitempty"` // empty with BatchDone
+	Batch   string `json:"batch"`
+	Route   string `json:"route,omitempty"` // empty: the gateway's own request
+	State   string `json:"state"`           // done, parked, discarded or BatchDone
+	// Reason is why it is parked; nil where it is not.
+	Reason *job.Reason `json:"reason"`
+	// Status is that of the gateway's last answer; 0 where it has given none.
+	Status    int    `json:"status"`
+	Reference string `json:"reference"` // the gateway's own
+	// Amount is in minor units; nil where the record has none.
+	Amount   *big.Int `json:"amount"`
+	Currency string   `json:"currency"`
+	// Attempts is how many calls it has had since it was last admitted.
+	Attempts int `json:"attempts"`
+	// AcceptedAt is when the job was taken in: an id that is enqueued anew after its dedupe window is another job. Nil with BatchDone.
+	AcceptedAt *time.Time `json:"accepted_at,omitempty"`
+	At         time.Time  `json:"at"`
+}
+
+// errEntry is the error of an entry that told.lua has not written.
+func errEntry(id string) error {
+	return fmt.Errorf("the entry %s of the outcome feed can't be read: something else has written into it, or another version of Spillway is at work on this Redis", id)
+}
+
+// entry reads an entry of the stream as told.lua writes it: its outcomes, and the number of the first of them.
+func entry(gateway string, m redis.XMessage) (all []Outcome, first int64, err error) {
+	text, _ := m.Values["told"].(string)
+	last, wrong := ParseCursor(m.ID)
+	head, text, ok := strings.Cut(text, ";")
+	var count int64
+	if _, scanned := fmt.Sscanf(head, "%d %d", &first, &count); !ok || wrong != nil || scanned != nil || count < 1 {
+		return nil, 0, errEntry(m.ID)
+	}
+	for i := range count {
+		var o Outcome
+		if o, text, err = outcome(text, last.Time-(count-1)+i); err != nil {
+			return nil, 0, errEntry(m.ID)
+		}
+		o.Gateway, o.Cursor = gateway, Cursor{last.Epoch, last.Time - (count - 1) + i}.String()
+		all = append(all, o)
+	}
+	return all, first, nil
+}
+
+// outcome reads the first outcome of a text, and returns what is behind it.
+func outcome(text string, at int64) (o Outcome, rest string, err error) {
+	head, rest, _ := strings.Cut(text, ":")
+	fields := strings.Split(head, " ")
+	if len(fields) < 8 {
+		return o, "", strconv.ErrSyntax
+	}
+	numbers := make([]int64, len(fields)) // the first is the state
+	for i, field := range fields[1:] {
+		if numbers[i+1], err = strconv.ParseInt(field, 10, 64); err != nil {
+			return o, "", err
+		}
+	}
+	texts := make([]string, 0, 5)
+	for _, size := range numbers[4:] {
+		if size < 0 || size > int64(len(rest)) {
+			return o, "", strconv.ErrRange
+		}
+		texts, rest = append(texts, rest[:size]), rest[size:]
+	}
+	o.State, o.Status, o.Attempts, o.At = fields[0], int(numbers[1]), int(numbers[2]), record.Moment(at)
+	o.ID, o.Batch, o.Reference = texts[0], texts[1], texts[2]
+	if len(texts) > 4 {
+		o.Route = texts[4]
+	}
+	if state, reason, parked := strings.Cut(o.State, "/"); parked {
+		o.State, o.Reason = state, (*job.Reason)(&reason)
+	}
+	if money, ok := job.Booked(texts[3]); ok {
+		o.Amount, o.Currency = money.Minor, money.Currency
+	}
+	if o.State != BatchDone {
+		accepted := record.Moment(at - numbers[3])
+		o.AcceptedAt = &accepted
+	}
+	return o, rest, nil
+}
