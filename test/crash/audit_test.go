@@ -220,6 +220,7 @@ func (r *run) job(id string, rec job.Record) {
 		wrong("charged %d times", charges)
 	case rec.State == job.Done && charges != 1:
 		wrong("not charged")
+	case charges > 0 && r.flow.stays && rec.Reason == job.Paused && rec.Unsure: // its call was cut off, and its batch stopped itself: resumed, it goes on with its key
 	case charges > 0 && rec.State != job.Done && rec.Reason != job.UnknownOutcome:
 		wrong("charged")
 	}
