@@ -76,6 +76,9 @@ func (p *program) parkedTable(v desk.ParkedWhole, most int) error {
 	if v.Route != "" {
 		t.Row("route", v.Route)
 	}
+	if v.Priority != "" {
+		t.Row("priority", v.Priority)
+	}
 	if amount := t.Money(job.Totals{Amount: v.Amount}); amount != "" {
 		t.Row("amount", amount)
 	}

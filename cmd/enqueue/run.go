@@ -78,7 +78,7 @@ func (o *options) sayZones(s cli.Streams) {
 // serve tells the producer of the gateways. Where there is one alone, lines that name none are its own.
 func (o *options) serve(cfg *config.Config) error {
 	o.read.Gateways, o.read.Amount, o.read.Key, o.read.Open, o.read.Map = known(cfg), amounts(cfg, !o.withoutAmount), keys(cfg), opener(cfg), mapsOf(cfg)
-	o.read.RouteOf = routes(cfg)
+	o.read.RouteOf, o.read.ClassOf = routes(cfg), classes(cfg)
 	if o.gateway == "" && len(cfg.Gateways) == 1 {
 		o.read.Gateway = cfg.Gateways[0].Name
 	}
@@ -284,6 +284,14 @@ func routes(cfg *config.Config) func(gateway, route string) (string, error) {
 	return func(gateway, route string) (string, error) {
 		g, _ := cfg.Gateway(gateway)
 		return g.Route(route)
+	}
+}
+
+// classes tells the producer which class a job has.
+func classes(cfg *config.Config) func(gateway, class string) (string, error) {
+	return func(gateway, class string) (string, error) {
+		g, _ := cfg.Gateway(gateway)
+		return g.Class(class)
 	}
 }
 

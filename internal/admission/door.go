@@ -48,6 +48,8 @@ type Gateway struct {
 	Key func(id string) error
 	// Route returns the route that a job takes which names this one, or none (empty), or why it can't. Nil: the gateway has no routes.
 	Route func(name string) (string, error)
+	// Class returns the class of a job that names this one, or none (empty), as its record has it, or why it has none. Nil: the gateway has no classes.
+	Class func(name string) (string, error)
 	// Money reads a payload's money as its record has it. Nil: the books read it themselves, if there is any.
 	Money func(payload []byte) string
 	// Keys are the keys of Redis that are read for a job on its way in, for messages. Nil: they are not named.
@@ -183,6 +185,9 @@ func (d *Door) check(g Gateway, jobs []job.Job, answers []Answer) entries {
 		}
 		if err == nil && g.Route != nil {
 			j.Route, err = g.Route(j.Route)
+		}
+		if err == nil && g.Class != nil {
+			j.Priority, err = g.Class(j.Priority)
 		}
 		if err != nil {
 			answers[i].Err = err

@@ -8,7 +8,7 @@
 -- returns 'none' | 'queued' (at the head, with a new task) | 'placed' | 'removed' (entries of a job that has no record)
 local record, id, now = KEYS[1], ARGV[2], now_us(ARGV[1])
 local first_parked = 12 + tonumber(ARGV[10])
-local v = redis.call('HMGET', record, '@state', '@generation', '@cost', '@not_before', '@due_at', '@deadline', '@parked_at', '@reason', '@batch', '@history', '@ask_at')
+local v = redis.call('HMGET', record, '@state', '@generation', '@cost', '@not_before', '@due_at', '@deadline', '@parked_at', '@reason', '@batch', '@history', '@ask_at', '@priority')
 local state = v[1]
 local places = {scheduled = {KEYS[7], v[4]}, retrying = {KEYS[8], v[5]}, in_flight = {KEYS[9], v[6]}, pending = {KEYS[10], v[11]}}
 local other = {queued = true, done = true, discarded = true}
@@ -54,6 +54,6 @@ redis.call('DEL', KEYS[5])
 redis.call('HDEL', KEYS[4], ARGV[4])
 for i = 12, first_parked - 1 do redis.call('ZREM', KEYS[i], ARGV[4]) end
 redis.call('HSET', record, '@generation', int(tonumber(v[2]) + 1))
-pend('RPUSH', line_of(v[10], KEYS[2], KEYS[11]), KEYS[6], ARGV[5], ARGV[6], KEYS[4], tonumber(v[3]) or 1, now)
+pend('RPUSH', line_of(record, v[12], v[10], KEYS[2], KEYS[11]), KEYS[6], ARGV[5], ARGV[6], KEYS[4], tonumber(v[3]) or 1, now)
 redis.call('PUBLISH', ARGV[9], ARGV[8])
 return 'queued'

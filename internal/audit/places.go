@@ -20,9 +20,14 @@ const (
 type place struct{ name, key, read string }
 
 // lines are the places of jobs that are queued.
-func (g *Gateway) lines() []place {
+func (g *Gateway) lines(ctx context.Context) ([]place, error) {
 	k := g.keys
-	return []place{{"due", k.Due(), "LRANGE"}, {pendingPlace, k.Pending(), "LRANGE"}, {"retries", k.Retries(), "LRANGE"}, {"replays", k.Replays(), "LRANGE"}}
+	all := []place{{"due", k.Due(), "LRANGE"}, {pendingPlace, k.Pending(), "LRANGE"}, {"retries", k.Retries(), "LRANGE"}, {"replays", k.Replays(), "LRANGE"}}
+	classes, err := redisdb.ClassesOf(ctx, g.c, k)
+	for _, class := range classes {
+		all = append(all, place{"first:" + class, k.First(class), "LRANGE"})
+	}
+	return all, err
 }
 
 // sets are the places of jobs that are not queued.
@@ -46,6 +51,11 @@ type whereabouts struct {
 func (g *Gateway) places(ctx context.Context, ids []string, deep bool) ([]whereabouts, error) {
 	k := g.keys
 	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Open(), k.Retries(), k.Replays(), k.Due(), k.Asking()}, g.keys.AllParked()...)
+	first, err := redisdb.FirstLines(ctx, g.c, k)
+	if err != nil {
+		return nil, fmt.Errorf("audit gateway %s: its classes: %w", g.name, err)
+	}
+	keys = append(keys, first...)
 	args := []any{k.JobPrefix(), k.TaskPrefix(), redisdb.Flag(deep), len(job.Reasons())}
 	for _, r := range job.Reasons() {
 		args = append(args, string(r))

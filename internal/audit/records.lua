@@ -1,5 +1,5 @@
 -- records.lua: whether jobs stand where their records say, and nowhere else. Reads only.
--- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 open  6 retries  7 replays  8 due  9 asking, then parked:<reason> of every reason
+-- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 open  6 retries  7 replays  8 due  9 asking, then parked:<reason> of every reason, then the lines of classes
 -- ARGV 1 prefix of records  2 prefix of tasks  3 "1": look for tasks in the queue's lines too, in time that grows with their length
 --      4 number of reasons, then the reasons in the order of their keys, then ids
 -- returns for each id four: state ('' = no record), generation, what is wrong ('' = nothing seen), where;
@@ -26,7 +26,7 @@ local function task_of(task_id)
   elseif state and state ~= 'pending' then
     return 'asynq_set', state
   elseif ARGV[3] == '1' then
-    for _, line in ipairs({KEYS[8], KEYS[1], KEYS[6], KEYS[7]}) do listed = listed or redis.call('LPOS', line, task_id) end
+    for _, line in ipairs({KEYS[8], KEYS[1], KEYS[6], KEYS[7], unpack(KEYS, 10 + reasons)}) do listed = listed or redis.call('LPOS', line, task_id) end
   else
     listed = state
   end

@@ -94,7 +94,11 @@ func (s *survey) queue(ctx context.Context, x *index, part uint64) error {
 
 // queued tells of each task in the lines of the queue what it is.
 func (s *survey) queued(ctx context.Context, tell func(task string, what Wrong, line string) error) error {
-	for _, line := range s.g.lines() {
+	lines, err := s.g.lines(ctx)
+	if err != nil {
+		return s.failed("its classes", err)
+	}
+	for _, line := range lines {
 		if err := s.tasks(ctx, line, func(task string, what Wrong) error { return tell(task, what, line.name) }); err != nil {
 			return err
 		}

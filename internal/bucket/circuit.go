@@ -21,7 +21,7 @@ func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.F
 	if c.Failures == 0 && f.Kind == job.Fail {
 		return job.Fallout{}, nil
 	}
-	v, err := circuitScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
+	v, err := circuitScript.Run(ctx, p.client, append([]string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, p.plan.Load().cfg.First...), p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
 		f.Took.Microseconds(), redisdb.Flag(f.Written), f.Outages, f.Spent, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
 		HoldChannel, p.gateway, max(f.Since.UnixMicro(), 0)).StringSlice()
 	if err != nil {

@@ -1,6 +1,6 @@
 -- circuit.lua: a call met trouble: it failed, or the gateway told it to wait or did not let it in. The trouble is the gateway's, and then nobody calls
 -- for a while; or it is the job's own. Composed after NowLua, outage.lua and doubt.lua.
--- KEYS 1 hold  2 rate  3 pending  4 due
+-- KEYS 1 hold  2 rate  3 pending  4 due, then the lines of classes
 -- ARGV 1 now (µs, 0 = Redis's)  2 kind: fail | wait (429, 503 with Retry-After) | deny (401, 403)
 --      3 for how long the gateway asked to be left alone (µs, 0 = it did not say)  4 job  5 the call's slot (µs)
 --      6 how long the call was under way (µs)  7 "1": it was written  8 outages that the job has met before  9 attempts that it has spent
@@ -166,7 +166,7 @@ local function open(from, reason)
 end
 if kind ~= 'fail' and level == 0 then return open(now - took) end
 
-local failed_before = spent > 0 or tonumber(ARGV[8]) > 0 and call('EXISTS', KEYS[3], KEYS[4]) > 0
+local failed_before = spent > 0 or tonumber(ARGV[8]) > 0 and call('EXISTS', unpack(KEYS, 3)) > 0
 local counts = not written or not failed_before and v.runjob ~= id
 local run, unrun, since = tonumber(v.run) or 0, tonumber(v.unrun) or 0, tonumber(v.runat) or now
 local this, oldest = math.floor(now / PART), math.floor((now - tonumber(ARGV[14])) / PART)

@@ -2,7 +2,7 @@
 -- a shorter one, that comes back counts what was called before and in between. What is granted meanwhile is put in by the cell (see tally in
 -- reserve.lua), in parts of the window; what is over goes, and the list with its last pair.
 
-local KEPT_PARTS, KEPT_CHUNK = 256, 32
+local KEPT_PARTS, KEPT_CHUNK, KEPT_MOST = 256, 32, 4 -- the last one as in plan.go
 
 local function kept_windows(text)
   local windows = {}

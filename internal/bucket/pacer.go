@@ -45,6 +45,8 @@ type PacerConfig struct {
 	Jitter time.Duration
 	// MaxInFlight is how many calls may be under way, over all processes; zero means no cap.
 	MaxInFlight int64
+	// First are the keys of the lines of jobs that were never called, the highest class first. Nil: the gateway has no classes.
+	First []string
 	// CallTimeout is how long a call may take. A lease is given up at slot + CallTimeout + 5 s. A call sent ahead after a
 	// hold may take as long, but without news of it the next one goes 5 s after its slot.
 	CallTimeout time.Duration

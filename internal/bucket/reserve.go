@@ -104,7 +104,7 @@ func (p *Pacer) windowArgs(pl *plan) []any {
 
 func (p *Pacer) slotKeys(pl *plan) []string {
 	k := p.keys
-	return append([]string{k.Pace(), k.Hold(), k.Flight(), k.Pending(), k.Costs(), k.Active(), k.Retries(), k.Replays(), k.Due()}, p.allLists(len(pl.windows))...)
+	return append([]string{k.Pace(), k.Hold(), k.Flight(), k.Pending(), k.Costs(), k.Active(), k.Retries(), k.Replays(), k.Due()}, append(p.allLists(len(pl.windows)), pl.cfg.First...)...)
 }
 
 // allLists are those of n windows, and of the windows that are out of force.

@@ -1,6 +1,6 @@
 -- reserve.lua: the next slots of one gateway. Composed after NowLua, pool.lua, loss.lua, kept.lua, slewed.lua and upcoming.lua.
 -- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6 active  7 retries  8 replays  9 due  10… the windows' lists, shortest window first,
---      then those of windows out of force
+--      then those of windows out of force, and where the gateway has classes the lines of jobs that were never called, the highest class first
 -- ARGV 1 now (µs, 0 = Redis's)  2 lead: a slot is at least so far off (µs)  3 horizon: and at most so far (µs)
 --      4 floor: the latest slot that the caller knows to have been given to anybody (µs)  5 jump: Redis's clock was seen
 --      to leap so far ahead (µs, 0 = no)  6 spacing of calls, for each unit (µs)  7 tolerance of it, for bursts (µs)
@@ -347,14 +347,16 @@ end
 local costs = {}
 if asked == 0 then
   local called = call('LLEN', KEYS[7]) + call('LLEN', KEYS[8])
-  local pending = call('LLEN', KEYS[9]) + call('LLEN', KEYS[4]) + called
+  local first, pending = {KEYS[9], KEYS[4]}, called
+  if #KEYS > 9 + K + KEPT_MOST then first = {unpack(KEYS, 10 + K + KEPT_MOST)} end
+  for _, line in ipairs(first) do pending = pending + call('LLEN', line) end
   if pending == 0 then return answer('idle', 0) end
   local priced, ahead = call('EXISTS', KEYS[5]) == 1, 0
   if priced or pending <= POOL_CHUNK then ahead = slots_ahead() end
   want = math.min(want, pending - ahead)
   if want < 1 then return answer('ahead', math.min(last - now, horizon)) end
   if priced then
-    costs = call('HMGET', KEYS[5], unpack(upcoming(ahead + want, called, need == 1), ahead + 1))
+    costs = call('HMGET', KEYS[5], unpack(upcoming(ahead + want, first, called, need == 1), ahead + 1))
   end
 end
 -- A cost above a limit can't be had: its handler will say so.

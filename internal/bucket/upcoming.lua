@@ -1,4 +1,4 @@
--- upcoming.lua: which tasks come next. Fragment of reserve.lua, and its KEYS: 2 hold  4 pending  7 retries  8 replays  9 due.
+-- upcoming.lua: which tasks come next. Fragment of reserve.lua, and its KEYS: 2 hold  7 retries  8 replays.
 
 -- head appends tasks of a line to a list until it has so many, the next one first. The head of a line is the list's right end.
 local function head(tasks, line, most)
@@ -9,9 +9,11 @@ local function head(tasks, line, most)
 end
 
 -- upcoming returns so many of the tasks that wait, in the order in which dequeue.lua will pull them. Where it turns out otherwise, a handler trades its slot.
--- called is how many wait that were called before; ahead says that one call is sent ahead.
-local function upcoming(most, called, ahead)
-  local fresh = head(head({}, KEYS[9], most), KEYS[4], most)
+-- first are the lines of jobs that were never called; floors of classes are not looked at. called is how many wait that were called before; ahead says that one call is
+-- sent ahead.
+local function upcoming(most, first, called, ahead)
+  local fresh = {}
+  for _, line in ipairs(first) do head(fresh, line, most) end
   if called == 0 then return fresh end
   local rest, tasks, f, r = head(head({}, KEYS[7], most), KEYS[8], most), {}, 1, 1
   local turn = ahead or redis.call('HGET', KEYS[2], 'turn') == '1'

@@ -93,6 +93,8 @@ type Gateway struct {
 	Routes []Route
 	// Routed says that it has no URL of its own: each of its jobs takes a route, and one that names none the first.
 	Routed bool
+	// Priority says which jobs are called first. nil (default): they are called in their order.
+	Priority *Priority
 	// Amount says where a payload has its money. The zero Amount: nowhere, no sums of money.
 	Amount Amount
 	// Map says how a record of a billing file becomes a payload. Nil (default) = a record is its payload.

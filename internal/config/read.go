@@ -131,6 +131,7 @@ func (r *reader) gateway(n node) Gateway {
 		field{"answers", func(n node) { r.answers(n, &g.Answers) }},
 		field{"lookup", func(n node) { g.Lookup = r.lookup(n) }},
 		field{"routes", func(n node) { routes = n }},
+		field{"priority", func(n node) { g.Priority = r.priority(n) }},
 		field{"reference", r.word(&g.Reference, checkReference)},
 		field{"amount", func(n node) { r.amount(n, &g.Amount) }},
 		field{"map", func(n node) { g.Map = r.mapping(n) }},

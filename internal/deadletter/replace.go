@@ -30,7 +30,7 @@ var (
 	errPastExpiry  = errors.New("its time to expire has passed: enqueue it under another id")
 	errLosesAmount = errors.New("its amount can be read now, and can't be in the new payload: mend it, or say --without-amount")
 	errMoved       = errors.New("it was changed by somebody else just now: look at it again")
-	errOnlyPayload = errors.New("a replacement changes the payload alone: leave cost, at, expires, batch and route as they are")
+	errOnlyPayload = errors.New("a replacement changes the payload alone: leave cost, at, expires, batch, route and priority as they are")
 )
 
 // Version is a payload as it is named where it must not be shown.
@@ -147,6 +147,6 @@ func (r Rules) replaceable(rec job.Record, to job.Job, same bool) (unchanged boo
 
 // sameBut reports that a line says nothing else of a job than its record, but for the payload.
 func sameBut(is, line job.Job) bool {
-	return (line.Cost == 0 || line.Cost == is.Cost) && (line.Batch == "" || line.Batch == is.Batch) && (line.Route == "" || line.Route == is.Route) &&
+	return (line.Cost == 0 || line.Cost == is.Cost) && (line.Batch == "" || line.Batch == is.Batch) && (line.Route == "" || line.Route == is.Route) && (line.Priority == "" || line.Priority == is.Priority) &&
 		(line.At.IsZero() || line.At.Equal(is.At)) && (line.Expires.IsZero() || line.Expires.Equal(is.Expires))
 }

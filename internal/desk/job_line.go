@@ -22,6 +22,7 @@ type JobLine struct {
 	Gateway    string              `json:"gateway"`
 	Batch      string              `json:"batch,omitempty"`
 	Route      string              `json:"route,omitempty"`
+	Priority   string              `json:"priority,omitempty"`
 	State      job.State           `json:"state"`
 	Reason     job.Reason          `json:"reason,omitempty"`
 	Amount     *big.Int            `json:"amount,omitempty"` // in minor units; nil where the books have none
@@ -158,7 +159,7 @@ func (d *Desk) Jobs(ctx context.Context, q JobQuery) iter.Seq2[JobLine, error] {
 type settlements func(context.Context, job.Record) (*deadletter.Settled, error)
 
 func lineOf(ctx context.Context, r job.Record, settled settlements, fields JobFields) (l JobLine, err error) {
-	l = JobLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Batch: r.Job.Batch, Route: r.Job.Route, State: r.State, Status: r.Status, Reference: r.Reference, Error: r.Error,
+	l = JobLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, State: r.State, Status: r.Status, Reference: r.Reference, Error: r.Error,
 		Attempts: r.Attempts, Replays: r.Replays, AcceptedAt: when(r.Accepted), FinishedAt: when(r.Finished)}
 	switch r.State {
 	case "":

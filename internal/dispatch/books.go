@@ -36,6 +36,9 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		KeyLifetime: g.Request.KeyCovers(),
 		Sent:        sent(g.Own()),
 		RouteSent:   routeSent(g),
+		First:       queue.FirstLines(g.Name, g.Priority.List()),
+		Passing:     g.Priority.Above(),
+		MostPassing: g.Admission.Burst,
 		Asks:        asks(g),
 		Attempts:    g.Retry.Attempts,
 		Brake:       g.BatchBrake,
@@ -146,7 +149,7 @@ func MaxCost(g config.Gateway) int64 {
 func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
 	gateways, scoped := make(map[string]admission.Gateway, len(cfg.Gateways)), scope(c, cfg)
 	for _, g := range cfg.Gateways {
-		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount), Key: g.Request.Key.Check, Route: g.Route, Keys: keysOf(g.Name)}
+		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount), Key: g.Request.Key.Check, Route: g.Route, Class: g.Class, Keys: keysOf(g.Name)}
 	}
 	return admission.New(admission.Config{
 		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},

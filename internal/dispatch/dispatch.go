@@ -143,6 +143,7 @@ func (d *Dispatcher) serve(u *unit) {
 	}
 	u.sweeper.nudge()
 	u.recoverer.nudge()
+	u.sorter.nudge()
 	if u.now().cfg.Outcomes != nil {
 		u.teller.nudge()
 	}

@@ -34,7 +34,7 @@ import (
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
 //
 //	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), recoverer (those parked as exhausted),
-//	sweeper (what the dead left), asker (look-ups of pending jobs), teller (readers of the outcome feed), shelver (batches that stopped themselves); by the process's look at the totals: mender (what is lost or out of place)
+//	sweeper (what the dead left), asker (look-ups of pending jobs), sorter (jobs of classes that the file has no more), teller (readers of the outcome feed), shelver (batches that stopped themselves); by the process's look at the totals: mender (what is lost or out of place)
 type unit struct {
 	name      string
 	set       atomic.Pointer[set]
@@ -75,9 +75,9 @@ type unit struct {
 	looked atomic.Uint64 // look-ups so far, for their owners' names
 	owner  string
 
-	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker, teller *errand
-	errands                                                                     []*errand // all of these
-	trying                                                                      bool      // the machine is out of service, and is tried; the minder's own
+	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker, sorter, teller *errand
+	errands                                                                             []*errand // all of these
+	trying                                                                              bool      // the machine is out of service, and is tried; the minder's own
 }
 
 type tools struct {
@@ -105,7 +105,8 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	u.ctx, u.halt = context.WithCancel(d.ctx)
 	u.mover, u.replayer, u.recoverer, u.sweeper = u.errand(u.move), u.errand(u.replay), u.errand(u.recoverDue), u.errand(u.sweep)
 	u.shelver, u.minder = u.errand(u.shelve), u.errand(u.mind)
-	u.asker, u.teller = u.errand(u.ask), u.errand(u.tell)
+	u.asker, u.sorter = u.errand(u.ask), u.errand(u.sort)
+	u.teller = u.errand(u.tell)
 	u.machine = newMachine(g.Name, t.faults, u.log, u.minder.nudge)
 	var err error
 	if u.pacer, err = Pacer(u.calls, g, t.pacing); err != nil {
@@ -123,6 +124,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine, u.tokens, &u.told}, Handle: u.handle,
 		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
 	})
+	u.server.Order(g.Priority.List())
 	return u, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/job"
+	"spillway/internal/queue"
 	"spillway/internal/redisdb"
 )
 
@@ -126,7 +127,7 @@ func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
 	for _, one := range l.Limits {
 		burst = min(burst, max(one.N, 0))
 	}
-	return bucket.PacerConfig{Gateway: g.Name, Limits: l.Limits, Version: l.Version, Burst: burst,
+	return bucket.PacerConfig{Gateway: g.Name, Limits: l.Limits, Version: l.Version, Burst: burst, First: queue.FirstLines(g.Name, g.Priority.List()),
 		Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
 }
 
@@ -146,8 +147,12 @@ func (u *unit) adopt(ctx context.Context) error {
 	if err := u.pacer.Change(ctx, keep); err != nil {
 		return fmt.Errorf("the limits set live can't be kept: %w", err)
 	}
-	u.kept = keep
+	before := u.kept
+	u.kept, before.First = keep, keep.First
 	u.limits.Store(now.Version)
+	if reflect.DeepEqual(keep, before) { // the classes changed
+		return nil
+	}
 	u.log.Info("limits changed", "limits", fmt.Sprint(now.Limits), "set_live", now.Live)
 	return nil
 }

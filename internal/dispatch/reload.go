@@ -244,8 +244,10 @@ func (u *unit) settleIn(ctx context.Context) {
 		u.limits.Store(-1)
 		u.complain(ctx, "limits of the reloaded file not taken over yet, trying again", err)
 	}
+	u.server.Order(u.now().cfg.Priority.List())
 	u.replayer.nudge()
 	u.asker.nudge()
 	u.teller.nudge()
+	u.sorter.nudge()
 	u.pacer.Wake()
 }

@@ -198,7 +198,11 @@ func onlyTooMany(r job.Record, now time.Time) bool {
 func sample(ctx context.Context, c redis.UniversalClient, g config.Gateway) ([]job.Record, error) {
 	k := redisdb.NewKeys(g.Name)
 	ids := map[string]bool{}
-	for _, line := range k.Lines() {
+	first, err := redisdb.FirstLines(ctx, c, k)
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range append(first, k.Lines()...) {
 		head, err := c.LRange(ctx, line, -sampled, -1).Result()
 		if err != nil {
 			return nil, err

@@ -26,6 +26,17 @@ type Job struct {
 	Batch string
 	// Route is the gateway's named request that is made for the job. Empty means the gateway's own.
 	Route string
+	// Priority is the job's class: those of a higher one are called first. Empty means the usual one.
+	Priority string
+}
+
+// Class is a class of jobs. Those of a higher one are called first.
+type Class struct {
+	Name string
+	// Floor is the share of the calls of jobs that were never called which the class has at least while it has such jobs, in percent; 0 = none.
+	Floor int64
+	// Usual says that jobs which name no class are of this one.
+	Usual bool
 }
 
 // State is where a job stands; its record says exactly one at every moment.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,10 +29,12 @@ func (b *Books) Ahead(ctx context.Context, r job.Record) (a Ahead, ok bool, err 
 		}
 		return Ahead{Jobs: n}, err == nil, err
 	}
-	lines, at := make([]*redis.IntCmd, 4), make([]*redis.IntCmd, 4)
+	fresh := b.fresh(r)
+	all := append(slices.Clone(fresh), b.keys.Retries(), b.keys.Replays())
+	lines, at := make([]*redis.IntCmd, len(all)), make([]*redis.IntCmd, len(all))
 	task := job.TaskID(r.Job.ID, r.Generation)
 	_, err = b.c.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		for i, line := range b.keys.Lines() {
+		for i, line := range all {
 			lines[i] = p.LLen(ctx, line)
 			at[i] = p.LPos(ctx, line, task, redis.LPosArgs{Rank: -1, MaxLen: aheadMost})
 		}
@@ -40,8 +43,7 @@ func (b *Books) Ahead(ctx context.Context, r job.Record) (a Ahead, ok bool, err 
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Ahead{}, false, err
 	}
-	var long [4]int64
-	longest := int64(0)
+	long, longest := make([]int64, len(all)), int64(0)
 	for i := range lines {
 		long[i] = lines[i].Val()
 		longest = max(longest, long[i])
@@ -57,14 +59,34 @@ func (b *Books) Ahead(ctx context.Context, r job.Record) (a Ahead, ok bool, err 
 	return Ahead{}, false, nil
 }
 
-// ahead is how many jobs go before the one at a place in a line of the queue, as dequeue.lua has them take turns: jobs that were never called, the
-// due ones first, with the retries, and the retries before the replays.
-func ahead(line int, place int64, long [4]int64) int64 {
-	if line == 1 || line == 3 {
-		place += long[line-1]
+// fresh are the lines of jobs that were never called, in the order in which they are pulled, but for floors; that of this job is among them.
+func (b *Books) fresh(r job.Record) []string {
+	lines := b.cfg.First
+	if len(lines) == 0 {
+		lines = []string{b.keys.Due(), b.keys.Pending()}
 	}
-	if line < 2 {
-		return place + min(place+1, long[2]+long[3])
+	if own := b.keys.First(r.Job.Priority); r.Job.Priority != "" && !slices.Contains(lines, own) {
+		lines = append(slices.Clone(lines), own)
 	}
-	return place + min(place, long[0]+long[1])
+	return lines
+}
+
+// ahead is how many jobs go before the one at a place in a line of the queue, as dequeue.lua has them take turns: jobs that were never called, line by
+// line, with the retries, and the retries before the replays, which are the last two lines.
+func ahead(line int, place int64, long []int64) int64 {
+	first := len(long) - 2
+	fresh, called := sum(long[:first]), sum(long[first:])
+	if line < first {
+		place += sum(long[:line])
+		return place + min(place+1, called)
+	}
+	place += sum(long[first:line])
+	return place + min(place, fresh)
+}
+
+func sum(of []int64) (all int64) {
+	for _, n := range of {
+		all += n
+	}
+	return all
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,11 @@ type Config struct {
 	Encode func(taskID string) ([]byte, error)
 	// InOrder makes newcomers wait behind jobs that are parked as rejected.
 	InOrder bool
+	// First are the keys of the lines of jobs that were never called, the highest class first. Nil: the gateway has no classes.
+	First []string
+	// Passing are the classes whose jobs go in also where others have no room or wait behind parked ones, while at most MostPassing of each wait. Nil: none do.
+	Passing     []string
+	MostPassing int64
 	// Parked is what there may be parked, of all reasons together, for a newcomer to be parked.
 	Parked job.ParkedBound
 	// Keys says that the gateway is sent an idempotency key.
@@ -92,8 +98,8 @@ type Books struct {
 	watch   watch
 	act     func() string   // see For; nil means none
 	felt    func() []string // the keys of its pulse
-	// routeSent is Config.RouteSent as open.lua reads it.
-	routeSent string
+	// routeSent is Config.RouteSent as open.lua reads it, and passing is Config.Passing as accept.lua does.
+	routeSent, passing string
 }
 
 // New returns the books of a gateway.
@@ -105,6 +111,9 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 		cfg.Money = func([]byte) string { return "" }
 	}
 	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway), routeSent: routeSent(cfg.RouteSent)}
+	if len(cfg.Passing) > 0 {
+		b.passing = fmt.Sprintf(" %d %s", cfg.MostPassing, strings.Join(cfg.Passing, " "))
+	}
 	if cfg.Bucket != nil {
 		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua(), cfg.Feed), record.Readmit(cfg.Bucket.Lua())
 	}

@@ -89,8 +89,8 @@ func (b *Books) forms(n int, of func(i int) (id string, generation int64)) ([]an
 
 // traits is what few jobs have, as accept.lua reads it.
 func traits(j *job.Job, batch string) string {
-	if j.Cost <= 1 && j.At.IsZero() && j.Expires.IsZero() && j.Batch == batch && j.Route == "" {
+	if j.Cost <= 1 && j.At.IsZero() && j.Expires.IsZero() && j.Batch == batch && j.Route == "" && j.Priority == "" {
 		return ""
 	}
-	return fmt.Sprintf("%d %d %d %s %s", max(j.Cost, 1), record.Micros(j.At), record.Micros(j.Expires), j.Route, j.Batch)
+	return fmt.Sprintf("%d %d %d %s %s %s", max(j.Cost, 1), record.Micros(j.At), record.Micros(j.Expires), j.Route, j.Priority, j.Batch)
 }

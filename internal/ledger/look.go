@@ -15,7 +15,7 @@ import (
 
 // Look returns the gateway's standing.
 func (b *Books) Look(ctx context.Context) (record.Standing, error) {
-	return standing(lookScript.Run(ctx, b.c, b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix()))
+	return standing(lookScript.Run(ctx, b.c, b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix(), b.keys.First("")))
 }
 
 // Look returns a gateway's standing, to whoever has no books of it.
@@ -26,7 +26,7 @@ func Look(ctx context.Context, c redis.UniversalClient, gateway string) (record.
 
 func (b *Books) lookKeys() []string {
 	k := b.keys
-	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due(), k.Asking()}, b.keys.AllParked()...)
+	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due(), k.Asking(), k.Classes()}, b.keys.AllParked()...)
 }
 
 // Odd looks at many gateways on one Redis in one round trip, and says of each, in the order of all, whether its totals don't add up or could not be
@@ -58,7 +58,7 @@ func LookAll(ctx context.Context, c redis.UniversalClient, all []*Books) []Seen 
 	cmds, seen := make([]*redis.Cmd, len(all)), make([]Seen, len(all))
 	_ = lookScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each has its own error
 		for i, b := range all {
-			cmds[i] = run(b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix())
+			cmds[i] = run(b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix(), b.keys.First(""))
 		}
 	})
 	for i, cmd := range cmds {
@@ -94,7 +94,11 @@ func standing(cmd *redis.Cmd) (record.Standing, error) {
 
 // HeadSince returns since when the job at the head of the queue's first line with jobs has been in it, on Redis's clock; zero when the queue is empty.
 func (b *Books) HeadSince(ctx context.Context) (time.Time, error) {
-	for _, line := range b.keys.Lines() {
+	lines, err := b.lines(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, line := range lines {
 		task, err := b.c.LIndex(ctx, line, -1).Result()
 		if errors.Is(err, redis.Nil) {
 			continue

@@ -1,6 +1,6 @@
 -- look.lua: a gateway at a glance, all of one moment. Reads only.
--- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open  8 retries  9 replays  10 due  11 asking, then parked:<reason> of every reason
--- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records
+-- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open  8 retries  9 replays  10 due  11 asking  12 classes, then parked:<reason> of every reason
+-- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 prefix of the lines of classes
 -- returns {now, queued, in flight, scheduled, retrying, done, accepted, discarded, calls of the last minute,
 --          age of the oldest bucket counted (µs), bytes of the parked ones' payloads, pending, parked1, parked2, …, then of each
 --          reason when its oldest job was parked (µs, 0 = there is none)}
@@ -24,11 +24,12 @@ for i = 1, #counts, 2 do
   end
 end
 local queued = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[8]) + redis.call('LLEN', KEYS[9]) + redis.call('LLEN', KEYS[10])
+for _, class in ipairs(redis.call('HKEYS', KEYS[12])) do queued = queued + redis.call('LLEN', ARGV[3] .. class) end
 local seen = {now, queued, flying, redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
   tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, tonumber(counters[3]) or 0,
   calls, oldest and now - oldest * 5000000 or 0, 0, redis.call('ZCARD', KEYS[11])}
 local firsts = {}
-for i = 12, #KEYS do
+for i = 13, #KEYS do
   local jobs, first = redis.call('ZCARD', KEYS[i]), 0
   if jobs > 0 then
     first = tonumber(redis.call('ZRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2])

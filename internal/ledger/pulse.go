@@ -31,7 +31,7 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books, slow Slo
 		for i, b := range all {
 			age := b.cfg.Age()
 			cmds[i] = run(b.felt(), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least,
-				slow.Process, slow.For.Microseconds(), slow.Slots)
+				slow.Process, slow.For.Microseconds(), slow.Slots, b.keys.First(""))
 		}
 	})
 	pulses, well := make([]Pulse, len(all)), false
@@ -49,7 +49,7 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books, slow Slo
 func (b *Books) pulseKeys() []string {
 	k := b.keys
 	return slices.Concat([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(), k.LiveLimits()},
-		k.AsynqSets(), []string{k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving(), k.Slow(), k.Asking()})
+		k.AsynqSets(), []string{k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving(), k.Slow(), k.Asking(), k.Classes()})
 }
 
 // pulse reads pulse.lua's answer.

@@ -22,5 +22,6 @@ var (
 	claimScript    = redisdb.NewScript(redisdb.NowLua, lua("claim")).Replicated()
 	unclaimScript  = redisdb.NewScript(lua("unclaim"))
 	knownScript    = redisdb.NewScript(lua("known"))
+	unclassScript  = redisdb.NewScript(lua("unclass"))
 	papersScript   = redisdb.NewScript(redisdb.NowLua, lua("papers"))
 )

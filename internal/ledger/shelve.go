@@ -161,7 +161,11 @@ func moneyOf(money []string) (t job.Totals) {
 
 // clearPapers takes the tasks of jobs that have moved on out of the queue, so that nobody pulls them in place of others.
 func (b *Books) clearPapers(ctx context.Context) error {
-	for _, line := range b.keys.Lines() {
+	lines, err := b.lines(ctx)
+	if err != nil {
+		return err
+	}
+	for _, line := range lines {
 		if err := b.clearLine(ctx, line); err != nil {
 			return err
 		}

@@ -139,7 +139,7 @@ func (r *Reader) flagJob() job.Job {
 	if r.opt.Shown {
 		cost = 0
 	}
-	return job.Job{Gateway: r.opt.Gateway, Cost: cost, At: r.opt.At, Expires: r.opt.Expires, Batch: r.opt.Batch, Route: r.opt.Route}
+	return job.Job{Gateway: r.opt.Gateway, Cost: cost, At: r.opt.At, Expires: r.opt.Expires, Batch: r.opt.Batch, Route: r.opt.Route, Priority: r.opt.Class}
 }
 
 // set takes one member of a wrapped line. Null is as good as absent, but for the payload: nobody means to send nothing.
@@ -177,6 +177,12 @@ func (r *Reader) set(j *job.Job, m member) (err error) {
 		if !null && !(r.opt.Shown && string(m.value) == `""`) {
 			j.Batch, err = r.batchOf(m)
 		}
+	case "priority":
+		if !null {
+			var class string
+			class, err = textOf(m)
+			j.Priority = cmp.Or(class, j.Priority)
+		}
 	case "route":
 		if !null {
 			var route string
@@ -197,7 +203,7 @@ func (r *Reader) unknownKey(key []byte) error {
 	if r.opt.Flags {
 		hint = "; where the line itself is the payload, name its id with --id-field"
 	}
-	return fmt.Errorf("unknown key %s: known are id, payload, gateway, route, cost, at, expires and batch%s", show(key), hint)
+	return fmt.Errorf("unknown key %s: known are id, payload, gateway, route, priority, cost, at, expires and batch%s", show(key), hint)
 }
 
 // checked returns the job, or why it can't be one.
@@ -222,6 +228,11 @@ func (r *Reader) checked(j job.Job) (job.Job, error) {
 	}
 	if j.Route, err = r.route(j); err != nil {
 		return job.Job{}, err
+	}
+	if r.opt.ClassOf != nil && j.Priority != "" {
+		if j.Priority, err = r.opt.ClassOf(j.Gateway, j.Priority); err != nil {
+			return job.Job{}, err
+		}
 	}
 	if r.opt.Key != nil {
 		if err := r.opt.Key(j.Gateway, j.ID); err != nil {

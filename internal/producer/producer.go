@@ -31,6 +31,7 @@ type Options struct {
 	Batch   string    // the batch of lines that name none; empty means none
 	At      time.Time // the earliest moment of sending; zero means now
 	Expires time.Time // the moment after which jobs must not be sent any more; zero means never
+	Class   string    // the class of jobs that name none; empty means the gateway's default
 	Route   string    // the route of jobs that name none; empty means the gateway's own request
 	// RouteField is the field that is the route, where the line itself is the payload; in NDJSON also a dotted path. A line without it, or with an empty one, names
 	// none. Empty: no field is.
@@ -45,6 +46,8 @@ type Options struct {
 	Gateways func(name string) (maxCost int64, ok bool)
 	// Amount says where a gateway's payloads have their money and how much that may be. Nil: it is not looked at.
 	Amount func(gateway string) job.AmountRule
+	// ClassOf returns the class that a job of a gateway has which names this one, as its record has it, or why it has none. Nil: any name will do.
+	ClassOf func(gateway, class string) (string, error)
 	// RouteOf returns the route that a job of a gateway takes which names this one, or none (empty), or why it can't. Nil: any name will do.
 	RouteOf func(gateway, route string) (string, error)
 	// Key returns why a gateway would not take the idempotency key of a job with that id, or nil. Nil: it takes all.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -43,6 +44,7 @@ type gatedClient struct {
 	longest     time.Duration // that a dequeue waits
 	restAfter   time.Duration // without anything to do
 	rouse, rest func()        // begin and end asynq's server
+	order       atomic.Pointer[order]
 
 	news  chan struct{}  // something of what follows has changed
 	pulls sync.WaitGroup // pulls under way, and the wait for a slot

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // the script is a file
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,6 +24,8 @@ type wanted struct {
 	most int
 	// ahead says that the call is sent ahead after a hold, to see whether the gateway is back: a job goes that was never called, if there is one.
 	ahead bool
+	// order is that of jobs that were never called.
+	order order
 }
 
 // activeTask is a task that was pulled. Its message is empty if it has none.
@@ -34,7 +37,11 @@ func pull(ctx context.Context, c redis.UniversalClient, k taskKeys, w wanted) ([
 	if w.ahead {
 		ahead = 1
 	}
-	found, err := dequeueScript.Run(ctx, c, k.dequeue, w.leases, k.TaskPrefix(), w.most, ahead).Slice()
+	keys, args := k.dequeue, []any{w.leases, k.TaskPrefix(), w.most, ahead}
+	if w.order.text != "" {
+		keys, args = slices.Concat(keys, w.order.keys), append(args, w.order.text)
+	}
+	found, err := dequeueScript.Run(ctx, c, keys, args...).Slice()
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +62,7 @@ type puller func(n int, ahead bool) []*redis.Cmd
 // puller pulls with leases until then, as asynq says.
 func (c *gatedClient) puller(ctx context.Context, leases int64) puller {
 	return func(n int, ahead bool) []*redis.Cmd {
-		tasks, err := pull(ctx, c.UniversalClient, c.keys, wanted{leases: leases, most: n, ahead: ahead})
+		tasks, err := pull(ctx, c.UniversalClient, c.keys, wanted{leases: leases, most: n, ahead: ahead, order: *c.order.Load()})
 		cmds := make([]*redis.Cmd, n)
 		for i := range cmds {
 			cmds[i] = redis.NewCmd(ctx)

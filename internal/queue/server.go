@@ -52,6 +52,7 @@ func NewServer(c redis.UniversalClient, cfg ServerConfig) *Server {
 	s := &Server{cfg: cfg, halt: halt, hands: h}
 	s.client = &gatedClient{UniversalClient: c, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, hands: h,
 		longest: longestWait, restAfter: restAfter, news: make(chan struct{}, 1), ready: make(map[string]job.Slot)}
+	s.Order(nil)
 	return s
 }
 

@@ -5,5 +5,8 @@
 if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 0 then return 0 end
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('HSET', KEYS[4], 'state', 'pending', 'pending_since', int(now_us('0')) .. '000')
-redis.call('RPUSH', redis.call('HEXISTS', KEYS[6], '@history') == 1 and KEYS[5] or KEYS[3], ARGV[1])
+local job = redis.call('HMGET', KEYS[6], '@history', '@priority')
+local line = job[1] and KEYS[5] or KEYS[3]
+if not job[1] and job[2] then line = string.match(KEYS[6], '^spillway:{[^}]*}:') .. 'first:' .. job[2] end
+redis.call('RPUSH', line, ARGV[1])
 return 1

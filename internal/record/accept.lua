@@ -3,13 +3,14 @@
 --      hash tag: the names of records and tasks are made here, as each argument of a script costs Redis more than such a text does.
 --      While a cluster's slot moves, its new node refuses a command on several keys of which it lacks one, but takes a single key that
 --      it lacks for a new one: a lone job would be taken in again whose record has not come yet. The 7th makes it one of several
--- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs  4 gateway  5 wake channel
+-- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs, else "0"; then, with a blank before each, how many jobs of each class that passes may
+--        wait that were never called, and the classes that pass: their jobs go in also where others have no room or wait behind parked ones  4 gateway  5 wake channel
 --      6 the batch of jobs that say nothing else ('' = none)
 --      7 how many jobs  8 prefix of records  9 prefix of tasks  10 '' or what there may be parked for a new one to be parked, jobs and bytes of their
 --        payloads (0 = any number), and behind a blank each, the reasons of those that count  11… the messages of the tasks (forms.lua); then the bucket's arguments; then all
 --      jobs in one text (chunk.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
 --      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
---      '' or "cost at expires route batch" (at µs, 0 = now; expires µs, 0 = never; route and batch may be nothing)
+--      '' or "cost at expires route class batch" (at µs, 0 = now; expires µs, 0 = never; route, class and batch may be nothing)
 -- returns the error LEAVING if the gateway is being renamed or forgotten; else a text, with a ! or a # before it if a job could only be parked and too many jobs or bytes are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
 --      5 no room (wait, fail), or too many parked jobs  6 the id is an idempotency key that another job has used
 --      7 a key that is read for this job is of another type  8 same id and payload, other route;
@@ -17,7 +18,7 @@
 --      K limits have so many units of cost left each; reset_us: until they have all of them again
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED, ELSEWHERE = '1', '2', '3', '4', '5', '6', '7', '8'
 local NO_ROOM = 'no room at admission'
-local now, mode, in_order = now_us(ARGV[1]), ARGV[2], ARGV[3] == '1'
+local now, mode, in_order = now_us(ARGV[1]), ARGV[2], string.sub(ARGV[3], 1, 1) == '1'
 local leaving = redis.pcall('HGET', books_key(ARGV[8], 'alive'), 'moving') -- whatever else is wrong with that key is no reason to take nothing in
 if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
 local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
@@ -27,6 +28,7 @@ local blocked = in_order and others_wait()
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local accepted, retry, moment = 0, 0, int(now)
 local pushed = {} -- tasks for the queue, which gets them in one step for all of the chunk
+local classed = {} -- the same of each class but the usual one: the line, how many waited in it, and tasks
 local jobs, call, argv, keys, unpack = tonumber(ARGV[7]), redis.call, ARGV, KEYS, unpack
 local sub, text = string.sub, ARGV[at]
 
@@ -77,12 +79,31 @@ end
 -- traits returns what few jobs have: its cost, when it is due and when it expires (as text; nil = none), its batch, and its route.
 local usual_batch = ARGV[6]
 local function traits(i)
-  if traits_at[i] == payload_at[i] then return 1, nil, nil, usual_batch, '' end
-  local cost, due, expires, route, batch = string.match(sub(text, traits_at[i], payload_at[i] - 1), '^(%d+) (-?%d+) (-?%d+) (%S*) (.*)$')
-  return tonumber(cost), due ~= '0' and due or nil, expires ~= '0' and expires or nil, batch, route
+  if traits_at[i] == payload_at[i] then return 1, nil, nil, usual_batch, '', '' end
+  local cost, due, expires, route, class, batch = string.match(sub(text, traits_at[i], payload_at[i] - 1), '^(%d+) (-?%d+) (-?%d+) (%S*) (%S*) (.*)$')
+  return tonumber(cost), due ~= '0' and due or nil, expires ~= '0' and expires or nil, batch, route, class
 end
 
-local cost, due, expires, batch, route -- of the job at hand
+local cost, due, expires, batch, route, class -- of the job at hand
+
+-- line_of_class is what there is of a class in this chunk.
+local function line_of_class()
+  local line = classed[class]
+  if not line then
+    local key = first_line(record_prefix, class)
+    line = {key = key, waiting = call('LLEN', key), tasks = {}}
+    classed[class] = line
+  end
+  return line
+end
+
+-- passes says that the job goes in whatever room there is.
+local most_of_class, passing = string.match(argv[3], '^%d (%d+)( .*)$')
+local function passes()
+  if class == '' or not passing or not string.find(passing .. ' ', ' ' .. class .. ' ', 1, true) then return false end
+  local line = line_of_class()
+  return line.waiting + #line.tasks < tonumber(most_of_class)
+end
 
 -- One table serves the fields of all records, which spares making and growing one for each; so many of its places are the present one's.
 local fields = {'@state', '', '@generation', '1', '@digest', '', '@accepted_at', moment}
@@ -100,6 +121,7 @@ local function record_new(i, state, place, more)
   if expires then fields[n + 1], fields[n + 2], n = '@expires_at', expires, n + 2 end
   if batch ~= '' then fields[n + 1], fields[n + 2], n = '@batch', batch, n + 2 end
   if route ~= '' then fields[n + 1], fields[n + 2], n = '@route', route, n + 2 end
+  if class ~= '' then fields[n + 1], fields[n + 2], n = '@priority', class, n + 2 end
   if money ~= '' then fields[n + 1], fields[n + 2], n = '@money', money, n + 2 end
   call('HSET', record, unpack(fields, 1, payload_put(fields, n, text, payload_at[i], over_at[i] - 1)))
   books_join(record, ids[i], place, batch, money, over_at[i] - payload_at[i])
@@ -116,11 +138,23 @@ local function enter(i)
   record_new(i, 'queued', 'queued')
   local task_id = ids[i] .. '~1'
   task_new(task_prefix .. task_id, task_id, forms_message(task_id), keys[6], cost, moment)
-  pushed[#pushed + 1] = task_id
+  local tasks = class == '' and pushed or line_of_class().tasks
+  tasks[#tasks + 1] = task_id
 end
 
+local function push_to(line, tasks)
+  for i = 1, #tasks, 1000 do call('LPUSH', line, unpack(tasks, i, math.min(i + 999, #tasks))) end
+end
+
+-- push_all says whether somebody must be woken.
 local function push_all()
-  for i = 1, #pushed, 1000 do call('LPUSH', keys[2], unpack(pushed, i, math.min(i + 999, #pushed))) end
+  push_to(keys[2], pushed)
+  local woken = idle and #pushed > 0
+  for _, line in pairs(classed) do
+    push_to(line.key, line.tasks)
+    woken = woken or line.waiting == 0 and #line.tasks > 0
+  end
+  return woken
 end
 
 -- What is parked goes into its sets in one step for all of the chunk: shelves is by set, score and id in turn.
@@ -208,7 +242,7 @@ local function answer(i)
   if digest then return select(5, traits(i)) == route_of[record] and DUPLICATE or ELSEWHERE end
   local taken = key_taken(record, ids[i])
   if taken then return KEY_TAKEN end
-  cost, due, expires, batch, route = traits(i)
+  cost, due, expires, batch, route, class = traits(i)
   local why, reason, hurt, ahead = stopped_batch(record, batch)
   if hurt or taken == nil or damaged[record] then return DAMAGED end
   if shut then return FULL end
@@ -216,7 +250,7 @@ local function answer(i)
     return park(i, reason, books_key(record, 'parked:' .. reason), why)
   end
   if ahead and ahead.left < 1 then return park(i, 'paused', books_key(record, 'parked:paused'), ahead.error) end
-  if not blocked and bucket_take(bucket, cost) then
+  if not blocked and bucket_take(bucket, cost) or passes() then
     enter(i)
     if ahead then ahead.left = ahead.left - 1 end
     return ENQUEUED
@@ -240,11 +274,11 @@ end
 local answers = answer_all()
 local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
 bucket_save(bucket)
-push_all()
+local woken = push_all()
 shelve_all()
 books_joined(now)
 if accepted > 0 then call('HINCRBY', keys[4], 'accepted', accepted) end
-if idle and #pushed > 0 then call('PUBLISH', argv[5], argv[4]) end
+if woken then call('PUBLISH', argv[5], argv[4]) end
 local reply = {int(retry), int(reset), #left}
 for i = 1, #left do reply[3 + i] = int(left[i]) end
 reply[#reply + 1] = answers

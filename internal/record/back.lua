@@ -11,7 +11,7 @@ local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local job, mine = attempt(record, ARGV[3], ARGV[4])
 if not mine then return 0 end
-local line = line_of((job.@history or '') .. ARGV[6], KEYS[4], KEYS[10])
+local line = line_of(record, job.@priority, (job.@history or '') .. ARGV[6], KEYS[4], KEYS[10])
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]))
 task_end(KEYS, ARGV)
 if ARGV[15] == '1' then outage_over(KEYS[9]) end

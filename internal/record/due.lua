@@ -21,7 +21,7 @@ local key, moments = 8, {}
 for a = 9, #ARGV, 4 do
   local record, id = KEYS[key], ARGV[a]
   local job = read(record, '@state', '@generation', '@cost', '@failures', '@spent', '@first_call_at', '@may_have_charged', '@expires_at', '@batch',
-    '@money', '@reason', '@not_before')
+    '@money', '@reason', '@not_before', '@priority')
   local due = tonumber(redis.call('ZSCORE', KEYS[1], id))
   if due and due <= now and job.@state == ARGV[2] and job.@generation == ARGV[a + 1] then
     redis.call('ZREM', KEYS[1], id)
@@ -36,7 +36,9 @@ for a = 9, #ARGV, 4 do
       out[#out + 1] = id
     else
       become_of(record, job, 'queued', '@generation', int(tonumber(job.@generation) + 1))
-      pend('LPUSH', KEYS[2], KEYS[key + 1], ARGV[a + 2], ARGV[a + 3], KEYS[3], tonumber(job.@cost) or 1, now)
+      local line = ARGV[2] == 'scheduled' and first_line(record, job.@priority, KEYS[2]) or KEYS[2]
+      idle = idle or line ~= KEYS[2]
+      pend('LPUSH', line, KEYS[key + 1], ARGV[a + 2], ARGV[a + 3], KEYS[3], tonumber(job.@cost) or 1, now)
       moved = moved + 1
       if job.@not_before then moments[job.@not_before] = true end
     end

@@ -24,7 +24,7 @@ local bucket, from = bucket_load(KEYS[1], now, ARGV, at + 1 + 3 * #kinds)
 local text, by_itself = ARGV[from], ARGV[4] == 'again'
 local lines = {KEYS[2], books_key(record_prefix, 'replays')}
 local idle = call('LLEN', lines[1]) == 0
-local full, pushed, taken, retry, answers = false, {{}, {}}, 0, 0, {}
+local full, pushed, taken, retry, answers = false, {}, 0, 0, {}
 local moment = int(now)
 
 -- PAST is what a job's record loses when it is parked no more, by the table in layout.go: to look whether it has a field costs as much as to delete it.
@@ -57,7 +57,7 @@ end
 local function readmit(kind, id)
   local record = record_prefix .. id
   local job = read(record, '@state', '@generation', '@reason', '@batch', '@money', '@pieces', '@cost', '@not_before',
-    '@key_generation', '@replays', '@self_replays', '@history')
+    '@key_generation', '@replays', '@self_replays', '@history', '@priority')
   if job.@state ~= 'parked' or job.@generation ~= kind.generation or job.@reason ~= kind.reason then
     if job.@state ~= 'parked' or job.@reason ~= kind.reason then call('ZREM', kind.set, id) end -- the record is right
     return GONE
@@ -91,7 +91,9 @@ local function readmit(kind, id)
   end
   local task_id = id .. kind.suffix
   task_new(task_prefix .. task_id, task_id, forms_message(task_id), KEYS[5], cost, moment)
-  local line = pushed[job.@history and 2 or 1]
+  local key = job.@history and lines[2] or first_line(record, job.@priority, lines[1])
+  local line = pushed[key] or {}
+  pushed[key] = line
   line[#line + 1] = task_id
   return QUEUED
 end
@@ -105,13 +107,13 @@ while place <= #text do
   answers[#answers + 1] = readmit(kinds[k2 * 256 + k1], sub(text, place + 4, behind - 1))
   place = behind
 end
-for i, line in ipairs(lines) do
-  local tasks = pushed[i]
+for line, tasks in pairs(pushed) do
+  idle = idle or line ~= lines[1] and line ~= lines[2]
   for from = 1, #tasks, 1000 do call('LPUSH', line, unpack(tasks, from, math.min(from + 999, #tasks))) end
 end
 books_gathered()
 shelf_gathered()
 bucket_save(bucket)
 if taken > 0 and tonumber(ARGV[4]) then call('HINCRBY', KEYS[6], ARGV[4], taken) end
-if idle and #pushed[1] + #pushed[2] > 0 then call('PUBLISH', ARGV[3], ARGV[2]) end
+if idle and next(pushed) then call('PUBLISH', ARGV[3], ARGV[2]) end
 return int(retry) .. ' ' .. table.concat(answers)

@@ -8,7 +8,7 @@
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local job = read(record, '@state', '@generation', '@deadline', '@reason', '@batch', '@money', '@first_call_at', '@cost',
-  '@opened_at', '@history', '@pieces', '@late_success', '@calls', '@replays', '@spent')
+  '@opened_at', '@priority', '@history', '@pieces', '@late_success', '@calls', '@replays', '@spent')
 if job.@state ~= 'in_flight' or job.@generation ~= ARGV[3] then
   local again = tonumber(redis.call('ZSCORE', KEYS[2], id))
   if job.@state ~= 'in_flight' and again and again <= now then redis.call('ZREM', KEYS[2], id) end
@@ -54,6 +54,6 @@ if sent and tonumber(redis.call('HGET', record, '@spent')) >= tonumber(ARGV[9]) 
   return park('exhausted', KEYS[11], 'the worker died while the call was under way, at the last attempt')
 end
 become_of(record, job, 'queued', '@generation', int(tonumber(job.@generation) + 1))
-pend('RPUSH', line_of((job.@history or '') .. ending, KEYS[3], KEYS[14]), KEYS[4], ARGV[5], ARGV[6], KEYS[8], tonumber(job.@cost) or 1, now)
+pend('RPUSH', line_of(record, job.@priority, (job.@history or '') .. ending, KEYS[3], KEYS[14]), KEYS[4], ARGV[5], ARGV[6], KEYS[8], tonumber(job.@cost) or 1, now)
 redis.call('PUBLISH', ARGV[11], ARGV[10])
 return 'queued'

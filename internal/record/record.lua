@@ -157,8 +157,18 @@ local function schedule(set, moments, at, id, now)
   redis.call('ZADD', set, int(tonumber(at) + place), id)
 end
 
+-- first_line is the line of the queue for jobs of a class that were never called; usual is that of jobs without a class.
+local function first_line(record, class, usual)
+  if not class or class == '' then return usual end
+  redis.call('HSETNX', shelf_key(record, 'classes'), class, '0')
+  return shelf_key(record, 'first:' .. class)
+end
+
 -- line_of says to which line of the queue a job goes back: a job that has a history was called before, and others go before it.
-local function line_of(history, due, retries) return history and history ~= '' and retries or due end
+local function line_of(record, class, history, due, retries)
+  if history and history ~= '' then return retries end
+  return first_line(record, class, due)
+end
 
 -- attempt reads the record at the end of an attempt, and says whether it is the attempt that the record knows: same generation, in flight,
 -- same owner.

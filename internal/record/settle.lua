@@ -11,7 +11,7 @@ local aside = false
 for i = 9, #KEYS do aside = aside or redis.call('ZSCORE', KEYS[i], task_id) end
 if not aside and lease and not over and lease ~= ARGV[9] then return 'none' end
 
-local v = redis.call('HMGET', KEYS[1], '@state', '@generation', '@cost', '@history')
+local v = redis.call('HMGET', KEYS[1], '@state', '@generation', '@cost', '@history', '@priority')
 local present = v[2] == ARGV[3]
 -- The attempt is judged by its own deadline; until then its worker may be alive, and its task's lease still extended.
 if not aside and lease and not over and present and v[1] == 'in_flight' then return 'none' end
@@ -25,6 +25,6 @@ if v[1] ~= 'queued' or not present then return 'removed' end
 local cost = tonumber(v[3]) or 1
 if cost > 1 then redis.call('HDEL', KEYS[7], task_id) end
 redis.call('HSET', KEYS[1], '@generation', int(tonumber(v[2]) + 1))
-pend('RPUSH', line_of(v[4], KEYS[5], KEYS[8]), KEYS[6], ARGV[5], ARGV[6], KEYS[7], cost, now)
+pend('RPUSH', line_of(KEYS[1], v[5], v[4], KEYS[5], KEYS[8]), KEYS[6], ARGV[5], ARGV[6], KEYS[7], cost, now)
 redis.call('PUBLISH', ARGV[8], ARGV[7])
 return 'queued'

@@ -38,7 +38,7 @@ var (
 	ownTypes = map[string]string{
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
-		"trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "mend": text, "nobodys": text, "mark": text,
+		"classes": hash, "first:" + oneOf: list, "trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "mend": text, "nobodys": text, "mark": text,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
 	}
 	asynqTypes = map[string]string{"pending": list, "paused": text, "active": list, "lease": zset, "retry": zset, "archived": zset, "scheduled": zset,
@@ -149,6 +149,14 @@ func (k Keys) Due() string { return k.own + "due" }
 // Lines is the four lists that make up the queue: two of jobs that were never called, the first before the second, retries and replays. The next job
 // of each is at its right end; dequeue.lua says in which order they take turns.
 func (k Keys) Lines() []string { return []string{k.Due(), k.Pending(), k.Retries(), k.Replays()} }
+
+// First is the queue's line of the jobs of one class that were never called, where it is not the usual class, whose jobs are in Due and Pending (list of task
+// ids, as Pending).
+func (k Keys) First(class string) string { return k.own + "first:" + class }
+
+// Classes is the classes of which jobs were put into the queue, but for the usual one (hash: class, what dequeue.lua keeps for its floor; that of # is how
+// many jobs were pulled).
+func (k Keys) Classes() string { return k.own + "classes" }
 
 // Costs is the costs of queued tasks that cost more than 1 (hash: task id, cost), for the pacer to see what comes next.
 func (k Keys) Costs() string { return k.own + "costs" }
