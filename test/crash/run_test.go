@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/admission"
+	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/record"
@@ -198,7 +199,9 @@ func (r *run) park(id string, end job.Ending, reason job.Reason) {
 	if opening != job.OpenGo {
 		r.must(fmt.Errorf("%s: %s", id, opening))
 	}
-	r.must(dispatch.Store(r.c, r.gateway()).Park(r.ctx, a, end, reason))
+	store := deadletter.New(r.c, r.Gateway) // which asks nobody
+	store.Feed = r.Fed
+	r.must(store.Park(r.ctx, a, end, reason))
 	task := job.TaskID(id, 1)
 	r.must(r.c.LRem(r.ctx, r.keys.Pending(), 0, task).Err())
 	r.must(r.c.Del(r.ctx, r.keys.Task(task)).Err())
