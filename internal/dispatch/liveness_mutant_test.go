@@ -7,7 +7,7 @@ import (
 )
 
 var (
-	calledFirst  = edit{"(ARGV[4] == '1' or turn == '1') and FRESH_FIRST or CALLED_FIRST", "CALLED_FIRST"}
+	calledFirst  = edit{"pull_turn(ARGV[4] == '1' or turn == '1')", "pull_turn(false)"}
 	anyAhead     = edit{"(ARGV[4] == '1' or turn == '1')", "(turn == '1')"}
 	forgivenEver = edit{"FORGIVEN = 16, 600, 2", "FORGIVEN = 16, 600, 1000000"}
 	neverDoubted = edit{"(tonumber(v.again) or 0) < DOUBTED", "false"}
