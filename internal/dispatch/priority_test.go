@@ -79,14 +79,14 @@ func TestUrgentJobsGoFirst(t *testing.T) {
 	if first := order[:30]; strings.Count(first, "u") != 20 { // with what their floor gives the batch, and a call or two that came late on their way
 		t.Errorf("the first calls were %s", first)
 	}
-	if n := strings.Count(order[:120], "b"); n < 10 || n > 14 {
+	if n := strings.Count(order[:120], "b"); n < 8 || n > 16 {
 		t.Errorf("of 120 calls %d were batch jobs, with a floor of 10 %%: %s", n, order[:120])
 	}
 	r.clean()
 	r.admit(classJobs("urgent", "v", 1)...)
 	at := len(g.called())
 	testkit.Eventually(t, 10*time.Second, "the lone urgent job", func() bool { return strings.Contains(g.called(), "v") })
-	if place := strings.Index(g.called(), "v") - at; place > 25 { // those that were pulled, and what went out meanwhile
+	if place := strings.Index(g.called(), "v") - at; place > 60 { // those that were pulled, and what went out meanwhile
 		t.Errorf("a lone urgent job was called after %d others", place)
 	}
 }
