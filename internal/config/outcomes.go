@@ -1,7 +1,6 @@
 package config
 
 import (
-	"slices"
 	"time"
 
 	"spillway/internal/job"
@@ -39,7 +38,9 @@ func (r *reader) outcomes(n node) *Outcomes {
 	}
 	o := DefaultOutcomes()
 	r.object(n,
-		field{"readers", func(n node) { r.readers(n, &o) }},
+		field{"readers", func(n node) {
+			o.Readers = r.words(n, "name those that read the outcomes, like [ledger]; leave readers out where nobody acknowledges them", checkReader)
+		}},
 		field{"keep", r.duration(&o.Keep, time.Second)},
 		field{"max_behind", r.count(&o.MaxBehind, 0, job.MaxCount)},
 		field{"then", r.word(&o.Then, choice("a way", OutcomesHold, OutcomesDrop))},
@@ -50,20 +51,6 @@ func (r *reader) outcomes(n node) *Outcomes {
 // DefaultOutcomes returns what the keys of outcomes are where they are not written.
 func DefaultOutcomes() Outcomes {
 	return Outcomes{Keep: 7 * 24 * time.Hour, MaxBehind: 1_000_000, Then: OutcomesHold}
-}
-
-func (r *reader) readers(n node, o *Outcomes) {
-	for _, item := range r.items(n, "name those that read the outcomes, like [ledger]; leave readers out where nobody acknowledges them") {
-		var name string
-		r.word(&name, checkReader)(item)
-		switch {
-		case name == "":
-		case slices.Contains(o.Readers, name):
-			r.fault(item.path, "%q is there twice: keep one of them", name)
-		default:
-			o.Readers = append(o.Readers, name)
-		}
-	}
 }
 
 func checkReader(name string) string {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goccy/go-yaml/ast"
+
 	"spillway/internal/job"
 )
 
@@ -71,24 +73,20 @@ func (r *reader) priority(n node) *Priority {
 	return p
 }
 
-func (r *reader) classes(n node) (all []string) {
-	for _, item := range r.items(n, "write the classes, the highest first, like [urgent, normal, batch]") {
-		var name string
-		r.word(&name, func(text string) string {
-			switch {
-			case !gatewayName.MatchString(text):
-				return "is not a class's name: use lower-case letters, digits, _ and -, starting with a letter or digit"
-			case slices.Contains(all, text):
-				return "is there twice: keep one of them"
-			}
-			return ""
-		})(item)
-		all = append(all, name)
-	}
-	if len(all) == 1 || len(all) > mostClasses {
-		r.fault(n.path, "these are %d classes: give 2 to %d", len(all), mostClasses)
+func (r *reader) classes(n node) []string {
+	all := r.words(n, "write the classes, the highest first, like [urgent, normal, batch]", checkClass)
+	list, ok := n.tree.(*ast.SequenceNode)
+	if ok && (len(list.Values) == 1 || len(list.Values) > mostClasses) { // also those that are wrong by themselves
+		r.fault(n.path, "these are %d classes: give 2 to %d", len(list.Values), mostClasses)
 	}
 	return all
+}
+
+func checkClass(name string) string {
+	if gatewayName.MatchString(name) {
+		return ""
+	}
+	return "is not a class's name: use lower-case letters, digits, _ and -, starting with a letter or digit"
 }
 
 func (r *reader) floors(n node, p *Priority) {

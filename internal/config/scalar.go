@@ -150,6 +150,22 @@ func (r *reader) word(dst *string, check func(string) string) func(node) {
 	}
 }
 
+// words reads a list of words, of which check says what is wrong with one; "" where nothing is. Bad ones, and those that are there before, are faults and left out.
+func (r *reader) words(n node, hint string, check func(string) string) (all []string) {
+	for _, item := range r.items(n, hint) {
+		var text string
+		r.word(&text, check)(item)
+		switch {
+		case text == "":
+		case slices.Contains(all, text):
+			r.fault(item.path, "%q is there twice: keep one of them", text)
+		default:
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
 // secret reads a text that no message may show.
 func (r *reader) secret(dst *Secret, check func(string) string) func(node) {
 	return func(n node) {

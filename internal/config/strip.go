@@ -1,7 +1,6 @@
 package config
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -14,17 +13,7 @@ func (r *reader) strip(n node, q *Request) {
 	if list, ok := n.tree.(*ast.SequenceNode); ok && len(list.Values) == 0 {
 		return
 	}
-	for _, item := range r.items(n, "name the fields that are not sent, like [account]") {
-		var field string
-		r.word(&field, checkField)(item)
-		switch {
-		case field == "":
-		case slices.Contains(q.Strip, field):
-			r.fault(item.path, "%q is there twice: keep one of them", field)
-		default:
-			q.Strip = append(q.Strip, field)
-		}
-	}
+	q.Strip = r.words(n, "name the fields that are not sent, like [account]", checkField)
 }
 
 // checkStrip reports what contradicts fields that are left out of the body.
