@@ -76,6 +76,9 @@ func (p *program) parkedTable(v desk.ParkedWhole, most int) error {
 	if v.Route != "" {
 		t.Row("route", v.Route)
 	}
+	if v.Lane != "" {
+		t.Row("lane", cli.Uncut(v.Lane))
+	}
 	if v.Priority != "" {
 		t.Row("priority", v.Priority)
 	}

@@ -69,7 +69,7 @@ func (p *program) newJobWriter(f *exportFlags) (w *jobWriter, err error) {
 	w = &jobWriter{p: p, f: f, out: p.newPaged(titles...)}
 	if f.format == formatCSV {
 		w.csv, err = cli.NewCSV(w.out.out, append(strings.Split("id gateway batch state reason amount currency amount_major status reference attempts replays "+
-			"accepted_at called_at parked_at finished_at settled_as settled_at settled_by settled_why error route priority", " "), f.fields...)...)
+			"accepted_at called_at parked_at finished_at settled_as settled_at settled_by settled_why error route priority lane", " "), f.fields...)...)
 	}
 	return w, err
 }
@@ -108,7 +108,7 @@ func csvCells(l desk.JobLine) []any {
 	} else {
 		cells = append(cells, nil, nil, nil, nil)
 	}
-	return append(cells, cli.Uncut(l.Error), l.Route, l.Priority)
+	return append(cells, cli.Uncut(l.Error), l.Route, l.Priority, cli.Uncut(l.Lane))
 }
 
 // fieldCells are the fields of the payload: texts as they are, numbers as they were written, and what has parts as JSON.

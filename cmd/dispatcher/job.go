@@ -115,6 +115,9 @@ func (p *program) jobTable(v jobShown, most int, payload bool) error {
 	if v.Route != "" {
 		t.Row("route", v.Route)
 	}
+	if v.Lane != "" {
+		t.Row("lane", cli.Uncut(v.Lane))
+	}
 	if v.Priority != "" {
 		t.Row("priority", v.Priority)
 	}

@@ -26,7 +26,7 @@ type flags struct {
 	gateway, file, batch     string
 	format, idField          string
 	route, routeField        string
-	class                    string
+	class, lane              string
 	separator, decimal       string
 	encoding                 string
 	show                     int
@@ -146,6 +146,7 @@ func (f *flags) declare(cmd *cobra.Command) {
 	fs.StringVar(&f.route, "route", "", "`ROUTE` of the gateway for jobs whose line names none")
 	fs.StringVar(&f.routeField, "route-field", "", "with --id-field, the `FIELD` that is the route; the line itself is the payload")
 	fs.StringVar(&f.class, "priority", "", "`CLASS` of jobs whose line names none: those of a higher one are called first")
+	fs.StringVar(&f.lane, "lane", "", "`LANE` of jobs whose line names none, where jobs name their lanes themselves")
 	cli.Choice(cmd, &f.format, "format", "format of the file: ndjson or csv (default: by its name's ending, else ndjson)", "", producer.NDJSON, producer.CSV)
 	fs.StringVar(&f.separator, "separator", "", "`CHARACTER` between the fields of a CSV file, or tab (default: a comma)")
 	fs.StringVar(&f.decimal, "decimal", "", "`CHARACTER` before the decimals of numbers that the gateway's map reads: . or , (default: a point, and no commas)")
@@ -198,7 +199,7 @@ func (f *flags) understand(now time.Time) (options, error) {
 	if err != nil {
 		return o, err
 	}
-	o.read = producer.Options{Format: cmp.Or(f.format, producer.FormatOf(f.file)), IDField: f.idField, Gateway: f.gateway, Batch: f.batch, Class: f.class, Route: f.route, RouteField: f.routeField, At: at, Expires: expires,
+	o.read = producer.Options{Format: cmp.Or(f.format, producer.FormatOf(f.file)), IDField: f.idField, Gateway: f.gateway, Batch: f.batch, Class: f.class, Lane: f.lane, Route: f.route, RouteField: f.routeField, At: at, Expires: expires,
 		Shown: f.replace, Encoding: f.encoding, Flags: true}
 	if o.read.Separator, err = cli.Character("separator", f.separator); err != nil {
 		return o, err

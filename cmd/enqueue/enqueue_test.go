@@ -115,7 +115,7 @@ func TestBadLinesAreReportedRejectedAndTheRestGoesOn(t *testing.T) {
 		{`{"id":"a","cost":11}`, "cost 11 is more than 10, the most that a limit of gateway G can ever grant"},
 		{huge, "the line is longer than 1048576 bytes, the most that a job may have"},
 		{"{\"id\":\"\xff\"}", "byte 8 is not UTF-8: convert the file, as with iconv -t UTF-8"},
-		{`{"id":"a","amonut":1}`, `unknown key "amonut": known are id, payload, gateway, route, priority, cost, at, expires and batch; where the line itself is the payload, name its id with --id-field`},
+		{`{"id":"a","amonut":1}`, `unknown key "amonut": known are id, payload, gateway, route, lane, priority, cost, at, expires and batch; where the line itself is the payload, name its id with --id-field`},
 		{`{"id":"a","payload":{"amount":1,"amount":2}}`, `the key "amount" stands twice in one object`},
 		{`{"id":"a","payload":[]}`, `payload must be an object, as in {"amount":1050}`},
 	}

@@ -233,7 +233,7 @@ func TestFaultsThatAreAlikeAreBounded(t *testing.T) {
 	}
 }
 
-const unknownKey = "known are id, payload, gateway, route, priority, cost, at, expires and batch; where the line itself is the payload, name its id with --id-field"
+const unknownKey = "known are id, payload, gateway, route, lane, priority, cost, at, expires and batch; where the line itself is the payload, name its id with --id-field"
 
 // Amounts that may be lost on purpose are not asked for.
 func TestReplaceWithoutAmountAsksForNone(t *testing.T) {

@@ -20,9 +20,9 @@ func (f *flags) checkReplace() error {
 	if !f.replace {
 		return nil
 	}
-	for _, other := range []struct{ flag, value string }{{"at", f.at}, {"expires", f.expires}, {"batch", f.batch}, {"route", f.route}, {"priority", f.class}} {
+	for _, other := range []struct{ flag, value string }{{"at", f.at}, {"expires", f.expires}, {"batch", f.batch}, {"route", f.route}, {"priority", f.class}, {"lane", f.lane}} {
 		if other.value != "" {
-			return cli.Usage("leave it out: a job keeps its times, its batch, its route and its priority", "--%s can't be changed with --replace", other.flag)
+			return cli.Usage("leave it out: a job keeps its times, its batch, its route, its lane and its priority", "--%s can't be changed with --replace", other.flag)
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ func TestRoutesOfAFile(t *testing.T) {
 	}
 	b.write("c.ndjson", `{"id":"g"}`)
 	b.want(b.run("-g", b.g, "-f", "c.ndjson", "-o", "json", "-q"), result{3, counts(1, 0, 0, 0, 1, 0),
-		"line 1: this id is known with another route of the gateway: the first one stands; give this job an id of its own\n" +
+		"line 1: this id is known with another route or lane of the gateway: the first one stands; give this job an id of its own\n" +
 			"enqueue: 1 of 1 lines could not be used\nhint: mend them and enqueue them again; --rejects FILE collects them\n"})
 }
 

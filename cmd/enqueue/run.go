@@ -78,7 +78,7 @@ func (o *options) sayZones(s cli.Streams) {
 // serve tells the producer of the gateways. Where there is one alone, lines that name none are its own.
 func (o *options) serve(cfg *config.Config) error {
 	o.read.Gateways, o.read.Amount, o.read.Key, o.read.Open, o.read.Map = known(cfg), amounts(cfg, !o.withoutAmount), keys(cfg), opener(cfg), mapsOf(cfg)
-	o.read.RouteOf, o.read.ClassOf = routes(cfg), classes(cfg)
+	o.read.RouteOf, o.read.ClassOf, o.read.Lanes = routes(cfg), classes(cfg), lanes(cfg)
 	if o.gateway == "" && len(cfg.Gateways) == 1 {
 		o.read.Gateway = cfg.Gateways[0].Name
 	}
@@ -292,6 +292,14 @@ func classes(cfg *config.Config) func(gateway, class string) (string, error) {
 	return func(gateway, class string) (string, error) {
 		g, _ := cfg.Gateway(gateway)
 		return g.Class(class)
+	}
+}
+
+// lanes tells the producer where jobs have their lane.
+func lanes(cfg *config.Config) func(gateway string) *job.LaneKey {
+	return func(gateway string) *job.LaneKey {
+		g, _ := cfg.Gateway(gateway)
+		return g.LaneKey()
 	}
 }
 

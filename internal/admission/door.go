@@ -50,6 +50,8 @@ type Gateway struct {
 	Route func(name string) (string, error)
 	// Class returns the class of a job that names this one, or none (empty), as its record has it, or why it has none. Nil: the gateway has no classes.
 	Class func(name string) (string, error)
+	// Lane returns the lane of a job, or why it can't have it. Nil: the gateway has no lanes.
+	Lane func(j job.Job) (string, error)
 	// Money reads a payload's money as its record has it. Nil: the books read it themselves, if there is any.
 	Money func(payload []byte) string
 	// Keys are the keys of Redis that are read for a job on its way in, for messages. Nil: they are not named.
@@ -186,6 +188,9 @@ func (d *Door) check(g Gateway, jobs []job.Job, answers []Answer) entries {
 		if err == nil && g.Route != nil {
 			j.Route, err = g.Route(j.Route)
 		}
+		if err == nil && g.Lane != nil {
+			j.Lane, err = g.Lane(j)
+		}
 		if err == nil && g.Class != nil {
 			j.Priority, err = g.Class(j.Priority)
 		}
@@ -252,7 +257,7 @@ func conflict(at string) error {
 
 var errKeyTaken = errors.New("this id is an idempotency key that a replay of another job has used: the gateway would take this payment for that one; give this job another id")
 
-var errElsewhere = errors.New("this id is known with another route of the gateway: the first one stands; give this job an id of its own")
+var errElsewhere = errors.New("this id is known with another route or lane of the gateway: the first one stands; give this job an id of its own")
 
 // damaged says of a job which of its keys may be the one that something else wrote to.
 func (g Gateway) damaged(j job.Job) error {

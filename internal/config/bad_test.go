@@ -450,7 +450,7 @@ var badFiles = map[string][]string{
 		`7:7: gateways.stripe.leak.jiter: unknown key: did you mean jitter?`,
 	},
 	"unknown-key-no-idea": {
-		`7:5: gateways.stripe.colour: unknown key: use one of like, request, answers, lookup, routes, priority, reference, amount, map, leak, admission, retry, circuit, hold, batch_brake, parked, outcomes, replay, dedupe`,
+		`7:5: gateways.stripe.colour: unknown key: use one of like, request, answers, lookup, routes, lanes, priority, reference, amount, map, leak, admission, retry, circuit, hold, batch_brake, parked, outcomes, replay, dedupe`,
 	},
 	"unknown-key": {
 		`1:1: gatways: unknown key: did you mean gateways?`,
@@ -462,10 +462,10 @@ var badFiles = map[string][]string{
 		`5:32: gateways.stripe.request.headers.Authorization: ${NOT_SET} is not set: set it in the environment of this command`,
 	},
 	"url-brace-end": {
-		`4:12: gateways.stripe.request.url: "https://api.example.com/id}" has a brace without its other half: {id} and {payload.FIELD} are all there is`,
+		`4:12: gateways.stripe.request.url: "https://api.example.com/id}" has a brace without its other half: {id}, {lane} and {payload.FIELD} are all there is`,
 	},
 	"url-brace": {
-		`4:12: gateways.stripe.request.url: "https://api.example.com/{id" has a brace without its other half: {id} and {payload.FIELD} are all there is`,
+		`4:12: gateways.stripe.request.url: "https://api.example.com/{id" has a brace without its other half: {id}, {lane} and {payload.FIELD} are all there is`,
 	},
 	"url-fragment": {
 		`4:12: gateways.stripe.request.url: "https://api.example.com/#v1" has a # part, which is never sent: take it out, or write %23`,
@@ -483,10 +483,10 @@ var badFiles = map[string][]string{
 		`4:12: gateways.stripe.request.url: "https://user:<secret>@/v1" has no host: write one like https://api.example.com/v1/payments`,
 	},
 	"url-placeholder-path": {
-		`4:12: gateways.stripe.request.url: "https://api.example.com/{payload.}" has an unknown placeholder: {id} and {payload.FIELD} are all there is`,
+		`4:12: gateways.stripe.request.url: "https://api.example.com/{payload.}" has an unknown placeholder: {id}, {lane} and {payload.FIELD} are all there is`,
 	},
 	"url-placeholder": {
-		`4:12: gateways.stripe.request.url: "https://api.example.com/{customer}" has an unknown placeholder: {id} and {payload.FIELD} are all there is`,
+		`4:12: gateways.stripe.request.url: "https://api.example.com/{customer}" has an unknown placeholder: {id}, {lane} and {payload.FIELD} are all there is`,
 	},
 	"url-port": {
 		`4:12: gateways.stripe.request.url: "https://api.example.com:99999/" has a port that does not exist: use 1 to 65535`,

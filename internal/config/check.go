@@ -30,6 +30,7 @@ func (r *reader) check(path string, g *Gateway) {
 	if g.Map != nil {
 		r.checkMap(path, g)
 	}
+	r.checkLanes(path, g)
 	r.checkLeak(path+".leak", g.Leak)
 	r.checkAdmission(path+".admission", g)
 	if !g.Routed {
@@ -320,7 +321,7 @@ func checkURLWith(text string, more []string) string {
 	return ""
 }
 
-// fillPlaceholders puts 0 where {id}, {payload.FIELD} and more of them stand.
+// fillPlaceholders puts 0 where {id}, {lane}, {payload.FIELD} and more of them stand.
 func fillPlaceholders(text string, more []string) (plain, rule string) {
 	known := placesHint(more)
 	_, rest, _ := strings.Cut(text, "://")
@@ -336,7 +337,7 @@ func fillPlaceholders(text string, more []string) (plain, rule string) {
 		case !found:
 			return plain, ""
 		}
-		if path, ok := strings.CutPrefix(name, "payload."); name != "id" && !slices.Contains(more, name) && (!ok || checkField(path) != "") {
+		if path, ok := strings.CutPrefix(name, "payload."); name != "id" && name != laneItself && !slices.Contains(more, name) && (!ok || checkField(path) != "") {
 			return "", "has an unknown placeholder: " + known
 		}
 		plain = before + "0" + tail

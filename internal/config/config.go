@@ -95,6 +95,8 @@ type Gateway struct {
 	Routed bool
 	// Priority says which jobs are called first. nil (default): they are called in their order.
 	Priority *Priority
+	// Lanes says how its jobs are divided into lanes. nil (default): they are not.
+	Lanes *Lanes
 	// Amount says where a payload has its money. The zero Amount: nowhere, no sums of money.
 	Amount Amount
 	// Map says how a record of a billing file becomes a payload. Nil (default) = a record is its payload.

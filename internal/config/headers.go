@@ -9,7 +9,7 @@ import (
 )
 
 // placeholder is what the url and headers have for a job's own values.
-var placeholder = regexp.MustCompile(`\{(id|payload\.[^{}]*)\}`)
+var placeholder = regexp.MustCompile(`\{(id|lane|payload\.[^{}]*)\}`)
 
 // headers reads those that are the same for all jobs, and those with placeholders.
 func (r *reader) headers(n node, q *Request) {

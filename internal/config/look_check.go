@@ -46,7 +46,7 @@ func joined(base, text string) string {
 }
 
 // inText is a place in a body, which must stand within a text of its JSON.
-var inText = regexp.MustCompile(`\{(?:id|key|reference|first_call|payload\.[^{}\s"]+)\}`)
+var inText = regexp.MustCompile(`\{(?:id|lane|key|reference|first_call|payload\.[^{}\s"]+)\}`)
 
 // checkLookBody lets a body be a JSON object with places in its texts.
 func checkLookBody(text string) string {
@@ -155,6 +155,9 @@ func (r *reader) checkPlaces(path string, at func(string) string, g *Gateway, q 
 	if has(job.OwnKey) && !g.Request.Key.Any() {
 		r.fault(at("url"), "the look-up uses {key}, and the gateway has no keys: use {id} or {reference}")
 	}
+	if has("{lane}") && g.Lanes == nil {
+		r.fault(at("url"), "the look-up uses {lane}, and the gateway has no lanes: write lanes: {key: payload.account}, say")
+	}
 	for _, used := range placeholder.FindAllStringSubmatch(q.URLText+q.Body, -1) {
 		if field, inPayload := strings.CutPrefix(used[1], "payload."); inPayload && g.Map != nil && !makes(g.Map, field) {
 			r.clash(at("url"), parent(path)+".map", "the look-up takes the payload's field %q, and the map does not make it: name it there", field)
@@ -198,7 +201,7 @@ func (r *reader) checkSchedule(path, answers string, q *Query) {
 // placesHint lists what may stand in a URL's braces.
 func placesHint(more []string) string {
 	if len(more) == 0 {
-		return "{id} and {payload.FIELD} are all there is"
+		return "{id}, {lane} and {payload.FIELD} are all there is"
 	}
-	return fmt.Sprintf("{id}, {%s} and {payload.FIELD} are all there is", strings.Join(more, "}, {"))
+	return fmt.Sprintf("{id}, {lane}, {%s} and {payload.FIELD} are all there is", strings.Join(more, "}, {"))
 }

@@ -123,7 +123,7 @@ func (r *reader) gateway(n node) Gateway {
 	if r.opt.written != nil {
 		r.opt.written(r.subject.name, r.writtenOut(node{tree: n.tree}))
 	}
-	g, routes, faults := DefaultGateway(), node{}, len(r.faults)
+	g, routes, lanes, faults := DefaultGateway(), node{}, node{}, len(r.faults)
 	g.Pack = r.subject.pack.name
 	r.object(n,
 		field{"like", func(node) {}}, // layered has read it
@@ -131,6 +131,7 @@ func (r *reader) gateway(n node) Gateway {
 		field{"answers", func(n node) { r.answers(n, &g.Answers) }},
 		field{"lookup", func(n node) { g.Lookup = r.lookup(n) }},
 		field{"routes", func(n node) { routes = n }},
+		field{"lanes", func(n node) { lanes = n }},
 		field{"priority", func(n node) { g.Priority = r.priority(n) }},
 		field{"reference", r.word(&g.Reference, checkReference)},
 		field{"amount", func(n node) { r.amount(n, &g.Amount) }},
@@ -146,6 +147,9 @@ func (r *reader) gateway(n node) Gateway {
 		field{"replay", func(n node) { r.replay(n, &g) }},
 		field{"dedupe", r.duration(&g.Dedupe, time.Second)},
 	)
+	if lanes.path != "" {
+		g.Lanes = r.lanes(lanes, &g.Request)
+	}
 	if g.Map != nil && !r.written(n.path+".amount.required") {
 		g.Amount.Required = g.Amount.Field != ""
 	}

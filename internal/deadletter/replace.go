@@ -148,5 +148,6 @@ func (r Rules) replaceable(rec job.Record, to job.Job, same bool) (unchanged boo
 // sameBut reports that a line says nothing else of a job than its record, but for the payload.
 func sameBut(is, line job.Job) bool {
 	return (line.Cost == 0 || line.Cost == is.Cost) && (line.Batch == "" || line.Batch == is.Batch) && (line.Route == "" || line.Route == is.Route) && (line.Priority == "" || line.Priority == is.Priority) &&
+		(line.Lane == "" || line.Lane == is.Lane) &&
 		(line.At.IsZero() || line.At.Equal(is.At)) && (line.Expires.IsZero() || line.Expires.Equal(is.Expires))
 }

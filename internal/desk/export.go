@@ -25,6 +25,7 @@ type ExportLine struct {
 	Batch   string          `json:"batch,omitempty"`
 	Route   string          `json:"route,omitempty"`
 	Class   string          `json:"priority,omitempty"`
+	Lane    string          `json:"lane,omitempty"`
 	// Mapped says that the gateway has a map, and that the payload is one already.
 	Mapped bool `json:"mapped,omitempty"`
 }
@@ -37,7 +38,7 @@ func (u Unfit) Error() string { return u.Why.Error() }
 // Export returns a parked job as a line of a billing file, with its payload sealed where the configuration has encryption, unless it is to be plain. The
 // error is Unfit where the job can't be one.
 func (g *Gateway) Export(r job.Record, plain bool) (ExportLine, error) {
-	line := ExportLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Payload: r.Job.Payload, Batch: r.Job.Batch, Route: r.Job.Route, Class: r.Job.Priority, Mapped: g.Map != nil}
+	line := ExportLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Payload: r.Job.Payload, Batch: r.Job.Batch, Route: r.Job.Route, Class: r.Job.Priority, Lane: r.Job.Lane, Mapped: g.Map != nil}
 	if !r.Job.At.IsZero() {
 		line.At = &r.Job.At
 	}

@@ -20,6 +20,7 @@ type Job struct {
 	Batch      string              `json:"batch"`
 	Route      string              `json:"route,omitempty"`    // none: the gateway's own request
 	Priority   string              `json:"priority,omitempty"` // its class; none: the gateway's default
+	Lane       string              `json:"lane,omitempty"`     // none: it has none
 	Cost       int64               `json:"cost"`
 	Amount     job.Amounts         `json:"amount"`
 	Attempts   int                 `json:"attempts"`
@@ -76,7 +77,7 @@ func (f Found) Job(ctx context.Context) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	v := Job{ID: r.Job.ID, Gateway: f.Name, State: r.State, Why: why, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
+	v := Job{ID: r.Job.ID, Gateway: f.Name, State: r.State, Why: why, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
 		Replays: r.Replays, Key: f.key(r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
 		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), PayloadDeleted: r.PayloadGone() != "", Amount: f.Money(r).Amount, Calls: callsOf(r)}
@@ -137,6 +138,7 @@ type Parked struct {
 	Batch    string          `json:"batch"`
 	Route    string          `json:"route,omitempty"`
 	Priority string          `json:"priority,omitempty"`
+	Lane     string          `json:"lane,omitempty"`
 	Replays  int             `json:"replays"`
 	InVain   bool            `json:"in_vain,omitempty"` // replayed so often without success that another one may be in vain too
 	Cursor   string          `json:"cursor,omitempty"`
@@ -148,7 +150,7 @@ type Parked struct {
 // ParkedOf is a parked job as lists show it.
 func ParkedOf(r job.Record, payload bool) Parked {
 	v := Parked{ID: r.Job.ID, Gateway: r.Job.Gateway, Reason: r.Reason, Error: r.Error, Attempts: r.Attempts,
-		ParkedAt: r.ParkedAt, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Replays: r.Replays, InVain: r.Replays >= deadletter.OftenReplayed,
+		ParkedAt: r.ParkedAt, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, Replays: r.Replays, InVain: r.Replays >= deadletter.OftenReplayed,
 		InDoubt: r.InDoubt()}
 	if payload {
 		v.Payload = PayloadJSON(r.Job.Payload)

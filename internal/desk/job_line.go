@@ -23,6 +23,7 @@ type JobLine struct {
 	Batch      string              `json:"batch,omitempty"`
 	Route      string              `json:"route,omitempty"`
 	Priority   string              `json:"priority,omitempty"`
+	Lane       string              `json:"lane,omitempty"`
 	State      job.State           `json:"state"`
 	Reason     job.Reason          `json:"reason,omitempty"`
 	Amount     *big.Int            `json:"amount,omitempty"` // in minor units; nil where the books have none
@@ -159,7 +160,7 @@ func (d *Desk) Jobs(ctx context.Context, q JobQuery) iter.Seq2[JobLine, error] {
 type settlements func(context.Context, job.Record) (*deadletter.Settled, error)
 
 func lineOf(ctx context.Context, r job.Record, settled settlements, fields JobFields) (l JobLine, err error) {
-	l = JobLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, State: r.State, Status: r.Status, Reference: r.Reference, Error: r.Error,
+	l = JobLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, State: r.State, Status: r.Status, Reference: r.Reference, Error: r.Error,
 		Attempts: r.Attempts, Replays: r.Replays, AcceptedAt: when(r.Accepted), FinishedAt: when(r.Finished)}
 	switch r.State {
 	case "":

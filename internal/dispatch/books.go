@@ -36,6 +36,7 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		KeyLifetime: g.Request.KeyCovers(),
 		Sent:        sent(g.Own()),
 		RouteSent:   routeSent(g),
+		OwnLanes:    g.Lanes != nil && g.Lanes.Field == "",
 		First:       queue.FirstLines(g.Name, g.Priority.List()),
 		Passing:     g.Priority.Above(),
 		MostPassing: g.Admission.Burst,
@@ -149,11 +150,17 @@ func MaxCost(g config.Gateway) int64 {
 func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
 	gateways, scoped := make(map[string]admission.Gateway, len(cfg.Gateways)), scope(c, cfg)
 	for _, g := range cfg.Gateways {
-		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount), Key: g.Request.Key.Check, Route: g.Route, Class: g.Class, Keys: keysOf(g.Name)}
+		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount), Key: g.Request.Key.Check, Route: g.Route, Class: g.Class, Lane: laneOf(g), Keys: keysOf(g.Name)}
 	}
 	return admission.New(admission.Config{
 		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},
 	})
+}
+
+// laneOf returns what says which lane a job of a gateway has.
+func laneOf(g config.Gateway) func(job.Job) (string, error) {
+	key := g.LaneKey()
+	return func(j job.Job) (string, error) { return producer.Lane(g.Name, key, j.Lane, j.Payload) }
 }
 
 // scope returns what has a gateway's books look for ids where the configuration says that they must be unknown.

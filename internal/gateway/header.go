@@ -15,7 +15,7 @@ type HeaderPart struct {
 	Text string
 	// Secret does too. It may change while the outcome of calls is unknown: it is not in a Digest.
 	Secret string
-	// Place is id or payload.FIELD (dotted): what the job has there goes out.
+	// Place is id, lane or payload.FIELD (dotted): what the job has there goes out.
 	Place string
 }
 

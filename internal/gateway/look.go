@@ -72,13 +72,13 @@ func lookPlace(name string) (part, error) {
 	}
 	p, err := parsePlace(name)
 	if err != nil {
-		return p, errors.New("{" + name + "} is unknown: use {id}, {key}, {reference}, {first_call} or {payload.FIELD}")
+		return p, errors.New("{" + name + "} is unknown: use {id}, {lane}, {key}, {reference}, {first_call} or {payload.FIELD}")
 	}
 	return p, nil
 }
 
 // inBody is a place in a body, whose own braces are JSON's.
-var inBody = regexp.MustCompile(`\{(id|key|reference|first_call|payload\.[^{}\s"]+)\}`)
+var inBody = regexp.MustCompile(`\{(id|lane|key|reference|first_call|payload\.[^{}\s"]+)\}`)
 
 func bodyParts(text string) (parts []part) {
 	for text != "" {

@@ -24,18 +24,21 @@ type template struct {
 type part struct {
 	text  string
 	id    bool     // {id}
+	lane  bool     // {lane}
 	path  []string // {payload.a.b}
 	look  string   // of a look-up alone: {key}, {reference} or {first_call}
 	query bool     // the place is behind the question mark of a URL
 }
 
-func (p part) place() bool { return p.id || p.path != nil || p.look != "" }
+func (p part) place() bool { return p.id || p.lane || p.path != nil || p.look != "" }
 
 // name is what stands between the braces of a place.
 func (p part) name() string {
 	switch {
 	case p.id:
 		return "id"
+	case p.lane:
+		return "lane"
 	case p.look != "":
 		return p.look
 	}
@@ -74,12 +77,15 @@ func parseTemplate(raw string, place func(name string) (part, error)) (template,
 
 // parsePlace reads what stands between the braces of a place.
 func parsePlace(name string) (part, error) {
-	if name == "id" {
+	switch name {
+	case "id":
 		return part{id: true}, nil
+	case "lane":
+		return part{lane: true}, nil
 	}
 	field, ok := strings.CutPrefix(name, "payload.")
 	if !ok || field == "" {
-		return part{}, errors.New("{" + name + "} is unknown: use {id} or {payload.FIELD}")
+		return part{}, errors.New("{" + name + "} is unknown: use {id}, {lane} or {payload.FIELD}")
 	}
 	return part{path: strings.Split(field, ".")}, nil
 }
@@ -172,6 +178,12 @@ type values struct {
 func (v *values) need(p part, who string) (string, error) {
 	if p.id {
 		return v.job.ID, nil
+	}
+	if p.lane {
+		if v.job.Lane != "" {
+			return v.job.Lane, nil
+		}
+		return "", invalid("the gateway's %s needs {lane}, and the job has no lane", who)
 	}
 	if p.look != "" {
 		if value := v.look[p.look]; value != "" {

@@ -26,6 +26,8 @@ type Job struct {
 	Batch string
 	// Route is the gateway's named request that is made for the job. Empty means the gateway's own.
 	Route string
+	// Lane is the job's own line among the gateway's: a merchant, say. Empty means that of all jobs that have none.
+	Lane string
 	// Priority is the job's class: those of a higher one are called first. Empty means the usual one.
 	Priority string
 }

@@ -103,7 +103,7 @@ func (b *Books) claim(ctx context.Context, c Claim) (r claimReply, err error) {
 }
 
 // claimFields is how many values look_claim.lua says of a look-up before its payload.
-const claimFields = 18
+const claimFields = 19
 
 // looked reads what look_claim.lua says of a look-up that it has claimed.
 func (b *Books) looked(rest []any) (l job.Look, digest string, err error) {
@@ -119,7 +119,7 @@ func (b *Books) looked(rest []any) (l job.Look, digest string, err error) {
 		}
 		return n
 	}
-	l = job.Look{Job: job.Job{ID: text(0), Gateway: b.cfg.Gateway, Cost: number(12), Batch: text(13), Route: text(17), Payload: joined(rest[claimFields:])},
+	l = job.Look{Job: job.Job{ID: text(0), Gateway: b.cfg.Gateway, Cost: number(12), Batch: text(13), Route: text(17), Lane: text(18), Payload: joined(rest[claimFields:])},
 		Generation: number(1), KeyGeneration: number(2), Accepted: text(3) == "1", Reference: text(4), First: record.Moment(number(5)), Ended: record.Moment(number(6)),
 		AbsentKey: number(15), Declined: text(16) == "1", Made: int(number(7)), Absent: int(number(8)), Failed: int(number(9)), Entered: record.Moment(number(10)), Claimed: record.Moment(number(11))}
 	return l, text(14), failed

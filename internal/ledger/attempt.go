@@ -51,10 +51,11 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 	a.Job.Batch, a.LastError = text(7), text(8)
 	a.Unsure, a.Lapse = number(digestAt+1) == 1, number(digestAt+1) == 2
 	a.Failed, a.Calls, a.Job.Route = record.Moment(number(digestAt+2)), int(number(digestAt+3)), text(digestAt+4)
+	a.Job.Lane = text(digestAt + 5)
 	if !ok {
 		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
 	}
-	a.Job.Payload = joined(reply[digestAt+5:])
+	a.Job.Payload = joined(reply[digestAt+6:])
 	return a, what, nil
 }
 

@@ -56,6 +56,8 @@ type Config struct {
 	Feed bool
 	// Sent is a digest of what a call is made of but for the payload: while an earlier call may have charged, no other is made. Empty: that is not watched.
 	Sent string
+	// OwnLanes says that jobs name their lanes themselves: the same id and payload with another lane is another payment.
+	OwnLanes bool
 	// RouteSent is Sent of each of the gateway's routes, by their names.
 	RouteSent map[string]string
 	// KeyLifetime is how long after a key's first call another one may begin with it.

@@ -37,7 +37,7 @@ func (b *Books) chunk(jobs []job.Newcomer) (*chunk, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c.text, err = appendEntry(c.text, j.ID, b.cfg.Box.Digest(j.ID, jobs[i].Digest), b.moneyOf(jobs[i]), traits(j, c.batch), stored); err != nil {
+		if c.text, err = appendEntry(c.text, j.ID, b.cfg.Box.Digest(j.ID, jobs[i].Digest), b.moneyOf(jobs[i]), b.traits(j, c.batch), stored); err != nil {
 			return nil, err
 		}
 	}
@@ -88,9 +88,13 @@ func (b *Books) forms(n int, of func(i int) (id string, generation int64)) ([]an
 }
 
 // traits is what few jobs have, as accept.lua reads it.
-func traits(j *job.Job, batch string) string {
-	if j.Cost <= 1 && j.At.IsZero() && j.Expires.IsZero() && j.Batch == batch && j.Route == "" && j.Priority == "" {
+func (b *Books) traits(j *job.Job, batch string) string {
+	if j.Cost <= 1 && j.At.IsZero() && j.Expires.IsZero() && j.Batch == batch && j.Route == "" && j.Priority == "" && j.Lane == "" && !b.cfg.OwnLanes {
 		return ""
 	}
-	return fmt.Sprintf("%d %d %d %s %s %s", max(j.Cost, 1), record.Micros(j.At), record.Micros(j.Expires), j.Route, j.Priority, j.Batch)
+	own := ""
+	if b.cfg.OwnLanes {
+		own = "="
+	}
+	return fmt.Sprintf("%d %d %d %s %s %s%d %s %s", max(j.Cost, 1), record.Micros(j.At), record.Micros(j.Expires), j.Route, j.Priority, own, len(j.Lane), j.Lane, j.Batch)
 }

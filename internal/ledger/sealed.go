@@ -21,7 +21,7 @@ func (b *Books) recognise(ctx context.Context, jobs []job.Newcomer, answers []jo
 	_, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, a := range answers {
 			if a == job.Conflict {
-				known[i] = p.HMGet(ctx, b.keys.Job(jobs[i].Job.ID), record.Short("digest"), record.Short("route"))
+				known[i] = p.HMGet(ctx, b.keys.Job(jobs[i].Job.ID), record.Short("digest"), record.Short("route"), record.Short("lane"))
 			}
 		}
 		return nil
@@ -32,9 +32,10 @@ func (b *Books) recognise(ctx context.Context, jobs []job.Newcomer, answers []jo
 	for i, cmd := range known {
 		digest, _ := cmd.Val()[0].(string)
 		route, _ := cmd.Val()[1].(string)
+		lane, _ := cmd.Val()[2].(string)
 		switch {
 		case !b.cfg.Box.SameDigest(jobs[i].Job.ID, jobs[i].Digest, digest):
-		case route != jobs[i].Job.Route:
+		case route != jobs[i].Job.Route || b.cfg.OwnLanes && lane != jobs[i].Job.Lane:
 			answers[i] = job.Elsewhere
 		default:
 			answers[i] = job.Duplicate

@@ -139,7 +139,7 @@ func (r *Reader) flagJob() job.Job {
 	if r.opt.Shown {
 		cost = 0
 	}
-	return job.Job{Gateway: r.opt.Gateway, Cost: cost, At: r.opt.At, Expires: r.opt.Expires, Batch: r.opt.Batch, Route: r.opt.Route, Priority: r.opt.Class}
+	return job.Job{Gateway: r.opt.Gateway, Cost: cost, At: r.opt.At, Expires: r.opt.Expires, Batch: r.opt.Batch, Route: r.opt.Route, Priority: r.opt.Class, Lane: r.opt.Lane}
 }
 
 // set takes one member of a wrapped line. Null is as good as absent, but for the payload: nobody means to send nothing.
@@ -183,6 +183,12 @@ func (r *Reader) set(j *job.Job, m member) (err error) {
 			class, err = textOf(m)
 			j.Priority = cmp.Or(class, j.Priority)
 		}
+	case "lane":
+		if !null {
+			var lane string
+			lane, err = textOf(m)
+			j.Lane = cmp.Or(lane, j.Lane)
+		}
 	case "route":
 		if !null {
 			var route string
@@ -203,7 +209,7 @@ func (r *Reader) unknownKey(key []byte) error {
 	if r.opt.Flags {
 		hint = "; where the line itself is the payload, name its id with --id-field"
 	}
-	return fmt.Errorf("unknown key %s: known are id, payload, gateway, route, priority, cost, at, expires and batch%s", show(key), hint)
+	return fmt.Errorf("unknown key %s: known are id, payload, gateway, route, lane, priority, cost, at, expires and batch%s", show(key), hint)
 }
 
 // checked returns the job, or why it can't be one.
@@ -227,6 +233,9 @@ func (r *Reader) checked(j job.Job) (job.Job, error) {
 		return job.Job{}, fmt.Errorf("its payload would have %d bytes: the most is %d", len(j.Payload), job.MaxLine)
 	}
 	if j.Route, err = r.route(j); err != nil {
+		return job.Job{}, err
+	}
+	if j.Lane, err = r.lane(j); err != nil {
 		return job.Job{}, err
 	}
 	if r.opt.ClassOf != nil && j.Priority != "" {

@@ -33,6 +33,7 @@ type Options struct {
 	Expires time.Time // the moment after which jobs must not be sent any more; zero means never
 	Class   string    // the class of jobs that name none; empty means the gateway's default
 	Route   string    // the route of jobs that name none; empty means the gateway's own request
+	Lane    string    // the lane of jobs that name none; empty means that of their payload, or none
 	// RouteField is the field that is the route, where the line itself is the payload; in NDJSON also a dotted path. A line without it, or with an empty one, names
 	// none. Empty: no field is.
 	RouteField string
@@ -50,6 +51,8 @@ type Options struct {
 	ClassOf func(gateway, class string) (string, error)
 	// RouteOf returns the route that a job of a gateway takes which names this one, or none (empty), or why it can't. Nil: any name will do.
 	RouteOf func(gateway, route string) (string, error)
+	// Lanes says where a gateway's jobs have their lane, nil if the gateway has none. Nil: any lane will do.
+	Lanes func(gateway string) *job.LaneKey
 	// Key returns why a gateway would not take the idempotency key of a job with that id, or nil. Nil: it takes all.
 	Key func(gateway, id string) error
 	// Map says what becomes a gateway's payloads; nil for a gateway, and a nil Map: the records do. What dlq export has sealed, lines that say
@@ -240,8 +243,9 @@ type gatewayCheck struct {
 	name   string
 	max    int64
 	amount job.AmountRule
-	plan   *plan  // nil: its records are payloads
-	route  string // of jobs that name none
+	plan   *plan        // nil: its records are payloads
+	route  string       // of jobs that name none
+	lanes  *job.LaneKey // nil: it has none
 }
 
 var (
@@ -270,6 +274,9 @@ func (r *Reader) maxCost(gateway string) (int64, error) {
 	r.gate = gatewayCheck{name: gateway, max: most}
 	if r.opt.Amount != nil {
 		r.gate.amount = r.opt.Amount(gateway)
+	}
+	if r.opt.Lanes != nil {
+		r.gate.lanes = r.opt.Lanes(gateway)
 	}
 	r.gate.plan = r.planOf(gateway)
 	if r.opt.RouteOf != nil {

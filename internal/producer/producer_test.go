@@ -140,7 +140,7 @@ func TestLinesThatCantBeUsed(t *testing.T) {
 		{`{"id":"a","payload":[1]}`, "payload must be an object"},
 		{`{"id":"a","payload":null}`, "payload must be an object"},
 		{`{"id":"a","payload":"{}"}`, "payload must be an object"},
-		{`{"id":"a","amonut":1}`, `unknown key "amonut": known are id, payload, gateway, route, priority, cost, at, expires and batch`},
+		{`{"id":"a","amonut":1}`, `unknown key "amonut": known are id, payload, gateway, route, lane, priority, cost, at, expires and batch`},
 		{`{"id":"a","ID":"b"}`, `unknown key "ID"`},
 		{`{"id":"a","id":"b"}`, `the key "id" stands twice`},
 		{`{"id":"a","\u0069d":"b"}`, `the key "id" stands twice`},

@@ -10,10 +10,11 @@
 --        payloads (0 = any number), and behind a blank each, the reasons of those that count  11… the messages of the tasks (forms.lua); then the bucket's arguments; then all
 --      jobs in one text (chunk.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
 --      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
---      '' or "cost at expires route class batch" (at µs, 0 = now; expires µs, 0 = never; route, class and batch may be nothing)
+--      '' or "cost at expires route class N lane batch" (at µs, 0 = now; expires µs, 0 = never; route, class, lane and batch may be nothing; N is the length of the lane in
+--      bytes, with a = before it where jobs name their lanes themselves)
 -- returns the error LEAVING if the gateway is being renamed or forgotten; else a text, with a ! or a # before it if a job could only be parked and too many jobs or bytes are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
 --      5 no room (wait, fail), or too many parked jobs  6 the id is an idempotency key that another job has used
---      7 a key that is read for this job is of another type  8 same id and payload, other route;
+--      7 a key that is read for this job is of another type  8 same id and payload, other route, or other lane where jobs name theirs;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
 --      K limits have so many units of cost left each; reset_us: until they have all of them again
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED, ELSEWHERE = '1', '2', '3', '4', '5', '6', '7', '8'
@@ -68,23 +69,24 @@ local function ask(...)
   return reply
 end
 
-local known, route_of, damaged, fresh = {}, {}, {}, none_known()
+local known, route_of, lane_of, damaged, fresh = {}, {}, {}, {}, none_known()
 if not fresh then
   for _, record in ipairs(records) do
-    local is = ask('HMGET', record, '@digest', '@route')
-    known[record], route_of[record], damaged[record] = is and is[1], is and is[2] or '', is == nil
+    local is = ask('HMGET', record, '@digest', '@route', '@lane')
+    known[record], route_of[record], lane_of[record], damaged[record] = is and is[1], is and is[2] or '', is and is[3] or '', is == nil
   end
 end
 
--- traits returns what few jobs have: its cost, when it is due and when it expires (as text; nil = none), its batch, and its route.
+-- traits returns what few jobs have: its cost, when it is due and when it expires (as text; nil = none), its batch, its route, its class, its lane, and whether it names that itself.
 local usual_batch = ARGV[6]
 local function traits(i)
-  if traits_at[i] == payload_at[i] then return 1, nil, nil, usual_batch, '', '' end
-  local cost, due, expires, route, class, batch = string.match(sub(text, traits_at[i], payload_at[i] - 1), '^(%d+) (-?%d+) (-?%d+) (%S*) (%S*) (.*)$')
-  return tonumber(cost), due ~= '0' and due or nil, expires ~= '0' and expires or nil, batch, route, class
+  if traits_at[i] == payload_at[i] then return 1, nil, nil, usual_batch, '', '', '', false end
+  local cost, due, expires, route, class, own, n, rest = string.match(sub(text, traits_at[i], payload_at[i] - 1), '^(%d+) (-?%d+) (-?%d+) (%S*) (%S*) (=?)(%d+) (.*)$')
+  n = tonumber(n)
+  return tonumber(cost), due ~= '0' and due or nil, expires ~= '0' and expires or nil, sub(rest, n + 2), route, class, sub(rest, 1, n), own == '='
 end
 
-local cost, due, expires, batch, route, class -- of the job at hand
+local cost, due, expires, batch, route, class, lane -- of the job at hand
 
 -- line_of_class is what there is of a class in this chunk.
 local function line_of_class()
@@ -121,11 +123,12 @@ local function record_new(i, state, place, more)
   if expires then fields[n + 1], fields[n + 2], n = '@expires_at', expires, n + 2 end
   if batch ~= '' then fields[n + 1], fields[n + 2], n = '@batch', batch, n + 2 end
   if route ~= '' then fields[n + 1], fields[n + 2], n = '@route', route, n + 2 end
+  if lane ~= '' then fields[n + 1], fields[n + 2], n = '@lane', lane, n + 2 end
   if class ~= '' then fields[n + 1], fields[n + 2], n = '@priority', class, n + 2 end
   if money ~= '' then fields[n + 1], fields[n + 2], n = '@money', money, n + 2 end
   call('HSET', record, unpack(fields, 1, payload_put(fields, n, text, payload_at[i], over_at[i] - 1)))
   books_join(record, ids[i], place, batch, money, over_at[i] - payload_at[i])
-  known[record], route_of[record] = digests[i], route
+  known[record], route_of[record], lane_of[record] = digests[i], route, lane
   accepted = accepted + 1
 end
 
@@ -239,10 +242,13 @@ local function answer(i)
   local record = records[i]
   local digest = known[record]
   if digest and digest ~= digests[i] then return CONFLICT end
-  if digest then return select(5, traits(i)) == route_of[record] and DUPLICATE or ELSEWHERE end
+  if digest then
+    local _, _, _, _, route, _, lane, own = traits(i)
+    return route == route_of[record] and (not own or lane == lane_of[record]) and DUPLICATE or ELSEWHERE
+  end
   local taken = key_taken(record, ids[i])
   if taken then return KEY_TAKEN end
-  cost, due, expires, batch, route, class = traits(i)
+  cost, due, expires, batch, route, class, lane = traits(i)
   local why, reason, hurt, ahead = stopped_batch(record, batch)
   if hurt or taken == nil or damaged[record] then return DAMAGED end
   if shut then return FULL end

@@ -49,7 +49,7 @@ func Parse(gateway, id string, h map[string]string) job.Record {
 	payload, damaged := PayloadOf(gateway, id, h)
 	return job.Record{
 		Job: job.Job{ID: id, Gateway: gateway, Payload: payload, Cost: max(number("cost"), 1),
-			At: at("not_before"), Expires: at("expires_at"), Batch: h["batch"], Route: h["route"], Priority: h["priority"]},
+			At: at("not_before"), Expires: at("expires_at"), Batch: h["batch"], Route: h["route"], Priority: h["priority"], Lane: h["lane"]},
 		State: job.State(h["state"]), Generation: number("generation"), KeyGeneration: max(number("key_generation"), 1),
 		Attempts: callsMade(h), Spent: int(number("spent")), Replays: int(number("replays")),
 		Accepted: at("accepted_at"), Finished: at("finished_at"), Due: at("due_at"), Deadline: at("deadline"), FirstCall: at("first_call_at"),

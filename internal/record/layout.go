@@ -23,6 +23,7 @@ var layout = append([]field{
 	{"cost", "c", listed, "units of each limit; absent: 1"},
 	{"batch", "b", listed, "its name"},
 	{"priority", "cl", listed, "its class; absent: the usual one"},
+	{"lane", "ln", listed, "its line among the gateway's; absent: that of jobs that have none"},
 	{"route", "rt", listed, "the gateway's named request; absent: its own"},
 	{"not_before", "at", listed | over, "the time for which it is scheduled"},
 	{"expires_at", "x", listed | over, "no call begins from then on"},

@@ -10,7 +10,7 @@
 --      1 if the gateway has accepted the payment, its reference, first call with the key (µs), end of the call (µs), look-ups made,
 --      those of them that said not_done in a row, those that failed in a row, when the job was accepted (µs), when this one was claimed (µs),
 --      cost, batch, the payload's digest, key generation when look-ups last found no payment of the job (1: they never did), 1 if one of its calls since was answered with a no and
---      tried again, route ('' = none), payload, in one piece or several
+--      tried again, route ('' = none), lane ('' = none), payload, in one piece or several
 -- Fields of looks: beat (when somebody looked last who asks, µs), until (the gateway asks for no look-ups, µs), and of each limit the moment at which it is as if none had been made (µs).
 local AT_ONCE, BEAT, IDLE, SOON, STAY = 64, 5000000, 1000000, 10000000, 86400000
 local now, owner = now_us(ARGV[1]), ARGV[3]
@@ -109,7 +109,7 @@ local function claimed(id, after)
   if ended ~= job.@call_ended_at then redis.call('HSET', record, '@call_ended_at', ended) end
   return payload_pieces({1, 0, id, whole(job.@generation), whole(job.@key_generation, '1'), job.@accepted_by_gateway or '0', job.@reference or '', whole(job.@first_call_at), ended, whole(job.@asked),
     whole(job.@absent), whole(job.@ask_failed), whole(job.@accepted_at), int(now), whole(job.@cost, '1'), job.@batch or '', job.@digest or '', whole(job.@absent_key, '1'),
-    declined(job.@history) and '1' or '0', job.@route or ''}, job)
+    declined(job.@history) and '1' or '0', job.@route or '', job.@lane or ''}, job)
 end
 
 local wait, most = held()

@@ -1,0 +1,31 @@
+package dispatch
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// Each call, and each look-up, has the lane of its job in a header. The lane that the payload has is not sent, if the file says so.
+func TestCallsHaveTheirJobsLane(t *testing.T) {
+	t.Parallel()
+	g := &twoRoutes{lost: 1}
+	r := routed(t, g, `{url: URL/charges, idempotency_header: ""}`, "lanes: {key: payload.m, strip: true, header: {X-Kind: \"{lane}\"}}\n"+`leak: {limits: [200/s], jitter: 1ms}
+routes:
+  refund:
+    request: {url: "URL/refunds/{lane}"}
+    answers: [{status: 418, then: done}]
+    lookup: {url: "/refunds/of/{id}", schedule: [100ms], matches: {of: "{id}"}, answers: [{body: {status: refunded}, then: done}]}
+`)
+	if got, want := r.admit(job.Job{ID: "a", Payload: []byte(`{"m":"one","n":1}`)}, job.Job{ID: "b", Payload: []byte(`{"m":"two/2"}`), Route: "refund"}), []string{"enqueued", "enqueued"}; !slices.Equal(got, want) {
+		t.Fatalf("got  %q\nwant %q", got, want)
+	}
+	r.serve()
+	testkit.Eventually(t, 10*time.Second, "both to be done", func() bool { return r.standing(0).Done == 2 })
+	if got, want := g.requests(), []string{"GET /refunds/of/b two/2", `POST /charges one {"n":1}`, "POST /refunds/two/2 two/2 {}"}; !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}

@@ -1,0 +1,43 @@
+package ledger_test
+
+import (
+	"slices"
+	"testing"
+
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// A job's lane is in its record for good. Where jobs name theirs, another one makes another payment; else the payload has it, and says so.
+func TestALaneIsPartOfTheJobWhereItNamesIt(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		b := setup(t, 10, func(c *ledger.Config) { c.OwnLanes = own })
+		payload := []byte(`{"n":1}`)
+		first := []job.Job{{ID: "a", Payload: payload, Lane: "one two"}, {ID: "b", Payload: payload, Batch: "three 4"}, {ID: "c", Payload: payload, Lane: "=3 x", Route: "r", Batch: "three 4", Cost: 2}}
+		if got, w := b.accept("park", first...), []job.Admittance{job.Enqueued, job.Enqueued, job.Enqueued}; !slices.Equal(got, w) {
+			t.Fatalf("got %v, want %v", got, w)
+		}
+		for _, j := range first {
+			r := b.record(j.ID)
+			want(t, "lane of "+j.ID, r.Job.Lane, j.Lane)
+			want(t, "batch of "+j.ID, r.Job.Batch, j.Batch)
+			want(t, "route of "+j.ID, r.Job.Route, j.Route)
+		}
+		other := job.Duplicate
+		if own {
+			other = job.Elsewhere
+		}
+		again := append(slices.Clone(first), job.Job{ID: "a", Payload: payload}, job.Job{ID: "b", Payload: payload, Lane: "x"}, job.Job{ID: "a", Payload: []byte(`{"n":2}`), Lane: "one two"})
+		w := []job.Admittance{job.Duplicate, job.Duplicate, job.Duplicate, other, other, job.Conflict}
+		if got := b.accept("park", again...); !slices.Equal(got, w) {
+			t.Errorf("own %v: got %v, want %v", own, got, w)
+		}
+		for range first {
+			id, generation := b.pull()
+			a, what := b.open(id, generation, "w")
+			want(t, "opening of "+id, what, job.OpenGo)
+			want(t, "lane of "+id+"'s attempt", a.Job.Lane, map[string]string{"a": "one two", "c": "=3 x"}[id])
+		}
+	}
+}
