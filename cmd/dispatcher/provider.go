@@ -19,6 +19,7 @@ import (
 func providerCommand(p *program) *cobra.Command {
 	listen := "127.0.0.1:9500"
 	behaviour := provider.Config{Limits: []provider.Limit{{N: 100, Window: time.Second}}, Service: 20 * time.Millisecond}
+	var apart []provider.Limit
 	like := likeness{scale: 1}
 	cmd := &cobra.Command{
 		Use: "provider", Short: "Play a strict payment gateway, to try a configuration against",
@@ -40,6 +41,7 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.
 
 ` + likeHelp(),
 		Example: "  dispatcher provider --limit 100/s --limit 5000/m --decline 10%\n" +
+			"  dispatcher provider --limit 100/s --limit-by path=25/s --limit-by header:Stripe-Account=5/s\n" +
 			"  dispatcher provider --listen 127.0.0.1:9501 --service 200ms --hang 1% --no-keys -o json\n" +
 			"  dispatcher provider --save-500 --fate share=5%,status=500 --fate id=inv-00003,status=403\n" +
 			"  dispatcher provider --like stripe/v1 --fate saved-500=share=5% --fate 429=job=inv-00003,reason=endpoint-rate",
@@ -49,12 +51,14 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.
 				return err
 			}
 			like.service = behaviour.Service
+			behaviour.Limits = append(behaviour.Limits, apart...)
 			return p.provide(cmd.Context(), listen, behaviour, like)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", listen, "`ADDRESS` to answer on")
 	f.Var(&limitFlag{limits: &behaviour.Limits}, "limit", "`LIMIT` that it keeps, like 100/s or 300/10s; repeatable; none for none")
+	f.Var(limitByFlag{&apart}, "limit-by", "`LIMIT` of the calls to one path or of one header's value, like path=25/s or header:Stripe-Account=5/s; repeatable")
 	f.DurationVar(&behaviour.Service, "service", behaviour.Service, "how long an answer takes, as `TIME`")
 	f.Var((*shareFlag)(&behaviour.Decline), "decline", "`SHARE` of new keys to decline with 402, like 10% or 0.1")
 	f.IntVar(&behaviour.DeclineEvery, "decline-every", 0, "decline every `N`-th job once, with 402; 0 for none")

@@ -40,6 +40,22 @@ func (l *limitFlag) Set(text string) error {
 // Type names the value in the help.
 func (*limitFlag) Type() string { return "limit" }
 
+// limitByFlag is a repeatable --limit-by: one more limit.
+type limitByFlag struct{ limits *[]provider.Limit }
+
+// String shows nothing: there is no default.
+func (l limitByFlag) String() string { return "" }
+
+// Set adds one limit.
+func (l limitByFlag) Set(text string) error {
+	limit, err := provider.ParseLimitBy(text)
+	*l.limits = append(*l.limits, limit)
+	return err
+}
+
+// Type names the value in the help.
+func (limitByFlag) Type() string { return "limit" }
+
 // shareFlag is a share of calls, like 10% or 0.1.
 type shareFlag float64
 

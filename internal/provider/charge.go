@@ -37,7 +37,7 @@ func jobID(key string) string { return generation.ReplaceAllString(key, "") }
 // newCall reads who calls. Without an idempotency key the job's id is looked for in X-Job-Id, the query's id, and the
 // last piece of the path.
 func (p *Provider) newCall(r *http.Request, at time.Time) *call {
-	c := &call{at: p.reckoned(at), key: r.Header.Get("Idempotency-Key")}
+	c := &call{at: p.reckoned(at), key: r.Header.Get("Idempotency-Key"), common: commons(r, p.Config().Limits)}
 	c.id = jobID(c.key)
 	for _, id := range []string{r.Header.Get("X-Job-Id"), r.URL.Query().Get("id"), path.Base(r.URL.Path)} {
 		if c.id == "" {

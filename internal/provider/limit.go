@@ -2,6 +2,7 @@ package provider
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -11,12 +12,55 @@ import (
 type Limit struct {
 	N      int
 	Window time.Duration
+	// By is what calls must have in common to be counted together: ByPath, or ByHeader and the header's name. Empty: all are.
+	By string
+}
+
+// What calls of a limit may have in common. A header that is missing is as good as an empty one.
+const (
+	ByPath   = "path"
+	ByHeader = "header:"
+)
+
+// of returns what a request has of what a limit's calls have in common.
+func of(r *http.Request, by string) string {
+	if name, ok := strings.CutPrefix(by, ByHeader); ok {
+		return r.Header.Get(name)
+	}
+	return r.URL.Path
+}
+
+// commons returns what a request has in common with others, by the limits' By; nil if no limit has one.
+func commons(r *http.Request, limits []Limit) (all map[string]string) {
+	for _, l := range limits {
+		if l.By == "" {
+			continue
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[l.By] = of(r, l.By)
+	}
+	return all
 }
 
 var units = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
-// ParseLimit reads N/unit: 100/s, 5000/m, 300/10s, 1/10ms.
+// ParseLimitBy reads what the calls of a limit have in common, and the limit: path=25/s, header:Stripe-Account=5/s.
+func ParseLimitBy(s string) (Limit, error) {
+	by, limit, ok := strings.Cut(s, "=")
+	if !ok {
+		return Limit{}, fmt.Errorf("%q is not a limit by something: write it like path=25/s or header:Stripe-Account=5/s", s)
+	}
+	return ParseLimit(limit + " by " + by)
+}
+
+// ParseLimit reads N/unit: 100/s, 5000/m, 300/10s, 1/10ms; and behind it, by path or by header:NAME.
 func ParseLimit(s string) (Limit, error) {
+	s, by, _ := strings.Cut(s, " by ")
+	if name, header := strings.CutPrefix(by, ByHeader); by != "" && by != ByPath && (!header || name == "") {
+		return Limit{}, fmt.Errorf("calls can't be counted by %q: write path, or header: and a header's name", by)
+	}
 	bad := fmt.Errorf("%q is not a limit: write it like 100/s, 5000/m or 300/10s", s)
 	count, per, ok := strings.Cut(s, "/")
 	n, err := strconv.Atoi(count)
@@ -29,11 +73,16 @@ func ParseLimit(s string) (Limit, error) {
 			return Limit{}, bad
 		}
 	}
-	return Limit{N: n, Window: window}, nil
+	return Limit{N: n, Window: window, By: by}, nil
 }
 
 // String writes the limit as ParseLimit reads it.
 func (l Limit) String() string {
+	if l.By != "" {
+		by := l.By
+		l.By = ""
+		return l.String() + " by " + by
+	}
 	for unit, window := range units {
 		if l.Window == window {
 			return fmt.Sprintf("%d/%s", l.N, unit)

@@ -16,8 +16,9 @@ type call struct {
 	status int  // 0: not answered, or not yet
 	first  bool // no call of its job came before
 	over   bool
-	look   bool          // it only asked
-	wait   time.Duration // with over: when to come again
+	look   bool              // it only asked
+	wait   time.Duration     // with over: when to come again
+	common map[string]string // what it has in common with others, by the limits' By
 }
 
 // callLog is the arrivals in the order of their stamps, and apart from it those that used up the limit.
@@ -25,21 +26,58 @@ type callLog struct {
 	keep  int
 	calls []*call
 	taken []int64
-	most  map[Limit]int // the most in a window among what has been dropped
+	apart map[apart][]int64 // as taken, of limits by something
+	most  map[Limit]int     // the most in a window among what has been dropped
 }
+
+// apart is a limit, and what the calls have in common that it counts together.
+type apart struct {
+	Limit
+	common string
+}
+
+// used returns what used up a limit among the calls that a call is counted with.
+func (l *callLog) used(limit Limit, c *call) []int64 {
+	if limit.By == "" {
+		return l.taken
+	}
+	return l.apart[apart{limit, c.common[limit.By]}]
+}
+
+// take has a call use up the limits.
+func (l *callLog) take(c *call, limits []Limit) {
+	l.taken = slices.Insert(l.taken, place(l.taken, c.at), c.at)
+	for _, limit := range limits {
+		if limit.By == "" {
+			continue
+		}
+		if l.apart == nil {
+			l.apart = map[apart][]int64{}
+		}
+		of := apart{limit, c.common[limit.By]}
+		times := l.apart[of]
+		if len(times) > 2*limit.N+apartSlack { // those before are of no matter to any window
+			times = slices.Clone(times[limit.N:])
+		}
+		l.apart[of] = slices.Insert(times, place(times, c.at), c.at)
+	}
+}
+
+// apartSlack is how many calls are kept of a limit by something beyond those that it allows: stamps may come out of order.
+const apartSlack = 4096
 
 // arrive decides over a call by the limits and writes it down. Stamps may come a little out of order: each goes to
 // its place, and the windows on both sides of it are looked at.
 func (l *callLog) arrive(c *call, limits []Limit, countRefused bool) {
-	i := place(l.taken, c.at)
 	for _, limit := range limits {
-		if !limit.fits(l.taken, i, c.at) {
+		used := l.used(limit, c)
+		if !limit.fits(used, place(used, c.at), c.at) {
 			c.over = true
-			c.wait = max(c.wait, limit.wait(l.taken, c.at))
+			c.wait = max(c.wait, limit.wait(used, c.at))
 		}
 	}
 	if !c.over || countRefused {
-		l.taken = slices.Insert(l.taken, i, c.at)
+		l.take(c, limits)
 	}
 	at := len(l.calls)
 	for at > 0 && l.calls[at-1].at > c.at {
@@ -65,9 +103,27 @@ func (l *callLog) mostIn(limits []Limit) map[Limit]int {
 	times := l.times()
 	most := map[Limit]int{}
 	for _, limit := range limits {
-		most[limit] = max(l.most[limit], limit.most(times))
+		if limit.By == "" {
+			most[limit] = max(l.most[limit], limit.most(times))
+			continue
+		}
+		most[limit] = l.most[limit]
+		for _, together := range l.timesBy(limit.By) {
+			most[limit] = max(most[limit], limit.most(together))
+		}
 	}
 	return most
+}
+
+// timesBy returns the times of the calls that have something in common, for all there is of it.
+func (l *callLog) timesBy(by string) map[string][]int64 {
+	all := map[string][]int64{}
+	for _, c := range l.calls {
+		if what, counted := c.common[by]; counted {
+			all[what] = append(all[what], c.at)
+		}
+	}
+	return all
 }
 
 func (l *callLog) times() []int64 {

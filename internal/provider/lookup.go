@@ -13,7 +13,7 @@ const lookups = "/lookups/"
 // serveLookup says what became of a job, and charges nothing: 200 where it was charged, 404 where it was not, or not yet for as long as
 // LookupLag. It uses up the limit as each call does.
 func (p *Provider) serveLookup(w http.ResponseWriter, r *http.Request, id string, at time.Time) {
-	c := &call{at: p.reckoned(at), id: id, look: true}
+	c := &call{at: p.reckoned(at), id: id, look: true, common: commons(r, p.Config().Limits)}
 	o := p.arriveLookup(c)
 	defer p.leave()
 	sleep(o.service)

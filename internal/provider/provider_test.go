@@ -152,7 +152,7 @@ func TestTheLogStaysBounded(t *testing.T) {
 
 func TestOverTheLimitIsToldWhenToComeAgain(t *testing.T) {
 	t.Parallel()
-	r := setup(t, Config{Limits: []Limit{{2, time.Minute}}})
+	r := setup(t, Config{Limits: []Limit{{N: 2, Window: time.Minute}}})
 	if a, b := r.charge("a"), r.charge("b"); a != 200 || b != 200 {
 		t.Fatalf("the first two calls got %d and %d", a, b)
 	}
@@ -271,14 +271,14 @@ func TestSettingsChangeWhileItRuns(t *testing.T) {
 			t.Errorf("PATCH /settings %s: %d %q", bad, status, body)
 		}
 	}
-	if got := r.Config().Limits; !slices.Equal(got, []Limit{{5, time.Second}}) {
+	if got := r.Config().Limits; !slices.Equal(got, []Limit{{N: 5, Window: time.Second}}) {
 		t.Errorf("limits after that: %v", got)
 	}
 }
 
 func TestStatsAndCallsOverHTTP(t *testing.T) {
 	t.Parallel()
-	r := setup(t, Config{Limits: []Limit{{2, time.Minute}}})
+	r := setup(t, Config{Limits: []Limit{{N: 2, Window: time.Minute}}})
 	for _, key := range []string{"a", "b", "c"} {
 		r.charge(key)
 	}
@@ -345,14 +345,14 @@ func TestUtilisationLooksAtTheMiddle(t *testing.T) {
 	for i := range int64(1001) {
 		times = append(times, i*int64(10*time.Millisecond))
 	}
-	if got := utilisation(times, []Limit{{1000, time.Second}, {100, time.Second}}); got < 0.999 || got > 1.001 {
+	if got := utilisation(times, []Limit{{N: 1000, Window: time.Second}, {N: 100, Window: time.Second}}); got < 0.999 || got > 1.001 {
 		t.Errorf("100 calls a second under 100/s: %v", got)
 	}
 }
 
 func TestServeHTTPUnderRace(t *testing.T) {
 	t.Parallel()
-	p := New(Config{Limits: []Limit{{50, time.Minute}}, Decline: 0.1, Fail: 0.1, Seed: 7})
+	p := New(Config{Limits: []Limit{{N: 50, Window: time.Minute}}, Decline: 0.1, Fail: 0.1, Seed: 7})
 	srv := httptest.NewServer(p)
 	defer srv.Close()
 	r := rig{p, t, srv.URL}
@@ -374,7 +374,7 @@ func TestServeHTTPUnderRace(t *testing.T) {
 
 func TestParseLimit(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]Limit{"100/s": {100, time.Second}, "5000/m": {5000, time.Minute}, "300/10s": {300, 10 * time.Second}, "1/10ms": {1, 10 * time.Millisecond}, "9/d": {9, 24 * time.Hour}} {
+	for text, want := range map[string]Limit{"100/s": {N: 100, Window: time.Second}, "5000/m": {N: 5000, Window: time.Minute}, "300/10s": {N: 300, Window: 10 * time.Second}, "1/10ms": {N: 1, Window: 10 * time.Millisecond}, "9/d": {N: 9, Window: 24 * time.Hour}} {
 		got, err := ParseLimit(text)
 		if err != nil || got != want || got.String() != text {
 			t.Errorf("ParseLimit(%q) = %v, %v", text, got, err)
@@ -401,7 +401,7 @@ func waitFor(t *testing.T, ok func() bool) {
 
 func BenchmarkArrive(b *testing.B) {
 	l := callLog{keep: maxCalls}
-	limits := []Limit{{1000, time.Second}, {50000, time.Minute}}
+	limits := []Limit{{N: 1000, Window: time.Second}, {N: 50000, Window: time.Minute}}
 	at := int64(0)
 	for b.Loop() {
 		at += rand.Int64N(2_000_000)

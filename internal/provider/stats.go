@@ -33,7 +33,7 @@ type Stats struct {
 	// Limits are those in force; MaxInWindow has, in their order, the most arrivals in any rolling window, refused ones too.
 	Limits      []string `json:"limits"`
 	MaxInWindow []int    `json:"max_in_window"`
-	// Utilisation is the rate over the middle 80 % of the run as a share of the limit that allows least a second.
+	// Utilisation is the rate over the middle 80 % of the run as a share of the limit over all calls that allows least a second.
 	// 0 without a limit.
 	Utilisation float64    `json:"utilisation"`
 	Rate        float64    `json:"rate"` // calls a second from the first to the last
@@ -71,7 +71,7 @@ func (p *Provider) Stats() Stats {
 	if run := last.Sub(first).Seconds(); run > 0 {
 		s.Rate = float64(len(times)-1) / run
 	}
-	s.Utilisation = utilisation(times, p.cfg.Limits)
+	s.Utilisation = utilisation(times, slices.DeleteFunc(slices.Clone(p.cfg.Limits), func(l Limit) bool { return l.By != "" }))
 	return s
 }
 
