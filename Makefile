@@ -49,7 +49,7 @@ race: install-test-deps ## the tests of internal/ five times over, for what fail
 	$(RACED) ./test/e2e
 
 lint: ## gofmt, go vet and staticcheck, which is fetched at its pinned version, and luacheck over the scripts as Redis gets them (apt-get as root; SKIP where it can not be installed)
-	@unformatted=$$(gofmt -l bench cmd internal test); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$(gofmt -l bench client cmd internal test); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	cd bench && go vet ./...
 	cd test/browser && go vet .

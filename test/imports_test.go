@@ -58,6 +58,8 @@ var mayImport = map[string]string{
 	"cli":      "job redisdb",
 	"provider": "job",
 	"double":   "job clock",
+	// outside, where others import it
+	"client": "",
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider -double",
 	"bench":          "bucket job ledger provider redisdb",
@@ -83,7 +85,8 @@ func TestImports(t *testing.T) {
 func TestEveryFolderHasARow(t *testing.T) {
 	t.Parallel()
 	rows := maps.Clone(mayImport)
-	delete(rows, "bench") // a module of its own
+	delete(rows, "bench")  // a module of its own
+	delete(rows, "client") // public
 	for _, folder := range folders(t) {
 		name := strings.TrimPrefix(folder, "internal/")
 		if _, ok := mayImport[name]; !ok {
@@ -131,6 +134,26 @@ func allowed(row, to string) bool {
 	return slices.Contains(names, to)
 }
 
+// Who imports the client gets nothing else with it.
+func TestTheClientNeedsTheStandardLibraryAlone(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, f := range sources(t) {
+		if f.folder != "client" || f.test {
+			continue
+		}
+		seen++
+		for _, imported := range f.imports {
+			if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") || first+"/" == module {
+				t.Errorf("%s imports %s", f.path, imported)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("there is no client")
+	}
+}
+
 // The rules themselves are tried on edges of both kinds.
 func TestRules(t *testing.T) {
 	t.Parallel()
@@ -140,6 +163,7 @@ func TestRules(t *testing.T) {
 	}{
 		{"worker", "spillway/internal/outcome", false, true},
 		{"worker", "spillway/internal/queue", false, false},
+		{"client", "spillway/internal/job", false, false},
 		{"worker", "spillway/internal/queue", true, true},
 		{"worker", "spillway/internal/testkit", true, true},
 		{"worker", "spillway/cmd/enqueue", true, false},

@@ -14,6 +14,7 @@ import (
 type schema struct {
 	Ref        string             `json:"$ref"`
 	Type       any                `json:"type"` // a text, or several of them
+	OneOf      []*schema          `json:"oneOf"`
 	Required   []string           `json:"required"`
 	Properties map[string]*schema `json:"properties"`
 	Items      *schema            `json:"items"`
@@ -79,7 +80,7 @@ func (s *schema) faults(at string, of reflect.Type, self string) (all []string) 
 		return s.Items.faults(at+"[]", of.Elem(), self)
 	case of.Kind() == reflect.Map:
 		return s.Values.faults(at+".*", of.Elem(), self)
-	case want == "object":
+	case of.Kind() == reflect.Struct:
 		return s.fieldFaults(at, of, self)
 	}
 	return nil
@@ -119,6 +120,9 @@ func (s *schema) types() (all []string) {
 		for _, one := range is {
 			all = append(all, fmt.Sprint(one))
 		}
+	}
+	for _, one := range s.OneOf {
+		all = append(all, one.types()...)
 	}
 	return all
 }

@@ -1,0 +1,129 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Sum is how many jobs there are, and their money.
+type Sum struct {
+	Jobs          int64   `json:"jobs"`
+	Amount        Amounts `json:"amount"`
+	WithoutAmount int64   `json:"without_amount"` // jobs whose amount can't be read
+}
+
+// StateSum is the jobs of a batch in one state.
+type StateSum struct {
+	State  State  `json:"state"`
+	Reason Reason `json:"reason,omitempty"` // with Parked alone
+	Sum
+}
+
+// Batch is how a batch stands.
+type Batch struct {
+	Batch string `json:"batch"`
+	Sum
+	// Unlisted is what there is of it at gateways that the configuration does not have.
+	Unlisted []UnlistedBatch `json:"unlisted,omitempty"`
+	// States are those with jobs.
+	States     []StateSum       `json:"states"`
+	ETASeconds *float64         `json:"eta_seconds"` // nil: nobody can say
+	By         *time.Time       `json:"by,omitempty"`
+	MakesIt    *bool            `json:"makes_it,omitempty"`
+	Gateways   []BatchAtGateway `json:"gateways"`
+}
+
+// UnlistedBatch is what there is of a batch at a gateway that the configuration does not have.
+type UnlistedBatch struct {
+	Gateway string `json:"gateway"`
+	Sum
+}
+
+// Stopped says by whom and why a batch is paused or cancelled.
+type Stopped struct {
+	PausedAt    *time.Time `json:"paused_at"`
+	PauseWhy    string     `json:"pause_why,omitempty"`
+	PausedBy    string     `json:"paused_by,omitempty"`
+	CancelledAt *time.Time `json:"cancelled_at"`
+	CancelWhy   string     `json:"cancel_why,omitempty"`
+	CancelledBy string     `json:"cancelled_by,omitempty"`
+}
+
+// BatchAtGateway is how a batch stands at one gateway.
+type BatchAtGateway struct {
+	Gateway    string     `json:"gateway"`
+	Jobs       int64      `json:"jobs"`
+	States     []StateSum `json:"states"`
+	ETASeconds *float64   `json:"eta_seconds"` // nil: nobody can say
+	ETAWhy     string     `json:"eta_why,omitempty"`
+	Stopped
+	StoppedItself bool          `json:"stopped_itself,omitempty"`
+	Pending       *BatchPending `json:"pending,omitempty"`
+	Canary        *Canary       `json:"canary,omitempty"`
+}
+
+// BatchPending is the jobs of which the gateway is asked what became of their call.
+type BatchPending struct {
+	Jobs         int64      `json:"jobs"`
+	NextLookupAt *time.Time `json:"next_lookup_at"`
+}
+
+// Canary is the first jobs of a batch, which go ahead of the rest.
+type Canary struct {
+	First int64 `json:"first"`
+	Done  int64 `json:"done"`
+	Waits bool  `json:"waits"` // the rest is not let in yet
+}
+
+// Batch returns how a batch stands, over all gateways or at those that are named. Of one that nobody knows the error is UnknownBatch.
+func (c *Client) Batch(ctx context.Context, name string, gateways ...string) (Batch, error) {
+	return get[Batch](ctx, c, url.Values{"gateway": gateways}, "v1", "batches", name)
+}
+
+// BatchQuery says which batches are listed.
+type BatchQuery struct {
+	Gateways []string // none: all of the configuration
+	Limit    int      // of a page, up to 1,000; 0: 100
+	After    string   // the Next of the page before
+	Active   bool     // only those of which something is left
+}
+
+// Batches is a page of batches, newest first.
+type Batches struct {
+	Batches []BatchRow `json:"batches"`
+	Next    *string    `json:"next"` // nil: that was all
+}
+
+// BatchRow is one batch of a list.
+type BatchRow struct {
+	Batch      string    `json:"batch"`
+	State      string    `json:"state"` // active, paused, cancelled or over
+	FirstJobAt time.Time `json:"first_job_at"`
+	Gateways   []string  `json:"gateways"`
+	Sum
+	Done        Sum        `json:"done"`
+	Waiting     Sum        `json:"waiting"`      // jobs that go by themselves
+	NeedsPerson Sum        `json:"needs_person"` // parked as UnknownOutcome, Refused or Exhausted
+	Other       Sum        `json:"other"`
+	States      []StateSum `json:"states"`
+	ETASeconds  *float64   `json:"eta_seconds"` // nil: nobody can say
+	ETAWhy      string     `json:"eta_why,omitempty"`
+	StoppedAt   []string   `json:"stopped_at,omitempty"` // the gateways at which it is paused or cancelled
+	Stopped
+	Cursor string `json:"cursor"`
+}
+
+// Batches returns a page of batches.
+func (c *Client) Batches(ctx context.Context, q BatchQuery) (Batches, error) {
+	query := url.Values{"gateway": q.Gateways}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
+	}
+	put(query, "after", q.After)
+	if q.Active {
+		query.Set("active", "true")
+	}
+	return get[Batches](ctx, c, query, "v1", "batches")
+}

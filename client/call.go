@@ -1,0 +1,160 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// answerWithin is how long the head of an answer may take: longer than the longest wait for outcomes, and than a search.
+	answerWithin = 75 * time.Second
+	// answerMost bounds an answer that is no stream, in bytes.
+	answerMost = 64 << 20
+
+	asJSON   = "application/json"
+	asLines  = "application/x-ndjson"
+	asEvents = "text/event-stream"
+)
+
+// call is one request.
+type call struct {
+	method, path string
+	query        url.Values
+	header       map[string]string
+	body         []byte
+}
+
+// path puts parts together, each of them escaped. Proxies take . and .. for steps.
+func path(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		escaped := url.PathEscape(p)
+		if escaped == "." || escaped == ".." {
+			escaped = strings.ReplaceAll(escaped, ".", "%2E")
+		}
+		b.WriteString("/" + escaped)
+	}
+	return b.String()
+}
+
+func (c *Client) request(ctx context.Context, k call) (*http.Request, error) {
+	address := c.base + k.path
+	if len(k.query) > 0 {
+		address += "?" + k.query.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, k.method, address, bytes.NewReader(k.body))
+	if err != nil {
+		return nil, err
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if k.body != nil {
+		r.Header.Set("Content-Type", asJSON)
+	}
+	for name, value := range k.header {
+		r.Header.Set(name, value)
+	}
+	return r, nil
+}
+
+// once makes a request, and returns its answer if that is a yes.
+func (c *Client) once(ctx context.Context, k call) (*http.Response, problem, *Error) {
+	r, err := c.request(ctx, k)
+	if err != nil {
+		return nil, problem{}, &Error{Code: InvalidRequest, Detail: err.Error(), Err: err}
+	}
+	back, err := c.http.Do(r)
+	if err != nil {
+		return nil, problem{}, noAnswer(err)
+	}
+	if back.StatusCode < http.StatusOK || back.StatusCode >= http.StatusMultipleChoices {
+		defer back.Body.Close()
+		p, e := refusal(back)
+		return nil, p, e
+	}
+	return back, problem{}, nil
+}
+
+// ask makes a request until there is an answer, and reads that as JSON into v.
+func (c *Client) ask(ctx context.Context, k call, v any) error {
+	b := c.backoff()
+	for {
+		failed := c.askOnce(ctx, k, v)
+		if failed == nil {
+			return nil
+		}
+		if err := b.pause(ctx, failed); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Client) askOnce(ctx context.Context, k call, v any) *Error {
+	back, _, failed := c.once(ctx, k)
+	if failed != nil {
+		return failed
+	}
+	defer back.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(back.Body, answerMost))
+	if err != nil {
+		return noAnswer(err)
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return &Error{Code: NoAnswer, Status: back.StatusCode, Detail: "what answers at " + back.Request.URL.Host + " is no dispatcher, or a newer one: " + err.Error(), Err: err}
+	}
+	return nil
+}
+
+// eachLine makes a request, and hands on each whole line of its answer.
+func (c *Client) eachLine(ctx context.Context, k call, take func([]byte) error) *Error {
+	back, _, failed := c.once(ctx, k)
+	if failed != nil {
+		return failed
+	}
+	defer back.Body.Close()
+	for lines := bufio.NewReader(back.Body); ; {
+		text, err := lines.ReadBytes('\n')
+		if err == io.EOF && len(text) == 0 {
+			return nil
+		}
+		if err != nil {
+			return noAnswer(err)
+		}
+		if err := take(text); err != nil {
+			return &Error{Code: NoAnswer, Status: back.StatusCode, Detail: "a line of the answer can't be read: " + err.Error(), Err: err}
+		}
+	}
+}
+
+// get asks for a view.
+func get[T any](ctx context.Context, c *Client, query url.Values, parts ...string) (v T, err error) {
+	err = c.ask(ctx, call{method: http.MethodGet, path: path(parts...), query: query}, &v)
+	return v, err
+}
+
+// post sends a document, and returns the answer. It must change nothing if it is sent twice.
+func post[T any](ctx context.Context, c *Client, document any, parts ...string) (v T, err error) {
+	body, err := plainJSON(document)
+	if err != nil {
+		return v, &Error{Code: InvalidRequest, Detail: err.Error(), Err: err}
+	}
+	err = c.ask(ctx, call{method: http.MethodPost, path: path(parts...), body: body}, &v)
+	return v, err
+}
+
+// plainJSON writes JSON on one line, and leaves <, > and & as they are.
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimRight(b.Bytes(), "\n"), err
+}

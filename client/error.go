@@ -1,0 +1,140 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Error is an answer that says no, or that no answer came.
+type Error struct {
+	// Code says for programs what is wrong. It is never renamed; new ones are added.
+	Code Code
+	// Status is that of HTTP; 0 where no answer came. A line of many jobs has the status that it would have had alone.
+	Status int
+	// Detail says for people what is wrong. It never has a value of a payload.
+	Detail string
+	// Hint says what to do; it may be empty.
+	Hint string
+	// Gateway and JobID say which job it is about; empty where it is about none.
+	Gateway, JobID string
+	// RetryAfter is when to come again; 0: it was not said, or would not help.
+	RetryAfter time.Duration
+	// Err is the cause where no answer came, such as a *url.Error.
+	Err error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := e.Detail
+	if e.JobID != "" && !strings.Contains(text, e.JobID) {
+		text = fmt.Sprintf("job %s: %s", e.JobID, text)
+	}
+	if e.Hint != "" {
+		text += " (" + e.Hint + ")"
+	}
+	return text
+}
+
+// Unwrap returns the cause where no answer came.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is says that an *Error is its Code: errors.Is(err, client.UnknownJob).
+func (e *Error) Is(target error) bool {
+	c, ok := target.(Code)
+	return ok && c == e.Code
+}
+
+// Code says what is wrong. It is an error itself, so that errors.Is finds it.
+type Code string
+
+// Error implements error.
+func (c Code) Error() string { return string(c) }
+
+// These are the codes of the API, and one for an answer that did not come.
+const (
+	NoToken          Code = "no_token" // the token is missing or wrong
+	ForeignPage      Code = "foreign_page"
+	UnknownPath      Code = "unknown_path" // the dispatcher is older than this client, or the address is of something else
+	UnknownGateway   Code = "unknown_gateway"
+	UnknownJob       Code = "unknown_job"
+	UnknownBatch     Code = "unknown_batch"
+	NoOutcomes       Code = "no_outcomes" // the gateway has no outcome feed
+	UnknownReader    Code = "unknown_reader"
+	MethodNotAllowed Code = "method_not_allowed"
+	UnknownMediaType Code = "unknown_media_type"
+	InvalidJob       Code = "invalid_job"
+	OtherPayload     Code = "other_payload" // the id is known with another payload: the first one stands
+	TooLarge         Code = "too_large"
+	InvalidRequest   Code = "invalid_request"
+	TooSlow          Code = "too_slow"
+	NoRoom           Code = "no_room" // admission has no room for the job: nothing was changed
+	Unavailable      Code = "unavailable"
+	Stopping         Code = "stopping"
+	Failed           Code = "failed"
+
+	NoAnswer Code = "no_answer" // no answer came, or none that can be read; what was asked for may have happened
+)
+
+// Codes returns the codes of the API.
+func Codes() []Code {
+	return []Code{NoToken, ForeignPage, UnknownPath, UnknownGateway, UnknownJob, UnknownBatch, NoOutcomes, UnknownReader, MethodNotAllowed, UnknownMediaType, InvalidJob, OtherPayload, TooLarge,
+		InvalidRequest, TooSlow, NoRoom, Unavailable, Stopping, Failed}
+}
+
+// problem is an error as the API writes it (RFC 9457).
+type problem struct {
+	Line       int       `json:"line,omitempty"`
+	ID         string    `json:"id,omitempty"`
+	Title      string    `json:"title"`
+	Status     int       `json:"status"`
+	Code       Code      `json:"code"`
+	Detail     string    `json:"detail"`
+	Hint       string    `json:"hint,omitempty"`
+	RetryAfter int64     `json:"retry_after,omitempty"` // seconds
+	Lines      []problem `json:"lines,omitempty"`
+}
+
+func (p problem) err(gateway string) *Error {
+	return &Error{Code: p.Code, Status: p.Status, Detail: p.Detail, Hint: p.Hint, Gateway: gateway, JobID: p.ID, RetryAfter: time.Duration(p.RetryAfter) * time.Second}
+}
+
+// errorMost is how much of an error is read, in bytes: of many jobs it has a line for each.
+const errorMost = 4 << 20
+
+// refusal reads an answer that says no. What stands between may answer too, in words of its own.
+func refusal(back *http.Response) (problem, *Error) {
+	text, _ := io.ReadAll(io.LimitReader(back.Body, errorMost))
+	var p problem
+	if json.Unmarshal(text, &p) != nil || p.Code == "" {
+		p = problem{Status: back.StatusCode, Code: NoAnswer, Detail: fmt.Sprintf("what answers at %s is no dispatcher: HTTP %d", back.Request.URL.Host, back.StatusCode)}
+	}
+	e := p.err("")
+	if s, err := strconv.ParseInt(back.Header.Get("Retry-After"), 10, 32); err == nil && s > 0 {
+		e.RetryAfter = time.Duration(s) * time.Second
+	}
+	return p, e
+}
+
+func noAnswer(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return &Error{Code: NoAnswer, Detail: "no answer came: " + err.Error(), Err: err}
+}
+
+// passing says that the same call may go well later.
+func (e *Error) passing() bool {
+	switch e.Code {
+	case NoRoom, Unavailable, Stopping, TooSlow:
+		return true
+	case NoAnswer: // a proxy that has nobody to ask says 502 or 504
+		return e.Status == 0 || e.Status == http.StatusTooManyRequests || e.Status >= http.StatusInternalServerError
+	}
+	return e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable
+}

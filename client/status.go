@@ -1,0 +1,215 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"time"
+)
+
+// Status is how the gateways stand, and what needs a person.
+type Status struct {
+	NeedsPerson []Need            `json:"needs_person"` // the most urgent first
+	Unlisted    []UnlistedGateway `json:"unlisted,omitempty"`
+	Gateways    []GatewayStatus   `json:"gateways"`
+}
+
+// Need is something that a person has to see to.
+type Need struct {
+	Kind    string     `json:"kind"`
+	Gateway string     `json:"gateway"`
+	Batch   string     `json:"batch,omitempty"`
+	What    string     `json:"what"`
+	Since   *time.Time `json:"since"`
+	Sum
+	Do      string `json:"do"`      // a command, or what to see to
+	Runbook string `json:"runbook"` // the section that explains it
+}
+
+// UnlistedGateway has jobs, and is not in the configuration.
+type UnlistedGateway struct {
+	Gateway string `json:"gateway"`
+	Sum
+	WithoutSum int64            `json:"without_sum"`
+	Waiting    int64            `json:"waiting"`
+	Parked     map[Reason]int64 `json:"parked"`
+	Done       int64            `json:"done"`
+	LastServed *time.Time       `json:"last_served"`
+	Served     bool             `json:"served"`
+	Moving     string           `json:"moving,omitempty"`
+	Damaged    string           `json:"damaged,omitempty"`
+}
+
+// GatewayStatus is how one gateway stands.
+type GatewayStatus struct {
+	Gateway             string           `json:"gateway"`
+	Queued              int64            `json:"queued"`
+	InFlight            int64            `json:"in_flight"`
+	Scheduled           int64            `json:"scheduled"`
+	Retrying            int64            `json:"retrying"`
+	Pending             int64            `json:"pending"`
+	NextLookupAt        *time.Time       `json:"next_lookup_at,omitempty"`
+	Done                int64            `json:"done"`
+	Parked              map[Reason]int64 `json:"parked"`                // those without jobs are left out
+	ParkedMost          int64            `json:"parked_most,omitempty"` // the bound, once it is nearly reached
+	ParkedBytes         int64            `json:"parked_bytes"`
+	ParkedBytesMost     int64            `json:"parked_bytes_most,omitempty"`
+	ParkedAmount        Amounts          `json:"parked_amount"`
+	ParkedWithoutAmount int64            `json:"parked_without_amount"`
+	Limits              []string         `json:"limits"`
+	Admission           []string         `json:"admission"`
+	Bottleneck          string           `json:"bottleneck"` // leak or admission
+	Rate1m              float64          `json:"rate_1m"`    // calls a second, over the last minute
+	HeldUntil           *time.Time       `json:"held_until"`
+	HoldReason          string           `json:"hold_reason,omitempty"`
+	Paused              bool             `json:"paused"`
+	PauseWhy            string           `json:"pause_why,omitempty"`
+	ETASeconds          *float64         `json:"eta_seconds"` // nil: nobody can say
+	ETAWhy              string           `json:"eta_why,omitempty"`
+	Overloaded          []Overload       `json:"overloaded,omitempty"`
+	Outcomes            *FeedStatus      `json:"outcomes,omitempty"` // nil: it has no feed
+}
+
+// Overload is a dispatcher that is too slow for the gateway's limits.
+type Overload struct {
+	Process           string    `json:"process"`
+	Since             time.Time `json:"since"`
+	SlotsInHandAtMost int       `json:"slots_in_hand_at_most"`
+}
+
+// FeedStatus is how an outcome feed stands.
+type FeedStatus struct {
+	Kept      int64          `json:"kept"`
+	HeldSince *time.Time     `json:"held_since,omitempty"`
+	WaitsFor  string         `json:"waits_for,omitempty"` // the reader for which the gateway is held
+	Readers   []ReaderStatus `json:"readers"`
+}
+
+// ReaderStatus is how far a reader is.
+type ReaderStatus struct {
+	Reader      string     `json:"reader"`
+	Behind      int64      `json:"behind"`
+	BehindSince *time.Time `json:"behind_since,omitempty"`
+	Dropped     int64      `json:"dropped,omitempty"`
+}
+
+// Status returns how the gateways stand.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return get[Status](ctx, c, nil, "v1", "status")
+}
+
+// CallQuery says which calls are counted.
+type CallQuery struct {
+	Gateways []string // none: all of the configuration
+	Since    string   // 3h for so long ago, a date, or a date and a time; empty: all that is kept
+	By       string   // hour or gateway; empty: hour
+}
+
+// CallHistory is the calls of the last 24 hours, by their answers.
+type CallHistory struct {
+	Since time.Time `json:"since"`
+	All   CallRow   `json:"all"`
+	Rows  []CallRow `json:"rows"`
+}
+
+// CallRow is the calls of an hour, or of a gateway.
+type CallRow struct {
+	Hour    *time.Time   `json:"hour,omitempty"`
+	Gateway string       `json:"gateway,omitempty"`
+	Calls   int64        `json:"calls"`
+	Answers []CallAnswer `json:"answers"`
+}
+
+// CallAnswer is how many calls came to the same.
+type CallAnswer struct {
+	Status  int    `json:"status"`
+	Verdict string `json:"verdict"`
+	Calls   int64  `json:"calls"`
+}
+
+// Calls counts the calls of the last 24 hours.
+func (c *Client) Calls(ctx context.Context, q CallQuery) (CallHistory, error) {
+	query := url.Values{"gateway": q.Gateways}
+	put(query, "since", q.Since)
+	put(query, "by", q.By)
+	return get[CallHistory](ctx, c, query, "v1", "calls")
+}
+
+// AnswerQuery says which jobs' answers are counted.
+type AnswerQuery struct {
+	Since string // 3h for so long ago, a date, or a date and a time; empty: all
+	Batch string // empty: all
+}
+
+// Answers is what a gateway last answered to jobs that are not done.
+type Answers struct {
+	Gateway  string   `json:"gateway"`
+	Answers  []Answer `json:"answers"`
+	LookedAt int64    `json:"looked_at"`
+	More     bool     `json:"more"` // there are jobs that were not looked at
+	Others   int64    `json:"others"`
+}
+
+// Answer is how many jobs got the same answer.
+type Answer struct {
+	Status  int       `json:"status"`
+	Verdict string    `json:"verdict"`
+	Says    string    `json:"says"`
+	Jobs    int64     `json:"jobs"`
+	Example string    `json:"example"` // the id of one of them
+	Last    time.Time `json:"last"`
+}
+
+// Answers counts what a gateway last answered to jobs that are parked or wait out a back-off.
+func (c *Client) Answers(ctx context.Context, gateway string, q AnswerQuery) (Answers, error) {
+	query := url.Values{}
+	put(query, "since", q.Since)
+	put(query, "batch", q.Batch)
+	return get[Answers](ctx, c, query, "v1", "gateways", gateway, "answers")
+}
+
+// Processes is the dispatchers on a Redis.
+type Processes struct {
+	Processes []Process `json:"processes"`
+}
+
+// Process is a dispatcher.
+type Process struct {
+	Process  string     `json:"process"`
+	State    string     `json:"state"` // serving or silent
+	Version  string     `json:"version"`
+	Started  time.Time  `json:"started"`
+	LastSeen time.Time  `json:"last_seen"`
+	Gateways int        `json:"gateways"`
+	Chosen   []string   `json:"chosen,omitempty"`
+	Listen   string     `json:"listen,omitempty"`
+	Calls    int64      `json:"calls"`
+	LastCall *time.Time `json:"last_call"`
+}
+
+// Processes returns which dispatchers serve.
+func (c *Client) Processes(ctx context.Context) (Processes, error) {
+	return get[Processes](ctx, c, nil, "v1", "processes")
+}
+
+// Examined is what will go wrong, as the dispatcher that answers sees it.
+type Examined struct {
+	At     time.Time `json:"at"`
+	OK     bool      `json:"ok"`
+	Failed int       `json:"failed"`
+	Warned int       `json:"warned"`
+	Checks []Check   `json:"checks"`
+}
+
+// Check is one thing that was looked at.
+type Check struct {
+	Check   string `json:"check"`
+	Gateway string `json:"gateway,omitempty"`
+	Level   string `json:"level"` // ok, warn or fail
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Doctor returns what the dispatcher has found, a minute old at most.
+func (c *Client) Doctor(ctx context.Context) (Examined, error) {
+	return get[Examined](ctx, c, nil, "v1", "doctor")
+}
