@@ -15,7 +15,7 @@ for dir in . bench test/browser test/manifests; do
     fi
   )
 done
-git ls-files -z '*.go' Dockerfile | xargs -0 sed -i -E "s#(^|[^/A-Za-z0-9_.-])${old//./\\.}/(internal|cmd|client|test|bench)(/|\")#\1$new/\2\3#g"
+git ls-files -z '*.go' Dockerfile | xargs -0 sed -i -E "s#(^|[^/A-Za-z0-9_.-])${old//./\\.}/(internal|cmd|client|docs|test|bench)(/|\")#\1$new/\2\3#g"
 sed -i "s#^const module = \"$old/\"#const module = \"$new/\"#" test/imports_test.go
 gofmt -l -w bench client cmd internal test
 echo "the module is $new now: go build ./... and make test tell whether all of it moved"
