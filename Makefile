@@ -107,5 +107,5 @@ module: ## renames the module to MODULE=… (github.com/acme/spillway, say), for
 	@test -n "$(MODULE)" || { echo "say the new path: make module MODULE=github.com/acme/spillway"; exit 2; }
 	./test/module.sh $(MODULE)
 
-install-test-deps: ## redis-server and a C compiler, where missing (apt-get as root; else says what to install)
+install-test-deps: ## redis-server and a C compiler, where missing, and PostgreSQL where it can be had (apt-get as root; else says what to install)
 	@./test/deps.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests need beyond Go: redis-server, a C compiler for the race detector, and what is named: a command of its package's name, luacheck, or
+# Installs what the tests need beyond Go: redis-server, a C compiler for the race detector, PostgreSQL where it can be had, and what is named: a command of its package's name, luacheck, or
 # stripe-mock.
 set -euo pipefail
 
@@ -15,7 +15,14 @@ for tool in "$@"; do
   fi
   command -v "$tool" >/dev/null || packages+=("${tool/luacheck/lua-check}")
 done
-[ ${#packages[@]} -eq 0 ] && exit 0
+# Tests that need a PostgreSQL skip where there is none: not every machine can have one.
+optional=()
+command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || [ $# -gt 0 ] || optional=(postgresql)
+if [ ${#optional[@]} -gt 0 ] && { [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; }; then
+  echo "Tests that need PostgreSQL are skipped; sudo apt-get install -y postgresql has them run" >&2
+  optional=()
+fi
+[ ${#packages[@]} -eq 0 ] && [ ${#optional[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
   echo "The tests need: ${packages[*]}" >&2
@@ -31,5 +38,7 @@ if [ ! -e "$policy" ]; then
   printf '#!/bin/sh\nexit 101\n' >"$policy"
   chmod +x "$policy"
 fi
-install() { apt-get install -y -q --no-install-recommends "${packages[@]}" >&2; }
-install || { apt-get update -q >&2 && install; }
+install() { apt-get install -y -q --no-install-recommends "$@" >&2; }
+ensure() { install "$@" || { apt-get update -q >&2 && install "$@"; }; }
+[ ${#packages[@]} -eq 0 ] || ensure "${packages[@]}"
+[ ${#optional[@]} -eq 0 ] || ensure "${optional[@]}" || echo "SKIP: PostgreSQL can not be installed here; tests that need it are skipped" >&2

@@ -53,6 +53,8 @@ var mayImport = map[string]string{
 	"incarnation": "clock job redisdb",
 	"reconcile":   "job producer",
 	"feed":        "job record redisdb",
+	"handoff":     "feed job",
+	"postgres":    "feed job",
 	// around it
 	"httpapi":  "job admission producer redisdb tracing",
 	"cli":      "job redisdb",
@@ -102,6 +104,9 @@ func TestEveryFolderHasARow(t *testing.T) {
 func wrong(f source, imported string) string {
 	if strings.HasPrefix(imported, "github.com/hibiken/asynq") && f.folder != "queue" && f.folder != "bench" { // bench measures against it
 		return "only internal/queue sees asynq"
+	}
+	if strings.HasPrefix(imported, "github.com/jackc/pgx") && f.folder != "postgres" && f.folder != "testkit" && !f.test {
+		return "only internal/postgres sees pgx"
 	}
 	ours, ok := strings.CutPrefix(imported, module)
 	if !ok {
@@ -177,6 +182,7 @@ func TestRules(t *testing.T) {
 		{"queue", "github.com/hibiken/asynq/x/metrics", false, true},
 		{"worker", "github.com/hibiken/asynq", true, false},
 		{"worker", "github.com/redis/go-redis/v9", false, true},
+		{"desk", "github.com/jackc/pgx/v5", false, false},
 	} {
 		if why := wrong(source{folder: c.from, test: c.test}, c.to); (why == "") != c.ok {
 			t.Errorf("%s imports %s (test: %v): %q, want it allowed: %v", c.from, c.to, c.test, why, c.ok)

@@ -40,6 +40,7 @@ outcome exactly once: it goes on with --after. With --reader it goes on where th
 	cmd.Flags().BoolVar(&f.follow, "follow", false, "wait for further outcomes and print them, until it is interrupted")
 	cmd.Flags().StringVar(&f.reader, "reader", "", "go on where this `NAME` of outcomes.readers has acknowledged")
 	cmd.Flags().BoolVar(&f.ack, "ack", false, "acknowledge what was printed, for --reader")
+	cmd.AddCommand(outcomesCopyCommand(p))
 	return cmd
 }
 

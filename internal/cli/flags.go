@@ -34,15 +34,20 @@ func (c *Common) AddTo(cmd *cobra.Command) {
 
 // WarnOfRedis says on standard error that a password in --redis is seen by others, unless -q.
 func (c *Common) WarnOfRedis(s Streams) {
-	_, rest, _ := strings.Cut(c.Redis, "://")
-	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+	c.WarnOfPassword(s, "--redis", c.Redis, "write redis: ${REDIS_URL} into the configuration, or ${file:PATH}")
+}
+
+// WarnOfPassword says on standard error that a password in the address of a flag is seen by others, and what to do, unless -q. A ${NAME} in place of one is none.
+func (c *Common) WarnOfPassword(s Streams, flag, url, do string) {
+	_, rest, _ := strings.Cut(url, "://")
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 && !strings.Contains(rest[:end], "${") {
 		rest = rest[:end]
 	}
 	at := strings.LastIndex(rest, "@")
-	if _, password, _ := strings.Cut(rest[:max(at, 0)], ":"); password == "" || c.Quiet {
+	if _, password, _ := strings.Cut(rest[:max(at, 0)], ":"); password == "" || strings.HasPrefix(password, "${") || c.Quiet {
 		return
 	}
-	fmt.Fprintln(s.Err, "warning: every user of this machine can see the password of --redis in its list of processes; write redis: ${REDIS_URL} into the configuration, or ${file:PATH}")
+	fmt.Fprintf(s.Err, "warning: every user of this machine can see the password of %s in its list of processes; %s\n", flag, do)
 }
 
 // JSON reports whether the results are to be JSON.

@@ -67,6 +67,19 @@ func (d *Desk) Told() (all []*Gateway) {
 	return all
 }
 
+// ToldTo are the gateways of whose outcomes this is a reader, in the order of the configuration. An error with the code not_found says that it is none of any.
+func (d *Desk) ToldTo(reader string) (all []*Gateway, err error) {
+	for _, g := range d.Told() {
+		if slices.Contains(g.Gateway.Outcomes.Readers, reader) {
+			all = append(all, g)
+		}
+	}
+	if len(all) == 0 {
+		err = &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway has a reader %q of its outcomes", reader), Hint: "add it to outcomes.readers in the configuration"}
+	}
+	return all, err
+}
+
 // Read returns up to so many outcomes behind a cursor, the oldest first; an empty cursor means from the first that is kept. None: there is no news.
 func (o *Outcomes) Read(ctx context.Context, after string, limit int) ([]feed.Outcome, error) {
 	c, err := cursor(after)

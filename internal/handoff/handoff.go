@@ -1,0 +1,185 @@
+// Package handoff takes outcomes from the feeds of gateways to where a reader keeps them, and acknowledges them when they are there. Whatever is killed, it goes on from the
+// cursor that is kept with them.
+package handoff
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"spillway/internal/feed"
+	"spillway/internal/job"
+)
+
+// Source is the outcome feed of one gateway. Cursors are as the feed writes them; an empty one is before the first outcome.
+type Source interface {
+	// Read returns up to so many outcomes behind a cursor; none where there is no news.
+	Read(ctx context.Context, after string, limit int) ([]feed.Outcome, error)
+	// Wait returns when there is news behind a cursor, and at the latest after a while.
+	Wait(ctx context.Context, after string, within time.Duration) error
+	// Acked returns the cursor up to which a reader has acknowledged.
+	Acked(ctx context.Context, reader string) (string, error)
+	// Ack notes that a reader has all up to a cursor.
+	Ack(ctx context.Context, reader, upto string) (feed.Acked, error)
+}
+
+// Sink is where the outcomes go.
+type Sink interface {
+	// Begin returns the cursor up to which it has the outcomes of a gateway, of which the reader has acknowledged those up to acked.
+	Begin(ctx context.Context, gateway, acked string) (after string, err error)
+	// Put takes outcomes behind a cursor. It returns the cursor up to which it has them then, also with an error, and how many this call has put. The cursor may be another one
+	// than the last of the page: the next ones are read behind it. When ctx ends it ends what it has begun.
+	Put(ctx context.Context, gateway, after string, page []feed.Outcome) (upto string, put int, err error)
+}
+
+// Config says what is copied, and how.
+type Config struct {
+	Reader string
+	Sink   Sink
+	// Page is how many outcomes are put at a time.
+	Page int
+	// Once says that it ends when there is nothing left to copy. Else it goes on until its context ends.
+	Once bool
+	// Patience is how long Redis or the sink may be away, with Once. Else they may be for any time.
+	Patience time.Duration
+	// Say hears, for a person, of what goes on.
+	Say func(format string, args ...any)
+}
+
+// Lane is the feed of one gateway, and how far it is copied.
+type Lane struct {
+	Gateway string
+	Source  Source
+	Copied  int64  // outcomes that this run has put
+	Cursor  string // up to which they are there
+
+	begun bool
+	acked string // what was last acknowledged
+}
+
+const (
+	waitForNews = 200 * time.Millisecond
+	ackWithin   = 10 * time.Second
+	firstPause  = 200 * time.Millisecond // after a try at which something was away; each further one is twice as long
+	mostPause   = 10 * time.Second
+)
+
+// Copier copies outcomes. Not safe for concurrent use.
+type Copier struct {
+	cfg   Config
+	lanes []*Lane
+}
+
+// New returns a copier of some feeds.
+func New(cfg Config, lanes []*Lane) *Copier { return &Copier{cfg, lanes} }
+
+// Run copies until there is nothing left, or its context ends: then it ends the page that is under way, and returns the context's error. An error with the code unavailable says that something was away for
+// longer than Patience. Others need a person. Nothing is lost by any of them: Run goes on where it was.
+func (c *Copier) Run(ctx context.Context) error {
+	pause, since := firstPause, time.Time{}
+	for ctx.Err() == nil {
+		moved, err := c.round(ctx)
+		switch {
+		case err == nil && !since.IsZero():
+			c.cfg.Say("it is back: copying goes on")
+			pause, since = firstPause, time.Time{}
+		case err == nil && moved:
+		case err == nil && c.cfg.Once:
+			return nil
+		case err == nil:
+			err = c.lanes[0].Source.Wait(ctx, c.lanes[0].Cursor, waitForNews) // the others have so long
+		}
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if job.CodeOf(err) != job.CodeUnavailable {
+			return err
+		}
+		if since.IsZero() {
+			since = time.Now()
+			c.cfg.Say("waiting: %v", err)
+		}
+		if c.cfg.Once && time.Since(since) >= c.cfg.Patience {
+			return err
+		}
+		rest(ctx, pause)
+		pause = min(2*pause, mostPause)
+	}
+	return ctx.Err()
+}
+
+// rest waits for a while, or until the context ends.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// round copies a page of each feed, and says whether there was anything to copy.
+func (c *Copier) round(ctx context.Context) (moved bool, err error) {
+	for _, l := range c.lanes {
+		if ctx.Err() != nil {
+			return moved, nil
+		}
+		n, err := c.page(ctx, l)
+		if err != nil {
+			return moved, err
+		}
+		moved = moved || n > 0
+	}
+	return moved, nil
+}
+
+// page copies a page of one feed, and says how many outcomes there were to copy.
+func (c *Copier) page(ctx context.Context, l *Lane) (n int, err error) {
+	if err := c.begin(ctx, l); err != nil {
+		return 0, err
+	}
+	page, err := l.Source.Read(ctx, l.Cursor, c.cfg.Page)
+	if err != nil {
+		return 0, err
+	}
+	if len(page) > 0 {
+		var put int
+		l.Cursor, put, err = c.cfg.Sink.Put(ctx, l.Gateway, l.Cursor, page)
+		l.Copied += int64(put)
+	}
+	return len(page), errors.Join(err, c.ack(context.WithoutCancel(ctx), l))
+}
+
+// begin asks the sink, once, how far it is.
+func (c *Copier) begin(ctx context.Context, l *Lane) error {
+	if l.begun {
+		return nil
+	}
+	acked, err := l.Source.Acked(ctx, c.cfg.Reader)
+	if err != nil {
+		return err
+	}
+	after, err := c.cfg.Sink.Begin(ctx, l.Gateway, acked)
+	if err != nil {
+		return err
+	}
+	if after == "" && acked != "" {
+		c.cfg.Say("%s: it begins with the first outcome that is kept; what %s had acknowledged before may not be in it", l.Gateway, c.cfg.Reader)
+	}
+	l.begun, l.Cursor, l.acked = true, after, acked
+	return nil
+}
+
+// ack acknowledges what the sink has. An answer that is lost does no harm: it is acknowledged again with the next page.
+func (c *Copier) ack(ctx context.Context, l *Lane) error {
+	if l.Cursor == "" || l.Cursor == l.acked {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, ackWithin)
+	defer cancel()
+	if _, err := l.Source.Ack(ctx, c.cfg.Reader, l.Cursor); err != nil {
+		return err
+	}
+	l.acked = l.Cursor
+	return nil
+}
