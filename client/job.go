@@ -26,6 +26,8 @@ type Job struct {
 	Batch string `json:"batch,omitempty"`
 	// Route is the gateway's route that the job takes; empty is the gateway's own request, or its first route if it has none of its own.
 	Route string `json:"route,omitempty"`
+	// Lane is the job's lane, where jobs name their lanes themselves; empty is that of the payload, or none.
+	Lane string `json:"lane,omitempty"`
 	// Priority is the job's class; empty is the gateway's default.
 	Priority string `json:"priority,omitempty"`
 }
@@ -84,6 +86,7 @@ type JobView struct {
 	Batch             string     `json:"batch"`
 	Route             string     `json:"route,omitempty"`
 	Priority          string     `json:"priority,omitempty"`
+	Lane              string     `json:"lane,omitempty"`
 	Cost              int64      `json:"cost"`
 	Amount            Amounts    `json:"amount"`
 	Attempts          int        `json:"attempts"`

@@ -23,6 +23,7 @@ type Outcome struct {
 	ID      string `json:"id,omitempty"` // empty with BatchDone
 	Batch   string `json:"batch"`
 	Route   string `json:"route,omitempty"`
+	Lane    string `json:"lane,omitempty"`
 	// State is Done, Parked, Discarded or BatchDone. A job that is parked and done later is told twice, in this order.
 	State State `json:"state"`
 	// Reason is why it is parked; nil where it is not.

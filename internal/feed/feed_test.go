@@ -21,10 +21,15 @@ func TestAnOutcomeSaysWhatBecameOfTheJob(t *testing.T) {
 	r := newRig(t)
 	r.now += 5_000_000
 	r.park(1)
-	r.accept(job.Job{ID: "refund-1", Route: "refund"})
+	r.accept(job.Job{ID: "refund-1", Route: "refund"}, job.Job{ID: "x-1", Route: "x", Lane: "a b"}, job.Job{ID: "x-2", Lane: "ü"})
 	page, err := r.feed(feed.Config{}).Read(t.Context(), feed.Cursor{}, 10)
-	if err != nil || len(page) != 2 || page[0].Route != "" || page[1].ID != "refund-1" || page[1].Route != "refund" {
+	if err != nil || len(page) != 4 {
 		t.Fatal(page, err)
+	}
+	for i, want := range []feed.Outcome{{ID: "job-1"}, {ID: "refund-1", Route: "refund"}, {ID: "x-1", Route: "x", Lane: "a b"}, {ID: "x-2", Lane: "ü"}} {
+		if o := page[i]; o.ID != want.ID || o.Route != want.Route || o.Lane != want.Lane {
+			t.Errorf("got %+v, want %+v", o, want)
+		}
 	}
 	text, err := json.Marshal(page[0])
 	want := `{"cursor":"1700000005-1700000005000000","gateway":"` + r.name + `","id":"job-1","batch":"november","state":"parked","reason":"rejected","status":0,"reference":"","amount":4900,` +

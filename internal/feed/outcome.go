@@ -24,6 +24,7 @@ type Outcome struct {
 	ID      string `json:"id,omitempty"` // empty with BatchDone
 	Batch   string `json:"batch"`
 	Route   string `json:"route,omitempty"` // empty: the gateway's own request
+	Lane    string `json:"lane,omitempty"`  // empty: it has none
 	State   string `json:"state"`           // done, parked, discarded or BatchDone
 	// Reason is why it is parked; nil where it is not.
 	Reason *job.Reason `json:"reason"`
@@ -78,7 +79,7 @@ func outcome(text string, at int64) (o Outcome, rest string, err error) {
 			return o, "", err
 		}
 	}
-	texts := make([]string, 0, 5)
+	texts := make([]string, 0, 6)
 	for _, size := range numbers[4:] {
 		if size < 0 || size > int64(len(rest)) {
 			return o, "", strconv.ErrRange
@@ -89,6 +90,9 @@ func outcome(text string, at int64) (o Outcome, rest string, err error) {
 	o.ID, o.Batch, o.Reference = texts[0], texts[1], texts[2]
 	if len(texts) > 4 {
 		o.Route = texts[4]
+	}
+	if len(texts) > 5 {
+		o.Lane = texts[5]
 	}
 	if state, reason, parked := strings.Cut(o.State, "/"); parked {
 		o.State, o.Reason = state, (*job.Reason)(&reason)

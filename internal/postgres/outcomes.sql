@@ -4,6 +4,7 @@ CREATE TABLE TABLE_NAME (
   id          text,                      -- of the job; null with batch_done
   batch       text,
   route       text,
+  lane        text,
   state       text NOT NULL,             -- done, parked, discarded or batch_done
   reason      text,                      -- why it is parked
   status      integer,                   -- of the gateway's last answer; null: there was none

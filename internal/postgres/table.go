@@ -32,7 +32,7 @@ type Table struct {
 }
 
 // columns are those of the table that are written, in the order in which they are.
-var columns = []string{"cursor", "gateway", "id", "batch", "route", "state", "reason", "status", "reference", "amount", "currency", "attempts", "accepted_at", "at"}
+var columns = []string{"cursor", "gateway", "id", "batch", "route", "lane", "state", "reason", "status", "reference", "amount", "currency", "attempts", "accepted_at", "at"}
 
 // NewTable returns a table by its name, with or without a schema, that a reader copies into.
 func NewTable(db *DB, name, reader string) (*Table, error) {
@@ -157,7 +157,7 @@ func (t *Table) Put(ctx context.Context, gateway, after string, page []feed.Outc
 
 // row is an outcome in the order of columns. What a line of the feed leaves empty is null.
 func row(o feed.Outcome) []any {
-	return []any{o.Cursor, o.Gateway, text(o.ID), text(o.Batch), text(o.Route), o.State, reason(o.Reason), pgtype.Int4{Int32: int32(o.Status), Valid: o.Status != 0}, text(o.Reference),
+	return []any{o.Cursor, o.Gateway, text(o.ID), text(o.Batch), text(o.Route), text(o.Lane), o.State, reason(o.Reason), pgtype.Int4{Int32: int32(o.Status), Valid: o.Status != 0}, text(o.Reference),
 		number(o.Amount), text(o.Currency), int32(o.Attempts), o.AcceptedAt, o.At}
 }
 

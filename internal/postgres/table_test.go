@@ -71,7 +71,7 @@ func hasOutcomesAsTheyWere(t *testing.T, url string) {
 	must(t, err)
 	page := outcomes(0, 3)
 	refused := job.Refused
-	page[1].State, page[1].Reason, page[1].Amount, page[1].Currency, page[1].Route = "parked", &refused, nil, "", "refund"
+	page[1].State, page[1].Reason, page[1].Amount, page[1].Currency, page[1].Route, page[1].Lane = "parked", &refused, nil, "", "refund", "acct_1"
 	page = append(page, feed.Outcome{Cursor: "1763742851-1763742851000009", Gateway: "stripe", Batch: "b", State: feed.BatchDone, At: page[2].At})
 	after, n, err := table.Put(t.Context(), "stripe", after, page)
 	must(t, err)
@@ -81,8 +81,8 @@ func hasOutcomesAsTheyWere(t *testing.T, url string) {
 	if got := one[string](t, c, `SELECT sum(amount)::text FROM billing.outcomes`); got != "18014398509481986000000002" {
 		t.Errorf("the sum is %s", got)
 	}
-	if got := one[string](t, c, `SELECT string_agg(concat_ws(',', id, batch, route, state, reason, status, reference, currency, attempts, accepted_at AT TIME ZONE 'UTC', at AT TIME ZONE 'UTC'), ';' ORDER BY cursor) FROM billing.outcomes`); got !=
-		"inv-0,done,200,ch_1,EUR,1,2025-11-21 16:34:11,2025-11-21 16:34:11;inv-1,refund,parked,refused,200,ch_1,1,2025-11-21 16:34:11.000001,2025-11-21 16:34:11.000001;"+
+	if got := one[string](t, c, `SELECT string_agg(concat_ws(',', id, batch, route, lane, state, reason, status, reference, currency, attempts, accepted_at AT TIME ZONE 'UTC', at AT TIME ZONE 'UTC'), ';' ORDER BY cursor) FROM billing.outcomes`); got !=
+		"inv-0,done,200,ch_1,EUR,1,2025-11-21 16:34:11,2025-11-21 16:34:11;inv-1,refund,acct_1,parked,refused,200,ch_1,1,2025-11-21 16:34:11.000001,2025-11-21 16:34:11.000001;"+
 			"inv-2,done,200,ch_1,EUR,1,2025-11-21 16:34:11.000002,2025-11-21 16:34:11.000002;b,batch_done,0,2025-11-21 16:34:11.000002" {
 		t.Error(got)
 	}

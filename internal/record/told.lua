@@ -1,6 +1,6 @@
 -- told.lua: writes the outcomes that feed.lua has noted into the gateway's feed. A fragment: local functions only, behind record.lua.
 -- spillway:{gateway}:outcomes is a stream. An entry has up to FEED_PACK outcomes in its field told: "FIRST COUNT;" and then each as
--- "STATE STATUS ATTEMPTS AGE ID BATCH REFERENCE MONEY ROUTE:", those from ID on being lengths in bytes, with these texts behind it; ROUTE is left out where the job has none. STATE is done, discarded, parked/REASON or batch_done
+-- "STATE STATUS ATTEMPTS AGE ID BATCH REFERENCE MONEY ROUTE LANE:", those from ID on being lengths in bytes, with these texts behind it; LANE, and ROUTE before it, are left out where the job has none. STATE is done, discarded, parked/REASON or batch_done
 -- (no id then), STATUS 0 where no call was answered, AGE how long before its time the job was accepted (µs), MONEY as a record has it (batch.lua). More lengths may follow, and their texts.
 -- FIRST is the number of its first outcome, counted from 1 over the life of the feed. The id of an entry is "EPOCH-TIME" of its last outcome; those before it have
 -- the times (µs) just before: no two outcomes have the same, so EPOCH-TIME is an outcome's cursor. Later ones are greater, also after a fail-over,
@@ -11,12 +11,13 @@ local FEED_PACK = 32
 -- feed_text is one outcome as an entry has it; at is its time (µs).
 local function feed_text(note, at)
   if type(note) == 'table' then return 'batch_done 0 0 0 0 ' .. #note[1] .. ' 0 0:' .. note[1] end
-  local v, id = redis.call('HMGET', note, '@state', '@reason', '@batch', '@status', '@reference', '@money', '@accepted_at', '@calls', '@route'), shelf_id(note)
+  local v, id = redis.call('HMGET', note, '@state', '@reason', '@batch', '@status', '@reference', '@money', '@accepted_at', '@calls', '@route', '@lane'), shelf_id(note)
   local state, batch, reference, money, calls = v[1] or '', v[3] or '', v[5] or '', v[6] or '', v[8]
   if state == 'parked' then state = state .. '/' .. (v[2] or '') end
   if not calls then calls = v[4] and int(calls_made(read(note, '@calls', '@history', '@replays', '@spent'))) or '0' end
-  return state .. ' ' .. (v[4] or '0') .. ' ' .. calls .. ' ' .. int(math.max(at - (tonumber(v[7]) or at), 0)) .. ' ' .. #id .. ' ' .. #batch .. ' ' .. #reference .. ' ' .. #money .. (v[9] and ' ' .. #v[9] or '') .. ':' ..
-    id .. batch .. reference .. money .. (v[9] or '')
+  local more = v[10] and ' ' .. #(v[9] or '') .. ' ' .. #v[10] or v[9] and ' ' .. #v[9] or ''
+  return state .. ' ' .. (v[4] or '0') .. ' ' .. calls .. ' ' .. int(math.max(at - (tonumber(v[7]) or at), 0)) .. ' ' .. #id .. ' ' .. #batch .. ' ' .. #reference .. ' ' .. #money .. more .. ':' ..
+    id .. batch .. reference .. money .. (v[9] or '') .. (v[10] or '')
 end
 
 -- feed_number is the number of the last outcome in the stream, for a feed of which nothing else is known.
