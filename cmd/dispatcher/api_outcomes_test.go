@@ -11,7 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"spillway/client"
+	"spillway/internal/admission"
+	"spillway/internal/dispatch"
 	"spillway/internal/feed"
+	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // fedRig is an API whose gateway has an outcome feed, and room for hardly any job: nearly each one that comes is parked, which is an outcome.
@@ -181,6 +186,9 @@ func (f *fedRig) events(last string, most int) ([]string, string) {
 		f.t.Fatal(err)
 	}
 	defer back.Body.Close()
+	if back.Header.Get("X-Accel-Buffering") != "no" {
+		f.t.Error("nginx may hold the events back")
+	}
 	var ids []string
 	id := ""
 	for lines := bufio.NewScanner(back.Body); len(ids) < most && lines.Scan(); {
@@ -232,21 +240,70 @@ func TestAReaderOfEventsComesAgain(t *testing.T) {
 // How fast one reader takes outcomes over HTTP is in the log: go test -v -run TestOneReaderTakesManyOutcomes ./cmd/dispatcher
 func TestOneReaderTakesManyOutcomes(t *testing.T) {
 	t.Parallel()
-	f := newFedRig(t)
-	for range 8 {
-		f.park(5000)
+	const n = 20_000
+	together := newFedRig(t)
+	for range 4 {
+		together.park(n / 4)
 	}
-	begun, all, after := time.Now(), []string(nil), ""
-	for {
+	apart := newFedRig(t)
+	apart.parkApart(n)
+	for name, f := range map[string]*fedRig{"many in a script": together, "each in its own": apart} {
+		for how, read := range map[string]func() []string{"lines": f.readAll, "events, by the Go client": f.streamAll} {
+			begun := time.Now()
+			all := read()
+			took := time.Since(begun)
+			rate := float64(len(all)) / took.Seconds()
+			t.Logf("%s, as %s: %d outcomes in %s: %.0f a second", name, how, len(all), took.Round(time.Millisecond), rate)
+			if rate < 20_000 && !testkit.Race {
+				t.Errorf("%s, as %s: %.0f outcomes a second, want 20,000 at least", name, how, rate)
+			}
+			if !slices.Equal(all, f.parked) || len(all) < n-1 {
+				t.Errorf("%s, as %s: %d outcomes, %d jobs were parked", name, how, len(all), len(f.parked))
+			}
+		}
+	}
+}
+
+// parkApart takes so many jobs in one by one, as jobs end: each outcome is told by a script of its own.
+func (f *fedRig) parkApart(n int) {
+	f.t.Helper()
+	door := dispatch.Door(f.c, f.cfg, 0)
+	for range n {
+		f.posted++
+		j := job.Job{ID: fmt.Sprintf("job-%06d", f.posted), Gateway: f.gateway, Batch: "2026-11", Payload: json.RawMessage("{}"), Cost: 1}
+		got, err := door.Admit(f.t.Context(), f.gateway, []job.Job{j}, admission.Park)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if got[0].Outcome == job.ParkedNow {
+			f.parked = append(f.parked, j.ID)
+		}
+	}
+}
+
+func (f *fedRig) readAll() (all []string) {
+	for after := ""; ; {
 		ids, last := f.read("?limit=10000&after=" + after)
 		if len(ids) == 0 {
-			break
+			return all
 		}
 		all, after = append(all, ids...), last
 	}
-	took := time.Since(begun)
-	t.Logf("%d outcomes in %s: %.0f a second", len(all), took.Round(time.Millisecond), float64(len(all))/took.Seconds())
-	if !slices.Equal(all, f.parked) {
-		t.Errorf("%d outcomes, %d jobs were parked", len(all), len(f.parked))
+}
+
+func (f *fedRig) streamAll() (all []string) {
+	f.t.Helper()
+	c, err := client.New(f.url, client.Token(apiToken))
+	if err != nil {
+		f.t.Fatal(err)
 	}
+	for o, err := range c.Outcomes(f.t.Context(), f.gateway, "") {
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if all = append(all, o.ID); len(all) == len(f.parked) {
+			break
+		}
+	}
+	return all
 }

@@ -118,6 +118,9 @@ func (f *Feed) between(ctx context.Context, after Cursor, limit int) (all []Outc
 		return nil, f.failed("read", err)
 	}
 	for _, m := range entries {
+		if len(all) == limit { // an entry has many: what is behind is read another time
+			break
+		}
 		told, _, err := entry(f.cfg.Gateway, m)
 		if err != nil {
 			return nil, err

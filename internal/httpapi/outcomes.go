@@ -185,6 +185,7 @@ func (a *API) outcomeEvents(w http.ResponseWriter, r *http.Request, feed Outcome
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back until it has many
 	out, beat := newPiecemeal(w, a.times.write), time.Now()
 	out.text = append(out.text, "retry: 1000\n\n"...)
 	for !a.stopping.Load() {
