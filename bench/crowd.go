@@ -57,6 +57,8 @@ type crowded struct {
 	back    float64       // the share of slots that were given back or came too late
 	mib     float64       // of the process's memory, at most
 	idle    float64       // processor time of the process before there were jobs, as a share of one processor
+	own     float64       // µs of a processor that the process took for a call
+	redis   float64       // and Redis
 	ready   time.Duration // from the start of the process
 	views   views
 }
@@ -71,8 +73,8 @@ func crowding(ctx context.Context, runs int, which string) error {
 	if err := buildInto(dir); err != nil {
 		return err
 	}
-	fmt.Println("| | calls/s | of what is allowed | to one gateway | fullest second | slots unused | MiB | idle | ready | status | job | console | /metrics |\n" +
-		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+	fmt.Println("| | calls/s | of what is allowed | to one gateway | fullest second | slots unused | µs a call: dispatcher | Redis | MiB | idle | ready | status | job | console | /metrics |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 	for range runs {
 		for i, pair := range crowds {
 			if which != "" && !strings.Contains(which, fmt.Sprint(i+1)) {
@@ -88,8 +90,8 @@ func crowding(ctx context.Context, runs int, which string) error {
 					one = got.rate
 				}
 				v := got.views
-				fmt.Printf("| %s | %.0f | %.1f %% | %.2f | %d of %d | %.2f %% | %.0f | %.1f %% | %.1f s | %.2f s | %.2f s | %.2f s | %.2f s |\n", c, got.rate,
-					100*got.rate/float64(c.busy*c.perSecond), got.rate/one, got.fullest, c.perSecond, 100*got.back, got.mib, 100*got.idle,
+				fmt.Printf("| %s | %.0f | %.1f %% | %.2f | %d of %d | %.2f %% | %.0f | %.0f | %.0f | %.1f %% | %.1f s | %.2f s | %.2f s | %.2f s | %.2f s |\n", c, got.rate,
+					100*got.rate/float64(c.busy*c.perSecond), got.rate/one, got.fullest, c.perSecond, 100*got.back, got.own, got.redis, got.mib, 100*got.idle,
 					got.ready.Seconds(), v.status.Seconds(), v.job.Seconds(), v.console.Seconds(), v.metrics.Seconds())
 			}
 		}
@@ -151,11 +153,15 @@ func (c crowd) trial(ctx context.Context, dir string) (got crowded, err error) {
 	if err := pause(ctx, crowdWarms); err != nil {
 		return got, err
 	}
-	from := time.Now()
+	from, own, server := time.Now(), processorTime(cmd.Process.Pid), processorTime(redis.cmd.Process.Pid)
 	if err := pause(ctx, crowdFor); err != nil {
 		return got, err
 	}
-	got.rate, got.fullest = gw.seen(from, time.Now())
+	until := time.Now()
+	got.rate, got.fullest = gw.seen(from, until)
+	calls := max(got.rate*until.Sub(from).Seconds(), 1)
+	got.own = float64((processorTime(cmd.Process.Pid) - own).Microseconds()) / calls
+	got.redis = float64((processorTime(redis.cmd.Process.Pid) - server).Microseconds()) / calls
 	if got.views, err = look(ctx, filepath.Join(dir, "dispatcher"), config, "http://"+listen); err != nil {
 		return got, err
 	}
