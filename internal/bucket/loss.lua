@@ -9,11 +9,14 @@ local LOSS_FULL = 2 ^ 50 -- units, more than any limit allows
 local LOSS_REPORTED = 1000000 -- a report of lateness comes so soon after its call was written
 local LOSS_FILE = 4000000 -- an append-only file lacks what came so shortly before a crash, at most: 2 s until it is on the disk, and whose lateness was reported then
 
+local loss_server -- what INFO says of the server, once it was asked
+
 -- loss_run returns the run id of the Redis that runs now, as far as it can be known, since when nothing is known (nil = that isn't doubted) and why ("restored" or
 -- "behind"), and what INFO says of the server. wrote is the field r of the pace.
 local function loss_run(wrote)
-  local server = redis.pcall('INFO', 'server') -- nothing where INFO is not allowed, or not known
+  local server = loss_server or redis.pcall('INFO', 'server') -- nothing where INFO is not allowed, or not known
   if type(server) ~= 'string' then server = '' end
+  loss_server = server
   local why, since = string.match(wrote or '', '^(%a+) (%d+)$')
   return string.match(server, 'run_id:(%w+)') or not why and wrote or nil, tonumber(since), why, server
 end

@@ -46,9 +46,9 @@ var (
 )
 
 var (
-	reserveScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, upcomingLua, reserveLua)
-	releaseScript   = redisdb.NewScript(redisdb.NowLua, poolLua, releaseLua)
-	lateScript      = redisdb.NewScript(redisdb.NowLua, poolLua, lateLua)
+	reserveScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, upcomingLua, reserveLua)
+	releaseScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, releaseLua)
+	lateScript      = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lateLua)
 	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, reshapeLua)
 	succeededScript = redisdb.NewScript(redisdb.NowLua, record.OutageLua, doubtLua, succeededLua)
 	pauseScript     = redisdb.NewSwitchScript(redisdb.NowLua, pauseLua)

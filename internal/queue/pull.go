@@ -14,7 +14,7 @@ import (
 //go:embed dequeue.lua
 var dequeueLua string
 
-var dequeueScript = redisdb.NewScript(dequeueLua)
+var dequeueScript = redisdb.NewSharedScript(dequeueLua)
 
 // wanted is what to pull.
 type wanted struct {

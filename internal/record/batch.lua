@@ -119,6 +119,8 @@ end
 
 local function books_gather() moving = {} end
 
+local function books_begin() moving = nil end
+
 local function books_gathered()
   for from, ways in pairs(moving) do
     for to, batches in pairs(ways) do

@@ -1,6 +1,6 @@
 -- gather.lua: what several jobs of one script change together. A fragment: local functions only, behind batch.lua. Between gather() and
 -- gathered() what would be changed job by job is noted: the books, sorted sets, counts and times to live, each of which then changes once. Nobody
--- may read in between what is noted.
+-- may read in between what is noted. All of it is of one gateway.
 local gathers -- what was noted, by key; nil if each change is made at once
 
 -- gather_add puts a member into a sorted set.
@@ -74,7 +74,12 @@ local function forget(record, dedupe_ms, batch)
   gather_stay(books_key(record, 'batch:' .. batch), books_key(record, 'batch-ids:' .. batch), int(tonumber(dedupe_ms) + BOOKS_STAY))
 end
 
-local function gather()
+-- gather begins with so many jobs of a gateway. A single one has each change made at once.
+local function gather(jobs)
+  shelf_begin()
+  books_begin()
+  gathers = nil
+  if jobs == 1 then return end
   gathers = {add = {}, gone = {}, count = {}, till = {}, book = {}, once = {}, stay = {}, stopped = {}}
   shelf_gather()
   books_gather()
@@ -82,6 +87,7 @@ end
 
 local function gathered()
   local all = gathers
+  if not all then return end
   gathers = nil
   books_gathered()
   shelf_gathered()

@@ -4,7 +4,7 @@
 -- self_replays, which counts how often that happened, and after AGAIN_MOST times nothing but a person takes the job in.
 local AGAIN_FIRST, AGAIN_MOST = 60000000, 5
 
--- shelf_key names a key of a record's gateway, which is the same for all that a script touches.
+-- shelf_key names a key of a record's gateway, which is the same for all that a script touches until shelf_begin.
 local shelf_prefix
 local function shelf_key(record, rest)
   shelf_prefix = shelf_prefix or string.match(record, '^spillway:{[^}]*}:')
@@ -45,6 +45,9 @@ local function shelf_batch(record, reason, batch)
   of[batch] = of[batch] or shelf_key(record, 'parked:' .. reason .. ':b:' .. batch)
   return of[batch]
 end
+
+-- shelf_begin forgets the gateway: what follows is of another one.
+local function shelf_begin() shelf_prefix, shelf_job, shelf_batches, removed = nil, nil, {}, nil end
 
 -- shelf_put notes that a job is parked for a reason, since when (µs).
 local function shelf_put(record, reason, batch, when)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// joint is those of a round trip that run the same shared script, as one run of it; or a single script of any kind.
+// joint is those of a round trip that run the same shared script, as one run of it, those of a gateway after one another; or a single script of any kind.
 type joint struct {
 	all []*asked
 	cmd *redis.Cmd // of the run; nil for a single script
@@ -24,11 +26,14 @@ func joined(all []*asked) (runs []*joint) {
 		}
 		runs[i].all = append(runs[i].all, a)
 	}
+	for _, r := range runs {
+		slices.SortStableFunc(r.all, func(a, b *asked) int { return strings.Compare(a.gateway, b.gateway) })
+	}
 	return runs
 }
 
 func (a *asked) joins(b *asked) bool {
-	return a.several != nil && a.several == b.several && a.gateway == b.gateway && len(a.keys) == len(b.keys) && len(a.args) == len(b.args)
+	return a.several != nil && a.several == b.several && (a.gateway == b.gateway || !a.ends) && len(a.keys) == len(b.keys) && len(a.args) == len(b.args)
 }
 
 func (r *joint) run(ctx context.Context, c redis.Scripter) {
@@ -81,7 +86,19 @@ func (a *asked) named(ctx context.Context, c redis.Scripter, failed error) error
 func (r *joint) columns() (keys []string, args []any) {
 	ownKeys, keys := column(r.all, func(a *asked) []string { return a.keys })
 	ownArgs, rest := column(r.all, func(a *asked) []any { return a.args })
-	return keys, append([]any{len(r.all), ownKeys, ownArgs}, rest...)
+	return keys, append([]any{r.callers(), ownKeys, ownArgs}, rest...)
+}
+
+// callers says how many of each gateway come after one another.
+func (r *joint) callers() []byte {
+	var text []byte
+	n := 0
+	for i, a := range r.all {
+		if n++; i+1 == len(r.all) || r.all[i+1].gateway != a.gateway {
+			text, n = append(strconv.AppendInt(text, int64(n), 10), ' '), 0
+		}
+	}
+	return text
 }
 
 // column returns what all callers say alike, and then what each says himself; own has a 1 for each place of the latter.

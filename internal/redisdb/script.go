@@ -15,6 +15,7 @@ import (
 type Script struct {
 	s          *redis.Script
 	several    *redis.Script // runs it for several at once; nil if it can't
+	ends       bool          // something runs behind it that is of one gateway
 	replicated bool
 }
 
@@ -44,19 +45,30 @@ func composed(fragments []string) *redis.Script {
 }
 
 // NewSharedScript joins fragments into a script that runs for several callers at once where a client of Together has several that wait for it:
-// one after the other, in one step. A fragment must define gather and gathered (record.Lua does). The body must leave KEYS and ARGV alone, and answer with
-// something other than nil. Its arguments must be strings or numbers: what all callers say alike is sent once, so they are compared.
+// one after the other, in one step, also those of several gateways, unless a fragment defines at_end. Where a fragment defines gather and gathered (record.Lua does), they run
+// before and behind the callers of each gateway. The body must leave KEYS and ARGV alone, and answer with
+// something other than nil or false. Its arguments must be strings or numbers: what all callers say alike is sent once, so they are compared.
 func NewSharedScript(fragments ...string) *Script {
 	s, last := NewScript(fragments...), len(fragments)-1
-	body := "local function one(KEYS, ARGV)\n" + fragments[last] + "\nend\n" + severalLua
-	s.several = composed(append(slices.Clone(fragments[:last]), body))
+	before := slices.Clone(fragments[:last])
+	if !defines(before, "gather(") {
+		before = append(before, noGatherLua)
+	}
+	s.several, s.ends = composed(append(before, "local function one(KEYS, ARGV)\n"+fragments[last]+"\nend\n"+severalLua)), defines(before, "at_end(")
 	return s
+}
+
+const noGatherLua = "\nlocal function gather() end\nlocal function gathered() end\n"
+
+// defines says that one of the fragments defines a function that begins so.
+func defines(fragments []string, name string) bool {
+	return slices.ContainsFunc(fragments, func(f string) bool { return strings.Contains("\n"+f, "\nlocal function "+name) })
 }
 
 // ended returns the fragments with at_end behind the body, where one of them defines it.
 func ended(fragments []string) []string {
 	last := len(fragments) - 1
-	if !slices.ContainsFunc(fragments[:last], func(f string) bool { return strings.Contains(f, "\nlocal function at_end()") }) {
+	if !defines(fragments[:last], "at_end(") {
 		return fragments
 	}
 	return append(slices.Clone(fragments[:last]), "\nlocal function body()\n"+fragments[last]+"\nend\n"+endedLua)
@@ -64,7 +76,7 @@ func ended(fragments []string) []string {
 
 // Replicated returns the script for what must not be forgotten once it was answered: Run then runs it under Replicated.
 func (s *Script) Replicated() *Script {
-	return &Script{s: s.s, several: s.several, replicated: true}
+	return &Script{s: s.s, several: s.several, ends: s.ends, replicated: true}
 }
 
 // Run runs the script by its hash and, when Redis does not know it (a restart, a fail-over, SCRIPT FLUSH), by its text.

@@ -67,3 +67,52 @@ func TestWhoSharesAScriptGetsItsOwnAnswer(t *testing.T) {
 		t.Errorf("%d keys are left that were to go", len(left))
 	}
 }
+
+// shelves puts each caller's job on a shelf of its gateway, with a batch of the same name in all of them.
+var shelves = redisdb.NewSharedScript(redisdb.NowLua, record.Lua, `
+gather_book(KEYS[1], 'n')
+shelf_put(KEYS[2], 'refused', 'batch', '1')
+local stopped = gather_stopped(KEYS[2], 'batch')
+return {shelf_id(KEYS[2]), stopped or ''}`)
+
+// What is noted, or known, of one gateway is no other's; and what can't be changed of one, since a key of it is damaged, is changed of the others.
+func TestGatewaysThatShareARunKeepTheirOwn(t *testing.T) {
+	t.Parallel()
+	db, c, _ := openTogether(t, redisdb.Options{})
+	const gateways, each = 12, 15
+	counters := func(g int) string { return fmt.Sprintf("spillway:{g%d}:tally", g) }
+	if err := db.Client.HSet(t.Context(), "spillway:{g3}:batch:batch", "paused", "1", "why", "asked").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Client.Set(t.Context(), counters(7), "text", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for g := range gateways {
+		for i := range each {
+			wg.Go(func() {
+				id := fmt.Sprintf("job-%d-%d", g, i)
+				got, err := shelves.Run(t.Context(), c, []string{counters(g), fmt.Sprintf("spillway:{g%d}:job:%s", g, id)}).Slice()
+				switch why := map[int]string{3: "its batch is paused: asked"}[g]; {
+				case g == 7 && (err == nil || !strings.HasPrefix(err.Error(), "WRONGTYPE")):
+					t.Errorf("of a damaged key: %v", err)
+				case g != 7 && (err != nil || got[0] != id || got[1] != why):
+					t.Errorf("%s got %v, %v", id, got, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for g := range gateways {
+		if g == 7 {
+			continue
+		}
+		if n := db.Client.HGet(t.Context(), counters(g), "n").Val(); n != fmt.Sprint(each) {
+			t.Errorf("gateway %d: %s are counted, want %d", g, n, each)
+		}
+		shelf := db.Client.ZRange(t.Context(), fmt.Sprintf("spillway:{g%d}:parked:refused:b:batch", g), 0, -1).Val()
+		if len(shelf) != each || !strings.HasPrefix(shelf[0], fmt.Sprintf("job-%d-", g)) {
+			t.Errorf("gateway %d: %v on its shelf", g, shelf)
+		}
+	}
+}

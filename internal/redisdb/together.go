@@ -37,6 +37,7 @@ type asked struct {
 	// several runs the script for several callers of the gateway; nil if each runs by itself
 	several *redis.Script
 	gateway string
+	ends    bool          // others must be of the same gateway
 	few     []redis.Cmder // some commands in place of a script
 	// turn gets those that go in this one's round trip, itself first, or none when somebody else's has brought the answer.
 	turn chan []*asked
@@ -60,9 +61,9 @@ func (db *DB) Together() redis.UniversalClient {
 // SendsOnce says that nothing is sent again by itself: the DB's clients never do that.
 func (t *together) SendsOnce() {}
 
-// askedOf is a run of a script that may go as one with others of its gateway.
+// askedOf is a run of a script that may go as one with others.
 func askedOf(ctx context.Context, s *Script, keys []string, args []any) *asked {
-	a := &asked{ctx: ctx, sha: s.s.Hash(), several: s.several, keys: keys, args: args}
+	a := &asked{ctx: ctx, sha: s.s.Hash(), several: s.several, ends: s.ends, keys: keys, args: args}
 	if len(keys) > 0 {
 		a.gateway, _ = gatewayIn(keys[0])
 	}

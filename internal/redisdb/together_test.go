@@ -231,14 +231,19 @@ func TestWhoWaitsForReplicasGoesAlone(t *testing.T) {
 }
 
 // several is a script that runs as one for several callers. It counts them by gateway.
-var several = redisdb.NewSharedScript("local function gather() end\nlocal function gathered() end\n", `
+var several = redisdb.NewSharedScript(`
 redis.call('INCR', KEYS[1])
 return KEYS[1] .. ARGV[1]`)
 
-// All gateways of a process share round trips; what runs as one is of one gateway alone.
-func TestGatewaysShareRoundTripsAndNotRuns(t *testing.T) {
+// All gateways of a process share round trips, and runs.
+func TestGatewaysShareRoundTripsAndRuns(t *testing.T) {
 	t.Parallel()
 	db, _, count := openTogether(t, redisdb.Options{})
+	runs := atomic.Int64{}
+	db.Client.AddHook(testkit.Around(func(cmds []redis.Cmder, send func() error) error {
+		runs.Add(int64(len(cmds)))
+		return send()
+	}))
 	const gateways, each = 20, 20
 	if db.Together() != db.Together() {
 		t.Error("two gateways do not share a client")
@@ -262,6 +267,9 @@ func TestGatewaysShareRoundTripsAndNotRuns(t *testing.T) {
 	}
 	if n := count.n.Load(); n > gateways*each/2 {
 		t.Errorf("%d scripts took %d round trips", gateways*each, n)
+	}
+	if n := runs.Load(); n > gateways*each/2 {
+		t.Errorf("%d scripts took %d runs", gateways*each, n)
 	}
 }
 
