@@ -5,8 +5,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +28,7 @@ type answer struct {
 	parsed bool
 	doc    any
 	ok     bool
+	by     Rule // the rule that decided, if one did
 }
 
 type match int
@@ -175,7 +178,26 @@ func (t Table) referred(a *answer, j Judgement, path string) Judgement {
 	return j
 }
 
-func (a *answer) why() string { return fmt.Sprintf("HTTP %d", a.in.Result.Status) }
+// why is the status, and what of the body decided, in the words of the rule: nothing that the gateway has written. A 5xx has the status alone: such
+// answers are compared with each other, see savedFailure, and a repeat may be judged by another rule.
+func (a *answer) why() string {
+	status := fmt.Sprintf("HTTP %d", a.in.Result.Status)
+	if len(a.by.Body) == 0 || a.in.Result.Status >= 500 {
+		return status
+	}
+	var fields []string
+	for _, path := range slices.Sorted(maps.Keys(a.by.Body)) {
+		switch want := a.by.Body[path]; {
+		case want == "":
+			fields = append(fields, path+" is empty")
+		case isPattern(want):
+			fields = append(fields, path+" matches "+want)
+		default:
+			fields = append(fields, path+" is "+want)
+		}
+	}
+	return status + ", " + strings.Join(fields, " and ")
+}
 
 func (a *answer) retryAfter() bool {
 	_, ok := retryAfter(http.Header(a.in.Result.Header), a.in.Received)
@@ -212,4 +234,9 @@ func oneLine(text []byte) string {
 		b.WriteRune(r)
 	}
 	return b.String()
+}
+
+func isPattern(want string) bool {
+	_, is := job.Pattern(want)
+	return is
 }

@@ -55,7 +55,7 @@ type Judgement struct {
 	Spent bool
 	// HoldFor is how long the gateway asked to be left alone. Only with job.VerdictHold; 0 = it did not say: a growing back-off.
 	HoldFor time.Duration
-	// Why is short, for logs and the hold's reason: "HTTP 429", never the answer's body.
+	// Why is short, for logs and the hold's reason: "HTTP 429", or with what a rule asks of the body "HTTP 200, resultCode is Refused"; never the answer's own words.
 	Why string
 	// Error is for the job's record: the status and the answer's first 500 bytes in one line
 	// (`HTTP 402: {"error":…}`), or what went wrong on the way. Empty when done.
@@ -89,6 +89,9 @@ func (t Table) Judge(in Input) Judgement {
 func (t Table) answered(in Input) Judgement {
 	a := &answer{in: in, most: cmp.Or(t.most, usualMax)}
 	v, found, rule := t.verdict(a)
+	if found == matches {
+		a.by = rule
+	}
 	if in.Result.Renewed && found == differs { // else a rule says what a 401 means
 		return Judgement{Verdict: job.VerdictRetry, Renew: true, Why: a.why(), Error: a.line()}
 	}

@@ -209,3 +209,32 @@ func TestA401OnATokenThatWasReplacedSaysNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestAnErrorNamesWhatOfTheBodyDecided: what stands far behind in a long answer is what a person looks for. Only the words of the rule are shown, not those of the
+// gateway, and a 5xx stays as it is, as it is compared with the answer before.
+func TestAnErrorNamesWhatOfTheBodyDecided(t *testing.T) {
+	t.Parallel()
+	body := `{"first":"` + strings.Repeat("x", 600) + `","status":"requires_action","detail":"no money"}`
+	for name, tc := range map[string]struct {
+		rule Rule
+		got  job.Result
+		why  string
+	}{
+		"a value":                 {Rule{Body: map[string]string{"status": "requires_action"}}, came(200, body), "HTTP 200, status is requires_action"},
+		"two, in their order":     {Rule{Body: map[string]string{"status": "requires_action", "code": ""}}, came(200, body), "HTTP 200, code is empty and status is requires_action"},
+		"an expression":           {Rule{Body: map[string]string{"detail": "/money/"}}, came(402, body), "HTTP 402, detail matches /money/"},
+		"no field":                {Rule{Status: 402}, came(402, body), "HTTP 402"},
+		"a rule that differs":     {Rule{Body: map[string]string{"status": "canceled"}}, came(402, body), "HTTP 402"},
+		"a failure of the server": {Rule{Body: map[string]string{"status": "requires_action"}}, came(500, body), "HTTP 500"},
+	} {
+		tc.rule.Then = job.VerdictRefused
+		table, err := Table{}.With([]Rule{tc.rule})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := table.Judge(Input{KeySent: true, KeyLives: true, Result: tc.got})
+		if j.Why != tc.why || !strings.HasPrefix(j.Error, tc.why+`: {"first":"xxx`) {
+			t.Errorf("%s: why %q, error %.60q", name, j.Why, j.Error)
+		}
+	}
+}
