@@ -57,6 +57,7 @@ var mayImport = map[string]string{
 	"postgres":    "feed job",
 	// around it
 	"httpapi":  "job admission producer redisdb tracing",
+	"remote":   "bucket config deadletter desk dispatch doctor feed job reconcile redisdb tracing",
 	"cli":      "job redisdb",
 	"provider": "job",
 	"double":   "job clock",

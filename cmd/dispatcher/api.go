@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -10,8 +9,10 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
+	"spillway/internal/doctor"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // apiPatience is how long a caller waits while Redis is away, before he hears to come again: long enough for a connection to break and
@@ -20,7 +21,7 @@ const apiPatience = time.Second
 
 // api returns what run serves over HTTP: cfg, with what the API answers. Jobs may be posted to every gateway of the file, also to those
 // that other runs serve.
-func (s served) api(cfg httpapi.Config) *httpapi.API {
+func (s served) api(cfg httpapi.Config, x *doctor.Examiner) *httpapi.API {
 	cfg.Log = s.log
 	cfg.Gateways = offered(s.db.Client, s.file.Load())
 	cfg.Door = s.door
@@ -35,24 +36,12 @@ func (s served) api(cfg httpapi.Config) *httpapi.API {
 		}
 		return found.Job(ctx)
 	}
-	cfg.Status = func(ctx context.Context) (any, error) {
-		d := desk.New(s.db.Client, s.file.Load().Gateways).Of(s.db.Client, s.file.Load().Names())
-		rows, err := d.Status(ctx)
-		if err != nil {
-			return nil, err
-		}
-		unlisted, err := d.Unlisted(ctx)
-		if err != nil {
-			return nil, err
-		}
-		v, damaged, err := statusOf(ctx, d, rows, unlisted)
-		return v, cmp.Or(err, damaged)
-	}
 	s.showBatches(&cfg)
 	s.showCalls(&cfg)
 	cfg.Search = s.search
 	cfg.Processes = func(ctx context.Context) (any, error) { return desk.WhoServes(ctx, s.db.Client) }
 	cfg.Outcomes = s.outcomes
+	cfg.Operations, cfg.Once = s.operations(x), onceKept{redisdb.NewOnce(s.db.Client)}
 	return httpapi.New(cfg)
 }
 

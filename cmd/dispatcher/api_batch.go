@@ -23,18 +23,11 @@ func (s served) showBatches(cfg *httpapi.Config) {
 		}
 		return batchesPage(ctx, d, q)
 	}
-	cfg.Batch = func(ctx context.Context, name string, gateways []string) (any, error) {
-		d, err := s.deskOf(gateways)
-		if err != nil {
-			return nil, err
-		}
-		return d.Batch(ctx, name)
-	}
 }
 
 // deskOf returns the desk of these gateways of the file, or of all.
 func (s served) deskOf(names []string) (*desk.Desk, error) {
-	chosen, err := gateways(s.file.Load(), names)
+	chosen, err := desk.Choose(s.file.Load(), names)
 	return desk.New(s.db.Client, chosen), err
 }
 

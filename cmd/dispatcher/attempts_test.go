@@ -30,7 +30,7 @@ func (r *rig) screens() screens {
 	guard := httpapi.NewGuard("")
 	s := served{file: newInForce(r.cfg), door: newDoor(dispatch.Door(db.Client, r.cfg, apiPatience)), db: db}
 	page := console.New(console.Config{Redis: r.c, Gateways: r.cfg.Gateways, Guard: guard})
-	srv := httptest.NewServer(s.api(httpapi.Config{Guard: guard, Ready: s.takesJobs, Console: page}))
+	srv := httptest.NewServer(s.api(httpapi.Config{Guard: guard, Ready: s.takesJobs, Console: page}, s.examiner()))
 	r.t.Cleanup(func() { srv.Close(); _ = db.Close() })
 	return screens{r, srv.URL}
 }

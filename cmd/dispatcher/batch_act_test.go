@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
@@ -16,8 +17,8 @@ func TestBatchCancelAsksForAReasonAndForYes(t *testing.T) {
 	r := newRig(t)
 	r.batch()
 	r.expect(r.command("batch", "cancel", "b1", "--why", "\t"), 2, "", "dispatcher: a batch cancel needs a reason\nhint: say it with --why \"confirmed by support, ticket 4711\"\n")
-	r.expect(r.command("batch", "cancel", "b1", "--why", strings.Repeat("x", mostWhy+1)), 2, "",
-		fmt.Sprintf("dispatcher: --why has more than %d bytes\nhint: name a ticket that says the rest\n", mostWhy))
+	r.expect(r.command("batch", "cancel", "b1", "--why", strings.Repeat("x", desk.MostWhy+1)), 2, "",
+		fmt.Sprintf("dispatcher: --why has more than %d bytes\nhint: name a ticket that says the rest\n", desk.MostWhy))
 	r.expect(r.command("batch", "cancel", "b1"), 2, "", "dispatcher: a batch cancel needs a reason\nhint: say it with --why \"confirmed by support, ticket 4711\"\n")
 	r.expect(r.command("batch", "cancel", "none", "--why", "w"), 4, "", "dispatcher: no batch \"none\"\nhint: no job of it was enqueued here, or its last job was over longer ago than dedupe\n")
 	r.expect(r.command("batch", "cancel", "b1", "--why", "wrong file"), 0,

@@ -21,7 +21,7 @@ func (r *rig) page(path string) string {
 	r.t.Helper()
 	guard := httpapi.NewGuard("")
 	s := served{file: newInForce(r.cfg), db: &redisdb.DB{Client: r.c}, log: slog.New(slog.DiscardHandler)}
-	api := s.api(httpapi.Config{Guard: guard, Console: console.New(console.Config{Redis: r.c, Gateways: r.cfg.Gateways, Guard: guard, Log: s.log})})
+	api := s.api(httpapi.Config{Guard: guard, Console: console.New(console.Config{Redis: r.c, Gateways: r.cfg.Gateways, Guard: guard, Log: s.log})}, s.examiner())
 	answer := httptest.NewRecorder()
 	api.ServeHTTP(answer, httptest.NewRequest("GET", "http://127.0.0.1"+path, nil))
 	if answer.Code != 200 {

@@ -26,7 +26,7 @@ func TestABatchThatStoppedItselfIsNamed(t *testing.T) {
 	if got := r.command("job", "b"); !strings.Contains(got.out, "its batch waits until its first job is done; "+goOn+"\n") {
 		t.Errorf("waiting, job says %s", got.out)
 	}
-	if got := r.command("batch", "b 1", "-o", "json"); !strings.Contains(got.out, `"paused_at":null,"cancelled_at":null,"canary":{"first":1,"done":0,"waits":true}}`) {
+	if got := r.command("batch", "b 1", "-o", "json"); !strings.Contains(got.out, `"paused_at":null,"cancelled_at":null,"canary":{"first":1,"done":0,"waits":true},"go_on":"the rest goes in by itself then;`) {
 		t.Errorf("waiting, batch says %s", got.out)
 	}
 

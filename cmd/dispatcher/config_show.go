@@ -8,6 +8,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/job"
 )
 
@@ -36,7 +37,7 @@ func (p *program) showConfig(names []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := gateways(cfg, names); err != nil {
+	if _, err := desk.Choose(cfg, names); err != nil {
 		return err
 	}
 	document, err := config.Written(p.Config, names)

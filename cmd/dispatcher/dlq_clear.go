@@ -34,20 +34,7 @@ func clearingFlags(cmd *cobra.Command) *clearFlags {
 
 // needWhy refuses an act without a reason.
 func (f *clearFlags) needWhy(verb string) error {
-	return needWhy(f.why, verb)
-}
-
-// mostWhy is how many bytes a reason may have: it is shown with each job that was settled.
-const mostWhy = 500
-
-func needWhy(why, verb string) error {
-	switch {
-	case strings.TrimSpace(why) == "":
-		return cli.Usage(`say it with --why "confirmed by support, ticket 4711"`, "a %s needs a reason", verb)
-	case len(why) > mostWhy:
-		return cli.Usage("name a ticket that says the rest", "--why has more than %d bytes", mostWhy)
-	}
-	return nil
+	return desk.NeedWhy(f.why, verb)
 }
 
 // clear shows what an action would touch, asks, does it and says what it did.

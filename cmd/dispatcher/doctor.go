@@ -12,6 +12,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/config"
+	"spillway/internal/desk"
 	"spillway/internal/doctor"
 	"spillway/internal/job"
 )
@@ -42,7 +43,7 @@ func (p *program) doctor(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := gateways(cfg, names)
+	chosen, err := desk.Choose(cfg, names)
 	if err != nil {
 		return err
 	}

@@ -68,8 +68,7 @@ func (p *program) newJobWriter(f *exportFlags) (w *jobWriter, err error) {
 	}
 	w = &jobWriter{p: p, f: f, out: p.newPaged(titles...)}
 	if f.format == formatCSV {
-		w.csv, err = cli.NewCSV(w.out.out, append(strings.Split("id gateway batch state reason amount currency amount_major status reference attempts replays "+
-			"accepted_at called_at parked_at finished_at settled_as settled_at settled_by settled_why error route priority lane", " "), f.fields...)...)
+		w.csv, err = cli.NewCSV(w.out.out, csvTitles(f.fields)...)
 	}
 	return w, err
 }
@@ -83,7 +82,7 @@ func (w *jobWriter) write(l desk.JobLine) error {
 	}
 	switch {
 	case w.csv != nil:
-		return w.csv.Row(append(csvCells(l), w.fieldCells(l)...)...)
+		return w.csv.Row(append(csvCells(l), fieldCells(w.f.fields, l)...)...)
 	case w.f.format == formatNDJSON || w.p.JSON():
 		return cli.WriteJSON(w.out.out, l)
 	}
@@ -93,7 +92,12 @@ func (w *jobWriter) write(l desk.JobLine) error {
 	}
 	cells := []any{cli.Uncut(l.ID), cli.Uncut(l.Gateway), l.State, l.Reason, unlessZero(l.Status), cli.Uncut(l.Reference), l.Attempts,
 		moments(l.AcceptedAt), moments(l.CalledAt), moments(l.FinishedAt), cli.Uncut(settled), w.out.table.Money(l.Money()), cli.Uncut(l.Batch)}
-	return w.out.row(append(cells, w.fieldCells(l)...)...)
+	return w.out.row(append(cells, fieldCells(w.f.fields, l)...)...)
+}
+
+func csvTitles(fields []string) []string {
+	return append(strings.Split("id gateway batch state reason amount currency amount_major status reference attempts replays "+
+		"accepted_at called_at parked_at finished_at settled_as settled_at settled_by settled_why error route priority lane", " "), fields...)
 }
 
 func csvCells(l desk.JobLine) []any {
@@ -112,9 +116,9 @@ func csvCells(l desk.JobLine) []any {
 }
 
 // fieldCells are the fields of the payload: texts as they are, numbers as they were written, and what has parts as JSON.
-func (w *jobWriter) fieldCells(l desk.JobLine) []any {
+func fieldCells(fields []string, l desk.JobLine) []any {
 	var cells []any
-	for _, name := range w.f.fields {
+	for _, name := range fields {
 		switch v := l.Fields[name].(type) {
 		case nil:
 			cells = append(cells, nil)

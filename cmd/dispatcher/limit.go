@@ -86,7 +86,7 @@ limit. What Redis still knows of stays counted.`,
   dispatcher limit forgive -g stripe --why "their console counts 40 calls today"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needWhy(why, "limit forgive"); err != nil {
+			if err := desk.NeedWhy(why, "limit forgive"); err != nil {
 				return err
 			}
 			return p.forgive(cmd.Context(), names, desk.By{Who: steersman(), Why: why})

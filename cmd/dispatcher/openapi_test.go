@@ -2,32 +2,94 @@ package main
 
 import (
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/getkin/kin-openapi/openapi3"
+
 	"spillway/internal/desk"
-	"spillway/internal/doctor"
 	"spillway/internal/feed"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 	"spillway/internal/testkit"
 )
+
+func theDescription() []byte {
+	answer := httptest.NewRecorder()
+	httpapi.New(httpapi.Config{}).ServeHTTP(answer, httptest.NewRequest("GET", "http://127.0.0.1/openapi.json", nil))
+	return answer.Body.Bytes()
+}
 
 // What "job" and "status" print is what the API answers, and /openapi.json describes it to the last field. The payload is never in it.
 func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	t.Parallel()
-	answer := httptest.NewRecorder()
-	httpapi.New(httpapi.Config{}).ServeHTTP(answer, httptest.NewRequest("GET", "http://127.0.0.1/openapi.json", nil))
-	testkit.Described(t, answer.Body.Bytes(), "JobView", desk.Job{})
-	testkit.Described(t, answer.Body.Bytes(), "Status", statusDocument{})
-	testkit.Described(t, answer.Body.Bytes(), "Batches", batchesDocument{})
-	testkit.Described(t, answer.Body.Bytes(), "Batch", desk.Batch{})
-	testkit.Described(t, answer.Body.Bytes(), "CallHistory", desk.CallHistory{})
-	testkit.Described(t, answer.Body.Bytes(), "Answers", desk.Answers{})
-	testkit.Described(t, answer.Body.Bytes(), "Processes", desk.Processes{})
-	testkit.Described(t, answer.Body.Bytes(), "Examined", doctor.Examined{})
-	testkit.Described(t, answer.Body.Bytes(), "JobHits", desk.JobHits{})
-	testkit.Described(t, answer.Body.Bytes(), "Search", httpapi.SearchQuery{})
-	testkit.Described(t, answer.Body.Bytes(), "Outcome", feed.Outcome{})
-	testkit.Described(t, answer.Body.Bytes(), "Acked", feed.Acked{})
-	testkit.Listed(t, answer.Body.Bytes(), "JobView", "reason", job.Reasons())
+	text := theDescription()
+	testkit.Described(t, text, "JobView", desk.Job{})
+	testkit.Described(t, text, "Batches", batchesDocument{})
+	testkit.Described(t, text, "CallHistory", desk.CallHistory{})
+	testkit.Described(t, text, "Answers", desk.Answers{})
+	testkit.Described(t, text, "Processes", desk.Processes{})
+	testkit.Described(t, text, "JobHits", desk.JobHits{})
+	testkit.Described(t, text, "Search", httpapi.SearchQuery{})
+	testkit.Described(t, text, "Outcome", feed.Outcome{})
+	testkit.Described(t, text, "Acked", feed.Acked{})
+	testkit.Listed(t, text, "JobView", "reason", job.Reasons())
+}
+
+// Each operation of the table is described as it is: its name, its parameters, and its request, lines and answer to the last field.
+func TestTheOperationsOfTheTableAreDescribed(t *testing.T) {
+	t.Parallel()
+	text := theDescription()
+	doc, err := openapi3.NewLoader().LoadFromData(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range remote.Table() {
+		about := o.Described()
+		item := doc.Paths.Value(about.Path)
+		if item == nil || item.GetOperation(about.Method) == nil {
+			t.Errorf("%s %s is not described", about.Method, about.Path)
+			continue
+		}
+		op := item.GetOperation(about.Method)
+		if op.OperationID != about.Name {
+			t.Errorf("%s %s is described as %s, and is %s", about.Method, about.Path, op.OperationID, about.Name)
+		}
+		if about.Elsewhere {
+			continue
+		}
+		request, line, answer := o.Types()
+		if about.Method == "GET" {
+			sameParameters(t, about, op, remote.Parameters(request))
+		} else {
+			described(t, text, about.Name+"Request", request)
+		}
+		if about.Kind != remote.Document {
+			described(t, text, about.Name+"Line", line)
+		}
+		described(t, text, about.Name+"Answer", answer)
+	}
+}
+
+// described holds a schema against a type; None has none.
+func described(t *testing.T, document []byte, name string, of any) {
+	t.Helper()
+	if _, none := of.(remote.None); !none {
+		testkit.Described(t, document, strings.ToUpper(name[:1])+name[1:], of)
+	}
+}
+
+func sameParameters(t *testing.T, about remote.About, op *openapi3.Operation, want []string) {
+	t.Helper()
+	var got []string
+	for _, p := range op.Parameters {
+		if p.Value.In == "query" {
+			got = append(got, p.Value.Name)
+		}
+	}
+	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Errorf("%s has the parameters %v, and %v are described", about.Path, want, got)
+	}
 }

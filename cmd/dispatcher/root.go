@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,7 +93,7 @@ func (p *program) openAt(ctx context.Context, names []string) (*session, error) 
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := gateways(s.cfg, names)
+	chosen, err := desk.Choose(s.cfg, names)
 	if err != nil {
 		err = s.desk.Explain(ctx, names, err)
 		s.close()
@@ -106,7 +105,7 @@ func (p *program) openAt(ctx context.Context, names []string) (*session, error) 
 
 // openToAct opens one for an act upon jobs, which needs a reason and somebody who does it.
 func (p *program) openToAct(ctx context.Context, names []string, act, why string) (*session, desk.By, error) {
-	if err := needWhy(why, act); err != nil {
+	if err := desk.NeedWhy(why, act); err != nil {
 		return nil, desk.By{}, err
 	}
 	who, err := cli.WhoAmI()
@@ -115,19 +114,6 @@ func (p *program) openToAct(ctx context.Context, names []string, act, why string
 	}
 	s, err := p.openAt(ctx, names)
 	return s, desk.By{Who: who, Why: why}, err
-}
-
-// gateways returns the configured gateways of these names, or all, in the order of the file.
-func gateways(cfg *config.Config, names []string) ([]config.Gateway, error) {
-	if len(names) == 0 {
-		return cfg.Gateways, nil
-	}
-	for _, n := range names {
-		if _, ok := cfg.Gateway(n); !ok {
-			return nil, dispatch.NoGateway(cfg, n)
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(cfg.Gateways), func(g config.Gateway) bool { return !slices.Contains(names, g.Name) }), nil
 }
 
 // gatewaysFlag declares -g, which may be given more than once.

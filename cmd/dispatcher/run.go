@@ -19,6 +19,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/config"
 	"spillway/internal/console"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/doctor"
 	"spillway/internal/httpapi"
@@ -94,7 +95,7 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if err != nil {
 		return err
 	}
-	choose := func(cfg *config.Config) ([]config.Gateway, error) { return gateways(cfg, f.gateways) }
+	choose := func(cfg *config.Config) ([]config.Gateway, error) { return desk.Choose(cfg, f.gateways) }
 	serving, err := choose(cfg)
 	if err != nil {
 		return err
@@ -170,15 +171,15 @@ func (p *program) serve(ctx context.Context, s served) error {
 		return errors.Join(err, s.db.Close())
 	}
 	examiner := s.examiner()
-	guard, meters := httpapi.NewGuard(""), httpapi.NewMetrics(reg)
+	guard, meters := httpapi.NewGuard(""), httpapi.NewMetrics(reg, s.operations(examiner)...)
 	guard.Use(s.at.access)
 	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Listed: func() []string { return s.file.Load().Names() }, Guard: guard, Log: s.log, Queues: true, Traces: s.traces, Examiner: examiner})
 	var parts lifecycle.Group
 	parts.Add(lifecycle.Step{Name: "traces", Stop: s.traces.Close})
 	parts.Add(lifecycle.Step{Name: "the connection to Redis", Stop: func(context.Context) error { return s.db.Close() }})
 	parts.Add(lifecycle.Step{Name: "what was begun at the console", Stop: page.Stop})
-	api := s.api(httpapi.Config{Doctor: func(ctx context.Context) (any, error) { return examiner.Report(ctx) }, Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(), Queues: page.Protect(queue.Monitor(s.db.Client, "/queues/")),
-		Metrics: promhttp.HandlerFor(all, promhttp.HandlerOpts{}), Requests: meters, Traces: s.traces})
+	api := s.api(httpapi.Config{Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(), Queues: page.Protect(queue.Monitor(s.db.Client, "/queues/")),
+		Metrics: promhttp.HandlerFor(all, promhttp.HandlerOpts{}), Requests: meters, Traces: s.traces}, examiner)
 	parts.Add(lifecycle.Step{Name: "HTTP", Stop: w.stop,
 		Start: func(context.Context) error { return w.start(s.at, api, meters, s.log) }})
 	if s.sums {

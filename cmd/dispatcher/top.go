@@ -47,7 +47,7 @@ func (p *program) top(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := gateways(cfg, names)
+	chosen, err := desk.Choose(cfg, names)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -58,6 +59,55 @@ var (
 			return c.Discard(ctx, b.rules, b.Dedupe)
 		}}
 )
+
+// ActionOf returns the action of a name.
+func ActionOf(name string) (a Action, known bool) {
+	for _, a := range []Action{Replay, Ask, Done, NotDone, Discard} {
+		if a.Name == name {
+			return a, true
+		}
+	}
+	return a, false
+}
+
+// Noun is the command that does it.
+func (a Action) Noun() string {
+	if a.InDoubt {
+		return "resolve"
+	}
+	return a.Verb
+}
+
+// MostWhy bounds a reason, in bytes.
+const MostWhy = 500
+
+// NeedWhy returns an error with the code usage unless there is a reason for an act.
+func NeedWhy(why, act string) error {
+	if strings.TrimSpace(why) == "" {
+		return usage(`say it with --why "confirmed by support, ticket 4711"`, "a %s needs a reason", act)
+	}
+	return ShortWhy(why)
+}
+
+// ShortWhy returns an error with the code usage if a reason is too long.
+func ShortWhy(why string) error {
+	if len(why) > MostWhy {
+		return usage("name a ticket that says the rest", "--why has more than %d bytes", MostWhy)
+	}
+	return nil
+}
+
+// Halted says that an action stopped by itself.
+func Halted(err error) bool {
+	_, halted := errors.AsType[*deadletter.Halt](err)
+	return halted
+}
+
+// CanaryFailed says that it did because of a job that was sent ahead.
+func CanaryFailed(err error) bool {
+	halt, halted := errors.AsType[*deadletter.Halt](err)
+	return halted && halt.Canary != nil
+}
 
 // means completes a filter with what the action is for.
 func (a Action) means(f deadletter.Filter) deadletter.Filter {

@@ -16,11 +16,13 @@ import (
 type Batch struct {
 	Batch string `json:"batch"`
 	job.Totals
-	States     []BatchPlace   `json:"states"`
-	ETASeconds *float64       `json:"eta_seconds"`
-	By         *time.Time     `json:"by,omitempty"`
-	MakesIt    *bool          `json:"makes_it,omitempty"`
-	Gateways   []BatchGateway `json:"gateways"`
+	States     []BatchPlace `json:"states"`
+	ETASeconds *float64     `json:"eta_seconds"`
+	By         *time.Time   `json:"by,omitempty"`
+	MakesIt    *bool        `json:"makes_it,omitempty"`
+	// Late is by how many seconds it is late; 0 where it is not, or where nobody can say.
+	Late     float64        `json:"late_seconds,omitempty"`
+	Gateways []BatchGateway `json:"gateways"`
 	// Unlisted is what there is of the batch at gateways that the configuration does not have.
 	Unlisted []BatchElsewhere `json:"unlisted,omitempty"`
 
@@ -48,7 +50,7 @@ type BatchGateway struct {
 	// Pending is the jobs of which the gateway is asked what became of them; nil if there are none.
 	Pending *BatchPending `json:"pending,omitempty"`
 	// GoOn is what lets it go on, if it is paused or waits for its first jobs, for a person.
-	GoOn string `json:"-"`
+	GoOn string `json:"go_on,omitempty"`
 }
 
 // BatchPending is the jobs of a batch of which the outcome is being asked for.
@@ -213,7 +215,7 @@ func placesOf(in map[record.Place]job.Totals) (list []BatchPlace, sum job.Totals
 func (b *Batch) Judge(by time.Time) (late time.Duration, known bool) {
 	late = max(b.parts[0].Now.Add(b.fromNow).Sub(by), 0)
 	makes, utc := b.fromNow >= 0 && late == 0, by.UTC()
-	b.By, b.MakesIt = &utc, &makes
+	b.By, b.MakesIt, b.Late = &utc, &makes, late.Seconds()
 	return late, b.fromNow >= 0
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
@@ -17,7 +18,8 @@ type Selection struct {
 	*Desk
 	Filter deadletter.Filter
 
-	after int64 // where the first of the gateways begins; 0 means at its oldest
+	after int64                // where the first of the gateways begins; 0 means at its oldest
+	upTo  map[string]time.Time // see UpTo
 }
 
 // Select returns the parked jobs that the filter means, behind a cursor (empty: from the first). It refuses a batch of which no gateway knows a job: a name with a slip
@@ -75,11 +77,22 @@ func (s *Selection) startAt(cursor string) error {
 	return nil
 }
 
+// UpTo returns the selection without what was parked at a gateway at or after a moment, and without the gateways that have none.
+func (s *Selection) UpTo(moments map[string]time.Time) *Selection {
+	some, d := *s, *s.Desk
+	d.Gateways = slices.DeleteFunc(slices.Clone(d.Gateways), func(g *Gateway) bool { return moments[g.Name].IsZero() })
+	some.Desk, some.upTo = &d, moments
+	return &some
+}
+
 // from is the filter for one of the gateways.
 func (s *Selection) from(g *Gateway) deadletter.Filter {
 	f := s.Filter
 	if g == s.Gateways[0] {
 		f.After = s.after
+	}
+	if until := s.upTo[g.Name]; !until.IsZero() && (f.Until.IsZero() || until.Before(f.Until)) {
+		f.Until = until
 	}
 	return f
 }

@@ -45,6 +45,9 @@ type Status struct {
 
 	Outcomes *Told `json:"outcomes,omitempty"` // how the outcome feed stands; nil where there is none
 
+	// Drawn is what draws it beside the rest; nil unless Show was called.
+	Drawn *DrawnStatus `json:"drawn,omitempty"`
+
 	// Glance is what the status was made from.
 	Glance dispatch.Glance `json:"-"`
 	// Money is what is parked, by reason.
@@ -265,7 +268,7 @@ func (g *Gateway) GoOn(ctx context.Context, batch string) (string, error) {
 // Watched is how a gateway stands, with the calls that ended in each span of ledger.CallSpan up to then, oldest first.
 type Watched struct {
 	Status
-	Calls []int64
+	Calls []int64 `json:"calls"`
 }
 
 // Watch returns how each gateway stands, with the calls of the last minutes.

@@ -20,7 +20,7 @@ type Tally struct {
 // ReasonTally is the jobs that are parked for one reason.
 type ReasonTally struct {
 	job.Totals
-	Oldest time.Time // when the first of them was parked
+	Oldest time.Time `json:"oldest"` // when the first of them was parked
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -89,14 +89,33 @@ func (t *Tally) addAll(reason job.Reason, of ReasonTally) {
 	t.Totals.Add(of.Totals)
 }
 
-// MarshalJSON implements json.Marshaler: the gateway of "dlq stats -o json".
-func (t *Tally) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Gateway  string                      `json:"gateway"`
-		Total    int64                       `json:"total"`
-		Oldest   *time.Time                  `json:"oldest"`
-		Amount   job.Amounts                 `json:"amount"`
-		NoAmount int64                       `json:"without_amount"`
-		ByReason map[job.Reason]*ReasonTally `json:"by_reason"`
-	}{t.Gateway, t.Jobs, t.Oldest, t.Amount, t.NoAmount, t.ByReason})
+// TallyShown is a Tally as JSON has it: the gateway of "dlq stats -o json".
+type TallyShown struct {
+	Gateway  string                      `json:"gateway"`
+	Total    int64                       `json:"total"`
+	Oldest   *time.Time                  `json:"oldest"`
+	Amount   job.Amounts                 `json:"amount"`
+	NoAmount int64                       `json:"without_amount"`
+	ByReason map[job.Reason]*ReasonTally `json:"by_reason"`
+}
+
+// Shown is the tally as JSON has it.
+func (t *Tally) Shown() TallyShown {
+	return TallyShown{t.Gateway, t.Jobs, t.Oldest, t.Amount, t.NoAmount, t.ByReason}
+}
+
+// Tally is the tally that was shown.
+func (s TallyShown) Tally() *Tally {
+	return &Tally{Gateway: s.Gateway, Totals: job.Totals{Jobs: s.Total, Amount: s.Amount, NoAmount: s.NoAmount}, Oldest: s.Oldest, ByReason: s.ByReason}
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t *Tally) MarshalJSON() ([]byte, error) { return json.Marshal(t.Shown()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Tally) UnmarshalJSON(text []byte) error {
+	var s TallyShown
+	err := json.Unmarshal(text, &s)
+	*t = *s.Tally()
+	return err
 }

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-
-	"spillway/internal/job"
 )
 
 // BatchQuery says which batches are listed.
@@ -51,25 +49,6 @@ func batchQuery(q url.Values) (of BatchQuery, wrong *problem) {
 		}
 	}
 	return of, nil
-}
-
-// batch answers with what "dispatcher batch NAME -o json" prints.
-func (a *API) batch(w http.ResponseWriter, r *http.Request) {
-	gateways := r.URL.Query()["gateway"]
-	if wrong := a.unknown(gateways); wrong != nil {
-		wrong.answer(w)
-		return
-	}
-	name := r.PathValue("name")
-	a.show(w, r, func(ctx context.Context) (any, error) {
-		v, err := a.cfg.Batch(ctx, name, gateways)
-		if job.CodeOf(err) == job.CodeNotFound {
-			p := problemOf(err)
-			p = newProblem(codeBatch, p.Detail, p.Hint)
-			return nil, &p
-		}
-		return v, err
-	})
 }
 
 // unknown returns a problem if one of the gateways is not in the configuration.

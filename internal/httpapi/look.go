@@ -19,14 +19,8 @@ func (a *API) job(w http.ResponseWriter, r *http.Request) {
 	a.show(w, r, func(ctx context.Context) (any, error) { return a.cfg.Job(ctx, gateway, id) })
 }
 
-// status answers with what "dispatcher status -o json" prints.
-func (a *API) status(w http.ResponseWriter, r *http.Request) { a.show(w, r, a.cfg.Status) }
-
 // processes answers with what "dispatcher processes -o json" prints.
 func (a *API) processes(w http.ResponseWriter, r *http.Request) { a.show(w, r, a.cfg.Processes) }
-
-// doctor answers with what "dispatcher doctor -o json" prints, as seen from here, a minute old at most.
-func (a *API) doctor(w http.ResponseWriter, r *http.Request) { a.show(w, r, a.cfg.Doctor) }
 
 func (a *API) show(w http.ResponseWriter, r *http.Request, look func(context.Context) (any, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), lookTime)

@@ -30,7 +30,7 @@ var otherRoutes = []string{"/", LoginPath, "/assets/", "/queues/"}
 const noRoute = "none"
 
 // NewMetrics registers the HTTP side's instruments, zero from the start for what is asked for most.
-func NewMetrics(reg prometheus.Registerer) *Metrics {
+func NewMetrics(reg prometheus.Registerer, operations ...Operation) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_http_requests_total",
 			Help: "Requests that were answered, by the pattern of their path, method and status."}, []string{"route", "method", "code"}),
@@ -41,7 +41,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.crowded = prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_http_connections_closed_total",
 		Help: "Connections that were closed to make room for another one: more were open than there may be."})
 	reg.MustRegister(m.requests, m.seconds, m.conns, m.crowded)
-	for _, r := range (&API{}).routes() {
+	for _, r := range (&API{cfg: Config{Operations: operations}}).routes() {
 		m.seconds.WithLabelValues(r.path)
 		for method := range r.by {
 			m.zero(r.path, method)

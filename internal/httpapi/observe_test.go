@@ -34,7 +34,7 @@ func observedAPI(t *testing.T, ready error) (*API, *bytes.Buffer, *prometheus.Re
 	reg, log := prometheus.NewRegistry(), &bytes.Buffer{}
 	return New(Config{Guard: NewGuard("s3cret"), Gateways: map[string]Gateway{"stripe": {MaxCost: 9}}, Door: noRoom{},
 		Ready:   func(context.Context) error { return ready },
-		Metrics: http.NotFoundHandler(), Requests: NewMetrics(reg), Log: slog.New(slog.NewTextHandler(log, nil))}), log, reg
+		Metrics: http.NotFoundHandler(), Requests: NewMetrics(reg, Operation{Method: "GET", Path: "/v1/status"}), Log: slog.New(slog.NewTextHandler(log, nil))}), log, reg
 }
 
 func send(api *API, method, target, body string) int {

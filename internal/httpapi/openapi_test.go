@@ -53,11 +53,21 @@ func TestTheDescriptionIsThatOfTheRoutes(t *testing.T) {
 			}
 		}
 	}
-	for path := range doc.Paths.Map() {
-		if !served[path] {
+	for path, item := range doc.Paths.Map() {
+		if !served[path] && !ofTheTable(item) {
 			t.Errorf("%s is described and not served", path)
 		}
 	}
+}
+
+// ofTheTable reports whether the operations of a path are among those that a dispatcher hands in: its own tests hold them against the description.
+func ofTheTable(item *openapi3.PathItem) bool {
+	for _, op := range item.Operations() {
+		if op.Extensions["x-commands"] == nil {
+			return false
+		}
+	}
+	return true
 }
 
 func TestTheDescriptionHasEveryCode(t *testing.T) {

@@ -18,8 +18,10 @@ type problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Code   code   `json:"code"`
-	Detail string `json:"detail"`
-	Hint   string `json:"hint,omitempty"`
+	// Kind is the class of what is wrong, which is the exit code of the command line.
+	Kind   job.Code `json:"kind,omitempty"`
+	Detail string   `json:"detail"`
+	Hint   string   `json:"hint,omitempty"`
 	// RetryAfter is when to come again, in seconds; 0: that would not help. It is in the header too.
 	RetryAfter int64 `json:"retry_after,omitempty"`
 	// Lines are the problems of each line, where nothing of what begins a body of many jobs could be taken in.
@@ -49,6 +51,10 @@ const (
 	codeUnavailable code = "unavailable"
 	codeStopping    code = "stopping"
 	codeFailed      code = "failed"
+	codeNotPossible code = "not_possible"
+	codeChanged     code = "changed"
+	codeKeyReused   code = "key_reused"
+	codeUnderWay    code = "under_way"
 )
 
 // statuses are the HTTP statuses of the codes.
@@ -72,13 +78,30 @@ var statuses = map[code]int{
 	codeUnavailable: http.StatusServiceUnavailable,
 	codeStopping:    http.StatusServiceUnavailable,
 	codeFailed:      http.StatusInternalServerError,
+	codeNotPossible: http.StatusConflict,
+	codeChanged:     http.StatusConflict,
+	codeKeyReused:   http.StatusConflict,
+	codeUnderWay:    http.StatusConflict,
+}
+
+// kindOf is the class of a problem, by its status.
+func kindOf(status int) job.Code {
+	switch status {
+	case http.StatusNotFound:
+		return job.CodeNotFound
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusRequestTimeout:
+		return job.CodeUnavailable
+	case http.StatusInternalServerError, http.StatusConflict:
+		return job.CodeFailed
+	}
+	return job.CodeUsage
 }
 
 // awayAfter is when to come again while Redis is away or the dispatcher stops.
 const awayAfter = 2 * time.Second
 
 func newProblem(c code, detail, hint string) problem {
-	p := problem{Title: http.StatusText(statuses[c]), Status: statuses[c], Code: c, Detail: detail, Hint: hint}
+	p := problem{Title: http.StatusText(statuses[c]), Status: statuses[c], Code: c, Kind: kindOf(statuses[c]), Detail: detail, Hint: hint}
 	if p.Status == http.StatusServiceUnavailable {
 		p.RetryAfter = seconds(awayAfter)
 	}

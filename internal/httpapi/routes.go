@@ -29,7 +29,7 @@ func (a *API) routes() []route {
 	get := func(h http.HandlerFunc) map[string]http.HandlerFunc {
 		return map[string]http.HandlerFunc{http.MethodGet: h}
 	}
-	return []route{
+	all := []route{
 		{"/v1/gateways/{gateway}/jobs", programs, map[string]http.HandlerFunc{http.MethodPost: a.post}},
 		{"/v1/gateways/{gateway}/jobs/{id}", people, get(a.job)},
 		{"/v1/gateways/{gateway}/answers", people, get(a.answers)},
@@ -37,17 +37,22 @@ func (a *API) routes() []route {
 		{"/v1/gateways/{gateway}/outcomes", people, get(a.outcomes)},
 		{"/v1/gateways/{gateway}/outcomes/ack", programs, map[string]http.HandlerFunc{http.MethodPost: a.ackOutcomes}},
 		{"/v1/batches", people, get(a.batches)},
-		{"/v1/batches/{name}", people, get(a.batch)},
 		{"/v1/search", people, map[string]http.HandlerFunc{http.MethodPost: a.search}},
 		{"/v1/processes", people, get(a.processes)},
-		{"/v1/doctor", people, get(a.doctor)},
-		{"/v1/status", people, get(a.status)},
 		{"/metrics", people, get(a.metrics)},
 		{"/healthz", everybody, get(a.healthy)},
 		{"/readyz", everybody, get(a.ready)},
 		{"/openapi.json", everybody, get(describe)},
 		{"/v1/", people, nil},
 	}
+	for _, o := range a.cfg.Operations {
+		r := route{o.Path, people, map[string]http.HandlerFunc{o.Method: a.operation(o)}}
+		if o.Act {
+			r.who = programs
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 func (r route) handler(g *Guard) http.Handler {

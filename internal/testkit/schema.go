@@ -65,6 +65,12 @@ func (s *schema) faults(at string, of reflect.Type, self string) (all []string) 
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
 	}
+	if shown, has := shownAs(of); has {
+		of = shown
+	}
+	if s != nil && of.Kind() == reflect.Interface {
+		return nil // anything
+	}
 	if s == nil {
 		return []string{at + " is not described"}
 	}
@@ -86,6 +92,23 @@ func (s *schema) faults(at string, of reflect.Type, self string) (all []string) 
 	return nil
 }
 
+// shownAs returns what a type with a MarshalJSON of its own is written as: what its method Shown returns.
+func shownAs(of reflect.Type) (reflect.Type, bool) {
+	m, has := reflect.PointerTo(of).MethodByName("Shown")
+	if !has || m.Type.NumIn() != 1 || m.Type.NumOut() != 1 || m.Type.Out(0) == of {
+		return nil, false
+	}
+	return m.Type.Out(0), true
+}
+
+// hides reports whether another field of the type stands in JSON instead of this one: of the same name, and less deep.
+func hides(of reflect.Type, f reflect.StructField, name string) bool {
+	return slices.ContainsFunc(reflect.VisibleFields(of), func(other reflect.StructField) bool {
+		same, _, _ := strings.Cut(other.Tag.Get("json"), ",")
+		return same == name && len(other.Index) < len(f.Index)
+	})
+}
+
 func (s *schema) fieldFaults(at string, of reflect.Type, self string) (all []string) {
 	left := map[string]bool{}
 	for name := range s.Properties {
@@ -93,7 +116,7 @@ func (s *schema) fieldFaults(at string, of reflect.Type, self string) (all []str
 	}
 	for _, f := range reflect.VisibleFields(of) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous || name == "-" || !f.IsExported() {
+		if f.Anonymous || name == "-" || !f.IsExported() || hides(of, f, name) {
 			continue
 		}
 		delete(left, name)
@@ -134,6 +157,8 @@ func jsonType(of reflect.Type) string {
 		return "string"
 	case of == reflect.TypeFor[json.RawMessage]():
 		return "object"
+	case of == reflect.TypeFor[[]byte]():
+		return "string"
 	case of.PkgPath() == "math/big":
 		return "integer"
 	}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"time"
+
+	"spillway/internal/cli"
+	"spillway/internal/doctor"
+	"spillway/internal/httpapi"
+	"spillway/internal/redisdb"
+	"spillway/internal/remote"
+)
+
+// operations is the table of what operators see and do, as the API serves it.
+func (s served) operations(x *doctor.Examiner) (all []httpapi.Operation) {
+	for _, op := range remote.Table() {
+		about := op.Described()
+		if about.Elsewhere {
+			continue
+		}
+		all = append(all, httpapi.Operation{Method: about.Method, Path: about.Path, Act: about.Act, NotFound: about.NotFound, Request: op.Request, Read: remote.Read,
+			Answers: map[remote.Kind]httpapi.Answers{remote.Document: httpapi.Document, remote.Long: httpapi.Long, remote.Lines: httpapi.Lines}[about.Kind],
+			Do: func(ctx context.Context, request any, out httpapi.LineWriter) (any, error) {
+				asCSV(request, out)
+				return op.Serve(ctx, &remote.Here{Config: s.file.Load(), DB: s.db, Traces: s.traces, Examiner: x}, request, out.Line, out.Remark)
+			}})
+	}
+	return all
+}
+
+// asCSV has an export written as CSV where that is asked for.
+func asCSV(request any, out httpapi.LineWriter) {
+	e, is := request.(interface{ Columns() ([]string, bool) })
+	if !is {
+		return
+	}
+	fields, wanted := e.Columns()
+	if !wanted {
+		return
+	}
+	var to *cli.CSV
+	var piece pieces
+	out.As("text/csv; charset=utf-8", func(w io.Writer, line any) (err error) {
+		piece.Writer = w
+		if to == nil {
+			if to, err = cli.NewCSV(&piece, csvTitles(fields)...); err != nil {
+				return err
+			}
+		}
+		if l, is := line.(remote.JobLine); is {
+			err = to.Row(append(csvCells(l.JobLine), fieldCells(fields, l.JobLine)...)...)
+		}
+		if err != nil {
+			return err
+		}
+		return to.Flush()
+	})
+}
+
+// pieces is a writer that is another one for each piece.
+type pieces struct{ io.Writer }
+
+// onceKept remembers the answers of acts in Redis.
+type onceKept struct{ redisdb.Once }
+
+const (
+	actKept  = 24 * time.Hour         // how long an answer is kept
+	actAlive = 3 * httpapi.RenewEvery // how long an act under way is taken for that without a sign of it
+)
+
+// Begin implements httpapi.Once.
+func (o onceKept) Begin(ctx context.Context, key, digest string) (*httpapi.Kept, error) {
+	text, err := json.Marshal(httpapi.Kept{Digest: digest})
+	if err != nil {
+		return nil, err
+	}
+	before, err := o.Once.Begin(ctx, key, string(text), actAlive)
+	if err != nil || before == "" {
+		return nil, err
+	}
+	var k httpapi.Kept
+	return &k, json.Unmarshal([]byte(before), &k)
+}
+
+// Renew implements httpapi.Once.
+func (o onceKept) Renew(ctx context.Context, key string) error {
+	return o.Once.Renew(ctx, key, actAlive)
+}
+
+// Keep implements httpapi.Once.
+func (o onceKept) Keep(ctx context.Context, key string, answer httpapi.Kept) error {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	return o.Once.Keep(ctx, key, string(text), actKept)
+}

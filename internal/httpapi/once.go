@@ -1,0 +1,125 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// Once remembers what acts answered, by their Idempotency-Key.
+type Once interface {
+	// Begin begins an act, for as long as Renew is called at least every RenewEvery. An act of this key that was begun before is returned, or nil.
+	Begin(ctx context.Context, key, digest string) (before *Kept, err error)
+	Renew(ctx context.Context, key string) error
+	// Keep keeps the answer for a day.
+	Keep(ctx context.Context, key string, answer Kept) error
+	// Drop forgets the act, so that it can be begun again.
+	Drop(ctx context.Context, key string) error
+}
+
+// Kept is an act of an Idempotency-Key.
+type Kept struct {
+	Digest string `json:"digest"` // of the request
+	// Status is that of the answer; 0 while the act is under way.
+	Status int `json:"status,omitempty"`
+	// Document is the answer, or the problem.
+	Document json.RawMessage `json:"document,omitempty"`
+}
+
+// RenewEvery is how often an act under way says that it is.
+const RenewEvery = 10 * time.Second
+
+// mostKey bounds an Idempotency-Key, in bytes.
+const mostKey = 200
+
+// once does an act, unless one of this key was done before: then it answers as that one did.
+func (t *teller) once(key, sent string, request any) {
+	if len(key) > mostKey || t.a.cfg.Once == nil {
+		newProblem(codeRequest, "the Idempotency-Key has more than 200 bytes", "make a short one up: a UUID").answer(t.w)
+		return
+	}
+	sum := sha256.Sum256([]byte(sent))
+	digest := hex.EncodeToString(sum[:])
+	before, err := t.a.cfg.Once.Begin(t.r.Context(), key, digest)
+	switch {
+	case err != nil:
+		t.refuse(t.a.problemOf(t.r, err))
+	case before == nil:
+		t.keep(key, digest, request)
+	case before.Digest != digest:
+		t.refuse(newProblem(codeKeyReused, "another request was sent with this Idempotency-Key", "make up a new one for each act"))
+	case before.Status == 0:
+		p := newProblem(codeUnderWay, "an act with this Idempotency-Key is under way", "ask again until it is over: the answer is kept")
+		p.RetryAfter = seconds(awayAfter)
+		t.refuse(p)
+	default:
+		t.w.Header().Set("Idempotency-Replayed", "true")
+		t.again(*before)
+	}
+}
+
+// again answers as an act did before.
+func (t *teller) again(k Kept) {
+	if k.Status == http.StatusOK {
+		t.answer(append(k.Document, '\n'))
+		return
+	}
+	var p problem
+	_ = json.Unmarshal(k.Document, &p) // it was written here
+	t.refuse(p)
+}
+
+// keep does the act and keeps its answer. One that failed here, or because something is away, can be done again.
+func (t *teller) keep(key, digest string, request any) {
+	stop := t.renew(key)
+	v, err := t.do(request)
+	stop()
+	k := Kept{Digest: digest, Status: http.StatusOK}
+	var p problem
+	if err != nil {
+		p = t.a.operationProblem(t.r, t.o, err)
+		k.Status = p.Status
+		k.Document, _ = json.Marshal(p) // it has texts and numbers alone
+	} else if k.Document, err = encode(v); err != nil {
+		p = t.a.problemOf(t.r, err)
+		k.Status = p.Status
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.r.Context()), lookTime)
+	defer cancel()
+	if k.Status >= http.StatusInternalServerError {
+		err = t.a.cfg.Once.Drop(ctx, key)
+	} else {
+		err = t.a.cfg.Once.Keep(ctx, key, k)
+	}
+	if err != nil {
+		t.a.cfg.Log.Warn("the answer of an act was not kept: sent again, it is done again", "route", t.r.Pattern, "error", err)
+	}
+	if k.Status != http.StatusOK {
+		t.refuse(p)
+		return
+	}
+	t.answer(k.Document)
+}
+
+// renew keeps an act under way, until it is stopped.
+func (t *teller) renew(key string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.r.Context()))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		again := time.NewTicker(RenewEvery)
+		defer again.Stop()
+		for {
+			select {
+			case <-again.C:
+				_ = t.a.cfg.Once.Renew(ctx, key) // at worst it can be begun twice, and each act is safe to do twice
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() { cancel(); <-ended }
+}

@@ -1,0 +1,192 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"spillway/internal/desk"
+)
+
+// BatchesOf says which batches are listed.
+type BatchesOf struct {
+	At
+	// Limit is how many a page has: 1 to 1,000.
+	Limit int `json:"limit,omitempty"`
+	// After is the next of the page before.
+	After string `json:"after,omitempty"`
+	// Active leaves out those of which nothing is left.
+	Active bool `json:"active,omitempty"`
+}
+
+// BatchPage is a page of batches.
+type BatchPage struct {
+	Batches []desk.BatchRow `json:"batches"`
+	// Next is the cursor of the next page; nil on the last one.
+	Next *string `json:"next"`
+}
+
+// MostShown is how many items a page may have over HTTP.
+const MostShown = 1000
+
+// shown is how many items a page has unless something else is asked for.
+const shown = 100
+
+func pageSize(limit int) (int, error) {
+	switch {
+	case limit == 0:
+		return shown, nil
+	case limit < 0 || limit > MostShown:
+		return 0, usage("", "limit is no number from 1 to 1000")
+	}
+	return limit, nil
+}
+
+// Batches lists batches, newest first, a page at a time.
+var Batches = &Op[BatchesOf, None, BatchPage]{About{Name: "listBatches", Method: http.MethodGet, Path: "/v1/batches", Elsewhere: true, Commands: []string{"batch list"}},
+	func(ctx context.Context, h *Here, q BatchesOf, _ Out[None]) (page BatchPage, err error) {
+		most, err := pageSize(q.Limit)
+		if err != nil {
+			return page, err
+		}
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return page, err
+		}
+		page.Batches = []desk.BatchRow{}
+		for row, err := range d.Batches(ctx, desk.BatchQuery{Limit: most + 1, After: q.After, Active: q.Active}) {
+			if err != nil {
+				return page, err
+			}
+			if len(page.Batches) == most {
+				page.Next = &page.Batches[most-1].Cursor
+				break
+			}
+			page.Batches = append(page.Batches, row)
+		}
+		return page, nil
+	}}
+
+// unknownBatch is the code of the problem that no gateway knows a batch.
+const unknownBatch = "unknown_batch"
+
+// BatchOf names a batch.
+type BatchOf struct {
+	Name string `json:"-" path:"name"`
+	At
+	// By asks whether it will be through by a time: +2h, or a moment, in UTC unless it says otherwise.
+	By string `json:"by,omitempty"`
+}
+
+// Batch is how a batch stands.
+var Batch = &Op[BatchOf, None, *desk.Batch]{About{Name: "getBatch", Method: http.MethodGet, Path: "/v1/batches/{name}", NotFound: unknownBatch, Commands: []string{"batch"}},
+	func(ctx context.Context, h *Here, q BatchOf, _ Out[None]) (*desk.Batch, error) {
+		var by time.Time
+		if q.By != "" {
+			var err error
+			if by, err = desk.ParseBy(q.By, time.Now()); err != nil {
+				return nil, err
+			}
+		}
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return nil, err
+		}
+		b, err := d.Batch(ctx, q.Name)
+		if err == nil && q.By != "" {
+			b.Judge(by)
+		}
+		return b, err
+	}}
+
+// BatchJobsOf names a batch of which the jobs are exported.
+type BatchJobsOf struct {
+	Name string `json:"-" path:"name"`
+	At
+	ExportAs
+}
+
+// BatchJobs exports what became of each job of a batch.
+var BatchJobs = &Op[BatchJobsOf, JobLine, None]{About{Name: "exportBatch", Method: http.MethodGet, Path: "/v1/batches/{name}/jobs", Kind: Lines, NotFound: unknownBatch,
+	Commands: []string{"batch"}},
+	func(ctx context.Context, h *Here, q BatchJobsOf, out Out[JobLine]) (none None, err error) {
+		if err = q.check(); err != nil {
+			return none, err
+		}
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return none, err
+		}
+		n, err := export(d.BatchJobs(ctx, q.Name, q.Fields), out)
+		if err == nil && n == 0 {
+			err = d.NoBatch(ctx, q.Name)
+		}
+		return none, err
+	}}
+
+// BatchActOf names a batch that is acted upon.
+type BatchActOf struct {
+	Name string `json:"-" path:"name"`
+	At
+	Actor
+	// DryRun only says what would be done.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// BatchStep is how many jobs one step of an act has changed.
+type BatchStep struct {
+	Jobs int64 `json:"jobs"`
+}
+
+// BatchDone is what an act upon a batch came to, or would: "batch pause -o json".
+type BatchDone struct {
+	Batch    string           `json:"batch"`
+	What     string           `json:"what"`
+	Done     bool             `json:"done"`
+	Gateways []desk.BatchDeed `json:"gateways"`
+	// Problem is why it was not done for all jobs; nil if it was.
+	Problem *Fault `json:"problem,omitempty"`
+}
+
+// The acts upon batches.
+var (
+	PauseBatch  = batchAct(desk.PauseBatch)
+	ResumeBatch = batchAct(desk.ResumeBatch)
+	CancelBatch = batchAct(desk.CancelBatch)
+)
+
+// BatchAct is an act upon a batch.
+type BatchAct = Op[BatchActOf, BatchStep, BatchDone]
+
+func batchAct(a desk.BatchAction) *BatchAct {
+	return &BatchAct{About{Name: a.Verb + "Batch", Method: http.MethodPost, Path: "/v1/batches/{name}/" + a.Verb, Kind: Long, Act: true, NotFound: unknownBatch,
+		Commands: []string{"batch " + a.Verb}},
+		func(ctx context.Context, h *Here, q BatchActOf, out Out[BatchStep]) (d BatchDone, err error) {
+			by, err := q.acts("batch " + a.Verb)
+			if err != nil {
+				return d, err
+			}
+			at, err := h.At(ctx, q.Gateways)
+			if err != nil {
+				return d, err
+			}
+			b, err := at.Batch(ctx, q.Name)
+			if err != nil {
+				return d, err
+			}
+			d = BatchDone{Batch: q.Name, What: a.Verb, Done: !q.DryRun}
+			if q.DryRun {
+				d.Gateways = b.Would(a)
+				return d, nil
+			}
+			var one sync.Mutex
+			d.Gateways, err = b.Do(ctx, a, by, func(jobs int64) {
+				one.Lock()
+				defer one.Unlock()
+				_ = out.line(BatchStep{jobs}) // who no longer listens has ended ctx
+			})
+			d.Problem = faultOf(err)
+			return d, nil
+		}}
+}

@@ -1,0 +1,317 @@
+package remote
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	"spillway/internal/desk"
+	"spillway/internal/job"
+)
+
+// Clearing is an act upon parked jobs.
+type Clearing struct {
+	Filter
+	// Action is replay, ask, done, not-done or discard.
+	Action string `json:"action"`
+	// Rate and Share say how fast a replay goes at the most: 50/s, or 20% of the gateway's limits. Empty: as fast as there is room.
+	Rate  string `json:"rate,omitempty"`
+	Share string `json:"share,omitempty"`
+	// Canary is how many jobs of each gateway go first; 0: all go at once.
+	Canary int `json:"canary,omitempty"`
+	// ExpiredKeys lets jobs be replayed whose idempotency key the gateway has forgotten.
+	ExpiredKeys bool `json:"expired_keys,omitempty"`
+	// MayBeCharged lets jobs be discarded that may have been charged.
+	MayBeCharged bool `json:"may_be_charged,omitempty"`
+	// Reference is the gateway's own name for the payment of the one job that is done.
+	Reference string `json:"reference,omitempty"`
+}
+
+// options reads the action and its options.
+func (c Clearing) options() (a desk.Action, o desk.Options, err error) {
+	a, known := desk.ActionOf(c.Action)
+	switch {
+	case !known:
+		return a, o, usage("write replay, ask, done, not-done or discard", fmt.Sprintf("there is no action %.40q", c.Action))
+	case c.Rate != "" && c.Share != "":
+		return a, o, usage("give one of the two", "rate and share both say how fast the jobs go in")
+	case c.Canary < 0:
+		return a, o, usage("give at least 1, or leave it out to send all at once", "canary is too few")
+	case c.Reference != "" && (c.Action != desk.Done.Name || len(c.IDs) != 1):
+		return a, o, usage("name the job in ids, with the action done", "reference is of the payment of one job that is done")
+	case c.Reference != "" && !desk.GoodReference(c.Reference):
+		return a, o, usage("copy it from the gateway: ch_3K…", fmt.Sprintf("reference must be 1 to %d visible ASCII characters without a space", desk.MostReference))
+	}
+	o = desk.Options{ExpiredKeys: c.ExpiredKeys, MayBeCharged: c.MayBeCharged, Reference: c.Reference}
+	if o.Canary = c.Canary; c.Rate != "" {
+		err = o.SetRate(c.Rate, "rate")
+	}
+	if c.Share != "" {
+		err = o.SetShare(c.Share, "share")
+	}
+	return a, o, err
+}
+
+// Preview is what an act upon parked jobs would do.
+type Preview struct {
+	// Token stands for what was previewed: the act takes it.
+	Token  string `json:"token"`
+	Action string `json:"action"`
+	job.Totals
+	// Would is those of the jobs that it would take.
+	Would job.Totals    `json:"would"`
+	Parts []PreviewPart `json:"parts"`
+	LeftOut
+
+	plan *desk.Plan // where it was made here
+}
+
+// PreviewPart is the jobs of one gateway.
+type PreviewPart struct {
+	*desk.Tally
+	Would job.Totals     `json:"would"`
+	Held  map[string]int `json:"held_back_why"`
+	// Often is how many of these were replayed often without success.
+	Often int `json:"replayed_3_times_or_more"`
+	// Halt is why a replay would stop at once; empty if it would not.
+	Halt string `json:"would_stop,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler: a Tally has its own.
+func (p PreviewPart) MarshalJSON() ([]byte, error) { return json.Marshal(p.Shown()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *PreviewPart) UnmarshalJSON(text []byte) error {
+	var s PreviewShown
+	err := json.Unmarshal(text, &s)
+	*p = PreviewPart{s.Tally(), s.Would, s.Held, s.Often, s.Halt}
+	return err
+}
+
+// PreviewShown is a PreviewPart as JSON.
+type PreviewShown struct {
+	desk.TallyShown
+	Would job.Totals     `json:"would"`
+	Held  map[string]int `json:"held_back_why"`
+	Often int            `json:"replayed_3_times_or_more"`
+	Halt  string         `json:"would_stop,omitempty"`
+}
+
+// Shown is the part as JSON has it.
+func (p PreviewPart) Shown() PreviewShown {
+	return PreviewShown{p.Tally.Shown(), p.Would, p.Held, p.Often, p.Halt}
+}
+
+// Previewed says what an act upon parked jobs would do, and changes nothing.
+var Previewed = &Op[Clearing, None, Preview]{About{Name: "previewDeadLetters", Method: http.MethodPost, Path: "/v1/dead-letters/preview",
+	Commands: []string{"dlq replay", "dlq discard", "dlq resolve"}},
+	func(ctx context.Context, h *Here, q Clearing, _ Out[None]) (v Preview, err error) {
+		s, err := q.selected(ctx, h, "")
+		if err != nil {
+			return v, err
+		}
+		if v, err = q.preview(ctx, s); err == nil {
+			v.LeftOut, err = leftOut(ctx, s, v.plan.Missing)
+		}
+		return v, err
+	}}
+
+func (c Clearing) preview(ctx context.Context, s *desk.Selection) (v Preview, err error) {
+	a, o, err := c.options()
+	if err != nil {
+		return v, err
+	}
+	plan, err := s.Plan(ctx, a, o)
+	if err != nil {
+		return v, err
+	}
+	v = Preview{Action: a.Name, Totals: plan.Meant(), Would: plan.Would(), Parts: make([]PreviewPart, len(plan.Parts)), plan: plan}
+	for i, b := range plan.Parts {
+		v.Parts[i] = PreviewPart{b.Meant, b.Would, heldBy(b), b.Often, b.Halt}
+	}
+	if c.Reference != "" && v.Jobs > 1 {
+		return v, usage("choose one with -g", fmt.Sprintf("several gateways have parked a job %q", c.IDs[0]))
+	}
+	v.Token, err = c.token(v)
+	return v, err
+}
+
+// mark is what a token holds: up to when jobs were parked that were previewed, by gateway in microseconds, and what they and their money were.
+type mark struct {
+	Until map[string]int64 `json:"u"`
+	Sum   string           `json:"s"`
+}
+
+func (c Clearing) token(v Preview) (string, error) {
+	m := mark{Until: map[string]int64{}}
+	for _, b := range v.plan.Parts {
+		m.Until[b.Name] = b.Until().UnixMicro()
+	}
+	what, err := Encode(struct {
+		Clearing
+		Parts []PreviewPart
+	}{c, v.Parts})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(what)
+	m.Sum = hex.EncodeToString(sum[:16])
+	text, err := Encode(m)
+	return base64.RawURLEncoding.EncodeToString(text), err
+}
+
+// ClearOf is an act upon parked jobs that was previewed.
+type ClearOf struct {
+	Clearing
+	Token string `json:"token"`
+	// IfChanged is stop, the default: nothing is done unless the jobs are as they were previewed. With go_on those of them are taken that are still as they were.
+	IfChanged string `json:"if_changed,omitempty"`
+	Actor
+
+	plan *desk.Plan // where it was previewed here
+}
+
+// After returns the act that does what was previewed.
+func (c Clearing) After(v Preview, by desk.By) ClearOf {
+	return ClearOf{Clearing: c, Token: v.Token, IfChanged: "go_on", Actor: ActorOf(by), plan: v.plan}
+}
+
+// Canary is how jobs stand that were sent ahead.
+type Canary struct {
+	Sent    int      `json:"sent"`
+	Done    int      `json:"done"`
+	Waiting int      `json:"waiting"`
+	Later   int      `json:"later"`
+	Failed  []string `json:"failed"`
+}
+
+// ClearedPart is how far an act got at one gateway.
+type ClearedPart struct {
+	Gateway  string         `json:"gateway"`
+	Taken    int            `json:"taken"` // replayed, discarded or resolved
+	HeldBack int            `json:"held_back"`
+	Gone     int            `json:"gone"` // no longer parked when their turn came
+	Unsure   int            `json:"unsure"`
+	Amount   job.Amounts    `json:"amount"`
+	NoAmount int64          `json:"without_amount"`
+	Held     map[string]int `json:"held_back_why"`
+	Canary   *Canary        `json:"canary,omitempty"`
+	// Stopped says that it stopped by itself: the gateway is held or paused, or one of the jobs sent ahead failed.
+	Stopped bool `json:"stopped,omitempty"`
+	// Problem is why it stopped before its end; nil if it did not, or not yet.
+	Problem *Fault `json:"problem,omitempty"`
+}
+
+// Took is the jobs that were taken, with their money.
+func (p ClearedPart) Took() job.Totals {
+	return job.Totals{Jobs: int64(p.Taken), Amount: p.Amount, NoAmount: p.NoAmount}
+}
+
+// Cleared is what an act upon parked jobs came to.
+type Cleared struct {
+	Jobs     int64         `json:"jobs"` // that were meant
+	Taken    int           `json:"taken"`
+	HeldBack int           `json:"held_back"`
+	Gone     int           `json:"gone"`
+	Unsure   int           `json:"unsure"`
+	Amount   job.Amounts   `json:"amount"`
+	NoAmount int64         `json:"without_amount"`
+	Parts    []ClearedPart `json:"parts"`
+}
+
+// Clear does what was previewed.
+var Clear = &Op[ClearOf, ClearedPart, Cleared]{About{Name: "clearDeadLetters", Method: http.MethodPost, Path: "/v1/dead-letters/run", Kind: Long, Act: true,
+	Commands: []string{"dlq replay", "dlq discard", "dlq resolve"}}, clearJobs}
+
+func clearJobs(ctx context.Context, h *Here, q ClearOf, out Out[ClearedPart]) (v Cleared, err error) {
+	a, _, err := q.options()
+	if err != nil {
+		return v, err
+	}
+	verb := ""
+	if a.NeedsWhy {
+		verb = a.Noun()
+	}
+	by, err := q.acts(verb)
+	if err != nil {
+		return v, err
+	}
+	plan := q.plan
+	if plan == nil {
+		if plan, err = q.again(ctx, h); err != nil {
+			return v, err
+		}
+	}
+	errs := plan.Run(ctx, by, h.Traces, func(b *desk.Bulk) { _ = out.line(clearedPart(b, nil)) }) // who no longer listens has ended ctx
+	v = Cleared{Jobs: plan.Meant().Jobs, Parts: make([]ClearedPart, len(plan.Parts))}
+	var took job.Totals
+	for i, b := range plan.Parts {
+		p := clearedPart(b, errs[i])
+		v.Parts[i] = p
+		v.Taken, v.HeldBack, v.Gone, v.Unsure = v.Taken+p.Taken, v.HeldBack+p.HeldBack, v.Gone+p.Gone, v.Unsure+p.Unsure
+		took.Add(p.Took())
+	}
+	v.Amount, v.NoAmount = took.Amount, took.NoAmount
+	return v, nil
+}
+
+// heldBy is how many jobs are held back, by why.
+func heldBy(b *desk.Bulk) map[string]int {
+	if held := b.Held(); held != nil {
+		return held
+	}
+	return map[string]int{}
+}
+
+func clearedPart(b *desk.Bulk, err error) ClearedPart {
+	far := b.Now()
+	p := ClearedPart{Gateway: b.Name, Taken: far.Taken, HeldBack: far.HeldBack, Gone: far.Gone, Unsure: far.Unsure, Amount: far.Took.Amount, NoAmount: far.Took.NoAmount,
+		Held: heldBy(b), Stopped: desk.Halted(err), Problem: faultOf(err)}
+	if c := far.Canary; c != nil {
+		p.Canary = &Canary{c.Sent, c.Done, c.Waiting, c.Later, append([]string{}, c.Failed...)}
+		p.Problem = p.Problem.ofCanary(desk.CanaryFailed(err))
+	}
+	return p
+}
+
+// again plans what a token stands for once more.
+func (q ClearOf) again(ctx context.Context, h *Here) (*desk.Plan, error) {
+	var m mark
+	text, err := base64.RawURLEncoding.DecodeString(q.Token)
+	if err != nil || json.Unmarshal(text, &m) != nil || m.Until == nil {
+		return nil, usage("ask for a preview, and send its token with the same body", "the token is not one of a preview")
+	}
+	if q.IfChanged != "" && q.IfChanged != "stop" && q.IfChanged != "go_on" {
+		return nil, usage("write stop or go_on", fmt.Sprintf("if_changed %.40q is neither of the two", q.IfChanged))
+	}
+	s, err := q.selected(ctx, h, "")
+	if err != nil {
+		return nil, err
+	}
+	upTo := make(map[string]time.Time, len(m.Until))
+	for gateway, us := range m.Until {
+		upTo[gateway] = time.UnixMicro(us)
+	}
+	v, err := q.preview(ctx, s.UpTo(upTo))
+	if err != nil && job.CodeOf(err) != job.CodeNotFound {
+		return nil, err
+	}
+	if err != nil {
+		v.plan = &desk.Plan{}
+		v.plan.Action, _ = desk.ActionOf(q.Action)
+	}
+	if now := (mark{}); q.IfChanged != "go_on" {
+		text, _ := base64.RawURLEncoding.DecodeString(v.Token)
+		if _ = json.Unmarshal(text, &now); now.Sum != m.Sum || !maps.Equal(now.Until, m.Until) {
+			return nil, &coded{&job.Error{Code: job.CodeFailed, Message: "the jobs, or what is asked, are no longer what was previewed, and nothing was done",
+				Hint: "ask for a preview again, and look at it"}, "changed"}
+		}
+	}
+	return v.plan, nil
+}

@@ -1,0 +1,47 @@
+package remote
+
+import (
+	"errors"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// Fault is why an act stopped before its end, in an answer that says how far it got.
+type Fault struct {
+	Detail string   `json:"detail"`
+	Hint   string   `json:"hint,omitempty"`
+	Kind   job.Code `json:"kind"`
+
+	err error // where it happened here
+}
+
+// ofCanary gives it the kind failed, where the reason is a job that was sent ahead.
+func (f *Fault) ofCanary(is bool) *Fault {
+	if f != nil && is {
+		f.Kind = job.CodeFailed
+	}
+	return f
+}
+
+func faultOf(err error) *Fault {
+	if err == nil {
+		return nil
+	}
+	f := &Fault{Detail: err.Error(), Kind: job.CodeOf(redisdb.Coded(err)), err: err}
+	if e, is := errors.AsType[*job.Error](err); is {
+		f.Hint = e.Hint
+	}
+	return f
+}
+
+// Err is the fault as an error; nil if there is none.
+func (f *Fault) Err() error {
+	switch {
+	case f == nil:
+		return nil
+	case f.err != nil:
+		return f.err
+	}
+	return &job.Error{Code: f.Kind, Message: f.Detail, Hint: f.Hint}
+}

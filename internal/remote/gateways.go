@@ -1,0 +1,225 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"spillway/internal/config"
+	"spillway/internal/desk"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// GatewayAct is an act upon a gateway.
+type GatewayAct struct {
+	Gateway string `json:"-" path:"gateway"`
+	Actor
+}
+
+// Steered is what became of a gateway that was paused or resumed.
+type Steered struct {
+	Gateway string `json:"gateway"`
+	Done    string `json:"done"` // paused or resumed
+	// Remark says what keeps a gateway's calls back all the same; empty if nothing does.
+	Remark string `json:"remark,omitempty"`
+}
+
+// Steering pauses or resumes a gateway.
+type Steering = Op[GatewayAct, None, Steered]
+
+// Paused and Resumed are what Steered says.
+const (
+	Paused  = "paused"
+	Resumed = "resumed"
+)
+
+// The two.
+var (
+	Pause = &Steering{About{Name: "pauseGateway", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/pause", Act: true, Commands: []string{"pause"}},
+		func(ctx context.Context, h *Here, q GatewayAct, _ Out[None]) (v Steered, err error) {
+			g, by, err := q.at(ctx, h, "")
+			if err != nil {
+				return v, err
+			}
+			shown := by.Why
+			if shown == "" {
+				shown = "by an operator"
+			}
+			return Steered{Gateway: g.Name, Done: Paused}, g.Pause(ctx, by, shown)
+		}}
+	Resume = &Steering{About{Name: "resumeGateway", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/resume", Act: true, Commands: []string{"resume"}},
+		func(ctx context.Context, h *Here, q GatewayAct, _ Out[None]) (v Steered, err error) {
+			g, by, err := q.at(ctx, h, "")
+			if err == nil {
+				err = g.Resume(ctx, by)
+			}
+			if err != nil {
+				return v, err
+			}
+			return Steered{Gateway: g.Name, Done: Resumed, Remark: stillHeld(ctx, g)}, nil
+		}}
+)
+
+// stillHeld says what keeps a resumed gateway's calls back all the same.
+func stillHeld(ctx context.Context, g *desk.Gateway) string {
+	v, err := g.Status(ctx)
+	switch h := v.Glance.Hold; {
+	case err != nil: // it is resumed all the same
+	case h.Paused:
+		return fmt.Sprintf("%s is not called all the same: %s", g.Name, h.PauseWhy)
+	case v.HeldUntil != nil:
+		return fmt.Sprintf("%s is held until %s: %s; a hold ends by itself", g.Name, job.Moment(*v.HeldUntil), h.Reason)
+	}
+	return ""
+}
+
+// at returns the gateway, and who acts upon it. verb is for what a reason is needed; empty: it may be left out.
+func (q GatewayAct) at(ctx context.Context, h *Here, verb string) (*desk.Gateway, desk.By, error) {
+	by, err := q.acts(verb)
+	if err != nil {
+		return nil, by, err
+	}
+	g, err := h.one(ctx, q.Gateway)
+	return g, by, err
+}
+
+// AllLimits is the limits of gateways.
+type AllLimits struct {
+	Gateways []desk.Limits `json:"gateways"`
+}
+
+// Limits are the limits that hold now.
+var Limits = &Op[At, None, AllLimits]{About{Name: "listLimits", Method: http.MethodGet, Path: "/v1/limits", Commands: []string{"limit show"}},
+	func(ctx context.Context, h *Here, q At, _ Out[None]) (v AllLimits, err error) {
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return v, err
+		}
+		for _, g := range d.Gateways {
+			l, err := g.Limits(ctx)
+			if err != nil {
+				return v, err
+			}
+			v.Gateways = append(v.Gateways, l)
+		}
+		return v, nil
+	}}
+
+// LimitsTo says what a gateway's limits are to be.
+type LimitsTo struct {
+	GatewayAct
+	Limits []string `json:"limits"`
+}
+
+// The acts upon limits.
+var (
+	SetLimits = &Op[LimitsTo, None, desk.Limits]{About{Name: "setLimits", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/limits/set", Act: true, Commands: []string{"limit set"}},
+		func(ctx context.Context, h *Here, q LimitsTo, _ Out[None]) (v desk.Limits, err error) {
+			to := make([]job.Limit, len(q.Limits))
+			for i, text := range q.Limits {
+				if to[i], err = job.ParseLimit(text); err != nil {
+					return v, usage(`write them like ["100/s", "5000/m"]`, err.Error())
+				}
+			}
+			if len(to) == 0 {
+				return v, usage(`write them like ["100/s", "5000/m"]`, "no limit is named")
+			}
+			return q.set(ctx, h, to)
+		}}
+	ResetLimits = &Op[GatewayAct, None, desk.Limits]{About{Name: "resetLimits", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/limits/reset", Act: true, Commands: []string{"limit reset"}},
+		func(ctx context.Context, h *Here, q GatewayAct, _ Out[None]) (desk.Limits, error) {
+			return q.set(ctx, h, nil)
+		}}
+	ForgiveLimits = &Op[GatewayAct, None, desk.Forgiven]{About{Name: "forgiveLimits", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/limits/forgive", Act: true, Commands: []string{"limit forgive"}},
+		func(ctx context.Context, h *Here, q GatewayAct, _ Out[None]) (v desk.Forgiven, err error) {
+			g, by, err := q.at(ctx, h, "limit forgive")
+			if err != nil {
+				return v, err
+			}
+			return g.Forgive(ctx, by)
+		}}
+)
+
+func (q GatewayAct) set(ctx context.Context, h *Here, to []job.Limit) (v desk.Limits, err error) {
+	g, by, err := q.at(ctx, h, "")
+	if err == nil {
+		err = g.SetLimits(ctx, by, to)
+	}
+	if err != nil {
+		return v, err
+	}
+	return g.Limits(ctx)
+}
+
+// MoveOf names a gateway that the configuration does not have, and that is to get another name or to be forgotten.
+type MoveOf struct {
+	GatewayAct
+	// To is the new name; empty: it is to be forgotten.
+	To string `json:"to,omitempty"`
+	// DryRun only says what would be done.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// MoveStep is how many keys one step has changed.
+type MoveStep struct {
+	Keys int64 `json:"keys"`
+}
+
+// Moved is what a gateway had that got another name or was forgotten, or would: "gateway rename -o json".
+type Moved struct {
+	desk.Departure
+	// What is "rename up to stripe-eu" or "forget up", and Text that with the jobs and their money.
+	What string `json:"what"`
+	Text string `json:"text"`
+}
+
+// Move gives a gateway another name, or forgets it.
+type Move = Op[MoveOf, MoveStep, Moved]
+
+// The two.
+var (
+	Rename = &Move{About{Name: "renameGateway", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/rename", Kind: Long, Act: true, NotFound: "unknown_gateway", Commands: []string{"gateway rename"}},
+		func(ctx context.Context, h *Here, q MoveOf, out Out[MoveStep]) (v Moved, err error) {
+			if q.To == "" {
+				return v, usage("name it in to", "the new name is missing")
+			}
+			return q.move(ctx, h, "rename", out)
+		}}
+	Forget = &Move{About{Name: "forgetGateway", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/forget", Kind: Long, Act: true, NotFound: "unknown_gateway", Commands: []string{"gateway forget"}},
+		func(ctx context.Context, h *Here, q MoveOf, out Out[MoveStep]) (v Moved, err error) {
+			if q.To != "" {
+				return v, usage("leave to out", "a gateway that is forgotten gets no name")
+			}
+			return q.move(ctx, h, "forget", out)
+		}}
+)
+
+func (q MoveOf) move(ctx context.Context, h *Here, verb string, out Out[MoveStep]) (v Moved, err error) {
+	by, err := q.acts(verb)
+	if err != nil {
+		return v, err
+	}
+	var to config.Gateway
+	if q.To != "" {
+		var known bool
+		if to, known = h.Config.Gateway(q.To); !known {
+			return v, dispatch.NoGateway(h.Config, q.To)
+		}
+	}
+	at, err := h.At(ctx, nil)
+	if err != nil {
+		return v, err
+	}
+	d, err := at.Depart(ctx, q.Gateway, to)
+	if err == nil {
+		err = d.HeldBack()
+	}
+	if err != nil {
+		return v, err
+	}
+	if !q.DryRun {
+		err = d.Do(ctx, by, func(keys int64) { _ = out.line(MoveStep{keys}) }) // who no longer listens has ended ctx
+	}
+	return Moved{*d, d.What(), d.Text()}, err
+}

@@ -1,0 +1,226 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"time"
+
+	"spillway/internal/desk"
+	"spillway/internal/job"
+)
+
+// JobOf names a job.
+type JobOf struct {
+	ID string `json:"-" path:"id"`
+	At
+	// Payload asks for the payload too: it may hold personal data.
+	Payload bool `json:"payload,omitempty"`
+}
+
+// JobShown is a job, with its payload where that was asked for: "job -o json".
+type JobShown struct {
+	desk.Job
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
+// JobAnswer is what is known of one job.
+type JobAnswer struct {
+	JobShown
+	// Most is how many attempts a job of the gateway may spend.
+	Most int `json:"attempts_most"`
+	// Unopened is why the payload can't be shown; empty if it can, or was not asked for.
+	Unopened string `json:"unopened,omitempty"`
+}
+
+// Job returns all that is known of one job.
+var Job = &Op[JobOf, None, JobAnswer]{About{Name: "findJob", Method: http.MethodGet, Path: "/v1/jobs/{id}", Commands: []string{"job"}},
+	func(ctx context.Context, h *Here, q JobOf, _ Out[None]) (v JobAnswer, err error) {
+		found, err := h.findOne(ctx, q.At, q.ID)
+		if err != nil {
+			return v, err
+		}
+		if v.Job, err = found.Job(ctx); err != nil {
+			return v, err
+		}
+		v.Most = found.Retry.Attempts
+		if q.Payload {
+			if len(found.Record.Job.Payload) > 0 {
+				v.Payload = desk.PayloadJSON(found.Record.Job.Payload)
+			}
+			v.Unopened = unopened(found.Record)
+		}
+		return v, nil
+	}}
+
+func (h *Here) findOne(ctx context.Context, at At, id string) (f desk.Found, err error) {
+	d, err := h.At(ctx, at.Gateways)
+	if err != nil {
+		return f, err
+	}
+	return d.FindOne(ctx, id)
+}
+
+// unopened says why a job's payload can't be shown; empty if it can.
+func unopened(r job.Record) string {
+	if r.Unopened == nil {
+		return ""
+	}
+	return r.Unopened.Error()
+}
+
+// Actor is who acts, and why.
+type Actor struct {
+	By  string `json:"by,omitempty"`
+	Why string `json:"why,omitempty"`
+}
+
+// ActorOf is By as requests have it.
+func ActorOf(by desk.By) Actor { return Actor{by.Who, by.Why} }
+
+// mostBy bounds the name of who acts, in bytes.
+const mostBy = 200
+
+// acts returns who acts. verb is for what a reason is needed; empty: it may be left out.
+func (a Actor) acts(verb string) (desk.By, error) {
+	switch {
+	case a.By == "" || len(a.By) > mostBy:
+		return desk.By{}, usage(fmt.Sprintf("name a person or a program in by, with at most %d bytes", mostBy), "nobody is named who does it")
+	case verb != "":
+		return desk.By{Who: a.By, Why: a.Why}, desk.NeedWhy(a.Why, verb)
+	}
+	return desk.By{Who: a.By, Why: a.Why}, desk.ShortWhy(a.Why)
+}
+
+// ParkOf names a job that is to be parked.
+type ParkOf struct {
+	ID string `json:"-" path:"id"`
+	At
+	Actor
+	// DryRun only says what would be done.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Park takes a job out of the queue, or out of the asking, and parks it.
+var Park = &Op[ParkOf, None, desk.ParkDeed]{About{Name: "parkJob", Method: http.MethodPost, Path: "/v1/jobs/{id}/park", Act: true, Commands: []string{"park"}},
+	func(ctx context.Context, h *Here, q ParkOf, _ Out[None]) (d desk.ParkDeed, err error) {
+		by, err := q.acts("park")
+		if err != nil {
+			return d, err
+		}
+		found, err := h.findOne(ctx, q.At, q.ID)
+		if err != nil {
+			return d, err
+		}
+		if d, err = found.WouldPark(); err != nil || q.DryRun {
+			return d, err
+		}
+		d.Done = true
+		return d, found.Park(ctx, by)
+	}}
+
+// JobsOf says which jobs are exported.
+type JobsOf struct {
+	At
+	States []string `json:"states,omitempty" query:"state"`
+	Since  string   `json:"since,omitempty"`
+	Until  string   `json:"until,omitempty"`
+	// Time is which time Since and Until mean: accepted or finished. Empty: accepted.
+	Time string `json:"time,omitempty"`
+	ExportAs
+}
+
+// ExportAs says how an export is written.
+type ExportAs struct {
+	Fields []string `json:"fields,omitempty" query:"field"`
+	// Format is ndjson or csv. Empty: ndjson.
+	Format string `json:"format,omitempty"`
+}
+
+// Columns are the fields of payloads, and whether the export is to be CSV.
+func (e ExportAs) Columns() (fields []string, csv bool) { return e.Fields, e.Format == "csv" }
+
+// check returns an error with the code usage.
+func (e ExportAs) check() error {
+	if e.Format != "" && e.Format != "ndjson" && e.Format != "csv" {
+		return usage("write ndjson or csv", fmt.Sprintf("format %.40q is neither of the two", e.Format))
+	}
+	return desk.CheckJobFields(e.Fields, "field")
+}
+
+// JobLine is what became of a job, a line of an export.
+type JobLine struct {
+	desk.JobLine
+	// Unread is why its fields can't be read; empty if they can, or none was asked for.
+	Unread string `json:"unopened,omitempty"`
+}
+
+// Jobs exports what became of jobs.
+var Jobs = &Op[JobsOf, JobLine, None]{About{Name: "exportJobs", Method: http.MethodGet, Path: "/v1/jobs", Kind: Lines, Commands: []string{"export"}},
+	func(ctx context.Context, h *Here, q JobsOf, out Out[JobLine]) (n None, err error) {
+		of, err := q.query(time.Now().UTC())
+		if err != nil {
+			return n, err
+		}
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return n, err
+		}
+		_, err = export(d.Jobs(ctx, of), out)
+		return n, err
+	}}
+
+func (q JobsOf) query(now time.Time) (of desk.JobQuery, err error) {
+	if err = q.check(); err != nil {
+		return of, err
+	}
+	of.Fields = q.Fields
+	for _, s := range q.States {
+		of.States = append(of.States, job.State(s))
+	}
+	if err = desk.CheckStates(of.States, "state"); err != nil {
+		return of, err
+	}
+	switch q.Time {
+	case "", "accepted":
+	case "finished":
+		of.Finished = true
+	default:
+		return of, usage("write accepted or finished", fmt.Sprintf("time %.40q is neither of the two", q.Time))
+	}
+	of.Since, of.Until, err = between(q.Since, q.Until, now)
+	return of, err
+}
+
+// between reads two times.
+func between(since, until string, now time.Time) (from, to time.Time, err error) {
+	if from, err = desk.ParseAgo(since, now, "since"); err != nil {
+		return from, to, err
+	}
+	if to, err = desk.ParseAgo(until, now, "until"); err != nil {
+		return from, to, err
+	}
+	if !from.IsZero() && !to.IsZero() && !to.After(from) {
+		return from, to, usage("let until be later than since", fmt.Sprintf("nothing is at or after %s and before %s", job.Moment(from), job.Moment(to)))
+	}
+	return from, to, nil
+}
+
+func export(lines iter.Seq2[desk.JobLine, error], out Out[JobLine]) (n int, err error) {
+	for l, err := range lines {
+		if err != nil {
+			return n, err
+		}
+		n++
+		line := JobLine{JobLine: l}
+		if l.Unopened != nil {
+			line.Unread = l.Unopened.Error()
+		}
+		if err := out.line(line); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,340 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"spillway/internal/desk"
+	"spillway/internal/doctor"
+	"spillway/internal/job"
+)
+
+// At is the gateways that a request is about: none means all of the configuration.
+type At struct {
+	Gateways []string `json:"gateways,omitempty" query:"gateway"`
+}
+
+// StatusOf asks how gateways stand.
+type StatusOf struct {
+	At
+	// Drawn asks for what a terminal draws beside the document.
+	Drawn bool `json:"drawn,omitempty"`
+}
+
+// Standing is how gateways stand: "status -o json".
+type Standing struct {
+	// NeedsPerson is what stays as it is until a person acts, the most urgent first.
+	NeedsPerson []desk.Need   `json:"needs_person"`
+	Gateways    []desk.Status `json:"gateways"`
+	// Unlisted are the gateways with jobs that the file does not have.
+	Unlisted []desk.Unlisted `json:"unlisted,omitempty"`
+	// Drawn is what a terminal draws beside it; nil unless it was asked for.
+	Drawn *Drawn `json:"drawn,omitempty"`
+}
+
+// Drawn is what a terminal draws of a Standing beside what programs read.
+type Drawn struct {
+	// Damaged is what is wrong with the data of gateways that can't be looked at, a line each.
+	Damaged []string `json:"damaged,omitempty"`
+	// Paused are batches that are paused, one for each gateway at which there are some.
+	Paused []PausedBatch `json:"paused,omitempty"`
+}
+
+// PausedBatch is one of a gateway's paused batches.
+type PausedBatch struct {
+	Gateway string `json:"gateway"`
+	Batch   string `json:"batch"`
+	GoOn    string `json:"go_on"` // what lets it go on, for a person
+}
+
+// Err is what is damaged as an error; nil if nothing is.
+func (d *Drawn) Err() error {
+	var all error
+	for _, text := range d.Damaged {
+		all = errors.Join(all, errors.New(text))
+	}
+	return all
+}
+
+// Status is how gateways stand. Unless it is drawn, one that can't be looked at is an error.
+var Status = &Op[StatusOf, None, Standing]{About{Name: "getStatus", Method: http.MethodGet, Path: "/v1/status", Commands: []string{"status"}}, status}
+
+func status(ctx context.Context, h *Here, q StatusOf, _ Out[None]) (v Standing, err error) {
+	d, err := h.At(ctx, q.Gateways)
+	if err != nil {
+		return v, err
+	}
+	rows, damaged := d.StatusOfWell(ctx)
+	if damaged != nil && (len(rows) == 0 || !q.Drawn) {
+		return v, damaged
+	}
+	v.Gateways = rows
+	if v.Unlisted, err = unlisted(ctx, d, q.At); err != nil {
+		return v, err
+	}
+	var unseen error
+	if v.NeedsPerson, unseen, err = d.Needs(ctx, rows, v.Unlisted); err != nil {
+		return v, err
+	}
+	damaged = desk.AlsoDamaged(damaged, unseen)
+	if !q.Drawn {
+		return v, damaged
+	}
+	v.Drawn = &Drawn{}
+	if damaged != nil {
+		v.Drawn.Damaged = strings.Split(damaged.Error(), "\n")
+	}
+	for i := range rows {
+		rows[i].Show()
+	}
+	v.Drawn.Paused, err = pausedBatches(ctx, d, rows)
+	return v, err
+}
+
+// unlisted are the gateways that the configuration does not have, where all are meant.
+func unlisted(ctx context.Context, d *desk.Desk, at At) ([]desk.Unlisted, error) {
+	if len(at.Gateways) > 0 {
+		return nil, nil
+	}
+	return d.Unlisted(ctx)
+}
+
+func pausedBatches(ctx context.Context, d *desk.Desk, rows []desk.Status) (all []PausedBatch, err error) {
+	for _, r := range rows {
+		if r.Parked[string(job.Paused)] == 0 {
+			continue
+		}
+		g := d.Gateway(r.Gateway)
+		p := PausedBatch{Gateway: r.Gateway}
+		if p.Batch, err = g.PausedBatch(ctx); err != nil {
+			return nil, err
+		}
+		if p.Batch == "" { // resumed meanwhile
+			continue
+		}
+		if p.GoOn, err = g.GoOn(ctx, p.Batch); err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// Watching is how gateways stand with their calls of the last minutes: what top draws.
+type Watching struct {
+	Gateways []desk.Watched `json:"gateways"`
+}
+
+// Watch is what top draws.
+var Watch = &Op[At, None, Watching]{About{Name: "watch", Method: http.MethodGet, Path: "/v1/watch", Commands: []string{"top"}},
+	func(ctx context.Context, h *Here, q At, _ Out[None]) (v Watching, err error) {
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return v, err
+		}
+		v.Gateways, err = d.Watch(ctx)
+		for i := range v.Gateways {
+			v.Gateways[i].Show()
+		}
+		return v, err
+	}}
+
+// CallsOf says which calls are counted. By is hour or gateway; empty is hour.
+type CallsOf struct {
+	At
+	Since string `json:"since,omitempty"`
+	By    string `json:"by,omitempty"`
+}
+
+// Calls counts the calls of the last hours.
+var Calls = &Op[CallsOf, None, desk.CallHistory]{About{Name: "countCalls", Method: http.MethodGet, Path: "/v1/calls", Elsewhere: true, Commands: []string{"calls"}},
+	func(ctx context.Context, h *Here, q CallsOf, _ Out[None]) (v desk.CallHistory, err error) {
+		by, err := desk.ParseCallsBy(q.By, "by")
+		if err != nil {
+			return v, err
+		}
+		since, err := desk.ParseAgo(q.Since, time.Now().UTC(), "since")
+		if err != nil {
+			return v, err
+		}
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return v, err
+		}
+		return d.CallHistory(ctx, since, by)
+	}}
+
+// AnswersOf says which answers are counted.
+type AnswersOf struct {
+	At
+	Since string `json:"since,omitempty"`
+	Batch string `json:"batch,omitempty"`
+}
+
+// AllAnswers is what gateways last answered, gateway by gateway.
+type AllAnswers struct {
+	Gateways []desk.Answers `json:"gateways"`
+}
+
+// Answers counts what gateways last answered to jobs that are not done.
+var Answers = &Op[AnswersOf, None, AllAnswers]{About{Name: "getAllAnswers", Method: http.MethodGet, Path: "/v1/answers", Commands: []string{"answers"}},
+	func(ctx context.Context, h *Here, q AnswersOf, _ Out[None]) (v AllAnswers, err error) {
+		since, err := desk.ParseAgo(q.Since, time.Now().UTC(), "since")
+		if err != nil {
+			return v, err
+		}
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return v, err
+		}
+		for _, g := range d.Gateways {
+			a, err := g.Answers(ctx, since, q.Batch)
+			if err != nil {
+				return v, err
+			}
+			v.Gateways = append(v.Gateways, a)
+		}
+		return v, nil
+	}}
+
+// Processes are the dispatchers that serve.
+var Processes = &Op[None, None, desk.Processes]{About{Name: "listProcesses", Method: http.MethodGet, Path: "/v1/processes", Elsewhere: true, Commands: []string{"processes"}},
+	func(ctx context.Context, h *Here, _ None, _ Out[None]) (desk.Processes, error) {
+		return desk.WhoServes(ctx, h.DB.Client)
+	}}
+
+// Examined is what will go wrong, as a dispatcher sees it: "doctor -o json".
+type Examined struct {
+	doctor.Examined
+	// Away says that Redis could not be looked at.
+	Away bool `json:"redis_away,omitempty"`
+}
+
+// Examine looks for what will go wrong. The look at all gateways is a minute old at most.
+var Examine = &Op[At, None, Examined]{About{Name: "getDoctor", Method: http.MethodGet, Path: "/v1/doctor", Commands: []string{"doctor"}},
+	func(ctx context.Context, h *Here, q At, _ Out[None]) (v Examined, err error) {
+		if len(q.Gateways) > 0 {
+			chosen, err := desk.Choose(h.Config, q.Gateways)
+			if err != nil {
+				return v, &coded{err, "unknown_gateway"}
+			}
+			v.At = time.Now()
+			v.Report, err = doctor.Run(ctx, doctor.Params{Config: h.Config, Gateways: chosen, DB: h.DB})
+			v.Away = v.Report.Away != nil
+			return v, err
+		}
+		v.Examined, err = h.Examiner.Report(ctx)
+		v.Away = v.Report.Away != nil
+		return v, err
+	}}
+
+// SearchOf says which jobs are searched for.
+type SearchOf struct {
+	ID     string            `json:"id,omitempty"`     // the beginning of the id
+	Fields map[string]string `json:"fields,omitempty"` // what stands in the payload, by "payload.customer"
+	At
+	Limit int    `json:"limit,omitempty"` // about how many jobs a page has; 0: 100
+	After string `json:"after,omitempty"` // the next of the page before
+}
+
+// MostFound is how many jobs a page of a search over HTTP may have.
+const MostFound = 1000
+
+// Search finds jobs, a page at a time.
+var Search = &Op[SearchOf, None, desk.JobHits]{About{Name: "searchJobs", Method: http.MethodPost, Path: "/v1/search", Elsewhere: true, Commands: []string{"find"}},
+	func(ctx context.Context, h *Here, q SearchOf, _ Out[None]) (v desk.JobHits, err error) {
+		of := desk.JobSearch{Prefix: q.ID, After: q.After, Limit: q.Limit}
+		for name, value := range q.Fields {
+			field, err := desk.NewField(name, value, "fields")
+			if err != nil {
+				return v, err
+			}
+			of.Fields = append(of.Fields, field)
+		}
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return v, err
+		}
+		return d.Search(ctx, of)
+	}}
+
+// KnownGateways are the gateways that the configuration has or that ever had jobs.
+type KnownGateways struct {
+	Gateways []desk.Known `json:"gateways"`
+}
+
+// Gateways lists the gateways that the configuration has or that ever had jobs.
+var Gateways = &Op[None, None, KnownGateways]{About{Name: "listGateways", Method: http.MethodGet, Path: "/v1/gateways", Commands: []string{"gateway list"}},
+	func(ctx context.Context, h *Here, _ None, _ Out[None]) (v KnownGateways, err error) {
+		d, err := h.At(ctx, nil)
+		if err != nil {
+			return v, err
+		}
+		v.Gateways, err = d.Known(ctx)
+		return v, err
+	}}
+
+// AuditOf says which gateways are audited, and how.
+type AuditOf struct {
+	At
+	// Limit is how many faults, and how many notes, are listed of a gateway. Nil: 100.
+	Limit *int `json:"limit,omitempty"`
+	// Repair writes the books of batches anew that differ from the records of their jobs.
+	Repair bool `json:"repair,omitempty"`
+}
+
+// faultsListed is how many faults of a gateway are listed unless something else is asked for.
+const faultsListed = 100
+
+// Audited is how far an audit is.
+type Audited struct {
+	Gateway  string `json:"gateway"`
+	Accepted int64  `json:"accepted"` // jobs that there are to look at, about
+	Looked   int64  `json:"looked_at"`
+}
+
+// Books is how the books of gateways stand: "audit -o json".
+type Books struct {
+	OK       bool         `json:"ok"`
+	Gateways []desk.Audit `json:"gateways"`
+	// Unlisted are the gateways with jobs that the file does not have: they were not checked.
+	Unlisted []desk.Unlisted `json:"unlisted,omitempty"`
+}
+
+// Audit checks the books.
+var Audit = &Op[AuditOf, Audited, Books]{About{Name: "audit", Method: http.MethodPost, Path: "/v1/audit", Kind: Long, Commands: []string{"audit"}}, auditBooks}
+
+func auditBooks(ctx context.Context, h *Here, q AuditOf, out Out[Audited]) (v Books, err error) {
+	most := faultsListed
+	if q.Limit != nil {
+		most = *q.Limit
+	}
+	if most < 0 {
+		return v, usage("give a number from 0 up", "limit is below 0")
+	}
+	d, err := h.At(ctx, q.Gateways)
+	if err != nil {
+		return v, err
+	}
+	v = Books{OK: true, Gateways: make([]desk.Audit, len(d.Gateways))}
+	for i, g := range d.Gateways {
+		first, err := g.Books.Look(ctx)
+		if err != nil {
+			return v, err
+		}
+		var told error
+		v.Gateways[i], err = g.Audit(ctx, desk.AuditOptions{Most: most, Repair: q.Repair, Progress: func(looked int64) {
+			told = cmp.Or(told, out.line(Audited{g.Name, first.Accepted, looked}))
+		}})
+		if err = cmp.Or(err, told); err != nil {
+			return v, err
+		}
+		v.OK = v.OK && v.Gateways[i].OK
+	}
+	v.Unlisted, err = unlisted(ctx, d, q.At)
+	return v, err
+}

@@ -1,0 +1,170 @@
+package remote
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A request is a struct. A field with the tag path stands in the path; others stand in the query of a GET, by the tag query or else by their name in JSON, and in the body of a
+// POST by their name in JSON.
+
+// field is a field of a request, as the query has it.
+type field struct {
+	name  string
+	value reflect.Value
+}
+
+// fields returns the fields of a request that stand in the query, or with path in the path.
+func fields(v reflect.Value, path bool) (all []field) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if f.Anonymous {
+			all = append(all, fields(v.Field(i), path)...)
+			continue
+		}
+		inPath, is := f.Tag.Lookup("path")
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if q := f.Tag.Get("query"); q != "" {
+			name = q
+		}
+		switch {
+		case is && path:
+			all = append(all, field{inPath, v.Field(i)})
+		case !is && !path && name != "-":
+			all = append(all, field{name, v.Field(i)})
+		}
+	}
+	return all
+}
+
+// Parameters are the names of what stands in the query of a request.
+func Parameters(request any) (names []string) {
+	for _, f := range fields(reflect.ValueOf(request), false) {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// values is the query of a request.
+func values(request any) url.Values {
+	q := url.Values{}
+	for _, f := range fields(reflect.ValueOf(request), false) {
+		switch v := f.value; {
+		case v.IsZero():
+		case v.Kind() == reflect.Slice:
+			for i := range v.Len() {
+				q.Add(f.name, v.Index(i).String())
+			}
+		default:
+			q.Set(f.name, fmt.Sprint(v.Interface()))
+		}
+	}
+	return q
+}
+
+// Read reads a request from the path and the query, or, unless body is nil, from the path and the body. It is an error if there is something that the request has not.
+func Read(request any, path func(name string) string, query url.Values, body []byte) error {
+	v := reflect.ValueOf(request).Elem()
+	for _, f := range fields(v, true) {
+		f.value.SetString(path(f.name))
+	}
+	if body != nil {
+		for name := range query {
+			return usage("this operation is told in the body", fmt.Sprintf("there is no parameter %.40q", name))
+		}
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.DisallowUnknownFields()
+		if err := d.Decode(request); err != nil || d.More() {
+			return usage("send a JSON object with "+strings.Join(bodyNames(v), ", "), "the body is not what this operation takes"+because(err))
+		}
+		return nil
+	}
+	known := fields(v, false)
+	for name, given := range query {
+		i := slices.IndexFunc(known, func(f field) bool { return f.name == name })
+		if i < 0 {
+			return usage("use "+strings.Join(Parameters(v.Interface()), ", "), fmt.Sprintf("there is no parameter %.40q", name))
+		}
+		if err := set(known[i], given); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// because is what encoding/json says of a body, which names fields and types and shows no value.
+func because(err error) string {
+	if e, is := err.(*json.UnmarshalTypeError); is {
+		return fmt.Sprintf(": %s is %s and should be %s", e.Field, e.Value, e.Type)
+	}
+	if err != nil && strings.HasPrefix(err.Error(), "json: unknown field") {
+		return ": " + strings.TrimPrefix(err.Error(), "json: ")
+	}
+	return ""
+}
+
+func bodyNames(v reflect.Value) (names []string) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous:
+			names = append(names, bodyNames(v.Field(i))...)
+		case name != "-" && name != "":
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func set(f field, given []string) error {
+	if f.value.Kind() != reflect.Slice && len(given) > 1 {
+		return usage("give it once", f.name+" is there twice")
+	}
+	var err error
+	switch f.value.Kind() {
+	case reflect.Slice:
+		all := reflect.MakeSlice(f.value.Type(), len(given), len(given))
+		for i, text := range given {
+			all.Index(i).SetString(text)
+		}
+		f.value.Set(all)
+	case reflect.Bool:
+		var b bool
+		if b, err = strconv.ParseBool(given[0]); err != nil {
+			return usage("", f.name+" is neither true nor false")
+		}
+		f.value.SetBool(b)
+	case reflect.Int:
+		var n int
+		if n, err = strconv.Atoi(given[0]); err != nil {
+			return usage("", f.name+" is no whole number")
+		}
+		f.value.SetInt(int64(n))
+	default:
+		f.value.SetString(given[0])
+	}
+	return nil
+}
+
+// decode reads JSON, and leaves numbers of unknown type as they are written.
+func decode(text []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return d.Decode(to)
+}
+
+// Encode writes JSON on a line. Texts keep <, > and &, so that a payload stays as it is.
+func Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
