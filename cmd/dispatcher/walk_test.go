@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/remote"
+)
+
+// stayLocal are the commands that have no operation of the API, and why.
+var stayLocal = map[string]string{
+	"run":         "it is the dispatcher",
+	"demo":        "it brings its own Redis and provider",
+	"provider":    "it stands in for a gateway",
+	"healthcheck": "it asks a dispatcher's /readyz",
+	"config show": "it is about the file beside it",
+	"packs list":  "the packs are in the program",
+	"packs show":  "the packs are in the program",
+	"reconcile":   "it compares a file beside the operator with every record",
+	"man":         "it writes pages of the program",
+	"outcomes":    "has handlers of its own: readOutcomes, ackOutcomes",
+}
+
+// otherDoors are the operations of the API that no command of dispatcher is for, and what they are for.
+var otherDoors = map[string]string{
+	"/v1/gateways/{gateway}/jobs":         "enqueue",
+	"/v1/gateways/{gateway}/jobs/{id}":    "job, of one gateway",
+	"/v1/gateways/{gateway}/answers":      "answers, of one gateway",
+	"/v1/gateways/{gateway}/outcomes":     "outcomes",
+	"/v1/gateways/{gateway}/outcomes/ack": "outcomes --ack",
+	"/metrics":                            "Prometheus",
+	"/healthz":                            "supervisors",
+	"/readyz":                             "supervisors, and healthcheck",
+	"/openapi.json":                       "programs",
+}
+
+// Everything the command line can, the API can: each command names its operation, and each operation its command.
+func TestEveryCommandHasItsOperation(t *testing.T) {
+	t.Parallel()
+	commands := leaves("", newCommand(cli.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}))
+	served := map[string]bool{}
+	paths := map[string]bool{}
+	for _, o := range remote.Table() {
+		about := o.Described()
+		paths[about.Path] = true
+		if len(about.Commands) == 0 {
+			t.Errorf("%s names no command", about.Name)
+		}
+		for _, c := range about.Commands {
+			served[c] = true
+			if !slices.Contains(commands, c) {
+				t.Errorf("%s is for the command %q, which there is not", about.Name, c)
+			}
+		}
+	}
+	for _, c := range commands {
+		if _, local := stayLocal[c]; served[c] == local {
+			t.Errorf("the command %q has an operation: %v; it is among those that stay local: %v", c, served[c], local)
+		}
+	}
+	for _, c := range slices.Sorted(maps.Keys(stayLocal)) {
+		if !slices.Contains(commands, c) {
+			t.Errorf("%q is to stay local, and there is no such command", c)
+		}
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(theDescription())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range doc.Paths.Map() {
+		if _, other := otherDoors[path]; paths[path] == other {
+			t.Errorf("%s is in the table: %v; it is among those for others: %v", path, paths[path], other)
+		}
+	}
+}
+
+// leaves are the commands that do something, without the program's name.
+func leaves(before string, cmd *cobra.Command) (all []string) {
+	for _, c := range cmd.Commands() {
+		name := strings.TrimSpace(before + " " + c.Name())
+		if c.Runnable() || !c.HasSubCommands() {
+			all = append(all, name)
+		}
+		all = append(all, leaves(name, c)...)
+	}
+	return all
+}
