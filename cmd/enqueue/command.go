@@ -33,7 +33,10 @@ type flags struct {
 	onFull                   string
 	at, expires              string
 	why                      string // of a replacement
-	canary                   int64  // how many jobs go first; 0: none do
+	from, query, idColumn    string // of a PostgreSQL
+	outbox                   string
+	follow                   bool
+	canary                   int64 // how many jobs go first; 0: none do
 	dryRun, replace, yes     bool
 	withoutAmount            bool // a replacement may take away an amount
 	rejects                  string
@@ -87,6 +90,10 @@ waits, parked as paused, until those are done, and goes in by itself then. If on
 batch stops itself: "dispatcher batch NAME" says why. Run again, the same command says how it stands: exit code 3 if it
 has stopped itself.
 
+--from reads rows of a PostgreSQL in place of a file. With --query each row becomes a job, as a line of NDJSON with
+--id-field does: numerics as they stand, times in UTC, jsonb nested. With --outbox the rows of a table are taken over:
+each once, by its id, and marked as accepted, or with the reason why it can't be a job.
+
 --replace gives parked jobs another payload and takes them in again, with the next generation of their
 idempotency key. The lines may be what "dispatcher dlq show --payload -o json", list and export write,
 edited: nothing but the payload may have changed. A job that has this payload already is a duplicate.
@@ -101,6 +108,8 @@ const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
   enqueue -g stripe -f november.ndjson --expect-count 1000 --expect-sum EUR=12345.00
   dispatcher dlq show inv-7 --payload -o json | jq -c '.payload.amount = 990' | enqueue --replace -f - --yes
   enqueue -g stripe -f november.ndjson --batch 2026-11 --canary 20
+  enqueue -g stripe --from 'postgres://billing:${PGPASSWORD}@db/billing' --query 'SELECT invoice, amount, currency FROM due' --id-column invoice
+  enqueue --from '${file:/run/secrets/billing-url}' --outbox payment_outbox --follow
   gunzip -c november.ndjson.gz | enqueue -g stripe -f - -o json`
 
 // newCommand returns the command line of enqueue.
@@ -162,6 +171,11 @@ func (f *flags) declare(cmd *cobra.Command) {
 	fs.BoolVar(&f.withoutAmount, "without-amount", false, "let a --replace take away amounts that can be read now")
 	fs.StringVar(&f.why, "why", "", "the `REASON` of a --replace, written down")
 	fs.StringVar(&f.rejects, "rejects", "", "write the lines that can't be used to `FILE`, to be mended and enqueued again")
+	fs.StringVar(&f.from, "from", "", "read rows of the PostgreSQL at this `URL` in place of a file; with ${NAME} and ${file:PATH} it shows nobody its password")
+	fs.StringVar(&f.query, "query", "", "with --from, the `SELECT` whose rows become jobs")
+	fs.StringVar(&f.idColumn, "id-column", "", "with --query, the `COLUMN` that is the id; the row itself is the payload")
+	fs.StringVar(&f.outbox, "outbox", "", "with --from, the `TABLE` whose rows are taken over, each once, and marked")
+	fs.BoolVar(&f.follow, "follow", false, "with --outbox, take over new rows as they come, until SIGTERM")
 	fs.StringVar(&f.expectCount, "expect-count", "", "refuse the file unless it has `N` usable jobs")
 	fs.StringVar(&f.expectSum, "expect-sum", "", "refuse the file unless its amounts add up to `AMOUNT`: minor units, or EUR=9635.86,JPY=1050")
 }
@@ -179,7 +193,10 @@ func (f *flags) understand(now time.Time) (options, error) {
 	if o.mode == "" {
 		o.mode = admission.Park
 	}
-	if f.file == "" {
+	if err := f.checkFrom(&o); err != nil {
+		return o, err
+	}
+	if f.file == "" && f.from == "" {
 		return o, cli.Usage("name the billing file: -f november.ndjson, or -f - for standard input", "no file is named")
 	}
 	if err := f.checkReplace(); err != nil {
@@ -199,7 +216,7 @@ func (f *flags) understand(now time.Time) (options, error) {
 	if err != nil {
 		return o, err
 	}
-	o.read = producer.Options{Format: cmp.Or(f.format, producer.FormatOf(f.file)), IDField: f.idField, Gateway: f.gateway, Batch: f.batch, Class: f.class, Lane: f.lane, Route: f.route, RouteField: f.routeField, At: at, Expires: expires,
+	o.read = producer.Options{Format: cmp.Or(f.format, producer.FormatOf(f.file)), IDField: cmp.Or(f.idField, f.idColumn), Gateway: f.gateway, Batch: f.batch, Class: f.class, Lane: f.lane, Route: f.route, RouteField: f.routeField, At: at, Expires: expires,
 		Shown: f.replace, Encoding: f.encoding, Flags: true}
 	if o.read.Separator, err = cli.Character("separator", f.separator); err != nil {
 		return o, err

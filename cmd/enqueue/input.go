@@ -15,6 +15,8 @@ import (
 type input struct {
 	path  string
 	r     io.Reader
+	unit  string   // what one line of it is called; empty: line
+	close func()   // nil: file is all there is to close
 	file  *os.File // nil where standard input is not a file
 	start int64    // where in file the jobs begin
 	read  atomic.Int64
@@ -43,10 +45,13 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the file.
+// Close closes the file, and what else was opened.
 func (in *input) Close() {
 	if in.file != nil {
 		_ = in.file.Close()
+	}
+	if in.close != nil {
+		in.close()
 	}
 }
 

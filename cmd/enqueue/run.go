@@ -13,6 +13,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/postgres"
 	"spillway/internal/producer"
 	"spillway/internal/redisdb"
 	"spillway/internal/seal"
@@ -43,7 +44,7 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 	if err := o.serve(cfg); err != nil {
 		return err
 	}
-	in, err := openInput(s, o.file)
+	in, box, err := o.open(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 	if !o.replace { // there, jobs go on with the traces they have
 		t.traces = traces
 	}
-	return enqueue(ctx, jobSource{in: in, opt: o, cfg: cfg, traces: traces}, t)
+	return enqueue(ctx, jobSource{in: in, opt: o, cfg: cfg, traces: traces, outbox: box}, t)
 }
 
 // sayZones says which moments times without a zone were taken for.
@@ -96,6 +97,8 @@ type jobSource struct {
 	cfg *config.Config
 	// traces hears of the jobs taken in again; nil: nobody does.
 	traces *tracing.Tracer
+	// outbox is where the rows of --outbox are taken over; nil: nowhere.
+	outbox *postgres.Outbox
 }
 
 // enqueue works and reports. Nothing is reported where the command or the file was not understood.
@@ -127,6 +130,9 @@ func work(ctx context.Context, src jobSource, t *tally) error {
 	defer closeDoor()
 	if r, ok := d.(replaceDoor); ok {
 		t.replacing = r.Replacement
+	}
+	if src.outbox != nil {
+		return takeOver(ctx, src, d, t)
 	}
 	if err := flow(ctx, src, d, t); err != nil {
 		return err

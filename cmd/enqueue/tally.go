@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,7 @@ type tally struct {
 	faults    cli.Faults        // what was said of lines that can't be used
 	canaries  canaries          // how the jobs that go first stand; nil if none do
 	replacing *desk.Replacement // nil if no payloads are replaced
+	rows      *takenRows        // what becomes of the rows of an outbox that are under way; nil: there are none
 	closed    bool              // the feeder may still hang in a read when the report is written: it changes nothing any more
 }
 
@@ -76,6 +78,7 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 		return context.Canceled
 	}
 	t.bad++
+	t.rows.refuse(l.Number, l.Err)
 	if l.Number == 1 {
 		t.csv = t.opt.format == "" && looksLikeCSV(l.Raw)
 	}
@@ -98,8 +101,16 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 // fault says why a line can't be used, unless that was said of many.
 func (t *tally) fault(line int, why string) {
 	if t.faults.Add(why) {
-		t.say("line %d: %s", line, why)
+		t.say("%s: %s", t.place(line), why)
 	}
+}
+
+// place is how a line is called.
+func (t *tally) place(line int) string {
+	if id := t.rows.id(line); id != "" {
+		return "row " + id
+	}
+	return fmt.Sprintf("%s %d", cmp.Or(t.in.unit, "line"), line)
 }
 
 // looksLikeCSV says of a line that is no JSON that it may be the header row of a CSV file.
@@ -132,6 +143,7 @@ func (t *tally) take(c chunk, answers []admission.Answer, err error) error {
 }
 
 func (t *tally) count(a admission.Answer, from origin) error {
+	t.rows.answered(from.number, a)
 	switch a.Outcome {
 	case job.Enqueued:
 		t.enqueued++
@@ -228,6 +240,8 @@ func (t *tally) verdict() error {
 		hint = "this looks like CSV: say --format csv, and with --id-field which column is the id"
 	case t.rejects.lost():
 		hint = ""
+	case t.opt.outbox != "" && !t.opt.dryRun:
+		hint = "the column refused says why; mend them and set it to null"
 	case t.opt.rejects != "":
 		hint = fmt.Sprintf("mend them in %s and enqueue that", t.opt.rejects)
 	}

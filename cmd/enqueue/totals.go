@@ -119,7 +119,7 @@ func (f *totals) add(l producer.Line) error {
 
 func (f *totals) fault(line int, err error) {
 	if len(f.faults) < shownFaults {
-		f.faults = append(f.faults, fmt.Sprintf("line %d: %v", line, err))
+		f.faults = append(f.faults, fmt.Sprintf("%s %d: %v", cmp.Or(f.src.in.unit, "line"), line, err))
 		return
 	}
 	f.unsaid++

@@ -194,8 +194,12 @@ func blank(raw []byte) bool {
 }
 
 func broken(err error) error {
+	code := job.CodeFailed
+	if e, ok := errors.AsType[*job.Error](err); ok {
+		code = e.Code
+	}
 	return &job.Error{
-		Code: job.CodeFailed, Message: "the input broke off", Err: err,
+		Code: code, Message: "the input broke off", Err: err,
 		Hint: "mend it and run again: jobs that are in already are counted as duplicate",
 	}
 }

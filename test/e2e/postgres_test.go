@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -145,10 +146,16 @@ func (c *cut) serve(client net.Conn) {
 	}
 }
 
-// copying starts "outcomes copy" and returns how it ended.
+// copying runs "outcomes copy" and returns how it ended.
 func (w *world) copying(killer *cut, args ...string) error {
 	w.t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"outcomes", "copy", "--table", "outcomes", "--reader", "ledger"}, args...)...)
+	return w.killable(killer, "dispatcher", append([]string{"outcomes", "copy", "--table", "outcomes", "--reader", "ledger"}, args...)...)
+}
+
+// killable runs a program that may be killed on the way, and returns how it ended.
+func (w *world) killable(killer *cut, program string, args ...string) error {
+	w.t.Helper()
+	cmd := exec.Command(filepath.Join(bin, program), args...)
 	log := &testkit.Log{}
 	cmd.Env, cmd.Dir, cmd.Stderr = w.env(false), w.dir, log
 	if killer != nil {
@@ -159,7 +166,7 @@ func (w *world) copying(killer *cut, args ...string) error {
 	}
 	err := cmd.Wait()
 	if err != nil && (killer == nil || !killer.reached()) {
-		w.t.Fatalf("outcomes copy: %v\n%s", err, log)
+		w.t.Fatalf("%s: %v\n%s", program, err, log)
 	}
 	return err
 }
@@ -229,5 +236,19 @@ func same(t *testing.T, rows []string, all []feed.Outcome) {
 		if row != line {
 			t.Fatalf("%d rows of %d outcomes; the first that differs is number %d:\n%s\n%s", len(rows), len(all), i+1, row, line)
 		}
+	}
+}
+
+// follower is an "enqueue --follow".
+func (w *world) follower(args []string) *exec.Cmd {
+	return exec.Command(filepath.Join(bin, "enqueue"), append(args, "--follow")...)
+}
+
+// stop3 ends what is expected to end with 3: some of its input was invalid.
+func (r *run) stop3() {
+	r.t.Helper()
+	_ = r.cmd.Process.Signal(syscall.SIGTERM)
+	if _ = r.cmd.Wait(); r.cmd.ProcessState.ExitCode() != 3 {
+		r.t.Errorf("it ended with %d, want 3\n%s", r.cmd.ProcessState.ExitCode(), r.text())
 	}
 }

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"spillway/internal/admission"
+	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/postgres"
+	"spillway/internal/producer"
+)
+
+// checkFrom refuses what does not go with --from, and without it.
+func (f *flags) checkFrom(o *options) error {
+	with := func(what string, given bool, hint string) error {
+		if given {
+			return cli.Usage(hint, "%s does not go with --from", what)
+		}
+		return nil
+	}
+	switch {
+	case f.from == "" && (f.query != "" || f.outbox != "" || f.idColumn != "" || f.follow):
+		return cli.Usage("say --from postgres://user@host/database", "--query, --id-column, --outbox and --follow are for rows of a PostgreSQL, and there is no --from")
+	case f.from == "":
+		return nil
+	case (f.query == "") == (f.outbox == ""):
+		return cli.Usage("say either --query 'SELECT …' --id-column id, or --outbox TABLE", "--from needs to know which rows")
+	case f.query != "" && f.idColumn == "":
+		return cli.Usage("name the column of the id: --id-column invoice", "--query needs --id-column")
+	case f.outbox != "" && f.idColumn != "":
+		return cli.Usage("leave it out: the column id of the outbox is the id", "--id-column is for --query")
+	case f.follow && (f.outbox == "" || f.dryRun):
+		return cli.Usage("leave it out: a query, and a dry run, end by themselves", "--follow is for --outbox")
+	case f.outbox != "" && (f.expectsCount || f.expectsSum):
+		return cli.Usage("leave them out: an outbox has no end", "control totals are for a file or a query")
+	}
+	return errors.Join(
+		with("-f", f.file != "", "leave one of them out"),
+		with("--id-field", f.idField != "", "say --id-column"),
+		with("--replace", f.replace, "write the rows into a file, and replace the payloads from there"),
+		with("--format, --separator and --encoding", f.format != "" || f.separator != "" || f.encoding != "" && f.encoding != producer.UTF8, "leave them out: rows have a form of their own"))
+}
+
+// open opens what is read: a file, standard input, or rows. The outbox is there where its rows are taken over.
+func (o *options) open(ctx context.Context, s cli.Streams) (*input, *postgres.Outbox, error) {
+	if o.from == "" {
+		in, err := openInput(s, o.file)
+		return in, nil, err
+	}
+	from, err := config.FlagSecret("--from", o.from)
+	if err != nil {
+		return nil, nil, err
+	}
+	o.WarnOfPassword(s, "--from", o.from, "write ${NAME} in its place, for a variable, or ${file:PATH}")
+	db, err := postgres.New(from.Reveal())
+	if err != nil {
+		return nil, nil, err
+	}
+	in := &input{path: "the query", unit: "row", close: func() { db.Close(context.Background()) }}
+	o.read.Format = producer.NDJSON
+	if o.outbox == "" {
+		rows, err := db.Query(ctx, o.query, o.idColumn)
+		in.r = rows
+		return in, nil, err
+	}
+	in.path, in.r = "the outbox", bytes.NewReader(nil)
+	box, err := postgres.NewOutbox(db, o.outbox)
+	if err == nil && o.dryRun {
+		in.r, err = box.Waiting(ctx)
+		return in, nil, err
+	}
+	return in, box, err
+}
+
+const (
+	// rowsAtATime is how many rows of an outbox are locked at a time.
+	rowsAtATime = 1000
+	// outboxEvery is how often an outbox without new rows is looked at.
+	outboxEvery = 500 * time.Millisecond
+)
+
+// takeOver takes over the rows of an outbox, some at a time: what has become of them is marked in the transaction that has locked them. Killed in between, it marks nothing, and the
+// next one hears that the jobs are known.
+func takeOver(ctx context.Context, src jobSource, d door, t *tally) error {
+	for {
+		n, err := src.outbox.Take(ctx, rowsAtATime, func(rows []postgres.Row) error {
+			var lines bytes.Buffer
+			for _, r := range rows {
+				lines.Write(r.Line)
+			}
+			src.in.r = &lines
+			t.under(&takenRows{rows})
+			defer t.under(nil) // what still reads says nothing of these rows any more
+			return flow(ctx, src, d, t)
+		})
+		switch {
+		case ctx.Err() != nil && src.opt.follow:
+			return nil // that is how it ends
+		case err != nil:
+			return err
+		case n > 0:
+			continue
+		case !src.opt.follow:
+			return nil
+		}
+		select {
+		case <-time.After(outboxEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// under says which rows of an outbox are under way.
+func (t *tally) under(rows *takenRows) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rows = rows
+}
+
+// takenRows are the rows of an outbox that are under way; a line's number, from 1, says which. The nil *takenRows is none.
+type takenRows struct{ rows []postgres.Row }
+
+func (r *takenRows) row(line int) *postgres.Row {
+	if r == nil || line < 1 || line > len(r.rows) {
+		return new(postgres.Row)
+	}
+	return &r.rows[line-1]
+}
+
+func (r *takenRows) refuse(line int, why error) { r.row(line).Refused = why.Error() }
+
+// answered notes what became of a row. One that found no room, or that has no answer, stays as it is.
+func (r *takenRows) answered(line int, a admission.Answer) {
+	switch {
+	case a.Outcome == job.Enqueued, a.Outcome == job.ParkedNow, a.Outcome == job.Duplicate:
+		r.row(line).Accepted = true
+	case a.Err != nil:
+		r.refuse(line, a.Err)
+	}
+}
+
+// id is that of a row, as far as it has one.
+func (r *takenRows) id(line int) string {
+	var job struct{ ID json.RawMessage }
+	if r == nil || json.Unmarshal(r.row(line).Line, &job) != nil {
+		return ""
+	}
+	var text string
+	if json.Unmarshal(job.ID, &text) == nil {
+		return text
+	}
+	return string(job.ID)
+}
