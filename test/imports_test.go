@@ -53,7 +53,7 @@ var mayImport = map[string]string{
 	"incarnation": "clock job redisdb",
 	"reconcile":   "job producer",
 	"feed":        "job record redisdb",
-	"handoff":     "feed job",
+	"handoff":     "feed job redisdb",
 	"postgres":    "feed job",
 	// around it
 	"httpapi":  "job admission producer redisdb tracing",

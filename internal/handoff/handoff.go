@@ -9,6 +9,7 @@ import (
 
 	"spillway/internal/feed"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // Source is the outcome feed of one gateway. Cursors are as the feed writes them; an empty one is before the first outcome.
@@ -92,6 +93,7 @@ func (c *Copier) Run(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
+		err = redisdb.Coded(err)
 		if job.CodeOf(err) != job.CodeUnavailable {
 			return err
 		}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -242,13 +241,4 @@ func same(t *testing.T, rows []string, all []feed.Outcome) {
 // follower is an "enqueue --follow".
 func (w *world) follower(args []string) *exec.Cmd {
 	return exec.Command(filepath.Join(bin, "enqueue"), append(args, "--follow")...)
-}
-
-// stop3 ends what is expected to end with 3: some of its input was invalid.
-func (r *run) stop3() {
-	r.t.Helper()
-	_ = r.cmd.Process.Signal(syscall.SIGTERM)
-	if _ = r.cmd.Wait(); r.cmd.ProcessState.ExitCode() != 3 {
-		r.t.Errorf("it ended with %d, want 3\n%s", r.cmd.ProcessState.ExitCode(), r.text())
-	}
 }
