@@ -27,9 +27,9 @@ func batchCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "batch NAME [-g GATEWAY]...", Short: "List the batches; show, export, pause, resume or cancel one",
 		Long: `Batch shows the jobs of one batch by state, with their sums of money where the gateway's amount says where
-payloads have them, and when the last job that goes by itself will have been called: at the rate of the last
-minute, or else at the limits, with all that waits at the gateway going first. It costs the same for a batch
-of a million jobs. Exit code 4 if no gateway knows the batch.
+payloads have them, and when the last job that goes by itself will have been called: as fast as
+calls have gone of late, up to a minute back, or else at the limits, with all that waits at the gateway going
+first. It costs the same for a batch of a million jobs. Exit code 4 if no gateway knows the batch.
 
 With --by it says whether that is in time: exit code 0 if so, 1 if not or if nobody can say. Where no dispatcher
 has ever served a gateway, it says so as if one began now.

@@ -100,3 +100,56 @@ func TestThereIsNoETAWhileNobodyKnowsTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// Calls that have just begun say nothing of how fast they will be: what an operator sees in the first seconds of a file is what the limits allow. Nor do calls of before a
+// limit was set lower. What has gone on for a while tells.
+func TestTheETATakesCallsThatGoOn(t *testing.T) {
+	t.Parallel()
+	const jobs = 400
+	for name, tc := range map[string]struct {
+		calls map[int64]int64 // by span of 5 s, counted from the present one
+		rate  float64
+	}{
+		"none yet":                        {nil, 40},
+		"begun in this span":              {map[int64]int64{0: 3}, 40},
+		"begun in the span before":        {map[int64]int64{-1: 2, 0: 20}, 40},
+		"a whole span":                    {map[int64]int64{-2: 1, -1: 100, 0: 5}, 20},
+		"whole spans":                     {map[int64]int64{-4: 90, -3: 100, -2: 20, -1: 60}, 12},
+		"the file before, and a gap":      {map[int64]int64{-9: 200, -3: 7, -2: 50, -1: 50, 0: 9}, 10},
+		"a whole minute":                  {map[int64]int64{-14: 1, -13: 100, -12: 100, -11: 50, -10: 50, -9: 50, -8: 50, -7: 50, -6: 50, -5: 50, -4: 50, -3: 50, -2: 50, -1: 50}, 10},
+		"few, with gaps between":          {map[int64]int64{-11: 55, -4: 55}, 2},
+		"more than is allowed since then": {map[int64]int64{-3: 1000, -2: 1000, -1: 1000}, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := setup(t, "leak: {limits: [40/s]}")
+			g := r.cfg.Gateways[0]
+			r.sign(time.Hour)
+			r.putBatch("b", jobs)
+			for tries := 0; ; tries++ {
+				now, err := r.db.Client.Time(t.Context()).Result()
+				if err != nil {
+					t.Fatal(err)
+				}
+				span, key := now.Unix()/5, redisdb.NewKeys(g.Name).Rate()
+				r.db.Client.Del(t.Context(), key)
+				for ago, n := range tc.calls {
+					if err := r.db.Client.HSet(t.Context(), key, span+ago, n).Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				v, err := Look(t.Context(), r.db.Client, g)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if v.Now.Unix()/5 != span && tries < 3 {
+					continue // the next span has begun
+				}
+				if got := jobs / v.ETA.Seconds(); got < 0.9*tc.rate || got > 1.1*tc.rate {
+					t.Errorf("%d jobs in %v: %.1f/s", jobs, v.ETA, got)
+				}
+				return
+			}
+		})
+	}
+}

@@ -259,10 +259,7 @@ func eta(v Glance, g config.Gateway) time.Duration {
 	if v.Stopped != "" {
 		return -1
 	}
-	rate := v.Rate
-	if rate == 0 || v.Queued+v.InFlight == 0 {
-		rate = pace(v.Limits)
-	}
+	rate := foreseen(v)
 	left := span(float64(jobs) / rate)
 	if g.Replay == config.ReplayAuto { // what is rejected comes through admission first, which may be the slower of the two
 		left = max(left, span(float64(v.Parked[job.Rejected])/job.PerSecond(v.Admission)))
@@ -274,6 +271,20 @@ func eta(v Glance, g config.Gateway) time.Duration {
 		left = max(left, v.Asking.Next.Sub(v.Now))
 	}
 	return left
+}
+
+// foreseen is how many calls a second are to be expected: as many as of late, if they go on, and no more than the limits allow now. Calls that have only just begun say
+// nothing: they would be measured against a time in which there was nothing to call.
+func foreseen(v Glance) float64 {
+	most := pace(v.Limits)
+	switch {
+	case v.Queued+v.InFlight == 0:
+	case v.Steady > 0:
+		return min(v.Steady, most)
+	case v.Rate > 0 && v.Began > 2*ledger.CallSpan:
+		return min(v.Rate, most)
+	}
+	return most
 }
 
 // pace is how fast a rested gateway is called, in calls a second: the limits of up to a minute hold it back, where there are any. The

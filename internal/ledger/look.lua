@@ -2,8 +2,8 @@
 -- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open  8 retries  9 replays  10 due  11 asking  12 classes, then parked:<reason> of every reason
 -- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 prefix of the lines of classes
 -- returns {now, queued, in flight, scheduled, retrying, done, accepted, discarded, calls of the last minute,
---          age of the oldest bucket counted (µs), bytes of the parked ones' payloads, pending, parked1, parked2, …, then of each
---          reason when its oldest job was parked (µs, 0 = there is none)}
+--          age of the oldest bucket counted (µs), bytes of the parked ones' payloads, pending, calls of the whole buckets without a
+--          gap before the present one, how many these are, parked1, parked2, …, then of each reason when its oldest job was parked (µs, 0 = there is none)}
 local now = now_us(ARGV[1])
 local flying = redis.call('ZCARD', KEYS[7]) -- attempts begun, and tasks pulled whose attempt has yet to begin
 for _, task in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
@@ -14,20 +14,28 @@ for _, task in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
   end
 end
 local counters = redis.call('HMGET', KEYS[5], 'done', 'accepted', 'discarded')
-local bucket, calls, oldest = math.floor(now / 5000000), 0, nil
+local bucket, calls, oldest, of = math.floor(now / 5000000), 0, nil, {}
 local counts = redis.call('HGETALL', KEYS[6])
 for i = 1, #counts, 2 do
   local b = tonumber(counts[i])
   if b > bucket - 12 then
-    calls = calls + tonumber(counts[i + 1])
+    of[b] = tonumber(counts[i + 1])
+    calls = calls + of[b]
     if not oldest or b < oldest then oldest = b end
   end
+end
+local lately, spans, at = 0, 0, bucket - 1
+while of[at] do
+  lately, spans, at = lately + of[at], spans + 1, at - 1
+end
+if spans > 0 and at > bucket - 12 then -- calls began within the first of them
+  lately, spans = lately - of[at + 1], spans - 1
 end
 local queued = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[8]) + redis.call('LLEN', KEYS[9]) + redis.call('LLEN', KEYS[10])
 for _, class in ipairs(redis.call('HKEYS', KEYS[12])) do queued = queued + redis.call('LLEN', ARGV[3] .. class) end
 local seen = {now, queued, flying, redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
   tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, tonumber(counters[3]) or 0,
-  calls, oldest and now - oldest * 5000000 or 0, 0, redis.call('ZCARD', KEYS[11])}
+  calls, oldest and now - oldest * 5000000 or 0, 0, redis.call('ZCARD', KEYS[11]), lately, spans}
 local firsts = {}
 for i = 13, #KEYS do
   local jobs, first = redis.call('ZCARD', KEYS[i]), 0

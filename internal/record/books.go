@@ -149,6 +149,10 @@ type Standing struct {
 	// ParkedBytes is how long the parked jobs' payloads are together, as they are stored.
 	ParkedBytes int64
 	Rate        float64 // calls a second, over the last minute or since calls began, if that is less
+	// Began is how long ago the calls began that Rate counts, at most a minute and to 5 s; 0 if there were none.
+	Began time.Duration
+	// Steady is calls a second without the moment at which they began: over whole spans of 5 s, each with calls, up to now. 0 if there is none yet.
+	Steady float64
 }
 
 // Missing is how many jobs were accepted beyond those that stand somewhere; negative if more stand somewhere than were accepted, as
