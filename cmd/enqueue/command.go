@@ -74,16 +74,16 @@ Lines that can't be used are reported on standard error as "line N: ...", writte
 as they were read, and the rest goes on (exit code 3). Of those with the same fault the first 100 are
 reported.
 
-The report counts read = enqueued + parked + duplicate + invalid + failed; failed are jobs that
+The report counts read = enqueued + waiting for room ("parked" in JSON) + duplicate + invalid + failed; failed are jobs that
 were read and not taken in. With --dry-run that is every usable job, as nothing is sent to
 Redis: "usable" says how many there are. Duplicates and equal ids with another payload show only
 in a real run. A dry run also says how much money the jobs move, and with --show 3 how the first
 three jobs of each gateway would be called: that prints payloads, which may hold personal data.
 
---expect-count and --expect-sum are control totals over the usable jobs of the whole file. The
-sum is in minor units of the field that the gateway's amount.field names, or for each currency in
-its own units: EUR=9635.86,JPY=1050. A difference refuses the file before the first job goes in
-(exit code 3).
+--expect-count and --expect-sum are control totals over the usable jobs of the whole file, and a line whose amount
+can't be read refuses it too. The sum is in minor units of the field that the gateway's amount.field
+names, or for each currency in its own units: EUR=9635.86,JPY=1050. A difference refuses the file
+before the first job goes in (exit code 3).
 
 --canary 20 lets the first 20 jobs of the batch go ahead at each gateway. All of the file is taken in at once; the rest
 waits, parked as paused, until those are done, and goes in by itself then. If one of them is parked or discarded, the

@@ -45,7 +45,7 @@ func TestReplaceOffATerminalIsADryRun(t *testing.T) {
 			t.Errorf("standard error has no %q: %s", says, got.err)
 		}
 	}
-	if text := b.run("--replace", "--yes", "--dry-run", "-g", b.g, "-f", "edited.ndjson"); !strings.Contains(text.out, "would be replaced\t2\nmoney before\tEUR 2\nmoney after\tEUR 16\n") {
+	if text := b.run("--replace", "--yes", "--dry-run", "-g", b.g, "-f", "edited.ndjson"); !strings.Contains(text.out, "would be replaced\t2\nmoney before\tEUR 0.02\nmoney after\tEUR 0.16\n") {
 		t.Errorf("in text: %+v", text)
 	}
 	if a := b.record(b.g, "a"); string(a.Job.Payload) != `{"money":{"amount":1,"currency":"eur"}}` || a.KeyGeneration != 1 || len(b.trail()) != 0 {

@@ -105,8 +105,8 @@ func (t *tally) text(r report, now time.Time) error {
 	}
 	if r.Replaced != nil {
 		table.Row(map[bool]string{true: "would be replaced", false: "replaced"}[r.DryRun], r.Replaced.Jobs)
-		table.Row("money before", table.Money(job.Totals{Amount: r.Replaced.Before, NoAmount: r.Replaced.NoAmountBefore}))
-		table.Row("money after", table.Money(job.Totals{Amount: r.Replaced.After, NoAmount: r.Replaced.NoAmountAfter}))
+		table.Row("money before", cli.Whole(job.Totals{Amount: r.Replaced.Before, NoAmount: r.Replaced.NoAmountBefore}.Money()))
+		table.Row("money after", cli.Whole(job.Totals{Amount: r.Replaced.After, NoAmount: r.Replaced.NoAmountAfter}.Money()))
 	}
 	table.Row("seconds", r.Seconds)
 	table.Row("jobs per second", r.JobsPerSecond)

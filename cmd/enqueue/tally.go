@@ -45,6 +45,7 @@ type tally struct {
 	control   *control
 	started   time.Time
 	fed       bool              // the lines have begun, and the control totals fitted
+	refused   bool              // the control totals did not fit
 	csv       bool              // the file seems to be CSV, and is read as NDJSON for want of a name or a flag that says so
 	declined  bool              // somebody was asked, and said no
 	sample    sample            // what a dry run has seen
@@ -238,7 +239,7 @@ func (t *tally) verdict() error {
 	switch {
 	case t.csv && c.Invalid == c.Read:
 		hint = "this looks like CSV: say --format csv, and with --id-field which column is the id"
-	case t.rejects.lost():
+	case t.refused, t.rejects.lost(): // the refusal says what to do, and nothing was written to --rejects
 		hint = ""
 	case t.opt.outbox != "" && !t.opt.dryRun:
 		hint = "the column refused says why; mend them and set it to null"

@@ -166,7 +166,11 @@ func (f *totals) compare(t *tally) error {
 		wrong = append(wrong, fmt.Sprintf("its amounts add up to %s, and %s was expected", shownSums(f.sums), shownSums(want)))
 	}
 	if f.silent > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d jobs have no amount that could be added up", f.silent))
+		what := "lines have amounts that can't be read, so nobody can say what all add up to"
+		if f.silent == 1 {
+			what = "line has an amount that can't be read, so nobody can say what all add up to"
+		}
+		wrong = append(wrong, job.CountText(f.silent)+" "+what)
 	}
 	if len(wrong) == 0 {
 		return nil
@@ -180,11 +184,13 @@ func (f *totals) compare(t *tally) error {
 	if f.unsaid > 0 {
 		t.say("and %s more", job.CountText(f.unsaid))
 	}
-	return &job.Error{
-		Code:    job.CodeInvalid,
-		Message: fmt.Sprintf("%s is refused: %s", f.src.in.path, strings.Join(wrong, "; ")),
-		Hint:    "nothing of it was taken in; ask for a complete file, or correct the control totals",
+	t.refused = true
+	hint := "nothing of it was taken in; ask for a complete file, or correct the control totals"
+	if f.silent > 0 {
+		hint = "nothing of it was taken in; mend these lines or take them out, or leave out --expect-sum: then they are reported, and the others go in"
 	}
+	return &job.Error{Code: job.CodeInvalid, Hint: hint,
+		Message: fmt.Sprintf("%s is refused: %s", f.src.in.path, strings.Join(wrong, "; "))}
 }
 
 func shownSums(sums job.Amounts) string {

@@ -37,7 +37,11 @@ func TestControlTotalsThatDoNotFitRefuseTheFile(t *testing.T) {
 	b.want(b.run("-g", b.g, "-f", "b.ndjson", "-o", "json", "--expect-sum", "2"), result{3,
 		withControl(counts(3, 0, 0, 0, 1, 2), `{"count":2,"sum":1,"expected_sum":2}`),
 		"line 2: not a JSON object\nline 3: the field \"money.amount\" has no amount in minor units (a whole number)\n" +
-			"enqueue: b.ndjson is refused: its amounts add up to EUR 0.01 (1), and 2 was expected; 1 jobs have no amount that could be added up\nenqueue: 1 of 3 lines could not be used\n" + refused + unusable})
+			"enqueue: b.ndjson is refused: its amounts add up to EUR 0.01 (1), and 2 was expected; 1 line has an amount that can't be read, so nobody can say what all add up to\n" +
+			"enqueue: 1 of 3 lines could not be used\nhint: nothing of it was taken in; mend these lines or take them out, or leave out --expect-sum: then they are reported, and the others go in\n"})
+	if got := b.run("-g", b.g, "-f", "b.ndjson", "--expect-sum", "2", "--rejects", "bad"); strings.Contains(got.err, "mend them in bad") {
+		t.Errorf("nothing was written to bad: %s", got.err)
+	}
 	b.write("c.ndjson", lines("c", 1)+`{"id":"usd","payload":{"money":{"amount":"1","currency":"usd"}}}`)
 	b.want(b.run("-g", b.g, "-f", "c.ndjson", "-o", "json", "--expect-sum", "2"), result{3,
 		withControl(counts(2, 0, 0, 0, 0, 2), `{"count":2,"expected_sum":2}`),
