@@ -117,6 +117,9 @@ func (p *program) writeDeed(d batchDone, a desk.BatchAction, decision cli.Decisi
 		if g.Doubt != nil {
 			fmt.Fprintf(p.Tell(), "%s: of these, %s may have been charged, and wait as %s: look them up, then \"dispatcher dlq resolve\"\n", g.Gateway, *g.Doubt, job.UnknownOutcome)
 		}
+		if g.InAll != nil {
+			fmt.Fprintf(p.Tell(), "%s: %s of batch %q %s %s in all: dispatchers or an earlier command had parked the others\n", g.Gateway, *g.InAll, d.Batch, areText(g.InAll.Jobs), a.Past)
+		}
 		if g.Pending != nil {
 			fmt.Fprintf(p.Tell(), "%s: %s of batch %q may have been charged, and %s pending: its gateway is asked, and can tell\n", g.Gateway, *g.Pending, d.Batch, areText(g.Pending.Jobs))
 		}

@@ -100,6 +100,11 @@ func TestBatchCancelStaysUntilResume(t *testing.T) {
 	if got := r.command("batch", "b1", "--by", "+1h", "-g", r.one); got.code != 1 || !strings.Contains(got.err, "nobody can say") {
 		t.Errorf("a cancelled batch makes it: %+v", got)
 	}
+	r.expect(r.command("batch", "cancel", "b1", "--why", "wrong file", "--yes", "-g", r.one), 0, "one: cancelled 0 jobs of batch \"b1\"\n"+
+		"one: 2 jobs (EUR 0.07, 1 job without an amount) of batch \"b1\" are cancelled in all: dispatchers or an earlier command had parked the others\n", "")
+	if got := r.command("batch", "cancel", "b1", "--why", "wrong file", "--yes", "-g", r.one, "-o", "json"); !strings.Contains(got.out, `"without_amount":0,"in_all":{"jobs":2,"amount":{"EUR":7},"without_amount":1}}`) {
+		t.Errorf("cancelled again: %s", got.out)
+	}
 	r.expect(r.command("batch", "resume", "b1", "--why", "the right file", "--yes", "-g", r.one), 0, "one: resumed 0 jobs of batch \"b1\"\n", "")
 	r.accept(r.manual(r.one), job.Enqueued, charge("right", "7", "b1"))
 }

@@ -22,7 +22,9 @@ type BatchAction struct {
 	would func(record.Batch) job.Totals
 	// leaves says that it leaves pending jobs as they are, which were to be stopped with the others.
 	leaves bool
-	run    func(ctx context.Context, g *Gateway, books *ledger.Books, what batchOrder) error
+	// parks is the reason for which it parks jobs; empty if it parks none.
+	parks job.Reason
+	run   func(ctx context.Context, g *Gateway, books *ledger.Books, what batchOrder) error
 }
 
 // batchOrder is one act upon a batch.
@@ -38,7 +40,7 @@ const comeBack = 5 * time.Second
 // The actions upon batches.
 var (
 	// PauseBatch parks the jobs of a batch that wait.
-	PauseBatch = BatchAction{Verb: "pause", Past: "paused", would: unsent, leaves: true,
+	PauseBatch = BatchAction{Verb: "pause", Past: "paused", would: unsent, leaves: true, parks: job.Paused,
 		run: func(ctx context.Context, _ *Gateway, books *ledger.Books, o batchOrder) error {
 			return books.PauseBatch(ctx, o.batch, o.by.Who, o.by.Why, o.did)
 		}}
@@ -48,7 +50,7 @@ var (
 			return books.ResumeBatch(ctx, o.batch, o.did)
 		}}
 	// CancelBatch parks all that is not sent yet, and waits for the calls under way.
-	CancelBatch = BatchAction{Verb: "cancel", Past: "cancelled", would: uncalled, leaves: true,
+	CancelBatch = BatchAction{Verb: "cancel", Past: "cancelled", would: uncalled, leaves: true, parks: job.Cancelled,
 		run: func(ctx context.Context, g *Gateway, books *ledger.Books, o batchOrder) error {
 			return books.CancelBatch(ctx, o.batch, o.by.Who, o.by.Why, g.Request.Timeout+comeBack, o.did)
 		}}
@@ -85,6 +87,9 @@ type BatchDeed struct {
 	Doubt *job.Totals `json:"unknown_outcome,omitempty"`
 	// Pending is all jobs of the batch that are pending then, since they may have been charged: a pause and a cancel leave them. nil if none is, and for a resume.
 	Pending *job.Totals `json:"pending,omitempty"`
+	// InAll is all jobs of the batch that stand parked as paused, or cancelled, by now; nil if these are the ones above, and for a resume. There are more
+	// where dispatchers came to some of the jobs first and parked them, and where an earlier act has parked some.
+	InAll *job.Totals `json:"in_all,omitempty"`
 }
 
 // deed is what an action came to with the batch as it stands. Where the gateway can be asked, what is in doubt is pending.
@@ -96,6 +101,9 @@ func (part batchPart) deed(a BatchAction, s ledger.Shelved, now record.Batch) Ba
 	if pending := now.Sum(func(p record.Place) bool { return p.State == job.Pending }); a.leaves && pending.Jobs > 0 {
 		d.Pending = &pending
 	}
+	if all := now.Sum(func(p record.Place) bool { return p == record.Place{State: job.Parked, Reason: a.parks} }); a.parks != "" && all.Jobs > s.Jobs-s.Doubt.Jobs {
+		d.InAll = &all
+	}
 	return d
 }
 
@@ -104,6 +112,7 @@ func (b *Batch) Would(a BatchAction) []BatchDeed {
 	deeds := make([]BatchDeed, len(b.parts))
 	for i, part := range b.parts {
 		deeds[i] = part.deed(a, ledger.Shelved{Totals: a.would(part.BatchGlance.Batch)}, part.BatchGlance.Batch)
+		deeds[i].InAll = nil // nothing was done yet
 	}
 	return deeds
 }
