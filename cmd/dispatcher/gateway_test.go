@@ -195,6 +195,9 @@ func TestAGatewayIsRenamedWithItsJobs(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	cfg := r.name("stripe-eu")
+	if got := r.run("gateway", "rename", "up"); got.code != 2 || !strings.HasPrefix(got.err, "dispatcher: an argument is missing\nhint: write it like: dispatcher gateway rename OLD NEW") {
+		t.Errorf("one name: %+v", got)
+	}
 	if got := r.run("gateway", "rename", "up", "stripe-eu"); got.code != 2 || !strings.Contains(got.err, "needs a reason") {
 		t.Errorf("without a reason: %+v", got)
 	}

@@ -111,6 +111,17 @@ func (p *program) wrap(cmd *cobra.Command) {
 	}
 }
 
+// wanted is how many arguments a command must have: those of its line of use, up to the first flag and to what may be left out.
+func wanted(cmd *cobra.Command) int {
+	words := strings.Fields(cmd.Use)[1:]
+	for i, w := range words {
+		if w[0] == '-' || w[0] == '[' {
+			return i
+		}
+	}
+	return len(words)
+}
+
 // arguments says in other words than cobra's what is missing or too much: to cobra, whatever stands there is a command.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	if check == nil {
@@ -122,7 +133,7 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 			return err
 		}
 		what := "an argument is missing"
-		if len(args) > 0 {
+		if len(args) > 0 && len(args) >= wanted(cmd) {
 			what = fmt.Sprintf("%q is too much", args[len(args)-1])
 		}
 		return Usage(fmt.Sprintf("write it like: %s; see %q", cmd.UseLine(), cmd.CommandPath()+" --help"), "%s", what)
