@@ -67,6 +67,22 @@ func TestAnswersCountsWhatGatewaysSaid(t *testing.T) {
 	}
 }
 
+// A wrong file of which the first calls were refused and thousands are paused: nothing is missing from what its gateway said.
+func TestAnswersMissNothingAmongJobsThatWereNeverCalled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.park(r.one, charge("c", "3", "nov"), job.Refused, 402, "HTTP 402: card_declined")
+	wait := make([]job.Job, 2100)
+	for i := range wait {
+		wait[i] = charge(fmt.Sprint("w", i), "3", "nov")
+	}
+	r.accept(r.manual(r.one), job.Enqueued, wait...)
+	if got := r.command("batch", "pause", "nov", "--why", "wrong", "--yes", "-g", r.one, "-q"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	r.expect(r.command("answers"), 0, "1\tone\tHTTP 402\trefused\tTIME\tc\tHTTP 402: card_declined\n", "")
+}
+
 func TestAPICountsCallsAndAnswers(t *testing.T) {
 	t.Parallel()
 	a := newAPIRig(t, testkit.Redis(t), "replay: manual")

@@ -19,6 +19,10 @@ const (
 	mostWords    = 90   // characters of what is shown of an answer
 )
 
+// unanswered are the reasons for which jobs are parked that no call has led to: the order for people has them last. So where the room ends among them, nothing is
+// missing but answers of before, to jobs that were called, waited out a back-off, and were put aside with the others.
+var unanswered = []job.Reason{job.Paused, job.Cancelled, job.Expired, job.Rejected}
+
 // errEnough ends a visit.
 var errEnough = errors.New("enough")
 
@@ -54,7 +58,7 @@ func (g *Gateway) Answers(ctx context.Context, since time.Time, batch string) (A
 	n := 0
 	err := parked.EachByNeed(ctx, "", func(_ *Gateway, r job.Record) error {
 		if n++; n > mostAnswered {
-			sum.More = true
+			sum.More = !slices.Contains(unanswered, r.Reason)
 			return errEnough
 		}
 		sum.add(r)
