@@ -113,6 +113,7 @@ func TestTheETATakesCallsThatGoOn(t *testing.T) {
 		"none yet":                        {nil, 40},
 		"begun in this span":              {map[int64]int64{0: 3}, 40},
 		"begun in the span before":        {map[int64]int64{-1: 2, 0: 20}, 40},
+		"begun again":                     {map[int64]int64{-9: 48, -1: 30, 0: 90}, 40},
 		"a whole span":                    {map[int64]int64{-2: 1, -1: 100, 0: 5}, 20},
 		"whole spans":                     {map[int64]int64{-4: 90, -3: 100, -2: 20, -1: 60}, 12},
 		"the file before, and a gap":      {map[int64]int64{-9: 200, -3: 7, -2: 50, -1: 50, 0: 9}, 10},

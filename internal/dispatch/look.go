@@ -281,7 +281,7 @@ func foreseen(v Glance) float64 {
 	case v.Queued+v.InFlight == 0:
 	case v.Steady > 0:
 		return min(v.Steady, most)
-	case v.Rate > 0 && v.Began > 2*ledger.CallSpan:
+	case v.Rate > 0 && !v.Anew:
 		return min(v.Rate, most)
 	}
 	return most

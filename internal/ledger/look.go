@@ -68,7 +68,7 @@ func LookAll(ctx context.Context, c redis.UniversalClient, all []*Books) []Seen 
 }
 
 // firstReason is the place in look.lua's answer of the first reason for which jobs are parked.
-const firstReason = 14
+const firstReason = 15
 
 // standing reads look.lua's answer.
 func standing(cmd *redis.Cmd) (record.Standing, error) {
@@ -82,7 +82,7 @@ func standing(cmd *redis.Cmd) (record.Standing, error) {
 	s := record.Standing{Now: record.Moment(n[0]), Queued: n[1], InFlight: n[2], Scheduled: n[3], Retrying: n[4],
 		Done: n[5], Accepted: n[6], Discarded: n[7], ParkedBytes: max(n[10], 0), Pending: n[11], Parked: map[job.Reason]int64{}, Oldest: map[job.Reason]time.Time{}}
 	if span := time.Duration(n[9]) * time.Microsecond; n[8] > 0 && span > 0 {
-		s.Rate, s.Began = float64(n[8])/span.Seconds(), span
+		s.Rate, s.Anew = float64(n[8])/span.Seconds(), 2*n[14] > n[8]
 	}
 	if n[13] > 0 {
 		s.Steady = float64(n[12]) / (float64(n[13]) * CallSpan.Seconds())

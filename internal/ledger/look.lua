@@ -3,7 +3,8 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 prefix of the lines of classes
 -- returns {now, queued, in flight, scheduled, retrying, done, accepted, discarded, calls of the last minute,
 --          age of the oldest bucket counted (µs), bytes of the parked ones' payloads, pending, calls of the whole buckets without a
---          gap before the present one, how many these are, parked1, parked2, …, then of each reason when its oldest job was parked (µs, 0 = there is none)}
+--          gap before the present one, how many these are, calls of the present bucket and the one before, parked1, parked2, …,
+--          then of each reason when its oldest job was parked (µs, 0 = there is none)}
 local now = now_us(ARGV[1])
 local flying = redis.call('ZCARD', KEYS[7]) -- attempts begun, and tasks pulled whose attempt has yet to begin
 for _, task in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
@@ -24,6 +25,7 @@ for i = 1, #counts, 2 do
     if not oldest or b < oldest then oldest = b end
   end
 end
+local fresh = (of[bucket] or 0) + (of[bucket - 1] or 0)
 local lately, spans, at = 0, 0, bucket - 1
 while of[at] do
   lately, spans, at = lately + of[at], spans + 1, at - 1
@@ -35,7 +37,7 @@ local queued = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[8]) + redis
 for _, class in ipairs(redis.call('HKEYS', KEYS[12])) do queued = queued + redis.call('LLEN', ARGV[3] .. class) end
 local seen = {now, queued, flying, redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
   tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, tonumber(counters[3]) or 0,
-  calls, oldest and now - oldest * 5000000 or 0, 0, redis.call('ZCARD', KEYS[11]), lately, spans}
+  calls, oldest and now - oldest * 5000000 or 0, 0, redis.call('ZCARD', KEYS[11]), lately, spans, fresh}
 local firsts = {}
 for i = 13, #KEYS do
   local jobs, first = redis.call('ZCARD', KEYS[i]), 0

@@ -149,8 +149,8 @@ type Standing struct {
 	// ParkedBytes is how long the parked jobs' payloads are together, as they are stored.
 	ParkedBytes int64
 	Rate        float64 // calls a second, over the last minute or since calls began, if that is less
-	// Began is how long ago the calls began that Rate counts, at most a minute and to 5 s; 0 if there were none.
-	Began time.Duration
+	// Anew says that most of the calls that Rate counts are of the last 5 to 10 s: they have only just begun, or begun again.
+	Anew bool
 	// Steady is calls a second without the moment at which they began: over whole spans of 5 s, each with calls, up to now. 0 if there is none yet.
 	Steady float64
 }
