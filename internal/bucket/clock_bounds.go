@@ -275,6 +275,13 @@ func (b *clockBounds) seen(after, now int64) int64 {
 	return b.total + after*b.fast.at(now)/1_000_000
 }
 
+// coming returns how much Redis's clock will gain for so long after now, as far as is known.
+func (b *clockBounds) coming(after, now int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return after * b.fast.at(now) / 1_000_000
+}
+
 // gain is by how much Redis's clock was seen to have gained on the local one, by a local moment, and what it showed then (µs).
 type gain struct{ at, by, redis int64 }
 

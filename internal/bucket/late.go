@@ -160,6 +160,9 @@ func (p *Pacer) reportOnce(calls []lateCall, within time.Duration) (counted []bo
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
+	if err := p.moveBeside(ctx, calls); err != nil {
+		return nil, err
+	}
 	v, err := lateScript.Run(ctx, p.client, keys, args...).BoolSlice()
 	if err == nil && len(v) != len(calls) {
 		err = fmt.Errorf("late.lua answered %d values for %d calls: is another version of the program using this Redis?", len(v), len(calls))

@@ -69,7 +69,7 @@ func (p *Pacer) next(ctx context.Context) (job.Slot, error) {
 		}
 		g, err := p.ask(ctx, wish{want: n, short: room < want, lead: p.soonest()})
 		p.congestion.all.leave(n)
-		p.keep(g.slots)
+		p.keep(p.bound(pl, g.slots))
 		if err := p.after(ctx, g, err, &tries); err != nil {
 			return job.Slot{}, err
 		}
@@ -85,7 +85,11 @@ func (p *Pacer) early(pl *plan) time.Duration {
 	if latest == 0 || pl.tolerance > 0 {
 		return 0
 	}
-	left := time.Duration(latest+pl.spacing-pl.horizon-p.bounds.earliest(p.local(p.clock.Now()))) * time.Microsecond
+	reach := pl.horizon
+	if pl.laned {
+		reach = p.reachOf(pl)
+	}
+	left := time.Duration(latest+pl.spacing-reach-p.bounds.earliest(p.local(p.clock.Now()))) * time.Microsecond
 	if left < shortestNap {
 		return 0
 	}
@@ -140,7 +144,7 @@ func (p *Pacer) after(ctx context.Context, g grant, err error, tries *retries) e
 		return nil
 	case stateIdle:
 		return p.sleep(ctx, idlePoll, p.wake)
-	case stateHeld, statePaused, stateFull:
+	case stateHeld, statePaused, stateFull, stateWaiting:
 		return p.sleep(ctx, min(g.hint, heldPoll), p.wake)
 	default:
 		return p.sleep(ctx, min(max(g.hint, shortestNap), heldPoll), nil)

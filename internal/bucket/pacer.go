@@ -47,6 +47,12 @@ type PacerConfig struct {
 	MaxInFlight int64
 	// First are the keys of the lines of jobs that were never called, the highest class first. Nil: the gateway has no classes.
 	First []string
+	// Classes are those of the jobs, the highest first, as First has their lines. Only lanes and routes with limits ask for them: else the queue looks after classes.
+	Classes []job.Class
+	// Routes are the routes that have limits of their own.
+	Routes []Route
+	// Lanes says what each lane may have; nil means that the gateway has none. With lanes, or routes that have limits, a slot comes with the job that is called at it.
+	Lanes *Lanes
 	// CallTimeout is how long a call may take. A lease is given up at slot + CallTimeout + 5 s. A call sent ahead after a
 	// hold may take as long, but without news of it the next one goes 5 s after its slot.
 	CallTimeout time.Duration

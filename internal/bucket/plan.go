@@ -50,6 +50,9 @@ type plan struct {
 	outlives  int64
 	maxCost   int64
 	audit     *audit
+	laned     bool // there are lanes, or routes with limits: slots come with their jobs
+	lane      []window
+	routes    map[string][]window
 }
 
 func newPlan(cfg PacerConfig) (*plan, error) {
@@ -59,6 +62,9 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	limits := slices.Clone(cfg.Limits)
 	slices.SortStableFunc(limits, func(a, b job.Limit) int { return int(a.Window - b.Window) })
 	shortest := limits[0].Window
+	for _, l := range cfg.beside() {
+		shortest = min(shortest, l.Window)
+	}
 	p := &plan{
 		cfg:      cfg,
 		horizon:  min(horizonMost, shortest/2).Microseconds(),
@@ -72,6 +78,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	for _, l := range limits {
 		p.addWindow(l)
 	}
+	p.addLanes()
 	p.batch = max(min(batchSpan.Microseconds()/max(p.spacing, 1), p.maxCost/batchPart, batchMost), batchLeast)
 	p.inHand = max((p.horizon+p.tooLate)/max(p.spacing, 1), batchLeast, cfg.Burst)
 	p.reach = 1 + (p.horizon+p.tolerance)/max(p.spacing, 1)
@@ -90,18 +97,24 @@ func spacing(limits []job.Limit) int64 {
 }
 
 func (p *plan) addWindow(l job.Limit) {
-	length := l.Window.Microseconds()
-	w := window{n: l.N, length: length}
-	w.ready = length + (length+9999)/10000 + p.cfg.Jitter.Microseconds() + p.epsilon
-	if l.N > exactN && l.Window >= exactWindow {
-		w.width = (length + subBuckets - 1) / subBuckets
-		p.tooLate = min(p.tooLate, lateMost.Microseconds())
-		w.ready += p.tooLate
-	}
+	w := p.window(l, exactN, subBuckets)
 	p.exact = p.exact || w.width == 0
 	p.windows = append(p.windows, w)
 	p.shape += fmt.Sprintf("%d:%d ", w.length, w.width)
 	p.maxCost = min(p.maxCost, l.N)
+}
+
+// window works out a limit: one of more units than exact in a long window is kept in parts.
+func (p *plan) window(l job.Limit, exact, parts int64) window {
+	length := l.Window.Microseconds()
+	w := window{n: l.N, length: length}
+	w.ready = length + (length+9999)/10000 + p.cfg.Jitter.Microseconds() + p.epsilon
+	if l.N > exact && l.Window >= exactWindow {
+		w.width = (length + parts - 1) / parts
+		p.tooLate = min(p.tooLate, lateMost.Microseconds())
+		w.ready += p.tooLate
+	}
+	return w
 }
 
 func (c PacerConfig) check() error {
@@ -126,5 +139,5 @@ func (c PacerConfig) check() error {
 			return fmt.Errorf("the burst of %d is above the limit %s: make it at most %d", c.Burst, l, l.N)
 		}
 	}
-	return nil
+	return c.checkLanes()
 }

@@ -82,7 +82,7 @@ func (p *Pacer) releaseNow(slots []job.Slot) error {
 			bygone = append(bygone, s)
 		}
 	}
-	return errors.Join(p.releaseOf(p.plan.Load().shape, current), p.releaseOf("", bygone))
+	return errors.Join(p.unbind(slots), p.releaseOf(p.plan.Load().shape, current), p.releaseOf("", bygone))
 }
 
 // releaseOf runs release.lua for slots of this shape. The latest slot goes first, so that the spacing is given back for a whole row.

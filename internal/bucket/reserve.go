@@ -28,15 +28,17 @@ const (
 	stateReshape state = "reshape"
 	stateLost    state = "lost"
 	stateStale   state = "stale"
+	stateWaiting state = "waiting" // see pick.lua
 )
 
 // wish is one reservation.
 type wish struct {
-	want  int64 // slots
-	short bool  // more are wanted, and this process has no room for them
-	cost  int64 // of each; 0 means of the jobs that wait
-	lead  int64 // µs
-	allow int64 // how much later than its slot a call is counted, µs
+	want  int64    // slots
+	short bool     // more are wanted, and this process has no room for them
+	cost  int64    // of each; 0 means of the jobs that wait
+	lead  int64    // µs
+	allow int64    // how much later than its slot a call is counted, µs
+	flow  job.Flow // of jobs that are in hand already, where the gateway has lanes
 }
 
 // grant is the answer to a wish.
@@ -57,7 +59,12 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	jump := p.known.jump
 	p.mu.Unlock()
 	sent := p.local(p.clock.Now())
-	v, err := reserveScript.Run(ctx, p.client, p.slotKeys(pl), args...).Slice()
+	script, keys := reserveScript, p.slotKeys(pl)
+	picks := pl.laned && (w.cost == 0 || w.flow.Kept)
+	if picks {
+		script, keys, args = pickScript, append(keys, p.keys.Nobodys()), append(args, p.beside(pl, w))
+	}
+	v, err := script.Run(ctx, p.client, keys, args...).Slice()
 	now := p.clock.Now()
 	received := p.local(now) + 1
 	if err != nil {
@@ -66,7 +73,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	}
 	p.away.add(received-sent, now)
 	p.congestion.all.answered(received-sent, now)
-	r, err := decode(v)
+	r, err := decode(v, picks)
 	if err != nil {
 		return grant{}, err
 	}
@@ -155,8 +162,14 @@ type reply struct {
 	loss                   Loss
 }
 
-func decode(v []any) (reply, error) {
-	const head = 8
+// head is how many values reserve.lua and pick.lua answer with before the slots, and each how many there are of a slot.
+const head, ofSlot, ofPicked = 8, 2, 8
+
+func decode(v []any, picked bool) (reply, error) {
+	var with []any // jobs
+	if n := (len(v) - head) / ofPicked; picked && n > 0 && len(v) == head+n*ofPicked {
+		v, with = v[:head+n*ofSlot], v[head+n*ofSlot:]
+	}
 	if len(v) < head || len(v)%2 != head%2 {
 		return reply{}, fmt.Errorf("reserve.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
@@ -178,6 +191,11 @@ func decode(v []any) (reply, error) {
 	}
 	for i := head; i < len(n); i += 2 {
 		r.slots = append(r.slots, job.Slot{At: n[i], Cost: n[i+1]})
+	}
+	for i := range r.slots {
+		if with != nil {
+			r.slots[i] = pickedOf(r.slots[i], with[i*(ofPicked-ofSlot):])
+		}
 	}
 	return r, nil
 }

@@ -22,7 +22,33 @@ var (
 	//go:embed upcoming.lua
 	upcomingLua string
 	//go:embed reserve.lua
-	reserveLua string
+	reserveHeadLua string
+	//go:embed waiting.lua
+	waitingLua string
+	//go:embed ready.lua
+	readyLua string
+	//go:embed slots.lua
+	slotsLua string
+	//go:embed granted.lua
+	grantedLua string
+	//go:embed alone.lua
+	aloneLua string
+	//go:embed permits.lua
+	permitsLua string
+	//go:embed lanes.lua
+	lanesLua string
+	//go:embed sorted.lua
+	sortedLua string
+	//go:embed beside.lua
+	besideLua string
+	//go:embed pick.lua
+	pickHeadLua string
+	//go:embed picked.lua
+	pickedLua string
+	//go:embed unbind.lua
+	unbindLua string
+	//go:embed moved.lua
+	movedLua string
 	//go:embed release.lua
 	releaseLua string
 	//go:embed late.lua
@@ -46,7 +72,10 @@ var (
 )
 
 var (
-	reserveScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, upcomingLua, reserveLua)
+	reserveScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, upcomingLua, aloneLua, reserveLua)
+	pickScript      = redisdb.NewScript(pickText...)
+	unbindScript    = redisdb.NewScript(unbindText...)
+	movedScript     = redisdb.NewScript(movedText...)
 	releaseScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, releaseLua)
 	lateScript      = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lateLua)
 	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, reshapeLua)
@@ -56,6 +85,15 @@ var (
 	fewerScript     = redisdb.NewScript(redisdb.NowLua, fewerLua)
 	endScript       = redisdb.NewScript(endLua)
 	circuitScript   = redisdb.NewScript(redisdb.NowLua, record.OutageLua, doubtLua, circuitLua)
+)
+
+// The bodies of reserve.lua and pick.lua, and what scripts of gateways with lanes are made of.
+var (
+	reserveLua = reserveHeadLua + waitingLua + readyLua + slotsLua + grantedLua
+	pickLua    = reserveHeadLua + readyLua + pickHeadLua + grantedLua + pickedLua
+	pickText   = []string{redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, permitsLua, lanesLua, record.FlowLua, sortedLua, besideLua, pickLua}
+	unbindText = []string{redisdb.NowLua, permitsLua, lanesLua, unbindLua}
+	movedText  = []string{redisdb.NowLua, permitsLua, lanesLua, movedLua}
 )
 
 // once sends a script one time only. go-redis repeats a command whose answer didn't come; but the first may have run,

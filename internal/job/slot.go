@@ -21,8 +21,24 @@ type Slot struct {
 	Books int64
 	// Asked is when the slot was handed out for a job to be pulled, in µs of the pacer's own time. Zero means that its job was in hand already.
 	Asked int64
+	// Flow is what the slot was taken for, and whose permits it has besides the gateway's; the zero Flow where the gateway has neither lanes nor limits of routes.
+	Flow Flow
+	// Task is the task that is called at the slot, and Message what asynq has of it, until the queue has taken the job over. Empty where the queue is to pull one.
+	Task, Message string
 	// Probe means that the slot is for the one call that is sent ahead after a hold.
 	Probe bool
+}
+
+// Flow is the jobs of one class, on one route and in one lane, which are called in their order.
+type Flow struct {
+	// Class and Route are their names; empty is the usual one of each.
+	Class, Route string
+	// Lane is empty for jobs that have none.
+	Lane string
+	// Line is the line of the flow that the job stood in, as scripts number them.
+	Line int64
+	// Kept says that the gateway has lanes, or routes with limits.
+	Kept bool
 }
 
 // Zero reports that this is no slot at all.

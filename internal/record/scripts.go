@@ -30,6 +30,9 @@ func Text(files embed.FS, name string) string {
 // OutageLua is outage.lua: when a gateway was down, and what that means for the attempts of a job. It goes after redisdb.NowLua.
 var OutageLua = lua("outage")
 
+// FlowLua is flow.lua: where a job belongs in a gateway with lanes.
+var FlowLua = lua("flow")
+
 // Lua is shelf.lua, brake.lua, batch.lua, gather.lua and record.lua: what every change of a record's state does, to the books of its batch and to the order of
 // what is parked too. It goes after redisdb.NowLua.
 var Lua = fragments(false)

@@ -39,6 +39,7 @@ var (
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
 		"classes": hash, "first:" + oneOf: list, "trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "mend": text, "nobodys": text, "mark": text,
+		"lanes": hash, "ready:" + oneOf: zset, "throttled": zset, "flow:" + oneOf: list, "lane:" + oneOf: text, "route:" + oneOf: text,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
 	}
 	asynqTypes = map[string]string{"pending": list, "paused": text, "active": list, "lease": zset, "retry": zset, "archived": zset, "scheduled": zset,
@@ -157,6 +158,9 @@ func (k Keys) First(class string) string { return k.own + "first:" + class }
 // Classes is the classes of which jobs were put into the queue, but for the usual one (hash: class, what dequeue.lua keeps for its floor; that of # is how
 // many jobs were pulled).
 func (k Keys) Classes() string { return k.own + "classes" }
+
+// Lanes is what is known of all lanes of a gateway (hash; fields, and the names of the keys that lanes have besides, in internal/bucket/lanes.lua).
+func (k Keys) Lanes() string { return k.own + "lanes" }
 
 // Costs is the costs of queued tasks that cost more than 1 (hash: task id, cost), for the pacer to see what comes next.
 func (k Keys) Costs() string { return k.own + "costs" }

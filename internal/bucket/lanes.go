@@ -1,0 +1,209 @@
+package bucket
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// Route is what the calls of one route may have, besides the gateway's limits.
+type Route struct {
+	Name string
+	// Limits all hold, in every rolling window; none: the route has the gateway's alone.
+	Limits []job.Limit
+}
+
+// Lanes is what each lane of a gateway may have.
+type Lanes struct {
+	// Limits all hold for each lane, in every rolling window; none: lanes share the gateway's limits, and nothing else bounds one.
+	Limits []job.Limit
+}
+
+const (
+	laneExactN  = 128 // up to so many permits, a lane's window is kept exactly
+	laneParts   = 64  // otherwise in so many parts, if it is a long one
+	routeExactN = 512
+	mostLimits  = 4 // of a lane, and of a route
+	reachBeyond = 10 * time.Millisecond
+)
+
+// beside returns the limits that hold besides the gateway's own.
+func (c PacerConfig) beside() (all []job.Limit) {
+	if c.Lanes != nil {
+		all = append(all, c.Lanes.Limits...)
+	}
+	for _, r := range c.Routes {
+		all = append(all, r.Limits...)
+	}
+	return all
+}
+
+// laned says that slots come with their jobs.
+func (c PacerConfig) laned() bool { return c.Lanes != nil || len(c.beside()) > 0 }
+
+func (c PacerConfig) checkLanes() error {
+	if c.Lanes != nil && len(c.Lanes.Limits) > mostLimits {
+		return fmt.Errorf("lanes have %d limits: give at most %d", len(c.Lanes.Limits), mostLimits)
+	}
+	for _, r := range c.Routes {
+		if len(r.Limits) > mostLimits {
+			return fmt.Errorf("the route %s has %d limits: give at most %d", r.Name, len(r.Limits), mostLimits)
+		}
+	}
+	least := 2 * (c.Jitter + reachBeyond)
+	for _, l := range c.beside() {
+		switch err := check(l); {
+		case err != nil:
+			return err
+		case l.Window > longestW:
+			return fmt.Errorf("the limit %s has a window of more than a year: give a shorter one", l)
+		case l.Window < least:
+			return fmt.Errorf("the limit %s of a lane or route has a window that is too short: give one of at least %s, twice the jitter and 20 ms", l, least)
+		}
+	}
+	return nil
+}
+
+// addLanes works out what routes and lanes may have.
+func (p *plan) addLanes() {
+	if p.laned = p.cfg.laned(); !p.laned {
+		return
+	}
+	p.lane, p.routes = []window{}, map[string][]window{}
+	kept := func(l job.Limit, exact, parts int64) window {
+		w := p.window(l, exact, parts)
+		p.exact, p.maxCost = p.exact || w.width == 0, min(p.maxCost, l.N)
+		return w
+	}
+	if p.cfg.Lanes != nil {
+		for _, l := range p.cfg.Lanes.Limits {
+			p.lane = append(p.lane, kept(l, laneExactN, laneParts))
+		}
+	}
+	for _, r := range p.cfg.Routes {
+		for _, l := range r.Limits {
+			p.routes[r.Name] = append(p.routes[r.Name], kept(l, routeExactN, subBuckets))
+		}
+	}
+}
+
+// reachOf is how far off a slot may be bound to a job, in µs: so late that an urgent job that comes meanwhile takes the next one.
+func (p *Pacer) reachOf(pl *plan) int64 {
+	return min(max(p.soonest(), p.Lead().Microseconds())+reachBeyond.Microseconds(), pl.horizon)
+}
+
+// besideArg is the last argument of pick.lua, as beside.lua reads it.
+type besideArg struct {
+	Reach   int64                 `json:"reach"`
+	Lane    [][4]int64            `json:"lane"`
+	Routes  map[string][][4]int64 `json:"routes"`
+	Classes [][2]any              `json:"classes"`
+	Usual   string                `json:"usual"`
+	Take    *[2]string            `json:"take,omitempty"`
+}
+
+// beside says what pick.lua has to know of routes, lanes and classes. What Redis's clock may have gained within a window makes its permits take longer.
+func (p *Pacer) beside(pl *plan, w wish) string {
+	now := p.local(p.clock.Now())
+	of := func(windows []window) [][4]int64 {
+		all := make([][4]int64, len(windows))
+		for i, w := range windows {
+			back := w.ready + w.width + w.ready/8
+			all[i] = [4]int64{w.n, w.ready, w.width, p.bounds.gained(back, now) + p.bounds.unwatched(back, now) + p.bounds.coming(pl.horizon, now)}
+		}
+		return all
+	}
+	arg := besideArg{Reach: p.reachOf(pl), Lane: of(pl.lane), Routes: map[string][][4]int64{}}
+	for name, windows := range pl.routes {
+		arg.Routes[name] = of(windows)
+	}
+	arg.Classes, arg.Usual = classesOf(pl.cfg.Classes)
+	if w.cost > 0 {
+		arg.Take = &[2]string{w.flow.Route, w.flow.Lane}
+	}
+	text, err := json.Marshal(arg)
+	if err != nil {
+		panic(err) // numbers and strings
+	}
+	return string(text)
+}
+
+// pickedOf is a slot with the job that pick.lua has bound to it. A task without a message is left to the sweep that looks for such.
+func pickedOf(s job.Slot, v []any) job.Slot {
+	text := func(i int) string { t, _ := v[i].(string); return t }
+	s.Flow = job.Flow{Class: text(2), Route: text(3), Lane: text(4), Kept: true}
+	s.Flow.Line, _ = number(v[5])
+	if s.Message = text(1); s.Message != "" {
+		s.Task = text(0)
+	}
+	return s
+}
+
+// bound returns the slots that have jobs. The others, whose tasks have no message, are given back.
+func (p *Pacer) bound(pl *plan, slots []job.Slot) []job.Slot {
+	if !pl.laned {
+		return slots
+	}
+	var empty []job.Slot
+	with := slices.DeleteFunc(slices.Clone(slots), func(s job.Slot) bool {
+		if s.Task == "" {
+			empty = append(empty, s)
+		}
+		return s.Task == ""
+	})
+	p.giveBack(empty)
+	return with
+}
+
+// unbind gives back what slots have of routes and lanes, and the jobs that are bound to them and in nobody's hands. The latest slot goes first, so that jobs of one
+// flow are in their order again.
+func (p *Pacer) unbind(slots []job.Slot) error {
+	var args []any
+	for _, s := range slices.Backward(slots) {
+		if f := s.Flow; f.Kept {
+			args = append(args, s.At, p.late.edge(s), s.Cost, f.Class, f.Route, f.Lane, s.Task, f.Line)
+		}
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	defer cancel()
+	return unbindScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Active(), p.keys.Lease()}, args...).Err()
+}
+
+// moveBeside has routes and lanes count calls at other moments.
+func (p *Pacer) moveBeside(ctx context.Context, calls []lateCall) error {
+	args := []any{calls[0].plan.tooLate}
+	for _, c := range calls {
+		if f := c.slot.Flow; f.Kept {
+			args = append(args, c.slot.At, c.edge, c.slot.Cost, c.count, f.Route, f.Lane)
+		}
+	}
+	if len(args) == 1 {
+		return nil
+	}
+	return movedScript.Run(ctx, p.client, []string{p.keys.Pace()}, args...).Err()
+}
+
+// classesOf returns of each class its name, empty for the usual one, and within how many units it is served once at least (0 = it has no floor); and the usual one's name.
+func classesOf(classes []job.Class) (all [][2]any, usual string) {
+	for _, c := range classes {
+		name, every := c.Name, 0.0
+		if c.Usual {
+			name, usual = "", c.Name
+		}
+		if c.Floor > 0 {
+			every = 100 / float64(c.Floor)
+		}
+		all = append(all, [2]any{name, every})
+	}
+	if !slices.ContainsFunc(classes, func(c job.Class) bool { return c.Usual }) {
+		all = append(all, [2]any{"", 0})
+	}
+	return all, usual
+}

@@ -1,0 +1,175 @@
+-- lanes.lua: a fragment behind permits.lua; the lanes of a gateway. A flow is what a lane has of one class on one route: four lines, as the queue of a gateway
+-- without lanes has them. Flows are named CLASS:ROUTE, either empty for the usual one.
+--
+-- Keys, whose names begin as the pace's; all times in µs:
+--      lanes            hash  what is known of all: G (units bound so far)  V<class> (its virtual time)  D<class> (the G by which it is to be served)
+--                             O<flow> (what the tags of a set lie behind the class's)  B<route> (it has no permit before)  on (flows whose sets may have members)
+--                             n (tasks in the lanes' lines)  lm lu ls (writes that Redis has lost: their mark, units, since when)  c (when a job was bound last)
+--                             moved (by how much Redis's clock was set back in all)
+--      ready:FLOW       zset  lanes that may be called: their tags, less O
+--      throttled        zset  lanes with tasks that may not be called before a moment
+--      flow:FLOW:k:LANE list  tasks, the next one at the right end. k is the line: d due, p pending, r retries, s replays, see redisdb.Keys.Lines
+--      lane:LANE        text  packed: {throttled until, for jobs of which class that cost more ('' = for all), logs, flow, tag, lines with tasks, flow, …}
+--      route:ROUTE      text  packed: logs
+-- A lane with tasks is either in throttled or in the sets of all its flows with tasks. Edges and moments in these keys go on when Redis's clock is set back.
+
+local LANES_KEPT = 60000000 -- a lane's record outlives its use by so much: it would be new again without its tags
+local LANES_NEW = 1 / 1024 -- a lane that comes from nothing goes before others of equal tags
+local LANES_BACK = 2000000 -- a clock that went back by no more than this stands still instead, as in reserve.lua
+local LANES_LINES = {[1] = 'd', [2] = 'p', [4] = 'r', [8] = 's'}
+local LANES_FRESH, LANES_CALLED, LANES_ALL, LANES_TURN = 3, 12, 15, 16 -- the last: the flow's last call was that of a job called before
+
+local lanes = {}
+local L = {} -- lanes.open fills it
+
+function lanes.state(name) return L.state[name] or 0 end
+
+function lanes.set(name, value)
+  if L.state[name] ~= value then L.state[name], L.changed[name] = value, true end
+end
+
+-- lanes.open reads what is known of all lanes. pace is the key whose name theirs begin as, and limits are those of a lane, if they are known.
+function lanes.open(pace, limits)
+  L.prefix, L.limits = string.match(pace, '^spillway:{[^}]*}:'), limits
+  L.state, L.changed, L.on, L.records, L.dirty, L.touched, L.routes, L.used = {}, {}, {}, {}, {}, {}, {}, {}
+  local flat = redis.call('HGETALL', L.prefix .. 'lanes')
+  for i = 1, #flat, 2 do L.state[flat[i]] = tonumber(flat[i + 1]) or flat[i + 1] end
+  for flow in string.gmatch(L.state.on or '', '%S+') do L.on[flow] = true end
+  L.moved = lanes.state('moved')
+  L.lost = lanes.state('lu') > 0 and {mark = lanes.state('lm'), units = lanes.state('lu'), since = lanes.state('ls')} or nil
+end
+
+function lanes.class(flow) return (string.match(flow, '^[^:]*')) end
+function lanes.route(flow) return (string.match(flow, '[^:]*$')) end
+function lanes.line(flow, line, lane) return L.prefix .. 'flow:' .. flow .. ':' .. LANES_LINES[line] .. ':' .. lane end
+
+-- lanes.record returns what is known of a lane.
+function lanes.record(lane)
+  local r = L.records[lane]
+  if r then return r end
+  r = {x = 0, dear = '', logs = {}, tag = {}, work = {}}
+  local packed = redis.call('GET', L.prefix .. 'lane:' .. lane)
+  if packed then
+    local v = cmsgpack.unpack(packed)
+    r.x, r.dear, r.logs = v[1], v[2], v[3]
+    for i = 4, #v, 3 do
+      r.tag[v[i]] = v[i + 1]
+      if v[i + 2] > 0 then r.work[v[i]] = v[i + 2] end
+    end
+  end
+  L.records[lane] = r
+  return r
+end
+
+function lanes.logs_of(route)
+  if not L.routes[route] then
+    local packed = redis.call('GET', L.prefix .. 'route:' .. route)
+    L.routes[route] = packed and cmsgpack.unpack(packed) or {}
+  end
+  return L.routes[route]
+end
+
+-- lanes.stay returns for how long logs say something, in ms.
+function lanes.stay(logs, longest, now)
+  local till = now + LANES_KEPT
+  for _, log in ipairs(logs) do
+    if #log > 1 then till = math.max(till, log[#log - 1] + longest + LANES_KEPT) end
+  end
+  return int(math.ceil((till - now) / 1000))
+end
+
+-- lanes.save writes down what has changed; now is on the clock that is never set back, or nil where nobody knows how long records are to stay: they stay as long as before.
+function lanes.save(now, route_limits)
+  for lane in pairs(L.dirty) do
+    local r = L.records[lane]
+    local v = {r.x, r.dear, r.logs}
+    for flow, tag in pairs(r.tag) do v[#v + 1], v[#v + 2], v[#v + 3] = flow, tag, r.work[flow] or 0 end
+    local key, packed = L.prefix .. 'lane:' .. lane, cmsgpack.pack(v)
+    if next(r.work) then
+      redis.call('SET', key, packed)
+    elseif now then
+      redis.call('SET', key, packed, 'PX', lanes.stay(r.logs, L.limits.longest, now))
+    else
+      redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- what is gone says nothing any more
+    end
+  end
+  for route in pairs(L.used) do
+    local key, packed = L.prefix .. 'route:' .. route, cmsgpack.pack(L.routes[route])
+    if now then
+      redis.call('SET', key, packed, 'PX', lanes.stay(L.routes[route], route_limits[route].longest, now))
+    else
+      redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- what is gone says nothing any more
+    end
+  end
+  if L.turned then
+    local on = ''
+    for flow in pairs(L.on) do on = on .. flow .. ' ' end
+    lanes.set('on', on)
+  end
+  local set = {}
+  for name in pairs(L.changed) do
+    local value = L.state[name]
+    set[#set + 1], set[#set + 2] = name, type(value) == 'number' and string.format('%.17g', value) or value
+  end
+  if #set > 0 then redis.call('HSET', L.prefix .. 'lanes', unpack(set)) end
+end
+
+-- lanes.put has a flow of a lane stand in its set, lanes.drop takes it out.
+function lanes.put(lane, r, flow)
+  if not L.on[flow] then L.on[flow], L.turned = true, true end
+  redis.call('ZADD', L.prefix .. 'ready:' .. flow, string.format('%.17g', r.tag[flow]), lane)
+  L.touched[flow] = true
+end
+function lanes.drop(lane, flow)
+  redis.call('ZREM', L.prefix .. 'ready:' .. flow, lane)
+  L.touched[flow] = true
+end
+
+-- lanes.time returns the virtual time of a set in its own tags: that of its class, or the least tag in it, if that is less as its route was shut. Who comes in saves
+-- nothing up, and waits behind nobody for whom the set stood still.
+function lanes.time(flow)
+  local least, v = lanes.state('V' .. lanes.class(flow)) - lanes.state('O' .. flow), redis.call('ZRANGE', L.prefix .. 'ready:' .. flow, 0, 0, 'WITHSCORES')
+  return v[2] and math.min(least, tonumber(v[2])) or least
+end
+
+-- lanes.wake lets a lane be called, as far as is known; lanes.throttle lets it wait until x, on the clock that is never set back.
+function lanes.wake(lane, r)
+  r.x, r.dear = 0, ''
+  L.dirty[lane] = true
+  for flow in pairs(r.work) do
+    r.tag[flow] = math.max(r.tag[flow] or -math.huge, lanes.time(flow))
+    lanes.put(lane, r, flow)
+  end
+end
+function lanes.throttle(lane, r, x, dear)
+  r.x, r.dear = x, dear
+  L.dirty[lane] = true
+  for flow in pairs(r.work) do lanes.drop(lane, flow) end
+  if next(r.work) then redis.call('ZADD', L.prefix .. 'throttled', int(x), lane) end
+end
+
+-- lanes.look lets a lane be looked at again, after something about it has changed.
+function lanes.look(lane, r)
+  if r.x > 0 then redis.call('ZREM', L.prefix .. 'throttled', lane) end
+  lanes.wake(lane, r)
+end
+
+-- lanes.work says that a flow of a lane has tasks in a line now. rank tells the higher of two classes by the lower number.
+function lanes.work(lane, r, flow, line, now, rank)
+  local had, idle = r.work[flow], next(r.work) == nil
+  r.work[flow] = bit.bor(had or 0, line)
+  if had then
+    if r.work[flow] ~= had then L.dirty[lane] = true end
+    return
+  end
+  L.dirty[lane] = true
+  local least, tag = lanes.time(flow), r.tag[flow]
+  if not tag or tag < least then tag = least - LANES_NEW end
+  r.tag[flow] = tag
+  local waits = r.x > now and (r.dear == '' or rank(lanes.class(flow)) >= rank(string.sub(r.dear, 2)))
+  if not waits then
+    if r.x > 0 then return lanes.look(lane, r) end -- it waits for a job of a lower class that costs more, or its time has come
+    return lanes.put(lane, r, flow)
+  end
+  if idle then redis.call('ZADD', L.prefix .. 'throttled', int(r.x), lane) end
+end

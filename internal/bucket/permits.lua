@@ -1,0 +1,130 @@
+-- permits.lua: a fragment; the permits that calls have taken of a route or of a lane, in logs that are packed into one value.
+--
+-- A log is {width, edge, units, edge, units, …}, oldest first, all in µs. Width 0: each call by itself, one log for all windows that are kept so. Else in
+-- parts of that width, whose ends are the edges: one log for the windows with that width.
+
+local permits = {}
+local PERMITS_WAITED = 60000000 -- the windows of lanes that are longer are not charged for what Redis has lost
+
+-- permits.limits takes the windows as pick.lua is given them: {units, µs until a permit is ready again, width, how much longer it takes}.
+function permits.limits(windows)
+  local limits = {longest = 0, most = 0, least = math.huge}
+  for k, w in ipairs(windows) do
+    local window = {N = w[1], R = w[2] + w[4], width = w[3]}
+    limits[k] = window
+    limits.longest, limits.least = math.max(limits.longest, window.R + window.width), math.min(limits.least, window.N)
+    if window.width == 0 then limits.most = math.max(limits.most, window.N) end
+  end
+  return limits
+end
+
+function permits.edge(at, width)
+  if width == 0 then return at end
+  return math.ceil(at / width) * width
+end
+
+function permits.add(log, edge, units)
+  local i = #log - 1
+  while i > 1 and log[i] > edge do i = i - 2 end
+  if i > 1 and log[i] == edge then
+    log[i + 1] = log[i + 1] + units
+    return
+  end
+  table.insert(log, i + 2, edge)
+  table.insert(log, i + 3, units)
+end
+
+-- permits.drop takes units out of the pair with that edge, and says whether it had them.
+function permits.drop(log, edge, units)
+  for i = #log - 1, 2, -2 do
+    if log[i] == edge and log[i + 1] >= units then
+      log[i + 1] = log[i + 1] - units
+      if log[i + 1] == 0 then
+        table.remove(log, i)
+        table.remove(log, i)
+      end
+      return true
+    end
+  end
+  return false
+end
+
+-- permits.log returns the log of that width. A new one is filled from the one that remembers longest: limits may have changed.
+function permits.log(logs, width)
+  local from
+  for _, log in ipairs(logs) do
+    if log[1] == width then return log end
+    if log[2] and (not from or log[2] < from[2]) then from = log end
+  end
+  local log = {width}
+  for i = 2, from and #from or 0, 2 do permits.add(log, permits.edge(from[i], width), from[i + 1]) end
+  logs[#logs + 1] = log
+  return log
+end
+
+-- permits.room returns when a log has units ready in a window of N units, R µs after each use, at t at the earliest. It counts from the newest use back:
+-- the one that must be ready again is the newest that the units can't stand beside. lost = {mark, units, since}: so many units at the most were used until the
+-- mark that Redis has lost, and reports of the lateness of those used since then (nil = nothing is).
+function permits.room(log, N, R, units, t, lost)
+  local sum, mark = units, lost and lost.mark or -1
+  for i = #log - 1, 2, -2 do
+    local edge = log[i]
+    if lost and edge >= lost.since and edge < lost.mark then edge = lost.mark end
+    if mark >= edge then
+      sum = sum + lost.units
+      if sum > N then return math.max(t, mark + R) end
+      mark = -1
+    end
+    if edge + R <= t then return t end
+    sum = sum + log[i + 1]
+    if sum > N then return edge + R end
+  end
+  if mark > 0 and sum + lost.units > N then return math.max(t, mark + R) end
+  return t
+end
+
+-- permits.ready returns when all windows have units ready, at t at the earliest. Each window begins where the one before ended: nothing is ready earlier again
+-- while nothing is given back.
+function permits.ready(logs, limits, units, t, lost, long)
+  for k = 1, #limits do
+    local w = limits[k]
+    local charged = w.R <= PERMITS_WAITED or long
+    t = permits.room(permits.log(logs, w.width), w.N, w.R, math.min(units, w.N), t, charged and lost or nil)
+  end
+  return t
+end
+
+-- permits.take writes down a use, counted at edge by exact windows and at its slot by those in parts; what no window needs any more goes.
+function permits.take(logs, limits, units, slot, edge, now)
+  local wanted = {}
+  for k = 1, #limits do wanted[limits[k].width] = permits.log(logs, limits[k].width) end
+  for i = #logs, 1, -1 do
+    if wanted[logs[i][1]] ~= logs[i] then table.remove(logs, i) end
+  end
+  for _, log in ipairs(logs) do
+    permits.add(log, log[1] == 0 and edge or permits.edge(slot, log[1]), units)
+    local n, sum = #log - 1, 0
+    while n > 1 and log[n] + limits.longest > now and (log[1] > 0 or sum < limits.most) do
+      sum, n = sum + log[n + 1], n - 2
+    end
+    if n > 1 then
+      local kept = {log[1]}
+      for i = n + 2, #log do kept[#kept + 1] = log[i] end
+      for i = 1, math.max(#log, #kept) do log[i] = kept[i] end
+    end
+  end
+end
+
+-- permits.back gives a use back.
+function permits.back(logs, units, slot, edge)
+  for _, log in ipairs(logs) do permits.drop(log, log[1] == 0 and edge or permits.edge(slot, log[1]), units) end
+end
+
+-- permits.move has a use count at another moment. Windows in parts allow for a call that is written so late after its slot (allowed).
+function permits.move(logs, units, slot, edge, to, allowed)
+  for _, log in ipairs(logs) do
+    local was, is = edge, to
+    if log[1] > 0 then was, is = permits.edge(slot, log[1]), permits.edge(to > slot + allowed and to or slot, log[1]) end
+    if is ~= was and permits.drop(log, was, units) then permits.add(log, is, units) end
+  end
+end

@@ -1,0 +1,338 @@
+-- pick.lua: where a gateway has lanes: the next slots, each with the job that is called at it. It goes on where reserve.lua ends, behind ready.lua, so account,
+-- route and lane give their permits for the same moment in one step; granted.lua and picked.lua go on where it ends. Fragments: permits.lua, lanes.lua, sorted.lua and
+-- beside.lua.
+-- KEYS and ARGV as reserve.lua has them, and those of beside.lua
+-- Returns what reserve.lua does, and for each slot also: task, its message, class, route, lane, line. One state more:
+--      waiting  no job that waits may be called yet: its route or lane has no permit
+local PROMOTE, MISSES, ROUNDS = 8, 64, 128 -- so many lanes come back at a time, and a script's work is bounded: what is left is for the next one
+
+local slots, hint, state, bound = {}, 0, 'horizon', {}
+
+-- pick fills slots and bound, or returns an answer without slots.
+local function pick()
+  local base, at, sum = math.max(now + lead, quiet), {}, {}
+  local reach = now + beside.reach
+
+  -- account returns when the account has room, at the earliest at a moment.
+  local function account(cost, slot)
+    for k = 1, K do slot, at[k], sum[k] = ready(k, cost, slot) end
+    return slot
+  end
+
+  local doors, names = {}, {}
+  local function door(key, line)
+    if names[key] then return end
+    names[key], names[#names + 1], doors[#doors + 1] = true, key, {key, line}
+  end
+  if asked == 0 then
+    if call('EXISTS', (string.gsub(KEYS[4], 'pending$', 'paused'))) == 1 then return answer('paused', PAUSED_HINT) end
+    for i = 10 + K + KEPT_MOST, #KEYS do door(KEYS[i], KEYS[i] == KEYS[9] and 1 or KEYS[i] == KEYS[4] and 2 or 0) end
+    door(KEYS[9], 1)
+    door(KEYS[4], 2)
+    door(KEYS[7], 4)
+    door(KEYS[8], 8)
+  end
+  local waiting = #names > 0 and call('EXISTS', unpack(names)) > 0
+  local first = account(asked > 0 and asked or 1, math.max(base, last, tat - tolerance))
+  if first == math.huge then return amnesia() end
+  if first > reach and not waiting then return answer('horizon', first - reach) end
+
+  lanes.open(KEYS[1], permits.limits(beside.lane))
+  if lanes.state('c') - now - L.moved > LANES_BACK then
+    L.moved = lanes.state('c') - now
+    lanes.set('moved', L.moved)
+  end
+  local routes, ranks, order, every, priced = {}, {}, {}, {}, call('EXISTS', KEYS[5]) == 1
+  for name, windows in pairs(beside.routes) do routes[name] = permits.limits(windows) end
+  for i, class in ipairs(beside.classes) do order[i], every[class[1]] = class[1], class[2] end
+  local usual_place
+  for i, class in ipairs(order) do
+    ranks[class] = i
+    if class == '' then usual_place = i end
+  end
+  for flow in pairs(L.on) do -- jobs of a class that is no more go behind the usual ones
+    local class = lanes.class(flow)
+    if not ranks[class] then
+      ranks[class], every[class] = usual_place + 0.5, 0
+      table.insert(order, usual_place + 1, class)
+    end
+  end
+  local function rank(class) return ranks[class] or usual_place end
+
+  -- finish writes down what has changed of the lanes, and returns an answer without slots.
+  local function finish(state, hint)
+    lanes.save(now + L.moved, routes)
+    if news > NEWS and pace[1] then call('HSET', KEYS[1], 'y', tell) end
+    return answer(state, hint)
+  end
+
+  local more = false
+  if waiting then
+    sorted(doors, every, beside.usual, now + L.moved, rank)
+    more = call('EXISTS', unpack(names)) > 0
+  end
+  if first > reach or more and first > now + lead then return finish('horizon', more and 0 or first - reach) end
+
+  local function lane_ready(r, units, t) return permits.ready(r.logs, L.limits, units, t + L.moved, L.lost, false) - L.moved end
+  local function route_ready(name, units, t)
+    if not routes[name] then return t end
+    return permits.ready(lanes.logs_of(name), routes[name], units, t + L.moved, L.lost, L.lost and L.lost.units < LOSS_FULL) - L.moved
+  end
+
+  -- take takes the permits of a slot, everywhere.
+  local function take(slot, cost, name, lane, r)
+    for k = 1, K do
+      cursor[k], used[k] = at[k], sum[k] + cost
+      charge(k, slot, cost)
+    end
+    tally(slot, cost)
+    last, tat = slot, math.max(tat, slot) + T * cost
+    permits.take(r.logs, L.limits, cost, slot + L.moved, slot + allowance + L.moved, now + L.moved)
+    L.dirty[lane] = true
+    if routes[name] then
+      permits.take(lanes.logs_of(name), routes[name], cost, slot + L.moved, slot + allowance + L.moved, now + L.moved)
+      L.used[name] = true
+      local again = route_ready(name, 1, slot)
+      if again > slot then lanes.set('B' .. name, again + L.moved) end
+    end
+    lanes.set('c', now + L.moved)
+  end
+
+  local throttled = L.prefix .. 'throttled'
+  local due = math.huge -- when the first throttled lane may be called again
+  local function look_due()
+    local v = call('ZRANGE', throttled, 0, 0, 'WITHSCORES')
+    due = v[2] and tonumber(v[2]) - L.moved or math.huge
+  end
+  -- promote puts lanes whose time has come back into their sets.
+  local function promote(t)
+    local back = call('ZRANGEBYSCORE', throttled, '-inf', int(t + L.moved), 'LIMIT', 0, PROMOTE)
+    if #back > 0 then call('ZREM', throttled, unpack(back)) end
+    for _, lane in ipairs(back) do lanes.wake(lane, lanes.record(lane)) end
+    look_due()
+  end
+
+  -- top returns the first lane of a flow's set, and its tag as its class sees it.
+  local tops = {}
+  local function top(flow)
+    if L.touched[flow] or tops[flow] == nil then
+      local v = call('ZRANGE', L.prefix .. 'ready:' .. flow, 0, 0, 'WITHSCORES')
+      L.touched[flow], tops[flow] = nil, v[1] and {v[1], tonumber(v[2])} or false
+      if not v[1] then L.on[flow], L.turned = nil, true end
+    end
+    local v = tops[flow]
+    if not v then return nil end
+    local offset, V = lanes.state('O' .. flow), lanes.state('V' .. lanes.class(flow))
+    if v[2] + offset < V - 2 * LANES_NEW then -- while its route was shut its time stood still
+      offset = V - v[2]
+      lanes.set('O' .. flow, offset)
+    end
+    return v[1], v[2] + offset
+  end
+
+  -- shut returns until when a route is not looked at for a class, or nil: it has no permit at all, or keeps its permits for its next job, which costs more than
+  -- there are and is of this class or a higher one.
+  local misses, kept_for_dear = 0, {}
+  local function shut(flow, t)
+    local name = lanes.route(flow)
+    local x, dear = lanes.state('B' .. name) - L.moved, kept_for_dear[name]
+    if dear and rank(lanes.class(flow)) >= rank(dear.class) then x = math.max(x, dear.till) end
+    return x > t and x or nil
+  end
+
+  -- next_line returns the line of a flow whose turn it is. Jobs that were called before take every second place at most, and none that is sent ahead.
+  local function next_line(r, flow)
+    local lines = r.work[flow]
+    local fresh, called = bit.band(lines, LANES_FRESH) > 0, bit.band(lines, LANES_CALLED) > 0
+    if fresh and (not called or need == 1 or bit.band(lines, LANES_TURN) > 0) then return bit.band(lines, 1) > 0 and 1 or 2 end
+    return bit.band(lines, 4) > 0 and 4 or 8
+  end
+
+  -- left says that a line of a flow has no tasks any more.
+  local function left(lane, r, flow, line)
+    r.work[flow] = bit.band(r.work[flow], bit.bnot(line))
+    L.dirty[lane] = true
+    if bit.band(r.work[flow], LANES_ALL) > 0 then return end
+    r.work[flow] = nil
+    lanes.drop(lane, flow)
+  end
+
+  -- candidates returns of each class the flow whose lane is next at t, or how long to wait for one.
+  local function candidates(t)
+    local best, able, when = {}, {}, due
+    for flow in pairs(L.on) do
+      local till = shut(flow, t)
+      if till then
+        when = math.min(when, till)
+      else
+        local lane, tag = top(flow)
+        local class = lanes.class(flow)
+        local b = best[class]
+        if lane then able[class] = true end
+        if lane and (not b or tag < b.tag or tag == b.tag and flow < b.flow) then best[class] = {flow = flow, lane = lane, tag = tag, class = class} end
+      end
+    end
+    return best, able, when
+  end
+
+  -- of_classes returns the one of the class that is owed its floor, the earliest first, or else of the highest.
+  local function of_classes(best)
+    local owed, by
+    for _, class in ipairs(order) do
+      local D = lanes.state('D' .. class)
+      if best[class] and every[class] > 0 and D <= lanes.state('G') and (not by or D < by) then owed, by = best[class], D end
+    end
+    if owed then return owed end
+    for _, class in ipairs(order) do
+      if best[class] then return best[class] end
+    end
+  end
+
+  -- fits says that a job may be called at t, and puts it aside until it may.
+  local function fits(b, t)
+    local r, name = lanes.record(b.lane), lanes.route(b.flow)
+    local line, cost = next_line(r, b.flow), 1
+    if priced then
+      local head = call('LINDEX', lanes.line(b.flow, line, b.lane), -1)
+      if not head then
+        misses = misses + 1
+        left(b.lane, r, b.flow, line)
+        return false
+      end
+      cost = math.min(tonumber(call('HGET', KEYS[5], head)) or 1, least, L.limits.least, routes[name] and routes[name].least or math.huge)
+    end
+    local x = lane_ready(r, cost, t)
+    if x > t then
+      misses = misses + 1
+      lanes.throttle(b.lane, r, x + L.moved, cost > 1 and '=' .. b.class or '')
+      due = math.min(due, x)
+      return false
+    end
+    x = route_ready(name, cost, t)
+    if x > t then
+      if cost == 1 then lanes.set('B' .. name, x + L.moved) else kept_for_dear[name] = {till = x, class = b.class} end
+      return false
+    end
+    b.r, b.name, b.line, b.cost = r, name, line, cost
+    return true
+  end
+
+  -- choose returns the job that is called at t, or when to try again.
+  local function choose(t)
+    while misses < MISSES do
+      local best, able, when = candidates(t)
+      local b = of_classes(best)
+      if not b then return nil, when end
+      b.able = able
+      if fits(b, t) then return b end
+    end
+    return nil, t
+  end
+
+  -- pay moves the lane's tags behind its call: in each flow of this class whose route is open, as all are served out of one purse. Then the lane is where it belongs.
+  local function pay(b, slot)
+    local r, lane = b.r, b.lane
+    lanes.set('V' .. b.class, math.max(lanes.state('V' .. b.class), b.tag))
+    r.tag[b.flow] = b.tag - lanes.state('O' .. b.flow) + b.cost
+    if call('EXISTS', lanes.line(b.flow, b.line, lane)) == 0 then left(lane, r, b.flow, b.line) end
+    local x = lane_ready(r, 1, slot)
+    for flow in pairs(r.work) do
+      if flow ~= b.flow and lanes.class(flow) == b.class and not shut(flow, slot) and route_ready(lanes.route(flow), 1, slot) <= slot then
+        r.tag[flow] = r.tag[flow] + b.cost
+        if x <= slot then lanes.put(lane, r, flow) end
+      end
+    end
+    if x > slot then
+      lanes.throttle(lane, r, x + L.moved, '')
+      if next(r.work) then due = math.min(due, x) end
+    elseif r.work[b.flow] then
+      lanes.put(lane, r, b.flow)
+    end
+  end
+
+  -- serve counts for the floors: a class without a job that may be called saves nothing up.
+  local function serve(b)
+    local G = lanes.state('G')
+    for _, class in ipairs(order) do
+      local D = lanes.state('D' .. class)
+      if every[class] > 0 and class == b.class then
+        lanes.set('D' .. class, math.min(D, G) + every[class] * b.cost)
+      elseif every[class] > 0 and not b.able[class] then
+        lanes.set('D' .. class, math.max(D, G + b.cost + every[class]))
+      end
+    end
+    lanes.set('G', G + b.cost)
+  end
+
+  -- take_in_hand takes slots for jobs that are in hand already.
+  local function take_in_hand()
+    local name, lane = beside.take[1], beside.take[2]
+    local r = lanes.record(lane)
+    for _ = 1, want do
+      local t, before_it = math.max(base, last, tat - tolerance), nil
+      repeat
+        before_it = t
+        t = account(asked, route_ready(name, math.min(asked, routes[name] and routes[name].least or asked), lane_ready(r, math.min(asked, L.limits.least), t)))
+      until t == before_it or t > reach
+      if t > reach then
+        hint = t < math.huge and t - reach or 0
+        return
+      end
+      take(t, asked, name, lane, r)
+      slots[#slots + 1] = {t, asked}
+    end
+  end
+
+  -- bind binds the next slot to the next job, and says whether there was one.
+  local function bind()
+    local t, rounds, b, when = account(1, math.max(base, last, tat - tolerance)), 0, nil, nil
+    repeat
+      if t > reach then
+        state, hint = when and 'waiting' or 'horizon', t < math.huge and t - reach or 0
+        return false
+      end
+      if due <= t then promote(t) end
+      b, when = choose(t)
+      rounds = rounds + 1
+      if not b and when == math.huge then
+        state = 'idle'
+        return false
+      end
+      if not b and (misses >= MISSES or rounds >= ROUNDS) then return false end
+      if not b then t = math.max(t, when) end
+    until b
+    local slot = account(b.cost, t)
+    if slot > reach then
+      hint = slot < math.huge and slot - reach or 0
+      return false
+    end
+    local task = call('RPOPLPUSH', lanes.line(b.flow, b.line, b.lane), KEYS[6])
+    if not task then -- it was taken out
+      misses = misses + 1
+      left(b.lane, b.r, b.flow, b.line)
+      return misses < MISSES
+    end
+    b.task = task
+    take(slot, b.cost, b.name, b.lane, b.r)
+    b.r.work[b.flow] = bit.bor(bit.band(b.r.work[b.flow], LANES_ALL), b.line >= 4 and LANES_TURN or 0)
+    pay(b, slot)
+    serve(b)
+    slots[#slots + 1], bound[#bound + 1] = {slot, b.cost}, b
+    return true
+  end
+
+  if asked > 0 then
+    take_in_hand()
+  else
+    look_due()
+    while #slots < want and bind() do end
+    lanes.set('n', lanes.state('n') - #bound)
+  end
+  if more then hint = 0 end
+  if #slots == 0 then return finish(more and 'horizon' or state, hint) end
+  lanes.save(now + L.moved, routes)
+end
+
+local refused = pick()
+if refused then return refused end
+local function granted()

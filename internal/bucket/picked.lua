@@ -1,0 +1,18 @@
+end
+
+-- picked.lua: the end of pick.lua, behind granted.lua: the tasks are active, as asynq's own dequeue has them.
+local reply, leases, ends = granted(), {}, int(math.floor(now / 1000000) + 30) -- as asynq lends a task (v0.26.0, internal/rdb: LeaseDuration)
+local tasks = string.gsub(KEYS[6], 'active$', 't:')
+for i = 1, #slots do
+  local b, message = bound[i], nil
+  if b then
+    local hash = type(redis.pcall('HSET', tasks .. b.task, 'state', 'active')) ~= 'table' -- what is none is left to a sweep, and keeps no other task
+    if hash then call('HDEL', tasks .. b.task, 'pending_since') end
+    message = hash and call('HGET', tasks .. b.task, 'msg')
+    leases[#leases + 1], leases[#leases + 2] = ends, b.task
+  end
+  local values = {b and b.task or '', message or '', b and b.class or '', b and b.name or beside.take[1], b and b.lane or beside.take[2], b and b.line or 0}
+  for j = 1, #values do reply[#reply + 1] = values[j] end
+end
+if #leases > 0 then call('ZADD', string.gsub(KEYS[6], 'active$', 'lease'), unpack(leases)) end
+return reply

@@ -1,0 +1,38 @@
+-- sorted.lua: a fragment behind lanes.lua; the queue's lines are the door of the lanes: tasks that stand there go to the line of the same name in their flow. So
+-- whoever puts a task into the queue knows nothing of lanes, and neither do those that were there before them.
+
+local SORTED_MOST, SORTED_PUSH = 500, 1000 -- tasks at a time, and as many as one command takes
+
+-- sorted_flow returns in which flow a task belongs. One without a record is nobody's: it is of the usual class and the lane of jobs that have none.
+local function sorted_flow(task, classes, usual)
+  local class, route, lane = flow_of(L.prefix .. 'job:' .. (string.match(task, '^(.+)~%d+$') or ''))
+  if class == usual or not classes[class] then class = '' end
+  return class .. ':' .. route, lane
+end
+
+-- sorted moves tasks from the doors, {key, line} each, and returns how many. Those that were put back before they were called, in a line of their class, go
+-- before others of it: they have a later generation.
+local function sorted(doors, classes, usual, now, rank)
+  local most, all, order = SORTED_MOST, {}, {}
+  for _, door in ipairs(doors) do
+    local tasks = most > 0 and redis.call('RPOP', door[1], most) or {} -- a full Redis lets a script go on that has begun to write
+    most = most - #tasks
+    for _, task in ipairs(tasks) do
+      local flow, lane = sorted_flow(task, classes, usual)
+      local line = door[2]
+      if line == 0 then line = string.match(task, '~1$') and 2 or 1 end
+      local key = lanes.line(flow, line, lane)
+      if not all[key] then
+        all[key], order[#order + 1] = {}, key
+        lanes.work(lane, lanes.record(lane), flow, line, now, rank)
+      end
+      table.insert(all[key], task)
+    end
+  end
+  for _, key in ipairs(order) do
+    local tasks = all[key]
+    for i = 1, #tasks, SORTED_PUSH do redis.call('LPUSH', key, unpack(tasks, i, math.min(i + SORTED_PUSH - 1, #tasks))) end
+  end
+  if most < SORTED_MOST then lanes.set('n', lanes.state('n') + SORTED_MOST - most) end
+  return SORTED_MOST - most
+end
