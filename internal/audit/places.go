@@ -27,6 +27,13 @@ func (g *Gateway) lines(ctx context.Context) ([]place, error) {
 	for _, class := range classes {
 		all = append(all, place{"first:" + class, k.First(class), "LRANGE"})
 	}
+	if err != nil {
+		return nil, err
+	}
+	lanes, err := redisdb.LaneLines(ctx, g.c, k) // behind those from which tasks come there
+	for _, line := range lanes {
+		all = append(all, place{"lanes", line, "LRANGE"})
+	}
 	return all, err
 }
 

@@ -27,6 +27,7 @@ local function task_of(task_id)
     return 'asynq_set', state
   elseif ARGV[3] == '1' then
     for _, line in ipairs({KEYS[8], KEYS[1], KEYS[6], KEYS[7], unpack(KEYS, 10 + reasons)}) do listed = listed or redis.call('LPOS', line, task_id) end
+    for _, line in ipairs(listed and {} or flow_lines(ARGV[1], task_id)) do listed = listed or redis.call('LPOS', line, task_id) end
   else
     listed = state
   end

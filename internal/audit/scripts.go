@@ -13,7 +13,7 @@ var files embed.FS
 func lua(name string) string { return record.Text(files, name) }
 
 var (
-	recordsScript    = redisdb.NewScript(redisdb.NowLua, lua("records"))
+	recordsScript    = redisdb.NewScript(redisdb.NowLua, record.FlowLua, lua("records"))
 	tasksScript      = redisdb.NewScript(redisdb.NowLua, lua("tasks"))
 	membersScript    = redisdb.NewScript(redisdb.NowLua, lua("members"))
 	parkedSumsScript = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("parked_sums"))

@@ -342,7 +342,11 @@ func (w *lanesWorld) bound(p *Pacer, by windowsNow, s job.Slot, lead int64, firs
 		w.checkClass(by, s, first, floors, G)
 	}
 	if !w.lost && !w.losing {
-		w.checkShares(by, s)
+		chosen := s.At
+		if w.costs > 1 { // the job was chosen for the first moment at which the account had room for a unit, and its slot may be later
+			chosen = roomInAll(w.account, by.account, 1, max(w.now+lead, w.last, w.tat-w.plan.tolerance))
+		}
+		w.checkShares(by, s, chosen)
 	}
 	j := lines.take()
 	if cost := w.costOf(j); s.Task != j.task() || s.Message != j.task() || s.Cost != cost {
@@ -475,7 +479,7 @@ func (w *lanesWorld) checkClass(by windowsNow, s job.Slot, first bool, floors ma
 }
 
 // checkShares holds any two lanes of a class on one route against the bound, as long as both have jobs that their limits allow.
-func (w *lanesWorld) checkShares(by windowsNow, s job.Slot) {
+func (w *lanesWorld) checkShares(by windowsNow, s job.Slot, chosen int64) {
 	if !w.alike {
 		return
 	}
@@ -487,7 +491,7 @@ func (w *lanesWorld) checkShares(by windowsNow, s job.Slot) {
 			continue
 		}
 		able[f] = true
-		if roomInAll(w.ofLane[f.Lane], by.lane, w.costOf(lines.lines[lines.next()][0]), s.At) > s.At {
+		if roomInAll(w.ofLane[f.Lane], by.lane, w.costOf(lines.lines[lines.next()][0]), chosen) > chosen {
 			waits[f.Lane] = true
 		}
 	}

@@ -10,10 +10,14 @@ import (
 // unclassChunk is how many jobs one script moves.
 const unclassChunk = 500
 
-// lines are all lines of the queue, those of classes last.
+// lines are all lines of the queue, those of classes behind the others, and those of lanes last.
 func (b *Books) lines(ctx context.Context) ([]string, error) {
 	first, err := redisdb.FirstLines(ctx, b.c, b.keys)
-	return append(b.keys.Lines(), first...), err
+	if err != nil {
+		return nil, err
+	}
+	lanes, err := redisdb.LaneLines(ctx, b.c, b.keys)
+	return slices.Concat(b.keys.Lines(), first, lanes), err
 }
 
 // Unclass puts the jobs in the queue whose class the gateway has no more behind those of the usual one, where they keep their order. It returns how many they were.

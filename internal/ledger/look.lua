@@ -34,7 +34,7 @@ if spans > 0 and at > bucket - 12 then -- calls began within the first of them
   lately, spans = lately - of[at + 1], spans - 1
 end
 local queued = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[8]) + redis.call('LLEN', KEYS[9]) + redis.call('LLEN', KEYS[10])
-for _, class in ipairs(redis.call('HKEYS', KEYS[12])) do queued = queued + redis.call('LLEN', ARGV[3] .. class) end
+for _, class in ipairs(redis.call('HKEYS', KEYS[12])) do queued = queued + queued_of(ARGV[3], class) end
 local seen = {now, queued, flying, redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
   tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, tonumber(counters[3]) or 0,
   calls, oldest and now - oldest * 5000000 or 0, 0, redis.call('ZCARD', KEYS[11]), lately, spans, fresh}

@@ -17,4 +17,6 @@ for i, task in ipairs(tasks) do
   end
 end
 if gone > 0 then redis.call('LREM', KEYS[1], gone, GONE) end
+local lanes = string.match(KEYS[1], '^(spillway:{[^}]*}:)flow:')
+if lanes and gone > 0 then redis.call('HINCRBY', lanes .. 'lanes', 'n', -gone) end
 return {#tasks, gone}

@@ -38,7 +38,7 @@ if ARGV[5] ~= '' and type(redis.pcall('HSET', KEYS[18], ARGV[5], int(now - tonum
 end
 
 local queued = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[14]) + redis.call('LLEN', KEYS[15]) + redis.call('LLEN', KEYS[16])
-for _, class in ipairs(redis.call('HKEYS', KEYS[20])) do queued = queued + redis.call('LLEN', ARGV[8] .. class) end
+for _, class in ipairs(redis.call('HKEYS', KEYS[20])) do queued = queued + queued_of(ARGV[8], class) end
 return {queued, redis.call('ZCARD', KEYS[2]), due, astray() and 1 or 0,
   tonumber(redis.call('HGET', KEYS[8], 'version')) or 0, now, alive_beat(KEYS[13], ARGV[3], ARGV[4], now), redis.call('EXISTS', KEYS[17]),
   wait_for(KEYS[19])}

@@ -14,8 +14,8 @@ func lua(name string) string { return record.Text(files, name) }
 
 // What only reads, what claims ids, and what takes stale tasks out of the queue. The scripts that change a record are in internal/record.
 var (
-	lookScript     = redisdb.NewScript(redisdb.NowLua, lua("look"))
-	pulseScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lua("pulse"))
+	lookScript     = redisdb.NewScript(redisdb.NowLua, lua("queued"), lua("look"))
+	pulseScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lua("queued"), lua("pulse"))
 	waitingScript  = redisdb.NewScript(redisdb.NowLua, lua("waiting"))
 	rejectedScript = redisdb.NewScript(lua("rejected"))
 	astrayScript   = redisdb.NewScript(redisdb.NowLua, lua("astray"))

@@ -5,3 +5,13 @@ local function flow_of(record)
   local class, route, lane = unpack(redis.call('HMGET', record, '@priority', '@route', '@lane'))
   return class or '', route or '', lane or ''
 end
+
+-- flow_lines returns the lists in which a job's task can stand, beside the queue's own: its class may have been the usual one when it was put there.
+local function flow_lines(prefix, task)
+  local class, route, lane = flow_of(prefix .. (string.match(task, '^(.+)~%d+$') or ''))
+  local lists, gateway = {}, string.match(prefix, '^.*}:')
+  for _, name in ipairs({class, class ~= '' and '' or nil}) do
+    for line in string.gmatch('dprs', '.') do lists[#lists + 1] = gateway .. 'flow:' .. name .. ':' .. route .. ':' .. line .. ':' .. lane end
+  end
+  return lists
+end

@@ -23,7 +23,7 @@ func FirstLines(ctx context.Context, c redis.UniversalClient, k Keys) ([]string,
 // ClassesOf returns the classes of which jobs were put into a gateway's queue, but for the usual one, in the order of their names.
 func ClassesOf(ctx context.Context, c redis.UniversalClient, k Keys) ([]string, error) {
 	classes, err := c.HKeys(ctx, k.Classes()).Result()
-	classes = slices.DeleteFunc(classes, func(class string) bool { return class == counted })
+	classes = slices.DeleteFunc(classes, func(class string) bool { return class == counted || class == lanesMark })
 	slices.Sort(classes)
 	return classes, err
 }

@@ -162,6 +162,12 @@ func (k Keys) Classes() string { return k.own + "classes" }
 // Lanes is what is known of all lanes of a gateway (hash; fields, and the names of the keys that lanes have besides, in internal/bucket/lanes.lua).
 func (k Keys) Lanes() string { return k.own + "lanes" }
 
+// Throttled is the lanes with jobs that may not be called yet (sorted set: lane, when it may be looked at again in µs).
+func (k Keys) Throttled() string { return k.own + "throttled" }
+
+// Ready is the lanes that may be called for their jobs of a flow, CLASS:ROUTE (sorted set: lane, its place in turn).
+func (k Keys) Ready(flow string) string { return k.own + "ready:" + flow }
+
 // Costs is the costs of queued tasks that cost more than 1 (hash: task id, cost), for the pacer to see what comes next.
 func (k Keys) Costs() string { return k.own + "costs" }
 

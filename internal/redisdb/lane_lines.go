@@ -1,0 +1,59 @@
+package redisdb
+
+import (
+	"context"
+	_ "embed" // the script is a file
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lane_lines.lua
+var laneLinesLua string
+
+var laneLinesScript = NewScript(laneLinesLua)
+
+const (
+	// lanesMark is the field of Classes that says that tasks stand in the lines of lanes, or did.
+	lanesMark = "#lanes"
+	lanesStep = 500 // lanes looked at in one script
+)
+
+// LaneLines returns the lists in which tasks of a gateway's lanes stand (list of task ids, as Pending). None where the gateway has no lanes. A task that moves there
+// meanwhile from the queue's own lines, or from one of these lists to another one, may be missed: look at the queue's own lines first.
+func LaneLines(ctx context.Context, c redis.UniversalClient, k Keys) (lines []string, err error) {
+	if marked, err := c.HExists(ctx, k.Classes(), lanesMark).Result(); err != nil || !marked {
+		return nil, err
+	}
+	sets, err := k.laneSets(ctx, c)
+	seen := map[string]bool{}
+	for _, set := range sets {
+		for at, more := int64(0), true; more && err == nil; at += lanesStep {
+			var some []any
+			if some, err = laneLinesScript.Run(ctx, c, []string{k.Lanes(), set}, at, at+lanesStep-1).Slice(); err != nil {
+				break
+			}
+			n, _ := some[0].(int64)
+			more = n == lanesStep
+			for _, line := range some[1:] {
+				if name, _ := line.(string); !seen[name] {
+					seen[name], lines = true, append(lines, name)
+				}
+			}
+		}
+	}
+	return lines, err
+}
+
+// laneSets returns the sets in which every lane with tasks stands.
+func (k Keys) laneSets(ctx context.Context, c redis.UniversalClient) ([]string, error) {
+	on, err := c.HGet(ctx, k.Lanes(), "on").Result()
+	if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		err = nil
+	}
+	sets := []string{k.Throttled()}
+	for _, flow := range strings.Fields(on) {
+		sets = append(sets, k.Ready(flow))
+	}
+	return sets, err
+}

@@ -1,0 +1,17 @@
+-- lane_lines.lua: the lists in which the tasks of some lanes stand. Reads only.
+-- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 throttled, or one of the sets of lanes that may be called
+-- ARGV 1 place of the first lane in that set  2 place of the last
+-- returns {how many lanes were looked at, name of a list, …}
+local prefix, lines = string.match(KEYS[1], '^.*}:'), {{1, 'd'}, {2, 'p'}, {4, 'r'}, {8, 's'}}
+local lanes = redis.call('ZRANGE', KEYS[2], ARGV[1], ARGV[2])
+local out = {#lanes}
+for _, lane in ipairs(lanes) do
+  local packed = redis.call('GET', prefix .. 'lane:' .. lane)
+  local v = packed and cmsgpack.unpack(packed) or {}
+  for i = 4, #v, 3 do
+    for _, line in ipairs(lines) do
+      if bit.band(v[i + 2], line[1]) > 0 then out[#out + 1] = prefix .. 'flow:' .. v[i] .. ':' .. line[2] .. ':' .. lane end
+    end
+  end
+end
+return out
