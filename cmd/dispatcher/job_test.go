@@ -85,7 +85,7 @@ func TestWhyTheLimitIsUsedUp(t *testing.T) {
 	now, err := dispatch.CurrentLimits(r.ctx, r.c, g)
 	r.must(err)
 	r.must(pacer.Change(r.ctx, bucket.PacerConfig{Gateway: g.Name, Limits: []job.Limit{{N: 1, Window: 24 * time.Hour}}, Version: now.Version, Jitter: g.Leak.Jitter}))
-	_, err = pacer.Take(r.ctx, 1)
+	_, err = pacer.Take(r.ctx, 1, "")
 	r.must(err)
 	r.expectWhy("a", "the limit 1/d is used up until TIME, next in the queue")
 }

@@ -2,8 +2,8 @@
 
 -- The last key is one that nobody writes: while a cluster's slot moves, no node runs the script, as it would take a record that it lacks for that of no job.
 -- The last argument says, as JSON: reach (no slot is farther off, µs)  lane, routes (windows as permits.limits takes them)  classes (of each, the highest first: its
--- name, '' for the usual one, and the units within which it is served once at least, 0 = no floor)  usual (its name)  take (the route and lane of jobs
--- that are in hand already, for which slots are wanted)
+-- name, '' for the usual one, and the units within which it is served once at least, 0 = no floor)  usual (its name)  take (the record of the job that is in hand already,
+-- for which a slot is wanted)
 table.remove(KEYS)
 local beside = cjson.decode(table.remove(ARGV))
 

@@ -92,7 +92,7 @@ func pull(ctx context.Context, p *Pacer, i, n int) (job.Slot, error) {
 		ctx = short
 	}
 	if i%4 == 0 {
-		return p.Take(ctx, 1)
+		return p.Take(ctx, 1, "")
 	}
 	return p.Next(ctx)
 }
@@ -139,14 +139,14 @@ func TestNoAnswerNoSlot(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if s, err := p.Take(ctx, 1); !errors.Is(err, context.DeadlineExceeded) || !s.Zero() {
+	if s, err := p.Take(ctx, 1, ""); !errors.Is(err, context.DeadlineExceeded) || !s.Zero() {
 		t.Errorf("got %v, %v", s, err)
 	}
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %s to give up", took)
 	}
 	server.Continue()
-	if _, err := p.Take(t.Context(), 1); err != nil {
+	if _, err := p.Take(t.Context(), 1, ""); err != nil {
 		t.Errorf("Redis is back: %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := p.Take(t.Context(), 2)
+	s, err := p.Take(t.Context(), 2, "")
 	if err != nil {
 		t.Fatal(err)
 	}

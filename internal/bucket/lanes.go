@@ -42,8 +42,8 @@ func (c PacerConfig) beside() (all []job.Limit) {
 	return all
 }
 
-// laned says that slots come with their jobs.
-func (c PacerConfig) laned() bool { return c.Lanes != nil || len(c.beside()) > 0 }
+// Laned says that slots come with their jobs: there are lanes, or routes with limits.
+func (c PacerConfig) Laned() bool { return c.Lanes != nil || len(c.beside()) > 0 }
 
 func (c PacerConfig) checkLanes() error {
 	if c.Lanes != nil && len(c.Lanes.Limits) > mostLimits {
@@ -70,7 +70,7 @@ func (c PacerConfig) checkLanes() error {
 
 // addLanes works out what routes and lanes may have.
 func (p *plan) addLanes() {
-	if p.laned = p.cfg.laned(); !p.laned {
+	if p.laned = p.cfg.Laned(); !p.laned {
 		return
 	}
 	p.lane, p.routes = []window{}, map[string][]window{}
@@ -91,9 +91,12 @@ func (p *plan) addLanes() {
 	}
 }
 
+// leadOf is how far off a slot must be at least that is bound to a job, in µs: its answer is still on its way.
+func (p *Pacer) leadOf(pl *plan) int64 { return min(p.soonest()+p.away.is(), pl.horizon/2) }
+
 // reachOf is how far off a slot may be bound to a job, in µs: so late that an urgent job that comes meanwhile takes the next one.
 func (p *Pacer) reachOf(pl *plan) int64 {
-	return min(max(p.soonest(), p.Lead().Microseconds())+reachBeyond.Microseconds(), pl.horizon)
+	return min(max(p.soonest(), p.Lead().Microseconds())+p.away.is()+reachBeyond.Microseconds(), pl.horizon)
 }
 
 // besideArg is the last argument of pick.lua, as beside.lua reads it.
@@ -103,7 +106,7 @@ type besideArg struct {
 	Routes  map[string][][4]int64 `json:"routes"`
 	Classes [][2]any              `json:"classes"`
 	Usual   string                `json:"usual"`
-	Take    *[2]string            `json:"take,omitempty"`
+	Take    string                `json:"take,omitempty"`
 }
 
 // beside says what pick.lua has to know of routes, lanes and classes. What Redis's clock may have gained within a window makes its permits take longer.
@@ -123,7 +126,7 @@ func (p *Pacer) beside(pl *plan, w wish) string {
 	}
 	arg.Classes, arg.Usual = classesOf(pl.cfg.Classes)
 	if w.cost > 0 {
-		arg.Take = &[2]string{w.flow.Route, w.flow.Lane}
+		arg.Take = p.keys.Job(w.id)
 	}
 	text, err := json.Marshal(arg)
 	if err != nil {
@@ -142,6 +145,9 @@ func pickedOf(s job.Slot, v []any) job.Slot {
 	}
 	return s
 }
+
+// AtMost says for how many jobs there are hands: no more are bound to slots at once. It is of no matter where slots come without their jobs.
+func (p *Pacer) AtMost(jobs int) { p.hands.Store(int64(jobs)) }
 
 // bound returns the slots that have jobs. The others, whose tasks have no message, are given back.
 func (p *Pacer) bound(pl *plan, slots []job.Slot) []job.Slot {

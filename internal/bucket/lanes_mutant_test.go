@@ -78,7 +78,7 @@ func TestMutantsOfLanes(t *testing.T) {
 				w := newLanesWorld(newWorld(t, client, m.seed+i), drawLanes(m.seed+i))
 				w.swaps = maps.Clone(texts)
 				if wrong := w.play(); len(wrong) > 0 {
-					t.Logf("FOUND %d: %s", m.seed+i, slices.Clone(wrong)[0])
+					t.Logf("FOUND %s %d: %s", name, m.seed+i, slices.Clone(wrong)[0])
 					return
 				}
 			}

@@ -62,12 +62,15 @@ func (p *Pacer) next(ctx context.Context) (job.Slot, error) {
 		if err != nil {
 			return job.Slot{}, err
 		}
-		want := min(pl.batch, pl.reach)
+		want, lead := min(pl.batch, pl.reach), p.soonest()
+		if pl.laned {
+			want, lead = min(want, max(p.hands.Load(), 1)), p.leadOf(pl)
+		}
 		n, err := p.congestion.all.enter(ctx, p.closed, min(want, room))
 		if err != nil {
 			return job.Slot{}, err
 		}
-		g, err := p.ask(ctx, wish{want: n, short: room < want, lead: p.soonest()})
+		g, err := p.ask(ctx, wish{want: n, short: room < want, lead: lead})
 		p.congestion.all.leave(n)
 		p.keep(p.bound(pl, g.slots))
 		if err := p.after(ctx, g, err, &tries); err != nil {

@@ -86,6 +86,7 @@ type Pacer struct {
 	wake               chan struct{}
 	closed             chan struct{}
 	asks, given        atomic.Int64 // reservations, and slots that came of them
+	hands              atomic.Int64 // for how many jobs there are hands; zero means one
 
 	waiters    waiters
 	late       lateCalls

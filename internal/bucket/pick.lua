@@ -6,7 +6,7 @@
 --      waiting  no job that waits may be called yet: its route or lane has no permit
 local PROMOTE, MISSES, ROUNDS = 8, 64, 128 -- so many lanes come back at a time, and a script's work is bounded: what is left is for the next one
 
-local slots, hint, state, bound = {}, 0, 'horizon', {}
+local slots, hint, state, bound, taken = {}, 0, 'horizon', {}, nil
 
 -- pick fills slots and bound, or returns an answer without slots.
 local function pick()
@@ -266,7 +266,8 @@ local function pick()
 
   -- take_in_hand takes slots for jobs that are in hand already.
   local function take_in_hand()
-    local name, lane = beside.take[1], beside.take[2]
+    local _, name, lane = flow_of(beside.take)
+  taken = {name = name, lane = lane}
     local r = lanes.record(lane)
     for _ = 1, want do
       local t, before_it = math.max(base, last, tat - tolerance), nil
@@ -275,7 +276,7 @@ local function pick()
         t = account(asked, route_ready(name, math.min(asked, routes[name] and routes[name].least or asked), lane_ready(r, math.min(asked, L.limits.least), t)))
       until t == before_it or t > reach
       if t > reach then
-        hint = t < math.huge and t - reach or 0
+        state, hint = first > reach and 'horizon' or 'waiting', t < math.huge and t - reach or 0
         return
       end
       take(t, asked, name, lane, r)

@@ -33,12 +33,12 @@ const (
 
 // wish is one reservation.
 type wish struct {
-	want  int64    // slots
-	short bool     // more are wanted, and this process has no room for them
-	cost  int64    // of each; 0 means of the jobs that wait
-	lead  int64    // µs
-	allow int64    // how much later than its slot a call is counted, µs
-	flow  job.Flow // of jobs that are in hand already, where the gateway has lanes
+	want  int64  // slots
+	short bool   // more are wanted, and this process has no room for them
+	cost  int64  // of each; 0 means of the jobs that wait
+	lead  int64  // µs
+	allow int64  // how much later than its slot a call is counted, µs
+	id    string // of the job that is in hand already, where the gateway has lanes
 }
 
 // grant is the answer to a wish.
@@ -60,7 +60,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	p.mu.Unlock()
 	sent := p.local(p.clock.Now())
 	script, keys := reserveScript, p.slotKeys(pl)
-	picks := pl.laned && (w.cost == 0 || w.flow.Kept)
+	picks := pl.laned && (w.cost == 0 || w.id != "")
 	if picks {
 		script, keys, args = pickScript, append(keys, p.keys.Nobodys()), append(args, p.beside(pl, w))
 	}

@@ -32,7 +32,7 @@ func TestRoom(t *testing.T) {
 		if r := look(p, 1); r.In != 0 {
 			t.Fatalf("after %d of 5 calls there is room: %+v", len(counted), r)
 		}
-		s, err := p.Take(t.Context(), 1)
+		s, err := p.Take(t.Context(), 1, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestRoomWithAsManyCallsAsMayBe(t *testing.T) {
 		if r, err := p.Room(t.Context(), 1); err != nil || r.Full {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		if _, err := p.Take(t.Context(), 1); err != nil {
+		if _, err := p.Take(t.Context(), 1, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

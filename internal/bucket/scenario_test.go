@@ -424,7 +424,7 @@ func TestCostPeek(t *testing.T) {
 	if last.slots[0].Cost != 100 { // more than can be had is cut: its handler will say so
 		t.Errorf("the last slot costs %d, want 100", last.slots[0].Cost)
 	}
-	if _, err := p.Take(ctx, 101); !errors.Is(err, job.ErrCost) {
+	if _, err := p.Take(ctx, 101, ""); !errors.Is(err, job.ErrCost) {
 		t.Errorf("a cost of 101 of 100: %v", err)
 	}
 }
@@ -569,19 +569,19 @@ func TestOnACluster(t *testing.T) {
 		}
 		p.Written(s, p.Due(s).Add(10*time.Millisecond))
 		p.End(t.Context(), s)
-		if s, err = p.Take(t.Context(), 3); err != nil || p.Release(t.Context(), s) != nil {
+		if s, err = p.Take(t.Context(), 3, ""); err != nil || p.Release(t.Context(), s) != nil {
 			t.Fatal(err)
 		}
 		if _, err := hold(t.Context(), p, time.Millisecond, job.Slot{}); err != nil {
 			t.Fatal(err)
 		}
-		if s, err = p.Take(t.Context(), 1); err != nil || p.Succeeded(t.Context(), s, true) {
+		if s, err = p.Take(t.Context(), 1, ""); err != nil || p.Succeeded(t.Context(), s, true) {
 			t.Fatal("no call was sent ahead after the hold, or it closed a circuit", err)
 		}
 		if f, err := p.Failed(t.Context(), job.Circuit{Failures: 1, Max: time.Millisecond}, job.Failure{Job: "j", Why: "HTTP 503"}); err != nil || !f.Opened {
 			t.Fatalf("%+v, %v", f, err)
 		}
-		if s, err = p.Take(t.Context(), 1); err != nil {
+		if s, err = p.Take(t.Context(), 1, ""); err != nil {
 			t.Fatal(err)
 		}
 		if closed := p.Succeeded(t.Context(), s, true); !closed {

@@ -13,19 +13,23 @@ const takeLead = time.Millisecond // a handler that takes its own slot is ready 
 
 // Take waits for a slot for a job that was already pulled: one that came without a slot, or whose slot has passed. It
 // doesn't look at the queue. It returns ctx.Err() as soon as ctx ends, ErrClosed, or job.ErrCost.
-func (p *Pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
-	return p.take(ctx, cost, true)
+//
+// Where the gateway has lanes, or routes with limits, the slot has the permits of the job of that id; with an empty id it has the gateway's alone. It returns
+// ErrHeld where the job's route or lane has none soon: the job is better back in its queue then.
+func (p *Pacer) Take(ctx context.Context, cost int64, id string) (job.Slot, error) {
+	return p.take(ctx, cost, id, true)
 }
 
 // Retake is Take for a job that is ready to be called and whose slot has passed. It returns ErrHeld where it would have to wait for the end of a hold or a
 // pause, or for calls under way, or where the slot is for the call that is sent ahead after a hold: the job is better back in its queue then.
-func (p *Pacer) Retake(ctx context.Context, cost int64) (job.Slot, error) {
-	return p.take(ctx, cost, false)
+func (p *Pacer) Retake(ctx context.Context, cost int64, id string) (job.Slot, error) {
+	return p.take(ctx, cost, id, false)
 }
 
 // waiter is a job that waits in Take or Retake.
 type waiter struct {
 	cost    int64
+	id      string // of its job, where the gateway has lanes
 	patient bool
 	got     chan taken // has room for one
 }
@@ -42,17 +46,17 @@ type waiters struct {
 	free chan struct{} // closes when no job that is ready waits; nil while none does
 }
 
-// first returns how many of the first waiters want slots of one cost, and which cost.
-func (l *waiters) first() (n, cost int64) {
+// first returns how many of the first waiters want slots of one cost for one job, and which.
+func (l *waiters) first() (n, cost int64, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range l.all {
-		if n > 0 && w.cost != cost {
+		if n > 0 && (w.cost != cost || w.id != id) {
 			break
 		}
-		n, cost = n+1, w.cost
+		n, cost, id = n+1, w.cost, w.id
 	}
-	return n, cost
+	return n, cost, id
 }
 
 func (l *waiters) join(w *waiter) {
@@ -88,10 +92,10 @@ func (l *waiters) answer(is func(*waiter) *taken) {
 	}
 }
 
-// serve hands out slots of that cost in order, and returns those that nobody waits for any more.
-func (l *waiters) serve(slots []job.Slot, cost int64) (left []job.Slot) {
+// serve hands out slots of that cost, and for that job, in order, and returns those that nobody waits for any more.
+func (l *waiters) serve(slots []job.Slot, cost int64, id string) (left []job.Slot) {
 	l.answer(func(w *waiter) *taken {
-		if len(slots) == 0 || w.cost != cost {
+		if len(slots) == 0 || w.cost != cost || w.id != id {
 			return nil
 		}
 		t := &taken{slot: slots[0]}
@@ -101,11 +105,14 @@ func (l *waiters) serve(slots []job.Slot, cost int64) (left []job.Slot) {
 	return slots
 }
 
-func (p *Pacer) take(ctx context.Context, cost int64, patient bool) (job.Slot, error) {
+func (p *Pacer) take(ctx context.Context, cost int64, id string, patient bool) (job.Slot, error) {
 	if p.over() {
 		return job.Slot{}, ErrClosed
 	}
-	t := &waiter{cost: max(cost, 1), patient: patient, got: make(chan taken, 1)}
+	if !p.plan.Load().laned {
+		id = ""
+	}
+	t := &waiter{cost: max(cost, 1), id: id, patient: patient, got: make(chan taken, 1)}
 	p.waiters.join(t)
 	err := ctx.Err()
 	for err == nil {
@@ -151,7 +158,7 @@ func (p *Pacer) askForWaiters(ctx context.Context, t *waiter, tries *retries) er
 		}
 		return &taken{err: job.ErrCost}
 	})
-	want, cost := p.waiters.first()
+	want, cost, id := p.waiters.first()
 	if want == 0 {
 		return nil
 	}
@@ -163,17 +170,17 @@ func (p *Pacer) askForWaiters(ctx context.Context, t *waiter, tries *retries) er
 	if err != nil {
 		return err
 	}
-	g, err := p.ask(ctx, wish{want: n, short: true, cost: cost, lead: min(takeLead.Microseconds(), pl.horizon/2)})
+	g, err := p.ask(ctx, wish{want: n, short: true, cost: cost, id: id, lead: min(takeLead.Microseconds(), pl.horizon/2)})
 	p.congestion.all.leave(n)
-	if err == nil && g.barred() {
+	if err == nil && (g.barred() || g.state == stateWaiting) {
 		p.waiters.answer(func(w *waiter) *taken {
-			if w.patient {
+			if g.state == stateWaiting && w.id != id || g.state != stateWaiting && w.patient {
 				return nil
 			}
 			return &taken{err: ErrHeld}
 		})
 	}
-	p.giveBack(p.waiters.serve(g.slots, cost))
+	p.giveBack(p.waiters.serve(g.slots, cost, id))
 	if len(t.got) > 0 || len(g.slots) > 0 && err == nil {
 		return nil
 	}

@@ -26,7 +26,7 @@ func TestRetakeWaitsForItsTimeAlone(t *testing.T) {
 	for name, keep := range map[string]func(context.Context, *Pacer) error{
 		"a hold":   func(ctx context.Context, p *Pacer) error { _, err := hold(ctx, p, time.Minute, job.Slot{}); return err },
 		"a pause":  func(ctx context.Context, p *Pacer) error { return p.Pause(ctx, "x") },
-		"too many": func(ctx context.Context, p *Pacer) error { _, err := p.Take(ctx, 1); return err },
+		"too many": func(ctx context.Context, p *Pacer) error { _, err := p.Take(ctx, 1, ""); return err },
 		"the call that goes ahead": func(ctx context.Context, p *Pacer) error {
 			if _, err := hold(ctx, p, time.Millisecond, job.Slot{}); err != nil {
 				return err
@@ -38,19 +38,19 @@ func TestRetakeWaitsForItsTimeAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}, MaxInFlight: 1, CallTimeout: time.Minute})
-			if s, err := p.Retake(t.Context(), 1); err != nil || p.Release(t.Context(), s) != nil {
+			if s, err := p.Retake(t.Context(), 1, ""); err != nil || p.Release(t.Context(), s) != nil {
 				t.Fatalf("nothing keeps calls back: %v", err)
 			}
 			if err := keep(t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
-			if s, err := p.Retake(t.Context(), 1); !errors.Is(err, ErrHeld) || !s.Zero() {
+			if s, err := p.Retake(t.Context(), 1, ""); !errors.Is(err, ErrHeld) || !s.Zero() {
 				t.Errorf("%+v, %v; want ErrHeld", s, err)
 			}
 		})
 	}
 	p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}})
-	if _, err := p.Retake(t.Context(), 101); !errors.Is(err, job.ErrCost) {
+	if _, err := p.Retake(t.Context(), 101, ""); !errors.Is(err, job.ErrCost) {
 		t.Errorf("a cost above the limit: %v", err)
 	}
 }
@@ -75,7 +75,7 @@ func TestThoseThatTakeASlotShareAnswers(t *testing.T) {
 				cost = 2
 			}
 			var err error
-			if slots[i], err = p.Retake(ctx, cost); err != nil && i != gone {
+			if slots[i], err = p.Retake(ctx, cost, ""); err != nil && i != gone {
 				t.Error(err)
 			}
 		})
@@ -119,7 +119,7 @@ func TestJobsThatAreReadyGoBeforeThoseInTheQueue(t *testing.T) {
 	ready, taken := make(chan struct{}), make(chan job.Slot, 1)
 	go func() {
 		close(ready)
-		s, _ := p.Retake(t.Context(), 1)
+		s, _ := p.Retake(t.Context(), 1, "")
 		taken <- s
 	}()
 	<-ready
@@ -159,7 +159,7 @@ func TestTakeEndsWhenThePacerCloses(t *testing.T) {
 	p.clock = closing{p.clock, &sync.Once{}, func() { p.Close(context.Background()) }}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if _, err := p.Take(ctx, 1); !errors.Is(err, ErrClosed) {
+	if _, err := p.Take(ctx, 1, ""); !errors.Is(err, ErrClosed) {
 		t.Errorf("%v, want ErrClosed", err)
 	}
 }
@@ -172,7 +172,7 @@ func TestWhoAsksIsToldAtOnceThatCallsAreHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Wake()
-	if _, err := p.Retake(t.Context(), 1); !errors.Is(err, ErrHeld) {
+	if _, err := p.Retake(t.Context(), 1, ""); !errors.Is(err, ErrHeld) {
 		t.Fatal(err)
 	}
 	select {
@@ -186,7 +186,7 @@ func TestWhoAsksIsToldAtOnceThatCallsAreHeld(t *testing.T) {
 func TestHowFarBackASlotLies(t *testing.T) {
 	t.Parallel()
 	p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}})
-	s, err := p.Take(t.Context(), 1)
+	s, err := p.Take(t.Context(), 1, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,8 @@ const laneItself = "lane"
 type Lanes struct {
 	// Field is the payload's field (dotted path) that is a job's lane. Empty: the job says it itself.
 	Field string
+	// Limits all hold for each lane, in every rolling window. None (default): lanes share the gateway's.
+	Limits []job.Limit
 }
 
 // LaneKey says where the gateway's jobs have the name of their lane; nil where it has no lanes. One is required if a request of the gateway takes it.
@@ -34,6 +36,7 @@ func (r *reader) lanes(n node, q *Request) *Lanes {
 	l, key, strip := &Lanes{}, "", false
 	r.object(n,
 		field{"key", r.word(&key, checkLaneKey)},
+		field{"limits", r.limits(&l.Limits)},
 		field{"strip", r.truth(&strip)},
 		field{"header", func(n node) { r.laneHeaders(n, q) }},
 	)

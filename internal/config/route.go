@@ -15,7 +15,7 @@ import (
 // mostRoutes is how many routes a gateway may have.
 const mostRoutes = 32
 
-// Route is a named request of a gateway: its jobs are called in another way, under the same limits. What the file does not say of it is as the gateway has it.
+// Route is a named request of a gateway: its jobs are called in another way, under the same limits and maybe some of its own. What the file does not say of it is as the gateway has it.
 type Route struct {
 	// Name is 1 or more of a-z, 0-9, _ and -, and begins with a letter or digit.
 	Name string
@@ -29,6 +29,8 @@ type Route struct {
 	Lookup *Lookup
 	// Reference is that of its answers, as Gateway.Reference.
 	Reference string
+	// Limits all hold for its calls, in every rolling window, besides the gateway's. None (default): it has the gateway's alone.
+	Limits []job.Limit
 }
 
 // RouteNames returns the names of the gateway's routes in the order of the file.
@@ -113,16 +115,20 @@ func (r *reader) routes(n, gateway node, from int) (all []Route) {
 			r.fault(e.value.path, "%q is not a route's name: use lower-case letters, digits, _ and -, starting with a letter or digit", e.key)
 			continue
 		}
-		if r.ofRoute(e.value); r.faulted[e.value.path] {
+		limits := r.ofRoute(e.value)
+		if r.faulted[e.value.path] {
 			continue
 		}
-		all = append(all, r.route(e, gateway, said))
+		e.value.tree = without(e.value.tree, "limits")
+		route := r.route(e, gateway, said)
+		route.Limits = limits
+		all = append(all, route)
 	}
 	return all
 }
 
-// ofRoute looks whether a route has keys alone that may be its own.
-func (r *reader) ofRoute(n node) {
+// ofRoute looks whether a route has keys alone that may be its own, and returns its limits.
+func (r *reader) ofRoute(n node) (limits []job.Limit) {
 	read := func(node) {}
 	faults := len(r.faults)
 	r.object(n,
@@ -141,8 +147,10 @@ func (r *reader) ofRoute(n node) {
 			}
 		}},
 		field{"reference", read},
+		field{"limits", r.limits(&limits)},
 	)
 	r.faulted[n.path] = r.faulted[n.path] || len(r.faults) > faults
+	return limits
 }
 
 // route reads one route as a gateway that has its keys above those of the gateway itself.

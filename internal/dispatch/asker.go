@@ -187,7 +187,7 @@ func (l *lookUp) take(ctx context.Context) bool {
 		return false
 	}
 	var err error
-	l.slot, err = l.pacer.Take(ctx, 1)
+	l.slot, err = l.pacer.Take(ctx, 1, "")
 	return err == nil
 }
 

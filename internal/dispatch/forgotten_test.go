@@ -29,7 +29,7 @@ func TestIdleDispatchersObjectToANewLife(t *testing.T) {
 	}
 	defer fresh.Close(t.Context())
 	began := time.Now()
-	if _, err := fresh.Take(t.Context(), 1); err != nil {
+	if _, err := fresh.Take(t.Context(), 1, ""); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took < window {

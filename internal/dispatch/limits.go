@@ -128,7 +128,25 @@ func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
 		burst = min(burst, max(one.N, 0))
 	}
 	return bucket.PacerConfig{Gateway: g.Name, Limits: l.Limits, Version: l.Version, Burst: burst, First: queue.FirstLines(g.Name, g.Priority.List()),
-		Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
+		Classes: g.Priority.List(), Routes: routesWithLimits(g), Lanes: lanesOf(g), Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
+}
+
+// lanesOf is what each lane of a gateway may have; nil where it has none.
+func lanesOf(g config.Gateway) *bucket.Lanes {
+	if g.Lanes == nil {
+		return nil
+	}
+	return &bucket.Lanes{Limits: g.Lanes.Limits}
+}
+
+// routesWithLimits are the routes that have limits of their own.
+func routesWithLimits(g config.Gateway) (all []bucket.Route) {
+	for _, r := range g.Routes {
+		if len(r.Limits) > 0 {
+			all = append(all, bucket.Route{Name: r.Name, Limits: r.Limits})
+		}
+	}
+	return all
 }
 
 // adopt takes over the limits that hold now: those set live, else the file's as it was last read.
@@ -148,7 +166,7 @@ func (u *unit) adopt(ctx context.Context) error {
 		return fmt.Errorf("the limits set live can't be kept: %w", err)
 	}
 	before := u.kept
-	u.kept, before.First = keep, keep.First
+	u.kept, before.First, before.Classes = keep, keep.First, keep.Classes
 	u.limits.Store(now.Version)
 	if reflect.DeepEqual(keep, before) { // the classes changed
 		return nil

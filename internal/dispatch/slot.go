@@ -32,18 +32,18 @@ func (p pacer) barred() error {
 	return nil
 }
 
-func (p pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
+func (p pacer) Take(ctx context.Context, cost int64, id string) (job.Slot, error) {
 	if err := p.barred(); err != nil {
 		return job.Slot{}, err
 	}
-	return p.Pacer.Take(ctx, cost)
+	return p.Pacer.Take(ctx, cost, id)
 }
 
-func (p pacer) Retake(ctx context.Context, cost int64) (job.Slot, error) {
+func (p pacer) Retake(ctx context.Context, cost int64, id string) (job.Slot, error) {
 	if err := p.barred(); err != nil {
 		return job.Slot{}, err
 	}
-	return p.Pacer.Retake(ctx, cost)
+	return p.Pacer.Retake(ctx, cost, id)
 }
 
 func (p pacer) Failed(ctx context.Context, f job.Failure) (job.Fallout, error) {

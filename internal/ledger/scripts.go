@@ -23,5 +23,6 @@ var (
 	unclaimScript  = redisdb.NewScript(lua("unclaim"))
 	knownScript    = redisdb.NewScript(lua("known"))
 	unclassScript  = redisdb.NewScript(lua("unclass"))
+	unlaneScript   = redisdb.NewScript(redisdb.NowLua, lua("unlane"))
 	papersScript   = redisdb.NewScript(redisdb.NowLua, lua("papers"))
 )

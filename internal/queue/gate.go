@@ -16,7 +16,7 @@ import (
 
 // Gate lets asynq pull a job only when a slot for its call is near.
 type Gate interface {
-	// Next blocks until a job is pending and a slot is due within the lead, or until ctx ends.
+	// Next blocks until a job is pending and a slot is due within the lead, or until ctx ends. The slot may come with its job (job.Slot.Task), which is active by then.
 	Next(ctx context.Context) (job.Slot, error)
 	// More returns further slots that are due within the lead by now, in order, at most so many. It doesn't wait.
 	More(most int) []job.Slot
@@ -24,6 +24,8 @@ type Gate interface {
 	Empty(ctx context.Context, slots ...job.Slot)
 	// Passed reports that a slot can't be used any more.
 	Passed(slot job.Slot) bool
+	// AtMost says for how many jobs there are hands: no more slots are wanted at once that come with their jobs.
+	AtMost(jobs int)
 	// Release gives back slots whose jobs were pulled and never came to their handlers. What can't be given back stays charged: that wastes it and breaks no limit.
 	Release(ctx context.Context, slots ...job.Slot) error
 }
@@ -229,6 +231,10 @@ func (c *gatedClient) learn(took time.Duration) {
 
 // await waits for the next slot, and takes what else is due with it.
 func (c *gatedClient) await() {
+	c.mu.Lock()
+	hands := c.atOnce()
+	c.mu.Unlock()
+	c.gate.AtMost(hands)
 	slot, err := c.gate.Next(c.stop)
 	c.mu.Lock()
 	more := c.atOnce() - 1
@@ -253,9 +259,7 @@ func (c *gatedClient) await() {
 
 // pullAt pulls the jobs for slots. Redis may be far away: nobody waits for the answer before the next pull.
 func (c *gatedClient) pullAt(ctx context.Context, slots []job.Slot, pull puller) {
-	begun := time.Now()
-	cmds := pull(len(slots), slices.ContainsFunc(slots, func(s job.Slot) bool { return s.Probe }))
-	took := time.Since(begun)
+	cmds, took := pullFor(ctx, slots, pull)
 	var jobs []pulled
 	var failed *redis.Cmd
 	var left, empty []job.Slot

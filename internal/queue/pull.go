@@ -5,9 +5,11 @@ import (
 	_ "embed" // the script is a file
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
 
@@ -54,6 +56,24 @@ func pull(ctx context.Context, c redis.UniversalClient, k taskKeys, w wanted) ([
 		tasks[i].message, _ = found[2*i+1].(string)
 	}
 	return tasks, nil
+}
+
+// pullFor returns the jobs for slots, and how long it took: those that came with them, or what is pulled now.
+func pullFor(ctx context.Context, slots []job.Slot, pull puller) (cmds []*redis.Cmd, took time.Duration) {
+	if !slices.ContainsFunc(slots, func(s job.Slot) bool { return s.Task != "" }) {
+		begun := time.Now()
+		cmds = pull(len(slots), slices.ContainsFunc(slots, func(s job.Slot) bool { return s.Probe }))
+		return cmds, time.Since(begun)
+	}
+	for i, s := range slots {
+		cmd := nothing(ctx)
+		if s.Task != "" {
+			cmd = redis.NewCmd(ctx)
+			cmd.SetVal(s.Message)
+		}
+		cmds, slots[i].Task, slots[i].Message = append(cmds, cmd), "", "" // the job is in other hands now
+	}
+	return cmds, 0
 }
 
 // puller pulls n jobs in one round trip. There is an answer for each; those that there was no job for are as of an empty queue.

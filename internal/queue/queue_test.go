@@ -40,6 +40,8 @@ func (g *fakeGate) Next(ctx context.Context) (job.Slot, error) {
 	}
 }
 
+func (g *fakeGate) AtMost(int) {}
+
 func (g *fakeGate) More(most int) (slots []job.Slot) {
 	for len(slots) < most {
 		select {

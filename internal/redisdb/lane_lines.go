@@ -22,10 +22,7 @@ const (
 // LaneLines returns the lists in which tasks of a gateway's lanes stand (list of task ids, as Pending). None where the gateway has no lanes. A task that moves there
 // meanwhile from the queue's own lines, or from one of these lists to another one, may be missed: look at the queue's own lines first.
 func LaneLines(ctx context.Context, c redis.UniversalClient, k Keys) (lines []string, err error) {
-	if marked, err := c.HExists(ctx, k.Classes(), lanesMark).Result(); err != nil || !marked {
-		return nil, err
-	}
-	sets, err := k.laneSets(ctx, c)
+	sets, err := LaneSets(ctx, c, k)
 	seen := map[string]bool{}
 	for _, set := range sets {
 		for at, more := int64(0), true; more && err == nil; at += lanesStep {
@@ -45,8 +42,11 @@ func LaneLines(ctx context.Context, c redis.UniversalClient, k Keys) (lines []st
 	return lines, err
 }
 
-// laneSets returns the sets in which every lane with tasks stands.
-func (k Keys) laneSets(ctx context.Context, c redis.UniversalClient) ([]string, error) {
+// LaneSets returns the sets in which every lane of a gateway with tasks stands. None where it has no lanes.
+func LaneSets(ctx context.Context, c redis.UniversalClient, k Keys) ([]string, error) {
+	if marked, err := c.HExists(ctx, k.Classes(), lanesMark).Result(); err != nil || !marked {
+		return nil, err
+	}
 	on, err := c.HGet(ctx, k.Lanes(), "on").Result()
 	if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
 		err = nil

@@ -84,7 +84,7 @@ func (w *Worker) send(ctx context.Context, a job.Attempt, to Sender, slot job.Sl
 func (w *Worker) retake(a job.Attempt, within time.Duration) (job.Slot, error) {
 	taking, cancel := context.WithTimeout(w.cfg.Stopping, within)
 	defer cancel()
-	return w.cfg.Pacer.Retake(taking, a.Job.Cost)
+	return w.cfg.Pacer.Retake(taking, a.Job.Cost, a.Job.ID)
 }
 
 // fence keeps a job from being called when others may have judged its attempt. This process's own clock stands still while the machine is suspended and knows
@@ -108,7 +108,7 @@ func (w *Worker) fit(ctx context.Context, a job.Attempt, slot job.Slot) (job.Slo
 	_ = w.cfg.Pacer.Release(ctx, slot)
 	taking, cancel := context.WithTimeout(w.cfg.Stopping, takeCostly)
 	defer cancel()
-	return w.cfg.Pacer.Take(taking, a.Job.Cost)
+	return w.cfg.Pacer.Take(taking, a.Job.Cost, a.Job.ID)
 }
 
 // unfit deals with a job that got no slot of its cost: there was none in time, or there can be none as the limits are.

@@ -27,10 +27,10 @@ var errHeld = errors.New("nothing is called: Redis's data is not what was seen o
 
 // Pacer hands out slots, keeps holds, and counts failures.
 type Pacer interface {
-	// Take waits for a slot of that cost. It returns job.ErrCost if there can be none.
-	Take(ctx context.Context, cost int64) (job.Slot, error)
+	// Take waits for a slot of that cost for the job of that id, or, with an empty one, for none that the queue has. It returns job.ErrCost if there can be none.
+	Take(ctx context.Context, cost int64, id string) (job.Slot, error)
 	// Retake is Take for a job that is ready and whose slot has passed. It returns an error where it would wait for more than its time.
-	Retake(ctx context.Context, cost int64) (job.Slot, error)
+	Retake(ctx context.Context, cost int64, id string) (job.Slot, error)
 	// Passed says that the slot can't be used any more.
 	Passed(s job.Slot, now time.Time) bool
 	// Behind is how far back a slot lies by now, on the clock that attempts' deadlines go by, and also while this machine was suspended; ok is false where that clock has
@@ -150,7 +150,7 @@ func (w *Worker) Handle(ctx context.Context, d job.Delivery) error {
 }
 
 func (w *Worker) handle(ctx context.Context, d job.Delivery) error {
-	slot, err := w.slot(d.Slot)
+	slot, err := w.slot(d)
 	if err != nil {
 		return w.handBack(ctx, d)
 	}
@@ -222,11 +222,11 @@ func (w *Worker) handleForeign(ctx context.Context, d job.Delivery) {
 	w.cfg.Log.Warn(LineParked, "job", d.TaskID, "reason", job.Unreadable, "error", why)
 }
 
-func (w *Worker) slot(s job.Slot) (job.Slot, error) {
-	if !s.Zero() {
-		return s, nil
+func (w *Worker) slot(d job.Delivery) (job.Slot, error) {
+	if !d.Slot.Zero() {
+		return d.Slot, nil
 	}
-	return w.cfg.Pacer.Take(w.cfg.Stopping, 1)
+	return w.cfg.Pacer.Take(w.cfg.Stopping, 1, d.JobID)
 }
 
 // latest is when a call must have been written so that it ends within its attempt's deadline, which counts from the opening: a

@@ -58,7 +58,7 @@ type pacer struct {
 	fallout   job.Fallout
 }
 
-func (p *pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
+func (p *pacer) Take(ctx context.Context, cost int64, _ string) (job.Slot, error) {
 	if p.tooDear {
 		return job.Slot{}, job.ErrCost
 	}
@@ -69,7 +69,7 @@ func (p *pacer) Take(ctx context.Context, cost int64) (job.Slot, error) {
 	p.taken = append(p.taken, cost)
 	return job.Slot{At: 2, Cost: cost}, nil
 }
-func (p *pacer) Retake(context.Context, int64) (job.Slot, error) {
+func (p *pacer) Retake(context.Context, int64, string) (job.Slot, error) {
 	if p.retakes == 0 {
 		return job.Slot{}, errors.New("calls are held")
 	}

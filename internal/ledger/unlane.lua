@@ -1,0 +1,51 @@
+-- unlane.lua: puts the jobs of lanes back into the lines of the queue, where a gateway has no lanes any more: each lane's before those that stand there, in their
+-- order.
+-- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 throttled, or one of the sets of lanes that may be called  3 due  4 pending  5 retries  6 replays
+-- ARGV 1 now (µs, 0 = Redis's)  2 how many at most  3 while a job was bound so recently, another dispatcher has lanes still (µs)
+-- returns {how many were moved, 1 if there is more in this set}
+local KEEP = 3600000 -- what a lane has used is remembered for so long, should it come back (ms)
+local now, most, moved = now_us(ARGV[1]), tonumber(ARGV[2]), 0
+local prefix = string.match(KEYS[1], '^.*}:')
+local used = redis.call('HMGET', KEYS[1], 'c', 'moved')
+if now + (tonumber(used[2]) or 0) - (tonumber(used[1]) or 0) < tonumber(ARGV[3]) then return {0, 0} end
+
+-- empty moves the tasks of one line of a flow, and says whether it has none left.
+local function empty(from, to)
+  while moved < most do
+    if not redis.call('LMOVE', from, to, 'LEFT', 'RIGHT') then return true end -- what comes last goes first, so that what was first is
+    moved = moved + 1
+  end
+  return redis.call('EXISTS', from) == 0
+end
+
+-- leave moves the tasks of a lane, and takes it out of its sets when none is left.
+local function leave(lane)
+  local packed = redis.call('GET', prefix .. 'lane:' .. lane)
+  local v, over = packed and cmsgpack.unpack(packed) or {0, '', {}}, true
+  for i = 4, #v, 3 do
+    local flow = v[i]
+    local class = string.match(flow, '^[^:]*')
+    local first = class == '' and KEYS[4] or prefix .. 'first:' .. class
+    for _, line in ipairs({{'s', KEYS[6]}, {'r', KEYS[5]}, {'p', first}, {'d', class == '' and KEYS[3] or first}}) do
+      over = empty(prefix .. 'flow:' .. flow .. ':' .. line[1] .. ':' .. lane, line[2]) and over
+    end
+    if over then
+      v[i + 2] = 0
+      redis.call('ZREM', prefix .. 'ready:' .. flow, lane)
+    end
+  end
+  if over then
+    redis.call('ZREM', prefix .. 'throttled', lane)
+    redis.call('ZREM', KEYS[2], lane)
+    v[1], v[2] = 0, ''
+    redis.call('SET', prefix .. 'lane:' .. lane, cmsgpack.pack(v), 'PX', KEEP)
+  end
+end
+
+while moved < most do
+  local lane = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
+  if not lane then break end
+  leave(lane)
+end
+if moved > 0 then redis.call('HINCRBY', KEYS[1], 'n', -moved) end
+return {moved, redis.call('EXISTS', KEYS[2])}
