@@ -15,12 +15,19 @@ func (u *unit) laned() bool {
 // sortEvery is how often jobs are looked for whose class the file does not have: a process with another file may take in more.
 const sortEvery = time.Minute
 
+// sortSoon is when jobs are looked for again that stay in lanes for now.
+const sortSoon = 5 * time.Second
+
 // sort puts jobs of classes that the file has no more behind those of the usual class: nobody would pull them.
 func (u *unit) sort(ctx context.Context) time.Duration {
 	moved, err := u.now().books.Unclass(ctx)
+	next := sortEvery
 	if err == nil && !u.laned() {
 		var back int64
-		back, err = u.now().books.Unlane(ctx)
+		var others bool
+		if back, others, err = u.now().books.Unlane(ctx); others {
+			next = sortSoon
+		}
 		if back > 0 {
 			u.log.Info("jobs that stood in lanes are in the queue's lines again, as the file has no lanes any more", "jobs", back)
 			u.pacer.Wake()
@@ -34,5 +41,5 @@ func (u *unit) sort(ctx context.Context) time.Duration {
 		u.log.Info("jobs of classes that the file has no more stand behind the others now", "jobs", moved)
 		u.pacer.Wake()
 	}
-	return sortEvery
+	return next
 }

@@ -13,24 +13,24 @@ const (
 	laneUse = 5 * time.Second
 )
 
-// Unlane puts jobs that stand in lanes back into the queue's own lines, for a gateway that has no lanes any more. It returns how many they were: none while another
-// dispatcher calls jobs by their lanes.
-func (b *Books) Unlane(ctx context.Context) (moved int64, err error) {
+// Unlane puts jobs that stand in lanes back into the queue's own lines, for a gateway that has no lanes any more. It returns how many they were, and whether
+// there are more, which stay there as another dispatcher calls jobs by their lanes.
+func (b *Books) Unlane(ctx context.Context) (moved int64, others bool, err error) {
 	k := b.keys
 	sets, err := redisdb.LaneSets(ctx, b.c, k)
 	for _, set := range sets {
 		for more := true; more && err == nil; {
 			var n []int64
 			n, err = unlaneScript.Run(ctx, b.c, []string{k.Lanes(), set, k.Due(), k.Pending(), k.Retries(), k.Replays()}, b.cfg.NowMicros.Now(), unlaneChunk, laneUse.Microseconds()).Int64Slice()
-			if err == nil && len(n) != 2 {
+			if err == nil && len(n) != 3 {
 				err = redisdb.BadReply("unlane.lua", n)
 			}
 			if err != nil {
 				break
 			}
 			moved += n[0]
-			more = n[0] > 0 && n[1] == 1
+			more, others = n[0] > 0 && n[1] == 1, others || n[2] == 1
 		}
 	}
-	return moved, err
+	return moved, others, err
 }

@@ -2,12 +2,12 @@
 -- order.
 -- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 throttled, or one of the sets of lanes that may be called  3 due  4 pending  5 retries  6 replays
 -- ARGV 1 now (µs, 0 = Redis's)  2 how many at most  3 while a job was bound so recently, another dispatcher has lanes still (µs)
--- returns {how many were moved, 1 if there is more in this set}
+-- returns {how many were moved, 1 if there is more in this set, 1 if there is more, but another dispatcher has lanes still}
 local KEEP = 3600000 -- what a lane has used is remembered for so long, should it come back (ms)
 local now, most, moved = now_us(ARGV[1]), tonumber(ARGV[2]), 0
 local prefix = string.match(KEYS[1], '^.*}:')
 local used = redis.call('HMGET', KEYS[1], 'c', 'moved')
-if now + (tonumber(used[2]) or 0) - (tonumber(used[1]) or 0) < tonumber(ARGV[3]) then return {0, 0} end
+if now + (tonumber(used[2]) or 0) - (tonumber(used[1]) or 0) < tonumber(ARGV[3]) then return {0, 0, redis.call('EXISTS', KEYS[2])} end
 
 -- empty moves the tasks of one line of a flow, and says whether it has none left.
 local function empty(from, to)
@@ -48,4 +48,4 @@ while moved < most do
   leave(lane)
 end
 if moved > 0 then redis.call('HINCRBY', KEYS[1], 'n', -moved) end
-return {moved, redis.call('EXISTS', KEYS[2])}
+return {moved, redis.call('EXISTS', KEYS[2]), 0}

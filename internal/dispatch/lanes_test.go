@@ -1,0 +1,191 @@
+package dispatch
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// stamped is a gateway that remembers when each path was called, and for which lane.
+type stamped struct {
+	mu    sync.Mutex
+	calls []stamp
+}
+
+type stamp struct {
+	at              time.Time
+	path, lane, key string
+}
+
+func (g *stamped) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.calls = append(g.calls, stamp{time.Now(), r.URL.Path, r.Header.Get("X-Lane"), r.Header.Get("Idempotency-Key")})
+}
+
+func (g *stamped) seen() []stamp {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.calls)
+}
+
+// most is how many of the calls came in any second.
+func most(calls []stamp, of func(stamp) bool) (most int) {
+	var at []time.Time
+	for _, c := range calls {
+		if of(c) {
+			at = append(at, c.at)
+		}
+	}
+	slices.SortFunc(at, time.Time.Compare)
+	for i, first := 0, 0; i < len(at); i++ {
+		for at[i].Sub(at[first]) >= time.Second {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+// laneJobs returns n jobs of a lane, in a class or the usual one, on a route or the gateway's own.
+func laneJobs(lane, route, class string, n int) (jobs []job.Job) {
+	for i := range n {
+		jobs = append(jobs, job.Job{ID: fmt.Sprintf("%s%s%s-%04d", class, route, lane, i), Lane: lane, Route: route, Priority: class})
+	}
+	return jobs
+}
+
+const twoLimited = `leak: {limits: [40/s], jitter: 50ms}
+routes:
+  charge: {request: {url: URL/charge}, limits: [25/s]}
+  refund: {request: {url: URL/refund}, limits: [25/s]}
+`
+
+// Two routes share the account's limit, each within its own: no second has more calls of a route, or of both together.
+func TestRoutesHaveLimitsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	g := &stamped{}
+	r := routed(t, g, `{url: URL/own, idempotency_prefix: ""}`, twoLimited)
+	r.admit(laneJobs("", "charge", "", 70)...)
+	r.admit(laneJobs("", "refund", "", 30)...)
+	r.serve()
+	r.serve()
+	begun := time.Now()
+	testkit.Eventually(t, 30*time.Second, "all to be done", func() bool { return r.standing(0).Done == 100 })
+	took := time.Since(begun)
+	calls := g.seen()
+	if n := most(calls, func(stamp) bool { return true }); n > 40 {
+		t.Errorf("%d calls in a second, the account's limit is 40", n)
+	}
+	for _, path := range []string{"/charge", "/refund"} {
+		if n := most(calls, func(c stamp) bool { return c.path == path }); n > 25 {
+			t.Errorf("%d calls of %s in a second, its limit is 25", n, path)
+		}
+	}
+	if len(calls) != 100 {
+		t.Errorf("%d calls for 100 jobs", len(calls))
+	}
+	t.Logf("100 calls in %s", took)
+	r.clean()
+}
+
+const laned = `leak: {limits: [100/s], jitter: 20ms}
+lanes: {key: lane, header: {X-Lane: "{lane}"}, limits: [2/s]}
+priority: {classes: [urgent, normal], default: normal}
+`
+
+// A lane has its own limit, a hog delays nobody, an urgent job goes before those of its own lane, and the order of each lane stays.
+func TestLanesShareTheAccount(t *testing.T) {
+	t.Parallel()
+	g := &stamped{}
+	r := routed(t, g, `{url: URL/, idempotency_prefix: ""}`, laned)
+	r.admit(laneJobs("hog", "", "", 1000)...)
+	for i := range 30 {
+		r.admit(laneJobs(fmt.Sprintf("m%02d", i), "", "", 2)...)
+	}
+	r.serve()
+	r.serve()
+	testkit.Eventually(t, 20*time.Second, "all but the hog's to be called", func() bool {
+		return len(slices.DeleteFunc(g.seen(), func(c stamp) bool { return c.lane == "hog" })) == 60
+	})
+	r.admit(laneJobs("hog", "", "urgent", 1)...)
+	testkit.Eventually(t, 20*time.Second, "the urgent job to be called", func() bool {
+		return slices.ContainsFunc(g.seen(), func(c stamp) bool { return strings.HasPrefix(c.key, "urgent") })
+	})
+	calls := g.seen()
+	first := calls[0].at
+	last := map[string]string{}
+	for _, c := range calls {
+		if strings.HasPrefix(c.key, "urgent") {
+			continue
+		}
+		if c.key <= last[c.lane] {
+			t.Errorf("lane %s: %s after %s", c.lane, c.key, last[c.lane])
+		}
+		last[c.lane] = c.key
+		if c.lane != "hog" && c.at.Sub(first) > 5*time.Second {
+			t.Errorf("%s was called after %s", c.key, c.at.Sub(first))
+		}
+	}
+	for lane := range last {
+		if n := most(calls, func(c stamp) bool { return c.lane == lane }); n > 2 {
+			t.Errorf("%d calls of lane %s in a second, its limit is 2", n, lane)
+		}
+	}
+	r.clean()
+}
+
+// A gateway gets lanes, and loses them again, while jobs wait: each is called once, in the order of its lane.
+func TestLanesComeAndGoWithJobsWaiting(t *testing.T) {
+	t.Parallel()
+	g := &stamped{}
+	r := routed(t, g, `{url: URL/, idempotency_prefix: ""}`, strings.ReplaceAll(laned, "2/s", "30/s"))
+	with := r.cfg.Gateways[0]
+	without := with
+	without.Lanes, without.Priority = &config.Lanes{}, nil
+	without.Lanes = nil
+	for i := range 100 {
+		for _, lane := range []string{"a", "b", "c"} {
+			r.admit(job.Job{ID: fmt.Sprintf("%s-%04d", lane, i), Lane: lane})
+		}
+	}
+	serve := func(with config.Gateway, calls int) {
+		t.Helper()
+		r.cfg.Gateways[0] = with
+		d := r.serve()
+		testkit.Eventually(t, 30*time.Second, "some calls", func() bool { return len(g.seen()) >= calls })
+		d.Stop(t.Context())
+	}
+	serve(without, 40)
+	serve(with, 120)
+	if lines, err := redisdb.LaneLines(t.Context(), r.db.Client, redisdb.NewKeys(with.Name)); err != nil || len(lines) == 0 {
+		t.Errorf("%d lines of lanes: %v", len(lines), err)
+	}
+	r.clean()
+	serve(without, 200)
+	if lines, err := redisdb.LaneLines(t.Context(), r.db.Client, redisdb.NewKeys(with.Name)); err != nil || len(lines) > 0 {
+		t.Errorf("%v: %v", lines, err)
+	}
+	r.clean()
+	serve(with, 300)
+	last := map[string]string{}
+	for _, c := range g.seen() {
+		lane := c.key[:1]
+		if c.key <= last[lane] {
+			t.Errorf("%s after %s", c.key, last[lane])
+		}
+		last[lane] = c.key
+	}
+	if n := len(g.seen()); n != 300 {
+		t.Errorf("%d calls for 300 jobs", n)
+	}
+}
