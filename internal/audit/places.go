@@ -23,12 +23,12 @@ type place struct{ name, key, read string }
 func (g *Gateway) lines(ctx context.Context) ([]place, error) {
 	k := g.keys
 	all := []place{{"due", k.Due(), "LRANGE"}, {pendingPlace, k.Pending(), "LRANGE"}, {"retries", k.Retries(), "LRANGE"}, {"replays", k.Replays(), "LRANGE"}}
-	classes, err := redisdb.ClassesOf(ctx, g.c, k)
+	classes, laned, err := redisdb.ClassesAndLanes(ctx, g.c, k)
 	for _, class := range classes {
 		all = append(all, place{"first:" + class, k.First(class), "LRANGE"})
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || !laned {
+		return all, err
 	}
 	lanes, err := redisdb.LaneLines(ctx, g.c, k) // behind those from which tasks come there
 	for _, line := range lanes {

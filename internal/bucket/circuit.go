@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,9 @@ func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.F
 	if c.Failures == 0 && f.Kind == job.Fail {
 		return job.Fallout{}, nil
 	}
-	v, err := circuitScript.Run(ctx, p.client, append([]string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, p.plan.Load().cfg.First...), p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
+	pl := p.plan.Load()
+	keys := slices.Concat([]string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, pl.cfg.First, pl.waiting)
+	v, err := circuitScript.Run(ctx, p.client, keys, p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
 		f.Took.Microseconds(), redisdb.Flag(f.Written), f.Outages, f.Spent, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
 		HoldChannel, p.gateway, max(f.Since.UnixMicro(), 0)).StringSlice()
 	if err != nil {

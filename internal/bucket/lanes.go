@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
-// Route is what the calls of one route may have, besides the gateway's limits.
+// Route is a route of a gateway, and what its calls may have besides the gateway's limits.
 type Route struct {
 	Name string
 	// Limits all hold, in every rolling window; none: the route has the gateway's alone.
@@ -73,6 +74,7 @@ func (p *plan) addLanes() {
 	if p.laned = p.cfg.Laned(); !p.laned {
 		return
 	}
+	p.waiting = p.cfg.WaitingLanes()
 	p.lane, p.routes = []window{}, map[string][]window{}
 	kept := func(l job.Limit, exact, parts int64) window {
 		w := p.window(l, exact, parts)
@@ -89,6 +91,21 @@ func (p *plan) addLanes() {
 			p.routes[r.Name] = append(p.routes[r.Name], kept(l, routeExactN, subBuckets))
 		}
 	}
+}
+
+// WaitingLanes are the sets in which lanes with jobs stand; none where the gateway has neither lanes nor routes with limits.
+func (c PacerConfig) WaitingLanes() []string {
+	if !c.Laned() {
+		return nil
+	}
+	var classes, routes []string
+	for _, class := range c.Classes {
+		classes = append(classes, class.Name)
+	}
+	for _, r := range c.Routes {
+		routes = append(routes, r.Name)
+	}
+	return redisdb.NewKeys(c.Gateway).WaitingLanes(classes, routes)
 }
 
 // leadOf is how far off a slot must be at least that is bound to a job, in µs: its answer is still on its way.

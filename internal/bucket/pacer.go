@@ -49,7 +49,7 @@ type PacerConfig struct {
 	First []string
 	// Classes are those of the jobs, the highest first, as First has their lines. Only lanes and routes with limits ask for them: else the queue looks after classes.
 	Classes []job.Class
-	// Routes are the routes that have limits of their own.
+	// Routes are those that jobs can name, with their limits.
 	Routes []Route
 	// Lanes says what each lane may have; nil means that the gateway has none. With lanes, or routes that have limits, a slot comes with the job that is called at it.
 	Lanes *Lanes

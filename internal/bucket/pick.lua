@@ -38,6 +38,7 @@ local function pick()
   if first > reach and not waiting then return answer('horizon', first - reach) end
 
   lanes.open(KEYS[1], permits.limits(beside.lane))
+  call('HSETNX', L.prefix .. 'lanes', 'n', '0') -- a full Redis is to refuse all of it, and it lets a script go on that has begun to write
   if lanes.state('c') - now - L.moved > LANES_BACK then
     L.moved = lanes.state('c') - now
     lanes.set('moved', L.moved)
@@ -270,11 +271,12 @@ local function pick()
   taken = {name = name, lane = lane}
     local r = lanes.record(lane)
     for _ = 1, want do
-      local t, before_it = math.max(base, last, tat - tolerance), nil
-      repeat
-        before_it = t
+      local t = math.max(base, last, tat - tolerance)
+      while true do
+        local before = t
         t = account(asked, route_ready(name, math.min(asked, routes[name] and routes[name].least or asked), lane_ready(r, math.min(asked, L.limits.least), t)))
-      until t == before_it or t > reach
+        if t == before or t > reach then break end
+      end
       if t > reach then
         state, hint = first > reach and 'horizon' or 'waiting', t < math.huge and t - reach or 0
         return
@@ -286,7 +288,8 @@ local function pick()
 
   -- bind binds the next slot to the next job, and says whether there was one.
   local function bind()
-    local t, rounds, b, when = account(1, math.max(base, last, tat - tolerance)), 0, nil, nil
+    local t, rounds = account(1, math.max(base, last, tat - tolerance)), 0
+    local b, when
     repeat
       if t > reach then
         state, hint = when and 'waiting' or 'horizon', t < math.huge and t - reach or 0

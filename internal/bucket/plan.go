@@ -50,7 +50,8 @@ type plan struct {
 	outlives  int64
 	maxCost   int64
 	audit     *audit
-	laned     bool // there are lanes, or routes with limits: slots come with their jobs
+	laned     bool     // there are lanes, or routes with limits: slots come with their jobs
+	waiting   []string // sets in which lanes with jobs stand
 	lane      []window
 	routes    map[string][]window
 }

@@ -38,6 +38,7 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		RouteSent:   routeSent(g),
 		OwnLanes:    g.Lanes != nil && g.Lanes.Field == "",
 		First:       queue.FirstLines(g.Name, g.Priority.List()),
+		Lanes:       pacing(g, Limits{Limits: g.Leak.Limits}).WaitingLanes(),
 		Passing:     g.Priority.Above(),
 		MostPassing: g.Admission.Burst,
 		Asks:        asks(g),

@@ -128,7 +128,7 @@ func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
 		burst = min(burst, max(one.N, 0))
 	}
 	return bucket.PacerConfig{Gateway: g.Name, Limits: l.Limits, Version: l.Version, Burst: burst, First: queue.FirstLines(g.Name, g.Priority.List()),
-		Classes: g.Priority.List(), Routes: routesWithLimits(g), Lanes: lanesOf(g), Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
+		Classes: g.Priority.List(), Routes: routesOf(g), Lanes: lanesOf(g), Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
 }
 
 // lanesOf is what each lane of a gateway may have; nil where it has none.
@@ -139,12 +139,10 @@ func lanesOf(g config.Gateway) *bucket.Lanes {
 	return &bucket.Lanes{Limits: g.Lanes.Limits}
 }
 
-// routesWithLimits are the routes that have limits of their own.
-func routesWithLimits(g config.Gateway) (all []bucket.Route) {
+// routesOf are the routes of a gateway, with their limits.
+func routesOf(g config.Gateway) (all []bucket.Route) {
 	for _, r := range g.Routes {
-		if len(r.Limits) > 0 {
-			all = append(all, bucket.Route{Name: r.Name, Limits: r.Limits})
-		}
+		all = append(all, bucket.Route{Name: r.Name, Limits: r.Limits})
 	}
 	return all
 }

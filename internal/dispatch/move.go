@@ -358,15 +358,16 @@ func (m Moving) MayBeCharged(ctx context.Context) (n Called, err error) {
 // calledBefore returns the jobs that wait and may have been called.
 func calledBefore(ctx context.Context, c redis.UniversalClient, k redisdb.Keys) ([]string, error) {
 	ids, err := c.ZRange(ctx, k.Retrying(), 0, -1).Result()
-	for _, line := range k.Lines() {
-		if err != nil {
-			return nil, err
-		}
-		if line == k.Pending() { // those were never called
+	if err != nil {
+		return nil, err
+	}
+	lines, err := redisdb.Lines(ctx, c, k)
+	for i := 0; i < len(lines) && err == nil; i++ {
+		if line := lines[i]; line == k.Pending() || strings.HasPrefix(line, k.First("")) { // those were never called
 			continue
 		}
 		var tasks []string
-		tasks, err = c.LRange(ctx, line, 0, -1).Result()
+		tasks, err = c.LRange(ctx, lines[i], 0, -1).Result()
 		for _, task := range tasks {
 			if id, _, ok := job.ParseTaskID(task); ok {
 				ids = append(ids, id)

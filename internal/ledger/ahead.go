@@ -19,7 +19,7 @@ type Ahead struct {
 	AtLeast bool
 }
 
-// Ahead returns how many jobs go before this one, which is queued, or parked as rejected; ok is false if it stands in neither place any
+// Ahead returns how many jobs go before this one, which is queued, or parked as rejected: in its own flow, where the gateway has lanes; ok is false if it stands in neither place any
 // more.
 func (b *Books) Ahead(ctx context.Context, r job.Record) (a Ahead, ok bool, err error) {
 	if r.State == job.Parked {
@@ -29,8 +29,18 @@ func (b *Books) Ahead(ctx context.Context, r job.Record) (a Ahead, ok bool, err 
 		}
 		return Ahead{Jobs: n}, err == nil, err
 	}
-	fresh := b.fresh(r)
-	all := append(slices.Clone(fresh), b.keys.Retries(), b.keys.Replays())
+	if len(b.cfg.Lanes) > 0 {
+		for _, class := range slices.Compact([]string{r.Job.Priority, ""}) {
+			if a, ok, err := b.aheadIn(ctx, r, b.keys.FlowLines(class, r.Job.Route, r.Job.Lane)); ok || err != nil {
+				return a, ok, err
+			}
+		}
+	}
+	return b.aheadIn(ctx, r, append(slices.Clone(b.fresh(r)), b.keys.Retries(), b.keys.Replays()))
+}
+
+// aheadIn is Ahead for a job that stands in one of these lines, the last two of which are those of jobs that were called before.
+func (b *Books) aheadIn(ctx context.Context, r job.Record, all []string) (a Ahead, ok bool, err error) {
 	lines, at := make([]*redis.IntCmd, len(all)), make([]*redis.IntCmd, len(all))
 	task := job.TaskID(r.Job.ID, r.Generation)
 	_, err = b.c.TxPipelined(ctx, func(p redis.Pipeliner) error {

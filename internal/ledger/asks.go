@@ -85,7 +85,7 @@ type claimReply struct {
 
 func (b *Books) claim(ctx context.Context, c Claim) (r claimReply, err error) {
 	k, age := b.keys, b.cfg.Age()
-	keys := append([]string{k.Asking(), k.Looks(), k.Hold(), k.Alive(), k.Retrying()}, slices.Concat(k.Lines(), b.cfg.First)...)
+	keys := append([]string{k.Asking(), k.Looks(), k.Hold(), k.Alive(), k.Retrying()}, slices.Concat(k.Lines(), b.cfg.First, b.cfg.Lanes)...)
 	args := []any{b.cfg.NowMicros.Now(), k.JobPrefix(), c.Owner, c.Page, c.For.Microseconds(), age.Version, age.Least, len(c.Limits)}
 	for i, l := range c.Limits {
 		args = append(args, l.args(i)...)

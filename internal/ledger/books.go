@@ -43,6 +43,8 @@ type Config struct {
 	InOrder bool
 	// First are the keys of the lines of jobs that were never called, the highest class first. Nil: the gateway has no classes.
 	First []string
+	// Lanes are the sets in which lanes with jobs stand. Nil: the gateway has neither lanes nor routes with limits.
+	Lanes []string
 	// Passing are the classes whose jobs go in also where others have no room or wait behind parked ones, while at most MostPassing of each wait. Nil: none do.
 	Passing     []string
 	MostPassing int64

@@ -148,14 +148,15 @@ func TestJobsOfAClassThatIsGoneGoBehindTheOthers(t *testing.T) {
 	b.accept("park", slices.Concat(of("urgent", "u", 2), of("batch", "b", 700), of("", "n", 1))...)
 	b.cfg.First = []string{b.keys.First("urgent"), b.keys.Due(), b.keys.First("normal"), b.keys.Pending()}
 	b.books = ledger.New(b.c, b.cfg)
-	moved, err := b.books.Unclass(b.ctx)
+	s, err := b.books.Sort(b.ctx)
+	moved := s.Unclassed
 	b.must(err)
 	want(t, "moved", moved, 700)
 	want(t, "urgent ones", len(b.line("urgent")), 2)
 	pending := b.c.LRange(b.ctx, b.keys.Pending(), 0, -1).Val()
 	slices.Reverse(pending)
 	want(t, "pending", fmt.Sprintf("%d %v %s", len(pending), pending[:3], pending[700]), "701 [n0~1 b0~1 b1~1] b699~1")
-	if moved, err = b.books.Unclass(b.ctx); moved != 0 || err != nil {
+	if s, err = b.books.Sort(b.ctx); s.Unclassed != 0 || err != nil {
 		t.Errorf("again: %d, %v", moved, err)
 	}
 	want(t, "classes left", fmt.Sprint(b.c.HKeys(b.ctx, b.keys.Classes()).Val()), "[urgent]")

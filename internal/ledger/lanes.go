@@ -13,9 +13,9 @@ const (
 	laneUse = 5 * time.Second
 )
 
-// Unlane puts jobs that stand in lanes back into the queue's own lines, for a gateway that has no lanes any more. It returns how many they were, and whether
+// unlane puts jobs that stand in lanes back into the queue's own lines, for a gateway that has no lanes any more. It returns how many they were, and whether
 // there are more, which stay there as another dispatcher calls jobs by their lanes.
-func (b *Books) Unlane(ctx context.Context) (moved int64, others bool, err error) {
+func (b *Books) unlane(ctx context.Context) (moved int64, others bool, err error) {
 	k := b.keys
 	sets, err := redisdb.LaneSets(ctx, b.c, k)
 	for _, set := range sets {

@@ -168,6 +168,14 @@ func (k Keys) Throttled() string { return k.own + "throttled" }
 // Ready is the lanes that may be called for their jobs of a flow, CLASS:ROUTE (sorted set: lane, its place in turn).
 func (k Keys) Ready(flow string) string { return k.own + "ready:" + flow }
 
+// FlowLines are the lists of the tasks of a flow of a lane, as Lines has those of the queue (lists of task ids, as Pending). Class and route are empty for the usual ones.
+func (k Keys) FlowLines(class, route, lane string) (lines []string) {
+	for _, line := range []string{"d", "p", "r", "s"} {
+		lines = append(lines, k.own+"flow:"+class+":"+route+":"+line+":"+lane)
+	}
+	return lines
+}
+
 // Costs is the costs of queued tasks that cost more than 1 (hash: task id, cost), for the pacer to see what comes next.
 func (k Keys) Costs() string { return k.own + "costs" }
 

@@ -13,13 +13,20 @@ var laneLinesLua string
 
 var laneLinesScript = NewScript(laneLinesLua)
 
-const (
-	// lanesMark is the field of Classes that says that tasks stand in the lines of lanes, or did.
-	lanesMark = "#lanes"
-	lanesStep = 500 // lanes looked at in one script
-)
+const lanesStep = 500 // lanes looked at in one script
 
-// LaneLines returns the lists in which tasks of a gateway's lanes stand (list of task ids, as Pending). None where the gateway has no lanes. A task that moves there
+// WaitingLanes returns the sets in which lanes stand that have jobs, for all classes and routes of a gateway, of which the usual ones may be left out.
+func (k Keys) WaitingLanes(classes, routes []string) []string {
+	sets := []string{k.Throttled()}
+	for _, class := range append([]string{""}, classes...) {
+		for _, route := range append([]string{""}, routes...) {
+			sets = append(sets, k.Ready(class+":"+route))
+		}
+	}
+	return sets
+}
+
+// LaneLines returns the lists in which tasks of a gateway's lanes stand (list of task ids, as Pending). A task that moves there
 // meanwhile from the queue's own lines, or from one of these lists to another one, may be missed: look at the queue's own lines first.
 func LaneLines(ctx context.Context, c redis.UniversalClient, k Keys) (lines []string, err error) {
 	sets, err := LaneSets(ctx, c, k)
@@ -42,11 +49,8 @@ func LaneLines(ctx context.Context, c redis.UniversalClient, k Keys) (lines []st
 	return lines, err
 }
 
-// LaneSets returns the sets in which every lane of a gateway with tasks stands. None where it has no lanes.
+// LaneSets returns the sets in which every lane of a gateway with tasks stands.
 func LaneSets(ctx context.Context, c redis.UniversalClient, k Keys) ([]string, error) {
-	if marked, err := c.HExists(ctx, k.Classes(), lanesMark).Result(); err != nil || !marked {
-		return nil, err
-	}
 	on, err := c.HGet(ctx, k.Lanes(), "on").Result()
 	if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
 		err = nil
