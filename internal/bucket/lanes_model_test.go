@@ -29,6 +29,14 @@ type laneTrial struct {
 	together, chunk int64   // jobs that come together; slots wanted at a time, at most
 }
 
+// drawLosses draws a trial in which Redis loses writes.
+func drawLosses(seed uint64) laneTrial {
+	tr := drawLanes(seed)
+	tr.losing, tr.back, tr.killed, tr.load = true, 0, 0, 3
+	tr.lasts *= 2
+	return tr
+}
+
 // drawLanes draws a trial. Equal slots, jobs of several costs and lateness meet in every third: that is where two calls are taken for one another.
 func drawLanes(seed uint64) laneTrial {
 	r := rand.New(rand.NewPCG(seed, 3))

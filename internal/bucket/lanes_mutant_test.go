@@ -11,6 +11,12 @@ import (
 	"spillway/internal/testkit"
 )
 
+// hashOf is Redis's name of a script.
+func hashOf(fragments []string) string {
+	hash := sha1.Sum([]byte(redisdb.Compose(fragments...))) //nolint:gosec // Redis's name of a script
+	return hex.EncodeToString(hash[:])
+}
+
 // bent is a mutant of the scripts of lanes: what stands in them instead of what, in turn.
 type bent []string
 
@@ -19,13 +25,13 @@ func (b bent) texts(t testing.TB) map[string]string {
 	out, met := map[string]string{}, 0
 	for _, fragments := range [][]string{pickText, unbindText, movedText} {
 		text := redisdb.Compose(fragments...)
-		hash, is := sha1.Sum([]byte(text)), text //nolint:gosec // Redis's name of a script
+		is := text
 		for i := 0; i < len(b); i += 2 {
 			met += strings.Count(is, b[i])
 			is = strings.ReplaceAll(is, b[i], b[i+1])
 		}
 		if is != text {
-			out[hex.EncodeToString(hash[:])] = is
+			out[hashOf(fragments)] = is
 		}
 	}
 	if met < len(b)/2 {
@@ -41,39 +47,44 @@ func TestMutantsOfLanes(t *testing.T) {
 	for name, m := range map[string]struct {
 		bent bent
 		seed uint64
+		draw func(uint64) laneTrial // nil: drawLanes
 	}{
-		"no permits of the account":            {bent{"      charge(k, slot, cost)\n    end\n    tally", "      charge(k, slot - R[k], cost)\n    end\n    tally"}, 0},
-		"no permits of a route":                {bent{"permits.take(lanes.logs_of(name), routes[name],", "permits.take({}, routes[name],"}, 0},
-		"no permits of a lane":                 {bent{"permits.take(r.logs, L.limits,", "permits.take({}, L.limits,"}, 1},
-		"lanes count at once, not at the slot": {bent{"permits.take(r.logs, L.limits, cost, slot + L.moved, slot + allowance + L.moved,", "permits.take(r.logs, L.limits, cost, now, now,"}, 1},
-		"a permit too few is remembered":       {bent{"sum < limits.most)", "sum < limits.most - 1)"}, 0},
-		"lateness not moved in lanes":          {bent{"permits.move(r.logs,", "permits.move({},"}, 3},
-		"lateness not moved in routes":         {bent{"permits.move(lanes.logs_of(route),", "permits.move(({lanes.logs_of(route)})[2] or {},"}, 0},
-		"parts begin, not end":                 {bent{"math.ceil(at / width)", "math.floor(at / width)"}, 1},
-		"a lane keeps what is given back":      {bent{"permits.back(r.logs,", "permits.back({},"}, 13},
-		"a route keeps what is given back":     {bent{"permits.back(lanes.logs_of(route),", "permits.back(({lanes.logs_of(route)})[2] or {},"}, 0},
-		"a job given back goes to the tail":    {bent{"redis.call('RPUSH', lanes.line(", "redis.call('LPUSH', lanes.line("}, 0},
-		"what is given back wakes nobody":      {bent{"  lanes.look(lane, r)\nend\nlanes.save()\nreturn back", "end\nlanes.save()\nreturn back"}, 8},
-		"what is given back opens no route":    {bent{"  lanes.set('B' .. route, 0)\n  if task", "  if task"}, 13},
-		"throttled lanes never come back":      {bent{"if due <= t then promote(t) end", ""}, 1},
-		"the next throttled lane is forgotten": {bent{"if next(r.work) then due = math.min(due, x) end", ""}, 77},
-		"other flows of a lane stay":           {bent{"for flow in pairs(r.work) do lanes.drop(lane, flow) end", "for flow in pairs(r.work) do\n    lanes.drop(lane, flow)\n    break\n  end"}, 1},
-		"a shut route ends the search":         {bent{"        when = math.min(when, till)", "        return {}, {}, till"}, 1},
-		"new work of a throttled lane is lost": {bent{"  if idle then redis.call('ZADD', L.prefix .. 'throttled', int(r.x), lane) end", ""}, 1},
-		"the lowest class first":               {bent{"    for _, class in ipairs(order) do\n      if best[class] then return best[class] end", "    for i = #order, 1, -1 do\n      local class = order[i]\n      if best[class] then return best[class] end"}, 1},
-		"floors ignored":                       {bent{"if owed then return owed end", ""}, 1},
-		"floors saved up":                      {bent{"elseif every[class] > 0 and not b.able[class] then", "elseif false then"}, 11},
-		"a lane pays half":                     {bent{"lanes.state('O' .. b.flow) + b.cost\n", "lanes.state('O' .. b.flow) + (b.lane == 'm1' and b.cost / 2 or b.cost)\n"}, 8},
-		"costs are ignored":                    {bent{"lanes.state('O' .. b.flow) + b.cost\n", "lanes.state('O' .. b.flow) + 1\n"}, 38},
-		"who comes back starts at nothing":     {bent{"if not tag or tag < least then tag = least - LANES_NEW end", "tag = tag or 0"}, 8},
-		"a set that stood still is overtaken":  {bent{"return v[2] and math.min(least, tonumber(v[2])) or least", "return least"}, 67},
-		"called before goes first":             {bent{"bit.band(lines, LANES_TURN) > 0)", "false)"}, 0},
+		"no permits of the account":            {bent{"      charge(k, slot, cost)\n    end\n    tally", "      charge(k, slot - R[k], cost)\n    end\n    tally"}, 0, nil},
+		"no permits of a route":                {bent{"permits.take(lanes.logs_of(name), routes[name],", "permits.take({}, routes[name],"}, 0, nil},
+		"no permits of a lane":                 {bent{"permits.take(r.logs, L.limits,", "permits.take({}, L.limits,"}, 1, nil},
+		"lanes count at once, not at the slot": {bent{"permits.take(r.logs, L.limits, cost, slot + L.moved, slot + allowance + L.moved,", "permits.take(r.logs, L.limits, cost, now, now,"}, 1, nil},
+		"a permit too few is remembered":       {bent{"sum < limits.most)", "sum < limits.most - 1)"}, 0, nil},
+		"lateness not moved in lanes":          {bent{"permits.move(r.logs,", "permits.move({},"}, 3, nil},
+		"lateness not moved in routes":         {bent{"permits.move(lanes.logs_of(route),", "permits.move(({lanes.logs_of(route)})[2] or {},"}, 0, nil},
+		"parts begin, not end":                 {bent{"math.ceil(at / width)", "math.floor(at / width)"}, 1, nil},
+		"a lane keeps what is given back":      {bent{"permits.back(r.logs,", "permits.back({},"}, 13, nil},
+		"a route keeps what is given back":     {bent{"permits.back(lanes.logs_of(route),", "permits.back(({lanes.logs_of(route)})[2] or {},"}, 13, nil},
+		"a job given back goes to the tail":    {bent{"redis.call('RPUSH', lanes.line(", "redis.call('LPUSH', lanes.line("}, 0, nil},
+		"what is given back wakes nobody":      {bent{"  lanes.look(lane, r)\nend\nlanes.save()\nreturn back", "end\nlanes.save()\nreturn back"}, 8, nil},
+		"what is given back opens no route":    {bent{"  lanes.set('B' .. route, 0)\n  if task", "  if task"}, 13, nil},
+		"throttled lanes never come back":      {bent{"if due <= t then promote(t) end", ""}, 1, nil},
+		"the next throttled lane is forgotten": {bent{"if next(r.work) then due = math.min(due, x) end", ""}, 77, nil},
+		"other flows of a lane stay":           {bent{"for flow in pairs(r.work) do lanes.drop(lane, flow) end", "for flow in pairs(r.work) do\n    lanes.drop(lane, flow)\n    break\n  end"}, 1, nil},
+		"a shut route ends the search":         {bent{"        when = math.min(when, till)", "        return {}, {}, till"}, 1, nil},
+		"new work of a throttled lane is lost": {bent{"  if idle then redis.call('ZADD', L.prefix .. 'throttled', int(r.x), lane) end", ""}, 1, nil},
+		"the lowest class first":               {bent{"    for _, class in ipairs(order) do\n      if best[class] then return best[class] end", "    for i = #order, 1, -1 do\n      local class = order[i]\n      if best[class] then return best[class] end"}, 1, nil},
+		"floors ignored":                       {bent{"if owed then return owed end", ""}, 1, nil},
+		"floors saved up":                      {bent{"elseif every[class] > 0 and not b.able[class] then", "elseif false then"}, 11, nil},
+		"a lane pays half":                     {bent{"lanes.state('O' .. b.flow) + b.cost\n", "lanes.state('O' .. b.flow) + (b.lane == 'm1' and b.cost / 2 or b.cost)\n"}, 8, nil},
+		"costs are ignored":                    {bent{"lanes.state('O' .. b.flow) + b.cost\n", "lanes.state('O' .. b.flow) + 1\n"}, 38, nil},
+		"who comes back starts at nothing":     {bent{"if not tag or tag < least then tag = least - LANES_NEW end", "tag = tag or 0"}, 8, nil},
+		"a set that stood still is overtaken":  {bent{"return v[2] and math.min(least, tonumber(v[2])) or least", "return least"}, 67, nil},
+		"losses are not charged":               {bent{"lanes.set('lu', missing + (known and lanes.state('lu') or 0))", ""}, 0, drawLosses},
+		"called before goes first":             {bent{"bit.band(lines, LANES_TURN) > 0)", "false)"}, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client, texts := testkit.Client(t), m.bent.texts(t)
+			if m.draw == nil {
+				m.draw = drawLanes
+			}
 			for i := range uint64(testkit.Often(10, 100)) {
-				w := newLanesWorld(newWorld(t, client, m.seed+i), drawLanes(m.seed+i))
+				w := newLanesWorld(newWorld(t, client, m.seed+i), m.draw(m.seed+i))
 				w.swaps = maps.Clone(texts)
 				if wrong := w.play(); len(wrong) > 0 {
 					t.Logf("seed %d: %s", m.seed+i, wrong[0])

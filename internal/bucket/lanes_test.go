@@ -1,8 +1,15 @@
 package bucket
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -17,5 +24,63 @@ func TestLanesAgainstTheModel(t *testing.T) {
 			t.Fatalf("seed %d: %v\n%+v", seed, wrong, tr)
 		}
 		t.Logf("seed %d: %d jobs, %d bound, %d called", seed, w.granted, w.misses, len(w.sent))
+	}
+}
+
+// What Redis has lost breaks no limit: neither of the account, nor of a route or a lane.
+func TestLanesKeepTheirLimitsWhenRedisLosesWrites(t *testing.T) {
+	t.Parallel()
+	testkit.OneGoroutine(t)
+	client := testkit.Client(t)
+	for seed := range uint64(testkit.Often(20, 400)) {
+		tr := drawLosses(seed)
+		if wrong := newLanesWorld(newWorld(t, client, seed), tr).play(); len(wrong) > 0 {
+			t.Fatalf("seed %d: %v\n%+v", seed, wrong, tr)
+		}
+	}
+}
+
+// heard is a way to Redis that remembers what was sent.
+type heard struct {
+	redis.UniversalClient
+	sent *[][]any
+}
+
+func (h heard) Process(ctx context.Context, cmd redis.Cmder) error {
+	*h.sent = append(*h.sent, cmd.Args())
+	return h.UniversalClient.Process(ctx, cmd)
+}
+
+// A gateway that has neither lanes nor routes with limits runs the scripts that it ran before, and names none of the keys of lanes.
+func TestOthersRunTheScriptsThatTheyRanBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t), 1)
+	plain := PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Jitter: 5 * time.Millisecond, Classes: []job.Class{{Name: "a", Usual: true}}, Routes: []Route{{Name: "r"}}}
+	laned := plain
+	laned.Routes = []Route{{Name: "r", Limits: []job.Limit{per(10, time.Second)}}}
+	own := []string{hashOf(pickText), hashOf(unbindText), hashOf(movedText)}
+	for _, cfg := range []PacerConfig{plain, laned} {
+		var sent [][]any
+		p := w.pacer(cfg)
+		p.client = once{heard{w.client, &sent}}
+		fill(t, w.client, w.keys.Pending(), 3)
+		for range 3 {
+			for _, s := range w.reserve(p, wish{want: 4}).slots {
+				p.reportLate([]lateCall{wasLate(p, s, s.At+10_000)})
+				if err := p.releaseNow([]job.Slot{s}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.now += 1_000_000
+		}
+		lanes := slices.ContainsFunc(sent, func(args []any) bool {
+			return slices.ContainsFunc(args, func(a any) bool {
+				text, _ := a.(string)
+				return slices.Contains(own, text) || strings.Contains(text, "lanes") || strings.Contains(text, "nobodys")
+			})
+		})
+		if lanes != cfg.Laned() {
+			t.Errorf("scripts of lanes ran: %t, with lanes: %t", lanes, cfg.Laned())
+		}
 	}
 }

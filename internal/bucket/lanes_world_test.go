@@ -11,6 +11,7 @@ import (
 
 	"spillway/internal/job"
 	"spillway/internal/record"
+	"spillway/internal/testkit"
 )
 
 // lanesWorld drives a gateway with lanes in virtual time, beside a model of it that knows no short cuts.
@@ -120,6 +121,9 @@ func (w *lanesWorld) play() []string {
 	w.at(w.now, arrive)
 	for _, p := range w.processes {
 		w.at(w.now+w.rng.Int64N(5000), func() { w.pick(p, end) })
+	}
+	if w.losing {
+		w.at(w.now+3*w.plan.windows[0].length, func() { w.loseWrites(end) })
 	}
 	for steps := 0; len(w.events) > 0 && len(w.wrong) == 0; steps++ {
 		e := heap.Pop(&w.events).(*event)
@@ -352,7 +356,7 @@ func (w *lanesWorld) bound(p *Pacer, by windowsNow, s job.Slot, lead int64, firs
 	if cost := w.costOf(j); s.Task != j.task() || s.Message != j.task() || s.Cost != cost {
 		w.fail("%s (%q) of %v was bound at a cost of %d: the next one is %s, which costs %d", s.Task, s.Message, f, s.Cost, j.task(), cost)
 	}
-	if s.At < w.last || s.At < w.now+lead || s.At > w.now+by.reach {
+	if s.At < w.last && !w.lost || s.At < w.now+lead || s.At > w.now+by.reach {
 		w.fail("a slot in %d µs, %d after the last", s.At-w.now, s.At-w.last)
 	}
 	w.last, w.tat = s.At, max(w.tat, s.At)+w.plan.spacing*s.Cost
@@ -431,6 +435,53 @@ func (w *lanesWorld) giveBack(p *Pacer, s job.Slot, j laneJob) {
 func (w *lanesWorld) drop(uses *[]use, s job.Slot) {
 	if i := w.find(*uses, s); i >= 0 {
 		*uses = slices.Delete(slices.Clone(*uses), i, i+1)
+	}
+}
+
+// loseWrites has Redis forget all of the gateway, or, as after a fail-over, what came in the last moments.
+func (w *lanesWorld) loseWrites(end int64) {
+	if w.now > end {
+		return
+	}
+	first := w.plan.windows[0].length
+	w.lost = true
+	if w.rng.IntN(3) == 0 {
+		w.forget()
+		w.queue = map[job.Flow]*flowModel{}
+	} else {
+		ctx, kept, queue := context.Background(), map[string]string{}, map[job.Flow]*flowModel{}
+		for _, key := range w.allKeys() {
+			kept[key] = w.client.Dump(ctx, key).Val()
+		}
+		for f, lines := range w.queue {
+			queue[f] = &flowModel{called: lines.called}
+			for i, line := range lines.lines {
+				queue[f].lines[i] = slices.Clone(line)
+			}
+		}
+		w.at(w.now+w.rng.Int64N(2*first), func() {
+			w.forget()
+			for key, dump := range kept {
+				w.client.RestoreReplace(ctx, key, 0, dump)
+			}
+			w.client.HSet(ctx, w.keys.Pace(), "r", "another")
+			w.queue = queue
+		})
+	}
+	w.at(w.now+4*first+w.rng.Int64N(6*first), func() { w.loseWrites(end) })
+}
+
+func (w *lanesWorld) allKeys() []string {
+	keys, err := w.client.Keys(context.Background(), "*{"+testkit.GatewayOf(w.keys.Pace())+"}*").Result()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return keys
+}
+
+func (w *lanesWorld) forget() {
+	if keys := w.allKeys(); len(keys) > 0 {
+		w.client.Del(context.Background(), keys...)
 	}
 }
 

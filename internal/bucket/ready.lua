@@ -13,7 +13,7 @@ local function ready(k, cost, slot)
   local at, sum = cursor[k], used[k]
   while sum + cost > N[k] do
     if touched[k] and at == open[k] then return math.huge, at, sum end
-    if buf[k] == nil or at - from[k] >= #buf[k] then
+    if buf[k] == nil or at < from[k] or at - from[k] >= #buf[k] then
       from[k], buf[k] = at, call('LRANGE', KEYS[9 + k], at, at + math.min(2 * want * cost, 64) - 1)
       if #buf[k] == 0 then return math.huge, at, sum end
     end
