@@ -4,11 +4,11 @@
 -- Keys, whose names begin as the pace's; all times in µs:
 --      lanes            hash  what is known of all: G (units bound so far)  V<class> (its virtual time)  D<class> (the G by which it is to be served)
 --                             O<flow> (what the tags of a set lie behind the class's)  B<route> (it has no permit before)  on (flows whose sets may have members)
---                             n (tasks in the lanes' lines)  lm lu ls (writes that Redis has lost: their mark, units, since when)  c (when a job was bound last)
+--                             tasks (in the lanes' lines)  lm lu ls (writes that Redis has lost: their mark, units, since when)  bound (when a job was last)
 --                             moved (by how much Redis's clock was set back in all)
 --      ready:FLOW       zset  lanes that may be called: their tags, less O
 --      throttled        zset  lanes with tasks that may not be called before a moment
---      flow:FLOW:k:LANE list  tasks, the next one at the right end. k is the line: d due, p pending, r retries, s replays, see redisdb.Keys.Lines
+--      flow:FLOW:LINE:LANE  list  tasks, the next one at the right end; the lines are those of redisdb.Keys.Lines
 --      lane:LANE        text  packed: {throttled until, for jobs of which class that cost more ('' = for all), logs, flow, tag, lines with tasks, flow, …}
 --      route:ROUTE      text  packed: logs
 -- A lane with tasks is either in throttled or in the sets of all its flows with tasks. Edges and moments in these keys go on when Redis's clock is set back.
@@ -16,7 +16,7 @@
 local LANES_KEPT = 60000000 -- a lane's record outlives its use by so much: it would be new again without its tags
 local LANES_NEW = 1 / 1024 -- a lane that comes from nothing goes before others of equal tags
 local LANES_BACK = 2000000 -- a clock that went back by no more than this stands still instead, as in reserve.lua
-local LANES_LINES = {[1] = 'd', [2] = 'p', [4] = 'r', [8] = 's'}
+local LANES_LINES = {[1] = 'due', [2] = 'pending', [4] = 'retries', [8] = 'replays'}
 local LANES_FRESH, LANES_CALLED, LANES_ALL, LANES_TURN = 3, 12, 15, 16 -- the last: the flow's last call was that of a job called before
 
 local lanes = {}

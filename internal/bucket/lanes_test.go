@@ -17,7 +17,7 @@ func TestLanesAgainstTheModel(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
 	client := testkit.Client(t)
-	for seed := range uint64(testkit.Often(40, 1000)) {
+	for seed := range uint64(testkit.Often(15, 1000)) {
 		tr := drawLanes(seed)
 		w := newLanesWorld(newWorld(t, client, seed), tr)
 		if wrong := w.play(); len(wrong) > 0 {
@@ -32,7 +32,7 @@ func TestLanesKeepTheirLimitsWhenRedisLosesWrites(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
 	client := testkit.Client(t)
-	for seed := range uint64(testkit.Often(20, 400)) {
+	for seed := range uint64(testkit.Often(8, 400)) {
 		tr := drawLosses(seed)
 		if wrong := newLanesWorld(newWorld(t, client, seed), tr).play(); len(wrong) > 0 {
 			t.Fatalf("seed %d: %v\n%+v", seed, wrong, tr)
@@ -76,6 +76,9 @@ func TestOthersRunTheScriptsThatTheyRanBefore(t *testing.T) {
 		lanes := slices.ContainsFunc(sent, func(args []any) bool {
 			return slices.ContainsFunc(args, func(a any) bool {
 				text, _ := a.(string)
+				if args[0] == "eval" && len(text) > 1000 {
+					text = hashOf([]string{text}) // comments speak of lanes
+				}
 				return slices.Contains(own, text) || strings.Contains(text, "lanes") || strings.Contains(text, "nobodys")
 			})
 		})

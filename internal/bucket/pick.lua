@@ -38,9 +38,9 @@ local function pick()
   if first > reach and not waiting then return answer('horizon', first - reach) end
 
   lanes.open(KEYS[1], permits.limits(beside.lane))
-  call('HSETNX', L.prefix .. 'lanes', 'n', '0') -- a full Redis is to refuse all of it, and it lets a script go on that has begun to write
-  if lanes.state('c') - now - L.moved > LANES_BACK then
-    L.moved = lanes.state('c') - now
+  call('HSETNX', L.prefix .. 'lanes', 'tasks', '0') -- a full Redis is to refuse all of it, and it lets a script go on that has begun to write
+  if lanes.state('bound') - now - L.moved > LANES_BACK then
+    L.moved = lanes.state('bound') - now
     lanes.set('moved', L.moved)
   end
   local routes, ranks, order, every, priced = {}, {}, {}, {}, call('EXISTS', KEYS[5]) == 1
@@ -96,7 +96,7 @@ local function pick()
       local again = route_ready(name, 1, slot)
       if again > slot then lanes.set('B' .. name, again + L.moved) end
     end
-    lanes.set('c', now + L.moved)
+    lanes.set('bound', now + L.moved)
   end
 
   local throttled = L.prefix .. 'throttled'
@@ -330,7 +330,7 @@ local function pick()
   else
     look_due()
     while #slots < want and bind() do end
-    lanes.set('n', lanes.state('n') - #bound)
+    lanes.set('tasks', lanes.state('tasks') - #bound)
   end
   if more then hint = 0 end
   if #slots == 0 then return finish(more and 'horizon' or state, hint) end

@@ -33,7 +33,7 @@ local function sorted(doors, classes, usual, now, rank)
     local tasks = all[key]
     for i = 1, #tasks, SORTED_PUSH do redis.call('LPUSH', key, unpack(tasks, i, math.min(i + SORTED_PUSH - 1, #tasks))) end
   end
-  if most < SORTED_MOST and lanes.state('n') == 0 then redis.call('HSETNX', L.prefix .. 'classes', '#lanes', '0') end -- who counts jobs counts these too
-  if most < SORTED_MOST then lanes.set('n', lanes.state('n') + SORTED_MOST - most) end
+  if most < SORTED_MOST and lanes.state('tasks') == 0 then redis.call('HSETNX', L.prefix .. 'classes', '#lanes', '0') end -- who counts jobs counts these too
+  if most < SORTED_MOST then lanes.set('tasks', lanes.state('tasks') + SORTED_MOST - most) end
   return SORTED_MOST - most
 end

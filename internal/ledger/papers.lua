@@ -18,5 +18,5 @@ for i, task in ipairs(tasks) do
 end
 if gone > 0 then redis.call('LREM', KEYS[1], gone, GONE) end
 local lanes = string.match(KEYS[1], '^(spillway:{[^}]*}:)flow:')
-if lanes and gone > 0 then redis.call('HINCRBY', lanes .. 'lanes', 'n', -gone) end
+if lanes and gone > 0 then redis.call('HINCRBY', lanes .. 'lanes', 'tasks', -gone) end
 return {#tasks, gone}

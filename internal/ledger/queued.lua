@@ -3,5 +3,5 @@
 -- queued_of returns those of a class, or, of the mark of gateways with lanes, those in the lines of all lanes. prefix is that of the lines of classes.
 local function queued_of(prefix, class)
   if class ~= '#lanes' then return redis.call('LLEN', prefix .. class) end
-  return math.max(tonumber(redis.call('HGET', (string.gsub(prefix, 'first:$', 'lanes')), 'n')) or 0, 0)
+  return math.max(tonumber(redis.call('HGET', (string.gsub(prefix, 'first:$', 'lanes')), 'tasks')) or 0, 0)
 end

@@ -6,7 +6,7 @@
 local KEEP = 3600000 -- what a lane has used is remembered for so long, should it come back (ms)
 local now, most, moved = now_us(ARGV[1]), tonumber(ARGV[2]), 0
 local prefix = string.match(KEYS[1], '^.*}:')
-local used = redis.call('HMGET', KEYS[1], 'c', 'moved')
+local used = redis.call('HMGET', KEYS[1], 'bound', 'moved')
 if now + (tonumber(used[2]) or 0) - (tonumber(used[1]) or 0) < tonumber(ARGV[3]) then return {0, 0, redis.call('EXISTS', KEYS[2])} end
 
 -- empty moves the tasks of one line of a flow, and says whether it has none left.
@@ -26,8 +26,9 @@ local function leave(lane)
     local flow = v[i]
     local class = string.match(flow, '^[^:]*')
     local first = class == '' and KEYS[4] or prefix .. 'first:' .. class
-    for _, line in ipairs({{'s', KEYS[6]}, {'r', KEYS[5]}, {'p', first}, {'d', class == '' and KEYS[3] or first}}) do
-      over = empty(prefix .. 'flow:' .. flow .. ':' .. line[1] .. ':' .. lane, line[2]) and over
+    local lines = {replays = KEYS[6], retries = KEYS[5], pending = first, due = class == '' and KEYS[3] or first}
+    for line in string.gmatch('replays retries pending due', '%a+') do
+      over = empty(prefix .. 'flow:' .. flow .. ':' .. line .. ':' .. lane, lines[line]) and over
     end
     if over then
       v[i + 2] = 0
@@ -47,5 +48,5 @@ while moved < most do
   if not lane then break end
   leave(lane)
 end
-if moved > 0 then redis.call('HINCRBY', KEYS[1], 'n', -moved) end
+if moved > 0 then redis.call('HINCRBY', KEYS[1], 'tasks', -moved) end
 return {moved, redis.call('EXISTS', KEYS[2]), 0}

@@ -11,7 +11,7 @@ local function flow_lines(prefix, task)
   local class, route, lane = flow_of(prefix .. (string.match(task, '^(.+)~%d+$') or ''))
   local lists, gateway = {}, string.match(prefix, '^.*}:')
   for _, name in ipairs({class, class ~= '' and '' or nil}) do
-    for line in string.gmatch('dprs', '.') do lists[#lists + 1] = gateway .. 'flow:' .. name .. ':' .. route .. ':' .. line .. ':' .. lane end
+    for line in string.gmatch('due pending retries replays', '%a+') do lists[#lists + 1] = gateway .. 'flow:' .. name .. ':' .. route .. ':' .. line .. ':' .. lane end
   end
   return lists
 end

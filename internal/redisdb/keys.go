@@ -170,7 +170,7 @@ func (k Keys) Ready(flow string) string { return k.own + "ready:" + flow }
 
 // FlowLines are the lists of the tasks of a flow of a lane, as Lines has those of the queue (lists of task ids, as Pending). Class and route are empty for the usual ones.
 func (k Keys) FlowLines(class, route, lane string) (lines []string) {
-	for _, line := range []string{"d", "p", "r", "s"} {
+	for _, line := range []string{"due", "pending", "retries", "replays"} {
 		lines = append(lines, k.own+"flow:"+class+":"+route+":"+line+":"+lane)
 	}
 	return lines

@@ -2,7 +2,7 @@
 -- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 throttled, or one of the sets of lanes that may be called
 -- ARGV 1 place of the first lane in that set  2 place of the last
 -- returns {how many lanes were looked at, name of a list, …}
-local prefix, lines = string.match(KEYS[1], '^.*}:'), {{1, 'd'}, {2, 'p'}, {4, 'r'}, {8, 's'}}
+local prefix, lines = string.match(KEYS[1], '^.*}:'), {{1, 'due'}, {2, 'pending'}, {4, 'retries'}, {8, 'replays'}}
 local lanes = redis.call('ZRANGE', KEYS[2], ARGV[1], ARGV[2])
 local out = {#lanes}
 for _, lane in ipairs(lanes) do
