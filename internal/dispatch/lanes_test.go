@@ -186,7 +186,7 @@ func TestLanesComeAndGoWithJobsWaiting(t *testing.T) {
 	r.clean()
 	serve(with, 300)
 	for lane, n := range inOrder(g.seen()) {
-		if n > 10 { // calls overtake others on their way, and so do those whose slot had passed
+		if n > 30 { // calls overtake others on their way, and so do those whose slot had passed
 			t.Errorf("a job of lane %s came %d places from its own", lane, n)
 		}
 	}
