@@ -55,6 +55,7 @@ var mayImport = map[string]string{
 	"feed":        "job record redisdb",
 	"handoff":     "feed job redisdb",
 	"postgres":    "feed job",
+	"webhook":     "feed job",
 	// around it
 	"httpapi":  "job admission producer redisdb tracing",
 	"remote":   "bucket config deadletter desk dispatch doctor feed job reconcile redisdb tracing",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"spillway/internal/handoff"
 	"spillway/internal/job"
 	"spillway/internal/postgres"
+	"spillway/internal/webhook"
 )
 
 // copyFlags are the flags of "outcomes copy".
@@ -23,29 +25,40 @@ type copyFlags struct {
 	table    string
 	reader   string
 	rows     int
+	sign     bool
+	secrets  []string
 	once     bool
 }
 
 func outcomesCopyCommand(p *program) *cobra.Command {
 	f := &copyFlags{}
 	cmd := &cobra.Command{
-		Use: "copy --to postgres://… --table TABLE --reader NAME", Short: "Copy what became of jobs into a PostgreSQL, each exactly once",
-		Long: `Copy writes the outcomes of gateways into a table, as they happen, until SIGTERM or SIGINT: each outcome
-is in it exactly once, whatever is killed. Rows and the reader's cursor are written in one transaction; the
-outcomes are acknowledged after it. The table, and one for the cursors (TABLE_cursors), are made where they are missing.
+		Use: "copy --to URL --reader NAME", Short: "Copy what became of jobs into a PostgreSQL, each exactly once, or send it as signed webhooks",
+		Long: `Copy takes the outcomes of gateways to where a reader has them, as they happen, until SIGTERM or SIGINT.
 
-While Redis or PostgreSQL is away it waits, and goes on by itself. With --once it ends when there is nothing left to
-copy, or when one of them was away for 30 s (exit code 5). Several may copy for the same reader: one writes at a time.`,
+To a table of a PostgreSQL: each outcome is in it exactly once, whatever is killed. Rows and the reader's cursor are
+written in one transaction; the outcomes are acknowledged after it. The table, and one for the cursors (TABLE_cursors),
+are made where they are missing. Several may copy for the same reader: one writes at a time.
+
+To a receiver over HTTP, as Standard Webhooks, each a CloudEvent: in order within a job, again until it answers 2xx, and
+acknowledged then. Killed in between, some come again, with the same webhook-id. A receiver that refuses one for good
+(410, 4xx) stops it, with exit code 1: nothing is lost, and what to do is said.
+
+While Redis or the other end is away it waits, and goes on by itself. With --once it ends when there is nothing left to
+copy, or when one of them was away for 30 s (exit code 5).`,
 		Example: "  dispatcher outcomes copy --to 'postgres://ledger:${PGPASSWORD}@db/billing' --table outcomes --reader ledger\n" +
-			"  dispatcher outcomes copy -g stripe --to '${file:/run/secrets/ledger-url}' --table billing.outcomes --reader ledger --once -o json",
+			"  dispatcher outcomes copy -g stripe --to '${file:/run/secrets/ledger-url}' --table billing.outcomes --reader ledger --once -o json\n" +
+			"  dispatcher outcomes copy --to https://erp.example/hooks --sign --secret '${file:/run/secrets/webhook}' --reader mailer",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.copyOutcomes(cmd.Context(), f) },
 	}
 	gatewaysFlag(cmd, &f.gateways, "only outcomes at this `GATEWAY`; repeatable (default: all that the reader is one of)")
-	cmd.Flags().StringVar(&f.to, "to", "", "the `URL` where they go: postgres://…; with ${NAME} and ${file:PATH} it shows nobody its password")
+	cmd.Flags().StringVar(&f.to, "to", "", "the `URL` where they go: postgres://… or https://…; with ${NAME} and ${file:PATH} it shows nobody its password")
 	cmd.Flags().StringVar(&f.table, "table", "", "the `TABLE` of the PostgreSQL, with or without its schema")
 	cmd.Flags().StringVar(&f.reader, "reader", "", "the `NAME` of outcomes.readers that acknowledges")
 	cmd.Flags().IntVar(&f.rows, "rows", 2000, "at most `N` rows in one transaction")
+	cmd.Flags().BoolVar(&f.sign, "sign", false, "sign the webhooks")
+	cmd.Flags().StringArrayVar(&f.secrets, "secret", []string{"${WEBHOOK_SECRET}"}, "the `SECRET` that signs, as ${NAME} or ${file:PATH}; twice while the receiver changes from one to another")
 	cmd.Flags().BoolVar(&f.once, "once", false, "end when there is nothing left to copy")
 	return cmd
 }
@@ -70,7 +83,7 @@ func (p *program) copyOutcomes(ctx context.Context, f *copyFlags) error {
 	case f.reader == "":
 		return cli.Usage("name one of outcomes.readers: --reader ledger", "no --reader is named")
 	case f.to == "":
-		return cli.Usage("say --to postgres://user@host/database", "--to does not say where they go")
+		return cli.Usage("say --to postgres://user@host/database, or --to https://host/path", "--to does not say where they go")
 	}
 	sink, page, closeSink, err := p.sinkOf(f)
 	if err != nil {
@@ -108,20 +121,51 @@ func (p *program) sinkOf(f *copyFlags) (sink handoff.Sink, page int, closeSink f
 		return nil, 0, nil, err
 	}
 	p.WarnOfPassword(p.Streams, "--to", f.to, "write ${NAME} in its place, for a variable, or ${file:PATH}")
+	address := to.Reveal()
 	switch {
-	case !postgres.Is(to.Reveal()):
-		return nil, 0, nil, cli.Usage("write postgres://user@host/database", "--to is no address of a PostgreSQL")
+	case strings.HasPrefix(address, "https://"), strings.HasPrefix(address, "http://"):
+		return p.receiver(address, f)
+	case !postgres.Is(address):
+		return nil, 0, nil, cli.Usage("write postgres://user@host/database, or https://host/path", "--to is no address of a PostgreSQL or a receiver")
 	case f.table == "":
 		return nil, 0, nil, cli.Usage("say --table outcomes: it is made where it is missing", "no --table is named")
 	case f.rows < 1:
 		return nil, 0, nil, cli.Usage("give at least 1, or leave it out", "--rows %d is too few", f.rows)
 	}
-	db, err := postgres.New(to.Reveal())
+	db, err := postgres.New(address)
 	if err != nil {
 		return nil, 0, nil, err
 	}
 	table, err := postgres.NewTable(db, f.table, f.reader)
 	return table, f.rows, func() { db.Close(context.Background()) }, err
+}
+
+// sentAtATime is how many outcomes are read for webhooks at a time: those are acknowledged together.
+const sentAtATime = 200
+
+// receiver returns the sender of webhooks.
+func (p *program) receiver(address string, f *copyFlags) (handoff.Sink, int, func(), error) {
+	switch {
+	case !f.sign:
+		return nil, 0, nil, cli.Usage("say --sign, with --secret '${file:PATH}' or $WEBHOOK_SECRET", "webhooks go out signed")
+	case f.table != "":
+		return nil, 0, nil, cli.Usage("leave it out", "--table is for a PostgreSQL")
+	case strings.HasPrefix(address, "http://") && !p.Quiet:
+		fmt.Fprintln(p.Err, "warning: http:// shows outcomes to whoever is on the way; use https://")
+	}
+	var secrets []string
+	for _, text := range f.secrets {
+		if !strings.Contains(text, "${") {
+			return nil, 0, nil, cli.Usage("write ${NAME} or ${file:PATH} in its place", "a secret may not stand in --secret: every user of this machine could see it")
+		}
+		secret, err := config.FlagSecret("--secret", text)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		secrets = append(secrets, strings.Fields(secret.Reveal())...)
+	}
+	sender, err := webhook.New(webhook.Config{URL: address, Secrets: secrets, Reader: f.reader})
+	return sender, sentAtATime, func() {}, err
 }
 
 // lanesOf returns the feeds that are meant.

@@ -1,7 +1,13 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"spillway/internal/cli"
@@ -21,6 +27,9 @@ func TestOutcomesCopyRefusesWhatCanNotBeMeant(t *testing.T) {
 	}{
 		{"--to postgres://h/db --table t", job.CodeUsage, "no --reader"}, {"--reader ledger --table t", job.CodeUsage, "--to does not say"},
 		{"--reader ledger --to postgres://h/db", job.CodeUsage, "no --table"}, {"--reader ledger --to ftp://h/db --table t", job.CodeUsage, "--to is no address"},
+		{"--reader ledger --to https://h/", job.CodeUsage, "webhooks go out signed"}, {"--reader ledger --to https://h/ --sign", job.CodeUsage, "${WEBHOOK_SECRET} is not set"},
+		{"--reader ledger --to https://h/ --sign --secret whsec_canary", job.CodeUsage, "may not stand in --secret"}, {"--reader ledger --to https://h/ --sign --secret ${PASSWORD}", job.CodeUsage, "a secret of the webhooks is none"},
+		{"--reader ledger --to https://h/ --sign --table t", job.CodeUsage, "--table is for a PostgreSQL"},
 		{"--reader ledger --to postgres://h/db --table t --rows 0", job.CodeUsage, "--rows 0"}, {"--reader ledger --to postgres://h/db --table T", job.CodeUsage, "no name of a table"},
 		{"--reader ledger --to ${EMPTY} --table t", job.CodeUsage, "--to: ${EMPTY} is empty"}, {"--reader ledger --to ${file:nowhere} --table t", job.CodeUsage, "${file:nowhere} can't be read"},
 		{"--reader ledger --to postgres://u:${PASSWORD}@h/db --table t", job.CodeUsage, "can't be read"},
@@ -43,5 +52,57 @@ func TestAPasswordInAFlagIsWarnedOf(t *testing.T) {
 		if (err.Len() > 0) != want || strings.Contains(err.String(), "secret") {
 			t.Errorf("%s: %q", url, err.String())
 		}
+	}
+}
+
+// A receiver that refuses one for good stops the sending, and the command that the error names passes over that one alone.
+func TestOutcomesAreSentAsWebhooks(t *testing.T) {
+	r := newRig(t)
+	r.fed("{readers: [mailer]}")
+	t.Setenv("HOOKS", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+	var mu sync.Mutex
+	var took []string
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		body, _ := io.ReadAll(q.Body)
+		subject := regexp.MustCompile(`"subject":"(\w+)"`).FindSubmatch(body)
+		if len(strings.Fields(q.Header.Get("Webhook-Signature"))) != 2 || subject == nil {
+			t.Errorf("%v %s", q.Header, body)
+			return
+		}
+		if string(subject[1]) == "c" {
+			w.WriteHeader(http.StatusGone)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, string(subject[1]))
+	}))
+	t.Cleanup(receiver.Close)
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		r.park(r.one, job.Job{ID: id}, job.Refused, 402, "no")
+	}
+	send := func() (int, string, string) {
+		var out, err strings.Builder
+		args := []string{"outcomes", "copy", "--once", "--reader", "mailer", "--to", receiver.URL + "/?key=canary", "--sign", "--secret", "${HOOKS}", "-q", "-o", "json", "-c", r.file}
+		code := cli.Main(name, newCommand, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &err})
+		return code, out.String(), err.String()
+	}
+	code, out, errs := send()
+	hint := regexp.MustCompile(`To pass over this one: dispatcher (.*)\n`).FindStringSubmatch(errs)
+	if code != 1 || !strings.Contains(errs, "job c (parked) at "+r.one+": HTTP 410") || strings.Contains(errs, "canary") || hint == nil || !strings.Contains(out, `"copied":`) {
+		t.Fatalf("%d %s %s", code, out, errs)
+	}
+	if got := toldOf(r.outcomes(strings.Fields(strings.TrimPrefix(hint[1], "outcomes "))...)); got != "c parked/refused" {
+		t.Errorf("the hint passes over %s", got)
+	}
+	if code, _, errs := send(); code != 0 || errs != "" {
+		t.Errorf("%d %s", code, errs)
+	}
+	slices.Sort(took)
+	if got := strings.Join(slices.Compact(took), ""); got != "abde" {
+		t.Errorf("the receiver has %s", got)
+	}
+	if left := r.outcomes("--reader", "mailer"); len(left) != 0 {
+		t.Errorf("left are %s", toldOf(left))
 	}
 }

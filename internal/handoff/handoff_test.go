@@ -1,0 +1,147 @@
+package handoff_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/feed"
+	"spillway/internal/handoff"
+	"spillway/internal/job"
+)
+
+// stage is a feed and a sink in memory. Both can be away for a number of times.
+type stage struct {
+	told            []feed.Outcome
+	acked           string
+	kept            []string
+	at              string
+	readAway, away  int // how often they still are
+	ackAway         int
+	refuses         string // a cursor that the sink refuses
+	stop            func() // is called when all are put
+	putWhileStopped bool
+}
+
+var errAway = &job.Error{Code: job.CodeUnavailable, Message: "away"}
+
+func (s *stage) Read(_ context.Context, after string, limit int) (page []feed.Outcome, err error) {
+	if s.readAway--; s.readAway >= 0 {
+		return nil, errAway
+	}
+	for _, o := range s.told {
+		if o.Cursor > after && len(page) < limit {
+			page = append(page, o)
+		}
+	}
+	return page, nil
+}
+
+func (s *stage) Wait(ctx context.Context, _ string, _ time.Duration) error { return ctx.Err() }
+
+func (s *stage) Acked(context.Context, string) (string, error) { return s.acked, nil }
+
+func (s *stage) Ack(_ context.Context, _, upto string) (feed.Acked, error) {
+	if s.ackAway--; s.ackAway >= 0 {
+		return feed.Acked{}, errAway
+	}
+	if upto > s.at {
+		return feed.Acked{}, errors.New("what is not there is acknowledged")
+	}
+	s.acked = upto
+	return feed.Acked{}, nil
+}
+
+func (s *stage) Begin(context.Context, string, string) (string, error) { return s.at, nil }
+
+func (s *stage) Put(ctx context.Context, _, after string, page []feed.Outcome) (string, int, error) {
+	if s.away--; s.away >= 0 {
+		return after, 0, errAway
+	}
+	s.putWhileStopped = s.putWhileStopped || ctx.Err() != nil
+	n := 0
+	for _, o := range page {
+		if o.Cursor == s.refuses {
+			return s.at, n, &job.Error{Code: job.CodeFailed, Message: "refused"}
+		}
+		s.kept, s.at, n = append(s.kept, o.Cursor), o.Cursor, n+1
+	}
+	if s.stop != nil && len(s.kept) == len(s.told) {
+		s.stop()
+	}
+	return s.at, n, nil
+}
+
+func newStage() *stage {
+	s := &stage{}
+	for i := range 25 {
+		s.told = append(s.told, feed.Outcome{Cursor: fmt.Sprintf("1-%02d", i)})
+	}
+	return s
+}
+
+// run copies all of the stage, and returns what was said.
+func (s *stage) run(ctx context.Context, cfg handoff.Config) (said string, copied int64, err error) {
+	cfg.Reader, cfg.Sink, cfg.Page = "ledger", s, 10
+	cfg.Say = func(format string, args ...any) { said += fmt.Sprintf(format, args...) + "; " }
+	lane := &handoff.Lane{Gateway: "g", Source: s}
+	err = handoff.New(cfg, []*handoff.Lane{lane}).Run(ctx)
+	return said, lane.Copied, err
+}
+
+func TestEachOutcomeIsHandedOverOnceWhateverIsAway(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]*stage{"nothing": newStage(), "feed": {readAway: 2}, "sink": {away: 2}, "acknowledgement": {ackAway: 2}} {
+		s.told = newStage().told
+		said, copied, err := s.run(t.Context(), handoff.Config{Once: true, Patience: time.Minute})
+		if err != nil || copied != 25 || len(s.kept) != 25 || s.acked != "1-24" || (name != "nothing") != (strings.HasPrefix(said, "waiting: ") && strings.HasSuffix(said, "it is back: copying goes on; ")) {
+			t.Errorf("%s is away: %d copied, %d kept, acknowledged up to %s, %q, %v", name, copied, len(s.kept), s.acked, said, err)
+		}
+	}
+}
+
+func TestPatienceEnds(t *testing.T) {
+	t.Parallel()
+	s := newStage()
+	s.away = 1 << 30
+	if _, _, err := s.run(t.Context(), handoff.Config{Once: true, Patience: time.Millisecond}); job.CodeOf(err) != job.CodeUnavailable {
+		t.Error(err)
+	}
+}
+
+func TestARefusalEndsItAndWhatWasTakenIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	s := newStage()
+	s.refuses = "1-13"
+	if _, copied, err := s.run(t.Context(), handoff.Config{}); job.CodeOf(err) != job.CodeFailed || s.acked != "1-12" || copied != 13 {
+		t.Error(copied, s.acked, err)
+	}
+}
+
+func TestWhenItsContextEndsItHasAcknowledgedWhatItPut(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	s := newStage()
+	s.stop = stop
+	if _, copied, err := s.run(ctx, handoff.Config{}); !errors.Is(err, context.Canceled) || s.acked != "1-24" || copied != 25 || s.putWhileStopped {
+		t.Error(copied, s.acked, err)
+	}
+}
+
+// A sink that is new says that it lacks what was acknowledged before; one that is ahead is acknowledged at once.
+func TestWhereItBegins(t *testing.T) {
+	t.Parallel()
+	s := newStage()
+	s.acked = "1-03"
+	if said, copied, _ := s.run(t.Context(), handoff.Config{Once: true}); copied != 25 || !strings.Contains(said, "what ledger had acknowledged before may not be in it") {
+		t.Error(copied, said)
+	}
+	s = newStage()
+	s.acked, s.at = "1-03", "1-24"
+	if said, copied, err := s.run(t.Context(), handoff.Config{Once: true}); copied != 0 || said != "" || s.acked != "1-24" || err != nil {
+		t.Error(copied, said, s.acked, err)
+	}
+}
