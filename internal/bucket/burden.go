@@ -57,6 +57,9 @@ func NewBurden(reg prometheus.Registerer) *Burden {
 
 // Overloaded says whether the process has made calls wait lately because it is too slow for them, and how many slots it may have in hand.
 func (b *Burden) Overloaded(now time.Time) (slots int64, is bool) {
+	if b == nil {
+		return 0, false
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return int64(b.bound), !b.cut.IsZero() && now.Sub(b.held) < burdenRecent

@@ -258,3 +258,27 @@ func TestASlowGatewayIsAskedOnceForEachSlot(t *testing.T) {
 		t.Errorf("after a slot that was given back, the next is %d µs later (%v), want the same again or nearly", next.At-slot.At, err)
 	}
 }
+
+// A process that is too slow tells nobody of calls that were earlier than they are counted: no call waits for their permits, and others wait for the work.
+func TestAProcessThatIsTooSlowTellsOfNoEarlierCalls(t *testing.T) {
+	testkit.OneGoroutine(t)
+	t.Parallel()
+	p := latePacer(t, PacerConfig{Limits: []job.Limit{{N: 1000, Window: time.Second}}}, nil, nil)
+	b := NewBurden(nil)
+	p.Share(b)
+	early := func() int {
+		pl := p.plan.Load()
+		p.tellEarlier(lateCall{plan: pl, slot: job.Slot{At: 1, Cost: 1}, edge: 50_000, count: 1, since: time.Now()})
+		p.late.mu.Lock()
+		defer p.late.mu.Unlock()
+		return len(p.late.earlier)
+	}
+	b.cut, b.held = time.Now(), time.Now()
+	if n := early(); n != 0 {
+		t.Errorf("%d are to be told of by a process that is too slow", n)
+	}
+	b.held = time.Now().Add(-2 * burdenRecent)
+	if n := early(); n != 1 {
+		t.Errorf("%d are to be told of, want the one", n)
+	}
+}

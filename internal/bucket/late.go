@@ -107,9 +107,10 @@ func (p *Pacer) tellLater(c lateCall) {
 }
 
 // tellEarlier has Redis hear, in the background, of a call that exact windows count too late. That is tried once, as the second time it
-// could be another call's permit that is found, and not by a pacer that was closed: the permit comes back later than it could, that is all.
+// could be another call's permit that is found, and not by a pacer that was closed: the permit comes back later than it could, that is all. In a process that is too
+// slow for its gateways no call waits for a permit, and the report is work that others wait for.
 func (p *Pacer) tellEarlier(c lateCall) {
-	if !c.plan.exact || p.over() || !p.late.add(&p.late.earlier, c) {
+	if _, slow := p.congestion.all.Overloaded(p.clock.Now()); slow || !c.plan.exact || p.over() || !p.late.add(&p.late.earlier, c) {
 		return
 	}
 	p.background(func() {
