@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// hands runs handlers, and pulls, on goroutines that live on. asynq begins a new one for each task, whose stack would be copied three times while it
+// hands runs handlers, and pulls, on goroutines that live on, for all servers of the process: thousands of gateways take as many as are busy at once. asynq begins a new one for each task, whose stack would be copied three times while it
 // grows to what a call to Redis and one over HTTP need: an eighth of the dispatcher's time at a thousand jobs a second.
 type hands struct {
 	work chan func()
@@ -21,6 +21,33 @@ type hands struct {
 type task struct {
 	f, run func()
 	over   chan any
+}
+
+// common is the hands that the servers of this process share, while there is one.
+var common struct {
+	mu      sync.Mutex
+	hands   *hands
+	servers int
+}
+
+// joinHands returns them for one server more, which leaves them when it stops.
+func joinHands() *hands {
+	common.mu.Lock()
+	defer common.mu.Unlock()
+	if common.servers == 0 {
+		common.hands = newHands()
+	}
+	common.servers++
+	return common.hands
+}
+
+// leaveHands is for a server that has joined them. The last one ends them.
+func leaveHands() {
+	common.mu.Lock()
+	defer common.mu.Unlock()
+	if common.servers--; common.servers == 0 {
+		common.hands.close()
+	}
 }
 
 func newHands() *hands {

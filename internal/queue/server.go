@@ -37,6 +37,7 @@ type Server struct {
 	client *gatedClient
 	halt   context.CancelFunc
 	hands  *hands
+	parted sync.Once // from the hands
 
 	mu      sync.Mutex
 	srv     *asynq.Server   // nil while there is nothing to do
@@ -48,7 +49,7 @@ type Server struct {
 // NewServer returns a server that pulls nothing until Start.
 func NewServer(c redis.UniversalClient, cfg ServerConfig) *Server {
 	stop, halt := context.WithCancel(context.Background())
-	h := newHands()
+	h := joinHands()
 	s := &Server{cfg: cfg, halt: halt, hands: h}
 	s.client = &gatedClient{UniversalClient: c, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, hands: h,
 		longest: longestWait, restAfter: restAfter, news: make(chan struct{}, 1), ready: make(map[string]job.Slot)}
@@ -91,7 +92,7 @@ func (s *Server) Stop(ctx context.Context) {
 	if s.srv != nil { // nobody changes it any more
 		s.srv.Shutdown()
 	}
-	s.hands.close()
+	s.parted.Do(leaveHands)
 	s.client.finish(ctx)
 }
 
