@@ -17,7 +17,7 @@ const (
 	pulseEvery   = 400 * time.Millisecond // how often the gateways are looked at, all in one round trip; idle ones every other time
 	manyUnits    = 500                    // of more gateways than that some are looked at at a time,
 	fewEvery     = 100 * time.Millisecond // so often,
-	fewLeast     = 200                    // so many: a look takes Redis some 50 µs, and calls wait for it,
+	fewLeast     = 100                    // so many: a look takes Redis some 50 µs, and calls wait for it,
 	fewPart      = 20                     // but such a part of all at least: each has its turn within fewPart × fewEvery, or a lease would be taken for stalled
 	askSoon      = 2 * time.Second        // a gateway is not idle whose next look-up is due so soon
 	tellEvery    = 2 * time.Second        // how often Redis hears that this process is too slow
