@@ -26,7 +26,8 @@ merchants: {like: base, file: merchants.csv}
 const (
 	crowdWarms = 10 * time.Second // after the first call, before anything is counted
 	crowdFor   = 20 * time.Second
-	crowdIdle  = 20 * time.Second // how long the processor time of an idle process is measured
+	crowdIdle  = 20 * time.Second // how long the processor time of an idle process is measured,
+	crowdCalms = 5 * time.Second  // so long after it is ready: it looks at all gateways once at the start
 )
 
 // crowd is so many gateways with a limit of perSecond each. Some of them are busy, the first ones.
@@ -142,6 +143,9 @@ func (c crowd) trial(ctx context.Context, dir string) (got crowded, err error) {
 		return got, err
 	}
 	got.ready = time.Since(begun)
+	if err := pause(ctx, crowdCalms); err != nil {
+		return got, err
+	}
 	before := processorTime(cmd.Process.Pid)
 	if err := pause(ctx, crowdIdle); err != nil {
 		return got, err
