@@ -32,6 +32,7 @@ type Batch struct {
 	ETASeconds *float64         `json:"eta_seconds"` // nil: nobody can say
 	By         *time.Time       `json:"by,omitempty"`
 	MakesIt    *bool            `json:"makes_it,omitempty"`
+	Late       float64          `json:"late_seconds,omitempty"` // by how many seconds it is late
 	Gateways   []BatchAtGateway `json:"gateways"`
 }
 
@@ -60,6 +61,7 @@ type BatchAtGateway struct {
 	ETAWhy     string     `json:"eta_why,omitempty"`
 	Stopped
 	StoppedItself bool          `json:"stopped_itself,omitempty"`
+	GoOn          string        `json:"go_on,omitempty"` // what lets it go on, for a person
 	Pending       *BatchPending `json:"pending,omitempty"`
 	Canary        *Canary       `json:"canary,omitempty"`
 }

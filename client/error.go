@@ -77,6 +77,10 @@ const (
 	Unavailable      Code = "unavailable"
 	Stopping         Code = "stopping"
 	Failed           Code = "failed"
+	NotPossible      Code = "not_possible" // an act can't be done as things stand
+	Changed          Code = "changed"      // what was previewed is so no longer
+	KeyReused        Code = "key_reused"
+	UnderWay         Code = "under_way" // an act with this Idempotency-Key
 
 	NoAnswer Code = "no_answer" // no answer came, or none that can be read; what was asked for may have happened
 )
@@ -84,7 +88,7 @@ const (
 // Codes returns the codes of the API.
 func Codes() []Code {
 	return []Code{NoToken, ForeignPage, UnknownPath, UnknownGateway, UnknownJob, UnknownBatch, NoOutcomes, UnknownReader, MethodNotAllowed, UnknownMediaType, InvalidJob, OtherPayload, TooLarge,
-		InvalidRequest, TooSlow, NoRoom, Unavailable, Stopping, Failed}
+		InvalidRequest, TooSlow, NoRoom, Unavailable, Stopping, Failed, NotPossible, Changed, KeyReused, UnderWay}
 }
 
 // problem is an error as the API writes it (RFC 9457).
@@ -94,6 +98,7 @@ type problem struct {
 	Title      string    `json:"title"`
 	Status     int       `json:"status"`
 	Code       Code      `json:"code"`
+	Kind       string    `json:"kind,omitempty"`
 	Detail     string    `json:"detail"`
 	Hint       string    `json:"hint,omitempty"`
 	RetryAfter int64     `json:"retry_after,omitempty"` // seconds

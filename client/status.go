@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"time"
 )
@@ -11,6 +12,8 @@ type Status struct {
 	NeedsPerson []Need            `json:"needs_person"` // the most urgent first
 	Unlisted    []UnlistedGateway `json:"unlisted,omitempty"`
 	Gateways    []GatewayStatus   `json:"gateways"`
+	// Drawn is what a terminal draws beside the rest. The client does not ask for it.
+	Drawn json.RawMessage `json:"drawn,omitempty"`
 }
 
 // Need is something that a person has to see to.
@@ -41,6 +44,7 @@ type UnlistedGateway struct {
 
 // GatewayStatus is how one gateway stands.
 type GatewayStatus struct {
+	Drawn               json.RawMessage  `json:"drawn,omitempty"` // as that of the Status
 	Gateway             string           `json:"gateway"`
 	Queued              int64            `json:"queued"`
 	InFlight            int64            `json:"in_flight"`
@@ -198,6 +202,7 @@ type Examined struct {
 	Failed int       `json:"failed"`
 	Warned int       `json:"warned"`
 	Checks []Check   `json:"checks"`
+	Away   bool      `json:"redis_away,omitempty"` // Redis could not be looked at
 }
 
 // Check is one thing that was looked at.
