@@ -8,6 +8,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 // answersFlags are the flags of "answers".
@@ -42,17 +43,12 @@ func (p *program) answers(cmd *cobra.Command, f *answersFlags) error {
 	if f.batch == "" && cmd.Flags().Changed("batch") {
 		return emptyFlag("batch")
 	}
-	s, err := p.openAt(cmd.Context(), f.gateways)
+	all, err := ask(cmd.Context(), p, remote.Answers, remote.AnswersOf{At: remote.At{Gateways: f.gateways}, Since: desk.Stamp(since), Batch: f.batch})
 	if err != nil {
 		return err
 	}
-	defer s.close()
 	out, rows := p.newPaged("JOBS", "GATEWAY", "ANSWER", "VERDICT", "LAST CALL", "SUCH AS", "IT BEGINS"), 0
-	for _, g := range s.desk.Gateways {
-		a, err := g.Answers(cmd.Context(), since, f.batch)
-		if err != nil {
-			return err
-		}
+	for _, a := range all.Gateways {
 		rows += len(a.List)
 		if err := p.writeAnswers(out, a); err != nil {
 			return err

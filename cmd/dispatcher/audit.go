@@ -12,6 +12,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func auditCommand(p *program) *cobra.Command {
@@ -44,46 +45,49 @@ func (p *program) audit(ctx context.Context, names []string, o auditOptions) err
 	if o.most < 0 {
 		return cli.Usage("give a number from 0 up", "--limit %d is below 0", o.most)
 	}
-	s, err := p.openAt(ctx, names)
+	d, err := p.at(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	books := make([]desk.Audit, len(s.desk.Gateways))
-	for i, g := range s.desk.Gateways {
-		if books[i], err = p.auditOne(ctx, g, o); err != nil {
-			return err
-		}
-	}
-	unlisted, err := p.unlisted(ctx, s, names)
+	defer d.Close()
+	bar := &auditBar{p: p}
+	defer bar.close()
+	v, err := remote.Audit.Do(ctx, d, remote.AuditOf{At: remote.At{Gateways: names}, Limit: &o.most, Repair: o.repair}, remote.Out[remote.Audited]{Line: bar.show})
+	bar.close()
 	if err != nil {
 		return err
 	}
-	if err := p.writeBooks(auditDocument{verdict(books) == nil, books, unlisted}, o.verbose); err != nil {
+	if err := p.writeBooks(v, o.verbose); err != nil {
 		return err
 	}
-	return verdict(books)
+	return verdict(v.Gateways)
 }
 
-func (p *program) auditOne(ctx context.Context, g *desk.Gateway, o auditOptions) (desk.Audit, error) {
-	first, err := g.Books.Look(ctx)
-	if err != nil {
-		return desk.Audit{}, err
+// auditBar shows how far the audit of a gateway is.
+type auditBar struct {
+	p   *program
+	of  string
+	bar *cli.Progress
+}
+
+func (b *auditBar) show(far remote.Audited) error {
+	if b.of != far.Gateway {
+		b.close()
+		b.of = far.Gateway
+		b.bar = cli.NewProgress(b.p.Streams, cli.ProgressParams{What: "auditing " + far.Gateway, Total: far.Accepted, Quiet: b.p.Quiet})
 	}
-	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: "auditing " + g.Name, Total: first.Accepted, Quiet: p.Quiet})
-	defer bar.Close()
-	return g.Audit(ctx, desk.AuditOptions{Most: o.most, Repair: o.repair, Progress: bar.Set})
+	b.bar.Set(far.Looked)
+	return nil
 }
 
-// auditDocument is what audit prints as JSON.
-type auditDocument struct {
-	OK       bool         `json:"ok"`
-	Gateways []desk.Audit `json:"gateways"`
-	// Unlisted are the gateways with jobs that the file does not have: they were not checked.
-	Unlisted []desk.Unlisted `json:"unlisted,omitempty"`
+func (b *auditBar) close() {
+	if b.bar != nil {
+		b.bar.Close()
+		b.bar = nil
+	}
 }
 
-func (p *program) writeBooks(v auditDocument, verbose bool) error {
+func (p *program) writeBooks(v remote.Books, verbose bool) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, v)
 	}

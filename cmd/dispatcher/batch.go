@@ -12,6 +12,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/producer"
+	"spillway/internal/remote"
 )
 
 // batchFlags are the flags of "batch NAME".
@@ -66,12 +67,7 @@ func (p *program) batch(ctx context.Context, name string, f *batchFlags) error {
 		}
 		p.remarkZone("--by", f.by)
 	}
-	s, err := p.openAt(ctx, f.gateways)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	b, err := s.desk.Batch(ctx, name)
+	b, err := ask(ctx, p, remote.Batch, remote.BatchOf{Name: name, At: remote.At{Gateways: f.gateways}, By: desk.Stamp(by)})
 	if err != nil {
 		return err
 	}
@@ -87,15 +83,14 @@ func judge(b *desk.Batch, by time.Time) error {
 	if by.IsZero() {
 		return nil
 	}
-	late, known := b.Judge(by)
 	switch {
 	case *b.MakesIt:
 		return nil
-	case !known:
+	case b.Late == 0:
 		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("nobody can say whether batch %q makes it by %s: %s", b.Batch, job.Clock(by), b.WhyNoETA()),
 			Hint: `see "dispatcher status", and end what keeps it back`}
 	}
-	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q does not make it by %s: its last job will be called %s later%s", b.Batch, job.Clock(by), cli.Short(late), b.Condition()),
+	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q does not make it by %s: its last job will be called %s later%s", b.Batch, job.Clock(by), cli.Short(time.Duration(b.Late*float64(time.Second))), b.Condition()),
 		Hint: "raise the gateway's limits if the provider agrees, or hold other batches back (dispatcher batch pause)"}
 }
 

@@ -1,15 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 type batchActFlags struct {
@@ -19,20 +20,20 @@ type batchActFlags struct {
 }
 
 func batchPauseCommand(p *program) *cobra.Command {
-	return p.batchActCommand(desk.PauseBatch, "Call the jobs of a batch no more until it is resumed",
+	return p.batchActCommand(desk.PauseBatch, remote.PauseBatch, "Call the jobs of a batch no more until it is resumed",
 		`Pause parks the jobs of a batch that wait, in the order of the file, as paused, so that other batches
 go on in their place. Calls under way finish. Jobs of the batch that come in
 later, or come back for another attempt, are parked when they come.`)
 }
 
 func batchResumeCommand(p *program) *cobra.Command {
-	return p.batchActCommand(desk.ResumeBatch, "Call the jobs of a paused batch again",
+	return p.batchActCommand(desk.ResumeBatch, remote.ResumeBatch, "Call the jobs of a paused batch again",
 		`Resume ends a pause: the jobs that it has parked wait for room, in the order of the file, and go in by themselves. With "replay: manual" they go with "dlq replay --reason rejected --batch NAME".
 Jobs that batch cancel has parked stay; but those that come in from now on are called again.`)
 }
 
 func batchCancelCommand(p *program) *cobra.Command {
-	return p.batchActCommand(desk.CancelBatch, "Park all of a batch that isn't sent yet, a file sent by mistake",
+	return p.batchActCommand(desk.CancelBatch, remote.CancelBatch, "Park all of a batch that isn't sent yet, a file sent by mistake",
 		`Cancel parks the jobs of a batch that are not sent yet as cancelled: queued, scheduled, waiting for another attempt
 or for room, or parked by a pause. Calls under way finish; it waits for them, and parks what comes back. Jobs of the
 batch that come in later are parked too, since enqueue may still be reading the wrong file: give the right file
@@ -43,7 +44,7 @@ A job of which an earlier call may have charged is parked as unknown_outcome ins
 gateway, then "dlq resolve". Where the gateway has a lookup it is asked, and such jobs are pending until it can tell.`)
 }
 
-func (p *program) batchActCommand(a desk.BatchAction, short, long string) *cobra.Command {
+func (p *program) batchActCommand(a desk.BatchAction, op *remote.BatchAct, short, long string) *cobra.Command {
 	f := &batchActFlags{}
 	cmd := &cobra.Command{
 		Use: a.Verb + " NAME --why TEXT [-g GATEWAY]...", Short: short,
@@ -53,7 +54,7 @@ It says how many jobs and asks on a terminal; off one it only says so, unless --
 again. Who did it, when and why stands in "dlq history".`,
 		Example: "  dispatcher batch " + a.Verb + ` 2026-11 --why "wrong file, ticket 4711" --yes`,
 		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return p.batchAct(cmd.Context(), args[0], f, a) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return p.batchAct(cmd.Context(), args[0], f, a, op) },
 	}
 	gatewaysFlag(cmd, &f.gateways, "only its jobs at this `GATEWAY`; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, for the trail")
@@ -61,25 +62,24 @@ again. Who did it, when and why stands in "dlq history".`,
 	return cmd
 }
 
-// batchDone is what "batch pause|resume|cancel -o json" prints.
-type batchDone struct {
-	Batch    string           `json:"batch"`
-	What     string           `json:"what"`
-	Done     bool             `json:"done"`
-	Gateways []desk.BatchDeed `json:"gateways"`
-}
-
-func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a desk.BatchAction) error {
-	s, by, err := p.openToAct(ctx, f.gateways, "batch "+a.Verb, f.why)
+func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a desk.BatchAction, op *remote.BatchAct) error {
+	if err := desk.NeedWhy(f.why, "batch "+a.Verb); err != nil {
+		return err
+	}
+	by, err := acts(f.why)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	b, err := s.desk.Batch(ctx, name)
+	to, err := p.at(ctx)
 	if err != nil {
 		return err
 	}
-	d := batchDone{Batch: name, What: a.Verb, Gateways: b.Would(a)}
+	defer to.Close()
+	q := remote.BatchActOf{Name: name, At: remote.At{Gateways: f.gateways}, Actor: by, DryRun: true}
+	d, err := op.Ask(ctx, to, q)
+	if err != nil {
+		return err
+	}
 	var all job.Totals
 	for _, g := range d.Gateways {
 		all.Add(g.Totals)
@@ -88,23 +88,31 @@ func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a
 	if err != nil {
 		return err
 	}
-	if d.Done = decision == cli.Go; d.Done {
-		d.Gateways, err = p.actOn(ctx, b, a, by, all.Jobs)
+	if decision == cli.Go {
+		q.DryRun = false
+		if d, err = p.actOn(ctx, to, op, q, a.Verb, all.Jobs); err != nil {
+			return err
+		}
 	}
-	if written := p.writeDeed(d, a, decision); err == nil {
-		err = written
-	}
-	return err
+	problem := d.Problem.Err()
+	d.Problem = nil
+	written := p.writeDeed(d, a, decision)
+	return cmp.Or(problem, written)
 }
 
-func (p *program) actOn(ctx context.Context, b *desk.Batch, a desk.BatchAction, by desk.By, total int64) ([]desk.BatchDeed, error) {
-	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: a.Verb + " " + b.Batch, Total: total, Quiet: p.Quiet})
+// actOn acts, and shows how far it is.
+func (p *program) actOn(ctx context.Context, to remote.Desk, op *remote.BatchAct, q remote.BatchActOf, verb string, total int64) (remote.BatchDone, error) {
+	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: verb + " " + q.Name, Total: total, Quiet: p.Quiet})
 	defer bar.Close()
-	var done atomic.Int64
-	return b.Do(ctx, a, by, func(jobs int64) { bar.Set(done.Add(jobs)) })
+	var done int64
+	return op.Do(ctx, to, q, remote.Out[remote.BatchStep]{Line: func(s remote.BatchStep) error {
+		done += s.Jobs
+		bar.Set(done)
+		return nil
+	}})
 }
 
-func (p *program) writeDeed(d batchDone, a desk.BatchAction, decision cli.Decision) error {
+func (p *program) writeDeed(d remote.BatchDone, a desk.BatchAction, decision cli.Decision) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, d)
 	}

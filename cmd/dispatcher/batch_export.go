@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"spillway/internal/cli"
+	"spillway/internal/remote"
 )
 
 // batchExport writes a line for each job, gateway by gateway in the order of the file, in memory that does not grow with the batch.
@@ -14,20 +15,9 @@ func (p *program) batchExport(ctx context.Context, name string, f *batchFlags) e
 	if err := f.out.check(p); err != nil {
 		return err
 	}
-	s, err := p.openAt(ctx, f.gateways)
-	if err != nil {
-		return err
-	}
-	defer s.close()
 	out, err := p.newJobWriter(&f.out)
 	if err != nil {
 		return err
 	}
-	if err := out.all(s.desk.BatchJobs(ctx, name, f.out.fields)); err != nil {
-		return err
-	}
-	if out.rows == 0 {
-		return s.desk.NoBatch(ctx, name)
-	}
-	return nil
+	return exported(ctx, p, out, remote.BatchJobs, remote.BatchJobsOf{Name: name, At: remote.At{Gateways: f.gateways}, ExportAs: remote.ExportAs{Fields: f.out.fields}})
 }

@@ -8,6 +8,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
+	"spillway/internal/remote"
 )
 
 // batchListFlags are the flags of "batch list".
@@ -46,25 +47,36 @@ func (p *program) batchList(cmd *cobra.Command, f *batchListFlags) error {
 	case f.After == "" && flags.Changed("after"):
 		return emptyFlag("after")
 	}
-	s, err := p.openAt(cmd.Context(), f.gateways)
+	d, err := p.at(cmd.Context())
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	return p.writeBatches(cmd.Context(), s.desk, f.BatchQuery)
+	defer d.Close()
+	return p.writeBatches(cmd.Context(), d, f)
 }
 
-func (p *program) writeBatches(ctx context.Context, d *desk.Desk, q desk.BatchQuery) error {
+func (p *program) writeBatches(ctx context.Context, d remote.Desk, f *batchListFlags) error {
 	out := p.newPaged("BATCH", "STATE", "JOBS", "DONE", "WAITING", "PERSON", "DONE MONEY", "MONEY", "ETA", "FIRST JOB", "GATEWAYS", "WHERE", "STOPPED")
 	last := ""
-	for row, err := range d.Batches(ctx, q) {
-		if err == nil {
-			err = p.writeBatchRow(out, row)
+	q := remote.BatchesOf{At: remote.At{Gateways: f.gateways}, After: f.After, Active: f.Active}
+	for more := true; more; {
+		q.Limit = remote.MostShown
+		if f.Limit > 0 {
+			q.Limit = min(q.Limit, f.Limit-out.rows)
 		}
+		page, err := remote.Batches.Ask(ctx, d, q)
 		if err != nil {
 			return err
 		}
-		last = row.Cursor
+		for _, row := range page.Batches {
+			if err := p.writeBatchRow(out, row); err != nil {
+				return err
+			}
+			last = row.Cursor
+		}
+		if more = page.Next != nil && (f.Limit == 0 || out.rows < f.Limit); more {
+			q.After = *page.Next
+		}
 	}
 	if err := out.flush(); err != nil {
 		return err
@@ -73,7 +85,7 @@ func (p *program) writeBatches(ctx context.Context, d *desk.Desk, q desk.BatchQu
 	case p.JSON():
 	case out.rows == 0:
 		p.nothingMeant("batch")
-	case out.rows == q.Limit:
+	case out.rows == f.Limit:
 		p.remark("there may be more: add --after %q", last)
 	}
 	return nil

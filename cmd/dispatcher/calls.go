@@ -8,6 +8,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 // callsFlags are the flags of "calls".
@@ -43,12 +44,7 @@ func (p *program) calls(cmd *cobra.Command, f *callsFlags) error {
 	if err != nil {
 		return err
 	}
-	s, err := p.openAt(cmd.Context(), f.gateways)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	h, err := s.desk.CallHistory(cmd.Context(), since, by)
+	h, err := ask(cmd.Context(), p, remote.Calls, remote.CallsOf{At: remote.At{Gateways: f.gateways}, Since: desk.Stamp(since), By: string(by)})
 	if err != nil {
 		return err
 	}

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/desk"
-	"spillway/internal/job"
+	"spillway/internal/deadletter"
 	"spillway/internal/producer"
+	"spillway/internal/remote"
 )
 
 const dlqLong = `Dlq looks through the parked jobs, and sends them on their way.
@@ -46,30 +45,15 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return cli.Usage("name jobs by their id with --id "+args[0], "%q is no flag", args[0])
 }
 
-// selection is the parked jobs that the filter flags choose, in an open session.
-type selection struct {
-	*session
-	*desk.Selection
-}
-
-// choose opens a session for the jobs that the flags choose.
-func (p *program) choose(ctx context.Context, f *dlqFilter) (*selection, error) {
+// understand reads the filter, and says in which zone its times were taken.
+func (p *program) understand(f *dlqFilter) (deadletter.Filter, error) {
 	filter, err := f.understand(time.Now())
 	if err != nil {
-		return nil, err
+		return filter, err
 	}
 	p.remarkZone("--since", f.since)
 	p.remarkZone("--until", f.until)
-	s, err := p.openAt(ctx, f.gateways)
-	if err != nil {
-		return nil, err
-	}
-	chosen, err := s.desk.Select(ctx, filter, f.cursor())
-	if err != nil {
-		s.close()
-		return nil, err
-	}
-	return &selection{s, chosen}, nil
+	return filter, nil
 }
 
 // remarkZone says which moment a time without a zone was taken for.
@@ -79,15 +63,9 @@ func (p *program) remarkZone(flag, text string) {
 	}
 }
 
-// remarkMissing says which of several ids are not parked.
-func (p *program) remarkMissing(ctx context.Context, s *desk.Selection, missing []string) error {
-	if len(missing) == 0 || p.Quiet {
-		return nil
+// remarkLeftOut says of jobs that were named where they are, since they are not parked.
+func (p *program) remarkLeftOut(l remote.LeftOut) {
+	if l.MissingWhy != "" {
+		p.remark("left out: %s", l.MissingWhy)
 	}
-	err := s.NotParked(ctx, missing)
-	if job.CodeOf(err) != job.CodeNotFound {
-		return err
-	}
-	p.remark("left out: %v", err)
-	return nil
 }

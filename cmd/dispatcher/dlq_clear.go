@@ -14,6 +14,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/remote"
 )
 
 // clearFlags are the flags that replay, discard and resolve share.
@@ -37,25 +38,24 @@ func (f *clearFlags) needWhy(verb string) error {
 	return desk.NeedWhy(f.why, verb)
 }
 
-// clear shows what an action would touch, asks, does it and says what it did.
-func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, o desk.Options) error {
-	s, err := p.choose(ctx, f.dlqFilter)
+// clear says what an action would do to the jobs that are chosen, asks, does it, and says what it came to.
+func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, q remote.Clearing) error {
+	filter, err := p.understand(f.dlqFilter)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	o.ExpiredKeys, o.MayBeCharged = f.expiredKeys, f.mayBeCharged
-	plan, err := s.Plan(ctx, a, o)
+	d, err := p.at(ctx)
 	if err != nil {
 		return err
 	}
-	w := &clearance{p: p, s: s, f: f, Plan: plan, o: o, total: plan.Meant().Jobs, open: plan.Would().Jobs}
-	if o.Reference != "" && w.total > 1 {
-		return cli.Usage("choose one with -g", "several gateways have parked a job %q", s.Filter.IDs[0])
-	}
-	if err := p.remarkMissing(ctx, s.Selection, plan.Missing); err != nil {
+	defer d.Close()
+	q.Filter, q.Action, q.ExpiredKeys, q.MayBeCharged = remote.FilterOf(f.gateways, filter), a.Name, f.expiredKeys, f.mayBeCharged
+	seen, err := remote.Previewed.Ask(ctx, d, q)
+	if err != nil {
 		return err
 	}
+	w := &clearance{Preview: seen, p: p, at: d, f: f, action: a, filter: filter, q: q, total: seen.Jobs, open: seen.Would.Jobs}
+	p.remarkLeftOut(seen.LeftOut)
 	decision, err := w.decide(ctx)
 	if err != nil {
 		return err
@@ -66,22 +66,26 @@ func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, o des
 	return w.report(decision, w.do(ctx))
 }
 
-// clearance is one action under way.
+// clearance is an action from its preview to its report.
 type clearance struct {
-	*desk.Plan
-	p     *program
-	s     *selection
-	f     *clearFlags
-	o     desk.Options
-	total int64 // jobs meant
-	open  int64 // of these, jobs not held back
-	ran   bool
+	remote.Preview
+	p      *program
+	at     remote.Desk
+	f      *clearFlags
+	action desk.Action
+	filter deadletter.Filter
+	q      remote.Clearing
+	total  int64 // jobs meant
+	open   int64 // of these, jobs not held back
+	ran    bool
 
+	far      map[string]remote.ClearedPart // how far it is, by gateway
+	gone     int                           // jobs that were previewed, and no longer parked when it began
 	progress *cli.Progress
-	told     map[*desk.Bulk]time.Time // when a gateway's canary was last said to be waited for
+	told     map[string]time.Time // when a gateway's canary was last said to be waited for
 }
 
-// decide asks a person at a terminal, where there is something to ask about.
+// decide asks. Where nothing would be done there is nothing to ask.
 func (w *clearance) decide(ctx context.Context) (cli.Decision, error) {
 	consent := w.f.consent
 	if w.open == 0 && w.p.InTerminal {
@@ -90,35 +94,54 @@ func (w *clearance) decide(ctx context.Context) (cli.Decision, error) {
 	if consent.Yes && !consent.DryRun && w.open > 0 && !w.p.JSON() {
 		w.p.remark("%s", strings.TrimSuffix(w.previewText(), "\n"))
 	}
-	return cli.Confirm(ctx, w.p.Streams, consent, w.previewText()+capital(w.Action.Verb)+" "+w.Would().String())
+	return cli.Confirm(ctx, w.p.Streams, consent, w.previewText()+capital(w.action.Verb)+" "+w.Would.String())
 }
 
-// do runs the action at every gateway.
 func (w *clearance) do(ctx context.Context) error {
 	who, err := cli.WhoAmI()
 	if err != nil {
 		return err
 	}
-	w.progress = cli.NewProgress(w.p.Streams, cli.ProgressParams{What: w.Action.Verb, Total: w.open, Quiet: w.p.Quiet})
+	w.progress = cli.NewProgress(w.p.Streams, cli.ProgressParams{What: w.action.Verb, Total: w.open, Quiet: w.p.Quiet})
 	defer w.progress.Close()
-	w.ran, w.told = true, map[*desk.Bulk]time.Time{}
-	traces, err := w.p.traces(ctx)
-	if err != nil {
-		return err
+	w.ran, w.far, w.told = true, map[string]remote.ClearedPart{}, map[string]time.Time{}
+	if here, is := w.at.(*remote.Here); is {
+		if here.Traces, err = w.p.traces(ctx); err != nil {
+			return err
+		}
+		defer desk.Bounded(ctx, here.Traces.Close)
 	}
-	defer desk.Bounded(ctx, traces.Close)
-	return w.outcome(w.Run(ctx, desk.By{Who: who, Why: w.f.why}, traces, w.show))
+	done, err := remote.Clear.Do(ctx, w.at, w.q.After(w.Preview, desk.By{Who: who, Why: w.f.why}), remote.Out[remote.ClearedPart]{Line: w.show})
+	for _, part := range done.Parts {
+		w.far[part.Gateway] = part
+	}
+	if err != nil {
+		return w.outcome([]error{err})
+	}
+	w.gone = int(w.total - done.Jobs)
+	errs := make([]error, len(done.Parts))
+	for i, part := range done.Parts {
+		if errs[i] = part.Problem.Err(); part.Stopped {
+			errs[i] = halt{part}
+		}
+	}
+	return w.outcome(errs)
 }
 
-// outcome is one error of all gateways': what is broken before what was interrupted, and that before what stopped by itself.
+// halt is that an action stopped by itself at a gateway.
+type halt struct{ remote.ClearedPart }
+
+func (h halt) Error() string { return h.Problem.Detail }
+
+// outcome makes of what each gateway's part came to what the whole came to.
 func (w *clearance) outcome(errs []error) error {
-	var halts []*deadletter.Halt
+	var halts []halt
 	interrupted := false
 	for _, err := range errs {
-		halt, halted := errors.AsType[*deadletter.Halt](err)
+		h, halted := errors.AsType[halt](err)
 		switch {
 		case halted:
-			halts = append(halts, halt)
+			halts = append(halts, h)
 		case errors.Is(err, context.Canceled):
 			interrupted = true
 		case err != nil:
@@ -134,24 +157,26 @@ func (w *clearance) outcome(errs []error) error {
 	return nil
 }
 
-// show shows how far it is, and what a gateway's canary is waited for.
-func (w *clearance) show(b *desk.Bulk) {
-	sum := w.Now()
+// show draws how far it is, and says from time to time that it waits for the jobs sent ahead.
+func (w *clearance) show(part remote.ClearedPart) error {
+	w.far[part.Gateway] = part
+	sum := w.now()
 	w.progress.Set(int64(sum.Taken + sum.Gone))
-	canary := b.Now().Canary
-	if canary == nil || canary.Waiting == 0 || time.Since(w.told[b]) < remindEvery {
-		return
+	canary := part.Canary
+	if canary == nil || canary.Waiting == 0 || time.Since(w.told[part.Gateway]) < remindEvery {
+		return nil
 	}
-	first := w.told[b].IsZero()
-	w.told[b] = time.Now()
+	first := w.told[part.Gateway].IsZero()
+	w.told[part.Gateway] = time.Now()
 	w.progress.Clear()
-	w.p.remark("%s", waitingText(b.Name, *canary, first))
+	w.p.remark("%s", waitingText(part.Gateway, *canary, first))
+	return nil
 }
 
 // remindEvery is how often a replay that waits for its canary says what it waits for.
 const remindEvery = 15 * time.Second
 
-func waitingText(gateway string, now deadletter.Canary, first bool) string {
+func waitingText(gateway string, now remote.Canary, first bool) string {
 	if first {
 		return fmt.Sprintf("%s: %s sent ahead, waiting until they are finished", gateway, job.JobsText(int64(now.Sent)))
 	}
@@ -163,8 +188,8 @@ const goOn = "run the same again: that is safe, it goes on with the jobs that ar
 // cut adds to an error how far it got.
 func (w *clearance) cut(err error, hint string) error {
 	err = redisdb.Coded(err)
-	sum := w.Now()
-	far := fmt.Sprintf("%d of %s %s", sum.Taken, job.JobsText(w.open), w.Action.Past)
+	sum := w.now()
+	far := fmt.Sprintf("%d of %s %s", sum.Taken, job.JobsText(w.open), w.action.Past)
 	if sum.Unsure > 0 {
 		far += fmt.Sprintf(", and %d more may or may not be", sum.Unsure)
 	}
@@ -172,12 +197,12 @@ func (w *clearance) cut(err error, hint string) error {
 }
 
 // halted says why a replay stopped by itself, and how to go on. A gateway that is held is away; a canary that failed is a failure.
-func (w *clearance) halted(halts []*deadletter.Halt) error {
+func (w *clearance) halted(halts []halt) error {
 	var why []string
 	code, hint := job.CodeUnavailable, `see "dispatcher status"; when calls go through again, run the same again: it goes on with the jobs that are still parked`
 	for _, h := range halts {
-		why = append(why, h.Why)
-		if h.Canary != nil {
+		why = append(why, h.Problem.Detail)
+		if h.Problem.Kind == job.CodeFailed { // one of those that were sent ahead
 			code, hint = job.CodeFailed, `look at them with "dispatcher job ID"; once the cause is gone, run the same again: it goes on with the jobs that are still parked`
 		}
 	}

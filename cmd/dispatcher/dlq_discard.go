@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/desk"
+	"spillway/internal/remote"
 )
 
 func dlqDiscardCommand(p *program) *cobra.Command {
@@ -28,7 +29,7 @@ taken out of the queue and discarded in one step. One in flight is not: its call
 		if err := f.needWhy("discard"); err != nil {
 			return err
 		}
-		return p.clear(cmd.Context(), f, desk.Discard, desk.Options{})
+		return p.clear(cmd.Context(), f, desk.Discard, remote.Clearing{})
 	}
 	return cmd
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -12,6 +11,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func dlqExportCommand(p *program) *cobra.Command {
@@ -34,32 +34,26 @@ keys can read such lines, each for its own job and gateway. --plain opens them.`
 }
 
 func (p *program) dlqExport(ctx context.Context, f *dlqFilter) error {
-	s, err := p.choose(ctx, f)
+	filter, err := p.understand(f)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	s.Filter.Looked = p.looking()
+	d, err := p.at(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
 	out := bufio.NewWriter(p.Out)
-	missing, err := s.Each(ctx, func(g *desk.Gateway, r job.Record) error { return p.export(out, g, r) })
+	q := remote.DeadExportOf{Filter: remote.FilterOf(f.gateways, filter), After: f.after, Plain: p.payloads, Remarks: true}
+	_, err = remote.DeadExport.Do(ctx, d, q, remote.Out[desk.ExportLine]{Line: func(l desk.ExportLine) error { return p.export(out, l) },
+		Remark: func(text string) { p.remark("%s", text) }})
 	if flushed := out.Flush(); err == nil && flushed != nil {
 		err = fmt.Errorf("writing the result: %w", flushed)
 	}
-	if err != nil {
-		return err
-	}
-	return p.remarkMissing(ctx, s.Selection, missing)
+	return err
 }
 
-func (p *program) export(out *bufio.Writer, g *desk.Gateway, r job.Record) error {
-	line, err := g.Export(r, p.payloads)
-	if unfit := (desk.Unfit{}); errors.As(err, &unfit) {
-		p.remark("left out: job %q of %s: %v", line.ID, line.Gateway, unfit)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+func (p *program) export(out *bufio.Writer, line desk.ExportLine) error {
 	var text bytes.Buffer
 	if err := cli.WriteJSON(&text, line); err != nil {
 		return err
@@ -67,7 +61,7 @@ func (p *program) export(out *bufio.Writer, g *desk.Gateway, r job.Record) error
 	if text.Len() > job.MaxLine {
 		p.remark("job %q of %s: its line is longer than %d bytes, which enqueue refuses", line.ID, line.Gateway, job.MaxLine)
 	}
-	_, err = out.Write(text.Bytes())
+	_, err := out.Write(text.Bytes())
 	return err
 }
 

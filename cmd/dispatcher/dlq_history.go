@@ -7,8 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/deadletter"
+	"spillway/internal/desk"
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 // historyFlags are the flags of dlq history as typed.
@@ -41,53 +43,19 @@ all the same, their money may be a second behind.`,
 	return cmd
 }
 
-// span is the acts that the flags choose.
-type span struct {
-	since, until time.Time
-	left         int // how many more; negative means no bound
-}
-
-func (f *historyFlags) understand(now time.Time) (span, error) {
-	filter := dlqFilter{cmd: f.cmd, gateways: f.gateways, since: f.since, until: f.until, limit: f.limit}
-	chosen, err := filter.understand(now)
-	s := span{since: chosen.Since, until: chosen.Until, left: chosen.Limit}
-	if s.left == 0 {
-		s.left = -1
-	}
-	return s, err
-}
-
-func (s *span) means(a deadletter.Act) bool {
-	return (s.since.IsZero() || !a.At.Before(s.since)) && (s.until.IsZero() || a.At.Before(s.until))
-}
-
-// actView is a line of "dlq history -o json".
-type actView struct {
-	Gateway string `json:"gateway"`
-	deadletter.Act
-}
-
 func (p *program) dlqHistory(ctx context.Context, f *historyFlags) error {
-	chosen, err := f.understand(time.Now())
+	filter, err := p.understand(&dlqFilter{cmd: f.cmd, gateways: f.gateways, since: f.since, until: f.until, limit: f.limit})
 	if err != nil {
 		return err
 	}
-	p.remarkZone("--since", f.since)
-	p.remarkZone("--until", f.until)
-	s, err := p.openAt(ctx, f.gateways)
+	d, err := p.at(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer d.Close()
 	list := p.newPaged("AT", "GATEWAY", "WHO", "WHAT", "JOBS", "MONEY", "FILTER", "WHY", "ENDED")
-	for _, g := range s.desk.Gateways {
-		if err := listActs(ctx, g.Store, &chosen, func(a deadletter.Act) error {
-			return list.addAct(actView{g.Name, a})
-		}); err != nil {
-			return err
-		}
-	}
-	if err := p.forgotten(ctx, s, f.gateways, &chosen, list); err != nil {
+	q := remote.HistoryOf{At: remote.At{Gateways: f.gateways}, Since: desk.Stamp(filter.Since), Until: desk.Stamp(filter.Until), Limit: filter.Limit}
+	if _, err := remote.History.Do(ctx, d, q, remote.Out[dispatch.Forgotten]{Line: list.addAct}); err != nil {
 		return err
 	}
 	if list.rows == 0 {
@@ -96,46 +64,7 @@ func (p *program) dlqHistory(ctx context.Context, f *historyFlags) error {
 	return list.flush()
 }
 
-// forgotten lists the gateways that were forgotten, behind the others, unless some gateways are named.
-func (p *program) forgotten(ctx context.Context, s *session, names []string, chosen *span, list *paged) error {
-	if len(names) > 0 {
-		return nil
-	}
-	all, err := s.desk.Forgotten(ctx)
-	if err != nil {
-		return err
-	}
-	for _, f := range all {
-		if chosen.left != 0 && chosen.means(f.Act) {
-			chosen.left--
-			if err := list.addAct(actView{f.Gateway, f.Act}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func listActs(ctx context.Context, store *deadletter.Store, chosen *span, show func(deadletter.Act) error) error {
-	for a, err := range store.Acts(ctx) {
-		if err != nil {
-			return err
-		}
-		if chosen.left == 0 {
-			return nil
-		}
-		if !chosen.means(a) {
-			continue
-		}
-		chosen.left--
-		if err := show(a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *paged) addAct(v actView) error {
+func (l *paged) addAct(v dispatch.Forgotten) error {
 	if l.p.JSON() {
 		return cli.WriteJSON(l.out, v)
 	}

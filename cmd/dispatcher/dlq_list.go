@@ -13,6 +13,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func dlqListCommand(p *program) *cobra.Command {
@@ -41,81 +42,89 @@ flags choose, until it has found enough: name a reason, a batch or a time to mak
 func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error {
 	p.payloads = payload
 	f.takesPeople = true
-	s, err := p.choose(ctx, f)
+	filter, err := p.understand(f)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	s.Filter.NoPayload, s.Filter.Looked = !payload, p.looking()
-	list := p.newParkedList(payload)
-	list.byNeed = s.byNeed(p, f.after)
-	var missing []string
-	if list.byNeed {
-		err = s.EachByNeed(ctx, f.after, list.visit)
-	} else {
-		missing, err = s.Each(ctx, list.visit)
+	d, err := p.at(ctx)
+	if err != nil {
+		return err
 	}
+	defer d.Close()
+	list := p.newParkedList(payload)
+	list.byNeed = p.byNeed(f)
+	q := remote.DeadLettersOf{Filter: remote.FilterOf(f.gateways, filter), After: f.after, Payload: payload}
+	if list.byNeed {
+		q.Order = "need"
+	}
+	first, err := list.pages(ctx, d, q)
 	if flushed := list.flush(); err == nil {
 		err = flushed
 	}
-	if err == nil && !p.JSON() {
-		err = list.remarks(ctx, s, len(missing))
-	}
 	if err != nil {
 		return err
 	}
-	return p.remarkMissing(ctx, s.Selection, missing)
-}
-
-// byNeed says that the list is for a person, and in that order: on a terminal, and where it goes on behind a cursor of that order.
-func (s *selection) byNeed(p *program, after string) bool {
-	if after != "" {
-		return desk.OfPeople(after)
+	if !p.JSON() {
+		list.remarks(filter.Limit, first)
 	}
-	return p.OutTerminal && !p.JSON() && len(s.Filter.IDs) == 0
+	p.remarkLeftOut(first.LeftOut)
+	return nil
 }
 
-// remarks says what the list does not show.
-func (l *parkedList) remarks(ctx context.Context, s *selection, missing int) error {
-	if l.rows == s.Filter.Limit && l.rows > 0 {
+// pages lists what is meant, a page at a time, and returns the first page.
+func (l *parkedList) pages(ctx context.Context, d remote.Desk, q remote.DeadLettersOf) (first remote.DeadLetterPage, err error) {
+	most := q.Limit
+	for n := 0; ; n++ {
+		q.Limit = remote.MostShown
+		if most > 0 {
+			q.Limit = min(q.Limit, most-l.rows)
+		}
+		page, err := remote.DeadLetters.Do(ctx, d, q, remote.Out[remote.None]{Remark: func(text string) { l.p.remark("%s", text) }})
+		if err != nil {
+			return first, err
+		}
+		if n == 0 {
+			first = page
+		}
+		for _, v := range page.Jobs {
+			if err := l.visit(v); err != nil {
+				return first, err
+			}
+		}
+		if page.Next == nil || most > 0 && l.rows == most {
+			return first, nil
+		}
+		q.After = *page.Next
+	}
+}
+
+// byNeed says whether the list is in the order for people.
+func (p *program) byNeed(f *dlqFilter) bool {
+	if f.after != "" {
+		return desk.OfPeople(f.after)
+	}
+	return p.OutTerminal && !p.JSON() && len(f.ids) == 0
+}
+
+// remarks says what is not in the list: more jobs than limit, and those that wait for room.
+func (l *parkedList) remarks(limit int, first remote.DeadLetterPage) {
+	if l.rows == limit && l.rows > 0 {
 		l.p.remark("there may be more: add --after %s", l.last)
 	}
-	var waiting int64
-	if l.byNeed && s.LeavesOut() {
-		var err error
-		if waiting, err = s.ForRoom(ctx); err != nil {
-			return err
-		}
-	}
-	switch {
-	case l.rows == 0 && waiting == 0 && missing == 0:
+	switch waiting := first.ForRoom; {
+	case l.rows == 0 && waiting == 0 && len(first.Missing) == 0:
 		l.p.nothingMeant("parked job")
 	case waiting == 1:
 		l.p.remark("and 1 waits for room (--reason rejected lists it)")
 	case waiting > 0:
 		l.p.remark("and %s wait for room (--reason rejected lists them)", job.CountText(waiting))
 	}
-	return nil
 }
 
 // nothingMeant says that there is nothing to show: an empty screen would be a riddle.
 func (p *program) nothingMeant(what string) {
 	if p.OutTerminal && !p.JSON() {
 		p.remark("no %s is meant", what)
-	}
-}
-
-// lookEvery is how often a search through errors says how far it is.
-const lookEvery = 2 * time.Second
-
-// looking says now and then how many jobs a search through errors has looked at.
-func (p *program) looking() func(int) {
-	sum, said := 0, time.Now()
-	return func(n int) {
-		if sum += n; n > 0 && time.Since(said) >= lookEvery {
-			said = time.Now()
-			p.remark("looked at the errors of %s so far", job.JobsText(int64(sum)))
-		}
 	}
 }
 
@@ -174,16 +183,14 @@ func (p *program) newParkedList(payload bool) *parkedList {
 	return &parkedList{paged: p.newPaged(titles...), payload: payload}
 }
 
-func (l *parkedList) visit(_ *desk.Gateway, r job.Record) error {
-	v := desk.ParkedOf(r, l.payload)
-	v.Cursor = desk.Cursor(r)
+func (l *parkedList) visit(v remote.ParkedLine) error {
 	if l.last = v.Cursor; l.byNeed {
-		l.last = desk.NeedCursor(r)
+		l.last = string(v.Reason) + "/" + v.Cursor
 	}
-	if r.Unopened != nil {
-		l.p.remark("job %q of %s: %v", v.ID, v.Gateway, r.Unopened)
+	if v.Unopened != "" {
+		l.p.remark("job %q of %s: %s", v.ID, v.Gateway, v.Unopened)
 	}
-	return l.add(v)
+	return l.add(v.Parked)
 }
 
 func (l *parkedList) add(v desk.Parked) error {

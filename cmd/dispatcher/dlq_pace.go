@@ -5,6 +5,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
+	"spillway/internal/remote"
 )
 
 // paceFlags are the flags that say how carefully a replay goes.
@@ -23,20 +24,23 @@ func pacingFlags(cmd *cobra.Command) *paceFlags {
 	return f
 }
 
-func (f *paceFlags) understand() (p desk.Pace, err error) {
-	p.Canary = f.canary
+func (f *paceFlags) understand() (q remote.Clearing, err error) {
+	q.Canary = f.canary
+	var p desk.Pace
 	given := f.cmd.Flags().Changed
 	if given("rate") && given("share") {
-		return p, cli.Usage("give one of the two", "--rate and --share both say how fast the jobs go in")
+		return q, cli.Usage("give one of the two", "--rate and --share both say how fast the jobs go in")
 	}
 	if given("canary") && f.canary < 1 {
-		return p, cli.Usage("give at least 1, or leave it out to send all at once", "--canary %d is too few", f.canary)
+		return q, cli.Usage("give at least 1, or leave it out to send all at once", "--canary %d is too few", f.canary)
 	}
 	if given("rate") {
+		q.Rate = f.rate
 		err = p.SetRate(f.rate, "--rate")
 	}
 	if given("share") {
+		q.Share = f.share
 		err = p.SetShare(f.share, "--share")
 	}
-	return p, err
+	return q, err
 }

@@ -9,10 +9,10 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
-	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/remote"
 	"spillway/internal/testkit"
 )
 
@@ -113,7 +113,7 @@ func TestDLQReplayAtARateTakesItsTime(t *testing.T) {
 
 func TestWaitingForACanaryIsSaid(t *testing.T) {
 	t.Parallel()
-	now := deadletter.Canary{Sent: 5, Waiting: 2, Done: 3}
+	now := remote.Canary{Sent: 5, Waiting: 2, Done: 3}
 	if got := waitingText("one", now, true); got != "one: 5 jobs sent ahead, waiting until they are finished" {
 		t.Error(got)
 	}

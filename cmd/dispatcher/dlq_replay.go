@@ -37,7 +37,7 @@ or its circuit is open, with exit code 5. What was replayed by then stays so; th
 		if err != nil {
 			return err
 		}
-		return p.clear(cmd.Context(), f, desk.Replay, desk.Options{Pace: careful})
+		return p.clear(cmd.Context(), f, desk.Replay, careful)
 	}
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 // cleared is "dlq replay|discard|resolve -o json".
@@ -28,17 +29,8 @@ type cleared struct {
 	ByReason  map[job.Reason]job.Totals `json:"by_reason"`
 	Why       map[string]int            `json:"held_back_why"`
 	Often     int                       `json:"replayed_3_times_or_more"`
-	Canary    *canaryView               `json:"canary,omitempty"`
+	Canary    *remote.Canary            `json:"canary,omitempty"`
 	Stopped   string                    `json:"stopped,omitempty"`
-}
-
-// canaryView is what became of the jobs sent ahead, over all gateways.
-type canaryView struct {
-	Sent    int      `json:"sent"`
-	Done    int      `json:"done"`
-	Waiting int      `json:"waiting"`
-	Later   int      `json:"later"`
-	Failed  []string `json:"failed"`
 }
 
 // report writes the result to standard output. It returns cut, what cut the action short.
@@ -56,19 +48,19 @@ func (w *clearance) report(d cli.Decision, cut error) error {
 }
 
 func (w *clearance) result(d cli.Decision, cut error) cleared {
-	sum, money := w.far(), w.touched(d)
+	sum, money := w.now(), w.touched(d)
 	r := cleared{Jobs: w.total, HeldBack: sum.HeldBack, Gone: sum.Gone, DryRun: d != cli.Go,
-		Amount: money.Amount, NoAmount: money.NoAmount, ByReason: w.ByReason(), Why: w.Held(), Often: w.Often()}
+		Amount: money.Amount, NoAmount: money.NoAmount, ByReason: w.byReason(), Why: w.held(), Often: w.often()}
 	if e, ok := errors.AsType[*job.Error](cut); ok && e.Err != nil {
 		r.Stopped = e.Err.Error()
 	}
-	if w.o.Canary > 0 {
-		r.Canary = &canaryView{Failed: []string{}}
-		if c := sum.Canary; c != nil {
-			r.Canary = &canaryView{c.Sent, c.Done, c.Waiting, c.Later, append([]string{}, c.Failed...)}
+	if w.q.Canary > 0 {
+		r.Canary = &remote.Canary{Failed: []string{}}
+		if sum.Canary != nil {
+			r.Canary = sum.Canary
 		}
 	}
-	switch w.Action.Name {
+	switch w.action.Name {
 	case desk.Replay.Name:
 		r.Replayed = &sum.Taken
 	case desk.Discard.Name:
@@ -81,32 +73,89 @@ func (w *clearance) result(d cli.Decision, cut error) cleared {
 	return r
 }
 
-// far is how far it got. What was not begun holds back what it would have held back.
-func (w *clearance) far() desk.Progress {
-	sum := w.Now()
+// now is how far it got, at all gateways together. Before it began, that is what would be held back.
+func (w *clearance) now() (sum remote.ClearedPart) {
 	if !w.ran {
 		sum.HeldBack = int(w.total - w.open)
+		return sum
 	}
+	sum.Gone = w.gone
+	var took job.Totals
+	for _, part := range w.Parts {
+		far := w.far[part.Gateway]
+		sum.Taken += far.Taken
+		sum.HeldBack += far.HeldBack
+		sum.Gone += far.Gone
+		sum.Unsure += far.Unsure
+		took.Add(far.Took())
+		if c := far.Canary; c != nil {
+			if sum.Canary == nil {
+				sum.Canary = &remote.Canary{Failed: []string{}}
+			}
+			sum.Canary.Sent += c.Sent
+			sum.Canary.Done += c.Done
+			sum.Canary.Waiting += c.Waiting
+			sum.Canary.Later += c.Later
+			sum.Canary.Failed = append(sum.Canary.Failed, c.Failed...)
+		}
+	}
+	sum.Amount, sum.NoAmount = took.Amount, took.NoAmount
 	return sum
+}
+
+// held is how many jobs were held back, or would be, by why.
+func (w *clearance) held() map[string]int {
+	all := map[string]int{}
+	for _, part := range w.Parts {
+		held := part.Held
+		if w.ran {
+			held = w.far[part.Gateway].Held
+		}
+		for why, n := range held {
+			all[why] += n
+		}
+	}
+	return all
+}
+
+// byReason is the jobs that are meant by reason, of all gateways together.
+func (w *clearance) byReason() map[job.Reason]job.Totals {
+	all := map[job.Reason]job.Totals{}
+	for _, part := range w.Parts {
+		for r, of := range part.ByReason {
+			t := all[r]
+			t.Add(of.Totals)
+			all[r] = t
+		}
+	}
+	return all
+}
+
+// often is how many of the jobs were replayed often without success.
+func (w *clearance) often() (n int) {
+	for _, part := range w.Parts {
+		n += part.Often
+	}
+	return n
 }
 
 // touched is the jobs that were taken, or would be.
 func (w *clearance) touched(d cli.Decision) job.Totals {
 	if d == cli.Go {
-		return w.Now().Took
+		return w.now().Took()
 	}
-	return w.Would()
+	return w.Would
 }
 
 func (w *clearance) reportText(d cli.Decision) error {
 	text, remark := "", ""
 	switch {
 	case w.total == 0:
-		text = "no parked job is meant: nothing to " + w.Action.Verb + "\n"
+		text = "no parked job is meant: nothing to " + w.action.Verb + "\n"
 	case d == cli.Declined:
 		text = "nothing was changed\n"
 	case d == cli.DryRun:
-		text = w.previewText() + fmt.Sprintf("dry run: %s would be %s; nothing was changed\n", w.touched(d), w.Action.Past)
+		text = w.previewText() + fmt.Sprintf("dry run: %s would be %s; nothing was changed\n", w.touched(d), w.action.Past)
 		if !w.f.consent.DryRun && w.open > 0 {
 			remark = "add --yes to do it"
 		}
@@ -123,38 +172,38 @@ func (w *clearance) reportText(d cli.Decision) error {
 }
 
 func (w *clearance) doneText() string {
-	sum := w.far()
-	text := w.Action.Past + " " + sum.Took.String()
+	sum := w.now()
+	text := w.action.Past + " " + sum.Took().String()
 	if sum.HeldBack > 0 {
 		text += fmt.Sprintf(", held back %d", sum.HeldBack)
 	}
 	if sum.Gone > 0 {
 		text += fmt.Sprintf(", %d were no longer parked", sum.Gone)
 	}
-	return text + "\n" + whyText(w.Held(), "held back")
+	return text + "\n" + whyText(w.held(), "held back")
 }
 
 // previewText says what the act would touch, by gateway and reason, and what would be held back.
 func (w *clearance) previewText() string {
 	var b strings.Builder
-	if desk.FilterText(w.s.Filter) == "" {
+	if desk.FilterText(w.filter) == "" {
 		fmt.Fprintf(&b, "no filter is given: this means every %s of %s\n", w.which(), w.whose())
 	}
 	for _, of := range w.Parts {
-		fmt.Fprintf(&b, "%s: %s\n", of.Name, of.Meant.Totals)
+		fmt.Fprintf(&b, "%s: %s\n", of.Gateway, of.Totals)
 		for _, r := range desk.Places() {
-			if sum := of.Meant.ByReason[r]; sum != nil {
+			if sum := of.ByReason[r]; sum != nil {
 				fmt.Fprintf(&b, "  %s: %s\n", r.Words(), sum.Totals)
 			}
 		}
 	}
-	b.WriteString(whyText(w.Held(), "would be held back"))
-	if n := w.Often(); n > 0 {
+	b.WriteString(whyText(w.held(), "would be held back"))
+	if n := w.often(); n > 0 {
 		fmt.Fprintf(&b, "%d of them %s been replayed %d times or more without success\n", n, haveHas(n), deadletter.OftenReplayed)
 	}
 	for _, of := range w.Parts {
 		if of.Halt != "" {
-			fmt.Fprintf(&b, "%s: the %s would stop at once\n", of.Halt, w.Action.Verb)
+			fmt.Fprintf(&b, "%s: the %s would stop at once\n", of.Halt, w.action.Verb)
 		}
 	}
 	return b.String()
@@ -168,7 +217,7 @@ func haveHas(n int) string {
 }
 
 func (w *clearance) which() string {
-	if w.Action.InDoubt {
+	if w.action.InDoubt {
 		return "parked job that may have been charged"
 	}
 	return "parked job"
@@ -178,7 +227,7 @@ func (w *clearance) whose() string {
 	if len(w.f.gateways) == 0 {
 		return "all gateways"
 	}
-	return w.s.Names()
+	return strings.Join(w.Gateways, ", ")
 }
 
 func whyText(why map[string]int, what string) string {

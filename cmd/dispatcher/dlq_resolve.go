@@ -5,6 +5,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
+	"spillway/internal/remote"
 )
 
 // resolveFlags are the flags of resolve that the others have not.
@@ -42,7 +43,7 @@ Who settled a job, when and why stands in "dispatcher job", and in "dispatcher b
 		if err := f.check(); err != nil {
 			return err
 		}
-		return p.clear(cmd.Context(), f.clearFlags, f.action(), desk.Options{Reference: f.reference})
+		return p.clear(cmd.Context(), f.clearFlags, f.action(), remote.Clearing{Reference: f.reference})
 	}
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func dlqShowCommand(p *program) *cobra.Command {
@@ -30,36 +31,27 @@ func dlqShowCommand(p *program) *cobra.Command {
 
 func (p *program) dlqShow(ctx context.Context, id string, names []string, payload bool) error {
 	p.payloads = payload
-	s, err := p.openAt(ctx, names)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	found, err := s.desk.Parked(ctx, id)
-	if err != nil {
-		return err
-	}
-	v, err := found.ParkedWhole(ctx, payload)
+	v, err := ask(ctx, p, remote.DeadLetter, remote.JobOf{ID: id, At: remote.At{Gateways: names}, Payload: payload})
 	if err != nil {
 		return err
 	}
 	if p.JSON() {
-		err = cli.WriteJSON(p.Out, v)
+		err = cli.WriteJSON(p.Out, v.ParkedWhole)
 	} else {
-		err = p.parkedTable(v, found.Retry.Attempts)
+		err = p.parkedTable(v.ParkedWhole, v.Most)
 	}
 	if err != nil || !payload {
 		return err
 	}
-	return unopened(found.Record)
+	return unopened(id, v.Unopened)
 }
 
 // unopened is the error of whoever asked for a payload that can't be opened.
-func unopened(r job.Record) error {
-	if r.Unopened == nil {
+func unopened(id, why string) error {
+	if why == "" {
 		return nil
 	}
-	return fmt.Errorf("job %q: %w", r.Job.ID, r.Unopened)
+	return fmt.Errorf("job %q: %s", id, why)
 }
 
 func (p *program) parkedTable(v desk.ParkedWhole, most int) error {

@@ -10,6 +10,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func dlqStatsCommand(p *program) *cobra.Command {
@@ -31,19 +32,19 @@ between two times asks for a look at each job.`,
 }
 
 func (p *program) dlqStats(ctx context.Context, f *dlqFilter) error {
-	s, err := p.choose(ctx, f)
+	filter, err := p.understand(f)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	all, missing, err := s.Count(ctx)
+	v, err := ask(ctx, p, remote.Stats, remote.FilterOf(f.gateways, filter))
 	if err != nil {
 		return err
 	}
-	if err := p.writeTallies(all); err != nil {
+	if err := p.writeTallies(v.Gateways); err != nil {
 		return err
 	}
-	return p.remarkMissing(ctx, s.Selection, missing)
+	p.remarkLeftOut(v.LeftOut)
+	return nil
 }
 
 func (p *program) writeTallies(all []*desk.Tally) error {

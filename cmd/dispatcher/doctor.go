@@ -15,6 +15,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/doctor"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func doctorCommand(p *program) *cobra.Command {
@@ -39,6 +40,9 @@ when Redis is away (all other checks are made nevertheless), and 0 with warnings
 const doctorWait = 2 * time.Second
 
 func (p *program) doctor(ctx context.Context, names []string) error {
+	if p.server != "" {
+		return p.doctorAfar(ctx, names)
+	}
 	cfg, unset, err := p.loadWithout()
 	if err != nil {
 		return err
@@ -51,6 +55,23 @@ func (p *program) doctor(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
+	return p.showReport(report)
+}
+
+// doctorAfar has the dispatcher of --server look.
+func (p *program) doctorAfar(ctx context.Context, names []string) error {
+	v, err := ask(ctx, p, remote.Examine, remote.At{Gateways: names})
+	if err != nil {
+		return err
+	}
+	if v.Away {
+		v.Report.Away = errors.New("Redis is away")
+	}
+	return p.showReport(v.Report)
+}
+
+// showReport writes the report, and says what it comes to.
+func (p *program) showReport(report doctor.Report) (err error) {
 	if p.JSON() {
 		err = cli.WriteJSON(p.Out, report)
 	} else {

@@ -9,6 +9,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 // exportJobsFlags are the flags of "export".
@@ -85,24 +86,33 @@ func (p *program) exportJobs(cmd *cobra.Command, f *exportJobsFlags) error {
 	if err := f.out.check(p); err != nil {
 		return err
 	}
-	s, err := p.openAt(cmd.Context(), f.gateways)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return p.writeJobs(cmd.Context(), s.desk, q, f)
-}
-
-func (p *program) writeJobs(ctx context.Context, d *desk.Desk, q desk.JobQuery, f *exportJobsFlags) error {
 	out, err := p.newJobWriter(&f.out)
 	if err != nil {
 		return err
 	}
-	if err := out.all(d.Jobs(ctx, q)); err != nil {
+	as := remote.JobsOf{At: remote.At{Gateways: f.gateways}, States: f.states, Since: desk.Stamp(q.Since), Until: desk.Stamp(q.Until), Time: f.times, ExportAs: remote.ExportAs{Fields: f.out.fields}}
+	if err := exported(cmd.Context(), p, out, remote.Jobs, as); err != nil {
 		return err
 	}
 	if out.rows == 0 {
 		p.nothingMeant("job")
 	}
 	return nil
+}
+
+// exported writes the jobs that an operation exports. What was written before an error stays.
+func exported[Q any](ctx context.Context, p *program, out *jobWriter, op *remote.Op[Q, remote.JobLine, remote.None], q Q) error {
+	d, err := p.at(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	_, err = op.Do(ctx, d, q, remote.Out[remote.JobLine]{Line: out.write})
+	if out.rows == 0 && err != nil {
+		return err
+	}
+	if ended := out.end(); err == nil {
+		err = ended
+	}
+	return err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"iter"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 // exportFlags say how jobs are written.
@@ -57,7 +57,7 @@ type jobWriter struct {
 	csv      *cli.CSV // nil for other formats
 	rows     int
 	unopened int
-	why      error // of the first that could not be opened
+	why      string // of the first that could not be opened
 }
 
 // newJobWriter returns what writes jobs.
@@ -73,11 +73,12 @@ func (p *program) newJobWriter(f *exportFlags) (w *jobWriter, err error) {
 	return w, err
 }
 
-func (w *jobWriter) write(l desk.JobLine) error {
+func (w *jobWriter) write(line remote.JobLine) error {
+	l := line.JobLine
 	w.rows++
-	if l.Unopened != nil {
+	if line.Unread != "" {
 		if w.unopened++; w.unopened == 1 {
-			w.why = l.Unopened
+			w.why = line.Unread
 		}
 	}
 	switch {
@@ -136,22 +137,6 @@ func fieldCells(fields []string, l desk.JobLine) []any {
 	return cells
 }
 
-// all writes these jobs. What was written before an error stays.
-func (w *jobWriter) all(lines iter.Seq2[desk.JobLine, error]) (err error) {
-	for line, failed := range lines {
-		if err = failed; err == nil {
-			err = w.write(line)
-		}
-		if err != nil {
-			break
-		}
-	}
-	if ended := w.end(); err == nil {
-		err = ended
-	}
-	return err
-}
-
 // end writes what is left, and says of which jobs the fields could not be read.
 func (w *jobWriter) end() error {
 	if w.csv != nil {
@@ -160,7 +145,7 @@ func (w *jobWriter) end() error {
 		}
 	}
 	if w.unopened > 0 {
-		w.p.remark("the fields of %s are empty, since their payloads can't be opened; the first: %v", job.JobsText(int64(w.unopened)), w.why)
+		w.p.remark("the fields of %s are empty, since their payloads can't be opened; the first: %s", job.JobsText(int64(w.unopened)), w.why)
 	}
 	if w.csv == nil && w.f.format == "" {
 		return w.out.flush()

@@ -6,6 +6,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 // findFlags are the flags of "find".
@@ -52,13 +53,17 @@ func (p *program) find(cmd *cobra.Command, f *findFlags, q desk.JobSearch) error
 		return cli.Usage("give at least 1, or leave it out for all", "--limit %d is too few", f.limit)
 	}
 	p.payloads = len(q.Fields) > 0
-	s, err := p.openAt(cmd.Context(), f.gateways)
+	d, err := p.at(cmd.Context())
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer d.Close()
+	of := remote.SearchOf{At: remote.At{Gateways: f.gateways}, ID: q.Prefix, Fields: map[string]string{}, Limit: min(q.Limit, remote.MostFound)}
+	for _, field := range q.Fields {
+		of.Fields["payload."+field.Path] = field.Value
+	}
 	out := p.newPaged("ID", "GATEWAY", "STATE", "MONEY", "BATCH", "REFERENCE", "ACCEPTED")
-	unread, err := p.writeHits(cmd, s.desk, out, q)
+	unread, err := p.writeHits(cmd, d, out, of, q.Limit)
 	if err != nil {
 		return err
 	}
@@ -78,10 +83,9 @@ func (p *program) find(cmd *cobra.Command, f *findFlags, q desk.JobSearch) error
 }
 
 // writeHits writes the jobs of page after page.
-func (p *program) writeHits(cmd *cobra.Command, d *desk.Desk, out *paged, q desk.JobSearch) (unread int64, err error) {
-	most := q.Limit
+func (p *program) writeHits(cmd *cobra.Command, d remote.Desk, out *paged, q remote.SearchOf, most int) (unread int64, err error) {
 	for {
-		hits, err := d.Search(cmd.Context(), q)
+		hits, err := remote.Search.Ask(cmd.Context(), d, q)
 		if err != nil {
 			return unread, err
 		}

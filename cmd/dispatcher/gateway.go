@@ -8,6 +8,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
+	"spillway/internal/remote"
 )
 
 func gatewayCommand(p *program) *cobra.Command {
@@ -35,18 +36,14 @@ where they have a batch.`,
 }
 
 func (p *program) gatewayList(ctx context.Context) error {
-	s, err := p.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	all, err := s.desk.Known(ctx)
+	v, err := ask(ctx, p, remote.Gateways, remote.None{})
 	if err != nil {
 		return err
 	}
 	if p.JSON() {
-		return cli.WriteJSON(p.Out, map[string][]desk.Known{"gateways": all})
+		return cli.WriteJSON(p.Out, v)
 	}
+	all := v.Gateways
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "IN FILE", "WAITING", "PARKED", "DONE", "MONEY", "LAST SERVED", "REMARK")
 	for _, k := range all {
 		var last time.Time

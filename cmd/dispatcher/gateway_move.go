@@ -6,10 +6,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/config"
 	"spillway/internal/desk"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 // moveFlags is the command line of "gateway rename" and "gateway forget" as typed.
@@ -77,14 +76,26 @@ func (f *moveFlags) verb() string {
 	return "rename"
 }
 
-// move shows what there is, asks, and renames or forgets it.
+// move asks what it would come to, says so, and does it.
 func (p *program) move(ctx context.Context, f *moveFlags) error {
-	s, by, err := p.openToAct(ctx, nil, f.verb(), f.why)
+	if err := desk.NeedWhy(f.why, f.verb()); err != nil {
+		return err
+	}
+	by, err := acts(f.why)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	d, err := s.depart(ctx, f)
+	to, err := p.at(ctx)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	op := remote.Rename
+	if f.to == "" {
+		op = remote.Forget
+	}
+	q := remote.MoveOf{GatewayAct: remote.GatewayAct{Gateway: f.old, Actor: by}, To: f.to, DryRun: true}
+	d, err := op.Ask(ctx, to, q)
 	if err != nil {
 		return err
 	}
@@ -92,48 +103,34 @@ func (p *program) move(ctx context.Context, f *moveFlags) error {
 		p.remark("%s went out with another URL, method, encoding or request.key.prefix than %s has: they will be parked as unknown_outcome, and not called. Give %[2]s those of %[3]s, "+
 			"and they are called again", job.JobsText(d.Otherwise), f.to, f.old)
 	}
-	decision, err := cli.Confirm(ctx, p.Streams, f.consent, capital(d.Text()))
+	decision, err := cli.Confirm(ctx, p.Streams, f.consent, capital(d.Text))
 	if err != nil {
 		return err
 	}
 	if decision == cli.Go {
-		if err := p.doMove(ctx, d, by); err != nil {
+		q.DryRun = false
+		if d, err = p.doMove(ctx, to, op, q, d.What); err != nil {
 			return err
 		}
 	}
 	return p.writeMove(d, decision)
 }
 
-// depart looks at the gateway, and refuses what is not to be.
-func (s *session) depart(ctx context.Context, f *moveFlags) (*desk.Departure, error) {
-	var to config.Gateway
-	if f.to != "" {
-		var known bool
-		if to, known = s.cfg.Gateway(f.to); !known {
-			return nil, dispatch.NoGateway(s.cfg, f.to)
-		}
-	}
-	d, err := s.desk.Depart(ctx, f.old, to)
-	if err != nil {
-		return nil, err
-	}
-	return d, d.HeldBack()
-}
-
-func (p *program) doMove(ctx context.Context, d *desk.Departure, by desk.By) error {
-	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: d.What() + ", keys", Quiet: p.Quiet})
+func (p *program) doMove(ctx context.Context, to remote.Desk, op *remote.Move, q remote.MoveOf, what string) (remote.Moved, error) {
+	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: what + ", keys", Quiet: p.Quiet})
 	defer bar.Close()
 	keys := int64(0)
-	return d.Do(ctx, by, func(n int64) {
-		keys += n
+	return op.Do(ctx, to, q, remote.Out[remote.MoveStep]{Line: func(s remote.MoveStep) error {
+		keys += s.Keys
 		bar.Set(keys)
-	})
+		return nil
+	}})
 }
 
-func (p *program) writeMove(d *desk.Departure, decision cli.Decision) error {
+func (p *program) writeMove(d remote.Moved, decision cli.Decision) error {
 	if p.JSON() {
-		return cli.WriteJSON(p.Out, d)
+		return cli.WriteJSON(p.Out, d.Departure)
 	}
-	line := map[cli.Decision]string{cli.Go: "done: ", cli.DryRun: "would "}[decision] + d.Text()
+	line := map[cli.Decision]string{cli.Go: "done: ", cli.DryRun: "would "}[decision] + d.Text
 	return p.tellDone(line, decision)
 }

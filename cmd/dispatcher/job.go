@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func jobCommand(p *program) *cobra.Command {
@@ -28,40 +28,21 @@ func jobCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// jobShown is "job -o json".
-type jobShown struct {
-	desk.Job
-	Payload json.RawMessage `json:"payload,omitempty"`
-}
-
 func (p *program) job(ctx context.Context, id string, names []string, payload bool) error {
 	p.payloads = payload
-	s, err := p.openAt(ctx, names)
+	v, err := ask(ctx, p, remote.Job, remote.JobOf{ID: id, At: remote.At{Gateways: names}, Payload: payload})
 	if err != nil {
 		return err
-	}
-	defer s.close()
-	found, err := s.desk.FindOne(ctx, id)
-	if err != nil {
-		return err
-	}
-	view, err := found.Job(ctx)
-	if err != nil {
-		return err
-	}
-	v, rec := jobShown{Job: view}, found.Record
-	if payload && len(rec.Job.Payload) > 0 {
-		v.Payload = desk.PayloadJSON(rec.Job.Payload)
 	}
 	if p.JSON() {
-		err = cli.WriteJSON(p.Out, v)
+		err = cli.WriteJSON(p.Out, v.JobShown)
 	} else {
-		err = p.jobTable(v, found.Retry.Attempts, payload)
+		err = p.jobTable(v.JobShown, v.Most, payload)
 	}
 	if err != nil || !payload {
 		return err
 	}
-	return unopened(rec)
+	return unopened(id, v.Unopened)
 }
 
 // spentText says how many of the calls count against retry.attempts.
@@ -105,7 +86,7 @@ func callRows(t *cli.Table, calls []desk.Call) {
 	}
 }
 
-func (p *program) jobTable(v jobShown, most int, payload bool) error {
+func (p *program) jobTable(v remote.JobShown, most int, payload bool) error {
 	t := cli.NewTable(p.Streams, time.Now(), "FIELD", "VALUE")
 	t.Row("id", cli.Uncut(v.ID))
 	t.Row("gateway", cli.Uncut(v.Gateway))

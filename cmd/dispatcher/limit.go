@@ -10,6 +10,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func limitCommand(p *program) *cobra.Command {
@@ -30,7 +31,7 @@ func limitShow(p *program) *cobra.Command {
 		Example: "  dispatcher limit show\n  dispatcher limit show -g stripe -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.limits(cmd.Context(), names, nil)
+			return p.limits(cmd.Context(), names)
 		},
 	}
 	gatewaysFlag(cmd, &names, "show this `GATEWAY` only; repeatable (default: all of the file)")
@@ -98,20 +99,31 @@ limit. What Redis still knows of stays counted.`,
 }
 
 func (p *program) forgive(ctx context.Context, names []string, by desk.By) error {
+	return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
+		v, err := remote.ForgiveLimits.Ask(ctx, d, remote.GatewayAct{Gateway: name, Actor: remote.ActorOf(by)})
+		if err != nil {
+			return err
+		}
+		return p.showForgiven(v)
+	})
+}
+
+// eachNamed does something for each gateway that is named, in the order of the file.
+func (p *program) eachNamed(ctx context.Context, names []string, do func(remote.Desk, string) error) error {
 	if len(names) == 0 {
 		return noGateway()
 	}
-	s, err := p.openAt(ctx, names)
+	d, err := p.at(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	for _, g := range s.desk.Gateways {
-		v, err := g.Forgive(ctx, by)
-		if err == nil {
-			err = p.showForgiven(v)
-		}
-		if err != nil {
+	defer d.Close()
+	chosen, err := inOrder(ctx, d, names)
+	if err != nil {
+		return err
+	}
+	for _, name := range chosen {
+		if err := do(d, name); err != nil {
 			return err
 		}
 	}
@@ -136,31 +148,34 @@ func whyFlag(cmd *cobra.Command, why *string) {
 	cmd.Flags().StringVar(why, "why", "", "the `REASON`, written down")
 }
 
+// changeLimits replaces limits, or has those of the file hold again where none is named, and shows what holds then.
 func (p *program) changeLimits(ctx context.Context, names []string, to []job.Limit, why string) error {
-	if len(names) == 0 {
-		return noGateway()
+	texts := make([]string, len(to))
+	for i, l := range to {
+		texts[i] = l.String()
 	}
-	by := desk.By{Who: steersman(), Why: why}
-	return p.limits(ctx, names, func(g *desk.Gateway) error { return g.SetLimits(ctx, by, to) })
-}
-
-// limits makes a change, if there is one, and shows what holds then.
-func (p *program) limits(ctx context.Context, names []string, change func(*desk.Gateway) error) error {
-	s, err := p.openAt(ctx, names)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	for _, g := range s.desk.Gateways {
-		if change != nil {
-			if err := change(g); err != nil {
-				return err
-			}
+	return p.eachNamed(ctx, names, func(d remote.Desk, name string) (err error) {
+		var now desk.Limits
+		act := remote.GatewayAct{Gateway: name, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: why})}
+		if len(texts) > 0 {
+			now, err = remote.SetLimits.Ask(ctx, d, remote.LimitsTo{GatewayAct: act, Limits: texts})
+		} else {
+			now, err = remote.ResetLimits.Ask(ctx, d, act)
 		}
-		now, err := g.Limits(ctx)
 		if err != nil {
 			return err
 		}
+		return p.showLimits(now)
+	})
+}
+
+// limits shows what holds.
+func (p *program) limits(ctx context.Context, names []string) error {
+	v, err := ask(ctx, p, remote.Limits, remote.At{Gateways: names})
+	if err != nil {
+		return err
+	}
+	for _, now := range v.Gateways {
 		if err := p.showLimits(now); err != nil {
 			return err
 		}

@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/desk"
+	"spillway/internal/feed"
+	"spillway/internal/remote"
 )
 
 // outcomesFlags are the flags of "outcomes".
@@ -59,12 +60,12 @@ func (p *program) outcomes(cmd *cobra.Command, f *outcomesFlags) error {
 	case f.ack && f.reader == "":
 		return cli.Usage("name it with --reader", "--ack needs the reader that acknowledges")
 	}
-	s, err := p.openAt(cmd.Context(), f.gateways)
+	d, err := p.at(cmd.Context())
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	tails, err := tailsOf(cmd.Context(), s.desk, f)
+	defer d.Close()
+	tails, err := tailsOf(cmd.Context(), d, f)
 	if err != nil {
 		return err
 	}
@@ -73,35 +74,27 @@ func (p *program) outcomes(cmd *cobra.Command, f *outcomesFlags) error {
 
 // tail is one gateway's feed, and how far it was printed.
 type tail struct {
-	*desk.Outcomes
-	after string
+	at      remote.Desk
+	gateway string
+	after   string
+	reader  string // whose place it begins at; empty once it has begun
 }
 
 // tailsOf returns the feeds that are meant.
-func tailsOf(ctx context.Context, d *desk.Desk, f *outcomesFlags) (all []*tail, err error) {
-	of := d.Gateways
-	if told := d.Told(); len(f.gateways) == 0 && len(told) > 0 {
-		of = told
+func tailsOf(ctx context.Context, d remote.Desk, f *outcomesFlags) (all []*tail, err error) {
+	names, err := remote.Named.Ask(ctx, d, remote.At{Gateways: f.gateways})
+	if err != nil {
+		return nil, err
+	}
+	of := names.Gateways
+	if len(f.gateways) == 0 && len(names.Told) > 0 {
+		of = names.Told
 	}
 	if f.after != "" && len(of) > 1 {
 		return nil, cli.Usage("name the gateway with -g", "--after is a cursor of one gateway, and several have outcomes")
 	}
-	for _, g := range of {
-		o, err := g.Outcomes()
-		if err != nil {
-			return nil, err
-		}
-		t := &tail{o, f.after}
-		if f.reader != "" {
-			acked, err := o.Acked(ctx, f.reader)
-			if err != nil {
-				return nil, err
-			}
-			if f.after == "" {
-				t.after = acked
-			}
-		}
-		all = append(all, t)
+	for _, name := range of {
+		all = append(all, &tail{at: d, gateway: name, after: f.after, reader: f.reader})
 	}
 	return all, nil
 }
@@ -109,14 +102,18 @@ func tailsOf(ctx context.Context, d *desk.Desk, f *outcomesFlags) (all []*tail, 
 // follow prints what the feeds have, in turn, and with --follow what is still to come.
 func (p *program) follow(ctx context.Context, tails []*tail, f *outcomesFlags) error {
 	left := f.limit
+	wait := ""
 	for {
 		printed := 0
-		for _, t := range tails {
+		for i, t := range tails {
 			most := outcomesAtATime
 			if f.limit > 0 {
 				most = min(most, left)
 			}
-			n, err := p.printOutcomes(ctx, t, most, f)
+			if i > 0 {
+				wait = "" // the others have had so long
+			}
+			n, err := p.printOutcomes(ctx, t, remote.OutcomesOf{Limit: most, Wait: wait}, f)
 			if err != nil {
 				return err
 			}
@@ -124,32 +121,31 @@ func (p *program) follow(ctx context.Context, tails []*tail, f *outcomesFlags) e
 				return nil
 			}
 		}
-		switch {
-		case printed > 0:
-		case !f.follow:
+		if wait = ""; printed == 0 {
+			wait = followEvery.String()
+		}
+		if printed == 0 && !f.follow {
 			return nil
-		default:
-			if err := tails[0].Wait(ctx, tails[0].after, followEvery); err != nil { // the others have so long
-				return err
-			}
 		}
 	}
 }
 
 // printOutcomes prints the next outcomes of a feed, up to so many, and acknowledges them where that is asked for.
-func (p *program) printOutcomes(ctx context.Context, t *tail, most int, f *outcomesFlags) (int, error) {
-	page, err := t.Read(ctx, t.after, most)
-	if err != nil {
-		return 0, err
-	}
-	for _, o := range page {
-		if err := cli.WriteJSON(p.Out, o); err != nil {
-			return 0, err
-		}
+func (p *program) printOutcomes(ctx context.Context, t *tail, q remote.OutcomesOf, f *outcomesFlags) (n int, err error) {
+	q.Gateway, q.After, q.Reader = t.gateway, t.after, t.reader
+	_, err = remote.Outcomes.Do(ctx, t.at, q, remote.Out[feed.Outcome]{Line: func(o feed.Outcome) error {
+		n++
 		t.after = o.Cursor
+		return cli.WriteJSON(p.Out, o)
+	}})
+	if err != nil {
+		return n, err
 	}
-	if f.ack && len(page) > 0 {
-		_, err = t.Ack(ctx, f.reader, t.after)
+	if t.after != "" {
+		t.reader = ""
 	}
-	return len(page), err
+	if f.ack && n > 0 {
+		_, err = remote.AckOutcomes.Ask(ctx, t.at, remote.AckOf{Gateway: t.gateway, Reader: f.reader, Cursor: t.after})
+	}
+	return n, err
 }

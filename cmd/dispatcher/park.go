@@ -9,6 +9,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 // parkFlags is the command line of park as typed.
@@ -40,16 +41,20 @@ It asks on a terminal; off one it only says what it would do, unless --yes. Who 
 }
 
 func (p *program) park(ctx context.Context, id string, f *parkFlags) error {
-	s, by, err := p.openToAct(ctx, f.gateways, "park", f.why)
+	if err := desk.NeedWhy(f.why, "park"); err != nil {
+		return err
+	}
+	by, err := acts(f.why)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	found, err := s.desk.FindOne(ctx, id)
+	to, err := p.at(ctx)
 	if err != nil {
 		return err
 	}
-	d, err := found.WouldPark()
+	defer to.Close()
+	q := remote.ParkOf{ID: id, At: remote.At{Gateways: f.gateways}, Actor: by, DryRun: true}
+	d, err := remote.Park.Ask(ctx, to, q)
 	if err != nil {
 		return err
 	}
@@ -57,11 +62,11 @@ func (p *program) park(ctx context.Context, id string, f *parkFlags) error {
 	if err != nil {
 		return err
 	}
-	if d.Done = decision == cli.Go; d.Done {
-		err = found.Park(ctx, by)
-	}
-	if err != nil {
-		return err
+	if decision == cli.Go {
+		q.DryRun = false
+		if d, err = remote.Park.Ask(ctx, to, q); err != nil {
+			return err
+		}
 	}
 	return p.writePark(d, decision)
 }

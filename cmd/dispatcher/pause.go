@@ -8,7 +8,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
-	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func pauseCommand(p *program) *cobra.Command {
@@ -20,15 +20,13 @@ func pauseCommand(p *program) *cobra.Command {
 		Example: `  dispatcher pause -g stripe --why "maintenance window"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.steer(cmd.Context(), names, why, "paused", func(g *desk.Gateway, ctx context.Context, by desk.By) error { return g.Pause(ctx, by, why) })
+			return p.steer(cmd.Context(), names, why, remote.Pause)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to pause; repeatable")
 	cmd.Flags().StringVar(&why, "why", "by an operator", "the `REASON`, shown by status and written down")
 	return cmd
 }
-
-const resumed = "resumed"
 
 func resumeCommand(p *program) *cobra.Command {
 	var names []string
@@ -38,7 +36,7 @@ func resumeCommand(p *program) *cobra.Command {
 		Example: "  dispatcher resume -g stripe",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.steer(cmd.Context(), names, why, resumed, (*desk.Gateway).Resume)
+			return p.steer(cmd.Context(), names, why, remote.Resume)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to resume; repeatable")
@@ -46,45 +44,31 @@ func resumeCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// steer does something to each of the gateways, and says what was done.
-func (p *program) steer(ctx context.Context, names []string, why, done string, act func(*desk.Gateway, context.Context, desk.By) error) error {
-	if len(names) == 0 {
-		return cli.Usage("name it with -g GATEWAY", "no gateway is named")
-	}
-	s, err := p.openAt(ctx, names)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	for _, g := range s.desk.Gateways {
-		if err := act(g, ctx, desk.By{Who: steersman(), Why: why}); err != nil {
+func (p *program) steer(ctx context.Context, names []string, why string, op *remote.Steering) error {
+	return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
+		v, err := op.Ask(ctx, d, remote.SteerOf{GatewayAct: remote.GatewayAct{Gateway: name, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: why})}})
+		if err != nil {
 			return err
 		}
-		if err := p.steered(ctx, g, done); err != nil {
-			return err
-		}
-	}
-	return nil
+		return p.steered(v)
+	})
 }
 
-// steered says what was done, and of a gateway that was resumed what else keeps its calls back.
-func (p *program) steered(ctx context.Context, g *desk.Gateway, done string) error {
+// inOrder returns the gateways of these names, or all, in the order of the file, each once. It is an error if the file does not have one.
+func inOrder(ctx context.Context, d remote.Desk, names []string) ([]string, error) {
+	v, err := remote.Named.Ask(ctx, d, remote.At{Gateways: names})
+	return v.Gateways, err
+}
+
+func (p *program) steered(v remote.Steered) error {
 	var err error
 	if p.JSON() {
-		err = cli.WriteJSON(p.Out, map[string]string{"gateway": g.Name, "done": done})
-	} else if _, err = fmt.Fprintf(p.Out, "%s %s\n", g.Name, done); err != nil {
+		err = cli.WriteJSON(p.Out, map[string]string{"gateway": v.Gateway, "done": v.Done})
+	} else if _, err = fmt.Fprintf(p.Out, "%s %s\n", v.Gateway, v.Done); err != nil {
 		err = fmt.Errorf("writing the result: %w", err)
 	}
-	if err != nil || done != resumed {
-		return err
+	if err == nil && v.Remark != "" {
+		p.remark("%s", v.Remark)
 	}
-	v, err := g.Status(ctx)
-	switch h := v.Glance.Hold; {
-	case err != nil: // it is resumed all the same
-	case h.Paused:
-		p.remark("%s is not called all the same: %s", g.Name, h.PauseWhy)
-	case v.HeldUntil != nil:
-		p.remark("%s is held until %s: %s; a hold ends by itself", g.Name, job.Moment(*v.HeldUntil), h.Reason)
-	}
-	return nil
+	return err
 }

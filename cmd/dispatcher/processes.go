@@ -10,6 +10,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func processesCommand(p *program) *cobra.Command {
@@ -25,12 +26,7 @@ is silent; it is forgotten after six hours. One that was stopped is not listed.`
 }
 
 func (p *program) processes(ctx context.Context) error {
-	s, err := p.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	all, err := desk.WhoServes(ctx, s.db.Client)
+	all, err := ask(ctx, p, remote.Processes, remote.None{})
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,8 @@ type program struct {
 	cli.Common
 	cli.Streams
 	payloads bool // the command shows payloads: it needs the keys that seal them
+	// server is the address of a dispatcher that does what operators ask for; empty: it is done here, at the Redis of the configuration.
+	server, tokenFile string
 }
 
 func newCommand(s cli.Streams) *cobra.Command {
@@ -33,6 +35,7 @@ func newCommand(s cli.Streams) *cobra.Command {
 		Example: "  dispatcher demo\n  dispatcher run -c dispatcher.yaml\n  dispatcher status",
 	}
 	p.AddTo(root)
+	p.serverFlags(root)
 	root.AddCommand(runCommand(p), statusCommand(p), callsCommand(p), answersCommand(p), processesCommand(p), topCommand(p), jobCommand(p), findCommand(p), doctorCommand(p), dlqCommand(p), auditCommand(p), limitCommand(p), pauseCommand(p), resumeCommand(p), demoCommand(p), providerCommand(p))
 	root.AddCommand(batchCommand(p), gatewayCommand(p), parkCommand(p), outcomesCommand(p), exportCommand(p), reconcileCommand(p), healthcheckCommand(p), configCommand(p), packsCommand(p), cli.ManCommand(s, &p.Common))
 	return root
@@ -63,6 +66,9 @@ const openWait = 5 * time.Second
 
 // open loads the configuration and connects to its Redis, for commands that look at what others keep there.
 func (p *program) open(ctx context.Context) (*session, error) {
+	if err := p.hereOnly(); err != nil {
+		return nil, err
+	}
 	cfg, err := p.loadShared()
 	if err != nil {
 		return nil, err
@@ -101,19 +107,6 @@ func (p *program) openAt(ctx context.Context, names []string) (*session, error) 
 	}
 	s.desk = desk.New(s.db.Client, chosen).Of(s.db.Client, s.cfg.Names())
 	return s, nil
-}
-
-// openToAct opens one for an act upon jobs, which needs a reason and somebody who does it.
-func (p *program) openToAct(ctx context.Context, names []string, act, why string) (*session, desk.By, error) {
-	if err := desk.NeedWhy(why, act); err != nil {
-		return nil, desk.By{}, err
-	}
-	who, err := cli.WhoAmI()
-	if err != nil {
-		return nil, desk.By{}, err
-	}
-	s, err := p.openAt(ctx, names)
-	return s, desk.By{Who: who, Why: why}, err
 }
 
 // gatewaysFlag declares -g, which may be given more than once.

@@ -13,6 +13,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func statusCommand(p *program) *cobra.Command {
@@ -33,34 +34,21 @@ JSON, and for --reason.`,
 }
 
 func (p *program) status(ctx context.Context, names []string) error {
-	s, err := p.openAt(ctx, names)
+	v, err := ask(ctx, p, remote.Status, remote.StatusOf{At: remote.At{Gateways: names}, Drawn: true})
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	rows, damaged := s.desk.StatusOfWell(ctx)
-	if damaged != nil && len(rows) == 0 {
-		return damaged
-	}
-	unlisted, err := p.unlisted(ctx, s, names)
-	if err != nil {
-		return err
-	}
-	v, unseen, err := statusOf(ctx, s.desk, rows, unlisted)
-	if err != nil {
-		return err
-	}
-	damaged = desk.AlsoDamaged(damaged, unseen)
-	if err := p.showStatus(ctx, s.desk, v, damaged == nil); err != nil {
+	damaged := v.Drawn.Err()
+	if err := p.showStatus(v, damaged == nil); err != nil {
 		return err
 	}
 	return damaged
 }
 
-// showStatus draws it. whole says that nothing is missing for what is damaged.
-func (p *program) showStatus(ctx context.Context, d *desk.Desk, v statusDocument, whole bool) error {
+// showStatus writes it; whole says that all could be looked at.
+func (p *program) showStatus(v remote.Standing, whole bool) error {
 	if p.JSON() {
-		return cli.WriteJSON(p.Out, v)
+		return cli.WriteJSON(p.Out, v.Plain())
 	}
 	if len(v.NeedsPerson) > 0 || whole {
 		p.remarkNeeds(v.NeedsPerson)
@@ -70,7 +58,8 @@ func (p *program) showStatus(ctx context.Context, d *desk.Desk, v statusDocument
 	}
 	p.remarkServed(v.Unlisted)
 	p.remarkHolds(v.Gateways)
-	return p.remarkPaused(ctx, d, v.Gateways)
+	p.remarkPaused(v)
+	return nil
 }
 
 // needsNamed is how many things that need a person status names. JSON has all.
@@ -109,42 +98,12 @@ func (p *program) remarkHolds(rows []desk.Status) {
 	}
 }
 
-// remarkPaused says what takes the jobs of paused batches in again. One batch is named, that of the job that is parked longest.
-func (p *program) remarkPaused(ctx context.Context, d *desk.Desk, rows []desk.Status) error {
-	for _, r := range rows {
-		n := r.Parked[string(job.Paused)]
-		if n == 0 {
-			continue
-		}
-		batch, err := d.Gateway(r.Gateway).PausedBatch(ctx)
-		if err != nil {
-			return err
-		}
-		if batch == "" {
-			continue
-		}
-		goOn, err := d.Gateway(r.Gateway).GoOn(ctx, batch)
-		if err != nil {
-			return err
-		}
-		p.remark("%s: %s of paused batches, such as %s: %s", r.Gateway, job.JobsText(n), batch, goOn)
+// remarkPaused names a batch of each gateway at which jobs are parked because theirs is paused, and says what lets it go on.
+func (p *program) remarkPaused(v remote.Standing) {
+	for _, b := range v.Drawn.Paused {
+		i := slices.IndexFunc(v.Gateways, func(s desk.Status) bool { return s.Gateway == b.Gateway })
+		p.remark("%s: %s of paused batches, such as %s: %s", b.Gateway, job.JobsText(v.Gateways[i].Parked[string(job.Paused)]), b.Batch, b.GoOn)
 	}
-	return nil
-}
-
-// statusDocument is what status prints as JSON.
-type statusDocument struct {
-	// NeedsPerson is what stays as it is until a person acts, the most urgent first.
-	NeedsPerson []desk.Need   `json:"needs_person"`
-	Gateways    []desk.Status `json:"gateways"`
-	// Unlisted are the gateways with jobs that the file does not have.
-	Unlisted []desk.Unlisted `json:"unlisted,omitempty"`
-}
-
-// statusOf adds what needs a person to what was seen. damaged says what of that is missing.
-func statusOf(ctx context.Context, d *desk.Desk, rows []desk.Status, unlisted []desk.Unlisted) (v statusDocument, damaged, err error) {
-	needs, damaged, err := d.Needs(ctx, rows, unlisted)
-	return statusDocument{needs, rows, unlisted}, damaged, err
 }
 
 func (p *program) statusTable(rows []desk.Status) error {

@@ -14,11 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/config"
 	"spillway/internal/desk"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/remote"
 )
 
 func topCommand(p *program) *cobra.Command {
@@ -43,15 +42,16 @@ func (p *program) top(ctx context.Context, names []string) error {
 		return cli.Usage(`use "dispatcher status" there, with -o json for programs; "watch dispatcher status" repeats it`,
 			"top needs a terminal to draw on and to read keys from, and has no JSON")
 	}
-	cfg, err := p.loadShared()
-	if err != nil {
-		return err
+	src := &topSource{p: p, names: names}
+	if p.server == "" {
+		cfg, err := p.loadShared()
+		if err == nil {
+			_, err = desk.Choose(cfg, names)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	chosen, err := desk.Choose(cfg, names)
-	if err != nil {
-		return err
-	}
-	src := &topSource{cfg: cfg, gateways: chosen}
 	defer src.close()
 	return p.draw(ctx, src)
 }
@@ -87,42 +87,39 @@ func topEnvironment(env []string) []string {
 // topRow is one gateway at one look.
 type topRow struct{ desk.Watched }
 
-// topSource looks at gateways and acts on them. It opens Redis at the first look that reaches it: top may start while Redis is away.
+// topSource looks at the gateways, here or at the dispatcher of --server. It connects when it is first asked.
 type topSource struct {
-	cfg      *config.Config
-	gateways []config.Gateway
+	p     *program
+	names []string
 
-	mu   sync.Mutex
-	db   *redisdb.DB
-	desk *desk.Desk
+	mu sync.Mutex
+	at remote.Desk
 }
 
-// topPatience is how long one look may take. It also bounds how late the screen says that Redis is away.
+// topPatience bounds one look.
 const topPatience = 3 * time.Second
 
-func (s *topSource) open(ctx context.Context) (*desk.Desk, error) {
+func (s *topSource) open(ctx context.Context) (remote.Desk, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.db == nil {
-		db, err := dispatch.Open(ctx, s.cfg, topPatience)
+	if s.at == nil {
+		at, err := s.p.at(ctx)
 		if err != nil {
 			return nil, err
 		}
-		s.db, s.desk = db, desk.New(db.Client, s.gateways)
+		s.at = at
 	}
-	return s.desk, nil
+	return s.at, nil
 }
 
-// close gives the connection back, if there is one. A look under way fails, and nobody waits for it.
 func (s *topSource) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.db != nil {
-		_ = s.db.Close()
+	if s.at != nil {
+		s.at.Close()
 	}
 }
 
-// look returns a row for each gateway.
 func (s *topSource) look(ctx context.Context) ([]topRow, error) {
 	d, err := s.open(ctx)
 	if err != nil {
@@ -130,18 +127,17 @@ func (s *topSource) look(ctx context.Context) ([]topRow, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
-	all, err := d.Watch(ctx)
+	all, err := remote.Watch.Ask(ctx, d, remote.At{Gateways: s.names})
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]topRow, len(all))
-	for i, one := range all {
+	rows := make([]topRow, len(all.Gateways))
+	for i, one := range all.Gateways {
 		rows[i] = topRow{one}
 	}
 	return rows, nil
 }
 
-// act pauses or resumes a gateway.
 func (s *topSource) act(ctx context.Context, what topAct, gateway string) error {
 	d, err := s.open(ctx)
 	if err != nil {
@@ -149,11 +145,14 @@ func (s *topSource) act(ctx context.Context, what topAct, gateway string) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
-	g, by := d.Gateway(gateway), desk.By{Who: steersman(), Why: "at a key of top"}
-	if what == topResume {
-		return g.Resume(ctx, by)
+	q := remote.SteerOf{GatewayAct: remote.GatewayAct{Gateway: gateway, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: "at a key of top"})}}
+	op := remote.Resume
+	if what != topResume {
+		op = remote.Pause
+		q.Shown = "by " + q.By
 	}
-	return g.Pause(ctx, by, "by "+by.Who)
+	_, err = op.Ask(ctx, d, q)
+	return err
 }
 
 // away reports whether an error may pass by itself.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"spillway/internal/bucket"
+	"spillway/internal/cli"
 	"spillway/internal/config"
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
@@ -110,7 +112,7 @@ func newScreen(t *testing.T, src topGateways) *screen {
 
 // source looks at the rig's Redis.
 func (r *rig) source() *topSource {
-	src := &topSource{cfg: r.cfg, gateways: r.cfg.Gateways}
+	src := &topSource{p: &program{Common: cli.Common{Config: r.file}, Streams: cli.Streams{Err: io.Discard}}}
 	r.t.Cleanup(src.close)
 	return src
 }

@@ -8,14 +8,6 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// unlisted returns the gateways with jobs that the file does not have, unless some gateways were asked for by name.
-func (p *program) unlisted(ctx context.Context, s *session, names []string) ([]desk.Unlisted, error) {
-	if len(names) > 0 {
-		return nil, nil
-	}
-	return s.desk.Unlisted(ctx)
-}
-
 // remarkUnlisted says which they are, and what to do.
 func (p *program) remarkUnlisted(before string, all []desk.Unlisted) {
 	for _, u := range all {

@@ -26,20 +26,17 @@ var stayLocal = map[string]string{
 	"packs show":    "the packs are in the program",
 	"reconcile":     "it compares a file beside the operator with every record",
 	"man":           "it writes pages of the program",
-	"outcomes":      "has handlers of its own: readOutcomes, ackOutcomes",
 }
 
 // otherDoors are the operations of the API that no command of dispatcher is for, and what they are for.
 var otherDoors = map[string]string{
-	"/v1/gateways/{gateway}/jobs":         "enqueue",
-	"/v1/gateways/{gateway}/jobs/{id}":    "job, of one gateway",
-	"/v1/gateways/{gateway}/answers":      "answers, of one gateway",
-	"/v1/gateways/{gateway}/outcomes":     "outcomes",
-	"/v1/gateways/{gateway}/outcomes/ack": "outcomes --ack",
-	"/metrics":                            "Prometheus",
-	"/healthz":                            "supervisors",
-	"/readyz":                             "supervisors, and healthcheck",
-	"/openapi.json":                       "programs",
+	"/v1/gateways/{gateway}/jobs":      "enqueue",
+	"/v1/gateways/{gateway}/jobs/{id}": "job, of one gateway",
+	"/v1/gateways/{gateway}/answers":   "answers, of one gateway",
+	"/metrics":                         "Prometheus",
+	"/healthz":                         "supervisors",
+	"/readyz":                          "supervisors, and healthcheck",
+	"/openapi.json":                    "programs",
 }
 
 // Everything the command line can, the API can: each command names its operation, and each operation its command.

@@ -98,8 +98,8 @@ func FilterValues(f deadletter.Filter) url.Values {
 		add("reason", string(r))
 	}
 	add("batch", f.Batch)
-	add("since", stamp(f.Since))
-	add("until", stamp(f.Until))
+	add("since", Stamp(f.Since))
+	add("until", Stamp(f.Until))
 	for _, id := range f.IDs {
 		add("id", id)
 	}
@@ -112,7 +112,8 @@ func FilterValues(f deadletter.Filter) url.Values {
 	return q
 }
 
-func stamp(t time.Time) string {
+// Stamp is a moment as requests and filters have it; empty where it is zero.
+func Stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}

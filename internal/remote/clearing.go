@@ -66,7 +66,9 @@ type Preview struct {
 	job.Totals
 	// Would is those of the jobs that it would take.
 	Would job.Totals    `json:"would"`
-	Parts []PreviewPart `json:"parts"`
+	Parts []PreviewPart `json:"parts"` // of the gateways that have jobs which are meant
+	// Gateways are all that are meant.
+	Gateways []string `json:"gateways"`
 	LeftOut
 
 	plan *desk.Plan // where it was made here
@@ -118,6 +120,9 @@ var Previewed = &Op[Clearing, None, Preview]{About{Name: "previewDeadLetters", M
 		}
 		if v, err = q.preview(ctx, s); err == nil {
 			v.LeftOut, err = leftOut(ctx, s, v.plan.Missing)
+		}
+		for _, g := range s.Gateways {
+			v.Gateways = append(v.Gateways, g.Name)
 		}
 		return v, err
 	}}
@@ -275,7 +280,9 @@ func clearedPart(b *desk.Bulk, err error) ClearedPart {
 		Held: heldBy(b), Stopped: desk.Halted(err), Problem: faultOf(err)}
 	if c := far.Canary; c != nil {
 		p.Canary = &Canary{c.Sent, c.Done, c.Waiting, c.Later, append([]string{}, c.Failed...)}
-		p.Problem = p.Problem.ofCanary(desk.CanaryFailed(err))
+	}
+	if p.Stopped && !desk.CanaryFailed(err) {
+		p.Problem.Kind = job.CodeUnavailable
 	}
 	return p
 }

@@ -16,14 +16,6 @@ type Fault struct {
 	err error // where it happened here
 }
 
-// ofCanary gives it the kind failed, where the reason is a job that was sent ahead.
-func (f *Fault) ofCanary(is bool) *Fault {
-	if f != nil && is {
-		f.Kind = job.CodeFailed
-	}
-	return f
-}
-
 func faultOf(err error) *Fault {
 	if err == nil {
 		return nil

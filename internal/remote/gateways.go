@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -17,6 +18,13 @@ type GatewayAct struct {
 	Actor
 }
 
+// SteerOf names a gateway that is paused or resumed.
+type SteerOf struct {
+	GatewayAct
+	// Shown is what people are told as the reason of a pause. Empty: why, or else "by an operator".
+	Shown string `json:"shown,omitempty"`
+}
+
 // Steered is what became of a gateway that was paused or resumed.
 type Steered struct {
 	Gateway string `json:"gateway"`
@@ -26,7 +34,7 @@ type Steered struct {
 }
 
 // Steering pauses or resumes a gateway.
-type Steering = Op[GatewayAct, None, Steered]
+type Steering = Op[SteerOf, None, Steered]
 
 // Paused and Resumed are what Steered says.
 const (
@@ -37,19 +45,15 @@ const (
 // The two.
 var (
 	Pause = &Steering{About{Name: "pauseGateway", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/pause", Act: true, Commands: []string{"pause"}},
-		func(ctx context.Context, h *Here, q GatewayAct, _ Out[None]) (v Steered, err error) {
+		func(ctx context.Context, h *Here, q SteerOf, _ Out[None]) (v Steered, err error) {
 			g, by, err := q.at(ctx, h, "")
 			if err != nil {
 				return v, err
 			}
-			shown := by.Why
-			if shown == "" {
-				shown = "by an operator"
-			}
-			return Steered{Gateway: g.Name, Done: Paused}, g.Pause(ctx, by, shown)
+			return Steered{Gateway: g.Name, Done: Paused}, g.Pause(ctx, by, cmp.Or(q.Shown, by.Why, "by an operator"))
 		}}
 	Resume = &Steering{About{Name: "resumeGateway", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/resume", Act: true, Commands: []string{"resume"}},
-		func(ctx context.Context, h *Here, q GatewayAct, _ Out[None]) (v Steered, err error) {
+		func(ctx context.Context, h *Here, q SteerOf, _ Out[None]) (v Steered, err error) {
 			g, by, err := q.at(ctx, h, "")
 			if err == nil {
 				err = g.Resume(ctx, by)
@@ -83,6 +87,29 @@ func (q GatewayAct) at(ctx context.Context, h *Here, verb string) (*desk.Gateway
 	g, err := h.one(ctx, q.Gateway)
 	return g, by, err
 }
+
+// Names are gateways of the configuration.
+type Names struct {
+	Gateways []string `json:"gateways"`
+	// Told are those of them that have an outcome feed.
+	Told []string `json:"outcomes,omitempty"`
+}
+
+// Named returns the names of gateways in the order of the configuration, each once.
+var Named = &Op[At, None, Names]{About{Name: "nameGateways", Method: http.MethodGet, Path: "/v1/names", Commands: []string{"pause", "resume", "limit set", "limit reset", "limit forgive", "outcomes"}},
+	func(ctx context.Context, h *Here, q At, _ Out[None]) (v Names, err error) {
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return v, err
+		}
+		for _, g := range d.Gateways {
+			v.Gateways = append(v.Gateways, g.Name)
+			if g.Gateway.Outcomes != nil {
+				v.Told = append(v.Told, g.Name)
+			}
+		}
+		return v, nil
+	}}
 
 // AllLimits is the limits of gateways.
 type AllLimits struct {

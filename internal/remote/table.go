@@ -3,10 +3,10 @@ package remote
 // Table is all operations.
 func Table() []Operation {
 	return []Operation{
-		Status, Watch, Calls, Answers, Processes, Examine, Search, Gateways, Audit,
+		Status, Watch, Calls, Answers, Processes, Examine, Search, Gateways, Named, Audit,
 		Job, Park, Jobs,
 		Batches, Batch, BatchJobs, PauseBatch, ResumeBatch, CancelBatch,
 		DeadLetters, DeadLetter, Stats, DeadExport, Previewed, Clear, History,
-		Pause, Resume, Limits, SetLimits, ResetLimits, ForgiveLimits, Rename, Forget,
+		Outcomes, AckOutcomes, Pause, Resume, Limits, SetLimits, ResetLimits, ForgiveLimits, Rename, Forget,
 	}
 }

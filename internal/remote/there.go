@@ -132,7 +132,7 @@ func (p problem) err() error {
 func (t *There) refused(got *http.Response) error {
 	var p problem
 	text, err := io.ReadAll(io.LimitReader(got.Body, job.MaxLine))
-	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" {
+	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" || p.Code == "unknown_path" {
 		return t.foreign()
 	}
 	if p.Code == "no_token" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,6 +50,15 @@ type PausedBatch struct {
 	Gateway string `json:"gateway"`
 	Batch   string `json:"batch"`
 	GoOn    string `json:"go_on"` // what lets it go on, for a person
+}
+
+// Plain is the document without what a terminal draws beside it.
+func (v Standing) Plain() Standing {
+	v.Drawn, v.Gateways = nil, slices.Clone(v.Gateways)
+	for i := range v.Gateways {
+		v.Gateways[i].Drawn = nil
+	}
+	return v
 }
 
 // Err is what is damaged as an error; nil if nothing is.

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/remote"
+)
+
+// The environment of --server.
+const (
+	serverVariable    = "DISPATCHER_SERVER"
+	tokenVariable     = "DISPATCHER_TOKEN"
+	tokenFileVariable = "DISPATCHER_TOKEN_FILE"
+)
+
+func (p *program) serverFlags(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.StringVar(&p.server, "server", os.Getenv(serverVariable), "`URL` of a running dispatcher that does what is asked: neither Redis nor the file is needed here ($"+serverVariable+"; its token in $"+tokenVariable+")")
+	f.StringVar(&p.tokenFile, "token-file", os.Getenv(tokenFileVariable), "`FILE` with the token of --server ($"+tokenFileVariable+")")
+}
+
+// at opens the desk: that of the dispatcher that --server names, or that of the configuration at its Redis.
+func (p *program) at(ctx context.Context) (remote.Desk, error) {
+	if p.server == "" {
+		s, err := p.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &remote.Here{Config: s.cfg, DB: s.db}, nil
+	}
+	token, err := p.token()
+	if err != nil {
+		return nil, err
+	}
+	return remote.NewThere(p.server, token)
+}
+
+// token returns the token of --server; empty if none is named. It is never the value of a flag, which every user of the machine can see.
+func (p *program) token() (string, error) {
+	if token := os.Getenv(tokenVariable); token != "" || p.tokenFile == "" {
+		return token, nil
+	}
+	text, err := os.ReadFile(p.tokenFile)
+	if err != nil {
+		return "", cli.Usage("name a file that can be read", "--token-file: %v", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return "", cli.Usage("write the token into it", "--token-file %s is empty", p.tokenFile)
+	}
+	return token, nil
+}
+
+// hereOnly refuses --server for a command that needs Redis itself.
+func (p *program) hereOnly() error {
+	if p.server == "" {
+		return nil
+	}
+	return cli.Usage("leave --server and $"+serverVariable+" out, and run it where Redis can be reached", "this command can't be done by --server: it needs Redis itself")
+}
+
+// acts returns who acts.
+func acts(why string) (remote.Actor, error) {
+	who, err := cli.WhoAmI()
+	return remote.ActorOf(desk.By{Who: who, Why: why}), err
+}
+
+// ask does an operation that has no lines, for gateways.
+func ask[Q, L, A any](ctx context.Context, p *program, op *remote.Op[Q, L, A], q Q) (a A, err error) {
+	d, err := p.at(ctx)
+	if err != nil {
+		return a, err
+	}
+	defer d.Close()
+	return op.Ask(ctx, d, q)
+}

@@ -1,0 +1,81 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"spillway/internal/desk"
+	"spillway/internal/feed"
+)
+
+// OutcomesOf says which outcomes of a gateway are read.
+type OutcomesOf struct {
+	Gateway string `json:"-" path:"gateway"`
+	// After is the cursor of a line: what is behind it. Empty: from where Reader has acknowledged, or from the first that is kept.
+	After  string `json:"after,omitempty"`
+	Reader string `json:"reader,omitempty"`
+	// Limit is how many are read at most.
+	Limit int `json:"limit,omitempty"`
+	// Wait is how long the first is waited for, such as 5s; empty: not at all.
+	Wait string `json:"wait,omitempty"`
+}
+
+// Outcomes reads what became of a gateway's jobs.
+var Outcomes = &Op[OutcomesOf, feed.Outcome, None]{About{Name: "readOutcomes", Method: http.MethodGet, Path: "/v1/gateways/{gateway}/outcomes", Kind: Lines, Elsewhere: true, Commands: []string{"outcomes"}},
+	func(ctx context.Context, h *Here, q OutcomesOf, out Out[feed.Outcome]) (n None, err error) {
+		o, err := h.feed(ctx, q.Gateway)
+		if err != nil {
+			return n, err
+		}
+		if q.Reader != "" {
+			acked, err := o.Acked(ctx, q.Reader)
+			if err != nil {
+				return n, err
+			}
+			if q.After == "" {
+				q.After = acked
+			}
+		}
+		if q.Wait != "" {
+			within, err := time.ParseDuration(q.Wait)
+			if err == nil {
+				err = o.Wait(ctx, q.After, within)
+			}
+			if err != nil {
+				return n, err
+			}
+		}
+		page, err := o.Read(ctx, q.After, q.Limit)
+		for _, one := range page {
+			if err := out.line(one); err != nil {
+				return n, err
+			}
+		}
+		return n, err
+	}}
+
+// AckOf says that a reader has all outcomes of a gateway up to a cursor.
+type AckOf struct {
+	Gateway string `json:"-" path:"gateway"`
+	Reader  string `json:"reader"`
+	Cursor  string `json:"cursor"`
+}
+
+// AckOutcomes acknowledges outcomes.
+var AckOutcomes = &Op[AckOf, None, feed.Acked]{About{Name: "ackOutcomes", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/outcomes/ack", Elsewhere: true, Commands: []string{"outcomes"}},
+	func(ctx context.Context, h *Here, q AckOf, _ Out[None]) (a feed.Acked, err error) {
+		o, err := h.feed(ctx, q.Gateway)
+		if err != nil {
+			return a, err
+		}
+		return o.Ack(ctx, q.Reader, q.Cursor)
+	}}
+
+func (h *Here) feed(ctx context.Context, gateway string) (*desk.Outcomes, error) {
+	g, err := h.one(ctx, gateway)
+	if err != nil {
+		return nil, err
+	}
+	return g.Outcomes()
+}
