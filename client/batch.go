@@ -28,12 +28,13 @@ type Batch struct {
 	// Unlisted is what there is of it at gateways that the configuration does not have.
 	Unlisted []UnlistedBatch `json:"unlisted,omitempty"`
 	// States are those with jobs.
-	States     []StateSum       `json:"states"`
-	ETASeconds *float64         `json:"eta_seconds"` // nil: nobody can say
-	By         *time.Time       `json:"by,omitempty"`
-	MakesIt    *bool            `json:"makes_it,omitempty"`
-	Late       float64          `json:"late_seconds,omitempty"` // by how many seconds it is late
-	Gateways   []BatchAtGateway `json:"gateways"`
+	States     []StateSum `json:"states"`
+	ETASeconds *float64   `json:"eta_seconds"` // nil: nobody can say
+	By         *time.Time `json:"by,omitempty"`
+	MakesIt    *bool      `json:"makes_it,omitempty"`
+	// LateSeconds is by how much it does not make it.
+	LateSeconds float64          `json:"late_seconds,omitempty"`
+	Gateways    []BatchAtGateway `json:"gateways"`
 }
 
 // UnlistedBatch is what there is of a batch at a gateway that the configuration does not have.
@@ -61,7 +62,7 @@ type BatchAtGateway struct {
 	ETAWhy     string     `json:"eta_why,omitempty"`
 	Stopped
 	StoppedItself bool          `json:"stopped_itself,omitempty"`
-	GoOn          string        `json:"go_on,omitempty"` // what lets it go on, for a person
+	GoOn          string        `json:"go_on,omitempty"` // for people: what lets it go on
 	Pending       *BatchPending `json:"pending,omitempty"`
 	Canary        *Canary       `json:"canary,omitempty"`
 }

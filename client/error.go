@@ -77,10 +77,10 @@ const (
 	Unavailable      Code = "unavailable"
 	Stopping         Code = "stopping"
 	Failed           Code = "failed"
-	NotPossible      Code = "not_possible" // an act can't be done as things stand
-	Changed          Code = "changed"      // what was previewed is so no longer
+	NotPossible      Code = "not_possible" // as things stand; the detail says why
+	Changed          Code = "changed"      // what was previewed is no longer so: nothing was done
 	KeyReused        Code = "key_reused"
-	UnderWay         Code = "under_way" // an act with this Idempotency-Key
+	UnderWay         Code = "under_way" // the same act is under way
 
 	NoAnswer Code = "no_answer" // no answer came, or none that can be read; what was asked for may have happened
 )
@@ -98,7 +98,7 @@ type problem struct {
 	Title      string    `json:"title"`
 	Status     int       `json:"status"`
 	Code       Code      `json:"code"`
-	Kind       string    `json:"kind,omitempty"`
+	Kind       string    `json:"kind,omitempty"` // for the exit code of the command line
 	Detail     string    `json:"detail"`
 	Hint       string    `json:"hint,omitempty"`
 	RetryAfter int64     `json:"retry_after,omitempty"` // seconds
@@ -136,7 +136,7 @@ func noAnswer(err error) *Error {
 // passing says that the same call may go well later.
 func (e *Error) passing() bool {
 	switch e.Code {
-	case NoRoom, Unavailable, Stopping, TooSlow:
+	case NoRoom, Unavailable, Stopping, TooSlow, UnderWay:
 		return true
 	case NoAnswer: // a proxy that has nobody to ask says 502 or 504
 		return e.Status == 0 || e.Status == http.StatusTooManyRequests || e.Status >= http.StatusInternalServerError

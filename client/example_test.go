@@ -96,6 +96,29 @@ func ExampleClient_Outcomes() {
 	// Output: inv-4001 done 4900 EUR
 }
 
+func ExampleClient_Clear() {
+	ctx, c := context.Background(), exampleClient()
+
+	which := client.Filter{Gateways: []string{"stripe"}, Reasons: []client.Reason{client.Exhausted}, Since: "24h"}
+	p, err := c.Preview(ctx, client.Clearing{Filter: which, Action: client.Replay, Rate: "10/s"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(p.Would.Jobs, "jobs would go in, for", p.Would.Amount["EUR"])
+	done, err := c.Clear(ctx, p, client.Act{By: "maria@example", Why: "the gateway is back"})
+	if errors.Is(err, client.Changed) {
+		fmt.Println("something else is parked by now: look again")
+	}
+
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(done.Taken)
+	// Output:
+	// 0 jobs would go in, for <nil>
+	// 0
+}
+
 func exampleClient() *client.Client {
 	c, err := client.New(os.Getenv("DISPATCHER_SERVER"), client.Token(os.Getenv("DISPATCHER_TOKEN")))
 	if err != nil {

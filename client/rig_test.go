@@ -62,12 +62,15 @@ const fast = "leak: {limits: [10000/s], burst: 100, max_in_flight: 64}"
 
 // gateways are those of the tests, each with settings of its own.
 var gateways = map[string]string{
-	"stripe": "outcomes: {readers: [ledger]}\n    admission: {limits: [10000/s], burst: 100000}\n    " + fast,
-	"adyen":  "admission: {limits: [10000/s], burst: 100000}\n    " + fast,
-	"tight":  "admission: {limits: [1/h], burst: 2}\n    replay: manual\n    " + fast,
-	"lost":   "admission: {limits: [1/h], burst: 2}\n    replay: manual\n    " + fast,
-	"second": "admission: {limits: [2/s], burst: 2}\n    replay: manual\n    " + fast,
-	"fed":    "outcomes: {}\n    admission: {limits: [1/h], burst: 1}\n    replay: manual\n    " + fast,
+	"stripe":  "outcomes: {readers: [ledger]}\n    admission: {limits: [10000/s], burst: 100000}\n    " + fast,
+	"adyen":   "admission: {limits: [10000/s], burst: 100000}\n    " + fast,
+	"tight":   "admission: {limits: [1/h], burst: 2}\n    replay: manual\n    " + fast,
+	"lost":    "admission: {limits: [1/h], burst: 2}\n    replay: manual\n    " + fast,
+	"second":  "admission: {limits: [2/s], burst: 2}\n    replay: manual\n    " + fast,
+	"letters": "admission: {limits: [10000/s], burst: 100000}\n    " + fast,
+	"steered": "admission: {limits: [10000/s], burst: 100000}\n    " + fast,
+	"acts":    "admission: {limits: [10000/s], burst: 100000}\n    " + fast,
+	"fed":     "outcomes: {}\n    admission: {limits: [1/h], burst: 1}\n    replay: manual\n    " + fast,
 }
 
 // begin starts a Redis and a dispatcher.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/url"
 	"time"
 )
@@ -12,8 +11,6 @@ type Status struct {
 	NeedsPerson []Need            `json:"needs_person"` // the most urgent first
 	Unlisted    []UnlistedGateway `json:"unlisted,omitempty"`
 	Gateways    []GatewayStatus   `json:"gateways"`
-	// Drawn is what a terminal draws beside the rest. The client does not ask for it.
-	Drawn json.RawMessage `json:"drawn,omitempty"`
 }
 
 // Need is something that a person has to see to.
@@ -44,7 +41,6 @@ type UnlistedGateway struct {
 
 // GatewayStatus is how one gateway stands.
 type GatewayStatus struct {
-	Drawn               json.RawMessage  `json:"drawn,omitempty"` // as that of the Status
 	Gateway             string           `json:"gateway"`
 	Queued              int64            `json:"queued"`
 	InFlight            int64            `json:"in_flight"`
@@ -197,12 +193,13 @@ func (c *Client) Processes(ctx context.Context) (Processes, error) {
 
 // Examined is what will go wrong, as the dispatcher that answers sees it.
 type Examined struct {
-	At     time.Time `json:"at"`
-	OK     bool      `json:"ok"`
-	Failed int       `json:"failed"`
-	Warned int       `json:"warned"`
-	Checks []Check   `json:"checks"`
-	Away   bool      `json:"redis_away,omitempty"` // Redis could not be looked at
+	At time.Time `json:"at"`
+	OK bool      `json:"ok"`
+	// RedisAway says that it could not be reached.
+	RedisAway bool    `json:"redis_away,omitempty"`
+	Failed    int     `json:"failed"`
+	Warned    int     `json:"warned"`
+	Checks    []Check `json:"checks"`
 }
 
 // Check is one thing that was looked at.

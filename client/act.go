@@ -1,0 +1,223 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Act is who acts, and why: it stands in the gateway's trail.
+type Act struct {
+	By  string // who; empty is an error
+	Why string // pausing needs none; what moves money or takes something away does
+}
+
+// actor is an Act as requests have it.
+type actor struct {
+	By  string `json:"by,omitempty"`
+	Why string `json:"why,omitempty"`
+}
+
+// act does something once, however often its request is sent: the dispatcher knows it by a key.
+func act[T any](ctx context.Context, c *Client, document any, parts ...string) (v T, err error) {
+	k, err := actCall(document, asJSON, parts)
+	if err != nil {
+		return v, err
+	}
+	err = c.ask(ctx, k, &v)
+	return v, err
+}
+
+func actCall(document any, accept string, parts []string) (call, error) {
+	body, err := plainJSON(document)
+	if err != nil {
+		return call{}, &Error{Code: InvalidRequest, Detail: err.Error(), Err: err}
+	}
+	return call{method: http.MethodPost, path: path(parts...), body: body, header: map[string]string{"Accept": accept, "Idempotency-Key": rand.Text()}}, nil
+}
+
+// long does something once that may take minutes. The answer comes in lines, which show that it goes on.
+func long[T any](ctx context.Context, c *Client, document any, parts ...string) (v T, err error) {
+	k, err := actCall(document, asLines, parts)
+	if err != nil {
+		return v, err
+	}
+	for b := c.backoff(); ; {
+		answer, failed := c.longOnce(ctx, k)
+		if failed == nil {
+			if err := json.Unmarshal(answer, &v); err != nil {
+				return v, &Error{Code: NoAnswer, Detail: "the answer can't be read: " + err.Error(), Err: err}
+			}
+			return v, nil
+		}
+		if failed.Code == UnderWay { // the request before is at work: that is no failure
+			b.reset()
+		}
+		if err := b.pause(ctx, failed); err != nil {
+			return v, err
+		}
+	}
+}
+
+func (c *Client) longOnce(ctx context.Context, k call) (answer json.RawMessage, failed *Error) {
+	var told *Error
+	failed = c.eachLine(ctx, k, func(text []byte) error {
+		var line struct {
+			Answer  json.RawMessage `json:"answer"`
+			Problem *problem        `json:"problem"`
+		}
+		if err := json.Unmarshal(text, &line); err != nil {
+			return err
+		}
+		if line.Problem != nil {
+			told = line.Problem.err("")
+		}
+		if len(line.Answer) > 0 {
+			answer = bytes.Clone(line.Answer)
+		}
+		return nil
+	})
+	switch {
+	case answer != nil:
+		return answer, nil
+	case told != nil:
+		return nil, told
+	case failed == nil:
+		return nil, &Error{Code: NoAnswer, Detail: "the answer ended before its last line"}
+	}
+	return nil, failed
+}
+
+// Steered is what became of a gateway that was paused or resumed.
+type Steered struct {
+	Gateway string `json:"gateway"`
+	Done    string `json:"done"`             // paused or resumed
+	Remark  string `json:"remark,omitempty"` // what keeps its calls back all the same
+}
+
+// PauseGateway stops the calls to a gateway, until it is resumed. Jobs go on coming in.
+func (c *Client) PauseGateway(ctx context.Context, gateway string, by Act) (Steered, error) {
+	return act[Steered](ctx, c, actor(by), "v1", "gateways", gateway, "pause")
+}
+
+// ResumeGateway lets a gateway be called again.
+func (c *Client) ResumeGateway(ctx context.Context, gateway string, by Act) (Steered, error) {
+	return act[Steered](ctx, c, actor(by), "v1", "gateways", gateway, "resume")
+}
+
+// Limits is the limits of the gateways.
+type Limits struct {
+	Gateways []GatewayLimits `json:"gateways"`
+}
+
+// GatewayLimits is the limits of one gateway, such as 100/s.
+type GatewayLimits struct {
+	Gateway    string    `json:"gateway"`
+	Limits     []string  `json:"limits"` // in force
+	File       []string  `json:"file"`   // of the configuration
+	SetLive    bool      `json:"set_live"`
+	Admission  []string  `json:"admission"`
+	Bottleneck string    `json:"bottleneck"` // leak or admission
+	Charged    []Charged `json:"charged,omitempty"`
+}
+
+// Charged is what a limit was charged for slots that were lost.
+type Charged struct {
+	Limit string     `json:"limit"`
+	Units int64      `json:"units"`
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// Limits returns the limits of gateways; of all where none is named.
+func (c *Client) Limits(ctx context.Context, gateways ...string) (Limits, error) {
+	return get[Limits](ctx, c, url.Values{"gateway": gateways}, "v1", "limits")
+}
+
+type setLimits struct {
+	Limits []string `json:"limits"`
+	actor
+}
+
+// SetLimits changes a gateway's limits while it runs, until ResetLimits.
+func (c *Client) SetLimits(ctx context.Context, gateway string, limits []string, by Act) (GatewayLimits, error) {
+	return act[GatewayLimits](ctx, c, setLimits{limits, actor(by)}, "v1", "gateways", gateway, "limits", "set")
+}
+
+// ResetLimits has the limits of the configuration be in force again.
+func (c *Client) ResetLimits(ctx context.Context, gateway string, by Act) (GatewayLimits, error) {
+	return act[GatewayLimits](ctx, c, actor(by), "v1", "gateways", gateway, "limits", "reset")
+}
+
+// Forgiven is what a gateway's limits are no longer charged.
+type Forgiven struct {
+	Gateway  string    `json:"gateway"`
+	Forgiven []Charged `json:"forgiven"`
+}
+
+// ForgiveLimits takes back what a gateway's limits were charged for slots that were lost.
+func (c *Client) ForgiveLimits(ctx context.Context, gateway string, by Act) (Forgiven, error) {
+	return act[Forgiven](ctx, c, actor(by), "v1", "gateways", gateway, "limits", "forgive")
+}
+
+// BatchAct is what an act upon a batch has done.
+type BatchAct struct {
+	Batch    string           `json:"batch"`
+	What     string           `json:"what"` // pause, resume or cancel
+	Done     bool             `json:"done"`
+	Gateways []BatchActedUpon `json:"gateways"`
+	Problem  *PartProblem     `json:"problem,omitempty"` // why it was not done to its end; doing it again goes on
+}
+
+// BatchActedUpon is the jobs of a batch at one gateway upon which an act has acted.
+type BatchActedUpon struct {
+	Gateway string `json:"gateway"`
+	Sum
+	UnknownOutcome *Sum `json:"unknown_outcome,omitempty"` // parked jobs that may have been charged
+	Pending        *Sum `json:"pending,omitempty"`         // jobs that are left to the gateway's answer
+}
+
+type batchAct struct {
+	Gateways []string `json:"gateways,omitempty"`
+	DryRun   bool     `json:"dry_run,omitempty"`
+	actor
+}
+
+func (c *Client) batchAct(ctx context.Context, what, name string, by Act, gateways []string) (BatchAct, error) {
+	return long[BatchAct](ctx, c, batchAct{Gateways: gateways, actor: actor(by)}, "v1", "batches", name, what)
+}
+
+// PauseBatch parks the jobs of a batch that were not called, until it is resumed; at all gateways, or at those that are named.
+func (c *Client) PauseBatch(ctx context.Context, name string, by Act, gateways ...string) (BatchAct, error) {
+	return c.batchAct(ctx, "pause", name, by, gateways)
+}
+
+// ResumeBatch lets the jobs of a paused batch go on.
+func (c *Client) ResumeBatch(ctx context.Context, name string, by Act, gateways ...string) (BatchAct, error) {
+	return c.batchAct(ctx, "resume", name, by, gateways)
+}
+
+// CancelBatch parks the jobs of a batch that were not called, and those that still come, for good: only a replay lets them go.
+func (c *Client) CancelBatch(ctx context.Context, name string, by Act, gateways ...string) (BatchAct, error) {
+	return c.batchAct(ctx, "cancel", name, by, gateways)
+}
+
+// ParkedJob is what became of a job that was parked by hand.
+type ParkedJob struct {
+	ID             string  `json:"id"`
+	Gateway        string  `json:"gateway"`
+	Was            string  `json:"was"` // its state before
+	Reason         Reason  `json:"reason"`
+	MayHaveCharged bool    `json:"may_have_charged"`
+	Done           bool    `json:"done"`
+	Amount         Amounts `json:"amount"`
+	WithoutAmount  int64   `json:"without_amount"`
+}
+
+// ParkJob parks a job that waits, or whose gateway is asked what became of it, so that a person can settle it.
+func (c *Client) ParkJob(ctx context.Context, id string, by Act, gateways ...string) (ParkedJob, error) {
+	return act[ParkedJob](ctx, c, batchAct{Gateways: gateways, actor: actor(by)}, "v1", "jobs", id, "park")
+}
