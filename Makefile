@@ -8,7 +8,7 @@ CHAOS ?= 1m
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test stories plain raced long race lint vuln fuzz bench soak crash chaos browser manifests image alerts demo module stripe-mock install-test-deps
+.PHONY: help build test stories plain raced long race lint vuln fuzz bench soak crash chaos browser manifests image alerts demo module stripe-mock sdk install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -23,7 +23,7 @@ RACED := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(PLAIN) -race
 # What runs without the race detector: stories in virtual time, what one goroutine drives, and processes that are killed.
 UNRACED := ./internal/dispatch ./test/crash ./internal/bucket ./internal/ledger ./internal/record ./test
 # What has nothing else to run, or runs by itself.
-NOTRACED := -e internal/record$$ -e spillway/test$$ -e test/crash$$ -e test/e2e$$ -e test/chaos$$
+NOTRACED := -e internal/record$$ -e spillway/test$$ -e test/crash$$ -e test/e2e$$ -e test/chaos$$ -e test/sdk$$
 
 test: install-test-deps ## installs what the tests need, then runs them all, under the race detector where several goroutines are at work
 	@$(MAKE) --no-print-directory -k plain raced stories
@@ -81,6 +81,10 @@ chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goe
 stripe-mock: install-test-deps ## an ERP system's file against Stripe's own mock, which holds each call against Stripe's specification; installs stripe-mock with go install
 	@./test/deps.sh stripe-mock
 	PATH="$$(go env GOPATH)/bin:$$PATH" go test ./test/e2e -run StripeMock -v -timeout 10m
+
+sdk: install-test-deps ## one story through the commands, the Go client, and clients generated from /openapi.json for TypeScript (by npm) and Python; SKIP where npm or python3 can not be had
+	@./test/deps.sh npm python3 || echo "SKIP: npm or python3 can not be installed here"
+	go test ./test/sdk -count=1 -v -timeout 20m
 
 alerts: ## the alert rules, the metrics and a real Prometheus beside dispatchers at work; installs prometheus (apt-get as root) where missing
 	@./test/deps.sh prometheus

@@ -18,7 +18,7 @@ type Filter struct {
 	Since string   `json:"since,omitempty"`
 	Until string   `json:"until,omitempty"`
 	IDs   []string `json:"ids,omitempty"`
-	// Match is a part of the error, whatever its case.
+	// Match is a regular expression that the error has to match (RE2).
 	Match string `json:"match,omitempty"`
 	// Limit is how many are meant at most; 0: all, or a page of 100 of them.
 	Limit int `json:"limit,omitempty"`
