@@ -99,14 +99,20 @@ type Steered struct {
 	Remark  string `json:"remark,omitempty"` // what keeps its calls back all the same
 }
 
+// steer pauses or resumes a gateway.
+type steer struct {
+	actor
+	Shown string `json:"shown,omitempty"` // to people as the reason; empty: why
+}
+
 // PauseGateway stops the calls to a gateway, until it is resumed. Jobs go on coming in.
 func (c *Client) PauseGateway(ctx context.Context, gateway string, by Act) (Steered, error) {
-	return act[Steered](ctx, c, actor(by), "v1", "gateways", gateway, "pause")
+	return act[Steered](ctx, c, steer{actor: actor(by)}, "v1", "gateways", gateway, "pause")
 }
 
 // ResumeGateway lets a gateway be called again.
 func (c *Client) ResumeGateway(ctx context.Context, gateway string, by Act) (Steered, error) {
-	return act[Steered](ctx, c, actor(by), "v1", "gateways", gateway, "resume")
+	return act[Steered](ctx, c, steer{actor: actor(by)}, "v1", "gateways", gateway, "resume")
 }
 
 // Limits is the limits of the gateways.
@@ -176,6 +182,7 @@ type BatchAct struct {
 type BatchActedUpon struct {
 	Gateway string `json:"gateway"`
 	Sum
+	InAll          *Sum `json:"in_all,omitempty"`          // jobs of the batch that stand so in all, where others came to some of them first
 	UnknownOutcome *Sum `json:"unknown_outcome,omitempty"` // parked jobs that may have been charged
 	Pending        *Sum `json:"pending,omitempty"`         // jobs that are left to the gateway's answer
 }

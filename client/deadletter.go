@@ -219,8 +219,9 @@ type Preview struct {
 	Token  string `json:"token"`
 	Action Action `json:"action"`
 	Sum
-	Would Sum           `json:"would"` // those of the jobs that it would take
-	Parts []PreviewPart `json:"parts"`
+	Gateways []string      `json:"gateways,omitempty"`
+	Would    Sum           `json:"would"` // those of the jobs that it would take
+	Parts    []PreviewPart `json:"parts"`
 	LeftOut
 
 	of Clearing

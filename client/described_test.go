@@ -54,13 +54,13 @@ func TestTheClientHasEveryFieldOfTheAPI(t *testing.T) {
 	ours := map[string]any{"Taken": taken{}, "Problem": problem{}, "JobView": JobView{}, "Search": Search{}, "JobHits": JobHits{}, "Outcome": Outcome{}, "Acked": Acked{},
 		"Batch": Batch{}, "Batches": Batches{}, "Status": Status{}, "CallHistory": CallHistory{}, "Answers": Answers{}, "Processes": Processes{}, "Examined": Examined{},
 		"ListDeadLettersAnswer": DeadLetters{}, "GetDeadLetterAnswer": DeadLetterView{}, "CountDeadLettersAnswer": DeadLetterStats{}, "PreviewDeadLettersRequest": Clearing{},
-		"PreviewDeadLettersAnswer": Preview{}, "ClearDeadLettersRequest": clearRequest{}, "ClearDeadLettersAnswer": Cleared{}, "PauseGatewayRequest": actor{}, "PauseGatewayAnswer": Steered{},
-		"ResumeGatewayRequest": actor{}, "ResumeGatewayAnswer": Steered{}, "ListLimitsAnswer": Limits{}, "SetLimitsRequest": setLimits{}, "SetLimitsAnswer": GatewayLimits{},
+		"PreviewDeadLettersAnswer": Preview{}, "ClearDeadLettersRequest": clearRequest{}, "ClearDeadLettersAnswer": Cleared{}, "PauseGatewayRequest": steer{}, "PauseGatewayAnswer": Steered{},
+		"ResumeGatewayRequest": steer{}, "ResumeGatewayAnswer": Steered{}, "ListLimitsAnswer": Limits{}, "SetLimitsRequest": setLimits{}, "SetLimitsAnswer": GatewayLimits{},
 		"ResetLimitsRequest": actor{}, "ResetLimitsAnswer": GatewayLimits{}, "ForgiveLimitsRequest": actor{}, "ForgiveLimitsAnswer": Forgiven{}, "PauseBatchRequest": batchAct{},
 		"PauseBatchAnswer": BatchAct{}, "ResumeBatchRequest": batchAct{}, "ResumeBatchAnswer": BatchAct{}, "CancelBatchRequest": batchAct{}, "CancelBatchAnswer": BatchAct{},
 		"ParkJobRequest": batchAct{}, "ParkJobAnswer": ParkedJob{}}
 	// The rest is of the command line's own: what it draws beside these, shows while an act goes on, or does where the configuration is.
-	others := strings.Fields("WatchAnswer GetAllAnswersAnswer ListGatewaysAnswer AuditRequest AuditAnswer AuditLine FindJobAnswer ExportJobsLine ExportBatchLine PauseBatchLine ResumeBatchLine CancelBatchLine " +
+	others := strings.Fields("NameGatewaysAnswer ListUnlistedAnswer WatchAnswer GetAllAnswersAnswer ListGatewaysAnswer AuditRequest AuditAnswer AuditLine FindJobAnswer ExportJobsLine ExportBatchLine PauseBatchLine ResumeBatchLine CancelBatchLine " +
 		"ExportDeadLettersLine ClearDeadLettersLine ListHistoryLine RenameGatewayRequest RenameGatewayAnswer RenameGatewayLine ForgetGatewayRequest ForgetGatewayAnswer ForgetGatewayLine")
 	var doc struct {
 		Components struct {

@@ -19,5 +19,5 @@ func (p *program) batchExport(ctx context.Context, name string, f *batchFlags) e
 	if err != nil {
 		return err
 	}
-	return exported(ctx, p, out, remote.BatchJobs, remote.BatchJobsOf{Name: name, At: remote.At{Gateways: f.gateways}, ExportAs: remote.ExportAs{Fields: f.out.fields}})
+	return exported(ctx, p, out, []string{name}, remote.BatchJobs, remote.BatchJobsOf{Name: name, At: remote.At{Gateways: f.gateways}, ExportAs: remote.ExportAs{Fields: f.out.fields}})
 }

@@ -52,6 +52,9 @@ func (p *program) batchList(cmd *cobra.Command, f *batchListFlags) error {
 		return err
 	}
 	defer d.Close()
+	if err := p.leftOut(cmd.Context(), d, f.gateways); err != nil {
+		return err
+	}
 	return p.writeBatches(cmd.Context(), d, f)
 }
 

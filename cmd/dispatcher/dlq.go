@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,6 +55,11 @@ func (p *program) understand(f *dlqFilter) (deadletter.Filter, error) {
 	p.remarkZone("--since", f.since)
 	p.remarkZone("--until", f.until)
 	return filter, nil
+}
+
+// allBut returns the gateways that are meant, and those of jobs that are named: nothing is said of others then.
+func (f *dlqFilter) allBut(filter deadletter.Filter) []string {
+	return append(slices.Clip(f.gateways), filter.IDs...)
 }
 
 // remarkZone says which moment a time without a zone was taken for.

@@ -49,6 +49,9 @@ func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, q rem
 		return err
 	}
 	defer d.Close()
+	if err := p.leftOut(ctx, d, f.allBut(filter)); err != nil {
+		return err
+	}
 	q.Filter, q.Action, q.ExpiredKeys, q.MayBeCharged = remote.FilterOf(f.gateways, filter), a.Name, f.expiredKeys, f.mayBeCharged
 	seen, err := remote.Previewed.Ask(ctx, d, q)
 	if err != nil {

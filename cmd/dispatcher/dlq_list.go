@@ -51,6 +51,9 @@ func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error
 		return err
 	}
 	defer d.Close()
+	if err := p.leftOut(ctx, d, f.allBut(filter)); err != nil {
+		return err
+	}
 	list := p.newParkedList(payload)
 	list.byNeed = p.byNeed(f)
 	q := remote.DeadLettersOf{Filter: remote.FilterOf(f.gateways, filter), After: f.after, Payload: payload}

@@ -36,7 +36,15 @@ func (p *program) dlqStats(ctx context.Context, f *dlqFilter) error {
 	if err != nil {
 		return err
 	}
-	v, err := ask(ctx, p, remote.Stats, remote.FilterOf(f.gateways, filter))
+	d, err := p.at(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := p.leftOut(ctx, d, f.allBut(filter)); err != nil {
+		return err
+	}
+	v, err := remote.Stats.Ask(ctx, d, remote.FilterOf(f.gateways, filter))
 	if err != nil {
 		return err
 	}

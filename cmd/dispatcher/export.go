@@ -91,7 +91,7 @@ func (p *program) exportJobs(cmd *cobra.Command, f *exportJobsFlags) error {
 		return err
 	}
 	as := remote.JobsOf{At: remote.At{Gateways: f.gateways}, States: f.states, Since: desk.Stamp(q.Since), Until: desk.Stamp(q.Until), Time: f.times, ExportAs: remote.ExportAs{Fields: f.out.fields}}
-	if err := exported(cmd.Context(), p, out, remote.Jobs, as); err != nil {
+	if err := exported(cmd.Context(), p, out, f.gateways, remote.Jobs, as); err != nil {
 		return err
 	}
 	if out.rows == 0 {
@@ -101,12 +101,15 @@ func (p *program) exportJobs(cmd *cobra.Command, f *exportJobsFlags) error {
 }
 
 // exported writes the jobs that an operation exports. What was written before an error stays.
-func exported[Q any](ctx context.Context, p *program, out *jobWriter, op *remote.Op[Q, remote.JobLine, remote.None], q Q) error {
+func exported[Q any](ctx context.Context, p *program, out *jobWriter, gateways []string, op *remote.Op[Q, remote.JobLine, remote.None], q Q) error {
 	d, err := p.at(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
+	if err := p.leftOut(ctx, d, gateways); err != nil {
+		return err
+	}
 	_, err = op.Do(ctx, d, q, remote.Out[remote.JobLine]{Line: out.write})
 	if out.rows == 0 && err != nil {
 		return err

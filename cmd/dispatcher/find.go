@@ -58,6 +58,9 @@ func (p *program) find(cmd *cobra.Command, f *findFlags, q desk.JobSearch) error
 		return err
 	}
 	defer d.Close()
+	if err := p.leftOut(cmd.Context(), d, f.gateways); err != nil {
+		return err
+	}
 	of := remote.SearchOf{At: remote.At{Gateways: f.gateways}, ID: q.Prefix, Fields: map[string]string{}, Limit: min(q.Limit, remote.MostFound)}
 	for _, field := range q.Fields {
 		of.Fields["payload."+field.Path] = field.Value

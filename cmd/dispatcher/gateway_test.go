@@ -153,6 +153,11 @@ func TestEveryCommandNamesTheJobsOfAGatewayThatTheFileDoesNotHave(t *testing.T) 
 		{"batch pause ren --why x --yes", 4, `no gateway of the file knows batch "ren", but up does`},
 		{"job C-000001", 4, `no gateway of the file knows job "C-000001", but up does`},
 		{"job C-900001", 4, "it was never enqueued here"},
+		{"batch list", 0, "left out: " + outOfSight},
+		{"dlq list", 0, "left out: " + outOfSight},
+		{"dlq replay --reason refused", 0, "left out: " + outOfSight},
+		{"export --format csv", 0, "left out: " + outOfSight},
+		{"find C-00000", 0, "left out: " + outOfSight},
 		{"gateway list", 0, "up\tno\t500\t\t0\tEUR 1234500"},
 		{"gateway list -o json", 0, `"waiting":500,"parked":{},"done":0,"last_served":null,"served":false,"in_file":false}`},
 	} {

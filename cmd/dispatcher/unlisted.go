@@ -6,6 +6,7 @@ import (
 
 	"spillway/internal/desk"
 	"spillway/internal/redisdb"
+	"spillway/internal/remote"
 )
 
 // remarkUnlisted says which they are, and what to do.
@@ -13,6 +14,16 @@ func (p *program) remarkUnlisted(before string, all []desk.Unlisted) {
 	for _, u := range all {
 		p.remark("%s%s\nhint: %s", before, u.Text(), u.Hint())
 	}
+}
+
+// leftOut says what a list over all gateways of the file does not have: jobs of gateways that the file has no more.
+func (p *program) leftOut(ctx context.Context, d remote.Desk, names []string) error {
+	if p.Quiet || len(names) > 0 {
+		return nil
+	}
+	v, err := remote.Unlisted.Ask(ctx, d, remote.None{})
+	p.remarkUnlisted("left out: ", v.Gateways)
+	return err
 }
 
 // unlistedEvery is how often a running dispatcher looks for gateways with jobs that its file does not have.

@@ -111,6 +111,22 @@ var Named = &Op[At, None, Names]{About{Name: "nameGateways", Method: http.Method
 		return v, nil
 	}}
 
+// AllUnlisted is what there is of gateways that the configuration does not have.
+type AllUnlisted struct {
+	Gateways []desk.Unlisted `json:"gateways"`
+}
+
+// Unlisted are the gateways with jobs that the configuration does not have.
+var Unlisted = &Op[None, None, AllUnlisted]{About{Name: "listUnlisted", Method: http.MethodGet, Path: "/v1/unlisted", Commands: []string{"batch list", "find", "export", "dlq list", "dlq stats", "dlq replay", "dlq discard", "dlq resolve", "dlq export"}},
+	func(ctx context.Context, h *Here, _ None, _ Out[None]) (v AllUnlisted, err error) {
+		d, err := h.At(ctx, nil)
+		if err != nil {
+			return v, err
+		}
+		v.Gateways, err = d.Unlisted(ctx)
+		return v, err
+	}}
+
 // AllLimits is the limits of gateways.
 type AllLimits struct {
 	Gateways []desk.Limits `json:"gateways"`
