@@ -228,12 +228,21 @@ func (b *Batch) Condition() string {
 }
 
 // WhyNoETA says at which gateways nobody can say when the batch's jobs will have been called, and why.
+// Of the gateways with the same reason it names three.
 func (b *Batch) WhyNoETA() string {
-	var parts []string
+	var reasons []string
+	at := map[string][]string{}
 	for _, g := range b.Gateways {
-		if g.ETAWhy != "" {
-			parts = append(parts, g.Gateway+": "+g.ETAWhy)
+		if g.ETAWhy == "" {
+			continue
 		}
+		if at[g.ETAWhy] == nil {
+			reasons = append(reasons, g.ETAWhy)
+		}
+		at[g.ETAWhy] = append(at[g.ETAWhy], g.Gateway)
 	}
-	return strings.Join(parts, "; ")
+	for i, why := range reasons {
+		reasons[i] = firstNames(at[why]) + ": " + why
+	}
+	return strings.Join(reasons, "; ")
 }

@@ -21,9 +21,14 @@ type NeedGroup struct {
 func (g NeedGroup) Several() bool { return len(g.Gateways) > 1 }
 
 // Names names the gateways, the first of them if there are many.
-func (g NeedGroup) Names() string {
-	names := strings.Join(g.Gateways[:min(gatewaysNamed, len(g.Gateways))], ", ")
-	if more := len(g.Gateways) - gatewaysNamed; more > 0 {
+func (g NeedGroup) Names() string { return firstNames(g.Gateways) }
+
+// gatewaysNamed is how many of many gateways are named.
+const gatewaysNamed = 3
+
+func firstNames(gateways []string) string {
+	names := strings.Join(gateways[:min(gatewaysNamed, len(gateways))], ", ")
+	if more := len(gateways) - gatewaysNamed; more > 0 {
 		names += fmt.Sprintf(" and %s more", job.CountText(int64(more)))
 	}
 	return names

@@ -3,7 +3,6 @@ package desk
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -34,14 +33,7 @@ func overloads(all []Status) (found []Overload) {
 	return found
 }
 
-// gatewaysNamed is how many of its gateways are named.
-const gatewaysNamed = 3
-
 func (o Overload) need() Need {
-	names := strings.Join(o.Gateways[:min(gatewaysNamed, len(o.Gateways))], ", ")
-	if more := len(o.Gateways) - gatewaysNamed; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
-	}
-	return Need{Kind: NeedOverload, Gateway: o.Gateways[0], What: fmt.Sprintf("%s: the dispatcher %s is too slow for the limits, and calls as often as it can", names, o.Process),
+	return Need{Kind: NeedOverload, Gateway: o.Gateways[0], What: fmt.Sprintf("%s: the dispatcher %s is too slow for the limits, and calls as often as it can", firstNames(o.Gateways), o.Process),
 		Since: when(o.Since), Do: "run dispatchers on more machines, or give that one and Redis more processors", Runbook: NeedOverload.Runbook()}
 }
