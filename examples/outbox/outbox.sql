@@ -10,6 +10,7 @@ CREATE TABLE payment_outbox (
   batch       text,
   priority    text,
   route       text,
+  lane        text,
   cost        bigint,
   at          timestamptz,          -- not before
   expires     timestamptz           -- not after
