@@ -75,8 +75,7 @@ func New(cfg Config) (*Sender, error) {
 	if len(s.keys) == 0 || len(s.keys) > 2 {
 		return nil, &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("there are %d secrets for the webhooks", len(s.keys)), Hint: "give one, or two while the receiver changes from one to the other"}
 	}
-	way := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // that is what it is
-	way.MaxIdleConnsPerHost = lanes
+	way := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: lanes, IdleConnTimeout: 90 * time.Second}
 	s.client = &http.Client{Transport: way, Timeout: within, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return s, nil
 }
