@@ -219,8 +219,8 @@ type Preview struct {
 	Token  string `json:"token"`
 	Action Action `json:"action"`
 	Sum
-	Gateways []string      `json:"gateways,omitempty"`
-	Would    Sum           `json:"would"` // those of the jobs that it would take
+	Gateways []string      `json:"gateways"` // all that are meant
+	Would    Sum           `json:"would"`    // those of the jobs that it would take
 	Parts    []PreviewPart `json:"parts"`
 	LeftOut
 

@@ -17,6 +17,7 @@ func testEnv(name string) (string, bool) {
 		"CANARY":           canary,
 		"CANARY_LINE":      canary + "\n",
 		"STRIPE_KEY":       canary,
+		"ADYEN_KEY":        canary,
 		"DISPATCHER_TOKEN": canary,
 	}[name]
 	return value, ok
