@@ -90,6 +90,7 @@ type tools struct {
 	pacing  *bucket.Metrics
 	burden  *bucket.Burden // nil: there is one gateway, whose pacer looks after itself
 	working *worker.Metrics
+	hands   *queue.Hands
 	access  *access.Metrics
 	made    *callsMade
 	log     *slog.Logger
@@ -122,7 +123,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	u.kept = pacing(g, Limits{Limits: g.Leak.Limits})
 	u.server = queue.NewServer(u.calls, queue.ServerConfig{
 		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine, u.tokens, &u.told}, Handle: u.handle,
-		Grace: g.Request.Timeout + 5*time.Second, Log: t.log,
+		Grace: g.Request.Timeout + 5*time.Second, Hands: t.hands, Log: t.log,
 	})
 	u.server.Order(g.Priority.List())
 	return u, nil

@@ -41,7 +41,7 @@ type gatedClient struct {
 	keys  taskKeys
 	stop  context.Context // ends when no more jobs may be pulled
 	most  int             // jobs that asynq takes at once
-	hands *hands          // for pulls
+	hands *Hands          // for pulls
 
 	longest     time.Duration // that a dequeue waits
 	restAfter   time.Duration // without anything to do

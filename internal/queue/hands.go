@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// hands runs handlers, and pulls, on goroutines that live on, for all servers of the process: thousands of gateways take as many as are busy at once. asynq begins a new one for each task, whose stack would be copied three times while it
+// Hands runs handlers, and pulls, on goroutines that live on, for all servers that share it: thousands of gateways take as many as are busy at once. asynq begins a new one for each task, whose stack would be copied three times while it
 // grows to what a call to Redis and one over HTTP need: an eighth of the dispatcher's time at a thousand jobs a second.
-type hands struct {
+type Hands struct {
 	work chan func()
 	used sync.Pool // tasks that are over
 
@@ -23,35 +23,9 @@ type task struct {
 	over   chan any
 }
 
-// common is the hands that the servers of this process share, while there is one.
-var common struct {
-	mu      sync.Mutex
-	hands   *hands
-	servers int
-}
-
-// joinHands returns them for one server more, which leaves them when it stops.
-func joinHands() *hands {
-	common.mu.Lock()
-	defer common.mu.Unlock()
-	if common.servers == 0 {
-		common.hands = newHands()
-	}
-	common.servers++
-	return common.hands
-}
-
-// leaveHands is for a server that has joined them. The last one ends them.
-func leaveHands() {
-	common.mu.Lock()
-	defer common.mu.Unlock()
-	if common.servers--; common.servers == 0 {
-		common.hands.close()
-	}
-}
-
-func newHands() *hands {
-	h := &hands{work: make(chan func()), stop: make(chan struct{})}
+// NewHands returns hands without a goroutine.
+func NewHands() *Hands {
+	h := &Hands{work: make(chan func()), stop: make(chan struct{})}
 	h.used.New = func() any {
 		t := &task{over: make(chan any, 1)}
 		t.run = t.tell
@@ -61,7 +35,7 @@ func newHands() *hands {
 }
 
 // do has f run, and returns when it has. If f panics, so does do: asynq knows what to do then.
-func (h *hands) do(f func()) {
+func (h *Hands) do(f func()) {
 	t, _ := h.used.Get().(*task)
 	t.f = f
 	h.start(t.run)
@@ -74,7 +48,7 @@ func (h *hands) do(f func()) {
 }
 
 // start has f run beside the caller. There are as many goroutines as were ever wanted at once.
-func (h *hands) start(f func()) {
+func (h *Hands) start(f func()) {
 	select {
 	case h.work <- f:
 	default:
@@ -82,7 +56,7 @@ func (h *hands) start(f func()) {
 	}
 }
 
-func (h *hands) run(f func()) {
+func (h *Hands) run(f func()) {
 	for {
 		f()
 		select {
@@ -93,7 +67,7 @@ func (h *hands) run(f func()) {
 	}
 }
 
-func (h *hands) ends() <-chan struct{} {
+func (h *Hands) ends() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.stop
@@ -111,7 +85,7 @@ func (t *task) tell() {
 }
 
 // trim ends those that have nothing to do now.
-func (h *hands) trim() {
+func (h *Hands) trim() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closed {
@@ -120,8 +94,8 @@ func (h *hands) trim() {
 	}
 }
 
-// close ends those that have nothing to do, and the others when they have done it.
-func (h *hands) close() {
+// Close ends those that have nothing to do, and the others when they have done it.
+func (h *Hands) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closed {

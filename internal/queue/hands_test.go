@@ -13,11 +13,11 @@ import (
 // goroutines counts those of hands that wait for work.
 func goroutines() int {
 	buf := make([]byte, 1<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "(*hands).run(")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "(*Hands).run(")
 }
 
 func TestHandsAreUsedAgainAndGoAtTheEnd(t *testing.T) { // alone: it counts goroutines
-	before, h := goroutines(), newHands()
+	before, h := goroutines(), NewHands()
 	var together sync.WaitGroup
 	for range 5 {
 		var inside sync.WaitGroup
@@ -35,15 +35,15 @@ func TestHandsAreUsedAgainAndGoAtTheEnd(t *testing.T) { // alone: it counts goro
 	if n := goroutines() - before; n < 4 || n > 8 {
 		t.Errorf("%d goroutines after twenty jobs, four at once", n)
 	}
-	h.close()
-	h.close()
+	h.Close()
+	h.Close()
 	testkit.Eventually(t, 5e9, "all hands to go", func() bool { return goroutines() <= before })
 }
 
 func TestAPanicComesToWhoAskedForTheJob(t *testing.T) {
 	t.Parallel()
-	h := newHands()
-	defer h.close()
+	h := NewHands()
+	defer h.Close()
 	defer func() {
 		if got := fmt.Sprint(recover()); !strings.HasPrefix(got, "poison\n") || !strings.Contains(got, "hands_test.go") {
 			t.Errorf("panic %q, want the job's own with its place", got)

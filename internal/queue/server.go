@@ -28,6 +28,8 @@ type ServerConfig struct {
 	Handle func(ctx context.Context, d job.Delivery) error
 	// Grace is how long Stop waits for jobs in hand; those still open then go back to the head of the queue.
 	Grace time.Duration
+	// Hands are those that the server shares with others. Whoever made them closes them, once the servers have stopped. Nil: it has its own.
+	Hands *Hands
 	Log   *slog.Logger
 }
 
@@ -36,8 +38,7 @@ type Server struct {
 	cfg    ServerConfig
 	client *gatedClient
 	halt   context.CancelFunc
-	hands  *hands
-	parted sync.Once // from the hands
+	hands  *Hands
 
 	mu      sync.Mutex
 	srv     *asynq.Server   // nil while there is nothing to do
@@ -49,7 +50,10 @@ type Server struct {
 // NewServer returns a server that pulls nothing until Start.
 func NewServer(c redis.UniversalClient, cfg ServerConfig) *Server {
 	stop, halt := context.WithCancel(context.Background())
-	h := joinHands()
+	h := cfg.Hands
+	if h == nil {
+		h = NewHands()
+	}
 	s := &Server{cfg: cfg, halt: halt, hands: h}
 	s.client = &gatedClient{UniversalClient: c, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, hands: h,
 		longest: longestWait, restAfter: restAfter, news: make(chan struct{}, 1), ready: make(map[string]job.Slot)}
@@ -92,7 +96,9 @@ func (s *Server) Stop(ctx context.Context) {
 	if s.srv != nil { // nobody changes it any more
 		s.srv.Shutdown()
 	}
-	s.parted.Do(leaveHands)
+	if s.cfg.Hands == nil {
+		s.hands.Close()
+	}
 	s.client.finish(ctx)
 }
 
