@@ -76,8 +76,10 @@ type API struct {
 	stopping atomic.Bool
 	gateways atomic.Pointer[map[string]Gateway]
 	times    times
-	bodies   budget // of what is under way of bodies
-	spools   budget // of what waits of answers
+	bodies   budget          // of what is under way of bodies
+	spools   budget          // of what waits of answers
+	over     context.Context // ends when this dispatcher stops
+	end      context.CancelFunc
 }
 
 const bulksAtOnce = 4
@@ -92,6 +94,7 @@ func New(cfg Config) *API {
 	}
 	a := &API{cfg: cfg, gather: newGather(cfg.Door), bulks: make(chan struct{}, bulksAtOnce), times: defaultTimes(),
 		bodies: budget{most: bodiesMost}, spools: budget{most: spoolsMost}}
+	a.over, a.end = context.WithCancel(context.Background())
 	a.Use(cfg.Gateways)
 	mux := http.NewServeMux()
 	for _, r := range a.routes() {
@@ -110,8 +113,11 @@ func (a *API) Use(gateways map[string]Gateway) { a.gateways.Store(&gateways) }
 
 func (a *API) known() map[string]Gateway { return *a.gateways.Load() }
 
-// Stopping makes every POST of jobs, and what is left of one under way, be answered with "come again", and the process not ready.
-func (a *API) Stopping() { a.stopping.Store(true) }
+// Stopping makes every POST of jobs, and what is left of one under way, be answered with "come again", ends acts that take their time, and makes the process not ready.
+func (a *API) Stopping() {
+	a.stopping.Store(true)
+	a.end()
+}
 
 // pages mounts what people look at.
 func pages(mux *http.ServeMux, cfg Config) {

@@ -117,6 +117,9 @@ const (
 	documentMax = 30 * time.Second // for an act that answers soon
 )
 
+// errStopping ends what takes its time.
+var errStopping = &job.Error{Code: job.CodeUnavailable, Message: "the dispatcher that did this is stopping", Hint: "do the same again at another one, or when it is back: it goes on with what is left"}
+
 // do does the operation and returns its answer.
 func (t *teller) do(request any) (any, error) {
 	ctx, cancel := t.r.Context(), func() {}
@@ -124,6 +127,10 @@ func (t *teller) do(request any) (any, error) {
 	case t.o.Answers != Document:
 		_ = t.out.rc.SetReadDeadline(time.Time{}) // a recorder of a test has none
 		_ = t.out.rc.SetWriteDeadline(time.Time{})
+		var stop context.CancelCauseFunc
+		ctx, stop = context.WithCancelCause(ctx)
+		unless := context.AfterFunc(t.a.over, func() { stop(errStopping) })
+		cancel = func() { unless(); stop(nil) }
 	case t.o.Act:
 		ctx, cancel = context.WithTimeout(ctx, documentMax)
 	default:
@@ -263,6 +270,9 @@ func encode(v any) ([]byte, error) {
 // operationProblem tells an operator an error in the words of the command line.
 func (a *API) operationProblem(r *http.Request, o Operation, err error) problem {
 	p := a.problemOf(r, err)
+	if errors.Is(err, context.Canceled) && a.stopping.Load() && r.Context().Err() == nil {
+		err = errStopping
+	}
 	e, is := errors.AsType[*job.Error](redisdb.Coded(err))
 	if damaged, found := errors.AsType[*redisdb.DamagedError](err); !is && found {
 		p.Detail, p.Hint = err.Error(), "look at these keys; nothing of ours writes them so: "+damaged.Keys[0].Name

@@ -186,7 +186,7 @@ func batchAct(a desk.BatchAction) *BatchAct {
 				defer one.Unlock()
 				_ = out.line(BatchStep{jobs}) // who no longer listens has ended ctx
 			})
-			d.Problem = faultOf(err)
+			d.Problem = faultOf(ctx, err)
 			return d, nil
 		}}
 }

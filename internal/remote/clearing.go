@@ -253,11 +253,11 @@ func clearJobs(ctx context.Context, h *Here, q ClearOf, out Out[ClearedPart]) (v
 			return v, err
 		}
 	}
-	errs := plan.Run(ctx, by, h.Traces, func(b *desk.Bulk) { _ = out.line(clearedPart(b, nil)) }) // who no longer listens has ended ctx
+	errs := plan.Run(ctx, by, h.Traces, func(b *desk.Bulk) { _ = out.line(clearedPart(ctx, b, nil)) }) // who no longer listens has ended ctx
 	v = Cleared{Jobs: plan.Meant().Jobs, Parts: make([]ClearedPart, len(plan.Parts))}
 	var took job.Totals
 	for i, b := range plan.Parts {
-		p := clearedPart(b, errs[i])
+		p := clearedPart(ctx, b, errs[i])
 		v.Parts[i] = p
 		v.Taken, v.HeldBack, v.Gone, v.Unsure = v.Taken+p.Taken, v.HeldBack+p.HeldBack, v.Gone+p.Gone, v.Unsure+p.Unsure
 		took.Add(p.Took())
@@ -274,10 +274,10 @@ func heldBy(b *desk.Bulk) map[string]int {
 	return map[string]int{}
 }
 
-func clearedPart(b *desk.Bulk, err error) ClearedPart {
+func clearedPart(ctx context.Context, b *desk.Bulk, err error) ClearedPart {
 	far := b.Now()
 	p := ClearedPart{Gateway: b.Name, Taken: far.Taken, HeldBack: far.HeldBack, Gone: far.Gone, Unsure: far.Unsure, Amount: far.Took.Amount, NoAmount: far.Took.NoAmount,
-		Held: heldBy(b), Stopped: desk.Halted(err), Problem: faultOf(err)}
+		Held: heldBy(b), Stopped: desk.Halted(err), Problem: faultOf(ctx, err)}
 	if c := far.Canary; c != nil {
 		p.Canary = &Canary{c.Sent, c.Done, c.Waiting, c.Later, append([]string{}, c.Failed...)}
 	}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"errors"
 
 	"spillway/internal/job"
@@ -16,9 +17,12 @@ type Fault struct {
 	err error // where it happened here
 }
 
-func faultOf(err error) *Fault {
+func faultOf(ctx context.Context, err error) *Fault {
 	if err == nil {
 		return nil
+	}
+	if cause := context.Cause(ctx); errors.Is(err, context.Canceled) && cause != nil {
+		err = cause
 	}
 	f := &Fault{Detail: err.Error(), Kind: job.CodeOf(redisdb.Coded(err)), err: err}
 	if e, is := errors.AsType[*job.Error](err); is {
