@@ -16,7 +16,6 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/feed"
 	"spillway/internal/job"
-	"spillway/internal/testkit"
 )
 
 // fedRig is an API whose gateway has an outcome feed, and room for hardly any job: nearly each one that comes is parked, which is an outcome.
@@ -252,11 +251,7 @@ func TestOneReaderTakesManyOutcomes(t *testing.T) {
 			begun := time.Now()
 			all := read()
 			took := time.Since(begun)
-			rate := float64(len(all)) / took.Seconds()
-			t.Logf("%s, as %s: %d outcomes in %s: %.0f a second", name, how, len(all), took.Round(time.Millisecond), rate)
-			if rate < 20_000 && !testkit.Race {
-				t.Errorf("%s, as %s: %.0f outcomes a second, want 20,000 at least", name, how, rate)
-			}
+			t.Logf("%s, as %s: %d outcomes in %s: %.0f a second", name, how, len(all), took.Round(time.Millisecond), float64(len(all))/took.Seconds())
 			if !slices.Equal(all, f.parked) || len(all) < n-1 {
 				t.Errorf("%s, as %s: %d outcomes, %d jobs were parked", name, how, len(all), len(f.parked))
 			}

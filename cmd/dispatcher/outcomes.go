@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
 	"spillway/internal/feed"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
 	"spillway/internal/remote"
 )
 
@@ -30,7 +33,8 @@ each job that was parked, done or discarded, and for each batch of which no job 
 
 Each line has a cursor. A reader that keeps the last one, best with its own work in one transaction, has every
 outcome exactly once: it goes on with --after. With --reader it goes on where that reader has acknowledged;
---ack acknowledges what was printed, as soon as it is.`,
+--ack acknowledges what was printed, as soon as it is. While Redis or the dispatcher is away, --follow waits, and
+goes on by itself.`,
 		Example: "  dispatcher outcomes -g stripe\n  dispatcher outcomes -g stripe --after 1763742851-1763742851000001 --follow\n  dispatcher outcomes -g stripe --reader mailer --ack",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.outcomes(cmd, f) },
@@ -78,6 +82,7 @@ type tail struct {
 	gateway string
 	after   string
 	reader  string // whose place it begins at; empty once it has begun
+	owed    bool   // what was printed is not acknowledged yet
 }
 
 // tailsOf returns the feeds that are meant.
@@ -99,35 +104,73 @@ func tailsOf(ctx context.Context, d remote.Desk, f *outcomesFlags) (all []*tail,
 	return all, nil
 }
 
-// follow prints what the feeds have, in turn, and with --follow what is still to come.
+// awayEvery is how often --follow asks again while nobody answers.
+const awayEvery = time.Second
+
+// follow prints what the feeds have, in turn, and with --follow what is still to come, also after a Redis or a dispatcher that was away.
 func (p *program) follow(ctx context.Context, tails []*tail, f *outcomesFlags) error {
-	left := f.limit
-	wait := ""
+	left, away, wait := f.limit, false, time.Duration(0)
 	for {
-		printed := 0
-		for i, t := range tails {
-			most := outcomesAtATime
-			if f.limit > 0 {
-				most = min(most, left)
-			}
-			if i > 0 {
-				wait = "" // the others have had so long
-			}
-			n, err := p.printOutcomes(ctx, t, remote.OutcomesOf{Limit: most, Wait: wait}, f)
-			if err != nil {
-				return err
-			}
-			if printed, left = printed+n, left-n; f.limit > 0 && left == 0 {
-				return nil
-			}
-		}
-		if wait = ""; printed == 0 {
-			wait = followEvery.String()
-		}
-		if printed == 0 && !f.follow {
+		printed, err := p.printTails(ctx, tails, f, wait, &left)
+		if err == nil && (f.limit > 0 && left == 0 || printed == 0 && !f.follow) {
 			return nil
 		}
+		if wait = 0; printed == 0 {
+			wait = followEvery
+		}
+		if gone := f.follow && ctx.Err() == nil && (redisdb.Away(err) || err != nil && job.CodeOf(err) == job.CodeUnavailable); gone != away {
+			away = gone
+			p.sayAway(err)
+		}
+		if err != nil && !away {
+			return err
+		}
+		if away {
+			if err := pause(ctx, awayEvery); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// sayAway says once that outcomes can't be read, and once that they can; err is why, or nil.
+func (p *program) sayAway(err error) {
+	switch {
+	case p.Quiet:
+	case err != nil:
+		fmt.Fprintf(p.Say(), "outcomes can't be read now, and are printed when they can: %v\n", err)
+	default:
+		fmt.Fprintln(p.Say(), "outcomes are read again")
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// printTails prints the next outcomes of each feed, up to left of them where there is a limit, and says how many these are. The first feed waits for one.
+func (p *program) printTails(ctx context.Context, tails []*tail, f *outcomesFlags, wait time.Duration, left *int) (printed int, err error) {
+	for i, t := range tails {
+		q := remote.OutcomesOf{Limit: outcomesAtATime}
+		if f.limit > 0 {
+			q.Limit = min(q.Limit, *left)
+		}
+		if i == 0 && wait > 0 { // the others have so long, too
+			q.Wait = wait.String()
+		}
+		n, err := p.printOutcomes(ctx, t, q, f)
+		if printed, *left = printed+n, *left-n; err != nil || f.limit > 0 && *left == 0 {
+			return printed, err
+		}
+	}
+	return printed, nil
 }
 
 // printOutcomes prints the next outcomes of a feed, up to so many, and acknowledges them where that is asked for.
@@ -135,7 +178,7 @@ func (p *program) printOutcomes(ctx context.Context, t *tail, q remote.OutcomesO
 	q.Gateway, q.After, q.Reader = t.gateway, t.after, t.reader
 	_, err = remote.Outcomes.Do(ctx, t.at, q, remote.Out[feed.Outcome]{Line: func(o feed.Outcome) error {
 		n++
-		t.after = o.Cursor
+		t.after, t.owed = o.Cursor, f.ack
 		return cli.WriteJSON(p.Out, o)
 	}})
 	if err != nil {
@@ -144,8 +187,10 @@ func (p *program) printOutcomes(ctx context.Context, t *tail, q remote.OutcomesO
 	if t.after != "" {
 		t.reader = ""
 	}
-	if f.ack && n > 0 {
-		_, err = remote.AckOutcomes.Ask(ctx, t.at, remote.AckOf{Gateway: t.gateway, Reader: f.reader, Cursor: t.after})
+	if t.owed {
+		if _, err = remote.AckOutcomes.Ask(ctx, t.at, remote.AckOf{Gateway: t.gateway, Reader: f.reader, Cursor: t.after}); err == nil {
+			t.owed = false
+		}
 	}
 	return n, err
 }

@@ -2,7 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/feed"
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // fed gives gateway one an outcome feed. Gateway two has none.
@@ -106,5 +110,44 @@ func TestOutcomesRefusesWhatCanNotBeMeant(t *testing.T) {
 		if code != map[job.Code]int{job.CodeUsage: 2, job.CodeNotFound: 4}[c.code] || !strings.Contains(err.String(), c.says) {
 			t.Errorf("%s: %d %s", c.args, code, err.String())
 		}
+	}
+}
+
+// Who follows outcomes outlives a Redis that is away: it says so once, and prints what comes after.
+func TestWhoFollowsOutcomesOutlivesRedis(t *testing.T) {
+	t.Parallel()
+	server := testkit.Server(t, "--appendonly", "yes")
+	f := &fedRig{apiRig: newAPIRig(t, server.URL(), "outcomes: {readers: [ledger, mailer]}\n    admission: {limits: [1/m], burst: 1}")}
+	f.park(4)
+	file := filepath.Join(t.TempDir(), "dispatcher.yaml")
+	text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: {url: \"https://one.example/charge\"}\n    leak: {limits: [100/s]}\n    outcomes: {readers: [ledger, mailer]}\n", server.URL(), f.gateway)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, said, code := &testkit.Log{}, &testkit.Log{}, make(chan int, 1)
+	go func() {
+		code <- cli.Main(name, newCommand, []string{"outcomes", "-c", file, "-g", f.gateway, "--reader", "ledger", "--ack", "--follow", "--limit", "6"}, cli.Streams{In: strings.NewReader(""), Out: out, Err: said})
+	}()
+	lines := func() int { return strings.Count(out.String(), "\n") }
+	testkit.Eventually(t, 20*time.Second, "the first outcomes", func() bool { return lines() == 3 })
+	server.Stop()
+	testkit.Eventually(t, 30*time.Second, "the words that Redis is away", func() bool {
+		return strings.Contains(said.String(), "outcomes can't be read now, and are printed when they can")
+	})
+	server.Restart()
+	testkit.Eventually(t, 30*time.Second, "the words that Redis is back", func() bool { return strings.Contains(said.String(), "outcomes are read again") })
+	for len(f.parked) < 6 {
+		f.park(1)
+	}
+	select {
+	case got := <-code:
+		if got != 0 || lines() != 6 || strings.Count(said.String(), "be read now") != 1 {
+			t.Errorf("exit code %d, %d lines, and it said:\n%s", got, lines(), said)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatalf("it goes on; it printed %d lines, and said:\n%s", lines(), said)
+	}
+	if got := f.ask(http.MethodGet, "/v1/status", "", nil); !strings.Contains(got.body, `"reader":"ledger","behind":0`) {
+		t.Error(got.body)
 	}
 }

@@ -180,6 +180,8 @@ func groupLink(kind desk.NeedKind) string {
 	switch kind {
 	case desk.NeedStopped, desk.NeedDenied, desk.NeedUnserved, desk.NeedPaused:
 		return "/?state=" + string(kind) + "#gateways"
+	case desk.NeedReader:
+		return "/?state=stopped#gateways"
 	case desk.NeedCircuit:
 		return "/?state=down#gateways"
 	}

@@ -83,7 +83,7 @@ func groupOf(same []Need) NeedGroup {
 		}
 	}
 	switch g.Kind {
-	case NeedStopped, NeedDenied, NeedCircuit, NeedPaused:
+	case NeedStopped, NeedDenied, NeedReader, NeedCircuit, NeedPaused:
 		g.Amount, g.NoAmount = nil, 0 // it is looked at of the first of them alone
 	case NeedUnserved:
 		g.Amount, g.NoAmount = nil, 0

@@ -21,11 +21,12 @@ type NeedKind string
 
 // The kinds of needs. The reasons of parked jobs that a person has to settle are kinds, too.
 const (
-	NeedStopped  NeedKind = "stopped"      // the gateway's data in Redis is doubted, or its limits are
-	NeedDenied   NeedKind = "denied"       // the gateway does not let calls in
-	NeedCircuit  NeedKind = "circuit_open" // the gateway fails for openLong or more
-	NeedUnserved NeedKind = "unserved"     // jobs wait, and no dispatcher serves the gateway
-	NeedPaused   NeedKind = "paused"       // jobs wait, and the gateway is paused for pausedLong or more
+	NeedStopped  NeedKind = "stopped"       // the gateway's data in Redis is doubted, or its limits are
+	NeedDenied   NeedKind = "denied"        // the gateway does not let calls in
+	NeedReader   NeedKind = "outcomes_held" // a reader of the gateway's outcomes is too far behind
+	NeedCircuit  NeedKind = "circuit_open"  // the gateway fails for openLong or more
+	NeedUnserved NeedKind = "unserved"      // jobs wait, and no dispatcher serves the gateway
+	NeedPaused   NeedKind = "paused"        // jobs wait, and the gateway is paused for pausedLong or more
 	NeedBatch    NeedKind = "batch_stopped"
 	NeedUnlisted NeedKind = "unlisted" // jobs of a gateway that the configuration does not have
 	NeedRoom     NeedKind = "parked_most"
@@ -36,7 +37,7 @@ const (
 
 // NeedKinds returns all kinds, the most urgent first.
 func NeedKinds() []NeedKind {
-	return []NeedKind{NeedKind(job.UnknownOutcome), NeedStopped, NeedDenied, NeedCircuit, NeedUnserved, NeedBatch, NeedLookups, NeedUnlisted, NeedOverload, NeedRoom, NeedBytes,
+	return []NeedKind{NeedKind(job.UnknownOutcome), NeedStopped, NeedDenied, NeedReader, NeedCircuit, NeedUnserved, NeedBatch, NeedLookups, NeedUnlisted, NeedOverload, NeedRoom, NeedBytes,
 		NeedKind(job.Unreadable), NeedKind(job.Exhausted), NeedKind(job.Refused), NeedPaused}
 }
 
@@ -178,6 +179,9 @@ func (s Status) heldNeed() (Need, bool) {
 	lasts := v.Now.Sub(v.Since)
 	switch s.Word() {
 	case Stopped:
+		if o := s.Outcomes; o != nil && o.HeldSince != nil && !v.Hold.Since.IsZero() { // nobody knows since when data is doubted
+			return s.need(NeedReader, v.Hold.PauseWhy, *o.HeldSince, waiting, fmt.Sprintf("see why %[1]s does not read: dispatcher outcomes -g %[2]s --reader %[1]s --limit 1", o.WaitsFor, s.Gateway)), true
+		}
 		return s.need(NeedStopped, v.Hold.PauseWhy, v.Since, waiting, "see the runbook: resume does not end it"), true
 	case Denied:
 		return s.need(NeedDenied, dispatch.Cause(v.Hold), v.Since, waiting, "put the right credential into its file and send SIGHUP, or into the environment and restart the dispatchers"), true
@@ -242,7 +246,7 @@ func (d *Desk) price(ctx context.Context, needs []Need) (damaged, err error) {
 	waiting := map[string]*Need{}
 	for i, n := range needs {
 		switch n.Kind {
-		case NeedStopped, NeedDenied, NeedCircuit, NeedUnserved, NeedPaused:
+		case NeedStopped, NeedDenied, NeedReader, NeedCircuit, NeedUnserved, NeedPaused:
 			if n.Jobs > 0 && len(waiting) < mostPriced {
 				waiting[n.Gateway] = &needs[i]
 			}

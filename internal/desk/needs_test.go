@@ -9,6 +9,7 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/dispatch"
+	"spillway/internal/feed"
 	"spillway/internal/job"
 	"spillway/internal/record"
 	"spillway/internal/testkit"
@@ -117,5 +118,23 @@ func TestLookupsNeedAPersonOnceTheyFailForLong(t *testing.T) {
 			needs[0].What != "look-ups of pending jobs fail, such as that of a b: HTTP 503") {
 			t.Errorf("%+v", needs[0])
 		}
+	}
+}
+
+// A gateway that is held for a reader of its outcomes says so by a kind of its own; one whose data is doubted as well is stopped for that.
+func TestAReaderThatIsFarBehindNeedsAPerson(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
+	held := &feed.Standing{Held: now.Add(-time.Minute), WaitsFor: "ledger"}
+	v := dispatch.Glance{Hold: bucket.Standing{Paused: true, Barred: true, PauseWhy: "the reader ledger is far behind", Since: held.Held}, Outcomes: held, Stopped: "x", Since: held.Held}
+	v.Now = now
+	needs := StatusOf("stripe", v, nil).needs()
+	if len(needs) != 1 || needs[0].Kind != NeedReader || !needs[0].Since.Equal(held.Held) || needs[0].What != "the reader ledger is far behind" ||
+		needs[0].Do != "see why ledger does not read: dispatcher outcomes -g stripe --reader ledger --limit 1" || needs[0].Runbook != "docs/runbook.md#spillwayoutcomesheld" {
+		t.Errorf("%+v", needs)
+	}
+	v.Hold.Since = time.Time{} // as of doubt
+	if needs := StatusOf("stripe", v, nil).needs(); len(needs) != 1 || needs[0].Kind != NeedStopped {
+		t.Errorf("%+v", needs)
 	}
 }

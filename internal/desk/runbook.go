@@ -10,6 +10,8 @@ func (k NeedKind) Runbook() string {
 	switch k {
 	case NeedStopped, NeedDenied, NeedCircuit, NeedUnserved, NeedPaused:
 		return RunbookOf(k.word())
+	case NeedReader:
+		return runbook + "spillwayoutcomesheld"
 	case NeedBatch:
 		return runbook + "spillwaybatchstopped"
 	case NeedUnlisted:
