@@ -87,7 +87,7 @@ func (w *world) write(name, text string) {
 func (w *world) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(w.dir, program), args...)
 	cmd.Dir = w.dir
-	cmd.Env = append(os.Environ(), "DISPATCHER_CONFIG="+filepath.Join(w.dir, "dispatcher.yaml"), "STATE_DIRECTORY="+w.dir, "DISPATCHER_SERVER=", "DISPATCHER_TOKEN=")
+	cmd.Env = append(os.Environ(), "DISPATCHER_CONFIG="+filepath.Join(w.dir, "dispatcher.yaml"), "STATE_DIRECTORY="+w.dir, "DISPATCHER_SERVER=", "DISPATCHER_TOKEN="+token)
 	return cmd
 }
 

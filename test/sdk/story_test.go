@@ -72,7 +72,7 @@ func TestOneStoryThroughEveryWayIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"commands", "go", "typescript", "python"}
+	names := []string{"commands", "server", "go", "typescript", "python"}
 	w := newWorld(t, names...)
 	after := map[string]string{}
 	for i, name := range names {
@@ -140,7 +140,9 @@ func (w *world) way(name string) way {
 	w.t.Helper()
 	switch name {
 	case "commands":
-		return commands{w, name}
+		return commands{w, name, ""}
+	case "server":
+		return commands{w, name, w.server}
 	case "go":
 		return goClient{w, name}
 	case "typescript":

@@ -92,10 +92,20 @@ func saying(all []client.Outcome) []any {
 	return said
 }
 
-// commands are the commands, on Redis itself.
+// commands are the commands, on Redis itself, or through a dispatcher; enqueue is on Redis always.
 type commands struct {
 	w       *world
 	gateway string
+	server  string // of the dispatcher; empty: on Redis itself
+}
+
+// print runs a command of dispatcher and returns its standard output.
+func (c commands) print(args ...string) string {
+	c.w.t.Helper()
+	if c.server != "" {
+		args = append(args, "--server", c.server)
+	}
+	return c.w.print("dispatcher", args...)
 }
 
 // do implements way.
@@ -114,13 +124,13 @@ func (c commands) do(s step) any {
 	case "replay":
 		return documents[map[string]any](c, append([]string{"dlq", "replay", "--id", s.IDs[0], "--why", s.Why, "--yes"}, at...)...)[0]["replayed"]
 	case "pause":
-		c.w.print("dispatcher", "pause", "-g", c.gateway, "--why", s.Why)
+		c.print("pause", "-g", c.gateway, "--why", s.Why)
 		return "paused"
 	case "resume":
-		c.w.print("dispatcher", "resume", "-g", c.gateway)
+		c.print("resume", "-g", c.gateway)
 		return "resumed"
 	case "limit":
-		c.w.print("dispatcher", "limit", "set", "-g", c.gateway, s.Limits[0])
+		c.print("limit", "set", "-g", c.gateway, s.Limits[0])
 		return s.Limits
 	case "cancel":
 		done := documents[client.BatchAct](c, append([]string{"batch", "cancel", s.Batch, "--why", s.Why, "--yes"}, at...)...)[0]
