@@ -86,7 +86,7 @@ func TestBatchSaysWhetherItMakesIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.batch()
-	if got := r.command("batch", "b1", "--by", "+1h"); got.code != 0 || !strings.Contains(got.err, "one: no dispatcher has ever served the gateway") ||
+	if got := r.command("batch", "b1", "--by", "+1h"); got.code != 0 || !strings.Contains(got.err, "no ETA: one, two: no dispatcher has ever served the gateway") ||
 		!strings.Contains(got.err, "makes it by TIME, if dispatchers begin now") {
 		t.Errorf("nobody has served it yet, and the limits are enough: %+v", got)
 	}

@@ -58,7 +58,7 @@ func TestWhatAnAnswerMeansIsJudgedByTheAnswerAsItCame(t *testing.T) {
 	say := func(body string) outcome.Judgement {
 		return j.Judge(outcome.Input{Result: job.Result{Stage: job.Answered, Status: 200, Body: []byte(body)}})
 	}
-	if got := say(`{"merchant":7345612,"code":"301"}`); got.Verdict != job.VerdictHold || got.Error != `HTTP 200: {"merchant":<secret>,"code":"301"}` {
+	if got := say(`{"merchant":7345612,"code":"301"}`); got.Verdict != job.VerdictHold || got.Error != `HTTP 200, code is 301: {"merchant":<secret>,"code":"301"}` {
 		t.Errorf("%+v", got)
 	}
 	if got := say(`{"merchant":7345612,"id":"7345612-pay-1"}`); got.Verdict != job.VerdictDone || got.Reference != "<secret>-pay-1" {
