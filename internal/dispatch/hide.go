@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"html"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,13 +61,10 @@ func needlesOf(secret string) []needle {
 
 // hide masks the secrets in a text, however it spells them: as they are, with %2B or %2b, \u002b or \/, &#43; or &amp;, one within another.
 func (m mask) hide(text []byte) []byte {
-	if len(m.needles) == 0 {
-		return text
-	}
 	var found []part
 	said := asItIs(text)
 	for range mostSpellings + 1 {
-		found = said.find(m.needles, found)
+		found = said.members(said.find(m.needles, found))
 		plainer := said.decoded()
 		if len(plainer.text) == len(said.text) {
 			break
@@ -117,6 +115,19 @@ func (s spelling) find(needles []needle, to []part) []part {
 			first, last := s.extent(n, from+i)
 			to = append(to, part{s.at[first], s.at[last]})
 			from = last
+		}
+	}
+	return to
+}
+
+// secretMember is a member of an object that is a secret by its name: Stripe's client_secret lets whoever has it confirm the payment.
+var secretMember = regexp.MustCompile(`(?i)"[a-z0-9_.-]*(?:secret|password|passwd|private_?key|(?:access|refresh|id|session)_?token|cvc|cvv)"\s*:\s*"((?:[^"\\]|\\.)*)`)
+
+// members adds where in the answer the values of members are that are secrets by their names.
+func (s spelling) members(to []part) []part {
+	for _, at := range secretMember.FindAllSubmatchIndex(s.text, -1) {
+		if first, last := at[2], at[3]; last > first {
+			to = append(to, part{s.at[first], s.at[last]})
 		}
 	}
 	return to

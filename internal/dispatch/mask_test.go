@@ -45,6 +45,22 @@ func TestSecretsThatAGatewayRepeatsAreMasked(t *testing.T) {
 	}
 }
 
+// What is a secret by its name is the gateway's own, and in no configuration.
+func TestMembersThatAreSecretsAreMasked(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		`{"id":"pi_1","client_secret": "pi_1_secret_x\"y","status":"requires_action"}`: `{"id":"pi_1","client_secret": "<secret>","status":"requires_action"}`,
+		`{"clientSecret":"a","b":{"access_token":"c","idToken":"d"}}`:                  `{"clientSecret":"<secret>","b":{"access_token":"<secret>","idToken":"<secret>"}}`,
+		`{"raw":"{\"client_secret\":\"x\",\"n\":1}"}`:                                  `{"raw":"{\"client_secret\":\"<secret>\",\"n\":1}"}`,
+		`{"card":{"cvc":"123"},"secret":"cut of`:                                       `{"card":{"cvc":"<secret>"},"secret":"<secret>`,
+		`{"secretary":"x","password_hint":"y","client_secret":null,"secret":""}`:       `{"secretary":"x","password_hint":"y","client_secret":null,"secret":""}`,
+	} {
+		if got := string(mask{}.hide([]byte(said))); got != want {
+			t.Errorf("%s\nbecame %s\nwant   %s", said, got, want)
+		}
+	}
+}
+
 // The number of a merchant stands in a header and, as a number, in every answer: with <secret> in its place the answer would be no JSON,
 // its rule would not be met, and a payment that the gateway put off would count as made.
 func TestWhatAnAnswerMeansIsJudgedByTheAnswerAsItCame(t *testing.T) {
