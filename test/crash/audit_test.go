@@ -12,6 +12,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/record"
+	"spillway/internal/redisdb"
 )
 
 // books are all that Redis holds for a gateway.
@@ -41,7 +42,9 @@ func (r *run) read() books {
 		r.must(err)
 		b.find(name, ids)
 	}
-	for _, list := range append(r.keys.Lines(), r.keys.Active()) {
+	lines, err := redisdb.Lines(r.ctx, r.c, r.keys)
+	r.must(err)
+	for _, list := range append(lines, r.keys.Active()) {
 		tasks, err := r.c.LRange(r.ctx, list, 0, -1).Result()
 		r.must(err)
 		name := "queue"
@@ -265,7 +268,7 @@ func (r *run) slots() {
 
 // left says that a key should not be there when everything is at an end.
 func (r *run) left(key string) bool {
-	if _, foreign := strings.CutPrefix(key, r.keys.TaskPrefix()); foreign {
+	if strings.HasPrefix(key, r.keys.TaskPrefix()) || strings.Contains(key, "}:flow:") || strings.Contains(key, "}:ready:") || key == r.keys.Throttled() {
 		return true
 	}
 	return slices.Contains([]string{r.keys.Pending(), r.keys.Retries(), r.keys.Replays(), r.keys.Due(), r.keys.Active(), r.keys.Lease(), r.keys.Open(), r.keys.Costs(),

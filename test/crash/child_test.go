@@ -206,8 +206,20 @@ func (p *process) sizes(ctx context.Context) (sizes []int64, left int64, err err
 	k := redisdb.NewKeys(p.Gateway)
 	var cmds []*redis.IntCmd
 	var done *redis.StringCmd
+	for _, lines := range []func() ([]string, error){ // where tasks go, in this order
+		func() ([]string, error) { return k.Lines(), nil },
+		func() ([]string, error) { return redisdb.LaneLines(ctx, p.direct, k) },
+	} {
+		all, err := lines()
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, line := range all {
+			cmds = append(cmds, p.direct.LLen(ctx, line))
+		}
+	}
 	_, err = p.direct.Pipelined(ctx, func(c redis.Pipeliner) error {
-		cmds = append(cmds, c.LLen(ctx, k.Pending()), c.LLen(ctx, k.Retries()), c.LLen(ctx, k.Replays()), c.LLen(ctx, k.Due()), c.LLen(ctx, k.Active()))
+		cmds = append(cmds, c.LLen(ctx, k.Active()))
 		for _, set := range []string{k.Scheduled(), k.Retrying(), k.Open(), k.Asking(), k.Parked(string(job.Rejected)), k.AsynqRetry(), k.AsynqArchive()} {
 			cmds = append(cmds, c.ZCard(ctx, set))
 		}

@@ -46,6 +46,7 @@ const (
 	roomy     = "admission: {limits: [1000/s], burst: 1000}\n"
 	narrow    = "admission: {limits: [40/s], burst: 4}\n"
 	keyless   = `, idempotency_header: ""`
+	inLanes   = "lanes: {key: payload.kind, limits: [3/400ms]}\npriority: {classes: [high, usual], default: usual}\n"
 	asked     = `answers: {rules: [{status: 202, then: accepted}]}
 lookup: {url: "/{name}/look/{id}", schedule: [100ms, 200ms, 200ms, 300ms, 500ms, 1s, 1s, 2s, 2s, 2s], matches: {job: "{id}"}, answers: [{body: {status: paid}, then: done, reference: id}, {body: {status: declined}, then: refused}, {status: 404, then: not_done, after: 300ms}]}
 `
@@ -109,6 +110,18 @@ func flows() []flow {
 		{
 			name: "recover and ask", request: keyless, settings: leak + roomy + asked, prepare: victim, bereft: true, act: dispatchAll,
 			jobs: []string{"hangs-1", "hangs-2", "ok-1"},
+		},
+		{
+			name: "dispatch, in lanes", settings: leak + narrow + inLanes, act: dispatchAll,
+			jobs: []string{"ok-1", "fails-1", "ok-2", "refuses-1", "ok-3", "dear-1", "cut-1", "ok-4"},
+		},
+		{
+			name: "recover, in lanes", settings: leak + roomy + inLanes, prepare: victim, bereft: true, act: dispatchAll,
+			jobs: []string{"hangs-1", "hangs-2", "ok-1", "ok-2"},
+		},
+		{
+			name: "shut down, in lanes", settings: strings.Replace(leak, "}", ", max_in_flight: 3}", 1) + roomy + inLanes, act: shutDown, late: true,
+			jobs: []string{"slow-1", "slow-2", "slow-3", "slow-4", "ok-1", "ok-2"},
 		},
 		{
 			name: "clear dead letters", settings: leak + "admission: {limits: [50/s], burst: 10}\nreplay: manual\n", prepare: deadLetters, act: clearAll, again: clearAll,
@@ -176,7 +189,7 @@ func (s spec) make(ids ...string) []job.Job {
 	base := time.UnixMicro(s.Base)
 	jobs := make([]job.Job, len(ids))
 	for i, id := range ids {
-		jobs[i] = job.Job{ID: id, Gateway: s.Gateway, Payload: fmt.Appendf(nil, `{"for":%q,"amount":100,"currency":"EUR"}`, id), Cost: 1, Batch: "crash"}
+		jobs[i] = job.Job{ID: id, Gateway: s.Gateway, Payload: fmt.Appendf(nil, `{"for":%q,"kind":%q,"amount":100,"currency":"EUR"}`, id, wordOf(id)), Cost: 1, Batch: "crash"}
 		switch wordOf(id) {
 		case stale:
 			jobs[i].Expires = base.Add(-time.Minute)
