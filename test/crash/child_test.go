@@ -205,26 +205,16 @@ func ticks(ctx context.Context) <-chan time.Time {
 func (p *process) sizes(ctx context.Context) (sizes []int64, left int64, err error) {
 	k := redisdb.NewKeys(p.Gateway)
 	var cmds []*redis.IntCmd
-	var done *redis.StringCmd
-	for _, lines := range []func() ([]string, error){ // where tasks go, in this order
-		func() ([]string, error) { return k.Lines(), nil },
-		func() ([]string, error) { return redisdb.LaneLines(ctx, p.direct, k) },
-	} {
-		all, err := lines()
-		if err != nil {
-			return nil, 0, err
+	var done, inLanes *redis.StringCmd
+	_, err = p.direct.TxPipelined(ctx, func(c redis.Pipeliner) error {
+		for _, line := range append(k.Lines(), k.Active()) {
+			cmds = append(cmds, c.LLen(ctx, line))
 		}
-		for _, line := range all {
-			cmds = append(cmds, p.direct.LLen(ctx, line))
-		}
-	}
-	_, err = p.direct.Pipelined(ctx, func(c redis.Pipeliner) error {
-		cmds = append(cmds, c.LLen(ctx, k.Active()))
 		for _, set := range []string{k.Scheduled(), k.Retrying(), k.Open(), k.Asking(), k.Parked(string(job.Rejected)), k.AsynqRetry(), k.AsynqArchive()} {
 			cmds = append(cmds, c.ZCard(ctx, set))
 		}
 		cmds = append(cmds, c.HLen(ctx, k.Shelving())) // batches that are to be put aside or taken in
-		done = c.HGet(ctx, k.Counters(), "done")
+		done, inLanes = c.HGet(ctx, k.Counters(), "done"), c.HGet(ctx, k.Lanes(), "tasks")
 		return nil
 	})
 	if err != nil && err != redis.Nil { //nolint:errorlint // the pipeline's own
@@ -234,5 +224,6 @@ func (p *process) sizes(ctx context.Context) (sizes []int64, left int64, err err
 		sizes, left = append(sizes, c.Val()), left+c.Val()
 	}
 	n, _ := done.Int64()
-	return append(sizes, n), left, nil
+	laned, _ := inLanes.Int64()
+	return append(sizes, n, laned), left + laned, nil
 }
