@@ -28,6 +28,11 @@ type Sorted struct {
 // Sort puts the jobs in the queue where they belong whose class the gateway has no more, or whose lanes. They keep their order.
 func (b *Books) Sort(ctx context.Context) (s Sorted, err error) {
 	classes, laned, err := redisdb.ClassesAndLanes(ctx, b.c, b.keys)
+	if err == nil && laned && len(b.cfg.Lanes) == 0 { // first, as jobs that come out of lanes stand in the lines of their classes
+		if s.Unlaned, s.Others, err = b.unlane(ctx); err == nil {
+			classes, err = redisdb.ClassesOf(ctx, b.c, b.keys)
+		}
+	}
 	if err != nil {
 		return s, err
 	}
@@ -44,8 +49,5 @@ func (b *Books) Sort(ctx context.Context) (s Sorted, err error) {
 		}
 		s.Unclassed += moved
 	}
-	if laned && len(b.cfg.Lanes) == 0 {
-		s.Unlaned, s.Others, err = b.unlane(ctx)
-	}
-	return s, err
+	return s, nil
 }
