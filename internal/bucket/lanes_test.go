@@ -87,3 +87,54 @@ func TestOthersRunTheScriptsThatTheyRanBefore(t *testing.T) {
 		}
 	}
 }
+
+// A limit that was raised, or is no more, counts soon: a route or a lane that had used up the old one for a long time is looked at again.
+func TestALimitThatWasRaisedCountsSoon(t *testing.T) {
+	t.Parallel()
+	client := testkit.Client(t)
+	cfg := func(route, lane job.Limit) PacerConfig {
+		return PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Routes: []Route{{Name: "r", Limits: []job.Limit{route}}, {Name: "s"}}, Lanes: &Lanes{Limits: []job.Limit{lane}}}
+	}
+	few, many := per(1, 24*time.Hour), per(10, 24*time.Hour)
+	free := cfg(few, many)
+	free.Routes[0].Limits = nil
+	for name, of := range map[string]struct {
+		old, now PacerConfig
+		within   time.Duration
+		idle     bool // the lane has no job while it may not be called
+	}{
+		"route":              {cfg(few, many), cfg(many, many), 10 * time.Second, false},
+		"route without any":  {cfg(few, many), free, 0, false},
+		"lane":               {cfg(many, few), cfg(many, many), 5 * time.Minute, false},
+		"lane that was idle": {cfg(many, few), cfg(many, many), 5 * time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLanesWorld(newWorld(t, client, 1), laneTrial{cfg: of.old, processes: 1})
+			add := func(id string) {
+				w.put(laneJob{id: id, generation: 1, cost: 1, flow: job.Flow{Route: "r", Lane: "m"}}, 1, w.keys.Pending(), true)
+			}
+			pick := func(p *Pacer) (n int) {
+				for range 3 { // an idle gateway's first slots come a moment later
+					n += len(w.reserve(p, wish{want: 4, lead: 1000}).slots)
+					w.now += 500_000
+				}
+				return n
+			}
+			add("a")
+			if !of.idle {
+				add("b")
+			}
+			if n := pick(w.processes[0]); n != 1 {
+				t.Fatalf("%d calls", n)
+			}
+			p := w.pacer(of.now)
+			if of.idle {
+				add("b")
+			}
+			w.now += of.within.Microseconds()
+			if n := pick(p); n != 1 {
+				t.Errorf("%d calls after %s", n, of.within)
+			}
+		})
+	}
+}

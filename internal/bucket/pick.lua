@@ -5,6 +5,7 @@
 -- Returns what reserve.lua does, and for each slot also: task, its message, class, route, lane, line. One state more:
 --      waiting  no job that waits may be called yet: its route or lane has no permit
 local PROMOTE, MISSES, ROUNDS = 8, 64, 128 -- so many lanes come back at a time, and a script's work is bounded: what is left is for the next one
+local ROUTE_AGAIN, LANE_AGAIN = 10000000, 300000000 -- what has no permit is looked at again after so long at the latest, as its limit may have been raised (µs)
 
 local slots, hint, state, bound, taken = {}, 0, 'horizon', {}, nil
 
@@ -94,7 +95,7 @@ local function pick()
       permits.take(lanes.logs_of(name), routes[name], cost, slot + L.moved, slot + allowance + L.moved, now + L.moved)
       L.used[name] = true
       local again = route_ready(name, 1, slot)
-      if again > slot then lanes.set('B' .. name, again + L.moved) end
+      if again > slot then lanes.set('B' .. name, math.min(again, slot + ROUTE_AGAIN) + L.moved) end
     end
     lanes.set('bound', now + L.moved)
   end
@@ -136,7 +137,7 @@ local function pick()
   local misses, kept_for_dear = 0, {}
   local function shut(flow, t)
     local name = lanes.route(flow)
-    local x, dear = lanes.state('B' .. name) - L.moved, kept_for_dear[name]
+    local x, dear = routes[name] and lanes.state('B' .. name) - L.moved or 0, kept_for_dear[name]
     if dear and rank(lanes.class(flow)) >= rank(dear.class) then x = math.max(x, dear.till) end
     return x > t and x or nil
   end
@@ -204,14 +205,14 @@ local function pick()
     end
     local x = lane_ready(r, cost, t)
     if x > t then
-      misses = misses + 1
+      misses, x = misses + 1, math.min(x, t + LANE_AGAIN)
       lanes.throttle(b.lane, r, x + L.moved, cost > 1 and '=' .. b.class or '')
       due = math.min(due, x)
       return false
     end
     x = route_ready(name, cost, t)
     if x > t then
-      if cost == 1 then lanes.set('B' .. name, x + L.moved) else kept_for_dear[name] = {till = x, class = b.class} end
+      if cost == 1 then lanes.set('B' .. name, math.min(x, t + ROUTE_AGAIN) + L.moved) else kept_for_dear[name] = {till = x, class = b.class} end
       return false
     end
     b.r, b.name, b.line, b.cost = r, name, line, cost
@@ -236,7 +237,7 @@ local function pick()
     lanes.set('V' .. b.class, math.max(lanes.state('V' .. b.class), b.tag))
     r.tag[b.flow] = b.tag - lanes.state('O' .. b.flow) + b.cost
     if call('EXISTS', lanes.line(b.flow, b.line, lane)) == 0 then left(lane, r, b.flow, b.line) end
-    local x = lane_ready(r, 1, slot)
+    local x = math.min(lane_ready(r, 1, slot), slot + LANE_AGAIN)
     for flow in pairs(r.work) do
       if flow ~= b.flow and lanes.class(flow) == b.class and not shut(flow, slot) and route_ready(lanes.route(flow), 1, slot) <= slot then
         r.tag[flow] = r.tag[flow] + b.cost
