@@ -19,7 +19,6 @@ type dlqFilter struct {
 	batch, since, until, match string
 	after                      string
 	limit                      int
-	takesPeople                bool // --after may be a cursor of the order for people
 }
 
 // filterFlags declares the flags that choose parked jobs.
@@ -66,14 +65,6 @@ func (f *dlqFilter) noneEmpty() error {
 
 func emptyFlag(name string) error {
 	return cli.Usage("give it a value, or leave it out to choose all", "--%s is empty", name)
-}
-
-// cursor is --after, unless it is one of the order for people, which is left to EachByNeed.
-func (f *dlqFilter) cursor() string {
-	if f.takesPeople && desk.OfPeople(f.after) {
-		return ""
-	}
-	return f.after
 }
 
 // afterFlag declares --after for what shows jobs.

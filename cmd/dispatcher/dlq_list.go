@@ -41,7 +41,6 @@ flags choose, until it has found enough: name a reason, a batch or a time to mak
 
 func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error {
 	p.payloads = payload
-	f.takesPeople = true
 	filter, err := p.understand(f)
 	if err != nil {
 		return err

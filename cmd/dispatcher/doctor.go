@@ -65,7 +65,7 @@ func (p *program) doctorAfar(ctx context.Context, names []string) error {
 		return err
 	}
 	if v.Away {
-		v.Report.Away = errors.New("Redis is away")
+		v.Report.Away = errors.New("no answer came from Redis")
 	}
 	return p.showReport(v.Report)
 }

@@ -122,7 +122,8 @@ var errStopping = &job.Error{Code: job.CodeUnavailable, Message: "the dispatcher
 
 // do does the operation and returns its answer.
 func (t *teller) do(request any) (any, error) {
-	ctx, cancel := t.r.Context(), func() {}
+	ctx := t.r.Context()
+	var cancel func()
 	switch {
 	case t.o.Answers != Document:
 		_ = t.out.rc.SetReadDeadline(time.Time{}) // a recorder of a test has none
