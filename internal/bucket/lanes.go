@@ -196,7 +196,7 @@ func (p *Pacer) unbind(slots []job.Slot) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
-	return unbindScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Active(), p.keys.Lease()}, args...).Err()
+	return unbindScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Active(), p.keys.Lease(), p.keys.Nobodys()}, args...).Err()
 }
 
 // moveBeside has routes and lanes count calls at other moments.
@@ -210,7 +210,7 @@ func (p *Pacer) moveBeside(ctx context.Context, calls []lateCall) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return movedScript.Run(ctx, p.client, []string{p.keys.Pace()}, args...).Err()
+	return movedScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, args...).Err()
 }
 
 // classesOf returns of each class its name, empty for the usual one, and within how many units it is served once at least (0 = it has no floor); and the usual one's name.

@@ -138,3 +138,55 @@ func TestALimitThatWasRaisedCountsSoon(t *testing.T) {
 		})
 	}
 }
+
+// While an operator moves a gateway's keys to another node, a job that is given back stays where it is: no script ends half-way, where it finds that a line
+// has gone already.
+func TestLanesWaitWhileTheirKeysMove(t *testing.T) {
+	t.Parallel()
+	cluster := testkit.Cluster(t)
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(strings.TrimPrefix(cluster.URL(), "redis-cluster://"), ","), IsClusterMode: true})
+	t.Cleanup(func() { _ = client.Close() })
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := t.Context()
+	cfg := PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Lanes: &Lanes{Limits: []job.Limit{per(10, time.Second)}}, Routes: []Route{{Name: "r", Limits: []job.Limit{per(50, time.Second)}}}}
+	w := newLanesWorld(newWorld(t, client, 1), laneTrial{cfg: cfg, processes: 1})
+	p := w.processes[0]
+	for _, id := range []string{"a", "b", "c"} {
+		w.put(laneJob{id: id, generation: 1, cost: 1, flow: job.Flow{Lane: "m", Route: "r"}}, 1, w.keys.Pending(), true)
+	}
+	var slots []job.Slot
+	for range 3 {
+		slots = append(slots, w.reserve(p, wish{want: 1, lead: 1000}).slots...)
+		w.now += 500_000
+	}
+	if len(slots) < 2 {
+		t.Fatalf("%d slots", len(slots))
+	}
+	owner := cluster.Owner(w.keys.Lanes())
+	other := cluster.Nodes[slices.IndexFunc(cluster.Nodes, func(n *testkit.RedisServer) bool { return n != owner })]
+	from, to := redis.NewClient(&redis.Options{Addr: owner.Addr()}), redis.NewClient(&redis.Options{Addr: other.Addr()})
+	t.Cleanup(func() { _, _ = from.Close(), to.Close() })
+	slot := from.ClusterKeySlot(ctx, w.keys.Lanes()).Val()
+	must(to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ClusterMyID(ctx).Val()).Err())
+	must(from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.ClusterMyID(ctx).Val()).Err())
+	move := func(those func(key string) bool) {
+		t.Helper()
+		for _, key := range from.ClusterGetKeysInSlot(ctx, int(slot), 1000).Val() {
+			if those(key) {
+				must(from.Migrate(ctx, "127.0.0.1", strings.TrimPrefix(other.Addr(), "127.0.0.1:"), key, 0, time.Minute).Err())
+			}
+		}
+	}
+	move(func(key string) bool { return strings.Contains(key, "}:flow:") })
+	if err := p.unbind(slots[:1]); err == nil {
+		t.Error("a job was given back while its line was elsewhere")
+	}
+	if active := from.LRange(ctx, w.keys.Active(), 0, -1).Val(); !slices.Contains(active, slots[0].Task) {
+		t.Errorf("active are %v: %s stands nowhere", active, slots[0].Task)
+	}
+}

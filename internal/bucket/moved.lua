@@ -1,6 +1,6 @@
 -- moved.lua: calls are, or were, written at other moments than those at which they are counted: so their permits on their routes and in their lanes move, as late.lua
 -- moves those of the account. Composed after NowLua, permits.lua and lanes.lua.
--- KEYS 1 pace
+-- KEYS 1 pace  2 one that nobody writes: half of the script could run while a cluster's slot moves
 -- ARGV 1 windows in parts allow for a call that is written so late after its slot (µs), then for each call: slot (µs), the moment at which exact windows count it (µs), cost,
 --      the moment at which it is to count (µs), route, lane
 -- Returns 1.

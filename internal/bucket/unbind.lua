@@ -1,6 +1,6 @@
 -- unbind.lua: slots of a gateway with lanes that were not used go back: their permits on its route and in its lane, and, with those that still have it, the job: to
 -- the head of its line, with its share. Composed after NowLua, permits.lua and lanes.lua. release.lua has given the account's back.
--- KEYS 1 pace  2 active  3 lease
+-- KEYS 1 pace  2 active  3 lease  4 one that nobody writes: half of the script could run while a cluster's slot moves
 -- ARGV for each slot, the latest first: slot (µs), the moment at which exact windows count it (µs), cost, class, route, lane, task ('' = it is in other hands), line
 -- Returns how many jobs went back. One that a sweep has taken up is left to it.
 lanes.open(KEYS[1])

@@ -21,7 +21,7 @@ func (b *Books) unlane(ctx context.Context) (moved int64, others bool, err error
 	for _, set := range sets {
 		for more := true; more && err == nil; {
 			var n []int64
-			n, err = unlaneScript.Run(ctx, b.c, []string{k.Lanes(), set, k.Due(), k.Pending(), k.Retries(), k.Replays(), k.Classes()}, b.cfg.NowMicros.Now(), unlaneChunk, laneUse.Microseconds()).Int64Slice()
+			n, err = unlaneScript.Run(ctx, b.c, []string{k.Lanes(), set, k.Due(), k.Pending(), k.Retries(), k.Replays(), k.Classes(), k.Nobodys()}, b.cfg.NowMicros.Now(), unlaneChunk, laneUse.Microseconds()).Int64Slice()
 			if err == nil && len(n) != 3 {
 				err = redisdb.BadReply("unlane.lua", n)
 			}

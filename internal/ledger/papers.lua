@@ -1,5 +1,5 @@
 -- papers.lua: takes tasks of jobs that have moved on out of a stretch of one of the queue's lines, counted from its tail. What it leaves keeps its order.
--- KEYS 1 the line  2 costs
+-- KEYS 1 the line  2 costs  3 one that nobody writes: half of the script could run while a cluster's slot moves
 -- ARGV 1 place of the first  2 how many  3 prefix of records  4 prefix of tasks
 -- returns {how many tasks were looked at, how many of them were taken out}
 local GONE = '~' -- no task is called so

@@ -179,7 +179,7 @@ func (b *Books) clearLine(ctx context.Context, line string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := papersScript.Run(ctx, b.c, []string{line, k.Costs()}, from, papersChunk, k.JobPrefix(), k.TaskPrefix()).Int64Slice()
+		n, err := papersScript.Run(ctx, b.c, []string{line, k.Costs(), k.Nobodys()}, from, papersChunk, k.JobPrefix(), k.TaskPrefix()).Int64Slice()
 		if err != nil {
 			return err
 		}

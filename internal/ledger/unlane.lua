@@ -1,6 +1,6 @@
 -- unlane.lua: puts the jobs of lanes back into the lines of the queue, where a gateway has no lanes any more: each lane's before those that stand there, in their
 -- order.
--- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 throttled, or one of the sets of lanes that may be called  3 due  4 pending  5 retries  6 replays  7 classes
+-- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 throttled, or one of the sets of lanes that may be called  3 due  4 pending  5 retries  6 replays  7 classes  8 one that nobody writes: half of the script could run while a cluster's slot moves
 -- ARGV 1 now (µs, 0 = Redis's)  2 how many at most  3 while a job was bound so recently, another dispatcher has lanes still (µs)
 -- returns {how many were moved, 1 if there is more in this set, 1 if there is more, but another dispatcher has lanes still}
 local KEEP = 3600000 -- what a lane has used is remembered for so long, should it come back (ms)
