@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -135,13 +136,20 @@ func Box(g config.Gateway) *seal.Box {
 
 func digest(payload []byte) string { return producer.Digest(payload) }
 
-// MaxCost is the largest cost that a job of this gateway may have: every limit of admission and leak can grant it.
+// MaxCost is the largest cost that a job of this gateway may have: every limit of admission, of leak, of a lane and of any route can grant it.
 func MaxCost(g config.Gateway) int64 {
 	most := int64(math.MaxInt64)
 	if a, err := newAlgorithm(g.Admission); err == nil { // else the books say what is wrong with each job that is to come in
 		most = a.MaxCost()
 	}
-	for _, l := range g.Leak.Limits {
+	limits := slices.Clone(g.Leak.Limits)
+	if g.Lanes != nil {
+		limits = append(limits, g.Lanes.Limits...)
+	}
+	for _, r := range g.Routes {
+		limits = append(limits, r.Limits...)
+	}
+	for _, l := range limits {
 		most = min(most, l.N)
 	}
 	return most

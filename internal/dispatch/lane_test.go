@@ -29,3 +29,17 @@ routes:
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
+
+// A job that costs more than a lane's limit, or a route's, would wait for ever: it does not come in.
+func TestNoJobCostsMoreThanItsLaneCanGrant(t *testing.T) {
+	t.Parallel()
+	for settings, most := range map[string]int64{
+		"leak: {limits: [9/s]}": 9,
+		"leak: {limits: [9/s]}\nlanes: {key: payload.m, limits: [4/s, 5/m]}":                                     4,
+		"leak: {limits: [9/s]}\nroutes: {a: {request: {url: URL/a}}, b: {request: {url: URL/b}, limits: [3/s]}}": 3,
+	} {
+		if got := MaxCost(routed(t, &twoRoutes{}, "{url: URL/charges}", settings).cfg.Gateways[0]); got != most {
+			t.Errorf("%s: %d, want %d", settings, got, most)
+		}
+	}
+}
