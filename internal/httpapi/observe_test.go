@@ -49,7 +49,7 @@ func send(api *API, method, target, body string) int {
 func TestEachRequestHasALineAndIsCounted(t *testing.T) {
 	t.Parallel()
 	api, log, reg := observedAPI(t, nil)
-	if code := send(api, "POST", "/v1/gateways/stripe/jobs?on_full=fail&token=CANARY", `{"id":"a","payload":{"card":"CANARY"}}`); code != 429 {
+	if code := send(api, "POST", "/v1/gateways/stripe/jobs?on_full=fail", `{"id":"a","payload":{"card":"CANARY"}}`); code != 429 {
 		t.Fatalf("status %d, want 429", code)
 	}
 	line := log.String()
@@ -65,6 +65,9 @@ func TestEachRequestHasALineAndIsCounted(t *testing.T) {
 	const want = `spillway_http_requests_total{code="429",method="POST",route="/v1/gateways/{gateway}/jobs"} 1` + "\n"
 	if got := shown(t, reg); !strings.Contains(got, want) || !strings.Contains(got, `spillway_http_request_duration_seconds_count{route="/v1/gateways/{gateway}/jobs"} 1`+"\n") {
 		t.Errorf("the metrics lack that request:\n%s", got)
+	}
+	if code := send(api, "POST", "/v1/gateways/stripe/jobs?token=CANARY", `{"id":"a"}`); code != 400 || strings.Contains(log.String(), "CANARY") {
+		t.Errorf("status %d, want 400; the log: %s", code, log)
 	}
 }
 

@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"cmp"
 	_ "embed" // the description is a file
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -23,6 +25,8 @@ type route struct {
 	path string
 	who  who
 	by   map[string]http.HandlerFunc
+	// query are the parameters that it knows: any other is refused. Nil: the handler looks itself.
+	query []string
 }
 
 func (a *API) routes() []route {
@@ -30,23 +34,23 @@ func (a *API) routes() []route {
 		return map[string]http.HandlerFunc{http.MethodGet: h}
 	}
 	all := []route{
-		{"/v1/gateways/{gateway}/jobs", programs, map[string]http.HandlerFunc{http.MethodPost: a.post}},
-		{"/v1/gateways/{gateway}/jobs/{id}", people, get(a.job)},
-		{"/v1/gateways/{gateway}/answers", people, get(a.answers)},
-		{"/v1/calls", people, get(a.calls)},
-		{"/v1/gateways/{gateway}/outcomes", people, get(a.outcomes)},
-		{"/v1/gateways/{gateway}/outcomes/ack", programs, map[string]http.HandlerFunc{http.MethodPost: a.ackOutcomes}},
-		{"/v1/batches", people, get(a.batches)},
-		{"/v1/search", people, map[string]http.HandlerFunc{http.MethodPost: a.search}},
-		{"/v1/processes", people, get(a.processes)},
-		{"/metrics", people, get(a.metrics)},
-		{"/healthz", everybody, get(a.healthy)},
-		{"/readyz", everybody, get(a.ready)},
-		{"/openapi.json", everybody, get(describe)},
-		{"/v1/", people, nil},
+		{"/v1/gateways/{gateway}/jobs", programs, map[string]http.HandlerFunc{http.MethodPost: a.post}, []string{"on_full"}},
+		{"/v1/gateways/{gateway}/jobs/{id}", people, get(a.job), []string{}},
+		{"/v1/gateways/{gateway}/answers", people, get(a.answers), []string{"batch", "since"}},
+		{"/v1/calls", people, get(a.calls), []string{"by", "gateway", "since"}},
+		{"/v1/gateways/{gateway}/outcomes", people, get(a.outcomes), nil},
+		{"/v1/gateways/{gateway}/outcomes/ack", programs, map[string]http.HandlerFunc{http.MethodPost: a.ackOutcomes}, nil},
+		{"/v1/batches", people, get(a.batches), []string{"active", "after", "gateway", "limit"}},
+		{"/v1/search", people, map[string]http.HandlerFunc{http.MethodPost: a.search}, []string{}},
+		{"/v1/processes", people, get(a.processes), []string{}},
+		{"/metrics", people, get(a.metrics), nil},
+		{"/healthz", everybody, get(a.healthy), nil},
+		{"/readyz", everybody, get(a.ready), nil},
+		{"/openapi.json", everybody, get(describe), nil},
+		{"/v1/", people, nil, nil},
 	}
 	for _, o := range a.cfg.Operations {
-		r := route{o.Path, people, map[string]http.HandlerFunc{o.Method: a.operation(o)}}
+		r := route{o.Path, people, map[string]http.HandlerFunc{o.Method: a.operation(o)}, nil}
 		if o.Act {
 			r.who = programs
 		}
@@ -73,6 +77,11 @@ func (r route) serve(w http.ResponseWriter, req *http.Request) {
 	}
 	switch {
 	case ok:
+		if name, is := r.stranger(req); is {
+			drain(w, req)
+			newProblem(codeRequest, fmt.Sprintf("there is no parameter %.40q", name), "use "+cmp.Or(strings.Join(r.query, ", "), "none")).answer(w)
+			return
+		}
 		h(w, req)
 	case len(r.by) == 0:
 		noPath(w, req)
@@ -81,6 +90,19 @@ func (r route) serve(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Allow", allowed)
 		newProblem(codeMethod, req.Method+" is not for this path", "use "+allowed).answer(w)
 	}
+}
+
+// stranger returns a parameter that the route does not know: a typing error must not pass for all there is.
+func (r route) stranger(req *http.Request) (name string, is bool) {
+	if r.query == nil {
+		return "", false
+	}
+	for _, name := range slices.Sorted(maps.Keys(req.URL.Query())) {
+		if !slices.Contains(r.query, name) {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 func (a *API) metrics(w http.ResponseWriter, r *http.Request) { a.cfg.Metrics.ServeHTTP(w, r) }
