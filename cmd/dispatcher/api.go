@@ -36,10 +36,6 @@ func (s served) api(cfg httpapi.Config, x *doctor.Examiner) *httpapi.API {
 		}
 		return found.Job(ctx)
 	}
-	s.showBatches(&cfg)
-	s.showCalls(&cfg)
-	cfg.Search = s.search
-	cfg.Processes = func(ctx context.Context) (any, error) { return desk.WhoServes(ctx, s.db.Client) }
 	cfg.Outcomes = s.outcomes
 	cfg.Operations, cfg.Once = s.operations(x), onceKept{redisdb.NewOnce(s.db.Client)}
 	return httpapi.New(cfg)
@@ -81,21 +77,4 @@ func policy(a config.Admission, l job.Limit) httpapi.Policy {
 	}
 	whole := float64(a.Burst) / float64(l.N) * float64(l.Window)
 	return httpapi.Policy{Name: l.String(), Quota: a.Burst, Window: time.Duration(whole)}
-}
-
-// search finds jobs of the gateways of the file, for as long as a caller waits.
-func (s served) search(ctx context.Context, q httpapi.SearchQuery) (any, error) {
-	of := desk.JobSearch{Prefix: q.ID, After: q.After, Limit: q.Limit, Within: desk.ScanFor}
-	for name, value := range q.Fields {
-		field, err := desk.NewField(name, value, "fields")
-		if err != nil {
-			return nil, err
-		}
-		of.Fields = append(of.Fields, field)
-	}
-	d, err := s.deskOf(q.Gateways)
-	if err != nil {
-		return nil, err
-	}
-	return d.Search(ctx, of)
 }

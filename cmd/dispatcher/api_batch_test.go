@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"testing"
 
+	"spillway/internal/remote"
 	"spillway/internal/testkit"
 )
 
@@ -17,7 +18,7 @@ func TestAPIShowsBatchesAPageAtATime(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	var first, rest batchesDocument
+	var first, rest remote.BatchPage
 	a.read("/v1/batches?limit=2", &first)
 	if len(first.Batches) != 2 || first.Next == nil || first.Batches[0].Batch != "three" || first.Batches[1].Amount["EUR"].Int64() != 1050 {
 		t.Fatalf("%+v", first)

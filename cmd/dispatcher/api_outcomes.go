@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 
+	"spillway/internal/config"
 	"spillway/internal/desk"
+	"spillway/internal/dispatch"
 	"spillway/internal/httpapi"
 )
 
@@ -13,11 +15,12 @@ type toldOutcomes struct{ *desk.Outcomes }
 
 // outcomes returns the outcome feed of a gateway of the file.
 func (s served) outcomes(gateway string) (httpapi.Outcomes, error) {
-	d, err := s.deskOf([]string{gateway})
-	if err != nil {
-		return nil, err
+	cfg := s.file.Load()
+	g, ok := cfg.Gateway(gateway)
+	if !ok {
+		return nil, dispatch.NoGateway(cfg, gateway)
 	}
-	told, err := d.Gateways[0].Outcomes()
+	told, err := desk.New(s.db.Client, []config.Gateway{g}).Gateways[0].Outcomes()
 	return toldOutcomes{told}, err
 }
 

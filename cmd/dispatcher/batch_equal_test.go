@@ -14,6 +14,7 @@ import (
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/remote"
 )
 
 // page reads a page of the console and a document of the API, of this process, for the rig's file.
@@ -58,7 +59,7 @@ func TestABatchHasTheSameNumbersEverywhere(t *testing.T) {
 	want["EUR"] += 7
 
 	var alone, fromAPI desk.Batch
-	var page batchesDocument
+	var page remote.BatchPage
 	r.must(json.Unmarshal([]byte(r.untidied("batch", "b1", "-o", "json")), &alone))
 	r.must(json.Unmarshal([]byte(r.page("/v1/batches/b1")), &fromAPI))
 	r.must(json.Unmarshal([]byte(r.page("/v1/batches")), &page))

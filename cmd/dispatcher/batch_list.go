@@ -47,14 +47,11 @@ func (p *program) batchList(cmd *cobra.Command, f *batchListFlags) error {
 	case f.After == "" && flags.Changed("after"):
 		return emptyFlag("after")
 	}
-	d, err := p.at(cmd.Context())
+	d, err := p.atAll(cmd.Context(), f.gateways)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := p.leftOut(cmd.Context(), d, f.gateways); err != nil {
-		return err
-	}
 	return p.writeBatches(cmd.Context(), d, f)
 }
 

@@ -44,14 +44,11 @@ func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, q rem
 	if err != nil {
 		return err
 	}
-	d, err := p.at(ctx)
+	d, err := p.atAll(ctx, f.allBut(filter))
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := p.leftOut(ctx, d, f.allBut(filter)); err != nil {
-		return err
-	}
 	q.Filter, q.Action, q.ExpiredKeys, q.MayBeCharged = remote.FilterOf(f.gateways, filter), a.Name, f.expiredKeys, f.mayBeCharged
 	seen, err := remote.Previewed.Ask(ctx, d, q)
 	if err != nil {

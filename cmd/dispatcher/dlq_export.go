@@ -38,14 +38,11 @@ func (p *program) dlqExport(ctx context.Context, f *dlqFilter) error {
 	if err != nil {
 		return err
 	}
-	d, err := p.at(ctx)
+	d, err := p.atAll(ctx, f.allBut(filter))
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := p.leftOut(ctx, d, f.allBut(filter)); err != nil {
-		return err
-	}
 	out := bufio.NewWriter(p.Out)
 	q := remote.DeadExportOf{Filter: remote.FilterOf(f.gateways, filter), After: f.after, Plain: p.payloads, Remarks: true}
 	_, err = remote.DeadExport.Do(ctx, d, q, remote.Out[desk.ExportLine]{Line: func(l desk.ExportLine) error { return p.export(out, l) },

@@ -45,14 +45,11 @@ func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error
 	if err != nil {
 		return err
 	}
-	d, err := p.at(ctx)
+	d, err := p.atAll(ctx, f.allBut(filter))
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := p.leftOut(ctx, d, f.allBut(filter)); err != nil {
-		return err
-	}
 	list := p.newParkedList(payload)
 	list.byNeed = p.byNeed(f)
 	q := remote.DeadLettersOf{Filter: remote.FilterOf(f.gateways, filter), After: f.after, Payload: payload}

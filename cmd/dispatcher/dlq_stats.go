@@ -36,14 +36,11 @@ func (p *program) dlqStats(ctx context.Context, f *dlqFilter) error {
 	if err != nil {
 		return err
 	}
-	d, err := p.at(ctx)
+	d, err := p.atAll(ctx, f.allBut(filter))
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := p.leftOut(ctx, d, f.allBut(filter)); err != nil {
-		return err
-	}
 	v, err := remote.Stats.Ask(ctx, d, remote.FilterOf(f.gateways, filter))
 	if err != nil {
 		return err

@@ -102,14 +102,11 @@ func (p *program) exportJobs(cmd *cobra.Command, f *exportJobsFlags) error {
 
 // exported writes the jobs that an operation exports. What was written before an error stays.
 func exported[Q any](ctx context.Context, p *program, out *jobWriter, gateways []string, op *remote.Op[Q, remote.JobLine, remote.None], q Q) error {
-	d, err := p.at(ctx)
+	d, err := p.atAll(ctx, gateways)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := p.leftOut(ctx, d, gateways); err != nil {
-		return err
-	}
 	_, err = op.Do(ctx, d, q, remote.Out[remote.JobLine]{Line: out.write})
 	if out.rows == 0 && err != nil {
 		return err

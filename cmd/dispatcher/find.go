@@ -53,14 +53,11 @@ func (p *program) find(cmd *cobra.Command, f *findFlags, q desk.JobSearch) error
 		return cli.Usage("give at least 1, or leave it out for all", "--limit %d is too few", f.limit)
 	}
 	p.payloads = len(q.Fields) > 0
-	d, err := p.at(cmd.Context())
+	d, err := p.atAll(cmd.Context(), f.gateways)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := p.leftOut(cmd.Context(), d, f.gateways); err != nil {
-		return err
-	}
 	of := remote.SearchOf{At: remote.At{Gateways: f.gateways}, ID: q.Prefix, Fields: map[string]string{}, Limit: min(q.Limit, remote.MostFound)}
 	for _, field := range q.Fields {
 		of.Fields["payload."+field.Path] = field.Value

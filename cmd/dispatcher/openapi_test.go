@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -27,12 +28,6 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	t.Parallel()
 	text := theDescription()
 	testkit.Described(t, text, "JobView", desk.Job{})
-	testkit.Described(t, text, "Batches", batchesDocument{})
-	testkit.Described(t, text, "CallHistory", desk.CallHistory{})
-	testkit.Described(t, text, "Answers", desk.Answers{})
-	testkit.Described(t, text, "Processes", desk.Processes{})
-	testkit.Described(t, text, "JobHits", desk.JobHits{})
-	testkit.Described(t, text, "Search", httpapi.SearchQuery{})
 	testkit.Described(t, text, "Outcome", feed.Outcome{})
 	testkit.Described(t, text, "Acked", feed.Acked{})
 	testkit.Listed(t, text, "JobView", "reason", job.Reasons())
@@ -64,12 +59,13 @@ func TestTheOperationsOfTheTableAreDescribed(t *testing.T) {
 		if about.Method == "GET" {
 			sameParameters(t, about, op, remote.Parameters(request))
 		} else {
-			described(t, text, about.Name+"Request", request)
+			described(t, text, cmp.Or(map[string]string{"searchJobs": "Search"}[about.Name], about.Name+"Request"), request)
 		}
 		if about.Kind != remote.Document {
 			described(t, text, about.Name+"Line", line)
 		}
-		name := map[string]string{"getStatus": "Status", "getBatch": "Batch", "getDoctor": "Examined"}[about.Name] // from before the table
+		name := map[string]string{"getStatus": "Status", "getBatch": "Batch", "getDoctor": "Examined", "listBatches": "Batches", "countCalls": "CallHistory",
+			"countAnswers": "Answers", "listProcesses": "Processes", "searchJobs": "JobHits"}[about.Name] // from before the table
 		if name == "" {
 			name = about.Name + "Answer"
 		}

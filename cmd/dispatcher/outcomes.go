@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
+	"spillway/internal/clock"
 	"spillway/internal/feed"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
@@ -126,7 +127,7 @@ func (p *program) follow(ctx context.Context, tails []*tail, f *outcomesFlags) e
 			return err
 		}
 		if away {
-			if err := pause(ctx, awayEvery); err != nil {
+			if err := clock.Wait(ctx, awayEvery); err != nil {
 				return err
 			}
 		}
@@ -141,17 +142,6 @@ func (p *program) sayAway(err error) {
 		fmt.Fprintf(p.Say(), "outcomes can't be read now, and are printed when they can: %v\n", err)
 	default:
 		fmt.Fprintln(p.Say(), "outcomes are read again")
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -16,6 +16,19 @@ func (p *program) remarkUnlisted(before string, all []desk.Unlisted) {
 	}
 }
 
+// atAll is at for a list of the gateways of these names, or of all: it says of all what the list leaves out.
+func (p *program) atAll(ctx context.Context, names []string) (remote.Desk, error) {
+	d, err := p.at(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.leftOut(ctx, d, names); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
 // leftOut says what a list over all gateways of the file does not have: jobs of gateways that the file has no more.
 func (p *program) leftOut(ctx context.Context, d remote.Desk, names []string) error {
 	if p.Quiet || len(names) > 0 {

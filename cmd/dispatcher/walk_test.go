@@ -32,7 +32,6 @@ var stayLocal = map[string]string{
 var otherDoors = map[string]string{
 	"/v1/gateways/{gateway}/jobs":      "enqueue",
 	"/v1/gateways/{gateway}/jobs/{id}": "job, of one gateway",
-	"/v1/gateways/{gateway}/answers":   "answers, of one gateway",
 	"/metrics":                         "Prometheus",
 	"/healthz":                         "supervisors",
 	"/readyz":                          "supervisors, and healthcheck",

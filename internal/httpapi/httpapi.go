@@ -31,16 +31,6 @@ type Config struct {
 	State func(ctx context.Context, gateway, id string) (job.State, error)
 	// Job returns everything known of a job but its payload, to be written as JSON.
 	Job func(ctx context.Context, gateway, id string) (any, error)
-	// Batches returns a page of batches, to be written as JSON.
-	Batches func(ctx context.Context, q BatchQuery) (any, error)
-	// Calls returns how many calls these gateways (none: all) had in the last hours, and Answers what one gateway last answered to jobs that are not done, to be written as
-	// JSON.
-	Calls   func(ctx context.Context, q CallsQuery) (any, error)
-	Answers func(ctx context.Context, gateway string, q AnswersQuery) (any, error)
-	// Search returns a page of the jobs that are searched for, to be written as JSON.
-	Search func(ctx context.Context, q SearchQuery) (any, error)
-	// Processes returns which dispatchers serve, to be written as JSON.
-	Processes func(ctx context.Context) (any, error)
 	// Outcomes returns the outcome feed of a gateway. An error with the code not_found says that it has none.
 	Outcomes func(gateway string) (Outcomes, error)
 	// Operations are what operators see and do, beside what has a function here.

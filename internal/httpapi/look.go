@@ -19,9 +19,6 @@ func (a *API) job(w http.ResponseWriter, r *http.Request) {
 	a.show(w, r, func(ctx context.Context) (any, error) { return a.cfg.Job(ctx, gateway, id) })
 }
 
-// processes answers with what "dispatcher processes -o json" prints.
-func (a *API) processes(w http.ResponseWriter, r *http.Request) { a.show(w, r, a.cfg.Processes) }
-
 func (a *API) show(w http.ResponseWriter, r *http.Request, look func(context.Context) (any, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), lookTime)
 	defer cancel()

@@ -36,13 +36,8 @@ func (a *API) routes() []route {
 	all := []route{
 		{"/v1/gateways/{gateway}/jobs", programs, map[string]http.HandlerFunc{http.MethodPost: a.post}, []string{"on_full"}},
 		{"/v1/gateways/{gateway}/jobs/{id}", people, get(a.job), []string{}},
-		{"/v1/gateways/{gateway}/answers", people, get(a.answers), []string{"batch", "since"}},
-		{"/v1/calls", people, get(a.calls), []string{"by", "gateway", "since"}},
 		{"/v1/gateways/{gateway}/outcomes", people, get(a.outcomes), nil},
 		{"/v1/gateways/{gateway}/outcomes/ack", programs, map[string]http.HandlerFunc{http.MethodPost: a.ackOutcomes}, nil},
-		{"/v1/batches", people, get(a.batches), []string{"active", "after", "gateway", "limit"}},
-		{"/v1/search", people, map[string]http.HandlerFunc{http.MethodPost: a.search}, []string{}},
-		{"/v1/processes", people, get(a.processes), []string{}},
 		{"/metrics", people, get(a.metrics), nil},
 		{"/healthz", everybody, get(a.healthy), nil},
 		{"/readyz", everybody, get(a.ready), nil},

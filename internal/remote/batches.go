@@ -44,7 +44,7 @@ func pageSize(limit int) (int, error) {
 }
 
 // Batches lists batches, newest first, a page at a time.
-var Batches = &Op[BatchesOf, None, BatchPage]{About{Name: "listBatches", Method: http.MethodGet, Path: "/v1/batches", Elsewhere: true, Commands: []string{"batch list"}},
+var Batches = &Op[BatchesOf, None, BatchPage]{About{Name: "listBatches", Method: http.MethodGet, Path: "/v1/batches", Commands: []string{"batch list"}},
 	func(ctx context.Context, h *Here, q BatchesOf, _ Out[None]) (page BatchPage, err error) {
 		most, err := pageSize(q.Limit)
 		if err != nil {

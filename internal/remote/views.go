@@ -161,7 +161,7 @@ type CallsOf struct {
 }
 
 // Calls counts the calls of the last hours.
-var Calls = &Op[CallsOf, None, desk.CallHistory]{About{Name: "countCalls", Method: http.MethodGet, Path: "/v1/calls", Elsewhere: true, Commands: []string{"calls"}},
+var Calls = &Op[CallsOf, None, desk.CallHistory]{About{Name: "countCalls", Method: http.MethodGet, Path: "/v1/calls", Commands: []string{"calls"}},
 	func(ctx context.Context, h *Here, q CallsOf, _ Out[None]) (v desk.CallHistory, err error) {
 		by, err := desk.ParseCallsBy(q.By, "by")
 		if err != nil {
@@ -211,8 +211,25 @@ var Answers = &Op[AnswersOf, None, AllAnswers]{About{Name: "getAllAnswers", Meth
 		return v, nil
 	}}
 
+// AnswersAt says which answers of one gateway are counted.
+type AnswersAt struct {
+	Gateway string `json:"-" path:"gateway"`
+	Since   string `json:"since,omitempty"`
+	Batch   string `json:"batch,omitempty"`
+}
+
+// GatewayAnswers counts what one gateway last answered.
+var GatewayAnswers = &Op[AnswersAt, None, desk.Answers]{About{Name: "countAnswers", Method: http.MethodGet, Path: "/v1/gateways/{gateway}/answers", Commands: []string{"answers"}},
+	func(ctx context.Context, h *Here, q AnswersAt, _ Out[None]) (v desk.Answers, err error) {
+		all, err := Answers.call(ctx, h, AnswersOf{At: At{Gateways: []string{q.Gateway}}, Since: q.Since, Batch: q.Batch}, Out[None]{})
+		if err != nil {
+			return v, err
+		}
+		return all.Gateways[0], nil
+	}}
+
 // Processes are the dispatchers that serve.
-var Processes = &Op[None, None, desk.Processes]{About{Name: "listProcesses", Method: http.MethodGet, Path: "/v1/processes", Elsewhere: true, Commands: []string{"processes"}},
+var Processes = &Op[None, None, desk.Processes]{About{Name: "listProcesses", Method: http.MethodGet, Path: "/v1/processes", Commands: []string{"processes"}},
 	func(ctx context.Context, h *Here, _ None, _ Out[None]) (desk.Processes, error) {
 		return desk.WhoServes(ctx, h.DB.Client)
 	}}
@@ -255,9 +272,12 @@ type SearchOf struct {
 const MostFound = 1000
 
 // Search finds jobs, a page at a time.
-var Search = &Op[SearchOf, None, desk.JobHits]{About{Name: "searchJobs", Method: http.MethodPost, Path: "/v1/search", Elsewhere: true, Commands: []string{"find"}},
+var Search = &Op[SearchOf, None, desk.JobHits]{About{Name: "searchJobs", Method: http.MethodPost, Path: "/v1/search", Commands: []string{"find"}},
 	func(ctx context.Context, h *Here, q SearchOf, _ Out[None]) (v desk.JobHits, err error) {
-		of := desk.JobSearch{Prefix: q.ID, After: q.After, Limit: q.Limit}
+		if q.Limit < 0 || q.Limit > MostFound {
+			return v, usage("", "limit is no number from 1 to "+job.CountText(MostFound))
+		}
+		of := desk.JobSearch{Prefix: q.ID, After: q.After, Limit: q.Limit, Within: desk.ScanFor}
 		for name, value := range q.Fields {
 			field, err := desk.NewField(name, value, "fields")
 			if err != nil {

@@ -127,6 +127,9 @@ func set(f field, given []string) error {
 	if f.value.Kind() != reflect.Slice && len(given) > 1 {
 		return usage("give it once", f.name+" is there twice")
 	}
+	if kind := f.value.Kind(); given[0] == "" && (kind == reflect.Bool || kind == reflect.Int) {
+		return nil // as good as left out
+	}
 	var err error
 	switch f.value.Kind() {
 	case reflect.Slice:
@@ -143,8 +146,8 @@ func set(f field, given []string) error {
 		f.value.SetBool(b)
 	case reflect.Int:
 		var n int
-		if n, err = strconv.Atoi(given[0]); err != nil {
-			return usage("", f.name+" is no whole number")
+		if n, err = strconv.Atoi(given[0]); err != nil || n < 1 {
+			return usage("leave it out for the usual one", f.name+" is no whole number from 1 up")
 		}
 		f.value.SetInt(int64(n))
 	default:
