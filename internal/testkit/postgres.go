@@ -40,7 +40,7 @@ func Postgres(t testing.TB) *PostgresServer {
 	t.Helper()
 	bin, ok := postgresPrograms()
 	if !ok {
-		t.Skip("PostgreSQL is not installed here: make test runs it")
+		t.Skip("PostgreSQL is not installed here, and make install-test-deps could not install it: make test runs it")
 	}
 	as, err := notRoot()
 	if err != nil {

@@ -71,7 +71,7 @@ type account struct {
 }
 
 // The gateways: one with keys and little room at admission, one without keys, one with a cap of calls under way and a
-// longer limit beside the short one, and one without keys that is asked what became of a call, and lags, fails and hangs now and then when it is. Each has some jobs that it never digests.
+// longer limit beside the short one, whose jobs are in lanes, and one without keys that is asked what became of a call, and lags, fails and hangs now and then when it is. Each has some jobs that it never digests.
 var accounts = []struct {
 	spec
 	rate, cap int
@@ -80,13 +80,15 @@ var accounts = []struct {
 		request: "key_lifetime: 24h", rest: "leak: {limits: [60/s], jitter: 10ms}\nadmission: {limits: [60/s], burst: 120}\n" + patient}, rate: 60},
 	{spec: spec{name: "adyen", provider: provider.Config{Limits: limits("30/s"), Service: 20 * ms, RetryAfter: sec, NoKeys: true, Fates: poisoned(0.02)},
 		request: `idempotency_header: ""`, rest: "leak: {limits: [30/s], jitter: 10ms}\n" + patient}, rate: 30},
-	{spec: spec{name: "worldline", provider: provider.Config{Limits: limits("20/s", "150/10s"), Service: 100 * ms, RetryAfter: sec, Fates: poisoned(0.1)},
-		request: "key_lifetime: 24h", rest: "leak: {limits: [20/s, 150/10s], jitter: 10ms, max_in_flight: 3}\n" + patient}, rate: 15, cap: 3},
+	{spec: spec{name: "worldline", provider: provider.Config{Limits: limits("20/s", "150/10s", "2/s by header:Lane"), Service: 100 * ms, RetryAfter: sec, Fates: poisoned(0.1)},
+		request: "key_lifetime: 24h", rest: "leak: {limits: [20/s, 150/10s], jitter: 10ms, max_in_flight: 3}\n" + inLanes + patient}, rate: 15, cap: 3},
 	{spec: spec{name: "worldpay", provider: provider.Config{Limits: limits("15/s"), Service: 20 * ms, RetryAfter: sec, NoKeys: true, Fates: poisoned(0.02), LookupLag: lookupLag, LookupFail: 0.05, LookupHang: 0.02},
 		request: `idempotency_header: ""`, rest: "leak: {limits: [15/s], jitter: 10ms}\nretry: {attempts: 3, first: 200ms, max: 2s}\n" + lookup}, rate: 15},
 }
 
 const (
+	// inLanes has the few jobs of each amount, over all files, keep a limit of their own.
+	inLanes   = "lanes: {key: payload.amount, limits: [2/s], header: {Lane: \"{lane}\"}}\n"
 	lookupLag = 2 * sec
 	// lookup believes that there is no charge when a call that stood still on its way must have come, and the lag is over.
 	lookup = "lookup: {url: \"/lookups/{id}\", schedule: [2s, 5s, 10s, 10s, 10s, 10s, 20s, 20s, 30s, 30s, 30s, 30s], matches: {job: \"{id}\"}, answers: [{body: {status: succeeded}, then: done, reference: id}, {status: 404, then: not_done, after: 15s}]}\n"
@@ -107,6 +109,11 @@ func limits(texts ...string) []provider.Limit {
 		list = append(list, l)
 	}
 	return list
+}
+
+// ofAll are the limits over all calls.
+func ofAll(limits []provider.Limit) []provider.Limit {
+	return slices.DeleteFunc(slices.Clone(limits), func(l provider.Limit) bool { return l.By != "" })
 }
 
 // dispatchers is how many run side by side.
@@ -150,7 +157,7 @@ func newChaos(t *testing.T) *chaos {
 	c.complain = c.fault
 	for i, a := range accounts {
 		c.accounts[a.name] = &account{gateway: c.gateways[i], rate: a.rate, keyless: a.provider.NoKeys, asked: strings.Contains(a.rest, "lookup:"), cap: a.cap,
-			limits: []change{{limits: a.provider.Limits, sure: true}}, settled: map[string]int{}}
+			limits: []change{{limits: ofAll(a.provider.Limits), sure: true}}, settled: map[string]int{}}
 	}
 	return c
 }

@@ -149,9 +149,9 @@ func (c *chaos) providerActs(a *account) map[string]act {
 		}
 	}
 	lower := set(func(p *provider.Config) {
-		fewer := make([]provider.Limit, len(p.Limits))
-		for i, l := range p.Limits {
-			fewer[i] = provider.Limit{N: l.N / 5, Window: l.Window}
+		fewer := ofAll(p.Limits)
+		for i := range fewer {
+			fewer[i].N /= 5
 		}
 		p.Limits = fewer
 	})

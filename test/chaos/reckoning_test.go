@@ -124,7 +124,11 @@ func (w *world) places(ctx context.Context, keys redisdb.Keys) (map[string][]str
 			by[id] = append(by[id], name)
 		}
 	}
-	for _, line := range keys.Lines() {
+	lines, err := redisdb.Lines(ctx, w.db, keys)
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range lines {
 		tasks, err := w.db.LRange(ctx, line, 0, -1).Result()
 		if err != nil {
 			return nil, err

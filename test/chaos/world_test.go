@@ -327,6 +327,8 @@ func (w *world) waiting(g *gateway) int64 {
 	for _, line := range k.Lines() {
 		n += w.db.LLen(ctx, line).Val()
 	}
+	inLanes, _ := w.db.HGet(ctx, k.Lanes(), "tasks").Int64()
+	n += inLanes
 	for _, set := range []string{k.Scheduled(), k.Retrying(), k.Open(), k.Asking(), k.Parked("rejected")} {
 		n += w.db.ZCard(ctx, set).Val()
 	}
