@@ -209,6 +209,8 @@ func (a *account) expected(e entry) bool {
 		return true
 	case e.reason == "unknown_outcome":
 		return !a.asked && (a.keyless || e.repeated())
+	case e.reason == "cancelled": // a person meant to park it while it was pending, and the gateway had said meanwhile that nothing was charged: it was queued again
+		return a.asked && e.charges(true) == 0
 	case e.reason == "exhausted":
 		if a.asked {
 			return e.charges(true) == 0
