@@ -112,7 +112,7 @@ func TestAnOutcomeStaysUntilEachReaderHasIt(t *testing.T) {
 	ack("mailer", at(10), feed.Acked{Cursor: page[19].Cursor, Behind: 30})
 	got, _ = r.read(f, at(20), 100)
 	r.same(got, ids(21, 50))
-	ack("mailer", feed.Cursor{Epoch: 1 << 40, Time: 7}, feed.Acked{Cursor: page[49].Cursor})
+	ack("mailer", feed.Cursor{Epoch: 1 << 40, Time: 1 << 52}, feed.Acked{Cursor: page[49].Cursor})
 	s, err := f.Look(t.Context())
 	if err != nil || s.Told != 50 || s.Kept != 10 || s.Readers[0].Behind != 5 || !s.Readers[0].Since.Equal(page[45].At) || s.Readers[1].Behind != 0 || !s.Readers[1].Since.IsZero() {
 		t.Errorf("%+v %v", s, err)

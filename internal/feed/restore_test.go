@@ -48,6 +48,27 @@ func TestAReaderMissesNothingOfAnEpochThatIsLost(t *testing.T) {
 	r.same(got, nil)
 }
 
+// An acknowledgement that comes after a restore, of an epoch that the snapshot does not know, lets go of nothing that was told since.
+func TestAnAcknowledgementOfALostEpochLetsGoOfNothingThatIsNew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	f := r.feed(feed.Config{Readers: []string{"ledger"}})
+	r.park(5)
+	back := r.dump()
+	r.c.HIncrBy(t.Context(), r.keys.Feed(), "epoch", 1)
+	r.now += 1000
+	r.park(5)
+	_, last := r.read(f, feed.Cursor{}, 100)
+	back()
+	r.now += 1000
+	r.park(2)
+	if a, err := f.Ack(t.Context(), "ledger", last); err != nil || a.Behind != 2 {
+		t.Errorf("%+v %v", a, err)
+	}
+	got, _ := r.read(f, last, 100)
+	r.same(got, ids(11, 12))
+}
+
 // By a clock that is behind, a cursor of a time to come is refused, and not read on from: until the restore is confirmed, which begins an epoch.
 func TestACursorOfATimeToComeIsRefused(t *testing.T) {
 	t.Parallel()
