@@ -148,11 +148,16 @@ func (c *Copier) page(ctx context.Context, l *Lane) (n int, err error) {
 		var put int
 		l.Cursor, put, err = c.cfg.Sink.Put(ctx, l.Gateway, l.Cursor, page)
 		l.Copied += int64(put)
+		// The sink is elsewhere: ahead, by another copier, or behind, since it was restored. Begin tells which, and what is lost.
+		l.begun = err != nil || put > 0
+	}
+	if !l.begun {
+		return len(page), nil
 	}
 	return len(page), errors.Join(err, c.ack(context.WithoutCancel(ctx), l))
 }
 
-// begin asks the sink, once, how far it is.
+// begin asks the sink how far it is: at first, and when it was not where it had been left.
 func (c *Copier) begin(ctx context.Context, l *Lane) error {
 	if l.begun {
 		return nil

@@ -145,3 +145,38 @@ func TestWhereItBegins(t *testing.T) {
 		t.Error(copied, said, s.acked, err)
 	}
 }
+
+// restored is a sink that goes back to a backup once, in the midst of copying. It says at Begin what it has lost, as a table does.
+type restored struct {
+	*stage
+	back string // where it goes back to; empty: it has
+}
+
+func (r *restored) Begin(_ context.Context, _, acked string) (string, error) {
+	if r.at < acked {
+		return "", &job.Error{Code: job.CodeFailed, Message: "rows are lost"}
+	}
+	return r.at, nil
+}
+
+func (r *restored) Put(ctx context.Context, gateway, after string, page []feed.Outcome) (string, int, error) {
+	if r.back != "" && after != "" {
+		r.at, r.back = r.back, ""
+	}
+	if r.at != after {
+		return r.at, 0, nil
+	}
+	return r.stage.Put(ctx, gateway, after, page)
+}
+
+// A table that is restored while it is copied into is behind what the feed has let go of: copying on would leave a gap that nobody hears of.
+func TestASinkThatIsRestoredMeanwhileIsNotCopiedIntoWithAGap(t *testing.T) {
+	t.Parallel()
+	s := newStage()
+	r := &restored{stage: s, back: "1-03"}
+	lane := &handoff.Lane{Gateway: "g", Source: s}
+	err := handoff.New(handoff.Config{Reader: "ledger", Sink: r, Page: 10, Once: true, Say: func(string, ...any) {}}, []*handoff.Lane{lane}).Run(t.Context())
+	if job.CodeOf(err) != job.CodeFailed || s.acked != "1-09" || len(s.kept) != 10 {
+		t.Errorf("%v; acknowledged up to %s, %d kept", err, s.acked, len(s.kept))
+	}
+}
