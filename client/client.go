@@ -35,7 +35,7 @@ type Option func(*Client)
 // Token is what the dispatcher asks for: the token of its configuration. The default is none, which a dispatcher answers on loopback alone.
 func Token(token string) Option { return func(c *Client) { c.token = token } }
 
-// HTTPClient has calls made by h, for certificates or a proxy of your own. Its Timeout must be 0: it would cut streams off. The default is a client of its own, with HTTP/1.1
+// HTTPClient has calls made by h, for certificates or a proxy of your own. Its Timeout must be 0: it would cut streams off. Without a CheckRedirect no redirect is followed, which would take the token elsewhere. The default is a client of its own, with HTTP/1.1
 // and HTTP/2 and the proxy of the environment.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
@@ -65,9 +65,14 @@ func New(address string, options ...Option) (*Client, error) {
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("the address of a dispatcher has neither a user nor a query: give the token with client.Token")
 	}
-	c := &Client{base: strings.TrimRight(u.String(), "/"), patience: time.Minute, http: &http.Client{Transport: transport(), CheckRedirect: stay}}
+	c := &Client{base: strings.TrimRight(u.String(), "/"), patience: time.Minute, http: &http.Client{Transport: transport()}}
 	for _, set := range options {
 		set(c)
+	}
+	if c.http.CheckRedirect == nil {
+		own := *c.http
+		own.CheckRedirect = stay
+		c.http = &own
 	}
 	return c, nil
 }

@@ -266,3 +266,17 @@ func TestAnAddressIsLookedAt(t *testing.T) {
 		}
 	}
 }
+
+// A client of one's own follows no redirect either: it would take the token elsewhere.
+func TestARedirectTakesTheTokenNowhere(t *testing.T) {
+	t.Parallel()
+	elsewhere, came := script(t, says(200, "", `{"processes":[]}`))
+	url, _ := script(t, func(w http.ResponseWriter) {
+		w.Header().Set("Location", elsewhere)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	})
+	own := &http.Client{}
+	if _, err := at(t, url, client.HTTPClient(own)).Processes(t.Context()); !errors.Is(err, client.NoAnswer) || came.Load() != 0 || own.CheckRedirect != nil {
+		t.Errorf("%v; %d requests came elsewhere", err, came.Load())
+	}
+}

@@ -39,8 +39,11 @@ func NewThere(server, token string) (*There, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = (&net.Dialer{Timeout: connectTime}).DialContext
-	return &There{server: strings.TrimSuffix(server, "/"), token: token, client: &http.Client{Transport: transport}}, nil
+	return &There{server: strings.TrimSuffix(server, "/"), token: token, client: &http.Client{Transport: transport, CheckRedirect: stay}}, nil
 }
+
+// stay follows no redirect: it would take the token elsewhere, to another port or off TLS, and an act with it.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Close implements Desk.
 func (t *There) Close() { t.client.CloseIdleConnections() }
@@ -57,6 +60,8 @@ func (t *There) do(ctx context.Context, c call) error {
 	defer got.Body.Close()
 	kind, _, _ := mime.ParseMediaType(got.Header.Get("Content-Type"))
 	switch {
+	case got.StatusCode >= http.StatusMultipleChoices && got.StatusCode < http.StatusBadRequest:
+		return t.elsewhere(got)
 	case got.StatusCode != http.StatusOK:
 		return t.refused(got)
 	case kind == typeNDJSON:
@@ -139,6 +144,15 @@ func (t *There) refused(got *http.Response) error {
 		return usage("put it into $DISPATCHER_TOKEN, or its file into $DISPATCHER_TOKEN_FILE", "the dispatcher at "+t.server+" asks for its token, and was shown none or another one")
 	}
 	return p.err()
+}
+
+// elsewhere says that what answers points to another address.
+func (t *There) elsewhere(got *http.Response) error {
+	hint := "give --server the address of the dispatcher itself"
+	if to, err := got.Location(); err == nil && to.Host != "" {
+		hint += ", if that is " + to.Scheme + "://" + to.Host
+	}
+	return &job.Error{Code: job.CodeUnavailable, Message: fmt.Sprintf("what answers at %s redirects (HTTP %d), and the token goes nowhere else", t.server, got.StatusCode), Hint: hint}
 }
 
 func (t *There) foreign() error {

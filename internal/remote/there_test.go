@@ -1,0 +1,39 @@
+package remote
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"spillway/internal/desk"
+	"spillway/internal/job"
+)
+
+// What answers at the address may point elsewhere: the token and the act stay where they were sent.
+func TestARedirectTakesNothingElsewhere(t *testing.T) {
+	t.Parallel()
+	var came atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		came.Add(1)
+		w.Header().Set("Content-Type", typeJSON)
+		_, _ = w.Write([]byte(`{}`))
+	}))
+	defer elsewhere.Close()
+	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL+r.URL.Path, status)
+		}))
+		d, err := NewThere(at.URL, "s3cret")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Pause.Ask(t.Context(), d, SteerOf{GatewayAct: GatewayAct{Gateway: "g", Actor: ActorOf(desk.By{Who: "ann"})}})
+		if job.CodeOf(err) != job.CodeUnavailable || !strings.Contains(err.Error(), "redirect") || came.Load() != 0 {
+			t.Errorf("%d: %v; %d requests came elsewhere", status, err, came.Load())
+		}
+		d.Close()
+		at.Close()
+	}
+}
