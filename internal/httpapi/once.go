@@ -72,11 +72,9 @@ func (t *teller) again(k Kept) {
 	t.refuse(p)
 }
 
-// keep does the act and keeps its answer. One that failed here, or because something is away, can be done again.
+// keep does the act and keeps its answer. One that failed here, or because something is away, can be done again, and one that stopped halfway goes on then.
 func (t *teller) keep(key, digest string, request any) {
-	stop := t.renew(key)
-	v, err := t.do(request)
-	stop()
+	v, err := t.doRenewed(key, request)
 	k := Kept{Digest: digest, Status: http.StatusOK}
 	var p problem
 	if err != nil {
@@ -89,7 +87,8 @@ func (t *teller) keep(key, digest string, request any) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.r.Context()), lookTime)
 	defer cancel()
-	if k.Status >= http.StatusInternalServerError {
+	half, is := v.(interface{ Unfinished() bool })
+	if k.Status >= http.StatusInternalServerError || is && half.Unfinished() {
 		err = t.a.cfg.Once.Drop(ctx, key)
 	} else {
 		err = t.a.cfg.Once.Keep(ctx, key, k)
@@ -102,6 +101,12 @@ func (t *teller) keep(key, digest string, request any) {
 		return
 	}
 	t.answer(k.Document)
+}
+
+// doRenewed does an act, and says all the while that it is under way.
+func (t *teller) doRenewed(key string, request any) (any, error) {
+	defer t.renew(key)()
+	return t.do(request)
 }
 
 // renew keeps an act under way, until it is stopped.

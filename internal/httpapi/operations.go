@@ -38,7 +38,7 @@ type Operation struct {
 	// Request returns a pointer to an empty request, and Read reads one from the path and the query, or, unless body is nil, from the path and the body.
 	Request func() any
 	Read    func(request any, path func(name string) string, query url.Values, body []byte) error
-	// Do does it, and writes what comes before the answer.
+	// Do does it, and writes what comes before the answer. An answer with a method Unfinished() bool that says true is of an act that stopped halfway: the same Idempotency-Key goes on with it.
 	Do func(ctx context.Context, request any, out LineWriter) (any, error)
 }
 
@@ -132,8 +132,8 @@ func (t *teller) do(request any) (any, error) {
 		ctx, stop = context.WithCancelCause(ctx)
 		unless := context.AfterFunc(t.a.over, func() { stop(errStopping) })
 		cancel = func() { unless(); stop(nil) }
-	case t.o.Act:
-		ctx, cancel = context.WithTimeout(ctx, documentMax)
+	case t.o.Act: // it is done to its end, also for a caller who has gone: who comes again with its key hears what it came to
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), documentMax)
 	default:
 		ctx, cancel = context.WithTimeout(ctx, lookTime)
 	}

@@ -149,6 +149,9 @@ type BatchDone struct {
 	Problem *Fault `json:"problem,omitempty"`
 }
 
+// Unfinished says that it stopped before its end: doing it again goes on.
+func (d BatchDone) Unfinished() bool { return d.Problem != nil }
+
 // The acts upon batches.
 var (
 	PauseBatch  = batchAct(desk.PauseBatch)

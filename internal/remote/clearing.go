@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"spillway/internal/desk"
@@ -228,6 +229,11 @@ type Cleared struct {
 	Amount   job.Amounts   `json:"amount"`
 	NoAmount int64         `json:"without_amount"`
 	Parts    []ClearedPart `json:"parts"`
+}
+
+// Unfinished says that it stopped by a fault before it took any job: doing it again begins anew. Where some are taken they are no longer as they were previewed, and this answer says which.
+func (v Cleared) Unfinished() bool {
+	return v.Taken == 0 && slices.ContainsFunc(v.Parts, func(p ClearedPart) bool { return p.Problem != nil && !p.Stopped })
 }
 
 // Clear does what was previewed.
