@@ -11,6 +11,7 @@ type Status struct {
 	NeedsPerson []Need            `json:"needs_person"` // the most urgent first
 	Unlisted    []UnlistedGateway `json:"unlisted,omitempty"`
 	Gateways    []GatewayStatus   `json:"gateways"`
+	Damaged     []string          `json:"damaged,omitempty"` // what is wrong with the data of gateways that can't be looked at, or not whole
 }
 
 // Need is something that a person has to see to.

@@ -230,3 +230,17 @@ func TestAPIStreamsExports(t *testing.T) {
 		t.Errorf("jobs: %s", all.body)
 	}
 }
+
+// A key of one gateway that is damaged takes no other gateway out of the view of all.
+func TestAPIShowsTheOtherGatewaysOfADamagedOne(t *testing.T) {
+	t.Parallel()
+	f := newFar(t)
+	full := "spillway:{" + f.one + "}:money"
+	f.must(f.c.Del(t.Context(), full).Err())
+	f.must(f.c.Set(t.Context(), full, "rubbish", 0).Err())
+	var v remote.Standing
+	f.send("GET", "/v1/status", "", &v)
+	if len(v.Gateways) != 1 || v.Gateways[0].Gateway != f.two || len(v.Damaged) != 1 || !strings.Contains(v.Damaged[0], full) {
+		t.Errorf("%+v", v)
+	}
+}

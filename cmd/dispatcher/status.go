@@ -38,7 +38,7 @@ func (p *program) status(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	damaged := v.Drawn.Err()
+	damaged := v.Err()
 	if err := p.showStatus(v, damaged == nil); err != nil {
 		return err
 	}

@@ -33,14 +33,14 @@ type Standing struct {
 	Gateways    []desk.Status `json:"gateways"`
 	// Unlisted are the gateways with jobs that the file does not have.
 	Unlisted []desk.Unlisted `json:"unlisted,omitempty"`
+	// Damaged is what is wrong with the data of gateways that can't be looked at, or not whole, a line each.
+	Damaged []string `json:"damaged,omitempty"`
 	// Drawn is what a terminal draws beside it; nil unless it was asked for.
 	Drawn *Drawn `json:"drawn,omitempty"`
 }
 
 // Drawn is what a terminal draws of a Standing beside what programs read.
 type Drawn struct {
-	// Damaged is what is wrong with the data of gateways that can't be looked at, a line each.
-	Damaged []string `json:"damaged,omitempty"`
 	// Paused are batches that are paused, one for each gateway at which there are some.
 	Paused []PausedBatch `json:"paused,omitempty"`
 }
@@ -62,15 +62,15 @@ func (v Standing) Plain() Standing {
 }
 
 // Err is what is damaged as an error; nil if nothing is.
-func (d *Drawn) Err() error {
+func (v Standing) Err() error {
 	var all error
-	for _, text := range d.Damaged {
+	for _, text := range v.Damaged {
 		all = errors.Join(all, errors.New(text))
 	}
 	return all
 }
 
-// Status is how gateways stand. Unless it is drawn, one that can't be looked at is an error.
+// Status is how gateways stand. Where none can be looked at it is an error.
 var Status = &Op[StatusOf, None, Standing]{About{Name: "getStatus", Method: http.MethodGet, Path: "/v1/status", Commands: []string{"status"}}, status}
 
 func status(ctx context.Context, h *Here, q StatusOf, _ Out[None]) (v Standing, err error) {
@@ -79,7 +79,7 @@ func status(ctx context.Context, h *Here, q StatusOf, _ Out[None]) (v Standing, 
 		return v, err
 	}
 	rows, damaged := d.StatusOfWell(ctx)
-	if damaged != nil && (len(rows) == 0 || !q.Drawn) {
+	if damaged != nil && len(rows) == 0 {
 		return v, damaged
 	}
 	v.Gateways = rows
@@ -90,14 +90,13 @@ func status(ctx context.Context, h *Here, q StatusOf, _ Out[None]) (v Standing, 
 	if v.NeedsPerson, unseen, err = d.Needs(ctx, rows, v.Unlisted); err != nil {
 		return v, err
 	}
-	damaged = desk.AlsoDamaged(damaged, unseen)
+	if damaged = desk.AlsoDamaged(damaged, unseen); damaged != nil {
+		v.Damaged = strings.Split(damaged.Error(), "\n")
+	}
 	if !q.Drawn {
-		return v, damaged
+		return v, nil
 	}
 	v.Drawn = &Drawn{}
-	if damaged != nil {
-		v.Drawn.Damaged = strings.Split(damaged.Error(), "\n")
-	}
 	for i := range rows {
 		rows[i].Show()
 	}
