@@ -42,7 +42,7 @@ are made where they are missing. Several may copy for the same reader: one write
 
 To a receiver over HTTP, as Standard Webhooks, each a CloudEvent: in order within a job, again until it answers 2xx, and
 acknowledged then. Killed in between, some come again, with the same webhook-id. A receiver that refuses one for good
-(410, 4xx) stops it, with exit code 1: nothing is lost, and what to do is said.
+(410, 4xx) stops it, with exit code 1, when those of the other gateways are sent: nothing is lost, and what to do is said.
 
 While Redis or the other end is away it waits, and goes on by itself. With --once it ends when there is nothing left to
 copy, or when one of them was away for 30 s (exit code 5).`,

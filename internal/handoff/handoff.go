@@ -56,6 +56,11 @@ type Lane struct {
 
 	begun bool
 	acked string // what was last acknowledged
+
+	err   error         // why it is not copied now; nil: it is
+	since time.Time     // something is away since then; zero: nothing is, and with err a person is needed
+	pause time.Duration // before the next try, which is at next
+	next  time.Time
 }
 
 const (
@@ -75,39 +80,85 @@ type Copier struct {
 func New(cfg Config, lanes []*Lane) *Copier { return &Copier{cfg, lanes} }
 
 // Run copies until there is nothing left, or its context ends: then it ends the page that is under way, and returns the context's error. An error with the code unavailable says that something was away for
-// longer than Patience. Others need a person. Nothing is lost by any of them: Run goes on where it was.
+// longer than Patience. Others need a person: the other feeds are copied to their end first. Nothing is lost by any of them: Run goes on where it was.
 func (c *Copier) Run(ctx context.Context) error {
-	pause, since := firstPause, time.Time{}
+	waiting := false
 	for ctx.Err() == nil {
-		moved, err := c.round(ctx)
-		switch {
-		case err == nil && !since.IsZero():
-			c.cfg.Say("it is back: copying goes on")
-			pause, since = firstPause, time.Time{}
-		case err == nil && moved:
-		case err == nil && c.cfg.Once:
-			return nil
-		case err == nil:
-			err = c.lanes[0].Source.Wait(ctx, c.lanes[0].Cursor, waitForNews) // the others have so long
+		moved := c.round(ctx)
+		away := c.away()
+		if (away != nil) != waiting && ctx.Err() == nil {
+			if waiting = away != nil; waiting {
+				c.cfg.Say("waiting: %v", away.err)
+			} else {
+				c.cfg.Say("it is back: copying goes on")
+			}
 		}
-		if err == nil || ctx.Err() != nil {
+		if moved || ctx.Err() != nil {
 			continue
 		}
-		err = redisdb.Coded(err)
-		if job.CodeOf(err) != job.CodeUnavailable {
+		if err := c.refused(); err != nil {
 			return err
 		}
-		if since.IsZero() {
-			since = time.Now()
-			c.cfg.Say("waiting: %v", err)
+		switch {
+		case away != nil && c.cfg.Once && time.Since(away.since) >= c.cfg.Patience:
+			return away.err
+		case away != nil:
+			rest(ctx, c.dueIn())
+		case c.cfg.Once:
+			return nil
+		default:
+			if err := c.lanes[0].Source.Wait(ctx, c.lanes[0].Cursor, waitForNews); ctx.Err() == nil { // the others have so long
+				c.lanes[0].met(err)
+			}
 		}
-		if c.cfg.Once && time.Since(since) >= c.cfg.Patience {
-			return err
-		}
-		rest(ctx, pause)
-		pause = min(2*pause, mostPause)
 	}
 	return ctx.Err()
+}
+
+// away is the lane that has been away for longest; nil if none is.
+func (c *Copier) away() (away *Lane) {
+	for _, l := range c.lanes {
+		if !l.since.IsZero() && (away == nil || l.since.Before(away.since)) {
+			away = l
+		}
+	}
+	return away
+}
+
+// refused is why feeds can't be copied until a person has acted; nil if there is none.
+func (c *Copier) refused() (all error) {
+	for _, l := range c.lanes {
+		if l.err != nil && l.since.IsZero() {
+			all = errors.Join(all, l.err)
+		}
+	}
+	return all
+}
+
+// dueIn is when a lane that is away is due, at the latest when one that is not may have news.
+func (c *Copier) dueIn() time.Duration {
+	in := mostPause
+	for _, l := range c.lanes {
+		if l.since.IsZero() {
+			in = min(in, waitForNews)
+			continue
+		}
+		in = min(in, time.Until(l.next))
+	}
+	return in
+}
+
+// met notes what has become of a try. One at which something was away comes again after a while.
+func (l *Lane) met(err error) {
+	switch err = redisdb.Coded(err); {
+	case err == nil || job.CodeOf(err) != job.CodeUnavailable:
+		l.err, l.since, l.pause = err, time.Time{}, 0
+		return
+	case l.since.IsZero():
+		l.since = time.Now()
+	}
+	l.err, l.pause = err, min(max(2*l.pause, firstPause), mostPause)
+	l.next = time.Now().Add(l.pause)
 }
 
 // rest waits for a while, or until the context ends.
@@ -120,19 +171,25 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// round copies a page of each feed, and says whether there was anything to copy.
-func (c *Copier) round(ctx context.Context) (moved bool, err error) {
+// round copies a page of each feed that is due, and says whether there was anything to copy. What stops one stops no other.
+func (c *Copier) round(ctx context.Context) (moved bool) {
 	for _, l := range c.lanes {
 		if ctx.Err() != nil {
-			return moved, nil
+			return moved
+		}
+		if l.err != nil && (l.since.IsZero() || time.Now().Before(l.next)) {
+			continue
 		}
 		n, err := c.page(ctx, l)
-		if err != nil {
-			return moved, err
+		if err != nil && ctx.Err() != nil {
+			return moved // that is how it ends
 		}
-		moved = moved || n > 0
+		if l.met(err); l.err != nil && l.since.IsZero() && len(c.lanes) > 1 {
+			c.cfg.Say("%s stops, and the others go on: %v", l.Gateway, l.err)
+		}
+		moved = moved || n > 0 && err == nil
 	}
-	return moved, nil
+	return moved
 }
 
 // page copies a page of one feed, and says how many outcomes there were to copy.

@@ -180,3 +180,28 @@ func TestASinkThatIsRestoredMeanwhileIsNotCopiedIntoWithAGap(t *testing.T) {
 		t.Errorf("%v; acknowledged up to %s, %d kept", err, s.acked, len(s.kept))
 	}
 }
+
+// What one feed's receiver refuses, or can't take for now, keeps no other feed back.
+func TestOneFeedThatIsRefusedStopsNoOther(t *testing.T) {
+	t.Parallel()
+	for name, bad := range map[string]*stage{"refused": {refuses: "1-00"}, "away": {away: 1 << 30}} {
+		bad.told = newStage().told
+		good := newStage()
+		lanes := []*handoff.Lane{{Gateway: "bad", Source: bad}, {Gateway: "good", Source: good}}
+		err := handoff.New(handoff.Config{Reader: "ledger", Sink: sinks{"bad": bad, "good": good}, Page: 10, Once: true, Patience: time.Millisecond, Say: func(string, ...any) {}}, lanes).Run(t.Context())
+		if err == nil || good.acked != "1-24" || lanes[1].Copied != 25 || bad.acked != "" {
+			t.Errorf("%s: %v; the other is acknowledged up to %q, %d copied", name, err, good.acked, lanes[1].Copied)
+		}
+	}
+}
+
+// sinks is a sink of its own for each gateway.
+type sinks map[string]*stage
+
+func (s sinks) Begin(ctx context.Context, gateway, acked string) (string, error) {
+	return s[gateway].Begin(ctx, gateway, acked)
+}
+
+func (s sinks) Put(ctx context.Context, gateway, after string, page []feed.Outcome) (string, int, error) {
+	return s[gateway].Put(ctx, gateway, after, page)
+}
