@@ -56,6 +56,7 @@ type Lane struct {
 
 	begun bool
 	acked string // what was last acknowledged
+	known string // how far the reader had acknowledged when that was last seen, whoever did
 
 	err   error         // why it is not copied now; nil: it is
 	since time.Time     // something is away since then; zero: nothing is, and with err a person is needed
@@ -202,6 +203,10 @@ func (c *Copier) page(ctx context.Context, l *Lane) (n int, err error) {
 		return 0, err
 	}
 	if len(page) > 0 {
+		if other, err := c.overtaken(ctx, l); err != nil || other {
+			l.begun = !other
+			return len(page), err
+		}
 		var put int
 		l.Cursor, put, err = c.cfg.Sink.Put(ctx, l.Gateway, l.Cursor, page)
 		l.Copied += int64(put)
@@ -212,6 +217,18 @@ func (c *Copier) page(ctx context.Context, l *Lane) (n int, err error) {
 		return len(page), nil
 	}
 	return len(page), errors.Join(err, c.ack(context.WithoutCancel(ctx), l))
+}
+
+// overtaken says whether another program has acknowledged for the reader what this one had not read by then: the feed may have let go of it. Copied to the same place, Begin finds it there.
+func (c *Copier) overtaken(ctx context.Context, l *Lane) (bool, error) {
+	acked, err := l.Source.Acked(ctx, c.cfg.Reader)
+	if err != nil {
+		return false, err
+	}
+	now, err := feed.ParseCursor(acked)
+	known, errKnown := feed.ParseCursor(l.known)
+	at, errAt := feed.ParseCursor(l.Cursor)
+	return now.Compare(known) > 0 && now.Compare(at) > 0, errors.Join(err, errKnown, errAt)
 }
 
 // begin asks the sink how far it is: at first, and when it was not where it had been left.
@@ -230,7 +247,7 @@ func (c *Copier) begin(ctx context.Context, l *Lane) error {
 	if after == "" && acked != "" {
 		c.cfg.Say("%s: it begins with the first outcome that is kept; what %s had acknowledged before may not be in it", l.Gateway, c.cfg.Reader)
 	}
-	l.begun, l.Cursor, l.acked = true, after, acked
+	l.begun, l.Cursor, l.acked, l.known = true, after, acked, acked
 	return nil
 }
 

@@ -181,6 +181,30 @@ func TestASinkThatIsRestoredMeanwhileIsNotCopiedIntoWithAGap(t *testing.T) {
 	}
 }
 
+// overtaken is a feed of whose outcomes another program acknowledges some for the same reader, while the second page is read.
+type overtaken struct {
+	*stage
+	reads int
+}
+
+func (o *overtaken) Read(ctx context.Context, after string, limit int) ([]feed.Outcome, error) {
+	if o.reads++; o.reads == 2 {
+		o.acked, o.told = "1-15", o.told[16:]
+	}
+	return o.stage.Read(ctx, after, limit)
+}
+
+// Two programs that copy for one reader to two places let go of what the other one has not copied: it stops, and leaves no gap.
+func TestACopierWhoseReaderIsAcknowledgedElsewhereLeavesNoGap(t *testing.T) {
+	t.Parallel()
+	s := newStage()
+	lane := &handoff.Lane{Gateway: "g", Source: &overtaken{stage: s}}
+	err := handoff.New(handoff.Config{Reader: "ledger", Sink: &restored{stage: s}, Page: 10, Once: true, Say: func(string, ...any) {}}, []*handoff.Lane{lane}).Run(t.Context())
+	if job.CodeOf(err) != job.CodeFailed || len(s.kept) != 10 || s.acked != "1-15" {
+		t.Errorf("%v; %d kept, acknowledged up to %s", err, len(s.kept), s.acked)
+	}
+}
+
 // What one feed's receiver refuses, or can't take for now, keeps no other feed back.
 func TestOneFeedThatIsRefusedStopsNoOther(t *testing.T) {
 	t.Parallel()

@@ -81,7 +81,7 @@ func (t *Table) lost(gateway, cursor, acked string) error {
 	if err := errors.Join(errThere, errHad); err != nil || cursor == "" || there.Compare(had) >= 0 {
 		return err
 	}
-	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("the table %s has the outcomes of %s up to %s, and the reader %s has acknowledged those up to %s: PostgreSQL has lost rows that it had committed, as a restore from a backup does",
+	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("the table %s has the outcomes of %s up to %s, and the reader %s has acknowledged those up to %s: PostgreSQL has lost rows that it had committed, as a restore from a backup does, or another program copies to elsewhere for the same reader",
 		strings.Join(t.name, "."), gateway, cursor, t.reader, acked),
 		Hint: fmt.Sprintf("bring in from the records what is missing (dispatcher export -g %s --since TIME), then set the cursor in %s to %s", gateway, strings.Join(t.cursors, "."), acked)}
 }
