@@ -79,6 +79,9 @@ var passing = []string{"08", "53", "57P01", "57P02", "57P03", "57P05", "40001", 
 // telling are the classes of errors whose text may hold what stands in a row.
 var telling = []string{"22", "23", "P0"}
 
+// raised is what PostgreSQL calls the place of an error that a function raises: its text and its SQLSTATE are its author's.
+const raised = "exec_stmt_raise"
+
 // coded gives an error the code unavailable where PostgreSQL is away, and failed where it says no. broken says that the connection is gone.
 func coded(ctx context.Context, err error, broken bool) error {
 	if _, done := errors.AsType[*job.Error](err); done || ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -89,9 +92,11 @@ func coded(ctx context.Context, err error, broken bool) error {
 		return slices.ContainsFunc(of, func(code string) bool { return strings.HasPrefix(said.Code, code) })
 	}
 	switch {
+	case ok && has(passing) && said.Routine == raised:
+		return away("SQLSTATE " + said.Code)
 	case ok && has(passing):
 		return away(said.Message)
-	case ok && has(telling):
+	case ok && (has(telling) || said.Routine == raised):
 		return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("PostgreSQL refuses it: SQLSTATE %s%s", said.Code, about(said)),
 			Hint: "its own words may hold data: they are in the log of PostgreSQL"}
 	case ok:

@@ -164,6 +164,15 @@ func whatCanNotBeExactIsRefused(t *testing.T, url string) {
 	if _, _, err := table.Put(t.Context(), "stripe", "", page); job.CodeOf(err) != job.CodeFailed || !strings.Contains(err.Error(), "SQLSTATE 23505, constraint outcomes_pkey") || strings.Contains(err.Error(), "1763742851") {
 		t.Error(err)
 	}
+	// Nor has one that a trigger raises, whatever SQLSTATE it says.
+	for _, state := range []string{"45000", "42501", "40001"} {
+		_, err = c.Exec(t.Context(), `CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not %', NEW.id USING ERRCODE = '`+state+`'; END $$;
+			CREATE OR REPLACE TRIGGER refuse BEFORE INSERT ON outcomes FOR EACH ROW EXECUTE FUNCTION refuse(); TRUNCATE outcomes`)
+		must(t, err)
+		if _, _, err := table.Put(t.Context(), "stripe", "", page); err == nil || !strings.Contains(err.Error(), "SQLSTATE "+state) || strings.Contains(err.Error(), "inv-") {
+			t.Errorf("%s: %v", state, err)
+		}
+	}
 	for _, name := range []string{"", "Outcomes", "a.b.c", `x"; DROP TABLE outcomes; --`, strings.Repeat("x", 60)} {
 		if _, err := postgres.NewTable(nil, name, "ledger"); job.CodeOf(err) != job.CodeUsage {
 			t.Errorf("%q: %v", name, err)
