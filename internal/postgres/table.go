@@ -137,6 +137,11 @@ func (t *Table) Put(ctx context.Context, gateway, after string, page []feed.Outc
 		if upto = there; err != nil || there != after {
 			return err
 		}
+		if after == "" {
+			if upto, err = t.renamed(ctx, tx, gateway, page[0]); err != nil || upto != "" {
+				return err
+			}
+		}
 		if durable == "off" { // a crash of PostgreSQL would take back what the feed has let go
 			if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
 				return err
@@ -153,6 +158,18 @@ func (t *Table) Put(ctx context.Context, gateway, after string, page []feed.Outc
 		return after, 0, err
 	}
 	return upto, put, nil
+}
+
+// renamed moves the cursor of a gateway of which the table has nothing yet to where another one is that has its first outcome: that was its name before. It returns this cursor; empty: there is none.
+func (t *Table) renamed(ctx context.Context, tx pgx.Tx, gateway string, first feed.Outcome) (cursor string, err error) {
+	err = tx.QueryRow(ctx, `UPDATE `+t.cursors.Sanitize()+` AS own SET cursor = old.cursor, copied_at = now() FROM `+t.cursors.Sanitize()+` AS old
+		WHERE own.reader = $1 AND own.gateway = $2 AND old.reader = $1 AND old.gateway <> $2
+		AND EXISTS (SELECT 1 FROM `+t.name.Sanitize()+` AS o WHERE o.gateway = old.gateway AND o.cursor = $3 AND o.id IS NOT DISTINCT FROM $4) RETURNING own.cursor`,
+		t.reader, gateway, first.Cursor, text(first.ID)).Scan(&cursor)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	return cursor, err
 }
 
 // row is an outcome in the order of columns. What a line of the feed leaves empty is null.

@@ -56,7 +56,7 @@ func one[T any](t *testing.T, c *pgx.Conn, sql string) (v T) {
 func TestTables(t *testing.T) {
 	t.Parallel()
 	db := testkit.Postgres(t)
-	for i, test := range map[string]func(*testing.T, string){"as they were": hasOutcomesAsTheyWere, "turns": copiersTakeTurns, "refused": whatCanNotBeExactIsRefused} {
+	for i, test := range map[string]func(*testing.T, string){"as they were": hasOutcomesAsTheyWere, "turns": copiersTakeTurns, "renamed": aRenamedGatewayGoesOn, "refused": whatCanNotBeExactIsRefused} {
 		url := db.Database(t, strings.ReplaceAll(i, " ", "_"))
 		t.Run(i, func(t *testing.T) { test(t, url) })
 	}
@@ -128,6 +128,36 @@ func copiersTakeTurns(t *testing.T, url string) {
 	work.Wait()
 	if rows := one[int](t, testkit.PostgresConn(t, url), `SELECT count(*) FROM outcomes`); rows != 400 || put[0]+put[1]+put[2]+put[3] != 400 {
 		t.Errorf("%d rows, %v were put", rows, put)
+	}
+}
+
+// A gateway that gets another name takes its feed along. What the table has of it by the old name does not come again by the new one.
+func aRenamedGatewayGoesOn(t *testing.T, url string) {
+	table := opened(t, url, "outcomes", "ledger")
+	page := outcomes(0, 5)
+	for _, gateway := range []string{"adyen", "stripe"} {
+		_, err := table.Begin(t.Context(), gateway, "")
+		must(t, err)
+	}
+	_, _, err := table.Put(t.Context(), "stripe", "", page[:4])
+	must(t, err)
+	for i := range page {
+		page[i].Gateway = "stripe-eu"
+	}
+	after, err := table.Begin(t.Context(), "stripe-eu", page[0].Cursor) // another reader keeps what is behind it
+	must(t, err)
+	after, n, err := table.Put(t.Context(), "stripe-eu", after, page[1:])
+	if err != nil || n != 0 || after != page[3].Cursor {
+		t.Fatal(after, n, err)
+	}
+	if again, err := table.Begin(t.Context(), "stripe-eu", page[0].Cursor); err != nil || again != after {
+		t.Fatal(again, err)
+	}
+	if _, n, err = table.Put(t.Context(), "stripe-eu", after, page[4:]); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	if rows := one[int](t, testkit.PostgresConn(t, url), `SELECT count(*) FROM outcomes`); rows != 5 {
+		t.Errorf("%d rows of 5 outcomes", rows)
 	}
 }
 
