@@ -84,7 +84,7 @@ const (
 func (t *There) request(ctx context.Context, c call) (*http.Request, error) {
 	path := c.about.Path
 	for _, f := range fields(reflect.ValueOf(c.request), true) {
-		path = strings.Replace(path, "{"+f.name+"}", url.PathEscape(f.value.String()), 1)
+		path = strings.Replace(path, "{"+f.name+"}", segment(f.value.String()), 1)
 	}
 	var body io.Reader
 	if c.about.Method == http.MethodGet {
@@ -115,6 +115,14 @@ func (t *There) request(ctx context.Context, c call) (*http.Request, error) {
 		r.Header.Set("Authorization", "Bearer "+t.token)
 	}
 	return r, nil
+}
+
+// segment is a name as a part of a path. Proxies, and net/http, take . and .. for steps.
+func segment(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	return url.PathEscape(name)
 }
 
 // problem is an answer that says no.

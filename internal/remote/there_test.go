@@ -37,3 +37,25 @@ func TestARedirectTakesNothingElsewhere(t *testing.T) {
 		at.Close()
 	}
 }
+
+// A batch may be called "..": a proxy, and net/http, take that in a path for a step up.
+func TestANameThatLooksLikeAStepIsEscaped(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Value
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.RequestURI)
+		w.Header().Set("Content-Type", typeJSON)
+		_, _ = w.Write([]byte(`{}`))
+	}))
+	defer srv.Close()
+	d, err := NewThere(srv.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for name, want := range map[string]string{"..": "%2E%2E", ".": "%2E", "a/..": "a%2F..", "2026.11": "2026.11"} {
+		if _, err := PauseBatch.Ask(t.Context(), d, BatchActOf{Name: name}); err == nil && asked.Load() != "/v1/batches/"+want+"/pause" {
+			t.Errorf("%q: %v", name, asked.Load())
+		}
+	}
+}
