@@ -140,7 +140,7 @@ func TestWhatIsAskedOfOutcomesWronglyIsRefused(t *testing.T) {
 	}{
 		{"?limit=0", "invalid_request", 400}, {"?limit=10001", "invalid_request", 400}, {"?limit=1&limit=2", "invalid_request", 400},
 		{"?wait=31s", "invalid_request", 400}, {"?wait=-1s", "invalid_request", 400}, {"?wait=long", "invalid_request", 400},
-		{"?after=x", "invalid_request", 400}, {"?since=x", "invalid_request", 400}, {"?reader=nobody", "unknown_reader", 404},
+		{"?after=x", "invalid_request", 400}, {"?since=x", "invalid_request", 400}, {"?reader=nobody", "unknown_reader", 404}, {"?reader=nobody&after=1-1", "unknown_reader", 404},
 		{"?after=9000000000-9000000000000000", "invalid_request", 400},
 	} {
 		if got := f.ask(http.MethodGet, f.path(c.query), "", nil); got.code != c.status || f.told(got.body).Code != c.code {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,9 +61,9 @@ func (a *API) outcomes(w http.ResponseWriter, r *http.Request) {
 	if last := r.Header.Get("Last-Event-ID"); stream && last != "" {
 		q.after = last
 	}
-	if p == nil && q.after == "" && q.reader != "" {
-		var err error
-		if q.after, err = feed.Acked(r.Context(), q.reader); err != nil {
+	if p == nil && q.reader != "" {
+		acked, err := feed.Acked(r.Context(), q.reader)
+		if q.after = cmp.Or(q.after, acked); err != nil {
 			p = a.readerProblem(r, err)
 		}
 	}
