@@ -57,10 +57,10 @@ func (p *program) answers(cmd *cobra.Command, f *answersFlags) error {
 	if err := out.flush(); err != nil {
 		return err
 	}
-	if rows == 0 && !p.JSON() {
+	if rows == 0 && len(all.Damaged) == 0 && !p.JSON() {
 		p.remark("no job that is parked or waits out a back-off was called")
 	}
-	return nil
+	return all.Err()
 }
 
 func (p *program) writeAnswers(out *paged, a desk.Answers) error {

@@ -243,4 +243,16 @@ func TestAPIShowsTheOtherGatewaysOfADamagedOne(t *testing.T) {
 	if len(v.Gateways) != 1 || v.Gateways[0].Gateway != f.two || len(v.Damaged) != 1 || !strings.Contains(v.Damaged[0], full) {
 		t.Errorf("%+v", v)
 	}
+	var w remote.Watching
+	f.send("GET", "/v1/watch", "", &w)
+	if len(w.Gateways) != 1 || w.Gateways[0].Gateway != f.two || len(w.Damaged) != 1 || !strings.Contains(w.Damaged[0], full) {
+		t.Errorf("%+v", w)
+	}
+	full = redisdb.NewKeys(f.one).Parked("refused")
+	f.must(f.c.Set(t.Context(), full, "rubbish", 0).Err())
+	var a remote.AllAnswers
+	f.send("GET", "/v1/answers", "", &a)
+	if len(a.Gateways) != 1 || a.Gateways[0].Gateway != f.two || len(a.Damaged) != 1 || !strings.Contains(a.Damaged[0], full) {
+		t.Errorf("%+v", a)
+	}
 }

@@ -135,6 +135,9 @@ func (s *topSource) look(ctx context.Context) ([]topRow, error) {
 	for i, one := range all.Gateways {
 		rows[i] = topRow{one}
 	}
+	if len(all.Damaged) > 0 {
+		return rows, errors.New(strings.Join(all.Damaged, "; "))
+	}
 	return rows, nil
 }
 

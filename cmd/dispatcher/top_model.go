@@ -100,6 +100,11 @@ func (m topModel) looked(msg topLooked) (tea.Model, tea.Cmd) {
 	switch {
 	case msg.err == nil:
 		m.rows, m.trouble = msg.rows, nil
+	case msg.rows != nil: // the data of others is damaged
+		if m.trouble == nil {
+			m.since = msg.at
+		}
+		m.rows, m.trouble = msg.rows, msg.err
 	case m.rows == nil && !away(msg.err):
 		m.fatal = msg.err
 		return m, tea.Quit

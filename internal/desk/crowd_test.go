@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func TestALookAtManyGatewaysTakesAFewRoundTrips(t *testing.T) {
 	for what, look := range map[string]func() (int, error){
 		"status": func() (int, error) { s, err := d.Status(t.Context()); return len(s), err },
 		"well":   func() (int, error) { s, err := d.StatusOfWell(t.Context()); return len(s), err },
-		"watch":  func() (int, error) { s, err := d.Watch(t.Context()); return len(s), err },
+		"watch":  func() (int, error) { s, damaged, err := d.Watch(t.Context()); return len(s), errors.Join(damaged, err) },
 		"needs": func() (int, error) {
 			s, err := d.Status(t.Context())
 			if err != nil {

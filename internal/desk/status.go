@@ -229,7 +229,10 @@ func AlsoDamaged(one, other error) error {
 func (d *Desk) damaged(errs []error) (damaged, err error) {
 	for i, err := range errs {
 		if _, is := errors.AsType[*redisdb.DamagedError](err); err != nil && !is {
-			return nil, err
+			if redisdb.Away(err) { // which is away for all of them
+				return nil, err
+			}
+			return nil, fmt.Errorf("gateway %s: %w", d.Gateways[i].Name, err)
 		}
 		if err != nil {
 			damaged = errors.Join(damaged, fmt.Errorf("gateway %s: %w", d.Gateways[i].Name, err))
@@ -271,18 +274,23 @@ type Watched struct {
 	Calls []int64 `json:"calls"`
 }
 
-// Watch returns how each gateway stands, with the calls of the last minutes.
-func (d *Desk) Watch(ctx context.Context) ([]Watched, error) {
-	all, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (w Watched, err error) {
+// Watch returns how each gateway stands that can be looked at, with the calls of the last minutes, and what is wrong with the data of the others.
+func (d *Desk) Watch(ctx context.Context) (all []Watched, damaged, err error) {
+	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (w Watched, err error) {
 		if w.Status, err = g.Status(ctx); err == nil {
 			w.Calls, err = g.Calls(ctx, w.Status)
 		}
-		if err != nil && !redisdb.Away(err) { // which is away for all of them
-			err = fmt.Errorf("look at %s: %w", g.Name, err)
-		}
 		return w, err
 	})
-	return all, cmp.Or(errs...)
+	if damaged, err = d.damaged(errs); err != nil {
+		return nil, nil, err
+	}
+	for i, w := range found {
+		if errs[i] == nil {
+			all = append(all, w)
+		}
+	}
+	return all, damaged, nil
 }
 
 // PausedBatch returns a paused batch of which jobs are parked, that of the job that is parked longest; empty if there is none.

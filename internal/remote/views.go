@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/doctor"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // At is the gateways that a request is about: none means all of the configuration.
@@ -62,13 +64,7 @@ func (v Standing) Plain() Standing {
 }
 
 // Err is what is damaged as an error; nil if nothing is.
-func (v Standing) Err() error {
-	var all error
-	for _, text := range v.Damaged {
-		all = errors.Join(all, errors.New(text))
-	}
-	return all
-}
+func (v Standing) Err() error { return damagedOf(v.Damaged) }
 
 // Status is how gateways stand. Where none can be looked at it is an error.
 var Status = &Op[StatusOf, None, Standing]{About{Name: "getStatus", Method: http.MethodGet, Path: "/v1/status", Commands: []string{"status"}}, status}
@@ -136,6 +132,16 @@ func pausedBatches(ctx context.Context, d *desk.Desk, rows []desk.Status) (all [
 // Watching is how gateways stand with their calls of the last minutes: what top draws.
 type Watching struct {
 	Gateways []desk.Watched `json:"gateways"`
+	// Damaged is what is wrong with the data of gateways that can't be looked at, a line each.
+	Damaged []string `json:"damaged,omitempty"`
+}
+
+// damagedOf makes an error of lines; nil where there is none.
+func damagedOf(lines []string) (all error) {
+	for _, text := range lines {
+		all = errors.Join(all, errors.New(text))
+	}
+	return all
 }
 
 // Watch is what top draws.
@@ -145,7 +151,13 @@ var Watch = &Op[At, None, Watching]{About{Name: "watch", Method: http.MethodGet,
 		if err != nil {
 			return v, err
 		}
-		v.Gateways, err = d.Watch(ctx)
+		var damaged error
+		if v.Gateways, damaged, err = d.Watch(ctx); err == nil && len(v.Gateways) == 0 {
+			err = damaged
+		}
+		if damaged != nil {
+			v.Damaged = strings.Split(damaged.Error(), "\n")
+		}
 		for i := range v.Gateways {
 			v.Gateways[i].Show()
 		}
@@ -187,7 +199,12 @@ type AnswersOf struct {
 // AllAnswers is what gateways last answered, gateway by gateway.
 type AllAnswers struct {
 	Gateways []desk.Answers `json:"gateways"`
+	// Damaged is what is wrong with the data of gateways that can't be looked at, a line each.
+	Damaged []string `json:"damaged,omitempty"`
 }
+
+// Err is what is damaged as an error; nil if nothing is.
+func (v AllAnswers) Err() error { return damagedOf(v.Damaged) }
 
 // Answers counts what gateways last answered to jobs that are not done.
 var Answers = &Op[AnswersOf, None, AllAnswers]{About{Name: "getAllAnswers", Method: http.MethodGet, Path: "/v1/answers", Commands: []string{"answers"}},
@@ -202,10 +219,17 @@ var Answers = &Op[AnswersOf, None, AllAnswers]{About{Name: "getAllAnswers", Meth
 		}
 		for _, g := range d.Gateways {
 			a, err := g.Answers(ctx, since, q.Batch)
+			if _, damaged := errors.AsType[*redisdb.DamagedError](err); damaged {
+				v.Damaged = append(v.Damaged, fmt.Sprintf("gateway %s: %v", g.Name, err))
+				continue
+			}
 			if err != nil {
 				return v, err
 			}
 			v.Gateways = append(v.Gateways, a)
+		}
+		if len(v.Gateways) == 0 {
+			return v, v.Err()
 		}
 		return v, nil
 	}}
