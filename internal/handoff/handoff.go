@@ -26,8 +26,8 @@ type Source interface {
 
 // Sink is where the outcomes go.
 type Sink interface {
-	// Begin returns the cursor up to which it has the outcomes of a gateway, of which the reader has acknowledged those up to acked.
-	Begin(ctx context.Context, gateway, acked string) (after string, err error)
+	// Begin returns the cursor up to which it has the outcomes of a gateway, of which the reader has acknowledged those up to acked. kept is the oldest that the feed has; empty: none.
+	Begin(ctx context.Context, gateway, acked, kept string) (after string, err error)
 	// Put takes outcomes behind a cursor. It returns the cursor up to which it has them then, also with an error, and how many this call has put. The cursor may be another one
 	// than the last of the page: the next ones are read behind it. When ctx ends it ends what it has begun.
 	Put(ctx context.Context, gateway, after string, page []feed.Outcome) (upto string, put int, err error)
@@ -240,7 +240,15 @@ func (c *Copier) begin(ctx context.Context, l *Lane) error {
 	if err != nil {
 		return err
 	}
-	after, err := c.cfg.Sink.Begin(ctx, l.Gateway, acked)
+	oldest, err := l.Source.Read(ctx, "", 1)
+	if err != nil {
+		return err
+	}
+	kept := ""
+	if len(oldest) > 0 {
+		kept = oldest[0].Cursor
+	}
+	after, err := c.cfg.Sink.Begin(ctx, l.Gateway, acked, kept)
 	if err != nil {
 		return err
 	}

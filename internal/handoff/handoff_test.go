@@ -55,7 +55,7 @@ func (s *stage) Ack(_ context.Context, _, upto string) (feed.Acked, error) {
 	return feed.Acked{}, nil
 }
 
-func (s *stage) Begin(context.Context, string, string) (string, error) { return s.at, nil }
+func (s *stage) Begin(context.Context, string, string, string) (string, error) { return s.at, nil }
 
 func (s *stage) Put(ctx context.Context, _, after string, page []feed.Outcome) (string, int, error) {
 	if s.away--; s.away >= 0 {
@@ -152,8 +152,8 @@ type restored struct {
 	back string // where it goes back to; empty: it has
 }
 
-func (r *restored) Begin(_ context.Context, _, acked string) (string, error) {
-	if r.at < acked {
+func (r *restored) Begin(_ context.Context, _, acked, kept string) (string, error) {
+	if r.at < acked && (kept == "" || r.at < kept) {
 		return "", &job.Error{Code: job.CodeFailed, Message: "rows are lost"}
 	}
 	return r.at, nil
@@ -161,7 +161,7 @@ func (r *restored) Begin(_ context.Context, _, acked string) (string, error) {
 
 func (r *restored) Put(ctx context.Context, gateway, after string, page []feed.Outcome) (string, int, error) {
 	if r.back != "" && after != "" {
-		r.at, r.back = r.back, ""
+		r.at, r.back, r.told = r.back, "", r.told[10:] // which the feed has let go of
 	}
 	if r.at != after {
 		return r.at, 0, nil
@@ -181,6 +181,18 @@ func TestASinkThatIsRestoredMeanwhileIsNotCopiedIntoWithAGap(t *testing.T) {
 	}
 }
 
+// A new sink for a reader that has acknowledged already may be killed before it has come so far: nothing is lost as long as the feed has all behind it.
+func TestANewSinkMayBeKilledBeforeItIsWhereItsReaderWas(t *testing.T) {
+	t.Parallel()
+	s := newStage()
+	s.acked, s.at = "1-15", "1-09"
+	lane := &handoff.Lane{Gateway: "g", Source: s}
+	err := handoff.New(handoff.Config{Reader: "ledger", Sink: &restored{stage: s}, Page: 10, Once: true, Say: func(string, ...any) {}}, []*handoff.Lane{lane}).Run(t.Context())
+	if err != nil || lane.Copied != 15 || s.acked != "1-24" {
+		t.Errorf("%v; %d copied, acknowledged up to %s", err, lane.Copied, s.acked)
+	}
+}
+
 // overtaken is a feed of whose outcomes another program acknowledges some for the same reader, while the second page is read.
 type overtaken struct {
 	*stage
@@ -188,7 +200,7 @@ type overtaken struct {
 }
 
 func (o *overtaken) Read(ctx context.Context, after string, limit int) ([]feed.Outcome, error) {
-	if o.reads++; o.reads == 2 {
+	if o.reads++; o.reads == 3 { // the first is of Begin
 		o.acked, o.told = "1-15", o.told[16:]
 	}
 	return o.stage.Read(ctx, after, limit)
@@ -222,8 +234,8 @@ func TestOneFeedThatIsRefusedStopsNoOther(t *testing.T) {
 // sinks is a sink of its own for each gateway.
 type sinks map[string]*stage
 
-func (s sinks) Begin(ctx context.Context, gateway, acked string) (string, error) {
-	return s[gateway].Begin(ctx, gateway, acked)
+func (s sinks) Begin(ctx context.Context, gateway, acked, kept string) (string, error) {
+	return s[gateway].Begin(ctx, gateway, acked, kept)
 }
 
 func (s sinks) Put(ctx context.Context, gateway, after string, page []feed.Outcome) (string, int, error) {

@@ -52,8 +52,9 @@ func (t *Table) Close(ctx context.Context) { t.db.Close(ctx) }
 const putWithin = time.Minute
 
 // Begin makes the two tables where they are missing, and returns the cursor up to which the table has the outcomes of a gateway; empty where this reader has copied none of
-// them yet. An error with the code usage says which columns the table needs, or that another reader copies into it; one with the code failed, that the table has lost what the reader has acknowledged.
-func (t *Table) Begin(ctx context.Context, gateway, acked string) (cursor string, err error) {
+// them yet. An error with the code usage says which columns the table needs, or that another reader copies into it; one with the code failed, that the table has lost what the reader has acknowledged, and the feed
+// too: kept is the oldest outcome that it has, empty for none.
+func (t *Table) Begin(ctx context.Context, gateway, acked, kept string) (cursor string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, putWithin)
 	defer cancel()
 	err = t.db.tx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
@@ -69,16 +70,17 @@ func (t *Table) Begin(ctx context.Context, gateway, acked string) (cursor string
 		return tx.QueryRow(ctx, `SELECT cursor FROM `+t.cursors.Sanitize()+` WHERE reader = $1 AND gateway = $2`, t.reader, gateway).Scan(&cursor)
 	})
 	if err == nil {
-		err = t.lost(gateway, cursor, acked)
+		err = t.lost(gateway, cursor, acked, kept)
 	}
 	return cursor, err
 }
 
-// lost says that the cursor of the table is before what the reader has acknowledged: the feed may have let go of what is between them. An empty cursor is that of a new table.
-func (t *Table) lost(gateway, cursor, acked string) error {
+// lost says that the cursor of the table is before what the reader has acknowledged, and before all that the feed has kept: it may have let go of what is between. An empty cursor is that of a new table.
+func (t *Table) lost(gateway, cursor, acked, kept string) error {
 	there, errThere := feed.ParseCursor(cursor)
 	had, errHad := feed.ParseCursor(acked)
-	if err := errors.Join(errThere, errHad); err != nil || cursor == "" || there.Compare(had) >= 0 {
+	first, errFirst := feed.ParseCursor(kept)
+	if err := errors.Join(errThere, errHad, errFirst); err != nil || cursor == "" || there.Compare(had) >= 0 || kept != "" && there.Compare(first) >= 0 {
 		return err
 	}
 	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("the table %s has the outcomes of %s up to %s, and the reader %s has acknowledged those up to %s: PostgreSQL has lost rows that it had committed, as a restore from a backup does, or another program copies to elsewhere for the same reader",

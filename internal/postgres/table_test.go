@@ -67,7 +67,7 @@ func hasOutcomesAsTheyWere(t *testing.T, url string) {
 	_, err := c.Exec(t.Context(), `CREATE SCHEMA billing; ALTER DATABASE as_they_were SET default_transaction_isolation = 'serializable'; ALTER DATABASE as_they_were SET synchronous_commit = off`)
 	must(t, err)
 	table := opened(t, url, "billing.outcomes", "ledger")
-	after, err := table.Begin(t.Context(), "stripe", "")
+	after, err := table.Begin(t.Context(), "stripe", "", "")
 	must(t, err)
 	page := outcomes(0, 3)
 	refused := job.Refused
@@ -87,10 +87,10 @@ func hasOutcomesAsTheyWere(t *testing.T, url string) {
 		t.Error(got)
 	}
 	again := opened(t, url, "billing.outcomes", "ledger")
-	if got, err := again.Begin(t.Context(), "stripe", page[2].Cursor); err != nil || got != page[3].Cursor {
+	if got, err := again.Begin(t.Context(), "stripe", page[2].Cursor, ""); err != nil || got != page[3].Cursor {
 		t.Errorf("another copier begins at %q: %v", got, err)
 	}
-	if got, err := again.Begin(t.Context(), "adyen", ""); err != nil || got != "" {
+	if got, err := again.Begin(t.Context(), "adyen", "", ""); err != nil || got != "" {
 		t.Errorf("another gateway begins at %q: %v", got, err)
 	}
 }
@@ -105,7 +105,7 @@ func copiersTakeTurns(t *testing.T, url string) {
 			table := opened(t, url, "outcomes", "ledger")
 			var at string
 			for err := errors.New("not begun"); err != nil; { // all of them make the table
-				if at, err = table.Begin(t.Context(), "stripe", ""); err != nil && job.CodeOf(err) != job.CodeUnavailable {
+				if at, err = table.Begin(t.Context(), "stripe", "", ""); err != nil && job.CodeOf(err) != job.CodeUnavailable {
 					t.Error(err)
 					return
 				}
@@ -136,7 +136,7 @@ func aRenamedGatewayGoesOn(t *testing.T, url string) {
 	table := opened(t, url, "outcomes", "ledger")
 	page := outcomes(0, 5)
 	for _, gateway := range []string{"adyen", "stripe"} {
-		_, err := table.Begin(t.Context(), gateway, "")
+		_, err := table.Begin(t.Context(), gateway, "", "")
 		must(t, err)
 	}
 	_, _, err := table.Put(t.Context(), "stripe", "", page[:4])
@@ -144,13 +144,13 @@ func aRenamedGatewayGoesOn(t *testing.T, url string) {
 	for i := range page {
 		page[i].Gateway = "stripe-eu"
 	}
-	after, err := table.Begin(t.Context(), "stripe-eu", page[0].Cursor) // another reader keeps what is behind it
+	after, err := table.Begin(t.Context(), "stripe-eu", page[0].Cursor, "") // another reader keeps what is behind it
 	must(t, err)
 	after, n, err := table.Put(t.Context(), "stripe-eu", after, page[1:])
 	if err != nil || n != 0 || after != page[3].Cursor {
 		t.Fatal(after, n, err)
 	}
-	if again, err := table.Begin(t.Context(), "stripe-eu", page[0].Cursor); err != nil || again != after {
+	if again, err := table.Begin(t.Context(), "stripe-eu", page[0].Cursor, ""); err != nil || again != after {
 		t.Fatal(again, err)
 	}
 	if _, n, err = table.Put(t.Context(), "stripe-eu", after, page[4:]); err != nil || n != 1 {
@@ -166,7 +166,7 @@ func whatCanNotBeExactIsRefused(t *testing.T, url string) {
 	_, err := c.Exec(t.Context(), `CREATE TABLE bare (cursor text, id text)`)
 	must(t, err)
 	table := opened(t, url, "outcomes", "ledger")
-	after, err := table.Begin(t.Context(), "stripe", "")
+	after, err := table.Begin(t.Context(), "stripe", "", "")
 	must(t, err)
 	page := outcomes(0, 2)
 	_, _, err = table.Put(t.Context(), "stripe", after, page[:1])
@@ -175,15 +175,18 @@ func whatCanNotBeExactIsRefused(t *testing.T, url string) {
 		table, reader, acked string
 		code                 job.Code
 		says                 string
+		kept                 string
 	}{
-		"a table without the columns":            {"bare", "ledger", "", job.CodeUsage, "the table bare has no column gateway, batch"},
-		"a table of another reader":              {"outcomes", "mailer", "", job.CodeUsage, "the reader ledger copies the outcomes of stripe into the table outcomes already"},
-		"a table that was restored":              {"outcomes", "ledger", page[1].Cursor, job.CodeFailed, "PostgreSQL has lost rows that it had committed"},
-		"a schema that is not there":             {"nowhere.outcomes", "ledger", "", job.CodeFailed, `schema "nowhere" does not exist`},
-		"a table as far as is acknowledged":      {"outcomes", "ledger", page[0].Cursor, "", ""},
-		"a table that is ahead, as after a kill": {"outcomes", "ledger", "", "", ""},
+		"a table without the columns":                   {"bare", "ledger", "", job.CodeUsage, "the table bare has no column gateway, batch", ""},
+		"a table of another reader":                     {"outcomes", "mailer", "", job.CodeUsage, "the reader ledger copies the outcomes of stripe into the table outcomes already", ""},
+		"a table that was restored":                     {"outcomes", "ledger", page[1].Cursor, job.CodeFailed, "PostgreSQL has lost rows that it had committed", ""},
+		"a table that is behind, and all of it is kept": {"outcomes", "ledger", page[1].Cursor, "", "", page[0].Cursor},
+		"a table that is behind what is kept":           {"outcomes", "ledger", page[1].Cursor, job.CodeFailed, "PostgreSQL has lost rows", page[1].Cursor},
+		"a schema that is not there":                    {"nowhere.outcomes", "ledger", "", job.CodeFailed, `schema "nowhere" does not exist`, ""},
+		"a table as far as is acknowledged":             {"outcomes", "ledger", page[0].Cursor, "", "", ""},
+		"a table that is ahead, as after a kill":        {"outcomes", "ledger", "", "", "", ""},
 	} {
-		_, err := opened(t, url, c.table, c.reader).Begin(t.Context(), "stripe", c.acked)
+		_, err := opened(t, url, c.table, c.reader).Begin(t.Context(), "stripe", c.acked, c.kept)
 		if c.code == "" && err != nil || c.code != "" && (err == nil || job.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -218,7 +221,7 @@ func TestAddressesAreNotShown(t *testing.T) {
 		db, err := postgres.New(url)
 		if err == nil {
 			table, _ := postgres.NewTable(db, "outcomes", "ledger")
-			_, err = table.Begin(t.Context(), "stripe", "")
+			_, err = table.Begin(t.Context(), "stripe", "", "")
 		}
 		if err == nil || strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "s3cr%et") {
 			t.Errorf("%s: %v", url, err)
@@ -231,7 +234,7 @@ func TestAPostgresThatComesBack(t *testing.T) {
 	t.Parallel()
 	db := testkit.Postgres(t)
 	table := opened(t, db.URL(), "outcomes", "ledger")
-	after, err := table.Begin(t.Context(), "stripe", "")
+	after, err := table.Begin(t.Context(), "stripe", "", "")
 	must(t, err)
 	page := outcomes(0, 10)
 	after, _, err = table.Put(t.Context(), "stripe", after, page[:4])

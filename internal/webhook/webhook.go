@@ -81,7 +81,7 @@ func New(cfg Config) (*Sender, error) {
 }
 
 // Begin returns what the reader has acknowledged: the receiver has nothing else to go by.
-func (s *Sender) Begin(_ context.Context, _, acked string) (string, error) { return acked, nil }
+func (s *Sender) Begin(_ context.Context, _, acked, _ string) (string, error) { return acked, nil }
 
 // Put sends outcomes, those of one job one after the other, and what a batch came to after all before it. It returns the cursor up to which the receiver has taken all. An error with
 // the code unavailable says that it could not take the next one now; one with the code failed, that it has refused it. When ctx ends, what is on its way ends, and no more is sent.
