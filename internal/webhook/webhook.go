@@ -260,7 +260,7 @@ func (s *Sender) hold(text string) {
 	now := s.cfg.Now()
 	until, err := http.ParseTime(text)
 	if seconds, errSeconds := strconv.Atoi(text); errSeconds == nil {
-		until, err = now.Add(time.Duration(seconds)*time.Second), nil
+		until, err = now.Add(time.Duration(min(seconds, 3600))*time.Second), nil
 	}
 	if err != nil {
 		return

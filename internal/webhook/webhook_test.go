@@ -246,6 +246,18 @@ func TestAReceiverSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 	}
 }
 
+// More seconds than a duration holds are an hour, as any that are too many.
+func TestAReceiverThatWantsToBeAskedNeverAgainIsAskedInAnHour(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, text := range []string{"9999999999", "18446744074", now.Add(48 * time.Hour).UTC().Format(http.TimeFormat)} {
+		s := &Sender{cfg: Config{Now: func() time.Time { return now }}}
+		if s.hold(text); !s.until.Equal(now.Add(time.Hour)) {
+			t.Errorf("%s: in %v", text, s.until.Sub(now))
+		}
+	}
+}
+
 func TestWhenItIsToldToStopNoMoreIsSent(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
