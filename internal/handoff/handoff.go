@@ -181,9 +181,13 @@ func (c *Copier) round(ctx context.Context) (moved bool) {
 		if l.err != nil && (l.since.IsZero() || time.Now().Before(l.next)) {
 			continue
 		}
+		copied := l.Copied
 		n, err := c.page(ctx, l)
 		if err != nil && ctx.Err() != nil {
 			return moved // that is how it ends
+		}
+		if l.Copied > copied { // it takes some: it is not away for longer
+			l.since, l.pause = time.Time{}, 0
 		}
 		if l.met(err); l.err != nil && l.since.IsZero() && len(c.lanes) > 1 {
 			c.cfg.Say("%s stops, and the others go on: %v", l.Gateway, l.err)
