@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -72,6 +73,11 @@ func (r route) serve(w http.ResponseWriter, req *http.Request) {
 	}
 	switch {
 	case ok:
+		if _, err := url.ParseQuery(req.URL.RawQuery); err != nil && strings.HasPrefix(r.path, "/v1/") { // a part of it would be left out
+			drain(w, req)
+			newProblem(codeRequest, "the query can't be read", "write % & ; and other special characters as %XX").answer(w)
+			return
+		}
 		if name, is := r.stranger(req); is {
 			drain(w, req)
 			newProblem(codeRequest, fmt.Sprintf("there is no parameter %.40q", name), "use "+cmp.Or(strings.Join(r.query, ", "), "none")).answer(w)

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -32,6 +33,25 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 			New(Config{}).ServeHTTP(w, httptest.NewRequest(method, "http://localhost"+path+"?gatway=stripe", strings.NewReader("{}")))
 			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), `there is no parameter \"gatway\"`) {
 				t.Errorf("%s %s: %d %s", method, path, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+// A query of which net/http would leave out a part is refused: what is left might mean all gateways.
+func TestAQueryThatCanNotBeReadIsRefused(t *testing.T) {
+	t.Parallel()
+	a := acting(Document, func(context.Context) (any, error) { return "done", nil })
+	for _, query := range []string{"gateway=%zz", "gateway=a;limit=1", "limit=1&%=2"} {
+		for _, path := range []string{"/v1/batches", "/v1/processes", "/v1/gateways/g/outcomes", "/v1/act"} {
+			method := http.MethodGet
+			if path == "/v1/act" {
+				method = http.MethodPost
+			}
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, httptest.NewRequest(method, "http://localhost"+path+"?"+query, nil))
+			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "the query can't be read") {
+				t.Errorf("%s?%s: %d %s", path, query, w.Code, w.Body)
 			}
 		}
 	}
