@@ -269,7 +269,8 @@ func acknowledgementOf(r *http.Request) (ack acknowledgement, p *problem) {
 	}
 	d := json.NewDecoder(io.LimitReader(r.Body, ackMost))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&ack); err != nil || d.More() || slices.Contains([]string{ack.Reader, ack.Cursor}, "") {
+	err := d.Decode(&ack)
+	if _, behind := d.Token(); err != nil || behind != io.EOF || slices.Contains([]string{ack.Reader, ack.Cursor}, "") {
 		return ack, new(newProblem(codeRequest, `the body is no acknowledgement`, `send {"reader": "NAME", "cursor": "CURSOR"} with the cursor of the last line that you have`))
 	}
 	return ack, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
 	"reflect"
 	"slices"
@@ -80,7 +81,8 @@ func Read(request any, path func(name string) string, query url.Values, body []b
 		}
 		d := json.NewDecoder(bytes.NewReader(body))
 		d.DisallowUnknownFields()
-		if err := d.Decode(request); err != nil || d.More() {
+		err := d.Decode(request)
+		if _, behind := d.Token(); err != nil || behind != io.EOF {
 			return usage("send a JSON object with "+strings.Join(bodyNames(v), ", "), "the body is not what this operation takes"+because(err))
 		}
 		return nil
