@@ -43,7 +43,7 @@ func TestAQueryThatCanNotBeReadIsRefused(t *testing.T) {
 	t.Parallel()
 	a := acting(Document, func(context.Context) (any, error) { return "done", nil })
 	for _, query := range []string{"gateway=%zz", "gateway=a;limit=1", "limit=1&%=2"} {
-		for _, path := range []string{"/v1/batches", "/v1/processes", "/v1/gateways/g/outcomes", "/v1/act"} {
+		for _, path := range []string{"/v1/gateways/g/jobs/x", "/v1/gateways/g/outcomes", "/v1/act"} {
 			method := http.MethodGet
 			if path == "/v1/act" {
 				method = http.MethodPost
