@@ -28,7 +28,7 @@ func (f *far) afar(s cli.Streams, args ...string) ran {
 }
 
 // of two looks at the same, these may differ: what a look took, and ages.
-var passing = regexp.MustCompile(`"(seconds|eta_seconds|late_seconds|rate_1m)":[0-9.]+|"cursor":"\d+/|\d+(\.\d+)? ?(ms|s|m) ago|\bnow\b|\b\d+(\.\d)?s\b|\b\d+\.\d/s`)
+var passing = regexp.MustCompile(`"(seconds|eta_seconds|late_seconds|rate_1m)":[0-9.]+|"cursor":"\d+/|\d+(\.\d+)? ?(ms|s|m) ago|\bnow\b|\b(\d+m)?\d+(\.\d)?s\b|\b\d+\.\d/s`)
 
 // blanks are between columns, which are as wide as what passes.
 var blanks = regexp.MustCompile(` {2,}`)
