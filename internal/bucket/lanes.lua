@@ -4,7 +4,7 @@
 -- Keys, whose names begin as the pace's; all times in µs:
 --      lanes            hash  what is known of all: G (units bound so far)  V<class> (its virtual time)  D<class> (the G by which it is to be served)
 --                             O<flow> (what the tags of a set lie behind the class's)  B<route> (it has no permit before)  on (flows whose sets may have members)
---                             tasks (in the lanes' lines)  lm lu ls (writes that Redis has lost: their mark, units, since when)  bound (when a job was last)
+--                             tasks (in the lanes' lines)  n<flow> (those of a flow)  busy (lanes with tasks)  lm lu ls (writes that Redis has lost: their mark, units, since when)  bound (when a job was last)
 --                             moved (by how much Redis's clock was set back in all)
 --      ready:FLOW       zset  lanes that may be called: their tags, less O
 --      throttled        zset  lanes with tasks that may not be called before a moment
@@ -39,6 +39,12 @@ function lanes.open(pace, limits)
   L.lost = lanes.state('lu') > 0 and {mark = lanes.state('lm'), units = lanes.state('lu'), since = lanes.state('ls')} or nil
 end
 
+-- lanes.count says that so many tasks more stand in the lines of a flow; by may be less than 0.
+function lanes.count(flow, by)
+  lanes.set('tasks', lanes.state('tasks') + by)
+  lanes.set('n' .. flow, math.max(lanes.state('n' .. flow) + by, 0))
+end
+
 function lanes.class(flow) return (string.match(flow, '^[^:]*')) end
 function lanes.route(flow) return (string.match(flow, '[^:]*$')) end
 function lanes.line(flow, line, lane) return L.prefix .. 'flow:' .. flow .. ':' .. LANES_LINES[line] .. ':' .. lane end
@@ -47,14 +53,14 @@ function lanes.line(flow, line, lane) return L.prefix .. 'flow:' .. flow .. ':' 
 function lanes.record(lane)
   local r = L.records[lane]
   if r then return r end
-  r = {x = 0, dear = '', logs = {}, tag = {}, work = {}}
+  r = {x = 0, dear = '', logs = {}, tag = {}, work = {}, busy = false}
   local packed = redis.call('GET', L.prefix .. 'lane:' .. lane)
   if packed then
     local v = cmsgpack.unpack(packed)
     r.x, r.dear, r.logs = v[1], v[2], v[3]
     for i = 4, #v, 3 do
       r.tag[v[i]] = v[i + 1]
-      if v[i + 2] > 0 then r.work[v[i]] = v[i + 2] end
+      if v[i + 2] > 0 then r.work[v[i]], r.busy = v[i + 2], true end
     end
   end
   L.records[lane] = r
@@ -82,6 +88,8 @@ end
 function lanes.save(now, route_limits)
   for lane in pairs(L.dirty) do
     local r = L.records[lane]
+    local busy = next(r.work) ~= nil
+    if busy ~= r.busy then lanes.set('busy', math.max(lanes.state('busy') + (busy and 1 or -1), 0)) end
     local v = {r.x, r.dear, r.logs}
     for flow, tag in pairs(r.tag) do v[#v + 1], v[#v + 2], v[#v + 3] = flow, tag, r.work[flow] or 0 end
     local key, packed = L.prefix .. 'lane:' .. lane, cmsgpack.pack(v)

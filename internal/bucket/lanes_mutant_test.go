@@ -75,6 +75,9 @@ func TestMutantsOfLanes(t *testing.T) {
 		"who comes back starts at nothing":     {bent{"if not tag or tag < least then tag = least - LANES_NEW end", "tag = tag or 0"}, 8, nil},
 		"a set that stood still is overtaken":  {bent{"return v[2] and math.min(least, tonumber(v[2])) or least", "return least"}, 67, nil},
 		"losses are not charged":               {bent{"lanes.set('lu', missing + (known and lanes.state('lu') or 0))", ""}, 0, drawLosses},
+		"a flow's tasks are not counted down":  {bent{"for _, b in ipairs(bound) do lanes.count(b.flow, -1) end", "lanes.set('tasks', lanes.state('tasks') - #bound)"}, 0, nil},
+		"what goes back is not counted":        {bent{"lanes.count(flow, 1)", ""}, 13, nil},
+		"lanes stay busy":                      {bent{"(busy and 1 or -1)", "(busy and 1 or 0)"}, 0, nil},
 		"called before goes first":             {bent{"bit.band(lines, LANES_TURN) > 0)", "false)"}, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

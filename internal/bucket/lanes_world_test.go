@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"spillway/internal/job"
 	"spillway/internal/record"
@@ -134,7 +135,38 @@ func (w *lanesWorld) play() []string {
 		}
 	}
 	w.checkWindows()
+	w.checkCounts()
 	return w.wrong
+}
+
+// checkCounts holds what is said of how many tasks and lanes there are against the lines.
+func (w *lanesWorld) checkCounts() {
+	ctx, is, busy, prefix := context.Background(), map[string]int64{}, map[string]bool{}, strings.TrimSuffix(w.keys.Lanes(), "lanes")
+	for _, key := range w.allKeys() {
+		line, of := strings.CutPrefix(key, prefix+"flow:")
+		if !of {
+			continue
+		}
+		part := strings.SplitN(line, ":", 4)
+		n := w.client.LLen(ctx, key).Val()
+		is["tasks"] += n
+		is["n"+part[0]+":"+part[1]] += n
+		busy[part[3]] = true
+	}
+	is["busy"] = int64(len(busy))
+	for name, said := range w.client.HGetAll(ctx, w.keys.Lanes()).Val() {
+		if name == "tasks" || name == "busy" || name[0] == 'n' {
+			if n, _ := strconv.ParseInt(said, 10, 64); n != is[name] {
+				w.fail("%s are said to be %d, and are %d", name, n, is[name])
+			}
+			delete(is, name)
+		}
+	}
+	for name, n := range is {
+		if n > 0 {
+			w.fail("nobody says that %s are %d", name, n)
+		}
+	}
 }
 
 func (w *lanesWorld) newJob() laneJob {

@@ -331,7 +331,7 @@ local function pick()
   else
     look_due()
     while #slots < want and bind() do end
-    lanes.set('tasks', lanes.state('tasks') - #bound)
+    for _, b in ipairs(bound) do lanes.count(b.flow, -1) end
   end
   if more then hint = 0 end
   if #slots == 0 then return finish(more and 'horizon' or state, hint) end

@@ -13,7 +13,7 @@ end
 -- sorted moves tasks from the doors, {key, line} each, and returns how many. Those that were put back before they were called, in a line of their class, go
 -- before others of it: they have a later generation.
 local function sorted(doors, classes, usual, now, rank)
-  local most, all, order = SORTED_MOST, {}, {}
+  local most, all, order, first = SORTED_MOST, {}, {}, lanes.state('tasks') == 0
   for _, door in ipairs(doors) do
     local tasks = most > 0 and redis.call('RPOP', door[1], most) or {} -- a full Redis lets a script go on that has begun to write
     most = most - #tasks
@@ -23,17 +23,17 @@ local function sorted(doors, classes, usual, now, rank)
       if line == 0 then line = string.match(task, '~1$') and 2 or 1 end
       local key = lanes.line(flow, line, lane)
       if not all[key] then
-        all[key], order[#order + 1] = {}, key
+        all[key], order[#order + 1] = {}, {key, flow}
         lanes.work(lane, lanes.record(lane), flow, line, now, rank)
       end
       table.insert(all[key], task)
     end
   end
-  for _, key in ipairs(order) do
-    local tasks = all[key]
+  for _, one in ipairs(order) do
+    local key, tasks = one[1], all[one[1]]
+    lanes.count(one[2], #tasks)
     for i = 1, #tasks, SORTED_PUSH do redis.call('LPUSH', key, unpack(tasks, i, math.min(i + SORTED_PUSH - 1, #tasks))) end
   end
-  if most < SORTED_MOST and lanes.state('tasks') == 0 then redis.call('HSETNX', L.prefix .. 'classes', '#lanes', '0') end -- who counts jobs counts these too
-  if most < SORTED_MOST then lanes.set('tasks', lanes.state('tasks') + SORTED_MOST - most) end
+  if most < SORTED_MOST and first then redis.call('HSETNX', L.prefix .. 'classes', '#lanes', '0') end -- who counts jobs counts these too
   return SORTED_MOST - most
 end

@@ -18,7 +18,7 @@ for i = 1, #ARGV, 8 do
     redis.call('RPUSH', lanes.line(flow, line, lane), task)
     r.work[flow] = bit.bor(r.work[flow] or 0, line)
     r.tag[flow] = math.max((r.tag[flow] or 0) - cost, lanes.time(flow))
-    lanes.set('tasks', lanes.state('tasks') + 1)
+    lanes.count(flow, 1)
     back = back + 1
   end
   lanes.look(lane, r)

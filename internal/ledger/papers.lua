@@ -17,6 +17,9 @@ for i, task in ipairs(tasks) do
   end
 end
 if gone > 0 then redis.call('LREM', KEYS[1], gone, GONE) end
-local lanes = string.match(KEYS[1], '^(spillway:{[^}]*}:)flow:')
-if lanes and gone > 0 then redis.call('HINCRBY', lanes .. 'lanes', 'tasks', -gone) end
+local lanes, flow = string.match(KEYS[1], '^(spillway:{[^}]*}:)flow:([^:]*:[^:]*):')
+if lanes and gone > 0 then
+  redis.call('HINCRBY', lanes .. 'lanes', 'tasks', -gone)
+  redis.call('HINCRBY', lanes .. 'lanes', 'n' .. flow, -gone)
+end
 return {#tasks, gone}

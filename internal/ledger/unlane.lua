@@ -4,16 +4,16 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 how many at most  3 while a job was bound so recently, another dispatcher has lanes still (µs)
 -- returns {how many were moved, 1 if there is more in this set, 1 if there is more, but another dispatcher has lanes still}
 local KEEP = 3600000 -- what a lane has used is remembered for so long, should it come back (ms)
-local now, most, moved = now_us(ARGV[1]), tonumber(ARGV[2]), 0
+local now, most, moved, of, left = now_us(ARGV[1]), tonumber(ARGV[2]), 0, {}, 0
 local prefix = string.match(KEYS[1], '^.*}:')
 local used = redis.call('HMGET', KEYS[1], 'bound', 'moved')
 if now + (tonumber(used[2]) or 0) - (tonumber(used[1]) or 0) < tonumber(ARGV[3]) then return {0, 0, redis.call('EXISTS', KEYS[2])} end
 
 -- empty moves the tasks of one line of a flow, and says whether it has none left.
-local function empty(from, to)
+local function empty(flow, from, to)
   while moved < most do
     if not redis.call('LMOVE', from, to, 'LEFT', 'RIGHT') then return true end -- what comes last goes first, so that what was first is
-    moved = moved + 1
+    moved, of[flow] = moved + 1, (of[flow] or 0) + 1
   end
   return redis.call('EXISTS', from) == 0
 end
@@ -29,7 +29,7 @@ local function leave(lane)
     if class ~= '' then redis.call('HSETNX', KEYS[7], class, '0') end -- its line may have been given up
     local lines = {replays = KEYS[6], retries = KEYS[5], pending = first, due = class == '' and KEYS[3] or first}
     for line in string.gmatch('replays retries pending due', '%a+') do
-      over = empty(prefix .. 'flow:' .. flow .. ':' .. line .. ':' .. lane, lines[line]) and over
+      over = empty(flow, prefix .. 'flow:' .. flow .. ':' .. line .. ':' .. lane, lines[line]) and over
     end
     if over then
       v[i + 2] = 0
@@ -39,7 +39,7 @@ local function leave(lane)
   if over then
     redis.call('ZREM', prefix .. 'throttled', lane)
     redis.call('ZREM', KEYS[2], lane)
-    v[1], v[2] = 0, ''
+    v[1], v[2], left = 0, '', left + 1
     redis.call('SET', prefix .. 'lane:' .. lane, cmsgpack.pack(v), 'PX', KEEP)
   end
 end
@@ -50,4 +50,6 @@ while moved < most do
   leave(lane)
 end
 if moved > 0 then redis.call('HINCRBY', KEYS[1], 'tasks', -moved) end
+for flow, n in pairs(of) do redis.call('HINCRBY', KEYS[1], 'n' .. flow, -n) end
+if left > 0 then redis.call('HINCRBY', KEYS[1], 'busy', -left) end
 return {moved, redis.call('EXISTS', KEYS[2]), 0}
