@@ -2,8 +2,8 @@
 
 -- The last key is one that nobody writes: while a cluster's slot moves, no node runs the script, as it would take a record that it lacks for that of no job.
 -- The last argument says, as JSON: reach (no slot is farther off, µs)  lane, routes (windows as permits.limits takes them)  classes (of each, the highest first: its
--- name, '' for the usual one, and the units within which it is served once at least, 0 = no floor)  usual (its name)  take (the record of the job that is in hand already,
--- for which a slot is wanted)
+-- name, '' for the usual one, and the units within which it is served once at least, 0 = no floor)  usual (its name)  weight (of a lane)  own (how a lane's own limits are
+-- worked out, as permits.own takes it)  take (the record of the job that is in hand already, for which a slot is wanted)
 table.remove(KEYS)
 local beside = cjson.decode(table.remove(ARGV))
 
@@ -11,13 +11,13 @@ local beside = cjson.decode(table.remove(ARGV))
 local function beside_longest()
   local longest = permits.limits(beside.lane).longest
   for _, windows in pairs(beside.routes) do longest = math.max(longest, permits.limits(windows).longest) end
-  return longest
+  return L.overridden and math.max(longest, PERMITS_WAITED) or longest -- lanes with limits of their own are charged as long as this
 end
 
 -- lost_beside charges every window of a route or a lane with what may be missing until the mark, when it is looked at; and what is known since then counts
 -- at the mark, as reports of its lateness may be among what is lost.
 local function lost_beside(mark, missing, since)
-  lanes.open(KEYS[1])
+  lanes.open(KEYS[1], beside.weight)
   local known = lanes.state('lm') + beside_longest() > mark + L.moved
   lanes.set('ls', known and math.min(lanes.state('ls'), since + L.moved) or since + L.moved)
   lanes.set('lu', missing + (known and lanes.state('lu') or 0))

@@ -22,6 +22,8 @@ type Route struct {
 type Lanes struct {
 	// Limits all hold for each lane, in every rolling window; none: lanes share the gateway's limits, and nothing else bounds one.
 	Limits []job.Limit
+	// Weight is what share of the calls a lane has beside others that have jobs, 1 to MaxWeight; zero means 1.
+	Weight int64
 }
 
 const (
@@ -47,6 +49,9 @@ func (c PacerConfig) beside() (all []job.Limit) {
 func (c PacerConfig) Laned() bool { return c.Lanes != nil || len(c.beside()) > 0 }
 
 func (c PacerConfig) checkLanes() error {
+	if l := c.Lanes; l != nil && (l.Weight < 0 || l.Weight > MaxWeight) {
+		return fmt.Errorf("lanes have a weight of %d: give one from 1 to %d", l.Weight, MaxWeight)
+	}
 	if c.Lanes != nil && len(c.Lanes.Limits) > mostLimits {
 		return fmt.Errorf("lanes have %d limits: give at most %d", len(c.Lanes.Limits), mostLimits)
 	}
@@ -78,17 +83,18 @@ func (p *plan) addLanes() {
 	p.lane, p.routes = []window{}, map[string][]window{}
 	kept := func(l job.Limit, exact, parts int64) window {
 		w := p.window(l, exact, parts)
-		p.exact, p.maxCost = p.exact || w.width == 0, min(p.maxCost, l.N)
+		p.exact = p.exact || w.width == 0
 		return w
 	}
 	if p.cfg.Lanes != nil {
+		p.exact = true // a lane may get limits of its own
 		for _, l := range p.cfg.Lanes.Limits {
 			p.lane = append(p.lane, kept(l, laneExactN, laneParts))
 		}
 	}
 	for _, r := range p.cfg.Routes {
 		for _, l := range r.Limits {
-			p.routes[r.Name] = append(p.routes[r.Name], kept(l, routeExactN, subBuckets))
+			p.routes[r.Name], p.maxCost = append(p.routes[r.Name], kept(l, routeExactN, subBuckets)), min(p.maxCost, l.N)
 		}
 	}
 }
@@ -123,6 +129,8 @@ type besideArg struct {
 	Routes  map[string][][4]int64 `json:"routes"`
 	Classes [][2]any              `json:"classes"`
 	Usual   string                `json:"usual"`
+	Weight  int64                 `json:"weight"`
+	Own     *ownArg               `json:"own,omitempty"`
 	Take    string                `json:"take,omitempty"`
 }
 
@@ -132,12 +140,14 @@ func (p *Pacer) beside(pl *plan, w wish) string {
 	of := func(windows []window) [][4]int64 {
 		all := make([][4]int64, len(windows))
 		for i, w := range windows {
-			back := w.ready + w.width + w.ready/8
-			all[i] = [4]int64{w.n, w.ready, w.width, p.bounds.gained(back, now) + p.bounds.unwatched(back, now) + p.bounds.coming(pl.horizon, now)}
+			all[i] = [4]int64{w.n, w.ready, w.width, p.longer(pl, w, now)}
 		}
 		return all
 	}
-	arg := besideArg{Reach: p.reachOf(pl), Lane: of(pl.lane), Routes: map[string][][4]int64{}}
+	arg := besideArg{Reach: p.reachOf(pl), Lane: of(pl.lane), Routes: map[string][][4]int64{}, Weight: pl.cfg.Lanes.weight()}
+	if pl.cfg.Lanes != nil {
+		arg.Own = p.own(pl, now)
+	}
 	for name, windows := range pl.routes {
 		arg.Routes[name] = of(windows)
 	}
@@ -150,6 +160,12 @@ func (p *Pacer) beside(pl *plan, w wish) string {
 		panic(err) // numbers and strings
 	}
 	return string(text)
+}
+
+// longer returns how much longer a permit of a window takes, as far as this process has seen of Redis's clock.
+func (p *Pacer) longer(pl *plan, w window, now int64) int64 {
+	back := w.ready + w.width + w.ready/8
+	return p.bounds.gained(back, now) + p.bounds.unwatched(back, now) + p.bounds.coming(pl.horizon, now)
 }
 
 // pickedOf is a slot with the job that pick.lua has bound to it. A task without a message is left to the sweep that looks for such.
@@ -185,13 +201,13 @@ func (p *Pacer) bound(pl *plan, slots []job.Slot) []job.Slot {
 // unbind gives back what slots have of routes and lanes, and the jobs that are bound to them and in nobody's hands. The latest slot goes first, so that jobs of one
 // flow are in their order again.
 func (p *Pacer) unbind(slots []job.Slot) error {
-	var args []any
+	args := []any{p.plan.Load().cfg.Lanes.weight()}
 	for _, s := range slices.Backward(slots) {
 		if f := s.Flow; f.Kept {
 			args = append(args, s.At, p.late.edge(s), s.Cost, f.Class, f.Route, f.Lane, s.Task, f.Line)
 		}
 	}
-	if len(args) == 0 {
+	if len(args) == 1 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)

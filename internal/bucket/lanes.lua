@@ -11,6 +11,7 @@
 --      flow:FLOW:LINE:LANE  list  tasks, the next one at the right end; the lines are those of redisdb.Keys.Lines
 --      lane:LANE        text  packed: {throttled until, for jobs of which class that cost more ('' = for all), logs, flow, tag, lines with tasks, flow, …}
 --      route:ROUTE      text  packed: logs
+--      overrides        hash  lane:LANE, route:ROUTE → what was set for it live: limits|weight|paused, each empty where nothing was (limits as permits.own reads them)
 -- A lane with tasks is either in throttled or in the sets of all its flows with tasks. Edges and moments in these keys go on when Redis's clock is set back.
 
 local LANES_KEPT = 60000000 -- a lane's record outlives its use by so much: it would be new again without its tags
@@ -28,9 +29,11 @@ function lanes.set(name, value)
   if L.state[name] ~= value then L.state[name], L.changed[name] = value, true end
 end
 
--- lanes.open reads what is known of all lanes. pace is the key whose name theirs begin as, and limits are those of a lane, if they are known.
-function lanes.open(pace, limits)
-  L.prefix, L.limits = string.match(pace, '^spillway:{[^}]*}:'), limits
+-- lanes.open reads what is known of all lanes. pace is the key whose name theirs begin as, weight is that of a lane, and limits are those of a lane, if they are known, and
+-- own how a process works out those that a lane has of its own (see permits.own).
+function lanes.open(pace, weight, limits, own)
+  L.prefix, L.weight, L.limits, L.own = string.match(pace, '^spillway:{[^}]*}:'), weight, limits, own
+  L.overridden, L.paused = redis.call('EXISTS', L.prefix .. 'overrides') == 1, {}
   L.state, L.changed, L.on, L.records, L.dirty, L.touched, L.routes, L.used = {}, {}, {}, {}, {}, {}, {}, {}
   local flat = redis.call('HGETALL', L.prefix .. 'lanes')
   for i = 1, #flat, 2 do L.state[flat[i]] = tonumber(flat[i + 1]) or flat[i + 1] end
@@ -49,6 +52,33 @@ function lanes.class(flow) return (string.match(flow, '^[^:]*')) end
 function lanes.route(flow) return (string.match(flow, '[^:]*$')) end
 function lanes.line(flow, line, lane) return L.prefix .. 'flow:' .. flow .. ':' .. LANES_LINES[line] .. ':' .. lane end
 
+-- lanes.override returns what was set for a lane or a route: its limits, its weight, and whether it is paused; nothing where nothing was.
+function lanes.override(of)
+  local text = L.overridden and redis.call('HGET', L.prefix .. 'overrides', of)
+  if not text then return '', nil, false end
+  local limits, weight, paused = string.match(text, '^([^|]*)|([^|]*)|([^|]*)$')
+  return limits, tonumber(weight), paused == '1'
+end
+
+-- lanes.paused says that a route is not to be called.
+function lanes.paused(route)
+  if L.paused[route] == nil then
+    local _, _, paused = lanes.override('route:' .. route)
+    L.paused[route] = paused
+  end
+  return L.paused[route]
+end
+
+-- lanes.may fills in what a lane may have: limits, those for which its logs are kept (those of all lanes hold again when its own are reset), weight, paused.
+function lanes.may(lane, r)
+  local limits, weight, paused = lanes.override('lane:' .. lane)
+  r.limits, r.kept, r.weight, r.paused = L.limits, L.limits, weight or L.weight, paused
+  if L.limits and limits ~= '' then
+    r.limits = permits.own(limits, L.own)
+    r.kept = permits.both(r.limits, L.limits)
+  end
+end
+
 -- lanes.record returns what is known of a lane.
 function lanes.record(lane)
   local r = L.records[lane]
@@ -63,6 +93,7 @@ function lanes.record(lane)
       if v[i + 2] > 0 then r.work[v[i]], r.busy = v[i + 2], true end
     end
   end
+  lanes.may(lane, r)
   L.records[lane] = r
   return r
 end
@@ -96,7 +127,7 @@ function lanes.save(now, route_limits)
     if next(r.work) then
       redis.call('SET', key, packed)
     elseif now then
-      redis.call('SET', key, packed, 'PX', lanes.stay(r.logs, L.limits.longest, now))
+      redis.call('SET', key, packed, 'PX', lanes.stay(r.logs, r.kept.longest, now))
     else
       redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- what is gone says nothing any more
     end
@@ -172,7 +203,7 @@ function lanes.work(lane, r, flow, line, now, rank)
   end
   L.dirty[lane] = true
   local least, tag = lanes.time(flow), r.tag[flow]
-  if not tag or tag < least then tag = least - LANES_NEW end
+  if not tag or tag < least then tag = least - LANES_NEW / r.weight end
   r.tag[flow] = tag
   local waits = r.x > now and (r.dear == '' or rank(lanes.class(flow)) >= rank(string.sub(r.dear, 2)))
   if not waits then

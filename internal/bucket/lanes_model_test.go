@@ -26,6 +26,7 @@ type laneTrial struct {
 	crowd           bool    // most jobs are of one lane
 	lasts           int64   // µs
 	losing          bool    // Redis loses writes now and then
+	operated        bool    // an operator sets what lanes may have, and pauses lanes and routes
 	together, chunk int64   // jobs that come together; slots wanted at a time, at most
 }
 

@@ -37,11 +37,14 @@ type lanesWorld struct {
 	sent  []sentCall
 	pairs map[string]*fair
 	floor map[string]*floorRun
+	set   liveSet
 }
 
 type sentCall struct {
 	at, cost int64
 	flow     job.Flow
+	bound    int // it was bound to its slot after so many others
+	span     *laneSpan
 }
 
 // floorRun is a stretch in which a class had a job that could be called at each binding.
@@ -80,7 +83,7 @@ func (w *lanesWorld) fail(format string, args ...any) {
 
 func newLanesWorld(base *world, tr laneTrial) *lanesWorld {
 	w := &lanesWorld{world: base, laneTrial: tr, queue: map[job.Flow]*flowModel{}, ofRoute: map[string][]use{}, ofLane: map[string][]use{},
-		pairs: map[string]*fair{}, floor: map[string]*floorRun{}}
+		pairs: map[string]*fair{}, floor: map[string]*floorRun{}, set: newLiveSet()}
 	for _, c := range tr.cfg.Classes {
 		if c.Usual {
 			tr.cfg.First = append(tr.cfg.First, w.keys.Due(), w.keys.Pending())
@@ -125,6 +128,9 @@ func (w *lanesWorld) play() []string {
 	}
 	if w.losing {
 		w.at(w.now+3*w.plan.windows[0].length, func() { w.loseWrites(end) })
+	}
+	if w.operated {
+		w.at(w.now, func() { w.operate(end) })
 	}
 	for steps := 0; len(w.events) > 0 && len(w.wrong) == 0; steps++ {
 		e := heap.Pop(&w.events).(*event)
@@ -250,7 +256,15 @@ func (w *lanesWorld) flowOf(f job.Flow) *flowModel {
 type windowsNow struct {
 	account, lane []window
 	routes        map[string][]window
+	own           map[string][]window // of lanes with limits of their own
 	reach         int64
+}
+
+func (n windowsNow) of(lane string) []window {
+	if own := n.own[lane]; own != nil {
+		return own
+	}
+	return n.lane
 }
 
 func (w *lanesWorld) windowsOf(p *Pacer) (now windowsNow) {
@@ -271,7 +285,7 @@ func (w *lanesWorld) windowsOf(p *Pacer) (now windowsNow) {
 		}
 		return out
 	}
-	now.lane, now.reach = of(arg.Lane, pl.lane), arg.Reach
+	now.lane, now.reach, now.own = of(arg.Lane, pl.lane), arg.Reach, w.ownWindows(pl, arg.Own)
 	for name, all := range arg.Routes {
 		now.routes[name] = of(all, pl.routes[name])
 	}
@@ -280,8 +294,11 @@ func (w *lanesWorld) windowsOf(p *Pacer) (now windowsNow) {
 
 // readyAt returns when a flow may be called at a cost, at t at the earliest.
 func (w *lanesWorld) readyAt(by windowsNow, f job.Flow, cost, t int64) int64 {
+	if w.paused(f) {
+		return math.MaxInt64
+	}
 	t = roomInAll(w.account, by.account, cost, t)
-	t = roomInAll(w.ofLane[f.Lane], by.lane, cost, t)
+	t = roomInAll(w.ofLane[f.Lane], by.of(f.Lane), cost, t)
 	return roomInAll(w.ofRoute[f.Route], by.routes[f.Route], cost, t)
 }
 
@@ -299,7 +316,9 @@ func (w *lanesWorld) earliest(by windowsNow, lead int64) (int64, job.Flow) {
 	return best, of
 }
 
-func (w *lanesWorld) exact() bool { return w.costs == 1 && !w.lost && !w.losing }
+func (w *lanesWorld) exact() bool {
+	return w.costs == 1 && !w.lost && !w.losing && w.now >= w.set.vague
+}
 
 func (w *lanesWorld) pick(p *Pacer, end int64) {
 	if w.now > end {
@@ -356,7 +375,7 @@ func (w *lanesWorld) floors() (by map[string]float64, G float64) {
 // costOf is what a job takes: no more than the least limit that it comes under.
 func (w *lanesWorld) costOf(j laneJob) int64 {
 	cost := j.cost
-	for _, all := range [][]window{w.plan.windows, w.plan.lane, w.plan.routes[j.flow.Route]} {
+	for _, all := range [][]window{w.plan.windows, w.laneWindows(j.flow.Lane), w.plan.routes[j.flow.Route]} {
 		for _, win := range all {
 			cost = min(cost, win.n)
 		}
@@ -371,6 +390,9 @@ func (w *lanesWorld) bound(p *Pacer, by windowsNow, s job.Slot, lead int64, firs
 		w.fail("%s of %v was bound, which has no jobs", s.Task, f)
 		return
 	}
+	if w.paused(f) {
+		w.fail("%s of %v was bound, which is paused", s.Task, f)
+	}
 	if w.exact() {
 		if t, other := w.earliest(by, lead); s.At != t {
 			w.fail("the slot is in %d µs of %v, but %v may be called in %d", s.At-w.now, f, other, t-w.now)
@@ -383,6 +405,7 @@ func (w *lanesWorld) bound(p *Pacer, by windowsNow, s job.Slot, lead int64, firs
 			chosen = roomInAll(w.account, by.account, 1, max(w.now+lead, w.last, w.tat-w.plan.tolerance))
 		}
 		w.checkShares(by, s, chosen)
+		w.set.paid[f] = w.set.weighed[f.Lane]
 	}
 	j := lines.take()
 	if cost := w.costOf(j); s.Task != j.task() || s.Message != j.task() || s.Cost != cost {
@@ -419,7 +442,7 @@ func (w *lanesWorld) call(p *Pacer, s job.Slot) {
 	if w.rng.Float64() < w.late {
 		wrote = s.At + pl.epsilon + w.rng.Int64N(pl.tooLate-pl.epsilon)
 	}
-	w.sent = append(w.sent, sentCall{wrote + w.extreme(w.cfg.Jitter.Microseconds()), s.Cost, flowKey(s.Flow)})
+	w.sent = append(w.sent, sentCall{wrote + w.extreme(w.cfg.Jitter.Microseconds()), s.Cost, flowKey(s.Flow), w.misses, w.set.spans[s.Flow.Lane]})
 	if edge := p.late.edge(s); wrote > edge+pl.epsilon || edge > wrote+pl.epsilon {
 		w.at(wrote+w.rng.Int64N(3000), func() {
 			c := wasLate(p, s, wrote)
@@ -563,18 +586,19 @@ func (w *lanesWorld) checkClass(by windowsNow, s job.Slot, first bool, floors ma
 
 // checkShares holds any two lanes of a class on one route against the bound, as long as both have jobs that their limits allow.
 func (w *lanesWorld) checkShares(by windowsNow, s job.Slot, chosen int64) {
-	if !w.alike {
+	if !w.alike || w.now < w.set.vague {
+		clear(w.pairs)
 		return
 	}
 	served := flowKey(s.Flow)
 	able := map[job.Flow]bool{}
 	waits := map[string]bool{} // a lane that keeps its permits for a job that costs more waits as a whole
 	for f, lines := range w.queue {
-		if lines.empty() {
+		if lines.empty() || w.paused(f) {
 			continue
 		}
 		able[f] = true
-		if roomInAll(w.ofLane[f.Lane], by.lane, w.costOf(lines.lines[lines.next()][0]), chosen) > chosen {
+		if roomInAll(w.ofLane[f.Lane], by.of(f.Lane), w.costOf(lines.lines[lines.next()][0]), chosen) > chosen {
 			waits[f.Lane] = true
 		}
 	}
@@ -584,7 +608,7 @@ func (w *lanesWorld) checkShares(by windowsNow, s job.Slot, chosen int64) {
 				continue
 			}
 			key := a.Class + ":" + a.Route + ":" + a.Lane + ":" + b.Lane
-			if !able[a] || !able[b] || waits[a.Lane] || waits[b.Lane] {
+			if !able[a] || !able[b] || waits[a.Lane] || waits[b.Lane] || w.set.owing(a) || w.set.owing(b) {
 				delete(w.pairs, key)
 				continue
 			}
@@ -594,12 +618,12 @@ func (w *lanesWorld) checkShares(by windowsNow, s job.Slot, chosen int64) {
 			d := 0.0
 			switch served {
 			case a:
-				d = float64(s.Cost)
+				d = float64(s.Cost) / w.weight(a.Lane)
 			case b:
-				d = -float64(s.Cost)
+				d = -float64(s.Cost) / w.weight(b.Lane)
 			}
-			if gap := w.pairs[key].add(d); gap > 2*float64(w.costs)+2.0/1024+1e-9 {
-				w.fail("the lanes %q and %q of one route came %.0f units apart", a.Lane, b.Lane, gap)
+			if gap := w.pairs[key].add(d); gap > float64(w.costs)/w.weight(a.Lane)+float64(w.costs)/w.weight(b.Lane)+2.0/1024+1e-9 {
+				w.fail("the lanes %q and %q of one route, with weights %g and %g, came %.3f units apart", a.Lane, b.Lane, w.weight(a.Lane), w.weight(b.Lane), gap)
 			}
 		}
 	}
@@ -623,6 +647,10 @@ func (w *lanesWorld) checkWindows() {
 	check("the account", func(job.Flow) bool { return true }, w.plan.windows)
 	for name, windows := range w.plan.routes {
 		check("the route "+name, func(f job.Flow) bool { return f.Route == name }, windows)
+	}
+	if w.operated {
+		w.checkSpans()
+		return
 	}
 	for lane := range w.ofLane {
 		check("the lane "+lane, func(f job.Flow) bool { return f.Lane == lane }, w.plan.lane)

@@ -4,7 +4,7 @@
 -- ARGV 1 windows in parts allow for a call that is written so late after its slot (µs), then for each call: slot (µs), the moment at which exact windows count it (µs), cost,
 --      the moment at which it is to count (µs), route, lane
 -- Returns 1.
-lanes.open(KEYS[1])
+lanes.open(KEYS[1], 1)
 for i = 2, #ARGV, 6 do
   local slot, edge, cost, to = tonumber(ARGV[i]) + L.moved, tonumber(ARGV[i + 1]) + L.moved, tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]) + L.moved
   local route, lane = ARGV[i + 4], ARGV[i + 5]

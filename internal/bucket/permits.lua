@@ -18,6 +18,32 @@ function permits.limits(windows)
   return limits
 end
 
+-- permits.own returns limits that stand in Redis as "units:window:width …", widths being 0 for what is kept exactly, by how a process works such out: least (no window is
+-- taken for a shorter one, µs)  more (than a window a permit takes, µs)  late (by how much still more in a window in parts)  longer ({window, how much longer a permit
+-- takes in one of up to that length}, …, the shortest first).
+function permits.own(text, how)
+  local windows = {}
+  for units, length, width in string.gmatch(text, '(%d+):(%d+):(%d+)') do
+    length, width = math.max(tonumber(length), how.least), tonumber(width)
+    local longer = 0
+    for _, step in ipairs(how.longer) do
+      longer = step[2]
+      if step[1] >= length then break end
+    end
+    windows[#windows + 1] = {tonumber(units), length + math.ceil(length / 10000) + how.more + (width > 0 and how.late or 0), width, longer}
+  end
+  return permits.limits(windows)
+end
+
+-- permits.both returns the windows of two limits as one.
+function permits.both(a, b)
+  local limits = {longest = math.max(a.longest, b.longest), most = math.max(a.most, b.most), least = math.min(a.least, b.least)}
+  for _, of in ipairs({a, b}) do
+    for k = 1, #of do limits[#limits + 1] = of[k] end
+  end
+  return limits
+end
+
 function permits.edge(at, width)
   if width == 0 then return at end
   return math.ceil(at / width) * width

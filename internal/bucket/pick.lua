@@ -38,7 +38,7 @@ local function pick()
   if first == math.huge then return amnesia() end
   if first > reach and not waiting then return answer('horizon', first - reach) end
 
-  lanes.open(KEYS[1], permits.limits(beside.lane))
+  lanes.open(KEYS[1], beside.weight, permits.limits(beside.lane), beside.own)
   call('HSETNX', L.prefix .. 'lanes', 'tasks', '0') -- a full Redis is to refuse all of it, and it lets a script go on that has begun to write
   if lanes.state('bound') - now - L.moved > LANES_BACK then
     L.moved = lanes.state('bound') - now
@@ -75,8 +75,12 @@ local function pick()
   end
   if first > reach or more and first > now + lead then return finish('horizon', more and 0 or first - reach) end
 
-  local function lane_ready(r, units, t) return permits.ready(r.logs, L.limits, units, t + L.moved, L.lost, false) - L.moved end
+  local function lane_ready(r, units, t)
+    if r.paused then return math.huge end
+    return permits.ready(r.logs, r.limits, units, t + L.moved, L.lost, false) - L.moved
+  end
   local function route_ready(name, units, t)
+    if lanes.paused(name) then return math.huge end
     if not routes[name] then return t end
     return permits.ready(lanes.logs_of(name), routes[name], units, t + L.moved, L.lost, L.lost and L.lost.units < LOSS_FULL) - L.moved
   end
@@ -89,7 +93,7 @@ local function pick()
     end
     tally(slot, cost)
     last, tat = slot, math.max(tat, slot) + T * cost
-    permits.take(r.logs, L.limits, cost, slot + L.moved, slot + allowance + L.moved, now + L.moved)
+    permits.take(r.logs, r.kept, cost, slot + L.moved, slot + allowance + L.moved, now + L.moved)
     L.dirty[lane] = true
     if routes[name] then
       permits.take(lanes.logs_of(name), routes[name], cost, slot + L.moved, slot + allowance + L.moved, now + L.moved)
@@ -132,11 +136,12 @@ local function pick()
     return v[1], v[2] + offset
   end
 
-  -- shut returns until when a route is not looked at for a class, or nil: it has no permit at all, or keeps its permits for its next job, which costs more than
+  -- shut returns until when a route is not looked at for a class, or nil: it is paused, or has no permit at all, or keeps its permits for its next job, which costs more than
   -- there are and is of this class or a higher one.
   local misses, kept_for_dear = 0, {}
   local function shut(flow, t)
     local name = lanes.route(flow)
+    if lanes.paused(name) then return t + ROUTE_AGAIN end
     local x, dear = routes[name] and lanes.state('B' .. name) - L.moved or 0, kept_for_dear[name]
     if dear and rank(lanes.class(flow)) >= rank(dear.class) then x = math.max(x, dear.till) end
     return x > t and x or nil
@@ -201,12 +206,12 @@ local function pick()
         left(b.lane, r, b.flow, line)
         return false
       end
-      cost = math.min(tonumber(call('HGET', KEYS[5], head)) or 1, least, L.limits.least, routes[name] and routes[name].least or math.huge)
+      cost = math.min(tonumber(call('HGET', KEYS[5], head)) or 1, least, r.limits.least, routes[name] and routes[name].least or math.huge)
     end
     local x = lane_ready(r, cost, t)
     if x > t then
       misses, x = misses + 1, math.min(x, t + LANE_AGAIN)
-      lanes.throttle(b.lane, r, x + L.moved, cost > 1 and '=' .. b.class or '')
+      lanes.throttle(b.lane, r, x + L.moved, cost > 1 and not r.paused and '=' .. b.class or '')
       due = math.min(due, x)
       return false
     end
@@ -235,12 +240,13 @@ local function pick()
   local function pay(b, slot)
     local r, lane = b.r, b.lane
     lanes.set('V' .. b.class, math.max(lanes.state('V' .. b.class), b.tag))
-    r.tag[b.flow] = b.tag - lanes.state('O' .. b.flow) + b.cost
+    local paid = b.cost / r.weight
+    r.tag[b.flow] = b.tag - lanes.state('O' .. b.flow) + paid
     if call('EXISTS', lanes.line(b.flow, b.line, lane)) == 0 then left(lane, r, b.flow, b.line) end
     local x = math.min(lane_ready(r, 1, slot), slot + LANE_AGAIN)
     for flow in pairs(r.work) do
       if flow ~= b.flow and lanes.class(flow) == b.class and not shut(flow, slot) and route_ready(lanes.route(flow), 1, slot) <= slot then
-        r.tag[flow] = r.tag[flow] + b.cost
+        r.tag[flow] = r.tag[flow] + paid
         if x <= slot then lanes.put(lane, r, flow) end
       end
     end
@@ -269,13 +275,13 @@ local function pick()
   -- take_in_hand takes slots for jobs that are in hand already.
   local function take_in_hand()
     local _, name, lane = flow_of(beside.take)
-  taken = {name = name, lane = lane}
+    taken = {name = name, lane = lane}
     local r = lanes.record(lane)
     for _ = 1, want do
       local t = math.max(base, last, tat - tolerance)
       while true do
         local before = t
-        t = account(asked, route_ready(name, math.min(asked, routes[name] and routes[name].least or asked), lane_ready(r, math.min(asked, L.limits.least), t)))
+        t = account(asked, route_ready(name, math.min(asked, routes[name] and routes[name].least or asked), lane_ready(r, math.min(asked, r.limits.least), t)))
         if t == before or t > reach then break end
       end
       if t > reach then

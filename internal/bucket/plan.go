@@ -43,8 +43,9 @@ type plan struct {
 	spacing   int64
 	tolerance int64
 	batch     int64
-	inHand    int64 // slots that one process holds at the most, where its machine is busy
-	reach     int64 // slots that there can be within the horizon, and so in one answer
+	shortest  time.Duration // of all windows there may be
+	inHand    int64         // slots that one process holds at the most, where its machine is busy
+	reach     int64         // slots that there can be within the horizon, and so in one answer
 	epsilon   int64
 	tooLate   int64
 	outlives  int64
@@ -66,8 +67,12 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	for _, l := range cfg.beside() {
 		shortest = min(shortest, l.Window)
 	}
+	if cfg.Lanes != nil {
+		shortest = min(shortest, shortestOwn) // a lane may get such a limit of its own
+	}
 	p := &plan{
 		cfg:      cfg,
+		shortest: shortest,
 		horizon:  min(horizonMost, shortest/2).Microseconds(),
 		epsilon:  min(epsilonMost, shortest/200).Microseconds(),
 		tooLate:  min(lateEver, shortest/4).Microseconds(),

@@ -49,6 +49,8 @@ var (
 	unbindLua string
 	//go:embed moved.lua
 	movedLua string
+	//go:embed override.lua
+	overrideLua string
 	//go:embed release.lua
 	releaseLua string
 	//go:embed late.lua
@@ -76,6 +78,7 @@ var (
 	pickScript      = redisdb.NewScript(pickText...)
 	unbindScript    = redisdb.NewScript(unbindText...)
 	movedScript     = redisdb.NewScript(movedText...)
+	overrideScript  = redisdb.NewSwitchScript(redisdb.NowLua, permitsLua, lanesLua, overrideLua)
 	releaseScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, releaseLua)
 	lateScript      = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lateLua)
 	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, reshapeLua)

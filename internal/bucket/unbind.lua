@@ -1,11 +1,11 @@
 -- unbind.lua: slots of a gateway with lanes that were not used go back: their permits on its route and in its lane, and, with those that still have it, the job: to
 -- the head of its line, with its share. Composed after NowLua, permits.lua and lanes.lua. release.lua has given the account's back.
 -- KEYS 1 pace  2 active  3 lease  4 one that nobody writes: half of the script could run while a cluster's slot moves
--- ARGV for each slot, the latest first: slot (µs), the moment at which exact windows count it (µs), cost, class, route, lane, task ('' = it is in other hands), line
+-- ARGV 1 weight of a lane, then for each slot, the latest first: slot (µs), the moment at which exact windows count it (µs), cost, class, route, lane, task ('' = it is in other hands), line
 -- Returns how many jobs went back. One that a sweep has taken up is left to it.
-lanes.open(KEYS[1])
+lanes.open(KEYS[1], tonumber(ARGV[1]))
 local back = 0
-for i = 1, #ARGV, 8 do
+for i = 2, #ARGV, 8 do
   local slot, edge, cost, route, lane = tonumber(ARGV[i]) + L.moved, tonumber(ARGV[i + 1]) + L.moved, tonumber(ARGV[i + 2]), ARGV[i + 4], ARGV[i + 5]
   local flow, task, line, r = ARGV[i + 3] .. ':' .. route, ARGV[i + 6], tonumber(ARGV[i + 7]), lanes.record(lane)
   permits.back(lanes.logs_of(route), cost, slot, edge)
@@ -17,7 +17,7 @@ for i = 1, #ARGV, 8 do
     redis.call('HSET', string.gsub(KEYS[2], 'active$', 't:') .. task, 'state', 'pending', 'pending_since', int(now_us('0')) .. '000')
     redis.call('RPUSH', lanes.line(flow, line, lane), task)
     r.work[flow] = bit.bor(r.work[flow] or 0, line)
-    r.tag[flow] = math.max((r.tag[flow] or 0) - cost, lanes.time(flow))
+    r.tag[flow] = math.max((r.tag[flow] or 0) - cost / r.weight, lanes.time(flow))
     lanes.count(flow, 1)
     back = back + 1
   end

@@ -39,7 +39,7 @@ var (
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
 		"classes": hash, "first:" + oneOf: list, "trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "mend": text, "nobodys": text, "mark": text,
-		"lanes": hash, "ready:" + oneOf: zset, "throttled": zset, "flow:" + oneOf: list, "lane:" + oneOf: text, "route:" + oneOf: text,
+		"lanes": hash, "overrides": hash, "acted:" + oneOf: hash, "ready:" + oneOf: zset, "throttled": zset, "flow:" + oneOf: list, "lane:" + oneOf: text, "route:" + oneOf: text,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
 	}
 	asynqTypes = map[string]string{"pending": list, "paused": text, "active": list, "lease": zset, "retry": zset, "archived": zset, "scheduled": zset,
@@ -161,6 +161,18 @@ func (k Keys) Classes() string { return k.own + "classes" }
 
 // Lanes is what is known of all lanes of a gateway (hash; fields, and the names of the keys that lanes have besides, in internal/bucket/lanes.lua).
 func (k Keys) Lanes() string { return k.own + "lanes" }
+
+// Overrides is what was set live for lanes and routes (hash; see internal/bucket/override.lua).
+func (k Keys) Overrides() string { return k.own + "overrides" }
+
+// What Overrides are of.
+const (
+	OfLane  = "lane"
+	OfRoute = "route"
+)
+
+// Acted is which act upon a lane or a route was the latest (hash; gone when none that was begun before it can come any more).
+func (k Keys) Acted(kind, name string) string { return k.own + "acted:" + kind + ":" + name }
 
 // Throttled is the lanes with jobs that may not be called yet (sorted set: lane, when it may be looked at again in µs).
 func (k Keys) Throttled() string { return k.own + "throttled" }

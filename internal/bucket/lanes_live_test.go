@@ -1,0 +1,227 @@
+package bucket
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// laneSpan is the time from one act upon a lane to the next.
+type laneSpan struct {
+	from       int64
+	windows    []window
+	remembered bool // what was called before counts
+}
+
+// liveSet is what an operator has set.
+type liveSet struct {
+	lanes  map[string]Override
+	routes map[string]bool
+	spans  map[string]*laneSpan // of now; nil: nothing was set so far
+	vague  int64                // until then a lane has limits that count more than was remembered when they were set
+
+	weighed map[string]int   // how often a lane got another weight
+	paid    map[job.Flow]int // how often it had when a job of the flow was called
+}
+
+// owing says that a flow has paid for its last call by an older weight.
+func (s liveSet) owing(f job.Flow) bool { return s.paid[f] != s.weighed[f.Lane] }
+
+func newLiveSet() liveSet {
+	return liveSet{map[string]Override{}, map[string]bool{}, map[string]*laneSpan{}, 0, map[string]int{}, map[job.Flow]int{}}
+}
+
+func (s liveSet) lane(name string) Override { return s.lanes[name] }
+
+// drawLive draws a trial in which an operator is at work.
+func drawLive(seed uint64) laneTrial {
+	tr := drawLanes(seed)
+	r := rand.New(rand.NewPCG(seed, 5))
+	tr.operated, tr.cfg.Lanes.Weight = true, []int64{0, 1, 3, 1000}[r.IntN(4)]
+	return tr
+}
+
+// drawShares draws a trial in which lanes of many weights want all of an account.
+func drawShares(seed uint64) laneTrial {
+	tr := drawLive(seed)
+	tr.alike, tr.load, tr.back, tr.killed, tr.parts = true, 3, 0, 0, false
+	return tr
+}
+
+func (w *lanesWorld) paused(f job.Flow) bool {
+	return w.set.lane(f.Lane).Paused || w.set.routes[f.Route]
+}
+
+func (w *lanesWorld) weight(lane string) float64 {
+	if own := w.set.lane(lane).Weight; own > 0 {
+		return float64(own)
+	}
+	return float64(w.cfg.Lanes.weight())
+}
+
+// laneWindows are the windows of a lane, as far as all processes see them alike.
+func (w *lanesWorld) laneWindows(lane string) []window {
+	own := w.set.lane(lane).Limits
+	if own == nil {
+		return w.plan.lane
+	}
+	out := make([]window, len(own))
+	for i, l := range own {
+		out[i] = w.plan.ownWindow(l)
+	}
+	return out
+}
+
+// ownWindows are the windows of lanes with limits of their own, as a process says them.
+func (w *lanesWorld) ownWindows(pl *plan, arg *ownArg) map[string][]window {
+	all := map[string][]window{}
+	for lane, o := range w.set.lanes {
+		for _, l := range o.Limits {
+			win := pl.ownWindow(l)
+			i := slices.IndexFunc(arg.Longer, func(step [2]int64) bool { return step[0] >= win.length })
+			win.ready += arg.Longer[i][1]
+			all[lane] = append(all[lane], win)
+		}
+	}
+	return all
+}
+
+// operate does one act, and so on until the end.
+func (w *lanesWorld) operate(end int64) {
+	if w.now > end {
+		return
+	}
+	ctx, p, first := context.Background(), w.processes[w.rng.IntN(len(w.processes))], w.plan.windows[0].length
+	lane := w.newJob().flow.Lane
+	o := w.set.lane(lane)
+	c := OverrideChange{}
+	switch what := w.rng.IntN(10); {
+	case what < 4:
+		o.Limits = w.drawOwn()
+		c.Limits = &o.Limits
+	case what < 6:
+		o.Weight = []int64{1, 2, 5, 1000}[w.rng.IntN(4)]
+		c.Weight = &o.Weight
+	case what < 7:
+		o.Limits, o.Weight = nil, 0
+		c.Limits, c.Weight = &o.Limits, &o.Weight
+	case what < 8 || o.Paused:
+		o.Paused = !o.Paused
+		c.Paused = &o.Paused
+	case len(w.cfg.Routes) > 0:
+		route := w.cfg.Routes[w.rng.IntN(len(w.cfg.Routes))].Name
+		w.set.routes[route] = !w.set.routes[route]
+		if err := p.PauseRoute(ctx, route, w.set.routes[route]); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if err := p.OverrideLane(ctx, lane, c); err != nil {
+		w.t.Fatal(err)
+	}
+	w.began(lane, o)
+	w.at(w.now+1+w.rng.Int64N(first), func() { w.operate(end) })
+}
+
+// drawOwn draws limits of a lane's own. Half of them count no more than is remembered.
+func (w *lanesWorld) drawOwn() (all []job.Limit) {
+	least, first := w.plan.shortest.Microseconds(), w.plan.windows[0].length
+	for range 1 + w.rng.IntN(2) {
+		l := job.Limit{N: 1 + w.rng.Int64N(w.plan.windows[0].n+1), Window: time.Duration(max(least, first*(1+w.rng.Int64N(4)))) * time.Microsecond}
+		if n := len(w.plan.lane); n > 0 && w.rng.IntN(2) == 0 {
+			of := w.plan.lane[w.rng.IntN(n)]
+			l = job.Limit{N: 1 + w.rng.Int64N(of.n), Window: time.Duration(max(least, of.length)) * time.Microsecond}
+		}
+		if !slices.ContainsFunc(all, func(other job.Limit) bool { return other.Window == l.Window }) {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// began takes in what an act has set for a lane.
+func (w *lanesWorld) began(lane string, o Override) {
+	kept := append(slices.Clone(w.plan.lane), w.laneWindows(lane)...)
+	var longest, most int64
+	for _, win := range kept {
+		longest, most = max(longest, win.length), max(most, win.n)
+	}
+	if o.Weight != w.set.lane(lane).Weight {
+		w.set.weighed[lane]++
+	}
+	w.set.lanes[lane] = o
+	span := &laneSpan{w.now, w.laneWindows(lane), len(kept) > 0}
+	w.set.spans[lane] = span
+	for _, win := range span.windows {
+		if w.parts || win.length > longest || win.n > most {
+			w.set.vague = max(w.set.vague, w.now+2*win.ready+win.width+w.plan.horizon+w.plan.tooLate)
+		}
+	}
+}
+
+// checkSpans counts what the gateway has seen of each lane, in every rolling window that begins with an act or later: what is bound after it is bound within its limits,
+// beside all that was bound before.
+func (w *lanesWorld) checkSpans() {
+	for lane := range w.ofLane {
+		var calls []sentCall
+		for _, c := range w.sent {
+			if c.flow.Lane == lane {
+				calls = append(calls, c)
+			}
+		}
+		for _, c := range calls {
+			span := c.span
+			if span == nil {
+				span = &laneSpan{0, w.plan.lane, true}
+			}
+			for _, win := range span.windows {
+				w.checkSpan(lane, calls, c, span, win)
+			}
+		}
+	}
+}
+
+// checkSpan counts those of the windows that a call is in which is the one bound last there.
+func (w *lanesWorld) checkSpan(lane string, calls []sentCall, last sentCall, span *laneSpan, win window) {
+	var near []sentCall
+	for _, c := range calls {
+		counts := c.bound <= last.bound && c.at >= span.from && (span.remembered || c.span == last.span)
+		if counts && c.at > last.at-win.length && c.at < last.at+win.length {
+			near = append(near, c)
+		}
+	}
+	for _, first := range near {
+		var units int64
+		for _, c := range near {
+			if c.at >= first.at && c.at < first.at+win.length {
+				units += c.cost
+			}
+		}
+		if first.at <= last.at && last.at < first.at+win.length && units > win.n {
+			w.fail("the lane %q: %d units in a window of %d µs, the limit was %d since %d", lane, units, win.length, win.n, span.from-epoch)
+			return
+		}
+	}
+}
+
+// What an operator sets for a lane holds from the answer on, in every window and over all processes, and nothing more than that keeps a job waiting.
+func TestLanesSetLiveAgainstTheModel(t *testing.T) {
+	t.Parallel()
+	testkit.OneGoroutine(t)
+	client := testkit.Client(t)
+	for seed := range uint64(testkit.Often(16, 1000)) {
+		for name, draw := range map[string]func(uint64) laneTrial{"all": drawLive, "shares": drawShares} {
+			tr := draw(seed)
+			w := newLanesWorld(newWorld(t, client, seed), tr)
+			if wrong := w.play(); len(wrong) > 0 {
+				t.Fatalf("%s, seed %d: %v\n%+v\n%+v", name, seed, wrong, tr, tr.cfg.Lanes)
+			}
+			t.Logf("%s, seed %s: %d jobs, %d bound, %d called", name, strconv.FormatUint(seed, 10), w.granted, w.misses, len(w.sent))
+		}
+	}
+}

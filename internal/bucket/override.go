@@ -1,0 +1,174 @@
+package bucket
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// MaxWeight is the most that a lane's weight can be.
+const MaxWeight = 1000
+
+// shortestOwn is the shortest window that a lane's own limits may have, unless the file has a shorter one.
+const shortestOwn = time.Second
+
+func (l *Lanes) weight() int64 {
+	if l == nil {
+		return 1
+	}
+	return max(l.Weight, 1)
+}
+
+// ownArg is how pick.lua works out the limits that a lane has of its own, as permits.own takes it.
+type ownArg struct {
+	Least  int64      `json:"least"`
+	More   int64      `json:"more"`
+	Late   int64      `json:"late"`
+	Longer [][2]int64 `json:"longer"`
+}
+
+// ownSteps are the lengths of windows for which a process says how much longer permits take. One in between takes as long as the next.
+var ownSteps = []time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, longestW}
+
+func (p *Pacer) own(pl *plan, now int64) *ownArg {
+	o := &ownArg{Least: pl.shortest.Microseconds(), More: pl.cfg.Jitter.Microseconds() + pl.epsilon, Late: pl.tooLate}
+	for _, step := range ownSteps {
+		w := pl.ownWindow(job.Limit{N: laneExactN + 1, Window: step})
+		if by := p.longer(pl, w, now); len(o.Longer) > 0 && o.Longer[len(o.Longer)-1][1] == by {
+			o.Longer[len(o.Longer)-1][0] = w.length
+		} else {
+			o.Longer = append(o.Longer, [2]int64{w.length, by})
+		}
+	}
+	return o
+}
+
+// ownWindow is a limit that a lane has of its own.
+func (p *plan) ownWindow(l job.Limit) window {
+	l.Window = max(l.Window, p.shortest)
+	w := window{n: l.N, length: l.Window.Microseconds()}
+	w.ready = w.length + (w.length+9999)/10000 + p.cfg.Jitter.Microseconds() + p.epsilon
+	if l.N > laneExactN && l.Window >= exactWindow {
+		w.width = (w.length + laneParts - 1) / laneParts
+		w.ready += p.tooLate
+	}
+	return w
+}
+
+// Override is what was set live for a lane or a route. The zero one is nothing.
+type Override struct {
+	// Limits are those of a lane; nil: it has those of all lanes.
+	Limits []job.Limit
+	// Weight is that of a lane; zero: it has that of all lanes.
+	Weight int64
+	// Paused says that its jobs wait.
+	Paused bool
+}
+
+// OverrideChange says what becomes of an Override. What is nil stays as it is.
+type OverrideChange struct {
+	Limits *[]job.Limit
+	Weight *int64
+	Paused *bool
+}
+
+const keepsIt = "="
+
+// CheckOwn returns why limits can't be those of a lane of this gateway, or nil.
+func (c PacerConfig) CheckOwn(limits []job.Limit) error {
+	least := shortestOwn
+	for _, l := range append(c.beside(), c.Limits...) {
+		least = min(least, l.Window)
+	}
+	if i := slices.IndexFunc(limits, func(l job.Limit) bool { return l.Window < least }); i >= 0 {
+		return fmt.Errorf("the limit %s of a lane has a window that is too short: give one of at least %s", limits[i], job.FormatDuration(least))
+	}
+	c.Lanes = &Lanes{Limits: limits}
+	return c.checkLanes()
+}
+
+// OverrideLane changes what is set live for a lane. From its answer on every process keeps it; calls that were bound to slots before, 100 ms ahead at most, are made.
+func (p *Pacer) OverrideLane(ctx context.Context, lane string, c OverrideChange) error {
+	return p.override(ctx, redisdb.OfLane, lane, c)
+}
+
+// PauseRoute has no job of a route called any more, or lets them be called again.
+func (p *Pacer) PauseRoute(ctx context.Context, route string, paused bool) error {
+	return p.override(ctx, redisdb.OfRoute, route, OverrideChange{Paused: &paused})
+}
+
+func (p *Pacer) override(ctx context.Context, kind, name string, c OverrideChange) error {
+	limits, weight, paused := keepsIt, keepsIt, keepsIt
+	if c.Limits != nil {
+		limits = p.ownText(*c.Limits)
+	}
+	if c.Weight != nil {
+		if weight = ""; *c.Weight != 0 {
+			weight = strconv.FormatInt(*c.Weight, 10)
+		}
+	}
+	if c.Paused != nil {
+		if paused = ""; *c.Paused {
+			paused = "1"
+		}
+	}
+	keys := []string{p.keys.Acted(kind, name), p.keys.Pace(), p.keys.Nobodys()}
+	if err := overrideScript.Act(ctx, p.client, keys, kind, name, limits, weight, paused, redisdb.Wake, p.gateway).Err(); err != nil {
+		return fmt.Errorf("what is set for the %s %q of %s could not be written down: %w", kind, name, p.gateway, err)
+	}
+	return nil
+}
+
+// ownText is limits as permits.own reads them.
+func (p *Pacer) ownText(limits []job.Limit) string {
+	texts := make([]string, len(limits))
+	for i, l := range limits {
+		texts[i] = fmt.Sprintf("%d:%d:%d", l.N, l.Window.Microseconds(), p.plan.Load().ownWindow(l).width)
+	}
+	return strings.Join(texts, " ")
+}
+
+// Overridden returns what is set live for a lane or a route.
+func Overridden(ctx context.Context, c redis.UniversalClient, gateway, kind, name string) (Override, error) {
+	k := redisdb.NewKeys(gateway)
+	text, err := c.HGet(ctx, k.Overrides(), kind+":"+name).Result()
+	if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		return Override{}, nil
+	}
+	if err != nil {
+		return Override{}, err
+	}
+	o, err := readOverride(text)
+	if err != nil {
+		return o, fmt.Errorf("gateway %s: what was set live for the %s %q can't be read: %w", gateway, kind, name, err)
+	}
+	return o, nil
+}
+
+// readOverride reads what override.lua writes.
+func readOverride(text string) (o Override, err error) {
+	parts := strings.Split(text, "|")
+	if len(parts) != 3 {
+		return o, fmt.Errorf("it has %d parts, and should have 3", len(parts))
+	}
+	for _, one := range strings.Fields(parts[0]) {
+		var n, length, width int64
+		if _, err := fmt.Sscanf(one, "%d:%d:%d", &n, &length, &width); err != nil {
+			return o, err
+		}
+		o.Limits = append(o.Limits, job.Limit{N: n, Window: time.Duration(length) * time.Microsecond})
+	}
+	if parts[1] != "" {
+		o.Weight, err = strconv.ParseInt(parts[1], 10, 64)
+	}
+	o.Paused = parts[2] == "1"
+	return o, err
+}
