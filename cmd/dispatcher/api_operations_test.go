@@ -27,7 +27,13 @@ type far struct {
 
 func newFar(t *testing.T) *far {
 	t.Helper()
-	r := newRig(t)
+	return newRig(t).far()
+}
+
+// far is the rig with a dispatcher that serves its configuration.
+func (r *rig) far() *far {
+	t := r.t
+	t.Helper()
 	db, err := dispatch.Open(r.ctx, r.cfg, 5*time.Second)
 	r.must(err)
 	a := &apiRig{t: t, cfg: r.cfg, c: r.c, log: &testkit.Log{}, all: &testkit.Log{}}

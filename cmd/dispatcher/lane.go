@@ -1,15 +1,148 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/job"
+	"spillway/internal/remote"
 )
 
 func laneCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "lane", Short: "Show and change a gateway's lanes while it runs",
 		Long: `A lane is all jobs of a gateway with one key, such as a merchant's account. What is set for a lane is kept in Redis,
-holds on every process at once, and wins over the file until it is reset.`,
+holds on every process from the answer on, and wins over the file until it is reset. A lane needs no jobs for that.
+Name the jobs without a lane "".`,
 		Example: "  dispatcher lane set -g stripe acct_1 --limits 50/s --weight 5\n  dispatcher lane pause -g stripe acct_1",
 	}
+	cmd.AddCommand(laneSet(p),
+		laneAct(p, "reset", "Let a lane have the limits and the weight of all lanes again", "Reset leaves a pause as it is: see lane resume.", remote.ResetLane),
+		laneAct(p, "pause", "Have the jobs of a lane wait", "Pause lets no process start a call for the lane. Its jobs wait in their order, and keep coming in; other lanes are called\nas before. Calls that were bound to a slot before, 100 ms ahead at most, are made.", remote.PauseLane),
+		laneAct(p, "resume", "Call the jobs of a paused lane again", "", remote.ResumeLane))
+	return cmd
+}
+
+func laneSet(p *program) *cobra.Command {
+	var names, limits []string
+	var weight int64
+	var why string
+	cmd := &cobra.Command{
+		Use: "set -g GATEWAY LANE [--limits LIMIT,...] [--weight N]", Short: "Give a lane limits and a weight of its own, live",
+		Long: `Set replaces what all lanes have, for one lane, on every process from the answer on. What is not named stays as it is.
+Calls that were bound to a slot before, 100 ms ahead at most, are made, and count.`,
+		Example: "  dispatcher lane set -g stripe acct_1 --limits 50/s,2000/m\n  dispatcher lane set -g stripe acct_1 --weight 5",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(limits) == 0 && !cmd.Flags().Changed("weight") {
+				return cli.Usage("say --limits 50/s, or --weight 5, or both", "nothing is named that the lane is to have")
+			}
+			for i, text := range limits {
+				l, err := job.ParseLimit(text)
+				if err != nil {
+					return cli.Usage("limits have a comma between: dispatcher lane set -g stripe acct_1 --limits 50/s,2000/m", "%v", err)
+				}
+				limits[i] = l.String()
+			}
+			if weight < 1 && cmd.Flags().Changed("weight") {
+				return cli.Usage("give one from 1 to 1000", "a lane can't have a weight of %d", weight)
+			}
+			return p.changeLane(cmd.Context(), names, func(ctx context.Context, d remote.Desk, act remote.GatewayAct) (desk.LaneSettings, error) {
+				return remote.SetLane.Ask(ctx, d, remote.LaneTo{LaneOf: remote.LaneOf{GatewayAct: act, Lane: args[0]}, Limits: limits, Weight: weight})
+			}, why)
+		},
+	}
+	gatewaysFlag(cmd, &names, "the `GATEWAY` of the lane; repeatable")
+	cmd.Flags().StringSliceVar(&limits, "limits", nil, "the `LIMIT`s that hold for it, in every rolling window; repeatable")
+	cmd.Flags().Int64Var(&weight, "weight", 0, "`N` calls beside one of a lane with the weight 1, while both have jobs; 1 to 1000")
+	whyFlag(cmd, &why)
+	return cmd
+}
+
+func laneAct(p *program, verb, short, long string, op *remote.SteeringLane) *cobra.Command {
+	var names []string
+	var why string
+	cmd := &cobra.Command{
+		Use: verb + " -g GATEWAY LANE", Short: short, Long: long,
+		Example: fmt.Sprintf("  dispatcher lane %s -g stripe acct_1", verb),
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.changeLane(cmd.Context(), names, func(ctx context.Context, d remote.Desk, act remote.GatewayAct) (desk.LaneSettings, error) {
+				return op.Ask(ctx, d, remote.LaneOf{GatewayAct: act, Lane: args[0]})
+			}, why)
+		},
+	}
+	gatewaysFlag(cmd, &names, "the `GATEWAY` of the lane; repeatable")
+	whyFlag(cmd, &why)
+	return cmd
+}
+
+// changeLane changes something about a lane of each gateway that is named, and shows what holds then.
+func (p *program) changeLane(ctx context.Context, names []string, do func(context.Context, remote.Desk, remote.GatewayAct) (desk.LaneSettings, error), why string) error {
+	return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
+		v, err := do(ctx, d, remote.GatewayAct{Gateway: name, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: why})})
+		if err != nil {
+			return err
+		}
+		return p.showLane(v)
+	})
+}
+
+func (p *program) showLane(v desk.LaneSettings) error {
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, v)
+	}
+	from := "as in the file"
+	if v.SetLive {
+		from = fmt.Sprintf("set live; the file says %s, weight %d", strings.Join(v.File, " "), v.FileWeight)
+		if len(v.File) == 0 {
+			from = fmt.Sprintf("set live; the file says no limits, weight %d", v.FileWeight)
+		}
+	}
+	_, err := fmt.Fprintf(p.Tell(), "%s %s: %s (%s)\n", v.Gateway, v.Name(), v.Text(), from)
+	return err
+}
+
+func routeCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "route", Short: "Pause and resume one route of a gateway",
+		Long: `A route is one way of calling a gateway, with limits of its own. A pause is kept in Redis and holds on every process from
+the answer on. It takes a gateway with lanes, or with a route that has limits: else all jobs stand in one line.`,
+		Example: "  dispatcher route pause -g stripe refund\n  dispatcher route resume -g stripe refund",
+	}
+	cmd.AddCommand(routeAct(p, "pause", "Have the jobs of a route wait", "Pause lets no process start a call on the route. Its jobs wait in their order, and keep coming in; other routes are called\nas before. Calls that were bound to a slot before, 100 ms ahead at most, are made.", remote.PauseRoute),
+		routeAct(p, "resume", "Call the jobs of a paused route again", "", remote.ResumeRoute))
+	return cmd
+}
+
+func routeAct(p *program, verb, short, long string, op *remote.SteeringRoute) *cobra.Command {
+	var names []string
+	var why string
+	cmd := &cobra.Command{
+		Use: verb + " -g GATEWAY ROUTE", Short: short, Long: long,
+		Example: fmt.Sprintf("  dispatcher route %s -g stripe refund", verb),
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
+				v, err := op.Ask(ctx, d, remote.RouteOf{GatewayAct: remote.GatewayAct{Gateway: name, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: why})}, Route: args[0]})
+				if err != nil {
+					return err
+				}
+				if p.JSON() {
+					return cli.WriteJSON(p.Out, v)
+				}
+				_, err = fmt.Fprintf(p.Out, "%s %s %s\n", v.Gateway, v.Route, v.Done)
+				return err
+			})
+		},
+	}
+	gatewaysFlag(cmd, &names, "the `GATEWAY` of the route; repeatable")
+	whyFlag(cmd, &why)
 	return cmd
 }

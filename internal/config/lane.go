@@ -10,12 +10,17 @@ import (
 // laneItself is the key of lanes that jobs name themselves.
 const laneItself = "lane"
 
+// MaxWeight is the most that a lane's weight can be.
+const MaxWeight = 1000
+
 // Lanes says how a gateway's jobs are divided into lanes.
 type Lanes struct {
 	// Field is the payload's field (dotted path) that is a job's lane. Empty: the job says it itself.
 	Field string
 	// Limits all hold for each lane, in every rolling window. None (default): lanes share the gateway's.
 	Limits []job.Limit
+	// Weight is what share of the calls a lane has beside others that have jobs, 1 (default) to 1000.
+	Weight int64
 }
 
 // LaneKey says where the gateway's jobs have the name of their lane; nil where it has no lanes. One is required if a request of the gateway takes it.
@@ -33,10 +38,11 @@ func (g Gateway) LaneKey() *job.LaneKey {
 
 // lanes reads the lanes, and puts what they say of calls into the request, which is read by now.
 func (r *reader) lanes(n node, q *Request) *Lanes {
-	l, key, strip := &Lanes{}, "", false
+	l, key, strip := &Lanes{Weight: 1}, "", false
 	r.object(n,
 		field{"key", r.word(&key, checkLaneKey)},
 		field{"limits", r.limits(&l.Limits)},
+		field{"weight", r.count(&l.Weight, 1, MaxWeight)},
 		field{"strip", r.truth(&strip)},
 		field{"header", func(n node) { r.laneHeaders(n, q) }},
 	)

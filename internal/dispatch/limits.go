@@ -136,7 +136,7 @@ func lanesOf(g config.Gateway) *bucket.Lanes {
 	if g.Lanes == nil {
 		return nil
 	}
-	return &bucket.Lanes{Limits: g.Lanes.Limits}
+	return &bucket.Lanes{Limits: g.Lanes.Limits, Weight: g.Lanes.Weight}
 }
 
 // routesOf are the routes of a gateway, with their limits.

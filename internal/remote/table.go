@@ -7,6 +7,6 @@ func Table() []Operation {
 		Job, Park, Jobs,
 		Batches, Batch, BatchJobs, PauseBatch, ResumeBatch, CancelBatch,
 		DeadLetters, DeadLetter, Stats, DeadExport, Previewed, Clear, History,
-		Outcomes, AckOutcomes, Pause, Resume, Limits, SetLimits, ResetLimits, ForgiveLimits, Rename, Forget,
+		Outcomes, AckOutcomes, Pause, Resume, Limits, SetLimits, ResetLimits, ForgiveLimits, SetLane, ResetLane, PauseLane, ResumeLane, PauseRoute, ResumeRoute, Rename, Forget,
 	}
 }

@@ -1,0 +1,106 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// LaneSettings is what holds for one lane now: "lane set -o json".
+type LaneSettings struct {
+	Gateway string `json:"gateway"`
+	// Lane is empty for the jobs that have none.
+	Lane   string   `json:"lane"`
+	Limits []string `json:"limits"`
+	Weight int64    `json:"weight"`
+	Paused bool     `json:"paused"`
+	// SetLive says that limits or weight are the lane's own. File and FileWeight are those of all lanes.
+	SetLive    bool     `json:"set_live"`
+	File       []string `json:"file"`
+	FileWeight int64    `json:"file_weight"`
+}
+
+// Name is the lane, for a person.
+func (l LaneSettings) Name() string { return laneText(l.Lane) }
+
+// Text is what holds, for a person.
+func (l LaneSettings) Text() string {
+	limits := strings.Join(l.Limits, " ")
+	if limits == "" {
+		limits = "no limits of its own"
+	}
+	text := fmt.Sprintf("%s, weight %d", limits, l.Weight)
+	if l.Paused {
+		text += ", paused"
+	}
+	return text
+}
+
+// Lane returns what holds for a lane now.
+func (g *Gateway) Lane(ctx context.Context, lane string) (LaneSettings, error) {
+	now, live, err := dispatch.LaneNow(ctx, g.redis, g.Gateway, lane)
+	if err != nil {
+		return LaneSettings{}, err
+	}
+	return LaneSettings{Gateway: g.Name, Lane: lane, Limits: limitTexts(now.Limits), Weight: now.Weight, Paused: now.Paused, SetLive: len(live.Limits) > 0 || live.Weight > 0,
+		File: limitTexts(g.Lanes.Limits), FileWeight: g.Lanes.Weight}, nil
+}
+
+// SetLane gives a lane limits and a weight of its own, on every process at once. No limits, and a weight of zero, stay as they are. An error with the code usage says
+// that they can't be kept.
+func (g *Gateway) SetLane(ctx context.Context, by By, lane string, limits []job.Limit, weight int64) error {
+	to, what := dispatch.LaneChange{}, "lane set "+laneText(lane)
+	if len(limits) > 0 {
+		to.Limits = &limits
+		what += " " + LimitsText(limits)
+	}
+	if weight != 0 {
+		to.Weight = &weight
+		what += fmt.Sprintf(" weight %d", weight)
+	}
+	return g.steerLane(ctx, by, what, lane, to)
+}
+
+// ResetLane has a lane have the limits and the weight of all lanes again. A pause goes on.
+func (g *Gateway) ResetLane(ctx context.Context, by By, lane string) error {
+	none, usual := []job.Limit{}, int64(0)
+	return g.steerLane(ctx, by, "lane reset "+laneText(lane), lane, dispatch.LaneChange{Limits: &none, Weight: &usual})
+}
+
+// PauseLane has the jobs of a lane wait, or lets them be called again.
+func (g *Gateway) PauseLane(ctx context.Context, by By, lane string, paused bool) error {
+	return g.steerLane(ctx, by, "lane "+pauseVerb(paused)+" "+laneText(lane), lane, dispatch.LaneChange{Paused: &paused})
+}
+
+// PauseRoute has the jobs of a route wait, or lets them be called again.
+func (g *Gateway) PauseRoute(ctx context.Context, by By, route string, paused bool) error {
+	if err := dispatch.CheckRoute(g.Gateway, route); err != nil {
+		return err
+	}
+	return g.steer(ctx, by, "route "+pauseVerb(paused)+" "+route, func(ctx context.Context) error { return dispatch.PauseRoute(ctx, g.redis, g.Gateway, route, paused) })
+}
+
+func (g *Gateway) steerLane(ctx context.Context, by By, what, lane string, to dispatch.LaneChange) error {
+	if err := dispatch.CheckLane(g.Gateway, lane, to); err != nil {
+		return err
+	}
+	return g.steer(ctx, by, what, func(ctx context.Context) error { return dispatch.SetLane(ctx, g.redis, g.Gateway, lane, to) })
+}
+
+func pauseVerb(paused bool) string {
+	if paused {
+		return "pause"
+	}
+	return "resume"
+}
+
+// laneText is a lane as the trail has it.
+func laneText(lane string) string {
+	if lane == "" {
+		return `""`
+	}
+	return lane
+}

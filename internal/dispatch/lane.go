@@ -1,0 +1,102 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/bucket"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// LaneChange says what a lane is to have of its own. What is nil stays as it is; no limits, and a weight of zero, are those of all lanes.
+type LaneChange = bucket.OverrideChange
+
+// CheckLane returns why a lane of the gateway can't have that, or nil.
+func CheckLane(g config.Gateway, lane string, c LaneChange) error {
+	if g.Lanes == nil {
+		return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("the gateway %s has no lanes", g.Name), Hint: "write lanes: {key: payload.account} into the file, say; limits of a whole gateway: dispatcher limit set"}
+	}
+	if lane != "" {
+		if err := job.CheckLane(lane); err != nil {
+			return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "name it as its jobs have it"}
+		}
+	}
+	if c.Weight != nil && (*c.Weight < 0 || *c.Weight > config.MaxWeight) {
+		return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("a lane can't have a weight of %d", *c.Weight), Hint: fmt.Sprintf("give one from 1 to %d", config.MaxWeight)}
+	}
+	if c.Limits == nil {
+		return nil
+	}
+	for i, l := range *c.Limits {
+		if slices.ContainsFunc((*c.Limits)[:i], func(other job.Limit) bool { return other.Window == l.Window }) {
+			return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("there are two limits of one window: %s", l), Hint: "keep the lower one"}
+		}
+	}
+	if err := pacing(g, Limits{Limits: g.Leak.Limits}).CheckOwn(*c.Limits); err != nil {
+		return &job.Error{Code: job.CodeUsage, Message: err.Error(), Hint: "the limits of lanes in the file keep the same rules"}
+	}
+	return nil
+}
+
+// SetLane sets what a lane has of its own, on every process at once.
+func SetLane(ctx context.Context, c redis.UniversalClient, g config.Gateway, lane string, to LaneChange) error {
+	if err := CheckLane(g, lane, to); err != nil {
+		return err
+	}
+	return withPacer(ctx, c, g, func(p *bucket.Pacer) error { return p.OverrideLane(ctx, lane, to) })
+}
+
+// LaneNow returns what holds for a lane now, and what of it was set live.
+func LaneNow(ctx context.Context, c redis.UniversalClient, g config.Gateway, lane string) (now, live bucket.Override, err error) {
+	if err := CheckLane(g, lane, LaneChange{}); err != nil {
+		return now, live, err
+	}
+	live, err = bucket.Overridden(ctx, c, g.Name, redisdb.OfLane, lane)
+	now = live
+	if len(live.Limits) == 0 {
+		now.Limits = g.Lanes.Limits
+	}
+	if live.Weight == 0 {
+		now.Weight = g.Lanes.Weight
+	}
+	return now, live, err
+}
+
+// CheckRoute returns why a route of the gateway can't be paused, or nil.
+func CheckRoute(g config.Gateway, route string) error {
+	if !slices.Contains(g.RouteNames(), route) {
+		hint := "it has no routes"
+		if names := g.RouteNames(); len(names) > 0 {
+			hint = "its routes are " + strings.Join(names, ", ")
+		}
+		return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("the gateway %s has no route %q", g.Name, route), Hint: hint}
+	}
+	if !pacing(g, Limits{Limits: g.Leak.Limits}).Laned() {
+		return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("the jobs of all routes of %s stand in one line, so none can be paused alone", g.Name),
+			Hint: "give a route limits in the file, or the gateway lanes; or: dispatcher pause -g " + g.Name}
+	}
+	return nil
+}
+
+// PauseRoute has no job of a route called any more, or lets them be called again, on every process at once.
+func PauseRoute(ctx context.Context, c redis.UniversalClient, g config.Gateway, route string, paused bool) error {
+	if err := CheckRoute(g, route); err != nil {
+		return err
+	}
+	return withPacer(ctx, c, g, func(p *bucket.Pacer) error { return p.PauseRoute(ctx, route, paused) })
+}
+
+func withPacer(ctx context.Context, c redis.UniversalClient, g config.Gateway, do func(*bucket.Pacer) error) error {
+	p, err := Pacer(c, g, unmeasured)
+	if err != nil {
+		return err
+	}
+	defer p.Close(ctx)
+	return do(p)
+}

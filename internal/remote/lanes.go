@@ -1,0 +1,106 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+
+	"spillway/internal/desk"
+	"spillway/internal/job"
+)
+
+// LaneOf names a lane of a gateway.
+type LaneOf struct {
+	GatewayAct
+	// Lane is empty for the jobs that have none.
+	Lane string `json:"lane"`
+}
+
+// LaneTo says what a lane is to have of its own. What is left out stays as it is.
+type LaneTo struct {
+	LaneOf
+	Limits []string `json:"limits,omitempty"`
+	// Weight is from 1 to 1000.
+	Weight int64 `json:"weight,omitempty"`
+}
+
+// SteeringLane changes something about a lane.
+type SteeringLane = Op[LaneOf, None, desk.LaneSettings]
+
+// The acts upon lanes.
+var (
+	SetLane = &Op[LaneTo, None, desk.LaneSettings]{About{Name: "setLane", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/set", Act: true, Commands: []string{"lane set"}},
+		func(ctx context.Context, h *Here, q LaneTo, _ Out[None]) (v desk.LaneSettings, err error) {
+			to := make([]job.Limit, len(q.Limits))
+			for i, text := range q.Limits {
+				if to[i], err = job.ParseLimit(text); err != nil {
+					return v, usage(`write them like ["100/s", "5000/m"]`, err.Error())
+				}
+			}
+			if len(to) == 0 && q.Weight == 0 {
+				return v, usage(`write them like {"limits": ["50/s"], "weight": 5}`, "neither limits nor a weight are named")
+			}
+			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.SetLane(ctx, by, q.Lane, to, q.Weight) })
+		}}
+	ResetLane = &SteeringLane{About{Name: "resetLane", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/reset", Act: true, Commands: []string{"lane reset"}},
+		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
+			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.ResetLane(ctx, by, q.Lane) })
+		}}
+	PauseLane = &SteeringLane{About{Name: "pauseLane", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/pause", Act: true, Commands: []string{"lane pause"}},
+		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
+			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.PauseLane(ctx, by, q.Lane, true) })
+		}}
+	ResumeLane = &SteeringLane{About{Name: "resumeLane", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/resume", Act: true, Commands: []string{"lane resume"}},
+		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
+			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.PauseLane(ctx, by, q.Lane, false) })
+		}}
+)
+
+func (q LaneOf) change(ctx context.Context, h *Here, do func(*desk.Gateway, desk.By) error) (v desk.LaneSettings, err error) {
+	g, by, err := q.at(ctx, h, "")
+	if err == nil {
+		err = do(g, by)
+	}
+	if err != nil {
+		return v, err
+	}
+	return g.Lane(ctx, q.Lane)
+}
+
+// RouteOf names a route of a gateway.
+type RouteOf struct {
+	GatewayAct
+	Route string `json:"route"`
+}
+
+// SteeredRoute is what became of a route that was paused or resumed.
+type SteeredRoute struct {
+	Gateway string `json:"gateway"`
+	Route   string `json:"route"`
+	Done    string `json:"done"` // paused or resumed
+}
+
+// SteeringRoute pauses or resumes a route.
+type SteeringRoute = Op[RouteOf, None, SteeredRoute]
+
+// The two.
+var (
+	PauseRoute = &SteeringRoute{About{Name: "pauseRoute", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/routes/pause", Act: true, Commands: []string{"route pause"}},
+		func(ctx context.Context, h *Here, q RouteOf, _ Out[None]) (SteeredRoute, error) {
+			return q.steer(ctx, h, true, Paused)
+		}}
+	ResumeRoute = &SteeringRoute{About{Name: "resumeRoute", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/routes/resume", Act: true, Commands: []string{"route resume"}},
+		func(ctx context.Context, h *Here, q RouteOf, _ Out[None]) (SteeredRoute, error) {
+			return q.steer(ctx, h, false, Resumed)
+		}}
+)
+
+func (q RouteOf) steer(ctx context.Context, h *Here, pause bool, done string) (SteeredRoute, error) {
+	g, by, err := q.at(ctx, h, "")
+	if err == nil {
+		err = g.PauseRoute(ctx, by, q.Route, pause)
+	}
+	if err != nil {
+		return SteeredRoute{}, err
+	}
+	return SteeredRoute{g.Name, q.Route, done}, nil
+}
