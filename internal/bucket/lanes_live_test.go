@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -16,15 +17,17 @@ import (
 type laneSpan struct {
 	from       int64
 	windows    []window
-	remembered bool // what was called before counts
+	remembered bool // all that was called before counts
+
+	longest, most int64 // uses of the longest window are remembered, and no more units than the most that any window has
 }
 
 // liveSet is what an operator has set.
 type liveSet struct {
 	lanes  map[string]Override
 	routes map[string]bool
-	spans  map[string]*laneSpan // of now; nil: nothing was set so far
-	vague  int64                // until then a lane has limits that count more than was remembered when they were set
+	spans  map[string][]*laneSpan // the latest last; nil: nothing was set so far
+	vague  int64                  // until then a lane has limits that count more than was remembered when they were set
 
 	weighed map[string]int   // how often a lane got another weight
 	paid    map[job.Flow]int // how often it had when a job of the flow was called
@@ -34,7 +37,7 @@ type liveSet struct {
 func (s liveSet) owing(f job.Flow) bool { return s.paid[f] != s.weighed[f.Lane] }
 
 func newLiveSet() liveSet {
-	return liveSet{map[string]Override{}, map[string]bool{}, map[string]*laneSpan{}, 0, map[string]int{}, map[job.Flow]int{}}
+	return liveSet{map[string]Override{}, map[string]bool{}, map[string][]*laneSpan{}, 0, map[string]int{}, map[job.Flow]int{}}
 }
 
 func (s liveSet) lane(name string) Override { return s.lanes[name] }
@@ -144,28 +147,51 @@ func (w *lanesWorld) drawOwn() (all []job.Limit) {
 	return all
 }
 
+// now returns the span of now; nil if nothing was set so far.
+func (s liveSet) now(lane string) *laneSpan {
+	if all := s.spans[lane]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
+}
+
+// span is one that begins now.
+func (w *lanesWorld) span(from int64, windows []window) *laneSpan {
+	s := &laneSpan{from: from, windows: windows, remembered: true}
+	for _, win := range append(slices.Clone(w.plan.lane), windows...) {
+		s.longest, s.most = max(s.longest, win.length), max(s.most, win.n)
+	}
+	return s
+}
+
 // began takes in what an act has set for a lane.
 func (w *lanesWorld) began(lane string, o Override) {
-	kept := append(slices.Clone(w.plan.lane), w.laneWindows(lane)...)
-	var longest, most int64
-	for _, win := range kept {
-		longest, most = max(longest, win.length), max(most, win.n)
-	}
 	if o.Weight != w.set.lane(lane).Weight {
 		w.set.weighed[lane]++
 	}
 	w.set.lanes[lane] = o
-	span := &laneSpan{w.now, w.laneWindows(lane), len(kept) > 0}
-	w.set.spans[lane] = span
+	before := w.set.spans[lane]
+	if before == nil {
+		before = []*laneSpan{w.span(math.MinInt64, w.plan.lane)}
+	}
+	span := w.span(w.now, w.laneWindows(lane))
 	for _, win := range span.windows {
-		if w.parts || win.length > longest || win.n > most {
-			w.set.vague = max(w.set.vague, w.now+2*win.ready+win.width+w.plan.horizon+w.plan.tooLate)
+		lasts := 2*win.ready + win.width + w.plan.horizon + w.plan.tooLate
+		forgot := func(i int) bool {
+			over := i+1 < len(before) && before[i+1].from < w.now-lasts
+			return !over && (before[i].longest < win.length || before[i].most < win.n)
+		}
+		for i := range before {
+			if w.parts || forgot(i) {
+				span.remembered, w.set.vague = false, max(w.set.vague, w.now+lasts)
+			}
 		}
 	}
+	w.set.spans[lane] = append(before, span)
 }
 
-// checkSpans counts what the gateway has seen of each lane, in every rolling window that begins with an act or later: what is bound after it is bound within its limits,
-// beside all that was bound before.
+// checkSpans counts what the gateway has seen of each lane, in every rolling window: what is bound after an act is bound within its limits, beside all
+// that was bound before, or at least beside what was called since.
 func (w *lanesWorld) checkSpans() {
 	for lane := range w.ofLane {
 		var calls []sentCall
@@ -177,7 +203,7 @@ func (w *lanesWorld) checkSpans() {
 		for _, c := range calls {
 			span := c.span
 			if span == nil {
-				span = &laneSpan{0, w.plan.lane, true}
+				span = w.span(math.MinInt64, w.plan.lane)
 			}
 			for _, win := range span.windows {
 				w.checkSpan(lane, calls, c, span, win)
@@ -190,7 +216,7 @@ func (w *lanesWorld) checkSpans() {
 func (w *lanesWorld) checkSpan(lane string, calls []sentCall, last sentCall, span *laneSpan, win window) {
 	var near []sentCall
 	for _, c := range calls {
-		counts := c.bound <= last.bound && c.at >= span.from && (span.remembered || c.span == last.span)
+		counts := c.bound <= last.bound && (span.remembered || c.at >= span.from && (c.span == last.span || len(w.plan.lane) > 0))
 		if counts && c.at > last.at-win.length && c.at < last.at+win.length {
 			near = append(near, c)
 		}

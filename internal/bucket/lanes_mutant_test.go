@@ -17,21 +17,31 @@ func hashOf(fragments []string) string {
 	return hex.EncodeToString(hash[:])
 }
 
+// laneScripts are the texts of all scripts of lanes.
+func laneScripts() []string {
+	all := []string{redisdb.Compose(pickText...), redisdb.Compose(unbindText...), redisdb.Compose(movedText...)}
+	for _, text := range redisdb.Texts() {
+		if strings.Contains(text, "'PEXPIRE', KEYS[1], ACTED") {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
 // bent is a mutant of the scripts of lanes: what stands in them instead of what, in turn.
 type bent []string
 
 // texts returns the mutated scripts, by the hashes of those that they stand for.
 func (b bent) texts(t testing.TB) map[string]string {
 	out, met := map[string]string{}, 0
-	for _, fragments := range [][]string{pickText, unbindText, movedText} {
-		text := redisdb.Compose(fragments...)
+	for _, text := range laneScripts() {
 		is := text
 		for i := 0; i < len(b); i += 2 {
 			met += strings.Count(is, b[i])
 			is = strings.ReplaceAll(is, b[i], b[i+1])
 		}
 		if is != text {
-			out[hashOf(fragments)] = is
+			out[hashOf([]string{text})] = is
 		}
 	}
 	if met < len(b)/2 {
@@ -44,11 +54,7 @@ func (b bent) texts(t testing.TB) map[string]string {
 func TestMutantsOfLanes(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
-	for name, m := range map[string]struct {
-		bent bent
-		seed uint64
-		draw func(uint64) laneTrial // nil: drawLanes
-	}{
+	for name, m := range map[string]laneMutant{
 		"no permits of the account":            {bent{"      charge(k, slot, cost)\n    end\n    tally", "      charge(k, slot - R[k], cost)\n    end\n    tally"}, 0, nil},
 		"no permits of a route":                {bent{"permits.take(lanes.logs_of(name), routes[name],", "permits.take({}, routes[name],"}, 0, nil},
 		"no permits of a lane":                 {bent{"permits.take(r.logs, r.kept,", "permits.take({}, r.kept,"}, 1, nil},
@@ -80,21 +86,49 @@ func TestMutantsOfLanes(t *testing.T) {
 		"lanes stay busy":                      {bent{"(busy and 1 or -1)", "(busy and 1 or 0)"}, 0, nil},
 		"called before goes first":             {bent{"bit.band(lines, LANES_TURN) > 0)", "false)"}, 0, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			client, texts := testkit.Client(t), m.bent.texts(t)
-			if m.draw == nil {
-				m.draw = drawLanes
-			}
-			for i := range uint64(testkit.Often(10, 100)) {
-				w := newLanesWorld(newWorld(t, client, m.seed+i), m.draw(m.seed+i))
-				w.swaps = maps.Clone(texts)
-				if wrong := w.play(); len(wrong) > 0 {
-					t.Logf("seed %d: %s", m.seed+i, wrong[0])
-					return
-				}
-			}
-			t.Error("the mutant lives")
-		})
+		t.Run(name, m.dies)
+	}
+}
+
+type laneMutant struct {
+	bent bent
+	seed uint64
+	draw func(uint64) laneTrial // nil: drawLanes
+}
+
+// dies says that a mutant is found out in one of the trials from its seed on.
+func (m laneMutant) dies(t *testing.T) {
+	t.Parallel()
+	client, texts := testkit.Client(t), m.bent.texts(t)
+	if m.draw == nil {
+		m.draw = drawLanes
+	}
+	for i := range uint64(testkit.Often(10, 100)) {
+		w := newLanesWorld(newWorld(t, client, m.seed+i), m.draw(m.seed+i))
+		w.swaps = maps.Clone(texts)
+		if wrong := w.play(); len(wrong) > 0 {
+			t.Logf("seed %d: %s", m.seed+i, wrong[0])
+			return
+		}
+	}
+	t.Error("the mutant lives")
+}
+
+// So is each line of what an operator sets live.
+func TestMutantsOfLanesSetLive(t *testing.T) {
+	testkit.OneGoroutine(t)
+	t.Parallel()
+	for name, m := range map[string]laneMutant{
+		"limits of its own ignored":         {bent{"if L.limits and limits ~= '' then", "if false then"}, 0, drawLive},
+		"weights ignored":                   {bent{"local paid = b.cost / r.weight", "local paid = b.cost"}, 0, drawShares},
+		"a lane's weight ignored":           {bent{"r.paused = L.limits, L.limits, weight or L.weight, paused", "r.paused = L.limits, L.limits, L.weight, paused"}, 0, drawShares},
+		"the weight of all lanes ignored":   {bent{"weight or L.weight, paused", "weight or 1, paused"}, 0, drawShares},
+		"a pause of a lane ignored":         {bent{"if r.paused then return math.huge end", ""}, 0, drawLive},
+		"a pause of a route ignored":        {bent{"  return L.paused[route]\n", "  return false\n"}, 0, drawLive},
+		"what is set wakes nobody":          {bent{"if next(r.work) then lanes.look(ARGV[2], r) end", ""}, 0, drawLive},
+		"own windows without the jitter":    {bent{"math.ceil(length / 10000) + how.more +", "math.ceil(length / 10000) +"}, 0, drawLive},
+		"an act upon a lane sets all of it": {bent{"ARGV[i + 2] == '=' and (was[i] or '') or ARGV[i + 2]", "ARGV[i + 2] == '=' and '' or ARGV[i + 2]"}, 0, drawLive},
+	} {
+		t.Run(name, m.dies)
 	}
 }

@@ -442,7 +442,7 @@ func (w *lanesWorld) call(p *Pacer, s job.Slot) {
 	if w.rng.Float64() < w.late {
 		wrote = s.At + pl.epsilon + w.rng.Int64N(pl.tooLate-pl.epsilon)
 	}
-	w.sent = append(w.sent, sentCall{wrote + w.extreme(w.cfg.Jitter.Microseconds()), s.Cost, flowKey(s.Flow), w.misses, w.set.spans[s.Flow.Lane]})
+	w.sent = append(w.sent, sentCall{wrote + w.extreme(w.cfg.Jitter.Microseconds()), s.Cost, flowKey(s.Flow), w.misses, w.set.now(s.Flow.Lane)})
 	if edge := p.late.edge(s); wrote > edge+pl.epsilon || edge > wrote+pl.epsilon {
 		w.at(wrote+w.rng.Int64N(3000), func() {
 			c := wasLate(p, s, wrote)

@@ -12,12 +12,10 @@ redis.call('HSET', KEYS[1], 'acted', 0) -- act.lua says when it was begun
 redis.call('PEXPIRE', KEYS[1], ACTED)
 local text = table.concat(is, '|')
 if text == '||' then redis.call('HDEL', key, of) else redis.call('HSET', key, of, text) end
-if ARGV[1] == 'route' then
-  lanes.set('B' .. ARGV[2], 0)
-else
+if ARGV[1] == 'lane' then
   local r = lanes.record(ARGV[2])
   if next(r.work) then lanes.look(ARGV[2], r) end
+  lanes.save()
 end
-lanes.save()
 redis.call('PUBLISH', ARGV[6], ARGV[7])
 return 1
