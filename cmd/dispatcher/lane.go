@@ -19,9 +19,9 @@ func laneCommand(p *program) *cobra.Command {
 		Long: `A lane is all jobs of a gateway with one key, such as a merchant's account. What is set for a lane is kept in Redis,
 holds on every process from the answer on, and wins over the file until it is reset. A lane needs no jobs for that.
 Name the jobs without a lane "".`,
-		Example: "  dispatcher lane set -g stripe acct_1 --limits 50/s --weight 5\n  dispatcher lane pause -g stripe acct_1",
+		Example: "  dispatcher lane list -g stripe --top 10\n  dispatcher lane set -g stripe acct_1 --limits 50/s --weight 5\n  dispatcher lane pause -g stripe acct_1",
 	}
-	cmd.AddCommand(laneSet(p),
+	cmd.AddCommand(laneListCommand(p), laneShowCommand(p), laneSet(p),
 		laneAct(p, "reset", "Let a lane have the limits and the weight of all lanes again", "Reset leaves a pause as it is: see lane resume.", remote.ResetLane),
 		laneAct(p, "pause", "Have the jobs of a lane wait", "Pause lets no process start a call for the lane. Its jobs wait in their order, and keep coming in; other lanes are called\nas before. Calls that were bound to a slot before, 100 ms ahead at most, are made.", remote.PauseLane),
 		laneAct(p, "resume", "Call the jobs of a paused lane again", "", remote.ResumeLane))

@@ -56,6 +56,7 @@ func (p *program) showStatus(v remote.Standing, whole bool) error {
 	if err := p.statusTable(v.Gateways); err != nil {
 		return err
 	}
+	p.remarkParts(v.Gateways)
 	p.remarkServed(v.Unlisted)
 	p.remarkHolds(v.Gateways)
 	p.remarkPaused(v)
@@ -78,6 +79,15 @@ func (p *program) remarkNeeds(all []desk.Need) {
 	}
 	if more := len(groups) - needsNamed; more > 0 {
 		p.remark("  and %d more: dispatcher status -o json has all", more)
+	}
+}
+
+// remarkParts says how the queues are divided that are: by lanes, routes and classes.
+func (p *program) remarkParts(rows []desk.Status) {
+	for _, r := range rows {
+		if text := r.PartsText(); text != "" {
+			p.remark("%s: %s", r.Gateway, text)
+		}
 	}
 }
 

@@ -5,7 +5,8 @@
 -- are not ready again, flows}, each flow {name, jobs in its lines, the next task of each line}
 lanes.open(KEYS[1])
 local now, name, limits = now_us(ARGV[1]), ARGV[3], permits.limits(cjson.decode(ARGV[4]))
-local t, x, dear, logs, flows = now + L.moved, 0, 0, {}, {}
+local t, x, dear, flows = now + L.moved, 0, 0, {}
+local logs
 if ARGV[2] == 'route' then
   logs = lanes.logs_of(name)
 else
@@ -18,7 +19,8 @@ else
         local key = lanes.line(flow, line, name)
         local n = redis.call('LLEN', key)
         if n > 0 then
-          jobs, heads[#heads + 1] = jobs + n, redis.call('LINDEX', key, -1)
+          jobs = jobs + n
+          heads[#heads + 1] = redis.call('LINDEX', key, -1)
         end
       end
     end

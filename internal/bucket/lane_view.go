@@ -93,6 +93,8 @@ type LaneSize struct {
 	Jobs int64
 	// Until is the moment, on Redis's clock, before which it is not called, as it has no permit; zero if it may be called.
 	Until time.Time
+	// Next is a task at the head of one of its lines, and Class and Route are its own; only LaneSizesOf fills them.
+	Next, Class, Route string
 }
 
 // LaneCursor is how far one has gone through the lanes of a gateway; the zero LaneCursor is the beginning.
@@ -160,13 +162,14 @@ func laneSizes(ctx context.Context, c redis.UniversalClient, gateway, set, curso
 	if err != nil {
 		return "", nil, fmt.Errorf("the lanes of %s could not be read: %w", gateway, err)
 	}
-	if len(v)%3 != 1 {
+	if len(v)%5 != 1 {
 		return "", nil, redisdb.BadReply("lane_sizes.lua", v)
 	}
 	next = fmt.Sprint(v[0])
-	for i := 1; i < len(v); i += 3 {
+	for i := 1; i < len(v); i += 5 {
 		jobs, _ := v[i+1].(int64)
-		all = append(all, LaneSize{fmt.Sprint(v[i]), jobs, momentOf(v[i+2])})
+		class, route, _ := strings.Cut(fmt.Sprint(v[i+4]), ":")
+		all = append(all, LaneSize{fmt.Sprint(v[i]), jobs, momentOf(v[i+2]), fmt.Sprint(v[i+3]), class, route})
 	}
 	return next, all, nil
 }
@@ -191,15 +194,15 @@ func Largest(ctx context.Context, c redis.UniversalClient, gateway string, n, mo
 			}
 		}
 		if len(l.Lanes) >= 2*n+laneSizesStep {
-			l.Lanes = first(l.Lanes, n)
+			l.Lanes = First(l.Lanes, n)
 		}
 	})
-	l.Lanes, l.Looked = first(l.Lanes, n), int64(len(seen))
+	l.Lanes, l.Looked = First(l.Lanes, n), int64(len(seen))
 	return l, err
 }
 
-// first returns the n lanes with most jobs, in their order.
-func first(all []LaneSize, n int) []LaneSize {
+// First returns the n lanes with most jobs, in their order.
+func First(all []LaneSize, n int) []LaneSize {
 	slices.SortFunc(all, func(a, b LaneSize) int { return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Lane, b.Lane)) })
 	return all[:min(n, len(all))]
 }

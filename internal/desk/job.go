@@ -17,6 +17,8 @@ type Job struct {
 	Gateway    string              `json:"gateway"`
 	State      job.State           `json:"state"`
 	Why        string              `json:"why"`
+	ETA        *float64            `json:"eta_seconds,omitempty"` // about how long it waits for its call, where it waits in a lane
+	ETAMost    bool                `json:"eta_at_most,omitempty"` // it may be called earlier, as other lanes may give up their turns
 	Batch      string              `json:"batch"`
 	Route      string              `json:"route,omitempty"`    // none: the gateway's own request
 	Priority   string              `json:"priority,omitempty"` // its class; none: the gateway's default
@@ -73,16 +75,19 @@ func (c Call) Text() string {
 // Job returns all that is known of a job, and why it isn't running now.
 func (f Found) Job(ctx context.Context) (Job, error) {
 	r := f.Record
-	why, err := dispatch.WhyNot(ctx, f.redis, f.Gateway.Gateway, r)
+	wait, err := dispatch.WaitOf(ctx, f.redis, f.Gateway.Gateway, r)
 	if err != nil {
 		return Job{}, err
 	}
-	v := Job{ID: r.Job.ID, Gateway: f.Name, State: r.State, Why: why, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
+	v := Job{ID: r.Job.ID, Gateway: f.Name, State: r.State, Why: wait.Why, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
 		Replays: r.Replays, Key: f.key(r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
 		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), PayloadDeleted: r.PayloadGone() != "", Amount: f.Money(r).Amount, Calls: callsOf(r)}
 	v.Lookups, v.LastLook, v.HasIt = r.Looks, r.LastSeen, r.Taken
 	v.NextLook, v.LooksFail, v.CallEnded = when(r.NextLook), when(r.LookFailing), when(r.CallEnded)
+	if v.ETA = seconds(wait.In); v.ETA != nil {
+		v.ETAMost = wait.Most
+	}
 	v.Settled, err = f.Store.Settlements()(ctx, r)
 	return v, err
 }

@@ -41,7 +41,12 @@ type Status struct {
 	PauseWhy   string           `json:"pause_why,omitempty"`
 	ETASeconds *float64         `json:"eta_seconds"`
 	ETAWhy     string           `json:"eta_why,omitempty"`
-	Overloaded []Overload       `json:"overloaded,omitempty"` // the dispatchers that are too slow for their limits
+	ETALeast   bool             `json:"eta_at_least,omitempty"` // not all lanes were looked at: it may be later
+	Overloaded []Overload       `json:"overloaded,omitempty"`   // the dispatchers that are too slow for their limits
+
+	Routes  []RouteStatus `json:"routes,omitempty"`  // none where the gateway has none
+	Classes []ClassStatus `json:"classes,omitempty"` // the highest first; none where the gateway has none
+	Lanes   *LanesStatus  `json:"lanes,omitempty"`   // nil where the gateway has neither lanes nor routes with limits
 
 	Outcomes *Told `json:"outcomes,omitempty"` // how the outcome feed stands; nil where there is none
 
@@ -64,7 +69,13 @@ func (g *Gateway) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	return StatusOf(g.Name, v, money), nil
+	s := StatusOf(g.Name, v, money)
+	var ofLanes []job.Limit
+	if g.Lanes != nil {
+		ofLanes = g.Lanes.Limits
+	}
+	s.parts(v.Parts, ofLanes)
+	return s, nil
 }
 
 // StatusOf makes a status of what was seen of a gateway, and of the money that is parked there, by reason.
@@ -93,6 +104,7 @@ func StatusOf(name string, v dispatch.Glance, money map[job.Reason]job.Totals) S
 	if s.ETASeconds = seconds(v.ETA); s.ETASeconds == nil {
 		s.ETAWhy = v.Stopped
 	}
+	s.ETALeast = s.ETASeconds != nil && v.ETALeast
 	return s
 }
 

@@ -83,7 +83,7 @@ func (l *BatchLooker) fromNow(ctx context.Context, b record.Batch) (time.Duratio
 		begun := l.gateway
 		begun.Stopped = ""
 		var err error
-		if begun.ETA, err = lastCall(ctx, l.c, l.g, begun); err != nil {
+		if begun.ETA, _, err = lastCall(ctx, l.c, l.g, begun); err != nil {
 			return 0, err
 		}
 		l.begun = &begun

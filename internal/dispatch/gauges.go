@@ -24,6 +24,7 @@ const scrapeWithin = 3 * time.Second // a scrape waits for Redis no longer
 type Gauges struct {
 	redis    redis.UniversalClient
 	gateways atomic.Pointer[[]config.Gateway]
+	lanes    laneWatches
 }
 
 // NewGauges returns the gauges of some gateways.
@@ -71,7 +72,8 @@ var (
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeLookAge, gaugeLookFails, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
-		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeStopped, gaugeTold, gaugeToldHeld, gaugeBehind, gaugeBehindAge, gaugeDropped, gaugeETA} {
+		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeStopped, gaugeTold, gaugeToldHeld, gaugeBehind, gaugeBehindAge, gaugeDropped, gaugeETA,
+		gaugeRoute, gaugeClass, gaugeLanes, gaugeThrottled, gaugeInLanes, gaugeLane, gaugeOtherLanes, gaugeStuck} {
 		out <- d
 	}
 }
@@ -83,7 +85,7 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	gateways := *g.gateways.Load()
 	found, errs := make([][]prometheus.Metric, len(gateways)), make([]error, len(gateways))
 	redisdb.Abreast(ctx, g.redis, len(gateways), func(c redis.UniversalClient, i int) {
-		found[i], errs[i] = readGauges(ctx, c, gateways[i])
+		found[i], errs[i] = g.read(ctx, c, gateways[i])
 	})
 	for i, gateway := range gateways {
 		read := 1.0
@@ -97,8 +99,8 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// readGauges returns all that is shown of a gateway, or nothing.
-func readGauges(ctx context.Context, c redis.UniversalClient, gateway config.Gateway) ([]prometheus.Metric, error) {
+// read returns all that is shown of a gateway, or nothing.
+func (g *Gauges) read(ctx context.Context, c redis.UniversalClient, gateway config.Gateway) ([]prometheus.Metric, error) {
 	v, err := Look(ctx, c, gateway)
 	if err != nil {
 		return nil, err
@@ -122,6 +124,9 @@ func readGauges(ctx context.Context, c redis.UniversalClient, gateway config.Gat
 	r.standing(v, head)
 	r.parked(v, money)
 	r.told(v.Outcomes)
+	if err := r.parts(ctx, c, gateway, v, g.lanes.of(gateway.Name)); err != nil {
+		return nil, err
+	}
 	r.gauge(gaugeStopped, float64(len(stopped)))
 	r.gauge(gaugeParkedBytes, float64(v.ParkedBytes))
 	if most := gateway.Parked.Most; most > 0 {

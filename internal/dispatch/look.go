@@ -40,6 +40,10 @@ type Glance struct {
 	Asking ledger.Asking
 	// Outcomes is how the outcome feed stands; nil where the gateway has none.
 	Outcomes *feed.Standing
+	// Parts is how the queue is divided.
+	Parts Parts
+	// ETALeast says that there may be lanes for which ETA is too early.
+	ETALeast bool
 }
 
 // AllParked is how many jobs are parked, for whatever reason.
@@ -98,7 +102,10 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 			v.Asking = ledger.Asking{Next: v.Asking.Next, Oldest: v.Asking.Oldest}
 		}
 	}
-	v.ETA, err = lastCall(ctx, c, g, v)
+	if v.Parts, err = lookAtParts(ctx, c, g, v.Queued); err != nil {
+		return v, err
+	}
+	v.ETA, v.ETALeast, err = lastCall(ctx, c, g, v)
 	return v, err
 }
 
@@ -110,14 +117,17 @@ func nearly(used, most int64) int64 {
 	return 0
 }
 
-// lastCall returns when the last waiting job will have been called; negative where nobody can say.
-func lastCall(ctx context.Context, c redis.UniversalClient, g config.Gateway, v Glance) (time.Duration, error) {
-	left := eta(v, g)
-	if left <= 0 {
-		return left, nil
+// lastCall returns when the last waiting job will have been called; negative where nobody can say. least says that it may be later, as not all lanes were looked at.
+func lastCall(ctx context.Context, c redis.UniversalClient, g config.Gateway, v Glance) (left time.Duration, least bool, err error) {
+	if left = eta(v, g); left <= 0 {
+		return left, false, nil
 	}
 	long, err := longWait(ctx, c, g, v)
-	return max(left, long), err
+	if err != nil {
+		return left, false, err
+	}
+	beside, least, err := besideWait(ctx, c, g, v.Parts)
+	return max(left, long, beside), least, err
 }
 
 // neverServed is why nobody calls a gateway that was configured and that no dispatcher has looked at yet.

@@ -26,6 +26,19 @@ const (
 
 // WhyNot says, for a person, why a job isn't running now.
 func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
+	w, err := WaitOf(ctx, c, g, r)
+	return w.Why, err
+}
+
+// WaitOf returns why a job isn't running now, and how long it waits yet.
+func WaitOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (Wait, error) {
+	w := Wait{In: -1}
+	why, err := w.whyNot(ctx, c, g, r)
+	w.Why = why
+	return w, err
+}
+
+func (w *Wait) whyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	switch r.State {
 	case job.Done:
 		return "done since " + job.Moment(r.Finished), nil
@@ -55,7 +68,7 @@ func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r jo
 		}
 		return also(fmt.Sprintf("waiting out a back-off until %s, with %d attempts of %d spent", job.Moment(r.Due), r.Spent, g.Retry.Attempts), stopped), nil
 	}
-	return whyQueued(ctx, c, g, r, v, stopped)
+	return w.whyQueued(ctx, c, g, r, v, stopped)
 }
 
 // whyPending says what was asked for a pending job, and when the gateway is asked again.
@@ -108,13 +121,17 @@ func stopped(ctx context.Context, c redis.UniversalClient, g config.Gateway, r j
 	return "", nil
 }
 
-func whyQueued(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance, why string) (string, error) {
+func (w *Wait) whyQueued(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance, why string) (string, error) {
 	ahead, known, err := Books(c, g).Ahead(ctx, r)
 	if err != nil {
 		return "", err
 	}
 	if why == "" && !known {
 		return "a worker has pulled it, and its call begins at its slot", nil
+	}
+	if why == "" && ahead.InLane {
+		*w, err = laneWait(ctx, c, g, r, v, ahead)
+		return w.Why, err
 	}
 	if why == "" {
 		if why, err = whyNoSlot(ctx, c, g, r, v); err != nil {

@@ -13,10 +13,11 @@ import (
 // aheadMost is how far into the queue a job is looked for: that takes Redis less than two milliseconds.
 const aheadMost = 50_000
 
-// Ahead is how many jobs go before one. AtLeast says that there are more: the job was not found among the first.
+// Ahead is how many jobs go before one. AtLeast says that there are more: the job was not found among the first. InLane says that it stands in its lane, and the jobs are those of its
+// lane, class and route.
 type Ahead struct {
-	Jobs    int64
-	AtLeast bool
+	Jobs            int64
+	AtLeast, InLane bool
 }
 
 // Ahead returns how many jobs go before this one, which is queued, or parked as rejected: in its own flow, where the gateway has lanes; ok is false if it stands in neither place any
@@ -32,6 +33,7 @@ func (b *Books) Ahead(ctx context.Context, r job.Record) (a Ahead, ok bool, err 
 	if len(b.cfg.Lanes) > 0 {
 		for _, class := range slices.Compact([]string{r.Job.Priority, ""}) {
 			if a, ok, err := b.aheadIn(ctx, r, b.keys.FlowLines(class, r.Job.Route, r.Job.Lane)); ok || err != nil {
+				a.InLane = ok
 				return a, ok, err
 			}
 		}
@@ -64,7 +66,7 @@ func (b *Books) aheadIn(ctx context.Context, r job.Record, all []string) (a Ahea
 		}
 	}
 	if longest > aheadMost {
-		return Ahead{aheadMost, true}, true, nil
+		return Ahead{Jobs: aheadMost, AtLeast: true}, true, nil
 	}
 	return Ahead{}, false, nil
 }

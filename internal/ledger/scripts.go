@@ -24,5 +24,6 @@ var (
 	knownScript    = redisdb.NewScript(lua("known"))
 	unclassScript  = redisdb.NewScript(lua("unclass"))
 	unlaneScript   = redisdb.NewScript(redisdb.NowLua, lua("unlane"))
+	flyingScript   = redisdb.NewScript(redisdb.NowLua, lua("flying"))
 	papersScript   = redisdb.NewScript(redisdb.NowLua, lua("papers"))
 )

@@ -13,7 +13,8 @@ if now + (tonumber(used[2]) or 0) - (tonumber(used[1]) or 0) < tonumber(ARGV[3])
 local function empty(flow, from, to)
   while moved < most do
     if not redis.call('LMOVE', from, to, 'LEFT', 'RIGHT') then return true end -- what comes last goes first, so that what was first is
-    moved, of[flow] = moved + 1, (of[flow] or 0) + 1
+    moved = moved + 1
+    of[flow] = (of[flow] or 0) + 1
   end
   return redis.call('EXISTS', from) == 0
 end

@@ -3,7 +3,7 @@ package remote
 // Table is all operations.
 func Table() []Operation {
 	return []Operation{
-		Status, Watch, Calls, Answers, GatewayAnswers, Processes, Examine, Search, Gateways, Named, Unlisted, Audit,
+		Status, Watch, Calls, Answers, GatewayAnswers, Processes, Examine, Search, Gateways, Named, Unlisted, Audit, Lanes, Lane,
 		Job, Park, Jobs,
 		Batches, Batch, BatchJobs, PauseBatch, ResumeBatch, CancelBatch,
 		DeadLetters, DeadLetter, Stats, DeadExport, Previewed, Clear, History,

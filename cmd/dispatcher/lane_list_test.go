@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"spillway/internal/bucket"
+	"spillway/internal/config"
+	"spillway/internal/desk"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// laned gives the rig's first gateway lanes, and jobs that stand in them.
+func (r *rig) laned() {
+	r.t.Helper()
+	text, err := os.ReadFile(r.file)
+	r.must(err)
+	r.must(os.WriteFile(r.file, []byte(strings.Replace(string(text), "    leak: {limits: [100/s]}\n", `    leak: {limits: [100/s]}
+    routes: {refund: {request: {url: "https://one.example/refund"}, limits: [1/d]}}
+    lanes: {key: lane, limits: [1/h]}
+    priority: {classes: [urgent, normal], default: normal}
+`, 1)), 0o600))
+	r.cfg, err = config.Load(r.file, config.Options{})
+	r.must(err)
+	var jobs []job.Job
+	add := func(lane, route, class string, n int) {
+		for i := range n {
+			jobs = append(jobs, job.Job{ID: fmt.Sprintf("%s%s%s-%d", lane, route, class, i), Gateway: r.one, Cost: 1, Lane: lane, Route: route, Priority: class})
+		}
+	}
+	add("hog", "", "", 30)
+	add("hog", "refund", "", 2)
+	add("small", "", "urgent", 2)
+	add("", "", "", 1)
+	r.accept(r.gateway(r.one), job.Enqueued, jobs...)
+	p, err := dispatch.Pacer(r.c, r.cfg.Gateways[0], bucket.NewMetrics(nil))
+	r.must(err)
+	r.t.Cleanup(func() { p.Close(r.t.Context()) })
+	p.AtMost(10)
+	for range 3 { // hog, small and the lane without a name: one each in an hour
+		if _, err := p.Next(r.ctx); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func TestLaneListAndShow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.laned()
+	var list desk.Lanes
+	r.must(json.Unmarshal([]byte(r.untidied("lane", "list", "-g", r.one, "-o", "json")), &list))
+	if !list.Exact || list.Busy != 2 || list.Throttled != 2 || len(list.Lanes) != 2 || list.Lanes[0].Lane != "hog" || list.Lanes[0].Queued != 31 || list.Lanes[1].Lane != "small" || *list.Lanes[0].InFlight != 1 {
+		t.Errorf("%+v", list)
+	}
+	text := r.command("lane", "list", "-g", r.one, "--top", "1")
+	if !strings.Contains(text.out, "hog") || strings.Contains(text.out, "small") || !strings.Contains(text.err, "lanes with jobs: 2, throttled: 2; 32 jobs in them") {
+		t.Errorf("%+v", text)
+	}
+	var shown desk.LaneShown
+	r.must(json.Unmarshal([]byte(r.untidied("lane", "show", "-g", r.one, "hog", "-o", "json")), &shown))
+	if shown.Queued != 31 || len(shown.Used) != 1 || shown.Used[0] != (desk.LaneUse{Limit: "1/h", Used: 1}) || shown.Free == nil || len(shown.Flows) != 2 || shown.Flows[0].Class != "normal" {
+		t.Errorf("%+v", shown)
+	}
+	if text := r.command("lane", "show", "-g", r.one, "nobody"); text.code != 0 || !strings.Contains(text.out, "it has no jobs in the queue") {
+		t.Errorf("%+v", text)
+	}
+	if text := r.command("status"); !strings.Contains(text.err, "lanes with jobs: 2, throttled: 2 (1/h each); routes: (none) ") || !strings.Contains(text.err, "classes: urgent 1, normal 31") {
+		t.Errorf("%+v", text)
+	}
+	for _, args := range [][]string{{"lane", "list"}, {"lane", "list", "-g", r.one, "--top", "0"}, {"lane", "list", "-g", r.two}, {"lane", "show", "-g", r.two, "hog"}} {
+		if text := r.command(args...); text.code != 2 {
+			t.Errorf("%q: %+v", args, text)
+		}
+	}
+}

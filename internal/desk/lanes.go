@@ -1,0 +1,224 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"spillway/internal/bucket"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+const (
+	// LanesShown is how many lanes a list has, unless something else is asked for.
+	LanesShown = 20
+	// LanesMost is how many lanes a list may have.
+	LanesMost = 1000
+	// lanesLooked is how many lanes are looked at for a list that somebody waits for: about a second of Redis, 500 at a time.
+	lanesLooked = 200_000
+	// lanesGlanced is how many are looked at for what is drawn again every few seconds.
+	lanesGlanced = 5_000
+)
+
+// LaneQuery says which lanes are listed.
+type LaneQuery struct {
+	// Top is how many: those with most jobs. 0: LanesShown.
+	Top int
+	// Throttled leaves out those that may be called.
+	Throttled bool
+	// Glance looks at few lanes, for what is drawn often.
+	Glance bool
+}
+
+// Lanes is the lanes of a gateway with most jobs: "lane list -o json".
+type Lanes struct {
+	Gateway string `json:"gateway"`
+	LanesStatus
+	// Exact says that all lanes with jobs were looked at. If it is false, there may be larger ones than these.
+	Exact  bool      `json:"exact"`
+	Looked int64     `json:"looked_at"`
+	Lanes  []LaneRow `json:"lanes"` // the one with most jobs first
+}
+
+// LaneRow is a lane with jobs in the queue.
+type LaneRow struct {
+	Lane     string     `json:"lane"`   // empty: the jobs that have no lane
+	Queued   int64      `json:"queued"` // its jobs that wait in the queue
+	InFlight *int64     `json:"in_flight"`
+	Until    *time.Time `json:"throttled_until"` // nil: it may be called
+	Limits   []string   `json:"limits"`
+	// Share is how many calls a second it has while all lanes with jobs want as many as they can have, about; nil where nobody can say.
+	Share *float64 `json:"share_per_second"`
+}
+
+// Name is the lane's name for a person.
+func (l LaneRow) Name() string { return laneName(l.Lane) }
+
+func laneName(lane string) string {
+	if lane == "" {
+		return "(none)"
+	}
+	return lane
+}
+
+// noLanes is the error of a gateway that has no lanes.
+func (g *Gateway) noLanes() error {
+	return usage("give it lanes in the file, like lanes: {key: payload.account, limits: [5/s]}, or name another gateway", "gateway %s has no lanes", g.Name)
+}
+
+// LargestLanes returns the lanes with most jobs. An error with the code usage says that the gateway has none.
+func (g *Gateway) LargestLanes(ctx context.Context, q LaneQuery) (v Lanes, err error) {
+	if !dispatch.Laned(g.Gateway) {
+		return v, g.noLanes()
+	}
+	s, err := g.Status(ctx)
+	if err != nil {
+		return v, err
+	}
+	return g.lanesOf(ctx, s, q)
+}
+
+func (g *Gateway) lanesOf(ctx context.Context, s Status, q LaneQuery) (v Lanes, err error) {
+	v = Lanes{Gateway: g.Name, LanesStatus: *s.Lanes, Lanes: []LaneRow{}}
+	var meant func(bucket.LaneSize) bool
+	if q.Throttled {
+		meant = func(l bucket.LaneSize) bool { return l.Until.After(s.Glance.Now) }
+	}
+	most := lanesLooked
+	if q.Glance {
+		most = lanesGlanced
+	}
+	largest, err := bucket.Largest(ctx, g.redis, g.Name, cmp.Or(q.Top, LanesShown), most, meant)
+	if err != nil {
+		return v, err
+	}
+	v.Exact, v.Looked = largest.All, largest.Looked
+	flying, err := g.Books.InFlightByLane(ctx)
+	for _, l := range largest.Lanes {
+		v.Lanes = append(v.Lanes, g.lane(l, s, flying))
+	}
+	return v, err
+}
+
+func (g *Gateway) lane(l bucket.LaneSize, s Status, flying ledger.InFlight) LaneRow {
+	v := LaneRow{Lane: l.Lane, Queued: l.Jobs, Limits: s.Lanes.Limits}
+	if l.Until.After(s.Glance.Now) {
+		v.Until = when(l.Until)
+	}
+	if flying.All {
+		v.InFlight = new(flying.Jobs[l.Lane])
+	}
+	share := job.PerSecond(s.Glance.Limits) / float64(max(s.Lanes.Busy, 1))
+	if g.Lanes != nil && len(g.Lanes.Limits) > 0 {
+		share = min(share, job.PerSecond(g.Lanes.Limits))
+	}
+	if share > 0 {
+		v.Share = new(share)
+	}
+	return v
+}
+
+// LaneUse is how much of a limit is used up.
+type LaneUse struct {
+	Limit string `json:"limit"`
+	Used  int64  `json:"used"` // units that are not free again
+}
+
+// LaneFlow is the jobs of a lane of one class on one route.
+type LaneFlow struct {
+	Class  string `json:"class,omitempty"` // none: the gateway has no classes
+	Route  string `json:"route,omitempty"` // none: the gateway's own request
+	Queued int64  `json:"queued"`
+	// Next is the jobs that are next, one of them first: those that were called before take turns with the others.
+	Next []string `json:"next"`
+}
+
+// LaneShown is all that is known of one lane: "lane show -o json".
+type LaneShown struct {
+	Gateway string `json:"gateway"`
+	LaneRow
+	// Free is when its own limits have a permit; nil: they have one.
+	Free  *time.Time `json:"free_at"`
+	Used  []LaneUse  `json:"used"`
+	Flows []LaneFlow `json:"flows"`
+	Why   string     `json:"why"` // what its next job waits for, for a person
+}
+
+// LookAtLane returns all that is known of a lane. One without jobs that has used nothing looks like one that never was.
+func (g *Gateway) LookAtLane(ctx context.Context, name string) (v LaneShown, err error) {
+	if g.Lanes == nil {
+		return v, g.noLanes()
+	}
+	s, err := g.Status(ctx)
+	if err != nil {
+		return v, err
+	}
+	look, err := dispatch.LookAtLane(ctx, g.redis, g.Gateway, s.Glance, name)
+	if err != nil {
+		return v, err
+	}
+	flying, err := g.Books.InFlightByLane(ctx)
+	if err != nil {
+		return v, err
+	}
+	v = LaneShown{Gateway: g.Name, LaneRow: g.lane(bucket.LaneSize{Lane: name, Jobs: look.Jobs(), Until: look.Until}, s, flying), Used: []LaneUse{}, Flows: []LaneFlow{}}
+	if look.Ready.After(look.Now) {
+		v.Free = when(look.Ready)
+	}
+	for _, u := range look.Used {
+		v.Used = append(v.Used, LaneUse{u.Limit.String(), u.Used})
+	}
+	for _, f := range look.Flows {
+		one := LaneFlow{Class: f.Flow.Class, Route: f.Flow.Route, Queued: f.Jobs, Next: []string{}}
+		for _, c := range g.Priority.List() {
+			if c.Usual && one.Class == "" {
+				one.Class = c.Name
+			}
+		}
+		for _, task := range f.Next {
+			if id, _, ok := job.ParseTaskID(task); ok {
+				one.Next = append(one.Next, id)
+			}
+		}
+		v.Flows = append(v.Flows, one)
+	}
+	v.Why = v.why(s, look)
+	return v, nil
+}
+
+func (v LaneShown) why(s Status, look bucket.LaneLook) string {
+	switch {
+	case v.Queued == 0:
+		return "it has no jobs in the queue"
+	case s.Why() != "":
+		return s.Word() + ", " + s.Why()
+	case v.Free != nil:
+		return "its limits have no permit before " + job.Moment(*v.Free)
+	case v.Until != nil && look.Dear:
+		return "its next job costs more than it has permits for before " + job.Moment(*v.Until)
+	case v.Until != nil:
+		return "it may not be called before " + job.Moment(*v.Until)
+	}
+	return fmt.Sprintf("its turn: %s have jobs", lanesText(s.Lanes.Busy))
+}
+
+func lanesText(n int64) string {
+	if n == 1 {
+		return "1 lane"
+	}
+	return job.CountText(n) + " lanes"
+}
+
+// Text is " of class urgent on route refund".
+func (f LaneFlow) Text() (text string) {
+	if f.Class != "" {
+		text += " of class " + f.Class
+	}
+	if f.Route != "" {
+		text += " on route " + f.Route
+	}
+	return text
+}

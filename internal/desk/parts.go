@@ -1,0 +1,99 @@
+package desk
+
+import (
+	"fmt"
+	"strings"
+
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+)
+
+// RouteStatus is how a route of a gateway stands.
+type RouteStatus struct {
+	Route string `json:"route"` // empty: the gateway's own request
+	// Queued is how many jobs that take it wait in the queue; nil where nobody counts them.
+	Queued *int64   `json:"queued"`
+	Limits []string `json:"limits"` // besides the gateway's
+}
+
+// ClassStatus is how a class of a gateway stands.
+type ClassStatus struct {
+	Class string `json:"class"`
+	// Queued is how many of its jobs wait in the queue. Where the gateway has no lanes, those that were called before are left out.
+	Queued int64 `json:"queued"`
+	Floor  int64 `json:"floor_percent"` // of the calls that it has at least; 0: none
+}
+
+// LanesStatus is how the lanes of a gateway stand, all together.
+type LanesStatus struct {
+	Busy      int64    `json:"with_jobs"` // in the queue
+	Throttled int64    `json:"throttled"` // of those: they have no permit before some moment
+	Queued    int64    `json:"queued"`    // jobs in lanes
+	Unsorted  int64    `json:"unsorted"`  // jobs in the queue that do not stand in lanes yet
+	Limits    []string `json:"limits"`    // of each lane
+}
+
+// parts fills in how the queue is divided.
+func (s *Status) parts(p dispatch.Parts, ofLanes []job.Limit) {
+	for _, r := range p.Routes {
+		one := RouteStatus{Route: r.Name, Limits: limitTexts(r.Limits)}
+		if r.Queued >= 0 {
+			one.Queued = new(r.Queued)
+		}
+		s.Routes = append(s.Routes, one)
+	}
+	for _, c := range p.Classes {
+		s.Classes = append(s.Classes, ClassStatus{c.Name, c.Queued, c.Floor})
+	}
+	if t := p.Lanes; t != nil {
+		s.Lanes = &LanesStatus{t.Busy, t.Throttled, t.Jobs, p.Unsorted, limitTexts(ofLanes)}
+	}
+}
+
+// PartsText says how the queue is divided, for a person; empty where it is not.
+func (s Status) PartsText() string {
+	var parts []string
+	if l := s.Lanes; l != nil && (len(l.Limits) > 0 || l.Busy > 1) {
+		text := fmt.Sprintf("lanes with jobs: %s, throttled: %s", job.CountText(l.Busy), job.CountText(l.Throttled))
+		if len(l.Limits) > 0 {
+			text += fmt.Sprintf(" (%s each)", strings.Join(l.Limits, " "))
+		}
+		parts = append(parts, text)
+	}
+	if len(s.Routes) > 0 {
+		parts = append(parts, "routes: "+s.routesText())
+	}
+	if len(s.Classes) > 0 {
+		all := make([]string, len(s.Classes))
+		for i, c := range s.Classes {
+			all[i] = c.Class + " " + job.CountText(c.Queued)
+		}
+		parts = append(parts, "classes: "+strings.Join(all, ", "))
+	}
+	if l := s.Lanes; l != nil && l.Unsorted > 0 {
+		parts = append(parts, job.JobsText(l.Unsorted)+" in no lane yet")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (s Status) routesText() string {
+	all := make([]string, len(s.Routes))
+	for i, r := range s.Routes {
+		all[i] = r.Name()
+		if r.Queued != nil {
+			all[i] += " " + job.CountText(*r.Queued)
+		}
+		if len(r.Limits) > 0 {
+			all[i] += " (" + strings.Join(r.Limits, " ") + ")"
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// Name is the route's name for a person.
+func (r RouteStatus) Name() string {
+	if r.Route == "" {
+		return "(none)"
+	}
+	return r.Route
+}

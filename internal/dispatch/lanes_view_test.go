@@ -1,0 +1,115 @@
+package dispatch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/bucket"
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+const viewed = `leak: {limits: [100/s], jitter: 20ms}
+routes:
+  refund: {request: {url: URL/refund}, limits: [2/h]}
+lanes: {key: lane, limits: [1/m]}
+priority: {classes: [urgent, normal], default: normal}
+`
+
+// Whoever looks sees what is behind a lane, a route and a class, and until when: status, the gauges and what is said of a job.
+func TestLanesAreSeen(t *testing.T) {
+	t.Parallel()
+	r := routed(t, &stamped{}, `{url: URL/, idempotency_prefix: ""}`, viewed)
+	g, reg := r.cfg.Gateways[0], r.instruments()
+	r.admit(laneJobs("hog", "", "", 6)...)
+	r.admit(laneJobs("hog", "", "urgent", 1)...)
+	for i := range 5 {
+		r.admit(laneJobs(fmt.Sprint("m", i), "refund", "", 1)...)
+	}
+	if v, err := Look(t.Context(), r.db.Client, g); err != nil || v.Parts.Unsorted != 12 || v.Parts.Lanes.Jobs != 0 {
+		t.Errorf("before anybody calls: %+v, %v", v.Parts, err)
+	}
+	r.serve()
+	testkit.Eventually(t, 20*time.Second, "what may be called to be done", func() bool { return r.standing(0).Done == 3 })
+
+	v, err := Look(t.Context(), r.db.Client, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := v.Parts
+	if p.Lanes.Busy != 4 || p.Lanes.Throttled != 1 || p.Lanes.Jobs != 9 || p.Unsorted != 0 {
+		t.Errorf("lanes: %+v", p.Lanes)
+	}
+	if len(p.Routes) != 2 || p.Routes[0].Queued != 6 || p.Routes[1].Name != "refund" || p.Routes[1].Queued != 3 {
+		t.Errorf("routes: %+v", p.Routes)
+	}
+	if len(p.Classes) != 2 || p.Classes[0].Name != "urgent" || p.Classes[0].Queued != 0 || p.Classes[1].Queued != 9 {
+		t.Errorf("classes: %+v", p.Classes)
+	}
+	if v.ETA < 5*time.Minute || v.ETALeast {
+		t.Errorf("six jobs of a lane of 1/m are called in %s, at least: %t", v.ETA, v.ETALeast)
+	}
+	waits := "refundm0-0000"
+	for i := 1; r.find(waits).State != job.Queued; i++ {
+		waits = fmt.Sprintf("refundm%d-0000", i)
+	}
+	for id, want := range map[string]struct {
+		why      string
+		from, to time.Duration
+		most     bool
+	}{
+		"hog-0003":       {"waiting for its lane hog (1/m; 3 jobs of it go before it), about ", 3 * time.Minute, 4 * time.Minute, false},
+		waits:            {"waiting for its route refund (2/h; ", 29 * time.Minute, 91 * time.Minute, true},
+		"urgenthog-0000": {"done since ", -1, -1, false},
+	} {
+		w, err := WaitOf(t.Context(), r.db.Client, g, r.find(id))
+		if err != nil || !strings.HasPrefix(w.Why, want.why) || w.In < want.from || w.In > want.to || w.Most != want.most {
+			t.Errorf("%s: %+v, %v", id, w, err)
+		}
+	}
+	for name, want := range map[string]float64{`route_queued_jobs route="refund"`: 3, `class_queued_jobs class="normal"`: 9, "lanes_with_jobs": 4, "lanes_throttled": 1,
+		"lanes_queued_jobs": 9, `lane_queued_jobs rank="1"`: 6, `lane_queued_jobs rank="4"`: 1, "lanes_other_queued_jobs": 0, "lanes_stuck_seconds": 0} {
+		name, label, _ := strings.Cut(name, " ")
+		labels := []string{label}
+		if label == "" {
+			labels = nil
+		}
+		if is, there := value(t, reg, "spillway_"+name, labels...); !there || is != want {
+			t.Errorf("%s %s is %v", name, label, is)
+		}
+	}
+	if _, there := value(t, reg, "spillway_lane_queued_jobs", `rank="5"`); there {
+		t.Error("there are more lanes than there are")
+	}
+	r.clean()
+}
+
+// A lane that nothing keeps back, and whose next job stays where it is, is seen.
+func TestALaneThatIsStuckIsSeen(t *testing.T) {
+	t.Parallel()
+	w, now := &laneWatch{}, time.Now()
+	g := config.Gateway{Routes: []config.Route{{Name: "limited", Limits: []job.Limit{{N: 1, Window: time.Hour}}}}, Priority: &config.Priority{Classes: []string{"urgent", "normal"}, Default: "normal"}}
+	for _, step := range []struct {
+		next  string
+		until time.Duration
+		hold  bool
+		above int64
+		route string
+		want  time.Duration
+	}{{next: "a~1"}, {next: "a~1", want: 50 * time.Second}, {next: "a~1", want: 110 * time.Second}, {next: "a~1", until: time.Hour}, {next: "a~1"}, {next: "a~1", want: 50 * time.Second},
+		{next: "b~1"}, {next: "b~1", hold: true}, {next: "b~1"}, {next: "b~1", above: 1}, {next: "b~1"}, {next: "b~1", route: "limited"}, {next: "b~1"}, {next: "b~1", want: 50 * time.Second}} {
+		now = now.Add(time.Minute)
+		v := Glance{Parts: Parts{Lanes: &bucket.LaneTotals{Busy: 10, Flows: map[job.Flow]int64{{Class: "urgent"}: step.above}}}} // three turns take 10 s
+		v.Now, v.Hold.Paused, v.Rate = now, step.hold, 3
+		w.largest = []bucket.LaneSize{{Lane: "m", Jobs: 1, Next: step.next, Route: step.route}}
+		if step.until > 0 {
+			w.largest[0].Until = now.Add(step.until)
+		}
+		if is := w.stuck(v, g); is != step.want {
+			t.Errorf("%+v: %s", step, is)
+		}
+	}
+}

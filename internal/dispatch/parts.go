@@ -1,0 +1,126 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/bucket"
+	"spillway/internal/config"
+	"spillway/internal/job"
+)
+
+// Part is how many jobs of a gateway take a route, or are of a class.
+type Part struct {
+	// Name is empty for the gateway's own request.
+	Name string
+	// Queued is how many of its jobs wait in the queue; less than 0 where nobody counts them.
+	Queued int64
+	// Limits are those of a route besides the gateway's.
+	Limits []job.Limit
+	// Floor is the share of the calls that a class has at least, in percent.
+	Floor int64
+}
+
+// Parts is how the queue of a gateway is divided.
+type Parts struct {
+	// Routes and Classes are in the order of the file; none where the gateway has none.
+	Routes, Classes []Part
+	// Lanes is what is known of its lanes; nil where it has neither lanes nor routes with limits.
+	Lanes *bucket.LaneTotals
+	// Unsorted is how many jobs do not stand in lanes yet: they do once a dispatcher calls the next one. The jobs of Routes leave them out.
+	Unsorted int64
+}
+
+// Laned says that a gateway's jobs stand in lanes while they wait: it has lanes, or routes with limits.
+func Laned(g config.Gateway) bool {
+	return bucket.PacerConfig{Lanes: lanesOf(g), Routes: routesOf(g)}.Laned()
+}
+
+// lookAtParts looks at how the queue of a gateway is divided. queued is how many jobs it has.
+func lookAtParts(ctx context.Context, c redis.UniversalClient, g config.Gateway, queued int64) (p Parts, err error) {
+	if Laned(g) {
+		totals, err := bucket.LookAtLanes(ctx, c, g.Name)
+		if err != nil {
+			return p, err
+		}
+		p.Lanes, p.Unsorted = &totals, max(queued-totals.Jobs, 0)
+	}
+	if !g.Routed && len(g.Routes) > 0 {
+		p.Routes = append(p.Routes, Part{Queued: p.on("")})
+	}
+	for _, r := range g.Routes {
+		p.Routes = append(p.Routes, Part{Name: r.Name, Queued: p.on(r.Name), Limits: r.Limits})
+	}
+	classes := g.Priority.List()
+	if len(classes) == 0 {
+		return p, nil
+	}
+	named := make([]string, 0, len(classes))
+	for _, class := range classes {
+		if !class.Usual {
+			named = append(named, class.Name)
+		}
+	}
+	lines, err := Books(c, g).Unsorted(ctx, named)
+	for _, class := range classes {
+		name := class.Name
+		if class.Usual {
+			name = ""
+		}
+		n := lines[name]
+		if p.Lanes != nil {
+			n += p.Lanes.Of(name)
+		}
+		p.Classes = append(p.Classes, Part{Name: class.Name, Queued: n, Floor: class.Floor})
+	}
+	return p, err
+}
+
+func (p Parts) on(route string) int64 {
+	if p.Lanes == nil {
+		return -1
+	}
+	return p.Lanes.On(route)
+}
+
+// lanesLooked is how many lanes are looked at to find the largest: that takes Redis a few milliseconds.
+const lanesLooked = 2000
+
+// besideWait returns how long the last waiting job waits at least for limits of its route and its lane. least says that there are lanes that were not looked at: it
+// may wait longer.
+func besideWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, p Parts) (left time.Duration, least bool, err error) {
+	if p.Lanes == nil {
+		return 0, false, nil
+	}
+	for _, r := range p.Routes {
+		left = max(left, atLeast(r.Limits, r.Queued))
+	}
+	if g.Lanes == nil || len(g.Lanes.Limits) == 0 || p.Lanes.Busy == 0 {
+		return left, false, nil
+	}
+	l, err := bucket.Largest(ctx, c, g.Name, 1, lanesLooked, nil)
+	if len(l.Lanes) > 0 {
+		left = max(left, atLeast(g.Lanes.Limits, l.Lanes[0].Jobs))
+	}
+	return left, !l.All, err
+}
+
+// atLeast is how long so many calls take at least that begin with all their permits.
+func atLeast(limits []job.Limit, calls int64) (left time.Duration) {
+	for _, l := range limits {
+		left = max(left, span(float64(calls-l.N)/l.PerSecond()))
+	}
+	return left
+}
+
+// LookAtLane returns what is known of a lane of a gateway that was seen so.
+func LookAtLane(ctx context.Context, c redis.UniversalClient, g config.Gateway, v Glance, lane string) (l bucket.LaneLook, err error) {
+	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: v.Limits}), unmeasured)
+	if err != nil {
+		return l, err
+	}
+	defer p.Close(ctx)
+	return p.LookAtLane(ctx, lane)
+}
