@@ -48,9 +48,9 @@ func (p *program) laneTable(v desk.Lanes) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, v)
 	}
-	t := cli.NewTable(p.Streams, time.Now(), "LANE", "QUEUED", "IN FLIGHT", "THROTTLED UNTIL", "LIMITS", "SHARE")
+	t := cli.NewTable(p.Streams, time.Now(), "LANE", "QUEUED", "IN FLIGHT", "THROTTLED UNTIL", "LIMITS", "WEIGHT", "SHARE")
 	for _, l := range v.Lanes {
-		t.Row(cli.Uncut(l.Name()), l.Queued, inFlightText(l.InFlight), momentOrNone(l.Until), cli.Uncut(strings.Join(l.Limits, " ")), shareText(l.Share))
+		t.Row(cli.Uncut(l.Name()), l.Queued, inFlightText(l.InFlight), untilText(l), cli.Uncut(strings.Join(l.Limits, " ")), l.Weight, shareText(l.Share))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -72,11 +72,14 @@ func inFlightText(n *int64) string {
 	return job.CountText(*n)
 }
 
-func momentOrNone(at *time.Time) any {
-	if at == nil {
+func untilText(l desk.LaneRow) any {
+	switch {
+	case l.Paused:
+		return "paused"
+	case l.Until == nil:
 		return ""
 	}
-	return *at
+	return *l.Until
 }
 
 func shareText(share *float64) string {
@@ -100,7 +103,7 @@ job waits for. A lane without jobs that has used nothing looks like one that nev
 				if err != nil {
 					return err
 				}
-				return p.showLane(v)
+				return p.laneDetails(v)
 			})
 		},
 	}
@@ -108,7 +111,7 @@ job waits for. A lane without jobs that has used nothing looks like one that nev
 	return cmd
 }
 
-func (p *program) showLane(v desk.LaneShown) error {
+func (p *program) laneDetails(v desk.LaneShown) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, v)
 	}

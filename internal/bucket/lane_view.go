@@ -239,6 +239,8 @@ type LaneLook struct {
 	// Ready is when its limits have a permit; not after Now: they have one.
 	Ready time.Time
 	Used  []LimitUse
+	// Paused says that its jobs wait until a person has them called again.
+	Paused bool
 	// Flows are those with jobs; a route has none.
 	Flows []FlowSize
 }
@@ -253,12 +255,32 @@ func (l LaneLook) Jobs() (n int64) {
 
 // LookAtLane returns what is known of a lane; one that has neither jobs nor used permits looks like one that never was.
 func (p *Pacer) LookAtLane(ctx context.Context, lane string) (LaneLook, error) {
-	return p.lookBeside(ctx, "lane", lane, p.plan.Load().lane)
+	pl := p.plan.Load()
+	windows, own := pl.lane, Override{}
+	var err error
+	if own, err = Overridden(ctx, p.client, p.gateway, redisdb.OfLane, lane); err != nil {
+		return LaneLook{}, err
+	}
+	if len(own.Limits) > 0 {
+		windows = nil
+		for _, l := range own.Limits {
+			windows = append(windows, pl.ownWindow(l))
+		}
+	}
+	l, err := p.lookBeside(ctx, redisdb.OfLane, lane, windows)
+	l.Paused = own.Paused
+	return l, err
 }
 
 // LookAtRoute returns how much of its own limits a route has used.
 func (p *Pacer) LookAtRoute(ctx context.Context, route string) (LaneLook, error) {
-	return p.lookBeside(ctx, "route", route, p.plan.Load().routes[route])
+	own, err := Overridden(ctx, p.client, p.gateway, redisdb.OfRoute, route)
+	if err != nil {
+		return LaneLook{}, err
+	}
+	l, err := p.lookBeside(ctx, redisdb.OfRoute, route, p.plan.Load().routes[route])
+	l.Paused = own.Paused
+	return l, err
 }
 
 func (p *Pacer) lookBeside(ctx context.Context, kind, name string, windows []window) (l LaneLook, err error) {

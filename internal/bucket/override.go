@@ -153,6 +153,26 @@ func Overridden(ctx context.Context, c redis.UniversalClient, gateway, kind, nam
 	return o, nil
 }
 
+// AllOverridden returns what is set live for lanes or routes of these names, in their order.
+func AllOverridden(ctx context.Context, c redis.UniversalClient, gateway, kind string, names []string) ([]Override, error) {
+	all, fields := make([]Override, len(names)), make([]string, len(names))
+	if len(names) == 0 {
+		return nil, nil
+	}
+	for i, name := range names {
+		fields[i] = kind + ":" + name
+	}
+	found, err := c.HMGet(ctx, redisdb.NewKeys(gateway).Overrides(), fields...).Result()
+	for i, one := range found {
+		if text, set := one.(string); set && err == nil {
+			if all[i], err = readOverride(text); err != nil {
+				err = fmt.Errorf("gateway %s: what was set live for the %s %q can't be read: %w", gateway, kind, names[i], err)
+			}
+		}
+	}
+	return all, err
+}
+
 // readOverride reads what override.lua writes.
 func readOverride(text string) (o Override, err error) {
 	parts := strings.Split(text, "|")

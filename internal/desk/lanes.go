@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"spillway/internal/bucket"
+	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/redisdb"
 )
 
 const (
@@ -49,20 +51,15 @@ type LaneRow struct {
 	Queued   int64      `json:"queued"` // its jobs that wait in the queue
 	InFlight *int64     `json:"in_flight"`
 	Until    *time.Time `json:"throttled_until"` // nil: it may be called
+	Paused   bool       `json:"paused"`          // until lane resume
 	Limits   []string   `json:"limits"`
+	Weight   int64      `json:"weight"`
 	// Share is how many calls a second it has while all lanes with jobs want as many as they can have, about; nil where nobody can say.
 	Share *float64 `json:"share_per_second"`
 }
 
 // Name is the lane's name for a person.
-func (l LaneRow) Name() string { return laneName(l.Lane) }
-
-func laneName(lane string) string {
-	if lane == "" {
-		return "(none)"
-	}
-	return lane
-}
+func (l LaneRow) Name() string { return laneText(l.Lane) }
 
 // noLanes is the error of a gateway that has no lanes.
 func (g *Gateway) noLanes() error {
@@ -97,28 +94,55 @@ func (g *Gateway) lanesOf(ctx context.Context, s Status, q LaneQuery) (v Lanes, 
 	}
 	v.Exact, v.Looked = largest.All, largest.Looked
 	flying, err := g.Books.InFlightByLane(ctx)
-	for _, l := range largest.Lanes {
-		v.Lanes = append(v.Lanes, g.lane(l, s, flying))
+	if err != nil {
+		return v, err
 	}
+	v.Lanes, err = g.rows(ctx, largest.Lanes, s, flying)
 	return v, err
 }
 
-func (g *Gateway) lane(l bucket.LaneSize, s Status, flying ledger.InFlight) LaneRow {
-	v := LaneRow{Lane: l.Lane, Queued: l.Jobs, Limits: s.Lanes.Limits}
-	if l.Until.After(s.Glance.Now) {
-		v.Until = when(l.Until)
+// rows are lanes with what holds for each.
+func (g *Gateway) rows(ctx context.Context, lanes []bucket.LaneSize, s Status, flying ledger.InFlight) ([]LaneRow, error) {
+	names, rows := make([]string, len(lanes)), make([]LaneRow, len(lanes))
+	for i, l := range lanes {
+		names[i] = l.Lane
 	}
-	if flying.All {
-		v.InFlight = new(flying.Jobs[l.Lane])
+	own, err := bucket.AllOverridden(ctx, g.redis, g.Name, redisdb.OfLane, names)
+	if err != nil {
+		return nil, err
 	}
-	share := job.PerSecond(s.Glance.Limits) / float64(max(s.Lanes.Busy, 1))
-	if g.Lanes != nil && len(g.Lanes.Limits) > 0 {
-		share = min(share, job.PerSecond(g.Lanes.Limits))
+	usual := config.Lanes{Weight: 1}
+	if g.Lanes != nil {
+		usual = *g.Lanes
 	}
-	if share > 0 {
-		v.Share = new(share)
+	weights := s.Lanes.Busy * usual.Weight
+	for i, o := range own {
+		if o.Weight > 0 && lanes[i].Jobs > 0 {
+			weights += o.Weight - usual.Weight
+		}
 	}
-	return v
+	for i, l := range lanes {
+		limits := usual.Limits
+		if len(own[i].Limits) > 0 {
+			limits = own[i].Limits
+		}
+		v := LaneRow{Lane: l.Lane, Queued: l.Jobs, Limits: limitTexts(limits), Weight: cmp.Or(own[i].Weight, usual.Weight), Paused: own[i].Paused}
+		if l.Until.After(s.Glance.Now) && !v.Paused {
+			v.Until = when(l.Until)
+		}
+		if flying.All {
+			v.InFlight = new(flying.Jobs[l.Lane])
+		}
+		share := job.PerSecond(s.Glance.Limits) * float64(v.Weight) / float64(max(weights, v.Weight))
+		if len(limits) > 0 {
+			share = min(share, job.PerSecond(limits))
+		}
+		if share > 0 {
+			v.Share = new(share)
+		}
+		rows[i] = v
+	}
+	return rows, nil
 }
 
 // LaneUse is how much of a limit is used up.
@@ -164,7 +188,11 @@ func (g *Gateway) LookAtLane(ctx context.Context, name string) (v LaneShown, err
 	if err != nil {
 		return v, err
 	}
-	v = LaneShown{Gateway: g.Name, LaneRow: g.lane(bucket.LaneSize{Lane: name, Jobs: look.Jobs(), Until: look.Until}, s, flying), Used: []LaneUse{}, Flows: []LaneFlow{}}
+	rows, err := g.rows(ctx, []bucket.LaneSize{{Lane: name, Jobs: look.Jobs(), Until: look.Until}}, s, flying)
+	if err != nil {
+		return v, err
+	}
+	v = LaneShown{Gateway: g.Name, LaneRow: rows[0], Used: []LaneUse{}, Flows: []LaneFlow{}}
 	if look.Ready.After(look.Now) {
 		v.Free = when(look.Ready)
 	}
@@ -193,6 +221,8 @@ func (v LaneShown) why(s Status, look bucket.LaneLook) string {
 	switch {
 	case v.Queued == 0:
 		return "it has no jobs in the queue"
+	case v.Paused:
+		return "it is paused: dispatcher lane resume"
 	case s.Why() != "":
 		return s.Word() + ", " + s.Why()
 	case v.Free != nil:

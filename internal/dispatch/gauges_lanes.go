@@ -11,6 +11,7 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
+	"spillway/internal/redisdb"
 )
 
 var (
@@ -79,11 +80,11 @@ func (w *laneWatch) look(ctx context.Context, c redis.UniversalClient, gateway s
 }
 
 // stuck returns for how long the next task of a lane has been the same, beyond the time in which all lanes have three turns, of the one for which that is longest.
-func (w *laneWatch) stuck(v Glance, g config.Gateway) (longest time.Duration) {
+func (w *laneWatch) stuck(v Glance, g config.Gateway, paused []string) (longest time.Duration) {
 	since := map[string]time.Time{}
 	turns := span(3 * float64(v.Parts.Lanes.Busy) / max(v.Rate, 1e-9))
 	for _, s := range w.largest {
-		if w.kept(v, g, s) {
+		if slices.Contains(paused, s.Route) || kept(v, g, s) {
 			continue
 		}
 		key := s.Next + " " + s.Lane
@@ -97,7 +98,7 @@ func (w *laneWatch) stuck(v Glance, g config.Gateway) (longest time.Duration) {
 }
 
 // kept says that something keeps a lane's next job back.
-func (w *laneWatch) kept(v Glance, g config.Gateway, s bucket.LaneSize) bool {
+func kept(v Glance, g config.Gateway, s bucket.LaneSize) bool {
 	if v.Hold.Paused || v.Hold.HeldUntil.After(v.Now) || v.Stopped != "" || s.Until.After(v.Now) {
 		return true
 	}
@@ -142,6 +143,18 @@ func (r *reading) parts(ctx context.Context, c redis.UniversalClient, g config.G
 	r.gauge(gaugeThrottled, float64(t.Throttled))
 	r.gauge(gaugeInLanes, float64(t.Jobs))
 	r.gauge(gaugeOtherLanes, float64(max(others, 0)))
-	r.gauge(gaugeStuck, w.stuck(v, g).Seconds())
-	return nil
+	paused, err := pausedRoutes(ctx, c, g)
+	r.gauge(gaugeStuck, w.stuck(v, g, paused).Seconds())
+	return err
+}
+
+// pausedRoutes are the names of the routes that an operator has paused.
+func pausedRoutes(ctx context.Context, c redis.UniversalClient, g config.Gateway) (names []string, err error) {
+	all, err := bucket.AllOverridden(ctx, c, g.Name, redisdb.OfRoute, g.RouteNames())
+	for i, o := range all {
+		if o.Paused {
+			names = append(names, g.Routes[i].Name)
+		}
+	}
+	return names, err
 }

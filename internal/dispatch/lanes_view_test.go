@@ -100,7 +100,7 @@ func TestALaneThatIsStuckIsSeen(t *testing.T) {
 		route string
 		want  time.Duration
 	}{{next: "a~1"}, {next: "a~1", want: 50 * time.Second}, {next: "a~1", want: 110 * time.Second}, {next: "a~1", until: time.Hour}, {next: "a~1"}, {next: "a~1", want: 50 * time.Second},
-		{next: "b~1"}, {next: "b~1", hold: true}, {next: "b~1"}, {next: "b~1", above: 1}, {next: "b~1"}, {next: "b~1", route: "limited"}, {next: "b~1"}, {next: "b~1", want: 50 * time.Second}} {
+		{next: "b~1"}, {next: "b~1", hold: true}, {next: "b~1"}, {next: "b~1", above: 1}, {next: "b~1"}, {next: "b~1", route: "limited"}, {next: "b~1"}, {next: "b~1", route: "paused"}, {next: "b~1"}, {next: "b~1", want: 50 * time.Second}} {
 		now = now.Add(time.Minute)
 		v := Glance{Parts: Parts{Lanes: &bucket.LaneTotals{Busy: 10, Flows: map[job.Flow]int64{{Class: "urgent"}: step.above}}}} // three turns take 10 s
 		v.Now, v.Hold.Paused, v.Rate = now, step.hold, 3
@@ -108,7 +108,7 @@ func TestALaneThatIsStuckIsSeen(t *testing.T) {
 		if step.until > 0 {
 			w.largest[0].Until = now.Add(step.until)
 		}
-		if is := w.stuck(v, g); is != step.want {
+		if is := w.stuck(v, g, []string{"paused"}); is != step.want {
 			t.Errorf("%+v: %s", step, is)
 		}
 	}

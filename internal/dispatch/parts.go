@@ -101,10 +101,11 @@ func besideWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, 
 		return left, false, nil
 	}
 	l, err := bucket.Largest(ctx, c, g.Name, 1, lanesLooked, nil)
-	if len(l.Lanes) > 0 {
-		left = max(left, atLeast(g.Lanes.Limits, l.Lanes[0].Jobs))
+	if err != nil || len(l.Lanes) == 0 {
+		return left, !l.All, err
 	}
-	return left, !l.All, err
+	now, _, err := LaneNow(ctx, c, g, l.Lanes[0].Lane)
+	return max(left, atLeast(now.Limits, l.Lanes[0].Jobs)), !l.All || now.Paused, err
 }
 
 // atLeast is how long so many calls take at least that begin with all their permits.

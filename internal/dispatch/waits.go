@@ -48,6 +48,12 @@ func laneWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, r 
 	if err != nil {
 		return w, err
 	}
+	switch {
+	case lane.Paused:
+		return Wait{fmt.Sprintf("its lane %s is paused: dispatcher lane resume -g %s %s", r.Job.Lane, g.Name, ShellWord(r.Job.Lane)), -1, false}, nil
+	case route.Paused:
+		return Wait{fmt.Sprintf("its route %s is paused: dispatcher route resume -g %s %[1]s", r.Job.Route, g.Name), -1, false}, nil
+	}
 	room, err := p.Room(ctx, r.Job.Cost)
 	if err != nil {
 		return w, err
