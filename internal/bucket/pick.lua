@@ -7,6 +7,8 @@
 local PROMOTE, MISSES, ROUNDS = 8, 64, 128 -- so many lanes come back at a time, and a script's work is bounded: what is left is for the next one
 local ROUTE_AGAIN, LANE_AGAIN = 10000000, 300000000 -- what has no permit is looked at again after so long at the latest, as its limit may have been raised (µs)
 
+local TURN = 68719476736 -- what one job in the queue counts in a flow's turn
+
 local slots, hint, state, bound, taken = {}, 0, 'horizon', {}, nil
 
 -- pick fills slots and bound, or returns an answer without slots.
@@ -23,7 +25,7 @@ local function pick()
   local doors, names = {}, {}
   local function door(key, line)
     if names[key] then return end
-    names[key], names[#names + 1], doors[#doors + 1] = true, key, {key, line}
+    names[key], names[#names + 1], doors[#doors + 1] = true, key, {key, line, key == KEYS[4] and '' or string.match(key, '}:first:(.*)$')}
   end
   if asked == 0 then
     if call('EXISTS', (string.gsub(KEYS[4], 'pending$', 'paused'))) == 1 then return answer('paused', PAUSED_HINT) end
@@ -332,12 +334,23 @@ local function pick()
     return true
   end
 
+  -- fewer has flows with parked jobs go in sooner, since they have fewer jobs in the queue now (shelf.lua of internal/record).
+  local function fewer()
+    local turns, of = L.prefix .. 'parked:flows', {}
+    if #bound == 0 or call('EXISTS', turns) == 0 then return end
+    for _, b in ipairs(bound) do of[b.flow .. ':' .. b.lane] = (of[b.flow .. ':' .. b.lane] or 0) + 1 end
+    for flow, n in pairs(of) do
+      if call('ZSCORE', turns, flow) then call('ZINCRBY', turns, string.format('%.0f', -n * TURN), flow) end
+    end
+  end
+
   if asked > 0 then
     take_in_hand()
   else
     look_due()
     while #slots < want and bind() do end
     for _, b in ipairs(bound) do lanes.count(b.flow, -1) end
+    fewer()
   end
   if more then hint = 0 end
   if #slots == 0 then return finish(more and 'horizon' or state, hint) end

@@ -3,6 +3,19 @@
 
 local SORTED_MOST, SORTED_PUSH = 500, 1000 -- tasks at a time, and as many as one command takes
 
+-- sorted_entered says of tasks that left the door of a class, by their flow, that they stand in lanes now: admission counts those that do not (share.lua of internal/record).
+local function sorted_entered(doors, gone)
+  for class, of in pairs(gone) do
+    local key, left = L.prefix .. 'entering:' .. class, false
+    for _, door in ipairs(doors) do left = left or door[3] == class and redis.call('EXISTS', door[1]) == 1 end
+    if not left then
+      redis.call('DEL', key)
+    elseif redis.call('EXISTS', key) == 1 then
+      for at, n in pairs(of) do redis.call('HINCRBY', key, at, -n) end
+    end
+  end
+end
+
 -- sorted_flow returns in which flow a task belongs. One without a record is nobody's: it is of the usual class and the lane of jobs that have none.
 local function sorted_flow(task, classes, usual)
   local class, route, lane = flow_of(L.prefix .. 'job:' .. (string.match(task, '^(.+)~%d+$') or ''))
@@ -10,10 +23,10 @@ local function sorted_flow(task, classes, usual)
   return class .. ':' .. route, lane
 end
 
--- sorted moves tasks from the doors, {key, line} each, and returns how many. Those that were put back before they were called, in a line of their class, go
+-- sorted moves tasks from the doors, {key, line, the class whose newcomers stand there} each, and returns how many. Those that were put back before they were called, in a line of their class, go
 -- before others of it: they have a later generation.
 local function sorted(doors, classes, usual, now, rank)
-  local most, all, order, first = SORTED_MOST, {}, {}, lanes.state('tasks') == 0
+  local most, all, order, first, gone = SORTED_MOST, {}, {}, lanes.state('tasks') == 0, {}
   for _, door in ipairs(doors) do
     local tasks = most > 0 and redis.call('RPOP', door[1], most) or {} -- a full Redis lets a script go on that has begun to write
     most = most - #tasks
@@ -27,6 +40,11 @@ local function sorted(doors, classes, usual, now, rank)
         lanes.work(lane, lanes.record(lane), flow, line, now, rank)
       end
       table.insert(all[key], task)
+      if door[3] then
+        local of, at = gone[door[3]] or {}, lanes.route(flow) .. ':' .. lane
+        of[at] = (of[at] or 0) + 1
+        gone[door[3]] = of
+      end
     end
   end
   for _, one in ipairs(order) do
@@ -34,6 +52,7 @@ local function sorted(doors, classes, usual, now, rank)
     lanes.count(one[2], #tasks)
     for i = 1, #tasks, SORTED_PUSH do redis.call('LPUSH', key, unpack(tasks, i, math.min(i + SORTED_PUSH - 1, #tasks))) end
   end
+  sorted_entered(doors, gone)
   if most < SORTED_MOST and first then redis.call('HSETNX', L.prefix .. 'classes', '#lanes', '0') end -- who counts jobs counts these too
   return SORTED_MOST - most
 end

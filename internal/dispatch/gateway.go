@@ -50,19 +50,21 @@ type unit struct {
 	hands     int                   // how many jobs the server has in hand at most
 	pacing    sync.Mutex            // whoever has it tells the pacer what to keep
 	kept      bucket.PacerConfig
-	left      left         // jobs that can never go in; the replayer's own
-	limits    atomic.Int64 // version of the limits that the pacer keeps
-	refused   int64        // version of those that could not be taken over, as the log has said; the pulse's own
-	idle      bool         // the last pulse found nothing to do; the pulse's own
-	woken     atomic.Bool  // something was published of it since it was looked at last
-	passed    bool         // the last pulse that called for a sweep led to none; the pulse's own
-	unread    time.Time    // when the log last said that the data's age can't be looked at; the pulse's own
-	ailing    atomic.Bool  // it is not served, since one of its keys is damaged
-	blind     error        // why the last pulse of this gateway could not be taken; the pulse's own
-	damaged   time.Time    // when the log last said what keeps this gateway alone from being served; the pulse's own
-	outdated  time.Time    // when the log last said that the limits kept here are refused as too old; the pulse's own
-	confirmed bool         // an operator has settled that Redis was restored
-	restored  bool         // an operator has said so before this process began
+	left      left                // jobs that can never go in; the replayer's own
+	reflow    reflow              // the replayer's own, too
+	sorted    atomic.Pointer[set] // with these settings no jobs are left in lanes that are no more
+	limits    atomic.Int64        // version of the limits that the pacer keeps
+	refused   int64               // version of those that could not be taken over, as the log has said; the pulse's own
+	idle      bool                // the last pulse found nothing to do; the pulse's own
+	woken     atomic.Bool         // something was published of it since it was looked at last
+	passed    bool                // the last pulse that called for a sweep led to none; the pulse's own
+	unread    time.Time           // when the log last said that the data's age can't be looked at; the pulse's own
+	ailing    atomic.Bool         // it is not served, since one of its keys is damaged
+	blind     error               // why the last pulse of this gateway could not be taken; the pulse's own
+	damaged   time.Time           // when the log last said what keeps this gateway alone from being served; the pulse's own
+	outdated  time.Time           // when the log last said that the limits kept here are refused as too old; the pulse's own
+	confirmed bool                // an operator has settled that Redis was restored
+	restored  bool                // an operator has said so before this process began
 	stopped   context.Context
 	stop      context.CancelFunc
 	ctx       context.Context // of the loops

@@ -44,17 +44,18 @@ type left struct {
 	told  int64     // the place that the books know; -1: not known
 }
 
-// begin starts at the oldest again where that is due.
-func (u *unit) begin(now *set) {
+// begin starts at the oldest again where that is due, and says whether it is.
+func (u *unit) begin(now *set) bool {
 	l := &u.left
 	if l.set == now && time.Since(l.since) < lookAnew {
-		return
+		return false
 	}
 	u.sayLeft()
 	if l.set != now {
 		l.said, l.told = 0, -1
 	}
 	l.set, l.since, l.upTo, l.cost, l.jobs = now, time.Now(), 0, math.MaxInt64, 0
+	return true
 }
 
 // behind notes a job that can never go in. All before it have gone in, or can't either.
@@ -74,7 +75,13 @@ func (l *left) skip(jobs []ledger.Rejected) []ledger.Rejected {
 // replayOnce takes in what there is room for and returns when to try again; negative when nothing is left that could go.
 func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
 	now := u.now()
-	u.begin(now)
+	anew := u.begin(now)
+	if now.books.HasFlows() {
+		return u.replayFlows(ctx, now.books, anew)
+	}
+	if u.sorted.Load() != now { // jobs that stand in lanes yet came before
+		return replayMost, nil
+	}
 	for {
 		jobs, err := now.books.OldestRejected(ctx, u.left.upTo, replayChunk)
 		if err != nil {

@@ -15,7 +15,13 @@ const (
 // sort puts jobs of classes that the file has no more behind those of the usual class, and jobs that stand in lanes, where the file has none, into the queue's lines:
 // nobody would pull them.
 func (u *unit) sort(ctx context.Context) time.Duration {
-	s, err := u.now().books.Sort(ctx)
+	now := u.now()
+	s, err := now.books.Sort(ctx)
+	if s.Others {
+		u.sorted.Store(nil)
+	} else {
+		u.sorted.Store(now)
+	}
 	if s.Unclassed > 0 {
 		u.log.Info("jobs of classes that the file has no more stand behind the others now", "jobs", s.Unclassed)
 	}

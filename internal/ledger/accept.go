@@ -57,7 +57,7 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	args = append(args, b.cfg.NowMicros.Now(), mode, redisdb.Flag(b.cfg.InOrder)+b.passing, b.cfg.Gateway, redisdb.Wake, c.batch, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound())
 	args = append(args, c.forms...)
 	args = append(args, check...)
-	args = append(args, c.text, ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number, ticket.Until)
+	args = append(b.shared(append(args, c.text)), ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number, ticket.Until)
 	reply, err := b.accept.Run(ctx, b.c, keys, args...).Text()
 	if err != nil {
 		return nil, room, redisdb.Leaving(b.cfg.Gateway, err)
@@ -143,12 +143,12 @@ func retryOf(us int64) time.Duration {
 // For returns the books for one act: act names its place in the trail, and what Readmit takes, or an act upon a batch parks, is counted for it
 // in the same step.
 func (b *Books) For(act func() string) *Books {
-	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act, felt: b.felt, routeSent: b.routeSent, passing: b.passing}
+	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing}
 }
 
 // On returns the books for whoever reads them by another client of the same Redis.
 func (b *Books) On(c redis.UniversalClient) *Books {
-	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act, felt: b.felt, routeSent: b.routeSent, passing: b.passing}
+	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing}
 }
 
 func (b *Books) actPlace() string {

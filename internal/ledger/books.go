@@ -104,6 +104,7 @@ type Books struct {
 	felt    func() []string // the keys of its pulse
 	// routeSent is Config.RouteSent as open.lua reads it, and passing is Config.Passing as accept.lua does.
 	routeSent, passing string
+	sharing            string // as share.lua reads it
 }
 
 // New returns the books of a gateway.
@@ -114,7 +115,7 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 	if cfg.Money == nil {
 		cfg.Money = func([]byte) string { return "" }
 	}
-	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway), routeSent: routeSent(cfg.RouteSent)}
+	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway), routeSent: routeSent(cfg.RouteSent), sharing: sharing(cfg)}
 	if len(cfg.Passing) > 0 {
 		b.passing = fmt.Sprintf(" %d %s", cfg.MostPassing, strings.Join(cfg.Passing, " "))
 	}

@@ -74,7 +74,7 @@ func TestJobsOfAClassHaveALineOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Jobs of a class that passes go in where others have no room, or wait behind parked ones, until so many of them wait.
+// Jobs of a class that passes go in where others have no room, or wait behind parked ones, until so many of them wait. Then they wait behind their own.
 func TestAHighClassPassesAdmission(t *testing.T) {
 	t.Parallel()
 	b := classed(t, 1, 3)
@@ -93,8 +93,23 @@ func TestAHighClassPassesAdmission(t *testing.T) {
 		}
 	}
 	b.take("urgent")
-	if got := b.accept("fail", of("urgent", "w", 2)...); !slices.Equal(got, []job.Admittance{in, job.Full}) {
-		t.Errorf("after one was pulled: %v", got)
+	if got := b.accept("fail", of("urgent", "w", 1)...); !slices.Equal(got, []job.Admittance{job.Full}) {
+		t.Errorf("after one was pulled, before its own that are parked: %v", got)
+	}
+	turns, err := b.books.NextRejected(b.ctx, 10)
+	b.must(err)
+	answers, _, err := b.books.Readmit(b.ctx, returnsOf(turns.Jobs))
+	b.must(err)
+	want(t, "taken in again", fmt.Sprint(answers), "[enqueued full full full]")
+	want(t, "urgent ones", fmt.Sprint(b.line("urgent")), "[u1~1 v0~1 v1~2]")
+	b.take("urgent")
+	turns, err = b.books.NextRejected(b.ctx, 1)
+	b.must(err)
+	_, _, err = b.books.Readmit(b.ctx, returnsOf(turns.Jobs))
+	b.must(err)
+	b.take("urgent")
+	if got := b.accept("fail", of("urgent", "x", 2)...); !slices.Equal(got, []job.Admittance{in, job.Full}) {
+		t.Errorf("once none of its own is parked: %v", got)
 	}
 }
 
@@ -124,7 +139,7 @@ func TestAJobComesBackToItsClass(t *testing.T) {
 // A scheduled job waits in its class's line when its moment has come, and so does one that was parked.
 func TestScheduledAndParkedJobsKeepTheirClass(t *testing.T) {
 	t.Parallel()
-	b := classed(t, 4, 1)
+	b := classed(t, 6, 1)
 	at := time.UnixMicro(b.now).Add(time.Minute)
 	b.accept("park", job.Job{ID: "s", Priority: "batch", At: at}, job.Job{ID: "t", At: at})
 	b.accept("park", of("batch", "b", 3)...)

@@ -29,6 +29,14 @@ func (b *bench) rejected(n int) ([]job.Return, error) {
 	return all, err
 }
 
+// returnsOf are jobs as Readmit takes them.
+func returnsOf(jobs []ledger.Rejected) (all []job.Return) {
+	for _, r := range jobs {
+		all = append(all, r.Return)
+	}
+	return all
+}
+
 // bench is one gateway's books on a real Redis, with a clock that the test moves.
 type bench struct {
 	t     *testing.T

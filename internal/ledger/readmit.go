@@ -33,7 +33,7 @@ func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.A
 	args := make([]any, 0, 64)
 	args = append(args, b.cfg.NowMicros.Now(), b.cfg.Gateway, redisdb.Wake, b.actPlace(), k.JobPrefix(), k.TaskPrefix())
 	args = append(append(args, forms...), kinds...)
-	args = append(append(args, check...), text)
+	args = b.shared(append(append(args, check...), text))
 	run := b.readmit.Itself
 	if _, err := strconv.Atoi(b.actPlace()); err == nil { // it is the act of a person
 		run = b.readmit.Act

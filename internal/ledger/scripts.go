@@ -25,5 +25,8 @@ var (
 	unclassScript  = redisdb.NewScript(lua("unclass"))
 	unlaneScript   = redisdb.NewScript(redisdb.NowLua, lua("unlane"))
 	flyingScript   = redisdb.NewScript(redisdb.NowLua, lua("flying"))
+	turnsScript    = redisdb.NewScript(redisdb.NowLua, record.Lua, record.ShareLua, lua("turns"))
+	reflowScript   = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("reflow"))
+	unfitScript    = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("unfit"))
 	papersScript   = redisdb.NewScript(redisdb.NowLua, lua("papers"))
 )

@@ -25,9 +25,12 @@ if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving
 local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
 -- Newcomers stay behind parked jobs, but for those at the front that can never go in.
 local function others_wait() return redis.call('ZCOUNT', KEYS[3], '(' .. (redis.call('HGET', KEYS[4], 'unfit') or '0'), '+inf') > 0 end
-local blocked = in_order and others_wait()
+local flows = share_open(ARGV[at + 1], ARGV[8], KEYS[2])
+local whole = flows and redis.call('ZCARD', KEYS[3]) == (tonumber(redis.call('HGET', KEYS[4], 'flowed') or '') or 0) -- or what is parked has yet to be put into parts (reflow.lua)
+local blocked = in_order and not whole and others_wait()
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local accepted, retry, moment = 0, 0, int(now)
+local refused, last = false, nil -- with flows: whether a job found no room, and the flow of the last one that asked for some
 local pushed = {} -- tasks for the queue, which gets them in one step for all of the chunk
 local classed = {} -- the same of each class but the usual one: the line, how many waited in it, and tasks
 local jobs, call, argv, keys, unpack = tonumber(ARGV[7]), redis.call, ARGV, KEYS, unpack
@@ -143,6 +146,7 @@ local function enter(i)
   task_new(task_prefix .. task_id, task_id, forms_message(task_id), keys[6], cost, moment)
   local tasks = class == '' and pushed or line_of_class().tasks
   tasks[#tasks + 1] = task_id
+  if flows then share_enter(share_flow(class, route, lane), true) end
 end
 
 local function push_to(line, tasks)
@@ -173,6 +177,15 @@ local function shelve_all()
   if not stamped then return end
   redis.call('HSET', KEYS[4], 'stamp', int(stamped))
   for set, members in pairs(shelves) do redis.call('ZADD', set, unpack(members)) end
+  if not flows then return end
+  local n = 0
+  for _, f in pairs(flows.flows) do
+    if f.parked then
+      n = n + redis.call('ZADD', f.set, unpack(f.parked))
+      redis.call('ZADD', books_key(record_prefix, 'parked:flows'), 'NX', shelf_turn(f.queued.n, f.passes, now), f.name)
+    end
+  end
+  redis.call('HINCRBY', KEYS[4], 'flowed', n)
 end
 
 -- bounded returns how many jobs may be parked yet, and how many bytes of payload.
@@ -238,6 +251,28 @@ local function key_taken(record, id)
   return (tonumber(last) or 1) >= tonumber(generation) and tonumber(generation) > 1
 end
 
+-- takes says whether a job goes in, and when there may be room for the first that does not.
+local function takes()
+  if not flows then
+    if not blocked and bucket_take(bucket, cost) or passes() then return true end
+    if not blocked then
+      blocked = true
+      retry = bucket_retry(bucket, cost)
+    end
+    return false
+  end
+  local f = share_flow(class, route, lane)
+  last = f
+  if f.behind == nil then f.behind = in_order and call('EXISTS', f.set) == 1 or blocked and not f.passes end
+  if f.behind then return false end
+  if share_take(f, bucket, cost) then return true end
+  if not refused then
+    refused = true
+    retry = share_retry(f, bucket, cost)
+  end
+  return false
+end
+
 local function answer(i)
   local record = records[i]
   local digest = known[record]
@@ -256,17 +291,19 @@ local function answer(i)
     return park(i, reason, books_key(record, 'parked:' .. reason), why)
   end
   if ahead and ahead.left < 1 then return park(i, 'paused', books_key(record, 'parked:paused'), ahead.error) end
-  if not blocked and bucket_take(bucket, cost) or passes() then
+  if takes() then
     enter(i)
     if ahead then ahead.left = ahead.left - 1 end
     return ENQUEUED
   end
-  if not blocked then
-    blocked = true
-    retry = bucket_retry(bucket, cost)
-  end
   if mode ~= 'park' then return FULL end
   local parked = park(i, 'rejected', keys[3], NO_ROOM)
+  if flows and parked == PARKED then
+    last.parked = last.parked or {}
+    local members = last.parked
+    members[#members + 1] = int(stamped)
+    members[#members + 1] = ids[i]
+  end
   if ahead and parked == PARKED then ahead.left = ahead.left - 1 end
   return parked
 end
@@ -279,8 +316,10 @@ end
 
 local answers = answer_all()
 local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
+if last then left = share_left(last, bucket, left) end
 bucket_save(bucket)
 local woken = push_all()
+if flows then share_close() end
 shelve_all()
 books_joined(now)
 if accepted > 0 then call('HINCRBY', keys[4], 'accepted', accepted) end

@@ -10,7 +10,7 @@
 --      idempotency key: keep | next (the gateway said a definite no) | settled (so did a person, who has looked it up) | forgotten (it no
 --      longer counts as sent)
 --      then the bucket's arguments; then all jobs in one text (readmit.go), of each: its kind and the length of its id (2 bytes each, the higher
---      first), and the id
+--      first), and the id; then, where the gateway has flows, what share_open reads
 -- returns a text: retry_us and a digit for each job: 1 queued  2 no room  3 not parked like this any more
 local QUEUED, NO_ROOM, GONE = '1', '2', '3'
 local now, call, unpack = now_us(ARGV[1]), redis.call, unpack
@@ -24,8 +24,9 @@ local bucket, from = bucket_load(KEYS[1], now, ARGV, at + 1 + 3 * #kinds)
 local text, by_itself = ARGV[from], ARGV[4] == 'again'
 local lines = {KEYS[2], books_key(record_prefix, 'replays')}
 local idle = call('LLEN', lines[1]) == 0
-local full, pushed, taken, retry, answers = false, {}, 0, 0, {}
+local full, refused, pushed, taken, retry, answers = false, false, {}, 0, 0, {}
 local moment = int(now)
+local flows = share_open(ARGV[from + 1], record_prefix, lines[1])
 
 -- PAST is what a job's record loses when it is parked no more, by the table in layout.go: to look whether it has a field costs as much as to delete it.
 local PAST = {@@past}
@@ -47,11 +48,31 @@ local function cancelled_batch(record, batch)
   return batch and cancelled[batch]
 end
 
+local function flow(record, class)
+  local route, lane = unpack(call('HMGET', record, '@route', '@lane'))
+  return share_flow(class or '', route or '', lane or '')
+end
+
 local function past(key_change)
   local drop = {unpack(PAST)}
   if key_change ~= 'keep' then drop[#drop + 1], drop[#drop + 2], drop[#drop + 3] = '@first_call_at', '@may_have_charged', '@reference' end
   if not by_itself then drop[#drop + 1] = '@self_replays' end
   return drop
+end
+
+-- takes says whether there is room for a job.
+local function takes(f, cost)
+  if not f then
+    if bucket_take(bucket, cost) then return true end
+    full, retry = true, bucket_retry(bucket, cost)
+    return false
+  end
+  if full and not f.passes then return false end
+  local taken, dear = share_take(f, bucket, cost)
+  if taken then return true end
+  if not refused then retry = share_retry(f, bucket, cost) end
+  refused, full = true, full or dear and true
+  return false
 end
 
 local function readmit(kind, id)
@@ -62,15 +83,14 @@ local function readmit(kind, id)
     if job.@state ~= 'parked' or job.@reason ~= kind.reason then call('ZREM', kind.set, id) end -- the record is right
     return GONE
   end
-  if full then return NO_ROOM end
+  if full and not flows then return NO_ROOM end
+  local f = flows and flow(record, job.@priority)
   local key_change, settled = kind.key, kind.key == 'settled'
   if settled then key_change = 'next' end
   local cost, due = tonumber(job.@cost) or 1, tonumber(job.@not_before) or 0
-  if not bucket_take(bucket, cost) then
-    full, retry = true, bucket_retry(bucket, cost)
-    return NO_ROOM
-  end
+  if not takes(f, cost) then return NO_ROOM end
   shelf_remove(kind.set, id)
+  if f and kind.reason == 'rejected' then f.fed = true end
   taken = taken + 1
   if key_change == 'next' and replaced(kind, record) then key_change = 'keep' end
   local set = {'@replays', int((tonumber(job.@replays) or 0) + 1)}
@@ -95,7 +115,23 @@ local function readmit(kind, id)
   local line = pushed[key] or {}
   pushed[key] = line
   line[#line + 1] = task_id
+  if f then share_enter(f, not job.@history) end
   return QUEUED
+end
+
+-- fed has the flows whose parked jobs went in wait for their next turn.
+local function fed()
+  share_close()
+  for _, f in pairs(flows.flows) do
+    if f.fed then
+      local turns = books_key(record_prefix, 'parked:flows')
+      if call('EXISTS', f.set) == 0 then
+        call('ZREM', turns, f.name)
+      else
+        call('ZADD', turns, shelf_turn(f.queued.n, f.passes, now), f.name)
+      end
+    end
+  end
 end
 
 shelf_gather() -- the sets of what is parked change once for all of the chunk, and so do the books and the queue
@@ -113,6 +149,7 @@ for line, tasks in pairs(pushed) do
 end
 books_gathered()
 shelf_gathered()
+if flows then fed() end
 bucket_save(bucket)
 if taken > 0 and tonumber(ARGV[4]) then call('HINCRBY', KEYS[6], ARGV[4], taken) end
 if idle and next(pushed) then call('PUBLISH', ARGV[3], ARGV[2]) end

@@ -33,6 +33,9 @@ var OutageLua = lua("outage")
 // FlowLua is flow.lua: where a job belongs in a gateway with lanes.
 var FlowLua = lua("flow")
 
+// ShareLua is share.lua: how the room at admission is shared among flows. It goes behind Lua.
+var ShareLua = lua("share")
+
 // Lua is shelf.lua, brake.lua, batch.lua, gather.lua and record.lua: what every change of a record's state does, to the books of its batch and to the order of
 // what is parked too. It goes after redisdb.NowLua.
 var Lua = fragments(false)
@@ -148,14 +151,14 @@ func Accept(bucket string, feed bool) *redisdb.Script {
 		of = &toldAccepts
 	}
 	return of.of(bucket, func() *redisdb.Script {
-		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("forms"), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
+		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("forms"), lua("share"), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
 	})
 }
 
 // Readmit returns the script that takes parked jobs in again by an admission check, as Accept.
 func Readmit(bucket string) *redisdb.Script {
 	return readmits.of(bucket, func() *redisdb.Script {
-		return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, lua("forms"), lua("readmit"))
+		return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, lua("forms"), lua("share"), lua("readmit"))
 	})
 }
 

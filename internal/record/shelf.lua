@@ -1,5 +1,10 @@
 -- shelf.lua: what else follows from a job's being parked than the set of its reason. A fragment: local functions only.
 -- parked:<reason>:b:<batch> has the jobs of parked:<reason> that are of one batch, with the same scores.
+-- Where a gateway has lanes, routes with limits, or classes, counters has the field flowed, and the jobs parked as rejected stand in the parts of their flows too (share.lua):
+--      parked:rejected:f:CLASS:ROUTE:LANE  those of one flow, with the same scores
+--      parked:rejected:unfit  those that cost more than admission can ever grant, which stand in no flow's part
+--      parked:flows  the flows that have such a part, or had: the next one to go in first (shelf_turn)
+--      flowed        how many jobs stand in all of these parts: as many as are parked as rejected, or jobs are missing there
 -- again has the jobs parked as exhausted that may go in by themselves, with the time (µs) before which they don't: it grows with
 -- self_replays, which counts how often that happened, and after AGAIN_MOST times nothing but a person takes the job in.
 local AGAIN_FIRST, AGAIN_MOST = 60000000, 5
@@ -30,11 +35,64 @@ end
 
 local function shelf_gather() removed = {} end
 
+-- shelf_flow_set is the part of parked:rejected that is of one flow.
+local function shelf_flow_set(record, flow) return shelf_key(record, 'parked:rejected:f:' .. flow) end
+
+-- shelf_count counts jobs that came into the parts of flows.
+local function shelf_count(record, n)
+  if n ~= 0 then redis.call('HINCRBY', shelf_key(record, 'counters'), 'flowed', n) end
+end
+
+-- shelf_flowed says whether the gateway has such parts. It looks once for a script.
+local flowed
+local function shelf_flowed(record)
+  if flowed == nil then flowed = redis.call('HGET', shelf_key(record, 'counters'), 'flowed') and true or false end
+  return flowed
+end
+
+-- shelf_flow returns the flow of a job.
+local function shelf_flow(record)
+  local v = redis.call('HMGET', record, '@priority', '@route', '@lane')
+  return (v[1] or '') .. ':' .. (v[2] or '') .. ':' .. (v[3] or '')
+end
+
+-- shelf_turn is the score of a flow in parked:flows. Who has the fewest jobs in the queue goes first; of those with as many, who was fed the longest time ago (µs). Flows
+-- that pass go before all others.
+local SHELF_TURN, SHELF_TURNS, SHELF_EPOCH = 68719476736, 65535, 157783680000 -- 2^36 times 10 ms, the most jobs that count, and 2020 in 10 ms
+local function shelf_turn(queued, passes, fed)
+  local since = math.min(math.max(math.floor(fed / 10000) - SHELF_EPOCH, 0), SHELF_TURN - 1)
+  return string.format('%.0f', (math.min(queued, SHELF_TURNS) - (passes and SHELF_TURNS + 1 or 0)) * SHELF_TURN + since)
+end
+
+-- shelf_drop takes ids out of a flow's part, or out of those that never fit.
+local function shelf_drop(record, flow, ids)
+  local n = 0
+  for i = 1, #ids, 1000 do
+    local some = {unpack(ids, i, math.min(i + 999, #ids))}
+    local gone = redis.call('ZREM', shelf_flow_set(record, flow), unpack(some))
+    if gone < #some then gone = gone + redis.call('ZREM', shelf_key(record, 'parked:rejected:unfit'), unpack(some)) end
+    n = n + gone
+  end
+  shelf_count(record, -n)
+end
+
+-- shelf_unflow takes a job out of its flow's part: between shelf_gather and shelf_gathered, at the end.
+local unflowed
+local function shelf_unflow(record, id)
+  local flow = shelf_flow(record)
+  if not removed then return shelf_drop(record, flow, {id}) end
+  unflowed = unflowed or {record = record, flows = {}}
+  local ids = unflowed.flows[flow] or {}
+  unflowed.flows[flow] = ids
+  ids[#ids + 1] = id
+end
+
 local function shelf_gathered()
   for set, ids in pairs(removed) do
     for i = 1, #ids, 1000 do redis.call('ZREM', set, unpack(ids, i, math.min(i + 999, #ids))) end
   end
-  removed = nil
+  for flow, ids in pairs(unflowed and unflowed.flows or {}) do shelf_drop(unflowed.record, flow, ids) end
+  removed, unflowed = nil, nil
 end
 
 -- shelf_batch is the part of parked:<reason> that is of one batch. A name is made once for a script.
@@ -47,12 +105,17 @@ local function shelf_batch(record, reason, batch)
 end
 
 -- shelf_begin forgets the gateway: what follows is of another one.
-local function shelf_begin() shelf_prefix, shelf_job, shelf_batches, removed = nil, nil, {}, nil end
+local function shelf_begin() shelf_prefix, shelf_job, shelf_batches, removed, flowed, unflowed = nil, nil, {}, nil, nil, nil end
 
 -- shelf_put notes that a job is parked for a reason, since when (µs).
 local function shelf_put(record, reason, batch, when)
   local id = shelf_id(record)
   if batch and batch ~= '' then redis.call('ZADD', shelf_batch(record, reason, batch), when, id) end
+  if reason == 'rejected' and shelf_flowed(record) then
+    local flow = shelf_flow(record)
+    shelf_count(record, redis.call('ZADD', shelf_flow_set(record, flow), when, id))
+    redis.call('ZADD', shelf_key(record, 'parked:flows'), 'NX', shelf_turn(0, false, tonumber(when)), flow)
+  end
   if reason ~= 'exhausted' then return end
   local times = tonumber(redis.call('HGET', record, '@self_replays')) or 0
   if times >= AGAIN_MOST then return end
@@ -64,6 +127,7 @@ local function shelf_take(record, reason, batch)
   local id = shelf_id(record)
   if batch and batch ~= '' then shelf_remove(shelf_batch(record, reason, batch), id) end
   if reason == 'exhausted' then shelf_remove(shelf_key(record, 'again'), id) end
+  if reason == 'rejected' and shelf_flowed(record) then shelf_unflow(record, id) end
 end
 
 -- shelf_move follows a job from one state to another; fields are what its record gets with the new one.

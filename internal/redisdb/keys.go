@@ -40,7 +40,7 @@ var (
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
 		"classes": hash, "first:" + oneOf: list, "trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "mend": text, "nobodys": text, "mark": text,
 		"lanes": hash, "overrides": hash, "acted:" + oneOf: hash, "ready:" + oneOf: zset, "throttled": zset, "flow:" + oneOf: list, "lane:" + oneOf: text, "route:" + oneOf: text,
-		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text,
+		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text, "entering:" + oneOf: hash,
 	}
 	asynqTypes = map[string]string{"pending": list, "paused": text, "active": list, "lease": zset, "retry": zset, "archived": zset, "scheduled": zset,
 		"completed": zset, "processed": text, "t:" + oneOf: hash, "processed:" + oneOf: text}
@@ -211,6 +211,15 @@ func (k Keys) AllParked() []string {
 
 // ParkedBatch is the part of Parked that is one batch's (sorted set, as Parked; shelf.lua keeps it and makes its name).
 func (k Keys) ParkedBatch(reason, batch string) string { return k.Parked(reason) + ":b:" + batch }
+
+// ParkedFlows is the flows, CLASS:ROUTE:LANE, of which jobs are parked as rejected, or were (sorted set: flow, its turn; see shelf.lua, which makes this name and the next two).
+func (k Keys) ParkedFlows() string { return k.own + "parked:flows" }
+
+// ParkedFlow is the part of Parked for the reason rejected that is one flow's (sorted set, as Parked).
+func (k Keys) ParkedFlow(flow string) string { return k.Parked("rejected") + ":f:" + flow }
+
+// Unfit is the part of Parked for the reason rejected that costs more than admission can ever grant (sorted set, as Parked).
+func (k Keys) Unfit() string { return k.Parked("rejected") + ":unfit" }
 
 // Again is the jobs parked as exhausted that may go in by themselves (sorted set: job id, when in µs at the earliest; see shelf.lua).
 func (k Keys) Again() string { return k.own + "again" }

@@ -1,0 +1,167 @@
+package ledger
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// reflowChunk is how many parked jobs one script looks at.
+const reflowChunk = 500
+
+// HasFlows says that the room at admission is shared among the flows of the gateway: those of its lanes, of its routes with limits, and of its classes.
+func (b *Books) HasFlows() bool { return b.sharing != "" }
+
+// sharing is what share.lua reads; empty if the gateway has no flows.
+func sharing(cfg Config) string {
+	form := ""
+	switch {
+	case len(cfg.Lanes) > 0:
+		form = "l"
+	case len(cfg.First) > 0:
+		form = "c"
+	}
+	if form == "" || len(cfg.Passing) == 0 {
+		return form
+	}
+	return form + " " + strconv.FormatInt(cfg.MostPassing, 10) + " " + strings.Join(cfg.Passing, " ")
+}
+
+// shared appends what share.lua reads to the arguments of a script, where the gateway has flows.
+func (b *Books) shared(args []any) []any {
+	if b.sharing == "" {
+		return args
+	}
+	return append(args, b.sharing)
+}
+
+// Turns are parked jobs whose turn it is to go in.
+type Turns struct {
+	Jobs []Rejected // without their places
+	// Whole says that all that is parked as rejected has a turn. If not, Reflow gives them one.
+	Whole bool
+	// More says that there may be others besides Jobs, of which none may be left.
+	More bool
+}
+
+// NextRejected returns up to n jobs that are parked as rejected, of a gateway with flows: those of the flows with the fewest jobs in the queue, and of each flow the
+// oldest first. Those whose records are damaged are set aside.
+func (b *Books) NextRejected(ctx context.Context, n int) (t Turns, err error) {
+	k := b.keys
+	reply, err := turnsScript.Run(ctx, b.c, []string{k.ParkedFlows(), k.Parked(string(job.Rejected)), k.Counters(), k.Pending(), k.Nobodys()},
+		b.cfg.NowMicros.Now(), n, k.JobPrefix(), b.sharing).StringSlice()
+	if err != nil {
+		return t, err
+	}
+	if len(reply) < 2 || len(reply)%3 != 2 {
+		return t, redisdb.BadReply("turns.lua", reply)
+	}
+	t.Whole, t.More = reply[0] == "1", reply[1] != "0"
+	for i := 2; i+2 < len(reply); i += 3 {
+		generation, err1 := strconv.ParseInt(reply[i+1], 10, 64)
+		cost, err2 := strconv.ParseInt(reply[i+2], 10, 64)
+		if err1 != nil || err2 != nil {
+			return t, redisdb.BadReply("turns.lua", reply[i+1:i+3])
+		}
+		if generation < 0 {
+			if err := b.setAside(ctx, reply[i], k.Parked(string(job.Rejected))); err != nil {
+				return t, err
+			}
+			continue
+		}
+		t.Jobs = append(t.Jobs, Rejected{Return: job.Return{ID: reply[i], Generation: generation, Reason: job.Rejected, Key: job.KeepKey}, Cost: cost})
+	}
+	return t, nil
+}
+
+// SetUnfit has jobs that are parked as rejected, and that cost more than admission can ever grant, hold nobody up.
+func (b *Books) SetUnfit(ctx context.Context, jobs []Rejected) error {
+	args := []any{b.keys.JobPrefix(), 0}
+	for _, r := range jobs {
+		args = append(args, r.Return.ID)
+	}
+	return unfitScript.Run(ctx, b.c, []string{b.keys.ParkedFlows(), b.keys.Nobodys()}, args...).Err()
+}
+
+// Refit gives those that SetUnfit took aside their turn again.
+func (b *Books) Refit(ctx context.Context) error {
+	for {
+		n, err := unfitScript.Run(ctx, b.c, []string{b.keys.ParkedFlows(), b.keys.Nobodys()}, b.keys.JobPrefix(), reflowChunk).Int64()
+		if err != nil || n < reflowChunk {
+			return err
+		}
+	}
+}
+
+// Reflow gives jobs their turn that are parked as rejected and have none, as a process without flows has parked them: those behind a place, 0 for all. It returns the
+// place of the last one, and whether all have their turn now.
+func (b *Books) Reflow(ctx context.Context, behind int64) (last int64, whole bool, err error) {
+	for last = behind; ; {
+		n, err := b.reflow(ctx, "in", last, reflowChunk)
+		if err != nil {
+			return last, false, err
+		}
+		if last = n[1]; n[0] < reflowChunk {
+			return last, n[3] == 0, nil
+		}
+	}
+}
+
+// Unflow takes out of turn what is parked as rejected no more, as a program from before there were flows has taken it out, and counts the others anew.
+func (b *Books) Unflow(ctx context.Context) error {
+	before, err := b.reflow(ctx, "out", "", reflowChunk, 0)
+	if err != nil || before[3] == 0 {
+		return err
+	}
+	flows, moved := []string{""}, int64(0)
+	for cursor := uint64(0); ; {
+		pairs, next, err := b.c.ZScan(ctx, b.keys.ParkedFlows(), cursor, "", reflowChunk).Result()
+		if err != nil {
+			return err
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			flows = append(flows, pairs[i])
+		}
+		for _, flow := range flows {
+			for at := int64(0); ; {
+				n, err := b.reflow(ctx, "out", flow, reflowChunk, at)
+				if err != nil {
+					return err
+				}
+				at, moved = at+n[0]-n[2], moved+n[2]
+				if n[0] < reflowChunk {
+					break
+				}
+			}
+		}
+		if flows, cursor = flows[:0], next; cursor == 0 {
+			break
+		}
+	}
+	if moved > 0 {
+		return nil
+	}
+	_, err = b.reflow(ctx, "level", before[3], 0)
+	return err
+}
+
+func (b *Books) reflow(ctx context.Context, what string, from any, more ...any) ([]int64, error) {
+	k := b.keys
+	args := append([]any{what, k.JobPrefix(), from}, more...)
+	reply, err := reflowScript.Run(ctx, b.c, []string{k.Parked(string(job.Rejected)), k.Counters(), k.ParkedFlows(), k.Nobodys()}, args...).StringSlice()
+	if err != nil {
+		return nil, err
+	}
+	n := make([]int64, len(reply))
+	for i, text := range reply {
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil || len(reply) != 4 {
+			return nil, redisdb.BadReply("reflow.lua", reply)
+		}
+		n[i] = int64(f)
+	}
+	return n, nil
+}
