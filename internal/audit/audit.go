@@ -50,7 +50,8 @@ type Params struct {
 	Indexed int64
 	// Patience is how long what looks wrong at the end may take to be put right before it is judged again. Zero means 1 s; negative, no time.
 	Patience time.Duration
-	// Repair writes the books of batches anew that differ from the records of their jobs. Nothing else is changed.
+	// Repair writes the books of batches anew that differ from the records of their jobs, and puts lanes, and jobs that wait for room, where their turn is. Nothing else
+	// is changed.
 	Repair bool
 	// Progress hears now and then how many records have been looked at. Nil: nobody wants to know.
 	Progress func(records int64)
@@ -109,6 +110,10 @@ func (g *Gateway) Audit(ctx context.Context, p Params) (Report, error) {
 	if err := batches.run(ctx); err != nil {
 		return a.report, err
 	}
+	lanes := &laneCheck{g: g, repair: p.Repair, found: a.fault}
+	if err := lanes.run(ctx); err != nil {
+		return a.report, err
+	}
 	if err := a.told(ctx); err != nil {
 		return a.report, err
 	}
@@ -159,6 +164,15 @@ func (a *auditor) judge(ctx context.Context) error {
 		still, err := a.g.still(ctx, f)
 		if err != nil {
 			return err
+		}
+		if a.p.Repair {
+			if did, err := a.g.mendPlace(ctx, still); err != nil {
+				return err
+			} else if did {
+				if still, err = a.g.still(ctx, f); err != nil {
+					return err
+				}
+			}
 		}
 		if still.What != "" {
 			a.fault(still)

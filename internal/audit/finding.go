@@ -20,6 +20,10 @@ const (
 	NoState   Wrong = "no_state"   // its record can't be read
 	Expires   Wrong = "expires"    // its record would be forgotten, and it is not finished
 	Totals    Wrong = "totals"     // the totals don't add up; no single job is meant
+	// NoLane: it is queued in a lane that nobody looks at.
+	NoLane Wrong = "no_lane"
+	// LaneSets: a lane with jobs does not stand where it is to; Text names it.
+	LaneSets Wrong = "lane_sets"
 	// BatchBooks: the books of a batch differ from the records of its jobs; Where names it.
 	BatchBooks Wrong = "batch_books"
 	// MoneyBooks: the sums of the money that is parked differ from the records.
@@ -39,13 +43,14 @@ type Finding struct {
 	ID    string // of the job, or of the task if it is not one of a job; empty for the totals
 	What  Wrong
 	State job.State // that its record says; empty if there is none
-	Where string    // the place that is meant: scheduled, retrying, open, asking, parked:REASON, pending, active, or a set of asynq's
+	Where string    // the place that is meant: scheduled, retrying, open, asking, parked:REASON, parked:flows (the part that is of its flow), pending, active, or a set of asynq's
 	Text  string    // of the totals, and of books
 }
 
 // mended and rewritten say what to do about most faults.
 const (
 	mended    = "a running dispatcher puts it right within two minutes; if it comes back, find out who else writes to this Redis"
+	relaned   = "put it where it belongs with dispatcher audit --repair, and find out who else writes to this Redis"
 	rewritten = "write them anew from the records with dispatcher audit --repair, and find out who else writes to this Redis"
 )
 
@@ -61,6 +66,8 @@ var words = map[Wrong]struct{ text, hint string }{
 	NoState:     {"its record can't be read", "look at its record, find the job in the billing file by its id, and ask the gateway whether it was charged"},
 	Expires:     {"STATE, but its record expires", "keep the record with redis-cli PERSIST, and find out who else writes to this Redis"},
 	Totals:      {"", "jobs or counters were lost, or changed by hand: compare the batch with the billing file, and enqueue the file again: known jobs are duplicates"},
+	NoLane:      {"queued, but its lane stands neither among those that may be called nor among those that wait", relaned},
+	LaneSets:    {"", relaned},
 	BatchBooks:  {"", rewritten},
 	MoneyBooks:  {"", rewritten},
 	Outcomes:    {"", "tell the readers of outcomes what the record says (dispatcher export); have every program use a file with outcomes, and find out who else writes to this Redis"},

@@ -81,6 +81,16 @@ func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
 		if f.What == NoTask {
 			missed = s.since
 		}
+		if f.What == NoTask {
+			still, err := m.g.still(ctx, f)
+			if err != nil || still.What == "" {
+				return err
+			}
+			if f = still; f.What == NoLane {
+				did.Placed++
+				return m.g.findLane(ctx, f.ID)
+			}
+		}
 		what, err := m.g.mendOne(ctx, f.ID, missed)
 		switch what {
 		case "queued":
@@ -93,6 +103,9 @@ func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
 		return err
 	}
 	if err := s.run(ctx); err != nil {
+		return did, err
+	}
+	if err := (&laneCheck{g: m.g, repair: true, steps: steps{rest: m.rest}}).run(ctx); err != nil {
 		return did, err
 	}
 	return did, (&batchCheck{g: m.g, repair: true, found: func(Finding) {}, steps: steps{rest: m.rest}}).run(ctx)

@@ -41,6 +41,21 @@ if home and not redis.call('ZSCORE', home, id) then
   moved = moved + redis.call('ZADD', home, score or int(now), id)
   if state == 'parked' then shelf_put(record, v[8], v[9], score or int(now)) end
 end
+if shelf_flowed(record) then
+  local part, rejected = shelf_flow_set(record, shelf_flow(record)), state == 'parked' and v[8] == 'rejected'
+  local stands = redis.call('ZSCORE', part, id)
+  -- Where the count is right, it has this job, or has it not.
+  local counted = redis.call('HGET', shelf_key(record, 'counters'), 'flowed') == int(redis.call('ZCARD', shelf_key(record, 'parked:rejected')))
+  if rejected and not stands and not redis.call('ZSCORE', shelf_key(record, 'parked:rejected:unfit'), id) then
+    shelf_put(record, v[8], v[9], score or int(now))
+    if counted then shelf_count(record, -1) end
+    moved = moved + 1
+  elseif not rejected and stands then
+    shelf_drop(record, shelf_flow(record), {id})
+    if counted then shelf_count(record, 1) end
+    moved = moved + 1
+  end
+end
 if state ~= 'done' and state ~= 'discarded' then moved = moved + redis.call('PERSIST', record) end
 
 local function lost()

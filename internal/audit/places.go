@@ -14,6 +14,7 @@ import (
 const (
 	pendingPlace = "pending"
 	activePlace  = "active"
+	turnsPlace   = "parked:flows"
 )
 
 // place is where jobs or tasks stand. read is the command that reads a stretch of it.

@@ -18,6 +18,28 @@ add_set(KEYS[5], 'open')
 add_set(KEYS[9], 'asking')
 for i = 1, reasons do add_set(KEYS[9 + i], 'parked:' .. ARGV[4 + i]) end
 
+-- flowed says that parked jobs stand in the parts of their flows (shelf.lua), and whole that all do.
+local prefix = string.match(ARGV[1], '^.*}:')
+local flowed = redis.call('HGET', prefix .. 'counters', 'flowed')
+local whole = flowed and tonumber(flowed) == redis.call('ZCARD', prefix .. 'parked:rejected')
+
+-- turn_of returns what is wrong with the turn of a job among those that wait for room; nil if nothing is.
+local function turn_of(id, rejected)
+  local class, route, lane = flow_of(ARGV[1] .. id)
+  local stands = redis.call('ZSCORE', prefix .. 'parked:rejected:f:' .. class .. ':' .. route .. ':' .. lane, id)
+  if rejected and whole and not stands and not redis.call('ZSCORE', prefix .. 'parked:rejected:unfit', id) then return 'not_there' end
+  if stands and not rejected then return 'there_too' end
+end
+
+-- called says that a lane stands where it is called from, for a task in one of its lists.
+local function called(line)
+  local class, route, name, lane = string.match(line, '}:flow:([^:]*):([^:]*):(%l+):(.*)$')
+  local flow, packed = class .. ':' .. route, redis.call('GET', prefix .. 'lane:' .. lane)
+  local v, has = packed and cmsgpack.unpack(packed) or {}, false
+  for i = 4, #v - 2, 3 do has = has or v[i] == flow and bit.band(v[i + 2], ({due = 1, pending = 2, retries = 4, replays = 8})[name]) > 0 end
+  return has and (redis.call('ZSCORE', prefix .. 'throttled', lane) or redis.call('ZSCORE', prefix .. 'ready:' .. flow, lane))
+end
+
 local function task_of(task_id)
   local t = redis.call('HMGET', ARGV[2] .. task_id, 'state', 'msg', 'pending_since')
   local state, listed = t[1], nil
@@ -27,7 +49,11 @@ local function task_of(task_id)
     return 'asynq_set', state
   elseif ARGV[3] == '1' then
     for _, line in ipairs({KEYS[8], KEYS[1], KEYS[6], KEYS[7], unpack(KEYS, 10 + reasons)}) do listed = listed or redis.call('LPOS', line, task_id) end
-    for _, line in ipairs(listed and {} or flow_lines(ARGV[1], task_id)) do listed = listed or redis.call('LPOS', line, task_id) end
+    for _, line in ipairs(listed and {} or flow_lines(ARGV[1], task_id)) do
+      local at = not listed and redis.call('LPOS', line, task_id)
+      if at and not called(line) then return 'no_lane', 'pending' end
+      listed = listed or at
+    end
   else
     listed = state
   end
@@ -53,6 +79,8 @@ local function look(id)
   end
   if should and not stands then return state, generation, 'not_there', should end
   if other then return state, generation, 'there_too', other end
+  local turn = flowed and turn_of(id, should == 'parked:rejected')
+  if turn then return state, generation, turn, 'parked:flows' end
   if state == 'done' or state == 'discarded' then return state, generation, '', '' end
   if redis.call('PTTL', record) >= 0 then return state, generation, 'expires', '' end
   if state ~= 'queued' then return state, generation, '', '' end

@@ -18,6 +18,8 @@ var (
 	membersScript    = redisdb.NewScript(redisdb.NowLua, lua("members"))
 	parkedSumsScript = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("parked_sums"))
 	toldScript       = redisdb.NewScript(redisdb.NowLua, lua("told"))
+	lanedScript      = redisdb.NewScript(redisdb.NowLua, lua("laned"))
+	relaneScript     = redisdb.NewScript(redisdb.NowLua, lua("relane"))
 	mendScript       = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("mend"))
 	rebookScript     = redisdb.NewScript(lua("rebook")).Replicated()
 	reshelveScript   = redisdb.NewScript(record.Lua, lua("reshelve")).Replicated()

@@ -17,10 +17,10 @@ local function look(name, score)
     call('ZREM', KEYS[1], name)
     return
   end
-  local passes = f.passes and f.queued.n < flows.most
+  local passes = f.passes and f.queued.jobs < flows.most
   f.jobs, f.some, f.since = n, 0, tonumber(score) % SHELF_TURN
-  f.level = f.queued.n - (passes and SHELF_TURNS + 1 or 0)
-  local turn = shelf_turn(f.queued.n, f.passes, (f.since + SHELF_EPOCH) * 10000)
+  f.level = f.queued.jobs - (passes and SHELF_TURNS + 1 or 0)
+  local turn = shelf_turn(f.queued.jobs, f.passes, (f.since + SHELF_EPOCH) * 10000)
   if turn ~= string.format('%.0f', tonumber(score)) then call('ZADD', KEYS[1], turn, name) end
   turns[#turns + 1] = f
 end

@@ -182,7 +182,7 @@ local function shelve_all()
   for _, f in pairs(flows.flows) do
     if f.parked then
       n = n + redis.call('ZADD', f.set, unpack(f.parked))
-      redis.call('ZADD', books_key(record_prefix, 'parked:flows'), 'NX', shelf_turn(f.queued.n, f.passes, now), f.name)
+      redis.call('ZADD', books_key(record_prefix, 'parked:flows'), 'NX', shelf_turn(f.queued.jobs, f.passes, now), f.name)
     end
   end
   redis.call('HINCRBY', KEYS[4], 'flowed', n)

@@ -128,7 +128,7 @@ local function fed()
       if call('EXISTS', f.set) == 0 then
         call('ZREM', turns, f.name)
       else
-        call('ZADD', turns, shelf_turn(f.queued.n, f.passes, now), f.name)
+        call('ZADD', turns, shelf_turn(f.queued.jobs, f.passes, now), f.name)
       end
     end
   end

@@ -4,6 +4,7 @@
 --      entering:CLASS  hash  how many tasks of a flow, ROUTE:LANE, stand in that class's line of the queue, where pick.lua has yet to sort them into lanes; void while
 --                            that line is empty
 local SHARE_STAY = 86400000 -- ms that entering is kept
+local SHARE_LINES = 'due pending retries replays'
 local share -- what share_open was told; nil: the gateway has no flows
 
 -- share_open begins. spec is '' (or nil: no flows) or, with a blank between: l (tasks stand in the lines of lanes) or c (in those of classes), how many jobs of a flow
@@ -29,11 +30,11 @@ end
 -- share_queued returns how many jobs of a flow are in the queue, in a table of all flows that share this number.
 local function share_queued(class, route, lane)
   if not share.laned then
-    share.counts[class] = share.counts[class] or {n = share_door(class) + (class == '' and redis.call('LLEN', books_key(share.record, 'due')) or 0)}
+    share.counts[class] = share.counts[class] or {jobs = share_door(class) + (class == '' and redis.call('LLEN', books_key(share.record, string.match(SHARE_LINES, '%l+'))) or 0)}
     return share.counts[class]
   end
   local lines, n = {}, 0
-  for line in string.gmatch('due pending retries replays', '%l+') do
+  for line in string.gmatch(SHARE_LINES, '%l+') do
     lines[#lines + 1] = books_key(share.record, 'flow:' .. class .. ':' .. route .. ':' .. line .. ':' .. lane)
   end
   if redis.call('EXISTS', unpack(lines)) > 0 then
@@ -41,7 +42,7 @@ local function share_queued(class, route, lane)
   end
   local door = share_door(class)
   if door > 0 then n = n + math.min(tonumber(redis.call('HGET', books_key(share.record, 'entering:' .. class), route .. ':' .. lane) or '') or 0, door) end
-  return {n = n}
+  return {jobs = n}
 end
 
 -- share_flow returns what there is of a flow.
@@ -66,8 +67,8 @@ end
 -- result says that the flow has room, and not as much as the job costs.
 local function share_take(f, b, cost)
   if f.shut then return false end
-  local may = f.queued.n + 1 <= share_room(b)
-  if may and bucket_take(b, cost) or f.passes and f.queued.n < share.most then return true end
+  local may = f.queued.jobs + 1 <= share_room(b)
+  if may and bucket_take(b, cost) or f.passes and f.queued.jobs < share.most then return true end
   f.shut = true
   return false, may
 end
@@ -76,19 +77,19 @@ end
 local function share_retry(f, b, cost)
   local most = math.huge
   for i = 1, b.count do most = math.min(most, math.floor(b.cap[i] / b.c[i])) end
-  return bucket_retry(b, math.max(cost, math.min(f.queued.n + 1, most)))
+  return bucket_retry(b, math.max(cost, math.min(f.queued.jobs + 1, most)))
 end
 
 -- share_enter notes that a job of a flow goes into a line of the queue; door says that it is that of its class.
 local function share_enter(f, door)
-  f.queued.n = f.queued.n + 1
+  f.queued.jobs = f.queued.jobs + 1
   if door then f.entered = f.entered + 1 end
 end
 
 -- share_left returns of what the limits have left how much the flow may have.
 local function share_left(f, b, left)
-  local n = math.floor((share_room(b) - f.queued.n + 1) / 2)
-  if f.passes then n = math.max(n, share.most - f.queued.n) end
+  local n = math.floor((share_room(b) - f.queued.jobs + 1) / 2)
+  if f.passes then n = math.max(n, share.most - f.queued.jobs) end
   if f.shut or f.behind then n = 0 end
   for k = 1, #left do left[k] = math.max(math.min(left[k], n), 0) end
   return left

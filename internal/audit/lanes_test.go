@@ -1,0 +1,95 @@
+package audit_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/audit"
+	"spillway/internal/job"
+)
+
+// flowing is a bench whose gateway has lanes, and jobs in them: two of lane x, which may be called, one of lane y, which may not yet, and one of x on route r; and three jobs
+// of lane z that are parked for want of room.
+func flowing(t *testing.T) *bench {
+	t.Helper()
+	b := setup(t, 8)
+	b.cfg.Lanes = b.keys.WaitingLanes(nil, []string{"r"})
+	b.on(b.c)
+	b.accept("park", job.Job{ID: "x1", Lane: "x"}, job.Job{ID: "x2", Lane: "x"}, job.Job{ID: "y1", Lane: "y"}, job.Job{ID: "r1", Lane: "x", Route: "r"})
+	b.accept("park", job.Job{ID: "z0", Lane: "z", Cost: 4}, job.Job{ID: "z1", Lane: "z"}, job.Job{ID: "z2", Lane: "z"}, job.Job{ID: "z3", Lane: "z"})
+	b.must(b.c.Del(b.ctx, b.keys.Pending()).Err())
+	for task, line := range map[string]string{"x1~1": b.keys.FlowLines("", "", "x")[1], "x2~1": b.keys.FlowLines("", "", "x")[1], "y1~1": b.keys.FlowLines("", "", "y")[1],
+		"r1~1": b.keys.FlowLines("", "r", "x")[1], "z0~1": b.keys.FlowLines("", "", "z")[1]} {
+		b.must(b.c.LPush(b.ctx, line, task).Err())
+	}
+	b.must(b.c.HSet(b.ctx, b.keys.Classes(), "#lanes", 0).Err())
+	b.must(b.c.HSet(b.ctx, b.keys.Lanes(), "on", ": :r ", "tasks", 5).Err())
+	for lane, packed := range map[string]string{"x": `0, '', {}, ':', 1, 2, ':r', 1, 18`, "y": `9, '', {}, ':', 1, 2`, "z": `0, '', {}, ':', 2, 2`} {
+		b.must(b.c.Eval(b.ctx, `return redis.call('SET', KEYS[1], cmsgpack.pack({`+packed+`}))`, []string{b.laneKey(lane)}).Err())
+	}
+	b.must(b.c.ZAdd(b.ctx, b.keys.Ready(":"), redis.Z{Score: 1, Member: "x"}, redis.Z{Score: 2, Member: "z"}).Err())
+	b.must(b.c.ZAdd(b.ctx, b.keys.Ready(":r"), redis.Z{Score: 1, Member: "x"}).Err())
+	b.must(b.c.ZAdd(b.ctx, b.keys.Throttled(), redis.Z{Score: 9, Member: "y"}).Err())
+	b.now++
+	return b
+}
+
+func (b *bench) laneKey(lane string) string { return "spillway:{" + b.name + "}:lane:" + lane }
+
+// A lane with jobs that does not stand where it is to would never be called, or twice, and a job that waits for room without a turn would wait for good: an audit says so, and puts
+// it right.
+func TestAnAuditFindsLanesAndTurnsThatAreLost(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		breaks func(b *bench)
+		say    string
+	}{
+		"nothing": {func(*bench) {}, ""},
+		"a lane in no set": {func(b *bench) { b.c.ZRem(b.ctx, b.keys.Throttled(), "y") },
+			"y1: queued, but its lane stands neither among those that may be called nor among those that wait"},
+		"a lane without a record": {func(b *bench) { b.c.Del(b.ctx, b.laneKey("y")) },
+			"lane \"y\" has no jobs that its record knows of\ny1: queued, but its lane stands neither among those that may be called nor among those that wait"},
+		"a lane in two places": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.Throttled(), redis.Z{Score: 1, Member: "z"}) },
+			`lane "z" stands in throttled and in ready::`},
+		"a flow of a lane in no set": {func(b *bench) { b.c.ZRem(b.ctx, b.keys.Ready(":r"), "x") },
+			`lane "x" stands in ready:: and not in ready::r`},
+		"a lane in a set of which it has no jobs": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.Ready(":r"), redis.Z{Score: 1, Member: "z"}) },
+			`lane "z" stands in ready::r without jobs of it`},
+		"a job without a turn": {func(b *bench) { b.c.ZRem(b.ctx, b.keys.ParkedFlow("::z"), "z2") },
+			"z2: parked, but not in parked:flows"},
+		"a job with a turn that it must not have": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.ParkedFlow("::x"), redis.Z{Score: 1, Member: "x1"}) },
+			"x1: queued, but in parked:flows too"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := flowing(t)
+			tc.breaks(b)
+			a := b.audit(100)
+			if got := said(a.Faults.List); got != tc.say {
+				t.Errorf("faults:\n%s\nwant:\n%s", got, tc.say)
+			}
+			_, err := b.g.Audit(b.ctx, audit.Params{Most: 100, Patience: -1, Repair: true})
+			b.must(err)
+			b.clean("once repaired")
+			if n := b.c.HGet(b.ctx, b.keys.Counters(), "flowed").Val(); n != "3" {
+				t.Errorf("%s jobs are said to have a turn, and 3 have one", n)
+			}
+		})
+	}
+}
+
+// A mender that goes through the records puts lanes right too.
+func TestAMenderFindsLostLanes(t *testing.T) {
+	t.Parallel()
+	b := flowing(t)
+	b.must(b.c.Del(b.ctx, b.keys.Throttled()).Err())
+	b.must(b.c.ZAdd(b.ctx, b.keys.Ready(":r"), redis.Z{Score: 1, Member: "z"}).Err())
+	b.c.HIncrBy(b.ctx, b.keys.Counters(), "accepted", 1)
+	b.mend(b.g.Mender())
+	b.c.HIncrBy(b.ctx, b.keys.Counters(), "accepted", -1)
+	b.clean("once mended")
+	if n := b.c.ZCard(b.ctx, b.keys.Throttled()).Val(); n != 2 {
+		t.Errorf("%d lanes wait to be looked at, want y and z", n)
+	}
+}
