@@ -29,6 +29,7 @@ var mayImport = map[string]string{
 	// the words and the ground
 	"job":       "",
 	"seal":      "",
+	"pan":       "",
 	"clock":     "",
 	"config":    "job packs",
 	"packs":     "job",
@@ -38,15 +39,15 @@ var mayImport = map[string]string{
 	"testkit":   "",
 	"tracing":   "job",
 	// the walk
-	"producer":   "job",
+	"producer":   "job pan",
 	"admission":  "job clock",
 	"queue":      "job clock record redisdb",
 	"bucket":     "job clock record redisdb",
 	"gateway":    "job",
 	"access":     "redisdb seal",
-	"outcome":    "job",
+	"outcome":    "job pan",
 	"worker":     "job clock outcome tracing",
-	"deadletter": "job clock record redisdb seal",
+	"deadletter": "job clock pan record redisdb seal",
 	"ledger":     "job clock record redisdb seal",
 	// beside it: one puts right what is lost, the other can stop it
 	"audit":       "clock job record redisdb",
@@ -67,8 +68,8 @@ var mayImport = map[string]string{
 	// where it is put together
 	"dispatch":       everything + " -cmd -testkit -demo -provider -double",
 	"bench":          "bucket job ledger provider redisdb",
-	"desk":           "admission audit bucket clock config deadletter dispatch feed job ledger producer reconcile record redisdb seal tracing",
-	"console":        "docs config deadletter desk dispatch doctor job ledger redisdb tracing",
+	"desk":           "admission audit bucket clock config deadletter dispatch feed job ledger pan producer reconcile record redisdb seal tracing",
+	"console":        "docs config deadletter desk dispatch doctor job ledger pan redisdb tracing",
 	"doctor":         "config desk dispatch incarnation job packs record redisdb",
 	"demo":           everything + " -cmd -testkit",
 	"cmd/enqueue":    everything + " -cmd -testkit",

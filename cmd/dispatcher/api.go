@@ -55,7 +55,7 @@ func (s served) found(ctx context.Context, gateway, id string) (desk.Found, erro
 func offered(c redis.UniversalClient, cfg *config.Config) map[string]httpapi.Gateway {
 	all := make(map[string]httpapi.Gateway, len(cfg.Gateways))
 	for _, g := range cfg.Gateways {
-		all[g.Name] = httpapi.Gateway{MaxCost: dispatch.MaxCost(g), Amount: dispatch.AmountRule(g), Policies: policies(dispatch.Follow(c, g))}
+		all[g.Name] = httpapi.Gateway{MaxCost: dispatch.MaxCost(g), Amount: dispatch.AmountRule(g), Cards: g.Pan, Policies: policies(dispatch.Follow(c, g))}
 	}
 	return all
 }

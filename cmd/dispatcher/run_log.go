@@ -9,6 +9,7 @@ import (
 
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
+	"spillway/internal/pan"
 	"spillway/internal/worker"
 )
 
@@ -24,6 +25,7 @@ func (p *program) logger(level, format string) *slog.Logger {
 	if format == "json" {
 		handler = slog.NewJSONHandler(p.Err, options)
 	}
+	handler = pan.Handler{Next: handler}
 	if p.sums(level) {
 		handler = forPerson{handler}
 	}

@@ -199,6 +199,9 @@ func (f *flags) understand(now time.Time) (options, error) {
 	if f.file == "" && f.from == "" {
 		return o, cli.Usage("name the billing file: -f november.ndjson, or -f - for standard input", "no file is named")
 	}
+	if err := f.checkCards(); err != nil {
+		return o, err
+	}
 	if err := f.checkReplace(); err != nil {
 		return o, err
 	}

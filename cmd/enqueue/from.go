@@ -11,9 +11,20 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/config"
 	"spillway/internal/job"
+	"spillway/internal/pan"
 	"spillway/internal/postgres"
 	"spillway/internal/producer"
 )
+
+// checkCards refuses names that hold a card number: they are kept, logged and shown.
+func (f *flags) checkCards() error {
+	for _, named := range []struct{ flag, text string }{{"-f", f.file}, {"--rejects", f.rejects}, {"--batch", f.batch}, {"--why", f.why}} {
+		if pan.ContainsString(named.text) {
+			return cli.Usage("choose a name without it", "%s has what looks like a card number in it", named.flag)
+		}
+	}
+	return nil
+}
 
 // checkFrom refuses what does not go with --from, and without it.
 func (f *flags) checkFrom(o *options) error {

@@ -7,6 +7,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/job"
+	"spillway/internal/pan"
 )
 
 // rejects is the file of --rejects. The nil *rejects takes everything and keeps nothing.
@@ -54,7 +55,7 @@ func (r *rejects) add(raw []byte, rest io.Reader) error {
 		return err
 	}
 	if first && len(r.header) > 0 {
-		if err := r.line(r.header, nil); err != nil {
+		if err := r.line(pan.Mask(r.header), nil); err != nil {
 			return err
 		}
 	}
@@ -68,7 +69,7 @@ func (r *rejects) line(raw []byte, rest io.Reader) error {
 		return r.unwritten(err)
 	}
 	if rest != nil {
-		if _, err := io.Copy(&last, rest); err != nil {
+		if err := pan.Copy(&last, rest); err != nil {
 			return err
 		}
 	}

@@ -79,7 +79,7 @@ func (o *options) sayZones(s cli.Streams) {
 // serve tells the producer of the gateways. Where there is one alone, lines that name none are its own.
 func (o *options) serve(cfg *config.Config) error {
 	o.read.Gateways, o.read.Amount, o.read.Key, o.read.Open, o.read.Map = known(cfg), amounts(cfg, !o.withoutAmount), keys(cfg), opener(cfg), mapsOf(cfg)
-	o.read.RouteOf, o.read.ClassOf, o.read.Lanes = routes(cfg), classes(cfg), lanes(cfg)
+	o.read.RouteOf, o.read.ClassOf, o.read.Lanes, o.read.Cards = routes(cfg), classes(cfg), lanes(cfg), cards(cfg)
 	if o.gateway == "" && len(cfg.Gateways) == 1 {
 		o.read.Gateway = cfg.Gateways[0].Name
 	}
@@ -306,6 +306,14 @@ func lanes(cfg *config.Config) func(gateway string) *job.LaneKey {
 	return func(gateway string) *job.LaneKey {
 		g, _ := cfg.Gateway(gateway)
 		return g.LaneKey()
+	}
+}
+
+// cards tells the producer what becomes of card numbers.
+func cards(cfg *config.Config) func(string) job.CardRule {
+	return func(gateway string) job.CardRule {
+		g, _ := cfg.Gateway(gateway)
+		return g.Pan
 	}
 }
 

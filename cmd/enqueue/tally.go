@@ -83,7 +83,7 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 	if l.Number == 1 {
 		t.csv = t.opt.format == "" && looksLikeCSV(l.Raw)
 	}
-	if err := t.rejects.add(l.Raw, l.Rest); err != nil {
+	if err := t.rejects.add(l.Masked(), l.Rest); err != nil {
 		return err
 	}
 	why := l.Err.Error()

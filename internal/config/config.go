@@ -115,6 +115,8 @@ type Gateway struct {
 	BatchBrake job.Brake
 	// Parked bounds what producers can have parked.
 	Parked Parked
+	// Pan says what becomes of card numbers in what producers send, and in what the gateway answers. The zero CardRule: they are refused.
+	Pan job.CardRule
 	// Outcomes says who reads the outcomes of its jobs. Nil (default): nobody does, and none is told.
 	Outcomes *Outcomes
 	// Replay says whether jobs parked as rejected go in by themselves. Default ReplayAuto.

@@ -21,6 +21,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/doctor"
 	"spillway/internal/job"
+	"spillway/internal/pan"
 	"spillway/internal/tracing"
 )
 
@@ -177,9 +178,13 @@ func wrong(what, hint string) error {
 	return &job.Error{Code: job.CodeUsage, Message: what, Hint: hint}
 }
 
-// typed reads a text that a person typed into a form: one line, without blanks around it.
+// typed reads a text that a person typed into a form: one line, without blanks around it. What is kept of it has no card number.
 func typed(r *http.Request, field string) string {
-	return strings.Join(strings.Fields(r.PostFormValue(field)), " ")
+	text := strings.Join(strings.Fields(r.PostFormValue(field)), " ")
+	if field == "who" || field == "why" {
+		return pan.MaskString(text)
+	}
+	return text
 }
 
 // look returns how a gateway stands, with the calls of the last minutes.

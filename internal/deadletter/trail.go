@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/pan"
 	"spillway/internal/redisdb"
 )
 
@@ -110,7 +111,9 @@ func (e *Entry) write(ctx context.Context, d Deed) error {
 }
 
 func (e *Entry) line() ([]byte, error) {
-	return json.Marshal(e.act)
+	clean := e.act
+	clean.Who, clean.Why, clean.Filter = pan.MaskString(clean.Who), pan.MaskString(clean.Why), pan.MaskString(clean.Filter)
+	return json.Marshal(clean)
 }
 
 func (e *Entry) unwritten(err error) error {

@@ -8,6 +8,7 @@ import (
 
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
+	"spillway/internal/pan"
 )
 
 // Action is what an operator does to parked jobs. There are Replay, Ask, Done, NotDone and Discard.
@@ -94,6 +95,9 @@ func ShortWhy(why string) error {
 	if len(why) > MostWhy {
 		return usage("name a ticket that says the rest", "--why has more than %d bytes", MostWhy)
 	}
+	if pan.ContainsString(why) {
+		return usage("leave the number out: the reason is kept and shown", "--why has what looks like a card number in it")
+	}
 	return nil
 }
 
@@ -141,9 +145,9 @@ type Options struct {
 // MostReference is how many characters a reference may have, as that of an answer.
 const MostReference = 100
 
-// GoodReference says that a text can be the gateway's own name for a payment.
+// GoodReference says that a text can be the gateway's own name for a payment: one that looks like a card number can't.
 func GoodReference(text string) bool {
-	return text != "" && len(text) <= MostReference && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
+	return text != "" && len(text) <= MostReference && !pan.ContainsString(text) && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // text is the options as flags of the command line, for the trail.

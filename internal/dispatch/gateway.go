@@ -200,7 +200,7 @@ func table(g config.Gateway) (outcome.Table, error) {
 		rules[i] = outcome.Rule{When: r.When, Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then), Reference: r.Reference}
 	}
 	t, err = t.With(rules)
-	return t.Referring(g.Reference).Needing(a.DoneNeeds).Matching(a.Matches).Saving(a.Saved[config.Class5xx]).Holding(g.Hold.Max).Hiding(newMask(g.Request).hide), err
+	return t.Referring(g.Reference).Needing(a.DoneNeeds).Matching(a.Matches).Saving(a.Saved[config.Class5xx]).Holding(g.Hold.Max).Hiding(maskOf(g).hide), err
 }
 
 // The bounds of how many jobs of one gateway a process may have in hand.

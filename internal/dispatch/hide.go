@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"spillway/internal/pan"
 )
 
 const (
@@ -65,6 +67,9 @@ func (m mask) hide(text []byte) []byte {
 	said := asItIs(text)
 	for range mostSpellings + 1 {
 		found = said.members(said.find(m.needles, found))
+		if !m.keepCards {
+			found = said.cards(found)
+		}
 		plainer := said.decoded()
 		if len(plainer.text) == len(said.text) {
 			break
@@ -74,12 +79,12 @@ func (m mask) hide(text []byte) []byte {
 	if len(found) == 0 {
 		return text
 	}
-	slices.SortFunc(found, func(a, b part) int { return cmp.Compare(a.from, b.from) })
+	slices.SortStableFunc(found, func(a, b part) int { return cmp.Compare(a.from, b.from) })
 	var out []byte
 	at := 0
 	for _, s := range found {
 		if s.from >= at {
-			out = append(append(out, text[at:s.from]...), masked...)
+			out = append(append(out, text[at:s.from]...), cmp.Or(s.as, masked)...)
 		}
 		at = max(at, s.to)
 	}
@@ -87,7 +92,10 @@ func (m mask) hide(text []byte) []byte {
 }
 
 // part is a part of an answer.
-type part struct{ from, to int }
+type part struct {
+	from, to int
+	as       string // what stands in its place; empty: masked
+}
 
 // spelling is an answer with some of its spellings decoded.
 type spelling struct {
@@ -113,7 +121,7 @@ func (s spelling) find(needles []needle, to []part) []part {
 				break
 			}
 			first, last := s.extent(n, from+i)
-			to = append(to, part{s.at[first], s.at[last]})
+			to = append(to, part{from: s.at[first], to: s.at[last]})
 			from = last
 		}
 	}
@@ -127,8 +135,16 @@ var secretMember = regexp.MustCompile(`(?i)"[a-z0-9_.-]*(?:secret|password|passw
 func (s spelling) members(to []part) []part {
 	for _, at := range secretMember.FindAllSubmatchIndex(s.text, -1) {
 		if first, last := at[2], at[3]; last > first {
-			to = append(to, part{s.at[first], s.at[last]})
+			to = append(to, part{from: s.at[first], to: s.at[last]})
 		}
+	}
+	return to
+}
+
+// cards adds where in the answer card numbers are.
+func (s spelling) cards(to []part) []part {
+	for _, c := range pan.Find(s.text) {
+		to = append(to, part{from: s.at[c.From], to: s.at[c.To], as: string(pan.Masked(s.text[c.From:c.To]))})
 	}
 	return to
 }

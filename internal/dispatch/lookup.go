@@ -137,9 +137,9 @@ func newQuery(g config.Gateway, how gateway.Config, q config.Query, hide func([]
 	return query{Send: looker.Look, Judge: table.Judge, Schedule: q.Schedule, close: looker.Close}, err
 }
 
-// lookMask takes out of the answers to look-ups what newMask does, and the secrets of their own URLs.
+// lookMask takes out of the answers to look-ups what maskOf does, and the secrets of their own URLs.
 func lookMask(g config.Gateway) mask {
-	m := newMask(g.Request)
+	m := maskOf(g)
 	all := map[string]bool{}
 	for _, accepted := range []bool{false, true} {
 		if q := g.Lookup.For(accepted); q != nil {

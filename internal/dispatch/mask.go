@@ -10,11 +10,22 @@ import (
 
 	"spillway/internal/access"
 	"spillway/internal/config"
+	"spillway/internal/job"
 )
 
 // mask takes a gateway's secrets out of its answers: some gateways repeat a request in their errors, and what they say is kept with the
 // job and shown to whoever looks at it.
-type mask struct{ needles []needle }
+type mask struct {
+	needles   []needle
+	keepCards bool // card numbers are left as they are
+}
+
+// maskOf is newMask, and takes out card numbers too unless the gateway may have them.
+func maskOf(g config.Gateway) mask {
+	m := newMask(g.Request)
+	m.keepCards = g.Pan.Then == job.CardsAllow
+	return m
+}
 
 func newMask(q config.Request) mask {
 	all := map[string]bool{q.Sign.Secret.Reveal(): true, q.OAuth2.ClientSecret.Reveal(): true}
@@ -62,7 +73,7 @@ func (m *mask) add(secret string) {
 // with returns what hides the access tokens of now as well.
 func (m mask) with(tokens *access.Keeper) func([]byte) []byte {
 	return func(text []byte) []byte {
-		now := mask{slices.Clone(m.needles)}
+		now := mask{needles: slices.Clone(m.needles), keepCards: m.keepCards}
 		for _, token := range tokens.Known() {
 			now.add(token)
 		}

@@ -85,7 +85,7 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 func (s *set) table(g config.Gateway) (outcome.Table, error) {
 	answers, err := table(g)
 	if s.tokens != nil {
-		answers = answers.Hiding(newMask(g.Request).with(s.tokens))
+		answers = answers.Hiding(maskOf(g).with(s.tokens))
 	}
 	return answers, err
 }

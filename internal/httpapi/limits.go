@@ -24,6 +24,7 @@ type Policy struct {
 type Gateway struct {
 	MaxCost int64 // more than this can never be granted
 	Amount  job.AmountRule
+	Cards   job.CardRule
 	// Policies returns the limits that admission keeps now, in the order of job.Room.Left. Nil: answers say nothing of them.
 	Policies func(context.Context) []Policy
 }

@@ -42,7 +42,7 @@ func (o order) read(all map[string]Gateway) producer.Options {
 	return producer.Options{Format: producer.NDJSON, Gateway: o.name, Gateways: func(name string) (int64, bool) {
 		g, ok := all[name]
 		return g.MaxCost, ok
-	}, Amount: func(name string) job.AmountRule { return all[name].Amount }}
+	}, Amount: func(name string) job.AmountRule { return all[name].Amount }, Cards: func(name string) job.CardRule { return all[name].Cards }}
 }
 
 // check refuses a job that names another gateway than the path.

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"spillway/internal/job"
+	"spillway/internal/pan"
 )
 
 // maxErrorBytes is how much of an answer goes into a job's record.
@@ -170,8 +171,11 @@ func (t Table) referred(a *answer, j Judgement, path string) Judgement {
 		return j
 	}
 	doc, _ := a.body()
-	ref, ok := lookUp(doc, path)
-	ref = string(a.in.shown([]byte(ref)))
+	said, ok := lookUp(doc, path)
+	ref := string(a.in.shown([]byte(said)))
+	if pan.ContainsString(said) && !pan.ContainsString(ref) {
+		return j // it was a card number, and with stars in it, no payment could be found by it
+	}
 	if ok && ref != "null" && len(ref) <= maxReference && strings.IndexFunc(ref, func(r rune) bool { return r <= ' ' || r > '~' }) < 0 {
 		j.Reference = ref
 	}

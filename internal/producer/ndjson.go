@@ -254,7 +254,7 @@ func (r *Reader) checked(j job.Job) (job.Job, error) {
 		}
 		return job.Job{}, err
 	}
-	return j, nil
+	return r.cards(j)
 }
 
 // idOf returns the id, or "" for null.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/text/encoding/charmap"
 
 	"spillway/internal/job"
+	"spillway/internal/pan"
 )
 
 // The formats of a billing file.
@@ -53,6 +54,8 @@ type Options struct {
 	RouteOf func(gateway, route string) (string, error)
 	// Lanes says where a gateway's jobs have their lane, nil if the gateway has none. Nil: any lane will do.
 	Lanes func(gateway string) *job.LaneKey
+	// Cards says what becomes of card numbers in a gateway's jobs. Nil: all are refused.
+	Cards func(gateway string) job.CardRule
 	// Key returns why a gateway would not take the idempotency key of a job with that id, or nil. Nil: it takes all.
 	Key func(gateway, id string) error
 	// Map says what becomes a gateway's payloads; nil for a gateway, and a nil Map: the records do. What dlq export has sealed, lines that say
@@ -134,7 +137,8 @@ func One(text []byte, opt Options) (job.Job, error) {
 	if err := r.checkOptions(); err != nil {
 		return job.Job{}, err
 	}
-	return r.parse(text)
+	j, err := r.parse(text)
+	return j, masked(err)
 }
 
 // Header returns the header row of a CSV file as read, or nil.
@@ -162,8 +166,9 @@ func (r *Reader) Next() (Line, error) {
 		if line.Err == nil {
 			r.id = ""
 			if line.Job, line.Err = r.parse(line.Raw); line.Err != nil && job.CheckID(r.id) == nil {
-				line.ID = r.id
+				line.ID = pan.MaskString(r.id)
 			}
+			line.Err = masked(line.Err)
 		}
 		return line, nil
 	}
@@ -243,6 +248,7 @@ type gatewayCheck struct {
 	name   string
 	max    int64
 	amount job.AmountRule
+	cards  job.CardRule
 	plan   *plan        // nil: its records are payloads
 	route  string       // of jobs that name none
 	lanes  *job.LaneKey // nil: it has none
@@ -274,6 +280,9 @@ func (r *Reader) maxCost(gateway string) (int64, error) {
 	r.gate = gatewayCheck{name: gateway, max: most}
 	if r.opt.Amount != nil {
 		r.gate.amount = r.opt.Amount(gateway)
+	}
+	if r.opt.Cards != nil {
+		r.gate.cards = r.opt.Cards(gateway)
 	}
 	if r.opt.Lanes != nil {
 		r.gate.lanes = r.opt.Lanes(gateway)

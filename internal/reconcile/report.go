@@ -136,7 +136,7 @@ func NewReport(r io.Reader, opt ReportOptions) (*Report, error) {
 	}
 	fields := opt.fields()
 	in, err := producer.New(r, producer.Options{Format: opt.Format, IDField: opt.ID, Gateway: opt.Gateway, Separator: opt.Separator, Decimal: opt.Decimal,
-		Encoding: opt.Encoding, Map: func(string) *job.Map { return fields }, Told: "--map"})
+		Encoding: opt.Encoding, Cards: func(string) job.CardRule { return job.CardRule{Then: job.CardsAllow} }, Map: func(string) *job.Map { return fields }, Told: "--map"})
 	if err != nil {
 		return nil, err
 	}

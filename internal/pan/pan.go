@@ -1,0 +1,286 @@
+// Package pan finds card numbers (PAN, primary account numbers) in texts, and masks them. A card number is 13 to 19 digits that begin as the cards of a scheme do,
+// have a length that it issues, and pass the Luhn check. Between the digits there may be separators. docs/security.md says what is not looked for.
+package pan
+
+import (
+	"io"
+	"unicode/utf8"
+)
+
+const (
+	least = 13 // digits of a card number
+	most  = 19
+	shown = 4 // of its digits stay when it is masked, the last ones
+)
+
+// Span is where a card number stands in a text, in bytes.
+type Span struct{ From, To int }
+
+// stretch returns the first stretch of a text from a place on that may hold a card number: least digits or more, and what may stand between them. The text has no
+// such stretch where last is 0.
+func stretch(text []byte, from int) (first, last int) {
+	// Where a number is, least bytes follow one another that belong to it. Each of these places is one of them.
+	for at := from + least - 1; at < len(text); at += least {
+		if kinds[text[at]] == other {
+			continue
+		}
+		first, last = at, at+1
+		for first > from && kinds[text[first-1]] != other {
+			first--
+		}
+		for last < len(text) && kinds[text[last]] != other {
+			last++
+		}
+		digits := 0
+		for _, c := range text[first:last] {
+			if kinds[c] == digit || c >= utf8.RuneSelf { // it may be a digit of another script
+				digits++
+			}
+		}
+		if digits >= least {
+			return first, last
+		}
+		at += (last - at) / least * least // the places in between are in the same stretch
+	}
+	return 0, 0
+}
+
+// Contains says that a text holds a card number.
+func Contains(text []byte) bool { return len(find(text, true)) > 0 }
+
+// ContainsString is Contains.
+func ContainsString(text string) bool { return Contains([]byte(text)) }
+
+// Find returns where the card numbers in a text are, in order. They don't overlap.
+func Find(text []byte) []Span {
+	return find(text, false)
+}
+
+// Mask returns the text with a star in place of each digit of its card numbers but the last four. A text without one is returned as it is.
+func Mask(text []byte) []byte {
+	spans := Find(text)
+	if len(spans) == 0 {
+		return text
+	}
+	out, at := make([]byte, 0, len(text)), 0
+	for _, s := range spans {
+		out = append(append(out, text[at:s.From]...), Masked(text[s.From:s.To])...)
+		at = s.To
+	}
+	return append(out, text[at:]...)
+}
+
+// MaskString is Mask.
+func MaskString(text string) string {
+	if len(text) < least {
+		return text
+	}
+	return string(Mask([]byte(text)))
+}
+
+// Copy copies a text with its card numbers masked, however it comes in pieces.
+func Copy(to io.Writer, from io.Reader) error {
+	const piece = 64 << 10
+	buf, have := make([]byte, 2*piece), 0
+	for {
+		n, err := from.Read(buf[have:])
+		have += n
+		whole := have
+		for err == nil && whole > have-piece && whole > 0 && kinds[buf[whole-1]] != other {
+			whole-- // a number may go on in the next piece
+		}
+		if _, wrong := to.Write(Mask(buf[:whole])); wrong != nil {
+			return wrong
+		}
+		have = copy(buf, buf[whole:have])
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Masked is what stands in place of a card number. Its separators stay, and its last four digits.
+func Masked(number []byte) []byte {
+	left := 0
+	for at := 0; at < len(number); {
+		_, kind, size := next(number[at:])
+		at += size
+		if kind == digit {
+			left++
+		}
+	}
+	out := make([]byte, 0, len(number))
+	for at := 0; at < len(number); {
+		_, kind, size := next(number[at:])
+		if kind != digit || left <= shown {
+			out = append(out, number[at:at+size]...)
+		} else {
+			out = append(out, '*')
+		}
+		if kind == digit {
+			left--
+		}
+		at += size
+	}
+	return out
+}
+
+// group is digits without a separator between them: those from digits[from] to digits[to], in the text from start to end.
+type group struct{ from, to, start, end int }
+
+// run is what follows one another in a text without anything that no card number has.
+type run struct {
+	text   []byte
+	digits []byte // their values
+	groups []group
+}
+
+// find returns the card numbers of a text, or one of its stretches with some.
+func find(text []byte, one bool) (all []Span) {
+	for first, last := stretch(text, 0); last > 0; first, last = stretch(text, last) {
+		all = within(text, first, last, all)
+		if one && len(all) > 0 {
+			return all
+		}
+	}
+	return all
+}
+
+// within adds the card numbers of a stretch.
+func within(text []byte, first, last int, all []Span) []Span {
+	var digits [64]byte // for most stretches
+	var groups [16]group
+	r := run{text: text, digits: digits[:0], groups: groups[:0]}
+	gap, open := 0, false
+	for at := first; at < last; {
+		value, kind, size := next(text[at:])
+		switch kind {
+		case digit:
+			if !open {
+				r.groups = append(r.groups, group{from: len(r.digits), start: at})
+			}
+			r.digits = append(r.digits, value)
+			of := &r.groups[len(r.groups)-1]
+			of.to, of.end = len(r.digits), at+size
+			gap, open = 0, true
+		case separator:
+			gap, open = gap+1, false
+			if gap <= mostGap {
+				break
+			}
+			fallthrough
+		default:
+			all = r.close(all)
+			gap, open = 0, false
+		}
+		at += size
+	}
+	return r.close(all)
+}
+
+// close adds the card numbers of a run, and begins another run. A number begins and ends where a group does: digits within a longer number are none.
+func (r *run) close(all []Span) []Span {
+	for first := 0; first < len(r.groups) && len(r.digits)-r.groups[first].from >= least; first++ {
+		if begins := r.digits[r.groups[first].from:]; starts[int(begins[0])*100+int(begins[1])*10+int(begins[2])] == 0 {
+			continue
+		}
+		for last := len(r.groups) - 1; last >= first; last-- {
+			from, to := r.groups[first], r.groups[last]
+			number := r.digits[from.from:to.to]
+			if len(number) < least || len(number) > most || !issued(number) || !luhn(number) || r.another(from.start, to.end, len(number)) {
+				continue
+			}
+			all = append(all, Span{from.start, to.end})
+			first = last
+			break
+		}
+	}
+	r.digits, r.groups = r.digits[:0], r.groups[:0]
+	return all
+}
+
+// mostPhone is how many digits a phone number has at most (E.164).
+const mostPhone = 15
+
+// another says that digits are part of something that is certainly no card number: a phone number with its +, a UUID, an IBAN, or the hexadecimal form of a digest.
+func (r *run) another(from, to, digits int) bool {
+	if digits <= mostPhone && from > 0 && r.text[from-1] == '+' && (from == 1 || !inWord(r.text[from-2])) {
+		return true
+	}
+	first, last := from, to
+	for first > 0 && inWord(r.text[first-1]) {
+		first--
+	}
+	for last < len(r.text) && inWord(r.text[last]) {
+		last++
+	}
+	return isDigest(r.text[first:last]) || inUUID(r.text, from, to) || inIBAN(r.text, from, to)
+}
+
+func inWord(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+func inHex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
+
+// uuid is how long a UUID is written.
+const uuid = 36
+
+// inUUID says that a part of a text is within a UUID.
+func inUUID(text []byte, from, to int) bool {
+	for first := max(0, to-uuid); first <= from && first+uuid <= len(text); first++ {
+		if isUUID(text[first : first+uuid]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isUUID(token []byte) bool {
+	letters := false
+	for i, c := range token {
+		switch {
+		case i == 8 || i == 13 || i == 18 || i == 23:
+			if c != '-' {
+				return false
+			}
+		case !inHex(c):
+			return false
+		}
+		letters = letters || c|0x20 >= 'a'
+	}
+	return letters
+}
+
+// isDigest says that a word is as long as a digest or an object id in hexadecimal digits, with letters among them.
+func isDigest(word []byte) bool {
+	switch len(word) {
+	case 24, 32, 40, 48, 56, 64, 96, 128:
+	default:
+		return false
+	}
+	letters := false
+	for _, c := range word {
+		if !inHex(c) {
+			return false
+		}
+		letters = letters || c|0x20 >= 'a'
+	}
+	return letters
+}
+
+// luhn is the check of ISO/IEC 7812-1.
+func luhn(number []byte) bool {
+	sum, twice := 0, false
+	for i := len(number) - 1; i >= 0; i-- {
+		d := int(number[i])
+		if twice {
+			if d *= 2; d > 9 {
+				d -= 9
+			}
+		}
+		sum, twice = sum+d, !twice
+	}
+	return sum%10 == 0
+}

@@ -1,0 +1,198 @@
+package producer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"spillway/internal/job"
+	"spillway/internal/pan"
+)
+
+// mostNamed is how many fields an error names.
+const mostNamed = 5
+
+// cards refuses a job that holds a card number where the gateway's rule allows none, or masks those in its payload.
+func (r *Reader) cards(j job.Job) (job.Job, error) {
+	rule := r.gate.cards
+	if rule.Then == job.CardsAllow {
+		return j, nil
+	}
+	for _, part := range []struct{ name, text string }{{"id", j.ID}, {"batch", j.Batch}, {"lane", j.Lane}, {"route", j.Route}, {"priority", j.Priority}} {
+		if len(part.text) > 0 && pan.ContainsString(part.text) {
+			return job.Job{}, job.CardError(fmt.Sprintf("the %s has what looks like a card number in it: give the job another %s, which may be shown and logged", part.name, part.name))
+		}
+	}
+	var err error
+	if j.Payload, err = cardless(j.Payload, j.Gateway, rule); err != nil {
+		return job.Job{}, err
+	}
+	return j, nil
+}
+
+// cardless returns a payload with its card numbers masked, where the rule says so, or why it can't be taken in.
+func cardless(payload json.RawMessage, gateway string, rule job.CardRule) (json.RawMessage, error) {
+	if bytes.IndexByte(payload, '\\') < 0 && !pan.Contains(payload) { // what follows a number in JSON, and is no part of it, ends it
+
+		return payload, nil
+	}
+	w := cardWalk{rule: rule}
+	w.p.in = payload
+	w.p.space()
+	if err := w.value(0, false); err != nil || len(w.found) == 0 {
+		return payload, err
+	}
+	if w.inKey || rule.Then != job.CardsMask {
+		return nil, w.refusal(gateway)
+	}
+	return append(w.out, payload[w.copied:]...), nil
+}
+
+// cardWalk goes through a payload. JSON that the parser does not take ends it.
+type cardWalk struct {
+	p      parser
+	rule   job.CardRule
+	path   []string
+	found  []string // the paths of the fields with a card number
+	inKey  bool     // one stands in a key
+	out    []byte   // the payload, masked, as far as it was copied
+	copied int
+}
+
+func (w *cardWalk) refusal(gateway string) error {
+	if w.inKey {
+		return job.CardError("the payload has what looks like a card number in the name of a field: name the field after what it holds")
+	}
+	named := w.found
+	rest := ""
+	if len(named) > mostNamed {
+		named, rest = named[:mostNamed], fmt.Sprintf(" and %d more", len(w.found)-mostNamed)
+	}
+	fields := "the field " + named[0] + " has"
+	if len(named) > 1 {
+		fields = "the fields " + strings.Join(named, ", ") + rest + " have"
+	}
+	return job.CardError(fmt.Sprintf("%s what looks like a card number: send a token in its place, or name the field in gateways.%s.pan.allow", fields, gateway))
+}
+
+// value goes through one value. allowed says that its field may have a card number.
+func (w *cardWalk) value(depth int, allowed bool) error {
+	start := w.p.pos
+	switch c := w.p.peek(); {
+	case c == '{' && depth < maxDepth:
+		return w.object(depth, allowed)
+	case c == '[' && depth < maxDepth:
+		return w.array(depth, allowed)
+	case c == '"':
+		raw, escaped, err := w.p.str()
+		if err != nil || allowed {
+			return err
+		}
+		text := raw[1 : len(raw)-1]
+		if escaped {
+			text = []byte(unquote(raw))
+		}
+		w.look(start, text)
+		return nil
+	}
+	if err := w.p.value(depth); err != nil || allowed {
+		return err
+	}
+	w.look(start, w.p.in[start:w.p.pos])
+	return nil
+}
+
+// look looks at the text of a value that begins at start and ends here.
+func (w *cardWalk) look(start int, text []byte) {
+	if !pan.Contains(text) {
+		return
+	}
+	w.found = append(w.found, pan.MaskString(strings.Join(w.path, ".")))
+	w.out = append(w.out, w.p.in[w.copied:start]...)
+	w.out = appendQuoted(w.out, pan.Mask(text))
+	w.copied = w.p.pos
+}
+
+func (w *cardWalk) object(depth int, allowed bool) error {
+	w.p.pos++
+	w.p.space()
+	for more := w.p.peek() != '}'; more; {
+		key, err := w.p.key()
+		if err != nil {
+			return err
+		}
+		if pan.Contains(key) && !allowed {
+			w.inKey, w.found = true, append(w.found, "")
+		}
+		w.path = append(w.path, string(key))
+		if err := w.value(depth+1, allowed || w.rule.Allows(strings.Join(w.path, "."))); err != nil {
+			return err
+		}
+		w.path = w.path[:len(w.path)-1]
+		if more, err = w.p.more('}'); err != nil {
+			return err
+		}
+	}
+	w.p.pos++
+	return nil
+}
+
+func (w *cardWalk) array(depth int, allowed bool) error {
+	w.p.pos++
+	w.p.space()
+	for more := w.p.peek() != ']'; more; {
+		err := w.value(depth+1, allowed)
+		if err != nil {
+			return err
+		}
+		if more, err = w.p.more(']'); err != nil {
+			return err
+		}
+	}
+	w.p.pos++
+	return nil
+}
+
+// plainError is an error whose text has a card number no more.
+type plainError struct {
+	text string
+	err  error
+}
+
+// Error implements error.
+func (e plainError) Error() string { return e.text }
+
+// Unwrap returns the error as it was.
+func (e plainError) Unwrap() error { return e.err }
+
+// masked returns an error that may be shown: it may quote a key or a name.
+func masked(err error) error {
+	if err == nil || !pan.ContainsString(err.Error()) {
+		return err
+	}
+	return plainError{pan.MaskString(err.Error()), err}
+}
+
+// Masked returns a line as it may be kept although it can't be used, with the card numbers in it masked.
+func (l Line) Masked() []byte {
+	text := pan.Mask(l.Raw)
+	if _, refused := errors.AsType[job.CardError](l.Err); !refused || !slices.Equal(text, l.Raw) {
+		return text
+	}
+	return pan.Mask(unescaped(l.Raw))
+}
+
+// unescaped returns JSON that says the same without escapes for what may stand in a card number.
+func unescaped(line []byte) []byte {
+	const visible = '~' - ' ' + 1
+	pairs := make([]string, 0, 4*visible)
+	for c := ' '; c <= '~'; c++ {
+		if c != '"' && c != '\\' {
+			pairs = append(pairs, fmt.Sprintf("\\u%04x", c), string(c), fmt.Sprintf("\\u%04X", c), string(c))
+		}
+	}
+	return []byte(strings.NewReplacer(pairs...).Replace(string(line)))
+}

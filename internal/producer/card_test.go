@@ -1,0 +1,115 @@
+package producer
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"spillway/internal/job"
+)
+
+const (
+	visa    = "4111111111111111"
+	visaEnd = "************1111"
+)
+
+func cardsThen(then job.CardsThen, allow ...string) func(string) job.CardRule {
+	return func(string) job.CardRule { return job.CardRule{Then: then, Allow: allow} }
+}
+
+func TestALineWithACardNumberIsRefusedByTheFieldsName(t *testing.T) {
+	t.Parallel()
+	escaped := strings.NewReplacer("4", `\u0034`, "1", `\u0031`).Replace(visa)
+	for line, want := range map[string]string{
+		`{"id":"a","payload":{"pan":"` + visa + `"}}`:                                     "the field pan has what",
+		`{"id":"a","payload":{"pan":4111111111111111}}`:                                   "the field pan has what",
+		`{"id":"a","payload":{"pan":4.111111111111111e15}}`:                               "the field pan has what",
+		`{"id":"a","payload":{"card":{"n":["x",{"of":"4111 1111-1111.1111"}]}}}`:          "the field card.n.of has what",
+		`{"id":"a","payload":{"note":"paid with ` + visa + ` today","b":"` + visa + `"}}`: "the fields note, b have what",
+		`{"id":"a","payload":{"n":"` + escaped + `"}}`:                                    "the field n has what",
+		`{"id":"a","payload":{"n":"4111\t1111\t1111\t1111"}}`:                             "the field n has what",
+		`{"id":"a","payload":{"` + visa + `":1}}`:                                         "in the name of a field",
+		`{"id":"a","payload":{"x":{"` + escaped + `":1}}}`:                                "in the name of a field",
+		`{"id":"inv-` + visa + `"}`:                                                       "the id has what",
+		`{"id":` + visa + `}`:                                                             "the id has what",
+		`{"id":"a","batch":"4111-1111-1111-1111"}`:                                        "the batch has what",
+		`{"id":"a","lane":"` + visa + `"}`:                                                "the lane has what",
+		`{"id":"a","route":"` + visa + `"}`:                                               "the route has what",
+		`{"id":"a","` + visa + `":1}`:                                                     `unknown key "` + visaEnd + `"`,
+		`{"id":"a","gateway":"` + visa + ` "}`:                                            visaEnd,
+		`{"id":"a","payload":{"` + visa + `":1,"` + visa + `":2}}`:                        `"` + visaEnd + `" stands twice`,
+	} {
+		j, err := One([]byte(line), Options{Gateway: "g"})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), visa) || j.ID != "" {
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+	r, err := New(strings.NewReader("invoice,"+visa+"\na,1\n"+visa+",2\n"), Options{Gateway: "g", Format: CSV, IDField: "invoice"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"in the name of a field", "the id has what"} {
+		if l, err := r.Next(); err != nil || l.Err == nil || !strings.Contains(l.Err.Error(), want) || strings.Contains(l.ID, visa) || strings.Contains(string(l.Masked()), visa) {
+			t.Errorf("%+v %v, want %s", l, err, want)
+		}
+	}
+}
+
+func TestCardNumbersMayStandWhereTheRuleSays(t *testing.T) {
+	t.Parallel()
+	const line = `{"id":"a","payload":{"token":{"v":["4111111111111111"]},"tokens":1}}`
+	if j, err := One([]byte(line), Options{Gateway: "g", Cards: cardsThen("", "token")}); err != nil || !strings.Contains(string(j.Payload), visa) {
+		t.Errorf("%s %v", j.Payload, err)
+	}
+	if _, err := One([]byte(line), Options{Gateway: "g", Cards: cardsThen("", "tok", "token.v.x", "v")}); err == nil || !strings.Contains(err.Error(), "the field token.v has what") {
+		t.Errorf("%v", err)
+	}
+	if _, err := One([]byte(`{"id":"`+visa+`"}`), Options{Gateway: "g", Cards: cardsThen("", "id")}); err == nil {
+		t.Error("an id with a card number was taken in")
+	}
+	all := `{"id":"` + visa + `","payload":{"` + visa + `":"` + visa + `"}}`
+	if j, err := One([]byte(all), Options{Gateway: "g", Cards: cardsThen(job.CardsAllow)}); err != nil || j.ID != visa {
+		t.Errorf("%+v %v", j, err)
+	}
+}
+
+func TestCardNumbersAreMaskedWhereTheRuleSays(t *testing.T) {
+	t.Parallel()
+	o := Options{Gateway: "g", Cards: cardsThen(job.CardsMask, "keep")}
+	for payload, want := range map[string]string{
+		`{"pan":"4111111111111111","n":1}`:                                     `{"pan":"************1111","n":1}`,
+		`{"a":[4111111111111111,"x"],"keep":"4111111111111111"}`:               `{"a":["************1111","x"],"keep":"4111111111111111"}`,
+		`{"a":"\u0034111 1111 1111 1111\n","b":{"c":"ä 371449635398431 \"x"}}`: `{"a":"**** **** **** 1111\n","b":{"c":"ä ***********8431 \"x"}}`,
+		`{"a":"\\4111"}`: `{"a":"\\4111"}`,
+	} {
+		j, err := One([]byte(`{"id":"a","payload":`+payload+`}`), o)
+		if err != nil || string(j.Payload) != want {
+			t.Errorf("%s became %s, want %s (%v)", payload, j.Payload, want, err)
+		}
+	}
+	for _, line := range []string{`{"id":"` + visa + `"}`, `{"id":"a","payload":{"` + visa + `":1}}`} {
+		if _, err := One([]byte(line), o); err == nil {
+			t.Errorf("%s was taken in", line)
+		}
+	}
+}
+
+func TestWhatIsKeptOfARefusedLineHasNoCardNumber(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{`{"id":"a","payload":{"n":"` + visa + `"}}`, `{"id":"a","payload":{"n":"\u0034111\u00201111\u002D11111111"}}`} {
+		r, err := New(strings.NewReader(raw+"\n"+`{"id":"b"}`), Options{Gateway: "g"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := r.Next()
+		if _, refused := errors.AsType[job.CardError](l.Err); err != nil || !refused {
+			t.Fatal(l.Err, err)
+		}
+		if kept := string(l.Masked()); strings.Contains(kept, "111111") || !strings.Contains(kept, "1111\"") || !strings.Contains(kept, "*") {
+			t.Errorf("kept %s", kept)
+		}
+		if good, err := r.Next(); err != nil || good.Err != nil || good.Job.ID != "b" {
+			t.Errorf("after it: %+v %v", good, err)
+		}
+	}
+}
