@@ -263,7 +263,7 @@ func TestAPITakesNothingInWhenItStops(t *testing.T) {
 // Whatever is sent, neither the log nor an answer holds anything of a payload, nor the token.
 func TestAPIKeepsPayloadsToItself(t *testing.T) {
 	t.Parallel()
-	const canary = "4242424242424242"
+	const canary = "4242424242424241" // no card number: it would be refused
 	server := testkit.Server(t)
 	a := newAPIRig(t, server.URL(), roomForThree)
 	send := func(lines ...string) {

@@ -20,7 +20,7 @@ import (
 )
 
 // buyer is what the payloads of these stories hold: nothing that is written down may have it.
-const buyer = "CANARY-4111111111111111"
+const buyer = "CANARY-4111111111111112"
 
 // till is a gateway that remembers what it was sent, and says no where it is told to.
 type till struct {
