@@ -12,9 +12,6 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// silentAfter is how long a process may be quiet: each gives a sign of life every five seconds.
-const silentAfter = 20 * time.Second
-
 // Process is a dispatcher that serves gateways, or did until lately.
 type Process struct {
 	Process string `json:"process"` // HOST.PID
@@ -75,7 +72,7 @@ func WhoServes(ctx context.Context, c redis.UniversalClient) (Processes, error) 
 	for _, f := range found {
 		p := Process{Process: f.Name, State: ProcessServing, Version: f.Version, Started: f.Started, Seen: f.Seen, Gateways: f.Gateways, Chosen: f.Chosen,
 			Listen: f.Listen, Calls: f.Calls, LastCall: when(f.LastCall)}
-		if now.Sub(f.Seen) > silentAfter {
+		if now.Sub(f.Seen) > redisdb.SilentAfter {
 			p.State = ProcessSilent
 		}
 		all.List = append(all.List, p)

@@ -62,6 +62,7 @@ type Dispatcher struct {
 	loops     sync.WaitGroup
 	turns     int // pulses so far; the pulse's own
 	from      int // where the next pulse begins, of many gateways; the pulse's own
+	round     round
 	reloading sync.Mutex
 	serving   sync.Mutex // whoever has it begins to serve a gateway, or stops all
 	leaving   sync.WaitGroup

@@ -90,7 +90,11 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	}
 	v := Glance{Standing: s, Hold: h, Outcomes: told, Limits: now.Limits, Admission: AdmissionAt(g, now).Limits}
 	v.ParkedNear = job.ParkedBound{Jobs: nearly(v.AllParked(), g.Parked.Most), Bytes: nearly(v.ParkedBytes, g.Parked.Bytes)}
-	v.Stopped, v.Since = endless(h, sign), since(h, sign)
+	alone, err := unserved(ctx, c, sign)
+	if err != nil {
+		return v, err
+	}
+	v.Stopped, v.Since = endless(h, sign, alone), since(h, sign, alone)
 	if v.Slow, err = ledger.SlowOnes(ctx, c, g.Name, s.Now); err != nil {
 		return v, err
 	}
@@ -134,7 +138,7 @@ func lastCall(ctx context.Context, c redis.UniversalClient, g config.Gateway, v 
 const neverServed = "no dispatcher has ever served the gateway: start one with \"dispatcher run\""
 
 // endless says why nobody calls a gateway, where nobody knows until when. It alone decides where there is no ETA.
-func endless(h bucket.Standing, sign incarnation.Sign) string {
+func endless(h bucket.Standing, sign incarnation.Sign, unserved bool) string {
 	switch {
 	case h.Paused:
 		return "the gateway is paused: " + h.PauseWhy
@@ -146,18 +150,18 @@ func endless(h bucket.Standing, sign incarnation.Sign) string {
 		return "the gateway is held until it answers as it should, and " + triedAgain(h) + ": " + h.Reason
 	case sign.Last.IsZero():
 		return neverServed
-	case sign.Now.Sub(sign.Last) > quiet:
+	case unserved:
 		return fmt.Sprintf("no dispatcher serves the gateway since %s: start one with \"dispatcher run\"", job.Moment(sign.Last))
 	}
 	return ""
 }
 
 // since says since when the gateway is held, paused or not served; zero where nobody knows, or it is none of these.
-func since(h bucket.Standing, sign incarnation.Sign) time.Time {
+func since(h bucket.Standing, sign incarnation.Sign, unserved bool) time.Time {
 	switch {
 	case h.Paused, h.Endless, !h.HeldUntil.IsZero():
 		return h.Since
-	case sign.Now.Sub(sign.Last) > quiet:
+	case unserved:
 		return sign.Last
 	}
 	return time.Time{}

@@ -28,6 +28,7 @@ const (
 // pulse looks at all gateways until ctx ends and wakes whoever has work: an idle gateway costs one script every other pulse, and where all are idle
 // there is no other.
 func (d *Dispatcher) pulse(ctx context.Context) {
+	d.round.begin(time.Now())
 	for next := pulseEvery; await(ctx, next); next = d.pause() {
 		if err := d.pulseOnce(ctx); err != nil && ctx.Err() == nil {
 			d.p.Log.Warn("gateways not looked at, trying again", "error", err)
@@ -94,7 +95,11 @@ type overload struct {
 func (d *Dispatcher) pulseOnce(ctx context.Context) error {
 	slow, units := d.overloaded(), d.turn()
 	d.over.telling -= len(units)
-	return d.look(ctx, d.well(units), slow)
+	err := d.look(ctx, d.well(units), slow)
+	if err == nil && d.from == 0 {
+		d.round.end(time.Now())
+	}
+	return err
 }
 
 // lookAtAll is a pulse of all gateways, whether or not it is their turn.

@@ -73,6 +73,9 @@ func (m *Moving) begin(ctx context.Context) (entry string, err error) {
 		return "", err
 	}
 	move := m.move()
+	if move.Silence, err = longestSilence(ctx, m.Redis, m.Act.At); err != nil {
+		return "", err
+	}
 	if m.New.Name != "" {
 		line, err := json.Marshal(m.Act)
 		if err != nil {

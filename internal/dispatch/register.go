@@ -40,6 +40,10 @@ func (r *registering) Offer(jobs []job.Newcomer) (job.Offer, error) {
 
 // LastServed is when a dispatcher that serves the gateway last gave a sign of life, zero if none ever did, and whether one is likely to be at work.
 func LastServed(ctx context.Context, c redis.UniversalClient, gateway string) (last time.Time, serves bool, err error) {
-	last, now, err := incarnation.LastSign(ctx, c, gateway)
-	return last, err == nil && now.Sub(last) <= quiet, err
+	sign, err := incarnation.Look(ctx, c, gateway)
+	if err != nil {
+		return sign.Last, false, err
+	}
+	alone, err := unserved(ctx, c, sign)
+	return sign.Last, err == nil && !alone, err
 }

@@ -47,7 +47,7 @@ func (d *Dispatcher) sayServing(ctx context.Context) {
 // servingNow is what this process says of itself.
 func (d *Dispatcher) servingNow(started time.Time) redisdb.Serving {
 	units := d.units()
-	s := redisdb.Serving{Version: d.p.Version, Started: started, Gateways: len(units), Calls: d.tools.made.n.Load()}
+	s := redisdb.Serving{Version: d.p.Version, Started: started, Gateways: len(units), Calls: d.tools.made.n.Load(), Round: d.round.micros(time.Now())}
 	if at := d.tools.made.last.Load(); at > 0 {
 		s.LastCall = time.UnixMicro(at).UTC()
 	}

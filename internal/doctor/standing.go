@@ -22,8 +22,6 @@ import (
 )
 
 const (
-	// silence is how long a dispatcher may be quiet: each gives a sign of life about once a second.
-	silence = 15 * time.Second
 	// stuckFor is how long every call of a job must have met 429 to be told of.
 	stuckFor = time.Hour
 	// sampled is how many jobs of each kind are looked at.
@@ -136,8 +134,8 @@ func (x *examination) live(g config.Gateway, v dispatch.Glance) {
 
 // served says that jobs wait and nobody is there to call.
 func (x *examination) served(ctx context.Context, c redis.UniversalClient, g config.Gateway, v dispatch.Glance) error {
-	last, now, err := incarnation.LastSign(ctx, c, g.Name)
-	if err != nil || now.Sub(last) <= silence || v.Queued+v.Retrying+v.Scheduled+v.InFlight+v.Pending == 0 {
+	last, serves, err := dispatch.LastServed(ctx, c, g.Name)
+	if err != nil || serves || v.Queued+v.Retrying+v.Scheduled+v.InFlight+v.Pending == 0 {
 		return err
 	}
 	seen := "has ever served it"

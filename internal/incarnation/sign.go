@@ -34,10 +34,3 @@ func Look(ctx context.Context, c redis.UniversalClient, gateway string) (Sign, e
 	}
 	return s, nil
 }
-
-// LastSign is when a dispatcher that serves the gateway last gave a sign of life, and what time it is now, both on Redis's clock. A zero last
-// means that nobody has ever served it.
-func LastSign(ctx context.Context, c redis.UniversalClient, gateway string) (last, now time.Time, err error) {
-	s, err := Look(ctx, c, gateway)
-	return s.Last, s.Now, err
-}

@@ -33,6 +33,8 @@ type Serving struct {
 	Listen   string    `json:"listen,omitempty"` // where its HTTP side is; empty: it has none
 	Calls    int64     `json:"calls"`            // made since it started
 	LastCall time.Time `json:"last_call"`        // by its own clock; zero: none so far
+	// Round is how long it takes to look at all its gateways once, in µs; each of them gets its sign of life so often. Zero: it was not measured.
+	Round int64 `json:"round_us,omitempty"`
 }
 
 // Process is a process that serves gateways, or did until lately.
@@ -58,20 +60,46 @@ func ServeNoMore(ctx context.Context, c redis.UniversalClient, name string) erro
 
 // WhoServes returns the processes that serve gateways or did until lately, in no order, and the time on Redis's clock. What can't be read is left out.
 func WhoServes(ctx context.Context, c redis.UniversalClient) (all []Process, now time.Time, err error) {
-	known, err := c.HGetAll(ctx, Processes).Result()
+	known, err := processes(ctx, c)
 	if err != nil {
 		return nil, now, err
 	}
 	if now, err = c.Time(ctx).Result(); err != nil {
 		return nil, now, err
 	}
-	for name, said := range known {
-		at, text, _ := strings.Cut(said, " ")
-		us, err := strconv.ParseInt(at, 10, 64)
-		p := Process{Name: name, Seen: time.UnixMicro(us).UTC()}
-		if err == nil && json.Unmarshal([]byte(text), &p.Serving) == nil && now.Sub(p.Seen) < SilentKept {
+	for _, p := range known {
+		if now.Sub(p.Seen) < SilentKept {
 			all = append(all, p)
 		}
 	}
 	return all, now.UTC(), nil
+}
+
+// SilentAfter is how long a process may be quiet until it counts as silent: each gives a sign of life every five seconds.
+const SilentAfter = 20 * time.Second
+
+// LongestRound is how long the slowest process takes to look at all its gateways once, of those that are not silent at now, a time on Redis's clock. Zero: there
+// is none.
+func LongestRound(ctx context.Context, c redis.UniversalClient, now time.Time) (longest time.Duration, err error) {
+	known, err := processes(ctx, c)
+	for _, p := range known {
+		if now.Sub(p.Seen) <= SilentAfter {
+			longest = max(longest, time.Duration(p.Round)*time.Microsecond)
+		}
+	}
+	return longest, err
+}
+
+// processes returns all that can be read.
+func processes(ctx context.Context, c redis.UniversalClient) (all []Process, err error) {
+	known, err := c.HGetAll(ctx, Processes).Result()
+	for name, said := range known {
+		at, text, _ := strings.Cut(said, " ")
+		us, err := strconv.ParseInt(at, 10, 64)
+		p := Process{Name: name, Seen: time.UnixMicro(us).UTC()}
+		if err == nil && json.Unmarshal([]byte(text), &p.Serving) == nil {
+			all = append(all, p)
+		}
+	}
+	return all, err
 }
