@@ -277,9 +277,9 @@ func (r *reconciling) resolve(ctx context.Context) error {
 		return nil
 	}
 	if r.f.consent.Yes && !r.f.consent.DryRun && !r.p.JSON() {
-		r.p.remark("%s", settledText(would, "would be"))
+		r.p.remark("%s", settledText(would, true))
 	}
-	decision, err := cli.Confirm(ctx, r.p.Streams, r.f.consent, settledText(would, "would be")+"\nResolve them")
+	decision, err := cli.Confirm(ctx, r.p.Streams, r.f.consent, settledText(would, true)+"\nResolve them")
 	if err != nil || decision != cli.Go {
 		return err
 	}
@@ -297,7 +297,7 @@ func (r *reconciling) resolve(ctx context.Context) error {
 	done, err := r.session.desk.Settle(ctx, settle, name, who, traces)
 	r.settled, r.dry = &done, false
 	if err != nil {
-		return &job.Error{Code: job.CodeOf(err), Message: settledText(done, "were"), Err: err, Hint: goOn}
+		return &job.Error{Code: job.CodeOf(err), Message: settledText(done, false), Err: err, Hint: goOn}
 	}
 	return nil
 }

@@ -155,11 +155,7 @@ func (r *reconciling) table() error {
 
 // told says what --resolve came to.
 func (r *reconciling) told() error {
-	is := "were"
-	if r.dry {
-		is = "would be"
-	}
-	if _, err := fmt.Fprintln(r.p.Tell(), settledText(*r.settled, is)); err != nil {
+	if _, err := fmt.Fprintln(r.p.Tell(), settledText(*r.settled, r.dry)); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if r.f.again && r.result.Nameless {
@@ -172,13 +168,22 @@ func (r *reconciling) told() error {
 }
 
 // settledText says what was settled, or would be.
-func settledText(s desk.Settled, is string) string {
+func settledText(s desk.Settled, dry bool) string {
+	is := func(jobs int64) string {
+		switch {
+		case dry:
+			return "would be"
+		case jobs == 1:
+			return "was"
+		}
+		return "were"
+	}
 	var parts []string
 	if s.Done.Jobs > 0 {
-		parts = append(parts, fmt.Sprintf("%s %s resolved as done", s.Done, is))
+		parts = append(parts, fmt.Sprintf("%s %s resolved as done", s.Done, is(s.Done.Jobs)))
 	}
 	if s.NotDone.Jobs > 0 {
-		parts = append(parts, fmt.Sprintf("%s %s resolved as not done, to go in again with the next key", s.NotDone, is))
+		parts = append(parts, fmt.Sprintf("%s %s resolved as not done, to go in again with the next key", s.NotDone, is(s.NotDone.Jobs)))
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "no parked job in doubt is made clear by the report")

@@ -26,6 +26,7 @@ type program struct {
 	payloads bool // the command shows payloads: it needs the keys that seal them
 	// server is the address of a dispatcher that does what operators ask for; empty: it is done here, at the Redis of the configuration.
 	server, tokenFile string
+	warned            bool // that the token of --server can be read on the way
 }
 
 func newCommand(s cli.Streams) *cobra.Command {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net/url"
 	"os"
 	"strings"
 
@@ -38,7 +40,21 @@ func (p *program) at(ctx context.Context) (remote.Desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	return remote.NewThere(p.server, token)
+	there, err := remote.NewThere(p.server, token)
+	if err == nil {
+		p.warnOfTheWay(token)
+	}
+	return there, err
+}
+
+// warnOfTheWay says once, also with -q, that whoever is on the way to the dispatcher can read the token.
+func (p *program) warnOfTheWay(token string) {
+	u, err := url.Parse(p.server)
+	if err != nil || token == "" || u.Scheme != "http" || loopback(u.Hostname()) || p.warned {
+		return
+	}
+	p.warned = true
+	fmt.Fprintf(p.Err, "warning: http://%s shows the token, and with it all that it allows, to whoever is on the way; use https://\n", u.Host)
 }
 
 // token returns the token of --server; empty if none is named. It is never the value of a flag, which every user of the machine can see.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -140,6 +142,11 @@ func TestGatewaysMoveThroughAServer(t *testing.T) {
 func TestAServerThatCantBeAsked(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
+	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"charge":"ch_1","status":"succeeded"}`)) // to whatever is asked
+	}))
+	t.Cleanup(strict.Close)
 	say := func(args ...string) ran { return f.commandWith(cli.Streams{In: strings.NewReader("")}, args...) }
 	for _, c := range []struct {
 		args []string
@@ -150,11 +157,41 @@ func TestAServerThatCantBeAsked(t *testing.T) {
 		{[]string{"status", "--server", "ftp://x"}, 2, "not the address of a dispatcher"},
 		{[]string{"status", "--server", "http://127.0.0.1:1"}, 5, "can't be reached"},
 		{[]string{"status", "--server", f.url + "/readyz"}, 5, "no dispatcher"},
+		{[]string{"status", "--server", strict.URL}, 5, "no dispatcher"},
 		{[]string{"status", "--server", f.url, "--token-file", "none"}, 2, "--token-file"},
 		{[]string{"reconcile", "--report", "-", "--map", "id=id", "--server", f.url}, 2, "needs Redis itself"},
 	} {
 		if got := say(c.args...); got.code != c.code || !strings.Contains(got.err, c.says) {
 			t.Errorf("%v: %d %s", c.args, got.code, got.err)
+		}
+	}
+}
+
+// A token that others on the way can read is warned of once, also with -q. On the same machine nobody is on the way.
+func TestATokenOverHTTPIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		server, token string
+		warned        bool
+	}{
+		{"http://dispatcher.example:8080", "s3cret", true},
+		{"http://10.1.2.3:9400", "s3cret", true},
+		{"http://dispatcher.example:8080", "", false},
+		{"https://dispatcher.example:8080", "s3cret", false},
+		{"http://127.0.0.1:9400", "s3cret", false},
+		{"http://[::1]:9400", "s3cret", false},
+		{"http://localhost:9400", "s3cret", false},
+	} {
+		var err bytes.Buffer
+		p := &program{Streams: cli.Streams{Err: &err}, server: c.server}
+		p.Quiet = true
+		p.warnOfTheWay(c.token)
+		p.warnOfTheWay(c.token)
+		if n := strings.Count(err.String(), "warning: "+c.server+" shows the token"); (n == 1) != c.warned || n > 1 {
+			t.Errorf("%s with the token %q: %q", c.server, c.token, err.String())
+		}
+		if strings.Contains(err.String(), "s3cret") {
+			t.Errorf("the token is written: %q", err.String())
 		}
 	}
 }

@@ -251,7 +251,10 @@ func sumsFlag(text string) (job.Amounts, error) {
 	const hint = "write each currency once, with its sum in its own units: EUR=9635.86,JPY=1050"
 	sums := job.Amounts{}
 	for part := range strings.SplitSeq(text, ",") {
-		code, sum, _ := strings.Cut(strings.TrimSpace(part), "=")
+		code, sum, is := strings.Cut(strings.TrimSpace(part), "=")
+		if !is && job.Digits(code) {
+			return nil, cli.Usage("between currencies stands a comma, and before decimals a point: EUR=9635.86,JPY=1050", "--expect-sum: %q says no currency", code)
+		}
 		code = strings.ToUpper(code)
 		digits, listed := job.CurrencyDigits(code)
 		whole, fraction, _ := strings.Cut(sum, ".")

@@ -175,6 +175,7 @@ func TestSumsOfSeveralCurrenciesAreExpected(t *testing.T) {
 	for sums, says := range map[string]string{
 		"EUR=1,USD":      `"" is not a sum of USD`,
 		"EUR=1,EUR=2":    "EUR is there twice",
+		"EUR=12,50":      `"50" says no currency`,
 		"XYZ=1":          `ISO 4217 lists no currency "XYZ"`,
 		"JPY=1.5":        `"1.5" has more decimals than JPY, which has 0`,
 		"EUR=1.698,81":   `"1.698" has more decimals than EUR, which has 2`,

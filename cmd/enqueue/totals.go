@@ -159,10 +159,13 @@ func (f *totals) compare(t *tally) error {
 	if want := f.src.opt.count; want != nil && want.Cmp(big.NewInt(f.jobs)) != 0 {
 		wrong = append(wrong, fmt.Sprintf("it holds %d usable jobs, and %s were expected", f.jobs, want))
 	}
+	differs := false
 	if want := f.src.opt.sum; want != nil && (len(f.sums) > 1 || want.Cmp(f.sum()) != 0) {
+		differs = true
 		wrong = append(wrong, fmt.Sprintf("its amounts add up to %s, and %s was expected", shownSums(f.sums), want))
 	}
 	if want := f.src.opt.sums; want != nil && !(job.Totals{Amount: want}).Equal(job.Totals{Amount: f.sums}) {
+		differs = true
 		wrong = append(wrong, fmt.Sprintf("its amounts add up to %s, and %s was expected", shownSums(f.sums), shownSums(want)))
 	}
 	if f.silent > 0 {
@@ -171,6 +174,9 @@ func (f *totals) compare(t *tally) error {
 			what = "line has an amount that can't be read, so nobody can say what all add up to"
 		}
 		wrong = append(wrong, job.CountText(f.silent)+" "+what)
+		if !differs {
+			wrong[len(wrong)-1] += "; the others add up to " + shownSums(f.sums) + ", as expected"
+		}
 	}
 	if len(wrong) == 0 {
 		return nil
@@ -186,8 +192,11 @@ func (f *totals) compare(t *tally) error {
 	}
 	t.refused = true
 	hint := "nothing of it was taken in; ask for a complete file, or correct the control totals"
-	if f.silent > 0 {
+	switch {
+	case f.silent > 0:
 		hint = "nothing of it was taken in; mend these lines or take them out, or leave out --expect-sum: then they are reported, and the others go in"
+	case f.src.opt.sum != nil && len(f.sums) > 1:
+		hint = "nothing of it was taken in; the file has several currencies: expect a sum of each, like --expect-sum EUR=9635.86,JPY=1050"
 	}
 	return &job.Error{Code: job.CodeInvalid, Hint: hint,
 		Message: fmt.Sprintf("%s is refused: %s", f.src.in.path, strings.Join(wrong, "; "))}

@@ -45,7 +45,12 @@ func TestControlTotalsThatDoNotFitRefuseTheFile(t *testing.T) {
 	b.write("c.ndjson", lines("c", 1)+`{"id":"usd","payload":{"money":{"amount":"1","currency":"usd"}}}`)
 	b.want(b.run("-g", b.g, "-f", "c.ndjson", "-o", "json", "--expect-sum", "2"), result{3,
 		withControl(counts(2, 0, 0, 0, 0, 2), `{"count":2,"expected_sum":2}`),
-		"enqueue: c.ndjson is refused: its amounts add up to EUR 0.01 (1) and USD 0.01 (1), and 2 was expected\n" + refused})
+		"enqueue: c.ndjson is refused: its amounts add up to EUR 0.01 (1) and USD 0.01 (1), and 2 was expected\n" +
+			"hint: nothing of it was taken in; the file has several currencies: expect a sum of each, like --expect-sum EUR=9635.86,JPY=1050\n"})
+	if got := b.run("-g", b.g, "-f", "b.ndjson", "--expect-sum", "1"); got.code != 3 ||
+		!strings.Contains(got.err, "1 line has an amount that can't be read, so nobody can say what all add up to; the others add up to EUR 0.01 (1), as expected\n") {
+		t.Errorf("the sum of the others: %+v", got)
+	}
 	if got := b.queued(b.g); len(got) > 0 {
 		t.Errorf("queued: %v", got)
 	}

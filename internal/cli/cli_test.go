@@ -292,6 +292,7 @@ func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {
 		{[]string{"do", "-o", "xml"}, nil, 2, "x: invalid argument \"xml\" for \"-o, --output\" flag: must be one of text, json\nhint: see \"x do --help\"\n"},
 		{[]string{"do", "--mode", ""}, nil, 2, "x: invalid argument \"\" for \"--mode\" flag: must be one of fast, slow\nhint: see \"x do --help\"\n"},
 		{[]string{"do", "more"}, nil, 2, "x: \"more\" is too much\nhint: write it like: x do [flags]; see \"x do --help\"\n"},
+		{[]string{"completion", "bsh"}, nil, 2, "x: \"bsh\" is too much\nhint: write it like: x completion [flags]; see \"x completion --help\"\n"},
 		{[]string{"bogus"}, nil, 2, "x: unknown command \"bogus\"\nhint: see \"x --help\"\n"},
 		{[]string{"od", "-g", "y"}, nil, 2, "x: unknown command \"od\"; did you mean do?\nhint: see \"x --help\"\n"},
 		{[]string{"dlq", "lsit"}, nil, 2, "x: unknown command \"lsit\" for \"x dlq\"; did you mean list?\nhint: see \"x dlq --help\"\n"},

@@ -84,11 +84,11 @@ func prepare(root *cobra.Command, s Streams) *program {
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.Version = Version()
 	root.Flags().Bool("version", false, "what this program was built from")
 	root.AddCommand(exitCodesTopic())
 	root.SetFlagErrorFunc(p.flagError)
+	root.InitDefaultCompletionCmd() // before the others are wrapped, so that a shell that there is not is an error
 	p.wrap(root)
 	return p
 }

@@ -39,6 +39,10 @@ func writeMan(s Streams, c *Common, root *cobra.Command, dir string) error {
 	before := root.DisableAutoGenTag
 	root.DisableAutoGenTag = true // a line with the day would differ in each build
 	defer func() { root.DisableAutoGenTag = before }()
+	if shells, _, err := root.Find([]string{"completion"}); err == nil && shells != root {
+		root.RemoveCommand(shells) // --help says all of it
+		defer root.AddCommand(shells)
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return Usage("name a directory that can be written to", "can't make the directory: %v", err)
 	}

@@ -20,8 +20,13 @@ type NeedGroup struct {
 // Several says that it is more than one gateway's.
 func (g NeedGroup) Several() bool { return len(g.Gateways) > 1 }
 
-// Names names the gateways, the first of them if there are many.
-func (g NeedGroup) Names() string { return firstNames(g.Gateways) }
+// Names names the gateways, the first of them if there are many. Empty where What names them.
+func (g NeedGroup) Names() string {
+	if g.namesItself() {
+		return ""
+	}
+	return firstNames(g.Gateways)
+}
 
 // gatewaysNamed is how many of many gateways are named.
 const gatewaysNamed = 3

@@ -43,6 +43,10 @@ func TestNeedsThatAreAlikeAreOne(t *testing.T) {
 	for i := range 6 {
 		want = append(want, fmt.Sprintf("paused: p%d: paused: %d; 2 jobs (EUR 1.50) | ", i, i/3))
 	}
+	slow := GroupNeeds([]Need{Overload{Process: "host.7", Gateways: []string{"a", "b"}}.need(), {Kind: NeedDenied, Gateway: "c", What: "denied"}})
+	if slow[0].Names() != "" || !strings.HasPrefix(slow[0].What, "a, b: ") || slow[1].Names() != "c" {
+		t.Errorf("gateways are named twice, or not at all: %+v", slow)
+	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

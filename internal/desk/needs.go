@@ -70,8 +70,8 @@ type Need struct {
 // Text is the need in a line, for a terminal.
 func (n Need) Text() string {
 	text := n.Gateway + ": " + n.What
-	if n.Kind == NeedUnlisted || n.Kind == NeedOverload {
-		text = n.What // which names the gateway and its jobs, or all gateways of the process
+	if n.namesItself() {
+		text = n.What
 	} else if n.Jobs > 0 {
 		text += "; " + n.Totals.String()
 	}
@@ -80,6 +80,9 @@ func (n Need) Text() string {
 	}
 	return text
 }
+
+// namesItself says that What names the gateway and its jobs, or all gateways of the process.
+func (n Need) namesItself() bool { return n.Kind == NeedUnlisted || n.Kind == NeedOverload }
 
 // Needs returns what a person has to do, the most urgent first, from how the gateways stand and from the gateways that the configuration does not have.
 // Of one kind, what has lasted longest comes first. What can't be seen because the data of a gateway is damaged is missing, and damaged says so.

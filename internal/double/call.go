@@ -68,6 +68,9 @@ func (d *Double) read(r *http.Request, body []byte) *call {
 	if c.job = c.reference; c.job == "" {
 		c.job = generation.ReplaceAllString(c.key, "")
 	}
+	if c.job == "" {
+		c.job = fmt.Sprintf("call %d", d.nameless.Add(1)) // a job of its own: neither the table nor the call has anything to tell it from others
+	}
 	c.print = d.fingerprint(c)
 	c.log = &Call{At: d.date(c.at), Job: c.job, Key: c.key, Method: c.method, Path: c.path}
 	return c

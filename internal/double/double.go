@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"spillway/internal/clock"
@@ -50,6 +51,8 @@ type Double struct {
 	lag     time.Duration
 	choose  map[string]string
 	began   time.Time
+
+	nameless atomic.Int64 // payments without a reference and a key
 
 	mu       sync.Mutex
 	armed    []*armedFate

@@ -3,6 +3,7 @@ package double
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -186,6 +187,28 @@ func TestAFateIsOfJobsOfKeysOrOfAShare(t *testing.T) {
 	}
 	if one := jobs("unavailable=share=30%", ""); one == jobs("expired-token=share=30%", "") || one == jobs("unavailable=share=30%,seed=1", "") {
 		t.Errorf("%s, and the same with another fate, or with another seed", one)
+	}
+}
+
+// At a gateway without keys, a payment without a reference is a job of its own: a share is drawn for each, and none is charged twice.
+func TestASharePicksAmongPaymentsWithoutAName(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "worldpay/v1", Options{})
+	r.arm("decline=share=30%")
+	declined := 0
+	for range 300 {
+		req := r.request(charge{})
+		body := strings.NewReader(`{"instruction":{"value":{"amount":4900,"currency":"EUR"}}}`)
+		req.Body, req.ContentLength = io.NopCloser(body), int64(body.Len())
+		if strings.Contains(r.do(req).body, "refused") {
+			declined++
+		}
+	}
+	if declined < 50 || declined > 130 {
+		t.Errorf("%d of 300 payments met a fate with a share of 30 %%", declined)
+	}
+	if twice := r.Stats().ChargedTwice; twice != 0 {
+		t.Errorf("%d were charged twice, and each was called once", twice)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +74,35 @@ func (t *There) do(ctx context.Context, c call) error {
 	if err != nil {
 		return t.away(ctx, err)
 	}
+	if !knows(text, reflect.TypeOf(c.answer).Elem()) {
+		return t.foreign()
+	}
 	return decode(text, c.answer)
+}
+
+// knows says whether a JSON object has any of the fields that an answer always has. Others answer everything with 200 and JSON of their own.
+func knows(text []byte, answer reflect.Type) bool {
+	var got map[string]json.RawMessage
+	if answer.Kind() != reflect.Struct || json.Unmarshal(text, &got) != nil {
+		return answer.Kind() != reflect.Struct
+	}
+	always := always(answer)
+	return len(always) == 0 || slices.ContainsFunc(always, func(name string) bool { return got[name] != nil })
+}
+
+// always returns the names in JSON of a struct's fields that are never left out.
+func always(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct:
+			names = append(names, always(f.Type)...)
+		case f.IsExported() && name != "" && name != "-" && option != "omitempty" && option != "omitzero":
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 const (

@@ -54,7 +54,7 @@ func TestANameThatLooksLikeAStepIsEscaped(t *testing.T) {
 	}
 	defer d.Close()
 	for name, want := range map[string]string{"..": "%2E%2E", ".": "%2E", "a/..": "a%2F..", "2026.11": "2026.11"} {
-		if _, err := PauseBatch.Ask(t.Context(), d, BatchActOf{Name: name}); err == nil && asked.Load() != "/v1/batches/"+want+"/pause" {
+		if _, _ = PauseBatch.Ask(t.Context(), d, BatchActOf{Name: name}); asked.Load() != "/v1/batches/"+want+"/pause" {
 			t.Errorf("%q: %v", name, asked.Load())
 		}
 	}
