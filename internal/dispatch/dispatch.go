@@ -79,7 +79,7 @@ func New(p Params) (*Dispatcher, error) {
 	t := tools{redis: p.DB.Client, calls: p.DB.Together, pacing: bucket.NewMetrics(p.Metrics), working: worker.NewMetrics(p.Metrics, names),
 		access: access.NewMetrics(p.Metrics),
 		log:    p.Log, traces: p.Traces}
-	t.made, t.hands = &callsMade{}, queue.NewHands()
+	t.made, t.consume = &callsMade{}, queue.NewConsumers(p.DB.Client, p.Log)
 	t.faults, t.looking = newMachineMetrics(p.Metrics), newLookMetrics(p.Metrics)
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p, burden: bucket.NewBurden(p.Metrics)}
@@ -239,5 +239,5 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	stopping.Wait()
 	d.leaving.Wait()
 	d.loops.Wait()
-	d.tools.hands.Close()
+	d.tools.consume.Close()
 }

@@ -28,8 +28,8 @@ import (
 
 // unit is one gateway at work in this process:
 //
-//	asynq server ──dequeue──▶ gate ◀──slots── pacer ◀── Redis       (asynq's server runs while there are jobs)
-//	     │ delivery with its slot
+//	queue server ──pull──▶ gate ◀──slots── pacer ◀── Redis
+//	     │ delivery with its slot, by an asynq server that gateways share
 //	     ▼
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
 //
@@ -92,7 +92,7 @@ type tools struct {
 	pacing  *bucket.Metrics
 	burden  *bucket.Burden // nil: there is one gateway, whose pacer looks after itself
 	working *worker.Metrics
-	hands   *queue.Hands
+	consume *queue.Consumers
 	access  *access.Metrics
 	made    *callsMade
 	log     *slog.Logger
@@ -125,7 +125,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	u.kept = pacing(g, Limits{Limits: g.Leak.Limits})
 	u.server = queue.NewServer(u.calls, queue.ServerConfig{
 		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine, u.tokens, &u.told}, Handle: u.handle,
-		Grace: g.Request.Timeout + 5*time.Second, Hands: t.hands, Log: t.log,
+		Grace: g.Request.Timeout + 5*time.Second, Consumers: t.consume, Log: t.log,
 	})
 	u.server.Order(g.Priority.List())
 	return u, nil

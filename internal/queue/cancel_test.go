@@ -31,7 +31,7 @@ func TestNobodyListensForCancellations(t *testing.T) {
 	if said := log.String(); said != "" {
 		t.Errorf("the log says: %s", said)
 	}
-	other := r.srv.client.Subscribe(t.Context(), "another")
+	other := r.srv.consumer.Subscribe(t.Context(), "another")
 	defer other.Close()
 	if _, err := other.Receive(t.Context()); err != nil {
 		t.Errorf("another channel: %v", err)

@@ -43,5 +43,5 @@ func orderOf(k redisdb.Keys, classes []job.Class) (o order) {
 
 // Order has jobs pulled by these classes from now on, the highest first. None: by their lines alone, as before the first call.
 func (s *Server) Order(classes []job.Class) {
-	s.client.order.Store(new(orderOf(redisdb.NewKeys(s.cfg.Gateway), classes)))
+	s.src.order.Store(new(orderOf(redisdb.NewKeys(s.cfg.Gateway), classes)))
 }

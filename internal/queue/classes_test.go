@@ -44,7 +44,7 @@ func (c *classed) put(class job.Class, n int) {
 	c.t.Helper()
 	line := c.k.First(class.Name)
 	if class.Usual {
-		line = c.k.pending
+		line = c.k.Pending()
 	}
 	for range n {
 		c.n++

@@ -57,4 +57,4 @@ func did(ctx context.Context) *redis.Cmd {
 }
 
 // Ended tells the server that a task, which it is handling, was taken out of the queue together with its attempt.
-func (s *Server) Ended(taskID string) { s.client.ended.add(taskID, time.Now()) }
+func (s *Server) Ended(taskID string) { s.src.ended.add(taskID, time.Now()) }

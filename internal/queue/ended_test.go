@@ -50,7 +50,7 @@ func TestATaskThatHasEndedIsNotEndedAgain(t *testing.T) {
 					t.Errorf("%s is left", key)
 				}
 			}
-			if n := len(r.srv.client.ended.tasks); n != 0 {
+			if n := len(r.srv.src.ended.tasks); n != 0 {
 				t.Errorf("%d tasks are still remembered as ended", n)
 			}
 		})

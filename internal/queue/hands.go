@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Hands runs handlers, and pulls, on goroutines that live on, for all servers that share it: thousands of gateways take as many as are busy at once. asynq begins a new one for each task, whose stack would be copied three times while it
+// Hands runs handlers, and pulls, on goroutines that live on, for all gateways of a process: they take as many as are busy at once. asynq begins a new one for each task, whose stack would be copied three times while it
 // grows to what a call to Redis and one over HTTP need: an eighth of the dispatcher's time at a thousand jobs a second.
 type Hands struct {
 	work chan func()

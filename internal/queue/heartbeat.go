@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynq's sets of the servers that live and of what their workers do. Each server says so every 5 s: two hundred idle gateways would cost a
-// hundred round trips a second for it.
+// asynq's sets of the servers that live and of what their workers do. Each server says so every 5 s, and takes
+// no task meanwhile.
 const (
 	allServers = "asynq:servers"
 	allWorkers = "asynq:workers"
@@ -39,7 +39,7 @@ func (h *heartbeat) take() map[string][]redis.Z {
 }
 
 // ZAdd holds back what is part of a heartbeat, and passes on all else.
-func (c *gatedClient) ZAdd(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+func (c *consumer) ZAdd(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
 	if key != allServers && key != allWorkers {
 		return c.UniversalClient.ZAdd(ctx, key, members...)
 	}
@@ -48,12 +48,12 @@ func (c *gatedClient) ZAdd(ctx context.Context, key string, members ...redis.Z) 
 }
 
 // isBeat knows the last part of a heartbeat by its keys.
-func (c *gatedClient) isBeat(keys []string) bool {
+func (c *consumer) isBeat(keys []string) bool {
 	return len(keys) == 2 && strings.HasPrefix(keys[0], allServers+":")
 }
 
 // beats sends a heartbeat. Whether Redis knows the script is for asynq to hear, which comes with its text then; else the first error is that of all.
-func (c *gatedClient) beats(ctx context.Context, sha string, keys []string, args []any) *redis.Cmd {
+func (c *consumer) beats(ctx context.Context, sha string, keys []string, args []any) *redis.Cmd {
 	held := c.beat.take()
 	if len(held) == 0 {
 		return c.UniversalClient.EvalSha(ctx, sha, keys, args...)

@@ -59,13 +59,14 @@ func TestAHeartbeatIsOneRoundTrip(t *testing.T) {
 		return len(all)
 	}
 	r.start()
-	r.allow(1) // an asynq server begins with the first slot
+	r.put(1, 1)
+	r.allow(1) // an asynq server begins with the first job
 	testkit.Eventually(t, 20*time.Second, "the server to be seen", func() bool { return servers() == 1 && count.together.Load() > 0 })
 	if n := r.c.ZCard(t.Context(), allWorkers).Val(); n != 1 || count.alone.Load() > 0 {
 		t.Errorf("%d workers' keys are listed, and %d parts went alone", n, count.alone.Load())
 	}
 	count.fail.Store(true)
-	c := r.srv.client
+	c := r.srv.consumer
 	c.ZAdd(t.Context(), allServers, redis.Z{Member: "x"})
 	if err := c.EvalSha(t.Context(), "00", []string{allServers + ":{x}", allWorkers + ":{x}"}).Err(); !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		t.Errorf("asynq does not hear that its script is not known: %v", err)

@@ -43,8 +43,11 @@ func parseMessage(b []byte) (m message, ok bool) {
 }
 
 // Moved returns a task's message with another queue's name in it; what is no message stays as it is.
-func Moved(msg []byte, queue string) []byte {
-	moved := make([]byte, 0, len(msg)+len(queue))
+func Moved(msg []byte, queue string) []byte { return with(msg, queueField, queue) }
+
+// with returns a task's message with another text in a field; what is no message stays as it is.
+func with(msg []byte, field protowire.Number, text string) []byte {
+	made := make([]byte, 0, len(msg)+len(text)+2)
 	for rest := msg; len(rest) > 0; {
 		number, kind, head := protowire.ConsumeTag(rest)
 		if head < 0 {
@@ -54,12 +57,12 @@ func Moved(msg []byte, queue string) []byte {
 		if size < 0 {
 			return msg
 		}
-		if number == queueField {
-			moved = protowire.AppendString(protowire.AppendTag(moved, queueField, protowire.BytesType), queue)
+		if number == field {
+			made = protowire.AppendString(protowire.AppendTag(made, field, protowire.BytesType), text)
 		} else {
-			moved = append(moved, rest[:head+size]...)
+			made = append(made, rest[:head+size]...)
 		}
 		rest = rest[head+size:]
 	}
-	return moved
+	return made
 }

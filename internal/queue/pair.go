@@ -9,16 +9,16 @@ import (
 	"spillway/internal/job"
 )
 
-// asynq may pull a task and never call a handler for it: one whose deadline has passed, or one it can't read. So a slot
+// asynq may take a task and never call a handler for it, such as one whose deadline has passed. So a slot
 // belongs to the task that was pulled at it, by its id, and one whose task never comes goes back when it has passed.
 
-// pair keeps the slot for the handler of the task that a dequeue brought, and returns the task's id with the slots that nobody will
-// ask for: this one, if the task can't be read (asynq can't either), or an earlier one of the same task.
-func (c *gatedClient) pair(cmd *redis.Cmd, slot job.Slot) (id string, left []job.Slot) {
+// pair keeps the slot for the handler of the task that a pull brought, and returns the task with the slots that nobody will
+// ask for: this one, if the task can't be read, or an earlier one of the same task.
+func (c *source) pair(cmd *redis.Cmd, slot job.Slot) (p pulled, left []job.Slot) {
 	text, _ := cmd.Text()
 	m, ok := parseMessage([]byte(text))
 	if !ok {
-		return "", []job.Slot{slot}
+		return p, []job.Slot{slot}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,46 +26,39 @@ func (c *gatedClient) pair(cmd *redis.Cmd, slot job.Slot) (id string, left []job
 		left = []job.Slot{earlier}
 	}
 	c.ready[m.id] = slot
-	return m.id, left
+	return pulled{m.id, text}, left
 }
 
-// take returns the slot at which the task was pulled; the zero Slot if it has none, or none any more.
-func (c *gatedClient) take(taskID string) job.Slot {
+// take is for the handler of a task, which begins: it returns the slot at which the task was pulled; the zero Slot if it has none, or none any more.
+func (c *source) take(taskID string) job.Slot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	slot := c.ready[taskID]
 	delete(c.ready, taskID)
+	delete(c.coming, taskID)
+	c.handling++
 	return slot
 }
 
-// first returns the first job that was pulled, if there is one, for its handler to come for its slot.
-func (c *gatedClient) first(ctx context.Context) *redis.Cmd {
-	cmd, left := c.arrived()
-	c.giveBack(ctx, left)
-	return cmd
-}
-
-// arrived takes the first job that was pulled. If its slot has passed by now, its handler gets none, and it is left.
-func (c *gatedClient) arrived() (cmd *redis.Cmd, left []job.Slot) {
+// next takes the first job that was pulled, and says whether there are more. If its slot has passed by now, its handler gets none.
+func (c *source) next(now time.Time) (p pulled, ok, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.jobs) == 0 {
-		return nil, nil
+	if len(c.jobs) == 0 || c.shut {
+		return p, false, false
 	}
-	first := c.jobs[0]
-	c.jobs, c.used = c.jobs[1:], time.Now()
-	if slot, ok := c.ready[first.task]; ok && c.gate.Passed(slot) {
-		left = []job.Slot{slot}
-		delete(c.ready, first.task)
+	p, c.jobs = c.jobs[0], c.jobs[1:]
+	if slot, has := c.ready[p.task]; has && c.gate.Passed(slot) {
+		delete(c.ready, p.task)
+		c.leave([]job.Slot{slot})
 	}
-	return first.cmd, left
+	c.coming[p.task] = now
+	return p, true, len(c.jobs) > 0
 }
 
-// passed returns the slots that have passed before a handler came for them, or before asynq came for a job: it calls handlers
-// at once or never. Each look costs as much as there are slots: it is taken when there is nothing to do but wait.
-func (c *gatedClient) passed() (left []job.Slot) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// passed returns the slots that have passed before a handler came for them, or before there was a pull for them: asynq calls handlers
+// at once or never. The caller holds mu.
+func (c *source) passed() (left []job.Slot) {
 	for len(c.slots) > 0 && c.gate.Passed(c.slots[0]) {
 		left = append(left, c.slots[0])
 		c.slots = c.slots[1:]
@@ -79,8 +72,15 @@ func (c *gatedClient) passed() (left []job.Slot) {
 	return left
 }
 
+// leave gives slots back while nobody waits for it. The caller holds mu, and it is not shut.
+func (c *source) leave(slots []job.Slot) {
+	if len(slots) > 0 {
+		c.beside(func() { c.giveBack(context.Background(), slots) })
+	}
+}
+
 // unused returns every slot that no handler will ask for any more.
-func (c *gatedClient) unused() (left []job.Slot) {
+func (c *source) unused() (left []job.Slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, slot := range c.ready {
@@ -92,16 +92,73 @@ func (c *gatedClient) unused() (left []job.Slot) {
 	return left
 }
 
-func (c *gatedClient) giveBack(ctx context.Context, slots []job.Slot) {
+func (c *source) giveBack(ctx context.Context, slots []job.Slot) {
 	if len(slots) > 0 {
 		_ = c.gate.Release(ctx, slots...)
 	}
 }
 
-// has notes that handlers have a job more in hand, or less.
-func (c *gatedClient) has(more int) {
+// handled notes that a task's handler has returned.
+func (c *source) handled(taskID string) {
 	c.mu.Lock()
-	c.handling += more
-	c.used = time.Now()
+	full := c.free() <= 0
+	c.handling--
+	c.ending[taskID] = time.Now()
+	c.calm()
 	c.mu.Unlock()
+	if full {
+		c.pump()
+	}
+}
+
+// over notes that asynq has ended a task. It may have called no handler for it.
+func (c *source) over(taskID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.coming, taskID)
+	delete(c.ending, taskID)
+	c.calm()
+}
+
+// tidy gives slots back that have passed, and forgets the tasks that asynq has not ended for long: there is none, unless the process stood still.
+func (c *source) tidy(now time.Time) {
+	c.change(func() {
+		for _, tasks := range []map[string]time.Time{c.coming, c.ending} {
+			for id, since := range tasks {
+				if now.Sub(since) > comesWithin {
+					delete(tasks, id)
+				}
+			}
+		}
+		c.calm()
+	})
+}
+
+// calm says that it is quiet, if it is shut and asynq has nothing of it in hand. What handlers have done asynq ends at once, or not at all. The caller holds mu.
+func (c *source) calm() {
+	switch {
+	case c.quiet == nil || c.handling > 0 || len(c.coming) > 0:
+	case len(c.ending) == 0:
+		close(c.quiet)
+		c.quiet = nil
+	case !c.calming:
+		c.calming = true
+		time.AfterFunc(endsWithin, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			clear(c.ending)
+			c.calm()
+		})
+	}
+}
+
+// close pulls no more, and returns what closes when asynq has no job of it in hand.
+func (c *source) close() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shut = true
+	quiet := make(chan struct{})
+	c.quiet = quiet
+	c.calm()
+	return quiet
 }

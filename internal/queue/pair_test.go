@@ -75,18 +75,22 @@ func TestASlotThatPassedBeforeAsynqCameIsGivenBack(t *testing.T) {
 	t.Parallel()
 	gate := newFakeGate()
 	gate.letPass(1)
-	c := &gatedClient{gate: gate, ready: map[string]job.Slot{"a": {At: 1}, "b": {At: 2}},
-		jobs: []pulled{{"a", nothing(t.Context())}, {"b", nothing(t.Context())}}}
-	for _, want := range [][]job.Slot{{{At: 1}}, nil} {
-		if cmd, left := c.arrived(); cmd == nil || !slices.Equal(left, want) {
-			t.Errorf("got %v, slots left %v, want %v", cmd, left, want)
+	c := &source{gate: gate, hands: NewHands(), ready: map[string]job.Slot{"a": {At: 1}, "b": {At: 2}}, coming: map[string]time.Time{},
+		jobs: []pulled{{task: "a"}, {task: "b"}}}
+	for _, want := range []string{"a", "b"} {
+		if p, ok, more := c.next(time.Now()); !ok || p.task != want || more != (want == "a") {
+			t.Errorf("got %v, %v, more: %v, want %s", p, ok, more, want)
 		}
+	}
+	c.pulls.Wait()
+	if got := gate.returned(); !slices.Equal(got, []int64{1}) {
+		t.Errorf("slots %v came back, want the first", got)
 	}
 	if first, second := c.take("a"), c.take("b"); !first.Zero() || second.At != 2 {
 		t.Errorf("the first job has the slot %d, the second %d", first.At, second.At)
 	}
-	if cmd, _ := c.arrived(); cmd != nil {
-		t.Errorf("got %v of no jobs", cmd)
+	if p, ok, _ := c.next(time.Now()); ok {
+		t.Errorf("got %v of no jobs", p)
 	}
 }
 

@@ -79,22 +79,21 @@ func pullFor(ctx context.Context, slots []job.Slot, pull puller) (cmds []*redis.
 // puller pulls n jobs in one round trip. There is an answer for each; those that there was no job for are as of an empty queue.
 type puller func(n int, ahead bool) []*redis.Cmd
 
-// puller pulls with leases until then, as asynq says.
-func (c *gatedClient) puller(ctx context.Context, leases int64) puller {
-	return func(n int, ahead bool) []*redis.Cmd {
-		tasks, err := pull(ctx, c.UniversalClient, c.keys, wanted{leases: leases, most: n, ahead: ahead, order: *c.order.Load()})
-		cmds := make([]*redis.Cmd, n)
-		for i := range cmds {
-			cmds[i] = redis.NewCmd(ctx)
-			switch {
-			case err != nil:
-				cmds[i].SetErr(err)
-			case i < len(tasks) && tasks[i].message != "":
-				cmds[i].SetVal(tasks[i].message)
-			default:
-				cmds[i].SetErr(redis.Nil)
-			}
+// pull pulls tasks, and lends them from now on.
+func (c *source) pull(n int, ahead bool) []*redis.Cmd {
+	ctx := context.Background()
+	tasks, err := pull(ctx, c.redis, c.keys, wanted{leases: time.Now().Add(leaseLength).Unix(), most: n, ahead: ahead, order: *c.order.Load()})
+	cmds := make([]*redis.Cmd, n)
+	for i := range cmds {
+		cmds[i] = redis.NewCmd(ctx)
+		switch {
+		case err != nil:
+			cmds[i].SetErr(err)
+		case i < len(tasks) && tasks[i].message != "":
+			cmds[i].SetVal(tasks[i].message)
+		default:
+			cmds[i].SetErr(redis.Nil)
 		}
-		return cmds
 	}
+	return cmds
 }

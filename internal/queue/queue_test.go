@@ -346,7 +346,7 @@ func TestAFarRedisIsAskedForMoreThanOneJobAtOnce(t *testing.T) {
 
 func TestOneStallIsNoDistance(t *testing.T) {
 	t.Parallel()
-	c := setup(t).srv.client
+	c := setup(t).srv.src
 	for range 20 {
 		c.learn(200 * time.Microsecond)
 	}
@@ -368,7 +368,8 @@ func TestOneStallIsNoDistance(t *testing.T) {
 func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
-	c := r.srv.client
+	c := r.srv.src
+	c.offer = func() {} // asynq does not come
 	r.put(1, 8)
 	ctx := context.Background()
 	for i := 1; i <= 6; i++ {
@@ -382,6 +383,7 @@ func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 		t.Fatalf("%d pulled, %d on their way to asynq", n, len(c.jobs))
 	}
 	count := testkit.Trips(r.c)
+	r.srv.Halt()
 	c.finish(ctx)
 	if n := count.Load(); n > 4 { // there is no connection yet, and the script is not known
 		t.Errorf("six jobs went back in %d round trips: a stop waits for each", n)
@@ -420,14 +422,10 @@ func TestAnIdleDequeueEndsBeforeItsLease(t *testing.T) {
 		t.Errorf("a dequeue waits %v; asynq's lease is 30 s, and a heartbeat must fall into what is left", longestWait)
 	}
 	r := setup(t)
-	c := r.srv.client
+	c := r.srv.consumer
 	c.longest = 50 * time.Millisecond
 	begun := time.Now()
-	pull := func(int, bool) []*redis.Cmd {
-		t.Error("pulled without a slot")
-		return []*redis.Cmd{nothing(t.Context())}
-	}
-	if cmd := c.dequeue(t.Context(), pull); !errors.Is(cmd.Err(), redis.Nil) {
+	if cmd := c.EvalSha(t.Context(), "asynq's own", []string{c.pending, "", "", ""}); !errors.Is(cmd.Err(), redis.Nil) {
 		t.Errorf("an idle dequeue ends with %v, want an empty queue", cmd.Err())
 	}
 	if took := time.Since(begun); took < 50*time.Millisecond || took > 4*time.Second {

@@ -1,5 +1,5 @@
-// Package queue is step 3 of 8, and the only package that sees asynq: it encodes tasks, runs one asynq server for each
-// gateway that has jobs, and holds its dequeue back until a slot is near. What becomes of a job is never asynq's to decide: the
+// Package queue is step 3 of 8, and the only package that sees asynq: it encodes tasks, pulls each gateway's jobs at their slots, and has
+// a few asynq servers, which the gateways of a process share, hand them to their handlers. What becomes of a job is never asynq's to decide: the
 // handler answers "done" when it has written down what is to happen next, and fails only when it could not.
 package queue
 
@@ -28,92 +28,76 @@ type ServerConfig struct {
 	Handle func(ctx context.Context, d job.Delivery) error
 	// Grace is how long Stop waits for jobs in hand; those still open then go back to the head of the queue.
 	Grace time.Duration
-	// Hands are those that the server shares with others. Whoever made them closes them, once the servers have stopped. Nil: it has its own.
-	Hands *Hands
-	Log   *slog.Logger
+	// Consumers are the asynq servers that the server shares with others. Whoever made them closes them, once the servers have stopped. Nil: it has its own.
+	Consumers *Consumers
+	Log       *slog.Logger
 }
 
 // Server pulls one gateway's jobs and hands them to the worker.
 type Server struct {
-	cfg    ServerConfig
-	client *gatedClient
-	halt   context.CancelFunc
-	hands  *Hands
-
-	mu      sync.Mutex
-	srv     *asynq.Server   // nil while there is nothing to do
-	session context.Context // ends with that
-	leave   context.CancelFunc
-	halted  bool
+	cfg       ServerConfig
+	src       *source
+	halt      context.CancelFunc
+	halting   sync.Once
+	quiet     <-chan struct{} // closes when asynq has no job of it in hand; nil before Halt
+	mark      string          // begins the ids that asynq knows its tasks by
+	consumers *Consumers
+	consumer  *consumer
+	offering  bool // it is in the consumer's line, whose lock guards this
 }
 
 // NewServer returns a server that pulls nothing until Start.
 func NewServer(c redis.UniversalClient, cfg ServerConfig) *Server {
 	stop, halt := context.WithCancel(context.Background())
-	h := cfg.Hands
-	if h == nil {
-		h = NewHands()
+	s := &Server{cfg: cfg, halt: halt, consumers: cfg.Consumers}
+	if s.consumers == nil {
+		s.consumers = NewConsumers(c, cfg.Log)
 	}
-	s := &Server{cfg: cfg, halt: halt, hands: h}
-	s.client = &gatedClient{UniversalClient: c, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, hands: h,
-		longest: longestWait, restAfter: restAfter, news: make(chan struct{}, 1), ready: make(map[string]job.Slot)}
+	s.consumer, s.mark = s.consumers.join(s)
+	s.src = &source{redis: c, gateway: cfg.Gateway, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, hands: s.consumers.hands,
+		offer: func() { s.consumer.offer(s) }, log: cfg.Log, ready: make(map[string]job.Slot), coming: make(map[string]time.Time), ending: make(map[string]time.Time)}
 	s.Order(nil)
 	return s
 }
 
-func (s *Server) newAsynq() *asynq.Server {
-	return asynq.NewServerFromRedisClient(s.client, asynq.Config{
-		Concurrency:              s.cfg.Concurrency,
-		Queues:                   map[string]int{s.cfg.Gateway: 1},
-		TaskCheckInterval:        time.Millisecond, // the gate waits instead
-		DelayedTaskCheckInterval: 100 * 365 * 24 * time.Hour,
-		JanitorInterval:          24 * time.Hour, // nothing of ours is ever "completed" in asynq's sense
-		ShutdownTimeout:          s.cfg.Grace,
-		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
-		IsFailure:                func(error) bool { return false },
-		Logger:                   asynqLog{s.cfg.Log.With("gateway", s.cfg.Gateway)},
-		LogLevel:                 asynq.WarnLevel,
-	})
-}
-
 // Start begins to pull jobs, as soon as there are any.
-func (s *Server) Start() { s.client.begin(s.rouse, s.rest) }
+func (s *Server) Start() { s.src.begin() }
 
 // Halt pulls no more jobs; those in hand go on.
 func (s *Server) Halt() {
-	s.halt()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.halted = true
-	if s.srv != nil {
-		s.srv.Stop()
-	}
+	s.halting.Do(func() {
+		s.quiet = s.src.close()
+		s.halt()
+	})
 }
 
 // Stop halts, waits for the jobs in hand up to the grace time, and gives unused slots and jobs back.
 func (s *Server) Stop(ctx context.Context) {
 	s.Halt()
-	if s.srv != nil { // nobody changes it any more
-		s.srv.Shutdown()
+	grace := time.NewTimer(s.cfg.Grace)
+	defer grace.Stop()
+	select {
+	case <-s.quiet:
+	case <-grace.C:
 	}
-	if s.cfg.Hands == nil {
-		s.hands.Close()
+	s.src.finish(ctx)
+	if s.cfg.Consumers == nil {
+		s.consumers.Close()
 	}
-	s.client.finish(ctx)
+	s.consumers.leave(s)
 }
 
-func (s *Server) deliver(ctx context.Context, task *asynq.Task) error {
-	s.client.has(1)
-	defer s.client.has(-1)
-	taskID, _ := asynq.GetTaskID(ctx)
-	d := job.Delivery{TaskID: taskID, Slot: s.client.take(taskID)}
+// deliver has a task handled.
+func (s *Server) deliver(taskID string, task *asynq.Task) error {
+	d := job.Delivery{TaskID: taskID, Slot: s.src.take(taskID)}
+	defer s.src.handled(taskID)
 	var ours bool
 	d.JobID, d.Generation, ours = job.ParseTaskID(taskID)
 	if !ours || task.Type() != taskType {
 		d.JobID, d.Generation, d.Foreign, d.Payload = "", 0, true, task.Payload()
 	}
 	var err error
-	s.hands.do(func() { err = s.cfg.Handle(context.Background(), d) })
+	s.consumers.hands.do(func() { err = s.cfg.Handle(context.Background(), d) })
 	return err
 }
 

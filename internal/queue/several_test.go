@@ -63,7 +63,7 @@ func TestSlotsThatAreDueTogetherArePulledForTogether(t *testing.T) {
 // No more jobs are pulled together than asynq has hands for.
 func TestNoMoreIsPulledThanThereAreHands(t *testing.T) {
 	t.Parallel()
-	c := &gatedClient{most: 100}
+	c := &source{most: 100}
 	for _, is := range []struct{ handling, air, jobs, want int }{{0, 0, 0, mostAtOnce}, {90, 4, 2, 4}, {99, 0, 0, 1}, {105, 0, 0, 1}} {
 		c.handling, c.air, c.jobs = is.handling, is.air, make([]pulled, is.jobs)
 		if got := c.atOnce(); got != is.want {

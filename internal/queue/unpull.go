@@ -15,20 +15,19 @@ var unpullLua string
 
 var unpullScript = redisdb.NewScript(redisdb.NowLua, record.Expand(unpullLua))
 
-// finish waits for the pulls under way, once asynq asks for no more jobs, and gives back what they brought: slots, and
+// finish waits for the pulls under way, once it is shut, and gives back what they brought: slots, and
 // jobs, the first of them to the very head of the queue. If Redis is away, a sweep takes the jobs up later.
-func (c *gatedClient) finish(ctx context.Context) {
+func (c *source) finish(ctx context.Context) {
 	c.pulls.Wait()
 	c.giveBack(ctx, c.unused())
 	c.mu.Lock()
 	left := c.jobs
 	c.jobs = nil
 	c.mu.Unlock()
-	left = slices.DeleteFunc(left, func(p pulled) bool { return p.task == "" }) // nobody can read it: it is found as a stray
 	if len(left) == 0 {
 		return
 	}
-	_ = unpullScript.Pipelined(ctx, c.UniversalClient, func(run redisdb.Runner) {
+	_ = unpullScript.Pipelined(ctx, c.redis, func(run redisdb.Runner) {
 		for _, p := range slices.Backward(left) {
 			id, _, _ := job.ParseTaskID(p.task)
 			run([]string{c.keys.active, c.keys.lease, c.keys.Due(), c.keys.Task(p.task), c.keys.Retries(), c.keys.Job(id)}, p.task)
