@@ -158,8 +158,13 @@ func MaxCost(g config.Gateway) int64 {
 // Door returns the way in to every gateway of a configuration. patience is how long to go on while Redis is away.
 func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
 	gateways, scoped := make(map[string]admission.Gateway, len(cfg.Gateways)), scope(c, cfg)
-	for _, g := range cfg.Gateways {
-		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount), Key: g.Request.Key.Check, Route: g.Route, Class: g.Class, Lane: laneOf(g), Keys: keysOf(g.Name)}
+	for i, g := range cfg.Gateways {
+		own := &cfg.Gateways[i] // one for all that follows: a configuration is a kilobyte, and there may be thousands
+		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount),
+			Key:   own.Request.Key.Check,
+			Route: func(name string) (string, error) { return own.Route(name) },
+			Class: func(name string) (string, error) { return own.Class(name) },
+			Lane:  laneOf(g), Keys: keysOf(g.Name)}
 	}
 	return admission.New(admission.Config{
 		Gateways: gateways, Digest: producer.Digest, Away: redisdb.Away, Patience: patience, Clock: clock.Real{},
@@ -168,8 +173,8 @@ func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *
 
 // laneOf returns what says which lane a job of a gateway has.
 func laneOf(g config.Gateway) func(job.Job) (string, error) {
-	key := g.LaneKey()
-	return func(j job.Job) (string, error) { return producer.Lane(g.Name, key, j.Lane, j.Payload) }
+	key, gateway := g.LaneKey(), g.Name
+	return func(j job.Job) (string, error) { return producer.Lane(gateway, key, j.Lane, j.Payload) }
 }
 
 // scope returns what has a gateway's books look for ids where the configuration says that they must be unknown.

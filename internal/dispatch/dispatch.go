@@ -13,6 +13,7 @@ import (
 	"spillway/internal/access"
 	"spillway/internal/bucket"
 	"spillway/internal/config"
+	"spillway/internal/gateway"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/queue"
@@ -80,6 +81,7 @@ func New(p Params) (*Dispatcher, error) {
 		access: access.NewMetrics(p.Metrics),
 		log:    p.Log, traces: p.Traces}
 	t.made, t.consume = &callsMade{}, queue.NewConsumers(p.DB.Client, p.Log)
+	t.pool = gateway.NewPool()
 	t.faults, t.looking = newMachineMetrics(p.Metrics), newLookMetrics(p.Metrics)
 	t.ages = incarnation.NewMetrics(p.Metrics, names)
 	d := &Dispatcher{p: p, burden: bucket.NewBurden(p.Metrics)}

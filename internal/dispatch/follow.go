@@ -11,6 +11,7 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
+	"spillway/internal/job"
 	"spillway/internal/ledger"
 )
 
@@ -20,8 +21,10 @@ const followEvery = time.Second
 // Follower knows what holds at a gateway's admission now. Where the file names limits for admission, they hold. Else admission has the
 // leak's limits, also those that are set live. Safe for concurrent use.
 type Follower struct {
-	c redis.UniversalClient
-	g config.Gateway
+	c       redis.UniversalClient
+	gateway string
+	leak    []job.Limit // the file's
+	file    config.Admission
 
 	mu    sync.Mutex
 	read  time.Time
@@ -32,7 +35,7 @@ type Follower struct {
 
 // Follow returns a follower of a gateway's admission. It reads nothing before it is asked.
 func Follow(c redis.UniversalClient, g config.Gateway) *Follower {
-	f := &Follower{c: c, g: g, holds: g.Admission}
+	f := &Follower{c: c, gateway: g.Name, leak: g.Leak.Limits, file: g.Admission, holds: g.Admission}
 	if f.check, f.err = newAlgorithm(g.Admission); f.err != nil {
 		f.err = fmt.Errorf("admission of gateway %s: %w", g.Name, f.err)
 	}
@@ -56,17 +59,17 @@ func (f *Follower) bucket(ctx context.Context) ledger.Bucket {
 }
 
 func (f *Follower) follow(ctx context.Context) {
-	if !f.g.Admission.Follows || !f.read.IsZero() && time.Since(f.read) < followEvery {
+	if !f.file.Follows || !f.read.IsZero() && time.Since(f.read) < followEvery {
 		return
 	}
-	now, err := CurrentLimits(ctx, f.c, f.g)
+	now, err := currentLimits(ctx, f.c, f.gateway, f.leak)
 	if err == nil || !f.read.IsZero() { // what was never read is asked for again at once
 		f.read = time.Now()
 	}
 	if err != nil {
 		return
 	}
-	holds := AdmissionAt(f.g, now)
+	holds := admissionAt(f.file, now)
 	if slices.Equal(holds.Limits, f.holds.Limits) && holds.Burst == f.holds.Burst {
 		return
 	}
@@ -76,11 +79,13 @@ func (f *Follower) follow(ctx context.Context) {
 }
 
 // AdmissionAt returns what holds at a gateway's admission while these are the leak's limits.
-func AdmissionAt(g config.Gateway, l Limits) config.Admission {
+func AdmissionAt(g config.Gateway, l Limits) config.Admission { return admissionAt(g.Admission, l) }
+
+func admissionAt(file config.Admission, l Limits) config.Admission {
 	if !l.Live {
-		return g.Admission
+		return file
 	}
-	return g.Admission.Under(l.Limits)
+	return file.Under(l.Limits)
 }
 
 func newAlgorithm(a config.Admission) (bucket.Algorithm, error) {

@@ -93,6 +93,7 @@ type tools struct {
 	burden  *bucket.Burden // nil: there is one gateway, whose pacer looks after itself
 	working *worker.Metrics
 	consume *queue.Consumers
+	pool    *gateway.Pool // of connections to gateways
 	access  *access.Metrics
 	made    *callsMade
 	log     *slog.Logger

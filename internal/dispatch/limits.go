@@ -36,11 +36,16 @@ const (
 
 // CurrentLimits returns the limits that hold for a gateway now.
 func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Limits, error) {
-	h, err := c.HGetAll(ctx, redisdb.NewKeys(g.Name).LiveLimits()).Result()
+	return currentLimits(ctx, c, g.Name, g.Leak.Limits)
+}
+
+// currentLimits returns the limits that hold for a gateway now, whose file has these.
+func currentLimits(ctx context.Context, c redis.UniversalClient, gateway string, file []job.Limit) (Limits, error) {
+	h, err := c.HGetAll(ctx, redisdb.NewKeys(gateway).LiveLimits()).Result()
 	if err != nil {
 		return Limits{}, err
 	}
-	l := Limits{Limits: g.Leak.Limits}
+	l := Limits{Limits: file}
 	l.Version, _ = strconv.ParseInt(h[versionField], 10, 64)
 	text := strings.Fields(h[limitsField])
 	if len(text) == 0 {
@@ -50,7 +55,7 @@ func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gatewa
 	for _, t := range text {
 		one, err := job.ParseLimit(t)
 		if err != nil {
-			return Limits{}, fmt.Errorf("gateway %s: the limit set live can't be read: %w", g.Name, err)
+			return Limits{}, fmt.Errorf("gateway %s: the limit set live can't be read: %w", gateway, err)
 		}
 		l.Limits = append(l.Limits, one)
 	}

@@ -52,6 +52,7 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	s.books = watchedBooks(u.calls, g, u.data, hears{ended, func(id string) { s.worker.Exhausted(id) }, u.setAside})
 	own := g.Own()
 	how, err := callConfig(own)
+	how.Pool = u.tools.pool
 	if err == nil {
 		s.client, err = gateway.New(how)
 	}
@@ -100,6 +101,7 @@ func (u *unit) routes(s *set) (map[string]worker.Route, error) {
 	for _, name := range s.cfg.RouteNames() {
 		as, _ := s.cfg.On(name)
 		how, err := callConfig(as)
+		how.Pool = u.tools.pool
 		if err == nil {
 			s.routes[name], err = gateway.New(how)
 		}

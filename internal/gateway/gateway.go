@@ -51,12 +51,14 @@ type Config struct {
 	// Timeout bounds a call from its slot to the end of its answer. Zero means 30 s.
 	Timeout time.Duration
 	// MaxConns is how many idle connections are kept for the next calls; more calls than that open their own and
-	// close them again. Zero means 64.
+	// close them again. Zero means 64. A Pool has as many as were under way at once.
 	MaxConns int
 	// TLS is the base for connections to https. nil = the system's roots.
 	TLS *tls.Config
 	// Proxy is the URL of the HTTP proxy that the gateway is called through; it may hold a password. Empty = none: the environment's is not obeyed.
 	Proxy string
+	// Pool has the connections that the client may share with others. Nil: it has its own.
+	Pool *Pool
 	// Dial opens each connection to the gateway, its token endpoint, or its proxy. nil = over the machine's network.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Sign says how calls are signed. The zero Sign: not at all.
@@ -74,6 +76,7 @@ type Client struct {
 	most      int64 // how much of an answer's body is read, in bytes
 	dialer    *dialer
 	transport *http.Transport
+	leave     func() // lets go of the transport
 }
 
 // New checks the configuration and returns a client. It opens no connection.
@@ -93,8 +96,12 @@ func New(cfg Config) (*Client, error) {
 	if c.dialer, err = cfg.dialer(s.url.address(), s.url.secure, min(dialTimeout, c.timeout)); err != nil {
 		return nil, err
 	}
-	c.transport = newTransport(c.dialer, c.dialer.dial)
-	c.transport.MaxIdleConnsPerHost = maxConns
+	var shared bool
+	if c.transport, c.leave, shared = cfg.Pool.take(cfg, c.dialer); !shared {
+		c.transport = newTransport(c.dialer, c.dialer.dial)
+		c.transport.MaxIdleConnsPerHost = maxConns
+		c.leave = c.transport.CloseIdleConnections
+	}
 	return c, nil
 }
 
@@ -183,5 +190,5 @@ func (c *Client) Reach(ctx context.Context) error {
 	return conn.Close()
 }
 
-// Close closes the idle connections. Calls under way finish.
-func (c *Client) Close() { c.transport.CloseIdleConnections() }
+// Close closes the idle connections that no other client may use. Calls under way finish.
+func (c *Client) Close() { c.leave() }
