@@ -38,15 +38,16 @@ var mayImport = map[string]string{
 	"record":    "job redisdb",
 	"testkit":   "",
 	"tracing":   "job",
+	"counts":    "",
 	// the walk
 	"producer":   "job pan",
 	"admission":  "job clock",
 	"queue":      "job clock record redisdb",
-	"bucket":     "job clock record redisdb",
+	"bucket":     "job clock counts record redisdb",
 	"gateway":    "job",
 	"access":     "redisdb seal",
 	"outcome":    "job pan",
-	"worker":     "job clock outcome tracing",
+	"worker":     "job clock counts outcome tracing",
 	"deadletter": "job clock pan record redisdb seal",
 	"ledger":     "job clock record redisdb seal",
 	// beside it: one puts right what is lost, the other can stop it

@@ -118,7 +118,7 @@ func TestFiveFailuresInARowOpenTheCircuit(t *testing.T) {
 	if s := f.look(); s.HeldUntil.UnixMicro() != f.now+1_000_000 {
 		t.Errorf("calls that were under way made the hold longer: %+v", s)
 	}
-	if n, m := testutil.ToFloat64(other.meters.opened), testutil.ToFloat64(f.p.meters.opened); n != 1 || m != 0 {
+	if n, m := other.meters.opened.Value(), f.p.meters.opened.Value(); n != 1 || m != 0 {
 		t.Errorf("opened %v times by the one that opened it, %v by the other", n, m)
 	}
 }
@@ -299,7 +299,7 @@ func TestTheCallSentAheadDecides(t *testing.T) {
 	if why := f.look().Reason; why != "circuit open: HTTP 503 from the call sent ahead, too" {
 		t.Errorf("reason %q", why)
 	}
-	if n := testutil.ToFloat64(f.p.meters.opened); n != 1 {
+	if n := f.p.meters.opened.Value(); n != 1 {
 		t.Errorf("opened %v times: one that stays open is not opened again", n)
 	}
 }

@@ -167,7 +167,7 @@ func TestMetrics(t *testing.T) {
 	if err := p.Release(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if g, r := testutil.ToFloat64(p.meters.granted), testutil.ToFloat64(p.meters.released); g != 1 || r != 1 {
+	if g, r := p.meters.granted.Value(), p.meters.released.Value(); g != 1 || r != 1 {
 		t.Errorf("granted %v, released %v", g, r)
 	}
 	faults, err := testutil.GatherAndLint(reg)

@@ -4,17 +4,19 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"spillway/internal/counts"
 )
 
 // Metrics are the pacer's instruments. One set serves every gateway of a process.
 type Metrics struct {
-	granted     *prometheus.CounterVec
-	released    *prometheus.CounterVec
-	late        *prometheus.CounterVec
-	lost        *prometheus.CounterVec
-	holds       *prometheus.CounterVec
-	quarantines *prometheus.CounterVec
-	opened      *prometheus.CounterVec
+	granted     *counts.Vec
+	released    *counts.Vec
+	late        *counts.Vec
+	lost        *counts.Vec
+	holds       *counts.Vec
+	quarantines *counts.Vec
+	opened      *counts.Vec
 	circuit     *prometheus.GaugeVec
 	lateness    *prometheus.HistogramVec
 	fullest     *prometheus.GaugeVec
@@ -22,9 +24,7 @@ type Metrics struct {
 
 // NewMetrics registers the pacer's instruments. A nil registerer keeps them to themselves.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_" + name, Help: help}, []string{"gateway"})
-	}
+	counter := func(name, help string) *counts.Vec { return counts.New(reg, "spillway_"+name, help) }
 	m := &Metrics{
 		granted:     counter("slots_granted_total", "Slots that Redis granted to this process."),
 		released:    counter("slots_released_total", "Slots given back unused."),
@@ -47,15 +47,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Help: "The most units that this process has written in any rolling window of a limit: its own audit. Never above the limit.",
 	}, []string{"gateway", "window"})
 	if reg != nil {
-		reg.MustRegister(m.granted, m.released, m.late, m.lost, m.holds, m.quarantines, m.opened, m.circuit, m.lateness, m.fullest)
+		reg.MustRegister(m.circuit, m.lateness, m.fullest)
 	}
 	return m
 }
 
 // Forget takes the metrics of a gateway away that is served no more.
 func (m *Metrics) Forget(gateway string) {
-	for _, c := range []*prometheus.CounterVec{m.granted, m.released, m.late, m.lost, m.holds, m.quarantines, m.opened} {
-		c.DeleteLabelValues(gateway)
+	for _, c := range []*counts.Vec{m.granted, m.released, m.late, m.lost, m.holds, m.quarantines, m.opened} {
+		c.Forget(gateway)
 	}
 	m.circuit.DeleteLabelValues(gateway)
 	m.lateness.DeleteLabelValues(gateway)
@@ -64,7 +64,7 @@ func (m *Metrics) Forget(gateway string) {
 
 // instruments are the metrics of one gateway; every counter is there, at zero, from the start, the histogram from the first call on.
 type instruments struct {
-	granted, released, late, lost, holds, quarantines, opened prometheus.Counter
+	granted, released, late, lost, holds, quarantines, opened *counts.Counter
 
 	circuit  *openGauge
 	lateness func() prometheus.Observer // there when it is first used
@@ -73,13 +73,13 @@ type instruments struct {
 
 func (m *Metrics) of(gateway string) instruments {
 	return instruments{
-		granted:     m.granted.WithLabelValues(gateway),
-		released:    m.released.WithLabelValues(gateway),
-		late:        m.late.WithLabelValues(gateway),
-		lost:        m.lost.WithLabelValues(gateway),
-		holds:       m.holds.WithLabelValues(gateway),
-		quarantines: m.quarantines.WithLabelValues(gateway),
-		opened:      m.opened.WithLabelValues(gateway),
+		granted:     m.granted.Of(gateway),
+		released:    m.released.Of(gateway),
+		late:        m.late.Of(gateway),
+		lost:        m.lost.Of(gateway),
+		holds:       m.holds.Of(gateway),
+		quarantines: m.quarantines.Of(gateway),
+		opened:      m.opened.Of(gateway),
 		circuit:     &openGauge{shown: m.circuit.WithLabelValues(gateway)},
 		lateness:    sync.OnceValue(func() prometheus.Observer { return m.lateness.WithLabelValues(gateway) }),
 		fullest:     m.fullest.MustCurryWith(prometheus.Labels{"gateway": gateway}),

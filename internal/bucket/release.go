@@ -104,12 +104,12 @@ func (p *Pacer) releaseOf(shape string, slots []job.Slot) error {
 	defer cancel()
 	freed, err := releaseScript.Run(ctx, p.client, keys, args...).Int64()
 	if err != nil {
-		p.meters.lost.Add(float64(len(slots)))
+		p.meters.lost.Add(int64(len(slots)))
 		return err
 	}
-	p.meters.released.Add(float64(freed))
+	p.meters.released.Add(int64(freed))
 	if shape == "" {
-		p.meters.lost.Add(float64(len(slots)))
+		p.meters.lost.Add(int64(len(slots)))
 	}
 	return nil
 }

@@ -214,7 +214,7 @@ func number(v any) (int64, error) {
 // learn takes in an answer: slots that came with the news that Redis's clock was set are given back. An answer of a bygone era teaches nothing.
 func (p *Pacer) learn(r reply, jumpSent, leapt, era int64) grant {
 	g := grant{state: r.state, hint: time.Duration(r.hint) * time.Microsecond, slots: r.slots}
-	p.meters.granted.Add(float64(len(r.slots)))
+	p.meters.granted.Add(int64(len(r.slots)))
 	if era == bygone {
 		g.slots = nil
 		p.giveBack(r.slots)
@@ -278,7 +278,7 @@ func (p *Pacer) unanswered(w wish, lease string, err error) {
 	if refusedByRedis(err) || w.want == 0 {
 		return
 	}
-	p.meters.lost.Add(float64(w.want))
+	p.meters.lost.Add(int64(w.want))
 	p.mu.Lock()
 	leased := p.known.leased || p.plan.Load().cfg.MaxInFlight > 0
 	p.mu.Unlock()

@@ -13,12 +13,20 @@ var ballast = sync.OnceValue(func() []byte { return make([]byte, ballastSize) })
 
 const ballastSize = 32 << 20 // bytes
 
-// boundGarbage says how much garbage there may be beside what serves so many gateways: as much, and of more than manyUnits gateways a smaller share, as what
+// boundGarbage says how much garbage there may be beside what serves so many gateways: as much, and of more than wholeGarbage gateways a smaller share, as what
 // serves thousands takes 300 MB. $GOGC and $GOMEMLIMIT come before it.
 func boundGarbage(gateways int) {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(max(leastGarbage, 100*manyUnits/max(gateways, manyUnits)))
+		debug.SetGCPercent(garbage(gateways))
 	}
 }
 
-const leastGarbage = 30 // percent
+const (
+	wholeGarbage = 1500 // gateways
+	leastGarbage = 50   // percent
+)
+
+// garbage is how much garbage there may be, in percent of what is in use.
+func garbage(gateways int) int {
+	return max(leastGarbage, 100*wholeGarbage/max(gateways, wholeGarbage))
+}

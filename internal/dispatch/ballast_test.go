@@ -23,3 +23,12 @@ func TestGarbageIsNotCollectedBeforeThereIsMuchOfIt(t *testing.T) {
 		t.Errorf("the collector begins at %d MiB, ballast included: want at least %d", got>>20, 2*ballastSize>>20)
 	}
 }
+
+func TestThousandsOfGatewaysLeaveLessGarbage(t *testing.T) {
+	t.Parallel()
+	for gateways, want := range map[int]int{0: 100, 1: 100, 1500: 100, 2000: 75, 3000: 50, 100_000: 50} {
+		if got := garbage(gateways); got != want {
+			t.Errorf("%d gateways: %d %%, want %d", gateways, got, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"spillway/internal/counts"
 	"spillway/internal/job"
 )
 
@@ -17,29 +18,25 @@ const (
 
 // Metrics are the worker's instruments.
 type Metrics struct {
-	calls   *prometheus.CounterVec
+	calls   *counts.Vec
 	seconds *prometheus.HistogramVec
 	ends    *prometheus.HistogramVec
 	needed  *prometheus.HistogramVec
-	parks   *prometheus.CounterVec
-	backs   *prometheus.CounterVec
-	tries   *prometheus.CounterVec
-	limited *prometheus.CounterVec
-	sealed  *prometheus.CounterVec
-	lost    *prometheus.CounterVec
+	parks   *counts.Vec
+	backs   *counts.Vec
+	tries   *counts.Vec
+	limited *counts.Vec
+	sealed  *counts.Vec
+	lost    *counts.Vec
 }
 
 // NewMetrics registers the worker's instruments. The counters of each gateway are there at zero from the start, its histograms from its first call on: of thousands
 // of gateways few have calls, and a histogram is a dozen series.
 func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"gateway"}, labels...))
-		reg.MustRegister(v)
-		return v
-	}
+	counter := func(name, help string) *counts.Vec { return counts.New(reg, name, help) }
 	m := &Metrics{
-		calls:   counter(MetricCalls, "Calls by what their outcome meant.", "verdict"),
-		parks:   counter(MetricParked, "Jobs this process parked, by reason.", "reason"),
+		calls:   counts.NewBy(reg, MetricCalls, "Calls by what their outcome meant.", "verdict", texts(job.Verdicts())),
+		parks:   counts.NewBy(reg, MetricParked, "Jobs this process parked, by reason.", "reason", texts(job.Reasons())),
 		backs:   counter("spillway_given_back_total", "Jobs put back at the head of the queue uncalled: their slot had passed and they got no other, this machine could not call, or there was no access token."),
 		tries:   counter("spillway_record_retries_total", "Times that writing an outcome down had to be tried again."),
 		sealed:  counter("spillway_unopened_payloads_total", "Times that a job was put aside uncalled, since its payload can't be opened here: its key is missing, or it is not sealed and must be."),
@@ -61,32 +58,38 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 
 // Begin has the counters of a gateway at zero.
 func (m *Metrics) Begin(gateway string) {
-	for _, v := range job.Verdicts() {
-		m.calls.WithLabelValues(gateway, string(v))
-	}
-	for _, r := range job.Reasons() {
-		m.parks.WithLabelValues(gateway, string(r))
-	}
-	for _, c := range []*prometheus.CounterVec{m.backs, m.tries, m.limited, m.sealed, m.lost} {
-		c.WithLabelValues(gateway)
+	for _, c := range m.counters() {
+		c.Of(gateway)
 	}
 }
 
 // Forget takes the instruments of a gateway away that is served no more.
 func (m *Metrics) Forget(gateway string) {
-	of := prometheus.Labels{"gateway": gateway}
-	for _, c := range []*prometheus.CounterVec{m.calls, m.parks, m.backs, m.tries, m.limited, m.sealed, m.lost} {
-		c.DeletePartialMatch(of)
+	for _, c := range m.counters() {
+		c.Forget(gateway)
 	}
+	of := prometheus.Labels{"gateway": gateway}
 	for _, h := range []*prometheus.HistogramVec{m.seconds, m.ends, m.needed} {
 		h.DeletePartialMatch(of)
 	}
 }
 
+func (m *Metrics) counters() []*counts.Vec {
+	return []*counts.Vec{m.calls, m.parks, m.backs, m.tries, m.limited, m.sealed, m.lost}
+}
+
+func texts[T ~string](all []T) []string {
+	texts := make([]string, len(all))
+	for i, t := range all {
+		texts[i] = string(t)
+	}
+	return texts
+}
+
 // meters are those instruments of one gateway that every call needs.
 type meters struct {
-	calls                 map[job.Verdict]prometheus.Counter
-	limited               prometheus.Counter
+	calls                 func(job.Verdict) *counts.Counter // nil of what is no verdict
+	limited               *counts.Counter
 	seconds, ends, needed func() prometheus.Observer // there when they are first used
 }
 
@@ -94,12 +97,8 @@ func (m *Metrics) of(gateway string) meters {
 	used := func(v *prometheus.HistogramVec) func() prometheus.Observer {
 		return sync.OnceValue(func() prometheus.Observer { return v.WithLabelValues(gateway) })
 	}
-	g := meters{calls: make(map[job.Verdict]prometheus.Counter), limited: m.limited.WithLabelValues(gateway),
+	return meters{calls: func(v job.Verdict) *counts.Counter { return m.calls.By(gateway, string(v)) }, limited: m.limited.Of(gateway),
 		seconds: used(m.seconds), ends: used(m.ends), needed: used(m.needed)}
-	for _, v := range job.Verdicts() {
-		g.calls[v] = m.calls.WithLabelValues(gateway, string(v))
-	}
-	return g
 }
 
 // done takes in a job that succeeded at that moment.
@@ -113,7 +112,7 @@ func (m *meters) done(a job.Attempt, at time.Time) {
 }
 
 func (m *meters) called(v job.Verdict, res job.Result) {
-	if c, known := m.calls[v]; known {
+	if c := m.calls(v); c != nil {
 		c.Inc()
 	}
 	if res.Stage != job.NotSent {
@@ -125,10 +124,12 @@ func (m *meters) called(v job.Verdict, res job.Result) {
 }
 
 func (m *Metrics) parked(gateway string, r job.Reason) {
-	m.parks.WithLabelValues(gateway, string(r)).Inc()
+	if c := m.parks.By(gateway, string(r)); c != nil {
+		c.Inc()
+	}
 }
 
-func (m *Metrics) givenBack(gateway string)  { m.backs.WithLabelValues(gateway).Inc() }
-func (m *Metrics) unopened(gateway string)   { m.sealed.WithLabelValues(gateway).Inc() }
-func (m *Metrics) unrouted(gateway string)   { m.lost.WithLabelValues(gateway).Inc() }
-func (m *Metrics) unrecorded(gateway string) { m.tries.WithLabelValues(gateway).Inc() }
+func (m *Metrics) givenBack(gateway string)  { m.backs.Of(gateway).Inc() }
+func (m *Metrics) unopened(gateway string)   { m.sealed.Of(gateway).Inc() }
+func (m *Metrics) unrouted(gateway string)   { m.lost.Of(gateway).Inc() }
+func (m *Metrics) unrecorded(gateway string) { m.tries.Of(gateway).Inc() }

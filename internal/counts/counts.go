@@ -1,0 +1,107 @@
+// Package counts has the counters of gateways as Prometheus reads them. A process may serve thousands of gateways with dozens of counters each, all there
+// at zero from the start, since a rate has no first value. As prometheus.CounterVec keeps them they are most of what the garbage collector reads: each is
+// half a kilobyte in half a dozen pieces. Here a gateway's counters of one name are one piece, and become metrics at each scrape.
+package counts
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Counter counts. Safe for concurrent use.
+type Counter struct{ n atomic.Uint64 }
+
+// Inc adds one.
+func (c *Counter) Inc() { c.n.Add(1) }
+
+// Add adds n, which is not negative.
+func (c *Counter) Add(n int64) { c.n.Add(uint64(max(n, 0))) }
+
+// Value is what was counted.
+func (c *Counter) Value() uint64 { return c.n.Load() }
+
+// Vec is the counters of one name, by gateway and, where it has one, a label whose values are known. Safe for concurrent use.
+type Vec struct {
+	desc   *prometheus.Desc
+	values []string // of the label; one, empty, where there is none
+
+	mu  sync.Mutex
+	all map[string][]Counter // by gateway, in the order of values
+}
+
+// New returns counters by gateway, and registers them. A nil registerer keeps them to themselves.
+func New(reg prometheus.Registerer, name, help string) *Vec {
+	return register(reg, &Vec{desc: prometheus.NewDesc(name, help, []string{"gateway"}, nil), values: []string{""}})
+}
+
+// NewBy returns counters by gateway and a label that has these values and no others, and registers them.
+func NewBy(reg prometheus.Registerer, name, help, label string, values []string) *Vec {
+	return register(reg, &Vec{desc: prometheus.NewDesc(name, help, []string{"gateway", label}, nil), values: values})
+}
+
+func register(reg prometheus.Registerer, v *Vec) *Vec {
+	v.all = make(map[string][]Counter)
+	if reg != nil {
+		reg.MustRegister(v)
+	}
+	return v
+}
+
+// Of returns the counter of a gateway. All of the gateway's are there from then on, at zero.
+func (v *Vec) Of(gateway string) *Counter { return &v.of(gateway)[0] }
+
+// By returns the counter of a gateway and a value of the label; nil if it has no such value.
+func (v *Vec) By(gateway, value string) *Counter {
+	i := slices.Index(v.values, value)
+	if i < 0 {
+		return nil
+	}
+	return &v.of(gateway)[i]
+}
+
+func (v *Vec) of(gateway string) []Counter {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	own := v.all[gateway]
+	if own == nil {
+		own = make([]Counter, len(v.values))
+		v.all[gateway] = own
+	}
+	return own
+}
+
+// Forget takes the counters of a gateway away. Those that somebody has still are shown no more.
+func (v *Vec) Forget(gateway string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.all, gateway)
+}
+
+// Describe implements prometheus.Collector.
+func (v *Vec) Describe(out chan<- *prometheus.Desc) { out <- v.desc }
+
+// Collect implements prometheus.Collector.
+func (v *Vec) Collect(out chan<- prometheus.Metric) {
+	for _, m := range v.metrics() {
+		out <- m
+	}
+}
+
+func (v *Vec) metrics() []prometheus.Metric {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all := make([]prometheus.Metric, 0, len(v.all)*len(v.values))
+	for gateway, own := range v.all {
+		for i, value := range v.values {
+			labels := []string{gateway, value}
+			if value == "" {
+				labels = labels[:1]
+			}
+			all = append(all, prometheus.MustNewConstMetric(v.desc, prometheus.CounterValue, float64(own[i].Value()), labels...))
+		}
+	}
+	return all
+}
