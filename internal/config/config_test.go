@@ -339,6 +339,7 @@ func TestDocumentedKeys(t *testing.T) {
 		"lookup.accepted":               "as the others",
 		"lanes.key":                     "required",
 		"lanes.limits":                  "none",
+		"lanes.weight":                  "1",
 		"lanes.strip":                   "false",
 		"lanes.header":                  "none",
 		"priority.classes":              "none",
