@@ -124,6 +124,10 @@ func flows() []flow {
 			jobs: []string{"slow-1", "slow-2", "slow-3", "slow-4", "ok-1", "ok-2"},
 		},
 		{
+			name: "set what lanes may have", settings: leak + roomy + inLanes, act: setLanesWorking, late: true, again: setLanes,
+			jobs: []string{"ok-1", "ok-2", "fails-1", "ok-3", "ok-4", "ok-5"},
+		},
+		{
 			name: "clear dead letters", settings: leak + "admission: {limits: [50/s], burst: 10}\nreplay: manual\n", prepare: deadLetters, act: clearAll, again: clearAll,
 			jobs: []string{"refused-1", "spent-1", "paid-1", "unpaid-1", "dropped-1", "refused-2", "spent-2", "paid-2", "unpaid-2", "dropped-2", "waits-1", "waits-2"},
 		},
@@ -242,6 +246,32 @@ func shutDown(ctx context.Context, p *process) error {
 	}
 	p.arm()
 	return stop(d)
+}
+
+// setLanesWorking does what setLanes does, while jobs are called.
+func setLanesWorking(ctx context.Context, p *process) error {
+	d, err := p.serve(ctx)
+	if err != nil {
+		return err
+	}
+	p.arm()
+	return errors.Join(setLanes(ctx, p), stop(d))
+}
+
+// setLanes pauses a lane, changes its limits and its weight, and lets it go on.
+func setLanes(ctx context.Context, p *process) error {
+	yes, no, weight := true, false, int64(5)
+	for _, to := range []dispatch.LaneChange{
+		{Paused: &yes},
+		{Limits: &[]job.Limit{{N: 2, Window: window}}, Weight: &weight},
+		{Paused: &no},
+		{Limits: &[]job.Limit{}},
+	} {
+		if err := dispatch.SetLane(ctx, p.db.Client, p.gateway(), "ok", to); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // victim is a process that is killed while calls of it hang.
