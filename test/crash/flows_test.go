@@ -267,7 +267,7 @@ func setLanes(ctx context.Context, p *process) error {
 		{Paused: &no},
 		{Limits: &[]job.Limit{}},
 	} {
-		if err := dispatch.SetLane(ctx, p.db.Client, p.gateway(), "ok", to); err != nil {
+		if err := insist(func() error { return dispatch.SetLane(ctx, p.db.Client, p.gateway(), "ok", to) }); err != nil {
 			return err
 		}
 	}

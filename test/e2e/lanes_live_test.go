@@ -68,6 +68,7 @@ func TestLanesAreSetLiveOnTwoProcesses(t *testing.T) {
 	w.ok("enqueue", "-g", "stripe", "-f", w.file("jobs", jobs.String()), "-q")
 	first, second := w.dispatcher(), w.dispatcher()
 	called("a", paused, 30)
+	raising := time.Now()
 	raised := act("set", "a", "--limits", "60/s")
 	called("a", raised, 90)
 	before := time.Now()
@@ -79,7 +80,7 @@ func TestLanesAreSetLiveOnTwoProcesses(t *testing.T) {
 	second.stop()
 	w.dispatcher()
 	called("a", settled, 14)
-	low := time.Now()
+	low := time.Now() // from here on a's limit may be 20/s again
 	reset := act("reset", "a")
 	called("a", reset, 40)
 	if got := w.calledIn("c", paused, ever); len(got) > 0 {
@@ -93,7 +94,7 @@ func TestLanesAreSetLiveOnTwoProcesses(t *testing.T) {
 		at   []time.Time
 		most int
 	}{
-		"a, at 20/s":          {w.calledIn("a", paused, raised), 20},
+		"a, at 20/s":          {w.calledIn("a", paused, raising), 20},
 		"a, up to 60/s":       {w.calledIn("a", raised, before), 60},
 		"a, lowered to 4/s":   {w.calledIn("a", settled, low), 4},
 		"a, at 20/s again":    {w.calledIn("a", reset, ever), 20},
