@@ -14,6 +14,8 @@ type Filter struct {
 	Gateways []string `json:"gateways,omitempty"`
 	Reasons  []Reason `json:"reasons,omitempty"`
 	Batch    string   `json:"batch,omitempty"`
+	Lane     string   `json:"lane,omitempty"`
+	Route    string   `json:"route,omitempty"`
 	// Since and Until bound when they were parked: a time (RFC 3339), or 24h for so long ago.
 	Since string   `json:"since,omitempty"`
 	Until string   `json:"until,omitempty"`
@@ -30,6 +32,8 @@ func (f Filter) values() url.Values {
 		q.Add("reason", string(r))
 	}
 	put(q, "batch", f.Batch)
+	put(q, "lane", f.Lane)
+	put(q, "route", f.Route)
 	put(q, "since", f.Since)
 	put(q, "until", f.Until)
 	put(q, "match", f.Match)

@@ -17,6 +17,7 @@ type dlqFilter struct {
 	cmd                        *cobra.Command
 	gateways, reasons, ids     []string
 	batch, since, until, match string
+	lane, route                string
 	after                      string
 	limit                      int
 }
@@ -28,6 +29,8 @@ func filterFlags(cmd *cobra.Command) *dlqFilter {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.reasons, "reason", nil, "only jobs parked for this `REASON`; repeatable (default: all)")
 	fs.StringVar(&f.batch, "batch", "", "only jobs of the batch `NAME`")
+	fs.StringVar(&f.lane, "lane", "", "only jobs of the lane `LANE`")
+	fs.StringVar(&f.route, "route", "", "only jobs that take the route `NAME`")
 	fs.StringVar(&f.since, "since", "", "only jobs parked at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
 	fs.StringVar(&f.until, "until", "", "only jobs parked before `TIME`")
 	fs.StringArrayVar(&f.ids, "id", nil, "only the job of this `ID`; repeatable")
@@ -41,7 +44,7 @@ func (f *dlqFilter) understand(now time.Time) (deadletter.Filter, error) {
 	if err := f.noneEmpty(); err != nil {
 		return deadletter.Filter{}, err
 	}
-	to, err := desk.ParseFilter(url.Values{"reason": f.reasons, "batch": {f.batch}, "since": {f.since}, "until": {f.until}, "id": f.ids, "match": {f.match}}, now,
+	to, err := desk.ParseFilter(url.Values{"reason": f.reasons, "batch": {f.batch}, "lane": {f.lane}, "route": {f.route}, "since": {f.since}, "until": {f.until}, "id": f.ids, "match": {f.match}}, now,
 		func(field string) string { return "--" + field })
 	if to.Limit = f.limit; err == nil && (f.limit < 0 || (f.limit == 0 && f.cmd.Flags().Changed("limit"))) {
 		err = cli.Usage("give at least 1, or leave it out for all", "--limit %d is too few", f.limit)
@@ -51,8 +54,8 @@ func (f *dlqFilter) understand(now time.Time) (deadletter.Filter, error) {
 
 // noneEmpty refuses flags without a value. They come of unset shell variables, and would mean every job there is.
 func (f *dlqFilter) noneEmpty() error {
-	single := map[string]string{"batch": f.batch, "since": f.since, "until": f.until, "match": f.match, "after": f.after}
-	for _, name := range []string{"batch", "since", "until", "match", "after"} {
+	single := map[string]string{"batch": f.batch, "lane": f.lane, "route": f.route, "since": f.since, "until": f.until, "match": f.match, "after": f.after}
+	for _, name := range []string{"batch", "lane", "route", "since", "until", "match", "after"} {
 		if f.cmd.Flags().Changed(name) && single[name] == "" {
 			return emptyFlag(name)
 		}

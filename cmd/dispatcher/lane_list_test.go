@@ -78,3 +78,34 @@ func TestLaneListAndShow(t *testing.T) {
 		}
 	}
 }
+
+// The filter of dead letters chooses by lane and by route, and the trail says so.
+func TestDeadLettersAreChosenByLaneAndRoute(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.laned()
+	for _, j := range []job.Job{{ID: "a", Lane: "m1"}, {ID: "b", Lane: "m1", Route: "refund"}, {ID: "c", Lane: "m2", Route: "refund"}} {
+		j.Gateway, j.Cost, j.Payload = r.one, 1, []byte(`{}`)
+		r.park(r.one, j, job.Refused, 402, "HTTP 402: no")
+	}
+	for _, tc := range []struct{ flags, want string }{{"--lane m1", "a b"}, {"--route refund", "b c"}, {"--lane m1 --route refund", "b"}, {"--lane m3", ""}} {
+		var ids []string
+		for line := range strings.Lines(r.untidied(append([]string{"dlq", "list", "-o", "json"}, strings.Fields(tc.flags)...)...)) {
+			var p desk.Parked
+			r.must(json.Unmarshal([]byte(line), &p))
+			ids = append(ids, p.ID)
+		}
+		if got := strings.Join(ids, " "); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.flags, got, tc.want)
+		}
+	}
+	if got := r.run("discard", "--lane", "m2", "--why", "test", "--yes"); got.code != 0 || !strings.Contains(r.trail(r.one), "--lane m2") {
+		t.Errorf("%+v\n%s", got, r.trail(r.one))
+	}
+	if got := r.run("stats", "--lane", "m1"); !strings.Contains(got.out, "2") || strings.Contains(got.out, "3") {
+		t.Errorf("%+v", got)
+	}
+	if got := r.run("list", "--lane", ""); got.code != 2 {
+		t.Errorf("%+v", got)
+	}
+}

@@ -41,6 +41,7 @@ type setting struct {
 	token     string
 	admission string // burst of admission; empty means room for all
 	lookup    bool   // the gateway can be asked what became of a call
+	more      string // further keys of the gateway
 }
 
 func setup(t *testing.T, s setting) *rig {
@@ -60,6 +61,7 @@ func setupAt(t *testing.T, address string, s setting) *rig {
 	if s.lookup {
 		text += "    lookup: {url: \"/payments?reference={id}\", matches: {amount: amount}, answers: [{status: 200, body: {status: paid}, then: done}]}\n"
 	}
+	text += s.more
 	var err error
 	if r.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true}); err != nil {
 		t.Fatal(err)

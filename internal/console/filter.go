@@ -15,6 +15,7 @@ import (
 type filter struct {
 	Reasons                         []job.Reason
 	Batch, IDs, Match, Since, Until string
+	Lane, Route                     string
 
 	means deadletter.Filter
 }
@@ -22,9 +23,9 @@ type filter struct {
 // parseFilter reads a filter from a query or a form. An empty field chooses nothing.
 func parseFilter(q url.Values, now time.Time) (f filter, err error) {
 	text := func(field string) string { return strings.TrimSpace(q.Get(field)) }
-	f = filter{Batch: text("batch"), IDs: text("id"), Match: text("match"), Since: text("since"), Until: text("until")}
+	f = filter{Batch: text("batch"), IDs: text("id"), Lane: text("lane"), Route: text("route"), Match: text("match"), Since: text("since"), Until: text("until")}
 	reasons := slices.DeleteFunc(slices.Clone(q["reason"]), func(r string) bool { return r == "" })
-	f.means, err = desk.ParseFilter(url.Values{"reason": reasons, "batch": {f.Batch}, "id": strings.Fields(f.IDs), "match": {f.Match}, "since": {f.Since}, "until": {f.Until}}, now,
+	f.means, err = desk.ParseFilter(url.Values{"reason": reasons, "batch": {f.Batch}, "lane": {f.Lane}, "route": {f.Route}, "id": strings.Fields(f.IDs), "match": {f.Match}, "since": {f.Since}, "until": {f.Until}}, now,
 		func(field string) string { return field })
 	f.Reasons = f.means.Reasons
 	return f, err
@@ -35,7 +36,7 @@ func (f filter) Any() bool { return desk.FilterText(f.means) != "" }
 
 // Typed says that a person chose something. The moment up to which a preview counts is nobody's choice.
 func (f filter) Typed() bool {
-	return len(f.Reasons) > 0 || f.Batch+f.IDs+f.Match+f.Since+f.Until != ""
+	return len(f.Reasons) > 0 || f.Batch+f.IDs+f.Lane+f.Route+f.Match+f.Since+f.Until != ""
 }
 
 // query is the filter as it stands in an address, with times that stay what they are.

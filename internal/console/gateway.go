@@ -25,6 +25,9 @@ const listTime = 4 * time.Second
 // trailShown is how many acts of people a page has.
 const trailShown = 10
 
+// lanesShown is how many lanes a page has.
+const lanesShown = 10
+
 // stoppedShown is how many batches that stopped themselves a page names.
 const stoppedShown = 10
 
@@ -40,6 +43,7 @@ type gatewayView struct {
 	First   string // address of the first page; empty on it
 	Cut     bool   // the search took too long
 	Clear   []choice
+	Lanes   *desk.Lanes         // those with most jobs; nil where it has none
 	Stopped []desk.StoppedBatch // batches that stopped themselves
 	Trail   []deadletter.Act
 	Act     *act
@@ -90,6 +94,9 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if v.hourly, err = hoursOf(r, &desk.Desk{Gateways: []*desk.Gateway{g}}); err != nil {
+		return err
+	}
+	if v.Lanes, err = g.GlancedLanes(r.Context(), v.G.Status, lanesShown); err != nil {
 		return err
 	}
 	if v.Trail, err = trail(r.Context(), g); err != nil {
@@ -155,6 +162,19 @@ func (v *gatewayView) Rejected() job.Reason { return job.Rejected }
 // ByReason links each reason to its own list.
 func (v *gatewayView) ByReason(r job.Reason) string {
 	return "/gateways/" + v.G.Name + "?" + url.Values{"reason": {string(r)}}.Encode() + "#letters"
+}
+
+// Divided says that the queue is divided by routes, classes or lanes.
+func (v *gatewayView) Divided() bool { return v.Lanes != nil || len(v.G.Routes)+len(v.G.Classes) > 0 }
+
+// ByLane links a lane to its parked jobs.
+func (v *gatewayView) ByLane(lane string) string {
+	return "/gateways/" + v.G.Name + "?" + url.Values{"lane": {lane}}.Encode() + "#letters"
+}
+
+// ByRoute links a route to its parked jobs.
+func (v *gatewayView) ByRoute(route string) string {
+	return "/gateways/" + v.G.Name + "?" + url.Values{"route": {route}}.Encode() + "#letters"
 }
 
 // someInDoubt says that jobs are parked, and meant, for a reason that often goes with doubt. One of another reason is resolved on its own page.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,7 +48,7 @@ var functions = template.FuncMap{
 	"hour":         func(t time.Time) string { return job.Clock(t.UTC()) },
 	"iso":          func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"ago":          func(t time.Time) string { return relative(time.Until(t)) },
-	"count":        func(n any) string { return grouped(fmt.Sprint(n)) },
+	"count":        func(n any) string { return grouped(fmt.Sprint(reflect.Indirect(reflect.ValueOf(n)))) },
 	"dur":          short,
 	"jobs":         jobs,
 	"words":        words,

@@ -17,7 +17,7 @@ type Heap struct {
 
 // Countable says that Count can answer the filter: it needs no look at the jobs themselves.
 func (f Filter) Countable() bool {
-	return len(f.IDs) == 0 && !f.InDoubt && f.Match == nil && f.Limit == 0 && f.After == 0
+	return len(f.IDs) == 0 && !f.InDoubt && f.Match == nil && f.Lane+f.Route == "" && f.Limit == 0 && f.After == 0
 }
 
 // Count counts the jobs that a countable filter means, by reason, all of one moment. It costs the same however many there are.

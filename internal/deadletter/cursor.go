@@ -54,7 +54,7 @@ type stretch struct {
 
 func (s *Store) cursor(r job.Reason, f *Filter) *cursor {
 	c := &cursor{store: s, set: s.set(r, f.Batch), filter: f, fields: f.fields(r), from: since(f.Since), to: until(f.Until), size: page}
-	if f.Limit > 0 && f.Match == nil {
+	if f.Limit > 0 && f.Match == nil && f.Lane+f.Route == "" {
 		c.size = min(max(f.Limit, leastPage), page)
 	}
 	if f.After > 0 && (f.Since.IsZero() || f.Since.UnixMicro() <= f.After) {

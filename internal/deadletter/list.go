@@ -19,6 +19,8 @@ type Filter struct {
 	Until   time.Time // parked before
 	IDs     []string
 	Match   *regexp.Regexp // on the error
+	Lane    string         // empty means any, or none
+	Route   string         // likewise
 	Limit   int            // at most so many, oldest first; 0 means no limit
 	// InDoubt means only jobs that may have been charged, whatever their reason.
 	InDoubt bool
@@ -77,6 +79,8 @@ func (f Filter) means(r job.Record) bool {
 		f.InDoubt && !r.InDoubt(),
 		len(f.Reasons) > 0 && !slices.Contains(f.Reasons, r.Reason),
 		f.Batch != "" && r.Job.Batch != f.Batch,
+		f.Lane != "" && r.Job.Lane != f.Lane,
+		f.Route != "" && r.Job.Route != f.Route,
 		!f.Since.IsZero() && r.ParkedAt.Before(f.Since),
 		!f.Until.IsZero() && !r.ParkedAt.Before(f.Until),
 		f.After > 0 && Cursor(r) <= f.After,

@@ -25,6 +25,12 @@ func (f Filter) fields(r job.Reason) []string {
 	if f.Batch != "" {
 		few = append(few, "batch")
 	}
+	if f.Lane != "" {
+		few = append(few, "lane")
+	}
+	if f.Route != "" {
+		few = append(few, "route")
+	}
 	if f.Match != nil {
 		few = append(few, "error")
 	}

@@ -14,8 +14,8 @@ import (
 	"spillway/internal/producer"
 )
 
-// ParseFilter reads which parked jobs are meant, from the flags of a command or the fields of a form: reason and id as often as need be, batch, since,
-// until and match. Where one of the last four is empty it chooses nothing. A time without a sign that is a duration means so long ago, from now. name is how errors call a field.
+// ParseFilter reads which parked jobs are meant, from the flags of a command or the fields of a form: reason and id as often as need be, batch, lane, route, since,
+// until and match. Where one of the last six is empty it chooses nothing. A time without a sign that is a duration means so long ago, from now. name is how errors call a field.
 func ParseFilter(q url.Values, now time.Time, name func(field string) string) (f deadletter.Filter, err error) {
 	for _, one := range q["reason"] {
 		if !slices.Contains(job.Reasons(), job.Reason(one)) {
@@ -26,7 +26,7 @@ func ParseFilter(q url.Values, now time.Time, name func(field string) string) (f
 	if f.IDs = q["id"]; slices.Contains(f.IDs, "") {
 		return f, usage("name a job, or leave it out for all", "%s is empty", name("id"))
 	}
-	f.Batch = q.Get("batch")
+	f.Batch, f.Lane, f.Route = q.Get("batch"), q.Get("lane"), q.Get("route")
 	if f.Since, err = ParseAgo(q.Get("since"), now, name("since")); err != nil {
 		return f, err
 	}
@@ -98,6 +98,8 @@ func FilterValues(f deadletter.Filter) url.Values {
 		add("reason", string(r))
 	}
 	add("batch", f.Batch)
+	add("lane", f.Lane)
+	add("route", f.Route)
 	add("since", Stamp(f.Since))
 	add("until", Stamp(f.Until))
 	for _, id := range f.IDs {
@@ -132,7 +134,7 @@ func flag(name, value string) string {
 func FilterText(f deadletter.Filter) string {
 	q := FilterValues(f)
 	var parts []string
-	for _, field := range []string{"reason", "batch", "since", "until", "id", "match", "limit"} {
+	for _, field := range []string{"reason", "batch", "lane", "route", "since", "until", "id", "match", "limit"} {
 		for _, value := range q[field] {
 			parts = append(parts, flag(field, value))
 		}

@@ -78,6 +78,15 @@ func (g *Gateway) LargestLanes(ctx context.Context, q LaneQuery) (v Lanes, err e
 	return g.lanesOf(ctx, s, q)
 }
 
+// GlancedLanes returns some lanes with most jobs of a gateway that stands so, of few that are looked at: for what is drawn again and again. It is nil where the gateway has none.
+func (g *Gateway) GlancedLanes(ctx context.Context, s Status, top int) (*Lanes, error) {
+	if s.Lanes == nil || g.Lanes == nil {
+		return nil, nil
+	}
+	v, err := g.lanesOf(ctx, s, LaneQuery{Top: top, Glance: true})
+	return &v, err
+}
+
 func (g *Gateway) lanesOf(ctx context.Context, s Status, q LaneQuery) (v Lanes, err error) {
 	v = Lanes{Gateway: g.Name, LanesStatus: *s.Lanes, Lanes: []LaneRow{}}
 	var meant func(bucket.LaneSize) bool

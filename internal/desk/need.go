@@ -59,9 +59,9 @@ func (s *Selection) needed(first job.Reason) []job.Reason {
 	})
 }
 
-// LeavesOut says that a list for people leaves out the jobs that wait for room: it does unless the filter has a reason, an id or a pattern.
+// LeavesOut says that a list for people leaves out the jobs that wait for room: it does unless the filter has a reason, an id, a pattern, a lane or a route.
 func (s *Selection) LeavesOut() bool {
-	return len(s.Filter.Reasons)+len(s.Filter.IDs) == 0 && s.Filter.Match == nil
+	return len(s.Filter.Reasons)+len(s.Filter.IDs) == 0 && s.Filter.Match == nil && s.Filter.Lane+s.Filter.Route == ""
 }
 
 // ForRoom is how many jobs that wait for room the rest of the filter means.

@@ -19,6 +19,8 @@ type Filter struct {
 	At
 	Reasons []string `json:"reasons,omitempty" query:"reason"`
 	Batch   string   `json:"batch,omitempty"`
+	Lane    string   `json:"lane,omitempty"`
+	Route   string   `json:"route,omitempty"`
 	Since   string   `json:"since,omitempty"`
 	Until   string   `json:"until,omitempty"`
 	IDs     []string `json:"ids,omitempty" query:"id"`
@@ -30,12 +32,12 @@ type Filter struct {
 // FilterOf is a filter as requests have it.
 func FilterOf(gateways []string, f deadletter.Filter) Filter {
 	q := desk.FilterValues(f)
-	return Filter{At: At{gateways}, Reasons: q["reason"], Batch: q.Get("batch"), Since: q.Get("since"), Until: q.Get("until"), IDs: q["id"], Match: q.Get("match"), Limit: f.Limit}
+	return Filter{At: At{gateways}, Reasons: q["reason"], Batch: q.Get("batch"), Lane: f.Lane, Route: f.Route, Since: q.Get("since"), Until: q.Get("until"), IDs: q["id"], Match: q.Get("match"), Limit: f.Limit}
 }
 
 // filter reads it.
 func (f Filter) filter() (deadletter.Filter, error) {
-	to, err := desk.ParseFilter(url.Values{"reason": f.Reasons, "batch": {f.Batch}, "since": {f.Since}, "until": {f.Until}, "id": f.IDs, "match": {f.Match}}, time.Now().UTC(),
+	to, err := desk.ParseFilter(url.Values{"reason": f.Reasons, "batch": {f.Batch}, "lane": {f.Lane}, "route": {f.Route}, "since": {f.Since}, "until": {f.Until}, "id": f.IDs, "match": {f.Match}}, time.Now().UTC(),
 		func(field string) string { return field })
 	if to.Limit = f.Limit; err == nil && f.Limit < 0 {
 		err = usage("give at least 1, or leave it out for all", "limit is too few")
