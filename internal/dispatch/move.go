@@ -69,11 +69,8 @@ func (m Moving) Check() error {
 
 // begin has nobody call the gateway any more, and nothing go in. It returns what incarnation.Left has of the entry.
 func (m *Moving) begin(ctx context.Context) (entry string, err error) {
-	if m.Act.At, err = m.Redis.Time(ctx).Result(); err != nil {
-		return "", err
-	}
-	move := m.move()
-	if move.Silence, err = longestSilence(ctx, m.Redis, m.Act.At); err != nil {
+	move, err := m.patient(ctx)
+	if err != nil {
 		return "", err
 	}
 	if m.New.Name != "" {

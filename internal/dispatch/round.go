@@ -50,3 +50,14 @@ func unserved(ctx context.Context, c redis.UniversalClient, s incarnation.Sign) 
 	most, err := longestSilence(ctx, c, s.Now)
 	return silent > most, err
 }
+
+// patient returns the move, which begins at the present time of Redis, with the time that a slow dispatcher of the gateway is given to show itself.
+func (m *Moving) patient(ctx context.Context) (incarnation.Move, error) {
+	move := m.move()
+	var err error
+	if m.Act.At, err = m.Redis.Time(ctx).Result(); err != nil {
+		return move, err
+	}
+	move.Silence, err = longestSilence(ctx, m.Redis, m.Act.At)
+	return move, err
+}
