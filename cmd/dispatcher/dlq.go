@@ -14,19 +14,20 @@ import (
 
 const dlqLong = `Dlq looks through the parked jobs, and sends them on their way.
 
-list, show, stats, export and history look. replay takes jobs in again through admission, discard takes them out
-for good, resolve settles those that may have been charged, or has the gateway asked about them. These three say how many jobs and how much
-money they would touch, and ask on a terminal; off one they are a dry run, unless --yes is given.
+list, show, stats, export and history only look. Three commands act: replay takes jobs in again
+through admission, discard takes them out for good, and resolve settles those that may have been
+charged, or has the gateway asked about them. They say how many jobs and how much money they would
+touch, and ask on a terminal. Off one they are a dry run, unless --yes is given. Each act is written
+down, for history.
 
-Each act is written down, for history.
+All but show and history choose jobs by the same flags; with several, a job must meet them all.
+Without any, every parked job of every gateway is meant. Jobs come gateway by gateway in the file's
+order, and within a gateway oldest first; --limit counts in that order.
 
-All but show and history choose jobs by the same flags; with several, a job must meet them all. Without any, every
-parked job of every gateway is meant. Jobs come gateway by gateway in the file's order, and within a
-gateway oldest first; --limit counts in that order.
-
-Reasons: unknown_outcome (it may have been charged), refused (the gateway said no), exhausted (attempts used up),
-unreadable (not a job), expired (its time passed before it was sent), cancelled (its batch was), paused (its
-batch is), rejected (there is no room at admission yet: text says that such a job is waiting for room).`
+Reasons: unknown_outcome (it may have been charged), refused (the gateway said no), exhausted
+(attempts used up), unreadable (not a job), expired (its time passed before it was sent), cancelled
+(its batch was), paused (its batch is), rejected (there is no room at admission yet: text says that
+such a job is waiting for room).`
 
 func dlqCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{

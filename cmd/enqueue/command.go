@@ -58,49 +58,52 @@ type options struct {
 	sums    job.Amounts // --expect-sum by currency; nil without
 }
 
-const long = `Enqueue reads a billing file as a stream, in constant memory, and hands each job to admission.
-It says what became of every single one; running it again on the same file is safe: jobs that
-are known already are counted as duplicate.
+const long = `Enqueue reads a billing file as a stream, in constant memory, and hands each job to admission. It
+says what became of every single one; running it again on the same file is safe: jobs that are known
+already are counted as duplicate.
 
-NDJSON: one object a line, {"id": "...", "payload": {...}}, optionally with "gateway", "cost",
-"at", "expires" and "batch", which win over the flags. A line of "dispatcher dlq export" may
-have "sealed" instead of "payload": it needs the key, and goes in as the same job alone. With --id-field the line itself is the
-payload, and that field its id. CSV: a header row, then one record a job, whose payload is an
-object of strings; needs --id-field. --separator, --decimal and --encoding read it as a spreadsheet
-or an ERP system writes it. Where the gateway has a map in the configuration, it makes the payload
-of what a line holds.
+NDJSON: one object a line, {"id": "...", "payload": {...}}, optionally with "gateway", "route", "lane", "priority", "cost", "at",
+"expires" and "batch", which win over the flags. A line of "dispatcher dlq export" may have "sealed"
+instead of "payload": it needs the key, and goes in as the same job alone. With --id-field the line
+itself is the payload, and that field its id. CSV: a header row, then one record a job, whose
+payload is an object of strings; needs --id-field. --separator, --decimal and --encoding read it as
+a spreadsheet or an ERP system writes it. Where the gateway has a map in the configuration, it makes
+the payload of what a line holds.
 
-Lines that can't be used are reported on standard error as "line N: ...", written to --rejects
-as they were read, and the rest goes on (exit code 3). Of those with the same fault the first 100 are
+Lines that can't be used are reported on standard error as "line N: ...", written to --rejects as
+they were read, and the rest goes on (exit code 3). Of those with the same fault the first 100 are
 reported.
 
-The report counts read = enqueued + waiting for room ("parked" in JSON) + duplicate + invalid + failed; failed are jobs that
-were read and not taken in. With --dry-run that is every usable job, as nothing is sent to
-Redis: "usable" says how many there are. Duplicates and equal ids with another payload show only
-in a real run. A dry run also says how much money the jobs move, and with --show 3 how the first
-three jobs of each gateway would be called: that prints payloads, which may hold personal data.
+The report counts read = enqueued + waiting for room ("parked" in JSON) + duplicate + invalid +
+failed; failed are jobs that were read and not taken in. With --dry-run that is every usable job, as
+nothing is sent to Redis: "usable" says how many there are. Duplicates and equal ids with another
+payload show only in a real run. A dry run also says how much money the jobs move, and with --show 3
+how the first three jobs of each gateway would be called: that prints payloads, which may hold
+personal data.
 
---expect-count and --expect-sum are control totals over the usable jobs of the whole file, and a line whose amount
-can't be read refuses it too. The sum is in minor units of the field that the gateway's amount.field
-names, or for each currency in its own units: EUR=9635.86,JPY=1050. A difference refuses the file
-before the first job goes in (exit code 3).
+--expect-count and --expect-sum are control totals over the usable jobs of the whole file, and a
+line whose amount can't be read refuses it too. The sum is in minor units of the field that the
+gateway's amount.field names, or for each currency in its own units: EUR=9635.86,JPY=1050. A
+difference refuses the file before the first job goes in (exit code 3).
 
---canary 20 lets the first 20 jobs of the batch go ahead at each gateway. All of the file is taken in at once; the rest
-waits, parked as paused, until those are done, and goes in by itself then. If one of them is parked or discarded, the
-batch stops itself: "dispatcher batch NAME" says why. Run again, the same command says how it stands: exit code 3 if it
-has stopped itself.
+--canary 20 lets the first 20 jobs of the batch go ahead at each gateway. All of the file is taken
+in at once; the rest waits, parked as paused, until those are done, and goes in by itself then. If
+one of them is parked or discarded, the batch stops itself: "dispatcher batch NAME" says why. Run
+again, the same command says how it stands: exit code 3 if it has stopped itself.
 
---from reads rows of a PostgreSQL in place of a file. With --query each row becomes a job, as a line of NDJSON with
---id-field does: numerics as they stand, times in UTC, jsonb nested. With --outbox the rows of a table are taken over:
-each once, by its id, and marked as accepted, or with the reason why it can't be a job.
+--from reads rows of a PostgreSQL in place of a file. With --query each row becomes a job, as a line
+of NDJSON with --id-field does: numerics as they stand, times in UTC, jsonb nested. With --outbox
+the rows of a table are taken over: each once, by its id, and marked as accepted, or with the reason
+why it can't be a job.
 
---replace gives parked jobs another payload and takes them in again, with the next generation of their
-idempotency key. The lines may be what "dispatcher dlq show --payload -o json", list and export write,
-edited: nothing but the payload may have changed. A job that has this payload already is a duplicate.
-One that isn't parked, or that an earlier call may have charged, is a line that can't be used; and so is one whose
-amount can be read now and can't be in the new payload, unless --without-amount. One without room stays parked as it
-was, with its new payload; so does one of a paused batch, until that is resumed. It shows the jobs and their money
-before and after, and asks on a terminal; off one it is a dry run, unless --yes.`
+--replace gives parked jobs another payload and takes them in again, with the next generation of
+their idempotency key. The lines may be what "dispatcher dlq show --payload -o json", list and
+export write, edited: nothing but the payload may have changed. A job that has this payload already
+is a duplicate. One that isn't parked, or that an earlier call may have charged, is a line that
+can't be used; and so is one whose amount can be read now and can't be in the new payload, unless
+--without-amount. One without room stays parked as it was, with its new payload; so does one of a
+paused batch, until that is resumed. It shows the jobs and their money before and after, and asks on
+a terminal; off one it is a dry run, unless --yes.`
 
 const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
   enqueue -g stripe -f november.csv --id-field invoice --rejects bad.csv
