@@ -157,6 +157,12 @@ var badFiles = map[string][]string{
 	"circuit-window-long": {
 		`7:23: gateways.stripe.circuit.window: "1h" is too long: give at most 2m`,
 	},
+	"pan-then": {
+		`7:17: gateways.stripe.pan.then: "drop" is not a way: use one of refuse, mask, allow`,
+	},
+	"pan-allow-all": {
+		`7:24: gateways.stripe.pan.allow: with then: allow every field may have a card number: take allow out, or then`,
+	},
 	"parked-negative": {
 		`7:20: gateways.stripe.parked.most: "-1" is too small: give at least 0`,
 	},

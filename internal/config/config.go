@@ -355,6 +355,7 @@ func DefaultGateway() Gateway {
 		Hold:       Hold{Max: 15 * time.Minute},
 		BatchBrake: job.Brake{Calls: 50, Refused: 90},
 		Parked:     Parked{Most: 5_000_000, Bytes: 4 << 30},
+		Pan:        job.CardRule{Then: job.CardsRefuse},
 		Circuit:    job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 		Replay:     ReplayAuto,
 		Exhausted:  ReplayManual,

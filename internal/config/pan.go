@@ -8,7 +8,6 @@ import (
 
 // pan reads what becomes of card numbers.
 func (r *reader) pan(n node, c *job.CardRule) {
-	c.Then = job.CardsRefuse
 	r.object(n,
 		field{"then", r.word((*string)(&c.Then), choice("a way", string(job.CardsRefuse), string(job.CardsMask), string(job.CardsAllow)))},
 		field{"allow", func(n node) {

@@ -18,7 +18,7 @@ type Span struct{ From, To int }
 
 // stretch returns the first stretch of a text from a place on that may hold a card number: least digits or more, and what may stand between them. The text has no
 // such stretch where last is 0.
-func stretch(text []byte, from int) (first, last int) {
+func stretch[T string | []byte](text T, from int) (first, last int) {
 	// Where a number is, least bytes follow one another that belong to it. Each of these places is one of them.
 	for at := from + least - 1; at < len(text); at += least {
 		if kinds[text[at]] == other {
@@ -31,13 +31,7 @@ func stretch(text []byte, from int) (first, last int) {
 		for last < len(text) && kinds[text[last]] != other {
 			last++
 		}
-		digits := 0
-		for _, c := range text[first:last] {
-			if kinds[c] == digit || c >= utf8.RuneSelf { // it may be a digit of another script
-				digits++
-			}
-		}
-		if digits >= least {
+		if last-first >= least && mayBe(text[first:last]) {
 			return first, last
 		}
 		at += (last - at) / least * least // the places in between are in the same stretch
@@ -45,11 +39,35 @@ func stretch(text []byte, from int) (first, last int) {
 	return 0, 0
 }
 
+// mayBe says that a stretch may hold a card number.
+func mayBe[T string | []byte](stretch T) bool {
+	digits, plain := 0, true
+	for i := range len(stretch) {
+		switch c := stretch[i]; {
+		case c >= utf8.RuneSelf: // it may be a digit of another script
+			digits, plain = digits+1, false
+		case kinds[c] == digit:
+			digits++
+		default:
+			plain = false
+		}
+	}
+	if !plain || digits < least || digits > most {
+		return !plain && digits >= least
+	}
+	return starts[int(stretch[0]-'0')*100+int(stretch[1]-'0')*10+int(stretch[2]-'0')]&(1<<digits) != 0
+}
+
 // Contains says that a text holds a card number.
 func Contains(text []byte) bool { return len(find(text, true)) > 0 }
 
 // ContainsString is Contains.
-func ContainsString(text string) bool { return Contains([]byte(text)) }
+func ContainsString(text string) bool {
+	if _, last := stretch(text, 0); last == 0 {
+		return false
+	}
+	return Contains([]byte(text))
+}
 
 // Find returns where the card numbers in a text are, in order. They don't overlap.
 func Find(text []byte) []Span {
@@ -72,7 +90,7 @@ func Mask(text []byte) []byte {
 
 // MaskString is Mask.
 func MaskString(text string) string {
-	if len(text) < least {
+	if _, last := stretch(text, 0); last == 0 {
 		return text
 	}
 	return string(Mask([]byte(text)))
