@@ -11,6 +11,7 @@ import (
 	"spillway/internal/httpapi"
 	"spillway/internal/redisdb"
 	"spillway/internal/remote"
+	"spillway/internal/roles"
 )
 
 // operations is the table of what operators see and do, as the API serves it.
@@ -20,11 +21,12 @@ func (s served) operations(x *doctor.Examiner) (all []httpapi.Operation) {
 		if about.Elsewhere {
 			continue
 		}
-		all = append(all, httpapi.Operation{Method: about.Method, Path: about.Path, Act: about.Act, NotFound: about.NotFound, Request: op.Request, Read: remote.Read,
+		all = append(all, httpapi.Operation{Method: about.Method, Path: about.Path, Act: about.Act, Need: about.Need, NeedOf: remote.NeedsToo, Whole: about.Whole, NotFound: about.NotFound, Request: op.Request, Read: remote.Read,
 			Answers: map[remote.Kind]httpapi.Answers{remote.Document: httpapi.Document, remote.Long: httpapi.Long, remote.Lines: httpapi.Lines}[about.Kind],
 			Do: func(ctx context.Context, request any, out httpapi.LineWriter) (any, error) {
 				asCSV(request, out)
-				return op.Serve(ctx, &remote.Here{Config: s.file.Load(), DB: s.db, Traces: s.traces, Examiner: x}, request, out.Line, out.Remark)
+				who, _ := roles.Of(ctx)
+				return op.Serve(ctx, remote.Here{Config: s.file.Load(), DB: s.db, Traces: s.traces, Examiner: x}.For(who), request, out.Line, out.Remark)
 			}})
 	}
 	return all
@@ -61,6 +63,26 @@ func asCSV(request any, out httpapi.LineWriter) {
 
 // pieces is a writer that is another one for each piece.
 type pieces struct{ io.Writer }
+
+// sessions keep in Redis who has logged in at the console.
+type sessions struct{ redisdb.Once }
+
+func sessionKey(id string) string { return "console session " + id }
+
+// Keep implements httpapi.Sessions.
+func (s sessions) Keep(ctx context.Context, id, text string, within time.Duration) error {
+	return s.Once.Keep(ctx, sessionKey(id), text, within)
+}
+
+// Find implements httpapi.Sessions.
+func (s sessions) Find(ctx context.Context, id string) (string, error) {
+	return s.Once.Kept(ctx, sessionKey(id))
+}
+
+// Drop implements httpapi.Sessions.
+func (s sessions) Drop(ctx context.Context, id string) error {
+	return s.Once.Drop(ctx, sessionKey(id))
+}
 
 // onceKept remembers the answers of acts in Redis.
 type onceKept struct{ redisdb.Once }

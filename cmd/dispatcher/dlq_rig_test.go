@@ -208,8 +208,11 @@ func (r *rig) trail(gateway string) string {
 	r.must(err)
 	who, err := cli.WhoAmI()
 	r.must(err)
-	return strings.ReplaceAll(r.tidy(strings.Join(lines, "\n")), who, "WHO")
+	return strings.ReplaceAll(proof.ReplaceAllString(r.tidy(strings.Join(lines, "\n")), ""), who, "WHO")
 }
+
+// proof is how it is known who did something: here by Redis, from afar by a token. TestTheTrailSaysHowItIsKnownWho looks at it.
+var proof = regexp.MustCompile(`,"via":"(redis|shared_token)"`)
 
 func charge(id, amount, batch string) job.Job {
 	return job.Job{ID: id, Payload: []byte(`{"amount":` + amount + `,"currency":"eur"}`), Batch: batch}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -25,7 +26,11 @@ type address struct {
 
 // accessOf returns who is let in.
 func accessOf(cfg *config.Config) httpapi.Access {
-	return httpapi.Access{Token: cfg.Token.Reveal(), Previous: cfg.TokenPrevious.Reveal(), SecureCookie: cfg.CookieSecure}
+	a := httpapi.Access{Token: cfg.Token.Reveal(), Previous: cfg.TokenPrevious.Reveal(), SecureCookie: cfg.CookieSecure}
+	for _, t := range cfg.Tokens {
+		a.Tokens = append(a.Tokens, httpapi.Token{Name: t.Name, Role: t.Role, SHA256: t.SHA256, Length: t.Length, Gateways: t.Gateways, Expires: t.Expires})
+	}
+	return a
 }
 
 // nextPorts is how many ports after the default one are tried when it is taken.
@@ -68,7 +73,7 @@ func (a address) guarded() error {
 		return cli.Usage("write host:port, like 127.0.0.1:9400", "--listen %q is not an address", a.text)
 	case loopback(host):
 		return nil
-	case a.access.Token == "":
+	case a.access.Open():
 		return cli.Usage("set token: ${DISPATCHER_TOKEN} in the configuration, or listen on 127.0.0.1",
 			"others can reach %s, and there is no token to keep them out", a.text)
 	case a.guessable():
@@ -84,7 +89,8 @@ func loopback(host string) bool {
 
 // guessable says whether a token is too short.
 func (a address) guessable() bool {
-	return a.access.Token != "" && len(a.access.Token) < config.LeastToken || a.access.Previous != "" && len(a.access.Previous) < config.LeastToken
+	return a.access.Token != "" && len(a.access.Token) < config.LeastToken || a.access.Previous != "" && len(a.access.Previous) < config.LeastToken ||
+		slices.ContainsFunc(a.access.Tokens, func(t httpapi.Token) bool { return t.Length > 0 && t.Length < config.LeastToken })
 }
 
 // warn tells the log what is unwise in it.

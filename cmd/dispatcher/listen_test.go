@@ -20,18 +20,25 @@ const (
 // Where others can reach the address, a token is needed that can't be guessed; on loopback it is said.
 func TestWhichTokenAnAddressNeeds(t *testing.T) {
 	t.Parallel()
-	for at, c := range map[address]struct{ refused, warned string }{
-		{text: "127.0.0.1:1"}: {},
-		{text: "0.0.0.0:1"}:   {refused: "there is no token"},
-		{text: ":1", access: httpapi.Access{Token: "fifteen-bytes.."}}:                         {refused: "can be guessed"},
-		{text: "[::]:1", access: httpapi.Access{Token: firstToken, Previous: "short"}}:         {refused: "can be guessed"},
-		{text: "0.0.0.0:1", access: httpapi.Access{Token: "sixteen-bytes..."}}:                 {warned: "in clear over the network"},
-		{text: "10.0.0.1:1", access: httpapi.Access{Token: firstToken, Previous: secondToken}}: {warned: "in clear over the network"},
-		{text: "localhost:1", access: httpapi.Access{Token: "short"}}:                          {warned: "can be guessed"},
-		{text: "[::1]:1", access: httpapi.Access{Token: firstToken, Previous: "short"}}:        {warned: "can be guessed"},
-		{text: "127.0.0.1:1", access: httpapi.Access{Token: firstToken}}:                       {},
+	type want struct{ refused, warned string }
+	for _, one := range []struct {
+		at address
+		want
+	}{
+		{address{text: "127.0.0.1:1"}, want{}},
+		{address{text: "0.0.0.0:1"}, want{refused: "there is no token"}},
+		{address{text: ":1", access: httpapi.Access{Token: "fifteen-bytes.."}}, want{refused: "can be guessed"}},
+		{address{text: "[::]:1", access: httpapi.Access{Token: firstToken, Previous: "short"}}, want{refused: "can be guessed"}},
+		{address{text: "0.0.0.0:1", access: httpapi.Access{Token: "sixteen-bytes..."}}, want{warned: "in clear over the network"}},
+		{address{text: "10.0.0.1:1", access: httpapi.Access{Token: firstToken, Previous: secondToken}}, want{warned: "in clear over the network"}},
+		{address{text: "localhost:1", access: httpapi.Access{Token: "short"}}, want{warned: "can be guessed"}},
+		{address{text: "[::1]:1", access: httpapi.Access{Token: firstToken, Previous: "short"}}, want{warned: "can be guessed"}},
+		{address{text: "127.0.0.1:1", access: httpapi.Access{Token: firstToken}}, want{}},
+		{address{text: "0.0.0.0:1", access: httpapi.Access{Tokens: []httpapi.Token{{Name: "ann", Length: 15}}}}, want{refused: "can be guessed"}},
+		{address{text: "0.0.0.0:1", access: httpapi.Access{Tokens: []httpapi.Token{{Name: "ann", Length: 16}, {Name: "bob"}}}}, want{warned: "in clear over the network"}},
 	} {
 		var log bytes.Buffer
+		at, c := one.at, one.want
 		err := at.guarded()
 		if (err != nil) != (c.refused != "") || err != nil && (!strings.Contains(err.Error(), c.refused) || strings.Contains(err.Error(), "short")) {
 			t.Errorf("%+v: %v", at, err)

@@ -52,6 +52,9 @@ func TestTheOperationsOfTheTableAreDescribed(t *testing.T) {
 		if op.OperationID != about.Name {
 			t.Errorf("%s %s is described as %s, and is %s", about.Method, about.Path, op.OperationID, about.Name)
 		}
+		if op.Extensions["x-role"] != about.Need.String() {
+			t.Errorf("%s needs the role %s, and %v is described", about.Name, about.Need, op.Extensions["x-role"])
+		}
 		if about.Elsewhere {
 			continue
 		}

@@ -156,7 +156,7 @@ func (r *reloader) warn(ctx context.Context, added []config.Gateway, replicas in
 // admits refuses a token that the address in use must not have.
 func (r *reloader) admits(now *config.Config) error {
 	at := r.s.at
-	if at.access = accessOf(now); at.text == "" || at.access.Token == "" {
+	if at.access = accessOf(now); at.text == "" || at.access.Open() {
 		return nil // nobody is let in by it, or the one in force stays
 	}
 	return at.guarded()
@@ -167,10 +167,10 @@ func merge(old, now *config.Config, serving []config.Gateway) (*config.Config, [
 	merged, kept := *old, differences(*old, *now)
 	merged.Encryption, merged.CookieSecure, merged.SecretFiles = now.Encryption, now.CookieSecure, now.SecretFiles
 	merged.DedupeScope = now.DedupeScope
-	if (old.Token == "") == (now.Token == "") {
-		merged.Token, merged.TokenPrevious = now.Token, now.TokenPrevious
+	if old.Guarded() == now.Guarded() {
+		merged.Token, merged.TokenPrevious, merged.Tokens = now.Token, now.TokenPrevious, now.Tokens
 	} else {
-		kept = append(kept, "token, which is new or gone")
+		kept = append(kept, "token and tokens, which are new or gone")
 	}
 	served := make(map[string]config.Gateway, len(serving))
 	for _, g := range serving {
@@ -192,7 +192,7 @@ func differences(old, now config.Config) []string {
 	for i := range a.NumField() {
 		field := a.Type().Field(i).Name
 		switch field {
-		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "CookieSecure", "SecretFiles", "DedupeScope": // taken over, or named by merge
+		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "Tokens", "CookieSecure", "SecretFiles", "DedupeScope": // taken over, or named by merge
 			continue
 		}
 		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {

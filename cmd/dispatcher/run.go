@@ -173,6 +173,8 @@ func (p *program) serve(ctx context.Context, s served) error {
 	examiner := s.examiner()
 	guard, meters := httpapi.NewGuard(""), httpapi.NewMetrics(reg, s.operations(examiner)...)
 	guard.Use(s.at.access)
+	guard.Keep(sessions{redisdb.NewOnce(s.db.Client)})
+	guard.Tell(s.log, meters)
 	page := console.New(console.Config{Redis: s.db.Client, Gateways: s.gateways, Listed: func() []string { return s.file.Load().Names() }, Guard: guard, Log: s.log, Queues: true, Traces: s.traces, Examiner: examiner})
 	var parts lifecycle.Group
 	parts.Add(lifecycle.Step{Name: "traces", Stop: s.traces.Close})

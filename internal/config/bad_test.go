@@ -432,6 +432,45 @@ var badFiles = map[string][]string{
 	"token-previous-alone": {
 		`1:17: token_previous: there is no token that it was the one before: write token, or take token_previous out`,
 	},
+	"tokens-both": {
+		`1:73: tokens[0].sha256: a token has one of the two: keep the digest, and take the secret out`,
+	},
+	"tokens-digest": {
+		`1:44: tokens[0].sha256: <secret> is not a SHA-256 digest: write 64 hexadecimal digits`,
+	},
+	"tokens-expires": {
+		`1:74: tokens[0].expires: "soon" is not a day or a moment: write it like 2027-01-01, or 2027-01-01T12:00:00Z; a day ends the token with its first moment, in UTC`,
+	},
+	"tokens-gateway": {
+		`1:11: tokens: the token ann is for gateway "strip", which the file does not have; did you mean stripe?`,
+	},
+	"tokens-key": {
+		`1:36: tokens[0].token: unknown key: use one of name, role, secret, sha256, gateways, expires`,
+	},
+	"tokens-name": {
+		`1:17: tokens[0].name: "Ann B" is not the name of a token: use up to 40 lower-case letters, digits, ., _, @ and -, starting with a letter or digit`,
+	},
+	"tokens-no-role": {
+		`1:11: tokens[0].role: is missing: write one of metrics, viewer, producer, operator, approver, admin`,
+	},
+	"tokens-no-secret": {
+		`1:11: tokens[0].secret: is missing: write secret: "${BILLING_TOKEN}", or sha256: with its digest in hex (printf %s "$TOKEN" | sha256sum)`,
+	},
+	"tokens-of-token": {
+		`3:6: tokens: the token ann has the secret of token, which opens everything: give it one of its own`,
+	},
+	"tokens-other-role": {
+		`3:6: tokens[1]: another token of the name ann, in line 2, has another role or other gateways: a name in the trail must mean one thing; give one of them another name`,
+	},
+	"tokens-role": {
+		`1:32: tokens[0].role: "prodcer" is not a role: did you mean producer?`,
+	},
+	"tokens-twice": {
+		`3:6: tokens[1]: it has the secret of the token in line 2: each needs one of its own`,
+	},
+	"tokens-unset": {
+		`1:44: tokens[0].secret: ${NO_SUCH_VARIABLE} is not set: set it in the environment of this command`,
+	},
 	"top-is-list": {
 		`1:1: this is not a mapping: write its keys below it, each as key: value`,
 	},

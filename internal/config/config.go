@@ -34,6 +34,8 @@ type Config struct {
 	Token Secret
 	// TokenPrevious is let in as well as Token, while callers change from one to the other. Empty = there is none.
 	TokenPrevious Secret
+	// Tokens have names and roles. Empty = there is Token alone.
+	Tokens []Token
 	// CookieSecure says that a browser may show its cookie over TLS alone. Default false: only where the request says that it came by TLS.
 	CookieSecure bool
 	// Encryption says how payloads are sealed. Nil = they are not.

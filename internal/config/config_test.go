@@ -298,6 +298,12 @@ func TestDocumentedKeys(t *testing.T) {
 		"listen":                        c.Listen,
 		"token":                         "none",
 		"token_previous":                "none",
+		"tokens.name":                   "required",
+		"tokens.role":                   "required",
+		"tokens.secret":                 "required",
+		"tokens.sha256":                 "none",
+		"tokens.gateways":               "all",
+		"tokens.expires":                "never",
 		"cookie_secure":                 "false",
 		"dedupe_scope":                  string(c.DedupeScope),
 		"encryption.keys":               "required",
@@ -403,6 +409,8 @@ func TestDocumentedKeys(t *testing.T) {
 			known, top = []string{"keys", "active", "require"}, below // the tests of encryption read them
 		case top == "merchants":
 			known, top = []string{"file", "like", "separator"}, below // TestMerchantsOfSeveralFiles reads them
+		case top == "tokens":
+			known, top = []string{"name", "role", "secret", "sha256", "gateways", "expires"}, below // TestTokensWithNames reads them, and bad-tokens-key lists them
 		case top == "redis" && nested:
 			known, top = []string{"url", "tls.ca", "tls.cert", "tls.key", "tls.server_name"}, below // TestTheTLSOfRedis reads them
 		case top == "routes" && nested:

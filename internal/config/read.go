@@ -25,6 +25,7 @@ func (r *reader) config(body ast.Node) *Config {
 		field{"listen", r.word(&c.Listen, checkListen)},
 		field{"token", r.secret(&c.Token, checkToken)},
 		field{"token_previous", r.secret(&c.TokenPrevious, checkToken)},
+		field{"tokens", func(n node) { c.Tokens = r.tokens(n) }},
 		field{"cookie_secure", r.truth(&c.CookieSecure)},
 		field{"encryption", func(n node) { c.Encryption = r.encryption(n) }},
 		field{"dedupe_scope", r.word((*string)(&c.DedupeScope), choice("a scope of ids", string(DedupeGateway), string(DedupeAll)))},
@@ -37,6 +38,7 @@ func (r *reader) config(body ast.Node) *Config {
 	for i := range c.Gateways {
 		c.Gateways[i].Encryption = c.Encryption
 	}
+	r.checkTokens("tokens", c)
 	c.ListenWritten = r.written("listen")
 	c.WaitReplicas = int(wait)
 	if c.WaitReplicas > 0 && c.Redis == embedded {

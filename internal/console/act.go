@@ -19,9 +19,6 @@ const patience = 2 * time.Second
 // actsKept is how many acts of this process are remembered. The trail in Redis has all of them.
 const actsKept = 50
 
-// saying is who did something and why.
-type saying struct{ who, why, from string }
-
 // act is a deed that this process has done, or is at.
 type act struct {
 	ID    string
@@ -102,9 +99,9 @@ func (c *Console) begin(b *desk.Bulk, d deed, by saying) *act {
 	c.acts.add(a)
 	c.running.Go(func() {
 		defer close(a.over)
-		a.ended = b.Run(c.ctx, desk.By{Who: by.who + " (console)", Why: by.why}, c.cfg.Traces, nil)
+		a.ended = b.Run(c.ctx, by.by(), c.cfg.Traces, nil)
 		c.cfg.Log.Info("dead letters were changed at the console", "gateway", b.Name, "what", d.Name, "jobs", b.Now().Took.Jobs,
-			"who", by.who, "why", by.why, "from", by.from, "error", a.ended)
+			"who", by.name(), "why", by.why, "from", by.from, "error", a.ended)
 	})
 	return a
 }
@@ -118,8 +115,11 @@ func remember(w http.ResponseWriter, r *http.Request, who string) {
 		SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"})
 }
 
-// whoBefore is the name that was typed in last; empty if none was.
+// whoBefore is the name of who is logged in, or else the one that was typed in last; empty if none was.
 func whoBefore(r *http.Request) string {
+	if name := whoAsks(r.Context()).Name; name != "" {
+		return name
+	}
 	cookie, err := r.Cookie(whoCookie)
 	if err != nil {
 		return ""

@@ -21,7 +21,7 @@ type answersView struct {
 const answersSince = "1h"
 
 func (c *Console) answers(w http.ResponseWriter, r *http.Request) error {
-	g, err := c.gateway(r.PathValue("gateway"))
+	g, err := c.gateway(r.Context(), r.PathValue("gateway"))
 	if err != nil {
 		return err
 	}

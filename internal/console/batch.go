@@ -7,6 +7,7 @@ import (
 
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // batchView is how one batch stands, by gateway and state.
@@ -36,7 +37,7 @@ type batchPlace struct {
 
 func (c *Console) batchPage(w http.ResponseWriter, r *http.Request) error {
 	name := batchNamed(r)
-	b, err := c.desk().Batch(r.Context(), name)
+	b, err := c.desk(r.Context()).Batch(r.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -49,7 +50,9 @@ func (c *Console) batchPage(w http.ResponseWriter, r *http.Request) error {
 	for _, g := range b.Gateways {
 		v.Parts = append(v.Parts, newBatchPart(name, g))
 	}
-	v.Do = batchChoices(name, b)
+	if whoAsks(r.Context()).May(roles.Operate) {
+		v.Do = batchChoices(name, b)
+	}
 	v.Act = c.batchActs.find(func(a *batchAct) bool { return a.ID == r.URL.Query().Get("act") && a.Batch == name })
 	c.show(w, r, http.StatusOK, "batch.html", v)
 	return nil

@@ -83,7 +83,7 @@ func (c *Console) batchPreview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b, err := c.desk().Batch(r.Context(), name)
+	b, err := c.desk(r.Context()).Batch(r.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (a *batchAct) Now() batchActNow {
 
 // batchDo does what a preview has shown, and sends the browser to the batch's page, where it says how far it got.
 func (c *Console) batchDo(w http.ResponseWriter, r *http.Request) error {
-	by, name := saying{who: typed(r, "who"), why: typed(r, "why"), from: r.RemoteAddr}, r.PostFormValue("name")
+	by, name := says(r), r.PostFormValue("name")
 	d, err := batchDeedOf(r.PostFormValue("do"))
 	switch {
 	case err != nil:
@@ -161,7 +161,7 @@ func (c *Console) batchDo(w http.ResponseWriter, r *http.Request) error {
 	case by.why == "":
 		return wrong("no reason was given, and it has to be written down", "go back and type in why, such as a ticket's number")
 	}
-	b, err := c.desk().Batch(r.Context(), name)
+	b, err := c.desk(r.Context()).Batch(r.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -181,8 +181,8 @@ func (c *Console) beginBatch(b *desk.Batch, d batchDeed, by saying) *batchAct {
 	c.batchActs.add(a)
 	c.running.Go(func() {
 		defer close(a.over)
-		a.deeds, a.ended = b.Do(c.ctx, d.BatchAction, desk.By{Who: by.who + " (console)", Why: by.why}, func(jobs int64) { a.far.Add(jobs) })
-		c.cfg.Log.Info("a batch was changed at the console", "batch", b.Batch, "what", d.Verb, "jobs", a.far.Load(), "who", by.who, "why", by.why, "from", by.from, "error", a.ended)
+		a.deeds, a.ended = b.Do(c.ctx, d.BatchAction, by.by(), func(jobs int64) { a.far.Add(jobs) })
+		c.cfg.Log.Info("a batch was changed at the console", "batch", b.Batch, "what", d.Verb, "jobs", a.far.Load(), "who", by.name(), "why", by.why, "from", by.from, "error", a.ended)
 	})
 	return a
 }

@@ -9,6 +9,7 @@ import (
 
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // batchesShown is how many batches one page has.
@@ -89,13 +90,16 @@ func (c *Console) batches(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	switch {
 	case q.Get("do") != "":
+		if err := lacking(r, roles.Operate); err != nil {
+			return err
+		}
 		return c.batchPreview(w, r)
 	case q.Get("name") != "":
 		return c.batchPage(w, r)
 	}
 	v := &batchesView{base: base{Title: "Batches", Live: true}, Active: q.Get("active") == "1"}
 	query := desk.BatchQuery{Limit: batchesShown + 1, After: q.Get("after"), Active: v.Active}
-	for row, err := range c.desk().Batches(r.Context(), query) {
+	for row, err := range c.desk(r.Context()).Batches(r.Context(), query) {
 		if err != nil {
 			return err
 		}

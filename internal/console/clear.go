@@ -79,7 +79,7 @@ func (v *clearView) show(plan *desk.Plan) {
 
 // meant returns the gateway and the deed of a request.
 func (c *Console) meant(r *http.Request, name string) (*desk.Gateway, deed, error) {
-	g, err := c.gateway(r.PathValue("gateway"))
+	g, err := c.gateway(r.Context(), r.PathValue("gateway"))
 	if err != nil {
 		return g, deed{}, err
 	}
@@ -108,11 +108,11 @@ func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	who, why := typed(r, "who"), typed(r, "why")
+	by := says(r)
 	switch {
-	case who == "":
+	case by.who == "":
 		return wrong("nobody's name was given, and it has to be written down", "go back and type in who you are")
-	case d.NeedsWhy && why == "":
+	case d.NeedsWhy && by.why == "":
 		return wrong("no reason was given, and it has to be written down", "go back and type in why, such as a ticket's number")
 	}
 	f, err := parseFilter(r.PostForm, time.Now().UTC())
@@ -132,9 +132,9 @@ func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a := c.begin(b, d, saying{who: who, why: why, from: r.RemoteAddr})
+	a := c.begin(b, d, by)
 	await(r.Context(), a.over, patience)
-	remember(w, r, who)
+	remember(w, r, by.who)
 	http.Redirect(w, r, "/gateways/"+g.Name+"?act="+a.ID, http.StatusSeeOther)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"spillway/internal/doctor"
 	"spillway/internal/job"
 	"spillway/internal/pan"
+	"spillway/internal/roles"
 	"spillway/internal/tracing"
 )
 
@@ -54,7 +56,23 @@ type Console struct {
 	// batchActs are those upon batches.
 	batchActs acts[*batchAct]
 	running   sync.WaitGroup
-	served    atomic.Pointer[desk.Desk]
+	served    atomic.Pointer[shownGateways]
+	pages     []Page
+}
+
+// Page is a page or a form of the console, as http.ServeMux has it, and what it needs of who asks.
+type Page struct {
+	Pattern string
+	Need    roles.Need
+}
+
+// Pages returns all of them. Some need more where payloads are asked for.
+func (c *Console) Pages() []Page { return c.pages }
+
+// shownGateways are the gateways that it shows, and their desk.
+type shownGateways struct {
+	all  []config.Gateway
+	desk *desk.Desk
 }
 
 // New returns the console.
@@ -63,36 +81,44 @@ func New(cfg Config) *Console {
 	c.Use(cfg.Gateways)
 	c.ctx, c.halt = context.WithCancel(context.Background())
 	inside := http.NewServeMux()
-	page := func(pattern string, show func(http.ResponseWriter, *http.Request) error) {
+	page := func(pattern string, need roles.Need, show func(http.ResponseWriter, *http.Request) error) {
+		if need == roles.Undeclared {
+			panic("console: " + pattern + " does not say which role it needs")
+		}
+		c.pages = append(c.pages, Page{pattern, need})
 		inside.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := show(w, r); err != nil {
+			err := lacking(r, need)
+			if err == nil {
+				err = show(w, r)
+			}
+			if err != nil {
 				c.fail(w, r, err)
 			}
 		})
 	}
-	page("GET /{$}", c.overview)
-	page("GET /hours", c.hours)
-	page("GET /health", c.health)
-	page("GET /runbook", c.runbook)
-	page("GET /gateways/{gateway}", c.gatewayPage)
-	page("GET /gateways/{gateway}/answers", c.answers)
-	page("GET /gateways/{gateway}/clear", c.preview)
-	page("POST /gateways/{gateway}/clear", c.clear)
-	page("POST /gateways/{gateway}/pause", c.pause)
-	page("POST /gateways/{gateway}/resume", c.resume)
-	page("GET /gateways/{gateway}/limit", c.limitPreview)
-	page("POST /gateways/{gateway}/limit", c.setLimit)
-	page("GET /gateways/{gateway}/park", c.parkPreview)
-	page("POST /gateways/{gateway}/park", c.park)
-	page("GET /batches", c.batches)
-	page("GET /batches/{name}", c.batchPage)
-	page("POST /batches", c.batchDo)
-	page("GET /search", c.searchForm)
-	page("POST /search", c.searchPayloads)
-	page("GET /jobs", c.jobPage)
-	page("GET /jobs/{id...}", c.jobPage)
-	page("GET /", func(http.ResponseWriter, *http.Request) error { return notFound("there is no such page") })
-	page("POST /logout", c.logout)
+	page("GET /{$}", roles.View, c.overview)
+	page("GET /hours", roles.View, c.hours)
+	page("GET /health", roles.View, c.health)
+	page("GET /runbook", roles.View, c.runbook)
+	page("GET /gateways/{gateway}", roles.View, c.gatewayPage)
+	page("GET /gateways/{gateway}/answers", roles.View, c.answers)
+	page("GET /gateways/{gateway}/clear", roles.Operate, c.preview)
+	page("POST /gateways/{gateway}/clear", roles.Operate, c.clear)
+	page("POST /gateways/{gateway}/pause", roles.Operate, c.pause)
+	page("POST /gateways/{gateway}/resume", roles.Operate, c.resume)
+	page("GET /gateways/{gateway}/limit", roles.Operate, c.limitPreview)
+	page("POST /gateways/{gateway}/limit", roles.Operate, c.setLimit)
+	page("GET /gateways/{gateway}/park", roles.Operate, c.parkPreview)
+	page("POST /gateways/{gateway}/park", roles.Operate, c.park)
+	page("GET /batches", roles.View, c.batches)
+	page("GET /batches/{name}", roles.View, c.batchPage)
+	page("POST /batches", roles.Operate, c.batchDo)
+	page("GET /search", roles.View, c.searchForm)
+	page("POST /search", roles.View, c.searchPayloads)
+	page("GET /jobs", roles.Read, c.jobPage)
+	page("GET /jobs/{id...}", roles.Read, c.jobPage)
+	page("GET /", roles.AnyRole, func(http.ResponseWriter, *http.Request) error { return notFound("there is no such page") })
+	page("POST /logout", roles.AnyRole, c.logout)
 	c.inner = c.Protect(inside, policy)
 	return c
 }
@@ -103,13 +129,25 @@ func (c *Console) Use(gateways []config.Gateway) {
 	if c.cfg.Listed != nil {
 		d.Of(c.cfg.Redis, c.cfg.Listed())
 	}
-	c.served.Store(d)
+	c.served.Store(&shownGateways{gateways, d})
 }
 
-func (c *Console) desk() *desk.Desk { return c.served.Load() }
+// desk is that of the gateways that exist for who asks.
+func (c *Console) desk(ctx context.Context) *desk.Desk {
+	s, who := c.served.Load(), whoAsks(ctx)
+	if !who.Scoped() {
+		return s.desk
+	}
+	return desk.New(c.cfg.Redis, slices.DeleteFunc(slices.Clone(s.all), func(g config.Gateway) bool { return !who.Sees(g.Name) }))
+}
 
 // ServeHTTP answers.
-func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.inner.ServeHTTP(w, r) }
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, known := roles.Of(r.Context()); !known && c.cfg.Guard.Open() {
+		r = r.WithContext(roles.With(r.Context(), roles.Everybody()))
+	}
+	c.inner.ServeHTTP(w, r)
+}
 
 // Stop ends what is under way between two steps, so that nothing is lost, and waits for it until ctx ends. What was done by
 // then stays done, and is written down.
@@ -165,8 +203,8 @@ func (c *Console) Protect(next http.Handler, policy string) http.Handler {
 }
 
 // gateway returns the gateway that the path names.
-func (c *Console) gateway(name string) (*desk.Gateway, error) {
-	if g := c.desk().Gateway(name); g != nil {
+func (c *Console) gateway(ctx context.Context, name string) (*desk.Gateway, error) {
+	if g := c.desk(ctx).Gateway(name); g != nil {
 		return g, nil
 	}
 	return nil, notFound("this dispatcher serves no gateway of that name")

@@ -12,31 +12,32 @@ import (
 )
 
 func (c *Console) pause(w http.ResponseWriter, r *http.Request) error {
-	who, why := typed(r, "who"), typed(r, "why")
+	by := says(r)
 	switch {
-	case who == "":
+	case by.who == "":
 		return wrong("nobody's name was given, and it is shown with the pause", "go back and type in who you are")
-	case why == "":
+	case by.why == "":
 		return wrong("no reason was given, and it is shown with the pause", "go back and type in why")
 	}
-	return c.steer(w, r, saying{who: who, why: why, from: r.RemoteAddr}, "pause", func(ctx context.Context, g *desk.Gateway, by desk.By) error {
-		return g.Pause(ctx, by, why+" ("+who+")")
+	shown := by.why + " (" + by.name() + ")"
+	return c.steer(w, r, by, "pause", func(ctx context.Context, g *desk.Gateway, by desk.By) error {
+		return g.Pause(ctx, by, shown)
 	})
 }
 
 func (c *Console) resume(w http.ResponseWriter, r *http.Request) error {
-	return c.steer(w, r, saying{who: whoBefore(r), from: r.RemoteAddr}, "resume", func(ctx context.Context, g *desk.Gateway, by desk.By) error {
+	return c.steer(w, r, saying{who: whoBefore(r), from: r.RemoteAddr, in: whoAsks(r.Context())}, "resume", func(ctx context.Context, g *desk.Gateway, by desk.By) error {
 		return g.Resume(ctx, by)
 	})
 }
 
 // steer does something to a gateway and goes back to its page.
 func (c *Console) steer(w http.ResponseWriter, r *http.Request, by saying, what string, act func(context.Context, *desk.Gateway, desk.By) error) error {
-	g, err := c.gateway(r.PathValue("gateway"))
+	g, err := c.gateway(r.Context(), r.PathValue("gateway"))
 	if err != nil {
 		return err
 	}
-	if err := act(r.Context(), g, desk.By{Who: strings.TrimSpace(by.who + " (console)"), Why: by.why}); err != nil {
+	if err := act(r.Context(), g, by.by()); err != nil {
 		return err
 	}
 	c.back(w, r, g, by, what)
@@ -45,7 +46,7 @@ func (c *Console) steer(w http.ResponseWriter, r *http.Request, by saying, what 
 
 // back writes an action to the log, and sends the browser to the gateway's page.
 func (c *Console) back(w http.ResponseWriter, r *http.Request, g *desk.Gateway, by saying, what string) {
-	c.cfg.Log.Info("a gateway was changed at the console", "gateway", g.Name, "what", what, "who", by.who, "why", by.why, "from", by.from)
+	c.cfg.Log.Info("a gateway was changed at the console", "gateway", g.Name, "what", what, "who", by.name(), "why", by.why, "from", by.from)
 	if by.who != "" {
 		remember(w, r, by.who)
 	}
@@ -88,7 +89,7 @@ func asked(text string, reset bool) ([]job.Limit, error) {
 }
 
 func (c *Console) limitPreview(w http.ResponseWriter, r *http.Request) error {
-	g, err := c.gateway(r.PathValue("gateway"))
+	g, err := c.gateway(r.Context(), r.PathValue("gateway"))
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func (c *Console) limitPreview(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Console) setLimit(w http.ResponseWriter, r *http.Request) error {
-	by := saying{who: typed(r, "who"), why: typed(r, "why"), from: r.RemoteAddr}
+	by := says(r)
 	if by.who == "" {
 		return wrong("nobody's name was given, and it has to be written down", "go back and type in who you are")
 	}

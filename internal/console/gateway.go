@@ -14,6 +14,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // lettersShown is how many dead letters one page has.
@@ -68,12 +69,17 @@ type choice struct {
 }
 
 func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
-	g, err := c.gateway(r.PathValue("gateway"))
+	g, err := c.gateway(r.Context(), r.PathValue("gateway"))
 	if err != nil {
 		return err
 	}
 	q := r.URL.Query()
 	v := &gatewayView{base: base{Title: g.Name}, Payload: q.Get("payload") == "1", Who: whoBefore(r)}
+	if v.Payload {
+		if err := c.payloads(r); err != nil {
+			return err
+		}
+	}
 	if v.G, err = look(r.Context(), g); err != nil {
 		return err
 	}
@@ -89,7 +95,9 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 	if err := list(r.Context(), g, v, q.Get("after")); err != nil {
 		return err
 	}
-	v.Clear = choices(g, v.Filter, someInDoubt(v.Filter, v.G.Glance.Parked))
+	if whoAsks(r.Context()).May(roles.Operate) {
+		v.Clear = choices(g, v.Filter, someInDoubt(v.Filter, v.G.Glance.Parked))
+	}
 	if v.Stopped, _, err = g.StoppedBatches(r.Context(), stoppedShown); err != nil {
 		return err
 	}

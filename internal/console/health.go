@@ -25,6 +25,9 @@ type healthView struct {
 }
 
 func (c *Console) health(w http.ResponseWriter, r *http.Request) (err error) {
+	if err := forAll(r); err != nil {
+		return err
+	}
 	v := &healthView{base: base{Title: "Health", Live: true}, Nobody: c.cfg.Examiner == nil}
 	if v.Processes, err = desk.WhoServes(r.Context(), c.cfg.Redis); err != nil {
 		return err

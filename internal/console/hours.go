@@ -76,7 +76,7 @@ type hoursView struct {
 }
 
 func (c *Console) hours(w http.ResponseWriter, r *http.Request) error {
-	d, ctx := c.desk(), r.Context()
+	d, ctx := c.desk(r.Context()), r.Context()
 	by, err := d.CallHistory(ctx, time.Time{}, desk.ByGateway)
 	if err != nil {
 		return err

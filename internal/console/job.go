@@ -13,6 +13,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // jobView is everything known of one job.
@@ -61,9 +62,15 @@ func (c *Console) jobPage(w http.ResponseWriter, r *http.Request) error {
 	}
 	v.Shown = r.URL.Query().Get("payload") == "1"
 	if v.Shown {
+		if err := c.payloads(r); err != nil {
+			return err
+		}
 		v.Payload = readable(found[0].Record)
 	}
 	v.Live = !v.Shown
+	if !whoAsks(r.Context()).May(roles.Operate) {
+		v.Clear = nil
+	}
 	for _, other := range found[1:] {
 		v.Others = append(v.Others, other.Name)
 	}
@@ -73,9 +80,9 @@ func (c *Console) jobPage(w http.ResponseWriter, r *http.Request) error {
 
 // find returns the records of a job id, of one gateway or of all.
 func (c *Console) find(ctx context.Context, id, gateway string) ([]desk.Found, error) {
-	d := c.desk()
+	d := c.desk(ctx)
 	if gateway != "" {
-		g, err := c.gateway(gateway)
+		g, err := c.gateway(ctx, gateway)
 		if err != nil {
 			return nil, err
 		}

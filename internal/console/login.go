@@ -4,7 +4,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Guard lets in who shows the token. The HTTP side has it; the console asks for the token and shows who was let in.
@@ -13,8 +15,8 @@ type Guard interface {
 	Open() bool
 	// Knows says whether a request comes from somebody who was let in.
 	Knows(r *http.Request) bool
-	// LogIn lets a browser in that shows the token, and says whether it was the token.
-	LogIn(w http.ResponseWriter, r *http.Request, token string) bool
+	// LogIn lets a browser in that shows the token, and says whether it was the token. after is when an address may try again that has shown too many wrong ones; 0: now.
+	LogIn(w http.ResponseWriter, r *http.Request, token string) (ok bool, after time.Duration)
 	// LogOut ends that.
 	LogOut(w http.ResponseWriter, r *http.Request)
 }
@@ -45,9 +47,15 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	next := local(r.PostFormValue("next"))
-	if !c.cfg.Guard.LogIn(w, r, r.PostFormValue("token")) {
-		c.cfg.Log.Warn("a wrong token was typed in at the console", "from", r.RemoteAddr)
-		c.show(w, r, http.StatusUnauthorized, "login.html", &loginView{base: base{Title: "Log in"}, Next: next, Failed: true})
+	if ok, after := c.cfg.Guard.LogIn(w, r, r.PostFormValue("token")); !ok {
+		status := http.StatusUnauthorized
+		if after > 0 {
+			status = http.StatusTooManyRequests
+			w.Header().Set("Retry-After", strconv.Itoa(int(after/time.Second)+1))
+		} else {
+			c.cfg.Log.Warn("a wrong token was typed in at the console", "from", r.RemoteAddr)
+		}
+		c.show(w, r, status, "login.html", &loginView{base: base{Title: "Log in"}, Next: next, Failed: true})
 		return
 	}
 	c.cfg.Log.Info("somebody logged in at the console", "from", r.RemoteAddr)

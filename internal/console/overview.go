@@ -112,7 +112,7 @@ type needRow struct {
 const needsShown = 20
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
-	d, ctx, q := c.desk(), r.Context(), r.URL.Query()
+	d, ctx, q := c.desk(r.Context()), r.Context(), r.URL.Query()
 	all, damaged := d.StatusOfWell(ctx)
 	if damaged != nil && len(all) == 0 {
 		return damaged
@@ -203,7 +203,7 @@ func glances(ctx context.Context, d *desk.Desk, some []desk.Status) ([]glance, e
 
 // unlisted returns the gateways with jobs that the file does not have.
 func (c *Console) unlisted(ctx context.Context) ([]desk.Unlisted, error) {
-	if c.cfg.Listed == nil {
+	if c.cfg.Listed == nil || whoAsks(ctx).Scoped() {
 		return nil, nil
 	}
 	return desk.UnlistedOf(ctx, c.cfg.Redis, c.cfg.Listed())

@@ -19,6 +19,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/roles"
 )
 
 //go:embed templates
@@ -79,6 +80,9 @@ type base struct {
 	LogOut  bool
 	Live    bool // it keeps itself up to date
 	Outside bool // it is shown to somebody who was not let in
+	Sees    bool // who sees it may see how everything stands
+	Acts    bool // and may change it, and see payloads
+	As      string
 }
 
 // view is what a page shows: a pointer to a struct with a base.
@@ -88,7 +92,12 @@ type view interface {
 
 func (b *base) fill(c *Console, r *http.Request) {
 	inside := c.cfg.Guard.Knows(r)
-	b.Queues, b.LogOut, b.Outside = c.cfg.Queues, !c.cfg.Guard.Open() && inside, !inside
+	who := whoAsks(r.Context())
+	b.Sees, b.Acts = who.May(roles.View), who.May(roles.Operate)
+	b.Queues, b.LogOut, b.Outside = c.cfg.Queues && b.Sees && !who.Scoped(), !c.cfg.Guard.Open() && inside, !inside
+	if who.Name != "" {
+		b.As = who.Name + " (" + string(who.Role) + ")"
+	}
 }
 
 // show writes a page. It is made whole first, so that a fault never leaves half of one.

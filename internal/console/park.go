@@ -60,8 +60,8 @@ func (c *Console) park(w http.ResponseWriter, r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		return wrong("the form can't be read", "go back and try again")
 	}
-	who, why := typed(r, "who"), typed(r, "why")
-	if who == "" || why == "" {
+	by := says(r)
+	if by.who == "" || by.why == "" {
 		return wrong("a name or a reason is missing, and both have to be written down", "go back and type them in")
 	}
 	f, err := c.waiting(r)
@@ -71,12 +71,12 @@ func (c *Console) park(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = f.Park(r.Context(), desk.By{Who: who + " (console)", Why: why})
-	c.cfg.Log.Info("a job was parked at the console", "gateway", f.Name, "job", f.Record.Job.ID, "who", who, "why", why, "from", r.RemoteAddr, "error", err)
+	err = f.Park(r.Context(), by.by())
+	c.cfg.Log.Info("a job was parked at the console", "gateway", f.Name, "job", f.Record.Job.ID, "who", by.name(), "why", by.why, "from", r.RemoteAddr, "error", err)
 	if err != nil {
 		return err
 	}
-	remember(w, r, who)
+	remember(w, r, by.who)
 	http.Redirect(w, r, jobLink(f.Name, f.Record.Job.ID), http.StatusSeeOther)
 	return nil
 }

@@ -26,7 +26,7 @@ type postedSearch struct{ Prefix, Field, Value, Gateway string }
 func (c *Console) search(w http.ResponseWriter, r *http.Request, prefix string) error {
 	v := &searchView{base: base{Title: "Jobs " + prefix + "*"}, Prefix: prefix, Searched: true}
 	var err error
-	if v.JobHits, err = c.desk().Search(r.Context(), desk.JobSearch{Prefix: prefix, After: r.URL.Query().Get("after"), Within: desk.ScanFor}); err != nil {
+	if v.JobHits, err = c.desk(r.Context()).Search(r.Context(), desk.JobSearch{Prefix: prefix, After: r.URL.Query().Get("after"), Within: desk.ScanFor}); err != nil {
 		return err
 	}
 	if v.Next != nil {
@@ -47,8 +47,11 @@ func (c *Console) searchPayloads(w http.ResponseWriter, r *http.Request) error {
 	p := postedSearch{typed(r, "id"), typed(r, "field"), typed(r, "value"), typed(r, "gateway")}
 	p.Prefix = strings.TrimSuffix(p.Prefix, "*")
 	v := &searchView{base: base{Title: "Search"}, Posted: p, Searched: true}
-	q, d := desk.JobSearch{Prefix: p.Prefix, After: r.PostFormValue("after"), Within: desk.ScanFor}, c.desk()
+	q, d := desk.JobSearch{Prefix: p.Prefix, After: r.PostFormValue("after"), Within: desk.ScanFor}, c.desk(r.Context())
 	if p.Field+p.Value != "" {
+		if err := c.payloads(r); err != nil {
+			return err
+		}
 		field, err := desk.NewField(p.Field, p.Value, "the field")
 		if err != nil {
 			return err
@@ -56,7 +59,7 @@ func (c *Console) searchPayloads(w http.ResponseWriter, r *http.Request) error {
 		q.Fields = []desk.FieldIs{field}
 	}
 	if p.Gateway != "" {
-		g, err := c.gateway(p.Gateway)
+		g, err := c.gateway(r.Context(), p.Gateway)
 		if err != nil {
 			return err
 		}

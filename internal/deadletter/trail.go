@@ -17,11 +17,15 @@ import (
 
 // Act is one thing that a person did to dead letters.
 type Act struct {
-	At     time.Time `json:"at"` // on Redis's clock
-	Who    string    `json:"who"`
-	What   string    `json:"what"` // replay, discard, resolve --done, resolve --not-done, replace or park
-	Why    string    `json:"why,omitempty"`
-	Filter string    `json:"filter"` // the flags that chose the jobs, and that said how; empty means all of the gateway
+	At  time.Time `json:"at"` // on Redis's clock
+	Who string    `json:"who"`
+	// Said is who he said that he is, where Who is the name of the token that he showed and he said something else. Via is how it is known that he is Who: token, by the
+	// token of that name; shared_token or no_token, by nothing but his word; redis, by his word, and he has Redis's password. Empty: it was written down before there was one.
+	Said   string `json:"said,omitempty"`
+	Via    string `json:"via,omitempty"`
+	What   string `json:"what"` // replay, discard, resolve --done, resolve --not-done, replace or park
+	Why    string `json:"why,omitempty"`
+	Filter string `json:"filter"` // the flags that chose the jobs, and that said how; empty means all of the gateway
 	Deed
 	// Ended is when it was over; nil while it is under way, and for ever if it was killed: Jobs is right then too, Amount and NoAmount may
 	// be a second behind.

@@ -140,7 +140,7 @@ func (part batchPart) do(ctx context.Context, a BatchAction, o batchOrder, did f
 	if err != nil {
 		return BatchDeed{Gateway: part.Name}, err
 	}
-	entry := part.Store.Entry(deadletter.Act{At: now.Now, Who: o.by.Who, What: "batch " + a.Verb, Why: o.by.Why, Filter: flag("batch", o.batch)})
+	entry := part.Store.Entry(o.by.act(deadletter.Act{At: now.Now, What: "batch " + a.Verb, Filter: flag("batch", o.batch)}))
 	if err := entry.Begin(ctx); err != nil {
 		return BatchDeed{Gateway: part.Name}, err
 	}

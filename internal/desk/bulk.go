@@ -133,8 +133,8 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 		return err
 	}
 	b.rules.Now = now.Now // a person may have thought it over for an hour
-	entry := b.Store.Entry(deadletter.Act{At: b.rules.Now, Who: by.Who, What: b.Action.trail, Why: by.Why,
-		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())})
+	entry := b.Store.Entry(by.act(deadletter.Act{At: b.rules.Now, What: b.Action.trail,
+		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())}))
 	books := b.Books.For(entry.Place) // what is taken is counted in the step that takes it
 	b.admit, b.books = traces.Replays(b.Name, books), books
 	b.mu.Lock()

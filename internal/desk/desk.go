@@ -19,6 +19,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/redisdb"
+	"spillway/internal/roles"
 )
 
 // Desk is some gateways of one Redis. Safe for concurrent use.
@@ -27,6 +28,7 @@ type Desk struct {
 
 	redis  redis.UniversalClient // see Of; nil: nobody looks beyond the gateways
 	listed []string              // the names of all that the configuration has
+	only   bool                  // see Only
 }
 
 // Gateway is one gateway at the desk.
@@ -79,7 +81,25 @@ func (d *Desk) Names() string {
 }
 
 // By is who does something, and why.
-type By struct{ Who, Why string }
+type By struct {
+	Who, Why string
+	// Said is who he says that he is, where Who is the name of a token; empty: the same. Via is how it is known that he is Who. The zero Via: he has Redis itself.
+	Said string
+	Via  roles.Proof
+}
+
+// ByOf is who does something: an identity, who says that he is typed.
+func ByOf(who roles.Identity, typed, why string) By {
+	by := By{Why: why, Via: who.Proof}
+	by.Who, by.Said = who.Says(typed)
+	return by
+}
+
+// act is what he does, as it stands in the trail.
+func (b By) act(a deadletter.Act) deadletter.Act {
+	a.Who, a.Why, a.Said, a.Via = b.Who, b.Why, b.Said, cmp.Or(string(b.Via), string(roles.ByRedis))
+	return a
+}
 
 // usage is the error of something that was asked wrongly.
 func usage(hint, format string, args ...any) error {

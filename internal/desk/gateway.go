@@ -25,6 +25,9 @@ func (d *Desk) Known(ctx context.Context) ([]Known, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.only {
+		names = nil
+	}
 	names = slices.DeleteFunc(append(names, d.listed...), func(name string) bool { return job.CheckGateway(name) != nil })
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -113,7 +116,7 @@ func (d *Departure) HeldBack() error {
 func (d *Departure) Do(ctx context.Context, by By, did func(keys int64)) error {
 	m := d.moving
 	m.Did = did
-	m.Act = deadletter.Act{Who: by.Who, What: "gateway " + d.What(), Why: by.Why, Deed: deadletter.Deed{Totals: d.Totals}}
+	m.Act = by.act(deadletter.Act{What: "gateway " + d.What(), Deed: deadletter.Deed{Totals: d.Totals}})
 	do := m.Forget
 	if d.To != "" {
 		do = m.Rename
@@ -125,6 +128,9 @@ func (d *Departure) Do(ctx context.Context, by By, did func(keys int64)) error {
 
 // Forgotten returns the entries of the gateways that were forgotten, oldest first.
 func (d *Desk) Forgotten(ctx context.Context) ([]dispatch.Forgotten, error) {
+	if d.only {
+		return nil, nil
+	}
 	all, err := dispatch.AllForgotten(ctx, d.redis)
 	slices.SortFunc(all, func(a, b dispatch.Forgotten) int { return a.At.Compare(b.At) })
 	return all, err

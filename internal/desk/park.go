@@ -58,7 +58,7 @@ func (f Found) Park(ctx context.Context, by By) error {
 		return err
 	}
 	id := f.Record.Job.ID
-	entry := f.Store.Entry(deadletter.Act{At: now, Who: by.Who, What: "park", Why: by.Why, Filter: flag("id", id)})
+	entry := f.Store.Entry(by.act(deadletter.Act{At: now, What: "park", Filter: flag("id", id)}))
 	if err := entry.Begin(ctx); err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func (r *Replacement) part(ctx context.Context, name string) (*replacing, error)
 		r.parts[name] = p
 		return p, nil
 	}
-	p.entry = p.Store.Entry(deadletter.Act{At: now.Now, Who: r.Who, What: "replace", Why: r.Why, Filter: r.Filter})
+	p.entry = p.Store.Entry(r.By.act(deadletter.Act{At: now.Now, What: "replace", Filter: r.Filter}))
 	if err := r.patiently(ctx, func(ctx context.Context) error { return p.entry.Begin(ctx) }); err != nil {
 		return nil, err
 	}

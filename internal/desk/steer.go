@@ -32,7 +32,7 @@ func (g *Gateway) withPacer(ctx context.Context, by By, what string, act func(co
 
 // steer does something to the gateway, and writes into its trail who did what and why.
 func (g *Gateway) steer(ctx context.Context, by By, what string, do func(context.Context) error) error {
-	return g.Store.Steer(ctx, deadletter.Act{Who: by.Who, What: what, Why: by.Why}, do)
+	return g.Store.Steer(ctx, by.act(deadletter.Act{What: what}), do)
 }
 
 // SetLimits replaces the gateway's limits, on every process within a second. None means: the file's hold again. An error with the code usage says that they can't be kept.

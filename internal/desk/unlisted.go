@@ -155,9 +155,12 @@ func (d *Desk) Of(c redis.UniversalClient, listed []string) *Desk {
 	return d
 }
 
+// Only has nothing exist for the desk but the gateways that Of named.
+func (d *Desk) Only() { d.only = true }
+
 // Unlisted returns the gateways with jobs that the configuration does not have. A desk that does not know what the configuration has returns none.
 func (d *Desk) Unlisted(ctx context.Context) ([]Unlisted, error) {
-	if d.redis == nil {
+	if d.redis == nil || d.only {
 		return nil, nil
 	}
 	return UnlistedOf(ctx, d.redis, d.listed)
@@ -165,7 +168,7 @@ func (d *Desk) Unlisted(ctx context.Context) ([]Unlisted, error) {
 
 // unlistedWith returns the names of the gateways that the configuration does not have and in which a key is.
 func (d *Desk) unlistedWith(ctx context.Context, key func(redisdb.Keys) string) (with []string, err error) {
-	if d.redis == nil {
+	if d.redis == nil || d.only {
 		return nil, nil
 	}
 	names, err := redisdb.Registered(ctx, d.redis)

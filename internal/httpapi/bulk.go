@@ -160,7 +160,7 @@ func (b *bulk) drainTime() time.Duration {
 func (b *bulk) feed(ctx context.Context, out chan<- chunk) error {
 	body := &held{r: patient{b}, of: &b.a.bodies}
 	defer body.drop()
-	in, err := producer.New(body, b.order.read(b.a.known()))
+	in, err := producer.New(body, b.order.read(b.a.known(b.r)))
 	if err != nil {
 		return err
 	}
@@ -285,7 +285,7 @@ func (b *bulk) outcome(j job.Job, answers []admission.Answer, at int, now time.T
 		p.ID = j.ID
 		return taken{}, &p
 	}
-	t, p := outcome(j, answers[at], now)
+	t, p := outcome(j, visible(b.r, answers[at]), now)
 	if p != nil && p.Code == codeFull {
 		b.no = p
 	}

@@ -1,92 +1,111 @@
 package httpapi
 
 import (
-	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
+
+	"spillway/internal/roles"
 )
 
-// Guard lets in who shows the token: as "Authorization: Bearer TOKEN", or, in a browser, by the cookie of LogIn. All of
+// Guard lets in who shows a token: as "Authorization: Bearer TOKEN", or, in a browser, by the cookie of LogIn. All of
 // them guard one dispatcher's HTTP side; a Guard without a token lets everybody in. Safe for concurrent use.
-type Guard struct{ in atomic.Pointer[access] }
+type Guard struct {
+	in       atomic.Pointer[access]
+	sessions sessions
+	guesses  guesses
+	log      *slog.Logger
+	wrong    func()
+}
 
 // Access says who is let in.
 type Access struct {
-	// Token is what callers show. Empty: nobody needs one.
+	// Token is what callers show who may do everything. Empty: there is none.
 	Token string
 	// Previous is let in as well as Token, while callers change from one to the other. Empty: there is none.
 	Previous string
+	// Tokens have names and roles. With neither Token nor Tokens nobody needs one.
+	Tokens []Token
 	// SecureCookie says that a browser may show its cookie over TLS alone. Default: where the request came by TLS, or a proxy says that it did.
 	SecureCookie bool
 }
+
+// Token is a token with a name.
+type Token struct {
+	Name string
+	Role roles.Role
+	// SHA256 is the digest of what is shown, and Length its length in bytes; 0: nobody knows.
+	SHA256 [sha256.Size]byte
+	Length int
+	// Gateways are those that exist for who shows it. None: all.
+	Gateways []string
+	// Expires is when it ends. Zero: never.
+	Expires time.Time
+}
+
+// Open says that everybody is let in.
+func (a Access) Open() bool { return a.Token == "" && len(a.Tokens) == 0 }
+
+// LeastToken is the length of a token, in bytes, from which on it can't be guessed.
+const LeastToken = 16
 
 // access is an Access in the form that requests are held against.
 type access struct {
 	open   bool
 	secure bool
-	tokens []credential // the one that new cookies are made of first
+	tokens []credential
 }
 
 // credential is one token.
 type credential struct {
-	digest [sha256.Size]byte
-	cookie string
+	digest  [sha256.Size]byte
+	who     roles.Identity
+	expires time.Time
+	session string // what a session of it holds
+	short   bool   // it can be guessed
 }
 
-// cookieName is the cookie's. Its value is made of the token and is not the token; another token makes it worthless.
-const cookieName = "spillway_session"
+func (c credential) lives() bool { return c.expires.IsZero() || time.Now().Before(c.expires) }
 
 // LoginPath is where a browser without a cookie is sent, if there is a login page.
 const LoginPath = "/login"
 
 // NewGuard returns the guard of a token. Empty: nobody needs one.
 func NewGuard(token string) *Guard {
-	g := &Guard{}
+	g := &Guard{log: slog.New(slog.DiscardHandler), wrong: func() {}}
 	g.Use(Access{Token: token})
 	return g
 }
 
-// Use replaces who is let in, for the requests that come from now on. A browser stays let in while the token of its cookie is.
+// Tell has the log hear of wrong and of expired tokens, and counts them. It comes before the first request.
+func (g *Guard) Tell(log *slog.Logger, m *Metrics) { g.log, g.wrong = log, m.wrongToken }
+
+// Use replaces who is let in, for the requests that come from now on. A browser stays let in while the token that it logged in with is.
 func (g *Guard) Use(a Access) {
-	in := &access{open: a.Token == "", secure: a.SecureCookie, tokens: []credential{newCredential(a.Token)}}
-	if a.Previous != "" {
-		in.tokens = append(in.tokens, newCredential(a.Previous))
+	in := &access{open: a.Open(), secure: a.SecureCookie}
+	everything := roles.Identity{Role: roles.Admin, Proof: roles.BySharer}
+	for _, text := range []string{a.Token, a.Previous} {
+		if text != "" {
+			in.tokens = append(in.tokens, newCredential(Token{SHA256: sha256.Sum256([]byte(text)), Length: len(text)}, everything))
+		}
+	}
+	if a.Token != "" && a.Previous != "" {
+		in.tokens[1].session = in.tokens[0].session // who logs in with the old one stays when it is gone
+		in.tokens = append(in.tokens, credential{who: everything, session: newCredential(Token{SHA256: in.tokens[1].digest}, everything).session})
+	}
+	for _, t := range a.Tokens {
+		in.tokens = append(in.tokens, newCredential(t, roles.Identity{Name: t.Name, Role: t.Role, Gateways: t.Gateways, Proof: roles.ByToken}))
 	}
 	g.in.Store(in)
 }
 
-func newCredential(token string) credential {
-	mac := hmac.New(sha256.New, []byte(token))
-	mac.Write([]byte("console session"))
-	return credential{digest: sha256.Sum256([]byte(token)), cookie: hex.EncodeToString(mac.Sum(nil))}
-}
-
 // Open says that there is no token: everybody is let in.
 func (g *Guard) Open() bool { return g.in.Load().open }
-
-// LogIn gives a browser that shows a token its cookie, and says whether it was one.
-func (g *Guard) LogIn(w http.ResponseWriter, r *http.Request, token string) bool {
-	in := g.in.Load()
-	if !in.open && !in.is(token) {
-		return false
-	}
-	http.SetCookie(w, in.session(r, in.tokens[0].cookie, 0))
-	return true
-}
-
-// LogOut takes the cookie back.
-func (g *Guard) LogOut(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, g.in.Load().session(r, "", -1))
-}
-
-func (a *access) session(r *http.Request, value string, age int) *http.Cookie {
-	return &http.Cookie{Name: cookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: a.secure || byTLS(r), SameSite: http.SameSiteStrictMode}
-}
 
 // byTLS says whether the browser's request came by TLS, to us or to the outermost proxy: what the others added stands behind its word.
 func byTLS(r *http.Request) bool {
@@ -107,65 +126,128 @@ func byTLS(r *http.Request) bool {
 	return false
 }
 
-// is compares in constant time, over digests, so that not even the token's length shows.
-func (a *access) is(token string) bool {
-	got, found := sha256.Sum256([]byte(token)), 0
-	for _, t := range a.tokens {
-		found |= subtle.ConstantTimeCompare(got[:], t.digest[:])
+// is returns the token that is shown. It compares in constant time, over digests and with all of them, so that neither a token's length nor which of them is like it shows.
+func (a *access) is(token string) (found credential, known bool) {
+	got, at := sha256.Sum256([]byte(token)), -1
+	for i := range a.tokens {
+		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(got[:], a.tokens[i].digest[:]), i, at)
 	}
-	return found == 1
+	if at < 0 {
+		return found, false
+	}
+	return a.tokens[at], true
 }
 
-// bearer says whether a request shows a token in its header.
-func (a *access) bearer(r *http.Request) bool {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return a.open || strings.EqualFold(scheme, "Bearer") && a.is(token)
+// shown returns who shows a token from an address. after is when an address may try again that has shown too many wrong ones; 0: now.
+func (g *Guard) shown(r *http.Request, token string) (who credential, after time.Duration, known bool) {
+	from := origin(r)
+	c, is := g.in.Load().is(token)
+	if is && c.lives() && g.guesses.lets(from, c) {
+		return c, 0, true
+	}
+	if is && !c.lives() {
+		g.log.Warn("an expired token was shown", "name", c.who.Name, "expired", c.expires, "from", from)
+	}
+	g.wrong()
+	after, first := g.guesses.failed(from)
+	if first {
+		g.log.Warn("many wrong tokens were shown from one address: further ones are refused without a word", "from", from, "again_after", after)
+	}
+	return credential{}, after, false
+}
+
+// who returns who sends a request, by its header or else its cookie.
+func (g *Guard) who(r *http.Request, cookies bool) (who roles.Identity, after time.Duration, known bool) {
+	in := g.in.Load()
+	if in.open {
+		return roles.Everybody(), 0, true
+	}
+	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
+		c, after, known := g.shown(r, token)
+		return c.who, after, known
+	}
+	if !cookies {
+		return who, 0, false
+	}
+	c, known := g.session(r)
+	return c.who, 0, known
 }
 
 // Knows says whether a request shows a token or a cookie.
 func (g *Guard) Knows(r *http.Request) bool {
-	in := g.in.Load()
-	if in.bearer(r) {
+	if _, known := roles.Of(r.Context()); known { // it was let in
 		return true
 	}
-	c, err := r.Cookie(cookieName)
-	found := 0
-	for _, t := range in.tokens {
-		if err == nil {
-			found |= subtle.ConstantTimeCompare([]byte(c.Value), []byte(t.cookie))
-		}
+	_, _, known := g.who(r, true)
+	return known
+}
+
+// Program lets programs through whose role meets a need: only the header counts, which no foreign page can make a browser send.
+func (g *Guard) Program(need roles.Need, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.let(w, r, need, next, entry{}) })
+}
+
+// Person lets people through whose role meets a need, by cookie or header. With a login page, a browser that wants to read a page is sent there.
+func (g *Guard) Person(login bool, need roles.Need, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.let(w, r, need, next, entry{cookies: true, login: login && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html")})
+	})
+}
+
+// entry says how one gets in: by a cookie too, and by way of the login page.
+type entry struct{ cookies, login bool }
+
+// let passes a request on with who sent it.
+func (g *Guard) let(w http.ResponseWriter, r *http.Request, need roles.Need, next http.Handler, by entry) {
+	who, after, known := g.who(r, by.cookies)
+	switch {
+	case after > 0:
+		refuse(w, time.Second)
+		tooMany(after).answer(w)
+		return
+	case !known && by.login:
+		http.Redirect(w, r, LoginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+		return
+	case !known:
+		unauthorized(w)
+		return
 	}
-	return found == 1
+	letIn(r)
+	note(r, who)
+	if p := lacks(who, need); p != nil {
+		p.answer(w)
+		return
+	}
+	next.ServeHTTP(w, r.WithContext(roles.With(r.Context(), who)))
 }
 
-// Program lets programs through: only the header counts, which no foreign page can make a browser send.
-func (g *Guard) Program(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !g.in.Load().bearer(r) {
-			unauthorized(w)
-			return
-		}
-		letIn(r)
-		next.ServeHTTP(w, r)
-	})
+// lacks is the problem that a role does not meet a need; nil if it does.
+func lacks(who roles.Identity, need roles.Need) *problem {
+	if who.May(need) {
+		return nil
+	}
+	p := newProblem(codeForbidden, "this needs the role "+need.String()+", and the token "+who.Name+" has the role "+string(who.Role), "ask who keeps the configuration for a token with that role")
+	p.NeedsRole, p.Role = need.String(), who.Role
+	return &p
 }
 
-// Person lets people through, by cookie or header. With a login page, a browser that wants to read a page is sent there.
-func (g *Guard) Person(login bool, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case g.Knows(r):
-			letIn(r)
-			next.ServeHTTP(w, r)
-		case login && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"):
-			http.Redirect(w, r, LoginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
-		default:
-			unauthorized(w)
-		}
-	})
+// partial is the problem that something shows all gateways, and a token is for some; nil if it is for all.
+func partial(who roles.Identity) *problem {
+	if !who.Scoped() {
+		return nil
+	}
+	p := newProblem(codeForbidden, "this is about all gateways, and the token "+who.Name+" is for some of them", "use a token without gateways")
+	p.Role = who.Role
+	return &p
 }
 
 func unauthorized(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	newProblem(codeToken, "this needs the dispatcher's token", "show it as Authorization: Bearer TOKEN").answer(w)
+}
+
+func tooMany(after time.Duration) problem {
+	p := newProblem(codeGuesses, "too many wrong tokens were shown from this address", "show the right one: it is let in at any time")
+	p.RetryAfter = seconds(after)
+	return p
 }

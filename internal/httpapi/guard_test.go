@@ -17,6 +17,11 @@ func guarded(token string, login http.Handler) *API {
 		Ready: func(context.Context) error { return nil }})
 }
 
+func loggedIn(g *Guard, w http.ResponseWriter, token string) bool {
+	ok, _ := g.LogIn(w, httptest.NewRequest(http.MethodPost, "/login", nil), token)
+	return ok
+}
+
 func visit(api http.Handler, path string, change func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "http://dispatcher.example"+path, nil)
 	if change != nil {
@@ -29,22 +34,22 @@ func visit(api http.Handler, path string, change func(*http.Request)) *httptest.
 
 func TestABrowserGetsInByCookie(t *testing.T) {
 	t.Parallel()
-	guard := NewGuard("s3cret")
+	api := guarded("s3cret", http.NotFoundHandler())
+	guard := api.cfg.Guard
 	for _, wrong := range []string{"", "s3cre", "s3cret "} {
 		w := httptest.NewRecorder()
-		if guard.LogIn(w, httptest.NewRequest(http.MethodPost, "/login", nil), wrong) || len(w.Result().Cookies()) > 0 {
+		if loggedIn(guard, w, wrong) || len(w.Result().Cookies()) > 0 {
 			t.Errorf("%q let in", wrong)
 		}
 	}
 	in := httptest.NewRecorder()
-	if !guard.LogIn(in, httptest.NewRequest(http.MethodPost, "https://d.example/login", nil), "s3cret") {
+	if ok, _ := guard.LogIn(in, httptest.NewRequest(http.MethodPost, "https://d.example/login", nil), "s3cret"); !ok {
 		t.Fatal("the token is not enough")
 	}
 	cookie := in.Result().Cookies()[0]
 	if !cookie.HttpOnly || !cookie.Secure || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, "s3cret") {
 		t.Errorf("the cookie %v", cookie)
 	}
-	api := guarded("s3cret", http.NotFoundHandler())
 	for _, path := range []string{"/", "/gateways/x", "/queues/", "/metrics"} {
 		if w := visit(api, path, func(r *http.Request) { r.AddCookie(cookie) }); w.Code != 200 {
 			t.Errorf("%s with the cookie: %d", path, w.Code)
@@ -110,7 +115,9 @@ func TestTheCookieIsSecureBehindTLS(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "http://d.example/login", nil)
 		r.Header.Set(name, strings.TrimPrefix(value, " "))
 		w := httptest.NewRecorder()
-		NewGuard("s3cret").LogIn(w, r, "s3cret")
+		if ok, _ := NewGuard("s3cret").LogIn(w, r, "s3cret"); !ok {
+			t.Fatal("the token is not enough")
+		}
 		if got := w.Result().Cookies()[0].Secure; got != want {
 			t.Errorf("%s: Secure is %v", header, got)
 		}
@@ -124,7 +131,7 @@ func TestATokenIsChangedWithoutAGap(t *testing.T) {
 	guard := api.cfg.Guard
 	cookie := func(token string) *http.Cookie {
 		w := httptest.NewRecorder()
-		if !guard.LogIn(w, httptest.NewRequest(http.MethodPost, "/login", nil), token) {
+		if !loggedIn(guard, w, token) {
 			t.Fatalf("%q is not let in", token)
 		}
 		return w.Result().Cookies()[0]

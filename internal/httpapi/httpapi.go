@@ -11,6 +11,7 @@ import (
 
 	"spillway/internal/admission"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 	"spillway/internal/tracing"
 )
 
@@ -101,7 +102,21 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.Serv
 // Use replaces what is known of the gateways, for the requests that come from now on.
 func (a *API) Use(gateways map[string]Gateway) { a.gateways.Store(&gateways) }
 
-func (a *API) known() map[string]Gateway { return *a.gateways.Load() }
+// known are the gateways that exist for who sends a request.
+func (a *API) known(r *http.Request) map[string]Gateway {
+	all := *a.gateways.Load()
+	who, _ := roles.Of(r.Context())
+	if !who.Scoped() {
+		return all
+	}
+	some := make(map[string]Gateway, len(who.Gateways))
+	for _, name := range who.Gateways {
+		if g, ok := all[name]; ok {
+			some[name] = g
+		}
+	}
+	return some
+}
 
 // Stopping makes every POST of jobs, and what is left of one under way, be answered with "come again", ends acts that take their time, and makes the process not ready.
 func (a *API) Stopping() {
@@ -116,10 +131,10 @@ func pages(mux *http.ServeMux, cfg Config) {
 		mux.Handle("/assets/", cfg.Login)
 	}
 	if cfg.Queues != nil {
-		mux.Handle("/queues/", cfg.Guard.Person(cfg.Login != nil, cfg.Queues))
+		mux.Handle("/queues/", cfg.Guard.Person(cfg.Login != nil, roles.View, forAll(cfg.Queues)))
 	}
 	if cfg.Console != nil {
-		mux.Handle("/", cfg.Guard.Person(cfg.Login != nil, cfg.Console))
+		mux.Handle("/", cfg.Guard.Person(cfg.Login != nil, roles.AnyRole, cfg.Console))
 		return
 	}
 	mux.HandleFunc("/", noPath)

@@ -12,7 +12,7 @@ import (
 // job answers with what "dispatcher job ID -o json" prints, without the payload.
 func (a *API) job(w http.ResponseWriter, r *http.Request) {
 	gateway, id := r.PathValue("gateway"), r.PathValue("id")
-	if _, ok := a.known()[gateway]; !ok {
+	if _, ok := a.known(r)[gateway]; !ok {
 		noGateway(gateway).answer(w)
 		return
 	}

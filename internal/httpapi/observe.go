@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"spillway/internal/roles"
 	"spillway/internal/tracing"
 )
 
@@ -21,6 +22,7 @@ type Metrics struct {
 	seconds  *prometheus.HistogramVec
 	conns    prometheus.Gauge
 	crowded  prometheus.Counter
+	wrong    prometheus.Counter
 }
 
 // otherRoutes are those that are not of the API: the console is all of /.
@@ -40,7 +42,9 @@ func NewMetrics(reg prometheus.Registerer, operations ...Operation) *Metrics {
 	m.conns = prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_http_connections", Help: "Connections of callers that are open."})
 	m.crowded = prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_http_connections_closed_total",
 		Help: "Connections that were closed to make room for another one: more were open than there may be."})
-	reg.MustRegister(m.requests, m.seconds, m.conns, m.crowded)
+	m.wrong = prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_http_wrong_tokens_total",
+		Help: "Tokens that were shown to the API or typed in at the console, and that let nobody in: wrong or expired."})
+	reg.MustRegister(m.requests, m.seconds, m.conns, m.crowded, m.wrong)
 	for _, r := range (&API{cfg: Config{Operations: operations}}).routes() {
 		m.seconds.WithLabelValues(r.path)
 		for method := range r.by {
@@ -80,6 +84,13 @@ func (m *Metrics) connections(n int) {
 	}
 }
 
+// wrongToken takes in a token that lets nobody in.
+func (m *Metrics) wrongToken() {
+	if m != nil {
+		m.wrong.Inc()
+	}
+}
+
 // crowdedOut takes in a connection that had to make room.
 func (m *Metrics) crowdedOut() {
 	if m != nil {
@@ -113,16 +124,27 @@ func (a *API) observed(next http.Handler) http.Handler {
 			ctx, span = cfg.Traces.Request(r)
 			r = r.WithContext(ctx)
 		}
+		who := new(string)
+		r = r.WithContext(context.WithValue(r.Context(), noted{}, who))
 		defer func() { // an answer that breaks off ends in a panic
 			took, route := time.Since(begun), routeOf(r)
 			cfg.Requests.answered(route, method, seen.status(), took)
 			tracing.Answered(span, knownMethod(method), route, seen.status())
 			cfg.Log.LogAttrs(context.WithoutCancel(r.Context()), accessLevel(route, seen.status()), LineRequest, slog.String("method", method),
 				slog.String("route", route), slog.String("path", clip(path)), slog.Int("status", seen.status()),
-				slog.Duration("took", took.Round(10*time.Microsecond)), slog.Int64("bytes", seen.bytes), slog.String("remote", r.RemoteAddr))
+				slog.Duration("took", took.Round(10*time.Microsecond)), slog.Int64("bytes", seen.bytes), slog.String("remote", r.RemoteAddr), slog.String("who", *who))
 		}()
 		next.ServeHTTP(seen, r)
 	})
+}
+
+type noted struct{}
+
+// note has the access log say who sent a request.
+func note(r *http.Request, who roles.Identity) {
+	if to, is := r.Context().Value(noted{}).(*string); is {
+		*to = who.Name
+	}
 }
 
 // routeOf returns the pattern that the request went by. The mux leaves it in the request.

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"spillway/internal/roles"
 )
 
 // Once remembers what acts answered, by their Idempotency-Key.
@@ -35,9 +37,17 @@ const RenewEvery = 10 * time.Second
 // mostKey bounds an Idempotency-Key, in bytes.
 const mostKey = 200
 
+// ofWhom is an Idempotency-Key that is not that of another token: what one has asked is not for others to hear.
+func ofWhom(r *http.Request, key string) string {
+	if who, _ := roles.Of(r.Context()); who.Name != "" {
+		return who.Name + " " + key // a name has no blank
+	}
+	return key
+}
+
 // once does an act, unless one of this key was done before: then it answers as that one did.
 func (t *teller) once(key, sent string, request any) {
-	if len(key) > mostKey || t.a.cfg.Once == nil {
+	if len(t.r.Header.Get("Idempotency-Key")) > mostKey || t.a.cfg.Once == nil {
 		newProblem(codeRequest, "the Idempotency-Key has more than 200 bytes", "make a short one up: a UUID").answer(t.w)
 		return
 	}

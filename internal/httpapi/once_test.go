@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"spillway/internal/roles"
 )
 
 // memory is a Once of this process.
@@ -45,7 +47,7 @@ func (m *memory) Drop(_ context.Context, key string) error {
 
 // acting serves one act at /v1/act.
 func acting(answers Answers, do func(context.Context) (any, error)) *API {
-	return New(Config{Once: &memory{kept: map[string]Kept{}}, Metrics: http.NotFoundHandler(), Operations: []Operation{{Method: http.MethodPost, Path: "/v1/act", Answers: answers, Act: true,
+	return New(Config{Once: &memory{kept: map[string]Kept{}}, Metrics: http.NotFoundHandler(), Operations: []Operation{{Method: http.MethodPost, Path: "/v1/act", Need: roles.Operate, Answers: answers, Act: true,
 		Request: func() any { return nil }, Read: func(any, func(string) string, url.Values, []byte) error { return nil },
 		Do: func(ctx context.Context, _ any, _ LineWriter) (any, error) { return do(ctx) }}}})
 }

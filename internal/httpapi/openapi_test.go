@@ -8,6 +8,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"spillway/internal/roles"
 	"spillway/internal/testkit"
 )
 
@@ -48,8 +49,11 @@ func TestTheDescriptionIsThatOfTheRoutes(t *testing.T) {
 		}
 		for method, op := range item.Operations() {
 			free := op.Security != nil && len(*op.Security) == 0
-			if free != (r.who == everybody) || op.Responses.Value("401") == nil != free || op.Responses.Value("405") == nil {
+			if free != (r.who.need == roles.Nothing) || op.Responses.Value("401") == nil != free || op.Responses.Value("405") == nil {
 				t.Errorf("%s %s: described as free: %v", method, r.path, free)
+			}
+			if op.Extensions["x-role"] != r.who.need.String() {
+				t.Errorf("%s %s needs the role %s, and %v is described", method, r.path, r.who.need, op.Extensions["x-role"])
 			}
 		}
 	}

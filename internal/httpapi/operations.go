@@ -15,6 +15,7 @@ import (
 
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/roles"
 )
 
 // Answers says how an operation answers.
@@ -33,6 +34,11 @@ type Operation struct {
 	Answers      Answers
 	// Act says that it changes something: it may come again with the same Idempotency-Key.
 	Act bool
+	// Need is what it needs of who asks, and NeedOf, unless it is nil, what a request needs of him besides; Undeclared: nothing.
+	Need   roles.Need
+	NeedOf func(request any) roles.Need
+	// Whole says that it is about all gateways: it is not for a token that is for some of them.
+	Whole bool
 	// NotFound is the code of the problem that answers an error with the code not_found. Empty: unknown_job.
 	NotFound string
 	// Request returns a pointer to an empty request, and Read reads one from the path and the query, or, unless body is nil, from the path and the body.
@@ -55,6 +61,9 @@ type LineWriter struct {
 func (a *API) operation(o Operation) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		request, digest, wrong := a.requestOf(w, r, o)
+		if wrong == nil {
+			wrong = a.dearer(r, o, request)
+		}
 		if wrong == nil && o.Act && a.stopping.Load() {
 			wrong = new(stopping())
 		}
@@ -65,11 +74,28 @@ func (a *API) operation(o Operation) http.HandlerFunc {
 		t := &teller{a: a, o: o, w: w, r: r, out: newPiecemeal(w, a.times.write)}
 		t.asked = o.Answers == Long && strings.Contains(r.Header.Get("Accept"), typeNDJSON)
 		if key := r.Header.Get("Idempotency-Key"); o.Act && key != "" {
-			t.once(key, digest, request)
+			t.once(ofWhom(r, key), digest, request)
 			return
 		}
 		t.finish(t.do(request))
 	}
+}
+
+// dearer is the problem that a request asks for more than its operation's role; nil if it does not. What shows payloads is written to the log.
+func (a *API) dearer(r *http.Request, o Operation, request any) *problem {
+	if o.NeedOf == nil {
+		return nil
+	}
+	who, _ := roles.Of(r.Context())
+	need := o.NeedOf(request)
+	if need == roles.Undeclared {
+		return nil
+	}
+	if p := lacks(who, need); p != nil {
+		return p
+	}
+	a.cfg.Log.Info("more than the usual was asked for: payloads, or a repair", "route", r.Pattern, "path", clip(r.URL.Path), "who", who.Name, "remote", r.RemoteAddr)
+	return nil
 }
 
 const (

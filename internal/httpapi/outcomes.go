@@ -80,7 +80,7 @@ func (a *API) outcomes(w http.ResponseWriter, r *http.Request) {
 // feedOf returns the feed of the gateway that a request names.
 func (a *API) feedOf(r *http.Request) (Outcomes, *problem) {
 	name := r.PathValue("gateway")
-	if _, ok := a.known()[name]; !ok {
+	if _, ok := a.known(r)[name]; !ok {
 		return nil, new(noGateway(name))
 	}
 	feed, err := a.cfg.Outcomes(name)

@@ -16,6 +16,7 @@ import (
 	"spillway/internal/admission"
 	"spillway/internal/job"
 	"spillway/internal/producer"
+	"spillway/internal/roles"
 )
 
 // taken is the answer for a job that is in.
@@ -57,7 +58,7 @@ func (o order) check(j job.Job) error {
 func (a *API) post(w http.ResponseWriter, r *http.Request) {
 	o := order{name: r.PathValue("gateway")}
 	var known bool
-	if o.to, known = a.known()[o.name]; !known {
+	if o.to, known = a.known(r)[o.name]; !known {
 		noGateway(o.name).answer(w)
 		return
 	}
@@ -112,7 +113,7 @@ func (a *API) one(w http.ResponseWriter, r *http.Request, o order) {
 		p.answer(w)
 		return
 	}
-	j, err := producer.One(text, o.read(a.known()))
+	j, err := producer.One(text, o.read(a.known(r)))
 	if err == nil {
 		err = o.check(j)
 	}
@@ -176,6 +177,8 @@ func drain(w http.ResponseWriter, r *http.Request) {
 
 // tell answers what became of one job.
 func (a *API) tell(w http.ResponseWriter, r *http.Request, j job.Job, got admission.Answer) {
+	elsewhere := got.KnownAt != ""
+	got = visible(r, got)
 	t, p := outcome(j, got, time.Now())
 	if p != nil {
 		p.answer(w)
@@ -196,9 +199,22 @@ func (a *API) tell(w http.ResponseWriter, r *http.Request, j job.Job, got admiss
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Location", place(at, j.ID))
+	if !elsewhere || t.KnownAt != "" {
+		w.Header().Set("Location", place(at, j.ID))
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text, '\n'))
+}
+
+// visible is an answer without the other gateway that knows a job, where that does not exist for who sends it.
+func visible(r *http.Request, got admission.Answer) admission.Answer {
+	if who, _ := roles.Of(r.Context()); got.KnownAt == "" || who.Sees(got.KnownAt) {
+		return got
+	}
+	if got.KnownAt = ""; got.Err != nil {
+		got.Err = errors.New("the id is known with another payload: the first one stands")
+	}
+	return got
 }
 
 // place is the path of a job. Clients take . and .. for steps of the path.

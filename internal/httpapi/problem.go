@@ -9,6 +9,7 @@ import (
 
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/roles"
 )
 
 // problem is an answer that says no (RFC 9457). In the answer to many jobs it is the line of one of them.
@@ -24,6 +25,9 @@ type problem struct {
 	Hint   string   `json:"hint,omitempty"`
 	// RetryAfter is when to come again, in seconds; 0: that would not help. It is in the header too.
 	RetryAfter int64 `json:"retry_after,omitempty"`
+	// NeedsRole is the role that was needed, and Role the one that the token has; of the code forbidden alone.
+	NeedsRole string     `json:"needs_role,omitempty"`
+	Role      roles.Role `json:"role,omitempty"`
 	// Lines are the problems of each line, where nothing of what begins a body of many jobs could be taken in.
 	Lines []problem `json:"lines,omitempty"`
 }
@@ -34,6 +38,8 @@ type code string
 const (
 	codeToken       code = "no_token"
 	codeForeign     code = "foreign_page"
+	codeForbidden   code = "forbidden"
+	codeGuesses     code = "too_many_guesses"
 	codePath        code = "unknown_path"
 	codeGateway     code = "unknown_gateway"
 	codeJob         code = "unknown_job"
@@ -61,6 +67,8 @@ const (
 var statuses = map[code]int{
 	codeToken:       http.StatusUnauthorized,
 	codeForeign:     http.StatusForbidden,
+	codeForbidden:   http.StatusForbidden,
+	codeGuesses:     http.StatusTooManyRequests,
 	codePath:        http.StatusNotFound,
 	codeGateway:     http.StatusNotFound,
 	codeJob:         http.StatusNotFound,

@@ -10,16 +10,22 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"spillway/internal/roles"
 )
 
-// who may use a route.
-type who int
+// who may use a route: how a token is shown, and with which role.
+type who struct {
+	cookie bool // that of a browser will do in place of the header
+	need   roles.Need
+	whole  bool // it shows all gateways: a token for some of them is refused
+}
 
-const (
-	everybody who = iota
-	programs      // the token in the header
-	people        // or the cookie
-)
+var everybody = who{need: roles.Nothing}
+
+// programs show the token in the header, people there or by the cookie.
+func programs(need roles.Need) who { return who{need: need} }
+func people(need roles.Need) who   { return who{cookie: true, need: need} }
 
 // route is one path and what it answers by method.
 type route struct {
@@ -35,21 +41,18 @@ func (a *API) routes() []route {
 		return map[string]http.HandlerFunc{http.MethodGet: h}
 	}
 	all := []route{
-		{"/v1/gateways/{gateway}/jobs", programs, map[string]http.HandlerFunc{http.MethodPost: a.post}, []string{"on_full"}},
-		{"/v1/gateways/{gateway}/jobs/{id}", people, get(a.job), []string{}},
-		{"/v1/gateways/{gateway}/outcomes", people, get(a.outcomes), nil},
-		{"/v1/gateways/{gateway}/outcomes/ack", programs, map[string]http.HandlerFunc{http.MethodPost: a.ackOutcomes}, nil},
-		{"/metrics", people, get(a.metrics), nil},
+		{"/v1/gateways/{gateway}/jobs", programs(roles.Submit), map[string]http.HandlerFunc{http.MethodPost: a.post}, []string{"on_full"}},
+		{"/v1/gateways/{gateway}/jobs/{id}", people(roles.Read), get(a.job), []string{}},
+		{"/v1/gateways/{gateway}/outcomes", people(roles.Read), get(a.outcomes), nil},
+		{"/v1/gateways/{gateway}/outcomes/ack", programs(roles.Submit), map[string]http.HandlerFunc{http.MethodPost: a.ackOutcomes}, nil},
+		{"/metrics", who{cookie: true, need: roles.Scrape, whole: true}, get(a.metrics), nil},
 		{"/healthz", everybody, get(a.healthy), nil},
 		{"/readyz", everybody, get(a.ready), nil},
 		{"/openapi.json", everybody, get(describe), nil},
-		{"/v1/", people, nil, nil},
+		{"/v1/", people(roles.AnyRole), nil, nil},
 	}
 	for _, o := range a.cfg.Operations {
-		r := route{o.Path, people, map[string]http.HandlerFunc{o.Method: a.operation(o)}, nil}
-		if o.Act {
-			r.who = programs
-		}
+		r := route{o.Path, who{cookie: !o.Act, need: o.Need, whole: o.Whole}, map[string]http.HandlerFunc{o.Method: a.operation(o)}, nil}
 		all = append(all, r)
 	}
 	return all
@@ -57,13 +60,30 @@ func (a *API) routes() []route {
 
 func (r route) handler(g *Guard) http.Handler {
 	var h http.Handler = http.HandlerFunc(r.serve)
-	switch r.who {
-	case programs:
-		return g.Program(h)
-	case people:
-		return g.Person(false, h)
+	if r.who.whole {
+		h = forAll(h)
 	}
-	return h
+	switch {
+	case r.who.need == roles.Undeclared:
+		panic("httpapi: " + r.path + " does not say which role it needs")
+	case r.who.need == roles.Nothing:
+		return h
+	case r.who.cookie:
+		return g.Person(false, r.who.need, h)
+	}
+	return g.Program(r.who.need, h)
+}
+
+// forAll refuses a token for some gateways.
+func forAll(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := roles.Of(r.Context())
+		if p := partial(who); p != nil {
+			p.answer(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (r route) serve(w http.ResponseWriter, req *http.Request) {

@@ -46,5 +46,14 @@ func (o Once) Keep(ctx context.Context, key, text string, within time.Duration) 
 	return o.c.Set(ctx, onceKey(key), text, within).Err()
 }
 
+// Kept returns what is remembered; empty: nothing is.
+func (o Once) Kept(ctx context.Context, key string) (string, error) {
+	text, err := o.c.Get(ctx, onceKey(key)).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return text, err
+}
+
 // Drop forgets it.
 func (o Once) Drop(ctx context.Context, key string) error { return o.c.Del(ctx, onceKey(key)).Err() }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"spillway/internal/desk"
+	"spillway/internal/roles"
 )
 
 // BatchesOf says which batches are listed.
@@ -44,7 +45,7 @@ func pageSize(limit int) (int, error) {
 }
 
 // Batches lists batches, newest first, a page at a time.
-var Batches = &Op[BatchesOf, None, BatchPage]{About{Name: "listBatches", Method: http.MethodGet, Path: "/v1/batches", Commands: []string{"batch list"}},
+var Batches = &Op[BatchesOf, None, BatchPage]{About{Name: "listBatches", Need: roles.View, Method: http.MethodGet, Path: "/v1/batches", Commands: []string{"batch list"}},
 	func(ctx context.Context, h *Here, q BatchesOf, _ Out[None]) (page BatchPage, err error) {
 		most, err := pageSize(q.Limit)
 		if err != nil {
@@ -80,7 +81,7 @@ type BatchOf struct {
 }
 
 // Batch is how a batch stands.
-var Batch = &Op[BatchOf, None, *desk.Batch]{About{Name: "getBatch", Method: http.MethodGet, Path: "/v1/batches/{name}", NotFound: unknownBatch, Commands: []string{"batch"}},
+var Batch = &Op[BatchOf, None, *desk.Batch]{About{Name: "getBatch", Need: roles.View, Method: http.MethodGet, Path: "/v1/batches/{name}", NotFound: unknownBatch, Commands: []string{"batch"}},
 	func(ctx context.Context, h *Here, q BatchOf, _ Out[None]) (*desk.Batch, error) {
 		var by time.Time
 		if q.By != "" {
@@ -108,7 +109,7 @@ type BatchJobsOf struct {
 }
 
 // BatchJobs exports what became of each job of a batch.
-var BatchJobs = &Op[BatchJobsOf, JobLine, None]{About{Name: "exportBatch", Method: http.MethodGet, Path: "/v1/batches/{name}/jobs", Kind: Lines, NotFound: unknownBatch,
+var BatchJobs = &Op[BatchJobsOf, JobLine, None]{About{Name: "exportBatch", Need: roles.View, Method: http.MethodGet, Path: "/v1/batches/{name}/jobs", Kind: Lines, NotFound: unknownBatch,
 	Commands: []string{"batch"}},
 	func(ctx context.Context, h *Here, q BatchJobsOf, out Out[JobLine]) (none None, err error) {
 		if err = q.check(); err != nil {
@@ -163,10 +164,10 @@ var (
 type BatchAct = Op[BatchActOf, BatchStep, BatchDone]
 
 func batchAct(a desk.BatchAction) *BatchAct {
-	return &BatchAct{About{Name: a.Verb + "Batch", Method: http.MethodPost, Path: "/v1/batches/{name}/" + a.Verb, Kind: Long, Act: true, NotFound: unknownBatch,
+	return &BatchAct{About{Name: a.Verb + "Batch", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/batches/{name}/" + a.Verb, Kind: Long, Act: true, NotFound: unknownBatch,
 		Commands: []string{"batch " + a.Verb}},
 		func(ctx context.Context, h *Here, q BatchActOf, out Out[BatchStep]) (d BatchDone, err error) {
-			by, err := q.acts("batch " + a.Verb)
+			by, err := q.acts(h, "batch "+a.Verb)
 			if err != nil {
 				return d, err
 			}

@@ -14,6 +14,7 @@ import (
 
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // Clearing is an act upon parked jobs.
@@ -112,7 +113,7 @@ func (p PreviewPart) Shown() PreviewShown {
 }
 
 // Previewed says what an act upon parked jobs would do, and changes nothing.
-var Previewed = &Op[Clearing, None, Preview]{About{Name: "previewDeadLetters", Method: http.MethodPost, Path: "/v1/dead-letters/preview",
+var Previewed = &Op[Clearing, None, Preview]{About{Name: "previewDeadLetters", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/dead-letters/preview",
 	Commands: []string{"dlq replay", "dlq discard", "dlq resolve"}},
 	func(ctx context.Context, h *Here, q Clearing, _ Out[None]) (v Preview, err error) {
 		s, err := q.selected(ctx, h, "")
@@ -237,7 +238,7 @@ func (v Cleared) Unfinished() bool {
 }
 
 // Clear does what was previewed.
-var Clear = &Op[ClearOf, ClearedPart, Cleared]{About{Name: "clearDeadLetters", Method: http.MethodPost, Path: "/v1/dead-letters/run", Kind: Long, Act: true,
+var Clear = &Op[ClearOf, ClearedPart, Cleared]{About{Name: "clearDeadLetters", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/dead-letters/run", Kind: Long, Act: true,
 	Commands: []string{"dlq replay", "dlq discard", "dlq resolve"}}, clearJobs}
 
 func clearJobs(ctx context.Context, h *Here, q ClearOf, out Out[ClearedPart]) (v Cleared, err error) {
@@ -249,7 +250,7 @@ func clearJobs(ctx context.Context, h *Here, q ClearOf, out Out[ClearedPart]) (v
 	if a.NeedsWhy {
 		verb = a.Noun()
 	}
-	by, err := q.acts(verb)
+	by, err := q.acts(h, verb)
 	if err != nil {
 		return v, err
 	}

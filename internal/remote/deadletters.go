@@ -12,6 +12,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // Filter says which parked jobs are meant. Times are moments, or 24h for so long ago.
@@ -108,7 +109,7 @@ type DeadLetterPage struct {
 }
 
 // DeadLetters lists parked jobs, a page at a time.
-var DeadLetters = &Op[DeadLettersOf, None, DeadLetterPage]{About{Name: "listDeadLetters", Method: http.MethodGet, Path: "/v1/dead-letters", Commands: []string{"dlq list"}}, deadLetters}
+var DeadLetters = &Op[DeadLettersOf, None, DeadLetterPage]{About{Name: "listDeadLetters", Need: roles.View, Method: http.MethodGet, Path: "/v1/dead-letters", Commands: []string{"dlq list"}}, deadLetters}
 
 func deadLetters(ctx context.Context, h *Here, q DeadLettersOf, out Out[None]) (page DeadLetterPage, err error) {
 	if q.Order != "" && q.Order != "need" {
@@ -178,7 +179,7 @@ type DeadLetterAnswer struct {
 }
 
 // DeadLetter returns all that is known of one parked job.
-var DeadLetter = &Op[JobOf, None, DeadLetterAnswer]{About{Name: "getDeadLetter", Method: http.MethodGet, Path: "/v1/dead-letters/job/{id}", Commands: []string{"dlq show"}},
+var DeadLetter = &Op[JobOf, None, DeadLetterAnswer]{About{Name: "getDeadLetter", Need: roles.View, Method: http.MethodGet, Path: "/v1/dead-letters/job/{id}", Commands: []string{"dlq show"}},
 	func(ctx context.Context, h *Here, q JobOf, _ Out[None]) (v DeadLetterAnswer, err error) {
 		d, err := h.At(ctx, q.Gateways)
 		if err != nil {
@@ -202,7 +203,7 @@ type Tallies struct {
 }
 
 // Stats counts parked jobs by gateway and reason.
-var Stats = &Op[Filter, None, Tallies]{About{Name: "countDeadLetters", Method: http.MethodGet, Path: "/v1/dead-letters/stats", Commands: []string{"dlq stats"}},
+var Stats = &Op[Filter, None, Tallies]{About{Name: "countDeadLetters", Need: roles.View, Method: http.MethodGet, Path: "/v1/dead-letters/stats", Commands: []string{"dlq stats"}},
 	func(ctx context.Context, h *Here, q Filter, _ Out[None]) (v Tallies, err error) {
 		s, err := q.selected(ctx, h, "")
 		if err != nil {
@@ -226,7 +227,7 @@ type DeadExportOf struct {
 }
 
 // DeadExport writes parked jobs as a billing file.
-var DeadExport = &Op[DeadExportOf, desk.ExportLine, None]{About{Name: "exportDeadLetters", Method: http.MethodGet, Path: "/v1/dead-letters/export", Kind: Lines, Commands: []string{"dlq export"}},
+var DeadExport = &Op[DeadExportOf, desk.ExportLine, None]{About{Name: "exportDeadLetters", Need: roles.Operate, Method: http.MethodGet, Path: "/v1/dead-letters/export", Kind: Lines, Commands: []string{"dlq export"}},
 	func(ctx context.Context, h *Here, q DeadExportOf, out Out[desk.ExportLine]) (n None, err error) {
 		s, err := q.selected(ctx, h, q.After)
 		if err != nil {
@@ -269,7 +270,7 @@ type HistoryOf struct {
 }
 
 // History lists who did what, gateway by gateway, oldest first, and at the end the gateways that were forgotten.
-var History = &Op[HistoryOf, dispatch.Forgotten, None]{About{Name: "listHistory", Method: http.MethodGet, Path: "/v1/history", Kind: Lines, Commands: []string{"dlq history"}}, history}
+var History = &Op[HistoryOf, dispatch.Forgotten, None]{About{Name: "listHistory", Need: roles.View, Method: http.MethodGet, Path: "/v1/history", Kind: Lines, Commands: []string{"dlq history"}}, history}
 
 func history(ctx context.Context, h *Here, q HistoryOf, out Out[dispatch.Forgotten]) (n None, err error) {
 	if q.Limit < 0 {

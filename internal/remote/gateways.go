@@ -10,6 +10,7 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // GatewayAct is an act upon a gateway.
@@ -44,7 +45,7 @@ const (
 
 // The two.
 var (
-	Pause = &Steering{About{Name: "pauseGateway", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/pause", Act: true, Commands: []string{"pause"}},
+	Pause = &Steering{About{Name: "pauseGateway", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/pause", Act: true, Commands: []string{"pause"}},
 		func(ctx context.Context, h *Here, q SteerOf, _ Out[None]) (v Steered, err error) {
 			g, by, err := q.at(ctx, h, "")
 			if err != nil {
@@ -52,7 +53,7 @@ var (
 			}
 			return Steered{Gateway: g.Name, Done: Paused}, g.Pause(ctx, by, cmp.Or(q.Shown, by.Why, "by an operator"))
 		}}
-	Resume = &Steering{About{Name: "resumeGateway", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/resume", Act: true, Commands: []string{"resume"}},
+	Resume = &Steering{About{Name: "resumeGateway", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/resume", Act: true, Commands: []string{"resume"}},
 		func(ctx context.Context, h *Here, q SteerOf, _ Out[None]) (v Steered, err error) {
 			g, by, err := q.at(ctx, h, "")
 			if err == nil {
@@ -80,7 +81,7 @@ func stillHeld(ctx context.Context, g *desk.Gateway) string {
 
 // at returns the gateway, and who acts upon it. verb is for what a reason is needed; empty: it may be left out.
 func (q GatewayAct) at(ctx context.Context, h *Here, verb string) (*desk.Gateway, desk.By, error) {
-	by, err := q.acts(verb)
+	by, err := q.acts(h, verb)
 	if err != nil {
 		return nil, by, err
 	}
@@ -96,7 +97,7 @@ type Names struct {
 }
 
 // Named returns the names of gateways in the order of the configuration, each once.
-var Named = &Op[At, None, Names]{About{Name: "nameGateways", Method: http.MethodGet, Path: "/v1/names", Commands: []string{"pause", "resume", "limit set", "limit reset", "limit forgive", "lane set", "lane reset", "lane pause", "lane resume", "route pause", "route resume", "outcomes"}},
+var Named = &Op[At, None, Names]{About{Name: "nameGateways", Need: roles.Read, Method: http.MethodGet, Path: "/v1/names", Commands: []string{"pause", "resume", "limit set", "limit reset", "limit forgive", "lane set", "lane reset", "lane pause", "lane resume", "route pause", "route resume", "outcomes"}},
 	func(ctx context.Context, h *Here, q At, _ Out[None]) (v Names, err error) {
 		d, err := h.At(ctx, q.Gateways)
 		if err != nil {
@@ -117,7 +118,7 @@ type AllUnlisted struct {
 }
 
 // Unlisted are the gateways with jobs that the configuration does not have.
-var Unlisted = &Op[None, None, AllUnlisted]{About{Name: "listUnlisted", Method: http.MethodGet, Path: "/v1/unlisted", Commands: []string{"batch list", "find", "export", "dlq list", "dlq stats", "dlq replay", "dlq discard", "dlq resolve", "dlq export"}},
+var Unlisted = &Op[None, None, AllUnlisted]{About{Name: "listUnlisted", Need: roles.View, Method: http.MethodGet, Path: "/v1/unlisted", Commands: []string{"batch list", "find", "export", "dlq list", "dlq stats", "dlq replay", "dlq discard", "dlq resolve", "dlq export"}},
 	func(ctx context.Context, h *Here, _ None, _ Out[None]) (v AllUnlisted, err error) {
 		d, err := h.At(ctx, nil)
 		if err != nil {
@@ -133,7 +134,7 @@ type AllLimits struct {
 }
 
 // Limits are the limits that hold now.
-var Limits = &Op[At, None, AllLimits]{About{Name: "listLimits", Method: http.MethodGet, Path: "/v1/limits", Commands: []string{"limit show"}},
+var Limits = &Op[At, None, AllLimits]{About{Name: "listLimits", Need: roles.View, Method: http.MethodGet, Path: "/v1/limits", Commands: []string{"limit show"}},
 	func(ctx context.Context, h *Here, q At, _ Out[None]) (v AllLimits, err error) {
 		d, err := h.At(ctx, q.Gateways)
 		if err != nil {
@@ -157,7 +158,7 @@ type LimitsTo struct {
 
 // The acts upon limits.
 var (
-	SetLimits = &Op[LimitsTo, None, desk.Limits]{About{Name: "setLimits", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/limits/set", Act: true, Commands: []string{"limit set"}},
+	SetLimits = &Op[LimitsTo, None, desk.Limits]{About{Name: "setLimits", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/limits/set", Act: true, Commands: []string{"limit set"}},
 		func(ctx context.Context, h *Here, q LimitsTo, _ Out[None]) (v desk.Limits, err error) {
 			to := make([]job.Limit, len(q.Limits))
 			for i, text := range q.Limits {
@@ -170,11 +171,11 @@ var (
 			}
 			return q.set(ctx, h, to)
 		}}
-	ResetLimits = &Op[GatewayAct, None, desk.Limits]{About{Name: "resetLimits", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/limits/reset", Act: true, Commands: []string{"limit reset"}},
+	ResetLimits = &Op[GatewayAct, None, desk.Limits]{About{Name: "resetLimits", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/limits/reset", Act: true, Commands: []string{"limit reset"}},
 		func(ctx context.Context, h *Here, q GatewayAct, _ Out[None]) (desk.Limits, error) {
 			return q.set(ctx, h, nil)
 		}}
-	ForgiveLimits = &Op[GatewayAct, None, desk.Forgiven]{About{Name: "forgiveLimits", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/limits/forgive", Act: true, Commands: []string{"limit forgive"}},
+	ForgiveLimits = &Op[GatewayAct, None, desk.Forgiven]{About{Name: "forgiveLimits", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/limits/forgive", Act: true, Commands: []string{"limit forgive"}},
 		func(ctx context.Context, h *Here, q GatewayAct, _ Out[None]) (v desk.Forgiven, err error) {
 			g, by, err := q.at(ctx, h, "limit forgive")
 			if err != nil {
@@ -222,14 +223,14 @@ type Move = Op[MoveOf, MoveStep, Moved]
 
 // The two.
 var (
-	Rename = &Move{About{Name: "renameGateway", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/rename", Kind: Long, Act: true, NotFound: "unknown_gateway", Commands: []string{"gateway rename"}},
+	Rename = &Move{About{Name: "renameGateway", Need: roles.Administer, Whole: true, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/rename", Kind: Long, Act: true, NotFound: "unknown_gateway", Commands: []string{"gateway rename"}},
 		func(ctx context.Context, h *Here, q MoveOf, out Out[MoveStep]) (v Moved, err error) {
 			if q.To == "" {
 				return v, usage("name it in to", "the new name is missing")
 			}
 			return q.move(ctx, h, "rename", out)
 		}}
-	Forget = &Move{About{Name: "forgetGateway", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/forget", Kind: Long, Act: true, NotFound: "unknown_gateway", Commands: []string{"gateway forget"}},
+	Forget = &Move{About{Name: "forgetGateway", Need: roles.Administer, Whole: true, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/forget", Kind: Long, Act: true, NotFound: "unknown_gateway", Commands: []string{"gateway forget"}},
 		func(ctx context.Context, h *Here, q MoveOf, out Out[MoveStep]) (v Moved, err error) {
 			if q.To != "" {
 				return v, usage("leave to out", "a gateway that is forgotten gets no name")
@@ -239,7 +240,7 @@ var (
 )
 
 func (q MoveOf) move(ctx context.Context, h *Here, verb string, out Out[MoveStep]) (v Moved, err error) {
-	by, err := q.acts(verb)
+	by, err := q.acts(h, verb)
 	if err != nil {
 		return v, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // JobOf names a job.
@@ -36,7 +37,7 @@ type JobAnswer struct {
 }
 
 // Job returns all that is known of one job.
-var Job = &Op[JobOf, None, JobAnswer]{About{Name: "findJob", Method: http.MethodGet, Path: "/v1/jobs/{id}", Commands: []string{"job"}},
+var Job = &Op[JobOf, None, JobAnswer]{About{Name: "findJob", Need: roles.Read, Method: http.MethodGet, Path: "/v1/jobs/{id}", Commands: []string{"job"}},
 	func(ctx context.Context, h *Here, q JobOf, _ Out[None]) (v JobAnswer, err error) {
 		found, err := h.findOne(ctx, q.At, q.ID)
 		if err != nil {
@@ -84,14 +85,15 @@ func ActorOf(by desk.By) Actor { return Actor{by.Who, by.Why} }
 const mostBy = 200
 
 // acts returns who acts. verb is for what a reason is needed; empty: it may be left out.
-func (a Actor) acts(verb string) (desk.By, error) {
+func (a Actor) acts(h *Here, verb string) (desk.By, error) {
+	by := desk.ByOf(h.As, a.By, a.Why)
 	switch {
 	case a.By == "" || len(a.By) > mostBy:
 		return desk.By{}, usage(fmt.Sprintf("name a person or a program in by, with at most %d bytes", mostBy), "nobody is named who does it")
 	case verb != "":
-		return desk.By{Who: a.By, Why: a.Why}, desk.NeedWhy(a.Why, verb)
+		return by, desk.NeedWhy(a.Why, verb)
 	}
-	return desk.By{Who: a.By, Why: a.Why}, desk.ShortWhy(a.Why)
+	return by, desk.ShortWhy(a.Why)
 }
 
 // ParkOf names a job that is to be parked.
@@ -104,9 +106,9 @@ type ParkOf struct {
 }
 
 // Park takes a job out of the queue, or out of the asking, and parks it.
-var Park = &Op[ParkOf, None, desk.ParkDeed]{About{Name: "parkJob", Method: http.MethodPost, Path: "/v1/jobs/{id}/park", Act: true, Commands: []string{"park"}},
+var Park = &Op[ParkOf, None, desk.ParkDeed]{About{Name: "parkJob", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/jobs/{id}/park", Act: true, Commands: []string{"park"}},
 	func(ctx context.Context, h *Here, q ParkOf, _ Out[None]) (d desk.ParkDeed, err error) {
-		by, err := q.acts("park")
+		by, err := q.acts(h, "park")
 		if err != nil {
 			return d, err
 		}
@@ -158,7 +160,7 @@ type JobLine struct {
 }
 
 // Jobs exports what became of jobs.
-var Jobs = &Op[JobsOf, JobLine, None]{About{Name: "exportJobs", Method: http.MethodGet, Path: "/v1/jobs", Kind: Lines, Commands: []string{"export"}},
+var Jobs = &Op[JobsOf, JobLine, None]{About{Name: "exportJobs", Need: roles.View, Method: http.MethodGet, Path: "/v1/jobs", Kind: Lines, Commands: []string{"export"}},
 	func(ctx context.Context, h *Here, q JobsOf, out Out[JobLine]) (n None, err error) {
 		of, err := q.query(time.Now().UTC())
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // LaneOf names a lane of a gateway.
@@ -28,7 +29,7 @@ type SteeringLane = Op[LaneOf, None, desk.LaneSettings]
 
 // The acts upon lanes.
 var (
-	SetLane = &Op[LaneTo, None, desk.LaneSettings]{About{Name: "setLane", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/set", Act: true, Commands: []string{"lane set"}},
+	SetLane = &Op[LaneTo, None, desk.LaneSettings]{About{Name: "setLane", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/set", Act: true, Commands: []string{"lane set"}},
 		func(ctx context.Context, h *Here, q LaneTo, _ Out[None]) (v desk.LaneSettings, err error) {
 			to := make([]job.Limit, len(q.Limits))
 			for i, text := range q.Limits {
@@ -41,15 +42,15 @@ var (
 			}
 			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.SetLane(ctx, by, q.Lane, to, q.Weight) })
 		}}
-	ResetLane = &SteeringLane{About{Name: "resetLane", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/reset", Act: true, Commands: []string{"lane reset"}},
+	ResetLane = &SteeringLane{About{Name: "resetLane", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/reset", Act: true, Commands: []string{"lane reset"}},
 		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
 			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.ResetLane(ctx, by, q.Lane) })
 		}}
-	PauseLane = &SteeringLane{About{Name: "pauseLane", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/pause", Act: true, Commands: []string{"lane pause"}},
+	PauseLane = &SteeringLane{About{Name: "pauseLane", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/pause", Act: true, Commands: []string{"lane pause"}},
 		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
 			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.PauseLane(ctx, by, q.Lane, true) })
 		}}
-	ResumeLane = &SteeringLane{About{Name: "resumeLane", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/resume", Act: true, Commands: []string{"lane resume"}},
+	ResumeLane = &SteeringLane{About{Name: "resumeLane", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/resume", Act: true, Commands: []string{"lane resume"}},
 		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
 			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.PauseLane(ctx, by, q.Lane, false) })
 		}}
@@ -84,11 +85,11 @@ type SteeringRoute = Op[RouteOf, None, SteeredRoute]
 
 // The two.
 var (
-	PauseRoute = &SteeringRoute{About{Name: "pauseRoute", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/routes/pause", Act: true, Commands: []string{"route pause"}},
+	PauseRoute = &SteeringRoute{About{Name: "pauseRoute", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/routes/pause", Act: true, Commands: []string{"route pause"}},
 		func(ctx context.Context, h *Here, q RouteOf, _ Out[None]) (SteeredRoute, error) {
 			return q.steer(ctx, h, true, Paused)
 		}}
-	ResumeRoute = &SteeringRoute{About{Name: "resumeRoute", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/routes/resume", Act: true, Commands: []string{"route resume"}},
+	ResumeRoute = &SteeringRoute{About{Name: "resumeRoute", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/routes/resume", Act: true, Commands: []string{"route resume"}},
 		func(ctx context.Context, h *Here, q RouteOf, _ Out[None]) (SteeredRoute, error) {
 			return q.steer(ctx, h, false, Resumed)
 		}}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"spillway/internal/desk"
+	"spillway/internal/roles"
 )
 
 // LanesOf says which lanes of a gateway are listed.
@@ -18,7 +19,7 @@ type LanesOf struct {
 }
 
 // Lanes lists the lanes of a gateway with most jobs.
-var Lanes = &Op[LanesOf, None, desk.Lanes]{About{Name: "listLanes", Method: http.MethodGet, Path: "/v1/gateways/{gateway}/lanes", Commands: []string{"lane list"}},
+var Lanes = &Op[LanesOf, None, desk.Lanes]{About{Name: "listLanes", Need: roles.View, Method: http.MethodGet, Path: "/v1/gateways/{gateway}/lanes", Commands: []string{"lane list"}},
 	func(ctx context.Context, h *Here, q LanesOf, _ Out[None]) (v desk.Lanes, err error) {
 		if q.Top < 0 || q.Top > desk.LanesMost {
 			return v, usage("", fmt.Sprintf("top is no number from 1 to %d", desk.LanesMost))
@@ -37,7 +38,7 @@ type OneLane struct {
 }
 
 // Lane is all that is known of one lane.
-var Lane = &Op[OneLane, None, desk.LaneShown]{About{Name: "getLane", Method: http.MethodGet, Path: "/v1/gateways/{gateway}/lane", Commands: []string{"lane show"}},
+var Lane = &Op[OneLane, None, desk.LaneShown]{About{Name: "getLane", Need: roles.View, Method: http.MethodGet, Path: "/v1/gateways/{gateway}/lane", Commands: []string{"lane show"}},
 	func(ctx context.Context, h *Here, q OneLane, _ Out[None]) (v desk.LaneShown, err error) {
 		g, err := h.one(ctx, q.Gateway)
 		if err != nil {

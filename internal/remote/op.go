@@ -5,12 +5,14 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"spillway/internal/config"
 	"spillway/internal/desk"
 	"spillway/internal/doctor"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/roles"
 	"spillway/internal/tracing"
 )
 
@@ -32,6 +34,10 @@ type About struct {
 	Kind   Kind
 	// Act says that it changes something: its request names who does it, and may come again with the same Idempotency-Key.
 	Act bool
+	// Need is what it needs of who asks. A request with a method NeedsToo() roles.Need may need more: to show payloads, say.
+	Need roles.Need
+	// Whole says that it is about all gateways: it is not for a token that is for some of them.
+	Whole bool
 	// Elsewhere says that the HTTP side has its own handler for it.
 	Elsewhere bool
 	// NotFound is the code of the problem that answers an error with the code not_found. Empty: unknown_job.
@@ -113,6 +119,28 @@ type Here struct {
 	Traces *tracing.Tracer
 	// Examiner looks for what will go wrong. Nil: nobody asks.
 	Examiner *doctor.Examiner
+	// As is who asks. The zero Identity: who has Redis, whom nobody has to let in.
+	As roles.Identity
+}
+
+// For returns the desk of who asks over HTTP: the gateways that do not exist for him are not there.
+func (h Here) For(who roles.Identity) *Here {
+	h.As = who
+	if who.Scoped() {
+		some := *h.Config
+		some.Gateways = slices.DeleteFunc(slices.Clone(some.Gateways), func(g config.Gateway) bool { return !who.Sees(g.Name) })
+		h.Config = &some
+	}
+	return &h
+}
+
+// desk returns the desk of some gateways. It knows of none that the configuration does not have where who asks sees some alone.
+func (h *Here) desk(gateways []config.Gateway) *desk.Desk {
+	d := desk.New(h.DB.Client, gateways).Of(h.DB.Client, h.Config.Names())
+	if h.As.Scoped() {
+		d.Only()
+	}
+	return d
 }
 
 func (h *Here) do(ctx context.Context, c call) error { return c.here(ctx, h) }
@@ -124,10 +152,10 @@ func (h *Here) Close() { _ = h.DB.Close() }
 func (h *Here) At(ctx context.Context, names []string) (*desk.Desk, error) {
 	chosen, err := desk.Choose(h.Config, names)
 	if err != nil {
-		err = desk.New(h.DB.Client, nil).Of(h.DB.Client, h.Config.Names()).Explain(ctx, names, err)
+		err = h.desk(nil).Explain(ctx, names, err)
 		return nil, &coded{err, "unknown_gateway"}
 	}
-	return desk.New(h.DB.Client, chosen).Of(h.DB.Client, h.Config.Names()), nil
+	return h.desk(chosen), nil
 }
 
 // one returns the gateway of a name.

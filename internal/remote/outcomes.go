@@ -7,6 +7,7 @@ import (
 
 	"spillway/internal/desk"
 	"spillway/internal/feed"
+	"spillway/internal/roles"
 )
 
 // OutcomesOf says which outcomes of a gateway are read.
@@ -22,7 +23,7 @@ type OutcomesOf struct {
 }
 
 // Outcomes reads what became of a gateway's jobs.
-var Outcomes = &Op[OutcomesOf, feed.Outcome, None]{About{Name: "readOutcomes", Method: http.MethodGet, Path: "/v1/gateways/{gateway}/outcomes", Kind: Lines, Elsewhere: true, Commands: []string{"outcomes"}},
+var Outcomes = &Op[OutcomesOf, feed.Outcome, None]{About{Name: "readOutcomes", Need: roles.Read, Method: http.MethodGet, Path: "/v1/gateways/{gateway}/outcomes", Kind: Lines, Elsewhere: true, Commands: []string{"outcomes"}},
 	func(ctx context.Context, h *Here, q OutcomesOf, out Out[feed.Outcome]) (n None, err error) {
 		o, err := h.feed(ctx, q.Gateway)
 		if err != nil {
@@ -63,7 +64,7 @@ type AckOf struct {
 }
 
 // AckOutcomes acknowledges outcomes.
-var AckOutcomes = &Op[AckOf, None, feed.Acked]{About{Name: "ackOutcomes", Method: http.MethodPost, Path: "/v1/gateways/{gateway}/outcomes/ack", Elsewhere: true, Commands: []string{"outcomes"}},
+var AckOutcomes = &Op[AckOf, None, feed.Acked]{About{Name: "ackOutcomes", Need: roles.Submit, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/outcomes/ack", Elsewhere: true, Commands: []string{"outcomes"}},
 	func(ctx context.Context, h *Here, q AckOf, _ Out[None]) (a feed.Acked, err error) {
 		o, err := h.feed(ctx, q.Gateway)
 		if err != nil {

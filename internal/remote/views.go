@@ -14,6 +14,7 @@ import (
 	"spillway/internal/doctor"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/roles"
 )
 
 // At is the gateways that a request is about: none means all of the configuration.
@@ -67,7 +68,7 @@ func (v Standing) Plain() Standing {
 func (v Standing) Err() error { return damagedOf(v.Damaged) }
 
 // Status is how gateways stand. Where none can be looked at it is an error.
-var Status = &Op[StatusOf, None, Standing]{About{Name: "getStatus", Method: http.MethodGet, Path: "/v1/status", Commands: []string{"status"}}, status}
+var Status = &Op[StatusOf, None, Standing]{About{Name: "getStatus", Need: roles.View, Method: http.MethodGet, Path: "/v1/status", Commands: []string{"status"}}, status}
 
 func status(ctx context.Context, h *Here, q StatusOf, _ Out[None]) (v Standing, err error) {
 	d, err := h.At(ctx, q.Gateways)
@@ -145,7 +146,7 @@ func damagedOf(lines []string) (all error) {
 }
 
 // Watch is what top draws.
-var Watch = &Op[At, None, Watching]{About{Name: "watch", Method: http.MethodGet, Path: "/v1/watch", Commands: []string{"top"}},
+var Watch = &Op[At, None, Watching]{About{Name: "watch", Need: roles.View, Method: http.MethodGet, Path: "/v1/watch", Commands: []string{"top"}},
 	func(ctx context.Context, h *Here, q At, _ Out[None]) (v Watching, err error) {
 		d, err := h.At(ctx, q.Gateways)
 		if err != nil {
@@ -172,7 +173,7 @@ type CallsOf struct {
 }
 
 // Calls counts the calls of the last hours.
-var Calls = &Op[CallsOf, None, desk.CallHistory]{About{Name: "countCalls", Method: http.MethodGet, Path: "/v1/calls", Commands: []string{"calls"}},
+var Calls = &Op[CallsOf, None, desk.CallHistory]{About{Name: "countCalls", Need: roles.View, Method: http.MethodGet, Path: "/v1/calls", Commands: []string{"calls"}},
 	func(ctx context.Context, h *Here, q CallsOf, _ Out[None]) (v desk.CallHistory, err error) {
 		by, err := desk.ParseCallsBy(q.By, "by")
 		if err != nil {
@@ -207,7 +208,7 @@ type AllAnswers struct {
 func (v AllAnswers) Err() error { return damagedOf(v.Damaged) }
 
 // Answers counts what gateways last answered to jobs that are not done.
-var Answers = &Op[AnswersOf, None, AllAnswers]{About{Name: "getAllAnswers", Method: http.MethodGet, Path: "/v1/answers", Commands: []string{"answers"}},
+var Answers = &Op[AnswersOf, None, AllAnswers]{About{Name: "getAllAnswers", Need: roles.View, Method: http.MethodGet, Path: "/v1/answers", Commands: []string{"answers"}},
 	func(ctx context.Context, h *Here, q AnswersOf, _ Out[None]) (v AllAnswers, err error) {
 		since, err := desk.ParseAgo(q.Since, time.Now().UTC(), "since")
 		if err != nil {
@@ -242,7 +243,7 @@ type AnswersAt struct {
 }
 
 // GatewayAnswers counts what one gateway last answered.
-var GatewayAnswers = &Op[AnswersAt, None, desk.Answers]{About{Name: "countAnswers", Method: http.MethodGet, Path: "/v1/gateways/{gateway}/answers", Commands: []string{"answers"}},
+var GatewayAnswers = &Op[AnswersAt, None, desk.Answers]{About{Name: "countAnswers", Need: roles.View, Method: http.MethodGet, Path: "/v1/gateways/{gateway}/answers", Commands: []string{"answers"}},
 	func(ctx context.Context, h *Here, q AnswersAt, _ Out[None]) (v desk.Answers, err error) {
 		all, err := Answers.call(ctx, h, AnswersOf{At: At{Gateways: []string{q.Gateway}}, Since: q.Since, Batch: q.Batch}, Out[None]{})
 		if err != nil {
@@ -252,7 +253,7 @@ var GatewayAnswers = &Op[AnswersAt, None, desk.Answers]{About{Name: "countAnswer
 	}}
 
 // Processes are the dispatchers that serve.
-var Processes = &Op[None, None, desk.Processes]{About{Name: "listProcesses", Method: http.MethodGet, Path: "/v1/processes", Commands: []string{"processes"}},
+var Processes = &Op[None, None, desk.Processes]{About{Name: "listProcesses", Need: roles.View, Whole: true, Method: http.MethodGet, Path: "/v1/processes", Commands: []string{"processes"}},
 	func(ctx context.Context, h *Here, _ None, _ Out[None]) (desk.Processes, error) {
 		return desk.WhoServes(ctx, h.DB.Client)
 	}}
@@ -265,7 +266,7 @@ type Examined struct {
 }
 
 // Examine looks for what will go wrong. The look at all gateways is a minute old at most.
-var Examine = &Op[At, None, Examined]{About{Name: "getDoctor", Method: http.MethodGet, Path: "/v1/doctor", Commands: []string{"doctor"}},
+var Examine = &Op[At, None, Examined]{About{Name: "getDoctor", Need: roles.View, Whole: true, Method: http.MethodGet, Path: "/v1/doctor", Commands: []string{"doctor"}},
 	func(ctx context.Context, h *Here, q At, _ Out[None]) (v Examined, err error) {
 		if len(q.Gateways) > 0 {
 			chosen, err := desk.Choose(h.Config, q.Gateways)
@@ -295,7 +296,7 @@ type SearchOf struct {
 const MostFound = 1000
 
 // Search finds jobs, a page at a time.
-var Search = &Op[SearchOf, None, desk.JobHits]{About{Name: "searchJobs", Method: http.MethodPost, Path: "/v1/search", Commands: []string{"find"}},
+var Search = &Op[SearchOf, None, desk.JobHits]{About{Name: "searchJobs", Need: roles.View, Method: http.MethodPost, Path: "/v1/search", Commands: []string{"find"}},
 	func(ctx context.Context, h *Here, q SearchOf, _ Out[None]) (v desk.JobHits, err error) {
 		if q.Limit < 0 || q.Limit > MostFound {
 			return v, usage("", "limit is no number from 1 to "+job.CountText(MostFound))
@@ -321,7 +322,7 @@ type KnownGateways struct {
 }
 
 // Gateways lists the gateways that the configuration has or that ever had jobs.
-var Gateways = &Op[None, None, KnownGateways]{About{Name: "listGateways", Method: http.MethodGet, Path: "/v1/gateways", Commands: []string{"gateway list"}},
+var Gateways = &Op[None, None, KnownGateways]{About{Name: "listGateways", Need: roles.View, Method: http.MethodGet, Path: "/v1/gateways", Commands: []string{"gateway list"}},
 	func(ctx context.Context, h *Here, _ None, _ Out[None]) (v KnownGateways, err error) {
 		d, err := h.At(ctx, nil)
 		if err != nil {
@@ -359,7 +360,7 @@ type Books struct {
 }
 
 // Audit checks the books.
-var Audit = &Op[AuditOf, Audited, Books]{About{Name: "audit", Method: http.MethodPost, Path: "/v1/audit", Kind: Long, Commands: []string{"audit"}}, auditBooks}
+var Audit = &Op[AuditOf, Audited, Books]{About{Name: "audit", Need: roles.View, Method: http.MethodPost, Path: "/v1/audit", Kind: Long, Commands: []string{"audit"}}, auditBooks}
 
 func auditBooks(ctx context.Context, h *Here, q AuditOf, out Out[Audited]) (v Books, err error) {
 	most := faultsListed

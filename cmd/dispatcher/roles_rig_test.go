@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"spillway/internal/cli"
+	"spillway/internal/console"
+	"spillway/internal/dispatch"
+	"spillway/internal/httpapi"
+	"spillway/internal/queue"
+	"spillway/internal/redisdb"
+	"spillway/internal/roles"
+	"spillway/internal/testkit"
+)
+
+// house is a dispatcher's HTTP side with a token of each role, and one more of each for gateway one alone.
+type house struct {
+	*rig
+	url  string
+	page *console.Console
+	doc  *openapi3.T
+	log  *testkit.Log
+}
+
+// tokenOf is the token of a role.
+func tokenOf(role roles.Role) string { return "canary-token-of-" + string(role) }
+
+// scopedTo is that for gateway one alone.
+func scopedTo(role roles.Role) string { return "canary-scoped-token-of-" + string(role) }
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{rig: newRig(t), log: &testkit.Log{}}
+	db, err := dispatch.Open(h.ctx, h.cfg, 5*time.Second)
+	h.must(err)
+	log := slog.New(slog.NewTextHandler(h.log, nil))
+	s := served{file: newInForce(h.cfg), door: newDoor(dispatch.Door(db.Client, h.cfg, apiPatience)), db: db, log: log, gateways: h.cfg.Gateways}
+	guard := httpapi.NewGuard("")
+	var all []httpapi.Token
+	for _, role := range roles.All() {
+		all = append(all, httpapi.Token{Name: string(role) + "-1", Role: role, SHA256: sha256.Sum256([]byte(tokenOf(role)))},
+			httpapi.Token{Name: string(role) + "-2", Role: role, SHA256: sha256.Sum256([]byte(scopedTo(role))), Gateways: []string{h.one}})
+	}
+	guard.Use(httpapi.Access{Tokens: all})
+	guard.Keep(sessions{redisdb.NewOnce(db.Client)})
+	x := s.examiner()
+	h.page = console.New(console.Config{Redis: db.Client, Gateways: h.cfg.Gateways, Listed: h.cfg.Names, Guard: guard, Log: log, Queues: true, Examiner: x})
+	api := s.api(httpapi.Config{Guard: guard, Ready: s.takesJobs, Console: h.page, Login: h.page.Login(), Queues: h.page.Protect(queue.Monitor(db.Client, "/queues/")),
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) })}, x)
+	srv := httptest.NewServer(api)
+	h.url = srv.URL
+	t.Cleanup(func() { srv.Close(); _ = h.page.Stop(t.Context()); _ = db.Close() })
+	h.doc, err = openapi3.NewLoader().LoadFromData(theDescription())
+	h.must(err)
+	return h
+}
+
+// ask sends a request with a token, or where it is empty by a browser.
+func (h *house) ask(browser *http.Client, token, method, path, kind, body string) answer {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
+	h.must(err)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if kind != "" {
+		r.Header.Set("Content-Type", kind)
+	}
+	back, err := browser.Do(r)
+	h.must(err)
+	defer back.Body.Close()
+	text, err := io.ReadAll(back.Body)
+	h.must(err)
+	return answer{back.StatusCode, back.Header, string(text)}
+}
+
+// program sends a request with a token.
+func (h *house) program(token, method, path, body string) answer {
+	h.t.Helper()
+	kind := ""
+	if method == http.MethodPost {
+		kind = asJSONType
+	}
+	return h.ask(http.DefaultClient, token, method, path, kind, body)
+}
+
+// browser logs in at the console. It follows no redirection.
+func (h *house) browser(token string) *http.Client {
+	h.t.Helper()
+	jar, err := cookiejar.New(nil)
+	h.must(err)
+	b := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if got := h.form(b, "/login", url.Values{"token": {token}}); got.code != http.StatusSeeOther {
+		h.t.Fatalf("logging in: %d", got.code)
+	}
+	return b
+}
+
+func (h *house) form(browser *http.Client, path string, fields url.Values) answer {
+	h.t.Helper()
+	return h.ask(browser, "", http.MethodPost, path, "application/x-www-form-urlencoded", fields.Encode())
+}
+
+// afar runs a command through --server.
+func (h *house) afar(token string, args ...string) ran {
+	h.t.Helper()
+	var out, err bytes.Buffer
+	h.t.Setenv(tokenVariable, token)
+	code := cli.Main(name, newCommand, append(args, "--server", h.url, "-c", "none.yaml", "--redis", "redis://127.0.0.1:1"), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &err})
+	return ran{out.String(), err.String(), code}
+}
+
+// mayNot says whether an answer is that of a role which is not enough.
+func mayNot(got answer) bool {
+	return got.code == http.StatusForbidden
+}

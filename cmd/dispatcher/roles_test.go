@@ -1,0 +1,208 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"spillway/internal/remote"
+	"spillway/internal/roles"
+)
+
+// needsOf is what each operation and path of the API needs, from the table where it is in it, and else as it is described: another test holds that against the routes.
+func (h *house) needsOf(t *testing.T) map[string]roles.Need {
+	t.Helper()
+	all := map[string]roles.Need{}
+	for path, item := range h.doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			i := slices.IndexFunc(roles.Needs(), func(n roles.Need) bool { return n.String() == op.Extensions["x-role"] })
+			if i < 0 {
+				t.Errorf("%s %s: no need is called %v", method, path, op.Extensions["x-role"])
+				continue
+			}
+			all[method+" "+path] = roles.Needs()[i]
+		}
+	}
+	for _, o := range remote.Table() {
+		about := o.Described()
+		all[about.Method+" "+about.Path] = about.Need
+	}
+	return all
+}
+
+func (h *house) filled(path string) string {
+	return strings.NewReplacer("{gateway}", h.one, "{name}", "b1", "{id...}", "a", "{id}", "a", "{$}", "").Replace(path)
+}
+
+// Every role meets every path of the API, and is let in or told which role it needs.
+func TestEachRoleAtEachPath(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.stock()
+	needs, cells := h.needsOf(t), 0
+	for _, what := range slices.Sorted(maps.Keys(needs)) {
+		need := needs[what]
+		method, path, _ := strings.Cut(what, " ")
+		for _, role := range roles.All() {
+			cells++
+			got := h.program(tokenOf(role), method, h.filled(path), "{}")
+			var p struct {
+				Code, Role string
+				Needs      string `json:"needs_role"`
+			}
+			may := need == roles.Nothing || slices.Contains(need.Roles(), role)
+			if may == mayNot(got) || got.code == http.StatusUnauthorized || got.code >= 500 && got.code != http.StatusServiceUnavailable {
+				t.Errorf("%s by %s: %d %s, needs %s", what, role, got.code, got.body, need)
+			}
+			if !may && (json.Unmarshal([]byte(got.body), &p) != nil || p.Code != "forbidden" || p.Role != string(role) || p.Needs != need.String()) {
+				t.Errorf("%s by %s: %s, needs %s", what, role, got.body, need)
+			}
+		}
+		if got := h.program("canary-nobody", method, h.filled(path), "{}"); need != roles.Nothing && got.code != http.StatusUnauthorized && got.code != http.StatusTooManyRequests {
+			t.Errorf("%s by nobody: %d", what, got.code)
+		}
+	}
+	if cells < 40*len(roles.All()) {
+		t.Errorf("%d cells", cells)
+	}
+	if strings.Contains(h.log.String(), "canary") {
+		t.Error("the log has a token")
+	}
+}
+
+// dearer are the requests of each operation that need more than it does.
+var dearer = map[string]string{
+	"findJob": "/v1/jobs/a?payload=true", "listDeadLetters": "/v1/dead-letters?payload=true", "getDeadLetter": "/v1/dead-letters/job/a?payload=true",
+	"searchJobs": `{"fields":{"payload.amount":"1"}}`, "exportJobs": "/v1/jobs?field=payload.amount", "exportBatch": "/v1/batches/b1/jobs?field=payload.amount", "audit": `{"repair":true}`,
+}
+
+// What shows payloads or repairs is for operators, whatever else the operation is for.
+func TestEachRoleAtWhatNeedsMore(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.stock()
+	for _, o := range remote.Table() {
+		about := o.Described()
+		if _, is := o.Request().(interface{ NeedsToo() roles.Need }); !is {
+			continue
+		}
+		how, known := dearer[about.Name]
+		if !known {
+			t.Errorf("%s may need more, and no request of it is tested", about.Name)
+			continue
+		}
+		path, body := how, ""
+		if about.Method == http.MethodPost {
+			path, body = about.Path, how
+		}
+		for _, role := range roles.All() {
+			got := h.program(tokenOf(role), about.Method, path, body)
+			if may := slices.Contains(roles.Operate.Roles(), role); may == mayNot(got) || may && got.code != http.StatusOK {
+				t.Errorf("%s by %s: %d %s", how, role, got.code, got.body)
+			}
+		}
+	}
+	if log := h.log.String(); !strings.Contains(log, "payloads") || !strings.Contains(log, "who=operator-1") {
+		t.Error("the log does not say who saw payloads")
+	}
+}
+
+// Every role meets every page and form of the console. Who may not act is drawn no button that does.
+func TestEachRoleAtEachPage(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.stock()
+	pages := h.page.Pages()
+	if len(pages) < 20 {
+		t.Fatalf("%d pages", len(pages))
+	}
+	for _, role := range roles.All() {
+		b := h.browser(tokenOf(role))
+		visit := func(method, path string, fields url.Values, need roles.Need) answer {
+			var got answer
+			if method == http.MethodPost {
+				got = h.form(b, path, fields)
+			} else {
+				got = h.ask(b, "", method, path, "", "")
+			}
+			if may := slices.Contains(need.Roles(), role); may == mayNot(got) || got.code == http.StatusUnauthorized || got.code >= 500 {
+				t.Errorf("%s %s by %s: %d, needs %s", method, path, role, got.code, need)
+			}
+			return got
+		}
+		for _, p := range pages {
+			method, path, _ := strings.Cut(p.Pattern, " ")
+			if path == "/logout" {
+				continue
+			}
+			if path == "/" { // all that is no page
+				path = "/nowhere"
+			}
+			got := visit(method, h.filled(path), url.Values{"id": {"a"}, "do": {"none"}}, p.Need)
+			if !slices.Contains(roles.Operate.Roles(), role) {
+				for _, button := range []string{"/pause\"", "/resume\"", "/limit\"", "do=replay", "do=discard", "do=pause", "/park?", "payload\" value=\"1"} {
+					if strings.Contains(got.body, button) {
+						t.Errorf("%s by %s draws %s", p.Pattern, role, button)
+					}
+				}
+			} else if p.Pattern == "GET /gateways/{gateway}" && (!strings.Contains(got.body, "/pause\"") || !strings.Contains(got.body, "do=replay")) {
+				t.Errorf("%s draws no buttons for %s", p.Pattern, role)
+			}
+		}
+		visit(http.MethodGet, "/gateways/"+h.one+"?payload=1", nil, roles.Operate)
+		visit(http.MethodGet, "/jobs/a?payload=1&gateway="+h.one, nil, roles.Operate)
+		visit(http.MethodPost, "/search", url.Values{"field": {"payload.amount"}, "value": {"1"}}, roles.Operate)
+		visit(http.MethodGet, "/batches?name=b1&do=pause", nil, roles.Operate)
+		visit(http.MethodGet, "/queues/", nil, roles.View)
+		if got := h.form(b, "/logout", nil); got.code != http.StatusSeeOther {
+			t.Errorf("%s logs out: %d", role, got.code)
+		}
+	}
+}
+
+// asked are the commands that --server can do, as they are asked here.
+var asked = map[string]string{
+	"status": "", "calls": "", "answers": "", "processes": "", "doctor": "", "find": "a*", "gateway list": "", "gateway rename": "none ONE --why x", "gateway forget": "none --why x", "audit": "",
+	"job": "a", "park": "b --why x --dry-run", "export": "", "batch list": "", "batch": "b1", "batch pause": "b1 --why x --dry-run", "batch resume": "b1 --why x --dry-run",
+	"batch cancel": "b1 --why x --dry-run", "dlq list": "", "dlq show": "a", "dlq stats": "", "dlq export": "", "dlq replay": "--id a --dry-run", "dlq discard": "--id a --why x --dry-run",
+	"dlq resolve": "--id d --done --why x --dry-run", "dlq history": "", "outcomes": "-g ONE", "pause": "-g ONE --why x", "resume": "-g ONE", "limit show": "", "limit set": "-g ONE 50/s",
+	"limit reset": "-g ONE", "limit forgive": "-g ONE --why x",
+}
+
+// Every role gives every command to --server, which does it or says which role it needs. It is not parallel: the token is in the environment.
+func TestEachRoleAtEachCommand(t *testing.T) {
+	h := newHouse(t)
+	h.stock()
+	needs := map[string][]roles.Need{}
+	for _, o := range remote.Table() {
+		about := o.Described()
+		for _, c := range about.Commands {
+			if about.Name != remote.AckOutcomes.Name { // that is for --ack
+				needs[c] = append(needs[c], about.Need)
+			}
+		}
+	}
+	for _, command := range slices.Sorted(maps.Keys(needs)) {
+		how, known := asked[command]
+		if command == "top" { // it needs a terminal: its path is tested at the API
+			continue
+		}
+		if !known {
+			t.Errorf("%s is not tested", command)
+			continue
+		}
+		for _, role := range roles.All() {
+			may := !slices.ContainsFunc(needs[command], func(n roles.Need) bool { return !slices.Contains(n.Roles(), role) })
+			got := h.afar(tokenOf(role), append(strings.Fields(command), strings.Fields(strings.ReplaceAll(how, "ONE", h.one))...)...)
+			refused := strings.Contains(got.err, "this needs the role")
+			if may == refused || refused && (got.code != 2 || !strings.Contains(got.err, "has the role "+string(role))) {
+				t.Errorf("%s by %s: exit code %d, %s", command, role, got.code, fmt.Sprint(got.out, got.err))
+			}
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/roles"
+)
+
+// Token is a token of the HTTP side with a name and a role.
+type Token struct {
+	// Name is who shows it, for the trail and the log: 1 to 40 of a-z, 0-9, ., _, @ and -. Several tokens may have the same name, with the same role and gateways.
+	Name string
+	// At is where the file names it.
+	At Position
+	// Role is what it may do.
+	Role roles.Role
+	// SHA256 is the digest of what callers show. All zero where the secret is a variable that is not set, and nobody needs it.
+	SHA256 [sha256.Size]byte
+	// Length is that of the secret in bytes; 0: the file has its digest alone.
+	Length int
+	// Gateways are those that exist for it. None (default): all.
+	Gateways []string
+	// Expires is when it ends. Zero (default): never.
+	Expires time.Time
+}
+
+// Guarded says that callers of the HTTP side need a token.
+func (c *Config) Guarded() bool { return c.Token != "" || len(c.Tokens) > 0 }
+
+// mostTokens bounds the tokens: each request is held against all of them.
+const mostTokens = 1000
+
+const howToken = "write each like {name: billing, role: producer, secret: \"${BILLING_TOKEN}\"}"
+
+// tokens reads the tokens with names.
+func (r *reader) tokens(n node) (all []Token) {
+	items := r.items(n, howToken)
+	if len(items) > mostTokens {
+		r.fault(n.path, "%d tokens are too many: keep at most %d", len(items), mostTokens)
+		return nil
+	}
+	for _, item := range items {
+		if t, fine := r.token(item); fine {
+			r.checkTwice(item.path, t, all)
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func (r *reader) token(n node) (t Token, fine bool) {
+	faults, role, digest, secret, expires := len(r.faults), "", "", Secret(""), ""
+	names := make([]string, len(roles.All()))
+	for i, one := range roles.All() {
+		names[i] = string(one)
+	}
+	t.At = r.place(n.path)
+	r.object(n,
+		field{"name", r.word(&t.Name, checkTokenName)},
+		field{"role", r.word(&role, choice("a role", names...))},
+		field{"secret", func(n node) { n.optional = !r.opt.Secrets; r.secret(&secret, checkToken)(n) }},
+		field{"sha256", func(n node) { n.hidden = true; r.word(&digest, checkDigest)(n) }}, // somebody may write the secret itself there
+		field{"gateways", func(n node) {
+			t.Gateways = r.words(n, "name those that the token is for, like [stripe]; leave gateways out for all", tokenGateway)
+		}},
+		field{"expires", r.word(&expires, func(text string) string { _, rule := expiry(text); return rule })},
+	)
+	if len(r.faults) > faults {
+		return t, false
+	}
+	t.Role = roles.Role(role)
+	t.Expires, _ = expiry(expires)
+	if t.Name == "" {
+		r.missing(n.path+".name", "say who shows it, like billing")
+	}
+	if role == "" {
+		r.missing(n.path+".role", "write one of "+strings.Join(names, ", "))
+	}
+	switch has, given := r.written(n.path+".secret"), r.written(n.path+".sha256"); {
+	case has && given:
+		r.clash(n.path+".sha256", n.path+".secret", "a token has one of the two: keep the digest, and take the secret out")
+	case given:
+		_, _ = hex.Decode(t.SHA256[:], []byte(digest)) // it was checked
+	case !has:
+		r.missing(n.path+".secret", "write secret: \"${BILLING_TOKEN}\", or sha256: with its digest in hex (printf %s \"$TOKEN\" | sha256sum)")
+	case secret != "":
+		t.SHA256, t.Length = sha256.Sum256([]byte(secret.Reveal())), len(secret)
+	}
+	return t, len(r.faults) == faults
+}
+
+// checkTwice reports what contradicts a token before: a name is one person or program, and a secret one token.
+func (r *reader) checkTwice(path string, t Token, before []Token) {
+	for _, b := range before {
+		if t.SHA256 == b.SHA256 && t.SHA256 != ([sha256.Size]byte{}) {
+			r.fault(path, "it has the secret of the token in line %d: each needs one of its own", b.At.Line)
+			return
+		}
+		if t.Name == b.Name && (t.Role != b.Role || !slices.Equal(t.Gateways, b.Gateways)) {
+			r.fault(path, "another token of the name %s, in line %d, has another role or other gateways: a name in the trail must mean one thing; give one of them another name", t.Name, b.At.Line)
+			return
+		}
+	}
+}
+
+// checkTokens reports what does not go with the rest of the file.
+func (r *reader) checkTokens(path string, c *Config) {
+	if c.Token != "" {
+		sum := sha256.Sum256([]byte(c.Token.Reveal()))
+		if i := slices.IndexFunc(c.Tokens, func(t Token) bool { return t.SHA256 == sum }); i >= 0 {
+			r.faultAt(c.Tokens[i].At, path, "the token %s has the secret of token, which opens everything: give it one of its own", c.Tokens[i].Name)
+		}
+	}
+	names := c.Names()
+	for _, t := range c.Tokens {
+		for _, g := range t.Gateways {
+			if !slices.Contains(names, g) && len(r.faults) == 0 {
+				r.faultAt(t.At, path, "the token %s is for gateway %q, which the file does not have%s", t.Name, g, job.DidYouMean(g, "", names))
+			}
+		}
+	}
+}
+
+var tokenName = regexp.MustCompile(`^[a-z0-9][a-z0-9._@-]{0,39}$`)
+
+func checkTokenName(name string) string {
+	if tokenName.MatchString(name) {
+		return ""
+	}
+	return "is not the name of a token: use up to 40 lower-case letters, digits, ., _, @ and -, starting with a letter or digit"
+}
+
+func checkDigest(text string) string {
+	if raw, err := hex.DecodeString(text); err != nil || len(raw) != sha256.Size {
+		return fmt.Sprintf("is not a SHA-256 digest: write %d hexadecimal digits", 2*sha256.Size)
+	}
+	return ""
+}
+
+func tokenGateway(name string) string {
+	if gatewayName.MatchString(name) {
+		return ""
+	}
+	return "is not a gateway's name: write it as it stands in gateways"
+}
+
+// expiry reads when a token ends: a day, with whose first moment it does, or a moment.
+func expiry(text string) (at time.Time, rule string) {
+	if text == "" {
+		return at, ""
+	}
+	if at, err := time.Parse(time.DateOnly, text); err == nil {
+		return at, ""
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at.UTC(), ""
+	}
+	return at, "is not a day or a moment: write it like 2027-01-01, or 2027-01-01T12:00:00Z; a day ends the token with its first moment, in UTC"
+}

@@ -1,0 +1,67 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"spillway/internal/desk"
+	"spillway/internal/roles"
+)
+
+// whoAsks is who sends a request: nobody, who may do nothing, where the HTTP side has not said so.
+func whoAsks(ctx context.Context) roles.Identity {
+	who, _ := roles.Of(ctx)
+	return who
+}
+
+// lacking refuses a request whose sender has another role than it needs; nil lets it pass.
+func lacking(r *http.Request, need roles.Need) error {
+	who := whoAsks(r.Context())
+	if who.May(need) {
+		return nil
+	}
+	return &refusal{http.StatusForbidden, fmt.Sprintf("this needs the role %s, and you are logged in as %s with the role %s", need, who.Name, who.Role)}
+}
+
+// forAll refuses who is there for some gateways alone.
+func forAll(r *http.Request) error {
+	if !whoAsks(r.Context()).Scoped() {
+		return nil
+	}
+	return &refusal{http.StatusForbidden, "this page is about all gateways, and you are logged in for some of them"}
+}
+
+// payloads lets a page show payloads, and has the log say to whom.
+func (c *Console) payloads(r *http.Request) error {
+	if err := lacking(r, roles.Operate); err != nil {
+		return err
+	}
+	c.cfg.Log.Info("payloads were asked for at the console", "path", r.URL.Path, "who", whoAsks(r.Context()).Name, "from", r.RemoteAddr)
+	return nil
+}
+
+// saying is who does something at a form and why: the name that was typed, and who is logged in.
+type saying struct {
+	who, why, from string
+	in             roles.Identity
+}
+
+// says reads who sends a form. Who is logged in by name need not type one.
+func says(r *http.Request) saying {
+	s := saying{who: typed(r, "who"), why: typed(r, "why"), from: r.RemoteAddr, in: whoAsks(r.Context())}
+	if s.who == "" {
+		s.who = s.in.Name
+	}
+	return s
+}
+
+// name is who does it, for people.
+func (s saying) name() string { return cmp.Or(s.in.Name, s.who) }
+
+// by is who does it, for the trail.
+func (s saying) by() desk.By {
+	return desk.ByOf(s.in, strings.TrimSpace(s.who+" (console)"), s.why)
+}

@@ -1,0 +1,107 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	guessesMost  = 10              // wrong tokens that an address may show at once
+	guessesAgain = 6 * time.Second // after which it may show another one
+	originsMost  = 10_000          // addresses that are remembered
+)
+
+// guesses count the wrong tokens by address. A token that can't be guessed is let in whatever its address did before, so that nobody can keep others out by showing wrong ones.
+// One that can be guessed, which only loopback may have, is not let in from an address that shows too many, unless it came from there before.
+type guesses struct {
+	mu    sync.Mutex
+	from  map[string]time.Time // when all that an address has shown is forgiven
+	right map[rightFrom]bool
+}
+
+type rightFrom struct {
+	from   string
+	digest [sha256.Size]byte
+}
+
+// origin is the address that a request comes from; of an IPv6 address, the network that one customer has.
+func origin(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() && !ip.Is4In6() {
+		if p, err := ip.Prefix(64); err == nil {
+			return p.Masked().Addr().String()
+		}
+	}
+	return host
+}
+
+// lets says whether a right token is let in.
+func (g *guesses) lets(from string, c credential) bool {
+	if !c.short {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := rightFrom{from, c.digest}
+	if g.right[key] {
+		return true
+	}
+	if g.wait(from) > 0 {
+		return false
+	}
+	if g.right == nil || len(g.right) >= originsMost {
+		g.right = map[rightFrom]bool{}
+	}
+	g.right[key] = true
+	return true
+}
+
+// failed counts a wrong token. after is when the address may show another one, once it has shown too many; 0: at once. first says that this one was the one too many.
+func (g *guesses) failed(from string) (after time.Duration, first bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if after := g.wait(from); after > 0 {
+		return after, false
+	}
+	now := time.Now()
+	if len(g.from) >= originsMost {
+		g.forget(now)
+	}
+	if g.from == nil {
+		g.from = map[string]time.Time{}
+	}
+	at := g.from[from]
+	if at.Before(now) {
+		at = now
+	}
+	g.from[from] = at.Add(guessesAgain)
+	return 0, g.wait(from) > 0
+}
+
+// wait is how long an address has to wait; 0: not at all.
+func (g *guesses) wait(from string) time.Duration {
+	at, known := g.from[from]
+	if !known {
+		return 0
+	}
+	return max(0, time.Until(at)-(guessesMost-1)*guessesAgain)
+}
+
+// forget makes room: those that are forgiven go, and if none is, all of them.
+func (g *guesses) forget(now time.Time) {
+	for from, at := range g.from {
+		if at.Before(now) {
+			delete(g.from, from)
+		}
+	}
+	if len(g.from) >= originsMost {
+		g.from = nil
+	}
+}
