@@ -57,7 +57,7 @@ func compose(t *testing.T) composeFile {
 func TestComposeRunsWhatTheProgramsUnderstand(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"redis":        "redis-server --appendonly yes --appendfsync everysec --maxmemory-policy noeviction",
+		"redis":        "redis-server --appendonly yes --appendfsync everysec --maxmemory-policy noeviction " + users(t),
 		"provider":     "provider --listen 0.0.0.0:9500 --limit 100/s",
 		"dispatcher-1": "run -c /etc/spillway/dispatcher.yaml --listen 0.0.0.0:9400",
 		"dispatcher-2": "run -c /etc/spillway/dispatcher.yaml --listen 0.0.0.0:9400",
@@ -93,6 +93,26 @@ func TestComposeLocksEachServiceDown(t *testing.T) {
 	}
 }
 
+// users are Redis's users as docs/security.md has them, for the gateways of the example.
+func users(t *testing.T) string {
+	t.Helper()
+	all := "--user default on nopass resetkeys resetchannels -@all +ping"
+	for _, m := range regexp.MustCompile(`(?m)^    redis-cli ACL SETUSER (spillway-(?:dispatcher|producer) .*)$`).FindAllStringSubmatch(text(t, "../docs/security.md"), -1) {
+		var words, more []string
+		for word := range strings.FieldsSeq(strings.ReplaceAll(m[1], "'", "")) {
+			if strings.Contains(word, "{stripe}") {
+				more = append(more, strings.Replace(word, "{stripe}", "{adyen}", 1))
+			} else if len(more) > 0 {
+				words, more = append(words, more...), nil
+			}
+			words = append(words, word)
+		}
+		all += " --user " + strings.Join(words, " ")
+	}
+	all = strings.Replace(all, ">PASSWORD", ">${REDIS_PASSWORD:?set it to a secret of your own}", 1)
+	return strings.Replace(all, ">PASSWORD", ">${REDIS_PRODUCER_PASSWORD:?set it to another secret}", 1)
+}
+
 func TestComposeKeepsJobsAndWaitsForRedis(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
@@ -108,6 +128,10 @@ func TestComposeKeepsJobsAndWaitsForRedis(t *testing.T) {
 		if s.DependsOn["redis"].Condition != "service_healthy" || !slices.Contains(s.Volumes, "./deploy/compose/dispatcher.yaml:/etc/spillway/dispatcher.yaml:ro") {
 			t.Errorf("%s depends on %v and mounts %v", name, s.DependsOn, s.Volumes)
 		}
+		user := map[bool]string{true: "redis://spillway-producer:${REDIS_PRODUCER_PASSWORD:?", false: "redis://spillway-dispatcher:${REDIS_PASSWORD:?"}[name == "enqueue"]
+		if !strings.HasPrefix(s.Environment["REDIS_URL"], user) {
+			t.Errorf("%s reaches Redis as %s", name, s.Environment["REDIS_URL"])
+		}
 		if !strings.HasPrefix(s.Environment["DISPATCHER_TOKEN"], "${DISPATCHER_TOKEN:?") {
 			t.Errorf("%s starts without asking for a token", name)
 		}
@@ -116,7 +140,10 @@ func TestComposeKeepsJobsAndWaitsForRedis(t *testing.T) {
 
 func TestComposeConfigurationIsValid(t *testing.T) {
 	t.Parallel()
-	env := func(name string) (string, bool) { return "a-token-for-the-test", name == "DISPATCHER_TOKEN" }
+	env := func(name string) (string, bool) {
+		value, set := map[string]string{"DISPATCHER_TOKEN": "a-token-for-the-test", "REDIS_URL": "redis://redis:6379/0"}[name]
+		return value, set
+	}
 	c, err := config.Load("../deploy/compose/dispatcher.yaml", config.Options{Secrets: true, Env: env})
 	if err != nil {
 		t.Fatal(err)

@@ -111,6 +111,7 @@ func TestComposeShowsTheStatusAsItSaysToType(t *testing.T) {
 		t.Fatal("docker-compose.yml does not say how to see the status")
 	}
 	t.Setenv("DISPATCHER_TOKEN", "a-token-for-the-test")
+	t.Setenv("REDIS_URL", "redis://redis:6379/0")
 	args := strings.Fields(strings.ReplaceAll(string(said[1]), "/etc/spillway/dispatcher.yaml", "../../deploy/compose/dispatcher.yaml"))
 	var out, errs strings.Builder
 	code := cli.Main(name, newCommand, append(args, "--redis", testkit.Redis(t)), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})

@@ -33,6 +33,9 @@ func load(t *testing.T, env []string, profiles ...string) (*types.Project, error
 	return options.LoadProject(t.Context())
 }
 
+// secrets are what the head of docker-compose.yml exports.
+var secrets = []string{"DISPATCHER_TOKEN=t0ken", "REDIS_PASSWORD=s3cret", "REDIS_PRODUCER_PASSWORD=an0ther"}
+
 // As `docker compose config` does, with each choice of profiles.
 func TestComposeTakesTheFile(t *testing.T) {
 	t.Parallel()
@@ -45,7 +48,7 @@ func TestComposeTakesTheFile(t *testing.T) {
 		{[]string{"monitoring"}, append([]string{"grafana", "prometheus"}, always...)},
 		{[]string{"tools", "monitoring"}, append([]string{"enqueue", "grafana", "prometheus"}, always...)},
 	} {
-		p, err := load(t, []string{"DISPATCHER_TOKEN=t0ken"}, c.profiles...)
+		p, err := load(t, secrets, c.profiles...)
 		if err != nil {
 			t.Errorf("profiles %v: %v", c.profiles, err)
 			continue
@@ -62,14 +65,16 @@ func TestComposeTakesTheFile(t *testing.T) {
 			}
 		}
 	}
-	if _, err := load(t, nil); err == nil {
-		t.Error("it starts without a token")
+	for i := range secrets {
+		if _, err := load(t, slices.Delete(slices.Clone(secrets), i, i+1)); err == nil {
+			t.Errorf("it starts without %s", secrets[i])
+		}
 	}
 }
 
 func TestADispatcherInComposeHasAHealthCheck(t *testing.T) {
 	t.Parallel()
-	p, err := load(t, []string{"DISPATCHER_TOKEN=t0ken"})
+	p, err := load(t, secrets)
 	if err != nil {
 		t.Fatal(err)
 	}
