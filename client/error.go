@@ -25,6 +25,8 @@ type Error struct {
 	Gateway, JobID string
 	// RetryAfter is when to come again; 0: it was not said, or would not help.
 	RetryAfter time.Duration
+	// NeedsRole is the role that was needed, and Role the one that the token has; of the code Forbidden alone.
+	NeedsRole, Role string
 	// Err is the cause where no answer came, such as a *url.Error.
 	Err error
 }
@@ -60,6 +62,8 @@ func (c Code) Error() string { return string(c) }
 const (
 	NoToken          Code = "no_token" // the token is missing or wrong
 	ForeignPage      Code = "foreign_page"
+	Forbidden        Code = "forbidden"
+	TooManyGuesses   Code = "too_many_guesses"
 	UnknownPath      Code = "unknown_path" // the dispatcher is older than this client, or the address is of something else
 	UnknownGateway   Code = "unknown_gateway"
 	UnknownJob       Code = "unknown_job"
@@ -87,7 +91,7 @@ const (
 
 // Codes returns the codes of the API.
 func Codes() []Code {
-	return []Code{NoToken, ForeignPage, UnknownPath, UnknownGateway, UnknownJob, UnknownBatch, NoOutcomes, UnknownReader, MethodNotAllowed, UnknownMediaType, InvalidJob, OtherPayload, TooLarge,
+	return []Code{NoToken, ForeignPage, Forbidden, TooManyGuesses, UnknownPath, UnknownGateway, UnknownJob, UnknownBatch, NoOutcomes, UnknownReader, MethodNotAllowed, UnknownMediaType, InvalidJob, OtherPayload, TooLarge,
 		InvalidRequest, TooSlow, NoRoom, Unavailable, Stopping, Failed, NotPossible, Changed, KeyReused, UnderWay}
 }
 
@@ -102,11 +106,13 @@ type problem struct {
 	Detail     string    `json:"detail"`
 	Hint       string    `json:"hint,omitempty"`
 	RetryAfter int64     `json:"retry_after,omitempty"` // seconds
+	NeedsRole  string    `json:"needs_role,omitempty"`
+	Role       string    `json:"role,omitempty"`
 	Lines      []problem `json:"lines,omitempty"`
 }
 
 func (p problem) err(gateway string) *Error {
-	return &Error{Code: p.Code, Status: p.Status, Detail: p.Detail, Hint: p.Hint, Gateway: gateway, JobID: p.ID, RetryAfter: time.Duration(p.RetryAfter) * time.Second}
+	return &Error{Code: p.Code, Status: p.Status, Detail: p.Detail, Hint: p.Hint, Gateway: gateway, JobID: p.ID, RetryAfter: time.Duration(p.RetryAfter) * time.Second, NeedsRole: p.NeedsRole, Role: p.Role}
 }
 
 // errorMost is how much of an error is read, in bytes: of many jobs it has a line for each.

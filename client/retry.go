@@ -71,5 +71,5 @@ func ended(ctx context.Context, failed *Error) error {
 	if failed == nil || errors.Is(failed, why) || errors.Is(failed, ctx.Err()) {
 		return why
 	}
-	return &Error{Code: failed.Code, Status: failed.Status, Detail: failed.Detail, Hint: failed.Hint, Gateway: failed.Gateway, JobID: failed.JobID, RetryAfter: failed.RetryAfter, Err: why}
+	return &Error{Code: failed.Code, Status: failed.Status, Detail: failed.Detail, Hint: failed.Hint, Gateway: failed.Gateway, JobID: failed.JobID, RetryAfter: failed.RetryAfter, NeedsRole: failed.NeedsRole, Role: failed.Role, Err: why}
 }
