@@ -23,10 +23,19 @@ func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.F
 		return job.Fallout{}, nil
 	}
 	pl := p.plan.Load()
-	keys := slices.Concat([]string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, pl.cfg.First, pl.waiting)
-	v, err := circuitScript.Run(ctx, p.client, keys, p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
+	args := []any{p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
 		f.Took.Microseconds(), redisdb.Flag(f.Written), f.Outages, f.Spent, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
-		HoldChannel, p.gateway, max(f.Since.UnixMicro(), 0)).StringSlice()
+		HoldChannel, p.gateway, max(f.Since.UnixMicro(), 0)}
+	in, alone := pl.scopeOf(f)
+	var v []string
+	var err error
+	if alone {
+		args[15] = redisdb.Wake // what is bound already stays so: nobody else's jobs are given back
+		v, err = p.failedIn(ctx, pl, in, args)
+	} else {
+		keys := slices.Concat([]string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, pl.cfg.First, pl.waiting)
+		v, err = circuitScript.Run(ctx, p.client, keys, args...).StringSlice()
+	}
 	if err != nil {
 		return job.Fallout{}, fmt.Errorf("trouble with %s could not be counted: %w", p.gateway, err)
 	}
@@ -35,6 +44,9 @@ func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.F
 		return job.Fallout{}, err
 	}
 	out.Own = state == "own" || f.Outages >= forgiven && f.Written && out.Outage.IsZero()
+	if alone {
+		return out, nil
+	}
 	if out.Opened && f.Kind == job.Fail {
 		p.meters.opened.Inc()
 		p.meters.circuit.set(true)

@@ -17,6 +17,7 @@ func (p *Pacer) Succeeded(ctx context.Context, s job.Slot, first bool) (closed b
 	p.mu.Lock()
 	probing := p.known.probing
 	p.mu.Unlock()
+	p.succeededIn(ctx, s, first)
 	if !probing {
 		return false
 	}
@@ -74,8 +75,13 @@ func Look(ctx context.Context, c redis.Scripter, gateway string) (Standing, erro
 }
 
 func look(ctx context.Context, c redis.Scripter, gateway string, now int64) (Standing, error) {
+	return lookAt(ctx, c, gateway, redisdb.NewKeys(gateway).Hold(), now)
+}
+
+// lookAt reads one of a gateway's holds: its own, or that of a route or a lane.
+func lookAt(ctx context.Context, c redis.Scripter, gateway, hold string, now int64) (Standing, error) {
 	k := redisdb.NewKeys(gateway)
-	v, err := lookScript.Run(ctx, c, []string{k.Hold(), k.Pace(), k.LiveLimits()}, now).Slice()
+	v, err := lookScript.Run(ctx, c, []string{hold, k.Pace(), k.LiveLimits()}, now).Slice()
 	if err != nil {
 		return Standing{}, fmt.Errorf("what holds %s back could not be read: %w", gateway, err)
 	}

@@ -16,7 +16,7 @@ local out = {cursor}
 for i = 1, #names, step do
   local packed, jobs, x, head, flow = redis.call('GET', prefix .. 'lane:' .. names[i]), 0, 0, '', ''
   local v = packed and cmsgpack.unpack(packed) or {0}
-  for f = 4, #v, 3 do
+  for f = 4, #v - 2, 3 do
     for bits, line in pairs(LINES) do
       if bit.band(v[f + 2], bits) > 0 then
         local key = prefix .. 'flow:' .. v[f] .. ':' .. line .. ':' .. names[i]

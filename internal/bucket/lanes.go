@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,6 +17,8 @@ type Route struct {
 	Name string
 	// Limits all hold, in every rolling window; none: the route has the gateway's alone.
 	Limits []job.Limit
+	// MaxInFlight is how many of its calls may be under way, over all processes; zero means no cap of its own.
+	MaxInFlight int64
 }
 
 // Lanes is what each lane of a gateway may have.
@@ -24,6 +27,8 @@ type Lanes struct {
 	Limits []job.Limit
 	// Weight is what share of the calls a lane has beside others that have jobs, 1 to MaxWeight; zero means 1.
 	Weight int64
+	// MaxInFlight is how many calls of one lane may be under way, over all processes; zero means no cap.
+	MaxInFlight int64
 }
 
 const (
@@ -45,8 +50,11 @@ func (c PacerConfig) beside() (all []job.Limit) {
 	return all
 }
 
-// Laned says that slots come with their jobs: there are lanes, or routes with limits.
-func (c PacerConfig) Laned() bool { return c.Lanes != nil || len(c.beside()) > 0 }
+// Laned says that slots come with their jobs: there are lanes, or routes that have limits or a cap, or that are held by themselves.
+func (c PacerConfig) Laned() bool {
+	capped := slices.ContainsFunc(c.Routes, func(r Route) bool { return r.MaxInFlight > 0 })
+	return c.Lanes != nil || len(c.beside()) > 0 || capped || c.Scoped && len(c.Routes) > 0
+}
 
 func (c PacerConfig) checkLanes() error {
 	if l := c.Lanes; l != nil && (l.Weight < 0 || l.Weight > MaxWeight) {
@@ -55,7 +63,13 @@ func (c PacerConfig) checkLanes() error {
 	if c.Lanes != nil && len(c.Lanes.Limits) > mostLimits {
 		return fmt.Errorf("lanes have %d limits: give at most %d", len(c.Lanes.Limits), mostLimits)
 	}
+	if c.Lanes != nil && c.Lanes.MaxInFlight < 0 {
+		return errors.New("lanes have a cap of calls in flight below 0: give 0 or more")
+	}
 	for _, r := range c.Routes {
+		if r.MaxInFlight < 0 {
+			return fmt.Errorf("the route %s has a cap of calls in flight below 0: give 0 or more", r.Name)
+		}
 		if len(r.Limits) > mostLimits {
 			return fmt.Errorf("the route %s has %d limits: give at most %d", r.Name, len(r.Limits), mostLimits)
 		}
@@ -132,6 +146,8 @@ type besideArg struct {
 	Weight  int64                 `json:"weight"`
 	Own     *ownArg               `json:"own,omitempty"`
 	Take    string                `json:"take,omitempty"`
+	Cap     int64                 `json:"cap,omitempty"`
+	Caps    map[string]int64      `json:"caps,omitempty"`
 }
 
 // beside says what pick.lua has to know of routes, lanes and classes. What Redis's clock may have gained within a window makes its permits take longer.
@@ -151,6 +167,7 @@ func (p *Pacer) beside(pl *plan, w wish) string {
 	for name, windows := range pl.routes {
 		arg.Routes[name] = of(windows)
 	}
+	arg.Cap, arg.Caps = pl.caps()
 	arg.Classes, arg.Usual = classesOf(pl.cfg.Classes)
 	if w.cost > 0 {
 		arg.Take = p.keys.Job(w.id)
@@ -173,6 +190,7 @@ func pickedOf(s job.Slot, v []any) job.Slot {
 	text := func(i int) string { t, _ := v[i].(string); return t }
 	s.Flow = job.Flow{Class: text(2), Route: text(3), Lane: text(4), Kept: true}
 	s.Flow.Line, _ = number(v[5])
+	s.Flow.Marks, _ = number(v[6])
 	if s.Message = text(1); s.Message != "" {
 		s.Task = text(0)
 	}
@@ -204,7 +222,7 @@ func (p *Pacer) unbind(slots []job.Slot) error {
 	args := []any{p.plan.Load().cfg.Lanes.weight()}
 	for _, s := range slices.Backward(slots) {
 		if f := s.Flow; f.Kept {
-			args = append(args, s.At, p.late.edge(s), s.Cost, f.Class, f.Route, f.Lane, s.Task, f.Line)
+			args = append(args, s.At, p.late.edge(s), s.Cost, f.Class, f.Route, f.Lane, s.Task, f.Line, s.Lease, f.Marks)
 		}
 	}
 	if len(args) == 1 {

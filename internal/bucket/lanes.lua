@@ -4,12 +4,14 @@
 -- Keys, whose names begin as the pace's; all times in µs:
 --      lanes            hash  what is known of all: G (units bound so far)  V<class> (its virtual time)  D<class> (the G by which it is to be served)
 --                             O<flow> (what the tags of a set lie behind the class's)  B<route> (it has no permit before)  on (flows whose sets may have members)
---                             tasks (in the lanes' lines)  n<flow> (those of a flow)  busy (lanes with tasks)  lm lu ls (writes that Redis has lost: their mark, units, since when)  bound (when a job was last)
+--                             tasks (in the lanes' lines)  n<flow> (those of a flow)  busy (lanes with tasks)  H<route> (until when its hold may say something, see scopes.lua)
+--                             lm lu ls (writes that Redis has lost: their mark, units, since when)  bound (when a job was last)
 --                             moved (by how much Redis's clock was set back in all)
 --      ready:FLOW       zset  lanes that may be called: their tags, less O
 --      throttled        zset  lanes with tasks that may not be called before a moment
 --      flow:FLOW:LINE:LANE  list  tasks, the next one at the right end; the lines are those of redisdb.Keys.Lines
---      lane:LANE        text  packed: {throttled until, for jobs of which class that cost more ('' = for all), logs, flow, tag, lines with tasks, flow, …}
+--      lane:LANE        text  packed: {throttled until, for jobs of which class that cost more ('' = for all), logs, flow, tag, lines with tasks, flow, …}, and behind
+--                             the flows until when the lane's hold may say something, if there was one lately (scopes.lua)
 --      route:ROUTE      text  packed: logs
 --      overrides        hash  lane:LANE, route:ROUTE → what was set for it live: limits|weight|paused, each empty where nothing was (limits as permits.own reads them)
 -- A lane with tasks is either in throttled or in the sets of all its flows with tasks. Edges and moments in these keys go on when Redis's clock is set back.
@@ -83,12 +85,13 @@ end
 function lanes.record(lane)
   local r = L.records[lane]
   if r then return r end
-  r = {x = 0, dear = '', logs = {}, tag = {}, work = {}, busy = false}
+  r = {lane = lane, x = 0, dear = '', logs = {}, tag = {}, work = {}, held = 0, busy = false}
   local packed = redis.call('GET', L.prefix .. 'lane:' .. lane)
   if packed then
     local v = cmsgpack.unpack(packed)
     r.x, r.dear, r.logs = v[1], v[2], v[3]
-    for i = 4, #v, 3 do
+    if #v % 3 == 1 then r.held = v[#v] end
+    for i = 4, #v - 2, 3 do
       r.tag[v[i]] = v[i + 1]
       if v[i + 2] > 0 then r.work[v[i]], r.busy = v[i + 2], true end
     end
@@ -106,9 +109,17 @@ function lanes.logs_of(route)
   return L.routes[route]
 end
 
--- lanes.stay returns for how long logs say something, in ms.
-function lanes.stay(logs, longest, now)
-  local till = now + LANES_KEPT
+-- lanes.packed is the value of a lane's record.
+function lanes.packed(r)
+  local v = {r.x, r.dear, r.logs}
+  for flow, tag in pairs(r.tag) do v[#v + 1], v[#v + 2], v[#v + 3] = flow, tag, r.work[flow] or 0 end
+  if r.held > 0 then v[#v + 1] = r.held end
+  return cmsgpack.pack(v)
+end
+
+-- lanes.stay returns for how long logs, or a hold until held, say something, in ms.
+function lanes.stay(logs, longest, now, held)
+  local till = math.max(now + LANES_KEPT, held)
   for _, log in ipairs(logs) do
     if #log > 1 then till = math.max(till, log[#log - 1] + longest + LANES_KEPT) end
   end
@@ -121,13 +132,12 @@ function lanes.save(now, route_limits)
     local r = L.records[lane]
     local busy = next(r.work) ~= nil
     if busy ~= r.busy then lanes.set('busy', math.max(lanes.state('busy') + (busy and 1 or -1), 0)) end
-    local v = {r.x, r.dear, r.logs}
-    for flow, tag in pairs(r.tag) do v[#v + 1], v[#v + 2], v[#v + 3] = flow, tag, r.work[flow] or 0 end
-    local key, packed = L.prefix .. 'lane:' .. lane, cmsgpack.pack(v)
-    if next(r.work) then
+    if now and r.held <= now then r.held = 0 end
+    local key, packed = L.prefix .. 'lane:' .. lane, lanes.packed(r)
+    if busy then
       redis.call('SET', key, packed)
     elseif now then
-      redis.call('SET', key, packed, 'PX', lanes.stay(r.logs, r.kept.longest, now))
+      redis.call('SET', key, packed, 'PX', lanes.stay(r.logs, r.kept.longest, now, r.held))
     else
       redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- what is gone says nothing any more
     end
@@ -135,7 +145,7 @@ function lanes.save(now, route_limits)
   for route in pairs(L.used) do
     local key, packed = L.prefix .. 'route:' .. route, cmsgpack.pack(L.routes[route])
     if now then
-      redis.call('SET', key, packed, 'PX', lanes.stay(L.routes[route], route_limits[route].longest, now))
+      redis.call('SET', key, packed, 'PX', lanes.stay(L.routes[route], route_limits[route].longest, now, 0))
     else
       redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- what is gone says nothing any more
     end

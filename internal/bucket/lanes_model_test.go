@@ -28,6 +28,8 @@ type laneTrial struct {
 	losing          bool    // Redis loses writes now and then
 	operated        bool    // an operator sets what lanes may have, and pauses lanes and routes
 	together, chunk int64   // jobs that come together; slots wanted at a time, at most
+	lasting         int64   // a call ends so long after it was written, at most (µs); 0 = nobody hears of its end
+	waits           float64 // share of calls whose answer holds their lane or their route
 }
 
 // drawLosses draws a trial in which Redis loses writes.
@@ -157,8 +159,8 @@ type flowModel struct {
 	called bool         // the last one was called before
 }
 
-// next returns the line whose turn it is; -1 if there is none.
-func (f *flowModel) next() int {
+// next returns the line whose turn it is; -1 if there is none. Of calls sent ahead after a hold, jobs that were never called go first.
+func (f *flowModel) next(ahead bool) int {
 	first := func(a, b int) int {
 		switch {
 		case len(f.lines[a]) > 0:
@@ -169,17 +171,17 @@ func (f *flowModel) next() int {
 		return -1
 	}
 	fresh, called := first(0, 1), first(2, 3)
-	if fresh >= 0 && (called < 0 || f.called) {
+	if fresh >= 0 && (called < 0 || f.called || ahead) {
 		return fresh
 	}
 	return called
 }
 
-func (f *flowModel) empty() bool { return f.next() < 0 }
+func (f *flowModel) empty() bool { return f.next(false) < 0 }
 
 // take takes the next job.
-func (f *flowModel) take() laneJob {
-	i := f.next()
+func (f *flowModel) take(ahead bool) laneJob {
+	i := f.next(ahead)
 	j := f.lines[i][0]
 	f.lines[i], f.called = f.lines[i][1:], i >= 2
 	if f.empty() {

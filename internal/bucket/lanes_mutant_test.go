@@ -19,7 +19,10 @@ func hashOf(fragments []string) string {
 
 // laneScripts are the texts of all scripts of lanes.
 func laneScripts() []string {
-	all := []string{redisdb.Compose(pickText...), redisdb.Compose(unbindText...), redisdb.Compose(movedText...)}
+	var all []string
+	for _, fragments := range [][]string{pickText, unbindText, movedText, overText, scopedText, scopedOKText} {
+		all = append(all, redisdb.Compose(fragments...))
+	}
 	for _, text := range redisdb.Texts() {
 		if strings.Contains(text, "'PEXPIRE', KEYS[1], ACTED") {
 			all = append(all, text)
@@ -85,6 +88,20 @@ func TestMutantsOfLanes(t *testing.T) {
 		"what goes back is not counted":        {bent{"lanes.count(flow, 1)", ""}, 13, nil},
 		"lanes stay busy":                      {bent{"(busy and 1 or -1)", "(busy and 1 or 0)"}, 0, nil},
 		"called before goes first":             {bent{"bit.band(lines, LANES_TURN) > 0)", "false)"}, 0, nil},
+		"a cap allows one more":                {bent{"redis.call('ZCARD', key) - most", "redis.call('ZCARD', key) - most - 1"}, 0, drawScopes},
+		"a lane's cap is not looked at":        {bent{"scopes.room('l:' .. r.lane, lane_cap,", "scopes.room('l:' .. r.lane, 0,"}, 0, drawScopes},
+		"a route's cap is not looked at":       {bent{"scopes.room('r:' .. name, route_caps[name] or 0,", "scopes.room('r:' .. name, 0,"}, 0, drawScopes},
+		"a call's end frees no place":          {bent{"then redis.call('ZREM', L.prefix .. 'flight:' .. scope, lease) end", "then lease = nil end"}, 0, drawScopes},
+		"a call's end wakes no lane":           {bent{"  waited = waited or next(r.work) ~= nil\n  lanes.look(lane, r)", "  waited = true"}, 0, drawScopes},
+		"a call's end opens no route":          {bent{"local waited = lanes.state('B' .. route) > 0\nlanes.set('B' .. route, 0)", "local waited = true"}, 0, drawScopes},
+		"a process takes its places with it":   {bent{"slot + outlives + L.moved", "slot + 1000 * outlives + L.moved"}, 0, drawScopes},
+		"a lane's hold is not looked at":       {bent{"return math.max(at, scopes.held('l:' .. r.lane, r.held, on_clock)) - L.moved", "return at - L.moved"}, 0, drawScopes},
+		"a route's hold is not looked at":      {bent{"    x = math.max(x, route_held(name))\n", ""}, 0, drawScopes},
+		"all go when a hold is over":           {bent{"  return h.need and math.max(h.till, h.probe) or h.till", "  return h.till"}, 0, drawScopes},
+		"nobody hears of a lane's hold":        {bent{"  r.held = known\n", ""}, 0, drawScopes},
+		"nobody hears of a route's hold":       {bent{"    lanes.set('H' .. name, known)\n", ""}, 0, drawScopes},
+		"a held lane stays in turn":            {bent{"if v[2] == '1' and held > now then lanes.throttle(name, r, held, '') else lanes.look(name, r) end", ""}, 0, drawScopes},
+		"a call without news lets none go":     {bent{"then redis.call('HDEL', key, 'probe', 'slot') end\nend", "then key = nil end\nend"}, 0, drawScopes},
 	} {
 		t.Run(name, m.dies)
 	}

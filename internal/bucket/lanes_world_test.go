@@ -34,10 +34,11 @@ type lanesWorld struct {
 	granted   int
 	misses    int
 
-	sent  []sentCall
-	pairs map[string]*fair
-	floor map[string]*floorRun
-	set   liveSet
+	scopes scopesModel
+	sent   []sentCall
+	pairs  map[string]*fair
+	floor  map[string]*floorRun
+	set    liveSet
 }
 
 type sentCall struct {
@@ -299,7 +300,8 @@ func (w *lanesWorld) readyAt(by windowsNow, f job.Flow, cost, t int64) int64 {
 	}
 	t = roomInAll(w.account, by.account, cost, t)
 	t = roomInAll(w.ofLane[f.Lane], by.of(f.Lane), cost, t)
-	return roomInAll(w.ofRoute[f.Route], by.routes[f.Route], cost, t)
+	t = roomInAll(w.ofRoute[f.Route], by.routes[f.Route], cost, t)
+	return max(w.scopes.laneReady(w, f.Lane, t), w.scopes.routeReady(w, f.Route, t))
 }
 
 // earliest returns when the next slot may be, over all flows.
@@ -329,6 +331,7 @@ func (w *lanesWorld) pick(p *Pacer, end int64) {
 	}
 	by := w.windowsOf(p)
 	floors, G := w.floors()
+	w.scopes.read(w)
 	want, lead := 1+w.rng.Int64N(w.chunk), int64(1000)
 	g := w.reserve(p, wish{want: want, lead: lead})
 	for i, s := range g.slots {
@@ -407,7 +410,7 @@ func (w *lanesWorld) bound(p *Pacer, by windowsNow, s job.Slot, lead int64, firs
 		w.checkShares(by, s, chosen)
 		w.set.paid[f] = w.set.weighed[f.Lane]
 	}
-	j := lines.take()
+	j := lines.take(w.scopes.bind(w, s))
 	if cost := w.costOf(j); s.Task != j.task() || s.Message != j.task() || s.Cost != cost {
 		w.fail("%s (%q) of %v was bound at a cost of %d: the next one is %s, which costs %d", s.Task, s.Message, f, s.Cost, j.task(), cost)
 	}
@@ -431,16 +434,19 @@ func (w *lanesWorld) bound(p *Pacer, by windowsNow, s job.Slot, lead int64, firs
 			w.put(j, line, door, true)
 		})
 	default:
-		w.call(p, s)
+		w.call(p, s, j)
 	}
 }
 
 // call writes the job's call, late or not, and reports the moment where Redis counts another one.
-func (w *lanesWorld) call(p *Pacer, s job.Slot) {
+func (w *lanesWorld) call(p *Pacer, s job.Slot, j laneJob) {
 	pl := p.plan.Load()
 	wrote := s.At + w.extreme(pl.epsilon)
 	if w.rng.Float64() < w.late {
 		wrote = s.At + pl.epsilon + w.rng.Int64N(pl.tooLate-pl.epsilon)
+	}
+	if w.lasting > 0 {
+		w.at(wrote+w.rng.Int64N(w.lasting), func() { w.end(p, s, j) })
 	}
 	w.sent = append(w.sent, sentCall{wrote + w.extreme(w.cfg.Jitter.Microseconds()), s.Cost, flowKey(s.Flow), w.misses, w.set.now(s.Flow.Lane)})
 	if edge := p.late.edge(s); wrote > edge+pl.epsilon || edge > wrote+pl.epsilon {
@@ -469,9 +475,8 @@ func (w *lanesWorld) giveBack(p *Pacer, s job.Slot, j laneJob) {
 	if err := p.releaseNow([]job.Slot{s}); err != nil {
 		w.t.Fatal(err)
 	}
-	for _, uses := range []*[]use{&w.account} {
-		w.drop(uses, s)
-	}
+	w.drop(&w.account, s)
+	w.scopes.over(s)
 	route, lane := w.ofRoute[s.Flow.Route], w.ofLane[s.Flow.Lane]
 	w.drop(&route, s)
 	w.drop(&lane, s)
@@ -598,7 +603,7 @@ func (w *lanesWorld) checkShares(by windowsNow, s job.Slot, chosen int64) {
 			continue
 		}
 		able[f] = true
-		if roomInAll(w.ofLane[f.Lane], by.of(f.Lane), w.costOf(lines.lines[lines.next()][0]), chosen) > chosen {
+		if roomInAll(w.ofLane[f.Lane], by.of(f.Lane), w.costOf(lines.lines[lines.next(false)][0]), chosen) > chosen || w.scopes.laneReady(w, f.Lane, chosen) > chosen {
 			waits[f.Lane] = true
 		}
 	}

@@ -53,6 +53,8 @@ type PacerConfig struct {
 	Routes []Route
 	// Lanes says what each lane may have; nil means that the gateway has none. With lanes, or routes that have limits, a slot comes with the job that is called at it.
 	Lanes *Lanes
+	// Scoped says that routes can be held by themselves, whether they have limits or not: answers, or circuits of their own, concern one alone.
+	Scoped bool
 	// CallTimeout is how long a call may take. A lease is given up at slot + CallTimeout + 5 s. A call sent ahead after a
 	// hold may take as long, but without news of it the next one goes 5 s after its slot.
 	CallTimeout time.Duration

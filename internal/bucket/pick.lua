@@ -1,15 +1,15 @@
 -- pick.lua: where a gateway has lanes: the next slots, each with the job that is called at it. It goes on where reserve.lua ends, behind ready.lua, so account,
--- route and lane give their permits for the same moment in one step; granted.lua and picked.lua go on where it ends. Fragments: permits.lua, lanes.lua, sorted.lua and
--- beside.lua.
+-- route and lane give their permits for the same moment in one step; granted.lua and picked.lua go on where it ends. Fragments: permits.lua, lanes.lua, scopes.lua,
+-- sorted.lua and beside.lua.
 -- KEYS and ARGV as reserve.lua has them, and those of beside.lua
--- Returns what reserve.lua does, and for each slot also: task, its message, class, route, lane, line. One state more:
---      waiting  no job that waits may be called yet: its route or lane has no permit
+-- Returns what reserve.lua does, and for each slot also: task, its message, class, route, lane, line, marks (scopes.lua). One state more:
+--      waiting  no job that waits may be called yet: its route or lane has no permit or no place, or is held
 local PROMOTE, MISSES, ROUNDS = 8, 64, 128 -- so many lanes come back at a time, and a script's work is bounded: what is left is for the next one
 local ROUTE_AGAIN, LANE_AGAIN = 10000000, 300000000 -- what has no permit is looked at again after so long at the latest, as its limit may have been raised (µs)
 
 local TURN = 68719476736 -- what one job in the queue counts in a flow's turn
 
-local slots, hint, state, bound, taken = {}, 0, 'horizon', {}, nil
+local slots, hint, state, bound, taken = {}, 0, 'horizon', {}, nil -- of a slot: when, cost, marks
 
 -- pick fills slots and bound, or returns an answer without slots.
 local function pick()
@@ -77,17 +77,24 @@ local function pick()
   end
   if first > reach or more and first > now + lead then return finish('horizon', more and 0 or first - reach) end
 
+  local on_clock, lane_cap, route_caps = now + L.moved, beside.cap or 0, beside.caps or {}
   local function lane_ready(r, units, t)
     if r.paused then return math.huge end
-    return permits.ready(r.logs, r.limits, units, t + L.moved, L.lost, false) - L.moved
+    local at = scopes.room('l:' .. r.lane, lane_cap, on_clock, permits.ready(r.logs, r.limits, units, t + L.moved, L.lost, false))
+    return math.max(at, scopes.held('l:' .. r.lane, r.held, on_clock)) - L.moved
   end
+  local function route_has_room(name, units, t)
+    t = t + L.moved
+    if routes[name] then t = permits.ready(lanes.logs_of(name), routes[name], units, t, L.lost, L.lost and L.lost.units < LOSS_FULL) end
+    return scopes.room('r:' .. name, route_caps[name] or 0, on_clock, t) - L.moved
+  end
+  local function route_held(name) return scopes.held('r:' .. name, lanes.state('H' .. name), on_clock) - L.moved end
   local function route_ready(name, units, t)
     if lanes.paused(name) then return math.huge end
-    if not routes[name] then return t end
-    return permits.ready(lanes.logs_of(name), routes[name], units, t + L.moved, L.lost, L.lost and L.lost.units < LOSS_FULL) - L.moved
+    return math.max(route_has_room(name, units, t), route_held(name))
   end
 
-  -- take takes the permits of a slot, everywhere.
+  -- take takes the permits of a slot, everywhere, and the places of its call. It returns the slot.
   local function take(slot, cost, name, lane, r)
     for k = 1, K do
       cursor[k], used[k] = at[k], sum[k] + cost
@@ -100,10 +107,17 @@ local function pick()
     if routes[name] then
       permits.take(lanes.logs_of(name), routes[name], cost, slot + L.moved, slot + allowance + L.moved, now + L.moved)
       L.used[name] = true
-      local again = route_ready(name, 1, slot)
+    end
+    local at, lease, ends = slot + L.moved, ARGV[12] .. ':' .. #slots + 1, slot + outlives + L.moved
+    local marks = (lane_cap > 0 or route_caps[name]) and SCOPES_PLACE or 0
+    if scopes.take('r:' .. name, lanes.state('H' .. name), route_caps[name] or 0, on_clock, at, lease, ends) then marks = marks + SCOPES_ROUTE end
+    if scopes.take('l:' .. lane, r.held, lane_cap, on_clock, at, lease, ends) then marks = marks + SCOPES_LANE end
+    if routes[name] or route_caps[name] then
+      local again = route_has_room(name, 1, slot)
       if again > slot then lanes.set('B' .. name, math.min(again, slot + ROUTE_AGAIN) + L.moved) end
     end
     lanes.set('bound', now + L.moved)
+    return {slot, cost, marks}
   end
 
   local throttled = L.prefix .. 'throttled'
@@ -144,16 +158,18 @@ local function pick()
   local function shut(flow, t)
     local name = lanes.route(flow)
     if lanes.paused(name) then return t + ROUTE_AGAIN end
-    local x, dear = routes[name] and lanes.state('B' .. name) - L.moved or 0, kept_for_dear[name]
+    local x, dear = (routes[name] or route_caps[name]) and lanes.state('B' .. name) - L.moved or 0, kept_for_dear[name]
+    x = math.max(x, route_held(name))
     if dear and rank(lanes.class(flow)) >= rank(dear.class) then x = math.max(x, dear.till) end
     return x > t and x or nil
   end
 
   -- next_line returns the line of a flow whose turn it is. Jobs that were called before take every second place at most, and none that is sent ahead.
   local function next_line(r, flow)
-    local lines = r.work[flow]
+    local lines, route = r.work[flow], lanes.route(flow)
+    local ahead = need == 1 or scopes.ahead('l:' .. r.lane, r.held, on_clock) or scopes.ahead('r:' .. route, lanes.state('H' .. route), on_clock)
     local fresh, called = bit.band(lines, LANES_FRESH) > 0, bit.band(lines, LANES_CALLED) > 0
-    if fresh and (not called or need == 1 or bit.band(lines, LANES_TURN) > 0) then return bit.band(lines, 1) > 0 and 1 or 2 end
+    if fresh and (not called or ahead or bit.band(lines, LANES_TURN) > 0) then return bit.band(lines, 1) > 0 and 1 or 2 end
     return bit.band(lines, 4) > 0 and 4 or 8
   end
 
@@ -217,7 +233,7 @@ local function pick()
       due = math.min(due, x)
       return false
     end
-    x = route_ready(name, cost, t)
+    x = route_has_room(name, cost, t)
     if x > t then
       if cost == 1 then lanes.set('B' .. name, math.min(x, t + ROUTE_AGAIN) + L.moved) else kept_for_dear[name] = {till = x, class = b.class} end
       return false
@@ -290,8 +306,7 @@ local function pick()
         state, hint = first > reach and 'horizon' or 'waiting', t < math.huge and t - reach or 0
         return
       end
-      take(t, asked, name, lane, r)
-      slots[#slots + 1] = {t, asked}
+      slots[#slots + 1] = take(t, asked, name, lane, r)
     end
   end
 
@@ -326,11 +341,11 @@ local function pick()
       return misses < MISSES
     end
     b.task = task
-    take(slot, b.cost, b.name, b.lane, b.r)
+    local taken_slot = take(slot, b.cost, b.name, b.lane, b.r)
     b.r.work[b.flow] = bit.bor(bit.band(b.r.work[b.flow], LANES_ALL), b.line >= 4 and LANES_TURN or 0)
     pay(b, slot)
     serve(b)
-    slots[#slots + 1], bound[#bound + 1] = {slot, b.cost}, b
+    slots[#slots + 1], bound[#bound + 1] = taken_slot, b
     return true
   end
 

@@ -11,7 +11,7 @@ for i = 1, #slots do
     message = hash and call('HGET', tasks .. b.task, 'msg')
     leases[#leases + 1], leases[#leases + 2] = ends, b.task
   end
-  local values = {b and b.task or '', message or '', b and b.class or '', (b or taken).name, (b or taken).lane, b and b.line or 0}
+  local values = {b and b.task or '', message or '', b and b.class or '', (b or taken).name, (b or taken).lane, b and b.line or 0, slots[i][3]}
   for j = 1, #values do reply[#reply + 1] = values[j] end
 end
 if #leases > 0 then call('ZADD', string.gsub(KEYS[6], 'active$', 'lease'), unpack(leases)) end

@@ -121,13 +121,15 @@ func (p *Pacer) End(ctx context.Context, s job.Slot) {
 	p.mu.Lock()
 	probe := s.Probe && p.known.probing
 	p.mu.Unlock()
-	if s.Lease == "" && !probe {
+	if s.Lease == "" && !probe && s.Flow.Marks == 0 {
 		return
 	}
 	over := p.background(func() {
 		within, cancel := context.WithTimeout(context.Background(), answerWithin)
 		defer cancel()
-		_ = endScript.Run(within, p.client, []string{p.keys.Flight(), p.keys.Hold()}, s.Lease, s.At).Err()
+		if p.endIn(within, s); s.Lease != "" || probe {
+			_ = endScript.Run(within, p.client, []string{p.keys.Flight(), p.keys.Hold()}, s.Lease, s.At).Err()
+		}
 		p.Wake()
 	})
 	select {

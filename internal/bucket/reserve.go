@@ -82,6 +82,11 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 			r.slots[i].Lease = lease + ":" + strconv.Itoa(i+1)
 		}
 	}
+	for i, s := range r.slots {
+		if s.Flow.Marks&placeMark != 0 {
+			r.slots[i].Lease = lease + ":" + strconv.Itoa(i+1)
+		}
+	}
 	leapt, era := p.bounds.observe(sent, received, r.now)
 	for i := range r.slots {
 		r.slots[i].Era, r.slots[i].Seen, r.slots[i].Number = era, seen, p.given.Add(1)
@@ -163,7 +168,7 @@ type reply struct {
 }
 
 // head is how many values reserve.lua and pick.lua answer with before the slots, and each how many there are of a slot.
-const head, ofSlot, ofPicked = 8, 2, 8
+const head, ofSlot, ofPicked = 8, 2, 9
 
 func decode(v []any, picked bool) (reply, error) {
 	var with []any // jobs

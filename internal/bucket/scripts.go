@@ -37,6 +37,14 @@ var (
 	permitsLua string
 	//go:embed lanes.lua
 	lanesLua string
+	//go:embed scopes.lua
+	scopesLua string
+	//go:embed scoped.lua
+	scopedLua string
+	//go:embed scoped_succeeded.lua
+	scopedSucceededLua string
+	//go:embed over.lua
+	overLua string
 	//go:embed sorted.lua
 	sortedLua string
 	//go:embed beside.lua
@@ -79,6 +87,9 @@ var (
 	unbindScript    = redisdb.NewScript(unbindText...)
 	movedScript     = redisdb.NewScript(movedText...)
 	overrideScript  = redisdb.NewSwitchScript(redisdb.NowLua, permitsLua, lanesLua, overrideLua)
+	overScript      = redisdb.NewScript(overText...)
+	scopedScript    = redisdb.NewScript(scopedText...)
+	scopedOKScript  = redisdb.NewScript(scopedOKText...)
 	releaseScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, releaseLua)
 	lateScript      = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lateLua)
 	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, reshapeLua)
@@ -94,10 +105,19 @@ var (
 var (
 	reserveLua = reserveHeadLua + waitingLua + readyLua + slotsLua + grantedLua
 	pickLua    = reserveHeadLua + readyLua + pickHeadLua + grantedLua + pickedLua
-	pickText   = []string{redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, permitsLua, lanesLua, record.FlowLua, sortedLua, besideLua, pickLua}
-	unbindText = []string{redisdb.NowLua, permitsLua, lanesLua, unbindLua}
+	pickText   = []string{redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, permitsLua, lanesLua, scopesLua, record.FlowLua, sortedLua, besideLua, pickLua}
+	unbindText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, unbindLua}
 	movedText  = []string{redisdb.NowLua, permitsLua, lanesLua, movedLua}
+	overText   = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, overLua}
+	// news of one route or lane
+	scopedOKText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, record.OutageLua, doubtLua, asFunction("succeeded", succeededLua) + scopedSucceededLua}
+	scopedText   = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, record.OutageLua, doubtLua, asFunction("circuit", circuitLua) + scopedLua}
 )
+
+// asFunction is the body of a script as a function, for a script that runs it with keys and arguments of its own.
+func asFunction(name, body string) string {
+	return "local function " + name + "(KEYS, ARGV)\n" + body + "\nend\n"
+}
 
 // once sends a script one time only. go-redis repeats a command whose answer didn't come; but the first may have run,
 // and a repeated reservation would take its slots twice.

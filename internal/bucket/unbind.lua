@@ -1,15 +1,18 @@
 -- unbind.lua: slots of a gateway with lanes that were not used go back: their permits on its route and in its lane, and, with those that still have it, the job: to
--- the head of its line, with its share. Composed after NowLua, permits.lua and lanes.lua. release.lua has given the account's back.
+-- the head of its line, with its share. Composed after NowLua, permits.lua, lanes.lua and scopes.lua. release.lua has given the account's back.
 -- KEYS 1 pace  2 active  3 lease  4 one that nobody writes: half of the script could run while a cluster's slot moves
--- ARGV 1 weight of a lane, then for each slot, the latest first: slot (µs), the moment at which exact windows count it (µs), cost, class, route, lane, task ('' = it is in other hands), line
+-- ARGV 1 weight of a lane, then for each slot, the latest first: slot (µs), the moment at which exact windows count it (µs), cost, class, route, lane, task ('' = it is in other hands), line,
+--      lease, marks (scopes.lua)
 -- Returns how many jobs went back. One that a sweep has taken up is left to it.
 lanes.open(KEYS[1], tonumber(ARGV[1]))
 local back = 0
-for i = 2, #ARGV, 8 do
+for i = 2, #ARGV, 10 do
   local slot, edge, cost, route, lane = tonumber(ARGV[i]) + L.moved, tonumber(ARGV[i + 1]) + L.moved, tonumber(ARGV[i + 2]), ARGV[i + 4], ARGV[i + 5]
   local flow, task, line, r = ARGV[i + 3] .. ':' .. route, ARGV[i + 6], tonumber(ARGV[i + 7]), lanes.record(lane)
   permits.back(lanes.logs_of(route), cost, slot, edge)
   permits.back(r.logs, cost, slot, edge)
+  scopes.over('r:' .. route, SCOPES_ROUTE, tonumber(ARGV[i + 9]), slot, ARGV[i + 8])
+  scopes.over('l:' .. lane, SCOPES_LANE, tonumber(ARGV[i + 9]), slot, ARGV[i + 8])
   L.used[route] = true
   lanes.set('B' .. route, 0)
   if task ~= '' and redis.call('LREM', KEYS[2], 1, task) > 0 then

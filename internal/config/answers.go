@@ -31,6 +31,24 @@ func (r *reader) answers(n node, a *Answers) {
 	}
 }
 
+// scoped is the scope of a rule, and where it stands.
+type scoped struct {
+	path  string
+	scope job.Scope
+}
+
+// checkScopes reports rules about what the gateway does not have.
+func (r *reader) checkScopes(g *Gateway, routes bool) {
+	for _, s := range r.scopes {
+		switch {
+		case s.scope == job.ScopeLane && g.Lanes == nil:
+			r.fault(s.path, "the answer concerns a lane, and the gateway has none: write scope: gateway, or give it lanes, like lanes: {key: payload.account}")
+		case s.scope == job.ScopeRoute && !routes:
+			r.fault(s.path, "the answer concerns a route, and the gateway has none: write scope: gateway, or give it routes")
+		}
+	}
+}
+
 // needs reads the fields that an answer must have to mean done, each with a value or a list of values that will do.
 func (r *reader) needs(n node) map[string][]string {
 	all := map[string][]string{}
@@ -119,10 +137,17 @@ func (r *reader) rules(n node) []Rule {
 		field{"header", func(n node) { headers = r.wantedHeaders(n) }},
 		field{"body", func(n node) { fields = r.wantedFields(n) }},
 		field{"then", r.word(&one.Then, choice("a verdict", job.Verdicts()...))},
+		field{"scope", func(n node) {
+			r.word(&one.Scope, choice("what an answer concerns", job.Scopes()...))(n)
+			r.scopes = append(r.scopes, scoped{n.path, job.Scope(one.Scope)})
+		}},
 		field{"reference", r.word(&one.Reference, checkReference)},
 	)
 	if r.faulted[n.path] {
 		return nil
+	}
+	if one.Scope != "" && one.Then != string(job.VerdictHold) {
+		r.clash(join(n.path, "scope"), join(n.path, "then"), "a scope says what is held, and the rule does not say hold: write then: hold, or take scope out")
 	}
 	if !slices.ContainsFunc([]string{"status", "header", "body"}, func(k string) bool { return r.written(join(n.path, k)) }) {
 		r.fault(n.path, "the rule would match every answer: give it a status, a header or a body")

@@ -222,6 +222,8 @@ type Rule struct {
 	Body map[string]string
 	// Then is one of job.Verdicts.
 	Then string
+	// Scope is what such an answer concerns, one of job.Scopes; only where it means hold. Empty = the gateway.
+	Scope string
 	// Reference is the dotted path of the gateway's own reference in such an answer. Empty = Gateway.Reference.
 	Reference string
 }

@@ -21,6 +21,8 @@ type Lanes struct {
 	Limits []job.Limit
 	// Weight is what share of the calls a lane has beside others that have jobs, 1 (default) to 1000.
 	Weight int64
+	// MaxInFlight is how many calls of one lane may be under way, over all processes. 0 (default) = no cap.
+	MaxInFlight int64
 }
 
 // LaneKey says where the gateway's jobs have the name of their lane; nil where it has no lanes. One is required if a request of the gateway takes it.
@@ -43,6 +45,7 @@ func (r *reader) lanes(n node, q *Request) *Lanes {
 		field{"key", r.word(&key, checkLaneKey)},
 		field{"limits", r.limits(&l.Limits)},
 		field{"weight", r.count(&l.Weight, 1, MaxWeight)},
+		field{"max_in_flight", r.count(&l.MaxInFlight, 0, job.MaxCount)},
 		field{"strip", r.truth(&strip)},
 		field{"header", func(n node) { r.laneHeaders(n, q) }},
 	)

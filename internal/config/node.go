@@ -14,17 +14,19 @@ import (
 
 // reader walks the tree of one file and collects what is wrong with it.
 type reader struct {
-	file    string
-	opt     Options
-	faults  Faults
-	places  map[string]Position // where each field of the file stands, by its path
-	faulted map[string]bool     // fields of which a fault was reported
-	unset   map[string]bool     // fields with an unset variable that does not matter
-	files   []string            // that ${file:PATH} names
-	subject *subject            // the gateway that is read; nil: none is
-	pems    map[string]string   // PEM files that were found right, by the key that names them and their path: many gateways name the same
-	pairs   map[TLS]error       // what came of certificates and their keys
-	packs   map[string]readPack // by their names
+	file     string
+	opt      Options
+	faults   Faults
+	places   map[string]Position // where each field of the file stands, by its path
+	faulted  map[string]bool     // fields of which a fault was reported
+	unset    map[string]bool     // fields with an unset variable that does not matter
+	files    []string            // that ${file:PATH} names
+	subject  *subject            // the gateway that is read; nil: none is
+	pems     map[string]string   // PEM files that were found right, by the key that names them and their path: many gateways name the same
+	pairs    map[TLS]error       // what came of certificates and their keys
+	packs    map[string]readPack // by their names
+	scopes   []scoped            // of the rules that were read of this gateway
+	ofARoute bool                // the gateway that is read is one as a route has it
 }
 
 // node is one value of the file.

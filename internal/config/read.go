@@ -127,6 +127,7 @@ func (r *reader) gateway(n node) Gateway {
 	}
 	g, routes, lanes, faults := DefaultGateway(), node{}, node{}, len(r.faults)
 	g.Pack = r.subject.pack.name
+	r.scopes = nil
 	r.object(n,
 		field{"like", func(node) {}}, // layered has read it
 		field{"request", func(n node) { r.request(n, &g.Request) }},
@@ -160,6 +161,7 @@ func (r *reader) gateway(n node) Gateway {
 	g.Request.KeyForgets = saved[Class2xx] == job.SavedNot || saved[Class5xx] == job.SavedNot || saved[Class5xx] == job.SavedUnknown
 	g.Routed = routes.path != "" && !r.written(n.path+".request.url")
 	r.check(n.path, &g)
+	r.checkScopes(&g, routes.path != "" || r.ofARoute)
 	g.Admission.fill(g.Leak)
 	if routes.path != "" {
 		g.Routes = r.routes(routes, n, faults)

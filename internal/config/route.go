@@ -31,6 +31,31 @@ type Route struct {
 	Reference string
 	// Limits all hold for its calls, in every rolling window, besides the gateway's. None (default): it has the gateway's alone.
 	Limits []job.Limit
+	// MaxInFlight is how many of its calls may be under way, over all processes. 0 (default) = no cap of its own.
+	MaxInFlight int64
+	// Circuit says that its failures open a circuit of its own, and say nothing of other routes. Default: they are the gateway's.
+	Circuit bool
+}
+
+// How a route's failures count.
+const (
+	circuitOwn     = "own"
+	circuitAccount = "account"
+)
+
+// RouteCircuit reports whether a route has a circuit of its own.
+func (g Gateway) RouteCircuit(name string) bool {
+	return slices.ContainsFunc(g.Routes, func(r Route) bool { return r.Name == name && r.Circuit })
+}
+
+// Scoped reports whether routes can be held by themselves: answers concern one alone, or one has a circuit of its own.
+func (g Gateway) Scoped() bool {
+	for name, as := range g.Ways() {
+		if g.RouteCircuit(name) || slices.ContainsFunc(as.Answers.Rules, func(r Rule) bool { return r.Scope == string(job.ScopeRoute) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // RouteNames returns the names of the gateway's routes in the order of the file.
@@ -115,20 +140,23 @@ func (r *reader) routes(n, gateway node, from int) (all []Route) {
 			r.fault(e.value.path, "%q is not a route's name: use lower-case letters, digits, _ and -, starting with a letter or digit", e.key)
 			continue
 		}
-		limits := r.ofRoute(e.value)
+		own := r.ofRoute(e.value)
 		if r.faulted[e.value.path] {
 			continue
 		}
-		e.value.tree = without(e.value.tree, "limits")
+		for _, key := range []string{"limits", "max_in_flight", "circuit"} {
+			e.value.tree = without(e.value.tree, key)
+		}
 		route := r.route(e, gateway, said)
-		route.Limits = limits
+		route.Limits, route.MaxInFlight, route.Circuit = own.Limits, own.MaxInFlight, own.Circuit
 		all = append(all, route)
 	}
 	return all
 }
 
 // ofRoute looks whether a route has keys alone that may be its own, and returns its limits.
-func (r *reader) ofRoute(n node) (limits []job.Limit) {
+func (r *reader) ofRoute(n node) (own Route) {
+	circuit := ""
 	read := func(node) {}
 	faults := len(r.faults)
 	r.object(n,
@@ -147,16 +175,19 @@ func (r *reader) ofRoute(n node) (limits []job.Limit) {
 			}
 		}},
 		field{"reference", read},
-		field{"limits", r.limits(&limits)},
+		field{"limits", r.limits(&own.Limits)},
+		field{"max_in_flight", r.count(&own.MaxInFlight, 0, job.MaxCount)},
+		field{"circuit", r.word(&circuit, choice("a route's circuit", circuitOwn, circuitAccount))},
 	)
+	own.Circuit = circuit == circuitOwn
 	r.faulted[n.path] = r.faulted[n.path] || len(r.faults) > faults
-	return limits
+	return own
 }
 
 // route reads one route as a gateway that has its keys above those of the gateway itself.
 func (r *reader) route(e entry, gateway node, said Faults) Route {
 	side, to := r.aside(), r.aside()
-	side.opt.written = nil
+	side.opt.written, side.ofARoute = nil, true
 	to.places[e.value.path], to.files = e.at, r.files
 	tree := over(bodyless(without(gateway.tree, "routes"), e.value.tree), rulesAbove(gateway.tree, e.value.tree))
 	g := side.only(to, *r.subject, node{tree: tree, path: e.value.path})

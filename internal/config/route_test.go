@@ -129,7 +129,7 @@ func TestBadRoutes(t *testing.T) {
 		head + "    routes: {}\n":                                            {`5:5: gateways.psp.routes: there are no routes: name at least one, like refund: {request: {url: https://api.example.com/v1/refunds}}, or take the line out`},
 		head + "    routes: [refund]\n":                                      {`5:5: gateways.psp.routes: this is not a mapping: write its keys below it, each as key: value`},
 		head + "    routes: {Refund: {}}\n":                                  {`5:14: gateways.psp.routes.Refund: "Refund" is not a route's name: use lower-case letters, digits, _ and -, starting with a letter or digit`},
-		head + "    routes: {a: {leak: {}}}\n":                               {`5:18: gateways.psp.routes.a.leak: unknown key: use one of request, answers, lookup, reference, limits`},
+		head + "    routes: {a: {leak: {}}}\n":                               {`5:18: gateways.psp.routes.a.leak: unknown key: use one of request, answers, lookup, reference, limits, max_in_flight, circuit`},
 		head + "    routes: {a: {answers: {saved: {}}}}\n":                   {`5:28: gateways.psp.routes.a.answers.saved: unknown key: use one of profile, rules, done_needs, matches`},
 		head + "    routes: {a: {request: {timeout: 5s}}}\n":                 {`5:28: gateways.psp.routes.a.request.timeout: unknown key: use one of url, method, encoding, strip, headers`},
 		head + "    routes: {a: {request: {url: ftp://x}}}\n":                {`5:33: gateways.psp.routes.a.request.url: "ftp://x" does not begin with http:// or https://: write one like https://api.example.com/v1/payments`},

@@ -198,7 +198,7 @@ func table(g config.Gateway) (outcome.Table, error) {
 	}
 	rules := make([]outcome.Rule, len(a.Rules))
 	for i, r := range a.Rules {
-		rules[i] = outcome.Rule{When: r.When, Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then), Reference: r.Reference}
+		rules[i] = outcome.Rule{When: r.When, Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then), Scope: job.Scope(r.Scope), Reference: r.Reference}
 	}
 	t, err = t.With(rules)
 	return t.Referring(g.Reference).Needing(a.DoneNeeds).Matching(a.Matches).Saving(a.Saved[config.Class5xx]).Holding(g.Hold.Max).Hiding(maskOf(g).hide), err

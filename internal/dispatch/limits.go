@@ -133,7 +133,7 @@ func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
 		burst = min(burst, max(one.N, 0))
 	}
 	return bucket.PacerConfig{Gateway: g.Name, Limits: l.Limits, Version: l.Version, Burst: burst, First: queue.FirstLines(g.Name, g.Priority.List()),
-		Classes: g.Priority.List(), Routes: routesOf(g), Lanes: lanesOf(g), Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
+		Classes: g.Priority.List(), Routes: routesOf(g), Lanes: lanesOf(g), Scoped: g.Scoped(), Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
 }
 
 // lanesOf is what each lane of a gateway may have; nil where it has none.
@@ -141,13 +141,13 @@ func lanesOf(g config.Gateway) *bucket.Lanes {
 	if g.Lanes == nil {
 		return nil
 	}
-	return &bucket.Lanes{Limits: g.Lanes.Limits, Weight: g.Lanes.Weight}
+	return &bucket.Lanes{Limits: g.Lanes.Limits, Weight: g.Lanes.Weight, MaxInFlight: g.Lanes.MaxInFlight}
 }
 
 // routesOf are the routes of a gateway, with their limits.
 func routesOf(g config.Gateway) (all []bucket.Route) {
 	for _, r := range g.Routes {
-		all = append(all, bucket.Route{Name: r.Name, Limits: r.Limits})
+		all = append(all, bucket.Route{Name: r.Name, Limits: r.Limits, MaxInFlight: r.MaxInFlight})
 	}
 	return all
 }

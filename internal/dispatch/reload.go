@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"reflect"
 	"time"
 
@@ -112,9 +113,18 @@ func (u *unit) routes(s *set) (map[string]worker.Route, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gateway %s: routes.%s.answers: %w", as.Name, name, err)
 		}
-		all[name] = worker.Route{Sender: sender{s.routes[name], u.machine, s.tokens, u.tools.made}, Judge: answers, Sent: sent(as)}
+		all[name] = worker.Route{Sender: sender{s.routes[name], u.machine, s.tokens, u.tools.made}, Judge: answers, Sent: sent(as), Circuit: s.cfg.RouteCircuit(name), OwnHost: hostOf(as) != hostOf(s.cfg.Own())}
 	}
 	return all, nil
+}
+
+// hostOf is the host that a gateway calls; empty where nobody can say.
+func hostOf(g config.Gateway) string {
+	u, err := url.Parse(g.Request.URL.Reveal())
+	if err != nil {
+		return ""
+	}
+	return u.Host
 }
 
 // working is what the worker of a set works with.

@@ -118,7 +118,7 @@ func stopped(ctx context.Context, c redis.UniversalClient, g config.Gateway, r j
 			return fmt.Sprintf("its batch %s is paused since %s: %s", r.Job.Batch, job.Moment(batch.Paused), batch.Why), nil
 		}
 	}
-	return "", nil
+	return stoppedAlone(ctx, c, g, r, v.Now)
 }
 
 func (w *Wait) whyQueued(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance, why string) (string, error) {
@@ -163,7 +163,7 @@ func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 	case room.Full:
 		return fmt.Sprintf("as many calls are under way as may be (max_in_flight %d)", g.Leak.MaxInFlight), nil
 	}
-	return "waiting for a slot", nil
+	return whyNoPlace(ctx, c, g, r)
 }
 
 // whyUsedUp says until when a limit is used up, and by how much a loss has charged it.

@@ -38,9 +38,26 @@ type Failure struct {
 	Took time.Duration
 	// Written says that something of it reached the wire. A call that was not written says nothing of its job.
 	Written bool
+	// Scope is what the trouble concerns; empty means the gateway.
+	Scope Scope
+	// Flow is that of the call's slot, which says of which route and lane it was.
+	Flow Flow
 	// Why is shown to the operator. It must hold no payload and no secret.
 	Why string
 }
+
+// Scope is what an answer that asks to wait concerns, and so holds.
+type Scope string
+
+// The scopes. The empty one is ScopeGateway.
+const (
+	ScopeGateway Scope = "gateway" // all calls of the gateway
+	ScopeRoute   Scope = "route"   // those of the call's route
+	ScopeLane    Scope = "lane"    // those of its lane
+)
+
+// Scopes returns every scope.
+func Scopes() []Scope { return []Scope{ScopeGateway, ScopeRoute, ScopeLane} }
 
 // Fallout is what a failure came to.
 type Fallout struct {

@@ -39,6 +39,8 @@ type Flow struct {
 	Line int64
 	// Kept says that the gateway has lanes, or routes with limits.
 	Kept bool
+	// Marks say whether the call is the one sent ahead after a hold of its route or lane, and whether it has a place among their calls under way, as scripts have them.
+	Marks int64
 }
 
 // Zero reports that this is no slot at all.

@@ -23,7 +23,7 @@ end
 local function leave(lane)
   local packed = redis.call('GET', prefix .. 'lane:' .. lane)
   local v, over = packed and cmsgpack.unpack(packed) or {0, '', {}}, true
-  for i = 4, #v, 3 do
+  for i = 4, #v - 2, 3 do
     local flow = v[i]
     local class = string.match(flow, '^[^:]*')
     local first = class == '' and KEYS[4] or prefix .. 'first:' .. class

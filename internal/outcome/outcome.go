@@ -55,6 +55,8 @@ type Judgement struct {
 	Spent bool
 	// HoldFor is how long the gateway asked to be left alone. Only with job.VerdictHold; 0 = it did not say: a growing back-off.
 	HoldFor time.Duration
+	// Scope is what the answer concerns, and so what is to be held. Only with job.VerdictHold; empty: the gateway.
+	Scope job.Scope
 	// Why is short, for logs and the hold's reason: "HTTP 429", or with what a rule asks of the body "HTTP 200, resultCode is Refused"; never the answer's own words.
 	Why string
 	// Error is for the job's record: the status and the answer's first 500 bytes in one line
@@ -182,6 +184,7 @@ func (a *answer) judge(v job.Verdict) Judgement {
 	case job.VerdictHold:
 		j.HoldFor, _ = HoldHint(a.in.Result.Header, status, a.in.Received, a.most)
 		j.Alarm = status == 401 || status == 403
+		j.Scope = a.by.Scope
 	case job.VerdictFewer:
 	case job.VerdictRetry:
 		j.Spent = status != 425 && status != 429

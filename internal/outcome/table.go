@@ -22,6 +22,8 @@ type Rule struct {
 	Body map[string]string
 	// Then is what such an answer means.
 	Then job.Verdict
+	// Scope is what an answer concerns that means hold. Empty means the gateway.
+	Scope job.Scope
 	// Reference is the dotted path of the gateway's own reference in such an answer. Empty means the table's.
 	Reference string
 }
@@ -106,6 +108,10 @@ func (r Rule) check() error {
 		return fmt.Errorf("when: %q is not a call: use first or repeat, or leave it out for both", r.When)
 	case !slices.Contains(job.Verdicts(), r.Then):
 		return fmt.Errorf("then: %q is not a verdict: use one of %v", r.Then, job.Verdicts())
+	case r.Scope != "" && !slices.Contains(job.Scopes(), r.Scope):
+		return fmt.Errorf("scope: %q is no scope: use one of %v", r.Scope, job.Scopes())
+	case r.Scope != "" && r.Then != job.VerdictHold:
+		return fmt.Errorf("scope: %s says what is held, and the rule says %s: write then: hold, or take the scope out", r.Scope, r.Then)
 	}
 	for _, wanted := range []map[string]string{r.Header, r.Body} {
 		for name, want := range wanted {

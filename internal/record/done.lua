@@ -31,10 +31,16 @@ if not mine then
 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, ARGV[6], tonumber(ARGV[5]))
 local asked, told = string.match(job.@history or '', '(%d+) %d+ (%d+) hold\n$') -- it was asked to wait a while ago: that was not this job's own trouble
-if told and told ~= '401' and told ~= '403' and now - tonumber(asked) < 30000000 then redis.call('HSET', KEYS[7], 'heeded', int(now)) end
+if told and told ~= '401' and told ~= '403' and now - tonumber(asked) < 30000000 then
+  redis.call('HSET', KEYS[7], 'heeded', int(now))
+  for _, scope in ipairs(outage_scopes(KEYS[7], job)) do
+    if redis.call('EXISTS', scope) == 1 then redis.call('HSET', scope, 'heeded', int(now)) end
+  end
+end
 if ARGV[9] ~= '' then job.set[#job.set + 1], job.set[#job.set + 2] = '@reference', ARGV[9] end
 brake_with(ARGV[10], 0, false, job.@accepted_by_gateway == '1')
 if gather_once(KEYS[7]) then outage_over(KEYS[7]) end
+outage_over_in(KEYS[7], job)
 finish(record, KEYS[4], 'done', now, ARGV[7], job, job)
 task_end(KEYS, ARGV)
 return 1

@@ -39,11 +39,22 @@ local function outage_spent(record, at)
   redis.call('HSET', record, '@failures', all)
 end
 
+-- outage_scopes returns the names of the holds of a job's route and lane, which may be held by themselves (bucket's scopes.lua).
+local function outage_scopes(hold, job)
+  local all = {}
+  if job.@route then all[1] = hold .. ':r:' .. job.@route end
+  if job.@lane then all[#all + 1] = hold .. ':l:' .. job.@lane end
+  return all
+end
+
 -- outage_forgive gives back the attempts that turned out to be the beginning of an outage. It returns what is spent.
 local function outage_forgive(record, hold, failures, spent)
-  local text, left, before = redis.call('HGET', hold, 'outages'), '', spent
+  local texts, left, before = {redis.call('HGET', hold, 'outages') or ''}, '', spent
+  for _, scope in ipairs(outage_scopes(hold, read(record, '@route', '@lane'))) do texts[#texts + 1] = redis.call('HGET', scope, 'outages') or '' end
   for at in string.gmatch(failures, '%d+') do
-    local from = outage_of(text, tonumber(at), tonumber(at))
+    local from
+    for _, text in ipairs(texts) do from = math.max(from or 0, outage_of(text, tonumber(at), tonumber(at)) or 0) end
+    if from == 0 then from = nil end
     if from and (tonumber(redis.call('HGET', record, '@outages_met')) or 0) < FORGIVEN then
       spent = math.max(spent - 1, 0)
       outage_met(record, from)
@@ -57,3 +68,10 @@ end
 
 -- outage_over notes that the gateway did its work: the next failure is the first in a row.
 local function outage_over(hold) redis.call('HDEL', hold, 'run', 'unrun', 'runjob', 'runat', 'runs', 'runlast') end
+
+-- outage_over_in notes the same of a job's route and lane.
+local function outage_over_in(hold, job)
+  for _, scope in ipairs(outage_scopes(hold, job)) do
+    if gather_once(scope) then outage_over(scope) end
+  end
+end

@@ -40,6 +40,7 @@ var (
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
 		"classes": hash, "first:" + oneOf: list, "trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "mend": text, "nobodys": text, "mark": text,
 		"lanes": hash, "overrides": hash, "acted:" + oneOf: hash, "ready:" + oneOf: zset, "throttled": zset, "flow:" + oneOf: list, "lane:" + oneOf: text, "route:" + oneOf: text,
+		"hold:" + oneOf: hash, "flight:" + oneOf: zset,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text, "entering:" + oneOf: hash,
 	}
 	asynqTypes = map[string]string{"pending": list, "paused": text, "active": list, "lease": zset, "retry": zset, "archived": zset, "scheduled": zset,
@@ -173,6 +174,21 @@ const (
 
 // Acted is which act upon a lane or a route was the latest (hash; gone when none that was begun before it can come any more).
 func (k Keys) Acted(kind, name string) string { return k.own + "acted:" + kind + ":" + name }
+
+// Lane is what is known of one lane (packed: internal/bucket/lanes.lua).
+func (k Keys) Lane(lane string) string { return k.own + "lane:" + lane }
+
+// HoldOfRoute is the hold of one route alone (hash, as Hold; its times go on when Redis's clock is set back), HoldOfLane that of one lane.
+func (k Keys) HoldOfRoute(route string) string { return k.Hold() + ":r:" + route }
+
+// HoldOfLane is as HoldOfRoute.
+func (k Keys) HoldOfLane(lane string) string { return k.Hold() + ":l:" + lane }
+
+// FlightOfRoute is the leases of calls of one route that are under way, where their number has a cap (sorted set, as Flight), FlightOfLane that of one lane.
+func (k Keys) FlightOfRoute(route string) string { return k.Flight() + ":r:" + route }
+
+// FlightOfLane is as FlightOfRoute.
+func (k Keys) FlightOfLane(lane string) string { return k.Flight() + ":l:" + lane }
 
 // Throttled is the lanes with jobs that may not be called yet (sorted set: lane, when it may be looked at again in µs).
 func (k Keys) Throttled() string { return k.own + "throttled" }

@@ -8,7 +8,7 @@ local out = {#lanes}
 for _, lane in ipairs(lanes) do
   local packed = redis.call('GET', prefix .. 'lane:' .. lane)
   local v = packed and cmsgpack.unpack(packed) or {}
-  for i = 4, #v, 3 do
+  for i = 4, #v - 2, 3 do
     for _, line in ipairs(lines) do
       if bit.band(v[i + 2], line[1]) > 0 then out[#out + 1] = prefix .. 'flow:' .. v[i] .. ':' .. line[2] .. ':' .. lane end
     end

@@ -50,7 +50,11 @@ func (w *Worker) fewer(ctx context.Context, a job.Attempt) (few int64) {
 }
 
 func (w *Worker) failure(a job.Attempt, slot job.Slot, res job.Result, j outcome.Judgement) job.Failure {
-	f := job.Failure{Kind: job.Fail, Job: a.Job.ID, Outages: a.Outages, Spent: a.Spent, Since: a.Failed, Slot: slot.At, Took: res.Took, Written: res.Stage != job.NotSent, Why: j.Why}
+	f := job.Failure{Kind: job.Fail, Job: a.Job.ID, Outages: a.Outages, Spent: a.Spent, Since: a.Failed, Slot: slot.At, Took: res.Took, Written: res.Stage != job.NotSent, Why: j.Why,
+		Scope: j.Scope, Flow: slot.Flow}
+	if to, _ := w.route(a.Job.Route); j.Fault && to.Circuit && (f.Written || to.OwnHost) {
+		f.Scope = job.ScopeRoute
+	}
 	switch {
 	case !f.Written:
 		f.Why = j.Error
@@ -71,6 +75,10 @@ func (w *Worker) failed(ctx context.Context, a job.Attempt, f job.Failure) (out 
 	if !out.Opened {
 		return out
 	}
+	if alone := f.Scope != "" && f.Scope != job.ScopeGateway; alone && f.Flow.Kept {
+		w.failedAlone(a, f, out)
+		return out
+	}
 	switch f.Kind {
 	case job.Deny:
 		w.cfg.Log.Error("the gateway does not let us in: held, nothing is refused; check its credentials", "job", a.Job.ID, "answer", f.Why, "held", out.Held)
@@ -81,4 +89,20 @@ func (w *Worker) failed(ctx context.Context, a job.Attempt, f job.Failure) (out 
 			"because", f.Why, "held", out.Held, "job", a.Job.ID)
 	}
 	return out
+}
+
+// failedAlone tells of a hold of one route or one lane.
+func (w *Worker) failedAlone(a job.Attempt, f job.Failure, out job.Fallout) {
+	of := []any{"job", a.Job.ID, "answer", f.Why, "held", out.Held, "scope", f.Scope, "route", f.Flow.Route}
+	if f.Scope == job.ScopeLane {
+		of = append(of, "lane", f.Flow.Lane)
+	}
+	switch {
+	case f.Kind == job.Deny:
+		w.cfg.Log.Error("the gateway does not let one in: held alone, nothing is refused; check its credentials", of...)
+	case f.Kind == job.Wait:
+		w.cfg.Log.Warn("the gateway asks to wait: held alone", of...)
+	default:
+		w.cfg.Log.Error("circuit of a route open: nobody calls it until a call sent ahead succeeds; jobs wait, no attempts are spent", of...)
+	}
 }

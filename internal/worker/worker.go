@@ -114,6 +114,9 @@ type Route struct {
 	Judge  outcome.Table
 	// Sent is as in Config.
 	Sent string
+	// Circuit says that the route has a circuit of its own: a call of it that fails says nothing of other routes. OwnHost says that neither does one that could not be
+	// made, as the route calls another host than the gateway's own request.
+	Circuit, OwnHost bool
 }
 
 // Worker deals with one gateway's deliveries. Safe for concurrent use.
@@ -175,7 +178,7 @@ func (w *Worker) handle(ctx context.Context, d job.Delivery) error {
 // route returns how the jobs of a route are called; has is false if the configuration does not have it.
 func (w *Worker) route(name string) (to Route, has bool) {
 	if name == "" {
-		return Route{w.cfg.Sender, w.cfg.Judge, w.cfg.Sent}, true
+		return Route{Sender: w.cfg.Sender, Judge: w.cfg.Judge, Sent: w.cfg.Sent}, true
 	}
 	to, has = w.cfg.Routes[name]
 	return to, has

@@ -47,6 +47,7 @@ const (
 	narrow    = "admission: {limits: [40/s], burst: 4}\n"
 	keyless   = `, idempotency_header: ""`
 	inLanes   = "lanes: {key: payload.kind, limits: [3/400ms]}\npriority: {classes: [high, usual], default: usual}\n"
+	heldLanes = "answers: [{status: 429, then: hold, scope: lane}]\nlanes: {key: payload.kind, max_in_flight: 1}\n"
 	asked     = `answers: {rules: [{status: 202, then: accepted}]}
 lookup: {url: "/{name}/look/{id}", schedule: [100ms, 200ms, 200ms, 300ms, 500ms, 1s, 1s, 2s, 2s, 2s], matches: {job: "{id}"}, answers: [{body: {status: paid}, then: done, reference: id}, {body: {status: declined}, then: refused}, {status: 404, then: not_done, after: 300ms}]}
 `
@@ -114,6 +115,14 @@ func flows() []flow {
 		{
 			name: "dispatch, in lanes", settings: leak + narrow + inLanes, act: dispatchAll,
 			jobs: []string{"ok-1", "fails-1", "ok-2", "refuses-1", "ok-3", "dear-1", "cut-1", "ok-4"},
+		},
+		{
+			name: "dispatch, one lane held", settings: leak + narrow + heldLanes, act: dispatchAll,
+			jobs: []string{"holds-1", "ok-1", "holds-2", "ok-2", "slow-1", "ok-3"},
+		},
+		{
+			name: "recover, with places of lanes", settings: leak + roomy + heldLanes, prepare: victim, bereft: true, act: dispatchAll,
+			jobs: []string{"hangs-1", "hangs-2", "ok-1", "ok-2"},
 		},
 		{
 			name: "recover, in lanes", settings: leak + roomy + inLanes, prepare: victim, bereft: true, act: dispatchAll,

@@ -1,0 +1,17 @@
+-- scoped.lua: a call met trouble that concerns its route or its lane alone: circuit.lua counts it in the hold of that scope. Composed after NowLua, permits.lua, lanes.lua,
+-- scopes.lua, outage.lua, doubt.lua and, as a function, circuit.lua.
+-- KEYS 1 pace  2 one that nobody writes: half of the script could run while a cluster's slot moves  3… sets of lanes with jobs, of which some may not have been called
+-- ARGV as circuit.lua has them, the channel being one that wakes who waits, then: 19 r or l (route or lane)  20 its name
+-- Returns what circuit.lua does.
+lanes.open(KEYS[1], 1)
+local now = now_us(ARGV[1]) + L.moved
+local key, args = L.prefix .. 'hold:' .. ARGV[19] .. ':' .. ARGV[20], {unpack(ARGV)}
+local keys = {key, key, unpack(KEYS, 3)}
+args[1] = int(now)
+args[5] = int(tonumber(ARGV[5]) + L.moved)
+if ARGV[18] ~= '0' then args[18] = int(tonumber(ARGV[18]) + L.moved) end
+local out = circuit(keys, args)
+scopes.look(ARGV[19], ARGV[20], now)
+out[2] = int(tonumber(out[2]) - L.moved)
+if out[3] ~= '0' then out[3] = int(tonumber(out[3]) - L.moved) end
+return out

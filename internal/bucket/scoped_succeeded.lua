@@ -1,0 +1,13 @@
+-- scoped_succeeded.lua: the call that was sent ahead after the hold of a route or a lane succeeded: the rest of the scope's may follow. Composed as scoped.lua, with
+-- succeeded.lua as a function.
+-- KEYS 1 pace  2 one that nobody writes: half of the script could run while a cluster's slot moves
+-- ARGV as succeeded.lua has them, the channel being one that wakes who waits, then: 6 r or l (route or lane)  7 its name
+-- Returns what succeeded.lua does.
+lanes.open(KEYS[1], 1)
+local now = now_us(ARGV[1]) + L.moved
+local key, args = L.prefix .. 'hold:' .. ARGV[6] .. ':' .. ARGV[7], {unpack(ARGV)}
+args[1] = int(now)
+args[4] = int(tonumber(ARGV[4]) + L.moved)
+local free = succeeded({key, key}, args)
+if free > 0 then scopes.look(ARGV[6], ARGV[7], now) end
+return free

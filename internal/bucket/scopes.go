@@ -1,0 +1,101 @@
+package bucket
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
+)
+
+// Marks of a slot that pick.lua has bound to a job, as scopes.lua has them.
+const (
+	routeMark = 1 << iota // the call is the one sent ahead after the hold of its route
+	laneMark              // or of its lane
+	placeMark             // it has a place among those of its lane or route that are under way
+)
+
+// caps are how many calls of one lane, and of each route, may be under way.
+func (p *plan) caps() (lane int64, routes map[string]int64) {
+	for _, r := range p.cfg.Routes {
+		if r.MaxInFlight > 0 {
+			if routes == nil {
+				routes = map[string]int64{}
+			}
+			routes[r.Name] = r.MaxInFlight
+		}
+	}
+	if p.cfg.Lanes != nil {
+		lane = p.cfg.Lanes.MaxInFlight
+	}
+	return lane, routes
+}
+
+// scope is a route (r) or a lane (l) that is held by itself.
+type scope struct{ kind, name string }
+
+// scopeOf returns the scope that a failure concerns alone; none where that is the gateway, or slots do not come with their jobs.
+func (pl *plan) scopeOf(f job.Failure) (s scope, alone bool) {
+	if !pl.laned || !f.Flow.Kept {
+		return scope{}, false
+	}
+	switch f.Scope {
+	case job.ScopeLane:
+		return scope{"l", f.Flow.Lane}, pl.cfg.Lanes != nil
+	case job.ScopeRoute:
+		return scope{"r", f.Flow.Route}, true
+	}
+	return scope{}, false
+}
+
+// failedIn counts a failure in the hold of a scope. args are those of circuit.lua.
+func (p *Pacer) failedIn(ctx context.Context, pl *plan, s scope, args []any) ([]string, error) {
+	args = append(args, s.kind, s.name)
+	keys := append([]string{p.keys.Pace(), p.keys.Nobodys()}, pl.waiting...)
+	return scopedScript.Run(ctx, p.client, keys, args...).StringSlice()
+}
+
+// succeededIn says that the call sent ahead in its route or lane succeeded.
+func (p *Pacer) succeededIn(ctx context.Context, s job.Slot, first bool) {
+	for mark, of := range map[int64]scope{routeMark: {"r", s.Flow.Route}, laneMark: {"l", s.Flow.Lane}} {
+		if s.Flow.Marks&mark != 0 {
+			_ = scopedOKScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, p.now(), redisdb.Wake, p.gateway, s.At, redisdb.Flag(first), of.kind, of.name).Err() // or the next one says it again
+		}
+	}
+}
+
+// endIn gives back the places of a call in its route and its lane.
+func (p *Pacer) endIn(ctx context.Context, s job.Slot) {
+	if s.Flow.Marks != 0 {
+		_ = overScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, s.At, s.Flow.Route, s.Flow.Lane, s.Lease, s.Flow.Marks, redisdb.Wake, p.gateway).Err()
+	}
+}
+
+// FlyingIn returns how many calls of one route, and of one lane, are under way, where their number has a cap.
+func FlyingIn(ctx context.Context, c redis.UniversalClient, gateway string, of job.Flow) (route, lane int64, err error) {
+	k := redisdb.NewKeys(gateway)
+	now, err := c.Time(ctx).Result()
+	if err != nil {
+		return 0, 0, err
+	}
+	pipe, from := c.Pipeline(), "("+strconv.FormatInt(now.UnixMicro(), 10)
+	ofRoute, ofLane := pipe.ZCount(ctx, k.FlightOfRoute(of.Route), from, "+inf"), pipe.ZCount(ctx, k.FlightOfLane(of.Lane), from, "+inf")
+	_, err = pipe.Exec(ctx)
+	return ofRoute.Val(), ofLane.Val(), err
+}
+
+// LookIn returns what keeps back the calls of one route, and of one lane, to whoever has no pacer of the gateway; the zero Standing where nothing does.
+func LookIn(ctx context.Context, c redis.Scripter, gateway string, of job.Flow) (route, lane Standing, err error) {
+	k := redisdb.NewKeys(gateway)
+	for _, one := range []struct {
+		hold string
+		at   *Standing
+	}{{k.HoldOfRoute(of.Route), &route}, {k.HoldOfLane(of.Lane), &lane}} {
+		if *one.at, err = lookAt(ctx, c, gateway, one.hold, 0); err != nil {
+			return Standing{}, Standing{}, err
+		}
+	}
+	return route, lane, nil
+}

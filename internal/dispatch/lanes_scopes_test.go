@@ -1,0 +1,252 @@
+package dispatch
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// moody is a gateway that remembers its calls, and answers each as it is told to.
+type moody struct {
+	stamped
+	answer func(r *http.Request) (status int, retryAfter string)
+	lasts  time.Duration
+
+	flying sync.Mutex
+	now    map[string]int // calls under way, by lane
+	most   map[string]int
+}
+
+func (g *moody) count(of string, n int) {
+	g.flying.Lock()
+	defer g.flying.Unlock()
+	if g.now == nil {
+		g.now, g.most = map[string]int{}, map[string]int{}
+	}
+	g.now[of] += n
+	g.most[of] = max(g.most[of], g.now[of])
+}
+
+func (g *moody) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.stamped.ServeHTTP(w, r)
+	for _, of := range []string{"lane " + r.Header.Get("X-Lane"), "route " + r.URL.Path} {
+		g.count(of, 1)
+		defer g.count(of, -1)
+	}
+	if g.lasts > 0 {
+		<-time.After(g.lasts)
+	}
+	status, after := http.StatusOK, ""
+	if g.answer != nil {
+		status, after = g.answer(r)
+	}
+	if after != "" {
+		w.Header().Set("Retry-After", after)
+	}
+	w.WriteHeader(status)
+	fmt.Fprint(w, `{}`)
+}
+
+const heldAlone = `leak: {limits: [100/s], jitter: 20ms}
+answers: [{status: 429, then: hold, scope: lane}]
+lanes: {key: lane, header: {X-Lane: "{lane}"}}
+`
+
+// share is how much of a limit of 100/s the calls within a time are.
+func share(calls []stamp, from, till time.Time) float64 {
+	n := 0
+	for _, c := range calls {
+		if !c.at.Before(from) && c.at.Before(till) {
+			n++
+		}
+	}
+	return float64(n) / (till.Sub(from).Seconds() * 100)
+}
+
+// untroubled is a gateway of 100/s with the same work that nothing holds: what it comes to on this machine now.
+func untroubled(t *testing.T) *moody {
+	t.Helper()
+	g := &moody{}
+	r := routed(t, g, `{url: URL/, idempotency_prefix: ""}`, "leak: {limits: [100/s], jitter: 20ms}\nlanes: {key: lane}\n")
+	for i := range 20 {
+		r.admit(laneJobs(fmt.Sprintf("m%02d", i), "", "", 60)...)
+	}
+	r.serve()
+	r.serve()
+	return g
+}
+
+// keepsUp holds what a gateway's calls come to against the limit, or what another one comes to that nothing holds, on a machine that is too busy for that.
+func keepsUp(t *testing.T, g, other *moody, from, till time.Time) {
+	t.Helper()
+	got, its := share(g.seen(), from, till), share(other.seen(), from, till)
+	if got < min(0.95, 0.95*its) {
+		t.Errorf("the others had %.1f %% of the limit meanwhile; where nothing is held it is %.1f %%", 100*got, 100*its)
+	}
+	t.Logf("%.1f %%, and %.1f %% where nothing is held", 100*got, 100*its)
+}
+
+// One merchant of 20 is told to wait for minutes: he waits, his job spends no attempt, and the others have the whole limit meanwhile.
+func TestOneMerchantIsToldToWait(t *testing.T) { // alone: it measures what the limit gives
+	g := &moody{answer: func(r *http.Request) (int, string) {
+		if r.Header.Get("X-Lane") == "m07" {
+			return http.StatusTooManyRequests, "300"
+		}
+		return http.StatusOK, ""
+	}}
+	r := routed(t, g, `{url: URL/, idempotency_prefix: ""}`, heldAlone)
+	for i := range 20 {
+		r.admit(laneJobs(fmt.Sprintf("m%02d", i), "", "", 60)...)
+	}
+	other := untroubled(t)
+	r.serve()
+	r.serve()
+	var began time.Time
+	testkit.Eventually(t, 20*time.Second, "the answer 429", func() bool {
+		i := slices.IndexFunc(g.seen(), func(c stamp) bool { return c.lane == "m07" })
+		if i >= 0 {
+			began = g.seen()[i].at
+		}
+		return i >= 0
+	})
+	testkit.Eventually(t, 20*time.Second, "some seconds to pass", func() bool { return time.Since(began) > 7*time.Second })
+	calls := g.seen()
+	keepsUp(t, g, other, began.Add(time.Second), began.Add(7*time.Second))
+	held := slices.DeleteFunc(slices.Clone(calls), func(c stamp) bool { return c.lane != "m07" })
+	if len(held) > 5 {
+		t.Errorf("the lane that was told to wait was called %d times", len(held))
+	}
+	if rec := r.found(held[0].key); rec.Spent != 0 {
+		t.Errorf("its job has spent %d attempts", rec.Spent)
+	}
+	for id, want := range map[string]string{"m07-0059": "the lane m07 is held until ", "m08-0059": "waiting for a slot"} {
+		why, err := WhyNot(t.Context(), r.db.Client, r.cfg.Gateways[0], r.found(id))
+		if err != nil || !strings.Contains(why, want) || !strings.Contains(why, "429") && id[:3] == "m07" {
+			t.Errorf("%s is not called since: %s (%v), want %s", id, why, err, want)
+		}
+	}
+	if v, err := Look(t.Context(), r.db.Client, r.cfg.Gateways[0]); err != nil || !v.Hold.HeldUntil.IsZero() || v.Hold.Probing {
+		t.Errorf("the gateway is held: %+v (%v)", v.Hold, err)
+	}
+	r.clean()
+}
+
+// Merchants are told to wait for a second, again and again at first, then their calls succeed: all jobs are done, each called in the end, and none has spent an attempt.
+func TestLanesGoOnAfterTheirHolds(t *testing.T) {
+	t.Parallel()
+	var refused [4]atomic.Int32
+	g := &moody{answer: func(r *http.Request) (int, string) {
+		lane := int(r.Header.Get("X-Lane")[0] - 'a')
+		if lane < 2 && refused[lane].Add(1) <= 3 {
+			return http.StatusTooManyRequests, []string{"1", ""}[lane]
+		}
+		return http.StatusOK, ""
+	}}
+	r := routed(t, g, `{url: URL/, idempotency_prefix: ""}`, heldAlone)
+	for _, lane := range []string{"a", "b", "c", "d"} {
+		r.admit(laneJobs(lane, "", "", 50)...)
+	}
+	r.serve()
+	r.serve()
+	testkit.Eventually(t, 40*time.Second, "all to be done", func() bool { return r.standing(0).Done == 200 })
+	for _, c := range g.seen() {
+		if rec := r.found(c.key); rec.Spent > 1 { // the call that succeeded
+			t.Errorf("%s has spent %d attempts", c.key, rec.Spent)
+		}
+	}
+	r.clean()
+}
+
+// A route is told to wait, another one has the whole limit meanwhile; so it is where one fails that has a circuit of its own. When it works again its jobs go on.
+func TestRoutesAreHeldByThemselves(t *testing.T) { // alone: it measures what the limit gives
+	for name, one := range map[string]struct {
+		settings string
+		status   int
+		why      string
+	}{
+		"told to wait": {"answers: [{status: 429, then: hold, scope: route}]\nroutes:\n  charge: {request: {url: URL/charge}}\n  refund: {request: {url: URL/refund}}\n",
+			http.StatusTooManyRequests, "the route refund "},
+		"circuit": {"routes:\n  charge: {request: {url: URL/charge}}\n  refund: {request: {url: URL/refund}, circuit: own}\n",
+			http.StatusInternalServerError, "the route refund "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var well atomic.Bool
+			g := &moody{answer: func(r *http.Request) (int, string) {
+				if r.URL.Path == "/refund" && !well.Load() {
+					return one.status, ""
+				}
+				return http.StatusOK, ""
+			}}
+			r := routed(t, g, `{url: URL/own, idempotency_prefix: "", idempotency_header: Idempotency-Key}`, "leak: {limits: [100/s], jitter: 20ms}\nlanes: {key: lane}\nretry: {first: 100ms, max: 1s}\n"+one.settings)
+			r.admit(laneJobs("a", "refund", "", 200)...)
+			r.admit(laneJobs("b", "charge", "", 800)...)
+			other := untroubled(t)
+			r.serve()
+			r.serve()
+			began := time.Now()
+			refunds := func() int { return len(slices.DeleteFunc(g.seen(), func(c stamp) bool { return c.path != "/refund" })) }
+			testkit.Eventually(t, 20*time.Second, "some seconds to pass", func() bool { return time.Since(began) > 7*time.Second })
+			keepsUp(t, g, other, began.Add(2*time.Second), began.Add(7*time.Second))
+			if n := refunds(); n > 60 {
+				t.Errorf("the route was called %d times", n)
+			}
+			why, err := WhyNot(t.Context(), r.db.Client, r.cfg.Gateways[0], r.found("refunda-0199"))
+			if err != nil || !strings.Contains(why, one.why) {
+				t.Errorf("a refund is not called since: %s (%v)", why, err)
+			}
+			if v, err := Look(t.Context(), r.db.Client, r.cfg.Gateways[0]); err != nil || v.Hold.Circuit || !v.Hold.HeldUntil.IsZero() || v.Hold.Probing {
+				t.Errorf("the gateway is held: %+v (%v)", v.Hold, err)
+			}
+			well.Store(true)
+			from := refunds()
+			testkit.Eventually(t, 60*time.Second, "the route to work again", func() bool { return refunds() > from+20 })
+			testkit.Eventually(t, 60*time.Second, "all to be done", func() bool { return r.standing(0).Done == 1000 })
+			if n := r.standing(0).Parked[job.Exhausted]; n > 0 {
+				t.Errorf("%d jobs are exhausted", n)
+			}
+			r.clean()
+		})
+	}
+}
+
+// No lane, and no route, ever has more calls under way than its cap, over two dispatchers; and calls go on as soon as others end.
+func TestCapsOfLanesAndRoutes(t *testing.T) {
+	t.Parallel()
+	g := &moody{lasts: 150 * time.Millisecond}
+	r := routed(t, g, `{url: URL/own, idempotency_prefix: ""}`, `leak: {limits: [200/s], jitter: 5ms}
+lanes: {key: lane, header: {X-Lane: "{lane}"}, max_in_flight: 1}
+routes: {refund: {request: {url: URL/refund}, max_in_flight: 3}}
+`)
+	for i := range 6 {
+		r.admit(laneJobs(fmt.Sprintf("m%d", i), "refund", "", 10)...)
+		r.admit(laneJobs(fmt.Sprintf("n%d", i), "", "", 20)...)
+	}
+	r.serve()
+	r.serve()
+	began := time.Now()
+	testkit.Eventually(t, 40*time.Second, "all to be done", func() bool { return r.standing(0).Done == 180 })
+	took := time.Since(began)
+	g.flying.Lock()
+	defer g.flying.Unlock()
+	for of, n := range g.most {
+		if strings.HasPrefix(of, "lane") && n > 1 || of == "route /refund" && n > 3 {
+			t.Errorf("%d calls of %s were under way at once", n, of)
+		}
+	}
+	if n := g.most["route /refund"]; n < 3 {
+		t.Errorf("at most %d calls of the route were under way, 3 may be", n)
+	}
+	if took > 15*time.Second { // 20 calls of 150 ms one after the other, and 60 of which three at once
+		t.Errorf("all took %s", took)
+	}
+	t.Logf("%s", took)
+	r.clean()
+}
