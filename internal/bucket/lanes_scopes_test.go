@@ -36,7 +36,7 @@ func drawScopes(seed uint64) laneTrial {
 		tr.cfg.Lanes.MaxInFlight = 1 + int64(r(3))
 	}
 	for i := range tr.cfg.Routes {
-		tr.cfg.Routes[i].MaxInFlight = int64(r(5)) * int64(i%2)
+		tr.cfg.Routes[i].MaxInFlight = int64((seed + uint64(i)) % 3)
 	}
 	tr.cfg.Scoped = true
 	if seed%4 == 0 {
