@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Counter counts. Safe for concurrent use.
@@ -26,7 +27,8 @@ func (c *Counter) Value() uint64 { return c.n.Load() }
 // Vec is the counters of one name, by gateway and, where it has one, a label whose values are known. Safe for concurrent use.
 type Vec struct {
 	desc   *prometheus.Desc
-	values []string // of the label; one, empty, where there is none
+	values []string         // of the label; one, empty, where there is none
+	labels []*dto.LabelPair // of each value
 
 	mu  sync.Mutex
 	all map[string][]Counter // by gateway, in the order of values
@@ -39,7 +41,11 @@ func New(reg prometheus.Registerer, name, help string) *Vec {
 
 // NewBy returns counters by gateway and a label that has these values and no others, and registers them.
 func NewBy(reg prometheus.Registerer, name, help, label string, values []string) *Vec {
-	return register(reg, &Vec{desc: prometheus.NewDesc(name, help, []string{"gateway", label}, nil), values: values})
+	v := &Vec{desc: prometheus.NewDesc(name, help, []string{"gateway", label}, nil), values: values}
+	for _, value := range values {
+		v.labels = append(v.labels, Label(label, value))
+	}
+	return register(reg, v)
 }
 
 func register(reg prometheus.Registerer, v *Vec) *Vec {
@@ -95,12 +101,13 @@ func (v *Vec) metrics() []prometheus.Metric {
 	defer v.mu.Unlock()
 	all := make([]prometheus.Metric, 0, len(v.all)*len(v.values))
 	for gateway, own := range v.all {
-		for i, value := range v.values {
-			labels := []string{gateway, value}
-			if value == "" {
-				labels = labels[:1]
+		of := Gateway(gateway)
+		for i := range own {
+			labels := of
+			if len(v.labels) > 0 {
+				labels = of.With(v.labels[i])
 			}
-			all = append(all, prometheus.MustNewConstMetric(v.desc, prometheus.CounterValue, float64(own[i].Value()), labels...))
+			all = append(all, &Sample{Of: v.desc, Labels: labels, Value: float64(own[i].Value()), Counts: true})
 		}
 	}
 	return all

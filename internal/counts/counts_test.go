@@ -62,3 +62,21 @@ func TestCountersAreSafeForConcurrentUse(t *testing.T) {
 		t.Errorf("%d, want 4000", n)
 	}
 }
+
+// Labels are in the order of their names, however they come, and those that share them have their own.
+func TestLabelsAreInOrder(t *testing.T) {
+	t.Parallel()
+	of := Gateway("g")
+	for want, l := range map[string]Labels{
+		"gateway=g": of, "class=c gateway=g": of.With(Label("class", "c")), "gateway=g reason=r": of.With(Label("reason", "r")),
+		"currency=EUR gateway=g reason=r": of.With(Label("reason", "r")).With(Label("currency", "EUR")),
+	} {
+		var got []string
+		for _, pair := range l {
+			got = append(got, pair.GetName()+"="+pair.GetValue())
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Errorf("%s, want %s", s, want)
+		}
+	}
+}

@@ -4,13 +4,16 @@ import (
 	"context"
 	"math/big"
 	"regexp"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
+	"spillway/internal/counts"
 	"spillway/internal/feed"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
@@ -37,8 +40,14 @@ func NewGauges(c redis.UniversalClient, gateways []config.Gateway) *Gauges {
 // Use shows the gateways as they are configured now, from the next scrape on.
 func (g *Gauges) Use(gateways []config.Gateway) { g.gateways.Store(&gateways) }
 
-func gauge(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("spillway_"+name, help, append([]string{"gateway"}, labels...), nil)
+func gauge(name, help string, labels ...string) shown {
+	return shown{prometheus.NewDesc("spillway_"+name, help, append([]string{"gateway"}, labels...), nil), labels}
+}
+
+// shown is a metric that is shown of each gateway, with the labels that it has besides.
+type shown struct {
+	*prometheus.Desc
+	labels []string
 }
 
 var (
@@ -71,10 +80,10 @@ var (
 
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{gaugeRead, gaugeJobs, gaugeLookAge, gaugeLookFails, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
+	for _, d := range []shown{gaugeRead, gaugeJobs, gaugeLookAge, gaugeLookFails, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
 		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeStopped, gaugeTold, gaugeToldHeld, gaugeBehind, gaugeBehindAge, gaugeDropped, gaugeETA,
 		gaugeRoute, gaugeClass, gaugeLanes, gaugeThrottled, gaugeInLanes, gaugeLane, gaugeOtherLanes, gaugeStuck} {
-		out <- d
+		out <- d.Desc
 	}
 }
 
@@ -92,7 +101,7 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 		if errs[i] != nil {
 			read, found[i] = 0, nil
 		}
-		out <- prometheus.MustNewConstMetric(gaugeRead, prometheus.GaugeValue, read, gateway.Name)
+		out <- &counts.Sample{Of: gaugeRead.Desc, Labels: counts.Gateway(gateway.Name), Value: read}
 		for _, m := range found[i] {
 			out <- m
 		}
@@ -120,7 +129,7 @@ func (g *Gauges) read(ctx context.Context, c redis.UniversalClient, gateway conf
 	if err != nil {
 		return nil, err
 	}
-	r := reading{gateway: gateway.Name, now: v.Now}
+	r := reading{gateway: gateway.Name, of: counts.Gateway(gateway.Name), now: v.Now}
 	r.standing(v, head)
 	r.parked(v, money)
 	r.told(v.Outcomes)
@@ -141,17 +150,41 @@ func (g *Gauges) read(ctx context.Context, c redis.UniversalClient, gateway conf
 // reading is what one scrape found of one gateway.
 type reading struct {
 	gateway string
+	of      counts.Labels
 	now     time.Time
 	all     []prometheus.Metric
 }
 
-func (r *reading) add(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
-	r.all = append(r.all, prometheus.MustNewConstMetric(d, kind, v, append([]string{r.gateway}, labels...)...))
+func (r *reading) add(d shown, v float64, counter bool, labels ...string) {
+	of := r.of
+	for i, value := range labels {
+		of = of.With(label(d.labels[i], value))
+	}
+	r.all = append(r.all, &counts.Sample{Of: d.Desc, Labels: of, Value: v, Counts: counter})
 }
 
-func (r *reading) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	r.add(d, prometheus.GaugeValue, v, labels...)
+func (r *reading) gauge(d shown, v float64, labels ...string) { r.add(d, v, false, labels...) }
+
+func (r *reading) counter(d shown, v float64, labels ...string) { r.add(d, v, true, labels...) }
+
+// label returns a label. Those that each gateway has are the same for all.
+func label(name, value string) *dto.LabelPair {
+	if l := usual()[value]; l != nil && l.GetName() == name {
+		return l
+	}
+	return counts.Label(name, value)
 }
+
+var usual = sync.OnceValue(func() map[string]*dto.LabelPair {
+	all := make(map[string]*dto.LabelPair)
+	for _, state := range []job.State{job.Queued, job.InFlight, job.Scheduled, job.Retrying, job.Pending} {
+		all[string(state)] = counts.Label("state", string(state))
+	}
+	for _, reason := range job.Reasons() {
+		all[string(reason)] = counts.Label("reason", string(reason))
+	}
+	return all
+})
 
 // age is how long ago a moment was; 0 for none.
 func (r *reading) age(at time.Time) float64 {
@@ -168,9 +201,9 @@ func (r *reading) standing(v Glance, head time.Time) {
 	r.gauge(gaugeLookAge, r.age(v.Asking.Oldest))
 	r.gauge(gaugeLookFails, r.age(v.Asking.Failing))
 	r.gauge(gaugeHead, r.age(head))
-	r.add(gaugeAccepted, prometheus.CounterValue, float64(v.Accepted))
-	r.add(gaugeDone, prometheus.CounterValue, float64(v.Done))
-	r.add(gaugeDiscarded, prometheus.CounterValue, float64(v.Discarded))
+	r.counter(gaugeAccepted, float64(v.Accepted))
+	r.counter(gaugeDone, float64(v.Done))
+	r.counter(gaugeDiscarded, float64(v.Discarded))
 	r.gauge(gaugeRate, v.Rate)
 	for _, l := range v.Limits {
 		r.gauge(gaugeLimit, float64(l.N)/l.Window.Seconds(), l.String())
@@ -187,12 +220,12 @@ func (r *reading) told(s *feed.Standing) {
 	if s == nil {
 		return
 	}
-	r.add(gaugeTold, prometheus.CounterValue, float64(s.Told))
+	r.counter(gaugeTold, float64(s.Told))
 	r.gauge(gaugeToldHeld, map[bool]float64{false: 1}[s.Held.IsZero()])
 	for _, one := range s.Readers {
 		r.gauge(gaugeBehind, float64(one.Behind), one.Reader)
 		r.gauge(gaugeBehindAge, r.age(one.Since), one.Reader)
-		r.add(gaugeDropped, prometheus.CounterValue, float64(one.Dropped), one.Reader)
+		r.counter(gaugeDropped, float64(one.Dropped), one.Reader)
 	}
 }
 

@@ -1,0 +1,47 @@
+package counts
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// Labels are those of a sample, in the order of their names. Samples may share them.
+type Labels []*dto.LabelPair
+
+// Label returns a label.
+func Label(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
+
+// Gateway returns the labels of what is known of a gateway.
+func Gateway(name string) Labels { return Labels{Label("gateway", name)} }
+
+// With returns labels with one more.
+func (l Labels) With(more *dto.LabelPair) Labels {
+	i, _ := slices.BinarySearchFunc(l, more, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return slices.Insert(l[:len(l):len(l)], i, more)
+}
+
+// Sample is a metric as it is at a scrape. It is a fifth of what prometheus.MustNewConstMetric returns where labels are shared: of thousands of gateways there are
+// hundreds of thousands at once.
+type Sample struct {
+	Of     *prometheus.Desc // with these labels
+	Labels Labels
+	Value  float64
+	Counts bool // it is a counter; else a gauge
+}
+
+// Desc implements prometheus.Metric.
+func (s *Sample) Desc() *prometheus.Desc { return s.Of }
+
+// Write implements prometheus.Metric.
+func (s *Sample) Write(out *dto.Metric) error {
+	out.Label = s.Labels
+	if s.Counts {
+		out.Counter = &dto.Counter{Value: &s.Value}
+	} else {
+		out.Gauge = &dto.Gauge{Value: &s.Value}
+	}
+	return nil
+}
