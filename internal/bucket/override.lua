@@ -13,8 +13,7 @@ redis.call('PEXPIRE', KEYS[1], ACTED)
 local text = table.concat(is, '|')
 if text == '||' then redis.call('HDEL', key, of) else redis.call('HSET', key, of, text) end
 if ARGV[1] == 'lane' then
-  local r = lanes.record(ARGV[2])
-  if next(r.work) then lanes.look(ARGV[2], r) end
+  lanes.look(ARGV[2], lanes.record(ARGV[2])) -- also one without jobs: it may be throttled
   lanes.save()
 end
 redis.call('PUBLISH', ARGV[6], ARGV[7])
