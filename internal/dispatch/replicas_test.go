@@ -154,9 +154,12 @@ func TestAnOperatorsWordIsOnAReplicaToo(t *testing.T) {
 	defer p.Close(t.Context())
 	replica.Pause()
 	defer replica.Continue()
+	laned := g
+	laned.Lanes = &config.Lanes{Weight: 1}
 	for what, err := range map[string]error{
-		"a pause":      p.Pause(t.Context(), "maintenance"),
-		"a live limit": SetLimits(t.Context(), r.db.Client, g, []job.Limit{{N: 5, Window: time.Second}}),
+		"a pause":        p.Pause(t.Context(), "maintenance"),
+		"a live limit":   SetLimits(t.Context(), r.db.Client, g, []job.Limit{{N: 5, Window: time.Second}}),
+		"a lane's limit": SetLane(t.Context(), r.db.Client, laned, "m", LaneChange{Limits: &[]job.Limit{{N: 5, Window: time.Second}}}),
 	} {
 		if err == nil || !redisdb.Away(err) && job.CodeOf(err) != job.CodeUnavailable {
 			t.Errorf("%s that no replica has: %v", what, err)
