@@ -54,6 +54,9 @@ func laneWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, r 
 	case route.Paused:
 		return Wait{fmt.Sprintf("its route %s is paused: dispatcher route resume -g %s %[1]s", r.Job.Route, g.Name), -1, false}, nil
 	}
+	if why, err := whyNoPlace(ctx, c, g, r); err != nil || why != "" {
+		return Wait{why + ", " + behind(ahead.Jobs, ahead.AtLeast), -1, false}, err
+	}
 	room, err := p.Room(ctx, r.Job.Cost)
 	if err != nil {
 		return w, err

@@ -163,7 +163,7 @@ func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 	case room.Full:
 		return fmt.Sprintf("as many calls are under way as may be (max_in_flight %d)", g.Leak.MaxInFlight), nil
 	}
-	return whyNoPlace(ctx, c, g, r)
+	return "waiting for a slot", nil
 }
 
 // whyUsedUp says until when a limit is used up, and by how much a loss has charged it.

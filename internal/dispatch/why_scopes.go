@@ -67,7 +67,7 @@ func stoppedAlone(ctx context.Context, c redis.UniversalClient, g config.Gateway
 	return "", err
 }
 
-// whyNoPlace says whose calls under way a job waits for.
+// whyNoPlace says whose calls under way a job waits for; empty if for none.
 func whyNoPlace(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	all, err := scopesOf(ctx, c, g, r)
 	for _, a := range all {
@@ -75,5 +75,5 @@ func whyNoPlace(ctx context.Context, c redis.UniversalClient, g config.Gateway, 
 			return fmt.Sprintf("as many calls of %s are under way as may be (%s %d)", a.words, a.at, a.most), err
 		}
 	}
-	return "waiting for a slot", err
+	return "", err
 }
