@@ -121,7 +121,7 @@ func flows() []flow {
 			jobs: []string{"holds-1", "ok-1", "holds-2", "ok-2", "slow-1", "ok-3"},
 		},
 		{
-			name: "recover, with places of lanes", settings: leak + roomy + heldLanes, prepare: victim, bereft: true, act: dispatchAll,
+			name: "recover, with places of lanes", settings: leak + roomy + strings.Replace(heldLanes, "max_in_flight: 1", "max_in_flight: 2", 1), prepare: victim, bereft: true, act: dispatchAll,
 			jobs: []string{"hangs-1", "hangs-2", "ok-1", "ok-2"},
 		},
 		{
