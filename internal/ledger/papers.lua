@@ -20,6 +20,6 @@ if gone > 0 then redis.call('LREM', KEYS[1], gone, GONE) end
 local lanes, flow = string.match(KEYS[1], '^(spillway:{[^}]*}:)flow:([^:]*:[^:]*):')
 if lanes and gone > 0 then
   redis.call('HINCRBY', lanes .. 'lanes', 'tasks', -gone)
-  redis.call('HINCRBY', lanes .. 'lanes', 'n' .. flow, -gone)
+  redis.call('HINCRBY', lanes .. 'lanes', string.format('n%s', flow), -gone)
 end
 return {#tasks, gone}

@@ -51,6 +51,6 @@ while moved < most do
   leave(lane)
 end
 if moved > 0 then redis.call('HINCRBY', KEYS[1], 'tasks', -moved) end
-for flow, n in pairs(of) do redis.call('HINCRBY', KEYS[1], 'n' .. flow, -n) end
+for flow, n in pairs(of) do redis.call('HINCRBY', KEYS[1], string.format('n%s', flow), -n) end
 if left > 0 then redis.call('HINCRBY', KEYS[1], 'busy', -left) end
 return {moved, redis.call('EXISTS', KEYS[2]), 0}

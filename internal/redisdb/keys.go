@@ -41,7 +41,7 @@ var (
 		"classes": hash, "first:" + oneOf: list, "trail": list, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "mend": text, "nobodys": text, "mark": text,
 		"lanes": hash, "overrides": hash, "acted:" + oneOf: hash, "ready:" + oneOf: zset, "throttled": zset, "flow:" + oneOf: list, "lane:" + oneOf: text, "route:" + oneOf: text,
 		"hold:" + oneOf: hash, "flight:" + oneOf: zset,
-		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text, "entering:" + oneOf: hash,
+		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "parked:flows": zset, "parked:rejected:unfit": zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text, "entering:" + oneOf: hash,
 	}
 	asynqTypes = map[string]string{"pending": list, "paused": text, "active": list, "lease": zset, "retry": zset, "archived": zset, "scheduled": zset,
 		"completed": zset, "processed": text, "t:" + oneOf: hash, "processed:" + oneOf: text}
