@@ -214,6 +214,7 @@ func TestAGatewayHasNoMoreInHandThanItMay(t *testing.T) {
 	var let sync.Once
 	t.Cleanup(func() { let.Do(func() { close(hang) }) })
 	r := rigs[0]
+	r.srv.consumer.tidied = time.Now().Add(time.Hour) // that would pull, too
 	r.put(1, 25)
 	r.allow(25)
 	r.srv.Start()
