@@ -215,6 +215,8 @@ type Clearing struct {
 	MayBeCharged bool `json:"may_be_charged,omitempty"`
 	// Reference is the gateway's own name for the payment of the one job that is done.
 	Reference string `json:"reference,omitempty"`
+	// Priority is the class that replayed jobs have from now on. Empty: each keeps its own.
+	Priority string `json:"priority,omitempty"`
 }
 
 // Preview is what a Clearing would do.
@@ -222,6 +224,8 @@ type Preview struct {
 	// Token stands for what was previewed.
 	Token  string `json:"token"`
 	Action Action `json:"action"`
+	// Priority is the class that the jobs would have from then on. Empty: each keeps its own.
+	Priority string `json:"priority,omitempty"`
 	Sum
 	Gateways []string      `json:"gateways"` // all that are meant
 	Would    Sum           `json:"would"`    // those of the jobs that it would take

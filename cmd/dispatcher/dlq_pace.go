@@ -13,6 +13,7 @@ type paceFlags struct {
 	cmd         *cobra.Command
 	rate, share string
 	canary      int
+	priority    string
 }
 
 func pacingFlags(cmd *cobra.Command) *paceFlags {
@@ -20,14 +21,18 @@ func pacingFlags(cmd *cobra.Command) *paceFlags {
 	fs := cmd.Flags()
 	fs.StringVar(&f.rate, "rate", "", "let jobs into the queue no faster than `LIMIT`, spread evenly: 50/s, 3000/m (default: as admission has room)")
 	fs.StringVar(&f.share, "share", "", "let jobs in no faster than `PERCENT` of the gateway's limits as they are now: 20%")
+	fs.StringVar(&f.priority, "priority", "", "give the jobs the class `CLASS` of their gateways, for good (default: each keeps its own)")
 	fs.IntVar(&f.canary, "canary", 0, "send `N` jobs of each gateway first, and stop if one of them fails")
 	return f
 }
 
 func (f *paceFlags) understand() (q remote.Clearing, err error) {
-	q.Canary = f.canary
+	q.Canary, q.Priority = f.canary, f.priority
 	var p desk.Pace
 	given := f.cmd.Flags().Changed
+	if given("priority") && f.priority == "" {
+		return q, emptyFlag("priority")
+	}
 	if given("rate") && given("share") {
 		return q, cli.Usage("give one of the two", "--rate and --share both say how fast the jobs go in")
 	}

@@ -22,6 +22,9 @@ time has passed; and what is not a job.
 a job counting for its cost. A share is of the tightest of the gateway's limits as they are now, and follows
 "limit set". Both hold for each gateway, and for each replay: two at once go twice as fast together.
 
+--priority gives the jobs another class of their gateways, in their records, before they go in: urgent ones go before what
+waits. The class of a gateway that has no such one is refused.
+
 --canary sends so many jobs of each gateway first and waits until they are finished: one that is parked again,
 or has to be tried again, stops the replay (exit code 1). It stops too when the gateway is held or paused,
 or its circuit is open, with exit code 5. What was replayed by then stays so; the same command goes on with the rest.`,

@@ -24,6 +24,7 @@ type cleared struct {
 	HeldBack  int                       `json:"held_back"`
 	Gone      int                       `json:"gone"`
 	DryRun    bool                      `json:"dry_run"`
+	Priority  string                    `json:"priority,omitempty"`
 	Amount    job.Amounts               `json:"amount"`
 	NoAmount  int64                     `json:"without_amount"`
 	ByReason  map[job.Reason]job.Totals `json:"by_reason"`
@@ -49,7 +50,7 @@ func (w *clearance) report(d cli.Decision, cut error) error {
 
 func (w *clearance) result(d cli.Decision, cut error) cleared {
 	sum, money := w.now(), w.touched(d)
-	r := cleared{Jobs: w.total, HeldBack: sum.HeldBack, Gone: sum.Gone, DryRun: d != cli.Go,
+	r := cleared{Jobs: w.total, HeldBack: sum.HeldBack, Gone: sum.Gone, DryRun: d != cli.Go, Priority: w.q.Priority,
 		Amount: money.Amount, NoAmount: money.NoAmount, ByReason: w.byReason(), Why: w.held(), Often: w.often()}
 	if e, ok := errors.AsType[*job.Error](cut); ok && e.Err != nil {
 		r.Stopped = e.Err.Error()
@@ -196,6 +197,9 @@ func (w *clearance) previewText() string {
 				fmt.Fprintf(&b, "  %s: %s\n", r.Words(), sum.Totals)
 			}
 		}
+	}
+	if w.q.Priority != "" {
+		fmt.Fprintf(&b, "those that go in are of the class %s from then on\n", w.q.Priority)
 	}
 	b.WriteString(whyText(w.held(), "would be held back"))
 	if n := w.often(); n > 0 {

@@ -12,6 +12,8 @@ import (
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/record"
+	"spillway/internal/redisdb"
 )
 
 // laned gives the rig's first gateway lanes, and jobs that stand in them.
@@ -107,5 +109,52 @@ func TestDeadLettersAreChosenByLaneAndRoute(t *testing.T) {
 	}
 	if got := r.run("list", "--lane", ""); got.code != 2 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A replay may give jobs another class, for good; their places in line, and among what is parked, follow.
+func TestAReplayGivesJobsAnotherClass(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.laned()
+	of := func(id, lane string) job.Job {
+		return job.Job{ID: id, Gateway: r.one, Cost: 1, Lane: lane, Payload: []byte(`{}`)}
+	}
+	r.park(r.one, of("a", "m1"), job.Refused, 402, "HTTP 402: no")
+	r.park(r.one, of("b", "m1"), job.Refused, 402, "HTTP 402: no")
+	keys := redisdb.NewKeys(r.one)
+	r.c.HSet(r.ctx, keys.Job("b"), record.Short("priority"), "urgent")
+	small := r.gateway(r.one)
+	small.Admission.Burst = 1
+	r.accept(r.gateway(r.one), job.Enqueued, of("r0", "m2"))
+	r.accept(small, job.ParkedNow, of("r1", "m2"), of("r2", "m2"))
+	for _, args := range [][]string{{"replay", "--priority", "urgnt", "-g", r.one}, {"replay", "--priority", "", "-g", r.one}} {
+		if got := r.run(args...); got.code != 2 {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	if got := r.run("replay", "--priority", "urgent", "-g", r.one); !strings.Contains(got.out+got.err, "those that go in are of the class urgent from then on") || r.record(r.one, "a").Job.Priority != "" {
+		t.Errorf("%+v", got)
+	}
+	if got := r.run("replay", "--priority", "urgent", "--id", "a", "--id", "r1", "--id", "r2", "--yes"); got.code != 0 || !strings.Contains(r.trail(r.one), "--priority urgent") {
+		t.Errorf("%+v\n%s", got, r.trail(r.one))
+	}
+	for _, id := range []string{"a", "r1", "r2"} {
+		rec := r.record(r.one, id)
+		if rec.State != job.Queued || rec.Job.Priority != "urgent" {
+			t.Errorf("%s is %s, of the class %q", id, rec.State, rec.Job.Priority)
+		}
+	}
+	if line := r.c.LRange(r.ctx, keys.First("urgent"), 0, -1).Val(); strings.Join(line, " ") != "r2~2 r1~2" {
+		t.Errorf("urgent jobs that were never called: %v", line)
+	}
+	if left := r.c.Keys(r.ctx, strings.TrimSuffix(keys.Lanes(), "lanes")+"parked:*").Val(); strings.Join(left, " ") != keys.Parked("refused") {
+		t.Errorf("of what was parked there are left %v", left)
+	}
+	if got := r.command("audit", "-g", r.one); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := r.run("replay", "--priority", "normal", "--id", "b", "--yes"); got.code != 0 || r.record(r.one, "b").Job.Priority != "" {
+		t.Errorf("%+v, of the class %q", got, r.record(r.one, "b").Job.Priority)
 	}
 }

@@ -28,6 +28,7 @@ type clearView struct {
 	Cut     bool   // there are more than could be counted
 	Halt    string // why it would stop at once; empty if it would not
 	Who     string
+	Classes []job.Class // that the jobs may get; none where it gives them none
 }
 
 type reasonTotals struct {
@@ -57,6 +58,9 @@ func (c *Console) preview(w http.ResponseWriter, r *http.Request) error {
 	}
 	if plan != nil {
 		v.show(plan)
+	}
+	if d.Name == desk.Replay.Name {
+		v.Classes = g.Priority.List()
 	}
 	v.Fields = append(fields(v.Filter.query()), field{"do", d.Name})
 	c.show(w, r, http.StatusOK, "clear.html", v)
@@ -127,6 +131,7 @@ func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
 		if o.Pace, err = parsePace(r.PostForm); err != nil {
 			return err
 		}
+		o.Priority = typed(r, "priority")
 	}
 	b, err := g.Bulk(r.Context(), d.Action, f.means, o)
 	if err != nil {

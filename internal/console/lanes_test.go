@@ -52,7 +52,7 @@ func TestTheGatewaysPageShowsLanes(t *testing.T) {
 	wants(t, text, parked[0].ID+"</a>")
 	lacks(t, text, ">"+parked[1].ID+"</a>")
 	_, text = r.get(page + "/clear?do=replay&lane=%3Chog%3E")
-	wants(t, text, "lane <b class=\"id\">&lt;hog&gt;</b>", "1 job")
+	wants(t, text, "lane <b class=\"id\">&lt;hog&gt;</b>", "1 job", "<option>urgent</option>")
 	plain := setup(t, setting{})
 	_, text = plain.get("/gateways/" + plain.g.Name)
 	lacks(t, text, "What waits in the queue", `name="lane"`)

@@ -32,6 +32,8 @@ type Clearing struct {
 	Watch func(ctx context.Context) (Leave, error)
 	// Canary is how many jobs go first: the rest follows when each of them is done. Zero means that all go.
 	Canary int
+	// Class is what a replay does to the jobs' class.
+	Class job.ClassChange
 	// Canaries is told how the jobs sent ahead stand, while they are waited for; nil means nobody asks.
 	Canaries func(Canary)
 }
@@ -179,7 +181,7 @@ func (c *clearing) ready(ctx context.Context) error {
 func (c *clearing) offer(ctx context.Context, some []due) (full []due, retry time.Duration, err error) {
 	jobs := make([]job.Return, len(some))
 	for i, d := range some {
-		jobs[i] = job.Return{ID: d.rec.Job.ID, Generation: d.rec.Generation, Reason: d.rec.Reason, Key: d.key}
+		jobs[i] = job.Return{ID: d.rec.Job.ID, Generation: d.rec.Generation, Reason: d.rec.Reason, Key: d.key, Class: c.Class}
 		if d.rec.State != job.Parked {
 			jobs[i].Reason = ""
 		}

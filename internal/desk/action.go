@@ -140,6 +140,8 @@ type Options struct {
 	MayBeCharged bool
 	// Reference is the gateway's own name for the payment of the one job that is done; empty: nobody knows it.
 	Reference string
+	// Priority is the class that replayed jobs have from now on; empty: each keeps its own.
+	Priority string
 }
 
 // MostReference is how many characters a reference may have, as that of an answer.
@@ -155,6 +157,9 @@ func (o Options) text() string {
 	text := o.Pace.text()
 	if o.MayBeCharged {
 		text += " --may-be-charged"
+	}
+	if o.Priority != "" {
+		text += " --priority " + o.Priority
 	}
 	return text
 }

@@ -54,6 +54,9 @@ func (g *Gateway) bulk(ctx context.Context, a Action, f deadletter.Filter, o Opt
 	if err != nil {
 		return nil, err
 	}
+	if err := g.checkPriority(a, o.Priority); err != nil {
+		return nil, err
+	}
 	b := &Bulk{Gateway: g, Action: a, Options: o, Meant: g.newTally(), filter: f, rules: dispatch.Rules(g.Gateway, now.Now)}
 	b.rules.ExpiredKeys, b.rules.MayBeCharged = o.ExpiredKeys, o.MayBeCharged
 	b.met = deadletter.Preview{Rules: b.rules, Decide: a.decide, Seen: deadletter.NewSeen(clock.Real{})}
@@ -157,6 +160,9 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 				noted = time.Now()
 			}
 		},
+	}
+	if b.Options.Priority != "" {
+		c.Class = b.classChange()
 	}
 	if b.Action.Heeds {
 		c.Watch = func(ctx context.Context) (deadletter.Leave, error) { return b.leave(ctx, b.Pace) }

@@ -87,7 +87,14 @@ type Return struct {
 	Generation int64
 	Reason     Reason
 	Key        KeyChange
+	Class      ClassChange
 }
+
+// ClassChange is what a replay does to the job's class. Empty: it keeps the one that it has.
+type ClassChange string
+
+// ToClass returns the change to a class; empty is the gateway's usual one.
+func ToClass(name string) ClassChange { return ClassChange("=" + name) }
 
 // Readmitter takes parked jobs through admission again. retry is when there may be room for the first that found none:
 // zero if nobody knows, negative if never.

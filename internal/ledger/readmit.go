@@ -50,6 +50,7 @@ type kind struct {
 	generation int64
 	reason     job.Reason
 	key        job.KeyChange
+	class      job.ClassChange
 }
 
 // returns encodes jobs as readmit.lua reads them: how many kinds there are and each of them, and all jobs in one text.
@@ -57,12 +58,12 @@ func returns(jobs []job.Return) (kinds []any, text []byte, err error) {
 	kinds, text = []any{0}, make([]byte, 0, 32*len(jobs))
 	known := map[kind]int{}
 	for _, r := range jobs {
-		k := kind{r.Generation, r.Reason, r.Key}
+		k := kind{r.Generation, r.Reason, r.Key, r.Class}
 		n, is := known[k]
 		if !is {
 			n = len(known) + 1
 			known[k] = n
-			kinds = append(kinds, strconv.FormatInt(r.Generation, 10), string(r.Reason), string(r.Key))
+			kinds = append(kinds, strconv.FormatInt(r.Generation, 10), string(r.Reason), string(r.Key), string(r.Class))
 		}
 		if n > math.MaxUint16 || len(r.ID) > math.MaxUint16 {
 			return nil, nil, fmt.Errorf("job %.64q can't be taken in: its id is too long, or too many are to go at once", r.ID)

@@ -8,19 +8,19 @@
 --      5 prefix of records  6 prefix of tasks  7… the messages of the new tasks (forms.lua)
 --      then how many kinds of job there are, and for each kind: generation they are parked with, reason,
 --      idempotency key: keep | next (the gateway said a definite no) | settled (so did a person, who has looked it up) | forgotten (it no
---      longer counts as sent)
+--      longer counts as sent), class from now on (= and its name, which is empty for the usual one; '' = the one that it has)
 --      then the bucket's arguments; then all jobs in one text (readmit.go), of each: its kind and the length of its id (2 bytes each, the higher
 --      first), and the id; then, where the gateway has flows, what share_open reads
 -- returns a text: retry_us and a digit for each job: 1 queued  2 no room  3 not parked like this any more
 local QUEUED, NO_ROOM, GONE = '1', '2', '3'
 local now, call, unpack = now_us(ARGV[1]), redis.call, unpack
 local record_prefix, task_prefix, kinds, at = ARGV[5], ARGV[6], {}, forms_load(ARGV, 7)
-for k = at + 1, at + 3 * tonumber(ARGV[at]), 3 do
+for k = at + 1, at + 4 * tonumber(ARGV[at]), 4 do
   local next_one = int(tonumber(ARGV[k]) + 1)
-  kinds[#kinds + 1] = {generation = ARGV[k], reason = ARGV[k + 1], key = ARGV[k + 2], set = books_key(record_prefix, books_place('parked', ARGV[k + 1])),
+  kinds[#kinds + 1] = {generation = ARGV[k], reason = ARGV[k + 1], key = ARGV[k + 2], class = ARGV[k + 3] ~= '' and string.sub(ARGV[k + 3], 2) or nil, set = books_key(record_prefix, books_place('parked', ARGV[k + 1])),
     next = next_one, suffix = '~' .. next_one}
 end
-local bucket, from = bucket_load(KEYS[1], now, ARGV, at + 1 + 3 * #kinds)
+local bucket, from = bucket_load(KEYS[1], now, ARGV, at + 1 + 4 * #kinds)
 local text, by_itself = ARGV[from], ARGV[4] == 'again'
 local lines = {KEYS[2], books_key(record_prefix, 'replays')}
 local idle = call('LLEN', lines[1]) == 0
@@ -84,13 +84,15 @@ local function readmit(kind, id)
     return GONE
   end
   if full and not flows then return NO_ROOM end
-  local f = flows and flow(record, job.@priority)
+  local was = job.@priority or ''
+  local class = kind.class or was
+  local f, left = flows and flow(record, class), flows and class ~= was and flow(record, was)
   local key_change, settled = kind.key, kind.key == 'settled'
   if settled then key_change = 'next' end
   local cost, due = tonumber(job.@cost) or 1, tonumber(job.@not_before) or 0
   if not takes(f, cost) then return NO_ROOM end
   shelf_remove(kind.set, id)
-  if f and kind.reason == 'rejected' then f.fed = true end
+  if f and kind.reason == 'rejected' then (left or f).fed = true end
   taken = taken + 1
   if key_change == 'next' and replaced(kind, record) then key_change = 'keep' end
   local set = {'@replays', int((tonumber(job.@replays) or 0) + 1)}
@@ -105,13 +107,14 @@ local function readmit(kind, id)
   if settled then put('@settled', settled_by('not_done', now, ARGV[4])) end
   job.set, job.drop = set, past(key_change)
   become_of(record, job, due > now and 'scheduled' or 'queued')
+  if class == '' and was ~= '' then call('HDEL', record, '@priority') elseif class ~= was then call('HSET', record, '@priority', class) end -- now that its flow has lost it
   if due > now then
     schedule(KEYS[4], books_key(record, 'moments'), int(due), id, now)
     return QUEUED
   end
   local task_id = id .. kind.suffix
   task_new(task_prefix .. task_id, task_id, forms_message(task_id), KEYS[5], cost, moment)
-  local key = job.@history and lines[2] or first_line(record, job.@priority, lines[1])
+  local key = job.@history and lines[2] or first_line(record, class, lines[1])
   local line = pushed[key] or {}
   pushed[key] = line
   line[#line + 1] = task_id

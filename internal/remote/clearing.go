@@ -33,6 +33,8 @@ type Clearing struct {
 	MayBeCharged bool `json:"may_be_charged,omitempty"`
 	// Reference is the gateway's own name for the payment of the one job that is done.
 	Reference string `json:"reference,omitempty"`
+	// Priority is the class that replayed jobs have from now on. Empty: each keeps its own.
+	Priority string `json:"priority,omitempty"`
 }
 
 // options reads the action and its options.
@@ -50,7 +52,7 @@ func (c Clearing) options() (a desk.Action, o desk.Options, err error) {
 	case c.Reference != "" && !desk.GoodReference(c.Reference):
 		return a, o, usage("copy it from the gateway: ch_3K…", fmt.Sprintf("reference must be 1 to %d visible ASCII characters without a space", desk.MostReference))
 	}
-	o = desk.Options{ExpiredKeys: c.ExpiredKeys, MayBeCharged: c.MayBeCharged, Reference: c.Reference}
+	o = desk.Options{ExpiredKeys: c.ExpiredKeys, MayBeCharged: c.MayBeCharged, Reference: c.Reference, Priority: c.Priority}
 	if o.Canary = c.Canary; c.Rate != "" {
 		err = o.SetRate(c.Rate, "rate")
 	}
@@ -65,6 +67,8 @@ type Preview struct {
 	// Token stands for what was previewed: the act takes it.
 	Token  string `json:"token"`
 	Action string `json:"action"`
+	// Priority is the class that the jobs would have from then on. Empty: each keeps its own.
+	Priority string `json:"priority,omitempty"`
 	job.Totals
 	// Would is those of the jobs that it would take.
 	Would job.Totals    `json:"would"`
@@ -138,7 +142,7 @@ func (c Clearing) preview(ctx context.Context, s *desk.Selection) (v Preview, er
 	if err != nil {
 		return v, err
 	}
-	v = Preview{Action: a.Name, Totals: plan.Meant(), Would: plan.Would(), Parts: make([]PreviewPart, len(plan.Parts)), plan: plan}
+	v = Preview{Action: a.Name, Priority: o.Priority, Totals: plan.Meant(), Would: plan.Would(), Parts: make([]PreviewPart, len(plan.Parts)), plan: plan}
 	for i, b := range plan.Parts {
 		v.Parts[i] = PreviewPart{b.Meant, b.Would, heldBy(b), b.Often, b.Halt}
 	}
