@@ -142,6 +142,8 @@ func noAnswer(err error) *Error {
 // passing says that the same call may go well later.
 func (e *Error) passing() bool {
 	switch e.Code {
+	case TooManyGuesses: // the token is wrong, and stays so
+		return false
 	case NoRoom, Unavailable, Stopping, TooSlow, UnderWay:
 		return true
 	case NoAnswer: // a proxy that has nobody to ask says 502 or 504

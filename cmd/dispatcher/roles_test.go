@@ -171,7 +171,8 @@ var asked = map[string]string{
 	"job": "a", "park": "b --why x --dry-run", "export": "", "batch list": "", "batch": "b1", "batch pause": "b1 --why x --dry-run", "batch resume": "b1 --why x --dry-run",
 	"batch cancel": "b1 --why x --dry-run", "dlq list": "", "dlq show": "a", "dlq stats": "", "dlq export": "", "dlq replay": "--id a --dry-run", "dlq discard": "--id a --why x --dry-run",
 	"dlq resolve": "--id d --done --why x --dry-run", "dlq history": "", "outcomes": "-g ONE", "pause": "-g ONE --why x", "resume": "-g ONE", "limit show": "", "limit set": "-g ONE 50/s",
-	"limit reset": "-g ONE", "limit forgive": "-g ONE --why x",
+	"lane list": "-g ONE", "lane show": "l -g ONE", "lane set": "l -g ONE --limits 5/s", "lane reset": "l -g ONE", "lane pause": "l -g ONE --why x", "lane resume": "l -g ONE", "route pause": "r -g ONE --why x",
+	"route resume": "r -g ONE", "limit reset": "-g ONE", "limit forgive": "-g ONE --why x",
 }
 
 // Every role gives every command to --server, which does it or says which role it needs. It is not parallel: the token is in the environment.

@@ -61,6 +61,8 @@ func TestAGatewayOutsideTheScopeIsNotThere(t *testing.T) {
 				}
 			}
 			switch about.Name {
+			case "setLane":
+				body = `{"by":"x","why":"x","lane":"l","limits":["1/s"]}`
 			case "previewDeadLetters", "clearDeadLetters":
 				body = `{"action":"replay","gateways":["` + text + `"]}`
 				if about.Name == "clearDeadLetters" {

@@ -20,7 +20,7 @@ var userCommand = regexp.MustCompile(`(?m)^    redis-cli (ACL SETUSER spillway-(
 // what it does not need.
 func TestEachProgramHasTheLeastRightsInRedis(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, provider.Config{}, "    amount: {field: amount, currency: currency}\n    leak: {limits: [100/s]}\n    replay: manual\n    outcomes: {readers: [ledger]}\n")
+	w := newWorld(t, provider.Config{}, "    amount: {field: amount, currency: currency}\n    leak: {limits: [100/s]}\n    replay: manual\n    lanes: {key: payload.amount}\n    priority: {classes: [urgent, normal], default: normal}\n    outcomes: {readers: [ledger]}\n")
 	doc, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestEachProgramHasTheLeastRightsInRedis(t *testing.T) {
 	w.provider.Set(provider.Config{})
 	for _, args := range [][]string{
 		{"status"}, {"batch", "b1"}, {"batch", "list"}, {"batch", "b1", "--export"}, {"job", "inv-00001"}, {"find", "inv-*"}, {"export"}, {"dlq", "list"}, {"dlq", "stats"}, {"dlq", "export"}, {"dlq", "history"},
-		{"answers"}, {"calls"}, {"processes"}, {"gateway", "list"}, {"limit", "show"}, {"audit"}, {"outcomes", "-g", "stripe"},
+		{"answers"}, {"calls"}, {"processes"}, {"gateway", "list"}, {"limit", "show"}, {"audit"}, {"outcomes", "-g", "stripe"}, {"lane", "list", "-g", "stripe"},
 	} {
 		as("viewer", "dispatcher", args...)
 	}
