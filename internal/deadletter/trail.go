@@ -69,11 +69,11 @@ func (e *Entry) Begin(ctx context.Context) error {
 	if err := redisdb.NotLeaving(ctx, e.store.c, e.store.gateway); err != nil {
 		return err
 	}
-	n, err := e.store.c.RPush(ctx, e.store.keys.Trail(), line).Result()
+	place, err := e.store.chained(ctx, -1, line)
 	if err != nil {
 		return e.unwritten(err)
 	}
-	e.place = n - 1
+	e.place = place
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (e *Entry) write(ctx context.Context, d Deed) error {
 	if err != nil {
 		return err
 	}
-	if err := e.store.c.LSet(ctx, e.store.keys.Trail(), e.place, line).Err(); err != nil {
+	if _, err := e.store.chained(ctx, e.place, line); err != nil {
 		e.act.Jobs = -1 // try again at the next call
 		return e.unwritten(err)
 	}

@@ -121,7 +121,7 @@ func (m Moving) Rename(ctx context.Context) error {
 		return err
 	}
 	from, to := redisdb.NewKeys(m.Old), redisdb.NewKeys(m.New.Name)
-	if err := joinScript.Run(ctx, m.Redis, []string{from.Trail(), to.Trail()}).Err(); err != nil {
+	if err := joinScript.Run(ctx, m.Redis, []string{from.Trail(), to.Trail(), from.Journal(), to.Journal(), from.Head(), to.Head()}).Err(); err != nil {
 		return err
 	}
 	for { // until there was nothing left: what a look found may have had a new name before its turn
@@ -133,7 +133,7 @@ func (m Moving) Rename(ctx context.Context) error {
 			break
 		}
 	}
-	if err := m.written(ctx, to, entry); err != nil {
+	if err := m.written(ctx, entry); err != nil {
 		return err
 	}
 	if err := m.move().Arrive(ctx, m.Redis); err != nil {
@@ -229,28 +229,12 @@ func (m Moving) messages(ctx context.Context, c redis.UniversalClient, keys []st
 }
 
 // written says in the trail that the rename is over.
-func (m Moving) written(ctx context.Context, to redisdb.Keys, place string) error {
+func (m Moving) written(ctx context.Context, place string) error {
 	at, err := strconv.ParseInt(place, 10, 64)
 	if err != nil {
 		return err
 	}
-	line, err := m.Redis.LIndex(ctx, to.Trail(), at).Bytes()
-	if err != nil {
-		return err
-	}
-	var act deadletter.Act
-	if err := json.Unmarshal(line, &act); err != nil {
-		return err
-	}
-	now, err := m.Redis.Time(ctx).Result()
-	if err != nil {
-		return err
-	}
-	act.Ended = &now
-	if line, err = json.Marshal(act); err != nil {
-		return err
-	}
-	return m.Redis.LSet(ctx, to.Trail(), at, line).Err()
+	return deadletter.New(m.Redis, m.New.Name).EndAct(ctx, at)
 }
 
 // Forgotten is the entry of a gateway that was forgotten, or is being. It stays.

@@ -1,0 +1,188 @@
+package deadletter
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed" // the scripts are files
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/redisdb"
+)
+
+//go:embed chain.lua
+var chainLua string
+
+var chainScript = redisdb.NewScript(chainLua)
+
+// Link is one link of the chain beside the trail. There is one for each entry, and one more each time that it is brought up to date. Its hash is the SHA-256 of its
+// JSON as it stands.
+type Link struct {
+	N     int64  `json:"n"`     // counted from 1
+	Place int64  `json:"place"` // of the entry in the trail, counted from 0
+	Entry string `json:"entry"` // SHA-256 of the entry as it stands, in hexadecimal digits
+	// Before says that the entry was there before there was a chain.
+	Before bool   `json:"before,omitempty"`
+	Prev   string `json:"prev"` // the hash of the link before; empty for the first
+}
+
+// Head is how the chain ends.
+type Head struct {
+	Links   int64  `json:"links"`
+	Entries int64  `json:"entries"` // of the trail that have a link: the first ones
+	Hash    string `json:"hash"`    // of the last link; empty where there is none
+}
+
+func (h Head) text() string { return fmt.Sprintf("%d %d %s", h.Links, h.Entries, h.Hash) }
+
+func parseHead(text string) (h Head, err error) {
+	if text == "" {
+		return h, nil
+	}
+	if _, err = fmt.Sscanf(text, "%d %d %s", &h.Links, &h.Entries, &h.Hash); err != nil || h.Links < 0 || h.Entries < 0 {
+		return Head{}, errors.New("the head of the chain can't be read: somebody has written into Redis")
+	}
+	return h, nil
+}
+
+func hashOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// linksOnce is how many links are added in one step.
+const linksOnce = 5000
+
+// chained writes an entry into the trail at a place (-1: behind all), with its link and those that are missing before it, and returns its place. Without a line
+// it adds missing links alone: entries that scripts have written get theirs so.
+func (s *Store) chained(ctx context.Context, place int64, line []byte) (int64, error) {
+	mine := "" // the head by which it is known that an answer was lost, and no more
+	for {
+		t, err := s.tail(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if mine != "" && t.text == mine {
+			return t.placeOf(place), nil
+		}
+		whole := int64(len(t.open)) == t.length-t.head.Entries
+		if line == nil && len(t.open) == 0 {
+			return 0, nil
+		}
+		args, next := t.links(s, place, line, whole)
+		done, err := chainScript.Run(ctx, s.c, []string{s.keys.Trail(), s.keys.Journal(), s.keys.Head()}, args...).Int()
+		if err != nil {
+			return 0, err
+		}
+		written := whole && line != nil
+		switch {
+		case done == 1 && whole:
+			return next.placeOf(place), nil
+		case done == 0 && written:
+			mine = next.text
+		}
+	}
+}
+
+// tail is what the chain lacks.
+type tail struct {
+	text   string // of the head
+	head   Head
+	length int64    // of the trail
+	open   []string // its entries without a link, the first of them
+}
+
+// placeOf returns the place of an entry that was just written: place, or the last one.
+func (t tail) placeOf(place int64) int64 {
+	if place < 0 {
+		return t.head.Entries - 1
+	}
+	return place
+}
+
+func (s *Store) tail(ctx context.Context) (t tail, err error) {
+	var head *redis.StringCmd
+	var length *redis.IntCmd
+	if _, err := s.c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		head, length = p.Get(ctx, s.keys.Head()), p.LLen(ctx, s.keys.Trail())
+		return nil
+	}); err != nil && !errors.Is(err, redis.Nil) {
+		return t, err
+	}
+	t.text, t.length = head.Val(), length.Val()
+	if t.head, err = parseHead(t.text); err != nil || t.head.Entries >= t.length {
+		return t, err
+	}
+	t.open, err = s.c.LRange(ctx, s.keys.Trail(), t.head.Entries, min(t.length, t.head.Entries+linksOnce)-1).Result()
+	return t, err
+}
+
+// links returns the arguments of the script, and what the tail is afterwards. The entry goes along only behind all links that were missing.
+func (t tail) links(s *Store, place int64, line []byte, whole bool) (args []any, next tail) {
+	next = t
+	var links []any
+	add := func(at int64, entry []byte, before bool) {
+		next.head.Links++
+		text, _ := json.Marshal(Link{N: next.head.Links, Place: at, Entry: hashOf(entry), Before: before, Prev: next.head.Hash}) // it has no value that could fail
+		next.head.Hash = hashOf(text)
+		links = append(links, text)
+	}
+	for _, entry := range t.open {
+		add(next.head.Entries, []byte(entry), t.text == "")
+		next.head.Entries++
+	}
+	at := ""
+	if whole && line != nil {
+		at = fmt.Sprint(place)
+		if place < 0 {
+			place = next.head.Entries
+			next.head.Entries++
+		}
+		add(place, line, false)
+	}
+	next.text = next.head.text()
+	return append([]any{t.text, t.length, next.text, at, line}, links...), next
+}
+
+// Seal gives the entries that scripts have written their links, and returns how the chain ends.
+func (s *Store) Seal(ctx context.Context) (Head, error) {
+	if _, err := s.chained(ctx, -1, nil); err != nil {
+		return Head{}, fmt.Errorf("chain the trail of %s: %w", s.gateway, err)
+	}
+	return s.Head(ctx)
+}
+
+// Head returns how the chain ends now.
+func (s *Store) Head(ctx context.Context) (Head, error) {
+	text, err := s.c.Get(ctx, s.keys.Head()).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return Head{}, fmt.Errorf("read the head of the trail of %s: %w", s.gateway, err)
+	}
+	return parseHead(text)
+}
+
+// EndAct ends the act in a place of the trail, on Redis's clock.
+func (s *Store) EndAct(ctx context.Context, place int64) error {
+	line, err := s.c.LIndex(ctx, s.keys.Trail(), place).Bytes()
+	if err != nil {
+		return err
+	}
+	var act Act
+	if err := json.Unmarshal(line, &act); err != nil {
+		return err
+	}
+	now, err := s.c.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	act.Ended = &now
+	if line, err = json.Marshal(act); err != nil {
+		return err
+	}
+	_, err = s.chained(ctx, place, line)
+	return err
+}
