@@ -60,7 +60,8 @@ func TestTheClientHasEveryFieldOfTheAPI(t *testing.T) {
 		"PauseBatchAnswer": BatchAct{}, "ResumeBatchRequest": batchAct{}, "ResumeBatchAnswer": BatchAct{}, "CancelBatchRequest": batchAct{}, "CancelBatchAnswer": BatchAct{},
 		"ParkJobRequest": batchAct{}, "ParkJobAnswer": ParkedJob{},
 		"SetLaneRequest": setLane{}, "SetLaneAnswer": LaneSettings{}, "ResetLaneRequest": laneAct{}, "ResetLaneAnswer": LaneSettings{}, "PauseLaneRequest": laneAct{}, "PauseLaneAnswer": LaneSettings{},
-		"ResumeLaneRequest": laneAct{}, "ResumeLaneAnswer": LaneSettings{}, "PauseRouteRequest": routeAct{}, "PauseRouteAnswer": SteeredRoute{}, "ResumeRouteRequest": routeAct{}, "ResumeRouteAnswer": SteeredRoute{}}
+		"ResumeLaneRequest": laneAct{}, "ResumeLaneAnswer": LaneSettings{}, "PauseRouteRequest": routeAct{}, "PauseRouteAnswer": SteeredRoute{}, "ResumeRouteRequest": routeAct{}, "ResumeRouteAnswer": SteeredRoute{},
+		"ListLanesAnswer": Lanes{}, "GetLaneAnswer": LaneView{}}
 	// The rest is of the command line's own: what it draws beside these, shows while an act goes on, or does where the configuration is.
 	others := strings.Fields("NameGatewaysAnswer ListUnlistedAnswer WatchAnswer GetAllAnswersAnswer ListGatewaysAnswer AuditRequest AuditAnswer AuditLine FindJobAnswer ExportJobsLine ExportBatchLine PauseBatchLine ResumeBatchLine CancelBatchLine " +
 		"ExportDeadLettersLine ClearDeadLettersLine ListHistoryLine RenameGatewayRequest RenameGatewayAnswer RenameGatewayLine ForgetGatewayRequest ForgetGatewayAnswer ForgetGatewayLine")

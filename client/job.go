@@ -82,7 +82,9 @@ type JobView struct {
 	ID                string     `json:"id"`
 	Gateway           string     `json:"gateway"`
 	State             State      `json:"state"`
-	Why               string     `json:"why"` // for people: why it isn't running now
+	Why               string     `json:"why"`                   // for people: why it isn't running now
+	ETASeconds        *float64   `json:"eta_seconds,omitempty"` // about how long it waits for its call, where it waits in a lane
+	ETAAtMost         bool       `json:"eta_at_most,omitempty"` // it may be called earlier, as other lanes may give up their turns
 	Batch             string     `json:"batch"`
 	Route             string     `json:"route,omitempty"`
 	Priority          string     `json:"priority,omitempty"`

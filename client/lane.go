@@ -1,6 +1,11 @@
 package client
 
-import "context"
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+)
 
 // LaneSettings is what holds for one lane of a gateway.
 type LaneSettings struct {
@@ -67,4 +72,95 @@ func (c *Client) PauseRoute(ctx context.Context, gateway, route string, by Act) 
 // ResumeRoute lets the jobs of a paused route be called again.
 func (c *Client) ResumeRoute(ctx context.Context, gateway, route string, by Act) (SteeredRoute, error) {
 	return act[SteeredRoute](ctx, c, routeAct{route, actor(by)}, "v1", "gateways", gateway, "routes", "resume")
+}
+
+// RouteStatus is how a route of a gateway stands.
+type RouteStatus struct {
+	Route  string   `json:"route"`  // empty: the gateway's own request
+	Queued *int64   `json:"queued"` // jobs in the queue that take it; nil: nobody counts them
+	Limits []string `json:"limits"` // besides the gateway's
+}
+
+// ClassStatus is how a class of a gateway stands.
+type ClassStatus struct {
+	Class        string `json:"class"`
+	Queued       int64  `json:"queued"`        // jobs of it in the queue; where the gateway has no lanes, without those that were called before
+	FloorPercent int64  `json:"floor_percent"` // of the calls that it has at least; 0: none
+}
+
+// LanesStatus is how the lanes of a gateway stand, all together.
+type LanesStatus struct {
+	WithJobs  int64    `json:"with_jobs"` // lanes with jobs in the queue
+	Throttled int64    `json:"throttled"` // of those: they have no permit before some moment
+	Queued    int64    `json:"queued"`    // jobs in lanes
+	Unsorted  int64    `json:"unsorted"`  // jobs in the queue that do not stand in lanes yet
+	Limits    []string `json:"limits"`    // of each lane
+}
+
+// Lanes is the lanes of a gateway with most jobs, the one with most first.
+type Lanes struct {
+	Gateway string `json:"gateway"`
+	LanesStatus
+	Exact    bool      `json:"exact"`     // all lanes with jobs were looked at; else there may be larger ones
+	LookedAt int64     `json:"looked_at"` // lanes that were looked at
+	Lanes    []LaneRow `json:"lanes"`
+}
+
+// LaneRow is a lane with jobs in the queue.
+type LaneRow struct {
+	Lane           string     `json:"lane"` // empty: the jobs that have no lane
+	Queued         int64      `json:"queued"`
+	InFlight       *int64     `json:"in_flight"`
+	ThrottledUntil *time.Time `json:"throttled_until"` // nil: it may be called
+	Paused         bool       `json:"paused"`
+	Limits         []string   `json:"limits"`
+	Weight         int64      `json:"weight"`
+	SharePerSecond *float64   `json:"share_per_second"` // about how many calls it has while all lanes with jobs want as many as they can have; nil: nobody can say
+}
+
+// LaneView is all that is known of one lane.
+type LaneView struct {
+	Gateway string `json:"gateway"`
+	LaneRow
+	FreeAt *time.Time `json:"free_at"` // when its own limits have a permit; nil: they have one
+	Used   []LaneUse  `json:"used"`
+	Flows  []LaneFlow `json:"flows"`
+	Why    string     `json:"why"` // what its next job waits for, for a person
+}
+
+// LaneUse is what a lane has used of one of its limits.
+type LaneUse struct {
+	Limit string `json:"limit"`
+	Used  int64  `json:"used"` // units that are not free again
+}
+
+// LaneFlow is the jobs of a lane of one class on one route.
+type LaneFlow struct {
+	Class  string   `json:"class,omitempty"` // empty: the gateway has no classes
+	Route  string   `json:"route,omitempty"` // empty: the gateway's own request
+	Queued int64    `json:"queued"`
+	Next   []string `json:"next"` // jobs that are next, one of them first
+}
+
+// LaneQuery says which lanes are listed.
+type LaneQuery struct {
+	Top       int  // how many, 1 to 1000; 0 is 20
+	Throttled bool // leaves out those that may be called
+}
+
+// Lanes returns the lanes of a gateway with most jobs.
+func (c *Client) Lanes(ctx context.Context, gateway string, q LaneQuery) (Lanes, error) {
+	query := url.Values{}
+	if q.Top != 0 {
+		query.Set("top", strconv.Itoa(q.Top))
+	}
+	if q.Throttled {
+		query.Set("throttled", "true")
+	}
+	return get[Lanes](ctx, c, query, "v1", "gateways", gateway, "lanes")
+}
+
+// Lane returns all that is known of a lane; the empty one is that of jobs without a lane.
+func (c *Client) Lane(ctx context.Context, gateway, lane string) (LaneView, error) {
+	return get[LaneView](ctx, c, url.Values{"lane": {lane}}, "v1", "gateways", gateway, "lane")
 }

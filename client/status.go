@@ -67,7 +67,11 @@ type GatewayStatus struct {
 	ETASeconds          *float64         `json:"eta_seconds"` // nil: nobody can say
 	ETAWhy              string           `json:"eta_why,omitempty"`
 	Overloaded          []Overload       `json:"overloaded,omitempty"`
-	Outcomes            *FeedStatus      `json:"outcomes,omitempty"` // nil: it has no feed
+	ETAAtLeast          bool             `json:"eta_at_least,omitempty"` // not all lanes were looked at: it may be later
+	Outcomes            *FeedStatus      `json:"outcomes,omitempty"`     // nil: it has no feed
+	Routes              []RouteStatus    `json:"routes,omitempty"`       // none where the gateway has none
+	Classes             []ClassStatus    `json:"classes,omitempty"`      // the highest first; none where the gateway has none
+	Lanes               *LanesStatus     `json:"lanes,omitempty"`        // nil where the gateway has neither lanes nor routes with limits
 }
 
 // Overload is a dispatcher that is too slow for the gateway's limits.
