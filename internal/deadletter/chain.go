@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -38,6 +39,16 @@ type Head struct {
 }
 
 func (h Head) text() string { return fmt.Sprintf("%d %d %s", h.Links, h.Entries, h.Hash) }
+
+// Number is the first 48 bits of the hash as a number, which a metric has exactly.
+func (h Head) Number() float64 {
+	const digits = 12
+	if len(h.Hash) < digits {
+		return 0
+	}
+	n, _ := strconv.ParseUint(h.Hash[:digits], 16, 64) // a head that is no hash is 0
+	return float64(n)
+}
 
 func parseHead(text string) (h Head, err error) {
 	if text == "" {

@@ -62,6 +62,7 @@ type unit struct {
 	ailing    atomic.Bool         // it is not served, since one of its keys is damaged
 	blind     error               // why the last pulse of this gateway could not be taken; the pulse's own
 	damaged   time.Time           // when the log last said what keeps this gateway alone from being served; the pulse's own
+	headSaid  time.Time           // see seal
 	outdated  time.Time           // when the log last said that the limits kept here are refused as too old; the pulse's own
 	confirmed bool                // an operator has settled that Redis was restored
 	restored  bool                // an operator has said so before this process began

@@ -75,13 +75,15 @@ var (
 	gaugeBehind      = gauge("outcomes_behind", "Outcomes that a reader has not acknowledged.", "reader")
 	gaugeBehindAge   = gauge("outcomes_behind_seconds", "How long ago the first outcome was that a reader has not acknowledged. 0 where it has all.", "reader")
 	gaugeDropped     = gauge("outcomes_dropped_total", "Outcomes that were dropped before a reader had them.", "reader")
+	gaugeTrail       = gauge("trail_entries", "Entries of the trail that its chain has.")
+	gaugeTrailHead   = gauge("trail_head", "The first 12 hexadecimal digits of the hash of the chain's last link, as a number. 0 where there is none.")
 	gaugeETA         = gauge("eta_seconds", "When the last waiting job will have been called. Missing while nobody can say.")
 )
 
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []shown{gaugeRead, gaugeJobs, gaugeLookAge, gaugeLookFails, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
-		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeStopped, gaugeTold, gaugeToldHeld, gaugeBehind, gaugeBehindAge, gaugeDropped, gaugeETA,
+		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugePaused, gaugeStopped, gaugeTold, gaugeToldHeld, gaugeBehind, gaugeBehindAge, gaugeDropped, gaugeTrail, gaugeTrailHead, gaugeETA,
 		gaugeRoute, gaugeClass, gaugeLanes, gaugeThrottled, gaugeInLanes, gaugeLane, gaugeOtherLanes, gaugeStuck} {
 		out <- d.Desc
 	}
@@ -129,7 +131,13 @@ func (g *Gauges) read(ctx context.Context, c redis.UniversalClient, gateway conf
 	if err != nil {
 		return nil, err
 	}
+	trail, err := Store(c, gateway).Head(ctx)
+	if err != nil {
+		return nil, err
+	}
 	r := reading{gateway: gateway.Name, of: counts.Gateway(gateway.Name), now: v.Now}
+	r.gauge(gaugeTrail, float64(trail.Entries))
+	r.gauge(gaugeTrailHead, trail.Number())
 	r.standing(v, head)
 	r.parked(v, money)
 	r.told(v.Outcomes)

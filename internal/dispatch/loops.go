@@ -281,7 +281,24 @@ func (u *unit) sweep(ctx context.Context) time.Duration {
 	if err := u.parkStrays(ctx); err != nil {
 		u.complain(ctx, "stray tasks not parked, trying again", err)
 	}
+	u.seal(ctx)
 	return sweepAtLeast
+}
+
+// headEvery is how often the log has how the chain of the trail ends: by one line of it, later changes of what was there then are told.
+const headEvery = time.Hour
+
+// seal chains the entries of the trail that scripts have written, and says now and then how the chain ends.
+func (u *unit) seal(ctx context.Context) {
+	head, err := Store(u.redis, u.now().cfg).Seal(ctx)
+	if err != nil {
+		u.complain(ctx, "trail not chained, trying again", err)
+		return
+	}
+	if time.Since(u.headSaid) >= headEvery {
+		u.headSaid = time.Now()
+		u.log.Info("head of the trail", "links", head.Links, "entries", head.Entries, "hash", head.Hash)
+	}
 }
 
 // parkStrays parks tasks that are not ours and that asynq will never deliver.

@@ -177,7 +177,7 @@ func (m *mover) keys(g config.Gateway) []string {
 		found, err := m.db.Client.Keys(m.t.Context(), start+"*").Result()
 		m.must(err)
 		for _, key := range found {
-			if rest := strings.TrimPrefix(key, start); rest != "alive" && rest != "trail" && !strings.HasPrefix(rest, "receipt:") {
+			if rest := strings.TrimPrefix(key, start); rest != "alive" && rest != "trail" && rest != "journal" && rest != "head" && !strings.HasPrefix(rest, "receipt:") {
 				all = append(all, start[:5]+rest)
 			}
 		}
@@ -219,6 +219,9 @@ func TestARenamedGatewayGoesOn(t *testing.T) {
 	}
 	if got := m.keys(m.new); !slices.Equal(got, keys) || len(m.keys(m.old)) > 0 {
 		t.Errorf("it has the keys %v, and had %v; left: %v", got, keys, m.keys(m.old))
+	}
+	if v, err := deadletter.New(m.db.Client, m.new.Name).Verify(t.Context(), deadletter.Head{}); err != nil || !v.OK || v.Entries == 0 || v.Unchained > 0 {
+		t.Errorf("the trail: %+v %v", v, err)
 	}
 	m.queued()
 	for _, a := range m.put(m.new, 40) {
