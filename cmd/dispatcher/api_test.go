@@ -135,10 +135,11 @@ func TestAPISaysWhatIsWrong(t *testing.T) {
 
 func TestAPIWantsTheToken(t *testing.T) {
 	t.Parallel()
-	a := newAPIRig(t, "", roomForThree)
-	for _, c := range []struct{ method, path string }{{"POST", a.jobs("")}, {"GET", a.jobs("/a")}, {"GET", "/v1/status"}, {"GET", "/metrics"}, {"GET", "/v1/x"}} {
+	var a *apiRig
+	for _, c := range []struct{ method, path string }{{"POST", "JOBS"}, {"GET", "JOBS/a"}, {"GET", "/v1/status"}, {"GET", "/metrics"}, {"GET", "/v1/x"}} {
+		a = newAPIRig(t, "", roomForThree) // each bears a few wrong tokens
 		for _, shown := range []string{"", "Bearer ", "Bearer wrong", "Basic " + apiToken, "Bearer " + apiToken + "x"} {
-			r, err := http.NewRequestWithContext(t.Context(), c.method, a.url+c.path, strings.NewReader(`{"id":"a"}`))
+			r, err := http.NewRequestWithContext(t.Context(), c.method, a.url+strings.Replace(c.path, "JOBS", a.jobs(""), 1), strings.NewReader(`{"id":"a"}`))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,7 +34,7 @@ TIME	one	WHO	discard	1	EUR 9223372036854775807	'--id c --id e --may-be-charged	t
 TIME	one	WHO	resolve --done	1	EUR 1	'--match "timed out"	paid, see ch_3K	TIME
 TIME	two	WHO	discard	1		'--id c --id e --may-be-charged	too late	TIME
 `, "")
-	r.expect(history("-g", r.two, "-o", "json"), 0, `{"gateway":"two","at":"TIME","who":"WHO","what":"discard","why":"too late","filter":"--id c --id e --may-be-charged",`+
+	r.expect(history("-g", r.two, "-o", "json"), 0, `{"gateway":"two","at":"TIME","who":"WHO","via":"redis","what":"discard","why":"too late","filter":"--id c --id e --may-be-charged",`+
 		`"jobs":1,"amount":{},"without_amount":0,"ended":"TIME"}`+"\n", "")
 	r.expect(history("--limit", "2"), 0, `TIME	one	WHO	replay	1	EUR 1050	'--reason refused	bank is back	TIME
 TIME	one	WHO	discard	1	EUR 9223372036854775807	'--id c --id e --may-be-charged	too late	TIME
