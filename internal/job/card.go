@@ -19,15 +19,37 @@ type CardRule struct {
 	Allow []string
 }
 
-// Allows says that a card number may stand in a field of the payload.
-func (r CardRule) Allows(path string) bool {
+// Allows says that a card number may stand in the field of the payload that one comes to by these names.
+func (r CardRule) Allows(path []string) bool {
 	if r.Then == CardsAllow {
 		return true
 	}
 	for _, field := range r.Allow {
-		if path == field || strings.HasPrefix(path, field+".") {
+		if leads(path, field) {
 			return true
 		}
+	}
+	return false
+}
+
+// leads says that a path is a field's, or that of something below it. It does not put the path together: the names in a payload may be long.
+func leads(path []string, field string) bool {
+	for i, name := range path {
+		if i > 0 {
+			rest, more := strings.CutPrefix(field, ".")
+			if !more {
+				return false
+			}
+			field = rest
+		}
+		if below, is := strings.CutPrefix(name, field); is { // a name may have dots in it
+			return below == "" || below[0] == '.'
+		}
+		rest, more := strings.CutPrefix(field, name)
+		if !more {
+			return false
+		}
+		field = rest
 	}
 	return false
 }

@@ -205,7 +205,7 @@ func (r *run) close(all []Span) []Span {
 		if begins := r.digits[r.groups[first].from:]; starts[int(begins[0])*100+int(begins[1])*10+int(begins[2])] == 0 {
 			continue
 		}
-		for last := len(r.groups) - 1; last >= first; last-- {
+		for last := r.longest(first); last >= first; last-- {
 			from, to := r.groups[first], r.groups[last]
 			number := r.digits[from.from:to.to]
 			if len(number) < least || len(number) > most || !issued(number) || !luhn(number) || r.another(from.start, to.end, len(number)) {
@@ -220,6 +220,13 @@ func (r *run) close(all []Span) []Span {
 	return all
 }
 
+// longest returns the last group that a number may end with which begins with the first one.
+func (r *run) longest(first int) (last int) {
+	for last = first; last+1 < len(r.groups) && r.groups[last+1].to-r.groups[first].from <= most; last++ {
+	}
+	return last
+}
+
 // mostPhone is how many digits a phone number has at most (E.164).
 const mostPhone = 15
 
@@ -229,10 +236,10 @@ func (r *run) another(from, to, digits int) bool {
 		return true
 	}
 	first, last := from, to
-	for first > 0 && inWord(r.text[first-1]) {
+	for first > 0 && last-first <= longestDigest && inWord(r.text[first-1]) {
 		first--
 	}
-	for last < len(r.text) && inWord(r.text[last]) {
+	for last < len(r.text) && last-first <= longestDigest && inWord(r.text[last]) {
 		last++
 	}
 	return isDigest(r.text[first:last]) || inUUID(r.text, from, to) || inIBAN(r.text, from, to)
@@ -271,10 +278,13 @@ func isUUID(token []byte) bool {
 	return letters
 }
 
+// longestDigest is how long a digest is written at most.
+const longestDigest = 128
+
 // isDigest says that a word is as long as a digest or an object id in hexadecimal digits, with letters among them.
 func isDigest(word []byte) bool {
 	switch len(word) {
-	case 24, 32, 40, 48, 56, 64, 96, 128:
+	case 24, 32, 40, 48, 56, 64, 96, longestDigest:
 	default:
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 // number returns a card number of a length that begins with these digits.
@@ -190,6 +191,22 @@ func BenchmarkContains(b *testing.B) {
 	for b.Loop() {
 		if Contains(payload) {
 			b.Fatal("suspected")
+		}
+	}
+}
+
+// A payload may have a megabyte, and who sends it chooses what is in it.
+func TestALongTextTakesNoLongerThanItsLength(t *testing.T) {
+	t.Parallel()
+	const visa, size, patience = "4111111111111111", 256 << 10, 3 * time.Second
+	for _, unit := range []string{"4 ", "4-", "4444 ", "400000 ", visa + "a", "a" + visa, visa + " "} {
+		text, begun := []byte(strings.Repeat(unit, size/len(unit))), time.Now()
+		found := len(Find(text))
+		if took := time.Since(begun); took > patience {
+			t.Errorf("%d times %q: %s", size/len(unit), unit, took)
+		}
+		if want := size / len(unit); strings.Contains(unit, visa) && found < want-1 {
+			t.Errorf("%d times %q: %d found", want, unit, found)
 		}
 	}
 }

@@ -12,8 +12,10 @@ import (
 	"spillway/internal/pan"
 )
 
-// mostNamed is how many fields an error names.
-const mostNamed = 5
+const (
+	mostNamed = 5   // fields that an error names
+	mostName  = 200 // bytes of the name of each
+)
 
 // cards refuses a job that holds a card number where the gateway's rule allows none, or masks those in its payload.
 func (r *Reader) cards(j job.Job) (job.Job, error) {
@@ -42,7 +44,7 @@ func cardless(payload json.RawMessage, gateway string, rule job.CardRule) (json.
 	w := cardWalk{rule: rule}
 	w.p.in = payload
 	w.p.space()
-	if err := w.value(0, false); err != nil || len(w.found) == 0 {
+	if err := w.value(0, false); err != nil || w.fields == 0 {
 		return payload, err
 	}
 	if w.inKey || rule.Then != job.CardsMask {
@@ -56,7 +58,8 @@ type cardWalk struct {
 	p      parser
 	rule   job.CardRule
 	path   []string
-	found  []string // the paths of the fields with a card number
+	found  []string // the paths of the first fields with a card number
+	fields int      // with one
 	inKey  bool     // one stands in a key
 	out    []byte   // the payload, masked, as far as it was copied
 	copied int
@@ -68,14 +71,28 @@ func (w *cardWalk) refusal(gateway string) error {
 	}
 	named := w.found
 	rest := ""
-	if len(named) > mostNamed {
-		named, rest = named[:mostNamed], fmt.Sprintf(" and %d more", len(w.found)-mostNamed)
+	if w.fields > mostNamed {
+		rest = fmt.Sprintf(" and %d more", w.fields-mostNamed)
 	}
 	fields := "the field " + named[0] + " has"
 	if len(named) > 1 {
 		fields = "the fields " + strings.Join(named, ", ") + rest + " have"
 	}
 	return job.CardError(fmt.Sprintf("%s what looks like a card number: send a token in its place, or name the field in gateways.%s.pan.allow", fields, gateway))
+}
+
+// name is the path of the field that is looked at, and its beginning if it is long.
+func (w *cardWalk) name() string {
+	var name []byte
+	for i, key := range w.path {
+		if i > 0 {
+			name = append(name, '.')
+		}
+		if name = append(name, key[:min(len(key), mostName+1)]...); len(name) > mostName {
+			return strings.ToValidUTF8(string(name[:mostName]), "") + "…"
+		}
+	}
+	return string(name)
 }
 
 // value goes through one value. allowed says that its field may have a card number.
@@ -101,7 +118,11 @@ func (w *cardWalk) value(depth int, allowed bool) error {
 	if err := w.p.value(depth); err != nil || allowed {
 		return err
 	}
-	w.look(start, w.p.in[start:w.p.pos])
+	number := w.p.in[start:w.p.pos]
+	if whole, _, fraction := bytes.Cut(number, []byte(".")); fraction && !bytes.ContainsAny(number, "eE") && !pan.Contains(whole) {
+		return nil // a place on earth or a rate
+	}
+	w.look(start, number)
 	return nil
 }
 
@@ -110,7 +131,9 @@ func (w *cardWalk) look(start int, text []byte) {
 	if !pan.Contains(text) {
 		return
 	}
-	w.found = append(w.found, pan.MaskString(strings.Join(w.path, ".")))
+	if w.fields++; w.fields <= mostNamed {
+		w.found = append(w.found, pan.MaskString(w.name()))
+	}
 	w.out = append(w.out, w.p.in[w.copied:start]...)
 	w.out = appendQuoted(w.out, pan.Mask(text))
 	w.copied = w.p.pos
@@ -125,10 +148,10 @@ func (w *cardWalk) object(depth int, allowed bool) error {
 			return err
 		}
 		if pan.Contains(key) && !allowed {
-			w.inKey, w.found = true, append(w.found, "")
+			w.inKey, w.fields = true, w.fields+1
 		}
 		w.path = append(w.path, string(key))
-		if err := w.value(depth+1, allowed || w.rule.Allows(strings.Join(w.path, "."))); err != nil {
+		if err := w.value(depth+1, allowed || w.rule.Allows(w.path)); err != nil {
 			return err
 		}
 		w.path = w.path[:len(w.path)-1]

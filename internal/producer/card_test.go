@@ -2,8 +2,10 @@ package producer
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"spillway/internal/job"
 )
@@ -110,6 +112,45 @@ func TestWhatIsKeptOfARefusedLineHasNoCardNumber(t *testing.T) {
 		}
 		if good, err := r.Next(); err != nil || good.Err != nil || good.Job.ID != "b" {
 			t.Errorf("after it: %+v %v", good, err)
+		}
+	}
+}
+
+func TestAFractionIsNoCardNumber(t *testing.T) {
+	t.Parallel()
+	for number, refused := range map[string]bool{"41.11111111111111": false, "-4.111111111111111": false, "411111111111.1111": false,
+		"4111111111111111.0": true, "4111111111111111.25": true, "4.111111111111111e15": true, `"4111.1111.1111.1111"`: true} {
+		_, err := One([]byte(`{"id":"a","payload":{"lat":`+number+`}}`), Options{Gateway: "g"})
+		if (err != nil) != refused {
+			t.Errorf("%s: %v", number, err)
+		}
+	}
+}
+
+// Who sends a payload chooses what its fields are called, and how many there are.
+func TestLongNamesOfFieldsCostNoMoreThanTheirLength(t *testing.T) {
+	t.Parallel()
+	const most, patience = 2000, 3 * time.Second
+	name := strings.Repeat("k", 300<<10)
+	for what, payload := range map[string]string{
+		"fields": `{"` + name + `":{"x":"\n` + visa + `"` + strings.Repeat(`,"a":1`, 50_000) + `}}`,
+		"finds":  `{"` + name + `":["` + visa + `"` + strings.Repeat(`,"`+visa+`"`, 20_000) + `]}`,
+	} {
+		begun := time.Now()
+		_, err := cardless([]byte(payload), "g", job.CardRule{Allow: []string{"token", "card.token"}})
+		if took := time.Since(begun); err == nil || took > patience || len(err.Error()) > most {
+			t.Errorf("%s: %s, %t, %d bytes", what, took, err != nil, len(fmt.Sprint(err)))
+		}
+	}
+}
+
+func TestAllowedFieldsAreFoundBelowOneAnother(t *testing.T) {
+	t.Parallel()
+	rule := job.CardRule{Allow: []string{"card.token", "a.b.c"}}
+	for path, want := range map[string]bool{"card/token": true, "card/token/x": true, "card.token": true, "card.token.x/y": true, "card/token.x": true, "a/b.c": true, "a.b/c": true,
+		"card": false, "card/tokens": false, "cardtoken": false, "card./token": false, "card/": false, "/card/token": false, "a/b": false, "x/card/token": false, "a.b/cc": false} {
+		if got := rule.Allows(strings.Split(path, "/")); got != want {
+			t.Errorf("%s: %t", path, got)
 		}
 	}
 }
