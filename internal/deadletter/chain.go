@@ -80,6 +80,12 @@ func (s *Store) chained(ctx context.Context, place int64, line []byte) (int64, e
 		if mine != "" && t.text == mine {
 			return t.placeOf(place), nil
 		}
+		if t.length < t.head.Entries {
+			if err := s.fill(ctx, t); err != nil {
+				return 0, err
+			}
+			continue
+		}
 		whole := int64(len(t.open)) == t.length-t.head.Entries
 		if line == nil && len(t.open) == 0 {
 			return 0, nil
@@ -97,6 +103,27 @@ func (s *Store) chained(ctx context.Context, place int64, line []byte) (int64, e
 			mine = next.text
 		}
 	}
+}
+
+// fill puts an entry in place of one that was removed from the end of the trail. So what comes behind gets the place that it would have had, and Verify goes on to name
+// each one that was removed: written at its place, the next entry would have passed for it.
+func (s *Store) fill(ctx context.Context, t tail) error {
+	links, err := s.c.LLen(ctx, s.keys.Journal()).Result()
+	if err != nil {
+		return err
+	}
+	if t.head.Entries > links { // each has a link, at least
+		return fmt.Errorf("its chain says that it has %d entries, and has %d links: somebody has written into Redis: look at GET %s and LLEN %s", t.head.Entries, links, s.keys.Head(), s.keys.Journal())
+	}
+	now, err := s.c.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	gone, err := json.Marshal(Act{At: now, What: Damaged, Why: "the entry that stood here was removed: somebody has written into Redis"})
+	if err != nil {
+		return err
+	}
+	return chainScript.Run(ctx, s.c, []string{s.keys.Trail(), s.keys.Journal(), s.keys.Head()}, t.text, t.length, t.text, "-1", gone).Err()
 }
 
 // tail is what the chain lacks.

@@ -114,10 +114,14 @@ func (e *Entry) write(ctx context.Context, d Deed) error {
 	return nil
 }
 
-func (e *Entry) line() ([]byte, error) {
-	clean := e.act
-	clean.Who, clean.Why, clean.Filter = pan.MaskString(clean.Who), pan.MaskString(clean.Why), pan.MaskString(clean.Filter)
-	return json.Marshal(clean)
+func (e *Entry) line() ([]byte, error) { return json.Marshal(e.act.Clean()) }
+
+// Clean returns the act with the card numbers in what people typed masked: an entry is kept for ever.
+func (a Act) Clean() Act {
+	for _, text := range []*string{&a.Who, &a.Said, &a.What, &a.Why, &a.Filter} {
+		*text = pan.MaskString(*text)
+	}
+	return a
 }
 
 func (e *Entry) unwritten(err error) error {

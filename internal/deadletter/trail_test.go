@@ -126,3 +126,15 @@ func TestADamagedEntryHidesNoOther(t *testing.T) {
 		}
 	}
 }
+
+func TestNoCardNumberStandsInTheTrail(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	const card = "4111 1111 1111 1111"
+	e := b.store.Entry(deadletter.Act{At: b.Now(), Who: card, Said: "ann " + card, What: "limit set " + card, Why: card, Filter: card})
+	b.must(e.Begin(b.ctx))
+	b.must(e.End(b.ctx, deadletter.Deed{}))
+	if a := b.acts()[0]; strings.Contains(fmt.Sprintf("%+v", a), "4111") || a.Said != "ann **** **** **** 1111" {
+		t.Errorf("%+v", a)
+	}
+}

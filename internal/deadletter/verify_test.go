@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -210,6 +211,46 @@ func TestAHeadThatWasWrittenDownTellsOfAnotherChain(t *testing.T) {
 	}
 	if v := verified(t, s, Head{Links: 6, Hash: was.Hash}); v.OK || !strings.Contains(v.Findings[0], "links 5 to 6 are missing") {
 		t.Errorf("%+v", v)
+	}
+}
+
+// Where somebody has cut the trail off, acts go on behind what is missing, and take no other entry's place.
+func TestActsGoOnBehindATrailThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	for name, keep := range map[string]int64{"the end": 6, "all": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const n = 9
+			s, from := chainedStore(t, n), int64(0)
+			if keep == 0 {
+				from = n // beyond the end: nothing is left
+			}
+			if err := s.c.LTrim(t.Context(), s.keys.Trail(), from, keep-1).Err(); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			var acts sync.WaitGroup
+			for i := range 4 {
+				acts.Go(func() {
+					if e := s.Entry(Act{Who: fmt.Sprint("bob", i), What: "replay"}); e.Begin(ctx) != nil || e.End(ctx, Deed{}) != nil {
+						t.Error("not written")
+					}
+				})
+			}
+			acts.Wait()
+			v := verified(t, s, Head{})
+			if v.Entries != n+4 || v.Faults != n-keep || v.Findings[0] != fmt.Sprintf("entry %d of the trail was changed", keep+1) {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+	s := chainedStore(t, 2)
+	if err := s.c.Set(t.Context(), s.keys.Head(), "3 1000000000 ab", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Entry(Act{Who: "bob", What: "replay"}).Begin(t.Context()); err == nil || !strings.Contains(err.Error(), "1000000000 entries, and has 2 links") {
+		t.Error(err)
 	}
 }
 

@@ -74,7 +74,7 @@ func (m *Moving) begin(ctx context.Context) (entry string, err error) {
 		return "", err
 	}
 	if m.New.Name != "" {
-		line, err := json.Marshal(m.Act)
+		line, err := json.Marshal(m.Act.Clean())
 		if err != nil {
 			return "", err
 		}
@@ -250,7 +250,7 @@ func (m Moving) Forget(ctx context.Context) error {
 		return err
 	}
 	field := m.Old + " " + began
-	line, err := json.Marshal(Forgotten{m.Old, m.Act})
+	line, err := json.Marshal(Forgotten{m.Old, m.Act.Clean()})
 	if err != nil {
 		return err
 	}
