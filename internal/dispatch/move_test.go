@@ -177,7 +177,7 @@ func (m *mover) keys(g config.Gateway) []string {
 		found, err := m.db.Client.Keys(m.t.Context(), start+"*").Result()
 		m.must(err)
 		for _, key := range found {
-			if rest := strings.TrimPrefix(key, start); rest != "alive" && rest != "trail" && rest != "journal" && rest != "head" && !strings.HasPrefix(rest, "receipt:") {
+			if rest := strings.TrimPrefix(key, start); !slices.Contains([]string{"alive", "trail", "journal", "head"}, rest) && !strings.HasPrefix(rest, "receipt:") {
 				all = append(all, start[:5]+rest)
 			}
 		}

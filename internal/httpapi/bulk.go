@@ -226,6 +226,9 @@ func (b *bulk) admit(ctx context.Context, c chunk) error {
 	if b.no == nil && b.a.stopping.Load() {
 		b.no = new(stopping())
 	}
+	if b.no == nil && !isStillIn(b.r) {
+		b.no = new(tokenEnded())
+	}
 	var answers []admission.Answer
 	if b.no == nil && len(c.jobs) > 0 {
 		var err error

@@ -1,11 +1,13 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -157,20 +159,35 @@ func (g *Guard) shown(r *http.Request, token string) (who credential, after time
 }
 
 // who returns who sends a request, by its header or else its cookie.
-func (g *Guard) who(r *http.Request, cookies bool) (who roles.Identity, after time.Duration, known bool) {
+func (g *Guard) who(r *http.Request, cookies bool) (who credential, after time.Duration, known bool) {
 	in := g.in.Load()
 	if in.open {
-		return roles.Everybody(), 0, true
+		return credential{who: roles.Everybody()}, 0, true
 	}
 	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
-		c, after, known := g.shown(r, token)
-		return c.who, after, known
+		return g.shown(r, token)
 	}
 	if !cookies {
 		return who, 0, false
 	}
-	c, known := g.session(r)
-	return c.who, 0, known
+	who, known = g.session(r)
+	return who, 0, known
+}
+
+// still says whether who was let in by a token would be let in by it now, to the same.
+func (g *Guard) still(was credential) bool {
+	in := g.in.Load()
+	return in.open || slices.ContainsFunc(in.tokens, func(c credential) bool {
+		return c.session == was.session && c.lives() && c.who.Role == was.who.Role && slices.Equal(c.who.Gateways, was.who.Gateways)
+	})
+}
+
+type stillIn struct{}
+
+// isStillIn says whether who sent a request would be let in again. What goes on for long asks now and then: its token may have ended, or been taken out.
+func isStillIn(r *http.Request) bool {
+	still, is := r.Context().Value(stillIn{}).(func() bool)
+	return !is || still()
 }
 
 // Knows says whether a request shows a token or a cookie.
@@ -199,7 +216,8 @@ type entry struct{ cookies, login bool }
 
 // let passes a request on with who sent it.
 func (g *Guard) let(w http.ResponseWriter, r *http.Request, need roles.Need, next http.Handler, by entry) {
-	who, after, known := g.who(r, by.cookies)
+	c, after, known := g.who(r, by.cookies)
+	who := c.who
 	switch {
 	case after > 0:
 		refuse(w, time.Second)
@@ -218,7 +236,8 @@ func (g *Guard) let(w http.ResponseWriter, r *http.Request, need roles.Need, nex
 		p.answer(w)
 		return
 	}
-	next.ServeHTTP(w, r.WithContext(roles.With(r.Context(), who)))
+	ctx := context.WithValue(roles.With(r.Context(), who), stillIn{}, func() bool { return g.still(c) })
+	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // lacks is the problem that a role does not meet a need; nil if it does.
@@ -244,6 +263,11 @@ func partial(who roles.Identity) *problem {
 func unauthorized(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	newProblem(codeToken, "this needs the dispatcher's token", "show it as Authorization: Bearer TOKEN").answer(w)
+}
+
+// tokenEnded is what each job of a long POST hears from there on where its token is not enough any more.
+func tokenEnded() problem {
+	return newProblem(codeToken, "the token has ended, or was taken out or changed, while this was sent", "send the rest again with another token")
 }
 
 func tooMany(after time.Duration) problem {

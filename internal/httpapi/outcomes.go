@@ -131,7 +131,7 @@ func outcomeQueryOf(values url.Values) (q outcomeQuery, p *problem) {
 
 // outcomeLines answers with up to a limit of lines, and waits for the first of them where that is asked for.
 func (a *API) outcomeLines(w http.ResponseWriter, r *http.Request, feed Outcomes, q outcomeQuery) {
-	page, err := a.awaited(r.Context(), feed, q)
+	page, err := a.awaited(r, feed, q)
 	if err != nil {
 		a.problemOf(r, err).answer(w)
 		return
@@ -158,7 +158,8 @@ func (a *API) outcomeLines(w http.ResponseWriter, r *http.Request, feed Outcomes
 }
 
 // awaited returns the first outcomes behind the cursor, waiting for them as long as the reader asks.
-func (a *API) awaited(ctx context.Context, feed Outcomes, q outcomeQuery) ([]Outcome, error) {
+func (a *API) awaited(r *http.Request, feed Outcomes, q outcomeQuery) ([]Outcome, error) {
+	ctx := r.Context()
 	for until := time.Now().Add(q.wait); ; {
 		page, err := feed.Read(ctx, q.after, min(q.limit, outcomesAtATime))
 		left := time.Until(until)
@@ -168,6 +169,9 @@ func (a *API) awaited(ctx context.Context, feed Outcomes, q outcomeQuery) ([]Out
 		if err := feed.Wait(ctx, q.after, min(left, stopWithin)); err != nil {
 			return nil, err
 		}
+		if !isStillIn(r) {
+			return nil, new(tokenEnded())
+		}
 	}
 }
 
@@ -176,7 +180,7 @@ const (
 	beatEvery  = 15 * time.Second // how often a stream of events without news shows that it lives
 )
 
-// outcomeEvents sends outcomes as they come, as server-sent events, until the reader goes, this dispatcher stops, or Redis can't be read: then the
+// outcomeEvents sends outcomes as they come, as server-sent events, until the reader goes, his token ends, this dispatcher stops, or Redis can't be read: then the
 // reader comes again, with the last event's id.
 func (a *API) outcomeEvents(w http.ResponseWriter, r *http.Request, feed Outcomes, q outcomeQuery) {
 	page, err := feed.Read(r.Context(), q.after, outcomesAtATime)
@@ -189,7 +193,7 @@ func (a *API) outcomeEvents(w http.ResponseWriter, r *http.Request, feed Outcome
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back until it has many
 	out, beat := newPiecemeal(w, a.times.write), time.Now()
 	out.text = append(out.text, "retry: 1000\n\n"...)
-	for !a.stopping.Load() {
+	for !a.stopping.Load() && isStillIn(r) {
 		for _, o := range page {
 			out.text = fmt.Appendf(out.text, "id: %s\ndata: %s\n\n", o.Cursor, o.Line)
 			q.after = o.Cursor

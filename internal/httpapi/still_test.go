@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"spillway/internal/roles"
+)
+
+// endless is a feed that has one more outcome at each look.
+type endless struct{ n atomic.Int64 }
+
+func (e *endless) Read(_ context.Context, after string, _ int) ([]Outcome, error) {
+	if after == "none" {
+		return nil, nil
+	}
+	n := e.n.Add(1)
+	return []Outcome{{Cursor: fmt.Sprint(n), Line: fmt.Appendf(nil, `{"n":%d}`, n)}}, nil
+}
+
+func (e *endless) Wait(ctx context.Context, _ string, within time.Duration) error {
+	select {
+	case <-time.After(min(within, 10*time.Millisecond)):
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+func (e *endless) Acked(context.Context, string) (string, error)    { return "", nil }
+func (e *endless) Ack(context.Context, string, string) (any, error) { return "", nil }
+
+// What goes on for long ends with its token: when that is taken out, when it ends, and when it is for something else.
+func TestALongRequestEndsWithItsToken(t *testing.T) {
+	t.Parallel()
+	mine := named("billing", roles.Producer, longSecret)
+	mine.Gateways = []string{"g"}
+	over, other, viewer := mine, mine, mine
+	over.Expires, other.Gateways, viewer.Role = time.Now().Add(-time.Second), []string{"h"}, roles.Viewer
+	for name, then := range map[string][]Token{"taken out": {named("x", roles.Admin, longSecret+"2")}, "ended": {over}, "of another gateway": {other}, "another role": {viewer}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guard, door, feed := NewGuard(""), &openDoor{}, &endless{}
+			guard.Use(Access{Tokens: []Token{mine}})
+			srv := httptest.NewServer(New(Config{Guard: guard, Door: door, Gateways: map[string]Gateway{"g": {MaxCost: 1}}, Outcomes: func(string) (Outcomes, error) { return feed, nil }}))
+			defer srv.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			send := func(method, path, kind string, body io.Reader) *http.Response {
+				r, _ := http.NewRequestWithContext(ctx, method, srv.URL+"/v1/gateways/g/"+path, body)
+				r.Header.Set("Authorization", "Bearer "+longSecret)
+				r.Header.Set("Content-Type", kind)
+				r.Header.Set("Accept", "text/event-stream")
+				back, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return back
+			}
+			events := send(http.MethodGet, "outcomes", "", nil)
+			defer events.Body.Close()
+			first := bufio.NewReader(events.Body)
+			if _, err := first.ReadString('}'); err != nil {
+				t.Fatal(err)
+			}
+			body, jobs := io.Pipe()
+			begun := make(chan struct{})
+			go func() {
+				for i := range 5000 {
+					_, _ = fmt.Fprintf(jobs, "{\"id\":\"a%d\",\"payload\":{}}\n", i)
+				}
+				<-begun
+				for i := range 5000 {
+					_, _ = fmt.Fprintf(jobs, "{\"id\":\"b%d\",\"payload\":{}}\n", i)
+				}
+				_ = jobs.Close()
+			}()
+			posted := send(http.MethodPost, "jobs", typeNDJSON, body)
+			defer posted.Body.Close()
+			guard.Use(Access{Tokens: then})
+			close(begun)
+			if _, err := io.ReadAll(first); err != nil {
+				t.Errorf("the stream of events: %v", err)
+			}
+			text, err := io.ReadAll(posted.Body)
+			if n := strings.Count(string(text), `"no_token"`); err != nil || n < 4000 || int(door.took.Load())+n != 10_000 || strings.Contains(string(text), `"id":"b4999","status":202`) {
+				t.Errorf("%v: of 10000 jobs %d were taken in, %d were refused", err, door.took.Load(), n)
+			}
+		})
+	}
+	t.Run("while it waits", func(t *testing.T) {
+		t.Parallel()
+		guard := NewGuard("")
+		guard.Use(Access{Tokens: []Token{mine}})
+		api := New(Config{Guard: guard, Door: &openDoor{}, Gateways: map[string]Gateway{"g": {MaxCost: 1}}, Outcomes: func(string) (Outcomes, error) { return &endless{}, nil }})
+		time.AfterFunc(100*time.Millisecond, func() { guard.Use(Access{Tokens: []Token{over}}) })
+		got := visit(api, "/v1/gateways/g/outcomes?after=none&wait=30s", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+longSecret) })
+		if got.Code != http.StatusUnauthorized {
+			t.Errorf("%d %s", got.Code, got.Body)
+		}
+	})
+	t.Run("and goes on with a token that stays", func(t *testing.T) {
+		t.Parallel()
+		guard := NewGuard("")
+		guard.Use(Access{Tokens: []Token{mine}})
+		api := New(Config{Guard: guard, Door: &openDoor{}, Gateways: map[string]Gateway{"g": {MaxCost: 1}}, Outcomes: func(string) (Outcomes, error) { return &endless{}, nil }})
+		time.AfterFunc(50*time.Millisecond, func() { guard.Use(Access{Tokens: []Token{named("new", roles.Viewer, longSecret+"3"), mine}}) })
+		got := visit(api, "/v1/gateways/g/outcomes?after=none&wait=300ms", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+longSecret) })
+		if got.Code != http.StatusOK {
+			t.Errorf("%d %s", got.Code, got.Body)
+		}
+	})
+}
