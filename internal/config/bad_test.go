@@ -438,6 +438,12 @@ var badFiles = map[string][]string{
 	"tokens-digest": {
 		`1:44: tokens[0].sha256: <secret> is not a SHA-256 digest: write 64 hexadecimal digits`,
 	},
+	"tokens-digest-of-nothing": {
+		`1:44: tokens[0].sha256: <secret> is the digest of nothing, so that anybody has the token: the variable was not set when it was made`,
+	},
+	"tokens-expires-empty": {
+		`1:74: tokens[0].expires: "" is empty: write the day, like 2027-01-01, or take the line out for a token that never ends`,
+	},
 	"tokens-expires": {
 		`1:74: tokens[0].expires: "soon" is not a day or a moment: write it like 2027-01-01, or 2027-01-01T12:00:00Z; a day ends the token with its first moment, in UTC`,
 	},

@@ -70,7 +70,7 @@ func (r *reader) token(n node) (t Token, fine bool) {
 		field{"gateways", func(n node) {
 			t.Gateways = r.words(n, "name those that the token is for, like [stripe]; leave gateways out for all", tokenGateway)
 		}},
-		field{"expires", r.word(&expires, func(text string) string { _, rule := expiry(text); return rule })},
+		field{"expires", r.word(&expires, checkExpiry)},
 	)
 	if len(r.faults) > faults {
 		return t, false
@@ -140,8 +140,19 @@ func checkTokenName(name string) string {
 func checkDigest(text string) string {
 	if raw, err := hex.DecodeString(text); err != nil || len(raw) != sha256.Size {
 		return fmt.Sprintf("is not a SHA-256 digest: write %d hexadecimal digits", 2*sha256.Size)
+	} else if slices.Contains([][sha256.Size]byte{sha256.Sum256(nil), sha256.Sum256([]byte("\n"))}, [sha256.Size]byte(raw)) {
+		return "is the digest of nothing, so that anybody has the token: the variable was not set when it was made"
 	}
 	return ""
+}
+
+// checkExpiry refuses an end that is empty, as a variable may be: such a token would never end.
+func checkExpiry(text string) string {
+	if text == "" {
+		return "is empty: write the day, like 2027-01-01, or take the line out for a token that never ends"
+	}
+	_, rule := expiry(text)
+	return rule
 }
 
 func tokenGateway(name string) string {

@@ -134,7 +134,7 @@ func (a *access) is(token string) (found credential, known bool) {
 	for i := range a.tokens {
 		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(got[:], a.tokens[i].digest[:]), i, at)
 	}
-	if at < 0 {
+	if at < 0 || token == "" {
 		return found, false
 	}
 	return a.tokens[at], true

@@ -77,6 +77,21 @@ func TestATokenEnds(t *testing.T) {
 	}
 }
 
+// A digest in the configuration may be that of nothing.
+func TestNothingIsNoToken(t *testing.T) {
+	t.Parallel()
+	api := guarded("", http.NotFoundHandler())
+	api.cfg.Guard.Use(Access{Tokens: []Token{{Name: "x", Role: roles.Admin, SHA256: sha256.Sum256(nil)}}})
+	for _, header := range []string{"Bearer", "Bearer ", "bearer"} {
+		if got := visit(api, "/metrics", func(r *http.Request) { r.Header.Set("Authorization", header) }).Code; got != 401 {
+			t.Errorf("%q: %d", header, got)
+		}
+	}
+	if loggedIn(api.cfg.Guard, httptest.NewRecorder(), "") {
+		t.Error("nothing logs in at the console")
+	}
+}
+
 // kept is a store of sessions that can be away.
 type kept struct {
 	mu   sync.Mutex
