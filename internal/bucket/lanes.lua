@@ -71,9 +71,11 @@ function lanes.paused(route)
   return L.paused[route]
 end
 
--- lanes.may fills in what a lane may have: limits, those for which its logs are kept (those of all lanes hold again when its own are reset), weight, paused.
+-- lanes.may fills in what a lane may have: limits, those for which its logs are kept (those of all lanes hold again when its own are reset), weight, paused. What was set
+-- for a lane says nothing where the file has no lanes any more: there nobody could take it back.
 function lanes.may(lane, r)
-  local limits, weight, paused = lanes.override('lane:' .. lane)
+  local limits, weight, paused = '', nil, false
+  if L.own or not L.limits then limits, weight, paused = lanes.override('lane:' .. lane) end
   r.limits, r.kept, r.weight, r.paused = L.limits, L.limits, weight or L.weight, paused
   if L.limits and limits ~= '' then
     r.limits = permits.own(limits, L.own)
