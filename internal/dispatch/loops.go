@@ -285,7 +285,7 @@ func (u *unit) sweep(ctx context.Context) time.Duration {
 	return sweepAtLeast
 }
 
-// headEvery is how often the log has how the chain of the trail ends: by one line of it, later changes of what was there then are told.
+// headEvery is how often the log has how the chain of the trail ends, where it has links: by one line of it, later changes of what was there then are told.
 const headEvery = time.Hour
 
 // seal chains the entries of the trail that scripts have written, and says now and then how the chain ends.
@@ -295,7 +295,7 @@ func (u *unit) seal(ctx context.Context) {
 		u.complain(ctx, "trail not chained, trying again", err)
 		return
 	}
-	if time.Since(u.headSaid) >= headEvery {
+	if head.Links > 0 && time.Since(u.headSaid) >= headEvery {
 		u.headSaid = time.Now()
 		u.log.Info("head of the trail", "links", head.Links, "entries", head.Entries, "hash", head.Hash)
 	}

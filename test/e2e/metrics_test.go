@@ -48,7 +48,7 @@ func TestTheMetricsThatAreAskedForAreThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [100/s]}\n    amount: {field: amount, currency: currency}\n    admission: {limits: [1/h], burst: 1}\n    replay: manual\n"+
 		"    lookup: {url: \"/lookups/{id}\", schedule: [1h], matches: {job: \"{id}\"}, answers: [{body: {status: succeeded}, then: done}]}\n"+
-		"    outcomes: {readers: [ledger]}\n")
+		"    outcomes: {readers: [ledger]}\n    lanes: {key: lane}\n")
 	w.do("enqueue", "-g", "stripe", "-f", w.jobs("two.ndjson", 2), "-q") // one is parked, with its money
 	at, shown := "http://"+w.listening()+"/metrics", ""
 	testkit.Eventually(t, 20*time.Second, "the first call to be counted", func() bool {
