@@ -142,10 +142,11 @@ func (t tail) placeOf(place int64) int64 {
 	return place
 }
 
+// tail reads in steps: the script does nothing where somebody has written in between.
 func (s *Store) tail(ctx context.Context) (t tail, err error) {
 	var head *redis.StringCmd
 	var length *redis.IntCmd
-	if _, err := s.c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	if _, err := s.c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		head, length = p.Get(ctx, s.keys.Head()), p.LLen(ctx, s.keys.Trail())
 		return nil
 	}); err != nil && !errors.Is(err, redis.Nil) {
