@@ -83,14 +83,35 @@ function lanes.may(lane, r)
   end
 end
 
+-- lanes.found looks for a lane's tasks where its record does not say what it has. The flows that have tasks, in any lane, are known.
+function lanes.found(lane, r)
+  for name in pairs(L.state) do
+    local flow, lines = string.match(name, '^n([^:]*:.*)$'), 0
+    for line in pairs(flow and LANES_LINES or {}) do lines = lines + redis.call('EXISTS', lanes.line(flow, line, lane)) * line end
+    if lines > 0 then r.work[flow], r.tag[flow] = bit.bor(r.work[flow] or 0, lines), r.tag[flow] or lanes.time(flow) end
+  end
+  r.busy, L.dirty[lane] = next(r.work) ~= nil, true
+end
+
+-- lanes.anew fills in a record that something else has written to: whatever the lane may have, it has just used it up, as nobody knows.
+function lanes.anew(lane, r)
+  local bound = lanes.state('bound')
+  r.x, r.logs = tonumber(redis.call('ZSCORE', L.prefix .. 'throttled', lane)) or 0, {{0, bound + 2000000, 2 ^ 50}} -- no call is later than this (µs), and no limit allows more units
+  r.held = bound + math.max(redis.call('PTTL', L.prefix .. 'hold:l:' .. lane), 0) * 1000
+  lanes.found(lane, r)
+  if r.x == 0 then lanes.wake(lane, r) end
+end
+
 -- lanes.record returns what is known of a lane.
 function lanes.record(lane)
   local r = L.records[lane]
   if r then return r end
   r = {lane = lane, x = 0, dear = '', logs = {}, tag = {}, work = {}, held = 0, busy = false}
-  local packed = redis.call('GET', L.prefix .. 'lane:' .. lane)
-  if packed then
-    local v = cmsgpack.unpack(packed)
+  local packed = redis.pcall('GET', L.prefix .. 'lane:' .. lane)
+  local read, v = pcall(cmsgpack.unpack, packed or '\192')
+  if packed and not (read and type(v) == 'table' and type(v[1]) == 'number' and type(v[3]) == 'table') then
+    lanes.anew(lane, r)
+  elseif packed then
     r.x, r.dear, r.logs = v[1], v[2], v[3]
     if #v % 3 == 1 then r.held = v[#v] end
     for i = 4, #v - 2, 3 do

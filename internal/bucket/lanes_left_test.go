@@ -2,6 +2,8 @@ package bucket
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,5 +46,64 @@ func TestWhatWasSetForLanesGoesWithThem(t *testing.T) {
 				t.Errorf("%v were called of two jobs", tasks)
 			}
 		})
+	}
+}
+
+// A key of one job or one lane that something else has written to, or taken away, keeps no other lane back and takes no task out of the queue. A lane whose record can't be
+// read has used up its limits, as far as anybody knows.
+func TestADamagedKeyTakesNoTaskOutOfTheQueue(t *testing.T) {
+	t.Parallel()
+	client := testkit.Client(t)
+	ctx := context.Background()
+	text := func(key func(w *lanesWorld) string) func(w *lanesWorld) error {
+		return func(w *lanesWorld) error { return w.client.Set(ctx, key(w), "\xc1\xff", 0).Err() }
+	}
+	lane := func(w *lanesWorld) string { return w.keys.Lane("b") }
+	list := func(w *lanesWorld) error {
+		_ = w.client.Del(ctx, lane(w))
+		return w.client.LPush(ctx, lane(w), "x").Err()
+	}
+	for name, damage := range map[string]struct {
+		do    func(w *lanesWorld) error
+		waits bool // for the lane's limit
+	}{
+		"record of a job":      {text(func(w *lanesWorld) string { return w.keys.Job("b1") }), false},
+		"lane of another type": {list, true},
+		"lane that is no such": {text(lane), true},
+		"lane that is gone":    {func(w *lanesWorld) error { return w.client.Del(ctx, lane(w)).Err() }, false},
+	} {
+		for _, sorted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, sorted %v", name, sorted), func(t *testing.T) {
+				cfg := PacerConfig{Limits: []job.Limit{per(1, 100*time.Millisecond)}, Lanes: &Lanes{Limits: []job.Limit{per(9, time.Second), per(90, 10*time.Second)}}}
+				w := newLanesWorld(newWorld(t, client, 1), laneTrial{cfg: cfg, processes: 1})
+				p := w.processes[0]
+				ids := []string{"a0", "c0", "b0", "a1", "b1", "c1"}
+				for _, id := range ids {
+					w.put(laneJob{id: id, generation: 1, cost: 1, flow: job.Flow{Lane: id[:1]}}, 1, w.keys.Pending(), true)
+				}
+				var called []string
+				if sorted {
+					called = w.picked(p)
+				}
+				if err := damage.do(w); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					called = append(called, w.picked(p)...)
+				}
+				early := slices.Clone(called)
+				w.now += 20_000_000
+				for range 3 {
+					called = append(called, w.picked(p)...)
+				}
+				slices.Sort(called)
+				if want := []string{"a0~1", "a1~1", "b0~1", "b1~1", "c0~1", "c1~1"}; !slices.Equal(called, want) {
+					t.Errorf("%v were called, and not %v", called, want)
+				}
+				if waits := !slices.Contains(early, "b1~1"); waits != (damage.waits && sorted) { // else none was called
+					t.Errorf("%v were called at once", early)
+				}
+			})
+		}
 	}
 }

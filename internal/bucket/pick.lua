@@ -130,7 +130,11 @@ local function pick()
   local function promote(t)
     local back = call('ZRANGEBYSCORE', throttled, '-inf', int(t + L.moved), 'LIMIT', 0, PROMOTE)
     if #back > 0 then call('ZREM', throttled, unpack(back)) end
-    for _, lane in ipairs(back) do lanes.wake(lane, lanes.record(lane)) end
+    for _, lane in ipairs(back) do
+      local r = lanes.record(lane)
+      if not next(r.work) then lanes.found(lane, r) end
+      lanes.wake(lane, r)
+    end
     look_due()
   end
 
@@ -216,6 +220,12 @@ local function pick()
   -- fits says that a job may be called at t, and puts it aside until it may.
   local function fits(b, t)
     local r, name = lanes.record(b.lane), lanes.route(b.flow)
+    if not r.work[b.flow] then lanes.found(b.lane, r) end
+    if not r.work[b.flow] then -- it stands where it should not
+      misses = misses + 1
+      lanes.drop(b.lane, b.flow)
+      return false
+    end
     local line, cost = next_line(r, b.flow), 1
     if priced then
       local head = call('LINDEX', lanes.line(b.flow, line, b.lane), -1)

@@ -24,18 +24,21 @@ local function sorted_flow(task, classes, usual)
 end
 
 -- sorted moves tasks from the doors, {key, line, the class whose newcomers stand there} each, and returns how many. Those that were put back before they were called, in a line of their class, go
--- before others of it: they have a later generation.
+-- before others of it: they have a later generation. Tasks leave a door when they are in their lanes: a key that something else has written to ends the script before.
 local function sorted(doors, classes, usual, now, rank)
   local most, all, order, first, gone = SORTED_MOST, {}, {}, lanes.state('tasks') == 0, {}
   for _, door in ipairs(doors) do
-    local tasks = most > 0 and redis.call('RPOP', door[1], most) or {} -- a full Redis lets a script go on that has begun to write
+    local tasks = most > 0 and redis.call('LRANGE', door[1], -most, -1) or {}
+    door.out = #tasks
     most = most - #tasks
-    for _, task in ipairs(tasks) do
+    for at = #tasks, 1, -1 do
+      local task = tasks[at]
       local flow, lane = sorted_flow(task, classes, usual)
       local line = door[2]
       if line == 0 then line = string.match(task, '~1$') and 2 or 1 end
       local key = lanes.line(flow, line, lane)
       if not all[key] then
+        redis.call('LLEN', key)
         all[key], order[#order + 1] = {}, {key, flow}
         lanes.work(lane, lanes.record(lane), flow, line, now, rank)
       end
@@ -51,6 +54,9 @@ local function sorted(doors, classes, usual, now, rank)
     local key, tasks = one[1], all[one[1]]
     lanes.count(one[2], #tasks)
     for i = 1, #tasks, SORTED_PUSH do redis.call('LPUSH', key, unpack(tasks, i, math.min(i + SORTED_PUSH - 1, #tasks))) end
+  end
+  for _, door in ipairs(doors) do
+    if door.out > 0 then redis.call('LTRIM', door[1], 0, -door.out - 1) end
   end
   sorted_entered(doors, gone)
   if most < SORTED_MOST and first then redis.call('HSETNX', L.prefix .. 'classes', '#lanes', '0') end -- who counts jobs counts these too

@@ -3,7 +3,6 @@ package ledger_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -46,22 +45,29 @@ func TestALaneIsPartOfTheJobWhereItNamesIt(t *testing.T) {
 	}
 }
 
-// Jobs of a class that stand in lanes come back into the queue when the gateway has neither any more, also where the class's own line has been given up.
+// Jobs of a class that stand in lanes come back into the queue when the gateway has neither any more, also where the class's own line has been given up, and where something
+// else has written to the lane's record, or taken it away.
 func TestJobsOfAClassComeOutOfTheirLanes(t *testing.T) {
 	t.Parallel()
-	b := classed(t, 100, 100)
-	b.accept("park", of("urgent", "u", 3)...)
-	line := b.keys.FlowLines("urgent", "", "")[1]
-	b.must(b.c.Rename(b.ctx, b.keys.First("urgent"), line).Err())
-	b.must(b.c.HSet(b.ctx, b.keys.Classes(), "#lanes", 0).Err())
-	b.must(b.c.HSet(b.ctx, b.keys.Lanes(), "on", "urgent: ", "tasks", 3).Err())
-	b.must(b.c.ZAdd(b.ctx, b.keys.Ready("urgent:"), redis.Z{}).Err())
-	b.must(b.c.Eval(b.ctx, `return redis.call('SET', KEYS[1], cmsgpack.pack({0, '', {}, 'urgent:', 0, 2}))`, []string{strings.TrimSuffix(b.keys.Lanes(), "s") + ":"}).Err())
-	b.cfg.First = nil
-	b.books = ledger.New(b.c, b.cfg)
-	s, err := b.books.Sort(b.ctx)
-	b.must(err)
-	want(t, "moved", s.Unlaned, 3)
-	want(t, "pending", fmt.Sprint(b.c.LRange(b.ctx, b.keys.Pending(), 0, -1).Val()), "[u2~1 u1~1 u0~1]")
-	want(t, "classes left", fmt.Sprint(b.c.HKeys(b.ctx, b.keys.Classes()).Val()), "[#lanes]")
+	for name, record := range map[string]string{"whole": "cmsgpack.pack({0, '', {}, 'urgent:', 0, 2})", "damaged": `'\193'`, "gone": ""} {
+		t.Run(name, func(t *testing.T) {
+			b := classed(t, 100, 100)
+			b.accept("park", of("urgent", "u", 3)...)
+			line := b.keys.FlowLines("urgent", "", "")[1]
+			b.must(b.c.Rename(b.ctx, b.keys.First("urgent"), line).Err())
+			b.must(b.c.HSet(b.ctx, b.keys.Classes(), "#lanes", 0).Err())
+			b.must(b.c.HSet(b.ctx, b.keys.Lanes(), "on", "urgent: ", "tasks", 3, "nurgent:", 3).Err())
+			b.must(b.c.ZAdd(b.ctx, b.keys.Ready("urgent:"), redis.Z{}).Err())
+			if record != "" {
+				b.must(b.c.Eval(b.ctx, "return redis.call('SET', KEYS[1], "+record+")", []string{b.keys.Lane("")}).Err())
+			}
+			b.cfg.First = nil
+			b.books = ledger.New(b.c, b.cfg)
+			s, err := b.books.Sort(b.ctx)
+			b.must(err)
+			want(t, "moved", s.Unlaned, 3)
+			want(t, "pending", fmt.Sprint(b.c.LRange(b.ctx, b.keys.Pending(), 0, -1).Val()), "[u2~1 u1~1 u0~1]")
+			want(t, "classes left", fmt.Sprint(b.c.HKeys(b.ctx, b.keys.Classes()).Val()), "[#lanes]")
+		})
+	}
 }

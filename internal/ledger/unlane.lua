@@ -19,10 +19,21 @@ local function empty(flow, from, to)
   return redis.call('EXISTS', from) == 0
 end
 
+-- unknown is the record of a lane whose own is gone, or can't be read: it may have tasks of each flow that has some.
+local function unknown()
+  local v = {0, '', {}}
+  for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
+    local flow = string.match(name, '^n([^:]*:.*)$')
+    if flow then v[#v + 1], v[#v + 2], v[#v + 3] = flow, 0, 0 end
+  end
+  return v
+end
+
 -- leave moves the tasks of a lane, and takes it out of its sets when none is left.
 local function leave(lane)
-  local packed = redis.call('GET', prefix .. 'lane:' .. lane)
-  local v, over = packed and cmsgpack.unpack(packed) or {0, '', {}}, true
+  local read, v = pcall(cmsgpack.unpack, redis.pcall('GET', prefix .. 'lane:' .. lane) or '\192')
+  local over = true
+  if not read or type(v) ~= 'table' or type(v[3]) ~= 'table' then v = unknown() end
   for i = 4, #v - 2, 3 do
     local flow = v[i]
     local class = string.match(flow, '^[^:]*')

@@ -1,9 +1,9 @@
 -- flow.lua: a fragment; where a job belongs in a gateway with lanes.
 
--- flow_of returns a job's class and its route, each empty for the usual one, and its lane.
+-- flow_of returns a job's class and its route, each empty for the usual one, and its lane. What is no record has none of them: whoever opens it sets it aside.
 local function flow_of(record)
-  local class, route, lane = unpack(redis.call('HMGET', record, '@priority', '@route', '@lane'))
-  return class or '', route or '', lane or ''
+  local v = redis.pcall('HMGET', record, '@priority', '@route', '@lane')
+  return v[1] or '', v[2] or '', v[3] or ''
 end
 
 -- flow_lines returns the lists in which a job's task can stand, beside the queue's own: its class may have been the usual one when it was put there.
