@@ -107,3 +107,41 @@ func TestADamagedKeyTakesNoTaskOutOfTheQueue(t *testing.T) {
 		}
 	}
 }
+
+// Redis's clock is set back while a lane waits for its permit, long after a job was bound: it waits no longer than that takes, and 5 minutes until it is looked at again.
+func TestALaneWaitsNoLongerWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	client := testkit.Client(t)
+	cfg := PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Lanes: &Lanes{Limits: []job.Limit{per(1, 3*time.Hour)}}}
+	w := newLanesWorld(newWorld(t, client, 1), laneTrial{cfg: cfg, processes: 1})
+	p, ctx := w.processes[0], context.Background()
+	for _, id := range []string{"a", "b"} {
+		w.put(laneJob{id: id, generation: 1, cost: 1, flow: job.Flow{Lane: "m"}}, 1, w.keys.Pending(), true)
+	}
+	if tasks := w.picked(p); len(tasks) != 1 {
+		t.Fatalf("%v were called", tasks)
+	}
+	called := func(minutes int) (after int) {
+		for after < minutes {
+			g := w.reserve(p, wish{want: 1, lead: 1000})
+			if len(g.slots) > 0 {
+				return after
+			}
+			if g.state == stateReshape {
+				if err := p.reshape(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.now += time.Minute.Microseconds()
+			after++
+		}
+		return after
+	}
+	if after := called(120); after < 120 {
+		t.Fatalf("called again after %d minutes", after)
+	}
+	w.now -= time.Hour.Microseconds()
+	if after := called(200); after < 59 || after > 66 {
+		t.Errorf("called again %d minutes after the clock was set back, and its permit was ready after 60", after)
+	}
+}

@@ -169,6 +169,8 @@ if pace[10] then call('HSET', KEYS[1], 'y', gained(pace[10])) end
 call('PEXPIRE', KEYS[1], ttl)
 
 if back > 0 then
+  local lanes = string.match(KEYS[1], '^.*}:') .. 'lanes' -- their times go on: see lanes.lua
+  if call('EXISTS', lanes) == 1 then call('HINCRBY', lanes, 'moved', int(back)) end
   call('HDEL', KEYS[1], 'leapt', 'gap') -- moments to compare with what processes know, who move theirs by another measure
   if pace[12] then call('HSET', KEYS[1], 'emptied', int(pace[12] - back)) end
   -- When a Redis with another run id wrote last can't be told by this one's clock.
