@@ -54,12 +54,12 @@ function lanes.class(flow) return (string.match(flow, '^[^:]*')) end
 function lanes.route(flow) return (string.match(flow, '[^:]*$')) end
 function lanes.line(flow, line, lane) return L.prefix .. 'flow:' .. flow .. ':' .. LANES_LINES[line] .. ':' .. lane end
 
--- lanes.override returns what was set for a lane or a route: its limits, its weight, and whether it is paused; nothing where nothing was.
+-- lanes.override returns what was set for a lane or a route: its limits, its weight, and whether it is paused; nothing where nothing was. What can't be read may be a pause.
 function lanes.override(of)
   local text = L.overridden and redis.call('HGET', L.prefix .. 'overrides', of)
   if not text then return '', nil, false end
   local limits, weight, paused = string.match(text, '^([^|]*)|([^|]*)|([^|]*)$')
-  return limits, tonumber(weight), paused == '1'
+  return limits or '', tonumber(weight), paused == '1' or not limits
 end
 
 -- lanes.paused says that a route is not to be called.

@@ -145,3 +145,27 @@ func TestALaneWaitsNoLongerWhenTheClockIsSetBack(t *testing.T) {
 		t.Errorf("called again %d minutes after the clock was set back, and its permit was ready after 60", after)
 	}
 }
+
+// One lane for which something else has written what is set live waits until it is set anew, and keeps no other back.
+func TestWhatIsSetForALaneIsDamaged(t *testing.T) {
+	t.Parallel()
+	cfg := PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Lanes: &Lanes{}}
+	w := newLanesWorld(newWorld(t, testkit.Client(t), 1), laneTrial{cfg: cfg, processes: 1})
+	p, ctx := w.processes[0], context.Background()
+	for _, id := range []string{"a", "b", "c"} {
+		w.put(laneJob{id: id, generation: 1, cost: 1, flow: job.Flow{Lane: id}}, 1, w.keys.Pending(), true)
+	}
+	if err := w.client.HSet(ctx, w.keys.Overrides(), "lane:b", "text").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if tasks := w.picked(p); !slices.Equal(slices.Sorted(slices.Values(tasks)), []string{"a~1", "c~1"}) {
+		t.Errorf("%v were called while what is set for b can't be read", tasks)
+	}
+	no := false
+	if err := p.OverrideLane(ctx, "b", OverrideChange{Paused: &no}); err != nil {
+		t.Fatal(err)
+	}
+	if tasks := w.picked(p); !slices.Equal(tasks, []string{"b~1"}) {
+		t.Errorf("%v were called when b was set anew", tasks)
+	}
+}
