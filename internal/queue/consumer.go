@@ -222,7 +222,8 @@ func (c *consumer) first(ctx context.Context) *redis.Cmd {
 		s.src.pump()
 		if ok {
 			cmd := redis.NewCmd(ctx)
-			cmd.SetVal(string(with([]byte(job.message), idField, s.mark+job.task)))
+			// asynq writes into the queue that the message names: who put it here may have no right to another one
+			cmd.SetVal(string(with(with([]byte(job.message), queueField, s.cfg.Gateway), idField, s.mark+job.task)))
 			return cmd
 		}
 	}

@@ -268,3 +268,44 @@ func TestAMarkComesOffAgain(t *testing.T) {
 		}
 	}
 }
+
+// Who may write into one gateway's queue alone can put a task there that says it is another's. What becomes of it touches no other gateway.
+func TestATaskThatNamesAnotherGatewayIsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	hang := make(chan struct{})
+	var victim *rig
+	rigs := sharing(t, 2, func(r *rig, _ job.Delivery) error {
+		if r == victim {
+			<-hang
+			return nil
+		}
+		return errors.New("not written down")
+	})
+	one := rigs[0]
+	victim = rigs[1]
+	t.Cleanup(func() { close(hang) })
+	victim.put(1, 2)
+	victim.allow(2)
+	victim.srv.Start()
+	testkit.Eventually(t, 20*time.Second, "two deliveries", func() bool { return len(victim.deliveries()) == 2 })
+	for _, id := range []string{"j1~1", "j2~1"} {
+		msg, err := NewEncoder(victim.gw).Encode(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id == "j2~1" {
+			msg = append(msg, Moved(msg, victim.gw)...) // each field is there twice, and the last one counts
+		}
+		one.c.HSet(t.Context(), one.keys.Task(id), "msg", msg, "state", "pending", "pending_since", 1)
+		one.c.LPush(t.Context(), one.keys.Pending(), id)
+	}
+	one.allow(2)
+	one.srv.Start()
+	testkit.Eventually(t, 20*time.Second, "both to be put aside", func() bool { return one.c.ZCard(t.Context(), one.keys.AsynqRetry()).Val() == 2 })
+	if n := victim.c.LLen(t.Context(), victim.keys.Active()).Val() + victim.c.ZCard(t.Context(), victim.keys.Lease()).Val(); n != 4 {
+		t.Errorf("the other gateway has %d of 2 tasks and 2 leases", n)
+	}
+	if n := victim.c.ZCard(t.Context(), victim.keys.AsynqRetry()).Val() + victim.c.LLen(t.Context(), victim.keys.Pending()).Val(); n != 0 {
+		t.Errorf("%d tasks were put into the other gateway's queue", n)
+	}
+}
