@@ -230,7 +230,8 @@ func (r *run) longest(first int) (last int) {
 // mostPhone is how many digits a phone number has at most (E.164).
 const mostPhone = 15
 
-// another says that digits are part of something that is certainly no card number: a phone number with its +, a UUID, an IBAN, or the hexadecimal form of a digest.
+// another says that digits are part of something that is certainly no card number: a phone number with its +, a UUID, an IBAN, the reference
+// of a Swiss QR bill, or the hexadecimal form of a digest.
 func (r *run) another(from, to, digits int) bool {
 	if digits <= mostPhone && from > 0 && r.text[from-1] == '+' && (from == 1 || !inWord(r.text[from-2])) {
 		return true
@@ -242,7 +243,7 @@ func (r *run) another(from, to, digits int) bool {
 	for last < len(r.text) && last-first <= longestDigest && inWord(r.text[last]) {
 		last++
 	}
-	return isDigest(r.text[first:last]) || inUUID(r.text, from, to) || inIBAN(r.text, from, to)
+	return isDigest(r.text[first:last]) || inUUID(r.text, from, to) || inIBAN(r.text, from, to) || inQR(r.text, from, to)
 }
 
 func inWord(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' }
