@@ -79,6 +79,7 @@ func TestEachRoleAtEachPath(t *testing.T) {
 var dearer = map[string]string{
 	"findJob": "/v1/jobs/a?payload=true", "listDeadLetters": "/v1/dead-letters?payload=true", "getDeadLetter": "/v1/dead-letters/job/a?payload=true",
 	"searchJobs": `{"fields":{"payload.amount":"1"}}`, "exportJobs": "/v1/jobs?field=payload.amount", "exportBatch": "/v1/batches/b1/jobs?field=payload.amount", "audit": `{"repair":true}`,
+	"exportDeadLetters": "/v1/dead-letters/export",
 }
 
 // What shows payloads or repairs is for operators, whatever else the operation is for.

@@ -195,3 +195,32 @@ func TestTheTrailSaysHowItIsKnownWho(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// Whoever asks for payloads, and however, is in the log by name, in a line that begins alike.
+func TestTheLogSaysWhoAskedForPayloads(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.stock()
+	b := h.browser(tokenOf(roles.Operator))
+	for path, do := range map[string]func(path string) answer{
+		"/v1/dead-letters/export":                  nil,
+		"/v1/dead-letters?payload=true":            nil,
+		"/v1/jobs/a?payload=true":                  nil,
+		"/v1/batches/b1/jobs?field=payload.amount": nil,
+		"/jobs/a?payload=1":                        func(path string) answer { return h.ask(b, "", http.MethodGet, path, "", "") },
+		"/gateways/" + h.one + "?payload=1":        func(path string) answer { return h.ask(b, "", http.MethodGet, path, "", "") },
+		"/search":                                  func(path string) answer { return h.form(b, path, url.Values{"field": {"amount"}, "value": {"1050"}}) },
+		"/v1/search": func(string) answer {
+			return h.program(tokenOf(roles.Operator), http.MethodPost, "/v1/search", `{"fields":{"payload.amount":"1050"}}`)
+		},
+	} {
+		if do == nil {
+			do = func(path string) answer { return h.program(tokenOf(roles.Operator), http.MethodGet, path, "") }
+		}
+		before := len(h.log.String())
+		got := do(path)
+		if said := h.log.String()[before:]; got.code >= http.StatusInternalServerError || !regexp.MustCompile(`msg="payloads[^"]* asked for.* who=operator-1`).MatchString(said) {
+			t.Errorf("%s: %d %s, the log has %s", path, got.code, got.body, said)
+		}
+	}
+}

@@ -94,7 +94,7 @@ func (a *API) dearer(r *http.Request, o Operation, request any) *problem {
 	if p := lacks(who, need); p != nil {
 		return p
 	}
-	a.cfg.Log.Info("more than the usual was asked for: payloads, or a repair", "route", r.Pattern, "path", clip(r.URL.Path), "who", who.Name, "remote", r.RemoteAddr)
+	a.cfg.Log.Info("payloads, or a repair, were asked for", "route", r.Pattern, "path", clip(r.URL.Path), "who", who.Name, "remote", r.RemoteAddr)
 	return nil
 }
 

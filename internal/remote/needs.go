@@ -17,6 +17,9 @@ func (q JobOf) NeedsToo() roles.Need { return dear(q.Payload) }
 // NeedsToo says what a request needs besides.
 func (q DeadLettersOf) NeedsToo() roles.Need { return dear(q.Payload) }
 
+// NeedsToo says what a request needs besides: an export has payloads whatever is asked for.
+func (q DeadExportOf) NeedsToo() roles.Need { return roles.Operate }
+
 // NeedsToo says what a request needs besides: what is found by its payload is read in the payload.
 func (q SearchOf) NeedsToo() roles.Need { return dear(len(q.Fields) > 0) }
 
