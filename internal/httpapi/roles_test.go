@@ -160,7 +160,7 @@ func TestALogOutEndsTheSession(t *testing.T) {
 		t.Errorf("after logging out: %d and %d, the other session %d", at(0, one), at(1, one), at(0, two))
 	}
 	store.away = true
-	if at(1, one) != 401 {
+	if at(0, one) != 401 || at(1, one) != 401 {
 		t.Error("the session is remembered after logging out")
 	}
 }

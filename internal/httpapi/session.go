@@ -155,16 +155,23 @@ func (s *sessions) find(ctx context.Context, id string) string {
 	if err != nil { // the page says that Redis is away, and not that nobody has logged in
 		return mine.text
 	}
-	if text != "" && mine.text == "" {
+	switch {
+	case text == "": // it has ended, perhaps at another dispatcher
+		s.forget(id)
+	case mine.text == "":
 		s.remember(id, text, time.Now().Add(SessionFor))
 	}
 	return text
 }
 
-func (s *sessions) end(ctx context.Context, id string) {
+func (s *sessions) forget(id string) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.all, id)
-	s.mu.Unlock()
+}
+
+func (s *sessions) end(ctx context.Context, id string) {
+	s.forget(id)
 	if s.store == nil {
 		return
 	}
