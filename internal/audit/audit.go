@@ -93,6 +93,7 @@ type auditor struct {
 	finished map[job.State]int64 // records of jobs that are done or discarded
 	suspects []Finding
 	known    map[Finding]bool // faults that are kept
+	lost     bool             // a lane does not stand where it is to, so nobody can count what stands in it
 }
 
 // Audit checks that every job that was ever accepted is in exactly one place, and that the totals add up. Others may work on the
@@ -110,7 +111,7 @@ func (g *Gateway) Audit(ctx context.Context, p Params) (Report, error) {
 	if err := batches.run(ctx); err != nil {
 		return a.report, err
 	}
-	lanes := &laneCheck{g: g, repair: p.Repair, found: a.fault}
+	lanes := &laneCheck{g: g, repair: p.Repair, found: a.fault, lost: func() bool { return a.lost }}
 	if err := lanes.run(ctx); err != nil {
 		return a.report, err
 	}
@@ -183,6 +184,7 @@ func (a *auditor) judge(ctx context.Context) error {
 }
 
 func (a *auditor) fault(f Finding) {
+	a.lost = a.lost || f.What == NoLane || f.What == LaneSets
 	if a.known[f] {
 		return
 	}

@@ -24,6 +24,8 @@ const (
 	NoLane Wrong = "no_lane"
 	// LaneSets: a lane with jobs does not stand where it is to; Text names it.
 	LaneSets Wrong = "lane_sets"
+	// LaneCounts: what is said of how many jobs wait in lanes, or lanes have jobs, is not so; Text says which.
+	LaneCounts Wrong = "lane_counts"
 	// BatchBooks: the books of a batch differ from the records of its jobs; Where names it.
 	BatchBooks Wrong = "batch_books"
 	// MoneyBooks: the sums of the money that is parked differ from the records.
@@ -68,6 +70,7 @@ var words = map[Wrong]struct{ text, hint string }{
 	Totals:      {"", "jobs or counters were lost, or changed by hand: compare the batch with the billing file, and enqueue the file again: known jobs are duplicates"},
 	NoLane:      {"queued, but its lane stands neither among those that may be called nor among those that wait", relaned},
 	LaneSets:    {"", relaned},
+	LaneCounts:  {"", rewritten},
 	BatchBooks:  {"", rewritten},
 	MoneyBooks:  {"", rewritten},
 	Outcomes:    {"", "tell the readers of outcomes what the record says (dispatcher export); have every program use a file with outcomes, and find out who else writes to this Redis"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"spillway/internal/record"
@@ -13,12 +14,16 @@ import (
 // laneStep is how many lanes are looked at in one script.
 const laneStep = 200
 
+// laneCounts is how many lanes are counted in one script, at most: it takes Redis some 20 ms.
+const laneCounts = 5000
+
 // laneCheck looks at every lane with jobs: it stands in exactly one place, among those that may not be called yet or among those that may. A lane and its places are read
 // in one script, so what looks wrong there is wrong.
 type laneCheck struct {
 	g      *Gateway
 	repair bool
 	found  func(Finding)
+	lost   func() bool // says that lanes stand elsewhere, so they can't be counted; not asked where it is to repair
 	steps
 }
 
@@ -30,8 +35,32 @@ func (c *laneCheck) run(ctx context.Context) error {
 			err = c.set(ctx, set)
 		}
 	}
+	if err == nil && (c.repair || !c.lost()) {
+		err = c.recount(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("check the lanes of %s: %w", c.g.name, err)
+	}
+	return nil
+}
+
+// recount looks at how many jobs are said to wait, in all and in each flow, and how many lanes are said to have jobs: views and estimates go by it. Where more than laneCounts
+// lanes have jobs, or some do not stand where they are to, it looks at none.
+func (c *laneCheck) recount(ctx context.Context) error {
+	keys := []string{c.g.keys.Lanes(), c.g.keys.Throttled(), c.g.keys.Nobodys()}
+	got, err := recountScript.Run(ctx, c.g.c, keys, laneCounts, c.repair).StringSlice()
+	if err != nil || c.repair {
+		return err
+	}
+	for i := 0; i+2 < len(got); i += 3 {
+		what := "jobs in lanes"
+		if flow, of := strings.CutPrefix(got[i], "n"); of {
+			class, route, _ := strings.Cut(flow, ":")
+			what = fmt.Sprintf("jobs in lanes of class %q and route %q", class, route)
+		} else if got[i] == "busy" {
+			what = "lanes with jobs"
+		}
+		c.found(Finding{What: LaneCounts, Text: fmt.Sprintf("%s are said to be %s, and are %s", what, got[i+1], got[i+2])})
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func flowing(t *testing.T) *bench {
 		b.must(b.c.LPush(b.ctx, line, task).Err())
 	}
 	b.must(b.c.HSet(b.ctx, b.keys.Classes(), "#lanes", 0).Err())
-	b.must(b.c.HSet(b.ctx, b.keys.Lanes(), "on", ": :r ", "tasks", 5).Err())
+	b.must(b.c.HSet(b.ctx, b.keys.Lanes(), "on", ": :r ", "tasks", 5, "busy", 3, "n:", 4, "n:r", 1).Err())
 	for lane, packed := range map[string]string{"x": `0, '', {}, ':', 1, 2, ':r', 1, 18`, "y": `9, '', {}, ':', 1, 2`, "z": `0, '', {}, ':', 2, 2`} {
 		b.must(b.c.Eval(b.ctx, `return redis.call('SET', KEYS[1], cmsgpack.pack({`+packed+`}))`, []string{b.laneKey(lane)}).Err())
 	}
@@ -56,6 +56,10 @@ func TestAnAuditFindsLanesAndTurnsThatAreLost(t *testing.T) {
 			`lane "x" stands in ready:: and not in ready::r`},
 		"a lane in a set of which it has no jobs": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.Ready(":r"), redis.Z{Score: 1, Member: "z"}) },
 			`lane "z" stands in ready::r without jobs of it`},
+		"jobs from before they were counted": {func(b *bench) { b.c.HDel(b.ctx, b.keys.Lanes(), "busy", "n:r") },
+			"jobs in lanes of class \"\" and route \"r\" are said to be 0, and are 1\nlanes with jobs are said to be 0, and are 3"},
+		"too many that are said to wait": {func(b *bench) { b.c.HSet(b.ctx, b.keys.Lanes(), "tasks", 6, "n:s", 1) },
+			"accepted: 8, found: 9\njobs in lanes are said to be 6, and are 5\njobs in lanes of class \"\" and route \"s\" are said to be 1, and are 0"},
 		"a job without a turn": {func(b *bench) { b.c.ZRem(b.ctx, b.keys.ParkedFlow("::z"), "z2") },
 			"z2: parked, but not in parked:flows"},
 		"a job with a turn that it must not have": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.ParkedFlow("::x"), redis.Z{Score: 1, Member: "x1"}) },

@@ -20,6 +20,7 @@ var (
 	toldScript       = redisdb.NewScript(redisdb.NowLua, lua("told"))
 	lanedScript      = redisdb.NewScript(redisdb.NowLua, lua("laned"))
 	relaneScript     = redisdb.NewScript(redisdb.NowLua, lua("relane"))
+	recountScript    = redisdb.NewScript(lua("recount"))
 	mendScript       = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("mend"))
 	rebookScript     = redisdb.NewScript(lua("rebook")).Replicated()
 	reshelveScript   = redisdb.NewScript(record.Lua, lua("reshelve")).Replicated()

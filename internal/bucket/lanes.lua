@@ -201,15 +201,40 @@ end
 -- nothing up, and waits behind nobody for whom the set stood still.
 function lanes.time(flow)
   local least, v = lanes.state('V' .. lanes.class(flow)) - lanes.state('O' .. flow), redis.call('ZRANGE', L.prefix .. 'ready:' .. flow, 0, 0, 'WITHSCORES')
-  return v[2] and math.min(least, tonumber(v[2])) or least
+  return v[2] and tonumber(v[2]) < least - 2 * LANES_NEW and tonumber(v[2]) or least -- newcomers stand a little before the time
 end
 
--- lanes.wake lets a lane be called, as far as is known; lanes.throttle lets it wait until x, on the clock that is never set back.
+-- lanes.tag returns the tag of a lane's flow as its class sees it.
+function lanes.tag(r, flow) return (r.tag[flow] or -math.huge) + lanes.state('O' .. flow) end
+
+-- lanes.in_turn sorts flows of a lane: who has waited longest comes first.
+function lanes.in_turn(r, flows)
+  if #flows < 2 then return end
+  table.sort(flows, function(a, b)
+    local x, y = lanes.tag(r, a), lanes.tag(r, b)
+    return x < y or x == y and a < b
+  end)
+end
+
+-- lanes.apart is what lies between the tags of two flows of a lane that are called in turn: more than what rounding makes of a tag.
+function lanes.apart(r, tag) return math.max(2 ^ -17 / r.weight, math.abs(tag) / 2 ^ 50) end
+
+-- lanes.slack is by how much tags of flows whose turn is at the same time may differ.
+function lanes.slack(r) return 4 * LANES_NEW * math.max(1, 1 / r.weight) end
+
+-- lanes.wake lets a lane be called, as far as is known; lanes.throttle lets it wait until x, on the clock that is never set back. Those of its flows that come back at the same
+-- time keep their turns.
 function lanes.wake(lane, r)
   r.x, r.dear = 0, ''
   L.dirty[lane] = true
-  for flow in pairs(r.work) do
-    r.tag[flow] = math.max(r.tag[flow] or -math.huge, lanes.time(flow))
+  local flows, last = {}, {}
+  for flow in pairs(r.work) do flows[#flows + 1] = flow end
+  lanes.in_turn(r, flows)
+  for _, flow in ipairs(flows) do
+    local class, O, time = lanes.class(flow), lanes.state('O' .. flow), lanes.time(flow)
+    local tag = math.max(r.tag[flow] or -math.huge, time) + O
+    if last[class] and tag <= last[class] and time + O >= lanes.state('V' .. class) - 2 * LANES_NEW then tag = last[class] + lanes.apart(r, tag) end
+    last[class], r.tag[flow] = math.max(last[class] or tag, tag), tag - O
     lanes.put(lane, r, flow)
   end
 end
@@ -226,6 +251,22 @@ function lanes.look(lane, r)
   lanes.wake(lane, r)
 end
 
+-- lanes.behind returns the tag of a flow that has tasks again, behind the other flows of its lane and class whose turn is at the same time; nil if there is none, or its set
+-- stood still.
+function lanes.behind(r, flow, least)
+  local class, O, tags = lanes.class(flow), lanes.state('O' .. flow), {}
+  for other in pairs(r.work) do
+    if other ~= flow and lanes.class(other) == class then tags[#tags + 1] = lanes.tag(r, other) end
+  end
+  if #tags == 0 or least + O < lanes.state('V' .. class) - 2 * LANES_NEW then return nil end
+  table.sort(tags)
+  local tag = math.max(least + O, tags[1])
+  for _, other in ipairs(tags) do
+    if other <= tag + lanes.slack(r) then tag = math.max(tag, other + lanes.apart(r, tag)) end
+  end
+  return tag - O
+end
+
 -- lanes.work says that a flow of a lane has tasks in a line now. rank tells the higher of two classes by the lower number.
 function lanes.work(lane, r, flow, line, now, rank)
   local had, idle = r.work[flow], next(r.work) == nil
@@ -236,8 +277,8 @@ function lanes.work(lane, r, flow, line, now, rank)
   end
   L.dirty[lane] = true
   local least, tag = lanes.time(flow), r.tag[flow]
-  if not tag or tag < least then tag = least - LANES_NEW / r.weight end
-  r.tag[flow] = tag
+  if not tag or tag < least then tag = least - LANES_NEW / math.max(1, r.weight) end
+  r.tag[flow] = idle and tag or math.max(tag, lanes.behind(r, flow, least) or tag)
   local waits = r.x > now and (r.dear == '' or rank(lanes.class(flow)) >= rank(string.sub(r.dear, 2)))
   if not waits then
     if r.x > 0 then return lanes.look(lane, r) end -- it waits for a job of a lower class that costs more, or its time has come

@@ -39,6 +39,8 @@ type lanesWorld struct {
 	pairs  map[string]*fair
 	floor  map[string]*floorRun
 	set    liveSet
+	turns  map[job.Flow]*turnRun
+	again  map[job.Flow]int // calls that were given back and not made again, of a class and lane
 }
 
 type sentCall struct {
@@ -84,7 +86,7 @@ func (w *lanesWorld) fail(format string, args ...any) {
 
 func newLanesWorld(base *world, tr laneTrial) *lanesWorld {
 	w := &lanesWorld{world: base, laneTrial: tr, queue: map[job.Flow]*flowModel{}, ofRoute: map[string][]use{}, ofLane: map[string][]use{},
-		pairs: map[string]*fair{}, floor: map[string]*floorRun{}, set: newLiveSet()}
+		pairs: map[string]*fair{}, floor: map[string]*floorRun{}, set: newLiveSet(), turns: map[job.Flow]*turnRun{}, again: map[job.Flow]int{}}
 	for _, c := range tr.cfg.Classes {
 		if c.Usual {
 			tr.cfg.First = append(tr.cfg.First, w.keys.Due(), w.keys.Pending())
@@ -402,6 +404,9 @@ func (w *lanesWorld) bound(p *Pacer, by windowsNow, s job.Slot, lead int64, firs
 			w.fail("the slot is in %d µs of %v, but %v may be called in %d", s.At-w.now, f, other, t-w.now)
 		}
 		w.checkClass(by, s, first, floors, G)
+		w.checkTurns(by, s)
+	} else {
+		clear(w.turns)
 	}
 	if !w.lost && !w.losing {
 		chosen := s.At
@@ -491,6 +496,7 @@ func (w *lanesWorld) giveBack(p *Pacer, s job.Slot, j laneJob) {
 	for key := range w.pairs { // what was given back was no service
 		delete(w.pairs, key)
 	}
+	w.again[job.Flow{Class: s.Flow.Class, Lane: s.Flow.Lane}]++
 }
 
 func (w *lanesWorld) drop(uses *[]use, s job.Slot) {

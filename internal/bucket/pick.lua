@@ -264,20 +264,25 @@ local function pick()
     return nil, t
   end
 
-  -- pay moves the lane's tags behind its call: in each flow of this class whose route is open, as all are served out of one purse. Then the lane is where it belongs.
+  -- pay moves the lane's tags behind its call: in each flow of this class whose route is open, as all are served out of one purse, and in turn: the one that was called comes last.
+  -- A flow that has used more than that, while others were shut, keeps its tag. Then the lane is where it belongs.
   local function pay(b, slot)
     local r, lane = b.r, b.lane
     lanes.set('V' .. b.class, math.max(lanes.state('V' .. b.class), b.tag))
     local paid = b.cost / r.weight
-    r.tag[b.flow] = b.tag - lanes.state('O' .. b.flow) + paid
+    local tag, open = b.tag + paid, {}
     if call('EXISTS', lanes.line(b.flow, b.line, lane)) == 0 then left(lane, r, b.flow, b.line) end
     local x = math.min(lane_ready(r, 1, slot), slot + LANE_AGAIN)
     for flow in pairs(r.work) do
-      if flow ~= b.flow and lanes.class(flow) == b.class and not shut(flow, slot) and route_ready(lanes.route(flow), 1, slot) <= slot then
-        r.tag[flow] = r.tag[flow] + paid
-        if x <= slot then lanes.put(lane, r, flow) end
-      end
+      if flow ~= b.flow and lanes.class(flow) == b.class and not shut(flow, slot) and route_ready(lanes.route(flow), 1, slot) <= slot then open[#open + 1] = flow end
     end
+    lanes.in_turn(r, open)
+    local behind, apart = tag + lanes.slack(r), lanes.apart(r, tag)
+    for _, flow in ipairs(open) do
+      if lanes.tag(r, flow) <= behind then r.tag[flow], tag = tag - lanes.state('O' .. flow), tag + apart end
+      if x <= slot then lanes.put(lane, r, flow) end
+    end
+    r.tag[b.flow] = tag - lanes.state('O' .. b.flow)
     if x > slot then
       lanes.throttle(lane, r, x + L.moved, '')
       if next(r.work) then due = math.min(due, x) end
