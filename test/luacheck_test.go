@@ -28,9 +28,9 @@ func TestTheScriptsPassLuacheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		record.Accept(alg.Lua(), true)
-		record.Accept(alg.Lua(), false)
-		record.Readmit(alg.Lua())
+		record.Accept(alg.Lua(), true, true)
+		record.Accept(alg.Lua(), false, true)
+		record.Readmit(alg.Lua(), true)
 	}
 	record.Told()
 	dir, texts := t.TempDir(), redisdb.Texts()

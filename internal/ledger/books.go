@@ -120,7 +120,7 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 		b.passing = fmt.Sprintf(" %d %s", cfg.MostPassing, strings.Join(cfg.Passing, " "))
 	}
 	if cfg.Bucket != nil {
-		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua(), cfg.Feed), record.Readmit(cfg.Bucket.Lua())
+		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua(), cfg.Feed, b.HasFlows()), record.Readmit(cfg.Bucket.Lua(), b.HasFlows())
 	}
 	b.felt = sync.OnceValue(b.pulseKeys)
 	return b

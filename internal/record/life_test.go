@@ -102,12 +102,14 @@ var named = func() map[string]string {
 	note := func(name string, s *redisdb.Script) {
 		s.Run(context.Background(), hashes(func(sha string) { all[sha] = name }), []string{"k"})
 	}
-	for name, s := range map[string]*redisdb.Script{"readmit": record.Readmit(check.Lua()), "settle": record.Settle, "replace": record.Replace,
+	for name, s := range map[string]*redisdb.Script{"readmit": record.Readmit(check.Lua(), true), "settle": record.Settle, "replace": record.Replace,
 		"look_claim": record.LookClaim, "ask": record.Ask} {
 		note(name, s)
 	}
 	for _, feed := range []bool{false, true} {
-		note("accept", record.Accept(check.Lua(), feed))
+		note("readmit", record.Readmit(check.Lua(), false))
+		note("accept", record.Accept(check.Lua(), feed, false))
+		note("accept", record.Accept(check.Lua(), feed, true))
 		for name, s := range both {
 			note(name, s.For(feed))
 		}

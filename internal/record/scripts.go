@@ -144,33 +144,43 @@ var (
 )
 
 // Accept returns the script that takes in new jobs by an admission check: a fragment that defines bucket_load, bucket_take and their like. It
-// keeps its answer. feed: of a gateway with an outcome feed.
-func Accept(bucket string, feed bool) *redisdb.Script {
-	of := &accepts
-	if feed {
-		of = &toldAccepts
-	}
-	return of.of(bucket, func() *redisdb.Script {
-		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("forms"), lua("share"), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
+// keeps its answer. feed: of a gateway with an outcome feed. flows: of one whose room is shared among flows.
+func Accept(bucket string, feed, flows bool) *redisdb.Script {
+	return accepts.of(check{bucket, feed, flows}, func() *redisdb.Script {
+		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("forms"), share(flows), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
 	})
 }
 
 // Readmit returns the script that takes parked jobs in again by an admission check, as Accept.
-func Readmit(bucket string) *redisdb.Script {
-	return readmits.of(bucket, func() *redisdb.Script {
-		return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, lua("forms"), lua("share"), lua("readmit"))
+func Readmit(bucket string, flows bool) *redisdb.Script {
+	return readmits.of(check{bucket, false, flows}, func() *redisdb.Script {
+		return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, lua("forms"), share(flows), lua("readmit"))
 	})
 }
 
-var accepts, toldAccepts, readmits perCheck
+// share is share.lua, or, of a gateway without flows, what stands for it: its functions would be made anew at each call.
+func share(flows bool) string {
+	if flows {
+		return ShareLua
+	}
+	return "local function share_open() end\n"
+}
+
+var accepts, readmits perCheck
+
+// check is what a script is composed for.
+type check struct {
+	bucket      string
+	feed, flows bool
+}
 
 // perCheck is a script that is composed once for each admission check: there are a handful of those, and maybe thousands of gateways.
 type perCheck struct{ made sync.Map }
 
-func (p *perCheck) of(bucket string, compose func() *redisdb.Script) *redisdb.Script {
-	if s, ok := p.made.Load(bucket); ok {
+func (p *perCheck) of(by check, compose func() *redisdb.Script) *redisdb.Script {
+	if s, ok := p.made.Load(by); ok {
 		return s.(*redisdb.Script)
 	}
-	s, _ := p.made.LoadOrStore(bucket, compose())
+	s, _ := p.made.LoadOrStore(by, compose())
 	return s.(*redisdb.Script)
 }

@@ -36,9 +36,10 @@ func TestNoScriptMissesAFunction(t *testing.T) {
 func TestAScriptIsComposedOnceForEachAdmissionCheck(t *testing.T) {
 	t.Parallel()
 	const check, other = "local function bucket_load() end\n", "local function bucket_load() return 1 end\n"
-	for name, composed := range map[string]func(string) *redisdb.Script{"readmit": Readmit,
-		"accept":       func(check string) *redisdb.Script { return Accept(check, false) },
-		"accept, told": func(check string) *redisdb.Script { return Accept(check, true) }} {
+	for name, composed := range map[string]func(string) *redisdb.Script{
+		"readmit":      func(check string) *redisdb.Script { return Readmit(check, true) },
+		"accept":       func(check string) *redisdb.Script { return Accept(check, false, true) },
+		"accept, told": func(check string) *redisdb.Script { return Accept(check, true, true) }} {
 		first := composed(check)
 		if composed(check) != first {
 			t.Errorf("%s: the same admission check has its script composed again", name)
