@@ -33,7 +33,7 @@ local said, out = {}, {}
 local flat = redis.call('HGETALL', KEYS[1])
 for i = 1, #flat, 2 do
   local name = flat[i]
-  if name == 'tasks' or name == 'busy' or string.sub(name, 1, 1) == 'n' then
+  if name == 'tasks' or name == 'busy' or string.find(name, '^n') then
     said[name], is[name] = tonumber(flat[i + 1]) or 0, is[name] or 0
   end
 end
