@@ -10,8 +10,9 @@ local all = redis.call('ZRANGE', set, ARGV[1], ARGV[2])
 
 -- wrong returns what is wrong with a lane; nil if nothing is.
 local function wrong(lane)
-  local packed = redis.call('GET', prefix .. 'lane:' .. lane)
-  local v, work, there = packed and cmsgpack.unpack(packed) or {}, {}, {}
+  local read, v = pcall(cmsgpack.unpack, redis.pcall('GET', prefix .. 'lane:' .. lane) or '\192')
+  local work, there = {}, {}
+  if not read or type(v) ~= 'table' then v = {} end
   for i = 4, #v - 2, 3 do work[v[i]] = bit.band(v[i + 2], 15) > 0 or nil end
   for flow in string.gmatch(on, '%S+') do there[flow] = redis.call('ZSCORE', prefix .. 'ready:' .. flow, lane) and true or nil end
   if not next(work) then return 'has no jobs that its record knows of' end

@@ -50,6 +50,12 @@ func TestAnAuditFindsLanesAndTurnsThatAreLost(t *testing.T) {
 			"y1: queued, but its lane stands neither among those that may be called nor among those that wait"},
 		"a lane without a record": {func(b *bench) { b.c.Del(b.ctx, b.laneKey("y")) },
 			"lane \"y\" has no jobs that its record knows of\ny1: queued, but its lane stands neither among those that may be called nor among those that wait"},
+		"a lane whose record is no such": {func(b *bench) { b.c.Set(b.ctx, b.laneKey("y"), "\xc1", 0) },
+			"lane \"y\" has no jobs that its record knows of\ny1: queued, but its lane stands neither among those that may be called nor among those that wait"},
+		"a lane whose record is of another type": {func(b *bench) {
+			b.c.Del(b.ctx, b.laneKey("y"))
+			b.c.LPush(b.ctx, b.laneKey("y"), "x")
+		}, "lane \"y\" has no jobs that its record knows of\ny1: queued, but its lane stands neither among those that may be called nor among those that wait"},
 		"a lane in two places": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.Throttled(), redis.Z{Score: 1, Member: "z"}) },
 			`lane "z" stands in throttled and in ready::`},
 		"a flow of a lane in no set": {func(b *bench) { b.c.ZRem(b.ctx, b.keys.Ready(":r"), "x") },

@@ -3,9 +3,15 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 lane  3 a flow that it may have besides those of its record, CLASS:ROUTE ('' = none)
 -- returns 1 if it has tasks
 local prefix, lane = string.match(KEYS[1], '^.*}:'), ARGV[2]
-local v, known, tasks, last = nil, {}, 0, nil
-local packed = redis.call('GET', prefix .. 'lane:' .. lane)
-v = packed and cmsgpack.unpack(packed) or {0, '', {}}
+local known, tasks, last = {}, 0, nil
+local now = now_us(ARGV[1]) + (tonumber(redis.call('HGET', KEYS[1], 'moved') or '') or 0)
+local packed = redis.pcall('GET', prefix .. 'lane:' .. lane)
+local read, v = pcall(cmsgpack.unpack, packed or '\192')
+if not packed then
+  v = {0, '', {}}
+elseif not read or type(v) ~= 'table' or type(v[3]) ~= 'table' then
+  v = {0, '', {{0, now + 2000000, 2 ^ 50}}} -- something else has written to it: as lanes.lua has it, the lane has used up what it may have
+end
 if #v % 3 == 1 then last = table.remove(v) end
 local function look(at)
   local flow, lines = v[at], v[at + 2] > 15 and 16 or 0
@@ -26,7 +32,6 @@ for flow in string.gmatch(on .. ' ' .. ARGV[3], '%S+') do
   end
 end
 for flow in pairs(known) do redis.call('ZREM', prefix .. 'ready:' .. flow, lane) end
-local now = now_us(ARGV[1]) + (tonumber(redis.call('HGET', KEYS[1], 'moved') or '') or 0)
 v[1], v[2] = tasks == 1 and now or 0, ''
 if last then v[#v + 1] = last end
 redis.call('SET', prefix .. 'lane:' .. lane, cmsgpack.pack(v), 'KEEPTTL')

@@ -14,8 +14,9 @@ else
 end
 local out = {cursor}
 for i = 1, #names, step do
-  local packed, jobs, x, head, flow = redis.call('GET', prefix .. 'lane:' .. names[i]), 0, 0, '', ''
-  local v = packed and cmsgpack.unpack(packed) or {0}
+  local jobs, x, head, flow = 0, 0, '', ''
+  local read, v = pcall(cmsgpack.unpack, redis.pcall('GET', prefix .. 'lane:' .. names[i]) or '\192')
+  if not read or type(v) ~= 'table' then v = {0} end -- something else has written to it
   for f = 4, #v - 2, 3 do
     for bits, line in pairs(LINES) do
       if bit.band(v[f + 2], bits) > 0 then

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
@@ -87,6 +88,12 @@ func TestADamagedKeyTakesNoTaskOutOfTheQueue(t *testing.T) {
 				}
 				if err := damage.do(w); err != nil {
 					t.Fatal(err)
+				}
+				if _, err := LaneSizesOf(ctx, w.client, w.plan.cfg.Gateway, []string{"b"}); err != nil {
+					t.Error(err)
+				}
+				if _, err := redisdb.LaneLines(ctx, w.client, w.keys); err != nil {
+					t.Error(err)
 				}
 				for range 3 {
 					called = append(called, w.picked(p)...)

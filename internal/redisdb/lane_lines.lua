@@ -6,8 +6,8 @@ local prefix, lines = string.match(KEYS[1], '^.*}:'), {{1, 'due'}, {2, 'pending'
 local lanes = redis.call('ZRANGE', KEYS[2], ARGV[1], ARGV[2])
 local out = {#lanes}
 for _, lane in ipairs(lanes) do
-  local packed = redis.call('GET', prefix .. 'lane:' .. lane)
-  local v = packed and cmsgpack.unpack(packed) or {}
+  local read, v = pcall(cmsgpack.unpack, redis.pcall('GET', prefix .. 'lane:' .. lane) or '\192')
+  if not read or type(v) ~= 'table' then v = {} end -- something else has written to it
   for i = 4, #v - 2, 3 do
     for _, line in ipairs(lines) do
       if bit.band(v[i + 2], line[1]) > 0 then out[#out + 1] = prefix .. 'flow:' .. v[i] .. ':' .. line[2] .. ':' .. lane end
