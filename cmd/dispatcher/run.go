@@ -91,7 +91,7 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // from the start on: unheard, it would end the process
 	defer signal.Stop(hup)
-	cfg, err := p.load(true)
+	cfg, err := p.loadToServe()
 	if err != nil {
 		return err
 	}
@@ -122,8 +122,21 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	if listenGiven {
 		at.text = f.listen
 	}
-	again := reloadable{load: func() (*config.Config, error) { return p.load(true) }, choose: choose, reload: hup}
+	again := reloadable{load: p.loadToServe, choose: choose, reload: hup}
 	return p.serve(ctx, served{reloadable: again, file: newInForce(cfg), door: newDoor(dispatch.Door(db.Client, cfg, apiPatience)), db: db, gateways: serving, some: len(f.gateways) > 0, at: at, log: log, traces: traces, state: stateDir(db, log), afterRestore: f.afterRestore, sums: p.sums(f.logLevel)})
+}
+
+// loadToServe reads the configuration, and refuses what the embedded Redis can't run: its Lua takes no script as long as that of lanes.
+func (p *program) loadToServe() (*config.Config, error) {
+	cfg, err := p.load(true)
+	if err != nil || cfg.Redis != redisdb.Embedded {
+		return cfg, err
+	}
+	if i := slices.IndexFunc(cfg.Gateways, dispatch.Laned); i >= 0 {
+		return nil, cli.Usage("name a Redis server, like redis: redis://127.0.0.1:6379/0, or take its lanes and what its routes have of their own out",
+			"gateway %s has lanes or routes with limits, which the embedded Redis can't run", cfg.Gateways[i].Name)
+	}
+	return cfg, nil
 }
 
 type served struct {

@@ -33,9 +33,9 @@ type Parts struct {
 	Unsorted int64
 }
 
-// Laned says that a gateway's jobs stand in lanes while they wait: it has lanes, or routes with limits.
+// Laned says that a gateway's jobs stand in lanes while they wait: it has lanes, or routes with limits, caps or holds of their own.
 func Laned(g config.Gateway) bool {
-	return bucket.PacerConfig{Lanes: lanesOf(g), Routes: routesOf(g)}.Laned()
+	return bucket.PacerConfig{Lanes: lanesOf(g), Routes: routesOf(g), Scoped: g.Scoped()}.Laned()
 }
 
 // lookAtParts looks at how the queue of a gateway is divided. queued is how many jobs it has.
