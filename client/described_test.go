@@ -61,7 +61,7 @@ func TestTheClientHasEveryFieldOfTheAPI(t *testing.T) {
 		"ParkJobRequest": batchAct{}, "ParkJobAnswer": ParkedJob{},
 		"SetLaneRequest": setLane{}, "SetLaneAnswer": LaneSettings{}, "ResetLaneRequest": laneAct{}, "ResetLaneAnswer": LaneSettings{}, "PauseLaneRequest": laneAct{}, "PauseLaneAnswer": LaneSettings{},
 		"ResumeLaneRequest": laneAct{}, "ResumeLaneAnswer": LaneSettings{}, "PauseRouteRequest": routeAct{}, "PauseRouteAnswer": SteeredRoute{}, "ResumeRouteRequest": routeAct{}, "ResumeRouteAnswer": SteeredRoute{},
-		"ListLanesAnswer": Lanes{}, "GetLaneAnswer": LaneView{}}
+		"ListLanesAnswer": Lanes{}, "GetLaneAnswer": LaneView{}, "VerifyTrailRequest": TrailQuery{}, "VerifyTrailAnswer": Trails{}}
 	// The rest is of the command line's own: what it draws beside these, shows while an act goes on, or does where the configuration is.
 	others := strings.Fields("NameGatewaysAnswer ListUnlistedAnswer WatchAnswer GetAllAnswersAnswer ListGatewaysAnswer AuditRequest AuditAnswer AuditLine FindJobAnswer ExportJobsLine ExportBatchLine PauseBatchLine ResumeBatchLine CancelBatchLine " +
 		"ExportDeadLettersLine ClearDeadLettersLine ListHistoryLine RenameGatewayRequest RenameGatewayAnswer RenameGatewayLine ForgetGatewayRequest ForgetGatewayAnswer ForgetGatewayLine")

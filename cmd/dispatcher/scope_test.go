@@ -70,7 +70,7 @@ func TestAGatewayOutsideTheScopeIsNotThere(t *testing.T) {
 				}
 			case "searchJobs":
 				body = `{"id":"s","gateways":["` + text + `"]}`
-			case "audit":
+			case "audit", "verifyTrail":
 				body = `{"gateways":["` + text + `"]}`
 			}
 			path := strings.NewReplacer("{gateway}", text, "{id}", "a", "{name}", "both").Replace(about.Path)

@@ -179,7 +179,11 @@ func (w *world) books(gateway string) string {
 			if err := d.Decode(&v); err != nil {
 				w.t.Fatal(err)
 			}
-			fmt.Fprintf(&all, "%s %s\n", args[0], strings.ReplaceAll(text(w.t, steady(v)), gateway, "G"))
+			via := `"via":"shared_token"` // whose name is what was typed
+			if gateway == "commands" {
+				via = `"via":"redis"`
+			}
+			fmt.Fprintf(&all, "%s %s\n", args[0], strings.NewReplacer(via, `"via":"ITS WAY"`, gateway, "G").Replace(text(w.t, steady(v))))
 		}
 	}
 	return all.String()

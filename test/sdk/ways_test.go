@@ -166,7 +166,7 @@ func (c commands) enqueue(jobs []client.Job) any {
 // documents are those that a command prints.
 func documents[T any](c commands, args ...string) (all []T) {
 	c.w.t.Helper()
-	for d := json.NewDecoder(strings.NewReader(c.w.print("dispatcher", args...))); d.More(); {
+	for d := json.NewDecoder(strings.NewReader(c.print(args...))); d.More(); {
 		var v T
 		if err := d.Decode(&v); err != nil {
 			c.w.t.Fatal(err)
