@@ -28,35 +28,41 @@ func TestACrowdLeavesRoomForOthers(t *testing.T) {
 	}
 	d := r.serve()
 	testkit.Eventually(t, 20*time.Second, "some calls", func() bool { return len(g.seen()) >= 50 })
-	posted := time.Now()
+	before := map[string]int{} // calls that were made when a lane's jobs were in
 	for i := range lanes {
 		for _, said := range r.admit(laneJobs(fmt.Sprintf("m%02d", i), "", "", 2)...) {
 			if said != string(job.Enqueued) {
 				t.Errorf("a job of lane %d: %s", i, said)
 			}
 		}
+		before[fmt.Sprintf("m%02d", i)] = len(g.seen())
 	}
 	if said := r.admit(laneJobs("hog", "", "urgent", 1)...); said[0] != string(job.Enqueued) {
 		t.Errorf("an urgent job: %s", said[0])
 	}
+	before["urgenthog"] = len(g.seen())
 	testkit.Eventually(t, 20*time.Second, "the others to be called", func() bool {
 		return len(slices.DeleteFunc(g.seen(), func(c stamp) bool { return strings.HasPrefix(c.key, "hog") })) == 2*lanes+1
 	})
-	firsts := map[string]time.Duration{}
-	for _, c := range g.seen() {
+	firsts := map[string]int{}
+	for i, c := range g.seen() {
 		if name := c.key[:strings.LastIndexByte(c.key, '-')]; firsts[name] == 0 {
-			firsts[name] = c.at.Sub(posted)
+			firsts[name] = i
 		}
 	}
-	for name, after := range firsts {
-		if name != "hog" && after > 2500*time.Millisecond { // 41 lanes at 100/s, and what admission and a slow machine take
-			t.Errorf("the first job of %s was called after %s", name, after)
+	for name, made := range before {
+		if after := firsts[name] - made; after > 2*(lanes+1) { // each lane with jobs has a turn, and some calls are bound already or on their way
+			t.Errorf("the first job of %s was called after %d others", name, after)
 		}
 	}
 	testkit.Eventually(t, 60*time.Second, "the crowd", func() bool { return len(g.seen()) >= 800 })
 	d.Stop(t.Context())
+	places := 20 // calls overtake others on their way
+	if testkit.Race {
+		places = 200 // and what a slow machine is late for goes back
+	}
 	for lane, n := range inOrder(slices.DeleteFunc(g.seen(), func(c stamp) bool { return strings.HasPrefix(c.key, "urgent") })) {
-		if n > 20 { // calls overtake others on their way
+		if n > places {
 			t.Errorf("a job of lane %s came %d places from its own", lane, n)
 		}
 	}

@@ -75,7 +75,7 @@ func TestLanesAreSeen(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, w, err)
 		}
 	}
-	for name, want := range map[string]float64{`route_queued_jobs route="refund"`: 3, `class_queued_jobs class="normal"`: 9, "lanes_with_jobs": 4, "lanes_throttled": 1,
+	for name, want := range map[string]float64{`route_queued_jobs route="refund"`: 3, `class_queued_jobs class="normal"`: 9, "lanes_with_jobs": 4,
 		"lanes_queued_jobs": 9, `lane_queued_jobs rank="1"`: 6, `lane_queued_jobs rank="4"`: 1, "lanes_other_queued_jobs": 0, "lanes_stuck_seconds": 0} {
 		name, label, _ := strings.Cut(name, " ")
 		labels := []string{label}
