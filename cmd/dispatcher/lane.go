@@ -85,7 +85,7 @@ func laneAct(p *program, verb, short, long string, op *remote.SteeringLane) *cob
 // changeLane changes something about a lane of each gateway that is named, and shows what holds then.
 func (p *program) changeLane(ctx context.Context, names []string, do func(context.Context, remote.Desk, remote.GatewayAct) (desk.LaneSettings, error), why string) error {
 	return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
-		v, err := do(ctx, d, remote.GatewayAct{Gateway: name, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: why})})
+		v, err := do(ctx, d, steering(name, why))
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func routeAct(p *program, verb, short, long string, op *remote.SteeringRoute) *c
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
-				v, err := op.Ask(ctx, d, remote.RouteOf{GatewayAct: remote.GatewayAct{Gateway: name, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: why})}, Route: args[0]})
+				v, err := op.Ask(ctx, d, remote.RouteOf{GatewayAct: steering(name, why), Route: args[0]})
 				if err != nil {
 					return err
 				}

@@ -156,7 +156,7 @@ func (p *program) changeLimits(ctx context.Context, names []string, to []job.Lim
 	}
 	return p.eachNamed(ctx, names, func(d remote.Desk, name string) (err error) {
 		var now desk.Limits
-		act := remote.GatewayAct{Gateway: name, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: why})}
+		act := steering(name, why)
 		if len(texts) > 0 {
 			now, err = remote.SetLimits.Ask(ctx, d, remote.LimitsTo{GatewayAct: act, Limits: texts})
 		} else {

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/desk"
 	"spillway/internal/remote"
 )
 
@@ -46,7 +45,7 @@ func resumeCommand(p *program) *cobra.Command {
 
 func (p *program) steer(ctx context.Context, names []string, why string, op *remote.Steering) error {
 	return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
-		v, err := op.Ask(ctx, d, remote.SteerOf{GatewayAct: remote.GatewayAct{Gateway: name, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: why})}})
+		v, err := op.Ask(ctx, d, remote.SteerOf{GatewayAct: steering(name, why)})
 		if err != nil {
 			return err
 		}

@@ -47,6 +47,9 @@ func TestEachRoleAtEachPath(t *testing.T) {
 	needs, cells := h.needsOf(t), 0
 	for _, what := range slices.Sorted(maps.Keys(needs)) {
 		need := needs[what]
+		if need == roles.Undeclared {
+			t.Errorf("%s does not say which role it needs", what)
+		}
 		method, path, _ := strings.Cut(what, " ")
 		for _, role := range roles.All() {
 			cells++
@@ -121,6 +124,11 @@ func TestEachRoleAtEachPage(t *testing.T) {
 	pages := h.page.Pages()
 	if len(pages) < 20 {
 		t.Fatalf("%d pages", len(pages))
+	}
+	for _, p := range pages {
+		if p.Need == roles.Undeclared {
+			t.Errorf("%s does not say which role it needs", p.Pattern)
+		}
 	}
 	for _, role := range roles.All() {
 		b := h.browser(tokenOf(role))

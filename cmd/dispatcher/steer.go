@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/remote"
 )
 
 // steersman is who is at the keyboard. Where nobody knows, as in a container, the number has to do: a gateway must be paused all the same.
@@ -16,6 +18,11 @@ func steersman() string {
 		return fmt.Sprintf("uid %d", os.Getuid())
 	}
 	return who
+}
+
+// steering is an act upon a gateway by who is at the keyboard.
+func steering(gateway, why string) remote.GatewayAct {
+	return remote.GatewayAct{Gateway: gateway, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: why})}
 }
 
 // consentFlags adds the flags of an act that asks first.

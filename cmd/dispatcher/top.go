@@ -148,7 +148,7 @@ func (s *topSource) act(ctx context.Context, what topAct, gateway string) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
-	q := remote.SteerOf{GatewayAct: remote.GatewayAct{Gateway: gateway, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: "at a key of top"})}}
+	q := remote.SteerOf{GatewayAct: steering(gateway, "at a key of top")}
 	op := remote.Resume
 	if what != topResume {
 		op = remote.Pause

@@ -82,9 +82,6 @@ func New(cfg Config) *Console {
 	c.ctx, c.halt = context.WithCancel(context.Background())
 	inside := http.NewServeMux()
 	page := func(pattern string, need roles.Need, show func(http.ResponseWriter, *http.Request) error) {
-		if need == roles.Undeclared {
-			panic("console: " + pattern + " does not say which role it needs")
-		}
 		c.pages = append(c.pages, Page{pattern, need})
 		inside.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			err := lacking(r, need)

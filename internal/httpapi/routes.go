@@ -64,8 +64,6 @@ func (r route) handler(g *Guard) http.Handler {
 		h = forAll(h)
 	}
 	switch {
-	case r.who.need == roles.Undeclared:
-		panic("httpapi: " + r.path + " does not say which role it needs")
 	case r.who.need == roles.Nothing:
 		return h
 	case r.who.cookie:

@@ -24,7 +24,7 @@ const (
 	longestWait = 10 * time.Second
 	// trimAfter is after how many dequeues without a job those goroutines end that have nothing to do.
 	trimAfter = 6
-	// overdue is how long Close waits for jobs in hand: their servers have waited before it.
+	// overdueGrace is how long Close waits for jobs in hand: their servers have waited before it.
 	overdueGrace = 500 * time.Millisecond
 	// markEnd ends a gateway's name, and the whole mark, in front of a task's id.
 	markEnd = "/"

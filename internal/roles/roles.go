@@ -24,7 +24,7 @@ const (
 // All returns the roles, that with the least rights first.
 func All() []Role { return []Role{Metrics, Viewer, Producer, Operator, Approver, Admin} }
 
-// Need is what an operation, a path or a page needs of who asks for it. The zero Need is none: what has it can't be served.
+// Need is what an operation, a path or a page needs of who asks for it. The zero Need is met by nobody: what has it refuses everyone.
 type Need int
 
 // The needs.

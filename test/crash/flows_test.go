@@ -81,6 +81,15 @@ func flows() []flow {
 			prepare: func(*run) {}, act: enqueueWaiting, again: enqueueWaiting,
 		},
 		{
+			name: "enqueue, in lanes", settings: leak + narrow + inLanes,
+			jobs:    []string{"ok-1", "ok-2", "ok-3", "later-1", "ok-4", "dear-1", "ok-5", "ok-6", "ok-7"},
+			prepare: func(*run) {}, act: enqueueChunks, again: enqueueChunks,
+		},
+		{
+			name: "dispatch, parked before there were lanes", settings: leak + narrow + inLanes, prepare: withoutTurns, act: dispatchAll,
+			jobs: []string{"ok-1", "ok-2", "ok-3", "ok-4", "fails-1", "dear-1", "fails-2", "ok-5"},
+		},
+		{
 			name: "dispatch", settings: leak + narrow, act: dispatchAll,
 			jobs: []string{"ok-1", "fails-1", "refuses-1", "stale-1", "later-1", "dear-1", "cut-1"},
 		},
@@ -302,6 +311,19 @@ func victim(r *run) {
 	_ = cmd.Wait()
 	r.snapshot()
 	r.age()
+}
+
+// withoutTurns enqueues more than there is room for, and takes the turns of what is parked away: so a dispatcher finds jobs that were parked before the gateway had lanes.
+func withoutTurns(r *run) {
+	r.enqueueIn(admission.Park)
+	parked := r.c.ZCard(r.ctx, r.keys.Parked(string(job.Rejected))).Val()
+	if flowed, _ := r.c.HGet(r.ctx, r.keys.Counters(), "flowed").Int64(); parked == 0 || flowed != parked {
+		r.fault("%d jobs are parked, %d of them with turns", parked, flowed)
+	}
+	parts, err := r.c.Keys(r.ctx, r.keys.Parked(string(job.Rejected))+":f:*").Result()
+	r.must(err)
+	r.must(r.c.Del(r.ctx, append(parts, r.keys.ParkedFlows())...).Err())
+	r.must(r.c.HDel(r.ctx, r.keys.Counters(), "flowed").Err())
 }
 
 // deadLetters parks the jobs as if they had been called.
