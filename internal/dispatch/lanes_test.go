@@ -64,7 +64,7 @@ func laneJobs(lane, route, class string, n int) (jobs []job.Job) {
 	return jobs
 }
 
-const twoLimited = `leak: {limits: [40/s], jitter: 50ms}
+const twoLimited = `leak: {limits: [40/s], jitter: 200ms}
 routes:
   charge: {request: {url: URL/charge}, limits: [25/s]}
   refund: {request: {url: URL/refund}, limits: [25/s]}
@@ -98,7 +98,7 @@ func TestRoutesHaveLimitsOfTheirOwn(t *testing.T) {
 	r.clean()
 }
 
-const laned = `leak: {limits: [100/s], jitter: 20ms}
+const laned = `leak: {limits: [100/s], jitter: 200ms}
 lanes: {key: lane, header: {X-Lane: "{lane}"}, limits: [2/s]}
 priority: {classes: [urgent, normal], default: normal}
 `
