@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -307,5 +308,46 @@ func TestATaskThatNamesAnotherGatewayIsOfItsOwn(t *testing.T) {
 	}
 	if n := victim.c.ZCard(t.Context(), victim.keys.AsynqRetry()).Val() + victim.c.LLen(t.Context(), victim.keys.Pending()).Val(); n != 0 {
 		t.Errorf("%d tasks were put into the other gateway's queue", n)
+	}
+}
+
+// Gateways with jobs take turns: one that always has another job does not keep the rest waiting.
+func TestGatewaysTakeTurns(t *testing.T) {
+	t.Parallel()
+	rigs := sharing(t, 3, func(*rig, job.Delivery) error { return nil })
+	c := rigs[0].srv.consumer
+	c.srv = c.newAsynq() // never begun: the test comes for the jobs
+	for _, r := range rigs {
+		e := NewEncoder(r.gw)
+		for i := range 4 {
+			id := job.TaskID(fmt.Sprintf("j%d", i), 1)
+			msg, err := e.Encode(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.srv.src.jobs = append(r.srv.src.jobs, pulled{id, string(msg)})
+		}
+		c.offer(r.srv)
+	}
+	var got, want []string
+	for i := range 4 {
+		for _, r := range rigs {
+			want = append(want, fmt.Sprintf("%s j%d~1", r.gw, i))
+			text, err := c.first(t.Context()).Text()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, _ := parseMessage([]byte(text))
+			mark, taskID := unmarked(m.id)
+			got = append(got, mark[:strings.Index(mark, markEnd)]+" "+taskID)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, r := range rigs { // no handler comes for them
+		r.srv.src.mu.Lock()
+		clear(r.srv.src.coming)
+		r.srv.src.mu.Unlock()
 	}
 }
