@@ -2,12 +2,14 @@ package bucket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -174,5 +176,47 @@ func TestWhatIsSetForALaneIsDamaged(t *testing.T) {
 	}
 	if tasks := w.picked(p); !slices.Equal(tasks, []string{"b~1"}) {
 		t.Errorf("%v were called when b was set anew", tasks)
+	}
+}
+
+// Nobody hears that a lane or a route may be called again: a process that waits asks by itself, long before it is looked at anyway.
+func TestWhoHearsOfNoResumeAsks(t *testing.T) {
+	t.Parallel()
+	c := testkit.Client(t)
+	for _, of := range []string{"lane", "route"} {
+		t.Run(of, func(t *testing.T) {
+			t.Parallel()
+			cfg := PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}, Lanes: &Lanes{}, Routes: []Route{{Name: "r", Limits: []job.Limit{per(50, time.Second)}}}}
+			waits, operator, keys := newTestPacer(t, c, cfg), newTestPacer(t, c, cfg), redisdb.NewKeys(cfg.Gateway)
+			pause := func(paused bool) {
+				t.Helper()
+				err := operator.OverrideLane(t.Context(), "m", OverrideChange{Paused: &paused})
+				if of == "route" {
+					err = operator.PauseRoute(t.Context(), "r", paused)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			pause(true) // before there is a job
+			if err := errors.Join(c.HSet(t.Context(), keys.Job("a"), record.Short("lane"), "m", record.Short("route"), "r").Err(),
+				c.HSet(t.Context(), keys.Task("a~1"), "state", "pending", "msg", "x").Err(), c.LPush(t.Context(), keys.Pending(), "a~1").Err()); err != nil {
+				t.Fatal(err)
+			}
+			slots := make(chan job.Slot, 1)
+			go func() {
+				s, _ := waits.Next(t.Context())
+				slots <- s
+			}()
+			testkit.Eventually(t, 10*time.Second, "the job to stand in its lane", func() bool { return c.HGet(t.Context(), keys.Lanes(), "n:r").Val() == "1" })
+			if len(slots) > 0 {
+				t.Fatal("a job that is paused was called")
+			}
+			pause(false)
+			testkit.Eventually(t, 20*time.Second, "the job to be called", func() bool { return len(slots) > 0 })
+			if s := <-slots; s.Task != "a~1" {
+				t.Errorf("the slot came with %q", s.Task)
+			}
+		})
 	}
 }

