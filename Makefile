@@ -6,6 +6,7 @@ FUZZTIME ?= 20s
 SOAK ?= 60s
 CHAOS ?= 1m
 SEED ?= 0
+LANES ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help build test stories plain raced long race lint vuln fuzz bench soak crash chaos browser manifests image alerts demo module stripe-mock sdk install-test-deps
@@ -75,8 +76,8 @@ soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their
 crash: install-test-deps ## kills a process at each of its Redis commands, in every way (make test takes every fourth, and has the ways take turns)
 	go test ./test/crash -v -timeout 30m -args -full
 
-chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again
-	CGO_ENABLED=1 go test -race ./test/chaos -run 'TestChaos$$' -v -timeout 24h -args -chaos $(CHAOS) -seed $(SEED)
+chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again; LANES=on or off, or on with every other seed
+	CGO_ENABLED=1 go test -race ./test/chaos -run 'TestChaos$$' -v -timeout 24h -args -chaos $(CHAOS) -seed $(SEED) -lanes=$(LANES)
 
 stripe-mock: install-test-deps ## an ERP system's file against Stripe's own mock, which holds each call against Stripe's specification; installs stripe-mock with go install
 	@./test/deps.sh stripe-mock

@@ -20,12 +20,14 @@ import (
 var (
 	length = flag.Duration("chaos", 0, "how long the faults of TestChaos last; 0 leaves it out")
 	seed   = flag.Uint64("seed", 0, "draws the faults; 0 draws the seed as well")
+	laned  = flag.String("lanes", "", "on: the jobs of all gateways are in lanes; off: of one alone; empty: on with every other seed")
 )
 
 // chaos is one run: a world, its faults, and what is written down of both.
 type chaos struct {
 	*world
 	seed   uint64
+	laned  bool // the jobs of all gateways are in lanes
 	length time.Duration
 	begun  time.Time
 	posts  []*post
@@ -70,12 +72,14 @@ type account struct {
 	together int                   // calls under way at once
 }
 
-// The gateways: one with keys and little room at admission, one without keys, one with a cap of calls under way and a
-// longer limit beside the short one, whose jobs are in lanes, and one without keys that is asked what became of a call, and lags, fails and hangs now and then when it is. Each has some jobs that it never digests.
-var accounts = []struct {
+type contract struct {
 	spec
 	rate, cap int
-}{
+}
+
+// The gateways: one with keys and little room at admission, one without keys, one with a cap of calls under way and a
+// longer limit beside the short one, whose jobs are in lanes, and one without keys that is asked what became of a call, and lags, fails and hangs now and then when it is. Each has some jobs that it never digests.
+var accounts = []contract{
 	{spec: spec{name: "stripe", provider: provider.Config{Limits: limits("60/s"), Service: 20 * ms, RetryAfter: sec, Fates: poisoned(0.04)},
 		request: "key_lifetime: 24h", rest: "leak: {limits: [60/s], jitter: 10ms}\nadmission: {limits: [60/s], burst: 120}\n" + patient}, rate: 60},
 	{spec: spec{name: "adyen", provider: provider.Config{Limits: limits("30/s"), Service: 20 * ms, RetryAfter: sec, NoKeys: true, Fates: poisoned(0.02)},
@@ -93,6 +97,16 @@ const (
 	// lookup believes that there is no charge when a call that stood still on its way must have come, and the lag is over.
 	lookup = "lookup: {url: \"/lookups/{id}\", schedule: [2s, 5s, 10s, 10s, 10s, 10s, 20s, 20s, 30s, 30s, 30s, 30s], matches: {job: \"{id}\"}, answers: [{body: {status: succeeded}, then: done, reference: id}, {status: 404, then: not_done, after: 15s}]}\n"
 )
+
+// inMerchants has the jobs of a gateway in a few lanes, each with half of the account's limit for itself, which the provider holds too.
+func (a contract) inMerchants() contract {
+	if strings.Contains(a.rest, "lanes:") {
+		return a
+	}
+	a.provider.Limits = append(slices.Clone(a.provider.Limits), limits(fmt.Sprintf("%d/s by header:Lane", a.rate/2))...)
+	a.rest += fmt.Sprintf("lanes: {key: payload.merchant, limits: [%d/s], header: {Lane: \"{lane}\"}}\n", a.rate/2)
+	return a
+}
 
 const (
 	attempts = 8
@@ -126,7 +140,7 @@ func TestChaos(t *testing.T) {
 		t.Skip("it goes on for as long as -chaos says: make chaos runs it")
 	}
 	c := newChaos(t)
-	t.Logf("chaos for %v with seed %d; the journal grows in %s", c.length, c.seed, c.journal.Name())
+	t.Logf("chaos for %v with seed %d, all in lanes: %v; the journal grows in %s", c.length, c.seed, c.laned, c.journal.Name())
 	c.start()
 	c.lively()
 	c.heal()
@@ -149,17 +163,29 @@ func newChaos(t *testing.T) *chaos {
 	}
 	c.begun = time.Now()
 	t.Cleanup(func() { c.keep(dir) }) // the last one: after the dispatchers' logs were looked at
+	c.laned = *laned == "on" || *laned == "" && c.seed%2 == 1
 	var specs []spec
-	for _, a := range accounts {
+	for _, a := range c.contracts() {
 		specs = append(specs, a.spec)
 	}
 	c.world = newWorld(t, dir, specs...)
 	c.complain = c.fault
-	for i, a := range accounts {
+	for i, a := range c.contracts() {
 		c.accounts[a.name] = &account{gateway: c.gateways[i], rate: a.rate, keyless: a.provider.NoKeys, asked: strings.Contains(a.rest, "lookup:"), cap: a.cap,
 			limits: []change{{limits: ofAll(a.provider.Limits), sure: true}}, settled: map[string]int{}}
 	}
 	return c
+}
+
+// contracts are the gateways of this run.
+func (c *chaos) contracts() []contract {
+	all := slices.Clone(accounts)
+	for i := range all {
+		if c.laned {
+			all[i] = all[i].inMerchants()
+		}
+	}
+	return all
 }
 
 // keep takes the files away, or says where they are.
@@ -229,6 +255,9 @@ func (c *chaos) lanes() []acts {
 		{peopleLane, c.peopleActs(), false},
 		{pauseLane(c.length), c.pauseActs(), false},
 	}
+	if c.laned {
+		list = append(list, acts{laneLane, c.laneActs(), false})
+	}
 	for _, a := range c.accounts {
 		list = append(list,
 			acts{lane{"line to " + a.name, 8 * sec, lineKinds}, lineActs(a.line, 10*ms, 300*ms), false},
@@ -266,11 +295,12 @@ func (c *chaos) names() []string { return slices.Sorted(maps.Keys(c.accounts)) }
 func (c *chaos) restore() {
 	c.redis.Continue()
 	c.line.Heal()
-	for i, a := range accounts {
+	for i, a := range c.contracts() {
 		c.gateways[i].line.Heal()
 		c.gateways[i].Set(a.provider)
 		c.direct("dispatcher", "resume", "-g", a.name)
 		c.limit(c.accounts[a.name], nil, "--redis", c.redis.URL())
+		c.resetLanes(a)
 		if c.accounts[a.name].asked { // a person may have been kept from it
 			c.direct("dispatcher", askAbout(a.name)...)
 		}

@@ -22,8 +22,12 @@ func (c *chaos) barOne(a *account) func(event) func() {
 	return func(event) func() {
 		ctx, cancel := context.WithTimeout(context.Background(), sec)
 		defer cancel()
-		task, err := c.db.LIndex(ctx, redisdb.NewKeys(a.name).Pending(), -3).Result() // it is called soon
-		if err != nil {
+		lines, err := redisdb.Lines(ctx, c.db, redisdb.NewKeys(a.name))
+		task := ""
+		for i := 0; i < len(lines) && err == nil && task == ""; i++ {
+			task = c.db.LIndex(ctx, lines[i], -3).Val() // it is called soon
+		}
+		if task == "" {
 			c.note("provider %s  no job waits to be barred: %v", a.name, err)
 			return nil
 		}

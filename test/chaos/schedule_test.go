@@ -129,6 +129,10 @@ var (
 		{"ask", 3, 0, 0},
 		{"discard", 1, 0, 0},
 	}}
+	laneLane = lane{"lanes", 4 * sec, []kind{
+		{"lane set", 3, 1 * sec, 5 * sec},
+		{"lane pause", 2, 300 * ms, 3 * sec},
+	}}
 )
 
 func TestASeedGivesTheSameSchedule(t *testing.T) {

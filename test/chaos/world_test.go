@@ -134,10 +134,15 @@ func ids(name string, n int) []string {
 	return list
 }
 
+// merchants is how many have jobs in a file.
+const merchants = 5
+
+func merchant(i int) string { return fmt.Sprintf("m%d", i%merchants) }
+
 func lines(ids []string) string {
 	var b strings.Builder
 	for i, id := range ids {
-		fmt.Fprintf(&b, `{"id":%q,"payload":{"amount":%d,"currency":"EUR"}}`+"\n", id, 100+i)
+		fmt.Fprintf(&b, `{"id":%q,"payload":{"amount":%d,"currency":"EUR","merchant":%q}}`+"\n", id, 100+i, merchant(i))
 	}
 	return b.String()
 }

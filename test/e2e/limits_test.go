@@ -34,6 +34,7 @@ func TestTheLimitIsKeptAndUsed(t *testing.T) {
 		churn     bool
 		settings  string
 		least     time.Duration // without -soak, if not shortRun
+		lanes     string        // the limit of each of ten lanes; empty: there are none
 	}{
 		{limit: "100/s", processes: 1},
 		{limit: "100/s", processes: 2},
@@ -43,13 +44,21 @@ func TestTheLimitIsKeptAndUsed(t *testing.T) {
 		{limit: "5/s", processes: 2},
 		{limit: "40/s 200/10s", processes: 2, least: 13 * time.Second},
 		{limit: "100/s", processes: 2, settings: ", burst: 10"},
+		{limit: "100/s", processes: 3, lanes: "12/s"},
+		{limit: "100/s", processes: 3, lanes: "12/s", churn: true},
 	} {
 		name := fmt.Sprintf("%s by %d%s", tc.limit, tc.processes, tc.settings)
 		if tc.churn {
 			name += " dying and coming"
 		}
+		if tc.lanes != "" {
+			name += " in lanes of " + tc.lanes
+		}
 		t.Run(strings.ReplaceAll(name, "/", " per "), func(t *testing.T) {
-			keep(t, load{tc.limit, tc.processes, tc.churn, tc.settings, max(*soak, tc.least, shortRun)})
+			if tc.lanes != "" && *soak == 0 {
+				t.Skip("lanes have shorter tests of their own: make soak runs it")
+			}
+			keep(t, load{tc.limit, tc.processes, tc.churn, tc.settings, tc.lanes, max(*soak, tc.least, shortRun)})
 		})
 	}
 }
@@ -59,7 +68,33 @@ type load struct {
 	processes int
 	churn     bool
 	settings  string
+	lanes     string
 	length    time.Duration
+}
+
+// inLanes returns the settings of the load's ten lanes, and the limit of each that the provider holds; nothing if there are none.
+func (l load) inLanes(t *testing.T) (settings string, limits []provider.Limit) {
+	t.Helper()
+	if l.lanes == "" {
+		return "", nil
+	}
+	limit, err := provider.ParseLimitBy("header:X-Lane=" + l.lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("    lanes: {key: payload.merchant, limits: [%s], header: {X-Lane: \"{lane}\"}}\n", l.lanes), []provider.Limit{limit}
+}
+
+// jobs writes the load's file.
+func (l load) jobs(w *world, n int) string {
+	if l.lanes == "" {
+		return w.jobs("jobs.ndjson", n)
+	}
+	var jobs strings.Builder
+	for i := range n {
+		fmt.Fprintf(&jobs, `{"id":"inv-%06d","payload":{"amount":100,"merchant":"m%d"}}`+"\n", i, i%10)
+	}
+	return w.file("jobs.ndjson", jobs.String())
 }
 
 // keep runs one load and judges it.
@@ -76,10 +111,11 @@ func keep(t *testing.T, l load) {
 		rate = min(rate, float64(limit.N)/limit.Window.Seconds())
 	}
 	n := int(rate * l.length.Seconds())
-	w := newWorld(t, provider.Config{Limits: limits, Service: 20 * time.Millisecond}, fmt.Sprintf(
-		"      timeout: 5s\n    leak: {limits: [%s], jitter: %v%s}\n    admission: {limits: [1000000/s], burst: 10000000}\n",
-		strings.ReplaceAll(l.limits, " ", ", "), jitter, l.settings))
-	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("jobs.ndjson", n), "-q")
+	lanes, ofLanes := l.inLanes(t)
+	w := newWorld(t, provider.Config{Limits: slices.Concat(limits, ofLanes), Service: 20 * time.Millisecond}, fmt.Sprintf(
+		"      timeout: 5s\n    leak: {limits: [%s], jitter: %v%s}\n    admission: {limits: [1000000/s], burst: 10000000}\n%s",
+		strings.ReplaceAll(l.limits, " ", ", "), jitter, l.settings, lanes))
+	w.ok("enqueue", "-g", "stripe", "-f", l.jobs(w, n), "-q")
 	for range l.processes {
 		w.dispatcher()
 	}
