@@ -38,6 +38,8 @@ const (
 const (
 	OldTask     Wrong = "old_task"     // a task of a job that has moved on: whoever pulls it drops it
 	ForeignTask Wrong = "foreign_task" // a task that is not ours: it is parked as unreadable when its turn comes
+	// LanesUncounted: so many lanes have jobs, and these come and go, that nobody can hold what is said of their numbers against them.
+	LanesUncounted Wrong = "lanes_uncounted"
 )
 
 // Finding is one thing that an audit has found.
@@ -76,6 +78,8 @@ var words = map[Wrong]struct{ text, hint string }{
 	Outcomes:    {"", "tell the readers of outcomes what the record says (dispatcher export); have every program use a file with outcomes, and find out who else writes to this Redis"},
 	OldTask:     {"in WHERE: a task of a job that has moved on", ""},
 	ForeignTask: {"in WHERE: a task that is not a job's", ""},
+	LanesUncounted: {"more lanes than can be counted at once have jobs, and jobs come and go: how many are said to wait in lanes was not held against these. Pause the gateway, and " +
+		"audit it again", ""},
 }
 
 // Describe says in words what is wrong.
@@ -90,4 +94,6 @@ func (f Finding) Describe() string {
 func (f Finding) Hint() string { return words[f.What].hint }
 
 // Fault reports whether it is one; all else is a note.
-func (f Finding) Fault() bool { return f.What != OldTask && f.What != ForeignTask }
+func (f Finding) Fault() bool {
+	return f.What != OldTask && f.What != ForeignTask && f.What != LanesUncounted
+}

@@ -1,8 +1,10 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,8 +16,12 @@ import (
 // laneStep is how many lanes are looked at in one script.
 const laneStep = 200
 
-// laneCounts is how many lanes are counted in one script, at most: it takes Redis some 20 ms.
-const laneCounts = 5000
+const (
+	// laneCounts is how many lanes are counted in one script, at most: it takes Redis some 20 ms.
+	laneCounts = 5000
+	// lanePart is how many of more lanes are counted at a time, and laneTries how often that is begun anew as something has changed meanwhile.
+	lanePart, laneTries = 1000, 3
+)
 
 // laneCheck looks at every lane with jobs: it stands in exactly one place, among those that may not be called yet or among those that may. A lane and its places are read
 // in one script, so what looks wrong there is wrong.
@@ -23,20 +29,25 @@ type laneCheck struct {
 	g      *Gateway
 	repair bool
 	found  func(Finding)
+	most   int         // lanes that are counted in one script; zero means laneCounts
 	lost   func() bool // says that lanes stand elsewhere, so they can't be counted; not asked where it is to repair
 	steps
 }
 
 func (c *laneCheck) run(ctx context.Context) error {
 	c.stepped = time.Now()
-	sets, err := redisdb.LaneSets(ctx, c.g.c, c.g.keys)
+	err := c.relist(ctx)
+	var sets []string
+	if err == nil {
+		sets, err = redisdb.LaneSets(ctx, c.g.c, c.g.keys)
+	}
 	for _, set := range sets {
 		if err == nil {
 			err = c.set(ctx, set)
 		}
 	}
 	if err == nil && (c.repair || !c.lost()) {
-		err = c.recount(ctx)
+		err = c.recount(ctx, sets)
 	}
 	if err != nil {
 		return fmt.Errorf("check the lanes of %s: %w", c.g.name, err)
@@ -44,25 +55,95 @@ func (c *laneCheck) run(ctx context.Context) error {
 	return nil
 }
 
-// recount looks at how many jobs are said to wait, in all and in each flow, and how many lanes are said to have jobs: views and estimates go by it. Where more than laneCounts
-// lanes have jobs, or some do not stand where they are to, it looks at none.
-func (c *laneCheck) recount(ctx context.Context) error {
-	keys := []string{c.g.keys.Lanes(), c.g.keys.Throttled(), c.g.keys.Nobodys()}
-	got, err := recountScript.Run(ctx, c.g.c, keys, laneCounts, c.repair).StringSlice()
+// relist looks for sets with lanes at which nobody looks.
+func (c *laneCheck) relist(ctx context.Context) error {
+	lost, err := c.g.relist(ctx, c.repair)
+	for _, flow := range lost {
+		if !c.repair {
+			c.found(Finding{What: LaneSets, Text: "nobody looks at the lanes in ready:" + flow})
+		}
+	}
+	return err
+}
+
+// relist returns the flows with lanes that may be called and at which nobody looks, as what is known of all lanes was lost, and may have them looked at again.
+func (g *Gateway) relist(ctx context.Context, repair bool) ([]string, error) {
+	args, ready := []any{g.NowMicros.Now(), repair}, g.keys.Ready("")
+	for _, set := range g.books.LaneSets() {
+		if flow, is := strings.CutPrefix(set, ready); is {
+			args = append(args, flow)
+		}
+	}
+	if len(args) == 2 {
+		return nil, nil
+	}
+	return relistScript.Run(ctx, g.c, []string{g.keys.Lanes(), g.keys.Nobodys()}, args...).StringSlice()
+}
+
+// recount looks at how many jobs are said to wait, in all and in each flow, and how many lanes are said to have jobs: views and estimates go by it. Where some lanes do not
+// stand where they are to, it looks at none. Where more than laneCounts lanes have jobs they are counted a few at a time, which is of no use while jobs come and go.
+func (c *laneCheck) recount(ctx context.Context, sets []string) error {
+	differ, err := c.g.recount(ctx, "all", cmp.Or(c.most, laneCounts), c.repair)
+	for try := 0; err == nil && slices.Equal(differ, []string{"many"}); try++ {
+		if try == laneTries {
+			c.found(Finding{What: LanesUncounted})
+			return nil
+		}
+		differ, err = c.recountParts(ctx, sets)
+	}
 	if err != nil || c.repair {
 		return err
 	}
-	for i := 0; i+2 < len(got); i += 3 {
+	for i := 0; i+2 < len(differ); i += 3 {
 		what := "jobs in lanes"
-		if flow, of := strings.CutPrefix(got[i], "n"); of {
+		if flow, of := strings.CutPrefix(differ[i], "n"); of {
 			class, route, _ := strings.Cut(flow, ":")
 			what = fmt.Sprintf("jobs in lanes of class %q and route %q", class, route)
-		} else if got[i] == "busy" {
+		} else if differ[i] == "busy" {
 			what = "lanes with jobs"
 		}
-		c.found(Finding{What: LaneCounts, Text: fmt.Sprintf("%s are said to be %s, and are %s", what, got[i+1], got[i+2])})
+		c.found(Finding{What: LaneCounts, Text: fmt.Sprintf("%s are said to be %s, and are %s", what, differ[i+1], differ[i+2])})
 	}
 	return nil
+}
+
+func (g *Gateway) recount(ctx context.Context, args ...any) ([]string, error) {
+	return recountScript.Run(ctx, g.c, []string{g.keys.Lanes(), g.keys.Throttled(), g.keys.Nobodys()}, args...).StringSlice()
+}
+
+// recountParts counts the lanes of all sets, a few at a time. It returns what recount.lua does of all; "many" if something has changed meanwhile.
+func (c *laneCheck) recountParts(ctx context.Context, sets []string) ([]string, error) {
+	mark, is := "", map[string]int64{}
+	for _, set := range sets {
+		for at := 0; ; at += lanePart {
+			part, err := c.g.recount(ctx, "part", set, at, at+lanePart-1)
+			if err != nil {
+				return nil, err
+			}
+			if mark = cmp.Or(mark, part[0]); part[0] != mark {
+				return []string{"many"}, nil
+			}
+			for i := 2; i+1 < len(part); i += 2 {
+				n, _ := strconv.ParseInt(part[i+1], 10, 64)
+				is[part[i]] += n
+			}
+			if err := c.step(ctx); err != nil {
+				return nil, err
+			}
+			if part[1] != strconv.Itoa(lanePart) {
+				break
+			}
+		}
+	}
+	args := []any{"level", c.repair, mark}
+	for name, n := range is {
+		args = append(args, name, n)
+	}
+	differ, err := c.g.recount(ctx, args...)
+	if slices.Equal(differ, []string{"changed"}) {
+		return []string{"many"}, err
+	}
+	return differ, err
 }
 
 func (c *laneCheck) set(ctx context.Context, set string) error {

@@ -1,12 +1,14 @@
 package audit_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/audit"
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // flowing is a bench whose gateway has lanes, and jobs in them: two of lane x, which may be called, one of lane y, which may not yet, and one of x on route r; and three jobs
@@ -66,6 +68,10 @@ func TestAnAuditFindsLanesAndTurnsThatAreLost(t *testing.T) {
 			"jobs in lanes of class \"\" and route \"r\" are said to be 0, and are 1\nlanes with jobs are said to be 0, and are 3"},
 		"too many that are said to wait": {func(b *bench) { b.c.HSet(b.ctx, b.keys.Lanes(), "tasks", 6, "n:s", 1) },
 			"accepted: 8, found: 9\njobs in lanes are said to be 6, and are 5\njobs in lanes of class \"\" and route \"s\" are said to be 1, and are 0"},
+		"all that is known of lanes": {func(b *bench) { b.c.Del(b.ctx, b.keys.Lanes()) },
+			"accepted: 8, found: 3\nnobody looks at the lanes in ready::\nnobody looks at the lanes in ready::r\n" + strayed("r1", "x1", "x2", "z0")},
+		"which lanes are looked at": {func(b *bench) { b.c.HDel(b.ctx, b.keys.Lanes(), "on") },
+			"nobody looks at the lanes in ready::\nnobody looks at the lanes in ready::r\n" + strayed("r1", "x1", "x2", "z0")},
 		"a job without a turn": {func(b *bench) { b.c.ZRem(b.ctx, b.keys.ParkedFlow("::z"), "z2") },
 			"z2: parked, but not in parked:flows"},
 		"a job with a turn that it must not have": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.ParkedFlow("::x"), redis.Z{Score: 1, Member: "x1"}) },
@@ -86,6 +92,43 @@ func TestAnAuditFindsLanesAndTurnsThatAreLost(t *testing.T) {
 				t.Errorf("%s jobs are said to have a turn, and 3 have one", n)
 			}
 		})
+	}
+}
+
+func strayed(ids ...string) string {
+	for i, id := range ids {
+		ids[i] = id + ": queued, but its lane stands neither among those that may be called nor among those that wait"
+	}
+	return strings.Join(ids, "\n")
+}
+
+// More lanes than one script counts are counted a few at a time, and what is said of them is put right; while jobs come and go an audit says that it could not count them.
+func TestManyLanesAreCounted(t *testing.T) {
+	t.Parallel()
+	b := flowing(t)
+	b.must(b.c.HSet(b.ctx, b.keys.Lanes(), "tasks", 9, "busy", 7, "n:r", 4, "n:s", 2).Err())
+	const say = "accepted: 8, found: 12\njobs in lanes are said to be 9, and are 5\njobs in lanes of class \"\" and route \"r\" are said to be 4, and are 1\n" +
+		"jobs in lanes of class \"\" and route \"s\" are said to be 2, and are 0\nlanes with jobs are said to be 7, and are 3"
+	for _, most := range []int{0, -1} {
+		a, err := b.g.Audit(b.ctx, audit.Params{Most: 100, Patience: -1, Lanes: most})
+		b.must(err)
+		if got := said(a.Faults.List); got != say {
+			t.Errorf("faults, with %d lanes in a script:\n%s\nwant:\n%s", most, got, say)
+		}
+	}
+	_, err := b.g.Audit(b.ctx, audit.Params{Most: 100, Patience: -1, Lanes: -1, Repair: true})
+	b.must(err)
+	b.clean("once repaired")
+
+	c := testkit.Client(t)
+	c.AddHook(testkit.Around(func(_ []redis.Cmder, send func() error) error {
+		b.c.HIncrBy(b.ctx, b.keys.Lanes(), "G", 1)
+		return send()
+	}))
+	a, err := audit.New(c, b.name, b.books).Audit(b.ctx, audit.Params{Most: 100, Patience: -1, Lanes: -1})
+	b.must(err)
+	if a.Faults.Total > 0 || a.Notes.Total != 1 || a.Notes.List[0].What != audit.LanesUncounted {
+		t.Errorf("while jobs come and go: faults %+v, notes %+v", a.Faults, a.Notes)
 	}
 }
 

@@ -72,6 +72,9 @@ func (m *Mender) Look(ctx context.Context) (did Mended, next time.Duration, err 
 
 // mend goes through the records.
 func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
+	if _, err := m.g.relist(ctx, true); err != nil { // else each job of these lanes is looked for
+		return did, err
+	}
 	s := &survey{g: m.g, steps: steps{rest: m.rest}}
 	s.found = func(f Finding) error {
 		if !f.Fault() || f.ID == "" {
@@ -105,7 +108,7 @@ func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
 	if err := s.run(ctx); err != nil {
 		return did, err
 	}
-	if err := (&laneCheck{g: m.g, repair: true, steps: steps{rest: m.rest}}).run(ctx); err != nil {
+	if err := (&laneCheck{g: m.g, repair: true, found: func(Finding) {}, steps: steps{rest: m.rest}}).run(ctx); err != nil {
 		return did, err
 	}
 	return did, (&batchCheck{g: m.g, repair: true, found: func(Finding) {}, steps: steps{rest: m.rest}}).run(ctx)

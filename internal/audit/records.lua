@@ -32,13 +32,14 @@ local function turn_of(id, rejected)
 end
 
 -- called says that a lane stands where it is called from, for a task in one of its lists.
+local looked_at = ' ' .. (redis.call('HGET', prefix .. 'lanes', 'on') or '') .. ' '
 local function called(line)
   local class, route, name, lane = string.match(line, '}:flow:([^:]*):([^:]*):(%l+):(.*)$')
   local flow, has = class .. ':' .. route, false
   local read, v = pcall(cmsgpack.unpack, redis.pcall('GET', prefix .. 'lane:' .. lane) or '\192')
   if not read or type(v) ~= 'table' then v = {} end
   for i = 4, #v - 2, 3 do has = has or v[i] == flow and bit.band(v[i + 2], ({due = 1, pending = 2, retries = 4, replays = 8})[name]) > 0 end
-  return has and (redis.call('ZSCORE', prefix .. 'throttled', lane) or redis.call('ZSCORE', prefix .. 'ready:' .. flow, lane))
+  return has and (redis.call('ZSCORE', prefix .. 'throttled', lane) or string.find(looked_at, ' ' .. flow .. ' ', 1, true) and redis.call('ZSCORE', prefix .. 'ready:' .. flow, lane))
 end
 
 local function task_of(task_id)

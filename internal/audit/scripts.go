@@ -19,6 +19,7 @@ var (
 	parkedSumsScript = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("parked_sums"))
 	toldScript       = redisdb.NewScript(redisdb.NowLua, lua("told"))
 	lanedScript      = redisdb.NewScript(redisdb.NowLua, lua("laned"))
+	relistScript     = redisdb.NewScript(redisdb.NowLua, lua("relist"))
 	relaneScript     = redisdb.NewScript(redisdb.NowLua, lua("relane"))
 	recountScript    = redisdb.NewScript(lua("recount"))
 	mendScript       = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("mend"))

@@ -13,6 +13,9 @@ const (
 	laneUse = 5 * time.Second
 )
 
+// LaneSets are the keys of the sets in which lanes with jobs stand; none where the gateway has neither lanes nor routes with limits.
+func (b *Books) LaneSets() []string { return b.cfg.Lanes }
+
 // unlane puts jobs that stand in lanes back into the queue's own lines, for a gateway that has no lanes any more. It returns how many they were, and whether
 // there are more, which stay there as another dispatcher calls jobs by their lanes.
 func (b *Books) unlane(ctx context.Context) (moved int64, others bool, err error) {
