@@ -28,14 +28,15 @@ const (
 // TestTheLimitIsKeptAndUsed lets several dispatchers work against a provider that stamps arrivals in the kernel: no rolling
 // window above the limit, and close to it.
 func TestTheLimitIsKeptAndUsed(t *testing.T) {
-	for _, tc := range []struct {
+	type set struct {
 		limit     string
 		processes int
 		churn     bool
 		settings  string
 		least     time.Duration // without -soak, if not shortRun
 		lanes     string        // the limit of each of ten lanes; empty: there are none
-	}{
+	}
+	all := []set{
 		{limit: "100/s", processes: 1},
 		{limit: "100/s", processes: 2},
 		{limit: "100/s", processes: 8},
@@ -44,9 +45,11 @@ func TestTheLimitIsKeptAndUsed(t *testing.T) {
 		{limit: "5/s", processes: 2},
 		{limit: "40/s 200/10s", processes: 2, least: 13 * time.Second},
 		{limit: "100/s", processes: 2, settings: ", burst: 10"},
-		{limit: "100/s", processes: 3, lanes: "12/s"},
-		{limit: "100/s", processes: 3, lanes: "12/s", churn: true},
-	} {
+	}
+	if *soak > 0 { // lanes have shorter tests of their own
+		all = append(all, set{limit: "100/s", processes: 3, lanes: "12/s"}, set{limit: "100/s", processes: 3, lanes: "12/s", churn: true})
+	}
+	for _, tc := range all {
 		name := fmt.Sprintf("%s by %d%s", tc.limit, tc.processes, tc.settings)
 		if tc.churn {
 			name += " dying and coming"
@@ -55,9 +58,6 @@ func TestTheLimitIsKeptAndUsed(t *testing.T) {
 			name += " in lanes of " + tc.lanes
 		}
 		t.Run(strings.ReplaceAll(name, "/", " per "), func(t *testing.T) {
-			if tc.lanes != "" && *soak == 0 {
-				t.Skip("lanes have shorter tests of their own: make soak runs it")
-			}
 			keep(t, load{tc.limit, tc.processes, tc.churn, tc.settings, tc.lanes, max(*soak, tc.least, shortRun)})
 		})
 	}
