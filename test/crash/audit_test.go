@@ -152,8 +152,10 @@ func (r *run) gateway() config.Gateway {
 func (r *run) midway(hit bool) {
 	const when = "right after the crash"
 	b := r.read()
-	r.consistent(when, b, hit)
-	r.audit(when, hit)
+	if !r.flow.astray {
+		r.consistent(when, b, hit)
+		r.audit(when, hit)
+	}
 	for id, outcome := range r.told {
 		if _, known := b.records[id]; !known && (outcome == string(job.Enqueued) || outcome == string(job.ParkedNow)) {
 			r.fault("lost: %s, which was reported as %s", id, outcome)

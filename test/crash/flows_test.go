@@ -31,6 +31,8 @@ type flow struct {
 	act func(context.Context, *process) error
 	// late leaves it to act to say from when on commands count.
 	late bool
+	// astray says that jobs do not stand where they are to until the flow is over.
+	astray bool
 	// stays says that jobs may stay parked as paused: their batch stops itself.
 	stays bool
 	// again is what a person does once more after the crash. Nil: nothing.
@@ -69,7 +71,7 @@ const (
 )
 
 func flows() []flow {
-	return append(batchFlows(), []flow{
+	return append(append(batchFlows(), laneFlows()...), []flow{
 		{
 			name: "enqueue", settings: leak + narrow,
 			jobs:    []string{"ok-1", "ok-2", "ok-3", "later-1", "ok-4", "dear-1", "ok-5", "ok-6", "ok-7"},

@@ -218,16 +218,28 @@ func (c command) counts() bool {
 	return true
 }
 
-// split cuts whole commands off what came in, and returns the rest.
+// split cuts whole commands off what came in, and returns the rest. A transaction is one command: none of it runs before its end.
 func split(in []byte) (cmds []command, rest []byte) {
 	for {
 		c, n := first(in)
+		for at := n; n > 0 && c.is("multi"); {
+			one, more := first(in[at:])
+			if at += more; more == 0 {
+				return cmds, in
+			}
+			if one.is("exec") || one.is("discard") {
+				c.raw, n = bytes.Clone(in[:at]), at
+				break
+			}
+		}
 		if n == 0 {
 			return cmds, in
 		}
 		cmds, in = append(cmds, c), in[n:]
 	}
 }
+
+func (c command) is(name string) bool { return strings.EqualFold(c.words[0], name) }
 
 const mostWords = 5
 
