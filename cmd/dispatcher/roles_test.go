@@ -176,7 +176,7 @@ func TestEachRoleAtEachPage(t *testing.T) {
 
 // asked are the commands that --server can do, as they are asked here.
 var asked = map[string]string{
-	"status": "", "calls": "", "answers": "", "processes": "", "doctor": "", "find": "a*", "gateway list": "", "gateway rename": "none ONE --why x", "gateway forget": "none --why x", "audit": "", "trail verify": "",
+	"status": "", "calls": "", "answers": "", "processes": "", "doctor": "", "find": "a*", "gateway list": "", "gateway rename": "none ONE --why x", "gateway forget": "none --why x", "audit": "", "trail verify": "", "trail export": "",
 	"job": "a", "park": "b --why x --dry-run", "export": "", "batch list": "", "batch": "b1", "batch pause": "b1 --why x --dry-run", "batch resume": "b1 --why x --dry-run",
 	"batch cancel": "b1 --why x --dry-run", "dlq list": "", "dlq show": "a", "dlq stats": "", "dlq export": "", "dlq replay": "--id a --dry-run", "dlq discard": "--id a --why x --dry-run",
 	"dlq resolve": "--id d --done --why x --dry-run", "dlq history": "", "outcomes": "-g ONE", "pause": "-g ONE --why x", "resume": "-g ONE", "limit show": "", "limit set": "-g ONE 50/s",

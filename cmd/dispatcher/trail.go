@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,35 +13,63 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
+	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/remote"
 )
 
 func trailCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "trail", Short: "Verify who did what: dlq history shows it", Example: "  dispatcher trail verify"}
-	cmd.AddCommand(trailVerifyCommand(p))
+	cmd := &cobra.Command{Use: "trail", Short: "Verify and export who did what: dlq history shows it", Example: "  dispatcher trail verify\n  dispatcher trail export > trail.ndjson"}
+	cmd.AddCommand(trailVerifyCommand(p), trailExportCommand(p))
 	return cmd
 }
 
 func trailVerifyCommand(p *program) *cobra.Command {
 	var names []string
-	var head string
+	var head, file string
 	cmd := &cobra.Command{
-		Use: "verify [-g GATEWAY]... [--head LINKS:HASH]", Short: "Check that no entry of the trail was changed, removed or put elsewhere",
+		Use: "verify [-g GATEWAY]... [--head LINKS:HASH] [--file FILE]", Short: "Check that no entry of the trail was changed, removed or put elsewhere",
 		Long: `Verify reads the trail of each gateway and the chain of hashes beside it, and names each entry and each link
 that was changed, removed or put elsewhere. Who can write to Redis can write all of the chain anew:
 --head compares it with a line "head of the trail" of a dispatcher's log, which he can't.
+--file verifies what "trail export" has written, and needs neither Redis nor a configuration.
 Exit code 1 if something is wrong.`,
 		Example: "  dispatcher trail verify\n  dispatcher trail verify -g stripe --head 1042:9f86d081884c7d65…",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return p.trailVerify(cmd.Context(), names, head) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.trailVerify(cmd.Context(), names, head, file) },
 	}
 	gatewaysFlag(cmd, &names, "verify the trail of this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&head, "head", "", "how the chain of the one gateway ended once: `LINKS:HASH`, as a log has it")
+	cmd.Flags().StringVar(&file, "file", "", "verify this `FILE` of \"trail export\" (- for standard input)")
+	cmd.MarkFlagsMutuallyExclusive("file", "gateway")
 	return cmd
 }
 
-func (p *program) trailVerify(ctx context.Context, names []string, head string) error {
+func trailExportCommand(p *program) *cobra.Command {
+	var names []string
+	cmd := &cobra.Command{
+		Use: "export [-g GATEWAY]...", Short: "Write the trail with its chain of hashes as NDJSON",
+		Long: `Export writes all links and entries of the trail of each gateway as they stand in Redis, byte by byte, and behind
+them how the chain ends. "trail verify --file" verifies it without Redis. Keep exports where who can write to
+Redis can't.`,
+		Example: "  dispatcher trail export > trail.ndjson\n  dispatcher trail verify --file trail.ndjson",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := p.atAll(cmd.Context(), names)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			line := func(l deadletter.TrailLine) error { return cli.WriteJSON(p.Out, l) }
+			_, err = remote.ExportTrail.Do(cmd.Context(), d, remote.TrailsOf{At: remote.At{Gateways: names}}, remote.Out[deadletter.TrailLine]{Line: line})
+			return err
+		},
+	}
+	gatewaysFlag(cmd, &names, "export the trail of this `GATEWAY` only; repeatable (default: all of the file)")
+	return cmd
+}
+
+func (p *program) trailVerify(ctx context.Context, names []string, head, file string) error {
 	q := remote.TrailOf{At: remote.At{Gateways: names}}
 	if head != "" {
 		links, hash, _ := strings.Cut(head, ":")
@@ -49,7 +79,7 @@ func (p *program) trailVerify(ctx context.Context, names []string, head string) 
 		}
 		q.Links, q.Hash = n, hash
 	}
-	v, err := ask(ctx, p, remote.VerifyTrail, q)
+	v, err := p.verifiedTrails(ctx, q, file)
 	if err != nil {
 		return err
 	}
@@ -59,6 +89,29 @@ func (p *program) trailVerify(ctx context.Context, names []string, head string) 
 		err = p.trailTable(v)
 	}
 	return errors.Join(err, trailVerdict(v))
+}
+
+func (p *program) verifiedTrails(ctx context.Context, q remote.TrailOf, file string) (v remote.Trails, err error) {
+	if file == "" {
+		return ask(ctx, p, remote.VerifyTrail, q)
+	}
+	in := p.In
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return v, cli.Usage("name a file that trail export has written", "%v", err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	if v.Gateways, err = deadletter.VerifyFile(in, deadletter.Head{Links: q.Links, Hash: q.Hash}); err != nil {
+		return v, fmt.Errorf("%s: %w", file, err)
+	}
+	if q.Links > 0 && len(v.Gateways) != 1 {
+		return v, cli.Usage("export the gateway whose head it is alone: trail export -g GATEWAY", "a head is that of one gateway, and %s has %d", file, len(v.Gateways))
+	}
+	v.OK = !slices.ContainsFunc(v.Gateways, func(g deadletter.Verified) bool { return !g.OK })
+	return v, nil
 }
 
 func (p *program) trailTable(v remote.Trails) error {

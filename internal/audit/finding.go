@@ -32,6 +32,8 @@ const (
 	MoneyBooks Wrong = "money_books"
 	// Outcomes: the outcome feed said something else last than the records do.
 	Outcomes Wrong = "outcomes"
+	// Trail: the trail is not what its chain says; Text says what was changed.
+	Trail Wrong = "trail"
 )
 
 // What may be remarkable and is no fault.
@@ -76,6 +78,7 @@ var words = map[Wrong]struct{ text, hint string }{
 	BatchBooks:  {"", rewritten},
 	MoneyBooks:  {"", rewritten},
 	Outcomes:    {"", "tell the readers of outcomes what the record says (dispatcher export); have every program use a file with outcomes, and find out who else writes to this Redis"},
+	Trail:       {"", "keep a copy of Redis's files, and compare with the logs of dispatchers and with exports: see docs/security.md, The trail"},
 	OldTask:     {"in WHERE: a task of a job that has moved on", ""},
 	ForeignTask: {"in WHERE: a task that is not a job's", ""},
 	LanesUncounted: {"more lanes than can be counted at once have jobs, and jobs come and go: how many are said to wait in lanes was not held against these. Pause the gateway, and " +

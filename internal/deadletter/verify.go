@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Verified is what came of verifying the trail.
@@ -49,25 +47,20 @@ func (s *Store) Verify(ctx context.Context, known Head) (v Verified, err error) 
 
 func (s *Store) verify(ctx context.Context, known Head) (Verified, error) {
 	v := Verified{Gateway: s.gateway, Findings: []string{}}
-	var head *redis.StringCmd
-	var links, entries *redis.IntCmd
-	if _, err := s.c.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		head, links, entries = p.Get(ctx, s.keys.Head()), p.LLen(ctx, s.keys.Journal()), p.LLen(ctx, s.keys.Trail())
-		return nil
-	}); err != nil && err != redis.Nil {
-		return v, fmt.Errorf("read the trail of %s: %w", s.gateway, err)
+	head, links, entries, err := s.ends(ctx)
+	if err != nil {
+		return v, err
 	}
-	v.Entries = entries.Val()
-	var err error
-	if v.Head, err = parseHead(head.Val()); err != nil {
+	v.Entries = entries
+	if v.Head, err = parseHead(head); err != nil {
 		v.fault("%v", err)
 	}
-	c := chainCheck{v: &v, known: known, expected: 1, last: map[int64]string{}, places: map[string]int64{}}
-	if err := s.lines(ctx, s.keys.Journal(), links.Val(), c.link); err != nil {
+	c := newChainCheck(&v, known)
+	if err := s.lines(ctx, s.keys.Journal(), links, c.link); err != nil {
 		return v, err
 	}
 	c.end()
-	if err := s.lines(ctx, s.keys.Trail(), v.Entries, c.entry); err != nil {
+	if err := s.lines(ctx, s.keys.Trail(), v.Entries, func(at int64, line string) { c.entry(at, formOf(line)) }); err != nil {
 		return v, err
 	}
 	c.missing()
@@ -80,7 +73,7 @@ func (s *Store) lines(ctx context.Context, key string, n int64, each func(at int
 	for from := int64(0); from < n; from += page {
 		lines, err := s.c.LRange(ctx, key, from, min(from+page, n)-1).Result()
 		if err != nil {
-			return fmt.Errorf("read the trail of %s: %w", s.gateway, err)
+			return s.noTrail(err)
 		}
 		for i, line := range lines {
 			each(from+int64(i), line)
@@ -100,6 +93,10 @@ type chainCheck struct {
 	places   map[string]int64 // of entries, by their hashes
 	entries  int64            // that have a link
 	gone     int64            // entries that are missing before the present one
+}
+
+func newChainCheck(v *Verified, known Head) chainCheck {
+	return chainCheck{v: v, known: known, expected: 1, last: map[int64]string{}, places: map[string]int64{}}
 }
 
 func (c *chainCheck) link(at int64, line string) {
@@ -157,15 +154,38 @@ func (c *chainCheck) end() {
 	c.entries = max(c.entries, h.Entries)
 }
 
+// form is an entry of the trail as it stands.
+type form struct {
+	hash string
+	// begun returns the hash that it had when its act began; empty where the entry can't be read, or its act has not done anything yet.
+	begun func() string
+}
+
+func formOf(line string) form {
+	return form{hashOf([]byte(line)), func() string {
+		var act Act
+		if err := json.Unmarshal([]byte(line), &act); err != nil {
+			return ""
+		}
+		whole, _ := json.Marshal(act) // it came from JSON
+		act.Deed, act.Ended = Deed{}, nil
+		first, _ := json.Marshal(act)
+		if string(whole) != line || string(first) == line {
+			return ""
+		}
+		return hashOf(first)
+	}}
+}
+
 // entry compares an entry of the trail with what its link has.
-func (c *chainCheck) entry(at int64, line string) {
+func (c *chainCheck) entry(at int64, f form) {
 	place := at + c.gone
 	want, chained := c.last[place]
 	if place >= c.entries {
 		c.v.Unchained++
 		return
 	}
-	hash := hashOf([]byte(line))
+	hash := f.hash
 	if hash == want {
 		return
 	}
@@ -178,6 +198,8 @@ func (c *chainCheck) entry(at int64, line string) {
 		c.gone += home - place
 	case known:
 		c.v.fault("entry %d of the trail is not what was written: what stands there was entry %d, or an earlier form of it", place+1, home+1)
+	case f.begun() == want:
+		c.v.fault("entry %d of the trail was changed in its counts and its end alone, without a link: by a program from before the chain, or by somebody who passes for one; who, what, why and which jobs stand as they were chained", place+1)
 	default:
 		c.v.fault("entry %d of the trail was changed", place+1)
 	}

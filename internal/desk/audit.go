@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"spillway/internal/audit"
+	"spillway/internal/deadletter"
 )
 
 // Audit is how the books of a gateway stand: "audit -o json".
@@ -48,12 +49,20 @@ type AuditOptions struct {
 	Progress func(looked int64)
 }
 
-// Audit checks that every job is in one place, and that the books say so.
+// Audit checks that every job is in one place, that the books say so, and that the trail is what its chain says.
 func (g *Gateway) Audit(ctx context.Context, o AuditOptions) (Audit, error) {
 	began := time.Now()
 	a, err := audit.New(g.redis, g.Name, g.Books).Audit(ctx, audit.Params{Most: o.Most, Repair: o.Repair, Progress: o.Progress})
 	if err != nil {
 		return Audit{}, err
+	}
+	trail, err := g.VerifyTrail(ctx)
+	if err != nil {
+		return Audit{}, err
+	}
+	a.Faults.Total += trail.Faults
+	for _, text := range trail.Findings[:min(len(trail.Findings), max(o.Most-len(a.Faults.List), 0))] {
+		a.Faults.List = append(a.Faults.List, audit.Finding{What: audit.Trail, Text: text})
 	}
 	v := Audit{Gateway: g.Name, OK: a.Faults.Total == 0, Accepted: a.Accepted, Scheduled: a.Scheduled, Queued: a.Queued, InFlight: a.InFlight,
 		Retrying: a.Retrying, Pending: a.Pending, Done: a.Done, Parked: map[string]int64{}, Discarded: a.Discarded, Records: a.Records,
@@ -62,6 +71,11 @@ func (g *Gateway) Audit(ctx context.Context, o AuditOptions) (Audit, error) {
 		v.Parked[string(r)] = n
 	}
 	return v, nil
+}
+
+// VerifyTrail checks the trail by its chain.
+func (g *Gateway) VerifyTrail(ctx context.Context) (deadletter.Verified, error) {
+	return g.Store.Verify(ctx, deadletter.Head{})
 }
 
 func findings(list []audit.Finding) []Finding {

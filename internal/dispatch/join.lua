@@ -1,9 +1,12 @@
 -- join.lua: puts one trail behind another one, and gives it the other one's name. What records say of places in the first one stays true.
--- So does the chain of the first one; the entries of the second one get new links in it.
+-- So does the chain of the first one; the entries of the second one get new links in it, and one behind them says how their own chain ended.
 -- KEYS 1 the trail that goes first  2 the one whose entries go behind it, and whose name it gets  3, 4 their chains  5, 6 how these end
--- returns 1 joined  0 there is no first one
+-- ARGV 1 how the chain of the second one ends, as it was read ('' = there is none)  2 the entry that says so ('' = none)
+-- returns 1 joined  0 there is no first one  2 that chain has another end by now: nothing was written
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+if (redis.call('GET', KEYS[6]) or '') ~= ARGV[1] then return 2 end
 for _, line in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do redis.call('RPUSH', KEYS[1], line) end
+if ARGV[2] ~= '' then redis.call('RPUSH', KEYS[1], ARGV[2]) end
 redis.call('RENAME', KEYS[1], KEYS[2])
 redis.call('DEL', KEYS[4], KEYS[6])
 if redis.call('EXISTS', KEYS[3]) == 1 then redis.call('RENAME', KEYS[3], KEYS[4]) end

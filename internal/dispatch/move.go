@@ -24,10 +24,7 @@ import (
 //go:embed move.lua
 var moveLua string
 
-//go:embed join.lua
-var joinLua string
-
-var moveScript, joinScript = redisdb.NewScript(moveLua), redisdb.NewScript(joinLua)
+var moveScript = redisdb.NewScript(moveLua)
 
 const (
 	scanned   = 1000    // keys that one look goes through
@@ -120,8 +117,7 @@ func (m Moving) Rename(ctx context.Context) error {
 	if err := redisdb.Register(ctx, m.Redis, m.New.Name); err != nil {
 		return err
 	}
-	from, to := redisdb.NewKeys(m.Old), redisdb.NewKeys(m.New.Name)
-	if err := joinScript.Run(ctx, m.Redis, []string{from.Trail(), to.Trail(), from.Journal(), to.Journal(), from.Head(), to.Head()}).Err(); err != nil {
+	if err := m.join(ctx); err != nil {
 		return err
 	}
 	for { // until there was nothing left: what a look found may have had a new name before its turn

@@ -248,6 +248,30 @@ func TestARenamedGatewayGoesOn(t *testing.T) {
 	}
 }
 
+// The chain of the new name is not dropped in silence: an entry says how it ended, and what was wrong with it.
+func TestARenameSaysHowTheOtherChainEnded(t *testing.T) {
+	t.Parallel()
+	m := newMover(t, testkit.Server(t).URL())
+	m.put(m.old, 1)
+	there := deadletter.New(m.db.Client, m.new.Name)
+	for range 2 {
+		m.must(there.Entry(deadletter.Act{Who: "bob", What: "pause"}).Begin(t.Context()))
+	}
+	head, err := there.Head(t.Context())
+	m.must(err)
+	m.must(m.db.Client.LSet(t.Context(), redisdb.NewKeys(m.new.Name).Trail(), 1, "{}").Err())
+	m.must(m.moving(m.db.Client).Rename(t.Context()))
+	acts, err := there.LastActs(t.Context(), 9)
+	m.must(err)
+	last := acts[len(acts)-1]
+	if len(acts) != 4 || last.What != joined || last.Who != "ann@host" || !strings.Contains(last.Why, "ended with link 2, "+head.Hash) || !strings.Contains(last.Why, "it had 1 faults: entry 2 of the trail was changed") {
+		t.Errorf("%+v", acts)
+	}
+	if v, err := there.Verify(t.Context(), deadletter.Head{}); err != nil || !v.OK {
+		t.Errorf("%+v %v", v, err)
+	}
+}
+
 var errKilled = errors.New("the process was killed")
 
 // cut ends a process after so many commands, either before the next one or when it has run.

@@ -56,6 +56,9 @@ func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g c
 	if err := x.jobs(ctx, c, g, v.Now); err != nil {
 		return err
 	}
+	if err := x.trail(ctx, c, g); err != nil {
+		return err
+	}
 	if len(x.Checks) == before && doubt == "" {
 		x.add(ok("standing", g.Name, "not held, and nothing waits for a person"))
 	}
@@ -63,6 +66,16 @@ func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g c
 		x.add(ok("pending", g.Name, "it is asked what became of %s, for the longest since %s, next at %s", job.JobsText(v.Pending), job.Moment(v.Asking.Oldest), job.Moment(v.Asking.Next)))
 	}
 	return nil
+}
+
+// trail says whether the trail is what its chain says.
+func (x *examination) trail(ctx context.Context, c redis.UniversalClient, g config.Gateway) error {
+	v, err := desk.New(c, []config.Gateway{g}).Gateways[0].VerifyTrail(ctx)
+	if err == nil && !v.OK {
+		x.add(fail("trail", g.Name, "dispatcher trail verify -g "+g.Name+" names all; keep a copy of Redis's files, and compare with the logs of dispatchers and with exports",
+			"who did what is not as it was written: %s", v.Findings[0]))
+	}
+	return err
 }
 
 func (x *examination) held(g config.Gateway, v dispatch.Glance, doubted bool) {

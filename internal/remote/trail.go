@@ -43,3 +43,21 @@ var VerifyTrail = &Op[TrailOf, None, Trails]{About{Name: "verifyTrail", Need: ro
 		}
 		return t, nil
 	}}
+
+// TrailsOf says which trails are exported.
+type TrailsOf struct{ At }
+
+// ExportTrail exports the trails with their chains, gateway by gateway.
+var ExportTrail = &Op[TrailsOf, deadletter.TrailLine, None]{About{Name: "exportTrail", Need: roles.View, Method: http.MethodGet, Path: "/v1/trail", Kind: Lines, Commands: []string{"trail export"}},
+	func(ctx context.Context, h *Here, q TrailsOf, out Out[deadletter.TrailLine]) (n None, err error) {
+		d, err := h.At(ctx, q.Gateways)
+		if err != nil {
+			return n, err
+		}
+		for _, g := range d.Gateways {
+			if err := g.Store.ExportTrail(ctx, out.line); err != nil {
+				return n, err
+			}
+		}
+		return n, nil
+	}}

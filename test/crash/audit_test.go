@@ -9,6 +9,7 @@ import (
 
 	"spillway/internal/audit"
 	"spillway/internal/config"
+	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/record"
@@ -141,6 +142,15 @@ func (r *run) audit(when string, crashed bool) {
 	}
 }
 
+// verify checks the trail by its chain.
+func (r *run) verify(when string) {
+	v, err := deadletter.New(r.c, r.Gateway).Verify(r.ctx, deadletter.Head{})
+	r.must(err)
+	for _, f := range v.Findings {
+		r.fault("%s, the trail: %s", when, f)
+	}
+}
+
 // gateway is the run's own.
 func (r *run) gateway() config.Gateway {
 	cfg, err := r.config(r.Redis)
@@ -156,6 +166,7 @@ func (r *run) midway(hit bool) {
 		r.consistent(when, b, hit)
 		r.audit(when, hit)
 	}
+	r.verify(when)
 	for id, outcome := range r.told {
 		if _, known := b.records[id]; !known && (outcome == string(job.Enqueued) || outcome == string(job.ParkedNow)) {
 			r.fault("lost: %s, which was reported as %s", id, outcome)
@@ -178,6 +189,7 @@ func (r *run) reckon() {
 	b := r.read()
 	r.consistent(when, b, false)
 	r.audit(when, false)
+	r.verify(when)
 	for _, id := range r.flow.jobs {
 		rec, known := b.records[id]
 		if !known {

@@ -83,6 +83,23 @@ func replayBatch(ctx context.Context, p *process) error {
 	return p.replay(ctx, deadletter.Filter{Batch: batchName})
 }
 
+// writeTrail writes entries down as acts do, beside one that a script has written, and chains them.
+func writeTrail(ctx context.Context, p *process) error {
+	store := dispatch.Store(p.db.Client, p.gateway())
+	if err := p.db.Client.RPush(ctx, redisdb.NewKeys(p.Gateway).Trail(), `{"who":"spillway","what":"batch pause"}`).Err(); err != nil {
+		return err
+	}
+	for i := range int64(2) {
+		entry := store.Entry(deadletter.Act{Who: "test", What: "replay", Why: "crash"})
+		err := errors.Join(entry.Begin(ctx), entry.Note(ctx, deadletter.Deed{Totals: job.Totals{Jobs: i + 1}}), entry.End(ctx, deadletter.Deed{Totals: job.Totals{Jobs: i + 2}}))
+		if err != nil {
+			return err
+		}
+	}
+	_, err := store.Seal(ctx)
+	return err
+}
+
 func unnoted(ledger.Shelved) error { return nil }
 
 // replay takes parked jobs in again, as "dlq replay" does.

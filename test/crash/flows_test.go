@@ -159,6 +159,7 @@ func flows() []flow {
 			name: "have dead letters asked about, with keys", settings: leak + roomy + asked, prepare: deadLetters, act: askAll, again: clearAll,
 			jobs: []string{"missing-1", "found-1", "missing-2"},
 		},
+		{name: "write the trail", settings: leak + roomy, act: writeTrail, again: writeTrail, jobs: []string{"ok-1"}},
 		{
 			name: "shut down", settings: strings.Replace(leak, "}", ", max_in_flight: 3}", 1) + roomy, act: shutDown, late: true,
 			jobs: []string{"slow-1", "slow-2", "slow-3", "slow-4", "slow-5", "fails-1"},

@@ -1,0 +1,57 @@
+package dispatch
+
+import (
+	"context"
+	_ "embed" // the script is a file
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/redisdb"
+)
+
+//go:embed join.lua
+var joinLua string
+
+var joinScript = redisdb.NewScript(joinLua)
+
+// joined is what the entry is called that says how the chain of the new name ended.
+const joined = "trail joined"
+
+// join puts the trail of the new name behind that of the old one. The new name's chain ends with that: an entry has its last link, which logs and exports have too, and what was wrong with it.
+func (m Moving) join(ctx context.Context) error {
+	from, to := redisdb.NewKeys(m.Old), redisdb.NewKeys(m.New.Name)
+	for {
+		v, err := deadletter.New(m.Redis, m.New.Name).Verify(ctx, deadletter.Head{})
+		if err != nil {
+			return err
+		}
+		head, err := m.Redis.Get(ctx, to.Head()).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		var line []byte
+		if head != "" {
+			act := m.Act
+			act.What, act.Why = joined, fmt.Sprintf("the chain of %s ended with link %d, %s, and goes on in that of %s", m.New.Name, v.Head.Links, v.Head.Hash, m.Old)
+			if v.Faults > 0 {
+				act.Why += fmt.Sprintf("; it had %d faults: %s", v.Faults, v.Findings[0])
+			}
+			if act.At, err = m.Redis.Time(ctx).Result(); err != nil {
+				return err
+			}
+			act.At = act.At.UTC()
+			act.Ended = &act.At
+			if line, err = json.Marshal(act.Clean()); err != nil {
+				return err
+			}
+		}
+		done, err := joinScript.Run(ctx, m.Redis, []string{from.Trail(), to.Trail(), from.Journal(), to.Journal(), from.Head(), to.Head()}, head, line).Int()
+		if err != nil || done != 2 {
+			return err
+		}
+	}
+}
