@@ -1,5 +1,4 @@
-# syntax=docker/dockerfile:1
-FROM golang:1.26.8 AS build
+FROM golang:1.26.8@sha256:9d2f36f06329b2a141b9db99ffa32765cf695ee57b813ca29e245e8670bcbfff AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download

@@ -31,6 +31,7 @@ type service struct {
 	ReadOnly    bool              `yaml:"read_only"`
 	CapDrop     []string          `yaml:"cap_drop"`
 	SecurityOpt []string          `yaml:"security_opt"`
+	Secrets     []string          `yaml:"secrets"`
 	Healthcheck struct {
 		Test []string `yaml:"test"`
 	} `yaml:"healthcheck"`
@@ -132,8 +133,10 @@ func TestComposeKeepsJobsAndWaitsForRedis(t *testing.T) {
 		if !strings.HasPrefix(s.Environment["REDIS_URL"], user) {
 			t.Errorf("%s reaches Redis as %s", name, s.Environment["REDIS_URL"])
 		}
-		if !strings.HasPrefix(s.Environment["DISPATCHER_TOKEN"], "${DISPATCHER_TOKEN:?") {
-			t.Errorf("%s starts without asking for a token", name)
+		for _, token := range []string{"DISPATCHER_TOKEN", "METRICS_TOKEN"} {
+			if asks := strings.HasPrefix(s.Environment[token], "${"+token+":?"); asks == (name == "enqueue") || (name == "enqueue") != (s.Environment[token] == "") {
+				t.Errorf("%s has %s %q", name, token, s.Environment[token])
+			}
 		}
 	}
 }
@@ -141,7 +144,7 @@ func TestComposeKeepsJobsAndWaitsForRedis(t *testing.T) {
 func TestComposeConfigurationIsValid(t *testing.T) {
 	t.Parallel()
 	env := func(name string) (string, bool) {
-		value, set := map[string]string{"DISPATCHER_TOKEN": "a-token-for-the-test", "REDIS_URL": "redis://redis:6379/0"}[name]
+		value, set := map[string]string{"DISPATCHER_TOKEN": "a-token-for-the-test", "METRICS_TOKEN": "a-token-for-metrics", "REDIS_URL": "redis://redis:6379/0"}[name]
 		return value, set
 	}
 	c, err := config.Load("../deploy/compose/dispatcher.yaml", config.Options{Secrets: true, Env: env})
@@ -171,7 +174,52 @@ func TestDockerfileShipsBothProgramsAndNoRoot(t *testing.T) {
 		}
 	}
 	version := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(text(t, "../go.mod"))
-	if !strings.Contains(file, "FROM golang:"+version[1]+" ") {
+	if !strings.Contains(file, "FROM golang:"+version[1]+"@") {
 		t.Errorf("the Dockerfile builds with another Go than go.mod's %s", version[1])
+	}
+}
+
+// A tag can be moved to another image, or to other code; a digest can't.
+func TestWhatIsFetchedIsNamedByDigest(t *testing.T) {
+	t.Parallel()
+	pinned := regexp.MustCompile(`^[^\s@:]+:[^\s@:]+@sha256:[0-9a-f]{64}$`)
+	for name, s := range compose(t).Services {
+		if s.Image != "spillway" && !pinned.MatchString(s.Image) {
+			t.Errorf("%s runs %s, which names no version or no digest", name, s.Image)
+		}
+	}
+	file := text(t, "../Dockerfile")
+	if strings.Contains(file, "syntax=") {
+		t.Error("the Dockerfile has a frontend fetched")
+	}
+	for _, m := range regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(file, -1) {
+		if m[1] != "scratch" && !pinned.MatchString(m[1]) {
+			t.Errorf("the Dockerfile begins from %s, which names no version or no digest", m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile(`uses: (.*)`).FindAllStringSubmatch(text(t, "../.github/workflows/ci.yml"), -1) {
+		if !regexp.MustCompile(`^[a-z/-]+@[0-9a-f]{40} # v[0-9.]+$`).MatchString(m[1]) {
+			t.Errorf("the workflow runs %s, which names no commit or no version", m[1])
+		}
+	}
+}
+
+// Prometheus reads /metrics with a token that lets it do nothing else, and Grafana asks who looks.
+func TestMonitoringHasATokenOfItsOwn(t *testing.T) {
+	t.Parallel()
+	if s := compose(t).Services; !slices.Equal(s["prometheus"].Secrets, []string{"metrics_token"}) ||
+		s["grafana"].Environment["GF_SECURITY_ADMIN_PASSWORD__FILE"] != "/run/secrets/metrics_token" || s["grafana"].Environment["GF_AUTH_ANONYMOUS_ENABLED"] != "" {
+		t.Errorf("prometheus has %v, and grafana %v", s["prometheus"].Secrets, s["grafana"].Environment)
+	}
+	for file, want := range map[string]string{
+		"../docker-compose.yml":                "metrics_token: {environment: METRICS_TOKEN}",
+		"../deploy/prometheus/prometheus.yml":  "credentials_file: /run/secrets/metrics_token}",
+		"../deploy/compose/dispatcher.yaml":    `{name: prometheus, role: metrics, secret: "${METRICS_TOKEN}"}`,
+		"../deploy/kubernetes/spillway.yaml":   `{name: prometheus, role: metrics, secret: "${METRICS_TOKEN}"}`,
+		"../deploy/kubernetes/monitoring.yaml": "credentials: {name: spillway, key: METRICS_TOKEN}",
+	} {
+		if !strings.Contains(text(t, file), want) {
+			t.Errorf("%s lacks %s", file, want)
+		}
 	}
 }

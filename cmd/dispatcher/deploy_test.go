@@ -134,7 +134,7 @@ func TestTheDeploymentStartsWhatTheProgramUnderstands(t *testing.T) {
 	token := all["Secret"].Secrets["DISPATCHER_TOKEN"]
 	env := func(name string) (string, bool) {
 		v, ok := all["Secret"].Secrets[name]
-		return strings.Replace(v, token, "a-token-of-their-own", 1), ok
+		return strings.Replace(v, token, "a-token-of-"+name, 1), ok
 	}
 	asItIs := func(string) (string, bool) { return token, true }
 	if _, err := config.Parse("d.yaml", []byte("token: ${T}\n"), config.Options{Env: asItIs}); err == nil || !strings.Contains(err.Error(), "placeholder") {

@@ -18,8 +18,8 @@ import (
 
 // Options says how a file is read.
 type Options struct {
-	// Secrets asks for the gateways' secrets: run and doctor need them. Off, an unset variable in a gateway's url,
-	// headers, method, encoding or timeout does not matter. Those in key_lifetime,
+	// Secrets asks for the tokens' and the gateways' secrets: run and doctor need them. Off, an unset variable in a token, or in a
+	// gateway's url, headers, method, encoding or timeout does not matter. Those in key_lifetime,
 	// idempotency_header and idempotency_prefix always do: whether a job may be replayed hangs on them.
 	Secrets bool
 	// Payloads asks for the keys of encryption: who reads or writes payloads needs them. Off, an unset variable in one does not matter.

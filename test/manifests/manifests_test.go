@@ -34,7 +34,7 @@ func load(t *testing.T, env []string, profiles ...string) (*types.Project, error
 }
 
 // secrets are what the head of docker-compose.yml exports.
-var secrets = []string{"DISPATCHER_TOKEN=t0ken", "REDIS_PASSWORD=s3cret", "REDIS_PRODUCER_PASSWORD=an0ther"}
+var secrets = []string{"DISPATCHER_TOKEN=t0ken", "METRICS_TOKEN=metr1cs", "REDIS_PASSWORD=s3cret", "REDIS_PRODUCER_PASSWORD=an0ther"}
 
 // As `docker compose config` does, with each choice of profiles.
 func TestComposeTakesTheFile(t *testing.T) {
