@@ -231,7 +231,7 @@ func (g *Guard) let(w http.ResponseWriter, r *http.Request, need roles.Need, nex
 		return
 	}
 	letIn(r)
-	note(r, who)
+	r = note(r, who)
 	if p := lacks(who, need); p != nil {
 		p.answer(w)
 		return

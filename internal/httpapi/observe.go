@@ -107,7 +107,7 @@ func knownMethod(method string) string {
 	return "other"
 }
 
-// observed counts each request, begins a span for one to the API, and writes the access log's line of it: never its query, head or body.
+// observed counts each request and writes the access log's line of it: never its query, head or body.
 func (a *API) observed(next http.Handler) http.Handler {
 	cfg := a.cfg
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -118,21 +118,18 @@ func (a *API) observed(next http.Handler) http.Handler {
 		if len(r.TransferEncoding) > 0 {
 			w.Header().Set("Connection", "close") // a length beside it is gone by now, by which a proxy may take the rest for another request
 		}
-		span := trace.SpanFromContext(r.Context())
+		v := &visitor{span: trace.SpanFromContext(r.Context())}
 		if cfg.Traces != nil && strings.HasPrefix(path, "/v1/") {
-			var ctx context.Context
-			ctx, span = cfg.Traces.Request(r)
-			r = r.WithContext(ctx)
+			v.begin = cfg.Traces.Request
 		}
-		who := new(string)
-		r = r.WithContext(context.WithValue(r.Context(), noted{}, who))
+		r = r.WithContext(context.WithValue(r.Context(), noted{}, v))
 		defer func() { // an answer that breaks off ends in a panic
 			took, route := time.Since(begun), routeOf(r)
 			cfg.Requests.answered(route, method, seen.status(), took)
-			tracing.Answered(span, knownMethod(method), route, seen.status())
-			cfg.Log.LogAttrs(context.WithoutCancel(r.Context()), accessLevel(route, seen.status()), LineRequest, slog.String("method", method),
+			tracing.Answered(v.span, knownMethod(method), route, seen.status())
+			cfg.Log.LogAttrs(context.WithoutCancel(trace.ContextWithSpan(r.Context(), v.span)), accessLevel(route, seen.status()), LineRequest, slog.String("method", method),
 				slog.String("route", route), slog.String("path", clip(path)), slog.Int("status", seen.status()),
-				slog.Duration("took", took.Round(10*time.Microsecond)), slog.Int64("bytes", seen.bytes), slog.String("remote", r.RemoteAddr), slog.String("who", *who))
+				slog.Duration("took", took.Round(10*time.Microsecond)), slog.Int64("bytes", seen.bytes), slog.String("remote", r.RemoteAddr), slog.String("who", v.who))
 		}()
 		next.ServeHTTP(seen, r)
 	})
@@ -140,11 +137,27 @@ func (a *API) observed(next http.Handler) http.Handler {
 
 type noted struct{}
 
-// note has the access log say who sent a request.
-func note(r *http.Request, who roles.Identity) {
-	if to, is := r.Context().Value(noted{}).(*string); is {
-		*to = who.Name
+// visitor is what becomes known of a request on its way: who sent it, and its span, which is none until somebody is let in.
+type visitor struct {
+	who   string
+	span  trace.Span
+	begin func(*http.Request) (context.Context, trace.Span) // nil: nothing is traced
+}
+
+// note has the access log say who sent a request, and begins its span. The caller's own trace (traceparent) counts from there on: who
+// is not let in makes no spans, and decides of none whether it is kept.
+func note(r *http.Request, who roles.Identity) *http.Request {
+	v, is := r.Context().Value(noted{}).(*visitor)
+	if !is {
+		return r
 	}
+	v.who = who.Name
+	if v.begin == nil {
+		return r
+	}
+	var ctx context.Context
+	ctx, v.span = v.begin(r)
+	return r.WithContext(ctx)
 }
 
 // routeOf returns the pattern that the request went by. The mux leaves it in the request.

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -16,6 +18,8 @@ import (
 
 	"spillway/internal/admission"
 	"spillway/internal/job"
+	"spillway/internal/testkit"
+	"spillway/internal/tracing"
 )
 
 type noRoom struct{}
@@ -144,5 +148,33 @@ func TestAnObservedAnswerIsStillAConnection(t *testing.T) {
 	api.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	if flushed != nil || !w.Flushed {
 		t.Errorf("flush: %v, it came through: %v", flushed, w.Flushed)
+	}
+}
+
+// Who shows no right token makes no spans, and does not decide by its traceparent which are kept.
+func TestOnlyWhoIsLetInIsTraced(t *testing.T) {
+	c := testkit.NewCollector(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
+	traces, err := tracing.Open(t.Context(), "spillway", os.Getenv, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	api := New(Config{Guard: NewGuard("s3cret"), Traces: traces, Log: slog.New(traces.LogHandler(slog.NewTextHandler(&log, nil)))})
+	for i, token := range []string{"", "wrong", "s3cret"} {
+		visit(api, "/v1/nothing", func(r *http.Request) {
+			r.Header.Set("Authorization", "Bearer "+token)
+			r.Header.Set("traceparent", fmt.Sprintf("00-0af7651916cd43dd8448eb211c8031%02d-b7ad6b7169203331-01", i))
+		})
+	}
+	if err := traces.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const in = "0af7651916cd43dd8448eb211c803102"
+	if spans := c.Spans(); len(spans) != 1 || spans[0].Trace != in || spans[0].Parent != "b7ad6b7169203331" || spans[0].About["http.response.status_code"] != "404" {
+		t.Errorf("%+v", spans)
+	}
+	if lines := strings.Split(log.String(), "\n"); strings.Count(log.String(), "trace_id=") != 1 || !strings.Contains(lines[2], "trace_id="+in) {
+		t.Errorf("the log names another trace: %s", log.String())
 	}
 }
