@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Both programs built twice from what is committed, in two clones at paths of different lengths, each with a build cache of its own and in
-# surroundings of its own. They must be the same to the byte: so anybody can build a release anew and compare it with what was published.
+# Both programs built twice from what is committed, in two clones at paths of different lengths: as always, and in other surroundings with an
+# empty build cache, so that nothing of the first build is taken over. They must be the same to the byte: so anybody can build a release anew and compare it with what was published.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,16 +8,18 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export GOMODCACHE=${GOMODCACHE:-$(go env GOMODCACHE)}
 
+commit=$(git rev-parse HEAD)
+
 # build DIR [NAME=VALUE…] clones into DIR and builds there.
 build() {
   local at=$work/$1
   shift
   git clone -q "$PWD" "$at"
-  (cd "$at" && env GOCACHE="$at.cache" "$@" make --no-print-directory build)
-  rm -rf "$at.cache"
+  git -C "$at" -c advice.detachedHead=false checkout -q "$commit"
+  env -C "$at" "$@" make --no-print-directory build
 }
 build a
-build another/place/with-a-longer-name HOME="$work/home" TZ=Asia/Tokyo LC_ALL=C USER=somebody GOMAXPROCS=1
+build another/place/with-a-longer-name GOCACHE="$work/cache" HOME="$work/home" TZ=Asia/Tokyo LC_ALL=C USER=somebody
 
 failed=0
 for program in dispatcher enqueue; do
@@ -31,4 +33,4 @@ for program in dispatcher enqueue; do
   echo "$(cut -d' ' -f1 <<<"$sums" | head -n 1)  $program"
 done
 [ "$failed" -eq 0 ] || exit 1
-echo "reproducible: both programs are the same to the byte, at $(git rev-parse --short HEAD)"
+echo "reproducible: both programs are the same to the byte, at ${commit:0:12}"
