@@ -15,6 +15,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
+	"spillway/internal/oidc"
 )
 
 // address is where run serves HTTP. given says that somebody chose it: then another one won't do.
@@ -30,7 +31,20 @@ func accessOf(cfg *config.Config) httpapi.Access {
 	for _, t := range cfg.Tokens {
 		a.Tokens = append(a.Tokens, httpapi.Token{Name: t.Name, Role: t.Role, SHA256: t.SHA256, Length: t.Length, Gateways: t.Gateways, Expires: t.Expires})
 	}
+	if cfg.OIDC != nil {
+		a.Provider = providerOf(cfg.OIDC)
+	}
 	return a
+}
+
+// providerOf returns the OpenID provider of a configuration.
+func providerOf(o *config.OIDC) *oidc.Provider {
+	c := oidc.Config{Issuer: o.Issuer, ClientID: o.ClientID, ClientSecret: o.ClientSecret.Reveal(), Redirect: o.Redirect, DeviceClientID: o.DeviceClientID,
+		Audiences: o.Audiences, Scopes: o.Scopes, Name: o.Name, Session: o.Session}
+	for _, r := range o.Roles {
+		c.Rules = append(c.Rules, oidc.Rule{Claim: r.Claim, Is: r.Is, Role: r.Role, Gateways: r.Gateways})
+	}
+	return oidc.New(c)
 }
 
 // nextPorts is how many ports after the default one are tried when it is taken.

@@ -89,7 +89,7 @@ func TestSIGHUPTakesTheTokenOver(t *testing.T) {
 	become("the first one to be worthless", 401, 200)
 	r.configure("50/s", "")
 	r.reload()
-	r.says("token and tokens, which are new or gone", 1)
+	r.says("token, tokens and oidc, which are new or gone", 1)
 	if a, b := code(firstToken), code(secondToken); a != 401 || b != 200 {
 		t.Errorf("a file without a token: %d, %d", a, b)
 	}

@@ -168,9 +168,9 @@ func merge(old, now *config.Config, serving []config.Gateway) (*config.Config, [
 	merged.Encryption, merged.CookieSecure, merged.SecretFiles = now.Encryption, now.CookieSecure, now.SecretFiles
 	merged.DedupeScope = now.DedupeScope
 	if old.Guarded() == now.Guarded() {
-		merged.Token, merged.TokenPrevious, merged.Tokens = now.Token, now.TokenPrevious, now.Tokens
+		merged.Token, merged.TokenPrevious, merged.Tokens, merged.OIDC = now.Token, now.TokenPrevious, now.Tokens, now.OIDC
 	} else {
-		kept = append(kept, "token and tokens, which are new or gone")
+		kept = append(kept, "token, tokens and oidc, which are new or gone")
 	}
 	served := make(map[string]config.Gateway, len(serving))
 	for _, g := range serving {
@@ -192,7 +192,7 @@ func differences(old, now config.Config) []string {
 	for i := range a.NumField() {
 		field := a.Type().Field(i).Name
 		switch field {
-		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "Tokens", "CookieSecure", "SecretFiles", "DedupeScope": // taken over, or named by merge
+		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "Tokens", "OIDC", "CookieSecure", "SecretFiles", "DedupeScope": // taken over, or named by merge
 			continue
 		}
 		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	"spillway/internal/console"
 	"spillway/internal/dispatch"
 	"spillway/internal/httpapi"
+	"spillway/internal/oidc"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
 	"spillway/internal/roles"
@@ -32,6 +34,8 @@ type house struct {
 	page *console.Console
 	doc  *openapi3.T
 	log  *testkit.Log
+
+	issuer *testkit.Issuer
 }
 
 // tokenOf is the token of a role.
@@ -53,7 +57,9 @@ func newHouse(t *testing.T) *house {
 		all = append(all, httpapi.Token{Name: string(role) + "-1", Role: role, SHA256: sha256.Sum256([]byte(tokenOf(role)))},
 			httpapi.Token{Name: string(role) + "-2", Role: role, SHA256: sha256.Sum256([]byte(scopedTo(role))), Gateways: []string{h.one}})
 	}
-	guard.Use(httpapi.Access{Tokens: all})
+	h.issuer = testkit.NewIssuer(t)
+	guard.Use(httpapi.Access{Tokens: all, Provider: h.provider()})
+	guard.Tell(log, nil)
 	guard.Keep(sessions{redisdb.NewOnce(db.Client)})
 	x := s.examiner()
 	h.page = console.New(console.Config{Redis: db.Client, Gateways: h.cfg.Gateways, Listed: h.cfg.Names, Guard: guard, Log: log, Queues: true, Examiner: x})
@@ -65,6 +71,48 @@ func newHouse(t *testing.T) *house {
 	h.doc, err = openapi3.NewLoader().LoadFromData(theDescription())
 	h.must(err)
 	return h
+}
+
+// provider is the OpenID provider, whose group of each role has that role, and whose group role-2 has it for gateway one alone.
+func (h *house) provider() *oidc.Provider {
+	cfg := oidc.Config{Issuer: h.issuer.URL, ClientID: "spillway", ClientSecret: "canary-secret-of-the-client", Redirect: "http://127.0.0.1/login/callback", Name: "email"}
+	for _, role := range roles.All() {
+		cfg.Rules = append(cfg.Rules, oidc.Rule{Claim: "groups", Is: string(role), Role: role}, oidc.Rule{Claim: "groups", Is: string(role) + "-2", Role: role, Gateways: []string{h.one}})
+	}
+	return oidc.New(cfg)
+}
+
+// member is the id token of somebody in a group.
+func (h *house) member(group string) string {
+	return h.issuer.Token(map[string]any{"groups": []string{group}, "email": group + "@example.com"})
+}
+
+// atProvider logs in at the console by way of the provider, as somebody with these claims, and returns the answer to coming back.
+func (h *house) atProvider(claims map[string]any) (*http.Client, answer) {
+	h.t.Helper()
+	jar, err := cookiejar.New(nil)
+	h.must(err)
+	b := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	sent := h.ask(b, "", http.MethodGet, "/login/provider?next=/batches", "", "")
+	to, err := url.Parse(sent.header.Get("Location"))
+	h.must(err)
+	if sent.code != http.StatusSeeOther || !strings.HasPrefix(to.String(), h.issuer.URL+"/auth?") {
+		h.t.Fatalf("on the way to the provider: %d %s", sent.code, to)
+	}
+	with := map[string]any{"nonce": to.Query().Get("nonce")}
+	maps.Copy(with, claims)
+	h.issuer.Grant(with)
+	return b, h.ask(b, "", http.MethodGet, "/login/callback?code=c&state="+to.Query().Get("state"), "", "")
+}
+
+// memberAt is the browser of somebody in a group.
+func (h *house) memberAt(group string) *http.Client {
+	h.t.Helper()
+	b, got := h.atProvider(map[string]any{"groups": []string{group}, "email": group + "@example.com"})
+	if got.code != http.StatusOK || got.header.Get("Refresh") != "0; url=/batches" {
+		h.t.Fatalf("back from the provider: %d %s", got.code, got.body)
+	}
+	return b
 }
 
 // ask sends a request with a token, or where it is empty by a browser.

@@ -52,25 +52,27 @@ func TestEachRoleAtEachPath(t *testing.T) {
 		}
 		method, path, _ := strings.Cut(what, " ")
 		for _, role := range roles.All() {
-			cells++
-			got := h.program(tokenOf(role), method, h.filled(path), "{}")
-			var p struct {
-				Code, Role string
-				Needs      string `json:"needs_role"`
-			}
-			may := need == roles.Nothing || slices.Contains(need.Roles(), role)
-			if may == mayNot(got) || got.code == http.StatusUnauthorized || got.code >= 500 && got.code != http.StatusServiceUnavailable {
-				t.Errorf("%s by %s: %d %s, needs %s", what, role, got.code, got.body, need)
-			}
-			if !may && (json.Unmarshal([]byte(got.body), &p) != nil || p.Code != "forbidden" || p.Role != string(role) || p.Needs != need.String()) {
-				t.Errorf("%s by %s: %s, needs %s", what, role, got.body, need)
+			for _, shown := range []string{tokenOf(role), h.member(string(role))} {
+				cells++
+				got := h.program(shown, method, h.filled(path), "{}")
+				var p struct {
+					Code, Role string
+					Needs      string `json:"needs_role"`
+				}
+				may := need == roles.Nothing || slices.Contains(need.Roles(), role)
+				if may == mayNot(got) || got.code == http.StatusUnauthorized || got.code >= 500 && got.code != http.StatusServiceUnavailable {
+					t.Errorf("%s by %s: %d %s, needs %s", what, role, got.code, got.body, need)
+				}
+				if !may && (json.Unmarshal([]byte(got.body), &p) != nil || p.Code != "forbidden" || p.Role != string(role) || p.Needs != need.String()) {
+					t.Errorf("%s by %s: %s, needs %s", what, role, got.body, need)
+				}
 			}
 		}
 		if got := h.program("canary-nobody", method, h.filled(path), "{}"); need != roles.Nothing && got.code != http.StatusUnauthorized && got.code != http.StatusTooManyRequests {
 			t.Errorf("%s by nobody: %d", what, got.code)
 		}
 	}
-	if cells < 40*len(roles.All()) {
+	if cells < 80*len(roles.All()) {
 		t.Errorf("%d cells", cells)
 	}
 	if strings.Contains(h.log.String(), "canary") {
@@ -130,8 +132,12 @@ func TestEachRoleAtEachPage(t *testing.T) {
 			t.Errorf("%s does not say which role it needs", p.Pattern)
 		}
 	}
-	for _, role := range roles.All() {
-		b := h.browser(tokenOf(role))
+	for i := range 2 * len(roles.All()) {
+		role := roles.All()[i/2]
+		b := h.memberAt(string(role))
+		if i%2 == 0 {
+			b = h.browser(tokenOf(role))
+		}
 		visit := func(method, path string, fields url.Values, need roles.Need) answer {
 			var got answer
 			if method == http.MethodPost {

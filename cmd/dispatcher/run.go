@@ -196,7 +196,10 @@ func (p *program) serve(ctx context.Context, s served) error {
 	api := s.api(httpapi.Config{Guard: guard, Ready: s.ready(d), Console: page, Login: page.Login(), Queues: page.Protect(queue.Monitor(s.db.Client, "/queues/")),
 		Metrics: promhttp.HandlerFor(all, promhttp.HandlerOpts{}), Requests: meters, Traces: s.traces}, examiner)
 	parts.Add(lifecycle.Step{Name: "HTTP", Stop: w.stop,
-		Start: func(context.Context) error { return w.start(s.at, api, meters, s.log) }})
+		Start: func(ctx context.Context) error {
+			go guard.Reach(context.WithoutCancel(ctx))
+			return w.start(s.at, api, meters, s.log)
+		}})
 	if s.sums {
 		sum := &summary{worked: reg, log: s.log}
 		parts.Add(lifecycle.Step{Name: "the summary of attempts", Start: sum.start, Stop: sum.stop})

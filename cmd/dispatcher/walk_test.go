@@ -36,6 +36,8 @@ var otherDoors = map[string]string{
 	"/healthz":                         "supervisors",
 	"/readyz":                          "supervisors, and healthcheck",
 	"/openapi.json":                    "programs",
+	"/v1/login":                        "dispatcher login",
+	"/v1/whoami":                       "dispatcher login, and programs",
 }
 
 // Everything the command line can, the API can: each command names its operation, and each operation its command.

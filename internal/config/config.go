@@ -38,6 +38,8 @@ type Config struct {
 	Tokens []Token
 	// CookieSecure says that a browser may show its cookie over TLS alone. Default false: only where the request says that it came by TLS.
 	CookieSecure bool
+	// OIDC says whose logins with an OpenID provider count. Nil (default): nobody's.
+	OIDC *OIDC
 	// Encryption says how payloads are sealed. Nil = they are not.
 	Encryption *Encryption
 	// DedupeScope says where an id must be unknown for a job to be taken in. Default DedupeGateway.

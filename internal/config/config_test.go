@@ -259,6 +259,19 @@ func TestDocumentedKeys(t *testing.T) {
 	}
 	c, g, s := Default(), DefaultGateway(), defaultSign()
 	want := map[string]string{
+		"oidc.issuer":                   "required",
+		"oidc.client_id":                "required",
+		"oidc.client_secret":            "none",
+		"oidc.redirect":                 "none",
+		"oidc.device_client_id":         "client_id",
+		"oidc.audiences":                "none",
+		"oidc.scopes":                   "[profile, email]",
+		"oidc.name":                     "email",
+		"oidc.session":                  "the token's life",
+		"oidc.roles.claim":              "required",
+		"oidc.roles.is":                 "required",
+		"oidc.roles.role":               "required",
+		"oidc.roles.gateways":           "all",
 		"request.tls.ca":                "the system's roots",
 		"request.tls.cert":              "none",
 		"request.tls.key":               "none",
@@ -414,6 +427,8 @@ func TestDocumentedKeys(t *testing.T) {
 			known, top = []string{"file", "like", "separator"}, below // TestMerchantsOfSeveralFiles reads them
 		case top == "tokens":
 			known, top = []string{"name", "role", "secret", "sha256", "gateways", "expires"}, below // TestTokensWithNames reads them, and bad-tokens-key lists them
+		case top == "oidc":
+			continue // TestLoginsWithAProvider reads them, and TestFaultsOfAProvider lists them
 		case top == "redis" && nested:
 			known, top = []string{"url", "tls.ca", "tls.cert", "tls.key", "tls.server_name"}, below // TestTheTLSOfRedis reads them
 		case top == "routes" && nested:

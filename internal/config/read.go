@@ -26,6 +26,7 @@ func (r *reader) config(body ast.Node) *Config {
 		field{"token", func(n node) { n.optional = !r.opt.Secrets; r.secret(&c.Token, checkToken)(n) }},
 		field{"token_previous", func(n node) { n.optional = !r.opt.Secrets; r.secret(&c.TokenPrevious, checkToken)(n) }},
 		field{"tokens", func(n node) { c.Tokens = r.tokens(n) }},
+		field{"oidc", func(n node) { c.OIDC = r.oidc(n) }},
 		field{"cookie_secure", r.truth(&c.CookieSecure)},
 		field{"encryption", func(n node) { c.Encryption = r.encryption(n) }},
 		field{"dedupe_scope", r.word((*string)(&c.DedupeScope), choice("a scope of ids", string(DedupeGateway), string(DedupeAll)))},
@@ -39,6 +40,7 @@ func (r *reader) config(body ast.Node) *Config {
 		c.Gateways[i].Encryption = c.Encryption
 	}
 	r.checkTokens("tokens", c)
+	r.checkOIDC(c)
 	c.ListenWritten = r.written("listen")
 	c.WaitReplicas = int(wait)
 	if c.WaitReplicas > 0 && c.Redis == embedded {

@@ -31,8 +31,8 @@ type Token struct {
 	Expires time.Time
 }
 
-// Guarded says that callers of the HTTP side need a token.
-func (c *Config) Guarded() bool { return c.Token != "" || len(c.Tokens) > 0 }
+// Guarded says that callers of the HTTP side need a token, or a login.
+func (c *Config) Guarded() bool { return c.Token != "" || len(c.Tokens) > 0 || c.OIDC != nil }
 
 // mostTokens bounds the tokens: each request is held against all of them.
 const mostTokens = 1000

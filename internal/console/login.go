@@ -1,12 +1,15 @@
 package console
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"spillway/internal/oidc"
 )
 
 // Guard lets in who shows the token. The HTTP side has it; the console asks for the token and shows who was let in.
@@ -19,12 +22,19 @@ type Guard interface {
 	LogIn(w http.ResponseWriter, r *http.Request, token string) (ok bool, after time.Duration)
 	// LogOut ends that.
 	LogOut(w http.ResponseWriter, r *http.Request)
+	// Provider is the address of the OpenID provider that people log in with, empty where there is none, and tokens says whether they can with a token.
+	Provider() (issuer string, tokens bool)
+	// BeginLogin sends a browser to the provider, and FinishLogin lets it in when it comes back, and returns the page next that BeginLogin was told. Their errors are of the type *oidc.Error.
+	BeginLogin(w http.ResponseWriter, r *http.Request, next string) error
+	FinishLogin(w http.ResponseWriter, r *http.Request) (next string, err error)
 }
 
 type loginView struct {
 	base
-	Next   string
-	Failed bool
+	Next     string
+	Failed   bool
+	Provider string // its host; empty: there is none
+	Tokens   bool
 }
 
 // Login answers /login and /assets/, for everybody.
@@ -33,6 +43,8 @@ func (c *Console) Login() http.Handler {
 	mux.Handle("GET /assets/", assets())
 	mux.HandleFunc("GET /login", c.loginPage)
 	mux.HandleFunc("POST /login", c.login)
+	mux.HandleFunc("GET /login/provider", c.toProvider)
+	mux.HandleFunc("GET /login/callback", c.fromProvider)
 	return c.Protect(mux, policy)
 }
 
@@ -42,7 +54,47 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, next, http.StatusSeeOther)
 		return
 	}
-	c.show(w, r, http.StatusOK, "login.html", &loginView{base: base{Title: "Log in"}, Next: next})
+	c.showLogin(w, r, http.StatusOK, next, false)
+}
+
+func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, next string, failed bool) {
+	v := &loginView{base: base{Title: "Log in"}, Next: next, Failed: failed}
+	issuer, tokens := c.cfg.Guard.Provider()
+	v.Tokens = tokens
+	if u, err := url.Parse(issuer); err == nil {
+		v.Provider = u.Host
+	}
+	c.show(w, r, status, "login.html", v)
+}
+
+// toProvider sends a browser to the OpenID provider.
+func (c *Console) toProvider(w http.ResponseWriter, r *http.Request) {
+	if err := c.cfg.Guard.BeginLogin(w, r, local(r.URL.Query().Get("next"))); err != nil {
+		c.fail(w, r, ofProvider(err))
+	}
+}
+
+// fromProvider lets a browser in that comes back. It gets a page that leads on, and no redirection: a browser does not send the cookie of its session to where another site has sent it.
+func (c *Console) fromProvider(w http.ResponseWriter, r *http.Request) {
+	next, err := c.cfg.Guard.FinishLogin(w, r)
+	if err != nil {
+		c.fail(w, r, ofProvider(err))
+		return
+	}
+	c.cfg.Log.Info("somebody logged in at the console with the OpenID provider", "from", r.RemoteAddr)
+	next = local(next)
+	w.Header().Set("Refresh", "0; url="+next)
+	c.show(w, r, http.StatusOK, "login_done.html", &loginView{base: base{Title: "Logged in"}, Next: next})
+}
+
+// ofProvider is the page that says why a login with the provider was not taken.
+func ofProvider(err error) error {
+	e, is := errors.AsType[*oidc.Error](err)
+	if !is {
+		return err
+	}
+	status := map[oidc.Kind]int{oidc.Away: http.StatusServiceUnavailable, oidc.Wrong: http.StatusBadRequest, oidc.Nobody: http.StatusForbidden}[e.Kind]
+	return &refusal{status, e.Message + ": " + e.Hint}
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +107,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		} else {
 			c.cfg.Log.Warn("a wrong token was typed in at the console", "from", r.RemoteAddr)
 		}
-		c.show(w, r, status, "login.html", &loginView{base: base{Title: "Log in"}, Next: next, Failed: true})
+		c.showLogin(w, r, status, next, true)
 		return
 	}
 	c.cfg.Log.Info("somebody logged in at the console", "from", r.RemoteAddr)

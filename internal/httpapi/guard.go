@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"spillway/internal/oidc"
 	"spillway/internal/roles"
 )
 
@@ -31,8 +32,10 @@ type Access struct {
 	Token string
 	// Previous is let in as well as Token, while callers change from one to the other. Empty: there is none.
 	Previous string
-	// Tokens have names and roles. With neither Token nor Tokens nobody needs one.
+	// Tokens have names and roles.
 	Tokens []Token
+	// Provider is that of OpenID logins. Nil: there is none. With neither Token nor Tokens nor Provider nobody needs to show anything.
+	Provider *oidc.Provider
 	// SecureCookie says that a browser may show its cookie over TLS alone. Default: where the request came by TLS, or a proxy says that it did.
 	SecureCookie bool
 }
@@ -51,25 +54,27 @@ type Token struct {
 }
 
 // Open says that everybody is let in.
-func (a Access) Open() bool { return a.Token == "" && len(a.Tokens) == 0 }
+func (a Access) Open() bool { return a.Token == "" && len(a.Tokens) == 0 && a.Provider == nil }
 
 // LeastToken is the length of a token, in bytes, from which on it can't be guessed.
 const LeastToken = 16
 
 // access is an Access in the form that requests are held against.
 type access struct {
-	open   bool
-	secure bool
-	tokens []credential
+	open     bool
+	secure   bool
+	tokens   []credential
+	provider *oidc.Provider // nil: there is none
 }
 
-// credential is one token.
+// credential is one token, or a login with the provider.
 type credential struct {
 	digest  [sha256.Size]byte
 	who     roles.Identity
 	expires time.Time
 	session string // what a session of it holds
 	short   bool   // it can be guessed
+	login   *oidc.Login
 }
 
 func (c credential) lives() bool { return c.expires.IsZero() || time.Now().Before(c.expires) }
@@ -89,7 +94,7 @@ func (g *Guard) Tell(log *slog.Logger, m *Metrics) { g.log, g.wrong = log, m.wro
 
 // Use replaces who is let in, for the requests that come from now on. A browser stays let in while the token that it logged in with is.
 func (g *Guard) Use(a Access) {
-	in := &access{open: a.Open(), secure: a.SecureCookie}
+	in := &access{open: a.Open(), secure: a.SecureCookie, provider: a.Provider}
 	everything := roles.Identity{Role: roles.Admin, Proof: roles.BySharer}
 	for _, text := range []string{a.Token, a.Previous} {
 		if text != "" {
@@ -150,36 +155,64 @@ func (g *Guard) shown(r *http.Request, token string) (who credential, after time
 	if is && !c.lives() {
 		g.log.Warn("an expired token was shown", "name", c.who.Name, "expired", c.expires, "from", from)
 	}
+	return credential{}, g.failed(from), false
+}
+
+// failed counts a wrong token from an address, and returns when it may try again; 0: now.
+func (g *Guard) failed(from string) time.Duration {
 	g.wrong()
 	after, first := g.guesses.failed(from)
 	if first {
 		g.log.Warn("many wrong tokens were shown from one address: further ones are refused without a word", "from", from, "again_after", after)
 	}
-	return credential{}, after, false
+	return after
 }
 
-// who returns who sends a request, by its header or else its cookie.
-func (g *Guard) who(r *http.Request, cookies bool) (who credential, after time.Duration, known bool) {
+// who returns who sends a request, by its header or else its cookie, or why nobody is let in by it. Who is known and has no role is named all the same.
+func (g *Guard) who(r *http.Request, cookies bool) (credential, *problem) {
 	in := g.in.Load()
 	if in.open {
-		return credential{who: roles.Everybody()}, 0, true
+		return credential{who: roles.Everybody()}, nil
 	}
 	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
-		return g.shown(r, token)
+		return g.bearer(r, in, token)
 	}
-	if !cookies {
-		return who, 0, false
+	if cookies {
+		if c, known := g.session(r); known {
+			return c, nil
+		}
 	}
-	who, known = g.session(r)
-	return who, 0, known
+	return credential{}, unauthorized()
 }
 
-// still says whether who was let in by a token would be let in by it now, to the same.
+// bearer returns who shows a token in the header: one of the configuration, or of the provider.
+func (g *Guard) bearer(r *http.Request, in *access, token string) (credential, *problem) {
+	if _, is := in.is(token); !is && in.provider != nil && oidc.LooksLike(token) {
+		return g.provided(r, in, token)
+	}
+	c, after, known := g.shown(r, token)
+	switch {
+	case known:
+		return c, nil
+	case after > 0:
+		return c, tooMany(after)
+	}
+	return c, unauthorized()
+}
+
+// still says whether who was let in would be let in by the same now, to the same.
 func (g *Guard) still(was credential) bool {
 	in := g.in.Load()
-	return in.open || slices.ContainsFunc(in.tokens, func(c credential) bool {
-		return c.session == was.session && c.lives() && c.who.Role == was.who.Role && slices.Equal(c.who.Gateways, was.who.Gateways)
-	})
+	if was.login != nil {
+		c, err := in.ofLogin(*was.login)
+		return err == nil && c.session == was.session && c.same(was)
+	}
+	return in.open || slices.ContainsFunc(in.tokens, func(c credential) bool { return c.session == was.session && c.lives() && c.same(was) })
+}
+
+// same says whether two are let in to the same.
+func (c credential) same(other credential) bool {
+	return c.who.Role == other.who.Role && slices.Equal(c.who.Gateways, other.who.Gateways)
 }
 
 type stillIn struct{}
@@ -195,8 +228,8 @@ func (g *Guard) Knows(r *http.Request) bool {
 	if _, known := roles.Of(r.Context()); known { // it was let in
 		return true
 	}
-	_, _, known := g.who(r, true)
-	return known
+	_, no := g.who(r, true)
+	return no == nil
 }
 
 // Program lets programs through whose role meets a need: only the header counts, which no foreign page can make a browser send.
@@ -216,20 +249,12 @@ type entry struct{ cookies, login bool }
 
 // let passes a request on with who sent it.
 func (g *Guard) let(w http.ResponseWriter, r *http.Request, need roles.Need, next http.Handler, by entry) {
-	c, after, known := g.who(r, by.cookies)
-	who := c.who
-	switch {
-	case after > 0:
-		refuse(w, time.Second)
-		tooMany(after).answer(w)
-		return
-	case !known && by.login:
-		http.Redirect(w, r, LoginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
-		return
-	case !known:
-		unauthorized(w)
+	c, no := g.who(r, by.cookies)
+	if no != nil {
+		g.refuse(w, r, c, no, by)
 		return
 	}
+	who := c.who
 	letIn(r)
 	r = note(r, who)
 	if p := lacks(who, need); p != nil {
@@ -237,7 +262,31 @@ func (g *Guard) let(w http.ResponseWriter, r *http.Request, need roles.Need, nex
 		return
 	}
 	ctx := context.WithValue(roles.With(r.Context(), who), stillIn{}, func() bool { return g.still(c) })
+	ctx = context.WithValue(ctx, ends{}, c.expires)
 	next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// refuse answers who is not let in.
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, c credential, no *problem, by entry) {
+	switch {
+	case no.Code == codeToken && by.login:
+		http.Redirect(w, r, LoginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+		return
+	case no.Code == codeToken:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	case no.Code == codeGuesses:
+		refuse(w, time.Second)
+	}
+	note(r, c.who)
+	no.answer(w)
+}
+
+// shows is what a request shows of who sends it, for people.
+func shows(who roles.Identity) string {
+	if who.Proof == roles.ByLogin {
+		return "the login of " + who.Name
+	}
+	return "the token " + who.Name
 }
 
 // lacks is the problem that a role does not meet a need; nil if it does.
@@ -245,7 +294,7 @@ func lacks(who roles.Identity, need roles.Need) *problem {
 	if who.May(need) {
 		return nil
 	}
-	p := newProblem(codeForbidden, "this needs the role "+need.String()+", and the token "+who.Name+" has the role "+string(who.Role), "ask who keeps the configuration for a token with that role")
+	p := newProblem(codeForbidden, "this needs the role "+need.String()+", and "+shows(who)+" has the role "+string(who.Role), "ask who keeps the configuration for that role")
 	p.NeedsRole, p.Role = need.String(), who.Role
 	return &p
 }
@@ -255,14 +304,14 @@ func partial(who roles.Identity) *problem {
 	if !who.Scoped() {
 		return nil
 	}
-	p := newProblem(codeForbidden, "this is about all gateways, and the token "+who.Name+" is for some of them", "use a token without gateways")
+	p := newProblem(codeForbidden, "this is about all gateways, and "+shows(who)+" is for some of them", "use a token without gateways")
 	p.Role = who.Role
 	return &p
 }
 
-func unauthorized(w http.ResponseWriter) {
-	w.Header().Set("WWW-Authenticate", "Bearer")
-	newProblem(codeToken, "this needs the dispatcher's token", "show it as Authorization: Bearer TOKEN").answer(w)
+func unauthorized() *problem {
+	p := newProblem(codeToken, "this needs the dispatcher's token", "show it as Authorization: Bearer TOKEN")
+	return &p
 }
 
 // tokenEnded is what each job of a long POST hears from there on where its token is not enough any more.
@@ -270,8 +319,8 @@ func tokenEnded() problem {
 	return newProblem(codeToken, "the token has ended, or was taken out or changed, while this was sent", "send the rest again with another token")
 }
 
-func tooMany(after time.Duration) problem {
+func tooMany(after time.Duration) *problem {
 	p := newProblem(codeGuesses, "too many wrong tokens were shown from this address", "show the right one: it is let in at any time")
 	p.RetryAfter = seconds(after)
-	return p
+	return &p
 }

@@ -45,7 +45,7 @@ type Config struct {
 	Ready func(context.Context) error
 	// Console answers / and everything below it that nobody else answers. Nil: there is none.
 	Console http.Handler
-	// Login answers LoginPath and what its page needs, /assets/, for everybody: it asks a person for the token and calls Guard.LogIn.
+	// Login answers LoginPath, what is below it, and what its page needs, /assets/, for everybody: it asks a person for the token and calls Guard.LogIn, or Guard.BeginLogin and FinishLogin.
 	// Nil: there is none.
 	Login http.Handler
 	// Queues answers /queues/ and everything below it. Nil: there is none.
@@ -128,6 +128,7 @@ func (a *API) Stopping() {
 func pages(mux *http.ServeMux, cfg Config) {
 	if cfg.Login != nil {
 		mux.Handle(LoginPath, cfg.Login)
+		mux.Handle(LoginPath+"/", cfg.Login)
 		mux.Handle("/assets/", cfg.Login)
 	}
 	if cfg.Queues != nil {

@@ -49,6 +49,8 @@ func (a *API) routes() []route {
 		{"/healthz", everybody, get(a.healthy), nil},
 		{"/readyz", everybody, get(a.ready), nil},
 		{"/openapi.json", everybody, get(describe), nil},
+		{"/v1/login", everybody, get(a.howToLogIn), []string{}},
+		{"/v1/whoami", people(roles.AnyRole), get(a.whoami), []string{}},
 		{"/v1/", people(roles.AnyRole), nil, nil},
 	}
 	for _, o := range a.cfg.Operations {

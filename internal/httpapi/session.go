@@ -65,14 +65,20 @@ func (g *Guard) LogIn(w http.ResponseWriter, r *http.Request, token string) (ok 
 	if !known {
 		return false, after
 	}
-	note(r, c.who)
-	id, lasts := rand.Text(), SessionFor
+	lasts := SessionFor
 	if !c.expires.IsZero() {
 		lasts = min(lasts, time.Until(c.expires))
 	}
-	g.sessions.begin(r.Context(), id, c.session, lasts)
-	http.SetCookie(w, g.cookie(r, id, int(lasts/time.Second)))
+	g.begin(w, r, c.who, lasts, func(string) string { return c.session })
 	return true, 0
+}
+
+// begin gives a browser the cookie of a new session, which holds text of its id.
+func (g *Guard) begin(w http.ResponseWriter, r *http.Request, who roles.Identity, lasts time.Duration, text func(id string) string) {
+	note(r, who)
+	id := rand.Text()
+	g.sessions.begin(r.Context(), id, text(id), lasts)
+	http.SetCookie(w, g.cookie(r, id, int(lasts/time.Second)))
 }
 
 // LogOut ends a browser's session, wherever its cookie is.
@@ -100,8 +106,11 @@ func (g *Guard) session(r *http.Request) (credential, bool) {
 		if err != nil || cookie.Value == "" {
 			continue
 		}
-		text := g.sessions.find(r.Context(), cookie.Value)
-		for _, c := range g.in.Load().tokens {
+		text, in := g.sessions.find(r.Context(), cookie.Value), g.in.Load()
+		if c, is := in.ofSession(cookie.Value, text); is {
+			return c, true
+		}
+		for _, c := range in.tokens {
 			if text != "" && hmac.Equal([]byte(text), []byte(c.session)) && c.lives() {
 				return c, true
 			}

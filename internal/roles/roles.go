@@ -83,6 +83,7 @@ type Proof string
 const (
 	ByRedis  Proof = "redis"        // by nothing: who has Redis's password says who he is
 	ByToken  Proof = "token"        // by a token with a name
+	ByLogin  Proof = "oidc"         // by a login with an OpenID provider
 	BySharer Proof = "shared_token" // by the one token without a name: all who have it are one
 	ByNone   Proof = "no_token"     // by nothing: the HTTP side asks for no token
 )

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/httpapi"
+	"spillway/internal/roles"
+	"spillway/internal/testkit"
+)
+
+// pauseOne pauses gateway one through the API.
+func (h *house) pauseOne(token, by string) answer {
+	h.t.Helper()
+	return h.program(token, http.MethodPost, "/v1/gateways/"+h.one+"/pause", `{"by":"`+by+`","why":"x"}`)
+}
+
+// Who has logged in is named in the trail, and sees what his groups say.
+func TestALoginIsNamedInTheTrail(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.stock()
+	var who httpapi.Whoami
+	got := h.program(h.member("operator-2"), http.MethodGet, "/v1/whoami", "")
+	if err := json.Unmarshal([]byte(got.body), &who); err != nil || who.Name != "operator-2@example.com" || who.Role != roles.Operator || who.Via != roles.ByLogin || len(who.Gateways) != 1 || who.Ends == nil {
+		t.Fatalf("%d %s", got.code, got.body)
+	}
+	if got := h.program(h.member("operator-2"), http.MethodGet, "/v1/status", ""); strings.Contains(got.body, h.two) || !strings.Contains(got.body, h.one) {
+		t.Errorf("a group of one gateway sees %s", got.body)
+	}
+	if got := h.program(h.member("operator-2"), http.MethodPost, "/v1/gateways/"+h.two+"/pause", `{"by":"x","why":"x"}`); got.code != http.StatusNotFound {
+		t.Errorf("a group of another gateway: %d %s", got.code, got.body)
+	}
+	if got := h.program(h.member("operator-2"), http.MethodGet, "/v1/doctor", ""); got.code != http.StatusForbidden || !strings.Contains(got.body, "the login of operator-2@example.com is for some of them") {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	if got := h.pauseOne(h.member("operator"), "somebody else"); got.code != http.StatusOK {
+		t.Fatalf("%d %s", got.code, got.body)
+	}
+	got = h.program(h.member("viewer"), http.MethodGet, "/v1/history", "")
+	if !strings.Contains(got.body, `"who":"operator@example.com"`) || !strings.Contains(got.body, `"said":"somebody else"`) || !strings.Contains(got.body, `"via":"oidc"`) {
+		t.Errorf("the trail: %d %s", got.code, got.body)
+	}
+	if log := h.log.String(); strings.Contains(log, "canary") || strings.Contains(log, "eyJ") {
+		t.Error("the log has a token")
+	}
+}
+
+// Whose groups have no role is told so, in words and with 403, wherever he comes from; a token that is none gets 401.
+func TestALoginWithoutARole(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var p struct{ Code, Detail, Hint string }
+	got := h.program(h.member("strangers"), http.MethodGet, "/v1/status", "")
+	if err := json.Unmarshal([]byte(got.body), &p); err != nil || got.code != http.StatusForbidden || p.Code != "forbidden" || !strings.Contains(p.Detail, "strangers@example.com") || !strings.Contains(p.Hint, "oidc.roles") {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	if got := h.program(h.issuer.Token(map[string]any{"aud": "payroll"}), http.MethodGet, "/v1/status", ""); got.code != http.StatusUnauthorized {
+		t.Errorf("another audience: %d %s", got.code, got.body)
+	}
+	b, got := h.atProvider(map[string]any{"groups": []string{"strangers"}})
+	if got.code != http.StatusForbidden || !strings.Contains(got.body, "nothing in the login gives you a role here") {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	if got := h.ask(b, "", http.MethodGet, "/v1/status", "", ""); got.code != http.StatusUnauthorized {
+		t.Errorf("who was refused has a session: %d", got.code)
+	}
+}
+
+// A login of a browser is one cookie, which no page of another site makes it send, and ends where the person or the provider ends it.
+func TestABrowserOfTheProvider(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.stock()
+	b, got := h.atProvider(map[string]any{"groups": []string{"operator"}})
+	all := strings.Join(got.header.Values("Set-Cookie"), "\n")
+	if !strings.Contains(all, "spillway_login=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax") || !strings.Contains(all, "HttpOnly; SameSite=Strict") || strings.Count(all, "spillway_session=") != 1 || got.header.Get("Cache-Control") != "no-store" {
+		t.Errorf("cookies: %s", all)
+	}
+	if got := h.ask(b, "", http.MethodGet, "/", "", ""); got.code != http.StatusOK || !strings.Contains(got.body, "ann@example.com (operator)") {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	at, _ := url.Parse(h.url)
+	id := b.Jar.Cookies(at)[0].Value
+	for _, altered := range []string{id[:len(id)-1] + "x", id + "x", "", "oidc x"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/v1/status", nil)
+		h.must(err)
+		r.AddCookie(&http.Cookie{Name: "spillway_session", Value: altered})
+		back, err := http.DefaultClient.Do(r)
+		h.must(err)
+		_ = back.Body.Close()
+		if back.StatusCode != http.StatusUnauthorized {
+			t.Errorf("the cookie %q: %d", altered, back.StatusCode)
+		}
+	}
+	if got := h.form(b, "/logout", nil); got.code != http.StatusSeeOther {
+		t.Error(got.code)
+	}
+	b.Jar.SetCookies(at, []*http.Cookie{{Name: "spillway_session", Value: id}})
+	if got := h.ask(b, "", http.MethodGet, "/v1/status", "", ""); got.code != http.StatusUnauthorized {
+		t.Errorf("after logging out, with the cookie of before: %d", got.code)
+	}
+	// The token of the provider has ended 29 s ago, which the clocks are allowed, and ends for good in 1 s.
+	b, got = h.atProvider(map[string]any{"groups": []string{"operator"}, "exp": time.Now().Add(-27 * time.Second).Unix()})
+	if got.code != http.StatusOK {
+		t.Fatal(got.code, got.body)
+	}
+	testkit.Eventually(t, 30*time.Second, "the session to end with the login", func() bool {
+		return h.ask(b, "", http.MethodGet, "/v1/status", "", "").code == http.StatusUnauthorized
+	})
+}
+
+// What comes back to the console without having begun there, or to go elsewhere, is refused or stays here.
+func TestABrowserIsSentNowhereElse(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, query := range []string{"", "?code=c", "?code=c&state=x", "?error=access_denied&state=x"} {
+		if got := h.ask(http.DefaultClient, "", http.MethodGet, "/login/callback"+query, "", ""); got.code != http.StatusBadRequest || !strings.Contains(got.body, "has not begun to log in here") || got.header.Get("Refresh") != "" {
+			t.Errorf("%q: %d %s", query, got.code, got.body)
+		}
+	}
+	for _, next := range []string{"//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", "/login", ""} {
+		b, _ := h.atProvider(nil)
+		sent := h.ask(b, "", http.MethodGet, "/login/provider?next="+url.QueryEscape(next), "", "")
+		to, err := url.Parse(sent.header.Get("Location"))
+		h.must(err)
+		h.issuer.Grant(map[string]any{"nonce": to.Query().Get("nonce"), "groups": []string{"viewer"}})
+		got := h.ask(b, "", http.MethodGet, "/login/callback?code=c&state="+to.Query().Get("state"), "", "")
+		if got.code != http.StatusOK || got.header.Get("Refresh") != "0; url=/" || strings.Contains(got.body, "evil") {
+			t.Errorf("%q: %d, sent to %q", next, got.code, got.header.Get("Refresh"))
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package oidc
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"regexp"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+)
+
+// LoginFor is how long somebody may take to log in with the provider.
+const LoginFor = 10 * time.Minute
+
+// begun is what a browser keeps, sealed, while it is at the provider.
+type begun struct {
+	State    string    `json:"state"`
+	Nonce    string    `json:"nonce"`
+	Verifier string    `json:"verifier"`
+	Next     string    `json:"next"`
+	Ends     time.Time `json:"ends"`
+}
+
+// sealedBegun is what it is sealed for.
+const sealedBegun = "a login that was begun"
+
+// Begin returns where to send a browser to, and what it has to keep until it comes back to the page next. The error is an *Error.
+func (p *Provider) Begin(ctx context.Context, next string) (to, kept string, err error) {
+	if p.key == nil {
+		return "", "", wrong("no browser can log in with the OpenID provider here", "set oidc.client_secret and oidc.redirect", nil)
+	}
+	f, err := p.state(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	b := begun{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Next: next, Ends: p.now().Add(LoginFor)}
+	to = p.oauth2(f).AuthCodeURL(b.State, oidc.Nonce(b.Nonce), oauth2.S256ChallengeOption(b.Verifier))
+	return to, p.seal(sealedBegun, marshal(b)), nil
+}
+
+// errorCode is what RFC 6749 lets an error be named.
+var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
+
+// Finish takes a browser in that comes back from the provider, with the query of its request and what it kept. It returns the page that it was on its way to. The error is an *Error.
+func (p *Provider) Finish(ctx context.Context, query url.Values, kept string) (l Login, next string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*within)
+	defer cancel()
+	var b begun
+	text, opened := p.open(sealedBegun, kept)
+	if !opened || json.Unmarshal(text, &b) != nil || p.now().After(b.Ends) {
+		return l, "", wrong("this browser has not begun to log in here, or more than "+LoginFor.String()+" ago", "log in again, at the address that oidc.redirect names", nil)
+	}
+	if subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(b.State)) != 1 {
+		return l, "", wrong("this is the end of another login than the one that this browser began", "log in again", nil)
+	}
+	if iss := query.Get("iss"); iss != "" && iss != p.cfg.Issuer {
+		return l, "", wrong("another provider than "+p.cfg.Issuer+" sent this", "log in again", nil)
+	}
+	if code := query.Get("error"); code != "" {
+		if !errorCode.MatchString(code) {
+			code = "an error of its own"
+		}
+		return l, "", wrong("the OpenID provider let nobody in: "+code, "log in again, or ask who keeps the provider", nil)
+	}
+	token, err := p.exchange(ctx, query.Get("code"), b.Verifier)
+	if err != nil {
+		return l, "", err
+	}
+	l, err = p.ofBrowser(ctx, token, b.Nonce)
+	return l, b.Next, err
+}
+
+func wrong(message, hint string, err error) *Error {
+	return &Error{Kind: Wrong, Message: message, Hint: hint, Err: err}
+}
+
+// exchange gets the id token for a code.
+func (p *Provider) exchange(ctx context.Context, code, verifier string) (string, error) {
+	f, err := p.state(ctx)
+	if err != nil {
+		return "", err
+	}
+	got, err := p.oauth2(f).Exchange(oidc.ClientContext(ctx, p.client), code, oauth2.VerifierOption(verifier))
+	if said, is := errors.AsType[*oauth2.RetrieveError](err); is && said.Response.StatusCode < 500 {
+		reason := said.ErrorCode
+		if !errorCode.MatchString(reason) {
+			reason = said.Response.Status
+		}
+		return "", wrong("the OpenID provider does not take what the browser came back with: "+reason, "log in again; if it says so each time, check oidc.client_id, client_secret and redirect", nil)
+	}
+	if err != nil {
+		return "", p.away(cleaned(err))
+	}
+	token, _ := got.Extra("id_token").(string)
+	if token == "" {
+		return "", wrong("the OpenID provider gave no id token", "is it an OpenID provider, and does its client have the scope openid?", nil)
+	}
+	return token, nil
+}
+
+// cleaned keeps what an answer says out of the log, which the library's errors cite.
+func cleaned(err error) error {
+	if said, is := errors.AsType[*oauth2.RetrieveError](err); is {
+		return errors.New("it answered " + said.Response.Status)
+	}
+	if e, is := errors.AsType[*url.Error](err); is {
+		return e.Err
+	}
+	return errors.New("its answer can't be read")
+}
+
+// ofBrowser checks the id token of a browser's login.
+func (p *Provider) ofBrowser(ctx context.Context, token, nonce string) (l Login, err error) {
+	got, err := p.verify(ctx, token, p.cfg.ClientID)
+	if err != nil {
+		return l, err
+	}
+	var of struct {
+		Party string `json:"azp"`
+	}
+	if subtle.ConstantTimeCompare([]byte(got.Nonce), []byte(nonce)) != 1 {
+		return l, wrong("the OpenID provider's token is of another login", "log in again", errors.New("the nonce is another one"))
+	}
+	if err := got.Claims(&of); err != nil || of.Party != "" && of.Party != p.cfg.ClientID {
+		return l, wrong("the OpenID provider's token is for another program", "log in again", err)
+	}
+	if l, err = p.login(got); err != nil {
+		return l, err
+	}
+	if p.cfg.Session > 0 {
+		l.Ends = p.now().Add(p.cfg.Session)
+	}
+	_, err = p.Who(l)
+	return l, err
+}
+
+// Seal returns the text that stands for a login in the session of a browser. Only who has the client's secret can make one, and each is for one session.
+func (p *Provider) Seal(session string, l Login) string {
+	return p.seal("the session "+session, marshal(l))
+}
+
+// Open returns the login of a session's text, and whether it is one.
+func (p *Provider) Open(session, text string) (l Login, is bool) {
+	plain, is := p.open("the session "+session, text)
+	return l, is && json.Unmarshal(plain, &l) == nil
+}
+
+func (p *Provider) gcm() cipher.AEAD {
+	block, err := aes.NewCipher(p.key)
+	if err != nil {
+		return nil // there is no key
+	}
+	sealer, _ := cipher.NewGCMWithRandomNonce(block) // of AES it has no error
+	return sealer
+}
+
+func (p *Provider) seal(what string, text []byte) string {
+	return base64.RawURLEncoding.EncodeToString(p.gcm().Seal(nil, nil, text, []byte(what)))
+}
+
+func (p *Provider) open(what, text string) ([]byte, bool) {
+	sealer := p.gcm()
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || sealer == nil {
+		return nil, false
+	}
+	plain, err := sealer.Open(nil, nil, raw, []byte(what))
+	return plain, err == nil
+}

@@ -1,0 +1,139 @@
+package testkit
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// Issuer is an OpenID provider that signs whatever it is told to: for what no real one would do.
+type Issuer struct {
+	// URL is its address.
+	URL string
+	// Asked hears of each request, by its path, and may answer it itself: then it returns true. Nil: nobody does.
+	Asked func(w http.ResponseWriter, r *http.Request) bool
+
+	t    *testing.T
+	mu   sync.Mutex
+	keys []jose.JSONWebKey // the last one signs
+	next map[string]any    // the claims of the next id token
+	form url.Values        // of the last request for a token
+}
+
+// NewIssuer returns a provider with one key.
+func NewIssuer(t *testing.T) *Issuer {
+	t.Helper()
+	i := &Issuer{t: t}
+	i.Rotate("k1")
+	srv := httptest.NewServer(i)
+	t.Cleanup(srv.Close)
+	i.URL = srv.URL
+	return i
+}
+
+// Rotate has another key sign, and none but that one be published.
+func (i *Issuer) Rotate(id string) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.keys = []jose.JSONWebKey{{Key: key, KeyID: id, Algorithm: string(jose.ES256), Use: "sig"}}
+}
+
+// Claims are those of a login of the client "spillway" for a quarter of an hour, with others set over them; nil takes one out.
+func (i *Issuer) Claims(with map[string]any) map[string]any {
+	now := time.Now()
+	all := map[string]any{"iss": i.URL, "aud": "spillway", "sub": "u1", "iat": now.Unix(), "exp": now.Add(15 * time.Minute).Unix(), "email": "ann@example.com", "email_verified": true}
+	maps.Copy(all, with)
+	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
+	return all
+}
+
+// Token returns a token with such claims.
+func (i *Issuer) Token(with map[string]any) string {
+	i.mu.Lock()
+	key := i.keys[len(i.keys)-1]
+	i.mu.Unlock()
+	return i.Signed(jose.SigningKey{Algorithm: jose.ES256, Key: key}, i.Claims(with))
+}
+
+// Signed returns a token that a key signs.
+func (i *Issuer) Signed(key jose.SigningKey, claims map[string]any) string {
+	i.t.Helper()
+	signer, err := jose.NewSigner(key, (&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(claims).Serialize()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return token
+}
+
+// Public is the key that can check what it signs.
+func (i *Issuer) Public() jose.JSONWebKey {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.keys[len(i.keys)-1].Public()
+}
+
+// Grant has the next code be answered with an id token of these claims.
+func (i *Issuer) Grant(with map[string]any) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.next = with
+}
+
+// Form is what the last request for a token had in it.
+func (i *Issuer) Form() url.Values {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.form
+}
+
+// ServeHTTP implements http.Handler.
+func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if i.Asked != nil && i.Asked(w, r) {
+		return
+	}
+	switch r.URL.Path {
+	case "/.well-known/openid-configuration":
+		i.Describe(w, i.URL)
+	case "/keys":
+		i.answer(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{i.Public()}})
+	case "/token":
+		_ = r.ParseForm()
+		i.mu.Lock()
+		i.form = r.PostForm
+		next := i.next
+		i.mu.Unlock()
+		i.answer(w, map[string]any{"access_token": "opaque", "token_type": "Bearer", "expires_in": 900, "id_token": i.Token(next)})
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// Describe answers with its description, under an address.
+func (i *Issuer) Describe(w http.ResponseWriter, as string) {
+	i.answer(w, map[string]any{"issuer": as, "authorization_endpoint": i.URL + "/auth", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
+		"device_authorization_endpoint": i.URL + "/device", "revocation_endpoint": i.URL + "/revoke", "scopes_supported": []string{"openid", "offline_access"}})
+}
+
+func (i *Issuer) answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
