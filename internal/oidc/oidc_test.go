@@ -244,6 +244,10 @@ func TestKeysChangeAndTheProviderGoesAway(t *testing.T) {
 func TestADescriptionIsHeldAgainstTheAddress(t *testing.T) {
 	t.Parallel()
 	i, other := testkit.NewIssuer(t), testkit.NewIssuer(t)
+	other.Asked = func(w http.ResponseWriter, _ *http.Request) bool {
+		other.Describe(w, i.URL)
+		return true
+	}
 	i.Asked = func(w http.ResponseWriter, r *http.Request) bool {
 		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusFound)
 		return true
