@@ -256,7 +256,8 @@ func (g *Guard) let(w http.ResponseWriter, r *http.Request, need roles.Need, nex
 	}
 	who := c.who
 	letIn(r)
-	r = note(r, who)
+	note(r, who)
+	r = traced(r)
 	if p := lacks(who, need); p != nil {
 		p.answer(w)
 		return

@@ -144,15 +144,18 @@ type visitor struct {
 	begin func(*http.Request) (context.Context, trace.Span) // nil: nothing is traced
 }
 
-// note has the access log say who sent a request, and begins its span. The caller's own trace (traceparent) counts from there on: who
-// is not let in makes no spans, and decides of none whether it is kept.
-func note(r *http.Request, who roles.Identity) *http.Request {
-	v, is := r.Context().Value(noted{}).(*visitor)
-	if !is {
-		return r
+// note has the access log say who sent a request.
+func note(r *http.Request, who roles.Identity) {
+	if v, is := r.Context().Value(noted{}).(*visitor); is {
+		v.who = who.Name
 	}
-	v.who = who.Name
-	if v.begin == nil {
+}
+
+// traced begins the span of a request that was let in. The caller's own trace (traceparent) counts from there on: who is not let in
+// makes no spans, and decides of none whether it is kept.
+func traced(r *http.Request) *http.Request {
+	v, is := r.Context().Value(noted{}).(*visitor)
+	if !is || v.begin == nil {
 		return r
 	}
 	var ctx context.Context
