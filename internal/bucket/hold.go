@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -90,13 +91,16 @@ func lookAt(ctx context.Context, c redis.Scripter, gateway, hold string, now int
 	}
 	s := Standing{Reason: fmt.Sprint(v[1]), Probing: v[2] == int64(1), Paused: v[3] == int64(1), PauseWhy: fmt.Sprint(v[4]),
 		Circuit: v[5] == int64(1), Endless: v[5] != int64(0), Denied: v[6] == int64(1), Stale: v[7] == int64(1)}
-	for i, at := range map[int]*time.Time{0: &s.HeldUntil, 8: &s.Since} {
-		var micros int64
-		if _, err := fmt.Sscan(fmt.Sprint(v[i]), &micros); err != nil {
-			return Standing{}, fmt.Errorf("look.lua answered %v: is another version of the program using this Redis?", v[i])
+	for _, one := range []struct {
+		i  int
+		at *time.Time
+	}{{0, &s.HeldUntil}, {8, &s.Since}} {
+		micros, err := strconv.ParseInt(fmt.Sprint(v[one.i]), 10, 64)
+		if err != nil {
+			return Standing{}, fmt.Errorf("look.lua answered %v: is another version of the program using this Redis?", v[one.i])
 		}
 		if micros > 0 {
-			*at = time.UnixMicro(micros)
+			*one.at = time.UnixMicro(micros)
 		}
 	}
 	return s, nil

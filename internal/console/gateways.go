@@ -42,29 +42,30 @@ func (l gatewayList) Many() bool { return l.All > fewGateways }
 // order is a way to sort the gateways.
 type order struct {
 	Key, Label string
-	compare    func(a, b desk.Status) int
+	compare    func(a, b *desk.Status) int
 }
 
 // Orders are the ways to sort the gateways, but for the order of the file.
 func (l gatewayList) Orders() []order { return orders }
 
 var orders = []order{
-	{"name", "name", func(a, b desk.Status) int { return strings.Compare(a.Gateway, b.Gateway) }},
-	{"queued", "most queued", func(a, b desk.Status) int { return cmp.Compare(b.Queued, a.Queued) }},
-	{"parked", "most parked", func(a, b desk.Status) int {
+	{"name", "name", func(a, b *desk.Status) int { return strings.Compare(a.Gateway, b.Gateway) }},
+	{"queued", "most queued", func(a, b *desk.Status) int { return cmp.Compare(b.Queued, a.Queued) }},
+	{"parked", "most parked", func(a, b *desk.Status) int {
 		return cmp.Compare(b.Glance.AllParked()-b.ForRoom(), a.Glance.AllParked()-a.ForRoom())
 	}},
-	{"room", "most waiting for room", func(a, b desk.Status) int { return cmp.Compare(b.ForRoom(), a.ForRoom()) }},
-	{"rate", "highest rate", func(a, b desk.Status) int { return cmp.Compare(b.Rate1m, a.Rate1m) }},
-	{"done", "most done", func(a, b desk.Status) int { return cmp.Compare(b.Done, a.Done) }},
+	{"room", "most waiting for room", func(a, b *desk.Status) int { return cmp.Compare(b.ForRoom(), a.ForRoom()) }},
+	{"rate", "highest rate", func(a, b *desk.Status) int { return cmp.Compare(b.Rate1m, a.Rate1m) }},
+	{"done", "most done", func(a, b *desk.Status) int { return cmp.Compare(b.Done, a.Done) }},
 }
 
 // listOf chooses the gateways of the page that is asked for. What is asked wrongly means all.
 func listOf(all []desk.Status, q url.Values) gatewayList {
 	l := gatewayList{Name: strings.TrimSpace(q.Get("name")), Doing: q.Get("state"), Sort: q.Get("sort"), All: len(all)}
-	counts, met := map[string]int{}, []desk.Status{}
-	for _, s := range all {
-		word := stateOf(s).Word
+	counts, met := map[string]int{}, make([]*desk.Status, 0, len(all))
+	for i := range all {
+		s := &all[i]
+		word := stateOf(*s).Word
 		counts[word]++
 		if (l.Doing == "" || l.Doing == word) && strings.Contains(strings.ToLower(s.Gateway), strings.ToLower(l.Name)) {
 			met = append(met, s)
@@ -82,12 +83,15 @@ func listOf(all []desk.Status, q url.Values) gatewayList {
 }
 
 // cut keeps the page of that number, or else the first.
-func (l *gatewayList) cut(met []desk.Status, page string) {
+func (l *gatewayList) cut(met []*desk.Status, page string) {
 	n, _ := strconv.Atoi(page)
 	last := max((len(met)+gatewaysShown-1)/gatewaysShown, 1)
 	n = min(max(n, 1), last)
 	from, to := (n-1)*gatewaysShown, min(n*gatewaysShown, len(met))
-	l.shown, l.Met, l.From, l.To = met[from:to], len(met), from+1, to
+	for _, s := range met[from:to] {
+		l.shown = append(l.shown, *s)
+	}
+	l.Met, l.From, l.To = len(met), from+1, to
 	if n > 1 {
 		l.Prev = l.link(n - 1)
 	}

@@ -2,14 +2,11 @@ package console
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"spillway/internal/config"
-	"spillway/internal/httpapi"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
@@ -95,41 +92,6 @@ func TestTheFrontPageBeginsWithWhatNeedsAPerson(t *testing.T) {
 		}
 		at = i
 	}
-}
-
-// BenchmarkTheOverviewOf3000Gateways measures the page as a browser gets it.
-func BenchmarkTheOverviewOf3000Gateways(b *testing.B) {
-	cfg, err := config.Parse("x.yaml", []byte("redis: redis://x\ngateways:\n  g:\n    request: {url: \"http://127.0.0.1:1/\"}\n    leak: {limits: [5/s, 1000/d]}\n"), config.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	all := make([]config.Gateway, 3000)
-	for i := range all {
-		all[i] = cfg.Gateways[0]
-		all[i].Name = fmt.Sprintf("%s-%04d", testkit.Gateway(b), i)
-	}
-	client := testkit.Client(b)
-	page := New(Config{Redis: client, Gateways: all, Guard: httpapi.NewGuard("")})
-	busy := func() (seconds float64) {
-		for line := range strings.Lines(client.Info(b.Context(), "cpu").Val()) {
-			for _, kind := range []string{"used_cpu_user:", "used_cpu_sys:"} {
-				if text, ok := strings.CutPrefix(strings.TrimSpace(line), kind); ok {
-					more, _ := strconv.ParseFloat(text, 64)
-					seconds += more
-				}
-			}
-		}
-		return seconds
-	}
-	before := busy()
-	for b.Loop() {
-		answer := httptest.NewRecorder()
-		page.ServeHTTP(answer, httptest.NewRequest("GET", "http://127.0.0.1/?sort=parked&page=7", nil))
-		if answer.Code != 200 || len(names(answer.Body.String())) != gatewaysShown {
-			b.Fatal(answer.Code, len(names(answer.Body.String())))
-		}
-	}
-	b.ReportMetric((busy()-before)/float64(b.N)*1000, "ms-of-Redis/op")
 }
 
 // A key of one gateway that is damaged is said on the front page, and takes no other gateway away.

@@ -201,9 +201,11 @@ func (s Status) heldNeed() (Need, bool) {
 // lookupsNeed returns that the look-ups of a pending job have failed for long. That jobs are pending needs nobody.
 func (s Status) lookupsNeed() (Need, bool) {
 	a := s.Glance.Asking
-	n := s.need(NeedLookups, "look-ups of pending jobs fail, such as that of "+a.FailingJob+": "+a.FailingWhy, a.Failing, job.Totals{Jobs: s.Pending},
-		"check lookup of the gateway in the file, and its credentials: dispatcher job "+dispatch.ShellWord(a.FailingJob))
-	return n, !a.Failing.IsZero() && s.Glance.Now.Sub(a.Failing) >= FailingLong
+	if a.Failing.IsZero() || s.Glance.Now.Sub(a.Failing) < FailingLong {
+		return Need{}, false
+	}
+	return s.need(NeedLookups, "look-ups of pending jobs fail, such as that of "+a.FailingJob+": "+a.FailingWhy, a.Failing, job.Totals{Jobs: s.Pending},
+		"check lookup of the gateway in the file, and its credentials: dispatcher job "+dispatch.ShellWord(a.FailingJob)), true
 }
 
 // need returns the need of a gateway that the configuration does not have, unless another file has it.

@@ -221,6 +221,9 @@ func (d *Desk) StatusOfWell(ctx context.Context) (all []Status, damaged error) {
 	if err != nil {
 		return nil, err
 	}
+	if damaged == nil { // none is left out of thousands
+		return found, nil
+	}
 	for i, s := range found {
 		if errs[i] == nil {
 			all = append(all, s)

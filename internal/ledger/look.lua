@@ -16,13 +16,12 @@ for _, task in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
 end
 local counters = redis.call('HMGET', KEYS[5], 'done', 'accepted', 'discarded')
 local bucket, calls, oldest, of = math.floor(now / 5000000), 0, nil, {}
-local counts = redis.call('HGETALL', KEYS[6])
-for i = 1, #counts, 2 do
-  local b = tonumber(counts[i])
-  if b > bucket - 12 then
-    of[b] = tonumber(counts[i + 1])
-    calls = calls + of[b]
-    if not oldest or b < oldest then oldest = b end
+local last = {} -- of the last minute
+for i = 1, 12 do last[i] = int(bucket - 12 + i) end
+for i, text in ipairs(redis.call('HMGET', KEYS[6], unpack(last))) do
+  local n = text and tonumber(text)
+  if n then
+    of[bucket - 12 + i], calls, oldest = n, calls + n, oldest or bucket - 12 + i
   end
 end
 local fresh = (of[bucket] or 0) + (of[bucket - 1] or 0)
@@ -33,14 +32,18 @@ end
 if spans > 0 and at > bucket - 12 then -- calls began within the first of them
   lately, spans = lately - of[at + 1], spans - 1
 end
-local queued = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[8]) + redis.call('LLEN', KEYS[9]) + redis.call('LLEN', KEYS[10])
-for _, class in ipairs(redis.call('HKEYS', KEYS[12])) do queued = queued + queued_of(ARGV[3], class) end
-local seen = {now, queued, flying, redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
-  tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, tonumber(counters[3]) or 0,
-  calls, oldest and now - oldest * 5000000 or 0, 0, redis.call('ZCARD', KEYS[11]), lately, spans, fresh}
-local firsts = {}
+local queued = redis.call('LLEN', KEYS[1])
+local scheduled, retrying, asking = 0, 0, 0
+if redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]) > 0 then -- seldom: most gateways have none of them
+  queued = queued + redis.call('LLEN', KEYS[8]) + redis.call('LLEN', KEYS[9]) + redis.call('LLEN', KEYS[10])
+  for _, class in ipairs(redis.call('HKEYS', KEYS[12])) do queued = queued + queued_of(ARGV[3], class) end
+  scheduled, retrying, asking = redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[11])
+end
+local seen = {now, queued, flying, scheduled, retrying, tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, tonumber(counters[3]) or 0,
+  calls, oldest and now - oldest * 5000000 or 0, 0, asking, lately, spans, fresh}
+local firsts, parked = {}, redis.call('EXISTS', unpack(KEYS, 13)) > 0
 for i = 13, #KEYS do
-  local jobs, first = redis.call('ZCARD', KEYS[i]), 0
+  local jobs, first = parked and redis.call('ZCARD', KEYS[i]) or 0, 0
   if jobs > 0 then
     first = tonumber(redis.call('ZRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2])
     seen[11] = seen[11] + (tonumber(redis.call('HGET', KEYS[5], 'b:' .. string.match(KEYS[i], 'parked:[^:]+$'))) or 0)

@@ -96,7 +96,7 @@ func (w *crew) send(all []redis.Cmder) {
 // run runs a script that only reads. Redis is given the text once for all, if it does not know it.
 func (w *crew) run(ctx context.Context, s *Script, keys []string, args []any) *redis.Cmd {
 	cmd := w.EvalSha(ctx, s.s.Hash(), keys, args...)
-	if !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+	if cmd.Err() == nil || !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		return cmd
 	}
 	if err := w.load(s); err != nil {
