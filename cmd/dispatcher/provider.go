@@ -27,6 +27,10 @@ func providerCommand(p *program) *cobra.Command {
 answers 429 to each call above them. Beyond that it declines, fails or hangs as told. A call to any path is a charge,
 but GET /lookups/ID, which says what became of a job.
 
+The job of a call is that of its Idempotency-Key, or else the header X-Job-Id, the query's id, or the last piece of the path.
+A gateway without keys needs one of the others, like url: "http://127.0.0.1:9500/payments?id={id}". Otherwise all calls
+to one path are taken for one job, and from the second one on count as charged twice.
+
 A fate is the one answer that a job always gets, or a share of all jobs. It takes id=JOB (id=old-* for all that begin so) or
 share=5%, then status=500 or hang, and retry_after=1s. It charges nothing, unless it hangs, is a success or a redirection:
 charge=true and charge=false say otherwise. An incident is an answer for all jobs, or for a share of the calls.

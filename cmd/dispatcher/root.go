@@ -37,6 +37,7 @@ func newCommand(s cli.Streams) *cobra.Command {
 	}
 	p.AddTo(root)
 	p.serverFlags(root)
+	root.PersistentPreRunE = p.checkServer
 	root.AddCommand(runCommand(p), statusCommand(p), callsCommand(p), answersCommand(p), processesCommand(p), topCommand(p), jobCommand(p), findCommand(p), doctorCommand(p), dlqCommand(p), auditCommand(p), limitCommand(p), laneCommand(p), routeCommand(p), pauseCommand(p), resumeCommand(p), demoCommand(p), providerCommand(p))
 	root.AddCommand(batchCommand(p), gatewayCommand(p), parkCommand(p), outcomesCommand(p), exportCommand(p), reconcileCommand(p), healthcheckCommand(p), configCommand(p), packsCommand(p), trailCommand(p), cli.ManCommand(s, &p.Common))
 	return root
@@ -67,9 +68,6 @@ const openWait = 5 * time.Second
 
 // open loads the configuration and connects to its Redis, for commands that look at what others keep there.
 func (p *program) open(ctx context.Context) (*session, error) {
-	if err := p.hereOnly(); err != nil {
-		return nil, err
-	}
 	cfg, err := p.loadShared()
 	if err != nil {
 		return nil, err

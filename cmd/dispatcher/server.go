@@ -73,12 +73,32 @@ func (p *program) token() (string, error) {
 	return token, nil
 }
 
-// hereOnly refuses --server for a command that needs Redis itself.
-func (p *program) hereOnly() error {
-	if p.server == "" {
+// stayLocal are the commands that have no operation of the API, and why.
+var stayLocal = map[string]string{
+	"outcomes copy": "it writes into the database of whoever runs it, and takes the outcomes from outcomes",
+	"run":           "it is the dispatcher itself, and needs the file and Redis",
+	"demo":          "it brings its own Redis and provider",
+	"provider":      "it stands in for a gateway, and talks to no dispatcher",
+	"healthcheck":   "it asks a dispatcher's /readyz, and --listen says of which",
+	"config show":   "it is about the file on this machine",
+	"packs list":    "the packs are in the program",
+	"packs show":    "the packs are in the program",
+	"reconcile":     "it compares a file on this machine with every record, and needs Redis itself",
+	"man":           "it writes the manual pages of the program",
+}
+
+// checkServer refuses --server for a command that can do nothing with it, before anything else is found wrong.
+func (p *program) checkServer(cmd *cobra.Command, _ []string) error {
+	_, command, _ := strings.Cut(cmd.CommandPath(), " ")
+	why, local := stayLocal[command]
+	if !local || command == "outcomes copy" || p.server == "" {
 		return nil
 	}
-	return cli.Usage("leave --server and $"+serverVariable+" out, and run it where Redis can be reached", "this command can't be done by --server: it needs Redis itself")
+	needsRedis := command == "run" || command == "reconcile" // the others have nothing to do with the environment
+	if !needsRedis && !cmd.Flags().Changed("server") {
+		return nil
+	}
+	return cli.Usage("leave --server and $"+serverVariable+" out", "\"%s\" can't be done by --server: %s", cmd.CommandPath(), why)
 }
 
 // acts returns who acts.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -163,6 +164,27 @@ func TestAServerThatCantBeAsked(t *testing.T) {
 	} {
 		if got := say(c.args...); got.code != c.code || !strings.Contains(got.err, c.says) {
 			t.Errorf("%v: %d %s", c.args, got.code, got.err)
+		}
+	}
+}
+
+// A command that can do nothing with --server says so before it complains of anything else, such as a file that is not here.
+func TestCommandsThatStayHereRefuseAServerFirst(t *testing.T) {
+	t.Parallel()
+	f := newFar(t)
+	for command := range stayLocal {
+		if command == "outcomes copy" {
+			continue
+		}
+		args := strings.Fields(command)
+		if command == "packs show" {
+			args = append(args, "stripe/v1")
+		}
+		args = append(args, "-c", "missing.yaml", "--server", "http://127.0.0.1:1")
+		got := f.commandWith(cli.Streams{In: strings.NewReader("")}, args...)
+		if want := fmt.Sprintf("dispatcher: \"dispatcher %s\" can't be done by --server: ", command); got.code != 2 || !strings.HasPrefix(got.err, want) ||
+			!strings.Contains(got.err, "hint: leave --server and $DISPATCHER_SERVER out") {
+			t.Errorf("%s: exit code %d, %s", command, got.code, got.err)
 		}
 	}
 }

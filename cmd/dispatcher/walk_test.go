@@ -14,20 +14,6 @@ import (
 	"spillway/internal/remote"
 )
 
-// stayLocal are the commands that have no operation of the API, and why.
-var stayLocal = map[string]string{
-	"outcomes copy": "it writes into the database of whoever runs it, and takes the outcomes from outcomes",
-	"run":           "it is the dispatcher",
-	"demo":          "it brings its own Redis and provider",
-	"provider":      "it stands in for a gateway",
-	"healthcheck":   "it asks a dispatcher's /readyz",
-	"config show":   "it is about the file beside it",
-	"packs list":    "the packs are in the program",
-	"packs show":    "the packs are in the program",
-	"reconcile":     "it compares a file beside the operator with every record",
-	"man":           "it writes pages of the program",
-}
-
 // otherDoors are the operations of the API that no command of dispatcher is for, and what they are for.
 var otherDoors = map[string]string{
 	"/v1/gateways/{gateway}/jobs":      "enqueue",
