@@ -1,10 +1,12 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"spillway/internal/desk"
@@ -113,25 +115,27 @@ const needsShown = 20
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 	d, ctx, q := c.desk(r.Context()), r.Context(), r.URL.Query()
+	var beside sync.WaitGroup
+	var unlisted []desk.Unlisted
+	var err, errRows error
+	beside.Go(func() { unlisted, err = c.unlisted(ctx) })
 	all, damaged := d.StatusOfWell(ctx)
+	beside.Wait()
 	if damaged != nil && len(all) == 0 {
 		return damaged
 	}
-	unlisted, err := c.unlisted(ctx)
 	if err != nil {
 		return err
 	}
-	needs, unseen, err := d.Needs(ctx, all, unlisted)
-	if err != nil {
-		return err
-	}
-	damaged = desk.AlsoDamaged(damaged, unseen)
 	v := &overviewView{base: base{Title: "Gateways", Live: true}, gatewayList: listOf(all, q)}
-	if damaged != nil {
-		v.Damaged = damaged.Error()
-	}
-	if v.Rows, err = glances(ctx, d, v.shown); err != nil {
+	beside.Go(func() { v.Rows, errRows = glances(ctx, d, v.shown) })
+	needs, unseen, err := d.Needs(ctx, all, unlisted)
+	beside.Wait()
+	if err = cmp.Or(err, errRows); err != nil {
 		return err
+	}
+	if damaged = desk.AlsoDamaged(damaged, unseen); damaged != nil {
+		v.Damaged = damaged.Error()
 	}
 	v.need(needs, q.Get("needs") == "all")
 	for _, u := range unlisted {
