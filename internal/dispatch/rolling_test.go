@@ -1,0 +1,245 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// fated is a gateway that does with a job what the first word of its id says, and remembers the calls of each.
+type fated struct {
+	mu    sync.Mutex
+	calls map[string]int
+	order []string
+	open  chan struct{} // closes when calls that hang are answered
+}
+
+func (g *fated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get("Idempotency-Key")
+	g.mu.Lock()
+	g.calls[id]++
+	n := g.calls[id]
+	g.order = append(g.order, id)
+	g.mu.Unlock()
+	switch word, _, _ := strings.Cut(id, "-"); {
+	case word == "hangs":
+		select {
+		case <-g.open:
+		case <-r.Context().Done():
+		}
+	case word == "refused":
+		w.WriteHeader(http.StatusPaymentRequired)
+	case word == "exhausted", word == "retried" && n == 1:
+		w.WriteHeader(http.StatusInternalServerError)
+	case word == "unknown":
+		w.WriteHeader(http.StatusTeapot)
+	}
+}
+
+func (g *fated) made() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.order)
+}
+
+// fates are what becomes of jobs, by the first words of their ids: the state or the reason in the end, and how many calls are made.
+var fates = map[string]struct {
+	end   string
+	calls int
+	share int // of a hundred jobs
+}{
+	"plain": {"done", 1, 50}, "later": {"done", 1, 10}, "retried": {"done", 2, 10}, "refused": {"refused", 1, 8}, "exhausted": {"exhausted", 2, 6}, "unknown": {"unknown_outcome", 1, 5},
+	"stale": {"expired", 0, 5}, "cancelled": {"cancelled", 0, 3}, "paused": {"done", 1, 3},
+}
+
+// everyState returns n jobs, of which each hundred have all fates.
+func everyState(name string, n int, later time.Time, lane func(i int) string) (jobs []job.Job) {
+	var words []string
+	for _, word := range slices.Sorted(maps.Keys(fates)) {
+		words = append(words, slices.Repeat([]string{word}, fates[word].share)...)
+	}
+	for i := range n {
+		j := job.Job{ID: fmt.Sprintf("%s-%s%s-%05d", words[i*37%100], name, lane(i), i), Lane: lane(i)}
+		switch word, _, _ := strings.Cut(j.ID, "-"); word {
+		case "later":
+			j.At = later
+		case "stale":
+			j.Expires = time.Now().Add(-time.Minute)
+		case "cancelled", "paused":
+			j.Batch = word
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// rolling is a gateway with lanes and without.
+type rolling struct {
+	*rig
+	g    *fated
+	sent map[string]bool
+}
+
+func (r *rolling) put(jobs []job.Job) {
+	r.t.Helper()
+	for some := range slices.Chunk(jobs, 500) {
+		for i, said := range r.admit(some...) {
+			if said != string(job.Enqueued) && said != string(job.ParkedNow) {
+				r.t.Fatalf("%s: %s", some[i].ID, said)
+			}
+			r.sent[some[i].ID] = true
+		}
+	}
+}
+
+func (r *rolling) calls(n int) {
+	r.t.Helper()
+	testkit.Eventually(r.t, 60*time.Second, fmt.Sprintf("%d calls", n), func() bool { return r.g.made() >= n })
+}
+
+func (r *rolling) stop(d *Dispatcher) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	d.Stop(ctx)
+}
+
+// A gateway without lanes has jobs of every state when a new dispatcher comes whose file has lanes, while the old one runs, and one without lanes again after that: no job is lost,
+// each has its calls and no more, and those of a lane are called in their order.
+func TestLanesComeAndGoOverJobsOfEveryState(t *testing.T) {
+	t.Parallel()
+	n, rate := testkit.Often(400, 10_000), testkit.Often(300, 500)
+	g := &fated{calls: map[string]int{}, open: make(chan struct{})}
+	r := &rolling{routed(t, g, `{url: URL/, idempotency_prefix: "", timeout: 60s}`, fmt.Sprintf(`leak: {limits: [%d/s], jitter: 20ms}
+retry: {attempts: 2, first: 200ms, max: 200ms}
+circuit: off
+answers: {rules: [{status: 418, then: unknown}]}
+admission: {limits: [%d/s], burst: %d}
+lanes: {key: lane, limits: [%d/s]}
+`, rate, rate/2, n/3, rate/2)), g, map[string]bool{}}
+	with := r.cfg.Gateways[0]
+	without := with
+	without.Lanes = nil
+	ctx, keys := t.Context(), redisdb.NewKeys(with.Name)
+	serve := func(with config.Gateway) *Dispatcher {
+		r.cfg.Gateways[0] = with
+		return r.rig.serve()
+	}
+	none := func(int) string { return "" }
+	lane := func(i int) string { return "abc"[i%3 : i%3+1] }
+
+	r.cfg.Gateways[0] = without
+	var hung []job.Job
+	for i := range 8 {
+		hung = append(hung, job.Job{ID: fmt.Sprintf("hangs-%d", i)})
+	}
+	r.put(hung)
+	r.put(everyState("old", n, time.Now().Add(2*time.Second), none))
+	books := func() *ledger.Books { return Books(r.db.Client, r.cfg.Gateways[0]) }
+	if err := books().PauseBatch(ctx, "paused", "me", "a test", anything); err != nil {
+		t.Fatal(err)
+	}
+	if err := books().CancelBatch(ctx, "cancelled", "me", "a test", 0, anything); err != nil {
+		t.Fatal(err)
+	}
+	first := serve(without)
+	seen := map[string]int64{}
+	testkit.Eventually(t, 20*time.Second, "jobs in every state", func() bool {
+		s := r.standing(0)
+		states := map[string]int64{"queued": s.Queued, "in flight": s.InFlight, "retrying": s.Retrying, "scheduled": s.Scheduled, "done": s.Done}
+		for reason, jobs := range s.Parked {
+			states[string(reason)] = jobs
+		}
+		for state, jobs := range states {
+			seen[state] = max(seen[state], jobs)
+		}
+		return !slices.ContainsFunc(append(slices.Collect(maps.Keys(states)), "unknown_outcome", "refused", "exhausted", "expired", "cancelled", "paused", "rejected"), func(state string) bool {
+			return seen[state] == 0
+		})
+	})
+	before := r.standing(0)
+	if before.Queued == 0 || before.Done > int64(n)*3/4 {
+		t.Errorf("too few jobs wait when lanes come: %+v", before)
+	}
+
+	second := serve(with)
+	r.put(everyState("new", n/2, time.Now().Add(time.Second), lane))
+	r.calls(r.g.made() + n/10)
+	close(g.open)
+	r.stop(first)
+	r.calls(r.g.made() + n/10)
+	testkit.Eventually(t, 20*time.Second, "jobs in lanes", func() bool {
+		lines, err := redisdb.LaneLines(ctx, r.db.Client, keys)
+		return err == nil && len(lines) > 1
+	})
+	third := serve(without)
+	r.stop(second)
+	testkit.Eventually(t, 60*time.Second, "no job to be in lanes", func() bool {
+		lines, err := redisdb.LaneLines(ctx, r.db.Client, keys)
+		return err == nil && len(lines) == 0
+	})
+	if err := books().ResumeBatch(ctx, "paused", anything); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 2*time.Minute, "all to be at an end", func() bool {
+		s := r.standing(0)
+		return s.Queued+s.InFlight+s.Retrying+s.Scheduled+s.Parked[job.Rejected]+s.Parked[job.Paused] == 0
+	})
+	r.stop(third)
+	r.ended()
+	r.clean()
+}
+
+// ended holds each job and its calls against its fate, and the order of the calls against that of the lines.
+func (r *rolling) ended() {
+	r.t.Helper()
+	came, last := map[string]int{}, map[string]int{}
+	for id := range r.sent {
+		word, _, _ := strings.Cut(id, "-")
+		fate := fates[word]
+		if word == "hangs" {
+			fate = fates["plain"]
+		}
+		rec := r.found(id)
+		end := string(rec.State)
+		if rec.State == job.Parked {
+			end = string(rec.Reason)
+		}
+		if calls := r.g.calls[id]; end != fate.end || calls != fate.calls {
+			r.t.Errorf("%s is %s after %d calls, and not %s after %d: %+v", id, end, calls, fate.end, fate.calls, rec.History)
+		}
+	}
+	for _, id := range r.g.order {
+		word, rest, _ := strings.Cut(id, "-")
+		line, number, _ := strings.Cut(rest, "-")
+		if word != "plain" {
+			continue
+		}
+		var at int
+		fmt.Sscanf(number, "%d", &at)
+		if at < last[line] {
+			came[line] = max(came[line], last[line]-at)
+		}
+		last[line] = max(last[line], at)
+	}
+	for line, off := range came {
+		if off > 400 { // calls overtake others on their way, and so do those whose slot had passed
+			r.t.Errorf("a job of %s came %d numbers behind others", line, off)
+		}
+	}
+	if len(r.g.calls) == 0 || len(last) != 4 {
+		r.t.Errorf("%d lines of jobs were called: %v", len(last), last)
+	}
+}
