@@ -14,10 +14,13 @@ type LaneSettings struct {
 	Limits  []string `json:"limits"` // in force, such as 5/s; none: it has the gateway's alone
 	Weight  int64    `json:"weight"` // its share beside other lanes with jobs, 1 to 1000
 	Paused  bool     `json:"paused"`
-	SetLive bool     `json:"set_live"` // limits or weight are its own
-	// File and FileWeight are those of all lanes, as the configuration has them.
-	File       []string `json:"file"`
-	FileWeight int64    `json:"file_weight"`
+	SetLive bool     `json:"set_live"` // limits, weight or cap are its own
+	// MaxInFlight is how many calls may be under way, over all processes; zero: any number.
+	MaxInFlight int64 `json:"max_in_flight"`
+	// What begins with File is that of all lanes, as the configuration has it.
+	File            []string `json:"file"`
+	FileWeight      int64    `json:"file_weight"`
+	FileMaxInFlight int64    `json:"file_max_in_flight"`
 }
 
 type laneAct struct {
@@ -29,15 +32,21 @@ type setLane struct {
 	Lane   string   `json:"lane"`
 	Limits []string `json:"limits,omitempty"`
 	Weight int64    `json:"weight,omitempty"`
+	Most   *int64   `json:"max_in_flight,omitempty"`
 	actor
 }
 
 // SetLane gives a lane limits and a weight of its own, until ResetLane. No limits, and a weight of zero, stay as they are; it is an error to name neither.
 func (c *Client) SetLane(ctx context.Context, gateway, lane string, limits []string, weight int64, by Act) (LaneSettings, error) {
-	return act[LaneSettings](ctx, c, setLane{lane, limits, weight, actor(by)}, "v1", "gateways", gateway, "lanes", "set")
+	return act[LaneSettings](ctx, c, setLane{lane, limits, weight, nil, actor(by)}, "v1", "gateways", gateway, "lanes", "set")
 }
 
-// ResetLane has a lane have the limits and the weight of all lanes again. A pause goes on.
+// CapLane says how many calls of a lane may be under way, over all processes, until ResetLane. Zero means any number, also where the configuration has a cap of all lanes.
+func (c *Client) CapLane(ctx context.Context, gateway, lane string, calls int64, by Act) (LaneSettings, error) {
+	return act[LaneSettings](ctx, c, setLane{lane, nil, 0, &calls, actor(by)}, "v1", "gateways", gateway, "lanes", "set")
+}
+
+// ResetLane has a lane have the limits, the weight and the cap of all lanes again. A pause goes on.
 func (c *Client) ResetLane(ctx context.Context, gateway, lane string, by Act) (LaneSettings, error) {
 	return act[LaneSettings](ctx, c, laneAct{lane, actor(by)}, "v1", "gateways", gateway, "lanes", "reset")
 }

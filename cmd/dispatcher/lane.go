@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -22,7 +23,7 @@ Name the jobs without a lane "".`,
 		Example: "  dispatcher lane list -g stripe --top 10\n  dispatcher lane set -g stripe acct_1 --limits 50/s --weight 5\n  dispatcher lane pause -g stripe acct_1",
 	}
 	cmd.AddCommand(laneListCommand(p), laneShowCommand(p), laneSet(p),
-		laneAct(p, "reset", "Let a lane have the limits and the weight of all lanes again", "Reset leaves a pause as it is: see lane resume.", remote.ResetLane),
+		laneAct(p, "reset", "Let a lane have the limits, the weight and the cap of all lanes again", "Reset leaves a pause as it is: see lane resume.", remote.ResetLane),
 		laneAct(p, "pause", "Have the jobs of a lane wait", "Pause lets no process start a call for the lane. Its jobs wait in their order, and keep coming in; other lanes are called\nas before. Calls that were bound to a slot before, 100 ms ahead at most, are made.", remote.PauseLane),
 		laneAct(p, "resume", "Call the jobs of a paused lane again", "", remote.ResumeLane))
 	return cmd
@@ -30,17 +31,21 @@ Name the jobs without a lane "".`,
 
 func laneSet(p *program) *cobra.Command {
 	var names, limits []string
-	var weight int64
+	var weight, most int64
 	var why string
 	cmd := &cobra.Command{
-		Use: "set -g GATEWAY LANE [--limits LIMIT,...] [--weight N]", Short: "Give a lane limits and a weight of its own, live",
+		Use: "set -g GATEWAY LANE [--limits LIMIT,...] [--weight N] [--max-in-flight N]", Short: "Give a lane limits, a weight and a cap of its own, live",
 		Long: `Set replaces what all lanes have, for one lane, on every process from the answer on. What is not named stays as it is.
 Calls that were bound to a slot before, 100 ms ahead at most, are made, and count.`,
-		Example: "  dispatcher lane set -g stripe acct_1 --limits 50/s,2000/m\n  dispatcher lane set -g stripe acct_1 --weight 5",
+		Example: "  dispatcher lane set -g stripe acct_1 --limits 50/s,2000/m\n  dispatcher lane set -g stripe acct_1 --weight 5 --max-in-flight 2",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(limits) == 0 && !cmd.Flags().Changed("weight") {
-				return cli.Usage("say --limits 50/s, or --weight 5, or both", "nothing is named that the lane is to have")
+			to := remote.LaneTo{Limits: limits, Weight: weight}
+			if cmd.Flags().Changed("max-in-flight") {
+				to.MaxInFlight = &most
+			}
+			if len(limits) == 0 && !cmd.Flags().Changed("weight") && to.MaxInFlight == nil {
+				return cli.Usage("say --limits 50/s, --weight 5 or --max-in-flight 2, or several of them", "nothing is named that the lane is to have")
 			}
 			for i, text := range limits {
 				l, err := job.ParseLimit(text)
@@ -52,13 +57,18 @@ Calls that were bound to a slot before, 100 ms ahead at most, are made, and coun
 			if weight < 1 && cmd.Flags().Changed("weight") {
 				return cli.Usage("give one from 1 to 1000", "a lane can't have a weight of %d", weight)
 			}
+			if most < 0 {
+				return cli.Usage("give 0 for any number; lane reset gives the lane what all lanes have", "a lane can't have a cap of %d calls under way", most)
+			}
 			return p.changeLane(cmd.Context(), names, func(ctx context.Context, d remote.Desk, act remote.GatewayAct) (desk.LaneSettings, error) {
-				return remote.SetLane.Ask(ctx, d, remote.LaneTo{LaneOf: remote.LaneOf{GatewayAct: act, Lane: args[0]}, Limits: limits, Weight: weight})
+				to.LaneOf = remote.LaneOf{GatewayAct: act, Lane: args[0]}
+				return remote.SetLane.Ask(ctx, d, to)
 			}, why)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` of the lane; repeatable")
 	cmd.Flags().StringSliceVar(&limits, "limits", nil, "the `LIMIT`s that hold for it, in every rolling window; repeatable")
+	cmd.Flags().Int64Var(&most, "max-in-flight", 0, "`N` calls of it may be under way at once, over all processes; 0: any number")
 	cmd.Flags().Int64Var(&weight, "weight", 0, "`N` calls beside one of a lane with the weight 1, while both have jobs; 1 to 1000")
 	whyFlag(cmd, &why)
 	return cmd
@@ -99,9 +109,9 @@ func (p *program) showLane(v desk.LaneSettings) error {
 	}
 	from := "as in the file"
 	if v.SetLive {
-		from = fmt.Sprintf("set live; the file says %s, weight %d", strings.Join(v.File, " "), v.FileWeight)
-		if len(v.File) == 0 {
-			from = fmt.Sprintf("set live; the file says no limits, weight %d", v.FileWeight)
+		from = "set live; the file says " + cmp.Or(strings.Join(v.File, " "), "no limits") + fmt.Sprintf(", weight %d", v.FileWeight)
+		if v.FileMaxInFlight > 0 {
+			from += fmt.Sprintf(", %d in flight at most", v.FileMaxInFlight)
 		}
 	}
 	_, err := fmt.Fprintf(p.Tell(), "%s %s: %s (%s)\n", v.Gateway, v.Name(), v.Text(), from)

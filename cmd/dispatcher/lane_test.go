@@ -42,16 +42,20 @@ func lanesRig(t *testing.T) *rig {
 var laneActs = []struct{ act, says, json string }{
 	{"lane set -g ONE acct_1 --limits 50/s,2000/m --why agreed", "one acct_1: 50/s 2000/m, weight 2 (set live; the file says 5/s 100/m, weight 2)\n", ""},
 	{"lane set -g ONE acct_1 --weight 5", "one acct_1: 50/s 2000/m, weight 5 (set live; the file says 5/s 100/m, weight 2)\n", ""},
+	{"lane set -g ONE acct_1 --max-in-flight 3", "one acct_1: 50/s 2000/m, weight 5, 3 in flight at most (set live; the file says 5/s 100/m, weight 2)\n", ""},
+	{"lane set -g ONE acct_1 --max-in-flight 0", "one acct_1: 50/s 2000/m, weight 5 (set live; the file says 5/s 100/m, weight 2)\n", ""},
 	{"lane pause -g ONE acct_1", "one acct_1: 50/s 2000/m, weight 5, paused (set live; the file says 5/s 100/m, weight 2)\n", ""},
-	{"lane reset -g ONE acct_1 -o json", "", `{"gateway":"one","lane":"acct_1","limits":["5/s","100/m"],"weight":2,"paused":true,"set_live":false,"file":["5/s","100/m"],"file_weight":2}`},
+	{"lane reset -g ONE acct_1 -o json", "", `{"gateway":"one","lane":"acct_1","limits":["5/s","100/m"],"weight":2,"paused":true,"max_in_flight":0,"set_live":false,"file":["5/s","100/m"],"file_weight":2,"file_max_in_flight":0}`},
 	{"lane resume -g ONE acct_1", "one acct_1: 5/s 100/m, weight 2 (as in the file)\n", ""},
-	{"lane pause -g ONE \"\" -o json", "", `{"gateway":"one","lane":"","limits":["5/s","100/m"],"weight":2,"paused":true,"set_live":false,"file":["5/s","100/m"],"file_weight":2}`},
+	{"lane pause -g ONE \"\" -o json", "", `{"gateway":"one","lane":"","limits":["5/s","100/m"],"weight":2,"paused":true,"max_in_flight":0,"set_live":false,"file":["5/s","100/m"],"file_weight":2,"file_max_in_flight":0}`},
 	{"route pause -g ONE refund --why fraud", "one refund paused\n", ""},
 	{"route resume -g ONE refund -o json", "", `{"gateway":"one","route":"refund","done":"resumed"}`},
 }
 
 const laneTrail = `TIME	one	WHO	lane set acct_1 50/s 2000/m	0			agreed	TIME
 TIME	one	WHO	lane set acct_1 weight 5	0				TIME
+TIME	one	WHO	lane set acct_1 in flight 3	0				TIME
+TIME	one	WHO	lane set acct_1 in flight 0	0				TIME
 TIME	one	WHO	lane pause acct_1	0				TIME
 TIME	one	WHO	lane reset acct_1	0				TIME
 TIME	one	WHO	lane resume acct_1	0				TIME

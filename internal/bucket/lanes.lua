@@ -13,7 +13,7 @@
 --      lane:LANE        text  packed: {throttled until, for jobs of which class that cost more ('' = for all), logs, flow, tag, lines with tasks, flow, …}, and behind
 --                             the flows until when the lane's hold may say something, if there was one lately (scopes.lua)
 --      route:ROUTE      text  packed: logs
---      overrides        hash  lane:LANE, route:ROUTE → what was set for it live: limits|weight|paused, each empty where nothing was (limits as permits.own reads them)
+--      overrides        hash  lane:LANE, route:ROUTE → what was set for it live: limits|weight|paused|calls under way, each empty where nothing was (limits as permits.own reads them)
 -- A lane with tasks is either in throttled or in the sets of all its flows with tasks. Edges and moments in these keys go on when Redis's clock is set back.
 
 local LANES_KEPT = 60000000 -- a lane's record outlives its use by so much: it would be new again without its tags
@@ -54,12 +54,13 @@ function lanes.class(flow) return (string.match(flow, '^[^:]*')) end
 function lanes.route(flow) return (string.match(flow, '[^:]*$')) end
 function lanes.line(flow, line, lane) return L.prefix .. 'flow:' .. flow .. ':' .. LANES_LINES[line] .. ':' .. lane end
 
--- lanes.override returns what was set for a lane or a route: its limits, its weight, and whether it is paused; nothing where nothing was. What can't be read may be a pause.
+-- lanes.override returns what was set for a lane or a route: its limits, its weight, whether it is paused, and how many calls of it may be under way; nothing where nothing was.
+-- What can't be read may be a pause.
 function lanes.override(of)
   local text = L.overridden and redis.call('HGET', L.prefix .. 'overrides', of)
   if not text then return '', nil, false end
-  local limits, weight, paused = string.match(text, '^([^|]*)|([^|]*)|([^|]*)$')
-  return limits or '', tonumber(weight), paused == '1' or not limits
+  local limits, weight, paused, most = string.match(text, '^([^|]*)|([^|]*)|([^|]*)|?(%d*)$')
+  return limits or '', tonumber(weight), paused == '1' or not limits, tonumber(most)
 end
 
 -- lanes.paused says that a route is not to be called.
@@ -71,12 +72,12 @@ function lanes.paused(route)
   return L.paused[route]
 end
 
--- lanes.may fills in what a lane may have: limits, those for which its logs are kept (those of all lanes hold again when its own are reset), weight, paused. What was set
+-- lanes.may fills in what a lane may have: limits, those for which its logs are kept (those of all lanes hold again when its own are reset), weight, paused, most (calls under way, nil = as all lanes). What was set
 -- for a lane says nothing where the file has no lanes any more: there nobody could take it back.
 function lanes.may(lane, r)
-  local limits, weight, paused = '', nil, false
-  if L.own or not L.limits then limits, weight, paused = lanes.override('lane:' .. lane) end
-  r.limits, r.kept, r.weight, r.paused = L.limits, L.limits, weight or L.weight, paused
+  local limits, weight, paused, most = '', nil, false, nil
+  if L.own or not L.limits then limits, weight, paused, most = lanes.override('lane:' .. lane) end
+  r.limits, r.kept, r.weight, r.paused, r.most = L.limits, L.limits, weight or L.weight, paused, most
   if L.limits and limits ~= '' then
     r.limits = permits.own(limits, L.own)
     r.kept = permits.both(r.limits, L.limits)

@@ -220,3 +220,33 @@ func TestWhoHearsOfNoResumeAsks(t *testing.T) {
 		})
 	}
 }
+
+// How many calls of a lane may be under way is set live: fewer, more, or any number where the file has a cap; and what the file says holds again after that.
+func TestTheCapOfALaneIsSetLive(t *testing.T) {
+	t.Parallel()
+	client := testkit.Client(t)
+	n := func(calls int64) *int64 { return &calls }
+	for file, most := range map[int64]map[int64]int{0: {2: 2, 0: 6, -1: 6}, 3: {2: 2, 5: 5, 0: 6, -1: 3}} {
+		for set, want := range most {
+			cfg := PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Lanes: &Lanes{MaxInFlight: file}, CallTimeout: time.Minute}
+			w := newLanesWorld(newWorld(t, client, 1), laneTrial{cfg: cfg, processes: 1})
+			p, ctx := w.processes[0], context.Background()
+			for _, to := range []OverrideChange{{MaxInFlight: n(1), Weight: n(3)}, {MaxInFlight: n(set)}} {
+				if err := p.OverrideLane(ctx, "m", to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o, err := Overridden(ctx, w.client, w.plan.cfg.Gateway, redisdb.OfLane, "m")
+			if err != nil || o.Weight != 3 || (o.MaxInFlight == nil) != (set < 0) || set >= 0 && *o.MaxInFlight != set {
+				t.Errorf("a cap of %d is said to be %+v: %v", set, o, err)
+			}
+			for _, id := range []string{"a", "b", "c", "d", "e", "f"} {
+				w.put(laneJob{id: id, generation: 1, cost: 1, flow: job.Flow{Lane: "m"}}, 1, w.keys.Pending(), true)
+			}
+			if tasks := w.picked(p); len(tasks) != want {
+				t.Errorf("%d calls are under way where the file says %d and the lane has %d, want %d", len(tasks), file, set, want)
+			}
+			w.forget()
+		}
+	}
+}

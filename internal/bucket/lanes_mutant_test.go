@@ -89,7 +89,7 @@ func TestMutantsOfLanes(t *testing.T) {
 		"lanes stay busy":                      {bent{"(busy and 1 or -1)", "(busy and 1 or 0)"}, 0, nil},
 		"called before goes first":             {bent{"bit.band(lines, LANES_TURN) > 0)", "false)"}, 0, nil},
 		"a cap allows one more":                {bent{"redis.call('ZCARD', key) - most", "redis.call('ZCARD', key) - most - 1"}, 0, drawScopes},
-		"a lane's cap is not looked at":        {bent{"scopes.room('l:' .. r.lane, lane_cap,", "scopes.room('l:' .. r.lane, 0,"}, 0, drawScopes},
+		"a lane's cap is not looked at":        {bent{"scopes.room('l:' .. r.lane, r.most or lane_cap,", "scopes.room('l:' .. r.lane, 0,"}, 0, drawScopes},
 		"a route's cap is not looked at":       {bent{"scopes.room('r:' .. name, route_caps[name] or 0,", "scopes.room('r:' .. name, 0,"}, 0, drawScopes},
 		"a call's end frees no place":          {bent{"then redis.call('ZREM', L.prefix .. 'flight:' .. scope, lease) end", "then lease = nil end"}, 0, drawScopes},
 		"a call's end wakes no lane":           {bent{"  waited = waited or next(r.work) ~= nil\n  lanes.look(lane, r)", "  waited = true"}, 0, drawScopes},
@@ -153,7 +153,7 @@ func TestMutantsOfLanesSetLive(t *testing.T) {
 	for name, m := range map[string]laneMutant{
 		"limits of its own ignored":         {bent{"if L.limits and limits ~= '' then", "if false then"}, 0, drawLive},
 		"weights ignored":                   {bent{"local paid = b.cost / r.weight", "local paid = b.cost"}, 0, drawShares},
-		"a lane's weight ignored":           {bent{"r.paused = L.limits, L.limits, weight or L.weight, paused", "r.paused = L.limits, L.limits, L.weight, paused"}, 0, drawShares},
+		"a lane's weight ignored":           {bent{"r.paused, r.most = L.limits, L.limits, weight or L.weight, paused", "r.paused, r.most = L.limits, L.limits, L.weight, paused"}, 0, drawShares},
 		"the weight of all lanes ignored":   {bent{"weight or L.weight, paused", "weight or 1, paused"}, 0, drawShares},
 		"a pause of a lane ignored":         {bent{"if r.paused then return math.huge end", ""}, 0, drawLive},
 		"a pause of a route ignored":        {bent{"  return L.paused[route]\n", "  return false\n"}, 0, drawLive},

@@ -71,6 +71,8 @@ type Override struct {
 	Weight int64
 	// Paused says that its jobs wait.
 	Paused bool
+	// MaxInFlight is how many calls of a lane may be under way, zero any number; nil: as many as of all lanes.
+	MaxInFlight *int64
 }
 
 // OverrideChange says what becomes of an Override. What is nil stays as it is.
@@ -78,6 +80,8 @@ type OverrideChange struct {
 	Limits *[]job.Limit
 	Weight *int64
 	Paused *bool
+	// MaxInFlight is below zero where the lane is to have that of all lanes again.
+	MaxInFlight *int64
 }
 
 const keepsIt = "="
@@ -106,7 +110,7 @@ func (p *Pacer) PauseRoute(ctx context.Context, route string, paused bool) error
 }
 
 func (p *Pacer) override(ctx context.Context, kind, name string, c OverrideChange) error {
-	limits, weight, paused := keepsIt, keepsIt, keepsIt
+	limits, weight, paused, most := keepsIt, keepsIt, keepsIt, keepsIt
 	if c.Limits != nil {
 		limits = p.ownText(*c.Limits)
 	}
@@ -120,8 +124,13 @@ func (p *Pacer) override(ctx context.Context, kind, name string, c OverrideChang
 			paused = "1"
 		}
 	}
+	if c.MaxInFlight != nil {
+		if most = ""; *c.MaxInFlight >= 0 {
+			most = strconv.FormatInt(*c.MaxInFlight, 10)
+		}
+	}
 	keys := []string{p.keys.Acted(kind, name), p.keys.Pace(), p.keys.Nobodys()}
-	if err := overrideScript.Act(ctx, p.client, keys, kind, name, limits, weight, paused, redisdb.Wake, p.gateway).Err(); err != nil {
+	if err := overrideScript.Act(ctx, p.client, keys, kind, name, limits, weight, paused, most, redisdb.Wake, p.gateway).Err(); err != nil {
 		return fmt.Errorf("what is set for the %s %q of %s could not be written down: %w", kind, name, p.gateway, err)
 	}
 	return nil
@@ -176,8 +185,8 @@ func AllOverridden(ctx context.Context, c redis.UniversalClient, gateway, kind s
 // readOverride reads what override.lua writes.
 func readOverride(text string) (o Override, err error) {
 	parts := strings.Split(text, "|")
-	if len(parts) != 3 {
-		return o, fmt.Errorf("it has %d parts, and should have 3", len(parts))
+	if len(parts) != 4 && len(parts) != 3 {
+		return o, fmt.Errorf("it has %d parts, and should have 4", len(parts))
 	}
 	for _, one := range strings.Fields(parts[0]) {
 		var n, length, width int64
@@ -190,5 +199,10 @@ func readOverride(text string) (o Override, err error) {
 		o.Weight, err = strconv.ParseInt(parts[1], 10, 64)
 	}
 	o.Paused = parts[2] == "1"
+	if len(parts) == 4 && parts[3] != "" && err == nil {
+		var most int64
+		most, err = strconv.ParseInt(parts[3], 10, 64)
+		o.MaxInFlight = &most
+	}
 	return o, err
 }

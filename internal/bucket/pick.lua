@@ -80,7 +80,7 @@ local function pick()
   local on_clock, lane_cap, route_caps = now + L.moved, beside.cap or 0, beside.caps or {}
   local function lane_ready(r, units, t)
     if r.paused then return math.huge end
-    local at = scopes.room('l:' .. r.lane, lane_cap, on_clock, permits.ready(r.logs, r.limits, units, t + L.moved, L.lost, false))
+    local at = scopes.room('l:' .. r.lane, r.most or lane_cap, on_clock, permits.ready(r.logs, r.limits, units, t + L.moved, L.lost, false))
     return math.max(at, scopes.held('l:' .. r.lane, r.held, on_clock)) - L.moved
   end
   local function route_has_room(name, units, t)
@@ -109,9 +109,9 @@ local function pick()
       L.used[name] = true
     end
     local at, lease, ends = slot + L.moved, ARGV[12] .. ':' .. #slots + 1, slot + outlives + L.moved
-    local marks = (lane_cap > 0 or route_caps[name]) and SCOPES_PLACE or 0
+    local marks = ((r.most or lane_cap) > 0 or route_caps[name]) and SCOPES_PLACE or 0
     if scopes.take('r:' .. name, lanes.state('H' .. name), route_caps[name] or 0, on_clock, at, lease, ends) then marks = marks + SCOPES_ROUTE end
-    if scopes.take('l:' .. lane, r.held, lane_cap, on_clock, at, lease, ends) then marks = marks + SCOPES_LANE end
+    if scopes.take('l:' .. lane, r.held, r.most or lane_cap, on_clock, at, lease, ends) then marks = marks + SCOPES_LANE end
     if routes[name] or route_caps[name] then
       local again = route_has_room(name, 1, slot)
       if again > slot then lanes.set('B' .. name, math.min(again, slot + ROUTE_AGAIN) + L.moved) end

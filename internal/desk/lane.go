@@ -17,10 +17,13 @@ type LaneSettings struct {
 	Limits []string `json:"limits"`
 	Weight int64    `json:"weight"`
 	Paused bool     `json:"paused"`
-	// SetLive says that limits or weight are the lane's own. File and FileWeight are those of all lanes.
-	SetLive    bool     `json:"set_live"`
-	File       []string `json:"file"`
-	FileWeight int64    `json:"file_weight"`
+	// MaxInFlight is how many calls may be under way, over all processes; zero: any number.
+	MaxInFlight int64 `json:"max_in_flight"`
+	// SetLive says that limits, weight or cap are the lane's own. What begins with File is that of all lanes.
+	SetLive         bool     `json:"set_live"`
+	File            []string `json:"file"`
+	FileWeight      int64    `json:"file_weight"`
+	FileMaxInFlight int64    `json:"file_max_in_flight"`
 }
 
 // Name is the lane, for a person.
@@ -33,6 +36,9 @@ func (l LaneSettings) Text() string {
 		limits = "no limits of its own"
 	}
 	text := fmt.Sprintf("%s, weight %d", limits, l.Weight)
+	if l.MaxInFlight > 0 {
+		text += fmt.Sprintf(", %d in flight at most", l.MaxInFlight)
+	}
 	if l.Paused {
 		text += ", paused"
 	}
@@ -45,13 +51,13 @@ func (g *Gateway) Lane(ctx context.Context, lane string) (LaneSettings, error) {
 	if err != nil {
 		return LaneSettings{}, err
 	}
-	return LaneSettings{Gateway: g.Name, Lane: lane, Limits: limitTexts(now.Limits), Weight: now.Weight, Paused: now.Paused, SetLive: len(live.Limits) > 0 || live.Weight > 0,
-		File: limitTexts(g.Lanes.Limits), FileWeight: g.Lanes.Weight}, nil
+	return LaneSettings{Gateway: g.Name, Lane: lane, Limits: limitTexts(now.Limits), Weight: now.Weight, Paused: now.Paused, MaxInFlight: *now.MaxInFlight,
+		SetLive: len(live.Limits) > 0 || live.Weight > 0 || live.MaxInFlight != nil, File: limitTexts(g.Lanes.Limits), FileWeight: g.Lanes.Weight, FileMaxInFlight: g.Lanes.MaxInFlight}, nil
 }
 
-// SetLane gives a lane limits and a weight of its own, on every process at once. No limits, and a weight of zero, stay as they are. An error with the code usage says
-// that they can't be kept.
-func (g *Gateway) SetLane(ctx context.Context, by By, lane string, limits []job.Limit, weight int64) error {
+// SetLane gives a lane limits, a weight and a cap of calls under way of its own, on every process at once. No limits, a weight of zero, and a cap of nil, stay as they are. An error with
+// the code usage says that they can't be kept.
+func (g *Gateway) SetLane(ctx context.Context, by By, lane string, limits []job.Limit, weight int64, most *int64) error {
 	to, what := dispatch.LaneChange{}, "lane set "+laneText(lane)
 	if len(limits) > 0 {
 		to.Limits = &limits
@@ -61,13 +67,17 @@ func (g *Gateway) SetLane(ctx context.Context, by By, lane string, limits []job.
 		to.Weight = &weight
 		what += fmt.Sprintf(" weight %d", weight)
 	}
+	if most != nil {
+		to.MaxInFlight = most
+		what += fmt.Sprintf(" in flight %d", *most)
+	}
 	return g.steerLane(ctx, by, what, lane, to)
 }
 
-// ResetLane has a lane have the limits and the weight of all lanes again. A pause goes on.
+// ResetLane has a lane have the limits, the weight and the cap of all lanes again. A pause goes on.
 func (g *Gateway) ResetLane(ctx context.Context, by By, lane string) error {
-	none, usual := []job.Limit{}, int64(0)
-	return g.steerLane(ctx, by, "lane reset "+laneText(lane), lane, dispatch.LaneChange{Limits: &none, Weight: &usual})
+	none, usual, noCap := []job.Limit{}, int64(0), int64(-1)
+	return g.steerLane(ctx, by, "lane reset "+laneText(lane), lane, dispatch.LaneChange{Limits: &none, Weight: &usual, MaxInFlight: &noCap})
 }
 
 // PauseLane has the jobs of a lane wait, or lets them be called again.

@@ -14,7 +14,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// LaneChange says what a lane is to have of its own. What is nil stays as it is; no limits, and a weight of zero, are those of all lanes.
+// LaneChange says what a lane is to have of its own. What is nil stays as it is; no limits, a weight of zero, and a cap of calls under way below zero, are those of all lanes.
 type LaneChange = bucket.OverrideChange
 
 // CheckLane returns why a lane of the gateway can't have that, or nil.
@@ -29,6 +29,9 @@ func CheckLane(g config.Gateway, lane string, c LaneChange) error {
 	}
 	if c.Weight != nil && (*c.Weight < 0 || *c.Weight > config.MaxWeight) {
 		return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("a lane can't have a weight of %d", *c.Weight), Hint: fmt.Sprintf("give one from 1 to %d", config.MaxWeight)}
+	}
+	if c.MaxInFlight != nil && *c.MaxInFlight > job.MaxCount {
+		return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("a lane can't have a cap of %d calls under way", *c.MaxInFlight), Hint: fmt.Sprintf("give one up to %d, or 0 for any number", job.MaxCount)}
 	}
 	if c.Limits == nil {
 		return nil
@@ -64,6 +67,9 @@ func LaneNow(ctx context.Context, c redis.UniversalClient, g config.Gateway, lan
 	}
 	if live.Weight == 0 {
 		now.Weight = g.Lanes.Weight
+	}
+	if live.MaxInFlight == nil {
+		now.MaxInFlight = &g.Lanes.MaxInFlight
 	}
 	return now, live, err
 }

@@ -10,6 +10,7 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // alone is a route or a lane that is held by itself, or has calls under way of its own, in words.
@@ -43,7 +44,10 @@ func scopesOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, r 
 		lane.most = p.Lanes.MaxInFlight
 	}
 	of := job.Flow{Route: r.Job.Route, Lane: r.Job.Lane}
-	var err error
+	own, err := bucket.Overridden(ctx, c, g.Name, redisdb.OfLane, r.Job.Lane)
+	if err == nil && own.MaxInFlight != nil && p.Lanes != nil {
+		lane.most, lane.at = *own.MaxInFlight, "set live:"
+	}
 	if route.hold, lane.hold, err = bucket.LookIn(ctx, c, g.Name, of); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ type LaneTo struct {
 	Limits []string `json:"limits,omitempty"`
 	// Weight is from 1 to 1000.
 	Weight int64 `json:"weight,omitempty"`
+	// MaxInFlight is how many calls of it may be under way, over all processes; zero: any number.
+	MaxInFlight *int64 `json:"max_in_flight,omitempty"`
 }
 
 // SteeringLane changes something about a lane.
@@ -37,10 +39,15 @@ var (
 					return v, usage(`write them like ["100/s", "5000/m"]`, err.Error())
 				}
 			}
-			if len(to) == 0 && q.Weight == 0 {
+			if len(to) == 0 && q.Weight == 0 && q.MaxInFlight == nil {
 				return v, usage(`write them like {"limits": ["50/s"], "weight": 5}`, "neither limits nor a weight are named")
 			}
-			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.SetLane(ctx, by, q.Lane, to, q.Weight) })
+			if q.MaxInFlight != nil && *q.MaxInFlight < 0 { // which is what takes it back
+				return v, usage("give 0 for any number, or reset the lane", "max_in_flight is below 0")
+			}
+			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error {
+				return g.SetLane(ctx, by, q.Lane, to, q.Weight, q.MaxInFlight)
+			})
 		}}
 	ResetLane = &SteeringLane{About{Name: "resetLane", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/reset", Act: true, Commands: []string{"lane reset"}},
 		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
