@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/provider"
+	"spillway/internal/testkit"
+)
+
+// A platform pays for three merchants through one account. One has a crowd of jobs and is told to wait by the provider, which holds it alone; the other two go on, and an urgent job
+// of one of them goes before all that wait.
+func TestOneOfThreeMerchantsIsToldToWait(t *testing.T) {
+	t.Parallel()
+	const crowd, few = 60, 30
+	limit, err := provider.ParseLimitBy("header:Stripe-Account=10/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, provider.Config{Limits: []provider.Limit{limit}, RetryAfter: time.Second}, `    leak: {limits: [30/s], jitter: 10ms}
+    lanes: {key: payload.account, header: {Stripe-Account: "{lane}"}, strip: true}
+    priority: {classes: [urgent, normal], default: normal}
+    answers: {rules: [{status: 429, then: hold, scope: lane}]}
+`)
+	var jobs strings.Builder
+	for i := range crowd {
+		fmt.Fprintf(&jobs, `{"id":"acct_1-%03d","payload":{"amount":100,"account":"acct_1"}}`+"\n", i)
+	}
+	w.ok("enqueue", "-g", "stripe", "-f", w.file("crowd.ndjson", jobs.String()), "-q")
+	w.dispatcher()
+	testkit.Eventually(t, 30*time.Second, "a 429", func() bool { return w.provider.Stats().TooMany > 0 })
+	jobs.Reset()
+	for i := range few {
+		fmt.Fprintf(&jobs, `{"id":"acct_%d-%03d","payload":{"amount":100,"account":"acct_%[1]d"},"at":%[3]q}`+"\n", 2+i%2, i, time.Now().Add(time.Duration(i)*150*time.Millisecond).Format(time.RFC3339Nano))
+	}
+	w.ok("enqueue", "-g", "stripe", "-f", w.file("few.ndjson", jobs.String()), "-q")
+	before := w.provider.Stats().Calls
+	w.ok("enqueue", "-g", "stripe", "-f", w.file("urgent.ndjson", `{"id":"urgent","priority":"urgent","payload":{"amount":100,"account":"acct_2"}}`+"\n"), "-q")
+	testkit.Eventually(t, 30*time.Second, "the urgent job's call", func() bool {
+		return slices.ContainsFunc(w.provider.Calls(), func(c provider.CallLine) bool { return c.Key == "urgent" })
+	})
+	if at := slices.IndexFunc(w.provider.Calls(), func(c provider.CallLine) bool { return c.Key == "urgent" }); at-before > 30 {
+		t.Errorf("%d calls were made before the urgent job's, %d of them before it was in", at, before)
+	}
+	var status struct {
+		Gateways []struct {
+			HeldUntil *time.Time `json:"held_until"`
+		}
+	}
+	if err := json.Unmarshal([]byte(w.ok("dispatcher", "status", "-o", "json")), &status); err != nil || status.Gateways[0].HeldUntil != nil {
+		t.Errorf("the gateway is held for one merchant: %+v, %v", status, err)
+	}
+	if s := w.settled(2 * time.Minute); s.Done != crowd+few+1 {
+		t.Errorf("done %d, parked %v", s.Done, s.Parked)
+	}
+	told := map[string]int{}
+	for _, c := range w.provider.Calls() {
+		if c.Status == 429 {
+			told[c.Key[:6]]++
+		}
+	}
+	if told["acct_1"] == 0 || len(told) != 1 {
+		t.Errorf("told to wait: %v", told)
+	}
+	if s := w.provider.Stats(); s.Charged != crowd+few+1 || s.ChargedTwice != 0 {
+		t.Errorf("%d were charged, %d twice", s.Charged, s.ChargedTwice)
+	}
+	w.audited("stripe")
+}
