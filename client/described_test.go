@@ -64,7 +64,8 @@ func TestTheClientHasEveryFieldOfTheAPI(t *testing.T) {
 		"ListLanesAnswer": Lanes{}, "GetLaneAnswer": LaneView{}, "VerifyTrailRequest": TrailQuery{}, "VerifyTrailAnswer": Trails{}}
 	// The rest is of the command line's own: what it draws beside these, shows while an act goes on, or does where the configuration is.
 	others := strings.Fields("NameGatewaysAnswer ListUnlistedAnswer WatchAnswer GetAllAnswersAnswer ListGatewaysAnswer AuditRequest AuditAnswer AuditLine FindJobAnswer ExportJobsLine ExportBatchLine PauseBatchLine ResumeBatchLine CancelBatchLine " +
-		"ExportDeadLettersLine ClearDeadLettersLine ListHistoryLine ExportTrailLine RenameGatewayRequest RenameGatewayAnswer RenameGatewayLine ForgetGatewayRequest ForgetGatewayAnswer ForgetGatewayLine HowToLogIn Whoami")
+		"ExportDeadLettersLine ClearDeadLettersLine ListHistoryLine ExportTrailLine ForgetJobsRequest ForgetJobsAnswer ForgetJobsLine RenameGatewayRequest RenameGatewayAnswer RenameGatewayLine ForgetGatewayRequest ForgetGatewayAnswer ForgetGatewayLine " +
+		"HowToLogIn Whoami")
 	var doc struct {
 		Components struct {
 			Schemas map[string]json.RawMessage `json:"schemas"`

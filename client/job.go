@@ -106,6 +106,7 @@ type JobView struct {
 	DueAt             *time.Time `json:"due_at,omitempty"`
 	ParkedAt          *time.Time `json:"parked_at,omitempty"`
 	FinishedAt        *time.Time `json:"finished_at,omitempty"`
+	ErasedAt          *time.Time `json:"erased_at,omitempty"` // its payload, error and reference were, when a person had it forgotten
 	Lookups           int        `json:"lookups,omitempty"`
 	NextLookupAt      *time.Time `json:"next_lookup_at,omitempty"`
 	LastLookup        string     `json:"last_lookup,omitempty"`

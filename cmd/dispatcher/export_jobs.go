@@ -98,7 +98,7 @@ func (w *jobWriter) write(line remote.JobLine) error {
 
 func csvTitles(fields []string) []string {
 	return append(strings.Split("id gateway batch state reason amount currency amount_major status reference attempts replays "+
-		"accepted_at called_at parked_at finished_at settled_as settled_at settled_by settled_why error route priority lane", " "), fields...)
+		"accepted_at called_at parked_at finished_at settled_as settled_at settled_by settled_why error route priority lane erased_at", " "), fields...)
 }
 
 func csvCells(l desk.JobLine) []any {
@@ -113,7 +113,7 @@ func csvCells(l desk.JobLine) []any {
 	} else {
 		cells = append(cells, nil, nil, nil, nil)
 	}
-	return append(cells, cli.Uncut(l.Error), l.Route, l.Priority, cli.Uncut(l.Lane))
+	return append(cells, cli.Uncut(l.Error), l.Route, l.Priority, cli.Uncut(l.Lane), moments(l.ErasedAt))
 }
 
 // fieldCells are the fields of the payload: texts as they are, numbers as they were written, and what has parts as JSON.

@@ -109,7 +109,7 @@ func (p *program) jobTable(v remote.JobShown, most int, payload bool) error {
 	t.Row("attempts spent", spentText(v.Spent, most))
 	t.Row("idempotency key", cli.Uncut(v.Key))
 	timeRows(t, timeRow{"accepted", v.AcceptedAt}, timeRow{"at", v.At}, timeRow{"expires", v.Expires}, timeRow{"due", v.DueAt},
-		timeRow{"parked", v.ParkedAt}, timeRow{"finished", v.FinishedAt})
+		timeRow{"parked", v.ParkedAt}, timeRow{"finished", v.FinishedAt}, timeRow{"forgotten", v.ErasedAt})
 	if v.Reference != "" {
 		t.Row("reference", cli.Uncut(v.Reference))
 	}

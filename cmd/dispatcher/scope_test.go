@@ -70,6 +70,8 @@ func TestAGatewayOutsideTheScopeIsNotThere(t *testing.T) {
 				}
 			case "searchJobs":
 				body = `{"id":"s","gateways":["` + text + `"]}`
+			case "forgetJobs":
+				body = `{"by":"x","why":"x","older_than":"1h","gateways":["` + text + `"]}`
 			case "audit", "verifyTrail":
 				body = `{"gateways":["` + text + `"]}`
 			}

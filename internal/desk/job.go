@@ -40,6 +40,7 @@ type Job struct {
 	DueAt      *time.Time          `json:"due_at,omitempty"`
 	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
 	FinishedAt *time.Time          `json:"finished_at,omitempty"`
+	ErasedAt   *time.Time          `json:"erased_at,omitempty"` // its payload, error and reference were, by "dispatcher forget"
 	// Lookups is how many look-ups were made since the call in doubt ended, without those that failed.
 	Lookups   int        `json:"lookups,omitempty"`
 	NextLook  *time.Time `json:"next_lookup_at,omitempty"`
@@ -82,7 +83,7 @@ func (f Found) Job(ctx context.Context) (Job, error) {
 	v := Job{ID: r.Job.ID, Gateway: f.Name, State: r.State, Why: wait.Why, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
 		Replays: r.Replays, Key: f.key(r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
-		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), PayloadDeleted: r.PayloadGone() != "", Amount: f.Money(r).Amount, Calls: callsOf(r)}
+		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), ErasedAt: when(r.Erased), PayloadDeleted: r.PayloadGone() != "", Amount: f.Money(r).Amount, Calls: callsOf(r)}
 	v.Lookups, v.LastLook, v.HasIt = r.Looks, r.LastSeen, r.Taken
 	v.NextLook, v.LooksFail, v.CallEnded = when(r.NextLook), when(r.LookFailing), when(r.CallEnded)
 	if v.ETA = seconds(wait.In); v.ETA != nil {

@@ -38,6 +38,7 @@ type JobLine struct {
 	CalledAt   *time.Time          `json:"called_at,omitempty"`
 	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
 	FinishedAt *time.Time          `json:"finished_at,omitempty"`
+	ErasedAt   *time.Time          `json:"erased_at,omitempty"`
 	// Fields are the fields of the payload that were asked for, by their paths; nil those that it does not have.
 	Fields map[string]any `json:"fields,omitempty"`
 
@@ -161,7 +162,7 @@ type settlements func(context.Context, job.Record) (*deadletter.Settled, error)
 
 func lineOf(ctx context.Context, r job.Record, settled settlements, fields JobFields) (l JobLine, err error) {
 	l = JobLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, State: r.State, Status: r.Status, Reference: r.Reference, Error: r.Error,
-		Attempts: r.Attempts, Replays: r.Replays, AcceptedAt: when(r.Accepted), FinishedAt: when(r.Finished)}
+		Attempts: r.Attempts, Replays: r.Replays, AcceptedAt: when(r.Accepted), FinishedAt: when(r.Finished), ErasedAt: when(r.Erased)}
 	switch r.State {
 	case "":
 		l.State = Forgotten

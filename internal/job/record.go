@@ -24,6 +24,7 @@ type Record struct {
 	Error         string
 	ParkedAt      time.Time
 	Edited        time.Time // when a person last gave it another payload; zero if nobody did
+	Erased        time.Time // when its payload, error, reference and digest were erased; zero if they were not
 	Status        int       // HTTP status of the last answer; 0 if there was none
 	Money         string    // as MoneyField writes it; empty where the gateway's jobs have none
 	Reference     string    // the gateway's own, of the call that succeeded; empty if it gave none

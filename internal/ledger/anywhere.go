@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/seal"
 )
@@ -122,7 +123,7 @@ func (o *uniqueOffer) look(ctx context.Context) error {
 		switch {
 		case is:
 			o.elsewhere[i], o.answers[i] = k.gateway, job.Conflict
-			if o.all.box(k.gateway).SameDigest(n.Job.ID, n.Digest, k.digest) {
+			if k.digest == record.Erased || o.all.box(k.gateway).SameDigest(n.Job.ID, n.Digest, k.digest) {
 				o.answers[i] = job.Duplicate
 			}
 		case o.claim.others[i]:

@@ -276,6 +276,9 @@ end
 local function answer(i)
   local record = records[i]
   local digest = known[record]
+  if digest == '-' then -- it was erased (erase.lua): the money alone can tell whether this is another payment
+    return (redis.call('HGET', record, '@money') or '') == sub(text, money_at[i], traits_at[i] - 1) and DUPLICATE or CONFLICT
+  end
   if digest and digest ~= digests[i] then return CONFLICT end
   if digest then
     local _, _, _, _, route, _, lane, own = traits(i)

@@ -53,7 +53,7 @@ func Parse(gateway, id string, h map[string]string) job.Record {
 		State: job.State(h["state"]), Generation: number("generation"), KeyGeneration: max(number("key_generation"), 1),
 		Attempts: callsMade(h), Spent: int(number("spent")), Replays: int(number("replays")),
 		Accepted: at("accepted_at"), Finished: at("finished_at"), Due: at("due_at"), Deadline: at("deadline"), FirstCall: at("first_call_at"),
-		Reason: job.Reason(h["reason"]), Error: h["error"], ParkedAt: at("parked_at"), Edited: at("edited_at"), Status: int(number("status")),
+		Reason: job.Reason(h["reason"]), Error: h["error"], ParkedAt: at("parked_at"), Edited: at("edited_at"), Erased: at("erased_at"), Status: int(number("status")),
 		Unsure: h["may_have_charged"] == "1", Reference: h["reference"], Money: h["money"], Settled: parseSettlement(h["settled"]),
 		Looks: int(number("asked")), NextLook: at("ask_at"), LookFailing: at("ask_failing"), LastSeen: h["seen"], CallEnded: at("call_ended_at"), Taken: h["accepted_by_gateway"] == "1",
 		History: parseHistory(h["history"]), Unopened: damaged,

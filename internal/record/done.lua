@@ -23,6 +23,7 @@ if job.@state == 'in_flight' and not mine then
 end
 if not mine then
   job.given_up = true
+  if job.@erased_at then redis.call('HDEL', record, '@erased_at') end -- what comes now was not erased
   if job.@state == 'discarded' then redis.call('HINCRBY', KEYS[4], 'discarded', -1) end
   redis.call('ZREM', KEYS[5], id)
   redis.call('ZREM', KEYS[6], id)

@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// Erased stands for the digest of a job that was erased: its id is known, and nobody can tell what its payload was.
+const Erased = "-"
+
 // pieces is in how many parts a payload may be cut (payload_put in record.lua).
 const pieces = 8
 
@@ -52,7 +55,8 @@ var layout = append([]field{
 	{"ask_failed", "lf", past | over, "how many of the last look-ups in a row failed"},
 	{"ask_failing", "lg", listed | past | over, "when the first of them ended"},
 	{"ask_owner", "lo", past | over, "of the look-up under way"},
-	{"digest", "d", 0, "of the payload"},
+	{"erased_at", "er", listed, "when a person had what is known of people erased from it (erase.lua)"},
+	{"digest", "d", 0, "of the payload; Erased: it was erased"},
 	{"owner", "o", 0, "of the open attempt"},
 	{"opened_at", "oa", 0, "of the open attempt; absent: only to park the job, and nothing is sent"},
 	{"sent_digest", "sd", over, "what the present key's first call was made of, but for the payload (job.SentDigest)"},

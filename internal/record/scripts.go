@@ -135,6 +135,8 @@ var (
 	Resolve  = both(redisdb.NewActScript, "resolve")
 	Expire   = both(redisdb.NewActScript, "expire")
 	Replace  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("replace"))
+	Erase    = redisdb.NewActScript(redisdb.NowLua, Lua, lua("erase"))
+	Retell   = redisdb.NewScript(redisdb.NowLua, lua("retell")).Replicated()
 )
 
 // What is parked without having been a job, or whose record is damaged.

@@ -38,7 +38,7 @@ var (
 	ownTypes = map[string]string{
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
-		"classes": hash, "first:" + oneOf: list, "trail": list, "journal": list, "head": text, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "mend": text, "nobodys": text, "mark": text,
+		"classes": hash, "first:" + oneOf: list, "trail": list, "journal": list, "head": text, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "outcomes:anew": stream, "mend": text, "nobodys": text, "mark": text,
 		"lanes": hash, "overrides": hash, "acted:" + oneOf: hash, "ready:" + oneOf: zset, "throttled": zset, "flow:" + oneOf: list, "lane:" + oneOf: text, "route:" + oneOf: text,
 		"hold:" + oneOf: hash, "flight:" + oneOf: zset,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "parked:flows": zset, "parked:rejected:unfit": zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text, "entering:" + oneOf: hash,
@@ -290,6 +290,9 @@ func (k Keys) Shelving() string { return k.own + "shelving" }
 
 // Outcomes is the outcomes of jobs that are kept for their readers (stream; its entries are described in internal/record/told.lua, which makes this name and the next).
 func (k Keys) Outcomes() string { return k.own + "outcomes" }
+
+// Retold is the outcomes while they are written anew (stream; internal/record/retell.lua).
+func (k Keys) Retold() string { return k.own + "outcomes:anew" }
 
 // Feed is how the outcome feed stands, and how far its readers are (hash; fields in internal/record/told.lua and internal/feed/readers.lua).
 func (k Keys) Feed() string { return k.own + "feed" }

@@ -197,6 +197,9 @@ func (r *run) reckon() {
 			continue
 		}
 		r.job(id, rec)
+		if r.flow.name == "forget" && (rec.Erased.IsZero() || rec.Reference != "") {
+			r.fault("%s was not forgotten: %+v", id, rec)
+		}
 	}
 	if len(b.records) != len(r.flow.jobs) {
 		r.fault("%d records for %d jobs", len(b.records), len(r.flow.jobs))
@@ -207,6 +210,9 @@ func (r *run) reckon() {
 		}
 	}
 	r.slots()
+	if r.flow.name == "forget" && strings.Contains(fmt.Sprint(r.c.XRange(r.ctx, r.keys.Outcomes(), "-", "+").Val()), "ch_1") {
+		r.fault("a reference is in the outcomes")
+	}
 }
 
 // job holds one job's end against what its gateway saw.
@@ -285,7 +291,7 @@ func (r *run) left(key string) bool {
 	if strings.HasPrefix(key, r.keys.TaskPrefix()) || strings.Contains(key, "}:flow:") || strings.Contains(key, "}:ready:") || key == r.keys.Throttled() {
 		return true
 	}
-	return slices.Contains([]string{r.keys.Pending(), r.keys.Retries(), r.keys.Replays(), r.keys.Due(), r.keys.Active(), r.keys.Lease(), r.keys.Open(), r.keys.Costs(),
+	return slices.Contains([]string{r.keys.Retold(), r.keys.Pending(), r.keys.Retries(), r.keys.Replays(), r.keys.Due(), r.keys.Active(), r.keys.Lease(), r.keys.Open(), r.keys.Costs(),
 		r.keys.Asking(), r.keys.Scheduled(), r.keys.Retrying(), r.keys.AsynqRetry(), r.keys.AsynqScheduled(), r.keys.AsynqCompleted()}, key)
 }
 

@@ -159,6 +159,10 @@ func flows() []flow {
 			name: "have dead letters asked about, with keys", settings: leak + roomy + asked, prepare: deadLetters, act: askAll, again: clearAll,
 			jobs: []string{"missing-1", "found-1", "missing-2"},
 		},
+		{
+			name: "forget", settings: leak + roomy + "replay: manual\n", prepare: cleared, act: forgetAll, again: forgetAll,
+			jobs: []string{"paid-1", "dropped-1", "paid-2", "dropped-2"},
+		},
 		{name: "write the trail", settings: leak + roomy, act: writeTrail, again: writeTrail, jobs: []string{"ok-1"}},
 		{
 			name: "shut down", settings: strings.Replace(leak, "}", ", max_in_flight: 3}", 1) + roomy, act: shutDown, late: true,

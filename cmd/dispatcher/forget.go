@@ -1,0 +1,113 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/job"
+	"spillway/internal/remote"
+)
+
+// forgetFlags is the command line of forget as typed.
+type forgetFlags struct {
+	gateways, ids         []string
+	batch, olderThan, why string
+	consent               cli.Consent
+}
+
+func forgetCommand(p *program) *cobra.Command {
+	f := &forgetFlags{}
+	cmd := &cobra.Command{
+		Use: "forget --id ID|--batch NAME|--older-than TIME --why TEXT [-g GATEWAY]...", Short: "Erase payload, error and reference of jobs that are over",
+		Long: `Forget erases what is known of people from jobs that are done or discarded: payload, error, reference and the
+digest of the payload, in their records, and the reference in the outcomes that are kept. The id stays known, so that
+the job can't go in twice; amounts, sums, counts, times and the trail stay. It can't be undone.
+
+A job that is not over is never forgotten, since it is called with its payload. Discard what is parked first.
+It says how many jobs and asks on a terminal; off one it only says so, unless --yes. Interrupted, it can be run
+again. Redis keeps what was erased in its append-only file until that is rewritten, and backups keep it as long as
+they are kept: see docs/security.md, Forgetting.`,
+		Example: "  dispatcher forget --id inv-1042 --why \"erasure request, ticket 4711\" --yes\n  dispatcher forget --older-than 30d --why \"monthly erasure\" --yes",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.forget(cmd.Context(), f) },
+	}
+	gatewaysFlag(cmd, &f.gateways, "only jobs of this `GATEWAY`; repeatable (default: all of the file)")
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.ids, "id", nil, "the job of this `ID`; repeatable")
+	fs.StringVar(&f.batch, "batch", "", "jobs of the batch `NAME`")
+	fs.StringVar(&f.olderThan, "older-than", "", "jobs that have been over for so long: `TIME` is 30d, or 24h")
+	fs.StringVar(&f.why, "why", "", "the `REASON`, written down; required")
+	consentFlags(cmd, &f.consent)
+	return cmd
+}
+
+func (p *program) forget(ctx context.Context, f *forgetFlags) error {
+	if err := desk.NeedWhy(f.why, "forget"); err != nil {
+		return err
+	}
+	by, err := acts(f.why)
+	if err != nil {
+		return err
+	}
+	q := remote.ForgetOf{At: remote.At{Gateways: f.gateways}, IDs: f.ids, Batch: f.batch, OlderThan: f.olderThan, Actor: by, DryRun: true}
+	if _, err := q.Forgetting(); err != nil {
+		return err
+	}
+	to, err := p.at(ctx)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	d, err := remote.ForgetJobs.Ask(ctx, to, q)
+	if err != nil {
+		return err
+	}
+	var all job.Totals
+	for _, g := range d.Gateways {
+		all.Add(g.Totals)
+	}
+	decision, err := cli.Confirm(ctx, p.Streams, f.consent, fmt.Sprintf("Erase payload, error and reference of %s for ever", all))
+	if err != nil {
+		return err
+	}
+	if decision == cli.Go {
+		if d, err = p.forgetAll(ctx, to, q, all.Jobs); err != nil {
+			return err
+		}
+	}
+	problem := d.Problem.Err()
+	d.Problem = nil
+	return cmp.Or(problem, p.writeForgot(d, decision))
+}
+
+func (p *program) forgetAll(ctx context.Context, to remote.Desk, q remote.ForgetOf, total int64) (remote.ForgotJobs, error) {
+	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: "forget", Total: total, Quiet: p.Quiet})
+	defer bar.Close()
+	q.DryRun = false
+	var done int64
+	return remote.ForgetJobs.Do(ctx, to, q, remote.Out[remote.BatchStep]{Line: func(s remote.BatchStep) error {
+		done += s.Jobs
+		bar.Set(done)
+		return nil
+	}})
+}
+
+func (p *program) writeForgot(d remote.ForgotJobs, decision cli.Decision) error {
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, d)
+	}
+	for _, g := range d.Gateways {
+		if g.Jobs+g.Already+g.NotOver > 0 {
+			fmt.Fprintf(p.Tell(), "%s: %s\n", g.Gateway, g.Text(d.Done))
+		}
+	}
+	if decision == cli.DryRun {
+		p.remark("nothing was done: add --yes to do it")
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"spillway/internal/clock"
+	"spillway/internal/job"
+	"spillway/internal/record"
+	"spillway/internal/redisdb"
+)
+
+// retoldOnce is how many entries of the outcome feed are copied in one step.
+const retoldOnce = 500
+
+// Erase erases payload, error, reference and digest of jobs that are over, and says of each whether it did so now: one that was erased before, that is not over, or that has begun another life, is left
+// alone. The outcome feed still has the references: EraseTold has to follow. Keep chunks to a few hundred jobs.
+func (b *Books) Erase(ctx context.Context, jobs []job.Record) ([]bool, error) {
+	keys, args := []string{b.keys.Acts()}, []any{b.cfg.NowMicros.Now(), b.actPlace()}
+	for _, r := range jobs {
+		keys = append(keys, b.keys.Job(r.Job.ID), b.keys.Aside(r.Job.ID))
+		args = append(args, record.Micros(r.Accepted))
+	}
+	answers, err := record.Erase.Act(ctx, b.c, keys, args...).Int64Slice()
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) != len(jobs) {
+		return nil, redisdb.BadReply("erase.lua", answers)
+	}
+	now := make([]bool, len(jobs))
+	for i, a := range answers {
+		now[i] = a == 1
+	}
+	return now, nil
+}
+
+// stillFor is how long another copy of the outcomes may stand still before it counts as given up.
+const stillFor = 2 * time.Second
+
+// retoldByOther waits for the copy of somebody else, which was begun later and so lacks what this one lacks. It says whether that came to its end.
+func (b *Books) retoldByOther(ctx context.Context) (over bool, err error) {
+	for size := int64(-1); ; {
+		n, err := b.c.HExists(ctx, b.keys.Feed(), "retelling").Result()
+		if err != nil || !n {
+			return err == nil, err
+		}
+		copied, err := b.c.XLen(ctx, b.keys.Retold()).Result()
+		if err != nil || copied == size {
+			return false, err
+		}
+		size = copied
+		if err := clock.Wait(ctx, stillFor); err != nil {
+			return false, err
+		}
+	}
+}
+
+// EraseTold takes the references of erased jobs out of the outcomes that are kept. Readers notice nothing else: each outcome has the cursor that it had. Killed anywhere, it can be done again.
+func (b *Books) EraseTold(ctx context.Context) error {
+	keys := []string{b.keys.Feed(), b.keys.Outcomes(), b.keys.Retold()}
+	for whose, last := rand.Text(), ""; ; {
+		reached, err := record.Retell.Run(ctx, b.c, keys, whose, last, retoldOnce, b.keys.JobPrefix()).Text()
+		switch {
+		case err != nil || reached == "":
+			return err
+		case reached == "!":
+			if over, err := b.retoldByOther(ctx); err != nil || over {
+				return err
+			}
+			whose, last = rand.Text(), ""
+		default:
+			last = reached
+		}
+	}
+}
