@@ -34,7 +34,7 @@ const (
 // ofRates are the figures in jobs a second, others those that are not.
 var (
 	ofRates = []string{rawName, oneName, manyName, autoName, bullName, bullTwoName, eachName, enqueueName, againName, parkName, replayName,
-		asynqSendName, bullSendName, sendName}
+		asynqSendName, bullSendName, sendName, lanedRows[0].enqueue, lanedRows[1].enqueue, lanedRows[0].send, lanedRows[1].send}
 	others = []string{asynqMemory, bullMemory, memoryName, residentName, doorName}
 )
 
@@ -49,6 +49,9 @@ func (b *bulk) once(ctx context.Context, p *provider, r results) error {
 		return err
 	}
 	if err := b.dispatchOnce(ctx, p, r); err != nil {
+		return err
+	}
+	if err := b.lanedOnce(ctx, p, r); err != nil {
 		return err
 	}
 	micros, err := b.door(ctx)
@@ -174,6 +177,10 @@ var ratios = []struct{ text, a, b string }{
 	{"dlq replay to enqueue", replayName, enqueueName},
 	{"calls of dispatcher run to those of bare asynq", sendName, asynqSendName},
 	{"calls of dispatcher run to those of a BullMQ Worker", sendName, bullSendName},
+	{"enqueue with one lane to enqueue", lanedRows[0].enqueue, enqueueName},
+	{"enqueue with 1,000 lanes to enqueue", lanedRows[1].enqueue, enqueueName},
+	{"calls with one lane to those without", lanedRows[0].send, sendName},
+	{"calls with 1,000 lanes to those without", lanedRows[1].send, sendName},
 	{"memory of a queued job to asynq's", memoryName, asynqMemory},
 	{"memory of a queued job to BullMQ's", memoryName, bullMemory},
 }
