@@ -482,3 +482,20 @@ func TestAPasswordInTheCommandLineIsWarnedOf(t *testing.T) {
 		}
 	}
 }
+
+// Sentences are the way by which a server's remarks, names and paths come to a terminal.
+func TestNoSentenceSteersTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, width := range []int{0, 20} {
+		var out, errs strings.Builder
+		s := Streams{Out: &out, Err: &errs, OutWidth: width, ErrWidth: width}
+		const nasty = "a\x1b]0;owned\x07b \u009b2J\u202ec\r\x7fd\te\n"
+		fmt.Fprint(s.Say(), nasty)
+		fmt.Fprint(s.Tell(), nasty)
+		for _, got := range []string{out.String(), errs.String()} {
+			if strings.ContainsAny(got, "\x1b\x07\u009b\u202e\r\x7f") || !strings.HasPrefix(got, "a ]0;owned b") || !strings.HasSuffix(got, "e\n") {
+				t.Errorf("width %d: %q", width, got)
+			}
+		}
+	}
+}

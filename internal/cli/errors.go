@@ -83,12 +83,17 @@ func hintOf(err error) string {
 
 // printable replaces what could move a terminal's cursor or turn a text around, but keeps line ends.
 func printable(s string) string {
+	return strings.ReplaceAll(plain(strings.TrimRight(s, "\n")), "\t", " ")
+}
+
+// plain is printable that keeps tabs and the line ends behind it as well.
+func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && !unicode.IsPrint(r) {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
-	}, strings.TrimRight(s, "\n"))
+	}, s)
 }
 
 // CodeEach gives each of the errors that err joins the code, and keeps those that have one. Nil stays nil.

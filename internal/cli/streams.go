@@ -67,13 +67,13 @@ type prose struct {
 	width int // in columns; 0 breaks no line
 }
 
+// Write implements io.Writer. A sentence may hold the words of a server, a gateway or a file: none of them steers the terminal.
 func (p *prose) Write(text []byte) (int, error) {
-	if p.width == 0 {
-		return p.w.Write(text)
-	}
-	lines := strings.Split(string(text), "\n")
+	lines := strings.Split(plain(string(text)), "\n")
 	for i, line := range lines {
-		lines[i] = strings.Join(Wrap(line, p.width, 2), "\n")
+		if p.width > 0 {
+			lines[i] = strings.Join(Wrap(line, p.width, 2), "\n")
+		}
 	}
 	if _, err := io.WriteString(p.w, strings.Join(lines, "\n")); err != nil {
 		return 0, err

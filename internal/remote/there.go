@@ -26,6 +26,7 @@ type There struct {
 	server string
 	token  string
 	client *http.Client
+	most   int64 // bytes of an answer that is no stream
 }
 
 // connectTime bounds how long a connection takes. An answer has no bound: an act may wait for room for hours, and its context ends it.
@@ -40,7 +41,7 @@ func NewThere(server, token string) (*There, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = (&net.Dialer{Timeout: connectTime}).DialContext
-	return &There{server: strings.TrimSuffix(server, "/"), token: token, client: &http.Client{Transport: transport, CheckRedirect: stay}}, nil
+	return &There{server: strings.TrimSuffix(server, "/"), token: token, most: longestLine, client: &http.Client{Transport: transport, CheckRedirect: stay}}, nil
 }
 
 // stay follows no redirect: it would take the token elsewhere, to another port or off TLS, and an act with it.
@@ -70,9 +71,12 @@ func (t *There) do(ctx context.Context, c call) error {
 	case kind != typeJSON:
 		return t.foreign()
 	}
-	text, err := io.ReadAll(got.Body)
+	text, err := io.ReadAll(io.LimitReader(got.Body, t.most+1))
 	if err != nil {
 		return t.away(ctx, err)
+	}
+	if int64(len(text)) > t.most {
+		return t.foreign()
 	}
 	if !knows(text, reflect.TypeOf(c.answer).Elem()) {
 		return t.foreign()

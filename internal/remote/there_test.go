@@ -59,3 +59,30 @@ func TestANameThatLooksLikeAStepIsEscaped(t *testing.T) {
 		}
 	}
 }
+
+// What answers at the address may never end.
+func TestAnAnswerWithoutAnEndIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", typeJSON)
+		for range 1 << 10 {
+			if _, err := w.Write([]byte(strings.Repeat(" ", 1<<10))); err != nil {
+				return
+			}
+		}
+		_, _ = w.Write([]byte(`{"gateway":"g"}`))
+	}))
+	defer srv.Close()
+	d, err := NewThere(srv.URL, "s3cret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for most, fine := range map[int64]bool{1 << 19: false, 2 << 20: true} {
+		d.most = most
+		_, err := Pause.Ask(t.Context(), d, SteerOf{GatewayAct: GatewayAct{Gateway: "g", Actor: ActorOf(desk.By{Who: "ann"})}})
+		if (err == nil) != fine || !fine && job.CodeOf(err) != job.CodeUnavailable {
+			t.Errorf("at most %d bytes: %v", most, err)
+		}
+	}
+}
