@@ -6,7 +6,9 @@ cd "$(dirname "$0")/.."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export GOMODCACHE=${GOMODCACHE:-$(go env GOMODCACHE)}
+# The settings of go itself belong to what a build is made of, wherever the home directory is: flags, the toolchain, the proxy.
+GOMODCACHE=$(go env GOMODCACHE) GOENV=$(go env GOENV)
+export GOMODCACHE GOENV
 
 commit=$(git rev-parse HEAD)
 
@@ -27,6 +29,7 @@ for program in dispatcher enqueue; do
   if [ "$(cut -d' ' -f1 <<<"$sums" | sort -u | wc -l)" -ne 1 ]; then
     echo "reproducible: $program is not the same twice:"
     echo "$sums"
+    diff <(go version -m "$work/a/bin/$program") <(go version -m "$work/another/place/with-a-longer-name/bin/$program") || true
     failed=1
     continue
   fi

@@ -83,13 +83,13 @@ func hintOf(err error) string {
 
 // printable replaces what could move a terminal's cursor or turn a text around, but keeps line ends.
 func printable(s string) string {
-	return strings.ReplaceAll(plain(strings.TrimRight(s, "\n")), "\t", " ")
+	return strings.NewReplacer("\t", " ", joint, " ").Replace(plain(strings.TrimRight(s, "\n")))
 }
 
-// plain is printable that keeps tabs and the line ends behind it as well.
+// plain is printable that keeps tabs, joints and the line ends behind it as well.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+		if r != '\n' && r != '\t' && string(r) != joint && !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
