@@ -44,7 +44,7 @@ raced: install-test-deps ## what runs under the race detector, a part of make te
 long: install-test-deps ## what make test tries at random, several times as often
 	$(PLAIN) ./internal/bucket ./internal/producer -args -long
 	$(RACED) ./cmd/dispatcher -run DamagedKey -args -long
-	$(PLAIN) ./internal/ledger -run 'OneByOne|ExactlyOnePlace' -args -long
+	$(PLAIN) ./internal/ledger -run 'OneByOne|ExactlyOnePlace|Brakes' -args -long
 	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile|EachPacksBooks|GatewayCanTell|LostAnswersAre|IncidentsLookups|OfEveryState' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls, doubles and look-ups
 	go test ./test/e2e -run 'TheCopierIsKilled|TheTableEquals|OutboxIsTaken' -v -timeout 30m -args -long # five minutes of kills beside a PostgreSQL, and an outbox of 100,000 rows
 

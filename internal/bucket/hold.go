@@ -86,15 +86,15 @@ func lookAt(ctx context.Context, c redis.Scripter, gateway, hold string, now int
 	if err != nil {
 		return Standing{}, fmt.Errorf("what holds %s back could not be read: %w", gateway, err)
 	}
-	if len(v) != 9 {
+	if len(v) != 12 {
 		return Standing{}, fmt.Errorf("look.lua answered with %d values: is another version of the program using this Redis?", len(v))
 	}
 	s := Standing{Reason: fmt.Sprint(v[1]), Probing: v[2] == int64(1), Paused: v[3] == int64(1), PauseWhy: fmt.Sprint(v[4]),
-		Circuit: v[5] == int64(1), Endless: v[5] != int64(0), Denied: v[6] == int64(1), Stale: v[7] == int64(1)}
+		Circuit: v[5] == int64(1), Endless: v[5] != int64(0), Denied: v[6] == int64(1), Stale: v[7] == int64(1), BrakeWhy: fmt.Sprint(v[10])}
 	for _, one := range []struct {
 		i  int
 		at *time.Time
-	}{{0, &s.HeldUntil}, {8, &s.Since}} {
+	}{{0, &s.HeldUntil}, {8, &s.Since}, {9, &s.BrakedUntil}, {11, &s.Braked}} {
 		micros, err := strconv.ParseInt(fmt.Sprint(v[one.i]), 10, 64)
 		if err != nil {
 			return Standing{}, fmt.Errorf("look.lua answered %v: is another version of the program using this Redis?", v[one.i])
@@ -102,6 +102,9 @@ func lookAt(ctx context.Context, c redis.Scripter, gateway, hold string, now int
 		if micros > 0 {
 			*one.at = time.UnixMicro(micros)
 		}
+	}
+	if s.BrakedUntil.After(s.HeldUntil) && !s.Endless {
+		s.HeldUntil, s.Reason, s.Probing = s.BrakedUntil, s.BrakeWhy, false
 	}
 	return s, nil
 }

@@ -29,6 +29,7 @@ const (
 	stateLost    state = "lost"
 	stateStale   state = "stale"
 	stateWaiting state = "waiting" // see pick.lua
+	stateBraked  state = "braked"
 )
 
 // wish is one reservation.

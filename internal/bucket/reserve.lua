@@ -21,6 +21,7 @@
 --      ok       slots follow, at least one                  horizon  the next slot is too far off
 --      idle     no job waits                                ahead    slots enough are out for the jobs that wait
 --      held     nobody calls before held until              probing  one call is on its way, the rest wait for it
+--      braked   no brake has room for a job's money (money.lua of internal/record)
 --      paused   an operator stopped it                      full     as many calls are under way as may be
 --      stale    a newer version of the limits is in force   reshape  run reshape.lua, then ask again
 --      lost     Redis lost writes, may have lost some, or its clock leapt: one window must pass. In place of slots: the units that each long
@@ -60,7 +61,7 @@ local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'k', 'y', 'c
 local FIXED = #fields
 for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
-local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused', 'few', 'fewat', 'fewfrom')
+local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused', 'few', 'fewat', 'fewfrom', 'brake')
 local last, tat, quiet, clock = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, tonumber(pace[3]) or 0, tonumber(pace[4]) or 0
 local held, need, probe = tonumber(hold[1]) or 0, tonumber(hold[2]) or 0, tonumber(hold[3]) or 0
 local function answer(state, hint)
@@ -319,6 +320,10 @@ if pace[1] and now - clock > MARK_EVERY then
 end
 if hold[5] == '1' then return answer('paused', PAUSED_HINT) end
 if held > now then return answer('held', held - now) end
+if hold[9] then
+  if tonumber(hold[9]) > now then return answer('braked', tonumber(hold[9]) - now) end
+  want = math.min(want, 1) -- the job that waits for room goes first, as far as it can be told
+end
 if need == 1 then
   if probe > now + lead then return answer('probing', math.min(probe - now - lead, PROBE_HINT)) end
   want = math.min(want, 1)

@@ -21,6 +21,10 @@ type Standing struct {
 	PauseWhy string
 	// Since is when it was paused, or else when the trouble began that the hold comes of; zero if nobody knows.
 	Since time.Time
+	// BrakedUntil is when there is room at the latest for the money of the job that is next, and until then nobody calls; zero if no brake keeps it back. BrakeWhy names the brake, and
+	// Braked is since when.
+	BrakedUntil, Braked time.Time
+	BrakeWhy            string
 	// Barred means that Paused stands for something that no operator did and Resume does not end, which PauseWhy names. Look never sets it.
 	Barred bool
 	// NoToken means that Reason says why there is no access token for calls, and HeldUntil when it is tried again. Look never sets it.

@@ -189,5 +189,5 @@ func (p *Pacer) askForWaiters(ctx context.Context, t *waiter, tries *retries) er
 
 // barred says that calls wait for more than their time, or for the one that goes ahead.
 func (g grant) barred() bool {
-	return g.state == stateHeld || g.state == statePaused || g.state == stateFull || len(g.slots) > 0 && g.slots[0].Probe
+	return g.state == stateHeld || g.state == stateBraked || g.state == statePaused || g.state == stateFull || len(g.slots) > 0 && g.slots[0].Probe
 }

@@ -31,6 +31,7 @@ func (r *reader) check(path string, g *Gateway) {
 		r.checkMap(path, g)
 	}
 	r.checkLanes(path, g)
+	r.checkBrakes(path, g)
 	r.checkLeak(path+".leak", g.Leak)
 	r.checkAdmission(path+".admission", g)
 	if !g.Routed {

@@ -117,6 +117,8 @@ type Gateway struct {
 	Hold Hold
 	// BatchBrake says when a batch stops itself. Default 90 % of its first 50 calls refused.
 	BatchBrake job.Brake
+	// Brakes bound the money that calls take. Default none.
+	Brakes job.Brakes
 	// Parked bounds what producers can have parked.
 	Parked Parked
 	// Pan says what becomes of card numbers in what producers send, and in what the gateway answers. The zero CardRule: they are refused.

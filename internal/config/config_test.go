@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"math/big"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -72,6 +73,7 @@ func TestDocumentedSample(t *testing.T) {
 			Circuit:    job.Circuit{Failures: 5, Ratio: 50, Calls: 20, Window: 10 * time.Second, Max: 5 * time.Second},
 			Hold:       Hold{Max: 15 * time.Minute},
 			BatchBrake: job.Brake{Calls: 50, Refused: 90},
+			Brakes:     job.Brakes{Limits: []job.MoneyLimit{{Most: euros(50000), Window: time.Minute}}, Single: []job.Money{euros(20000)}},
 			Parked:     Parked{Most: 5_000_000, Bytes: 4 << 30},
 			Pan:        job.CardRule{Then: job.CardsRefuse, Allow: []string{"token"}},
 			Outcomes:   &Outcomes{Readers: []string{"ledger"}, Keep: 7 * 24 * time.Hour, MaxBehind: 1_000_000, Then: OutcomesHold},
@@ -115,7 +117,7 @@ func TestDocumentedBlocksParse(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	rules := parse(t, blocks[2]).Gateways
+	rules := parse(t, blocks[3]).Gateways
 	if want := (Rule{Status: 200, Body: map[string]string{"response_code": "301"}, Then: "hold"}); !reflect.DeepEqual(rules[0].Answers.Rules[0], want) {
 		t.Errorf("got %+v, want %+v", rules[0].Answers.Rules[0], want)
 	}
@@ -398,6 +400,8 @@ func TestDocumentedKeys(t *testing.T) {
 		"circuit.window":                job.FormatDuration(g.Circuit.Window),
 		"circuit.max":                   job.FormatDuration(g.Circuit.Max),
 		"hold.max":                      job.FormatDuration(g.Hold.Max),
+		"brakes":                        "none",
+		"brakes.unknown_currency":       "allow",
 		"batch_brake.calls":             strconv.FormatInt(g.BatchBrake.Calls, 10),
 		"batch_brake.refused":           strconv.FormatInt(g.BatchBrake.Refused, 10) + "%",
 		"parked.most":                   strconv.FormatInt(g.Parked.Most, 10),
@@ -427,6 +431,8 @@ func TestDocumentedKeys(t *testing.T) {
 			known, top = []string{"file", "like", "separator"}, below // TestMerchantsOfSeveralFiles reads them
 		case top == "tokens":
 			known, top = []string{"name", "role", "secret", "sha256", "gateways", "expires"}, below // TestTokensWithNames reads them, and bad-tokens-key lists them
+		case top == "brakes" && nested:
+			known, top = []string{"limit", "single", "unknown_currency"}, below // TestBrakesOfMoney reads them
 		case top == "oidc":
 			continue // TestLoginsWithAProvider reads them, and TestFaultsOfAProvider lists them
 		case top == "redis" && nested:
@@ -586,5 +592,16 @@ func TestExampleFile(t *testing.T) {
 	}
 	if _, err := Load("../../examples/dispatcher.yaml", Options{Env: func(string) (string, bool) { return "", false }}); err != nil {
 		t.Errorf("enqueue needs no secret: %v", err)
+	}
+}
+
+func euros(n int64) job.Money { return job.Money{Minor: big.NewInt(100 * n), Currency: "EUR"} }
+
+func TestBrakesOfMoney(t *testing.T) {
+	t.Parallel()
+	g := parse(t, minimal+"    amount: {field: amount, currency: currency}\n    brakes: [{limit: EUR 2000000/24h}, {limit: JPY 50000/90s}, {single: EUR 99.50}, {unknown_currency: refuse}]\n").Gateways[0]
+	const want = "EUR:86400000000:200000000=EUR 2000000/1d;JPY:90000000:50000=JPY 50000/90s;|EUR:9950=EUR 99.50;|1"
+	if got := g.Brakes.Setting(); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

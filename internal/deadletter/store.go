@@ -96,9 +96,12 @@ func (s *Store) ParkOrAsk(ctx context.Context, a job.Attempt, e job.Ending, reas
 	k := s.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
 	keys := append([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Parked(string(reason)), k.Hold(), k.Asking()}, end.Keys...)
-	accepted := e.Verdict == job.VerdictAccepted
+	accepted, brake := e.Verdict == job.VerdictAccepted, s.Brake.Setting()
+	if !e.Called { // the gateway has refused nothing
+		brake = ""
+	}
 	parked, err := record.Park.For(s.Feed).Run(ctx, s.c, keys, s.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, redisdb.Flag(e.Spent), e.Line(), e.Status,
-		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), s.Brake.Setting(), e.Reference, redisdb.Flag(accepted), asksOf(a.Job.Route, s.Asks, s.RouteAsks).First(accepted), end.Task, end.Until).Int()
+		string(reason), e.Error, e.Doubt(), redisdb.Flag(e.Alive()), brake, e.Reference, redisdb.Flag(accepted), asksOf(a.Job.Route, s.Asks, s.RouteAsks).First(accepted), end.Task, end.Until).Int()
 	if parked > 0 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}

@@ -34,8 +34,9 @@ type hears struct {
 }
 
 // watchedBooks returns books that open no attempt in data that is not what the watch has seen.
-func watchedBooks(c redis.UniversalClient, g config.Gateway, w *incarnation.Watch, h hears) *ledger.Books {
+func watchedBooks(c redis.UniversalClient, g config.Gateway, w *incarnation.Watch, seen *ledger.Counted, h hears) *ledger.Books {
 	cfg := bookkeeping(c, g)
+	cfg.Counted = seen
 	cfg.TaskEnded, cfg.Exhausted, cfg.SetAside = h.ended, h.exhausted, h.aside
 	cfg.Age = func() ledger.Age {
 		version, least, marks := w.Age()

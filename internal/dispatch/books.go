@@ -45,6 +45,8 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		Asks:        asks(g),
 		Attempts:    g.Retry.Attempts,
 		Brake:       g.BatchBrake,
+		Brakes:      g.Brakes,
+		Timeout:     g.Request.Timeout,
 		Feed:        g.Outcomes != nil,
 		Dedupe:      g.Dedupe,
 		Money:       Money(g.Amount),

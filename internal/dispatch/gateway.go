@@ -39,6 +39,7 @@ type unit struct {
 	name      string
 	set       atomic.Pointer[set]
 	data      *incarnation.Watch
+	counted   ledger.Counted // the money that this process has opened calls for
 	machine   *ownMachine
 	pacer     *bucket.Pacer
 	server    *queue.Server

@@ -195,6 +195,9 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse, next time.Duration) err
 	u.blind = nil
 	u.sayBroken(ctx, "no slots, trying again", u.pacer.Broken())
 	u.age(ctx, p.Alive)
+	if err := u.now().books.TellCounted(ctx); err != nil {
+		u.log.Warn("what this process has called not told to Redis, trying again", "error", err)
+	}
 	u.idle = p.Pending == 0 && p.Rejected == 0 && p.DueIn < 0 && (p.AskIn < 0 || p.AskIn > askSoon) && !p.Sweep && !p.Shelve
 	if p.Pending > 0 {
 		u.pacer.Wake()

@@ -50,7 +50,7 @@ func (s *set) close() {
 func (u *unit) newSet(g config.Gateway) (*set, error) {
 	ended := func(taskID string) { u.server.Ended(taskID) }
 	s := &set{cfg: g}
-	s.books = watchedBooks(u.calls, g, u.data, hears{ended, func(id string) { s.worker.Exhausted(id) }, u.setAside})
+	s.books = watchedBooks(u.calls, g, u.data, &u.counted, hears{ended, func(id string) { s.worker.Exhausted(id) }, u.setAside})
 	own := g.Own()
 	how, err := callConfig(own)
 	how.Pool = u.tools.pool

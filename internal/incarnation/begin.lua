@@ -4,4 +4,5 @@
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 local now = int(now_us(ARGV[1]))
 redis.call('HSET', KEYS[1], 'line', ARGV[2], 'at', now, 'v', now)
+if string.find(ARGV[2], ' ', 1, true) then redis.call('HSET', KEYS[1], 'emptied', now) end
 return 1

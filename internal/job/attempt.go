@@ -53,6 +53,8 @@ const (
 	OpenChanged   Opening = "changed"   // its payload is not what was sealed for it: park it
 	OpenPaused    Opening = "paused"    // its batch is paused: park it until the batch is resumed
 	OpenCancelled Opening = "cancelled" // its batch is cancelled: park it until a person takes it in again
+	OpenBraked    Opening = "braked"    // no brake has room for its money now: put it back, the gateway waits
+	OpenOver      Opening = "over"      // a brake forbids its money: park it
 )
 
 // Attempt is a job that a worker has open: written down before the call, closed after it.
@@ -70,7 +72,7 @@ type Attempt struct {
 	Accepted      time.Time     // when the job was accepted, on Redis's clock
 	Outages       int           // outages of the gateway that the job has met
 	Failed        time.Time     // its first failure that counts as an attempt, on Redis's clock; zero if there is none
-	// LastError is what went wrong last, with OpenGo and OpenExhausted; with OpenPaused, OpenCancelled, OpenSealed, OpenUnrouted and OpenChanged why; with OpenDiffers what
+	// LastError is what went wrong last, with OpenGo and OpenExhausted; with OpenPaused, OpenCancelled, OpenSealed, OpenUnrouted, OpenBraked, OpenOver and OpenChanged why; with OpenDiffers what
 	// was sent then (see SentChanges).
 	LastError string
 }

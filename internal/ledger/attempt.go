@@ -17,8 +17,10 @@ import (
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.cfg.Age()
+	b.cfg.Counted.by(owner)
 	reply, err := record.Open.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), id, generation, owner, deadline.Microseconds(),
-		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent, b.routeSent).Slice()
+		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent, b.routeSent,
+		b.brakes, max(deadline-b.cfg.Timeout, 0).Microseconds(), b.cfg.Counted.text()).Slice()
 	if aside, err := b.orAside(ctx, id, "", err); aside {
 		return job.Attempt{}, job.OpenStale, nil
 	} else if err != nil {
@@ -28,12 +30,17 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	if err == nil {
 		digest, _ := at[string](reply, digestAt)
 		opening = b.unseal(&a, digest, opening)
+		seen, _ := at[string](reply, seenAt)
+		b.cfg.Counted.see(seen)
 	}
 	return a, opening, err
 }
 
 // digestAt is the place of the payload's digest in open.lua's answer.
 const digestAt = 9
+
+// seenAt is that of what is counted for brakes.
+const seenAt = digestAt + 6
 
 // opened reads open.lua's answer.
 func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
@@ -55,7 +62,7 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 	if !ok {
 		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
 	}
-	a.Job.Payload = joined(reply[digestAt+6:])
+	a.Job.Payload = joined(reply[seenAt+1:])
 	return a, what, nil
 }
 

@@ -54,6 +54,12 @@ type Config struct {
 	Keys bool
 	// Brake says when a batch stops itself.
 	Brake job.Brake
+	// Brakes bound the money that calls take.
+	Brakes job.Brakes
+	// Counted is what this process has seen of the money that is counted. Nil: what it sees is of these books alone.
+	Counted *Counted
+	// Timeout is how much of an attempt's deadline is left for its call when that is written at the latest.
+	Timeout time.Duration
 	// Feed says that the gateway has an outcome feed: each change that ends or parks a job is told there.
 	Feed bool
 	// Sent is a digest of what a call is made of but for the payload: while an earlier call may have charged, no other is made. Empty: that is not watched.
@@ -102,6 +108,7 @@ type Books struct {
 	watch   watch
 	act     func() string   // see For; nil means none
 	felt    func() []string // the keys of its pulse
+	brakes  string          // as brakes.lua reads them
 	// routeSent is Config.RouteSent as open.lua reads it, and passing is Config.Passing as accept.lua does.
 	routeSent, passing string
 	sharing            string // as share.lua reads it
@@ -115,7 +122,10 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 	if cfg.Money == nil {
 		cfg.Money = func([]byte) string { return "" }
 	}
-	b := &Books{c: c, cfg: cfg, keys: redisdb.NewKeys(cfg.Gateway), routeSent: routeSent(cfg.RouteSent), sharing: sharing(cfg)}
+	if cfg.Counted == nil {
+		cfg.Counted = &Counted{}
+	}
+	b := &Books{c: c, cfg: cfg, brakes: cfg.Brakes.Setting(), keys: redisdb.NewKeys(cfg.Gateway), routeSent: routeSent(cfg.RouteSent), sharing: sharing(cfg)}
 	if len(cfg.Passing) > 0 {
 		b.passing = fmt.Sprintf(" %d %s", cfg.MostPassing, strings.Join(cfg.Passing, " "))
 	}

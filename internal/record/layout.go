@@ -61,6 +61,7 @@ var layout = append([]field{
 	{"opened_at", "oa", 0, "of the open attempt; absent: only to park the job, and nothing is sent"},
 	{"sent_digest", "sd", over, "what the present key's first call was made of, but for the payload (job.SentDigest)"},
 	{"looked_up_at", "kn", over, "when a person last settled what earlier calls came to"},
+	{"counted", "mc", over, "what brakes have counted for the open attempt (money.lua)"},
 	{"late_success", "paid", over, "a call succeeded while another one was under way: the dedupe window that it asks for, in ms"},
 	{"self_replays", "ya", 0, "how often it went in by itself after it was parked as exhausted (shelf.lua)"},
 	{"despite_cancel", "rc", over, `"1": a person took it in again after its batch was cancelled`},

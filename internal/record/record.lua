@@ -184,6 +184,10 @@ end
 local function end_attempt(keys, job, id, now, spent, line, status)
   if gather_once(keys.open) then redis.call('ZREM', keys.open, id) else shelf_remove(keys.open, id) end
   local set, drop = {}, {'@owner', '@deadline', '@opened_at'}
+  if job.@counted then
+    drop[4] = '@counted'
+    if line == '' and not job.given_up then money_back(keys.record, job.@counted) end
+  end
   if line ~= '' then
     set[1], set[2] = '@history', history_with(job.@history, line)
     if not job.given_up then
@@ -192,7 +196,7 @@ local function end_attempt(keys, job, id, now, spent, line, status)
     end
     called(keys.rate, now)
   elseif job.@first_call_at and job.@first_call_at == job.@opened_at then
-    drop[4] = '@first_call_at'
+    drop[#drop + 1] = '@first_call_at'
   end
   if status > 0 then set[#set + 1], set[#set + 2] = '@status', int(status) end
   if spent == 1 then redis.call('HINCRBY', keys.record, '@spent', 1) end

@@ -36,15 +36,15 @@ var FlowLua = lua("flow")
 // ShareLua is share.lua: how the room at admission is shared among flows. It goes behind Lua.
 var ShareLua = lua("share")
 
-// Lua is shelf.lua, brake.lua, batch.lua, gather.lua and record.lua: what every change of a record's state does, to the books of its batch and to the order of
+// Lua is shelf.lua, money.lua, brake.lua, batch.lua, gather.lua and record.lua: what every change of a record's state does, to the books of its batch and to the order of
 // what is parked too. It goes after redisdb.NowLua.
 var Lua = fragments(false)
 
 // fragments returns Lua; with feed.lua and told.lua for the scripts of gateways with an outcome feed.
 func fragments(feed bool) string {
-	names := []string{"shelf", "brake", "batch", "gather", "record"}
+	names := []string{"shelf", "money", "brake", "batch", "gather", "record"}
 	if feed {
-		names = []string{"shelf", "feed", "brake", "batch", "gather", "record", "told"}
+		names = []string{"shelf", "money", "feed", "brake", "batch", "gather", "record", "told"}
 	}
 	var all []string
 	for _, name := range names {
@@ -104,7 +104,7 @@ func Told() (all []*redisdb.Script) {
 
 // What an attempt does to its job.
 var (
-	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, redisdb.AliveLua)
+	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, redisdb.AliveLua, lua("brakes"))
 	Done = both(replicated(redisdb.NewSharedScript), "done", OutageLua)
 	Back = both(replicated(redisdb.NewScript), "back", OutageLua)
 	Park = both(replicated(redisdb.NewScript), "park", OutageLua)
@@ -137,6 +137,13 @@ var (
 	Replace  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("replace"))
 	Erase    = redisdb.NewActScript(redisdb.NowLua, Lua, lua("erase"))
 	Retell   = redisdb.NewScript(redisdb.NowLua, lua("retell")).Replicated()
+)
+
+// What is told of a gateway's brakes, and what a person does to them.
+var (
+	TellCounted = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_tell"))
+	LookBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_look"))
+	LiftBrakes  = redisdb.NewActScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes_lift"))
 )
 
 // What is parked without having been a job, or whose record is damaged.

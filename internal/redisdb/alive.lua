@@ -7,6 +7,7 @@
 --   marks   "from-until …" (µs): confirmed restores. Calls made in between are not in the books
 --   df ds dl  a dispatcher's doubt, until an operator settles it: from when on the data knows nothing (µs; 1: it never knew
 --           anything), the last sign of life that was seen elsewhere (µs), and the incarnations known there (as line)
+--   emptied when data was begun that others knew before it was emptied (µs; absent: it was not, as far as is known)
 --   moving entry  "rename OLD NEW" or "forget NAME": that was begun and is not over, so nobody calls and nothing goes in; the place of its entry in the
 --           trail, or when it was begun (µs)
 local ALIVE_BEAT, ALIVE_SILENCE = 1000000, 10000000

@@ -38,7 +38,7 @@ var (
 	ownTypes = map[string]string{
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
-		"classes": hash, "first:" + oneOf: list, "trail": list, "journal": list, "head": text, "acts": hash, "batches": zset, "money": hash, "braked": zset, "shelving": hash, "feed": hash, "outcomes": stream, "outcomes:anew": stream, "mend": text, "nobodys": text, "mark": text,
+		"classes": hash, "first:" + oneOf: list, "trail": list, "journal": list, "head": text, "acts": hash, "batches": zset, "money": hash, "braked": zset, "brakes": hash, "shelving": hash, "feed": hash, "outcomes": stream, "outcomes:anew": stream, "mend": text, "nobodys": text, "mark": text,
 		"lanes": hash, "overrides": hash, "acted:" + oneOf: hash, "ready:" + oneOf: zset, "throttled": zset, "flow:" + oneOf: list, "lane:" + oneOf: text, "route:" + oneOf: text,
 		"hold:" + oneOf: hash, "flight:" + oneOf: zset,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "parked:flows": zset, "parked:rejected:unfit": zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text, "entering:" + oneOf: hash,
@@ -284,6 +284,9 @@ func (k Keys) Batches() string { return k.own + "batches" }
 
 // Braked is the batches that paused themselves and of which no person has decided anything since (sorted set: name, since when in µs).
 func (k Keys) Braked() string { return k.own + "braked" }
+
+// Brakes is the money that the gateway's calls take, which its brakes go by (hash; fields in internal/record/money.lua).
+func (k Keys) Brakes() string { return k.own + "brakes" }
 
 // Shelving is what dispatchers are to do with the jobs of batches (hash: name, pause or release; see internal/record/brake.lua).
 func (k Keys) Shelving() string { return k.own + "shelving" }

@@ -324,6 +324,11 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 		reason, why = job.Paused, a.LastError
 	case job.OpenCancelled:
 		reason, why = job.Cancelled, a.LastError
+	case job.OpenOver:
+		reason, why = job.Refused, "not called: "+a.LastError
+		if a.Unsure {
+			reason, why, e.Unsure = job.UnknownOutcome, "an earlier call may have charged, and another one is not made: "+a.LastError, true
+		}
 	case job.OpenChanged:
 		reason, why = job.Unreadable, a.LastError
 		w.cfg.Log.Error("a payload was changed in Redis: its job is not called", "job", a.Job.ID)

@@ -209,6 +209,10 @@ func (w *Worker) dontCall(ctx context.Context, a job.Attempt, opening job.Openin
 		w.cfg.Log.Debug("nothing to do for a task", "job", d.JobID, "generation", d.Generation, "because", opening)
 		return
 	}
+	if opening == job.OpenBraked {
+		w.giveBack(ctx, a)
+		return
+	}
 	if opening == job.OpenSealed || opening == job.OpenUnrouted {
 		w.putAside(ctx, a, opening)
 		return

@@ -1,0 +1,116 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/bojanz/currency"
+)
+
+// Brakes bound the money that a gateway's calls take, whatever jobs there are. The zero Brakes bound nothing.
+type Brakes struct {
+	// Limits all hold, each for its currency, in every rolling window by Redis's clock.
+	Limits []MoneyLimit
+	// Single is the most that one call may take, by currency. Empty = any amount.
+	Single []Money
+	// RefuseUnknown says that a job is not called whose money can't be read, or whose currency neither Limits nor Single name.
+	RefuseUnknown bool
+}
+
+// MoneyLimit allows calls to take at most an amount in every window of the given length.
+type MoneyLimit struct {
+	// Most is at least 1 and less than 10^15 minor units, and has a currency.
+	Most Money
+	// Window is a whole number of seconds, 10 s to 31 days.
+	Window time.Duration
+}
+
+// What a limit of money may be.
+const (
+	LeastMoneyWindow = 10 * time.Second
+	MostMoneyWindow  = 31 * Day
+	// mostMoneyDigits is how many digits the amount of a brake has at most, in minor units: more is not exact in Redis's scripts.
+	mostMoneyDigits = 15
+)
+
+const (
+	moneyHint      = "write a currency and an amount in its units, like EUR 20000 or EUR 99.50"
+	moneyLimitHint = "write a currency, an amount in its units and a window, like EUR 50000/1m or EUR 2000000/24h"
+)
+
+// Any says whether there is a brake.
+func (b Brakes) Any() bool { return len(b.Limits) > 0 || len(b.Single) > 0 || b.RefuseUnknown }
+
+// Setting is the brakes as the scripts read them (brakes.lua of internal/record); empty if there are none.
+func (b Brakes) Setting() string {
+	if !b.Any() {
+		return ""
+	}
+	var text strings.Builder
+	for _, l := range b.Limits {
+		fmt.Fprintf(&text, "%s:%d:%s=%s;", l.Most.Currency, l.Window.Microseconds(), l.Most.Minor, l)
+	}
+	text.WriteByte('|')
+	for _, m := range b.Single {
+		fmt.Fprintf(&text, "%s:%s=%s;", m.Currency, m.Minor, m.Plain())
+	}
+	if b.RefuseUnknown {
+		return text.String() + "|1"
+	}
+	return text.String() + "|0"
+}
+
+// String returns the limit as a person writes it: EUR 50000/1m.
+func (l MoneyLimit) String() string {
+	return l.Most.Plain() + "/" + FormatDuration(l.Window)
+}
+
+// Plain is the money as a person writes it into a file: EUR 20000, EUR 99.50.
+func (m Money) Plain() string {
+	return strings.TrimSuffix(strings.ReplaceAll(m.String(), ",", ""), ".00")
+}
+
+// ReadMoneyLimit reads a limit of money, CURRENCY AMOUNT/WINDOW. It returns the rule that the text breaks, if it does: what follows the text in a message.
+func ReadMoneyLimit(text string) (l MoneyLimit, rule string) {
+	money, window, found := strings.Cut(text, "/")
+	if !found {
+		return MoneyLimit{}, "is not a limit of money: " + moneyLimitHint
+	}
+	if window == "s" || window == "m" || window == "h" || window == "d" {
+		window = "1" + window
+	}
+	most, rule := ReadMoney(money)
+	length, broken := ReadDuration(window)
+	switch {
+	case rule != "" || broken != "":
+		return MoneyLimit{}, cmp.Or(rule, "is not a limit of money: "+moneyLimitHint)
+	case length < LeastMoneyWindow || length > MostMoneyWindow || length%time.Second != 0:
+		return MoneyLimit{}, "has a window that can't be kept: give whole seconds, from 10s to 31d"
+	}
+	return MoneyLimit{Most: most, Window: length}, ""
+}
+
+// ReadMoney reads an amount in units of its currency: EUR 20000, EUR 99.50. It returns the rule that the text breaks, if it does.
+func ReadMoney(text string) (m Money, rule string) {
+	name, amount, found := strings.Cut(text, " ")
+	digits, listed := currency.GetDigits(name)
+	whole, fraction, split := strings.Cut(amount, ".")
+	switch {
+	case !found || !Digits(whole) || split && (!Digits(fraction) || len(fraction) > int(digits)):
+		return Money{}, "is not an amount of money: " + moneyHint
+	case !listed:
+		return Money{}, "has no currency that ISO 4217 lists: " + moneyHint
+	}
+	fraction += strings.Repeat("0", int(digits)-len(fraction))
+	minor, _ := new(big.Int).SetString(whole+fraction, 10)
+	switch {
+	case minor.Sign() == 0:
+		return Money{}, "lets no money through: give more than 0; to stop a gateway there is dispatcher pause"
+	case len(minor.String()) > mostMoneyDigits:
+		return Money{}, "is more than can be kept exactly: give an amount of at most 15 digits in minor units"
+	}
+	return Money{Minor: minor, Currency: name}, ""
+}

@@ -1,0 +1,136 @@
+package ledger
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/record"
+	"spillway/internal/redisdb"
+)
+
+// Counted is what one process has seen of the money that is counted for a gateway's brakes: by it Redis can be told what it has lost. The zero Counted has seen nothing. Safe
+// for concurrent use.
+type Counted struct {
+	mu     sync.Mutex
+	born   string            // see money.lua
+	opened map[string]string // by currency: what this process has opened in all, in minor units
+	owner  string            // as open.lua knows the process
+}
+
+// see takes in what open.lua answered, "born currency money"; empty: nothing was counted.
+func (c *Counted) see(text string) {
+	f := strings.Fields(text)
+	if len(f) != 3 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.born != f[0] {
+		c.born, c.opened = f[0], map[string]string{}
+	}
+	c.opened[f[1]] = later(c.opened[f[1]], f[2])
+}
+
+// later returns the larger of two numbers: answers may come in another order than they were given in.
+func later(a, b string) string {
+	n, _ := strconv.ParseInt(a, 10, 64)
+	m, err := strconv.ParseInt(b, 10, 64)
+	if err != nil || n > m {
+		return a
+	}
+	return b
+}
+
+// text is what was seen, as the scripts read it: "born CURRENCY:MONEY …".
+func (c *Counted) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := c.born
+	for _, currency := range slices.Sorted(maps.Keys(c.opened)) {
+		text += " " + currency + ":" + c.opened[currency]
+	}
+	return text
+}
+
+// by notes how open.lua knows the process.
+func (c *Counted) by(owner string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := strings.LastIndexByte(owner, '.'); i > 0 {
+		owner = owner[:i]
+	}
+	c.owner = owner
+}
+
+// TellCounted tells Redis what this process has opened, in case it has lost some of it. A gateway without brakes costs nothing.
+func (b *Books) TellCounted(ctx context.Context) error {
+	if b.brakes == "" {
+		return nil
+	}
+	seen := b.cfg.Counted.text()
+	if seen == "" {
+		return nil
+	}
+	b.cfg.Counted.mu.Lock()
+	owner := b.cfg.Counted.owner
+	b.cfg.Counted.mu.Unlock()
+	return record.TellCounted.Run(ctx, b.c, []string{b.keys.Brakes()}, b.cfg.NowMicros.Now(), owner, seen).Err()
+}
+
+// BrakeWindow is how one limit of money stands.
+type BrakeWindow struct {
+	Limit job.MoneyLimit
+	// Called is what counts in the window now, in minor units.
+	Called int64
+	// Unknown is until when nobody knows what was called, since Redis lost it; zero if that is known.
+	Unknown time.Time
+}
+
+// BrakeStanding is how a gateway's brakes stand, all of one moment.
+type BrakeStanding struct {
+	Now     time.Time
+	Windows []BrakeWindow // in the order of the file
+	// Lifted is until when no limit keeps a call back; zero if they are in force. LiftedBy did it at LiftedAt, for LiftedWhy.
+	Lifted, LiftedAt    time.Time
+	LiftedBy, LiftedWhy string
+	// Waits is since when a job waits for room, and WaitsUntil when there is room at the latest; zero if none waits. Why names the brake.
+	Waits, WaitsUntil time.Time
+	Why               string
+}
+
+// Brakes returns how the gateway's brakes stand.
+func (b *Books) Brakes(ctx context.Context) (BrakeStanding, error) {
+	v, err := record.LookBrakes.Run(ctx, b.c, []string{b.keys.Brakes(), b.keys.Hold()}, b.cfg.NowMicros.Now(), b.brakes).Slice()
+	if err != nil {
+		return BrakeStanding{}, err
+	}
+	ok := len(v) == 8+2*len(b.cfg.Brakes.Limits)
+	number := func(i int) int64 { n, is := at[int64](v, i); ok = ok && is; return n }
+	moment := func(i int) time.Time {
+		if us := number(i); us > 0 {
+			return record.Moment(us)
+		}
+		return time.Time{}
+	}
+	text := func(i int) string { s, is := at[string](v, i); ok = ok && is; return s }
+	s := BrakeStanding{Now: moment(0), Lifted: moment(1), LiftedAt: moment(2), LiftedBy: text(3), LiftedWhy: text(4), Waits: moment(5), WaitsUntil: moment(6), Why: text(7)}
+	for i, l := range b.cfg.Brakes.Limits {
+		s.Windows = append(s.Windows, BrakeWindow{Limit: l, Called: number(8 + 2*i), Unknown: moment(9 + 2*i)})
+	}
+	if !ok {
+		return BrakeStanding{}, redisdb.BadReply("brakes_look.lua", v)
+	}
+	return s, nil
+}
+
+// LiftBrakes lets calls go that no limit of money has room for, for a time; zero ends that. What is called meanwhile counts. lost says that a loss of Redis from before
+// now is charged no more: somebody has asked the gateway what was called.
+func (b *Books) LiftBrakes(ctx context.Context, d time.Duration, lost bool, who, why string) error {
+	return record.LiftBrakes.Act(ctx, b.c, []string{b.keys.Brakes(), b.keys.Hold()}, b.cfg.NowMicros.Now(), d.Microseconds(), redisdb.Flag(lost), who, why).Err()
+}

@@ -1,0 +1,114 @@
+package ledger_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/deadletter"
+	"spillway/internal/job"
+	"spillway/internal/ledger"
+)
+
+// braked is a bench whose gateway has brakes, as a file has them.
+func braked(t *testing.T, limit string, single string) *bench {
+	return setup(t, 100, func(c *ledger.Config) {
+		c.Money, c.Brake = moneyOf, easyBrake
+		l, rule := job.ReadMoneyLimit(limit)
+		m, other := job.ReadMoney(single)
+		if rule+other != "" {
+			t.Fatal(rule, other)
+		}
+		c.Brakes = job.Brakes{Limits: []job.MoneyLimit{l}, Single: []job.Money{m}, RefuseUnknown: true}
+	})
+}
+
+func paying(id, amount, currency string) job.Job {
+	return job.Job{ID: id, Batch: "nov", Payload: []byte(`{"amount":` + amount + `,"currency":"` + currency + `"}`)}
+}
+
+// A job for whose money there is no room goes back with no attempt spent, and the gateway waits and says why; the next one waits too. Then it goes on.
+func TestABrakeHoldsTheGateway(t *testing.T) {
+	t.Parallel()
+	b := braked(t, "EUR 10/1m", "EUR 8")
+	b.accept("park", paying("first", "700", "EUR"), paying("large", "700", "EUR"), paying("small", "100", "EUR"))
+	id, g := b.pull()
+	first, o := b.open(id, g, "p.1")
+	want(t, "opening of the first", o, job.OpenGo)
+	for range 2 { // small is in hand already, and has room, but waits behind the large one
+		id, g = b.pull()
+		a, o := b.open(id, g, "p.2")
+		want(t, "opening of "+id, o, job.OpenBraked)
+		b.must(b.books.Back(b.ctx, a, job.Ending{}, 0))
+		want(t, "attempts of "+id, b.record(id).Spent, 0)
+		want(t, "state of "+id, b.record(id).State, job.Queued)
+	}
+	s, err := b.books.Brakes(b.ctx)
+	b.must(err)
+	want(t, "called", s.Windows[0].Called, 700)
+	want(t, "why", s.Why, "the brake EUR 10/1m")
+	b.must(b.books.Done(b.ctx, first, job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone, At: time.UnixMicro(b.now)}))
+	b.now = s.WaitsUntil.UnixMicro()
+	id, g = b.pull()
+	_, o = b.open(id, g, "p.3")
+	want(t, "opening when there is room", o, job.OpenGo)
+	if s, err = b.books.Brakes(b.ctx); err != nil || !s.Waits.IsZero() {
+		t.Errorf("with room the gateway waits since %v, %v", s.Waits, err)
+	}
+}
+
+// What a brake forbids is parked, not called, and neither holds the others nor counts as refused by the gateway.
+func TestABrakeParksWhatItForbids(t *testing.T) {
+	t.Parallel()
+	b := braked(t, "EUR 10/1m", "EUR 8")
+	for id, j := range map[string]struct{ amount, currency, why string }{
+		"single":   {"801", "EUR", "above the brake single EUR 8"},
+		"whole":    {"1001", "EUR", "above the brake single EUR 8"},
+		"currency": {"1", "USD", "its currency USD has no brake"},
+		"none":     {`"?"`, "EUR", "nobody knows its money"},
+	} {
+		b.accept("park", paying(id, j.amount, j.currency))
+		_, g := b.pull()
+		a, o := b.open(id, g, "p.1")
+		want(t, "opening of "+id, o, job.OpenOver)
+		if !strings.Contains(a.LastError, j.why) {
+			t.Errorf("%s: %q, want %q", id, a.LastError, j.why)
+		}
+		b.must(deadletter.New(b.c, b.name).Park(b.ctx, a, job.Ending{Error: a.LastError}, job.Refused))
+		want(t, "reason of "+id, b.record(id).Reason, job.Refused)
+	}
+	if v, _, err := b.books.Batch(b.ctx, "nov"); err != nil || v.Braked {
+		t.Errorf("a batch of which nothing was called stopped itself: %v, %v", v.Why, err)
+	}
+	b.accept("park", paying("good", "800", "EUR"))
+	id, g := b.pull()
+	_, o := b.open(id, g, "p.2")
+	want(t, "opening of a good one", o, job.OpenGo)
+}
+
+// A person lifts the limits for a time; what is called meanwhile counts.
+func TestBrakesAreLiftedForATime(t *testing.T) {
+	t.Parallel()
+	b := braked(t, "EUR 10/1h", "EUR 8")
+	for _, id := range []string{"a", "b", "c"} {
+		b.accept("park", paying(id, "800", "EUR"))
+	}
+	openNext := func() job.Opening {
+		id, g := b.pull()
+		a, o := b.open(id, g, "p."+id)
+		if o != job.OpenGo {
+			b.must(b.books.Back(b.ctx, a, job.Ending{}, 0))
+		}
+		return o
+	}
+	want(t, "the first", openNext(), job.OpenGo)
+	want(t, "without room", openNext(), job.OpenBraked)
+	b.must(b.books.LiftBrakes(b.ctx, time.Minute, false, "me", "month's end"))
+	want(t, "lifted", openNext(), job.OpenGo)
+	s, err := b.books.Brakes(b.ctx)
+	b.must(err)
+	want(t, "called", s.Windows[0].Called, 1600)
+	want(t, "lifted by", s.LiftedBy+": "+s.LiftedWhy, "me: month's end")
+	b.now += time.Minute.Microseconds()
+	want(t, "in force again", openNext(), job.OpenBraked)
+}

@@ -1,0 +1,12 @@
+-- brakes_lift.lua: a person lets calls go that no limit of money has room for, for a time. What is called meanwhile counts. Composed before act.lua.
+-- KEYS 1 brakes  2 hold
+-- ARGV 1 now (µs, 0 = Redis's)  2 for how long (µs, 0 = from now on they are in force)  3 "1": a loss from before now is charged no more  4 who  5 why
+local now, span = now_us(ARGV[1]), tonumber(ARGV[2])
+if span > 0 then
+  redis.call('HSET', KEYS[1], 'lifted', int(now + span), 'lifted_at', int(now), 'lifted_by', ARGV[4], 'lifted_why', ARGV[5])
+else
+  redis.call('HDEL', KEYS[1], 'lifted', 'lifted_at', 'lifted_by', 'lifted_why')
+end
+if ARGV[3] == '1' then redis.call('HSET', KEYS[1], 'forgiven', int(now)) end
+redis.call('HDEL', KEYS[2], unpack(MONEY_WAITS))
+return 1
