@@ -11,7 +11,7 @@ SEED ?= 0
 LANES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test stories plain raced long race lint vuln sbom reproducible digests pin fuzz bench soak crash chaos browser manifests image alerts demo module stripe-mock sdk install-test-deps
+.PHONY: help build test stories plain raced long race lint vuln sbom reproducible digests pin fuzz bench soak crash chaos browser manifests oidc image alerts demo module stripe-mock sdk install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -57,6 +57,7 @@ lint: ## gofmt, go vet and staticcheck, which is fetched at its pinned version, 
 	go vet ./...
 	cd bench && go vet ./...
 	cd test/browser && go vet .
+	cd test/oidc && go vet .
 	go run $(STATICCHECK) ./...
 	@if ./test/deps.sh luacheck; then go test -vet=off ./test -run Luacheck; else echo "SKIP: luacheck can not be installed here"; fi
 
@@ -103,6 +104,9 @@ browser: ## drives the console in headless Chromium, with and without JavaScript
 
 manifests: ## docker-compose.yml by compose's own loader (with every profile), deploy/kubernetes by Kubernetes' own types, strictly
 	cd test/manifests && go vet . && go test -count=1 .
+
+oidc: install-test-deps ## logs in at the console and on the command line with a real OpenID provider, that of github.com/zitadel/oidc, which is fetched from Go's proxy
+	cd test/oidc && go vet . && go test -count=1 . -timeout 10m
 
 image: ## the Dockerfile's build line by hand, and its programs on a read-only root without privileges (needs root; no container engine)
 	./test/image.sh

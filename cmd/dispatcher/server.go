@@ -37,8 +37,11 @@ func (p *program) at(ctx context.Context) (remote.Desk, error) {
 		return &remote.Here{Config: s.cfg, DB: s.db}, nil
 	}
 	token, err := p.token()
+	if token == "" && err == nil {
+		token, err = p.loggedIn(ctx)
+	}
 	if err != nil {
-		return nil, err
+		return nil, coded(err)
 	}
 	there, err := remote.NewThere(p.server, token)
 	if err == nil {
@@ -84,6 +87,8 @@ var stayLocal = map[string]string{
 	"packs list":    "the packs are in the program",
 	"packs show":    "the packs are in the program",
 	"reconcile":     "it compares a file on this machine with every record, and needs Redis itself",
+	"login":         "it keeps a login beside the operator",
+	"logout":        "it forgets a login beside the operator",
 	"man":           "it writes the manual pages of the program",
 }
 

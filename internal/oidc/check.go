@@ -39,7 +39,7 @@ func (p *Provider) verify(ctx context.Context, token string, audiences ...string
 		return nil, p.away(keys.away)
 	}
 	if ended, is := errors.AsType[*oidc.TokenExpiredError](err); is {
-		return nil, &Error{Kind: Wrong, Message: "the login has ended", Hint: "log in again", Err: ended}
+		return nil, &Error{Kind: Wrong, Message: "the login has ended", Hint: "log in again: dispatcher login, or at the console", Err: ended}
 	}
 	if err == nil && !slices.ContainsFunc(got.Audience, func(one string) bool { return one != "" && slices.Contains(audiences, one) }) {
 		err = errors.New("it is made for another audience")

@@ -182,7 +182,7 @@ func (t *There) refused(got *http.Response) error {
 		return t.foreign()
 	}
 	if p.Code == "no_token" {
-		return usage("put it into $DISPATCHER_TOKEN, or its file into $DISPATCHER_TOKEN_FILE", "the dispatcher at "+t.server+" asks for its token, and was shown none or another one")
+		return usage("put it into $DISPATCHER_TOKEN, or its file into $DISPATCHER_TOKEN_FILE, or run dispatcher login", "the dispatcher at "+t.server+" asks for its token, and was shown none or another one")
 	}
 	return p.err()
 }

@@ -1,0 +1,202 @@
+package oidc
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+)
+
+// Device logs the command line in: the person does so in a browser, on whatever device (RFC 8628).
+type Device struct {
+	// Issuer is the provider's address, ClientID what it knows the command line by, and Scopes what is asked for.
+	Issuer, ClientID string
+	Scopes           []string
+}
+
+// Saved is a login of the command line.
+type Saved struct {
+	Device
+	// Token is the id token, and Refresh what gets the next one; empty: nothing does.
+	Token   string
+	Refresh string
+	// Ends is when Token ends.
+	Ends time.Time
+}
+
+// Asked is what a person is asked to do.
+type Asked struct {
+	// At is the address to open, where Code is typed in. Whole has the code in it; empty: the provider has none such.
+	At, Code, Whole string
+	// Ends is when it is too late.
+	Ends time.Time
+
+	device Device
+	config *oauth2.Config
+	got    *oauth2.DeviceAuthResponse
+	check  func(context.Context, string) (*oidc.IDToken, error)
+	client *http.Client
+}
+
+// offline is the scope that has a provider give what gets the next token.
+const offline = "offline_access"
+
+// client is what a device asks a provider with.
+func (d Device) client() *http.Client {
+	return &http.Client{Timeout: 2 * within, CheckRedirect: stay}
+}
+
+// reach returns the provider's client, and what checks its id tokens.
+func (d Device) reach(ctx context.Context) (*oauth2.Config, description, func(context.Context, string) (*oidc.IDToken, error), error) {
+	ctx = oidc.ClientContext(ctx, d.client())
+	provider, err := oidc.NewProvider(ctx, d.Issuer)
+	if err != nil {
+		return nil, description{}, nil, d.away(err)
+	}
+	said, err := described(provider, d.Issuer)
+	if err != nil {
+		return nil, said, nil, d.away(err)
+	}
+	c := &oauth2.Config{ClientID: d.ClientID, Endpoint: provider.Endpoint(), Scopes: d.Scopes}
+	c.Endpoint.AuthStyle = oauth2.AuthStyleInParams
+	if slices.Contains(said.Scopes, offline) && !slices.Contains(d.Scopes, offline) {
+		c.Scopes = append(slices.Clone(d.Scopes), offline)
+	}
+	return c, said, provider.Verifier(&oidc.Config{ClientID: d.ClientID, SupportedSigningAlgs: algorithms}).Verify, nil
+}
+
+func (d Device) away(err error) *Error {
+	return &Error{Kind: Away, Message: "the OpenID provider " + d.Issuer + " can't be asked", Hint: "can this machine reach it?", Err: cleanedOf(err)}
+}
+
+// cleanedOf keeps addresses with a query out of an error.
+func cleanedOf(err error) error {
+	if e, is := errors.AsType[*url.Error](err); is {
+		return e.Err
+	}
+	return err
+}
+
+// Begin asks the provider for what the person has to do. The error is an *Error.
+func (d Device) Begin(ctx context.Context) (*Asked, error) {
+	c, said, check, err := d.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if said.Device == "" {
+		return nil, wrong("the OpenID provider "+d.Issuer+" has no device flow", "put a token of its into $DISPATCHER_TOKEN", nil)
+	}
+	client := d.client()
+	got, err := c.DeviceAuth(context.WithValue(ctx, oauth2.HTTPClient, client))
+	if err != nil {
+		return nil, d.refused(err)
+	}
+	return &Asked{At: got.VerificationURI, Code: got.UserCode, Whole: got.VerificationURIComplete, Ends: got.Expiry, device: d, config: c, got: got, check: check, client: client}, nil
+}
+
+// Wait waits until the person has logged in, or said no, or it is too late. The error is an *Error, or that of ctx.
+func (a *Asked) Wait(ctx context.Context) (Saved, error) {
+	if !a.Ends.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, a.Ends, errLate)
+		defer cancel()
+	}
+	got, err := a.config.DeviceAccessToken(context.WithValue(ctx, oauth2.HTTPClient, a.client), a.got)
+	if errors.Is(context.Cause(ctx), errLate) {
+		return Saved{}, wrong("nobody has logged in in time", "run it again", nil)
+	}
+	if ctx.Err() != nil {
+		return Saved{}, ctx.Err()
+	}
+	if err != nil {
+		return Saved{}, a.device.refused(err)
+	}
+	return a.device.saved(ctx, got, a.check)
+}
+
+var errLate = errors.New("too late")
+
+// saved is the login that an answer of the token endpoint is.
+func (d Device) saved(ctx context.Context, got *oauth2.Token, check func(context.Context, string) (*oidc.IDToken, error)) (Saved, error) {
+	token, _ := got.Extra("id_token").(string)
+	if token == "" {
+		return Saved{}, wrong("the OpenID provider gave no id token", "does its client have the scope openid?", nil)
+	}
+	is, err := check(ctx, token)
+	if err != nil {
+		return Saved{}, wrong("the OpenID provider gave an id token that is not for this client", "is this machine's clock right?", err)
+	}
+	return Saved{Device: d, Token: token, Refresh: got.RefreshToken, Ends: is.Expiry}, nil
+}
+
+// refused is the error of an answer that says no, without its text.
+func (d Device) refused(err error) *Error {
+	said, is := errors.AsType[*oauth2.RetrieveError](err)
+	if !is {
+		return d.away(err)
+	}
+	reason := said.ErrorCode
+	if !errorCode.MatchString(reason) {
+		reason = "HTTP " + said.Response.Status
+	}
+	switch reason {
+	case "access_denied":
+		return wrong("the login was refused at the provider", "run it again", nil)
+	case "expired_token":
+		return wrong("nobody has logged in in time", "run it again", nil)
+	case "invalid_grant":
+		return wrong("the login has ended", "log in again: dispatcher login", nil)
+	}
+	return wrong("the OpenID provider says no: "+reason, "may its client "+d.ClientID+" use the device flow, without a secret?", nil)
+}
+
+// Again returns the login with another token. Its error is an *Error; of the kind Wrong, the person has to log in again.
+func (s Saved) Again(ctx context.Context) (Saved, error) {
+	if s.Refresh == "" {
+		return s, wrong("the login has ended", "log in again: dispatcher login", nil)
+	}
+	c, _, check, err := s.reach(ctx)
+	if err != nil {
+		return s, err
+	}
+	got, err := c.TokenSource(context.WithValue(ctx, oauth2.HTTPClient, s.client()), &oauth2.Token{RefreshToken: s.Refresh}).Token()
+	if err != nil {
+		return s, s.refused(err)
+	}
+	return s.saved(ctx, got, check)
+}
+
+// Revoke has the provider forget what gets the next token.
+func (s Saved) Revoke(ctx context.Context) error {
+	if s.Refresh == "" {
+		return nil
+	}
+	_, said, _, err := s.reach(ctx)
+	if err != nil {
+		return err
+	}
+	if said.Revoke == "" {
+		return wrong("the OpenID provider can't be told to forget it", "", nil)
+	}
+	form := url.Values{"token": {s.Refresh}, "token_type_hint": {"refresh_token"}, "client_id": {s.ClientID}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, said.Revoke, strings.NewReader(form.Encode()))
+	if err != nil {
+		return s.away(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	got, err := s.client().Do(r)
+	if err != nil {
+		return s.away(err)
+	}
+	defer got.Body.Close()
+	if got.StatusCode != http.StatusOK {
+		return wrong("the OpenID provider did not forget it: HTTP "+got.Status, "", nil)
+	}
+	return nil
+}

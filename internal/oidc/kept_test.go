@@ -1,0 +1,100 @@
+package oidc
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/testkit"
+)
+
+// Logins of a command line are in one file that only its owner can read, one for each dispatcher.
+func TestLoginsAreKept(t *testing.T) {
+	t.Parallel()
+	k := KeptIn(t.TempDir())
+	if _, is, err := k.Of("https://a"); is || err != nil {
+		t.Fatal(is, err)
+	}
+	for _, at := range []string{"https://a", "https://b", "https://a"} {
+		if err := k.Keep(at, Saved{Device: Device{Issuer: "https://i", ClientID: "c"}, Token: "token of " + at, Refresh: "r", Ends: time.Unix(1, 0).UTC()}); err != nil {
+			t.Fatal(err)
+		}
+		for path, mode := range map[string]os.FileMode{k.File(): 0o600, filepath.Dir(k.File()): 0o700 | os.ModeDir} {
+			if info, err := os.Stat(path); err != nil || info.Mode() != mode {
+				t.Errorf("%s: %v %v", path, info.Mode(), err)
+			}
+		}
+	}
+	if s, is, err := k.Of("https://a"); !is || err != nil || s.Token != "token of https://a" || s.Issuer != "https://i" || !s.Ends.Equal(time.Unix(1, 0)) {
+		t.Errorf("%+v, %t, %v", s, is, err)
+	}
+	if err := k.Drop("https://a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, is, _ := k.Of("https://a"); is {
+		t.Error("it is still there")
+	}
+	if s, is, _ := k.Of("https://b"); !is || s.Token != "token of https://b" {
+		t.Error("the other one is gone")
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(k.File()), "*")); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if err := os.WriteFile(k.File(), []byte("canary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := k.Of("https://b"); err == nil || !strings.Contains(err.Error(), "delete it") || strings.Contains(err.Error(), "canary") {
+		t.Error(err)
+	}
+}
+
+// What the provider says no to ends in words: too late, refused, not for this client, no device flow. Its own texts are not repeated.
+func TestADeviceIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		device, token string
+		status        int
+		claims        map[string]any
+		want          string
+		kind          Kind
+	}{
+		"too late":            {token: `{"error":"expired_token"}`, status: 400, want: "nobody has logged in in time", kind: Wrong},
+		"refused":             {token: `{"error":"access_denied","error_description":"canary"}`, status: 400, want: "refused at the provider", kind: Wrong},
+		"no such client":      {device: `{"error":"invalid_client"}`, status: 401, want: "invalid_client", kind: Wrong},
+		"an error of its own": {device: `{"error":"<b>canary</b>"}`, status: 400, want: "HTTP 400", kind: Wrong},
+		"for another client":  {claims: map[string]any{"aud": "other"}, want: "not for this client", kind: Wrong},
+		"of another issuer":   {claims: map[string]any{"iss": "https://other"}, want: "not for this client", kind: Wrong},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := testkit.NewIssuer(t)
+			i.Grant(c.claims)
+			i.Asked = func(w http.ResponseWriter, r *http.Request) bool {
+				text := map[string]string{"/device": c.device, "/token": c.token}[r.URL.Path]
+				if text == "" && r.URL.Path == "/device" {
+					text = `{"device_code":"d","user_code":"ABCD","verification_uri":"https://i/device","expires_in":60,"interval":1}`
+					w.Header().Set("Content-Type", "application/json")
+					_, _ = w.Write([]byte(text))
+					return true
+				}
+				if text != "" {
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(c.status)
+					_, _ = w.Write([]byte(text))
+				}
+				return text != ""
+			}
+			d := Device{Issuer: i.URL, ClientID: "spillway", Scopes: []string{"openid"}}
+			asked, err := d.Begin(t.Context())
+			if err == nil {
+				_, err = asked.Wait(t.Context())
+			}
+			if err == nil || kindOf(t, err) != c.kind || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "canary") {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
