@@ -51,7 +51,7 @@ var mayImport = map[string]string{
 	"outcome":    "job pan",
 	"worker":     "job clock counts outcome tracing",
 	"deadletter": "job clock pan record redisdb seal",
-	"ledger":     "job clock record redisdb seal",
+	"ledger":     "job clock record redisdb roles seal",
 	// beside it: one puts right what is lost, the other can stop it
 	"audit":       "clock job record redisdb",
 	"incarnation": "clock job redisdb",

@@ -502,7 +502,7 @@ var badFiles = map[string][]string{
 		`7:7: gateways.stripe.leak.jiter: unknown key: did you mean jitter?`,
 	},
 	"unknown-key-no-idea": {
-		`7:5: gateways.stripe.colour: unknown key: use one of like, request, answers, lookup, routes, lanes, priority, reference, amount, map, leak, admission, retry, circuit, hold, batch_brake, brakes, parked, pan, outcomes, replay, dedupe`,
+		`7:5: gateways.stripe.colour: unknown key: use one of like, request, answers, lookup, routes, lanes, priority, reference, amount, map, leak, admission, retry, circuit, hold, batch_brake, brakes, approval, parked, pan, outcomes, replay, dedupe`,
 	},
 	"unknown-key": {
 		`1:1: gatways: unknown key: did you mean gateways?`,

@@ -30,6 +30,7 @@ func (r *reader) check(path string, g *Gateway) {
 	if g.Map != nil {
 		r.checkMap(path, g)
 	}
+	r.checkApproval(path, g)
 	r.checkLanes(path, g)
 	r.checkBrakes(path, g)
 	r.checkLeak(path+".leak", g.Leak)

@@ -119,6 +119,8 @@ type Gateway struct {
 	BatchBrake job.Brake
 	// Brakes bound the money that calls take. Default none.
 	Brakes job.Brakes
+	// Approval says what needs the yes of a second person. The zero Approval (default): nothing does.
+	Approval job.Approval
 	// Parked bounds what producers can have parked.
 	Parked Parked
 	// Pan says what becomes of card numbers in what producers send, and in what the gateway answers. The zero CardRule: they are refused.

@@ -148,6 +148,7 @@ func (r *reader) gateway(n node) Gateway {
 		field{"hold", func(n node) { r.hold(n, &g.Hold) }},
 		field{"batch_brake", func(n node) { r.batchBrake(n, &g.BatchBrake) }},
 		field{"brakes", func(n node) { r.brakes(n, &g.Brakes) }},
+		field{"approval", func(n node) { r.approval(n, &g.Approval) }},
 		field{"parked", func(n node) { r.parked(n, &g.Parked) }},
 		field{"pan", func(n node) { r.pan(n, &g.Pan) }},
 		field{"outcomes", func(n node) { g.Outcomes = r.outcomes(n) }},

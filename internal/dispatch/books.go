@@ -47,6 +47,7 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 		Brake:       g.BatchBrake,
 		Brakes:      g.Brakes,
 		Timeout:     g.Request.Timeout,
+		Approval:    g.Approval,
 		Feed:        g.Outcomes != nil,
 		Dedupe:      g.Dedupe,
 		Money:       Money(g.Amount),

@@ -40,21 +40,22 @@ type Opening string
 
 // The openings.
 const (
-	OpenGo        Opening = "go"        // the attempt is written down: call
-	OpenStale     Opening = "stale"     // paper of an earlier generation, or finished: nothing to do
-	OpenBusy      Opening = "busy"      // another attempt is open and its deadline has not passed: nothing to do here
-	OpenExpired   Opening = "expired"   // the job's Expires has passed: park it
-	OpenHeld      Opening = "held"      // Redis's data is not what was seen of it: call nothing, the task must come again
-	OpenUnknown   Opening = "unknown"   // an attempt was cut off and no living key covers a second call: park it
-	OpenExhausted Opening = "exhausted" // its attempts are used up: park it
-	OpenSealed    Opening = "sealed"    // its payload can't be opened as this process is configured: put it aside until that is mended
-	OpenDiffers   Opening = "differs"   // an attempt may have charged, and another call would not be the same request: park it
-	OpenUnrouted  Opening = "unrouted"  // the configuration does not have its route: put it aside until that is mended
-	OpenChanged   Opening = "changed"   // its payload is not what was sealed for it: park it
-	OpenPaused    Opening = "paused"    // its batch is paused: park it until the batch is resumed
-	OpenCancelled Opening = "cancelled" // its batch is cancelled: park it until a person takes it in again
-	OpenBraked    Opening = "braked"    // no brake has room for its money now: put it back, the gateway waits
-	OpenOver      Opening = "over"      // a brake forbids its money: park it
+	OpenGo        Opening = "go"                // the attempt is written down: call
+	OpenStale     Opening = "stale"             // paper of an earlier generation, or finished: nothing to do
+	OpenBusy      Opening = "busy"              // another attempt is open and its deadline has not passed: nothing to do here
+	OpenExpired   Opening = "expired"           // the job's Expires has passed: park it
+	OpenHeld      Opening = "held"              // Redis's data is not what was seen of it: call nothing, the task must come again
+	OpenUnknown   Opening = "unknown"           // an attempt was cut off and no living key covers a second call: park it
+	OpenExhausted Opening = "exhausted"         // its attempts are used up: park it
+	OpenSealed    Opening = "sealed"            // its payload can't be opened as this process is configured: put it aside until that is mended
+	OpenDiffers   Opening = "differs"           // an attempt may have charged, and another call would not be the same request: park it
+	OpenUnrouted  Opening = "unrouted"          // the configuration does not have its route: put it aside until that is mended
+	OpenChanged   Opening = "changed"           // its payload is not what was sealed for it: park it
+	OpenPaused    Opening = "paused"            // its batch is paused: park it until the batch is resumed
+	OpenAwaits    Opening = "awaiting_approval" // its batch awaits an approval: park it until a second person has approved it
+	OpenCancelled Opening = "cancelled"         // its batch is cancelled: park it until a person takes it in again
+	OpenBraked    Opening = "braked"            // no brake has room for its money now: put it back, the gateway waits
+	OpenOver      Opening = "over"              // a brake forbids its money: park it
 )
 
 // Attempt is a job that a worker has open: written down before the call, closed after it.
@@ -72,7 +73,7 @@ type Attempt struct {
 	Accepted      time.Time     // when the job was accepted, on Redis's clock
 	Outages       int           // outages of the gateway that the job has met
 	Failed        time.Time     // its first failure that counts as an attempt, on Redis's clock; zero if there is none
-	// LastError is what went wrong last, with OpenGo and OpenExhausted; with OpenPaused, OpenCancelled, OpenSealed, OpenUnrouted, OpenBraked, OpenOver and OpenChanged why; with OpenDiffers what
+	// LastError is what went wrong last, with OpenGo and OpenExhausted; with OpenPaused, OpenAwaits, OpenCancelled, OpenSealed, OpenUnrouted, OpenBraked, OpenOver and OpenChanged why; with OpenDiffers what
 	// was sent then (see SentChanges).
 	LastError string
 }

@@ -60,6 +60,8 @@ type Config struct {
 	Counted *Counted
 	// Timeout is how much of an attempt's deadline is left for its call when that is written at the latest.
 	Timeout time.Duration
+	// Approval says which batches wait until a second person has approved them.
+	Approval job.Approval
 	// Feed says that the gateway has an outcome feed: each change that ends or parks a job is told there.
 	Feed bool
 	// Sent is a digest of what a call is made of but for the payload: while an earlier call may have charged, no other is made. Empty: that is not watched.

@@ -22,7 +22,7 @@ func (b *Books) SendAhead(ctx context.Context, batch string, jobs int64) (bool, 
 	return record.Ahead.Run(ctx, b.c, []string{b.keys.Batch(batch), b.keys.BatchIDs(batch)}, jobs, canaryStays.Milliseconds()).Bool()
 }
 
-// Shelve parks the jobs of batches that stopped themselves, and takes in those of batches whose first jobs are done. Any number of processes may do it at
+// Shelve parks the jobs of batches that stopped themselves or await an approval, and takes in those of batches whose first jobs are done, or that were approved. Any number of processes may do it at
 // once, and what one of them leaves another one does. It tells did of each batch.
 func (b *Books) Shelve(ctx context.Context, did func(batch, what string, jobs int64)) error {
 	all, err := b.c.HGetAll(ctx, b.keys.Shelving()).Result()
@@ -43,18 +43,24 @@ func (b *Books) Shelve(ctx context.Context, did func(batch, what string, jobs in
 
 // byItself does what a batch has asked for. That somebody has decided otherwise is no failure: shelve.lua has crossed it out then.
 func (s *shelving) byItself(ctx context.Context) error {
-	if s.what == "pause" {
+	stops := s.what == "pause" || s.what == "await"
+	if stops {
 		batch, _, err := s.b.Batch(ctx, s.name)
 		if err != nil {
 			return err
 		}
 		s.text = pausedText(batch.Why)
+		if s.what == "await" {
+			s.text = awaitsText(batch.Awaits.Why)
+		}
+	} else if s.what == "approve" {
+		s.text = job.WasApproved
 	}
 	err := s.pass(ctx)
 	if errors.Is(err, ErrOvertaken) {
 		return nil
 	}
-	if err != nil || s.what != "pause" {
+	if err != nil || !stops {
 		return err
 	}
 	if err := s.b.clearPapers(ctx); err != nil {

@@ -24,7 +24,7 @@ const (
 type shelving struct {
 	b    *Books
 	name string
-	what string // cancel, pause, resume or release, as shelve.lua has it
+	what string // cancel, pause, await, resume, release or approve, as shelve.lua has it
 	text string // the error that its jobs get
 	did  func(Shelved) error
 }
@@ -46,10 +46,10 @@ func (s *Shelved) Add(o Shelved) {
 var ErrOvertaken = errors.New("somebody else has paused, resumed or cancelled the batch meanwhile")
 
 // mark writes down what holds for a batch from now on: paused or cancelled, or neither if the field is empty. The jobs follow.
-// It says whether there is such a batch: where there is none, nothing was written, and nothing is to be done.
-func (b *Books) mark(ctx context.Context, name, field, who, why string) (there bool, err error) {
+// It says whether there is such a batch: where there is none, nothing was written, and nothing is to be done. awaits says that it waits for an approval.
+func (b *Books) mark(ctx context.Context, name, field, who, why string) (there, awaits bool, err error) {
 	n, err := record.Stop.Act(ctx, b.c, []string{b.keys.Batch(name), b.keys.Braked(), b.keys.Shelving()}, b.cfg.NowMicros.Now(), field, why, who, name).Int()
-	return n == 1, err
+	return n > 0, n == 2, err
 }
 
 // CancelBatch parks all of a batch that isn't sent yet as cancelled, in the order of the file: jobs queued, scheduled, waiting out a back-off
@@ -58,7 +58,7 @@ func (b *Books) mark(ctx context.Context, name, field, who, why string) (there b
 // parked now, and later ones when they come. So are jobs that are accepted from now on, until the batch is resumed: the producer may be
 // at work still. What a person takes in again is called. did is told of each step what it parked; its error ends the act.
 func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience time.Duration, did func(Shelved) error) error {
-	if there, err := b.mark(ctx, name, "cancelled", who, why); err != nil || !there {
+	if there, _, err := b.mark(ctx, name, "cancelled", who, why); err != nil || !there {
 		return err
 	}
 	s := &shelving{b: b, name: name, what: "cancel", text: "its batch was cancelled: " + why, did: did}
@@ -81,7 +81,7 @@ func pausedText(why string) string { return "its batch is paused: " + why }
 // PauseBatch lets nobody call a batch's jobs until it is resumed. Those that wait are parked as paused, in their order; those that come
 // later, or come back, are parked when they come.
 func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(Shelved) error) error {
-	if there, err := b.mark(ctx, name, "paused", who, why); err != nil || !there {
+	if there, _, err := b.mark(ctx, name, "paused", who, why); err != nil || !there {
 		return err
 	}
 	s := &shelving{b: b, name: name, what: "pause", text: pausedText(why), did: did}
@@ -92,10 +92,14 @@ func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(
 }
 
 // ResumeBatch ends a pause: what it parked waits for room at admission, behind all that does already, in the order of the file. It ends a
-// cancel too, for jobs that are accepted from now on: those that the cancel has parked stay.
+// cancel too, for jobs that are accepted from now on: those that the cancel has parked stay. Those of a batch that awaits an approval are parked for that.
 func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Shelved) error) error {
-	if there, err := b.mark(ctx, name, "", "", ""); err != nil || !there {
+	there, awaits, err := b.mark(ctx, name, "", "", "")
+	if err != nil || !there {
 		return err
+	}
+	if awaits {
+		return (&shelving{b: b, name: name, what: "await", did: did}).byItself(ctx)
 	}
 	s := &shelving{b: b, name: name, what: "resume", text: job.WasPaused, did: did}
 	return s.pass(ctx)
@@ -105,7 +109,7 @@ func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Shelved) 
 func (s *shelving) pass(ctx context.Context) error {
 	k := s.b.keys
 	keys := []string{k.BatchIDs(s.name), k.Counters(), k.Scheduled(), k.Retrying(), k.Parked(string(job.Rejected)), k.Parked(string(job.Cancelled)), k.Acts(),
-		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Paused)), k.Asking()}
+		k.Parked(string(job.UnknownOutcome)), k.Parked(string(job.Paused)), k.Asking(), k.Parked(string(job.AwaitsApproval))}
 	for from := int64(0); ; from += shelveChunk {
 		if err := ctx.Err(); err != nil {
 			return err

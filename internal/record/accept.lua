@@ -3,7 +3,7 @@
 --      hash tag: the names of records and tasks are made here, as each argument of a script costs Redis more than such a text does.
 --      While a cluster's slot moves, its new node refuses a command on several keys of which it lacks one, but takes a single key that
 --      it lacks for a new one: a lone job would be taken in again whose record has not come yet. The 7th makes it one of several
--- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail  3 "1": newcomers stay behind parked jobs, else "0"; then, with a blank before each, how many jobs of each class that passes may
+-- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail; where batches need an approval, a blank behind it, the sums up to which they need none (CURRENCY=SUM, in minor units, a comma behind each), a blank and who brings the jobs in (VIA/NAME)  3 "1": newcomers stay behind parked jobs, else "0"; then, with a blank before each, how many jobs of each class that passes may
 --        wait that were never called, and the classes that pass: their jobs go in also where others have no room or wait behind parked ones  4 gateway  5 wake channel
 --      6 the batch of jobs that say nothing else ('' = none)
 --      7 how many jobs  8 prefix of records  9 prefix of tasks  10 '' or what there may be parked for a new one to be parked, jobs and bytes of their
@@ -19,7 +19,8 @@
 --      K limits have so many units of cost left each; reset_us: until they have all of them again
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED, ELSEWHERE = '1', '2', '3', '4', '5', '6', '7', '8'
 local NO_ROOM = 'no room at admission'
-local now, mode, in_order = now_us(ARGV[1]), ARGV[2], string.sub(ARGV[3], 1, 1) == '1'
+local now, in_order = now_us(ARGV[1]), string.sub(ARGV[3], 1, 1) == '1'
+local mode, sums_free, sender = string.match(ARGV[2], '^(%a+) ?(%S*) ?(.*)$')
 local leaving = redis.pcall('HGET', books_key(ARGV[8], 'alive'), 'moving') -- whatever else is wrong with that key is no reason to take nothing in
 if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
 local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
@@ -88,6 +89,27 @@ local function traits(i)
   n = tonumber(n)
   return tonumber(cost), due ~= '0' and due or nil, expires ~= '0' and expires or nil, sub(rest, n + 2), route, class, sub(rest, 1, n), own == '='
 end
+
+-- awaits has, by batch, why it needs an approval once this chunk is in: then nothing of the chunk goes into the queue, and nothing that waits is called.
+local awaits = {}
+local function awaiting()
+  local coming, seen, limits = {}, {}, approval_of(sums_free)
+  for i = 1, jobs do
+    local record = records[i]
+    if not known[record] and not damaged[record] and not seen[record] then
+      seen[record] = true
+      local _, _, _, of = traits(i)
+      local money = sub(text, money_at[i], traits_at[i] - 1)
+      coming[of] = coming[of] or books_none()
+      books_sum(coming[of], money ~= '' and money or nil, 0)
+    end
+  end
+  for of, sum in pairs(coming) do
+    local key = books_key(record_prefix, 'batch:' .. of)
+    if of ~= '' and ask('HLEN', key) then awaits[of] = approval_over(key, limits, sum) end
+  end
+end
+if sums_free ~= '' then awaiting() end
 
 local cost, due, expires, batch, route, class, lane -- of the job at hand
 
@@ -232,6 +254,7 @@ local function stopped_batch(record, batch)
     known = {nil, nil, not whole}
     if whole then
       local error, reason, ahead, canary = books_stopped(record, batch)
+      if not error and awaits[batch] then error, reason = books_awaits(awaits[batch]), 'awaiting_approval' end
       local left = ahead == '1' and math.max(tonumber(canary) - whole, 0) or 0
       local first = canary == '1' and 'first job is' or 'first ' .. (canary or '') .. ' jobs are'
       known = {error, reason, false, ahead and {left = left, error = 'its batch waits until its ' .. first .. ' done'}}
@@ -290,7 +313,7 @@ local function answer(i)
   local why, reason, hurt, ahead = stopped_batch(record, batch)
   if hurt or taken == nil or damaged[record] then return DAMAGED end
   if shut then return FULL end
-  if why then -- it waits for resume, in whatever mode
+  if why then -- it waits for resume or an approval, in whatever mode
     return park(i, reason, books_key(record, 'parked:' .. reason), why)
   end
   if ahead and ahead.left < 1 then return park(i, 'paused', books_key(record, 'parked:paused'), ahead.error) end
@@ -324,6 +347,12 @@ bucket_save(bucket)
 local woken = push_all()
 if flows then share_close() end
 shelve_all()
+if sums_free ~= '' then
+  for of, b in pairs(joining) do
+    redis.call('HINCRBY', b.key, 'from/' .. sender, b.jobs)
+    if awaits[of] then approval_ask(record_prefix, of, now, awaits[of]) end
+  end
+end
 books_joined(now)
 if accepted > 0 then call('HINCRBY', keys[4], 'accepted', accepted) end
 if woken then call('PUBLISH', argv[5], argv[4]) end

@@ -5,7 +5,7 @@
 --   m:PLACE:CURRENCY  M:PLACE:CURRENCY their money in minor units: m + M * 10^9, so that neither overflows
 --   live jobs that are neither done nor discarded
 --   paused or cancelled, why, who  since when the batch is (µs), why, and by whom; only one of them at a time
---   and those of brake.lua
+--   and those of brake.lua and approval.lua
 -- spillway:{gateway}:money has u, m and M for the parked jobs of all batches, and of none; spillway:{gateway}:counters has b:PLACE, the bytes of
 -- their payloads as they are stored: scripts have that key among theirs, and so may write it while a cluster's slot moves.
 -- spillway:{gateway}:batch-ids:<name> has the ids in the order of acceptance, spillway:{gateway}:batches the names by the first.
@@ -130,13 +130,17 @@ local function books_gathered()
   moving = nil
 end
 
--- books_stopped returns the error and the reason (paused or cancelled) with which a job of this batch is parked; nil if its batch is neither. The third
--- result is ahead if newcomers wait until the first jobs are done, or are all in, and the fourth how many those are.
-local function books_stopped(record, batch)
+-- books_awaits begins the error of the jobs of a batch that awaits an approval.
+local function books_awaits(why) return 'its batch awaits an approval: ' .. (why or '') end
+
+-- books_stopped returns the error and the reason (paused, cancelled or awaiting_approval) with which a job of this batch is parked; nil if its batch is none of these. despite: a person
+-- took the job in again after its batch was cancelled. The third result is ahead if newcomers wait until the first jobs are done, or are all in, and the fourth how many those are.
+local function books_stopped(record, batch, despite)
   if not batch or batch == '' then return nil end
-  local v = redis.call('HMGET', books_key(record, 'batch:' .. batch), 'paused', 'cancelled', 'why', 'ahead', 'canary')
-  if v[2] then return 'its batch was cancelled: ' .. (v[3] or ''), 'cancelled' end
+  local v = redis.call('HMGET', books_key(record, 'batch:' .. batch), 'paused', 'cancelled', 'why', 'ahead', 'canary', 'awaits', 'over')
+  if v[2] and not despite then return 'its batch was cancelled: ' .. (v[3] or ''), 'cancelled' end
   if v[1] then return 'its batch is paused: ' .. (v[3] or ''), 'paused' end
+  if v[6] then return books_awaits(v[7]), 'awaiting_approval' end
   return nil, nil, v[4], v[5]
 end
 

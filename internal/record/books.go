@@ -41,6 +41,7 @@ type Batch struct {
 	// Braked says that it paused itself, and that nobody has decided since what is to become of it.
 	Braked bool
 	Canary Canary
+	Awaits Awaits
 }
 
 // Canary is the first jobs of a batch, which go ahead of the rest.
@@ -64,7 +65,11 @@ func (b Batch) Sum(want func(Place) bool) (s job.Totals) {
 // ParseBatch reads books as batch.lua lays them out. The error is a field that should hold a number, and does not.
 func ParseBatch(h map[string]string) (Batch, error) {
 	b := Batch{Places: map[Place]job.Totals{}, Why: h["why"], Who: h["who"]}
+	b.Awaits = awaits(h)
 	for field, value := range h {
+		if strings.HasPrefix(field, broughtIn) {
+			continue
+		}
 		kind, rest, ok := strings.Cut(field, ":")
 		if !ok {
 			continue

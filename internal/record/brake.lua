@@ -6,7 +6,7 @@
 --   canary_done        how many of them are done or accepted
 --   braked             since when it has been stopped by itself (µs)
 -- spillway:{gateway}:braked has the batches that stopped themselves and that nobody has resumed, paused or cancelled since, by the moment.
--- spillway:{gateway}:shelving says what a dispatcher is to do with a batch's jobs: pause or release.
+-- spillway:{gateway}:shelving says what a dispatcher is to do with a batch's jobs: pause or release; await or approve (approval.lua).
 local brake_calls, brake_least, brake_said, brake_accepted, brake_counted = 0, math.huge, '', false, false
 
 -- brake_with says how the brake is set ("CALLS REFUSED": it stops a batch of whose first calls so many were refused; '' = never), and the status of
@@ -65,8 +65,8 @@ end
 -- brake_watch hears of jobs of a batch that go from one place of its books to another.
 local function brake_watch(record, batch, jobs, from, to)
   local decided = to == 'done' or to == 'discarded' or to == 'pending' and brake_accepted or
-    string.sub(to, 1, 7) == 'parked:' and to ~= 'parked:paused' and to ~= 'parked:rejected'
-  if not decided or from == 'parked:paused' then return end
+    string.sub(to, 1, 7) == 'parked:' and to ~= 'parked:paused' and to ~= 'parked:awaiting_approval' and to ~= 'parked:rejected'
+  if not decided or from == 'parked:paused' or from == 'parked:awaiting_approval' then return end
   local key = shelf_key(record, 'batch:' .. batch)
   local v = redis.call('HMGET', key, 'paused', 'cancelled', 'ahead', 'canary', 'answered')
   if v[1] or v[2] then return end

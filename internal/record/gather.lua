@@ -45,13 +45,14 @@ local function gather_once(key)
   return not before
 end
 
--- gather_stopped is books_stopped, of which a batch is asked once.
-local function gather_stopped(record, batch)
-  if not gathers or not batch then return books_stopped(record, batch) end
-  local known = gathers.stopped[batch]
+-- gather_stopped is books_stopped, of which a batch is asked once, or twice.
+local function gather_stopped(record, batch, despite)
+  if not gathers or not batch then return books_stopped(record, batch, despite) end
+  local asked = batch .. (despite and ' despite' or ' ')
+  local known = gathers.stopped[asked]
   if not known then
-    known = {books_stopped(record, batch)}
-    gathers.stopped[batch] = known
+    known = {books_stopped(record, batch, despite)}
+    gathers.stopped[asked] = known
   end
   return known[1], known[2]
 end
@@ -63,7 +64,9 @@ local function gather_stay(key, ids, stay)
   elseif redis.call('HGET', key, 'live') == '0' then
     redis.call('PEXPIRE', key, stay)
     redis.call('PEXPIRE', ids, stay)
-    redis.call('ZREM', shelf_key(key, 'braked'), string.match(key, '^[^}]*}:batch:(.*)$'))
+    local name = string.match(key, '^[^}]*}:batch:(.*)$')
+    redis.call('ZREM', shelf_key(key, 'braked'), name)
+    if redis.call('HDEL', key, 'awaits') == 1 then redis.call('ZREM', shelf_key(key, 'awaiting'), name) end
   end
 end
 

@@ -7,7 +7,7 @@
 --      behind each ('' = it has none)
 --      14 the brakes of the file (brakes.lua; '' = it has none)  15 µs from now until the call is written at the latest  16 what the caller has seen of what is counted
 -- returns {opening, cost, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs), outages it has failed in,
---      batch, what went wrong last (with 'go', 'exhausted', 'paused' and 'cancelled'; with 'differs' the digest of what was sent), the payload's digest,
+--      batch, what went wrong last (with 'go', 'exhausted', 'paused', 'cancelled' and 'awaiting_approval'; with 'differs' the digest of what was sent), the payload's digest,
 --      1 if a call with the present key may have charged (2: if there was one, since Redis may have forgotten it), when its
 --      first failure was that counts as an attempt (µs, 0 = there is none), calls made since it was last admitted, route ('' = none), lane ('' = none), what the caller has now seen ('' = nothing is counted), payload, in one piece or several};
 --      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
@@ -82,8 +82,8 @@ local function opening()
     return 'differs'
   end
   if job.@expires_at and now >= tonumber(job.@expires_at) then return job.@may_have_charged and 'unknown' or 'expired' end -- unknown: it may have been charged
-  local stopped, reason = gather_stopped(record, job.@batch)
-  if stopped and not (reason == 'cancelled' and job.@despite_cancel) then
+  local stopped, reason = gather_stopped(record, job.@batch, job.@despite_cancel)
+  if stopped then
     last_error = stopped
     return reason
   end

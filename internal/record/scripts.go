@@ -128,6 +128,7 @@ var (
 // What people do to jobs and batches. Readmit takes parked jobs in again.
 var (
 	Stop     = redisdb.NewSwitchScript(redisdb.NowLua, lua("stop"))
+	Approve  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("approval"), lua("approve"))
 	Ahead    = redisdb.NewScript(redisdb.NowLua, lua("canary")).Replicated()
 	Shelve   = both(replicated(redisdb.NewScript), "shelve")
 	Withdraw = both(redisdb.NewActScript, "withdraw")
@@ -156,7 +157,7 @@ var (
 // keeps its answer. feed: of a gateway with an outcome feed. flows: of one whose room is shared among flows.
 func Accept(bucket string, feed, flows bool) *redisdb.Script {
 	return accepts.of(check{bucket, feed, flows}, func() *redisdb.Script {
-		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("forms"), share(flows), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
+		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("approval"), lua("forms"), share(flows), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
 	})
 }
 

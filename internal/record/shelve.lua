@@ -1,11 +1,11 @@
--- shelve.lua: a stretch of a batch's jobs, in the order of the file, is parked as paused or as cancelled; or what a pause has parked goes in
+-- shelve.lua: a stretch of a batch's jobs, in the order of the file, is parked as paused, as cancelled or as awaiting_approval; or what a pause or a missing approval has parked goes in
 -- again, behind all that waits for room. The tasks of jobs that were queued stay: papers.lua takes them out, and whoever pulls one before drops it.
 -- A dispatcher does it for a batch that has stopped itself, or whose first jobs are done (pause and release, brake.lua). A release lets newcomers in with its last stretch, so
 -- that none of them overtakes those that wait.
 -- A cancel parks as unknown_outcome what an earlier call may have charged, or has the gateway asked after it where look-ups are configured. A pause leaves such jobs: resumed, they go on with their key.
 -- KEYS 1 the batch's ids  2 counters  3 scheduled  4 retrying  5 parked:rejected  6 parked:cancelled  7 acts  8 parked:unknown_outcome
---      9 parked:paused  10 asking
--- ARGV 1 now (µs, 0 = Redis's)  2 batch  3 cancel | pause | resume | release  4 the error that the jobs get  5 prefix of records
+--      9 parked:paused  10 asking  11 parked:awaiting_approval
+-- ARGV 1 now (µs, 0 = Redis's)  2 batch  3 cancel | pause | await | resume | release | approve (a resume after which the first jobs go ahead as before)  4 the error that the jobs get  5 prefix of records
 --      6 place of the first  7 how many  8 act's place in the trail ('' = none)
 --      9 until the first look-up (µs, 0 = none is configured)
 -- returns the error LEAVING if the gateway is being renamed or forgotten; else {how many of these places there are (-1: somebody has done another of these to the batch since, so that this one is over), for each
@@ -14,12 +14,16 @@ local now, batch, what = now_us(ARGV[1]), ARGV[2], ARGV[3]
 local leaving = redis.pcall('HGET', books_key(ARGV[5], 'alive'), 'moving')
 if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
 local books, shelving = books_key(ARGV[5], 'batch:' .. batch), books_key(ARGV[5], 'shelving')
-local mark = redis.call('HMGET', books, 'paused', 'cancelled', 'ahead')
-local is = mark[2] and 'cancel' or mark[1] and 'pause' or mark[3] == '2' and 'release' or 'resume'
-if is ~= what then
-  if redis.call('HGET', shelving, batch) == what then redis.call('HDEL', shelving, batch) end
+local mark = redis.call('HMGET', books, 'paused', 'cancelled', 'ahead', 'awaits', 'canary')
+local is = mark[2] and 'cancel' or mark[1] and 'pause' or mark[4] and 'await' or mark[3] == '2' and 'release' or 'resume'
+if is ~= what and not (what == 'approve' and (is == 'release' or is == 'resume')) then
+  if redis.call('HGET', shelving, batch) == what then
+    if is == 'await' then redis.call('HSET', shelving, batch, is) else redis.call('HDEL', shelving, batch) end
+  end
   return {'-1'}
 end
+local first = what == 'approve' and mark[3] == '1' and tonumber(mark[5]) -- so many jobs go ahead, and the rest waits for them
+local released = what == 'release' or what == 'approve' and mark[3] == '2'
 local ids = redis.call('LRANGE', KEYS[1], ARGV[6], int(tonumber(ARGV[6]) + tonumber(ARGV[7]) - 1))
 local changed = {int(#ids)}
 
@@ -30,29 +34,30 @@ local function park(record, id, reason, set, more)
   redis.call('ZADD', set, int(when), id)
 end
 
--- paused_set returns the set of a job that a pause has parked, nil of any other. Until now a pause parked as cancelled, and the error says which
+-- paused_set returns the set of a job that a pause or a missing approval has parked, nil of any other. Until now a pause parked as cancelled, and the error says which
 -- of those it was.
 local PAUSED_AS_CANCELLED = 'its batch is paused: '
 local function paused_set(state, reason, error)
   if state ~= 'parked' then return nil end
   if reason == 'paused' then return KEYS[9] end
+  if reason == 'awaiting_approval' then return KEYS[11] end
   return reason == 'cancelled' and string.sub(error or '', 1, #PAUSED_AS_CANCELLED) == PAUSED_AS_CANCELLED and KEYS[6] or nil
 end
 
 -- shelve returns what is to be said of a job before its money, false if it was not changed.
 local SURE, DOUBT = '', '?'
-local function shelve(record, id)
+local function shelve(record, id, place)
   local v = redis.call('HMGET', record, '@state', '@reason', '@batch', '@error', '@despite_cancel', '@may_have_charged')
   if v[3] ~= batch then return false end
   if v[5] and what == 'cancel' then redis.call('HDEL', record, '@despite_cancel') end
   local paused = paused_set(v[1], v[2], v[4])
-  if what == 'resume' or what == 'release' then
-    if not paused then return false end
+  if what == 'resume' or what == 'release' or what == 'approve' then
+    if not paused or first and place >= first and v[2] == 'paused' then return false end
     redis.call('ZREM', paused, id)
-    park(record, id, 'rejected', KEYS[5])
+    if first and place >= first then park(record, id, 'paused', KEYS[9]) else park(record, id, 'rejected', KEYS[5]) end
     return SURE
   end
-  if what == 'pause' and v[2] == 'paused' then return false end
+  if what == 'pause' and v[2] == 'paused' or what == 'await' and v[2] == 'awaiting_approval' then return false end
   local from = ({scheduled = KEYS[3], retrying = KEYS[4]})[v[1]] or (v[1] == 'parked' and v[2] == 'rejected' and KEYS[5]) or paused
   if not from and v[1] ~= 'queued' then return false end
   if from then redis.call('ZREM', from, id) end
@@ -66,18 +71,18 @@ local function shelve(record, id)
     return DOUBT
   end
   local reason, set = 'paused', KEYS[9]
-  if what == 'cancel' then reason, set = 'cancelled', KEYS[6] end
+  if what == 'cancel' then reason, set = 'cancelled', KEYS[6] elseif what == 'await' then reason, set = 'awaiting_approval', KEYS[11] end
   park(record, id, reason, set)
   return SURE
 end
 
-for _, id in ipairs(ids) do
+for i, id in ipairs(ids) do
   local record = ARGV[5] .. id
-  local did = shelve(record, id)
+  local did = shelve(record, id, tonumber(ARGV[6]) + i - 1)
   if did then changed[#changed + 1] = did .. (redis.call('HGET', record, '@money') or '') end
 end
-if what == 'release' and #ids < tonumber(ARGV[7]) then
-  redis.call('HDEL', books, 'ahead')
+if (released or what == 'approve') and #ids < tonumber(ARGV[7]) then
+  if released then redis.call('HDEL', books, 'ahead') end
   redis.call('HDEL', shelving, batch)
 end
 if ARGV[8] ~= '' and #changed > 1 then redis.call('HINCRBY', KEYS[7], ARGV[8], #changed - 1) end

@@ -3,10 +3,13 @@
 -- A person decides here: what the batch had to say of itself (brake.lua) is over, and after a resume its calls are counted anew.
 -- KEYS 1 the batch's books  2 braked  3 shelving
 -- ARGV 1 now (µs, 0 = Redis's)  2 paused | cancelled | '' = neither  3 why  4 who  5 the batch
--- returns 1 written  0 there is no such batch: nothing was
+-- What the batch awaits stays: a resume lets nothing out that nobody has approved.
+-- returns 1 written  2 written, and the batch awaits an approval  0 there is no such batch: nothing was
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 redis.call('HDEL', KEYS[1], 'paused', 'cancelled', 'why', 'who', 'ahead', 'braked', 'answered', 'refused')
 redis.call('ZREM', KEYS[2], ARGV[5])
 redis.call('HDEL', KEYS[3], ARGV[5])
 if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], ARGV[2], int(now_us(ARGV[1])), 'why', ARGV[3], 'who', ARGV[4]) end
-return 1
+if redis.call('HEXISTS', KEYS[1], 'awaits') == 0 then return 1 end
+if ARGV[2] == '' then redis.call('HSET', KEYS[3], ARGV[5], 'await') end -- its jobs, until now paused, are parked for that
+return 2

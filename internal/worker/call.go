@@ -322,6 +322,8 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 		}
 	case job.OpenPaused:
 		reason, why = job.Paused, a.LastError
+	case job.OpenAwaits:
+		reason, why = job.AwaitsApproval, a.LastError
 	case job.OpenCancelled:
 		reason, why = job.Cancelled, a.LastError
 	case job.OpenOver:

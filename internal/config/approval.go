@@ -1,0 +1,87 @@
+package config
+
+import (
+	"strconv"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"spillway/internal/job"
+)
+
+// The words of what needs an approval each time, or never.
+const (
+	always = "always"
+	never  = "never"
+)
+
+// approval reads what needs the yes of a second person.
+func (r *reader) approval(n node, a *job.Approval) {
+	r.object(n,
+		field{"batch_over", r.sums(&a.BatchOver)},
+		field{"payee", r.word(&a.Payee, checkField)},
+		field{"replay_over", func(n node) {
+			var word string
+			r.word(&word, checkReplayOver)(n)
+			switch over, err := strconv.ParseInt(word, 10, 64); {
+			case word == always:
+				a.Replays, a.ReplayOver = true, 0
+			case word == never:
+				a.Replays, a.ReplayOver = false, 0
+			case err == nil:
+				a.Replays, a.ReplayOver = true, over
+			}
+		}},
+		field{"discard", func(n node) {
+			var word string
+			r.word(&word, choice("how often a discard needs an approval", always, never))(n)
+			a.Discard = word == always
+		}},
+	)
+}
+
+func checkReplayOver(text string) string {
+	if n, err := strconv.ParseInt(text, 10, 64); text == always || text == never || err == nil && n >= 0 && n <= job.MaxCount {
+		return ""
+	}
+	return "is not a number of jobs: write one from 0 up, or always, or never"
+}
+
+func checkSum(text string) string {
+	if text == never {
+		return ""
+	}
+	if _, err := job.ParseSum(text); err != nil {
+		return "is not a sum: " + err.Error()
+	}
+	return ""
+}
+
+// sums reads one sum of money, or several of different currencies, or never.
+func (r *reader) sums(dst *job.Amounts) func(node) {
+	return func(n node) {
+		texts := make([]string, 1)
+		if _, list := n.tree.(*ast.SequenceNode); list {
+			texts = r.words(n, `write sums, like ["EUR 100000", "USD 120000"]`, checkSum)
+		} else {
+			r.word(&texts[0], checkSum)(n)
+		}
+		*dst = nil
+		for _, text := range texts {
+			m, err := job.ParseSum(text)
+			if err != nil {
+				continue // it was reported, or is never
+			}
+			if (*dst)[m.Currency] != nil {
+				r.fault(n.path, "there are two sums in %s: keep one of them", m.Currency)
+			}
+			dst.Add(m)
+		}
+	}
+}
+
+// checkApproval reports what of it can't hold.
+func (r *reader) checkApproval(path string, g *Gateway) {
+	if len(g.Approval.BatchOver) > 0 && g.Amount.Currency == "" && !g.Routed {
+		r.clash(path+".approval.batch_over", path+".amount.currency", "sums of batches are known only where amount has a field and a currency: say where payloads have them")
+	}
+}

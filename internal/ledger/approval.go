@@ -1,0 +1,77 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"spillway/internal/job"
+	"spillway/internal/record"
+	"spillway/internal/redisdb"
+	"spillway/internal/roles"
+)
+
+// approvals is what accept.lua has to know of approvals, behind a blank: up to which sums batches need none, and who brings the jobs in. Empty where none is needed.
+func (b *Books) approvals(ctx context.Context) string {
+	sums := b.cfg.Approval.Setting()
+	if sums == "" {
+		return ""
+	}
+	who, known := roles.Of(ctx)
+	if !known {
+		who = roles.Identity{Proof: roles.ByRedis}
+	}
+	return " " + sums + " " + record.Sender(string(who.Proof), who.Name)
+}
+
+// awaitsText is the error of the jobs of a batch that awaits an approval.
+func awaitsText(why string) string { return "its batch awaits an approval: " + why }
+
+// Awaiting returns the names of the batches that await an approval, those that wait longest first.
+func (b *Books) Awaiting(ctx context.Context) ([]string, error) {
+	names, err := b.c.ZRange(ctx, b.keys.Awaiting(), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read which batches of %s await an approval: %w", b.cfg.Gateway, err)
+	}
+	return names, nil
+}
+
+// ApproveBatch lets a batch go on that awaits an approval, as the person was shown it (record.Batch.ApprovedAs): what waits goes in again, in the order of the file, behind
+// all that waits already. Where an error comes back that says why not, nothing was done; it has the code usage or failed.
+func (b *Books) ApproveBatch(ctx context.Context, name, who, why, shown string, did func(Shelved) error) error {
+	n, err := record.Approve.Act(ctx, b.c, []string{b.keys.Batch(name), b.keys.Awaiting(), b.keys.Shelving()}, b.cfg.NowMicros.Now(), name, who, why, shown).Int()
+	if err != nil {
+		return err
+	}
+	if err := b.notApproved(ctx, name, who, n); err != nil {
+		return err
+	}
+	s := &shelving{b: b, name: name, what: "approve", text: job.WasApproved, did: did}
+	return s.byItself(ctx)
+}
+
+// notApproved says why approve.lua did nothing; nil if it did.
+func (b *Books) notApproved(ctx context.Context, name, who string, answer int) error {
+	no := func(code job.Code, hint, format string, args ...any) error {
+		return &job.Error{Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}
+	}
+	switch answer {
+	case 0:
+		return no(job.CodeNotFound, "", "%s knows no batch %q", b.cfg.Gateway, name)
+	case 1:
+		return nil
+	case 2:
+		text := ""
+		if batch, _, err := b.Batch(ctx, name); err == nil && batch.Awaits.By != "" {
+			text = ": " + batch.Awaits.By + " has approved it"
+		}
+		return no(job.CodeFailed, "", "batch %q awaits no approval at %s%s", name, b.cfg.Gateway, text)
+	case 3:
+		return no(job.CodeFailed, "look at the batch again, and approve what it is now", "batch %q at %s is no longer as it was shown, and nothing was approved", name, b.cfg.Gateway)
+	case 4:
+		return no(job.CodeFailed, "somebody else has to look at it", "%s brought jobs of batch %q in, and nobody approves what he brought in", who, name)
+	case 5:
+		return no(job.CodeFailed, `end that with "batch resume" first, if it is to go on`, "batch %q is cancelled at %s", name, b.cfg.Gateway)
+	}
+	return redisdb.BadReply("approve.lua", strings.TrimSpace(fmt.Sprint(answer)))
+}

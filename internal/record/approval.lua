@@ -1,0 +1,68 @@
+-- approval.lua: batches that wait until a second person has approved them. A fragment: local functions only, behind batch.lua. Fields of the batch's books:
+--   awaits, over    since when it waits (µs), and why
+--   from/VIA/NAME   how many of its jobs somebody brought in, and how it is known that it was he (roles.Proof)
+--   approved, approver, approval_why, approved_sums  when it was approved last (µs), by whom and why, and for what: CURRENCY=SUM in minor units, -=N jobs whose amount can't be read, a comma behind each
+-- spillway:{gateway}:awaiting has the batches that wait, by the moment.
+
+-- approval_sums returns the money of all of a batch's jobs, wherever they stand, by currency, how many of them have an amount that can't be read, and how many they are.
+local function approval_sums(key)
+  local sums, unread, jobs = {}, 0, 0
+  local flat = redis.call('HGETALL', key)
+  for i = 1, #flat, 2 do
+    local kind, rest = string.match(flat[i], '^(%a):(.*)$')
+    local n = tonumber(flat[i + 1]) or 0
+    if kind == 'n' then jobs = jobs + n elseif kind == 'u' then unread = unread + n end
+    if kind == 'm' or kind == 'M' then
+      local currency = string.match(rest, '([^:]*)$')
+      sums[currency] = (sums[currency] or 0) + (kind == 'M' and n * 1000000000 or n)
+    end
+  end
+  return sums, unread, jobs
+end
+
+-- approval_text is what is approved, as approved_sums has it.
+local function approval_text(sums, unread)
+  local all = {}
+  for currency, sum in pairs(sums) do
+    if sum ~= 0 then all[#all + 1] = currency .. '=' .. int(sum) end
+  end
+  if unread ~= 0 then all[#all + 1] = '-=' .. int(unread) end
+  table.sort(all)
+  return table.concat(all, ',')
+end
+
+-- approval_of reads CURRENCY=SUM,…
+local function approval_of(text)
+  local of = {}
+  for currency, sum in string.gmatch(text or '', '([^,=]*)=(-?%d+)') do of[currency] = tonumber(sum) end
+  return of
+end
+
+-- approval_over says why a batch may not go on without an approval once these jobs (books_sum) have come to it; nil if it may. limits are the sums up to which it may.
+local function approval_over(key, limits, coming)
+  local sums, unread = approval_sums(key)
+  local approved = approval_of(redis.call('HGET', key, 'approved_sums') or '')
+  unread = unread + coming.unread
+  for currency, low in pairs(coming.low) do sums[currency] = (sums[currency] or 0) + low + (coming.high[currency] or 0) * 1000000000 end
+  local names = {}
+  for currency in pairs(sums) do names[#names + 1] = currency end
+  table.sort(names)
+  for _, currency in ipairs(names) do
+    local sum, limit = sums[currency], limits[currency]
+    if sum > (limit or 0) and sum > (approved[currency] or 0) then
+      local named = currency == '' and 'without a currency' or 'in ' .. currency
+      return limit and 'its sum ' .. named .. ' is above what goes without one' or 'it has money ' .. named .. ', of which no sum goes without one'
+    end
+  end
+  if unread > (approved['-'] or 0) then return 'amounts of its jobs can\'t be read' end
+  return nil
+end
+
+-- approval_ask lets a batch wait from now on. A dispatcher parks the jobs that wait; until then open.lua keeps them from being called.
+local function approval_ask(record, batch, now, why)
+  local key = books_key(record, 'batch:' .. batch)
+  if redis.call('HSETNX', key, 'awaits', int(now)) == 0 then return end
+  redis.call('HSET', key, 'over', why)
+  redis.call('ZADD', books_key(record, 'awaiting'), int(now), batch)
+  redis.call('HSET', books_key(record, 'shelving'), batch, 'await')
+end
