@@ -172,7 +172,7 @@ func (c *Client) ForgiveLimits(ctx context.Context, gateway string, by Act) (For
 // BatchAct is what an act upon a batch has done.
 type BatchAct struct {
 	Batch    string           `json:"batch"`
-	What     string           `json:"what"` // pause, resume or cancel
+	What     string           `json:"what"` // pause, resume, cancel or reject
 	Done     bool             `json:"done"`
 	Gateways []BatchActedUpon `json:"gateways"`
 	Problem  *PartProblem     `json:"problem,omitempty"` // why it was not done to its end; doing it again goes on

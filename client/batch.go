@@ -65,6 +65,7 @@ type BatchAtGateway struct {
 	GoOn          string        `json:"go_on,omitempty"` // for people: what lets it go on
 	Pending       *BatchPending `json:"pending,omitempty"`
 	Canary        *Canary       `json:"canary,omitempty"`
+	Approval      *BatchAwaits  `json:"approval,omitempty"` // nil: none was needed
 }
 
 // BatchPending is the jobs of which the gateway is asked what became of their call.
@@ -129,4 +130,21 @@ func (c *Client) Batches(ctx context.Context, q BatchQuery) (Batches, error) {
 		query.Set("active", "true")
 	}
 	return get[Batches](ctx, c, query, "v1", "batches")
+}
+
+// BatchAwaits is what there is of approvals of a batch at one gateway.
+type BatchAwaits struct {
+	AwaitingSince *time.Time  `json:"awaiting_since"` // nil: it awaits none
+	AwaitingWhy   string      `json:"awaiting_why,omitempty"`
+	BroughtInBy   []BroughtIn `json:"brought_in_by,omitempty"`
+	ApprovedAt    *time.Time  `json:"approved_at"` // the last time; nil: never
+	ApprovedBy    string      `json:"approved_by,omitempty"`
+	ApprovalWhy   string      `json:"approval_why,omitempty"`
+}
+
+// BroughtIn is how many jobs of a batch somebody brought in. Via is how it is known that it was he, as in the trail.
+type BroughtIn struct {
+	Name string `json:"name"`
+	Via  string `json:"via"`
+	Jobs int64  `json:"jobs"`
 }

@@ -64,14 +64,15 @@ const (
 	Exhausted      Reason = "exhausted" // its attempts are used up
 	Unreadable     Reason = "unreadable"
 	Expired        Reason = "expired"
-	Cancelled      Reason = "cancelled" // with its batch
-	Paused         Reason = "paused"    // with its batch
-	Rejected       Reason = "rejected"  // no dead letter: it waits for room, and goes in by itself
+	Cancelled      Reason = "cancelled"         // with its batch
+	AwaitsApproval Reason = "awaiting_approval" // with its batch
+	Paused         Reason = "paused"            // with its batch
+	Rejected       Reason = "rejected"          // no dead letter: it waits for room, and goes in by itself
 )
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
-	return []Reason{UnknownOutcome, Refused, Exhausted, Unreadable, Expired, Cancelled, Paused, Rejected}
+	return []Reason{UnknownOutcome, Refused, Exhausted, Unreadable, Expired, Cancelled, AwaitsApproval, Paused, Rejected}
 }
 
 // Amounts is money by currency, in minor units. Sums of many jobs may be beyond any machine's integers.

@@ -73,7 +73,7 @@ var mayImport = map[string]string{
 	"bench":          "bucket job ledger provider redisdb",
 	"desk":           "admission audit bucket clock config deadletter dispatch feed job ledger pan producer reconcile record redisdb roles seal tracing",
 	"console":        "docs config deadletter desk dispatch doctor job ledger oidc pan redisdb roles tracing",
-	"doctor":         "config desk dispatch incarnation job packs record redisdb",
+	"doctor":         "config desk dispatch incarnation job packs record redisdb roles",
 	"demo":           everything + " -cmd -testkit",
 	"cmd/enqueue":    everything + " -cmd -testkit",
 	"cmd/dispatcher": everything + " -cmd -testkit",

@@ -52,7 +52,7 @@ amount, the gateway's reference, and who settled it and why.
 	}
 	gatewaysFlag(cmd, &f.gateways, "ask this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.by, "by", "", "say whether it will make it by `TIME`: +2h, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
-	cmd.AddCommand(batchListCommand(p), batchPauseCommand(p), batchResumeCommand(p), batchCancelCommand(p))
+	cmd.AddCommand(batchListCommand(p), batchPauseCommand(p), batchResumeCommand(p), batchCancelCommand(p), batchApproveCommand(p), batchRejectCommand(p))
 	cmd.Flags().BoolVar(&f.export, "export", false, "write a line for each job, in the order of the file: what became of it, its amount, and the gateway's reference")
 	f.out.declare(cmd)
 	return cmd
@@ -106,6 +106,9 @@ func (p *program) writeBatch(v *desk.Batch, by time.Time) error {
 		if g.PausedAt != nil {
 			t.Row(g.Gateway, "paused", "", "", cli.Uncut(fmt.Sprintf("%s by %s: %s", cli.Relative(*g.PausedAt, time.Now()), g.PausedBy, g.PauseWhy)), "")
 		}
+		if g.Approval.Waits() {
+			t.Row(g.Gateway, "awaits approval", "", "", cli.Uncut(fmt.Sprintf("%s: %s", cli.Relative(*g.Approval.Since, time.Now()), g.Approval.Why)), "")
+		}
 		if g.Pending != nil {
 			t.Row(g.Gateway, "asked about", "", "", cli.Uncut(g.Pending.Text()), "")
 		}
@@ -145,6 +148,8 @@ func (p *program) remarkGoOn(v *desk.Batch) {
 		switch {
 		case g.StoppedItself:
 			word = "stopped by itself"
+		case g.PausedAt == nil && g.Approval.Waits():
+			word = "awaits an approval"
 		case g.PausedAt == nil:
 			word = "waits"
 		}

@@ -46,7 +46,12 @@ func scopedTo(role roles.Role) string { return "canary-scoped-token-of-" + strin
 
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	h := &house{rig: newRig(t), log: &testkit.Log{}}
+	return houseOf(t, newRig(t))
+}
+
+func houseOf(t *testing.T, r *rig) *house {
+	t.Helper()
+	h := &house{rig: r, log: &testkit.Log{}}
 	db, err := dispatch.Open(h.ctx, h.cfg, 5*time.Second)
 	h.must(err)
 	log := slog.New(slog.NewTextHandler(h.log, nil))

@@ -12,6 +12,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/job"
 	"spillway/internal/producer"
+	"spillway/internal/roles"
 )
 
 const (
@@ -132,7 +133,8 @@ func command(s cli.Streams, patience time.Duration) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), s, opt)
+			who, _ := cli.WhoAmI() // where nobody knows, nobody is written down
+			return run(roles.With(cmd.Context(), roles.Identity{Name: who, Proof: roles.ByRedis}), s, opt)
 		},
 	}
 	f.AddTo(cmd)

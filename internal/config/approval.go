@@ -1,49 +1,20 @@
 package config
 
 import (
-	"strconv"
-
 	"github.com/goccy/go-yaml/ast"
 
 	"spillway/internal/job"
 )
 
-// The words of what needs an approval each time, or never.
-const (
-	always = "always"
-	never  = "never"
-)
+// never stands for no sum.
+const never = "never"
 
 // approval reads what needs the yes of a second person.
 func (r *reader) approval(n node, a *job.Approval) {
 	r.object(n,
 		field{"batch_over", r.sums(&a.BatchOver)},
 		field{"payee", r.word(&a.Payee, checkField)},
-		field{"replay_over", func(n node) {
-			var word string
-			r.word(&word, checkReplayOver)(n)
-			switch over, err := strconv.ParseInt(word, 10, 64); {
-			case word == always:
-				a.Replays, a.ReplayOver = true, 0
-			case word == never:
-				a.Replays, a.ReplayOver = false, 0
-			case err == nil:
-				a.Replays, a.ReplayOver = true, over
-			}
-		}},
-		field{"discard", func(n node) {
-			var word string
-			r.word(&word, choice("how often a discard needs an approval", always, never))(n)
-			a.Discard = word == always
-		}},
 	)
-}
-
-func checkReplayOver(text string) string {
-	if n, err := strconv.ParseInt(text, 10, 64); text == always || text == never || err == nil && n >= 0 && n <= job.MaxCount {
-		return ""
-	}
-	return "is not a number of jobs: write one from 0 up, or always, or never"
 }
 
 func checkSum(text string) string {

@@ -124,6 +124,15 @@ var badFiles = map[string][]string{
 	"circuit-word": {
 		`7:14: gateways.stripe.circuit: "on" is not a circuit: write off, or its keys, like {failures: 5, ratio: 50%}`,
 	},
+	"approval-sum": {
+		`7:28: gateways.stripe.approval.batch_over: "100000" is not a sum: a sum begins with its currency as ISO 4217 lists it, like EUR 100000`,
+	},
+	"approval-twice": {
+		`8:16: gateways.stripe.approval.batch_over: there are two sums in EUR: keep one of them`,
+	},
+	"approval-amount": {
+		`7:28: gateways.stripe.approval.batch_over: sums of batches are known only where amount has a field and a currency: say where payloads have them`,
+	},
 	"brake-word": {
 		`7:18: gateways.stripe.batch_brake: "on" is not a brake of batches: write off, or its keys, like {calls: 50, refused: 90%}`,
 	},

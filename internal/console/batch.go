@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"spillway/internal/desk"
@@ -52,6 +53,9 @@ func (c *Console) batchPage(w http.ResponseWriter, r *http.Request) error {
 	}
 	if whoAsks(r.Context()).May(roles.Operate) {
 		v.Do = batchChoices(name, b)
+	}
+	if waits := func(g desk.BatchGateway) bool { return g.Approval.Waits() }; whoAsks(r.Context()).May(roles.Approve) && slices.ContainsFunc(b.Gateways, waits) {
+		v.Do = append(v.Do, choice{"approve", "Approve or reject", "/approvals?" + url.Values{"name": {name}}.Encode()})
 	}
 	v.Act = c.batchActs.find(func(a *batchAct) bool { return a.ID == r.URL.Query().Get("act") && a.Batch == name })
 	c.show(w, r, http.StatusOK, "batch.html", v)

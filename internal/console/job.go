@@ -168,6 +168,8 @@ func parkedWhy(g *desk.Gateway, rec job.Record) (why, next string) {
 	switch rec.Reason {
 	case job.Paused:
 		return "Its batch is paused.", dispatch.ResumeBatch(rec.Job.Batch) + ", in the order of the file."
+	case job.AwaitsApproval:
+		return "Its batch is above the sum that goes without an approval.", "Somebody who did not bring the batch in approves it, or rejects it, on the batch's page."
 	case job.Rejected:
 		if g.Replay == config.ReplayAuto {
 			return "Admission had no room for it.", "It goes in by itself when there is room."

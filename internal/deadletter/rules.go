@@ -38,6 +38,7 @@ func (r Rules) money(payload []byte) string {
 const (
 	notAJob    = "not a job: there is nothing to send"
 	paused     = `its batch is paused: "dispatcher batch resume" takes it in again`
+	awaits     = `its batch awaits an approval: "dispatcher batch approve" takes it in again, by somebody who did not bring it in`
 	tooLate    = "its time to expire has passed"
 	neverRoom  = "its cost is more than admission can ever grant: raise its burst or its limits"
 	coversNone = `an earlier call may have charged, and a key of this gateway covers no second call: look it up, then use "dlq resolve"`
@@ -53,6 +54,8 @@ func (r Rules) Key(rec job.Record) (change job.KeyChange, why string) {
 		return "", notAJob
 	case rec.Reason == job.Paused:
 		return "", paused
+	case rec.Reason == job.AwaitsApproval:
+		return "", awaits
 	case r.expired(rec):
 		return "", tooLate
 	case rec.Replaced():

@@ -21,10 +21,12 @@ type Act struct {
 	Who string    `json:"who"`
 	// Said is who he said that he is, where Who is the name of the token that he showed and he said something else. Via is how it is known that he is Who: token, by the
 	// token of that name; shared_token or no_token, by nothing but his word; redis, by his word, and he has Redis's password. Empty: it was written down before there was one.
-	Said   string `json:"said,omitempty"`
-	Via    string `json:"via,omitempty"`
-	What   string `json:"what"` // replay, discard, resolve --done, resolve --not-done, replace or park
-	Why    string `json:"why,omitempty"`
+	Said string `json:"said,omitempty"`
+	Via  string `json:"via,omitempty"`
+	What string `json:"what"` // replay, discard, resolve --done, resolve --not-done, replace or park
+	Why  string `json:"why,omitempty"`
+	// Asked is who asked for it, where another one had to approve it.
+	Asked  string `json:"asked_by,omitempty"`
 	Filter string `json:"filter"` // the flags that chose the jobs, and that said how; empty means all of the gateway
 	Deed
 	// Ended is when it was over; nil while it is under way, and for ever if it was killed: Jobs is right then too, Amount and NoAmount may
@@ -118,7 +120,7 @@ func (e *Entry) line() ([]byte, error) { return json.Marshal(e.act.Clean()) }
 
 // Clean returns the act with the card numbers in what people typed masked: an entry is kept for ever.
 func (a Act) Clean() Act {
-	for _, text := range []*string{&a.Who, &a.Said, &a.What, &a.Why, &a.Filter} {
+	for _, text := range []*string{&a.Who, &a.Said, &a.Asked, &a.What, &a.Why, &a.Filter} {
 		*text = pan.MaskString(*text)
 	}
 	return a

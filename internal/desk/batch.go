@@ -49,6 +49,8 @@ type BatchGateway struct {
 	Canary        *BatchCanary `json:"canary,omitempty"`
 	// Pending is the jobs of which the gateway is asked what became of them; nil if there are none.
 	Pending *BatchPending `json:"pending,omitempty"`
+	// Approval is what there is of approvals; nil where none was needed.
+	Approval *BatchAwaits `json:"approval,omitempty"`
 	// GoOn is what lets it go on, if it is paused or waits for its first jobs, for a person.
 	GoOn string `json:"go_on,omitempty"`
 }
@@ -155,7 +157,8 @@ func (b *Batch) view() {
 		states, sum := placesOf(part.Places)
 		g := BatchGateway{Gateway: part.Name, Jobs: sum.Jobs, States: states, ETASeconds: seconds(part.ETA), ETAWhy: part.Stopped}
 		g.stopped(part.BatchGlance.Batch)
-		if part.BatchGlance.Batch.Canary.Waits || g.PausedAt != nil {
+		g.Approval = awaitsOf(part.Awaits)
+		if part.BatchGlance.Batch.Canary.Waits || g.PausedAt != nil || g.Approval.Waits() && g.Cancelled == nil {
 			g.GoOn = dispatch.GoOn(b.Batch, part.BatchGlance.Batch)
 		}
 		if n := part.Places[record.Place{State: job.Pending}].Jobs; n > 0 {

@@ -56,14 +56,14 @@ var (
 		}}
 )
 
-// unsent are the jobs that wait for their call.
+// unsent are the jobs that wait for their call, or for an approval.
 func unsent(b record.Batch) job.Totals {
 	return b.Sum(func(p record.Place) bool {
 		switch p.State {
 		case job.Queued, job.Scheduled, job.Retrying:
 			return true
 		}
-		return p == record.Place{State: job.Parked, Reason: job.Rejected}
+		return p.State == job.Parked && (p.Reason == job.Rejected || p.Reason == job.AwaitsApproval)
 	})
 }
 

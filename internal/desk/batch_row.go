@@ -14,10 +14,11 @@ type BatchState string
 
 // The states of a batch.
 const (
-	BatchActive    BatchState = "active"    // something is left of it
-	BatchPaused    BatchState = "paused"    // at one gateway at least
-	BatchCancelled BatchState = "cancelled" // at one gateway at least, and paused at none
-	BatchOver      BatchState = "over"      // each of its jobs is done or discarded
+	BatchActive    BatchState = "active"            // something is left of it
+	BatchPaused    BatchState = "paused"            // at one gateway at least
+	BatchAwaiting  BatchState = "awaiting_approval" // at one gateway at least, and neither paused nor cancelled
+	BatchCancelled BatchState = "cancelled"         // at one gateway at least, and paused at none
+	BatchOver      BatchState = "over"              // each of its jobs is done or discarded
 )
 
 // BatchRow is one batch at a glance: a line of "batch list -o json". Each of its jobs is counted in one of Done, Waiting, NeedsPerson and Other.
@@ -63,6 +64,8 @@ func (b *Batch) row(l listedBatch) BatchRow {
 		r.State = BatchPaused
 	case r.Cancelled != nil:
 		r.State = BatchCancelled
+	case slices.ContainsFunc(b.Gateways, func(g BatchGateway) bool { return g.Approval.Waits() }):
+		r.State = BatchAwaiting
 	case r.left() == 0:
 		r.State = BatchOver
 	}

@@ -54,6 +54,8 @@ func RunbookOfReason(r job.Reason) string {
 	switch r {
 	case job.UnknownOutcome:
 		return runbook + "spillwayunknownoutcomes"
+	case job.AwaitsApproval:
+		return runbook + "a-batch-awaits-an-approval"
 	case job.Refused:
 		return runbook + "spillwaymanyrefused"
 	case job.Exhausted:

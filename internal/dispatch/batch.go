@@ -105,6 +105,8 @@ func batchStopped(b record.Batch, gateway Glance) string {
 	switch {
 	case !b.Paused.IsZero():
 		return "the batch is paused: " + b.Why
+	case !b.Awaits.Since.IsZero() && b.Cancelled.IsZero():
+		return "the batch awaits an approval: " + b.Awaits.Why
 	case !b.Cancelled.IsZero():
 		return "the batch is cancelled: " + b.Why
 	case b.Canary.Waits:
@@ -132,12 +134,12 @@ func goingJobs(g config.Gateway, b record.Batch) int64 {
 
 // etaByBooks returns a batch's ETA where its books alone say it.
 func etaByBooks(g config.Gateway, b record.Batch) (left time.Duration, known bool) {
-	stopped := !b.Paused.IsZero() || !b.Cancelled.IsZero()
+	stopped := !b.Paused.IsZero() || !b.Cancelled.IsZero() || !b.Awaits.Since.IsZero()
 	going, asked := goingJobs(g, b), jobsIn(b, record.Place{State: job.Pending})
 	if b.Canary.Waits && jobsIn(b, record.Place{State: job.Parked, Reason: job.Paused}) > 0 {
 		return -1, true
 	}
-	if stopped && going+jobsIn(b, record.Place{State: job.Parked, Reason: job.Paused}, record.Place{State: job.Parked, Reason: job.Cancelled}) > 0 {
+	if stopped && going+jobsIn(b, record.Place{State: job.Parked, Reason: job.Paused}, record.Place{State: job.Parked, Reason: job.Cancelled}, record.Place{State: job.Parked, Reason: job.AwaitsApproval}) > 0 {
 		return -1, true
 	}
 	return 0, going+asked == 0

@@ -192,7 +192,7 @@ func behind(n int64, more bool) string {
 
 func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	why := fmt.Sprintf("%s since %s", r.Reason.As(), job.Moment(r.ParkedAt))
-	if r.Reason == job.Paused {
+	if r.Reason == job.Paused || r.Reason == job.AwaitsApproval {
 		batch, _, err := Books(c, g).Batch(ctx, r.Job.Batch)
 		return fmt.Sprintf("%s: %s; %s", why, r.Error, GoOn(r.Job.Batch, batch)), err
 	}
@@ -218,6 +218,8 @@ func ResumeBatch(name string) string {
 func GoOn(name string, b record.Batch) string {
 	word := ShellWord(name)
 	switch {
+	case b.Paused.IsZero() && !b.Awaits.Since.IsZero():
+		return fmt.Sprintf("somebody who did not bring it in approves it with \"dispatcher batch approve %s --why TEXT --server URL\", or gives it up with \"batch reject\"", word)
 	case b.Braked:
 		return fmt.Sprintf("see \"dispatcher dlq list --batch %s\"; mend the jobs with \"enqueue --replace\", then \"dispatcher batch resume %s --why TEXT\"; "+
 			"or give the batch up with \"dispatcher batch cancel %s --why TEXT\"", word, word, word)

@@ -33,6 +33,7 @@ func (x *examination) lint(g config.Gateway, connect time.Duration) {
 		found = append(found, rule(g)...)
 	}
 	found = append(found, lintWays(g)...)
+	found = append(found, x.lintApproval(g)...)
 	found = append(found, x.lintFlight(g, connect)...)
 	found = append(found, x.lintTLS(g.Name, g.Request.TLS)...)
 	if len(found) == 0 {

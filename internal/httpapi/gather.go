@@ -7,6 +7,7 @@ import (
 
 	"spillway/internal/admission"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // gather takes jobs that come one by one through the door: those that come while others are on their way wait for each other and go
@@ -23,6 +24,9 @@ type kind struct {
 	gateway string
 	mode    admission.Mode
 	cost    int64
+	// name and proof are of who sends them: the books may have to know.
+	name  string
+	proof roles.Proof
 }
 
 // lot is the jobs of one kind that wait, and how many carriers take them to the door.
@@ -49,7 +53,8 @@ func newGather(door Door) *gather { return &gather{door: door, lots: map[kind]*l
 // admit takes one job in. A caller who leaves before the answer is there does not stop it.
 func (g *gather) admit(ctx context.Context, j job.Job, mode admission.Mode) (admission.Answer, error) {
 	s := &single{job: j, done: make(chan struct{})}
-	g.join(kind{j.Gateway, mode, j.Cost}, s)
+	who, _ := roles.Of(ctx)
+	g.join(kind{j.Gateway, mode, j.Cost, who.Name, who.Proof}, s)
 	select {
 	case <-s.done:
 		return s.answer, s.err
@@ -109,7 +114,7 @@ func (g *gather) offer(k kind, together []*single) {
 	for i, s := range together {
 		jobs[i] = s.job
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), carryTime)
+	ctx, cancel := context.WithTimeout(roles.With(context.Background(), roles.Identity{Name: k.name, Proof: k.proof}), carryTime)
 	defer cancel()
 	answers, err := g.door.Admit(ctx, k.gateway, jobs, k.mode)
 	for i, s := range together {

@@ -60,7 +60,7 @@ func TestACrowdGoesTogether(t *testing.T) {
 			return g.lots[k] != nil && len(g.lots[k].waiting) == n
 		}
 	}
-	plain := kind{"g", admission.Fail, 1}
+	plain := kind{gateway: "g", mode: admission.Fail, cost: 1}
 	for i := range carriers { // the first go alone, at once
 		send(job.Job{ID: "first", Gateway: "g", Cost: 1}, admission.Fail)
 		testkit.Eventually(t, startWithin, "the carriers to be at the door", func() bool { return d.seen() == i+1 })

@@ -16,15 +16,7 @@ type Approval struct {
 	BatchOver Amounts
 	// Payee is the dotted path of the payload's field that says who is paid; empty: nothing says it, and batches are compared by their amounts alone.
 	Payee string
-	// Replays says that replays of more than ReplayOver jobs within an hour need one.
-	Replays    bool
-	ReplayOver int64
-	// Discard says that each discard needs one.
-	Discard bool
 }
-
-// Any says that something needs the yes of a second person.
-func (a Approval) Any() bool { return len(a.BatchOver) > 0 || a.Replays || a.Discard }
 
 // Setting is BatchOver as accept.lua reads it; empty where batches need no approval.
 func (a Approval) Setting() string {

@@ -2,8 +2,12 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 	"spillway/internal/record"
@@ -74,4 +78,18 @@ func (b *Books) notApproved(ctx context.Context, name, who string, answer int) e
 		return no(job.CodeFailed, `end that with "batch resume" first, if it is to go on`, "batch %q is cancelled at %s", name, b.cfg.Gateway)
 	}
 	return redisdb.BadReply("approve.lua", strings.TrimSpace(fmt.Sprint(answer)))
+}
+
+// KeepPrints keeps for a while what stands for the payees and amounts of a batch's jobs.
+func (b *Books) KeepPrints(ctx context.Context, batch string, prints []byte, stay time.Duration) error {
+	return b.c.Set(ctx, b.keys.Prints(batch), prints, stay).Err()
+}
+
+// Prints returns what KeepPrints has kept; nil if it has not.
+func (b *Books) Prints(ctx context.Context, batch string) ([]byte, error) {
+	text, err := b.c.Get(ctx, b.keys.Prints(batch)).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return text, err
 }

@@ -9,12 +9,13 @@ local function approval_sums(key)
   local sums, unread, jobs = {}, 0, 0
   local flat = redis.call('HGETALL', key)
   for i = 1, #flat, 2 do
-    local kind, rest = string.match(flat[i], '^(%a):(.*)$')
-    local n = tonumber(flat[i + 1]) or 0
-    if kind == 'n' then jobs = jobs + n elseif kind == 'u' then unread = unread + n end
-    if kind == 'm' or kind == 'M' then
-      local currency = string.match(rest, '([^:]*)$')
-      sums[currency] = (sums[currency] or 0) + (kind == 'M' and n * 1000000000 or n)
+    local field, n = flat[i], tonumber(flat[i + 1]) or 0
+    local kind = string.sub(field, 1, 2)
+    if kind == 'n:' then jobs = jobs + n end
+    if kind == 'u:' then unread = unread + n end
+    if kind == 'm:' or kind == 'M:' then
+      local currency = string.match(field, '([^:]*)$')
+      sums[currency] = (sums[currency] or 0) + (kind == 'M:' and n * 1000000000 or n)
     end
   end
   return sums, unread, jobs

@@ -75,13 +75,16 @@ func (b Batch) ApprovedAs() string {
 
 // Uncalled is the jobs of the batch that wait for an approval, or are about to: no call of theirs is under way, or was the last.
 func (b Batch) Uncalled() job.Totals {
-	return b.Sum(func(p Place) bool {
-		switch p.State {
-		case job.Queued, job.Scheduled, job.Retrying:
-			return true
-		case job.Parked:
-			return p.Reason == job.AwaitsApproval || p.Reason == job.Rejected || p.Reason == job.Paused
-		}
-		return false
-	})
+	return b.Sum(Uncalled)
+}
+
+// Uncalled says that jobs of that place wait, or are about to.
+func Uncalled(p Place) bool {
+	switch p.State {
+	case job.Queued, job.Scheduled, job.Retrying:
+		return true
+	case job.Parked:
+		return p.Reason == job.AwaitsApproval || p.Reason == job.Rejected || p.Reason == job.Paused
+	}
+	return false
 }

@@ -158,13 +158,16 @@ var (
 	PauseBatch  = batchAct(desk.PauseBatch)
 	ResumeBatch = batchAct(desk.ResumeBatch)
 	CancelBatch = batchAct(desk.CancelBatch)
+	RejectBatch = batchActOf(desk.RejectBatch, roles.Approve)
 )
 
 // BatchAct is an act upon a batch.
 type BatchAct = Op[BatchActOf, BatchStep, BatchDone]
 
-func batchAct(a desk.BatchAction) *BatchAct {
-	return &BatchAct{About{Name: a.Verb + "Batch", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/batches/{name}/" + a.Verb, Kind: Long, Act: true, NotFound: unknownBatch,
+func batchAct(a desk.BatchAction) *BatchAct { return batchActOf(a, roles.Operate) }
+
+func batchActOf(a desk.BatchAction, need roles.Need) *BatchAct {
+	return &BatchAct{About{Name: a.Verb + "Batch", Need: need, Method: http.MethodPost, Path: "/v1/batches/{name}/" + a.Verb, Kind: Long, Act: true, NotFound: unknownBatch,
 		Commands: []string{"batch " + a.Verb}},
 		func(ctx context.Context, h *Here, q BatchActOf, out Out[BatchStep]) (d BatchDone, err error) {
 			by, err := q.acts(h, "batch "+a.Verb)

@@ -3,6 +3,7 @@ package crash
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"spillway/internal/clock"
 	"spillway/internal/deadletter"
@@ -19,6 +20,7 @@ func batchFlows() []flow {
 	return []flow{
 		{name: "cancel a batch", settings: leak + narrow + sums, jobs: jobs, act: cancelBatch, again: cancelBatch},
 		{name: "pause a batch", settings: leak + narrow + sums, jobs: jobs, act: pauseBatch, again: pauseBatch},
+		{name: "approve a batch", settings: leak + narrow + sums + "approval: {batch_over: \"EUR 0.01\"}\n", jobs: jobs, act: approveBatch, again: approveBatch},
 		{
 			name: "let first jobs go ahead", settings: leak + sums + roomy, prepare: sendAhead, act: dispatchAll,
 			jobs: []string{"ok-1", "fails-1", "ok-2", "later-1", "ok-3", "ok-4"},
@@ -77,6 +79,22 @@ func pauseBatch(ctx context.Context, p *process) error {
 		return err
 	}
 	return insist(func() error { return books.ResumeBatch(ctx, batchName, unnoted) })
+}
+
+// approveBatch approves the batch as it stands. Who comes second finds it approved.
+func approveBatch(ctx context.Context, p *process) error {
+	books := dispatch.Books(p.db.Client, p.gateway())
+	batch, _, err := books.Batch(ctx, batchName)
+	if err != nil || batch.Awaits.Since.IsZero() {
+		return err
+	}
+	err = insist(func() error {
+		return books.ApproveBatch(ctx, batchName, "second", "crash", batch.ApprovedAs(), unnoted)
+	})
+	if refused, is := errors.AsType[*job.Error](err); is && strings.Contains(refused.Message, "awaits no approval") {
+		return nil
+	}
+	return err
 }
 
 func replayBatch(ctx context.Context, p *process) error {
