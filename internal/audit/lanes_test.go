@@ -21,13 +21,13 @@ func flowing(t *testing.T) *bench {
 	b.accept("park", job.Job{ID: "x1", Lane: "x"}, job.Job{ID: "x2", Lane: "x"}, job.Job{ID: "y1", Lane: "y"}, job.Job{ID: "r1", Lane: "x", Route: "r"})
 	b.accept("park", job.Job{ID: "z0", Lane: "z", Cost: 4}, job.Job{ID: "z1", Lane: "z"}, job.Job{ID: "z2", Lane: "z"}, job.Job{ID: "z3", Lane: "z"})
 	b.must(b.c.Del(b.ctx, b.keys.Pending()).Err())
-	for task, line := range map[string]string{"x1~1": b.keys.FlowLines("", "", "x")[1], "x2~1": b.keys.FlowLines("", "", "x")[1], "y1~1": b.keys.FlowLines("", "", "y")[1],
-		"r1~1": b.keys.FlowLines("", "r", "x")[1], "z0~1": b.keys.FlowLines("", "", "z")[1]} {
+	for task, line := range map[string]string{"x1~1": b.keys.FlowLines("", "", "x")[1], "x2~1": b.keys.FlowLines("", "", "x")[2], "y1~1": b.keys.FlowLines("", "", "y")[1],
+		"r1~1": b.keys.FlowLines("", "r", "x")[3], "z0~1": b.keys.FlowLines("", "", "z")[0]} {
 		b.must(b.c.LPush(b.ctx, line, task).Err())
 	}
 	b.must(b.c.HSet(b.ctx, b.keys.Classes(), "#lanes", 0).Err())
 	b.must(b.c.HSet(b.ctx, b.keys.Lanes(), "on", ": :r ", "tasks", 5, "busy", 3, "n:", 4, "n:r", 1).Err())
-	for lane, packed := range map[string]string{"x": `0, '', {}, ':', 1, 2, ':r', 1, 18`, "y": `9, '', {}, ':', 1, 2`, "z": `0, '', {}, ':', 2, 2`} {
+	for lane, packed := range map[string]string{"x": `0, '', {}, ':', 1, 6, ':r', 1, 24`, "y": `9, '', {}, ':', 1, 2`, "z": `0, '', {}, ':', 2, 1`} {
 		b.must(b.c.Eval(b.ctx, `return redis.call('SET', KEYS[1], cmsgpack.pack({`+packed+`}))`, []string{b.laneKey(lane)}).Err())
 	}
 	b.must(b.c.ZAdd(b.ctx, b.keys.Ready(":"), redis.Z{Score: 1, Member: "x"}, redis.Z{Score: 2, Member: "z"}).Err())
@@ -58,6 +58,9 @@ func TestAnAuditFindsLanesAndTurnsThatAreLost(t *testing.T) {
 			b.c.Del(b.ctx, b.laneKey("y"))
 			b.c.LPush(b.ctx, b.laneKey("y"), "x")
 		}, "lane \"y\" has no jobs that its record knows of\ny1: queued, but its lane stands neither among those that may be called nor among those that wait"},
+		"a lane whose record lacks a route": {func(b *bench) {
+			b.c.Eval(b.ctx, `return redis.call('SET', KEYS[1], cmsgpack.pack({0, '', {}, ':', 1, 6}))`, []string{b.laneKey("x")})
+		}, "lane \"x\" stands in ready::r without jobs of it\nr1: queued, but its lane stands neither among those that may be called nor among those that wait"},
 		"a lane in two places": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.Throttled(), redis.Z{Score: 1, Member: "z"}) },
 			`lane "z" stands in throttled and in ready::`},
 		"a flow of a lane in no set": {func(b *bench) { b.c.ZRem(b.ctx, b.keys.Ready(":r"), "x") },
