@@ -140,7 +140,7 @@ type between struct {
 }
 
 func (c *between) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	if len(keys) == 10 && len(args) == 9 {
+	if len(keys) == 11 && len(args) == 9 {
 		if c.left--; c.left == 0 {
 			c.do()
 		}
