@@ -35,6 +35,7 @@ type gate struct {
 	due     time.Time
 	tooLate func(time.Time) bool
 	wrote   func(time.Time)
+	back    chan struct{} // closed when net/http is done with the call's head
 
 	mu     sync.Mutex
 	state  gateState
@@ -46,11 +47,17 @@ type gate struct {
 
 // gotConn arms the connection that net/http chose. After the first write it arms none: what net/http is about to do
 // then is to send the request again.
+//
+// net/http keeps a connection for the next call before it hands over an answer that has no body. Until it has, the end of
+// the connection would end the call before too, and the end of that call would end the connection. So the next one waits.
 func (g *gate) gotConn(info httptrace.GotConnInfo) {
 	c, ok := info.Conn.(*gatedConn)
 	if !ok {
 		g.cancel(errNoGate)
 		return
+	}
+	if before := c.gate.Load(); before != nil && before != g {
+		<-before.back
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

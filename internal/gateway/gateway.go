@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"spillway/internal/job"
@@ -71,12 +72,12 @@ type Config struct {
 
 // Client calls one gateway. It is safe for any number of goroutines.
 type Client struct {
-	shape     shape
-	timeout   time.Duration
-	most      int64 // how much of an answer's body is read, in bytes
-	dialer    *dialer
-	transport *http.Transport
-	leave     func() // lets go of the transport
+	shape   shape
+	timeout time.Duration
+	most    int64 // how much of an answer's body is read, in bytes
+	dialer  *dialer
+	conns   *pooled
+	leave   func() // lets go of conns
 }
 
 // New checks the configuration and returns a client. It opens no connection.
@@ -97,10 +98,10 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	var shared bool
-	if c.transport, c.leave, shared = cfg.Pool.take(cfg, c.dialer); !shared {
-		c.transport = newTransport(c.dialer, c.dialer.dial)
-		c.transport.MaxIdleConnsPerHost = maxConns
-		c.leave = c.transport.CloseIdleConnections
+	if c.conns, c.leave, shared = cfg.Pool.take(cfg, c.dialer); !shared {
+		own := &pooled{transport: newTransport(c.dialer, c.dialer.dial), users: 1}
+		own.transport.MaxIdleConnsPerHost = maxConns
+		c.conns, c.leave = own, sync.OnceFunc(func() { own.count(-1, 0) })
 	}
 	return c, nil
 }
@@ -170,6 +171,8 @@ func (c *Client) exchange(ctx context.Context, call job.Request, start time.Time
 
 // send goes through dead connections until one stands, writes once, and reads the answer.
 func (c *Client) send(ctx context.Context, call job.Request, start time.Time, m *message) job.Result {
+	c.conns.count(0, 1)
+	defer c.conns.count(0, -1)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer time.AfterFunc(time.Until(later(start, call.Due).Add(c.timeout)), func() { cancel(errTimeout) }).Stop()
@@ -190,5 +193,5 @@ func (c *Client) Reach(ctx context.Context) error {
 	return conn.Close()
 }
 
-// Close closes the idle connections that no other client may use. Calls under way finish.
+// Close closes the idle connections that no other client may use, at once or after the last call under way. Calls under way finish.
 func (c *Client) Close() { c.leave() }

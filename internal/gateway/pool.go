@@ -29,38 +29,51 @@ type way struct {
 	timeout time.Duration
 }
 
+// pooled is the connections of one client, or of those of a Pool that are called in the same way.
 type pooled struct {
 	transport *http.Transport
-	users     int
+
+	mu    sync.Mutex
+	users int // clients that are not closed
+	calls int // under way
 }
 
-// take returns the transport of those that are called in the same way, which is made if there is none, and what lets go of it: the last one closes its idle
-// connections. ok is false where nothing may be shared.
-func (p *Pool) take(cfg Config, d *dialer) (t *http.Transport, leave func(), ok bool) {
+// count adds clients and calls, and returns how many clients there are. Idle connections are closed when neither is left: net/http may count a connection
+// among the idle ones just before its call has the answer, which would be lost.
+func (p *pooled) count(users, calls int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users += users
+	p.calls += calls
+	if p.users == 0 && p.calls == 0 {
+		p.transport.CloseIdleConnections()
+	}
+	return p.users
+}
+
+// take returns the connections of those that are called in the same way, which are made if there are none, and what lets go of them: the last one closes
+// the idle ones. ok is false where nothing may be shared.
+func (p *Pool) take(cfg Config, d *dialer) (with *pooled, leave func(), ok bool) {
 	if p == nil || cfg.TLS != nil || cfg.Dial != nil {
 		return nil, nil, false
 	}
 	w := way{addr: d.addr, secure: d.tls != nil, proxy: cfg.Proxy, timeout: d.timeout}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	with := p.all[w]
+	with = p.all[w]
 	if with == nil {
 		with = &pooled{transport: newTransport(d, d.dial)}
 		with.transport.MaxIdleConnsPerHost = pooledIdle
 		p.all[w] = with
 	}
-	with.users++
-	return with.transport, sync.OnceFunc(func() { p.leave(w, with) }), true
+	with.count(1, 0)
+	return with, sync.OnceFunc(func() { p.leave(w, with) }), true
 }
 
 func (p *Pool) leave(w way, with *pooled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if with.users--; with.users > 0 {
-		return
-	}
-	if p.all[w] == with {
+	if with.count(-1, 0) == 0 && p.all[w] == with {
 		delete(p.all, w)
 	}
-	with.transport.CloseIdleConnections()
 }

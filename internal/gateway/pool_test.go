@@ -93,17 +93,17 @@ func TestWhatConnectsOtherwiseSharesNothing(t *testing.T) {
 		"its own dialer":     {URL: url, Dial: base.dialer.open},
 	} {
 		cfg.Pool = p
-		if c, err := New(cfg); err != nil || c.transport == base.transport {
+		if c, err := New(cfg); err != nil || c.conns.transport == base.conns.transport {
 			t.Errorf("%s: it shares connections, or %v", what, err)
 		}
 	}
 	for what, cfg := range map[string]Config{"another path": {URL: "https://psp.example/v2"}, "another method": {URL: url, Method: "PUT"}} {
 		cfg.Pool = p
-		if c, err := New(cfg); err != nil || c.transport != base.transport {
+		if c, err := New(cfg); err != nil || c.conns.transport != base.conns.transport {
 			t.Errorf("%s: it has its own connections, or %v", what, err)
 		}
 	}
-	if c, err := New(Config{URL: url}); err != nil || c.transport == base.transport {
+	if c, err := New(Config{URL: url}); err != nil || c.conns.transport == base.conns.transport {
 		t.Errorf("without a pool: it shares connections, or %v", err)
 	}
 }

@@ -197,7 +197,7 @@ func TestAProxyWithoutATunnelThatRefuses(t *testing.T) {
 func TestTheEnvironmentsProxyIsNotObeyed(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"https://x.example/", "http://x.example/"} {
-		if c := client(t, Config{URL: url}); c.transport.Proxy != nil || c.dialer.proxy != nil {
+		if c := client(t, Config{URL: url}); c.conns.transport.Proxy != nil || c.dialer.proxy != nil {
 			t.Errorf("%s has a proxy", url)
 		}
 	}

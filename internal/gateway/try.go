@@ -17,14 +17,15 @@ import (
 // try takes one connection, waits for the slot, writes and reads. again is true when a kept connection died before
 // anything was written on it: then, and only then, another one may be taken under the same call, which cancel ends.
 func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call job.Request, m *message) (res job.Result, again bool) {
-	g := &gate{ctx: ctx, due: call.Due, tooLate: call.TooLate, wrote: call.Wrote, cancel: cancel}
+	g := &gate{ctx: ctx, due: call.Due, tooLate: call.TooLate, wrote: call.Wrote, cancel: cancel, back: make(chan struct{})}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: g.gotConn})
-	resp, err := c.transport.RoundTrip(m.request(traced))
+	resp, err := c.conns.transport.RoundTrip(m.request(traced))
+	close(g.back)
 	if err == nil {
 		res = c.read(resp)
 	}
 	pass := g.shut()
-	if c.transport.Proxy != nil && res.Status == http.StatusProxyAuthRequired {
+	if c.conns.transport.Proxy != nil && res.Status == http.StatusProxyAuthRequired {
 		return job.Result{Stage: job.NotSent, Err: c.dialer.proxy.refusal(), Wrote: pass.at}, false // the gateway has not seen it
 	}
 	switch {
