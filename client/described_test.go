@@ -56,7 +56,7 @@ func TestTheClientHasEveryFieldOfTheAPI(t *testing.T) {
 		"ListDeadLettersAnswer": DeadLetters{}, "GetDeadLetterAnswer": DeadLetterView{}, "CountDeadLettersAnswer": DeadLetterStats{}, "PreviewDeadLettersRequest": Clearing{},
 		"PreviewDeadLettersAnswer": Preview{}, "ClearDeadLettersRequest": clearRequest{}, "ClearDeadLettersAnswer": Cleared{}, "PauseGatewayRequest": steer{}, "PauseGatewayAnswer": Steered{},
 		"ResumeGatewayRequest": steer{}, "ResumeGatewayAnswer": Steered{}, "ListLimitsAnswer": Limits{}, "SetLimitsRequest": setLimits{}, "SetLimitsAnswer": GatewayLimits{},
-		"ResetLimitsRequest": actor{}, "ResetLimitsAnswer": GatewayLimits{}, "ForgiveLimitsRequest": actor{}, "ForgiveLimitsAnswer": Forgiven{}, "PauseBatchRequest": batchAct{},
+		"ResetLimitsRequest": actor{}, "ResetLimitsAnswer": GatewayLimits{}, "ForgiveLimitsRequest": actor{}, "ForgiveLimitsAnswer": Forgiven{}, "ListBrakesAnswer": Brakes{}, "LiftBrakesRequest": liftBrakes{}, "LiftBrakesAnswer": GatewayBrakes{}, "PauseBatchRequest": batchAct{},
 		"PauseBatchAnswer": BatchAct{}, "ResumeBatchRequest": batchAct{}, "ResumeBatchAnswer": BatchAct{}, "CancelBatchRequest": batchAct{}, "CancelBatchAnswer": BatchAct{},
 		"RejectBatchRequest": batchAct{}, "RejectBatchAnswer": BatchAct{}, "ApproveBatchRequest": approveBatch{}, "ApproveBatchAnswer": BatchApproval{},
 		"ParkJobRequest": batchAct{}, "ParkJobAnswer": ParkedJob{},

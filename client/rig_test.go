@@ -69,6 +69,7 @@ var gateways = map[string]string{
 	"second":  "admission: {limits: [2/s], burst: 2}\n    replay: manual\n    " + fast,
 	"letters": "admission: {limits: [10000/s], burst: 100000}\n    " + fast,
 	"steered": "admission: {limits: [10000/s], burst: 100000}\n    " + fast,
+	"braked":  "brakes: [{limit: EUR 10/1h}]\n    admission: {limits: [10000/s], burst: 100000}\n    " + fast,
 	"acts":    "admission: {limits: [10000/s], burst: 100000}\n    " + fast,
 	"fed":     "outcomes: {}\n    admission: {limits: [1/h], burst: 1}\n    replay: manual\n    " + fast,
 }

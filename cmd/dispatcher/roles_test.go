@@ -187,7 +187,7 @@ var asked = map[string]string{
 	"batch cancel": "b1 --why x --dry-run", "batch approve": "b1 --why x --dry-run", "batch reject": "b1 --why x --dry-run", "dlq list": "", "dlq show": "a", "dlq stats": "", "dlq export": "", "dlq replay": "--id a --dry-run", "dlq discard": "--id a --why x --dry-run",
 	"dlq resolve": "--id d --done --why x --dry-run", "dlq history": "", "outcomes": "-g ONE", "pause": "-g ONE --why x", "resume": "-g ONE", "limit show": "", "limit set": "-g ONE 50/s",
 	"lane list": "-g ONE", "lane show": "l -g ONE", "lane set": "l -g ONE --limits 5/s", "lane reset": "l -g ONE", "lane pause": "l -g ONE --why x", "lane resume": "l -g ONE", "route pause": "r -g ONE --why x",
-	"route resume": "r -g ONE", "limit reset": "-g ONE", "limit forgive": "-g ONE --why x",
+	"route resume": "r -g ONE", "limit reset": "-g ONE", "limit forgive": "-g ONE --why x", "brake show": "-g ONE", "brake lift": "-g ONE --for 1h --why x",
 }
 
 // Every role gives every command to --server, which does it or says which role it needs. It is not parallel: the token is in the environment.

@@ -88,7 +88,7 @@ func TestEveryViewIsTheSameThroughAServer(t *testing.T) {
 		{"dlq", "replay"}, {"dlq", "replay", "--reason", "refused", "--canary", "1"}, {"dlq", "replay", "--id", "q"}, {"dlq", "discard", "--why", "x", "-g", f.two}, {"dlq", "resolve", "--ask"},
 		{"dlq", "resolve", "--done", "--why", "x", "--id", "d", "--reference", "ch_1"}, {"dlq", "resolve", "--done", "--why", "x"},
 		{"gateway", "list"}, {"gateway", "rename", "none", f.one, "--why", "x"}, {"gateway", "forget", f.one, "--why", "x"}, {"gateway", "rename", f.one, "none", "--why", "x"},
-		{"limit", "show"}, {"limit", "show", "-g", "none"}, {"limit", "set", "-g", f.one, "7/x"}, {"limit", "set", "-g", "none", "7/s"},
+		{"limit", "show"}, {"limit", "show", "-g", "none"}, {"brake", "show"}, {"limit", "set", "-g", f.one, "7/x"}, {"limit", "set", "-g", "none", "7/s"},
 		{"audit"}, {"audit", "-g", f.one, "-v"}, {"park", "s", "--why", "x"}, {"park", "a", "--why", "x"}, {"park", "none", "--why", "x"},
 		{"batch", "pause", "b3", "--why", "x"}, {"batch", "cancel", "b2", "--why", "x", "--dry-run"}, {"batch", "resume", "none", "--why", "x"}, {"outcomes"}, {"pause", "-g", "none"},
 	} {

@@ -139,6 +139,22 @@ var badFiles = map[string][]string{
 	"brake-calls": {
 		`7:26: gateways.stripe.batch_brake.calls: "1" is too small: give at least 2`,
 	},
+	"brakes-amount": {
+		`8:5: gateways.stripe.brakes: brakes go by the money of each job: say where it is, amount: {field: amount, currency: currency}`,
+	},
+	"brakes-currency": {
+		`8:22: gateways.stripe.brakes[0].limit: "EUX 50000/1m" has no currency that ISO 4217 lists: write a currency and an amount in its units, like EUR 20000 or EUR 99.50`,
+		`8:46: gateways.stripe.brakes[1].single: "EUR 99.999" is not an amount of money: write a currency and an amount in its units, like EUR 20000 or EUR 99.50`,
+	},
+	"brakes-twice": {
+		`8:45: gateways.stripe.brakes[1].limit: "EUR 10/60s" is the second limit of this currency and window: keep one of them`,
+		`8:84: gateways.stripe.brakes[3].single: "EUR 6" is the second single of this currency: keep one of them`,
+	},
+	"brakes-window": {
+		`8:22: gateways.stripe.brakes[0].limit: "EUR 50000/5s" has a window that can't be kept: give whole seconds, from 10s to 31d`,
+		`8:45: gateways.stripe.brakes[1].limit: "EUR 50000" is not a limit of money: write a currency, an amount in its units and a window, like EUR 50000/1m or EUR 2000000/24h`,
+		`8:65: gateways.stripe.brakes[2].limit: "EUR 0/1m" lets no money through: give more than 0; to stop a gateway there is dispatcher pause`,
+	},
 	"outcomes-word": {
 		`7:15: gateways.stripe.outcomes: "on" does not say who reads the outcomes: write off, or its keys, like {readers: [ledger], max_behind: 1000000}`,
 	},

@@ -97,7 +97,7 @@ type Names struct {
 }
 
 // Named returns the names of gateways in the order of the configuration, each once.
-var Named = &Op[At, None, Names]{About{Name: "nameGateways", Need: roles.Read, Method: http.MethodGet, Path: "/v1/names", Commands: []string{"pause", "resume", "limit set", "limit reset", "limit forgive", "lane set", "lane reset", "lane pause", "lane resume", "route pause", "route resume", "outcomes"}},
+var Named = &Op[At, None, Names]{About{Name: "nameGateways", Need: roles.Read, Method: http.MethodGet, Path: "/v1/names", Commands: []string{"pause", "resume", "limit set", "limit reset", "limit forgive", "brake lift", "lane set", "lane reset", "lane pause", "lane resume", "route pause", "route resume", "outcomes"}},
 	func(ctx context.Context, h *Here, q At, _ Out[None]) (v Names, err error) {
 		d, err := h.At(ctx, q.Gateways)
 		if err != nil {

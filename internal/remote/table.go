@@ -7,6 +7,6 @@ func Table() []Operation {
 		Job, Park, ForgetJobs, Jobs,
 		Batches, Batch, BatchJobs, PauseBatch, ResumeBatch, CancelBatch, ApproveBatch, RejectBatch,
 		DeadLetters, DeadLetter, Stats, DeadExport, Previewed, Clear, History, VerifyTrail, ExportTrail,
-		Outcomes, AckOutcomes, Pause, Resume, Limits, SetLimits, ResetLimits, ForgiveLimits, SetLane, ResetLane, PauseLane, ResumeLane, PauseRoute, ResumeRoute, Rename, Forget,
+		Outcomes, AckOutcomes, Pause, Resume, Limits, SetLimits, ResetLimits, ForgiveLimits, Brakes, LiftBrakes, SetLane, ResetLane, PauseLane, ResumeLane, PauseRoute, ResumeRoute, Rename, Forget,
 	}
 }

@@ -1,0 +1,58 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"time"
+)
+
+// Brakes is how the brakes of money of gateways stand.
+type Brakes struct {
+	Gateways []GatewayBrakes `json:"gateways"`
+}
+
+// GatewayBrakes is how the brakes of money of one gateway stand.
+type GatewayBrakes struct {
+	Gateway       string       `json:"gateway"`
+	Limits        []BrakeLimit `json:"limits"`
+	Single        []string     `json:"single"`                // the most that one call may take, such as EUR 20000
+	RefuseUnknown bool         `json:"refuse_unknown"`        // no call whose money can't be read, or whose currency no brake names
+	WaitsSince    *time.Time   `json:"waits_since,omitempty"` // a job waits for room
+	WaitsUntil    *time.Time   `json:"waits_until,omitempty"` // at the latest
+	Why           string       `json:"why,omitempty"`         // the brake for which it waits
+	LiftedUntil   *time.Time   `json:"lifted_until,omitempty"`
+	LiftedAt      *time.Time   `json:"lifted_at,omitempty"`
+	LiftedBy      string       `json:"lifted_by,omitempty"`
+	LiftedWhy     string       `json:"lifted_why,omitempty"`
+}
+
+// BrakeLimit is how one limit of money stands. Amounts are in minor units.
+type BrakeLimit struct {
+	Limit        string     `json:"limit"` // such as EUR 50000/1m
+	Currency     string     `json:"currency"`
+	Most         int64      `json:"most"`
+	Called       int64      `json:"called"`                  // what counts in the window now
+	UnknownUntil *time.Time `json:"unknown_until,omitempty"` // nobody knows what was called before Redis lost its data
+}
+
+// Brakes returns how the brakes of money of gateways stand; of all where none is named.
+func (c *Client) Brakes(ctx context.Context, gateways ...string) (Brakes, error) {
+	return get[Brakes](ctx, c, url.Values{"gateway": gateways}, "v1", "brakes")
+}
+
+// liftBrakes is for how long brakes are lifted.
+type liftBrakes struct {
+	For  string `json:"for"`
+	Lost bool   `json:"lost,omitempty"` // limits do not wait any more for what Redis has lost
+	actor
+}
+
+// LiftBrakes lets calls go for d, at most 7 days, that no limit of money has room for; zero has the limits be in force at once. What is called meanwhile counts. It needs a reason.
+func (c *Client) LiftBrakes(ctx context.Context, gateway string, d time.Duration, by Act) (GatewayBrakes, error) {
+	return act[GatewayBrakes](ctx, c, liftBrakes{For: d.String(), actor: actor(by)}, "v1", "gateways", gateway, "brakes", "lift")
+}
+
+// ForgetLostMoney has a gateway's limits of money not wait any more for what Redis has lost, once somebody has asked the gateway what was called. A lift ends. It needs a reason.
+func (c *Client) ForgetLostMoney(ctx context.Context, gateway string, by Act) (GatewayBrakes, error) {
+	return act[GatewayBrakes](ctx, c, liftBrakes{For: "0", Lost: true, actor: actor(by)}, "v1", "gateways", gateway, "brakes", "lift")
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+
+	"github.com/spf13/cobra"
+
+	"spillway/internal/cli"
+	"spillway/internal/desk"
+	"spillway/internal/job"
+	"spillway/internal/remote"
+)
+
+func brakeCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "brake", Short: "Show and lift a gateway's brakes of money",
+		Long: `Brakes bound the money that a gateway's calls take in any window. They are in the file. Where no limit has room for
+the next job, the gateway waits until there is room.`,
+		Example: "  dispatcher brake show -g stripe\n  dispatcher brake lift -g stripe --for 2h --why \"month's end, agreed with finance\"",
+	}
+	cmd.AddCommand(brakeShow(p), brakeLift(p))
+	return cmd
+}
+
+func brakeShow(p *program) *cobra.Command {
+	var names []string
+	cmd := &cobra.Command{
+		Use: "show [-g GATEWAY]...", Short: "Show what counts in each window, and what waits for room",
+		Example: "  dispatcher brake show\n  dispatcher brake show -g stripe -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := ask(cmd.Context(), p, remote.Brakes, remote.At{Gateways: names})
+			if err != nil {
+				return err
+			}
+			for _, now := range v.Gateways {
+				if err := p.showBrakes(now); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	gatewaysFlag(cmd, &names, "show this `GATEWAY` only; repeatable (default: all of the file)")
+	return cmd
+}
+
+func brakeLift(p *program) *cobra.Command {
+	var names []string
+	var of remote.LiftOf
+	var why string
+	cmd := &cobra.Command{
+		Use: "lift -g GATEWAY --for DURATION --why TEXT", Short: "Let calls go for a time that no limit of money has room for",
+		Long: `Lift keeps no call back for a limit of money, on every process at once, until the time is over. What is called meanwhile
+counts once the limits are in force again. What is above a single stays forbidden, and what was parked stays parked.
+Look first why the gateway waits: it may be a file that came twice.
+
+With --lost, limits do not wait any more for what Redis has lost. Ask the gateway first how much was called.`,
+		Example: `  dispatcher brake lift -g stripe --for 2h --why "month's end, agreed with finance"
+  dispatcher brake lift -g stripe --for 0 --why "through"
+  dispatcher brake lift -g stripe --for 0 --lost --why "their console counts EUR 12000 today"`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := desk.NeedWhy(why, "brake lift"); err != nil {
+				return err
+			}
+			return p.eachNamed(cmd.Context(), names, func(d remote.Desk, name string) error {
+				return p.liftBrakes(cmd.Context(), d, remote.LiftOf{GatewayAct: steering(name, why), For: of.For, Lost: of.Lost})
+			})
+		},
+	}
+	gatewaysFlag(cmd, &names, "the `GATEWAY` whose brakes are lifted; repeatable")
+	cmd.Flags().StringVar(&of.For, "for", "", "for this `DURATION` from now on, at most 7d; 0: the limits are in force at once")
+	cmd.Flags().BoolVar(&of.Lost, "lost", false, "do not wait any more for what Redis has lost")
+	whyFlag(cmd, &why)
+	return cmd
+}
+
+func (p *program) liftBrakes(ctx context.Context, d remote.Desk, of remote.LiftOf) error {
+	v, err := remote.LiftBrakes.Ask(ctx, d, of)
+	if err != nil {
+		return err
+	}
+	return p.showBrakes(v)
+}
+
+func (p *program) showBrakes(v desk.Brakes) error {
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, v)
+	}
+	text := ""
+	say := func(format string, args ...any) { text += v.Gateway + ": " + fmt.Sprintf(format, args...) + "\n" }
+	for _, l := range v.Limits {
+		say("%s: %s called", l.Limit, job.Money{Minor: big.NewInt(l.Called), Currency: l.Currency}.Plain())
+		if l.UnknownUntil != nil {
+			say("%s: until %s nobody knows what was called before Redis lost its data (brake lift --lost)", l.Limit, job.Moment(*l.UnknownUntil))
+		}
+	}
+	for _, most := range v.Single {
+		say("a call takes %s at most", most)
+	}
+	if v.RefuseUnknown {
+		say("no call whose money can't be read, or whose currency no brake names")
+	}
+	if text == "" {
+		say("no brakes")
+	}
+	if v.WaitsSince != nil {
+		say("a job waits since %s for %s, until %s at the latest", job.Moment(*v.WaitsSince), v.Why, job.Moment(*v.WaitsUntil))
+	}
+	if v.LiftedUntil != nil {
+		say("limits of money are lifted until %s, by %s at %s: %s", job.Moment(*v.LiftedUntil), v.LiftedBy, job.Moment(*v.LiftedAt), v.LiftedWhy)
+	}
+	_, err := fmt.Fprint(p.Tell(), text)
+	return err
+}
