@@ -44,6 +44,12 @@ func tokenOf(role roles.Role) string { return "canary-token-of-" + string(role) 
 // scopedTo is that for gateway one alone.
 func scopedTo(role roles.Role) string { return "canary-scoped-token-of-" + string(role) }
 
+// Two tokens of approvers: one has ended, and one has the name of the producer's.
+const (
+	endedToken = "canary-token-of-an-approver-that-has-ended"
+	namesake   = "canary-token-of-an-approver-who-is-the-producer"
+)
+
 func newHouse(t *testing.T) *house {
 	t.Helper()
 	return houseOf(t, newRig(t))
@@ -62,6 +68,8 @@ func houseOf(t *testing.T, r *rig) *house {
 		all = append(all, httpapi.Token{Name: string(role) + "-1", Role: role, SHA256: sha256.Sum256([]byte(tokenOf(role)))},
 			httpapi.Token{Name: string(role) + "-2", Role: role, SHA256: sha256.Sum256([]byte(scopedTo(role))), Gateways: []string{h.one}})
 	}
+	all = append(all, httpapi.Token{Name: "approver-3", Role: roles.Approver, SHA256: sha256.Sum256([]byte(endedToken)), Expires: time.Now().Add(-time.Hour)},
+		httpapi.Token{Name: "producer-1", Role: roles.Approver, SHA256: sha256.Sum256([]byte(namesake))})
 	h.issuer = testkit.NewIssuer(t)
 	guard.Use(httpapi.Access{Tokens: all, Provider: h.provider()})
 	guard.Tell(log, nil)

@@ -100,7 +100,7 @@ func (b *Batch) Approval(ctx context.Context) (all []BatchApproval, err error) {
 		all = append(all, a)
 	}
 	if len(all) == 0 {
-		return nil, &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q awaits no approval", b.Batch), Hint: `see "dispatcher approval list"`}
+		return nil, &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("batch %q awaits no approval", b.Batch), Hint: `see "dispatcher batch list"`}
 	}
 	return all, nil
 }

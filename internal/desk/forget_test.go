@@ -115,6 +115,7 @@ func TestWhatIsForgottenIsNotInRedis(t *testing.T) {
 	g := c.d.Gateways[0]
 	_, err := g.Store.Discard(t.Context(), []job.Return{{ID: "gone", Generation: 1, Reason: job.Refused}}, time.Hour)
 	c.must(err)
+	c.must(g.Books.KeepPrints(t.Context(), "november", []byte("secret-a"), time.Hour))
 	told := c.outcomes()
 	if disk := c.onDisk(); !bytes.Contains(disk, []byte("ref-secret-a")) || !bytes.Contains(disk, []byte("secret-waits")) {
 		t.Fatal("Redis's file can't be searched")
@@ -150,6 +151,9 @@ func TestWhatIsForgottenIsNotInRedis(t *testing.T) {
 		if bytes.Contains(disk, []byte("secret-"+id)) {
 			t.Errorf("secret-%s is in Redis's file", id)
 		}
+	}
+	if prints, err := g.Books.Prints(t.Context(), "november"); err != nil || prints != nil {
+		t.Errorf("what stands for payees is still %q, %v", prints, err)
 	}
 	if !bytes.Contains(disk, []byte("secret-waits")) || !bytes.Contains(disk, []byte("secret-parked")) {
 		t.Error("what is not over has lost its payload")

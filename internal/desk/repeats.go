@@ -3,12 +3,15 @@ package desk
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
 
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/seal"
 )
 
 // Repeats says how much of a batch was in one before it.
@@ -51,6 +54,7 @@ type seenJobs struct {
 // look reads the jobs of a batch, or as many as are compared. A job without an amount, or whose record is gone, counts for nothing.
 func (part batchPart) look(ctx context.Context, name string, payees bool) (seenJobs, error) {
 	s := seenJobs{amounts: map[string]int64{}, largest: []LargeJob{}}
+	box := dispatch.Box(part.Gateway.Gateway)
 	var large []job.Money
 	for r, err := range part.Books.BatchRecords(ctx, name, payees) {
 		if err != nil {
@@ -73,12 +77,22 @@ func (part batchPart) look(ctx context.Context, name string, payees bool) (seenJ
 		}
 		if payees {
 			if payee, is := job.FieldsOf(r.Job.Payload, []string{part.Approval.Payee})[0].(string); is && payee != "" {
-				sum := sha256.Sum256([]byte(part.Name + "\x00" + payee + "\x00" + r.Money))
-				s.prints = append(s.prints, sum[:printBytes]...)
+				s.prints = append(s.prints, printOf(box, part.Name+"\x00"+payee+"\x00"+r.Money)...)
 			}
 		}
 	}
 	return s, nil
+}
+
+// printOf is what stands for a payee and an amount. With encryption nobody without its key can try payees out on it. Nil: the key is not at hand.
+func printOf(box *seal.Box, text string) []byte {
+	plain := sha256.Sum256([]byte(text))
+	keyed := box.Digest("a payee and an amount", hex.EncodeToString(plain[:])) // no job has such an id
+	if keyed == "" {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(keyed))
+	return sum[:printBytes]
 }
 
 // repeats compares a batch with the last ones before it; nil if there is none, or nothing was the same.

@@ -1,12 +1,12 @@
 -- erase.lua: a person has what is known of people erased from the records of jobs that are over: payload, error and reference. The digest goes too, since a payload can be guessed by
--- it; '-' in its place says so, and keeps the id known (accept.lua). What the books are made of stays.
+-- it; '-' in its place says so, and keeps the id known (accept.lua). So can a payee by what the job's batch is compared by: that goes. What the books are made of stays.
 -- KEYS 1 acts, then for each job: record, what was set aside of it
 -- ARGV 1 now (µs, 0 = Redis's)  2 act's place in the trail ('' = none), then for each job: when it was accepted (µs): after the dedupe window an id may begin another life
 -- returns for each job: 1 erased  2 erased already  0 not over, or not this job any more
 local now, answers, erased = now_us(ARGV[1]), {}, 0
 for i = 2, #KEYS, 2 do
   local record, answer = KEYS[i], 0
-  local v = redis.call('HMGET', record, '@state', '@accepted_at', '@erased_at')
+  local v = redis.call('HMGET', record, '@state', '@accepted_at', '@erased_at', '@batch')
   if books_over(v[1]) and v[2] == ARGV[2 + i / 2] then
     answer = v[3] and 2 or 1
     if answer == 1 then
@@ -14,6 +14,7 @@ for i = 2, #KEYS, 2 do
       redis.call('HDEL', record, unpack(PAYLOAD))
       redis.call('HSET', record, '@digest', '-', '@erased_at', int(now))
       redis.call('DEL', KEYS[i + 1])
+      if v[4] then redis.call('DEL', books_key(record, 'prints:' .. v[4])) end
       erased = erased + 1
     end
   end

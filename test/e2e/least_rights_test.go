@@ -20,7 +20,7 @@ var userCommand = regexp.MustCompile(`(?m)^    redis-cli (ACL SETUSER spillway-(
 // what it does not need.
 func TestEachProgramHasTheLeastRightsInRedis(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, provider.Config{}, "    amount: {field: amount, currency: currency}\n    leak: {limits: [100/s]}\n    replay: manual\n    lanes: {key: payload.amount}\n    priority: {classes: [urgent, normal], default: normal}\n    outcomes: {readers: [ledger]}\n")
+	w := newWorld(t, provider.Config{}, "    amount: {field: amount, currency: currency}\n    leak: {limits: [100/s]}\n    replay: manual\n    lanes: {key: payload.amount}\n    priority: {classes: [urgent, normal], default: normal}\n    outcomes: {readers: [ledger]}\n    approval: {batch_over: \"EUR 1000\"}\n")
 	doc, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +70,12 @@ func TestEachProgramHasTheLeastRightsInRedis(t *testing.T) {
 		as("dispatcher", "dispatcher", args...)
 	}
 	w.emptied(t, time.Minute, 200)
+	large := w.file("large.ndjson", `{"id":"large","payload":{"amount":100001,"currency":"EUR"}}`+"\n")
+	as("producer", "enqueue", "-g", "stripe", "-f", large, "--batch", "b2", "-q")
+	w.config = configs["viewer"]
+	if s := w.status(); s.Parked["awaiting_approval"] != 1 {
+		t.Errorf("a batch above its sum: %+v", s)
+	}
 	run.stop()
 	denied, err := w.redis.Client().Do(t.Context(), "ACL", "LOG").Slice()
 	if err != nil || len(denied) > 0 {
