@@ -43,7 +43,8 @@ func (p *Provider) login(t *oidc.IDToken) (l Login, err error) {
 		return l, &Error{Kind: Nobody, Message: fmt.Sprintf("the login does not say who it is: it has no claim %q, which oidc.name asks for", p.cfg.Name),
 			Hint: "have the provider put the claim into its tokens, or name another one in oidc.name"}
 	}
-	if p.cfg.Name == "email" && slices.Equal(values(claims, "email_verified"), []string{"false"}) {
+	unverified := slices.Equal(values(claims, "email_verified"), []string{"false"})
+	if p.cfg.Name == "email" && unverified {
 		return l, &Error{Kind: Nobody, Message: "the provider has not verified the e-mail address of the login, so it says nothing of who it is", Hint: "have the address verified there, or name another claim in oidc.name"}
 	}
 	l.Name, l.Ends = strings.ToLower(names[0]), t.Expiry
@@ -52,6 +53,9 @@ func (p *Provider) login(t *oidc.IDToken) (l Login, err error) {
 			Hint: "name another claim in oidc.name"}
 	}
 	for _, r := range p.cfg.Rules {
+		if r.Claim == "email" && unverified {
+			continue // anybody may have typed it in
+		}
 		if has := (Has{r.Claim, r.Is}); slices.Contains(values(claims, r.Claim), r.Is) && !slices.Contains(l.Has, has) {
 			l.Has = append(l.Has, has)
 		}

@@ -113,6 +113,24 @@ func TestALoginHasANameOrIsNobodys(t *testing.T) {
 	}
 }
 
+// An address that the provider has not verified gives nobody a role.
+func TestAnAddressThatIsNotVerifiedGivesNoRole(t *testing.T) {
+	t.Parallel()
+	i := testkit.NewIssuer(t)
+	p := provider(i, func(c *Config) {
+		c.Name, c.Rules = "sub", []Rule{{Claim: "email", Is: "boss@example.com", Role: roles.Admin}}
+	})
+	for verified, want := range map[any]bool{true: true, nil: true, false: false, "false": false} {
+		l, err := p.Check(t.Context(), i.Token(map[string]any{"email": "boss@example.com", "email_verified": verified}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if who, _ := p.Who(l); (who.Role == roles.Admin) != want {
+			t.Errorf("verified %v: %+v", verified, who)
+		}
+	}
+}
+
 // none is a token that says it needs no signature.
 func none(claims map[string]any) string {
 	body, _ := json.Marshal(claims)
