@@ -215,3 +215,33 @@ func TestADispatcherDoesTheRestOfAnApproval(t *testing.T) {
 	}
 	b.clean("afterwards")
 }
+
+// What comes back makes no room for what goes out: an amount below nothing would let a large one go that nobody has seen.
+func TestARefundMakesNoRoomBelowTheSum(t *testing.T) {
+	t.Parallel()
+	for name, bring := range map[string]func(b *bench) []job.Admittance{
+		"at once": func(b *bench) []job.Admittance {
+			return b.brings("ann", bill("less", "p", "-9000"), bill("more", "p", "9500"))
+		},
+		"one by one": func(b *bench) []job.Admittance {
+			return append(b.brings("ann", bill("less", "p", "-9000")), b.brings("ann", bill("more", "p", "9500"))...)
+		},
+		"of many digits": func(b *bench) []job.Admittance {
+			return append(b.brings("ann", bill("less", "p", "-7123456789012")), b.brings("ann", bill("more", "p", "1001"))...)
+		},
+	} {
+		b := setup(t, 9, upTo)
+		if got := bring(b); got[1] != job.ParkedNow || b.batch("p").Awaits.Since.IsZero() {
+			t.Errorf("%s: %v", name, got)
+		}
+		b.must(b.approve("eve", b.batch("p").ApprovedAs()))
+	}
+	b := setup(t, 9, upTo)
+	b.brings("ann", bill("less", "p", "-9000"), bill("other", "p", "1000"))
+	if !b.batch("p").Awaits.Since.IsZero() {
+		t.Error("a refund alone needs an approval")
+	}
+	if got := b.brings("ann", bill("more", "p", "1")); got[0] != job.ParkedNow {
+		t.Errorf("above the sum: %v", got)
+	}
+}

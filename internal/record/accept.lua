@@ -101,6 +101,8 @@ local function awaiting()
       local _, _, _, of = traits(i)
       local money = sub(text, money_at[i], traits_at[i] - 1)
       coming[of] = coming[of] or books_none()
+      local currency, low, high = books_parts(money)
+      if currency and low + high * 1000000000 < 0 then money = '0 ' .. currency end
       books_sum(coming[of], money ~= '' and money or nil, 0)
     end
   end
@@ -112,6 +114,7 @@ end
 if sums_free ~= '' then awaiting() end
 
 local cost, due, expires, batch, route, class, lane -- of the job at hand
+local below = {} -- of jobs with money below nothing that come to a batch: the batch and the money, in turn; where batches need approvals
 
 -- line_of_class is what there is of a class in this chunk.
 local function line_of_class()
@@ -153,6 +156,7 @@ local function record_new(i, state, place, more)
   if money ~= '' then fields[n + 1], fields[n + 2], n = '@money', money, n + 2 end
   call('HSET', record, unpack(fields, 1, payload_put(fields, n, text, payload_at[i], over_at[i] - 1)))
   books_join(record, ids[i], place, batch, money, over_at[i] - payload_at[i])
+  if batch ~= '' and sums_free ~= '' and sub(money, 1, 1) == '-' then below[#below + 1], below[#below + 2] = batch, money end
   known[record], route_of[record], lane_of[record] = digests[i], route, lane
   accepted = accepted + 1
 end
@@ -348,6 +352,7 @@ local woken = push_all()
 if flows then share_close() end
 shelve_all()
 if sums_free ~= '' then
+  for i = 1, #below, 2 do approval_less(books_key(record_prefix, 'batch:' .. below[i]), below[i + 1]) end
   for of, b in pairs(joining) do
     redis.call('HINCRBY', b.key, 'from/' .. sender, b.jobs)
     if awaits[of] then approval_ask(record_prefix, of, now, awaits[of]) end

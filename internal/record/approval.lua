@@ -2,6 +2,7 @@
 --   awaits, over    since when it waits (µs), and why
 --   from/VIA/NAME   how many of its jobs somebody brought in, and how it is known that it was he (roles.Proof)
 --   approved, approver, approval_why, approved_sums  when it was approved last (µs), by whom and why, and for what: CURRENCY=SUM in minor units, -=N jobs whose amount can't be read, a comma behind each
+--   l:CURRENCY L:CURRENCY  the money below nothing that came to it (l + L * 10^9, as m and M of batch.lua): it makes room for no other money
 -- spillway:{gateway}:awaiting has the batches that wait, by the moment.
 
 -- approval_sums returns the money of all of a batch's jobs, wherever they stand, by currency, how many of them have an amount that can't be read, and how many they are.
@@ -39,12 +40,25 @@ local function approval_of(text)
   return of
 end
 
--- approval_over says why a batch may not go on without an approval once these jobs (books_sum) have come to it; nil if it may. limits are the sums up to which it may.
-local function approval_over(key, limits, coming)
+-- approval_less writes down that a job with money below nothing has come to a batch.
+local function approval_less(key, money)
+  local currency, low, high = books_parts(money)
+  if not currency or low + high * 1000000000 >= 0 then return end
+  books_count(key, 'l:' .. currency, -low)
+  books_count(key, 'L:' .. currency, -high)
+end
+
+-- approval_over says why a batch may not go on without an approval once these jobs (a sum of those with money above nothing) have come to it; nil if it may. limits are the sums up
+-- to which it may. anew: what was approved does not count.
+local function approval_over(key, limits, coming, anew)
   local sums, unread = approval_sums(key)
-  local approved = approval_of(redis.call('HGET', key, 'approved_sums') or '')
+  local approved = anew and {} or approval_of(redis.call('HGET', key, 'approved_sums') or '')
   unread = unread + coming.unread
   for currency, low in pairs(coming.low) do sums[currency] = (sums[currency] or 0) + low + (coming.high[currency] or 0) * 1000000000 end
+  for currency, sum in pairs(sums) do
+    local less = redis.call('HMGET', key, 'l:' .. currency, 'L:' .. currency)
+    sums[currency] = sum + (tonumber(less[1] or '') or 0) + (tonumber(less[2] or '') or 0) * 1000000000
+  end
   local names = {}
   for currency in pairs(sums) do names[#names + 1] = currency end
   table.sort(names)
