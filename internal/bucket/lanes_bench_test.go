@@ -208,7 +208,6 @@ func benchDequeue(b *testing.B) *redisdb.Script {
 var (
 	mainThread = regexp.MustCompile(`used_cpu_(?:sys|user)_main_thread:([0-9.]+)`)
 	scriptTime = regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=(\d+)`)
-	usedMemory = regexp.MustCompile(`used_memory:(\d+)`)
 )
 
 // redisWork is how long Redis's scripts have taken so far, and its main thread with its sockets, in µs.
@@ -227,10 +226,6 @@ func numbers(b *testing.B, in *regexp.Regexp, text string) (sum float64) {
 		sum += n
 	}
 	return sum
-}
-
-func memory(b *testing.B, c redis.UniversalClient) int64 {
-	return int64(numbers(b, usedMemory, c.Info(context.Background(), "memory").Val()))
 }
 
 // middle is the part of n of numbers: 2 is their median, 4 their lower quartile.
