@@ -92,11 +92,16 @@ var stayLocal = map[string]string{
 	"man":           "it writes the manual pages of the program",
 }
 
+// takesServer says that a command without an operation goes by --server all the same.
+func takesServer(command string) bool {
+	return command == "outcomes copy" || command == "login" || command == "logout"
+}
+
 // checkServer refuses --server for a command that can do nothing with it, before anything else is found wrong.
 func (p *program) checkServer(cmd *cobra.Command, _ []string) error {
 	_, command, _ := strings.Cut(cmd.CommandPath(), " ")
 	why, local := stayLocal[command]
-	if !local || command == "outcomes copy" || p.server == "" {
+	if !local || takesServer(command) || p.server == "" {
 		return nil
 	}
 	needsRedis := command == "run" || command == "reconcile" // the others have nothing to do with the environment
