@@ -90,11 +90,12 @@ func (s *Store) ExportTrail(ctx context.Context, each func(TrailLine) error) err
 	}
 }
 
-// ends reads the head as it stands, and how many links and entries there are.
+// ends reads the head as it stands, and then how many links and entries there are: there may be more than the head has, and never fewer. Who finds the same head
+// later knows that nobody wrote between. It is no transaction: a Redis that is full begins none.
 func (s *Store) ends(ctx context.Context) (head string, links, entries int64, err error) {
 	var h *redis.StringCmd
 	var l, e *redis.IntCmd
-	if _, err := s.c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	if _, err := s.c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		h, l, e = p.Get(ctx, s.keys.Head()), p.LLen(ctx, s.keys.Journal()), p.LLen(ctx, s.keys.Trail())
 		return nil
 	}); err != nil && !errors.Is(err, redis.Nil) {
