@@ -61,6 +61,8 @@ func TestAGatewayOutsideTheScopeIsNotThere(t *testing.T) {
 				}
 			}
 			switch about.Name {
+			case "liftBrakes":
+				body = `{"by":"x","why":"x","for":"0"}`
 			case "setLane":
 				body = `{"by":"x","why":"x","lane":"l","limits":["1/s"]}`
 			case "previewDeadLetters", "clearDeadLetters":
