@@ -63,14 +63,7 @@ again. Who did it, when and why stands in "dlq history".`,
 }
 
 func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a desk.BatchAction, op *remote.BatchAct) error {
-	if err := desk.NeedWhy(f.why, "batch "+a.Verb); err != nil {
-		return err
-	}
-	by, err := acts(f.why)
-	if err != nil {
-		return err
-	}
-	to, err := p.at(ctx)
+	by, to, err := p.forAct(ctx, f.why, "batch "+a.Verb)
 	if err != nil {
 		return err
 	}

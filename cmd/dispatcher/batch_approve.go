@@ -40,14 +40,7 @@ It is for approvers, who may not cancel other batches.`)
 }
 
 func (p *program) batchApprove(ctx context.Context, name string, f *batchActFlags) error {
-	if err := desk.NeedWhy(f.why, "batch approve"); err != nil {
-		return err
-	}
-	by, err := acts(f.why)
-	if err != nil {
-		return err
-	}
-	to, err := p.at(ctx)
+	by, to, err := p.forAct(ctx, f.why, "batch approve")
 	if err != nil {
 		return err
 	}

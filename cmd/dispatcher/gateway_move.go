@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
-	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/remote"
 )
@@ -78,14 +77,7 @@ func (f *moveFlags) verb() string {
 
 // move asks what it would come to, says so, and does it.
 func (p *program) move(ctx context.Context, f *moveFlags) error {
-	if err := desk.NeedWhy(f.why, f.verb()); err != nil {
-		return err
-	}
-	by, err := acts(f.why)
-	if err != nil {
-		return err
-	}
-	to, err := p.at(ctx)
+	by, to, err := p.forAct(ctx, f.why, f.verb())
 	if err != nil {
 		return err
 	}

@@ -41,14 +41,7 @@ It asks on a terminal; off one it only says what it would do, unless --yes. Who 
 }
 
 func (p *program) park(ctx context.Context, id string, f *parkFlags) error {
-	if err := desk.NeedWhy(f.why, "park"); err != nil {
-		return err
-	}
-	by, err := acts(f.why)
-	if err != nil {
-		return err
-	}
-	to, err := p.at(ctx)
+	by, to, err := p.forAct(ctx, f.why, "park")
 	if err != nil {
 		return err
 	}

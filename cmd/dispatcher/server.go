@@ -117,6 +117,18 @@ func acts(why string) (remote.Actor, error) {
 	return remote.ActorOf(desk.By{Who: who, Why: why}), err
 }
 
+// forAct returns who acts and where, for an act that needs a reason. The caller closes the desk.
+func (p *program) forAct(ctx context.Context, why, command string) (by remote.Actor, to remote.Desk, err error) {
+	if err = desk.NeedWhy(why, command); err != nil {
+		return by, nil, err
+	}
+	if by, err = acts(why); err != nil {
+		return by, nil, err
+	}
+	to, err = p.at(ctx)
+	return by, to, err
+}
+
 // ask does an operation that has no lines, for gateways.
 func ask[Q, L, A any](ctx context.Context, p *program, op *remote.Op[Q, L, A], q Q) (a A, err error) {
 	d, err := p.at(ctx)
