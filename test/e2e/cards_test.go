@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -189,6 +190,8 @@ gateways:
 	w.nowhere(t, numbers, said.String())
 }
 
+var fraction = regexp.MustCompile(`^\d+\.\d+$`)
+
 // nowhere looks for card numbers in what was said, and in the files of Redis.
 func (w *world) nowhere(t *testing.T, numbers []string, said string) {
 	t.Helper()
@@ -208,7 +211,9 @@ func (w *world) nowhere(t *testing.T, numbers []string, said string) {
 	}
 	look("what was said", []byte(said))
 	for _, span := range pan.Find([]byte(said)) {
-		t.Errorf("what was said has %s", said[span.From:span.To])
+		if found := said[span.From:span.To]; !fraction.MatchString(found) { // a metric's seconds are one by chance now and then
+			t.Errorf("what was said has %s", found)
+		}
 	}
 	look("Redis", everything(t, c)) // in its files, a number alone may be in binary
 	files := 0
