@@ -46,7 +46,7 @@ long: install-test-deps ## what make test tries at random, several times as ofte
 	$(RACED) ./cmd/dispatcher -run DamagedKey -args -long
 	$(PLAIN) ./internal/ledger -run 'OneByOne|ExactlyOnePlace|Brakes' -args -long
 	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile|EachPacksBooks|GatewayCanTell|LostAnswersAre|IncidentsLookups|OfEveryState' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls, doubles and look-ups
-	go test ./test/e2e -run 'TheCopierIsKilled|TheTableEquals|OutboxIsTaken' -v -timeout 30m -args -long # five minutes of kills beside a PostgreSQL, and an outbox of 100,000 rows
+	go test ./test/e2e -run 'TheCopierIsKilled|TheTableEquals|OutboxIsTaken|ManyLanesShare' -v -parallel 1 -timeout 30m -args -long # five minutes of kills beside a PostgreSQL, an outbox of 100,000 rows, and 10,000 lanes
 
 race: install-test-deps ## the tests of internal/ five times over, for what fails only now and then, and the stories of make test with programs under the race detector
 	$(RACED) -count=5 -timeout 60m ./internal/...

@@ -30,7 +30,7 @@ func TestUrgentJobsBehindAMillion(t *testing.T) {
 	for i := range urgent {
 		id := fmt.Sprintf("urgent-%04d", i)
 		posted[id] = time.Now()
-		w.post(api, id)
+		w.post(api, `{"id":"`+id+`","priority":"urgent"}`)
 		w.until(posted[id].Add(time.Duration(37+i%10) * time.Millisecond)) // at every place between two slots
 	}
 	testkit.Eventually(t, 20*time.Second, "the last call", func() bool { return w.calledAll(posted) })
@@ -51,12 +51,12 @@ func TestUrgentJobsBehindAMillion(t *testing.T) {
 	}
 }
 
-// post hands one urgent job over.
-func (w *world) post(api, id string) {
+// post hands one job over, as its line has it.
+func (w *world) post(api, line string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, api+"/v1/gateways/stripe/jobs", strings.NewReader(`{"id":"`+id+`","priority":"urgent"}`))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, api+"/v1/gateways/stripe/jobs", strings.NewReader(line))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func (w *world) post(api, id string) {
 	}
 	answer.Body.Close()
 	if answer.StatusCode/100 != 2 {
-		w.t.Fatalf("%s: %s", id, answer.Status)
+		w.t.Fatalf("%s: %s", line, answer.Status)
 	}
 }
 
