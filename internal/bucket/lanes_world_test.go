@@ -423,7 +423,7 @@ func (w *lanesWorld) bound(p *Pacer, by windowsNow, s job.Slot, lead int64, firs
 	if s.At < w.last && !w.lost || s.At < w.now+lead || s.At > w.now+by.reach {
 		w.fail("a slot in %d µs, %d after the last", s.At-w.now, s.At-w.last)
 	}
-	w.last, w.tat = s.At, max(w.tat, s.At)+w.plan.spacing*s.Cost
+	w.last, w.tat = s.At, max(w.tat, s.At)+w.spacing*s.Cost
 	u := use{s.At, s.Counted, s.Cost}
 	w.account, w.ofRoute[f.Route], w.ofLane[f.Lane] = append(w.account, u), append(w.ofRoute[f.Route], u), append(w.ofLane[f.Lane], u)
 	w.misses++

@@ -110,6 +110,7 @@ type Pacer struct {
 // knowledge is what the last answers of Redis said.
 type knowledge struct {
 	floor   int64 // latest slot ever given to anybody, as far as this process has heard
+	began   int64 // when the gateway was called again after a rest, by Redis's clock
 	jump    int64 // how far Redis's clock was set forward, not yet reported to it
 	epoch   int64 // of the last answer; -1 before the first
 	held    int64 // µs until which calls are held

@@ -137,7 +137,7 @@ func (p *played) reserveOne(who *Pacer, want, cost int64) {
 	if p.model == nil {
 		return
 	}
-	at, hint := p.model.reserve(p.now, 100, want, cost, allowed)
+	at, hint := p.model.reserve(p.now, 100, want, cost, allowed, p.spacing)
 	if !slices.Equal(slots, at) || len(slots) == 0 && p.hint != hint { // who has slots does not wait
 		p.t.Fatalf("%d slots of %d: got %v and a hint of %d, want %v and %d", want, cost, slots, p.hint, at, hint)
 	}

@@ -32,7 +32,7 @@ func newPacerModel(pl *plan) *pacerModel {
 	return m
 }
 
-func (m *pacerModel) reserve(now, lead, want, cost, allowed int64) (slots []int64, hint int64) {
+func (m *pacerModel) reserve(now, lead, want, cost, allowed, spacing int64) (slots []int64, hint int64) {
 	for range want {
 		slot, ok := max(now+lead, m.last, m.tat-m.plan.tolerance), true
 		taken := make([]int, len(m.pools))
@@ -53,7 +53,7 @@ func (m *pacerModel) reserve(now, lead, want, cost, allowed int64) (slots []int6
 		for i, p := range m.pools {
 			p.take(taken[i], slot, cost, allowed)
 		}
-		m.last, m.tat = slot, max(m.tat, slot)+m.plan.spacing*cost
+		m.last, m.tat = slot, max(m.tat, slot)+spacing*cost
 		slots = append(slots, slot)
 	}
 	for _, p := range m.pools {

@@ -28,6 +28,7 @@ const (
 	batchSpan   = 10 * time.Millisecond
 	batchPart   = 64 // but no more than such a part of any limit: they are lost with the process, for a whole window
 	longestW    = 366 * 24 * time.Hour
+	evenLeast   = 20 // calls of a window: of fewer, each comes when its permit does
 )
 
 // window is one limit as reserve.lua reads it, all times in µs.
@@ -41,6 +42,8 @@ type plan struct {
 	shape     string
 	horizon   int64
 	spacing   int64
+	even      int64 // spacing in the first window after a rest
+	wave      int64 // that window
 	tolerance int64
 	batch     int64
 	shortest  time.Duration // of all windows there may be
@@ -79,7 +82,7 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 		outlives: (cfg.CallTimeout + leaseMargin).Microseconds(),
 		maxCost:  job.MaxCount,
 	}
-	p.spacing = spacing(limits)
+	p.spacing, p.even, p.wave = spacing(limits)
 	p.tolerance = (max(cfg.Burst, 1) - 1) * p.spacing
 	for _, l := range limits {
 		p.addWindow(l)
@@ -94,12 +97,19 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 
 // spacing is 0.9 × window/N of the limit that allows the quickest pace: the others are kept by their permits alone, and
 // a tenth quicker than the limit lets the slots catch up after one was given back. Quicker still brings nothing: 97.4 and 98.2 % of 1,000/s at 0.5, 98.0 and 98.3 % at 0.9.
-func spacing(limits []job.Limit) int64 {
-	least := int64(job.MaxCount)
+// After a rest of a whole window every permit is free, and the pace of the first N calls comes again in each window: even is 0.99 × window/N, so that no call
+// waits for the tenth of a window that 0.9 would leave empty each time.
+func spacing(limits []job.Limit) (quick, even, wave int64) {
+	quick = job.MaxCount
 	for _, l := range limits {
-		least = min(least, l.Window.Microseconds()*9/(l.N*10))
+		if at := l.Window.Microseconds() * 9 / (l.N * 10); at < quick {
+			quick, even, wave = at, l.Window.Microseconds()*99/(l.N*100), l.Window.Microseconds()
+		}
 	}
-	return least
+	if wave/quick < evenLeast {
+		even = quick
+	}
+	return quick, even, wave
 }
 
 func (p *plan) addWindow(l job.Limit) {

@@ -56,7 +56,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	lease := p.name + "-" + strconv.FormatInt(p.asks.Add(1), 36)
 	p.mu.Lock()
 	seen := p.bounds.seen(pl.horizon, p.local(p.clock.Now()))
-	args := append(pl.reserveArgs(p.now(), w, &p.known, lease), p.windowArgs(pl)...)
+	args := append(pl.reserveArgs(p.now(), p.earliest(), w, &p.known, lease), p.windowArgs(pl)...)
 	jump := p.known.jump
 	p.mu.Unlock()
 	sent := p.local(p.clock.Now())
@@ -97,9 +97,28 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	return p.learn(r, jump, leapt, era), nil
 }
 
-func (pl *plan) reserveArgs(now int64, w wish, k *knowledge, lease string) []any {
-	return []any{now, w.lead, pl.horizon, k.floor, k.jump, pl.spacing, pl.tolerance, w.want, w.cost,
+func (pl *plan) reserveArgs(now, earliest int64, w wish, k *knowledge, lease string) []any {
+	return []any{now, w.lead, pl.horizon, k.floor, k.jump, k.spacing(pl, earliest), pl.tolerance, w.want, w.cost,
 		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate, k.root, HoldChannel, pl.cfg.Gateway, w.allow, k.heard}
+}
+
+// earliest returns a moment that Redis's clock has reached, µs.
+func (p *Pacer) earliest() int64 {
+	if now := p.now(); now > 0 {
+		return now
+	}
+	return p.bounds.earliest(p.local(p.clock.Now()))
+}
+
+// spacing returns how far apart, in µs, the next slots are at least; now is a moment that Redis's clock has reached.
+func (k *knowledge) spacing(pl *plan, now int64) int64 {
+	if now-k.floor > pl.wave {
+		k.began = now
+	}
+	if pl.tolerance == 0 && now-k.began < pl.wave {
+		return pl.even
+	}
+	return pl.spacing
 }
 
 // windowArgs says what was seen of Redis's clock, what each window is, and how much longer its permits take since that clock goes too fast. A permit

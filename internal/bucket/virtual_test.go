@@ -20,13 +20,14 @@ import (
 
 // world is a gateway in virtual time: workers that take slots from a real Redis whose scripts are told the time.
 type world struct {
-	t      testing.TB
-	client redis.UniversalClient
-	keys   redisdb.Keys
-	now    int64 // µs
-	rng    *rand.Rand
-	line   int64             // see trial
-	swaps  map[string]string // texts of mutated scripts, by the hash of what they stand for
+	t       testing.TB
+	client  redis.UniversalClient
+	keys    redisdb.Keys
+	now     int64 // µs
+	spacing int64 // of the last reservation, µs
+	rng     *rand.Rand
+	line    int64             // see trial
+	swaps   map[string]string // texts of mutated scripts, by the hash of what they stand for
 }
 
 const epoch = int64(1_800_000_000_000_000)
@@ -74,6 +75,8 @@ func (w *world) After(time.Duration) <-chan time.Time { return nil }
 // reserve asks as Next and Take do, without their waiting.
 func (w *world) reserve(p *Pacer, want wish) grant {
 	w.t.Helper()
+	k := p.known
+	w.spacing = k.spacing(p.plan.Load(), p.earliest())
 	g, err := p.reserve(context.Background(), want)
 	if err != nil {
 		w.t.Fatal(err)

@@ -1,0 +1,45 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// TestCallsComeEvenlyAfterARest says that the calls of a gateway that has rested fill its window, so that none of the windows after it has a pause, and that
+// they catch up with what was given back from then on.
+func TestCallsComeEvenlyAfterARest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testkit.Client(t), 1)
+	p := w.pacer(PacerConfig{Limits: []job.Limit{per(100, time.Second)}})
+	for range 2 { // at first, and after another rest
+		var last, most int64
+		for n := 0; n < 400; {
+			g := w.reserve(p, wish{want: 4, cost: 1})
+			for _, s := range g.slots {
+				if last > 0 {
+					most = max(most, s.At-last)
+				}
+				last, n = s.At, n+1
+			}
+			w.now = max(w.now+g.hint.Microseconds(), last-ahead)
+		}
+		if most > 25_000 {
+			t.Errorf("%d µs are between two calls, where 10,000 would do", most)
+		}
+		w.pass(time.Minute)
+	}
+	g := w.reserve(p, wish{want: 1, cost: 1})
+	w.expect(g, stateOK, 1)
+	w.pass(1500 * time.Millisecond)
+	for n := 0; n < 150; n++ {
+		w.now = max(w.now, w.reserve(p, wish{want: 1, cost: 1}).slots[0].At)
+	}
+	if at := p.plan.Load().spacing; w.spacing != at {
+		t.Errorf("the second window's calls are %d µs apart at least, and %d lets them catch up", w.spacing, at)
+	}
+}
+
+const ahead = 50_000 // µs that slots are taken before they are due
