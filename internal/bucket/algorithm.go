@@ -48,35 +48,20 @@ func (p prepared) Lua() string { return p.lua }
 
 func (p prepared) Args() []any { return p.args }
 
+// makers makes each algorithm, by its name. The file of an algorithm puts it there.
+var makers = map[string]func(limits []job.Limit, burst, precision int64) Algorithm{}
+
 func newAlgorithm(name string, limits []job.Limit, burst, precision int64) (Algorithm, error) {
-	var a Algorithm
-	switch name {
-	case job.TokenBucket:
-		a = TokenBucket{limits, burst}
-	case job.LeakyBucket:
-		a = LeakyBucket{limits, burst}
-	case job.FixedWindow:
-		a = FixedWindow{limits}
-	case job.SlidingWindow:
-		a = SlidingWindow{limits, precision}
-	case job.SlidingLog:
-		a = SlidingLog{limits}
-	default:
+	makes, ok := makers[name]
+	if !ok {
 		return nil, fmt.Errorf("%q is not an algorithm of admission: use one of %s", name, strings.Join(job.Algorithms(), ", "))
 	}
+	a := makes(limits, burst, precision)
 	return a, a.Check()
 }
 
 //go:embed algorithm.lua
 var algorithmLua string
-
-// The checks as they are composed with the ledger's scripts: one text each, however many gateways there are.
-var (
-	levelCheck         = algorithmLua + levelLua
-	fixedWindowCheck   = algorithmLua + fixedWindowLua
-	slidingWindowCheck = algorithmLua + slidingWindowLua
-	slidingLogCheck    = algorithmLua + slidingLogLua
-)
 
 // args returns the version of limits: the algorithm's name, then the numbers of each limit, such as "token-bucket 1/10/600/ 1/90/5400/ ".
 func args(name string, rows [][]int64) []any {
@@ -110,9 +95,18 @@ func count(limits int) string {
 	return fmt.Sprintf("%d limits", limits)
 }
 
-func checkBurst(burst int64) error {
+// checkBucket returns why limits can't be kept by a bucket of that burst, or nil.
+func checkBucket(name string, limits []job.Limit, burst int64) error {
+	if err := checkLimits(limits); err != nil {
+		return err
+	}
 	if burst < 1 || burst > job.MaxCount {
 		return fmt.Errorf("the burst of %d can't be kept: give a number from 1 to %d", burst, int64(job.MaxCount))
+	}
+	for _, l := range limits {
+		if !job.Fills(name, l, burst) {
+			return fmt.Errorf("the limit %s is too slow for a burst of %d: make the burst smaller", l, burst)
+		}
 	}
 	return nil
 }

@@ -485,10 +485,10 @@ func FuzzTake(f *testing.F) {
 	})
 }
 
-// fuzzedAlgorithm is one of 5 algorithms under one of 4 sets of limits.
+// fuzzedAlgorithm is one of the algorithms under one of 4 sets of limits.
 func fuzzedAlgorithm(b byte) Algorithm {
 	sets := [][]job.Limit{{per(20, time.Second)}, {per(7, time.Second), per(50, time.Minute)}, {per(50, time.Minute)}, {per(3, 10*time.Millisecond), per(90, time.Hour)}}
-	alg, err := newAlgorithm(job.Algorithms()[b%5], sets[b/5%4], 30, 1+int64(b/20))
+	alg, err := newAlgorithm(job.Algorithms()[int(b)%len(job.Algorithms())], sets[b/5%4], 30, 1+int64(b/20))
 	if err != nil {
 		panic(err)
 	}

@@ -1,10 +1,10 @@
 package bucket
 
-import (
-	"fmt"
+import "spillway/internal/job"
 
-	"spillway/internal/job"
-)
+func init() {
+	makers[job.LeakyBucket] = func(limits []job.Limit, burst, _ int64) Algorithm { return LeakyBucket{limits, burst} }
+}
 
 // LeakyBucket is a leaky bucket as a meter (GCRA): one job every Window/N, and up to Burst of them early. Window/N is
 // rounded up to whole microseconds, so that it never allows more than the limit: in any stretch of time L it lets
@@ -35,17 +35,4 @@ func (b LeakyBucket) Args() []any {
 func (b LeakyBucket) MaxCost() int64 { return b.Burst }
 
 // Check returns why the bucket can't be kept, or nil.
-func (b LeakyBucket) Check() error {
-	if err := checkLimits(b.Limits); err != nil {
-		return err
-	}
-	if err := checkBurst(b.Burst); err != nil {
-		return err
-	}
-	for _, l := range b.Limits {
-		if interval(l) > (unitsCap-1)/b.Burst {
-			return fmt.Errorf("the limit %s is too slow for a burst of %d: make the burst smaller", l, b.Burst)
-		}
-	}
-	return nil
-}
+func (b LeakyBucket) Check() error { return checkBucket(job.LeakyBucket, b.Limits, b.Burst) }

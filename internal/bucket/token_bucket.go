@@ -2,7 +2,6 @@ package bucket
 
 import (
 	_ "embed" // the script is a file
-	"fmt"
 	"math/big"
 
 	"spillway/internal/job"
@@ -10,6 +9,13 @@ import (
 
 //go:embed level.lua
 var levelLua string
+
+// levelCheck is what the ledger composes with its scripts: one text, however many gateways there are.
+var levelCheck = algorithmLua + levelLua
+
+func init() {
+	makers[job.TokenBucket] = func(limits []job.Limit, burst, _ int64) Algorithm { return TokenBucket{limits, burst} }
+}
 
 // TokenBucket is what admission allows: Burst tokens at once, refilled at the rate of each limit. In any stretch of
 // time L it lets through at most Burst + L × N / Window, for every limit.
@@ -20,36 +26,20 @@ type TokenBucket struct {
 	Burst int64
 }
 
-// units is a limit in whole numbers: r units leak out per µs, a token is c units, and cap units are Burst tokens.
+// units is a limit in whole numbers: r units leak out per µs, a token is c units, and cap units are Burst tokens; fewer than job.MaxUnits.
 type units struct{ r, c, cap int64 }
-
-// unitsCap is the bound of cap, so that sums and products that matter stay below 2^52, where Lua is exact.
-const unitsCap = 1 << 51
 
 func (t TokenBucket) units() []units {
 	out := make([]units, len(t.Limits))
 	for i, l := range t.Limits {
-		r, c := below(l.N, l.Window.Microseconds(), (unitsCap-1)/t.Burst)
+		r, c := below(l.N, l.Window.Microseconds(), (job.MaxUnits-1)/t.Burst)
 		out[i] = units{r: r, c: c, cap: t.Burst * c}
 	}
 	return out
 }
 
 // Check returns why the bucket can't be kept, or nil.
-func (t TokenBucket) Check() error {
-	if err := checkLimits(t.Limits); err != nil {
-		return err
-	}
-	if err := checkBurst(t.Burst); err != nil {
-		return err
-	}
-	for i, u := range t.units() {
-		if u.r == 0 {
-			return fmt.Errorf("the limit %s is too slow for a burst of %d: make the burst smaller", t.Limits[i], t.Burst)
-		}
-	}
-	return nil
-}
+func (t TokenBucket) Check() error { return checkBucket(job.TokenBucket, t.Limits, t.Burst) }
 
 // MaxCost is the largest cost for which there can ever be room.
 func (t TokenBucket) MaxCost() int64 { return t.Burst }

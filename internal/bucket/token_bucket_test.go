@@ -20,7 +20,7 @@ func TestUnitsAreNeverFaster(t *testing.T) {
 			return TokenBucket{drawLimits(rt, 2_000_000), rapid.Int64Range(1, 10_000_000).Draw(rt, "burst")}
 		}).Filter(func(b TokenBucket) bool { return b.Check() == nil }).Draw(rt, "bucket") // not too slow for the burst
 		for i, u := range b.units() {
-			if u.cap != b.Burst*u.c || u.cap >= unitsCap {
+			if u.cap != b.Burst*u.c || u.cap >= job.MaxUnits {
 				rt.Fatalf("%v: %+v", b, u)
 			}
 			limit, kept := big.NewRat(b.Limits[i].N, b.Limits[i].Window.Microseconds()), big.NewRat(u.r, u.c)

@@ -16,6 +16,19 @@ var slidingWindowLua string
 //go:embed sliding_log.lua
 var slidingLogLua string
 
+// What the ledger composes with its scripts: one text each, however many gateways there are.
+var (
+	fixedWindowCheck   = algorithmLua + fixedWindowLua
+	slidingWindowCheck = algorithmLua + slidingWindowLua
+	slidingLogCheck    = algorithmLua + slidingLogLua
+)
+
+func init() {
+	makers[job.FixedWindow] = func(limits []job.Limit, _, _ int64) Algorithm { return FixedWindow{limits} }
+	makers[job.SlidingWindow] = func(limits []job.Limit, _, precision int64) Algorithm { return SlidingWindow{limits, precision} }
+	makers[job.SlidingLog] = func(limits []job.Limit, _, _ int64) Algorithm { return SlidingLog{limits} }
+}
+
 // FixedWindow counts in windows that begin at whole multiples of their length since 1970, in UTC: at most N in each, and
 // so up to 2 N in a window that begins elsewhere. The cheapest of all.
 type FixedWindow struct {

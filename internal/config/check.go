@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"net"
 	"net/textproto"
 	"net/url"
@@ -145,21 +144,11 @@ func (r *reader) checkAdmission(path string, g *Gateway) {
 	}
 	a.fill(g.Leak)
 	for _, l := range a.Limits {
-		if job.Bursts(a.Algorithm) && !a.fills(l) {
+		if !job.Fills(a.Algorithm, l, a.Burst) {
 			r.clash(path+".burst", path+".limits", "a burst of %d takes too long to fill at %s: make the burst smaller", a.Burst, l)
 			return
 		}
 	}
-}
-
-// fills reports that the bucket's numbers stay below 2^51. A leaky bucket counts in whole microseconds for each job.
-func (a Admission) fills(l job.Limit) bool {
-	most, window := (int64(1)<<51-1)/max(a.Burst, 1), l.Window.Microseconds()
-	if a.Algorithm == job.LeakyBucket {
-		return (window-1)/l.N+1 <= most
-	}
-	over, low := bits.Mul64(uint64(l.N), uint64(most))
-	return over > 0 || low >= uint64(window)
 }
 
 // The functions below return the rule that a text breaks, as it follows the text in a message, or nothing.

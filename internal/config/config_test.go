@@ -205,6 +205,7 @@ func TestAdmissionUnderLimitsSetLive(t *testing.T) {
 
 func TestAlgorithms(t *testing.T) {
 	t.Parallel()
+	tried := map[string]bool{}
 	for text, want := range map[string]Admission{
 		"{algorithm: token-bucket, burst: 7}":                  {"token-bucket", []job.Limit{{N: 100, Window: time.Second}, {N: 5000, Window: time.Minute}}, 7, 60, true, 7},
 		"{algorithm: leaky-bucket, burst: 1, limits: [3/s]}":   {"leaky-bucket", []job.Limit{{N: 3, Window: time.Second}}, 1, 60, false, 1},
@@ -218,6 +219,10 @@ func TestAlgorithms(t *testing.T) {
 		if a := got.Gateways[0].Admission; !reflect.DeepEqual(a, want) {
 			t.Errorf("%s: got %+v, want %+v", text, a, want)
 		}
+		tried[want.Algorithm] = true
+	}
+	if len(tried) != len(job.Algorithms()) {
+		t.Errorf("only %v were tried", tried)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 // What config accepts, admission can keep; and a job's cost is bounded by both sides.
 func TestEveryAlgorithmIsWired(t *testing.T) {
 	t.Parallel()
+	tried := map[string]bool{}
 	for admission, most := range map[string]int64{
 		"{algorithm: token-bucket, burst: 70}":                      70,
 		"{algorithm: token-bucket, burst: 6000}":                    100,
@@ -44,6 +45,10 @@ func TestEveryAlgorithmIsWired(t *testing.T) {
 		if err := bookkeeping(nil, cfg.Gateways[0]).Unkept; err != nil || MaxCost(cfg.Gateways[0]) != most {
 			t.Errorf("%s: %v, a cost of up to %d, want %d", admission, err, MaxCost(cfg.Gateways[0]), most)
 		}
+		tried[cfg.Gateways[0].Admission.Algorithm] = true
+	}
+	if len(tried) != len(job.Algorithms()) {
+		t.Errorf("only %v were tried", tried)
 	}
 }
 

@@ -1,5 +1,7 @@
 package job
 
+import "math/bits"
+
 // The algorithms of admission, by their names in the configuration.
 const (
 	TokenBucket   = "token-bucket"
@@ -9,10 +11,53 @@ const (
 	SlidingLog    = "sliding-log"
 )
 
+// algorithms is the one table of their names and bounds. Package bucket has the algorithms themselves.
+var algorithms = []struct {
+	name string
+	// fills says whether a bucket of that burst fills at that limit soon enough to be kept in whole numbers. Nil: the algorithm has no burst.
+	fills func(l Limit, burst int64) bool
+}{
+	{TokenBucket, fillsTokens}, {LeakyBucket, fillsInterval}, {FixedWindow, nil}, {SlidingWindow, nil}, {SlidingLog, nil},
+}
+
 // Algorithms returns the names of all algorithms of admission.
 func Algorithms() []string {
-	return []string{TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog}
+	names := make([]string, len(algorithms))
+	for i, a := range algorithms {
+		names[i] = a.name
+	}
+	return names
 }
 
 // Bursts reports that an algorithm is a bucket: it has a burst apart from its limits.
-func Bursts(algorithm string) bool { return algorithm == TokenBucket || algorithm == LeakyBucket }
+func Bursts(algorithm string) bool {
+	for _, a := range algorithms {
+		if a.name == algorithm {
+			return a.fills != nil
+		}
+	}
+	return false
+}
+
+// Fills reports that an algorithm can keep that limit with that burst, of which 0 counts as 1. One without a burst keeps every limit.
+func Fills(algorithm string, l Limit, burst int64) bool {
+	for _, a := range algorithms {
+		if a.name == algorithm && a.fills != nil {
+			return a.fills(l, max(burst, 1))
+		}
+	}
+	return true
+}
+
+// MaxUnits bounds the units of a full bucket, so that its sums stay below 2^52, where Lua is exact.
+const MaxUnits = 1 << 51
+
+func fillsTokens(l Limit, burst int64) bool {
+	over, low := bits.Mul64(uint64(l.N), uint64((MaxUnits-1)/burst))
+	return over > 0 || low >= uint64(l.Window.Microseconds())
+}
+
+// fillsInterval counts in whole microseconds for each job, as a leaky bucket does.
+func fillsInterval(l Limit, burst int64) bool {
+	return (l.Window.Microseconds()-1)/l.N+1 <= (MaxUnits-1)/burst
+}
