@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,9 +21,10 @@ func dlqListCommand(p *program) *cobra.Command {
 	var payload bool
 	cmd := &cobra.Command{
 		Use: "list [flags]", Short: "List parked jobs",
-		Long: `List shows parked jobs. On a terminal what needs a person comes first: unknown outcomes, then what is refused,
-exhausted, unreadable, expired, cancelled, awaiting_approval and paused, each oldest first. Jobs that wait for room at admission go in by themselves:
-they are counted, and listed with --reason rejected. In JSON and in a pipe all are listed, oldest first.
+		Long: `List shows parked jobs. On a terminal what needs a person comes first, each reason oldest first:
+` + strings.Join(job.Texts(job.DeadReasons()), ", ") + `.
+Jobs that wait for room at admission go in by themselves: they are counted, and listed with --reason rejected.
+In JSON and in a pipe all are listed, oldest first.
 
 Page through them with --limit and --after: each job's cursor is its place in the order, and does not move while other jobs come
 and go.

@@ -204,17 +204,9 @@ func (r *reader) statuses(n node) []int {
 
 // verdictList is the verdicts as a person lists them.
 func verdictList() string {
-	all := words(job.Verdicts())
+	all := job.Texts(job.Verdicts())
 	last := len(all) - 1
 	return strings.Join(all[:last], ", ") + " or " + all[last]
-}
-
-func words[T ~string](of []T) []string {
-	all := make([]string, len(of))
-	for i, one := range of {
-		all[i] = string(one)
-	}
-	return all
 }
 
 func (r *reader) wantedHeaders(n node) []map[string]string {

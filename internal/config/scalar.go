@@ -277,10 +277,7 @@ func sameWindow(l job.Limit, others []job.Limit) string {
 
 // choice returns the rule that a text is one of the words.
 func choice[T ~string](what string, allowed ...T) func(string) string {
-	words := make([]string, len(allowed))
-	for i, one := range allowed {
-		words[i] = string(one)
-	}
+	words := job.Texts(allowed)
 	return func(text string) string {
 		if slices.Contains(words, text) {
 			return ""

@@ -165,29 +165,12 @@ func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] 
 
 // parkedWhy explains a reason to the person who has to decide.
 func parkedWhy(g *desk.Gateway, rec job.Record) (why, next string) {
-	switch rec.Reason {
-	case job.Paused:
-		return "Its batch is paused.", dispatch.ResumeBatch(rec.Job.Batch) + ", in the order of the file."
-	case job.AwaitsApproval:
-		return "Its batch is above the sum that goes without an approval.", "Somebody who did not bring the batch in approves it, or rejects it, on the batch's page."
-	case job.Rejected:
-		if g.Replay == config.ReplayAuto {
-			return "Admission had no room for it.", "It goes in by itself when there is room."
-		}
-		return "Admission had no room for it.", "Replay it when there is room."
-	case job.Refused:
-		return "The gateway said a definite no.", "A replay goes out with a new idempotency key."
-	case job.Exhausted:
-		return "Its attempts are used up.", "Replay it once the cause is gone."
-	case job.UnknownOutcome:
-		return "It may or may not have been charged: a call went out and no certain answer came back.",
-			"It is never sent again by itself."
-	case job.Expired:
-		return "Its time to expire passed before it was sent.", "Discard it, or enqueue it again with another id."
-	case job.Cancelled:
-		return "Its batch was cancelled, or a person parked it.", "Replay or discard it."
-	case job.Unreadable:
-		return "It is not a job: something else put it into the queue.", "Look at its payload, then discard it."
+	about := rec.Reason.About()
+	switch {
+	case rec.Reason == job.Paused:
+		about.Next = dispatch.ResumeBatch(rec.Job.Batch) + ", in the order of the file."
+	case rec.Reason == job.Rejected && g.Replay == config.ReplayAuto:
+		about.Next = "It goes in by itself when there is room."
 	}
-	return "It is parked as " + string(rec.Reason) + ", a reason that this version does not know.", "Look at it with the version that parked it."
+	return about.Why, about.Next
 }

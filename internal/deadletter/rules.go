@@ -36,10 +36,6 @@ func (r Rules) money(payload []byte) string {
 
 // Why a job is held back.
 const (
-	notAJob    = "not a job: there is nothing to send"
-	paused     = `its batch is paused: "dispatcher batch resume" takes it in again`
-	awaits     = `its batch awaits an approval: "dispatcher batch approve" takes it in again, by somebody who did not bring it in`
-	tooLate    = "its time to expire has passed"
 	neverRoom  = "its cost is more than admission can ever grant: raise its burst or its limits"
 	coversNone = `an earlier call may have charged, and a key of this gateway covers no second call: look it up, then use "dlq resolve"`
 	noKeys     = `an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use "dlq resolve"`
@@ -49,15 +45,12 @@ const (
 // a definite no the next key goes out, since a gateway answers a used one with its first answer again; in any other
 // case the key stays, since only that makes another call safe where an earlier one may have charged.
 func (r Rules) Key(rec job.Record) (change job.KeyChange, why string) {
+	if why := rec.Reason.About().NoReplay; why != "" {
+		return "", why
+	}
 	switch {
-	case rec.Reason == job.Unreadable:
-		return "", notAJob
-	case rec.Reason == job.Paused:
-		return "", paused
-	case rec.Reason == job.AwaitsApproval:
-		return "", awaits
 	case r.expired(rec):
-		return "", tooLate
+		return "", job.Expired.About().NoReplay
 	case rec.Replaced():
 		return job.KeepKey, "" // the key came with the payload, and was never sent
 	case saidNo(rec):

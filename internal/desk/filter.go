@@ -19,7 +19,7 @@ import (
 func ParseFilter(q url.Values, now time.Time, name func(field string) string) (f deadletter.Filter, err error) {
 	for _, one := range q["reason"] {
 		if !slices.Contains(job.Reasons(), job.Reason(one)) {
-			return f, usage("the reasons are "+strings.Join(reasonNames(), ", "), "%s %q is not a reason for which a job is parked%s", name("reason"), one, meantReason(one))
+			return f, usage("the reasons are "+strings.Join(job.Texts(job.Reasons()), ", "), "%s %q is not a reason for which a job is parked%s", name("reason"), one, meantReason(one))
 		}
 		f.Reasons = append(f.Reasons, job.Reason(one))
 	}
@@ -70,20 +70,12 @@ func ParseBy(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-func reasonNames() []string {
-	all := make([]string, len(job.Reasons()))
-	for i, r := range job.Reasons() {
-		all[i] = string(r)
-	}
-	return all
-}
-
 // meantReason says which reason was meant: one whose words for people were typed, or whose name is much the same.
 func meantReason(text string) string {
 	if strings.NewReplacer("_", " ", "-", " ").Replace(text) == job.ForRoom {
 		text = string(job.Rejected)
 	}
-	return job.DidYouMean(text, "", reasonNames())
+	return job.DidYouMean(text, "", job.Texts(job.Reasons()))
 }
 
 // FilterValues is the filter as ParseFilter reads it, with times that stay what they are. ParseFilter reads no limit.

@@ -37,8 +37,14 @@ const (
 
 // NeedKinds returns all kinds, the most urgent first.
 func NeedKinds() []NeedKind {
-	return []NeedKind{NeedKind(job.UnknownOutcome), NeedStopped, NeedDenied, NeedReader, NeedCircuit, NeedUnserved, NeedBatch, NeedLookups, NeedUnlisted, NeedOverload, NeedRoom, NeedBytes,
-		NeedKind(job.Unreadable), NeedKind(job.Exhausted), NeedKind(job.Refused), NeedKind(job.AwaitsApproval), NeedPaused}
+	kinds := []NeedKind{NeedKind(job.UnknownOutcome), NeedStopped, NeedDenied, NeedReader, NeedCircuit, NeedUnserved, NeedBatch, NeedLookups, NeedUnlisted, NeedOverload, NeedRoom, NeedBytes,
+		NeedKind(job.Unreadable), NeedKind(job.Exhausted), NeedKind(job.Refused)}
+	for _, r := range job.Reasons() {
+		if kind := NeedKind(r); r.About().Needs != "" && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return append(kinds, NeedPaused)
 }
 
 const (
@@ -134,11 +140,11 @@ func (s Status) need(kind NeedKind, what string, since time.Time, jobs job.Total
 
 // needs returns what the gateway needs a person for.
 func (s Status) needs() (all []Need) {
-	for _, r := range []job.Reason{job.UnknownOutcome, job.Unreadable, job.Exhausted, job.Refused, job.AwaitsApproval} {
-		if n := s.Glance.Parked[r]; n > 0 {
+	for _, r := range job.Reasons() {
+		if n, about := s.Glance.Parked[r], r.About(); n > 0 && about.Needs != "" {
 			jobs := s.Money[r]
 			jobs.Jobs = n
-			all = append(all, s.need(NeedKind(r), whatParked[r], s.Glance.Oldest[r], jobs, fmt.Sprintf(doParked[r], s.Gateway)))
+			all = append(all, s.need(NeedKind(r), about.Needs, s.Glance.Oldest[r], jobs, fmt.Sprintf(about.Do, s.Gateway)))
 		}
 	}
 	if n, is := s.heldNeed(); is {
@@ -159,23 +165,6 @@ func (s Status) needs() (all []Need) {
 	}
 	return all
 }
-
-var (
-	whatParked = map[job.Reason]string{
-		job.UnknownOutcome: "nobody knows whether these payments were made",
-		job.Unreadable:     "something else writes into the gateway's queue, or into its records",
-		job.Exhausted:      "their attempts are used up",
-		job.Refused:        "the gateway refused them",
-		job.AwaitsApproval: "their batches wait until a second person has approved them",
-	}
-	doParked = map[job.Reason]string{
-		job.UnknownOutcome: "dispatcher dlq list -g %s --reason unknown_outcome; look each up at the gateway, then dispatcher dlq resolve",
-		job.Unreadable:     "dispatcher dlq list -g %s --reason unreadable; find the writer",
-		job.Exhausted:      "dispatcher dlq list -g %s --reason exhausted; then dispatcher dlq replay",
-		job.Refused:        "dispatcher dlq list -g %s --reason refused; then dispatcher dlq replay or discard",
-		job.AwaitsApproval: "dispatcher batch list -g %s; then, by somebody who did not bring it in, dispatcher batch approve or batch reject, with --server",
-	}
-)
 
 // heldNeed returns what keeps the gateway's calls back, if only a person ends it.
 func (s Status) heldNeed() (Need, bool) {

@@ -1,6 +1,10 @@
 package desk
 
-import "spillway/internal/job"
+import (
+	"cmp"
+
+	"spillway/internal/job"
+)
 
 // runbook is the page that the sections below are of.
 const runbook = "docs/runbook.md#"
@@ -51,17 +55,5 @@ func RunbookOf(word string) string {
 
 // RunbookOfReason returns the section of the runbook for the reason of a parked job.
 func RunbookOfReason(r job.Reason) string {
-	switch r {
-	case job.UnknownOutcome:
-		return runbook + "spillwayunknownoutcomes"
-	case job.AwaitsApproval:
-		return runbook + "a-batch-awaits-an-approval"
-	case job.Refused:
-		return runbook + "spillwaymanyrefused"
-	case job.Exhausted:
-		return runbook + "spillwayexhausted"
-	case job.Unreadable:
-		return runbook + "spillwayunreadable"
-	}
-	return runbook + "why-a-job-is-parked"
+	return runbook + cmp.Or(r.About().Section, "why-a-job-is-parked")
 }

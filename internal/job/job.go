@@ -76,6 +76,15 @@ func Verdicts() []Verdict {
 	return []Verdict{VerdictDone, VerdictHold, VerdictRetry, VerdictFewer, VerdictRefused, VerdictUnknown, VerdictAccepted, VerdictNewKey}
 }
 
+// Texts returns words such as reasons, states or verdicts as plain texts.
+func Texts[T ~string](words []T) []string {
+	all := make([]string, len(words))
+	for i, word := range words {
+		all[i] = string(word)
+	}
+	return all
+}
+
 // Trouble is what kind of trouble a call met that may be the gateway's.
 type Trouble string
 

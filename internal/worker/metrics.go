@@ -35,8 +35,8 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	counter := func(name, help string) *counts.Vec { return counts.New(reg, name, help) }
 	m := &Metrics{
-		calls:   counts.NewBy(reg, MetricCalls, "Calls by what their outcome meant.", "verdict", texts(job.Verdicts())),
-		parks:   counts.NewBy(reg, MetricParked, "Jobs this process parked, by reason.", "reason", texts(job.Reasons())),
+		calls:   counts.NewBy(reg, MetricCalls, "Calls by what their outcome meant.", "verdict", job.Texts(job.Verdicts())),
+		parks:   counts.NewBy(reg, MetricParked, "Jobs this process parked, by reason.", "reason", job.Texts(job.Reasons())),
 		backs:   counter("spillway_given_back_total", "Jobs put back at the head of the queue uncalled: their slot had passed and they got no other, this machine could not call, or there was no access token."),
 		tries:   counter("spillway_record_retries_total", "Times that writing an outcome down had to be tried again."),
 		sealed:  counter("spillway_unopened_payloads_total", "Times that a job was put aside uncalled, since its payload can't be opened here: its key is missing, or it is not sealed and must be."),
@@ -76,14 +76,6 @@ func (m *Metrics) Forget(gateway string) {
 
 func (m *Metrics) counters() []*counts.Vec {
 	return []*counts.Vec{m.calls, m.parks, m.backs, m.tries, m.limited, m.sealed, m.lost}
-}
-
-func texts[T ~string](all []T) []string {
-	texts := make([]string, len(all))
-	for i, t := range all {
-		texts[i] = string(t)
-	}
-	return texts
 }
 
 // meters are those instruments of one gateway that every call needs.
