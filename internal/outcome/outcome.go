@@ -188,7 +188,7 @@ func (a *answer) judge(v job.Verdict) Judgement {
 	case job.VerdictFewer:
 	case job.VerdictRetry:
 		j.Spent = status != 425 && status != 429
-	default:
+	case job.VerdictDone, job.VerdictRefused, job.VerdictUnknown, job.VerdictAccepted, job.VerdictNewKey:
 		j.Spent = true
 	}
 	return j

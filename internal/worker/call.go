@@ -178,8 +178,10 @@ func unsure(res job.Result, v job.Verdict) bool {
 		return res.Status == 408 || res.Status >= 500 && res.Status != 503
 	case v == job.VerdictRetry: // below 400 a rule waits for what was begun, and so it does with 409 and 422
 		return res.Status < 400 || res.Status == 408 || res.Status == 409 || res.Status == 422 || res.Status >= 500
+	case v == job.VerdictDone || v == job.VerdictRefused || v == job.VerdictNewKey: // its answer is definite
+		return false
 	}
-	return false
+	return true
 }
 
 // finish writes down what is to become of the job.
@@ -214,6 +216,8 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 		w.again(ctx, a, e, 0)
 	case job.VerdictRefused:
 		w.park(ctx, a, e, job.Refused)
+	case job.VerdictUnknown, job.VerdictAccepted:
+		fallthrough
 	default:
 		w.park(ctx, a, e, job.UnknownOutcome)
 	}
