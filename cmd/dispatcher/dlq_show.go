@@ -65,26 +65,14 @@ func (p *program) parkedTable(v desk.ParkedWhole, most int) error {
 	t.Row("replays", replaysText(v.Replays))
 	t.Row("parked", v.ParkedAt)
 	t.Row("batch", cli.Uncut(v.Batch))
-	if v.Route != "" {
-		t.Row("route", v.Route)
-	}
-	if v.Lane != "" {
-		t.Row("lane", cli.Uncut(v.Lane))
-	}
-	if v.Priority != "" {
-		t.Row("priority", v.Priority)
-	}
+	factRows(t, v.Given())
 	if amount := t.Money(job.Totals{Amount: v.Amount}); amount != "" {
 		t.Row("amount", amount)
 	}
 	t.Row("may have charged", yesNo(v.Unsure))
 	t.Row("idempotency key", cli.Uncut(v.Key))
 	t.Row("a replay", cli.Uncut(v.Replay))
-	timeRows(t, timeRow{"accepted", v.AcceptedAt}, timeRow{"at", v.At}, timeRow{"expires", v.Expires}, timeRow{"first call", v.FirstCall},
-		timeRow{"payload replaced", v.Edited})
-	if v.LastLook != "" {
-		t.Row("last look-up", cli.Uncut(v.LastLook))
-	}
+	factRows(t, v.Facts())
 	callRows(t, v.Calls)
 	if len(v.Payload) > 0 {
 		t.Row("payload", cli.Uncut(v.Payload))

@@ -48,30 +48,14 @@ func (p *program) job(ctx context.Context, id string, names []string, payload bo
 // spentText says how many of the calls count against retry.attempts.
 func spentText(spent, most int) string { return fmt.Sprintf("%d of %d", spent, most) }
 
-// timeRow is a moment in the table of one job; without a row where it is nil.
-type timeRow struct {
-	name string
-	at   *time.Time
-}
-
-func timeRows(t *cli.Table, rows ...timeRow) {
-	for _, r := range rows {
-		if r.at != nil {
-			t.Row(r.name, *r.at)
+func factRows(t *cli.Table, facts []desk.Fact) {
+	for _, f := range facts {
+		if f.At != nil {
+			t.Row(f.Name, *f.At)
+			continue
 		}
+		t.Row(f.Name, cli.Uncut(f.Text))
 	}
-}
-
-// lookRows are what is known of a job's look-ups, if it was asked about.
-func lookRows(t *cli.Table, v desk.Job) {
-	timeRows(t, timeRow{"call in doubt ended", v.CallEnded}, timeRow{"next look-up", v.NextLook})
-	if v.Lookups > 0 {
-		t.Row("look-ups", v.Lookups)
-	}
-	if v.LastLook != "" {
-		t.Row("last look-up", cli.Uncut(v.LastLook))
-	}
-	timeRows(t, timeRow{"look-ups fail since", v.LooksFail})
 }
 
 func callRows(t *cli.Table, calls []desk.Call) {
@@ -93,33 +77,14 @@ func (p *program) jobTable(v remote.JobShown, most int, payload bool) error {
 	t.Row("state", job.StateWords(v.State, v.Reason))
 	t.Row("why", cli.Uncut(v.Why))
 	t.Row("batch", cli.Uncut(v.Batch))
-	if v.Route != "" {
-		t.Row("route", v.Route)
-	}
-	if v.Lane != "" {
-		t.Row("lane", cli.Uncut(v.Lane))
-	}
-	if v.Priority != "" {
-		t.Row("priority", v.Priority)
-	}
+	factRows(t, v.Given())
 	if amount := t.Money(job.Totals{Amount: v.Amount}); amount != "" {
 		t.Row("amount", amount)
 	}
 	t.Row("attempts", v.Attempts)
 	t.Row("attempts spent", spentText(v.Spent, most))
 	t.Row("idempotency key", cli.Uncut(v.Key))
-	timeRows(t, timeRow{"accepted", v.AcceptedAt}, timeRow{"at", v.At}, timeRow{"expires", v.Expires}, timeRow{"due", v.DueAt},
-		timeRow{"parked", v.ParkedAt}, timeRow{"finished", v.FinishedAt}, timeRow{"forgotten", v.ErasedAt})
-	if v.Reference != "" {
-		t.Row("reference", cli.Uncut(v.Reference))
-	}
-	if v.Settled != nil {
-		t.Row("settled", cli.Uncut(v.Settled.Text()))
-	}
-	if v.Error != "" {
-		t.Row("error", cli.Uncut(v.Error))
-	}
-	lookRows(t, v.Job)
+	factRows(t, v.Facts())
 	callRows(t, v.Calls)
 	switch {
 	case len(v.Payload) > 0:

@@ -28,6 +28,7 @@ type jobView struct {
 	Money   string
 	Most    int                 // retry.attempts
 	By      *deadletter.Settled // how a person settled it; nil if nobody did
+	Facts   []desk.Fact
 	Times   []event
 	Clear   []choice
 	Payload string
@@ -105,9 +106,15 @@ func viewJob(ctx context.Context, f desk.Found) (*jobView, error) {
 	if len(rec.Job.Payload)+len(rec.Sealed) > 0 || rec.Money != "" {
 		v.Money = f.Money(rec).Money()
 	}
-	for _, e := range []event{{"accepted", rec.Accepted}, {"not before", rec.Job.At}, {"first call with this key", rec.FirstCall}, {"due again", rec.Due},
-		{"open attempt ends at the latest", rec.Deadline}, {"parked", rec.ParkedAt}, {"edited", rec.Edited}, {"expires", rec.Job.Expires},
-		{"finished", rec.Finished}, {"call in doubt ended", rec.CallEnded}, {"next look-up", rec.NextLook}, {"look-ups fail since", rec.LookFailing}} {
+	for _, fact := range append(all.Given(), all.Facts()...) {
+		switch {
+		case fact.At != nil:
+			v.Times = append(v.Times, event{fact.Name, *fact.At})
+		case fact.Name != desk.FactSettled && fact.Name != desk.FactError:
+			v.Facts = append(v.Facts, fact)
+		}
+	}
+	for _, e := range []event{{"first call with this key", rec.FirstCall}, {"open attempt ends at the latest", rec.Deadline}, {"edited", rec.Edited}} {
 		if !e.At.IsZero() {
 			v.Times = append(v.Times, e)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"spillway/internal/deadletter"
@@ -53,6 +55,45 @@ type Job struct {
 	PayloadDeleted bool `json:"payload_deleted,omitempty"`
 }
 
+// Fact is one line of what is known of a job, for a table or a page: a text, or a moment.
+type Fact struct {
+	Name, Text string
+	At         *time.Time // nil: it is a text
+}
+
+// known leaves out what nothing is known of.
+func known(all ...Fact) []Fact {
+	return slices.DeleteFunc(all, func(f Fact) bool { return f.Text == "" && f.At == nil })
+}
+
+// Given are the facts that its producer has given.
+func (v Job) Given() []Fact { return given(v.Route, v.Lane, v.Priority) }
+
+func given(route, lane, priority string) []Fact {
+	return known(Fact{"route", route, nil}, Fact{"lane", lane, nil}, Fact{"priority", priority, nil})
+}
+
+// Facts are those that came since, without its calls.
+func (v Job) Facts() []Fact {
+	var settled, looks string
+	if v.Settled != nil {
+		settled = v.Settled.Text()
+	}
+	if v.Lookups > 0 {
+		looks = strconv.Itoa(v.Lookups)
+	}
+	return known(Fact{"accepted", "", v.AcceptedAt}, Fact{"at", "", v.At}, Fact{"expires", "", v.Expires}, Fact{"due", "", v.DueAt}, Fact{"parked", "", v.ParkedAt},
+		Fact{"finished", "", v.FinishedAt}, Fact{"forgotten", "", v.ErasedAt}, Fact{"reference", v.Reference, nil}, Fact{FactSettled, settled, nil}, Fact{FactError, v.Error, nil},
+		Fact{"call in doubt ended", "", v.CallEnded}, Fact{"next look-up", "", v.NextLook}, Fact{"look-ups", looks, nil}, Fact{"last look-up", v.LastLook, nil},
+		Fact{"look-ups fail since", "", v.LooksFail})
+}
+
+// The facts that have a place of their own on a page.
+const (
+	FactSettled = "settled"
+	FactError   = "error"
+)
+
 // Call is one call that was made for a job.
 type Call struct {
 	At      time.Time `json:"at"`
@@ -75,22 +116,29 @@ func (c Call) Text() string {
 
 // Job returns all that is known of a job, and why it isn't running now.
 func (f Found) Job(ctx context.Context) (Job, error) {
-	r := f.Record
-	wait, err := dispatch.WaitOf(ctx, f.redis, f.Gateway.Gateway, r)
+	v := f.view()
+	wait, err := dispatch.WaitOf(ctx, f.redis, f.Gateway.Gateway, f.Record)
 	if err != nil {
 		return Job{}, err
 	}
-	v := Job{ID: r.Job.ID, Gateway: f.Name, State: r.State, Why: wait.Why, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
+	v.Why = wait.Why
+	if v.ETA = seconds(wait.In); v.ETA != nil {
+		v.ETAMost = wait.Most
+	}
+	v.Settled, err = f.Store.Settlements()(ctx, f.Record)
+	return v, err
+}
+
+// view is what the record alone says.
+func (f Found) view() Job {
+	r := f.Record
+	v := Job{ID: r.Job.ID, Gateway: f.Name, State: r.State, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
 		Replays: r.Replays, Key: f.key(r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
 		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), ErasedAt: when(r.Erased), PayloadDeleted: r.PayloadGone() != "", Amount: f.Money(r).Amount, Calls: callsOf(r)}
 	v.Lookups, v.LastLook, v.HasIt = r.Looks, r.LastSeen, r.Taken
 	v.NextLook, v.LooksFail, v.CallEnded = when(r.NextLook), when(r.LookFailing), when(r.CallEnded)
-	if v.ETA = seconds(wait.In); v.ETA != nil {
-		v.ETAMost = wait.Most
-	}
-	v.Settled, err = f.Store.Settlements()(ctx, r)
-	return v, err
+	return v
 }
 
 // key is the idempotency key of a generation as it is without the gateway's prefix; empty where the gateway has none.
@@ -205,6 +253,15 @@ func (f Found) ParkedWhole(ctx context.Context, payload bool) (ParkedWhole, erro
 		v.Replay = "goes in as it is"
 	}
 	return v, nil
+}
+
+// Given are the facts that its producer has given.
+func (v ParkedWhole) Given() []Fact { return given(v.Route, v.Lane, v.Priority) }
+
+// Facts are those that came since, without its calls.
+func (v ParkedWhole) Facts() []Fact {
+	return known(Fact{"accepted", "", v.AcceptedAt}, Fact{"at", "", v.At}, Fact{"expires", "", v.Expires}, Fact{"first call", "", v.FirstCall},
+		Fact{"payload replaced", "", v.Edited}, Fact{"last look-up", v.LastLook, nil})
 }
 
 // Parked returns the one parked job of this id, with its payload.
