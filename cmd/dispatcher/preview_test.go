@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
 )
 
 var (
@@ -66,28 +69,18 @@ func TestEveryPreviewSaysTheSame(t *testing.T) {
 	late.Expires = time.Now().Add(time.Hour)
 	r.park(r.one, late, job.Cancelled, 0, "cancelled")
 	r.must(r.c.HSet(r.ctx, redisdb.NewKeys(r.one).Job("late"), "x", "1").Err())
-	page := httptest.NewServer(console.New(console.Config{Redis: r.c, Gateways: r.cfg.Gateways, Guard: httpapi.NewGuard("")}))
-	t.Cleanup(page.Close)
-	verbs := map[string][]string{"replay": {"replay"}, "discard": {"discard", "--why", "w"}, "done": {"resolve", "--done", "--why", "w"},
-		"not-done": {"resolve", "--not-done", "--why", "w"}}
+	page := r.console()
 	filters := []url.Values{{}, {"reason": {"refused"}}, {"batch": {"b1"}}, {"match": {"HTTP"}}, {"reason": {"exhausted"}, "batch": {"b1"}}, {"since": {"1h"}}, {"id": {"old"}}}
-	for do, verb := range verbs {
+	for do, verb := range previewed {
 		for _, filter := range filters {
 			for _, gateway := range []string{r.one, r.two} {
-				args := append([]string{}, verb...)
-				for flag, values := range filter {
-					args = append(args, "--"+flag, values[0])
-				}
 				if gateway == r.two && (filter.Has("id") || filter.Has("batch")) {
 					continue // the command says that it is not there
 				}
-				q := url.Values{"do": {do}}
-				for k, v := range filter {
-					q[k] = v
-				}
-				got := foreseenOnPage(r.fetch(page.URL + "/gateways/" + gateway + "/clear?" + q.Encode()))
+				got := foreseenOnPage(r.fetch(clearAt(page, gateway, do, filter)))
 				var doc cleared
-				said := r.run(append(args, "-g", gateway, "--dry-run", "-o", "json")...)
+				args := previewArgs(verb, filter, gateway)
+				said := r.run(args...)
 				if err := json.Unmarshal([]byte(said.out), &doc); err != nil {
 					t.Fatalf("%v: %+v", args, said)
 				}
@@ -101,6 +94,91 @@ func TestEveryPreviewSaysTheSame(t *testing.T) {
 			}
 		}
 	}
+}
+
+// fieldsRead returns the fields that a gateway's records were asked for while something was done.
+func (r *rig) fieldsRead(gateway string, do func()) []string {
+	read := map[string]bool{}
+	for _, line := range testkit.Monitored(r.t, do) {
+		if _, fields, is := strings.Cut(line, redisdb.NewKeys(gateway).JobPrefix()); is && hashRead.MatchString(line) {
+			_, fields, _ = strings.Cut(fields, `"`) // the rest of the key
+			for _, field := range strings.Fields(fields) {
+				read[strings.Trim(field, `"`)] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(read))
+}
+
+// The console and the command line read the same fields of the records for the same preview.
+func TestEveryPreviewReadsTheSame(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock()
+	page := r.console()
+	for do, verb := range previewed {
+		for _, filter := range []url.Values{{}, {"reason": {"refused"}}, {"batch": {"b1"}}, {"match": {"HTTP"}}, {"since": {"1h"}}} {
+			console := r.fieldsRead(r.one, func() { r.fetch(clearAt(page, r.one, do, filter)) })
+			command := r.fieldsRead(r.one, func() { r.run(previewArgs(verb, filter, r.one)...) })
+			if len(console) < 5 || !slices.Equal(console, command) {
+				t.Errorf("%s %v: the console reads %v, the command %v", do, filter, console, command)
+			}
+		}
+	}
+}
+
+// What the command line refuses as a filter, the console refuses in the same words.
+func TestEveryPreviewRefusesTheSame(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock()
+	page := r.console()
+	for _, filter := range []url.Values{{"reason": {"refusd"}}, {"reason": {"waiting for room"}}, {"since": {"soon"}}, {"until": {"25:00"}}, {"match": {"["}},
+		{"since": {"1h"}, "until": {"2h"}}} {
+		for do, verb := range previewed {
+			answer, err := http.Get(clearAt(page, r.one, do, filter))
+			r.must(err)
+			body, err := io.ReadAll(answer.Body)
+			r.must(err)
+			answer.Body.Close()
+			said := r.run(previewArgs(verb, filter, r.one)...)
+			line, _, _ := strings.Cut(strings.TrimPrefix(said.err, "dispatcher: "), "\n")
+			line, _, _ = strings.Cut(strings.ReplaceAll(line, "--", ""), " TIME") // the console has UTC, a terminal its own zone
+			shown := html.UnescapeString(string(body))
+			if said.code != 2 || answer.StatusCode != http.StatusBadRequest || line == "" || !strings.Contains(shown, line) {
+				t.Errorf("%s %v: the command ends with %d and says %q, the console answers %d:\n%s", do, filter, said.code, line, answer.StatusCode, shown)
+			}
+		}
+	}
+}
+
+// previewed are the actions upon parked jobs, by their names in the console.
+var previewed = map[string][]string{"replay": {"replay"}, "discard": {"discard", "--why", "w"}, "done": {"resolve", "--done", "--why", "w"},
+	"not-done": {"resolve", "--not-done", "--why", "w"}}
+
+var hashRead = regexp.MustCompile(`(?i) "h(m?get|getall)" `)
+
+// console serves the pages of the rig's gateways.
+func (r *rig) console() (address string) {
+	page := httptest.NewServer(console.New(console.Config{Redis: r.c, Gateways: r.cfg.Gateways, Guard: httpapi.NewGuard("")}))
+	r.t.Cleanup(page.Close)
+	return page.URL
+}
+
+func clearAt(page, gateway, do string, filter url.Values) string {
+	q := url.Values{"do": {do}}
+	for k, v := range filter {
+		q[k] = v
+	}
+	return page + "/gateways/" + gateway + "/clear?" + q.Encode()
+}
+
+func previewArgs(verb []string, filter url.Values, gateway string) []string {
+	args := slices.Clone(verb)
+	for flag, values := range filter {
+		args = append(args, "--"+flag, values[0])
+	}
+	return append(args, "-g", gateway, "--dry-run", "-o", "json")
 }
 
 func (r *rig) fetch(address string) string {

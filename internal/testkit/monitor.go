@@ -1,0 +1,52 @@
+package testkit
+
+import (
+	"bufio"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Monitored returns the commands that the Redis of the tests was sent while something was done, of other tests too: a line each, as MONITOR has them.
+func Monitored(t *testing.T, do func()) (lines []string) {
+	t.Helper()
+	opt, err := redis.ParseURL(Redis(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(opt)
+	t.Cleanup(func() { _ = c.Close() })
+	conn, err := net.Dial(opt.Network, opt.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(conn)
+	next := func() string {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return line
+	}
+	if got := next(); got != "+OK\r\n" {
+		t.Fatalf("MONITOR answers %q", got)
+	}
+	do()
+	if err := c.Echo(t.Context(), "the end").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for line := next(); !strings.Contains(line, "the end"); line = next() {
+		lines = append(lines, line)
+	}
+	return lines
+}
