@@ -96,6 +96,30 @@ func TestEveryCommandIsListed(t *testing.T) {
 	}
 }
 
+var placed = regexp.MustCompile("`((?:cmd|internal|client)/[a-z_/]+\\.go): ([A-Za-z.]+)`")
+
+// What the docs name as `file: Name` is declared in that file.
+func TestWhatTheDocsNameIsInTheCode(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, page := range append(pages, "../CONTRIBUTING.md") {
+		for _, m := range placed.FindAllStringSubmatch(text(t, page), -1) {
+			name := m[2][strings.LastIndex(m[2], ".")+1:]
+			declared := `(?m)^(func (\([^)]*\) )?|type |\t?var |\tconst |\t)` + name + `\b`
+			if named++; !regexp.MustCompile(declared).MatchString(text(t, "../"+m[1])) {
+				t.Errorf("%s: there is no %s in %s", page, m[2], m[1])
+			}
+		}
+	}
+	if named < 30 {
+		t.Errorf("the docs name %d places alone", named)
+	}
+}
+
 // docs/architecture.md has a row for each folder with scripts, and all of them in it.
 func TestArchitectureListsTheScripts(t *testing.T) {
 	t.Parallel()
