@@ -144,7 +144,8 @@ type BatchAwaits struct {
 
 // BroughtIn is how many jobs of a batch somebody brought in. Via is how it is known that it was he, as in the trail.
 type BroughtIn struct {
-	Name string `json:"name"`
-	Via  string `json:"via"`
-	Jobs int64  `json:"jobs"`
+	Name   string `json:"name"`
+	Person string `json:"person,omitempty"` // whose token it was, where the dispatcher's configuration says so
+	Via    string `json:"via"`
+	Jobs   int64  `json:"jobs"`
 }

@@ -29,7 +29,7 @@ type address struct {
 func accessOf(cfg *config.Config) httpapi.Access {
 	a := httpapi.Access{Token: cfg.Token.Reveal(), Previous: cfg.TokenPrevious.Reveal(), SecureCookie: cfg.CookieSecure}
 	for _, t := range cfg.Tokens {
-		a.Tokens = append(a.Tokens, httpapi.Token{Name: t.Name, Role: t.Role, SHA256: t.SHA256, Length: t.Length, Gateways: t.Gateways, Expires: t.Expires})
+		a.Tokens = append(a.Tokens, httpapi.Token{Name: t.Name, Person: t.Person, Role: t.Role, SHA256: t.SHA256, Length: t.Length, Gateways: t.Gateways, Expires: t.Expires})
 	}
 	if cfg.OIDC != nil {
 		a.Provider = providerOf(cfg.OIDC)

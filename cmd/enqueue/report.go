@@ -152,7 +152,7 @@ func (t *tally) remark(r report) {
 
 // remarkReplaced says why jobs stay parked that have their new payload.
 func (t *tally) remarkReplaced(r report) {
-	if full := r.Parked - int64(r.Replaced.Paused); full > 0 {
+	if full := r.Parked - int64(r.Replaced.Paused+r.Replaced.Awaiting); full > 0 {
 		fmt.Fprintf(t.s.Say(), "%d jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n", full)
 	}
 	switch n := r.Replaced.Paused; {
@@ -160,5 +160,11 @@ func (t *tally) remarkReplaced(r report) {
 		fmt.Fprintln(t.s.Say(), `1 job of a paused batch stays parked, with its new payload; "dispatcher batch resume" takes it in`)
 	case n > 1:
 		fmt.Fprintf(t.s.Say(), "%d jobs of paused batches stay parked, with their new payload; \"dispatcher batch resume\" takes them in\n", n)
+	}
+	switch n := r.Replaced.Awaiting; {
+	case n == 1:
+		fmt.Fprintln(t.s.Say(), `1 job stays parked, with its new payload: its batch awaits an approval; "dispatcher batch approve" takes it in`)
+	case n > 1:
+		fmt.Fprintf(t.s.Say(), "%d jobs stay parked, with their new payload: their batches await an approval; \"dispatcher batch approve\" takes them in\n", n)
 	}
 }

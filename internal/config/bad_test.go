@@ -476,7 +476,7 @@ var badFiles = map[string][]string{
 		`1:11: tokens: the token ann is for gateway "strip", which the file does not have; did you mean stripe?`,
 	},
 	"tokens-key": {
-		`1:36: tokens[0].token: unknown key: use one of name, role, secret, sha256, gateways, expires`,
+		`1:36: tokens[0].token: unknown key: use one of name, person, role, secret, sha256, gateways, expires`,
 	},
 	"tokens-name": {
 		`1:17: tokens[0].name: "Ann B" is not the name of a token: use up to 40 lower-case letters, digits, ., _, @ and -, starting with a letter or digit`,
@@ -492,6 +492,12 @@ var badFiles = map[string][]string{
 	},
 	"tokens-other-role": {
 		`3:6: tokens[1]: another token of the name ann, in line 2, has another role or other gateways: a name in the trail must mean one thing; give one of them another name`,
+	},
+	"tokens-other-person": {
+		`3:6: tokens[1]: another token of the name ann, in line 2, is of another person: give one of them another name`,
+	},
+	"tokens-person": {
+		`1:30: tokens[0].person: "Ann Bee" is not the name of a person: write it as the OpenID provider does, like ann@example.com, in up to 100 ASCII characters without spaces`,
 	},
 	"tokens-role": {
 		`1:32: tokens[0].role: "prodcer" is not a role: did you mean producer?`,

@@ -320,6 +320,7 @@ func TestDocumentedKeys(t *testing.T) {
 		"token":                         "none",
 		"token_previous":                "none",
 		"tokens.name":                   "required",
+		"tokens.person":                 "none",
 		"tokens.role":                   "required",
 		"tokens.secret":                 "required",
 		"tokens.sha256":                 "none",
@@ -438,7 +439,7 @@ func TestDocumentedKeys(t *testing.T) {
 		case top == "merchants":
 			known, top = []string{"file", "like", "separator"}, below // TestMerchantsOfSeveralFiles reads them
 		case top == "tokens":
-			known, top = []string{"name", "role", "secret", "sha256", "gateways", "expires"}, below // TestTokensWithNames reads them, and bad-tokens-key lists them
+			known, top = []string{"name", "person", "role", "secret", "sha256", "gateways", "expires"}, below // TestTokensWithNames reads them, and bad-tokens-key lists them
 		case top == "brakes" && nested:
 			known, top = []string{"limit", "single", "unknown_currency"}, below // TestBrakesOfMoney reads them
 		case top == "oidc":

@@ -17,6 +17,9 @@ import (
 type Token struct {
 	// Name is who shows it, for the trail and the log: 1 to 40 of a-z, 0-9, ., _, @ and -. Several tokens may have the same name, with the same role and gateways.
 	Name string
+	// Person is whose token it is: his name at the OpenID provider, or any other name that all tokens of his have. Who is one person approves nothing of what he brought in or
+	// asked for himself, whichever of his tokens he shows. Empty (default): nobody knows but by Name.
+	Person string
 	// At is where the file names it.
 	At Position
 	// Role is what it may do.
@@ -64,6 +67,7 @@ func (r *reader) token(n node) (t Token, fine bool) {
 	t.At = r.place(n.path)
 	r.object(n,
 		field{"name", r.word(&t.Name, checkTokenName)},
+		field{"person", r.word(&t.Person, checkPerson)},
 		field{"role", r.word(&role, choice("a role", names...))},
 		field{"secret", func(n node) { n.optional = !r.opt.Secrets; r.secret(&secret, checkToken)(n) }},
 		field{"sha256", func(n node) { n.hidden = true; r.word(&digest, checkDigest)(n) }}, // somebody may write the secret itself there
@@ -103,6 +107,10 @@ func (r *reader) checkTwice(path string, t Token, before []Token) {
 			r.fault(path, "it has the secret of the token in line %d: each needs one of its own", b.At.Line)
 			return
 		}
+		if t.Name == b.Name && !strings.EqualFold(t.Person, b.Person) {
+			r.fault(path, "another token of the name %s, in line %d, is of another person: give one of them another name", t.Name, b.At.Line)
+			return
+		}
 		if t.Name == b.Name && (t.Role != b.Role || !slices.Equal(t.Gateways, b.Gateways)) {
 			r.fault(path, "another token of the name %s, in line %d, has another role or other gateways: a name in the trail must mean one thing; give one of them another name", t.Name, b.At.Line)
 			return
@@ -135,6 +143,16 @@ func checkTokenName(name string) string {
 		return ""
 	}
 	return "is not the name of a token: use up to 40 lower-case letters, digits, ., _, @ and -, starting with a letter or digit"
+}
+
+// mostPerson bounds the name of a person, in bytes, as that of a login.
+const mostPerson = 100
+
+func checkPerson(name string) string {
+	if name != "" && len(name) <= mostPerson && !strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return ""
+	}
+	return fmt.Sprintf("is not the name of a person: write it as the OpenID provider does, like ann@example.com, in up to %d ASCII characters without spaces", mostPerson)
 }
 
 func checkDigest(text string) string {

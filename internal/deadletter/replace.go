@@ -17,6 +17,8 @@ type Replaced struct {
 	Return job.Return
 	// Same means that the job has this payload already: nothing was changed, and it is not to be replayed.
 	Same bool
+	// Awaits means that it has its new payload, and its batch awaits an approval: it is parked for that, and not to be replayed.
+	Awaits bool
 	// Before and After are its payload as it was and as it is.
 	Before, After Version
 	// Err says why the job can't have another payload; it never holds the payload.
@@ -40,7 +42,7 @@ type Version struct {
 }
 
 // Replace gives parked jobs of the store's gateway other payloads, with the next generation of their idempotency keys, and
-// returns them ready to be taken in again. A job that was replaced before, and not taken in since, is ready too. The
+// returns them ready to be taken in again, unless their batch awaits an approval then. A job that was replaced before, and not taken in since, is ready too. The
 // line's cost, times and batch must be the job's, or zero. digests belong to the jobs' payloads, both in plain. Keep chunks to a few hundred jobs.
 // After an error some of what is returned without one of its own may have been done.
 func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []string) ([]Replaced, error) {
@@ -48,7 +50,7 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 	if err != nil || len(p.places) == 0 {
 		return p.all, err
 	}
-	keys, args := make([]string, len(p.places)), []any{s.NowMicros.Now()}
+	keys, args := make([]string, len(p.places)), []any{s.NowMicros.Now(), r.Approvals}
 	for n, i := range p.places {
 		stored, err := s.box.Seal(jobs[i].ID, jobs[i].Payload)
 		if err != nil {
@@ -56,17 +58,24 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 		}
 		to := p.all[i]
 		keys[n] = s.keys.Job(jobs[i].ID)
-		args = append(args, strconv.FormatInt(to.Return.Generation, 10), string(to.Return.Reason), to.Before.Digest, stored, to.After.Digest, to.After.Money,
+		args = append(args, jobs[i].ID, strconv.FormatInt(to.Return.Generation, 10), string(to.Return.Reason), to.Before.Digest, stored, to.After.Digest, to.After.Money,
 			redisdb.Flag(p.unsure[i]))
 	}
-	done, err := taken(record.Replace.Act(ctx, s.c, append(keys, s.keys.Counters()), args...), "replace.lua", len(keys))
-	for n := range done {
-		if !done[n] {
-			p.all[p.places[n]].Err = errMoved
+	done, err := record.Replace.For(s.Feed).Act(ctx, s.c, append(keys, s.keys.Counters()), args...).Int64Slice()
+	if err == nil && len(done) != len(keys) {
+		return p.all, redisdb.BadReply("replace.lua", done)
+	}
+	for n, answer := range done {
+		one := &p.all[p.places[n]]
+		if one.Awaits = answer == replacedAwaits; answer == 0 {
+			one.Err = errMoved
 		}
 	}
 	return p.all, err
 }
+
+// replacedAwaits is replace.lua's answer on a job that awaits an approval now.
+const replacedAwaits = 2
 
 // LookReplace says what Replace would do, and changes nothing.
 func (s *Store) LookReplace(ctx context.Context, r Rules, jobs []job.Job, digests []string) ([]Replaced, error) {
@@ -98,7 +107,7 @@ func (s *Store) plan(ctx context.Context, r Rules, jobs []job.Job, digests []str
 		one.Before = Version{h["digest"], rec.Money}
 		same := s.box.SameDigest(ids[i], digests[i], h["digest"])
 		if one.Same, one.Err = r.replaceable(rec, jobs[i], same); same || one.Err != nil {
-			one.After = one.Before
+			one.After, one.Awaits = one.Before, rec.Reason == job.AwaitsApproval
 			continue
 		}
 		one.After = Version{s.box.Digest(ids[i], digests[i]), r.money(jobs[i].Payload)}

@@ -22,7 +22,9 @@ type Rules struct {
 	MayBeCharged bool
 	// LoseAmounts lets a replacement take away an amount that can be read.
 	LoseAmounts bool
-	Now         time.Time // on Redis's clock
+	// Approvals is what a replacement has to know of them (ledger.Books.ReplacedBy). Empty: no batch needs one.
+	Approvals string
+	Now       time.Time // on Redis's clock
 	// Money reads the money of a payload that replaces another, as a record has it. Nil: the gateway's jobs have none.
 	Money func(payload []byte) string
 }

@@ -119,6 +119,11 @@ func (part batchPart) approval(ctx context.Context, name string) (BatchApproval,
 	return a, err
 }
 
+// approver is who approves something.
+func (b By) approver() ledger.Approver {
+	return ledger.Approver{Who: b.Who, Person: b.Person, Why: b.Why}
+}
+
 // NeedsName returns an error with the code usage unless it is known who somebody is: anything else could be typed.
 func (b By) NeedsName(act string) error {
 	if (b.Via == roles.ByToken || b.Via == roles.ByLogin) && b.Who != "" {
@@ -163,7 +168,7 @@ func (part batchPart) approve(ctx context.Context, name string, by By, a BatchAp
 	}
 	last := context.WithoutCancel(ctx)
 	deed := func() deadletter.Deed { return deadletter.Deed{Totals: a.Released} }
-	err = part.Books.For(entry.Place).ApproveBatch(ctx, name, by.Who, by.Why, a.shown, func(step ledger.Shelved) error {
+	err = part.Books.For(entry.Place).ApproveBatch(ctx, name, by.approver(), a.shown, func(step ledger.Shelved) error {
 		a.Released.Add(step.Totals)
 		did(step.Jobs)
 		return entry.Note(last, deed())

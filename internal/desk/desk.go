@@ -86,11 +86,13 @@ type By struct {
 	// Said is who he says that he is, where Who is the name of a token; empty: the same. Via is how it is known that he is Who. The zero Via: he has Redis itself.
 	Said string
 	Via  roles.Proof
+	// Person is whose token it is. Empty: nobody has said so.
+	Person string
 }
 
 // ByOf is who does something: an identity, who says that he is typed.
 func ByOf(who roles.Identity, typed, why string) By {
-	by := By{Why: why, Via: who.Proof}
+	by := By{Why: why, Via: who.Proof, Person: who.Person}
 	by.Who, by.Said = who.Says(typed)
 	return by
 }

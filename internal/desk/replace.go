@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"spillway/internal/producer"
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
+	"spillway/internal/roles"
 	"spillway/internal/tracing"
 )
 
@@ -48,6 +50,7 @@ type Replaced struct {
 	NoAmountAfter  int64       `json:"without_amount_after"`
 	Lost           int         `json:"amounts_lost"` // jobs whose amount could be read before alone
 	Paused         int         `json:"-"`            // jobs that stay parked until their batch is resumed
+	Awaiting       int         `json:"-"`            // jobs that stay parked until their batch is approved
 }
 
 // Replace begins a replacement.
@@ -96,6 +99,7 @@ func (r *Replacement) Sum() *Replaced {
 		sum.After.AddAll(p.deed.Amount)
 		sum.Lost += p.lost
 		sum.Paused += p.paused
+		sum.Awaiting += p.awaiting
 	}
 	return sum
 }
@@ -120,8 +124,8 @@ type replacing struct {
 	entry *deadletter.Entry
 	deed  deadletter.Deed
 	lost  int // jobs whose amount could be read, and can't be any more
-	// paused is how many jobs stay parked until their batch is resumed.
-	paused int
+	// paused is how many jobs stay parked until their batch is resumed, awaiting how many until it is approved.
+	paused, awaiting int
 	// before is the payloads of the present chunk's jobs as they were when they were first looked at: a step whose answer was lost is done again.
 	before map[string]deadletter.Version
 }
@@ -141,7 +145,7 @@ func (r *Replacement) part(ctx context.Context, name string) (*replacing, error)
 		return nil, err
 	}
 	p.rules = dispatch.Rules(p.Gateway.Gateway, now.Now)
-	p.rules.LoseAmounts = r.LoseAmounts
+	p.rules.LoseAmounts, p.rules.Approvals = r.LoseAmounts, p.Books.ReplacedBy(roles.Identity{Name: r.Who, Person: r.Person, Proof: cmp.Or(r.Via, roles.ByRedis)})
 	if r.Look {
 		r.parts[name] = p
 		return p, nil
@@ -157,8 +161,9 @@ func (r *Replacement) part(ctx context.Context, name string) (*replacing, error)
 
 // entering is a job on its way back in, and the place of its answer.
 type entering struct {
-	at  int
-	job job.Return
+	at     int
+	job    job.Return
+	awaits bool // its batch awaits an approval
 }
 
 func digests(jobs []job.Job) []string {
@@ -188,18 +193,23 @@ func (p *replacing) replace(ctx context.Context, jobs []job.Job, answers []admis
 	if err != nil {
 		return nil, err
 	}
-	return p.leavePaused(p.answer(did, jobs, answers), answers), nil
+	return p.leaveStopped(p.answer(did, jobs, answers), answers), nil
 }
 
-// leavePaused returns the jobs that go in. Those of a paused batch have their new payload, and go in when it is resumed, as newcomers of the batch do.
-func (p *replacing) leavePaused(left []entering, answers []admission.Answer) (in []entering) {
+// leaveStopped returns the jobs that go in. Those of a batch that is paused, or awaits an approval, have their new payload, and go in when it is resumed or approved, as newcomers
+// of the batch do.
+func (p *replacing) leaveStopped(left []entering, answers []admission.Answer) (in []entering) {
 	for _, e := range left {
-		if e.job.Reason != job.Paused {
+		switch {
+		case e.awaits:
+			p.awaiting++
+		case e.job.Reason == job.Paused:
+			p.paused++
+		default:
 			in = append(in, e)
 			continue
 		}
 		answers[e.at].Outcome = job.ParkedNow
-		p.paused++
 	}
 	return in
 }
@@ -216,7 +226,7 @@ func (p *replacing) answer(did []deadletter.Replaced, jobs []job.Job, answers []
 			if before, known := p.before[r.Return.ID]; known {
 				r.Before = before
 			}
-			left = append(left, entering{i, r.Return})
+			left = append(left, entering{i, r.Return, r.Awaits})
 			p.count(jobs[i], r)
 		}
 	}

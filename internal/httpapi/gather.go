@@ -24,9 +24,9 @@ type kind struct {
 	gateway string
 	mode    admission.Mode
 	cost    int64
-	// name and proof are of who sends them: the books may have to know.
-	name  string
-	proof roles.Proof
+	// name, person and proof are of who sends them: the books may have to know.
+	name, person string
+	proof        roles.Proof
 }
 
 // lot is the jobs of one kind that wait, and how many carriers take them to the door.
@@ -54,7 +54,7 @@ func newGather(door Door) *gather { return &gather{door: door, lots: map[kind]*l
 func (g *gather) admit(ctx context.Context, j job.Job, mode admission.Mode) (admission.Answer, error) {
 	s := &single{job: j, done: make(chan struct{})}
 	who, _ := roles.Of(ctx)
-	g.join(kind{j.Gateway, mode, j.Cost, who.Name, who.Proof}, s)
+	g.join(kind{j.Gateway, mode, j.Cost, who.Name, who.Person, who.Proof}, s)
 	select {
 	case <-s.done:
 		return s.answer, s.err
@@ -114,7 +114,7 @@ func (g *gather) offer(k kind, together []*single) {
 	for i, s := range together {
 		jobs[i] = s.job
 	}
-	ctx, cancel := context.WithTimeout(roles.With(context.Background(), roles.Identity{Name: k.name, Proof: k.proof}), carryTime)
+	ctx, cancel := context.WithTimeout(roles.With(context.Background(), roles.Identity{Name: k.name, Person: k.person, Proof: k.proof}), carryTime)
 	defer cancel()
 	answers, err := g.door.Admit(ctx, k.gateway, jobs, k.mode)
 	for i, s := range together {

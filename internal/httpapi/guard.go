@@ -43,7 +43,9 @@ type Access struct {
 // Token is a token with a name.
 type Token struct {
 	Name string
-	Role roles.Role
+	// Person is whose it is. Empty: nobody has said so.
+	Person string
+	Role   roles.Role
 	// SHA256 is the digest of what is shown, and Length its length in bytes; 0: nobody knows.
 	SHA256 [sha256.Size]byte
 	Length int
@@ -106,7 +108,7 @@ func (g *Guard) Use(a Access) {
 		in.tokens = append(in.tokens, credential{who: everything, session: newCredential(Token{SHA256: in.tokens[1].digest}, everything).session})
 	}
 	for _, t := range a.Tokens {
-		in.tokens = append(in.tokens, newCredential(t, roles.Identity{Name: t.Name, Role: t.Role, Gateways: t.Gateways, Proof: roles.ByToken}))
+		in.tokens = append(in.tokens, newCredential(t, roles.Identity{Name: t.Name, Person: t.Person, Role: t.Role, Gateways: t.Gateways, Proof: roles.ByToken}))
 	}
 	g.in.Store(in)
 }

@@ -17,15 +17,20 @@ import (
 
 // approvals is what accept.lua has to know of approvals, behind a blank: up to which sums batches need none, and who brings the jobs in. Empty where none is needed.
 func (b *Books) approvals(ctx context.Context) string {
-	sums := b.cfg.Approval.Setting()
-	if sums == "" {
-		return ""
-	}
 	who, known := roles.Of(ctx)
 	if !known {
 		who = roles.Identity{Proof: roles.ByRedis}
 	}
-	return " " + sums + " " + record.Sender(string(who.Proof), who.Name)
+	return b.ReplacedBy(who)
+}
+
+// ReplacedBy is what approvals is of somebody, for deadletter.Rules.
+func (b *Books) ReplacedBy(who roles.Identity) string {
+	sums := b.cfg.Approval.Setting()
+	if sums == "" {
+		return ""
+	}
+	return " " + sums + " " + record.Sender(string(who.Proof), who.Name, who.Person)
 }
 
 // awaitsText is the error of the jobs of a batch that awaits an approval.
@@ -40,14 +45,20 @@ func (b *Books) Awaiting(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+// Approver is who approves something, or rejects it, and why.
+type Approver struct {
+	// Who is the name of his token or login, and Person whose token it is; empty: nobody has said so.
+	Who, Person, Why string
+}
+
 // ApproveBatch lets a batch go on that awaits an approval, as the person was shown it (record.Batch.ApprovedAs): what waits goes in again, in the order of the file, behind
 // all that waits already. Where an error comes back that says why not, nothing was done; it has the code usage or failed.
-func (b *Books) ApproveBatch(ctx context.Context, name, who, why, shown string, did func(Shelved) error) error {
-	n, err := record.Approve.Act(ctx, b.c, []string{b.keys.Batch(name), b.keys.Awaiting(), b.keys.Shelving()}, b.cfg.NowMicros.Now(), name, who, why, shown).Int()
+func (b *Books) ApproveBatch(ctx context.Context, name string, by Approver, shown string, did func(Shelved) error) error {
+	n, err := record.Approve.Act(ctx, b.c, []string{b.keys.Batch(name), b.keys.Awaiting(), b.keys.Shelving()}, b.cfg.NowMicros.Now(), name, by.Who, by.Why, shown, by.Person).Int()
 	if err != nil {
 		return err
 	}
-	if err := b.notApproved(ctx, name, who, n); err != nil {
+	if err := b.notApproved(ctx, name, by.Who, n); err != nil {
 		return err
 	}
 	s := &shelving{b: b, name: name, what: "approve", text: job.WasApproved, did: did}

@@ -35,7 +35,7 @@ func (b *bench) brings(who string, jobs ...job.Job) []job.Admittance {
 }
 
 func (b *bench) approve(who, shown string) error {
-	return b.books.ApproveBatch(b.ctx, "p", who, "looked at it", shown, noted)
+	return b.books.ApproveBatch(b.ctx, "p", ledger.Approver{Who: who, Why: "looked at it"}, shown, noted)
 }
 
 // Chunks, producers and files of one batch come to one sum: what makes it too large waits, and so does what was queued before and is not called yet.
@@ -148,6 +148,48 @@ func TestATypedNameCountsWithoutItsMachine(t *testing.T) {
 	b.must(b.approve("evelyn", b.batch("p").ApprovedAs()))
 }
 
+// One person with two tokens, or a token and a login, is one: by the file's word, and where it says nothing by what is before the @.
+func TestOnePersonWithTwoNamesIsOne(t *testing.T) {
+	t.Parallel()
+	token := func(name, person string) roles.Identity {
+		return roles.Identity{Name: name, Person: person, Proof: roles.ByToken}
+	}
+	login := func(name string) roles.Identity { return roles.Identity{Name: name, Proof: roles.ByLogin} }
+	for _, c := range []struct {
+		brought, approves roles.Identity
+		same              bool
+	}{
+		{token("bob", ""), token("bob", ""), true},
+		{token("bob", ""), login("bob@example.com"), true},
+		{login("bob@example.com"), token("bob", ""), true},
+		{login("bob@example.com"), login("Bob@Example.com"), true},
+		{login("bob@example.com"), login("bob@example.org"), false},
+		{token("bob", ""), token("bobby", ""), false},
+		{token("billing", "bob@example.com"), login("bob@example.com"), true},
+		{login("bob@example.com"), token("night-shift", "Bob@example.com"), true},
+		{token("billing", "bob@example.com"), token("night-shift", "bob@example.com"), true},
+		{token("billing", "bob@example.com"), token("billing", ""), true}, // the file said it later, or no more
+		{token("billing", ""), token("billing", "bob@example.com"), true},
+		{token("billing", "bob@example.com"), token("bob", ""), true},
+		{token("bob", "robert@example.com"), login("bob@example.com"), false}, // the file says that this is another Bob
+		{token("billing", "bob@example.com"), token("night-shift", "ann@example.com"), false},
+		{roles.Identity{Name: "bob@erp-7", Proof: roles.ByRedis}, login("bob@example.com"), true},
+		{roles.Identity{Name: "bob@erp-7", Proof: roles.ByRedis}, token("night-shift", "bob@example.com"), true},
+		{roles.Identity{Proof: roles.BySharer}, token("bob", ""), false},
+	} {
+		b := setup(t, 9, upTo)
+		b.ctx = roles.With(b.ctx, c.brought)
+		b.accept("park", bill("a", "p", "2000"))
+		err := b.books.ApproveBatch(b.ctx, "p", ledger.Approver{Who: c.approves.Name, Person: c.approves.Person, Why: "x"}, b.batch("p").ApprovedAs(), noted)
+		if (err != nil) != c.same {
+			t.Errorf("%+v brought it in, and %+v approves it: %v", c.brought, c.approves, err)
+		}
+		if by := b.batch("p").Awaits.Brought; len(by) != 1 || by[0].Name != c.brought.Name || by[0].Person != c.brought.Person {
+			t.Errorf("%+v brought it in, and the books say %+v", c.brought, by)
+		}
+	}
+}
+
 // A pause, a resume, a cancel and a replay of what was cancelled let nothing out that nobody has approved.
 func TestNoOtherActStandsForAnApproval(t *testing.T) {
 	t.Parallel()
@@ -202,7 +244,7 @@ func TestADispatcherDoesTheRestOfAnApproval(t *testing.T) {
 		jobs = append(jobs, bill(fmt.Sprintf("j%03d", i), "p", "900"))
 	}
 	b.brings("ann", jobs...)
-	broken := b.books.ApproveBatch(b.ctx, "p", "eve", "fine", b.batch("p").ApprovedAs(), func(ledger.Shelved) error { return context.Canceled })
+	broken := b.books.ApproveBatch(b.ctx, "p", ledger.Approver{Who: "eve", Why: "fine"}, b.batch("p").ApprovedAs(), func(ledger.Shelved) error { return context.Canceled })
 	if broken == nil {
 		t.Fatal("it was not broken off")
 	}

@@ -1,6 +1,6 @@
 -- approval.lua: batches that wait until a second person has approved them. A fragment: local functions only, behind batch.lua. Fields of the batch's books:
 --   awaits, over    since when it waits (µs), and why
---   from/VIA/NAME   how many of its jobs somebody brought in, and how it is known that it was he (roles.Proof)
+--   from/VIA/NAME   how many of its jobs somebody brought in, and how it is known that it was he (roles.Proof). Of a token whose configuration says whose it is, that is behind a blank
 --   approved, approver, approval_why, approved_sums  when it was approved last (µs), by whom and why, and for what: CURRENCY=SUM in minor units, -=N jobs whose amount can't be read, a comma behind each
 --   l:CURRENCY L:CURRENCY  the money below nothing that came to it (l + L * 10^9, as m and M of batch.lua): it makes room for no other money
 -- spillway:{gateway}:awaiting has the batches that wait, by the moment.
@@ -49,7 +49,7 @@ local function approval_less(key, money)
 end
 
 -- approval_over says why a batch may not go on without an approval once these jobs (a sum of those with money above nothing) have come to it; nil if it may. limits are the sums up
--- to which it may. anew: what was approved does not count.
+-- to which it may. anew: what was approved does not count, since it is another payload by now (replace.lua).
 local function approval_over(key, limits, coming, anew)
   local sums, unread = approval_sums(key)
   local approved = anew and {} or approval_of(redis.call('HGET', key, 'approved_sums') or '')
@@ -80,4 +80,18 @@ local function approval_ask(record, batch, now, why)
   redis.call('HSET', key, 'over', why)
   redis.call('ZADD', books_key(record, 'awaiting'), int(now), batch)
   redis.call('HSET', books_key(record, 'shelving'), batch, 'await')
+end
+
+-- approval_is says that who did something (how it is known, and his name as from/ has it) may be the one who approves it (his name, and whose token he shows; '' = nobody has said so).
+-- Whether letters are large or small makes no difference, and neither does what is behind the @ of one where the other has none, or was typed.
+local function approval_is(via, did, who, person)
+  did, who, person = string.lower(did), string.lower(who), string.lower(person)
+  local name, of = did, ''
+  if via == 'token' then name, of = string.match(did, '^(%S*) ?(.*)$') end
+  for _, a in ipairs({name, of}) do
+    if a ~= '' and (a == who or a == person) then return true end
+  end
+  local a, b = of ~= '' and of or name, person ~= '' and person or who
+  local x, y = string.match(a, '^[^@ ]*'), string.match(b, '^[^@ ]*') -- behind a blank, a typed name says where
+  return x ~= '' and x == y and (x == a or y == b or via ~= 'token' and via ~= 'oidc')
 end

@@ -1,17 +1,16 @@
 -- approve.lua: a second person lets a batch go on that awaits an approval. What follows for its jobs does shelve.lua. Composed before act.lua.
--- Nobody approves what he brought in: a name that its user typed (redis) counts without what is behind its @.
+-- Nobody approves what he brought in (approval_is).
 -- KEYS 1 the batch's books  2 awaiting  3 shelving
--- ARGV 1 now (µs, 0 = Redis's)  2 the batch  3 who  4 why  5 what he was shown: since when it waits (µs), a blank, how many jobs, a blank, approval_text
+-- ARGV 1 now (µs, 0 = Redis's)  2 the batch  3 who  4 why  5 what he was shown: since when it waits (µs), a blank, how many jobs, a blank, approval_text  6 whose token he shows ('' = nobody has said so)
 -- returns 0 there is no such batch  1 approved  2 it awaits none  3 it is no longer as he was shown  4 he brought jobs of it in  5 it is cancelled; nothing was written but with 1
-local key, who = KEYS[1], string.lower(ARGV[3])
+local key = KEYS[1]
 if redis.call('EXISTS', key) == 0 then return 0 end
 local v = redis.call('HMGET', key, 'awaits', 'cancelled', 'paused')
 if not v[1] then return 2 end
 if v[2] then return 5 end
 for _, field in ipairs(redis.call('HKEYS', key)) do
   local via, name = string.match(field, '^from/([^/]*)/(.*)$')
-  name = name and string.lower(name)
-  if name and (name == who or via == 'redis' and string.match(name, '^[^@]*') == string.match(who, '^[^@]*')) then return 4 end
+  if via and approval_is(via, name, ARGV[3], ARGV[6]) then return 4 end
 end
 local sums, unread, jobs = approval_sums(key)
 local text = approval_text(sums, unread)

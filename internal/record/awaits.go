@@ -27,6 +27,8 @@ type Awaits struct {
 // Brought is how many jobs of a batch somebody brought in.
 type Brought struct {
 	Name string `json:"name"`
+	// Person is whose token it was, where its configuration said so.
+	Person string `json:"person,omitempty"`
 	// Via is how it is known that it was he, as in the trail.
 	Via  string `json:"via"`
 	Jobs int64  `json:"jobs"`
@@ -35,8 +37,10 @@ type Brought struct {
 // broughtIn begins the fields that say it.
 const broughtIn = "from/"
 
-// Sender is who brings jobs in, as accept.lua takes it.
-func Sender(via, name string) string { return via + "/" + name }
+// Sender is who brings jobs in, as accept.lua takes it. person is whose token it is; empty where nobody has said so.
+func Sender(via, name, person string) string {
+	return strings.TrimSpace(via + "/" + name + " " + person)
+}
 
 func awaits(h map[string]string) (a Awaits) {
 	a.Why, a.By, a.ApprovalWhy = h["over"], h["approver"], h["approval_why"]
@@ -49,8 +53,12 @@ func awaits(h map[string]string) (a Awaits) {
 	for field, value := range h {
 		who, is := strings.CutPrefix(field, broughtIn)
 		via, name, _ := strings.Cut(who, "/")
+		person := ""
+		if via == "token" { // a name that was typed may have blanks of its own
+			name, person, _ = strings.Cut(name, " ")
+		}
 		if jobs, err := strconv.ParseInt(value, 10, 64); is && err == nil {
-			a.Brought = append(a.Brought, Brought{name, via, jobs})
+			a.Brought = append(a.Brought, Brought{name, person, via, jobs})
 		}
 	}
 	slices.SortFunc(a.Brought, func(x, y Brought) int { return cmp.Or(strings.Compare(x.Name, y.Name), strings.Compare(x.Via, y.Via)) })

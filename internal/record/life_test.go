@@ -94,7 +94,7 @@ var check = bucket.TokenBucket{Limits: []job.Limit{{N: 100, Window: time.Second}
 // both are the scripts that change a record in two forms, and which of them tell the outcome feed.
 var both = map[string]record.Script{"open": record.Open, "done": record.Done, "back": record.Back, "park": record.Park, "due": record.Due, "reclaim": record.Reclaim,
 	"shelve": record.Shelve, "withdraw": record.Withdraw, "discard": record.Discard, "resolve": record.Resolve, "expire": record.Expire,
-	"unreadable": record.Unreadable, "aside": record.Aside, "look_end": record.LookEnd, "unask": record.Unask}
+	"unreadable": record.Unreadable, "aside": record.Aside, "look_end": record.LookEnd, "unask": record.Unask, "replace": record.Replace}
 
 // named is the scripts that change a record, by the hash that Redis knows them by.
 var named = func() map[string]string {
@@ -102,7 +102,7 @@ var named = func() map[string]string {
 	note := func(name string, s *redisdb.Script) {
 		s.Run(context.Background(), hashes(func(sha string) { all[sha] = name }), []string{"k"})
 	}
-	for name, s := range map[string]*redisdb.Script{"readmit": record.Readmit(check.Lua(), true), "settle": record.Settle, "replace": record.Replace,
+	for name, s := range map[string]*redisdb.Script{"readmit": record.Readmit(check.Lua(), true), "settle": record.Settle,
 		"look_claim": record.LookClaim, "ask": record.Ask} {
 		note(name, s)
 	}

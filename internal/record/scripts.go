@@ -96,7 +96,7 @@ func replicated(kind func(fragments ...string) *redisdb.Script) func(fragments .
 
 // Told returns all scripts in the form for gateways with an outcome feed, for a linter to read.
 func Told() (all []*redisdb.Script) {
-	for _, s := range []Script{Open, Done, Back, Park, Due, Reclaim, LookEnd, Unask, Shelve, Withdraw, Discard, Resolve, Expire, Unreadable, Aside} {
+	for _, s := range []Script{Open, Done, Back, Park, Due, Reclaim, LookEnd, Unask, Shelve, Withdraw, Discard, Resolve, Expire, Replace, Unreadable, Aside} {
 		all = append(all, s.For(true))
 	}
 	return all
@@ -135,7 +135,7 @@ var (
 	Discard  = both(redisdb.NewActScript, "discard")
 	Resolve  = both(redisdb.NewActScript, "resolve")
 	Expire   = both(redisdb.NewActScript, "expire")
-	Replace  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("replace"))
+	Replace  = both(redisdb.NewActScript, "replace", lua("approval"))
 	Erase    = redisdb.NewActScript(redisdb.NowLua, Lua, lua("erase"))
 	Retell   = redisdb.NewScript(redisdb.NowLua, lua("retell")).Replicated()
 )

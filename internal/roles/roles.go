@@ -92,7 +92,9 @@ const (
 type Identity struct {
 	// Name is that of the token; empty where it has none.
 	Name string
-	Role Role
+	// Person is whose token it is, as his logins and other tokens of his name him. Empty: nobody has said so, and Name stands for him.
+	Person string
+	Role   Role
 	// Gateways are those that exist for it; none means all.
 	Gateways []string
 	Proof    Proof

@@ -89,7 +89,7 @@ func approveBatch(ctx context.Context, p *process) error {
 		return err
 	}
 	err = insist(func() error {
-		return books.ApproveBatch(ctx, batchName, "second", "crash", batch.ApprovedAs(), unnoted)
+		return books.ApproveBatch(ctx, batchName, ledger.Approver{Who: "second", Why: "crash"}, batch.ApprovedAs(), unnoted)
 	})
 	if refused, is := errors.AsType[*job.Error](err); is && strings.Contains(refused.Message, "awaits no approval") {
 		return nil
