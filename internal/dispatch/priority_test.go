@@ -91,6 +91,47 @@ func TestUrgentJobsGoFirst(t *testing.T) {
 	}
 }
 
+// A job that waits for room, or is in hand, when a reload takes its class away comes to the class's line later: the dispatcher looks there again soon, and not a minute later.
+func TestJobsOfAClassThatIsGoneWaitForSecondsOnly(t *testing.T) {
+	t.Parallel()
+	r := routed(t, &till{}, `{url: URL/, idempotency_prefix: ""}`, "leak: {limits: [400/s], jitter: 1ms}\n"+classes)
+	with := r.cfg.Gateways[0]
+	without, fewer := with, with
+	without.Priority = nil
+	fewer.Priority = &config.Priority{Classes: with.Priority.Classes[1:], Default: with.Priority.Default}
+	d := r.serve()
+	for i, to := range []struct {
+		g     config.Gateway
+		sheds bool
+	}{{with, false}, {fewer, true}} {
+		if _, err := d.Reload(t.Context(), []config.Gateway{to.g}); err != nil {
+			t.Fatal(err)
+		}
+		now := d.byName()[with.Name].now()
+		if now.sheds != to.sheds {
+			t.Errorf("%d: sheds is %v", i, now.sheds)
+		}
+	}
+	for _, c := range []struct {
+		was, is config.Gateway
+		sheds   bool
+	}{{with, without, true}, {without, with, false}, {fewer, with, false}, {without, without, false}} {
+		if got := sheds(c.was, c.is); got != c.sheds {
+			t.Errorf("from %v to %v: %v", c.was.Priority, c.is.Priority, got)
+		}
+	}
+	now := time.Now()
+	for _, c := range []struct {
+		s      set
+		others bool
+		want   time.Duration
+	}{{set{began: now}, false, sortEvery}, {set{began: now}, true, sortSoon}, {set{began: now, sheds: true}, false, sortSoon}, {set{began: now.Add(-sortEvery), sheds: true}, false, sortEvery}} {
+		if got := c.s.sortAgain(c.others, now); got != c.want {
+			t.Errorf("%+v, %v: looked again in %s", c.s, c.others, got)
+		}
+	}
+}
+
 // Classes that come with a reload, and that go with one, lose and double no job.
 func TestClassesComeAndGoWithAReload(t *testing.T) {
 	t.Parallel()

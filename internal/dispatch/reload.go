@@ -28,6 +28,8 @@ type set struct {
 	tokens *access.Keeper             // nil: calls carry none
 	worker *worker.Worker
 	asks   *lookups // nil: the gateway is not asked what came of calls
+	began  time.Time
+	sheds  bool // one before it had classes or lanes that this one may not have
 }
 
 func (u *unit) now() *set { return u.set.Load() }
@@ -49,7 +51,7 @@ func (s *set) close() {
 // newSet makes what the configuration asks for, or says why it can't be had. Nothing is changed by it.
 func (u *unit) newSet(g config.Gateway) (*set, error) {
 	ended := func(taskID string) { u.server.Ended(taskID) }
-	s := &set{cfg: g}
+	s := &set{cfg: g, began: time.Now()}
 	s.books = watchedBooks(u.calls, g, u.data, &u.counted, hears{ended, func(id string) { s.worker.Exhausted(id) }, u.setAside})
 	own := g.Own()
 	how, err := callConfig(own)
@@ -211,7 +213,9 @@ func (d *Dispatcher) planned(u *unit, g config.Gateway) (plan, error) {
 		return p, err
 	}
 	var err error
-	p.set, err = u.newSet(g)
+	if p.set, err = u.newSet(g); err == nil {
+		p.set.sheds = u.now().sheds || sheds(u.now().cfg, g)
+	}
 	return p, err
 }
 

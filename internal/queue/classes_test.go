@@ -219,8 +219,12 @@ func TestWhatIsNotTakenGoesBackToItsClass(t *testing.T) {
 	id, _, _ := job.ParseTaskID(task)
 	r := testkit.Client(t)
 	c.must(r.HSet(t.Context(), c.k.Job(id), record.Short("state"), "queued", record.Short("priority"), "urgent").Err())
-	c.must(unpullScript.Run(t.Context(), r, []string{c.k.active, c.k.lease, c.k.Due(), c.k.Task(task), c.k.Retries(), c.k.Job(id)}, task).Err())
+	c.must(r.Del(t.Context(), c.k.Classes()).Err()) // a dispatcher without that class has put the others into the usual line
+	c.must(unpullScript.Run(t.Context(), r, []string{c.k.active, c.k.lease, c.k.Due(), c.k.Task(task), c.k.Retries(), c.k.Job(id), c.k.Classes()}, task).Err())
 	if got := r.LRange(t.Context(), c.k.First("urgent"), 0, -1).Val(); len(got) != 2 || got[1] != task {
 		t.Errorf("the line of urgent jobs has %v", got)
+	}
+	if classes, err := redisdb.ClassesOf(t.Context(), r, c.k.Keys); err != nil || !slices.Contains(classes, "urgent") {
+		t.Errorf("nobody looks for its line: %v, %v", classes, err)
 	}
 }

@@ -30,7 +30,7 @@ func (c *source) finish(ctx context.Context) {
 	_ = unpullScript.Pipelined(ctx, c.redis, func(run redisdb.Runner) {
 		for _, p := range slices.Backward(left) {
 			id, _, _ := job.ParseTaskID(p.task)
-			run([]string{c.keys.active, c.keys.lease, c.keys.Due(), c.keys.Task(p.task), c.keys.Retries(), c.keys.Job(id)}, p.task)
+			run([]string{c.keys.active, c.keys.lease, c.keys.Due(), c.keys.Task(p.task), c.keys.Retries(), c.keys.Job(id), c.keys.Classes()}, p.task)
 		}
 	})
 }
