@@ -6,7 +6,7 @@
 --                             O<flow> (what the tags of a set lie behind the class's)  B<route> (it has no permit before)  on (flows whose sets may have members)
 --                             tasks (in the lanes' lines)  n<flow> (those of a flow)  busy (lanes with tasks)  H<route> (until when its hold may say something, see scopes.lua)
 --                             lm lu ls (writes that Redis has lost: their mark, units, since when)  bound (when a job was last)
---                             moved (by how much Redis's clock was set back in all)
+--                             moved (by how much Redis's clock was set back in all)  oe ov (since when, and how often, something was set live for lanes or routes)
 --      ready:FLOW       zset  lanes that may be called: their tags, less O
 --      throttled        zset  lanes with tasks that may not be called before a moment
 --      flow:FLOW:LINE:LANE  list  tasks, the next one at the right end; the lines are those of redisdb.Keys.Lines

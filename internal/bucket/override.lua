@@ -13,9 +13,9 @@ redis.call('HSET', KEYS[1], 'acted', 0) -- act.lua says when it was begun
 redis.call('PEXPIRE', KEYS[1], ACTED)
 local text = table.concat(is, '|')
 if text == '|||' then redis.call('HDEL', key, of) else redis.call('HSET', key, of, text) end
-if ARGV[1] == 'lane' then
-  lanes.look(ARGV[2], lanes.record(ARGV[2])) -- also one without jobs: it may be throttled
-  lanes.save()
-end
+if ARGV[1] == 'lane' then lanes.look(ARGV[2], lanes.record(ARGV[2])) end -- also one without jobs: it may be throttled
+if lanes.state('oe') == 0 then lanes.set('oe', now_us('0')) end
+lanes.set('ov', lanes.state('ov') + 1)
+lanes.save()
 redis.call('PUBLISH', ARGV[7], ARGV[8])
 return 1

@@ -59,6 +59,8 @@ var (
 	movedLua string
 	//go:embed override.lua
 	overrideLua string
+	//go:embed recall.lua
+	recallLua string
 	//go:embed release.lua
 	releaseLua string
 	//go:embed late.lua
@@ -87,6 +89,7 @@ var (
 	unbindScript    = redisdb.NewScript(unbindText...)
 	movedScript     = redisdb.NewScript(movedText...)
 	overrideScript  = redisdb.NewSwitchScript(redisdb.NowLua, permitsLua, lanesLua, overrideLua)
+	recallScript    = redisdb.NewScript(redisdb.NowLua, permitsLua, lanesLua, recallLua)
 	overScript      = redisdb.NewScript(overText...)
 	scopedScript    = redisdb.NewScript(scopedText...)
 	scopedOKScript  = redisdb.NewScript(scopedOKText...)

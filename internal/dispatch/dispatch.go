@@ -147,6 +147,7 @@ func (d *Dispatcher) serve(u *unit) {
 	u.sweeper.nudge()
 	u.recoverer.nudge()
 	u.sorter.nudge()
+	u.recaller.nudge()
 	if u.now().cfg.Outcomes != nil {
 		u.teller.nudge()
 	}

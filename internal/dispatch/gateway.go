@@ -34,7 +34,7 @@ import (
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
 //
 //	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), recoverer (those parked as exhausted),
-//	sweeper (what the dead left), asker (look-ups of pending jobs), sorter (jobs of classes that the file has no more), teller (readers of the outcome feed), shelver (batches that stopped themselves); by the process's look at the totals: mender (what is lost or out of place)
+//	sweeper (what the dead left), asker (look-ups of pending jobs), sorter (jobs of classes that the file has no more), recaller (what was set live for lanes and routes), teller (readers of the outcome feed), shelver (batches that stopped themselves); by the process's look at the totals: mender (what is lost or out of place)
 type unit struct {
 	name      string
 	set       atomic.Pointer[set]
@@ -53,6 +53,7 @@ type unit struct {
 	kept      bucket.PacerConfig
 	left      left                // jobs that can never go in; the replayer's own
 	reflow    reflow              // the replayer's own, too
+	setLive   bucket.SetLive      // for lanes and routes; the recaller's own
 	sorted    atomic.Pointer[set] // with these settings no jobs are left in lanes that are no more
 	limits    atomic.Int64        // version of the limits that the pacer keeps
 	refused   int64               // version of those that could not be taken over, as the log has said; the pulse's own
@@ -79,9 +80,9 @@ type unit struct {
 	looked atomic.Uint64 // look-ups so far, for their owners' names
 	owner  string
 
-	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker, sorter, teller *errand
-	errands                                                                             []*errand // all of these
-	trying                                                                              bool      // the machine is out of service, and is tried; the minder's own
+	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker, sorter, recaller, teller *errand
+	errands                                                                                       []*errand // all of these
+	trying                                                                                        bool      // the machine is out of service, and is tried; the minder's own
 }
 
 type tools struct {
@@ -111,7 +112,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	u.ctx, u.halt = context.WithCancel(d.ctx)
 	u.mover, u.replayer, u.recoverer, u.sweeper = u.errand(u.move), u.errand(u.replay), u.errand(u.recoverDue), u.errand(u.sweep)
 	u.shelver, u.minder = u.errand(u.shelve), u.errand(u.mind)
-	u.asker, u.sorter = u.errand(u.ask), u.errand(u.sort)
+	u.asker, u.sorter, u.recaller = u.errand(u.ask), u.errand(u.sort), u.errand(u.recall)
 	u.teller = u.errand(u.tell)
 	u.machine = newMachine(g.Name, t.faults, u.log, u.minder.nudge)
 	var err error

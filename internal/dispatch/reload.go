@@ -265,5 +265,6 @@ func (u *unit) settleIn(ctx context.Context) {
 	u.asker.nudge()
 	u.teller.nudge()
 	u.sorter.nudge()
+	u.recaller.nudge()
 	u.pacer.Wake()
 }

@@ -1,0 +1,20 @@
+-- recall.lua: a process tells again what it has seen set live for lanes and routes, as Redis has lost it. What Redis has of others stays.
+-- Composed after NowLua, permits.lua and lanes.lua.
+-- KEYS 1 pace  2 one that nobody writes: half of the script could run while a cluster's slot moves
+-- ARGV 1 the epoch and  2 the version that Redis has, as the caller has read them  3 the epoch and  4 the version that it has from now on  5 channel  6 gateway, then of
+--      each: lane:LANE or route:ROUTE, and its text
+-- Returns 1, or 0 where somebody has set something meanwhile: nothing is told then.
+lanes.open(KEYS[1], 1)
+if int(lanes.state('oe')) ~= ARGV[1] or int(lanes.state('ov')) ~= ARGV[2] then return 0 end
+local key = L.prefix .. 'overrides'
+for i = 7, #ARGV, 2 do redis.call('HSET', key, ARGV[i], ARGV[i + 1]) end
+L.overridden = true
+for i = 7, #ARGV, 2 do
+  local lane = string.match(ARGV[i], '^lane:(.*)$')
+  if lane then lanes.look(lane, lanes.record(lane)) end -- also one without jobs: it may be throttled
+end
+lanes.set('oe', tonumber(ARGV[3]))
+lanes.set('ov', tonumber(ARGV[4]))
+lanes.save()
+redis.call('PUBLISH', ARGV[5], ARGV[6])
+return 1
