@@ -88,6 +88,10 @@ type RouteStatus struct {
 	Route  string   `json:"route"`  // empty: the gateway's own request
 	Queued *int64   `json:"queued"` // jobs in the queue that take it; nil: nobody counts them
 	Limits []string `json:"limits"` // besides the gateway's
+	Paused bool     `json:"paused,omitempty"`
+	// HeldUntil is when a hold of it alone ends. Where it is nil and there is a HoldReason, the hold is over, and one call goes ahead.
+	HeldUntil  *time.Time `json:"held_until,omitempty"`
+	HoldReason string     `json:"hold_reason,omitempty"`
 }
 
 // ClassStatus is how a class of a gateway stands.
@@ -122,6 +126,8 @@ type LaneRow struct {
 	InFlight       *int64     `json:"in_flight"`
 	ThrottledUntil *time.Time `json:"throttled_until"` // nil: it may be called
 	Paused         bool       `json:"paused"`
+	HeldUntil      *time.Time `json:"held_until,omitempty"`  // when a hold of it alone ends; nil: it has none
+	HoldReason     string     `json:"hold_reason,omitempty"` // why; without HeldUntil the hold is over, and one call goes ahead
 	Limits         []string   `json:"limits"`
 	Weight         int64      `json:"weight"`
 	SharePerSecond *float64   `json:"share_per_second"` // about how many calls it has while all lanes with jobs want as many as they can have; nil: nobody can say
@@ -155,6 +161,7 @@ type LaneFlow struct {
 type LaneQuery struct {
 	Top       int  // how many, 1 to 1000; 0 is 20
 	Throttled bool // leaves out those that may be called
+	Glance    bool // looks at 5,000 lanes at most, for what is asked again and again
 }
 
 // Lanes returns the lanes of a gateway with most jobs.
@@ -165,6 +172,9 @@ func (c *Client) Lanes(ctx context.Context, gateway string, q LaneQuery) (Lanes,
 	}
 	if q.Throttled {
 		query.Set("throttled", "true")
+	}
+	if q.Glance {
+		query.Set("glance", "true")
 	}
 	return get[Lanes](ctx, c, query, "v1", "gateways", gateway, "lanes")
 }

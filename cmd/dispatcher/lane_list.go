@@ -19,7 +19,7 @@ func laneListCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list -g GATEWAY", Short: "List the lanes with most jobs in the queue",
 		Long: `List shows the lanes of a gateway that have most jobs in the queue: how many wait and are under way, until when a lane is throttled as its
-limits have no permit, the limits that hold for it, and its share. The share is how many calls a second it has, about, while all
+limits have no permit or it alone is held, why it is held, the limits that hold for it, and its share. The share is how many calls a second it has, about, while all
 lanes with jobs want as many as they can have. Redis has no order of lanes by their jobs, so list looks at all lanes with jobs, 500 at a time, and at 200,000
 at the most. It says so if there are more.`,
 		Example: "  dispatcher lane list -g stripe\n  dispatcher lane list -g stripe --top 100 --throttled -o json",
@@ -48,9 +48,9 @@ func (p *program) laneTable(v desk.Lanes) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, v)
 	}
-	t := cli.NewTable(p.Streams, time.Now(), "LANE", "QUEUED", "IN FLIGHT", "THROTTLED UNTIL", "LIMITS", "WEIGHT", "SHARE")
+	t := cli.NewTable(p.Streams, time.Now(), "LANE", "QUEUED", "IN FLIGHT", "THROTTLED UNTIL", "HOLD", "LIMITS", "WEIGHT", "SHARE")
 	for _, l := range v.Lanes {
-		t.Row(cli.Uncut(l.Name()), l.Queued, inFlightText(l.InFlight), untilText(l), cli.Uncut(strings.Join(l.Limits, " ")), l.Weight, shareText(l.Share))
+		t.Row(cli.Uncut(l.Name()), l.Queued, inFlightText(l.InFlight), untilText(l), l.HoldReason, cli.Uncut(strings.Join(l.Limits, " ")), l.Weight, shareText(l.Share))
 	}
 	if err := t.Flush(); err != nil {
 		return err

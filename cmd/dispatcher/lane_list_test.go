@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
@@ -78,6 +79,46 @@ func TestLaneListAndShow(t *testing.T) {
 		if text := r.command(args...); text.code != 2 {
 			t.Errorf("%q: %+v", args, text)
 		}
+	}
+}
+
+// A lane and a route that are held alone are named with the reason by everything that shows them.
+func TestWhatIsHeldAloneIsNamed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.served()
+	r.laned()
+	p, err := dispatch.Pacer(r.c, r.cfg.Gateways[0], bucket.NewMetrics(nil))
+	r.must(err)
+	t.Cleanup(func() { p.Close(t.Context()) })
+	for _, f := range []job.Failure{{Scope: job.ScopeLane, Why: "HTTP 429 for hog"}, {Scope: job.ScopeRoute, Why: "HTTP 503 of refunds"}} {
+		f.Kind, f.For, f.Written, f.Flow = job.Wait, time.Hour, true, job.Flow{Lane: "hog", Route: "refund", Kept: true}
+		_, err = p.Failed(r.ctx, job.Circuit{}, f)
+		r.must(err)
+	}
+	var list desk.Lanes
+	r.must(json.Unmarshal([]byte(r.untidied("lane", "list", "-g", r.one, "-o", "json")), &list))
+	if hog, small := list.Lanes[0], list.Lanes[1]; hog.HeldUntil == nil || hog.HoldReason != "HTTP 429 for hog" || small.HeldUntil != nil || small.HoldReason != "" {
+		t.Errorf("%+v", list.Lanes)
+	}
+	for _, one := range []struct {
+		args []string
+		want string
+	}{{[]string{"lane", "list", "-g", r.one}, "HTTP 429 for hog"}, {[]string{"lane", "show", "-g", r.one, "hog"}, "held until "}, {[]string{"status"}, "refund 2 (1/d) held until "}, {[]string{"status"}, ": HTTP 503 of refunds"}} {
+		if text := r.command(one.args...); !strings.Contains(text.out+text.err, one.want) {
+			t.Errorf("%q says nothing of %q: %+v", one.args, one.want, text)
+		}
+	}
+	r.must(p.PauseRoute(r.ctx, "refund", true))
+	if text := r.command("status"); !strings.Contains(text.err, "refund 2 (1/d) paused") {
+		t.Errorf("%+v", text)
+	}
+	s := newScreen(t, r.source())
+	s.look()
+	s.press("enter")
+	s.look()
+	if line := s.line("hog "); !strings.Contains(line, "held until ") || !strings.Contains(line, "HTTP 429 for hog") {
+		t.Error(line)
 	}
 }
 

@@ -27,8 +27,8 @@ func topCommand(p *program) *cobra.Command {
 		Long: `Top shows what status shows, every second, with the calls of the last two minutes; a full bar there is the limit.
 Where the terminal is narrow, the columns that matter least are left out.
 
-Keys: up and down (or k and j) choose a gateway; enter shows its parked jobs by reason, with their money, and esc goes back; p pauses the
-gateway and r resumes it, and both ask first; q ends it. While Redis is away, the last figures stay, and a line says so.`,
+Keys: up and down (or k and j) choose a gateway; enter shows its parked jobs by reason, with their money, and where it has lanes, routes or
+classes what waits in them, with the lanes that have most jobs; esc goes back; p pauses the gateway and r resumes it, and both ask first; q ends it. While Redis is away, the last figures stay, and a line says so.`,
 		Example: "  dispatcher top\n  dispatcher top -g stripe -g adyen",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.top(cmd.Context(), names) },
@@ -85,7 +85,10 @@ func topEnvironment(env []string) []string {
 }
 
 // topRow is one gateway at one look.
-type topRow struct{ desk.Watched }
+type topRow struct {
+	desk.Watched
+	largest *desk.Lanes // those with most jobs; nil where it has none, or its page is not shown
+}
 
 // topSource looks at the gateways, here or at the dispatcher of --server. It connects when it is first asked.
 type topSource struct {
@@ -120,7 +123,10 @@ func (s *topSource) close() {
 	}
 }
 
-func (s *topSource) look(ctx context.Context) ([]topRow, error) {
+// topLanes is how many lanes the page of a gateway has.
+const topLanes = 10
+
+func (s *topSource) look(ctx context.Context, page string) ([]topRow, error) {
 	d, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -133,7 +139,16 @@ func (s *topSource) look(ctx context.Context) ([]topRow, error) {
 	}
 	rows := make([]topRow, len(all.Gateways))
 	for i, one := range all.Gateways {
-		rows[i] = topRow{one}
+		rows[i] = topRow{Watched: one}
+		if one.Gateway != page || one.Lanes == nil {
+			continue
+		}
+		lanes, err := remote.Lanes.Ask(ctx, d, remote.LanesOf{Gateway: page, Top: topLanes, Glance: true})
+		if err != nil {
+			all.Damaged = append(all.Damaged, err.Error())
+			continue
+		}
+		rows[i].largest = &lanes
 	}
 	if len(all.Damaged) > 0 {
 		return rows, errors.New(strings.Join(all.Damaged, "; "))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -15,6 +16,7 @@ type topColumn struct {
 	need  int // 0 is needed most; the one with the highest number is cut first
 	right bool
 	text  func(topRow) string
+	has   func(topRow) bool // the column is there where a gateway has it; nil: always
 }
 
 func count(of func(topRow) int64) func(topRow) string {
@@ -23,20 +25,34 @@ func count(of func(topRow) int64) func(topRow) string {
 
 // topColumns are in the order of the screen. The first starts with room for the mark of the selected gateway, the last takes what is left.
 var topColumns = []topColumn{
-	{"  GATEWAY", 0, false, func(r topRow) string { return "  " + r.Gateway }},
-	{"LIMITS", 10, false, func(r topRow) string { return r.LimitsText() }},
-	{"RATE", 3, true, func(r topRow) string { return fmt.Sprintf("%.1f/s", r.Rate1m) }},
-	{"LAST 2 MINUTES", 8, false, topRow.sparkline},
-	{"QUEUED", 2, true, count(func(r topRow) int64 { return r.Queued })},
-	{"IN FLIGHT", 5, true, count(func(r topRow) int64 { return r.InFlight })},
-	{"RETRYING", 11, true, count(func(r topRow) int64 { return r.Retrying })},
-	{"PENDING", 9, true, count(func(r topRow) int64 { return r.Pending })},
-	{"SCHEDULED", 13, true, count(func(r topRow) int64 { return r.Scheduled })},
-	{"WAITING FOR ROOM", 7, true, count(func(r topRow) int64 { return r.ForRoom() })},
-	{"DONE", 12, true, count(func(r topRow) int64 { return r.Done })},
-	{"PARKED", 4, true, count(func(r topRow) int64 { return r.Dead().Jobs })},
-	{"ETA", 6, true, topRow.eta},
-	{"STATE", 1, false, func(r topRow) string { text, _ := r.state(); return text }},
+	{"  GATEWAY", 0, false, func(r topRow) string { return "  " + r.Gateway }, nil},
+	{"LIMITS", 10, false, func(r topRow) string { return r.LimitsText() }, nil},
+	{"RATE", 3, true, func(r topRow) string { return fmt.Sprintf("%.1f/s", r.Rate1m) }, nil},
+	{"LAST 2 MINUTES", 8, false, topRow.sparkline, nil},
+	{"QUEUED", 2, true, count(func(r topRow) int64 { return r.Queued }), nil},
+	{"LANES", 14, true, topRow.lanes, topRow.hasLanes},
+	{"IN FLIGHT", 5, true, count(func(r topRow) int64 { return r.InFlight }), nil},
+	{"RETRYING", 11, true, count(func(r topRow) int64 { return r.Retrying }), nil},
+	{"PENDING", 9, true, count(func(r topRow) int64 { return r.Pending }), nil},
+	{"SCHEDULED", 13, true, count(func(r topRow) int64 { return r.Scheduled }), nil},
+	{"WAITING FOR ROOM", 7, true, count(func(r topRow) int64 { return r.ForRoom() }), nil},
+	{"DONE", 12, true, count(func(r topRow) int64 { return r.Done }), nil},
+	{"PARKED", 4, true, count(func(r topRow) int64 { return r.Dead().Jobs }), nil},
+	{"ETA", 6, true, topRow.eta, nil},
+	{"STATE", 1, false, func(r topRow) string { text, _ := r.state(); return text }, nil},
+}
+
+// there says that a column is shown for these gateways, where there is room for it.
+func (c topColumn) there(rows []topRow) bool { return c.has == nil || slices.ContainsFunc(rows, c.has) }
+
+func (r topRow) hasLanes() bool { return r.Lanes != nil }
+
+// lanes is how many lanes have jobs in the queue.
+func (r topRow) lanes() string {
+	if r.Lanes == nil {
+		return ""
+	}
+	return job.CountText(r.Lanes.Busy)
 }
 
 const (
@@ -51,6 +67,9 @@ const (
 func topFit(rows []topRow, width int) []int {
 	widths := make([]int, len(topColumns))
 	for i, c := range topColumns {
+		if !c.there(rows) {
+			continue
+		}
 		widths[i] = lipgloss.Width(c.title)
 		for _, r := range rows {
 			widths[i] = max(widths[i], lipgloss.Width(topPlain(c.text(r))))

@@ -46,7 +46,8 @@ type topModel struct {
 
 // topGateways is what the screen looks at.
 type topGateways interface {
-	look(context.Context) ([]topRow, error)
+	// look returns the gateways, and of the one whose page is shown, if any, the lanes too.
+	look(ctx context.Context, page string) ([]topRow, error)
 	act(ctx context.Context, what topAct, gateway string) error
 }
 
@@ -71,8 +72,12 @@ type topActed struct {
 func (m topModel) Init() tea.Cmd { return m.look() }
 
 func (m topModel) look() tea.Cmd {
+	page := ""
+	if m.detail && m.selected < len(m.rows) {
+		page = m.rows[m.selected].Gateway
+	}
 	return func() tea.Msg {
-		rows, err := m.src.look(m.ctx)
+		rows, err := m.src.look(m.ctx, page)
 		return topLooked{rows, err, time.Now()}
 	}
 }

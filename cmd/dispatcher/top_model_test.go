@@ -230,7 +230,7 @@ type recorder struct {
 	err  error
 }
 
-func (r *recorder) look(context.Context) ([]topRow, error) { return r.rows, nil }
+func (r *recorder) look(context.Context, string) ([]topRow, error) { return r.rows, nil }
 
 func (r *recorder) act(_ context.Context, what topAct, gateway string) error {
 	r.did = append(r.did, string(what)+" "+gateway)
@@ -243,7 +243,7 @@ func row(name string, changes ...func(*dispatch.Glance)) topRow {
 	for _, change := range changes {
 		change(&v)
 	}
-	return topRow{desk.Watched{Status: desk.StatusOf(name, v, nil), Calls: make([]int64, 24)}}
+	return topRow{Watched: desk.Watched{Status: desk.StatusOf(name, v, nil), Calls: make([]int64, 24)}}
 }
 
 func TestTopAsksBeforeItActs(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"spillway/internal/cli"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
@@ -24,7 +25,7 @@ var (
 	topStrong = lipgloss.NewStyle().Bold(true)
 )
 
-const topKeys = "q quit  p pause  r resume  up/down choose  enter parked jobs"
+const topKeys = "q quit  p pause  r resume  up/down choose  enter parked jobs and lanes"
 
 const topKeysDetail = "q quit  p pause  r resume  up/down choose  esc back"
 
@@ -57,7 +58,7 @@ func (m topModel) missing() string {
 	}
 	var titles []string
 	for i, width := range topFit(m.rows, m.width) {
-		if width == 0 {
+		if width == 0 && topColumns[i].there(m.rows) {
 			titles = append(titles, strings.ToLower(topColumns[i].title))
 		}
 	}
@@ -88,11 +89,11 @@ func (m topModel) body(lines int) []string {
 	case len(m.rows) == 0:
 		return nil
 	case m.detail:
-		all := m.parked(m.rows[m.selected])
+		all := append(m.parked(m.rows[m.selected]), m.waiting(m.rows[m.selected])...)
 		if len(all) <= lines {
 			return all
 		}
-		return append(all[:lines-1], topFaint.Render(m.cut("more than fits here: dispatcher dlq stats -g "+m.rows[m.selected].Gateway)))
+		return append(all[:lines-1], topFaint.Render(m.cut("more than fits here: dispatcher dlq stats, status and lane list -g "+m.rows[m.selected].Gateway)))
 	}
 	return m.table(lines)
 }
@@ -166,6 +167,40 @@ func (m topModel) parked(r topRow) []string {
 		out = append(append(out, ""), m.sums(job.ForRoom, wait)...)
 	}
 	return append(out, "", topFaint.Render(m.cut("see them with: dispatcher dlq list -g "+r.Gateway)))
+}
+
+// waiting is how the selected gateway's queue is divided, and its lanes with most jobs.
+func (m topModel) waiting(r topRow) (out []string) {
+	text := r.PartsText()
+	if text == "" {
+		return nil
+	}
+	out = append(out, "")
+	for _, line := range cli.Wrap(topPlain("in the queue: "+text), m.width, 2) {
+		out = append(out, m.cut(line))
+	}
+	if r.largest == nil || len(r.largest.Lanes) == 0 {
+		return out
+	}
+	out = append(out, topFaint.Render(m.cut(fmt.Sprintf("%-24s %12s %10s  %s", "LANE", "QUEUED", "IN FLIGHT", "KEPT BACK"))))
+	for _, l := range r.largest.Lanes {
+		out = append(out, m.cut(fmt.Sprintf("%-24s %12s %10s  %s", topCut(l.Name(), 24), job.CountText(l.Queued), inFlightText(l.InFlight), m.keptBack(l))))
+	}
+	if !r.largest.Exact {
+		out = append(out, topFaint.Render(m.cut(job.CountText(r.largest.Looked)+" lanes were looked at, and there are more: dispatcher lane list -g "+r.Gateway)))
+	}
+	return out
+}
+
+// keptBack is until when a lane is not called, and why; empty where it may be.
+func (m topModel) keptBack(l desk.LaneRow) string {
+	switch text := l.HoldText(); {
+	case text != "":
+		return text
+	case l.Until != nil:
+		return "throttled for " + cli.Short(l.Until.Sub(m.now))
+	}
+	return ""
 }
 
 // parkedAs is the jobs that are parked for one reason, with their money.

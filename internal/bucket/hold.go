@@ -82,7 +82,12 @@ func look(ctx context.Context, c redis.Scripter, gateway string, now int64) (Sta
 // lookAt reads one of a gateway's holds: its own, or that of a route or a lane.
 func lookAt(ctx context.Context, c redis.Scripter, gateway, hold string, now int64) (Standing, error) {
 	k := redisdb.NewKeys(gateway)
-	v, err := lookScript.Run(ctx, c, []string{hold, k.Pace(), k.LiveLimits()}, now).Slice()
+	return standingOf(gateway, lookScript.Run(ctx, c, []string{hold, k.Pace(), k.LiveLimits()}, now))
+}
+
+// standingOf reads what look.lua has answered.
+func standingOf(gateway string, answer *redis.Cmd) (Standing, error) {
+	v, err := answer.Slice()
 	if err != nil {
 		return Standing{}, fmt.Errorf("what holds %s back could not be read: %w", gateway, err)
 	}

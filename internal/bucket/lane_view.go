@@ -36,6 +36,8 @@ type LaneTotals struct {
 	Jobs int64
 	// Flows is how many of them each class has on each route: their Lane is empty.
 	Flows map[job.Flow]int64
+	// Held are the routes that are held alone, or were lately, in no order.
+	Held []string
 }
 
 // On returns how many jobs stand in lanes that take a route. Empty is the usual one.
@@ -78,6 +80,8 @@ func LookAtLanes(ctx context.Context, c redis.UniversalClient, gateway string) (
 			t.Jobs = max(int64(n), 0)
 		case name == "busy":
 			t.Busy = max(int64(n), t.Throttled)
+		case strings.HasPrefix(name, "H"):
+			t.Held = append(t.Held, name[1:])
 		case flow && name[0] == 'n' && n > 0:
 			t.Flows[job.Flow{Class: class, Route: route}] = int64(n)
 		}

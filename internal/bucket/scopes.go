@@ -86,6 +86,37 @@ func FlyingIn(ctx context.Context, c redis.UniversalClient, gateway string, of j
 	return ofRoute.Val(), ofLane.Val(), err
 }
 
+// HoldsOfRoutes returns what keeps back the calls of some routes alone, in their order; the zero Standing where nothing does.
+func HoldsOfRoutes(ctx context.Context, c redis.UniversalClient, gateway string, routes []string) ([]Standing, error) {
+	return holdsOf(ctx, c, gateway, routes, redisdb.NewKeys(gateway).HoldOfRoute)
+}
+
+// HoldsOfLanes is as HoldsOfRoutes.
+func HoldsOfLanes(ctx context.Context, c redis.UniversalClient, gateway string, lanes []string) ([]Standing, error) {
+	return holdsOf(ctx, c, gateway, lanes, redisdb.NewKeys(gateway).HoldOfLane)
+}
+
+func holdsOf(ctx context.Context, c redis.UniversalClient, gateway string, names []string, hold func(string) string) ([]Standing, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	k := redisdb.NewKeys(gateway)
+	var answers []*redis.Cmd
+	err := lookScript.Pipelined(ctx, c, func(run redisdb.Runner) {
+		answers = answers[:0]
+		for _, name := range names {
+			answers = append(answers, run([]string{hold(name), k.Pace(), k.LiveLimits()}, 0))
+		}
+	})
+	all := make([]Standing, len(names))
+	for i, answer := range answers {
+		if err == nil {
+			all[i], err = standingOf(gateway, answer)
+		}
+	}
+	return all, err
+}
+
 // LookIn returns what keeps back the calls of one route, and of one lane, to whoever has no pacer of the gateway; the zero Standing where nothing does.
 func LookIn(ctx context.Context, c redis.Scripter, gateway string, of job.Flow) (route, lane Standing, err error) {
 	k := redisdb.NewKeys(gateway)

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"spillway/internal/admission"
 	"spillway/internal/bucket"
@@ -35,8 +36,15 @@ func TestTheGatewaysPageShowsLanes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for _, f := range []job.Failure{{Scope: job.ScopeLane, Why: "HTTP 429 <for him>"}, {Scope: job.ScopeRoute, Why: "HTTP 503 of refunds"}} {
+		f.Kind, f.For, f.Written, f.Flow = job.Wait, time.Hour, true, job.Flow{Lane: "<hog>", Route: "refund", Kept: true}
+		if _, err := p.Failed(t.Context(), job.Circuit{}, f); err != nil {
+			t.Fatal(err)
+		}
+	}
 	page := "/gateways/" + r.g.Name
 	_, text := r.get(page)
+	wants(t, text, "held: HTTP 429 &lt;for him&gt;", "held until ", ": HTTP 503 of refunds</span>")
 	wants(t, text, "urgent <b>5</b>", "normal <b>5</b>", "(at least 20 % of the calls)", "refund</a> <b>5</b>", ">1/d<", "without one <b>5</b>", "Lanes with jobs: <b>6</b>", "throttled:</span> <b>1</b>",
 		"lane=%3Chog%3E", "&lt;hog&gt;</a>", "until <time", "1/h ", `data-label="In flight" class="n">1</td>`, `data-label="In flight" class="n">0</td>`)
 	lacks(t, text, "<hog>")

@@ -52,14 +52,20 @@ type LaneRow struct {
 	InFlight *int64     `json:"in_flight"`
 	Until    *time.Time `json:"throttled_until"` // nil: it may be called
 	Paused   bool       `json:"paused"`          // until lane resume
-	Limits   []string   `json:"limits"`
-	Weight   int64      `json:"weight"`
+	// HeldUntil is when a hold of it alone ends. Where it is nil and there is a HoldReason, the hold is over, and one call goes ahead.
+	HeldUntil  *time.Time `json:"held_until,omitempty"`
+	HoldReason string     `json:"hold_reason,omitempty"`
+	Limits     []string   `json:"limits"`
+	Weight     int64      `json:"weight"`
 	// Share is how many calls a second it has while all lanes with jobs want as many as they can have, about; nil where nobody can say.
 	Share *float64 `json:"share_per_second"`
 }
 
 // Name is the lane's name for a person.
 func (l LaneRow) Name() string { return laneText(l.Lane) }
+
+// HoldText is what keeps the lane back alone, for a person: a pause or a hold; empty if neither does. Its limits may.
+func (l LaneRow) HoldText() string { return aloneText(l.Paused, l.HeldUntil, l.HoldReason) }
 
 // noLanes is the error of a gateway that has no lanes.
 func (g *Gateway) noLanes() error {
@@ -106,8 +112,26 @@ func (g *Gateway) lanesOf(ctx context.Context, s Status, q LaneQuery) (v Lanes, 
 	if err != nil {
 		return v, err
 	}
-	v.Lanes, err = g.rows(ctx, largest.Lanes, s, flying)
-	return v, err
+	if v.Lanes, err = g.rows(ctx, largest.Lanes, s, flying); err != nil {
+		return v, err
+	}
+	return v, g.heldLanes(ctx, v.Lanes, s.Glance.Now)
+}
+
+// heldLanes fills in which lanes are held alone.
+func (g *Gateway) heldLanes(ctx context.Context, rows []LaneRow, now time.Time) error {
+	var names []string
+	var at []int
+	for i, l := range rows {
+		if l.Until != nil { // a lane that is held may not be called
+			names, at = append(names, l.Lane), append(at, i)
+		}
+	}
+	holds, err := bucket.HoldsOfLanes(ctx, g.redis, g.Name, names)
+	for i, h := range holds {
+		rows[at[i]].HeldUntil, rows[at[i]].HoldReason = heldAlone(h, now)
+	}
+	return err
 }
 
 // rows are lanes with what holds for each.
@@ -201,6 +225,9 @@ func (g *Gateway) LookAtLane(ctx context.Context, name string) (v LaneShown, err
 	if err != nil {
 		return v, err
 	}
+	if err := g.heldLanes(ctx, rows, s.Glance.Now); err != nil {
+		return v, err
+	}
 	v = LaneShown{Gateway: g.Name, LaneRow: rows[0], Used: []LaneUse{}, Flows: []LaneFlow{}}
 	if look.Ready.After(look.Now) {
 		v.Free = when(look.Ready)
@@ -234,6 +261,8 @@ func (v LaneShown) why(s Status, look bucket.LaneLook) string {
 		return "it is paused: dispatcher lane resume"
 	case s.Why() != "":
 		return s.Word() + ", " + s.Why()
+	case v.HoldReason != "":
+		return v.HoldText()
 	case v.Free != nil:
 		return "its limits have no permit before " + job.Moment(*v.Free)
 	case v.Until != nil && look.Dear:

@@ -3,7 +3,9 @@ package desk
 import (
 	"fmt"
 	"strings"
+	"time"
 
+	"spillway/internal/bucket"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
@@ -14,6 +16,10 @@ type RouteStatus struct {
 	// Queued is how many jobs that take it wait in the queue; nil where nobody counts them.
 	Queued *int64   `json:"queued"`
 	Limits []string `json:"limits"` // besides the gateway's
+	Paused bool     `json:"paused,omitempty"`
+	// HeldUntil is when a hold of it alone ends. Where it is nil and there is a HoldReason, the hold is over, and one call goes ahead.
+	HeldUntil  *time.Time `json:"held_until,omitempty"`
+	HoldReason string     `json:"hold_reason,omitempty"`
 }
 
 // ClassStatus is how a class of a gateway stands.
@@ -36,7 +42,8 @@ type LanesStatus struct {
 // parts fills in how the queue is divided.
 func (s *Status) parts(p dispatch.Parts, ofLanes []job.Limit) {
 	for _, r := range p.Routes {
-		one := RouteStatus{Route: r.Name, Limits: limitTexts(r.Limits)}
+		one := RouteStatus{Route: r.Name, Limits: limitTexts(r.Limits), Paused: r.Paused}
+		one.HeldUntil, one.HoldReason = heldAlone(r.Hold, s.Glance.Now)
 		if r.Queued >= 0 {
 			one.Queued = new(r.Queued)
 		}
@@ -48,6 +55,30 @@ func (s *Status) parts(p dispatch.Parts, ofLanes []job.Limit) {
 	if t := p.Lanes; t != nil {
 		s.Lanes = &LanesStatus{t.Busy, t.Throttled, t.Jobs, p.Unsorted, limitTexts(ofLanes)}
 	}
+}
+
+// heldAlone is until when a route or a lane is held, and why. Without an end and with a reason, the hold is over, and one call goes ahead.
+func heldAlone(h bucket.Standing, now time.Time) (until *time.Time, why string) {
+	switch {
+	case h.HeldUntil.After(now):
+		return when(h.HeldUntil), h.Reason
+	case h.Probing:
+		return nil, h.Reason
+	}
+	return nil, ""
+}
+
+// aloneText is what keeps a route or a lane back alone, for a person; empty if nothing does.
+func aloneText(paused bool, until *time.Time, why string) string {
+	switch {
+	case paused:
+		return "paused"
+	case until != nil:
+		return "held until " + job.Moment(*until) + ": " + why
+	case why != "":
+		return "hold over, one call goes ahead: " + why
+	}
+	return ""
 }
 
 // PartsText says how the queue is divided, for a person; empty where it is not.
@@ -86,6 +117,9 @@ func (s Status) routesText() string {
 		if len(r.Limits) > 0 {
 			all[i] += " (" + strings.Join(r.Limits, " ") + ")"
 		}
+		if text := r.HoldText(); text != "" {
+			all[i] += " " + text
+		}
 	}
 	return strings.Join(all, ", ")
 }
@@ -97,6 +131,9 @@ func (r RouteStatus) Name() string {
 	}
 	return r.Route
 }
+
+// HoldText is what keeps the route back alone, for a person; empty if nothing does. Its limits may.
+func (r RouteStatus) HoldText() string { return aloneText(r.Paused, r.HeldUntil, r.HoldReason) }
 
 // checkPriority returns why jobs of the gateway can't have a class from now on, or nil.
 func (g *Gateway) checkPriority(a Action, class string) error {

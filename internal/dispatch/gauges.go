@@ -85,7 +85,7 @@ var (
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []shown{gaugeRead, gaugeJobs, gaugeLookAge, gaugeLookFails, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
 		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugeBraked, gaugePaused, gaugeStopped, gaugeTold, gaugeToldHeld, gaugeBehind, gaugeBehindAge, gaugeDropped, gaugeTrail, gaugeTrailHead, gaugeETA,
-		gaugeRoute, gaugeClass, gaugeLanes, gaugeThrottled, gaugeInLanes, gaugeLane, gaugeOtherLanes, gaugeStuck} {
+		gaugeRoute, gaugeRouteHeld, gaugeRoutePause, gaugeClass, gaugeLanes, gaugeThrottled, gaugeInLanes, gaugeLane, gaugeOtherLanes, gaugeLanesHeld, gaugeStuck} {
 		out <- d.Desc
 	}
 }

@@ -11,17 +11,19 @@ import (
 
 	"spillway/internal/bucket"
 	"spillway/internal/config"
-	"spillway/internal/redisdb"
 )
 
 var (
 	gaugeRoute      = gauge("route_queued_jobs", "Jobs in the queue by the route that they take, empty for the gateway's own request. Missing where it has neither lanes nor routes with limits.", "route")
+	gaugeRouteHeld  = gauge("route_held_seconds", "How long a route is held alone yet. 0 while it is not. Missing where the gateway has neither lanes nor routes with limits.", "route")
+	gaugeRoutePause = gauge("route_paused", "1 while an operator keeps a route back alone; 0 else. Missing as spillway_route_held_seconds is.", "route")
 	gaugeClass      = gauge("class_queued_jobs", "Jobs in the queue by class. Where the gateway has no lanes, those that were called before are left out.", "class")
 	gaugeLanes      = gauge("lanes_with_jobs", "Lanes with jobs in the queue. Missing, as the rest of lanes, where the gateway has neither lanes nor routes with limits.")
 	gaugeThrottled  = gauge("lanes_throttled", "Lanes with jobs in the queue that have no permit before some moment.")
 	gaugeInLanes    = gauge("lanes_queued_jobs", "Jobs in the queue that stand in lanes.")
 	gaugeLane       = gauge("lane_queued_jobs", "Jobs in the queue of each of the ten lanes with most: rank 1 has most. Their names are no labels: dispatcher lane list has them.", "rank")
 	gaugeOtherLanes = gauge("lanes_other_queued_jobs", "Jobs in the queue of all lanes but those ten.")
+	gaugeLanesHeld  = gauge("lanes_held", "How many of those ten lanes are held alone: dispatcher lane list says which, and why.")
 	gaugeStuck      = gauge("lanes_stuck_seconds", "For how long the next job of one of those ten lanes has waited longer than for three turns, of the one for which that is longest, while calls are made and neither the lane's limits, its route's nor a higher class keep it back. 0 where all go on.")
 )
 
@@ -80,11 +82,11 @@ func (w *laneWatch) look(ctx context.Context, c redis.UniversalClient, gateway s
 }
 
 // stuck returns for how long the next task of a lane has been the same, beyond the time in which all lanes have three turns, of the one for which that is longest.
-func (w *laneWatch) stuck(v Glance, g config.Gateway, paused []string) (longest time.Duration) {
+func (w *laneWatch) stuck(v Glance, g config.Gateway) (longest time.Duration) {
 	since := map[string]time.Time{}
 	turns := span(3 * float64(v.Parts.Lanes.Busy) / max(v.Rate, 1e-9))
 	for _, s := range w.largest {
-		if slices.Contains(paused, s.Route) || kept(v, g, s) {
+		if kept(v, g, s) {
 			continue
 		}
 		key := s.Next + " " + s.Lane
@@ -102,7 +104,9 @@ func kept(v Glance, g config.Gateway, s bucket.LaneSize) bool {
 	if v.Hold.Paused || v.Hold.HeldUntil.After(v.Now) || v.Stopped != "" || s.Until.After(v.Now) {
 		return true
 	}
-	if slices.ContainsFunc(g.Routes, func(r config.Route) bool { return r.Name == s.Route && len(r.Limits) > 0 }) {
+	if slices.ContainsFunc(v.Parts.Routes, func(r Part) bool {
+		return r.Name == s.Route && (len(r.Limits) > 0 || r.Paused || r.Hold.Probing || r.Hold.HeldUntil.After(v.Now))
+	}) {
 		return true
 	}
 	above := classesAbove(g, s.Class)
@@ -119,6 +123,8 @@ func (r *reading) parts(ctx context.Context, c redis.UniversalClient, g config.G
 	for _, one := range v.Parts.Routes {
 		if one.Queued >= 0 {
 			r.gauge(gaugeRoute, float64(one.Queued), one.Name)
+			r.gauge(gaugeRouteHeld, max(one.Hold.HeldUntil.Sub(v.Now).Seconds(), 0), one.Name)
+			r.gauge(gaugeRoutePause, map[bool]float64{true: 1}[one.Paused], one.Name)
 		}
 	}
 	for _, one := range v.Parts.Classes {
@@ -143,18 +149,25 @@ func (r *reading) parts(ctx context.Context, c redis.UniversalClient, g config.G
 	r.gauge(gaugeThrottled, float64(t.Throttled))
 	r.gauge(gaugeInLanes, float64(t.Jobs))
 	r.gauge(gaugeOtherLanes, float64(max(others, 0)))
-	paused, err := pausedRoutes(ctx, c, g)
-	r.gauge(gaugeStuck, w.stuck(v, g, paused).Seconds())
+	r.gauge(gaugeStuck, w.stuck(v, g).Seconds())
+	held, err := heldLanes(ctx, c, r.gateway, largest, v.Now)
+	r.gauge(gaugeLanesHeld, float64(held))
 	return err
 }
 
-// pausedRoutes are the names of the routes that an operator has paused.
-func pausedRoutes(ctx context.Context, c redis.UniversalClient, g config.Gateway) (names []string, err error) {
-	all, err := bucket.AllOverridden(ctx, c, g.Name, redisdb.OfRoute, g.RouteNames())
-	for i, o := range all {
-		if o.Paused {
-			names = append(names, g.Routes[i].Name)
+// heldLanes is how many of some lanes are held alone.
+func heldLanes(ctx context.Context, c redis.UniversalClient, gateway string, lanes []bucket.LaneSize, now time.Time) (n int, err error) {
+	var names []string
+	for _, s := range lanes {
+		if s.Until.After(now) { // a lane that is held may not be called
+			names = append(names, s.Lane)
 		}
 	}
-	return names, err
+	holds, err := bucket.HoldsOfLanes(ctx, c, gateway, names)
+	for _, h := range holds {
+		if h.HeldUntil.After(now) {
+			n++
+		}
+	}
+	return n, err
 }

@@ -92,11 +92,60 @@ func TestLanesAreSeen(t *testing.T) {
 	r.clean()
 }
 
+// Holds of one lane and of one route, and a pause, are gauges of their own: of each route, and of the lanes with most jobs how many.
+func TestHoldsOfOneLaneAndOneRouteAreSeen(t *testing.T) {
+	t.Parallel()
+	r := routed(t, &stamped{}, `{url: URL/, idempotency_prefix: ""}`, viewed)
+	g, reg := r.cfg.Gateways[0], r.instruments()
+	r.admit(laneJobs("hog", "", "", 6)...)
+	r.admit(laneJobs("hog", "refund", "", 1)...)
+	r.admit(laneJobs("m", "", "", 2)...)
+	p, err := Pacer(r.db.Client, g, bucket.NewMetrics(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close(t.Context()) })
+	p.AtMost(10)
+	if _, err := p.Next(t.Context()); err != nil { // the jobs go to their lanes
+		t.Fatal(err)
+	}
+	check := func(when string, want map[string]float64) {
+		t.Helper()
+		for name, at := range want {
+			name, label, _ := strings.Cut(name, " ")
+			labels := []string{label}
+			if label == "" {
+				labels = nil
+			}
+			if is, there := value(t, reg, "spillway_"+name, labels...); !there || is < at-60 || is > at {
+				t.Errorf("%s: %s %s is %v, want %v", when, name, label, is, at)
+			}
+		}
+	}
+	check("before", map[string]float64{`route_held_seconds route="refund"`: 0, `route_paused route="refund"`: 0, `route_held_seconds route=""`: 0, "lanes_held": 0})
+	for scope, long := range map[job.Scope]time.Duration{job.ScopeLane: 2 * time.Hour, job.ScopeRoute: time.Hour} {
+		f := job.Failure{Kind: job.Wait, For: long, Written: true, Why: "HTTP 429", Scope: scope, Flow: job.Flow{Lane: "hog", Route: "refund", Kept: true}}
+		if _, err := p.Failed(t.Context(), job.Circuit{}, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.PauseRoute(t.Context(), "refund", true); err != nil {
+		t.Fatal(err)
+	}
+	check("held", map[string]float64{`route_held_seconds route="refund"`: 3600, `route_held_seconds route=""`: 0})
+	if is, _ := value(t, reg, "spillway_lanes_held"); is != 1 {
+		t.Errorf("%v of two lanes are held", is)
+	}
+	if is, _ := value(t, reg, "spillway_route_paused", `route="refund"`); is != 1 {
+		t.Errorf("the paused route: %v", is)
+	}
+}
+
 // A lane that nothing keeps back, and whose next job stays where it is, is seen.
 func TestALaneThatIsStuckIsSeen(t *testing.T) {
 	t.Parallel()
 	w, now := &laneWatch{}, time.Now()
-	g := config.Gateway{Routes: []config.Route{{Name: "limited", Limits: []job.Limit{{N: 1, Window: time.Hour}}}}, Priority: &config.Priority{Classes: []string{"urgent", "normal"}, Default: "normal"}}
+	g := config.Gateway{Priority: &config.Priority{Classes: []string{"urgent", "normal"}, Default: "normal"}}
 	for _, step := range []struct {
 		next  string
 		until time.Duration
@@ -105,15 +154,15 @@ func TestALaneThatIsStuckIsSeen(t *testing.T) {
 		route string
 		want  time.Duration
 	}{{next: "a~1"}, {next: "a~1", want: 50 * time.Second}, {next: "a~1", want: 110 * time.Second}, {next: "a~1", until: time.Hour}, {next: "a~1"}, {next: "a~1", want: 50 * time.Second},
-		{next: "b~1"}, {next: "b~1", hold: true}, {next: "b~1"}, {next: "b~1", above: 1}, {next: "b~1"}, {next: "b~1", route: "limited"}, {next: "b~1"}, {next: "b~1", route: "paused"}, {next: "b~1"}, {next: "b~1", want: 50 * time.Second}} {
+		{next: "b~1"}, {next: "b~1", hold: true}, {next: "b~1"}, {next: "b~1", above: 1}, {next: "b~1"}, {next: "b~1", route: "limited"}, {next: "b~1"}, {next: "b~1", route: "paused"}, {next: "b~1"}, {next: "b~1", route: "held"}, {next: "b~1"}, {next: "b~1", want: 50 * time.Second}} {
 		now = now.Add(time.Minute)
-		v := Glance{Parts: Parts{Lanes: &bucket.LaneTotals{Busy: 10, Flows: map[job.Flow]int64{{Class: "urgent"}: step.above}}}} // three turns take 10 s
+		v := Glance{Parts: Parts{Routes: []Part{{Name: "limited", Limits: []job.Limit{{N: 1, Window: time.Hour}}}, {Name: "paused", Paused: true}, {Name: "held", Hold: bucket.Standing{HeldUntil: now.Add(time.Hour)}}}, Lanes: &bucket.LaneTotals{Busy: 10, Flows: map[job.Flow]int64{{Class: "urgent"}: step.above}}}} // three turns take 10 s
 		v.Now, v.Hold.Paused, v.Rate = now, step.hold, 3
 		w.largest = []bucket.LaneSize{{Lane: "m", Jobs: 1, Next: step.next, Route: step.route}}
 		if step.until > 0 {
 			w.largest[0].Until = now.Add(step.until)
 		}
-		if is := w.stuck(v, g, []string{"paused"}); is != step.want {
+		if is := w.stuck(v, g); is != step.want {
 			t.Errorf("%+v: %s", step, is)
 		}
 	}

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -9,6 +10,7 @@ import (
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // Part is how many jobs of a gateway take a route, or are of a class.
@@ -21,6 +23,9 @@ type Part struct {
 	Limits []job.Limit
 	// Floor is the share of the calls that a class has at least, in percent.
 	Floor int64
+	// Hold is what keeps back the calls of a route alone, and Paused says that an operator does.
+	Hold   bucket.Standing
+	Paused bool
 }
 
 // Parts is how the queue of a gateway is divided.
@@ -53,6 +58,9 @@ func lookAtParts(ctx context.Context, c redis.UniversalClient, g config.Gateway,
 	for _, r := range g.Routes {
 		p.Routes = append(p.Routes, Part{Name: r.Name, Queued: p.on(r.Name), Limits: r.Limits})
 	}
+	if err := p.keptBack(ctx, c, g); err != nil {
+		return p, err
+	}
 	classes := g.Priority.List()
 	if len(classes) == 0 {
 		return p, nil
@@ -76,6 +84,30 @@ func lookAtParts(ctx context.Context, c redis.UniversalClient, g config.Gateway,
 		p.Classes = append(p.Classes, Part{Name: class.Name, Queued: n, Floor: class.Floor})
 	}
 	return p, err
+}
+
+// keptBack fills in which routes are held alone or paused.
+func (p *Parts) keptBack(ctx context.Context, c redis.UniversalClient, g config.Gateway) error {
+	if p.Lanes == nil || len(p.Routes) == 0 {
+		return nil
+	}
+	names := make([]string, len(p.Routes))
+	for i, r := range p.Routes {
+		names[i] = r.Name
+	}
+	own, err := bucket.AllOverridden(ctx, c, g.Name, redisdb.OfRoute, names)
+	if err != nil {
+		return err
+	}
+	held := slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(p.Lanes.Held, name) })
+	holds, err := bucket.HoldsOfRoutes(ctx, c, g.Name, held)
+	for i := range p.Routes {
+		p.Routes[i].Paused = own[i].Paused
+		if at := slices.Index(held, p.Routes[i].Name); at >= 0 && err == nil {
+			p.Routes[i].Hold = holds[at]
+		}
+	}
+	return err
 }
 
 func (p Parts) on(route string) int64 {

@@ -16,6 +16,8 @@ type LanesOf struct {
 	Top int `json:"top,omitempty"`
 	// Throttled leaves out those that may be called.
 	Throttled bool `json:"throttled,omitempty"`
+	// Glance looks at 5,000 lanes at most, for what is drawn again and again.
+	Glance bool `json:"glance,omitempty"`
 }
 
 // Lanes lists the lanes of a gateway with most jobs.
@@ -28,7 +30,7 @@ var Lanes = &Op[LanesOf, None, desk.Lanes]{About{Name: "listLanes", Need: roles.
 		if err != nil {
 			return v, err
 		}
-		return g.LargestLanes(ctx, desk.LaneQuery{Top: q.Top, Throttled: q.Throttled})
+		return g.LargestLanes(ctx, desk.LaneQuery{Top: q.Top, Throttled: q.Throttled, Glance: q.Glance})
 	}}
 
 // OneLane names a lane of a gateway. It is empty for the jobs that have none.
