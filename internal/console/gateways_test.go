@@ -33,6 +33,20 @@ func names(page string) (all []string) {
 	return all
 }
 
+// A phone begins with some rows of a long table, and a box brings the others; a cell that has nothing to say is marked, so that a card leaves it out.
+func TestALongTableBeginsWithSomeRowsOnAPhone(t *testing.T) {
+	t.Parallel()
+	r := setup(t, setting{})
+	r.crowd(rowsOnPhones + 3)
+	_, page := r.get("/")
+	wants(t, page, `class="folds"`, `<input type="checkbox"> Show the other 3 of this page`, `data-label="Queued" class="n none">0<`, `class="rate still"`)
+	_, style := r.get("/assets/style.css")
+	wants(t, style, fmt.Sprintf(".folds:not(:has(.unfold :checked)) tbody tr:nth-child(n+%d) { display: none; }", rowsOnPhones+1))
+	r.crowd(rowsOnPhones)
+	_, page = r.get("/")
+	lacks(t, page, `type="checkbox"`)
+}
+
 // Of many gateways a page shows some; a form without JavaScript finds the others by name and state, and sorts them.
 func TestManyGatewaysHavePagesAndAreFound(t *testing.T) {
 	t.Parallel()

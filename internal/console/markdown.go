@@ -50,7 +50,7 @@ func (w *page) begin(element string) {
 		w.out.WriteString("<ol>")
 	case "table":
 		w.rows = 0
-		w.out.WriteString(`<div class="wide" tabindex="0" role="group" aria-label="Table"><table>`)
+		w.out.WriteString(`<div class="wide" tabindex="0" role="group" aria-label="Table"><table role="table">`)
 	case "pre":
 		w.out.WriteString(`<pre tabindex="0">`)
 	default:
@@ -97,6 +97,19 @@ func (w *page) heading(level int, text string) {
 	w.out.WriteString("<" + tag + ` id="` + id + `">` + inline(text) + "</" + tag + ">\n")
 }
 
+// heading is a section of a page.
+type heading struct{ ID, Title string }
+
+// headingsOf are the sections of a page, in its order, without the page's own title.
+func headingsOf(text string) (all []heading) {
+	for line := range strings.Lines(text) {
+		if h := headingLine.FindStringSubmatch(strings.TrimRight(line, "\n")); h != nil && len(h[1]) > 1 {
+			all = append(all, heading{anchor(h[2]), h[2]})
+		}
+	}
+	return all
+}
+
 // anchor is the id of a heading.
 func anchor(heading string) string {
 	return strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
@@ -115,9 +128,9 @@ func (w *page) item(mark, line string) {
 }
 
 func (w *page) row(line string) {
-	cell, before, after := "td", "<tr>", "</tr>\n"
+	cell, before, after := `td role="cell"`, `<tr role="row">`, "</tr>\n" // the stylesheet takes them from the tables on a phone, so the roles are said
 	if w.rows++; w.rows == 1 {
-		cell, before, after = `th scope="col"`, "<thead><tr>", "</tr></thead>\n<tbody>"
+		cell, before, after = `th role="columnheader" scope="col"`, `<thead role="rowgroup"><tr role="row">`, "</tr></thead>\n"+`<tbody role="rowgroup">`
 	}
 	w.out.WriteString(before)
 	for _, text := range strings.Split(strings.Trim(line, "| "), " | ") {

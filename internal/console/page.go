@@ -61,7 +61,20 @@ var functions = template.FuncMap{
 	"batchlink":    func(name string) string { return batchLink(name, nil) },
 	"sums":         func(text string) []string { return strings.SplitAfter(text, ", ") },
 	"reasons":      job.Reasons,
+	"none":         none,
+	"behind":       func(rows int) int { return max(rows-rowsOnPhones, 0) },
 	"has":          func(all []job.Reason, r job.Reason) bool { return slices.Contains(all, r) },
+}
+
+// rowsOnPhones is with how many rows a long table begins on a phone; the others of its page are asked for. The stylesheet says so too.
+const rowsOnPhones = 20
+
+// none is the class of a cell that has nothing to say: a card on a phone leaves it out. It is empty where the cell has something to say.
+func none(v any) string {
+	if of := reflect.ValueOf(v); of.IsValid() && !of.IsZero() {
+		return ""
+	}
+	return " none"
 }
 
 // words is a name for people. That of a reason or a state has lines under its words.

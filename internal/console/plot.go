@@ -24,6 +24,7 @@ type plot struct {
 	LimitAt    float64 // height of the line of the limit
 	Limit      string  // that line, in words: the limit that binds
 	Most       string  // the highest rate seen
+	Still      bool    // nothing was called
 	Minutes    string
 }
 
@@ -45,7 +46,7 @@ func newPlot(calls []int64, span time.Duration, limits []job.Limit) plot {
 		fmt.Fprintf(&line, "%.1f,%.1f ", float64(i)*step, height(rate))
 	}
 	p := plot{Wide: plotWide, High: plotHigh, Line: strings.TrimSpace(line.String()), LimitAt: height(allowed),
-		Limit: bound.String(), Most: rateText(most), Minutes: short(time.Duration(len(calls)) * span)}
+		Limit: bound.String(), Most: rateText(most), Still: most == 0, Minutes: short(time.Duration(len(calls)) * span)}
 	p.Area = fmt.Sprintf("0,%d %s %d,%d", plotHigh, p.Line, plotWide, plotHigh)
 	return p
 }

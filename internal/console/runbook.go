@@ -11,14 +11,18 @@ import (
 
 type runbookView struct {
 	base
-	Text template.HTML
+	Text     template.HTML
+	Sections []heading
 }
 
-// runbookText is the runbook as HTML. The page is part of the program, so it is made once.
-var runbookText = sync.OnceValue(func() template.HTML { return htmlOf(docs.Runbook) })
+// runbookText is the runbook as HTML, and runbookSections its sections. The page is part of the program, so they are made once.
+var (
+	runbookText     = sync.OnceValue(func() template.HTML { return htmlOf(docs.Runbook) })
+	runbookSections = sync.OnceValue(func() []heading { return headingsOf(docs.Runbook) })
+)
 
 func (c *Console) runbook(w http.ResponseWriter, r *http.Request) error {
-	c.show(w, r, http.StatusOK, "runbook.html", &runbookView{base: base{Title: "Runbook"}, Text: runbookText()})
+	c.show(w, r, http.StatusOK, "runbook.html", &runbookView{base: base{Title: "Runbook"}, Text: runbookText(), Sections: runbookSections()})
 	return nil
 }
 

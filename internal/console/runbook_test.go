@@ -32,6 +32,7 @@ func TestEachStateHasItsSectionOfTheRunbook(t *testing.T) {
 			t.Errorf("%s links to %s, and the runbook has no such section", what, section)
 		}
 	}
+	wants(t, page, `<li><a href="#spillwayheld">SpillwayHeld</a></li>`)
 	for _, alert := range []string{"spillwaydispatcherdown", "spillwayreloadrefused"} {
 		wants(t, page, `<h2 id="`+alert+`">`)
 	}
@@ -48,8 +49,8 @@ see <a href="#there">here</a> or there.</p>
 <pre tabindex="0">type --this &lt;x&gt;
 # that
 </pre>
-<div class="wide" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th scope="col">a</th><th scope="col"><code>b</code></th></tr></thead>
-<tbody><tr><td>1</td><td>see <a href="#y">x</a></td></tr>
+<div class="wide" tabindex="0" role="group" aria-label="Table"><table role="table"><thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">a</th><th role="columnheader" scope="col"><code>b</code></th></tr></thead>
+<tbody role="rowgroup"><tr role="row"><td role="cell">1</td><td role="cell">see <a href="#y">x</a></td></tr>
 </tbody></table></div>
 <ul>
 <li>one

@@ -25,6 +25,22 @@ func (r *rig) fits(name string) {
 	}
 }
 
+// tallest is how high a page may be on a phone, in pixels: some nine screens. The runbook is a text to read.
+const tallest = 8000
+
+// short checks that a page is not endless on a phone.
+func (r *rig) short(name string, wide int64) {
+	r.t.Helper()
+	if wide != 390 || strings.Contains(name, "runbook") {
+		return
+	}
+	if high, err := ask(r, chromedp.Evaluate[int](`document.documentElement.scrollHeight`)); err != nil || high > tallest {
+		r.t.Errorf("%s at %d: %d pixels high, and %d are enough, %v", name, wide, high, tallest, err)
+	} else {
+		r.t.Logf("%s at %d: %d pixels high", name, wide, high)
+	}
+}
+
 // accessible checks that axe-core finds nothing wrong with the page as it stands now.
 func (r *rig) accessible(name string) {
 	r.t.Helper()

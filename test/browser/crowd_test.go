@@ -85,4 +85,30 @@ func TestTheConsoleOfACrowd(t *testing.T) {
 		t.Logf("%s after %s", page.path, time.Since(begun).Round(time.Millisecond))
 		r.pictures(page.name, []int64{390, 1600}, []string{"light"}) // pages as long as these take their time
 	}
+	r.unfolds()
+}
+
+// unfolds checks that a phone shows the other rows of a page when it is asked to, and still does when the page has brought itself up to date.
+func (r *rig) unfolds() {
+	r.t.Helper()
+	const first, folded = "merchants 480,", "merchants 450,"
+	r.do("a phone", chromedp.EmulateViewport(390, 900), chromedp.Navigate(r.url+"/batches"))
+	r.sees(first)
+	if strings.Contains(r.text(), folded) {
+		r.t.Error("all rows are shown on a phone")
+	}
+	r.do("the other rows", chromedp.Click(chromedp.CSS(".unfold input"), chromedp.NodeVisible))
+	r.sees(folded)
+	live := func() string {
+		text, _ := ask(r, chromedp.Evaluate[string](`document.getElementById("live").textContent`))
+		return text
+	}
+	before := live()
+	testkit.Eventually(r.t, 2*time.Minute, "the page to bring itself up to date", func() bool {
+		now := live()
+		return now != before && strings.HasPrefix(now, "Live.")
+	})
+	if !strings.Contains(r.text(), folded) {
+		r.t.Error("the rows that were asked for are gone")
+	}
 }

@@ -263,6 +263,7 @@ func (r *rig) pictures(name string, widths []int64, schemes []string) {
 		for _, light := range schemes {
 			r.do("a picture of "+name, chromedp.EmulateViewport(wide, 900), scheme(light))
 			r.fits(fmt.Sprintf("%s at %d", name, wide))
+			r.short(name, wide)
 			if *axe != "" && !r.silent {
 				r.accessible(fmt.Sprintf("%s at %d, %s", name, wide, light))
 			}

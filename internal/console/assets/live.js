@@ -11,16 +11,18 @@
   const inUse = (part) => {
     const selection = document.getSelection();
     const marked = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
-    return marked || part.matches(":has(input:focus, select:focus, textarea:focus)");
+    return marked || part.matches(":has(input:not([type=checkbox]):focus, select:focus, textarea:focus)");
   };
 
-  // Whoever is at a link or button with the keyboard stays there.
+  // Whoever is at a link or button with the keyboard stays there, and rows that were asked for stay on the page.
   const swap = (part, fresh) => {
-    const within = part.contains(document.activeElement);
-    const all = [...part.querySelectorAll("a, button")];
-    const at = within ? all.indexOf(document.activeElement) : -1;
+    const boxes = () => [...part.querySelectorAll("input[type=checkbox]")];
+    const all = () => [...part.querySelectorAll("a, button, input[type=checkbox]")];
+    const checked = boxes().map((box) => box.checked);
+    const at = all().indexOf(document.activeElement);
     part.replaceChildren(...fresh.childNodes);
-    if (at >= 0) part.querySelectorAll("a, button")[at]?.focus();
+    boxes().forEach((box, i) => (box.checked = checked[i] ?? false));
+    all()[at]?.focus();
   };
 
   const refresh = async () => {
