@@ -17,6 +17,7 @@ type exportJobsFlags struct {
 	gateways            []string
 	states              []string
 	since, until, times string
+	batch               string
 	out                 exportFlags
 }
 
@@ -34,8 +35,8 @@ who settled it and why: jobs of every batch, and of none. A record is kept until
 
 It goes through the keys of Redis in short steps while others work, so the lines are in no order: not in that of the
 file, and not in that of time. Each job comes once, as it stood when it was read; a job that comes in meanwhile may be
-left out. For the jobs of one batch in the order of the file there is "dispatcher batch NAME --export", which is
-quicker, and for a billing file of parked jobs "dispatcher dlq export".
+left out. --batch NAME writes the jobs of one batch in the order of the file, as "dispatcher batch NAME --export" does,
+which is quicker. For a billing file of parked jobs there is "dispatcher dlq export".
 ` + exportedHelp,
 		Example: "  dispatcher export -g stripe --format csv > stripe.csv\n  dispatcher export --time finished --since 2026-11-01 --until 2026-12-01 --state done --format csv\n" +
 			"  dispatcher export --state parked --fields payload.customer -o json",
@@ -48,6 +49,7 @@ quicker, and for a billing file of parked jobs "dispatcher dlq export".
 	fs.StringVar(&f.since, "since", "", "only jobs accepted at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\", RFC 3339")
 	fs.StringVar(&f.until, "until", "", "only jobs accepted before `TIME`")
 	cli.Choice(cmd, &f.times, "time", "which time --since and --until mean: when the job was accepted, or when it was done or discarded", timesAccepted, timesFinished)
+	fs.StringVar(&f.batch, "batch", "", "the jobs of the batch `NAME`, in the order of the file")
 	f.out.declare(cmd)
 	return cmd
 }
@@ -78,7 +80,23 @@ func (f *exportJobsFlags) query(cmd *cobra.Command, now time.Time) (q desk.JobQu
 	return q, nil
 }
 
+// exportOfBatch exports one batch, which is asked for alone.
+func (p *program) exportOfBatch(cmd *cobra.Command, f *exportJobsFlags) error {
+	if f.batch == "" {
+		return emptyFlag("batch")
+	}
+	for _, other := range []string{"state", "since", "until", "time"} {
+		if cmd.Flags().Changed(other) {
+			return cli.Usage("leave one of them out", "--batch writes a whole batch, and --%s chooses among the jobs of all", other)
+		}
+	}
+	return p.batchExport(cmd.Context(), f.batch, &batchFlags{gateways: f.gateways, out: f.out})
+}
+
 func (p *program) exportJobs(cmd *cobra.Command, f *exportJobsFlags) error {
+	if cmd.Flags().Changed("batch") {
+		return p.exportOfBatch(cmd, f)
+	}
 	q, err := f.query(cmd, time.Now())
 	if err != nil {
 		return err

@@ -130,6 +130,25 @@ func TestExportEqualsTheLedgerToTheCent(t *testing.T) {
 	}
 }
 
+// Whoever looks for the jobs of a batch at export finds them there, as batch --export writes them.
+func TestExportOfABatchIsThatOfTheBatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.accept(r.gateway(r.one), job.Enqueued, job.Job{ID: "b", Batch: "2026-11", Cost: 1, Payload: []byte(`{"amount":1050}`)}, job.Job{ID: "a", Batch: "2026-11", Cost: 1}, job.Job{ID: "c", Cost: 1})
+	want, got := r.command("batch", "2026-11", "--export", "--format", "csv"), r.command("export", "--batch", "2026-11", "--format", "csv")
+	if got.code != 0 || got.out != want.out || strings.Count(got.out, "\n") != 3 {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	for _, args := range [][]string{{"--batch", ""}, {"--batch", "2026-11", "--state", "done"}, {"--batch", "2026-11", "--since", "1h"}} {
+		if got := r.command(append([]string{"export"}, args...)...); got.code != 2 {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	if got := r.command("export", "--batch", "nobody"); got.code != 4 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestExportChoosesByStateAndTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -3,13 +3,27 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"spillway/internal/config"
 	"spillway/internal/testkit"
 )
+
+// The log has the first gateways that a run serves by name, and how many more there are.
+func TestRunGreetsSomeOfThousands(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{greeted: "", greeted + 3: "gateways=3 "} {
+		var log strings.Builder
+		served{gateways: make([]config.Gateway, n), log: slog.New(slog.NewTextHandler(&log, nil))}.greet("127.0.0.1:9400")
+		if text := log.String(); strings.Count(text, "msg=serving gateway=") != greeted || strings.Contains(text, "more gateways") != (want != "") || !strings.Contains(text, want) {
+			t.Errorf("%d gateways:\n%s", n, text)
+		}
+	}
+}
 
 // shops is a run whose gateways come from a merchants file.
 type shops struct {

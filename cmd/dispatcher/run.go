@@ -248,8 +248,15 @@ func (s served) takesJobs(ctx context.Context) error {
 	return dispatch.TakesJobs(ctx, s.db, s.file.Load().Names())
 }
 
+// greeted is how many gateways the log greets by name.
+const greeted = 20
+
 func (s served) greet(listen string) {
-	for _, g := range s.gateways {
+	for i, g := range s.gateways {
+		if i == greeted {
+			s.log.Info("serving more gateways", "gateways", len(s.gateways)-greeted, "hint", "dispatcher gateway list names all")
+			return
+		}
 		s.log.Info("serving", "gateway", g.Name, "limits", fmt.Sprint(g.Leak.Limits), "listen", listen)
 	}
 }
