@@ -79,6 +79,8 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.
 	f.DurationVar(&like.lag, "lookup-lag", 0, "with --like, how long searches and lists don't find a new payment, as `TIME`; 0s for as long as the gateway's documents say")
 	f.StringVar(&like.client, "token-client", "", "with --like, the only client that gets OAuth tokens, as `ID:SECRET`; otherwise each that has both")
 	f.Var((*incidentFlag)(&behaviour.Incident), "incident", "`ANSWER` for all, like status=429,retry_after=3s,share=30%")
+	f.StringVar(&behaviour.Amount, "amount", "amount", "`FIELD` of a request that GET /calls shows as the amount charged, in minor units, like amount.value")
+	f.StringVar(&behaviour.Currency, "currency", "currency", "`FIELD` of a request that GET /calls shows as its currency")
 	f.BoolVar(&behaviour.Down, "down", false, "answer every call with 503")
 	f.BoolVar(&behaviour.NoKeys, "no-keys", false, "ignore idempotency keys: every call charges")
 	return cmd

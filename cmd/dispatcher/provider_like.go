@@ -29,7 +29,7 @@ type likeness struct {
 }
 
 // ofTheStrict are the flags that say what a double knows from its table.
-var ofTheStrict = []string{"limit", "limit-by", "decline", "decline-every", "fail-every", "fail", "hang", "save-500", "charge-500", "no-marks", "incident", "down", "no-keys"}
+var ofTheStrict = []string{"limit", "limit-by", "decline", "decline-every", "fail-every", "fail", "hang", "save-500", "charge-500", "no-marks", "incident", "down", "no-keys", "amount", "currency"}
 
 // ofDoubles are the flags of doubles alone.
 var ofDoubles = []string{"time-scale", "token-life", "token-client", "lookup-lag"}

@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"io"
 	"net/http"
 	"path"
 	"regexp"
@@ -64,7 +63,7 @@ func (p *Provider) serveCharge(w http.ResponseWriter, r *http.Request, at time.T
 	o := p.arrive(c)
 	defer p.leave()
 	// The whole body is read, or net/http would notice neither the next request nor that the caller has gone.
-	_, _ = io.Copy(io.Discard, r.Body)
+	c.paid = p.paid(r)
 	sleep(o.service)
 	number := p.settle(c, o)
 	if o.status == 0 {
@@ -231,6 +230,7 @@ func (p *Provider) settle(c *call, o outcome) int {
 	number := 0
 	if o.charges {
 		number = p.book(c)
+		c.charge = number
 	}
 	if o.entry != nil {
 		*o.entry = charge{status: o.status, number: number, retryAfter: o.retryAfter}

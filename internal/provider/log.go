@@ -19,6 +19,8 @@ type call struct {
 	look   bool              // it only asked
 	wait   time.Duration     // with over: when to come again
 	common map[string]string // what it has in common with others, by the limits' By
+	charge int               // the number of the charge that it made; 0: it made none
+	paid   paid              // with a charge
 }
 
 // callLog is the arrivals in the order of their stamps, and apart from it those that used up the limit.

@@ -12,7 +12,7 @@ import (
 )
 
 // Config says how the provider behaves. The zero Config has no limit, answers at once and charges every card.
-// All of it but Seed can be changed while it runs (Set, or PATCH /settings).
+// All of it but Seed, Amount and Currency can be changed while it runs (Set, or PATCH /settings).
 type Config struct {
 	// Limits hold together; none means no limit.
 	Limits []Limit
@@ -51,6 +51,9 @@ type Config struct {
 	LookupLag time.Duration
 	// LookupFail is the share of look-ups, 0 to 1, answered with 500, and LookupHang that of those never answered.
 	LookupFail, LookupHang float64
+	// Amount and Currency are the fields of a request that GET /calls shows of what was charged: whole minor units, and a currency. Dots lead into
+	// fields of fields. Empty: none is shown.
+	Amount, Currency string
 	// NoKeys ignores idempotency keys: every call charges.
 	NoKeys bool
 	// Seed makes the chances repeatable. 0 = random.

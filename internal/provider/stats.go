@@ -3,9 +3,11 @@ package provider
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -113,6 +115,14 @@ type CallLine struct {
 	Status int    `json:"status"`          // 0: not answered, or not yet
 	First  bool   `json:"first,omitempty"` // no call of its job came before
 	Look   bool   `json:"look,omitempty"`  // it only asked; its key is the job's id
+	// Charged says that it moved money. Reference is what the answer calls the charge then; Amount, in minor units, and Currency are as Config reads them.
+	Charged   bool   `json:"charged"`
+	Reference string `json:"reference,omitempty"`
+	Amount    *int64 `json:"amount,omitempty"`
+	Currency  string `json:"currency,omitempty"`
+	// Path and Headers are there where a limit counts by them.
+	Path    string            `json:"path,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // Calls returns the arrivals that are kept, in their order.
@@ -121,12 +131,31 @@ func (p *Provider) Calls() []CallLine {
 	defer p.mu.Unlock()
 	lines := make([]CallLine, len(p.log.calls))
 	for i, c := range p.log.calls {
-		lines[i] = CallLine{At: c.at / 1000, Key: c.key, Status: c.status, First: c.first, Look: c.look}
-		if c.key == "" {
-			lines[i].Key = c.id
-		}
+		lines[i] = c.line()
 	}
 	return lines
+}
+
+func (c *call) line() CallLine {
+	l := CallLine{At: c.at / 1000, Key: c.key, Status: c.status, First: c.first, Look: c.look, Charged: c.charge > 0, Path: c.common[ByPath]}
+	if c.key == "" {
+		l.Key = c.id
+	}
+	if l.Charged {
+		l.Reference, l.Currency = fmt.Sprintf("ch_%d", c.charge), c.paid.currency
+		if c.paid.known {
+			l.Amount = &c.paid.minor
+		}
+	}
+	for by, value := range c.common {
+		if name, is := strings.CutPrefix(by, ByHeader); is {
+			if l.Headers == nil {
+				l.Headers = map[string]string{}
+			}
+			l.Headers[name] = value
+		}
+	}
+	return l
 }
 
 func (p *Provider) serveCalls(w http.ResponseWriter, r *http.Request) {
