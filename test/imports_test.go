@@ -56,6 +56,7 @@ var mayImport = map[string]string{
 	"audit":       "clock job record redisdb",
 	"incarnation": "clock job redisdb",
 	"reconcile":   "job producer",
+	"verify":      "", // a second opinion shares no code with what it judges: limits, records, books
 	"feed":        "job record redisdb",
 	"handoff":     "feed job redisdb",
 	"postgres":    "feed job",
@@ -173,6 +174,9 @@ func TestRules(t *testing.T) {
 		test, ok bool
 	}{
 		{"worker", "spillway/internal/outcome", false, true},
+		{"verify", "spillway/internal/bucket", false, false},
+		{"verify", "spillway/internal/record", false, false},
+		{"verify", "spillway/internal/job", false, false},
 		{"worker", "spillway/internal/queue", false, false},
 		{"client", "spillway/internal/job", false, false},
 		{"worker", "spillway/internal/queue", true, true},

@@ -87,6 +87,7 @@ var stayLocal = map[string]string{
 	"packs list":    "the packs are in the program",
 	"packs show":    "the packs are in the program",
 	"reconcile":     "it compares a file on this machine with every record, and needs Redis itself",
+	"verify":        "it compares files on this machine, and needs neither Redis nor a dispatcher",
 	"login":         "it keeps a login beside the operator",
 	"logout":        "it forgets a login beside the operator",
 	"man":           "it writes the manual pages of the program",

@@ -1,0 +1,149 @@
+package verify
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Fullest is the fullest window of a limit.
+type Fullest struct {
+	Limit   string     `json:"limit"`
+	Gateway string     `json:"gateway,omitempty"` // of the fullest window; empty if there was no call
+	Of      string     `json:"of,omitempty"`      // the path or the value of the header, of the fullest window
+	Allowed int64      `json:"allowed"`
+	Calls   int64      `json:"calls"` // that the limit counted, over all
+	Most    int64      `json:"most"`  // in the fullest window
+	Since   *time.Time `json:"since"` // when its first call came; nil if there was none
+	Over    int64      `json:"over"`  // calls that came while the window before them was full
+}
+
+// windows goes through the calls that a limit counts together, in the order of their stamps.
+type windows struct {
+	number  int
+	limit   Limit
+	fullest Fullest
+	series  string
+	calls   []stamp // those of the last window, from first on
+	first   int
+	worst   *crowd // while it is over
+}
+
+// stamp is when a call came, and where that stands.
+type stamp struct {
+	at, line int64
+	file     int
+}
+
+// crowd is a stretch in which windows had too many calls.
+type crowd struct {
+	most        int64
+	first, last stamp // of the fullest window
+	over        int64
+}
+
+func windowsOf(limits []Limit) []*windows {
+	all := make([]*windows, len(limits))
+	for i, l := range limits {
+		all[i] = &windows{number: i, limit: l, fullest: Fullest{Limit: l.String(), Allowed: l.N}}
+	}
+	return all
+}
+
+// stamped puts a call's stamp into the windows that count it.
+func (c *checker) stamped(at call, p stamp) error {
+	for _, w := range c.windows {
+		with, counted := w.limit.counts(at)
+		if !counted {
+			continue
+		}
+		key := packed(binary.BigEndian.AppendUint16(nil, uint16(w.number)))
+		key = append(append(append(append(key, at.gateway...), 0), with...), 0)
+		key = key.sorted(p.at).sorted(int64(p.file)).sorted(p.line)
+		if err := c.stamps.put(key, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tailOfStamp is the length of the three numbers at the end of a key.
+const tailOfStamp = 3 * 8
+
+func (c *checker) judgeWindows(ctx context.Context) error {
+	err := c.stamps.each(ctx, func(key, _ []byte) error {
+		w := c.windows[binary.BigEndian.Uint16(key)]
+		series, tail := string(key[2:len(key)-tailOfStamp]), key[len(key)-tailOfStamp:]
+		if series != w.series {
+			c.crowded(w)
+			w.series, w.calls, w.first = series, w.calls[:0], 0
+		}
+		w.come(stamp{at: number(tail, 0), file: int(number(tail, 1)), line: number(tail, 2)})
+		if w.worst != nil && int64(len(w.calls)-w.first) <= w.limit.N {
+			c.crowded(w)
+		}
+		return nil
+	})
+	c.stamps.close()
+	for _, w := range c.windows {
+		c.crowded(w)
+	}
+	return err
+}
+
+// come takes the next call into the window that ends with it.
+func (w *windows) come(s stamp) {
+	for w.first < len(w.calls) && s.at-w.calls[w.first].at >= w.limit.Window.Microseconds() {
+		w.first++
+	}
+	if w.first > 1024 && w.first > len(w.calls)/2 {
+		w.calls, w.first = append(w.calls[:0], w.calls[w.first:]...), 0
+	}
+	w.calls = append(w.calls, s)
+	n := int64(len(w.calls) - w.first)
+	w.fullest.Calls++
+	if n > w.fullest.Most {
+		since := time.UnixMicro(w.calls[w.first].at).UTC()
+		w.fullest.Most, w.fullest.Since = n, &since
+		w.fullest.Gateway, w.fullest.Of, _ = strings.Cut(strings.TrimSuffix(w.series, "\x00"), "\x00")
+	}
+	if n <= w.limit.N {
+		return
+	}
+	w.fullest.Over++
+	if w.worst == nil {
+		w.worst = &crowd{}
+	}
+	w.worst.over++
+	if n > w.worst.most {
+		w.worst.most, w.worst.first, w.worst.last = n, w.calls[w.first], s
+	}
+}
+
+// crowded tells of a stretch that is over.
+func (c *checker) crowded(w *windows) {
+	b := w.worst
+	if b == nil {
+		return
+	}
+	w.worst = nil
+	of, with, _ := strings.Cut(strings.TrimSuffix(w.series, "\x00"), "\x00")
+	text := fmt.Sprintf("%d calls within %s from %s, %d over %s", b.most, w.limit.Window, moment(b.first.at), b.most-w.limit.N, w.limit)
+	if w.limit.By != "" && w.limit.Only == "" {
+		text += fmt.Sprintf(" of %q", with)
+	}
+	if b.over > 1 {
+		text += fmt.Sprintf("; %d calls came while the window was full", b.over)
+	}
+	c.found(Finding{Kind: Window, Gateway: of, Text: text, Where: []Place{c.place(b.first.file, b.first.line), c.place(b.last.file, b.last.line)}})
+}
+
+func fullestOf(all []*windows) []*Fullest {
+	list := make([]*Fullest, len(all))
+	for i, w := range all {
+		list[i] = &w.fullest
+	}
+	return list
+}
