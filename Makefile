@@ -9,9 +9,12 @@ SOAK ?= 60s
 CHAOS ?= 1m
 SEED ?= 0
 LANES ?=
+REPORT ?= long
+PARTS ?=
+VERSION ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test stories plain raced long race lint vuln sbom reproducible digests pin fuzz bench soak crash chaos browser manifests oidc image alerts demo module stripe-mock sdk install-test-deps
+.PHONY: help build test stories plain raced long race lint vuln sbom reproducible digests pin fuzz bench soak crash chaos browser manifests oidc image alerts demo module stripe-mock sdk release-report install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -80,6 +83,9 @@ crash: install-test-deps ## kills a process at each of its Redis commands, in ev
 
 chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again; LANES=on or off, or on with every other seed
 	CGO_ENABLED=1 go test -race ./test/chaos -run 'TestChaos$$' -v -timeout 24h -args -chaos $(CHAOS) -seed $(SEED) -lanes=$(LANES)
+
+release-report: install-test-deps ## runs the battery of a release and writes docs/reports/VERSION.md, failures included: REPORT=short takes minutes a part, long (the usual) hours; PARTS=crash,chaos some of it; SEED=n draws the same faults again
+	go run ./test/report -form "$(REPORT)" -parts "$(PARTS)" -version "$(VERSION)" -seed "$(SEED)"
 
 stripe-mock: install-test-deps ## an ERP system's file against Stripe's own mock, which holds each call against Stripe's specification; installs stripe-mock with go install
 	@./test/deps.sh stripe-mock
