@@ -135,6 +135,23 @@ func TestALogCanBeCSV(t *testing.T) {
 	}
 }
 
+// TestWithoutKeysEachSuccessCharges, and under a key the first one does. What the log says itself goes before that.
+func TestWithoutKeysEachSuccessCharges(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		call string
+		want int64
+	}{
+		{`"id":"a","status":200`, 2}, {`"key":"a","status":200`, 1}, {`"id":"a","status":503`, 0}, {`"key":"a","status":200,"charged":true`, 2},
+		{`"id":"a","status":200,"charged":false`, 0}, {`"id":"a","status":200,"look":true`, 0}, {`"key":"a","status":0,"charged":true`, 2},
+	} {
+		log := `{"at":1790000000000000,` + c.call + "}\n" + `{"at":1790000000000001,` + c.call + "}\n"
+		if r := judged(t, log, done("a"), nil); r.Gateways[0].Charges != c.want || r.Counts[ChargedTwice] != c.want/2 {
+			t.Errorf("%s: %d charges, want %d: %v", c.call, r.Gateways[0].Charges, c.want, r.Counts)
+		}
+	}
+}
+
 // TestLinesThatCantBeUsed say what is wrong with them, and stop nothing.
 func TestLinesThatCantBeUsed(t *testing.T) {
 	t.Parallel()
