@@ -264,6 +264,11 @@ func TestVerifyJudgesWhatWasRun(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) { v.find(t, histories[v.kind].copied()) })
 	}
 	w.asFiles(t, histories)
+	calls := 0
+	for _, h := range histories {
+		calls += len(h.calls)
+	}
+	t.Logf("%d violations planted, one at a time, into the files of runs of %d kinds with %d calls", len(planted())-1, len(all), calls) // one row is the control
 }
 
 // asFiles has the program judge all gateways at once.
