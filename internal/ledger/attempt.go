@@ -17,10 +17,11 @@ import (
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.cfg.Age()
-	b.cfg.Counted.by(owner)
+	lead := max(deadline-b.cfg.Timeout, 0)
+	seen, process, longest := b.cfg.Counted.opens(owner, lead)
 	reply, err := record.Open.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), id, generation, owner, deadline.Microseconds(),
 		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent, b.routeSent,
-		b.brakes, max(deadline-b.cfg.Timeout, 0).Microseconds(), b.cfg.Counted.text()).Slice()
+		b.brakes, lead.Microseconds(), seen, process, longest.Microseconds()).Slice()
 	if aside, err := b.orAside(ctx, id, "", err); aside {
 		return job.Attempt{}, job.OpenStale, nil
 	} else if err != nil {
@@ -30,8 +31,8 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	if err == nil {
 		digest, _ := at[string](reply, digestAt)
 		opening = b.unseal(&a, digest, opening)
-		seen, _ := at[string](reply, seenAt)
-		b.cfg.Counted.see(seen)
+		now, _ := at[string](reply, seenAt)
+		b.cfg.Counted.see(now)
 	}
 	return a, opening, err
 }

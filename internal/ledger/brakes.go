@@ -17,24 +17,27 @@ import (
 // Counted is what one process has seen of the money that is counted for a gateway's brakes: by it Redis can be told what it has lost. The zero Counted has seen nothing. Safe
 // for concurrent use.
 type Counted struct {
-	mu     sync.Mutex
-	born   string            // see money.lua
-	opened map[string]string // by currency: what this process has opened in all, in minor units
-	owner  string            // as open.lua knows the process
+	mu      sync.Mutex
+	born    string            // see money.lua
+	opened  map[string]string // by currency: what this process has opened in all, in minor units
+	lead    time.Duration     // how long after its opening a call was to be written at the latest, at the most
+	process string            // as open.lua knows it
+	said    string            // text; empty: to be made anew
 }
 
 // see takes in what open.lua answered, "born currency money"; empty: nothing was counted.
 func (c *Counted) see(text string) {
-	f := strings.Fields(text)
-	if len(f) != 3 {
+	born, rest, _ := strings.Cut(text, " ")
+	currency, money, ok := strings.Cut(rest, " ")
+	if !ok {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.born != f[0] {
-		c.born, c.opened = f[0], map[string]string{}
+	if c.born != born {
+		c.born, c.opened = born, map[string]string{}
 	}
-	c.opened[f[1]] = later(c.opened[f[1]], f[2])
+	c.opened[currency], c.said = later(c.opened[currency], money), ""
 }
 
 // later returns the larger of two numbers: answers may come in another order than they were given in.
@@ -47,25 +50,27 @@ func later(a, b string) string {
 	return b
 }
 
-// text is what was seen, as the scripts read it: "born CURRENCY:MONEY …".
+// text is what was seen, as the scripts read it: "born CURRENCY:MONEY …"; empty if nothing was. The lock is held.
 func (c *Counted) text() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	text := c.born
-	for _, currency := range slices.Sorted(maps.Keys(c.opened)) {
-		text += " " + currency + ":" + c.opened[currency]
+	if c.said != "" || c.born == "" {
+		return c.said
 	}
-	return text
+	c.said = c.born
+	for _, currency := range slices.Sorted(maps.Keys(c.opened)) {
+		c.said += " " + currency + ":" + c.opened[currency]
+	}
+	return c.said
 }
 
-// by notes how open.lua knows the process.
-func (c *Counted) by(owner string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// opens notes that a call is being opened, which will be written lead later at the latest, and returns what was seen so far, how open.lua knows the process, and the longest lead so far.
+func (c *Counted) opens(owner string, lead time.Duration) (seen, process string, longest time.Duration) {
 	if i := strings.LastIndexByte(owner, '.'); i > 0 {
 		owner = owner[:i]
 	}
-	c.owner = owner
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.process, c.lead = owner, max(c.lead, lead)
+	return c.text(), owner, c.lead
 }
 
 // TellCounted tells Redis what this process has opened, in case it has lost some of it. A gateway without brakes costs nothing.
@@ -73,14 +78,14 @@ func (b *Books) TellCounted(ctx context.Context) error {
 	if b.brakes == "" {
 		return nil
 	}
-	seen := b.cfg.Counted.text()
+	c := b.cfg.Counted
+	c.mu.Lock()
+	seen, process, longest := c.text(), c.process, c.lead
+	c.mu.Unlock()
 	if seen == "" {
 		return nil
 	}
-	b.cfg.Counted.mu.Lock()
-	owner := b.cfg.Counted.owner
-	b.cfg.Counted.mu.Unlock()
-	return record.TellCounted.Run(ctx, b.c, []string{b.keys.Brakes()}, b.cfg.NowMicros.Now(), owner, seen).Err()
+	return record.TellCounted.Run(ctx, b.c, []string{b.keys.Brakes()}, b.cfg.NowMicros.Now(), process, seen, longest.Microseconds()).Err()
 }
 
 // BrakeWindow is how one limit of money stands.

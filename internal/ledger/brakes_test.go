@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/record"
 )
 
 // braked is a bench whose gateway has brakes, as a file has them.
@@ -111,4 +113,81 @@ func TestBrakesAreLiftedForATime(t *testing.T) {
 	want(t, "lifted by", s.LiftedBy+": "+s.LiftedWhy, "me: month's end")
 	b.now += time.Minute.Microseconds()
 	want(t, "in force again", openNext(), job.OpenBraked)
+}
+
+// limits has the gateway's file have limits of EUR 10 in these windows.
+func (b *bench) limits(windows ...time.Duration) {
+	b.cfg.Brakes.Limits = nil
+	for _, w := range windows {
+		b.cfg.Brakes.Limits = append(b.cfg.Brakes.Limits, job.MoneyLimit{Most: money(1000, "EUR"), Window: w})
+	}
+	b.on(b.c)
+}
+
+// pay has a job of EUR called.
+func (b *bench) pay(id, amount string) {
+	b.t.Helper()
+	b.accept("park", paying(id, amount, "EUR"))
+	_, g := b.pull()
+	a, o := b.open(id, g, "p.1")
+	want(b.t, "opening of "+id, o, job.OpenGo)
+	b.must(b.books.Done(b.ctx, a, job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone, At: time.UnixMicro(b.now)}))
+}
+
+// However many windows files have had, what is counted in a long one stays known for 31 days after the last file with it; short ones go after a day.
+func TestWindowsOfManyFilesAreCounted(t *testing.T) {
+	t.Parallel()
+	b := braked(t, "EUR 10/1m", "EUR 8")
+	const long = 20 * 24 * time.Hour
+	b.limits(long)
+	b.pay("first", "400")
+	for i := range 20 {
+		b.now += 3 * time.Hour.Microseconds()
+		b.limits(time.Duration(20+i)*time.Second, time.Duration(200+i)*time.Second)
+		b.pay(fmt.Sprint("other-", i), "1")
+	}
+	b.limits(long)
+	s, err := b.books.Brakes(b.ctx)
+	b.must(err)
+	want(t, "called in the long window", s.Windows[0].Called, 420)
+	b.now += 25 * time.Hour.Microseconds()
+	b.limits(time.Minute)
+	b.pay("late", "1")
+	left := map[string]bool{}
+	for field := range b.c.HGetAll(b.ctx, b.keys.Brakes()).Val() {
+		if f := strings.Split(field, ":"); f[0] == "b" || f[0] == "s" || f[0] == "h" {
+			left[f[2]] = true
+		}
+	}
+	for _, w := range []time.Duration{long, time.Minute, 24 * time.Hour} {
+		if name := fmt.Sprint(w.Microseconds()); !left[name] {
+			t.Errorf("%v is not counted", w)
+		} else {
+			delete(left, name)
+		}
+	}
+	want(t, "windows that are counted still", len(left), 0)
+}
+
+// What an older version has counted for an attempt, with the lengths of windows in µs, is given back where the call was surely not made.
+func TestWhatAnOlderVersionCountedIsGivenBack(t *testing.T) {
+	t.Parallel()
+	b := braked(t, "EUR 10/1m", "EUR 8")
+	b.accept("park", paying("first", "700", "EUR"))
+	id, g := b.pull()
+	a, o := b.open(id, g, "p.1")
+	want(t, "opening", o, job.OpenGo)
+	field := record.Short("counted")
+	now := b.c.HGet(b.ctx, b.keys.Job(id), field).Val()
+	older := strings.Replace(now, " 86400 60 ", " 86400000000 60000000 ", 1)
+	if older == now {
+		t.Fatalf("counted is %q", now)
+	}
+	b.c.HSet(b.ctx, b.keys.Job(id), field, older)
+	b.must(b.books.Back(b.ctx, a, job.Ending{}, 0))
+	for field, value := range b.c.HGetAll(b.ctx, b.keys.Brakes()).Val() {
+		if strings.HasPrefix(field, "b:") || strings.HasPrefix(field, "s:") && value != "0" {
+			t.Errorf("%s is %s", field, value)
+		}
+	}
 }

@@ -110,7 +110,7 @@ func allSorts() []job.Job {
 	jobs := numbered(1, 60)
 	for i := range jobs {
 		jobs[i].Batch = []string{"nov", "nov", "dec", "", "off", "sole"}[i%6]
-		jobs[i].Payload = []byte(fmt.Sprintf(`{"amount":%d,"note":"%s"}`, 100+i, strings.Repeat("x", i*4)))
+		jobs[i].Payload = []byte(fmt.Sprintf(`{"amount":%d,"currency":"EUR","note":"%s"}`, 100+i, strings.Repeat("x", i*4)))
 		if i%7 == 0 {
 			jobs[i].Payload = []byte(`{"amount":"much"}`)
 		}
@@ -139,7 +139,22 @@ func scene(b *bench) (ids []string) {
 // each answer.
 func TestAttemptsThatShareAScriptComeToTheSame(t *testing.T) {
 	t.Parallel()
-	alone := setup(t, 1000, func(c *ledger.Config) { c.Money = eurosOrMore })
+	for name, brakes := range map[string]job.Brakes{
+		"without brakes": {},
+		"with brakes": {
+			Limits: []job.MoneyLimit{{Most: money(1e6, "EUR"), Window: time.Minute}, {Most: money(1e7, "EUR"), Window: 24 * time.Hour}, {Most: money(1e7, "EUR"), Window: 48 * time.Hour}},
+			Single: []job.Money{money(150, "EUR")},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shareAScript(t, brakes)
+		})
+	}
+}
+
+func shareAScript(t *testing.T, brakes job.Brakes) {
+	alone := setup(t, 1000, func(c *ledger.Config) { c.Money, c.Brakes = eurosOrMore, brakes })
 	alone.on(testkit.Server(t).Client())
 	hook, with := &crowd{}, *alone
 	db, err := redisdb.Open(t.Context(), testkit.Server(t).URL(), redisdb.Options{})

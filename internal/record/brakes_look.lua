@@ -13,11 +13,13 @@ local live, waits = lifted > now, hold[1] and till > now
 local out = {now, live and lifted or 0, live and tonumber(v[6] or '') or 0, live and v[7] or '', live and v[8] or '',
   waits and tonumber(hold[4] or '') or 0, waits and till or 0, waits and hold[3] or ''}
 local moment = math.max(now, tonumber(v[1] or '') or 0)
-for _, w in ipairs(b and b.limits or {}) do
+for _, l in ipairs(b and b.limits or {}) do
+  local w = money_span(l.currency, l.length)
   brakes_load(key, {w}, moment, {})
   local sum = 0
   brakes_parts(key, w, math.max(w.first or 1, math.floor((moment - w.span) / w.width + 1) * w.width), w.newest or 0, function(_, has) sum = sum + has end)
   out[#out + 1] = sum
-  out[#out + 1] = full > 0 and full + w.span > now and full + w.span or 0
+  local known = full + BRAKES_LEAD + w.span
+  out[#out + 1] = full > 0 and known > now and known or 0
 end
 return out

@@ -45,6 +45,13 @@ local function gather_once(key)
   return not before
 end
 
+-- gather_first has something done before all else that was noted, once, when all jobs are through; false if nothing is gathered.
+local function gather_first(what)
+  if not gathers then return false end
+  gathers.first = what
+  return true
+end
+
 -- gather_stopped is books_stopped, of which a batch is asked once, or twice.
 local function gather_stopped(record, batch, despite)
   if not gathers or not batch then return books_stopped(record, batch, despite) end
@@ -92,6 +99,7 @@ local function gathered()
   local all = gathers
   if not all then return end
   gathers = nil
+  if all.first then all.first() end
   books_gathered()
   shelf_gathered()
   for set, members in pairs(all.add) do redis.call('ZADD', set, unpack(members)) end

@@ -4,9 +4,11 @@
 -- spillway:{gateway}:brakes, all times in µs, all money in minor units:
 --      born     since when money is counted; a process that knows another one knows of calls that are lost
 --      clock, latest  the latest moment at which a call was opened, and the latest at which one may be written
---      on       the windows that are counted beside that of a day, which each currency has, oldest first
+--      on       the windows that are counted beside that of a day, which each currency has
+--      u:WINDOWS  when a process whose file has these windows last opened a call (µs, by the hour)
 --      s:W h:W b:W:EDGE   of a window: its sum; its first and its last part that may have money, by their ends; and the money of the part that ends then
 --      p:PROCESS:CURRENCY "money at": what a process has opened in all, and when it last did
+--      wide     nothing: it has the hash be no list
 --      full     nobody knows what was called before
 --      lifted   until when no window keeps a call back, and lifted_by, lifted_at, lifted_why
 --      asked    when a process that has brakes in its file last opened a call (µs, by the hour)
@@ -16,23 +18,28 @@ local MONEY_PARTS, MONEY_LONGEST = 256, 15 -- digits of an amount that is counte
 
 local MONEY_WAITS = {'brake', 'brake_until', 'brake_why', 'brake_since'}
 
+-- money_span is the window of a currency that is so long (µs, as text).
+local function money_span(currency, length)
+  local span = tonumber(length)
+  return {name = currency .. ':' .. length, currency = currency, span = span, seconds = string.sub(length, 1, -7), width = math.ceil(span / MONEY_PARTS)}
+end
+
 local function money_window(name)
-  local currency, span = string.match(name, '^(%u+):(%d+)$')
-  if not currency then return nil end
-  return {name = name, currency = currency, span = tonumber(span), width = math.ceil(tonumber(span) / MONEY_PARTS)}
+  local currency, length = string.match(name, '^(%u+):(%d+)$')
+  return currency and money_span(currency, length)
 end
 
 -- money_edge is the end of the part of a window in which a moment lies.
 local function money_edge(w, at) return math.ceil(at / w.width) * w.width end
 
 -- money_back takes a call out again that was surely not made; counted is what its record says: "minor currency at windows", at being when it would have been written
--- at the latest.
+-- at the latest (µs), and windows their lengths in seconds. Older versions wrote them in µs: no window is shorter than 10 s, or as long as 10,000,000 s.
 local function money_back(record, counted)
   local minor, currency, at, windows = string.match(counted, '^(%d+) (%u+) (%d+) (.*)$')
   if not minor then return end
   local key = shelf_key(record, 'brakes')
-  for span in string.gmatch(windows, '%d+') do
-    local w = money_window(currency .. ':' .. span)
+  for length in string.gmatch(windows, '%d+') do
+    local w = money_span(currency, tonumber(length) < 10000000 and length .. '000000' or length)
     local part = 'b:' .. w.name .. ':' .. int(money_edge(w, tonumber(at)))
     local has = tonumber(redis.call('HGET', key, part) or '')
     if has and has >= tonumber(minor) then

@@ -5,7 +5,8 @@
 --      9 version of the data ('' = not watched)  10 the least sign of life it must have (µs)  11 marks of confirmed restores (alive.lua)
 --      12 digest of what a call is made of now, but for the payload ('' = not watched)  13 the same of the gateway's routes: a blank, name, blank, digest, and a blank
 --      behind each ('' = it has none)
---      14 the brakes of the file (brakes.lua; '' = it has none)  15 µs from now until the call is written at the latest  16 what the caller has seen of what is counted
+--      14 the brakes of the file (brakes.lua; '' = it has none)  15 µs from now until the call is written at the latest  16 what the caller has seen of what is counted (brakes_tell.lua)
+--      17 the caller's process  18 the longest of its 15 so far
 -- returns {opening, cost, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs), outages it has failed in,
 --      batch, what went wrong last (with 'go', 'exhausted', 'paused', 'cancelled' and 'awaiting_approval'; with 'differs' the digest of what was sent), the payload's digest,
 --      1 if a call with the present key may have charged (2: if there was one, since Redis may have forgotten it), when its
@@ -59,11 +60,10 @@ local digest = ARGV[12]
 if job.@route then digest = string.match(ARGV[13], ' ' .. string.gsub(job.@route, '%-', '%%-') .. ' (%S+)') or '' end
 
 if job.@counted then -- that of an attempt which was opened before
-  if mine then money_back(record, job.@counted) end
+  if mine then brakes_back(record, job.@counted) end
   redis.call('HDEL', record, '@counted')
 end
-local money = {record = record, hold = KEYS[5], alive = KEYS[6], now = now, lead = tonumber(ARGV[15]), money = job.@money, setting = ARGV[14],
-  process = string.match(owner, '^(.*)%.[^.]*$') or owner, known = ARGV[16], marks = ARGV[11], lost = lost, waits = tonumber(stands[3] or '')}
+local money
 
 local cut = over and job.@opened_at -- its last owner died with the call under way, as far as anybody knows
 local function opening()
@@ -96,6 +96,8 @@ local function opening()
     return 'changed'
   end
   if ARGV[14] ~= '' or stands[2] or ARGV[16] ~= '' then
+    money = {record = record, hold = KEYS[5], alive = KEYS[6], now = now, lead = tonumber(ARGV[15]), money = job.@money, setting = ARGV[14],
+      process = ARGV[17], longest = tonumber(ARGV[18]), known = ARGV[16], marks = ARGV[11], lost = lost, waits = tonumber(stands[3] or '')}
     local braked, why = brakes_ask(money)
     if braked then
       last_error = why
@@ -112,7 +114,7 @@ local set = {'@owner', owner, '@deadline', deadline}
 if what == 'go' and first == 0 then set[5], set[6] = '@first_call_at', moment end
 if what == 'go' and digest ~= '' and job.@sent_digest ~= digest then set[#set + 1], set[#set + 2] = '@sent_digest', digest end
 if what == 'go' or cut then set[#set + 1], set[#set + 2] = '@opened_at', moment end
-if money.counted then set[#set + 1], set[#set + 2] = '@counted', money.counted end
+if money and money.counted then set[#set + 1], set[#set + 2] = '@counted', money.counted end
 become_of(record, job, 'in_flight', unpack(set))
 if what ~= 'go' and not cut then -- to be parked: who finds this attempt cut off knows that nothing was sent
   redis.call('HDEL', record, '@opened_at')
@@ -122,4 +124,4 @@ gather_add(KEYS[2], deadline, id)
 return payload_pieces({what, cost, spent, tonumber(job.@key_generation) or 1, first > 0 and now - first or -1, tonumber(job.@accepted_at) or 0, outages,
   job.@batch or '', last_error, job.@digest or '', job.@may_have_charged and 1 or lapse and 2 or 0,
   job.@failures and tonumber(string.match(redis.call('HGET', record, '@failures') or '', '^%d+') or 0) or 0, calls,
-  job.@route or '', job.@lane or '', money.counted and money.known or ''}, job)
+  job.@route or '', job.@lane or '', money and money.counted and money.known or ''}, job)

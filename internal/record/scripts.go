@@ -104,7 +104,7 @@ func Told() (all []*redisdb.Script) {
 
 // What an attempt does to its job.
 var (
-	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, redisdb.AliveLua, lua("brakes"))
+	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, redisdb.AliveLua, lua("brakes"), lua("brakes_ask"))
 	Done = both(replicated(redisdb.NewSharedScript), "done", OutageLua)
 	Back = both(replicated(redisdb.NewScript), "back", OutageLua)
 	Park = both(replicated(redisdb.NewScript), "park", OutageLua)
