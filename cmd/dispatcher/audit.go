@@ -31,7 +31,7 @@ a million jobs it takes about half a minute. Exit code 1 if something is wrong, 
 	gatewaysFlag(cmd, &names, "audit this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().IntVar(&o.most, "limit", 100, "list at most `N` faults of a gateway, and as many notes; all are counted")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list what is remarkable and in order, too: tasks of jobs that have moved on")
-	cmd.Flags().BoolVar(&o.repair, "repair", false, "write the books of batches anew that differ from the records of their jobs, and put lanes, and jobs that wait for room, where they belong")
+	cmd.Flags().BoolVar(&o.repair, "repair", false, "write the books of batches anew that differ from the records of their jobs, and what brakes of money count, and put lanes, and jobs that wait for room, where they belong")
 	return cmd
 }
 

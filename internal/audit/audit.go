@@ -54,7 +54,7 @@ type Params struct {
 	Lanes int
 	// Patience is how long what looks wrong at the end may take to be put right before it is judged again. Zero means 1 s; negative, no time.
 	Patience time.Duration
-	// Repair writes the books of batches anew that differ from the records of their jobs, and puts lanes, and jobs that wait for room, where their turn is. Nothing else
+	// Repair writes the books of batches anew that differ from the records of their jobs, and what brakes count, and puts lanes, and jobs that wait for room, where their turn is. Nothing else
 	// is changed.
 	Repair bool
 	// Progress hears now and then how many records have been looked at. Nil: nobody wants to know.
@@ -122,6 +122,10 @@ func (g *Gateway) Audit(ctx context.Context, p Params) (Report, error) {
 	}
 	lanes := &laneCheck{g: g, repair: p.Repair, most: p.Lanes, found: a.fault, lost: func() bool { return a.lost }}
 	if err := lanes.run(ctx); err != nil {
+		return a.report, err
+	}
+	brakes := &brakeCheck{g: g, repair: p.Repair, found: a.fault}
+	if err := brakes.run(ctx); err != nil {
 		return a.report, err
 	}
 	if err := a.told(ctx); err != nil {

@@ -30,6 +30,8 @@ const (
 	BatchBooks Wrong = "batch_books"
 	// MoneyBooks: the sums of the money that is parked differ from the records.
 	MoneyBooks Wrong = "money_books"
+	// BrakeSums: the money that brakes count in a window is not what its parts, or the calls of jobs, come to; Where names the window.
+	BrakeSums Wrong = "brake_sums"
 	// Outcomes: the outcome feed said something else last than the records do.
 	Outcomes Wrong = "outcomes"
 	// Trail: the trail is not what its chain says; Text says what was changed.
@@ -57,6 +59,7 @@ type Finding struct {
 const (
 	mended    = "a running dispatcher puts it right within two minutes; if it comes back, find out who else writes to this Redis"
 	relaned   = "put it where it belongs with dispatcher audit --repair, and find out who else writes to this Redis"
+	recounted = "count it anew with dispatcher audit --repair: what is missing counts as called now; and find out who else writes to this Redis"
 	rewritten = "write them anew from the records with dispatcher audit --repair, and find out who else writes to this Redis"
 )
 
@@ -77,6 +80,7 @@ var words = map[Wrong]struct{ text, hint string }{
 	LaneCounts:  {"", rewritten},
 	BatchBooks:  {"", rewritten},
 	MoneyBooks:  {"", rewritten},
+	BrakeSums:   {"", recounted},
 	Outcomes:    {"", "tell the readers of outcomes what the record says (dispatcher export); have every program use a file with outcomes, and find out who else writes to this Redis"},
 	Trail:       {"", "keep a copy of Redis's files, and compare with the logs of dispatchers and with exports: see docs/security.md, The trail"},
 	OldTask:     {"in WHERE: a task of a job that has moved on", ""},

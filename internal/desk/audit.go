@@ -43,7 +43,7 @@ type Finding struct {
 type AuditOptions struct {
 	// Most is how many faults, and how many notes, are listed. All are counted.
 	Most int
-	// Repair writes the books of batches anew that differ from the records of their jobs.
+	// Repair writes the books of batches anew that differ from the records of their jobs, and what brakes count.
 	Repair bool
 	// Progress is told how many of the jobs that were accepted have been looked at. Nil is allowed.
 	Progress func(looked int64)

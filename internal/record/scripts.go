@@ -144,6 +144,7 @@ var (
 var (
 	TellCounted = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_tell"))
 	LookBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_look"))
+	MendBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_mend"))
 	LiftBrakes  = redisdb.NewActScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes_lift"))
 )
 
