@@ -167,6 +167,7 @@ func (r *run) midway(hit bool) {
 		r.audit(when, hit)
 	}
 	r.verify(when)
+	r.money(when, b)
 	for id, outcome := range r.told {
 		if _, known := b.records[id]; !known && (outcome == string(job.Enqueued) || outcome == string(job.ParkedNow)) {
 			r.fault("lost: %s, which was reported as %s", id, outcome)
@@ -190,6 +191,7 @@ func (r *run) reckon() {
 	r.consistent(when, b, false)
 	r.audit(when, false)
 	r.verify(when)
+	r.money(when, b)
 	for _, id := range r.flow.jobs {
 		rec, known := b.records[id]
 		if !known {

@@ -71,7 +71,7 @@ const (
 )
 
 func flows() []flow {
-	return append(append(batchFlows(), laneFlows()...), []flow{
+	return append(slices.Concat(batchFlows(), laneFlows(), brakeFlows()), []flow{
 		{
 			name: "enqueue", settings: leak + narrow,
 			jobs:    []string{"ok-1", "ok-2", "ok-3", "later-1", "ok-4", "dear-1", "ok-5", "ok-6", "ok-7"},
