@@ -34,7 +34,11 @@ func BenchmarkDispatchWithOutcomes(b *testing.B) {
 	rates, busy := map[bool][]float64{}, map[bool][]float64{}
 	for b.Loop() {
 		for _, fed := range []bool{false, true, true, false} {
-			rate, used := dispatched(b, db, gateway.URL, fed)
+			rate, used := dispatched(b, db, gateway.URL, func(g *config.Gateway) {
+				if fed {
+					g.Outcomes = &config.Outcomes{Readers: []string{"ledger"}}
+				}
+			})
 			rates[fed], busy[fed] = append(rates[fed], rate), append(busy[fed], used)
 		}
 	}
@@ -46,8 +50,8 @@ func BenchmarkDispatchWithOutcomes(b *testing.B) {
 	b.ReportMetric(median(busy[true]), "redis-µs/job-with")
 }
 
-// dispatched calls a file of jobs, and returns how many a second, and how long Redis was at work for each (µs).
-func dispatched(b *testing.B, db *redisdb.DB, url string, fed bool) (rate, busy float64) {
+// dispatched calls a file of jobs, and returns how many a second, and how long Redis was at work for each (µs). change makes the gateway another one.
+func dispatched(b *testing.B, db *redisdb.DB, url string, change func(*config.Gateway)) (rate, busy float64) {
 	b.Helper()
 	const jobs = 5000
 	g := config.DefaultGateway()
@@ -55,9 +59,7 @@ func dispatched(b *testing.B, db *redisdb.DB, url string, fed bool) (rate, busy 
 	g.Leak.Limits = []job.Limit{{N: 1_000_000, Window: time.Second}}
 	g.Leak.Burst, g.Leak.MaxInFlight = 100, 256
 	g.Admission.Limits, g.Admission.Burst = g.Leak.Limits, 1_000_000
-	if fed {
-		g.Outcomes = &config.Outcomes{Readers: []string{"ledger"}}
-	}
+	change(&g)
 	all := make([]job.Job, jobs)
 	for i := range all {
 		all[i] = job.Job{ID: fmt.Sprintf("inv-2026-11-%06d", i), Batch: "2026-11", Payload: []byte(`{"amount":4900,"currency":"EUR"}`)}
