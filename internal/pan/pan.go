@@ -4,11 +4,13 @@ package pan
 
 import (
 	"io"
+	"math/bits"
 	"unicode/utf8"
 )
 
 const (
 	least = 13 // digits of a card number
+	half  = least / 2
 	most  = 19
 	shown = 4 // of its digits stay when it is masked, the last ones
 )
@@ -21,17 +23,17 @@ type Span struct{ From, To int }
 func stretch[T string | []byte](text T, from int) (first, last int) {
 	// Where a number is, least bytes follow one another that belong to it. Each of these places is one of them.
 	for at := from + least - 1; at < len(text); at += least {
-		if kinds[text[at]] == other {
-			continue
+		n := int(counts[text[at]])
+		if n < 0 || counts[text[at-half]]|counts[text[at-half/2]] < 0 && (at+half >= len(text) || counts[text[at+half]]|counts[text[at+half/2]] < 0) {
+			continue // half of a number stands before this place, or behind it
 		}
-		first, last = at, at+1
-		for first > from && kinds[text[first-1]] != other {
-			first--
+		for first = at; first > from && counts[text[first-1]] >= 0; first-- {
+			n += int(counts[text[first-1]])
 		}
-		for last < len(text) && kinds[text[last]] != other {
-			last++
+		for last = at + 1; last < len(text) && counts[text[last]] >= 0; last++ {
+			n += int(counts[text[last]])
 		}
-		if last-first >= least && mayBe(text[first:last]) {
+		if n >= least && mayBe(text[first:last]) {
 			return first, last
 		}
 		at += (last - at) / least * least // the places in between are in the same stretch
@@ -39,27 +41,52 @@ func stretch[T string | []byte](text T, from int) (first, last int) {
 	return 0, 0
 }
 
-// mayBe says that a stretch may hold a card number.
+// mayBe says that a stretch may hold a card number: it says no only where there is none. It reads a stretch once and copies nothing but its digits, since nearly all of them are
+// dates, phone numbers and ids.
 func mayBe[T string | []byte](stretch T) bool {
-	digits, plain := 0, true
+	var digits [mostDigits]byte
+	n, begins, open := 0, uint64(0), false // begins has a bit for each digit with which a group begins
 	for i := range len(stretch) {
-		switch c := stretch[i]; {
-		case c >= utf8.RuneSelf: // it may be a digit of another script
-			digits, plain = digits+1, false
-		case kinds[c] == digit:
-			digits++
-		default:
-			plain = false
+		c := stretch[i]
+		if counts[c] == 0 {
+			open = false
+			continue
+		}
+		if c >= utf8.RuneSelf || n == mostDigits-1 {
+			return true // it may be a digit of another script, or one of many
+		}
+		if !open {
+			begins, open = begins|1<<n, true
+		}
+		digits[n] = c - '0'
+		n++
+	}
+	for left := begins; left != 0; left &= left - 1 {
+		first := bits.TrailingZeros64(left)
+		if n-first < least {
+			return false
+		}
+		issued := uint64(starts[int(digits[first])*100+int(digits[first+1])*10+int(digits[first+2])])
+		for ends := (begins | 1<<n) >> first & issued; ends != 0; ends &= ends - 1 { // a bit for each length that a number may have here
+			if luhn(digits[first : first+bits.TrailingZeros64(ends)]) {
+				return true
+			}
 		}
 	}
-	if !plain || digits < least || digits > most {
-		return !plain && digits >= least
-	}
-	return starts[int(stretch[0]-'0')*100+int(stretch[1]-'0')*10+int(stretch[2]-'0')]&(1<<digits) != 0
+	return false
 }
+
+// mostDigits is how many digits of a stretch are looked at at once, and one more. One with more of them may hold a number.
+const mostDigits = 64
 
 // Contains says that a text holds a card number.
 func Contains(text []byte) bool { return len(find(text, true)) > 0 }
+
+// Suspected says that a text may hold a card number, or something else that has its digits, such as an IBAN. It is quicker than Contains, and never says no where that says yes.
+func Suspected(text []byte) bool {
+	_, last := stretch(text, 0)
+	return last > 0
+}
 
 // ContainsString is Contains.
 func ContainsString(text string) bool {
@@ -299,17 +326,17 @@ func isDigest(word []byte) bool {
 	return letters
 }
 
+// doubled is twice a digit, less 9 where that is more than 9.
+var doubled = [10]byte{0, 2, 4, 6, 8, 1, 3, 5, 7, 9}
+
 // luhn is the check of ISO/IEC 7812-1.
 func luhn(number []byte) bool {
-	sum, twice := 0, false
-	for i := len(number) - 1; i >= 0; i-- {
-		d := int(number[i])
-		if twice {
-			if d *= 2; d > 9 {
-				d -= 9
-			}
+	sum := 0
+	for i := len(number) - 1; i >= 0; i -= 2 {
+		sum += int(number[i])
+		if i > 0 {
+			sum += int(doubled[number[i-1]])
 		}
-		sum, twice = sum+d, !twice
 	}
 	return sum%10 == 0
 }

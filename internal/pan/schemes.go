@@ -102,6 +102,22 @@ var kinds = func() (t [256]kind) {
 // zeros are the digits 0 of other scripts in which a number may be written: full-width, Arabic, Persian and Devanagari ones. The other nine follow each.
 var zeros = []rune{'\uff10', '\u0660', '\u06f0', '\u0966'}
 
+// counts are how many digits of a number a byte stands for: the first byte of a digit of another script for one, its others for none. -1: no number has it.
+var counts = func() (t [256]int8) {
+	for c := range t {
+		switch kinds[c] {
+		case other:
+			t[c] = -1
+		case digit:
+			t[c] = 1
+		}
+	}
+	for _, zero := range zeros {
+		t[utf8.AppendRune(nil, zero)[0]] = 1
+	}
+	return t
+}()
+
 // next returns the first character of a text, with the value that it has as a digit, and its length in bytes.
 func next(text []byte) (value byte, k kind, size int) {
 	if c := text[0]; c < utf8.RuneSelf {
@@ -119,4 +135,10 @@ func next(text []byte) (value byte, k kind, size int) {
 		return 0, separator, size
 	}
 	return 0, other, size
+}
+
+// Belongs says whether a text, which is not empty, begins with what may stand in a card number, and whether that is a digit.
+func Belongs(text []byte) (is, aDigit bool) {
+	_, k, _ := next(text)
+	return k != other, k == digit
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"spillway/internal/job"
 	"spillway/internal/pan"
@@ -23,9 +25,10 @@ func (r *Reader) cards(j job.Job) (job.Job, error) {
 	if rule.Then == job.CardsAllow {
 		return j, nil
 	}
-	for _, part := range []struct{ name, text string }{{"id", j.ID}, {"batch", j.Batch}, {"lane", j.Lane}, {"route", j.Route}, {"priority", j.Priority}} {
-		if len(part.text) > 0 && pan.ContainsString(part.text) {
-			return job.Job{}, job.CardError(fmt.Sprintf("the %s has what looks like a card number in it: give the job another %s, which may be shown and logged", part.name, part.name))
+	for i, text := range [...]string{j.ID, j.Batch, j.Lane, j.Route, j.Priority} {
+		if pan.ContainsString(text) {
+			name := [...]string{"id", "batch", "lane", "route", "priority"}[i]
+			return job.Job{}, job.CardError(fmt.Sprintf("the %s has what looks like a card number in it: give the job another %s, which may be shown and logged", name, name))
 		}
 	}
 	var err error
@@ -37,8 +40,7 @@ func (r *Reader) cards(j job.Job) (job.Job, error) {
 
 // cardless returns a payload with its card numbers masked, where the rule says so, or why it can't be taken in.
 func cardless(payload json.RawMessage, gateway string, rule job.CardRule) (json.RawMessage, error) {
-	if bytes.IndexByte(payload, '\\') < 0 && !pan.Contains(payload) { // what follows a number in JSON, and is no part of it, ends it
-
+	if clean(payload) {
 		return payload, nil
 	}
 	w := cardWalk{rule: rule}
@@ -51,6 +53,45 @@ func cardless(payload json.RawMessage, gateway string, rule job.CardRule) (json.
 		return nil, w.refusal(gateway)
 	}
 	return append(w.out, payload[w.copied:]...), nil
+}
+
+// clean says that a payload has no card number, as it can be seen without going through its fields: what follows a number in JSON, and is no part of it, ends it.
+func clean(payload []byte) bool {
+	if bytes.IndexByte(payload, '\\') < 0 {
+		return !pan.Contains(payload)
+	}
+	return !pan.Suspected(payload) && !mayHide(payload)
+}
+
+// mayHide says that a payload has an escape for what may stand in a card number, or one whose own digits may hide where a number begins behind it.
+func mayHide(payload []byte) bool {
+	const escape = len(`\u0000`)
+	var means [utf8.UTFMax]byte
+	for {
+		at := bytes.IndexByte(payload, '\\')
+		switch {
+		case at < 0 || at+1 == len(payload):
+			return false
+		case payload[at+1] == 't':
+			return true
+		case payload[at+1] != 'u':
+			payload = payload[at+2:]
+			continue
+		}
+		payload = payload[at:]
+		if len(payload) < escape {
+			return true // the parser says what is wrong
+		}
+		code, err := strconv.ParseUint(string(payload[2:escape]), 16, 16)
+		if belongs, _ := pan.Belongs(utf8.AppendRune(means[:0], rune(code))); belongs || err != nil {
+			return true
+		}
+		if payload = payload[escape:]; len(payload) > 0 {
+			if _, digit := pan.Belongs(payload); digit {
+				return true
+			}
+		}
+	}
 }
 
 // cardWalk goes through a payload. JSON that the parser does not take ends it.

@@ -154,3 +154,33 @@ func TestAllowedFieldsAreFoundBelowOneAnother(t *testing.T) {
 		}
 	}
 }
+
+// clean must never let pass what the way through all fields finds.
+func FuzzClean(f *testing.F) {
+	for _, in := range []string{`{"a":"4111\t111111111111"}`, `{"a":"\u00e94111111111111111"}`, `{"a":"\bE6379988799797241111111"}`, `{"a":"M\u00fcller\n","b":4111111111111111}`,
+		`{"\u0034111111111111111":"\ud83d\ude00 4"}`, `{"a":"\\t4111 1111 1111 1111"}`, `{"a":"4111\u00a01111\u20111111 1111"}`} {
+		f.Add([]byte(in))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		w := cardWalk{}
+		w.p.in = in
+		w.p.space()
+		if err := w.value(0, false); err == nil && w.p.pos == len(in) && w.fields > 0 && clean(in) {
+			t.Errorf("%s: taken for clean", in)
+		}
+	})
+}
+
+// What programs escape as a matter of course has no payload gone through.
+func TestUsualEscapesAreClean(t *testing.T) {
+	t.Parallel()
+	for payload, want := range map[string]bool{
+		`{"name":"J\u00fcrgen M\u00fcller","note":"a\nb \"c\" https:\/\/d","phone":"0043 664 1234567"}`: true,
+		`{"name":"\u4e2d\u6587 \ud83d\ude00 12"}`:                                                       true,
+		`{"name":"a\tb"}`: false, `{"name":"\u00311"}`: false, `{"name":"\u00e91"}`: false, `{"name":"\u00a0"}`: false,
+	} {
+		if clean([]byte(payload)) != want {
+			t.Errorf("%s: %t", payload, !want)
+		}
+	}
+}
