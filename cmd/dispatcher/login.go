@@ -112,7 +112,7 @@ func (p *program) login(ctx context.Context) error {
 	if err := p.get(ctx, "/v1/whoami", login.Token, &who); err != nil {
 		return err
 	}
-	if err := all.Keep(server, login); err != nil {
+	if err := all.Keep(ctx, server, login); err != nil {
 		return &job.Error{Code: job.CodeFailed, Message: "the login could not be kept", Err: err}
 	}
 	if p.JSON() {
@@ -143,7 +143,7 @@ func (p *program) logout(ctx context.Context) error {
 		fmt.Fprintf(p.Err, "nobody is logged in at %s\n", server)
 		return nil
 	}
-	if err := all.Drop(server); err != nil {
+	if err := all.Drop(ctx, server); err != nil {
 		return &job.Error{Code: job.CodeFailed, Message: "the login could not be forgotten", Err: err}
 	}
 	if err := login.Revoke(ctx); err != nil {
@@ -169,9 +169,9 @@ func (p *program) loggedIn(ctx context.Context) (string, error) {
 	if !is || time.Until(login.Ends) > renewAhead {
 		return login.Token, nil
 	}
-	next, err := login.Again(ctx)
+	next, unkept, err := all.Renew(ctx, server, renewAhead)
 	if err != nil {
-		if now, is, _ := all.Of(server); is && now.Token != login.Token { // another command was faster, and what got it the next token is good once
+		if now, is, _ := all.Of(server); is && now.Token != login.Token { // another command was faster, where logins can't be locked
 			return now.Token, nil
 		}
 		if time.Until(login.Ends) > 0 {
@@ -179,8 +179,8 @@ func (p *program) loggedIn(ctx context.Context) (string, error) {
 		}
 		return "", err
 	}
-	if err := all.Keep(server, next); err != nil {
-		fmt.Fprintf(p.Err, "warning: the login could not be kept, and may have to be begun again: %v\n", err)
+	if unkept != nil {
+		fmt.Fprintf(p.Err, "warning: the login could not be kept, and may have to be begun again: %v\n", unkept)
 	}
 	return next.Token, nil
 }

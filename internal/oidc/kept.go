@@ -1,11 +1,21 @@
 package oidc
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
+)
+
+const (
+	// lockedFor is how long another command may have the logins to itself: it may be asking the provider, twice.
+	lockedFor = 30 * time.Second
+	// lockAgain is how long it is from one try to have them to the next.
+	lockAgain = 20 * time.Millisecond
 )
 
 // Kept are the logins of a person's command line, by the dispatchers' addresses, in one file that only that person can read.
@@ -25,13 +35,35 @@ func (k Kept) Of(server string) (s Saved, is bool, err error) {
 }
 
 // Keep keeps a login, in the place of an earlier one.
-func (k Kept) Keep(server string, s Saved) error {
-	return k.change(func(all map[string]Saved) { all[server] = s })
+func (k Kept) Keep(ctx context.Context, server string, s Saved) error {
+	return k.change(ctx, func(all map[string]Saved) { all[server] = s })
 }
 
 // Drop forgets one.
-func (k Kept) Drop(server string) error {
-	return k.change(func(all map[string]Saved) { delete(all, server) })
+func (k Kept) Drop(ctx context.Context, server string) error {
+	return k.change(ctx, func(all map[string]Saved) { delete(all, server) })
+}
+
+// Renew returns the login at a dispatcher, after replacing it if it ends within ahead. Of several commands that do so at once, one asks the provider and the others take what it got:
+// a refresh token is good once, and some providers end the whole login when it is shown twice. unkept is why it could not be kept. Where nobody is logged in any more it is empty.
+// The error is an *Error, or that the logins can't be had.
+func (k Kept) Renew(ctx context.Context, server string, ahead time.Duration) (s Saved, unkept, err error) {
+	unlock, err := k.lock(ctx)
+	if err != nil {
+		return s, nil, err
+	}
+	defer unlock()
+	all, err := k.read()
+	s, is := all[server]
+	if err != nil || !is || time.Until(s.Ends) > ahead {
+		return s, nil, err
+	}
+	next, err := s.Again(ctx)
+	if err != nil {
+		return s, nil, err
+	}
+	all[server] = next
+	return next, k.write(all), nil
 }
 
 func (k Kept) read() (all map[string]Saved, err error) {
@@ -48,8 +80,16 @@ func (k Kept) read() (all map[string]Saved, err error) {
 	return all, nil
 }
 
-// change writes the file anew beside the old one, so that it is never half written nor readable for others.
-func (k Kept) change(do func(map[string]Saved)) error {
+// change reads the logins, changes them and writes them, while no other command does.
+func (k Kept) change(ctx context.Context, do func(map[string]Saved)) error {
+	if err := os.MkdirAll(filepath.Dir(k.file), 0o700); err != nil {
+		return err
+	}
+	unlock, err := k.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	all, err := k.read()
 	if err != nil {
 		return err
@@ -58,11 +98,31 @@ func (k Kept) change(do func(map[string]Saved)) error {
 		all = map[string]Saved{}
 	}
 	do(all)
-	dir := filepath.Dir(k.file)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+	return k.write(all)
+}
+
+// lock has the logins for this command alone until it calls unlock, or ends. A directory that can't be locked, as on some network file systems, is used without.
+func (k Kept) lock(ctx context.Context) (unlock func(), err error) {
+	dir, err := os.Open(filepath.Dir(k.file))
+	if err != nil {
+		return func() {}, nil // what is done next says what is wrong with it
 	}
-	to, err := os.CreateTemp(dir, ".logins-*") // 0600
+	for until := time.Now().Add(lockedFor); held(dir); {
+		if time.Now().After(until) {
+			return nil, errors.Join(fmt.Errorf("another dispatcher command has had %s for %s: try again", k.file, lockedFor), dir.Close())
+		}
+		select {
+		case <-time.After(lockAgain):
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), dir.Close())
+		}
+	}
+	return func() { _ = dir.Close() }, nil // the lock goes with it
+}
+
+// write writes the file anew beside the old one, so that it is never half written nor readable for others.
+func (k Kept) write(all map[string]Saved) error {
+	to, err := os.CreateTemp(filepath.Dir(k.file), ".logins-*") // 0600
 	if err != nil {
 		return err
 	}

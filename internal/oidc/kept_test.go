@@ -1,10 +1,15 @@
 package oidc
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +24,7 @@ func TestLoginsAreKept(t *testing.T) {
 		t.Fatal(is, err)
 	}
 	for _, at := range []string{"https://a", "https://b", "https://a"} {
-		if err := k.Keep(at, Saved{Device: Device{Issuer: "https://i", ClientID: "c"}, Token: "token of " + at, Refresh: "r", Ends: time.Unix(1, 0).UTC()}); err != nil {
+		if err := k.Keep(t.Context(), at, Saved{Device: Device{Issuer: "https://i", ClientID: "c"}, Token: "token of " + at, Refresh: "r", Ends: time.Unix(1, 0).UTC()}); err != nil {
 			t.Fatal(err)
 		}
 		for path, mode := range map[string]os.FileMode{k.File(): 0o600, filepath.Dir(k.File()): 0o700 | os.ModeDir} {
@@ -31,7 +36,7 @@ func TestLoginsAreKept(t *testing.T) {
 	if s, is, err := k.Of("https://a"); !is || err != nil || s.Token != "token of https://a" || s.Issuer != "https://i" || !s.Ends.Equal(time.Unix(1, 0)) {
 		t.Errorf("%+v, %t, %v", s, is, err)
 	}
-	if err := k.Drop("https://a"); err != nil {
+	if err := k.Drop(t.Context(), "https://a"); err != nil {
 		t.Fatal(err)
 	}
 	if _, is, _ := k.Of("https://a"); is {
@@ -47,6 +52,92 @@ func TestLoginsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := k.Of("https://b"); err == nil || !strings.Contains(err.Error(), "delete it") || strings.Contains(err.Error(), "canary") {
+		t.Error(err)
+	}
+}
+
+// Commands that log in and out at once lose nothing of one another, and nobody ever sees half a file.
+func TestManyCommandsKeepLoginsAtOnce(t *testing.T) {
+	t.Parallel()
+	const commands = 24
+	dir := t.TempDir()
+	of := func(i int) string { return fmt.Sprint("https://", i) }
+	if err := KeptIn(dir).Keep(t.Context(), "https://gone", Saved{Token: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range commands {
+		all.Go(func() {
+			k := KeptIn(dir)
+			err := errors.Join(k.Keep(t.Context(), of(i), Saved{Token: strings.Repeat("t", 1000)}), k.Drop(t.Context(), "https://gone"))
+			if s, is, no := k.Of(of(i)); err != nil || no != nil || !is || len(s.Token) != 1000 {
+				t.Errorf("%d: %v %v, %t", i, err, no, is)
+			}
+		})
+	}
+	all.Wait()
+	k := KeptIn(dir)
+	left, err := k.read()
+	if err != nil || len(left) != commands {
+		t.Errorf("%d logins, want %d: %v", len(left), commands, err)
+	}
+	if info, err := os.Stat(k.File()); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+}
+
+// Of commands that find the same login at its end, one gets the next token, and shows what gets it once. One that was logged out meanwhile gets none.
+func TestOneCommandRenewsALogin(t *testing.T) {
+	t.Parallel()
+	i := testkit.NewIssuer(t)
+	i.Grant(nil)
+	var asked atomic.Int32
+	i.Asked = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/token" {
+			asked.Add(1)
+		}
+		return false
+	}
+	dir, server := t.TempDir(), "https://a"
+	old := Saved{Device: Device{Issuer: i.URL, ClientID: "spillway", Scopes: []string{"openid"}}, Token: "old", Refresh: "once", Ends: time.Now().Add(-time.Minute)}
+	if err := KeptIn(dir).Keep(t.Context(), server, old); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			if s, unkept, err := KeptIn(dir).Renew(t.Context(), server, time.Second); err != nil || unkept != nil || s.Token == "old" || s.Token == "" {
+				t.Errorf("%+v %v %v", s, unkept, err)
+			}
+		})
+	}
+	all.Wait()
+	if asked.Load() != 1 {
+		t.Errorf("the provider was asked %d times", asked.Load())
+	}
+	if s, _, err := KeptIn(dir).Renew(t.Context(), "https://nobody", time.Second); err != nil || s.Token != "" {
+		t.Errorf("%+v %v", s, err)
+	}
+}
+
+// A command that has the logins for too long holds up no other one for ever.
+func TestLoginsThatAreHeldAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	k := KeptIn(t.TempDir())
+	if err := k.Keep(t.Context(), "https://a", Saved{Token: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := k.lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := k.Drop(ctx, "https://a"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	unlock()
+	if err := k.Drop(t.Context(), "https://a"); err != nil {
 		t.Error(err)
 	}
 }

@@ -111,7 +111,7 @@ func short(text string) string {
 type Provider struct {
 	cfg    Config
 	client *http.Client
-	key    []byte // seals what browsers and Redis keep; nil: no browser can log in
+	key    []byte // seals what browsers and Redis keep, under these names; nil: no browser can log in
 	now    func() time.Time
 	gets   *spaced
 
@@ -132,7 +132,7 @@ func New(cfg Config) *Provider {
 	p := &Provider{cfg: cfg, now: time.Now, turn: make(chan struct{}, 1), gets: &spaced{next: http.DefaultTransport.(*http.Transport).Clone(), every: pause}}
 	p.client = &http.Client{Timeout: within, Transport: p.gets, CheckRedirect: stay}
 	if cfg.ClientSecret != "" && cfg.Redirect != "" {
-		p.key, _ = hkdf.Key(sha256.New, []byte(cfg.ClientSecret), nil, "spillway console\x00"+cfg.Issuer+"\x00"+cfg.ClientID, sha256.Size) // of that length it has no error
+		p.key, _ = hkdf.Key(sha256.New, []byte(cfg.ClientSecret), nil, "spillway console\x00"+cfg.Issuer+"\x00"+cfg.ClientID+"\x00"+cfg.Name, sha256.Size) // of that length it has no error
 	}
 	return p
 }

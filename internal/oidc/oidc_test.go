@@ -402,6 +402,7 @@ func TestASessionIsSealed(t *testing.T) {
 		"another secret":   second(provider(i, func(c *Config) { c.ClientSecret = "another-secret-of-a-test" }).Open("s1", text)),
 		"another client":   second(provider(i, func(c *Config) { c.ClientID = "other" }).Open("s1", text)),
 		"another provider": second(provider(testkit.NewIssuer(t)).Open("s1", text)),
+		"another name":     second(provider(i, func(c *Config) { c.Name = "sub" }).Open("s1", text)),
 		"no secret":        second(provider(i, func(c *Config) { c.ClientSecret = "" }).Open("s1", text)),
 		"a begun login":    second(p.Open("s1", p.seal(sealedBegun, marshal(l)))),
 	} {
