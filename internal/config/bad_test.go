@@ -185,6 +185,12 @@ var badFiles = map[string][]string{
 	"pan-then": {
 		`7:17: gateways.stripe.pan.then: "drop" is not a way: use one of refuse, mask, allow`,
 	},
+	"erase-word": {
+		`7:22: gateways.stripe.erase.payload: "never" does not say when payloads are erased: write when_done, or how long after that all else goes, like 720h`,
+	},
+	"erase-short": {
+		`7:22: gateways.stripe.erase.payload: "0s" is too short: give at least 1s`,
+	},
 	"pan-allow-all": {
 		`7:24: gateways.stripe.pan.allow: with then: allow every field may have a card number: take allow out, or then`,
 	},
@@ -533,7 +539,7 @@ var badFiles = map[string][]string{
 		`7:7: gateways.stripe.leak.jiter: unknown key: did you mean jitter?`,
 	},
 	"unknown-key-no-idea": {
-		`7:5: gateways.stripe.colour: unknown key: use one of like, request, answers, lookup, routes, lanes, priority, reference, amount, map, leak, admission, retry, circuit, hold, batch_brake, brakes, approval, parked, pan, outcomes, replay, dedupe`,
+		`7:5: gateways.stripe.colour: unknown key: use one of like, request, answers, lookup, routes, lanes, priority, reference, amount, map, leak, admission, retry, circuit, hold, batch_brake, brakes, approval, parked, pan, erase, outcomes, replay, dedupe`,
 	},
 	"unknown-key": {
 		`1:1: gatways: unknown key: did you mean gateways?`,

@@ -125,6 +125,9 @@ type Gateway struct {
 	Parked Parked
 	// Pan says what becomes of card numbers in what producers send, and in what the gateway answers. The zero CardRule: they are refused.
 	Pan job.CardRule
+	// EraseAfter is how long a job has been over when what Spillway still knows of a person by it is erased; at least 1 s. Zero (default): nobody erases it. Payload and error go
+	// when the job is over in any case.
+	EraseAfter time.Duration
 	// Outcomes says who reads the outcomes of its jobs. Nil (default): nobody does, and none is told.
 	Outcomes *Outcomes
 	// Replay says whether jobs parked as rejected go in by themselves. Default ReplayAuto.

@@ -417,6 +417,7 @@ func TestDocumentedKeys(t *testing.T) {
 		"parked.bytes":                  units.BytesSize(float64(g.Parked.Bytes)),
 		"pan.then":                      "refuse",
 		"pan.allow":                     "none",
+		"erase.payload":                 whenDone,
 		"outcomes.readers":              "none",
 		"outcomes.keep":                 job.FormatDuration(DefaultOutcomes().Keep),
 		"outcomes.max_behind":           strconv.FormatInt(DefaultOutcomes().MaxBehind, 10),

@@ -151,6 +151,7 @@ func (r *reader) gateway(n node) Gateway {
 		field{"approval", func(n node) { r.approval(n, &g.Approval) }},
 		field{"parked", func(n node) { r.parked(n, &g.Parked) }},
 		field{"pan", func(n node) { r.pan(n, &g.Pan) }},
+		field{"erase", func(n node) { r.erase(n, &g.EraseAfter) }},
 		field{"outcomes", func(n node) { g.Outcomes = r.outcomes(n) }},
 		field{"replay", func(n node) { r.replay(n, &g) }},
 		field{"dedupe", r.duration(&g.Dedupe, time.Second)},

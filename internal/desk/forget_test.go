@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/admission"
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
@@ -20,22 +22,36 @@ import (
 	"spillway/internal/testkit"
 )
 
-// clerk is somebody at the desk of a gateway, at a Redis that writes its file without compression.
+// clerk is somebody at the desk of a gateway.
 type clerk struct {
-	t   *testing.T
-	srv *testkit.RedisServer
-	d   *Desk
-	cfg *config.Config
+	t     *testing.T
+	srv   *testkit.RedisServer // which writes its file without compression; nil where the Redis is of another kind
+	redis redis.UniversalClient
+	d     *Desk
+	cfg   *config.Config
 }
 
 func newClerk(t *testing.T) *clerk {
 	t.Helper()
-	c := &clerk{t: t, srv: testkit.Server(t, "--rdbcompression", "no")}
-	text := fmt.Sprintf("redis: %s\ngateways:\n  bank:\n    request: {url: \"http://127.0.0.1:1\"}\n    amount: {field: amount, currency: currency}\n    leak: {limits: [2000/s]}\n    admission: {burst: 2000}\n    outcomes: {readers: [ledger]}\n", c.srv.URL())
+	srv := testkit.Server(t, "--rdbcompression", "no")
+	c := newClerkAt(t, srv.URL(), "")
+	c.srv = srv
+	return c
+}
+
+// newClerkAt has the clerk at any Redis, with more at the top of the file.
+func newClerkAt(t *testing.T, url, more string) *clerk {
+	t.Helper()
+	c := &clerk{t: t}
+	text := fmt.Sprintf("redis: %s\n%sgateways:\n  bank:\n    request: {url: \"http://127.0.0.1:1\"}\n    amount: {field: amount, currency: currency}\n    leak: {limits: [2000/s]}\n    admission: {burst: 2000}\n    outcomes: {readers: [ledger]}\n", url, more)
 	var err error
-	c.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true})
+	c.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true, Payloads: true, Env: func(string) (string, bool) { return strings.Repeat("k", 43) + "=", true }})
 	c.must(err)
-	c.d = New(c.srv.Client(), c.cfg.Gateways)
+	db, err := dispatch.Open(t.Context(), c.cfg, time.Minute)
+	c.must(err)
+	t.Cleanup(func() { _ = db.Close() })
+	c.redis = db.Client
+	c.d = New(c.redis, c.cfg.Gateways)
 	return c
 }
 
@@ -53,7 +69,7 @@ func (c *clerk) put(amount int, ids ...string) (out []job.Admittance) {
 	for i, id := range ids {
 		jobs[i] = job.Job{ID: id, Gateway: "bank", Payload: fmt.Appendf(nil, `{"amount":%d,"currency":"EUR","name":"secret-%s"}`, amount, id), Cost: 1, Batch: "november"}
 	}
-	answers, err := dispatch.Door(c.srv.Client(), c.cfg, time.Second).Admit(c.t.Context(), "bank", jobs, admission.Park)
+	answers, err := dispatch.Door(c.redis, c.cfg, time.Second).Admit(c.t.Context(), "bank", jobs, admission.Park)
 	c.must(err)
 	for _, a := range answers {
 		out = append(out, a.Outcome)
@@ -97,7 +113,7 @@ func (c *clerk) forget(f Forgetting) ([]ForgetDeed, error) {
 
 func (c *clerk) outcomes() []feed.Outcome {
 	c.t.Helper()
-	all, err := dispatch.Feed(c.srv.Client(), c.cfg.Gateways[0]).Read(c.t.Context(), feed.Cursor{}, 1000)
+	all, err := dispatch.Feed(c.redis, c.cfg.Gateways[0]).Read(c.t.Context(), feed.Cursor{}, 1000)
 	c.must(err)
 	return all
 }
@@ -228,7 +244,7 @@ func TestALongFeedForgets(t *testing.T) {
 			t.Fatalf("%+v, want %+v", now[i], o)
 		}
 	}
-	if n := c.srv.Client().Exists(t.Context(), "spillway:{bank}:outcomes:anew").Val(); n != 0 || c.srv.Client().TTL(t.Context(), "spillway:{bank}:outcomes").Val() != -1 {
+	if n := c.redis.Exists(t.Context(), "spillway:{bank}:outcomes:anew").Val(); n != 0 || c.redis.TTL(t.Context(), "spillway:{bank}:outcomes").Val() != -1 {
 		t.Error("the copy is there, or the feed expires")
 	}
 }

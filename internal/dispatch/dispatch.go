@@ -122,6 +122,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	d.run(d.pulse)
 	d.run(d.remember)
 	d.run(d.totals)
+	d.run(d.erase)
 	d.run(d.sayServing)
 	for _, u := range d.units() {
 		if u.ailing.Load() {

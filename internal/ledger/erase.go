@@ -42,7 +42,7 @@ const stillFor = 2 * time.Second
 // retoldByOther waits for the copy of somebody else, which was begun later and so lacks what this one lacks. It says whether that came to its end.
 func (b *Books) retoldByOther(ctx context.Context) (over bool, err error) {
 	for size := int64(-1); ; {
-		n, err := b.c.HExists(ctx, b.keys.Feed(), "retelling").Result()
+		n, err := b.c.HExists(ctx, b.keys.Feed(), retelling).Result()
 		if err != nil || !n {
 			return err == nil, err
 		}
@@ -59,9 +59,15 @@ func (b *Books) retoldByOther(ctx context.Context) (over bool, err error) {
 
 // EraseTold takes the references of erased jobs out of the outcomes that are kept. Readers notice nothing else: each outcome has the cursor that it had. Killed anywhere, it can be done again.
 func (b *Books) EraseTold(ctx context.Context) error {
+	return b.eraseTold(ctx, retoldOnce, func(context.Context, time.Duration) error { return nil })
+}
+
+// eraseTold is EraseTold in steps of so many outcomes, each followed by a rest.
+func (b *Books) eraseTold(ctx context.Context, once int, rest func(context.Context, time.Duration) error) error {
 	keys := []string{b.keys.Feed(), b.keys.Outcomes(), b.keys.Retold()}
 	for whose, last := rand.Text(), ""; ; {
-		reached, err := record.Retell.Run(ctx, b.c, keys, whose, last, retoldOnce, b.keys.JobPrefix()).Text()
+		begun := time.Now()
+		reached, err := record.Retell.Run(ctx, b.c, keys, whose, last, once, b.keys.JobPrefix()).Text()
 		switch {
 		case err != nil || reached == "":
 			return err
@@ -72,6 +78,9 @@ func (b *Books) EraseTold(ctx context.Context) error {
 			whose, last = rand.Text(), ""
 		default:
 			last = reached
+			if err := rest(ctx, time.Since(begun)); err != nil {
+				return err
+			}
 		}
 	}
 }

@@ -5,7 +5,10 @@
 -- returns the last entry copied, '' = it is done, or '!' = somebody else has begun another copy since
 local copy = KEYS[3]
 if ARGV[2] == '' then
-  if redis.call('EXISTS', KEYS[2]) == 0 then return '' end
+  if redis.call('EXISTS', KEYS[2]) == 0 then
+    redis.call('HDEL', KEYS[1], 'retelling')
+    return ''
+  end
   redis.call('DEL', copy)
   redis.call('HSET', KEYS[1], 'retelling', ARGV[1])
 elseif redis.call('HGET', KEYS[1], 'retelling') ~= ARGV[1] then

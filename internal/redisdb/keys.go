@@ -38,7 +38,7 @@ var (
 	ownTypes = map[string]string{
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
-		"classes": hash, "first:" + oneOf: list, "trail": list, "journal": list, "head": text, "acts": hash, "batches": zset, "money": hash, "braked": zset, "brakes": hash, "awaiting": zset, "prints:" + oneOf: text, "shelving": hash, "feed": hash, "outcomes": stream, "outcomes:anew": stream, "mend": text, "nobodys": text, "mark": text,
+		"classes": hash, "first:" + oneOf: list, "trail": list, "journal": list, "head": text, "acts": hash, "batches": zset, "money": hash, "braked": zset, "brakes": hash, "awaiting": zset, "prints:" + oneOf: text, "shelving": hash, "feed": hash, "outcomes": stream, "outcomes:anew": stream, "mend": text, "erase": text, "nobodys": text, "mark": text,
 		"lanes": hash, "overrides": hash, "acted:" + oneOf: hash, "ready:" + oneOf: zset, "throttled": zset, "flow:" + oneOf: list, "lane:" + oneOf: text, "route:" + oneOf: text,
 		"hold:" + oneOf: hash, "flight:" + oneOf: zset,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "parked:flows": zset, "parked:rejected:unfit": zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text, "entering:" + oneOf: hash,
@@ -340,6 +340,9 @@ func (k Keys) AsynqSets() []string {
 
 // Mend is held by the process that looks through all records for what is out of place, and by nobody else until it expires.
 func (k Keys) Mend() string { return k.own + "mend" }
+
+// Erase is held by the process that looks for jobs to erase, and by nobody else until it expires.
+func (k Keys) Erase() string { return k.own + "erase" }
 
 // Task is asynq's hash of one task.
 func (k Keys) Task(taskID string) string { return k.asynq + "t:" + taskID }
