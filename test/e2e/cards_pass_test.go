@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"spillway/internal/provider"
+	"spillway/internal/testkit"
 )
 
 // asCards are the numbers that cards may have, as docs/security.md lists them.
@@ -28,7 +29,7 @@ var asCards = []*regexp.Regexp{
 func takenForCard(digits string) bool {
 	least, most := []int{13, 16, 15, 16, 14, 13}, []int{19, 16, 15, 19, 19, 19}
 	for i, begins := range asCards {
-		if n := len(digits); n >= least[i] && n <= most[i] && begins.MatchString(digits) && withCheck(digits[:n-1]) == digits {
+		if n := len(digits); n >= least[i] && n <= most[i] && begins.MatchString(digits) && testkit.WithCheck(digits[:n-1]) == digits {
 			return true
 		}
 	}

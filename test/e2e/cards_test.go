@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,40 +21,6 @@ import (
 	"spillway/internal/provider"
 	"spillway/internal/testkit"
 )
-
-// cardNumbers are n card numbers of the schemes that issue most cards, of each length that they have.
-func cardNumbers(n int) (all []string) {
-	schemes := []struct {
-		begins string
-		length int
-	}{{"4", 16}, {"4", 13}, {"4", 19}, {"51", 16}, {"55", 16}, {"2221", 16}, {"2720", 16}, {"34", 15}, {"37", 15}, {"6011", 16}, {"649", 16}, {"65", 19}, {"305", 14}, {"36", 14},
-		{"38", 14}, {"3528", 16}, {"3589", 19}, {"62", 16}, {"62", 19}, {"2200", 16}, {"5018", 13}, {"6304", 19}, {"6759", 18}, {"5067", 16}, {"606282", 16}, {"9792", 16}, {"508", 16}}
-	random := rand.New(rand.NewPCG(5, 6))
-	for i := 0; len(all) < n; i++ {
-		s := schemes[i%len(schemes)]
-		text := s.begins
-		for len(text) < s.length-1 {
-			text += fmt.Sprint(random.IntN(10))
-		}
-		all = append(all, withCheck(text))
-	}
-	return all
-}
-
-// withCheck adds the digit by which a number passes the Luhn check.
-func withCheck(text string) string {
-	sum := 0
-	for i := range len(text) {
-		d := int(text[len(text)-1-i] - '0')
-		if i%2 == 0 {
-			if d *= 2; d > 9 {
-				d -= 9
-			}
-		}
-		sum += d
-	}
-	return text + fmt.Sprint((10-sum%10)%10)
-}
 
 // babbler is a gateway that says card numbers in each of its answers, in all ways that it knows.
 func babbler(t *testing.T, numbers []string) *httptest.Server {
@@ -87,7 +52,7 @@ func babbler(t *testing.T, numbers []string) *httptest.Server {
 // afterwards: not in Redis's files, a log, an answer, an export, a metric or the feed.
 func TestNoCardNumberIsKept(t *testing.T) {
 	t.Parallel()
-	numbers := cardNumbers(200)
+	numbers := testkit.CardNumbers(200)
 	w := newWorld(t, provider.Config{}, "")
 	w.config = w.file("dispatcher.yaml", fmt.Sprintf(`redis: %s
 gateways:
@@ -104,14 +69,18 @@ gateways:
 `, w.redis.URL(), babbler(t, numbers).URL))
 
 	var file strings.Builder
-	good := 0
+	good, bad := 0, 0
 	for i, n := range numbers {
 		spaced := n[:4] + " " + n[4:8] + "-" + n[8:]
 		lines := []string{
 			`{"id":"bad-%d","payload":{"card":{"number":"` + n + `"}}}`, `{"id":"bad-%d","payload":{"n":[` + n + `]}}`, `{"id":"bad-%d","payload":{"` + n + `":1}}`,
 			`{"id":"%d-` + n + `"}`, `{"id":"bad-%d","batch":"` + spaced + `"}`, `{"id":"bad-%d","payload":{"note":"of ` + spaced + `, thanks"}}`,
+			`{"id":"bad-%d","lane":"l-` + n + `"}`, `{"id":"bad-%d","route":"r` + n + `"}`, `{"id":"bad-%d","payload":{"n":"` + strings.ReplaceAll(n, "1", `\u0031`) + `"}}`,
 		}
-		fmt.Fprintf(&file, lines[i%len(lines)]+"\n", i)
+		for _, line := range lines { // each number in each place
+			fmt.Fprintf(&file, line+"\n", bad)
+			bad++
+		}
 		fmt.Fprintf(&file, `{"id":"good-%d","payload":{"amount":%d}}`+"\n", i, i)
 		good++
 	}
@@ -121,7 +90,7 @@ gateways:
 	if r.code != 3 {
 		t.Fatalf("exit code %d\n%s", r.code, r.err)
 	}
-	if got := decode[report](t, r.out); r.code != 3 || got.Invalid != len(numbers) || got.Enqueued != good {
+	if got := decode[report](t, r.out); r.code != 3 || got.Invalid != bad || got.Enqueued != good {
 		t.Fatalf("exit code %d, %+v\n%s", r.code, got, r.err)
 	}
 	w.has("enqueue", r.err, "line 1: the field card.number has what looks like a card number")
@@ -159,6 +128,20 @@ gateways:
 	}
 	if got := ask("POST", jobs, "application/x-ndjson", `{"id":"`+numbers[4]+`"}`+"\n"+`{"id":"api-2"}`+"\n"); !strings.HasPrefix(got, "202 ") || !strings.Contains(got, "the id has what") {
 		t.Error(got)
+	}
+	var ids strings.Builder
+	for _, n := range numbers {
+		fmt.Fprintf(&ids, `{"id":"inv-%s"}`+"\n"+`{"id":"x","payload":{"a":{"pan":%s}}}`+"\n", n, n)
+	}
+	refused := 0
+	answers := strings.Split(ask("POST", jobs, "application/x-ndjson", ids.String()), `{"line":`)
+	for _, answer := range answers[1:] {
+		if strings.Contains(answer, "the id has what") || strings.Contains(answer, "the field a.pan has what") {
+			refused++
+		}
+	}
+	if refused != 2*len(numbers) {
+		t.Errorf("of %d jobs, %d were refused for their card number: %.900s", 2*len(numbers), refused, answers)
 	}
 	if resp, err := http.Get(base + jobs + "/" + numbers[5]); err != nil || resp.StatusCode != 404 { // its answer is the caller's own word
 		t.Error(err)
