@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,6 +76,9 @@ func (p *program) open(ctx context.Context) (*session, error) {
 	db, err := dispatch.Open(ctx, cfg, openWait)
 	if err != nil {
 		return nil, err
+	}
+	if err := dispatch.Known(ctx, db, cfg.Gateways, 0); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	return &session{cfg: cfg, db: db, desk: desk.New(db.Client, cfg.Gateways).Of(db.Client, cfg.Names())}, nil
 }

@@ -115,6 +115,9 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	look := func(ctx context.Context) ([]redisdb.Finding, error) {
 		return dispatch.LookForKeyless(ctx, db, serving, cfg.WaitReplicas, startPatience)
 	}
+	if err := dispatch.Known(ctx, db, serving, startPatience); err != nil {
+		return errors.Join(err, db.Close())
+	}
 	if err := errors.Join(inspect(ctx, db, log), report(ctx, log, look)); err != nil {
 		return errors.Join(err, db.Close())
 	}
@@ -233,7 +236,10 @@ func (p *program) serve(ctx context.Context, s served) error {
 // ready says whether Redis takes jobs, every gateway may be called, and this machine can call them.
 func (s served) ready(d *dispatch.Dispatcher) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if d.Ready() != nil {
+		switch err := d.Ready(); {
+		case errors.Is(err, redisdb.ErrNewer):
+			return err
+		case err != nil:
 			return &job.Error{Code: job.CodeFailed, Message: "Redis's data is older than what was seen of it, so nothing is called: the log says more"}
 		}
 		if err := d.Fit(); err != nil {

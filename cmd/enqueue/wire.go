@@ -31,6 +31,9 @@ func openDoor(ctx context.Context, src jobSource, warn func(format string, args 
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())
 	}
+	if err := dispatch.Known(ctx, db, src.cfg.Gateways, src.opt.patience); err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
 	for _, f := range findings {
 		if f.Severity == redisdb.Warn {
 			warn("warning: %s; %s", f.Message, f.Hint)

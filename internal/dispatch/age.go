@@ -108,11 +108,14 @@ func (u *unit) settle(ctx context.Context) error {
 	return err
 }
 
-// Ready says why a gateway is not called although it could be: its data is an old snapshot. Nil if there is none.
+// Ready says why a gateway is not called although it could be: its data is an old snapshot, or of a newer format. Nil if there is none.
 func (d *Dispatcher) Ready() error {
 	units := d.units()
 	all := make([]*incarnation.Watch, len(units))
 	for i, u := range units {
+		if err := u.data.Newer(); err != nil {
+			return err
+		}
 		all[i] = u.data
 	}
 	if message, hint := incarnation.Doubted(all); message != "" {

@@ -46,6 +46,15 @@ func Inspect(ctx context.Context, db *redisdb.DB, patience time.Duration) (findi
 	return findings, nil
 }
 
+// Known refuses gateways of which Redis's data is of a newer format than this program knows. It has patience with a Redis that is away.
+func Known(ctx context.Context, db *redisdb.DB, gateways []config.Gateway, patience time.Duration) error {
+	names := make([]string, len(gateways))
+	for i, g := range gateways {
+		names[i] = g.Name
+	}
+	return redisdb.Patiently(ctx, patience, func(ctx context.Context) error { return redisdb.CheckFormat(ctx, db.Client, names) })
+}
+
 // NoGateway is the error of a gateway that the configuration does not have.
 func NoGateway(cfg *config.Config, name string) error {
 	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in %s", name, cfg.File) + job.DidYouMean(name, "", cfg.Names()),

@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -30,10 +31,16 @@ const (
 
 // standing looks at what a gateway's books say that a person should know.
 func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g config.Gateway) error {
-	doubt, err := incarnation.Why(ctx, c, g.Name)
+	sign, err := incarnation.Look(ctx, c, g.Name)
 	if err != nil {
 		return err
 	}
+	if redisdb.Newer(sign.Format) {
+		e, _ := errors.AsType[*job.Error](redisdb.NewerError(g.Name, sign.Format))
+		x.add(fail("format", g.Name, e.Hint, "%s", e.Message))
+		return nil // what else is there is not understood here
+	}
+	doubt := sign.Doubt
 	if doubt != "" {
 		x.add(fail("snapshot", g.Name, `look up what was done since, enqueue the files of that time again, then start one dispatcher with "run --after-restore"`,
 			"nothing is called: %s", doubt))

@@ -132,6 +132,9 @@ func problemOf(err error) problem {
 		return *p
 	}
 	e, ok := errors.AsType[*job.Error](redisdb.Coded(err))
+	if ok && errors.Is(err, redisdb.ErrNewer) {
+		return newProblem(codeUnavailable, e.Message, "send it to a dispatcher of the newer version, which is at work already")
+	}
 	if !ok {
 		return newProblem(codeFailed, "something failed here; the dispatcher's log says what", "send the same again: "+knownByID)
 	}

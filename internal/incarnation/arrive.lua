@@ -5,14 +5,16 @@
 -- returns 1 ended  0 it was before
 if redis.call('HGET', KEYS[2], 'moving') ~= ARGV[2] then return 0 end
 local now = now_us(ARGV[1])
-local old = redis.call('HMGET', KEYS[1], 'line', 'marks', 'at', 'gaps')
-local new = redis.call('HMGET', KEYS[2], 'line', 'marks', 'at', 'v')
+local old = redis.call('HMGET', KEYS[1], 'line', 'marks', 'at', 'gaps', 'format')
+local new = redis.call('HMGET', KEYS[2], 'line', 'marks', 'at', 'v', 'format')
 redis.call('DEL', KEYS[1])
 redis.call('HDEL', KEYS[2], 'moving', 'entry')
 if not old[1] and not new[1] then
   redis.call('DEL', KEYS[2]) -- nobody has served either
   return 1
 end
+local format = math.max(tonumber(old[5]) or 0, tonumber(new[5]) or 0)
+if format > 0 then redis.call('HSET', KEYS[2], 'format', int(format)) end
 if not new[1] and old[4] then redis.call('HSET', KEYS[2], 'gaps', old[4]) end
 local present, line = string.match(old[1] or '', '%S+$'), line_with(new[1] or '', old[1] or '')
 local older = present and string.find(' ' .. (new[1] or '') .. ' ', ' ' .. present .. ' ', 1, true)

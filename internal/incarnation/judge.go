@@ -39,6 +39,7 @@ type data struct {
 	marks   string
 	doubt   doubt  // the zero doubt: nobody has any
 	moving  string // what is being done to the gateway: see Move.What
+	format  string // of all of the gateway's data; empty: from before there were numbers
 }
 
 // finding says what a look at the data means.

@@ -18,6 +18,9 @@ var lookLua string
 //go:embed begin.lua
 var beginLua string
 
+//go:embed raise.lua
+var raiseLua string
+
 //go:embed wake.lua
 var wakeLua string
 
@@ -33,6 +36,7 @@ var confirmLua string
 var (
 	lookScript    = redisdb.NewScript(redisdb.NowLua, lookLua)
 	beginScript   = redisdb.NewScript(redisdb.NowLua, beginLua)
+	raiseScript   = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, raiseLua)
 	wakeScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, wakeLua)
 	doubtScript   = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lineLua, doubtLua)
 	confirmScript = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lineLua, confirmLua).Replicated()
@@ -40,14 +44,15 @@ var (
 
 // look asks a gateway's data for its age. A non-zero now replaces Redis's clock, in µs.
 func look(ctx context.Context, c redis.UniversalClient, gateway string, now int64) (data, error) {
-	v, err := lookScript.Run(ctx, c, []string{redisdb.NewKeys(gateway).Alive()}, now).StringSlice()
+	k := redisdb.NewKeys(gateway)
+	v, err := lookScript.Run(ctx, c, []string{k.Alive(), k.Counters()}, now).StringSlice()
 	if err != nil {
 		return data{}, err
 	}
-	if len(v) != 10 {
+	if len(v) != 11 {
 		return data{}, fmt.Errorf("look.lua answered with %d values: is another version of Spillway at work on this Redis?", len(v))
 	}
-	d := data{line: v[1], v: v[3], marks: v[5], gaps: spans(v[4]), doubt: doubt{line: v[8]}, moving: v[9]}
+	d := data{line: v[1], v: v[3], marks: v[5], gaps: spans(v[4]), doubt: doubt{line: v[8]}, moving: v[9], format: v[10]}
 	for i, to := range map[int]*int64{0: &d.now, 2: &d.at, 6: &d.doubt.from, 7: &d.doubt.seen} {
 		if v[i] == "" {
 			continue

@@ -1,7 +1,12 @@
 -- look.lua: all that a gateway's data says of its own age. Reads only. Composed after NowLua.
--- KEYS 1 alive  ARGV 1 now (µs, 0 = Redis's)
--- returns {now, line, at, v, gaps, marks, df, ds, dl, moving} as texts, '' where there is none; fields: internal/redisdb/alive.lua
-local v = redis.call('HMGET', KEYS[1], 'line', 'at', 'v', 'gaps', 'marks', 'df', 'ds', 'dl', 'moving')
+-- KEYS 1 alive  2 counters  ARGV 1 now (µs, 0 = Redis's)
+-- returns {now, line, at, v, gaps, marks, df, ds, dl, moving, format} as texts, '' where there is none; fields: internal/redisdb/alive.lua. Where no dispatcher has
+--      written the format, it is the one that producers have
+local v = redis.call('HMGET', KEYS[1], 'line', 'at', 'v', 'gaps', 'marks', 'df', 'ds', 'dl', 'moving', 'format')
 local seen = {int(now_us(ARGV[1]))}
-for i = 1, 9 do seen[i + 1] = v[i] or '' end
+for i = 1, 10 do seen[i + 1] = v[i] or '' end
+if not v[10] then
+  local format = redis.pcall('HGET', KEYS[2], 'format')
+  seen[11] = type(format) == 'string' and format or ''
+end
 return seen

@@ -15,6 +15,8 @@ type Sign struct {
 	Last time.Time
 	// Now is what time it is, on Redis's clock as Last is.
 	Now time.Time
+	// Format is that of the data (redisdb.Format); empty: from before there were numbers, or there is none.
+	Format string
 	// Doubt says that the data is doubted; empty if it is not.
 	Doubt string
 }
@@ -25,7 +27,7 @@ func Look(ctx context.Context, c redis.UniversalClient, gateway string) (Sign, e
 	if err != nil {
 		return Sign{}, err
 	}
-	s := Sign{Now: time.UnixMicro(d.now).UTC()}
+	s := Sign{Now: time.UnixMicro(d.now).UTC(), Format: d.format}
 	if d.at > 0 {
 		s.Last = time.UnixMicro(d.at).UTC()
 	}

@@ -42,7 +42,7 @@ type Params struct {
 type Watch struct {
 	p      Params
 	client redis.UniversalClient
-	keys   []string // alive, pace, feed
+	keys   []string // alive, pace, feed, counters
 
 	mu      sync.Mutex
 	memory  Memory
@@ -53,13 +53,14 @@ type Watch struct {
 	free    chan struct{} // closes when the data is in order
 	isFree  bool
 	said    time.Time // when the log last said what is wrong
+	newer   string    // the format of the data, where it is newer than this program knows
 }
 
 // NewWatch returns a watch that lets nobody call until Meet.
 func NewWatch(c redis.UniversalClient, p Params) *Watch {
 	k := redisdb.NewKeys(p.Gateway)
 	seen, _ := p.Past.Of(p.Gateway)
-	return &Watch{p: p, client: c, keys: []string{k.Alive(), k.Pace(), k.Feed()}, memory: seen, version: unfit,
+	return &Watch{p: p, client: c, keys: []string{k.Alive(), k.Pace(), k.Feed(), k.Counters()}, memory: seen, version: unfit,
 		free: make(chan struct{})}
 }
 
@@ -71,14 +72,19 @@ func (w *Watch) Meet(ctx context.Context) error {
 			return err
 		}
 		found, lacking := judgeAll(w.Memory(), w.p.Past.others(w.p.Gateway, d.line), d)
-		switch found {
-		case calm:
+		switch {
+		case found == calm && d.format == redisdb.Format:
 			w.adopt(d)
 			return nil
-		case doubted:
+		case found == calm:
+			if err := w.run(ctx, raiseScript, d.v, redisdb.Format); err != nil {
+				return err
+			}
+			continue
+		case found == doubted:
 			w.hold(lacking)
 			return nil
-		case missing:
+		case found == missing:
 			w.hold(lacking) // at once, whatever becomes of writing it down
 		}
 		if err := w.write(ctx, found, d, lacking); err != nil {
@@ -88,16 +94,34 @@ func (w *Watch) Meet(ctx context.Context) error {
 	return nil
 }
 
-// look asks the data for its age. Of a gateway that is being renamed or forgotten it is an error, and nobody calls it.
+// look asks the data for its age. Of a gateway that is being renamed or forgotten, or whose data is of a newer format, it is an error, and nobody calls it.
 func (w *Watch) look(ctx context.Context) (data, error) {
 	d, err := look(ctx, w.client, w.p.Gateway, w.p.NowMicros.Now())
-	if err == nil && d.moving != "" {
-		w.mu.Lock()
-		w.version = unfit
-		w.mu.Unlock()
-		err = redisdb.LeavingError(w.p.Gateway, d.moving)
+	if err != nil || d.moving == "" && !redisdb.Newer(d.format) {
+		return d, err
 	}
-	return d, err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d.moving != "" {
+		w.version = unfit
+		return d, redisdb.LeavingError(w.p.Gateway, d.moving)
+	}
+	w.newer = d.format
+	w.stop()
+	return d, w.refusal()
+}
+
+// refusal says that the data is of a newer format than this program knows. w.mu is held.
+func (w *Watch) refusal() error { return redisdb.NewerError(w.p.Gateway, w.newer) }
+
+// Newer returns an error where the data is of a newer format than this program knows, or nil.
+func (w *Watch) Newer() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.newer == "" {
+		return nil
+	}
+	return w.refusal()
 }
 
 // write writes down what was found; that somebody else was faster shows at the next look.
@@ -119,7 +143,7 @@ func (w *Watch) begin(ctx context.Context) error {
 	if before.Line != "" {
 		w.emptied(before)
 	}
-	return w.run(ctx, beginScript, strings.TrimSpace(before.Line+" "+newName()))
+	return w.run(ctx, beginScript, strings.TrimSpace(before.Line+" "+newName()), redisdb.Format)
 }
 
 func (w *Watch) emptied(before Memory) {
@@ -235,7 +259,7 @@ func (w *Watch) adopt(d data) {
 	}
 	seen := w.memory
 	w.memory = seen.with(d.line, d.at)
-	w.version, w.marks = d.v, d.marks
+	w.version, w.marks, w.newer = d.v, d.marks, ""
 	if n := len(d.gaps); n > 0 && (!seen.sees(d.line) || seen.At < d.gaps[n-1].from-tolerance) {
 		left := time.Duration(d.gaps[n-1].to-d.now)*time.Microsecond + objectWithin
 		w.quiet = w.p.Clock.Now().Add(min(left, objectWithin))
@@ -255,16 +279,22 @@ func (w *Watch) adopt(d data) {
 func (w *Watch) hold(b doubt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.doubt, w.version = b, unfit
+	w.doubt = b
 	w.p.Metrics.set(w.p.Gateway, 1)
-	if w.isFree {
-		w.isFree, w.free = false, make(chan struct{})
-	}
+	w.stop()
 	now := w.p.Clock.Now()
 	if w.said.IsZero() || now.Sub(w.said) >= sayEvery {
 		w.said = now
 		message, hint := b.words([]string{w.p.Gateway})
 		w.p.Log.Error(message, "gateway", w.p.Gateway, "hint", hint)
+	}
+}
+
+// stop lets nobody call until data was adopted. w.mu is held.
+func (w *Watch) stop() {
+	w.version = unfit
+	if w.isFree {
+		w.isFree, w.free = false, make(chan struct{})
 	}
 }
 

@@ -131,7 +131,7 @@ func TestAFreshGatewayIsServedAtOnce(t *testing.T) {
 		t.Errorf("they have seen %+v and %+v at %d", a.Memory(), b.Memory(), w.now.Load())
 	}
 	a.confirm(false) // nothing is in doubt, and somebody is at work
-	if a.log.Len() > 0 || len(w.snapshot()) != 3 {
+	if a.log.Len() > 0 || len(w.snapshot()) != 4 {
 		t.Errorf("%v\n%s", w.snapshot(), a.log)
 	}
 }
@@ -159,8 +159,8 @@ func TestAnOldSnapshotStopsEverybodyUntilItIsConfirmed(t *testing.T) {
 			t.Errorf("%q is not in %q, %q", want, message, hint)
 		}
 	}
-	if why, err := Why(t.Context(), w.c, w.gateway); err != nil || !strings.Contains(why, clockTime(from)) {
-		t.Errorf("why: %q, %v", why, err)
+	if s, err := Look(t.Context(), w.c, w.gateway); err != nil || !strings.Contains(s.Doubt, clockTime(from)) {
+		t.Errorf("why: %q, %v", s.Doubt, err)
 	}
 	if got := testutil.ToFloat64(newcomer.p.Metrics.doubted); got != 1 {
 		t.Errorf("the gauge says %v", got)
@@ -176,8 +176,8 @@ func TestAnOldSnapshotStopsEverybodyUntilItIsConfirmed(t *testing.T) {
 	if got := spans(marks); len(got) != 1 || got[0] != (span{from, w.now.Load() - second}) {
 		t.Errorf("marks %q, want from %d until the confirmation", marks, from)
 	}
-	if why, err := Why(t.Context(), w.c, w.gateway); err != nil || why != "" {
-		t.Errorf("why: %q, %v", why, err)
+	if s, err := Look(t.Context(), w.c, w.gateway); err != nil || s.Doubt != "" {
+		t.Errorf("why: %q, %v", s.Doubt, err)
 	}
 	if got := testutil.ToFloat64(a.p.Metrics.doubted); got != 0 {
 		t.Errorf("the gauge says %v", got)

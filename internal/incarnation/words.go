@@ -1,12 +1,9 @@
 package incarnation
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 )
@@ -48,11 +45,4 @@ func Doubted(all []*Watch) (message, hint string) {
 		return "", ""
 	}
 	return worst.words(gateways)
-}
-
-// Why says, for a person who looks at a gateway, that its data is doubted; empty if it is not. It needs no memory of its own: doubts are
-// written down.
-func Why(ctx context.Context, c redis.UniversalClient, gateway string) (string, error) {
-	s, err := Look(ctx, c, gateway)
-	return s.Doubt, err
 }

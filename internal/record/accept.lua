@@ -12,7 +12,7 @@
 --      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
 --      '' or "cost at expires route class N lane batch" (at µs, 0 = now; expires µs, 0 = never; route, class, lane and batch may be nothing; N is the length of the lane in
 --      bytes, with a = before it where jobs name their lanes themselves)
--- returns the error LEAVING if the gateway is being renamed or forgotten; else a text, with a ! or a # before it if a job could only be parked and too many jobs or bytes are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
+-- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else a text, with a ! or a # before it if a job could only be parked and too many jobs or bytes are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
 --      5 no room (wait, fail), or too many parked jobs  6 the id is an idempotency key that another job has used
 --      7 a key that is read for this job is of another type  8 same id and payload, other route, or other lane where jobs name theirs;
 --      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
@@ -21,8 +21,10 @@ local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED, ELSEWHERE
 local NO_ROOM = 'no room at admission'
 local now, in_order = now_us(ARGV[1]), string.sub(ARGV[3], 1, 1) == '1'
 local mode, sums_free, sender = string.match(ARGV[2], '^(%a+) ?(%S*) ?(.*)$')
-local leaving = redis.pcall('HGET', books_key(ARGV[8], 'alive'), 'moving') -- whatever else is wrong with that key is no reason to take nothing in
-if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
+local refusal, format = barred(books_key(ARGV[8], 'alive'))
+if not format then format = redis.call('HGET', KEYS[4], 'format') end -- no dispatcher has begun yet
+if format and (tonumber(format) or 0) > FORMAT then refusal = redis.error_reply('NEWER ' .. format) end
+if refusal then return refusal end
 local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
 -- Newcomers stay behind parked jobs, but for those at the front that can never go in.
 local function others_wait() return redis.call('ZCOUNT', KEYS[3], '(' .. (redis.call('HGET', KEYS[4], 'unfit') or '0'), '+inf') > 0 end
@@ -359,7 +361,10 @@ if sums_free ~= '' then
   end
 end
 books_joined(now)
-if accepted > 0 then call('HINCRBY', keys[4], 'accepted', accepted) end
+if accepted > 0 then
+  call('HINCRBY', keys[4], 'accepted', accepted)
+  if not format then call('HSETNX', keys[4], 'format', FORMAT) end
+end
 if woken then call('PUBLISH', argv[5], argv[4]) end
 local reply = {int(retry), int(reset), #left}
 for i = 1, #left do reply[3 + i] = int(left[i]) end

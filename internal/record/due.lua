@@ -4,9 +4,9 @@
 -- KEYS 1 retrying or scheduled  2 retries or due  3 costs  4 hold  5 counters  6 parked:exhausted  7 asking, then for each job: record, task
 -- ARGV 1 now (µs, 0 = Redis's)  2 state they are in: retrying | scheduled  3 gateway  4 wake channel  5 attempts allowed
 --      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 until the first look-up (µs, 0 = none is configured), then for each job, the first due first: id, generation, new task id, task message
--- returns the error LEAVING if the gateway is being renamed or forgotten; else {how many were moved, id of a job that was parked, …}
-local leaving = redis.pcall('HGET', books_key(KEYS[1], 'alive'), 'moving')
-if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
+-- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else {how many were moved, id of a job that was parked, …}
+local refusal = barred(books_key(KEYS[1], 'alive'))
+if refusal then return refusal end
 local now, moved, out = now_us(ARGV[1]), 0, {0}
 local idle = redis.call('LLEN', KEYS[2]) == 0
 

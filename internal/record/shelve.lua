@@ -8,11 +8,11 @@
 -- ARGV 1 now (µs, 0 = Redis's)  2 batch  3 cancel | pause | await | resume | release | approve (a resume after which the first jobs go ahead as before)  4 the error that the jobs get  5 prefix of records
 --      6 place of the first  7 how many  8 act's place in the trail ('' = none)
 --      9 until the first look-up (µs, 0 = none is configured)
--- returns the error LEAVING if the gateway is being renamed or forgotten; else {how many of these places there are (-1: somebody has done another of these to the batch since, so that this one is over), for each
+-- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else {how many of these places there are (-1: somebody has done another of these to the batch since, so that this one is over), for each
 --      job that was changed its money ('' = none), behind a ? if it may have been charged: it is parked as unknown_outcome, or pending, …}
 local now, batch, what = now_us(ARGV[1]), ARGV[2], ARGV[3]
-local leaving = redis.pcall('HGET', books_key(ARGV[5], 'alive'), 'moving')
-if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
+local refusal = barred(books_key(ARGV[5], 'alive'))
+if refusal then return refusal end
 local books, shelving = books_key(ARGV[5], 'batch:' .. batch), books_key(ARGV[5], 'shelving')
 local mark = redis.call('HMGET', books, 'paused', 'cancelled', 'ahead', 'awaits', 'canary')
 local is = mark[2] and 'cancel' or mark[1] and 'pause' or mark[4] and 'await' or mark[3] == '2' and 'release' or 'resume'

@@ -2,12 +2,12 @@
 -- has long been told that Redis is away, and has done something else. Needs act(), and SWITCH: whether it switches something that KEYS[1], a hash,
 -- says. What is switched stays as the act left it that began last: acted in the hash is when that was. A time of a clock that was set back since does not count.
 -- ARGV last: when the act began (µs, Redis's clock; 0: no person waits for it, so it is never late). act() does not see it
--- returns what act() returns, 0 being that it did nothing; the error LEAVING if the gateway of KEYS[1] is being renamed or forgotten; the error LATE if it came too late: nothing was done then
+-- returns what act() returns, 0 being that it did nothing; the error LEAVING if the gateway of KEYS[1] is being renamed or forgotten, NEWER if its data is of a newer format; the error LATE if it came too late: nothing was done then
 local ACT_LIFE = 5000000
 local LATE = redis.error_reply('LATE it was to be carried out by now, or before what was carried out already')
 local tag = string.match(KEYS[1], '{.-}')
-local leaving = tag and redis.pcall('HGET', 'spillway:' .. tag .. ':alive', 'moving')
-if type(leaving) == 'string' then return redis.error_reply('LEAVING ' .. leaving) end
+local refusal = tag and barred('spillway:' .. tag .. ':alive')
+if refusal then return refusal end
 local begun, now = tonumber(table.remove(ARGV)), now_us('0')
 if begun == 0 then return act() end
 if now - begun > ACT_LIFE then return LATE end

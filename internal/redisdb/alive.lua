@@ -8,6 +8,8 @@
 --   df ds dl  a dispatcher's doubt, until an operator settles it: from when on the data knows nothing (µs; 1: it never knew
 --           anything), the last sign of life that was seen elsewhere (µs), and the incarnations known there (as line)
 --   emptied when data was begun that others knew before it was emptied (µs; absent: it was not, as far as is known)
+--   format  the format that its writers give to all of the gateway's data (see Format in format.go); absent: from before there were numbers, or only producers were here
+--           yet, who write it into the counters
 --   moving entry  "rename OLD NEW" or "forget NAME": that was begun and is not over, so nobody calls and nothing goes in; the place of its entry in the
 --           trail, or when it was begun (µs)
 local ALIVE_BEAT, ALIVE_SILENCE = 1000000, 10000000

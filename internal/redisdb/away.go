@@ -24,7 +24,7 @@ var (
 
 // Error says what is wrong with Redis, and what to do. It never holds a password.
 type Error struct {
-	Kind    error  // ErrURL, ErrAway or ErrDenied
+	Kind    error  // ErrURL, ErrAway, ErrDenied or ErrNewer
 	Message string // what is wrong
 	Hint    string // what to do
 	Err     error  // the cause; may be nil
@@ -46,7 +46,7 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// As makes it a *job.Error for errors.As: usage for an address that can't be used, failed where Redis refuses us, unavailable where it is away.
+// As makes it a *job.Error for errors.As: usage for an address that can't be used and for data of a newer format, failed where Redis refuses us, unavailable where it is away.
 func (e *Error) As(target any) bool {
 	coded, ok := target.(**job.Error)
 	if !ok {
@@ -54,7 +54,7 @@ func (e *Error) As(target any) bool {
 	}
 	*coded = &job.Error{Code: job.CodeFailed, Message: e.Message, Hint: e.Hint, Err: e.Err}
 	switch {
-	case errors.Is(e.Kind, ErrURL):
+	case errors.Is(e.Kind, ErrURL), errors.Is(e.Kind, ErrNewer):
 		(*coded).Code = job.CodeUsage
 	case errors.Is(e.Kind, ErrAway):
 		(*coded).Code = job.CodeUnavailable

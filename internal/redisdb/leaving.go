@@ -1,10 +1,10 @@
 package redisdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,12 +14,13 @@ import (
 // leaving begins the error of a script that refuses a gateway which is being renamed or forgotten; what is done follows.
 const leaving = "LEAVING "
 
-// Leaving gives such an error a code and words. Others are left as they are.
+// Leaving gives a code and words to the error of a script that does nothing with a gateway's data: it is being renamed or forgotten, or is of a newer format
+// (ErrNewer). Others are left as they are.
 func Leaving(gateway string, err error) error {
-	if !says(err, []string{strings.TrimSpace(leaving)}) {
-		return err
+	if words := refused(gateway, err); words != nil {
+		return words
 	}
-	return LeavingError(gateway, strings.TrimPrefix(err.Error(), leaving))
+	return err
 }
 
 // LeavingError is the error of a gateway that is being renamed or forgotten, as what says: "rename OLD NEW" or "forget NAME".
@@ -37,11 +38,10 @@ func Moving(ctx context.Context, c redis.UniversalClient, gateway string) (strin
 	return what, err
 }
 
-// NotLeaving returns an error for a gateway that is being renamed or forgotten, or nil.
+// NotLeaving returns an error for a gateway that is being renamed or forgotten, or whose data is of a newer format than this program knows; or nil.
 func NotLeaving(ctx context.Context, c redis.UniversalClient, gateway string) error {
-	what, err := Moving(ctx, c, gateway)
-	if err != nil || what == "" {
-		return err
+	if what, err := Moving(ctx, c, gateway); err != nil || what != "" {
+		return cmp.Or(err, LeavingError(gateway, what))
 	}
-	return LeavingError(gateway, what)
+	return CheckFormat(ctx, c, []string{gateway})
 }

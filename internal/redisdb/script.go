@@ -172,6 +172,15 @@ end
 -- %d is twice as quick as %.0f, and as exact where it has 64 bits: not everywhere.
 local number_text, WHOLE = string.format, string.format('%d', 2 ^ 53) == '9007199254740992' and '%d' or '%.0f'
 local function int(x) return number_text(WHOLE, x) end
+local FORMAT = ` + Format + `
+-- barred returns why nothing may be done with the gateway whose alive.lua's hash this is, or nil; and then its format, if it has one.
+local function barred(alive)
+  local v = redis.pcall('HMGET', alive, 'moving', 'format')
+  if v.err then return nil, '0' end -- whatever else is wrong with that key is no reason to do nothing
+  if v[1] then return redis.error_reply('LEAVING ' .. v[1]) end
+  if v[2] and (tonumber(v[2]) or 0) > FORMAT then return redis.error_reply('NEWER ' .. v[2]) end
+  return nil, v[2]
+end
 `
 
 //go:embed several.lua
