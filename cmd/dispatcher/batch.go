@@ -39,7 +39,12 @@ With --export it writes a line for each job, gateway by gateway in the order of 
 amount, the gateway's reference, and who settled it and why.
 ` + exportedHelp,
 		Example: "  dispatcher batch list\n  dispatcher batch 2026-11\n  dispatcher batch 2026-11 --by \"2026-11-30 18:00\"\n  dispatcher batch 2026-11 --export --format csv > 2026-11.csv",
-		Args:    cobra.ExactArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.Usage(`name one, or see them all: dispatcher batch list`, "no batch is named")
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !f.export && (f.out.format != "" || len(f.out.fields) > 0) {
 				return cli.Usage("add --export", "--format and --fields say how --export writes jobs")

@@ -103,6 +103,8 @@ func TestWhatWasMeant(t *testing.T) {
 	r := newRig(t)
 	for args, want := range map[string]string{
 		"staus":                         "dispatcher: unknown command \"staus\"; did you mean status?\n",
+		"enqueue -f x.ndjson":           "dispatcher: unknown command \"enqueue\"\nhint: enqueue is a program of its own beside dispatcher: enqueue -f FILE\n",
+		"batch":                         "dispatcher: no batch is named\nhint: name one, or see them all: dispatcher batch list\n",
 		"dlq replya --yes":              "dispatcher: unknown command \"replya\" for \"dispatcher dlq\"; did you mean replay?\n",
 		"dlq list --bacth x":            "dispatcher: unknown flag: --bacth; did you mean --batch?\n",
 		"dlq list --reason refsued":     "dispatcher: --reason \"refsued\" is not a reason for which a job is parked; did you mean refused?\n",

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,7 +24,15 @@ func unknownCommand(parent *cobra.Command, word string) error {
 	if parent.HasParent() {
 		text += fmt.Sprintf(" for %q", parent.CommandPath())
 	}
-	return Usage(helpHint(parent), "%s%s", text, job.DidYouMean(word, "", names))
+	return Usage(cmp.Or(elsewhere(parent, word), helpHint(parent)), "%s%s", text, job.DidYouMean(word, "", names))
+}
+
+// elsewhere says where a word is a command that is none of this one; empty: nowhere that is known.
+func elsewhere(parent *cobra.Command, word string) string {
+	if !parent.HasParent() && parent.Name() == "dispatcher" && word == "enqueue" {
+		return "enqueue is a program of its own beside dispatcher: enqueue -f FILE"
+	}
+	return ""
 }
 
 // flagError says of a flag that there is not which one was most likely meant. Behind a command that there is not, all flags are unknown: then the

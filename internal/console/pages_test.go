@@ -187,7 +187,7 @@ func TestTheTokenIsTypedInOnce(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{token: "s3cret"})
 	status, page := r.get("/gateways/" + r.g.Name + "?reason=refused")
-	if status != 200 || !strings.Contains(page, "The <code>token</code> of the dispatcher") {
+	if status != 200 || !strings.Contains(page, "The <code>token</code> of the dispatcher") || !strings.Contains(page, "<h1>Log in</h1>") {
 		t.Fatalf("a browser is not asked to log in: %d", status)
 	}
 	if status, style := r.get("/assets/style.css"); status != 200 || !strings.Contains(style, ":root") {

@@ -58,5 +58,16 @@ func Known(ctx context.Context, db *redisdb.DB, gateways []config.Gateway, patie
 // NoGateway is the error of a gateway that the configuration does not have.
 func NoGateway(cfg *config.Config, name string) error {
 	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in %s", name, cfg.File) + job.DidYouMean(name, "", cfg.Names()),
-		Hint: "it has: " + strings.Join(cfg.Names(), ", ")}
+		Hint: "it has: " + someNames(cfg.Names())}
+}
+
+// mostNamed is how many gateways a hint names.
+const mostNamed = 20
+
+// someNames are the names of gateways for a hint; of thousands the first few.
+func someNames(names []string) string {
+	if more := len(names) - mostNamed; more > 0 {
+		return fmt.Sprintf("%s and %s more, which dispatcher gateway list names", strings.Join(names[:mostNamed], ", "), job.CountText(int64(more)))
+	}
+	return strings.Join(names, ", ")
 }

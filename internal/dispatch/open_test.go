@@ -1,6 +1,9 @@
 package dispatch
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"spillway/internal/config"
@@ -21,5 +24,20 @@ func TestAnAddressThatCantBeUsedIsNamedByItsLine(t *testing.T) {
 	cfg.RedisAt = config.Position{}
 	if _, err := Open(t.Context(), cfg, 0); job.CodeOf(err) != job.CodeUsage || err.Error() != wrong {
 		t.Errorf("of a flag: %v", err)
+	}
+}
+
+// A hint names some of thousands of gateways.
+func TestAHintNamesSomeGateways(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{1: "it has: m0000", mostNamed + 1: ", m0019 and 1 more, which dispatcher gateway list names"} {
+		cfg := &config.Config{}
+		for i := range n {
+			cfg.Gateways = append(cfg.Gateways, config.Gateway{Name: fmt.Sprintf("m%04d", i)})
+		}
+		var coded *job.Error
+		if err := NoGateway(cfg, "x"); !errors.As(err, &coded) || !strings.HasSuffix(coded.Hint, want) || strings.Contains(coded.Hint, "m0020") {
+			t.Errorf("%d: %v", n, coded)
+		}
 	}
 }
