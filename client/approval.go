@@ -1,6 +1,10 @@
 package client
 
-import "context"
+import (
+	"context"
+	"net/url"
+	"time"
+)
 
 // BatchApproval is what an approver is shown of a batch, and what the approval has done.
 type BatchApproval struct {
@@ -58,4 +62,65 @@ func (c *Client) ApproveBatch(ctx context.Context, name, token string, by Act, g
 // RejectBatch gives up a batch that awaits an approval: nothing more of it is sent.
 func (c *Client) RejectBatch(ctx context.Context, name string, by Act, gateways ...string) (BatchAct, error) {
 	return c.batchAct(ctx, "reject", name, by, gateways)
+}
+
+// Approvals is what awaits the approval of a second person.
+type Approvals struct {
+	Batches  []AwaitingBatch `json:"batches"`
+	Requests []Request       `json:"requests"` // those that were approved and are being done, too
+}
+
+// AwaitingBatch is a batch that awaits an approval at one gateway, with the jobs that wait.
+type AwaitingBatch struct {
+	Batch   string    `json:"batch"`
+	Gateway string    `json:"gateway"`
+	Since   time.Time `json:"since"`
+	Why     string    `json:"why"`
+	Sum
+}
+
+// Request is an act that a second person has to approve.
+type Request struct {
+	ID         string     `json:"id"`
+	Gateway    string     `json:"gateway"`
+	What       string     `json:"what"`   // as the trail has it: replay, discard, brake lift 2h
+	Filter     string     `json:"filter"` // the flags that chose the jobs
+	Sum                   // the jobs that it would take; none where brakes are lifted
+	AskedBy    string     `json:"asked_by"`
+	Person     string     `json:"person,omitempty"` // whose token that is, where the dispatcher's configuration says so
+	Via        string     `json:"via"`
+	Why        string     `json:"why,omitempty"`
+	AskedAt    time.Time  `json:"asked_at"`
+	Until      time.Time  `json:"until"`      // it may be approved
+	State      string     `json:"state"`      // asked; approved, while it is done; rejected or done
+	DecidedAt  *time.Time `json:"decided_at"` // nil: nobody has approved or rejected it
+	DecidedBy  string     `json:"decided_by,omitempty"`
+	DecidedWhy string     `json:"decided_why,omitempty"`
+}
+
+// Decided is what a request came to that was approved.
+type Decided struct {
+	Request Request      `json:"request"`
+	Part    *ClearedPart `json:"part,omitempty"` // what was done to jobs; nil where it is about none
+	Problem *PartProblem `json:"problem,omitempty"`
+}
+
+type decide struct {
+	Gateways []string `json:"gateways,omitempty"`
+	actor
+}
+
+// Approvals returns what awaits an approval; of all gateways where none is named.
+func (c *Client) Approvals(ctx context.Context, gateways ...string) (Approvals, error) {
+	return get[Approvals](ctx, c, url.Values{"gateway": gateways}, "v1", "approvals")
+}
+
+// ApproveRequest does what somebody else has asked for, if it still means the same jobs. It needs a token with a name and the role approver.
+func (c *Client) ApproveRequest(ctx context.Context, id string, by Act) (Decided, error) {
+	return long[Decided](ctx, c, decide{actor: actor(by)}, "v1", "approvals", id, "approve")
+}
+
+// RejectRequest ends a request: nothing is done.
+func (c *Client) RejectRequest(ctx context.Context, id string, by Act) (Request, error) {
+	return act[Request](ctx, c, decide{actor: actor(by)}, "v1", "approvals", id, "reject")
 }

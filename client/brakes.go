@@ -24,6 +24,7 @@ type GatewayBrakes struct {
 	LiftedAt      *time.Time   `json:"lifted_at,omitempty"`
 	LiftedBy      string       `json:"lifted_by,omitempty"`
 	LiftedWhy     string       `json:"lifted_why,omitempty"`
+	Request       *Request     `json:"request,omitempty"` // a lift that was asked for: a second person has to approve it
 }
 
 // BrakeLimit is how one limit of money stands. Amounts are in minor units.

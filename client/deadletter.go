@@ -272,6 +272,7 @@ type ClearedPart struct {
 	WithoutAmount int64            `json:"without_amount"`
 	HeldBackWhy   map[string]int64 `json:"held_back_why"`
 	Canary        *ClearedCanary   `json:"canary,omitempty"`
+	Request       *Request         `json:"request,omitempty"` // what was asked for: nothing was done, since a second person has to approve it
 	Stopped       bool             `json:"stopped,omitempty"`
 	Problem       *PartProblem     `json:"problem,omitempty"`
 }

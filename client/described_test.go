@@ -59,12 +59,13 @@ func TestTheClientHasEveryFieldOfTheAPI(t *testing.T) {
 		"ResetLimitsRequest": actor{}, "ResetLimitsAnswer": GatewayLimits{}, "ForgiveLimitsRequest": actor{}, "ForgiveLimitsAnswer": Forgiven{}, "ListBrakesAnswer": Brakes{}, "LiftBrakesRequest": liftBrakes{}, "LiftBrakesAnswer": GatewayBrakes{}, "PauseBatchRequest": batchAct{},
 		"PauseBatchAnswer": BatchAct{}, "ResumeBatchRequest": batchAct{}, "ResumeBatchAnswer": BatchAct{}, "CancelBatchRequest": batchAct{}, "CancelBatchAnswer": BatchAct{},
 		"RejectBatchRequest": batchAct{}, "RejectBatchAnswer": BatchAct{}, "ApproveBatchRequest": approveBatch{}, "ApproveBatchAnswer": BatchApproval{},
+		"ListApprovalsAnswer": Approvals{}, "ApproveRequestRequest": decide{}, "ApproveRequestAnswer": Decided{}, "RejectRequestRequest": decide{}, "RejectRequestAnswer": Request{},
 		"ParkJobRequest": batchAct{}, "ParkJobAnswer": ParkedJob{},
 		"SetLaneRequest": setLane{}, "SetLaneAnswer": LaneSettings{}, "ResetLaneRequest": laneAct{}, "ResetLaneAnswer": LaneSettings{}, "PauseLaneRequest": laneAct{}, "PauseLaneAnswer": LaneSettings{},
 		"ResumeLaneRequest": laneAct{}, "ResumeLaneAnswer": LaneSettings{}, "PauseRouteRequest": routeAct{}, "PauseRouteAnswer": SteeredRoute{}, "ResumeRouteRequest": routeAct{}, "ResumeRouteAnswer": SteeredRoute{},
 		"ListLanesAnswer": Lanes{}, "GetLaneAnswer": LaneView{}, "VerifyTrailRequest": TrailQuery{}, "VerifyTrailAnswer": Trails{}}
 	// The rest is of the command line's own: what it draws beside these, shows while an act goes on, or does where the configuration is.
-	others := strings.Fields("NameGatewaysAnswer ListUnlistedAnswer WatchAnswer GetAllAnswersAnswer ListGatewaysAnswer AuditRequest AuditAnswer AuditLine FindJobAnswer ExportJobsLine ExportBatchLine PauseBatchLine ResumeBatchLine CancelBatchLine ApproveBatchLine RejectBatchLine " +
+	others := strings.Fields("NameGatewaysAnswer ListUnlistedAnswer WatchAnswer GetAllAnswersAnswer ListGatewaysAnswer AuditRequest AuditAnswer AuditLine FindJobAnswer ExportJobsLine ExportBatchLine PauseBatchLine ResumeBatchLine CancelBatchLine ApproveBatchLine RejectBatchLine ApproveRequestLine " +
 		"ExportDeadLettersLine ClearDeadLettersLine ListHistoryLine ExportTrailLine ForgetJobsRequest ForgetJobsAnswer ForgetJobsLine RenameGatewayRequest RenameGatewayAnswer RenameGatewayLine ForgetGatewayRequest ForgetGatewayAnswer ForgetGatewayLine " +
 		"HowToLogIn Whoami")
 	var doc struct {

@@ -68,6 +68,7 @@ const (
 	UnknownGateway   Code = "unknown_gateway"
 	UnknownJob       Code = "unknown_job"
 	UnknownBatch     Code = "unknown_batch"
+	UnknownRequest   Code = "unknown_request"
 	NoOutcomes       Code = "no_outcomes" // the gateway has no outcome feed
 	UnknownReader    Code = "unknown_reader"
 	MethodNotAllowed Code = "method_not_allowed"
@@ -91,7 +92,7 @@ const (
 
 // Codes returns the codes of the API.
 func Codes() []Code {
-	return []Code{NoToken, ForeignPage, Forbidden, TooManyGuesses, UnknownPath, UnknownGateway, UnknownJob, UnknownBatch, NoOutcomes, UnknownReader, MethodNotAllowed, UnknownMediaType, InvalidJob, OtherPayload, TooLarge,
+	return []Code{NoToken, ForeignPage, Forbidden, TooManyGuesses, UnknownPath, UnknownGateway, UnknownJob, UnknownBatch, UnknownRequest, NoOutcomes, UnknownReader, MethodNotAllowed, UnknownMediaType, InvalidJob, OtherPayload, TooLarge,
 		InvalidRequest, TooSlow, NoRoom, Unavailable, Stopping, Failed, NotPossible, Changed, KeyReused, UnderWay}
 }
 

@@ -83,7 +83,10 @@ func (p *program) liftBrakes(ctx context.Context, d remote.Desk, of remote.LiftO
 	if err != nil {
 		return err
 	}
-	return p.showBrakes(v)
+	if err := p.showBrakes(v); err != nil || v.Request == nil {
+		return err
+	}
+	return (&desk.Awaits{Request: *v.Request}).Unwrap()
 }
 
 func (p *program) showBrakes(v desk.Brakes) error {

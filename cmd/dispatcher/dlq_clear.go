@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,6 +138,9 @@ func (h halt) Error() string { return h.Problem.Detail }
 func (w *clearance) outcome(errs []error) error {
 	var halts []halt
 	interrupted := false
+	if err := w.awaits(); err != nil {
+		return err
+	}
 	for _, err := range errs {
 		h, halted := errors.AsType[halt](err)
 		switch {
@@ -155,6 +159,23 @@ func (w *clearance) outcome(errs []error) error {
 		return w.halted(halts)
 	}
 	return nil
+}
+
+// awaits says what was asked for and that somebody else has to approve it; nil where nothing was.
+func (w *clearance) awaits() error {
+	var texts []string
+	var first *job.Error
+	for _, part := range w.Parts {
+		if r := w.far[part.Gateway].Request; r != nil {
+			e, _ := errors.AsType[*job.Error]((&desk.Awaits{Request: *r}).Unwrap())
+			first = cmp.Or(first, e)
+			texts = append(texts, e.Message)
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return &job.Error{Code: first.Code, Message: strings.Join(texts, "; "), Hint: first.Hint}
 }
 
 // show draws how far it is, and says from time to time that it waits for the jobs sent ahead.

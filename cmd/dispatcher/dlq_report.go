@@ -31,7 +31,9 @@ type cleared struct {
 	Why       map[string]int            `json:"held_back_why"`
 	Often     int                       `json:"replayed_3_times_or_more"`
 	Canary    *remote.Canary            `json:"canary,omitempty"`
-	Stopped   string                    `json:"stopped,omitempty"`
+	// Requests are what was not done at a gateway, since a second person has to approve it.
+	Requests []desk.Request `json:"requests,omitempty"`
+	Stopped  string         `json:"stopped,omitempty"`
 }
 
 // report writes the result to standard output. It returns cut, what cut the action short.
@@ -54,6 +56,11 @@ func (w *clearance) result(d cli.Decision, cut error) cleared {
 		Amount: money.Amount, NoAmount: money.NoAmount, ByReason: w.byReason(), Why: w.held(), Often: w.often()}
 	if e, ok := errors.AsType[*job.Error](cut); ok && e.Err != nil {
 		r.Stopped = e.Err.Error()
+	}
+	for _, part := range w.Parts {
+		if asked := w.far[part.Gateway].Request; asked != nil {
+			r.Requests = append(r.Requests, *asked)
+		}
 	}
 	if w.q.Canary > 0 {
 		r.Canary = &remote.Canary{Failed: []string{}}

@@ -40,7 +40,7 @@ func newCommand(s cli.Streams) *cobra.Command {
 	p.serverFlags(root)
 	root.PersistentPreRunE = p.checkServer
 	root.AddCommand(runCommand(p), statusCommand(p), callsCommand(p), answersCommand(p), processesCommand(p), topCommand(p), jobCommand(p), findCommand(p), doctorCommand(p), dlqCommand(p), auditCommand(p), limitCommand(p), brakeCommand(p), laneCommand(p), routeCommand(p), pauseCommand(p), resumeCommand(p), demoCommand(p), providerCommand(p))
-	root.AddCommand(batchCommand(p), gatewayCommand(p), parkCommand(p), forgetCommand(p), outcomesCommand(p), exportCommand(p), reconcileCommand(p), verifyCommand(p), healthcheckCommand(p), configCommand(p), packsCommand(p), trailCommand(p), loginCommand(p), logoutCommand(p), cli.ManCommand(s, &p.Common))
+	root.AddCommand(batchCommand(p), gatewayCommand(p), parkCommand(p), forgetCommand(p), outcomesCommand(p), exportCommand(p), reconcileCommand(p), verifyCommand(p), healthcheckCommand(p), configCommand(p), packsCommand(p), trailCommand(p), approvalCommand(p), loginCommand(p), logoutCommand(p), cli.ManCommand(s, &p.Common))
 	return root
 }
 

@@ -217,6 +217,8 @@ func (p *program) serve(ctx context.Context, s served) error {
 	parts.Add(lifecycle.Step{Name: "reloading the configuration", Start: again.start, Stop: again.stop})
 	watch := &unlistedWatch{s: s}
 	parts.Add(lifecycle.Step{Name: "naming what the file does not have", Start: watch.start, Stop: watch.stop})
+	approved := &approvedWatch{s: s}
+	parts.Add(lifecycle.Step{Name: "going on with what was approved", Start: approved.start, Stop: approved.stop})
 	parts.Add(lifecycle.Step{Name: "taking jobs in", Stop: func(context.Context) error { api.Stopping(); return nil }})
 	parts.Add(lifecycle.Step{Name: "the greeting", Start: func(context.Context) error { s.greet(w.address()); return nil }})
 	switch err := parts.Run(ctx, context.Background(), w.failed); {

@@ -58,7 +58,7 @@ var exitMeanings = []struct {
 	{ExitDone, "done; jobs parked under --on-full park, and duplicates, are done"},
 	{ExitFailed, "failed"},
 	{ExitUsage, "asked wrongly: flag or configuration, with file, line and field"},
-	{ExitInvalid, "finished, but some input was invalid, --on-full fail found no room, the batch has stopped itself (--canary), or a report and the records differ (reconcile)"},
+	{ExitInvalid, "finished, but some input was invalid, --on-full fail found no room, the batch has stopped itself (--canary), an act awaits the approval of a second person, or a report and the records differ (reconcile)"},
 	{ExitNotFound, "no such job, batch or gateway"},
 	{ExitUnavailable, "something it needs is away (Redis, for 30 s in enqueue): try again"},
 	{ExitInterrupted, "interrupted"},

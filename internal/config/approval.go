@@ -1,20 +1,57 @@
 package config
 
 import (
+	"strconv"
+
 	"github.com/goccy/go-yaml/ast"
 
 	"spillway/internal/job"
 )
 
-// never stands for no sum.
-const never = "never"
+// never stands for no sum or number, and for what needs no approval; always for what needs one.
+const (
+	never  = "never"
+	always = "always"
+)
 
 // approval reads what needs the yes of a second person.
 func (r *reader) approval(n node, a *job.Approval) {
 	r.object(n,
 		field{"batch_over", r.sums(&a.BatchOver)},
 		field{"payee", r.word(&a.Payee, checkField)},
+		field{"replay_over", r.replayOver(&a.ReplayOver)},
+		field{"discard", r.always(&a.Discard)},
+		field{"brake_lift", r.always(&a.BrakeLift)},
 	)
+}
+
+// replayOver reads a number of jobs, or never.
+func (r *reader) replayOver(dst **int64) func(node) {
+	return func(n node) {
+		var text string
+		r.word(&text, func(text string) string {
+			if text == never || job.Digits(text) && len(text) <= mostJobsDigits {
+				return ""
+			}
+			return "is not a number of jobs: write a whole one from 0, above which a replay needs an approval, or never"
+		})(n)
+		if *dst = nil; text != "" && text != never {
+			jobs, _ := strconv.ParseInt(text, 10, 64) // it was checked
+			*dst = &jobs
+		}
+	}
+}
+
+// mostJobsDigits is how many digits a number of jobs may have.
+const mostJobsDigits = 15
+
+// always reads whether something needs an approval each time.
+func (r *reader) always(dst *bool) func(node) {
+	return func(n node) {
+		var text string
+		r.word(&text, choice("a choice", always, never))(n)
+		*dst = text == always
+	}
 }
 
 func checkSum(text string) string {

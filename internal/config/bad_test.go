@@ -124,6 +124,12 @@ var badFiles = map[string][]string{
 	"circuit-word": {
 		`7:14: gateways.stripe.circuit: "on" is not a circuit: write off, or its keys, like {failures: 5, ratio: 50%}`,
 	},
+	"approval-always": {
+		`7:25: gateways.stripe.approval.discard: "sometimes" is not a choice: use one of always, never`,
+	},
+	"approval-replays": {
+		`7:29: gateways.stripe.approval.replay_over: "some" is not a number of jobs: write a whole one from 0, above which a replay needs an approval, or never`,
+	},
 	"approval-sum": {
 		`7:28: gateways.stripe.approval.batch_over: "100000" is not a sum: a sum begins with its currency as ISO 4217 lists it, like EUR 100000`,
 	},

@@ -150,6 +150,22 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// What a second person has to approve: a number of jobs may be none, which is not never.
+func TestApprovalsOfActs(t *testing.T) {
+	t.Parallel()
+	some, none := int64(50), int64(0)
+	for text, want := range map[string]job.Approval{
+		"{replay_over: 50, discard: always, brake_lift: always}": {ReplayOver: &some, Discard: true, BrakeLift: true},
+		"{replay_over: 0}": {ReplayOver: &none},
+		"{replay_over: never, discard: never, brake_lift: never}": {},
+	} {
+		got := parse(t, minimal+"    approval: "+text+"\n").Gateways[0].Approval
+		if !reflect.DeepEqual(got, want) || got.OfActs() != (want.ReplayOver != nil || want.Discard) {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
 func TestBatchBrake(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]job.Brake{
@@ -411,6 +427,9 @@ func TestDocumentedKeys(t *testing.T) {
 		"brakes.unknown_currency":       "allow",
 		"approval.batch_over":           "never",
 		"approval.payee":                "none",
+		"approval.replay_over":          "never",
+		"approval.discard":              "never",
+		"approval.brake_lift":           "never",
 		"batch_brake.calls":             strconv.FormatInt(g.BatchBrake.Calls, 10),
 		"batch_brake.refused":           strconv.FormatInt(g.BatchBrake.Refused, 10) + "%",
 		"parked.most":                   strconv.FormatInt(g.Parked.Most, 10),

@@ -75,6 +75,19 @@ type actNow struct {
 	Error string
 }
 
+// asked returns what was asked for since a second person has to approve it; nil if it was not, or not yet.
+func (a *act) asked() *desk.Request {
+	select {
+	case <-a.over:
+	default:
+		return nil
+	}
+	if waits, is := errors.AsType[*desk.Awaits](a.ended); is {
+		return &waits.Request
+	}
+	return nil
+}
+
 // Now returns how far the act got.
 func (a *act) Now() actNow {
 	far := a.bulk.Now()
@@ -85,7 +98,9 @@ func (a *act) Now() actNow {
 	default:
 		return v
 	}
-	if halt, ok := errors.AsType[*deadletter.Halt](a.ended); ok {
+	if asked := a.asked(); asked != nil {
+		v.Error = "Nothing was done: " + requestNote(*asked) + "."
+	} else if halt, ok := errors.AsType[*deadletter.Halt](a.ended); ok {
 		v.Error = "It stopped by itself: " + halt.Why + ". What is left is still parked: do it again when that is over."
 	} else if a.ended != nil {
 		v.Error = "It ended before all was done. What is left is still parked: do it again, that is safe."

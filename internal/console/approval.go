@@ -2,9 +2,11 @@ package console
 
 import (
 	"net/http"
+	"time"
 
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 // approvalView is what an approver is shown of a batch, with the form that approves exactly that.
@@ -16,6 +18,89 @@ type approvalView struct {
 	All   job.Totals
 	Token string
 	Who   string
+}
+
+// approvalsView is all that awaits an approval.
+type approvalsView struct {
+	base
+	Batches  []desk.AwaitingBatch
+	Requests []desk.Request
+	Approves bool // who sees it may approve
+	Who      string
+	Note     string
+}
+
+// approvals lists what awaits an approval, or shows the batch that is named to who may approve it.
+func (c *Console) approvals(w http.ResponseWriter, r *http.Request) error {
+	if r.URL.Query().Get("name") != "" {
+		if err := lacking(r, roles.Approve); err != nil {
+			return err
+		}
+		return c.approvalPage(w, r)
+	}
+	v := &approvalsView{base: base{Title: "Approvals"}, Approves: whoAsks(r.Context()).May(roles.Approve), Who: whoBefore(r)}
+	var err error
+	if v.Batches, err = c.desk(r.Context()).AwaitingBatches(r.Context()); err != nil {
+		return err
+	}
+	if v.Requests, err = c.desk(r.Context()).Requests(r.Context()); err != nil {
+		return err
+	}
+	if id := r.URL.Query().Get("request"); id != "" {
+		one, err := c.desk(r.Context()).Request(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		v.Note = requestNote(one)
+	}
+	c.show(w, r, http.StatusOK, "approvals.html", v)
+	return nil
+}
+
+// requestNote says how a request stands.
+func requestNote(r desk.Request) string {
+	text := r.Text() + ": "
+	switch {
+	case r.Open():
+		return text + "a second person has to approve it, until then nothing is done"
+	case r.State == "approved":
+		return text + r.DecidedBy + " has approved it, and it is being done"
+	case r.State == "done":
+		return text + r.DecidedBy + " has approved it, and it was done: the page of the gateway says to how many jobs"
+	}
+	return text + r.DecidedBy + " has rejected it"
+}
+
+// decide approves or rejects a request. What is approved goes on after its request.
+func (c *Console) decide(w http.ResponseWriter, r *http.Request, by saying) error {
+	one, err := c.desk(r.Context()).Request(r.Context(), r.PostFormValue("request"))
+	if err != nil {
+		return err
+	}
+	did, over := "reject", make(chan error, 1)
+	if r.PostFormValue("do") == "reject" {
+		over <- one.Reject(r.Context(), by.by())
+	} else {
+		did = "approve"
+		c.running.Go(func() {
+			_, err := one.Approve(c.ctx, by.by(), c.cfg.Traces, func(*desk.Bulk) {})
+			c.cfg.Log.Info("a request was decided at the console", "request", one.ID, "gateway", one.Gateway, "what", did, "who", by.name(), "why", by.why, "from", by.from, "error", err)
+			over <- err
+		})
+	}
+	select {
+	case err = <-over:
+	case <-time.After(patience): // it goes on
+	case <-r.Context().Done():
+	}
+	if did == "reject" {
+		c.cfg.Log.Info("a request was decided at the console", "request", one.ID, "gateway", one.Gateway, "what", did, "who", by.name(), "why", by.why, "from", by.from, "error", err)
+	}
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, "/approvals?request="+one.ID, http.StatusSeeOther)
+	return nil
 }
 
 func (c *Console) approvalPage(w http.ResponseWriter, r *http.Request) error {
@@ -46,6 +131,9 @@ func (c *Console) approve(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := by.by().NeedsName("an approval"); err != nil {
 		return err
+	}
+	if r.PostFormValue("request") != "" {
+		return c.decide(w, r, by)
 	}
 	b, err := c.desk(r.Context()).Batch(r.Context(), name)
 	if err != nil {

@@ -140,6 +140,10 @@ func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
 	a := c.begin(b, d, by)
 	await(r.Context(), a.over, patience)
 	remember(w, r, by.who)
+	if asked := a.asked(); asked != nil {
+		http.Redirect(w, r, "/approvals?request="+asked.ID, http.StatusSeeOther)
+		return nil
+	}
 	http.Redirect(w, r, "/gateways/"+g.Name+"?act="+a.ID, http.StatusSeeOther)
 	return nil
 }

@@ -110,7 +110,7 @@ func New(cfg Config) *Console {
 	page("GET /batches", roles.View, c.batches)
 	page("GET /batches/{name}", roles.View, c.batchPage)
 	page("POST /batches", roles.Operate, c.batchDo)
-	page("GET /approvals", roles.Approve, c.approvalPage)
+	page("GET /approvals", roles.View, c.approvals)
 	page("POST /approvals", roles.Approve, c.approve)
 	page("GET /search", roles.View, c.searchForm)
 	page("POST /search", roles.View, c.searchPayloads)

@@ -26,8 +26,10 @@ type Act struct {
 	What string `json:"what"` // replay, discard, resolve --done, resolve --not-done, replace or park
 	Why  string `json:"why,omitempty"`
 	// Asked is who asked for it, where another one had to approve it.
-	Asked  string `json:"asked_by,omitempty"`
-	Filter string `json:"filter"` // the flags that chose the jobs, and that said how; empty means all of the gateway
+	Asked string `json:"asked_by,omitempty"`
+	// Request is the id of what was asked for, approved or rejected. Empty: nobody had to.
+	Request string `json:"request,omitempty"`
+	Filter  string `json:"filter"` // the flags that chose the jobs, and that said how; empty means all of the gateway
 	Deed
 	// Ended is when it was over; nil while it is under way, and for ever if it was killed: Jobs is right then too, Amount and NoAmount may
 	// be a second behind.

@@ -26,6 +26,7 @@ type Action struct {
 	Heeds bool
 
 	trail   string // as it stands in the trail
+	readmit bool   // it takes jobs in again
 	asks    bool   // only gateways that can be asked what became of a call are for it
 	waiting bool   // jobs that are named may also wait for their call
 	decide  func(deadletter.Rules, job.Record) (change job.KeyChange, why string)
@@ -35,7 +36,7 @@ type Action struct {
 // The actions.
 var (
 	// Replay takes jobs in again through admission.
-	Replay = Action{Name: "replay", Verb: "replay", Past: "replayed", Heeds: true, trail: "replay", decide: deadletter.Rules.Key,
+	Replay = Action{Name: "replay", Verb: "replay", Past: "replayed", Heeds: true, trail: "replay", readmit: true, decide: deadletter.Rules.Key,
 		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
 			return c.Replay(ctx, b.admit, b.rules)
 		}}
@@ -50,7 +51,7 @@ var (
 			return c.Done(ctx, b.rules, b.Dedupe, b.Reference)
 		}}
 	// NotDone settles jobs in doubt as not charged, and takes them in again.
-	NotDone = Action{Name: "not-done", Verb: "resolve as not done", Past: "resolved", NeedsWhy: true, InDoubt: true, trail: "resolve --not-done", decide: deadletter.Rules.NotDone,
+	NotDone = Action{Name: "not-done", Verb: "resolve as not done", Past: "resolved", NeedsWhy: true, InDoubt: true, trail: "resolve --not-done", readmit: true, decide: deadletter.Rules.NotDone,
 		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
 			return c.NotDone(ctx, b.admit, b.rules)
 		}}

@@ -12,7 +12,6 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/record"
-	"spillway/internal/roles"
 )
 
 // BatchAwaits is what there is of approvals of a batch at one gateway.
@@ -126,7 +125,7 @@ func (b By) approver() ledger.Approver {
 
 // NeedsName returns an error with the code usage unless it is known who somebody is: anything else could be typed.
 func (b By) NeedsName(act string) error {
-	if (b.Via == roles.ByToken || b.Via == roles.ByLogin) && b.Who != "" {
+	if b.Known() {
 		return nil
 	}
 	return usage("use --server with $DISPATCHER_TOKEN, or the console: a token with a name and the role approver, or a login", "nobody knows who you are, and %s needs a name that is known", act)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"time"
 
+	"spillway/internal/deadletter"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 )
 
 // MostLift is the longest time for which brakes are lifted at once.
@@ -28,6 +30,8 @@ type Brakes struct {
 	LiftedAt    *time.Time `json:"lifted_at,omitempty"`
 	LiftedBy    string     `json:"lifted_by,omitempty"`
 	LiftedWhy   string     `json:"lifted_why,omitempty"`
+	// Request is a lift that was asked for and that a second person has to approve; nil if none has to.
+	Request *Request `json:"request,omitempty"`
 }
 
 // BrakeLimit is how one limit of money stands. Amounts are in minor units.
@@ -62,7 +66,7 @@ func (g *Gateway) Brakes(ctx context.Context) (Brakes, error) {
 
 // LiftBrakes lets calls go that no limit of money has room for, for d from now on, at most MostLift; zero has the limits be in force at once. What is called meanwhile counts.
 // lost says that somebody has asked the gateway what was called before Redis lost data: limits do not wait for that any more. An error with the code usage says that d or
-// the reason is wrong, or that the gateway has no limit of money.
+// the reason is wrong, or that the gateway has no limit of money. Where a second person has to approve it, it is asked for, and the error is an Awaits.
 func (g *Gateway) LiftBrakes(ctx context.Context, by By, d time.Duration, lost bool) error {
 	if len(g.Gateway.Brakes.Limits) == 0 {
 		return usage("brakes with a limit are in the configuration: dispatcher brake show", "the gateway %s has no limit of money", g.Name)
@@ -70,14 +74,28 @@ func (g *Gateway) LiftBrakes(ctx context.Context, by By, d time.Duration, lost b
 	if d < 0 || d > MostLift {
 		return usage("give at most "+job.FormatDuration(MostLift)+", or 0 to have them be in force at once", "brakes can't be lifted for %s", job.FormatDuration(d))
 	}
-	what := "brake lift 0s"
+	if g.Approval.BrakeLift && (d > 0 || lost) { // to have them be in force again needs nobody's yes
+		return g.ask(ctx, by, order{What: liftText(d, lost), For: d, Lost: lost})
+	}
+	return g.lift(ctx, by, ledger.Lift{For: d, Lost: lost}, nil)
+}
+
+// lift does it. What was approved is noted with it; nil: nothing had to be.
+func (g *Gateway) lift(ctx context.Context, by By, l ledger.Lift, approved *Request) error {
+	l.Who, l.Why = by.Who, by.Why
+	return g.Store.Steer(ctx, approved.noted(by.act(deadletter.Act{What: liftText(l.For, l.Lost)})), func(ctx context.Context) error {
+		return dispatch.LiftBrakes(ctx, g.redis, g.Gateway, l)
+	})
+}
+
+// liftText is a lift as the trail has it.
+func liftText(d time.Duration, lost bool) string {
+	text := "brake lift 0s"
 	if d > 0 {
-		what = "brake lift " + job.FormatDuration(d)
+		text = "brake lift " + job.FormatDuration(d)
 	}
 	if lost {
-		what += " lost"
+		text += " lost"
 	}
-	return g.steer(ctx, by, what, func(ctx context.Context) error {
-		return dispatch.LiftBrakes(ctx, g.redis, g.Gateway, d, lost, by.Who, by.Why)
-	})
+	return text
 }

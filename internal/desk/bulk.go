@@ -2,7 +2,9 @@ package desk
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"hash"
 	"maps"
 	"strings"
 	"sync"
@@ -34,6 +36,9 @@ type Bulk struct {
 	admit  job.Readmitter
 	books  *ledger.Books // for the act
 	met    deadletter.Preview
+	seen   hash.Hash // over the jobs that were met; nil where nobody has to approve any act
+	// granted is what a second person has approved; nil: nothing.
+	granted *Request
 
 	mu   sync.Mutex
 	far  Progress
@@ -60,6 +65,9 @@ func (g *Gateway) bulk(ctx context.Context, a Action, f deadletter.Filter, o Opt
 	b := &Bulk{Gateway: g, Action: a, Options: o, Meant: g.newTally(), filter: f, rules: dispatch.Rules(g.Gateway, now.Now)}
 	b.rules.ExpiredKeys, b.rules.MayBeCharged = o.ExpiredKeys, o.MayBeCharged
 	b.met = deadletter.Preview{Rules: b.rules, Decide: a.decide, Seen: deadletter.NewSeen(clock.Real{})}
+	if g.Approval.OfActs() {
+		b.seen = sha256.New()
+	}
 	return b, nil
 }
 
@@ -84,7 +92,11 @@ func (b *Bulk) halts(ctx context.Context) error {
 
 func (b *Bulk) meet(r job.Record) {
 	b.Meant.add(r)
-	if b.met.Meet(r) {
+	taken := b.met.Meet(r)
+	if b.seen != nil {
+		_, _ = fmt.Fprintf(b.seen, "%s %d %d %d %t %s\n", r.Job.ID, r.Generation, r.ParkedAt.UnixMicro(), r.Edited.UnixMicro(), taken, r.Money)
+	}
+	if taken {
 		b.Would.AddRecord(r, b.Amount.Field, b.Amount.Currency)
 	}
 	b.Often = b.met.Often
@@ -125,19 +137,22 @@ func Bounded(ctx context.Context, write func(context.Context) error) error {
 	return write(ctx)
 }
 
-// Run does it. Its entry in the trail is there before the first job is touched. watch is called after each step, not from several goroutines; nil: nobody watches. Run ends between two
+// Run does it, unless a second person has to approve it: then it is asked for, and the error is an Awaits. Its entry in the trail is there before the first job is touched. watch is called after each step, not from several goroutines; nil: nobody watches. Run ends between two
 // steps when ctx does; what it took stays taken. A deadletter.Halt says that it stopped by itself.
 func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch func()) error {
 	if watch == nil {
 		watch = func() {}
+	}
+	if asked, err := b.ask(ctx, by); asked || err != nil {
+		return err
 	}
 	now, err := b.Books.Look(ctx)
 	if err != nil {
 		return err
 	}
 	b.rules.Now = now.Now // a person may have thought it over for an hour
-	entry := b.Store.Entry(by.act(deadletter.Act{At: b.rules.Now, What: b.Action.trail,
-		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())}))
+	entry := b.Store.Entry(b.granted.noted(by.act(deadletter.Act{At: b.rules.Now, What: b.Action.trail,
+		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())})))
 	books := b.Books.For(entry.Place) // what is taken is counted in the step that takes it
 	b.admit, b.books = traces.Replays(b.Name, books), books
 	b.mu.Lock()

@@ -7,6 +7,7 @@ import (
 
 	"spillway/internal/admission"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -18,7 +19,7 @@ func TestALiftLetsTheGatewayGoOn(t *testing.T) {
 	ctx, g := t.Context(), r.cfg.Gateways[0]
 	lift := func(d time.Duration) {
 		t.Helper()
-		if err := LiftBrakes(ctx, r.db.Client, g, d, false, "me", "month's end"); err != nil {
+		if err := LiftBrakes(ctx, r.db.Client, g, ledger.Lift{For: d, Who: "me", Why: "month's end"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,19 +9,23 @@ import (
 
 // lintApproval says where the approval of a second person is not what it looks like.
 func (x *examination) lintApproval(g config.Gateway) (found []Check) {
-	if len(g.Approval.BatchOver) == 0 {
+	if len(g.Approval.BatchOver) == 0 && !g.Approval.OfActs() {
 		return nil
 	}
 	may := func(t config.Token) bool {
 		return slices.Contains(roles.Approve.Roles(), t.Role) && (len(t.Gateways) == 0 || slices.Contains(t.Gateways, g.Name))
 	}
-	if !slices.ContainsFunc(x.p.Config.Tokens, may) {
-		found = append(found, warn("approval", g.Name, "write tokens: [{name: …, role: approver, secret: …}]",
-			"batches above approval.batch_over wait for a person whom no token names: nobody can approve them"))
+	rule := func(r config.OIDCRole) bool {
+		return slices.Contains(roles.Approve.Roles(), r.Role) && (len(r.Gateways) == 0 || slices.Contains(r.Gateways, g.Name))
+	}
+	logins := x.p.Config.OIDC
+	if !slices.ContainsFunc(x.p.Config.Tokens, may) && (logins == nil || !slices.ContainsFunc(logins.Roles, rule)) {
+		found = append(found, warn("approval", g.Name, "write tokens: [{name: …, role: approver, secret: …}], or give a group of oidc.roles the role approver",
+			"what needs an approval waits for a person whom no token and no rule of oidc names: nobody can approve it"))
 	}
 	if x.p.DB == nil {
 		found = append(found, warn("approval", g.Name, "give operators tokens and --server, and Redis's password to programs alone",
-			"whoever runs this has Redis's password, and can write down an approval that nobody gave: approval.batch_over does not bind him"))
+			"whoever runs this has Redis's password, and can write down an approval that nobody gave: approval does not bind him"))
 	}
 	return found
 }

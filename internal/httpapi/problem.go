@@ -44,6 +44,7 @@ const (
 	codeGateway     code = "unknown_gateway"
 	codeJob         code = "unknown_job"
 	codeBatch       code = "unknown_batch"
+	codeRequestID   code = "unknown_request"
 	codeOutcomes    code = "no_outcomes"
 	codeReader      code = "unknown_reader"
 	codeMethod      code = "method_not_allowed"
@@ -73,6 +74,7 @@ var statuses = map[code]int{
 	codeGateway:     http.StatusNotFound,
 	codeJob:         http.StatusNotFound,
 	codeBatch:       http.StatusNotFound,
+	codeRequestID:   http.StatusNotFound,
 	codeOutcomes:    http.StatusNotFound,
 	codeReader:      http.StatusNotFound,
 	codeMethod:      http.StatusMethodNotAllowed,

@@ -16,7 +16,14 @@ type Approval struct {
 	BatchOver Amounts
 	// Payee is the dotted path of the payload's field that says who is paid; empty: nothing says it, and batches are compared by their amounts alone.
 	Payee string
+	// ReplayOver is how many jobs may be taken in again at once without one. Nil: any number.
+	ReplayOver *int64
+	// Discard says that jobs are taken out for good with one alone, and BrakeLift that brakes of money are lifted so.
+	Discard, BrakeLift bool
 }
+
+// OfActs says that some act needs one.
+func (a Approval) OfActs() bool { return a.ReplayOver != nil || a.Discard || a.BrakeLift }
 
 // Setting is BatchOver as accept.lua reads it; empty where batches need no approval.
 func (a Approval) Setting() string {

@@ -9,7 +9,7 @@ type Code string
 const (
 	CodeFailed      Code = "failed"      // exit 1
 	CodeUsage       Code = "usage"       // exit 2: asked wrongly, flag or configuration
-	CodeInvalid     Code = "invalid"     // exit 3: finished, but some input was invalid or found no room, the batch has stopped itself, or a report and the records differ
+	CodeInvalid     Code = "invalid"     // exit 3: finished, but some input was invalid or found no room, the batch has stopped itself, an act awaits an approval, or a report and the records differ
 	CodeNotFound    Code = "not_found"   // exit 4: no such job, batch or gateway
 	CodeUnavailable Code = "unavailable" // exit 5: something it needs is away, try again
 	CodeInterrupted Code = "interrupted" // exit 130

@@ -134,8 +134,20 @@ func (b *Books) Brakes(ctx context.Context) (BrakeStanding, error) {
 	return s, nil
 }
 
-// LiftBrakes lets calls go that no limit of money has room for, for a time; zero ends that. What is called meanwhile counts. lost says that a loss of Redis from before
-// now is charged no more: somebody has asked the gateway what was called.
-func (b *Books) LiftBrakes(ctx context.Context, d time.Duration, lost bool, who, why string) error {
-	return record.LiftBrakes.Act(ctx, b.c, []string{b.keys.Brakes(), b.keys.Hold()}, b.cfg.NowMicros.Now(), d.Microseconds(), redisdb.Flag(lost), who, why).Err()
+// LiftBrakes lets calls go that no limit of money has room for, for a time; zero ends that. What is called meanwhile counts.
+func (b *Books) LiftBrakes(ctx context.Context, l Lift) error {
+	keys := []string{b.keys.Brakes(), b.keys.Hold()}
+	if l.Request != "" {
+		keys = append(keys, b.requestKeys(l.Request)...)
+	}
+	return record.LiftBrakes.Act(ctx, b.c, keys, b.cfg.NowMicros.Now(), l.For.Microseconds(), redisdb.Flag(l.Lost), l.Who, l.Why, l.Request).Err()
+}
+
+// Lift is for how long brakes are lifted, by whom and why.
+type Lift struct {
+	For      time.Duration
+	Lost     bool // a loss of Redis from before is charged no more: somebody has asked the gateway what was called
+	Who, Why string
+	// Request is what was approved, where a second person had to: it is over with that. If it is over already, nothing is done.
+	Request string
 }

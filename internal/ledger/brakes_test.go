@@ -105,7 +105,7 @@ func TestBrakesAreLiftedForATime(t *testing.T) {
 	}
 	want(t, "the first", openNext(), job.OpenGo)
 	want(t, "without room", openNext(), job.OpenBraked)
-	b.must(b.books.LiftBrakes(b.ctx, time.Minute, false, "me", "month's end"))
+	b.must(b.books.LiftBrakes(b.ctx, ledger.Lift{For: time.Minute, Who: "me", Why: "month's end"}))
 	want(t, "lifted", openNext(), job.OpenGo)
 	s, err := b.books.Brakes(b.ctx)
 	b.must(err)

@@ -376,7 +376,7 @@ func (w *brakesWorld) kill() {
 
 func (w *brakesWorld) lift() {
 	d := w.r.Int64N(120e6)
-	w.must(w.books.LiftBrakes(w.ctx, time.Duration(d)*time.Microsecond, false, "me", "month's end"))
+	w.must(w.books.LiftBrakes(w.ctx, ledger.Lift{For: time.Duration(d) * time.Microsecond, Who: "me", Why: "month's end"}))
 	w.lifts = append(w.lifts, [2]int64{w.now, w.now + d})
 }
 

@@ -1,6 +1,11 @@
 -- brakes_lift.lua: a person lets calls go that no limit of money has room for, for a time. What is called meanwhile counts. Composed before act.lua.
--- KEYS 1 brakes  2 hold
--- ARGV 1 now (µs, 0 = Redis's)  2 for how long (µs, 0 = from now on they are in force)  3 "1": a loss from before now is charged no more  4 who  5 why
+-- KEYS 1 brakes  2 hold  3 the request that was approved, and 4 requests (request.lua), where a second person had to: it is over with this, so that nobody lifts them twice
+-- ARGV 1 now (µs, 0 = Redis's)  2 for how long (µs, 0 = from now on they are in force)  3 "1": a loss from before now is charged no more  4 who  5 why  6 id of the request
+-- returns 1 done  0 the request is over already: nothing was
+if KEYS[3] then
+  if redis.call('HGET', KEYS[3], 'state') ~= 'approved' then return 0 end
+  request_over(KEYS[3], KEYS[4], ARGV[6], 'done')
+end
 local now, span = now_us(ARGV[1]), tonumber(ARGV[2])
 if span > 0 then
   redis.call('HSET', KEYS[1], 'lifted', int(now + span), 'lifted_at', int(now), 'lifted_by', ARGV[4], 'lifted_why', ARGV[5])

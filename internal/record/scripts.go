@@ -145,7 +145,14 @@ var (
 	TellCounted = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_tell"))
 	LookBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_look"))
 	MendBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_mend"))
-	LiftBrakes  = redisdb.NewActScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes_lift"))
+	LiftBrakes  = redisdb.NewActScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("request"), lua("brakes_lift"))
+)
+
+// What waits until a second person has approved it.
+var (
+	RequestAsk    = redisdb.NewActScript(redisdb.NowLua, lua("request"), lua("request_ask"))
+	RequestDecide = redisdb.NewActScript(redisdb.NowLua, Lua, lua("approval"), lua("request"), lua("request_decide"))
+	RequestCarry  = redisdb.NewScript(redisdb.NowLua, lua("request"), lua("request_carry")).Replicated()
 )
 
 // What is parked without having been a job, or whose record is damaged.

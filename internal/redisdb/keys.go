@@ -38,7 +38,7 @@ var (
 	ownTypes = map[string]string{
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
 		"due": list, "costs": hash, "open": zset, "counters": hash, "again": zset, "rate": hash, "hours": hash, "moments": hash, "limits": hash, "alive": hash, "slow": hash,
-		"classes": hash, "first:" + oneOf: list, "trail": list, "journal": list, "head": text, "acts": hash, "batches": zset, "money": hash, "braked": zset, "brakes": hash, "awaiting": zset, "prints:" + oneOf: text, "shelving": hash, "feed": hash, "outcomes": stream, "outcomes:anew": stream, "mend": text, "erase": text, "nobodys": text, "mark": text,
+		"classes": hash, "first:" + oneOf: list, "trail": list, "journal": list, "head": text, "acts": hash, "batches": zset, "money": hash, "braked": zset, "brakes": hash, "awaiting": zset, "requests": zset, "request:" + oneOf: hash, "prints:" + oneOf: text, "shelving": hash, "feed": hash, "outcomes": stream, "outcomes:anew": stream, "mend": text, "erase": text, "nobodys": text, "mark": text,
 		"lanes": hash, "overrides": hash, "acted:" + oneOf: hash, "ready:" + oneOf: zset, "throttled": zset, "flow:" + oneOf: list, "lane:" + oneOf: text, "route:" + oneOf: text,
 		"hold:" + oneOf: hash, "flight:" + oneOf: zset,
 		"job:" + oneOf: hash, "access:" + oneOf: hash, paceOf + oneOf: list, "parked:" + oneOf: zset, "parked:flows": zset, "parked:rejected:unfit": zset, "batch:" + oneOf: hash, "batch-ids:" + oneOf: list, "receipt:" + oneOf: text, "entering:" + oneOf: hash,
@@ -290,6 +290,12 @@ func (k Keys) Brakes() string { return k.own + "brakes" }
 
 // Awaiting is the batches that wait until a second person has approved them (sorted set: name, since when in µs).
 func (k Keys) Awaiting() string { return k.own + "awaiting" }
+
+// Requests is the acts that a second person has to approve (sorted set: id, until when it may be approved in µs; +inf: it was approved, and is being done).
+func (k Keys) Requests() string { return k.own + "requests" }
+
+// Request is one of them (hash; fields in internal/record/request.lua).
+func (k Keys) Request(id string) string { return k.own + "request:" + id }
 
 // Prints is what stands for the payees and amounts of a batch that was approved (bytes: eight of a digest for each job).
 func (k Keys) Prints(batch string) string { return k.own + "prints:" + batch }

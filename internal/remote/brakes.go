@@ -51,8 +51,11 @@ var LiftBrakes = &Op[LiftOf, None, desk.Brakes]{About{Name: "liftBrakes", Need: 
 		if err == nil {
 			err = g.LiftBrakes(ctx, by, d, q.Lost)
 		}
-		if err != nil {
+		waits := asked(err)
+		if err != nil && waits == nil {
 			return v, err
 		}
-		return g.Brakes(ctx)
+		v, err = g.Brakes(ctx)
+		v.Request = waits
+		return v, err
 	}}

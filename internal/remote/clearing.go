@@ -213,6 +213,8 @@ type ClearedPart struct {
 	NoAmount int64          `json:"without_amount"`
 	Held     map[string]int `json:"held_back_why"`
 	Canary   *Canary        `json:"canary,omitempty"`
+	// Request is what was asked for: nothing was done, since a second person has to approve it. Nil if none has to.
+	Request *desk.Request `json:"request,omitempty"`
 	// Stopped says that it stopped by itself: the gateway is held or paused, or one of the jobs sent ahead failed.
 	Stopped bool `json:"stopped,omitempty"`
 	// Problem is why it stopped before its end; nil if it did not, or not yet.
@@ -238,7 +240,7 @@ type Cleared struct {
 
 // Unfinished says that it stopped by a fault before it took any job: doing it again begins anew. Where some are taken they are no longer as they were previewed, and this answer says which.
 func (v Cleared) Unfinished() bool {
-	return v.Taken == 0 && slices.ContainsFunc(v.Parts, func(p ClearedPart) bool { return p.Problem != nil && !p.Stopped })
+	return v.Taken == 0 && slices.ContainsFunc(v.Parts, func(p ClearedPart) bool { return p.Problem != nil && !p.Stopped && p.Request == nil })
 }
 
 // Clear does what was previewed.
@@ -288,7 +290,7 @@ func heldBy(b *desk.Bulk) map[string]int {
 func clearedPart(ctx context.Context, b *desk.Bulk, err error) ClearedPart {
 	far := b.Now()
 	p := ClearedPart{Gateway: b.Name, Taken: far.Taken, HeldBack: far.HeldBack, Gone: far.Gone, Unsure: far.Unsure, Amount: far.Took.Amount, NoAmount: far.Took.NoAmount,
-		Held: heldBy(b), Stopped: desk.Halted(err), Problem: faultOf(ctx, err)}
+		Held: heldBy(b), Request: asked(err), Stopped: desk.Halted(err), Problem: faultOf(ctx, err)}
 	if c := far.Canary; c != nil {
 		p.Canary = &Canary{c.Sent, c.Done, c.Waiting, c.Later, append([]string{}, c.Failed...)}
 	}
