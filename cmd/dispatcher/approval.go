@@ -130,6 +130,9 @@ func (p *program) decide(ctx context.Context, id, verb string, f *decideFlags) (
 		p.remark("%s", strings.TrimSuffix(text, "\n"))
 	}
 	d.answer, err = cli.Confirm(ctx, p.Streams, f.consent, text+capital(verb)+" "+d.shown.Text())
+	if d.answer == cli.DryRun && err == nil && !p.JSON() {
+		p.remark("%s", strings.TrimSuffix(text, "\n"))
+	}
 	return d, err
 }
 

@@ -39,6 +39,8 @@ type Bulk struct {
 	seen   hash.Hash // over the jobs that were met; nil where nobody has to approve any act
 	// granted is what a second person has approved; nil: nothing.
 	granted *Request
+	// vouched says that the gateway's own report says so: nobody has to approve it.
+	vouched bool
 
 	mu   sync.Mutex
 	far  Progress

@@ -120,6 +120,9 @@ func (d *Desk) Settle(ctx context.Context, all []reconcile.Clear, report, who st
 		if err != nil {
 			return s, err
 		}
+		for _, b := range plan.Parts {
+			b.vouched = true
+		}
 		errs := plan.Run(ctx, By{Who: who, Why: why}, traces, func(*Bulk) {})
 		s.count(plan, plan.Now().Took)
 		for _, err := range errs {

@@ -124,7 +124,7 @@ func (g *Gateway) needsSecond(a Action, jobs int64) bool {
 
 // ask asks for the action where a second person has to approve it; asked says that it has. The error is an Awaits then, or says why it could not be asked for.
 func (b *Bulk) ask(ctx context.Context, by By) (asked bool, err error) {
-	if b.granted != nil || b.seen == nil {
+	if b.granted != nil || b.vouched || b.seen == nil {
 		return false, nil
 	}
 	counted := b

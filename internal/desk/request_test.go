@@ -213,8 +213,8 @@ func TestARequestIsOfWhatWasShown(t *testing.T) {
 	s.refused("d")
 	replay = s.asks(Replay, deadletter.Filter{})
 	r := s.g.newReplacement(t)
-	r("a", `{"amount":5000,"currency":"EUR"}`)
-	s.says("another amount", "has changed since it was shown", s.approve(replay.ID, "ben"))
+	r("a", `{"amount":100,"currency":"EUR","payee":"somebody else"}`)
+	s.says("another payload of the same amount", "has changed since it was shown", s.approve(replay.ID, "ben"))
 	if got := s.states("a", "c", "d"); got != "parked parked parked" {
 		t.Errorf("they are %s", got)
 	}
