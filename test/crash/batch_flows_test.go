@@ -6,11 +6,14 @@ import (
 	"strings"
 
 	"spillway/internal/clock"
+	"spillway/internal/config"
 	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/redisdb"
+	"spillway/internal/roles"
 )
 
 // batchFlows are what an operator does to a whole batch. All jobs are of batch crash.
@@ -32,6 +35,11 @@ func batchFlows() []flow {
 		{
 			name: "replay a batch", settings: leak + sums + "admission: {limits: [50/s], burst: 6}\nreplay: manual\n",
 			prepare: deadLetters, act: replayBatch, again: replayBatch,
+			jobs: []string{"refused-1", "spent-1", "refused-2", "spent-2", "refused-3", "spent-3", "waits-1", "waits-2"},
+		},
+		{
+			name: "approve a replay", settings: leak + sums + "admission: {limits: [50/s], burst: 6}\nreplay: manual\napproval: {replay_over: 0}\n",
+			prepare: askReplay, act: approveReplay, again: approveReplay,
 			jobs: []string{"refused-1", "spent-1", "refused-2", "spent-2", "refused-3", "spent-3", "waits-1", "waits-2"},
 		},
 	}
@@ -132,4 +140,40 @@ func (p *process) replay(ctx context.Context, f deadletter.Filter) error {
 	done, err := deadletter.Clearing{Store: store, Filter: f, Clock: clock.Real{}, Begin: entry.Begin}.Replay(ctx, books.For(entry.Place),
 		deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyCovers(), Now: now.Now})
 	return errors.Join(err, entry.End(ctx, deadletter.Deed{Totals: job.Totals{Jobs: int64(done.Taken)}}))
+}
+
+// askReplay has somebody ask for a replay of the batch, which a second person has to approve.
+func askReplay(r *run) {
+	deadLetters(r)
+	d := desk.New(r.c, []config.Gateway{r.gateway()})
+	s, err := d.Select(r.ctx, deadletter.Filter{Batch: batchName}, "")
+	r.must(err)
+	plan, err := s.Plan(r.ctx, desk.Replay, desk.Options{})
+	r.must(err)
+	if _, waits := errors.AsType[*desk.Awaits](plan.Run(r.ctx, desk.By{Who: "first", Why: "crash"}, nil, func(*desk.Bulk) {})[0]); !waits {
+		r.must(errors.New("the replay awaits no approval"))
+	}
+}
+
+// approveReplay approves the replay, or goes on with it as a dispatcher does half a minute later. Who comes second finds it approved, or begun.
+func approveReplay(ctx context.Context, p *process) error {
+	d := desk.New(p.db.Client, []config.Gateway{p.gateway()})
+	all, err := d.Requests(ctx)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	if all[0].Open() {
+		err := insist(func() error {
+			_, err := all[0].Approve(ctx, desk.By{Who: "second", Why: "crash", Via: roles.ByToken}, nil, func(*desk.Bulk) {})
+			return err
+		})
+		if refused, is := errors.AsType[*job.Error](err); !is || !strings.Contains(refused.Message, "awaits no approval") && !strings.Contains(refused.Message, "has changed since") {
+			return err
+		}
+	}
+	if err := p.db.Client.HSet(ctx, redisdb.NewKeys(p.Gateway).Request(all[0].ID), "lease", 1).Err(); err != nil {
+		return err
+	}
+	_, err = d.GoOn(ctx, nil)
+	return err
 }
