@@ -54,7 +54,7 @@ func long[T any](ctx context.Context, c *Client, document any, parts ...string) 
 			}
 			return v, nil
 		}
-		if failed.Code == UnderWay { // the request before is at work: that is no failure
+		if failed.Code == UnderWay { // the request before is at work: that is not a failure
 			b.reset()
 		}
 		if err := b.pause(ctx, failed); err != nil {

@@ -15,7 +15,7 @@ import (
 const (
 	// answerWithin is how long the head of an answer may take: longer than the longest wait for outcomes, and than a search.
 	answerWithin = 75 * time.Second
-	// answerMost bounds an answer that is no stream, in bytes.
+	// answerMost bounds an answer that is not a stream, in bytes.
 	answerMost = 64 << 20
 
 	asJSON   = "application/json"
@@ -108,7 +108,7 @@ func (c *Client) askOnce(ctx context.Context, k call, v any) *Error {
 		return noAnswer(err)
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return &Error{Code: NoAnswer, Status: back.StatusCode, Detail: "what answers at " + back.Request.URL.Host + " is no dispatcher, or a newer one: " + err.Error(), Err: err}
+		return &Error{Code: NoAnswer, Status: back.StatusCode, Detail: "what answers at " + back.Request.URL.Host + " is not a dispatcher, or a newer one: " + err.Error(), Err: err}
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ type Retry struct {
 func New(address string, options ...Option) (*Client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%q is no address of a dispatcher: write it like http://127.0.0.1:9400", withoutUser(address))
+		return nil, fmt.Errorf("%q is not an address of a dispatcher: write it like http://127.0.0.1:9400", withoutUser(address))
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("the address of a dispatcher has neither a user nor a query: give the token with client.Token")

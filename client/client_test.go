@@ -159,7 +159,7 @@ func TestACallComesAgainWhenItIsAskedTo(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	url, _ = script(t, says(302, "", ""))
-	if _, err := at(t, url).Status(t.Context()); !errors.Is(err, client.NoAnswer) || !strings.Contains(err.Error(), "no dispatcher: HTTP 302") {
+	if _, err := at(t, url).Status(t.Context()); !errors.Is(err, client.NoAnswer) || !strings.Contains(err.Error(), "not a dispatcher: HTTP 302") {
 		t.Error(err)
 	}
 }

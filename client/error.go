@@ -124,7 +124,7 @@ func refusal(back *http.Response) (problem, *Error) {
 	text, _ := io.ReadAll(io.LimitReader(back.Body, errorMost))
 	var p problem
 	if json.Unmarshal(text, &p) != nil || p.Code == "" {
-		p = problem{Status: back.StatusCode, Code: NoAnswer, Detail: fmt.Sprintf("what answers at %s is no dispatcher: HTTP %d", back.Request.URL.Host, back.StatusCode)}
+		p = problem{Status: back.StatusCode, Code: NoAnswer, Detail: fmt.Sprintf("what answers at %s is not a dispatcher: HTTP %d", back.Request.URL.Host, back.StatusCode)}
 	}
 	e := p.err("")
 	if s, err := strconv.ParseInt(back.Header.Get("Retry-After"), 10, 32); err == nil && s > 0 {

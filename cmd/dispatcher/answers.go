@@ -22,7 +22,7 @@ func answersCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "answers [-g GATEWAY]...", Short: "Count what gateways last answered to jobs that are not done, by what they said",
 		Long: `Answers counts the last answers to jobs that are parked or wait out a back-off, by HTTP status, verdict and first words, each
-with a job that got it: "402 refused, card_declined: 812". What is of single payments, such as their names, is left out of the words. It
+with a job that got it: "402 refused, card_declined: 812". Words that belong to single payments, such as names, are left out. It
 looks at 4,000 jobs of a gateway at most, and says so where there are more. Jobs that are done are not among them: for the
 number of all calls, see "dispatcher calls".`,
 		Example: "  dispatcher answers -g stripe\n  dispatcher answers -g stripe --since 1h\n  dispatcher answers --batch 2026-11 -o json",

@@ -22,8 +22,8 @@ func auditCommand(p *program) *cobra.Command {
 		Use: "audit [-g GATEWAY]...", Short: "Check the books: every job accepted is in exactly one place",
 		Long: `Audit goes through all that a gateway has in Redis and checks that each job is where its record says, and
 nowhere else, that accepted = scheduled + queued + in flight + retrying + pending + done + parked + discarded, and that
-the books of each batch are what the records of its jobs say. It only looks, unless --repair. Dispatchers may go on working meanwhile: what looks wrong is judged again before it counts. With
-a million jobs it takes about half a minute. Exit code 1 if something is wrong, with a list of what, by job.`,
+the books of each batch are what the records of its jobs say. It only looks, unless --repair is given. Dispatchers may
+go on working meanwhile: what looks wrong is judged again before it counts. With a million jobs it takes about half a minute. Exit code 1 if something is wrong, with a list of what, by job.`,
 		Example: "  dispatcher audit\n  dispatcher audit -g stripe -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.audit(cmd.Context(), names, o) },
@@ -31,7 +31,7 @@ a million jobs it takes about half a minute. Exit code 1 if something is wrong, 
 	gatewaysFlag(cmd, &names, "audit this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().IntVar(&o.most, "limit", 100, "list at most `N` faults of a gateway, and as many notes; all are counted")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list what is remarkable and in order, too: tasks of jobs that have moved on")
-	cmd.Flags().BoolVar(&o.repair, "repair", false, "write the books of batches anew that differ from the records of their jobs, and what brakes of money count, and put lanes, and jobs that wait for room, where they belong")
+	cmd.Flags().BoolVar(&o.repair, "repair", false, "rewrite the books of batches that differ from the records of their jobs, and what brakes of money count, and put lanes, and jobs that wait for room, where they belong")
 	return cmd
 }
 

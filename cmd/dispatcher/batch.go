@@ -28,12 +28,11 @@ func batchCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "batch NAME [-g GATEWAY]...", Short: "List the batches; show, export, pause, resume or cancel one",
 		Long: `Batch shows the jobs of one batch by state, with their sums of money where the gateway's amount says where
-payloads have them, and when the last job that goes by itself will have been called: as fast as
-calls have gone of late, up to a minute back, or else at the limits, with all that waits at the gateway going
-first. It costs the same for a batch of a million jobs. Exit code 4 if no gateway knows the batch.
+payloads have them, and when the last job that goes by itself will have been called. The estimate takes the rate
+of the last minute, or else the limits, and has all that waits at the gateway go first. It costs the same for a batch of a million jobs. Exit code 4 if no gateway knows the batch.
 
 With --by it says whether that is in time: exit code 0 if so, 1 if not or if nobody can say. Where no dispatcher
-has ever served a gateway, it says so as if one began now.
+has ever served a gateway, it reckons as if one began now.
 
 With --export it writes a line for each job, gateway by gateway in the order of the file: what became of it, its
 amount, the gateway's reference, and who settled it and why.

@@ -20,7 +20,7 @@ type batchActFlags struct {
 }
 
 func batchPauseCommand(p *program) *cobra.Command {
-	return p.batchActCommand(desk.PauseBatch, remote.PauseBatch, "Call the jobs of a batch no more until it is resumed",
+	return p.batchActCommand(desk.PauseBatch, remote.PauseBatch, "Stop calling the jobs of a batch until it is resumed",
 		`Pause parks the jobs of a batch that wait, in the order of the file, as paused, so that other batches
 go on in their place. Calls under way finish. Jobs of the batch that come in
 later, or come back for another attempt, are parked when they come.`)
@@ -33,7 +33,7 @@ Jobs that batch cancel has parked stay; but those that come in from now on are c
 }
 
 func batchCancelCommand(p *program) *cobra.Command {
-	return p.batchActCommand(desk.CancelBatch, remote.CancelBatch, "Park all of a batch that isn't sent yet, a file sent by mistake",
+	return p.batchActCommand(desk.CancelBatch, remote.CancelBatch, "Park every unsent job of a batch, such as a file enqueued by mistake",
 		`Cancel parks the jobs of a batch that are not sent yet as cancelled: queued, scheduled, waiting for another attempt
 or for room, or parked by a pause. Calls under way finish; it waits for them, and parks what comes back. Jobs of the
 batch that come in later are parked too, since enqueue may still be reading the wrong file: give the right file

@@ -21,8 +21,8 @@ func batchApproveCommand(p *program) *cobra.Command {
 the order of the file. It shows how much the batch is, its largest jobs, who brought it in, and how much of it was in a batch before,
 and asks. Only what was shown is approved: jobs that come to the batch later wait again.
 
-Nobody approves what he brought in. So it goes through a dispatcher (--server), with a token that has a name and the role approver:
-with Redis's password alone anybody could type any name. "batch reject" gives the batch up.`,
+Nobody may approve a batch that they brought in. So it goes through a dispatcher (--server), with a token that has a name and the
+role approver: with Redis's password alone, anybody could type any name. "batch reject" gives the batch up.`,
 		Example: `  dispatcher batch approve 2026-11 --why "compared with the ledger" --server https://dispatcher.example:8080`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.batchApprove(cmd.Context(), args[0], f) },

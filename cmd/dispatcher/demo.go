@@ -19,7 +19,7 @@ func demoCommand(p *program) *cobra.Command {
 		Use: "demo", Short: "Watch all of it on this machine, with nothing installed",
 		Long: `Demo plays the whole system in one process, in about half a minute: an embedded Redis, a strict provider that
 allows 100 calls a second, a sample billing file, and two workers. It needs no configuration, no network, and keeps nothing.
-It ends with a reckoning: exit 1 if that does not hold.`,
+It ends with a summary that checks its own totals: exit code 1 if they don't add up.`,
 		Example: "  dispatcher demo\n  dispatcher demo -o json\n  dispatcher demo --picture limit.svg",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.demo(cmd.Context(), picture) },

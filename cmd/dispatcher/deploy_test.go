@@ -203,7 +203,7 @@ func TestTheUnitStartsWhatTheProgramUnderstands(t *testing.T) {
 		case line[0] == '[' && line[len(line)-1] == ']':
 			section = strings.Trim(line, "[]")
 		case !ok || section == "" || strings.TrimSpace(key) != key:
-			t.Errorf("%s:%d: %q is no setting", where, i+1, line)
+			t.Errorf("%s:%d: %q is not a setting", where, i+1, line)
 		default:
 			set[section+"."+key] = append(set[section+"."+key], value)
 		}

@@ -12,12 +12,12 @@ import (
 	"spillway/internal/remote"
 )
 
-const dlqLong = `Dlq looks through the parked jobs, and sends them on their way.
+const dlqLong = `Dlq shows the parked jobs, and settles them.
 
 list, show, stats, export and history only look. Three commands act: replay takes jobs in again
 through admission, discard takes them out for good, and resolve settles those that may have been
 charged, or has the gateway asked about them. They say how many jobs and how much money they would
-touch, and ask on a terminal. Off one they are a dry run, unless --yes is given. Each act is written
+touch, and ask on a terminal. Elsewhere they are a dry run, unless --yes is given. Each act is written
 down, for history.
 
 All but show and history choose jobs by the same flags; with several, a job must meet them all.
@@ -44,7 +44,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return cli.Usage("name jobs by their id with --id "+args[0], "%q is no flag", args[0])
+	return cli.Usage("name jobs by their id with --id "+args[0], "unexpected argument %q", args[0])
 }
 
 // understand reads the filter, and says in which zone its times were taken.

@@ -14,8 +14,8 @@ func dlqDiscardCommand(p *program) *cobra.Command {
 once. What is left of their records stays for the gateway's dedupe time: until then their ids are known, and not
 accepted again. What they came to stays in the sums of their batches.
 
-Held back are jobs that may have been charged: look them up at the gateway, then settle them with "dlq resolve".
---may-be-charged discards them all the same; what became of their money is then for nobody to know but you.
+Jobs that may have been charged are held back: look them up at the gateway, then settle them with "dlq resolve".
+--may-be-charged discards them all the same; after that, nobody but you can know what became of their money.
 
 A job that is named with --id may also wait for its call: queued, scheduled or waiting for another attempt. It is
 taken out of the queue and discarded in one step. One in flight is not: its call can't be taken back.`,

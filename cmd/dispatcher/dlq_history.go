@@ -26,10 +26,10 @@ func dlqHistoryCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "history [flags]", Short: "Show who did what to dead letters and gateways, when and why",
 		Long: `History lists what people did to jobs (replay, discard, resolve, replace, park) and to the gateway itself
-(pause, resume, limits, rename), gateway by gateway in the file's order, and within a gateway
-oldest first, and at the end the gateways that were forgotten: who, when, why, which flags chose the jobs, how many there were and how much money. Nothing
-is ever trimmed from it. An act without an end is under way or was killed: the count of its jobs is right
-all the same, their money may be a second behind.`,
+(pause, resume, limits, rename): who, when, why, which flags chose the jobs, how many there were and how much
+money. It goes gateway by gateway in the file's order, and within a gateway oldest first. The gateways that were
+forgotten come at the end. Nothing is ever trimmed from it. An act without an end is under way or was killed: the
+count of its jobs is right all the same, and their money may be a second behind.`,
 		Example: "  dispatcher dlq history -g stripe\n  dispatcher dlq history --since 30d -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.dlqHistory(cmd.Context(), f) },

@@ -70,7 +70,7 @@ func TestDLQHistoryAskedWrongly(t *testing.T) {
 		"--limit 0":        "--limit 0 is too few",
 		"--since tomorrow": `--since "tomorrow" is not a time`,
 		"--since=":         "--since is empty",
-		"x":                `"x" is no flag`,
+		"x":                `unexpected argument "x"`,
 		"--reason refused": "unknown flag: --reason",
 	} {
 		got := r.run(append([]string{"history"}, strings.Fields(args)...)...)

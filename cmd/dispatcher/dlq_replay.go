@@ -9,12 +9,12 @@ import (
 func dlqReplayCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "replay [flags]", Short: "Take parked jobs in again, through admission",
-		Long: `Replay takes the chosen jobs in again through admission, oldest first, with attempts counted anew. It waits
-for room as long as that takes; stopped and started again, it loses and doubles nothing. Jobs parked after it
+		Long: `Replay takes the chosen jobs in again through admission, oldest first, with a new count of attempts. It waits
+for room as long as that takes. It can be stopped and run again: nothing is lost or doubled. Jobs parked after it
 began are left alone.
 
 A job keeps its id and its idempotency key, unless the gateway has said a definite no (refused): then a new
-generation of the key goes out. Held back are jobs that an earlier call may have charged, where the gateway
+generation of the key goes out. These are held back: jobs that an earlier call may have charged, where the gateway
 keeps no keys; those whose key it has forgotten by now (key_lifetime), unless --expired-keys; those whose
 time has passed; and what is not a job.
 
@@ -23,7 +23,7 @@ a job counting for its cost. A share is of the tightest of the gateway's limits 
 "limit set". Both hold for each gateway, and for each replay: two at once go twice as fast together.
 
 --priority gives the jobs another class of their gateways, in their records, before they go in: urgent ones go before what
-waits. The class of a gateway that has no such one is refused.
+waits. A class that a gateway does not have is refused.
 
 --canary sends so many jobs of each gateway first and waits until they are finished: one that is parked again,
 or has to be tried again, stops the replay (exit code 1). It stops too when the gateway is held or paused,

@@ -25,7 +25,7 @@ all of these; other jobs that are named are held back.
 --done: they were charged, and are done; --reference keeps the gateway's own name for the payment of one job.
 --not-done: they were not, and go in again through admission, with a new generation of their idempotency key. One
 whose time has passed is not called any more: it stays, parked as expired, and can be discarded.
---ask: nobody looks them up, the gateway is asked now, if the file has a lookup for it. They are pending then, and
+--ask: the gateway is asked now, if the file has a lookup for it, and nobody looks them up. They are pending then, and
 settle themselves as soon as the gateway can tell; after the last look-up of its schedule they are parked again.
 --why may be left out.
 

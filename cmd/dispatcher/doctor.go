@@ -21,13 +21,13 @@ import (
 func doctorCommand(p *program) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
-		Use: "doctor [-g GATEWAY]...", Short: "Look for what will go wrong",
-		Long: `Doctor looks at Redis (version, persistence, eviction, memory, replicas, clock, latency), at what in the
-configuration is allowed and unwise, whether each gateway can be reached, and at what waits for a person. It changes
-nothing and makes no call: of a gateway it opens a connection, with its TLS handshake, and closes it.
+		Use: "doctor [-g GATEWAY]...", Short: "Check Redis, the configuration and the way to the gateways",
+		Long: `Doctor looks at Redis (version, persistence, eviction, memory, replicas, clock, latency), at settings
+that are allowed but unwise, at whether each gateway can be reached, and at what waits for a person. It changes
+nothing and makes no call: it opens a connection to each gateway, with its TLS handshake, and closes it.
 
 Each line says ok, warn or fail; what is wrong is followed by what to do. The exit code is 1 when something fails, 5
-when Redis is away (all other checks are made nevertheless), and 0 with warnings only.`,
+when Redis is away (all other checks still run), and 0 with warnings only.`,
 		Example: "  dispatcher doctor\n  dispatcher doctor -g stripe -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.doctor(cmd.Context(), names) },
@@ -36,7 +36,7 @@ when Redis is away (all other checks are made nevertheless), and 0 with warnings
 	return cmd
 }
 
-// doctorWait is how long doctor waits for Redis's first answer: whoever examines does not wait until all is well.
+// doctorWait is how long doctor waits for Redis's first answer: a check does not wait until all is well.
 const doctorWait = 2 * time.Second
 
 func (p *program) doctor(ctx context.Context, names []string) error {

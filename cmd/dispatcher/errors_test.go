@@ -30,7 +30,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		says []string
 	}{
 		{[]string{"status", "--redis", "localhost:6379"}, false, cli.ExitUsage, []string{"hint: "}},
-		{[]string{"status", "--redis", strings.Replace(testkit.Redis(t), "redis://", "redis-cluster://", 1)}, false, cli.ExitUsage, []string{"is no cluster", "hint: write redis://"}},
+		{[]string{"status", "--redis", strings.Replace(testkit.Redis(t), "redis://", "redis-cluster://", 1)}, false, cli.ExitUsage, []string{"is not a cluster", "hint: write redis://"}},
 		{[]string{"status", "--redis", "redis://127.0.0.1:1/0"}, false, cli.ExitUnavailable, []string{"is away", "hint: "}},
 		{[]string{"status", "-o", "json"}, true, cli.ExitFailed, []string{"no space left on device"}},
 	} {

@@ -129,7 +129,7 @@ func TestWhyOfJobsOutsideTheQueue(t *testing.T) {
 	id, generation, _ := job.ParseTaskID(task)
 	_, _, err = dispatch.Books(r.c, g).Open(r.ctx, id, generation, "pay.example.4711.abc.7", time.Minute)
 	r.must(err)
-	r.expectWhy("fly", "in flight since TIME by process 4711 on pay.example; nobody doubts the call before TIME")
+	r.expectWhy("fly", "in flight since TIME by process 4711 on pay.example; other workers leave it alone until TIME")
 }
 
 func TestPlaceInALongQueue(t *testing.T) {

@@ -57,7 +57,7 @@ func coded(err error) error {
 	return &job.Error{Code: code, Message: e.Message, Hint: e.Hint, Err: e.Err}
 }
 
-// kept are the logins of whoever runs the program.
+// kept are the logins of the user who runs the program.
 func kept() (oidc.Kept, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -210,5 +210,5 @@ func (p *program) get(ctx context.Context, path, token string, to any) error {
 	case json.Unmarshal(text, &no) == nil && no.Detail != "" && got.StatusCode != http.StatusNotFound:
 		return cli.Usage(no.Hint, "%s", no.Detail)
 	}
-	return &job.Error{Code: job.CodeUnavailable, Message: "what answers at " + p.server + " is no dispatcher that this program can work with", Hint: "look for another address, a proxy in between, or a dispatcher of another version"}
+	return &job.Error{Code: job.CodeUnavailable, Message: "what answers at " + p.server + " is not a dispatcher that this program can work with", Hint: "look for another address, a proxy in between, or a dispatcher of another version"}
 }

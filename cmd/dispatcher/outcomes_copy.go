@@ -126,7 +126,7 @@ func (p *program) sinkOf(f *copyFlags) (sink handoff.Sink, page int, closeSink f
 	case strings.HasPrefix(address, "https://"), strings.HasPrefix(address, "http://"):
 		return p.receiver(address, f)
 	case !postgres.Is(address):
-		return nil, 0, nil, cli.Usage("write postgres://user@host/database, or https://host/path", "--to is no address of a PostgreSQL or a receiver")
+		return nil, 0, nil, cli.Usage("write postgres://user@host/database, or https://host/path", "--to is not an address of a PostgreSQL or a receiver")
 	case f.table == "":
 		return nil, 0, nil, cli.Usage("say --table outcomes: it is made where it is missing", "no --table is named")
 	case f.rows < 1:
@@ -151,7 +151,7 @@ func (p *program) receiver(address string, f *copyFlags) (handoff.Sink, int, fun
 	case f.table != "":
 		return nil, 0, nil, cli.Usage("leave it out", "--table is for a PostgreSQL")
 	case strings.HasPrefix(address, "http://") && !p.Quiet:
-		fmt.Fprintln(p.Err, "warning: http:// shows outcomes to whoever is on the way; use https://")
+		fmt.Fprintln(p.Err, "warning: http:// shows outcomes to anyone on the way; use https://")
 	}
 	var secrets []string
 	for _, text := range f.secrets {

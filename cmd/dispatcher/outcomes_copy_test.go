@@ -26,11 +26,11 @@ func TestOutcomesCopyRefusesWhatCanNotBeMeant(t *testing.T) {
 		says string
 	}{
 		{"--to postgres://h/db --table t", job.CodeUsage, "no --reader"}, {"--reader ledger --table t", job.CodeUsage, "--to does not say"},
-		{"--reader ledger --to postgres://h/db", job.CodeUsage, "no --table"}, {"--reader ledger --to ftp://h/db --table t", job.CodeUsage, "--to is no address"},
+		{"--reader ledger --to postgres://h/db", job.CodeUsage, "no --table"}, {"--reader ledger --to ftp://h/db --table t", job.CodeUsage, "--to is not an address"},
 		{"--reader ledger --to https://h/", job.CodeUsage, "webhooks go out signed"}, {"--reader ledger --to https://h/ --sign", job.CodeUsage, "${WEBHOOK_SECRET} is not set"},
 		{"--reader ledger --to https://h/ --sign --secret whsec_canary", job.CodeUsage, "may not stand in --secret"}, {"--reader ledger --to https://h/ --sign --secret ${PASSWORD}", job.CodeUsage, "a secret of the webhooks is none"},
 		{"--reader ledger --to https://h/ --sign --table t", job.CodeUsage, "--table is for a PostgreSQL"},
-		{"--reader ledger --to postgres://h/db --table t --rows 0", job.CodeUsage, "--rows 0"}, {"--reader ledger --to postgres://h/db --table T", job.CodeUsage, "no name of a table"},
+		{"--reader ledger --to postgres://h/db --table t --rows 0", job.CodeUsage, "--rows 0"}, {"--reader ledger --to postgres://h/db --table T", job.CodeUsage, "not a name of a table"},
 		{"--reader ledger --to ${EMPTY} --table t", job.CodeUsage, "--to: ${EMPTY} is empty"}, {"--reader ledger --to ${file:nowhere} --table t", job.CodeUsage, "${file:nowhere} can't be read"},
 		{"--reader ledger --to postgres://u:${PASSWORD}@h/db --table t", job.CodeUsage, "can't be read"},
 		{"--reader nobody --to postgres://h/db --table t", job.CodeNotFound, "no gateway has a reader"}, {"-g " + r.two + " --reader ledger --to postgres://h/db --table t", job.CodeNotFound, "has no outcome feed"},

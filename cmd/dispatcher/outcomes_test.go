@@ -101,7 +101,7 @@ func TestOutcomesRefusesWhatCanNotBeMeant(t *testing.T) {
 		code job.Code
 		says string
 	}{
-		{"--limit 0", job.CodeUsage, "too few"}, {"--ack", job.CodeUsage, "--ack needs the reader"}, {"--after=", job.CodeUsage, "--after"}, {"--after x", job.CodeUsage, "no cursor"},
+		{"--limit 0", job.CodeUsage, "too few"}, {"--ack", job.CodeUsage, "--ack needs the reader"}, {"--after=", job.CodeUsage, "--after"}, {"--after x", job.CodeUsage, "not a cursor"},
 		{"--reader nobody", job.CodeNotFound, "it names ledger"}, {"-g " + r.two, job.CodeNotFound, "has no outcome feed"},
 		{"-g " + r.one + " -g " + r.two + " --after 1-2", job.CodeUsage, "several have outcomes"},
 	} {

@@ -22,13 +22,13 @@ type parkFlags struct {
 func parkCommand(p *program) *cobra.Command {
 	f := &parkFlags{}
 	cmd := &cobra.Command{
-		Use: "park ID --why TEXT [-g GATEWAY]", Short: "Take one job out of the queue, or out of the asking, and park it",
+		Use: "park ID --why TEXT [-g GATEWAY]", Short: "Take one job out of the queue, or stop asking about it, and park it",
 		Long: `Park takes a job out that waits for its call: queued, scheduled or waiting for another attempt. It is parked as
 cancelled, or as unknown_outcome if an earlier call may have charged, and stays until a person replays, discards or
 resolves it. A job in flight is not parked: its call can't be taken back. A pending job is not asked about any more,
 and is parked as unknown_outcome, so that a person can settle it.
 
-It asks on a terminal; off one it only says what it would do, unless --yes. Who did it, when and why stands in
+It asks on a terminal; elsewhere it only says what it would do, unless --yes is given. Who did it, when and why stands in
 "dlq history". To take a job out for good at once, use "dlq discard --id ID".`,
 		Example: "  dispatcher park inv-1042 --why \"wrong customer, ticket 4711\" --yes",
 		Args:    cobra.ExactArgs(1),

@@ -14,7 +14,7 @@ func pauseCommand(p *program) *cobra.Command {
 	var names []string
 	var why string
 	cmd := &cobra.Command{
-		Use: "pause -g GATEWAY", Short: "Call a gateway no more until it is resumed",
+		Use: "pause -g GATEWAY", Short: "Stop calling a gateway until it is resumed",
 		Long:    "Pause lets no process start a call to the gateway; calls under way finish, and jobs keep coming in.",
 		Example: `  dispatcher pause -g stripe --why "maintenance window"`,
 		Args:    cobra.NoArgs,

@@ -100,7 +100,7 @@ func TestProviderLikeAskedWrongly(t *testing.T) {
 		{"--like strip/v1", `there is no double of "strip/v1"; did you mean stripe/v1?; there are adyen/v72`},
 		{"--like stripe/v1 --limit 100/s", "the double of stripe/v1 knows from its documents what --limit would say"},
 		{"--like stripe/v1 --fate share=5%,status=500", `there is no fate "share"`},
-		{"--like stripe/v1 --fate saved-500=share=200%", "no share of jobs"},
+		{"--like stripe/v1 --fate saved-500=share=200%", "not a share of jobs"},
 		{"--like stripe/v1 --fate 409-done=share=5%", "stripe/v1 has no fate 409-done"},
 		{"--like stripe/v1 --time-scale 0", "time can't stand still"},
 		{"--time-scale 10", "--time-scale is that of a double"},

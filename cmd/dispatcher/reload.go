@@ -44,7 +44,7 @@ func (d *door) Admit(ctx context.Context, gateway string, jobs []job.Job, mode a
 	return d.Load().Admit(ctx, gateway, jobs, mode)
 }
 
-// reloader reads the file again on SIGHUP, and hands what it says to whoever works with it.
+// reloader reads the file again on SIGHUP, and hands it to all that work with it.
 //
 //	SIGHUP → load, check → dispatcher (calls, limits) → door, API, console, gauges
 //	            └─ a fault: nothing is changed

@@ -155,7 +155,7 @@ func TestEachRoleAtEachPage(t *testing.T) {
 			if path == "/logout" {
 				continue
 			}
-			if path == "/" { // all that is no page
+			if path == "/" { // all that is not a page
 				path = "/nowhere"
 			}
 			got := visit(method, h.filled(path), url.Values{"id": {"a"}, "do": {"none"}}, p.Need)

@@ -52,9 +52,10 @@ func runCommand(p *program) *cobra.Command {
 		Long: `Run serves every gateway of the file, or those named, until SIGTERM or SIGINT. Any number of runs,
 on any number of machines, may serve the same gateways: together they keep the leak rate.
 
-On SIGHUP it reads the configuration again and takes over what of the gateways has changed: limits, secrets, headers and all else
-of a request, retries, admission; and the token. Gateways that are new in it are served, those that are gone are not any more. Calls under way end with
-the old settings. A file with a fault changes nothing, nor does one without a gateway that -g names. What takes a restart is named in the log.
+On SIGHUP it reads the configuration again and applies what has changed in the gateways: limits, secrets, headers and all else
+of a request, retries, admission; and the token. It begins to serve gateways that are new in the file, and stops serving those that are gone.
+Calls under way end with the old settings. A file with a fault changes nothing, nor does one without a gateway that -g names. The log names
+what needs a restart.
 
 The log goes to standard error, with a line for each attempt. On a terminal the attempts are summed up once a minute instead, unless
 --log-level is given.
@@ -81,7 +82,7 @@ is parked as unknown_outcome otherwise. Give the flag once, never in a unit file
 	}
 	gatewaysFlag(cmd, &f.gateways, "serve this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of the HTTP API, metrics and health; \"\" serves nothing (default: the file's, else 127.0.0.1:9400)")
-	cmd.Flags().BoolVar(&f.afterRestore, "after-restore", false, "Redis was restored from a snapshot: call again, and take it that what it doesn't know may have been called")
+	cmd.Flags().BoolVar(&f.afterRestore, "after-restore", false, "confirm that Redis was restored from a snapshot: call again, and treat every job accepted before as one that may have been called")
 	cli.Choice(cmd, &f.logLevel, "log-level", "how much to log (default: info; on a terminal without a line for each attempt)", "", "debug", "info", "warn", "error")
 	cli.Choice(cmd, &f.logFormat, "log-format", "how to write the log", "text", "json")
 	return cmd

@@ -50,14 +50,14 @@ func (p *program) at(ctx context.Context) (remote.Desk, error) {
 	return there, err
 }
 
-// warnOfTheWay says once, also with -q, that whoever is on the way to the dispatcher can read the token.
+// warnOfTheWay says once, also with -q, that anyone on the way to the dispatcher can read the token.
 func (p *program) warnOfTheWay(token string) {
 	u, err := url.Parse(p.server)
 	if err != nil || token == "" || u.Scheme != "http" || loopback(u.Hostname()) || p.warned {
 		return
 	}
 	p.warned = true
-	fmt.Fprintf(p.Err, "warning: http://%s shows the token, and with it all that it allows, to whoever is on the way; use https://\n", u.Host)
+	fmt.Fprintf(p.Err, "warning: http://%s shows the token, and with it all that it allows, to anyone on the way; use https://\n", u.Host)
 }
 
 // token returns the token of --server; empty if none is named. It is never the value of a flag, which every user of the machine can see.
@@ -78,7 +78,7 @@ func (p *program) token() (string, error) {
 
 // stayLocal are the commands that have no operation of the API, and why.
 var stayLocal = map[string]string{
-	"outcomes copy": "it writes into the database of whoever runs it, and takes the outcomes from outcomes",
+	"outcomes copy": "it writes into your own database, and takes the outcomes from outcomes",
 	"run":           "it is the dispatcher itself, and needs the file and Redis",
 	"demo":          "it brings its own Redis and provider",
 	"provider":      "it stands in for a gateway, and talks to no dispatcher",

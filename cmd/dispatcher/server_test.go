@@ -157,8 +157,8 @@ func TestAServerThatCantBeAsked(t *testing.T) {
 		{[]string{"status", "--server", f.url}, 2, "asks for its token"},
 		{[]string{"status", "--server", "ftp://x"}, 2, "not the address of a dispatcher"},
 		{[]string{"status", "--server", "http://127.0.0.1:1"}, 5, "can't be reached"},
-		{[]string{"status", "--server", f.url + "/readyz"}, 5, "no dispatcher"},
-		{[]string{"status", "--server", strict.URL}, 5, "no dispatcher"},
+		{[]string{"status", "--server", f.url + "/readyz"}, 5, "not a dispatcher"},
+		{[]string{"status", "--server", strict.URL}, 5, "not a dispatcher"},
 		{[]string{"status", "--server", f.url, "--token-file", "none"}, 2, "--token-file"},
 		{[]string{"reconcile", "--report", "-", "--map", "id=id", "--server", f.url}, 2, "needs Redis itself"},
 	} {

@@ -30,8 +30,8 @@ func trailVerifyCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify [-g GATEWAY]... [--head LINKS:HASH] [--file FILE]", Short: "Check that no entry of the trail was changed, removed or put elsewhere",
 		Long: `Verify reads the trail of each gateway and the chain of hashes beside it, and names each entry and each link
-that was changed, removed or put elsewhere. Who can write to Redis can write all of the chain anew:
---head compares it with a line "head of the trail" of a dispatcher's log, which he can't.
+that was changed, removed or put elsewhere. Anyone who can write to Redis can rewrite the whole chain:
+--head compares it with a line "head of the trail" of a dispatcher's log, which they can't change.
 --file verifies what "trail export" has written, and needs neither Redis nor a configuration.
 Exit code 1 if something is wrong.`,
 		Example: "  dispatcher trail verify\n  dispatcher trail verify -g stripe --head 1042:9f86d081884c7d65…",
@@ -50,8 +50,8 @@ func trailExportCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export [-g GATEWAY]...", Short: "Write the trail with its chain of hashes as NDJSON",
 		Long: `Export writes all links and entries of the trail of each gateway as they stand in Redis, byte by byte, and behind
-them how the chain ends. "trail verify --file" verifies it without Redis. Keep exports where who can write to
-Redis can't.`,
+them how the chain ends. "trail verify --file" verifies it without Redis. Keep exports where nobody who
+can write to Redis can change them.`,
 		Example: "  dispatcher trail export > trail.ndjson\n  dispatcher trail verify --file trail.ndjson",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

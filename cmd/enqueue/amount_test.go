@@ -47,7 +47,7 @@ func TestAmountsThatAreNoneAreInvalidLines(t *testing.T) {
 	}
 }
 
-// A sum that leaves a line out is no control of the file: it is refused, though the rest adds up.
+// A sum that leaves a line out is not a control of the file: it is refused, though the rest adds up.
 func TestControlTotalsRefuseAmountsThatAreNone(t *testing.T) {
 	b := setup(t, place{})
 	b.write("a.ndjson", lines("a", 1)+`{"id":"b","payload":{"money":{"amount":"-1","currency":"eur"}}}`+"\n")

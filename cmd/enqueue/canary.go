@@ -25,7 +25,7 @@ func (f *flags) checkCanary() error {
 	case !f.canaries:
 		return nil
 	case f.canary < 1:
-		return cli.Usage("give how many jobs go first, like --canary 20, or leave it out", "--canary %d is no number of jobs", f.canary)
+		return cli.Usage("give how many jobs go first, like --canary 20, or leave it out", "--canary %d is not a number of jobs", f.canary)
 	case f.replace:
 		return cli.Usage("leave it out; \"dispatcher dlq replay --canary\" sends some parked jobs ahead", "--canary is for jobs that are new, and --replace takes in parked ones")
 	case f.batch == "":

@@ -119,7 +119,7 @@ func TestACanaryIsRefusedWhereNothingCouldWait(t *testing.T) {
 		says string
 	}{
 		{[]string{"--canary", "2"}, "there is no --batch"},
-		{[]string{"--canary", "0", "--batch", "b"}, "--canary 0 is no number of jobs"},
+		{[]string{"--canary", "0", "--batch", "b"}, "--canary 0 is not a number of jobs"},
 		{[]string{"--canary", "2", "--replace"}, "--canary is for jobs that are new"},
 	} {
 		if got := b.run(append([]string{"-g", b.g, "-f", "a.ndjson"}, tc.args...)...); got.code != 2 || !strings.Contains(got.err, tc.says) {

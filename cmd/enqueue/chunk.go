@@ -58,7 +58,7 @@ func (c *chunks) find(gateway string) int {
 	return len(c.open) - 1
 }
 
-// all returns the chunks there are and begins anew.
+// all returns the chunks there are and begins a new one.
 func (c *chunks) all() []chunk {
 	ready := c.open
 	c.open, c.bytes = nil, 0

@@ -72,7 +72,7 @@ a spreadsheet or an ERP system writes it. Where the gateway has a map in the con
 the payload of what a line holds.
 
 Lines that can't be used are reported on standard error as "line N: ...", written to --rejects as
-they were read, and the rest goes on (exit code 3). Of those with the same fault the first 100 are
+they were read, and the rest goes on (exit code 3). Of lines with the same fault, the first 100 are
 reported.
 
 The report counts read = enqueued + waiting for room ("parked" in JSON) + duplicate + invalid +
@@ -104,7 +104,7 @@ is a duplicate. One that isn't parked, or that an earlier call may have charged,
 can't be used; and so is one whose amount can be read now and can't be in the new payload, unless
 --without-amount. One without room stays parked as it was, with its new payload; so does one of a
 paused batch, until that is resumed. It shows the jobs and their money before and after, and asks on
-a terminal; off one it is a dry run, unless --yes.`
+a terminal; elsewhere it is a dry run, unless --yes.`
 
 const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
   enqueue -g stripe -f november.csv --id-field invoice --rejects bad.csv
@@ -148,7 +148,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return cli.Usage("name one file, with -f; several can come one after the other: cat november-*.ndjson | enqueue -f -", "%q is no flag", args[0])
+	return cli.Usage("name one file, with -f; several can come one after the other: cat november-*.ndjson | enqueue -f -", "unexpected argument %q", args[0])
 }
 
 func (f *flags) declare(cmd *cobra.Command) {
@@ -241,7 +241,7 @@ func (f *flags) understandTotals(o *options) (err error) {
 		return err
 	}
 	if o.count != nil && o.count.Sign() < 0 {
-		return cli.Usage("give the number of usable jobs in the file", "--expect-count %s is no number of jobs", f.expectCount)
+		return cli.Usage("give the number of usable jobs in the file", "--expect-count %s is not a number of jobs", f.expectCount)
 	}
 	if strings.Contains(f.expectSum, "=") {
 		o.sums, err = sumsFlag(f.expectSum)

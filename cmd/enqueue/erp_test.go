@@ -56,7 +56,7 @@ line 14: the amount in the field "amount" is above 100000000, which amount.most 
 line 15: no id: the field "Rechnung" is empty
 line 16: byte 10 begins a character of UTF-8, not of latin-1: leave --encoding out
 line 17: field 3 ("Betrag") has a quote within, but does not start with one: put the field in quotes and write the quote twice
-line 18: byte 9 is no character of latin-1: say --encoding windows-1252
+line 18: byte 9 is not a character of latin-1: say --encoding windows-1252
 `
 
 // erpPayloads are the jobs of the file that can be used.

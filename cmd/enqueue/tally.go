@@ -71,7 +71,7 @@ func (t *tally) header(raw []byte) {
 	}
 }
 
-// invalidLine reports a line that is no job, and reads the rest of one that is too long.
+// invalidLine reports a line that is not a job, and reads the rest of one that is too long.
 func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +114,7 @@ func (t *tally) place(line int) string {
 	return fmt.Sprintf("%s %d", cmp.Or(t.in.unit, "line"), line)
 }
 
-// looksLikeCSV says of a line that is no JSON that it may be the header row of a CSV file.
+// looksLikeCSV says of a line that is not JSON that it may be the header row of a CSV file.
 func looksLikeCSV(line []byte) bool {
 	return bytes.ContainsAny(line, ",;\t") && !bytes.ContainsAny(line, "{}[]")
 }

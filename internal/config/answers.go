@@ -95,7 +95,7 @@ func (r *reader) matches(n node) map[string]string {
 		switch {
 		case !ok:
 		case text != job.OwnID && checkField(text) != "":
-			r.fault(e.value.path, "%q is no field of the payload: write its name, with dots between the levels, or \"{id}\" for the job's id", text)
+			r.fault(e.value.path, "%q is not a field of the payload: write its name, with dots between the levels, or \"{id}\" for the job's id", text)
 		default:
 			all[e.key] = text
 		}
@@ -175,7 +175,7 @@ const mostOfRule = 200
 
 func checkEvent(text string) string {
 	if !plainKey(text) {
-		return "is no event: use letters, digits, _ and -, like key_in_use"
+		return "is not an event: use letters, digits, _ and -, like key_in_use"
 	}
 	return ""
 }

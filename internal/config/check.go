@@ -176,7 +176,7 @@ func overTLS(address string) bool {
 
 func checkServerName(text string) string {
 	if text == "" || strings.ContainsAny(text, ":/ \t") {
-		return "is no name of a server: write the name that stands in its certificate, without a port"
+		return "is not a name of a server: write the name that stands in its certificate, without a port"
 	}
 	return ""
 }

@@ -24,7 +24,7 @@ type Config struct {
 	// RedisTLS says whom to trust and who we are, where the address of Redis says TLS. The zero TLS: the system's roots, and no certificate of our own.
 	RedisTLS TLS
 	// WaitReplicas is how many of Redis's replicas must have a job before it is reported as taken in, and an attempt before its
-	// call; 0 to 16. Default 0: nobody waits. More than there are, and nothing is taken in or called.
+	// call; 0 to 16. Default 0: nobody waits. If it is more than there are, nothing is taken in or called.
 	WaitReplicas int
 	// Listen is where run serves HTTP, host:port. Empty serves nothing. Default 127.0.0.1:9400.
 	Listen string

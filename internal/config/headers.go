@@ -57,7 +57,7 @@ func (q Request) headerNames() []string {
 	return slices.AppendSeq(slices.Collect(maps.Keys(q.Headers)), maps.Keys(q.JobHeaders))
 }
 
-// piece is a part of a header's value that is no plain text.
+// piece is a part of a header's value that is not plain text.
 var piece = regexp.MustCompile(reference.String() + `|` + placeholder.String())
 
 // headerParts takes a header's value apart, as it stands in the file; nil where it has no placeholder. What a variable has in braces is none.

@@ -81,17 +81,17 @@ func (r *reader) keyHeader(path string, q *Request, header string) {
 
 func checkKeyName(text string) string {
 	if text == "" {
-		return `is no name: write one, or idempotency_header: "" where the gateway has no keys`
+		return `is not a name: write one, or idempotency_header: "" where the gateway has no keys`
 	}
 	if strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return "is no name of a header, a field or a parameter: use visible ASCII characters without spaces"
+		return "is not a name of a header, a field or a parameter: use visible ASCII characters without spaces"
 	}
 	return ""
 }
 
 func checkAlphabet(text string) string {
 	if err := job.CheckAlphabet(text); err != nil {
-		return "is no alphabet: " + err.Error()
+		return "is not an alphabet: " + err.Error()
 	}
 	return ""
 }

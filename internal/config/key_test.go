@@ -201,7 +201,7 @@ func TestWhatAnAnswerMatches(t *testing.T) {
 		"{matches: {}}":             "answers.matches: this is empty, so it compares nothing",
 		"{matches: ref}":            "answers.matches: this is not a mapping",
 		"{matches: {a..b: ref}}":    `answers.matches["a..b"]: "a..b" is not a field`,
-		"{matches: {a: \"{key}\"}}": `f:5:28: gateways.g.answers.matches.a: "{key}" is no field of the payload`,
+		"{matches: {a: \"{key}\"}}": `f:5:28: gateways.g.answers.matches.a: "{key}" is not a field of the payload`,
 		"{matches: {a: [b]}}":       "answers.matches.a: this is not a single value",
 	} {
 		if got := faultsOf(t, head+text+"\n", Options{}); len(got) != 1 || !strings.Contains(got[0], want) {

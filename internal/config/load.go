@@ -105,7 +105,7 @@ func Parse(name string, text []byte, opt Options) (*Config, error) {
 	return c, nil
 }
 
-// checkText refuses what is no text before the YAML parser makes something strange of it.
+// checkText refuses what is not text before the YAML parser makes something strange of it.
 func checkText(name string, text []byte) error {
 	if len(text) > maxFile {
 		return whole(name, "the file is larger than 1 MiB, so it can't be a configuration: name the right one with -c FILE")
@@ -116,7 +116,7 @@ func checkText(name string, text []byte) error {
 	return nil
 }
 
-// checkUTF8 returns the first byte that is no text as a fault, or nil.
+// checkUTF8 returns the first byte that is not text as a fault, or nil.
 func checkUTF8(name string, text []byte) *Fault {
 	for i := 0; i < len(text); {
 		c, size := utf8.DecodeRune(text[i:])
@@ -136,7 +136,7 @@ func checkUTF8(name string, text []byte) *Fault {
 func parseTree(name string, text []byte) (body ast.Node, err error) {
 	start := Position{name, 1, 1}
 	defer func() {
-		// The parser has panicked on odd input before; whoever mistyped a file deserves a message.
+		// The parser has panicked on odd input before; a mistyped file deserves a message.
 		if recover() != nil {
 			body, err = nil, Faults{{Position: start, Message: "this can't be read as YAML: compare it with the sample in docs/configuration.md"}}
 		}

@@ -240,7 +240,7 @@ func (r *reader) lookMatches(n node) map[string]string {
 		switch {
 		case !ok:
 		case !slices.Contains(owns, text) && checkField(text) != "":
-			r.fault(e.value.path, `%q is no field of the payload: write its name, with dots between the levels, or "{id}", "{key}" or "{reference}"`, text)
+			r.fault(e.value.path, `%q is not a field of the payload: write its name, with dots between the levels, or "{id}", "{key}" or "{reference}"`, text)
 		default:
 			all[e.key] = text
 		}

@@ -51,7 +51,7 @@ var inText = regexp.MustCompile(`\{(?:id|lane|key|reference|first_call|payload\.
 // checkLookBody lets a body be a JSON object with places in its texts.
 func checkLookBody(text string) string {
 	if plain := inText.ReplaceAllString(text, "x"); !strings.HasPrefix(strings.TrimSpace(text), "{") || !json.Valid([]byte(plain)) {
-		return "is no JSON object: write one, with places in its texts alone, like '{\"reference\": \"{id}\"}'"
+		return "is not a JSON object: write one, with places in its texts alone, like '{\"reference\": \"{id}\"}'"
 	}
 	return ""
 }

@@ -44,7 +44,7 @@ func (r *reader) variable(name string) (value, state string) {
 // contents returns what is in a file. A relative path counts from the directory of the configuration file.
 func (r *reader) contents(path string, most int64) (string, error) {
 	if info, err := os.Stat(r.absolute(path)); err == nil && !info.Mode().IsRegular() {
-		return "", errors.New("it is no regular file") // a pipe may never say anything, and has nothing left at the next reading
+		return "", errors.New("it is not a regular file") // a pipe may never say anything, and has nothing left at the next reading
 	}
 	f, err := os.Open(r.absolute(path))
 	if err != nil {

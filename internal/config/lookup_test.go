@@ -60,7 +60,7 @@ func TestASecretIsReadFromARegularFileAlone(t *testing.T) {
 		}()
 		select {
 		case err := <-read:
-			if err == nil || !strings.Contains(err.Error(), "can't be read: it is no regular file") {
+			if err == nil || !strings.Contains(err.Error(), "can't be read: it is not a regular file") {
 				t.Errorf("%s: %v", name, err)
 			}
 		case <-time.After(20 * time.Second):

@@ -31,7 +31,7 @@ type sheet struct {
 // column is one of them. With a dot in its name it is a key of the gateway; else a template may use it as {merchant.COLUMN}.
 type column struct {
 	name string
-	path []*cell // empty: it is no key
+	path []*cell // empty: it is not a key
 }
 
 // line is one line of a merchants file.

@@ -171,7 +171,7 @@ func keyText(key ast.MapKeyNode) (string, bool) {
 }
 
 // scalarToken returns the token at which a scalar begins. The parser gives that of a text over several lines the
-// position of its end, so for such a one, as for all that is no scalar, it returns nil: its key is the better place.
+// position of its end, so for such a one, as for all that is not a scalar, it returns nil: its key is the better place.
 func scalarToken(n ast.Node) *token.Token {
 	switch n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode, *ast.LiteralNode, nil:

@@ -155,7 +155,7 @@ func checkSite(text, like string) string {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
-		return "is http, so that whoever is on the way can log in as anybody: write https://"
+		return "is http, so anyone on the way can log in as anybody: write https://"
 	}
 	return ""
 }

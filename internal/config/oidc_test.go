@@ -50,7 +50,7 @@ func TestFaultsOfAProvider(t *testing.T) {
 		{"roles", "", "oidc.roles: is missing: write each like {claim: groups"},
 		{"client_secret", "", "oidc.client_secret: is missing: browsers that come back to redirect need it"},
 		{"redirect", "", "oidc.redirect: is missing: write the console's address and /login/callback"},
-		{"issuer", "http://login.example.com", "is http, so that whoever is on the way can log in as anybody: write https://"},
+		{"issuer", "http://login.example.com", "is http, so anyone on the way can log in as anybody: write https://"},
 		{"issuer", "login.example.com", "does not begin with http:// or https://"},
 		{"issuer", "\"https://login.example.com/?a=b\"", "has a character that such an address does not"},
 		{"redirect", "http://s.example/login/callback", "is http"},

@@ -183,7 +183,7 @@ func TestTheKeyOfAGateway(t *testing.T) {
 		`key: {name: X}, idempotency_header: Y`: "idempotency_header is the short form of key.name",
 		`key: {min: 9, max: 3}`:                 "no key has at least 9 and at most 3 characters",
 		`key: {form: uuid, max: 20}`:            "a key of the form uuid has 36 characters",
-		`key: {alphabet: "[a]"}`:                "is no alphabet",
+		`key: {alphabet: "[a]"}`:                "is not an alphabet",
 		`key: {form: guid}`:                     "did you mean uuid?",
 		`key: {in: body, name: k}, method: GET`: "has no body",
 	} {
@@ -219,9 +219,9 @@ func TestRulesWithClassesListsAndExpressions(t *testing.T) {
 	}
 	for rule, want := range map[string]string{
 		`{status: 6xx, then: done}`:                   "6xx",
-		`{status: 200, body: {a: "/(/"}, then: done}`: "no regular expression",
+		`{status: 200, body: {a: "/(/"}, then: done}`: "not a regular expression",
 		`{when: again, status: 200, then: done}`:      "is not a call",
-		`{event: "a b", status: 200, then: done}`:     "is no event",
+		`{event: "a b", status: 200, then: done}`:     "is not an event",
 		`{status: [], then: done}`:                    "the list is empty",
 		`{when: first, then: done}`:                   "would match every answer",
 		`{status: [400,401,402,403,404,405,406,407,408,409,410,411,412,413,414], body: {a: [1,2,3,4,5,6,7,8,9,10,11,12,13,14]}, then: done}`: "more than 200 combinations",

@@ -227,7 +227,7 @@ func (r *reader) size(dst *int64) func(node) {
 			return
 		}
 		switch v, err := units.RAMInBytes(text); {
-		case err != nil || v < 0 || v == 0 && text != "0": // "0.5" is no bound of nothing
+		case err != nil || v < 0 || v == 0 && text != "0": // "0.5" is not a bound of nothing
 			r.wrong(n, "is not a size: write it like 512MiB or 4GiB")
 		case v > job.MaxCount:
 			r.wrong(n, "is too large: give at most "+units.BytesSize(job.MaxCount))

@@ -156,9 +156,9 @@ func checkProxy(text string) string {
 	u, err := url.Parse(text)
 	switch {
 	case err == nil && u.Scheme != "http" && strings.Contains(text, "://"):
-		return "is no HTTP proxy: its address begins with http://, also where the gateway's begins with https://"
+		return "is not an HTTP proxy: its address begins with http://, also where the gateway's begins with https://"
 	case err != nil || u.Scheme != "http" || u.Hostname() == "" || u.Port() == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
-		return "is no proxy's address: write http://user:password@host:port, with special characters of the password as %XX"
+		return "is not a proxy's address: write http://user:password@host:port, with special characters of the password as %XX"
 	}
 	return ""
 }

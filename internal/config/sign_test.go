@@ -63,11 +63,11 @@ func TestProxy(t *testing.T) {
 		t.Errorf("got %q", got.Reveal())
 	}
 	for wrong, rule := range map[string]string{
-		"https://user:sk_canary@proxy:3128": `6:14: gateways.stripe.request.proxy: <secret> is no HTTP proxy: its address begins with http://`,
-		"http://user:sk_canary@proxy":       "is no proxy's address: write http://user:password@host:port",
-		"http://user:sk_canary/@proxy:3128": "is no proxy's address",
-		"sk_canary":                         "is no proxy's address",
-		"http://proxy:3128/path":            "is no proxy's address",
+		"https://user:sk_canary@proxy:3128": `6:14: gateways.stripe.request.proxy: <secret> is not an HTTP proxy: its address begins with http://`,
+		"http://user:sk_canary@proxy":       "is not a proxy's address: write http://user:password@host:port",
+		"http://user:sk_canary/@proxy:3128": "is not a proxy's address",
+		"sk_canary":                         "is not a proxy's address",
+		"http://proxy:3128/path":            "is not a proxy's address",
 		"http://${NOT_SET}@proxy:3128":      "${NOT_SET} is not set",
 	} {
 		_, err := Parse("x.yaml", []byte(withRequest(`proxy: "`+wrong+`"`)), Options{Secrets: true, Env: testEnv})

@@ -67,7 +67,7 @@ func (r *reader) tls(n node, t *TLS, more ...field) {
 		r.pairs[*t] = err
 	}
 	if err != nil { // whose text may cite the files
-		r.fault(n.path+".key", "this is no private key of the certificate in cert: name the two that were issued together")
+		r.fault(n.path+".key", "this is not a private key of the certificate in cert: name the two that were issued together")
 	}
 }
 

@@ -13,7 +13,7 @@ type deed struct {
 // deeds are what can be done to dead letters, in the order in which they are offered.
 var deeds = []deed{
 	{desk.Replay, "Replay", "replayed",
-		"The jobs go in again through admission, oldest first, with attempts counted anew. The idempotency key stays, unless the gateway has said a definite no."},
+		"The jobs go in again through admission, oldest first, with a new count of attempts. The idempotency key stays, unless the gateway has said a definite no."},
 	{desk.Ask, "Ask the gateway", "asked about",
 		"The gateway is asked now what became of these jobs. They are pending until it can tell, and settle themselves then. After the last look-up of its schedule they are parked again."},
 	{desk.Done, "Resolve as done", "resolved as done",

@@ -221,7 +221,7 @@ func trail(ctx context.Context, g *desk.Gateway) ([]deadletter.Act, error) {
 	return acts, nil
 }
 
-// readable is a job's payload with its parts on lines of their own. What is no JSON stays as it is.
+// readable is a job's payload with its parts on lines of their own. What is not JSON stays as it is.
 func readable(rec job.Record) string {
 	payload := rec.Job.Payload
 	switch {

@@ -127,7 +127,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name 
 	_, _ = page.WriteTo(w)
 }
 
-// refusal is an answer that is no fault of Redis's or the job's.
+// refusal is an answer that is not a fault of Redis's or the job's.
 type refusal struct {
 	status int
 	what   string

@@ -1,6 +1,6 @@
 // Package demo is the whole system in one process, with a story to watch: a billing file goes in, there is room for a part of
 // it, the rest is parked and goes in by itself, two workers call a strict provider at its limit; some jobs are refused, and
-// replayed once the provider has changed its mind. It ends with a reckoning that must hold.
+// replayed once the provider has changed its mind. It ends with a summary whose totals must add up.
 //
 // It puts together what the two programs put together, from the same parts: nothing here is a simulation but the provider.
 package demo

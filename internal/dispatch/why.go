@@ -257,7 +257,7 @@ func whyInFlight(ctx context.Context, c redis.UniversalClient, g config.Gateway,
 	if r.Deadline.IsZero() {
 		return why, nil
 	}
-	return why + fmt.Sprintf("; nobody doubts the call before %s", job.Moment(r.Deadline)), nil
+	return why + fmt.Sprintf("; other workers leave it alone until %s", job.Moment(r.Deadline)), nil
 }
 
 // process reads host and process id out of an owner; a host's name may have dots of its own.

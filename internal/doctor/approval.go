@@ -25,7 +25,7 @@ func (x *examination) lintApproval(g config.Gateway) (found []Check) {
 	}
 	if x.p.DB == nil {
 		found = append(found, warn("approval", g.Name, "give operators tokens and --server, and Redis's password to programs alone",
-			"whoever runs this has Redis's password, and can write down an approval that nobody gave: approval does not bind him"))
+			"anyone who runs this has Redis's password, and can write down an approval that nobody gave: approval does not bind them"))
 	}
 	return found
 }

@@ -67,7 +67,7 @@ func unwelcome(g config.Gateway, addr string) Check {
 	if g.Request.TLS.CertFile == "" {
 		return fail(name, g.Name, "give request.tls.cert and key", "%s asks for a client certificate, and calls show none", addr)
 	}
-	return fail(name, g.Name, "ask whoever runs the gateway whether it knows this certificate, and who must have signed it",
+	return fail(name, g.Name, "ask those who run the gateway whether it knows this certificate, and who must have signed it",
 		"%s does not accept the certificate in %s", addr, g.Request.TLS.CertFile)
 }
 

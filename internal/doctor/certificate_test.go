@@ -37,7 +37,7 @@ func TestOwnAuthorityAndCertificate(t *testing.T) {
 		"other authority": {"{ca: OURS/ca.pem}", "tls", Fail, at.Replace("no authority in OURS/ca.pem vouches"), "the system's don't count"},
 		"system's":        {"{cert: OURS/us.pem, key: OURS/us.key}", "tls", Fail, "nobody here vouches", "request.tls.ca"},
 		"no certificate":  {"{ca: THEIRS/ca.pem}", "tls", Fail, "asks for a client certificate, and calls show none", "request.tls.cert and key"},
-		"not accepted":    {"{ca: THEIRS/ca.pem, cert: THEIRS/them.pem, key: THEIRS/them.key}", "tls", Fail, "does not accept the certificate", "ask whoever"},
+		"not accepted":    {"{ca: THEIRS/ca.pem, cert: THEIRS/them.pem, key: THEIRS/them.key}", "tls", Fail, "does not accept the certificate", "ask those who run"},
 		"ends soon":       {"{ca: THEIRS/ca.pem, cert: SOON/us.pem, key: SOON/us.key}", "certificate", Warn, "1 more days", "SIGHUP"},
 		"has ended":       {"{ca: THEIRS/ca.pem, cert: OVER/us.pem, key: OVER/us.key}", "certificate", Fail, "has expired", "SIGHUP"},
 		"key open to all": {"{ca: THEIRS/ca.pem, cert: OURS/us.pem, key: OURS/us.key}", "certificate", Warn, "may read the private key " + bare, "chmod o-r " + bare},
@@ -49,7 +49,7 @@ func TestOwnAuthorityAndCertificate(t *testing.T) {
 		r := p.examine()
 		t.Run(name, func(t *testing.T) { expect(t, r, c.check, c.level, c.message, c.hint) })
 		if name == "well" && strings.Contains(list(r), "private key") {
-			t.Errorf("a key that the group may read is no fault:\n%s", list(r))
+			t.Errorf("a key that the group may read is not a fault:\n%s", list(r))
 		}
 	}
 	if calls.Load() > 0 {

@@ -182,15 +182,15 @@ func (x *examination) wayToRedis() {
 	}
 	if !way.TLS {
 		x.add(warn("redis_tls", "", "write rediss://, or tls=true for sentinels and clusters, and let Redis listen with TLS",
-			"Redis is reached unencrypted: whoever is on the way reads jobs and its password, and can change payments"))
+			"Redis is reached unencrypted: anyone on the way can read jobs and its password, and change payments"))
 	}
 	if !way.Password {
 		x.add(warn("redis_password", "", "give it a user with the rights in docs/configuration.md, and write redis: ${REDIS_URL} into the file",
-			"Redis is reached without a password: whoever reaches it can send, change and delete payments"))
+			"Redis is reached without a password: anyone who reaches it can send, change and delete payments"))
 	}
 }
 
-// redis looks at Redis, and at what stands in the books there. That it is away is no reason to leave the rest undone.
+// redis looks at Redis, and at what stands in the books there. That it is away is not a reason to leave the rest undone.
 func (x *examination) redis(ctx context.Context) {
 	if x.p.Config.Redis == redisdb.Embedded {
 		x.add(warn("redis", "", "use a Redis of its own for jobs that must not be lost",

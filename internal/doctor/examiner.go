@@ -24,7 +24,7 @@ func (e Examined) Findings(level Level) (all []Check) {
 	return all
 }
 
-// Examiner makes reports for whoever asks, one at a time, and none more often than once in a while: however many ask, gateways and Redis see little of it.
+// Examiner makes reports for all who ask, one at a time and only once in a while: however many ask, gateways and Redis see little of it.
 // Safe for concurrent use.
 type Examiner struct {
 	params func() Params

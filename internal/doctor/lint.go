@@ -83,7 +83,7 @@ func lintAdmission(g config.Gateway) (found []Check) {
 	busy := time.Duration(float64(g.Admission.Burst) / leak * float64(time.Second))
 	if busy > burstMost && g.Admission.Burst > largest(g.Leak.Limits) {
 		found = append(found, warn(name, g.Name, "make admission.burst smaller; what it has no room for is parked, and goes in by itself in order",
-			"a burst of %d keeps the gateway busy for %s: whoever comes then waits so long in the queue", g.Admission.Burst, busy.Round(time.Second)))
+			"a burst of %d keeps the gateway busy for %s: a job that comes after it waits so long in the queue", g.Admission.Burst, busy.Round(time.Second)))
 	}
 	return found
 }
@@ -175,7 +175,7 @@ func lintURL(g config.Gateway) (found []Check) {
 	scheme, rest, _ := strings.Cut(raw, "://")
 	host, _, _ := strings.Cut(rest, "/")
 	if strings.EqualFold(scheme, "http") && !loopback(host) {
-		found = append(found, warn(name, g.Name, "write https://", "calls go to %s unencrypted: whoever is on the way reads payments and secrets, and can change them",
+		found = append(found, warn(name, g.Name, "write https://", "calls go to %s unencrypted: anyone on the way can read payments and secrets, and change them",
 			bare(host)))
 	}
 	if credential.MatchString(raw) {
@@ -206,7 +206,7 @@ func lintTokenURL(g config.Gateway) []Check {
 		return nil
 	}
 	return []Check{warn("url", g.Name, "write https:// in request.oauth2.token_url",
-		"the client secret goes to %s unencrypted: whoever is on the way can call the gateway in your name", bare(host))}
+		"the client secret goes to %s unencrypted: anyone on the way can call the gateway in your name", bare(host))}
 }
 
 // bare returns the host without user and password.

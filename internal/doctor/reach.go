@@ -115,7 +115,7 @@ func (t target) address() (addr, host string, secure bool, err error) {
 	rest, secure := strings.CutPrefix(t.url, "https://")
 	rest = strings.TrimPrefix(rest, "http://")
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		rest = rest[:i] // what stands behind may hold {id}, which is no URL yet
+		rest = rest[:i] // what stands behind may hold {id}, which is not a URL yet
 	}
 	u, parseErr := url.Parse("//" + bare(rest))
 	if parseErr != nil || u.Hostname() == "" {
@@ -174,7 +174,7 @@ func (x *examination) handshake(ctx context.Context, g config.Gateway, conn net.
 	left := secure.ConnectionState().PeerCertificates[0].NotAfter.Sub(x.p.Now())
 	text := fmt.Sprintf("%s answers in %s with TLS; its certificate is valid for %.0f days", addr, short(took), left.Hours()/24)
 	if left < certificateSoon {
-		return way{[]Check{warn(name, g.Name, "tell whoever runs the gateway: when it has ended, every call fails and the jobs wait", "%s", text)}, took}
+		return way{[]Check{warn(name, g.Name, "tell those who run the gateway: when it has ended, every call fails and the jobs wait", "%s", text)}, took}
 	}
 	return way{[]Check{ok(name, g.Name, "%s", text)}, took}
 }
@@ -183,7 +183,7 @@ func unsecured(g config.Gateway, at end, err error) Check {
 	const name = "tls"
 	gateway, addr := g.Name, at.addr
 	if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
-		return fail(name, gateway, "check this machine's clock; else tell whoever runs the gateway", "the certificate of %s has expired, or is not valid yet", addr)
+		return fail(name, gateway, "check this machine's clock; else tell those who run the gateway", "the certificate of %s has expired, or is not valid yet", addr)
 	}
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
 		if own := g.Request.TLS.CAFile; own != "" {

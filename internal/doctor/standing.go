@@ -97,9 +97,9 @@ func (x *examination) held(g config.Gateway, v dispatch.Glance, doubted bool) {
 	case h.Paused:
 		x.add(warn("paused", g.Name, "when the reason has gone: dispatcher resume -g "+g.Name, "nobody calls it: paused, %s", h.PauseWhy))
 	case h.NoToken:
-		x.add(fail("access_token", g.Name, "check request.oauth2 and whoever runs token_url; after a change, dispatcher run takes the file over on SIGHUP", "nobody calls it: %s", h.Reason))
+		x.add(fail("access_token", g.Name, "check request.oauth2, and ask those who run token_url; after a change, dispatcher run takes the file over on SIGHUP", "nobody calls it: %s", h.Reason))
 	case h.Circuit:
-		x.add(warn("circuit", g.Name, "it closes by itself when a call succeeds; ask whoever runs the gateway", "%s", h.Reason))
+		x.add(warn("circuit", g.Name, "it closes by itself when a call succeeds; ask those who run the gateway", "%s", h.Reason))
 	case h.HeldUntil.After(v.Now):
 		x.add(warn("held", g.Name, "nothing, unless it comes back; 401 and 403 want another key in request.headers",
 			"nobody calls it until %s: %s", job.Moment(h.HeldUntil), h.Reason))

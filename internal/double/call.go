@@ -123,7 +123,7 @@ func (c *call) text(field string) string {
 	return ""
 }
 
-// fingerprint is of what has to be equal in a repeat. The key is no parameter, though it may stand among them.
+// fingerprint is of what has to be equal in a repeat. The key is not a parameter, though it may stand among them.
 func (d *Double) fingerprint(c *call) string {
 	h := sha256.New()
 	for _, part := range d.table.Saved.Compare {
@@ -165,7 +165,7 @@ func fieldsOf(encoding, contentType string, body []byte) (map[string]any, error)
 	decoder.UseNumber()
 	var v any
 	if err := decoder.Decode(&v); err != nil {
-		return fields, fmt.Errorf("the body is no JSON: %w", err)
+		return fields, fmt.Errorf("the body is not JSON: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return fields, errors.New("the body has more than one JSON value")
@@ -239,7 +239,7 @@ func (d *Double) badRequest(c *call) error {
 	_, isNumber := c.fields[req.Amount].(json.Number)
 	switch {
 	case !amounts[req.Unit].MatchString(c.amount):
-		return fmt.Errorf("%s: %q is no amount", req.Amount, c.amount)
+		return fmt.Errorf("%s: %q is not an amount", req.Amount, c.amount)
 	case req.Encoding == "json" && isNumber == (req.Unit == "string"):
 		return fmt.Errorf("%s: %q has the wrong JSON type", req.Amount, c.amount)
 	case req.Currency != "" && c.currency == "":

@@ -17,15 +17,15 @@ import (
 func TestBadParametersAreRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ gateway, kind, body, says string }{
-		{"adyen/v72", "application/json", `{"amount":{"value":12.5,"currency":"EUR"}}`, `amount.value: "12.5" is no amount`},
+		{"adyen/v72", "application/json", `{"amount":{"value":12.5,"currency":"EUR"}}`, `amount.value: "12.5" is not an amount`},
 		{"adyen/v72", "application/json", `{"amount":{"value":"1250","currency":"EUR"}}`, "has the wrong JSON type"},
 		{"adyen/v72", "application/json", `{"amount":{"value":1250}}`, "there is no amount.currency"},
 		{"adyen/v72", "application/json", `{"reference":"inv-1"}`, "there is no amount.value"},
-		{"adyen/v72", "application/json", `{"amount":`, "the body is no JSON"},
+		{"adyen/v72", "application/json", `{"amount":`, "the body is not JSON"},
 		{"adyen/v72", "application/json", `{} {}`, "more than one JSON value"},
 		{"adyen/v72", "application/x-www-form-urlencoded", `amount[value]=1250`, "the body is a form"},
 		{"mollie/v2", "application/json", `{"amount":{"value":10.00,"currency":"EUR"}}`, "has the wrong JSON type"},
-		{"mollie/v2", "application/json", `{"amount":{"value":"-1","currency":"EUR"}}`, `"-1" is no amount`},
+		{"mollie/v2", "application/json", `{"amount":{"value":"-1","currency":"EUR"}}`, `"-1" is not an amount`},
 		{"stripe/v1", "application/json", `{"amount":1250,"currency":"eur"}`, "a form is wanted"},
 		{"stripe/v1", "application/x-www-form-urlencoded", "", "there is no amount"},
 	} {

@@ -138,10 +138,10 @@ func isJSON(template string) error {
 	}
 	filled := fillIn(template, words)
 	if !json.Valid([]byte(filled)) {
-		return fmt.Errorf("filled in it is no JSON: %s", filled)
+		return fmt.Errorf("filled in it is not JSON: %s", filled)
 	}
 	if left := regexp.MustCompile(`\{[a-z_]+\}`).FindString(filled); left != "" {
-		return fmt.Errorf("%s is no word that is filled in; there are %s", left, strings.Join(bodyWords, ", "))
+		return fmt.Errorf("%s is not a word that is filled in; there are %s", left, strings.Join(bodyWords, ", "))
 	}
 	return nil
 }

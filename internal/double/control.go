@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// control answers what is no gateway's: the ledger, the log of calls, the tokens and the fates.
+// control answers what is not a gateway's: the ledger, the log of calls, the tokens and the fates.
 func (d *Double) control(w http.ResponseWriter, r *http.Request, what string) {
 	switch r.Method + " " + what {
 	case "GET ledger":
@@ -91,7 +91,7 @@ func readFates(from *json.Decoder) ([]Fate, error) {
 	for _, one := range list {
 		words, ok := one.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf(`%v is no fate: write {"fate":"saved-500","share":"5%%"}`, one)
+			return nil, fmt.Errorf(`%v is not a fate: write {"fate":"saved-500","share":"5%%"}`, one)
 		}
 		f := Fate{Name: fmt.Sprint(words["fate"])}
 		for word, value := range words {

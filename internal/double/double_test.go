@@ -242,8 +242,8 @@ limits:
 	for _, wrong := range []struct{ from, to, says string }{
 		{"normal: paid", "normal: happy", `none for the normal state "happy"`},
 		{"running: busy", "running: bussy", `there is no "bussy"`},
-		{`{"no":"tea"}`, `{"no":tea}`, "answers.decline.body: filled in it is no JSON"},
-		{`"is":"{status}"`, `"is":"{state}"`, "{state} is no word that is filled in"},
+		{`{"no":"tea"}`, `{"no":tea}`, "answers.decline.body: filled in it is not JSON"},
+		{`"is":"{status}"`, `"is":"{state}"`, "{state} is not a word that is filled in"},
 		{"life: 10m", "life: soon", "is not a duration"},
 		{"about:", "abut:", "abut"},
 		{"over: writes", "over: all", "write account, endpoint"},
@@ -280,7 +280,7 @@ func TestTheControlEndpoints(t *testing.T) {
 	}
 	r.want("one fate", post("POST", "fates", `{"fate":"saved-500","job":"inv-1","charge":true}`), 200, `{"fate":"saved-500","job":"inv-1","jobs":0,"calls":0}`)
 	r.want("a list", post("POST", "fates", `[{"fate":"decline","share":"5%","calls":2},{"fate":"429","key":"x","reason":"global-rate"}]`), 200)
-	for body, says := range map[string]string{`{"fate":"saved-50"}`: "did you mean saved-500?", `{"fate":"decline","jobs":"a"}`: "jobs: write job, key", `7`: "7 is no fate", `{`: "no JSON",
+	for body, says := range map[string]string{`{"fate":"saved-50"}`: "did you mean saved-500?", `{"fate":"decline","jobs":"a"}`: "jobs: write job, key", `7`: "7 is not a fate", `{`: "no JSON",
 		`[{"fate":"decline","job":"a"},{"fate":"409-done","job":"a"}]`: "stripe/v1 has no fate 409-done"} {
 		r.want(body, post("POST", "fates", body), 400, says)
 	}

@@ -104,7 +104,7 @@ func parseCalls(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%q is no number of calls: write 1, 2, … or all", text)
+		return 0, fmt.Errorf("%q is not a number of calls: write 1, 2, … or all", text)
 	}
 	return n, nil
 }
@@ -124,7 +124,7 @@ func parseShare(text string) (float64, error) {
 		share /= 100
 	}
 	if err != nil || !(share > 0 && share <= 1) {
-		return 0, fmt.Errorf("%q is no share of jobs: write it like 5%% or 0.05", text)
+		return 0, fmt.Errorf("%q is not a share of jobs: write it like 5%% or 0.05", text)
 	}
 	return share, nil
 }

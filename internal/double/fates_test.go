@@ -118,7 +118,7 @@ func TestFatesThatAGatewayCanNotHave(t *testing.T) {
 		{"stripe/v1", "decline=", "write job, key, share"},
 		{"stripe/v1", "decline=job=a,call=3", "did you mean calls?"},
 		{"stripe/v1", "decline=job=a,calls=0", "write 1, 2, … or all"},
-		{"stripe/v1", "decline=share=0", "no share of jobs"},
+		{"stripe/v1", "decline=share=0", "not a share of jobs"},
 		{"stripe/v1", "slow=job=a,delay=long", "is not a duration"},
 		{"stripe/v1", "saved-500=job=a,save=it", "write answer or nothing"},
 		{"stripe/v1", "cut-after-charge=job=a,charge=false", "cut-before-charge has not charged"},

@@ -100,7 +100,7 @@ func (d *Double) somebodyElses(c *call, shown []*payment) *payment {
 	return &p
 }
 
-// find looks for what a look-up asks for. bad is the answer where it is no question, or nothing is there.
+// find looks for what a look-up asks for. bad is the answer where it is not a question, or nothing is there.
 func (d *Double) find(c *call) (found finding, bad string) {
 	switch c.endpoint.Kind {
 	case "get":

@@ -113,11 +113,11 @@ func outcomeQueryOf(values url.Values) (q outcomeQuery, p *problem) {
 			q.reader = text
 		case "limit":
 			if q.limit, err = strconv.Atoi(text); err != nil || q.limit < 1 || q.limit > outcomesMost {
-				return q, new(newProblem(codeRequest, fmt.Sprintf("limit is no number from 1 to %d", outcomesMost), ""))
+				return q, new(newProblem(codeRequest, fmt.Sprintf("limit is not a number from 1 to %d", outcomesMost), ""))
 			}
 		case "wait":
 			if q.wait, err = time.ParseDuration(text); err != nil || q.wait < 0 || q.wait > outcomesWait {
-				return q, new(newProblem(codeRequest, "wait is no time from 0s to "+outcomesWait.String(), "write it like 30s"))
+				return q, new(newProblem(codeRequest, "wait is not a time from 0s to "+outcomesWait.String(), "write it like 30s"))
 			}
 		default:
 			return q, new(newProblem(codeRequest, fmt.Sprintf("there is no parameter %.40q", name), "use after, limit, reader and wait"))
@@ -275,7 +275,7 @@ func acknowledgementOf(r *http.Request) (ack acknowledgement, p *problem) {
 	d.DisallowUnknownFields()
 	err := d.Decode(&ack)
 	if _, behind := d.Token(); err != nil || behind != io.EOF || slices.Contains([]string{ack.Reader, ack.Cursor}, "") {
-		return ack, new(newProblem(codeRequest, `the body is no acknowledgement`, `send {"reader": "NAME", "cursor": "CURSOR"} with the cursor of the last line that you have`))
+		return ack, new(newProblem(codeRequest, `the body is not an acknowledgement`, `send {"reader": "NAME", "cursor": "CURSOR"} with the cursor of the last line that you have`))
 	}
 	return ack, nil
 }
