@@ -155,7 +155,7 @@ func TestComposeConfigurationIsValid(t *testing.T) {
 	services := compose(t).Services
 	for _, part := range regexp.MustCompile(`//([a-z]+):`).FindAllStringSubmatch(text(t, "../deploy/compose/dispatcher.yaml"), -1) {
 		if _, ok := services[part[1]]; !ok {
-			t.Errorf("the configuration speaks of the host %s, which is no service", part[1])
+			t.Errorf("the configuration speaks of the host %s, which is not a service", part[1])
 		}
 	}
 	if len(c.Names()) == 0 {

@@ -151,14 +151,14 @@ func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 		t.Fatalf("%q and %q", first.Text, same.Text)
 	}
 	if !a.Refused(t.Context(), first) || !b.Refused(t.Context(), same) || !b.Refused(t.Context(), same) {
-		t.Error("a token that was revoked is no reason to hold the gateway")
+		t.Error("a token that was revoked is not a reason to hold the gateway")
 	}
 	if a.Ready() || b.Ready() {
 		t.Error("a refused token is still used")
 	}
 	second := current(t, a)
 	if !b.Refused(t.Context(), same) {
-		t.Error("a call that was under way with the old token is no reason to hold the gateway")
+		t.Error("a call that was under way with the old token is not a reason to hold the gateway")
 	}
 	if got := current(t, b); got.Text != second.Text || e.asked.Load() != 2 {
 		t.Errorf("%q and %q after %d requests", second.Text, got.Text, e.asked.Load())

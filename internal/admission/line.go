@@ -55,9 +55,9 @@ func (l *Line) Close() {
 	}
 }
 
-// Begin offers jobs of one gateway. At most one offer may be on its way when another one begins: wait for the one before it first. With another
-// mode than Park it returns when it has ended, since what has no room must go before what comes behind. Once an offer has failed no other one is
-// made: it gets the same error. Behind one of which jobs could not even be parked, all jobs of the same gateway find no room.
+// Begin offers jobs of one gateway. Up to two offers may be under way: wait for the older one before a third. In any mode but Park, Begin returns only
+// when the offer has ended, which keeps the order: what has no room goes before what comes behind it. After an offer has failed, those behind it are not
+// made and get the same error. If jobs of an offer could not even be parked, all later jobs of the same gateway find no room.
 func (l *Line) Begin(ctx context.Context, gateway string, jobs []job.Job, mode Mode) *Passage {
 	before, me := l.last, &Passage{books: l.door.cfg.Gateways[gateway].Books, ticket: l.lanes[l.turn].ticket(), over: make(chan struct{})}
 	l.turn, l.last = 1-l.turn, me

@@ -110,7 +110,7 @@ func TestAnAuditFindsWhatIsWrong(t *testing.T) {
 		"a task without a record": {func(b *bench) { b.c.Del(b.ctx, b.keys.Job("j1")) }, "j1: in pending, but it has no record"},
 		"a pulled task without a record": {func(b *bench) { b.c.Del(b.ctx, b.keys.Job("pulled")) },
 			"accepted: 8, found: 7\npulled: in active, but it has no record"},
-		"a record that is no hash": {func(b *bench) { b.c.Set(b.ctx, b.keys.Job("j1"), "x", 0) },
+		"a record that is not a hash": {func(b *bench) { b.c.Set(b.ctx, b.keys.Job("j1"), "x", 0) },
 			"j1: its record can't be read"},
 		"a state that nobody knows": {func(b *bench) { b.c.HSet(b.ctx, b.keys.Job("j1"), "s", "lost") },
 			"j1: its record can't be read"},

@@ -47,8 +47,8 @@ func (g *Gateway) sets() []place {
 	return all
 }
 
-// whereabouts are where one job stands. queuedAt is when its task says that it became pending, in µs; 1 if it doesn't say, zero if it is not
-// pending or the queue was looked through.
+// whereabouts are where one job stands. queuedAt is the time in µs at which its task became pending, as the task says; 1 if it doesn't say, and 0 if
+// the job is not pending or the queue was looked through.
 type whereabouts struct {
 	Finding
 	generation int64

@@ -39,7 +39,7 @@ func TestFewerHalvesTheCallsUnderWayAndLetsThemRecover(t *testing.T) {
 		t.Errorf("%d slots after the cap recovered", n)
 	}
 	if s, _ := p.Look(ctx); !s.HeldUntil.IsZero() || s.Probing {
-		t.Errorf("fewer is no hold: %+v", s)
+		t.Errorf("fewer is not a hold: %+v", s)
 	}
 }
 

@@ -32,8 +32,8 @@
 --      another one means a restart or a fail-over, and what came after c may be lost; "restored µs": an operator has put a snapshot back
 --      that knows nothing since then; "behind µs": Redis was begun again, or another one took over, and its clock was behind)  k (windows out of force, µs each: their lists go on, see kept.lua)
 --      o "life id": life is when the state began from nothing, and a caller that knows an older one knows of slots that are lost; id is
---      another one whenever the lists are made anew.  u "units before since dearest": units granted, less those given back at once; those
---      of them before the slot since; the dearest job's cost
+--      another one whenever the lists are rebuilt.  u "units before since dearest": the units granted, less those given back at once; how
+--      many of them were granted before the slot at since; that slot; the cost of the dearest job
 --      charges: what losses have charged, see loss.lua  emptied (the mark of the last loss of all there was, µs)  gap "from upto": a file's last
 --      moments were charged alone, for a loss of slots between these; who knows of earlier ones knows that it was an older file  leapt "at by": the last leap of Redis's clock that was charged, when and how much (µs)
 --      p "N R T tolerance": the pace of the shortest window when a slot was last given, as the arguments say it

@@ -10,7 +10,7 @@ import (
 // Output is a file that a flag names, for a command to write what is for nobody else to read.
 type Output struct {
 	Path, Flag string
-	// Input is what the command reads, and must not be written over; nil: that is no file. InputIs is what people call it.
+	// Input is what the command reads, and must not be written over; nil: that is not a file. InputIs is what people call it.
 	Input   *os.File
 	InputIs string
 	// Holds says what is in the file, and why it must not go elsewhere: "rejects hold payloads".

@@ -48,7 +48,7 @@ func NewProgress(s Streams, p ProgressParams) *Progress {
 	return &Progress{progressbar.NewOptions64(total, options...)}
 }
 
-// Set shows how far it has come, in the unit of Total. A failing terminal is no reason to stop the work.
+// Set shows how far it has come, in the unit of Total. A failing terminal is not a reason to stop the work.
 func (p *Progress) Set(done int64) {
 	if p.bar != nil {
 		_ = p.bar.Set64(done)

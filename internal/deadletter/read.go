@@ -116,16 +116,16 @@ func (s *Store) read(ctx context.Context, ids, fields []string) ([]map[string]st
 	return found, err
 }
 
-// side is how many records one of the connections reads that read side by side.
-const side = 128
+// perConnection is how many records one of the parallel connections reads at a time.
+const perConnection = 128
 
 // visit shows fields of the records of these ids. Several connections read them side by side, so that Redis works on some while the answers
 // of others are taken apart. see is called from several goroutines, once for each record; its map is the next record's as soon as it returns.
 func (s *Store) visit(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) error {
 	var wg sync.WaitGroup
-	errs := make([]error, (len(ids)+side-1)/side)
+	errs := make([]error, (len(ids)+perConnection-1)/perConnection)
 	for n := range errs {
-		from, to := n*side, min((n+1)*side, len(ids))
+		from, to := n*perConnection, min((n+1)*perConnection, len(ids))
 		wg.Go(func() {
 			errs[n] = s.visitSome(ctx, ids[from:to], fields, func(i int, h map[string]string) { see(from+i, h) })
 		})

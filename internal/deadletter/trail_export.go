@@ -170,7 +170,7 @@ func VerifyFile(r io.Reader, known Head) (all []Verified, err error) {
 }
 
 func notExported(n int) error {
-	return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("line %d is no line of an export of trails", n), Hint: "write it with dispatcher trail export, and change nothing in it"}
+	return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("line %d is not a line of an export of trails", n), Hint: "write it with dispatcher trail export, and change nothing in it"}
 }
 
 // trailFile is the part of an export that is of one gateway.

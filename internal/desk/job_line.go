@@ -56,7 +56,7 @@ type JobFields []string
 func CheckJobFields(fields JobFields, name string) error {
 	for _, f := range fields {
 		if path, is := strings.CutPrefix(f, payloadPrefix); !is || slices.Contains(strings.Split(path, "."), "") {
-			return usage("write payload.customer, or payload.customer.name for one that is deeper; with commas between several", "%s %q is no field of a payload", name, f)
+			return usage("write payload.customer, or payload.customer.name for one that is deeper; with commas between several", "%s %q is not a field of a payload", name, f)
 		}
 	}
 	return nil
@@ -114,7 +114,7 @@ func States() []job.State {
 func CheckStates(states []job.State, name string) error {
 	for _, s := range states {
 		if !slices.Contains(States(), s) {
-			return usage("the states are scheduled, queued, in_flight, retrying, pending, done, parked and discarded", "%s %q is no state of a job", name, s)
+			return usage("the states are scheduled, queued, in_flight, retrying, pending, done, parked and discarded", "%s %q is not a state of a job", name, s)
 		}
 	}
 	return nil

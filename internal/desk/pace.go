@@ -42,7 +42,7 @@ func (p *Pace) SetShare(text, name string) error {
 	case err != nil || !percent || strings.ContainsAny(number, "xXpP_nN"):
 		return usage(hint, "%s %q is not a percentage", name, text)
 	case !(n > 0 && n <= 100):
-		return usage(hint, "%s %s is no part of the gateway's limits", name, text)
+		return usage(hint, "%s %s is not a part of the gateway's limits", name, text)
 	}
 	p.Share, p.share = n/100, text
 	return nil

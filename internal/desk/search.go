@@ -47,7 +47,7 @@ func ParseField(text, name string) (FieldIs, error) {
 // NewField returns the field that a person or a program has named.
 func NewField(field, value, name string) (FieldIs, error) {
 	if CheckJobFields(JobFields{field}, name) != nil {
-		return FieldIs{}, usage("write payload.customer, or payload.customer.name for one that is deeper", "%s %q is no field of a payload", name, field)
+		return FieldIs{}, usage("write payload.customer, or payload.customer.name for one that is deeper", "%s %q is not a field of a payload", name, field)
 	}
 	return FieldIs{strings.TrimPrefix(field, payloadPrefix), value}, nil
 }

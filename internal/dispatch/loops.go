@@ -215,7 +215,7 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse, next time.Duration) err
 	if p.Shelve {
 		u.shelver.nudge()
 	}
-	// The processes take turns by chance; one that let a pulse pass does not let the next one pass.
+	// Processes take turns by chance, and none skips two sweeps in a row.
 	if u.passed = p.Sweep && !u.passed && rand.N(2) == 0; p.Sweep && !u.passed {
 		u.sweeper.nudge()
 	}

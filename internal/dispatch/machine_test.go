@@ -32,7 +32,7 @@ func TestAFaultThatComesBackIsOneFault(t *testing.T) {
 	m.called(nil)
 	m.called(syscall.ECONNREFUSED)
 	if m.unfit() != nil {
-		t.Fatal("what is no fault of this machine takes it out of service")
+		t.Fatal("what is not a fault of this machine takes it out of service")
 	}
 	var waits []time.Duration
 	for range 5 {

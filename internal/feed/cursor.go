@@ -36,7 +36,7 @@ func ParseCursor(text string) (c Cursor, err error) {
 		return c, nil
 	}
 	if !cursorText.MatchString(text) {
-		return c, fmt.Errorf("%.60q is no cursor: take it as it stands in a line of outcomes, or leave it out for all there are", text)
+		return c, fmt.Errorf("%.60q is not a cursor: take it as it stands in a line of outcomes, or leave it out for all there are", text)
 	}
 	epoch, time, _ := strings.Cut(text, "-")
 	c.Epoch, _ = strconv.ParseInt(epoch, 10, 64) // the pattern bounds them

@@ -144,7 +144,7 @@ func (l *Looker) page(first *url.URL, page string) (*url.URL, error) {
 	next, err := first.Parse(page)
 	switch {
 	case err != nil:
-		return nil, invalid("the address of the list's next page can't be read: where it is no address, lookup.scan.parameter names what takes it")
+		return nil, invalid("the address of the list's next page can't be read: where it is not an address, lookup.scan.parameter names what takes it")
 	case next.Scheme != first.Scheme || !strings.EqualFold(next.Host, first.Host) || next.User != nil:
 		return nil, invalid("the list goes on at another server, and nothing is sent there")
 	}

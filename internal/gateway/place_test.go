@@ -31,7 +31,7 @@ func TestInsertKeepsAllElse(t *testing.T) {
 			t.Errorf("%s at %s: %s, %v; want %s %s", tc.object, tc.path, got, err, tc.want, tc.fault)
 		}
 		if err == nil && !json.Valid(got) {
-			t.Errorf("%s is no JSON", got)
+			t.Errorf("%s is not JSON", got)
 		}
 	}
 }

@@ -361,7 +361,7 @@ func TestTheHandshakeNeverEnds(t *testing.T) {
 	}
 	checkErr(t, res.Err, "within 150ms")
 	if !errors.Is(res.Err, context.DeadlineExceeded) {
-		t.Errorf("%v is no time-out", res.Err)
+		t.Errorf("%v is not a time-out", res.Err)
 	}
 }
 

@@ -43,7 +43,7 @@ type Tokens struct {
 func NewTokens(cfg Config) (*Tokens, error) {
 	u, err := url.Parse(cfg.OAuth2.TokenURL)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("oauth2: token_url is no URL")
+		return nil, errors.New("oauth2: token_url is not a URL")
 	}
 	o, timeout := cfg.OAuth2, dialTimeout
 	if cfg.Timeout > 0 {
@@ -164,7 +164,7 @@ func (t *Tokens) failed(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return &callError{text: fmt.Sprintf("no answer from %s within %s", t.at, t.timeout), cause: context.Cause(ctx)}
 	case strings.HasPrefix(err.Error(), "oauth2: cannot parse json") && badNumber.MatchString(err.Error()):
-		return t.denial(http.StatusOK, "expires_in is no whole number")
+		return t.denial(http.StatusOK, "expires_in is not a whole number")
 	case strings.HasPrefix(err.Error(), "oauth2: "):
 		return t.denial(http.StatusOK, "no access token in it")
 	}

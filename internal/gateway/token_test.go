@@ -80,7 +80,7 @@ func TestWhatATokenEndpointAnswers(t *testing.T) {
 		"error in 200": {200, `{"error":"invalid_scope"}`, "HTTP 200 from URL: invalid_scope", 0},
 		"moved":        {302, ``, "HTTP 302 from URL", 0},
 		"nothing":      {200, `{}`, "HTTP 200 from URL: no access token in it", 0},
-		"a fraction":   {200, `{"access_token":"A","expires_in":3599.5}`, "HTTP 200 from URL: expires_in is no whole number", 0},
+		"a fraction":   {200, `{"access_token":"A","expires_in":3599.5}`, "HTTP 200 from URL: expires_in is not a whole number", 0},
 		"no JSON":      {200, `A`, "HTTP 200 from URL: no access token in it", 0},
 		"other type":   {200, `{"access_token":"A","token_type":"mac"}`, "HTTP 200 from URL: token of another type than Bearer", 0},
 		"a line end":   {200, `{"access_token":"A\nX-Evil: 1"}`, "HTTP 200 from URL: token that no header can carry", 0},

@@ -74,7 +74,7 @@ func matches(expression, text string) bool {
 func CheckWanted(want string) error {
 	if expression, ok := Pattern(want); ok {
 		if _, err := regexp.Compile(expression); err != nil {
-			return fmt.Errorf("%s is no regular expression: write one as Go has them, or leave the slashes out", want)
+			return fmt.Errorf("%s is not a regular expression: write one as Go has them, or leave the slashes out", want)
 		}
 	}
 	return nil

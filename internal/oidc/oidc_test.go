@@ -68,7 +68,7 @@ func TestClaimsBecomeARole(t *testing.T) {
 		"the clock there is 20 s ahead":     {map[string]any{"iat": time.Now().Add(20 * time.Second).Unix(), "nbf": time.Now().Add(20 * time.Second).Unix(), "groups": []string{"support"}}, roles.Viewer, nil},
 		"nothing of it has a role":          {map[string]any{"groups": []string{"payments", "payments-ops2", "Support"}}, "", nil},
 		"the claim is missing":              {nil, "", nil},
-		"the claim is no list of texts":     {map[string]any{"groups": []any{1, nil, map[string]any{"support": true}}}, "", nil},
+		"the claim is not a list of texts":  {map[string]any{"groups": []any{1, nil, map[string]any{"support": true}}}, "", nil},
 		"a value has the other in it":       {map[string]any{"groups": "payments-ops support"}, "", nil},
 		"the way with dots leads nowhere":   {map[string]any{"realm_access": "roles"}, "", nil},
 		"a claim of that name is elsewhere": {map[string]any{"other": map[string]any{"groups": []string{"support"}}}, "", nil},

@@ -171,7 +171,7 @@ func (a *lookAnswer) judge(f *job.Finding) {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		f.Failed, f.Error = true, a.line.why()+", answer cut off: its JSON has no end"
 	case err != nil:
-		f.Failed, f.Error = denied(a.in.Result.Status), a.line.why()+": the answer is no JSON document, which alone can settle anything"
+		f.Failed, f.Error = denied(a.in.Result.Status), a.line.why()+": the answer is not a JSON document, which alone can settle anything"
 	case a.t.Scan != nil && a.succeeded():
 		a.scan(f, doc)
 	default:

@@ -62,20 +62,20 @@ func TestARuleOnAnAbsentField(t *testing.T) {
 		got  job.Result
 		want job.Verdict
 	}{
-		"absent":                 {came(200, `{"id":"1"}`), job.VerdictFewer},
-		"empty":                  {came(200, `{"error":{"code":""}}`), job.VerdictFewer},
-		"nothing above it":       {came(200, `{"error":null}`), job.VerdictFewer},
-		"absent in a form":       {came(200, "id=1"), job.VerdictFewer},
-		"there":                  {came(200, `{"error":{"code":"x"}}`), job.VerdictUnknown},
-		"null, which is no text": {came(200, `{"error":{"code":null}}`), job.VerdictUnknown},
-		"a list":                 {came(200, `{"error":{"code":[]}}`), job.VerdictUnknown},
-		"an error page":          {came(200, "<html>"), job.VerdictUnknown},
-		"one with attributes":    {came(200, ` <html lang="en"><body>down for maintenance</body></html>`), job.VerdictUnknown},
-		"an empty object":        {came(200, `{}`), job.VerdictUnknown},
-		"a list and no object":   {came(200, `[1]`), job.VerdictUnknown},
-		"a text":                 {came(200, `"busy"`), job.VerdictUnknown},
-		"no body":                {came(200, ""), job.VerdictUnknown},
-		"cut off":                {cut, job.VerdictRetry},
+		"absent":                  {came(200, `{"id":"1"}`), job.VerdictFewer},
+		"empty":                   {came(200, `{"error":{"code":""}}`), job.VerdictFewer},
+		"nothing above it":        {came(200, `{"error":null}`), job.VerdictFewer},
+		"absent in a form":        {came(200, "id=1"), job.VerdictFewer},
+		"there":                   {came(200, `{"error":{"code":"x"}}`), job.VerdictUnknown},
+		"null, which is not text": {came(200, `{"error":{"code":null}}`), job.VerdictUnknown},
+		"a list":                  {came(200, `{"error":{"code":[]}}`), job.VerdictUnknown},
+		"an error page":           {came(200, "<html>"), job.VerdictUnknown},
+		"one with attributes":     {came(200, ` <html lang="en"><body>down for maintenance</body></html>`), job.VerdictUnknown},
+		"an empty object":         {came(200, `{}`), job.VerdictUnknown},
+		"a list and no object":    {came(200, `[1]`), job.VerdictUnknown},
+		"a text":                  {came(200, `"busy"`), job.VerdictUnknown},
+		"no body":                 {came(200, ""), job.VerdictUnknown},
+		"cut off":                 {cut, job.VerdictRetry},
 	} {
 		table := profile(t, "", Rule{Status: 200, Body: map[string]string{"error.code": ""}, Then: job.VerdictFewer}).Needing(map[string][]string{"paid": {"yes"}})
 		if j := table.Judge(Input{KeySent: true, KeyLives: true, Result: tc.got}); j.Verdict != tc.want {

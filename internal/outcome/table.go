@@ -109,7 +109,7 @@ func (r Rule) check() error {
 	case !slices.Contains(job.Verdicts(), r.Then):
 		return fmt.Errorf("then: %q is not a verdict: use one of %v", r.Then, job.Verdicts())
 	case r.Scope != "" && !slices.Contains(job.Scopes(), r.Scope):
-		return fmt.Errorf("scope: %q is no scope: use one of %v", r.Scope, job.Scopes())
+		return fmt.Errorf("scope: %q is not a scope: use one of %v", r.Scope, job.Scopes())
 	case r.Scope != "" && r.Then != job.VerdictHold:
 		return fmt.Errorf("scope: %s says what is held, and the rule says %s: write then: hold, or take the scope out", r.Scope, r.Then)
 	}

@@ -93,7 +93,7 @@ func TestWhatIsNoCardNumberIsLeftAlone(t *testing.T) {
 func TestFewOrderNumbersAreTakenForCards(t *testing.T) {
 	t.Parallel()
 	if !ContainsString("XX414824475771046563") {
-		t.Error("what is no IBAN lets a card number pass")
+		t.Error("what is not an IBAN lets a card number pass")
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	taken := 0

@@ -128,7 +128,7 @@ var tableName = regexp.MustCompile(`^(?:[a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]
 // table reads the name of a table, with or without its schema.
 func table(name, flag string) (pgx.Identifier, error) {
 	if !tableName.MatchString(name) {
-		return nil, &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("%s %.80q is no name of a table", flag, name),
+		return nil, &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("%s %.80q is not a name of a table", flag, name),
 			Hint: "use lower-case letters, digits and _, with or without a schema: outcomes or billing.outcomes; the name itself may have 54 characters"}
 	}
 	return strings.Split(name, "."), nil

@@ -59,7 +59,7 @@ func (r *Reader) decoded(raw []byte) ([]byte, error) {
 // noCharacter says of a byte that it stands for a control character, which no billing file means.
 func (r *Reader) noCharacter(at int) error {
 	if r.opt.Encoding == Latin1 {
-		return fmt.Errorf("byte %d is no character of %s: say --encoding %s", at+1, Latin1, Windows1252)
+		return fmt.Errorf("byte %d is not a character of %s: say --encoding %s", at+1, Latin1, Windows1252)
 	}
-	return fmt.Errorf("byte %d is no character of %s: convert the file to UTF-8, from the encoding that it has", at+1, r.opt.Encoding)
+	return fmt.Errorf("byte %d is not a character of %s: convert the file to UTF-8, from the encoding that it has", at+1, r.opt.Encoding)
 }

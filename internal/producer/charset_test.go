@@ -18,7 +18,7 @@ func TestOtherEncodingsAreRead(t *testing.T) {
 		t.Fatal(len(lines), err)
 	}
 	want := []string{`{"id":"a","näme":"Müller €"} <nil>`, `{"id":"b","näme":"plain"} <nil>`,
-		" byte 3 is no character of windows-1252: convert the file to UTF-8, from the encoding that it has",
+		" byte 3 is not a character of windows-1252: convert the file to UTF-8, from the encoding that it has",
 		" byte 4 begins a character of UTF-8, not of windows-1252: leave --encoding out"}
 	for i, l := range lines {
 		if got := fmt.Sprintf("%s %v", l.Job.Payload, l.Err); got != want[i] {
@@ -30,7 +30,7 @@ func TestOtherEncodingsAreRead(t *testing.T) {
 	}
 	o.Encoding = Latin1
 	lines, err = readAll(t, "id,x\na,\x80\nb,\xfc\n", o)
-	if err != nil || lines[0].Err == nil || lines[0].Err.Error() != "byte 3 is no character of latin-1: say --encoding windows-1252" || lines[1].Err != nil ||
+	if err != nil || lines[0].Err == nil || lines[0].Err.Error() != "byte 3 is not a character of latin-1: say --encoding windows-1252" || lines[1].Err != nil ||
 		string(lines[1].Job.Payload) != `{"id":"b","x":"ü"}` {
 		t.Errorf("%+v %v", lines, err)
 	}

@@ -175,7 +175,7 @@ func TestEachCurrencyHasItsOwnDecimals(t *testing.T) {
 	lines, err := readAll(t, file, o)
 	for _, l := range lines[3:9] {
 		if _, ok := l.Err.(job.MoneyError); err != nil || !ok {
-			t.Errorf("line %d: %v is no fault of money", l.Number, l.Err)
+			t.Errorf("line %d: %v is not a fault of money", l.Number, l.Err)
 		}
 	}
 }

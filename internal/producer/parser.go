@@ -239,7 +239,7 @@ func (p *parser) escape() error {
 	if unit >= 0xd800 && unit < 0xe000 {
 		low, ok := p.hex(p.pos + 6)
 		if unit >= 0xdc00 || !ok || low < 0xdc00 || low > 0xdfff {
-			return p.fail("half a surrogate pair, which is no character")
+			return p.fail("half a surrogate pair, which is not a character")
 		}
 		p.pos += 6
 	}

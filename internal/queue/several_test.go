@@ -103,7 +103,7 @@ func TestSeveralArePulledAsOneIs(t *testing.T) {
 		r.put(4, 5)
 	}
 	if v := together(with, 3); len(v) != 3 || v[0] != (activeTask{id: "odd"}) || v[1].message == "" || v[2].message == "" {
-		t.Errorf("pulled %v, want nothing for what is no task, and two messages", v)
+		t.Errorf("pulled %v, want nothing for what is not a task, and two messages", v)
 	}
 	alone.c.RPopLPush(t.Context(), alone.keys.Pending(), alone.keys.Active())
 	for range 2 {

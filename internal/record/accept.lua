@@ -1,8 +1,8 @@
 -- accept.lua: a chunk of new jobs goes through admission; the record, the books and the queue change in one step.
 -- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs  7 the first job's record. What else is touched has the same
 --      hash tag: the names of records and tasks are made here, as each argument of a script costs Redis more than such a text does.
---      While a cluster's slot moves, its new node refuses a command on several keys of which it lacks one, but takes a single key that
---      it lacks for a new one: a lone job would be taken in again whose record has not come yet. The 7th makes it one of several
+--      KEYS 7 makes this a command on several keys. While a cluster's slot moves, the new node answers TRYAGAIN to such a command if it
+--      lacks one of them, but takes a lone key that has not moved yet for a new one: the job would be accepted twice
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail; where batches need an approval, a blank behind it, the sums up to which they need none (CURRENCY=SUM, in minor units, a comma behind each), a blank and who brings the jobs in (VIA/NAME)  3 "1": newcomers stay behind parked jobs, else "0"; then, with a blank before each, how many jobs of each class that passes may
 --        wait that were never called, and the classes that pass: their jobs go in also where others have no room or wait behind parked ones  4 gateway  5 wake channel
 --      6 the batch of jobs that say nothing else ('' = none)

@@ -158,8 +158,8 @@ func TestAnAddressOfAnotherKind(t *testing.T) {
 	defer web.Close()
 	for url, want := range map[string]string{
 		"redis://" + web.Listener.Addr().String():   "is an HTTP server, not Redis",
-		"redis-cluster://" + host:                   "is no cluster",
-		"redis-sentinel://" + host + "/0?master=m":  "is no sentinel",
+		"redis-cluster://" + host:                   "is not a cluster",
+		"redis-sentinel://" + host + "/0?master=m":  "is not a sentinel",
 		sentinels + "?master=nobody-is-called-that": "know no primary of that name",
 	} {
 		_, err := Open(t.Context(), url, Options{Wait: time.Minute})

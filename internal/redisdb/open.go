@@ -177,11 +177,11 @@ func (db *DB) mistaken(err error) error {
 	case strings.Contains(err.Error(), `"HTTP/1.`):
 		return &Error{ErrURL, fmt.Sprintf("what answers at %s is an HTTP server, not Redis", db), "check host and port of the Redis address: Redis's own port is 6379 where nothing else is said", nil}
 	case says(err, []string{"ERR This instance has cluster support disabled"}):
-		return &Error{ErrURL, fmt.Sprintf("Redis at %s is no cluster", db), "write redis:// in the place of redis-cluster://", nil}
+		return &Error{ErrURL, fmt.Sprintf("Redis at %s is not a cluster", db), "write redis:// in the place of redis-cluster://", nil}
 	case sentinels && errors.Is(err, redis.Nil):
 		return &Error{ErrURL, fmt.Sprintf("the sentinels of %s know no primary of that name", db), "check master=NAME; redis-cli -p 26379 SENTINEL MASTERS lists the names", nil}
 	case sentinels && strings.Contains(strings.ToLower(err.Error()), "unknown command 'sentinel'"):
-		return &Error{ErrURL, fmt.Sprintf("what answers at %s is no sentinel", db), "give the sentinels' port, 26379 where nothing else is said, or write redis:// for one Redis", nil}
+		return &Error{ErrURL, fmt.Sprintf("what answers at %s is not a sentinel", db), "give the sentinels' port, 26379 where nothing else is said, or write redis:// for one Redis", nil}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type together struct {
 const (
 	mostFlying   = 16                   // so many begin 5 ms apart while a Redis that is 80 ms away answers the first
 	mostTogether = 64                   // scripts in one round trip
-	patience     = 5 * time.Millisecond // a round trip that takes longer keeps no other one waiting
+	patience     = 5 * time.Millisecond // after so long, another round trip may begin
 )
 
 // asked is one run of a script that waits for its turn.

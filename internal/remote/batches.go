@@ -39,7 +39,7 @@ func pageSize(limit int) (int, error) {
 	case limit == 0:
 		return shown, nil
 	case limit < 0 || limit > MostShown:
-		return 0, usage("", "limit is no number from 1 to 1000")
+		return 0, usage("", "limit is not a number from 1 to 1000")
 	}
 	return limit, nil
 }

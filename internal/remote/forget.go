@@ -28,7 +28,7 @@ func (q ForgetOf) Forgetting() (f desk.Forgetting, err error) {
 	if q.OlderThan != "" {
 		wrong := ""
 		if f.OlderThan, wrong = job.ReadDuration(q.OlderThan); wrong != "" || f.OlderThan <= 0 {
-			return f, usage("write 30d, or 24h", fmt.Sprintf("older than %.40q is no time", q.OlderThan))
+			return f, usage("write 30d, or 24h", fmt.Sprintf("older than %.40q is not a time", q.OlderThan))
 		}
 	}
 	return f, f.Check()

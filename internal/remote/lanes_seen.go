@@ -24,7 +24,7 @@ type LanesOf struct {
 var Lanes = &Op[LanesOf, None, desk.Lanes]{About{Name: "listLanes", Need: roles.View, Method: http.MethodGet, Path: "/v1/gateways/{gateway}/lanes", Commands: []string{"lane list"}},
 	func(ctx context.Context, h *Here, q LanesOf, _ Out[None]) (v desk.Lanes, err error) {
 		if q.Top < 0 || q.Top > desk.LanesMost {
-			return v, usage("", fmt.Sprintf("top is no number from 1 to %d", desk.LanesMost))
+			return v, usage("", fmt.Sprintf("top is not a number from 1 to %d", desk.LanesMost))
 		}
 		g, err := h.one(ctx, q.Gateway)
 		if err != nil {

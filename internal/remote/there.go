@@ -197,7 +197,7 @@ func (t *There) elsewhere(got *http.Response) error {
 }
 
 func (t *There) foreign() error {
-	return &job.Error{Code: job.CodeUnavailable, Message: "what answers at " + t.server + " is no dispatcher that this program can work with",
+	return &job.Error{Code: job.CodeUnavailable, Message: "what answers at " + t.server + " is not a dispatcher that this program can work with",
 		Hint: "look for another address, a proxy in between, or a dispatcher of another version"}
 }
 

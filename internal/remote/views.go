@@ -299,7 +299,7 @@ const MostFound = 1000
 var Search = &Op[SearchOf, None, desk.JobHits]{About{Name: "searchJobs", Need: roles.View, Method: http.MethodPost, Path: "/v1/search", Commands: []string{"find"}},
 	func(ctx context.Context, h *Here, q SearchOf, _ Out[None]) (v desk.JobHits, err error) {
 		if q.Limit < 0 || q.Limit > MostFound {
-			return v, usage("", "limit is no number from 1 to "+job.CountText(MostFound))
+			return v, usage("", "limit is not a number from 1 to "+job.CountText(MostFound))
 		}
 		of := desk.JobSearch{Prefix: q.ID, After: q.After, Limit: q.Limit, Within: desk.ScanFor}
 		for name, value := range q.Fields {

@@ -149,7 +149,7 @@ func set(f field, given []string) error {
 	case reflect.Int:
 		var n int
 		if n, err = strconv.Atoi(given[0]); err != nil || n < 1 {
-			return usage("leave it out for the usual one", f.name+" is no whole number from 1 up")
+			return usage("leave it out for the usual one", f.name+" is not a whole number from 1 up")
 		}
 		f.value.SetInt(int64(n))
 	default:

@@ -63,7 +63,7 @@ func wanted(getenv func(string) string) (bool, error) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
 		// The exporter takes a wrong one for localhost.
 		if u, err := url.Parse(getenv(name)); getenv(name) != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-			return false, usage(name+" is no URL", "write one like http://collector:4318")
+			return false, usage(name+" is not a URL", "write one like http://collector:4318")
 		}
 	}
 	if protocol != "" && protocol != "http/protobuf" {

@@ -54,7 +54,7 @@ func sendAhead(r *run) {
 
 const batchName = "crash"
 
-// insist does it again, as a person would, where what another process had begun later came first. To be overtaken is no failure: somebody else has the
+// insist does it again, as a person would, where what another process had begun later came first. To be overtaken is not a failure: somebody else has the
 // last word, and does the rest.
 func insist(act func() error) error {
 	for {

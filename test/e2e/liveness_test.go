@@ -295,7 +295,7 @@ func (l *liveness) failed() map[string]bool {
 	return failed
 }
 
-// reasons are those for which bad jobs may be parked. What the gateway only repeats is no answer; where repeats aren't marked nobody can tell.
+// reasons are those for which bad jobs may be parked. What the gateway only repeats is not an answer; where repeats aren't marked nobody can tell.
 func (l *liveness) reasons() []string {
 	switch {
 	case !l.provider.Config().Save500:

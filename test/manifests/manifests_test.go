@@ -197,7 +197,7 @@ func manifest[T any](t *testing.T, file string) T {
 	return into
 }
 
-// A billing file goes in once and by the clock, with the same rights, and what is wrong with the file is no reason to try again.
+// A billing file goes in once and by the clock, with the same rights, and what is wrong with the file is not a reason to try again.
 func TestABillingFileGoesInOnKubernetes(t *testing.T) {
 	t.Parallel()
 	once := manifest[batch.Job](t, "enqueue/job.yaml").Spec
