@@ -123,11 +123,6 @@ func (t *Table) FatesOfPayments() []string {
 	return slices.DeleteFunc(t.FateNames(), func(name string) bool { return kinds[name].looks })
 }
 
-// FatesOfLookups lists those of the gateway's fates that look-ups meet; none where it can't be asked.
-func (t *Table) FatesOfLookups() []string {
-	return slices.DeleteFunc(t.FateNames(), func(name string) bool { return !kinds[name].looks })
-}
-
 func (t *Table) has(fate string) bool {
 	_, own := t.Fates[fate]
 	return own || kinds[fate].common || kinds[fate].looks && t.asked()
