@@ -6,13 +6,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"spillway/internal/bucket"
 	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
-const viewed = `leak: {limits: [100/s], jitter: 20ms}
+// A slot that comes too late on a busy machine is charged to its lane, which has one a minute: so calls may be late.
+const viewed = `leak: {limits: [100/s], jitter: 400ms}
 routes:
   refund: {request: {url: URL/refund}, limits: [2/h]}
 lanes: {key: lane, limits: [1/m]}
@@ -24,15 +27,16 @@ func TestLanesAreSeen(t *testing.T) {
 	t.Parallel()
 	r := routed(t, &stamped{}, `{url: URL/, idempotency_prefix: ""}`, viewed)
 	g, reg := r.cfg.Gateways[0], r.instruments()
-	r.admit(laneJobs("hog", "", "", 6)...)
 	r.admit(laneJobs("hog", "", "urgent", 1)...)
-	for i := range 5 {
-		r.admit(laneJobs(fmt.Sprint("m", i), "refund", "", 1)...)
-	}
-	if v, err := Look(t.Context(), r.db.Client, g); err != nil || v.Parts.Unsorted != 12 || v.Parts.Lanes.Jobs != 0 {
+	if v, err := Look(t.Context(), r.db.Client, g); err != nil || v.Parts.Unsorted != 1 || v.Parts.Lanes.Jobs != 0 {
 		t.Errorf("before anybody calls: %+v, %v", v.Parts, err)
 	}
 	r.serve()
+	testkit.Eventually(t, 40*time.Second, "the urgent job to be done", func() bool { return r.standing(0).Done == 1 }) // alone: it takes its lane's permit
+	r.admit(laneJobs("hog", "", "", 6)...)
+	for i := range 5 {
+		r.admit(laneJobs(fmt.Sprint("m", i), "refund", "", 1)...)
+	}
 	testkit.Eventually(t, 20*time.Second, "what may be called to be done", func() bool { return r.standing(0).Done == 3 })
 
 	var v Glance
@@ -42,7 +46,7 @@ func TestLanesAreSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 		throttled, _ := value(t, reg, "spillway_lanes_throttled")
-		return v.Parts.Lanes.Throttled == 1 && throttled == 1
+		return v.Parts.Lanes.Throttled == 1 && v.Parts.Unsorted == 0 && throttled == 1
 	})
 	p := v.Parts
 	if p.Lanes.Busy != 4 || p.Lanes.Throttled != 1 || p.Lanes.Jobs != 9 || p.Unsorted != 0 {
@@ -82,7 +86,7 @@ func TestLanesAreSeen(t *testing.T) {
 		if label == "" {
 			labels = nil
 		}
-		if is, there := value(t, reg, "spillway_"+name, labels...); !there || is != want {
+		if is := patientValue(t, reg, "spillway_"+name, labels...); is != want {
 			t.Errorf("%s %s is %v", name, label, is)
 		}
 	}
@@ -90,6 +94,16 @@ func TestLanesAreSeen(t *testing.T) {
 		t.Error("there are more lanes than there are")
 	}
 	r.clean()
+}
+
+// patientValue is value of a metric that comes in the end: a scrape waits for Redis for 3 s, which is too short on a busy machine.
+func patientValue(t *testing.T, reg prometheus.Gatherer, name string, labels ...string) (is float64) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, "the metric "+name, func() (there bool) {
+		is, there = value(t, reg, name, labels...)
+		return there
+	})
+	return is
 }
 
 // Holds of one lane and of one route, and a pause, are gauges of their own: of each route, and of the lanes with most jobs how many.
@@ -117,7 +131,7 @@ func TestHoldsOfOneLaneAndOneRouteAreSeen(t *testing.T) {
 			if label == "" {
 				labels = nil
 			}
-			if is, there := value(t, reg, "spillway_"+name, labels...); !there || is < at-60 || is > at {
+			if is := patientValue(t, reg, "spillway_"+name, labels...); is < at-600 || is > at {
 				t.Errorf("%s: %s %s is %v, want %v", when, name, label, is, at)
 			}
 		}
@@ -133,10 +147,10 @@ func TestHoldsOfOneLaneAndOneRouteAreSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("held", map[string]float64{`route_held_seconds route="refund"`: 3600, `route_held_seconds route=""`: 0})
-	if is, _ := value(t, reg, "spillway_lanes_held"); is != 1 {
+	if is := patientValue(t, reg, "spillway_lanes_held"); is != 1 {
 		t.Errorf("%v of two lanes are held", is)
 	}
-	if is, _ := value(t, reg, "spillway_route_paused", `route="refund"`); is != 1 {
+	if is := patientValue(t, reg, "spillway_route_paused", `route="refund"`); is != 1 {
 		t.Errorf("the paused route: %v", is)
 	}
 }
