@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// steered are the acts of the trail that are no act upon jobs: a gateway was paused, resumed or renamed, or its limits changed. What of such
+// steered are the acts of the trail that are no act upon jobs: a gateway, a lane or a route was paused or resumed, limits changed, a brake lifted, or a gateway renamed. What of such
 // an act begins with one of these words.
-var steered = []string{"pause", "resume", "limit", "gateway"}
+var steered = []string{"pause", "resume", "limit", "gateway", "lane", "route", "brake"}
 
 // Steers says that the act changed the gateway, and was done to no job.
 func (a Act) Steers() bool {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"spillway/internal/testkit"
 )
 
 var axe = flag.String("axe", "", "the `file` axe.min.js of npm's axe-core: every page that is pictured is checked with it")
@@ -19,8 +21,12 @@ type broken struct {
 // fits checks that nothing of the page is wider than the window.
 func (r *rig) fits(name string) {
 	r.t.Helper()
-	over, err := ask(r, chromedp.Evaluate[int](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
-	if err != nil || over > 0 {
+	var over int
+	var err error
+	if !testkit.Within(10*time.Second, 50*time.Millisecond, func() bool { // the style of a page that was just loaded comes a moment later
+		over, err = ask(r, chromedp.Evaluate[int](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
+		return err == nil && over <= 0
+	}) {
 		r.t.Errorf("%s: %d pixels wider than the window, %v", name, over, err)
 	}
 }

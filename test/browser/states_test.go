@@ -71,11 +71,13 @@ func states(t *testing.T) (r *rig, on *testkit.RedisServer) {
 		{"sepa-direct-debit-recurring-de-at-ch", "cards", "replay: manual"},
 		{"nobody", "cards", "replay: manual"},
 		{"lost", "cards", "replay: manual"},
+		{"platform", "cards", "lanes: {key: payload.account, limits: [1/h]}\n    routes: {refund: {request: {url: \"" + gateway.URL + "/cards\"}, limits: [1/d]}}\n" +
+			"    priority: {classes: [urgent, normal, bulk], default: normal, floors: {bulk: 5%}}\n    approval: {batch_over: EUR 100}"},
 	} {
 		text += fmt.Sprintf("  %s:\n    request: {url: %q, idempotency_prefix: %q}\n    amount: {field: amount, currency: currency}\n    leak: {limits: [50/s, 20000/d]}\n    %s\n", g.name, gateway.URL+"/"+g.path, g.name+"-", g.more)
 	}
 	r.write(text)
-	r.serve("-g", "cards", "-g", "keys", "-g", "down", "-g", "busy", "-g", "sepa-direct-debit-recurring-de-at-ch")
+	r.serve("-g", "cards", "-g", "keys", "-g", "down", "-g", "busy", "-g", "sepa-direct-debit-recurring-de-at-ch", "-g", "platform")
 	r.console()
 	return r, on
 }
@@ -128,6 +130,7 @@ func (r *rig) trouble(on *testkit.RedisServer) {
 	for i := range 45 {
 		fmt.Fprintf(&crowd, `{"id":"crowd-%02d","payload":{"amount":100,"currency":"EUR"}}`+"\n", i)
 	}
+	r.platform()
 	r.feed("cards", later.String())
 	r.feed("cards", crowd.String())
 	for _, g := range []string{"keys", "down", "busy", "sepa-direct-debit-recurring-de-at-ch", "nobody", "lost"} {
@@ -138,6 +141,19 @@ func (r *rig) trouble(on *testkit.RedisServer) {
 	if err := on.Client().HSet(r.t.Context(), redisdb.NewKeys("lost").Pace(), "v", 1_000_000, "c", 1).Err(); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// platform gives the gateway with lanes jobs in many of them, and a batch that awaits an approval. One lane is paused.
+func (r *rig) platform() {
+	r.t.Helper()
+	var lanes, large strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&lanes, `{"id":"lane-%02d","priority":%q,"route":%q,"payload":{"amount":%d,"currency":"EUR","account":"acct_1NsvbCLkdIwHu7ix%d"}}`+"\n", i, []string{"urgent", "normal", "bulk"}[i%3], []string{"", "refund"}[i%2], 100+i, i%(2+i/5))
+		fmt.Fprintf(&large, `{"id":"large-%02d","batch":"2026-11 payouts","payload":{"amount":%d,"currency":"EUR","account":"acct_%d"}}`+"\n", i, 99000+i, i)
+	}
+	r.feed("platform", lanes.String())
+	r.feed("platform", large.String())
+	r.run("lane", "pause", "-g", "platform", "acct_1NsvbCLkdIwHu7ix1", "--why", "fraud, ticket 17")
 }
 
 // TestTheConsoleInEveryState has a look at what the story of one good operator does not meet.
@@ -154,7 +170,7 @@ func TestTheConsoleInEveryState(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.picture("states")
-	for _, g := range []string{"cards", "keys", "down", "busy", "sepa-direct-debit-recurring-de-at-ch", "nobody", "lost"} {
+	for _, g := range []string{"cards", "keys", "down", "busy", "sepa-direct-debit-recurring-de-at-ch", "nobody", "lost", "platform"} {
 		r.do(g, chromedp.Navigate(r.url+"/gateways/"+g))
 		r.sees("Dead letters")
 		r.picture("state-" + g)
@@ -165,12 +181,12 @@ func TestTheConsoleInEveryState(t *testing.T) {
 		r.sees(text)
 		r.picture("job-" + strings.TrimSuffix(id, "?payload=1"))
 	}
-	for path, text := range map[string]string{"/hours": "By gateway", "/health": "Redis and the file", "/batches": "december", "/runbook": "Runbook", "/search": "Field of the payload",
+	for path, text := range map[string]string{"/batches/2026-11%20payouts": "Awaits an approval", "/gateways/platform?reason=awaiting_approval": "large-00", "/hours": "By gateway", "/health": "Redis and the file", "/batches": "december", "/runbook": "Runbook", "/search": "Field of the payload",
 		"/gateways/cards/answers": "card_declined", "/jobs?id=crowd-*": "All keys of Redis were looked at", "/gateways/cards/park?id=crowd-44": "crowd-44"} {
 		r.do(path, chromedp.Navigate(r.url+path))
 		r.sees(text)
 		r.picture("page" + strings.Map(func(c rune) rune {
-			if strings.ContainsRune("/?=*", c) {
+			if strings.ContainsRune("/?=*%", c) {
 				return '-'
 			}
 			return c
