@@ -134,6 +134,9 @@ func TestTheDeploymentStartsWhatTheProgramUnderstands(t *testing.T) {
 	token := all["Secret"].Secrets["DISPATCHER_TOKEN"]
 	env := func(name string) (string, bool) {
 		v, ok := all["Secret"].Secrets[name]
+		if name == "SPILLWAY_KEY" {
+			return strings.Repeat("k", 43) + "=", ok
+		}
 		return strings.Replace(v, token, "a-token-of-"+name, 1), ok
 	}
 	asItIs := func(string) (string, bool) { return token, true }
@@ -143,6 +146,9 @@ func TestTheDeploymentStartsWhatTheProgramUnderstands(t *testing.T) {
 	cfg, err := config.Parse("dispatcher.yaml", []byte(all["ConfigMap"].Data["dispatcher.yaml"]), config.Options{Secrets: true, Env: env})
 	if err != nil {
 		t.Fatalf("the ConfigMap's configuration, with the Secret's variables: %v", err)
+	}
+	if cfg.Encryption == nil || !strings.HasPrefix(cfg.Redis.Reveal(), "rediss://") {
+		t.Error("the example stores payloads in plain, or reaches Redis without TLS")
 	}
 	if least := longestCall(cfg.Gateways) + 2*tidyTime; time.Duration(p.Grace)*time.Second < least {
 		t.Errorf("a pod has %d s to end, calls under way may take %v", p.Grace, least)
