@@ -19,6 +19,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/feed"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
@@ -47,7 +48,7 @@ func newClerkAt(t *testing.T, url, more string) *clerk {
 	var err error
 	c.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true, Payloads: true, Env: func(string) (string, bool) { return strings.Repeat("k", 43) + "=", true }})
 	c.must(err)
-	db, err := dispatch.Open(t.Context(), c.cfg, time.Minute)
+	db, err := redisdb.Open(t.Context(), url, redisdb.Options{Wait: time.Minute, ReadTimeout: time.Minute}) // a busy machine's Redis may take its time
 	c.must(err)
 	t.Cleanup(func() { _ = db.Close() })
 	c.redis = db.Client
