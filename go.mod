@@ -2,7 +2,7 @@ module spillway
 
 go 1.26.8
 
-toolchain go1.26.9
+toolchain go1.26.10
 
 require (
 	charm.land/bubbletea/v2 v2.0.10

@@ -180,8 +180,8 @@ func TestDockerfileShipsBothProgramsAndNoRoot(t *testing.T) {
 		t.Errorf("the Dockerfile builds with %v: want go.mod's %s, or one that mends it", with, least)
 	}
 	named := regexp.MustCompile(`(?m)^toolchain (go\S+)$`).FindStringSubmatch(text(t, "../go.mod")) // of which the least one's faults are mended
-	if named == nil || version.Compare(named[1], "go"+least) <= 0 || version.Compare("go"+with[1], named[1]) < 0 {
-		t.Errorf("go.mod names the toolchain %v, and the Dockerfile go%s: want one later than %s, and in the Dockerfile that or a later one", named, with[1], least)
+	if named == nil || version.Compare(named[1], "go"+least) <= 0 {
+		t.Errorf("go.mod names the toolchain %v: want one later than %s", named, least)
 	}
 }
 
