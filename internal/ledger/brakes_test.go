@@ -191,3 +191,75 @@ func TestWhatAnOlderVersionCountedIsGivenBack(t *testing.T) {
 		}
 	}
 }
+
+// A call that is under way when Redis loses it may go out as late as it was to, and counts until a window after that: where all was lost, and where the process that made it tells.
+func TestLostCallsCountUntilTheyCanHaveGoneOut(t *testing.T) {
+	t.Parallel()
+	const lead = 40 * time.Second // of bench.open
+	for name, lose := range map[string]func(b *bench, before string){
+		"all is lost": func(b *bench, _ string) {
+			b.c.Del(b.ctx, b.keys.Brakes())
+			b.c.HSet(b.ctx, b.keys.Alive(), "emptied", b.now)
+		},
+		"the latest writes are lost": func(b *bench, before string) {
+			b.must(b.c.RestoreReplace(b.ctx, b.keys.Brakes(), 0, before).Err())
+			b.c.HSet(b.ctx, b.keys.Hold(), "lost", b.now)
+			b.must(b.books.TellCounted(b.ctx))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := braked(t, "EUR 10/1m", "EUR 8")
+			b.pay("small", "100")
+			before := b.c.Dump(b.ctx, b.keys.Brakes()).Val()
+			b.accept("park", paying("under way", "700", "EUR"), paying("next", "700", "EUR"))
+			id, g := b.pull()
+			_, o := b.open(id, g, "p.2")
+			want(t, "opening", o, job.OpenGo)
+			lose(b, before)
+			tries := 0
+			next := func() job.Opening {
+				tries++
+				id, g := b.pull()
+				a, o := b.open(id, g, fmt.Sprint("p.", 10+tries))
+				if o != job.OpenGo {
+					b.must(b.books.Back(b.ctx, a, job.Ending{}, 0))
+				}
+				return o
+			}
+			b.now += 1e6
+			want(t, "opening soon after", next(), job.OpenBraked)
+			b.now += (time.Minute + lead - 5*time.Second).Microseconds()
+			want(t, "opening while the lost call may be in the window", next(), job.OpenBraked)
+			b.now += (10 * time.Second).Microseconds()
+			want(t, "opening after that", next(), job.OpenGo)
+		})
+	}
+}
+
+// What somebody else writes into a window holds up neither Redis nor the gateway for longer than the window.
+func TestRubbishInAWindowGoesWithIt(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string][]any{
+		"a sum without parts":           {"s:EUR:60000000", 1e6},
+		"parts since the world's begin": {"h:EUR:60000000", "1 1700000000000000", "s:EUR:60000000", 1e6},
+		"no numbers":                    {"h:EUR:60000000", "x", "s:EUR:60000000", "y"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := braked(t, "EUR 10/1m", "EUR 8")
+			b.pay("first", "100")
+			b.now += 1e6
+			b.c.HSet(b.ctx, b.keys.Brakes(), spoil...)
+			b.accept("park", paying("next", "100", "EUR"))
+			id, g := b.pull()
+			if a, o := b.open(id, g, "p.2"); o != job.OpenGo {
+				b.must(b.books.Back(b.ctx, a, job.Ending{}, 0))
+				b.now += (2 * time.Minute).Microseconds()
+				id, g = b.pull()
+				_, o = b.open(id, g, "p.3")
+				want(t, "opening when the window is over", o, job.OpenGo)
+			}
+		})
+	}
+}

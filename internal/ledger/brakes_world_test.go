@@ -49,21 +49,17 @@ type brakesWorld struct {
 type brakesRig struct {
 	c        redis.UniversalClient
 	together redis.UniversalClient // runs a script for several callers at once
-	crowd    *crowd
+	crowd    *crowd                // nil: what is to be opened at once is opened in turn, so that a seed always makes the same schedule
 }
 
-// rigOf connects to a Redis. hooks see what goes there.
-func rigOf(t *testing.T, url string, c redis.UniversalClient, hooks ...redis.Hook) brakesRig {
+// rigOf connects to a Redis.
+func rigOf(t *testing.T, url string, c redis.UniversalClient) brakesRig {
 	db, err := redisdb.Open(t.Context(), url, redisdb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	rig := brakesRig{c: c, together: db.Together(), crowd: &crowd{}}
-	for _, h := range hooks {
-		c.AddHook(h)
-		db.Client.AddHook(h)
-	}
 	db.Client.AddHook(testkit.Around(rig.crowd.see))
 	return rig
 }
@@ -260,10 +256,17 @@ func (w *brakesWorld) callSeveral() {
 		o.owner, o.lead = fmt.Sprintf("%s.%d", o.p.name, o.p.tries), brakeLead-time.Duration(w.r.Int64N(1e9))
 	}
 	open := func(some []int) {
-		w.rig.crowd.at(w.t, len(some), func(ctx context.Context, i int) {
+		one := func(ctx context.Context, i int) {
 			o := &all[some[i]]
 			o.a, o.what, o.err = o.p.books.Open(ctx, o.id, o.generation, o.owner, o.lead)
-		})
+		}
+		if w.rig.crowd != nil {
+			w.rig.crowd.at(w.t, len(some), one)
+			return
+		}
+		for i := range some {
+			one(w.ctx, i)
+		}
 	}
 	var every, again []int
 	for i := range all {
@@ -568,20 +571,21 @@ func TestMutantsOfBrakes(t *testing.T) {
 		seed uint64 // of the first schedule that goes wrong
 		bent [2]string
 	}{
-		"a call counts when it is opened, not when it is written": {98, [2]string{"local at = c.now + c.lead", "local at = c.now"}},
-		"a part counts from its beginning":                        {175, [2]string{"return math.ceil(at / w.width) * w.width", "return math.floor(at / w.width) * w.width"}},
+		"a call counts when it is opened, not when it is written": {43, [2]string{"local at = c.now + c.lead", "local at = c.now"}},
+		"a part counts from its beginning":                        {22, [2]string{"return math.ceil(at / w.width) * w.width", "return math.floor(at / w.width) * w.width"}},
 		"a window is too short":                                   {33, [2]string{"math.floor((now - w.span) / w.width)", "math.floor((now - 0.5 * w.span) / w.width)"}},
-		"calls that were made are given back":                     {6, [2]string{"if line == '' and not job.given_up then money_back", "if not job.given_up then money_back"}},
-		"a dead worker's call is given back":                      {216, [2]string{"redis.call('HDEL', record, 'mc')", ""}},
+		"calls that were made are given back":                     {0, [2]string{"if line == '' and not job.given_up then money_back", "if not job.given_up then money_back"}},
+		"a dead worker's call is given back":                      {154, [2]string{"redis.call('HDEL', record, 'mc')", ""}},
 		"files without brakes do not count":                       {518, [2]string{"if ARGV[14] ~= '' or stands[2] or ARGV[16] ~= '' then", "if ARGV[14] ~= '' then"}},
 		"a window that is new in the file begins empty":           {22, [2]string{"brakes_begin(key, w, more, now, before)", ""}},
 		"what Redis lost is not told":                             {144, [2]string{"if missing > 0 then", "if missing > 2 ^ 60 then"}},
-		"an emptied Redis begins anew":                            {49, [2]string{"local lost = full and full + lead + w.span or 0", "local lost = 0"}},
+		"an emptied Redis begins anew":                            {3, [2]string{"local lost = full and full + lead + w.span or 0", "local lost = 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, c := testkit.Database(t)
-			rig := rigOf(t, url, c, bentScripts(t, m.bent))
+			_, c := testkit.Database(t)
+			c.AddHook(bentScripts(t, m.bent))
+			rig := brakesRig{c: c, together: c}
 			for seed := m.seed; seed < m.seed+uint64(testkit.Often(20, 300)); seed++ {
 				if text := newBrakesWorld(t, rig, seed).play(160); text != "" {
 					t.Logf("seed %d: %s", seed, text)

@@ -3,6 +3,7 @@
 local BRAKES_DAY, BRAKES_DAY_TEXT = 86400000000, '86400000000' -- each currency is counted for so long: a brake that is new in the file knows of it
 local BRAKES_LEAD = 10000000 -- a call of which nobody knows may have been written so long after it was opened, or longer
 local BRAKES_CHUNK = 500
+local BRAKES_REACH = 100000 -- parts that are looked at, at most: whatever somebody has written into Redis, no script runs for long
 
 -- brakes_read reads a brake: "EUR:60000000:5000000=EUR 50000/1m;…|EUR:2000000=EUR 20000;…|1", each limit with what it is called by people; nil if there is none.
 local brakes_text, brakes_said -- the brake that was read last in this run
@@ -38,6 +39,7 @@ local function brakes_load(key, windows, at, fields)
     local n = fixed + 3 * i
     local first, newest = string.match(v[n - 1] or '', '^(%d+) (%d+)$')
     w.sum, w.first, w.newest, w.has, w.add = tonumber(v[n - 2] or '') or 0, tonumber(first), tonumber(newest), {[w.edge] = tonumber(v[n] or '') or 0}, {}
+    if w.first and w.newest - w.first > BRAKES_REACH * w.width then w.first = math.ceil(w.newest / w.width - BRAKES_REACH) * w.width end
   end
   return v
 end
@@ -69,7 +71,12 @@ local function brakes_expire(key, w, now)
     w.sum, w.has[edge], gone[#gone + 1] = w.sum - has, nil, brakes_part(w, edge)
   end)
   for i = 1, #gone, BRAKES_CHUNK do redis.call('HDEL', key, unpack(gone, i, math.min(#gone, i + BRAKES_CHUNK - 1))) end
-  w.first, w.moved = last < w.newest and last + w.width or nil, true
+  w.moved = true
+  if last < w.newest then
+    w.first = last + w.width
+  else -- all that was counted is over, whatever the sum has said
+    w.first, w.newest, w.sum = nil, nil, 0
+  end
 end
 
 -- brakes_room returns when a window has room for so much more, of what was counted so far.
