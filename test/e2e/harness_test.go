@@ -51,6 +51,7 @@ func TestMain(m *testing.M) {
 type world struct {
 	t        *testing.T
 	dir      string
+	bin      string // directory of the programs
 	redis    *testkit.RedisServer
 	provider *provider.Provider
 	url      string // of the provider
@@ -63,7 +64,7 @@ type world struct {
 // newWorld starts a redis-server and a provider; settings are put into the gateway's part of the configuration.
 func newWorld(t *testing.T, p provider.Config, settings string) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), redis: testkit.Server(t, "--appendonly", "yes"), provider: provider.New(p)}
+	w := &world{t: t, dir: t.TempDir(), bin: bin, redis: testkit.Server(t, "--appendonly", "yes"), provider: provider.New(p)}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +119,7 @@ func (w *world) do(program string, args ...string) result {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, program), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(w.bin, program), args...)
 	cmd.Env, cmd.Dir = w.env(false), w.dir
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
@@ -167,7 +168,7 @@ func (w *world) dispatcher(args ...string) *run {
 // dispatcherAsIs starts "dispatcher run" with these flags alone.
 func (w *world) dispatcherAsIs(args ...string) *run {
 	w.t.Helper()
-	return w.started(exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"run"}, args...)...))
+	return w.started(exec.Command(filepath.Join(w.bin, "dispatcher"), append([]string{"run"}, args...)...))
 }
 
 // started starts a command that becomes a "dispatcher run".
