@@ -8,6 +8,7 @@ FUZZTIME ?= 20s
 SOAK ?= 60s
 CHAOS ?= 1m
 ROLLS ?= 50
+SERVERS ?=
 SEED ?= 0
 LANES ?=
 REPORT ?= long
@@ -15,7 +16,7 @@ PARTS ?=
 VERSION ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test stories plain raced long race upgrade lint vuln sbom reproducible digests pin fuzz bench soak crash chaos browser manifests oidc image alerts demo module stripe-mock sdk release-report install-test-deps
+.PHONY: help build test stories plain raced long race upgrade servers lint vuln sbom reproducible digests pin fuzz bench soak crash chaos browser manifests oidc image alerts demo module stripe-mock sdk release-report install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -84,6 +85,9 @@ crash: install-test-deps ## kills a process at each of its Redis commands, in ev
 
 upgrade: install-test-deps ## builds the version before from history, and has it and this one replace one another under load ROLLS (50) times (make test: twice); follows docs/upgrading.md and docs/backup.md
 	go test ./test/e2e -run 'ReplaceOneAnother|StepsOfAnUpgrade|BackupIsRestored|NewerFormat' -count=1 -v -timeout 60m -args -rolls $(ROLLS)
+
+servers: install-test-deps ## the core of the tests on other servers: those of SERVERS, or Redis 8 and Valkey 8 as Debian has them, unpacked into a directory of their own; SKIP where they can not be had
+	./test/servers.sh $(SERVERS)
 
 chaos: install-test-deps ## breaks everything at random for CHAOS (1m), then goes through the books of every job; SEED=n draws the same faults again; LANES=on or off, or on with every other seed
 	CGO_ENABLED=1 go test -race ./test/chaos -run 'TestChaos$$' -v -timeout 24h -args -chaos $(CHAOS) -seed $(SEED) -lanes=$(LANES)

@@ -34,7 +34,7 @@ func (x *examination) servers(ctx context.Context, db *redisdb.DB) error {
 		if len(all) > 1 {
 			of = "Redis at " + h.Addr
 		}
-		x.found("redis", of, h.Findings[redisdb.OfVersion], fmt.Sprintf("version %s", h.Version))
+		x.found("redis", of, h.Findings[redisdb.OfVersion], h.Called())
 		x.found("role", of, h.Findings[redisdb.OfRole], "takes writes")
 		x.persistence(of, h)
 		x.found("eviction", of, h.Findings[redisdb.OfEviction], "deletes nothing when its memory is full (maxmemory-policy noeviction)")

@@ -17,8 +17,11 @@ import (
 type Health struct {
 	// Addr is host:port of the server; empty where the connection does not say.
 	Addr string
-	// Version is Redis's own, such as 7.0.15; empty if it does not say.
+	// Version is Redis's own, such as 7.0.15; empty if it does not say. Of another product, it is the version of Redis that it stands in for.
 	Version string
+	// Product is who it is, and Own its own version, which is Redis's for Redis.
+	Product Product
+	Own     string
 	// Policy is its maxmemory-policy; empty if it does not say.
 	Policy string
 	// Used is the memory in use, Most its maxmemory, and Machine the memory of the machine. Zero Most means no bound.
@@ -107,6 +110,7 @@ func (db *DB) ask(ctx context.Context, node redis.UniversalClient) (Health, erro
 		Used: number(info["used_memory"]), Most: number(info["maxmemory"]), Machine: number(info["total_system_memory"]),
 		DiskError: info["aof_last_write_status"] == "err" || info["rdb_last_bgsave_status"] == "err",
 		Replicas:  strings.Count(text, ",state=online,"), Keys: keysIn(info)}
+	h.Product, h.Own = productOf(info)
 	if c, ok := node.(interface{ Options() *redis.Options }); ok {
 		h.Addr = c.Options().Addr
 	}
@@ -114,7 +118,7 @@ func (db *DB) ask(ctx context.Context, node redis.UniversalClient) (Health, erro
 		return h, err
 	}
 	h.Findings = map[Subject][]Finding{
-		OfVersion: checkVersion(h.Version), OfEviction: checkEviction(h.Policy), OfRole: checkRole(info["role"]),
+		OfVersion: checkProduct(h.Product, h.Own, h.Version), OfEviction: checkEviction(h.Policy), OfRole: checkRole(info["role"]),
 		OfReplicas: checkReplicas(db.waitReplicas, h.Replicas), OfDisk: h.checkDisk(),
 	}
 	return h, nil

@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,9 @@ import (
 
 const install = `redis-server is not on the PATH, and the tests need a real one.
 Run "make test", which installs it, or install it yourself: apt-get install redis-server (Debian, Ubuntu), brew install redis (macOS)`
+
+// serverVariable names the program that tests run as Redis, in place of redis-server: another version, or Valkey (make servers).
+const serverVariable = "SPILLWAY_REDIS_SERVER"
 
 // process is one running redis-server.
 type process struct {
@@ -59,7 +63,7 @@ func launch(lp launchParams) (*process, error) {
 }
 
 func launchOn(lp launchParams) (*process, error) {
-	bin, err := exec.LookPath("redis-server")
+	bin, err := exec.LookPath(cmp.Or(os.Getenv(serverVariable), "redis-server"))
 	if err != nil {
 		return nil, errors.New(install)
 	}
