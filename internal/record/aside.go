@@ -35,7 +35,7 @@ func SetAside(ctx context.Context, c redis.Scripter, k Of, id, note string, now 
 // IfDamaged is what err, of a script on a job's record, comes to: if it comes of the record's being of another type, the job is set aside and
 // setAside is true. Else it is err itself.
 func IfDamaged(ctx context.Context, c redis.Scripter, k Of, id, note string, now int64, err error) (setAside bool, _ error) {
-	if !redisdb.DamagedKeyOf(err, k.Job(id)) {
+	if err == nil || !redisdb.DamagedKeyOf(err, k.Job(id)) {
 		return false, err
 	}
 	done, failed := SetAside(ctx, c, k, id, note, now)

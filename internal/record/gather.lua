@@ -52,6 +52,12 @@ local function gather_first(what)
   return true
 end
 
+-- gather_seen returns what gather_see was told by this name, in this script and of this gateway; nil if nothing was.
+local function gather_seen(name) return gathers and gathers.seen[name] end
+local function gather_see(name, what)
+  if gathers then gathers.seen[name] = what end
+end
+
 -- gather_stopped is books_stopped, of which a batch is asked once, or twice.
 local function gather_stopped(record, batch, despite)
   if not gathers or not batch then return books_stopped(record, batch, despite) end
@@ -90,7 +96,7 @@ local function gather(jobs)
   books_begin()
   gathers = nil
   if jobs == 1 then return end
-  gathers = {add = {}, gone = {}, count = {}, till = {}, book = {}, once = {}, stay = {}, stopped = {}}
+  gathers = {add = {}, gone = {}, count = {}, till = {}, book = {}, once = {}, stay = {}, stopped = {}, seen = {}}
   shelf_gather()
   books_gather()
 end

@@ -14,7 +14,17 @@
 --      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
 --      record is in flight and the caller's, to be called with 'go' and to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
-if ARGV[9] ~= '' and not alive_fits(KEYS[6], ARGV[9], ARGV[10]) then return {'held'} end
+-- fits says whether the data is what the caller has seen: one look for all that are opened together and have seen the same.
+local function fits()
+  local asked = ARGV[9] .. ' ' .. ARGV[10]
+  local fit = gather_seen(asked)
+  if fit == nil then
+    fit = alive_fits(KEYS[6], ARGV[9], ARGV[10])
+    gather_see(asked, fit)
+  end
+  return fit
+end
+if ARGV[9] ~= '' and not fits() then return {'held'} end
 local now = now_us(ARGV[1])
 local job = read_all(record)
 local state, spent, first, cost = job.@state, tonumber(job.@spent) or 0, tonumber(job.@first_call_at) or 0, tonumber(job.@cost) or 1
@@ -44,7 +54,9 @@ local rekeyed = from and (tonumber(job.@edited_at) or 0) >= from
 -- Redis was found to have lost its latest writes since the job was accepted, settled or given another payload: an attempt may be among them. So what the gateway says of an earlier call
 -- may be about this job's own.
 local LOST_MATTERS = 600000000
-local stands = redis.call('HMGET', KEYS[5], 'lost', 'brakes', 'brake')
+local unbraked = ARGV[14] == '' and ARGV[16] == '' -- then nothing changes the hold here, unless money is counted
+local stands = unbraked and gather_seen('stands') or redis.call('HMGET', KEYS[5], 'lost', 'brakes', 'brake')
+gather_see('stands', unbraked and not stands[2] and stands or nil)
 local lost = tonumber(stands[1] or '')
 local known = math.max(tonumber(job.@accepted_at) or 0, tonumber(job.@looked_up_at) or 0, tonumber(job.@edited_at) or 0)
 local lapse = lost and known < lost and now - lost < LOST_MATTERS
