@@ -14,14 +14,65 @@ local last, tat, freed = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, 0
 local units, before, since, dearest = pool_numbers(pace[4])
 local _, books = pool_numbers(pace[5])
 
+-- Of exact lists, which are in order, pairs are looked for from the middle (one that an older version of the program has put elsewhere stays taken), and all go together at the end: where slots have passed there are thousands of others behind
+-- them. going is by window the places of those pairs, and near what was read of the list last: its first place and its values.
+local going, near = {}, {}
+local function among(k, edge, cost)
+  local from, v = near[k][1], near[k][2]
+  for i = #v - 1, 1, -2 do
+    if tonumber(v[i]) == edge and tonumber(v[i + 1]) == cost and not going[k][from + i - 1] then return from + i - 1 end
+  end
+end
+
+-- behind returns how many pairs of a list have at most that edge.
+local function behind(list, edge)
+  local low, high = 0, redis.call('LLEN', list) / 2
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if tonumber(redis.call('LINDEX', list, 2 * middle)) <= edge then low = middle + 1 else high = middle end
+  end
+  return low
+end
+
+local function find(k, list, edge, cost)
+  going[k] = going[k] or {}
+  local v = near[k] and near[k][2]
+  if v and #v > 2 and tonumber(v[1]) < edge and edge < tonumber(v[#v - 1]) then return among(k, edge, cost) end
+  local to = 2 * behind(list, edge) + POOL_CHUNK / 2 -- the next slot lies near, and more often before this one
+  repeat
+    local from = math.max(to - POOL_CHUNK, 0)
+    near[k] = {from, redis.call('LRANGE', list, from, to - 1)}
+    local place = among(k, edge, cost)
+    if place then return place end
+    to = from
+  until from == 0 or tonumber(near[k][2][1]) < edge
+end
+
 local function free(k, slot, edge, cost)
   local list, width = KEYS[3 + k], tonumber(ARGV[4 + k])
-  local place, count = pool_find(list, width == 0 and edge or pool_edge(slot, width), cost, width)
-  if not place and width == 0 then place, count = pool_find(list, slot + announced, cost, 0) end
-  if not place then return false end
-  pool_drop(list, place, count, cost)
+  if width == 0 then
+    local place = find(k, list, edge, cost) or find(k, list, slot + announced, cost)
+    if not place then return false end
+    going[k][place] = true
+  else
+    local place, count = pool_find(list, pool_edge(slot, width), cost, width)
+    if not place then return false end
+    pool_drop(list, place, count, cost)
+  end
   pace[5 + k] = (tonumber(pace[5 + k]) or 0) - cost
   return true
+end
+
+local function gone()
+  for k, places in pairs(going) do
+    local list, n = KEYS[3 + k], 0
+    for place in pairs(places) do
+      redis.call('LSET', list, place, 'x')
+      redis.call('LSET', list, place + 1, 'x')
+      n = n + 2
+    end
+    if n > 0 then redis.call('LREM', list, -n, 'x') end
+  end
 end
 
 for i = 5 + K, #ARGV, 5 do
@@ -38,6 +89,7 @@ for i = 5 + K, #ARGV, 5 do
     if since > 0 and slot >= since then units = units - cost end
   end
 end
+gone()
 if freed > 0 then
   local set = {'tat', int(tat)}
   if pace[4] then set[3], set[4] = 'u', string.format('%.0f %.0f %.0f %.0f', units, before, since, dearest) end
