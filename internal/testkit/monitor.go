@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"bufio"
+	"crypto/rand"
 	"net"
 	"strings"
 	"testing"
@@ -42,10 +43,11 @@ func Monitored(t *testing.T, do func()) (lines []string) {
 		t.Fatalf("MONITOR answers %q", got)
 	}
 	do()
-	if err := c.Echo(t.Context(), "the end").Err(); err != nil {
+	end := rand.Text() // scripts that other tests load may have any word
+	if err := c.Echo(t.Context(), end).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for line := next(); !strings.Contains(line, "the end"); line = next() {
+	for line := next(); !strings.Contains(line, end); line = next() {
 		lines = append(lines, line)
 	}
 	return lines
