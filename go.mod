@@ -2,8 +2,6 @@ module spillway
 
 go 1.26.8
 
-toolchain go1.26.10
-
 require (
 	charm.land/bubbletea/v2 v2.0.10
 	charm.land/lipgloss/v2 v2.0.6
