@@ -8,6 +8,7 @@ import (
 
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 	"spillway/internal/record"
 )
 
@@ -48,7 +49,7 @@ func brakeFlows() []flow {
 // liftBrakes lets go what no brake has room for.
 func liftBrakes(ctx context.Context, p *process) error {
 	return insist(func() error {
-		return dispatch.LiftBrakes(ctx, p.db.Client, p.gateway(), time.Hour, false, "test", "crash")
+		return dispatch.LiftBrakes(ctx, p.db.Client, p.gateway(), ledger.Lift{For: time.Hour, Who: "test", Why: "crash"})
 	})
 }
 
