@@ -88,7 +88,7 @@ func (s *seen) file() string {
 // watched starts a world with these gateways.
 func watched(t *testing.T, all []*seen) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), redis: testkit.Server(t, "--appendonly", "yes")}
+	w := &world{t: t, dir: t.TempDir(), bin: bin, redis: testkit.Server(t, "--appendonly", "yes")}
 	w.state = filepath.Join(w.dir, "state")
 	config := "redis: " + w.redis.URL() + "\ngateways:\n"
 	for _, s := range all {
