@@ -43,3 +43,12 @@ func TestCallsComeEvenlyAfterARest(t *testing.T) {
 }
 
 const ahead = 50_000 // µs that slots are taken before they are due
+
+// TestAnyLimitHasAPace says so of limits that allow a call in less than a microsecond, too.
+func TestAnyLimitHasAPace(t *testing.T) {
+	t.Parallel()
+	for _, l := range []job.Limit{per(900_001, time.Second), per(1_000_000, time.Second), per(1, time.Microsecond), per(job.MaxCount, time.Second), per(1, longestW)} {
+		w := newWorld(t, testkit.Client(t), 1)
+		w.expect(w.reserve(w.pacer(PacerConfig{Limits: []job.Limit{l}}), wish{want: 1, cost: 1}), stateOK, 1)
+	}
+}

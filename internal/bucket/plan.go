@@ -106,7 +106,7 @@ func spacing(limits []job.Limit) (quick, even, wave int64) {
 			quick, even, wave = at, l.Window.Microseconds()*99/(l.N*100), l.Window.Microseconds()
 		}
 	}
-	if wave/quick < evenLeast {
+	if wave < evenLeast*quick { // quick is 0 where more than 900,000 calls a second are allowed
 		even = quick
 	}
 	return quick, even, wave
