@@ -52,3 +52,15 @@ func TestAnyLimitHasAPace(t *testing.T) {
 		w.expect(w.reserve(w.pacer(PacerConfig{Limits: []job.Limit{l}}), wish{want: 1, cost: 1}), stateOK, 1)
 	}
 }
+
+// TestAClockSetBackIsNoLongRest says that calls catch up with what was given back also when Redis's clock was set back since the last rest.
+func TestAClockSetBackIsNoLongRest(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, PacerConfig{Limits: []job.Limit{per(100, time.Second)}}, 1)
+	s.pass(3 * time.Second)
+	s.clock.set(s.w.now, -time.Hour.Microseconds(), 0)
+	s.pass(5 * time.Second)
+	if at := s.callers[0].p.plan.Load().spacing; s.w.spacing != at {
+		t.Errorf("5 s after the clock was set back, calls are %d µs apart at least, and %d lets them catch up", s.w.spacing, at)
+	}
+}

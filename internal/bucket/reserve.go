@@ -112,6 +112,7 @@ func (p *Pacer) earliest() int64 {
 
 // spacing returns how far apart, in µs, the next slots are at least; now is a moment that Redis's clock has reached.
 func (k *knowledge) spacing(pl *plan, now int64) int64 {
+	k.began = min(k.began, now) // Redis's clock may have been set back
 	if now-k.floor > pl.wave {
 		k.began = now
 	}
