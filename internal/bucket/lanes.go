@@ -153,30 +153,42 @@ type besideArg struct {
 // beside says what pick.lua has to know of routes, lanes and classes. What Redis's clock may have gained within a window makes its permits take longer.
 func (p *Pacer) beside(pl *plan, w wish) string {
 	now := p.local(p.clock.Now())
-	of := func(windows []window) [][4]int64 {
-		all := make([][4]int64, len(windows))
-		for i, w := range windows {
-			all[i] = [4]int64{w.n, w.ready, w.width, p.longer(pl, w, now)}
-		}
-		return all
-	}
-	arg := besideArg{Reach: p.reachOf(pl), Lane: of(pl.lane), Routes: map[string][][4]int64{}, Weight: pl.cfg.Lanes.weight()}
-	if pl.cfg.Lanes != nil {
-		arg.Own = p.own(pl, now)
-	}
+	arg := p.besideLane(pl, now)
+	arg.Reach, arg.Routes = p.reachOf(pl), map[string][][4]int64{}
 	for name, windows := range pl.routes {
-		arg.Routes[name] = of(windows)
+		arg.Routes[name] = p.besideOf(pl, windows, now)
 	}
 	arg.Cap, arg.Caps = pl.caps()
 	arg.Classes, arg.Usual = classesOf(pl.cfg.Classes)
 	if w.cost > 0 {
 		arg.Take = p.keys.Job(w.id)
 	}
-	text, err := json.Marshal(arg)
+	return arg.text()
+}
+
+func (a besideArg) text() string {
+	text, err := json.Marshal(a)
 	if err != nil {
 		panic(err) // numbers and strings
 	}
 	return string(text)
+}
+
+// besideLane says what a lane may have.
+func (p *Pacer) besideLane(pl *plan, now int64) besideArg {
+	arg := besideArg{Lane: p.besideOf(pl, pl.lane, now), Weight: pl.cfg.Lanes.weight()}
+	if pl.cfg.Lanes != nil {
+		arg.Own = p.own(pl, now)
+	}
+	return arg
+}
+
+func (p *Pacer) besideOf(pl *plan, windows []window, now int64) [][4]int64 {
+	all := make([][4]int64, len(windows))
+	for i, w := range windows {
+		all[i] = [4]int64{w.n, w.ready, w.width, p.longer(pl, w, now)}
+	}
+	return all
 }
 
 // longer returns how much longer a permit of a window takes, as far as this process has seen of Redis's clock.

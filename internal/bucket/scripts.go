@@ -57,6 +57,8 @@ var (
 	unbindLua string
 	//go:embed moved.lua
 	movedLua string
+	//go:embed asks.lua
+	asksLua string
 	//go:embed override.lua
 	overrideLua string
 	//go:embed recall.lua
@@ -88,6 +90,7 @@ var (
 	pickScript      = redisdb.NewScript(pickText...)
 	unbindScript    = redisdb.NewScript(unbindText...)
 	movedScript     = redisdb.NewScript(movedText...)
+	asksScript      = redisdb.NewScript(redisdb.NowLua, permitsLua, lanesLua, asksLua)
 	overrideScript  = redisdb.NewSwitchScript(redisdb.NowLua, permitsLua, lanesLua, overrideLua)
 	recallScript    = redisdb.NewScript(redisdb.NowLua, permitsLua, lanesLua, recallLua)
 	overScript      = redisdb.NewScript(overText...)

@@ -149,7 +149,11 @@ func (l *lookUp) begin(ctx context.Context) bool {
 	look, _, claimed, err := l.s.books.ClaimLook(ctx, l.claim(owner, ""))
 	if claimed && err == nil {
 		l.look = look
-		return true
+		wait := l.inLane(ctx)
+		if wait > 0 {
+			l.write(ctx, ledger.LookEnd{Next: wait, Unmade: true})
+		}
+		return wait == 0
 	}
 	_ = l.pacer.Release(context.WithoutCancel(ctx), l.slot)
 	if err != nil {
@@ -160,6 +164,20 @@ func (l *lookUp) begin(ctx context.Context) bool {
 		l.write(ctx, ledger.LookEnd{Finding: job.Finding{Failed: true, Error: err.Error()}, Next: sealedWait})
 	}
 	return false
+}
+
+// inLane takes a permit of the job's lane for the look-up. Where there is none it gives the slot back, and returns how long it is until there is one.
+func (l *lookUp) inLane(ctx context.Context) time.Duration {
+	ctx = context.WithoutCancel(ctx)
+	slot, wait, err := l.pacer.Ask(ctx, l.slot, l.look.Job.Lane)
+	if err != nil {
+		l.u.complain(ctx, "a look-up not made", err)
+		wait = askRest
+	}
+	if l.slot = slot; wait > 0 {
+		_ = l.pacer.Release(ctx, l.slot)
+	}
+	return wait
 }
 
 // sealedWait is how long a pending job waits whose payload can't be opened here.
@@ -219,9 +237,12 @@ func (l *lookUp) goOn(ctx context.Context) bool {
 		}
 		_, next, claimed, err := l.s.books.ClaimLook(ctx, l.claim(l.look.Owner, l.look.Job.ID))
 		if claimed && err == nil {
-			return true
+			if next = l.inLane(ctx); next == 0 {
+				return true
+			}
+		} else {
+			_ = l.pacer.Release(ctx, l.slot)
 		}
-		_ = l.pacer.Release(ctx, l.slot)
 		if next < 0 || !await(l.u.ctx, max(min(next, askRest), time.Millisecond)) {
 			return false
 		}

@@ -26,6 +26,7 @@ type cashier struct {
 	said  map[string]string
 	looks []time.Time
 	last  time.Time // when the last call came
+	all   []int64   // when calls and look-ups came, in µs
 	// ask answers a look-up; nil: as things are.
 	ask func(w http.ResponseWriter, id string) (answered bool)
 }
@@ -37,6 +38,7 @@ func newCashier() *cashier {
 func (c *cashier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.all = append(c.all, time.Now().UnixMicro())
 	if r.Method == http.MethodGet {
 		c.look(w, r.URL.Query().Get("reference"))
 		return

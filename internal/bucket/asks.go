@@ -1,0 +1,28 @@
+package bucket
+
+import (
+	"context"
+	"time"
+
+	"spillway/internal/job"
+)
+
+// noRoute is the route of look-ups, which take no route's permits. No route has this name, so scripts find nothing of it.
+const noRoute = "\x00"
+
+// Ask takes a permit of a job's lane for a look-up of the job, besides those of the account that the slot has. It returns the slot with it, or how long it is until the
+// lane has one: then the look-up is made again. Where the gateway has no lanes there is nothing to take.
+func (p *Pacer) Ask(ctx context.Context, s job.Slot, lane string) (with job.Slot, wait time.Duration, err error) {
+	pl := p.plan.Load()
+	if pl.cfg.Lanes == nil {
+		return s, 0, nil
+	}
+	arg := p.besideLane(pl, p.local(p.clock.Now()))
+	within, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	us, err := asksScript.Run(within, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, p.now(), lane, s.At, p.late.edge(s), arg.text()).Int64()
+	if err == nil && us == 0 {
+		s.Flow = job.Flow{Route: noRoute, Lane: lane, Kept: true}
+	}
+	return s, time.Duration(us) * time.Microsecond, err
+}

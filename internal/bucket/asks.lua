@@ -1,0 +1,25 @@
+-- asks.lua: a look-up of a job takes a permit of the job's lane, for a slot that has the account's: it carries the lane's header, as the call did. Composed after NowLua,
+-- permits.lua and lanes.lua.
+-- KEYS 1 pace  2 one that nobody writes: half of the script could run while a cluster's slot moves
+-- ARGV 1 now (µs, 0 = Redis's)  2 lane  3 slot (µs)  4 the moment at which exact windows count it (µs)  5 what the lane may have, as beside.lua reads it
+-- Returns 0, or how long after the slot the lane has a permit (µs): that one is left to the look-up, if it is made soon.
+local ASKS_LEFT, ASKS_AGAIN = 500000, 300000000 -- no job takes it for so long; it is looked at again after so long at the latest, as limits may be raised (µs)
+local now, lane, beside = now_us(ARGV[1]), ARGV[2], cjson.decode(ARGV[5])
+lanes.open(KEYS[1], beside.weight, permits.limits(beside.lane), beside.own)
+if lanes.state('bound') - now - L.moved > LANES_BACK then
+  L.moved = lanes.state('bound') - now
+  lanes.set('moved', L.moved)
+end
+local r, slot = lanes.record(lane), tonumber(ARGV[3]) + L.moved
+local wait = math.min(permits.ready(r.logs, r.limits, 1, slot, L.lost, false) - slot, ASKS_AGAIN)
+if wait > 0 then
+  local till = slot + wait + ASKS_LEFT
+  if r.x < till then lanes.throttle(lane, r, till, '') end
+else
+  permits.take(r.logs, r.kept, 1, slot, tonumber(ARGV[4]) + L.moved, now + L.moved)
+  lanes.set('bound', now + L.moved)
+  if r.x > 0 then lanes.look(lane, r) end
+end
+L.dirty[lane] = true
+lanes.save(now + L.moved)
+return int(wait)
