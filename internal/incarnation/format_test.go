@@ -80,6 +80,30 @@ func TestAnOlderFormatIsRaised(t *testing.T) {
 	w.free(true, a, b)
 }
 
+// A number that somebody else has written in another way is that number to everyone.
+func TestAFormatIsANumberHoweverItIsWritten(t *testing.T) {
+	t.Parallel()
+	for text, newer := range map[string]bool{"01": false, " 1": false, "1.0": false, "+1": false, "one": false, "-3": false, "1.5": true, "1e3": true, " 2": true, "99999999999999999999": true} {
+		w := newWorld(t, testkit.Client(t))
+		a := w.dispatcher(Memory{})
+		w.c.HSet(t.Context(), w.key, "format", text)
+		err := w.stranger().Meet(t.Context())
+		if newer != errors.Is(err, redisdb.ErrNewer) || !newer && err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		if got := w.format(); !newer && got != redisdb.Format {
+			t.Errorf("%q is %q after somebody has met it", text, got)
+		}
+		if !newer {
+			w.live(1, a)
+			w.free(true, a)
+		}
+		if err := redisdb.CheckFormat(t.Context(), w.c, []string{w.gateway}); newer != errors.Is(err, redisdb.ErrNewer) {
+			t.Errorf("%q: a producer is told %v", text, err)
+		}
+	}
+}
+
 // Who knows only older formats stops with its next look at the data, and before the next call, whose script asks for the version. It goes on when a backup of the older
 // format was put back.
 func TestANewerFormatStopsWhoIsAtWork(t *testing.T) {

@@ -1,8 +1,8 @@
--- raise.lua: a gateway's data gets a newer format, that of the caller. With another v, whoever knows only older ones must look before the next call, and finds out. Composed after NowLua
+-- raise.lua: a gateway's data gets a newer format, that of the caller, or its own in the caller's way to write it. With another v, whoever knows only older ones must look before the next call, and finds out. Composed after NowLua
 -- and alive.lua.
 -- KEYS 1 alive  ARGV 1 now (µs, 0 = Redis's)  2 v as the caller has seen it  3 the caller's format
 -- returns 1 written  0 the data has changed meanwhile: look again
 local v = redis.call('HMGET', KEYS[1], 'v', 'format')
-if v[1] ~= ARGV[2] or (tonumber(v[2]) or 0) >= tonumber(ARGV[3]) then return 0 end
+if v[1] ~= ARGV[2] or (tonumber(v[2]) or 0) > tonumber(ARGV[3]) then return 0 end
 redis.call('HSET', KEYS[1], 'format', ARGV[3], 'v', alive_changed(v[1], now_us(ARGV[1])))
 return 1

@@ -29,8 +29,8 @@ func NewerError(gateway, format string) error {
 
 // Newer says whether this program does not know that format; empty is one from before there were numbers.
 func Newer(format string) bool {
-	n, err := strconv.Atoi(format)
-	known, _ := strconv.Atoi(Format)
+	n, err := strconv.ParseFloat(strings.TrimSpace(format), 64) // as scripts read it
+	known, _ := strconv.ParseFloat(Format, 64)
 	return err == nil && n > known
 }
 
