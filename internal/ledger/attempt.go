@@ -17,8 +17,8 @@ import (
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.cfg.Age()
-	lead := max(deadline-b.cfg.Timeout, 0)
-	seen, process, longest := b.cfg.Counted.opens(owner, lead)
+	lead, begun := max(deadline-b.cfg.Timeout, 0), b.micros()
+	seen, process, longest := b.cfg.Counted.opens(owner, lead, begun)
 	reply, err := record.Open.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), id, generation, owner, deadline.Microseconds(),
 		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent, b.routeSent,
 		b.brakes, lead.Microseconds(), seen, process, longest.Microseconds()).Slice()
@@ -32,7 +32,7 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 		digest, _ := at[string](reply, digestAt)
 		opening = b.unseal(&a, digest, opening)
 		now, _ := at[string](reply, seenAt)
-		b.cfg.Counted.see(now)
+		b.cfg.Counted.see(now, begun)
 	}
 	return a, opening, err
 }

@@ -23,10 +23,14 @@ type Counted struct {
 	lead    time.Duration     // how long after its opening a call was to be written at the latest, at the most
 	process string            // as open.lua knows it
 	said    string            // text; empty: to be made anew
+	agreed  int64             // when Redis was last heard of to know it (µs)
 }
 
-// see takes in what open.lua answered, "born currency money"; empty: nothing was counted.
-func (c *Counted) see(text string) {
+// countedFor is how long Redis knows for certain what a process has opened that says nothing: brakes_kept of brakes_ask.lua forgets it an hour later.
+const countedFor = 24 * time.Hour
+
+// see takes in what open.lua answered at a moment, "born currency money"; empty: nothing was counted.
+func (c *Counted) see(text string, now int64) {
 	born, rest, _ := strings.Cut(text, " ")
 	currency, money, ok := strings.Cut(rest, " ")
 	if !ok {
@@ -37,7 +41,14 @@ func (c *Counted) see(text string) {
 	if c.born != born {
 		c.born, c.opened = born, map[string]string{}
 	}
-	c.opened[currency], c.said = later(c.opened[currency], money), ""
+	c.opened[currency], c.said, c.agreed = later(c.opened[currency], money), "", max(c.agreed, now)
+}
+
+// recall forgets what was opened where Redis may have forgotten it: it would be taken for lost, and charged once more. None of it was opened in the last day. The lock is held.
+func (c *Counted) recall(now int64) {
+	if len(c.opened) > 0 && now-c.agreed > countedFor.Microseconds() {
+		c.opened, c.said = map[string]string{}, ""
+	}
 }
 
 // later returns the larger of two numbers: answers may come in another order than they were given in.
@@ -63,29 +74,42 @@ func (c *Counted) text() string {
 }
 
 // opens notes that a call is being opened, which will be written lead later at the latest, and returns what was seen so far, how open.lua knows the process, and the longest lead so far.
-func (c *Counted) opens(owner string, lead time.Duration) (seen, process string, longest time.Duration) {
+func (c *Counted) opens(owner string, lead time.Duration, now int64) (seen, process string, longest time.Duration) {
 	if i := strings.LastIndexByte(owner, '.'); i > 0 {
 		owner = owner[:i]
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.process, c.lead = owner, max(c.lead, lead)
+	c.recall(now)
 	return c.text(), owner, c.lead
 }
 
-// TellCounted tells Redis what this process has opened, in case it has lost some of it. A gateway without brakes costs nothing.
+// TellCounted tells Redis what this process has opened, in case it has lost some of it. A gateway whose money nobody counts costs nothing. A process whose own file has no brakes tells as well.
 func (b *Books) TellCounted(ctx context.Context) error {
-	if b.brakes == "" {
-		return nil
-	}
-	c := b.cfg.Counted
+	c, now := b.cfg.Counted, b.micros()
 	c.mu.Lock()
+	c.recall(now)
 	seen, process, longest := c.text(), c.process, c.lead
 	c.mu.Unlock()
 	if seen == "" {
 		return nil
 	}
-	return record.TellCounted.Run(ctx, b.c, []string{b.keys.Brakes()}, b.cfg.NowMicros.Now(), process, seen, longest.Microseconds()).Err()
+	err := record.TellCounted.Run(ctx, b.c, []string{b.keys.Brakes()}, b.cfg.NowMicros.Now(), process, seen, longest.Microseconds()).Err()
+	if err == nil {
+		c.mu.Lock()
+		c.agreed = max(c.agreed, now)
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// micros is this machine's clock, which goes on while the machine sleeps.
+func (b *Books) micros() int64 {
+	if now := b.cfg.NowMicros.Now(); now > 0 {
+		return now
+	}
+	return record.Micros(time.Now())
 }
 
 // BrakeWindow is how one limit of money stands.

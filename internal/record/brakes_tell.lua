@@ -1,4 +1,4 @@
--- brakes_tell.lua: a process tells what it has opened; what Redis lacks of it was lost, and counts as called now. Composed after NowLua, shelf.lua, money.lua and brakes.lua.
+-- brakes_tell.lua: a process tells what it has opened; what Redis lacks of it was lost, and counts as called now. What it has opened stays known while it tells (brakes_kept). Composed after NowLua, shelf.lua, money.lua and brakes.lua.
 -- KEYS 1 brakes
 -- ARGV 1 now (µs, 0 = Redis's)  2 the process  3 what it has seen: "born CURRENCY:MONEY …"  4 how long after its opening a call of it may be written at the longest (µs)
 -- returns 1 Redis lacked some of it  0 it did not
@@ -10,7 +10,8 @@ now = math.max(now, tonumber(v[2] or '') or 0)
 local before, at, on, lacked = tonumber(v[3] or '') or 0, now + math.max(tonumber(ARGV[4]), BRAKES_LEAD), v[4] or '', 0
 for currency, money in string.gmatch(told, ' (%u+):(%d+)') do
   local mine = 'p:' .. ARGV[2] .. ':' .. currency
-  local missing = tonumber(money) - brakes_short(redis.call('HGET', key, mine))
+  local known = redis.call('HGET', key, mine)
+  local missing, said = tonumber(money) - brakes_short(known), tonumber(string.match(known or '', ' (%d+)$') or '')
   if missing > 0 then
     local set, windows = {'latest', int(math.max(at, before)), mine, money .. ' ' .. int(now)}, {money_span(currency, BRAKES_DAY_TEXT)}
     brakes_load(key, windows, at, {})
@@ -22,6 +23,8 @@ for currency, money in string.gmatch(told, ' (%u+):(%d+)') do
     brakes_written(set, key, windows)
     redis.call('HSET', key, unpack(set))
     lacked = 1
+  elseif said and now - said > 3600000000 then
+    redis.call('HSET', key, mine, int(brakes_short(known)) .. ' ' .. int(now))
   end
 end
 return lacked

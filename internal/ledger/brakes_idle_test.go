@@ -1,0 +1,54 @@
+package ledger_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"spillway/internal/ledger"
+)
+
+// another is another process of the bench, which has seen nothing yet.
+func (b *bench) another() *ledger.Books {
+	cfg := b.cfg
+	cfg.Counted = &ledger.Counted{}
+	return ledger.New(b.c, cfg)
+}
+
+// A process that calls nothing in a currency for more than a day, while others call, is not taken for one whose calls were lost: neither if it has told all the while what it has opened, nor
+// if it could not, since its machine slept.
+func TestWhoCalledNothingForADayHasLostNothing(t *testing.T) {
+	t.Parallel()
+	for name, tells := range map[string]bool{"it tells": true, "it slept": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := braked(t, "EUR 10/1m", "EUR 8")
+			idle := b.books
+			b.pay("long ago", "800")
+			b.books = b.another()
+			for i := range 27 {
+				b.now += time.Hour.Microseconds()
+				if tells {
+					b.must(idle.TellCounted(b.ctx))
+				}
+				b.accept("park", paying(fmt.Sprint("other-", i), "100", "EUR"))
+				id, g := b.pull()
+				_, o := b.open(id, g, fmt.Sprint("q.", i))
+				b.finish(id, g)
+				want(t, "opening of "+id, string(o), "go")
+			}
+			b.must(idle.TellCounted(b.ctx))
+			s, err := b.books.Brakes(b.ctx)
+			b.must(err)
+			want(t, "called in the last minute", s.Windows[0].Called, 100)
+			b.books = idle
+			b.pay("again", "800")
+			s, err = b.books.Brakes(b.ctx)
+			b.must(err)
+			want(t, "called with that", s.Windows[0].Called, 900)
+			b.must(idle.TellCounted(b.ctx))
+			b.now += 2 * time.Minute.Microseconds()
+			b.pay("and again", "800")
+		})
+	}
+}
