@@ -87,6 +87,13 @@ func TestAReplacedPayloadNeedsAnApprovalOfItsOwn(t *testing.T) {
 	if got := b.replaces("eve@laptop", bill("a", "p", "698")); len(got) != 1 || !b.record("a").ParkedAt.Equal(first) {
 		t.Errorf("changed while it awaits: %v await, since %s, was %s", got, b.record("a").ParkedAt, first)
 	}
+	shown := b.batch("p").ApprovedAs()
+	if got := b.replaces("eve@laptop", job.Job{ID: "a", Batch: "p", Payload: []byte(`{"amount":698,"currency":"EUR","payee":"eve"}`)}); len(got) != 1 || b.record("a").Money != "698 EUR" {
+		t.Errorf("another payee: %v await, with %s", got, b.record("a").Money)
+	}
+	if err := b.approve("ben", shown); err == nil {
+		t.Error("a payee is approved whom nobody was shown")
+	}
 	b.must(b.approve("ben", b.batch("p").ApprovedAs()))
 	b.wantParked("approved again", map[job.Reason][]string{job.Rejected: {"a", "b"}, job.Refused: {"alone"}})
 	b.clean("approved again")

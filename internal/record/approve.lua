@@ -1,20 +1,23 @@
 -- approve.lua: a second person lets a batch go on that awaits an approval. What follows for its jobs does shelve.lua. Composed before act.lua.
 -- Nobody approves what he brought in (approval_is).
 -- KEYS 1 the batch's books  2 awaiting  3 shelving
--- ARGV 1 now (µs, 0 = Redis's)  2 the batch  3 who  4 why  5 what he was shown: since when it waits (µs), a blank, how many jobs, a blank, approval_text  6 whose token he shows ('' = nobody has said so)
+-- ARGV 1 now (µs, 0 = Redis's)  2 the batch  3 who  4 why  5 what he was shown: since when it waits (µs), how many jobs it has, how many were brought in, also as
+--      payloads that replace others, and approval_text, a blank between each  6 whose token he shows ('' = nobody has said so)
 -- returns 0 there is no such batch  1 approved  2 it awaits none  3 it is no longer as he was shown  4 he brought jobs of it in  5 it is cancelled; nothing was written but with 1
 local key = KEYS[1]
 if redis.call('EXISTS', key) == 0 then return 0 end
 local v = redis.call('HMGET', key, 'awaits', 'cancelled', 'paused')
 if not v[1] then return 2 end
 if v[2] then return 5 end
-for _, field in ipairs(redis.call('HKEYS', key)) do
-  local via, name = string.match(field, '^from/([^/]*)/(.*)$')
+local all, brought = redis.call('HGETALL', key), 0
+for i = 1, #all, 2 do
+  local via, name = string.match(all[i], '^from/([^/]*)/(.*)$')
   if via and approval_is(via, name, ARGV[3], ARGV[6]) then return 4 end
+  if via then brought = brought + (tonumber(all[i + 1]) or 0) end
 end
 local sums, unread, jobs = approval_sums(key)
 local text = approval_text(sums, unread)
-if v[1] .. ' ' .. int(jobs) .. ' ' .. text ~= ARGV[5] then return 3 end
+if v[1] .. ' ' .. int(jobs) .. ' ' .. int(brought) .. ' ' .. text ~= ARGV[5] then return 3 end
 redis.call('HDEL', key, 'awaits', 'over')
 redis.call('HSET', key, 'approved', int(now_us(ARGV[1])), 'approver', ARGV[3], 'approval_why', ARGV[4], 'approved_sums', text)
 redis.call('ZREM', KEYS[2], ARGV[2])

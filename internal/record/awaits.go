@@ -65,7 +65,8 @@ func awaits(h map[string]string) (a Awaits) {
 	return a
 }
 
-// ApprovedAs is what approve.lua compares: since when the batch waits, how many jobs it has, and their money.
+// ApprovedAs is what approve.lua compares: since when the batch waits, how many jobs it has, how many were brought in (each payload that replaces another counts once more: its payee may be
+// another one), and their money.
 func (b Batch) ApprovedAs() string {
 	all := b.Sum(func(Place) bool { return true })
 	var sums []string
@@ -78,7 +79,11 @@ func (b Batch) ApprovedAs() string {
 		sums = append(sums, fmt.Sprintf("-=%d", all.NoAmount))
 	}
 	slices.Sort(sums)
-	return fmt.Sprintf("%d %d %s", Micros(b.Awaits.Since), all.Jobs, strings.Join(sums, ","))
+	brought := int64(0)
+	for _, who := range b.Awaits.Brought {
+		brought += who.Jobs
+	}
+	return fmt.Sprintf("%d %d %d %s", Micros(b.Awaits.Since), all.Jobs, brought, strings.Join(sums, ","))
 }
 
 // Uncalled is the jobs of the batch that wait for an approval, or are about to: no call of theirs is under way, or was the last.
