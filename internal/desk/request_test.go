@@ -330,8 +330,19 @@ func TestALiftWaitsForASecondPersonAndIsDoneOnce(t *testing.T) {
 	if lifted() {
 		t.Error("it was lifted twice")
 	}
-	if lost := s.waits(s.g.LiftBrakes(t.Context(), by("ann"), 0, true)); lost == nil {
-		t.Error("a loss is forgiven by one alone")
+	lost := s.waits(s.g.LiftBrakes(t.Context(), by("ann"), 0, true))
+	if lost == nil {
+		t.Fatal("a loss is forgiven by one alone")
+	}
+	brakes := redisdb.NewKeys(s.g.Name).Brakes()
+	s.must(s.g.redis.HSet(t.Context(), brakes, "full", time.Now().UnixMicro()).Err()) // nobody has asked the gateway about this one
+	s.must(s.approve(lost.ID, "ben"))
+	if v, err := s.g.Brakes(t.Context()); err != nil || v.Limits[0].UnknownUntil == nil {
+		t.Errorf("a loss that came after it was asked for is forgiven: %+v, %v", v, err)
+	}
+	s.must(s.approve(s.waits(s.g.LiftBrakes(t.Context(), by("ann"), 0, true)).ID, "ben"))
+	if v, err := s.g.Brakes(t.Context()); err != nil || v.Limits[0].UnknownUntil != nil {
+		t.Errorf("asked for after the loss: %+v, %v", v, err)
 	}
 }
 
