@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/ledger"
 )
 
@@ -50,5 +51,32 @@ func TestWhoCalledNothingForADayHasLostNothing(t *testing.T) {
 			b.now += 2 * time.Minute.Microseconds()
 			b.pay("and again", "800")
 		})
+	}
+}
+
+// Where the books that were counted anew since are put aside for older ones, the limits wait for a window, and no longer, however often somebody tries.
+func TestOlderBooksOfMoneyAreWaitedForOnce(t *testing.T) {
+	t.Parallel()
+	b := braked(t, "EUR 10/1m", "EUR 8")
+	b.pay("first", "100")
+	before := b.c.Dump(b.ctx, b.keys.Brakes()).Val()
+	b.c.Del(b.ctx, b.keys.Brakes())
+	b.books, b.now = b.another(), b.now+time.Hour.Microseconds()
+	b.pay("counted anew", "100")
+	b.must(b.c.RestoreReplace(b.ctx, b.keys.Brakes(), 0, before).Err())
+	b.accept("park", paying("next", "100", "EUR"))
+	opened, waited := job.OpenBraked, 0
+	for ; opened == job.OpenBraked && waited < 60; waited++ {
+		id, g := b.pull()
+		a, o := b.open(id, g, fmt.Sprint("p.", 10+waited))
+		if opened = o; o != job.OpenGo {
+			b.must(b.books.Back(b.ctx, a, job.Ending{}, 0))
+			b.finish(id, g)
+			b.now += (11 * time.Second).Microseconds()
+		}
+	}
+	want(t, "opening", opened, job.OpenGo)
+	if waited < 6 || waited > 12 {
+		t.Errorf("it waited for %d times 11 s", waited)
 	}
 }

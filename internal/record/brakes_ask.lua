@@ -186,7 +186,12 @@ local function brakes_ask(c)
   s.clock, s.changed = c.now, true
   local full = s.full
   local told = s.born and string.match(c.known, s.tells[currency] or brakes_tells(s, currency))
-  if not told or c.marks ~= '' then full = brakes_lost(s.born, full, string.match(c.known, '^%d*'), c.alive, c.marks, c.now) end
+  local newer -- the process knows books that were begun after these: those were put aside
+  if not told or c.marks ~= '' then
+    local known = string.match(c.known, '^%d*')
+    full = brakes_lost(s.born, full, known, c.alive, c.marks, c.now)
+    newer = s.born and known ~= '' and tonumber(known) > tonumber(s.born) and tonumber(known)
+  end
   local windows = s.of[currency]
   if not windows.seconds then
     local on
@@ -195,8 +200,8 @@ local function brakes_ask(c)
     for _, w in ipairs(windows) do windows.seconds = windows.seconds .. w.seconds .. ' ' end
   end
   local missing = told and tonumber(told) - s.opened[mine] or 0
-  if not s.born then
-    s.born = int(c.now)
+  if not s.born or newer then -- from now on the loss is known to be one from before, and is charged once
+    s.born, s.tells = int(math.max(c.now, (newer or 0) + 1)), {}
     s.set.born = s.born
   end
   if full ~= s.full then
