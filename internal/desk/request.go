@@ -15,6 +15,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/pan"
 	"spillway/internal/roles"
 )
 
@@ -179,7 +180,7 @@ func (g *Gateway) ask(ctx context.Context, by By, o order) error {
 	}
 	id := strings.ToLower(rand.Text()[:10])
 	act := by.act(deadletter.Act{What: "ask for " + o.What, Filter: o.Filter, Request: id}).Clean()
-	asked := ledger.Request{ID: id, What: what, Who: act.Who, Person: by.Person, Via: act.Via, Why: act.Why}
+	asked := ledger.Request{ID: id, What: what, Who: act.Who, Person: pan.MaskString(by.Person), Via: act.Via, Why: act.Why}
 	if err := g.Store.Steer(ctx, act, func(ctx context.Context) error { return g.Books.Ask(ctx, asked) }); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/pan"
 	"spillway/internal/roles"
 	"spillway/internal/tracing"
 )
@@ -33,18 +34,23 @@ func (r *Request) Approve(ctx context.Context, by By, traces *tracing.Tracer, wa
 		}
 	}
 	owner := rand.Text()
-	if err := r.at.Books.Decide(ctx, r.ID, ledger.Decision{Approver: by.approver(), Via: string(by.Via), Approve: true, Owner: owner}); err != nil {
+	if err := r.at.Books.Decide(ctx, r.ID, ledger.Decision{Approver: by.decider(), Via: string(by.Via), Approve: true, Owner: owner}); err != nil {
 		return nil, err
 	}
 	err := r.carry(ctx, b, by, owner, traces, watch)
 	return b, errors.Join(err, r.again(context.WithoutCancel(ctx)))
 }
 
+// decider is who approves or rejects a request, masked as who asked for it is kept: they are compared.
+func (b By) decider() ledger.Approver {
+	return ledger.Approver{Who: pan.MaskString(b.Who), Person: pan.MaskString(b.Person), Why: pan.MaskString(b.Why)}
+}
+
 // Reject ends it: nothing is done.
 func (r *Request) Reject(ctx context.Context, by By) error {
 	act := r.noted(by.act(deadletter.Act{What: "reject " + r.What, Filter: r.Filter}))
 	return errors.Join(r.at.Store.Steer(ctx, act, func(ctx context.Context) error {
-		return r.at.Books.Decide(ctx, r.ID, ledger.Decision{Approver: by.approver(), Via: act.Via})
+		return r.at.Books.Decide(ctx, r.ID, ledger.Decision{Approver: by.decider(), Via: act.Via})
 	}), r.again(ctx))
 }
 
