@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -21,7 +22,7 @@ type Counted struct {
 	born    string            // see money.lua
 	opened  map[string]string // by currency: what this process has opened in all, in minor units
 	lead    time.Duration     // how long after its opening a call was to be written at the latest, at the most
-	process string            // as open.lua knows it
+	process string            // as open.lua knows it: by its first worker, since each file that it reads has others
 	said    string            // text; empty: to be made anew
 	agreed  int64             // when Redis was last heard of to know it (µs)
 }
@@ -80,9 +81,9 @@ func (c *Counted) opens(owner string, lead time.Duration, now int64) (seen, proc
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.process, c.lead = owner, max(c.lead, lead)
+	c.process, c.lead = cmp.Or(c.process, owner), max(c.lead, lead)
 	c.recall(now)
-	return c.text(), owner, c.lead
+	return c.text(), c.process, c.lead
 }
 
 // TellCounted tells Redis what this process has opened, in case it has lost some of it. A gateway whose money nobody counts costs nothing. A process whose own file has no brakes tells as well.

@@ -80,3 +80,21 @@ func TestOlderBooksOfMoneyAreWaitedForOnce(t *testing.T) {
 		t.Errorf("it waited for %d times 11 s", waited)
 	}
 }
+
+// A process whose workers have another name since its file was read again is the same process: what it has called counts once.
+func TestWhatWasCalledBeforeAReloadCountsOnce(t *testing.T) {
+	t.Parallel()
+	b := braked(t, "EUR 10/1m", "EUR 8")
+	b.cfg.Counted = &ledger.Counted{}
+	b.on(b.c)
+	b.pay("before", "800")
+	b.on(b.c)
+	b.accept("park", paying("after", "100", "EUR"))
+	id, g := b.pull()
+	_, o := b.open(id, g, "other.1")
+	want(t, "opening after it", o, job.OpenGo)
+	b.must(b.books.TellCounted(b.ctx))
+	s, err := b.books.Brakes(b.ctx)
+	b.must(err)
+	want(t, "called", s.Windows[0].Called, 900)
+}

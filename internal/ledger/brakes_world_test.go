@@ -133,14 +133,16 @@ func money(minor int64, currency string) job.Money {
 
 // begin starts a process, with the newest file.
 func (w *brakesWorld) begin() {
-	w.started++
-	p := &brakesProc{name: fmt.Sprintf("host.%d.x", w.started), seen: &ledger.Counted{}}
+	p := &brakesProc{seen: &ledger.Counted{}}
 	w.procs = append(w.procs, p)
 	w.reads(p)
 }
 
+// reads has a process read the newest file: its workers have another name from then on.
 func (w *brakesWorld) reads(p *brakesProc) {
+	w.started++
 	cfg := w.cfg
+	p.name = fmt.Sprintf("host.%d.x", w.started)
 	p.file = len(w.files) - 1
 	cfg.Brakes, cfg.Counted = w.files[p.file], p.seen
 	p.books = ledger.New(w.rig.together, cfg)
