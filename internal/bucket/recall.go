@@ -18,6 +18,7 @@ type SetLive struct {
 	seen bool
 	at   liveAt
 	all  map[string]string // text by lane:NAME or route:NAME
+	gone map[string]string // what was set before and was taken back
 }
 
 // liveAt says which acts upon lanes and routes Redis knows: version of them in this epoch, which begins when the first of all is written down. Zero where it knows of none.
@@ -46,9 +47,19 @@ func (p *Pacer) Recall(ctx context.Context, s *SetLive) (told int, err error) {
 		}
 	}
 	if err == nil {
-		s.seen, s.at, s.all = true, at, all
+		s.learn(at, all)
 	}
 	return told, err
+}
+
+// learn takes in what Redis has.
+func (s *SetLive) learn(at liveAt, all map[string]string) {
+	if s.gone == nil || at.epoch != s.at.epoch {
+		s.gone = map[string]string{}
+	}
+	maps.Copy(s.gone, s.all)
+	maps.DeleteFunc(s.gone, func(of, _ string) bool { _, there := all[of]; return there })
+	s.seen, s.at, s.all = true, at, all
 }
 
 func (p *Pacer) overrides(ctx context.Context) (map[string]string, error) {
@@ -68,6 +79,11 @@ func (s *SetLive) missing(now liveAt, all map[string]string) map[string]string {
 	for of, text := range s.all {
 		if is, there := all[of]; !there || now.epoch == s.at.epoch && is != text {
 			missing[of] = text
+		}
+	}
+	for of, text := range s.gone {
+		if now.epoch == s.at.epoch && all[of] == text {
+			missing[of] = "" // it was taken back, and the loss has brought it again
 		}
 	}
 	return missing

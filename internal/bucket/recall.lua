@@ -2,12 +2,14 @@
 -- Composed after NowLua, permits.lua and lanes.lua.
 -- KEYS 1 pace  2 one that nobody writes: half of the script could run while a cluster's slot moves
 -- ARGV 1 the epoch and  2 the version that Redis has, as the caller has read them  3 the epoch and  4 the version that it has from now on  5 channel  6 gateway, then of
---      each: lane:LANE or route:ROUTE, and its text
+--      each: lane:LANE or route:ROUTE, and its text, '' where it was taken back
 -- Returns 1, or 0 where somebody has set something meanwhile: nothing is told then.
 lanes.open(KEYS[1], 1)
 if int(lanes.state('oe')) ~= ARGV[1] or int(lanes.state('ov')) ~= ARGV[2] then return 0 end
 local key = L.prefix .. 'overrides'
-for i = 7, #ARGV, 2 do redis.call('HSET', key, ARGV[i], ARGV[i + 1]) end
+for i = 7, #ARGV, 2 do
+  if ARGV[i + 1] == '' then redis.call('HDEL', key, ARGV[i]) else redis.call('HSET', key, ARGV[i], ARGV[i + 1]) end
+end
 L.overridden = true
 for i = 7, #ARGV, 2 do
   local lane = string.match(ARGV[i], '^lane:(.*)$')

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -162,6 +163,44 @@ func TestWhatWasSetLiveAfterASnapshotIsToldAgain(t *testing.T) {
 	if o, err := Overridden(t.Context(), r.c, r.p.gateway, redisdb.OfLane, "c"); err != nil || o.Weight != 5 {
 		t.Errorf("%+v, %v", o, err)
 	}
+}
+
+// An older snapshot of Redis has what an operator has taken back since: that is taken back again, and what somebody sets after the loss is not.
+func TestWhatWasTakenBackAfterASnapshotStaysSo(t *testing.T) {
+	t.Parallel()
+	r := newRecalls(t)
+	r.pause("a", true)
+	r.pause("b", true)
+	r.looks(&r.one, 0)
+	lanes, set := r.c.HGetAll(t.Context(), r.k.Lanes()).Val(), r.c.HGetAll(t.Context(), r.k.Overrides()).Val()
+	restore := func() {
+		t.Helper()
+		r.loses(r.k.Overrides(), r.k.Lanes())
+		if err := errors.Join(r.c.HSet(t.Context(), r.k.Lanes(), lanes).Err(), r.c.HSet(t.Context(), r.k.Overrides(), set).Err()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.pause("a", false)
+	r.weighs("c", 2)
+	r.weighs("c", 0)
+	r.looks(&r.one, 0)
+	r.looks(&r.two, 0)
+	restore()
+	r.wants("restored", "pp-")
+	r.looks(&r.two, 0) // it has never seen it set
+	restore()
+	r.looks(&r.one, 1)
+	r.wants("taken back again", "-p-")
+
+	r.pause("a", true)
+	r.looks(&r.one, 0)
+	r.wants("paused anew", "pp-")
+	r.pause("a", false)
+	r.looks(&r.one, 0)
+	restore()
+	r.pause("c", true)
+	r.looks(&r.one, 1)
+	r.wants("an act before anybody noticed", "-pp")
 }
 
 // Thousands are told again in parts; if somebody sets something meanwhile, the rest comes the next time.
