@@ -130,7 +130,12 @@ func (b *Bulk) ask(ctx context.Context, by By) (asked bool, err error) {
 	}
 	counted := b
 	if b.met.Seen == nil { // it was shown by somebody else: nobody has counted here
-		plan, err := b.alone(b.filter).Plan(ctx, b.Action, b.Options)
+		f, err := b.Store.UpToNow(ctx, b.filter)
+		if err != nil {
+			return false, err
+		}
+		b.met.Until = f.Until // what is parked from now on is not done either
+		plan, err := b.alone(f).Plan(ctx, b.Action, b.Options)
 		if job.CodeOf(err) == job.CodeNotFound || err == nil && len(plan.Parts) == 0 {
 			return false, nil
 		}

@@ -346,6 +346,27 @@ func TestALiftWaitsForASecondPersonAndIsDoneOnce(t *testing.T) {
 	}
 }
 
+// What is counted for an approval is what is done: a form says up to when its jobs were parked, and that may be any time.
+func TestNoMoreIsDoneThanWasCounted(t *testing.T) {
+	t.Parallel()
+	s := newSeconded(t)
+	s.refused("a", "b")
+	b, err := s.g.Bulk(t.Context(), Replay, deadletter.Filter{Until: time.Now().Add(time.Hour)}, Options{})
+	s.must(err)
+	if asked, err := b.ask(t.Context(), by("ann")); asked || err != nil {
+		t.Fatalf("two jobs: %t, %v", asked, err)
+	}
+	s.refused("c", "d")
+	found := 0
+	for _, err := range s.g.Store.List(t.Context(), b.meant()) {
+		s.must(err)
+		found++
+	}
+	if found != 2 {
+		t.Errorf("%d jobs are meant, and two were counted", found)
+	}
+}
+
 // Who has a name that is masked in the trail, since it looks like a card number, is known by it all the same.
 func TestNobodyApprovesHisOwnActByAMaskedName(t *testing.T) {
 	t.Parallel()
