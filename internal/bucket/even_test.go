@@ -44,6 +44,14 @@ func TestCallsComeEvenlyAfterARest(t *testing.T) {
 
 const ahead = 50_000 // µs that slots are taken before they are due
 
+// TestCallsOfALongWindowAreSpacedAsALossCountsThem says that the spacing by which a loss is charged is that of all calls.
+func TestCallsOfALongWindowAreSpacedAsALossCountsThem(t *testing.T) {
+	t.Parallel()
+	if quick, even, _ := spacing([]job.Limit{per(300, time.Minute)}); even != quick {
+		t.Errorf("calls are %d or %d µs apart, and a loss is charged by one of them", quick, even)
+	}
+}
+
 // TestAnyLimitHasAPace says so of limits that allow a call in less than a microsecond, too.
 func TestAnyLimitHasAPace(t *testing.T) {
 	t.Parallel()

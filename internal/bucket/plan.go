@@ -28,7 +28,8 @@ const (
 	batchSpan   = 10 * time.Millisecond
 	batchPart   = 64 // but no more than such a part of any limit: they are lost with the process, for a whole window
 	longestW    = 366 * 24 * time.Hour
-	evenLeast   = 20 // calls of a window: of fewer, each comes when its permit does
+	evenLeast   = 20               // calls of a window: of fewer, each comes when its permit does
+	evenMost    = 30 * time.Second // a longer window: what a loss took from it is counted by the spacing of calls, see loss_most in loss.lua
 )
 
 // window is one limit as reserve.lua reads it, all times in µs.
@@ -106,7 +107,7 @@ func spacing(limits []job.Limit) (quick, even, wave int64) {
 			quick, even, wave = at, l.Window.Microseconds()*99/(l.N*100), l.Window.Microseconds()
 		}
 	}
-	if wave < evenLeast*quick { // quick is 0 where more than 900,000 calls a second are allowed
+	if wave < evenLeast*quick || wave > evenMost.Microseconds() { // quick is 0 where more than 900,000 calls a second are allowed
 		even = quick
 	}
 	return quick, even, wave
