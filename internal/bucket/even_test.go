@@ -44,6 +44,30 @@ func TestCallsComeEvenlyAfterARest(t *testing.T) {
 
 const ahead = 50_000 // µs that slots are taken before they are due
 
+// TestAProcessBeginsEvenly says so of a process that does not know Redis's clock before the first answer.
+func TestAProcessBeginsEvenly(t *testing.T) {
+	t.Parallel()
+	p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}})
+	pl := p.plan.Load()
+	if at := p.known.spacing(pl, p.earliest()); at != pl.even {
+		t.Errorf("the first calls are %d µs apart, want %d", at, pl.even)
+	}
+	g, err := p.reserve(t.Context(), wish{want: 1, cost: 1})
+	if err != nil || len(g.slots) != 1 {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	k := p.known
+	for _, after := range []int64{0, pl.wave - 1} {
+		if at := k.spacing(pl, k.floor+after); at != pl.even {
+			t.Errorf("%d µs after the first call the next ones are %d µs apart, want %d", after, at, pl.even)
+		}
+	}
+	k.floor += pl.wave
+	if at := k.spacing(pl, k.floor); at != pl.spacing {
+		t.Errorf("calls of the second window are %d µs apart, want %d", at, pl.spacing)
+	}
+}
+
 // TestCallsOfALongWindowAreSpacedAsALossCountsThem says that the spacing by which a loss is charged is that of all calls.
 func TestCallsOfALongWindowAreSpacedAsALossCountsThem(t *testing.T) {
 	t.Parallel()

@@ -110,13 +110,18 @@ func (p *Pacer) earliest() int64 {
 	return p.bounds.earliest(p.local(p.clock.Now()))
 }
 
-// spacing returns how far apart, in µs, the next slots are at least; now is a moment that Redis's clock has reached.
+// spacing returns how far apart, in µs, the next slots are at least; now is a moment that Redis's clock has reached. Before the first slot that this process has
+// heard of, neither that clock nor the last call is known: it may be after a rest.
 func (k *knowledge) spacing(pl *plan, now int64) int64 {
-	k.began = min(k.began, now) // Redis's clock may have been set back
-	if now-k.floor > pl.wave {
+	switch {
+	case pl.tolerance > 0:
+		return pl.spacing
+	case k.floor == 0:
+		return pl.even
+	case k.began == 0 || now-k.floor > pl.wave || now < k.began: // set back, in the last case
 		k.began = now
 	}
-	if pl.tolerance == 0 && now-k.began < pl.wave {
+	if now-k.began < pl.wave {
 		return pl.even
 	}
 	return pl.spacing
