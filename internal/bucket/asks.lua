@@ -2,8 +2,10 @@
 -- permits.lua and lanes.lua.
 -- KEYS 1 pace  2 one that nobody writes: half of the script could run while a cluster's slot moves
 -- ARGV 1 now (µs, 0 = Redis's)  2 lane  3 slot (µs)  4 the moment at which exact windows count it (µs)  5 what the lane may have, as beside.lua reads it
--- Returns 0, or how long after the slot the lane has a permit (µs): that one is left to the look-up, if it is made soon.
+-- Returns 0, or how long after the slot the lane has a permit (µs). While the lane has jobs, one of its permits in ASKS_SHARE is for look-ups, and left to the
+-- one that comes for it, if that is soon.
 local ASKS_LEFT, ASKS_AGAIN = 500000, 300000000 -- no job takes it for so long; it is looked at again after so long at the latest, as limits may be raised (µs)
+local ASKS_SHARE, ASKS_KEPT = 10, 86400 -- and when one was left to a look-up is known for so long (s)
 local now, lane, beside = now_us(ARGV[1]), ARGV[2], cjson.decode(ARGV[5])
 lanes.open(KEYS[1], beside.weight, permits.limits(beside.lane), beside.own)
 if lanes.state('bound') - now - L.moved > LANES_BACK then
@@ -11,13 +13,20 @@ if lanes.state('bound') - now - L.moved > LANES_BACK then
   lanes.set('moved', L.moved)
 end
 local r, slot = lanes.record(lane), tonumber(ARGV[3]) + L.moved
-local wait = math.min(permits.ready(r.logs, r.limits, 1, slot, L.lost, false) - slot, ASKS_AGAIN)
+local busy, turn = next(r.work) ~= nil, L.prefix .. 'asked:' .. lane
+local asked = busy and tonumber(redis.call('GET', turn) or '') or 0 -- the next permit for a look-up, while there are jobs
+local wait = math.min(math.max(permits.ready(r.logs, r.limits, 1, slot, L.lost, false), asked) - slot, ASKS_AGAIN)
 if wait > 0 then
   local till = slot + wait + ASKS_LEFT
-  if r.x < till then lanes.throttle(lane, r, till, '') end
+  if asked <= slot and r.x < till then lanes.throttle(lane, r, till, '') end
 else
   permits.take(r.logs, r.kept, 1, slot, tonumber(ARGV[4]) + L.moved, now + L.moved)
   lanes.set('bound', now + L.moved)
+  if busy then
+    local apart = 0
+    for _, window in ipairs(r.limits) do apart = math.max(apart, window.R / window.N) end
+    redis.call('SET', turn, int(slot + ASKS_SHARE * apart), 'EX', ASKS_KEPT)
+  end
   if r.x > 0 then lanes.look(lane, r) end
 end
 L.dirty[lane] = true

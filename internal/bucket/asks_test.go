@@ -2,12 +2,48 @@ package bucket
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
 	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
+
+// While a lane has jobs, look-ups take a tenth of its permits, however many there are, and no less.
+func TestLookUpsTakeATenthOfALaneWithJobs(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newLanesWorld(newWorld(t, testkit.Client(t), 1), laneTrial{processes: 1, cfg: PacerConfig{
+		Limits: []job.Limit{per(100, time.Second)}, Lanes: &Lanes{Limits: []job.Limit{per(4, time.Second)}}}})
+	p := w.processes[0]
+	for i := range 500 {
+		w.put(laneJob{id: strconv.Itoa(i), generation: 1, cost: 1, flow: job.Flow{Lane: "m"}}, 1, w.keys.Pending(), true)
+	}
+	jobs, looks, again := 0, 0, w.now
+	for end := w.now + time.Minute.Microseconds(); w.now < end; w.pass(20 * time.Millisecond) {
+		jobs += len(w.reserve(p, wish{want: 4}).slots)
+		if w.now < again {
+			continue
+		}
+		g := w.reserve(p, wish{want: 1, cost: 1})
+		w.expect(g, stateOK, 1)
+		s, wait, err := p.Ask(ctx, g.slots[0], "m")
+		if err == nil && wait > 0 {
+			err = p.Release(ctx, s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again = w.now + wait.Microseconds(); wait == 0 {
+			looks++
+		}
+	}
+	t.Logf("%d jobs and %d look-ups in a minute of 240 permits", jobs, looks)
+	if jobs < 200 || looks < 15 || looks > 30 {
+		t.Errorf("%d jobs and %d look-ups in a minute of 240 permits", jobs, looks)
+	}
+}
 
 // A look-up and the jobs of its lane share the lane's permits: as they come, and when they are given back or used late.
 func TestALookUpTakesAPermitOfItsLane(t *testing.T) {
