@@ -56,36 +56,17 @@ type reloader struct {
 	console *console.Console
 	gauges  *dispatch.Gauges
 	meters  *reloadMetrics
-
-	halt context.CancelFunc
-	over chan struct{}
 }
 
-// start waits for signals until stop.
-func (r *reloader) start(context.Context) error {
-	ctx, halt := context.WithCancel(context.Background())
-	r.halt, r.over = halt, make(chan struct{})
-	go func() {
-		defer close(r.over)
-		for {
-			select {
-			case <-r.s.reload:
-				r.once(ctx)
-			case <-ctx.Done():
-				return
-			}
+// run waits for signals until its context ends.
+func (r *reloader) run(ctx context.Context) {
+	for {
+		select {
+		case <-r.s.reload:
+			r.once(ctx)
+		case <-ctx.Done():
+			return
 		}
-	}()
-	return nil
-}
-
-func (r *reloader) stop(ctx context.Context) error {
-	r.halt()
-	select {
-	case <-r.over:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -205,8 +205,7 @@ func (p *program) serve(ctx context.Context, s served) error {
 			return w.start(s.at, api, meters, s.log)
 		}})
 	if s.sums {
-		sum := &summary{worked: reg, log: s.log}
-		parts.Add(lifecycle.Step{Name: "the summary of attempts", Start: sum.start, Stop: sum.stop})
+		parts.Add(lifecycle.Background("the summary of attempts", (&summary{worked: reg, log: s.log}).run))
 	}
 	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,
 		Start: d.Start, Stop: func(ctx context.Context) error {
@@ -215,11 +214,9 @@ func (p *program) serve(ctx context.Context, s served) error {
 			return nil
 		}})
 	again := &reloader{s: s, d: d, api: api, guard: guard, console: page, gauges: gauges, meters: newReloadMetrics(reg)}
-	parts.Add(lifecycle.Step{Name: "reloading the configuration", Start: again.start, Stop: again.stop})
-	watch := &unlistedWatch{s: s}
-	parts.Add(lifecycle.Step{Name: "naming what the file does not have", Start: watch.start, Stop: watch.stop})
-	approved := &approvedWatch{s: s}
-	parts.Add(lifecycle.Step{Name: "going on with what was approved", Start: approved.start, Stop: approved.stop})
+	parts.Add(lifecycle.Background("reloading the configuration", again.run))
+	parts.Add(lifecycle.Every("naming what the file does not have", unlistedEvery, s.nameUnlisted))
+	parts.Add(lifecycle.Every("going on with what was approved", approvedEvery, s.goOn))
 	parts.Add(lifecycle.Step{Name: "taking jobs in", Stop: func(context.Context) error { api.Stopping(); return nil }})
 	parts.Add(lifecycle.Step{Name: "the greeting", Start: func(context.Context) error { s.greet(w.address()); return nil }})
 	switch err := parts.Run(ctx, context.Background(), w.failed); {

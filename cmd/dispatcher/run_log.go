@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"spillway/internal/clock"
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
 	"spillway/internal/pan"
@@ -65,41 +66,17 @@ const sumEvery = time.Minute
 type summary struct {
 	worked prometheus.Gatherer
 	log    *slog.Logger
-	halt   context.CancelFunc
-	over   chan struct{}
 }
 
-func (s *summary) start(context.Context) error {
-	s.log.Info("attempts are summed up once a minute here; --log-level info shows each")
-	ctx, halt := context.WithCancel(context.Background())
-	s.halt, s.over = halt, make(chan struct{})
-	go func() {
-		defer close(s.over)
-		s.run(ctx)
-	}()
-	return nil
-}
-
+// run says so every minute, and in all when its context ends.
 func (s *summary) run(ctx context.Context) {
-	tick := time.NewTicker(sumEvery)
-	defer tick.Stop()
-	for said := (work{}); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			now := workOf(s.worked)
-			s.tell("in the last minute", now.since(said))
-			said = now
-		}
+	s.log.Info("attempts are summed up once a minute here; --log-level info shows each")
+	for said := (work{}); clock.Wait(ctx, sumEvery) == nil; {
+		now := workOf(s.worked)
+		s.tell("in the last minute", now.since(said))
+		said = now
 	}
-}
-
-func (s *summary) stop(context.Context) error {
-	s.halt()
-	<-s.over
 	s.tell("in all", workOf(s.worked))
-	return nil
 }
 
 func (s *summary) tell(when string, w work) {

@@ -42,66 +42,30 @@ func (p *program) leftOut(ctx context.Context, d remote.Desk, names []string) er
 // unlistedEvery is how often a running dispatcher looks for gateways with jobs that its file does not have.
 const unlistedEvery = time.Hour
 
-// unlistedWatch names them in the log, at the start and every hour, and keeps the gateways that are served in the register: it may have been lost with
-// what a Redis forgot.
-type unlistedWatch struct {
-	s    served
-	halt context.CancelFunc
-	over chan struct{}
-}
-
-func (w *unlistedWatch) start(context.Context) error {
-	ctx, halt := context.WithCancel(context.Background())
-	w.halt, w.over = halt, make(chan struct{})
-	go func() {
-		defer close(w.over)
-		again := time.NewTicker(unlistedEvery)
-		defer again.Stop()
-		for {
-			w.look(ctx)
-			select {
-			case <-again.C:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return nil
-}
-
-func (w *unlistedWatch) stop(ctx context.Context) error {
-	w.halt()
-	select {
-	case <-w.over:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (w *unlistedWatch) look(ctx context.Context) {
-	serving, err := w.s.choose(w.s.file.Load())
+// nameUnlisted names them in the log, and keeps the gateways that are served in the register: it may have been lost with what a Redis forgot.
+func (s served) nameUnlisted(ctx context.Context) {
+	serving, err := s.choose(s.file.Load())
 	if err != nil {
-		w.complain(ctx, err)
+		s.notNamed(ctx, err)
 		return
 	}
 	for _, g := range serving {
-		if err := redisdb.Register(ctx, w.s.db.Client, g.Name); err != nil {
-			w.complain(ctx, err)
+		if err := redisdb.Register(ctx, s.db.Client, g.Name); err != nil {
+			s.notNamed(ctx, err)
 			return
 		}
 	}
-	all, err := desk.UnlistedOf(ctx, w.s.db.Client, w.s.file.Load().Names())
+	all, err := desk.UnlistedOf(ctx, s.db.Client, s.file.Load().Names())
 	if err != nil {
-		w.complain(ctx, err)
+		s.notNamed(ctx, err)
 	}
 	for _, u := range all {
-		w.s.log.Warn("jobs of a gateway that the file does not have: "+u.Text(), "gateway", u.Gateway, "jobs", u.Jobs, "money", u.Money(), "hint", u.Hint())
+		s.log.Warn("jobs of a gateway that the file does not have: "+u.Text(), "gateway", u.Gateway, "jobs", u.Jobs, "money", u.Money(), "hint", u.Hint())
 	}
 }
 
-func (w *unlistedWatch) complain(ctx context.Context, err error) {
+func (s served) notNamed(ctx context.Context, err error) {
 	if ctx.Err() == nil {
-		w.s.log.Warn("not looked for gateways that the file does not have", "error", err)
+		s.log.Warn("not looked for gateways that the file does not have", "error", err)
 	}
 }

@@ -25,6 +25,43 @@ type Step struct {
 	Within time.Duration
 }
 
+// Background returns a part that does its work in the background: run, which returns soon after its context ended. That is when the part is stopped.
+func Background(name string, run func(ctx context.Context)) Step {
+	ctx, halt := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	return Step{
+		Name: name,
+		Start: func(context.Context) error {
+			go func() { defer close(over); run(ctx) }()
+			return nil
+		},
+		Stop: func(bounded context.Context) error {
+			halt()
+			select {
+			case <-over:
+				return nil
+			case <-bounded.Done():
+				return bounded.Err()
+			}
+		},
+	}
+}
+
+// Every returns a part that looks after something in the background: at its start, and each time that so long has passed since.
+func Every(name string, d time.Duration, look func(ctx context.Context)) Step {
+	return Background(name, func(ctx context.Context) {
+		again := time.NewTicker(d)
+		defer again.Stop()
+		for ctx.Err() == nil {
+			look(ctx)
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+}
+
 // Group is the parts of one program. The zero value is ready for use.
 type Group struct {
 	mu       sync.Mutex

@@ -183,3 +183,30 @@ func TestRunStopsAtTheEndOfItsContextOrAFailure(t *testing.T) {
 		}
 	})
 }
+
+func TestEveryLooksAtOnceAndAgainUntilItIsStopped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		looks, ended := 0, false
+		var g Group
+		g.Add(Every("a", time.Minute, func(ctx context.Context) {
+			if looks++; looks == 3 { // it is under way when it is to stop
+				<-ctx.Done()
+				ended = true
+			}
+		}))
+		if err := g.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for want := 1; want <= 3; want++ {
+			synctest.Wait()
+			if looks != want {
+				t.Fatalf("%d looks, want %d", looks, want)
+			}
+			<-time.After(time.Minute)
+		}
+		if err := g.Stop(t.Context()); err != nil || !ended || looks != 3 {
+			t.Errorf("%v after %d looks, of which the last ended: %v", err, looks, ended)
+		}
+	})
+}
