@@ -4,13 +4,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
@@ -21,16 +18,10 @@ import (
 // newSeconds is a house in which replays of more than one job, discards and lifts of brakes need a second person, at both gateways.
 func newSeconds(t *testing.T) *house {
 	t.Helper()
-	r := newRig(t)
-	text, err := os.ReadFile(r.file)
-	r.must(err)
-	with := strings.ReplaceAll(string(text), "    leak:", "    approval: {replay_over: 1, discard: always, brake_lift: always}\n    leak:")
-	with = strings.Replace(with, "    replay: manual\n", "    replay: manual\n    brakes: [{limit: EUR 10/10m}]\n", 1)
-	r.file = filepath.Join(t.TempDir(), "seconds.yaml")
-	r.must(os.WriteFile(r.file, []byte(with), 0o600))
-	r.cfg, err = config.Load(r.file, config.Options{})
-	r.must(err)
-	return houseOf(t, r)
+	return houseWith(t, func(_ *rig, text string) string {
+		text = strings.ReplaceAll(text, "    leak:", "    approval: {replay_over: 1, discard: always, brake_lift: always}\n    leak:")
+		return strings.Replace(text, "    replay: manual\n", "    replay: manual\n    brakes: [{limit: EUR 10/10m}]\n", 1)
+	})
 }
 
 // somebody shows a token, or is a login of the provider with these claims.

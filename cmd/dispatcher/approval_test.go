@@ -20,13 +20,20 @@ import (
 // newApprovals is a house in which batches above EUR 10.00 need an approval, at both of its gateways.
 func newApprovals(t *testing.T) *house {
 	t.Helper()
+	return houseWith(t, func(r *rig, text string) string {
+		text = strings.ReplaceAll(text, "    leak:", "    approval: {batch_over: \"EUR 10.00\", payee: to}\n    leak:")
+		return strings.Replace(text, "  "+r.two+":\n", "  "+r.two+":\n    amount: {field: amount, currency: currency}\n", 1)
+	})
+}
+
+// houseWith is a house with another configuration.
+func houseWith(t *testing.T, change func(r *rig, text string) string) *house {
+	t.Helper()
 	r := newRig(t)
 	text, err := os.ReadFile(r.file)
 	r.must(err)
-	with := strings.ReplaceAll(string(text), "    leak:", "    approval: {batch_over: \"EUR 10.00\", payee: to}\n    leak:")
-	with = strings.Replace(with, "  "+r.two+":\n", "  "+r.two+":\n    amount: {field: amount, currency: currency}\n", 1)
-	r.file = filepath.Join(t.TempDir(), "approvals.yaml")
-	r.must(os.WriteFile(r.file, []byte(with), 0o600))
+	r.file = filepath.Join(t.TempDir(), "house.yaml")
+	r.must(os.WriteFile(r.file, []byte(change(r, string(text))), 0o600))
 	r.cfg, err = config.Load(r.file, config.Options{})
 	r.must(err)
 	return houseOf(t, r)
