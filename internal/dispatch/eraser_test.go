@@ -12,7 +12,7 @@ import (
 // Dispatchers erase jobs that have been over for erase.payload, at the gateways that say so alone, and one process at a time does it.
 func TestDispatchersEraseWhatIsOver(t *testing.T) {
 	t.Parallel()
-	r := setup(t, "leak: {limits: [100/s]}\nerase: {payload: 1s}", "leak: {limits: [100/s]}\nerase: {payload: when_done}")
+	r := setupAt(t, testkit.Server(t).URL(), "leak: {limits: [100/s]}\nerase: {payload: 1s}", "leak: {limits: [100/s]}\nerase: {payload: when_done}")
 	d := r.serve()
 	erased := func(at int) (n int) {
 		for rec, err := range Books(r.db.Client, r.cfg.Gateways[at]).Records(t.Context(), []string{"j0000", "j0001"}, true) {

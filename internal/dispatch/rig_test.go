@@ -37,6 +37,12 @@ type rig struct {
 // setup makes one gateway of each settings text, the rest of its part of the file.
 func setup(t *testing.T, settings ...string) *rig {
 	t.Helper()
+	return setupAt(t, testkit.Redis(t), settings...)
+}
+
+// setupAt is setup on the Redis at url: one of its own is for what goes through all keys of a Redis, which takes a while where a hundred other tests have theirs.
+func setupAt(t *testing.T, url string, settings ...string) *rig {
+	t.Helper()
 	r := &rig{t: t}
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if hang := r.called(); hang != nil {
@@ -44,7 +50,7 @@ func setup(t *testing.T, settings ...string) *rig {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	text := "redis: " + testkit.Redis(t) + "\ngateways:\n"
+	text := "redis: " + url + "\ngateways:\n"
 	for _, s := range settings {
 		text += fmt.Sprintf("  %s:\n    request: {url: %q, timeout: 20s, idempotency_prefix: \"\"}\n    %s\n", testkit.Gateway(t), srv.URL, strings.ReplaceAll(s, "\n", "\n    "))
 	}
