@@ -6,6 +6,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME ?= 20s
 SOAK ?= 60s
+FLAT ?= 2h
 CHAOS ?= 1m
 ROLLS ?= 50
 SERVERS ?=
@@ -16,7 +17,7 @@ PARTS ?=
 VERSION ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test stories plain raced long race upgrade servers lint vuln sbom reproducible digests pin fuzz bench soak crash chaos browser manifests oidc image alerts demo module stripe-mock sdk release-report install-test-deps
+.PHONY: help build test stories plain raced long race upgrade servers lint vuln sbom reproducible digests pin fuzz bench soak flat crash chaos browser manifests oidc image alerts demo module stripe-mock sdk release-report install-test-deps
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -79,6 +80,9 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 soak: install-test-deps ## the limits, SOAK (60s) for each set-up, held to their rates as well, dispatchers killed all the time, and good jobs among bad ones in all ways (an hour); leave the machine alone meanwhile
 	go test ./test/e2e -run 'RedisClock|EightProcesses|LimitIsKept|LimitSetLive|AShareLeaves|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
 	go test ./test/e2e -run 'GoodJobsNeverWait|JobsThatFailAgain' -v -parallel 4 -timeout 4h -args -soak $(SOAK) # they wait more than they work
+
+flat: install-test-deps ## watches the memory of two dispatchers and of Redis for FLAT (2h) at 190 jobs a second, and tells their growth with its error (make test: for 24 s)
+	go test ./test/e2e -run MemoryStaysFlat -count=1 -v -timeout 24h -args -flat $(FLAT)
 
 crash: install-test-deps ## kills a process at each of its Redis commands, in every way (make test takes every fourth, and has the ways take turns)
 	go test ./test/crash -v -timeout 30m -args -full

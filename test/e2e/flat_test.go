@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/provider"
+	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
+)
+
+// flat is how long the memory of a run is watched. From an hour on its growth is held to the promise.
+var flat = flag.Duration("flat", 0, "watch the memory of two dispatchers and of Redis for so long: 2h")
+
+// TestMemoryStaysFlat brings 190 jobs a second to a gateway of 200/s: a file every ten seconds, each a batch of its own. Some calls fail and are tried again, some jobs are
+// refused and discarded. Nothing is kept for longer than a few minutes, so neither the two dispatchers nor Redis may grow once that time is over, and at the end no record is left.
+func TestMemoryStaysFlat(t *testing.T) {
+	t.Parallel()
+	length, keep, every := max(*flat, 24*time.Second), 5*time.Second, time.Second
+	if *flat > 0 {
+		keep, every = *flat/24, 5*time.Second
+	}
+	w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 200, Window: time.Second}}, Fail: 0.01, DeclineEvery: 100},
+		fmt.Sprintf("    leak: {limits: [200/s]}\n    dedupe: %s\n    outcomes: {keep: %[1]s}\n", keep))
+	pids := []int{w.dispatcher().cmd.Process.Pid, w.dispatcher().cmd.Process.Pid}
+	c := w.redis.Client()
+	began, tick := time.Now(), time.NewTicker(every)
+	defer tick.Stop()
+	var at []float64 // hours since the warm-up
+	memory := map[string][]float64{}
+	for fed := 0; time.Since(began) < length; <-tick.C {
+		if passed := int(time.Since(began) / (10 * time.Second)); fed <= passed {
+			w.another(fed, 1900)
+			fed++
+		}
+		if warm := time.Since(began) - length/4; warm > 0 {
+			at = append(at, warm.Hours())
+			memory["Redis"] = append(memory["Redis"], usedMemory(t, c))
+			for i, pid := range pids {
+				memory["dispatcher "+strconv.Itoa(i+1)] = append(memory["dispatcher "+strconv.Itoa(i+1)], resident(t, pid))
+			}
+		}
+	}
+	for _, whose := range []string{"Redis", "dispatcher 1", "dispatcher 2"} {
+		held := memory[whose]
+		slope, wrong := slopeOf(at, held)
+		mean, hour := meanOf(held), max(1, at[len(at)-1])
+		t.Logf("%s: %.2f MiB, %+.3f MiB an hour, ±%.3f (one standard error); least %.2f, most %.2f", whose, mean, slope, wrong, slices.Min(held), slices.Max(held))
+		if *flat >= time.Hour && (slope-2*wrong)*hour > max(0.02*mean, 1) {
+			t.Errorf("%s grows", whose)
+		}
+	}
+	w.settled(time.Minute)
+	w.discardRefused()
+	keys := redisdb.NewKeys("stripe")
+	testkit.Eventually(t, time.Minute+2*keep, "the records of all jobs to go", func() bool {
+		left := 0
+		for it := c.Scan(t.Context(), 0, keys.JobPrefix()+"*", 1000).Iterator(); it.Next(t.Context()); {
+			left++
+		}
+		return left == 0
+	})
+	w.strict()
+	s := w.provider.Stats()
+	t.Logf("%d calls, %d answers 500; fullest windows %v of %v", s.Calls, s.Failed, s.MaxInWindow, s.Limits)
+}
+
+// another enqueues a file of its own batch, and discards what was refused before.
+func (w *world) another(nth, jobs int) {
+	w.t.Helper()
+	var b strings.Builder
+	for i := range jobs {
+		fmt.Fprintf(&b, `{"id":"inv-%05d-%04d","payload":{"amount":%d,"currency":"EUR"}}`+"\n", nth, i, 100+i)
+	}
+	path := w.file("flat.ndjson", b.String())
+	w.ok("enqueue", "-g", "stripe", "-f", path, "--batch", fmt.Sprintf("flat-%05d", nth), "-q")
+	if nth%6 == 5 {
+		w.discardRefused()
+	}
+}
+
+func (w *world) discardRefused() {
+	w.t.Helper()
+	w.ok("dispatcher", "dlq", "discard", "-g", "stripe", "--reason", "refused", "--why", "the test is done with them", "--yes")
+}
+
+const mib = 1 << 20
+
+// usedMemory returns how much memory Redis has in use, in MiB.
+func usedMemory(t *testing.T, c redis.UniversalClient) float64 {
+	t.Helper()
+	n, err := strconv.ParseFloat(c.InfoMap(t.Context(), "memory").Item("Memory", "used_memory"), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n / mib
+}
+
+// resident returns how much of a process is in memory, in MiB.
+func resident(t *testing.T, pid int) float64 {
+	t.Helper()
+	fields := strings.Fields(read(t, fmt.Sprintf("/proc/%d/statm", pid)))
+	n, err := strconv.Atoi(fields[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return float64(n*os.Getpagesize()) / mib
+}
+
+func meanOf(of []float64) (mean float64) {
+	for _, v := range of {
+		mean += v / float64(len(of))
+	}
+	return mean
+}
+
+// slopeBlocks is how many means a series is cut into before a line is laid through it. Samples that follow one another are alike; such means hardly are, so their scatter tells the error.
+const slopeBlocks = 20
+
+// slopeOf returns the slope of a line through a series by least squares, and its standard error.
+func slopeOf(x, y []float64) (slope, wrong float64) {
+	n := min(slopeBlocks, len(x))
+	var bx, by []float64
+	for i := range n {
+		from, to := i*len(x)/n, (i+1)*len(x)/n
+		bx, by = append(bx, meanOf(x[from:to])), append(by, meanOf(y[from:to]))
+	}
+	mx, my := meanOf(bx), meanOf(by)
+	var xx, xy, rest float64
+	for i := range n {
+		xx += (bx[i] - mx) * (bx[i] - mx)
+		xy += (bx[i] - mx) * (by[i] - my)
+	}
+	slope = xy / xx
+	for i := range n {
+		off := by[i] - my - slope*(bx[i]-mx)
+		rest += off * off
+	}
+	return slope, math.Sqrt(rest / float64(n-2) / xx)
+}
+
+// A leak that is small beside the scatter is found, and none where there is none.
+func TestASlopeIsToldFromScatter(t *testing.T) {
+	t.Parallel()
+	for _, leak := range []float64{0, 2} {
+		var x, y []float64
+		for i := range 1000 {
+			x = append(x, float64(i)/1000)
+			y = append(y, 100+leak*x[i]+5*math.Sin(float64(i*i)))
+		}
+		slope, wrong := slopeOf(x, y)
+		if math.Abs(slope-leak) > 3*wrong || wrong > 0.6 || leak > 0 && slope < 3*wrong {
+			t.Errorf("a leak of %v: %.3f ±%.3f", leak, slope, wrong)
+		}
+	}
+}
