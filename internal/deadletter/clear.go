@@ -34,6 +34,8 @@ type Clearing struct {
 	Canary int
 	// Class is what a replay does to the jobs' class.
 	Class job.ClassChange
+	// Agreed is when people agreed to a replay: a job whose payload was replaced after that counts as gone. Zero: it may have been replaced.
+	Agreed time.Time
 	// Canaries is told how the jobs sent ahead stand, while they are waited for; nil means nobody asks.
 	Canaries func(Canary)
 }
@@ -42,7 +44,7 @@ type Clearing struct {
 type Cleared struct {
 	Taken    int // replayed, discarded or resolved
 	HeldBack int // not to be sent again, for the reasons given to Clearing.HeldBack
-	Gone     int // no longer parked when their turn came
+	Gone     int // no longer parked when their turn came, or replaced
 	// Unsure is how many of the last chunk may or may not be taken, after an error.
 	Unsure int
 }
@@ -181,7 +183,7 @@ func (c *clearing) ready(ctx context.Context) error {
 func (c *clearing) offer(ctx context.Context, some []due) (full []due, retry time.Duration, err error) {
 	jobs := make([]job.Return, len(some))
 	for i, d := range some {
-		jobs[i] = job.Return{ID: d.rec.Job.ID, Generation: d.rec.Generation, Reason: d.rec.Reason, Key: d.key, Class: c.Class}
+		jobs[i] = job.Return{ID: d.rec.Job.ID, Generation: d.rec.Generation, Reason: d.rec.Reason, Key: d.key, Class: c.Class, Agreed: c.Agreed}
 		if d.rec.State != job.Parked {
 			jobs[i].Reason = ""
 		}

@@ -178,6 +178,9 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 			}
 		},
 	}
+	if b.granted != nil { // a payload that was replaced before was seen by who approved it
+		c.Agreed = b.granted.Asked
+	}
 	if b.Options.Priority != "" {
 		c.Class = b.classChange()
 	}

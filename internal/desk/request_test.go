@@ -257,13 +257,14 @@ func TestWhatWasApprovedIsGoneOnWith(t *testing.T) {
 		t.Errorf("open are %+v", all)
 	}
 	s.says("approved again", "ben has approved it", s.approve(r.ID, "eve"))
+	s.g.newReplacement(t)("c", `{"amount":100,"currency":"EUR","payee":"somebody else"}`) // nobody has approved that
 	s.overdue(r.ID)
 	s.goesOn("when he has died", 1)
 	s.goesOn("once more", 0)
-	if got := s.states("a", "b", "c"); got != "queued queued queued" || s.again(r.ID).State != "done" {
+	if got := s.states("a", "b", "c"); got != "queued queued parked" || s.again(r.ID).State != "done" {
 		t.Errorf("they are %s, and it is %s", got, s.again(r.ID).State)
 	}
-	if got := s.history(); got[len(got)-1] != "ben: replay 2 ann (token)" {
+	if got := s.history(); got[len(got)-1] != "ben: replay 1 ann (token)" {
 		t.Errorf("the trail has %v", got)
 	}
 	s.refused("d")

@@ -88,6 +88,8 @@ type Return struct {
 	Reason     Reason
 	Key        KeyChange
 	Class      ClassChange
+	// Agreed is when people agreed to the replay: a job whose payload was replaced after that is Gone. Zero: it may have been replaced.
+	Agreed time.Time
 }
 
 // ClassChange is what a replay does to the job's class. Empty: it keeps the one that it has.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
@@ -51,6 +52,7 @@ type kind struct {
 	reason     job.Reason
 	key        job.KeyChange
 	class      job.ClassChange
+	agreed     string
 }
 
 // returns encodes jobs as readmit.lua reads them: how many kinds there are and each of them, and all jobs in one text.
@@ -58,12 +60,15 @@ func returns(jobs []job.Return) (kinds []any, text []byte, err error) {
 	kinds, text = []any{0}, make([]byte, 0, 32*len(jobs))
 	known := map[kind]int{}
 	for _, r := range jobs {
-		k := kind{r.Generation, r.Reason, r.Key, r.Class}
+		k := kind{r.Generation, r.Reason, r.Key, r.Class, ""}
+		if !r.Agreed.IsZero() {
+			k.agreed = strconv.FormatInt(record.Micros(r.Agreed), 10)
+		}
 		n, is := known[k]
 		if !is {
 			n = len(known) + 1
 			known[k] = n
-			kinds = append(kinds, strconv.FormatInt(r.Generation, 10), string(r.Reason), string(r.Key), string(r.Class))
+			kinds = append(kinds, strconv.FormatInt(r.Generation, 10), string(r.Reason), string(r.Key), string(r.Class), k.agreed)
 		}
 		if n > math.MaxUint16 || len(r.ID) > math.MaxUint16 {
 			return nil, nil, fmt.Errorf("job %.64q can't be taken in: its id is too long, or too many are to go at once", r.ID)

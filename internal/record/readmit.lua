@@ -8,19 +8,20 @@
 --      5 prefix of records  6 prefix of tasks  7… the messages of the new tasks (forms.lua)
 --      then how many kinds of job there are, and for each kind: generation they are parked with, reason,
 --      idempotency key: keep | next (the gateway said a definite no) | settled (so did a person, who has looked it up) | forgotten (it no
---      longer counts as sent), class from now on (= and its name, which is empty for the usual one; '' = the one that it has)
+--      longer counts as sent), class from now on (= and its name, which is empty for the usual one; '' = the one that it has),
+--      the moment (µs) after which nobody may have replaced their payload ('' = it may have been replaced)
 --      then the bucket's arguments; then all jobs in one text (readmit.go), of each: its kind and the length of its id (2 bytes each, the higher
 --      first), and the id; then, where the gateway has flows, what share_open reads
--- returns a text: retry_us and a digit for each job: 1 queued  2 no room  3 not parked like this any more
+-- returns a text: retry_us and a digit for each job: 1 queued  2 no room  3 not parked like this any more, or replaced
 local QUEUED, NO_ROOM, GONE = '1', '2', '3'
 local now, call, unpack = now_us(ARGV[1]), redis.call, unpack
 local record_prefix, task_prefix, kinds, at = ARGV[5], ARGV[6], {}, forms_load(ARGV, 7)
-for k = at + 1, at + 4 * tonumber(ARGV[at]), 4 do
+for k = at + 1, at + 5 * tonumber(ARGV[at]), 5 do
   local next_one = int(tonumber(ARGV[k]) + 1)
   kinds[#kinds + 1] = {generation = ARGV[k], reason = ARGV[k + 1], key = ARGV[k + 2], class = ARGV[k + 3] ~= '' and string.sub(ARGV[k + 3], 2) or nil, set = books_key(record_prefix, books_place('parked', ARGV[k + 1])),
-    next = next_one, suffix = '~' .. next_one}
+    agreed = tonumber(ARGV[k + 4]), next = next_one, suffix = '~' .. next_one}
 end
-local bucket, from = bucket_load(KEYS[1], now, ARGV, at + 1 + 4 * #kinds)
+local bucket, from = bucket_load(KEYS[1], now, ARGV, at + 1 + 5 * #kinds)
 local text, by_itself = ARGV[from], ARGV[4] == 'again'
 local lines = {KEYS[2], books_key(record_prefix, 'replays')}
 local idle = call('LLEN', lines[1]) == 0
@@ -83,6 +84,7 @@ local function readmit(kind, id)
     if job.@state ~= 'parked' or job.@reason ~= kind.reason then call('ZREM', kind.set, id) end -- the record is right
     return GONE
   end
+  if kind.agreed and (tonumber(call('HGET', record, '@edited_at')) or 0) > kind.agreed then return GONE end
   if full and not flows then return NO_ROOM end
   local was = job.@priority or ''
   local class = kind.class or was
